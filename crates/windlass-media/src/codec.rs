@@ -1,0 +1,221 @@
+//! Frames: compression per frame, and the CRC-32C that guards each.
+//!
+//! A frame carries its codec's number in its index entry, so one set may mix codecs: a frame that
+//! does not shrink is stored as it is, a frame of zeros is not stored at all.
+
+use crc_fast::CrcAlgorithm;
+
+use crate::error::FormatError;
+
+/// CRC-32C (Castagnoli), the checksum PostgreSQL's manifests use too.
+pub fn crc32c(bytes: &[u8]) -> u32 {
+    // CRC-32/ISCSI is the catalogue's name for CRC-32C; the value always fits 32 bits.
+    narrow(crc_fast::checksum(CrcAlgorithm::Crc32Iscsi, bytes))
+}
+
+/// The share of `crc` in the CRC of a whole of which `bytes_after` more bytes follow.
+///
+/// CRC(A || B) = crc32c_zeros_after(CRC(A), len(B)) ^ CRC(B): so pieces of a file that are read
+/// in any order add up, by XOR, to the file's own CRC.
+pub fn crc32c_zeros_after(crc: u32, bytes_after: u64) -> u32 {
+    if bytes_after == 0 || crc == 0 {
+        return crc;
+    }
+    narrow(crc_fast::checksum_combine(CrcAlgorithm::Crc32Iscsi, u64::from(crc), 0, bytes_after))
+}
+
+fn narrow(crc: u64) -> u32 {
+    u32::try_from(crc & 0xffff_ffff).unwrap_or(0)
+}
+
+/// How a frame is stored.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Codec {
+    /// As it is.
+    None,
+    /// LZ4 block.
+    Lz4,
+    /// One zstd frame, made at this level.
+    Zstd(i32),
+    /// All bytes are zero; nothing is stored.
+    Zero,
+}
+
+impl Codec {
+    /// The number in a frame entry. A level is the writer's business and not stored.
+    pub fn number(self) -> u8 {
+        match self {
+            Self::None => 0,
+            Self::Lz4 => 1,
+            Self::Zstd(_) => 2,
+            Self::Zero => 3,
+        }
+    }
+
+    /// The codec of a number in a frame entry.
+    pub fn from_number(number: u8) -> Result<Self, FormatError> {
+        match number {
+            0 => Ok(Self::None),
+            1 => Ok(Self::Lz4),
+            2 => Ok(Self::Zstd(0)),
+            3 => Ok(Self::Zero),
+            other => Err(FormatError::Codec(other)),
+        }
+    }
+
+    /// The name used on the command line and in reports.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::None => "none",
+            Self::Lz4 => "lz4",
+            Self::Zstd(_) => "zstd",
+            Self::Zero => "zero",
+        }
+    }
+}
+
+impl std::fmt::Display for Codec {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Zstd(level) => write!(f, "zstd:{level}"),
+            other => f.write_str(other.name()),
+        }
+    }
+}
+
+/// Compresses frames; holds the codec's working memory. One per thread.
+pub struct Encoder {
+    codec: Codec,
+    zstd: Option<zstd::bulk::Compressor<'static>>,
+    lz4: Option<lz4_flex::block::CompressTable>,
+}
+
+impl Encoder {
+    /// An encoder for `codec`. Fails on a zstd level the library does not have.
+    pub fn new(codec: Codec) -> Result<Self, FormatError> {
+        let unusable = |_| FormatError::FrameContent { codec: "zstd", expected_bytes: 0 };
+        let zstd = match codec {
+            Codec::Zstd(level) => Some(zstd::bulk::Compressor::new(level).map_err(unusable)?),
+            _ => None,
+        };
+        let lz4 = (codec == Codec::Lz4).then(lz4_flex::block::CompressTable::default);
+        Ok(Self { codec, zstd, lz4 })
+    }
+
+    /// Room that `into` must have in [`Encoder::encode`] for a frame of `raw_bytes`.
+    pub fn bound(&self, raw_bytes: usize) -> usize {
+        match self.codec {
+            Codec::Zstd(_) => zstd::zstd_safe::compress_bound(raw_bytes),
+            Codec::Lz4 => lz4_flex::block::get_maximum_output_size(raw_bytes),
+            Codec::None | Codec::Zero => raw_bytes,
+        }
+    }
+
+    /// Compresses `raw` to the start of `into`, which has room for [`Encoder::bound`] bytes.
+    ///
+    /// Returns the codec that was used and how many bytes it took, or `None` when the result would
+    /// not be smaller than `raw` or does not fit `into`: the caller then stores the frame as it is.
+    pub fn encode(&mut self, raw: &[u8], into: &mut [u8]) -> Option<(Codec, usize)> {
+        if raw.iter().all(|byte| *byte == 0) {
+            return Some((Codec::Zero, 0));
+        }
+        let stored = match self.codec {
+            Codec::Zstd(_) => self.zstd.as_mut()?.compress_to_buffer(raw, into).ok()?,
+            Codec::Lz4 => {
+                let table = self.lz4.as_mut()?;
+                lz4_flex::block::compress_into_with_table(raw, into, table).ok()?
+            }
+            Codec::None | Codec::Zero => return None,
+        };
+        (stored < raw.len()).then_some((self.codec, stored))
+    }
+}
+
+/// Decompresses frames; holds the codec's working memory. One per thread.
+pub struct Decoder {
+    zstd: zstd::bulk::Decompressor<'static>,
+}
+
+impl Decoder {
+    /// A decoder for every codec this build knows.
+    pub fn new() -> Result<Self, FormatError> {
+        let zstd = zstd::bulk::Decompressor::new()
+            .map_err(|_| FormatError::FrameContent { codec: "zstd", expected_bytes: 0 })?;
+        Ok(Self { zstd })
+    }
+
+    /// Decompresses `stored` to fill `into` exactly; its length is what the index states.
+    ///
+    /// The checksum of `stored` is the caller's to check before, with [`crc32c`].
+    pub fn decode(
+        &mut self,
+        codec: Codec,
+        stored: &[u8],
+        into: &mut [u8],
+    ) -> Result<(), FormatError> {
+        let expected_bytes = u32::try_from(into.len()).unwrap_or(u32::MAX);
+        let fault = || FormatError::FrameContent { codec: codec.name(), expected_bytes };
+        let count = match codec {
+            Codec::Zero => {
+                into.fill(0);
+                if stored.is_empty() { into.len() } else { 0 }
+            }
+            Codec::None => {
+                into.get_mut(..stored.len()).ok_or_else(fault)?.copy_from_slice(stored);
+                stored.len()
+            }
+            Codec::Lz4 => lz4_flex::block::decompress_into(stored, into).map_err(|_| fault())?,
+            Codec::Zstd(_) => {
+                self.zstd.decompress_to_buffer(stored, into).map_err(|_| fault())?
+            }
+        };
+        if count == into.len() { Ok(()) } else { Err(fault()) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn crc_is_castagnoli() {
+        assert_eq!(crc32c(b"123456789"), 0xe306_9283);
+    }
+
+    proptest! {
+        #[test]
+        fn crc_of_pieces_adds_up(bytes in proptest::collection::vec(any::<u8>(), 0..5000), cut in 0usize..5000) {
+            let cut = cut.min(bytes.len());
+            let (head, tail) = bytes.split_at(cut);
+            let sum = crc32c_zeros_after(crc32c(head), tail.len() as u64) ^ crc32c(tail);
+            prop_assert_eq!(sum, crc32c(&bytes));
+        }
+
+        #[test]
+        fn every_codec_round_trips(bytes in proptest::collection::vec(0u8..4, 1..20_000)) {
+            for codec in [Codec::Lz4, Codec::Zstd(1), Codec::Zstd(19)] {
+                let mut encoder = Encoder::new(codec).unwrap();
+                let mut stored = vec![0; bytes.len() + 1000];
+                let Some((used, count)) = encoder.encode(&bytes, &mut stored) else { continue };
+                let mut back = vec![0xee; bytes.len()];
+                Decoder::new().unwrap().decode(used, &stored[..count], &mut back).unwrap();
+                prop_assert_eq!(&back, &bytes);
+            }
+        }
+    }
+
+    #[test]
+    fn a_frame_longer_than_stated_is_refused() {
+        let raw = vec![7; 100_000];
+        let mut stored = vec![0; 120_000];
+        for codec in [Codec::Lz4, Codec::Zstd(1)] {
+            let (used, count) = Encoder::new(codec).unwrap().encode(&raw, &mut stored).unwrap();
+            let mut decoder = Decoder::new().unwrap();
+            for wrong in [0, 99_999, 100_001] {
+                let mut into = vec![0; wrong];
+                assert!(decoder.decode(used, &stored[..count], &mut into).is_err());
+            }
+        }
+    }
+}

@@ -1,0 +1,151 @@
+//! What can be wrong with media, by structure and position.
+
+use crate::ids::{FileNo, SetId, StripeIndex};
+
+/// The structures of a stripe, as errors name them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Structure {
+    /// The first block of a stripe.
+    Header,
+    /// A block of frame entries.
+    IndexBlock,
+    /// The directory, stripe table, file table and facts.
+    Footer,
+    /// The list of index blocks in a footer.
+    IndexDirectory,
+    /// The list of stripes in a footer.
+    StripeTable,
+    /// The list of files in a footer.
+    FileTable,
+    /// The JSON document in a footer.
+    Facts,
+    /// The last 512 bytes of a stripe.
+    Seal,
+}
+
+impl std::fmt::Display for Structure {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            Self::Header => "header",
+            Self::IndexBlock => "index block",
+            Self::Footer => "footer",
+            Self::IndexDirectory => "index directory",
+            Self::StripeTable => "stripe table",
+            Self::FileTable => "file table",
+            Self::Facts => "facts",
+            Self::Seal => "seal",
+        })
+    }
+}
+
+/// Why bytes are not a valid structure of the format.
+#[derive(Debug, thiserror::Error, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum FormatError {
+    /// The structure does not start with its magic bytes.
+    #[error("{0}: not a Windlass {0} (magic bytes differ)")]
+    Magic(Structure),
+    /// The stripe was written by a newer version of the format.
+    #[error("{structure}: format version {found} is newer than {supported}, which this build reads")]
+    Version {
+        /// Where the version stood.
+        structure: Structure,
+        /// The version found.
+        found: u16,
+        /// The newest version this build reads.
+        supported: u16,
+    },
+    /// A feature bit that this build does not know, and must know to read on.
+    #[error("{structure}: needs feature {found:#x}, which this build does not have")]
+    Feature {
+        /// Where the feature stood.
+        structure: Structure,
+        /// The value found.
+        found: u32,
+    },
+    /// The structure ends before its content does.
+    #[error("{0}: truncated")]
+    Truncated(Structure),
+    /// A checksum differs.
+    #[error("{structure}: checksum mismatch (expected {expected:08x}, found {found:08x})")]
+    Checksum {
+        /// The structure.
+        structure: Structure,
+        /// What is stored.
+        expected: u32,
+        /// What the bytes give.
+        found: u32,
+    },
+    /// A BLAKE3 hash differs.
+    #[error("{0}: hash mismatch")]
+    Hash(Structure),
+    /// A count, size or length beyond its limit.
+    #[error("{structure}: {what} is {found}, beyond the limit of {limit}")]
+    Limit {
+        /// The structure.
+        structure: Structure,
+        /// The field.
+        what: &'static str,
+        /// The value found.
+        found: u64,
+        /// The largest value allowed.
+        limit: u64,
+    },
+    /// A field whose value contradicts the rest.
+    #[error("{structure}: {what}")]
+    Invalid {
+        /// The structure.
+        structure: Structure,
+        /// What is wrong.
+        what: &'static str,
+    },
+    /// A path that a set may not contain.
+    #[error("file {file}: path {path:?} {what}")]
+    Path {
+        /// The file.
+        file: FileNo,
+        /// The path, lossily decoded.
+        path: String,
+        /// What is wrong with it.
+        what: &'static str,
+    },
+    /// A stripe of another set, or at the wrong place.
+    #[error("{structure}: belongs to set {found}, not to {expected}")]
+    Foreign {
+        /// The structure.
+        structure: Structure,
+        /// The set one wanted.
+        expected: SetId,
+        /// The set found.
+        found: SetId,
+    },
+    /// The stripe index is not the one expected.
+    #[error("{structure}: is of stripe {found}, not of stripe {expected}")]
+    StripeIndex {
+        /// The structure.
+        structure: Structure,
+        /// The stripe one wanted.
+        expected: StripeIndex,
+        /// The stripe found.
+        found: StripeIndex,
+    },
+    /// A codec number this build does not know.
+    #[error("frame: codec {0} is unknown to this build")]
+    Codec(u8),
+    /// A frame's stored bytes do not match their checksum.
+    #[error("frame: checksum mismatch (expected {expected:08x}, found {found:08x})")]
+    FrameChecksum {
+        /// What the index says.
+        expected: u32,
+        /// What the bytes give.
+        found: u32,
+    },
+    /// A frame cannot be decompressed, or not to its stated length.
+    #[error("frame: cannot decompress {codec} to {expected_bytes} bytes")]
+    FrameContent {
+        /// The codec's name.
+        codec: &'static str,
+        /// The length the index states.
+        expected_bytes: u32,
+    },
+}

@@ -1,0 +1,433 @@
+//! The footer: this stripe's index directory, and the description of the whole set.
+//!
+//! The description (stripe table, file table, facts) is the same on every stripe, so the loss of
+//! one stripe loses none of it. The set's root hash covers it; the stripe table in it says what
+//! each stripe's index must hash to; the index says what each frame must hash to.
+
+use crate::error::{FormatError, Structure};
+use crate::facts::Facts;
+use crate::files::FileTable;
+use crate::ids::{FileNo, SetId, StripeIndex};
+use crate::limits::*;
+use crate::wire::{Reader, put_string, round_up};
+
+const MAGIC: &[u8; 8] = b"WNDLFOOT";
+const HEAD_BYTES: usize = 40;
+const SECTION_BYTES: usize = 24;
+const DIRECTORY_ENTRY_BYTES: usize = 80;
+const KIND_DIRECTORY: u32 = 1;
+const KIND_STRIPES: u32 = 2;
+const KIND_FILES: u32 = 3;
+const KIND_FACTS: u32 = 4;
+/// A reader that does not know a section with this bit must stop.
+const CRITICAL: u32 = 1;
+/// A section may expand to at most this many times its stored length, plus 64 KiB.
+const EXPANSION_MAX: u64 = 200;
+
+/// Where one index block lies, what it must hash to, and which files it speaks of.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct IndexDirectoryEntry {
+    /// Position of the block on the stripe.
+    pub offset: u64,
+    /// Length of the block, padding included.
+    pub bytes: u32,
+    /// How many frames it describes.
+    pub frame_count: u32,
+    /// Where the region it describes begins; it ends at `offset`.
+    pub region_offset: u64,
+    /// Lowest file number in it.
+    pub file_min: FileNo,
+    /// Highest file number in it.
+    pub file_max: FileNo,
+    /// Highest layer in it.
+    pub layer_max: u8,
+    /// BLAKE3 of the block.
+    pub hash: [u8; 32],
+}
+
+/// What the set knows of each of its stripes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct StripeTableEntry {
+    /// Where it was written.
+    pub location: Vec<u8>,
+    /// Where its footer begins: header, transfers and index blocks stand before.
+    pub data_bytes: u64,
+    /// How many index blocks it has.
+    pub index_blocks: u32,
+    /// How many frames it has.
+    pub frames: u64,
+    /// Bytes of files on it, decoded.
+    pub raw_bytes: u64,
+    /// Bytes of frames on it, as stored.
+    pub stored_bytes: u64,
+    /// BLAKE3 of its header and of the hashes of its index blocks: what it must hash to.
+    pub hash: [u8; 32],
+}
+
+/// What every stripe's footer repeats.
+#[derive(Clone, Debug, PartialEq)]
+pub struct SetDescription {
+    /// One entry a stripe.
+    pub stripes: Vec<StripeTableEntry>,
+    /// Every file of the image.
+    pub files: FileTable,
+    /// The description for people and for the database's crate.
+    pub facts: Facts,
+}
+
+/// A footer, decoded.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Footer {
+    /// The set.
+    pub set_id: SetId,
+    /// The stripe.
+    pub stripe: StripeIndex,
+    /// This stripe's index blocks, in order.
+    pub directory: Vec<IndexDirectoryEntry>,
+    /// What all stripes repeat.
+    pub description: SetDescription,
+    /// The set's root hash, computed from the description.
+    pub set_root: [u8; 32],
+}
+
+impl StripeTableEntry {
+    /// What a stripe hashes to: its header, then the hash of each of its index blocks.
+    pub fn hash_of(header: &[u8], directory: &[IndexDirectoryEntry]) -> [u8; 32] {
+        let mut hasher = blake3::Hasher::new();
+        hasher.update(header);
+        directory.iter().for_each(|entry| {
+            hasher.update(&entry.hash);
+        });
+        *hasher.finalize().as_bytes()
+    }
+}
+
+/// The description, encoded once for all stripes.
+pub(crate) struct EncodedDescription {
+    sections: Vec<Section>,
+    root: [u8; 32],
+}
+
+struct Section {
+    kind: u32,
+    raw_bytes: u64,
+    compressed: bool,
+    stored: Vec<u8>,
+}
+
+impl Section {
+    fn pack(kind: u32, raw: &[u8]) -> Self {
+        let raw_bytes = raw.len() as u64;
+        let packed = zstd::bulk::compress(raw, 3).ok().filter(|packed| {
+            packed.len() < raw.len() && raw_bytes <= expansion_limit(packed.len() as u64)
+        });
+        match packed {
+            Some(stored) => Self { kind, raw_bytes, compressed: true, stored },
+            None => Self { kind, raw_bytes, compressed: false, stored: raw.to_vec() },
+        }
+    }
+}
+
+fn expansion_limit(stored: u64) -> u64 {
+    stored.saturating_mul(EXPANSION_MAX).saturating_add(65_536)
+}
+
+impl SetDescription {
+    /// Encodes the parts common to all stripes and computes the set's root hash.
+    fn encode(&self) -> Result<EncodedDescription, FormatError> {
+        let raws = [
+            (KIND_STRIPES, encode_stripes(&self.stripes)?),
+            (KIND_FILES, self.files.encode()?),
+            (KIND_FACTS, self.facts.encode()?),
+        ];
+        let mut root = blake3::Hasher::new();
+        let mut sections = Vec::with_capacity(raws.len());
+        for (kind, raw) in raws {
+            hash_section(&mut root, kind, &raw);
+            sections.push(Section::pack(kind, &raw));
+        }
+        Ok(EncodedDescription { sections, root: *root.finalize().as_bytes() })
+    }
+
+    /// The footers of all stripes, one after the other through `each`: (stripe, footer, root).
+    ///
+    /// One at a time, so that the footers of many stripes are never in memory together.
+    pub fn footers<E: From<FormatError>>(
+        &self,
+        set_id: SetId,
+        alignment: u32,
+        directories: &[Vec<IndexDirectoryEntry>],
+        mut each: impl FnMut(StripeIndex, Vec<u8>, [u8; 32]) -> Result<(), E>,
+    ) -> Result<(), E> {
+        let common = self.encode()?;
+        for (number, directory) in directories.iter().enumerate() {
+            let stripe = StripeIndex(u16::try_from(number).unwrap_or(u16::MAX));
+            let footer = encode_footer(set_id, stripe, directory, &common, alignment)?;
+            each(stripe, footer, common.root)?;
+        }
+        Ok(())
+    }
+}
+
+fn encode_footer(
+    set_id: SetId,
+    stripe: StripeIndex,
+    directory: &[IndexDirectoryEntry],
+    common: &EncodedDescription,
+    alignment: u32,
+) -> Result<Vec<u8>, FormatError> {
+    let own = Section::pack(KIND_DIRECTORY, &encode_directory(directory));
+    let sections: Vec<&Section> = std::iter::once(&own).chain(&common.sections).collect();
+    let stored: usize = sections.iter().map(|section| section.stored.len()).sum();
+    let content = HEAD_BYTES + sections.len() * SECTION_BYTES + stored;
+    let total = round_up(content as u64, alignment);
+    if total > FOOTER_BYTES_MAX {
+        let (structure, what) = (Structure::Footer, "length");
+        let limit = FOOTER_BYTES_MAX;
+        return Err(FormatError::Limit { structure, what, found: total, limit });
+    }
+    let mut out = Vec::with_capacity(usize::try_from(total).unwrap_or(content));
+    out.extend_from_slice(MAGIC);
+    out.extend_from_slice(&FORMAT_VERSION.to_le_bytes());
+    out.extend_from_slice(&stripe.0.to_le_bytes());
+    out.extend_from_slice(&u32::try_from(sections.len()).unwrap_or(u32::MAX).to_le_bytes());
+    out.extend_from_slice(&set_id.0);
+    out.extend_from_slice(&total.to_le_bytes());
+    for section in &sections {
+        out.extend_from_slice(&section.kind.to_le_bytes());
+        out.extend_from_slice(&(CRITICAL | u32::from(section.compressed) << 8).to_le_bytes());
+        out.extend_from_slice(&section.raw_bytes.to_le_bytes());
+        out.extend_from_slice(&(section.stored.len() as u64).to_le_bytes());
+    }
+    sections.iter().for_each(|section| out.extend_from_slice(&section.stored));
+    out.resize(usize::try_from(total).unwrap_or(content), 0);
+    Ok(out)
+}
+
+impl Footer {
+    /// Reads a footer whose hash the seal vouches for. `metadata_limit` bounds, in bytes, what its
+    /// sections may decompress to, together.
+    pub fn decode(bytes: &[u8], metadata_limit: u64) -> Result<Self, FormatError> {
+        let mut reader = Reader::new(bytes, Structure::Footer);
+        reader.magic(MAGIC)?;
+        let version = reader.u16()?;
+        if version != FORMAT_VERSION {
+            let (structure, supported) = (Structure::Footer, FORMAT_VERSION);
+            return Err(FormatError::Version { structure, found: version, supported });
+        }
+        let stripe = StripeIndex(reader.u16()?);
+        let section_count = reader.u32()?;
+        let set_id = SetId(reader.array()?);
+        if reader.u64()? != bytes.len() as u64 {
+            return Err(FormatError::Truncated(Structure::Footer));
+        }
+        if section_count > 64 {
+            return Err(reader.limit("section count", u64::from(section_count), 64));
+        }
+        let heads = read_section_heads(&mut reader, section_count)?;
+        let raws = unpack_sections(reader, &heads, metadata_limit)?;
+        Self::assemble(set_id, stripe, &raws)
+    }
+
+    fn assemble(
+        set_id: SetId,
+        stripe: StripeIndex,
+        raws: &[(u32, Vec<u8>)],
+    ) -> Result<Self, FormatError> {
+        let find = |kind, structure| {
+            let mut found = raws.iter().filter(|(of, _)| *of == kind);
+            match (found.next(), found.next()) {
+                (Some((_, raw)), None) => Ok(raw.as_slice()),
+                _ => Err(FormatError::Invalid { structure, what: "is not there exactly once" }),
+            }
+        };
+        let mut root = blake3::Hasher::new();
+        let stripes = find(KIND_STRIPES, Structure::StripeTable)?;
+        let files = find(KIND_FILES, Structure::FileTable)?;
+        let facts = find(KIND_FACTS, Structure::Facts)?;
+        for (kind, raw) in [(KIND_STRIPES, stripes), (KIND_FILES, files), (KIND_FACTS, facts)] {
+            hash_section(&mut root, kind, raw);
+        }
+        Ok(Self {
+            set_id,
+            stripe,
+            directory: decode_directory(find(KIND_DIRECTORY, Structure::IndexDirectory)?)?,
+            description: SetDescription {
+                stripes: decode_stripes(stripes)?,
+                files: FileTable::decode(files)?,
+                facts: Facts::decode(facts)?,
+            },
+            set_root: *root.finalize().as_bytes(),
+        })
+    }
+}
+
+fn hash_section(hasher: &mut blake3::Hasher, kind: u32, raw: &[u8]) {
+    hasher.update(&kind.to_le_bytes());
+    hasher.update(&(raw.len() as u64).to_le_bytes());
+    hasher.update(raw);
+}
+
+struct SectionHead {
+    kind: u32,
+    compressed: bool,
+    raw_bytes: u64,
+    stored_bytes: u64,
+}
+
+fn read_section_heads(
+    reader: &mut Reader<'_>,
+    count: u32,
+) -> Result<Vec<SectionHead>, FormatError> {
+    let mut heads = Vec::with_capacity(count as usize);
+    for _ in 0..count {
+        let (kind, flags) = (reader.u32()?, reader.u32()?);
+        let (raw_bytes, stored_bytes) = (reader.u64()?, reader.u64()?);
+        let known = (KIND_DIRECTORY..=KIND_FACTS).contains(&kind);
+        if flags & !(CRITICAL | 1 << 8) != 0 || (!known && flags & CRITICAL != 0) {
+            return Err(FormatError::Feature { structure: Structure::Footer, found: kind });
+        }
+        let compressed = flags >> 8 == 1;
+        if raw_bytes > FILE_TABLE_BYTES_MAX {
+            return Err(reader.limit("section length", raw_bytes, FILE_TABLE_BYTES_MAX));
+        }
+        if kind == KIND_FACTS && raw_bytes > FACTS_BYTES_MAX {
+            return Err(reader.limit("facts length", raw_bytes, FACTS_BYTES_MAX));
+        }
+        let bound = if compressed { expansion_limit(stored_bytes) } else { stored_bytes };
+        if raw_bytes > bound || (!compressed && raw_bytes != stored_bytes) {
+            return Err(reader.limit("section length", raw_bytes, bound));
+        }
+        heads.push(SectionHead { kind, compressed, raw_bytes, stored_bytes });
+    }
+    Ok(heads)
+}
+
+fn unpack_sections(
+    mut reader: Reader<'_>,
+    heads: &[SectionHead],
+    metadata_limit: u64,
+) -> Result<Vec<(u32, Vec<u8>)>, FormatError> {
+    let total = heads.iter().fold(0u64, |sum, head| sum.saturating_add(head.raw_bytes));
+    if total > metadata_limit {
+        return Err(reader.limit("metadata", total, metadata_limit));
+    }
+    let mut raws = Vec::with_capacity(heads.len());
+    for head in heads {
+        let stored = usize::try_from(head.stored_bytes).unwrap_or(usize::MAX);
+        let stored = reader.bytes(stored)?;
+        let raw_bytes = usize::try_from(head.raw_bytes).unwrap_or(usize::MAX);
+        let raw = match head.compressed {
+            false => stored.to_vec(),
+            true => zstd::bulk::decompress(stored, raw_bytes)
+                .map_err(|_| reader.invalid("a section cannot be decompressed"))?,
+        };
+        if raw.len() != raw_bytes {
+            return Err(reader.invalid("a section is not as long as stated"));
+        }
+        raws.push((head.kind, raw));
+    }
+    reader.padding()?;
+    Ok(raws)
+}
+
+fn encode_directory(directory: &[IndexDirectoryEntry]) -> Vec<u8> {
+    let mut out = Vec::with_capacity(directory.len() * DIRECTORY_ENTRY_BYTES);
+    for entry in directory {
+        out.extend_from_slice(&entry.offset.to_le_bytes());
+        out.extend_from_slice(&entry.bytes.to_le_bytes());
+        out.extend_from_slice(&entry.frame_count.to_le_bytes());
+        out.extend_from_slice(&entry.region_offset.to_le_bytes());
+        out.extend_from_slice(&entry.file_min.0.to_le_bytes());
+        out.extend_from_slice(&entry.file_max.0.to_le_bytes());
+        out.push(entry.layer_max);
+        out.extend_from_slice(&[0; 15]);
+        out.extend_from_slice(&entry.hash);
+    }
+    out
+}
+
+fn decode_directory(raw: &[u8]) -> Result<Vec<IndexDirectoryEntry>, FormatError> {
+    let mut reader = Reader::new(raw, Structure::IndexDirectory);
+    let count = raw.len() / DIRECTORY_ENTRY_BYTES;
+    if count as u64 > u64::from(INDEX_BLOCKS_MAX) {
+        return Err(reader.limit("index blocks", count as u64, u64::from(INDEX_BLOCKS_MAX)));
+    }
+    let mut directory: Vec<IndexDirectoryEntry> = Vec::with_capacity(count);
+    for _ in 0..count {
+        let entry = read_directory_entry(&mut reader)?;
+        let previous = directory.last().map_or(0, |last| last.offset + u64::from(last.bytes));
+        // Regions and blocks alternate without a gap, so one walk over the stripe meets them all.
+        if entry.offset < entry.region_offset
+            || entry.offset > FILE_BYTES_MAX
+            || (!directory.is_empty() && entry.region_offset != previous)
+        {
+            return Err(reader.invalid("index blocks and regions do not follow each other"));
+        }
+        directory.push(entry);
+    }
+    reader.end()?;
+    Ok(directory)
+}
+
+fn read_directory_entry(reader: &mut Reader<'_>) -> Result<IndexDirectoryEntry, FormatError> {
+    let (offset, bytes, frame_count) = (reader.u64()?, reader.u32()?, reader.u32()?);
+    let region_offset = reader.u64()?;
+    let (file_min, file_max) = (FileNo(reader.u32()?), FileNo(reader.u32()?));
+    let layer_max = reader.u8()?;
+    if reader.bytes(15)? != [0; 15] {
+        return Err(reader.invalid("reserved bytes are not zero"));
+    }
+    if bytes > INDEX_BLOCK_BYTES_MAX {
+        let limit = u64::from(INDEX_BLOCK_BYTES_MAX);
+        return Err(reader.limit("index block length", u64::from(bytes), limit));
+    }
+    let hash = reader.array()?;
+    Ok(IndexDirectoryEntry {
+        offset,
+        bytes,
+        frame_count,
+        region_offset,
+        file_min,
+        file_max,
+        layer_max,
+        hash,
+    })
+}
+
+fn encode_stripes(stripes: &[StripeTableEntry]) -> Result<Vec<u8>, FormatError> {
+    let mut out = Vec::new();
+    out.extend_from_slice(&u32::try_from(stripes.len()).unwrap_or(u32::MAX).to_le_bytes());
+    for entry in stripes {
+        put_string(&mut out, &entry.location)?;
+        out.extend_from_slice(&entry.data_bytes.to_le_bytes());
+        out.extend_from_slice(&entry.index_blocks.to_le_bytes());
+        out.extend_from_slice(&entry.frames.to_le_bytes());
+        out.extend_from_slice(&entry.raw_bytes.to_le_bytes());
+        out.extend_from_slice(&entry.stored_bytes.to_le_bytes());
+        out.extend_from_slice(&entry.hash);
+    }
+    Ok(out)
+}
+
+fn decode_stripes(raw: &[u8]) -> Result<Vec<StripeTableEntry>, FormatError> {
+    let mut reader = Reader::new(raw, Structure::StripeTable);
+    let count = reader.u32()?;
+    if !(1..=u32::from(STRIPES_MAX)).contains(&count) {
+        return Err(reader.limit("stripe count", u64::from(count), u64::from(STRIPES_MAX)));
+    }
+    let mut stripes = Vec::with_capacity(count as usize);
+    for _ in 0..count {
+        stripes.push(StripeTableEntry {
+            location: reader.string("location length", PATH_BYTES_MAX)?.to_vec(),
+            data_bytes: reader.u64()?,
+            index_blocks: reader.u32()?,
+            frames: reader.u64()?,
+            raw_bytes: reader.u64()?,
+            stored_bytes: reader.u64()?,
+            hash: reader.array()?,
+        });
+    }
+    reader.end()?;
+    Ok(stripes)
+}

@@ -1,0 +1,169 @@
+//! The header: the first block of a stripe. It names the set, the stripe, and its siblings.
+
+use crate::error::{FormatError, Structure};
+use crate::ids::{SetId, StripeIndex};
+use crate::limits::*;
+use crate::wire::{Reader, check_crc, put_string, round_up, seal_with_crc};
+
+const MAGIC: &[u8; 8] = b"WNDLASS\x01";
+const STRUCTURE: Structure = Structure::Header;
+
+/// What stands at the start of every stripe.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct StripeHeader {
+    /// The set this stripe belongs to.
+    pub set_id: SetId,
+    /// Which stripe this is.
+    pub stripe: StripeIndex,
+    /// Every structure on the stripe starts at, and is padded to, a multiple of this many bytes.
+    pub alignment: u32,
+    /// Largest transfer the writer makes, in bytes.
+    pub transfer_bytes: u32,
+    /// Largest frame, decompressed, in bytes.
+    pub frame_bytes: u32,
+    /// When the set was begun, in nanoseconds since 1970 UTC.
+    pub created_nanos: i64,
+    /// Where each stripe of the set was written: one name a stripe, this one's own included.
+    pub locations: Vec<Vec<u8>>,
+}
+
+impl StripeHeader {
+    /// How many bytes of a stripe suffice for [`StripeHeader::encoded_bytes`].
+    pub const PREFIX_BYTES: usize = 64;
+
+    /// The header as it stands on the stripe, a multiple of the alignment long.
+    pub fn encode(&self) -> Result<Vec<u8>, FormatError> {
+        let mut out = Vec::new();
+        out.extend_from_slice(MAGIC);
+        out.extend_from_slice(&FORMAT_VERSION.to_le_bytes());
+        out.extend_from_slice(&[0; 2]); // features that a reader must know: none yet
+        let total_at = out.len();
+        out.extend_from_slice(&[0; 4]);
+        out.extend_from_slice(&self.set_id.0);
+        out.extend_from_slice(&self.stripe.0.to_le_bytes());
+        let count = u16::try_from(self.locations.len()).unwrap_or(u16::MAX);
+        out.extend_from_slice(&count.to_le_bytes());
+        out.extend_from_slice(&self.alignment.to_le_bytes());
+        out.extend_from_slice(&self.transfer_bytes.to_le_bytes());
+        out.extend_from_slice(&self.frame_bytes.to_le_bytes());
+        out.extend_from_slice(&self.created_nanos.to_le_bytes());
+        out.push(0); // role: data; 1 is kept for parity
+        out.push(0); // encryption: none; 1 is kept for AES-256-GCM per frame
+        out.extend_from_slice(&[0; 6]);
+        for location in &self.locations {
+            put_string(&mut out, location)?;
+        }
+        let total = round_up(out.len() as u64 + 4, self.alignment);
+        let narrow = u32::try_from(total).ok().filter(|total| *total <= HEADER_BYTES_MAX);
+        let total = narrow.ok_or(FormatError::Limit {
+            structure: STRUCTURE,
+            what: "length",
+            found: total,
+            limit: u64::from(HEADER_BYTES_MAX),
+        })?;
+        out[total_at..total_at + 4].copy_from_slice(&total.to_le_bytes());
+        self.check()?;
+        seal_with_crc(&mut out, total as usize);
+        Ok(out)
+    }
+
+    /// Length of the whole header, from its first [`Self::PREFIX_BYTES`] bytes.
+    pub fn encoded_bytes(prefix: &[u8]) -> Result<u32, FormatError> {
+        let mut reader = Reader::new(prefix, STRUCTURE);
+        Self::preamble(&mut reader)
+    }
+
+    /// Magic, version, features, length.
+    fn preamble(reader: &mut Reader<'_>) -> Result<u32, FormatError> {
+        reader.magic(MAGIC)?;
+        let version = reader.u16()?;
+        if version != FORMAT_VERSION {
+            return Err(FormatError::Version {
+                structure: STRUCTURE,
+                found: version,
+                supported: FORMAT_VERSION,
+            });
+        }
+        let features = reader.u16()?;
+        if features != 0 {
+            let found = u32::from(features);
+            return Err(FormatError::Feature { structure: STRUCTURE, found });
+        }
+        let total = reader.u32()?;
+        if !(ALIGNMENT_MIN..=HEADER_BYTES_MAX).contains(&total) {
+            return Err(reader.limit("length", u64::from(total), u64::from(HEADER_BYTES_MAX)));
+        }
+        Ok(total)
+    }
+
+    /// Reads a header; `bytes` is exactly [`Self::encoded_bytes`] long.
+    pub fn decode(bytes: &[u8]) -> Result<Self, FormatError> {
+        let total = Self::encoded_bytes(bytes)?;
+        if bytes.len() != total as usize {
+            return Err(FormatError::Truncated(STRUCTURE));
+        }
+        let mut reader = Reader::new(check_crc(bytes, STRUCTURE)?, STRUCTURE);
+        Self::preamble(&mut reader)?;
+        let set_id = SetId(reader.array()?);
+        let stripe = StripeIndex(reader.u16()?);
+        let count = reader.u16()?;
+        let (alignment, transfer_bytes) = (reader.u32()?, reader.u32()?);
+        let (frame_bytes, created_nanos) = (reader.u32()?, reader.i64()?);
+        let (role, encryption) = (reader.u8()?, reader.u8()?);
+        if role != 0 || encryption != 0 {
+            let found = u32::from(role) << 8 | u32::from(encryption);
+            return Err(FormatError::Feature { structure: STRUCTURE, found });
+        }
+        if reader.bytes(6)? != [0; 6] {
+            return Err(reader.invalid("reserved bytes are not zero"));
+        }
+        if count > STRIPES_MAX {
+            return Err(reader.limit("stripe count", u64::from(count), u64::from(STRIPES_MAX)));
+        }
+        let mut locations = Vec::with_capacity(usize::from(count));
+        for _ in 0..count {
+            locations.push(reader.string("location length", PATH_BYTES_MAX)?.to_vec());
+        }
+        reader.padding()?;
+        let header = Self {
+            set_id,
+            stripe,
+            alignment,
+            transfer_bytes,
+            frame_bytes,
+            created_nanos,
+            locations,
+        };
+        header.check()?;
+        Ok(header)
+    }
+
+    /// How many stripes the set has.
+    pub fn stripe_count(&self) -> u16 {
+        u16::try_from(self.locations.len()).unwrap_or(u16::MAX)
+    }
+
+    fn check(&self) -> Result<(), FormatError> {
+        let invalid = |what| Err(FormatError::Invalid { structure: STRUCTURE, what });
+        if !(1..=STRIPES_MAX).contains(&self.stripe_count()) {
+            return invalid("a set has 1 to 64 stripes");
+        }
+        if self.stripe.0 >= self.stripe_count() {
+            return invalid("the stripe's index is not below the stripe count");
+        }
+        if self.locations.iter().any(|location| location.len() > PATH_BYTES_MAX) {
+            return invalid("a location is longer than 4096 bytes");
+        }
+        let alignments = ALIGNMENT_MIN..=ALIGNMENT_MAX;
+        if !self.alignment.is_power_of_two() || !alignments.contains(&self.alignment) {
+            return invalid("the alignment is not a power of two from 512 to 65536");
+        }
+        if self.frame_bytes == 0 || self.frame_bytes > FRAME_BYTES_MAX {
+            return invalid("the frame size is not from 1 byte to 4 MiB");
+        }
+        if self.transfer_bytes == 0 {
+            return invalid("the transfer size is zero");
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,316 @@
+//! Index blocks: what the frames before them hold, where each lies, and what it must hash to.
+//!
+//! An index block describes the region between the block before it (or the header) and itself.
+//! Its frames lie in ascending order; what is between them is padding and must be zero.
+
+use crate::codec::Codec;
+use crate::error::{FormatError, Structure};
+use crate::ids::{FileNo, SetId, StripeIndex};
+use crate::limits::*;
+use crate::wire::{Reader, check_crc, round_up, seal_with_crc};
+
+const MAGIC: &[u8; 8] = b"WNDLINDX";
+const STRUCTURE: Structure = Structure::IndexBlock;
+const HEAD_BYTES: usize = 64;
+const FRAME_ENTRY_BYTES: usize = 24;
+const PIECE_ENTRY_BYTES: usize = 24;
+
+/// Where one frame lies and how to decode it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct FrameEntry {
+    /// Position on the stripe, in bytes.
+    pub offset: u64,
+    /// Length on the stripe, in bytes.
+    pub stored_bytes: u32,
+    /// Length when decoded, in bytes.
+    pub raw_bytes: u32,
+    /// CRC-32C of the stored bytes.
+    pub crc32c: u32,
+    /// How the frame is stored.
+    pub codec: Codec,
+    /// How many pieces it holds; they follow in the block's list of pieces.
+    pub piece_count: u16,
+}
+
+/// One run of bytes of one file inside a frame.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PieceEntry {
+    /// The file.
+    pub file: FileNo,
+    /// Length, in bytes.
+    pub bytes: u32,
+    /// Position in the file, in bytes.
+    pub offset: u64,
+    /// CRC-32C of the bytes, decoded.
+    pub crc32c: u32,
+    /// Where pieces overlap, the one of the higher layer holds.
+    pub layer: u8,
+}
+
+/// One index block, decoded.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct IndexBlock {
+    /// The set.
+    pub set_id: SetId,
+    /// The stripe.
+    pub stripe: StripeIndex,
+    /// Number of this block on its stripe, from 0.
+    pub number: u32,
+    /// Where the region it describes begins on the stripe.
+    pub region_offset: u64,
+    /// How long that region is; the block itself follows it.
+    pub region_bytes: u64,
+    /// Length of this block, padding included.
+    pub encoded_bytes: u32,
+    /// The frames in the region, in order.
+    pub frames: Vec<FrameEntry>,
+    /// Their pieces, in order.
+    pub pieces: Vec<PieceEntry>,
+}
+
+/// Gathers the entries of one index block.
+#[derive(Debug, Default)]
+pub struct IndexBlockBuilder {
+    frames: Vec<FrameEntry>,
+    pieces: Vec<PieceEntry>,
+}
+
+impl IndexBlockBuilder {
+    /// Adds a frame and its pieces. `frame.piece_count` is set from `pieces`.
+    pub fn push(&mut self, mut frame: FrameEntry, pieces: &[PieceEntry]) {
+        frame.piece_count = u16::try_from(pieces.len()).unwrap_or(u16::MAX);
+        self.frames.push(frame);
+        self.pieces.extend_from_slice(pieces);
+    }
+
+    /// Length of the block as it stands, without padding.
+    pub fn content_bytes(&self) -> usize {
+        HEAD_BYTES
+            + self.frames.len() * FRAME_ENTRY_BYTES
+            + self.pieces.len() * PIECE_ENTRY_BYTES
+            + 4
+    }
+
+    /// How many frames it holds.
+    pub fn frame_count(&self) -> usize {
+        self.frames.len()
+    }
+
+    /// True when nothing was pushed.
+    pub fn is_empty(&self) -> bool {
+        self.frames.is_empty()
+    }
+
+    /// Takes the entries and leaves the builder empty.
+    pub fn take(
+        &mut self,
+        set_id: SetId,
+        stripe: StripeIndex,
+        number: u32,
+        region_offset: u64,
+        region_bytes: u64,
+    ) -> IndexBlock {
+        IndexBlock {
+            set_id,
+            stripe,
+            number,
+            region_offset,
+            region_bytes,
+            encoded_bytes: 0,
+            frames: std::mem::take(&mut self.frames),
+            pieces: std::mem::take(&mut self.pieces),
+        }
+    }
+}
+
+impl IndexBlock {
+    /// How many bytes of a block suffice for [`IndexBlock::encoded_bytes_of`].
+    pub const PREFIX_BYTES: usize = HEAD_BYTES;
+
+    /// The block as it stands on the stripe; sets `encoded_bytes`.
+    pub fn encode(&mut self, alignment: u32) -> Result<Vec<u8>, FormatError> {
+        let content = HEAD_BYTES
+            + self.frames.len() * FRAME_ENTRY_BYTES
+            + self.pieces.len() * PIECE_ENTRY_BYTES
+            + 4;
+        let total = round_up(content as u64, alignment);
+        let limit = u64::from(INDEX_BLOCK_BYTES_MAX);
+        let fault = FormatError::Limit { structure: STRUCTURE, what: "length", found: total, limit };
+        let narrow = u32::try_from(total).ok().filter(|total| *total <= INDEX_BLOCK_BYTES_MAX);
+        let total = narrow.ok_or(fault)?;
+        self.encoded_bytes = total;
+        let mut out = Vec::with_capacity(total as usize);
+        out.extend_from_slice(MAGIC);
+        out.extend_from_slice(&self.set_id.0);
+        out.extend_from_slice(&self.stripe.0.to_le_bytes());
+        out.extend_from_slice(&[0; 2]);
+        out.extend_from_slice(&self.number.to_le_bytes());
+        out.extend_from_slice(&self.region_offset.to_le_bytes());
+        out.extend_from_slice(&self.region_bytes.to_le_bytes());
+        let frame_count = u32::try_from(self.frames.len()).unwrap_or(u32::MAX);
+        let piece_count = u32::try_from(self.pieces.len()).unwrap_or(u32::MAX);
+        out.extend_from_slice(&frame_count.to_le_bytes());
+        out.extend_from_slice(&piece_count.to_le_bytes());
+        out.extend_from_slice(&total.to_le_bytes());
+        out.extend_from_slice(&[0; 4]);
+        self.frames.iter().for_each(|frame| put_frame(&mut out, frame));
+        self.pieces.iter().for_each(|piece| put_piece(&mut out, piece));
+        seal_with_crc(&mut out, total as usize);
+        Ok(out)
+    }
+
+    /// Length of the whole block, from its first [`Self::PREFIX_BYTES`] bytes.
+    pub fn encoded_bytes_of(prefix: &[u8]) -> Result<u32, FormatError> {
+        let mut reader = Reader::new(prefix, STRUCTURE);
+        reader.magic(MAGIC)?;
+        reader.bytes(HEAD_BYTES - 8 - 8)?;
+        let total = reader.u32()?;
+        if total > INDEX_BLOCK_BYTES_MAX {
+            let limit = u64::from(INDEX_BLOCK_BYTES_MAX);
+            return Err(reader.limit("length", u64::from(total), limit));
+        }
+        Ok(total)
+    }
+
+    /// Reads a block that lies at `offset` of its stripe and checks all that can be checked
+    /// without the frames: bounds, order, counts, limits.
+    pub fn decode(bytes: &[u8], offset: u64, alignment: u32) -> Result<Self, FormatError> {
+        let content = check_crc(bytes, STRUCTURE)?;
+        let mut reader = Reader::new(content, STRUCTURE);
+        reader.magic(MAGIC)?;
+        let set_id = SetId(reader.array()?);
+        let stripe = StripeIndex(reader.u16()?);
+        let reserved = reader.u16()?;
+        let number = reader.u32()?;
+        let (region_offset, region_bytes) = (reader.u64()?, reader.u64()?);
+        let (frame_count, piece_count) = (reader.u32()? as usize, reader.u32()? as usize);
+        let encoded_bytes = reader.u32()?;
+        if u64::from(encoded_bytes) != bytes.len() as u64 {
+            return Err(FormatError::Truncated(STRUCTURE));
+        }
+        if reserved != 0 || reader.u32()? != 0 {
+            return Err(reader.invalid("reserved bytes are not zero"));
+        }
+        let needed = frame_count * FRAME_ENTRY_BYTES + piece_count * PIECE_ENTRY_BYTES;
+        if needed > reader.remaining() {
+            return Err(FormatError::Truncated(STRUCTURE));
+        }
+        let mut frames = Vec::with_capacity(frame_count);
+        for _ in 0..frame_count {
+            frames.push(read_frame(&mut reader)?);
+        }
+        let mut pieces = Vec::with_capacity(piece_count);
+        for _ in 0..piece_count {
+            pieces.push(read_piece(&mut reader)?);
+        }
+        reader.padding()?;
+        let block = Self {
+            set_id,
+            stripe,
+            number,
+            region_offset,
+            region_bytes,
+            encoded_bytes,
+            frames,
+            pieces,
+        };
+        block.check(offset, alignment)?;
+        Ok(block)
+    }
+
+    /// The frames with their pieces.
+    pub fn iter(&self) -> impl Iterator<Item = (&FrameEntry, &[PieceEntry])> {
+        let mut rest = self.pieces.as_slice();
+        self.frames.iter().map(move |frame| {
+            let (pieces, tail) = rest.split_at(usize::from(frame.piece_count).min(rest.len()));
+            rest = tail;
+            (frame, pieces)
+        })
+    }
+
+    fn check(&self, offset: u64, alignment: u32) -> Result<(), FormatError> {
+        let invalid = |what| Err(FormatError::Invalid { structure: STRUCTURE, what });
+        if self.region_offset.checked_add(self.region_bytes) != Some(offset) {
+            return invalid("the region does not end where the block begins");
+        }
+        let mut position = self.region_offset;
+        for (frame, pieces) in self.iter() {
+            let end = frame.offset.checked_add(u64::from(frame.stored_bytes));
+            let Some(end) = end.filter(|end| *end <= offset) else {
+                return invalid("a frame ends beyond its region");
+            };
+            if frame.offset < position || frame.offset - position >= u64::from(alignment) {
+                return invalid("frames overlap, are out of order, or leave a gap");
+            }
+            if frame.raw_bytes > FRAME_BYTES_MAX || frame.stored_bytes > FRAME_BYTES_MAX {
+                return invalid("a frame is larger than 4 MiB");
+            }
+            check_pieces(frame, pieces)?;
+            position = end;
+        }
+        if offset - position >= u64::from(alignment) {
+            return invalid("the region ends with a gap");
+        }
+        let counted: usize = self.frames.iter().map(|frame| usize::from(frame.piece_count)).sum();
+        if counted != self.pieces.len() {
+            return invalid("piece counts do not add up");
+        }
+        Ok(())
+    }
+}
+
+fn check_pieces(frame: &FrameEntry, pieces: &[PieceEntry]) -> Result<(), FormatError> {
+    let invalid = |what| Err(FormatError::Invalid { structure: STRUCTURE, what });
+    let total: u64 = pieces.iter().map(|piece| u64::from(piece.bytes)).sum();
+    if total != u64::from(frame.raw_bytes) {
+        return invalid("a frame's pieces are not as long as the frame");
+    }
+    if pieces.iter().any(|piece| piece.offset > FILE_BYTES_MAX) {
+        return invalid("a piece lies beyond the largest file");
+    }
+    match frame.codec {
+        Codec::None if frame.stored_bytes != frame.raw_bytes => {
+            invalid("an uncompressed frame's lengths differ")
+        }
+        Codec::Zero if frame.stored_bytes != 0 => invalid("a frame of zeros is stored"),
+        _ => Ok(()),
+    }
+}
+
+fn put_frame(out: &mut Vec<u8>, frame: &FrameEntry) {
+    out.extend_from_slice(&frame.offset.to_le_bytes());
+    out.extend_from_slice(&frame.stored_bytes.to_le_bytes());
+    out.extend_from_slice(&frame.raw_bytes.to_le_bytes());
+    out.extend_from_slice(&frame.crc32c.to_le_bytes());
+    out.push(frame.codec.number());
+    out.push(0);
+    out.extend_from_slice(&frame.piece_count.to_le_bytes());
+}
+
+fn read_frame(reader: &mut Reader<'_>) -> Result<FrameEntry, FormatError> {
+    let (offset, stored_bytes, raw_bytes) = (reader.u64()?, reader.u32()?, reader.u32()?);
+    let (crc32c, codec, flags) = (reader.u32()?, reader.u8()?, reader.u8()?);
+    if flags != 0 {
+        return Err(FormatError::Feature { structure: STRUCTURE, found: u32::from(flags) });
+    }
+    let codec = Codec::from_number(codec)?;
+    Ok(FrameEntry { offset, stored_bytes, raw_bytes, crc32c, codec, piece_count: reader.u16()? })
+}
+
+fn put_piece(out: &mut Vec<u8>, piece: &PieceEntry) {
+    out.extend_from_slice(&piece.file.0.to_le_bytes());
+    out.extend_from_slice(&piece.bytes.to_le_bytes());
+    out.extend_from_slice(&piece.offset.to_le_bytes());
+    out.extend_from_slice(&piece.crc32c.to_le_bytes());
+    out.push(piece.layer);
+    out.extend_from_slice(&[0; 3]);
+}
+
+fn read_piece(reader: &mut Reader<'_>) -> Result<PieceEntry, FormatError> {
+    let (file, bytes, offset) = (FileNo(reader.u32()?), reader.u32()?, reader.u64()?);
+    let (crc32c, layer) = (reader.u32()?, reader.u8()?);
+    if reader.bytes(3)? != [0; 3] {
+        return Err(reader.invalid("reserved bytes are not zero"));
+    }
+    Ok(PieceEntry { file, bytes, offset, crc32c, layer })
+}

@@ -1,0 +1,37 @@
+//! The media format, version 1: bytes in, bytes out.
+//!
+//!   stripe = [header][transfers, index block, transfers, index block, ...][footer][seal]
+//!
+//! A media set is 1 to 64 stripes. Frames (compressed pieces of files) are packed into transfers;
+//! index blocks, laid between the transfers they describe, say what each frame holds and what it
+//! must hash to; the footer lists the index blocks and repeats what is common to the whole set;
+//! the seal is written last. `docs/format.md` describes every byte.
+//!
+//! Invariants
+//! - This crate never touches files, threads or clocks, and never panics on input.
+//! - Every length is checked against a stated limit before anything is allocated from it.
+//! - Every byte of a stripe is covered: by a CRC-32C, by a BLAKE3 hash, or by "must be zero".
+
+mod codec;
+mod error;
+mod facts;
+mod files;
+mod footer;
+mod header;
+mod ids;
+mod index;
+mod limits;
+mod seal;
+mod wire;
+
+pub use codec::{Codec, Decoder, Encoder, crc32c, crc32c_zeros_after};
+pub use error::{FormatError, Structure};
+pub use facts::{BackupType, Facts};
+pub use files::{FileEntry, FileFlags, FileKind, FileTable, check_path};
+pub use footer::{Footer, IndexDirectoryEntry, SetDescription, StripeTableEntry};
+pub use header::StripeHeader;
+pub use ids::{FileNo, SetId, StripeIndex};
+pub use index::{FrameEntry, IndexBlock, IndexBlockBuilder, PieceEntry};
+pub use limits::*;
+pub use seal::Seal;
+pub use wire::round_up;

@@ -1,0 +1,32 @@
+//! What the format allows. Decoders refuse anything beyond, before they allocate.
+
+/// Format version this crate writes, and the newest it reads.
+pub const FORMAT_VERSION: u16 = 1;
+/// Most stripes a media set may have (SQL Server's bound for devices, too).
+pub const STRIPES_MAX: u16 = 64;
+/// Smallest alignment (block size) of a stripe, in bytes.
+pub const ALIGNMENT_MIN: u32 = 512;
+/// Largest alignment (block size) of a stripe, in bytes.
+pub const ALIGNMENT_MAX: u32 = 65_536;
+/// Largest frame, decompressed, in bytes. Bounds what one frame can make a reader allocate.
+pub const FRAME_BYTES_MAX: u32 = 4 * 1024 * 1024;
+/// Largest header of a stripe, padding included, in bytes.
+pub const HEADER_BYTES_MAX: u32 = 1024 * 1024;
+/// Largest index block, padding included, in bytes.
+pub const INDEX_BLOCK_BYTES_MAX: u32 = 4 * 1024 * 1024;
+/// Most index blocks in one stripe.
+pub const INDEX_BLOCKS_MAX: u32 = 4_000_000;
+/// Largest footer, padding included, in bytes.
+pub const FOOTER_BYTES_MAX: u64 = 2 * 1024 * 1024 * 1024;
+/// Most files in one set.
+pub const FILES_MAX: u32 = 10_000_000;
+/// Longest path or symbolic link target, in bytes (Linux's PATH_MAX).
+pub const PATH_BYTES_MAX: usize = 4096;
+/// Longest file table, decompressed, in bytes.
+pub const FILE_TABLE_BYTES_MAX: u64 = 1024 * 1024 * 1024;
+/// Longest facts document, decompressed, in bytes.
+pub const FACTS_BYTES_MAX: u64 = 16 * 1024 * 1024;
+/// Largest file a set may describe: 2^62 bytes, so that sums of two never overflow.
+pub const FILE_BYTES_MAX: u64 = 1 << 62;
+/// Bytes of the seal record; it ends the stripe.
+pub const SEAL_BYTES: usize = 512;

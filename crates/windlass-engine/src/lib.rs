@@ -1,1 +1,50 @@
+//! The engine: pool, pipeline, waits, devices, rate limits; backup and restore of media sets.
+//!
+//!   source --> readers --> [full] --> compressors --> [chunks] --> writers --> devices
+//!                 ^                                                   |
+//!                 +------------------ buffer pool <-------------------+
+//!
+//! Invariants
+//! - The engine never knows a database: it is given files, and a hook for their pages.
+//! - The engine never prints, and never runs async code.
+//! - Every blocking call is timed under its cause (`waits`); the verdict is made of that.
 
+mod backup;
+mod buffer;
+mod cancel;
+mod compressor;
+mod device;
+pub mod durable;
+mod error;
+mod options;
+mod progress;
+mod rate;
+mod read;
+mod reader;
+mod report;
+mod ring;
+mod shared;
+mod source;
+mod verdict;
+mod waits;
+mod writer;
+
+pub use windlass_media as media;
+
+pub use backup::BackupRun;
+pub use buffer::{Buffer, Pool};
+pub use cancel::Cancel;
+pub use device::{Device, FileDevice, FileDeviceOptions, NulDevice, PARTIAL_SUFFIX, WriteDone};
+pub use error::EngineError;
+pub use options::{
+    BackupOptions, BufferPlan, BufferRequest, DEVICE_DEPTH, FRAME_BYTES_DEFAULT,
+    MEMORY_LIMIT_DEFAULT, TRANSFER_BYTES_DEFAULT, TRANSFER_BYTES_MAX, TRANSFER_BYTES_MIN,
+    default_buffer_count,
+};
+pub use progress::Progress;
+pub use rate::RateLimit;
+pub use read::cached_pages;
+pub use report::{DeviceReport, RunReport};
+pub use source::{FileContent, FileOutcome, FileSpec, Missing, PageHook};
+pub use verdict::{Limit, NextLimit, megabytes};
+pub use waits::{Cause, Stage, StageReport, WaitReport};

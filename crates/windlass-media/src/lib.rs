@@ -24,7 +24,7 @@ mod limits;
 mod seal;
 mod wire;
 
-pub use codec::{Codec, Decoder, Encoder, crc32c, crc32c_zeros_after};
+pub use codec::{Codec, Decoder, Encoder, crc32c, crc32c_zeros_after, is_zero};
 pub use error::{FormatError, Structure};
 pub use facts::{BackupType, Facts};
 pub use files::{FileEntry, FileFlags, FileKind, FileTable, check_path};

@@ -1,0 +1,447 @@
+//! A backup: readers fill buffers, compressors turn them into frames, writers lay frames on stripes.
+//!
+//!   push --> readers --> [full] --> compressors --> [chunks] --> writers --> devices
+//!               ^                                                   |
+//!               +------------------ buffer pool <-------------------+
+//!
+//! The database's crate pushes files; the end is in three steps, each durable before the next:
+//! data and footers on all stripes, seals on all stripes, names. A set is sealed, and exists,
+//! when the last seal is durable.
+//!
+//! Invariants
+//! - Queues are bounded by the pool; the queue of units has a bound of its own.
+//! - Frames may finish out of order and on any stripe. The index says where each is.
+//! - A run that is dropped before `finish` leaves no stripe behind.
+
+use std::sync::{Arc, OnceLock};
+use std::thread::JoinHandle;
+use std::time::Instant;
+
+use crossbeam_channel::{Receiver, Sender, bounded, unbounded};
+use windlass_media::{
+    Codec, Encoder, Facts, FileNo, FileTable, Seal, SetDescription, SetId, StripeHeader,
+    StripeIndex, StripeTableEntry,
+};
+
+use crate::buffer::Pool;
+use crate::cancel::Cancel;
+use crate::compressor::{Chunk, Compressor};
+use crate::device::Device;
+use crate::error::EngineError;
+use crate::options::BackupOptions;
+use crate::progress::Progress;
+use crate::rate::RateLimit;
+use crate::read::ReadQueue;
+use crate::reader::{Filled, Reader};
+use crate::report::{Activity, RunReport};
+use crate::shared::Shared;
+use crate::source::{Cutter, FileOutcome, FileSpec, Outcomes, PageHook, SourceFile, Unit};
+use crate::waits::Cause;
+use crate::writer::StripeWriter;
+
+/// Units that may wait for a reader.
+const UNITS_WAITING_MAX: usize = 256;
+
+/// A backup under way.
+pub struct BackupRun {
+    shared: Arc<Shared>,
+    outcomes: Arc<Outcomes>,
+    hook: Arc<OnceLock<Arc<dyn PageHook>>>,
+    options: BackupOptions,
+    set_id: SetId,
+    cutter: Cutter,
+    units: Option<Sender<Unit>>,
+    workers: Vec<JoinHandle<()>>,
+    writers: Vec<JoinHandle<Option<StripeWriter>>>,
+    keeps: bool,
+    began: Instant,
+    cpu_began: f64,
+    data_began: Option<Instant>,
+}
+
+impl BackupRun {
+    /// Starts the threads of a backup of set `set_id` to `devices`, one stripe each.
+    pub fn start(
+        set_id: SetId,
+        created_nanos: i64,
+        options: BackupOptions,
+        devices: Vec<Box<dyn Device>>,
+        progress: Arc<Progress>,
+        cancel: Cancel,
+    ) -> Result<Self, EngineError> {
+        let keeps = keeps(&devices)?;
+        let plan = &options.plan;
+        let pool = Pool::new(plan.buffers, plan.transfer_bytes)?;
+        let stripes = begin_stripes(set_id, created_nanos, &options, devices)?;
+        let mut run = Self {
+            shared: Arc::new(Shared::new(pool, progress, cancel)),
+            outcomes: Arc::default(),
+            hook: Arc::default(),
+            set_id,
+            cutter: Cutter::new(plan.transfer_bytes),
+            units: None,
+            workers: Vec::new(),
+            writers: Vec::new(),
+            keeps,
+            began: Instant::now(),
+            cpu_began: crate::report::process_cpu_seconds(),
+            data_began: None,
+            options,
+        };
+        run.spawn(stripes)?;
+        Ok(run)
+    }
+
+    fn spawn(&mut self, stripes: Vec<StripeWriter>) -> Result<(), EngineError> {
+        let plan = self.options.plan.clone();
+        let (units, units_out) = bounded::<Unit>(UNITS_WAITING_MAX);
+        // Bounded by the pool: every message but a chunk of zeros holds a buffer.
+        let (full, full_out) = unbounded::<Filled>();
+        let (chunks, chunks_out) = bounded::<Chunk>(plan.buffers.max(2));
+        self.units = Some(units);
+        let compress = self.options.codec != Codec::None;
+        let rate = self.options.source_rate.map(|rate| Arc::new(RateLimit::new(rate)));
+        let reserve = if compress { plan.compressors.min(plan.buffers - 1) } else { 0 };
+        let depth = plan.buffers.saturating_sub(reserve).div_ceil(plan.readers).clamp(1, 32);
+        for _ in 0..plan.readers {
+            let queue = ReadQueue::new(depth, self.options.ring);
+            let ends = (units_out.clone(), full.clone());
+            self.spawn_reader(queue, ends, rate.clone(), reserve)?;
+        }
+        for _ in 0..plan.compressors {
+            let encoder = Encoder::new(self.options.codec)?;
+            self.spawn_compressor(encoder, compress, (full_out.clone(), chunks.clone()))?;
+        }
+        let rate = self.options.device_rate.map(|rate| Arc::new(RateLimit::new(rate)));
+        for stripe in stripes {
+            self.spawn_writer(stripe, chunks_out.clone(), rate.clone())?;
+        }
+        Ok(())
+    }
+
+    fn spawn_reader(
+        &mut self,
+        queue: ReadQueue,
+        (units, full): (Receiver<Unit>, Sender<Filled>),
+        rate: Option<Arc<RateLimit>>,
+        reserve: usize,
+    ) -> Result<(), EngineError> {
+        let (shared, outcomes) = (Arc::clone(&self.shared), Arc::clone(&self.outcomes));
+        let body = move || {
+            let reader = Reader {
+                shared: &shared,
+                outcomes: &outcomes,
+                rate: rate.as_deref(),
+                units,
+                full,
+                reserve,
+                queue,
+                next: None,
+                reading: Vec::new(),
+                token: 0,
+            };
+            shared.progress.reader.thread(|| shared.guard(|| reader.run())).unwrap_or_default();
+        };
+        self.workers.push(spawn("reader", body)?);
+        Ok(())
+    }
+
+    fn spawn_compressor(
+        &mut self,
+        encoder: Encoder,
+        compress: bool,
+        (full, chunks): (Receiver<Filled>, Sender<Chunk>),
+    ) -> Result<(), EngineError> {
+        let (shared, outcomes) = (Arc::clone(&self.shared), Arc::clone(&self.outcomes));
+        let hook = Arc::clone(&self.hook);
+        let frame_bytes = self.options.plan.frame_bytes;
+        let body = move || {
+            let compressor = Compressor {
+                shared: &shared,
+                outcomes: &outcomes,
+                hook: &hook,
+                full,
+                chunks,
+                encoder,
+                compress,
+                frame_bytes,
+                output: Chunk::empty(),
+            };
+            shared
+                .progress
+                .compressor
+                .thread(|| shared.guard(|| compressor.run()))
+                .unwrap_or_default();
+        };
+        self.workers.push(spawn("compressor", body)?);
+        Ok(())
+    }
+
+    fn spawn_writer(
+        &mut self,
+        mut stripe: StripeWriter,
+        chunks: Receiver<Chunk>,
+        rate: Option<Arc<RateLimit>>,
+    ) -> Result<(), EngineError> {
+        let shared = Arc::clone(&self.shared);
+        let body = move || {
+            let run = || stripe.run(&chunks, &shared, rate.as_deref());
+            let done = shared.progress.writer.thread(|| shared.guard(run));
+            done.map(|()| stripe)
+        };
+        self.writers.push(spawn("writer", body)?);
+        Ok(())
+    }
+
+    /// The id of the set being written.
+    pub fn set_id(&self) -> SetId {
+        self.set_id
+    }
+
+    /// Largest frame, decompressed, in bytes.
+    pub fn frame_bytes(&self) -> u32 {
+        u32::try_from(self.options.plan.frame_bytes).unwrap_or(u32::MAX)
+    }
+
+    /// How the run was set up.
+    pub fn options(&self) -> &BackupOptions {
+        &self.options
+    }
+
+    /// Live counters, and the phase to show.
+    pub fn progress(&self) -> &Arc<Progress> {
+        &self.shared.progress
+    }
+
+    /// The flag that stops the run.
+    pub fn cancel(&self) -> &Cancel {
+        &self.shared.cancel
+    }
+
+    /// Sets what looks at every piece. Call it before the first push; later calls change nothing.
+    pub fn set_hook(&mut self, hook: Arc<dyn PageHook>) {
+        self.hook.get_or_init(|| hook);
+    }
+
+    /// Adds a whole file. Blocks while the queue of units is full.
+    pub fn push(&mut self, spec: FileSpec) -> Result<(), EngineError> {
+        self.outcomes.know(spec.file);
+        let range = 0..spec.bytes;
+        self.cut(&SourceFile::new(spec), range, 0)
+    }
+
+    /// Adds a newer version of a range of a file that was pushed before: on restore, and to every
+    /// reader of the set, the highest layer holds.
+    pub fn push_range(
+        &mut self,
+        spec: &FileSpec,
+        offset: u64,
+        bytes: u64,
+        layer: u8,
+    ) -> Result<(), EngineError> {
+        self.cut(&SourceFile::new(spec.clone()), offset..offset + bytes, layer)
+    }
+
+    fn cut(
+        &mut self,
+        file: &Arc<SourceFile>,
+        range: std::ops::Range<u64>,
+        layer: u8,
+    ) -> Result<(), EngineError> {
+        self.data_began.get_or_insert_with(Instant::now);
+        for unit in self.cutter.cut(file, range, layer) {
+            self.send(unit)?;
+        }
+        Ok(())
+    }
+
+    fn send(&self, unit: Unit) -> Result<(), EngineError> {
+        self.check()?;
+        self.shared.begin_unit();
+        let sent = self.units.as_ref().is_some_and(|units| units.send(unit).is_ok());
+        if sent { Ok(()) } else { self.check().and(Err(EngineError::Stopped)) }
+    }
+
+    /// The error that stopped the run, if something did.
+    fn check(&self) -> Result<(), EngineError> {
+        self.shared.check().map_err(|error| self.shared.take_error().unwrap_or(error))
+    }
+
+    /// Waits until all that was pushed has been read, has passed the hook and has its CRC.
+    pub fn drain(&mut self) -> Result<(), EngineError> {
+        if let Some(unit) = self.cutter.flush() {
+            self.send(unit)?;
+        }
+        self.shared.settle().map_err(|error| self.shared.take_error().unwrap_or(error))
+    }
+
+    /// What became of a file; final after [`BackupRun::drain`].
+    pub fn outcome(&self, file: FileNo) -> Option<FileOutcome> {
+        self.outcomes.get(file)
+    }
+
+    /// Ends the backup: footers, seals, names. The set exists when this returns `Ok`.
+    pub fn finish(mut self, files: FileTable, facts: Facts) -> Result<RunReport, EngineError> {
+        self.drain()?;
+        self.units = None;
+        let stripes = self.join()?;
+        let data_seconds = self.data_began.map_or(0.0, |began| began.elapsed().as_secs_f64());
+        self.shared.progress.set_phase("sealing");
+        let stripes = if self.keeps { self.seal(stripes, files, facts)? } else { stripes };
+        let mut activity = Activity::new(&self.shared.progress, &self.options.plan, data_seconds);
+        activity.codec = self.options.codec.to_string();
+        activity.source_rate = self.options.source_rate;
+        activity.device_rate = self.options.device_rate;
+        let cpu = crate::report::process_cpu_seconds() - self.cpu_began;
+        Ok(RunReport::of_backup(self.set_id, self.began.elapsed(), cpu, &activity, &stripes))
+    }
+
+    /// Waits for all threads; their stripes, or the first error.
+    fn join(&mut self) -> Result<Vec<StripeWriter>, EngineError> {
+        for worker in self.workers.drain(..) {
+            worker.join().unwrap_or_default();
+        }
+        let writers = self.writers.drain(..);
+        let stripes: Vec<_> = writers.filter_map(|writer| writer.join().ok().flatten()).collect();
+        match self.shared.take_error() {
+            Some(error) => Err(error),
+            None => Ok(stripes),
+        }
+    }
+
+    fn seal(
+        &self,
+        mut stripes: Vec<StripeWriter>,
+        files: FileTable,
+        facts: Facts,
+    ) -> Result<Vec<StripeWriter>, EngineError> {
+        let description = SetDescription { stripes: describe(&stripes), files, facts };
+        let directories: Vec<_> =
+            stripes.iter_mut().map(|stripe| std::mem::take(&mut stripe.directory)).collect();
+        let alignment = self.options.plan.alignment;
+        let mut seals = Vec::with_capacity(stripes.len());
+        description.footers(self.set_id, alignment, &directories, |index, footer, root| {
+            let stripe = &mut stripes[usize::from(index.0)];
+            self.shared.cancel.check()?;
+            let offset = stripe.offset;
+            let bytes = footer.len() as u64;
+            stripe.device.write(offset, &footer)?;
+            seals.push(Seal {
+                set_id: self.set_id,
+                stripe: index,
+                stripe_count: u16::try_from(directories.len()).unwrap_or(u16::MAX),
+                footer_offset: offset,
+                footer_bytes: bytes,
+                footer_hash: *blake3::hash(&footer).as_bytes(),
+                set_root: root,
+                stripe_bytes: offset + bytes + u64::from(alignment),
+                alignment,
+            });
+            Ok::<(), EngineError>(())
+        })?;
+        drop(description);
+        self.each(&mut stripes, &seals, |stripe, seal| {
+            stripe.device.truncate(seal.stripe_bytes)?;
+            stripe.device.sync()
+        })?;
+        self.shared.cancel.check()?;
+        self.each(&mut stripes, &seals, |stripe, seal| {
+            let offset = seal.stripe_bytes - u64::from(alignment);
+            stripe.device.write(offset, &seal.encode())?;
+            stripe.device.sync()
+        })?;
+        // Sealed: from here on the set exists, and only its names are missing.
+        self.each(&mut stripes, &seals, |stripe, _| stripe.device.publish())?;
+        Ok(stripes)
+    }
+
+    /// Does one step on all devices at once, counted as a wait for them.
+    fn each(
+        &self,
+        stripes: &mut [StripeWriter],
+        seals: &[Seal],
+        step: impl Fn(&mut StripeWriter, &Seal) -> Result<(), EngineError> + Sync,
+    ) -> Result<(), EngineError> {
+        let (shared, step) = (&self.shared, &step);
+        let results: Vec<_> = std::thread::scope(|scope| {
+            let pairs = stripes.iter_mut().zip(seals);
+            let threads: Vec<_> = pairs
+                .map(|(stripe, seal)| {
+                    scope.spawn(move || {
+                        stripe.timed(shared, Cause::DeviceSync, |stripe| step(stripe, seal))
+                    })
+                })
+                .collect();
+            threads.into_iter().map(|thread| thread.join()).collect()
+        });
+        results.into_iter().try_for_each(|result| result.unwrap_or(Err(EngineError::Stopped)))
+    }
+}
+
+impl Drop for BackupRun {
+    fn drop(&mut self) {
+        if self.workers.is_empty() && self.writers.is_empty() {
+            return;
+        }
+        self.shared.fail(EngineError::Stopped);
+        self.units = None;
+        drop(self.join());
+    }
+}
+
+fn spawn<T: Send + 'static>(
+    name: &str,
+    body: impl FnOnce() -> T + Send + 'static,
+) -> Result<JoinHandle<T>, EngineError> {
+    let thread = std::thread::Builder::new().name(name.to_owned()).spawn(body);
+    thread.map_err(|error| EngineError::Source(Box::new(error)))
+}
+
+/// Whether the devices keep what they take: all of them, or (`nul`) none.
+fn keeps(devices: &[Box<dyn Device>]) -> Result<bool, EngineError> {
+    let keeping = devices.iter().filter(|device| device.keeps()).count();
+    if devices.is_empty() || (keeping > 0 && keeping < devices.len()) {
+        let what = "name one or more devices, and `nul` only with other `nul`s".to_owned();
+        return Err(EngineError::Option { option: "--to", what });
+    }
+    Ok(keeping > 0)
+}
+
+fn begin_stripes(
+    set_id: SetId,
+    created_nanos: i64,
+    options: &BackupOptions,
+    devices: Vec<Box<dyn Device>>,
+) -> Result<Vec<StripeWriter>, EngineError> {
+    let plan = &options.plan;
+    let locations: Vec<_> =
+        devices.iter().map(|device| device.location().as_bytes().to_vec()).collect();
+    let mut header = StripeHeader {
+        set_id,
+        stripe: StripeIndex(0),
+        alignment: plan.alignment,
+        transfer_bytes: u32::try_from(plan.transfer_bytes).unwrap_or(u32::MAX),
+        frame_bytes: u32::try_from(plan.frame_bytes).unwrap_or(u32::MAX),
+        created_nanos,
+        locations,
+    };
+    let mut stripes = Vec::with_capacity(devices.len());
+    for (index, device) in devices.into_iter().enumerate() {
+        header.stripe = StripeIndex(u16::try_from(index).unwrap_or(u16::MAX));
+        stripes.push(StripeWriter::begin(device, &header)?);
+    }
+    Ok(stripes)
+}
+
+fn describe(stripes: &[StripeWriter]) -> Vec<StripeTableEntry> {
+    let entry = |stripe: &StripeWriter| StripeTableEntry {
+        location: stripe.device.location().as_bytes().to_vec(),
+        data_bytes: stripe.offset,
+        index_blocks: u32::try_from(stripe.directory.len()).unwrap_or(u32::MAX),
+        frames: stripe.frames,
+        raw_bytes: stripe.raw_bytes,
+        stored_bytes: stripe.stored_bytes,
+        hash: StripeTableEntry::hash_of(&stripe.header, &stripe.directory),
+    };
+    stripes.iter().map(entry).collect()
+}

@@ -1,0 +1,232 @@
+//! The compressors: they turn full buffers into frames.
+//!
+//! Uncompressed frames stay where the reader put them: the input buffer is the output. Compressed
+//! ones are appended to an output buffer until it is full, so that devices see large writes.
+
+use std::sync::{Arc, OnceLock};
+
+use crossbeam_channel::{Receiver, Sender};
+use windlass_media::{Codec, Encoder, FrameEntry, PieceEntry, crc32c, is_zero};
+
+use crate::buffer::Buffer;
+use crate::error::EngineError;
+use crate::reader::Filled;
+use crate::shared::Shared;
+use crate::source::{Outcomes, PageHook, Part};
+use crate::waits::Cause;
+
+/// Pieces a chunk may have: frames of zeros take no room, and must not gather without end.
+const CHUNK_PIECES_MAX: usize = 8192;
+
+/// Frames in a buffer, ready for any stripe. Offsets of frames are relative to the buffer.
+pub(crate) struct Chunk {
+    pub(crate) buffer: Option<Buffer>,
+    pub(crate) frames: Vec<FrameEntry>,
+    pub(crate) pieces: Vec<PieceEntry>,
+}
+
+/// What a compressor thread needs.
+pub(crate) struct Compressor<'a> {
+    pub(crate) shared: &'a Shared,
+    pub(crate) outcomes: &'a Outcomes,
+    pub(crate) hook: &'a OnceLock<Arc<dyn PageHook>>,
+    pub(crate) full: Receiver<Filled>,
+    pub(crate) chunks: Sender<Chunk>,
+    pub(crate) encoder: Encoder,
+    pub(crate) compress: bool,
+    pub(crate) frame_bytes: usize,
+    pub(crate) output: Chunk,
+}
+
+impl Chunk {
+    pub(crate) fn empty() -> Self {
+        Self { buffer: None, frames: Vec::new(), pieces: Vec::new() }
+    }
+
+    fn used(&self) -> usize {
+        self.buffer.as_ref().map_or(0, |buffer| buffer.len())
+    }
+}
+
+impl Compressor<'_> {
+    /// Works until no reader is left.
+    pub(crate) fn run(mut self) -> Result<(), EngineError> {
+        loop {
+            self.shared.check()?;
+            let stage = &self.shared.progress.compressor;
+            let filled = match self.full.try_recv() {
+                Ok(filled) => Ok(filled),
+                Err(_) => stage.wait(Cause::FullBuffer, || self.full.recv()),
+            };
+            let Ok(filled) = filled else { break };
+            stage.add_work(filled.buffer.len() as u64);
+            self.unit(filled)?;
+            self.shared.end_unit();
+        }
+        self.flush()
+    }
+
+    fn unit(&mut self, mut filled: Filled) -> Result<(), EngineError> {
+        if let Some(hook) = self.hook.get() {
+            let mut rest = &mut filled.buffer[..];
+            for part in &filled.unit.parts {
+                let (bytes, tail) = rest.split_at_mut(part.bytes);
+                hook.piece(part.file.spec.file, part.offset, bytes)?;
+                rest = tail;
+            }
+        }
+        let groups = group(&filled.unit.parts, self.frame_bytes);
+        if self.compress { self.compress(&filled, &groups) } else { self.pass(filled, &groups) }
+    }
+
+    /// Uncompressed: the buffer goes to a device as it is.
+    fn pass(&mut self, filled: Filled, groups: &[Group]) -> Result<(), EngineError> {
+        let mut chunk = Chunk::empty();
+        let zero = is_zero(&filled.buffer);
+        for group in groups {
+            let raw = &filled.buffer[group.start..group.end];
+            self.add_pieces(&mut chunk, &filled, group);
+            let whole = match chunk.pieces.last() {
+                Some(only) if group.pieces.len() == 1 => only.crc32c,
+                _ => crc32c(raw),
+            };
+            chunk.frames.push(FrameEntry {
+                offset: if zero { 0 } else { group.start as u64 },
+                stored_bytes: if zero { 0 } else { narrow(raw.len()) },
+                raw_bytes: narrow(raw.len()),
+                crc32c: if zero { 0 } else { whole },
+                codec: if zero { Codec::Zero } else { Codec::None },
+                piece_count: narrow16(group.pieces.len()),
+            });
+        }
+        chunk.buffer = (!zero).then_some(filled.buffer);
+        self.send(chunk)
+    }
+
+    fn compress(&mut self, filled: &Filled, groups: &[Group]) -> Result<(), EngineError> {
+        for group in groups {
+            let raw = &filled.buffer[group.start..group.end];
+            self.make_room(raw.len(), group.pieces.len())?;
+            let mut output = std::mem::replace(&mut self.output, Chunk::empty());
+            let used = output.used();
+            let Some(buffer) = output.buffer.as_mut() else { return Err(EngineError::Stopped) };
+            let (codec, stored) = match self.encoder.encode(raw, &mut buffer.space()[used..]) {
+                Some(encoded) => encoded,
+                None => {
+                    buffer.space()[used..used + raw.len()].copy_from_slice(raw);
+                    (Codec::None, raw.len())
+                }
+            };
+            buffer.set_len(used + stored);
+            let crc = crc32c(&buffer[used..]);
+            self.add_pieces(&mut output, filled, group);
+            output.frames.push(FrameEntry {
+                offset: used as u64,
+                stored_bytes: narrow(stored),
+                raw_bytes: narrow(raw.len()),
+                crc32c: crc,
+                codec,
+                piece_count: narrow16(group.pieces.len()),
+            });
+            self.output = output;
+        }
+        Ok(())
+    }
+
+    /// Sees to it that the output has room for a frame of `raw_bytes`.
+    fn make_room(&mut self, raw_bytes: usize, pieces: usize) -> Result<(), EngineError> {
+        let bound = self.encoder.bound(raw_bytes).max(raw_bytes);
+        let full = self.output.pieces.len() + pieces > CHUNK_PIECES_MAX;
+        let pool = &self.shared.pool;
+        if full || self.output.used() + bound > pool.buffer_bytes() {
+            self.flush()?;
+        }
+        if self.output.buffer.is_none() {
+            let stage = &self.shared.progress.compressor;
+            let free = pool.try_take(0);
+            let free = free.or_else(|| stage.wait(Cause::FreeBuffer, || pool.take(0)));
+            self.output.buffer = Some(free.ok_or(EngineError::Stopped)?);
+        }
+        Ok(())
+    }
+
+    /// Appends the pieces of a group, and adds their CRCs to their files'.
+    fn add_pieces(&self, chunk: &mut Chunk, filled: &Filled, group: &Group) {
+        let mut position = group.start;
+        for run in &group.pieces {
+            let bytes = &filled.buffer[position..position + run.bytes];
+            position += run.bytes;
+            let part = &filled.unit.parts[run.part];
+            let spec = &part.file.spec;
+            let crc = crc32c(bytes);
+            if part.layer == 0 {
+                let end = run.offset + run.bytes as u64;
+                self.outcomes.add_crc(spec.file, crc, end, spec.bytes);
+            }
+            chunk.pieces.push(PieceEntry {
+                file: spec.file,
+                bytes: narrow(run.bytes),
+                offset: run.offset,
+                crc32c: crc,
+                layer: part.layer,
+            });
+        }
+    }
+
+    fn flush(&mut self) -> Result<(), EngineError> {
+        let chunk = std::mem::replace(&mut self.output, Chunk::empty());
+        if chunk.frames.is_empty() { Ok(()) } else { self.send(chunk) }
+    }
+
+    fn send(&self, chunk: Chunk) -> Result<(), EngineError> {
+        self.chunks.send(chunk).map_err(|_| EngineError::Stopped)
+    }
+}
+
+/// A frame to be: a run of the buffer, and the runs of files in it.
+struct Group {
+    start: usize,
+    end: usize,
+    pieces: Vec<Run>,
+}
+
+struct Run {
+    part: usize,
+    offset: u64,
+    bytes: usize,
+}
+
+/// Cuts the parts of a unit into frames of at most `frame_bytes`. A large part is cut at multiples
+/// of the frame size, so that a page's frame is found by division; small ones share a frame.
+fn group(parts: &[Part], frame_bytes: usize) -> Vec<Group> {
+    let mut groups: Vec<Group> = Vec::new();
+    let mut position = 0;
+    for (index, part) in parts.iter().enumerate() {
+        let mut done = 0;
+        while done < part.bytes {
+            let bytes = (part.bytes - done).min(frame_bytes);
+            let run = Run { part: index, offset: part.offset + done as u64, bytes };
+            match groups.last_mut() {
+                Some(last) if last.end - last.start + bytes <= frame_bytes => {
+                    last.end += bytes;
+                    last.pieces.push(run);
+                }
+                _ => {
+                    groups.push(Group { start: position, end: position + bytes, pieces: vec![run] })
+                }
+            }
+            position += bytes;
+            done += bytes;
+        }
+    }
+    groups
+}
+
+/// Lengths inside a buffer: at most 4 MiB.
+fn narrow(value: usize) -> u32 {
+    u32::try_from(value).unwrap_or(u32::MAX)
+}
+
+fn narrow16(value: usize) -> u16 {
+    u16::try_from(value).unwrap_or(u16::MAX)
+}

@@ -1,0 +1,90 @@
+//! Devices: where a stripe is written. One stripe a device, one writer thread a device.
+//!
+//! Life of a stripe: created under a `.partial` name and locked; written; cut to length and
+//! synced; sealed and synced; published under its own name. Dropped before that, it is removed.
+
+mod file;
+mod nul;
+
+use std::time::Duration;
+
+use crate::buffer::Buffer;
+use crate::error::EngineError;
+
+pub use file::{FileDevice, FileDeviceOptions, PARTIAL_SUFFIX};
+pub use nul::NulDevice;
+
+/// A write that was made; its buffer is free again when this is dropped.
+#[derive(Debug)]
+pub struct WriteDone {
+    /// Bytes written.
+    pub bytes: u64,
+    /// From submission to completion.
+    pub elapsed: Duration,
+}
+
+/// Where one stripe goes. Offsets and lengths are multiples of [`Device::alignment`].
+///
+/// After an error the stripe is dead: the run fails, and nothing more is written to it.
+pub trait Device: Send {
+    /// The location as the set will know it.
+    fn location(&self) -> &str;
+    /// What offsets and lengths must be multiples of.
+    fn alignment(&self) -> u32;
+    /// How many writes may be in flight.
+    fn depth(&self) -> usize;
+    /// Writes now in flight.
+    fn in_flight(&self) -> usize;
+    /// False where what is written cannot be read again (`nul`): no set comes of it.
+    fn keeps(&self) -> bool {
+        true
+    }
+    /// Starts a write; returns one that finished meanwhile, if any did.
+    fn submit(&mut self, offset: u64, buffer: Buffer) -> Result<Option<WriteDone>, EngineError>;
+    /// Waits for a write in flight; `None` when there is none.
+    fn reap(&mut self) -> Result<Option<WriteDone>, EngineError>;
+    /// Writes `bytes` (index blocks, footer, seal) and waits for it.
+    fn write(&mut self, offset: u64, bytes: &[u8]) -> Result<(), EngineError>;
+    /// Cuts the stripe to its length: what was preallocated beyond is given back.
+    fn truncate(&mut self, bytes: u64) -> Result<(), EngineError>;
+    /// Makes everything written so far durable.
+    fn sync(&mut self) -> Result<(), EngineError>;
+    /// Gives the sealed stripe its own name, durably.
+    fn publish(&mut self) -> Result<(), EngineError>;
+}
+
+impl Device for Box<dyn Device> {
+    fn location(&self) -> &str {
+        (**self).location()
+    }
+    fn alignment(&self) -> u32 {
+        (**self).alignment()
+    }
+    fn depth(&self) -> usize {
+        (**self).depth()
+    }
+    fn in_flight(&self) -> usize {
+        (**self).in_flight()
+    }
+    fn keeps(&self) -> bool {
+        (**self).keeps()
+    }
+    fn submit(&mut self, offset: u64, buffer: Buffer) -> Result<Option<WriteDone>, EngineError> {
+        (**self).submit(offset, buffer)
+    }
+    fn reap(&mut self) -> Result<Option<WriteDone>, EngineError> {
+        (**self).reap()
+    }
+    fn write(&mut self, offset: u64, bytes: &[u8]) -> Result<(), EngineError> {
+        (**self).write(offset, bytes)
+    }
+    fn truncate(&mut self, bytes: u64) -> Result<(), EngineError> {
+        (**self).truncate(bytes)
+    }
+    fn sync(&mut self) -> Result<(), EngineError> {
+        (**self).sync()
+    }
+    fn publish(&mut self) -> Result<(), EngineError> {
+        (**self).publish()
+    }
+}

@@ -1,0 +1,231 @@
+//! A stripe in a file: written directly, several transfers in flight, preallocated.
+//!
+//! Direct writes go through io_uring where the kernel lends a ring, one at a time where not; a
+//! file system without direct I/O gets buffered ones. The file is preallocated in steps, because
+//! ext4 and XFS take an exclusive lock for every direct write that extends a file: without
+//! preallocation a queue depth of four is a queue depth of one.
+
+use std::fs::{File, OpenOptions};
+use std::io;
+use std::os::unix::fs::{FileExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Instant;
+
+use memmap2::MmapMut;
+use rustix::fs::{FallocateFlags, FlockOperation};
+
+use super::{Device, WriteDone};
+use crate::buffer::Buffer;
+use crate::durable;
+use crate::error::EngineError;
+use crate::ring::Ring;
+
+/// Ends the name of a stripe that is not sealed yet.
+pub const PARTIAL_SUFFIX: &str = ".partial";
+const PREALLOCATE_BYTES_MIN: u64 = 64 * 1024 * 1024;
+const PREALLOCATE_BYTES_MAX: u64 = 1024 * 1024 * 1024;
+const SCRATCH_BYTES: usize = 64 * 1024;
+
+/// How a file device writes.
+#[derive(Clone, Copy, Debug)]
+pub struct FileDeviceOptions {
+    /// Block size: what offsets and lengths are multiples of, in bytes.
+    pub alignment: u32,
+    /// Writes in flight.
+    pub depth: usize,
+    /// Write past the page cache where the file system can.
+    pub direct: bool,
+    /// Use io_uring where the kernel has it.
+    pub ring: bool,
+    /// Replace a stripe that is there already, once the new set is sealed.
+    pub overwrite: bool,
+}
+
+impl Default for FileDeviceOptions {
+    fn default() -> Self {
+        Self { alignment: 4096, depth: 4, direct: true, ring: true, overwrite: false }
+    }
+}
+
+/// A stripe file being written.
+pub struct FileDevice {
+    location: String,
+    path: PathBuf,
+    partial: PathBuf,
+    file: Arc<File>,
+    ring: Option<Ring>,
+    options: FileDeviceOptions,
+    scratch: MmapMut,
+    allocated: u64,
+    preallocate: bool,
+    published: bool,
+}
+
+impl FileDevice {
+    /// Creates `path`.partial and locks it. Refuses a `path` that exists, unless to overwrite.
+    pub fn create(path: &Path, options: FileDeviceOptions) -> Result<Self, EngineError> {
+        let location = path.to_string_lossy().into_owned();
+        let fault = |source| device_error("create", &location, 0, source);
+        if !options.overwrite && path.symlink_metadata().is_ok() {
+            return Err(fault(io::ErrorKind::AlreadyExists.into()));
+        }
+        let partial = partial_path(path);
+        let file = open_partial(&partial, options.direct).map_err(fault)?;
+        // The lock says that a run is alive: the next run's clean-up leaves the file alone.
+        rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive)
+            .map_err(|errno| fault(errno.into()))?;
+        file.set_len(0).map_err(fault)?;
+        let scratch = MmapMut::map_anon(SCRATCH_BYTES).map_err(fault)?;
+        let ring = if options.ring { Ring::new(options.depth).ok() } else { None };
+        Ok(Self {
+            location: location.clone(),
+            path: path.to_owned(),
+            partial,
+            file: Arc::new(file),
+            ring,
+            options,
+            scratch,
+            allocated: 0,
+            preallocate: true,
+            published: false,
+        })
+    }
+
+    fn error(&self, operation: &'static str, offset: u64, source: io::Error) -> EngineError {
+        device_error(operation, &self.location, offset, source)
+    }
+
+    /// Sees to it that the file is allocated up to `end`, in steps that grow with the file.
+    fn allocate(&mut self, end: u64) {
+        if !self.preallocate || end <= self.allocated {
+            return;
+        }
+        let step = self.allocated.clamp(PREALLOCATE_BYTES_MIN, PREALLOCATE_BYTES_MAX);
+        let target = end.max(self.allocated + step);
+        let length = target - self.allocated;
+        match rustix::fs::fallocate(&*self.file, FallocateFlags::empty(), self.allocated, length) {
+            Ok(()) => self.allocated = target,
+            // No room for the step, or no fallocate here: the writes themselves will tell.
+            Err(_) => self.preallocate = false,
+        }
+    }
+
+    fn finish(&self, done: crate::ring::RingDone) -> Result<WriteDone, EngineError> {
+        let offset = done.token;
+        let written = done.result.map_err(|source| self.error("write", offset, source))?;
+        if written < done.buffer.len() {
+            // A short direct write ends at a block boundary; the rest goes the plain way.
+            let rest = &done.buffer[written..];
+            let write = self.file.write_all_at(rest, offset + written as u64);
+            write.map_err(|source| self.error("write", offset, source))?;
+        }
+        Ok(WriteDone { bytes: done.buffer.len() as u64, elapsed: done.elapsed })
+    }
+}
+
+fn partial_path(path: &Path) -> PathBuf {
+    let mut name = path.as_os_str().to_owned();
+    name.push(PARTIAL_SUFFIX);
+    PathBuf::from(name)
+}
+
+fn open_partial(path: &Path, direct: bool) -> io::Result<File> {
+    let open = |flags| {
+        let mut options = OpenOptions::new();
+        options.read(true).write(true).create(true).truncate(false).mode(0o600);
+        options.custom_flags(flags | libc::O_NOFOLLOW).open(path)
+    };
+    match open(if direct { libc::O_DIRECT } else { 0 }) {
+        // No direct I/O on this file system (older tmpfs, some network ones).
+        Err(error) if direct && error.raw_os_error() == Some(libc::EINVAL) => open(0),
+        other => other,
+    }
+}
+
+fn device_error(
+    operation: &'static str,
+    location: &str,
+    offset: u64,
+    source: io::Error,
+) -> EngineError {
+    EngineError::DeviceIo { operation, device: location.to_owned(), offset, source }
+}
+
+impl Device for FileDevice {
+    fn location(&self) -> &str {
+        &self.location
+    }
+
+    fn alignment(&self) -> u32 {
+        self.options.alignment
+    }
+
+    fn depth(&self) -> usize {
+        if self.ring.is_some() { self.options.depth } else { 1 }
+    }
+
+    fn in_flight(&self) -> usize {
+        self.ring.as_ref().map_or(0, Ring::in_flight)
+    }
+
+    fn submit(&mut self, offset: u64, buffer: Buffer) -> Result<Option<WriteDone>, EngineError> {
+        self.allocate(offset + buffer.len() as u64);
+        let Some(ring) = self.ring.as_mut() else {
+            let begin = Instant::now();
+            let write = self.file.write_all_at(&buffer, offset);
+            write.map_err(|source| self.error("write", offset, source))?;
+            let bytes = buffer.len() as u64;
+            return Ok(Some(WriteDone { bytes, elapsed: begin.elapsed() }));
+        };
+        let finished = if ring.is_full() { ring.wait() } else { Ok(ring.reap()) };
+        let submitted = ring.write(&self.file, offset, buffer, offset);
+        submitted.map_err(|source| self.error("write", offset, source))?;
+        let finished = finished.map_err(|source| self.error("write", offset, source))?;
+        finished.map(|done| self.finish(done)).transpose()
+    }
+
+    fn reap(&mut self) -> Result<Option<WriteDone>, EngineError> {
+        let Some(ring) = self.ring.as_mut() else { return Ok(None) };
+        let done = ring.wait().map_err(|source| self.error("write", 0, source))?;
+        done.map(|done| self.finish(done)).transpose()
+    }
+
+    fn write(&mut self, offset: u64, bytes: &[u8]) -> Result<(), EngineError> {
+        self.allocate(offset + bytes.len() as u64);
+        let mut at = offset;
+        // Through memory that is aligned for direct writes; chunks are multiples of the block.
+        for chunk in bytes.chunks(SCRATCH_BYTES) {
+            self.scratch[..chunk.len()].copy_from_slice(chunk);
+            let write = self.file.write_all_at(&self.scratch[..chunk.len()], at);
+            write.map_err(|source| self.error("write", at, source))?;
+            at += chunk.len() as u64;
+        }
+        Ok(())
+    }
+
+    fn truncate(&mut self, bytes: u64) -> Result<(), EngineError> {
+        self.preallocate = false;
+        self.file.set_len(bytes).map_err(|source| self.error("truncate", bytes, source))
+    }
+
+    fn sync(&mut self) -> Result<(), EngineError> {
+        self.file.sync_all().map_err(|source| self.error("sync", 0, source))
+    }
+
+    fn publish(&mut self) -> Result<(), EngineError> {
+        // The set is sealed: whatever happens now, this stripe belongs to it and must stay.
+        self.published = true;
+        let rename = durable::rename(&self.partial, &self.path);
+        rename.map_err(|source| self.error("publish", 0, source))
+    }
+}
+
+impl Drop for FileDevice {
+    fn drop(&mut self) {
+        if !self.published {
+            // What cannot be removed now is removed by the next run's clean-up.
+            drop(std::fs::remove_file(&self.partial));
+        }
+    }
+}

@@ -1,0 +1,194 @@
+//! What can go wrong between a source and a device, by place.
+
+use std::io;
+use std::path::PathBuf;
+
+use windlass_media::{FormatError, SetId, StripeIndex};
+
+/// Why a run failed.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum EngineError {
+    /// The caller asked the run to stop.
+    #[error("interrupted")]
+    Cancelled,
+    /// A file of the source cannot be opened or read.
+    #[error("{operation} source file {path} at offset {offset}: {source}")]
+    SourceIo {
+        /// What was being done: `open`, `read`.
+        operation: &'static str,
+        /// The file.
+        path: PathBuf,
+        /// Where in the file.
+        offset: u64,
+        /// What the system said.
+        source: io::Error,
+    },
+    /// A device failed. After a failed write its stripe is dead.
+    #[error("{operation} device {device} at offset {offset}: {source}")]
+    DeviceIo {
+        /// What was being done: `create`, `write`, `sync`, `publish`, `read`.
+        operation: &'static str,
+        /// The device.
+        device: String,
+        /// Where on the stripe.
+        offset: u64,
+        /// What the system said.
+        source: io::Error,
+    },
+    /// A file of the target cannot be created, written or synced.
+    #[error("{operation} target {path}: {source}")]
+    TargetIo {
+        /// What was being done.
+        operation: &'static str,
+        /// The file.
+        path: PathBuf,
+        /// What the system said.
+        source: io::Error,
+    },
+    /// The target directory or file is there already and is not empty.
+    #[error("target {path} {what}")]
+    TargetRefused {
+        /// The target.
+        path: PathBuf,
+        /// Why it is refused.
+        what: &'static str,
+    },
+    /// Bytes of a stripe are damaged or not a stripe's.
+    #[error("stripe {location} at offset {offset}: {source}")]
+    Damage {
+        /// The stripe's file or object.
+        location: String,
+        /// Where on the stripe.
+        offset: u64,
+        /// What is wrong.
+        source: FormatError,
+    },
+    /// The stripe exists but was never sealed: the run that wrote it did not finish.
+    #[error("stripe {location} is not sealed: the backup that wrote it did not finish")]
+    NotSealed {
+        /// The stripe's file or object.
+        location: String,
+    },
+    /// A stripe of the set was not found.
+    #[error("stripe {stripe} of set {set} is missing (it was written to {location})")]
+    StripeMissing {
+        /// The set.
+        set: SetId,
+        /// Which stripe.
+        stripe: StripeIndex,
+        /// Where the set says it was written.
+        location: String,
+    },
+    /// The same stripe was given twice, with different content.
+    #[error("stripe {stripe} of set {set} is there twice: {first} and {second}")]
+    StripeTwice {
+        /// The set.
+        set: SetId,
+        /// Which stripe.
+        stripe: StripeIndex,
+        /// One of them.
+        first: String,
+        /// The other.
+        second: String,
+    },
+    /// What was given holds stripes of more than one set.
+    #[error("stripes of different sets were given: {first} and {second}")]
+    SetsMixed {
+        /// One set.
+        first: SetId,
+        /// The other.
+        second: SetId,
+    },
+    /// What the stripes hold does not add up to the files the set lists.
+    #[error("set {set}: {what}")]
+    Incomplete {
+        /// The set.
+        set: SetId,
+        /// What is missing or too much.
+        what: String,
+    },
+    /// No set was found where one was named.
+    #[error("no backup set at {location}")]
+    NoSet {
+        /// Where one looked.
+        location: String,
+    },
+    /// The buffers would take more memory than allowed.
+    #[error("{buffers} buffers of {transfer_bytes} bytes take {needed_bytes} bytes, above the limit of {limit_bytes}")]
+    MemoryLimit {
+        /// Buffer count.
+        buffers: usize,
+        /// Bytes of each.
+        transfer_bytes: usize,
+        /// Their product.
+        needed_bytes: u64,
+        /// What is allowed.
+        limit_bytes: u64,
+    },
+    /// An option has a value that the engine cannot work with.
+    #[error("{option}: {what}")]
+    Option {
+        /// The option as on the command line.
+        option: &'static str,
+        /// What is wrong.
+        what: String,
+    },
+    /// The format refused something that was to be written.
+    #[error("cannot describe the set: {0}")]
+    Format(#[from] FormatError),
+    /// A database's crate failed inside the pipeline.
+    #[error("{0}")]
+    Source(Box<dyn std::error::Error + Send + Sync>),
+    /// Another thread of the run failed first; its error is the one to show.
+    #[error("the run stopped because of another error")]
+    Stopped,
+}
+
+impl EngineError {
+    /// True when media were read and found damaged, incomplete or mixed up.
+    pub fn is_damage(&self) -> bool {
+        matches!(
+            self,
+            Self::Damage { .. }
+                | Self::NotSealed { .. }
+                | Self::StripeMissing { .. }
+                | Self::StripeTwice { .. }
+                | Self::SetsMixed { .. }
+                | Self::Incomplete { .. }
+        )
+    }
+
+    /// What can be done about it, as a full sentence.
+    pub fn hint(&self) -> Option<String> {
+        let text = match self {
+            Self::MemoryLimit { .. } => {
+                "Lower --buffers or --transfer-size, or raise --max-memory."
+            }
+            Self::StripeMissing { .. } => {
+                "Name every place that holds stripes of this set, or copy the missing one back."
+            }
+            Self::SetsMixed { .. } => "Name the stripes of one set only.",
+            Self::NotSealed { .. } => {
+                "Use an older set; the next backup to this place removes the unfinished one."
+            }
+            Self::Damage { .. } => "Run `windlass verify` on the set to see all that is damaged.",
+            Self::DeviceIo { source, .. } if source.kind() == io::ErrorKind::StorageFull => {
+                "Free space on the device, or add a device with another --to."
+            }
+            Self::DeviceIo { operation: "create", source, .. }
+                if source.kind() == io::ErrorKind::AlreadyExists =>
+            {
+                "Choose another name, name a directory, or pass --overwrite."
+            }
+            Self::DeviceIo { source, .. } | Self::TargetIo { source, .. }
+                if source.kind() == io::ErrorKind::PermissionDenied =>
+            {
+                "Windlass runs as the owner of the database; let that user write there."
+            }
+            Self::TargetRefused { .. } => "Name an empty or a new directory.",
+            _ => return None,
+        };
+        Some(text.to_owned())
+    }
+}

@@ -1,0 +1,173 @@
+//! How a run uses memory, cores and devices; printed before it starts.
+
+use serde::Serialize;
+use windlass_media::{ALIGNMENT_MAX, ALIGNMENT_MIN, Codec};
+
+use crate::error::EngineError;
+
+/// Smallest transfer, and what transfers are multiples of, in bytes.
+pub const TRANSFER_BYTES_MIN: usize = 64 * 1024;
+/// Largest transfer, in bytes.
+pub const TRANSFER_BYTES_MAX: usize = 4 * 1024 * 1024;
+/// Transfer size unless told otherwise (SQL Server's for disks).
+pub const TRANSFER_BYTES_DEFAULT: usize = 1024 * 1024;
+/// I/O depth of a device in the default buffer count.
+pub const DEVICE_DEPTH: usize = 4;
+/// Largest frame a backup makes unless the transfer size is smaller; docs/bench-frames.md says why.
+pub const FRAME_BYTES_DEFAULT: usize = 128 * 1024;
+/// Memory that buffers may take unless told otherwise.
+pub const MEMORY_LIMIT_DEFAULT: u64 = 1024 * 1024 * 1024;
+
+/// Default number of buffers: devices x depth + devices + 2 x source volumes.
+pub fn default_buffer_count(devices: usize, volumes: usize) -> usize {
+    devices * DEVICE_DEPTH + devices + 2 * volumes.max(1)
+}
+
+/// The buffer configuration of a run: a value one can print before it starts.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct BufferPlan {
+    /// How many buffers.
+    pub buffers: usize,
+    /// Bytes of one: the largest transfer.
+    pub transfer_bytes: usize,
+    /// Their product: the memory the pool takes.
+    pub buffer_bytes: u64,
+    /// Largest frame, decompressed.
+    pub frame_bytes: usize,
+    /// Devices written to or read from.
+    pub devices: usize,
+    /// Volumes the source lies on.
+    pub volumes: usize,
+    /// Block size of the devices.
+    pub alignment: u32,
+    /// Threads that read.
+    pub readers: usize,
+    /// Threads that compress or decompress.
+    pub compressors: usize,
+    /// Threads that write.
+    pub writers: usize,
+}
+
+/// What a user may set; `None` is the default.
+#[derive(Clone, Debug, Default)]
+pub struct BufferRequest {
+    /// `--buffers`.
+    pub buffers: Option<usize>,
+    /// `--transfer-size`.
+    pub transfer_bytes: Option<usize>,
+    /// `--block-size`.
+    pub alignment: Option<u32>,
+    /// `--frame-size`.
+    pub frame_bytes: Option<usize>,
+    /// `--threads`: compressors.
+    pub compressors: Option<usize>,
+    /// `--readers`: readers for each volume.
+    pub readers: Option<usize>,
+    /// `--max-memory`.
+    pub memory_limit: Option<u64>,
+}
+
+impl BufferRequest {
+    /// Checks the request and fills in the defaults.
+    pub fn plan(&self, devices: usize, volumes: usize) -> Result<BufferPlan, EngineError> {
+        let option = |option, what: String| Err(EngineError::Option { option, what });
+        let transfer_bytes = self.transfer_bytes.unwrap_or(TRANSFER_BYTES_DEFAULT);
+        let transfers = TRANSFER_BYTES_MIN..=TRANSFER_BYTES_MAX;
+        if !transfers.contains(&transfer_bytes) || transfer_bytes % TRANSFER_BYTES_MIN != 0 {
+            let what = format!("{transfer_bytes} is not a multiple of 64 KiB from 64 KiB to 4 MiB");
+            return option("--transfer-size", what);
+        }
+        let alignment = self.alignment.unwrap_or(4096);
+        if !alignment.is_power_of_two() || !(ALIGNMENT_MIN..=ALIGNMENT_MAX).contains(&alignment) {
+            let what = format!("{alignment} is not a power of two from 512 to 65536");
+            return option("--block-size", what);
+        }
+        let cores = std::thread::available_parallelism().map_or(1, usize::from);
+        let buffers = self.buffers.unwrap_or_else(|| default_buffer_count(devices, volumes));
+        if buffers < 2 {
+            return option("--buffers", format!("{buffers} is too few: a reader and a writer need one each"));
+        }
+        // A compressor holds an input and an output; one more is left for a reader.
+        let compressors = self.compressors.unwrap_or(cores).clamp(1, (buffers / 2).max(1));
+        let frame_bytes = self.frame_bytes.unwrap_or(FRAME_BYTES_DEFAULT).min(transfer_bytes / 2);
+        if frame_bytes < 4096 || !frame_bytes.is_power_of_two() {
+            let what = format!("{frame_bytes} is not a power of two of at least 4 KiB");
+            return option("--frame-size", what);
+        }
+        let plan = BufferPlan {
+            buffers,
+            transfer_bytes,
+            buffer_bytes: buffers as u64 * transfer_bytes as u64,
+            frame_bytes,
+            devices,
+            volumes: volumes.max(1),
+            alignment,
+            readers: self.readers.unwrap_or(cores.min(2)).max(1) * volumes.max(1),
+            compressors,
+            writers: devices,
+        };
+        plan.check_memory(self.memory_limit.unwrap_or(MEMORY_LIMIT_DEFAULT))?;
+        Ok(plan)
+    }
+}
+
+impl BufferPlan {
+    fn check_memory(&self, limit_bytes: u64) -> Result<(), EngineError> {
+        if self.buffer_bytes <= limit_bytes {
+            return Ok(());
+        }
+        Err(EngineError::MemoryLimit {
+            buffers: self.buffers,
+            transfer_bytes: self.transfer_bytes,
+            needed_bytes: self.buffer_bytes,
+            limit_bytes,
+        })
+    }
+}
+
+/// How a backup runs.
+#[derive(Clone, Debug)]
+pub struct BackupOptions {
+    /// Buffers and threads.
+    pub plan: BufferPlan,
+    /// How frames are compressed.
+    pub codec: Codec,
+    /// At most so many bytes per second from the source.
+    pub source_rate: Option<u64>,
+    /// At most so many bytes per second to the devices, together.
+    pub device_rate: Option<u64>,
+    /// Use io_uring where the kernel has it.
+    pub ring: bool,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn default_counts_are_those_of_the_native_system() {
+        let counts: Vec<_> = (1..=5).map(|devices| default_buffer_count(devices, 1)).collect();
+        assert_eq!(counts, [7, 12, 17, 22, 27]);
+        assert_eq!(default_buffer_count(4, 4), 28);
+    }
+
+    #[test]
+    fn memory_beyond_the_limit_is_refused() {
+        let request = BufferRequest { memory_limit: Some(7 << 20), ..Default::default() };
+        assert!(request.plan(1, 1).is_ok());
+        assert!(matches!(request.plan(2, 1), Err(EngineError::MemoryLimit { buffers: 12, .. })));
+    }
+
+    #[test]
+    fn odd_sizes_are_refused_by_name() {
+        for (request, option) in [
+            (BufferRequest { transfer_bytes: Some(65_535), ..Default::default() }, "--transfer-size"),
+            (BufferRequest { transfer_bytes: Some(8 << 20), ..Default::default() }, "--transfer-size"),
+            (BufferRequest { alignment: Some(1000), ..Default::default() }, "--block-size"),
+            (BufferRequest { buffers: Some(1), ..Default::default() }, "--buffers"),
+        ] {
+            let error = request.plan(1, 1).unwrap_err();
+            assert!(error.to_string().starts_with(option), "{error}");
+        }
+    }
+}

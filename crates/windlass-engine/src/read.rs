@@ -1,0 +1,273 @@
+//! Reading past the page cache, but not past what is in it.
+//!
+//! For each range the kernel is asked (cachestat) what it holds:
+//! - all of it: an ordinary read, at the speed of memory;
+//! - some of it, or dirty pages: a buffered read that drops what it alone brought in
+//!   (RWF_DONTCACHE). A direct read would first write the dirty pages back, in our thread, at the
+//!   cost of the live server;
+//! - nothing: a direct read, several in flight (io_uring), or one at a time without a ring.
+//!
+//! So a backup neither evicts the database's pages nor leaves its own behind. Kernels without
+//! cachestat (before 6.5) are asked with RWF_NOWAIT; without RWF_DONTCACHE (before 6.14) a mixed
+//! range is read through the cache. `docs/decisions/0004-reading.md` has the measurements.
+
+#![allow(unsafe_code, reason = "cachestat has no safe wrapper")]
+
+use std::fs::File;
+use std::io::{self, IoSliceMut};
+use std::os::fd::{AsRawFd, RawFd};
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, OnceLock};
+use std::time::{Duration, Instant};
+
+use rustix::io::ReadWriteFlags;
+
+use crate::buffer::Buffer;
+use crate::ring::Ring;
+
+/// RWF_DONTCACHE of Linux 6.14.
+const DONTCACHE: ReadWriteFlags = ReadWriteFlags::from_bits_retain(0x80);
+/// What direct reads are aligned to: enough for every sector size in use.
+pub(crate) const DIRECT_ALIGNMENT: usize = 4096;
+/// Ranges below this are read through the cache, without a trace: opening the file a second time
+/// for a direct read would cost more than it saves.
+const DIRECT_BYTES_MIN: usize = 128 * 1024;
+
+static HAS_DONTCACHE: AtomicBool = AtomicBool::new(true);
+static HAS_CACHESTAT: AtomicBool = AtomicBool::new(true);
+
+/// A file open for reading, and for direct reading once that is wanted.
+#[derive(Debug)]
+pub(crate) struct ReadFile {
+    buffered: Arc<File>,
+    direct: OnceLock<Option<Arc<File>>>,
+}
+
+impl ReadFile {
+    pub(crate) fn open(path: &Path) -> io::Result<Self> {
+        Ok(Self::of(Arc::new(File::open(path)?)))
+    }
+
+    pub(crate) fn of(buffered: Arc<File>) -> Self {
+        Self { buffered, direct: OnceLock::new() }
+    }
+
+    pub(crate) fn file(&self) -> &Arc<File> {
+        &self.buffered
+    }
+
+    /// The same file (not: whatever has its name now), opened for direct reads.
+    fn direct(&self) -> Option<&Arc<File>> {
+        let open = || {
+            let path = format!("/proc/self/fd/{}", self.buffered.as_raw_fd());
+            let flags = libc::O_DIRECT;
+            let file = File::options().read(true).custom_flags(flags).open(path).ok()?;
+            Some(Arc::new(file))
+        };
+        self.direct.get_or_init(open).as_ref()
+    }
+}
+
+/// What a range of a file is read with.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Way {
+    Cached,
+    Uncached,
+    Direct,
+}
+
+#[repr(C)]
+struct CachestatRange {
+    offset: u64,
+    length: u64,
+}
+
+#[repr(C)]
+#[derive(Default)]
+struct Cachestat {
+    cached: u64,
+    dirty: u64,
+    writeback: u64,
+    evicted: u64,
+    recently_evicted: u64,
+}
+
+/// What the page cache holds of a range; `None` where the kernel cannot say.
+fn cachestat(file: RawFd, offset: u64, length: usize) -> Option<Cachestat> {
+    const SYS_CACHESTAT: libc::c_long = 451;
+    if !HAS_CACHESTAT.load(Ordering::Relaxed) {
+        return None;
+    }
+    let range = CachestatRange { offset, length: length as u64 };
+    let mut stat = Cachestat::default();
+    // SAFETY: both structures live through the call and have the layout of the kernel's uapi
+    // header (linux/mman.h: cachestat_range, cachestat); the call writes to `stat` only.
+    let result = unsafe { libc::syscall(SYS_CACHESTAT, file, &raw const range, &raw mut stat, 0) };
+    if result == 0 {
+        return Some(stat);
+    }
+    HAS_CACHESTAT.store(false, Ordering::Relaxed);
+    None
+}
+
+/// Pages of `file` in the page cache, and how many of them are dirty; for reports and tests.
+pub fn cached_pages(file: &File, offset: u64, bytes: usize) -> Option<(u64, u64)> {
+    cachestat(file.as_raw_fd(), offset, bytes).map(|stat| (stat.cached, stat.dirty))
+}
+
+/// Reads at `offset` without leaving pages in the cache that were not there.
+///
+/// Returns fewer bytes than asked for at the end of the file only.
+pub(crate) fn read_uncached(file: &File, offset: u64, into: &mut [u8]) -> io::Result<usize> {
+    let mut filled = 0;
+    while filled < into.len() {
+        let at = offset + filled as u64;
+        match read_once(file, at, &mut into[filled..]) {
+            Ok(0) => break,
+            Ok(count) => filled += count,
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(filled)
+}
+
+fn read_once(file: &File, offset: u64, into: &mut [u8]) -> io::Result<usize> {
+    if HAS_DONTCACHE.load(Ordering::Relaxed) {
+        match rustix::io::preadv2(file, &mut [IoSliceMut::new(into)], offset, DONTCACHE) {
+            Err(rustix::io::Errno::OPNOTSUPP | rustix::io::Errno::INVAL) => {
+                HAS_DONTCACHE.store(false, Ordering::Relaxed);
+            }
+            other => return other.map_err(io::Error::from),
+        }
+    }
+    std::os::unix::fs::FileExt::read_at(file, into, offset)
+}
+
+/// Reads of one thread: at once from the cache, or queued to the device.
+pub(crate) struct ReadQueue {
+    ring: Option<Ring>,
+    depth: usize,
+}
+
+/// A read to make: `length` bytes of a file at `offset`, to the start of a buffer.
+pub(crate) struct ReadRequest<'a> {
+    pub(crate) file: &'a ReadFile,
+    pub(crate) offset: u64,
+    pub(crate) length: usize,
+    pub(crate) token: u64,
+}
+
+/// A read that was made.
+pub(crate) struct ReadDone {
+    pub(crate) buffer: Buffer,
+    pub(crate) token: u64,
+    /// Bytes read; fewer than asked for at the end of the file only.
+    pub(crate) result: io::Result<usize>,
+    pub(crate) elapsed: Duration,
+    /// The device was asked: the time was a wait, not work.
+    pub(crate) waited: bool,
+}
+
+impl ReadQueue {
+    /// A queue of at most `depth` reads in flight; without a ring every read is made at once.
+    pub(crate) fn new(depth: usize, use_ring: bool) -> Self {
+        let ring = if use_ring && depth > 1 { Ring::new(depth).ok() } else { None };
+        Self { ring, depth }
+    }
+
+    pub(crate) fn in_flight(&self) -> usize {
+        self.ring.as_ref().map_or(0, Ring::in_flight)
+    }
+
+    pub(crate) fn is_full(&self) -> bool {
+        self.in_flight() >= self.depth
+    }
+
+    /// Makes a read, or queues it and returns `None`.
+    pub(crate) fn submit(
+        &mut self,
+        request: &ReadRequest<'_>,
+        buffer: Buffer,
+    ) -> io::Result<Option<ReadDone>> {
+        let begin = Instant::now();
+        let way = choose(request);
+        if way == Way::Direct {
+            return self.submit_direct(request, buffer, begin);
+        }
+        Ok(Some(read_now(request, buffer, way, begin)))
+    }
+
+    fn submit_direct(
+        &mut self,
+        request: &ReadRequest<'_>,
+        buffer: Buffer,
+        begin: Instant,
+    ) -> io::Result<Option<ReadDone>> {
+        let Some(direct) = request.file.direct() else {
+            return Ok(Some(read_now(request, buffer, Way::Uncached, begin)));
+        };
+        let length = request.length.next_multiple_of(DIRECT_ALIGNMENT).min(buffer.capacity());
+        let Some(ring) = self.ring.as_mut() else {
+            return Ok(Some(read_direct_now(request, direct, buffer, length, begin)));
+        };
+        ring.read(direct, request.offset, buffer, (0, length), request.token)?;
+        Ok(None)
+    }
+
+    /// Waits for a queued read; `None` when nothing is in flight.
+    pub(crate) fn wait(&mut self) -> io::Result<Option<ReadDone>> {
+        let Some(ring) = self.ring.as_mut() else { return Ok(None) };
+        let done = ring.wait()?;
+        Ok(done.map(|done| ReadDone {
+            buffer: done.buffer,
+            token: done.token,
+            result: done.result,
+            elapsed: done.elapsed,
+            waited: true,
+        }))
+    }
+}
+
+fn choose(request: &ReadRequest<'_>) -> Way {
+    let file = &request.file.buffered;
+    if request.length < DIRECT_BYTES_MIN || request.offset % DIRECT_ALIGNMENT as u64 != 0 {
+        return Way::Uncached;
+    }
+    let Some(stat) = cachestat(file.as_raw_fd(), request.offset, request.length) else {
+        return Way::Uncached;
+    };
+    let pages = request.length.div_ceil(4096) as u64;
+    if stat.cached >= pages {
+        Way::Cached
+    } else if stat.cached == 0 && stat.dirty == 0 && stat.writeback == 0 {
+        Way::Direct
+    } else {
+        Way::Uncached
+    }
+}
+
+fn read_now(request: &ReadRequest<'_>, mut buffer: Buffer, way: Way, begin: Instant) -> ReadDone {
+    let into = &mut buffer.space()[..request.length];
+    let result = read_uncached(&request.file.buffered, request.offset, into);
+    let (token, elapsed) = (request.token, begin.elapsed());
+    ReadDone { buffer, token, result, elapsed, waited: way != Way::Cached }
+}
+
+fn read_direct_now(
+    request: &ReadRequest<'_>,
+    direct: &File,
+    mut buffer: Buffer,
+    length: usize,
+    begin: Instant,
+) -> ReadDone {
+    use std::os::unix::fs::FileExt;
+    let result = direct.read_at(&mut buffer.space()[..length], request.offset);
+    let result = result.or_else(|_| {
+        let into = &mut buffer.space()[..request.length];
+        read_uncached(&request.file.buffered, request.offset, into)
+    });
+    ReadDone { buffer, token: request.token, result, elapsed: begin.elapsed(), waited: true }
+}

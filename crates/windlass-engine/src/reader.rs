@@ -1,0 +1,208 @@
+//! The readers of a backup: they fill buffers from the source.
+//!
+//! A reader keeps several direct reads in flight; what is cached or small it reads at once. While
+//! something is in flight it never blocks on anything else: a buffer that has arrived is worth
+//! more than a buffer that might.
+
+use crossbeam_channel::{Receiver, Sender, TryRecvError};
+use windlass_media::FileNo;
+
+use crate::buffer::Buffer;
+use crate::error::EngineError;
+use crate::rate::RateLimit;
+use crate::read::{ReadDone, ReadQueue, ReadRequest, read_uncached};
+use crate::shared::Shared;
+use crate::source::{FileContent, Outcomes, Part, Unit};
+use crate::waits::Cause;
+
+/// A unit whose bytes are in a buffer, parts one after the other.
+pub(crate) struct Filled {
+    pub(crate) buffer: Buffer,
+    pub(crate) unit: Unit,
+}
+
+/// What a reader thread needs.
+pub(crate) struct Reader<'a> {
+    pub(crate) shared: &'a Shared,
+    pub(crate) outcomes: &'a Outcomes,
+    pub(crate) rate: Option<&'a RateLimit>,
+    pub(crate) units: Receiver<Unit>,
+    pub(crate) full: Sender<Filled>,
+    /// Buffers it must leave for the compressors' outputs.
+    pub(crate) reserve: usize,
+    pub(crate) queue: ReadQueue,
+    /// A unit that waits for a buffer.
+    pub(crate) next: Option<Unit>,
+    /// Units whose reads are in flight, by token.
+    pub(crate) reading: Vec<(u64, Unit)>,
+    pub(crate) token: u64,
+}
+
+impl Reader<'_> {
+    /// Reads until there are no more units.
+    pub(crate) fn run(mut self) -> Result<(), EngineError> {
+        loop {
+            self.shared.check()?;
+            let ended = self.fill()?;
+            if self.queue.in_flight() > 0 {
+                let stage = &self.shared.progress.reader;
+                let done = stage.wait(Cause::SourceRead, || self.queue.wait());
+                let done = done.map_err(|source| self.ring_error(source))?;
+                done.map_or(Ok(()), |done| self.arrived(done))?;
+            } else if ended {
+                return Ok(());
+            }
+        }
+    }
+
+    /// Starts reads until the queue is full or something would block. True at the end of units.
+    fn fill(&mut self) -> Result<bool, EngineError> {
+        while !self.queue.is_full() {
+            self.shared.check()?;
+            let may_block = self.queue.in_flight() == 0;
+            if self.next.is_none() {
+                match self.next_unit(may_block) {
+                    Ok(unit) => self.next = Some(unit),
+                    Err(TryRecvError::Empty) => return Ok(false),
+                    Err(TryRecvError::Disconnected) => return Ok(true),
+                }
+            }
+            let Some(buffer) = self.next_buffer(may_block) else {
+                self.shared.check()?;
+                return Ok(false);
+            };
+            if let Some(unit) = self.next.take() {
+                self.start(unit, buffer)?;
+            }
+        }
+        Ok(false)
+    }
+
+    fn next_unit(&self, may_block: bool) -> Result<Unit, TryRecvError> {
+        match self.units.try_recv() {
+            Err(TryRecvError::Empty) if may_block => {
+                let stage = &self.shared.progress.reader;
+                let unit = stage.wait(Cause::Jobs, || self.units.recv());
+                unit.map_err(|_| TryRecvError::Disconnected)
+            }
+            other => other,
+        }
+    }
+
+    fn next_buffer(&self, may_block: bool) -> Option<Buffer> {
+        let pool = &self.shared.pool;
+        let free = pool.try_take(self.reserve);
+        if free.is_some() || !may_block {
+            return free;
+        }
+        self.shared.progress.reader.wait(Cause::FreeBuffer, || pool.take(self.reserve))
+    }
+
+    fn start(&mut self, unit: Unit, buffer: Buffer) -> Result<(), EngineError> {
+        if let Some(rate) = self.rate {
+            let bytes: usize = unit.parts.iter().map(|part| part.bytes).sum();
+            rate.pass(bytes as u64, &self.shared.progress.reader, &self.shared.cancel)?;
+        }
+        match unit.parts.as_slice() {
+            [part] if !matches!(part.file.spec.content, FileContent::Bytes(_)) => {
+                let part = part.clone();
+                self.start_single(unit, &part, buffer)
+            }
+            _ => self.read_bundle(unit, buffer),
+        }
+    }
+
+    fn start_single(
+        &mut self,
+        unit: Unit,
+        part: &Part,
+        buffer: Buffer,
+    ) -> Result<(), EngineError> {
+        let Some(file) = part.file.open()? else {
+            return self.send(Unit::default(), buffer, Some(part.file.spec.file));
+        };
+        self.token += 1;
+        let (offset, length, token) = (part.offset, part.bytes, self.token);
+        self.reading.push((token, unit));
+        let request = ReadRequest { file, offset, length, token };
+        let done = self.queue.submit(&request, buffer).map_err(|source| self.ring_error(source))?;
+        let Some(done) = done else { return Ok(()) };
+        if done.waited {
+            self.shared.progress.reader.add_wait(Cause::SourceRead, done.elapsed);
+        }
+        self.arrived(done)
+    }
+
+    /// A single part has been read: completes it where the file was short, and passes it on.
+    fn arrived(&mut self, done: ReadDone) -> Result<(), EngineError> {
+        let index = self.reading.iter().position(|(token, _)| *token == done.token);
+        let index = index.ok_or(EngineError::Stopped)?;
+        let (_, unit) = self.reading.swap_remove(index);
+        let mut buffer = done.buffer;
+        if let [part] = unit.parts.as_slice() {
+            // A direct read that fails or stops early is made again through the cache: the error
+            // may be the file system's dislike of direct reads, the short count a page's edge.
+            let filled = done.result.unwrap_or(0).min(part.bytes);
+            if filled < part.bytes {
+                self.complete(part, &mut buffer.space()[..part.bytes], filled)?;
+            }
+            buffer.set_len(part.bytes);
+        }
+        self.send(unit, buffer, None)
+    }
+
+    /// Reads what is missing of a part; fills with zeros what the file does not have.
+    fn complete(&self, part: &Part, into: &mut [u8], filled: usize) -> Result<(), EngineError> {
+        let offset = part.offset + filled as u64;
+        let Some(file) = part.file.open()? else { return Err(EngineError::Stopped) };
+        let more = read_uncached(file.file(), offset, &mut into[filled..])
+            .map_err(|source| part.file.error("read", offset, source))?;
+        let missing = into.len() - filled - more;
+        if missing > 0 {
+            into[filled + more..].fill(0);
+            self.outcomes.short(part.file.spec.file, missing as u64);
+        }
+        Ok(())
+    }
+
+    /// Reads many small parts into one buffer; what has vanished leaves no gap.
+    fn read_bundle(&mut self, mut unit: Unit, mut buffer: Buffer) -> Result<(), EngineError> {
+        let mut position = 0;
+        let mut kept = Vec::with_capacity(unit.parts.len());
+        for part in unit.parts.drain(..) {
+            let into = &mut buffer.space()[position..position + part.bytes];
+            if let FileContent::Bytes(bytes) = &part.file.spec.content {
+                let from = usize::try_from(part.offset).unwrap_or(usize::MAX);
+                into.copy_from_slice(&bytes[from..from + part.bytes]);
+            } else if part.file.open()?.is_some() {
+                self.complete(&part, into, 0)?;
+            } else {
+                self.outcomes.vanish(part.file.spec.file);
+                continue;
+            }
+            position += part.bytes;
+            kept.push(part);
+        }
+        buffer.set_len(position);
+        unit.parts = kept;
+        self.send(unit, buffer, None)
+    }
+
+    fn send(
+        &self,
+        unit: Unit,
+        buffer: Buffer,
+        vanished: Option<FileNo>,
+    ) -> Result<(), EngineError> {
+        if let Some(file) = vanished {
+            self.outcomes.vanish(file);
+        }
+        self.shared.progress.reader.add_work(buffer.len() as u64);
+        self.full.send(Filled { buffer, unit }).map_err(|_| EngineError::Stopped)
+    }
+
+    fn ring_error(&self, source: std::io::Error) -> EngineError {
+        let path = std::path::PathBuf::from("(read queue)");
+        EngineError::SourceIo { operation: "read", path, offset: 0, source }
+    }
+}

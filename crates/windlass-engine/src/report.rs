@@ -1,0 +1,155 @@
+//! What a run reports when it ends: stages, devices, and the limit.
+
+use std::time::Duration;
+
+use hdrhistogram::Histogram;
+use serde::Serialize;
+use windlass_media::SetId;
+
+use crate::options::BufferPlan;
+use crate::progress::Progress;
+use crate::verdict::{Limit, Verdict};
+use crate::waits::{Cause, Stage, StageReport};
+use crate::writer::StripeWriter;
+
+/// A finished backup, restore or verification.
+#[derive(Clone, Debug, Serialize)]
+pub struct RunReport {
+    /// The set, as 32 hex digits.
+    pub set_id: String,
+    /// Wall time, from start to the last durable act.
+    pub seconds: f64,
+    /// Wall time in which data moved.
+    pub data_seconds: f64,
+    /// CPU time of the whole process.
+    pub cpu_seconds: f64,
+    /// Bytes read from the source (backup) or from the stripes (restore, verify).
+    pub bytes_read: u64,
+    /// Bytes written to the stripes (backup) or to the target (restore); zero for verify.
+    pub bytes_written: u64,
+    /// Buffers of the pool.
+    pub buffers: usize,
+    /// Bytes of one.
+    pub transfer_bytes: usize,
+    /// Bytes of all.
+    pub buffer_bytes: u64,
+    /// What each stage did and waited for.
+    pub stages: Vec<StageReport>,
+    /// What each device did.
+    pub devices: Vec<DeviceReport>,
+    /// What bound the run.
+    pub limit: Limit,
+    /// The same as a sentence.
+    pub verdict: String,
+}
+
+/// One device of a finished run.
+#[derive(Clone, Debug, Serialize)]
+pub struct DeviceReport {
+    /// Its location.
+    pub name: String,
+    /// Bytes written to it or read from it.
+    pub bytes: u64,
+    /// Transfers.
+    pub operations: u64,
+    /// Seconds in which it had work.
+    pub busy_seconds: f64,
+    /// Median latency of a transfer, in microseconds.
+    pub latency_micros_p50: u64,
+    /// 99th percentile, in microseconds.
+    pub latency_micros_p99: u64,
+    /// Slowest, in microseconds.
+    pub latency_micros_max: u64,
+}
+
+impl DeviceReport {
+    pub(crate) fn new(name: &str, bytes: u64, busy: f64, latency: &Histogram<u64>) -> Self {
+        Self {
+            name: name.to_owned(),
+            bytes,
+            operations: latency.len(),
+            busy_seconds: busy,
+            latency_micros_p50: latency.value_at_quantile(0.5),
+            latency_micros_p99: latency.value_at_quantile(0.99),
+            latency_micros_max: latency.max(),
+        }
+    }
+}
+
+/// What a verdict is made of.
+pub(crate) struct Activity {
+    pub(crate) plan: BufferPlan,
+    pub(crate) reader: StageReport,
+    pub(crate) compressor: StageReport,
+    pub(crate) writer: StageReport,
+    pub(crate) data_seconds: f64,
+    pub(crate) codec: String,
+    pub(crate) source_rate: Option<u64>,
+    pub(crate) device_rate: Option<u64>,
+    pub(crate) cores: usize,
+}
+
+impl Activity {
+    pub(crate) fn new(progress: &Progress, plan: &BufferPlan, data_seconds: f64) -> Self {
+        let report = |stage: &Stage, name| stage.report(name);
+        Self {
+            plan: plan.clone(),
+            reader: report(&progress.reader, "reader"),
+            compressor: report(&progress.compressor, "compressor"),
+            writer: report(&progress.writer, "writer"),
+            data_seconds,
+            codec: String::new(),
+            source_rate: None,
+            device_rate: None,
+            cores: std::thread::available_parallelism().map_or(1, usize::from),
+        }
+    }
+
+    pub(crate) fn stages(&self) -> Vec<StageReport> {
+        vec![self.reader.clone(), self.compressor.clone(), self.writer.clone()]
+    }
+}
+
+impl RunReport {
+    pub(crate) fn of_backup(
+        set_id: SetId,
+        elapsed: Duration,
+        cpu_seconds: f64,
+        activity: &Activity,
+        stripes: &[StripeWriter],
+    ) -> Self {
+        let seconds = elapsed.as_secs_f64();
+        let devices: Vec<_> = stripes.iter().map(|stripe| stripe_report(stripe, activity)).collect();
+        let verdict = Verdict::of_backup(activity, &devices);
+        Self {
+            set_id: set_id.to_string(),
+            seconds,
+            data_seconds: activity.data_seconds,
+            cpu_seconds,
+            bytes_read: activity.reader.bytes,
+            bytes_written: stripes.iter().map(|stripe| stripe.offset).sum(),
+            buffers: activity.plan.buffers,
+            transfer_bytes: activity.plan.transfer_bytes,
+            buffer_bytes: activity.plan.buffer_bytes,
+            stages: activity.stages(),
+            devices,
+            limit: verdict.limit,
+            verdict: verdict.sentence,
+        }
+    }
+}
+
+fn stripe_report(stripe: &StripeWriter, activity: &Activity) -> DeviceReport {
+    // A device is busy while something is in flight, which is whenever its writer does not wait
+    // for frames.
+    let idle = stripe.waits.report("writer").waited(Cause::Frames);
+    let busy = (activity.data_seconds - idle).max(0.0);
+    DeviceReport::new(stripe.device.location(), stripe.offset, busy, &stripe.latency)
+}
+
+/// CPU time of this process so far, in seconds.
+pub(crate) fn process_cpu_seconds() -> f64 {
+    let time = rustix::time::clock_gettime(rustix::time::ClockId::ProcessCPUTime);
+    let seconds = u64::try_from(time.tv_sec).unwrap_or(0);
+    Duration::new(seconds, u32::try_from(time.tv_nsec).unwrap_or(0)).as_secs_f64()
+}

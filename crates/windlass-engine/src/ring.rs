@@ -1,0 +1,158 @@
+//! io_uring with owned buffers: several reads or writes of one thread in flight at once.
+//!
+//! Invariants
+//! - A buffer handed to the kernel belongs to the ring until its completion was reaped; dropping
+//!   the ring waits for all of them, so the kernel never writes into memory lent to someone else.
+//! - At most `depth` operations are in flight.
+
+#![allow(unsafe_code, reason = "submission entries carry raw pointers to buffers the ring owns")]
+
+use std::fs::File;
+use std::io;
+use std::os::fd::AsRawFd;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use io_uring::{IoUring, opcode, types};
+
+use crate::buffer::Buffer;
+
+/// A ring of one thread.
+pub(crate) struct Ring {
+    ring: IoUring,
+    slots: Vec<Option<Slot>>,
+    in_flight: usize,
+}
+
+struct Slot {
+    buffer: Buffer,
+    token: u64,
+    begin: Instant,
+    /// Keeps the descriptor open until the kernel is done with it.
+    _file: Arc<File>,
+}
+
+/// One finished operation.
+pub(crate) struct RingDone {
+    pub(crate) buffer: Buffer,
+    pub(crate) token: u64,
+    pub(crate) result: io::Result<usize>,
+    pub(crate) elapsed: Duration,
+}
+
+impl Ring {
+    /// A ring, or an error where the kernel has none or forbids it (containers often do).
+    pub(crate) fn new(depth: usize) -> io::Result<Self> {
+        let entries = u32::try_from(depth.next_power_of_two()).unwrap_or(64);
+        let ring = IoUring::new(entries)?;
+        Ok(Self { ring, slots: (0..depth).map(|_| None).collect(), in_flight: 0 })
+    }
+
+    pub(crate) fn in_flight(&self) -> usize {
+        self.in_flight
+    }
+
+    pub(crate) fn is_full(&self) -> bool {
+        self.in_flight == self.slots.len()
+    }
+
+    /// Starts to read `length` bytes at `offset` to `buffer[at..]`.
+    pub(crate) fn read(
+        &mut self,
+        file: &Arc<File>,
+        offset: u64,
+        mut buffer: Buffer,
+        (at, length): (usize, usize),
+        token: u64,
+    ) -> io::Result<()> {
+        let space = &mut buffer.space()[at..at + length];
+        let bytes = u32::try_from(space.len()).unwrap_or(u32::MAX);
+        let entry = opcode::Read::new(types::Fd(file.as_raw_fd()), space.as_mut_ptr(), bytes);
+        self.submit(entry.offset(offset).build(), buffer, token, file)
+    }
+
+    /// Starts to write the used bytes of `buffer` at `offset`.
+    pub(crate) fn write(
+        &mut self,
+        file: &Arc<File>,
+        offset: u64,
+        buffer: Buffer,
+        token: u64,
+    ) -> io::Result<()> {
+        let bytes = u32::try_from(buffer.len()).unwrap_or(u32::MAX);
+        let entry = opcode::Write::new(types::Fd(file.as_raw_fd()), buffer.as_ptr(), bytes);
+        self.submit(entry.offset(offset).build(), buffer, token, file)
+    }
+
+    fn submit(
+        &mut self,
+        entry: io_uring::squeue::Entry,
+        buffer: Buffer,
+        token: u64,
+        file: &Arc<File>,
+    ) -> io::Result<()> {
+        let free = self.slots.iter().position(Option::is_none);
+        let index = free.ok_or_else(|| io::Error::other("the ring is full"))?;
+        let file = Arc::clone(file);
+        let slot = Slot { buffer, token, begin: Instant::now(), _file: file };
+        self.slots[index] = Some(slot);
+        let entry = entry.user_data(index as u64);
+        // SAFETY: the entry points into the memory of the buffer now in `slots[index]`, which does
+        // not move when the `Buffer` does, and stays there until the completion with this index
+        // was reaped (`reap`, `drop`); the descriptor is kept open by the same slot.
+        let pushed = unsafe { self.ring.submission().push(&entry) };
+        if pushed.is_err() {
+            self.slots[index] = None;
+            return Err(io::Error::other("the submission queue is full"));
+        }
+        self.in_flight += 1;
+        // The entry is in the queue: whatever `submit` says, its slot must stay taken. An
+        // interrupted submit is made good by the next one.
+        match self.ring.submit() {
+            Ok(_) => Ok(()),
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => Ok(()),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Waits for one operation to finish; `None` when nothing is in flight.
+    pub(crate) fn wait(&mut self) -> io::Result<Option<RingDone>> {
+        while self.in_flight > 0 {
+            if let Some(done) = self.reap() {
+                return Ok(Some(done));
+            }
+            match self.ring.submit_and_wait(1) {
+                Err(error) if error.kind() != io::ErrorKind::Interrupted => return Err(error),
+                _ => {}
+            }
+        }
+        Ok(None)
+    }
+
+    /// One finished operation, if there is any.
+    pub(crate) fn reap(&mut self) -> Option<RingDone> {
+        let entry = self.ring.completion().next()?;
+        let index = usize::try_from(entry.user_data()).unwrap_or(usize::MAX);
+        let slot = self.slots.get_mut(index)?.take()?;
+        self.in_flight -= 1;
+        let result = usize::try_from(entry.result())
+            .map_err(|_| io::Error::from_raw_os_error(-entry.result()));
+        let (buffer, token) = (slot.buffer, slot.token);
+        Some(RingDone { buffer, token, result, elapsed: slot.begin.elapsed() })
+    }
+}
+
+impl Drop for Ring {
+    fn drop(&mut self) {
+        while self.in_flight > 0 {
+            match self.wait() {
+                Ok(_) => {}
+                // The kernel may still write to these buffers: leak them rather than lend them.
+                Err(_) => {
+                    self.slots.iter_mut().filter_map(Option::take).for_each(std::mem::forget);
+                    return;
+                }
+            }
+        }
+    }
+}

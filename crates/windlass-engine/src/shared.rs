@@ -1,0 +1,102 @@
+//! What all threads of one run share: pool, counters, the first error, the flag to stop.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::time::Duration;
+
+use crate::buffer::Pool;
+use crate::cancel::Cancel;
+use crate::error::EngineError;
+use crate::progress::Progress;
+
+/// Shared by the threads of a run.
+#[derive(Debug)]
+pub(crate) struct Shared {
+    pub(crate) pool: Arc<Pool>,
+    pub(crate) progress: Arc<Progress>,
+    pub(crate) cancel: Cancel,
+    stop: AtomicBool,
+    first_error: Mutex<Option<EngineError>>,
+    pending: Mutex<u64>,
+    settled: Condvar,
+}
+
+impl Shared {
+    pub(crate) fn new(pool: Arc<Pool>, progress: Arc<Progress>, cancel: Cancel) -> Self {
+        Self {
+            pool,
+            progress,
+            cancel,
+            stop: AtomicBool::new(false),
+            first_error: Mutex::new(None),
+            pending: Mutex::new(0),
+            settled: Condvar::new(),
+        }
+    }
+
+    /// An error once the run is to stop.
+    pub(crate) fn check(&self) -> Result<(), EngineError> {
+        self.cancel.check()?;
+        if self.stop.load(Ordering::Acquire) { Err(EngineError::Stopped) } else { Ok(()) }
+    }
+
+    /// Stops the run; the first error with a cause of its own is kept.
+    pub(crate) fn fail(&self, error: EngineError) {
+        let mut first = self.first_error.lock().unwrap_or_else(PoisonError::into_inner);
+        if matches!(*first, None | Some(EngineError::Stopped)) {
+            *first = Some(error);
+        }
+        drop(first);
+        self.stop.store(true, Ordering::Release);
+        self.pool.close();
+        self.settled.notify_all();
+    }
+
+    /// The error that stopped the run, if one did.
+    pub(crate) fn take_error(&self) -> Option<EngineError> {
+        self.first_error.lock().unwrap_or_else(PoisonError::into_inner).take()
+    }
+
+    /// One more unit is under way.
+    pub(crate) fn begin_unit(&self) {
+        *self.pending.lock().unwrap_or_else(PoisonError::into_inner) += 1;
+    }
+
+    /// A unit has been read, looked at and taken over by a compressor.
+    pub(crate) fn end_unit(&self) {
+        let mut pending = self.pending.lock().unwrap_or_else(PoisonError::into_inner);
+        *pending -= 1;
+        if *pending == 0 {
+            self.settled.notify_all();
+        }
+    }
+
+    /// Waits until no unit is under way.
+    pub(crate) fn settle(&self) -> Result<(), EngineError> {
+        const LOOK: Duration = Duration::from_millis(50);
+        let mut pending = self.pending.lock().unwrap_or_else(PoisonError::into_inner);
+        while *pending > 0 {
+            self.check()?;
+            let waited = self.settled.wait_timeout(pending, LOOK);
+            pending = waited.unwrap_or_else(PoisonError::into_inner).0;
+        }
+        self.check()
+    }
+
+    /// Runs the body of a thread: an error stops the run, a panic does too.
+    pub(crate) fn guard<T>(&self, body: impl FnOnce() -> Result<T, EngineError>) -> Option<T> {
+        let result = std::panic::catch_unwind(std::panic::AssertUnwindSafe(body));
+        match result {
+            Ok(Ok(value)) => Some(value),
+            Ok(Err(error)) => {
+                self.fail(error);
+                None
+            }
+            Err(_) => {
+                let what = "a thread of the pipeline panicked".into();
+                self.fail(EngineError::Source(what));
+                None
+            }
+        }
+    }
+}

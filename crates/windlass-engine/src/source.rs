@@ -1,0 +1,259 @@
+//! What a backup reads: files of the source, cut into units that fill one buffer each.
+//!
+//! A unit is one extent of a large file, or many small files bundled: 50,000 files of 8 KiB cost
+//! 400 transfers, not 50,000. Units are cut where files are pushed, so readers only read.
+
+use std::collections::VecDeque;
+use std::fs::File;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+
+use windlass_media::{FileNo, crc32c_zeros_after};
+
+use crate::error::EngineError;
+use crate::read::ReadFile;
+
+/// A file to back up: exactly `bytes` bytes of it go into the set. A longer file is cut there (the
+/// log holds the rest), a shorter one is padded with zeros.
+#[derive(Clone, Debug)]
+pub struct FileSpec {
+    /// Its number in the set.
+    pub file: FileNo,
+    /// Where its bytes come from.
+    pub content: FileContent,
+    /// Its length in the set, in bytes.
+    pub bytes: u64,
+    /// What it means when it is not there.
+    pub missing: Missing,
+}
+
+/// Where the bytes of a file come from.
+#[derive(Clone, Debug)]
+pub enum FileContent {
+    /// A path, opened when the first byte is wanted and closed after the last.
+    Path(PathBuf),
+    /// An open file.
+    Open(Arc<File>),
+    /// These bytes.
+    Bytes(Arc<[u8]>),
+}
+
+/// What it means that a file is not there when it is opened.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Missing {
+    /// The backup fails.
+    Fail,
+    /// It was dropped since it was listed; it is not part of the set.
+    Skip,
+}
+
+/// What became of a file.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct FileOutcome {
+    /// It was not there, and that was no error.
+    pub vanished: bool,
+    /// CRC-32C of its bytes as they are in the set, layers aside.
+    pub crc32c: u32,
+    /// Bytes that were missing at its end and were filled with zeros.
+    pub short_bytes: u64,
+}
+
+/// Looks at, or changes, what was read, before it is compressed. Called by compressors, in
+/// parallel and in any order, with runs of bytes that start at multiples of 64 KiB of their file
+/// (small files: at 0).
+pub trait PageHook: Send + Sync {
+    /// One run of bytes of a file.
+    fn piece(&self, file: FileNo, offset: u64, bytes: &mut [u8]) -> Result<(), EngineError>;
+}
+
+/// A file of the source while units of it are under way.
+#[derive(Debug)]
+pub(crate) struct SourceFile {
+    pub(crate) spec: FileSpec,
+    opened: OnceLock<Result<Option<ReadFile>, Mutex<Option<io::Error>>>>,
+}
+
+impl SourceFile {
+    pub(crate) fn new(spec: FileSpec) -> Arc<Self> {
+        Arc::new(Self { spec, opened: OnceLock::new() })
+    }
+
+    /// The open file; `None` when it has vanished and may. Opened once: an extent read later sees
+    /// the same inode, or the same absence, as the first.
+    pub(crate) fn open(&self) -> Result<Option<&ReadFile>, EngineError> {
+        let opened = self.opened.get_or_init(|| self.open_now().map_err(|e| Mutex::new(Some(e))));
+        opened.as_ref().map(Option::as_ref).map_err(|failed| {
+            let mut failed = failed.lock().unwrap_or_else(PoisonError::into_inner);
+            match failed.take() {
+                Some(error) => self.error("open", 0, error),
+                None => EngineError::Stopped,
+            }
+        })
+    }
+
+    fn open_now(&self) -> io::Result<Option<ReadFile>> {
+        match &self.spec.content {
+            FileContent::Open(file) => Ok(Some(ReadFile::of(Arc::clone(file)))),
+            FileContent::Bytes(_) => Ok(None),
+            FileContent::Path(path) => match ReadFile::open(path) {
+                Err(error) if self.may_vanish(&error) => Ok(None),
+                other => other.map(Some),
+            },
+        }
+    }
+
+    fn may_vanish(&self, error: &io::Error) -> bool {
+        self.spec.missing == Missing::Skip && error.kind() == io::ErrorKind::NotFound
+    }
+
+    pub(crate) fn error(
+        &self,
+        operation: &'static str,
+        offset: u64,
+        source: io::Error,
+    ) -> EngineError {
+        let path = match &self.spec.content {
+            FileContent::Path(path) => path.clone(),
+            FileContent::Open(_) => PathBuf::from(format!("(file {})", self.spec.file)),
+            FileContent::Bytes(_) => Path::new("(memory)").to_owned(),
+        };
+        EngineError::SourceIo { operation, path, offset, source }
+    }
+}
+
+/// One part of a unit: a run of bytes of one file.
+#[derive(Debug, Clone)]
+pub(crate) struct Part {
+    pub(crate) file: Arc<SourceFile>,
+    pub(crate) offset: u64,
+    pub(crate) bytes: usize,
+    pub(crate) layer: u8,
+}
+
+/// What fills one buffer.
+#[derive(Debug, Default)]
+pub(crate) struct Unit {
+    pub(crate) parts: Vec<Part>,
+}
+
+impl Unit {
+    fn bytes(&self) -> usize {
+        self.parts.iter().map(|part| part.bytes).sum()
+    }
+}
+
+/// Parts a unit may have: bounds the pieces of a frame, and the work between two looks at a flag.
+const PARTS_MAX: usize = 1024;
+
+/// Cuts files into units.
+#[derive(Debug)]
+pub(crate) struct Cutter {
+    unit_bytes: usize,
+    bundle: Unit,
+}
+
+impl Cutter {
+    pub(crate) fn new(unit_bytes: usize) -> Self {
+        Self { unit_bytes, bundle: Unit::default() }
+    }
+
+    /// Cuts a range of a file; returns the units that are full.
+    pub(crate) fn cut(
+        &mut self,
+        file: &Arc<SourceFile>,
+        range: std::ops::Range<u64>,
+        layer: u8,
+    ) -> VecDeque<Unit> {
+        let mut units = VecDeque::new();
+        let mut offset = range.start;
+        while offset < range.end {
+            let bytes = self.part_bytes(range.end - offset);
+            let part = Part { file: Arc::clone(file), offset, bytes, layer };
+            offset += bytes as u64;
+            // A part of half a buffer or more has one of its own: it is read directly, in place.
+            if bytes * 2 >= self.unit_bytes {
+                units.push_back(Unit { parts: vec![part] });
+                continue;
+            }
+            let full = self.bundle.bytes() + bytes > self.unit_bytes;
+            if full || self.bundle.parts.len() == PARTS_MAX {
+                units.push_back(std::mem::take(&mut self.bundle));
+            }
+            self.bundle.parts.push(part);
+        }
+        units
+    }
+
+    /// What is left of a bundle.
+    pub(crate) fn flush(&mut self) -> Option<Unit> {
+        (!self.bundle.parts.is_empty()).then(|| std::mem::take(&mut self.bundle))
+    }
+
+    fn part_bytes(&self, left: u64) -> usize {
+        usize::try_from(left).map_or(self.unit_bytes, |left| left.min(self.unit_bytes))
+    }
+}
+
+/// What became of each file, by number.
+#[derive(Debug, Default)]
+pub(crate) struct Outcomes(Mutex<Vec<FileOutcome>>);
+
+impl Outcomes {
+    pub(crate) fn get(&self, file: FileNo) -> Option<FileOutcome> {
+        let outcomes = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        outcomes.get(file.0 as usize).copied()
+    }
+
+    fn update(&self, file: FileNo, change: impl FnOnce(&mut FileOutcome)) {
+        let mut outcomes = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let index = file.0 as usize;
+        if outcomes.len() <= index {
+            outcomes.resize(index + 1, FileOutcome::default());
+        }
+        change(&mut outcomes[index]);
+    }
+
+    pub(crate) fn vanish(&self, file: FileNo) {
+        self.update(file, |outcome| outcome.vanished = true);
+    }
+
+    pub(crate) fn short(&self, file: FileNo, bytes: u64) {
+        self.update(file, |outcome| outcome.short_bytes += bytes);
+    }
+
+    /// Makes the file known: an empty file has no pieces, and its CRC is that of nothing.
+    pub(crate) fn know(&self, file: FileNo) {
+        self.update(file, |_| {});
+    }
+
+    /// Adds a piece's CRC to its file's; the file is `file_bytes` long.
+    pub(crate) fn add_crc(&self, file: FileNo, crc: u32, end: u64, file_bytes: u64) {
+        let share = crc32c_zeros_after(crc, file_bytes - end);
+        self.update(file, |outcome| outcome.crc32c ^= share);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn file(number: u32, bytes: u64) -> Arc<SourceFile> {
+        let content = FileContent::Bytes(Arc::from([]));
+        SourceFile::new(FileSpec { file: FileNo(number), content, bytes, missing: Missing::Fail })
+    }
+
+    #[test]
+    fn large_files_are_cut_and_small_ones_bundled() {
+        let mut cutter = Cutter::new(1000);
+        assert!(cutter.cut(&file(0, 300), 0..300, 0).is_empty());
+        let units = cutter.cut(&file(1, 2600), 0..2600, 0);
+        let sizes: Vec<_> = units.iter().map(Unit::bytes).collect();
+        assert_eq!(sizes, [1000, 1000, 600]);
+        assert!(cutter.cut(&file(2, 400), 0..400, 0).is_empty());
+        let units = cutter.cut(&file(3, 400), 0..400, 0);
+        assert_eq!(units[0].bytes(), 700);
+        assert_eq!(cutter.flush().unwrap().bytes(), 400);
+        assert!(cutter.flush().is_none());
+    }
+}

@@ -3,6 +3,7 @@
 # Never does: start, stop or read a cluster that it did not make. Needs common.sh; PG_BINDIR names the client programs.
 #
 # A cluster DIR has DIR/data (the data directory), DIR/socket and DIR/log. All use port 5432: the socket tells them apart.
+set -euo pipefail
 
 # cluster_create DIR [SERVER_BINDIR] [INITDB_OPTION ...]
 cluster_create() {

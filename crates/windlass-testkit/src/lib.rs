@@ -1,1 +1,5 @@
+//! Real databases for tests: created, loaded, written to by processes of their own, and judged.
+//!
+//! Never ships. A fixture that cannot do its work panics: the test fails, loudly.
 
+pub mod sqlite;

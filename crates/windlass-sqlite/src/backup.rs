@@ -1,0 +1,413 @@
+//! The backup of one database: which lock when, what is read under it, what is settled after.
+//!
+//!   WAL:       begin --> view --> copy, overlaid --> check --> end --> finish
+//!   rollback:  begin, look, end --> copy --> (settle)* --> begin --> settle --> end --> finish
+//!                                   no lock held here      ^--- the lock that is reported
+//!
+//! In rollback mode a reader's lock keeps writers from committing, so the file is first copied
+//! without one. What is copied then may be torn, uncommitted or of different moments. Under the
+//! lock every range that is not in the set as it now stands goes in again, as a newer layer, and
+//! what a restore sees is the state under the lock. If nothing moved, there is nothing to settle.
+//! A database that turns to WAL mode meanwhile is settled against its WAL view in the same way.
+//!
+//! Locking: see `session.rs`.
+
+use std::fs::File;
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::MetadataExt;
+use std::sync::Arc;
+use std::time::{Duration, SystemTime};
+
+use jiff::Timestamp;
+use windlass_engine::{BackupRun, FileContent, FileSpec, Missing};
+use windlass_media::{BackupType, Facts, FileEntry, FileFlags, FileKind, FileNo, FileTable};
+
+use crate::database::{BackupOutcome, Database, read_header};
+use crate::error::{IoContext, SqliteError};
+use crate::facts::DatabaseFacts;
+use crate::header::{DATABASE_HEADER_BYTES, DatabaseHeader};
+use crate::hook::SourceHook;
+use crate::lock;
+use crate::ranges::RANGE_BYTES;
+use crate::session::{Session, check_same_file};
+use crate::settle::{self, Target};
+use crate::view::{WalView, beside};
+use crate::wal::ReadAt;
+
+/// The one file of a set.
+const DATABASE_FILE: FileNo = FileNo(0);
+
+/// Passes without a lock before the one with it, at most.
+const FREE_PASSES_MAX: u8 = 3;
+
+/// A pass that moved less than this leaves little enough to do under the lock.
+const FREE_PASS_BYTES_MIN: u64 = 64 << 20;
+
+/// How often a read transaction is begun anew because the WAL-index was left half-written.
+const VIEW_TRIES_MAX: u32 = 3;
+
+/// A change time older than this cannot hide a later write in the same tick, whatever the
+/// filesystem's resolution (FAT, the coarsest, keeps two seconds).
+const TICK_MAX: Duration = Duration::from_secs(3);
+
+/// What was read, and what it was.
+struct Copied {
+    bytes: u64,
+    facts: DatabaseFacts,
+    lock_held: Duration,
+    /// More than one layer went in, so the engine's checksum of the first is not the file's.
+    layered: bool,
+}
+
+struct Backup<'a> {
+    database: &'a Database,
+    session: Session,
+    run: &'a mut BackupRun,
+    warnings: Vec<String>,
+}
+
+pub(crate) fn backup(
+    database: &mut Database,
+    mut run: BackupRun,
+) -> Result<BackupOutcome, SqliteError> {
+    let started = Timestamp::now();
+    check_same_file(&database.path, &database.file)?;
+    let mut warnings = database.warnings.clone();
+    warnings.extend(hot_journal_warning(database));
+    let session = Session::open(&database.path, &database.file)?;
+    let mut backup = Backup {
+        database,
+        session,
+        run: &mut run,
+        warnings,
+    };
+    let copied = backup.copy()?;
+    let Backup {
+        session, warnings, ..
+    } = backup;
+    session.close()?;
+    let table = file_table(database, &run, &copied)?;
+    let facts = set_facts(database, &copied, started);
+    let report = run.finish(table, facts)?;
+    let Copied {
+        facts, lock_held, ..
+    } = copied;
+    Ok(BackupOutcome {
+        report,
+        facts,
+        lock_held,
+        warnings,
+    })
+}
+
+impl Backup<'_> {
+    fn copy(&mut self) -> Result<Copied, SqliteError> {
+        match self.begin()? {
+            Some((header, view)) => self.copy_wal(header, view),
+            None => self.copy_rollback(),
+        }
+    }
+
+    /// Pins a committed state; with its WAL view where there is one.
+    fn begin(&mut self) -> Result<Option<(DatabaseHeader, WalView)>, SqliteError> {
+        self.run
+            .progress()
+            .set_phase("waiting for the database lock");
+        for _ in 0..VIEW_TRIES_MAX {
+            self.session
+                .begin(self.database.lock_wait, self.run.cancel())?;
+            check_same_file(&self.database.path, &self.database.file)?;
+            let header = read_header(&self.database.file, &self.database.path)?;
+            let Some(header) = header.filter(DatabaseHeader::is_wal) else {
+                return Ok(None);
+            };
+            let shm = self.session.shm()?;
+            if let Some(view) = WalView::take(&self.database.path, shm, &header)? {
+                return Ok(Some((header, view)));
+            }
+            self.session.end()?;
+        }
+        let path = beside(&self.database.path, "-shm");
+        Err(SqliteError::WalIndex {
+            path,
+            what: "its header does not come to rest",
+        })
+    }
+
+    /// WAL mode: everything under one read transaction, which keeps no writer waiting.
+    fn copy_wal(
+        &mut self,
+        header: DatabaseHeader,
+        mut view: WalView,
+    ) -> Result<Copied, SqliteError> {
+        let bytes = view.bytes(header.page_bytes, self.file_bytes()?);
+        let overlay = view.take_overlay();
+        let overlaid = overlay.is_some();
+        let hook = SourceHook::overlaying(overlay);
+        self.run.set_hook(hook.clone());
+        self.copy_all(bytes)?;
+        let facts = self.facts(&hook, bytes)?;
+        view.check(overlaid)?;
+        let lock_held = self.end()?;
+        Ok(Copied {
+            bytes,
+            facts,
+            lock_held,
+            layered: false,
+        })
+    }
+
+    /// Rollback mode: copy without a lock, settle the difference under it.
+    fn copy_rollback(&mut self) -> Result<Copied, SqliteError> {
+        let before = Fingerprint::take(&self.database.file, &self.database.path)?;
+        self.session.end()?;
+        let hook = SourceHook::hashing();
+        self.run.set_hook(hook.clone());
+        self.copy_all(self.file_bytes()?)?;
+        let layer = self.settle_free(&before, &hook)?;
+
+        let view = self.begin()?;
+        if view.is_none() && self.fingerprint()?.proves_unchanged_since(&before) {
+            let bytes = before.bytes;
+            let facts = self.facts(&hook, bytes)?;
+            let lock_held = self.end()?;
+            return Ok(Copied {
+                bytes,
+                facts,
+                lock_held,
+                layered: layer > 1,
+            });
+        }
+        self.settle_locked(view, layer, &hook)
+    }
+
+    /// Settles without a lock for as long as much is moving, so that little is left to do under
+    /// it; the next free layer.
+    fn settle_free(&mut self, before: &Fingerprint, hook: &SourceHook) -> Result<u8, SqliteError> {
+        let mut layer = 1;
+        if self.fingerprint()?.proves_unchanged_since(before) {
+            return Ok(layer);
+        }
+        self.run
+            .progress()
+            .set_phase("copying what changed meanwhile");
+        while layer <= FREE_PASSES_MAX {
+            let moved = self.settle(self.file_bytes()?, layer, hook)?;
+            layer += 1;
+            if moved < FREE_PASS_BYTES_MIN {
+                break;
+            }
+        }
+        Ok(layer)
+    }
+
+    fn settle_locked(
+        &mut self,
+        view: Option<(DatabaseHeader, WalView)>,
+        layer: u8,
+        hook: &SourceHook,
+    ) -> Result<Copied, SqliteError> {
+        self.run
+            .progress()
+            .set_phase("settling under the database lock");
+        let mut bytes = self.file_bytes()?;
+        let mut checked = None;
+        if let Some((header, mut view)) = view {
+            self.warnings
+                .push("The database changed to WAL mode during the backup.".to_owned());
+            bytes = view.bytes(header.page_bytes, bytes);
+            let overlay = view.take_overlay();
+            checked = Some((view, overlay.is_some()));
+            if let Some(overlay) = overlay {
+                hook.set_overlay(overlay);
+            }
+        }
+        self.settle(bytes, layer, hook)?;
+        let facts = self.facts(hook, bytes)?;
+        if let Some((view, overlaid)) = checked {
+            view.check(overlaid)?;
+        }
+        let lock_held = self.end()?;
+        Ok(Copied {
+            bytes,
+            facts,
+            lock_held,
+            layered: true,
+        })
+    }
+
+    /// Copies the whole file as `bytes` long, and waits until it is read.
+    fn copy_all(&mut self, bytes: u64) -> Result<(), SqliteError> {
+        self.run.progress().set_total(bytes);
+        self.run.progress().set_phase("copying the database");
+        self.run.push(file_spec(&self.database.file, bytes))?;
+        Ok(self.run.drain()?)
+    }
+
+    /// Puts every range that is not in the set as it now stands into `layer`; how many bytes.
+    fn settle(&mut self, bytes: u64, layer: u8, hook: &SourceHook) -> Result<u64, SqliteError> {
+        let Some(hashes) = hook.hashes() else {
+            return Ok(0);
+        };
+        let target = Target {
+            file: &self.database.file,
+            path: &self.database.path,
+            overlay: hook.overlay(),
+            bytes,
+            unit_bytes: self.run.frame_bytes().max(RANGE_BYTES),
+        };
+        let spec = file_spec(&self.database.file, bytes);
+        let cancel = self.run.cancel().clone();
+        let moved = settle::settle(&target, hashes, &cancel, |range| {
+            Ok(self
+                .run
+                .push_range(&spec, range.offset, range.bytes, layer)?)
+        })?;
+        self.run.drain()?;
+        Ok(moved)
+    }
+
+    /// Ends the read transaction, sure that the path still names what was read.
+    fn end(&mut self) -> Result<Duration, SqliteError> {
+        check_same_file(&self.database.path, &self.database.file)?;
+        self.session.end()
+    }
+
+    /// The facts of the pinned state, from its first page.
+    fn facts(&self, hook: &SourceHook, bytes: u64) -> Result<DatabaseFacts, SqliteError> {
+        let path = &self.database.path;
+        let Some(header) = read_header(&self.database.file, path)? else {
+            return Ok(DatabaseFacts::new(path, bytes, None));
+        };
+        let mut page = vec![0; header.page_bytes as usize];
+        self.database
+            .file
+            .read_full_at(&mut page, 0)
+            .during("read", path)?;
+        if let Some(overlay) = hook.overlay() {
+            overlay.apply(0, &mut page)?;
+        }
+        let header = DatabaseHeader::decode(&page[..DATABASE_HEADER_BYTES]).map_err(|what| {
+            SqliteError::NotADatabase {
+                path: path.clone(),
+                what,
+            }
+        })?;
+        Ok(DatabaseFacts::new(path, bytes, Some(&header)))
+    }
+
+    fn fingerprint(&self) -> Result<Fingerprint, SqliteError> {
+        Fingerprint::take(&self.database.file, &self.database.path)
+    }
+
+    fn file_bytes(&self) -> Result<u64, SqliteError> {
+        Ok(self
+            .database
+            .file
+            .metadata()
+            .during("inspect", &self.database.path)?
+            .len())
+    }
+}
+
+/// What a write to the file cannot leave as it was.
+///
+/// The change counter alone would not do: a transaction that spills its cache into the file and
+/// is then rolled back leaves the counter as it was, and connections in exclusive locking mode
+/// or without a journal do not always count. Every write sets the change time, though, in steps
+/// of the filesystem's clock; so it counts once it is older than any such step.
+#[derive(Debug, PartialEq, Eq)]
+struct Fingerprint {
+    header: Vec<u8>,
+    bytes: u64,
+    changed: (i64, i64),
+    modified: (i64, i64),
+    /// Whether the last change was long enough ago for a later one to show.
+    at_rest: bool,
+}
+
+impl Fingerprint {
+    fn take(file: &File, path: &std::path::Path) -> Result<Self, SqliteError> {
+        let metadata = file.metadata().during("inspect", path)?;
+        let mut header = vec![0; DATABASE_HEADER_BYTES];
+        let found = file.read_full_at(&mut header, 0).during("read", path)?;
+        header.truncate(found);
+        let seconds = u64::try_from(metadata.ctime()).unwrap_or(u64::MAX);
+        let changed = SystemTime::UNIX_EPOCH.checked_add(Duration::from_secs(seconds));
+        let age = changed.and_then(|changed| SystemTime::now().duration_since(changed).ok());
+        Ok(Self {
+            header,
+            bytes: metadata.len(),
+            changed: (metadata.ctime(), metadata.ctime_nsec()),
+            modified: (metadata.mtime(), metadata.mtime_nsec()),
+            at_rest: age.is_some_and(|age| age > TICK_MAX),
+        })
+    }
+
+    /// When in doubt, no: then the file is read again.
+    fn proves_unchanged_since(&self, before: &Self) -> bool {
+        before.at_rest && self == before
+    }
+}
+
+fn file_spec(file: &Arc<File>, bytes: u64) -> FileSpec {
+    let content = FileContent::Open(Arc::clone(file));
+    FileSpec {
+        file: DATABASE_FILE,
+        content,
+        bytes,
+        missing: Missing::Fail,
+    }
+}
+
+/// A journal beside a database that nobody is writing to is a transaction that never ended.
+fn hot_journal_warning(database: &Database) -> Option<String> {
+    let journal = File::open(beside(&database.path, "-journal")).ok()?;
+    let mut first = [0];
+    let hot = journal.read_full_at(&mut first, 0).ok()? == 1 && first != [0];
+    let hot = hot && !lock::is_reserved(&database.file).ok()?;
+    hot.then(|| {
+        "A transaction that had not ended when its process did was rolled back, as SQLite does \
+         on every opening."
+            .to_owned()
+    })
+}
+
+fn file_table(
+    database: &Database,
+    run: &BackupRun,
+    copied: &Copied,
+) -> Result<FileTable, SqliteError> {
+    let metadata = database.file.metadata().during("inspect", &database.path)?;
+    let outcome = run.outcome(DATABASE_FILE).filter(|_| !copied.layered);
+    let name = database.path.file_name().unwrap_or_default();
+    Ok(FileTable(vec![FileEntry {
+        file: DATABASE_FILE,
+        kind: FileKind::File,
+        flags: FileFlags {
+            last: true,
+            crc_known: outcome.is_some(),
+        },
+        mode: metadata.mode() & 0o777,
+        bytes: copied.bytes,
+        mtime_nanos: metadata
+            .mtime()
+            .saturating_mul(1_000_000_000)
+            .saturating_add(metadata.mtime_nsec()),
+        crc32c: outcome.map_or(0, |outcome| outcome.crc32c),
+        path: name.as_bytes().to_vec(),
+        link_target: Vec::new(),
+    }]))
+}
+
+fn set_facts(database: &Database, copied: &Copied, started: Timestamp) -> Facts {
+    Facts {
+        tool: concat!("windlass ", env!("CARGO_PKG_VERSION")).to_owned(),
+        backup_type: BackupType::Full,
+        started: started.to_string(),
+        finished: Timestamp::now().to_string(),
+        options: database.options.clone(),
+        database: copied.facts.to_json(),
+        parents: Vec::new(),
+    }
+}

@@ -1,0 +1,173 @@
+//! What can go wrong with a SQLite database, and what a person can do about it.
+
+use std::io;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use windlass_engine::EngineError;
+
+/// Why a SQLite database cannot be backed up, described or restored.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum SqliteError {
+    /// A system call on the database or a file beside it failed.
+    #[error("{action} {}: {source}", path.display())]
+    Io {
+        /// What was being done, in the present tense.
+        action: &'static str,
+        /// The file.
+        path: PathBuf,
+        /// What the system said.
+        source: io::Error,
+    },
+    /// The file does not start like a SQLite database.
+    #[error("{} is not a SQLite database: {what}", path.display())]
+    NotADatabase {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong with its first bytes.
+        what: &'static str,
+    },
+    /// Other connections kept the database locked for as long as one was willing to wait.
+    #[error("{} stayed locked by another process for {waited:?}", path.display())]
+    Busy {
+        /// The database.
+        path: PathBuf,
+        /// How long the lock was tried for.
+        waited: Duration,
+    },
+    /// A hot journal has to be rolled back first, which needs write access.
+    #[error("{} was left in mid-transaction and cannot be rolled back without write access",
+        path.display())]
+    HotJournalReadOnly {
+        /// The database.
+        path: PathBuf,
+    },
+    /// A database in WAL mode whose `-wal` or `-shm` file can neither be opened nor created.
+    #[error("{} is in WAL mode, and its -wal and -shm files cannot be used here", path.display())]
+    WalUnavailable {
+        /// The database.
+        path: PathBuf,
+        /// What SQLite said.
+        source: rusqlite::Error,
+    },
+    /// SQLite refused a call.
+    #[error("{action} {}: {source}", path.display())]
+    Sqlite {
+        /// What was being done, in the present tense.
+        action: &'static str,
+        /// The database.
+        path: PathBuf,
+        /// What SQLite said.
+        source: rusqlite::Error,
+    },
+    /// The path no longer names the file that the backup began with.
+    #[error("{} was removed or replaced by another file during the backup", path.display())]
+    SourceReplaced {
+        /// The database.
+        path: PathBuf,
+    },
+    /// The WAL does not hold what its index says was committed.
+    #[error("read {}: frame {frame} {what}", path.display())]
+    WalDamaged {
+        /// The WAL.
+        path: PathBuf,
+        /// The first frame that is not as it should be, counted from 1; 0 is the header.
+        frame: u32,
+        /// What is wrong with it.
+        what: &'static str,
+    },
+    /// The WAL-index is not usable.
+    #[error("read {}: {what}", path.display())]
+    WalIndex {
+        /// The WAL-index.
+        path: PathBuf,
+        /// What is wrong with it.
+        what: &'static str,
+    },
+    /// The WAL moved on although a read lock forbade it.
+    #[error("{} lost its read lock during the backup", path.display())]
+    LockLost {
+        /// The database.
+        path: PathBuf,
+    },
+    /// The facts of a set are not those of a SQLite database.
+    #[error("read the facts of the set: {what}")]
+    Facts {
+        /// What is missing or wrong.
+        what: &'static str,
+    },
+    /// The place to restore to is taken.
+    #[error("{} is already there", path.display())]
+    TargetExists {
+        /// The file in the way.
+        path: PathBuf,
+    },
+    /// Some process has the database that would be replaced open.
+    #[error("{} is in use by process {pid}", path.display())]
+    TargetInUse {
+        /// The file in use.
+        path: PathBuf,
+        /// A process that holds a lock on it.
+        pid: i32,
+    },
+    /// The engine failed.
+    #[error(transparent)]
+    Engine(#[from] EngineError),
+}
+
+impl SqliteError {
+    /// What to do about it, as a full sentence.
+    pub fn hint(&self) -> Option<&'static str> {
+        Some(match self {
+            Self::NotADatabase { .. } => {
+                "Check the path; an encrypted database has to be backed up by its own tools."
+            }
+            Self::Busy { .. } => {
+                "A connection with locking_mode=EXCLUSIVE or a long write transaction holds it; \
+                 end that one, or wait longer with --lock-wait."
+            }
+            Self::HotJournalReadOnly { .. } => {
+                "Run as a user who may write the database and its directory, or open it once \
+                 with sqlite3 there, which rolls the journal back."
+            }
+            Self::WalUnavailable { .. } => {
+                "SQLite needs to write the -shm file even to read: run as a user who may write \
+                 the directory, or copy the database and its -wal to a writable place."
+            }
+            Self::SourceReplaced { .. } => {
+                "Something moved another file over the database, which SQLite forbids while it \
+                 is in use; run the backup again."
+            }
+            Self::WalDamaged { .. } | Self::WalIndex { .. } => {
+                "Run PRAGMA integrity_check on the database before anything else."
+            }
+            Self::LockLost { .. } => {
+                "Another part of this process closed the database file, which drops POSIX locks, \
+                 or the filesystem does not keep them; back up from a process of its own."
+            }
+            Self::TargetExists { .. } => {
+                "Choose another path, or use --force to replace the database and its -wal, -shm \
+                 and -journal files."
+            }
+            Self::TargetInUse { .. } => "Stop that process, or restore to another path.",
+            _ => return None,
+        })
+    }
+}
+
+/// Gives an I/O error the action and the path that a person needs.
+pub(crate) trait IoContext<T> {
+    fn during(self, action: &'static str, path: &std::path::Path) -> Result<T, SqliteError>;
+}
+
+impl<T, E: Into<io::Error>> IoContext<T> for Result<T, E> {
+    fn during(self, action: &'static str, path: &std::path::Path) -> Result<T, SqliteError> {
+        let path = path.to_path_buf();
+        self.map_err(|source| SqliteError::Io {
+            action,
+            path,
+            source: source.into(),
+        })
+    }
+}

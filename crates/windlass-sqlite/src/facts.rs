@@ -1,0 +1,152 @@
+//! Facts: what a database is, as a person reads it and as a set keeps it.
+
+use serde::{Deserialize, Serialize};
+use windlass_media::Facts;
+
+use crate::error::SqliteError;
+use crate::header::DatabaseHeader;
+
+/// Value of `kind` in the facts of a set of a SQLite database.
+const KIND: &str = "sqlite";
+
+/// How the database protects its transactions.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum JournalMode {
+    /// A rollback journal: delete, truncate, persist, memory or off, as each connection chooses.
+    Rollback,
+    /// A write-ahead log.
+    Wal,
+}
+
+/// What a database says about itself.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct DatabaseFacts {
+    /// Always `sqlite`.
+    pub kind: String,
+    /// File name, without directories.
+    pub name: String,
+    /// Absolute path, symbolic links resolved.
+    pub path: String,
+    /// Page size in bytes; 0 for an empty database.
+    pub page_bytes: u32,
+    /// Size in pages.
+    pub page_count: u64,
+    /// Size in bytes.
+    pub bytes: u64,
+    /// Rollback journal or WAL.
+    pub journal_mode: JournalMode,
+    /// Text encoding: `UTF-8`, `UTF-16le`, `UTF-16be`.
+    pub encoding: String,
+    /// `PRAGMA user_version`.
+    pub user_version: i32,
+    /// `PRAGMA application_id`.
+    pub application_id: i32,
+    /// Whether the file shrinks by itself.
+    pub auto_vacuum: bool,
+    /// Version of SQLite that wrote last; empty when no version is recorded.
+    pub sqlite_version: String,
+    /// Transactions counted in rollback mode.
+    pub change_counter: u32,
+}
+
+impl DatabaseFacts {
+    /// The facts of the database `name` at `path`; `header` is `None` when it is empty.
+    pub(crate) fn new(path: &std::path::Path, bytes: u64, header: Option<&DatabaseHeader>) -> Self {
+        let name = path.file_name().unwrap_or_default();
+        let page_bytes = header.map_or(0, |header| header.page_bytes);
+        Self {
+            kind: KIND.to_owned(),
+            name: name.to_string_lossy().into_owned(),
+            path: path.to_string_lossy().into_owned(),
+            page_bytes,
+            page_count: bytes.div_ceil(u64::from(page_bytes.max(1))),
+            bytes,
+            journal_mode: match header {
+                Some(header) if header.is_wal() => JournalMode::Wal,
+                _ => JournalMode::Rollback,
+            },
+            encoding: encoding_name(header.map_or(1, |header| header.encoding)).to_owned(),
+            user_version: header.map_or(0, |header| header.user_version),
+            application_id: header.map_or(0, |header| header.application_id),
+            auto_vacuum: header.is_some_and(|header| header.auto_vacuum),
+            sqlite_version: version_name(header.map_or(0, |header| header.sqlite_version)),
+            change_counter: header.map_or(0, |header| header.change_counter),
+        }
+    }
+
+    /// Reads the facts that a set keeps.
+    pub fn of_set(facts: &Facts) -> Result<Self, SqliteError> {
+        let found: Self =
+            serde_json::from_value(facts.database.clone()).map_err(|_| SqliteError::Facts {
+                what: "they are not those of a SQLite database",
+            })?;
+        if found.kind != KIND {
+            return Err(SqliteError::Facts {
+                what: "the set is not one of a SQLite database",
+            });
+        }
+        Ok(found)
+    }
+
+    /// The facts as a set keeps them.
+    pub fn to_json(&self) -> serde_json::Value {
+        serde_json::json!({
+            "kind": self.kind,
+            "name": self.name,
+            "path": self.path,
+            "page_bytes": self.page_bytes,
+            "page_count": self.page_count,
+            "bytes": self.bytes,
+            "journal_mode": self.journal_mode,
+            "encoding": self.encoding,
+            "user_version": self.user_version,
+            "application_id": self.application_id,
+            "auto_vacuum": self.auto_vacuum,
+            "sqlite_version": self.sqlite_version,
+            "change_counter": self.change_counter,
+        })
+    }
+}
+
+/// SQLite leaves the field 0 until the first table is made; UTF-8 is what it then becomes.
+fn encoding_name(encoding: u32) -> &'static str {
+    match encoding {
+        2 => "UTF-16le",
+        3 => "UTF-16be",
+        _ => "UTF-8",
+    }
+}
+
+/// `3040001` is 3.40.1.
+fn version_name(number: u32) -> String {
+    if number == 0 {
+        return String::new();
+    }
+    format!(
+        "{}.{}.{}",
+        number / 1_000_000,
+        number / 1000 % 1000,
+        number % 1000
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_empty_database_has_facts_and_they_survive_json() {
+        let facts = DatabaseFacts::new(std::path::Path::new("/data/app.db"), 0, None);
+        let json = facts.to_json();
+        assert_eq!(json["name"], "app.db");
+        let again: DatabaseFacts = serde_json::from_value(json).unwrap();
+        assert_eq!(again, facts);
+    }
+
+    #[test]
+    fn version_numbers_read_like_versions() {
+        assert_eq!(version_name(3_040_001), "3.40.1");
+        assert_eq!(version_name(0), "");
+    }
+}

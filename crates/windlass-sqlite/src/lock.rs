@@ -1,0 +1,85 @@
+//! Locks on the database file in SQLite's lock range, beside those that SQLite's connection takes.
+//!
+//! SQLite's locks are POSIX locks: they belong to the process, and the kernel drops all of them as
+//! soon as the process closes *any* descriptor of the file. The engine opens and closes
+//! descriptors of its own for direct reads. A lock of the open file description (OFD, Linux 3.15)
+//! conflicts with other processes' POSIX locks in the same way, but goes only when it is unlocked
+//! or its own description is closed. So while a transaction is open its shared lock is held twice.
+
+#![allow(unsafe_code, reason = "no wrapper offers OFD locks")]
+
+use std::fs::File;
+use std::io;
+use std::os::fd::AsRawFd;
+use std::sync::Arc;
+
+use rustix::process::{Flock, FlockType};
+
+/// SQLite's pending byte: the lock range begins here, on a page that never holds data.
+const PENDING_OFFSET: u64 = 0x4000_0000;
+/// A writer holds this byte from its first change on.
+const RESERVED_OFFSET: u64 = PENDING_OFFSET + 1;
+/// Readers lock these bytes for reading; a writer that changes the file, for writing.
+const SHARED_OFFSET: u64 = PENDING_OFFSET + 2;
+const SHARED_BYTES: u64 = 510;
+
+/// The shared lock of a file's description, given up when dropped.
+#[derive(Debug)]
+pub(crate) struct SharedLock(Arc<File>);
+
+impl SharedLock {
+    /// Takes the lock as a reader. SQLite's connection holds its own already, so nothing can be in
+    /// the way.
+    pub(crate) fn take(file: &Arc<File>) -> io::Result<Self> {
+        set(file, libc::F_RDLCK)?;
+        Ok(Self(Arc::clone(file)))
+    }
+}
+
+impl Drop for SharedLock {
+    fn drop(&mut self) {
+        // Unlocking a range of an open file fails only for want of memory for splitting a lock,
+        // and this lock is not split.
+        set(&self.0, libc::F_UNLCK).unwrap_or_default();
+    }
+}
+
+/// Whether another process is in a write transaction of a rollback mode.
+pub(crate) fn is_reserved(file: &File) -> io::Result<bool> {
+    Ok(holder(file, RESERVED_OFFSET, 1)?.is_some())
+}
+
+/// A process that holds any of SQLite's locks; 0 stands for one that cannot be named.
+pub(crate) fn user(file: &File) -> io::Result<Option<i32>> {
+    holder(
+        file,
+        PENDING_OFFSET,
+        SHARED_OFFSET + SHARED_BYTES - PENDING_OFFSET,
+    )
+}
+
+fn holder(file: &File, start: u64, length: u64) -> io::Result<Option<i32>> {
+    let mut lock = Flock::from(FlockType::WriteLock);
+    lock.start = start;
+    lock.length = length;
+    let holder = rustix::process::fcntl_getlk(file, &lock)?;
+    Ok(holder.map(|holder| holder.pid.map_or(0, |pid| pid.as_raw_nonzero().get())))
+}
+
+fn set(file: &File, kind: libc::c_int) -> io::Result<()> {
+    let overflow = |_| io::Error::from(io::ErrorKind::InvalidInput);
+    let lock = libc::flock {
+        l_type: kind.try_into().map_err(overflow)?,
+        l_whence: libc::SEEK_SET.try_into().map_err(overflow)?,
+        l_start: SHARED_OFFSET.try_into().map_err(overflow)?,
+        l_len: SHARED_BYTES.try_into().map_err(overflow)?,
+        l_pid: 0,
+    };
+    // SAFETY: the descriptor is open as long as `file` lives, and the call only reads `lock`.
+    let result = unsafe { libc::fcntl(file.as_raw_fd(), libc::F_OFD_SETLK, &raw const lock) };
+    if result == 0 {
+        Ok(())
+    } else {
+        Err(io::Error::last_os_error())
+    }
+}

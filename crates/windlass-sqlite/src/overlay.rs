@@ -1,0 +1,88 @@
+//! The overlay: puts the newest committed version of each page, from the WAL, over what was read
+//! from the database file.
+//!
+//! Invariants
+//! - A page comes from the frame that the scan found; its header is compared again on the way, so
+//!   a log that moved on is an error, never another page.
+//! - Threads share it without a lock: it only reads at positions.
+
+use std::fs::File;
+use std::io::IoSliceMut;
+use std::path::PathBuf;
+
+use crate::error::{IoContext, SqliteError};
+use crate::header::be32;
+use crate::wal::{FRAME_HEADER_BYTES, PageFrame, WAL_HEADER_BYTES, WalState};
+
+/// The pages of a WAL, over a database file.
+#[derive(Debug)]
+pub(crate) struct Overlay {
+    wal: File,
+    path: PathBuf,
+    state: WalState,
+}
+
+impl Overlay {
+    /// The pages of `state`, which was scanned from `wal`.
+    pub(crate) fn new(wal: File, path: PathBuf, state: WalState) -> Self {
+        Self { wal, path, state }
+    }
+
+    /// Replaces what the log has newer in `bytes`, which were read at `offset`, a page boundary.
+    pub(crate) fn apply(&self, offset: u64, bytes: &mut [u8]) -> Result<(), SqliteError> {
+        let page_bytes = u64::from(self.state.header.page_bytes);
+        assert!(
+            offset.is_multiple_of(page_bytes),
+            "pieces start at a page boundary"
+        );
+        let first = offset / page_bytes + 1;
+        let start = self
+            .state
+            .frames
+            .partition_point(|entry| u64::from(entry.page) < first);
+        for entry in &self.state.frames[start..] {
+            // Both fit: the page lies in `bytes`, or the loop ends here.
+            let from = (u64::from(entry.page) - first).saturating_mul(page_bytes);
+            let Some(page) = usize::try_from(from)
+                .ok()
+                .and_then(|from| bytes.get_mut(from..))
+            else {
+                break;
+            };
+            if page.is_empty() {
+                break;
+            }
+            let length = page.len().min(self.state.header.page_bytes as usize);
+            self.read_page(*entry, &mut page[..length])?;
+        }
+        Ok(())
+    }
+
+    fn read_page(&self, entry: PageFrame, page: &mut [u8]) -> Result<(), SqliteError> {
+        let frame_bytes = self.state.header.frame_bytes() as u64;
+        let offset = WAL_HEADER_BYTES as u64 + u64::from(entry.frame - 1) * frame_bytes;
+        let mut header = [0; FRAME_HEADER_BYTES];
+        let expected = header.len() + page.len();
+        let found = loop {
+            let parts = &mut [IoSliceMut::new(&mut header), IoSliceMut::new(&mut page[..])];
+            match rustix::io::preadv(&self.wal, parts, offset) {
+                Err(rustix::io::Errno::INTR) => {}
+                other => break other.during("read", &self.path)?,
+            }
+        };
+        let damaged = |what| {
+            Err(SqliteError::WalDamaged {
+                path: self.path.clone(),
+                frame: entry.frame,
+                what,
+            })
+        };
+        if found != expected {
+            return damaged("was cut off during the backup");
+        }
+        if be32(&header, 0) != entry.page || header[8..16] != self.state.header.salts {
+            return damaged("was overwritten during the backup");
+        }
+        Ok(())
+    }
+}

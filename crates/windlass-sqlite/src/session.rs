@@ -1,0 +1,205 @@
+//! The session: SQLite's own connection, used for nothing but its locks.
+//!
+//! Invariants
+//! - POSIX drops *all* of a process's locks on a file when the process closes *any* descriptor of
+//!   it. The -shm, where read marks are locked, is opened here only and kept to the end. On the
+//!   database file, which the engine opens and closes too, a second lock that survives this is
+//!   held while a transaction is open (`lock.rs`).
+//! - The process should have no other connection to the database: this session, when it ends,
+//!   would drop that one's locks.
+//! - The session never checkpoints. It writes only what every SQLite reader would: the rollback of
+//!   a hot journal, and the -wal and -shm files where they are missing.
+//!
+//! Locking: `begin` waits at most `lock_wait` and can be cancelled; nothing else here blocks.
+
+use std::fs::File;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use rusqlite::config::DbConfig;
+use rusqlite::{Connection, ErrorCode, OpenFlags, ffi};
+use windlass_engine::Cancel;
+
+use crate::error::{IoContext, SqliteError};
+use crate::lock::SharedLock;
+use crate::view::beside;
+
+/// Pause between two tries for the lock. SQLite's own busy handler backs off to 100 ms, and under
+/// a storm of writers such a long pause misses most of the short gaps.
+const LOCK_PAUSE: Duration = Duration::from_millis(1);
+
+/// A connection that can hold a read transaction.
+pub(crate) struct Session {
+    // Dropped first: SQLite lets its locks go before the descriptors below are closed.
+    connection: Connection,
+    path: PathBuf,
+    /// The second lock of an open transaction, and since when.
+    held: Option<(SharedLock, Instant)>,
+    /// Whether closing may remove the empty -wal that this session's opening made.
+    made_wal: bool,
+    shm: Option<Arc<File>>,
+    database: Arc<File>,
+}
+
+impl Session {
+    /// Opens a connection to the database at `path`, which `file` is open on.
+    pub(crate) fn open(path: &Path, file: &Arc<File>) -> Result<Self, SqliteError> {
+        let made_wal = !beside(path, "-wal").exists();
+        // Write access is taken where it is to be had (SQLite falls back by itself): rolling back
+        // a hot journal needs it, and so does a clean end of the WAL files made here.
+        let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
+        let failed = |source| SqliteError::Sqlite {
+            action: "open",
+            path: path.into(),
+            source,
+        };
+        let connection = Connection::open_with_flags(path, flags).map_err(failed)?;
+        connection.busy_timeout(Duration::ZERO).map_err(failed)?;
+        let session = Self {
+            connection,
+            path: path.to_path_buf(),
+            held: None,
+            made_wal,
+            shm: None,
+            database: Arc::clone(file),
+        };
+        session.keep_wal(true)?;
+        Ok(session)
+    }
+
+    /// Begins a read transaction: afterwards the database's committed state is pinned.
+    pub(crate) fn begin(&mut self, wait: Duration, cancel: &Cancel) -> Result<(), SqliteError> {
+        let start = Instant::now();
+        loop {
+            cancel.check()?;
+            match self.try_begin() {
+                Ok(()) => break,
+                Err(error) if !is_busy(&error) => return Err(self.explain(error)),
+                Err(_) if start.elapsed() >= wait => {
+                    return Err(SqliteError::Busy {
+                        path: self.path.clone(),
+                        waited: wait,
+                    });
+                }
+                Err(_) => std::thread::sleep(LOCK_PAUSE),
+            }
+        }
+        let since = Instant::now();
+        let lock = SharedLock::take(&self.database).during("lock", &self.path)?;
+        self.held = Some((lock, since));
+        Ok(())
+    }
+
+    fn try_begin(&self) -> Result<(), rusqlite::Error> {
+        self.connection.execute_batch("BEGIN")?;
+        // Reads the header only: a schema that this SQLite cannot parse is no reason to fail.
+        let read = self
+            .connection
+            .pragma_query_value(None, "user_version", |row| row.get::<_, i32>(0));
+        if let Err(error) = read {
+            self.connection.execute_batch("ROLLBACK")?;
+            return Err(error);
+        }
+        Ok(())
+    }
+
+    /// Ends the read transaction; how long it was open.
+    pub(crate) fn end(&mut self) -> Result<Duration, SqliteError> {
+        let held = self
+            .held
+            .take()
+            .map_or(Duration::ZERO, |(_, since)| since.elapsed());
+        self.connection
+            .execute_batch("COMMIT")
+            .map_err(|source| self.failed("end the read transaction on", source))?;
+        Ok(held)
+    }
+
+    /// The -shm file, opened once and kept to the end.
+    pub(crate) fn shm(&mut self) -> Result<Arc<File>, SqliteError> {
+        if let Some(shm) = &self.shm {
+            return Ok(Arc::clone(shm));
+        }
+        let path = beside(&self.path, "-shm");
+        let shm = Arc::new(File::open(&path).during("open", &path)?);
+        self.shm = Some(Arc::clone(&shm));
+        Ok(shm)
+    }
+
+    /// Closes the connection. A -wal that opening it made, and that nobody wrote to, goes again.
+    pub(crate) fn close(self) -> Result<(), SqliteError> {
+        let wal = beside(&self.path, "-wal");
+        let untouched = self.made_wal && std::fs::metadata(&wal).is_ok_and(|wal| wal.len() == 0);
+        if untouched {
+            self.keep_wal(false)?;
+        }
+        let Self {
+            connection, path, ..
+        } = self;
+        connection
+            .close()
+            .map_err(|(_, source)| SqliteError::Sqlite {
+                action: "close",
+                path,
+                source,
+            })
+    }
+
+    fn keep_wal(&self, keep: bool) -> Result<(), SqliteError> {
+        self.connection
+            .set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, keep)
+            .map(drop)
+            .map_err(|source| self.failed("configure the connection to", source))
+    }
+
+    fn failed(&self, action: &'static str, source: rusqlite::Error) -> SqliteError {
+        SqliteError::Sqlite {
+            action,
+            path: self.path.clone(),
+            source,
+        }
+    }
+
+    /// Says in our words why a read transaction cannot begin.
+    fn explain(&self, source: rusqlite::Error) -> SqliteError {
+        let path = self.path.clone();
+        match source.sqlite_error_code() {
+            Some(ErrorCode::NotADatabase) => SqliteError::NotADatabase {
+                path,
+                what: "SQLite does not recognize its header",
+            },
+            Some(ErrorCode::ReadOnly | ErrorCode::CannotOpen) => {
+                if beside(&self.path, "-journal").exists() {
+                    SqliteError::HotJournalReadOnly { path }
+                } else {
+                    SqliteError::WalUnavailable { path, source }
+                }
+            }
+            _ => self.failed("begin a read transaction on", source),
+        }
+    }
+}
+
+fn is_busy(error: &rusqlite::Error) -> bool {
+    let busy = [ffi::SQLITE_BUSY, ffi::SQLITE_LOCKED, ffi::SQLITE_PROTOCOL];
+    let code = error.sqlite_error().map(|error| error.extended_code & 0xff);
+    code.is_some_and(|code| busy.contains(&code))
+}
+
+/// Fails when `path` does not name the file that `file` is open on any more.
+pub(crate) fn check_same_file(path: &Path, file: &File) -> Result<(), SqliteError> {
+    let opened = file.metadata().during("inspect", path)?;
+    let named = std::fs::metadata(path).ok();
+    let same = named.is_some_and(|named| {
+        (named.dev(), named.ino()) == (opened.dev(), opened.ino()) && opened.nlink() > 0
+    });
+    if same {
+        Ok(())
+    } else {
+        Err(SqliteError::SourceReplaced {
+            path: path.to_path_buf(),
+        })
+    }
+}

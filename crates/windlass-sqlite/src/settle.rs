@@ -1,0 +1,148 @@
+//! Settling: reads the file again, on all cores, and tells the ranges that are not in the set as
+//! they now are.
+//!
+//!   workers: [block 0] [block 1] ... --> hash, compare --> [changed ranges] --> sink (caller)
+//!
+//! Invariants
+//! - Blocks are whole units; each is read by one worker, and the sink is called by the caller's
+//!   thread only.
+//! - Memory: one block for each worker, and a bounded queue of ranges.
+//! - What is cached stays cached and what is not is not brought in, where the kernel can do that.
+
+use std::fs::File;
+use std::io::{self, IoSliceMut};
+use std::path::Path;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use crossbeam_channel::Sender;
+use rustix::io::{Errno, ReadWriteFlags};
+use windlass_engine::Cancel;
+
+use crate::error::{IoContext, SqliteError};
+use crate::overlay::Overlay;
+use crate::ranges::{ByteRange, RangeHashes};
+
+/// Bytes that a worker reads at a time, at least one unit; a power of two, as units are.
+const BLOCK_BYTES: u64 = 1 << 20;
+
+/// Changed ranges that wait for the sink.
+const QUEUE_RANGES: usize = 64;
+
+/// RWF_DONTCACHE of Linux 6.14: read through the cache, and leave no trace there.
+const DONTCACHE: ReadWriteFlags = ReadWriteFlags::from_bits_retain(0x80);
+
+/// The state of the database to compare: the file, what lies over it, and how long it is.
+pub(crate) struct Target<'a> {
+    pub(crate) file: &'a File,
+    pub(crate) path: &'a Path,
+    pub(crate) overlay: Option<&'a Overlay>,
+    pub(crate) bytes: u64,
+    /// What changed ranges are multiples of: a power of two, at least a range.
+    pub(crate) unit_bytes: u32,
+}
+
+/// Hands each range that differs from `hashes` to `sink`; how many bytes those were.
+pub(crate) fn settle(
+    target: &Target<'_>,
+    hashes: &RangeHashes,
+    cancel: &Cancel,
+    mut sink: impl FnMut(ByteRange) -> Result<(), SqliteError>,
+) -> Result<u64, SqliteError> {
+    let next = AtomicU64::new(0);
+    let workers = std::thread::available_parallelism().map_or(1, usize::from);
+    let (sender, receiver) = crossbeam_channel::bounded(QUEUE_RANGES);
+    std::thread::scope(|scope| {
+        let handles: Vec<_> = (0..workers)
+            .map(|_| {
+                let sender = sender.clone();
+                let next = &next;
+                scope.spawn(move || {
+                    Worker {
+                        target,
+                        hashes,
+                        next,
+                        sender,
+                    }
+                    .run(cancel)
+                })
+            })
+            .collect();
+        drop(sender);
+        let mut bytes = 0;
+        let mut result = Ok(());
+        for range in &receiver {
+            bytes += range.bytes;
+            result = sink(range);
+            if result.is_err() {
+                break;
+            }
+        }
+        // Workers that still have something to say see the closed queue and end.
+        drop(receiver);
+        for handle in handles {
+            let ended = handle
+                .join()
+                .unwrap_or_else(|panic| std::panic::resume_unwind(panic));
+            result = result.and(ended);
+        }
+        result.map(|()| bytes)
+    })
+}
+
+struct Worker<'a> {
+    target: &'a Target<'a>,
+    hashes: &'a RangeHashes,
+    next: &'a AtomicU64,
+    sender: Sender<ByteRange>,
+}
+
+impl Worker<'_> {
+    fn run(&self, cancel: &Cancel) -> Result<(), SqliteError> {
+        let block_bytes = BLOCK_BYTES.max(u64::from(self.target.unit_bytes));
+        let mut buffer = vec![0; usize::try_from(block_bytes).unwrap_or(usize::MAX)];
+        loop {
+            cancel.check()?;
+            let offset = self.next.fetch_add(block_bytes, Ordering::Relaxed);
+            if offset >= self.target.bytes {
+                return Ok(());
+            }
+            let length = block_bytes.min(self.target.bytes - offset);
+            let block = &mut buffer[..usize::try_from(length).unwrap_or(usize::MAX)];
+            self.read(offset, block)?;
+            for range in self.hashes.changed(offset, block, self.target.unit_bytes) {
+                if self.sender.send(range).is_err() {
+                    return Ok(());
+                }
+            }
+        }
+    }
+
+    /// Reads a block as the set would hold it: zeros behind the end of the file, and the overlay.
+    fn read(&self, offset: u64, block: &mut [u8]) -> Result<(), SqliteError> {
+        let found =
+            read_uncached(self.target.file, block, offset).during("read", self.target.path)?;
+        block[found..].fill(0);
+        match self.target.overlay {
+            Some(overlay) => overlay.apply(offset, block),
+            None => Ok(()),
+        }
+    }
+}
+
+/// Fills `into`, but for what lies behind the end of the file; how much was there.
+fn read_uncached(file: &File, into: &mut [u8], offset: u64) -> io::Result<usize> {
+    let (mut filled, mut flags) = (0, DONTCACHE);
+    while filled < into.len() {
+        let parts = &mut [IoSliceMut::new(&mut into[filled..])];
+        match rustix::io::preadv2(file, parts, offset + filled as u64, flags) {
+            Ok(0) => break,
+            Ok(bytes) => filled += bytes,
+            Err(Errno::INTR) => {}
+            Err(Errno::OPNOTSUPP | Errno::INVAL | Errno::NOSYS) if !flags.is_empty() => {
+                flags = ReadWriteFlags::empty();
+            }
+            Err(error) => return Err(error.into()),
+        }
+    }
+    Ok(filled)
+}

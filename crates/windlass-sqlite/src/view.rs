@@ -1,0 +1,206 @@
+//! The WAL view: which committed state a held read transaction pins, and how to read it raw.
+//!
+//!   state = database file, overlaid with the newest frame <= M of each page, cut at N pages
+//!
+//! where M, N and the generation (the salts) come from the WAL-index header, read *after* the
+//! transaction took its read mark. Why this is one committed state, and stays readable while
+//! writers and checkpoints go on (the rules are those of SQLite's wal.c):
+//!
+//! 1. SQLite holds a shared lock on one of five read marks for us. A header read later can only
+//!    be newer than our snapshot: its M is a commit at or after it, N the size at that commit.
+//! 2. A checkpoint copies only frames <= every locked mark 1..4, and none at all while mark 0 is
+//!    locked. The log restarts only when *all* its frames are copied and marks 1..4 are free.
+//! 3. Say `backfilled < M`. With a mark 1..4 held the log cannot restart. With mark 0 held
+//!    nothing is copied, so "all frames are copied" stays false, and it cannot restart either.
+//!    Frames 1..M stay where they are. A page that a checkpoint writes while we read it has a
+//!    frame <= our mark <= M, so the overlay replaces whatever we read of it, torn or not. A
+//!    page without such a frame is not written. The file is cut only by a checkpoint that copied
+//!    the log's last commit; that can be no newer than our mark, so its size is N.
+//! 4. Say `backfilled = M`. Then the file alone is the state of commit M. With mark 0 nothing is
+//!    copied any more. With mark 1..4 our mark is M, and no frame behind it is copied. The log
+//!    may restart (mark 0 only), which is why here no frame is read from it.
+//!
+//! `backfilled` has no checksum, so it is read between two equal headers: a restart, the only
+//! thing that lowers it, changes the salts. During a restart it is stale, but M is 0 until it
+//! has been reset. Afterwards `check` looks at the index again: the salts, where frames were read,
+//! and the copied frames must be as the lock promises. A lock that got lost is noticed so.
+
+use std::fs::File;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::error::{IoContext, SqliteError};
+use crate::header::DatabaseHeader;
+use crate::overlay::Overlay;
+use crate::shm::{WAL_INDEX_BYTES, WalIndex};
+use crate::wal::{self, ReadAt, WalState};
+
+/// How often a header that is being changed is read again, a millisecond apart. A writer needs
+/// microseconds for it; one that died there leaves it to the next reader to mend.
+const INDEX_TRIES_MAX: u32 = 200;
+
+/// One committed state of a database in WAL mode, pinned by a read transaction.
+#[derive(Debug)]
+pub(crate) struct WalView {
+    database: PathBuf,
+    shm_path: PathBuf,
+    /// Closing this drops the read transaction's lock: it lives in the session.
+    shm: Arc<File>,
+    index: WalIndex,
+    overlay: Option<Overlay>,
+}
+
+impl WalView {
+    /// Takes the view. `None` when the WAL-index was left half-written: a new read transaction
+    /// lets SQLite mend it.
+    pub(crate) fn take(
+        database: &Path,
+        shm: Arc<File>,
+        header: &DatabaseHeader,
+    ) -> Result<Option<Self>, SqliteError> {
+        let shm_path = beside(database, "-shm");
+        let Some(index) = read_index(&shm, &shm_path)? else {
+            return Ok(None);
+        };
+        let overlay = if index.backfilled >= index.frame_count {
+            None
+        } else {
+            Some(open_overlay(database, &index, header)?)
+        };
+        let database = database.to_path_buf();
+        Ok(Some(Self {
+            database,
+            shm_path,
+            shm,
+            index,
+            overlay,
+        }))
+    }
+
+    /// Size of the state in bytes; `file_bytes` is the database file's length, which counts as
+    /// long as no commit has told another.
+    pub(crate) fn bytes(&self, page_bytes: u32, file_bytes: u64) -> u64 {
+        match self.index.page_count {
+            0 => file_bytes,
+            pages => u64::from(pages) * u64::from(page_bytes),
+        }
+    }
+
+    /// The pages to put over the file; `None` when the file alone is the state.
+    pub(crate) fn take_overlay(&mut self) -> Option<Overlay> {
+        self.overlay.take()
+    }
+
+    /// Frames that the view's commit ends with.
+    pub(crate) fn frame_count(&self) -> u32 {
+        self.index.frame_count
+    }
+
+    /// Fails if the log or the file moved on in a way that the read lock forbids. `overlaid`
+    /// says whether frames were read.
+    pub(crate) fn check(&self, overlaid: bool) -> Result<(), SqliteError> {
+        let lost = || SqliteError::LockLost {
+            path: self.database.clone(),
+        };
+        // Only the last connection removes the index, and with the lock held we are one.
+        if self
+            .shm
+            .metadata()
+            .during("inspect", &self.shm_path)?
+            .nlink()
+            == 0
+        {
+            return Err(lost());
+        }
+        // Half-written by a writer that died: it held no checkpoint, so nothing was copied.
+        let Some(now) = read_index(&self.shm, &self.shm_path)? else {
+            return Ok(());
+        };
+        let kept = if now.same_generation(&self.index) {
+            now.frame_count >= self.index.frame_count && now.backfilled <= self.index.frame_count
+        } else {
+            !overlaid && (now.frame_count == 0 || now.backfilled == 0)
+        };
+        if kept { Ok(()) } else { Err(lost()) }
+    }
+}
+
+/// The file that SQLite keeps beside a database.
+pub(crate) fn beside(database: &Path, suffix: &str) -> PathBuf {
+    let mut name = database.as_os_str().to_owned();
+    name.push(suffix);
+    PathBuf::from(name)
+}
+
+/// Reads one moment's index: `backfilled` between two equal headers.
+fn read_index(shm: &File, path: &Path) -> Result<Option<WalIndex>, SqliteError> {
+    for _ in 0..INDEX_TRIES_MAX {
+        let (first, second) = (read_once(shm, path)?, read_once(shm, path)?);
+        if let (Some(first), Some(second)) = (first, second) {
+            if first
+                == (WalIndex {
+                    backfilled: first.backfilled,
+                    ..second
+                })
+            {
+                return Ok(Some(first));
+            }
+        }
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    Ok(None)
+}
+
+fn read_once(shm: &File, path: &Path) -> Result<Option<WalIndex>, SqliteError> {
+    let mut bytes = [0; WAL_INDEX_BYTES];
+    let found = shm.read_full_at(&mut bytes, 0).during("read", path)?;
+    Ok(WalIndex::decode(&bytes[..found]))
+}
+
+/// Scans the log up to the index's last commit and holds it against what the index says.
+fn open_overlay(
+    database: &Path,
+    index: &WalIndex,
+    header: &DatabaseHeader,
+) -> Result<Overlay, SqliteError> {
+    let path = beside(database, "-wal");
+    let wal = File::open(&path).during("open", &path)?;
+    let state = wal::scan(&wal, index.frame_count).during("read", &path)?;
+    let damaged = |frame, what| SqliteError::WalDamaged {
+        path: path.clone(),
+        frame,
+        what,
+    };
+    let state = state.ok_or_else(|| damaged(0, "(the header) is not valid"))?;
+    compare(&state, index, header).map_err(|(frame, what)| damaged(frame, what))?;
+    Ok(Overlay::new(wal, path, state))
+}
+
+fn compare(
+    state: &WalState,
+    index: &WalIndex,
+    header: &DatabaseHeader,
+) -> Result<(), (u32, &'static str)> {
+    let pages = [state.header.page_bytes, index.page_bytes];
+    if state.header.salts != index.salts {
+        return Err((0, "(the header) is of another generation than its index"));
+    }
+    if pages != [header.page_bytes; 2] {
+        return Err((0, "(the header) has another page size than the database"));
+    }
+    if state.frame_count != index.frame_count {
+        return Err((
+            state.frame_count + 1,
+            "has a wrong checksum, though it is committed",
+        ));
+    }
+    if state.checksum.sums != index.sums || state.page_count != index.page_count {
+        return Err((
+            state.frame_count,
+            "is not the commit that the index tells of",
+        ));
+    }
+    Ok(())
+}

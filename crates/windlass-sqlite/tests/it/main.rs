@@ -1,0 +1,10 @@
+//! Backups of real SQLite databases, with other processes writing to them, judged by content.
+
+#![allow(clippy::disallowed_methods, reason = "fixtures need no durability")]
+
+mod at_rest;
+mod live;
+mod locks;
+mod paths;
+mod support;
+mod wal_reader;

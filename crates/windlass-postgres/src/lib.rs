@@ -1,1 +1,44 @@
+//! PostgreSQL for Windlass: what to read, when it is consistent, and how it recovers.
+//!
+//!   connection string --> `Cluster` --backup--> files, WAL, label, manifest --> `BackupRun`
+//!   facts and file table of a set --> `RestorePlan` --> layout for the engine's restore
+//!
+//! Supported are PostgreSQL 14 to 18, primaries and standbys, with the data directory on this
+//! machine and this process running as its owner.
+//!
+//! Invariants
+//! - Nothing is ever written into a live data directory.
+//! - This crate never knows a device, and never prints.
+//! - A server goes on whatever happens here: a session that ends takes its backup with it.
 
+mod backup;
+mod checksum;
+mod cluster;
+mod conninfo;
+mod control;
+mod error;
+mod facts;
+mod hook;
+mod listing;
+mod lsn;
+mod manifest;
+mod names;
+mod owner;
+mod restore;
+mod scan;
+mod session;
+mod tablespace;
+mod wal;
+mod warning;
+
+pub use backup::{BackupOutcome, BackupRequest};
+pub use checksum::{PageState, judge_page, page_checksum};
+pub use cluster::{Cluster, MAJOR_NEWEST, MAJOR_OLDEST};
+pub use control::Control;
+pub use error::PostgresError;
+pub use facts::{BadFile, ChecksumFacts, ClusterFacts, DatabaseFacts, KIND, Tablespace};
+pub use lsn::{Lsn, Segment, Timeline};
+pub use owner::socket_owner;
+pub use restore::{RestorePlan, RestoreRequest};
+pub use wal::WalRange;
+pub use warning::Warning;

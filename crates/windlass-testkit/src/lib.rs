@@ -2,4 +2,5 @@
 //!
 //! Never ships. A fixture that cannot do its work panics: the test fails, loudly.
 
+pub mod postgres;
 pub mod sqlite;

@@ -1,0 +1,361 @@
+//! A full backup of a running cluster.
+//!
+//!   pin WAL, start --> scan --> push files, drain --> pg_control --> stop
+//!     --> push WAL, label, map, drain --> manifest, pg_control --> finish
+//!
+//! Invariants
+//! - The session is open from start to stop. When it ends early, so does the backup, unsealed.
+//! - pg_control is read after every other data file: on a standby it says how far recovery must
+//!   replay, which must not be earlier than anything that was copied.
+//! - The log from start to stop is in the set, each segment checked to be what its name says.
+
+mod assembly;
+mod log;
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use windlass_engine::{BackupRun, RunReport};
+use windlass_media::{BackupType, Facts};
+
+use crate::cluster::{Cluster, open};
+use crate::control::{CONTROL_PATH, Control};
+use crate::error::PostgresError;
+use crate::facts::{ChecksumFacts, ClusterFacts, DatabaseFacts, KIND};
+use crate::hook::PageCheck;
+use crate::lsn::Lsn;
+use crate::manifest::{MANIFEST_PATH, manifest};
+use crate::scan::{ScanRules, scan};
+use crate::session::{Session, Stopped};
+use crate::wal::WalRange;
+use crate::warning::Warning;
+use assembly::Assembly;
+use log::BackupLabel;
+
+/// The server takes labels up to its path limit; a line break would forge lines of backup_label.
+const LABEL_BYTES_MAX: usize = 1024;
+
+/// What the user asks of a backup.
+#[derive(Clone, Debug)]
+pub struct BackupRequest {
+    /// A name for people; stands in backup_label.
+    pub label: String,
+    /// Begin with an immediate checkpoint instead of waiting for one that is spread over minutes.
+    pub fast_checkpoint: bool,
+    /// Judge page checksums, when the cluster has them.
+    pub verify_checksums: bool,
+    /// Name and version of the program, for the set's facts.
+    pub tool: String,
+    /// The options as given, for the set's facts.
+    pub options: serde_json::Value,
+}
+
+impl Default for BackupRequest {
+    fn default() -> Self {
+        Self {
+            label: "windlass".into(),
+            fast_checkpoint: true,
+            verify_checksums: true,
+            tool: concat!("windlass ", env!("CARGO_PKG_VERSION")).into(),
+            options: serde_json::Value::Null,
+        }
+    }
+}
+
+/// A backup that is sealed.
+#[derive(Debug)]
+pub struct BackupOutcome {
+    /// Where the time went.
+    pub report: RunReport,
+    /// What the set says of the cluster.
+    pub facts: DatabaseFacts,
+}
+
+impl Cluster {
+    /// Backs the whole cluster up through `run`. On any error the set does not exist, and the
+    /// session is closed so that the server ends its side as well.
+    pub fn backup(
+        &mut self,
+        request: &BackupRequest,
+        run: BackupRun,
+    ) -> Result<BackupOutcome, PostgresError> {
+        check_label(&request.label)?;
+        let mut session = match self.session.take() {
+            Some(session) => session,
+            None => open(&self.target)?,
+        };
+        let rules = self.scan_rules();
+        let backup = Backup {
+            cluster: &self.facts,
+            rules: &rules,
+            request,
+            session: &mut session,
+        };
+        let outcome = backup.run(run)?;
+        self.session = Some(session);
+        Ok(outcome)
+    }
+}
+
+struct Backup<'a> {
+    cluster: &'a ClusterFacts,
+    rules: &'a ScanRules,
+    request: &'a BackupRequest,
+    session: &'a mut Session,
+}
+
+/// The moments a backup is between, for its facts.
+struct Span {
+    started: String,
+    start_lsn: Lsn,
+    start_time: String,
+    stop_time: String,
+    stopped: Stopped,
+    ranges: Vec<WalRange>,
+}
+
+impl Backup<'_> {
+    fn run(mut self, mut run: BackupRun) -> Result<BackupOutcome, PostgresError> {
+        let started = jiff::Timestamp::now().to_string();
+        let mut warnings = self.warn_of_slots()?;
+        warnings.extend(self.warn_of_configuration());
+        let slot = self.pin_wal(&mut warnings);
+        let start_time = self.session.now()?;
+        let start_lsn = self.start(&run)?;
+
+        let (mut assembly, check) = self.copy_files(&mut run, start_lsn, &mut warnings)?;
+        let control = Control::read(&self.cluster.data_directory)?;
+        let stopped = self.stop(&run)?;
+        let label = BackupLabel::parse(&stopped.label)?;
+        let ranges = self.copy_log(&mut run, &mut assembly, (&label, &stopped), &mut warnings)?;
+        let stop_time = self.session.now()?;
+        if let Some(slot) = slot {
+            self.session.unpin_wal(&slot)?;
+        }
+
+        let checksums = self.judge(check.as_deref(), &mut warnings);
+        let span = Span {
+            started,
+            start_lsn,
+            start_time,
+            stop_time,
+            stopped,
+            ranges,
+        };
+        self.finish(run, assembly, &control, (span, checksums, warnings))
+    }
+
+    fn warn_of_slots(&mut self) -> Result<Vec<Warning>, PostgresError> {
+        let sql = "SELECT count(*) FROM pg_replication_slots WHERE NOT temporary";
+        let count: i64 = self.session.value("count replication slots", sql)?;
+        let count = count.cast_unsigned();
+        Ok(if count > 0 {
+            vec![Warning::ReplicationSlots { count }]
+        } else {
+            Vec::new()
+        })
+    }
+
+    fn warn_of_configuration(&self) -> Vec<Warning> {
+        let outside = self.cluster.configuration_outside.iter();
+        let warning = |path: &PathBuf| Warning::ConfigurationOutside {
+            path: path.display().to_string(),
+        };
+        outside.map(warning).collect()
+    }
+
+    /// Without a slot the backup may still succeed (wal_keep_size, or it is quick enough), and
+    /// whether it did is checked segment by segment.
+    fn pin_wal(&mut self, warnings: &mut Vec<Warning>) -> Option<String> {
+        match self.session.pin_wal() {
+            Ok(name) => Some(name),
+            Err(reason) => {
+                warnings.push(Warning::WalNotPinned { reason });
+                None
+            }
+        }
+    }
+
+    fn start(&mut self, run: &BackupRun) -> Result<Lsn, PostgresError> {
+        run.progress().set_phase("waiting for the start checkpoint");
+        let (label, fast) = (&self.request.label, self.request.fast_checkpoint);
+        self.session.start_backup(label, fast, run.cancel())
+    }
+
+    /// Lists and copies everything but pg_control and the log.
+    fn copy_files(
+        &mut self,
+        run: &mut BackupRun,
+        start: Lsn,
+        warnings: &mut Vec<Warning>,
+    ) -> Result<(Assembly, Option<Arc<PageCheck>>), PostgresError> {
+        run.progress().set_phase("listing files");
+        let scanned = scan(self.rules)?;
+        warnings.extend(scanned.warnings);
+        let listing = Arc::new(scanned.listing);
+        run.progress().set_total(listing.total_bytes());
+        let root = &self.cluster.data_directory;
+        let verify = self.cluster.data_checksums && self.request.verify_checksums;
+        let check = verify.then(|| {
+            let sizes = (
+                self.cluster.block_bytes,
+                self.cluster.relation_segment_blocks,
+            );
+            Arc::new(PageCheck::new(
+                Arc::clone(&listing),
+                root.clone(),
+                start,
+                sizes,
+            ))
+        });
+        if let Some(check) = &check {
+            run.set_hook(Arc::clone(check) as _);
+        }
+        run.progress().set_phase("reading data files");
+        let group = self.cluster.group_access();
+        let assembly = Assembly::new(listing, root.clone(), group)?;
+        assembly.push_listed(run, || self.session.keep_alive())?;
+        run.drain()?;
+        Ok((assembly, check))
+    }
+
+    fn stop(&mut self, run: &BackupRun) -> Result<Stopped, PostgresError> {
+        run.progress().set_phase("ending the backup on the server");
+        // The server refuses as well, in other words for each version; this one can be matched.
+        if self.session.in_recovery()? != self.cluster.standby {
+            return Err(PostgresError::Promoted);
+        }
+        self.session.stop_backup(run.cancel())
+    }
+
+    /// Adds what only the end of the backup knows: the log, backup_label and tablespace_map.
+    fn copy_log(
+        &mut self,
+        run: &mut BackupRun,
+        assembly: &mut Assembly,
+        (label, stopped): (&BackupLabel, &Stopped),
+        warnings: &mut Vec<Warning>,
+    ) -> Result<Vec<WalRange>, PostgresError> {
+        run.progress().set_phase("reading WAL");
+        let ranges = log::plan_ranges(self.cluster, label, stopped.lsn)?;
+        let segments = log::find_segments(self.cluster, &ranges, warnings)?;
+        log::check_segments(self.cluster, &segments)?;
+        for segment in &segments {
+            assembly.push_segment(run, segment, self.cluster)?;
+        }
+        for (name, content) in log::history_files(self.cluster, label, &ranges)? {
+            assembly.push_bytes(run, format!("pg_wal/{name}").as_bytes(), content)?;
+        }
+        assembly.push_bytes(run, b"backup_label", stopped.label.clone())?;
+        if !stopped.tablespace_map.is_empty() {
+            assembly.push_bytes(run, b"tablespace_map", stopped.tablespace_map.clone())?;
+        }
+        run.drain()?;
+        // Again: a segment recycled while it was read is now gone, or another one.
+        log::check_segments(self.cluster, &segments)?;
+        Ok(ranges)
+    }
+
+    fn judge(&self, check: Option<&PageCheck>, warnings: &mut Vec<Warning>) -> ChecksumFacts {
+        let enabled = self.cluster.data_checksums;
+        let facts = match check {
+            Some(check) => check.report(),
+            None => ChecksumFacts {
+                enabled,
+                ..ChecksumFacts::default()
+            },
+        };
+        if facts.pages_bad > 0 {
+            let (pages, files) = (facts.pages_bad, facts.files.len() as u64);
+            warnings.push(Warning::PageChecksums { pages, files });
+        }
+        facts
+    }
+
+    fn finish(
+        &self,
+        mut run: BackupRun,
+        mut assembly: Assembly,
+        control: &Control,
+        (span, checksums, warnings): (Span, ChecksumFacts, Vec<Warning>),
+    ) -> Result<BackupOutcome, PostgresError> {
+        assembly.settle(&run)?;
+        let control_bytes = control.without_checkpoint();
+        assembly.push_last(&mut run, CONTROL_PATH.as_bytes(), control_bytes)?;
+        let (major, identifier) = (self.cluster.major(), self.cluster.system_identifier);
+        let manifest = manifest(major, identifier, assembly.entries(), &span.ranges);
+        assembly.push_bytes(&mut run, MANIFEST_PATH.as_bytes(), manifest)?;
+        let database = self.database_facts(&span, checksums, warnings);
+        let facts = Facts {
+            tool: self.request.tool.clone(),
+            backup_type: BackupType::Full,
+            started: span.started,
+            finished: jiff::Timestamp::now().to_string(),
+            options: self.request.options.clone(),
+            database: database.to_json()?,
+            parents: Vec::new(),
+        };
+        let report = run.finish(assembly.into_table(), facts)?;
+        Ok(BackupOutcome {
+            report,
+            facts: database,
+        })
+    }
+
+    fn database_facts(
+        &self,
+        span: &Span,
+        checksums: ChecksumFacts,
+        warnings: Vec<Warning>,
+    ) -> DatabaseFacts {
+        let cluster = self.cluster;
+        let outside = cluster.configuration_outside.iter();
+        DatabaseFacts {
+            kind: KIND.into(),
+            version: cluster.version.clone(),
+            version_number: cluster.version_number,
+            system_identifier: cluster.system_identifier.to_string(),
+            timeline: span
+                .ranges
+                .first()
+                .map_or(cluster.timeline, |range| range.timeline),
+            start_lsn: span.start_lsn,
+            stop_lsn: span.stopped.lsn,
+            start_time: span.start_time.clone(),
+            stop_time: span.stop_time.clone(),
+            wal: span.ranges.clone(),
+            wal_segment_bytes: cluster.wal_segment_bytes,
+            block_bytes: cluster.block_bytes,
+            label: self.request.label.clone(),
+            standby: cluster.standby,
+            tablespaces: cluster.tablespaces.clone(),
+            checksums,
+            owner: owner_name(),
+            group_access: cluster.group_access(),
+            data_directory: cluster.data_directory.display().to_string(),
+            configuration_outside: outside.map(|path| path.display().to_string()).collect(),
+            warnings,
+        }
+    }
+}
+
+/// We are the data directory's owner, or would not be here.
+fn owner_name() -> String {
+    let us = nix::unistd::geteuid();
+    let user = nix::unistd::User::from_uid(us).ok().flatten();
+    user.map_or_else(|| us.to_string(), |user| user.name)
+}
+
+fn check_label(label: &str) -> Result<(), PostgresError> {
+    if label.len() > LABEL_BYTES_MAX {
+        return Err(PostgresError::Label {
+            what: "is longer than 1024 bytes",
+        });
+    }
+    if label.contains(['\n', '\r', '\0']) {
+        return Err(PostgresError::Label {
+            what: "has a line break or a NUL",
+        });
+    }
+    Ok(())
+}

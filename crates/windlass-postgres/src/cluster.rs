@@ -1,0 +1,267 @@
+//! A running cluster: a session with its server, and its data directory on this machine.
+//!
+//! Invariants
+//! - The directory is the server's: same system identifier, same settings, and a postmaster.pid
+//!   of the server that answers. A copy or a standby that lies at the same path is refused.
+//! - This process runs as the directory's owner.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+
+use crate::conninfo::Target;
+use crate::control::Control;
+use crate::error::{IoContext, PostgresError};
+use crate::facts::{ClusterFacts, Tablespace};
+use crate::scan::{ScanRules, scan};
+use crate::session::Session;
+
+/// Oldest major version with the functions and files that this crate knows.
+pub const MAJOR_OLDEST: u32 = 14;
+/// Newest major version this crate was made for.
+pub const MAJOR_NEWEST: u32 = 18;
+
+const SETTINGS: &str = "SELECT name, setting FROM pg_settings WHERE name IN ('server_version', \
+     'data_directory', 'block_size', 'segment_size', 'wal_segment_size', 'data_checksums', \
+     'wal_level', 'config_file', 'hba_file', 'ident_file', 'port', 'stats_temp_directory')";
+const TABLESPACES: &str = "SELECT oid, spcname::text, pg_tablespace_location(oid) \
+     FROM pg_tablespace WHERE oid NOT IN (1663, 1664) ORDER BY oid";
+const IDENTIFIER: &str = "SELECT system_identifier FROM pg_control_system()";
+const SERVER_START: &str = "SELECT extract(epoch FROM pg_postmaster_start_time())::int8";
+/// postmaster.pid has the second in which the process began, pg_postmaster_start_time() the one in
+/// which it was ready; a server with much shared memory takes a while from one to the other.
+const START_SECONDS_MAX: i64 = 300;
+
+/// A running cluster that can be backed up.
+pub struct Cluster {
+    pub(crate) target: Target,
+    /// `None` after a failed backup: the session is closed, so that the server ends it too.
+    pub(crate) session: Option<Session>,
+    pub(crate) facts: ClusterFacts,
+}
+
+impl Cluster {
+    /// Connects as libpq would for `conninfo` (keyword/value or URI; service file, environment and
+    /// password file fill in what it leaves out) and checks that the data directory is at hand.
+    pub fn connect(conninfo: &str) -> Result<Self, PostgresError> {
+        let target = Target::resolve(conninfo)?;
+        let mut session = open(&target)?;
+        let facts = ask(&mut session)?;
+        Ok(Self {
+            target,
+            session: Some(session),
+            facts,
+        })
+    }
+
+    /// What the cluster is.
+    pub fn facts(&self) -> &ClusterFacts {
+        &self.facts
+    }
+
+    /// How many file systems the cluster's files lie on: data directory, log and tablespaces.
+    pub fn scan_volumes(&self) -> Result<usize, PostgresError> {
+        let root = &self.facts.data_directory;
+        let mut paths = vec![root.clone(), root.join("pg_wal")];
+        paths.extend(
+            self.facts
+                .tablespaces
+                .iter()
+                .map(|space| root.join(&space.location)),
+        );
+        let mut volumes = BTreeSet::new();
+        for path in paths {
+            volumes.insert(std::fs::metadata(&path).doing("examine", &path)?.dev());
+        }
+        Ok(volumes.len())
+    }
+
+    /// How many bytes of files a backup would read now, the log not counted.
+    pub fn estimate_bytes(&self) -> Result<u64, PostgresError> {
+        Ok(scan(&self.scan_rules())?.listing.total_bytes())
+    }
+
+    pub(crate) fn scan_rules(&self) -> ScanRules {
+        let facts = &self.facts;
+        ScanRules {
+            root: facts.data_directory.clone(),
+            version_directory: format!("PG_{}_{}", facts.major(), facts.catalog_version).into(),
+            statistics_directory: facts.statistics_directory.clone().map(String::into_bytes),
+            summaries: facts.major() >= 17,
+        }
+    }
+}
+
+/// A session with a server of a version that this crate knows.
+pub(crate) fn open(target: &Target) -> Result<Session, PostgresError> {
+    let mut session = Session::connect(target)?;
+    let found = session.version_number() / 10_000;
+    if !(MAJOR_OLDEST..=MAJOR_NEWEST).contains(&found) {
+        return Err(PostgresError::Version {
+            found,
+            oldest: MAJOR_OLDEST,
+            newest: MAJOR_NEWEST,
+        });
+    }
+    session.prepare()?;
+    Ok(session)
+}
+
+type Settings = BTreeMap<String, String>;
+
+fn ask(session: &mut Session) -> Result<ClusterFacts, PostgresError> {
+    let settings = ask_settings(session)?;
+    let root = PathBuf::from(setting(&settings, "data_directory")?);
+    let wal_level = setting(&settings, "wal_level")?.to_owned();
+    if wal_level == "minimal" {
+        return Err(PostgresError::WalLevelMinimal);
+    }
+    let data_directory_mode = check_owner(&root)?;
+    let control = Control::read(&root)?;
+    check_identity(session, &settings, &root, &control)?;
+    check_sizes(&settings, &control)?;
+    Ok(ClusterFacts {
+        version: setting(&settings, "server_version")?.to_owned(),
+        version_number: session.version_number(),
+        system_identifier: control.system_identifier,
+        timeline: control.newest_timeline(),
+        block_bytes: control.block_bytes,
+        relation_segment_blocks: control.relation_segment_blocks,
+        wal_segment_bytes: control.wal_segment_bytes,
+        data_checksums: control.checksum_version != 0,
+        standby: session.in_recovery()?,
+        wal_level,
+        tablespaces: ask_tablespaces(session)?,
+        catalog_version: control.catalog_version,
+        configuration_outside: configuration_outside(&settings, &root),
+        statistics_directory: statistics_directory(&settings, &root),
+        data_directory_mode,
+        data_directory: root,
+    })
+}
+
+fn ask_settings(session: &mut Session) -> Result<Settings, PostgresError> {
+    let rows = session.rows("ask for settings", SETTINGS)?;
+    Ok(rows
+        .iter()
+        .map(|row| (row.get::<_, String>(0), row.get::<_, String>(1)))
+        .collect())
+}
+
+/// pg_settings leaves out what the role may not see.
+fn setting<'a>(settings: &'a Settings, name: &str) -> Result<&'a str, PostgresError> {
+    settings
+        .get(name)
+        .map(String::as_str)
+        .ok_or_else(|| PostgresError::Answer {
+            doing: "ask for settings (the role needs pg_read_all_settings)",
+            answer: format!("no {name}"),
+        })
+}
+
+fn ask_tablespaces(session: &mut Session) -> Result<Vec<Tablespace>, PostgresError> {
+    let rows = session.rows("ask for tablespaces", TABLESPACES)?;
+    let space = |row: &postgres::Row| Tablespace {
+        oid: row.get(0),
+        name: row.get(1),
+        location: row.get(2),
+    };
+    Ok(rows.iter().map(space).collect())
+}
+
+/// The directory's permission bits, when it is ours.
+fn check_owner(root: &Path) -> Result<u32, PostgresError> {
+    let metadata = std::fs::metadata(root).doing("examine data directory", root)?;
+    let (owner, us) = (metadata.uid(), nix::unistd::geteuid().as_raw());
+    if owner != us {
+        return Err(PostgresError::Owner {
+            path: root.into(),
+            owner,
+            us,
+        });
+    }
+    std::fs::read_dir(root).doing("list data directory", root)?;
+    Ok(metadata.mode() & 0o777)
+}
+
+fn check_identity(
+    session: &mut Session,
+    settings: &Settings,
+    root: &Path,
+    control: &Control,
+) -> Result<(), PostgresError> {
+    let other = |what: String| {
+        Err(PostgresError::OtherCluster {
+            path: root.into(),
+            what,
+        })
+    };
+    let server: i64 = session.value("ask for the system identifier", IDENTIFIER)?;
+    if server.cast_unsigned() != control.system_identifier {
+        let (server, ours) = (server.cast_unsigned(), control.system_identifier);
+        return other(format!(
+            "system identifier {ours} is not the server's {server}"
+        ));
+    }
+    let path = root.join("postmaster.pid");
+    let text = std::fs::read_to_string(&path).doing("read", &path)?;
+    let lines: Vec<&str> = text.lines().map(str::trim).collect();
+    let began = lines
+        .get(2)
+        .and_then(|line| line.parse::<i64>().ok())
+        .unwrap_or_default();
+    let ready: i64 = session.value("ask when the server began", SERVER_START)?;
+    if !(began - 1..=began + START_SECONDS_MAX).contains(&ready) {
+        return other("the server there was started at another time".into());
+    }
+    if lines.get(3).copied() != settings.get("port").map(String::as_str) {
+        return other("the server there listens on another port".into());
+    }
+    Ok(())
+}
+
+fn check_sizes(settings: &Settings, control: &Control) -> Result<(), PostgresError> {
+    let checksums = if control.checksum_version == 0 {
+        "off"
+    } else {
+        "on"
+    };
+    for (what, control) in [
+        ("block_size", control.block_bytes.to_string()),
+        ("segment_size", control.relation_segment_blocks.to_string()),
+        ("wal_segment_size", control.wal_segment_bytes.to_string()),
+        ("data_checksums", checksums.to_owned()),
+    ] {
+        let server = setting(settings, what)?;
+        if server != control {
+            return Err(PostgresError::Mismatch {
+                what,
+                server: server.into(),
+                control,
+            });
+        }
+    }
+    Ok(())
+}
+
+fn configuration_outside(settings: &Settings, root: &Path) -> Vec<PathBuf> {
+    let files = ["config_file", "hba_file", "ident_file"];
+    let paths = files
+        .iter()
+        .filter_map(|name| settings.get(*name))
+        .map(PathBuf::from);
+    paths
+        .filter(|path| !path.as_os_str().is_empty() && !path.starts_with(root))
+        .collect()
+}
+
+fn statistics_directory(settings: &Settings, root: &Path) -> Option<String> {
+    let path = root.join(settings.get("stats_temp_directory")?);
+    let inner = path.strip_prefix(root).ok()?.to_str()?;
+    Some(
+        inner
+            .trim_start_matches("./")
+            .trim_end_matches('/')
+            .to_owned(),
+    )
+}

@@ -1,0 +1,309 @@
+//! Connection strings as libpq takes them: keyword/value or URI, completed from the service
+//! file, the PG* environment and the password file, in libpq's order.
+//!
+//!   string --> service file --> environment --> defaults --> password file --> `Target`
+//!
+//! The `postgres` crate parses strings too, but knows neither services nor the environment nor
+//! .pgpass, and refuses keywords that people have in theirs. What a keyword means is libpq's
+//! documentation, section "Database Connection Control Functions".
+
+mod files;
+mod text;
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use postgres::config::SslMode;
+
+use crate::error::PostgresError;
+
+const DEFAULT_PORT: u16 = 5432;
+const APPLICATION_NAME: &str = "windlass";
+/// Where Debian's and the PostgreSQL project's builds put their sockets.
+const SOCKET_DIRECTORIES: [&str; 2] = ["/var/run/postgresql", "/tmp"];
+
+/// Keywords of libpq with the environment variable that stands in for each ("" for none).
+const KEYWORDS: [(&str, &str); 18] = [
+    ("host", "PGHOST"),
+    ("hostaddr", "PGHOSTADDR"),
+    ("port", "PGPORT"),
+    ("user", "PGUSER"),
+    ("password", "PGPASSWORD"),
+    ("passfile", "PGPASSFILE"),
+    ("dbname", "PGDATABASE"),
+    ("service", "PGSERVICE"),
+    ("servicefile", "PGSERVICEFILE"),
+    ("options", "PGOPTIONS"),
+    ("application_name", "PGAPPNAME"),
+    ("connect_timeout", "PGCONNECT_TIMEOUT"),
+    ("sslmode", "PGSSLMODE"),
+    ("keepalives", ""),
+    ("keepalives_idle", ""),
+    ("keepalives_interval", ""),
+    ("keepalives_count", ""),
+    ("fallback_application_name", ""),
+];
+/// Keywords that only tune what this program does not use: encryption, failover, encodings.
+const IGNORED: [&str; 18] = [
+    "channel_binding",
+    "client_encoding",
+    "gssencmode",
+    "gsslib",
+    "krbsrvname",
+    "load_balance_hosts",
+    "require_auth",
+    "requirepeer",
+    "sslcert",
+    "sslcompression",
+    "sslcrl",
+    "sslkey",
+    "sslnegotiation",
+    "sslpassword",
+    "sslrootcert",
+    "sslsni",
+    "target_session_attrs",
+    "tcp_user_timeout",
+];
+
+pub(crate) type Settings = BTreeMap<String, String>;
+
+/// Environment variables and the user's home, passed in so that tests need not change theirs.
+pub(crate) struct Environment<'a> {
+    /// Looks a variable up.
+    pub(crate) variable: &'a dyn Fn(&str) -> Option<String>,
+    /// The user's name, libpq's default for `user`.
+    pub(crate) user: Option<String>,
+    /// The user's home directory.
+    pub(crate) home: Option<PathBuf>,
+}
+
+/// One place where a server may listen.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Address {
+    /// Socket `.s.PGSQL.<port>` in this directory.
+    Socket { directory: PathBuf, port: u16 },
+    /// A host name or number.
+    Tcp { host: String, port: u16 },
+}
+
+/// A connection string, completed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Target {
+    pub(crate) addresses: Vec<Address>,
+    settings: Settings,
+}
+
+impl Target {
+    /// Parses and completes a connection string with this process's environment.
+    pub(crate) fn resolve(conninfo: &str) -> Result<Self, PostgresError> {
+        let user = nix::unistd::User::from_uid(nix::unistd::geteuid())
+            .ok()
+            .flatten();
+        let environment = Environment {
+            variable: &|name| std::env::var(name).ok(),
+            home: user.as_ref().map(|user| user.dir.clone()),
+            user: user.map(|user| user.name),
+        };
+        Self::complete(conninfo, &environment)
+    }
+
+    /// Parses a connection string and fills in what it leaves out.
+    pub(crate) fn complete(
+        conninfo: &str,
+        environment: &Environment<'_>,
+    ) -> Result<Self, PostgresError> {
+        let mut settings = text::parse(conninfo)?;
+        check_keywords(&settings)?;
+        files::apply_service(&mut settings, environment)?;
+        apply_environment(&mut settings, environment);
+        default(&mut settings, "dbname", || Some("postgres".into()));
+        default(&mut settings, "user", || environment.user.clone());
+        let addresses = addresses(&settings)?;
+        if !settings.contains_key("password")
+            && let Some(password) = files::password(&settings, &addresses, environment)
+        {
+            settings.insert("password".into(), password);
+        }
+        Ok(Self {
+            addresses,
+            settings,
+        })
+    }
+
+    /// What was resolved for a keyword.
+    pub(crate) fn get(&self, keyword: &str) -> Option<&str> {
+        self.settings.get(keyword).map(String::as_str)
+    }
+
+    /// The addresses as an error message shows them.
+    pub(crate) fn display(&self) -> String {
+        let show = |address: &Address| match address {
+            Address::Socket { directory, port } => {
+                socket_path(directory, *port).display().to_string()
+            }
+            Address::Tcp { host, port } => format!("{host}:{port}"),
+        };
+        self.addresses
+            .iter()
+            .map(show)
+            .collect::<Vec<_>>()
+            .join(", ")
+    }
+
+    /// The client crate's configuration for this target.
+    pub(crate) fn config(&self) -> Result<postgres::Config, PostgresError> {
+        let mut config = postgres::Config::new();
+        for address in &self.addresses {
+            match address {
+                Address::Socket { directory, port } => config.host_path(directory).port(*port),
+                Address::Tcp { host, port } => config.host(host).port(*port),
+            };
+        }
+        let text = |keyword| self.get(keyword).filter(|value| !value.is_empty());
+        text("user").map(|user| config.user(user));
+        text("password").map(|password| config.password(password));
+        text("dbname").map(|name| config.dbname(name));
+        text("options").map(|options| config.options(options));
+        config.application_name(text("application_name").unwrap_or(APPLICATION_NAME));
+        self.set_timing(&mut config)?;
+        Ok(config)
+    }
+
+    fn set_timing(&self, config: &mut postgres::Config) -> Result<(), PostgresError> {
+        let number = |keyword| {
+            self.get(keyword)
+                .map(|text| number(keyword, text))
+                .transpose()
+        };
+        if let Some(seconds) = number("connect_timeout")?.filter(|seconds| *seconds > 0) {
+            config.connect_timeout(Duration::from_secs(seconds));
+        }
+        // A copy takes hours and the session says nothing meanwhile: routers must see life.
+        config.keepalives(number("keepalives")?.unwrap_or(1) != 0);
+        config.keepalives_idle(Duration::from_secs(
+            number("keepalives_idle")?.unwrap_or(30),
+        ));
+        if let Some(seconds) = number("keepalives_interval")? {
+            config.keepalives_interval(Duration::from_secs(seconds));
+        }
+        if let Some(count) = number("keepalives_count")? {
+            config.keepalives_retries(u32::try_from(count).unwrap_or(u32::MAX));
+        }
+        match self.get("sslmode").unwrap_or("prefer") {
+            // Server and data directory are on this machine, so nothing is encrypted; a string
+            // that insists on encryption gets the client's error instead of a quiet downgrade.
+            "disable" | "allow" | "prefer" => config.ssl_mode(SslMode::Disable),
+            _ => config.ssl_mode(SslMode::Require),
+        };
+        Ok(())
+    }
+}
+
+/// The socket file of a server that listens in `directory`.
+pub(crate) fn socket_path(directory: &Path, port: u16) -> PathBuf {
+    directory.join(format!(".s.PGSQL.{port}"))
+}
+
+fn fault<T>(what: String) -> Result<T, PostgresError> {
+    Err(PostgresError::Conninfo { what })
+}
+
+fn default(settings: &mut Settings, keyword: &str, value: impl FnOnce() -> Option<String>) {
+    if settings.get(keyword).is_none_or(String::is_empty)
+        && let Some(value) = value()
+    {
+        settings.insert(keyword.into(), value);
+    }
+}
+
+fn check_keywords(settings: &Settings) -> Result<(), PostgresError> {
+    let known = |name: &str| {
+        KEYWORDS.iter().any(|(keyword, _)| *keyword == name) || IGNORED.contains(&name)
+    };
+    match settings.keys().find(|name| !known(name)) {
+        Some(name) => fault(format!("invalid keyword {name:?}")),
+        None => Ok(()),
+    }
+}
+
+fn apply_environment(settings: &mut Settings, environment: &Environment<'_>) {
+    for (keyword, variable) in KEYWORDS {
+        if !variable.is_empty() && !settings.contains_key(keyword) {
+            default(settings, keyword, || (environment.variable)(variable));
+        }
+    }
+}
+
+fn number(keyword: &str, text: &str) -> Result<u64, PostgresError> {
+    match text.trim().parse::<u64>() {
+        Ok(number) => Ok(number),
+        Err(_) => fault(format!("{keyword} is {text:?}, not a number")),
+    }
+}
+
+/// Hosts and ports, paired: one port for all hosts, or one for each.
+fn addresses(settings: &Settings) -> Result<Vec<Address>, PostgresError> {
+    let list = |keyword| {
+        let text = settings.get(keyword).filter(|text| !text.is_empty());
+        text.map(|text| text.split(',').map(str::trim).collect::<Vec<_>>())
+    };
+    let hosts = list("hostaddr")
+        .or_else(|| list("host"))
+        .unwrap_or_else(|| vec![""]);
+    let ports = list("port").unwrap_or_else(|| vec![""]);
+    if ports.len() != 1 && ports.len() != hosts.len() {
+        return fault(format!("{} ports for {} hosts", ports.len(), hosts.len()));
+    }
+    let port_at = |index: usize| {
+        ports
+            .get(index)
+            .or(ports.first())
+            .copied()
+            .unwrap_or_default()
+    };
+    let pairs = hosts
+        .iter()
+        .enumerate()
+        .map(|(index, host)| address(host, port_at(index)));
+    pairs.collect()
+}
+
+fn address(host: &str, port: &str) -> Result<Address, PostgresError> {
+    let port = match port {
+        "" => DEFAULT_PORT,
+        text => match text.parse::<u16>() {
+            Ok(port) if port > 0 => port,
+            _ => return fault(format!("port is {text:?}, not a number from 1 to 65535")),
+        },
+    };
+    if host.is_empty() {
+        return Ok(Address::Socket {
+            directory: default_directory(port),
+            port,
+        });
+    }
+    if host.starts_with('/') {
+        return Ok(Address::Socket {
+            directory: host.into(),
+            port,
+        });
+    }
+    Ok(Address::Tcp {
+        host: host.into(),
+        port,
+    })
+}
+
+/// libpq knows one default directory, set when it was built; which one a machine's server uses
+/// is not known here, so the one with this port's socket is taken.
+fn default_directory(port: u16) -> PathBuf {
+    let directories = SOCKET_DIRECTORIES.map(Path::new);
+    let found = directories
+        .iter()
+        .find(|directory| socket_path(directory, port).exists());
+    found.unwrap_or(&directories[0]).to_path_buf()
+}
+
+#[cfg(test)]
+mod tests;

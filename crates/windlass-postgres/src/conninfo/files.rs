@@ -1,0 +1,162 @@
+//! The service file and the password file.
+
+use std::os::unix::fs::PermissionsExt;
+use std::path::PathBuf;
+
+use super::{Address, Environment, KEYWORDS, SOCKET_DIRECTORIES, Settings, fault};
+use crate::error::{IoContext, PostgresError};
+
+const SYSTEM_CONFIGURATION: &str = "/etc/postgresql-common";
+
+/// Adds what the service named in the string or in PGSERVICE says and the string does not.
+pub(super) fn apply_service(
+    settings: &mut Settings,
+    environment: &Environment<'_>,
+) -> Result<(), PostgresError> {
+    let named = settings.get("service").cloned();
+    let Some(service) = named.or_else(|| (environment.variable)("PGSERVICE")) else {
+        return Ok(());
+    };
+    for path in service_files(settings, environment) {
+        if !path.exists() {
+            continue;
+        }
+        let text = std::fs::read_to_string(&path).doing("read service file", &path)?;
+        if let Some(found) = service_section(&text, &service)? {
+            found.into_iter().for_each(|(keyword, value)| {
+                settings.entry(keyword).or_insert(value);
+            });
+            return Ok(());
+        }
+    }
+    Err(PostgresError::Service { service })
+}
+
+fn service_files(settings: &Settings, environment: &Environment<'_>) -> Vec<PathBuf> {
+    let named = settings.get("servicefile").cloned();
+    let named = named
+        .or_else(|| (environment.variable)("PGSERVICEFILE"))
+        .map(PathBuf::from);
+    let user = environment
+        .home
+        .as_ref()
+        .map(|home| home.join(".pg_service.conf"));
+    let system = (environment.variable)("PGSYSCONFDIR");
+    let system = PathBuf::from(system.unwrap_or_else(|| SYSTEM_CONFIGURATION.into()));
+    named
+        .or(user)
+        .into_iter()
+        .chain([system.join("pg_service.conf")])
+        .collect()
+}
+
+fn service_section(text: &str, service: &str) -> Result<Option<Settings>, PostgresError> {
+    let mut found: Option<Settings> = None;
+    for line in text
+        .lines()
+        .map(str::trim)
+        .filter(|line| !line.is_empty() && !line.starts_with('#'))
+    {
+        if let Some(name) = line
+            .strip_prefix('[')
+            .and_then(|line| line.strip_suffix(']'))
+        {
+            if found.is_some() {
+                break;
+            }
+            found = (name == service).then(Settings::new);
+        } else if let Some(settings) = &mut found {
+            let (keyword, value) = service_line(line)?;
+            // As in libpq, the first of two lines for one keyword counts.
+            settings.entry(keyword).or_insert(value);
+        }
+    }
+    Ok(found)
+}
+
+fn service_line(line: &str) -> Result<(String, String), PostgresError> {
+    let Some((keyword, value)) = line.split_once('=') else {
+        return fault(format!("service file: {line:?} is not keyword=value"));
+    };
+    let known = KEYWORDS.iter().any(|(known, _)| *known == keyword);
+    if keyword == "service" || !(known || super::IGNORED.contains(&keyword)) {
+        return fault(format!("service file: invalid keyword {keyword:?}"));
+    }
+    Ok((keyword.into(), value.into()))
+}
+
+/// The password of the first matching line of the password file. As in libpq, a file that others
+/// may read is not used, and one that is not there is no error: the server may not ask.
+pub(super) fn password(
+    settings: &Settings,
+    addresses: &[Address],
+    environment: &Environment<'_>,
+) -> Option<String> {
+    let named = settings.get("passfile").map(PathBuf::from);
+    let path = named.or_else(|| environment.home.as_ref().map(|home| home.join(".pgpass")))?;
+    let metadata = std::fs::metadata(&path).ok()?;
+    if !metadata.is_file() || metadata.permissions().mode() & 0o077 != 0 {
+        return None;
+    }
+    let text = std::fs::read_to_string(&path).ok()?;
+    let (database, user) = (settings.get("dbname")?, settings.get("user")?);
+    addresses.iter().find_map(|address| {
+        let (host, port) = passfile_host(settings, address);
+        let wanted = [host, port.to_string(), database.clone(), user.clone()];
+        text.lines().find_map(|line| passfile_line(line, &wanted))
+    })
+}
+
+/// The password file calls a socket in the default directory "localhost".
+fn passfile_host(settings: &Settings, address: &Address) -> (String, u16) {
+    match address {
+        Address::Tcp { host, port } => {
+            // A line names the host, also when hostaddr says where to connect.
+            let name = settings
+                .get("host")
+                .filter(|_| settings.contains_key("hostaddr"));
+            (name.unwrap_or(host).clone(), *port)
+        }
+        Address::Socket { directory, port } => {
+            let default = SOCKET_DIRECTORIES
+                .iter()
+                .any(|known| directory.as_os_str() == *known);
+            let name = directory.display().to_string();
+            (if default { "localhost".into() } else { name }, *port)
+        }
+    }
+}
+
+fn passfile_line(line: &str, wanted: &[String; 4]) -> Option<String> {
+    if line.starts_with('#') {
+        return None;
+    }
+    let mut fields = passfile_fields(line).into_iter();
+    for value in wanted {
+        let (raw, field) = fields.next()?;
+        if raw != "*" && field != *value {
+            return None;
+        }
+    }
+    fields.next().map(|(_, password)| password)
+}
+
+/// The five fields, raw and without their escapes (`\:` and `\\`); the fifth ends at a colon too.
+fn passfile_fields(line: &str) -> Vec<(String, String)> {
+    let mut fields = vec![(String::new(), String::new())];
+    let mut chars = line.chars();
+    while let Some(c) = chars.next() {
+        if c == ':' {
+            fields.push((String::new(), String::new()));
+            continue;
+        }
+        let (raw, plain) = fields.last_mut().expect("the list starts with one field");
+        raw.push(c);
+        let literal = if c == '\\' { chars.next() } else { Some(c) };
+        if c == '\\' {
+            raw.extend(literal);
+        }
+        plain.extend(literal);
+    }
+    fields
+}

@@ -1,0 +1,156 @@
+//! What libpq's documentation says of connection strings, one example each.
+
+use std::os::unix::fs::PermissionsExt;
+
+use super::*;
+
+fn resolve(conninfo: &str, variables: &[(&str, &str)], home: Option<&Path>) -> Target {
+    try_resolve(conninfo, variables, home).unwrap()
+}
+
+fn try_resolve(
+    conninfo: &str,
+    variables: &[(&str, &str)],
+    home: Option<&Path>,
+) -> Result<Target, PostgresError> {
+    let variable = |name: &str| {
+        variables
+            .iter()
+            .find(|(known, _)| *known == name)
+            .map(|(_, value)| (*value).to_owned())
+    };
+    let environment = Environment {
+        variable: &variable,
+        user: Some("operator".into()),
+        home: home.map(Path::to_path_buf),
+    };
+    Target::complete(conninfo, &environment)
+}
+
+fn tcp(host: &str, port: u16) -> Address {
+    Address::Tcp {
+        host: host.into(),
+        port,
+    }
+}
+
+#[test]
+fn keywords_take_spaces_quotes_and_escapes() {
+    let target = resolve(
+        r"host = db user='o\'neil \\ co' password=a\ b port=6000",
+        &[],
+        None,
+    );
+    assert_eq!(target.get("user"), Some(r"o'neil \ co"));
+    assert_eq!(target.get("password"), Some("a b"));
+    assert_eq!(target.addresses, [tcp("db", 6000)]);
+}
+
+#[test]
+fn a_uri_takes_credentials_hosts_database_and_parameters() {
+    let text = "postgresql://us%65r:p%40ss@h1:1,[::1]:2/data?application_name=x&connect_timeout=3";
+    let target = resolve(text, &[], None);
+    assert_eq!(target.get("user"), Some("user"));
+    assert_eq!(target.get("password"), Some("p@ss"));
+    assert_eq!(target.get("dbname"), Some("data"));
+    assert_eq!(target.addresses, [tcp("h1", 1), tcp("::1", 2)]);
+    assert_eq!(target.get("application_name"), Some("x"));
+}
+
+#[test]
+fn a_uri_names_a_socket_directory_percent_encoded_or_as_parameter() {
+    let socket = [Address::Socket {
+        directory: "/run/pg".into(),
+        port: 5433,
+    }];
+    assert_eq!(
+        resolve("postgresql://%2Frun%2Fpg:5433/d", &[], None).addresses,
+        socket
+    );
+    assert_eq!(
+        resolve("postgres:///d?host=/run/pg&port=5433", &[], None).addresses,
+        socket
+    );
+}
+
+#[test]
+fn string_wins_over_service_over_environment_over_default() {
+    let home = tempfile::tempdir().unwrap();
+    let service = "# comment\n[other]\nhost=wrong\n[mine]\nhost=svc\nport=7\nuser=from_service\n";
+    std::fs::write(home.path().join(".pg_service.conf"), service).unwrap();
+    let variables = [
+        ("PGSERVICE", "mine"),
+        ("PGUSER", "from_env"),
+        ("PGDATABASE", "envdb"),
+        ("PGPORT", "9"),
+    ];
+    let target = resolve("port=8", &variables, Some(home.path()));
+    assert_eq!(target.addresses, [tcp("svc", 8)]);
+    assert_eq!(target.get("user"), Some("from_service"));
+    assert_eq!(target.get("dbname"), Some("envdb"));
+}
+
+#[test]
+fn what_nothing_says_is_the_local_cluster() {
+    let target = resolve("", &[], None);
+    assert_eq!(target.get("user"), Some("operator"));
+    assert_eq!(target.get("dbname"), Some("postgres"));
+    assert!(matches!(
+        &target.addresses[..],
+        [Address::Socket { port: 5432, .. }]
+    ));
+    assert_eq!(
+        target.config().unwrap().get_application_name(),
+        Some(APPLICATION_NAME)
+    );
+}
+
+#[test]
+fn the_first_matching_line_of_a_private_password_file_counts() {
+    let home = tempfile::tempdir().unwrap();
+    let path = home.path().join(".pgpass");
+    let text = "# x\nother:*:*:*:no\ndb:5432:a\\:b:me:s\\\\e\\:t\n*:*:*:*:last\n";
+    std::fs::write(&path, text).unwrap();
+    let set_mode = |mode| std::fs::set_permissions(&path, PermissionsExt::from_mode(mode)).unwrap();
+    set_mode(0o600);
+    let password = |conninfo: &str| {
+        resolve(conninfo, &[], Some(home.path()))
+            .get("password")
+            .map(str::to_owned)
+    };
+    assert_eq!(
+        password("host=db dbname=a:b user=me").as_deref(),
+        Some(r"s\e:t")
+    );
+    assert_eq!(
+        password("host=db dbname=c user=me").as_deref(),
+        Some("last")
+    );
+    assert_eq!(password("host=db password=given").as_deref(), Some("given"));
+    set_mode(0o640);
+    assert_eq!(
+        password("host=db"),
+        None,
+        "a file others may read is not used"
+    );
+}
+
+#[test]
+fn what_cannot_be_right_is_refused_by_name() {
+    for (conninfo, expected) in [
+        ("host", "missing \"=\""),
+        ("host='x", "unterminated quote"),
+        ("hots=x", "invalid keyword \"hots\""),
+        ("port=0", "port is \"0\""),
+        ("port=70000", "port is \"70000\""),
+        ("host=a,b port=1,2,3", "3 ports for 2 hosts"),
+        ("postgresql://[::1/d", "missing \"]\""),
+        ("postgresql://h/%zz", "percent-encoding"),
+        ("postgresql://h/d?x", "missing \"=\""),
+    ] {
+        let error = try_resolve(conninfo, &[], None).unwrap_err().to_string();
+        assert!(error.contains(expected), "{conninfo:?} gave {error:?}");
+    }
+    let error = try_resolve("service=none", &[], None).unwrap_err();
+    assert!(matches!(error, PostgresError::Service { .. }));
+}

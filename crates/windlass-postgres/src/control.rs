@@ -1,0 +1,174 @@
+//! pg_control: what a cluster says about itself before it runs.
+//!
+//! The file's layout grows with PostgreSQL's versions, so nothing here counts fields from the
+//! start to the end. The first fields have stood still since 8.0; the build constants follow a
+//! known double; the CRC stands wherever the CRC-32C of all bytes before holds.
+//!
+//! Invariants
+//! - A `Control` was parsed from bytes whose CRC-32C holds: a torn read is never believed.
+
+use std::path::Path;
+use std::time::Duration;
+
+use windlass_media::crc32c;
+
+use crate::error::{IoContext, PostgresError};
+use crate::lsn::{Lsn, Timeline};
+
+/// Size of the file; PostgreSQL pads it so that growth never makes an old server read short.
+pub const CONTROL_BYTES: usize = 8192;
+/// Where the file lies below the data directory.
+pub const CONTROL_PATH: &str = "global/pg_control";
+
+/// PostgreSQL keeps the meaningful part within one disk sector, so that it is written whole.
+const SAFE_BYTES: usize = 512;
+const CHECKPOINT_AT: usize = 32;
+const CHECKPOINT_TIMELINE_AT: usize = 48;
+/// `FLOATFORMAT_VALUE` of pg_control.h; the build constants stand behind it.
+const FLOAT_FORMAT: f64 = 1_234_567.0;
+/// minRecoveryPointTLI stands this far before the double, in 14 to 18.
+const MIN_RECOVERY_TIMELINE_BEFORE: usize = 64;
+/// An address no checkpoint can have: WAL begins in segment 1 at the earliest.
+const CHECKPOINT_INVALID: u64 = 0xDEAD;
+const READS_MAX: u32 = 100;
+const READ_PAUSE: Duration = Duration::from_millis(10);
+
+/// What pg_control says, and its bytes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Control {
+    /// Identity of the cluster, made by initdb.
+    pub system_identifier: u64,
+    /// Version of the file's layout.
+    pub control_version: u32,
+    /// Version of the system catalogs; part of tablespace directory names.
+    pub catalog_version: u32,
+    /// Position of the last checkpoint record.
+    pub checkpoint: Lsn,
+    /// Timeline of the last checkpoint.
+    pub checkpoint_timeline: Timeline,
+    /// On a standby, the timeline of the minimum recovery point; else 0.
+    pub min_recovery_timeline: Timeline,
+    /// Bytes of a data page.
+    pub block_bytes: u32,
+    /// Pages in one segment file of a relation.
+    pub relation_segment_blocks: u32,
+    /// Bytes of a WAL page.
+    pub wal_block_bytes: u32,
+    /// Bytes of a WAL segment.
+    pub wal_segment_bytes: u32,
+    /// Version of the data page checksums; 0 when there are none.
+    pub checksum_version: u32,
+    bytes: Vec<u8>,
+    crc_at: usize,
+}
+
+impl Control {
+    /// Reads `global/pg_control` below `data_directory`, again and again while its CRC does not
+    /// hold: the server rewrites it in place and a read may meet a write.
+    pub fn read(data_directory: &Path) -> Result<Self, PostgresError> {
+        let path = data_directory.join(CONTROL_PATH);
+        let mut fault = "is empty";
+        for attempt in 0..READS_MAX {
+            if attempt > 0 {
+                std::thread::sleep(READ_PAUSE);
+            }
+            let bytes = std::fs::read(&path).doing("read", &path)?;
+            match Self::parse(bytes) {
+                Ok(control) => return Ok(control),
+                Err(what) => fault = what,
+            }
+        }
+        Err(PostgresError::Control { path, what: fault })
+    }
+
+    /// Parses the file's bytes; the error says what is wrong with them.
+    pub fn parse(bytes: Vec<u8>) -> Result<Self, &'static str> {
+        if bytes.len() != CONTROL_BYTES {
+            return Err("is not 8192 bytes long");
+        }
+        let crc_at = find_crc(&bytes).ok_or("has no CRC-32C that holds")?;
+        let float_at = find_float(&bytes[..crc_at]).ok_or("has an unknown layout")?;
+        let constants = float_at + 8;
+        let control = Self {
+            system_identifier: u64_at(&bytes, 0),
+            control_version: u32_at(&bytes, 8),
+            catalog_version: u32_at(&bytes, 12),
+            checkpoint: Lsn(u64_at(&bytes, CHECKPOINT_AT)),
+            checkpoint_timeline: Timeline(u32_at(&bytes, CHECKPOINT_TIMELINE_AT)),
+            min_recovery_timeline: Timeline(u32_at(
+                &bytes,
+                float_at - MIN_RECOVERY_TIMELINE_BEFORE,
+            )),
+            block_bytes: u32_at(&bytes, constants),
+            relation_segment_blocks: u32_at(&bytes, constants + 4),
+            wal_block_bytes: u32_at(&bytes, constants + 8),
+            wal_segment_bytes: u32_at(&bytes, constants + 12),
+            checksum_version: u32_at(&bytes, constants + 36),
+            bytes,
+            crc_at,
+        };
+        control.check_sizes()?;
+        Ok(control)
+    }
+
+    fn check_sizes(&self) -> Result<(), &'static str> {
+        let size = |bytes: u32, min: u32, max: u32| {
+            bytes.is_power_of_two() && (min..=max).contains(&bytes)
+        };
+        if !size(self.block_bytes, 1 << 10, 1 << 15) {
+            return Err("states a block size that PostgreSQL cannot have");
+        }
+        if !size(self.wal_segment_bytes, 1 << 20, 1 << 30) {
+            return Err("states a WAL segment size that PostgreSQL cannot have");
+        }
+        if self.relation_segment_blocks == 0 {
+            return Err("states a relation segment of no blocks");
+        }
+        Ok(())
+    }
+
+    /// The file's bytes with the address of the last checkpoint made invalid and the CRC redone.
+    ///
+    /// A server that finds backup_label takes the address from there and overwrites this one. A
+    /// server that does not (someone deleted the label, as bad advice has it) would start from
+    /// this address, skip the WAL it needs and corrupt silently; now it refuses to start.
+    pub fn without_checkpoint(&self) -> Vec<u8> {
+        let mut bytes = self.bytes.clone();
+        bytes[CHECKPOINT_AT..CHECKPOINT_AT + 8].copy_from_slice(&CHECKPOINT_INVALID.to_le_bytes());
+        let crc = crc32c(&bytes[..self.crc_at]);
+        bytes[self.crc_at..self.crc_at + 4].copy_from_slice(&crc.to_le_bytes());
+        bytes
+    }
+
+    /// The timeline up to which this cluster's log is on this machine.
+    pub fn newest_timeline(&self) -> Timeline {
+        self.min_recovery_timeline.max(self.checkpoint_timeline)
+    }
+}
+
+fn find_crc(bytes: &[u8]) -> Option<usize> {
+    // The meaningful part is at least 200 bytes in every version; the rest is zero padding.
+    (200..=SAFE_BYTES - 4)
+        .step_by(4)
+        .find(|at| u32_at(bytes, *at) != 0 && crc32c(&bytes[..*at]) == u32_at(bytes, *at))
+}
+
+fn find_float(bytes: &[u8]) -> Option<usize> {
+    let last = bytes.len().checked_sub(8 + 40)?;
+    let found = |at: &usize| u64_at(bytes, *at) == FLOAT_FORMAT.to_bits();
+    (MIN_RECOVERY_TIMELINE_BEFORE..=last)
+        .step_by(8)
+        .find(|at| at.is_multiple_of(8) && found(at))
+}
+
+fn u32_at(bytes: &[u8], at: usize) -> u32 {
+    let mut word = [0; 4];
+    word.copy_from_slice(&bytes[at..at + 4]);
+    u32::from_le_bytes(word)
+}
+
+fn u64_at(bytes: &[u8], at: usize) -> u64 {
+    let mut word = [0; 8];
+    word.copy_from_slice(&bytes[at..at + 8]);
+    u64::from_le_bytes(word)
+}

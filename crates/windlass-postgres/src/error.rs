@@ -1,0 +1,266 @@
+//! What can go wrong between Windlass and a PostgreSQL cluster, by thing and position.
+
+use std::path::PathBuf;
+
+use windlass_engine::EngineError;
+
+use crate::lsn::{Lsn, Timeline};
+
+/// Why a cluster cannot be backed up or a set not be restored.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum PostgresError {
+    /// A connection string that libpq would not take either.
+    #[error("connection string: {what}")]
+    Conninfo {
+        /// What is wrong and where.
+        what: String,
+    },
+    /// The service named in the connection string or in PGSERVICE is in no service file.
+    #[error("service {service:?} is in no service file")]
+    Service {
+        /// The service's name.
+        service: String,
+    },
+    /// No session with the server.
+    #[error("connect to PostgreSQL at {at}: {source}")]
+    Connect {
+        /// Host and port, or socket, that were tried.
+        at: String,
+        /// What the client says.
+        #[source]
+        source: postgres::Error,
+    },
+    /// A statement failed, or the session ended.
+    #[error("{doing}: {source}")]
+    Sql {
+        /// What the statement was for.
+        doing: &'static str,
+        /// What the server or the client says.
+        #[source]
+        source: postgres::Error,
+    },
+    /// A value the server gave cannot be read.
+    #[error("{doing}: the server answered {answer:?}")]
+    Answer {
+        /// What was asked for.
+        doing: &'static str,
+        /// The answer.
+        answer: String,
+    },
+    /// A file or directory on this machine.
+    #[error("{doing} {}: {source}", path.display())]
+    Io {
+        /// What was tried.
+        doing: &'static str,
+        /// On which file.
+        path: PathBuf,
+        /// The reason.
+        #[source]
+        source: std::io::Error,
+    },
+    /// A server older or newer than this build knows.
+    #[error("PostgreSQL {found} is not supported ({oldest} to {newest} are)")]
+    Version {
+        /// The server's major version.
+        found: u32,
+        /// Oldest supported.
+        oldest: u32,
+        /// Newest supported.
+        newest: u32,
+    },
+    /// wal_level = minimal: what the log leaves out cannot be backed up while the server runs.
+    #[error("wal_level is minimal: a running server cannot be backed up")]
+    WalLevelMinimal,
+    /// The data directory belongs to another user than the one this program runs as.
+    #[error("data directory {} belongs to user {owner}, this program runs as user {us}", path.display())]
+    Owner {
+        /// The data directory.
+        path: PathBuf,
+        /// Its owner's number.
+        owner: u32,
+        /// Our number.
+        us: u32,
+    },
+    /// The directory is another cluster's than the server's, or of another run of it.
+    #[error("{} is not the data directory of the server: {what}", path.display())]
+    OtherCluster {
+        /// The data directory that the server named.
+        path: PathBuf,
+        /// What differs.
+        what: String,
+    },
+    /// pg_control cannot be read: wrong length, no checksum that holds, unknown layout.
+    #[error("{}: {what}", path.display())]
+    Control {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong.
+        what: &'static str,
+    },
+    /// The server and its pg_control contradict each other.
+    #[error("{what}: the server says {server}, pg_control says {control}")]
+    Mismatch {
+        /// The setting.
+        what: &'static str,
+        /// The server's value.
+        server: String,
+        /// pg_control's value.
+        control: String,
+    },
+    /// A symbolic link that the backup's policy refuses.
+    #[error("symbolic link {}: {what}", path.display())]
+    Link {
+        /// The link.
+        path: PathBuf,
+        /// Why it is refused.
+        what: &'static str,
+    },
+    /// A path that a set may not hold.
+    #[error("{}: {what}", path.display())]
+    Path {
+        /// The path.
+        path: PathBuf,
+        /// What is wrong with it.
+        what: &'static str,
+    },
+    /// A file without which no cluster starts went away although its directory is still there.
+    #[error("{} vanished during the backup", path.display())]
+    Vanished {
+        /// The file.
+        path: PathBuf,
+    },
+    /// A label that the server would refuse or that would break backup_label.
+    #[error("label: {what}")]
+    Label {
+        /// What is wrong with it.
+        what: &'static str,
+    },
+    /// The standby became a primary while it was backed up.
+    #[error("the standby was promoted during the backup")]
+    Promoted,
+    /// A WAL segment of the backup's range is not in pg_wal any more.
+    #[error("WAL segment {segment} is no longer in {}", directory.display())]
+    WalMissing {
+        /// The segment's file name.
+        segment: String,
+        /// Where it was looked for.
+        directory: PathBuf,
+    },
+    /// A WAL segment does not hold what its name says.
+    #[error("WAL segment {segment}: {what}")]
+    WalContent {
+        /// The segment's file name.
+        segment: String,
+        /// What differs.
+        what: &'static str,
+    },
+    /// The timelines of start and stop are not of one history.
+    #[error("timeline {stop_timeline} does not pass through {start} on timeline {start_timeline}")]
+    Timeline {
+        /// Where the backup began.
+        start: Lsn,
+        /// On which timeline.
+        start_timeline: Timeline,
+        /// The timeline it ended on.
+        stop_timeline: Timeline,
+    },
+    /// A document the server gave (backup_label, tablespace_map, a history file) is malformed.
+    #[error("{document}: {what}")]
+    Document {
+        /// Which document.
+        document: String,
+        /// What is wrong.
+        what: &'static str,
+    },
+    /// The set is not one of a PostgreSQL cluster, or not one this build understands.
+    #[error("set: {what}")]
+    Set {
+        /// What is missing or contradictory.
+        what: String,
+    },
+    /// A directory that a restore would write into already holds something.
+    #[error("{} is not empty", path.display())]
+    TargetNotEmpty {
+        /// The directory.
+        path: PathBuf,
+    },
+    /// A directory that a restore would write into is a running server's.
+    #[error("{} is the data directory of a running server (process {process})", path.display())]
+    TargetRunning {
+        /// The directory.
+        path: PathBuf,
+        /// The process named in postmaster.pid.
+        process: i32,
+    },
+    /// A restore target or tablespace mapping that cannot be right.
+    #[error("{}: {what}", path.display())]
+    Target {
+        /// The directory.
+        path: PathBuf,
+        /// What is wrong with it.
+        what: &'static str,
+    },
+    /// The engine: devices, pool, cancelled.
+    #[error(transparent)]
+    Engine(#[from] EngineError),
+}
+
+impl PostgresError {
+    /// What the user can do about it, as one sentence; empty when there is nothing to say.
+    pub fn hint(&self) -> &'static str {
+        match self {
+            Self::Connect { .. } => {
+                "Give a connection string as for psql, or set PGHOST, PGPORT, PGUSER and PGPASSFILE."
+            }
+            Self::Owner { .. } => "Run as the data directory's owner, or as root.",
+            Self::OtherCluster { .. } => {
+                "Run on the server's own machine, with its data directory at the same path."
+            }
+            Self::WalLevelMinimal => "Set wal_level to replica and restart the server.",
+            Self::WalMissing { .. } => {
+                "Raise wal_keep_size, or let a replication slot be made (max_replication_slots)."
+            }
+            Self::TargetNotEmpty { .. } => {
+                "Name an empty or absent directory; map tablespaces to empty directories."
+            }
+            Self::TargetRunning { .. } => "Stop that server, or restore somewhere else.",
+            Self::Link { .. } => "Replace the link by what it points to, or point it elsewhere.",
+            _ => "",
+        }
+    }
+}
+
+/// Turns an I/O result into ours, with what was tried and on which file.
+pub(crate) trait IoContext<T> {
+    fn doing(
+        self,
+        doing: &'static str,
+        path: impl AsRef<std::path::Path>,
+    ) -> Result<T, PostgresError>;
+}
+
+impl<T> IoContext<T> for std::io::Result<T> {
+    fn doing(
+        self,
+        doing: &'static str,
+        path: impl AsRef<std::path::Path>,
+    ) -> Result<T, PostgresError> {
+        self.map_err(|source| PostgresError::Io {
+            doing,
+            path: path.as_ref().into(),
+            source,
+        })
+    }
+}
+
+/// Turns a statement's result into ours, with what it was for.
+pub(crate) trait SqlContext<T> {
+    fn doing(self, doing: &'static str) -> Result<T, PostgresError>;
+}
+
+impl<T> SqlContext<T> for Result<T, postgres::Error> {
+    fn doing(self, doing: &'static str) -> Result<T, PostgresError> {
+        self.map_err(|source| PostgresError::Sql { doing, source })
+    }
+}

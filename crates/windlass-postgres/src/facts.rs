@@ -1,0 +1,177 @@
+//! What a set says of its cluster (`Facts.database`) and what a cluster says of itself.
+
+use std::path::PathBuf;
+
+use serde::{Deserialize, Serialize};
+
+use crate::error::PostgresError;
+use crate::lsn::{Lsn, Timeline};
+use crate::wal::WalRange;
+use crate::warning::Warning;
+
+/// The `kind` that marks a set as a PostgreSQL cluster's.
+pub const KIND: &str = "postgresql";
+
+/// What a cluster is, asked when the session began and checked against its data directory.
+#[derive(Clone, Debug, Serialize)]
+pub struct ClusterFacts {
+    /// The server's version as it shows it.
+    pub version: String,
+    /// Version as a number: 150004 for 15.4.
+    pub version_number: u32,
+    /// Identity of the cluster.
+    pub system_identifier: u64,
+    /// The timeline of the last checkpoint.
+    pub timeline: Timeline,
+    /// Where the files are.
+    pub data_directory: PathBuf,
+    /// Bytes of a data page.
+    pub block_bytes: u32,
+    /// Pages in one segment file of a relation.
+    pub relation_segment_blocks: u32,
+    /// Bytes of a WAL segment.
+    pub wal_segment_bytes: u32,
+    /// Pages carry checksums.
+    pub data_checksums: bool,
+    /// The server replays another's log.
+    pub standby: bool,
+    /// `replica` or `logical`.
+    pub wal_level: String,
+    /// Tablespaces other than the two built-in ones.
+    pub tablespaces: Vec<Tablespace>,
+    /// Version of the system catalogs.
+    pub catalog_version: u32,
+    /// Configuration files outside the data directory.
+    pub configuration_outside: Vec<PathBuf>,
+    /// PostgreSQL 14's directory of temporary statistics, below the data directory.
+    #[serde(skip)]
+    pub(crate) statistics_directory: Option<String>,
+    /// Permission bits of the data directory.
+    #[serde(skip)]
+    pub(crate) data_directory_mode: u32,
+}
+
+impl ClusterFacts {
+    /// The server's major version.
+    pub fn major(&self) -> u32 {
+        self.version_number / 10_000
+    }
+
+    /// The data directory is open to its owner's group (0750).
+    pub fn group_access(&self) -> bool {
+        self.data_directory_mode & 0o050 == 0o050
+    }
+}
+
+/// A tablespace.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Tablespace {
+    /// Its number, the name in pg_tblspc.
+    pub oid: u32,
+    /// Its name.
+    pub name: String,
+    /// Its directory; relative (`pg_tblspc/<oid>`) for one that lies in the data directory.
+    pub location: String,
+}
+
+/// The page checksums of a backup.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ChecksumFacts {
+    /// The cluster has them.
+    pub enabled: bool,
+    /// They were looked at.
+    pub verified: bool,
+    /// Pages looked at.
+    pub pages_checked: u64,
+    /// Pages whose checksum does not hold.
+    pub pages_bad: u64,
+    /// The files with such pages.
+    pub files: Vec<BadFile>,
+}
+
+/// A relation file with pages whose checksum does not hold.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct BadFile {
+    /// Path below the data directory.
+    pub path: String,
+    /// How many of its pages.
+    pub pages: u64,
+    /// The first of them, as block numbers of the relation's fork.
+    pub blocks: Vec<u32>,
+}
+
+/// What a set says of the cluster it is a backup of.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct DatabaseFacts {
+    /// Always [`KIND`].
+    pub kind: String,
+    /// The server's version as it shows it.
+    pub version: String,
+    /// Version as a number: 150004 for 15.4.
+    pub version_number: u32,
+    /// Identity of the cluster; a string, since JSON numbers lose digits in many readers.
+    pub system_identifier: String,
+    /// The timeline that the backup began on.
+    pub timeline: Timeline,
+    /// Where its log begins.
+    pub start_lsn: Lsn,
+    /// The restored cluster is consistent from here on.
+    pub stop_lsn: Lsn,
+    /// RFC 3339, the server's clock, when the backup began.
+    pub start_time: String,
+    /// RFC 3339, the server's clock, when it ended.
+    pub stop_time: String,
+    /// The log that the set holds, by timeline.
+    pub wal: Vec<WalRange>,
+    /// Bytes of a WAL segment.
+    pub wal_segment_bytes: u32,
+    /// Bytes of a data page.
+    pub block_bytes: u32,
+    /// The user's name for the backup.
+    pub label: String,
+    /// The backup was taken from a standby.
+    pub standby: bool,
+    /// Tablespaces.
+    pub tablespaces: Vec<Tablespace>,
+    /// Page checksums.
+    pub checksums: ChecksumFacts,
+    /// Name of the data directory's owner.
+    pub owner: String,
+    /// The data directory is open to the owner's group (0750).
+    pub group_access: bool,
+    /// Where the data directory was.
+    pub data_directory: String,
+    /// Configuration files that are not in the set.
+    pub configuration_outside: Vec<String>,
+    /// What the user should know.
+    pub warnings: Vec<Warning>,
+}
+
+impl DatabaseFacts {
+    /// Reads the database part of a set's facts.
+    pub fn of_set(database: &serde_json::Value) -> Result<Self, PostgresError> {
+        let kind = database
+            .get("kind")
+            .and_then(serde_json::Value::as_str)
+            .unwrap_or("none");
+        if kind != KIND {
+            let what = format!("is of a {kind:?} database, not of a PostgreSQL cluster");
+            return Err(PostgresError::Set { what });
+        }
+        serde_json::from_value(database.clone()).map_err(|error| PostgresError::Set {
+            what: format!("database facts: {error}"),
+        })
+    }
+
+    /// The document for `Facts.database`.
+    pub fn to_json(&self) -> Result<serde_json::Value, PostgresError> {
+        serde_json::to_value(self).map_err(|error| PostgresError::Set {
+            what: format!("database facts: {error}"),
+        })
+    }
+
+    /// The server's major version.
+    pub fn major(&self) -> u32 {
+        self.version_number / 10_000
+    }
+}

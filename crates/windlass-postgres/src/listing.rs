@@ -1,0 +1,178 @@
+//! The files of a backup, listed compactly: a cluster may have hundreds of thousands.
+//!
+//! One entry takes 40 bytes and its path, in one arena for all; a `FileEntry` of the set's table
+//! takes three times as much and three allocations, so those are made only at the end.
+//!
+//! Invariants
+//! - A file's number is its position. Entries are removed only before numbers are given out.
+//! - A directory stands before what it holds.
+
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+
+use windlass_media::{FileEntry, FileFlags, FileKind, FileNo};
+
+use crate::error::PostgresError;
+
+/// The arena is addressed with 32 bits; ten million paths of 400 bytes fit.
+const ARENA_FULL: &str = "the paths of this cluster take more than 4 GiB";
+
+/// All files, directories and links found by a scan.
+#[derive(Debug, Default)]
+pub(crate) struct Listing {
+    arena: Vec<u8>,
+    entries: Vec<Entry>,
+}
+
+/// One of them.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Entry {
+    path_at: u32,
+    path_bytes: u16,
+    link_bytes: u16,
+    pub(crate) kind: FileKind,
+    pub(crate) mode: u16,
+    /// Which segment of a relation's fork the file is; `None` for other files.
+    pub(crate) segment: Option<u32>,
+    pub(crate) bytes: u64,
+    pub(crate) mtime_nanos: i64,
+}
+
+/// What the file system says of an entry.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Attributes {
+    pub(crate) kind: FileKind,
+    pub(crate) mode: u16,
+    pub(crate) bytes: u64,
+    pub(crate) mtime_nanos: i64,
+}
+
+impl Attributes {
+    /// Of a file as it is listed: only its permission bits, only a regular file's length.
+    pub(crate) fn of(metadata: &std::fs::Metadata, kind: FileKind) -> Self {
+        let nanos = metadata.mtime().saturating_mul(1_000_000_000);
+        Self {
+            kind,
+            mode: u16::try_from(metadata.mode() & 0o777).unwrap_or(0o700),
+            bytes: if kind == FileKind::File {
+                metadata.len()
+            } else {
+                0
+            },
+            mtime_nanos: nanos.saturating_add(metadata.mtime_nsec()),
+        }
+    }
+}
+
+impl Listing {
+    /// Appends an entry.
+    pub(crate) fn add(
+        &mut self,
+        path: &[u8],
+        link_target: &[u8],
+        attributes: Attributes,
+        segment: Option<u32>,
+    ) -> Result<(), PostgresError> {
+        let fault = |what| {
+            let path = PathBuf::from(OsStr::from_bytes(path));
+            Err(PostgresError::Path { path, what })
+        };
+        let (Ok(path_bytes), Ok(link_bytes)) =
+            (u16::try_from(path.len()), u16::try_from(link_target.len()))
+        else {
+            return fault("the path is longer than 65535 bytes");
+        };
+        let Ok(path_at) = u32::try_from(self.arena.len()) else {
+            return fault(ARENA_FULL);
+        };
+        self.arena.extend_from_slice(path);
+        self.arena.extend_from_slice(link_target);
+        let Attributes {
+            kind,
+            mode,
+            bytes,
+            mtime_nanos,
+        } = attributes;
+        let entry = Entry {
+            path_at,
+            path_bytes,
+            link_bytes,
+            kind,
+            mode,
+            segment,
+            bytes,
+            mtime_nanos,
+        };
+        self.entries.push(entry);
+        Ok(())
+    }
+
+    /// How many entries there are.
+    pub(crate) fn len(&self) -> usize {
+        self.entries.len()
+    }
+
+    /// Sum of the lengths of all files.
+    pub(crate) fn total_bytes(&self) -> u64 {
+        self.entries.iter().map(|entry| entry.bytes).sum()
+    }
+
+    /// Sorts the entries from `first` on by path, so that runs over one cluster are alike.
+    pub(crate) fn sort_from(&mut self, first: usize) {
+        let Self { arena, entries } = self;
+        entries[first..].sort_unstable_by(|a, b| path_in(arena, a).cmp(path_in(arena, b)));
+    }
+
+    /// Removes the entries that `keep` refuses, asked with position and path.
+    pub(crate) fn retain(&mut self, mut keep: impl FnMut(usize, &[u8]) -> bool) {
+        let Self { arena, entries } = self;
+        let mut position = 0;
+        entries.retain(|entry| {
+            position += 1;
+            keep(position - 1, path_in(arena, entry))
+        });
+    }
+
+    /// Numbers and entries, in order.
+    pub(crate) fn numbered(&self) -> impl Iterator<Item = (FileNo, &Entry)> {
+        (0..).map(FileNo).zip(&self.entries)
+    }
+
+    /// The entry of a number that this listing gave out.
+    pub(crate) fn entry(&self, file: FileNo) -> Option<&Entry> {
+        self.entries.get(file.0 as usize)
+    }
+
+    /// An entry's path below the data directory.
+    pub(crate) fn path(&self, entry: &Entry) -> &[u8] {
+        path_in(&self.arena, entry)
+    }
+
+    /// Where an entry's content is read: links on the way (tablespaces, pg_wal) are the server's.
+    pub(crate) fn source_path(&self, root: &Path, entry: &Entry) -> PathBuf {
+        root.join(OsStr::from_bytes(self.path(entry)))
+    }
+
+    /// The entry as the set's file table has it; its CRC is not known yet.
+    pub(crate) fn table_entry(&self, file: FileNo, entry: &Entry) -> FileEntry {
+        let link_at = entry.path_at as usize + usize::from(entry.path_bytes);
+        FileEntry {
+            file,
+            kind: entry.kind,
+            flags: FileFlags::default(),
+            mode: u32::from(entry.mode),
+            bytes: entry.bytes,
+            mtime_nanos: entry.mtime_nanos,
+            crc32c: 0,
+            path: self.path(entry).to_vec(),
+            link_target: self.arena[link_at..link_at + usize::from(entry.link_bytes)].to_vec(),
+        }
+    }
+}
+
+fn path_in<'a>(arena: &'a [u8], entry: &Entry) -> &'a [u8] {
+    let at = entry.path_at as usize;
+    &arena[at..at + usize::from(entry.path_bytes)]
+}

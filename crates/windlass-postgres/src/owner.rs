@@ -1,0 +1,34 @@
+//! Whose server is it: the user that a process started by root becomes before it connects.
+
+use std::os::unix::fs::MetadataExt;
+
+use nix::unistd::{Uid, User};
+
+use crate::conninfo::{Address, Target, socket_path};
+
+/// The user name of servers that cannot be asked for theirs.
+const USUAL_USER: &str = "postgres";
+
+/// User and group of the server that a connection string leads to: the owner of its unix socket
+/// or, for TCP, the user `postgres`. `None` when there is neither.
+///
+/// The server runs as the owner of its data directory, and so must we: read access is not enough,
+/// since everything that root wrote into a repository would have to be repaired by root.
+pub fn socket_owner(conninfo: &str) -> Option<(u32, u32)> {
+    let target = Target::resolve(conninfo).ok()?;
+    target.addresses.iter().find_map(address_owner)
+}
+
+fn address_owner(address: &Address) -> Option<(u32, u32)> {
+    let Address::Socket { directory, port } = address else {
+        let user = User::from_name(USUAL_USER).ok().flatten()?;
+        return Some((user.uid.as_raw(), user.gid.as_raw()));
+    };
+    let socket = std::fs::metadata(socket_path(directory, *port)).ok()?;
+    // The socket's group may be unix_socket_group; the files' is the user's own.
+    let user = User::from_uid(Uid::from_raw(socket.uid())).ok().flatten();
+    Some((
+        socket.uid(),
+        user.map_or(socket.gid(), |user| user.gid.as_raw()),
+    ))
+}

@@ -1,0 +1,281 @@
+//! A restore of a cluster, planned: which directories it writes, what of the set it changes, and
+//! what the user does next. The engine writes; this module decides.
+//!
+//!   facts, file table, request --checks--> `RestorePlan` --prepare, layout--> the engine's restore
+//!
+//! Invariants
+//! - Nothing is written into a directory that holds anything, and nothing before all directories
+//!   have been checked.
+//! - With tablespaces mapped, links, tablespace_map and backup_manifest say the same.
+
+mod checks;
+
+use std::ffi::OsStr;
+use std::fmt::Write;
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
+use std::path::{Path, PathBuf};
+
+use windlass_engine::TargetLayout;
+use windlass_media::{Facts, FileEntry, FileKind, FileNo, FileTable, crc32c};
+
+use crate::error::{IoContext, PostgresError};
+use crate::facts::DatabaseFacts;
+use crate::manifest::{MANIFEST_PATH, manifest};
+use crate::tablespace::{TABLESPACE_MAP_PATH, oid_of_link, tablespace_map};
+
+/// What the user asks of a restore.
+#[derive(Clone, Debug, Default)]
+pub struct RestoreRequest {
+    /// The new data directory: absent or empty.
+    pub into: PathBuf,
+    /// Where tablespaces go instead of where they were: (was, becomes).
+    pub tablespace_map: Vec<(PathBuf, PathBuf)>,
+}
+
+/// A restore that has passed all checks and can be printed.
+#[derive(Clone, Debug)]
+pub struct RestorePlan {
+    /// The new data directory, absolute.
+    pub into: PathBuf,
+    /// Where each tablespace goes.
+    pub tablespaces: Vec<TablespacePlan>,
+    /// What the set says of the cluster.
+    pub facts: DatabaseFacts,
+    files: u64,
+    bytes: u64,
+}
+
+/// Where one tablespace goes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TablespacePlan {
+    /// Its number.
+    pub oid: u32,
+    /// Its directory in the source.
+    pub was: PathBuf,
+    /// Its directory in the restored cluster.
+    pub becomes: PathBuf,
+}
+
+impl RestorePlan {
+    /// Plans and checks; writes nothing.
+    pub fn new(
+        facts: &Facts,
+        files: &FileTable,
+        request: &RestoreRequest,
+    ) -> Result<Self, PostgresError> {
+        let facts = DatabaseFacts::of_set(&facts.database)?;
+        let into = std::path::absolute(&request.into).doing("resolve", &request.into)?;
+        checks::check_table(files)?;
+        let tablespaces = plan_tablespaces(files, &request.tablespace_map)?;
+        checks::check_data_directory(&into)?;
+        checks::check_tablespaces(&into, &tablespaces)?;
+        let regular = files.0.iter().filter(|entry| entry.kind == FileKind::File);
+        Ok(Self {
+            into,
+            tablespaces,
+            facts,
+            files: regular.clone().count() as u64,
+            bytes: regular.map(|entry| entry.bytes).sum(),
+        })
+    }
+
+    /// Makes the directories, with the permissions without which PostgreSQL does not start.
+    pub fn prepare(&self) -> Result<(), PostgresError> {
+        make_directory(
+            &self.into,
+            if self.facts.group_access {
+                0o750
+            } else {
+                0o700
+            },
+        )?;
+        self.tablespaces
+            .iter()
+            .try_for_each(|space| make_directory(&space.becomes, 0o700))
+    }
+
+    /// The layout for the engine's restore.
+    pub fn layout(&self, mut files: FileTable) -> TargetLayout {
+        let replace = if self.is_mapped() {
+            self.rewrite(&mut files)
+        } else {
+            Vec::new()
+        };
+        let mount = |space: &TablespacePlan| {
+            (
+                format!("pg_tblspc/{}", space.oid).into_bytes(),
+                space.becomes.clone(),
+            )
+        };
+        let mounts = self.tablespaces.iter().map(mount).collect();
+        TargetLayout {
+            root: self.into.clone(),
+            mounts,
+            replace,
+            files,
+        }
+    }
+
+    fn is_mapped(&self) -> bool {
+        self.tablespaces
+            .iter()
+            .any(|space| space.was != space.becomes)
+    }
+
+    /// Points links, map and manifest to the new directories; returns the changed contents.
+    fn rewrite(&self, files: &mut FileTable) -> Vec<(FileNo, Vec<u8>)> {
+        for entry in files
+            .0
+            .iter_mut()
+            .filter(|entry| entry.kind == FileKind::Symlink)
+        {
+            let oid = oid_of_link(&entry.path);
+            if let Some(space) = self.tablespaces.iter().find(|space| Some(space.oid) == oid) {
+                entry.link_target = space.becomes.as_os_str().as_bytes().to_vec();
+            }
+        }
+        let spaces = self.tablespaces.iter();
+        let map = spaces.map(|space| (space.oid, space.becomes.as_os_str().as_bytes()));
+        let map = replaced(files, TABLESPACE_MAP_PATH, tablespace_map(map));
+        let identifier = self.facts.system_identifier.parse().unwrap_or_default();
+        let text = manifest(
+            self.facts.major(),
+            identifier,
+            files.0.iter(),
+            &self.facts.wal,
+        );
+        let text = replaced(files, MANIFEST_PATH, text);
+        map.into_iter().chain(text).collect()
+    }
+
+    /// What is about to happen, for people.
+    pub fn describe(&self) -> String {
+        let (files, bytes, into) = (self.files, self.bytes, self.into.display());
+        let mut text = format!("{files} files, {bytes} bytes, into {into}\n");
+        for space in &self.tablespaces {
+            let (was, becomes) = (space.was.display(), space.becomes.display());
+            put(
+                &mut text,
+                format_args!("tablespace {}: {was} -> {becomes}\n", space.oid),
+            );
+        }
+        text
+    }
+
+    /// What the user does next.
+    pub fn next_steps(&self) -> String {
+        let facts = &self.facts;
+        let major = facts.major();
+        let into = shell_quoted(&self.into);
+        let mut text = String::new();
+        let start = if facts.configuration_outside.is_empty() {
+            format!("pg_ctl -D {into} -w start")
+        } else {
+            put(
+                &mut text,
+                format_args!("The configuration was outside the data directory:\n"),
+            );
+            for path in &facts.configuration_outside {
+                put(&mut text, format_args!("  {path}\n"));
+            }
+            let file = "-c config_file=PATH -c hba_file=PATH -c ident_file=PATH";
+            let options = format!("-c data_directory={} {file}", self.into.display());
+            format!(
+                "pg_ctl -D {into} -w -o {} start",
+                shell_quoted(Path::new(&options))
+            )
+        };
+        let owner = &facts.owner;
+        put(
+            &mut text,
+            format_args!("Start it with PostgreSQL {major}, as {owner}:\n  {start}\n"),
+        );
+        let (first, last) = (facts.start_lsn, facts.stop_lsn);
+        put(
+            &mut text,
+            format_args!("It replays its log from {first} and is consistent at {last}.\n"),
+        );
+        if facts.standby {
+            text.push_str("It becomes a primary; create standby.signal first to keep a standby.\n");
+        }
+        text
+    }
+}
+
+fn plan_tablespaces(
+    files: &FileTable,
+    map: &[(PathBuf, PathBuf)],
+) -> Result<Vec<TablespacePlan>, PostgresError> {
+    let mut plans = Vec::new();
+    for entry in files
+        .0
+        .iter()
+        .filter(|entry| entry.kind == FileKind::Symlink)
+    {
+        let oid = oid_of_link(&entry.path).ok_or_else(|| PostgresError::Set {
+            what: format!("symbolic link {:?} is no tablespace's", entry.path_lossy()),
+        })?;
+        let was = PathBuf::from(OsStr::from_bytes(&entry.link_target));
+        let mapped = map
+            .iter()
+            .find(|(from, _)| *from == was)
+            .map(|(_, to)| to.clone());
+        plans.push(TablespacePlan {
+            oid,
+            becomes: mapped.unwrap_or_else(|| was.clone()),
+            was,
+        });
+    }
+    match map
+        .iter()
+        .find(|(from, _)| !plans.iter().any(|plan| plan.was == *from))
+    {
+        Some((from, _)) => Err(PostgresError::Target {
+            path: from.clone(),
+            what: "is not the directory of a tablespace of this set",
+        }),
+        None => Ok(plans),
+    }
+}
+
+/// Puts new content into the table's entry; `None` when the set has no such file.
+fn replaced(files: &mut FileTable, path: &str, content: Vec<u8>) -> Option<(FileNo, Vec<u8>)> {
+    let entry: &mut FileEntry = files
+        .0
+        .iter_mut()
+        .find(|entry| entry.path == path.as_bytes())?;
+    entry.bytes = content.len() as u64;
+    entry.crc32c = crc32c(&content);
+    entry.flags.crc_known = true;
+    Some((entry.file, content))
+}
+
+fn make_directory(path: &Path, mode: u32) -> Result<(), PostgresError> {
+    let mut builder = std::fs::DirBuilder::new();
+    builder
+        .recursive(true)
+        .mode(mode)
+        .create(path)
+        .doing("create directory", path)?;
+    // The umask may have taken bits away, and an empty directory may have been there already.
+    let permissions = std::fs::Permissions::from_mode(mode);
+    std::fs::set_permissions(path, permissions).doing("set the mode of", path)
+}
+
+fn shell_quoted(path: &Path) -> String {
+    let text = path.display().to_string();
+    let plain = |c: char| c.is_ascii_alphanumeric() || "/._-+".contains(c);
+    if !text.is_empty() && text.chars().all(plain) {
+        return text;
+    }
+    format!("'{}'", text.replace('\'', r"'\''"))
+}
+
+fn put(text: &mut String, arguments: std::fmt::Arguments<'_>) {
+    text.write_fmt(arguments)
+        .expect("a string takes everything");
+}
+
+#[cfg(test)]
+mod tests;

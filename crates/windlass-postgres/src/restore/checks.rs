@@ -1,0 +1,109 @@
+//! What a restore refuses, before it writes anything.
+
+use std::io::ErrorKind;
+use std::path::{Component, Path};
+
+use nix::sys::signal::kill;
+use nix::unistd::Pid;
+use windlass_media::FileTable;
+
+use super::TablespacePlan;
+use crate::control::CONTROL_PATH;
+use crate::error::{IoContext, PostgresError};
+
+/// Refuses a set from which no cluster starts: damaged by hand, or not made by this crate.
+pub(super) fn check_table(files: &FileTable) -> Result<(), PostgresError> {
+    let absent = |path: &str| PostgresError::Set {
+        what: format!("holds no {path}"),
+    };
+    let find = |path: &str| files.0.iter().find(|entry| entry.path == path.as_bytes());
+    for path in ["PG_VERSION", "backup_label"] {
+        find(path).ok_or_else(|| absent(path))?;
+    }
+    let control = find(CONTROL_PATH).ok_or_else(|| absent(CONTROL_PATH))?;
+    if !control.flags.last {
+        let what = "pg_control is not marked as the file to appear last".into();
+        return Err(PostgresError::Set { what });
+    }
+    Ok(())
+}
+
+/// Refuses a data directory that is in use or holds anything.
+pub(super) fn check_data_directory(into: &Path) -> Result<(), PostgresError> {
+    check_shape(into)?;
+    if let Some(process) = running_server(into) {
+        return Err(PostgresError::TargetRunning {
+            path: into.into(),
+            process,
+        });
+    }
+    check_empty(into)
+}
+
+/// Refuses tablespace directories that hold anything, overlap, or lie in the data directory.
+pub(super) fn check_tablespaces(
+    into: &Path,
+    plans: &[TablespacePlan],
+) -> Result<(), PostgresError> {
+    for (index, plan) in plans.iter().enumerate() {
+        let path = &plan.becomes;
+        let refuse = |what| {
+            Err(PostgresError::Target {
+                path: path.clone(),
+                what,
+            })
+        };
+        check_shape(path)?;
+        if overlap(path, into) {
+            return refuse("a tablespace and the data directory may not lie in each other");
+        }
+        if plans[..index]
+            .iter()
+            .any(|other| overlap(path, &other.becomes))
+        {
+            return refuse("two tablespaces may not lie in each other");
+        }
+        check_empty(path)?;
+    }
+    Ok(())
+}
+
+fn overlap(one: &Path, other: &Path) -> bool {
+    one.starts_with(other) || other.starts_with(one)
+}
+
+fn check_shape(path: &Path) -> Result<(), PostgresError> {
+    let refuse = |what| {
+        Err(PostgresError::Target {
+            path: path.into(),
+            what,
+        })
+    };
+    if !path.is_absolute() {
+        return refuse("is not absolute");
+    }
+    if path.components().any(|part| part == Component::ParentDir) {
+        return refuse("has a component that is '..'");
+    }
+    Ok(())
+}
+
+fn check_empty(path: &Path) -> Result<(), PostgresError> {
+    let mut entries = match std::fs::read_dir(path) {
+        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(()),
+        other => other.doing("list", path)?,
+    };
+    match entries.next() {
+        Some(_) => Err(PostgresError::TargetNotEmpty { path: path.into() }),
+        None => Ok(()),
+    }
+}
+
+/// The process named in postmaster.pid, when it lives.
+fn running_server(into: &Path) -> Option<i32> {
+    let text = std::fs::read_to_string(into.join("postmaster.pid")).ok()?;
+    let process: i32 = text.lines().next()?.trim().parse().ok()?;
+    // A process of another user answers EPERM: it lives.
+    let lives = kill(Pid::from_raw(process), None) != Err(nix::errno::Errno::ESRCH);
+    (process > 0 && lives).then_some(process)
+}

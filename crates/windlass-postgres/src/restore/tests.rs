@@ -1,0 +1,233 @@
+//! What a plan refuses, and what it rewrites.
+
+use std::os::unix::fs::PermissionsExt;
+
+use windlass_media::{BackupType, FileFlags};
+
+use super::*;
+use crate::facts::ChecksumFacts;
+use crate::lsn::{Lsn, Timeline};
+use crate::wal::WalRange;
+
+fn facts() -> DatabaseFacts {
+    let (start, end) = (Lsn(0x200_0028), Lsn(0x200_0100));
+    DatabaseFacts {
+        kind: crate::KIND.into(),
+        version: "15.4".into(),
+        version_number: 150_004,
+        system_identifier: "7000000000000000001".into(),
+        timeline: Timeline(1),
+        start_lsn: start,
+        stop_lsn: end,
+        start_time: "2026-11-21T09:00:00Z".into(),
+        stop_time: "2026-11-21T09:00:01Z".into(),
+        wal: vec![WalRange {
+            timeline: Timeline(1),
+            start,
+            end,
+        }],
+        wal_segment_bytes: 16 << 20,
+        block_bytes: 8192,
+        label: "test".into(),
+        standby: false,
+        tablespaces: Vec::new(),
+        checksums: ChecksumFacts::default(),
+        owner: "postgres".into(),
+        group_access: true,
+        data_directory: "/old".into(),
+        configuration_outside: Vec::new(),
+        warnings: Vec::new(),
+    }
+}
+
+fn set_facts(database: &DatabaseFacts) -> Facts {
+    Facts {
+        tool: "test".into(),
+        backup_type: BackupType::Full,
+        started: String::new(),
+        finished: String::new(),
+        options: serde_json::Value::Null,
+        database: database.to_json().unwrap(),
+        parents: Vec::new(),
+    }
+}
+
+fn entry(file: u32, path: &str, content: &[u8]) -> FileEntry {
+    FileEntry {
+        file: FileNo(file),
+        kind: FileKind::File,
+        flags: FileFlags {
+            last: path == "global/pg_control",
+            crc_known: true,
+        },
+        mode: 0o600,
+        bytes: content.len() as u64,
+        mtime_nanos: 0,
+        crc32c: crc32c(content),
+        path: path.as_bytes().to_vec(),
+        link_target: Vec::new(),
+    }
+}
+
+fn link(file: u32, path: &str, target: &str) -> FileEntry {
+    let link_target = target.as_bytes().to_vec();
+    FileEntry {
+        kind: FileKind::Symlink,
+        link_target,
+        ..entry(file, path, b"")
+    }
+}
+
+fn table() -> FileTable {
+    FileTable(vec![
+        entry(0, "PG_VERSION", b"15\n"),
+        link(1, "pg_tblspc/16400", "/srv/one"),
+        entry(2, "backup_label", b"label"),
+        entry(3, "tablespace_map", b"16400 /srv/one\n"),
+        entry(4, "backup_manifest", b"{}"),
+        entry(5, "global/pg_control", b"control"),
+    ])
+}
+
+fn plan(
+    into: &Path,
+    files: &FileTable,
+    map: &[(&str, &Path)],
+) -> Result<RestorePlan, PostgresError> {
+    let map = map
+        .iter()
+        .map(|(from, to)| (PathBuf::from(from), to.to_path_buf()))
+        .collect();
+    let request = RestoreRequest {
+        into: into.into(),
+        tablespace_map: map,
+    };
+    RestorePlan::new(&set_facts(&facts()), files, &request)
+}
+
+#[test]
+fn a_mapped_tablespace_changes_link_map_and_manifest_together() {
+    let place = tempfile::tempdir().unwrap();
+    let (into, space) = (place.path().join("data"), place.path().join("space"));
+    let plan = plan(&into, &table(), &[("/srv/one", &space)]).unwrap();
+    plan.prepare().unwrap();
+    let mode = |path: &Path| std::fs::metadata(path).unwrap().permissions().mode() & 0o777;
+    assert_eq!((mode(&into), mode(&space)), (0o750, 0o700));
+
+    let layout = plan.layout(table());
+    assert_eq!(
+        layout.mounts,
+        [(b"pg_tblspc/16400".to_vec(), space.clone())]
+    );
+    assert_eq!(layout.files.0[1].link_target, space.as_os_str().as_bytes());
+    let map = format!("16400 {}\n", space.display()).into_bytes();
+    assert_eq!(layout.replace[0], (FileNo(3), map.clone()));
+    assert_eq!(layout.files.0[3].crc32c, crc32c(&map));
+    let (number, text) = &layout.replace[1];
+    assert_eq!(
+        (*number, layout.files.0[4].bytes),
+        (FileNo(4), text.len() as u64)
+    );
+    let manifest: serde_json::Value = serde_json::from_slice(text).unwrap();
+    let listed = manifest["Files"].as_array().unwrap();
+    let map_entry = listed
+        .iter()
+        .find(|file| file["Path"] == "tablespace_map")
+        .unwrap();
+    assert_eq!(map_entry["Size"], map.len());
+}
+
+#[test]
+fn directories_that_hold_something_overlap_or_are_odd_are_refused() {
+    let place = tempfile::tempdir().unwrap();
+    let (into, space) = (place.path().join("data"), place.path().join("space"));
+    std::fs::create_dir(&space).unwrap();
+    std::fs::write(space.join("x"), "x").unwrap();
+    let error = plan(&into, &table(), &[("/srv/one", &space)]).unwrap_err();
+    assert!(
+        matches!(error, PostgresError::TargetNotEmpty { .. }),
+        "{error}"
+    );
+    let error = plan(&space, &table(), &[]).unwrap_err();
+    assert!(
+        matches!(error, PostgresError::TargetNotEmpty { .. }),
+        "{error}"
+    );
+    for (to, expected) in [
+        (into.join("inside"), "lie in each other"),
+        (into.join("../elsewhere"), "'..'"),
+        (PathBuf::from("relative"), "not absolute"),
+    ] {
+        let error = plan(&into, &table(), &[("/srv/one", &to)])
+            .unwrap_err()
+            .to_string();
+        assert!(error.contains(expected), "{error}");
+    }
+    let other = place.path().join("other");
+    let error = plan(&into, &table(), &[("/srv/two", &other)])
+        .unwrap_err()
+        .to_string();
+    assert!(
+        error.contains("not the directory of a tablespace"),
+        "{error}"
+    );
+}
+
+#[test]
+fn a_live_server_is_named_and_a_dead_ones_remains_are_not_empty() {
+    let place = tempfile::tempdir().unwrap();
+    let pid = place.path().join("postmaster.pid");
+    std::fs::write(&pid, format!("{}\n", std::process::id())).unwrap();
+    let error = plan(place.path(), &table(), &[]).unwrap_err();
+    assert!(
+        matches!(error, PostgresError::TargetRunning { .. }),
+        "{error}"
+    );
+    std::fs::write(&pid, "2147483646\n").unwrap();
+    let error = plan(place.path(), &table(), &[]).unwrap_err();
+    assert!(
+        matches!(error, PostgresError::TargetNotEmpty { .. }),
+        "{error}"
+    );
+}
+
+#[test]
+fn a_set_that_is_no_clusters_is_refused() {
+    let into = Path::new("/nonexistent/windlass-test");
+    let without = |path: &str| {
+        FileTable(
+            table()
+                .0
+                .into_iter()
+                .filter(|entry| entry.path != path.as_bytes())
+                .collect(),
+        )
+    };
+    for path in ["PG_VERSION", "backup_label", "global/pg_control"] {
+        let error = plan(into, &without(path), &[]).unwrap_err();
+        assert!(error.to_string().contains(path), "{error}");
+    }
+    let mut hostile = table();
+    hostile.0.push(link(9, "base/evil", "/etc"));
+    assert!(matches!(
+        plan(into, &hostile, &[]),
+        Err(PostgresError::Set { .. })
+    ));
+    let mut other = set_facts(&facts());
+    other.database["kind"] = "sqlite".into();
+    let error = RestorePlan::new(&other, &table(), &RestoreRequest::default()).unwrap_err();
+    assert!(error.to_string().contains("sqlite"), "{error}");
+}
+
+#[test]
+fn the_next_step_is_a_command_to_paste() {
+    let place = tempfile::tempdir().unwrap();
+    let plan = plan(
+        &place.path().join("new data"),
+        &table(),
+        &[("/srv/one", Path::new("/nonexistent/w"))],
+    );
+    let text = plan.unwrap().next_steps();
+    assert!(text.contains("new data' -w start"), "{text}");
+    assert!(text.contains("consistent at 0/2000100"), "{text}");
+}

@@ -1,0 +1,389 @@
+//! The scan: lists what of a data directory goes into a backup.
+//!
+//!   PGDATA --walk--> listing --second look at `_init` forks--> listing without unlogged relations
+//!
+//! The server goes on meanwhile, so anything may vanish between two calls; that is no error,
+//! because the log from the backup's start says what became of it.
+//!
+//! pg_control is not listed: it is read last, by itself.
+//!
+//! Links: `pg_wal` becomes a plain directory; links in `pg_tblspc` are kept and only this
+//! cluster's version directory behind them is listed; any other link is followed, with a warning.
+//! Refused: a link to a link, and a link to a directory inside the data directory (it would be
+//! listed twice, or for ever).
+
+use std::collections::HashSet;
+use std::ffi::OsStr;
+use std::fs::{DirEntry, FileType, Metadata};
+use std::io::{self, ErrorKind};
+use std::ops::Range;
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::FileTypeExt;
+use std::path::{Path, PathBuf};
+
+use windlass_media::FileKind;
+
+use crate::control::CONTROL_PATH;
+use crate::error::{IoContext, PostgresError};
+use crate::listing::{Attributes, Listing};
+use crate::names::{self, Fork, RelationFile};
+use crate::warning::Warning;
+
+/// What a scan has to know of the cluster.
+#[derive(Debug)]
+pub(crate) struct ScanRules {
+    /// The data directory.
+    pub(crate) root: PathBuf,
+    /// Name of this cluster's directory in a tablespace: `PG_<major>_<catalog version>`.
+    pub(crate) version_directory: Vec<u8>,
+    /// PostgreSQL 14's stats_temp_directory, when below the root: kept empty.
+    pub(crate) statistics_directory: Option<Vec<u8>>,
+    /// PostgreSQL 17 and newer keep `pg_wal/summaries`.
+    pub(crate) summaries: bool,
+}
+
+/// What a scan found.
+#[derive(Debug)]
+pub(crate) struct Scanned {
+    pub(crate) listing: Listing,
+    pub(crate) warnings: Vec<Warning>,
+}
+
+/// Lists the data directory.
+pub(crate) fn scan(rules: &ScanRules) -> Result<Scanned, PostgresError> {
+    let mut scanner = Scanner::new(rules)?;
+    scanner.walk()?;
+    scanner.look_again_for_init_forks()?;
+    scanner.remove_unlogged();
+    Ok(Scanned {
+        listing: scanner.listing,
+        warnings: scanner.warnings,
+    })
+}
+
+struct Scanner<'a> {
+    rules: &'a ScanRules,
+    listing: Listing,
+    warnings: Vec<Warning>,
+    /// Directories still to be listed, relative to the root.
+    pending: Vec<Vec<u8>>,
+    relation_directories: Vec<RelationDirectory>,
+    /// The root without links, to recognise links that lead back into it.
+    real_root: PathBuf,
+    /// Tablespaces inside the root: listed through `pg_tblspc`, not twice.
+    inner_tablespaces: HashSet<Vec<u8>>,
+}
+
+/// A directory of relation files: its part of the listing, and its unlogged relations.
+struct RelationDirectory {
+    path: Vec<u8>,
+    entries: Range<usize>,
+    unlogged: HashSet<u32>,
+}
+
+impl<'a> Scanner<'a> {
+    fn new(rules: &'a ScanRules) -> Result<Self, PostgresError> {
+        let real_root = rules.root.canonicalize().doing("resolve", &rules.root)?;
+        Ok(Self {
+            rules,
+            listing: Listing::default(),
+            warnings: Vec::new(),
+            pending: Vec::new(),
+            relation_directories: Vec::new(),
+            inner_tablespaces: inner_tablespaces(&rules.root, &real_root)?,
+            real_root,
+        })
+    }
+
+    fn walk(&mut self) -> Result<(), PostgresError> {
+        self.list_directory(&[])?;
+        while let Some(directory) = self.pending.pop() {
+            self.list_directory(&directory)?;
+        }
+        Ok(())
+    }
+
+    fn list_directory(&mut self, directory: &[u8]) -> Result<(), PostgresError> {
+        let path = self.path_of(directory);
+        let Some(entries) = gone_is_none(std::fs::read_dir(&path)).doing("list", &path)? else {
+            return Ok(());
+        };
+        let first = self.listing.len();
+        let relations = names::is_relation_directory(directory);
+        let mut unlogged = HashSet::new();
+        for entry in entries {
+            let entry = entry.doing("list", &path)?;
+            let name = entry.file_name();
+            let relation = if relations {
+                RelationFile::parse(name.as_bytes())
+            } else {
+                None
+            };
+            if let Some(relation) = relation.filter(|relation| relation.fork == Fork::Init) {
+                unlogged.insert(relation.number);
+            }
+            self.list_entry(directory, name.as_bytes(), &entry, relation)?;
+        }
+        self.listing.sort_from(first);
+        if relations {
+            let (path, entries) = (directory.to_vec(), first..self.listing.len());
+            self.relation_directories.push(RelationDirectory {
+                path,
+                entries,
+                unlogged,
+            });
+        }
+        Ok(())
+    }
+
+    fn list_entry(
+        &mut self,
+        directory: &[u8],
+        name: &[u8],
+        entry: &DirEntry,
+        relation: Option<RelationFile>,
+    ) -> Result<(), PostgresError> {
+        if is_skipped(directory, name) || relation.is_some_and(|relation| relation.temporary) {
+            return Ok(());
+        }
+        let path = joined(directory, name);
+        if path == CONTROL_PATH.as_bytes() {
+            return Ok(());
+        }
+        let Some(metadata) = gone_is_none(entry.metadata()).doing("examine", entry.path())? else {
+            return Ok(());
+        };
+        let kind = metadata.file_type();
+        if kind.is_file() {
+            let attributes = Attributes::of(&metadata, FileKind::File);
+            return self
+                .listing
+                .add(&path, b"", attributes, relation.map(|file| file.segment));
+        }
+        if kind.is_dir() {
+            return self.list_subdirectory(path, &metadata);
+        }
+        if kind.is_symlink() {
+            return self.list_link(path, directory == b"pg_tblspc");
+        }
+        self.note_special(&path, kind);
+        Ok(())
+    }
+
+    /// Lists a directory, and what it holds when that belongs into a backup.
+    fn list_subdirectory(
+        &mut self,
+        path: Vec<u8>,
+        metadata: &Metadata,
+    ) -> Result<(), PostgresError> {
+        if self.inner_tablespaces.contains(&path) {
+            return Ok(());
+        }
+        let attributes = Attributes::of(metadata, FileKind::Directory);
+        self.listing.add(&path, b"", attributes, None)?;
+        if path == b"pg_wal" {
+            return self.list_wal_subdirectories(attributes);
+        }
+        if !self.is_emptied(&path) {
+            self.pending.push(path);
+        }
+        Ok(())
+    }
+
+    /// The log itself is added when the backup's end is known; these directories must exist.
+    fn list_wal_subdirectories(&mut self, attributes: Attributes) -> Result<(), PostgresError> {
+        self.listing
+            .add(b"pg_wal/archive_status", b"", attributes, None)?;
+        if self.rules.summaries {
+            self.listing
+                .add(b"pg_wal/summaries", b"", attributes, None)?;
+        }
+        Ok(())
+    }
+
+    fn is_emptied(&self, path: &[u8]) -> bool {
+        names::is_emptied_directory(path)
+            || self.rules.statistics_directory.as_deref() == Some(path)
+    }
+
+    fn list_link(&mut self, path: Vec<u8>, in_tablespaces: bool) -> Result<(), PostgresError> {
+        let link = self.path_of(&path);
+        let Some(target) = gone_is_none(std::fs::read_link(&link)).doing("read link", &link)?
+        else {
+            return Ok(());
+        };
+        // A relative target counts from the directory that the link stands in.
+        let target = link.parent().unwrap_or(&self.rules.root).join(target);
+        let Some(metadata) =
+            gone_is_none(std::fs::symlink_metadata(&target)).doing("examine", &target)?
+        else {
+            self.warnings
+                .push(Warning::LinkDangling { path: lossy(&path) });
+            return Ok(());
+        };
+        if metadata.is_symlink() {
+            return Err(PostgresError::Link {
+                path: link,
+                what: "it points to another link",
+            });
+        }
+        if in_tablespaces {
+            return self.list_tablespace(path, &target);
+        }
+        if path == b"pg_wal" || self.is_emptied(&path) {
+            return self.list_subdirectory(path, &metadata);
+        }
+        self.follow_link(path, &link, &target, &metadata)
+    }
+
+    fn follow_link(
+        &mut self,
+        path: Vec<u8>,
+        link: &Path,
+        target: &Path,
+        metadata: &Metadata,
+    ) -> Result<(), PostgresError> {
+        let shown = (lossy(&path), target.display().to_string());
+        if metadata.is_file() {
+            self.listing
+                .add(&path, b"", Attributes::of(metadata, FileKind::File), None)?;
+        } else if metadata.is_dir() {
+            let real = target.canonicalize().doing("resolve", target)?;
+            if real.starts_with(&self.real_root) || self.real_root.starts_with(&real) {
+                let what = "it points into, or above, the data directory";
+                return Err(PostgresError::Link {
+                    path: link.into(),
+                    what,
+                });
+            }
+            self.list_subdirectory(path, metadata)?;
+        } else {
+            self.note_special(&path, metadata.file_type());
+            return Ok(());
+        }
+        self.warnings.push(Warning::LinkFollowed {
+            path: shown.0,
+            target: shown.1,
+        });
+        Ok(())
+    }
+
+    /// A tablespace: the link itself, and behind it the directory of this version only, since
+    /// clusters of several versions may share the place (pg_upgrade).
+    fn list_tablespace(&mut self, path: Vec<u8>, target: &Path) -> Result<(), PostgresError> {
+        let metadata = std::fs::metadata(target).doing("examine", target)?;
+        if !metadata.is_dir() {
+            let what = "a tablespace must be a directory";
+            return Err(PostgresError::Link {
+                path: self.path_of(&path),
+                what,
+            });
+        }
+        let attributes = Attributes::of(&metadata, FileKind::Symlink);
+        self.listing
+            .add(&path, target.as_os_str().as_bytes(), attributes, None)?;
+        let version = joined(&path, &self.rules.version_directory);
+        let version_path = self.path_of(&version);
+        match gone_is_none(std::fs::symlink_metadata(&version_path))
+            .doing("examine", &version_path)?
+        {
+            Some(metadata) if metadata.is_dir() => self.list_subdirectory(version, &metadata),
+            _ => Ok(()),
+        }
+    }
+
+    /// Sockets are no loss: a server in this directory makes its own.
+    fn note_special(&mut self, path: &[u8], kind: FileType) {
+        if !kind.is_socket() {
+            self.warnings
+                .push(Warning::SpecialFile { path: lossy(path) });
+        }
+    }
+
+    /// An unlogged relation's files are left out, all but its `_init` fork. The walk may have seen
+    /// a new relation's main fork and not yet its `_init`: after the whole walk it must be there,
+    /// unless the relation is gone, and then the log removes what was copied of it.
+    fn look_again_for_init_forks(&mut self) -> Result<(), PostgresError> {
+        for directory in &mut self.relation_directories {
+            let path = self.rules.root.join(OsStr::from_bytes(&directory.path));
+            let Some(entries) = gone_is_none(std::fs::read_dir(&path)).doing("list", &path)? else {
+                continue;
+            };
+            for entry in entries {
+                let name = entry.doing("list", &path)?.file_name();
+                let relation = RelationFile::parse(name.as_bytes());
+                if let Some(relation) = relation.filter(|relation| relation.fork == Fork::Init) {
+                    directory.unlogged.insert(relation.number);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn remove_unlogged(&mut self) {
+        let mut directories = std::mem::take(&mut self.relation_directories);
+        directories.retain(|directory| !directory.unlogged.is_empty());
+        directories.sort_unstable_by_key(|directory| directory.entries.start);
+        let mut current = directories.iter().peekable();
+        self.listing.retain(|position, path| {
+            while current
+                .next_if(|directory| directory.entries.end <= position)
+                .is_some()
+            {}
+            let directory = current.peek().filter(|one| one.entries.contains(&position));
+            let name = path.rsplit(|byte| *byte == b'/').next().unwrap_or(path);
+            match (directory, RelationFile::parse(name)) {
+                (Some(directory), Some(relation)) => {
+                    relation.fork == Fork::Init || !directory.unlogged.contains(&relation.number)
+                }
+                _ => true,
+            }
+        });
+    }
+
+    fn path_of(&self, relative: &[u8]) -> PathBuf {
+        self.rules.root.join(OsStr::from_bytes(relative))
+    }
+}
+
+fn is_skipped(directory: &[u8], name: &[u8]) -> bool {
+    let in_root = directory.is_empty();
+    names::is_skipped_anywhere(name)
+        || (in_root && (names::is_skipped_root_file(name) || name == b"lost+found"))
+}
+
+fn joined(directory: &[u8], name: &[u8]) -> Vec<u8> {
+    if directory.is_empty() {
+        return name.to_vec();
+    }
+    [directory, b"/", name].concat()
+}
+
+fn lossy(path: &[u8]) -> String {
+    String::from_utf8_lossy(path).into_owned()
+}
+
+fn gone_is_none<T>(result: io::Result<T>) -> io::Result<Option<T>> {
+    match result {
+        Err(error) if error.kind() == ErrorKind::NotFound => Ok(None),
+        other => other.map(Some),
+    }
+}
+
+/// Tablespace directories that lie below the root, as paths relative to it.
+fn inner_tablespaces(root: &Path, real_root: &Path) -> Result<HashSet<Vec<u8>>, PostgresError> {
+    let directory = root.join("pg_tblspc");
+    let mut found = HashSet::new();
+    for entry in std::fs::read_dir(&directory).doing("list", &directory)? {
+        let path = entry.doing("list", &directory)?.path();
+        let is_link = std::fs::symlink_metadata(&path).is_ok_and(|metadata| metadata.is_symlink());
+        let real = path.canonicalize().unwrap_or_default();
+        if let (true, Ok(inner)) = (is_link, real.strip_prefix(real_root)) {
+            found.insert(inner.as_os_str().as_bytes().to_vec());
+        }
+    }
+    Ok(found)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,276 @@
+//! Data directories made by hand, to see what of them is listed.
+
+use std::fs;
+use std::os::unix::fs::symlink;
+
+use super::*;
+
+struct Place {
+    directory: tempfile::TempDir,
+}
+
+impl Place {
+    /// An empty data directory `data`, with the directories that every cluster has.
+    fn new() -> Self {
+        let place = Self {
+            directory: tempfile::tempdir().unwrap(),
+        };
+        for name in [
+            "base/5",
+            "global",
+            "pg_tblspc",
+            "pg_wal",
+            "pg_notify",
+            "pg_stat",
+        ] {
+            fs::create_dir_all(place.data().join(name)).unwrap();
+        }
+        place
+    }
+
+    fn data(&self) -> PathBuf {
+        self.directory.path().join("data")
+    }
+
+    fn with(self, files: &[&str]) -> Self {
+        files.iter().for_each(|file| self.put(file));
+        self
+    }
+
+    fn put(&self, file: &str) {
+        let path = self.data().join(file);
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
+        fs::write(path, file).unwrap();
+    }
+
+    fn rules(&self) -> ScanRules {
+        ScanRules {
+            root: self.data(),
+            version_directory: b"PG_15_202209061".to_vec(),
+            statistics_directory: Some(b"stat_elsewhere".to_vec()),
+            summaries: false,
+        }
+    }
+
+    fn scan(&self) -> Scanned {
+        scan(&self.rules()).unwrap()
+    }
+
+    /// Paths of the listed files; directories end in '/', links in '@'.
+    fn paths(&self) -> Vec<String> {
+        let listing = self.scan().listing;
+        let mark = |kind| match kind {
+            FileKind::File => "",
+            FileKind::Directory => "/",
+            FileKind::Symlink => "@",
+        };
+        let mut paths: Vec<String> = listing
+            .numbered()
+            .map(|(_, entry)| lossy(listing.path(entry)) + mark(entry.kind))
+            .collect();
+        paths.sort();
+        paths
+    }
+
+    fn files(&self) -> Vec<String> {
+        self.paths()
+            .into_iter()
+            .filter(|path| !path.ends_with('/'))
+            .collect()
+    }
+}
+
+#[test]
+fn what_belongs_to_the_running_server_is_left_out_and_its_directories_stay() {
+    let place = Place::new().with(&[
+        "PG_VERSION",
+        "postmaster.pid",
+        "postmaster.opts",
+        "backup_label",
+        "backup_label.old",
+        "tablespace_map",
+        "backup_manifest",
+        "recovery.signal",
+        "standby.signal",
+        "postgresql.auto.conf",
+        "postgresql.auto.conf.tmp",
+        "current_logfiles.tmp",
+        "pg_notify/0000",
+        "stat_elsewhere/x",
+        "pg_stat/keep",
+        "pg_wal/000000010000000000000001",
+        "base/pgsql_tmp/pgsql_tmp1.0",
+        "base/5/pg_internal.init",
+        "base/5/pg_internal.init.99",
+        "base/5/PG_VERSION",
+        "base/5/t3_16384",
+        "base/5/t3_16384_fsm",
+        "base/5/backup_label",
+        "global/pg_control",
+        "global/pg_filenode.map",
+    ]);
+    let expected = [
+        "PG_VERSION",
+        "base/",
+        "base/5/",
+        "base/5/PG_VERSION",
+        "base/5/backup_label",
+        "global/",
+        "global/pg_filenode.map",
+        "pg_notify/",
+        "pg_stat/",
+        "pg_stat/keep",
+        "pg_tblspc/",
+        "pg_wal/",
+        "pg_wal/archive_status/",
+        "postgresql.auto.conf",
+        "stat_elsewhere/",
+    ];
+    assert_eq!(place.paths(), expected);
+}
+
+#[test]
+fn unlogged_relations_keep_only_their_init_forks() {
+    let place = Place::new().with(&[
+        "base/5/100",
+        "base/5/100.1",
+        "base/5/100_fsm",
+        "base/5/100_vm",
+        "base/5/100_init",
+        "base/5/200",
+        "base/5/200_fsm",
+        "base/6/100",
+        "global/100",
+    ]);
+    let expected = [
+        "base/5/100_init",
+        "base/5/200",
+        "base/5/200_fsm",
+        "base/6/100",
+        "global/100",
+    ];
+    assert_eq!(place.files(), expected);
+}
+
+#[test]
+fn an_init_fork_that_appears_during_the_walk_counts() {
+    let place = Place::new().with(&["base/5/100", "base/5/200"]);
+    let rules = place.rules();
+    let mut scanner = Scanner::new(&rules).unwrap();
+    scanner.walk().unwrap();
+    place.put("base/5/100_init");
+    scanner.look_again_for_init_forks().unwrap();
+    scanner.remove_unlogged();
+    let listing = scanner.listing;
+    let paths = listing
+        .numbered()
+        .map(|(_, entry)| lossy(listing.path(entry)));
+    let files: Vec<String> = paths.filter(|path| path.starts_with("base/5/")).collect();
+    assert_eq!(files, ["base/5/200"]);
+}
+
+#[test]
+fn an_init_fork_that_vanishes_during_the_walk_counts_too() {
+    let place = Place::new().with(&["base/5/100", "base/5/100_init"]);
+    let rules = place.rules();
+    let mut scanner = Scanner::new(&rules).unwrap();
+    scanner.walk().unwrap();
+    fs::remove_file(place.data().join("base/5/100_init")).unwrap();
+    scanner.look_again_for_init_forks().unwrap();
+    scanner.remove_unlogged();
+    let listing = scanner.listing;
+    assert!(
+        !listing
+            .numbered()
+            .any(|(_, entry)| listing.path(entry) == b"base/5/100")
+    );
+}
+
+#[test]
+fn a_database_that_vanishes_during_the_walk_is_no_error() {
+    let place = Place::new().with(&["base/6/100"]);
+    let rules = place.rules();
+    let mut scanner = Scanner::new(&rules).unwrap();
+    scanner.list_directory(&[]).unwrap();
+    scanner.list_directory(b"base").unwrap();
+    fs::remove_dir_all(place.data().join("base/6")).unwrap();
+    scanner.walk().unwrap();
+    scanner.look_again_for_init_forks().unwrap();
+}
+
+#[test]
+fn a_tablespace_is_a_link_and_only_this_versions_directory_behind_it() {
+    let place = Place::new();
+    let space = place.directory.path().join("space");
+    for path in ["PG_15_202209061/5/100", "PG_14_202107181/5/100", "stray"] {
+        let path = space.join(path);
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
+        fs::write(path, "x").unwrap();
+    }
+    symlink(&space, place.data().join("pg_tblspc/16400")).unwrap();
+    place.put("pg_tblspc/16401/PG_15_202209061/5/200");
+    let expected = [
+        "pg_tblspc/16400/PG_15_202209061/5/100",
+        "pg_tblspc/16400@",
+        "pg_tblspc/16401/PG_15_202209061/5/200",
+    ];
+    assert_eq!(place.files(), expected);
+    let listing = place.scan().listing;
+    let relations = listing
+        .numbered()
+        .filter(|(_, entry)| entry.segment == Some(0))
+        .count();
+    assert_eq!(relations, 2, "relations in tablespaces are recognised");
+}
+
+#[test]
+fn a_tablespace_inside_the_data_directory_is_listed_once() {
+    let place = Place::new().with(&["inner/PG_15_202209061/5/100"]);
+    symlink(
+        place.data().join("inner"),
+        place.data().join("pg_tblspc/16400"),
+    )
+    .unwrap();
+    assert_eq!(
+        place.files(),
+        ["pg_tblspc/16400/PG_15_202209061/5/100", "pg_tblspc/16400@"]
+    );
+}
+
+#[test]
+fn links_are_followed_with_a_warning_and_pg_wal_becomes_a_directory() {
+    let place = Place::new();
+    let outside = place.directory.path().join("outside");
+    fs::create_dir_all(outside.join("wal")).unwrap();
+    fs::create_dir_all(outside.join("logs")).unwrap();
+    fs::write(outside.join("logs/today"), "x").unwrap();
+    fs::write(outside.join("hba"), "x").unwrap();
+    fs::remove_dir(place.data().join("pg_wal")).unwrap();
+    symlink(outside.join("wal"), place.data().join("pg_wal")).unwrap();
+    symlink("../outside/logs", place.data().join("log")).unwrap();
+    symlink(outside.join("hba"), place.data().join("pg_hba.conf")).unwrap();
+    symlink("/nonexistent", place.data().join("dangling")).unwrap();
+    assert_eq!(place.files(), ["log/today", "pg_hba.conf"]);
+    assert!(place.paths().contains(&"pg_wal/".to_owned()));
+    let warnings = place.scan().warnings;
+    let count = |wanted: fn(&Warning) -> bool| warnings.iter().filter(|one| wanted(one)).count();
+    assert_eq!(count(|one| matches!(one, Warning::LinkFollowed { .. })), 2);
+    assert_eq!(count(|one| matches!(one, Warning::LinkDangling { .. })), 1);
+}
+
+#[test]
+fn links_to_links_and_links_back_are_refused() {
+    let place = Place::new();
+    let link = place.directory.path().join("link");
+    symlink(place.directory.path(), &link).unwrap();
+    let refused = |target: &Path, at: &str| {
+        symlink(target, place.data().join(at)).unwrap();
+        let error = scan(&place.rules()).unwrap_err();
+        fs::remove_file(place.data().join(at)).unwrap();
+        assert!(matches!(error, PostgresError::Link { .. }), "{at}: {error}");
+    };
+    refused(&link, "log");
+    refused(&link, "pg_tblspc/16400");
+    refused(&place.data().join("base"), "loop");
+    refused(place.directory.path(), "above");
+}

@@ -1,0 +1,238 @@
+//! The SQL session of a backup: it stays open from start to stop, or the server ends the backup.
+//!
+//! Invariants
+//! - Only the non-exclusive interface is used. A session that is dropped ends its backup, and no
+//!   file of ours is ever written into the live data directory.
+//! - No timeout of the server or of the role ends a statement or the idle session.
+
+use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
+use std::time::{Duration, Instant};
+
+use postgres::{CancelToken, Client, NoTls, Row};
+use windlass_engine::Cancel;
+
+use crate::conninfo::Target;
+use crate::error::{PostgresError, SqlContext};
+use crate::lsn::Lsn;
+
+const SLOT_PREFIX: &str = "windlass";
+/// How long the session may be silent: below the idle limits of common proxies and firewalls.
+const SILENCE_MAX: Duration = Duration::from_secs(10);
+const CANCEL_POLL: Duration = Duration::from_millis(200);
+/// transaction_timeout, of 17 and newer, does not apply: no transaction of ours stays open.
+const SETTINGS: &str = "SET statement_timeout = 0; SET lock_timeout = 0; \
+     SET idle_in_transaction_session_timeout = 0; SET idle_session_timeout = 0; \
+     SET search_path = pg_catalog; SET default_transaction_read_only = off; \
+     SET datestyle = ISO; SET client_min_messages = error";
+const NOW: &str = "SELECT to_char(clock_timestamp() AT TIME ZONE 'UTC', \
+     'YYYY-MM-DD\"T\"HH24:MI:SS.US\"Z\"')";
+
+/// A session with the server.
+pub(crate) struct Session {
+    client: Client,
+    /// The server's version as a number.
+    version_number: u32,
+    last_answer: Instant,
+}
+
+/// What the server gave when the backup ended.
+#[derive(Debug)]
+pub(crate) struct Stopped {
+    pub(crate) lsn: Lsn,
+    /// backup_label, byte for byte.
+    pub(crate) label: Vec<u8>,
+    /// tablespace_map, byte for byte; empty when there are no tablespaces.
+    pub(crate) tablespace_map: Vec<u8>,
+}
+
+impl Session {
+    pub(crate) fn connect(target: &Target) -> Result<Self, PostgresError> {
+        let connected = target.config()?.connect(NoTls);
+        let mut client = connected.map_err(|source| PostgresError::Connect {
+            at: target.display(),
+            source,
+        })?;
+        let text: String = client
+            .query_one("SELECT current_setting('server_version_num')", &[])
+            .and_then(|row| row.try_get(0))
+            .doing("ask for the server's version")?;
+        let version_number = text.parse().map_err(|_| PostgresError::Answer {
+            doing: "ask for the server's version",
+            answer: text,
+        })?;
+        Ok(Self {
+            client,
+            version_number,
+            last_answer: Instant::now(),
+        })
+    }
+
+    /// Switches timeouts off. Called once the version is known to be one that has them.
+    pub(crate) fn prepare(&mut self) -> Result<(), PostgresError> {
+        self.client
+            .batch_execute(SETTINGS)
+            .doing("set up the session")
+    }
+
+    pub(crate) fn version_number(&self) -> u32 {
+        self.version_number
+    }
+
+    fn has_exclusive_mode(&self) -> bool {
+        self.version_number < 150_000
+    }
+
+    pub(crate) fn rows(
+        &mut self,
+        doing: &'static str,
+        sql: &str,
+    ) -> Result<Vec<Row>, PostgresError> {
+        let rows = self.client.query(sql, &[]).doing(doing)?;
+        self.last_answer = Instant::now();
+        Ok(rows)
+    }
+
+    /// The first column of the only row.
+    pub(crate) fn value<T>(&mut self, doing: &'static str, sql: &str) -> Result<T, PostgresError>
+    where
+        T: for<'a> postgres::types::FromSql<'a>,
+    {
+        let rows = self.rows(doing, sql)?;
+        let row = rows.first().ok_or_else(|| no_row(doing))?;
+        row.try_get(0).doing(doing)
+    }
+
+    /// The server's clock, RFC 3339.
+    pub(crate) fn now(&mut self) -> Result<String, PostgresError> {
+        self.value("ask for the time", NOW)
+    }
+
+    pub(crate) fn in_recovery(&mut self) -> Result<bool, PostgresError> {
+        self.value(
+            "ask whether the server is a standby",
+            "SELECT pg_is_in_recovery()",
+        )
+    }
+
+    /// Pins the log from here on with a temporary slot, which the server drops with the session.
+    /// The error is the server's reason: too few slots, or a role without REPLICATION.
+    pub(crate) fn pin_wal(&mut self) -> Result<String, String> {
+        let sql = "SELECT slot_name::text FROM pg_create_physical_replication_slot($1::text::name, true, true)";
+        let reason = |error: postgres::Error| match error.as_db_error() {
+            Some(error) => error.message().to_owned(),
+            None => error.to_string(),
+        };
+        let backend = self
+            .client
+            .query_one("SELECT pg_backend_pid()::text", &[])
+            .map_err(reason)?;
+        let name = format!(
+            "{SLOT_PREFIX}_{}",
+            backend.try_get::<_, String>(0).map_err(reason)?
+        );
+        self.client.query_one(sql, &[&name]).map_err(reason)?;
+        Ok(name)
+    }
+
+    /// Lets the log go again.
+    pub(crate) fn unpin_wal(&mut self, name: &str) -> Result<(), PostgresError> {
+        let sql = "SELECT pg_drop_replication_slot($1::text::name)";
+        self.client
+            .query_one(sql, &[&name])
+            .doing("drop the temporary slot")?;
+        Ok(())
+    }
+
+    /// Begins the backup; returns where its log begins. Waits for a checkpoint, which without
+    /// `fast` takes as long as the server's settings spread it, so it can be cancelled.
+    pub(crate) fn start_backup(
+        &mut self,
+        label: &str,
+        fast: bool,
+        cancel: &Cancel,
+    ) -> Result<Lsn, PostgresError> {
+        const DOING: &str = "start the backup";
+        let sql = if self.has_exclusive_mode() {
+            "SELECT pg_start_backup($1, $2, false)::text"
+        } else {
+            "SELECT pg_backup_start($1, $2)::text"
+        };
+        let row = self.interruptible(cancel, |client| client.query_one(sql, &[&label, &fast]));
+        let row = row?.doing(DOING)?;
+        Lsn::of_answer(DOING, row.try_get(0).doing(DOING)?)
+    }
+
+    /// Ends the backup. The server does not wait for its archive: the log goes into the set.
+    pub(crate) fn stop_backup(&mut self, cancel: &Cancel) -> Result<Stopped, PostgresError> {
+        const DOING: &str = "stop the backup";
+        let function = if self.has_exclusive_mode() {
+            "pg_stop_backup(false, false)"
+        } else {
+            "pg_backup_stop(false)"
+        };
+        // As bytes in the database's own encoding: what the server would have written to a file.
+        let sql = format!(
+            "SELECT lsn::text, convert_to(labelfile, getdatabaseencoding()), \
+             convert_to(spcmapfile, getdatabaseencoding()) FROM {function}"
+        );
+        let row = self
+            .interruptible(cancel, |client| client.query_one(&sql, &[]))?
+            .doing(DOING)?;
+        let map: Option<Vec<u8>> = row.try_get(2).doing(DOING)?;
+        Ok(Stopped {
+            lsn: Lsn::of_answer(DOING, row.try_get(0).doing(DOING)?)?,
+            label: row.try_get(1).doing(DOING)?,
+            tablespace_map: map.unwrap_or_default(),
+        })
+    }
+
+    /// Says something now and then, so that nobody between us and the server closes a session
+    /// that looks dead; and finds out early when it is.
+    pub(crate) fn keep_alive(&mut self) -> Result<(), PostgresError> {
+        if self.last_answer.elapsed() < SILENCE_MAX {
+            return Ok(());
+        }
+        self.check_alive()
+    }
+
+    /// An error when the session, and with it the backup, has ended.
+    pub(crate) fn check_alive(&mut self) -> Result<(), PostgresError> {
+        self.rows("keep the session of the backup alive", "SELECT 1")
+            .map(drop)
+    }
+
+    /// Runs a statement while another thread waits for the cancel flag.
+    fn interruptible<T>(
+        &mut self,
+        cancel: &Cancel,
+        run: impl FnOnce(&mut Client) -> T,
+    ) -> Result<T, PostgresError> {
+        let token = self.client.cancel_token();
+        let (done, watched) = channel::<()>();
+        let result = std::thread::scope(|scope| {
+            scope.spawn(move || watch(&token, cancel, &watched));
+            let result = run(&mut self.client);
+            drop(done);
+            result
+        });
+        self.last_answer = Instant::now();
+        cancel.check()?;
+        Ok(result)
+    }
+}
+
+/// Cancels the running statement when the flag is set; ends when the statement has.
+fn watch(token: &CancelToken, cancel: &Cancel, statement: &Receiver<()>) {
+    while statement.recv_timeout(CANCEL_POLL) == Err(RecvTimeoutError::Timeout) {
+        if cancel.is_cancelled() && token.cancel_query(NoTls).is_ok() {
+            return;
+        }
+    }
+}
+
+fn no_row(doing: &'static str) -> PostgresError {
+    PostgresError::Answer {
+        doing,
+        answer: "nothing".into(),
+    }
+}

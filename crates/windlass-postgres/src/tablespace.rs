@@ -1,0 +1,61 @@
+//! tablespace_map: one line `<oid> <directory>` for each tablespace; recovery makes the links in
+//! pg_tblspc from it, so links and map must say the same.
+
+/// The file's name in the data directory.
+pub(crate) const TABLESPACE_MAP_PATH: &str = "tablespace_map";
+/// The directory of the links.
+pub(crate) const TABLESPACE_LINKS: &str = "pg_tblspc/";
+
+/// The oid in the path of a tablespace's link (`pg_tblspc/<oid>`); `None` for any other path.
+pub(crate) fn oid_of_link(path: &[u8]) -> Option<u32> {
+    let name = path.strip_prefix(TABLESPACE_LINKS.as_bytes())?;
+    let digits = !name.is_empty() && name.iter().all(u8::is_ascii_digit);
+    digits
+        .then(|| std::str::from_utf8(name).ok()?.parse().ok())
+        .flatten()
+}
+
+/// The map of these tablespaces, written as PostgreSQL writes it.
+pub(crate) fn tablespace_map<'a>(spaces: impl Iterator<Item = (u32, &'a [u8])>) -> Vec<u8> {
+    let mut map = Vec::new();
+    for (oid, directory) in spaces {
+        map.extend_from_slice(format!("{oid} ").as_bytes());
+        for byte in directory {
+            // A line break in a directory's name would end the line.
+            if matches!(byte, b'\n' | b'\r' | b'\\') {
+                map.push(b'\\');
+            }
+            map.push(*byte);
+        }
+        map.push(b'\n');
+    }
+    map
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_map_is_one_escaped_line_a_tablespace() {
+        let spaces = [(16_400, b"/srv/a b".as_slice()), (16_401, b"/srv/c\n\\")];
+        assert_eq!(
+            tablespace_map(spaces.into_iter()),
+            b"16400 /srv/a b\n16401 /srv/c\\\n\\\\\n"
+        );
+    }
+
+    #[test]
+    fn only_numbers_in_pg_tblspc_are_tablespaces() {
+        assert_eq!(oid_of_link(b"pg_tblspc/16400"), Some(16_400));
+        for path in [
+            "pg_tblspc/",
+            "pg_tblspc/x",
+            "pg_tblspc/1/2",
+            "base/1",
+            "pg_tblspc/99999999999",
+        ] {
+            assert_eq!(oid_of_link(path.as_bytes()), None, "{path}");
+        }
+    }
+}

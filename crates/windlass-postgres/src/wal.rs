@@ -1,0 +1,253 @@
+//! The write-ahead log of a backup: which ranges, which segments, and do they hold what they say.
+//!
+//! A primary stays on one timeline. A standby may follow its primary over a switch while it is
+//! backed up; then the log is one range a timeline, joined at the switch points that the history
+//! file of the last timeline names.
+
+use std::fs::File;
+use std::os::unix::fs::FileExt;
+use std::path::Path;
+
+use serde::{Deserialize, Serialize};
+
+use crate::error::{IoContext, PostgresError};
+use crate::lsn::{Lsn, Segment, Timeline, segment_before, segment_of};
+
+/// Bytes of the header of a segment's first page, up to and with its last field.
+const LONG_HEADER_BYTES: usize = 40;
+/// Flag of xlp_info: the header is a long one.
+const LONG_HEADER: u16 = 2;
+
+/// A part of the log on one timeline; the end is exclusive.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct WalRange {
+    /// The timeline.
+    pub timeline: Timeline,
+    /// First byte.
+    pub start: Lsn,
+    /// First byte behind.
+    pub end: Lsn,
+}
+
+/// A segment of a backup's log.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct NeededSegment {
+    pub(crate) segment: Segment,
+    /// False for the end of an older timeline, whose bytes the next timeline's segment repeats.
+    pub(crate) required: bool,
+}
+
+/// Reads a history file: each ancestor and where it was left.
+pub(crate) fn parse_history(name: &str, text: &str) -> Result<Vec<(Timeline, Lsn)>, PostgresError> {
+    let malformed = || PostgresError::Document {
+        document: name.into(),
+        what: "a line is not `timeline switch-point reason`",
+    };
+    let lines = text
+        .lines()
+        .map(str::trim)
+        .filter(|line| !line.is_empty() && !line.starts_with('#'));
+    let parse = |line: &str| {
+        let mut fields = line.split_whitespace();
+        let timeline = fields.next()?.parse().ok()?;
+        Some((Timeline(timeline), Lsn::parse(fields.next()?)?))
+    };
+    lines
+        .map(|line| parse(line).ok_or_else(malformed))
+        .collect()
+}
+
+/// The ranges from a backup's start to its stop. `history` is the stop timeline's.
+pub(crate) fn ranges(
+    (start_timeline, start): (Timeline, Lsn),
+    (stop_timeline, stop): (Timeline, Lsn),
+    history: &[(Timeline, Lsn)],
+) -> Result<Vec<WalRange>, PostgresError> {
+    let mut ranges = Vec::new();
+    let mut from = start;
+    let foreign = || PostgresError::Timeline {
+        start,
+        start_timeline,
+        stop_timeline,
+    };
+    if start_timeline != stop_timeline {
+        let passed = history
+            .iter()
+            .skip_while(|(timeline, _)| *timeline != start_timeline);
+        for (timeline, end) in passed.copied() {
+            if end < from {
+                return Err(foreign());
+            }
+            ranges.push(WalRange {
+                timeline,
+                start: from,
+                end,
+            });
+            from = end;
+        }
+        if ranges.is_empty() {
+            return Err(foreign());
+        }
+    }
+    if stop < from {
+        return Err(foreign());
+    }
+    ranges.push(WalRange {
+        timeline: stop_timeline,
+        start: from,
+        end: stop,
+    });
+    Ok(ranges)
+}
+
+/// The segments that hold the ranges, oldest first.
+pub(crate) fn segments(ranges: &[WalRange], segment_bytes: u64) -> Vec<NeededSegment> {
+    let mut needed = Vec::new();
+    for (index, range) in ranges.iter().enumerate() {
+        let next = ranges
+            .get(index + 1)
+            .map(|next| segment_of(next.start, segment_bytes));
+        let first = segment_of(range.start, segment_bytes);
+        // A range may be empty, but the segment it begins in is still the one recovery opens.
+        let last = segment_before(range.end, segment_bytes).max(first);
+        needed.extend((first..=last).map(|number| NeededSegment {
+            segment: Segment {
+                timeline: range.timeline,
+                number,
+            },
+            required: next != Some(number),
+        }));
+    }
+    needed
+}
+
+/// Checks the first page header of a segment file: a segment that was recycled under another name
+/// or comes from another cluster must not pass for the one in the backup's range.
+pub(crate) fn check_segment(
+    path: &Path,
+    segment: Segment,
+    segment_bytes: u64,
+    system_identifier: u64,
+) -> Result<(), PostgresError> {
+    let mut header = [0; LONG_HEADER_BYTES];
+    let file = File::open(path).doing("open", path)?;
+    file.read_exact_at(&mut header, 0).doing("read", path)?;
+    let length = file.metadata().doing("examine", path)?.len();
+    let fault = if length != segment_bytes {
+        Some("is not as long as a segment")
+    } else {
+        header_fault(&header, segment.start(segment_bytes), system_identifier)
+    };
+    match fault {
+        Some(what) => Err(PostgresError::WalContent {
+            segment: segment.name(segment_bytes),
+            what,
+        }),
+        None => Ok(()),
+    }
+}
+
+fn header_fault(
+    header: &[u8; LONG_HEADER_BYTES],
+    start: Lsn,
+    system_identifier: u64,
+) -> Option<&'static str> {
+    let word = |at: usize| {
+        let mut bytes = [0; 8];
+        bytes.copy_from_slice(&header[at..at + 8]);
+        u64::from_le_bytes(bytes)
+    };
+    if u16::from_le_bytes([header[2], header[3]]) & LONG_HEADER == 0 {
+        return Some("does not begin with a segment's first page");
+    }
+    if word(8) != start.0 {
+        return Some("begins at another position of the log");
+    }
+    if word(24) != system_identifier {
+        return Some("is of another cluster");
+    }
+    None
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SEGMENT: u64 = 16 << 20;
+
+    fn names(ranges: &[WalRange]) -> Vec<(String, bool)> {
+        let needed = segments(ranges, SEGMENT);
+        needed
+            .iter()
+            .map(|one| (one.segment.name(SEGMENT), one.required))
+            .collect()
+    }
+
+    fn at(segment: u64, offset: u64) -> Lsn {
+        Lsn(segment * SEGMENT + offset)
+    }
+
+    #[test]
+    fn one_timeline_is_one_range_from_start_to_stop() {
+        let one = (Timeline(1), at(2, 40));
+        let found = ranges(one, (Timeline(1), at(4, 0)), &[]).unwrap();
+        assert_eq!(
+            found,
+            [WalRange {
+                timeline: Timeline(1),
+                start: at(2, 40),
+                end: at(4, 0)
+            }]
+        );
+        let expected = ["000000010000000000000002", "000000010000000000000003"];
+        assert_eq!(names(&found), expected.map(|name| (name.to_owned(), true)));
+    }
+
+    #[test]
+    fn a_switch_joins_two_ranges_and_spares_the_segment_that_is_there_twice() {
+        let history = parse_history("x", "1\t0/3000100\tno recovery target\n\n").unwrap();
+        let found = ranges(
+            (Timeline(1), at(2, 40)),
+            (Timeline(2), at(3, 900)),
+            &history,
+        )
+        .unwrap();
+        assert_eq!(found.len(), 2);
+        assert_eq!(
+            (found[0].end, found[1].start),
+            (Lsn(0x300_0100), Lsn(0x300_0100))
+        );
+        let expected = [
+            ("000000010000000000000002".to_owned(), true),
+            ("000000010000000000000003".to_owned(), false),
+            ("000000020000000000000003".to_owned(), true),
+        ];
+        assert_eq!(names(&found), expected);
+    }
+
+    #[test]
+    fn a_switch_on_a_boundary_needs_the_old_timelines_last_segment() {
+        let history = [(Timeline(1), at(3, 0))];
+        let found = ranges(
+            (Timeline(1), at(2, 40)),
+            (Timeline(2), at(3, 900)),
+            &history,
+        )
+        .unwrap();
+        assert!(names(&found).iter().all(|(_, required)| *required));
+    }
+
+    #[test]
+    fn a_history_that_does_not_pass_through_the_start_is_refused() {
+        let start = (Timeline(1), at(2, 40));
+        for history in [
+            vec![],
+            vec![(Timeline(7), at(9, 0))],
+            vec![(Timeline(1), at(1, 0))],
+        ] {
+            let error = ranges(start, (Timeline(2), at(3, 0)), &history).unwrap_err();
+            assert!(matches!(error, PostgresError::Timeline { .. }));
+        }
+        assert!(parse_history("x", "one 0/1 reason").is_err());
+    }
+}

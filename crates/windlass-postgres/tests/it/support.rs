@@ -1,0 +1,163 @@
+//! A backup and a restore as the program would run them, and the judges of what comes out.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use windlass_engine::media::{Codec, SetId};
+use windlass_engine::{
+    BackupOptions, BackupRun, BufferRequest, Cancel, Device, DirectoryTarget, FileDevice,
+    FileDeviceOptions, METADATA_LIMIT_DEFAULT, OpenSet, Progress, RestoreOptions, restore,
+};
+use windlass_postgres::{
+    BackupOutcome, BackupRequest, Cluster, PostgresError, RestorePlan, RestoreRequest,
+};
+use windlass_testkit::postgres::{PrivateCluster, succeed};
+
+const STRIPES: usize = 2;
+
+static SETS: AtomicU64 = AtomicU64::new(1);
+
+/// How a test wants its backup.
+#[derive(Clone, Debug, Default)]
+pub struct Wish {
+    /// Bytes per second, so that a small cluster takes long enough for things to happen.
+    pub source_rate: Option<u64>,
+    /// The flag that stops it.
+    pub cancel: Cancel,
+    /// The label; empty for the default.
+    pub label: String,
+}
+
+/// Backs a cluster up into two stripes in `directory`.
+pub fn backup(cluster: &PrivateCluster, directory: &Path) -> BackupOutcome {
+    try_backup(cluster, directory, &Wish::default()).unwrap()
+}
+
+/// As [`backup`], as wished, and it may fail.
+pub fn try_backup(
+    cluster: &PrivateCluster,
+    directory: &Path,
+    wish: &Wish,
+) -> Result<BackupOutcome, PostgresError> {
+    let mut connected = Cluster::connect(&cluster.conninfo())?;
+    backup_connected(&mut connected, directory, wish)
+}
+
+/// As [`try_backup`], over a connection that is there already.
+pub fn backup_connected(
+    cluster: &mut Cluster,
+    directory: &Path,
+    wish: &Wish,
+) -> Result<BackupOutcome, PostgresError> {
+    std::fs::create_dir_all(directory).unwrap();
+    let run = begin_run(directory, wish, cluster.scan_volumes()?);
+    let mut request = BackupRequest::default();
+    if !wish.label.is_empty() {
+        request.label.clone_from(&wish.label);
+    }
+    cluster.backup(&request, run)
+}
+
+fn begin_run(directory: &Path, wish: &Wish, volumes: usize) -> BackupRun {
+    let plan = BufferRequest::default().plan(STRIPES, volumes).unwrap();
+    let options = BackupOptions {
+        plan,
+        codec: Codec::Zstd(1),
+        source_rate: wish.source_rate,
+        device_rate: None,
+        ring: true,
+    };
+    let device = |index: usize| {
+        let path = directory.join(format!("stripe-{index}"));
+        Box::new(FileDevice::create(&path, FileDeviceOptions::default()).unwrap())
+            as Box<dyn Device>
+    };
+    let mut id = [7; 16];
+    id[..8].copy_from_slice(&SETS.fetch_add(1, Ordering::Relaxed).to_le_bytes());
+    let devices = (0..STRIPES).map(device).collect();
+    let progress = Arc::new(Progress::default());
+    BackupRun::start(
+        SetId(id),
+        0,
+        options,
+        devices,
+        progress,
+        wish.cancel.clone(),
+    )
+    .unwrap()
+}
+
+/// Restores the set in `directory`; tablespaces go where `map` says.
+pub fn restore_set(directory: &Path, into: &Path, map: &[(PathBuf, PathBuf)]) -> RestorePlan {
+    let set = OpenSet::open(&[directory.to_path_buf()], METADATA_LIMIT_DEFAULT).unwrap();
+    let description = set.description();
+    let request = RestoreRequest {
+        into: into.into(),
+        tablespace_map: map.to_vec(),
+    };
+    let plan = RestorePlan::new(&description.facts, &description.files, &request).unwrap();
+    plan.prepare().unwrap();
+    let target = DirectoryTarget::create(plan.layout(description.files.clone())).unwrap();
+    let buffers = BufferRequest::default().plan(STRIPES, 1).unwrap();
+    let options = RestoreOptions {
+        plan: buffers,
+        device_rate: None,
+        ring: true,
+    };
+    restore(
+        &set,
+        &target,
+        &options,
+        &Arc::new(Progress::default()),
+        &Cancel::new(),
+    )
+    .unwrap();
+    plan
+}
+
+/// True when `directory` holds no sealed set.
+pub fn holds_no_set(directory: &Path) -> bool {
+    OpenSet::open(&[directory.to_path_buf()], METADATA_LIMIT_DEFAULT).is_err()
+}
+
+/// PostgreSQL's own check of a backup, before a server has touched it.
+pub fn verify_backup(cluster: &PrivateCluster, restored: &Path) {
+    succeed(cluster.tool("pg_verifybackup").arg(restored));
+}
+
+/// Checks every table and index of a running server, against each other too.
+pub fn check_relations(server: &PrivateCluster) {
+    server.sql("postgres", "CREATE EXTENSION IF NOT EXISTS amcheck");
+    let arguments = [
+        "--all",
+        "--install-missing",
+        "--heapallindexed",
+        "--parent-check",
+    ];
+    succeed(server.tool("pg_amcheck").args(arguments));
+}
+
+/// Restores, verifies, starts, checks, stops cleanly and checks page checksums; then starts again.
+pub fn restore_and_judge(
+    source: &PrivateCluster,
+    directory: &Path,
+    into: &Path,
+    map: &[(PathBuf, PathBuf)],
+) -> PrivateCluster {
+    restore_set(directory, into, map);
+    verify_backup(source, into);
+    let mut server = PrivateCluster::adopt(into, source.bin());
+    check_relations(&server);
+    if server.sql("postgres", "SHOW data_checksums") == "on" {
+        server.stop("fast");
+        succeed(
+            server
+                .tool("pg_checksums")
+                .args(["--check", "-D"])
+                .arg(into),
+        );
+        server.run();
+    }
+    server
+}

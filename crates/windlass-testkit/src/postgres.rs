@@ -1,0 +1,306 @@
+//! Private PostgreSQL clusters: made by initdb, reached through a unix socket only, gone at the end.
+//!
+//! PostgreSQL refuses to run as root and Windlass runs as the data directory's owner, so a test
+//! process that root started becomes the user `postgres`, once and for good, before it makes the
+//! first file. Server programs of any version are used, from the directory the test names; client
+//! programs that a version's directory lacks come from [`DEFAULT_BIN`].
+
+use std::ffi::CString;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output, Stdio};
+use std::sync::Once;
+
+use nix::unistd::{User, geteuid, initgroups, setgid, setuid};
+use tempfile::TempDir;
+
+/// Debian 12's PostgreSQL.
+pub const DEFAULT_BIN: &str = "/usr/lib/postgresql/15/bin";
+const SERVER_USER: &str = "postgres";
+/// Sockets lie in directories of their own, so every server can have the same port.
+const PORT: u16 = 5432;
+
+static BECOME: Once = Once::new();
+
+/// Becomes the user `postgres` when running as root; every test calls it first.
+pub fn become_server_user() {
+    BECOME.call_once(|| {
+        if !geteuid().is_root() {
+            return;
+        }
+        let user = User::from_name(SERVER_USER).expect("look up user postgres");
+        let user = user.expect("there is no user postgres: install PostgreSQL");
+        let name = CString::new(user.name.clone()).expect("a user name has no NUL");
+        initgroups(&name, user.gid).expect("take the groups of postgres");
+        setgid(user.gid).expect("take the group of postgres");
+        // The C library's call, which changes every thread of the process.
+        setuid(user.uid).expect("become postgres");
+    });
+}
+
+/// How a cluster is made.
+#[derive(Clone, Debug)]
+pub struct ClusterOptions {
+    /// Where initdb, pg_ctl and postgres are.
+    pub bin: PathBuf,
+    /// More arguments of initdb.
+    pub initdb: Vec<String>,
+    /// Lines of postgresql.conf.
+    pub settings: Vec<String>,
+}
+
+impl Default for ClusterOptions {
+    fn default() -> Self {
+        Self {
+            bin: DEFAULT_BIN.into(),
+            initdb: Vec::new(),
+            settings: Vec::new(),
+        }
+    }
+}
+
+impl ClusterOptions {
+    /// With one more argument of initdb.
+    #[must_use]
+    pub fn initdb(mut self, argument: impl Into<String>) -> Self {
+        self.initdb.push(argument.into());
+        self
+    }
+
+    /// With one more setting, as in postgresql.conf.
+    #[must_use]
+    pub fn setting(mut self, line: impl Into<String>) -> Self {
+        self.settings.push(line.into());
+        self
+    }
+}
+
+/// A private cluster; stopped when dropped.
+#[derive(Debug)]
+pub struct PrivateCluster {
+    bin: PathBuf,
+    data: PathBuf,
+    /// Socket directory, log, and the data directory of a cluster made here.
+    place: TempDir,
+    running: bool,
+}
+
+impl PrivateCluster {
+    /// Makes and starts a cluster.
+    pub fn start(options: &ClusterOptions) -> Self {
+        become_server_user();
+        let place = tempfile::tempdir().expect("make a directory");
+        let data = place.path().join("data");
+        let mut cluster = Self {
+            bin: options.bin.clone(),
+            data,
+            place,
+            running: false,
+        };
+        let mut initdb = cluster.tool("initdb");
+        initdb.args([
+            "--auth=trust",
+            "--username=postgres",
+            "--no-sync",
+            "--encoding=UTF8",
+        ]);
+        initdb
+            .arg("--no-locale")
+            .args(&options.initdb)
+            .arg("-D")
+            .arg(&cluster.data);
+        succeed(&mut initdb);
+        cluster.configure(&[
+            "fsync = off",
+            "shared_buffers = 16MB",
+            "max_connections = 30",
+        ]);
+        cluster.configure(&options.settings);
+        cluster.run();
+        cluster
+    }
+
+    /// Starts a server on a data directory that is there already (a restored one).
+    pub fn adopt(data: &Path, bin: &Path) -> Self {
+        let mut cluster = Self::adopt_stopped(data, bin);
+        cluster.run();
+        cluster
+    }
+
+    /// As [`PrivateCluster::adopt`], not started yet.
+    pub fn adopt_stopped(data: &Path, bin: &Path) -> Self {
+        become_server_user();
+        let place = tempfile::tempdir().expect("make a directory");
+        Self {
+            bin: bin.into(),
+            data: data.into(),
+            place,
+            running: false,
+        }
+    }
+
+    /// Appends lines to postgresql.conf.
+    pub fn configure(&self, lines: &[impl AsRef<str>]) {
+        use std::io::Write;
+        let path = self.data.join("postgresql.conf");
+        let mut file = std::fs::OpenOptions::new()
+            .append(true)
+            .open(path)
+            .expect("open settings");
+        lines
+            .iter()
+            .for_each(|line| writeln!(file, "{}", line.as_ref()).expect("write settings"));
+    }
+
+    /// Starts the server and waits until it takes connections.
+    pub fn run(&mut self) {
+        let started = self.try_run();
+        assert!(started.status.success(), "start the server: {}", self.log());
+    }
+
+    /// As [`PrivateCluster::run`], for servers that may refuse to start.
+    pub fn try_run(&mut self) -> Output {
+        let sockets = self.place.path().display();
+        let options =
+            format!("-c listen_addresses= -c unix_socket_directories={sockets} -p {PORT}");
+        let mut start = self.tool("pg_ctl");
+        start
+            .args(["-w", "-t", "120", "-s", "-o", &options, "-l"])
+            .arg(self.log_path());
+        start.arg("-D").arg(&self.data).arg("start");
+        // The server inherits what pg_ctl has; a pipe that it kept open would never end.
+        start
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(Stdio::null());
+        let status = start.status().expect("run pg_ctl");
+        self.running = status.success();
+        Output {
+            status,
+            stdout: Vec::new(),
+            stderr: self.log().into_bytes(),
+        }
+    }
+
+    /// Stops the server in `mode`: `fast` leaves a clean data directory, `immediate` a crashed one.
+    pub fn stop(&mut self, mode: &str) {
+        let mut stop = self.tool("pg_ctl");
+        succeed(
+            stop.args(["-w", "-s", "-m", mode, "-D"])
+                .arg(&self.data)
+                .arg("stop"),
+        );
+        self.running = false;
+    }
+
+    /// The data directory.
+    pub fn data(&self) -> &Path {
+        &self.data
+    }
+
+    /// The directory of the programs.
+    pub fn bin(&self) -> &Path {
+        &self.bin
+    }
+
+    /// The directory of the socket and of everything else of this cluster.
+    pub fn place(&self) -> &Path {
+        self.place.path()
+    }
+
+    /// A connection string for the database `postgres`.
+    pub fn conninfo(&self) -> String {
+        format!(
+            "host={} port={PORT} user=postgres",
+            self.place.path().display()
+        )
+    }
+
+    /// The server's log.
+    pub fn log(&self) -> String {
+        std::fs::read_to_string(self.log_path()).unwrap_or_default()
+    }
+
+    fn log_path(&self) -> PathBuf {
+        self.place.path().join("server.log")
+    }
+
+    /// One of PostgreSQL's programs, with the environment that leads it to this server.
+    pub fn tool(&self, name: &str) -> Command {
+        let own = self.bin.join(name);
+        let path = if own.exists() {
+            own
+        } else {
+            Path::new(DEFAULT_BIN).join(name)
+        };
+        assert!(
+            path.exists(),
+            "{} is missing: install PostgreSQL",
+            path.display()
+        );
+        let mut command = Command::new(path);
+        command
+            .env("PGHOST", self.place.path())
+            .env("PGPORT", PORT.to_string());
+        command
+            .env("PGUSER", SERVER_USER)
+            .env("PGDATABASE", "postgres")
+            .env("LC_ALL", "C");
+        command.current_dir(self.place.path());
+        command
+    }
+
+    /// Runs SQL in a database; what it printed, unaligned, without the last line break.
+    pub fn sql(&self, database: &str, sql: &str) -> String {
+        let output = self.try_sql(database, sql);
+        assert!(
+            output.status.success(),
+            "{sql}: {}",
+            String::from_utf8_lossy(&output.stderr)
+        );
+        String::from_utf8_lossy(&output.stdout)
+            .trim_end()
+            .to_owned()
+    }
+
+    /// As [`PrivateCluster::sql`], for statements that may fail.
+    pub fn try_sql(&self, database: &str, sql: &str) -> Output {
+        let mut psql = self.tool("psql");
+        psql.args([
+            "-X",
+            "-q",
+            "-A",
+            "-t",
+            "-v",
+            "ON_ERROR_STOP=1",
+            "-d",
+            database,
+            "-c",
+            sql,
+        ]);
+        psql.output().expect("run psql")
+    }
+}
+
+impl Drop for PrivateCluster {
+    fn drop(&mut self) {
+        if self.running {
+            let mut stop = self.tool("pg_ctl");
+            stop.args(["-w", "-s", "-m", "immediate", "-D"])
+                .arg(&self.data)
+                .arg("stop");
+            // A test that removed the data directory has no server left to stop.
+            stop.output().map(drop).unwrap_or_default();
+        }
+    }
+}
+
+/// Runs a program that must succeed; its standard output.
+pub fn succeed(command: &mut Command) -> String {
+    let output = command
+        .output()
+        .unwrap_or_else(|error| panic!("run {command:?}: {error}"));
+    let show = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+    let (out, err) = (show(&output.stdout), show(&output.stderr));
+    assert!(output.status.success(), "{command:?} failed:\n{out}{err}");
+    out
+}

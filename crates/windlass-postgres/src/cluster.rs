@@ -1,8 +1,8 @@
 //! A running cluster: a session with its server, and its data directory on this machine.
 //!
 //! Invariants
-//! - The directory is the server's: same system identifier, same settings, and a postmaster.pid
-//!   of the server that answers. A copy or a standby that lies at the same path is refused.
+//! - The directory is the server's: same system identifier, same settings, and what the server
+//!   writes appears in it. A copy or a standby that lies at the same path is refused.
 //! - This process runs as the directory's owner.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -23,14 +23,10 @@ pub const MAJOR_NEWEST: u32 = 18;
 
 const SETTINGS: &str = "SELECT name, setting FROM pg_settings WHERE name IN ('server_version', \
      'data_directory', 'block_size', 'segment_size', 'wal_segment_size', 'data_checksums', \
-     'wal_level', 'config_file', 'hba_file', 'ident_file', 'port', 'stats_temp_directory')";
+     'wal_level', 'config_file', 'hba_file', 'ident_file', 'stats_temp_directory')";
 const TABLESPACES: &str = "SELECT oid, spcname::text, pg_tablespace_location(oid) \
      FROM pg_tablespace WHERE oid NOT IN (1663, 1664) ORDER BY oid";
 const IDENTIFIER: &str = "SELECT system_identifier FROM pg_control_system()";
-const SERVER_START: &str = "SELECT extract(epoch FROM pg_postmaster_start_time())::int8";
-/// postmaster.pid has the second in which the process began, pg_postmaster_start_time() the one in
-/// which it was ready; a server with much shared memory takes a while from one to the other.
-const START_SECONDS_MAX: i64 = 300;
 
 /// A running cluster that can be backed up.
 pub struct Cluster {
@@ -118,7 +114,7 @@ fn ask(session: &mut Session) -> Result<ClusterFacts, PostgresError> {
     }
     let data_directory_mode = check_owner(&root)?;
     let control = Control::read(&root)?;
-    check_identity(session, &settings, &root, &control)?;
+    check_identity(session, &root, &control)?;
     check_sizes(&settings, &control)?;
     Ok(ClusterFacts {
         version: setting(&settings, "server_version")?.to_owned(),
@@ -186,7 +182,6 @@ fn check_owner(root: &Path) -> Result<u32, PostgresError> {
 
 fn check_identity(
     session: &mut Session,
-    settings: &Settings,
     root: &Path,
     control: &Control,
 ) -> Result<(), PostgresError> {
@@ -203,19 +198,12 @@ fn check_identity(
             "system identifier {ours} is not the server's {server}"
         ));
     }
-    let path = root.join("postmaster.pid");
-    let text = std::fs::read_to_string(&path).doing("read", &path)?;
-    let lines: Vec<&str> = text.lines().map(str::trim).collect();
-    let began = lines
-        .get(2)
-        .and_then(|line| line.parse::<i64>().ok())
-        .unwrap_or_default();
-    let ready: i64 = session.value("ask when the server began", SERVER_START)?;
-    if !(began - 1..=began + START_SECONDS_MAX).contains(&ready) {
-        return other("the server there was started at another time".into());
-    }
-    if lines.get(3).copied() != settings.get("port").map(String::as_str) {
-        return other("the server there listens on another port".into());
+    // A standby and a copy have the same identifier. What the server writes into its directory at
+    // our request is seen there only if the directory is that server's.
+    let directory = root.join("pg_snapshots");
+    let seen = session.while_snapshot_exported(|name| directory.join(name).exists())?;
+    if !seen {
+        return other("what the server writes does not appear there".into());
     }
     Ok(())
 }

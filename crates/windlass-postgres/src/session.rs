@@ -114,6 +114,22 @@ impl Session {
         )
     }
 
+    /// The name of a file that exists in the server's pg_snapshots while `look` runs, and nowhere
+    /// else: the proof that a directory is this server's.
+    pub(crate) fn while_snapshot_exported<T>(
+        &mut self,
+        look: impl FnOnce(&str) -> T,
+    ) -> Result<T, PostgresError> {
+        const DOING: &str = "export a snapshot";
+        self.client
+            .batch_execute("BEGIN ISOLATION LEVEL REPEATABLE READ")
+            .doing(DOING)?;
+        let name: String = self.value(DOING, "SELECT pg_export_snapshot()")?;
+        let seen = look(&name);
+        self.client.batch_execute("ROLLBACK").doing(DOING)?;
+        Ok(seen)
+    }
+
     /// Pins the log from here on with a temporary slot, which the server drops with the session.
     /// The error is the server's reason: too few slots, or a role without REPLICATION.
     pub(crate) fn pin_wal(&mut self) -> Result<String, String> {

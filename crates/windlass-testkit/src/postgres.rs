@@ -9,6 +9,7 @@ use std::ffi::CString;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 use std::sync::Once;
+use std::time::Duration;
 
 use nix::unistd::{User, geteuid, initgroups, setgid, setuid};
 use tempfile::TempDir;
@@ -18,6 +19,8 @@ pub const DEFAULT_BIN: &str = "/usr/lib/postgresql/15/bin";
 const SERVER_USER: &str = "postgres";
 /// Sockets lie in directories of their own, so every server can have the same port.
 const PORT: u16 = 5432;
+
+const POLL_PAUSE: Duration = Duration::from_millis(20);
 
 static BECOME: Once = Once::new();
 
@@ -260,6 +263,13 @@ impl PrivateCluster {
         String::from_utf8_lossy(&output.stdout)
             .trim_end()
             .to_owned()
+    }
+
+    /// Asks again and again until the answer is `answer`.
+    pub fn wait_until(&self, question: &str, answer: &str) {
+        while self.sql("postgres", question) != answer {
+            std::thread::sleep(POLL_PAUSE);
+        }
     }
 
     /// As [`PrivateCluster::sql`], for statements that may fail.

@@ -67,7 +67,11 @@ fn damaged_pages_are_reported_by_file_and_block_and_the_backup_succeeds() {
     let path = cluster.sql("postgres", "SELECT pg_relation_filepath('t')");
     cluster.stop("fast");
     let mut options = std::fs::OpenOptions::new();
-    let file = options.read(true).write(true).open(cluster.data().join(&path)).unwrap();
+    let file = options
+        .read(true)
+        .write(true)
+        .open(cluster.data().join(&path))
+        .unwrap();
     for block in [3, 7] {
         let mut byte = [0];
         let at = block * PAGE as u64 + 5000;

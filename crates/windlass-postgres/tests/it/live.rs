@@ -1,1 +1,235 @@
-//! Placeholder.
+//! Backups of clusters at work: what is restored is exactly one moment of the source.
+
+use std::path::Path;
+use std::process::{Child, Stdio};
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use windlass_testkit::postgres::{ClusterOptions, PrivateCluster, succeed};
+
+use crate::support::{
+    Wish, backup_connected, check_relations, restore_set, try_backup, verify_backup,
+};
+use windlass_postgres::{BackupOutcome, Cluster};
+
+/// Slow enough that the workload below changes much of what is being copied.
+const SOURCE_RATE: u64 = 24 << 20;
+
+/// Statements that make, move and remove files while they are copied; one after the other.
+const DDL: [&str; 12] = [
+    "CREATE TABLE churn AS SELECT i, md5(i::text) AS x FROM generate_series(1, 5000) i",
+    "CREATE INDEX churn_i ON churn (i)",
+    "CREATE UNLOGGED TABLE churn_unlogged AS SELECT * FROM churn",
+    "UPDATE churn SET x = x || i WHERE i % 3 = 0",
+    "VACUUM FULL churn",
+    "ALTER TABLE churn_unlogged SET LOGGED",
+    "TRUNCATE churn",
+    "CREATE DATABASE churn_db",
+    "INSERT INTO kept SELECT count(*) FROM kept",
+    "DROP TABLE churn_unlogged",
+    "DROP DATABASE churn_db",
+    "DROP TABLE churn",
+];
+
+/// A pgbench that runs until it is dropped.
+struct Load(Child);
+
+impl Load {
+    fn start(cluster: &PrivateCluster) -> Self {
+        let mut pgbench = cluster.tool("pgbench");
+        pgbench.args(["-n", "-c", "3", "-T", "100000", "postgres"]);
+        Self(
+            pgbench
+                .stdout(Stdio::null())
+                .stderr(Stdio::null())
+                .spawn()
+                .unwrap(),
+        )
+    }
+}
+
+impl Drop for Load {
+    fn drop(&mut self) {
+        self.0.kill().unwrap();
+        self.0.wait().unwrap();
+    }
+}
+
+/// Runs `body` with pgbench and the statements above at work beside it.
+fn under_load<T>(cluster: &PrivateCluster, body: impl FnOnce() -> T) -> T {
+    let done = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        let load = Load::start(cluster);
+        let rounds = scope.spawn(|| {
+            let mut rounds = 0;
+            while !done.load(Ordering::Acquire) {
+                DDL.iter()
+                    .for_each(|statement| drop(cluster.sql("postgres", statement)));
+                rounds += 1;
+            }
+            rounds
+        });
+        let result = body();
+        done.store(true, Ordering::Release);
+        let rounds: u32 = rounds.join().unwrap();
+        drop(load);
+        assert!(rounds > 0, "the workload must have run");
+        result
+    })
+}
+
+fn busy_cluster(place: &Path, options: ClusterOptions) -> PrivateCluster {
+    let archive = place.join("archive");
+    windlass_testkit::postgres::become_server_user();
+    let cluster = PrivateCluster::start(
+        &options
+            .setting("archive_mode = on")
+            .setting(format!(
+                "archive_command = 'cp %p {}/%f'",
+                archive.display()
+            ))
+            .setting("wal_keep_size = 0")
+            .setting("max_wal_size = 64MB"),
+    );
+    std::fs::create_dir(&archive).unwrap();
+    succeed(
+        cluster
+            .tool("pgbench")
+            .args(["-i", "-q", "-s", "6", "postgres"]),
+    );
+    cluster.sql("postgres", "CREATE TABLE kept (n bigint)");
+    cluster.sql(
+        "postgres",
+        "CREATE UNLOGGED TABLE fleeting AS SELECT generate_series(1, 9999)",
+    );
+    cluster
+}
+
+/// Recovers a data directory to exactly `outcome`'s stop position and dumps all it holds.
+fn dump_at_stop(source: &PrivateCluster, data: &Path, restore: &str, lsn: &str) -> String {
+    let server = PrivateCluster::adopt_stopped(data, source.bin());
+    server.configure(&[
+        &format!("restore_command = '{restore}'"),
+        &format!("recovery_target_lsn = '{lsn}'"),
+        "recovery_target_action = promote",
+        "archive_mode = off",
+    ]);
+    std::fs::write(data.join("recovery.signal"), "").unwrap();
+    let mut server = server;
+    server.run();
+    server.wait_until("SELECT pg_is_in_recovery()", "f");
+    check_relations(&server);
+    server.sql("postgres", "DROP EXTENSION amcheck");
+    succeed(server.tool("pg_dumpall").arg("--no-sync"))
+}
+
+/// The same moment by two ways: our set with its own log, and PostgreSQL's own base backup, taken
+/// before, with the archive.
+fn assert_same_content(source: &PrivateCluster, place: &Path, outcome: &BackupOutcome) {
+    let lsn = outcome.facts.stop_lsn.to_string();
+    let restored = place.join("restored");
+    restore_set(&place.join("set"), &restored, &[]);
+    verify_backup(source, &restored);
+    source.sql("postgres", "SELECT pg_switch_wal()");
+    let pending = "SELECT pg_walfile_name(pg_current_wal_lsn()) > last_archived_wal \
+        AND last_archived_wal >= pg_walfile_name('LSN'::pg_lsn) FROM pg_stat_archiver";
+    let pending = pending.replace("LSN", &lsn);
+    source.wait_until(&pending, "t");
+    let archive = format!("cp {}/%f %p", place.join("archive").display());
+    let ours = dump_at_stop(source, &restored, "false", &lsn);
+    let theirs = dump_at_stop(source, &place.join("reference"), &archive, &lsn);
+    assert!(
+        ours.len() > 1_000_000,
+        "{} bytes of dump prove little",
+        ours.len()
+    );
+    // pg_dump names a random key of its own in newer minor releases.
+    let plain = |dump: &str| {
+        let lines = dump.lines().filter(|line| !line.starts_with("\\restrict"));
+        lines
+            .filter(|line| !line.starts_with("\\unrestrict"))
+            .map(str::to_owned)
+            .collect()
+    };
+    let (ours, theirs): (Vec<String>, Vec<String>) = (plain(&ours), plain(&theirs));
+    let differing = ours
+        .iter()
+        .zip(&theirs)
+        .find(|(ours, theirs)| ours != theirs);
+    assert_eq!(differing, None);
+    assert_eq!(ours.len(), theirs.len());
+}
+
+fn base_backup(source: &PrivateCluster, to: &Path) {
+    let mut tool = source.tool("pg_basebackup");
+    succeed(
+        tool.args(["--checkpoint=fast", "--no-sync", "-X", "none", "-D"])
+            .arg(to),
+    );
+}
+
+fn live_round_trip(options: ClusterOptions) -> (tempfile::TempDir, PrivateCluster, BackupOutcome) {
+    windlass_testkit::postgres::become_server_user();
+    let place = tempfile::tempdir().unwrap();
+    let source = busy_cluster(place.path(), options);
+    base_backup(&source, &place.path().join("reference"));
+    let wish = Wish {
+        source_rate: Some(SOURCE_RATE),
+        ..Wish::default()
+    };
+    let set = place.path().join("set");
+    let outcome = under_load(&source, || try_backup(&source, &set, &wish)).unwrap();
+    assert_same_content(&source, place.path(), &outcome);
+    (place, source, outcome)
+}
+
+#[test]
+fn a_backup_under_load_and_ddl_is_the_source_at_its_stop_position() {
+    let options = ClusterOptions::default().initdb("--data-checksums");
+    let (_place, _source, outcome) = live_round_trip(options);
+    assert!(outcome.facts.checksums.pages_checked > 10_000);
+    assert_eq!(
+        outcome.facts.checksums.pages_bad, 0,
+        "{:?}",
+        outcome.facts.checksums
+    );
+    assert!(outcome.facts.stop_lsn > outcome.facts.start_lsn);
+}
+
+#[test]
+fn full_page_writes_off_and_small_segments_make_no_difference() {
+    let options = ClusterOptions::default().initdb("--wal-segsize=1");
+    let (_place, _source, outcome) = live_round_trip(
+        options
+            .setting("full_page_writes = off")
+            .setting("min_wal_size = 2MB"),
+    );
+    assert_eq!(outcome.facts.wal_segment_bytes, 1 << 20);
+    let wal = outcome.facts.stop_lsn.0 - outcome.facts.start_lsn.0;
+    assert!(
+        wal > 3 << 20,
+        "only {wal} bytes of log: segment boundaries were not passed"
+    );
+}
+
+#[test]
+fn two_backups_over_one_connection_each_restore() {
+    windlass_testkit::postgres::become_server_user();
+    let place = tempfile::tempdir().unwrap();
+    let source = PrivateCluster::start(&ClusterOptions::default());
+    let mut connected = Cluster::connect(&source.conninfo()).unwrap();
+    for round in ["one", "two"] {
+        source.sql("postgres", &format!("CREATE TABLE {round} AS SELECT 1"));
+        let set = place.path().join(round);
+        backup_connected(&mut connected, &set, &Wish::default()).unwrap();
+        let into = place.path().join(format!("restored-{round}"));
+        let server = crate::support::restore_and_judge(&source, &set, &into, &[]);
+        let tables = server.sql(
+            "postgres",
+            "SELECT string_agg(relname, ',' ORDER BY relname) \
+            FROM pg_class WHERE relname IN ('one', 'two')",
+        );
+        assert_eq!(tables, if round == "one" { "one" } else { "one,two" });
+    }
+    let slots = source.sql("postgres", "SELECT count(*) FROM pg_replication_slots");
+    assert_eq!(slots, "0", "the temporary slot is let go");
+}

@@ -1,1 +1,148 @@
-//! Placeholder.
+//! What a backup refuses, and what an interrupted one leaves behind: nothing.
+
+use std::path::Path;
+
+use windlass_postgres::{Cluster, PostgresError};
+use windlass_testkit::postgres::{ClusterOptions, PrivateCluster, become_server_user, succeed};
+
+use crate::support::{Wish, backup_connected, holds_no_set, try_backup};
+
+/// So slow that the copy is still under way when something happens to it.
+const CRAWL: u64 = 1 << 20;
+const IN_BACKUP: &str = "SELECT count(*) FROM pg_stat_activity \
+    WHERE application_name = 'windlass' AND state = 'idle' AND query LIKE '%pg_backup_start%'";
+
+/// Starts a slow backup, does `disturb` when it copies files, and returns its error.
+fn disturbed(
+    source: &PrivateCluster,
+    set: &Path,
+    disturb: impl FnOnce(&PrivateCluster, &Wish),
+) -> PostgresError {
+    let wish = Wish {
+        source_rate: Some(CRAWL),
+        ..Wish::default()
+    };
+    let error = std::thread::scope(|scope| {
+        let backup = scope.spawn(|| try_backup(source, set, &wish));
+        source.wait_until(IN_BACKUP, "1");
+        disturb(source, &wish);
+        backup.join().unwrap().unwrap_err()
+    });
+    assert!(holds_no_set(set), "a set that failed must not be there");
+    let left = std::fs::read_dir(set).unwrap().count();
+    assert_eq!(left, 0, "a set that failed leaves no file");
+    source.wait_until("SELECT count(*) FROM pg_replication_slots", "0");
+    error
+}
+
+fn small_cluster() -> (tempfile::TempDir, PrivateCluster) {
+    become_server_user();
+    let cluster = PrivateCluster::start(&ClusterOptions::default());
+    (tempfile::tempdir().unwrap(), cluster)
+}
+
+#[test]
+fn a_backup_whose_session_is_killed_fails_and_the_next_one_succeeds() {
+    let (place, source) = small_cluster();
+    let kill = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity \
+        WHERE application_name = 'windlass'";
+    let error = disturbed(&source, &place.path().join("set"), |source, _| {
+        assert_eq!(source.sql("postgres", kill), "t");
+    });
+    assert!(matches!(error, PostgresError::Sql { .. }), "{error}");
+    try_backup(&source, &place.path().join("set"), &Wish::default()).unwrap();
+}
+
+#[test]
+fn a_backup_whose_server_dies_fails() {
+    become_server_user();
+    let mut source = PrivateCluster::start(&ClusterOptions::default());
+    let place = tempfile::tempdir().unwrap();
+    let set = place.path().join("set");
+    let wish = Wish {
+        source_rate: Some(CRAWL),
+        ..Wish::default()
+    };
+    let error = std::thread::scope(|scope| {
+        let conninfo = source.conninfo();
+        let mut connected = Cluster::connect(&conninfo).unwrap();
+        let backup = scope.spawn({
+            let (set, wish) = (&set, &wish);
+            move || backup_connected(&mut connected, set, wish).unwrap_err()
+        });
+        source.wait_until(IN_BACKUP, "1");
+        source.stop("immediate");
+        backup.join().unwrap()
+    });
+    assert!(matches!(error, PostgresError::Sql { .. }), "{error}");
+    assert!(holds_no_set(&set));
+}
+
+#[test]
+fn a_cancelled_backup_ends_at_once_and_leaves_nothing() {
+    let (place, source) = small_cluster();
+    let error = disturbed(&source, &place.path().join("set"), |_, wish| {
+        wish.cancel.cancel()
+    });
+    assert_eq!(error.to_string(), "interrupted");
+    let running = "SELECT count(*) FROM pg_stat_activity WHERE application_name = 'windlass'";
+    source.wait_until(running, "0");
+}
+
+#[test]
+fn minimal_wal_is_refused() {
+    become_server_user();
+    let options = ClusterOptions::default().setting("wal_level = minimal");
+    let source = PrivateCluster::start(&options.setting("max_wal_senders = 0"));
+    let error = Cluster::connect(&source.conninfo()).err().unwrap();
+    assert!(matches!(error, PostgresError::WalLevelMinimal), "{error}");
+}
+
+#[test]
+fn another_clusters_directory_at_the_servers_path_is_refused() {
+    let (_place, source) = small_cluster();
+    let other = PrivateCluster::start(&ClusterOptions::default());
+    let aside = source.place().join("aside");
+    std::fs::rename(source.data(), &aside).unwrap();
+    succeed(
+        std::process::Command::new("cp")
+            .arg("-a")
+            .arg(other.data())
+            .arg(source.data()),
+    );
+    let refused = Cluster::connect(&source.conninfo()).err().unwrap();
+    std::fs::remove_dir_all(source.data()).unwrap();
+    std::fs::rename(&aside, source.data()).unwrap();
+    assert!(
+        matches!(refused, PostgresError::OtherCluster { .. }),
+        "{refused}"
+    );
+    Cluster::connect(&source.conninfo()).unwrap();
+}
+
+#[test]
+fn a_label_that_would_forge_backup_label_is_refused() {
+    let (place, source) = small_cluster();
+    for label in ["a\nSTART TIMELINE: 9".to_owned(), "x".repeat(1025)] {
+        let wish = Wish {
+            label,
+            ..Wish::default()
+        };
+        let error = try_backup(&source, &place.path().join("set"), &wish).unwrap_err();
+        assert!(matches!(error, PostgresError::Label { .. }), "{error}");
+    }
+}
+
+#[test]
+fn a_server_that_is_not_there_is_named() {
+    become_server_user();
+    let error = Cluster::connect("host=/nonexistent port=6543")
+        .err()
+        .unwrap();
+    assert!(matches!(error, PostgresError::Connect { .. }));
+    assert!(
+        error.to_string().contains("/nonexistent/.s.PGSQL.6543"),
+        "{error}"
+    );
+    assert!(!error.hint().is_empty());
+}

@@ -2,7 +2,7 @@
 # Private PostgreSQL clusters: made in a given directory, reached by a socket in it, never by the network.
 # Never does: start, stop or read a cluster that it did not make. Needs common.sh; PG_BINDIR names the client programs.
 #
-# A cluster DIR has DIR/data (the data directory), DIR/socket and DIR/log. All use port 5432: the socket tells them apart.
+# A cluster DIR has DIR/data (the data directory), DIR/socket and DIR/log. All use the default port: the socket tells them apart.
 set -euo pipefail
 
 # cluster_create DIR [SERVER_BINDIR] [INITDB_OPTION ...]
@@ -35,7 +35,7 @@ cluster_stop() {
 }
 
 cluster_uri() {
-    echo "host=$1/socket port=5432 user=postgres dbname=${2:-postgres}"
+    echo "host=$1/socket user=postgres dbname=${2:-postgres}"
 }
 
 # cluster_psql DIR DATABASE [ARGUMENT ...]

@@ -71,7 +71,9 @@ impl BackupRun {
     ) -> Result<Self, EngineError> {
         let keeps = keeps(&devices)?;
         let plan = &options.plan;
-        let pool = Pool::new(plan.buffers, plan.transfer_bytes)?;
+        // Compressors hold an output beside their input; uncompressed, the input is the output.
+        let outputs = if options.codec == Codec::None { 0 } else { plan.compressors };
+        let pool = Pool::new(plan.buffers, outputs, plan.transfer_bytes)?;
         let stripes = begin_stripes(set_id, created_nanos, &options, devices)?;
         let mut run = Self {
             shared: Arc::new(Shared::new(pool, progress, cancel)),
@@ -101,12 +103,11 @@ impl BackupRun {
         self.units = Some(units);
         let compress = self.options.codec != Codec::None;
         let rate = self.options.source_rate.map(|rate| Arc::new(RateLimit::new(rate)));
-        let reserve = if compress { plan.compressors.min(plan.buffers - 1) } else { 0 };
-        let depth = plan.buffers.saturating_sub(reserve).div_ceil(plan.readers).clamp(1, 32);
+        let depth = self.shared.pool.inputs_max().div_ceil(plan.readers).clamp(1, 32);
         for _ in 0..plan.readers {
             let queue = ReadQueue::new(depth, self.options.ring);
             let ends = (units_out.clone(), full.clone());
-            self.spawn_reader(queue, ends, rate.clone(), reserve)?;
+            self.spawn_reader(queue, ends, rate.clone())?;
         }
         for _ in 0..plan.compressors {
             let encoder = Encoder::new(self.options.codec)?;
@@ -124,7 +125,6 @@ impl BackupRun {
         queue: ReadQueue,
         (units, full): (Receiver<Unit>, Sender<Filled>),
         rate: Option<Arc<RateLimit>>,
-        reserve: usize,
     ) -> Result<(), EngineError> {
         let (shared, outcomes) = (Arc::clone(&self.shared), Arc::clone(&self.outcomes));
         let body = move || {
@@ -134,7 +134,6 @@ impl BackupRun {
                 rate: rate.as_deref(),
                 units,
                 full,
-                reserve,
                 queue,
                 next: None,
                 reading: Vec::new(),

@@ -3,9 +3,10 @@
 //! Invariants
 //! - A buffer has exactly one owner and goes back to the pool when dropped.
 //! - With N buffers at most N transfers are in flight: the pool is the pipeline's back-pressure.
-//! - A reader leaves `reserve` buffers alone, so that a compressor that holds a full input can
-//!   always get an output: readers hold at most N - reserve, each of the `reserve` compressors
-//!   holds at most one output, so one is free or on its way back from a device.
+//! - Of N buffers at most N - C are inputs, where C compressors need outputs beside their inputs.
+//!   So whoever waits for a buffer gets one: if none is free, at most N - C are inputs and at most
+//!   C - 1 are outputs of other compressors (or C, and one input less, for a reader), so at least
+//!   one is with a device and on its way back.
 //!
 //! Locking: one mutex around the list of free buffers; nothing else is taken while it is held.
 
@@ -22,26 +23,44 @@ pub struct Pool {
     free: Mutex<Free>,
     returned: Condvar,
     count: usize,
+    inputs_max: usize,
     buffer_bytes: usize,
 }
 
 #[derive(Debug)]
 struct Free {
     buffers: Vec<MmapMut>,
+    inputs: usize,
     closed: bool,
 }
 
+/// What a buffer is wanted for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Role {
+    /// To be read into.
+    Input,
+    /// To be compressed or decompressed into.
+    Output,
+}
+
 impl Pool {
-    /// A pool of `count` buffers of `buffer_bytes` each, page-aligned for direct I/O.
-    pub fn new(count: usize, buffer_bytes: usize) -> Result<Arc<Self>, EngineError> {
+    /// A pool of `count` buffers of `buffer_bytes` each, page-aligned for direct I/O. `outputs` are
+    /// kept from those who want inputs: one for each thread that holds an output while it waits.
+    pub fn new(
+        count: usize,
+        outputs: usize,
+        buffer_bytes: usize,
+    ) -> Result<Arc<Self>, EngineError> {
         let map = || MmapMut::map_anon(buffer_bytes);
         let buffers = (0..count).map(|_| map()).collect::<Result<Vec<_>, _>>();
         let buffers = buffers.map_err(|source| EngineError::Option {
             option: "--buffers",
             what: format!("cannot get {count} buffers of {buffer_bytes} bytes: {source}"),
         })?;
-        let free = Mutex::new(Free { buffers, closed: false });
-        Ok(Arc::new(Self { free, returned: Condvar::new(), count, buffer_bytes }))
+        let free = Mutex::new(Free { buffers, inputs: 0, closed: false });
+        let inputs_max = count.saturating_sub(outputs).max(1);
+        let returned = Condvar::new();
+        Ok(Arc::new(Self { free, returned, count, inputs_max, buffer_bytes }))
     }
 
     /// How many buffers there are.
@@ -54,25 +73,28 @@ impl Pool {
         self.buffer_bytes
     }
 
-    /// A buffer if more than `reserve` are free right now.
-    pub fn try_take(self: &Arc<Self>, reserve: usize) -> Option<Buffer> {
-        let mut free = self.lock();
-        if free.closed || free.buffers.len() <= reserve {
-            return None;
-        }
-        free.buffers.pop().map(|memory| self.lend(memory))
+    /// How many buffers may be inputs at once.
+    pub fn inputs_max(&self) -> usize {
+        self.inputs_max
     }
 
-    /// A buffer as soon as more than `reserve` are free; `None` once the pool is closed.
-    pub fn take(self: &Arc<Self>, reserve: usize) -> Option<Buffer> {
+    /// A buffer, if one may be had right now.
+    pub fn try_take(self: &Arc<Self>, role: Role) -> Option<Buffer> {
+        self.lend(&mut self.lock(), role)
+    }
+
+    /// A buffer as soon as one may be had; `None` once the pool is closed.
+    pub fn take(self: &Arc<Self>, role: Role) -> Option<Buffer> {
         let mut free = self.lock();
-        while !free.closed && free.buffers.len() <= reserve {
+        loop {
+            if free.closed {
+                return None;
+            }
+            if let Some(buffer) = self.lend(&mut free, role) {
+                return Some(buffer);
+            }
             free = self.returned.wait(free).unwrap_or_else(PoisonError::into_inner);
         }
-        if free.closed {
-            return None;
-        }
-        free.buffers.pop().map(|memory| self.lend(memory))
     }
 
     /// Ends every present and future wait for a buffer: the run has failed.
@@ -86,14 +108,22 @@ impl Pool {
         self.lock().buffers.len()
     }
 
-    fn lend(self: &Arc<Self>, memory: MmapMut) -> Buffer {
-        Buffer { memory: Some(memory), length: 0, pool: Arc::clone(self) }
+    fn lend(self: &Arc<Self>, free: &mut Free, role: Role) -> Option<Buffer> {
+        if free.closed || (role == Role::Input && free.inputs == self.inputs_max) {
+            return None;
+        }
+        let memory = free.buffers.pop()?;
+        free.inputs += usize::from(role == Role::Input);
+        Some(Buffer { memory: Some(memory), length: 0, role, pool: Arc::clone(self) })
     }
 
-    fn give_back(&self, memory: MmapMut) {
-        self.lock().buffers.push(memory);
-        // All waiters: a reader that must leave the reserve alone may be the one woken, and
-        // would go back to sleep while a compressor could have gone on.
+    fn give_back(&self, memory: MmapMut, role: Role) {
+        let mut free = self.lock();
+        free.buffers.push(memory);
+        free.inputs -= usize::from(role == Role::Input);
+        drop(free);
+        // All waiters: the one woken might be a reader that may not have it, and would go back to
+        // sleep while a compressor could have gone on.
         self.returned.notify_all();
     }
 
@@ -107,6 +137,7 @@ impl Pool {
 pub struct Buffer {
     memory: Option<MmapMut>,
     length: usize,
+    role: Role,
     pool: Arc<Pool>,
 }
 
@@ -154,7 +185,7 @@ impl DerefMut for Buffer {
 impl Drop for Buffer {
     fn drop(&mut self) {
         if let Some(memory) = self.memory.take() {
-            self.pool.give_back(memory);
+            self.pool.give_back(memory, self.role);
         }
     }
 }
@@ -165,28 +196,31 @@ mod tests {
 
     #[test]
     fn a_dropped_buffer_is_lent_again() {
-        let pool = Pool::new(1, 4096).unwrap();
-        let buffer = pool.take(0).unwrap();
-        assert!(pool.try_take(0).is_none());
+        let pool = Pool::new(1, 0, 4096).unwrap();
+        let buffer = pool.take(Role::Input).unwrap();
+        assert!(pool.try_take(Role::Output).is_none());
         drop(buffer);
-        assert!(pool.try_take(0).is_some());
+        assert!(pool.try_take(Role::Input).is_some());
     }
 
     #[test]
-    fn the_reserve_is_left_alone() {
-        let pool = Pool::new(3, 4096).unwrap();
-        let _first = pool.take(2).unwrap();
-        assert!(pool.try_take(2).is_none());
-        let _second = pool.try_take(0).unwrap();
-        assert!(pool.try_take(0).is_some());
+    fn inputs_leave_room_for_outputs_held_or_not() {
+        let pool = Pool::new(4, 2, 4096).unwrap();
+        let held: Vec<_> = (0..2).map(|_| pool.take(Role::Output).unwrap()).collect();
+        let first = pool.try_take(Role::Input).unwrap();
+        let second = pool.try_take(Role::Input).unwrap();
+        assert!(pool.try_take(Role::Input).is_none());
+        drop((held, first));
+        assert!(pool.try_take(Role::Input).is_some());
+        drop(second);
     }
 
     #[test]
     fn closing_wakes_who_waits() {
-        let pool = Pool::new(1, 4096).unwrap();
-        let held = pool.take(0).unwrap();
+        let pool = Pool::new(1, 0, 4096).unwrap();
+        let held = pool.take(Role::Input).unwrap();
         std::thread::scope(|scope| {
-            let waiter = scope.spawn(|| pool.take(0).is_none());
+            let waiter = scope.spawn(|| pool.take(Role::Output).is_none());
             pool.close();
             assert!(waiter.join().unwrap());
         });
@@ -195,8 +229,8 @@ mod tests {
 
     #[test]
     fn padding_is_zero_even_in_a_used_buffer() {
-        let pool = Pool::new(1, 4096).unwrap();
-        let mut buffer = pool.take(0).unwrap();
+        let pool = Pool::new(1, 0, 4096).unwrap();
+        let mut buffer = pool.take(Role::Output).unwrap();
         buffer.space().fill(0xff);
         buffer.set_len(513);
         buffer.pad(512);

@@ -7,7 +7,7 @@
 use crossbeam_channel::{Receiver, Sender, TryRecvError};
 use windlass_media::FileNo;
 
-use crate::buffer::Buffer;
+use crate::buffer::{Buffer, Role};
 use crate::error::EngineError;
 use crate::rate::RateLimit;
 use crate::read::{ReadDone, ReadQueue, ReadRequest, read_uncached};
@@ -28,8 +28,6 @@ pub(crate) struct Reader<'a> {
     pub(crate) rate: Option<&'a RateLimit>,
     pub(crate) units: Receiver<Unit>,
     pub(crate) full: Sender<Filled>,
-    /// Buffers it must leave for the compressors' outputs.
-    pub(crate) reserve: usize,
     pub(crate) queue: ReadQueue,
     /// A unit that waits for a buffer.
     pub(crate) next: Option<Unit>,
@@ -91,11 +89,11 @@ impl Reader<'_> {
 
     fn next_buffer(&self, may_block: bool) -> Option<Buffer> {
         let pool = &self.shared.pool;
-        let free = pool.try_take(self.reserve);
+        let free = pool.try_take(Role::Input);
         if free.is_some() || !may_block {
             return free;
         }
-        self.shared.progress.reader.wait(Cause::FreeBuffer, || pool.take(self.reserve))
+        self.shared.progress.reader.wait(Cause::FreeBuffer, || pool.take(Role::Input))
     }
 
     fn start(&mut self, unit: Unit, buffer: Buffer) -> Result<(), EngineError> {

@@ -8,6 +8,8 @@ use windlass_media::SetId;
 
 use crate::options::BufferPlan;
 use crate::progress::Progress;
+use crate::restore::StripeReader;
+use crate::set::OpenSet;
 use crate::verdict::{Limit, Verdict};
 use crate::waits::{Cause, Stage, StageReport};
 use crate::writer::StripeWriter;
@@ -132,6 +134,41 @@ impl RunReport {
             transfer_bytes: activity.plan.transfer_bytes,
             buffer_bytes: activity.plan.buffer_bytes,
             stages: activity.stages(),
+            devices,
+            limit: verdict.limit,
+            verdict: verdict.sentence,
+        }
+    }
+}
+
+impl RunReport {
+    /// `readers`: what each stripe's reader knows, the seconds data moved, whether it was kept.
+    pub(crate) fn of_restore(
+        set: &OpenSet,
+        elapsed: Duration,
+        cpu_seconds: f64,
+        activity: &Activity,
+        (readers, data_seconds, keeps): (Vec<StripeReader<'_>>, f64, bool),
+    ) -> Self {
+        let device = |reader: &StripeReader<'_>| {
+            let name = reader.stripe.location().to_string_lossy();
+            DeviceReport::new(&name, reader.bytes, reader.busy_seconds, &reader.latency)
+        };
+        let devices: Vec<_> = readers.iter().map(device).collect();
+        let mut stages = activity.stages();
+        stages[1].name = "decompressor";
+        let verdict = Verdict::of_restore(activity, &devices);
+        Self {
+            set_id: set.set_id().to_string(),
+            seconds: elapsed.as_secs_f64(),
+            data_seconds,
+            cpu_seconds,
+            bytes_read: readers.iter().map(|reader| reader.bytes).sum(),
+            bytes_written: if keeps { activity.writer.bytes } else { 0 },
+            buffers: activity.plan.buffers,
+            transfer_bytes: activity.plan.transfer_bytes,
+            buffer_bytes: activity.plan.buffer_bytes,
+            stages,
             devices,
             limit: verdict.limit,
             verdict: verdict.sentence,

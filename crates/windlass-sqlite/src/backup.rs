@@ -16,7 +16,7 @@ use std::fs::File;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
 use std::sync::Arc;
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
 
 use jiff::Timestamp;
 use windlass_engine::{BackupRun, FileContent, FileSpec, Missing};
@@ -25,6 +25,7 @@ use windlass_media::{BackupType, Facts, FileEntry, FileFlags, FileKind, FileNo, 
 use crate::database::{BackupOutcome, Database, read_header};
 use crate::error::{IoContext, SqliteError};
 use crate::facts::DatabaseFacts;
+use crate::fingerprint::Fingerprint;
 use crate::header::{DATABASE_HEADER_BYTES, DatabaseHeader};
 use crate::hook::SourceHook;
 use crate::lock;
@@ -46,10 +47,6 @@ const FREE_PASS_BYTES_MIN: u64 = 64 << 20;
 /// How often a read transaction is begun anew because the WAL-index was left half-written.
 const VIEW_TRIES_MAX: u32 = 3;
 
-/// A change time older than this cannot hide a later write in the same tick, whatever the
-/// filesystem's resolution (FAT, the coarsest, keeps two seconds).
-const TICK_MAX: Duration = Duration::from_secs(3);
-
 /// What was read, and what it was.
 struct Copied {
     bytes: u64,
@@ -63,6 +60,8 @@ struct Backup<'a> {
     database: &'a Database,
     session: Session,
     run: &'a mut BackupRun,
+    /// The longest that the file has been so far.
+    longest_bytes: u64,
     warnings: Vec<String>,
 }
 
@@ -79,6 +78,7 @@ pub(crate) fn backup(
         database,
         session,
         run: &mut run,
+        longest_bytes: 0,
         warnings,
     };
     let copied = backup.copy()?;
@@ -238,6 +238,7 @@ impl Backup<'_> {
 
     /// Copies the whole file as `bytes` long, and waits until it is read.
     fn copy_all(&mut self, bytes: u64) -> Result<(), SqliteError> {
+        self.longest_bytes = bytes;
         self.run.progress().set_total(bytes);
         self.run.progress().set_phase("copying the database");
         self.run.push(file_spec(&self.database.file, bytes))?;
@@ -249,12 +250,14 @@ impl Backup<'_> {
         let Some(hashes) = hook.hashes() else {
             return Ok(0);
         };
+        let changed_from = self.changed_from(bytes)?;
         let target = Target {
             file: &self.database.file,
             path: &self.database.path,
             overlay: hook.overlay(),
             bytes,
             unit_bytes: self.run.frame_bytes().max(RANGE_BYTES),
+            changed_from,
         };
         let spec = file_spec(&self.database.file, bytes);
         let cancel = self.run.cancel().clone();
@@ -265,6 +268,25 @@ impl Backup<'_> {
         })?;
         self.run.drain()?;
         Ok(moved)
+    }
+
+    /// Where the copy of a file that is `bytes` long now has to be made anew, whatever it holds. A
+    /// frame that reaches beyond the end of a file that shrank is void as a whole, so what was
+    /// copied of the last transfer goes in again.
+    fn changed_from(&mut self, bytes: u64) -> Result<u64, SqliteError> {
+        if bytes >= self.longest_bytes {
+            self.longest_bytes = bytes;
+            return Ok(u64::MAX);
+        }
+        if bytes == 0 {
+            let path = self.database.path.clone();
+            return Err(SqliteError::NotADatabase {
+                path,
+                what: "it was emptied meanwhile",
+            });
+        }
+        let transfer_bytes = self.run.options().plan.transfer_bytes as u64;
+        Ok(bytes.saturating_sub(transfer_bytes))
     }
 
     /// Ends the read transaction, sure that the path still names what was read.
@@ -307,46 +329,6 @@ impl Backup<'_> {
             .metadata()
             .during("inspect", &self.database.path)?
             .len())
-    }
-}
-
-/// What a write to the file cannot leave as it was.
-///
-/// The change counter alone would not do: a transaction that spills its cache into the file and
-/// is then rolled back leaves the counter as it was, and connections in exclusive locking mode
-/// or without a journal do not always count. Every write sets the change time, though, in steps
-/// of the filesystem's clock; so it counts once it is older than any such step.
-#[derive(Debug, PartialEq, Eq)]
-struct Fingerprint {
-    header: Vec<u8>,
-    bytes: u64,
-    changed: (i64, i64),
-    modified: (i64, i64),
-    /// Whether the last change was long enough ago for a later one to show.
-    at_rest: bool,
-}
-
-impl Fingerprint {
-    fn take(file: &File, path: &std::path::Path) -> Result<Self, SqliteError> {
-        let metadata = file.metadata().during("inspect", path)?;
-        let mut header = vec![0; DATABASE_HEADER_BYTES];
-        let found = file.read_full_at(&mut header, 0).during("read", path)?;
-        header.truncate(found);
-        let seconds = u64::try_from(metadata.ctime()).unwrap_or(u64::MAX);
-        let changed = SystemTime::UNIX_EPOCH.checked_add(Duration::from_secs(seconds));
-        let age = changed.and_then(|changed| SystemTime::now().duration_since(changed).ok());
-        Ok(Self {
-            header,
-            bytes: metadata.len(),
-            changed: (metadata.ctime(), metadata.ctime_nsec()),
-            modified: (metadata.mtime(), metadata.mtime_nsec()),
-            at_rest: age.is_some_and(|age| age > TICK_MAX),
-        })
-    }
-
-    /// When in doubt, no: then the file is read again.
-    fn proves_unchanged_since(&self, before: &Self) -> bool {
-        before.at_rest && self == before
     }
 }
 

@@ -23,11 +23,13 @@ mod backup;
 mod database;
 mod error;
 mod facts;
+mod fingerprint;
 mod header;
 mod hook;
 mod lock;
 mod overlay;
 mod ranges;
+mod restore;
 mod session;
 mod settle;
 mod shm;
@@ -38,6 +40,7 @@ pub use database::{BackupOutcome, Database, LOCK_WAIT_DEFAULT, is_sqlite};
 pub use error::SqliteError;
 pub use facts::{DatabaseFacts, JournalMode};
 pub use header::{DATABASE_HEADER_BYTES, DATABASE_MAGIC, DatabaseHeader};
+pub use restore::{RestorePlan, restore_layout};
 pub use shm::{WAL_INDEX_BYTES, WalIndex};
 pub use wal::{
     Checksum, FRAME_HEADER_BYTES, PageFrame, ReadAt, WAL_HEADER_BYTES, WalHeader, WalState, scan,

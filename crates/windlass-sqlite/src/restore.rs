@@ -1,14 +1,19 @@
 //! The restore plan: where one database file goes, and what must not lie beside it.
 //!
+//!   engine --> target.windlass-restore/name --> publish: clear the way, rename --> target
+//!
 //! Invariants
-//! - Nothing is touched while planning. `clear` removes leftovers, and only those planned.
+//! - Planning touches nothing. Until `publish`, what was at the target stays as it is; there the
+//!   restored file appears whole and durable, by a rename.
 //! - A restored file never meets a -wal, -journal or -shm of another database: SQLite would play
-//!   it back into the restored one.
+//!   it back into the restored one. So these go first, and a crash in between leaves the old
+//!   database without its log (which `force` has given up) rather than the new one with it.
 
 use std::fs::File;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
+use rustix::fs::FlockOperation;
 use windlass_engine::{TargetLayout, durable};
 use windlass_media::{Facts, FileKind, FileTable};
 
@@ -20,32 +25,20 @@ use crate::view::beside;
 /// What SQLite keeps beside a database.
 const SIDE_SUFFIXES: [&str; 3] = ["-wal", "-journal", "-shm"];
 
+/// Ends the name of the directory that a database is restored into first.
+const STAGING_SUFFIX: &str = ".windlass-restore";
+
 /// Where a set's database goes, before anything is written.
 #[derive(Debug)]
 pub struct RestorePlan {
-    /// What the engine is to write.
+    /// What the engine is to write: into a directory of its own, beside the target.
     pub layout: TargetLayout,
     /// The restored database.
     pub target: PathBuf,
-    /// Files in the way, which `clear` removes; empty unless forced.
+    /// Files in the way, which `publish` removes or replaces; empty unless forced.
     pub leftovers: Vec<PathBuf>,
-}
-
-impl RestorePlan {
-    /// Removes what is in the way, durably. Fails if a process has the old database open, as far
-    /// as its locks tell: an idle connection in rollback mode holds none.
-    pub fn clear(&self) -> Result<(), SqliteError> {
-        if self.leftovers.contains(&self.target) {
-            check_unused(&self.target)?;
-        }
-        for path in &self.leftovers {
-            std::fs::remove_file(path).during("remove", path)?;
-        }
-        if !self.leftovers.is_empty() {
-            durable::sync_parent(&self.target).during("sync the directory of", &self.target)?;
-        }
-        Ok(())
-    }
+    /// Whoever holds this lock restores here; what another left behind may go.
+    staging: Option<File>,
 }
 
 /// Plans to restore the set's database to `into`: a file, or a directory that exists. Refuses a
@@ -57,37 +50,106 @@ pub fn restore_layout(
     force: bool,
 ) -> Result<RestorePlan, SqliteError> {
     DatabaseFacts::of_set(facts)?;
-    let (root, name) = place(files, into)?;
-    let target = root.join(std::ffi::OsStr::from_bytes(&name));
+    let target = place(files, into)?;
     let leftovers = in_the_way(&target);
     match leftovers.first() {
         Some(path) if !force => return Err(SqliteError::TargetExists { path: path.clone() }),
         _ => {}
     }
-    let mut files = files.clone();
-    for entry in &mut files.0 {
-        entry.path.clone_from(&name);
-    }
-    let layout = TargetLayout { root, mounts: Vec::new(), replace: Vec::new(), files };
-    Ok(RestorePlan { layout, target, leftovers })
+    let root = beside(&target, STAGING_SUFFIX);
+    let layout = TargetLayout {
+        root,
+        files: files.clone(),
+        ..TargetLayout::default()
+    };
+    Ok(RestorePlan {
+        layout,
+        target,
+        leftovers,
+        staging: None,
+    })
 }
 
-/// The directory to restore into, and the file's name there.
-fn place(files: &FileTable, into: &Path) -> Result<(PathBuf, Vec<u8>), SqliteError> {
+impl RestorePlan {
+    /// Makes the directory that the engine restores into; what an interrupted restore left there
+    /// goes. Fails while another restore to the same target runs.
+    pub fn prepare(&mut self) -> Result<(), SqliteError> {
+        let root = &self.layout.root;
+        match std::fs::create_dir(root) {
+            Err(error) if error.kind() != std::io::ErrorKind::AlreadyExists => {
+                return Err(error).during("create", root);
+            }
+            _ => {}
+        }
+        let staging = File::open(root).during("open", root)?;
+        if rustix::fs::flock(&staging, FlockOperation::NonBlockingLockExclusive).is_err() {
+            return Err(SqliteError::TargetInUse {
+                path: root.clone(),
+                pid: 0,
+            });
+        }
+        for entry in std::fs::read_dir(root).during("list", root)? {
+            let path = entry.during("list", root)?.path();
+            std::fs::remove_file(&path).during("remove", &path)?;
+        }
+        self.staging = Some(staging);
+        Ok(())
+    }
+
+    /// Puts the restored file in its place, durably. Fails, with the old database untouched, if
+    /// a process has that open, as far as its locks tell: an idle connection in rollback mode
+    /// holds none.
+    pub fn publish(self) -> Result<(), SqliteError> {
+        if self.leftovers.contains(&self.target) {
+            check_unused(&self.target)?;
+        }
+        for path in self.leftovers.iter().filter(|path| **path != self.target) {
+            std::fs::remove_file(path).during("remove", path)?;
+        }
+        durable::sync_parent(&self.target).during("sync the directory of", &self.target)?;
+        let restored = self.restored();
+        durable::rename(&restored, &self.target).during("rename", &restored)?;
+        self.abandon()
+    }
+
+    /// Removes what was restored, if it was not published.
+    pub fn abandon(self) -> Result<(), SqliteError> {
+        let root = &self.layout.root;
+        std::fs::remove_dir_all(root).during("remove", root)
+    }
+
+    fn restored(&self) -> PathBuf {
+        let path = self
+            .layout
+            .files
+            .0
+            .first()
+            .map_or(&[][..], |entry| entry.path.as_slice());
+        self.layout.root.join(std::ffi::OsStr::from_bytes(path))
+    }
+}
+
+/// The file that the set's only file becomes.
+fn place(files: &FileTable, into: &Path) -> Result<PathBuf, SqliteError> {
     let [entry] = files.0.as_slice() else {
-        return Err(SqliteError::Facts { what: "the set does not hold exactly one file" });
+        return Err(SqliteError::Facts {
+            what: "the set does not hold exactly one file",
+        });
     };
     if entry.kind != FileKind::File || entry.path.contains(&b'/') {
-        return Err(SqliteError::Facts { what: "the set's file is not a plain file at its root" });
+        return Err(SqliteError::Facts {
+            what: "the set's file is not a plain file at its root",
+        });
     }
     if into.is_dir() {
-        return Ok((into.to_path_buf(), entry.path.clone()));
+        return Ok(into.join(std::ffi::OsStr::from_bytes(&entry.path)));
     }
-    let Some(name) = into.file_name() else {
-        return Err(SqliteError::Facts { what: "the target has no file name" });
-    };
-    let root = into.parent().filter(|parent| !parent.as_os_str().is_empty());
-    Ok((root.unwrap_or(Path::new(".")).to_path_buf(), name.as_bytes().to_vec()))
+    match into.file_name() {
+        Some(_) => Ok(into.to_path_buf()),
+        None => Err(SqliteError::Facts {
+            what: "the target has no file name",
+        }),
+    }
 }
 
 /// The database and its side files, as far as they are there; links that lead nowhere too.
@@ -102,7 +164,10 @@ fn in_the_way(target: &Path) -> Vec<PathBuf> {
 fn check_unused(path: &Path) -> Result<(), SqliteError> {
     let file = File::open(path).during("open", path)?;
     match lock::user(&file).during("inspect the locks of", path)? {
-        Some(pid) => Err(SqliteError::TargetInUse { path: path.to_path_buf(), pid }),
+        Some(pid) => Err(SqliteError::TargetInUse {
+            path: path.to_path_buf(),
+            pid,
+        }),
         None => Ok(()),
     }
 }

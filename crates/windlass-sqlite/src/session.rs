@@ -203,3 +203,76 @@ pub(crate) fn check_same_file(path: &Path, file: &File) -> Result<(), SqliteErro
         })
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use windlass_testkit::sqlite::{Journal, Ledger, LedgerSpec, run_once};
+
+    use super::*;
+
+    fn ledger(directory: &Path, journal: Journal) -> Ledger {
+        let spec = LedgerSpec {
+            journal,
+            accounts: 10,
+            ..LedgerSpec::default()
+        };
+        Ledger::create(&directory.join("a.db"), spec)
+    }
+
+    fn begun(ledger: &Ledger) -> Session {
+        let file = Arc::new(File::open(&ledger.path).unwrap());
+        let mut session = Session::open(&ledger.path, &file).unwrap();
+        session.begin(Duration::ZERO, &Cancel::new()).unwrap();
+        session
+    }
+
+    /// What the engine does when it is done with a descriptor of its own.
+    fn close_another_descriptor(path: &Path) {
+        drop(File::open(path).unwrap());
+    }
+
+    #[test]
+    fn writers_in_rollback_mode_wait_although_another_descriptor_was_closed() {
+        let directory = tempfile::tempdir().unwrap();
+        let ledger = ledger(directory.path(), Journal::Delete);
+        let mut session = begun(&ledger);
+        close_another_descriptor(&ledger.path);
+        let refused = run_once(&ledger.path, &ledger.transaction(1));
+        assert!(
+            refused.as_ref().is_err_and(|why| why.contains("locked")),
+            "{refused:?}"
+        );
+        session.end().unwrap();
+        run_once(&ledger.path, &ledger.transaction(1)).unwrap();
+        session.close().unwrap();
+    }
+
+    #[test]
+    fn the_log_is_not_removed_although_another_descriptor_was_closed() {
+        let directory = tempfile::tempdir().unwrap();
+        let ledger = ledger(directory.path(), Journal::Wal);
+        let mut session = begun(&ledger);
+        close_another_descriptor(&ledger.path);
+        // The shell takes itself for the last connection, whose closing removes the log.
+        run_once(&ledger.path, &ledger.transaction(1)).unwrap();
+        assert!(beside(&ledger.path, "-wal").exists());
+        session.end().unwrap();
+        session.close().unwrap();
+    }
+
+    #[test]
+    fn a_lock_that_is_not_to_be_had_can_be_cancelled() {
+        let directory = tempfile::tempdir().unwrap();
+        let ledger = ledger(directory.path(), Journal::Delete);
+        let mut shell = ledger.shell();
+        shell.run("BEGIN EXCLUSIVE;");
+        let file = Arc::new(File::open(&ledger.path).unwrap());
+        let mut session = Session::open(&ledger.path, &file).unwrap();
+        let cancel = Cancel::new();
+        let canceller = cancel.clone();
+        let waiting = std::thread::spawn(move || canceller.cancel());
+        let error = session.begin(Duration::MAX, &cancel).unwrap_err();
+        assert!(matches!(error, SqliteError::Engine(_)), "{error}");
+        waiting.join().unwrap();
+    }
+}

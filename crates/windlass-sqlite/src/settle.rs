@@ -39,6 +39,8 @@ pub(crate) struct Target<'a> {
     pub(crate) bytes: u64,
     /// What changed ranges are multiples of: a power of two, at least a range.
     pub(crate) unit_bytes: u32,
+    /// From here on every block counts as changed.
+    pub(crate) changed_from: u64,
 }
 
 /// Hands each range that differs from `hashes` to `sink`; how many bytes those were.
@@ -109,12 +111,22 @@ impl Worker<'_> {
             let length = block_bytes.min(self.target.bytes - offset);
             let block = &mut buffer[..usize::try_from(length).unwrap_or(usize::MAX)];
             self.read(offset, block)?;
-            for range in self.hashes.changed(offset, block, self.target.unit_bytes) {
+            for range in self.changed(offset, block) {
                 if self.sender.send(range).is_err() {
                     return Ok(());
                 }
             }
         }
+    }
+
+    fn changed(&self, offset: u64, block: &[u8]) -> Vec<ByteRange> {
+        if offset + block.len() as u64 > self.target.changed_from {
+            return vec![ByteRange {
+                offset,
+                bytes: block.len() as u64,
+            }];
+        }
+        self.hashes.changed(offset, block, self.target.unit_bytes)
     }
 
     /// Reads a block as the set would hold it: zeros behind the end of the file, and the overlay.

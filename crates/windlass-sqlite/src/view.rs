@@ -93,11 +93,6 @@ impl WalView {
         self.overlay.take()
     }
 
-    /// Frames that the view's commit ends with.
-    pub(crate) fn frame_count(&self) -> u32 {
-        self.index.frame_count
-    }
-
     /// Fails if the log or the file moved on in a way that the read lock forbids. `overlaid`
     /// says whether frames were read.
     pub(crate) fn check(&self, overlaid: bool) -> Result<(), SqliteError> {
@@ -138,15 +133,14 @@ pub(crate) fn beside(database: &Path, suffix: &str) -> PathBuf {
 fn read_index(shm: &File, path: &Path) -> Result<Option<WalIndex>, SqliteError> {
     for _ in 0..INDEX_TRIES_MAX {
         let (first, second) = (read_once(shm, path)?, read_once(shm, path)?);
-        if let (Some(first), Some(second)) = (first, second) {
-            if first
+        if let (Some(first), Some(second)) = (first, second)
+            && first
                 == (WalIndex {
                     backfilled: first.backfilled,
                     ..second
                 })
-            {
-                return Ok(Some(first));
-            }
+        {
+            return Ok(Some(first));
         }
         std::thread::sleep(Duration::from_millis(1));
     }

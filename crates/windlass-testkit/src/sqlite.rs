@@ -122,6 +122,28 @@ impl Ledger {
         }
     }
 
+    /// Opens a shell on the ledger, in its journal mode, that waits for locks.
+    pub fn shell(&self) -> Shell {
+        let mut shell = Shell::open(&self.path);
+        shell.run(&self.journal_setup());
+        shell
+    }
+
+    /// Commits transactions `first` to `last` in a process of their own that ends in order.
+    pub fn commit(&self, first: u64, last: u64) {
+        let mut shell = self.shell();
+        (first..=last).for_each(|number| drop(shell.run(&self.transaction(number))));
+        shell.close();
+    }
+
+    /// WAL mode is kept in the file; a rollback journal's kind is each connection's own choice.
+    fn journal_setup(&self) -> String {
+        match self.spec.journal {
+            Journal::Wal => String::new(),
+            other => format!("PRAGMA journal_mode={};", other.name()),
+        }
+    }
+
     /// Transaction `number`, from 1, as SQL from BEGIN to COMMIT.
     pub fn transaction(&self, number: u64) -> String {
         format!("BEGIN IMMEDIATE; {} COMMIT;", self.changes(number))
@@ -337,6 +359,22 @@ impl Drop for Shell {
     }
 }
 
+/// Runs SQL in a shell that does not wait for locks; what it printed, or why it failed.
+pub fn run_once(path: &Path, sql: &str) -> Result<String, String> {
+    let output = Command::new("sqlite3")
+        .args(["-batch", "-bail"])
+        .arg(path)
+        .arg(sql)
+        .output()
+        .expect("start sqlite3 (Debian: apt-get install sqlite3)");
+    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).trim_end().to_owned();
+    if output.status.success() {
+        Ok(text(&output.stdout))
+    } else {
+        Err(text(&output.stderr))
+    }
+}
+
 /// A writer at full speed: commits transaction after transaction until it is stopped.
 #[derive(Debug)]
 pub struct Storm {
@@ -357,7 +395,7 @@ impl Storm {
         let (ledger, setup) = (ledger.clone(), setup.to_owned());
         let (stop_seen, count) = (Arc::clone(&stop), Arc::clone(&committed));
         let thread = std::thread::spawn(move || {
-            let mut shell = Shell::open(&ledger.path);
+            let mut shell = ledger.shell();
             shell.run(&setup);
             let mut next = first;
             while !stop_seen.load(Ordering::Acquire) && next < first + count_max {

@@ -51,12 +51,12 @@ const SMALL_PAGES: LedgerSpec = LedgerSpec {
 
 #[test]
 fn wal_with_a_checkpoint_every_few_pages() {
-    storm(LedgerSpec::default(), "PRAGMA wal_autocheckpoint=5;", 12);
+    storm(LedgerSpec::default(), "PRAGMA wal_autocheckpoint=5;", 8);
 }
 
 #[test]
 fn wal_with_the_default_checkpoints() {
-    storm(SMALL_PAGES, "", 12);
+    storm(SMALL_PAGES, "", 8);
 }
 
 #[test]
@@ -78,7 +78,7 @@ fn wal_with_the_largest_pages() {
         seed: 6,
         ..LedgerSpec::default()
     };
-    storm(spec, "PRAGMA wal_autocheckpoint=40;", 8);
+    storm(spec, "PRAGMA wal_autocheckpoint=40;", 6);
 }
 
 #[test]
@@ -88,7 +88,7 @@ fn rollback_journal_deleted() {
         seed: 7,
         ..LedgerSpec::default()
     };
-    storm(spec, "", 10);
+    storm(spec, "", 6);
 }
 
 #[test]
@@ -111,6 +111,5 @@ fn rollback_journal_persisted_with_a_cache_that_spills() {
         seed: 9,
         ..LedgerSpec::default()
     };
-    let setup = "PRAGMA journal_mode=persist; PRAGMA cache_size=2; PRAGMA cache_spill=1;";
-    storm(spec, setup, 10);
+    storm(spec, "PRAGMA cache_size=2; PRAGMA cache_spill=1;", 6);
 }

@@ -1,5 +1,6 @@
 //! Backups of real SQLite databases, with other processes writing to them, judged by content.
 
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 #![allow(clippy::disallowed_methods, reason = "fixtures need no durability")]
 
 mod at_rest;

@@ -1,1 +1,154 @@
+//! Paths, links, and files that are no databases; and where a restore goes.
 
+use std::fs::File;
+
+use windlass_sqlite::{Database, SqliteError, is_sqlite};
+use windlass_testkit::sqlite::{Journal, Ledger, LedgerSpec, run_once};
+
+use crate::support::{Room, backup_while, restore_to, round_trip, try_backup};
+
+fn ledger(room: &Room) -> Ledger {
+    let ledger = Ledger::create(&room.path("a.db"), LedgerSpec::default());
+    ledger.commit(1, 10);
+    ledger
+}
+
+#[test]
+fn a_symbolic_link_is_followed_and_told_of() {
+    let room = Room::new();
+    let ledger = ledger(&room);
+    let mut shell = ledger.shell();
+    shell.run(&ledger.transaction(11));
+    std::fs::create_dir(room.path("elsewhere")).unwrap();
+    let link = room.path("elsewhere/link.db");
+    std::os::unix::fs::symlink(&ledger.path, &link).unwrap();
+    let (outcome, set) = round_trip(&link, &room.path("set"), &room.path("copy"));
+    assert!(
+        outcome.warnings[0].contains("symbolic link"),
+        "{:?}",
+        outcome.warnings
+    );
+    assert_eq!(set.entry.path, b"a.db");
+    assert_eq!(
+        ledger.check(&room.path("copy")),
+        11,
+        "the WAL beside the real file was read"
+    );
+    shell.close();
+}
+
+#[test]
+fn hard_links_are_told_of() {
+    let room = Room::new();
+    let ledger = ledger(&room);
+    std::fs::hard_link(&ledger.path, room.path("b.db")).unwrap();
+    let outcome = try_backup(&ledger.path, &room.path("set")).unwrap();
+    assert!(
+        outcome.warnings[0].contains("2 hard links"),
+        "{:?}",
+        outcome.warnings
+    );
+}
+
+#[test]
+fn what_is_no_database_is_named_so() {
+    let room = Room::new();
+    let path = room.path("text");
+    std::fs::write(
+        &path,
+        "SQLite format 2 and then some more text that is long enough",
+    )
+    .unwrap();
+    assert!(!is_sqlite(&path).unwrap());
+    for path in [path, room.path("")] {
+        let error = Database::open(&path).unwrap_err();
+        assert!(matches!(error, SqliteError::NotADatabase { .. }), "{error}");
+    }
+    let error = Database::open(&room.path("missing.db")).unwrap_err();
+    assert!(
+        matches!(error, SqliteError::Io { action: "find", .. }),
+        "{error}"
+    );
+}
+
+#[test]
+fn a_restore_into_a_directory_keeps_the_name_and_leaves_its_neighbours() {
+    let room = Room::new();
+    let ledger = ledger(&room);
+    try_backup(&ledger.path, &room.path("set")).unwrap();
+    std::fs::create_dir(room.path("into")).unwrap();
+    File::create(room.path("into/neighbour")).unwrap();
+    let path = restore_to(&room.path("set"), &room.path("into"), false).unwrap();
+    assert_eq!(path, room.path("into/a.db"));
+    assert_eq!(ledger.check(&path), 10);
+    let names = std::fs::read_dir(room.path("into")).unwrap().count();
+    assert_eq!(names, 2, "nothing else is left");
+}
+
+#[test]
+fn a_set_with_layers_is_restored_by_the_engine_too() {
+    for vacuum in [true, false] {
+        let room = Room::new();
+        let spec = LedgerSpec {
+            journal: Journal::Delete,
+            accounts: 3000,
+            payload_bytes: 1500,
+            ..LedgerSpec::default()
+        };
+        let ledger = Ledger::create(&room.path("a.db"), spec);
+        let ballast = "CREATE TABLE ballast(b); INSERT INTO ballast VALUES(zeroblob(3000000));";
+        run_once(&ledger.path, ballast).unwrap();
+        let writer = ledger.clone();
+        backup_while(&ledger.path, &room.path("set"), move || {
+            writer.commit(1, 20);
+            if vacuum {
+                run_once(&writer.path, "DROP TABLE ballast; VACUUM;").unwrap();
+            }
+        })
+        .unwrap();
+        let path = restore_to(&room.path("set"), &room.path("new.db"), false).unwrap();
+        assert_eq!(path, room.path("new.db"));
+        assert!(std::fs::read(&path).unwrap() == std::fs::read(&ledger.path).unwrap());
+        assert_eq!(ledger.check(&path), 20);
+    }
+}
+
+#[test]
+fn a_restore_refuses_what_is_there_unless_forced() {
+    let room = Room::new();
+    let ledger = ledger(&room);
+    try_backup(&ledger.path, &room.path("set")).unwrap();
+    let target = room.path("there.db");
+    for name in [
+        "there.db",
+        "there.db-wal",
+        "there.db-shm",
+        "there.db-journal",
+    ] {
+        std::fs::write(room.path(name), "precious").unwrap();
+        let error = restore_to(&room.path("set"), &target, false).unwrap_err();
+        assert!(matches!(error, SqliteError::TargetExists { .. }), "{error}");
+        assert_eq!(std::fs::read(room.path(name)).unwrap(), b"precious");
+        restore_to(&room.path("set"), &target, true).unwrap();
+        assert_eq!(ledger.check(&target), 10);
+        std::fs::remove_file(&target).unwrap();
+    }
+}
+
+#[test]
+fn a_forced_restore_refuses_a_database_that_is_in_use() {
+    let room = Room::new();
+    let ledger = ledger(&room);
+    try_backup(&ledger.path, &room.path("set")).unwrap();
+    let mut shell = ledger.shell();
+    shell.run(&ledger.transaction(11));
+    let error = restore_to(&room.path("set"), &ledger.path, true).unwrap_err();
+    assert!(
+        matches!(error, SqliteError::TargetInUse { pid, .. } if pid > 0),
+        "{error}"
+    );
+    shell.close();
+    assert_eq!(ledger.check(&ledger.path), 11, "it is untouched");
+    restore_to(&room.path("set"), &ledger.path, true).unwrap();
+    assert_eq!(ledger.check(&ledger.path), 10);
+}

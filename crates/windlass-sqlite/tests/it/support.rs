@@ -5,10 +5,12 @@ use std::sync::Arc;
 
 use windlass_engine::media::{Codec, Decoder, FileEntry, Footer, IndexBlock, SEAL_BYTES, Seal};
 use windlass_engine::{
-    BackupOptions, BackupRun, BufferRequest, Cancel, FileDevice, FileDeviceOptions, Progress,
+    BackupOptions, BackupRun, Buffer, BufferRequest, Cancel, Device, DirectoryTarget, EngineError,
+    FileDevice, FileDeviceOptions, METADATA_LIMIT_DEFAULT, OpenSet, Progress, RestoreOptions,
+    WriteDone, restore,
 };
 use windlass_media::{Facts, SetId, crc32c};
-use windlass_sqlite::{BackupOutcome, Database, SqliteError};
+use windlass_sqlite::{BackupOutcome, Database, SqliteError, restore_layout};
 
 /// A directory that goes with the test, and the names in it.
 pub struct Room(tempfile::TempDir);
@@ -40,31 +42,90 @@ pub struct Set {
     pub content: Vec<u8>,
 }
 
-/// A run to a stripe at `stripe`, with the smallest transfers, so that files have many pieces.
-pub fn run_to(stripe: &Path) -> BackupRun {
+/// A device that calls `first` before the first write, while the pipeline behind it stands still
+/// as soon as its buffers are full.
+struct Gated {
+    inner: FileDevice,
+    first: Option<Box<dyn FnOnce() + Send>>,
+}
+
+impl Device for Gated {
+    fn location(&self) -> &str {
+        self.inner.location()
+    }
+    fn alignment(&self) -> u32 {
+        self.inner.alignment()
+    }
+    fn depth(&self) -> usize {
+        self.inner.depth()
+    }
+    fn in_flight(&self) -> usize {
+        self.inner.in_flight()
+    }
+    fn submit(&mut self, offset: u64, buffer: Buffer) -> Result<Option<WriteDone>, EngineError> {
+        if let Some(first) = self.first.take() {
+            first();
+        }
+        self.inner.submit(offset, buffer)
+    }
+    fn reap(&mut self) -> Result<Option<WriteDone>, EngineError> {
+        self.inner.reap()
+    }
+    fn write(&mut self, offset: u64, bytes: &[u8]) -> Result<(), EngineError> {
+        self.inner.write(offset, bytes)
+    }
+    fn truncate(&mut self, bytes: u64) -> Result<(), EngineError> {
+        self.inner.truncate(bytes)
+    }
+    fn sync(&mut self) -> Result<(), EngineError> {
+        self.inner.sync()
+    }
+    fn publish(&mut self) -> Result<(), EngineError> {
+        self.inner.publish()
+    }
+}
+
+/// Backs up, and calls `meanwhile` when the first bytes are about to be written: the file must be
+/// larger than the run's buffers, so that most of it is not read yet.
+pub fn backup_while(
+    database: &Path,
+    stripe: &Path,
+    meanwhile: impl FnOnce() + Send + 'static,
+) -> Result<BackupOutcome, SqliteError> {
+    assert!(std::fs::metadata(database).unwrap().len() > 16 * TRANSFER_BYTES as u64);
+    let inner = FileDevice::create(stripe, FileDeviceOptions::default()).unwrap();
+    let device = Gated {
+        inner,
+        first: Some(Box::new(meanwhile)),
+    };
+    Database::open(database)?.backup(start(Box::new(device)))
+}
+
+/// The smallest transfers, so that files have many pieces.
+const TRANSFER_BYTES: usize = 64 * 1024;
+
+fn start(device: Box<dyn Device>) -> BackupRun {
     let request = BufferRequest {
-        transfer_bytes: Some(64 * 1024),
+        transfer_bytes: Some(TRANSFER_BYTES),
         ..Default::default()
     };
     let plan = request.plan(1, 1).unwrap();
     let options = BackupOptions {
         plan,
-        codec: Codec::Lz4,
+        codec: Codec::None,
         source_rate: None,
         device_rate: None,
         ring: true,
     };
-    let device = FileDevice::create(stripe, FileDeviceOptions::default()).unwrap();
     let (progress, cancel) = (Arc::new(Progress::default()), Cancel::new());
-    BackupRun::start(
-        SetId([7; 16]),
-        0,
-        options,
-        vec![Box::new(device)],
-        progress,
-        cancel,
-    )
-    .unwrap()
+    BackupRun::start(SetId([7; 16]), 0, options, vec![device], progress, cancel).unwrap()
+}
+
+/// A run to a stripe at `stripe`.
+pub fn run_to(stripe: &Path) -> BackupRun {
+    start(Box::new(
+        FileDevice::create(stripe, FileDeviceOptions::default()).unwrap(),
+    ))
 }
 
 pub fn try_backup(database: &Path, stripe: &Path) -> Result<BackupOutcome, SqliteError> {
@@ -74,9 +135,49 @@ pub fn try_backup(database: &Path, stripe: &Path) -> Result<BackupOutcome, Sqlit
 /// Backs `database` up to `stripe` and writes the restored file to `copy`.
 pub fn round_trip(database: &Path, stripe: &Path, copy: &Path) -> (BackupOutcome, Set) {
     let outcome = try_backup(database, stripe).unwrap();
+    (outcome, write_copy(stripe, copy))
+}
+
+/// Writes the file that the set at `stripe` holds to `copy`.
+pub fn write_copy(stripe: &Path, copy: &Path) -> Set {
     let set = read_set(stripe);
     std::fs::write(copy, &set.content).unwrap();
-    (outcome, set)
+    set
+}
+
+/// Restores the set at `stripe` with the engine, as a user would; the restored file.
+pub fn restore_to(stripe: &Path, into: &Path, force: bool) -> Result<PathBuf, SqliteError> {
+    let set = OpenSet::open(&[stripe.to_path_buf()], METADATA_LIMIT_DEFAULT)?;
+    let description = set.description();
+    let mut plan = restore_layout(&description.facts, &description.files, into, force)?;
+    plan.prepare()?;
+    let target = DirectoryTarget::create(plan.layout.clone())?;
+    let buffers = BufferRequest::default().plan(1, 1)?;
+    let options = RestoreOptions {
+        plan: buffers,
+        device_rate: None,
+        ring: true,
+    };
+    restore(
+        &set,
+        &target,
+        &options,
+        &Arc::new(Progress::default()),
+        &Cancel::new(),
+    )?;
+    drop(target);
+    let path = plan.target.clone();
+    plan.publish()?;
+    Ok(path)
+}
+
+/// Whether two files hold the same bytes.
+pub fn same_content(one: &Path, other: &Path) -> bool {
+    let status = std::process::Command::new("cmp")
+        .arg(one)
+        .arg(other)
+        .status();
+    status.expect("start cmp (Debian: diffutils)").success()
 }
 
 /// Reads a set from its only stripe: every byte by the highest layer that covers it.

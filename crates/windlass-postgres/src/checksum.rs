@@ -165,8 +165,7 @@ mod tests {
     }
 
     fn stamped(mut page: Vec<u8>, lsn: Lsn, block: u32) -> Vec<u8> {
-        page[..4].copy_from_slice(&((lsn.0 >> 32) as u32).to_le_bytes());
-        page[4..8].copy_from_slice(&(lsn.0 as u32).to_le_bytes());
+        page[..8].copy_from_slice(&lsn.0.rotate_left(32).to_le_bytes());
         page[UPPER_AT..UPPER_AT + 2].copy_from_slice(&8000_u16.to_le_bytes());
         let checksum = page_checksum(&page, block);
         page[CHECKSUM_AT..CHECKSUM_AT + 2].copy_from_slice(&checksum.to_le_bytes());

@@ -306,4 +306,5 @@ fn default_directory(port: u16) -> PathBuf {
 }
 
 #[cfg(test)]
+#[allow(clippy::disallowed_methods, reason = "fixtures need no durability")]
 mod tests;

@@ -19,15 +19,24 @@ use crate::wal::WalRange;
 pub const MANIFEST_PATH: &str = "backup_manifest";
 /// First major version whose manifests name the system identifier.
 const SECOND_FORMAT_SINCE: u32 = 17;
+/// What a file's line takes beside its path, on average.
+const FILE_LINE_BYTES: usize = 144;
 
 /// Writes the manifest of `files`; each entry's CRC must be known.
 pub(crate) fn manifest<'a>(
     major: u32,
     system_identifier: u64,
-    files: impl Iterator<Item = &'a FileEntry>,
+    files: impl Iterator<Item = &'a FileEntry> + Clone,
     ranges: &[WalRange],
 ) -> Vec<u8> {
     let mut text = head(major, system_identifier);
+    // At once: a string that grows by doubling would take twice the memory at its end.
+    text.reserve(
+        files
+            .clone()
+            .map(|entry| entry.path.len() + FILE_LINE_BYTES)
+            .sum(),
+    );
     let mut separator = "\n";
     for entry in files.filter(|entry| is_listed(entry)) {
         text.push_str(separator);

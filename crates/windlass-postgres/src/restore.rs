@@ -278,4 +278,5 @@ fn put(text: &mut String, arguments: std::fmt::Arguments<'_>) {
 }
 
 #[cfg(test)]
+#[allow(clippy::disallowed_methods, reason = "fixtures need no durability")]
 mod tests;

@@ -386,4 +386,5 @@ fn inner_tablespaces(root: &Path, real_root: &Path) -> Result<HashSet<Vec<u8>>, 
 }
 
 #[cfg(test)]
+#[allow(clippy::disallowed_methods, reason = "fixtures need no durability")]
 mod tests;

@@ -57,46 +57,47 @@ pub(crate) fn parse_history(name: &str, text: &str) -> Result<Vec<(Timeline, Lsn
         .collect()
 }
 
-/// The ranges from a backup's start to its stop. `history` is the stop timeline's.
+/// The ranges from a backup's start to its stop. `history` is that of `stop_timeline`, the newest
+/// timeline of this machine's log.
 pub(crate) fn ranges(
     (start_timeline, start): (Timeline, Lsn),
     (stop_timeline, stop): (Timeline, Lsn),
     history: &[(Timeline, Lsn)],
 ) -> Result<Vec<WalRange>, PostgresError> {
-    let mut ranges = Vec::new();
-    let mut from = start;
     let foreign = || PostgresError::Timeline {
         start,
         start_timeline,
         stop_timeline,
     };
-    if start_timeline != stop_timeline {
-        let passed = history
-            .iter()
-            .skip_while(|(timeline, _)| *timeline != start_timeline);
-        for (timeline, end) in passed.copied() {
-            if end < from {
-                return Err(foreign());
-            }
-            ranges.push(WalRange {
-                timeline,
-                start: from,
-                end,
-            });
-            from = end;
-        }
-        if ranges.is_empty() {
-            return Err(foreign());
-        }
-    }
-    if stop < from {
+    let passed = history
+        .iter()
+        .skip_while(|(timeline, _)| *timeline != start_timeline);
+    let passed = passed
+        .copied()
+        .take_while(|_| start_timeline != stop_timeline);
+    let mut steps: Vec<(Timeline, Lsn)> = passed.collect();
+    if start_timeline != stop_timeline && steps.is_empty() {
         return Err(foreign());
     }
-    ranges.push(WalRange {
-        timeline: stop_timeline,
-        start: from,
-        end: stop,
-    });
+    steps.push((stop_timeline, Lsn(u64::MAX)));
+    let mut ranges = Vec::new();
+    let mut from = start;
+    for (timeline, left_at) in steps {
+        let end = left_at.min(stop);
+        if end < from {
+            return Err(foreign());
+        }
+        ranges.push(WalRange {
+            timeline,
+            start: from,
+            end,
+        });
+        // The switch may have been replayed after the backup's stop: then it is not part of it.
+        if stop <= left_at {
+            break;
+        }
+        from = end;
+    }
     Ok(ranges)
 }
 
@@ -235,6 +236,20 @@ mod tests {
         )
         .unwrap();
         assert!(names(&found).iter().all(|(_, required)| *required));
+    }
+
+    #[test]
+    fn a_switch_after_the_stop_is_not_part_of_the_backup() {
+        let history = [(Timeline(1), at(5, 0)), (Timeline(2), at(6, 0))];
+        let found = ranges((Timeline(1), at(2, 40)), (Timeline(3), at(4, 7)), &history).unwrap();
+        let expected = WalRange {
+            timeline: Timeline(1),
+            start: at(2, 40),
+            end: at(4, 7),
+        };
+        assert_eq!(found, [expected]);
+        let found = ranges((Timeline(1), at(2, 40)), (Timeline(3), at(5, 7)), &history).unwrap();
+        assert_eq!(found.last().unwrap().timeline, Timeline(2));
     }
 
     #[test]

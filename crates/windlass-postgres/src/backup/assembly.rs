@@ -198,7 +198,7 @@ impl Assembly {
     }
 
     /// All entries, from `settle` on; pg_control's last.
-    pub(super) fn entries(&self) -> impl Iterator<Item = &FileEntry> {
+    pub(super) fn entries(&self) -> impl Iterator<Item = &FileEntry> + Clone {
         self.table.iter().chain(&self.last)
     }
 

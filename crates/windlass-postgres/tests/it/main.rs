@@ -1,8 +1,14 @@
 //! Real clusters, backed up while they run, restored, started and judged by PostgreSQL's own tools.
 
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
+#![allow(clippy::disallowed_methods, reason = "fixtures need no durability")]
+
 mod checksums;
+mod control;
 mod live;
 mod places;
 mod refusals;
+mod regression;
 mod standby;
 mod support;
+mod versions;

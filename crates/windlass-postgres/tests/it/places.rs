@@ -3,7 +3,7 @@
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
-use windlass_postgres::{Cluster, Warning};
+use windlass_postgres::{Cluster, Warning, socket_owner};
 use windlass_testkit::postgres::{ClusterOptions, PrivateCluster, become_server_user};
 
 use crate::support::{Wish, backup, restore_and_judge, restore_set, try_backup, verify_backup};
@@ -192,6 +192,22 @@ fn what_is_not_in_the_set_is_said() {
         server.sql("postgres", "SELECT count(*) FROM pg_replication_slots"),
         "0"
     );
+}
+
+#[test]
+fn the_user_to_become_is_the_sockets_owner_or_the_usual_one() {
+    let _place = place();
+    let source = PrivateCluster::start(&ClusterOptions::default());
+    let owner = std::fs::metadata(source.data()).unwrap();
+    assert_eq!(
+        socket_owner(&source.conninfo()),
+        Some((owner.uid(), owner.gid()))
+    );
+    assert_eq!(socket_owner("host=/nonexistent"), None);
+    assert_eq!(socket_owner("no connection string"), None);
+    // This process has become that user, when it was not an ordinary one from the start.
+    let usual = socket_owner("host=127.0.0.1").unwrap();
+    assert_eq!(usual, socket_owner("postgresql://localhost:9/x").unwrap());
 }
 
 #[test]

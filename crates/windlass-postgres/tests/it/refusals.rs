@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use windlass_postgres::{Cluster, PostgresError};
+use windlass_postgres::{Cluster, PostgresError, Warning};
 use windlass_testkit::postgres::{ClusterOptions, PrivateCluster, become_server_user, succeed};
 
 use crate::support::{Wish, backup_connected, holds_no_set, try_backup};
@@ -87,6 +87,63 @@ fn a_cancelled_backup_ends_at_once_and_leaves_nothing() {
     assert_eq!(error.to_string(), "interrupted");
     let running = "SELECT count(*) FROM pg_stat_activity WHERE application_name = 'windlass'";
     source.wait_until(running, "0");
+}
+
+#[test]
+fn a_backup_that_waits_for_its_checkpoint_can_be_cancelled() {
+    let (place, source) = small_cluster();
+    // Work for a checkpoint that the server then spreads over minutes.
+    source.sql(
+        "postgres",
+        "CREATE TABLE t AS SELECT generate_series(1, 300000) i",
+    );
+    let wish = Wish {
+        slow_checkpoint: true,
+        ..Wish::default()
+    };
+    let set = place.path().join("set");
+    let error = std::thread::scope(|scope| {
+        let backup = scope.spawn(|| try_backup(&source, &set, &wish).unwrap_err());
+        let waits = "SELECT count(*) FROM pg_stat_activity WHERE application_name = 'windlass' \
+            AND wait_event IN ('CheckpointStart', 'CheckpointDone')";
+        source.wait_until(waits, "1");
+        wish.cancel.cancel();
+        backup.join().unwrap()
+    });
+    assert_eq!(error.to_string(), "interrupted");
+    assert!(holds_no_set(&set));
+}
+
+#[test]
+fn without_a_slot_the_log_may_be_recycled_and_then_the_backup_fails() {
+    become_server_user();
+    let options = ClusterOptions::default().initdb("--wal-segsize=1");
+    let source = PrivateCluster::start(
+        &options
+            .setting("max_replication_slots = 0")
+            .setting("wal_keep_size = 0")
+            .setting("min_wal_size = 2MB"),
+    );
+    let place = tempfile::tempdir().unwrap();
+    let kept = try_backup(&source, &place.path().join("kept"), &Wish::default()).unwrap();
+    let unpinned = |warning: &Warning| matches!(warning, Warning::WalNotPinned { .. });
+    assert!(
+        kept.facts.warnings.iter().any(unpinned),
+        "{:?}",
+        kept.facts.warnings
+    );
+    let error = disturbed(&source, &place.path().join("set"), |source, _| {
+        for _ in 0..8 {
+            source.sql(
+                "postgres",
+                "SELECT pg_logical_emit_message(true, '', repeat('x', 900000))",
+            );
+            source.sql("postgres", "SELECT pg_switch_wal()");
+            source.sql("postgres", "CHECKPOINT");
+        }
+    });
+    assert!(matches!(error, PostgresError::WalMissing { .. }), "{error}");
+    assert!(error.hint().contains("wal_keep_size"));
 }
 
 #[test]

@@ -7,6 +7,10 @@ use windlass_testkit::postgres::{ClusterOptions, PrivateCluster, become_server_u
 
 use crate::support::{Wish, holds_no_set, restore_and_judge, try_backup};
 
+/// The backup's session waits while files are copied.
+const STARTED: &str = "SELECT count(*) FROM pg_stat_activity WHERE application_name = 'windlass' \
+    AND state = 'idle' AND query LIKE '%pg_backup_start%'";
+
 /// A primary with some data, and a standby that follows it.
 fn pair(place: &Path) -> (PrivateCluster, PrivateCluster) {
     let primary = PrivateCluster::start(&ClusterOptions::default().initdb("--data-checksums"));
@@ -62,6 +66,57 @@ fn a_backup_of_a_standby_under_load_restores_consistently() {
 }
 
 #[test]
+fn a_standby_that_follows_a_switch_during_its_backup_keeps_both_timelines() {
+    become_server_user();
+    let place = tempfile::tempdir().unwrap();
+    let (primary, middle) = pair(place.path());
+    let copy = place.path().join("last");
+    primary.sql("postgres", "CHECKPOINT");
+    let mut tool = middle.tool("pg_basebackup");
+    succeed(
+        tool.args(["--checkpoint=fast", "--no-sync", "-R", "-D"])
+            .arg(&copy),
+    );
+    let last = PrivateCluster::adopt(&copy, primary.bin());
+    let set = place.path().join("set");
+    let wish = Wish {
+        source_rate: Some(4 << 20),
+        ..Wish::default()
+    };
+    let outcome = std::thread::scope(|scope| {
+        let backup = scope.spawn(|| try_backup(&last, &set, &wish).unwrap());
+        last.wait_until(STARTED, "1");
+        primary.sql("postgres", "CREATE TABLE before_switch AS SELECT 1");
+        let sent = primary.sql("postgres", "SELECT pg_current_wal_lsn()");
+        let replayed = format!("SELECT pg_last_wal_replay_lsn() >= '{sent}'");
+        middle.wait_until(&replayed, "t");
+        middle.sql("postgres", "SELECT pg_promote()");
+        middle.sql("postgres", "CREATE TABLE after_switch AS SELECT 1");
+        middle.sql("postgres", "CHECKPOINT");
+        let sent = middle.sql("postgres", "SELECT pg_current_wal_lsn()");
+        last.wait_until(&format!("SELECT pg_last_wal_replay_lsn() >= '{sent}'"), "t");
+        // A restartpoint: the last standby notes how far it is, and on which timeline.
+        last.sql("postgres", "CHECKPOINT");
+        let finished = last.sql("postgres", STARTED);
+        assert_eq!(finished, "1", "the backup ended before the switch");
+        backup.join().unwrap()
+    });
+    let timelines: Vec<u32> = outcome
+        .facts
+        .wal
+        .iter()
+        .map(|range| range.timeline.0)
+        .collect();
+    assert_eq!(timelines, [1, 2], "{:?}", outcome.facts.wal);
+
+    let server = restore_and_judge(&last, &set, &place.path().join("restored"), &[]);
+    assert_eq!(
+        server.sql("postgres", "SELECT 1 FROM before_switch, after_switch"),
+        "1"
+    );
+}
+
+#[test]
 fn a_standby_promoted_during_its_backup_is_an_error() {
     become_server_user();
     let place = tempfile::tempdir().unwrap();
@@ -74,9 +129,7 @@ fn a_standby_promoted_during_its_backup_is_an_error() {
     };
     let error = std::thread::scope(|scope| {
         let backup = scope.spawn(|| try_backup(&standby, &set, &wish).unwrap_err());
-        let started = "SELECT count(*) FROM pg_stat_activity WHERE application_name = 'windlass' \
-            AND state = 'idle' AND query LIKE '%pg_backup_start%'";
-        standby.wait_until(started, "1");
+        standby.wait_until(STARTED, "1");
         standby.sql("postgres", "SELECT pg_promote()");
         backup.join().unwrap()
     });

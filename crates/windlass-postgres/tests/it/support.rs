@@ -27,6 +27,8 @@ pub struct Wish {
     pub cancel: Cancel,
     /// The label; empty for the default.
     pub label: String,
+    /// Wait for a checkpoint that is spread over minutes.
+    pub slow_checkpoint: bool,
 }
 
 /// Backs a cluster up into two stripes in `directory`.
@@ -52,7 +54,10 @@ pub fn backup_connected(
 ) -> Result<BackupOutcome, PostgresError> {
     std::fs::create_dir_all(directory).unwrap();
     let run = begin_run(directory, wish, cluster.scan_volumes()?);
-    let mut request = BackupRequest::default();
+    let mut request = BackupRequest {
+        fast_checkpoint: !wish.slow_checkpoint,
+        ..Default::default()
+    };
     if !wish.label.is_empty() {
         request.label.clone_from(&wish.label);
     }

@@ -30,7 +30,13 @@ say() {
 as_typed() {
     local word line=
     for word in "$@"; do
-        if [[ $word =~ ^[A-Za-z0-9_./:=,@%+-]+$ ]]; then line+=" $word"; else line+=" '${word//\'/\'\\\'\'}'"; fi
+        if [[ $word =~ ^[A-Za-z0-9_./:=,@%+-]+$ ]]; then
+            line+=" $word"
+        elif [[ $word != *[\"\`\$\\]* ]]; then
+            line+=" \"$word\""
+        else
+            line+=" '${word//\'/\'\\\'\'}'"
+        fi
     done
     printf '%s' "${line# }"
 }

@@ -1,0 +1,113 @@
+# shellcheck shell=bash
+# The databases that the benchmarks read: TPC-H in PostgreSQL and in SQLite, a cluster of many small tables, and one for
+# pgbench. Each is made once below bench_dir and kept, so that a second run starts at once.
+# Never does: measure. Needs common.sh, install.sh and cluster.sh.
+set -euo pipefail
+
+tpchgen_version=4.0.0
+tpch_tables=(region nation supplier customer part partsupp orders lineitem)
+
+# Faster while loading; a cluster is stopped cleanly before it counts as made.
+loading=(fsync=off full_page_writes=off wal_level=minimal max_wal_senders=0 max_wal_size=8GB autovacuum=off
+    maintenance_work_mem=512MB)
+# Nothing but the backup works during a run.
+serving=(autovacuum=off max_wal_size=4GB)
+
+need_tpchgen() {
+    local tools="$bench_dir/tools"
+    tpchgen="$tools/bin/tpchgen-cli"
+    if [[ ! -x $tpchgen ]]; then
+        note "building tpchgen-cli $tpchgen_version (a few minutes)"
+        cargo install tpchgen-cli --version "$tpchgen_version" --locked --no-default-features --quiet --root "$tools"
+    fi
+}
+
+# made NAME BUILDER ...: runs BUILDER with the directory of NAME unless an earlier run completed it.
+made() {
+    local dir="$bench_dir/$1"
+    shift
+    if [[ ! -e $dir.complete ]]; then
+        note "making $(basename "$dir")"
+        rm -rf "$dir"
+        server_dir "$dir"
+        "$@" "$dir"
+        touch "$dir.complete"
+    fi
+}
+
+build_tpch_cluster() {
+    local dir=$1 table
+    need_tpchgen
+    cluster_create "$dir"
+    cluster_start "$dir" "$PG_BINDIR" "${loading[@]}"
+    cluster_psql "$dir" postgres <"$here/lib/tpch-tables.sql"
+    for table in "${tpch_tables[@]}"; do
+        "$tpchgen" csv --scale-factor "$scale" --tables "$table" --stdout --quiet |
+            cluster_psql "$dir" postgres --command "COPY $table FROM STDIN (FORMAT csv, HEADER)"
+    done
+    cluster_psql "$dir" postgres <"$here/lib/tpch-indexes.sql"
+    cluster_psql "$dir" postgres --command "VACUUM ANALYZE"
+    cluster_stop "$dir"
+}
+
+build_tpch_sqlite() {
+    local dir=$1 table
+    need_tpchgen
+    {
+        echo "PRAGMA journal_mode = WAL; PRAGMA synchronous = OFF;"
+        cat "$here/lib/tpch-tables.sql"
+        for table in "${tpch_tables[@]}"; do
+            printf '.import --csv --skip 1 "|%s csv --scale-factor %s --tables %s --stdout --quiet" %s\n' \
+                "$tpchgen" "$scale" "$table" "$table"
+        done
+        cat "$here/lib/tpch-indexes.sql"
+        echo "PRAGMA wal_checkpoint(TRUNCATE);"
+    } | as_server sqlite3 -bail "$dir/tpch.db" >/dev/null
+}
+
+# One page a table, no index and no TOAST: as many files as tables, which is what file by file work stumbles over.
+build_small_tables() {
+    local dir=$1
+    cluster_create "$dir"
+    cluster_start "$dir" "$PG_BINDIR" "${loading[@]}"
+    cluster_psql "$dir" postgres <<SQL
+CREATE PROCEDURE make_tables(count integer) LANGUAGE plpgsql AS \$\$
+BEGIN
+    FOR i IN 1..count LOOP
+        EXECUTE format('CREATE TABLE small_%s (id integer, amount integer, noted timestamptz)', i);
+        EXECUTE format('INSERT INTO small_%s SELECT n, n * %s, now() FROM generate_series(1, 40) n', i, i);
+        IF i % 500 = 0 THEN COMMIT; END IF;
+    END LOOP;
+END \$\$;
+CALL make_tables($small_tables);
+SQL
+    cluster_stop "$dir"
+}
+
+build_pgbench_cluster() {
+    local dir=$1
+    cluster_create "$dir"
+    cluster_start "$dir" "$PG_BINDIR" "${loading[@]}"
+    as_server "$PG_BINDIR/pgbench" --initialize --init-steps tgvp --quiet --scale "$pgbench_scale" \
+        --host "$dir/socket" --username postgres postgres >/dev/null 2>&1
+    cluster_stop "$dir"
+}
+
+need_tpch_cluster() { made "tpch-$scale" build_tpch_cluster; }
+need_tpch_sqlite() { made "sqlite-$scale" build_tpch_sqlite; }
+need_small_tables() { made "small-$small_tables" build_small_tables; }
+need_pgbench_cluster() { made "pgbench-$pgbench_scale" build_pgbench_cluster; }
+
+# serve NAME: starts the cluster of that name alone, and remembers it for the trap.
+serving_dir=
+serve() {
+    stop_serving
+    serving_dir="$bench_dir/$1"
+    cluster_start "$serving_dir" "$PG_BINDIR" "${serving[@]}"
+    uri=$(cluster_uri "$serving_dir")
+}
+
+stop_serving() {
+    [[ -z $serving_dir ]] || cluster_stop "$serving_dir" "$PG_BINDIR" fast
+    serving_dir=
+}

@@ -1,0 +1,90 @@
+# shellcheck shell=bash
+# bench interference: what a running pgbench loses to a backup of ours and to one of pgBackRest at the same rate of bytes.
+# Never does: compare runs at different rates: pgBackRest has no throttle, so its own rate is measured and given to ours.
+# Needs peers.sh.
+set -euo pipefail
+
+backup_loop=
+
+# Backups one after the other until the flag is gone; each leaves its seconds in backup.seconds.
+loop_backups() {
+    while [[ -e $bench_dir/looping ]]; do
+        "$1"
+        echo "$last_seconds" >>"$bench_dir/backup.seconds"
+    done
+}
+
+start_loop() {
+    : >"$bench_dir/backup.seconds"
+    touch "$bench_dir/looping"
+    loop_backups "$1" &
+    backup_loop=$!
+}
+
+stop_loop() {
+    rm -f "$bench_dir/looping"
+    [[ -z $backup_loop ]] || wait "$backup_loop"
+    backup_loop=
+}
+
+run_windlass_throttled() {
+    fresh "$(out windlass)"
+    timed "$windlass" backup "$uri" --to "$(out windlass)/set" --compress zstd:1 --max-rate "${rate_mib}MiB" --json
+}
+
+# pgbench_tps [BACKUP]: transactions a second, with that backup running all the time.
+pgbench_tps() {
+    [[ $# -eq 0 ]] || start_loop "$1"
+    as_server "$PG_BINDIR/pgbench" --no-vacuum --client 4 --jobs 2 --time "$seconds" --host "$serving_dir/socket" \
+        --username postgres postgres 2>/dev/null | sed -n 's/^tps = \([0-9.]*\).*/\1/p' >"$bench_dir/tps"
+    stop_loop
+    cat "$bench_dir/tps"
+}
+
+# Its rate while pgbench runs: the cluster's bytes by the median of its backups.
+measure_pgbackrest_rate() {
+    pgbench_tps run_pgbackrest >/dev/null
+    rate_mib=$(quotient "$(tree_bytes "$serving_dir/data")" "$(median <"$bench_dir/backup.seconds")" 0)
+    rate_mib=$((rate_mib / 1048576))
+    note "pgBackRest reads $rate_mib MiB/s beside pgbench; Windlass gets the same as its --max-rate"
+}
+
+record_tps() {
+    local tps
+    tps=$(pgbench_tps "${@:2}")
+    note "interference: $1: $tps transactions a second"
+    printf '%s\t%s\n' "$1" "$tps" >>"$results_dir/interference.tsv"
+}
+
+bench_interference() {
+    local round
+    need pgbackrest:pgbackrest
+    server_dir "$bench_dir/out"
+    need_pgbench_cluster
+    serve "pgbench-$pgbench_scale"
+    codec=zstd:1 bundle=n
+    # A sync before each backup would be a load of its own beside pgbench.
+    settle=true
+    pgbench_tps >/dev/null
+    measure_pgbackrest_rate
+    : >"$results_dir/interference.tsv"
+    for ((round = 1; round <= pairs; round++)); do
+        record_tps alone
+        record_tps windlass run_windlass_throttled
+        record_tps pgbackrest run_pgbackrest
+    done
+    stop_serving
+    as_server rm -rf "$bench_dir/out"
+    report_interference
+}
+
+report_interference() {
+    local alone name tps
+    alone=$(median_of interference alone)
+    echo "| beside pgbench, at $rate_mib MiB/s | transactions/s | share of alone |"
+    echo "|---|---:|---:|"
+    for name in alone windlass pgbackrest; do
+        tps=$(median_of interference "$name")
+        printf '| %s | %.0f | %s |\n' "$name" "$tps" "$(quotient "$tps" "$alone")"
+    done
+}

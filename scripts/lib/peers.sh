@@ -1,0 +1,171 @@
+# shellcheck shell=bash
+# bench peers: Windlass and the programs that one would take instead, in turns on the same data, cache warm.
+# Never does: give a peer a worse setting than its best. Needs measure.sh and benchdata.sh.
+#
+# Each contender removes what its last run left (not timed), then calls timed. All of them sync what they write before
+# they end. pgBackRest runs with archive-check=n, so it does not wait for WAL and keeps none; Windlass's set holds its WAL.
+set -euo pipefail
+
+codec=zstd:1
+bundle=n
+
+out() { echo "$bench_dir/out/$1"; }
+
+fresh() {
+    as_server rm -rf "$1"
+    as_server mkdir -p "$1"
+}
+
+run_windlass() {
+    fresh "$(out windlass)"
+    timed "$windlass" backup "$uri" --to "$(out windlass)/set" --compress "$codec" --json
+}
+
+run_windlass_nul() {
+    timed "$windlass" backup "$uri" --to nul --compress none --json
+}
+
+# pgbackrest_with COMMAND [OPTION ...]: fills the array pgbackrest_command.
+pgbackrest_with() {
+    local level=(--compress-type=none)
+    [[ $codec == none ]] || level=(--compress-type=zst --compress-level="${codec#*:}")
+    pgbackrest_command=(pgbackrest "$1" --stanza=bench --repo1-path="$(out pgbackrest)" --lock-path="$(out locks)"
+        --log-level-file=off --log-level-console=error --config=/dev/null)
+    case $1 in
+        backup) pgbackrest_command+=(--pg1-path="$serving_dir/data" --pg1-socket-path="$serving_dir/socket" --pg1-user=postgres
+            --type=full --process-max="$processes" "${level[@]}" --start-fast --no-archive-check --no-expire-auto
+            --repo1-retention-full=1 --repo1-bundle="$bundle") ;;
+        stanza-create) pgbackrest_command+=(--pg1-path="$serving_dir/data" --pg1-socket-path="$serving_dir/socket" --pg1-user=postgres) ;;
+        restore) pgbackrest_command+=(--pg1-path="$(out restored)" --process-max="$processes") ;;
+    esac
+}
+
+fresh_stanza() {
+    fresh "$(out pgbackrest)"
+    fresh "$(out locks)"
+    pgbackrest_with stanza-create
+    as_server "${pgbackrest_command[@]}"
+}
+
+run_pgbackrest() {
+    fresh_stanza
+    pgbackrest_with backup
+    timed "${pgbackrest_command[@]}"
+}
+
+# basebackup OPTION ...: to a directory, or to standard output where the options say "--pgdata=-".
+basebackup() {
+    fresh "$(out basebackup)"
+    timed "$PG_BINDIR/pg_basebackup" --dbname "$uri" --checkpoint=fast --wal-method=fetch "$@"
+}
+
+basebackup_zstd_server() { basebackup --format=tar --pgdata "$(out basebackup)" --compress=server-zstd:level=1,workers=2; }
+basebackup_zstd_client() { basebackup --format=tar --pgdata "$(out basebackup)" --compress=client-zstd:level=1,workers=2; }
+basebackup_none_tar() { basebackup --format=tar --pgdata "$(out basebackup)"; }
+basebackup_none_plain() { basebackup --format=plain --pgdata "$(out basebackup)"; }
+basebackup_nul_blackhole() { basebackup --target=blackhole; }
+# timed keeps standard output in a file; a null device is what this one is about.
+basebackup_nul_stdout() {
+    timed sh -c 'exec "$@" >/dev/null' sh "$PG_BINDIR/pg_basebackup" --dbname "$uri" --checkpoint=fast --wal-method=fetch \
+        --format=tar --pgdata=-
+}
+
+# choose_basebackup NAME CANDIDATE ...: one run warms up, then the best of two runs each says which one takes part.
+choose_basebackup() {
+    local name=$1 candidate best=
+    shift
+    "$1"
+    for candidate in "$@" "$@"; do
+        "$candidate"
+        note "$name: pg_basebackup, ${candidate#basebackup_}: $last_seconds s"
+        if [[ -z $best ]] || at_most "$last_seconds" "$best"; then
+            best=$last_seconds
+            chosen_basebackup=$candidate
+        fi
+    done
+    echo "${chosen_basebackup#basebackup_}" >"$results_dir/$name.setting"
+}
+
+run_pg_basebackup() { "$chosen_basebackup"; }
+
+run_windlass_restore() {
+    fresh "$(out restored)"
+    timed "$windlass" restore "$(out windlass)/set" --into "$(out restored)" --json
+}
+
+run_pgbackrest_restore() {
+    fresh "$(out restored)"
+    pgbackrest_with restore
+    timed "${pgbackrest_command[@]}"
+}
+
+run_windlass_sqlite() {
+    fresh "$(out windlass)"
+    timed "$windlass" backup "$bench_dir/sqlite-$scale/tpch.db" --to "$(out windlass)/set" --compress none --json
+}
+
+run_sqlite3() {
+    fresh "$(out sqlite)"
+    timed sqlite3 "$bench_dir/sqlite-$scale/tpch.db" ".backup '$(out sqlite)/copy.db'"
+}
+
+peers_zstd() {
+    need_tpch_cluster
+    serve "tpch-$scale"
+    codec=zstd:1 bundle=n
+    choose_basebackup zstd basebackup_zstd_server basebackup_zstd_client
+    contest zstd run_windlass run_pgbackrest run_pg_basebackup
+}
+
+peers_none() {
+    need_tpch_cluster
+    serve "tpch-$scale"
+    codec=none bundle=n
+    choose_basebackup none basebackup_none_tar basebackup_none_plain
+    contest none run_windlass run_pgbackrest run_pg_basebackup
+}
+
+peers_nul() {
+    need_tpch_cluster
+    serve "tpch-$scale"
+    choose_basebackup nul basebackup_nul_blackhole basebackup_nul_stdout
+    contest nul run_windlass_nul run_pg_basebackup
+}
+
+peers_restore() {
+    need_tpch_cluster
+    serve "tpch-$scale"
+    codec=zstd:1 bundle=n
+    run_windlass
+    run_pgbackrest
+    stop_serving
+    contest restore run_windlass_restore run_pgbackrest_restore
+}
+
+peers_small() {
+    need_small_tables
+    serve "small-$small_tables"
+    codec=zstd:1 bundle=y
+    choose_basebackup small basebackup_zstd_server basebackup_zstd_client
+    contest small run_windlass run_pgbackrest run_pg_basebackup
+}
+
+peers_sqlite() {
+    need_tpch_sqlite
+    contest sqlite run_windlass_sqlite run_sqlite3
+}
+
+peer_runs=(zstd none nul restore small sqlite)
+
+bench_peers() {
+    local name
+    [[ -z $only || " ${peer_runs[*]} " == *" $only "* ]] || die "--only takes one of: ${peer_runs[*]}"
+    need pgbackrest:pgbackrest
+    server_dir "$bench_dir/out"
+    for name in "${peer_runs[@]}"; do
+        [[ -n $only && $only != "$name" ]] || "peers_$name"
+    done
+    stop_serving
+    as_server rm -rf "$bench_dir/out"
+    write_peers_table
+}

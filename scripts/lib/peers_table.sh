@@ -1,0 +1,67 @@
+# shellcheck shell=bash
+# Writes docs/bench-peers.md from the results that are there; runs that were not measured are not mentioned.
+# Never does: measure, round in anybody's favour, or name the machine. Needs measure.sh.
+set -euo pipefail
+
+# run, its title, Windlass's contender, then peer and the ratio that is asked for, twice at most.
+peer_lines=(
+    "zstd|zstd:1 to one file|windlass|pgbackrest|0.50|pg_basebackup|0.62"
+    "none|uncompressed to one file|windlass|pgbackrest|0.40|pg_basebackup|0.40"
+    "nul|uncompressed to \`nul\`|windlass_nul|pg_basebackup|0.25"
+    "restore|restore of the zstd:1 set|windlass_restore|pgbackrest_restore|0.50"
+    "small|SMALL small tables, zstd:1|windlass|pgbackrest|0.50|pg_basebackup|0.80"
+    "sqlite|SQLite, uncompressed|windlass_sqlite|sqlite3|0.50"
+)
+
+# peer_title RUN PEER: the peer and, where several were tried, the setting that was its best.
+peer_title() {
+    case $2 in
+        pg_basebackup) echo "pg_basebackup, $(tr _ ' ' <"$results_dir/$1.setting")" ;;
+        pgbackrest*) echo "pgBackRest" ;;
+        sqlite3) echo "sqlite3 .backup" ;;
+        *) echo "$2" ;;
+    esac
+}
+
+# peer_row RUN TITLE OURS PEER LIMIT
+peer_row() {
+    local ours theirs ratio verdict=no
+    ours=$(median_of "$1" "$3")
+    theirs=$(median_of "$1" "$4")
+    ratio=$(quotient "$ours" "$theirs")
+    at_most "$(quotient "$ours" "$theirs" 6)" "$5" && verdict=yes
+    printf '| %s | %.2f | %s | %.2f | %s | %s | %s | %s |\n' "$2" "$ours" "$(peer_title "$1" "$4")" "$theirs" \
+        "$ratio" "$5" "$verdict" "$(grep -c "^$3"$'\t' "$results_dir/$1.tsv")"
+}
+
+peer_rows() {
+    local line fields
+    for line in "${peer_lines[@]}"; do
+        IFS='|' read -r -a fields <<<"${line/SMALL/$small_tables}"
+        [[ -e $results_dir/${fields[0]}.tsv ]] || continue
+        peer_row "${fields[0]}" "${fields[1]}" "${fields[2]}" "${fields[3]}" "${fields[4]}"
+        ((${#fields[@]} < 7)) || peer_row "${fields[0]}" "${fields[1]}" "${fields[2]}" "${fields[5]}" "${fields[6]}"
+    done
+}
+
+write_peers_table() {
+    local page="$repo_root/docs/bench-peers.md"
+    need pgbackrest:pgbackrest
+    mkdir -p "$repo_root/docs"
+    {
+        echo "# Windlass and its peers"
+        echo
+        echo "Written by \`scripts/bench peers\`; what each run is, and why it is fair, stands in [bench.md](bench.md)."
+        echo "Seconds are medians of whole processes, runs in turns, cache warm. TPC-H at scale $scale."
+        echo
+        echo "| run | Windlass s | peer | peer s | ratio | asked: at most | met | rounds |"
+        echo "|---|---:|---|---:|---:|---:|---|---:|"
+        peer_rows
+        echo
+        echo "Machine: $(machine_description)."
+        echo
+        echo "Versions: $(version_description)."
+    } >"$page.new"
+    mv "$page.new" "$page"
+    cat "$page"
+}

@@ -342,17 +342,27 @@ fn file_spec(file: &Arc<File>, bytes: u64) -> FileSpec {
     }
 }
 
-/// A journal beside a database that nobody is writing to is a transaction that never ended.
+/// A journal beside a database that nobody is writing to is a transaction that never ended. Its
+/// header holds a random number, so the same header before and after the look at the lock is that
+/// of one journal, which was there while nobody was writing.
 fn hot_journal_warning(database: &Database) -> Option<String> {
-    let journal = File::open(beside(&database.path, "-journal")).ok()?;
-    let mut first = [0];
-    let hot = journal.read_full_at(&mut first, 0).ok()? == 1 && first != [0];
-    let hot = hot && !lock::is_reserved(&database.file).ok()?;
+    let before = journal_header(database)?;
+    let idle = !lock::is_reserved(&database.file).ok()?;
+    let hot = idle && journal_header(database)? == before;
     hot.then(|| {
         "A transaction that had not ended when its process did was rolled back, as SQLite does \
          on every opening."
             .to_owned()
     })
+}
+
+/// Magic, page count, random number, initial size, sector and page size of the journal; `None`
+/// without one, and for one that is zeroed, as a commit in persist mode leaves it.
+fn journal_header(database: &Database) -> Option<[u8; 28]> {
+    let journal = File::open(beside(&database.path, "-journal")).ok()?;
+    let mut header = [0; 28];
+    let found = journal.read_full_at(&mut header, 0).ok()?;
+    (found == header.len() && header[0] != 0).then_some(header)
 }
 
 fn file_table(

@@ -5,7 +5,7 @@ use std::fs::File;
 use windlass_sqlite::{Database, SqliteError, is_sqlite};
 use windlass_testkit::sqlite::{Journal, Ledger, LedgerSpec, run_once};
 
-use crate::support::{Room, backup_while, restore_to, round_trip, try_backup};
+use crate::support::{Room, backup_in_transfers, backup_while, restore_to, round_trip, try_backup};
 
 fn ledger(room: &Room) -> Ledger {
     let ledger = Ledger::create(&room.path("a.db"), LedgerSpec::default());
@@ -110,6 +110,34 @@ fn a_set_with_layers_is_restored_by_the_engine_too() {
         assert_eq!(path, room.path("new.db"));
         assert!(std::fs::read(&path).unwrap() == std::fs::read(&ledger.path).unwrap());
         assert_eq!(ledger.check(&path), 20);
+    }
+}
+
+/// Transfers that are no multiple of the frame size, and a file of which only the end goes: the
+/// frame that reached beyond the new end is void, with all that it held before it.
+#[test]
+fn a_set_of_a_file_that_was_cut_is_restored_whole() {
+    for transfer_bytes in [64 << 10, 320 << 10] {
+        let room = Room::new();
+        let spec = LedgerSpec {
+            journal: Journal::Delete,
+            auto_vacuum: true,
+            accounts: 3000,
+            payload_bytes: 1500,
+            ..LedgerSpec::default()
+        };
+        let ledger = Ledger::create(&room.path("a.db"), spec);
+        let ballast = "CREATE TABLE ballast(b); INSERT INTO ballast VALUES(zeroblob(3000000));";
+        run_once(&ledger.path, ballast).unwrap();
+        let writer = ledger.clone();
+        let (database, stripe) = (ledger.path.clone(), room.path("set"));
+        backup_in_transfers(transfer_bytes, &database, &stripe, move || {
+            run_once(&writer.path, "DROP TABLE ballast;").unwrap();
+        })
+        .unwrap();
+        let path = restore_to(&stripe, &room.path("new.db"), false).unwrap();
+        assert!(std::fs::read(&path).unwrap() == std::fs::read(&ledger.path).unwrap());
+        assert_eq!(ledger.check(&path), 0);
     }
 }
 

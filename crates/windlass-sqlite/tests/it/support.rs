@@ -92,21 +92,31 @@ pub fn backup_while(
     stripe: &Path,
     meanwhile: impl FnOnce() + Send + 'static,
 ) -> Result<BackupOutcome, SqliteError> {
-    assert!(std::fs::metadata(database).unwrap().len() > 16 * TRANSFER_BYTES as u64);
+    backup_in_transfers(TRANSFER_BYTES, database, stripe, meanwhile)
+}
+
+/// The same with transfers of another size.
+pub fn backup_in_transfers(
+    transfer_bytes: usize,
+    database: &Path,
+    stripe: &Path,
+    meanwhile: impl FnOnce() + Send + 'static,
+) -> Result<BackupOutcome, SqliteError> {
+    assert!(std::fs::metadata(database).unwrap().len() > 16 * transfer_bytes as u64);
     let inner = FileDevice::create(stripe, FileDeviceOptions::default()).unwrap();
     let device = Gated {
         inner,
         first: Some(Box::new(meanwhile)),
     };
-    Database::open(database)?.backup(start(Box::new(device)))
+    Database::open(database)?.backup(start(Box::new(device), transfer_bytes))
 }
 
 /// The smallest transfers, so that files have many pieces.
 const TRANSFER_BYTES: usize = 64 * 1024;
 
-fn start(device: Box<dyn Device>) -> BackupRun {
+fn start(device: Box<dyn Device>, transfer_bytes: usize) -> BackupRun {
     let request = BufferRequest {
-        transfer_bytes: Some(TRANSFER_BYTES),
+        transfer_bytes: Some(transfer_bytes),
         ..Default::default()
     };
     let plan = request.plan(1, 1).unwrap();
@@ -123,9 +133,10 @@ fn start(device: Box<dyn Device>) -> BackupRun {
 
 /// A run to a stripe at `stripe`.
 pub fn run_to(stripe: &Path) -> BackupRun {
-    start(Box::new(
-        FileDevice::create(stripe, FileDeviceOptions::default()).unwrap(),
-    ))
+    start(
+        Box::new(FileDevice::create(stripe, FileDeviceOptions::default()).unwrap()),
+        TRANSFER_BYTES,
+    )
 }
 
 pub fn try_backup(database: &Path, stripe: &Path) -> Result<BackupOutcome, SqliteError> {

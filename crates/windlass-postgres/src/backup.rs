@@ -18,7 +18,7 @@ use std::sync::Arc;
 use windlass_engine::{BackupRun, RunReport};
 use windlass_media::{BackupType, Facts};
 
-use crate::cluster::{Cluster, open};
+use crate::cluster::{Cluster, ask, open};
 use crate::control::{CONTROL_PATH, Control};
 use crate::error::PostgresError;
 use crate::facts::{ChecksumFacts, ClusterFacts, DatabaseFacts, KIND};
@@ -84,10 +84,10 @@ impl Cluster {
             Some(session) => session,
             None => open(&self.target)?,
         };
-        let rules = self.scan_rules();
+        // Since the connection was made, a standby may have become a primary.
+        self.facts = ask(&mut session)?;
         let backup = Backup {
             cluster: &self.facts,
-            rules: &rules,
             request,
             session: &mut session,
         };
@@ -99,7 +99,6 @@ impl Cluster {
 
 struct Backup<'a> {
     cluster: &'a ClusterFacts,
-    rules: &'a ScanRules,
     request: &'a BackupRequest,
     session: &'a mut Session,
 }
@@ -190,7 +189,7 @@ impl Backup<'_> {
         warnings: &mut Vec<Warning>,
     ) -> Result<(Assembly, Option<Arc<PageCheck>>), PostgresError> {
         run.progress().set_phase("listing files");
-        let scanned = scan(self.rules)?;
+        let scanned = scan(&ScanRules::of(self.cluster))?;
         warnings.extend(scanned.warnings);
         let listing = Arc::new(scanned.listing);
         run.progress().set_total(listing.total_bytes());

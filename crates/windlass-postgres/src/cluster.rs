@@ -77,9 +77,15 @@ impl Cluster {
         Ok(scan(&self.scan_rules())?.listing.total_bytes())
     }
 
-    pub(crate) fn scan_rules(&self) -> ScanRules {
-        let facts = &self.facts;
-        ScanRules {
+    fn scan_rules(&self) -> ScanRules {
+        ScanRules::of(&self.facts)
+    }
+}
+
+impl ScanRules {
+    /// The rules for scanning this cluster.
+    pub(crate) fn of(facts: &ClusterFacts) -> Self {
+        Self {
             root: facts.data_directory.clone(),
             version_directory: format!("PG_{}_{}", facts.major(), facts.catalog_version).into(),
             statistics_directory: facts.statistics_directory.clone().map(String::into_bytes),
@@ -105,7 +111,8 @@ pub(crate) fn open(target: &Target) -> Result<Session, PostgresError> {
 
 type Settings = BTreeMap<String, String>;
 
-fn ask(session: &mut Session) -> Result<ClusterFacts, PostgresError> {
+/// Asks the server what the cluster is, and checks the answers against the data directory.
+pub(crate) fn ask(session: &mut Session) -> Result<ClusterFacts, PostgresError> {
     let settings = ask_settings(session)?;
     let root = PathBuf::from(setting(&settings, "data_directory")?);
     let wal_level = setting(&settings, "wal_level")?.to_owned();

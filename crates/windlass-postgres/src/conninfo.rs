@@ -88,7 +88,7 @@ pub(crate) enum Address {
 }
 
 /// A connection string, completed.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, PartialEq, Eq)]
 pub(crate) struct Target {
     pub(crate) addresses: Vec<Address>,
     settings: Settings,
@@ -197,6 +197,13 @@ impl Target {
             _ => config.ssl_mode(SslMode::Require),
         };
         Ok(())
+    }
+}
+
+/// Without the settings: one of them is the password.
+impl std::fmt::Debug for Target {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Target({})", self.display())
     }
 }
 

@@ -172,3 +172,41 @@ fn u64_at(bytes: &[u8], at: usize) -> u64 {
     word.copy_from_slice(&bytes[at..at + 8]);
     u64::from_le_bytes(word)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn with_crc(mut bytes: Vec<u8>, at: usize) -> Vec<u8> {
+        bytes.resize(CONTROL_BYTES, 0);
+        let crc = crc32c(&bytes[..at]);
+        bytes[at..at + 4].copy_from_slice(&crc.to_le_bytes());
+        bytes
+    }
+
+    #[test]
+    fn files_of_another_length_or_without_a_crc_are_refused() {
+        assert_eq!(Control::parse(vec![1; 8191]), Err("is not 8192 bytes long"));
+        assert_eq!(
+            Control::parse(vec![0; CONTROL_BYTES]),
+            Err("has no CRC-32C that holds")
+        );
+        let unknown = with_crc(vec![7; 280], 280);
+        assert_eq!(Control::parse(unknown), Err("has an unknown layout"));
+    }
+
+    proptest! {
+        /// A CRC that holds proves who wrote the bytes, not that they make sense.
+        #[test]
+        fn no_content_breaks_the_parser(
+            content in proptest::collection::vec(any::<u8>(), SAFE_BYTES),
+            crc_at in 50_usize..127,
+            float_at in 0_usize..60,
+        ) {
+            let mut content = content;
+            content[float_at * 8..float_at * 8 + 8].copy_from_slice(&FLOAT_FORMAT.to_le_bytes());
+            drop(Control::parse(with_crc(content, crc_at * 4)));
+        }
+    }
+}

@@ -207,9 +207,10 @@ pub enum PostgresError {
 }
 
 impl PostgresError {
-    /// What the user can do about it, as one sentence; empty when there is nothing to say.
-    pub fn hint(&self) -> &'static str {
-        match self {
+    /// What the user can do about it, as a full sentence.
+    pub fn hint(&self) -> Option<String> {
+        let text = match self {
+            Self::Engine(error) => return error.hint(),
             Self::Connect { .. } => {
                 "Give a connection string as for psql, or set PGHOST, PGPORT, PGUSER and PGPASSFILE."
             }
@@ -218,6 +219,7 @@ impl PostgresError {
                 "Run on the server's own machine, with its data directory at the same path."
             }
             Self::WalLevelMinimal => "Set wal_level to replica and restart the server.",
+            Self::Promoted => "Start the backup again, of the new primary.",
             Self::WalMissing { .. } => {
                 "Raise wal_keep_size, or let a replication slot be made (max_replication_slots)."
             }
@@ -226,8 +228,9 @@ impl PostgresError {
             }
             Self::TargetRunning { .. } => "Stop that server, or restore somewhere else.",
             Self::Link { .. } => "Replace the link by what it points to, or point it elsewhere.",
-            _ => "",
-        }
+            _ => return None,
+        };
+        Some(text.to_owned())
     }
 }
 

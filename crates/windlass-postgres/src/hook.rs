@@ -136,3 +136,84 @@ impl PageHook for PageCheck {
         Ok(())
     }
 }
+
+#[cfg(test)]
+#[allow(clippy::disallowed_methods, reason = "fixtures need no durability")]
+mod tests {
+    use windlass_media::FileKind;
+
+    use super::*;
+    use crate::checksum::page_checksum;
+    use crate::listing::Attributes;
+
+    const PAGE: usize = 8192;
+    const SEGMENT_BLOCKS: u32 = 131_072;
+    const START: Lsn = Lsn(1000);
+
+    /// A page last changed before the backup began.
+    fn page(block: u32) -> Vec<u8> {
+        let mut page = vec![9; PAGE];
+        page[..8].copy_from_slice(&(START.0 - 1).rotate_left(32).to_le_bytes());
+        let checksum = page_checksum(&page, block);
+        page[8..10].copy_from_slice(&checksum.to_le_bytes());
+        page
+    }
+
+    /// A hook over one file, the second segment of a relation, that holds `content`.
+    fn check(place: &tempfile::TempDir, content: Option<&[u8]>) -> PageCheck {
+        if let Some(content) = content {
+            std::fs::write(place.path().join("1.1"), content).unwrap();
+        }
+        let mut listing = Listing::default();
+        let attributes = Attributes {
+            kind: FileKind::File,
+            mode: 0o600,
+            bytes: 0,
+            mtime_nanos: 0,
+        };
+        listing.add(b"1.1", b"", attributes, Some(1)).unwrap();
+        listing.add(b"no_relation", b"", attributes, None).unwrap();
+        let root = place.path().to_path_buf();
+        PageCheck::new(Arc::new(listing), root, START, (8192, SEGMENT_BLOCKS))
+    }
+
+    #[test]
+    fn a_page_that_was_torn_only_while_it_was_read_is_no_damage() {
+        let place = tempfile::tempdir().unwrap();
+        let good = [page(SEGMENT_BLOCKS), page(SEGMENT_BLOCKS + 1)].concat();
+        let mut torn = good.clone();
+        torn[PAGE + 4000] ^= 1;
+        let check = check(&place, Some(&good));
+        check.piece(FileNo(0), 0, &mut torn).unwrap();
+        let report = check.report();
+        assert_eq!((report.pages_checked, report.pages_bad), (2, 0));
+    }
+
+    #[test]
+    fn damage_is_counted_and_its_first_blocks_named_as_the_relation_counts_them() {
+        let place = tempfile::tempdir().unwrap();
+        let mut content: Vec<u8> = (0..16).flat_map(|n| page(SEGMENT_BLOCKS + n)).collect();
+        (8..16).for_each(|n| content[n * PAGE + 4000] ^= 1);
+        let check = check(&place, Some(&content));
+        let (first, second) = content.split_at_mut(8 * PAGE);
+        check.piece(FileNo(0), 8 * PAGE as u64, second).unwrap();
+        check.piece(FileNo(0), 0, first).unwrap();
+        let report = check.report();
+        let expected: Vec<u32> = (8..13).map(|n| SEGMENT_BLOCKS + n).collect();
+        assert_eq!((report.pages_bad, &report.files[0].blocks), (8, &expected));
+    }
+
+    #[test]
+    fn files_that_vanished_and_files_of_no_relation_are_no_damage() {
+        let place = tempfile::tempdir().unwrap();
+        let check = check(&place, None);
+        let mut torn = page(7);
+        check.piece(FileNo(0), 0, &mut torn).unwrap();
+        check.piece(FileNo(1), 0, &mut torn).unwrap();
+        check.piece(FileNo(2), 0, &mut torn).unwrap();
+        assert_eq!(
+            (check.report().pages_checked, check.report().pages_bad),
+            (1, 0)
+        );
+    }
+}

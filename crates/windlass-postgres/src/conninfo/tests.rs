@@ -2,6 +2,8 @@
 
 use std::os::unix::fs::PermissionsExt;
 
+use proptest::prelude::*;
+
 use super::*;
 
 fn resolve(conninfo: &str, variables: &[(&str, &str)], home: Option<&Path>) -> Target {
@@ -153,4 +155,26 @@ fn what_cannot_be_right_is_refused_by_name() {
     }
     let error = try_resolve("service=none", &[], None).unwrap_err();
     assert!(matches!(error, PostgresError::Service { .. }));
+}
+
+#[test]
+fn a_password_is_not_shown() {
+    let target = resolve("host=db password=secret", &[], None);
+    assert!(!format!("{target:?} {}", target.display()).contains("secret"));
+}
+
+proptest! {
+    #[test]
+    fn any_value_survives_quoting(value in "\\PC*") {
+        let quoted = value.replace('\\', r"\\").replace('\'', r"\'");
+        let target = resolve(&format!("user='{quoted}' host=h"), &[], None);
+        let expected = if value.is_empty() { "operator" } else { &value };
+        prop_assert_eq!(target.get("user"), Some(expected));
+    }
+
+    #[test]
+    fn no_string_breaks_the_parser(text in any::<String>(), query in "\\PC*") {
+        drop(try_resolve(&text, &[], None));
+        drop(try_resolve(&format!("postgresql://{query}"), &[], None));
+    }
 }

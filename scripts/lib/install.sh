@@ -152,3 +152,13 @@ install_regression_suite() {
     [[ -x $suite/pg_regress ]] || die "the regression tests came without $suite/pg_regress"
     echo "$suite"
 }
+
+# Everything that the tests of the workspace run, and where they find it.
+install_for_tests() {
+    need_rust
+    need shellcheck:shellcheck sqlite3:sqlite3 strace:strace mkfs.xfs:xfsprogs mkfs.ext4:e2fsprogs prlimit:util-linux
+    need_postgres
+    WINDLASS_TEST_PG_BINDIRS=$(embedded_bindirs 14 17 18)
+    WINDLASS_TEST_PG_REGRESS=$(install_regression_suite "$(server_place postgres)/regress")
+    export WINDLASS_TEST_PG_BINDIRS WINDLASS_TEST_PG_REGRESS
+}

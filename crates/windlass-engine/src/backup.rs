@@ -72,7 +72,11 @@ impl BackupRun {
         let keeps = keeps(&devices)?;
         let plan = &options.plan;
         // Compressors hold an output beside their input; uncompressed, the input is the output.
-        let outputs = if options.codec == Codec::None { 0 } else { plan.compressors };
+        let outputs = if options.codec == Codec::None {
+            0
+        } else {
+            plan.compressors
+        };
         let pool = Pool::new(plan.buffers, outputs, plan.transfer_bytes)?;
         let stripes = begin_stripes(set_id, created_nanos, &options, devices)?;
         let mut run = Self {
@@ -102,8 +106,16 @@ impl BackupRun {
         let (chunks, chunks_out) = bounded::<Chunk>(plan.buffers.max(2));
         self.units = Some(units);
         let compress = self.options.codec != Codec::None;
-        let rate = self.options.source_rate.map(|rate| Arc::new(RateLimit::new(rate)));
-        let depth = self.shared.pool.inputs_max().div_ceil(plan.readers).clamp(1, 32);
+        let rate = self
+            .options
+            .source_rate
+            .map(|rate| Arc::new(RateLimit::new(rate)));
+        let depth = self
+            .shared
+            .pool
+            .inputs_max()
+            .div_ceil(plan.readers)
+            .clamp(1, 32);
         for _ in 0..plan.readers {
             let queue = ReadQueue::new(depth, self.options.ring);
             let ends = (units_out.clone(), full.clone());
@@ -113,7 +125,10 @@ impl BackupRun {
             let encoder = Encoder::new(self.options.codec)?;
             self.spawn_compressor(encoder, compress, (full_out.clone(), chunks.clone()))?;
         }
-        let rate = self.options.device_rate.map(|rate| Arc::new(RateLimit::new(rate)));
+        let rate = self
+            .options
+            .device_rate
+            .map(|rate| Arc::new(RateLimit::new(rate)));
         for stripe in stripes {
             self.spawn_writer(stripe, chunks_out.clone(), rate.clone())?;
         }
@@ -139,7 +154,11 @@ impl BackupRun {
                 reading: Vec::new(),
                 token: 0,
             };
-            shared.progress.reader.thread(|| shared.guard(|| reader.run())).unwrap_or_default();
+            shared
+                .progress
+                .reader
+                .thread(|| shared.guard(|| reader.run()))
+                .unwrap_or_default();
         };
         self.workers.push(spawn("reader", body)?);
         Ok(())
@@ -238,7 +257,11 @@ impl BackupRun {
         bytes: u64,
         layer: u8,
     ) -> Result<(), EngineError> {
-        self.cut(&SourceFile::new(spec.clone()), offset..offset + bytes, layer)
+        self.cut(
+            &SourceFile::new(spec.clone()),
+            offset..offset + bytes,
+            layer,
+        )
     }
 
     fn cut(
@@ -257,13 +280,22 @@ impl BackupRun {
     fn send(&self, unit: Unit) -> Result<(), EngineError> {
         self.check()?;
         self.shared.begin_unit();
-        let sent = self.units.as_ref().is_some_and(|units| units.send(unit).is_ok());
-        if sent { Ok(()) } else { self.check().and(Err(EngineError::Stopped)) }
+        let sent = self
+            .units
+            .as_ref()
+            .is_some_and(|units| units.send(unit).is_ok());
+        if sent {
+            Ok(())
+        } else {
+            self.check().and(Err(EngineError::Stopped))
+        }
     }
 
     /// The error that stopped the run, if something did.
     fn check(&self) -> Result<(), EngineError> {
-        self.shared.check().map_err(|error| self.shared.take_error().unwrap_or(error))
+        self.shared
+            .check()
+            .map_err(|error| self.shared.take_error().unwrap_or(error))
     }
 
     /// Waits until all that was pushed has been read, has passed the hook and has its CRC.
@@ -271,7 +303,9 @@ impl BackupRun {
         if let Some(unit) = self.cutter.flush() {
             self.send(unit)?;
         }
-        self.shared.settle().map_err(|error| self.shared.take_error().unwrap_or(error))
+        self.shared
+            .settle()
+            .map_err(|error| self.shared.take_error().unwrap_or(error))
     }
 
     /// What became of a file; final after [`BackupRun::drain`].
@@ -284,15 +318,27 @@ impl BackupRun {
         self.drain()?;
         self.units = None;
         let stripes = self.join()?;
-        let data_seconds = self.data_began.map_or(0.0, |began| began.elapsed().as_secs_f64());
+        let data_seconds = self
+            .data_began
+            .map_or(0.0, |began| began.elapsed().as_secs_f64());
         self.shared.progress.set_phase("sealing");
-        let stripes = if self.keeps { self.seal(stripes, files, facts)? } else { stripes };
+        let stripes = if self.keeps {
+            self.seal(stripes, files, facts)?
+        } else {
+            stripes
+        };
         let mut activity = Activity::new(&self.shared.progress, &self.options.plan, data_seconds);
         activity.codec = self.options.codec.to_string();
         activity.source_rate = self.options.source_rate;
         activity.device_rate = self.options.device_rate;
         let cpu = crate::report::process_cpu_seconds() - self.cpu_began;
-        Ok(RunReport::of_backup(self.set_id, self.began.elapsed(), cpu, &activity, &stripes))
+        Ok(RunReport::of_backup(
+            self.set_id,
+            self.began.elapsed(),
+            cpu,
+            &activity,
+            &stripes,
+        ))
     }
 
     /// Waits for all threads; their stripes, or the first error.
@@ -301,7 +347,9 @@ impl BackupRun {
             worker.join().unwrap_or_default();
         }
         let writers = self.writers.drain(..);
-        let stripes: Vec<_> = writers.filter_map(|writer| writer.join().ok().flatten()).collect();
+        let stripes: Vec<_> = writers
+            .filter_map(|writer| writer.join().ok().flatten())
+            .collect();
         match self.shared.take_error() {
             Some(error) => Err(error),
             None => Ok(stripes),
@@ -314,30 +362,41 @@ impl BackupRun {
         files: FileTable,
         facts: Facts,
     ) -> Result<Vec<StripeWriter>, EngineError> {
-        let description = SetDescription { stripes: describe(&stripes), files, facts };
-        let directories: Vec<_> =
-            stripes.iter_mut().map(|stripe| std::mem::take(&mut stripe.directory)).collect();
+        let description = SetDescription {
+            stripes: describe(&stripes),
+            files,
+            facts,
+        };
+        let directories: Vec<_> = stripes
+            .iter_mut()
+            .map(|stripe| std::mem::take(&mut stripe.directory))
+            .collect();
         let alignment = self.options.plan.alignment;
         let mut seals = Vec::with_capacity(stripes.len());
-        description.footers(self.set_id, alignment, &directories, |index, footer, root| {
-            let stripe = &mut stripes[usize::from(index.0)];
-            self.shared.cancel.check()?;
-            let offset = stripe.offset;
-            let bytes = footer.len() as u64;
-            stripe.device.write(offset, &footer)?;
-            seals.push(Seal {
-                set_id: self.set_id,
-                stripe: index,
-                stripe_count: u16::try_from(directories.len()).unwrap_or(u16::MAX),
-                footer_offset: offset,
-                footer_bytes: bytes,
-                footer_hash: *blake3::hash(&footer).as_bytes(),
-                set_root: root,
-                stripe_bytes: offset + bytes + u64::from(alignment),
-                alignment,
-            });
-            Ok::<(), EngineError>(())
-        })?;
+        description.footers(
+            self.set_id,
+            alignment,
+            &directories,
+            |index, footer, root| {
+                let stripe = &mut stripes[usize::from(index.0)];
+                self.shared.cancel.check()?;
+                let offset = stripe.offset;
+                let bytes = footer.len() as u64;
+                stripe.device.write(offset, &footer)?;
+                seals.push(Seal {
+                    set_id: self.set_id,
+                    stripe: index,
+                    stripe_count: u16::try_from(directories.len()).unwrap_or(u16::MAX),
+                    footer_offset: offset,
+                    footer_bytes: bytes,
+                    footer_hash: *blake3::hash(&footer).as_bytes(),
+                    set_root: root,
+                    stripe_bytes: offset + bytes + u64::from(alignment),
+                    alignment,
+                });
+                Ok::<(), EngineError>(())
+            },
+        )?;
         drop(description);
         self.each(&mut stripes, &seals, |stripe, seal| {
             stripe.device.truncate(seal.stripe_bytes)?;
@@ -373,7 +432,9 @@ impl BackupRun {
                 .collect();
             threads.into_iter().map(|thread| thread.join()).collect()
         });
-        results.into_iter().try_for_each(|result| result.unwrap_or(Err(EngineError::Stopped)))
+        results
+            .into_iter()
+            .try_for_each(|result| result.unwrap_or(Err(EngineError::Stopped)))
     }
 }
 
@@ -392,7 +453,9 @@ fn spawn<T: Send + 'static>(
     name: &str,
     body: impl FnOnce() -> T + Send + 'static,
 ) -> Result<JoinHandle<T>, EngineError> {
-    let thread = std::thread::Builder::new().name(name.to_owned()).spawn(body);
+    let thread = std::thread::Builder::new()
+        .name(name.to_owned())
+        .spawn(body);
     thread.map_err(|error| EngineError::Source(Box::new(error)))
 }
 
@@ -401,7 +464,10 @@ fn keeps(devices: &[Box<dyn Device>]) -> Result<bool, EngineError> {
     let keeping = devices.iter().filter(|device| device.keeps()).count();
     if devices.is_empty() || (keeping > 0 && keeping < devices.len()) {
         let what = "name one or more devices, and `nul` only with other `nul`s".to_owned();
-        return Err(EngineError::Option { option: "--to", what });
+        return Err(EngineError::Option {
+            option: "--to",
+            what,
+        });
     }
     Ok(keeping > 0)
 }
@@ -413,8 +479,10 @@ fn begin_stripes(
     devices: Vec<Box<dyn Device>>,
 ) -> Result<Vec<StripeWriter>, EngineError> {
     let plan = &options.plan;
-    let locations: Vec<_> =
-        devices.iter().map(|device| device.location().as_bytes().to_vec()).collect();
+    let locations: Vec<_> = devices
+        .iter()
+        .map(|device| device.location().as_bytes().to_vec())
+        .collect();
     let mut header = StripeHeader {
         set_id,
         stripe: StripeIndex(0),

@@ -57,10 +57,20 @@ impl Pool {
             option: "--buffers",
             what: format!("cannot get {count} buffers of {buffer_bytes} bytes: {source}"),
         })?;
-        let free = Mutex::new(Free { buffers, inputs: 0, closed: false });
+        let free = Mutex::new(Free {
+            buffers,
+            inputs: 0,
+            closed: false,
+        });
         let inputs_max = count.saturating_sub(outputs).max(1);
         let returned = Condvar::new();
-        Ok(Arc::new(Self { free, returned, count, inputs_max, buffer_bytes }))
+        Ok(Arc::new(Self {
+            free,
+            returned,
+            count,
+            inputs_max,
+            buffer_bytes,
+        }))
     }
 
     /// How many buffers there are.
@@ -93,7 +103,10 @@ impl Pool {
             if let Some(buffer) = self.lend(&mut free, role) {
                 return Some(buffer);
             }
-            free = self.returned.wait(free).unwrap_or_else(PoisonError::into_inner);
+            free = self
+                .returned
+                .wait(free)
+                .unwrap_or_else(PoisonError::into_inner);
         }
     }
 
@@ -114,7 +127,12 @@ impl Pool {
         }
         let memory = free.buffers.pop()?;
         free.inputs += usize::from(role == Role::Input);
-        Some(Buffer { memory: Some(memory), length: 0, role, pool: Arc::clone(self) })
+        Some(Buffer {
+            memory: Some(memory),
+            length: 0,
+            role,
+            pool: Arc::clone(self),
+        })
     }
 
     fn give_back(&self, memory: MmapMut, role: Role) {
@@ -154,7 +172,10 @@ impl Buffer {
 
     /// Says how many bytes are in use.
     pub fn set_len(&mut self, length: usize) {
-        assert!(length <= self.capacity(), "a buffer holds no more than its capacity");
+        assert!(
+            length <= self.capacity(),
+            "a buffer holds no more than its capacity"
+        );
         self.length = length;
     }
 
@@ -171,7 +192,9 @@ impl Deref for Buffer {
     type Target = [u8];
 
     fn deref(&self) -> &[u8] {
-        self.memory.as_deref().map_or(&[], |memory| &memory[..self.length])
+        self.memory
+            .as_deref()
+            .map_or(&[], |memory| &memory[..self.length])
     }
 }
 

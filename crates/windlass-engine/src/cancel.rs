@@ -27,7 +27,11 @@ impl Cancel {
 
     /// An error once [`Cancel::cancel`] was called.
     pub fn check(&self) -> Result<(), EngineError> {
-        if self.is_cancelled() { Err(EngineError::Cancelled) } else { Ok(()) }
+        if self.is_cancelled() {
+            Err(EngineError::Cancelled)
+        } else {
+            Ok(())
+        }
     }
 
     /// The flag itself, for a signal handler's registration.

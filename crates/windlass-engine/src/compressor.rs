@@ -40,7 +40,11 @@ pub(crate) struct Compressor<'a> {
 
 impl Chunk {
     pub(crate) fn empty() -> Self {
-        Self { buffer: None, frames: Vec::new(), pieces: Vec::new() }
+        Self {
+            buffer: None,
+            frames: Vec::new(),
+            pieces: Vec::new(),
+        }
     }
 
     fn used(&self) -> usize {
@@ -76,7 +80,11 @@ impl Compressor<'_> {
             }
         }
         let groups = group(&filled.unit.parts, self.frame_bytes);
-        if self.compress { self.compress(&filled, &groups) } else { self.pass(filled, &groups) }
+        if self.compress {
+            self.compress(&filled, &groups)
+        } else {
+            self.pass(filled, &groups)
+        }
     }
 
     /// Uncompressed: the buffer goes to a device as it is.
@@ -109,7 +117,9 @@ impl Compressor<'_> {
             self.make_room(raw.len(), group.pieces.len())?;
             let mut output = std::mem::replace(&mut self.output, Chunk::empty());
             let used = output.used();
-            let Some(buffer) = output.buffer.as_mut() else { return Err(EngineError::Stopped) };
+            let Some(buffer) = output.buffer.as_mut() else {
+                return Err(EngineError::Stopped);
+            };
             let (codec, stored) = match self.encoder.encode(raw, &mut buffer.space()[used..]) {
                 Some(encoded) => encoded,
                 None => {
@@ -175,7 +185,11 @@ impl Compressor<'_> {
 
     fn flush(&mut self) -> Result<(), EngineError> {
         let chunk = std::mem::replace(&mut self.output, Chunk::empty());
-        if chunk.frames.is_empty() { Ok(()) } else { self.send(chunk) }
+        if chunk.frames.is_empty() {
+            Ok(())
+        } else {
+            self.send(chunk)
+        }
     }
 
     fn send(&self, chunk: Chunk) -> Result<(), EngineError> {
@@ -205,15 +219,21 @@ fn group(parts: &[Part], frame_bytes: usize) -> Vec<Group> {
         let mut done = 0;
         while done < part.bytes {
             let bytes = (part.bytes - done).min(frame_bytes);
-            let run = Run { part: index, offset: part.offset + done as u64, bytes };
+            let run = Run {
+                part: index,
+                offset: part.offset + done as u64,
+                bytes,
+            };
             match groups.last_mut() {
                 Some(last) if last.end - last.start + bytes <= frame_bytes => {
                     last.end += bytes;
                     last.pieces.push(run);
                 }
-                _ => {
-                    groups.push(Group { start: position, end: position + bytes, pieces: vec![run] })
-                }
+                _ => groups.push(Group {
+                    start: position,
+                    end: position + bytes,
+                    pieces: vec![run],
+                }),
             }
             position += bytes;
             done += bytes;

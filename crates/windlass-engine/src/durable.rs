@@ -7,7 +7,9 @@ use std::path::Path;
 
 /// Syncs the directory that holds `path`, so that the entry itself survives a power cut.
 pub fn sync_parent(path: &Path) -> io::Result<()> {
-    let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty());
+    let parent = path
+        .parent()
+        .filter(|parent| !parent.as_os_str().is_empty());
     File::open(parent.unwrap_or(Path::new(".")))?.sync_all()
 }
 
@@ -24,7 +26,12 @@ pub fn write(path: &Path, bytes: &[u8], mode: u32) -> io::Result<()> {
     name.push(".windlass-tmp");
     let temporary = path.with_file_name(name);
     let mut options = OpenOptions::new();
-    let mut file = options.write(true).create(true).truncate(true).mode(mode).open(&temporary)?;
+    let mut file = options
+        .write(true)
+        .create(true)
+        .truncate(true)
+        .mode(mode)
+        .open(&temporary)?;
     file.write_all(bytes)?;
     file.sync_all()?;
     rename(&temporary, path)

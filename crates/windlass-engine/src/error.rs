@@ -115,7 +115,9 @@ pub enum EngineError {
         location: String,
     },
     /// The buffers would take more memory than allowed.
-    #[error("{buffers} buffers of {transfer_bytes} bytes take {needed_bytes} bytes, above the limit of {limit_bytes}")]
+    #[error(
+        "{buffers} buffers of {transfer_bytes} bytes take {needed_bytes} bytes, above the limit of {limit_bytes}"
+    )]
     MemoryLimit {
         /// Buffer count.
         buffers: usize,
@@ -176,9 +178,11 @@ impl EngineError {
             Self::DeviceIo { source, .. } if source.kind() == io::ErrorKind::StorageFull => {
                 "Free space on the device, or add a device with another --to."
             }
-            Self::DeviceIo { operation: "create", source, .. }
-                if source.kind() == io::ErrorKind::AlreadyExists =>
-            {
+            Self::DeviceIo {
+                operation: "create",
+                source,
+                ..
+            } if source.kind() == io::ErrorKind::AlreadyExists => {
                 "Choose another name, name a directory, or pass --overwrite."
             }
             Self::DeviceIo { source, .. } | Self::TargetIo { source, .. }

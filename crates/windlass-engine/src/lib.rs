@@ -12,6 +12,7 @@
 mod backup;
 mod buffer;
 mod cancel;
+mod cleanup;
 mod compressor;
 mod device;
 pub mod durable;
@@ -37,6 +38,7 @@ pub use windlass_media as media;
 pub use backup::BackupRun;
 pub use buffer::{Buffer, Pool, Role};
 pub use cancel::Cancel;
+pub use cleanup::{CleanedUp, clean_up};
 pub use device::{Device, FileDevice, FileDeviceOptions, NulDevice, PARTIAL_SUFFIX, WriteDone};
 pub use error::EngineError;
 pub use options::{

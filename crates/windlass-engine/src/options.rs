@@ -83,13 +83,26 @@ impl BufferRequest {
             return option("--block-size", what);
         }
         let cores = std::thread::available_parallelism().map_or(1, usize::from);
-        let buffers = self.buffers.unwrap_or_else(|| default_buffer_count(devices, volumes));
+        let buffers = self
+            .buffers
+            .unwrap_or_else(|| default_buffer_count(devices, volumes));
         if buffers < 2 {
-            return option("--buffers", format!("{buffers} is too few: a reader and a writer need one each"));
+            return option(
+                "--buffers",
+                format!("{buffers} is too few: a reader and a writer need one each"),
+            );
         }
         // A compressor holds an input and an output; one more is left for a reader.
-        let compressors = self.compressors.unwrap_or(cores).clamp(1, (buffers / 2).max(1));
-        let frame_bytes = self.frame_bytes.unwrap_or(FRAME_BYTES_DEFAULT).min(transfer_bytes / 2);
+        let compressors = self
+            .compressors
+            .unwrap_or(cores)
+            .clamp(1, (buffers / 2).max(1));
+        // Two frames fit a transfer: of any codec's output, at least one does for certain.
+        let frame_max = 1 << (transfer_bytes / 2).ilog2();
+        let frame_bytes = self
+            .frame_bytes
+            .unwrap_or(FRAME_BYTES_DEFAULT)
+            .min(frame_max);
         if frame_bytes < 4096 || !frame_bytes.is_power_of_two() {
             let what = format!("{frame_bytes} is not a power of two of at least 4 KiB");
             return option("--frame-size", what);
@@ -146,25 +159,69 @@ mod tests {
 
     #[test]
     fn default_counts_are_those_of_the_native_system() {
-        let counts: Vec<_> = (1..=5).map(|devices| default_buffer_count(devices, 1)).collect();
+        let counts: Vec<_> = (1..=5)
+            .map(|devices| default_buffer_count(devices, 1))
+            .collect();
         assert_eq!(counts, [7, 12, 17, 22, 27]);
         assert_eq!(default_buffer_count(4, 4), 28);
     }
 
     #[test]
     fn memory_beyond_the_limit_is_refused() {
-        let request = BufferRequest { memory_limit: Some(7 << 20), ..Default::default() };
+        let request = BufferRequest {
+            memory_limit: Some(7 << 20),
+            ..Default::default()
+        };
         assert!(request.plan(1, 1).is_ok());
-        assert!(matches!(request.plan(2, 1), Err(EngineError::MemoryLimit { buffers: 12, .. })));
+        assert!(matches!(
+            request.plan(2, 1),
+            Err(EngineError::MemoryLimit { buffers: 12, .. })
+        ));
+    }
+
+    #[test]
+    fn every_transfer_size_has_a_frame_size() {
+        for units in 1..=64 {
+            let transfer_bytes = Some(units * TRANSFER_BYTES_MIN);
+            let request = BufferRequest {
+                transfer_bytes,
+                ..Default::default()
+            };
+            assert!(request.plan(1, 1).unwrap().frame_bytes.is_power_of_two());
+        }
     }
 
     #[test]
     fn odd_sizes_are_refused_by_name() {
         for (request, option) in [
-            (BufferRequest { transfer_bytes: Some(65_535), ..Default::default() }, "--transfer-size"),
-            (BufferRequest { transfer_bytes: Some(8 << 20), ..Default::default() }, "--transfer-size"),
-            (BufferRequest { alignment: Some(1000), ..Default::default() }, "--block-size"),
-            (BufferRequest { buffers: Some(1), ..Default::default() }, "--buffers"),
+            (
+                BufferRequest {
+                    transfer_bytes: Some(65_535),
+                    ..Default::default()
+                },
+                "--transfer-size",
+            ),
+            (
+                BufferRequest {
+                    transfer_bytes: Some(8 << 20),
+                    ..Default::default()
+                },
+                "--transfer-size",
+            ),
+            (
+                BufferRequest {
+                    alignment: Some(1000),
+                    ..Default::default()
+                },
+                "--block-size",
+            ),
+            (
+                BufferRequest {
+                    buffers: Some(1),
+                    ..Default::default()
+                },
+                "--buffers",
+            ),
         ] {
             let error = request.plan(1, 1).unwrap_err();
             assert!(error.to_string().starts_with(option), "{error}");

@@ -23,7 +23,10 @@ pub struct RateLimit {
 impl RateLimit {
     /// A limit; zero bytes per second would never end and is taken as one.
     pub fn new(bytes_per_second: u64) -> Self {
-        Self { bytes_per_second: bytes_per_second.max(1), next: Mutex::new(None) }
+        Self {
+            bytes_per_second: bytes_per_second.max(1),
+            next: Mutex::new(None),
+        }
     }
 
     /// Bytes per second.
@@ -37,7 +40,9 @@ impl RateLimit {
         if wait.is_zero() {
             return Ok(());
         }
-        stage.wait(Cause::RateLimit, || sleep_until(Instant::now() + wait, cancel))
+        stage.wait(Cause::RateLimit, || {
+            sleep_until(Instant::now() + wait, cancel)
+        })
     }
 
     /// Takes `bytes` out of the bucket; says how long the caller must wait for its turn.

@@ -51,7 +51,10 @@ impl ReadFile {
     }
 
     pub(crate) fn of(buffered: Arc<File>) -> Self {
-        Self { buffered, direct: OnceLock::new() }
+        Self {
+            buffered,
+            direct: OnceLock::new(),
+        }
     }
 
     pub(crate) fn file(&self) -> &Arc<File> {
@@ -63,7 +66,11 @@ impl ReadFile {
         let open = || {
             let path = format!("/proc/self/fd/{}", self.buffered.as_raw_fd());
             let flags = libc::O_DIRECT;
-            let file = File::options().read(true).custom_flags(flags).open(path).ok()?;
+            let file = File::options()
+                .read(true)
+                .custom_flags(flags)
+                .open(path)
+                .ok()?;
             Some(Arc::new(file))
         };
         self.direct.get_or_init(open).as_ref()
@@ -100,7 +107,10 @@ fn cachestat(file: RawFd, offset: u64, length: usize) -> Option<Cachestat> {
     if !HAS_CACHESTAT.load(Ordering::Relaxed) {
         return None;
     }
-    let range = CachestatRange { offset, length: length as u64 };
+    let range = CachestatRange {
+        offset,
+        length: length as u64,
+    };
     let mut stat = Cachestat::default();
     // SAFETY: both structures live through the call and have the layout of the kernel's uapi
     // header (linux/mman.h: cachestat_range, cachestat); the call writes to `stat` only.
@@ -174,7 +184,11 @@ pub(crate) struct ReadDone {
 impl ReadQueue {
     /// A queue of at most `depth` reads in flight; without a ring every read is made at once.
     pub(crate) fn new(depth: usize, use_ring: bool) -> Self {
-        let ring = if use_ring && depth > 1 { Ring::new(depth).ok() } else { None };
+        let ring = if use_ring && depth > 1 {
+            Ring::new(depth).ok()
+        } else {
+            None
+        };
         Self { ring, depth }
     }
 
@@ -209,9 +223,14 @@ impl ReadQueue {
         let Some(direct) = request.file.direct() else {
             return Ok(Some(read_now(request, buffer, Way::Uncached, begin)));
         };
-        let length = request.length.next_multiple_of(DIRECT_ALIGNMENT).min(buffer.capacity());
+        let length = request
+            .length
+            .next_multiple_of(DIRECT_ALIGNMENT)
+            .min(buffer.capacity());
         let Some(ring) = self.ring.as_mut() else {
-            return Ok(Some(read_direct_now(request, direct, buffer, length, begin)));
+            return Ok(Some(read_direct_now(
+                request, direct, buffer, length, begin,
+            )));
         };
         ring.read(direct, request.offset, buffer, (0, length), request.token)?;
         Ok(None)
@@ -219,7 +238,9 @@ impl ReadQueue {
 
     /// Waits for a queued read; `None` when nothing is in flight.
     pub(crate) fn wait(&mut self) -> io::Result<Option<ReadDone>> {
-        let Some(ring) = self.ring.as_mut() else { return Ok(None) };
+        let Some(ring) = self.ring.as_mut() else {
+            return Ok(None);
+        };
         let done = ring.wait()?;
         Ok(done.map(|done| ReadDone {
             buffer: done.buffer,
@@ -253,7 +274,13 @@ fn read_now(request: &ReadRequest<'_>, mut buffer: Buffer, way: Way, begin: Inst
     let into = &mut buffer.space()[..request.length];
     let result = read_uncached(&request.file.buffered, request.offset, into);
     let (token, elapsed) = (request.token, begin.elapsed());
-    ReadDone { buffer, token, result, elapsed, waited: way != Way::Cached }
+    ReadDone {
+        buffer,
+        token,
+        result,
+        elapsed,
+        waited: way != Way::Cached,
+    }
 }
 
 fn read_direct_now(
@@ -269,5 +296,11 @@ fn read_direct_now(
         let into = &mut buffer.space()[..request.length];
         read_uncached(&request.file.buffered, request.offset, into)
     });
-    ReadDone { buffer, token: request.token, result, elapsed: begin.elapsed(), waited: true }
+    ReadDone {
+        buffer,
+        token: request.token,
+        result,
+        elapsed: begin.elapsed(),
+        waited: true,
+    }
 }

@@ -93,13 +93,20 @@ impl Reader<'_> {
         if free.is_some() || !may_block {
             return free;
         }
-        self.shared.progress.reader.wait(Cause::FreeBuffer, || pool.take(Role::Input))
+        self.shared
+            .progress
+            .reader
+            .wait(Cause::FreeBuffer, || pool.take(Role::Input))
     }
 
     fn start(&mut self, unit: Unit, buffer: Buffer) -> Result<(), EngineError> {
         if let Some(rate) = self.rate {
             let bytes: usize = unit.parts.iter().map(|part| part.bytes).sum();
-            rate.pass(bytes as u64, &self.shared.progress.reader, &self.shared.cancel)?;
+            rate.pass(
+                bytes as u64,
+                &self.shared.progress.reader,
+                &self.shared.cancel,
+            )?;
         }
         match unit.parts.as_slice() {
             [part] if !matches!(part.file.spec.content, FileContent::Bytes(_)) => {
@@ -110,30 +117,39 @@ impl Reader<'_> {
         }
     }
 
-    fn start_single(
-        &mut self,
-        unit: Unit,
-        part: &Part,
-        buffer: Buffer,
-    ) -> Result<(), EngineError> {
+    fn start_single(&mut self, unit: Unit, part: &Part, buffer: Buffer) -> Result<(), EngineError> {
         let Some(file) = part.file.open()? else {
             return self.send(Unit::default(), buffer, Some(part.file.spec.file));
         };
         self.token += 1;
         let (offset, length, token) = (part.offset, part.bytes, self.token);
         self.reading.push((token, unit));
-        let request = ReadRequest { file, offset, length, token };
-        let done = self.queue.submit(&request, buffer).map_err(|source| self.ring_error(source))?;
+        let request = ReadRequest {
+            file,
+            offset,
+            length,
+            token,
+        };
+        let done = self
+            .queue
+            .submit(&request, buffer)
+            .map_err(|source| self.ring_error(source))?;
         let Some(done) = done else { return Ok(()) };
         if done.waited {
-            self.shared.progress.reader.add_wait(Cause::SourceRead, done.elapsed);
+            self.shared
+                .progress
+                .reader
+                .add_wait(Cause::SourceRead, done.elapsed);
         }
         self.arrived(done)
     }
 
     /// A single part has been read: completes it where the file was short, and passes it on.
     fn arrived(&mut self, done: ReadDone) -> Result<(), EngineError> {
-        let index = self.reading.iter().position(|(token, _)| *token == done.token);
+        let index = self
+            .reading
+            .iter()
+            .position(|(token, _)| *token == done.token);
         let index = index.ok_or(EngineError::Stopped)?;
         let (_, unit) = self.reading.swap_remove(index);
         let mut buffer = done.buffer;
@@ -152,7 +168,9 @@ impl Reader<'_> {
     /// Reads what is missing of a part; fills with zeros what the file does not have.
     fn complete(&self, part: &Part, into: &mut [u8], filled: usize) -> Result<(), EngineError> {
         let offset = part.offset + filled as u64;
-        let Some(file) = part.file.open()? else { return Err(EngineError::Stopped) };
+        let Some(file) = part.file.open()? else {
+            return Err(EngineError::Stopped);
+        };
         let more = read_uncached(file.file(), offset, &mut into[filled..])
             .map_err(|source| part.file.error("read", offset, source))?;
         let missing = into.len() - filled - more;
@@ -196,11 +214,18 @@ impl Reader<'_> {
             self.outcomes.vanish(file);
         }
         self.shared.progress.reader.add_work(buffer.len() as u64);
-        self.full.send(Filled { buffer, unit }).map_err(|_| EngineError::Stopped)
+        self.full
+            .send(Filled { buffer, unit })
+            .map_err(|_| EngineError::Stopped)
     }
 
     fn ring_error(&self, source: std::io::Error) -> EngineError {
         let path = std::path::PathBuf::from("(read queue)");
-        EngineError::SourceIo { operation: "read", path, offset: 0, source }
+        EngineError::SourceIo {
+            operation: "read",
+            path,
+            offset: 0,
+            source,
+        }
     }
 }

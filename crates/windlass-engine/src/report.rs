@@ -108,7 +108,11 @@ impl Activity {
     }
 
     pub(crate) fn stages(&self) -> Vec<StageReport> {
-        vec![self.reader.clone(), self.compressor.clone(), self.writer.clone()]
+        vec![
+            self.reader.clone(),
+            self.compressor.clone(),
+            self.writer.clone(),
+        ]
     }
 }
 
@@ -121,7 +125,10 @@ impl RunReport {
         stripes: &[StripeWriter],
     ) -> Self {
         let seconds = elapsed.as_secs_f64();
-        let devices: Vec<_> = stripes.iter().map(|stripe| stripe_report(stripe, activity)).collect();
+        let devices: Vec<_> = stripes
+            .iter()
+            .map(|stripe| stripe_report(stripe, activity))
+            .collect();
         let verdict = Verdict::of_backup(activity, &devices);
         Self {
             set_id: set_id.to_string(),
@@ -181,7 +188,12 @@ fn stripe_report(stripe: &StripeWriter, activity: &Activity) -> DeviceReport {
     // for frames.
     let idle = stripe.waits.report("writer").waited(Cause::Frames);
     let busy = (activity.data_seconds - idle).max(0.0);
-    DeviceReport::new(stripe.device.location(), stripe.offset, busy, &stripe.latency)
+    DeviceReport::new(
+        stripe.device.location(),
+        stripe.offset,
+        busy,
+        &stripe.latency,
+    )
 }
 
 /// CPU time of this process so far, in seconds.

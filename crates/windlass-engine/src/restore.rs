@@ -107,22 +107,38 @@ pub fn restore(
 ) -> Result<RunReport, EngineError> {
     let options = options.clone().fit(set);
     let (began, cpu_began) = (Instant::now(), process_cpu_seconds());
-    let pool = Pool::new(options.plan.buffers, options.plan.compressors, options.plan.transfer_bytes)?;
+    let pool = Pool::new(
+        options.plan.buffers,
+        options.plan.compressors,
+        options.plan.transfer_bytes,
+    )?;
     let shared = Shared::new(pool, Arc::clone(progress), cancel.clone());
     progress.set_total(set.file_bytes());
-    progress.set_phase(if target.keeps() { "restoring" } else { "verifying" });
+    progress.set_phase(if target.keeps() {
+        "restoring"
+    } else {
+        "verifying"
+    });
     let ledger = Ledger::new(set)?;
     let readers = run(set, target, &options, &shared, &ledger)?;
     let data_seconds = began.elapsed().as_secs_f64();
     ledger.check(set)?;
     progress.set_phase("syncing");
-    progress.writer.wait(Cause::TargetSync, || target.finish())?;
+    progress
+        .writer
+        .wait(Cause::TargetSync, || target.finish())?;
     let mut activity = Activity::new(progress, &options.plan, began.elapsed().as_secs_f64());
     activity.source_rate = options.device_rate;
     activity.codec = "decompression".to_owned();
     let cpu = process_cpu_seconds() - cpu_began;
     let keeps = target.keeps();
-    Ok(RunReport::of_restore(set, began.elapsed(), cpu, &activity, (readers, data_seconds, keeps)))
+    Ok(RunReport::of_restore(
+        set,
+        began.elapsed(),
+        cpu,
+        &activity,
+        (readers, data_seconds, keeps),
+    ))
 }
 
 /// Runs all stages to their end; the readers, for what they know of their stripes.
@@ -138,7 +154,11 @@ fn run<'a>(
     // Bounded by the pool: every message holds a buffer.
     let (stored, stored_out) = unbounded::<Stored>();
     let (decoded, decoded_out) = bounded::<Decoded>(plan.buffers.max(2));
-    let depth = shared.pool.inputs_max().div_ceil(set.stripes().len()).clamp(1, 32);
+    let depth = shared
+        .pool
+        .inputs_max()
+        .div_ceil(set.stripes().len())
+        .clamp(1, 32);
     let readers = std::thread::scope(|scope| {
         let mut readers = Vec::new();
         for stripe in set.stripes() {
@@ -154,19 +174,33 @@ fn run<'a>(
             let (input, output) = (stored_out.clone(), decoded.clone());
             scope.spawn(move || {
                 let stage = Decompressor::new(shared, target, ledger, decoder, (input, output));
-                shared.progress.compressor.thread(|| shared.guard(|| stage.run()))
+                shared
+                    .progress
+                    .compressor
+                    .thread(|| shared.guard(|| stage.run()))
             });
         }
         for _ in 0..target_writers(target) {
             let input = decoded_out.clone();
             scope.spawn(move || {
-                let stage = TargetWriter { shared, target, ledger, input };
-                shared.progress.writer.thread(|| shared.guard(|| stage.run()))
+                let stage = TargetWriter {
+                    shared,
+                    target,
+                    ledger,
+                    input,
+                };
+                shared
+                    .progress
+                    .writer
+                    .thread(|| shared.guard(|| stage.run()))
             });
         }
         drop((stored, stored_out, decoded, decoded_out));
         Ok::<_, EngineError>(
-            readers.into_iter().filter_map(|reader| reader.join().ok().flatten()).collect(),
+            readers
+                .into_iter()
+                .filter_map(|reader| reader.join().ok().flatten())
+                .collect(),
         )
     })?;
     match shared.take_error() {

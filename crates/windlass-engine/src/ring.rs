@@ -5,7 +5,10 @@
 //!   the ring waits for all of them, so the kernel never writes into memory lent to someone else.
 //! - At most `depth` operations are in flight.
 
-#![allow(unsafe_code, reason = "submission entries carry raw pointers to buffers the ring owns")]
+#![allow(
+    unsafe_code,
+    reason = "submission entries carry raw pointers to buffers the ring owns"
+)]
 
 use std::fs::File;
 use std::io;
@@ -45,7 +48,11 @@ impl Ring {
     pub(crate) fn new(depth: usize) -> io::Result<Self> {
         let entries = u32::try_from(depth.next_power_of_two()).unwrap_or(64);
         let ring = IoUring::new(entries)?;
-        Ok(Self { ring, slots: (0..depth).map(|_| None).collect(), in_flight: 0 })
+        Ok(Self {
+            ring,
+            slots: (0..depth).map(|_| None).collect(),
+            in_flight: 0,
+        })
     }
 
     pub(crate) fn in_flight(&self) -> usize {
@@ -94,7 +101,12 @@ impl Ring {
         let free = self.slots.iter().position(Option::is_none);
         let index = free.ok_or_else(|| io::Error::other("the ring is full"))?;
         let file = Arc::clone(file);
-        let slot = Slot { buffer, token, begin: Instant::now(), _file: file };
+        let slot = Slot {
+            buffer,
+            token,
+            begin: Instant::now(),
+            _file: file,
+        };
         self.slots[index] = Some(slot);
         let entry = entry.user_data(index as u64);
         // SAFETY: the entry points into the memory of the buffer now in `slots[index]`, which does
@@ -138,7 +150,12 @@ impl Ring {
         let result = usize::try_from(entry.result())
             .map_err(|_| io::Error::from_raw_os_error(-entry.result()));
         let (buffer, token) = (slot.buffer, slot.token);
-        Some(RingDone { buffer, token, result, elapsed: slot.begin.elapsed() })
+        Some(RingDone {
+            buffer,
+            token,
+            result,
+            elapsed: slot.begin.elapsed(),
+        })
     }
 }
 
@@ -149,7 +166,10 @@ impl Drop for Ring {
                 Ok(_) => {}
                 // The kernel may still write to these buffers: leak them rather than lend them.
                 Err(_) => {
-                    self.slots.iter_mut().filter_map(Option::take).for_each(std::mem::forget);
+                    self.slots
+                        .iter_mut()
+                        .filter_map(Option::take)
+                        .for_each(std::mem::forget);
                     return;
                 }
             }

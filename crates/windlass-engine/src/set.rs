@@ -77,15 +77,23 @@ impl OpenStripe {
         if block.set_id != self.header.set_id || block.stripe != self.header.stripe {
             let (expected, found) = (self.header.set_id, block.set_id);
             let structure = Structure::IndexBlock;
-            let fault = FormatError::Foreign { structure, expected, found };
+            let fault = FormatError::Foreign {
+                structure,
+                expected,
+                found,
+            };
             return Err(self.damage(entry.offset, fault));
         }
         let frame_bytes = self.header.frame_bytes;
-        let too_large =
-            |frame: &windlass_media::FrameEntry| frame.raw_bytes.max(frame.stored_bytes) > frame_bytes;
+        let too_large = |frame: &windlass_media::FrameEntry| {
+            frame.raw_bytes.max(frame.stored_bytes) > frame_bytes
+        };
         if block.frames.iter().any(too_large) || block.region_offset != entry.region_offset {
             let what = "a frame is larger, or the region elsewhere, than the stripe says";
-            let fault = FormatError::Invalid { structure: Structure::IndexBlock, what };
+            let fault = FormatError::Invalid {
+                structure: Structure::IndexBlock,
+                what,
+            };
             return Err(self.damage(entry.offset, fault));
         }
         Ok(block)
@@ -93,7 +101,10 @@ impl OpenStripe {
 
     /// Reads exactly `into.len()` bytes; a stripe that ends before is damaged.
     pub fn read(&self, offset: u64, into: &mut [u8]) -> Result<(), EngineError> {
-        self.file.file().read_exact_at(into, offset).map_err(|source| self.io(offset, source))
+        self.file
+            .file()
+            .read_exact_at(into, offset)
+            .map_err(|source| self.io(offset, source))
     }
 
     pub(crate) fn damage(&self, offset: u64, source: FormatError) -> EngineError {
@@ -117,7 +128,10 @@ impl OpenStripe {
             return Ok(());
         }
         let what = "header, regions and index blocks do not fill the stripe up to its footer";
-        let fault = FormatError::Invalid { structure: Structure::IndexDirectory, what };
+        let fault = FormatError::Invalid {
+            structure: Structure::IndexDirectory,
+            what,
+        };
         Err(self.damage(position, fault))
     }
 }
@@ -133,7 +147,9 @@ impl OpenSet {
         let count = first.header.stripe_count();
         found.insert(first.header.stripe.0, first);
         for candidate in candidates {
-            let Some(header) = peek_header(&candidate) else { continue };
+            let Some(header) = peek_header(&candidate) else {
+                continue;
+            };
             let index = header.stripe.0;
             if header.set_id != set_id || found.contains_key(&index) || index >= count {
                 continue;
@@ -152,7 +168,12 @@ impl OpenSet {
         }
         let stripes: Vec<_> = found.into_values().collect();
         let root = stripes[0].seal.set_root;
-        let set = Self { set_id, root, stripes, description };
+        let set = Self {
+            set_id,
+            root,
+            stripes,
+            description,
+        };
         set.check()?;
         Ok(set)
     }
@@ -160,7 +181,10 @@ impl OpenSet {
     fn check(&self) -> Result<(), EngineError> {
         if self.description.stripes.len() != self.stripes.len() {
             let what = "the stripe table does not list as many stripes as there are".to_owned();
-            return Err(EngineError::Incomplete { set: self.set_id, what });
+            return Err(EngineError::Incomplete {
+                set: self.set_id,
+                what,
+            });
         }
         for (stripe, listed) in self.stripes.iter().zip(&self.description.stripes) {
             let hash = StripeTableEntry::hash_of(&stripe.header_bytes, &stripe.directory);
@@ -250,12 +274,19 @@ pub struct StripeGlance {
 pub fn glance(places: &[PathBuf], metadata_limit: u64) -> Result<Vec<StripeGlance>, EngineError> {
     let mut glances = Vec::new();
     for path in expand(places)? {
-        let Some(header) = peek_header(&path) else { continue };
+        let Some(header) = peek_header(&path) else {
+            continue;
+        };
         let (fault, description) = match open_stripe(&path, metadata_limit) {
             Ok((_, footer)) => (None, Some(footer.description)),
             Err(fault) => (Some(fault), None),
         };
-        glances.push(StripeGlance { location: path, header, fault, description });
+        glances.push(StripeGlance {
+            location: path,
+            header,
+            fault,
+            description,
+        });
     }
     Ok(glances)
 }
@@ -286,7 +317,10 @@ fn first_stripe(
         if let Some((_, other)) = &first
             && other.set_id != header.set_id
         {
-            return Err(EngineError::SetsMixed { first: other.set_id, second: header.set_id });
+            return Err(EngineError::SetsMixed {
+                first: other.set_id,
+                second: header.set_id,
+            });
         }
         if let Some(other) = seen.insert(header.stripe.0, path.clone())
             && !same_file(&other, &path)
@@ -305,7 +339,9 @@ fn first_stripe(
         (None, Some(fault)) => Err(fault),
         (None, None) => {
             let names: Vec<_> = places.iter().map(|place| place.to_string_lossy()).collect();
-            Err(EngineError::NoSet { location: names.join(", ") })
+            Err(EngineError::NoSet {
+                location: names.join(", "),
+            })
         }
     }
 }
@@ -330,7 +366,8 @@ fn expand(places: &[PathBuf]) -> Result<Vec<PathBuf>, EngineError> {
         let mut found = Vec::new();
         for entry in entries {
             let entry = entry.map_err(|source| read_error(place, 0, source))?;
-            if entry.file_type().is_ok_and(|kind| kind.is_file()) && looks_like_stripe(&entry.path())
+            if entry.file_type().is_ok_and(|kind| kind.is_file())
+                && looks_like_stripe(&entry.path())
             {
                 found.push(entry.path());
             }
@@ -372,17 +409,19 @@ fn peek_header(path: &Path) -> Option<StripeHeader> {
 
 fn read_header(path: &Path) -> Result<(StripeHeader, Vec<u8>), EngineError> {
     let file = File::open(path).map_err(|source| match source.kind() {
-        io::ErrorKind::NotFound => {
-            EngineError::NoSet { location: path.to_string_lossy().into_owned() }
-        }
+        io::ErrorKind::NotFound => EngineError::NoSet {
+            location: path.to_string_lossy().into_owned(),
+        },
         _ => read_error(path, 0, source),
     })?;
     let fault = |source| damage(path, 0, source);
     let mut prefix = [0; StripeHeader::PREFIX_BYTES];
-    file.read_exact_at(&mut prefix, 0).map_err(|source| read_error(path, 0, source))?;
+    file.read_exact_at(&mut prefix, 0)
+        .map_err(|source| read_error(path, 0, source))?;
     let total = StripeHeader::encoded_bytes(&prefix).map_err(fault)?;
     let mut bytes = vec![0; total as usize];
-    file.read_exact_at(&mut bytes, 0).map_err(|source| read_error(path, 0, source))?;
+    file.read_exact_at(&mut bytes, 0)
+        .map_err(|source| read_error(path, 0, source))?;
     let header = StripeHeader::decode(&bytes).map_err(fault)?;
     Ok((header, bytes))
 }
@@ -395,34 +434,60 @@ fn open_stripe(path: &Path, limit: u64) -> Result<(OpenStripe, Footer), EngineEr
     let seal = read_seal(path, file.file(), length)?;
     if seal.set_id != header.set_id || seal.alignment != header.alignment {
         let (expected, found) = (header.set_id, seal.set_id);
-        let fault = FormatError::Foreign { structure: Structure::Seal, expected, found };
+        let fault = FormatError::Foreign {
+            structure: Structure::Seal,
+            expected,
+            found,
+        };
         return Err(damage(path, length, fault));
     }
     if seal.stripe != header.stripe || seal.stripe_count != header.stripe_count() {
         let (expected, found) = (header.stripe, seal.stripe);
-        let fault = FormatError::StripeIndex { structure: Structure::Seal, expected, found };
+        let fault = FormatError::StripeIndex {
+            structure: Structure::Seal,
+            expected,
+            found,
+        };
         return Err(damage(path, length, fault));
     }
     let footer = read_footer(path, file.file(), &seal, limit)?;
     if footer.set_id != header.set_id || footer.stripe != header.stripe {
         let (expected, found) = (header.set_id, footer.set_id);
-        let fault = FormatError::Foreign { structure: Structure::Footer, expected, found };
+        let fault = FormatError::Foreign {
+            structure: Structure::Footer,
+            expected,
+            found,
+        };
         return Err(damage(path, seal.footer_offset, fault));
     }
     if footer.set_root != seal.set_root {
-        return Err(damage(path, seal.footer_offset, FormatError::Hash(Structure::Seal)));
+        return Err(damage(
+            path,
+            seal.footer_offset,
+            FormatError::Hash(Structure::Seal),
+        ));
     }
     let directory = footer.directory.clone();
     let location = path.to_owned();
-    let stripe = OpenStripe { location, file, header, header_bytes, seal, directory };
+    let stripe = OpenStripe {
+        location,
+        file,
+        header,
+        header_bytes,
+        seal,
+        directory,
+    };
     Ok((stripe, footer))
 }
 
 fn read_seal(path: &Path, file: &File, length: u64) -> Result<Seal, EngineError> {
-    let unsealed = || EngineError::NotSealed { location: path.to_string_lossy().into_owned() };
+    let unsealed = || EngineError::NotSealed {
+        location: path.to_string_lossy().into_owned(),
+    };
     let offset = length.checked_sub(SEAL_BYTES as u64).ok_or_else(unsealed)?;
     let mut record = [0; SEAL_BYTES];
-    file.read_exact_at(&mut record, offset).map_err(|source| read_error(path, offset, source))?;
+    file.read_exact_at(&mut record, offset)
+        .map_err(|source| read_error(path, offset, source))?;
     let seal = Seal::decode(&record, length).map_err(|source| match source {
         // A run that was cut off leaves no seal; a seal that does not add up is damage.
         FormatError::Magic(_) if path.to_string_lossy().ends_with(PARTIAL_SUFFIX) => unsealed(),
@@ -430,10 +495,18 @@ fn read_seal(path: &Path, file: &File, length: u64) -> Result<Seal, EngineError>
     })?;
     let mut padding = vec![0; seal.alignment as usize - SEAL_BYTES];
     let start = length - u64::from(seal.alignment);
-    file.read_exact_at(&mut padding, start).map_err(|source| read_error(path, start, source))?;
+    file.read_exact_at(&mut padding, start)
+        .map_err(|source| read_error(path, start, source))?;
     if !windlass_media::is_zero(&padding) {
         let what = "padding is not zero";
-        return Err(damage(path, start, FormatError::Invalid { structure: Structure::Seal, what }));
+        return Err(damage(
+            path,
+            start,
+            FormatError::Invalid {
+                structure: Structure::Seal,
+                what,
+            },
+        ));
     }
     Ok(seal)
 }
@@ -461,18 +534,35 @@ fn missing(set: SetId, index: u16, description: &SetDescription) -> EngineError 
     let listed = description.stripes.get(usize::from(index));
     let location = listed.map(|entry| String::from_utf8_lossy(&entry.location).into_owned());
     let location = location.unwrap_or_default();
-    EngineError::StripeMissing { set, stripe: StripeIndex(index), location }
+    EngineError::StripeMissing {
+        set,
+        stripe: StripeIndex(index),
+        location,
+    }
 }
 
 fn damage(path: &Path, offset: u64, source: FormatError) -> EngineError {
-    EngineError::Damage { location: path.to_string_lossy().into_owned(), offset, source }
+    EngineError::Damage {
+        location: path.to_string_lossy().into_owned(),
+        offset,
+        source,
+    }
 }
 
 fn read_error(path: &Path, offset: u64, source: io::Error) -> EngineError {
     let location = path.to_string_lossy().into_owned();
     if source.kind() == io::ErrorKind::UnexpectedEof {
         let source = FormatError::Truncated(Structure::Header);
-        return EngineError::Damage { location, offset, source };
+        return EngineError::Damage {
+            location,
+            offset,
+            source,
+        };
     }
-    EngineError::DeviceIo { operation: "read", device: location, offset, source }
+    EngineError::DeviceIo {
+        operation: "read",
+        device: location,
+        offset,
+        source,
+    }
 }

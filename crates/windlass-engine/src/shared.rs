@@ -37,12 +37,19 @@ impl Shared {
     /// An error once the run is to stop.
     pub(crate) fn check(&self) -> Result<(), EngineError> {
         self.cancel.check()?;
-        if self.stop.load(Ordering::Acquire) { Err(EngineError::Stopped) } else { Ok(()) }
+        if self.stop.load(Ordering::Acquire) {
+            Err(EngineError::Stopped)
+        } else {
+            Ok(())
+        }
     }
 
     /// Stops the run; the first error with a cause of its own is kept.
     pub(crate) fn fail(&self, error: EngineError) {
-        let mut first = self.first_error.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut first = self
+            .first_error
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
         if matches!(*first, None | Some(EngineError::Stopped)) {
             *first = Some(error);
         }
@@ -54,7 +61,10 @@ impl Shared {
 
     /// The error that stopped the run, if one did.
     pub(crate) fn take_error(&self) -> Option<EngineError> {
-        self.first_error.lock().unwrap_or_else(PoisonError::into_inner).take()
+        self.first_error
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .take()
     }
 
     /// One more unit is under way.

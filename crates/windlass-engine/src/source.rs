@@ -76,13 +76,18 @@ pub(crate) struct SourceFile {
 
 impl SourceFile {
     pub(crate) fn new(spec: FileSpec) -> Arc<Self> {
-        Arc::new(Self { spec, opened: OnceLock::new() })
+        Arc::new(Self {
+            spec,
+            opened: OnceLock::new(),
+        })
     }
 
     /// The open file; `None` when it has vanished and may. Opened once: an extent read later sees
     /// the same inode, or the same absence, as the first.
     pub(crate) fn open(&self) -> Result<Option<&ReadFile>, EngineError> {
-        let opened = self.opened.get_or_init(|| self.open_now().map_err(|e| Mutex::new(Some(e))));
+        let opened = self
+            .opened
+            .get_or_init(|| self.open_now().map_err(|e| Mutex::new(Some(e))));
         opened.as_ref().map(Option::as_ref).map_err(|failed| {
             let mut failed = failed.lock().unwrap_or_else(PoisonError::into_inner);
             match failed.take() {
@@ -118,7 +123,12 @@ impl SourceFile {
             FileContent::Open(_) => PathBuf::from(format!("(file {})", self.spec.file)),
             FileContent::Bytes(_) => Path::new("(memory)").to_owned(),
         };
-        EngineError::SourceIo { operation, path, offset, source }
+        EngineError::SourceIo {
+            operation,
+            path,
+            offset,
+            source,
+        }
     }
 }
 
@@ -155,7 +165,10 @@ pub(crate) struct Cutter {
 
 impl Cutter {
     pub(crate) fn new(unit_bytes: usize) -> Self {
-        Self { unit_bytes, bundle: Unit::default() }
+        Self {
+            unit_bytes,
+            bundle: Unit::default(),
+        }
     }
 
     /// Cuts a range of a file; returns the units that are full.
@@ -169,7 +182,12 @@ impl Cutter {
         let mut offset = range.start;
         while offset < range.end {
             let bytes = self.part_bytes(range.end - offset);
-            let part = Part { file: Arc::clone(file), offset, bytes, layer };
+            let part = Part {
+                file: Arc::clone(file),
+                offset,
+                bytes,
+                layer,
+            };
             offset += bytes as u64;
             // A part of half a buffer or more has one of its own: it is read directly, in place.
             if bytes * 2 >= self.unit_bytes {
@@ -240,7 +258,12 @@ mod tests {
 
     fn file(number: u32, bytes: u64) -> Arc<SourceFile> {
         let content = FileContent::Bytes(Arc::from([]));
-        SourceFile::new(FileSpec { file: FileNo(number), content, bytes, missing: Missing::Fail })
+        SourceFile::new(FileSpec {
+            file: FileNo(number),
+            content,
+            bytes,
+            missing: Missing::Fail,
+        })
     }
 
     #[test]

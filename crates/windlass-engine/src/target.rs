@@ -74,7 +74,12 @@ impl DirectoryTarget {
             roots.push((base.clone(), file));
         }
         let replaced: HashMap<_, _> = layout.replace.iter().cloned().collect();
-        let mut target = Self { layout, files: HashMap::new(), replaced, roots };
+        let mut target = Self {
+            layout,
+            files: HashMap::new(),
+            replaced,
+            roots,
+        };
         target.make_tree()?;
         Ok(target)
     }
@@ -101,7 +106,8 @@ impl DirectoryTarget {
         for (number, file) in &self.files {
             if let Some(bytes) = self.replaced.get(number) {
                 let open = file.open()?;
-                open.write_all_at(bytes, 0).map_err(|source| error("write", &file.path, source))?;
+                open.write_all_at(bytes, 0)
+                    .map_err(|source| error("write", &file.path, source))?;
                 open.set_len(bytes.len() as u64)
                     .map_err(|source| error("truncate", &file.path, source))?;
             }
@@ -111,7 +117,13 @@ impl DirectoryTarget {
     }
 
     fn make_links(&self) -> Result<(), EngineError> {
-        for entry in self.layout.files.0.iter().filter(|entry| entry.kind == FileKind::Symlink) {
+        for entry in self
+            .layout
+            .files
+            .0
+            .iter()
+            .filter(|entry| entry.kind == FileKind::Symlink)
+        {
             let path = self.layout.place_link(&entry.path);
             let target = Path::new(std::ffi::OsStr::from_bytes(&entry.link_target));
             let made = std::os::unix::fs::symlink(target, &path);
@@ -173,14 +185,22 @@ impl TargetLayout {
 
 impl TargetFile {
     fn new(entry: &FileEntry, path: PathBuf) -> Self {
-        let path = if entry.flags.last { last_name(&path) } else { path };
+        let path = if entry.flags.last {
+            last_name(&path)
+        } else {
+            path
+        };
         let nanos = u64::try_from(entry.mtime_nanos).unwrap_or(0);
         Self {
             path,
             mode: entry.mode,
             bytes: entry.bytes,
             mtime: SystemTime::UNIX_EPOCH + Duration::from_nanos(nanos),
-            state: Mutex::new(State { file: None, made: false, written: 0 }),
+            state: Mutex::new(State {
+                file: None,
+                made: false,
+                written: 0,
+            }),
         }
     }
 
@@ -192,11 +212,15 @@ impl TargetFile {
         }
         let fault = |source| error("create", &self.path, source);
         let mut options = OpenOptions::new();
-        options.write(true).mode(self.mode | 0o200).custom_flags(libc::O_NOFOLLOW);
+        options
+            .write(true)
+            .mode(self.mode | 0o200)
+            .custom_flags(libc::O_NOFOLLOW);
         options.create_new(!state.made);
         let file = options.open(&self.path).map_err(fault)?;
         if !state.made {
-            file.set_permissions(Permissions::from_mode(self.mode | 0o200)).map_err(fault)?;
+            file.set_permissions(Permissions::from_mode(self.mode | 0o200))
+                .map_err(fault)?;
             file.set_len(self.bytes).map_err(fault)?;
         }
         state.made = true;
@@ -215,25 +239,41 @@ impl TargetFile {
     }
 
     fn close(&self) -> Result<(), EngineError> {
-        let made = self.state.lock().unwrap_or_else(PoisonError::into_inner).made;
-        let open = self.state.lock().unwrap_or_else(PoisonError::into_inner).file.is_some();
+        let made = self
+            .state
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .made;
+        let open = self
+            .state
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .file
+            .is_some();
         if made && !open {
             return Ok(());
         }
         let file = self.open()?;
-        self.state.lock().unwrap_or_else(PoisonError::into_inner).file = None;
+        self.state
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .file = None;
         if self.mode & 0o200 == 0 {
             let mode = Permissions::from_mode(self.mode);
-            file.set_permissions(mode).map_err(|source| error("chmod", &self.path, source))?;
+            file.set_permissions(mode)
+                .map_err(|source| error("chmod", &self.path, source))?;
         }
-        file.set_modified(self.mtime).map_err(|source| error("touch", &self.path, source))
+        file.set_modified(self.mtime)
+            .map_err(|source| error("touch", &self.path, source))
     }
 }
 
 impl Target for DirectoryTarget {
     fn write(&self, file: FileNo, offset: u64, bytes: &[u8]) -> Result<(), EngineError> {
         // A file of the set that the layout leaves out, or replaces, takes nothing.
-        let Some(entry) = self.files.get(&file) else { return Ok(()) };
+        let Some(entry) = self.files.get(&file) else {
+            return Ok(());
+        };
         if self.replaced.contains_key(&file) {
             return Ok(());
         }
@@ -294,5 +334,9 @@ fn make_directory(path: &Path) -> Result<(), EngineError> {
 }
 
 fn error(operation: &'static str, path: &Path, source: io::Error) -> EngineError {
-    EngineError::TargetIo { operation, path: path.to_owned(), source }
+    EngineError::TargetIo {
+        operation,
+        path: path.to_owned(),
+        source,
+    }
 }

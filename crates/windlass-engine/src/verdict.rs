@@ -59,7 +59,11 @@ struct Resource {
 impl Resource {
     /// The rate at which this resource alone would have gone, given the run's rate.
     fn alone(&self, rate: f64) -> f64 {
-        if self.occupation > 0.0 { rate / self.occupation } else { f64::INFINITY }
+        if self.occupation > 0.0 {
+            rate / self.occupation
+        } else {
+            f64::INFINITY
+        }
     }
 }
 
@@ -71,7 +75,11 @@ impl Verdict {
         resources.push(source_limit(activity, seconds));
         resources.push(device_limit(activity, seconds));
         resources.push(database(activity, seconds));
-        Self::judge(resources, bytes_per(activity.reader.bytes, seconds), activity)
+        Self::judge(
+            resources,
+            bytes_per(activity.reader.bytes, seconds),
+            activity,
+        )
     }
 
     pub(crate) fn of_restore(activity: &Activity, devices: &[DeviceReport]) -> Self {
@@ -80,35 +88,62 @@ impl Verdict {
         resources.push(cores(activity, seconds));
         resources.push(target(activity, seconds));
         resources.push(source_limit(activity, seconds));
-        Self::judge(resources, bytes_per(activity.compressor.bytes, seconds), activity)
+        Self::judge(
+            resources,
+            bytes_per(activity.compressor.bytes, seconds),
+            activity,
+        )
     }
 
     fn judge(mut resources: Vec<Resource>, rate: f64, activity: &Activity) -> Self {
         resources.sort_by(|a, b| b.occupation.total_cmp(&a.occupation));
         let first = resources[0].clone();
-        let next = resources.get(1).filter(|next| next.occupation > 0.0).cloned();
+        let next = resources
+            .get(1)
+            .filter(|next| next.occupation > 0.0)
+            .cloned();
         if first.occupation < OCCUPIED_MIN {
             return Self::buffers(&first, rate, activity);
         }
-        let next_limit =
-            next.as_ref().map(|next| NextLimit { stage: next.stage, rate: next.alone(rate) });
+        let next_limit = next.as_ref().map(|next| NextLimit {
+            stage: next.stage,
+            rate: next.alone(rate),
+        });
         let mut sentence = format!("bound by {} at {}", first.words, megabytes(rate));
         if let Some(next) = &next {
-            sentence += &format!("; next is {} at {}", next.words, megabytes(next.alone(rate)));
+            sentence += &format!(
+                "; next is {} at {}",
+                next.words,
+                megabytes(next.alone(rate))
+            );
         }
         if !first.advice.is_empty() {
             sentence += &format!("; {}", first.advice);
         }
         let share_of_probed = (first.stage == "compressor").then_some(first.occupation.min(1.0));
         let (stage, device) = (first.stage, first.device);
-        let limit = Limit { stage, device, rate, share_of_probed, next: next_limit };
+        let limit = Limit {
+            stage,
+            device,
+            rate,
+            share_of_probed,
+            next: next_limit,
+        };
         Self { limit, sentence }
     }
 
     fn buffers(first: &Resource, rate: f64, activity: &Activity) -> Self {
-        let next = Some(NextLimit { stage: first.stage, rate: first.alone(rate) });
-        let limit =
-            Limit { stage: "buffers", device: None, rate, share_of_probed: None, next };
+        let next = Some(NextLimit {
+            stage: first.stage,
+            rate: first.alone(rate),
+        });
+        let limit = Limit {
+            stage: "buffers",
+            device: None,
+            rate,
+            share_of_probed: None,
+            next,
+        };
         let sentence = format!(
             "nothing was busy all the time: {} buffers of {} bytes did not keep {} going at {}; \
              try more --buffers, or a larger database to judge by",
@@ -128,7 +163,10 @@ fn source(activity: &Activity, seconds: f64) -> Resource {
         stage: "source",
         device: None,
         occupation: share(reader.waited(Cause::SourceRead), reader.threads, seconds),
-        words: format!("the source ({volumes} {})", if volumes == 1 { "volume" } else { "volumes" }),
+        words: format!(
+            "the source ({volumes} {})",
+            if volumes == 1 { "volume" } else { "volumes" }
+        ),
         advice: "more devices or another codec will not help, faster storage under the database \
                  would"
             .to_owned(),
@@ -138,10 +176,16 @@ fn source(activity: &Activity, seconds: f64) -> Resource {
 fn cores(activity: &Activity, seconds: f64) -> Resource {
     let stages = [&activity.compressor, &activity.reader, &activity.writer];
     let cpu: f64 = stages.iter().map(|stage| stage.cpu_seconds).sum();
-    let most = stages.into_iter().max_by(|a, b| a.cpu_seconds.total_cmp(&b.cpu_seconds));
+    let most = stages
+        .into_iter()
+        .max_by(|a, b| a.cpu_seconds.total_cmp(&b.cpu_seconds));
     let most = most.map_or("compressor", |stage| stage.name);
     // One thread per stage cannot use more cores than there are threads.
-    let cores = activity.cores.min(usize::try_from(activity.compressor.threads).unwrap_or(1).max(1));
+    let cores = activity.cores.min(
+        usize::try_from(activity.compressor.threads)
+            .unwrap_or(1)
+            .max(1),
+    );
     let compressing = activity.codec != "none" && most == "compressor";
     let words = match most {
         "compressor" if compressing => format!("{} on {cores} cores", activity.codec),
@@ -154,19 +198,33 @@ fn cores(activity: &Activity, seconds: f64) -> Resource {
         "lz4" => "more stripes will not help, --compress none would if the devices keep up",
         _ => "more stripes will not help, --compress lz4 would",
     };
-    let core_seconds = seconds * to_f64(cores as u64);
+    let on_core = cpu / (seconds * to_f64(cores as u64));
+    // Threads that were ready but had no core: other processes had it. The stage still bound us.
+    let compressor = &activity.compressor;
+    let ready = share(compressor.busy_seconds, compressor.threads, seconds);
+    let crowded = ready > 1.5 * on_core && ready > OCCUPIED_MIN;
+    let words = if crowded {
+        words + ", shared with other processes,"
+    } else {
+        words
+    };
     Resource {
         stage: most,
         device: None,
-        occupation: cpu / core_seconds,
+        occupation: on_core.max(ready),
         words,
         advice: advice.to_owned(),
     }
 }
 
 fn device(devices: &[DeviceReport], seconds: f64) -> Resource {
-    let most = devices.iter().max_by(|a, b| a.busy_seconds.total_cmp(&b.busy_seconds));
-    let idlest = devices.iter().map(|device| device.busy_seconds).fold(f64::INFINITY, f64::min);
+    let most = devices
+        .iter()
+        .max_by(|a, b| a.busy_seconds.total_cmp(&b.busy_seconds));
+    let idlest = devices
+        .iter()
+        .map(|device| device.busy_seconds)
+        .fold(f64::INFINITY, f64::min);
     let (name, busy) = most.map_or(("", 0.0), |most| (most.name.as_str(), most.busy_seconds));
     let words = match devices.len() {
         0 | 1 => format!("device {name}"),
@@ -176,7 +234,11 @@ fn device(devices: &[DeviceReport], seconds: f64) -> Resource {
     Resource {
         stage: "device",
         device: Some(name.to_owned()),
-        occupation: if busy > 0.0 { idlest.min(busy) / seconds } else { 0.0 },
+        occupation: if busy > 0.0 {
+            idlest.min(busy) / seconds
+        } else {
+            0.0
+        },
         words,
         advice: "another device (--to) or a stronger codec would help".to_owned(),
     }
@@ -184,7 +246,9 @@ fn device(devices: &[DeviceReport], seconds: f64) -> Resource {
 
 fn source_limit(activity: &Activity, seconds: f64) -> Resource {
     let reader = &activity.reader;
-    let rate = activity.source_rate.map_or(String::new(), |rate| megabytes(to_f64(rate)));
+    let rate = activity
+        .source_rate
+        .map_or(String::new(), |rate| megabytes(to_f64(rate)));
     Resource {
         stage: "rate_limit",
         device: None,
@@ -196,7 +260,9 @@ fn source_limit(activity: &Activity, seconds: f64) -> Resource {
 
 fn device_limit(activity: &Activity, seconds: f64) -> Resource {
     let writer = &activity.writer;
-    let rate = activity.device_rate.map_or(String::new(), |rate| megabytes(to_f64(rate)));
+    let rate = activity
+        .device_rate
+        .map_or(String::new(), |rate| megabytes(to_f64(rate)));
     Resource {
         stage: "device_rate_limit",
         device: None,
@@ -229,7 +295,9 @@ fn before(activity: &Activity) -> f64 {
 
 fn stripes_read(activity: &Activity, devices: &[DeviceReport], seconds: f64) -> Resource {
     let reader = &activity.reader;
-    let most = devices.iter().max_by(|a, b| a.busy_seconds.total_cmp(&b.busy_seconds));
+    let most = devices
+        .iter()
+        .max_by(|a, b| a.busy_seconds.total_cmp(&b.busy_seconds));
     let name = most.map_or("", |most| most.name.as_str());
     Resource {
         stage: "device",

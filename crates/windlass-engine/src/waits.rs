@@ -71,7 +71,10 @@ impl Cause {
     }
 
     fn index(self) -> usize {
-        Self::ALL.iter().position(|cause| *cause == self).unwrap_or(0)
+        Self::ALL
+            .iter()
+            .position(|cause| *cause == self)
+            .unwrap_or(0)
     }
 }
 
@@ -121,7 +124,8 @@ impl Stage {
         let result = body();
         let cpu = thread_cpu().saturating_sub(cpu_begin);
         self.cpu_nanos.fetch_add(nanos(cpu), Ordering::Relaxed);
-        self.wall_nanos.fetch_add(nanos(begin.elapsed()), Ordering::Relaxed);
+        self.wall_nanos
+            .fetch_add(nanos(begin.elapsed()), Ordering::Relaxed);
         result
     }
 
@@ -182,7 +186,10 @@ pub struct StageReport {
 impl StageReport {
     /// Seconds waited for `cause`.
     pub fn waited(&self, cause: Cause) -> f64 {
-        self.waits.iter().find(|wait| wait.cause == cause).map_or(0.0, |wait| wait.seconds)
+        self.waits
+            .iter()
+            .find(|wait| wait.cause == cause)
+            .map_or(0.0, |wait| wait.seconds)
     }
 }
 
@@ -208,7 +215,10 @@ fn nanos(time: Duration) -> u64 {
     u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
 }
 
-#[expect(clippy::cast_precision_loss, reason = "a report needs no nanosecond of a year")]
+#[expect(
+    clippy::cast_precision_loss,
+    reason = "a report needs no nanosecond of a year"
+)]
 fn seconds(nanos: u64) -> f64 {
     nanos as f64 / 1e9
 }

@@ -105,7 +105,11 @@ impl StripeWriter {
         while self.device.in_flight() > 0 {
             self.reap(shared)?;
         }
-        if self.builder.is_empty() { Ok(()) } else { self.index_block(shared) }
+        if self.builder.is_empty() {
+            Ok(())
+        } else {
+            self.index_block(shared)
+        }
     }
 
     fn chunk(&mut self, chunk: Chunk, shared: &Shared) -> Result<(), EngineError> {
@@ -127,7 +131,9 @@ impl StripeWriter {
         if let Some(mut buffer) = chunk.buffer.filter(|buffer| !buffer.is_empty()) {
             buffer.pad(self.device.alignment() as usize);
             let (offset, bytes) = (self.offset, buffer.len() as u64);
-            let done = self.timed(shared, Cause::DeviceWrite, |w| w.device.submit(offset, buffer))?;
+            let done = self.timed(shared, Cause::DeviceWrite, |w| {
+                w.device.submit(offset, buffer)
+            })?;
             self.offset += bytes;
             self.count(done, shared);
         }
@@ -155,9 +161,12 @@ impl StripeWriter {
         let number = u32::try_from(self.directory.len()).unwrap_or(u32::MAX);
         let (offset, region) = (self.offset, self.region_offset);
         let mut block =
-            self.builder.take(self.set_id, self.stripe, number, region, offset - region);
+            self.builder
+                .take(self.set_id, self.stripe, number, region, offset - region);
         let bytes = block.encode(self.device.alignment())?;
-        self.timed(shared, Cause::DeviceWrite, |writer| writer.device.write(offset, &bytes))?;
+        self.timed(shared, Cause::DeviceWrite, |writer| {
+            writer.device.write(offset, &bytes)
+        })?;
         let (file_min, file_max) = self.files.take().unwrap_or_default();
         self.directory.push(IndexDirectoryEntry {
             offset,

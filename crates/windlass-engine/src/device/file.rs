@@ -44,7 +44,13 @@ pub struct FileDeviceOptions {
 
 impl Default for FileDeviceOptions {
     fn default() -> Self {
-        Self { alignment: 4096, depth: 4, direct: true, ring: true, overwrite: false }
+        Self {
+            alignment: 4096,
+            depth: 4,
+            direct: true,
+            ring: true,
+            overwrite: false,
+        }
     }
 }
 
@@ -77,7 +83,11 @@ impl FileDevice {
             .map_err(|errno| fault(errno.into()))?;
         file.set_len(0).map_err(fault)?;
         let scratch = MmapMut::map_anon(SCRATCH_BYTES).map_err(fault)?;
-        let ring = if options.ring { Ring::new(options.depth).ok() } else { None };
+        let ring = if options.ring {
+            Ring::new(options.depth).ok()
+        } else {
+            None
+        };
         Ok(Self {
             location: location.clone(),
             path: path.to_owned(),
@@ -101,7 +111,9 @@ impl FileDevice {
         if !self.preallocate || end <= self.allocated {
             return;
         }
-        let step = self.allocated.clamp(PREALLOCATE_BYTES_MIN, PREALLOCATE_BYTES_MAX);
+        let step = self
+            .allocated
+            .clamp(PREALLOCATE_BYTES_MIN, PREALLOCATE_BYTES_MAX);
         let target = end.max(self.allocated + step);
         let length = target - self.allocated;
         match rustix::fs::fallocate(&*self.file, FallocateFlags::empty(), self.allocated, length) {
@@ -113,14 +125,19 @@ impl FileDevice {
 
     fn finish(&self, done: crate::ring::RingDone) -> Result<WriteDone, EngineError> {
         let offset = done.token;
-        let written = done.result.map_err(|source| self.error("write", offset, source))?;
+        let written = done
+            .result
+            .map_err(|source| self.error("write", offset, source))?;
         if written < done.buffer.len() {
             // A short direct write ends at a block boundary; the rest goes the plain way.
             let rest = &done.buffer[written..];
             let write = self.file.write_all_at(rest, offset + written as u64);
             write.map_err(|source| self.error("write", offset, source))?;
         }
-        Ok(WriteDone { bytes: done.buffer.len() as u64, elapsed: done.elapsed })
+        Ok(WriteDone {
+            bytes: done.buffer.len() as u64,
+            elapsed: done.elapsed,
+        })
     }
 }
 
@@ -133,7 +150,12 @@ fn partial_path(path: &Path) -> PathBuf {
 fn open_partial(path: &Path, direct: bool) -> io::Result<File> {
     let open = |flags| {
         let mut options = OpenOptions::new();
-        options.read(true).write(true).create(true).truncate(false).mode(0o600);
+        options
+            .read(true)
+            .write(true)
+            .create(true)
+            .truncate(false)
+            .mode(0o600);
         options.custom_flags(flags | libc::O_NOFOLLOW).open(path)
     };
     match open(if direct { libc::O_DIRECT } else { 0 }) {
@@ -149,7 +171,12 @@ fn device_error(
     offset: u64,
     source: io::Error,
 ) -> EngineError {
-    EngineError::DeviceIo { operation, device: location.to_owned(), offset, source }
+    EngineError::DeviceIo {
+        operation,
+        device: location.to_owned(),
+        offset,
+        source,
+    }
 }
 
 impl Device for FileDevice {
@@ -162,7 +189,11 @@ impl Device for FileDevice {
     }
 
     fn depth(&self) -> usize {
-        if self.ring.is_some() { self.options.depth } else { 1 }
+        if self.ring.is_some() {
+            self.options.depth
+        } else {
+            1
+        }
     }
 
     fn in_flight(&self) -> usize {
@@ -176,9 +207,16 @@ impl Device for FileDevice {
             let write = self.file.write_all_at(&buffer, offset);
             write.map_err(|source| self.error("write", offset, source))?;
             let bytes = buffer.len() as u64;
-            return Ok(Some(WriteDone { bytes, elapsed: begin.elapsed() }));
+            return Ok(Some(WriteDone {
+                bytes,
+                elapsed: begin.elapsed(),
+            }));
         };
-        let finished = if ring.is_full() { ring.wait() } else { Ok(ring.reap()) };
+        let finished = if ring.is_full() {
+            ring.wait()
+        } else {
+            Ok(ring.reap())
+        };
         let submitted = ring.write(&self.file, offset, buffer, offset);
         submitted.map_err(|source| self.error("write", offset, source))?;
         let finished = finished.map_err(|source| self.error("write", offset, source))?;
@@ -186,8 +224,12 @@ impl Device for FileDevice {
     }
 
     fn reap(&mut self) -> Result<Option<WriteDone>, EngineError> {
-        let Some(ring) = self.ring.as_mut() else { return Ok(None) };
-        let done = ring.wait().map_err(|source| self.error("write", 0, source))?;
+        let Some(ring) = self.ring.as_mut() else {
+            return Ok(None);
+        };
+        let done = ring
+            .wait()
+            .map_err(|source| self.error("write", 0, source))?;
         done.map(|done| self.finish(done)).transpose()
     }
 
@@ -206,11 +248,15 @@ impl Device for FileDevice {
 
     fn truncate(&mut self, bytes: u64) -> Result<(), EngineError> {
         self.preallocate = false;
-        self.file.set_len(bytes).map_err(|source| self.error("truncate", bytes, source))
+        self.file
+            .set_len(bytes)
+            .map_err(|source| self.error("truncate", bytes, source))
     }
 
     fn sync(&mut self) -> Result<(), EngineError> {
-        self.file.sync_all().map_err(|source| self.error("sync", 0, source))
+        self.file
+            .sync_all()
+            .map_err(|source| self.error("sync", 0, source))
     }
 
     fn publish(&mut self) -> Result<(), EngineError> {

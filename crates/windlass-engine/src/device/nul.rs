@@ -41,7 +41,10 @@ impl Device for NulDevice {
     }
 
     fn submit(&mut self, _offset: u64, buffer: Buffer) -> Result<Option<WriteDone>, EngineError> {
-        Ok(Some(WriteDone { bytes: buffer.len() as u64, elapsed: Duration::ZERO }))
+        Ok(Some(WriteDone {
+            bytes: buffer.len() as u64,
+            elapsed: Duration::ZERO,
+        }))
     }
 
     fn reap(&mut self) -> Result<Option<WriteDone>, EngineError> {

@@ -25,10 +25,19 @@ struct Account {
 impl Ledger {
     pub(super) fn new(set: &OpenSet) -> Result<Self, EngineError> {
         let files = &set.description().files.0;
-        let account = |bytes| Mutex::new(Account { bytes, seen: 0, crc: 0 });
+        let account = |bytes| {
+            Mutex::new(Account {
+                bytes,
+                seen: 0,
+                crc: 0,
+            })
+        };
         Ok(Self {
             set: set.set_id(),
-            files: files.iter().map(|file| (file.file, account(file.bytes))).collect(),
+            files: files
+                .iter()
+                .map(|file| (file.file, account(file.bytes)))
+                .collect(),
             upper: set.upper_layers()?,
         })
     }
@@ -37,7 +46,8 @@ impl Ledger {
     /// what a higher layer replaces.
     pub(super) fn enter(&self, piece: &PieceEntry) -> Result<Vec<(usize, usize)>, EngineError> {
         let account = self.files.get(&piece.file);
-        let account = account.ok_or_else(|| self.fault(piece, "is of a file the set does not list"))?;
+        let account =
+            account.ok_or_else(|| self.fault(piece, "is of a file the set does not list"))?;
         let ranges = self.visible(piece);
         let mut account = account.lock().unwrap_or_else(PoisonError::into_inner);
         let end = piece.offset.saturating_add(u64::from(piece.bytes));
@@ -56,11 +66,13 @@ impl Ledger {
 
     fn visible(&self, piece: &PieceEntry) -> Vec<(usize, usize)> {
         let length = piece.bytes as usize;
-        let Some(upper) = self.upper.get(&piece.file) else { return vec![(0, length)] };
+        let Some(upper) = self.upper.get(&piece.file) else {
+            return vec![(0, length)];
+        };
         let (start, end) = (piece.offset, piece.offset + u64::from(piece.bytes));
-        let over = upper.iter().filter(|(from, to, layer)| {
-            *layer > piece.layer && *from < end && *to > start
-        });
+        let over = upper
+            .iter()
+            .filter(|(from, to, layer)| *layer > piece.layer && *from < end && *to > start);
         let mut visible = Vec::new();
         let mut position = start;
         for (from, to, _) in over {
@@ -73,13 +85,18 @@ impl Ledger {
             visible.push((position, end));
         }
         let relative = |at: u64| usize::try_from(at - start).unwrap_or(length).min(length);
-        visible.into_iter().map(|(from, to)| (relative(from), relative(to))).collect()
+        visible
+            .into_iter()
+            .map(|(from, to)| (relative(from), relative(to)))
+            .collect()
     }
 
     /// True when every file has all its bytes, and the CRC its entry states.
     pub(super) fn check(&self, set: &OpenSet) -> Result<(), EngineError> {
         for file in &set.description().files.0 {
-            let Some(account) = self.files.get(&file.file) else { continue };
+            let Some(account) = self.files.get(&file.file) else {
+                continue;
+            };
             let account = account.lock().unwrap_or_else(PoisonError::into_inner);
             let wrong = |what: String| {
                 Err(EngineError::Incomplete {
@@ -88,7 +105,10 @@ impl Ledger {
                 })
             };
             if account.seen != account.bytes {
-                return wrong(format!("{} of {} bytes are there", account.seen, account.bytes));
+                return wrong(format!(
+                    "{} of {} bytes are there",
+                    account.seen, account.bytes
+                ));
             }
             let layered = self.upper.contains_key(&file.file);
             if file.flags.crc_known && !layered && account.crc != file.crc32c {
@@ -103,6 +123,9 @@ impl Ledger {
 
     fn fault(&self, piece: &PieceEntry, what: &str) -> EngineError {
         let what = format!("piece at {} of file {} {what}", piece.offset, piece.file);
-        EngineError::Incomplete { set: self.set, what }
+        EngineError::Incomplete {
+            set: self.set,
+            what,
+        }
     }
 }

@@ -67,7 +67,16 @@ impl<'a> StripeReader<'a> {
         let latency = latency.map_err(|error| EngineError::Source(Box::new(error)))?;
         let queue = ReadQueue::new(depth, ring);
         let (reading, token, bytes, busy_seconds) = (Vec::new(), 0, 0, 0.0);
-        Ok(Self { stripe, shared, queue, reading, token, latency, bytes, busy_seconds })
+        Ok(Self {
+            stripe,
+            shared,
+            queue,
+            reading,
+            token,
+            latency,
+            bytes,
+            busy_seconds,
+        })
     }
 
     pub(super) fn run(
@@ -113,18 +122,30 @@ impl<'a> StripeReader<'a> {
         };
         let length = usize::try_from(plan.end - plan.read_offset).unwrap_or(usize::MAX);
         if let Some(rate) = rate {
-            rate.pass(length as u64, &self.shared.progress.reader, &self.shared.cancel)?;
+            rate.pass(
+                length as u64,
+                &self.shared.progress.reader,
+                &self.shared.cancel,
+            )?;
         }
         self.token += 1;
         let (offset, token) = (plan.read_offset, self.token);
         self.reading.push((token, plan));
-        let request = ReadRequest { file: &self.stripe.file, offset, length, token };
+        let request = ReadRequest {
+            file: &self.stripe.file,
+            offset,
+            length,
+            token,
+        };
         let begin = Instant::now();
         let done = self.queue.submit(&request, buffer);
         let done = done.map_err(|source| self.stripe.io(offset, source))?;
         let Some(done) = done else { return Ok(()) };
         if done.waited {
-            self.shared.progress.reader.add_wait(Cause::DeviceRead, done.elapsed);
+            self.shared
+                .progress
+                .reader
+                .add_wait(Cause::DeviceRead, done.elapsed);
         }
         self.busy_seconds += begin.elapsed().as_secs_f64();
         self.arrived(done, stored)
@@ -139,12 +160,11 @@ impl<'a> StripeReader<'a> {
         done.map_or(Ok(()), |done| self.arrived(done, stored))
     }
 
-    fn arrived(
-        &mut self,
-        done: ReadDone,
-        stored: &Sender<Stored<'a>>,
-    ) -> Result<(), EngineError> {
-        let index = self.reading.iter().position(|(token, _)| *token == done.token);
+    fn arrived(&mut self, done: ReadDone, stored: &Sender<Stored<'a>>) -> Result<(), EngineError> {
+        let index = self
+            .reading
+            .iter()
+            .position(|(token, _)| *token == done.token);
         let (_, plan) = self.reading.swap_remove(index.ok_or(EngineError::Stopped)?);
         let length = usize::try_from(plan.end - plan.read_offset).unwrap_or(usize::MAX);
         let mut buffer = done.buffer;
@@ -166,7 +186,11 @@ impl<'a> StripeReader<'a> {
         let bytes = plan.end - plan.start;
         self.bytes += bytes;
         self.shared.progress.reader.add_work(bytes);
-        let message = Stored { buffer, plan, stripe: self.stripe };
+        let message = Stored {
+            buffer,
+            plan,
+            stripe: self.stripe,
+        };
         stored.send(message).map_err(|_| EngineError::Stopped)
     }
 }
@@ -217,7 +241,15 @@ impl<'a> Decompressor<'a> {
         decoder: Decoder,
         (input, output): (Receiver<Stored<'a>>, Sender<Decoded>),
     ) -> Self {
-        Self { shared, target, ledger, decoder, input, output, open: None }
+        Self {
+            shared,
+            target,
+            ledger,
+            decoder,
+            input,
+            output,
+            open: None,
+        }
     }
 
     pub(super) fn run(mut self) -> Result<(), EngineError> {
@@ -239,12 +271,23 @@ impl<'a> Decompressor<'a> {
         for (frame, _) in &stored.plan.frames {
             let found = crc32c(stored.frame(frame));
             if found != frame.crc32c {
-                let fault = FormatError::FrameChecksum { expected: frame.crc32c, found };
+                let fault = FormatError::FrameChecksum {
+                    expected: frame.crc32c,
+                    found,
+                };
                 return Err(stored.stripe.damage(frame.offset, fault));
             }
         }
-        let plain = stored.plan.frames.iter().all(|(frame, _)| frame.codec == Codec::None);
-        if plain { self.pass(stored) } else { self.decode(&stored) }
+        let plain = stored
+            .plan
+            .frames
+            .iter()
+            .all(|(frame, _)| frame.codec == Codec::None);
+        if plain {
+            self.pass(stored)
+        } else {
+            self.decode(&stored)
+        }
     }
 
     /// Uncompressed: the buffer goes to the target as it is.
@@ -265,7 +308,10 @@ impl<'a> Decompressor<'a> {
         }
         let bytes = pieces.iter().map(|(_, piece)| u64::from(piece.bytes)).sum();
         self.shared.progress.compressor.add_work(bytes);
-        self.send(Decoded { buffer: stored.buffer, pieces })
+        self.send(Decoded {
+            buffer: stored.buffer,
+            pieces,
+        })
     }
 
     fn decode(&mut self, stored: &Stored<'a>) -> Result<(), EngineError> {
@@ -277,7 +323,9 @@ impl<'a> Decompressor<'a> {
             }
             let raw_bytes = frame.raw_bytes as usize;
             self.make_room(raw_bytes)?;
-            let Some(open) = self.open.as_mut() else { return Err(EngineError::Stopped) };
+            let Some(open) = self.open.as_mut() else {
+                return Err(EngineError::Stopped);
+            };
             let used = open.buffer.len();
             open.buffer.set_len(used + raw_bytes);
             let into = &mut open.buffer[used..];
@@ -290,7 +338,10 @@ impl<'a> Decompressor<'a> {
                 open.pieces.push((position, *piece));
                 position += piece.bytes as usize;
             }
-            self.shared.progress.compressor.add_work(u64::from(frame.raw_bytes));
+            self.shared
+                .progress
+                .compressor
+                .add_work(u64::from(frame.raw_bytes));
         }
         Ok(())
     }
@@ -309,7 +360,10 @@ impl<'a> Decompressor<'a> {
                 self.target.hole(piece.file, (end - start) as u64)?;
             }
         }
-        self.shared.progress.compressor.add_work(u64::from(frame.raw_bytes));
+        self.shared
+            .progress
+            .compressor
+            .add_work(u64::from(frame.raw_bytes));
         Ok(())
     }
 
@@ -324,7 +378,10 @@ impl<'a> Decompressor<'a> {
             let free = pool.try_take(Role::Output);
             let free = free.or_else(|| stage.wait(Cause::FreeBuffer, || pool.take(Role::Output)));
             let buffer = free.ok_or(EngineError::Stopped)?;
-            self.open = Some(Decoded { buffer, pieces: Vec::new() });
+            self.open = Some(Decoded {
+                buffer,
+                pieces: Vec::new(),
+            });
         }
         Ok(())
     }
@@ -357,7 +414,10 @@ fn check_padding(stored: &Stored<'_>) -> Result<(), EngineError> {
             return Ok(());
         }
         let what = "padding between frames is not zero";
-        let fault = FormatError::Invalid { structure: Structure::IndexBlock, what };
+        let fault = FormatError::Invalid {
+            structure: Structure::IndexBlock,
+            what,
+        };
         Err(stored.stripe.damage(from, fault))
     };
     for (frame, _) in &stored.plan.frames {
@@ -391,7 +451,10 @@ fn check_crc(
     if piece.crc32c == found {
         return Ok(());
     }
-    let fault = FormatError::FrameChecksum { expected: piece.crc32c, found };
+    let fault = FormatError::FrameChecksum {
+        expected: piece.crc32c,
+        found,
+    };
     Err(stored.stripe.damage(frame.offset, fault))
 }
 
@@ -468,7 +531,9 @@ impl TargetWriter<'_> {
 /// Bytes up to the first block of zeros.
 fn data_bytes(bytes: &[u8]) -> usize {
     let mut blocks = bytes.chunks_exact(HOLE_BYTES);
-    blocks.position(is_zero).map_or(bytes.len(), |index| index * HOLE_BYTES)
+    blocks
+        .position(is_zero)
+        .map_or(bytes.len(), |index| index * HOLE_BYTES)
 }
 
 /// Bytes of the blocks of zeros that come first.

@@ -1,0 +1,302 @@
+//! The command line: what can be said, and what each word of it means.
+
+use std::path::PathBuf;
+
+use clap::{Args, Parser, Subcommand, ValueEnum};
+
+use crate::sizes::{parse_rate, parse_size};
+
+/// Backs up and restores PostgreSQL and SQLite at the speed of the hardware, and says what the
+/// limit was.
+#[derive(Debug, Parser)]
+#[command(name = "windlass", version, max_term_width = 100, after_help = EXIT_CODES)]
+#[command(after_long_help = EXAMPLES)]
+pub struct Cli {
+    /// Options of every command.
+    #[command(flatten)]
+    pub global: Global,
+    /// What to do.
+    #[command(subcommand)]
+    pub command: Command,
+}
+
+const EXIT_CODES: &str = "Exit codes: 0 done, 1 failed, 2 usage, 3 done with warnings, \
+4 damage found, 130 interrupted.";
+
+const EXAMPLES: &str = "\
+Examples:
+  windlass backup shop.db --to /backup/shop
+      Back up a live SQLite database; writers go on meanwhile.
+  windlass backup 'host=/var/run/postgresql' --to /disk1/pg --to /disk2/pg
+      Back up a whole PostgreSQL cluster, striped over two disks.
+  windlass backup 'host=/var/run/postgresql' --to nul --compress none
+      Write nothing: measure how fast the database can be read.
+  windlass restore /disk1/pg /disk2/pg --into /var/lib/postgresql/15/restored
+      Restore it. The new data directory starts as it is.
+  windlass verify /backup/shop
+      Read and check every byte of a set.
+
+A DATABASE is a path to a SQLite file, a libpq connection string or URI, or a name from
+/etc/windlass/windlass.toml. A DEVICE is a file, a directory (a stripe is named in it) or `nul`.
+A SET is any one of its stripes, or the directory that holds them.
+
+Every option may also be given as WINDLASS_OPTION in the environment, or in the configuration
+under [command]; the command line wins.
+
+Exit codes: 0 done, 1 failed, 2 usage, 3 done with warnings, 4 damage found, 130 interrupted.";
+
+/// Options of every command.
+#[derive(Debug, Args)]
+pub struct Global {
+    /// Print one JSON object and nothing else on standard output
+    #[arg(long, global = true, env = "WINDLASS_JSON", value_parser = clap::builder::FalseyValueParser::new())]
+    pub json: bool,
+    /// Show no progress
+    #[arg(long, short, global = true, env = "WINDLASS_QUIET", value_parser = clap::builder::FalseyValueParser::new())]
+    pub quiet: bool,
+    /// Read this configuration instead of /etc/windlass/windlass.toml
+    #[arg(long, global = true, value_name = "FILE", env = "WINDLASS_CONFIG")]
+    pub config: Option<PathBuf>,
+}
+
+/// The commands.
+#[derive(Debug, Subcommand)]
+pub enum Command {
+    /// Back up a live database to one or more devices
+    Backup(Box<Backup>),
+    /// Restore a set into a new place
+    Restore(Restore),
+    /// Read everything in a set and check everything
+    Verify(Verify),
+    /// Show what a set is, or what is left of a damaged one
+    Info(Info),
+    /// Write single files of a set, without restoring it
+    Extract(Extract),
+    /// Print shell completions
+    Completions {
+        /// The shell
+        shell: clap_complete::Shell,
+    },
+    /// Write the man pages into a directory
+    Man {
+        /// Where to
+        #[arg(value_name = "DIRECTORY")]
+        into: PathBuf,
+    },
+}
+
+/// What a backup takes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum BackupKind {
+    /// Everything
+    Full,
+}
+
+/// `windlass backup`
+#[derive(Debug, Args)]
+pub struct Backup {
+    /// SQLite file, libpq connection string or URI, or a configured name
+    pub database: String,
+    /// Where to write a stripe: a file, a directory, or `nul`. Repeat it to stripe over several
+    #[arg(
+        long = "to",
+        value_name = "DEVICE",
+        required = true,
+        env = "WINDLASS_TO",
+        value_delimiter = ','
+    )]
+    pub to: Vec<String>,
+    /// Kind of backup
+    #[arg(
+        long = "type",
+        value_enum,
+        default_value = "full",
+        env = "WINDLASS_TYPE"
+    )]
+    pub kind: BackupKind,
+    /// none, lz4, zstd or zstd:LEVEL (1 to 19, and -7 to -1 for speed)
+    #[arg(
+        long,
+        default_value = "zstd:1",
+        value_name = "CODEC",
+        env = "WINDLASS_COMPRESS",
+        allow_hyphen_values = true
+    )]
+    pub compress: String,
+    /// Buffers, threads and rates
+    #[command(flatten)]
+    pub buffers: Buffers,
+    /// Write a line at each PERCENT done, when no one watches a terminal
+    #[arg(long, value_name = "PERCENT", default_value_t = 10, value_parser = clap::value_parser!(u8).range(1..=100), env = "WINDLASS_STATS")]
+    pub stats: u8,
+    /// Read at most so much per second from the database
+    #[arg(long, value_name = "RATE", value_parser = parse_rate, env = "WINDLASS_MAX_RATE")]
+    pub max_rate: Option<u64>,
+    /// Write at most so much per second to all devices together
+    #[arg(long, value_name = "RATE", value_parser = parse_rate, env = "WINDLASS_MAX_DEVICE_RATE")]
+    pub max_device_rate: Option<u64>,
+    /// Replace stripes that are there already, once the new set is sealed
+    #[arg(long, env = "WINDLASS_OVERWRITE", value_parser = clap::builder::FalseyValueParser::new())]
+    pub overwrite: bool,
+    /// Write through the page cache instead of past it
+    #[arg(long, env = "WINDLASS_BUFFERED", value_parser = clap::builder::FalseyValueParser::new())]
+    pub buffered: bool,
+    /// A name for the backup, kept in the set
+    #[arg(
+        long,
+        value_name = "TEXT",
+        default_value = "windlass",
+        env = "WINDLASS_LABEL"
+    )]
+    pub label: String,
+    /// PostgreSQL: `fast` checkpoints at once, `spread` waits for one that spares the disks
+    #[arg(long, value_name = "HOW", default_value = "fast", value_parser = ["fast", "spread"], env = "WINDLASS_CHECKPOINT")]
+    pub checkpoint: String,
+    /// PostgreSQL: do not verify page checksums on the way
+    #[arg(long, env = "WINDLASS_NO_PAGE_CHECKSUMS", value_parser = clap::builder::FalseyValueParser::new())]
+    pub no_page_checksums: bool,
+    /// SQLite: wait at most so many seconds for a lock
+    #[arg(long, value_name = "SECONDS", env = "WINDLASS_LOCK_WAIT")]
+    pub lock_wait: Option<u64>,
+}
+
+/// Buffers and threads, of backup, restore and verify.
+#[derive(Debug, Default, Args)]
+pub struct Buffers {
+    /// Number of buffers [default: devices x 4 + devices + 2 x source volumes]
+    #[arg(long, value_name = "N", env = "WINDLASS_BUFFERS")]
+    pub buffers: Option<usize>,
+    /// Size of a buffer, and so of a transfer: 64KiB to 4MiB [default: 1MiB]
+    #[arg(long, value_name = "SIZE", value_parser = parse_size, env = "WINDLASS_TRANSFER_SIZE")]
+    pub transfer_size: Option<u64>,
+    /// Block size of the devices: 512 to 65536 [default: 4096]
+    #[arg(long, value_name = "SIZE", value_parser = parse_size, env = "WINDLASS_BLOCK_SIZE")]
+    pub block_size: Option<u64>,
+    /// Largest frame, the unit of random reads: a power of two from 4KiB [default: 128KiB]
+    #[arg(long, value_name = "SIZE", value_parser = parse_size, env = "WINDLASS_FRAME_SIZE")]
+    pub frame_size: Option<u64>,
+    /// Threads that compress [default: cores]
+    #[arg(long, value_name = "N", env = "WINDLASS_THREADS")]
+    pub threads: Option<usize>,
+    /// Threads that read, for each volume of the source [default: 2, or 1 on one core]
+    #[arg(long, value_name = "N", env = "WINDLASS_READERS")]
+    pub readers: Option<usize>,
+    /// Refuse to use more memory than this for buffers [default: 1GiB]
+    #[arg(long, value_name = "SIZE", value_parser = parse_size, env = "WINDLASS_MAX_MEMORY")]
+    pub max_memory: Option<u64>,
+    /// Do without io_uring
+    #[arg(long, env = "WINDLASS_NO_RING", value_parser = clap::builder::FalseyValueParser::new())]
+    pub no_ring: bool,
+}
+
+/// `windlass restore`
+#[derive(Debug, Args)]
+pub struct Restore {
+    /// A stripe of the set, or the directory that holds its stripes; several when they are apart
+    #[arg(required = true, value_name = "SET")]
+    pub set: Vec<PathBuf>,
+    /// PostgreSQL: the new data directory. SQLite: the new file, or the directory to put it in
+    #[arg(long, value_name = "PATH", env = "WINDLASS_INTO")]
+    pub into: PathBuf,
+    /// PostgreSQL: put the tablespace that was in OLD into NEW
+    #[arg(long, value_name = "OLD=NEW", value_parser = parse_mapping)]
+    pub tablespace_map: Vec<(PathBuf, PathBuf)>,
+    /// SQLite: replace the database that is there
+    #[arg(long)]
+    pub force: bool,
+    /// Read at most so much per second from the devices
+    #[arg(long, value_name = "RATE", value_parser = parse_rate, env = "WINDLASS_MAX_RATE")]
+    pub max_rate: Option<u64>,
+    /// Buffers and threads
+    #[command(flatten)]
+    pub buffers: Buffers,
+}
+
+/// `windlass verify`
+#[derive(Debug, Args)]
+pub struct Verify {
+    /// A stripe of the set, or the directory that holds its stripes; several when they are apart
+    #[arg(required = true, value_name = "SET")]
+    pub set: Vec<PathBuf>,
+    /// Check seals and indexes only: seconds instead of minutes, finds no rot inside frames
+    #[arg(long)]
+    pub quick: bool,
+    /// Read at most so much per second from the devices
+    #[arg(long, value_name = "RATE", value_parser = parse_rate, env = "WINDLASS_MAX_RATE")]
+    pub max_rate: Option<u64>,
+    /// Buffers and threads
+    #[command(flatten)]
+    pub buffers: Buffers,
+}
+
+/// `windlass info`
+#[derive(Debug, Args)]
+pub struct Info {
+    /// Stripes, or directories that hold them
+    #[arg(required = true, value_name = "SET")]
+    pub set: Vec<PathBuf>,
+    /// List every file of the set
+    #[arg(long)]
+    pub files: bool,
+}
+
+/// `windlass extract`
+#[derive(Debug, Args)]
+pub struct Extract {
+    /// A stripe of the set, or the directory that holds its stripes
+    #[arg(value_name = "SET")]
+    pub set: PathBuf,
+    /// Which files, by their paths in the set: `base/5/16384*`, `**/PG_VERSION`
+    #[arg(required = true, value_name = "PATTERN")]
+    pub patterns: Vec<String>,
+    /// Where to write them
+    #[arg(long, value_name = "DIRECTORY")]
+    pub into: PathBuf,
+}
+
+fn parse_mapping(text: &str) -> Result<(PathBuf, PathBuf), String> {
+    // As in pg_basebackup a backslash hides an equals sign that belongs to a path.
+    let mut parts = vec![String::new()];
+    let mut letters = text.chars().peekable();
+    while let Some(letter) = letters.next() {
+        match letter {
+            '\\' if letters.peek() == Some(&'=') => {
+                parts.last_mut().into_iter().for_each(|p| p.push('='))
+            }
+            '=' => parts.push(String::new()),
+            letter => parts
+                .last_mut()
+                .into_iter()
+                .for_each(|part| part.push(letter)),
+        }
+        if letter == '\\' && letters.peek() == Some(&'=') {
+            letters.next();
+        }
+    }
+    match parts.as_slice() {
+        [old, new] if old.starts_with('/') && new.starts_with('/') => Ok((old.into(), new.into())),
+        [_, _] => Err("both paths must be absolute".to_owned()),
+        _ => Err("write OLD=NEW, with \\= for an equals sign inside a path".to_owned()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::CommandFactory;
+
+    #[test]
+    fn the_command_line_is_sound() {
+        Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn a_mapping_may_hide_an_equals_sign() {
+        let map = |text| parse_mapping(text).ok();
+        assert_eq!(map("/a=/b"), Some(("/a".into(), "/b".into())));
+        assert_eq!(map(r"/a\=x=/b"), Some(("/a=x".into(), "/b".into())));
+        assert_eq!(map("/a"), None);
+        assert_eq!(map("a=/b"), None);
+        assert_eq!(map("/a=/b=/c"), None);
+    }
+}

@@ -1,0 +1,109 @@
+//! One file per command; what they share is here.
+
+mod backup;
+mod extract;
+mod info;
+mod manual;
+mod restore;
+mod verify;
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use windlass_engine::{
+    BufferPlan, BufferRequest, Cancel, METADATA_LIMIT_DEFAULT, OpenSet, RestoreOptions,
+};
+
+use crate::cli::{Buffers, Cli, Command, Global};
+use crate::exit::{Code, Failure};
+
+/// Does what the command line says.
+pub fn run(cli: Cli) -> Result<Code, Failure> {
+    let global = &cli.global;
+    match cli.command {
+        Command::Backup(arguments) => backup::run(global, &arguments),
+        Command::Restore(arguments) => restore::run(global, &arguments),
+        Command::Verify(arguments) => verify::run(global, &arguments),
+        Command::Info(arguments) => info::run(global, &arguments),
+        Command::Extract(arguments) => extract::run(global, &arguments),
+        Command::Completions { shell } => manual::completions(shell),
+        Command::Man { into } => manual::pages(&into),
+    }
+}
+
+/// A flag that SIGINT and SIGTERM set.
+fn cancel_on_signals() -> Result<Cancel, Failure> {
+    let cancel = Cancel::new();
+    for signal in [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM] {
+        let flag = cancel.flag();
+        // The second one ends the process at once: what was half done is cleaned up by the next run.
+        let end = signal_hook::flag::register_conditional_shutdown(signal, 130, Arc::clone(&flag));
+        end.and_then(|_| signal_hook::flag::register(signal, flag))
+            .map_err(|error| {
+                Failure::new(
+                    Code::Failed,
+                    format!("cannot handle signals: {error}"),
+                    "Try again.",
+                )
+            })?;
+    }
+    Ok(cancel)
+}
+
+/// What the user set, as the engine takes it.
+fn request(buffers: &Buffers) -> Result<BufferRequest, Failure> {
+    let narrow = |option, value: Option<u64>| {
+        value
+            .map(|value| {
+                usize::try_from(value).map_err(|_| {
+                    Failure::usage(format!("{option}: {value} is too large"), "Lower it.")
+                })
+            })
+            .transpose()
+    };
+    Ok(BufferRequest {
+        buffers: buffers.buffers,
+        transfer_bytes: narrow("--transfer-size", buffers.transfer_size)?,
+        alignment: buffers
+            .block_size
+            .map(|bytes| u32::try_from(bytes).unwrap_or(u32::MAX)),
+        frame_bytes: narrow("--frame-size", buffers.frame_size)?,
+        compressors: buffers.threads,
+        readers: buffers.readers,
+        memory_limit: buffers.max_memory,
+    })
+}
+
+/// Buffers for reading a set: each stripe is a volume with one reader.
+fn restore_options(
+    set: &OpenSet,
+    buffers: &Buffers,
+    max_rate: Option<u64>,
+) -> Result<RestoreOptions, Failure> {
+    let request = BufferRequest {
+        readers: Some(1),
+        ..request(buffers)?
+    };
+    let stripes = set.stripes().len();
+    let plan = request.plan(stripes, 1)?;
+    let plan = BufferPlan {
+        readers: stripes,
+        writers: 2,
+        ..plan
+    };
+    let options = RestoreOptions {
+        plan,
+        device_rate: max_rate,
+        ring: !buffers.no_ring,
+    };
+    Ok(options.fit(set))
+}
+
+fn open(places: &[PathBuf]) -> Result<OpenSet, Failure> {
+    Ok(OpenSet::open(places, METADATA_LIMIT_DEFAULT)?)
+}
+
+/// True when nothing but the result is to be printed.
+fn is_silent(global: &Global) -> bool {
+    global.json || global.quiet
+}

@@ -1,0 +1,240 @@
+//! `windlass backup`: a live database to a sealed set.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use windlass_engine::media::{Codec, SetId};
+use windlass_engine::{
+    BackupOptions, BackupRun, BufferPlan, Cancel, FileDeviceOptions, Progress, RunReport, clean_up,
+};
+use windlass_postgres::{BackupRequest, Cluster};
+use windlass_sqlite::Database;
+
+use crate::cli::{Backup, Global};
+use crate::database::DatabaseName;
+use crate::devices::{self, DeviceName, StripeNames};
+use crate::exit::{Code, Failure};
+use crate::progress::{Show, Shown};
+use crate::{output, table};
+
+/// A sealed backup, of whatever database.
+struct Sealed {
+    report: RunReport,
+    database: serde_json::Value,
+    warnings: Vec<String>,
+    remarks: Vec<String>,
+}
+
+pub fn run(global: &Global, arguments: &Backup) -> Result<Code, Failure> {
+    let codec = parse_codec(&arguments.compress)?;
+    let name = DatabaseName::resolve(&arguments.database)?;
+    let cancel = super::cancel_on_signals()?;
+    name.become_owner()?;
+    let devices = arguments.to.iter().map(|text| DeviceName::resolve(text));
+    let devices = devices.collect::<Result<Vec<_>, _>>()?;
+    let job = Job {
+        global,
+        arguments,
+        codec,
+        name: &name,
+        devices,
+        cancel,
+    };
+    let sealed = match &name {
+        DatabaseName::Postgres(conninfo) => job.postgres(conninfo)?,
+        DatabaseName::Sqlite(path) => job.sqlite(path)?,
+    };
+    job.show(&sealed);
+    Ok(if sealed.warnings.is_empty() {
+        Code::Done
+    } else {
+        Code::Warnings
+    })
+}
+
+/// One backup to make.
+struct Job<'a> {
+    global: &'a Global,
+    arguments: &'a Backup,
+    codec: Codec,
+    name: &'a DatabaseName,
+    devices: Vec<DeviceName>,
+    cancel: Cancel,
+}
+
+impl Job<'_> {
+    fn postgres(&self, conninfo: &str) -> Result<Sealed, Failure> {
+        let mut cluster = Cluster::connect(conninfo)?;
+        let plan = super::request(&self.arguments.buffers)?
+            .plan(self.devices.len(), cluster.scan_volumes()?)?;
+        let request = BackupRequest {
+            label: self.arguments.label.clone(),
+            fast_checkpoint: self.arguments.checkpoint == "fast",
+            verify_checksums: !self.arguments.no_page_checksums,
+            options: self.options_json(&plan),
+            ..BackupRequest::default()
+        };
+        let (run, _shown) = self.start(plan)?;
+        let outcome = cluster.backup(&request, run)?;
+        let database = serde_json::to_value(&outcome.facts).unwrap_or_default();
+        let warnings = outcome
+            .facts
+            .warnings
+            .iter()
+            .map(ToString::to_string)
+            .collect();
+        Ok(Sealed {
+            report: outcome.report,
+            database,
+            warnings,
+            remarks: vec![],
+        })
+    }
+
+    fn sqlite(&self, path: &std::path::Path) -> Result<Sealed, Failure> {
+        let mut database = Database::open(path)?;
+        if let Some(seconds) = self.arguments.lock_wait {
+            database.set_lock_wait(Duration::from_secs(seconds));
+        }
+        let plan = super::request(&self.arguments.buffers)?.plan(self.devices.len(), 1)?;
+        database.set_options(self.options_json(&plan));
+        let (run, _shown) = self.start(plan)?;
+        let outcome = database.backup(run)?;
+        let held = outcome.lock_held.as_secs_f64() * 1000.0;
+        let remark = match outcome.facts.journal_mode {
+            windlass_sqlite::JournalMode::Wal => "writers were never blocked (WAL mode)".to_owned(),
+            _ => format!("writers were locked out for {held:.1} ms (rollback mode)"),
+        };
+        let mut facts = outcome.facts.to_json();
+        facts["lock_held_seconds"] = outcome.lock_held.as_secs_f64().into();
+        let (report, warnings) = (outcome.report, outcome.warnings);
+        Ok(Sealed {
+            report,
+            database: facts,
+            warnings,
+            remarks: vec![remark],
+        })
+    }
+
+    /// Cleans up, opens the devices, prints the configuration, and starts the pipeline.
+    fn start(&self, plan: BufferPlan) -> Result<(BackupRun, Shown), Failure> {
+        for directory in devices::directories(&self.devices) {
+            for done in clean_up(&directory)? {
+                self.note(&done.to_string());
+            }
+        }
+        let set_id = SetId(*uuid::Uuid::new_v4().as_bytes());
+        let now = jiff::Timestamp::now();
+        let names = StripeNames {
+            database: self.name.short_name(),
+            time: now.strftime("%Y%m%dT%H%M%SZ").to_string(),
+            set_id,
+            count: self.devices.len(),
+        };
+        let options = FileDeviceOptions {
+            alignment: plan.alignment,
+            direct: !self.arguments.buffered,
+            ring: !self.arguments.buffers.no_ring,
+            overwrite: self.arguments.overwrite,
+            ..FileDeviceOptions::default()
+        };
+        let devices = devices::create(&self.devices, &names, options)?;
+        if !super::is_silent(self.global) {
+            table::print_plan(&plan, Some(self.codec));
+        }
+        let options = BackupOptions {
+            plan,
+            codec: self.codec,
+            source_rate: self.arguments.max_rate,
+            device_rate: self.arguments.max_device_rate,
+            ring: !self.arguments.buffers.no_ring,
+        };
+        let progress = Arc::<Progress>::default();
+        let show = Show::choose(super::is_silent(self.global), self.arguments.stats);
+        let shown = Shown::start(&progress, show);
+        let created = i64::try_from(now.as_nanosecond()).unwrap_or(0);
+        let cancel = self.cancel.clone();
+        let run = BackupRun::start(set_id, created, options, devices, progress, cancel)?;
+        Ok((run, shown))
+    }
+
+    fn options_json(&self, plan: &BufferPlan) -> serde_json::Value {
+        serde_json::json!({
+            "compress": self.codec.to_string(),
+            "buffers": plan.buffers,
+            "transfer_bytes": plan.transfer_bytes,
+            "frame_bytes": plan.frame_bytes,
+            "block_bytes": plan.alignment,
+        })
+    }
+
+    fn show(&self, sealed: &Sealed) {
+        for warning in &sealed.warnings {
+            output::note(&format!("warning: {warning}"));
+        }
+        let report = &sealed.report;
+        if self.global.json {
+            return output::line(&document(sealed).to_string());
+        }
+        table::print_report(report);
+        for remark in &sealed.remarks {
+            output::line(&format!("source        {remark}"));
+        }
+        let kept = self.devices.iter().any(|device| *device != DeviceName::Nul);
+        let (read, written) = (
+            crate::sizes::show_size(report.bytes_read),
+            crate::sizes::show_size(report.bytes_written),
+        );
+        let seconds = report.seconds;
+        output::line(&match kept {
+            true => format!(
+                "sealed        set {} in {seconds:.2} s: {read} in {written}",
+                report.set_id
+            ),
+            false => format!("nothing kept  {read} read in {seconds:.2} s"),
+        });
+    }
+
+    fn note(&self, text: &str) {
+        if !super::is_silent(self.global) {
+            output::note(text);
+        }
+    }
+}
+
+/// The JSON object that ends a backup: the report, and what was backed up.
+fn document(sealed: &Sealed) -> serde_json::Value {
+    let mut document = serde_json::to_value(&sealed.report).unwrap_or_default();
+    document["type"] = "full".into();
+    document["database"] = sealed.database.clone();
+    document["warnings"] = sealed.warnings.clone().into();
+    document
+}
+
+/// `none`, `lz4`, `zstd`, `zstd:LEVEL`.
+fn parse_codec(text: &str) -> Result<Codec, Failure> {
+    let fault = || {
+        Failure::usage(
+            format!("--compress: {text:?} is no codec"),
+            "Use none, lz4, zstd or zstd:LEVEL, with a LEVEL from 1 to 19, or -7 to -1.",
+        )
+    };
+    match text
+        .split_once(':')
+        .map_or((text, None), |(name, level)| (name, Some(level)))
+    {
+        ("none", None) => Ok(Codec::None),
+        ("lz4", None) => Ok(Codec::Lz4),
+        ("zstd", None) => Ok(Codec::Zstd(1)),
+        ("zstd", Some(level)) => {
+            let level: i32 = level.parse().map_err(|_| fault())?;
+            let known = (1..=19).contains(&level) || (-7..=-1).contains(&level);
+            if known {
+                Ok(Codec::Zstd(level))
+            } else {
+                Err(fault())
+            }
+        }
+        _ => Err(fault()),
+    }
+}

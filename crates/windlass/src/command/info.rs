@@ -1,0 +1,209 @@
+//! `windlass info`: what a set is, or what is left of a damaged one.
+
+use std::collections::BTreeMap;
+
+use windlass_engine::media::{FileKind, SetDescription, SetId};
+use windlass_engine::{METADATA_LIMIT_DEFAULT, StripeGlance, glance};
+
+use crate::cli::{Global, Info};
+use crate::exit::{Code, Failure};
+use crate::output;
+use crate::sizes::show_size;
+
+pub fn run(global: &Global, arguments: &Info) -> Result<Code, Failure> {
+    let glances = glance(&arguments.set, METADATA_LIMIT_DEFAULT)?;
+    let mut sets: BTreeMap<SetId, Vec<StripeGlance>> = BTreeMap::new();
+    for glance in glances {
+        sets.entry(glance.header.set_id).or_default().push(glance);
+    }
+    if sets.is_empty() {
+        // The reason why there is none is better than that there is none.
+        super::open(&arguments.set)?;
+    }
+    let mut damaged = false;
+    let mut documents = Vec::new();
+    for (id, stripes) in &sets {
+        let view = SetView::new(*id, stripes);
+        damaged |= view.fault.is_some();
+        documents.push(view.json(arguments.files));
+        if !global.json {
+            view.print(arguments.files);
+        }
+    }
+    if global.json {
+        output::line(&serde_json::json!({ "sets": documents }).to_string());
+    }
+    Ok(if damaged { Code::Damage } else { Code::Done })
+}
+
+/// One set as far as it can be seen.
+struct SetView<'a> {
+    id: SetId,
+    stripes: &'a [StripeGlance],
+    description: Option<&'a SetDescription>,
+    /// Why the set cannot be restored, if it cannot.
+    fault: Option<String>,
+}
+
+impl<'a> SetView<'a> {
+    fn new(id: SetId, stripes: &'a [StripeGlance]) -> Self {
+        let description = stripes
+            .iter()
+            .find_map(|stripe| stripe.description.as_ref());
+        let places: Vec<_> = stripes
+            .iter()
+            .map(|stripe| stripe.location.clone())
+            .collect();
+        // Opening checks all that `info` has time for: seals, footers, the siblings.
+        let fault = super::open(&places)
+            .err()
+            .map(|failure| failure.message().to_owned());
+        Self {
+            id,
+            stripes,
+            description,
+            fault,
+        }
+    }
+
+    fn print(&self, files: bool) {
+        output::line(&format!("set           {}", self.id));
+        if let Some(description) = self.description {
+            print_description(description);
+        }
+        for stripe in self.stripes {
+            let state = match &stripe.fault {
+                None => "sealed".to_owned(),
+                Some(fault) => format!("damaged: {fault}"),
+            };
+            let (index, count) = (stripe.header.stripe.0 + 1, stripe.header.stripe_count());
+            let place = stripe.location.display();
+            output::line(&format!(
+                "stripe        {index} of {count}  {place}  {state}"
+            ));
+        }
+        match &self.fault {
+            None => output::line("state         restorable, as far as seals and footers tell"),
+            Some(fault) => self.print_damage(fault),
+        }
+        if files && let Some(description) = self.description {
+            print_files(description);
+        }
+        output::line("");
+    }
+
+    fn print_damage(&self, fault: &str) {
+        output::line(&format!("state         cannot be restored: {fault}"));
+        let sound = self
+            .stripes
+            .iter()
+            .filter(|stripe| stripe.fault.is_none())
+            .count();
+        let count = self
+            .stripes
+            .first()
+            .map_or(0, |stripe| stripe.header.stripe_count());
+        let described = if self.description.is_some() {
+            "is"
+        } else {
+            "is not"
+        };
+        output::line(&format!(
+            "recoverable   {sound} of {count} stripes are sound; the file list {described} readable"
+        ));
+    }
+
+    fn json(&self, files: bool) -> serde_json::Value {
+        let stripes: Vec<_> = self.stripes.iter().map(stripe_json).collect();
+        let mut document = serde_json::json!({
+            "set_id": self.id.to_string(),
+            "restorable": self.fault.is_none(),
+            "fault": self.fault,
+            "stripe_count": self.stripes.first().map(|stripe| stripe.header.stripe_count()),
+            "stripes": stripes,
+        });
+        if let Some(description) = self.description {
+            document["facts"] = serde_json::to_value(&description.facts).unwrap_or_default();
+            let entries = &description.files.0;
+            document["file_count"] = entries.len().into();
+            document["file_bytes"] = entries.iter().map(|file| file.bytes).sum::<u64>().into();
+            if files {
+                document["files"] = entries.iter().map(file_json).collect();
+            }
+        }
+        document
+    }
+}
+
+fn print_description(description: &SetDescription) {
+    let facts = &description.facts;
+    let kind = facts.database["kind"].as_str().unwrap_or("unknown");
+    let version = facts.database["version"].as_str().unwrap_or_default();
+    output::line(&format!("database      {kind} {version}"));
+    output::line(&format!(
+        "type          {}",
+        format!("{:?}", facts.backup_type).to_lowercase()
+    ));
+    output::line(&format!("began         {}", facts.started));
+    output::line(&format!("finished      {}", facts.finished));
+    output::line(&format!("written by    {}", facts.tool));
+    let files = description
+        .files
+        .0
+        .iter()
+        .filter(|file| file.kind == FileKind::File);
+    let bytes: u64 = description.files.0.iter().map(|file| file.bytes).sum();
+    let stored: u64 = description
+        .stripes
+        .iter()
+        .map(|stripe| stripe.stored_bytes)
+        .sum();
+    output::line(&format!(
+        "content       {} files, {}, stored in {}",
+        files.count(),
+        show_size(bytes),
+        show_size(stored)
+    ));
+    for (key, value) in facts.database.as_object().into_iter().flatten() {
+        if !["kind", "version"].contains(&key.as_str()) && !value.is_null() {
+            let value = value
+                .as_str()
+                .map_or_else(|| value.to_string(), str::to_owned);
+            let value = value.trim_end().replace('\n', "; ");
+            output::line(&format!("  {key:<22} {value}"));
+        }
+    }
+}
+
+fn print_files(description: &SetDescription) {
+    for file in &description.files.0 {
+        let kind = match file.kind {
+            FileKind::File => '-',
+            FileKind::Directory => 'd',
+            FileKind::Symlink => 'l',
+        };
+        output::line(&format!(
+            "{kind} {:04o} {:>14} {}",
+            file.mode,
+            file.bytes,
+            file.path_lossy()
+        ));
+    }
+}
+
+fn stripe_json(stripe: &StripeGlance) -> serde_json::Value {
+    serde_json::json!({
+        "index": stripe.header.stripe.0,
+        "location": stripe.location.to_string_lossy(),
+        "fault": stripe.fault.as_ref().map(ToString::to_string),
+    })
+}
+
+fn file_json(file: &windlass_engine::media::FileEntry) -> serde_json::Value {
+    serde_json::json!({
+        "path": file.path_lossy(),
+        "bytes": file.bytes,
+        "mode": format!("{:04o}", file.mode),
+        "crc32c": file.flags.crc_known.then(|| format!("{:08x}", file.crc32c)),
+    })
+}

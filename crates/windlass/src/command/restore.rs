@@ -1,0 +1,140 @@
+//! `windlass restore`: a set into a new data directory, or a new database file.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use windlass_engine::{
+    Cancel, DirectoryTarget, OpenSet, Progress, RunReport, TargetLayout, restore,
+};
+use windlass_postgres::{DatabaseFacts, RestorePlan, RestoreRequest};
+
+use crate::cli::{Global, Restore};
+use crate::exit::{Code, Failure};
+use crate::progress::{Show, Shown};
+use crate::{output, privilege, table};
+
+pub fn run(global: &Global, arguments: &Restore) -> Result<Code, Failure> {
+    let cancel = super::cancel_on_signals()?;
+    let set = super::open(&arguments.set)?;
+    let facts = &set.description().facts;
+    let kind = facts.database["kind"].as_str().unwrap_or_default();
+    let (report, next) = match kind {
+        windlass_postgres::KIND => postgres(global, arguments, &set, &cancel)?,
+        "sqlite" => sqlite(global, arguments, &set, &cancel)?,
+        other => {
+            let message = format!("the set is of a database of kind {other:?}");
+            return Err(Failure::new(Code::Failed, message, "Use a newer windlass."));
+        }
+    };
+    show(global, &report, &next);
+    Ok(Code::Done)
+}
+
+fn postgres(
+    global: &Global,
+    arguments: &Restore,
+    set: &OpenSet,
+    cancel: &Cancel,
+) -> Result<(RunReport, String), Failure> {
+    let description = set.description();
+    become_cluster_owner(&description.facts.database, arguments)?;
+    let request = RestoreRequest {
+        into: arguments.into.clone(),
+        tablespace_map: arguments.tablespace_map.clone(),
+    };
+    let plan = RestorePlan::new(&description.facts, &description.files, &request)?;
+    plan.prepare()?;
+    let layout = plan.layout(description.files.clone());
+    let report = write(global, arguments, set, cancel, layout)?;
+    Ok((report, plan.next_steps()))
+}
+
+/// Root becomes the user that owned the source, after giving it the directories that only root
+/// can make.
+fn become_cluster_owner(database: &serde_json::Value, arguments: &Restore) -> Result<(), Failure> {
+    if !nix::unistd::Uid::effective().is_root() {
+        return Ok(());
+    }
+    let owner = DatabaseFacts::of_set(database)?.owner;
+    let ids = privilege::user_ids(&owner).ok_or_else(|| {
+        let message = format!("the cluster belonged to user {owner:?}, who is not known here");
+        Failure::new(
+            Code::Failed,
+            message,
+            "Run as the user who will own the restored cluster.",
+        )
+    })?;
+    privilege::give_directory(&arguments.into, ids)?;
+    for (_, becomes) in &arguments.tablespace_map {
+        privilege::give_directory(becomes, ids)?;
+    }
+    privilege::become_user(ids.0, ids.1)
+}
+
+fn sqlite(
+    global: &Global,
+    arguments: &Restore,
+    set: &OpenSet,
+    cancel: &Cancel,
+) -> Result<(RunReport, String), Failure> {
+    let into = &arguments.into;
+    let parent = if into.is_dir() {
+        Some(into.as_path())
+    } else {
+        into.parent()
+    };
+    let parent = parent
+        .filter(|parent| !parent.as_os_str().is_empty())
+        .unwrap_or(Path::new("."));
+    if let Some((uid, gid)) = privilege::owner(parent) {
+        privilege::become_user(uid, gid)?;
+    }
+    let description = set.description();
+    let force = arguments.force;
+    let mut plan =
+        windlass_sqlite::restore_layout(&description.facts, &description.files, into, force)?;
+    plan.prepare()?;
+    match write(global, arguments, set, cancel, plan.layout.clone()) {
+        Ok(report) => {
+            let next = format!("{} is ready to open\n", plan.target.display());
+            plan.publish()?;
+            Ok((report, next))
+        }
+        Err(failure) => {
+            plan.abandon()?;
+            Err(failure)
+        }
+    }
+}
+
+fn write(
+    global: &Global,
+    arguments: &Restore,
+    set: &OpenSet,
+    cancel: &Cancel,
+    layout: TargetLayout,
+) -> Result<RunReport, Failure> {
+    let target = DirectoryTarget::create(layout)?;
+    let options = super::restore_options(set, &arguments.buffers, arguments.max_rate)?;
+    if !super::is_silent(global) {
+        table::print_plan(&options.plan, None);
+    }
+    let progress = Arc::<Progress>::default();
+    let _shown = Shown::start(&progress, Show::choose(super::is_silent(global), 10));
+    Ok(restore(set, &target, &options, &progress, cancel)?)
+}
+
+fn show(global: &Global, report: &RunReport, next: &str) {
+    if global.json {
+        let document = serde_json::to_value(report).unwrap_or_default();
+        return output::line(&document.to_string());
+    }
+    table::print_report(report);
+    let written = crate::sizes::show_size(report.bytes_written);
+    output::line(&format!(
+        "restored      {written} in {:.2} s",
+        report.seconds
+    ));
+    next.lines()
+        .for_each(|line| output::line(&format!("next          {line}")));
+}

@@ -1,0 +1,80 @@
+//! What the word DATABASE means: a SQLite file, a PostgreSQL cluster.
+
+use std::path::{Path, PathBuf};
+
+use crate::exit::{Code, Failure};
+use crate::privilege;
+
+/// A database as named on the command line.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum DatabaseName {
+    /// A libpq connection string or URI.
+    Postgres(String),
+    /// A path.
+    Sqlite(PathBuf),
+}
+
+impl DatabaseName {
+    /// Tells a path from a connection string. A file that exists is a file, whatever its name.
+    pub fn resolve(text: &str) -> Result<Self, Failure> {
+        let path = Path::new(text);
+        let uri = text.starts_with("postgres://") || text.starts_with("postgresql://");
+        if !uri && path.symlink_metadata().is_ok() {
+            return Self::file(path);
+        }
+        if uri || text.is_empty() || text.contains('=') {
+            return Ok(Self::Postgres(text.to_owned()));
+        }
+        Err(Failure::usage(
+            format!("{text} is no file, no connection string and no configured database"),
+            "Name a SQLite file, a connection string like 'host=/var/run/postgresql', or a URI \
+             like postgresql:///postgres.",
+        ))
+    }
+
+    fn file(path: &Path) -> Result<Self, Failure> {
+        if path.join("PG_VERSION").is_file() {
+            return Err(Failure::usage(
+                format!("{} is a PostgreSQL data directory", path.display()),
+                "Name the running server instead, by a connection string: a data directory alone \
+                 cannot be copied consistently.",
+            ));
+        }
+        if path.is_dir() {
+            let message = format!("{} is a directory", path.display());
+            return Err(Failure::usage(message, "Name a SQLite database file."));
+        }
+        if windlass_sqlite::is_sqlite(path)? {
+            return Ok(Self::Sqlite(path.to_owned()));
+        }
+        let message = format!("{} is not a SQLite database", path.display());
+        let hint = "Its first bytes are not SQLite's; an encrypted one cannot be read.";
+        Err(Failure::new(Code::Failed, message, hint))
+    }
+
+    /// Becomes the database's owner, when started by root.
+    pub fn become_owner(&self) -> Result<(), Failure> {
+        let owner = match self {
+            Self::Postgres(conninfo) => windlass_postgres::socket_owner(conninfo),
+            Self::Sqlite(path) => privilege::owner(path),
+        };
+        owner.map_or(Ok(()), |(uid, gid)| privilege::become_user(uid, gid))
+    }
+
+    /// A short name for stripe files: the file's stem, or the cluster's kind.
+    pub fn short_name(&self) -> String {
+        let name = match self {
+            Self::Postgres(_) => "postgresql".to_owned(),
+            Self::Sqlite(path) => path
+                .file_stem()
+                .unwrap_or_default()
+                .to_string_lossy()
+                .into_owned(),
+        };
+        let plain = |letter: char| letter.is_ascii_alphanumeric() || "-_".contains(letter);
+        name.chars()
+            .map(|letter| if plain(letter) { letter } else { '_' })
+            .take(40)
+            .collect()
+    }
+}

@@ -1,0 +1,137 @@
+//! What the word DEVICE means: a stripe's file, a directory to name one in, `nul`.
+
+use std::path::{Path, PathBuf};
+
+use windlass_engine::media::SetId;
+use windlass_engine::{Device, FileDevice, FileDeviceOptions, NulDevice};
+
+use crate::exit::{Code, Failure};
+
+/// A device as named on the command line.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum DeviceName {
+    /// Discards what is written.
+    Nul,
+    /// The stripe's own file.
+    File(PathBuf),
+    /// A directory in which the stripe is named.
+    Directory(PathBuf),
+}
+
+impl DeviceName {
+    /// Tells the kinds apart. A trailing slash means a directory, and asks for it to be there.
+    pub fn resolve(text: &str) -> Result<Self, Failure> {
+        if text == "nul" {
+            return Ok(Self::Nul);
+        }
+        if text.starts_with("s3://") {
+            return Err(Failure::usage(
+                format!("{text}: object stores are not supported yet"),
+                "Name a file, a directory or nul.",
+            ));
+        }
+        let path = std::path::absolute(text).map_err(|error| {
+            Failure::usage(
+                format!("--to {text:?}: {error}"),
+                "Name a file, a directory or nul.",
+            )
+        })?;
+        if path.is_dir() {
+            return Ok(Self::Directory(path));
+        }
+        let parent = path.parent().unwrap_or(Path::new("/"));
+        if text.ends_with('/') || !parent.is_dir() {
+            let missing = if text.ends_with('/') { &path } else { parent };
+            return Err(Failure::new(
+                Code::Failed,
+                format!("there is no directory {}", missing.display()),
+                "Make it, and give it to the database's owner.",
+            ));
+        }
+        if path.exists() && !path.is_file() {
+            let message = format!("{} is neither a file nor a directory", path.display());
+            return Err(Failure::usage(message, "Name a file, a directory or nul."));
+        }
+        Ok(Self::File(path))
+    }
+
+    /// The directory that holds the stripe.
+    pub fn directory(&self) -> Option<&Path> {
+        match self {
+            Self::Nul => None,
+            Self::File(path) => path.parent(),
+            Self::Directory(path) => Some(path),
+        }
+    }
+}
+
+/// What names stripes in directories: `shop-20261121T081500Z-1f0c9a2e.2of4.windlass`.
+pub struct StripeNames {
+    /// The database's short name.
+    pub database: String,
+    /// When the backup began, as in the example.
+    pub time: String,
+    /// The set.
+    pub set_id: SetId,
+    /// How many stripes there are.
+    pub count: usize,
+}
+
+impl StripeNames {
+    fn name(&self, index: usize) -> String {
+        let id = self.set_id.to_string();
+        let (database, time, count) = (&self.database, &self.time, self.count);
+        format!(
+            "{database}-{time}-{}.{}of{count}.windlass",
+            &id[..8],
+            index + 1
+        )
+    }
+}
+
+/// Opens the devices for a new set.
+pub fn create(
+    devices: &[DeviceName],
+    names: &StripeNames,
+    options: FileDeviceOptions,
+) -> Result<Vec<Box<dyn Device>>, Failure> {
+    let paths: Vec<_> = devices
+        .iter()
+        .enumerate()
+        .map(|(index, device)| match device {
+            DeviceName::Nul => None,
+            DeviceName::File(path) => Some(path.clone()),
+            DeviceName::Directory(path) => Some(path.join(names.name(index))),
+        })
+        .collect();
+    for (index, path) in paths.iter().enumerate() {
+        if path.is_some() && paths[..index].contains(path) {
+            let path = path.as_deref().unwrap_or(Path::new("")).display();
+            let message = format!("{path} is named twice");
+            return Err(Failure::usage(
+                message,
+                "Each stripe needs a file of its own.",
+            ));
+        }
+    }
+    let mut created: Vec<Box<dyn Device>> = Vec::with_capacity(paths.len());
+    for path in paths {
+        created.push(match path {
+            None => Box::new(NulDevice::new(options.alignment)),
+            Some(path) => Box::new(FileDevice::create(&path, options)?),
+        });
+    }
+    Ok(created)
+}
+
+/// The directories that hold stripes of these devices, each once.
+pub fn directories(devices: &[DeviceName]) -> Vec<PathBuf> {
+    let mut found: Vec<_> = devices
+        .iter()
+        .filter_map(DeviceName::directory)
+        .map(Path::to_owned)
+        .collect();
+    found.sort();
+    found.dedup();
+    found
+}

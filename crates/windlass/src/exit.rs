@@ -1,0 +1,172 @@
+//! Exit codes, in one table; and failures, which carry one. The numbers never change.
+
+use std::process::ExitCode;
+
+use windlass_engine::EngineError;
+use windlass_postgres::PostgresError;
+use windlass_sqlite::SqliteError;
+
+/// How the command ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Code {
+    /// Done.
+    Done,
+    /// Failed; nothing that existed before was changed.
+    Failed,
+    /// The arguments or the configuration cannot be understood.
+    Usage,
+    /// Done, with warnings on standard error.
+    Warnings,
+    /// Damage was found in a backup set.
+    Damage,
+    /// Interrupted by SIGINT or SIGTERM.
+    Interrupted,
+}
+
+impl Code {
+    /// The number the shell sees.
+    pub fn number(self) -> u8 {
+        match self {
+            Self::Done => 0,
+            Self::Failed => 1,
+            Self::Usage => 2,
+            Self::Warnings => 3,
+            Self::Damage => 4,
+            Self::Interrupted => 130,
+        }
+    }
+}
+
+impl From<Code> for ExitCode {
+    fn from(code: Code) -> Self {
+        code.number().into()
+    }
+}
+
+/// Why a command failed, in words.
+#[derive(Debug)]
+pub struct Failure {
+    code: Code,
+    message: String,
+    hint: Option<String>,
+}
+
+impl Failure {
+    /// A failure with a hint.
+    pub fn new(code: Code, message: impl Into<String>, hint: impl Into<String>) -> Self {
+        Self {
+            code,
+            message: message.into(),
+            hint: Some(hint.into()),
+        }
+    }
+
+    /// Arguments that make no sense.
+    pub fn usage(message: impl Into<String>, hint: impl Into<String>) -> Self {
+        Self::new(Code::Usage, message, hint)
+    }
+
+    /// What went wrong.
+    pub fn message(&self) -> &str {
+        &self.message
+    }
+
+    /// Prints it; the exit code.
+    pub fn report(&self, json: bool) -> ExitCode {
+        if json {
+            let document = serde_json::json!({
+                "error": self.message,
+                "hint": self.hint,
+                "exit_code": self.code.number(),
+            });
+            crate::output::line(&document.to_string());
+        }
+        crate::output::note(&format!("error: {}", self.message));
+        if let Some(hint) = &self.hint {
+            crate::output::note(&format!("hint: {hint}"));
+        }
+        self.code.into()
+    }
+}
+
+impl From<EngineError> for Failure {
+    fn from(error: EngineError) -> Self {
+        let code = match &error {
+            EngineError::Cancelled => Code::Interrupted,
+            EngineError::Option { .. } | EngineError::MemoryLimit { .. } => Code::Usage,
+            error if error.is_damage() => Code::Damage,
+            _ => Code::Failed,
+        };
+        Self {
+            code,
+            hint: error.hint(),
+            message: error.to_string(),
+        }
+    }
+}
+
+impl From<PostgresError> for Failure {
+    fn from(error: PostgresError) -> Self {
+        match error {
+            PostgresError::Engine(error) => error.into(),
+            error => {
+                let hint = error.hint();
+                Self {
+                    code: Code::Failed,
+                    message: chain(&error),
+                    hint,
+                }
+            }
+        }
+    }
+}
+
+impl From<SqliteError> for Failure {
+    fn from(error: SqliteError) -> Self {
+        match error {
+            SqliteError::Engine(error) => error.into(),
+            error => {
+                let hint = error.hint().map(str::to_owned);
+                Self {
+                    code: Code::Failed,
+                    message: chain(&error),
+                    hint,
+                }
+            }
+        }
+    }
+}
+
+/// An error with its causes, each named once.
+fn chain(error: &dyn std::error::Error) -> String {
+    let mut text = error.to_string();
+    let mut cause = error.source();
+    while let Some(inner) = cause {
+        let words = inner.to_string();
+        if !text.contains(&words) {
+            text = format!("{text}: {words}");
+        }
+        cause = inner.source();
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_never_change() {
+        let codes = [
+            (Code::Done, 0),
+            (Code::Failed, 1),
+            (Code::Usage, 2),
+            (Code::Warnings, 3),
+            (Code::Damage, 4),
+            (Code::Interrupted, 130),
+        ];
+        for (code, number) in codes {
+            assert_eq!(code.number(), number);
+        }
+    }
+}

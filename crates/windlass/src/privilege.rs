@@ -1,0 +1,62 @@
+//! Becoming the owner of a database. Root never writes to a repository or a data directory: what
+//! root leaves there, the database's own user can neither read nor remove.
+
+use std::ffi::CString;
+use std::path::Path;
+
+use nix::unistd::{Gid, Uid, User};
+
+use crate::exit::{Code, Failure};
+
+/// Becomes this user, for good, when started by root; otherwise changes nothing.
+pub fn become_user(uid: u32, gid: u32) -> Result<(), Failure> {
+    if !Uid::effective().is_root() || uid == 0 {
+        return Ok(());
+    }
+    drop_to(Uid::from_raw(uid), Gid::from_raw(gid)).map_err(|error| {
+        let message = format!("cannot become user {uid}: {error}");
+        Failure::new(
+            Code::Failed,
+            message,
+            "Run as the database's owner instead of root.",
+        )
+    })
+}
+
+fn drop_to(uid: Uid, gid: Gid) -> nix::Result<()> {
+    let name = User::from_uid(uid)?.and_then(|user| CString::new(user.name).ok());
+    match name {
+        Some(name) => nix::unistd::initgroups(&name, gid)?,
+        None => nix::unistd::setgroups(&[])?,
+    }
+    nix::unistd::setresgid(gid, gid, gid)?;
+    nix::unistd::setresuid(uid, uid, uid)
+}
+
+/// User and group of a name.
+pub fn user_ids(name: &str) -> Option<(u32, u32)> {
+    let user = User::from_name(name).ok().flatten()?;
+    Some((user.uid.as_raw(), user.gid.as_raw()))
+}
+
+/// Owner and group of a file or directory.
+pub fn owner(path: &Path) -> Option<(u32, u32)> {
+    use std::os::unix::fs::MetadataExt;
+    let metadata = path.metadata().ok()?;
+    Some((metadata.uid(), metadata.gid()))
+}
+
+/// Makes a directory (its parent exists) and gives it to a user, when started by root: the user
+/// itself may not be allowed to.
+pub fn give_directory(path: &Path, (uid, gid): (u32, u32)) -> Result<(), Failure> {
+    use std::os::unix::fs::DirBuilderExt;
+    if !Uid::effective().is_root() || path.exists() {
+        return Ok(());
+    }
+    let made = std::fs::DirBuilder::new().mode(0o700).create(path);
+    let given = made.and_then(|()| std::os::unix::fs::lchown(path, Some(uid), Some(gid)));
+    given.map_err(|error| {
+        let message = format!("cannot make {}: {error}", path.display());
+        Failure::new(Code::Failed, message, "Its parent directory must exist.")
+    })
+}

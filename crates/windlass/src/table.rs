@@ -1,0 +1,96 @@
+//! The end of a run for people: the table of stages, the devices, the verdict.
+
+use windlass_engine::media::Codec;
+use windlass_engine::{BufferPlan, RunReport, StageReport, megabytes};
+
+use crate::output;
+use crate::sizes::show_size;
+
+/// Prints the buffer configuration before a run.
+pub fn print_plan(plan: &BufferPlan, codec: Option<Codec>) {
+    let size = |bytes: usize| show_size(bytes as u64);
+    output::note(&format!(
+        "buffers     {} x {} = {} of memory",
+        plan.buffers,
+        size(plan.transfer_bytes),
+        show_size(plan.buffer_bytes)
+    ));
+    output::note(&format!(
+        "threads     {} readers, {} compressors, {} writers",
+        plan.readers, plan.compressors, plan.writers
+    ));
+    let codec = codec.map_or(String::new(), |codec| format!(", {codec}"));
+    output::note(&format!(
+        "layout      {} devices, {} source volumes, blocks of {}, frames of {}{codec}",
+        plan.devices,
+        plan.volumes,
+        plan.alignment,
+        size(plan.frame_bytes)
+    ));
+}
+
+/// Prints the report of a finished run.
+pub fn print_report(report: &RunReport) {
+    output::line("");
+    output::line(
+        "stage         threads     busy      cpu  waiting              operations      bytes        rate",
+    );
+    for stage in &report.stages {
+        print_stage(stage, report.data_seconds);
+    }
+    output::line("");
+    for device in &report.devices {
+        output::line(&format!(
+            "device        {}  {}  {} transfers  p50 {}  p99 {}  max {}",
+            device.name,
+            show_size(device.bytes),
+            device.operations,
+            micros(device.latency_micros_p50),
+            micros(device.latency_micros_p99),
+            micros(device.latency_micros_max),
+        ));
+    }
+    output::line("");
+    output::line(&format!("verdict       {}", report.verdict));
+}
+
+fn print_stage(stage: &StageReport, seconds: f64) {
+    let mut waits = stage.waits.clone();
+    waits.sort_by(|a, b| b.seconds.total_cmp(&a.seconds));
+    let mut waits = waits
+        .iter()
+        .filter(|wait| wait.seconds >= 0.0005)
+        .map(|wait| format!("{:>7} {}", seconds_text(wait.seconds), wait.cause.name()));
+    #[expect(clippy::cast_precision_loss, reason = "a rate for people")]
+    let rate = stage.bytes as f64 / seconds.max(1e-9);
+    output::line(&format!(
+        "{:<13} {:>7}  {:>7}  {:>7}  {:<20} {:>10} {:>10}  {:>10}",
+        stage.name,
+        stage.threads,
+        seconds_text(stage.busy_seconds),
+        seconds_text(stage.cpu_seconds),
+        waits.next().unwrap_or_default(),
+        stage.operations,
+        show_size(stage.bytes),
+        megabytes(rate),
+    ));
+    for wait in waits {
+        output::line(&format!("{:41}{wait}", ""));
+    }
+}
+
+fn seconds_text(seconds: f64) -> String {
+    if seconds >= 100.0 {
+        format!("{seconds:.0} s")
+    } else {
+        format!("{seconds:.2} s")
+    }
+}
+
+fn micros(micros: u64) -> String {
+    match micros {
+        0..=9_999 => format!("{micros} us"),
+        10_000..=9_999_999 => format!("{} ms", micros / 1000),
+        _ => format!("{} s", micros / 1_000_000),
+    }
+}

@@ -1,1 +1,31 @@
+//! Images: a database as of one moment, readable at any offset of any of its files.
+//!
+//!   media set ------> SetImage -------+                +--> compare
+//!   directory ------> DirectoryImage -+--> [Image] ----+--> extract
+//!                                                      +--> mount, open (the crates above)
+//!
+//! Whatever is an image can be compared, extracted, mounted or opened; nobody writes that twice.
+//!
+//! Invariants
+//! - An image never changes while it is open, and reading it never writes.
+//! - No byte of a set is given to a reader before its checksum was right. Damage is an error for
+//!   the bytes that are damaged, never for others, and never a wrong answer.
+//! - Memory is bounded: two caches with stated capacities, and one frame for each reader.
+//! - This crate never knows a device or a database.
 
+mod compare;
+mod directory;
+mod error;
+mod extract;
+mod image;
+mod set;
+
+pub use compare::{CompareOptions, Differences, FileDifference, RANGES_MAX, compare};
+pub use directory::DirectoryImage;
+pub use error::ImageError;
+pub use extract::{EXTRACT_GROUP_BYTES, ExtractReport, extract};
+pub use image::Image;
+pub use set::{
+    FRAME_CACHE_BYTES_DEFAULT, INDEX_CACHE_BYTES_DEFAULT, ImageStatistics, SetImage,
+    SetImageOptions,
+};

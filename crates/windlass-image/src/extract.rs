@@ -1,0 +1,284 @@
+//! Taking files out of an image: what matches a pattern is written to a directory.
+//!
+//!   image --> [reader: group N + 1] --> writer: group N --> a new file
+//!
+//! Invariants
+//! - Nothing is overwritten: each file is made anew, or it is an error. No link of the target is
+//!   followed below the directory that was named.
+//! - A file that could not be read to its end is removed again.
+//! - What was extracted is durable when the call returns.
+
+use std::fs::{DirBuilder, File, Permissions};
+use std::io;
+use std::os::fd::OwnedFd;
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::{FileExt, PermissionsExt};
+use std::path::{Path, PathBuf};
+use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+use std::time::{Duration, SystemTime};
+
+use globset::{GlobBuilder, GlobSet};
+use rustix::fs::{AtFlags, Mode, OFlags};
+use windlass_engine::Cancel;
+use windlass_engine::media::{FileEntry, FileKind, check_path, is_zero};
+
+use crate::error::ImageError;
+use crate::image::{Image, read_exact};
+
+/// Bytes that are read ahead while those before are written.
+pub const EXTRACT_GROUP_BYTES: usize = 1024 * 1024;
+/// Zeros of this length are left as a hole.
+const HOLE_BYTES: usize = 64 * 1024;
+
+/// What was extracted.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ExtractReport {
+    /// Files written.
+    pub files: u64,
+    /// Their bytes.
+    pub bytes: u64,
+    /// Links that match; they are not made, because they could lead anywhere.
+    pub links_skipped: u64,
+    /// Patterns that matched nothing.
+    pub unmatched: Vec<String>,
+}
+
+/// Writes the files that match one of `patterns` below `into`, which is made if it is not there.
+///
+/// Patterns are globs on paths of the image: `*` and `?` stay within a name, `**` does not. A
+/// pattern that matches a directory takes all that is in it.
+pub fn extract(
+    image: &dyn Image,
+    patterns: &[String],
+    into: &Path,
+    cancel: &Cancel,
+) -> Result<ExtractReport, ImageError> {
+    let globs = globs(patterns)?;
+    let mut matched = vec![false; patterns.len()];
+    let target = Target::open(into)?;
+    let mut report = ExtractReport::default();
+    for entry in &image.files().0 {
+        if !matches(&globs, &entry.path, &mut matched) {
+            continue;
+        }
+        match entry.kind {
+            FileKind::Directory => {}
+            FileKind::Symlink => report.links_skipped += 1,
+            FileKind::File => {
+                target.file(image, entry, cancel)?;
+                report.files += 1;
+                report.bytes += entry.bytes;
+            }
+        }
+    }
+    target.sync()?;
+    let unmatched = patterns.iter().zip(matched).filter(|(_, matched)| !matched);
+    report.unmatched = unmatched.map(|(pattern, _)| pattern.clone()).collect();
+    Ok(report)
+}
+
+fn globs(patterns: &[String]) -> Result<GlobSet, ImageError> {
+    let fault = |pattern: &str| {
+        let pattern = pattern.to_owned();
+        move |source| ImageError::Pattern { pattern, source }
+    };
+    let mut builder = GlobSet::builder();
+    for pattern in patterns {
+        let plain = pattern.trim_start_matches("./").trim_matches('/');
+        let glob = GlobBuilder::new(plain)
+            .literal_separator(true)
+            .backslash_escape(true)
+            .build();
+        builder.add(glob.map_err(fault(pattern))?);
+    }
+    builder.build().map_err(fault(&patterns.join(" ")))
+}
+
+/// True when the path, or a directory it is in, matches; notes by which patterns.
+fn matches(globs: &GlobSet, path: &[u8], matched: &mut [bool]) -> bool {
+    let ends = path
+        .iter()
+        .enumerate()
+        .filter(|(_, byte)| **byte == b'/')
+        .map(|(at, _)| at);
+    let mut any = false;
+    for end in ends.chain([path.len()]) {
+        let path = Path::new(std::ffi::OsStr::from_bytes(&path[..end]));
+        for index in globs.matches(path) {
+            matched[index] = true;
+            any = true;
+        }
+    }
+    any
+}
+
+/// The directory files are written to.
+struct Target<'a> {
+    path: &'a Path,
+    directory: OwnedFd,
+}
+
+/// Directories of the target are opened so, one by one: a link among them is refused.
+const DIRECTORY: OFlags = OFlags::DIRECTORY
+    .union(OFlags::NOFOLLOW)
+    .union(OFlags::RDONLY)
+    .union(OFlags::CLOEXEC);
+
+impl<'a> Target<'a> {
+    fn open(path: &'a Path) -> Result<Self, ImageError> {
+        let fault = |source| error("create", path, source);
+        DirBuilder::new()
+            .recursive(true)
+            .create(path)
+            .map_err(fault)?;
+        // The directory that was named may well be a link; what is below may not.
+        let flags = DIRECTORY.difference(OFlags::NOFOLLOW);
+        let opened = rustix::fs::open(path, flags, Mode::empty());
+        Ok(Self {
+            path,
+            directory: opened.map_err(|errno| fault(errno.into()))?,
+        })
+    }
+
+    fn file(
+        &self,
+        image: &dyn Image,
+        entry: &FileEntry,
+        cancel: &Cancel,
+    ) -> Result<(), ImageError> {
+        check_path(entry.file, &entry.path).map_err(windlass_engine::EngineError::from)?;
+        let path = self.path.join(std::ffi::OsStr::from_bytes(&entry.path));
+        let create = |errno: rustix::io::Errno| error("create", &path, errno.into());
+        let (parent, name) = self.parent(&entry.path).map_err(create)?;
+        let flags = OFlags::CREATE | OFlags::EXCL | OFlags::WRONLY | OFlags::CLOEXEC;
+        let file = rustix::fs::openat(&parent, name, flags, Mode::RUSR | Mode::WUSR);
+        let file = File::from(file.map_err(create)?);
+        let written = pump(image, entry, &file, &path, cancel);
+        if written.is_err() {
+            // Ours alone and incomplete. That it failed is the error to show.
+            rustix::fs::unlinkat(&parent, name, AtFlags::empty()).unwrap_or_default();
+        }
+        written
+    }
+
+    /// Makes and opens the directories above a path of the image; gives the last one, and the name.
+    fn parent<'p>(&self, path: &'p [u8]) -> rustix::io::Result<(OwnedFd, &'p [u8])> {
+        let mut directory = rustix::io::fcntl_dupfd_cloexec(&self.directory, 0)?;
+        let mut names = path.split(|byte| *byte == b'/').peekable();
+        while let Some(name) = names.next() {
+            if names.peek().is_none() {
+                return Ok((directory, name));
+            }
+            match rustix::fs::mkdirat(&directory, name, Mode::RWXU) {
+                Ok(()) | Err(rustix::io::Errno::EXIST) => {}
+                Err(errno) => return Err(errno),
+            }
+            directory = rustix::fs::openat(&directory, name, DIRECTORY, Mode::empty())?;
+        }
+        Err(rustix::io::Errno::INVAL)
+    }
+
+    /// Makes all files and names durable: one call for the file system.
+    fn sync(&self) -> Result<(), ImageError> {
+        let synced = rustix::fs::syncfs(&self.directory);
+        synced.map_err(|errno| error("sync", self.path, errno.into()))
+    }
+}
+
+/// A run of a file on its way from the reader to the writer.
+type Group = (u64, Vec<u8>);
+
+/// Copies a file: one thread reads ahead while this one writes.
+fn pump(
+    image: &dyn Image,
+    entry: &FileEntry,
+    file: &File,
+    path: &Path,
+    cancel: &Cancel,
+) -> Result<(), ImageError> {
+    let fault = |source| error("write", path, source);
+    file.set_len(entry.bytes).map_err(fault)?;
+    if entry.bytes <= EXTRACT_GROUP_BYTES as u64 {
+        let mut bytes = vec![0; usize::try_from(entry.bytes).unwrap_or(EXTRACT_GROUP_BYTES)];
+        read_exact(image, entry, 0, &mut bytes)?;
+        write(file, 0, &bytes).map_err(fault)?;
+    } else {
+        std::thread::scope(|scope| {
+            // Two groups: one being read, one being written.
+            let (full, groups) = sync_channel::<Group>(1);
+            let (free, spare) = sync_channel::<Vec<u8>>(2);
+            for _ in 0..2 {
+                free.send(vec![0; EXTRACT_GROUP_BYTES]).unwrap_or_default();
+            }
+            let reader = scope.spawn(move || read_ahead(image, entry, &full, &spare, cancel));
+            for (offset, bytes) in groups {
+                write(file, offset, &bytes).map_err(fault)?;
+                // The reader may have read all there is.
+                free.send(bytes).unwrap_or_default();
+            }
+            reader
+                .join()
+                .unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+        })?;
+    }
+    finish(file, entry).map_err(fault)
+}
+
+fn read_ahead(
+    image: &dyn Image,
+    entry: &FileEntry,
+    full: &SyncSender<Group>,
+    spare: &Receiver<Vec<u8>>,
+    cancel: &Cancel,
+) -> Result<(), ImageError> {
+    let mut offset = 0;
+    while offset < entry.bytes {
+        cancel.check()?;
+        // No writer: it failed, and its error is the one to show.
+        let Ok(mut bytes) = spare.recv() else {
+            return Ok(());
+        };
+        let left = usize::try_from(entry.bytes - offset).unwrap_or(usize::MAX);
+        bytes.resize(left.min(EXTRACT_GROUP_BYTES), 0);
+        read_exact(image, entry, offset, &mut bytes)?;
+        let next = offset + bytes.len() as u64;
+        if full.send((offset, bytes)).is_err() {
+            return Ok(());
+        }
+        offset = next;
+    }
+    Ok(())
+}
+
+/// Writes what is not zero: the file has its length, and holes.
+fn write(file: &File, offset: u64, bytes: &[u8]) -> io::Result<()> {
+    let mut at = 0;
+    let blocks = |bytes: &[u8], zero: bool| {
+        let same = bytes
+            .chunks(HOLE_BYTES)
+            .take_while(|block| is_zero(block) == zero);
+        same.map(<[u8]>::len).sum::<usize>()
+    };
+    while at < bytes.len() {
+        at += blocks(&bytes[at..], true);
+        let data = blocks(&bytes[at..], false);
+        file.write_all_at(&bytes[at..at + data], offset + at as u64)?;
+        at += data;
+    }
+    Ok(())
+}
+
+fn finish(file: &File, entry: &FileEntry) -> io::Result<()> {
+    let nanos = u64::try_from(entry.mtime_nanos).unwrap_or(0);
+    file.set_modified(SystemTime::UNIX_EPOCH + Duration::from_nanos(nanos))?;
+    file.set_permissions(Permissions::from_mode(entry.mode))
+}
+
+fn error(operation: &'static str, path: &Path, source: io::Error) -> ImageError {
+    let path: PathBuf = path.to_owned();
+    ImageError::Extract {
+        operation,
+        path,
+        source,
+    }
+}

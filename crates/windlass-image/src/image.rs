@@ -1,0 +1,70 @@
+//! What an image is, and how its files are found by number.
+
+use windlass_engine::media::{FileEntry, FileKind, FileNo, FileTable};
+
+use crate::error::ImageError;
+
+/// A database as of one moment: files, and their bytes at any offset.
+pub trait Image: Send + Sync {
+    /// All files, directories and links; a directory comes before what it holds.
+    fn files(&self) -> &FileTable;
+
+    /// Reads bytes of a file at `offset`; returns how many.
+    ///
+    /// Fewer than `into.len()` are returned at the end of the file only: 0 means that `offset` is
+    /// at or beyond it. Holes read as zeros. After an error the content of `into` is unspecified.
+    /// Any number of threads may read at once.
+    fn read(&self, file: FileNo, offset: u64, into: &mut [u8]) -> Result<usize, ImageError>;
+}
+
+/// The regular files of a table, by number.
+#[derive(Debug)]
+pub(crate) struct FileLookup(Vec<(FileNo, usize)>);
+
+impl FileLookup {
+    pub(crate) fn new(files: &FileTable) -> Self {
+        let entries = files.0.iter().enumerate();
+        let mut numbers: Vec<_> = entries.map(|(index, entry)| (entry.file, index)).collect();
+        numbers.sort_unstable();
+        Self(numbers)
+    }
+
+    /// Where the regular file `file` stands in the table this was made from.
+    pub(crate) fn index(&self, files: &FileTable, file: FileNo) -> Result<usize, ImageError> {
+        let found = self.0.binary_search_by_key(&file, |(number, _)| *number);
+        let index = found
+            .map(|at| self.0[at].1)
+            .map_err(|_| ImageError::NoFile { file })?;
+        let entry = &files.0[index];
+        match entry.kind {
+            FileKind::File => Ok(index),
+            _ => Err(ImageError::NotAFile {
+                path: entry.path_lossy(),
+            }),
+        }
+    }
+}
+
+/// How many bytes of `entry` a read of `wanted` bytes at `offset` gives.
+pub(crate) fn read_length(entry: &FileEntry, offset: u64, wanted: usize) -> usize {
+    let left = entry.bytes.saturating_sub(offset);
+    usize::try_from(left).map_or(wanted, |left| left.min(wanted))
+}
+
+/// Reads bytes that the file must have. An image that gives fewer breaks its promise, and whoever
+/// went on would take what was in `into` before for the file's.
+pub(crate) fn read_exact(
+    image: &dyn Image,
+    entry: &FileEntry,
+    offset: u64,
+    into: &mut [u8],
+) -> Result<(), ImageError> {
+    let count = image.read(entry.file, offset, into)?;
+    if count == into.len() {
+        return Ok(());
+    }
+    Err(ImageError::Missing {
+        path: entry.path_lossy(),
+        offset: offset + count as u64,
+    })
+}

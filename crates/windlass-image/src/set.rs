@@ -1,0 +1,250 @@
+//! A backup set as an image: a page costs one frame.
+//!
+//!   file, offset --> upper layers? --> index block --> frame --> fetch, check, decode --> copy
+//!                    (all known)       (cached)        (cached)
+//!
+//! Invariants
+//! - Memory is bounded by the two caches, the upper layers' ranges (40 bytes each), and a frame as
+//!   stored and as decoded for each reader at work.
+//! - A frame that is damaged fails the reads that touch its bytes, and no others. Nothing that
+//!   failed is kept: the next read tries again.
+//!
+//! Locking: the caches' own; no lock is held while a stripe is read, except that readers of the
+//! same missing frame wait for the one who fetches it.
+
+mod cache;
+mod frames;
+mod locate;
+mod sorted;
+mod statistics;
+mod upper;
+
+use std::sync::Arc;
+
+use windlass_engine::media::{FileEntry, FileNo, FileTable};
+use windlass_engine::{EngineError, OpenSet};
+
+use crate::error::ImageError;
+use crate::image::{FileLookup, Image, read_length};
+use cache::{ByteCache, Weighed};
+use frames::Frames;
+use locate::{BlockPlace, Located, Locator};
+use sorted::SortedBlock;
+use statistics::Counters;
+pub use statistics::ImageStatistics;
+use upper::{Layer, UpperLayers, UpperRange};
+
+/// Memory for decoded frames unless told otherwise.
+pub const FRAME_CACHE_BYTES_DEFAULT: u64 = 64 * 1024 * 1024;
+/// Memory for index blocks unless told otherwise: those of about 60 GB in frames of 128 KiB.
+pub const INDEX_CACHE_BYTES_DEFAULT: u64 = 32 * 1024 * 1024;
+/// What an index block takes in memory, about; it is a hint to the cache.
+const BLOCK_BYTES: u64 = 350 * 1024;
+
+/// How much memory an image may keep.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SetImageOptions {
+    /// Bytes of decoded frames.
+    pub frame_cache_bytes: u64,
+    /// Bytes of index blocks.
+    pub index_cache_bytes: u64,
+}
+
+impl Default for SetImageOptions {
+    fn default() -> Self {
+        Self {
+            frame_cache_bytes: FRAME_CACHE_BYTES_DEFAULT,
+            index_cache_bytes: INDEX_CACHE_BYTES_DEFAULT,
+        }
+    }
+}
+
+/// A backup set as an image.
+pub struct SetImage {
+    set: Arc<OpenSet>,
+    lookup: FileLookup,
+    locator: Locator,
+    upper: UpperLayers,
+    blocks: ByteCache<BlockPlace, SortedBlock>,
+    frames: Frames,
+    counters: Counters,
+}
+
+impl Weighed for SortedBlock {
+    fn memory_bytes(&self) -> usize {
+        SortedBlock::memory_bytes(self)
+    }
+}
+
+/// A run of bytes of a file that lies in one frame.
+struct Run {
+    located: Located,
+    start: usize,
+    bytes: u64,
+}
+
+impl SetImage {
+    /// Makes an image of a set. Reads the index blocks that tell of upper layers, if there are any;
+    /// fails if one of them is damaged, because no page would be certain then.
+    pub fn open(set: Arc<OpenSet>, options: &SetImageOptions) -> Result<Self, ImageError> {
+        let stripes = set.stripes();
+        let frame_bytes = stripes
+            .iter()
+            .map(|stripe| stripe.header().frame_bytes)
+            .max();
+        let mut image = Self {
+            lookup: FileLookup::new(&set.description().files),
+            locator: Locator::new(stripes.iter().map(|stripe| stripe.directory())),
+            upper: UpperLayers::default(),
+            blocks: ByteCache::new(options.index_cache_bytes, BLOCK_BYTES),
+            frames: Frames::new(options.frame_cache_bytes, frame_bytes.unwrap_or(1).into()),
+            counters: Counters::default(),
+            set,
+        };
+        image.upper = image.read_upper()?;
+        Ok(image)
+    }
+
+    /// The set.
+    pub fn set(&self) -> &Arc<OpenSet> {
+        &self.set
+    }
+
+    /// What the image has done since it was opened.
+    pub fn statistics(&self) -> ImageStatistics {
+        self.counters
+            .statistics(self.frames.cache_bytes(), self.blocks.bytes())
+    }
+
+    fn read_upper(&self) -> Result<UpperLayers, EngineError> {
+        let mut pieces = Vec::new();
+        for (stripe, open) in (0u16..).zip(self.set.stripes()) {
+            for (block, entry) in (0u32..).zip(open.directory()) {
+                if entry.layer_max == 0 {
+                    continue;
+                }
+                let place = BlockPlace { stripe, block };
+                pieces.extend(self.block(place)?.upper().map(|piece| {
+                    let (start, layer) = (piece.offset, piece.layer);
+                    let end = start + u64::from(piece.bytes);
+                    (
+                        piece.file,
+                        UpperRange {
+                            start,
+                            end,
+                            layer,
+                            place,
+                        },
+                    )
+                }));
+            }
+        }
+        Ok(UpperLayers::new(pieces))
+    }
+
+    /// An index block, from the cache or the stripe.
+    fn block(&self, place: BlockPlace) -> Result<Arc<SortedBlock>, EngineError> {
+        let mut missed = false;
+        let block = self.blocks.get_or_make(place, || {
+            missed = true;
+            self.counters.index_misses.add(1);
+            self.counters.index_nanos.time(|| {
+                let stripe = &self.set.stripes()[usize::from(place.stripe)];
+                let entry = &stripe.directory()[place.block as usize];
+                self.counters.fetched_bytes.add(u64::from(entry.bytes));
+                Ok(SortedBlock::new(stripe.index_block(entry)?))
+            })
+        })?;
+        if !missed {
+            self.counters.index_hits.add(1);
+        }
+        Ok(block)
+    }
+
+    /// The frame that holds `offset` of a file, and how far it may be believed.
+    fn run(&self, file: FileNo, offset: u64) -> Result<Option<Run>, EngineError> {
+        let (located, until) = match self.upper.at(file, offset) {
+            Layer::Upper(range) => {
+                let block = self.block(range.place)?;
+                let at = block.find((file, offset), range.layer);
+                (
+                    at.map(|at| Located {
+                        block,
+                        at,
+                        place: range.place,
+                    }),
+                    range.end,
+                )
+            }
+            Layer::Base(until) => (
+                self.locator
+                    .find((file, offset), &|place| self.block(place))?,
+                until,
+            ),
+        };
+        Ok(located.map(|located| {
+            let piece = &located.at.piece;
+            let skip = offset - piece.offset;
+            let end = until.min(piece.offset + u64::from(piece.bytes));
+            let start = located.at.start + usize::try_from(skip).unwrap_or(usize::MAX);
+            Run {
+                start,
+                bytes: end - offset,
+                located,
+            }
+        }))
+    }
+
+    /// Reads from one frame; returns how many bytes.
+    fn read_run(
+        &self,
+        entry: &FileEntry,
+        offset: u64,
+        into: &mut [u8],
+    ) -> Result<usize, ImageError> {
+        let fault = |source| ImageError::Read {
+            path: entry.path_lossy(),
+            offset,
+            source,
+        };
+        let Some(run) = self.run(entry.file, offset).map_err(fault)? else {
+            return Err(ImageError::Missing {
+                path: entry.path_lossy(),
+                offset,
+            });
+        };
+        let count = usize::try_from(run.bytes).map_or(into.len(), |bytes| bytes.min(into.len()));
+        let Located { place, block, at } = &run.located;
+        let stripe = &self.set.stripes()[usize::from(place.stripe)];
+        self.frames
+            .copy(
+                stripe,
+                block,
+                at.frame,
+                run.start,
+                &mut into[..count],
+                &self.counters,
+            )
+            .map_err(fault)?;
+        Ok(count)
+    }
+}
+
+impl Image for SetImage {
+    fn files(&self) -> &FileTable {
+        &self.set.description().files
+    }
+
+    fn read(&self, file: FileNo, offset: u64, into: &mut [u8]) -> Result<usize, ImageError> {
+        let files = self.files();
+        let entry = &files.0[self.lookup.index(files, file)?];
+        let length = read_length(entry, offset, into.len());
+        let mut done = 0;
+        while done < length {
+            done += self.read_run(entry, offset + done as u64, &mut into[done..length])?;
+        }
+        self.counters.reads.add(1);
+        self.counters.read_bytes.add(length as u64);
+        Ok(length)
+    }
+}

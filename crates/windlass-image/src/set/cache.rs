@@ -1,0 +1,64 @@
+//! A cache of shared values with a capacity in bytes.
+//!
+//! quick_cache does the work: sharded locks, a scan does not drive out what is used often, and a
+//! value that several readers miss at once is made by one of them while the others wait. What it
+//! needs from us is the size of a value, and a capacity that divides evenly among its shards:
+//! it would round each shard's part up.
+
+use std::hash::Hash;
+use std::sync::Arc;
+
+use quick_cache::sync::{Cache, DefaultLifecycle};
+use quick_cache::{DefaultHashBuilder, OptionsBuilder, Weighter};
+use windlass_engine::EngineError;
+
+/// Most shards: threads that look up different values seldom meet.
+const SHARDS: usize = 16;
+/// What an entry takes besides its value: key, links, hash table, reference counts.
+const ENTRY_BYTES: usize = 128;
+
+/// Says what a value takes in memory.
+pub(crate) trait Weighed {
+    fn memory_bytes(&self) -> usize;
+}
+
+#[derive(Clone)]
+struct Bytes;
+
+impl<K, V: Weighed> Weighter<K, Arc<V>> for Bytes {
+    fn weight(&self, _key: &K, value: &Arc<V>) -> u64 {
+        (value.memory_bytes() + ENTRY_BYTES) as u64
+    }
+}
+
+/// Values by key; together never more than the capacity.
+pub(crate) struct ByteCache<K, V>(Cache<K, Arc<V>, Bytes>);
+
+impl<K: Eq + Hash + Copy, V: Weighed> ByteCache<K, V> {
+    /// A cache of `capacity` bytes for values of about `value_bytes` each.
+    pub(crate) fn new(capacity: u64, value_bytes: u64) -> Self {
+        let items = capacity / (value_bytes + ENTRY_BYTES as u64).max(1);
+        let options = OptionsBuilder::new()
+            .shards(SHARDS)
+            .estimated_items_capacity(usize::try_from(items).unwrap_or(usize::MAX).max(1))
+            .weight_capacity(capacity - capacity % SHARDS as u64)
+            .build()
+            .unwrap_or_else(|_| unreachable!("both capacities are given"));
+        let (hasher, lifecycle) = (DefaultHashBuilder::default(), DefaultLifecycle::default());
+        Self(Cache::with_options(options, Bytes, hasher, lifecycle))
+    }
+
+    /// The value of `key`; made if it is not there, by one thread. What fails is not kept.
+    pub(crate) fn get_or_make(
+        &self,
+        key: K,
+        make: impl FnOnce() -> Result<V, EngineError>,
+    ) -> Result<Arc<V>, EngineError> {
+        self.0.get_or_insert_with(&key, || make().map(Arc::new))
+    }
+
+    /// What the values take now.
+    pub(crate) fn bytes(&self) -> u64 {
+        self.0.weight()
+    }
+}

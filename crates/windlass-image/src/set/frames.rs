@@ -1,0 +1,225 @@
+//! Decoded frames: fetched, checked, decoded, kept.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Mutex, PoisonError};
+
+use windlass_engine::media::{Codec, Decoder, FormatError, FrameEntry, PieceEntry, crc32c};
+use windlass_engine::{EngineError, OpenStripe};
+
+use super::cache::{ByteCache, Weighed};
+use super::sorted::SortedBlock;
+use super::statistics::Counters;
+
+/// Decoders kept for the next frame; more readers at once make and drop their own.
+const BENCHES_KEPT_MAX: usize = 16;
+
+/// A frame of a set: stripe, and position on it.
+type FrameKey = (u16, u64);
+
+/// The frames of an image.
+pub(crate) struct Frames {
+    cache: ByteCache<FrameKey, DecodedFrame>,
+    benches: Mutex<Vec<Workbench>>,
+    zeros: ZeroCrc,
+}
+
+/// A frame's bytes. All of its pieces had their checksums.
+pub(crate) struct DecodedFrame(Vec<u8>);
+
+/// What a thread needs to decode.
+struct Workbench {
+    decoder: Decoder,
+    stored: Vec<u8>,
+}
+
+impl Weighed for DecodedFrame {
+    fn memory_bytes(&self) -> usize {
+        self.0.capacity()
+    }
+}
+
+impl Frames {
+    pub(crate) fn new(cache_bytes: u64, frame_bytes: u64) -> Self {
+        let cache = ByteCache::new(cache_bytes, frame_bytes);
+        Self {
+            cache,
+            benches: Mutex::default(),
+            zeros: ZeroCrc::default(),
+        }
+    }
+
+    pub(crate) fn cache_bytes(&self) -> u64 {
+        self.cache.bytes()
+    }
+
+    /// Copies bytes of a piece, from `start` of its frame, to `into`.
+    pub(crate) fn copy(
+        &self,
+        stripe: &OpenStripe,
+        block: &SortedBlock,
+        frame: usize,
+        start: usize,
+        into: &mut [u8],
+        counters: &Counters,
+    ) -> Result<(), EngineError> {
+        let entry = block.frame(frame);
+        let pieces = block.pieces_of(frame);
+        if entry.codec == Codec::Zero {
+            // Not worth a place in the cache: there is nothing to fetch or decode.
+            pieces
+                .iter()
+                .try_for_each(|piece| self.zeros.check(stripe, entry, piece))?;
+            into.fill(0);
+            return Ok(());
+        }
+        let mut missed = false;
+        let key = (stripe.header().stripe.0, entry.offset);
+        let decoded = self.cache.get_or_make(key, || {
+            missed = true;
+            counters.frame_misses.add(1);
+            self.make(stripe, entry, pieces, counters)
+        })?;
+        if !missed {
+            counters.frame_hits.add(1);
+        }
+        into.copy_from_slice(&decoded.0[start..start + into.len()]);
+        Ok(())
+    }
+
+    fn make(
+        &self,
+        stripe: &OpenStripe,
+        entry: &FrameEntry,
+        pieces: &[PieceEntry],
+        counters: &Counters,
+    ) -> Result<DecodedFrame, EngineError> {
+        let mut raw = vec![0; entry.raw_bytes as usize];
+        if entry.codec == Codec::None {
+            counters
+                .fetch_nanos
+                .time(|| stripe.read(entry.offset, &mut raw))?;
+            counters
+                .decode_nanos
+                .time(|| check_frame(stripe, entry, &raw))?;
+        } else {
+            let mut bench = self.take_bench()?;
+            bench.stored.resize(entry.stored_bytes as usize, 0);
+            let Workbench { decoder, stored } = &mut bench;
+            counters
+                .fetch_nanos
+                .time(|| stripe.read(entry.offset, stored))?;
+            counters.decode_nanos.time(|| {
+                check_frame(stripe, entry, stored)?;
+                let decoded = decoder.decode(entry.codec, stored, &mut raw);
+                decoded.map_err(|source| damage(stripe, entry, source))
+            })?;
+            self.give_bench(bench);
+        }
+        counters
+            .decode_nanos
+            .time(|| check_pieces(stripe, entry, pieces, &raw))?;
+        counters.fetched_bytes.add(u64::from(entry.stored_bytes));
+        counters.frames_decoded.add(1);
+        counters.decoded_bytes.add(raw.len() as u64);
+        Ok(DecodedFrame(raw))
+    }
+
+    fn take_bench(&self) -> Result<Workbench, EngineError> {
+        let kept = self
+            .benches
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .pop();
+        match kept {
+            Some(bench) => Ok(bench),
+            None => Ok(Workbench {
+                decoder: Decoder::new()?,
+                stored: Vec::new(),
+            }),
+        }
+    }
+
+    fn give_bench(&self, bench: Workbench) {
+        let mut benches = self.benches.lock().unwrap_or_else(PoisonError::into_inner);
+        if benches.len() < BENCHES_KEPT_MAX {
+            benches.push(bench);
+        }
+    }
+}
+
+/// The stored bytes are what the index says: nothing else reaches a decoder.
+fn check_frame(stripe: &OpenStripe, entry: &FrameEntry, stored: &[u8]) -> Result<(), EngineError> {
+    check_crc(stripe, entry, entry.crc32c, crc32c(stored))
+}
+
+/// The decoded bytes are what was read from the source.
+fn check_pieces(
+    stripe: &OpenStripe,
+    entry: &FrameEntry,
+    pieces: &[PieceEntry],
+    raw: &[u8],
+) -> Result<(), EngineError> {
+    // An uncompressed frame of one piece has been checked: it is what was stored.
+    if let (Codec::None, [only]) = (entry.codec, pieces) {
+        return check_crc(stripe, entry, only.crc32c, entry.crc32c);
+    }
+    let mut rest = raw;
+    for piece in pieces {
+        let (bytes, tail) = rest.split_at(piece.bytes as usize);
+        check_crc(stripe, entry, piece.crc32c, crc32c(bytes))?;
+        rest = tail;
+    }
+    Ok(())
+}
+
+fn check_crc(
+    stripe: &OpenStripe,
+    entry: &FrameEntry,
+    expected: u32,
+    found: u32,
+) -> Result<(), EngineError> {
+    if expected == found {
+        return Ok(());
+    }
+    Err(damage(
+        stripe,
+        entry,
+        FormatError::FrameChecksum { expected, found },
+    ))
+}
+
+fn damage(stripe: &OpenStripe, entry: &FrameEntry, source: FormatError) -> EngineError {
+    let location = stripe.location().to_string_lossy().into_owned();
+    EngineError::Damage {
+        location,
+        offset: entry.offset,
+        source,
+    }
+}
+
+/// The checksum of so many zeros. Frames of zeros are mostly of one length, so the last answer,
+/// length and checksum in one word, is as good as a table.
+#[derive(Debug, Default)]
+struct ZeroCrc(AtomicU64);
+
+impl ZeroCrc {
+    fn check(
+        &self,
+        stripe: &OpenStripe,
+        entry: &FrameEntry,
+        piece: &PieceEntry,
+    ) -> Result<(), EngineError> {
+        check_crc(stripe, entry, piece.crc32c, self.of(piece.bytes))
+    }
+
+    fn of(&self, bytes: u32) -> u32 {
+        let last = self.0.load(Ordering::Relaxed);
+        if last >> 32 == u64::from(bytes) {
+            return u32::try_from(last & u64::from(u32::MAX)).unwrap_or(0);
+        }
+        let crc = crc32c(&vec![0; bytes as usize]);
+        self.0
+            .store(u64::from(bytes) << 32 | u64::from(crc), Ordering::Relaxed);
+        crc
+    }
+}

@@ -1,0 +1,48 @@
+//! Newer versions of ranges: everywhere the highest layer holds.
+
+use proptest::prelude::*;
+use windlass_engine::media::Codec;
+
+use crate::support::*;
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 24, ..ProptestConfig::default() })]
+
+    #[test]
+    fn the_highest_layer_is_read(
+        patches in proptest::collection::vec((0usize..2, 0u64..8, 1usize..150_000, 1u8..4), 1..8),
+        zstd in any::<bool>(),
+    ) {
+        let mut tree: Tree =
+            vec![("a".into(), text(500_000, 1)), ("b".into(), text(480_123, 2))];
+        // Ranges of one layer must not overlap: each layer takes its patches in order, as they fit.
+        let mut patches: Vec<Patch> = patches
+            .into_iter()
+            .enumerate()
+            .map(|(seed, (file, slot, bytes, layer))| {
+                let offset = slot * 65_536;
+                let left = tree[file].1.len() - offset as usize;
+                (file, offset, text(bytes.min(left), seed as u64 + 50), layer)
+            })
+            .collect();
+        patches.sort_by_key(|(file, offset, _, layer)| (*layer, *file, *offset));
+        patches.dedup_by(|next, kept| {
+            next.0 == kept.0 && next.3 == kept.3 && next.1 < kept.1 + kept.2.len() as u64
+        });
+        let codec = if zstd { Codec::Zstd(1) } else { Codec::None };
+        let dir = tempfile::tempdir().unwrap();
+        back_up(&tree, &patches, dir.path(), &Setup { codec, ..Setup::default() });
+        for (file, offset, bytes, _) in &patches {
+            let start = *offset as usize;
+            tree[*file].1[start..start + bytes.len()].copy_from_slice(bytes);
+        }
+        let image = open(dir.path());
+        for file in 0..2 {
+            let length = tree[file].1.len();
+            assert_range(&image, &tree, file, 0, length);
+            for offset in (0..length as u64).step_by(8192) {
+                assert_range(&image, &tree, file, offset, 8192);
+            }
+        }
+    }
+}

@@ -1,0 +1,16 @@
+//! Images as their users see them: sets read page by page, compared, extracted, damaged.
+
+#![allow(
+    clippy::cast_possible_truncation,
+    clippy::unwrap_used,
+    reason = "a test ends where something is wrong, and its numbers are small"
+)]
+
+mod cache;
+mod compare;
+mod damage;
+mod directory;
+mod extract;
+mod layers;
+mod reads;
+mod support;

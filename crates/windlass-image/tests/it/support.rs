@@ -1,0 +1,259 @@
+//! Small trees, their sets, and images of both.
+
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use windlass_engine::media::{
+    BackupType, Codec, Facts, FileEntry, FileFlags, FileKind, FileNo, FileTable, IndexBlock, SetId,
+};
+use windlass_engine::{
+    BackupOptions, BackupRun, BufferRequest, Cancel, Device, FileContent, FileDevice,
+    FileDeviceOptions, FileSpec, METADATA_LIMIT_DEFAULT, Missing, OpenSet, Progress,
+};
+use windlass_image::{Image, SetImage, SetImageOptions};
+
+/// Files by name, with their content.
+pub type Tree = Vec<(String, Vec<u8>)>;
+
+/// A newer version of a range: file, offset, bytes, layer.
+pub type Patch = (usize, u64, Vec<u8>, u8);
+
+/// How a set is made.
+#[derive(Clone, Debug)]
+pub struct Setup {
+    pub stripes: usize,
+    pub codec: Codec,
+    pub frame_bytes: usize,
+    pub alignment: u32,
+    pub transfer_bytes: usize,
+}
+
+impl Default for Setup {
+    fn default() -> Self {
+        let transfer_bytes = 128 * 1024;
+        let (codec, frame_bytes) = (Codec::Zstd(1), 64 * 1024);
+        Self {
+            stripes: 2,
+            codec,
+            frame_bytes,
+            alignment: 4096,
+            transfer_bytes,
+        }
+    }
+}
+
+/// Pseudo-random numbers from a seed.
+pub struct Random(pub u64);
+
+impl Random {
+    pub fn next(&mut self) -> u64 {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        self.0
+    }
+
+    pub fn below(&mut self, bound: u64) -> u64 {
+        self.next() % bound
+    }
+}
+
+/// Bytes that compress about threefold, with no two pages alike.
+pub fn text(bytes: usize, seed: u64) -> Vec<u8> {
+    let mut random = Random(seed | 1);
+    let mut out = Vec::with_capacity(bytes + 24);
+    while out.len() < bytes {
+        out.extend_from_slice(&random.next().to_le_bytes());
+        out.extend_from_slice(&[7; 16]);
+    }
+    out.truncate(bytes);
+    out
+}
+
+/// Writes a tree to a directory.
+pub fn plant(tree: &Tree, root: &Path) {
+    for (name, bytes) in tree {
+        let path = root.join(name);
+        std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+        std::fs::File::create(&path)
+            .unwrap()
+            .write_all_at(bytes, 0)
+            .unwrap();
+    }
+}
+
+pub fn stripe_path(dir: &Path, index: usize) -> PathBuf {
+    dir.join(format!("set.{index}.windlass"))
+}
+
+/// Backs up a tree from memory, then the patches.
+pub fn back_up(tree: &Tree, patches: &[Patch], dir: &Path, setup: &Setup) {
+    let mut run = start(dir, setup);
+    for (index, (_, bytes)) in tree.iter().enumerate() {
+        run.push(spec(index, bytes)).unwrap();
+    }
+    run.drain().unwrap();
+    for (index, offset, bytes, layer) in patches {
+        // The newer version lies at the same place of a file as long as the first.
+        let mut newer = vec![0; tree[*index].1.len()];
+        newer[*offset as usize..*offset as usize + bytes.len()].copy_from_slice(bytes);
+        run.push_range(&spec(*index, &newer), *offset, bytes.len() as u64, *layer)
+            .unwrap();
+        run.drain().unwrap();
+    }
+    run.finish(table(tree), facts()).unwrap();
+}
+
+/// Backs up the first `bytes` of each file only: a set that does not hold what it lists.
+pub fn back_up_part(tree: &Tree, bytes: usize, dir: &Path) {
+    let mut run = start(dir, &Setup::default());
+    for (index, (_, content)) in tree.iter().enumerate() {
+        run.push(spec(index, &content[..bytes])).unwrap();
+    }
+    run.drain().unwrap();
+    run.finish(table(tree), facts()).unwrap();
+}
+
+fn start(dir: &Path, setup: &Setup) -> BackupRun {
+    let create = |index| {
+        let alignment = setup.alignment;
+        let options = FileDeviceOptions {
+            alignment,
+            ..FileDeviceOptions::default()
+        };
+        let device = FileDevice::create(&stripe_path(dir, index), options).unwrap();
+        Box::new(device) as Box<dyn Device>
+    };
+    let devices: Vec<_> = (0..setup.stripes).map(create).collect();
+    let request = BufferRequest {
+        transfer_bytes: Some(setup.transfer_bytes),
+        alignment: Some(setup.alignment),
+        frame_bytes: Some(setup.frame_bytes),
+        ..BufferRequest::default()
+    };
+    let plan = request.plan(devices.len(), 1).unwrap();
+    let options = BackupOptions {
+        plan,
+        codec: setup.codec,
+        source_rate: None,
+        device_rate: None,
+        ring: true,
+    };
+    let (progress, cancel) = (Arc::<Progress>::default(), Cancel::new());
+    BackupRun::start(SetId([7; 16]), 1, options, devices, progress, cancel).unwrap()
+}
+
+fn spec(index: usize, bytes: &[u8]) -> FileSpec {
+    FileSpec {
+        file: FileNo(index as u32),
+        content: FileContent::Bytes(Arc::from(bytes)),
+        bytes: bytes.len() as u64,
+        missing: Missing::Fail,
+    }
+}
+
+/// The directories of a tree, then its files.
+fn table(tree: &Tree) -> FileTable {
+    let mut entries: Vec<FileEntry> = Vec::new();
+    for (name, _) in tree {
+        for (at, _) in name.match_indices('/') {
+            if !entries
+                .iter()
+                .any(|entry| entry.path == name.as_bytes()[..at])
+            {
+                let number = 1_000_000 + entries.len() as u32;
+                entries.push(entry(number, FileKind::Directory, &name[..at], 0));
+            }
+        }
+    }
+    let file = |(index, (name, bytes)): (usize, &(String, Vec<u8>))| {
+        entry(index as u32, FileKind::File, name, bytes.len() as u64)
+    };
+    entries.extend(tree.iter().enumerate().map(file));
+    FileTable(entries)
+}
+
+pub fn entry(number: u32, kind: FileKind, path: &str, bytes: u64) -> FileEntry {
+    FileEntry {
+        file: FileNo(number),
+        kind,
+        flags: FileFlags::default(),
+        mode: 0o600,
+        bytes,
+        mtime_nanos: 1_000_000_000,
+        crc32c: 0,
+        path: path.as_bytes().to_vec(),
+        link_target: vec![],
+    }
+}
+
+fn facts() -> Facts {
+    Facts {
+        tool: "windlass test".into(),
+        backup_type: BackupType::Full,
+        started: "2026-01-01T00:00:00Z".into(),
+        finished: "2026-01-01T00:00:01Z".into(),
+        options: serde_json::json!({}),
+        database: serde_json::json!({"kind": "directory"}),
+        parents: vec![],
+    }
+}
+
+pub fn open_set(dir: &Path) -> Arc<OpenSet> {
+    Arc::new(OpenSet::open(&[stripe_path(dir, 0)], METADATA_LIMIT_DEFAULT).unwrap())
+}
+
+pub fn open(dir: &Path) -> SetImage {
+    SetImage::open(open_set(dir), &SetImageOptions::default()).unwrap()
+}
+
+/// A set of a tree, and its image.
+pub fn image_of(tree: &Tree, setup: &Setup) -> (tempfile::TempDir, SetImage) {
+    let dir = tempfile::tempdir().unwrap();
+    back_up(tree, &[], dir.path(), setup);
+    let image = open(dir.path());
+    (dir, image)
+}
+
+/// Reads a range and asserts that it is what the tree has there, short at the end only.
+pub fn assert_range(image: &dyn Image, tree: &Tree, file: usize, offset: u64, length: usize) {
+    let mut into = vec![0xa5; length];
+    let count = image.read(FileNo(file as u32), offset, &mut into).unwrap();
+    let content = &tree[file].1;
+    let start = content.len().min(offset as usize);
+    let end = content.len().min(start + length);
+    assert_eq!(
+        count,
+        end - start,
+        "file {file} at {offset}: {length} bytes wanted"
+    );
+    assert!(
+        into[..count] == content[start..end],
+        "file {file} at {offset}+{length} differs"
+    );
+    assert!(into[count..].iter().all(|byte| *byte == 0xa5));
+}
+
+/// All index blocks of a set, with their stripes.
+pub fn index_blocks(set: &OpenSet) -> Vec<(usize, IndexBlock)> {
+    let mut blocks = Vec::new();
+    for (stripe, open) in set.stripes().iter().enumerate() {
+        for entry in open.directory() {
+            blocks.push((stripe, open.index_block(entry).unwrap()));
+        }
+    }
+    blocks
+}
+
+/// Changes one byte of a stripe.
+pub fn flip(path: &Path, offset: u64) {
+    let file = std::fs::File::options()
+        .read(true)
+        .write(true)
+        .open(path)
+        .unwrap();
+    let mut byte = [0];
+    file.read_exact_at(&mut byte, offset).unwrap();
+    file.write_all_at(&[byte[0] ^ 0x10], offset).unwrap();
+}

@@ -24,7 +24,7 @@ use crate::error::PostgresError;
 use crate::facts::{ChecksumFacts, ClusterFacts, DatabaseFacts, KIND};
 use crate::hook::PageCheck;
 use crate::lsn::Lsn;
-use crate::manifest::{MANIFEST_PATH, manifest};
+use crate::manifest::{MANIFEST_PATH, Manifest};
 use crate::scan::{ScanRules, scan};
 use crate::session::{Session, Stopped};
 use crate::wal::WalRange;
@@ -245,9 +245,9 @@ impl Backup<'_> {
         for (name, content) in log::history_files(self.cluster, label, &ranges)? {
             assembly.push_bytes(run, format!("pg_wal/{name}").as_bytes(), content)?;
         }
-        assembly.push_bytes(run, b"backup_label", stopped.label.clone())?;
+        assembly.push_bytes(run, b"backup_label", stopped.label.as_slice())?;
         if !stopped.tablespace_map.is_empty() {
-            assembly.push_bytes(run, b"tablespace_map", stopped.tablespace_map.clone())?;
+            assembly.push_bytes(run, b"tablespace_map", stopped.tablespace_map.as_slice())?;
         }
         run.drain()?;
         // Again: a segment recycled while it was read is now gone, or another one.
@@ -281,8 +281,12 @@ impl Backup<'_> {
         assembly.settle(&run)?;
         let control_bytes = control.without_checkpoint();
         assembly.push_last(&mut run, CONTROL_PATH.as_bytes(), control_bytes)?;
-        let (major, identifier) = (self.cluster.major(), self.cluster.system_identifier);
-        let manifest = manifest(major, identifier, assembly.entries(), &span.ranges);
+        let manifest = Manifest {
+            major: self.cluster.major(),
+            system_identifier: self.cluster.system_identifier,
+            ranges: &span.ranges,
+        };
+        let manifest = manifest.bytes(assembly.entries());
         assembly.push_bytes(&mut run, MANIFEST_PATH.as_bytes(), manifest)?;
         let database = self.database_facts(&span, checksums, warnings);
         let facts = Facts {

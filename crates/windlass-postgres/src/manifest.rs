@@ -9,6 +9,7 @@
 //! - A file that the set does not hold is not listed, and the other way round.
 
 use std::fmt::Write;
+use std::sync::Arc;
 
 use sha2::{Digest, Sha256};
 use windlass_media::{FileEntry, FileKind};
@@ -19,50 +20,70 @@ use crate::wal::WalRange;
 pub const MANIFEST_PATH: &str = "backup_manifest";
 /// First major version whose manifests name the system identifier.
 const SECOND_FORMAT_SINCE: u32 = 17;
-/// What a file's line takes beside its path, on average.
-const FILE_LINE_BYTES: usize = 144;
 
-/// Writes the manifest of `files`; each entry's CRC must be known.
-pub(crate) fn manifest<'a>(
-    major: u32,
-    system_identifier: u64,
-    files: impl Iterator<Item = &'a FileEntry> + Clone,
-    ranges: &[WalRange],
-) -> Vec<u8> {
-    let mut text = head(major, system_identifier);
-    // At once: a string that grows by doubling would take twice the memory at its end.
-    text.reserve(
-        files
-            .clone()
-            .map(|entry| entry.path.len() + FILE_LINE_BYTES)
-            .sum(),
-    );
-    let mut separator = "\n";
-    for entry in files.filter(|entry| is_listed(entry)) {
-        text.push_str(separator);
-        put_file(&mut text, entry);
-        separator = ",\n";
-    }
-    text.push_str("\n],\n\"WAL-Ranges\": [\n");
-    let lines: Vec<String> = ranges.iter().map(range_line).collect();
-    text.push_str(&lines.join(",\n"));
-    text.push_str("\n],\n");
-    let checksum = hex(&Sha256::digest(text.as_bytes()));
-    put(
-        &mut text,
-        format_args!("\"Manifest-Checksum\": \"{checksum}\"}}\n"),
-    );
-    text.into_bytes()
+/// What a manifest says beside its files.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Manifest<'a> {
+    pub(crate) major: u32,
+    pub(crate) system_identifier: u64,
+    pub(crate) ranges: &'a [WalRange],
 }
 
-fn head(major: u32, system_identifier: u64) -> String {
-    if major < SECOND_FORMAT_SINCE {
-        return "{ \"PostgreSQL-Backup-Manifest-Version\": 1,\n\"Files\": [".into();
+impl Manifest<'_> {
+    /// The manifest of `files`, each with its CRC. Written twice, the first time only to know its
+    /// length: it is the largest thing a backup of many small files holds, and neither growing a
+    /// buffer nor copying it at the end may double that.
+    pub(crate) fn bytes<'a>(
+        &self,
+        files: impl Iterator<Item = &'a FileEntry> + Clone,
+    ) -> Arc<[u8]> {
+        let mut length = 0;
+        self.write(files.clone(), |piece| length += piece.len());
+        let mut bytes: Arc<[u8]> = std::iter::repeat_n(0, length).collect();
+        let mut rest = Arc::get_mut(&mut bytes).expect("nobody else has it yet");
+        self.write(files, |piece| {
+            let (head, tail) = std::mem::take(&mut rest).split_at_mut(piece.len());
+            head.copy_from_slice(piece);
+            rest = tail;
+        });
+        bytes
     }
-    format!(
-        "{{ \"PostgreSQL-Backup-Manifest-Version\": 2,\n\
-         \"System-Identifier\": {system_identifier},\n\"Files\": ["
-    )
+
+    /// Gives the manifest to `put`, piece by piece.
+    fn write<'a>(&self, files: impl Iterator<Item = &'a FileEntry>, mut put: impl FnMut(&[u8])) {
+        let mut hash = Sha256::new();
+        let mut hashed = |piece: &str| {
+            hash.update(piece);
+            put(piece.as_bytes());
+        };
+        hashed(&self.head());
+        let (mut line, mut separator) = (String::new(), "\n");
+        for entry in files.filter(|entry| is_listed(entry)) {
+            line.clear();
+            line.push_str(separator);
+            put_file(&mut line, entry);
+            hashed(&line);
+            separator = ",\n";
+        }
+        let ranges: Vec<String> = self.ranges.iter().map(range_line).collect();
+        hashed(&format!(
+            "\n],\n\"WAL-Ranges\": [\n{}\n],\n",
+            ranges.join(",\n")
+        ));
+        let checksum = hex(&hash.finalize());
+        put(format!("\"Manifest-Checksum\": \"{checksum}\"}}\n").as_bytes());
+    }
+
+    fn head(&self) -> String {
+        if self.major < SECOND_FORMAT_SINCE {
+            return "{ \"PostgreSQL-Backup-Manifest-Version\": 1,\n\"Files\": [".into();
+        }
+        format!(
+            "{{ \"PostgreSQL-Backup-Manifest-Version\": 2,\n\
+             \"System-Identifier\": {},\n\"Files\": [",
+            self.system_identifier
+        )
+    }
 }
 
 fn is_listed(entry: &FileEntry) -> bool {
@@ -156,7 +177,12 @@ mod tests {
             start: Lsn(0x200_0028),
             end: Lsn(0x200_0100),
         };
-        String::from_utf8(manifest(major, 7_000, files.iter(), &[range])).unwrap()
+        let manifest = Manifest {
+            major,
+            system_identifier: 7_000,
+            ranges: &[range],
+        };
+        String::from_utf8(manifest.bytes(files.iter()).to_vec()).unwrap()
     }
 
     #[test]

@@ -21,7 +21,7 @@ use windlass_media::{Facts, FileEntry, FileKind, FileNo, FileTable, crc32c};
 
 use crate::error::{IoContext, PostgresError};
 use crate::facts::DatabaseFacts;
-use crate::manifest::{MANIFEST_PATH, manifest};
+use crate::manifest::{MANIFEST_PATH, Manifest};
 use crate::tablespace::{TABLESPACE_MAP_PATH, oid_of_link, tablespace_map};
 
 /// What the user asks of a restore.
@@ -42,6 +42,7 @@ pub struct RestorePlan {
     pub tablespaces: Vec<TablespacePlan>,
     /// What the set says of the cluster.
     pub facts: DatabaseFacts,
+    system_identifier: u64,
     files: u64,
     bytes: u64,
 }
@@ -65,6 +66,10 @@ impl RestorePlan {
         request: &RestoreRequest,
     ) -> Result<Self, PostgresError> {
         let facts = DatabaseFacts::of_set(&facts.database)?;
+        let identifier = &facts.system_identifier;
+        let system_identifier = identifier.parse().map_err(|_| PostgresError::Set {
+            what: format!("system identifier {identifier:?} is not a number"),
+        })?;
         let into = std::path::absolute(&request.into).doing("resolve", &request.into)?;
         checks::check_table(files)?;
         let tablespaces = plan_tablespaces(files, &request.tablespace_map)?;
@@ -75,6 +80,7 @@ impl RestorePlan {
             into,
             tablespaces,
             facts,
+            system_identifier,
             files: regular.clone().count() as u64,
             bytes: regular.map(|entry| entry.bytes).sum(),
         })
@@ -138,13 +144,12 @@ impl RestorePlan {
         let spaces = self.tablespaces.iter();
         let map = spaces.map(|space| (space.oid, space.becomes.as_os_str().as_bytes()));
         let map = replaced(files, TABLESPACE_MAP_PATH, tablespace_map(map));
-        let identifier = self.facts.system_identifier.parse().unwrap_or_default();
-        let text = manifest(
-            self.facts.major(),
-            identifier,
-            files.0.iter(),
-            &self.facts.wal,
-        );
+        let manifest = Manifest {
+            major: self.facts.major(),
+            system_identifier: self.system_identifier,
+            ranges: &self.facts.wal,
+        };
+        let text = manifest.bytes(files.0.iter()).to_vec();
         let text = replaced(files, MANIFEST_PATH, text);
         map.into_iter().chain(text).collect()
     }

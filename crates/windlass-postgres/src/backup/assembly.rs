@@ -96,7 +96,7 @@ impl Assembly {
         })?;
         self.added.push(entry);
         let mark = format!("pg_wal/archive_status/{}.done", segment.name);
-        self.push_bytes(run, mark.as_bytes(), Vec::new())
+        self.push_bytes(run, mark.as_bytes(), [])
     }
 
     /// Pushes a file of these bytes.
@@ -104,9 +104,9 @@ impl Assembly {
         &mut self,
         run: &mut BackupRun,
         path: &[u8],
-        bytes: Vec<u8>,
+        bytes: impl Into<Arc<[u8]>>,
     ) -> Result<(), PostgresError> {
-        let entry = self.push_entry(run, path, bytes)?;
+        let entry = self.push_entry(run, path, bytes.into())?;
         if self.table.is_empty() {
             self.added.push(entry);
         } else {
@@ -122,7 +122,7 @@ impl Assembly {
         path: &[u8],
         bytes: Vec<u8>,
     ) -> Result<(), PostgresError> {
-        let mut entry = self.push_entry(run, path, bytes)?;
+        let mut entry = self.push_entry(run, path, bytes.into())?;
         entry.flags.last = true;
         self.last = Some(entry);
         Ok(())
@@ -132,14 +132,13 @@ impl Assembly {
         &mut self,
         run: &mut BackupRun,
         path: &[u8],
-        bytes: Vec<u8>,
+        bytes: Arc<[u8]>,
     ) -> Result<FileEntry, PostgresError> {
         let mut entry = self.new_entry(path, bytes.len() as u64);
         entry.crc32c = crc32c(&bytes);
         entry.flags.crc_known = true;
         if !bytes.is_empty() {
-            let (file, bytes, content) =
-                (entry.file, entry.bytes, FileContent::Bytes(bytes.into()));
+            let (file, bytes, content) = (entry.file, entry.bytes, FileContent::Bytes(bytes));
             run.push(FileSpec {
                 file,
                 content,

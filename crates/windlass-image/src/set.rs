@@ -4,7 +4,7 @@
 //!                    (all known)       (cached)        (cached)
 //!
 //! Invariants
-//! - Memory is bounded by the two caches, the upper layers' ranges (40 bytes each), and a frame as
+//! - Memory is bounded by the two caches, the upper layers' ranges (32 bytes each), and a frame as
 //!   stored and as decoded for each reader at work.
 //! - A frame that is damaged fails the reads that touch its bytes, and no others. Nothing that
 //!   failed is kept: the next read tries again.

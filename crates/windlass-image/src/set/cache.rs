@@ -57,6 +57,11 @@ impl<K: Eq + Hash + Copy, V: Weighed> ByteCache<K, V> {
         self.0.get_or_insert_with(&key, || make().map(Arc::new))
     }
 
+    /// The value of `key`, if it is there.
+    pub(crate) fn get(&self, key: K) -> Option<Arc<V>> {
+        self.0.get(&key)
+    }
+
     /// What the values take now.
     pub(crate) fn bytes(&self) -> u64 {
         self.0.weight()

@@ -13,6 +13,10 @@ use super::statistics::Counters;
 /// Decoders kept for the next frame; more readers at once make and drop their own.
 const BENCHES_KEPT_MAX: usize = 16;
 
+/// A whole frame of this length is taken by a reader in sequence; a shorter one may be a page that
+/// will be wanted again (SQLite's go up to 64 KiB, and are seldom above 4).
+const SEQUENTIAL_BYTES_MIN: usize = 64 * 1024;
+
 /// A frame of a set: stripe, and position on it.
 type FrameKey = (u16, u64);
 
@@ -72,12 +76,25 @@ impl Frames {
             into.fill(0);
             return Ok(());
         }
-        let mut missed = false;
         let key = (stripe.header().stripe.0, entry.offset);
+        // Who takes a whole frame reads in sequence and will not come back for it: it is decoded
+        // in place, spared a copy, and drives nothing out of the cache.
+        if into.len() == entry.raw_bytes as usize && into.len() >= SEQUENTIAL_BYTES_MIN {
+            if let Some(decoded) = self.cache.get(key) {
+                counters.frame_hits.add(1);
+                into.copy_from_slice(&decoded.0);
+                return Ok(());
+            }
+            counters.frame_misses.add(1);
+            return self.fetch(stripe, entry, pieces, into, counters);
+        }
+        let mut missed = false;
         let decoded = self.cache.get_or_make(key, || {
             missed = true;
             counters.frame_misses.add(1);
-            self.make(stripe, entry, pieces, counters)
+            let mut raw = vec![0; entry.raw_bytes as usize];
+            self.fetch(stripe, entry, pieces, &mut raw, counters)?;
+            Ok(DecodedFrame(raw))
         })?;
         if !missed {
             counters.frame_hits.add(1);
@@ -86,21 +103,23 @@ impl Frames {
         Ok(())
     }
 
-    fn make(
+    /// Reads, checks and decodes a frame to `raw`, which is as long.
+    fn fetch(
         &self,
         stripe: &OpenStripe,
         entry: &FrameEntry,
         pieces: &[PieceEntry],
+        raw: &mut [u8],
         counters: &Counters,
-    ) -> Result<DecodedFrame, EngineError> {
-        let mut raw = vec![0; entry.raw_bytes as usize];
+    ) -> Result<(), EngineError> {
         if entry.codec == Codec::None {
             counters
                 .fetch_nanos
-                .time(|| stripe.read(entry.offset, &mut raw))?;
-            counters
-                .decode_nanos
-                .time(|| check_frame(stripe, entry, &raw))?;
+                .time(|| stripe.read(entry.offset, raw))?;
+            counters.decode_nanos.time(|| {
+                check_frame(stripe, entry, raw)?;
+                check_pieces(stripe, entry, pieces, raw)
+            })?;
         } else {
             let mut bench = self.take_bench()?;
             bench.stored.resize(entry.stored_bytes as usize, 0);
@@ -110,18 +129,16 @@ impl Frames {
                 .time(|| stripe.read(entry.offset, stored))?;
             counters.decode_nanos.time(|| {
                 check_frame(stripe, entry, stored)?;
-                let decoded = decoder.decode(entry.codec, stored, &mut raw);
-                decoded.map_err(|source| damage(stripe, entry, source))
+                let decoded = decoder.decode(entry.codec, stored, raw);
+                decoded.map_err(|source| damage(stripe, entry, source))?;
+                check_pieces(stripe, entry, pieces, raw)
             })?;
             self.give_bench(bench);
         }
-        counters
-            .decode_nanos
-            .time(|| check_pieces(stripe, entry, pieces, &raw))?;
         counters.fetched_bytes.add(u64::from(entry.stored_bytes));
         counters.frames_decoded.add(1);
         counters.decoded_bytes.add(raw.len() as u64);
-        Ok(DecodedFrame(raw))
+        Ok(())
     }
 
     fn take_bench(&self) -> Result<Workbench, EngineError> {

@@ -161,7 +161,8 @@ fn many_threads_reading_at_once_get_the_right_bytes() {
                 let mut random = Random(thread + 1);
                 for _ in 0..200 {
                     let file = random.below(6) as usize;
-                    let (offset, length) = (random.below(900_000), random.below(200_000));
+                    // Less than a frame: only such reads share frames through the cache.
+                    let (offset, length) = (random.below(900_000), random.below(60_000));
                     assert_range(image, tree, file, offset, length as usize);
                 }
             });
@@ -179,6 +180,26 @@ fn many_threads_reading_at_once_get_the_right_bytes() {
         "{statistics:?}, {frames} frames"
     );
     assert_eq!(statistics.reads, 16 * 200);
+}
+
+#[test]
+fn reading_in_sequence_decodes_each_frame_once_and_keeps_none_whole() {
+    let tree = vec![("table".to_owned(), text(3_000_000, 5))];
+    let (_dir, image) = image_of(&tree, &Setup::default());
+    assert_range(&image, &tree, 0, 0, 8192);
+    let before = image.statistics();
+    assert_range(&image, &tree, 0, 0, 3_000_000);
+    let after = image.statistics();
+    let frames = 3_000_000u64.div_ceil(64 * 1024);
+    assert_eq!(after.frames_decoded, frames);
+    assert_eq!(
+        after.frame_hits,
+        before.frame_hits + 1,
+        "the frame in the cache is used"
+    );
+    // The last frame is short, and may be a page.
+    let last = after.frame_cache_bytes - before.frame_cache_bytes;
+    assert!(last < 64 * 1024, "{last} bytes were kept");
 }
 
 #[test]

@@ -36,15 +36,15 @@ use ledger::Ledger;
 pub(crate) use stages::StripeReader;
 use stages::{Decoded, Decompressor, Stored, TargetWriter};
 
+/// Threads that write to a target.
+pub const TARGET_WRITERS: usize = 4;
+
 /// Where restored bytes go. Calls come from several threads; ranges never overlap.
 pub trait Target: Sync {
     /// Takes bytes of a file.
     fn write(&self, file: FileNo, offset: u64, bytes: &[u8]) -> Result<(), EngineError>;
     /// Takes note of zeros in a file, which was made with its length and has a hole there.
-    fn hole(&self, file: FileNo, bytes: u64) -> Result<(), EngineError> {
-        let _ = (file, bytes);
-        Ok(())
-    }
+    fn hole(&self, file: FileNo, offset: u64, bytes: u64) -> Result<(), EngineError>;
     /// Ends the restore: everything durable, then what must appear last.
     fn finish(&self) -> Result<(), EngineError>;
     /// False when nothing is kept (verification).
@@ -59,6 +59,10 @@ pub struct Discard;
 
 impl Target for Discard {
     fn write(&self, _file: FileNo, _offset: u64, _bytes: &[u8]) -> Result<(), EngineError> {
+        Ok(())
+    }
+
+    fn hole(&self, _file: FileNo, _offset: u64, _bytes: u64) -> Result<(), EngineError> {
         Ok(())
     }
 
@@ -209,7 +213,8 @@ fn run<'a>(
     }
 }
 
-/// Two writers keep a target busy while one of them waits; a verification needs one to take notes.
+/// Writers wait for the target most of the time: several keep its queue filled. A verification
+/// needs one, to take notes.
 fn target_writers(target: &dyn Target) -> usize {
-    if target.keeps() { 2 } else { 1 }
+    if target.keeps() { TARGET_WRITERS } else { 1 }
 }

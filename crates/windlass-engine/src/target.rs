@@ -9,18 +9,24 @@
 use std::collections::HashMap;
 use std::fs::{self, DirBuilder, File, OpenOptions, Permissions};
 use std::io;
+use std::os::fd::AsRawFd;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{DirBuilderExt, FileExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, SystemTime};
 
+use rustix::fs::FallocateFlags;
 use windlass_media::{FileEntry, FileKind, FileNo, FileTable};
 
 use crate::durable;
 use crate::error::EngineError;
 use crate::restore::Target;
 
+/// What direct writes are made of.
+const BLOCK_BYTES: usize = 4096;
+/// Files below this are written through the page cache: opening them twice costs more.
+const DIRECT_FILE_BYTES_MIN: u64 = 256 * 1024;
 /// Ends the name of a file that must appear last.
 const LAST_SUFFIX: &str = ".windlass-last";
 
@@ -56,9 +62,16 @@ struct TargetFile {
     state: Mutex<State>,
 }
 
+/// A file open for writing; large ones a second time, for direct writes.
+#[derive(Debug)]
+struct Handle {
+    file: File,
+    direct: Option<File>,
+}
+
 #[derive(Debug)]
 struct State {
-    file: Option<Arc<File>>,
+    file: Option<Arc<Handle>>,
     made: bool,
     written: u64,
 }
@@ -105,7 +118,7 @@ impl DirectoryTarget {
     fn complete(&self) -> Result<(), EngineError> {
         for (number, file) in &self.files {
             if let Some(bytes) = self.replaced.get(number) {
-                let open = file.open()?;
+                let open = &file.open()?.file;
                 open.write_all_at(bytes, 0)
                     .map_err(|source| error("write", &file.path, source))?;
                 open.set_len(bytes.len() as u64)
@@ -205,10 +218,10 @@ impl TargetFile {
     }
 
     /// The file, made on the first call with its full length.
-    fn open(&self) -> Result<Arc<File>, EngineError> {
+    fn open(&self) -> Result<Arc<Handle>, EngineError> {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(file) = &state.file {
-            return Ok(Arc::clone(file));
+        if let Some(handle) = &state.file {
+            return Ok(Arc::clone(handle));
         }
         let fault = |source| error("create", &self.path, source);
         let mut options = OpenOptions::new();
@@ -224,9 +237,29 @@ impl TargetFile {
             file.set_len(self.bytes).map_err(fault)?;
         }
         state.made = true;
-        let file = Arc::new(file);
-        state.file = Some(Arc::clone(&file));
-        Ok(file)
+        let handle = Arc::new(Handle {
+            direct: self.open_direct(&file),
+            file,
+        });
+        state.file = Some(Arc::clone(&handle));
+        Ok(handle)
+    }
+
+    /// The same file for direct writes, allocated first: a direct write that allocates takes the
+    /// file's lock for itself, and so only one would be under way.
+    fn open_direct(&self, file: &File) -> Option<File> {
+        if self.bytes < DIRECT_FILE_BYTES_MIN {
+            return None;
+        }
+        let path = format!("/proc/self/fd/{}", file.as_raw_fd());
+        let mut options = OpenOptions::new();
+        let direct = options
+            .write(true)
+            .custom_flags(libc::O_DIRECT)
+            .open(path)
+            .ok()?;
+        rustix::fs::fallocate(file, FallocateFlags::empty(), 0, self.bytes).ok()?;
+        Some(direct)
     }
 
     /// Counts written bytes; a file that has all of its bytes is closed.
@@ -253,7 +286,8 @@ impl TargetFile {
         if made && !open {
             return Ok(());
         }
-        let file = self.open()?;
+        let handle = self.open()?;
+        let file = &handle.file;
         self.state
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
@@ -268,6 +302,35 @@ impl TargetFile {
     }
 }
 
+impl Handle {
+    /// Writes whole blocks directly; what does not begin or end with one, through the cache.
+    fn write(&self, offset: u64, bytes: &[u8]) -> io::Result<()> {
+        let Some(direct) = &self.direct else {
+            return self.file.write_all_at(bytes, offset);
+        };
+        let aligned = offset % BLOCK_BYTES as u64 == 0 && bytes.as_ptr().addr() % BLOCK_BYTES == 0;
+        let blocks = if aligned {
+            bytes.len() - bytes.len() % BLOCK_BYTES
+        } else {
+            0
+        };
+        let (whole, rest) = bytes.split_at(blocks);
+        if direct.write_all_at(whole, offset).is_err() {
+            // Not on this file system, or not now; if the disk is at fault this fails too.
+            self.file.write_all_at(whole, offset)?;
+        }
+        self.file.write_all_at(rest, offset + blocks as u64)
+    }
+
+    /// Gives the blocks of a hole back, where they had been allocated. They read as zeros anyway.
+    fn punch(&self, offset: u64, bytes: u64) {
+        if self.direct.is_some() {
+            let flags = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
+            rustix::fs::fallocate(&self.file, flags, offset, bytes).unwrap_or_default();
+        }
+    }
+}
+
 impl Target for DirectoryTarget {
     fn write(&self, file: FileNo, offset: u64, bytes: &[u8]) -> Result<(), EngineError> {
         // A file of the set that the layout leaves out, or replaces, takes nothing.
@@ -277,16 +340,15 @@ impl Target for DirectoryTarget {
         if self.replaced.contains_key(&file) {
             return Ok(());
         }
-        let open = entry.open()?;
-        let write = open.write_all_at(bytes, offset);
+        let write = entry.open()?.write(offset, bytes);
         write.map_err(|source| error("write", &entry.path, source))?;
         entry.wrote(bytes.len() as u64)
     }
 
-    fn hole(&self, file: FileNo, bytes: u64) -> Result<(), EngineError> {
+    fn hole(&self, file: FileNo, offset: u64, bytes: u64) -> Result<(), EngineError> {
         match self.files.get(&file) {
             Some(entry) if !self.replaced.contains_key(&file) => {
-                entry.open()?;
+                entry.open()?.punch(offset, bytes);
                 entry.wrote(bytes)
             }
             _ => Ok(()),

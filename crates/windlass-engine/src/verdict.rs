@@ -1,18 +1,20 @@
 //! The verdict: which stage or device bound a run, at what rate, and what would bind next.
 //!
-//! For every resource a run uses, its occupation is the share of the run's time in which it was
-//! busy: the source while readers waited for it, the cores by the CPU time of all stages, each
-//! device while it had a write in flight, a rate limit while someone waited for it. The resource
-//! with the highest occupation bound the run. What the run's bytes would have taken on each of
-//! the others alone gives the next limit.
+//! The compressors stand in the middle of the pipeline, so their time says who held the run back.
+//! A compressor is busy (the cores bind), or it has nothing to work on (what is before it binds),
+//! or it has nowhere to put its output (what is behind it binds). Time without input is handed on
+//! to the readers: were they waiting for the source, for a rate limit, for the database, busy
+//! copying, or for a free buffer? Time without a buffer is handed on to the writers: were they
+//! waiting for the device, for a rate limit, or idle themselves, in which case the buffers are too
+//! few? The shares add up to one; the largest is the verdict.
+//!
+//! How busy each resource was, whoever was to blame, gives what it could have done alone: the
+//! busiest of the others is the next limit.
 
 use serde::Serialize;
 
 use crate::report::{Activity, DeviceReport};
-use crate::waits::Cause;
-
-/// Below this occupation nothing was busy enough to be the limit: the buffers were too few.
-const OCCUPIED_MIN: f64 = 0.55;
+use crate::waits::{Cause, StageReport};
 
 /// What bound a run.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -44,11 +46,12 @@ pub(crate) struct Verdict {
     pub(crate) sentence: String,
 }
 
-/// One resource: how busy it was, and what it could give alone.
+/// One resource: its share of the blame, how busy it was, and the words for it.
 #[derive(Clone, Debug)]
 struct Resource {
     stage: &'static str,
     device: Option<String>,
+    blame: f64,
     occupation: f64,
     /// The sentence's words for it, after "bound by".
     words: String,
@@ -60,9 +63,62 @@ impl Resource {
     /// The rate at which this resource alone would have gone, given the run's rate.
     fn alone(&self, rate: f64) -> f64 {
         if self.occupation > 0.0 {
-            rate / self.occupation
+            rate / self.occupation.min(1.0)
         } else {
             f64::INFINITY
+        }
+    }
+}
+
+/// Who held the compressors back; the shares add up to one.
+#[derive(Clone, Copy, Debug, Default)]
+struct Blame {
+    cores: f64,
+    copying: f64,
+    source: f64,
+    source_limit: f64,
+    database: f64,
+    device: f64,
+    device_limit: f64,
+    buffers: f64,
+}
+
+impl Blame {
+    /// `read` and `write` are the causes under which readers and writers wait for storage.
+    fn of(activity: &Activity, read: Cause, write: Cause) -> Self {
+        let seconds = activity.data_seconds.max(1e-9);
+        let (reader, compressor, writer) =
+            (&activity.reader, &activity.compressor, &activity.writer);
+        let part = |stage: &StageReport, time: f64| {
+            (time / (to_f64(stage.threads.max(1)) * seconds)).clamp(0.0, 1.0)
+        };
+        let busy = part(compressor, compressor.busy_seconds);
+        let blocked = part(compressor, compressor.waited(Cause::FreeBuffer)).min(1.0 - busy);
+        let starved = 1.0 - busy - blocked;
+        let waited = |cause| part(reader, reader.waited(cause));
+        let (from_source, limited, full) = (
+            waited(read),
+            waited(Cause::RateLimit),
+            waited(Cause::FreeBuffer),
+        );
+        let copying = part(reader, reader.busy_seconds);
+        let known = (from_source + limited + full + copying).max(1e-9);
+        // Threads wait for jobs before and after the data moves, too: what is left over counts.
+        let scale = starved / known.max(1.0);
+        let behind = blocked + full * scale;
+        let waited = |cause| part(writer, writer.waited(cause));
+        let (to_device, held) = (waited(write), waited(Cause::RateLimit));
+        let idle = (1.0 - to_device - held).max(0.0);
+        let whole = (to_device + held + idle).max(1e-9);
+        Self {
+            cores: busy,
+            copying: copying * scale,
+            source: from_source * scale,
+            source_limit: limited * scale,
+            database: starved * (1.0 - known).max(0.0),
+            device: behind * to_device / whole,
+            device_limit: behind * held / whole,
+            buffers: behind * idle / whole,
         }
     }
 }
@@ -70,41 +126,40 @@ impl Resource {
 impl Verdict {
     pub(crate) fn of_backup(activity: &Activity, devices: &[DeviceReport]) -> Self {
         let seconds = activity.data_seconds.max(1e-9);
-        let mut resources = vec![source(activity, seconds), cores(activity, seconds)];
-        resources.push(device(devices, seconds));
-        resources.push(source_limit(activity, seconds));
-        resources.push(device_limit(activity, seconds));
-        resources.push(database(activity, seconds));
-        Self::judge(
-            resources,
-            bytes_per(activity.reader.bytes, seconds),
-            activity,
-        )
+        let blame = Blame::of(activity, Cause::SourceRead, Cause::DeviceWrite);
+        let resources = vec![
+            source(activity, seconds, blame.source),
+            cores(activity, seconds, blame),
+            device(devices, seconds, blame.device),
+            source_limit(activity, seconds, blame.source_limit),
+            device_limit(activity, seconds, blame.device_limit),
+            database(blame.database),
+            buffers(activity, blame.buffers),
+        ];
+        Self::judge(resources, bytes_per(activity.reader.bytes, seconds))
     }
 
     pub(crate) fn of_restore(activity: &Activity, devices: &[DeviceReport]) -> Self {
         let seconds = activity.data_seconds.max(1e-9);
-        let mut resources = vec![stripes_read(activity, devices, seconds)];
-        resources.push(cores(activity, seconds));
-        resources.push(target(activity, seconds));
-        resources.push(source_limit(activity, seconds));
-        Self::judge(
-            resources,
-            bytes_per(activity.compressor.bytes, seconds),
-            activity,
-        )
+        let blame = Blame::of(activity, Cause::DeviceRead, Cause::TargetWrite);
+        // Reading the index is the one thing a stripe's reader does besides waiting.
+        let resources = vec![
+            stripes_read(activity, devices, seconds, blame.source + blame.database),
+            cores(activity, seconds, blame),
+            target(activity, seconds, blame.device + blame.device_limit),
+            source_limit(activity, seconds, blame.source_limit),
+            buffers(activity, blame.buffers),
+        ];
+        Self::judge(resources, bytes_per(activity.compressor.bytes, seconds))
     }
 
-    fn judge(mut resources: Vec<Resource>, rate: f64, activity: &Activity) -> Self {
-        resources.sort_by(|a, b| b.occupation.total_cmp(&a.occupation));
-        let first = resources[0].clone();
+    fn judge(mut resources: Vec<Resource>, rate: f64) -> Self {
+        resources.sort_by(|a, b| b.blame.total_cmp(&a.blame));
+        let first = resources.remove(0);
         let next = resources
-            .get(1)
+            .into_iter()
             .filter(|next| next.occupation > 0.0)
-            .cloned();
-        if first.occupation < OCCUPIED_MIN {
-            return Self::buffers(&first, rate, activity);
-        }
+            .max_by(|a, b| a.occupation.total_cmp(&b.occupation));
         let next_limit = next.as_ref().map(|next| NextLimit {
             stage: next.stage,
             rate: next.alone(rate),
@@ -120,7 +175,8 @@ impl Verdict {
         if !first.advice.is_empty() {
             sentence += &format!("; {}", first.advice);
         }
-        let share_of_probed = (first.stage == "compressor").then_some(first.occupation.min(1.0));
+        let on_cores = matches!(first.stage, "compressor" | "reader" | "writer");
+        let share_of_probed = on_cores.then_some(first.occupation.min(1.0));
         let (stage, device) = (first.stage, first.device);
         let limit = Limit {
             stage,
@@ -131,37 +187,15 @@ impl Verdict {
         };
         Self { limit, sentence }
     }
-
-    fn buffers(first: &Resource, rate: f64, activity: &Activity) -> Self {
-        let next = Some(NextLimit {
-            stage: first.stage,
-            rate: first.alone(rate),
-        });
-        let limit = Limit {
-            stage: "buffers",
-            device: None,
-            rate,
-            share_of_probed: None,
-            next,
-        };
-        let sentence = format!(
-            "nothing was busy all the time: {} buffers of {} bytes did not keep {} going at {}; \
-             try more --buffers, or a larger database to judge by",
-            activity.plan.buffers,
-            activity.plan.transfer_bytes,
-            first.words,
-            megabytes(rate),
-        );
-        Self { limit, sentence }
-    }
 }
 
-fn source(activity: &Activity, seconds: f64) -> Resource {
+fn source(activity: &Activity, seconds: f64, blame: f64) -> Resource {
     let reader = &activity.reader;
     let volumes = activity.plan.volumes;
     Resource {
         stage: "source",
         device: None,
+        blame,
         occupation: share(reader.waited(Cause::SourceRead), reader.threads, seconds),
         words: format!(
             "the source ({volumes} {})",
@@ -173,51 +207,50 @@ fn source(activity: &Activity, seconds: f64) -> Resource {
     }
 }
 
-fn cores(activity: &Activity, seconds: f64) -> Resource {
+fn cores(activity: &Activity, seconds: f64, blame: Blame) -> Resource {
     let stages = [&activity.compressor, &activity.reader, &activity.writer];
     let cpu: f64 = stages.iter().map(|stage| stage.cpu_seconds).sum();
-    let most = stages
-        .into_iter()
-        .max_by(|a, b| a.cpu_seconds.total_cmp(&b.cpu_seconds));
-    let most = most.map_or("compressor", |stage| stage.name);
-    // One thread per stage cannot use more cores than there are threads.
-    let cores = activity.cores.min(
-        usize::try_from(activity.compressor.threads)
-            .unwrap_or(1)
-            .max(1),
+    let on_core = cpu / (seconds * to_f64(activity.cores as u64));
+    let stage = if blame.copying > blame.cores {
+        "reader"
+    } else {
+        "compressor"
+    };
+    let ready = share(
+        activity.compressor.busy_seconds,
+        activity.compressor.threads,
+        seconds,
     );
-    let compressing = activity.codec != "none" && most == "compressor";
-    let words = match most {
-        "compressor" if compressing => format!("{} on {cores} cores", activity.codec),
-        "compressor" => format!("checksums on {cores} cores"),
-        "reader" => format!("copying from the page cache on {cores} cores"),
-        _ => format!("the writers' copying on {cores} cores"),
+    // Threads that were ready but had no core: other processes had it.
+    let crowded = ready > 0.5 && ready > 1.5 * on_core;
+    let with = if crowded {
+        " (shared with other processes)"
+    } else {
+        ""
+    };
+    let compressing = !["none", ""].contains(&activity.codec.as_str());
+    let cores = activity.cores;
+    let words = match stage {
+        "reader" => format!("copying from the page cache on {cores} cores{with}"),
+        _ if compressing => format!("{} on {cores} cores{with}", activity.codec),
+        _ => format!("checksums on {cores} cores{with}"),
     };
     let advice = match activity.codec.as_str() {
-        _ if !compressing => "more stripes will not help, more cores would",
         "lz4" => "more stripes will not help, --compress none would if the devices keep up",
-        _ => "more stripes will not help, --compress lz4 would",
-    };
-    let on_core = cpu / (seconds * to_f64(cores as u64));
-    // Threads that were ready but had no core: other processes had it. The stage still bound us.
-    let compressor = &activity.compressor;
-    let ready = share(compressor.busy_seconds, compressor.threads, seconds);
-    let crowded = ready > 1.5 * on_core && ready > OCCUPIED_MIN;
-    let words = if crowded {
-        words + ", shared with other processes,"
-    } else {
-        words
+        codec if codec.starts_with("zstd") => "more stripes will not help, --compress lz4 would",
+        _ => "more stripes will not help, more cores would",
     };
     Resource {
-        stage: most,
+        stage,
         device: None,
-        occupation: on_core.max(ready),
+        blame: blame.cores + blame.copying,
+        occupation: on_core,
         words,
         advice: advice.to_owned(),
     }
 }
 
-fn device(devices: &[DeviceReport], seconds: f64) -> Resource {
+fn device(devices: &[DeviceReport], seconds: f64, blame: f64) -> Resource {
     let most = devices
         .iter()
         .max_by(|a, b| a.busy_seconds.total_cmp(&b.busy_seconds));
@@ -234,6 +267,7 @@ fn device(devices: &[DeviceReport], seconds: f64) -> Resource {
     Resource {
         stage: "device",
         device: Some(name.to_owned()),
+        blame,
         occupation: if busy > 0.0 {
             idlest.min(busy) / seconds
         } else {
@@ -244,7 +278,7 @@ fn device(devices: &[DeviceReport], seconds: f64) -> Resource {
     }
 }
 
-fn source_limit(activity: &Activity, seconds: f64) -> Resource {
+fn source_limit(activity: &Activity, seconds: f64, blame: f64) -> Resource {
     let reader = &activity.reader;
     let rate = activity
         .source_rate
@@ -252,13 +286,14 @@ fn source_limit(activity: &Activity, seconds: f64) -> Resource {
     Resource {
         stage: "rate_limit",
         device: None,
+        blame,
         occupation: share(reader.waited(Cause::RateLimit), reader.threads, seconds),
         words: format!("the limit of {rate} on the source"),
         advice: "a higher --max-rate would help".to_owned(),
     }
 }
 
-fn device_limit(activity: &Activity, seconds: f64) -> Resource {
+fn device_limit(activity: &Activity, seconds: f64, blame: f64) -> Resource {
     let writer = &activity.writer;
     let rate = activity
         .device_rate
@@ -266,34 +301,42 @@ fn device_limit(activity: &Activity, seconds: f64) -> Resource {
     Resource {
         stage: "device_rate_limit",
         device: None,
+        blame,
         occupation: share(writer.waited(Cause::RateLimit), writer.threads, seconds),
         words: format!("the limit of {rate} on the devices"),
         advice: "a higher --max-device-rate would help".to_owned(),
     }
 }
 
-fn database(activity: &Activity, seconds: f64) -> Resource {
-    let reader = &activity.reader;
-    // Before the first job and after the last one readers wait too, outside of `seconds`.
-    let idle = reader.waited(Cause::Jobs) - before(activity);
+fn database(blame: f64) -> Resource {
     Resource {
         stage: "database",
         device: None,
-        occupation: share(idle.max(0.0), reader.threads, seconds).min(0.99) * 0.9,
+        blame,
+        occupation: 0.0,
         words: "waiting for the database (listing, checkpoint, log)".to_owned(),
         advice: "the data itself took little time".to_owned(),
     }
 }
 
-/// Reader time before data began to move: threads start before the database is ready.
-fn before(activity: &Activity) -> f64 {
-    let reader = &activity.reader;
-    let waits: f64 = reader.waits.iter().map(|wait| wait.seconds).sum();
-    let life = reader.busy_seconds + waits;
-    (life - activity.data_seconds * to_f64(reader.threads)).max(0.0)
+fn buffers(activity: &Activity, blame: f64) -> Resource {
+    let (count, bytes) = (activity.plan.buffers, activity.plan.transfer_bytes / 1024);
+    Resource {
+        stage: "buffers",
+        device: None,
+        blame,
+        occupation: 0.0,
+        words: format!("too few buffers ({count} of {bytes} KiB)"),
+        advice: "more --buffers would help".to_owned(),
+    }
 }
 
-fn stripes_read(activity: &Activity, devices: &[DeviceReport], seconds: f64) -> Resource {
+fn stripes_read(
+    activity: &Activity,
+    devices: &[DeviceReport],
+    seconds: f64,
+    blame: f64,
+) -> Resource {
     let reader = &activity.reader;
     let most = devices
         .iter()
@@ -302,18 +345,20 @@ fn stripes_read(activity: &Activity, devices: &[DeviceReport], seconds: f64) -> 
     Resource {
         stage: "device",
         device: Some(name.to_owned()),
+        blame,
         occupation: share(reader.waited(Cause::DeviceRead), reader.threads, seconds),
         words: format!("reading {name}"),
         advice: "stripes on more devices would help".to_owned(),
     }
 }
 
-fn target(activity: &Activity, seconds: f64) -> Resource {
+fn target(activity: &Activity, seconds: f64, blame: f64) -> Resource {
     let writer = &activity.writer;
     let waited = writer.waited(Cause::TargetWrite);
     Resource {
         stage: "target",
         device: None,
+        blame,
         occupation: share(waited, writer.threads, seconds)
             .max(writer.waited(Cause::TargetSync) / seconds),
         words: "the target's storage".to_owned(),

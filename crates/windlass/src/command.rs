@@ -12,6 +12,7 @@ use std::sync::Arc;
 
 use windlass_engine::{
     BufferPlan, BufferRequest, Cancel, METADATA_LIMIT_DEFAULT, OpenSet, RestoreOptions,
+    TARGET_WRITERS,
 };
 
 use crate::cli::{Buffers, Cli, Command, Global};
@@ -88,7 +89,7 @@ fn restore_options(
     let plan = request.plan(stripes, 1)?;
     let plan = BufferPlan {
         readers: stripes,
-        writers: 2,
+        writers: TARGET_WRITERS,
         ..plan
     };
     let options = RestoreOptions {

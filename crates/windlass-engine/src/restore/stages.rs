@@ -326,7 +326,8 @@ impl<'a> Decompressor<'a> {
             let Some(open) = self.open.as_mut() else {
                 return Err(EngineError::Stopped);
             };
-            let used = open.buffer.len();
+            // At a block boundary, so that the target can take it directly.
+            let used = open.buffer.len().next_multiple_of(DIRECT_ALIGNMENT);
             open.buffer.set_len(used + raw_bytes);
             let into = &mut open.buffer[used..];
             self.decoder
@@ -357,7 +358,8 @@ impl<'a> Decompressor<'a> {
             let zeros = vec![0; piece.bytes as usize];
             check_crc(stored, frame, piece, crc32c(&zeros))?;
             for (start, end) in self.ledger.enter(piece)? {
-                self.target.hole(piece.file, (end - start) as u64)?;
+                let offset = piece.offset + start as u64;
+                self.target.hole(piece.file, offset, (end - start) as u64)?;
             }
         }
         self.shared
@@ -369,7 +371,8 @@ impl<'a> Decompressor<'a> {
 
     fn make_room(&mut self, raw_bytes: usize) -> Result<(), EngineError> {
         let pool = &self.shared.pool;
-        let full = |open: &Decoded| open.buffer.len() + raw_bytes > pool.buffer_bytes();
+        let end = |open: &Decoded| open.buffer.len().next_multiple_of(DIRECT_ALIGNMENT) + raw_bytes;
+        let full = |open: &Decoded| end(open) > pool.buffer_bytes();
         if self.open.as_ref().is_some_and(full) {
             self.flush()?;
         }
@@ -519,7 +522,7 @@ impl TargetWriter<'_> {
             }
             let hole = hole_bytes(&rest[data..]);
             if hole > 0 {
-                self.target.hole(file, hole as u64)?;
+                self.target.hole(file, offset + data as u64, hole as u64)?;
             }
             offset += (data + hole) as u64;
             rest = &rest[data + hole..];

@@ -221,6 +221,7 @@ mod tests {
         blocks: u64,
         loads: AtomicUsize,
         damaged: Option<BlockPlace>,
+        backwards: bool,
     }
 
     impl Striped {
@@ -230,6 +231,7 @@ mod tests {
                 blocks,
                 loads: AtomicUsize::new(0),
                 damaged: None,
+                backwards: false,
             }
         }
 
@@ -253,7 +255,11 @@ mod tests {
             if self.damaged == Some(place) {
                 return Err(EngineError::Stopped);
             }
-            let first = u64::from(place.block) * FRAMES_A_BLOCK;
+            let mut block = u64::from(place.block);
+            if self.backwards {
+                block = self.blocks - 1 - block;
+            }
+            let first = block * FRAMES_A_BLOCK;
             let piece = |index: u64| PieceEntry {
                 file: FileNo(4),
                 bytes: FRAME as u32,
@@ -314,6 +320,18 @@ mod tests {
             assert_eq!(found.at.piece.offset, offset);
         }
         assert!(set.find(&locator, set.bytes()).unwrap().is_none());
+    }
+
+    #[test]
+    fn every_frame_is_found_even_where_blocks_are_out_of_order() {
+        let set = Striped {
+            backwards: true,
+            ..Striped::new(2, 9)
+        };
+        for number in 0..set.bytes() / FRAME {
+            let found = set.find(&set.locator(), number * FRAME).unwrap().unwrap();
+            assert_eq!(found.at.piece.offset, number * FRAME);
+        }
     }
 
     #[test]

@@ -9,9 +9,10 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 24, ..ProptestConfig::default() })]
 
     #[test]
-    fn the_highest_layer_is_read(
+    fn the_highest_layer_is_read_wherever_it_begins(
         patches in proptest::collection::vec((0usize..2, 0u64..8, 1usize..150_000, 1u8..4), 1..8),
         zstd in any::<bool>(),
+        frame in 14u32..19,
     ) {
         let mut tree: Tree =
             vec![("a".into(), text(500_000, 1)), ("b".into(), text(480_123, 2))];
@@ -31,7 +32,9 @@ proptest! {
         });
         let codec = if zstd { Codec::Zstd(1) } else { Codec::None };
         let dir = tempfile::tempdir().unwrap();
-        back_up(&tree, &patches, dir.path(), &Setup { codec, ..Setup::default() });
+        let (frame_bytes, transfer_bytes) = (1 << frame, 512 * 1024);
+        let setup = Setup { codec, frame_bytes, transfer_bytes, ..Setup::default() };
+        back_up(&tree, &patches, dir.path(), &setup);
         for (file, offset, bytes, _) in &patches {
             let start = *offset as usize;
             tree[*file].1[start..start + bytes.len()].copy_from_slice(bytes);

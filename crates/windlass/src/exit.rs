@@ -3,6 +3,7 @@
 use std::process::ExitCode;
 
 use windlass_engine::EngineError;
+use windlass_image::ImageError;
 use windlass_postgres::PostgresError;
 use windlass_sqlite::SqliteError;
 
@@ -131,6 +132,26 @@ impl From<SqliteError> for Failure {
                     code: Code::Failed,
                     message: chain(&error),
                     hint,
+                }
+            }
+        }
+    }
+}
+
+impl From<ImageError> for Failure {
+    fn from(error: ImageError) -> Self {
+        match error {
+            ImageError::Engine(source) => source.into(),
+            error => {
+                let code = if error.is_damage() {
+                    Code::Damage
+                } else {
+                    Code::Failed
+                };
+                Self {
+                    code,
+                    message: chain(&error),
+                    hint: error.hint(),
                 }
             }
         }

@@ -39,6 +39,6 @@ pub use error::PostgresError;
 pub use facts::{BadFile, ChecksumFacts, ClusterFacts, DatabaseFacts, KIND, Tablespace};
 pub use lsn::{Lsn, Segment, Timeline};
 pub use owner::socket_owner;
-pub use restore::{RestorePlan, RestoreRequest};
+pub use restore::{RestorePlan, RestoreRequest, TablespacePlan};
 pub use wal::WalRange;
 pub use warning::Warning;

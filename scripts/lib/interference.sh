@@ -41,19 +41,25 @@ pgbench_tps() {
     cat "$bench_dir/tps"
 }
 
-# Its rate while pgbench runs: the cluster's bytes by the median of its backups.
+# What the backups beside the last pgbench run read per second, in MiB: the cluster's bytes by the median of their times.
+backup_rate_mib() {
+    awk -v bytes="$(tree_bytes "$serving_dir/data")" -v seconds="$(median <"$bench_dir/backup.seconds")" \
+        'BEGIN { printf "%.0f", bytes / seconds / 1048576 }'
+}
+
 measure_pgbackrest_rate() {
     pgbench_tps run_pgbackrest >/dev/null
-    rate_mib=$(quotient "$(tree_bytes "$serving_dir/data")" "$(median <"$bench_dir/backup.seconds")" 0)
-    rate_mib=$((rate_mib / 1048576))
+    rate_mib=$(backup_rate_mib)
     note "pgBackRest reads $rate_mib MiB/s beside pgbench; Windlass gets the same as its --max-rate"
 }
 
+# record_tps NAME [BACKUP]: a line of name, transactions a second, MiB a second of the backups beside it.
 record_tps() {
-    local tps
+    local tps rate=0
     tps=$(pgbench_tps "${@:2}")
-    note "interference: $1: $tps transactions a second"
-    printf '%s\t%s\n' "$1" "$tps" >>"$results_dir/interference.tsv"
+    (($# < 2)) || rate=$(backup_rate_mib)
+    note "interference: $1: $tps transactions a second, backups at $rate MiB/s"
+    printf '%s\t%s\t%s\n' "$1" "$tps" "$rate" >>"$results_dir/interference.tsv"
 }
 
 bench_interference() {
@@ -81,10 +87,11 @@ bench_interference() {
 report_interference() {
     local alone name tps
     alone=$(median_of interference alone)
-    echo "| beside pgbench, at $rate_mib MiB/s | transactions/s | share of alone |"
-    echo "|---|---:|---:|"
+    echo "| beside pgbench | transactions/s | share of alone | backups read MiB/s |"
+    echo "|---|---:|---:|---:|"
     for name in alone windlass pgbackrest; do
         tps=$(median_of interference "$name")
-        printf '| %s | %.0f | %s |\n' "$name" "$tps" "$(quotient "$tps" "$alone")"
+        printf '| %s | %.0f | %s | %s |\n' "$name" "$tps" "$(quotient "$tps" "$alone")" \
+            "$(median_of interference "$name" 3)"
     done
 }

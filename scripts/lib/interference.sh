@@ -43,7 +43,7 @@ pgbench_tps() {
 
 # What the backups beside the last pgbench run read per second, in MiB: the cluster's bytes by the median of their times.
 backup_rate_mib() {
-    awk -v bytes="$(tree_bytes "$serving_dir/data")" -v seconds="$(median <"$bench_dir/backup.seconds")" \
+    awk -v bytes="$(cluster_bytes "$serving_dir/data")" -v seconds="$(median <"$bench_dir/backup.seconds")" \
         'BEGIN { printf "%.0f", bytes / seconds / 1048576 }'
 }
 

@@ -73,8 +73,9 @@ drop_page_cache() {
     as_root sh -c 'echo 3 > /proc/sys/vm/drop_caches'
 }
 
-tree_bytes() {
-    as_server du --summarize --block-size=1 --apparent-size "$1" | cut -f 1
+# What a backup of a data directory reads: WAL segments are left out by everybody.
+cluster_bytes() {
+    as_server du --summarize --block-size=1 --apparent-size --exclude=pg_wal "$1" | cut -f 1
 }
 
 machine_description() {

@@ -2,7 +2,7 @@
 # Measuring: one timed run, alternating rounds of several contenders, medians, and a description of the machine.
 # Never does: keep a number that it did not measure, or name the machine or its paths. Needs common.sh.
 #
-# results/NAME.tsv has one line a run: contender, seconds, peak memory of its largest process in KiB.
+# NAME.tsv in results_dir has one line a run: contender, seconds, peak memory of its largest process in KiB.
 set -euo pipefail
 
 last_seconds=0
@@ -42,6 +42,7 @@ contest() {
             ((round == 0)) || printf '%s\t%s\t%s\n' "${contender#run_}" "$last_seconds" "$last_peak_kib" >>"$file.new"
         done
     done
+    build_name >"$results_dir/$name.build"
     mv "$file.new" "$file"
 }
 
@@ -78,6 +79,11 @@ cluster_bytes() {
     as_server du --summarize --block-size=1 --apparent-size --exclude=pg_wal "$1" | cut -f 1
 }
 
+# The commit of what was measured: rows measured at different times say so.
+build_name() {
+    git -C "$repo_root" describe --always --dirty 2>/dev/null || echo "no git"
+}
+
 machine_description() {
     printf '%s, %s cores, %s GiB of memory, Linux %s, %s' \
         "$(lscpu | sed -n 's/^Model name: *//p' | head -n 1)" "$(nproc)" \
@@ -86,9 +92,8 @@ machine_description() {
 }
 
 version_description() {
-    printf 'Windlass %s (%s), PostgreSQL %s, pgBackRest %s, SQLite %s, %s' \
+    printf 'Windlass %s, PostgreSQL %s, pgBackRest %s, SQLite %s, %s' \
         "$("$windlass" --version | awk '{ print $2 }')" \
-        "$(git -C "$repo_root" describe --always --dirty 2>/dev/null || echo "no git")" \
         "$("$PG_BINDIR/postgres" --version | awk '{ print $3 }')" \
         "$(pgbackrest version | awk '{ print $2 }')" \
         "$(sqlite3 --version | awk '{ print $1 }')" \

@@ -30,8 +30,8 @@ peer_row() {
     theirs=$(median_of "$1" "$4")
     ratio=$(quotient "$ours" "$theirs")
     at_most "$(quotient "$ours" "$theirs" 6)" "$5" && verdict=yes
-    printf '| %s | %.2f | %s | %.2f | %s | %s | %s | %s |\n' "$2" "$ours" "$(peer_title "$1" "$4")" "$theirs" \
-        "$ratio" "$5" "$verdict" "$(grep -c "^$3"$'\t' "$results_dir/$1.tsv")"
+    printf '| %s | %.2f | %s | %.2f | %s | %s | %s | %s | %s |\n' "$2" "$ours" "$(peer_title "$1" "$4")" "$theirs" \
+        "$ratio" "$5" "$verdict" "$(grep -c "^$3"$'\t' "$results_dir/$1.tsv")" "$(cat "$results_dir/$1.build")"
 }
 
 peer_rows() {
@@ -54,8 +54,8 @@ write_peers_table() {
         echo "Written by \`scripts/bench peers\`; what each run is, and why it is fair, stands in [bench.md](bench.md)."
         echo "Seconds are medians of whole processes, runs in turns, cache warm. TPC-H at scale $scale."
         echo
-        echo "| run | Windlass s | peer | peer s | ratio | asked: at most | met | rounds |"
-        echo "|---|---:|---|---:|---:|---:|---|---:|"
+        echo "| run | Windlass s | peer | peer s | ratio | asked: at most | met | rounds | commit |"
+        echo "|---|---:|---|---:|---:|---:|---|---:|---|"
         peer_rows
         echo
         echo "Machine: $(machine_description)."

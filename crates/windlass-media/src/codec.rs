@@ -17,11 +17,47 @@ pub fn crc32c(bytes: &[u8]) -> u32 {
 ///
 /// CRC(A || B) = crc32c_zeros_after(CRC(A), len(B)) ^ CRC(B): so pieces of a file that are read
 /// in any order add up, by XOR, to the file's own CRC.
+///
+/// A zero byte multiplies the CRC's polynomial by x^8, so n of them multiply it by x^(8n), which
+/// is a product of as many factors from a table as n has bits set. The library's own combination
+/// builds a matrix each time: that was 30 % of an uncompressed backup's CPU time.
 pub fn crc32c_zeros_after(crc: u32, bytes_after: u64) -> u32 {
-    if bytes_after == 0 || crc == 0 {
-        return crc;
+    let mut product = crc;
+    let mut left = bytes_after;
+    while left != 0 && product != 0 {
+        product = multiply(product, ZERO_BYTES[left.trailing_zeros() as usize]);
+        left &= left - 1;
     }
-    narrow(crc_fast::checksum_combine(CrcAlgorithm::Crc32Iscsi, u64::from(crc), 0, bytes_after))
+    product
+}
+
+/// The Castagnoli polynomial, lowest bit first, as CRCs are.
+const POLYNOMIAL: u32 = 0x82f6_3b78;
+
+/// x^(8 * 2^k): what 2^k zero bytes multiply by.
+const ZERO_BYTES: [u32; 64] = {
+    let mut table = [0; 64];
+    // Bit 31 is x^0, so x^8 is bit 23.
+    let mut power = 1 << 23;
+    let mut index = 0;
+    while index < 64 {
+        table[index] = power;
+        power = multiply(power, power);
+        index += 1;
+    }
+    table
+};
+
+/// The product of two polynomials modulo the CRC's, all bits reflected.
+const fn multiply(one: u32, other: u32) -> u32 {
+    let (mut one, mut product, mut bit) = (one, 0, 1 << 31);
+    while bit != 0 {
+        // All ones where the bit is set: no branch, since the bits are as good as random.
+        product ^= one & 0u32.wrapping_sub((other & bit != 0) as u32);
+        one = (one >> 1) ^ (POLYNOMIAL & 0u32.wrapping_sub(one & 1));
+        bit >>= 1;
+    }
+    product
 }
 
 fn narrow(crc: u64) -> u32 {
@@ -31,7 +67,9 @@ fn narrow(crc: u64) -> u32 {
 /// True when every byte is zero. Looks at 1 KiB at a time: wide enough for vector instructions,
 /// short enough to say no at the first page of data.
 pub fn is_zero(bytes: &[u8]) -> bool {
-    bytes.chunks(1024).all(|chunk| chunk.iter().fold(0, |any, byte| any | byte) == 0)
+    bytes
+        .chunks(1024)
+        .all(|chunk| chunk.iter().fold(0, |any, byte| any | byte) == 0)
 }
 
 /// How a frame is stored.
@@ -99,7 +137,10 @@ pub struct Encoder {
 impl Encoder {
     /// An encoder for `codec`. Fails on a zstd level the library does not have.
     pub fn new(codec: Codec) -> Result<Self, FormatError> {
-        let unusable = |_| FormatError::FrameContent { codec: "zstd", expected_bytes: 0 };
+        let unusable = |_| FormatError::FrameContent {
+            codec: "zstd",
+            expected_bytes: 0,
+        };
         let zstd = match codec {
             Codec::Zstd(level) => Some(zstd::bulk::Compressor::new(level).map_err(unusable)?),
             _ => None,
@@ -145,8 +186,10 @@ pub struct Decoder {
 impl Decoder {
     /// A decoder for every codec this build knows.
     pub fn new() -> Result<Self, FormatError> {
-        let zstd = zstd::bulk::Decompressor::new()
-            .map_err(|_| FormatError::FrameContent { codec: "zstd", expected_bytes: 0 })?;
+        let zstd = zstd::bulk::Decompressor::new().map_err(|_| FormatError::FrameContent {
+            codec: "zstd",
+            expected_bytes: 0,
+        })?;
         Ok(Self { zstd })
     }
 
@@ -160,22 +203,32 @@ impl Decoder {
         into: &mut [u8],
     ) -> Result<(), FormatError> {
         let expected_bytes = u32::try_from(into.len()).unwrap_or(u32::MAX);
-        let fault = || FormatError::FrameContent { codec: codec.name(), expected_bytes };
+        let fault = || FormatError::FrameContent {
+            codec: codec.name(),
+            expected_bytes,
+        };
         let count = match codec {
             Codec::Zero => {
                 into.fill(0);
                 if stored.is_empty() { into.len() } else { 0 }
             }
             Codec::None => {
-                into.get_mut(..stored.len()).ok_or_else(fault)?.copy_from_slice(stored);
+                into.get_mut(..stored.len())
+                    .ok_or_else(fault)?
+                    .copy_from_slice(stored);
                 stored.len()
             }
             Codec::Lz4 => lz4_flex::block::decompress_into(stored, into).map_err(|_| fault())?,
-            Codec::Zstd(_) => {
-                self.zstd.decompress_to_buffer(stored, into).map_err(|_| fault())?
-            }
+            Codec::Zstd(_) => self
+                .zstd
+                .decompress_to_buffer(stored, into)
+                .map_err(|_| fault())?,
         };
-        if count == into.len() { Ok(()) } else { Err(fault()) }
+        if count == into.len() {
+            Ok(())
+        } else {
+            Err(fault())
+        }
     }
 }
 
@@ -199,6 +252,13 @@ mod tests {
         }
 
         #[test]
+        fn shares_are_those_of_the_library(crc: u32, shift in 0u32..62, more: u16) {
+            let bytes = (1u64 << shift) + u64::from(more);
+            let library = crc_fast::checksum_combine(CrcAlgorithm::Crc32Iscsi, crc.into(), 0, bytes);
+            prop_assert_eq!(u64::from(crc32c_zeros_after(crc, bytes)), library);
+        }
+
+        #[test]
         fn every_codec_round_trips(bytes in proptest::collection::vec(0u8..4, 1..20_000)) {
             for codec in [Codec::Lz4, Codec::Zstd(1), Codec::Zstd(19)] {
                 let mut encoder = Encoder::new(codec).unwrap();
@@ -216,7 +276,10 @@ mod tests {
         let raw = vec![7; 100_000];
         let mut stored = vec![0; 120_000];
         for codec in [Codec::Lz4, Codec::Zstd(1)] {
-            let (used, count) = Encoder::new(codec).unwrap().encode(&raw, &mut stored).unwrap();
+            let (used, count) = Encoder::new(codec)
+                .unwrap()
+                .encode(&raw, &mut stored)
+                .unwrap();
             let mut decoder = Decoder::new().unwrap();
             for wrong in [0, 99_999, 100_001] {
                 let mut into = vec![0; wrong];

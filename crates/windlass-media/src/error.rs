@@ -46,7 +46,9 @@ pub enum FormatError {
     #[error("{0}: not a Windlass {0} (magic bytes differ)")]
     Magic(Structure),
     /// The stripe was written by a newer version of the format.
-    #[error("{structure}: format version {found} is newer than {supported}, which this build reads")]
+    #[error(
+        "{structure}: format version {found} is newer than {supported}, which this build reads"
+    )]
     Version {
         /// Where the version stood.
         structure: Structure,

@@ -44,14 +44,18 @@ impl Facts {
     /// The document's bytes.
     pub fn encode(&self) -> Result<Vec<u8>, FormatError> {
         let what = "cannot be written as JSON";
-        serde_json::to_vec(self)
-            .map_err(|_| FormatError::Invalid { structure: Structure::Facts, what })
+        serde_json::to_vec(self).map_err(|_| FormatError::Invalid {
+            structure: Structure::Facts,
+            what,
+        })
     }
 
     /// Reads a document.
     pub fn decode(bytes: &[u8]) -> Result<Self, FormatError> {
         let what = "is not the JSON document it should be";
-        serde_json::from_slice(bytes)
-            .map_err(|_| FormatError::Invalid { structure: Structure::Facts, what })
+        serde_json::from_slice(bytes).map_err(|_| FormatError::Invalid {
+            structure: Structure::Facts,
+            what,
+        })
     }
 }

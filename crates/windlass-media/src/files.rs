@@ -66,7 +66,9 @@ pub struct FileTable(pub Vec<FileEntry>);
 impl FileTable {
     /// The table's bytes.
     pub fn encode(&self) -> Result<Vec<u8>, FormatError> {
-        let count = u32::try_from(self.0.len()).ok().filter(|count| *count <= FILES_MAX);
+        let count = u32::try_from(self.0.len())
+            .ok()
+            .filter(|count| *count <= FILES_MAX);
         let count = count.ok_or(FormatError::Limit {
             structure: STRUCTURE,
             what: "file count",
@@ -141,11 +143,18 @@ fn check_unique(entries: &[FileEntry]) -> Result<(), FormatError> {
     for entry in entries {
         if !paths.insert(entry.path.as_slice()) {
             let (file, path) = (entry.file, entry.path_lossy());
-            return Err(FormatError::Path { file, path, what: "occurs twice" });
+            return Err(FormatError::Path {
+                file,
+                path,
+                what: "occurs twice",
+            });
         }
         if !numbers.insert(entry.file) {
             let what = "a file number occurs twice";
-            return Err(FormatError::Invalid { structure: STRUCTURE, what });
+            return Err(FormatError::Invalid {
+                structure: STRUCTURE,
+                what,
+            });
         }
     }
     Ok(())
@@ -177,9 +186,15 @@ fn read_entry(reader: &mut Reader<'_>) -> Result<FileEntry, FormatError> {
     };
     let bits = reader.u8()?;
     if bits & !3 != 0 {
-        return Err(FormatError::Feature { structure: STRUCTURE, found: u32::from(bits) });
+        return Err(FormatError::Feature {
+            structure: STRUCTURE,
+            found: u32::from(bits),
+        });
     }
-    let flags = FileFlags { last: bits & 1 != 0, crc_known: bits & 2 != 0 };
+    let flags = FileFlags {
+        last: bits & 1 != 0,
+        crc_known: bits & 2 != 0,
+    };
     let mode = reader.u32()?;
     if mode & !0o777 != 0 {
         return Err(reader.invalid("a mode has bits beyond 0777"));
@@ -194,5 +209,15 @@ fn read_entry(reader: &mut Reader<'_>) -> Result<FileEntry, FormatError> {
     if link_target.is_empty() == (kind == FileKind::Symlink) || link_target.contains(&0) {
         return Err(reader.invalid("a link has no target, or what is no link has one"));
     }
-    Ok(FileEntry { file, kind, flags, mode, bytes, mtime_nanos, crc32c, path, link_target })
+    Ok(FileEntry {
+        file,
+        kind,
+        flags,
+        mode,
+        bytes,
+        mtime_nanos,
+        crc32c,
+        path,
+        link_target,
+    })
 }

@@ -122,8 +122,18 @@ impl Section {
             packed.len() < raw.len() && raw_bytes <= expansion_limit(packed.len() as u64)
         });
         match packed {
-            Some(stored) => Self { kind, raw_bytes, compressed: true, stored },
-            None => Self { kind, raw_bytes, compressed: false, stored: raw.to_vec() },
+            Some(stored) => Self {
+                kind,
+                raw_bytes,
+                compressed: true,
+                stored,
+            },
+            None => Self {
+                kind,
+                raw_bytes,
+                compressed: false,
+                stored: raw.to_vec(),
+            },
         }
     }
 }
@@ -146,7 +156,10 @@ impl SetDescription {
             hash_section(&mut root, kind, &raw);
             sections.push(Section::pack(kind, &raw));
         }
-        Ok(EncodedDescription { sections, root: *root.finalize().as_bytes() })
+        Ok(EncodedDescription {
+            sections,
+            root: *root.finalize().as_bytes(),
+        })
     }
 
     /// The footers of all stripes, one after the other through `each`: (stripe, footer, root).
@@ -184,13 +197,22 @@ fn encode_footer(
     if total > FOOTER_BYTES_MAX {
         let (structure, what) = (Structure::Footer, "length");
         let limit = FOOTER_BYTES_MAX;
-        return Err(FormatError::Limit { structure, what, found: total, limit });
+        return Err(FormatError::Limit {
+            structure,
+            what,
+            found: total,
+            limit,
+        });
     }
     let mut out = Vec::with_capacity(usize::try_from(total).unwrap_or(content));
     out.extend_from_slice(MAGIC);
     out.extend_from_slice(&FORMAT_VERSION.to_le_bytes());
     out.extend_from_slice(&stripe.0.to_le_bytes());
-    out.extend_from_slice(&u32::try_from(sections.len()).unwrap_or(u32::MAX).to_le_bytes());
+    out.extend_from_slice(
+        &u32::try_from(sections.len())
+            .unwrap_or(u32::MAX)
+            .to_le_bytes(),
+    );
     out.extend_from_slice(&set_id.0);
     out.extend_from_slice(&total.to_le_bytes());
     for section in &sections {
@@ -199,7 +221,9 @@ fn encode_footer(
         out.extend_from_slice(&section.raw_bytes.to_le_bytes());
         out.extend_from_slice(&(section.stored.len() as u64).to_le_bytes());
     }
-    sections.iter().for_each(|section| out.extend_from_slice(&section.stored));
+    sections
+        .iter()
+        .for_each(|section| out.extend_from_slice(&section.stored));
     out.resize(usize::try_from(total).unwrap_or(content), 0);
     Ok(out)
 }
@@ -213,7 +237,11 @@ impl Footer {
         let version = reader.u16()?;
         if version != FORMAT_VERSION {
             let (structure, supported) = (Structure::Footer, FORMAT_VERSION);
-            return Err(FormatError::Version { structure, found: version, supported });
+            return Err(FormatError::Version {
+                structure,
+                found: version,
+                supported,
+            });
         }
         let stripe = StripeIndex(reader.u16()?);
         let section_count = reader.u32()?;
@@ -238,14 +266,21 @@ impl Footer {
             let mut found = raws.iter().filter(|(of, _)| *of == kind);
             match (found.next(), found.next()) {
                 (Some((_, raw)), None) => Ok(raw.as_slice()),
-                _ => Err(FormatError::Invalid { structure, what: "is not there exactly once" }),
+                _ => Err(FormatError::Invalid {
+                    structure,
+                    what: "is not there exactly once",
+                }),
             }
         };
         let mut root = blake3::Hasher::new();
         let stripes = find(KIND_STRIPES, Structure::StripeTable)?;
         let files = find(KIND_FILES, Structure::FileTable)?;
         let facts = find(KIND_FACTS, Structure::Facts)?;
-        for (kind, raw) in [(KIND_STRIPES, stripes), (KIND_FILES, files), (KIND_FACTS, facts)] {
+        for (kind, raw) in [
+            (KIND_STRIPES, stripes),
+            (KIND_FILES, files),
+            (KIND_FACTS, facts),
+        ] {
             hash_section(&mut root, kind, raw);
         }
         Ok(Self {
@@ -285,7 +320,10 @@ fn read_section_heads(
         let (raw_bytes, stored_bytes) = (reader.u64()?, reader.u64()?);
         let known = (KIND_DIRECTORY..=KIND_FACTS).contains(&kind);
         if flags & !(CRITICAL | 1 << 8) != 0 || (!known && flags & CRITICAL != 0) {
-            return Err(FormatError::Feature { structure: Structure::Footer, found: kind });
+            return Err(FormatError::Feature {
+                structure: Structure::Footer,
+                found: kind,
+            });
         }
         let compressed = flags >> 8 == 1;
         if raw_bytes > FILE_TABLE_BYTES_MAX {
@@ -294,11 +332,20 @@ fn read_section_heads(
         if kind == KIND_FACTS && raw_bytes > FACTS_BYTES_MAX {
             return Err(reader.limit("facts length", raw_bytes, FACTS_BYTES_MAX));
         }
-        let bound = if compressed { expansion_limit(stored_bytes) } else { stored_bytes };
+        let bound = if compressed {
+            expansion_limit(stored_bytes)
+        } else {
+            stored_bytes
+        };
         if raw_bytes > bound || (!compressed && raw_bytes != stored_bytes) {
             return Err(reader.limit("section length", raw_bytes, bound));
         }
-        heads.push(SectionHead { kind, compressed, raw_bytes, stored_bytes });
+        heads.push(SectionHead {
+            kind,
+            compressed,
+            raw_bytes,
+            stored_bytes,
+        });
     }
     Ok(heads)
 }
@@ -308,7 +355,9 @@ fn unpack_sections(
     heads: &[SectionHead],
     metadata_limit: u64,
 ) -> Result<Vec<(u32, Vec<u8>)>, FormatError> {
-    let total = heads.iter().fold(0u64, |sum, head| sum.saturating_add(head.raw_bytes));
+    let total = heads
+        .iter()
+        .fold(0u64, |sum, head| sum.saturating_add(head.raw_bytes));
     if total > metadata_limit {
         return Err(reader.limit("metadata", total, metadata_limit));
     }
@@ -356,7 +405,9 @@ fn decode_directory(raw: &[u8]) -> Result<Vec<IndexDirectoryEntry>, FormatError>
     let mut directory: Vec<IndexDirectoryEntry> = Vec::with_capacity(count);
     for _ in 0..count {
         let entry = read_directory_entry(&mut reader)?;
-        let previous = directory.last().map_or(0, |last| last.offset + u64::from(last.bytes));
+        let previous = directory
+            .last()
+            .map_or(0, |last| last.offset + u64::from(last.bytes));
         // Regions and blocks alternate without a gap, so one walk over the stripe meets them all.
         if entry.offset < entry.region_offset
             || entry.offset > FILE_BYTES_MAX
@@ -397,7 +448,11 @@ fn read_directory_entry(reader: &mut Reader<'_>) -> Result<IndexDirectoryEntry, 
 
 fn encode_stripes(stripes: &[StripeTableEntry]) -> Result<Vec<u8>, FormatError> {
     let mut out = Vec::new();
-    out.extend_from_slice(&u32::try_from(stripes.len()).unwrap_or(u32::MAX).to_le_bytes());
+    out.extend_from_slice(
+        &u32::try_from(stripes.len())
+            .unwrap_or(u32::MAX)
+            .to_le_bytes(),
+    );
     for entry in stripes {
         put_string(&mut out, &entry.location)?;
         out.extend_from_slice(&entry.data_bytes.to_le_bytes());

@@ -54,7 +54,9 @@ impl StripeHeader {
             put_string(&mut out, location)?;
         }
         let total = round_up(out.len() as u64 + 4, self.alignment);
-        let narrow = u32::try_from(total).ok().filter(|total| *total <= HEADER_BYTES_MAX);
+        let narrow = u32::try_from(total)
+            .ok()
+            .filter(|total| *total <= HEADER_BYTES_MAX);
         let total = narrow.ok_or(FormatError::Limit {
             structure: STRUCTURE,
             what: "length",
@@ -87,7 +89,10 @@ impl StripeHeader {
         let features = reader.u16()?;
         if features != 0 {
             let found = u32::from(features);
-            return Err(FormatError::Feature { structure: STRUCTURE, found });
+            return Err(FormatError::Feature {
+                structure: STRUCTURE,
+                found,
+            });
         }
         let total = reader.u32()?;
         if !(ALIGNMENT_MIN..=HEADER_BYTES_MAX).contains(&total) {
@@ -112,7 +117,10 @@ impl StripeHeader {
         let (role, encryption) = (reader.u8()?, reader.u8()?);
         if role != 0 || encryption != 0 {
             let found = u32::from(role) << 8 | u32::from(encryption);
-            return Err(FormatError::Feature { structure: STRUCTURE, found });
+            return Err(FormatError::Feature {
+                structure: STRUCTURE,
+                found,
+            });
         }
         if reader.bytes(6)? != [0; 6] {
             return Err(reader.invalid("reserved bytes are not zero"));
@@ -144,14 +152,23 @@ impl StripeHeader {
     }
 
     fn check(&self) -> Result<(), FormatError> {
-        let invalid = |what| Err(FormatError::Invalid { structure: STRUCTURE, what });
+        let invalid = |what| {
+            Err(FormatError::Invalid {
+                structure: STRUCTURE,
+                what,
+            })
+        };
         if !(1..=STRIPES_MAX).contains(&self.stripe_count()) {
             return invalid("a set has 1 to 64 stripes");
         }
         if self.stripe.0 >= self.stripe_count() {
             return invalid("the stripe's index is not below the stripe count");
         }
-        if self.locations.iter().any(|location| location.len() > PATH_BYTES_MAX) {
+        if self
+            .locations
+            .iter()
+            .any(|location| location.len() > PATH_BYTES_MAX)
+        {
             return invalid("a location is longer than 4096 bytes");
         }
         let alignments = ALIGNMENT_MIN..=ALIGNMENT_MAX;

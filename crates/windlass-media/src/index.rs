@@ -135,8 +135,15 @@ impl IndexBlock {
             + 4;
         let total = round_up(content as u64, alignment);
         let limit = u64::from(INDEX_BLOCK_BYTES_MAX);
-        let fault = FormatError::Limit { structure: STRUCTURE, what: "length", found: total, limit };
-        let narrow = u32::try_from(total).ok().filter(|total| *total <= INDEX_BLOCK_BYTES_MAX);
+        let fault = FormatError::Limit {
+            structure: STRUCTURE,
+            what: "length",
+            found: total,
+            limit,
+        };
+        let narrow = u32::try_from(total)
+            .ok()
+            .filter(|total| *total <= INDEX_BLOCK_BYTES_MAX);
         let total = narrow.ok_or(fault)?;
         self.encoded_bytes = total;
         let mut out = Vec::with_capacity(total as usize);
@@ -153,8 +160,12 @@ impl IndexBlock {
         out.extend_from_slice(&piece_count.to_le_bytes());
         out.extend_from_slice(&total.to_le_bytes());
         out.extend_from_slice(&[0; 4]);
-        self.frames.iter().for_each(|frame| put_frame(&mut out, frame));
-        self.pieces.iter().for_each(|piece| put_piece(&mut out, piece));
+        self.frames
+            .iter()
+            .for_each(|frame| put_frame(&mut out, frame));
+        self.pieces
+            .iter()
+            .for_each(|piece| put_piece(&mut out, piece));
         seal_with_crc(&mut out, total as usize);
         Ok(out)
     }
@@ -229,7 +240,12 @@ impl IndexBlock {
     }
 
     fn check(&self, offset: u64, alignment: u32) -> Result<(), FormatError> {
-        let invalid = |what| Err(FormatError::Invalid { structure: STRUCTURE, what });
+        let invalid = |what| {
+            Err(FormatError::Invalid {
+                structure: STRUCTURE,
+                what,
+            })
+        };
         if self.region_offset.checked_add(self.region_bytes) != Some(offset) {
             return invalid("the region does not end where the block begins");
         }
@@ -251,7 +267,11 @@ impl IndexBlock {
         if offset - position >= u64::from(alignment) {
             return invalid("the region ends with a gap");
         }
-        let counted: usize = self.frames.iter().map(|frame| usize::from(frame.piece_count)).sum();
+        let counted: usize = self
+            .frames
+            .iter()
+            .map(|frame| usize::from(frame.piece_count))
+            .sum();
         if counted != self.pieces.len() {
             return invalid("piece counts do not add up");
         }
@@ -260,7 +280,12 @@ impl IndexBlock {
 }
 
 fn check_pieces(frame: &FrameEntry, pieces: &[PieceEntry]) -> Result<(), FormatError> {
-    let invalid = |what| Err(FormatError::Invalid { structure: STRUCTURE, what });
+    let invalid = |what| {
+        Err(FormatError::Invalid {
+            structure: STRUCTURE,
+            what,
+        })
+    };
     let total: u64 = pieces.iter().map(|piece| u64::from(piece.bytes)).sum();
     if total != u64::from(frame.raw_bytes) {
         return invalid("a frame's pieces are not as long as the frame");
@@ -291,10 +316,20 @@ fn read_frame(reader: &mut Reader<'_>) -> Result<FrameEntry, FormatError> {
     let (offset, stored_bytes, raw_bytes) = (reader.u64()?, reader.u32()?, reader.u32()?);
     let (crc32c, codec, flags) = (reader.u32()?, reader.u8()?, reader.u8()?);
     if flags != 0 {
-        return Err(FormatError::Feature { structure: STRUCTURE, found: u32::from(flags) });
+        return Err(FormatError::Feature {
+            structure: STRUCTURE,
+            found: u32::from(flags),
+        });
     }
     let codec = Codec::from_number(codec)?;
-    Ok(FrameEntry { offset, stored_bytes, raw_bytes, crc32c, codec, piece_count: reader.u16()? })
+    Ok(FrameEntry {
+        offset,
+        stored_bytes,
+        raw_bytes,
+        crc32c,
+        codec,
+        piece_count: reader.u16()?,
+    })
 }
 
 fn put_piece(out: &mut Vec<u8>, piece: &PieceEntry) {
@@ -312,5 +347,11 @@ fn read_piece(reader: &mut Reader<'_>) -> Result<PieceEntry, FormatError> {
     if reader.bytes(3)? != [0; 3] {
         return Err(reader.invalid("reserved bytes are not zero"));
     }
-    Ok(PieceEntry { file, bytes, offset, crc32c, layer })
+    Ok(PieceEntry {
+        file,
+        bytes,
+        offset,
+        crc32c,
+        layer,
+    })
 }

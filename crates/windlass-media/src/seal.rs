@@ -65,12 +65,19 @@ impl Seal {
         let version = reader.u16()?;
         if version != FORMAT_VERSION {
             let supported = FORMAT_VERSION;
-            return Err(FormatError::Version { structure: STRUCTURE, found: version, supported });
+            return Err(FormatError::Version {
+                structure: STRUCTURE,
+                found: version,
+                supported,
+            });
         }
         let features = reader.u16()?;
         if features != 0 {
             let found = u32::from(features);
-            return Err(FormatError::Feature { structure: STRUCTURE, found });
+            return Err(FormatError::Feature {
+                structure: STRUCTURE,
+                found,
+            });
         }
         let alignment = reader.u32()?;
         let set_id = SetId(reader.array()?);
@@ -98,7 +105,12 @@ impl Seal {
     }
 
     fn check(&self, stripe_bytes: u64) -> Result<(), FormatError> {
-        let invalid = |what| Err(FormatError::Invalid { structure: STRUCTURE, what });
+        let invalid = |what| {
+            Err(FormatError::Invalid {
+                structure: STRUCTURE,
+                what,
+            })
+        };
         if self.stripe_bytes != stripe_bytes {
             return invalid("the stripe is not as long as its seal says");
         }

@@ -28,8 +28,10 @@ impl<'a> Reader<'a> {
     }
 
     pub(crate) fn bytes(&mut self, count: usize) -> Result<&'a [u8], FormatError> {
-        let (head, tail) =
-            self.bytes.split_at_checked(count).ok_or(FormatError::Truncated(self.structure))?;
+        let (head, tail) = self
+            .bytes
+            .split_at_checked(count)
+            .ok_or(FormatError::Truncated(self.structure))?;
         self.bytes = tail;
         Ok(head)
     }
@@ -76,11 +78,19 @@ impl<'a> Reader<'a> {
     }
 
     pub(crate) fn limit(&self, what: &'static str, found: u64, limit: u64) -> FormatError {
-        FormatError::Limit { structure: self.structure, what, found, limit }
+        FormatError::Limit {
+            structure: self.structure,
+            what,
+            found,
+            limit,
+        }
     }
 
     pub(crate) fn invalid(&self, what: &'static str) -> FormatError {
-        FormatError::Invalid { structure: self.structure, what }
+        FormatError::Invalid {
+            structure: self.structure,
+            what,
+        }
     }
 
     /// Checks magic bytes.
@@ -114,13 +124,20 @@ pub(crate) fn seal_with_crc(into: &mut Vec<u8>, total: usize) {
 
 /// Checks the CRC-32C in the last four bytes and returns what stands before it.
 pub(crate) fn check_crc(bytes: &[u8], structure: Structure) -> Result<&[u8], FormatError> {
-    let split = bytes.len().checked_sub(4).ok_or(FormatError::Truncated(structure))?;
+    let split = bytes
+        .len()
+        .checked_sub(4)
+        .ok_or(FormatError::Truncated(structure))?;
     let (content, stored) = bytes.split_at(split);
     let mut expected = [0; 4];
     expected.copy_from_slice(stored);
     let (expected, found) = (u32::from_le_bytes(expected), crate::codec::crc32c(content));
     if expected != found {
-        return Err(FormatError::Checksum { structure, expected, found });
+        return Err(FormatError::Checksum {
+            structure,
+            expected,
+            found,
+        });
     }
     Ok(content)
 }

@@ -1,9 +1,15 @@
 //! The ledger: which bytes of which file have come, and what they add up to.
+//!
+//! That every byte came exactly once is proved without remembering ranges: each range adds
+//! `mark(start) - mark(end)`, where `mark` is a hash with a key of this run. Ranges that lie end to
+//! end cancel at their seams, so the sum is `mark(0) - mark(length)` for a file that is covered
+//! once, and no set can be made for which it is so otherwise.
 
 use std::collections::{BTreeMap, HashMap};
+use std::hash::{BuildHasher, RandomState};
 use std::sync::{Mutex, PoisonError};
 
-use windlass_media::{FileNo, PieceEntry, crc32c_zeros_after};
+use windlass_media::{FRAME_BYTES_MAX, FileNo, PieceEntry, crc32c_zeros_after};
 
 use crate::error::EngineError;
 use crate::set::OpenSet;
@@ -14,11 +20,13 @@ pub(super) struct Ledger {
     files: HashMap<FileNo, Mutex<Account>>,
     /// Pieces above layer 0: (start, end, layer), sorted.
     upper: BTreeMap<FileNo, Vec<(u64, u64, u8)>>,
+    key: RandomState,
 }
 
 struct Account {
     bytes: u64,
     seen: u64,
+    seams: u64,
     crc: u32,
 }
 
@@ -29,6 +37,7 @@ impl Ledger {
             Mutex::new(Account {
                 bytes,
                 seen: 0,
+                seams: 0,
                 crc: 0,
             })
         };
@@ -39,56 +48,40 @@ impl Ledger {
                 .map(|file| (file.file, account(file.bytes)))
                 .collect(),
             upper: set.upper_layers()?,
+            key: RandomState::new(),
         })
     }
 
     /// Enters a piece; gives the ranges of it that count, relative to its start: all of it, less
-    /// what a higher layer replaces.
+    /// what a higher layer replaces, and less what lies beyond the end of a file that shrank while
+    /// it was copied.
     pub(super) fn enter(&self, piece: &PieceEntry) -> Result<Vec<(usize, usize)>, EngineError> {
         let account = self.files.get(&piece.file);
         let account =
             account.ok_or_else(|| self.fault(piece, "is of a file the set does not list"))?;
-        let ranges = self.visible(piece);
         let mut account = account.lock().unwrap_or_else(PoisonError::into_inner);
         let end = piece.offset.saturating_add(u64::from(piece.bytes));
-        if end > account.bytes {
-            // A file that shrank while it was copied: what lies beyond its final end is void.
-            if self.upper.is_empty() {
-                return Err(self.fault(piece, "ends beyond its file"));
-            }
-            return Ok(Vec::new());
+        let upper = self.upper.get(&piece.file);
+        if upper.is_none() {
+            let after = account.bytes.checked_sub(end);
+            let after = after.ok_or_else(|| self.fault(piece, "ends beyond its file"))?;
+            account.crc ^= crc32c_zeros_after(piece.crc32c, after);
         }
-        let seen: usize = ranges.iter().map(|(start, end)| end - start).sum();
-        account.seen += seen as u64;
-        account.crc ^= crc32c_zeros_after(piece.crc32c, account.bytes - end);
-        Ok(ranges)
-    }
-
-    fn visible(&self, piece: &PieceEntry) -> Vec<(usize, usize)> {
-        let length = piece.bytes as usize;
-        let Some(upper) = self.upper.get(&piece.file) else {
-            return vec![(0, length)];
-        };
-        let (start, end) = (piece.offset, piece.offset + u64::from(piece.bytes));
-        let over = upper
-            .iter()
-            .filter(|(from, to, layer)| *layer > piece.layer && *from < end && *to > start);
-        let mut visible = Vec::new();
-        let mut position = start;
-        for (from, to, _) in over {
-            if *from > position {
-                visible.push((position, *from));
-            }
-            position = position.max(*to);
+        let upper = upper.map_or(&[][..], Vec::as_slice);
+        let visible = visible(upper, piece, end.min(account.bytes));
+        for (from, to) in &visible {
+            account.seen = account.seen.saturating_add(to - from);
+            account.seams = account.seams.wrapping_add(self.seams(*from, *to));
         }
-        if position < end {
-            visible.push((position, end));
-        }
-        let relative = |at: u64| usize::try_from(at - start).unwrap_or(length).min(length);
-        visible
+        let relative = |at: u64| usize::try_from(at - piece.offset).unwrap_or(usize::MAX);
+        Ok(visible
             .into_iter()
             .map(|(from, to)| (relative(from), relative(to)))
-            .collect()
+            .collect())
+    }
+
+    fn seams(&self, from: u64, to: u64) -> u64 {
+        self.key.hash_one(from).wrapping_sub(self.key.hash_one(to))
     }
 
     /// True when every file has all its bytes, and the CRC its entry states.
@@ -110,6 +103,9 @@ impl Ledger {
                     account.seen, account.bytes
                 ));
             }
+            if account.seams != self.seams(0, account.bytes) {
+                return wrong("some bytes are there twice, and others not at all".to_owned());
+            }
             let layered = self.upper.contains_key(&file.file);
             if file.flags.crc_known && !layered && account.crc != file.crc32c {
                 return wrong(format!(
@@ -128,4 +124,25 @@ impl Ledger {
             what,
         }
     }
+}
+
+/// What of a piece no higher layer replaces, up to `end`.
+fn visible(upper: &[(u64, u64, u8)], piece: &PieceEntry, end: u64) -> Vec<(u64, u64)> {
+    // No piece is longer than a frame, so only those that begin less than that before can reach it.
+    let reach = u64::from(FRAME_BYTES_MAX);
+    let first = upper.partition_point(|(from, ..)| from.saturating_add(reach) <= piece.offset);
+    let near = upper[first..].iter().take_while(|(from, ..)| *from < end);
+    let over = near.filter(|(_, to, layer)| *layer > piece.layer && *to > piece.offset);
+    let mut visible = Vec::new();
+    let mut position = piece.offset;
+    for (from, to, _) in over {
+        if *from > position {
+            visible.push((position, *from));
+        }
+        position = position.max(*to);
+    }
+    if position < end {
+        visible.push((position, end));
+    }
+    visible
 }

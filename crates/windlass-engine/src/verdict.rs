@@ -84,9 +84,10 @@ struct Blame {
 }
 
 impl Blame {
-    /// `read` and `write` are the causes under which readers and writers wait for storage.
-    fn of(activity: &Activity, read: Cause, write: Cause) -> Self {
-        let seconds = activity.data_seconds.max(1e-9);
+    /// `read` and `write` are the causes under which readers and writers wait for storage;
+    /// `seconds` the time in which data moved; `sync` the time after it, until all was durable.
+    fn of(activity: &Activity, read: Cause, write: Cause, (seconds, sync): (f64, f64)) -> Self {
+        let seconds = seconds.max(1e-9);
         let (reader, compressor, writer) =
             (&activity.reader, &activity.compressor, &activity.writer);
         let part = |stage: &StageReport, time: f64| {
@@ -110,15 +111,17 @@ impl Blame {
         let (to_device, held) = (waited(write), waited(Cause::RateLimit));
         let idle = (1.0 - to_device - held).max(0.0);
         let whole = (to_device + held + idle).max(1e-9);
+        // Nothing but the device is at work while it makes durable what it has taken.
+        let moving = seconds / (seconds + sync);
         Self {
-            cores: busy,
-            copying: copying * scale,
-            source: from_source * scale,
-            source_limit: limited * scale,
-            database: starved * (1.0 - known).max(0.0),
-            device: behind * to_device / whole,
-            device_limit: behind * held / whole,
-            buffers: behind * idle / whole,
+            cores: moving * busy,
+            copying: moving * copying * scale,
+            source: moving * from_source * scale,
+            source_limit: moving * limited * scale,
+            database: moving * starved * (1.0 - known).max(0.0),
+            device: moving * behind * to_device / whole + (1.0 - moving),
+            device_limit: moving * behind * held / whole,
+            buffers: moving * behind * idle / whole,
         }
     }
 }
@@ -126,7 +129,15 @@ impl Blame {
 impl Verdict {
     pub(crate) fn of_backup(activity: &Activity, devices: &[DeviceReport]) -> Self {
         let seconds = activity.data_seconds.max(1e-9);
-        let blame = Blame::of(activity, Cause::SourceRead, Cause::DeviceWrite);
+        // Devices sync in parallel, each counted for itself.
+        let sync =
+            activity.writer.waited(Cause::DeviceSync) / to_f64(activity.writer.threads.max(1));
+        let blame = Blame::of(
+            activity,
+            Cause::SourceRead,
+            Cause::DeviceWrite,
+            (seconds, sync),
+        );
         let resources = vec![
             source(activity, seconds, blame.source),
             cores(activity, seconds, blame),
@@ -141,7 +152,13 @@ impl Verdict {
 
     pub(crate) fn of_restore(activity: &Activity, devices: &[DeviceReport]) -> Self {
         let seconds = activity.data_seconds.max(1e-9);
-        let blame = Blame::of(activity, Cause::DeviceRead, Cause::TargetWrite);
+        let sync = activity.writer.waited(Cause::TargetSync);
+        let blame = Blame::of(
+            activity,
+            Cause::DeviceRead,
+            Cause::TargetWrite,
+            (seconds - sync, sync),
+        );
         // Reading the index is the one thing a stripe's reader does besides waiting.
         let resources = vec![
             stripes_read(activity, devices, seconds, blame.source + blame.database),

@@ -22,6 +22,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
+use rustix::fs::Advice;
 use rustix::io::ReadWriteFlags;
 
 use crate::buffer::Buffer;
@@ -51,6 +52,10 @@ impl ReadFile {
     }
 
     pub(crate) fn of(buffered: Arc<File>) -> Self {
+        // No readahead: of two threads that read neighbouring ranges uncached, the one's readahead
+        // brings back what the other has read and dropped already, and nobody drops it again.
+        // Advice that is not taken costs the cache some pages, not the backup.
+        rustix::fs::fadvise(&*buffered, 0, None, Advice::Random).unwrap_or_default();
         Self {
             buffered,
             direct: OnceLock::new(),

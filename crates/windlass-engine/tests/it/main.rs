@@ -1,4 +1,20 @@
 //! The engine as its users see it: trees of files in, media sets out, and back.
 
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
+#![allow(
+    clippy::cast_possible_truncation,
+    reason = "what tests count is small, and patterns may wrap"
+)]
+
+mod buffers;
+mod cache;
+mod damage;
+mod faults;
+mod layers;
+mod memory;
+mod nul;
 mod round_trip;
+mod sources;
+mod stripes;
 mod support;
+mod verdicts;

@@ -7,7 +7,12 @@ use windlass_engine::media::Codec;
 use crate::support::*;
 
 fn content() -> impl Strategy<Value = Vec<u8>> {
-    let size = prop_oneof![Just(0usize), 1usize..9000, 60_000usize..70_000, 100_000usize..400_000];
+    let size = prop_oneof![
+        Just(0usize),
+        1usize..9000,
+        60_000usize..70_000,
+        100_000usize..400_000
+    ];
     (size, any::<u64>(), 0u8..4).prop_map(|(size, seed, kind)| {
         let mut state = seed | 1;
         let mut next = move || {
@@ -19,7 +24,9 @@ fn content() -> impl Strategy<Value = Vec<u8>> {
         let mut bytes: Vec<u8> = match kind {
             0 => vec![0; size],
             1 => (0..size).map(|_| next().to_le_bytes()[3]).collect(),
-            _ => (0..size).map(|index| (index / 64) as u8 ^ (next() & 1) as u8).collect(),
+            _ => (0..size)
+                .map(|index| (index / 64) as u8 ^ (next() & 1) as u8)
+                .collect(),
         };
         // A stretch of zeros in the middle: holes, frames of zeros.
         if kind == 3 && size > 200_000 {
@@ -32,7 +39,11 @@ fn content() -> impl Strategy<Value = Vec<u8>> {
 fn tree() -> impl Strategy<Value = Tree> {
     proptest::collection::vec(content(), 1..12).prop_map(|contents| {
         let name = |index: usize| format!("dir{}/file{index}", index % 3);
-        contents.into_iter().enumerate().map(|(index, bytes)| (name(index), bytes)).collect()
+        contents
+            .into_iter()
+            .enumerate()
+            .map(|(index, bytes)| (name(index), bytes))
+            .collect()
     })
 }
 
@@ -48,7 +59,13 @@ fn setup() -> impl Strategy<Value = Setup> {
             buffers: Some(buffers),
             ..BufferRequest::default()
         };
-        Setup { stripes, codec, request, ring }
+        Setup {
+            stripes,
+            codec,
+            request,
+            ring,
+            ..Setup::default()
+        }
     })
 }
 

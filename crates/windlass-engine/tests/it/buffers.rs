@@ -1,0 +1,61 @@
+//! Any number of buffers with any number of threads: nobody waits for a buffer for ever.
+//!
+//! A deadlock shows as a test that does not end: run the tests under a time limit.
+
+use proptest::prelude::*;
+use windlass_engine::media::Codec;
+use windlass_engine::{BufferRequest, Cancel, Discard, RestoreOptions, restore};
+
+use crate::support::*;
+
+fn codec() -> impl Strategy<Value = Codec> {
+    prop_oneof![Just(Codec::None), Just(Codec::Lz4), Just(Codec::Zstd(1))]
+}
+
+/// Files of all kinds in any order: runs of zeros make messages that hold no buffer.
+fn tree() -> impl Strategy<Value = Tree> {
+    proptest::collection::vec((0u8..5, any::<u64>()), 1..40).prop_map(|kinds| {
+        let content = |(kind, seed): (u8, u64)| match kind {
+            0 => vec![0; 200_000],
+            1 => Random::new(seed).noise(100_000),
+            2 => plain(150_000, 1),
+            3 => Random::new(seed).noise(1000),
+            _ => Vec::new(),
+        };
+        let named = |(index, kind)| (format!("f{index}"), content(kind));
+        kinds.into_iter().enumerate().map(named).collect()
+    })
+}
+
+fn request() -> impl Strategy<Value = BufferRequest> {
+    (2usize..=20, 1usize..=8, 1usize..=3).prop_map(|(buffers, compressors, readers)| {
+        BufferRequest {
+            buffers: Some(buffers),
+            compressors: Some(compressors),
+            readers: Some(readers),
+            transfer_bytes: Some(64 * 1024),
+            ..BufferRequest::default()
+        }
+    })
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 96, ..ProptestConfig::default() })]
+
+    #[test]
+    fn no_configuration_deadlocks(
+        (there, back) in (request(), request()),
+        (stripes, codec, ring) in (1usize..=5, codec(), any::<bool>()),
+        tree in tree(),
+    ) {
+        let dir = tempfile::tempdir().unwrap();
+        let setup = Setup { stripes, codec, ring, request: there, ..Setup::default() };
+        let set = open(&make_set(&tree, dir.path(), &setup)).unwrap();
+        let options =
+            RestoreOptions { plan: back.plan(stripes, 1).unwrap(), device_rate: None, ring };
+        restore(&set, &Discard, &options, &Default::default(), &Cancel::new()).unwrap();
+        let into = dir.path().join("into");
+        bring_back(&set, &into).unwrap();
+        assert_same(&tree, &into);
+    }
+}

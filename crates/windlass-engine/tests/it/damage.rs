@@ -1,0 +1,305 @@
+//! Damage of any byte, and any cut, is found before the byte is used.
+
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Barrier};
+
+use windlass_engine::media::{Codec, FileNo};
+use windlass_engine::{Buffer, Cancel, Device, EngineError, PageHook, WriteDone};
+
+use crate::support::*;
+
+const BLOCK: usize = 512;
+
+/// A device that waits with its first transfer until every other one has its own: so that a set of
+/// a few KiB has frames on each stripe.
+struct Turn {
+    inner: Box<dyn Device>,
+    all: Option<Arc<Barrier>>,
+}
+
+impl Device for Turn {
+    fn location(&self) -> &str {
+        self.inner.location()
+    }
+    fn alignment(&self) -> u32 {
+        self.inner.alignment()
+    }
+    fn depth(&self) -> usize {
+        self.inner.depth()
+    }
+    fn in_flight(&self) -> usize {
+        self.inner.in_flight()
+    }
+    fn submit(&mut self, offset: u64, buffer: Buffer) -> Result<Option<WriteDone>, EngineError> {
+        if let Some(all) = self.all.take() {
+            all.wait();
+        }
+        self.inner.submit(offset, buffer)
+    }
+    fn reap(&mut self) -> Result<Option<WriteDone>, EngineError> {
+        self.inner.reap()
+    }
+    fn write(&mut self, offset: u64, bytes: &[u8]) -> Result<(), EngineError> {
+        self.inner.write(offset, bytes)
+    }
+    fn truncate(&mut self, bytes: u64) -> Result<(), EngineError> {
+        self.inner.truncate(bytes)
+    }
+    fn sync(&mut self) -> Result<(), EngineError> {
+        self.inner.sync()
+    }
+    fn publish(&mut self) -> Result<(), EngineError> {
+        self.inner.publish()
+    }
+}
+
+/// Gives each compressor exactly one of the large files.
+struct OneEach(Barrier);
+
+impl PageHook for OneEach {
+    fn piece(&self, _: FileNo, _: u64, bytes: &mut [u8]) -> Result<(), EngineError> {
+        if bytes.len() > 32 * 1024 {
+            self.0.wait();
+        }
+        Ok(())
+    }
+}
+
+/// A set of a few KiB a stripe, with at least one frame on each.
+fn tiny_set(dir: &Path, stripes: usize, codec: Codec) -> Vec<PathBuf> {
+    let mut setup = Setup::small(stripes, codec);
+    setup.request.compressors = Some(stripes);
+    setup.request.buffers = Some(8);
+    let all = Arc::new(Barrier::new(stripes));
+    let turn = |inner| {
+        Box::new(Turn {
+            inner,
+            all: Some(Arc::clone(&all)),
+        }) as Box<dyn Device>
+    };
+    let devices = file_devices(dir, &setup).into_iter().map(turn).collect();
+    let mut run = begin(&setup, devices, &Cancel::new()).unwrap();
+    let mut tree: Tree = vec![("small".into(), Random::new(3).noise(200))];
+    if codec == Codec::None {
+        // Each in a transfer of its own: a drain ends the bundle.
+        (1..stripes).for_each(|index| tree.push((format!("f{index}"), plain(300, index as u8))));
+    } else {
+        run.set_hook(Arc::new(OneEach(Barrier::new(stripes))));
+        (0..stripes).for_each(|index| tree.push((format!("f{index}"), plain(40_000, index as u8))));
+    }
+    for (index, (_, bytes)) in tree.iter().enumerate() {
+        run.push(bytes_spec(index, bytes)).unwrap();
+        if codec == Codec::None {
+            run.drain().unwrap();
+        }
+    }
+    run.drain().unwrap();
+    let files = table(&run, &tree);
+    run.finish(files, facts()).unwrap();
+    let places = stripe_paths(dir, &setup);
+    let set = verify(&places).unwrap();
+    assert!(
+        set.stripes()
+            .iter()
+            .all(|stripe| !stripe.directory().is_empty())
+    );
+    places
+}
+
+fn every_flip_is_found(codec: Codec) {
+    for stripes in 1..=3 {
+        let dir = tempfile::tempdir().unwrap();
+        let places = tiny_set(dir.path(), stripes, codec);
+        for place in &places {
+            flip_all(place, std::slice::from_ref(place));
+        }
+        verify(&places).unwrap();
+    }
+}
+
+/// Flips one bit of each byte of `place`, one byte at a time.
+fn flip_all(place: &Path, named: &[PathBuf]) {
+    let bytes = std::fs::read(place).unwrap();
+    assert!(
+        bytes.len() < 16 * 1024,
+        "{} bytes are too many for this test",
+        bytes.len()
+    );
+    let file = std::fs::File::options().write(true).open(place).unwrap();
+    for (offset, byte) in bytes.iter().enumerate() {
+        let flipped = byte ^ (1 << (offset % 8));
+        file.write_all_at(&[flipped], offset as u64).unwrap();
+        assert!(
+            verify(named).is_err(),
+            "byte {offset} of {} is not looked at",
+            place.display()
+        );
+        file.write_all_at(&[*byte], offset as u64).unwrap();
+    }
+}
+
+#[test]
+fn every_flipped_byte_of_an_uncompressed_set_is_found() {
+    every_flip_is_found(Codec::None);
+}
+
+#[test]
+fn every_flipped_byte_of_an_lz4_set_is_found() {
+    every_flip_is_found(Codec::Lz4);
+}
+
+#[test]
+fn every_flipped_byte_of_a_zstd_set_is_found() {
+    every_flip_is_found(Codec::Zstd(1));
+}
+
+/// Two stripes of incompressible and other data, some blocks long.
+fn blocky_set(dir: &Path) -> Vec<PathBuf> {
+    let mut random = Random::new(11);
+    let tree = vec![
+        ("a".to_owned(), random.noise(5000)),
+        ("b".to_owned(), plain(70_000, 3)),
+        ("c".to_owned(), random.noise(3000)),
+        ("d".to_owned(), vec![0; 50_000]),
+    ];
+    make_set(&tree, dir, &Setup::small(2, Codec::Zstd(1)))
+}
+
+/// The set must fail with `place` holding `bytes`, and be whole again afterwards.
+fn must_fail(places: &[PathBuf], place: &Path, bytes: &[u8], what: &str) {
+    let whole = std::fs::read(place).unwrap();
+    assert!(whole != bytes, "{what}: changes nothing");
+    write(place, bytes);
+    assert!(
+        verify(places).is_err(),
+        "{}: {what}: not found",
+        place.display()
+    );
+    write(place, &whole);
+}
+
+#[test]
+fn a_stripe_cut_at_or_beside_any_boundary_is_found() {
+    let dir = tempfile::tempdir().unwrap();
+    let places = blocky_set(dir.path());
+    for (place, stripe) in places.iter().zip(verify(&places).unwrap().stripes()) {
+        let whole = std::fs::read(place).unwrap();
+        let mut boundaries = vec![0, 8, 64, 512, whole.len() - 512];
+        for entry in stripe.directory() {
+            let block = stripe.index_block(entry).unwrap();
+            let frames = block.frames.iter();
+            boundaries.extend(frames.map(|frame| usize::try_from(frame.offset).unwrap()));
+            boundaries.push(usize::try_from(entry.offset).unwrap());
+            boundaries.push(usize::try_from(entry.offset).unwrap() + entry.bytes as usize);
+        }
+        for boundary in boundaries {
+            for length in [boundary.saturating_sub(1), boundary, boundary + 1] {
+                must_fail(
+                    &places,
+                    place,
+                    &whole[..length],
+                    &format!("cut to {length}"),
+                );
+            }
+        }
+    }
+}
+
+#[test]
+fn a_stripe_cut_to_any_of_a_thousand_lengths_is_found() {
+    let dir = tempfile::tempdir().unwrap();
+    let places = blocky_set(dir.path());
+    let mut random = Random::new(5);
+    for round in 0..1000 {
+        let place = &places[round % places.len()];
+        let whole = std::fs::read(place).unwrap();
+        let length = usize::try_from(random.below(whole.len() as u64)).unwrap();
+        must_fail(
+            &places,
+            place,
+            &whole[..length],
+            &format!("cut to {length}"),
+        );
+    }
+}
+
+#[test]
+fn appended_bytes_are_found() {
+    let dir = tempfile::tempdir().unwrap();
+    let places = blocky_set(dir.path());
+    for place in &places {
+        let whole = std::fs::read(place).unwrap();
+        let tails = [vec![0; 1], vec![0; BLOCK], vec![0xff; 4096], whole.clone()];
+        let seal = whole[whole.len() - BLOCK..].to_vec();
+        for tail in tails.into_iter().chain([seal]) {
+            let longer = [whole.as_slice(), &tail].concat();
+            must_fail(
+                &places,
+                place,
+                &longer,
+                &format!("{} bytes appended", tail.len()),
+            );
+        }
+    }
+}
+
+#[test]
+fn every_lost_block_is_found() {
+    let dir = tempfile::tempdir().unwrap();
+    let places = blocky_set(dir.path());
+    for place in &places {
+        let whole = std::fs::read(place).unwrap();
+        for start in (0..whole.len()).step_by(BLOCK) {
+            for fill in [0, 0xff] {
+                let mut bytes = whole.clone();
+                bytes[start..start + BLOCK].fill(fill);
+                if bytes != whole {
+                    must_fail(&places, place, &bytes, &format!("{fill:#x} at {start}"));
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn blocks_in_each_others_place_are_found() {
+    let dir = tempfile::tempdir().unwrap();
+    let places = blocky_set(dir.path());
+    let mut random = Random::new(9);
+    for place in &places {
+        let whole = std::fs::read(place).unwrap();
+        let blocks = (whole.len() / BLOCK) as u64;
+        for _ in 0..150 {
+            let (one, other) = (random.below(blocks), random.below(blocks));
+            let (one, other) = (one as usize * BLOCK, other as usize * BLOCK);
+            let (first, second) = (&whole[one..one + BLOCK], &whole[other..other + BLOCK]);
+            if first == second {
+                continue;
+            }
+            let mut copied = whole.clone();
+            copied[other..other + BLOCK].copy_from_slice(first);
+            must_fail(
+                &places,
+                place,
+                &copied,
+                &format!("block {one} copied over {other}"),
+            );
+            copied[one..one + BLOCK].copy_from_slice(second);
+            must_fail(
+                &places,
+                place,
+                &copied,
+                &format!("blocks {one} and {other} swapped"),
+            );
+            let mut longer = whole.clone();
+            longer.splice(other..other, first.iter().copied());
+            must_fail(
+                &places,
+                place,
+                &longer,
+                &format!("block {one} inserted at {other}"),
+            );
+        }
+    }
+}

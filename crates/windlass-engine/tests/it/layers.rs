@@ -1,0 +1,215 @@
+//! Newer versions of ranges lie in higher layers: what is restored is the newest of every byte.
+
+use std::sync::Arc;
+
+use proptest::prelude::*;
+use windlass_engine::media::{Codec, FileEntry, FileFlags, FileNo, FileTable, crc32c};
+use windlass_engine::{Cancel, EngineError, FileContent};
+
+use crate::support::*;
+
+const FRAME: usize = 4096;
+
+/// What happens to a file between one copy and the next.
+#[derive(Clone, Debug)]
+struct Change {
+    /// The length it has then.
+    bytes: usize,
+    /// Frames that are written anew: (first, count).
+    ranges: Vec<(usize, usize)>,
+    seed: u8,
+}
+
+fn change() -> impl Strategy<Value = Change> {
+    let ranges = proptest::collection::vec((0usize..60, 1usize..12), 0..5);
+    (1usize..250_000, ranges, 1u8..255).prop_map(|(bytes, ranges, seed)| Change {
+        bytes,
+        ranges,
+        seed,
+    })
+}
+
+/// The frames of a change as byte ranges: disjoint, inside the file, and all that it grew by.
+fn byte_ranges(change: &Change, before: usize) -> Vec<(usize, usize)> {
+    let frames = change.bytes.div_ceil(FRAME);
+    let mut touched = vec![false; frames];
+    for (first, count) in &change.ranges {
+        (*first..first + count)
+            .filter(|frame| *frame < frames)
+            .for_each(|f| touched[f] = true);
+    }
+    (before / FRAME..frames).for_each(|frame| touched[frame] = true);
+    // Whatever makes a database shorter says so in its first page.
+    touched[0] |= !touched.contains(&true);
+    let touched = touched.iter().enumerate().filter(|(_, touched)| **touched);
+    touched
+        .map(|(frame, _)| (frame * FRAME, ((frame + 1) * FRAME).min(change.bytes)))
+        .collect()
+}
+
+fn layered(base: &[u8], changes: &[Change], codec: Codec) -> (tempfile::TempDir, Vec<u8>) {
+    let dir = tempfile::tempdir().unwrap();
+    let mut setup = Setup::small(2, codec);
+    setup.request.frame_bytes = Some(FRAME);
+    let mut run = begin(&setup, file_devices(dir.path(), &setup), &Cancel::new()).unwrap();
+    // A file without layers beside it: its checksum stays checked.
+    let beside = plain(5000, 9);
+    run.push(bytes_spec(1, &beside)).unwrap();
+    run.push(bytes_spec(0, base)).unwrap();
+    run.drain().unwrap();
+    let mut now = base.to_vec();
+    for (layer, change) in (1u8..).zip(changes) {
+        let ranges = byte_ranges(change, now.len());
+        now.resize(change.bytes, 0);
+        for (start, end) in &ranges {
+            now[*start..*end].fill(change.seed);
+            now[*start] = layer;
+        }
+        let content = FileContent::Bytes(Arc::from(now.as_slice()));
+        let spec = spec(0, content, now.len());
+        for (start, end) in ranges {
+            run.push_range(&spec, start as u64, (end - start) as u64, layer)
+                .unwrap();
+        }
+        run.drain().unwrap();
+    }
+    let known = FileFlags {
+        last: false,
+        crc_known: true,
+    };
+    let beside = FileEntry {
+        flags: known,
+        crc32c: crc32c(&beside),
+        ..entry(1, "beside", beside.len())
+    };
+    let files = FileTable(vec![entry(0, "layered", now.len()), beside]);
+    run.finish(files, facts()).unwrap();
+    (dir, now)
+}
+
+fn assert_newest(base: &[u8], changes: &[Change], codec: Codec) {
+    let (dir, expected) = layered(base, changes, codec);
+    let set = verify(&[dir.path().to_owned()]).unwrap();
+    let into = dir.path().join("into");
+    bring_back(&set, &into).unwrap();
+    let found = std::fs::read(into.join("layered")).unwrap();
+    assert_eq!(found.len(), expected.len());
+    let differs = found
+        .iter()
+        .zip(&expected)
+        .position(|(found, expected)| found != expected);
+    assert_eq!(differs, None, "first byte that differs");
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 96, ..ProptestConfig::default() })]
+
+    #[test]
+    fn the_newest_of_every_byte_is_restored(
+        bytes in 1usize..250_000,
+        changes in proptest::collection::vec(change(), 0..4),
+        codec in prop_oneof![Just(Codec::None), Just(Codec::Lz4), Just(Codec::Zstd(1))],
+    ) {
+        assert_newest(&plain(bytes, 77), &changes, codec);
+    }
+}
+
+#[test]
+fn what_a_shrunken_file_still_has_of_its_last_frame_is_restored() {
+    // The base's last frame lies across the file's final end, and no newer range covers it.
+    let change = Change {
+        bytes: 3 * FRAME + 100,
+        ranges: vec![(0, 1)],
+        seed: 5,
+    };
+    for codec in [Codec::None, Codec::Zstd(1)] {
+        assert_newest(
+            &plain(10 * FRAME + 7, 3),
+            std::slice::from_ref(&change),
+            codec,
+        );
+    }
+}
+
+#[test]
+fn a_file_that_shrank_and_grew_again_has_its_new_end() {
+    let changes = [
+        Change {
+            bytes: 2 * FRAME + 10,
+            ranges: vec![(1, 1)],
+            seed: 5,
+        },
+        Change {
+            bytes: 9 * FRAME + 10,
+            ranges: vec![],
+            seed: 6,
+        },
+        Change {
+            bytes: 4 * FRAME + 1,
+            ranges: vec![(4, 1)],
+            seed: 7,
+        },
+    ];
+    assert_newest(&plain(6 * FRAME, 3), &changes, Codec::Lz4);
+}
+
+/// A set of one file of three frames, of which `entry` says something else.
+fn told_otherwise(entry: FileEntry, layer: Option<u8>) -> EngineError {
+    let dir = tempfile::tempdir().unwrap();
+    let setup = Setup::small(1, Codec::Zstd(1));
+    let mut run = begin(&setup, file_devices(dir.path(), &setup), &Cancel::new()).unwrap();
+    let file = bytes_spec(0, &plain(3 * FRAME, 1));
+    run.push(file.clone()).unwrap();
+    if let Some(layer) = layer {
+        run.push_range(&file, 0, FRAME as u64, layer).unwrap();
+    }
+    run.finish(FileTable(vec![entry]), facts()).unwrap();
+    verify(&[dir.path().to_owned()]).unwrap_err()
+}
+
+#[test]
+fn a_piece_beyond_the_end_of_a_file_without_layers_is_refused() {
+    let error = told_otherwise(entry(0, "f", 3 * FRAME - 1), None);
+    assert!(matches!(error, EngineError::Incomplete { .. }), "{error}");
+}
+
+#[test]
+fn bytes_that_never_came_are_missed() {
+    for layer in [None, Some(1)] {
+        let error = told_otherwise(entry(0, "f", 3 * FRAME + 1), layer);
+        assert!(matches!(error, EngineError::Incomplete { .. }), "{error}");
+    }
+}
+
+#[test]
+fn the_checksum_of_a_file_without_layers_is_compared() {
+    let flags = FileFlags {
+        last: false,
+        crc_known: true,
+    };
+    let right = FileEntry {
+        flags,
+        crc32c: crc32c(&plain(3 * FRAME, 1)),
+        ..entry(0, "f", 3 * FRAME)
+    };
+    let wrong = FileEntry {
+        crc32c: right.crc32c ^ 1,
+        ..right
+    };
+    let error = told_otherwise(wrong, None);
+    assert!(matches!(error, EngineError::Incomplete { .. }), "{error}");
+}
+
+#[test]
+fn the_outcome_is_that_of_the_first_layer() {
+    let dir = tempfile::tempdir().unwrap();
+    let setup = Setup::small(1, Codec::Lz4);
+    let mut run = begin(&setup, file_devices(dir.path(), &setup), &Cancel::new()).unwrap();
+    let base = plain(3 * FRAME, 1);
+    run.push(bytes_spec(0, &base)).unwrap();
+    run.push_range(&bytes_spec(0, &plain(3 * FRAME, 2)), 0, FRAME as u64, 1)
+        .unwrap();
+    run.drain().unwrap();
+    assert_eq!(run.outcome(FileNo(0)).unwrap().crc32c, crc32c(&base));
+    assert_eq!(run.outcome(FileNo(1)), None);
+}

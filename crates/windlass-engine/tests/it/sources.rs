@@ -1,0 +1,292 @@
+//! Files that vanish, shrink, grow or cannot be read while they are backed up, and runs that are
+//! cancelled: the outcome says so, or the run fails and leaves nothing behind.
+
+use std::fs;
+use std::path::Path;
+use std::sync::Arc;
+
+use windlass_engine::media::{Codec, FileNo, FileTable};
+use windlass_engine::{BackupRun, Cancel, EngineError, FileContent, FileSpec, Missing, PageHook};
+
+use crate::support::*;
+
+fn start(dir: &Path, setup: &Setup) -> BackupRun {
+    begin(setup, file_devices(dir, setup), &Cancel::new()).unwrap()
+}
+
+fn assert_nothing_left(dir: &Path) {
+    assert_eq!(
+        names(dir),
+        Vec::<std::path::PathBuf>::new(),
+        "something was left behind"
+    );
+}
+
+/// Runs one file that must fail the run; the error.
+fn failing(content: FileContent, bytes: usize) -> EngineError {
+    let dir = tempfile::tempdir().unwrap();
+    let setup = Setup::small(2, Codec::Zstd(1));
+    let mut run = start(dir.path(), &setup);
+    run.push(bytes_spec(0, &plain(100_000, 1))).unwrap();
+    let pushed = run.push(spec(1, content, bytes));
+    let error = pushed.and_then(|()| run.finish(FileTable::default(), facts()).map(drop));
+    assert_nothing_left(dir.path());
+    error.unwrap_err()
+}
+
+#[test]
+fn a_file_that_must_be_there_and_is_not_fails_the_run() {
+    for bytes in [100, 1_000_000] {
+        let error = failing(FileContent::Path("/nonexistent/file".into()), bytes);
+        assert!(
+            matches!(
+                error,
+                EngineError::SourceIo {
+                    operation: "open",
+                    ..
+                }
+            ),
+            "{error}"
+        );
+    }
+}
+
+#[test]
+fn a_file_that_cannot_be_read_fails_the_run() {
+    let dir = tempfile::tempdir().unwrap();
+    // A directory where a file was, and a file whose first page cannot be read.
+    for path in [dir.path(), Path::new("/proc/self/mem")] {
+        for bytes in [100, 1_000_000] {
+            let error = failing(FileContent::Path(path.to_owned()), bytes);
+            assert!(
+                matches!(
+                    error,
+                    EngineError::SourceIo {
+                        operation: "read",
+                        ..
+                    }
+                ),
+                "{error}"
+            );
+        }
+    }
+}
+
+#[test]
+fn a_file_that_may_vanish_is_left_out_and_its_neighbours_are_not() {
+    for codec in [Codec::None, Codec::Lz4] {
+        let dir = tempfile::tempdir().unwrap();
+        let setup = Setup::small(2, codec);
+        let tree: Tree = vec![
+            ("small".into(), plain(500, 1)),
+            ("large".into(), plain(300_000, 2)),
+            ("other".into(), plain(700, 3)),
+        ];
+        let mut run = start(dir.path(), &setup);
+        for (index, (_, bytes)) in tree.iter().enumerate() {
+            run.push(bytes_spec(index, bytes)).unwrap();
+            // One that goes into a bundle, one with transfers of its own.
+            for (gone, bytes) in [(10 + index, 600), (20 + index, 400_000)] {
+                let content = FileContent::Path(dir.path().join("gone"));
+                let missing = Missing::Skip;
+                run.push(FileSpec {
+                    missing,
+                    ..spec(gone, content, bytes)
+                })
+                .unwrap();
+            }
+        }
+        run.drain().unwrap();
+        for index in 0..tree.len() as u32 {
+            assert!(!run.outcome(FileNo(index)).unwrap().vanished);
+            assert!(run.outcome(FileNo(10 + index)).unwrap().vanished);
+            assert!(run.outcome(FileNo(20 + index)).unwrap().vanished);
+        }
+        let files = table(&run, &tree);
+        run.finish(files, facts()).unwrap();
+        let into = tempfile::tempdir().unwrap();
+        bring_back(
+            &verify(&stripe_paths(dir.path(), &setup)).unwrap(),
+            into.path(),
+        )
+        .unwrap();
+        assert_same(&tree, into.path());
+    }
+}
+
+#[test]
+fn a_file_that_shrank_is_padded_and_one_that_grew_is_cut() {
+    let dir = tempfile::tempdir().unwrap();
+    let (sets, source) = (dir.path().join("sets"), dir.path().join("source"));
+    fs::create_dir(&sets).unwrap();
+    let actual: Tree = [0, 300, 5000, 200_000, 1_000_000]
+        .into_iter()
+        .map(|bytes| (format!("f{bytes}"), plain(bytes, 5)))
+        .collect();
+    plant(&actual, &source);
+    for listed in [1usize, 4096, 150_000, 700_001, 1_500_000] {
+        let setup = Setup {
+            stripes: 2,
+            ..Setup::default()
+        };
+        let mut run = start(&sets, &setup);
+        for (index, (name, _)) in actual.iter().enumerate() {
+            run.push(path_spec(index, &source.join(name), listed))
+                .unwrap();
+        }
+        run.drain().unwrap();
+        let mut expected = actual.clone();
+        for (index, (_, bytes)) in expected.iter_mut().enumerate() {
+            let short = listed.saturating_sub(bytes.len()) as u64;
+            bytes.resize(listed, 0);
+            let outcome = run.outcome(FileNo(index as u32)).unwrap();
+            assert_eq!(outcome.short_bytes, short);
+            assert_eq!(outcome.crc32c, windlass_engine::media::crc32c(bytes));
+        }
+        let files = table(&run, &expected);
+        run.finish(files, facts()).unwrap();
+        let into = tempfile::tempdir().unwrap();
+        let places = stripe_paths(&sets, &setup);
+        bring_back(&verify(&places).unwrap(), into.path()).unwrap();
+        assert_same(&expected, into.path());
+        places
+            .iter()
+            .for_each(|place| fs::remove_file(place).unwrap());
+    }
+}
+
+struct Refuses;
+
+impl PageHook for Refuses {
+    fn piece(&self, file: FileNo, _: u64, _: &mut [u8]) -> Result<(), EngineError> {
+        if file.0 < 5 {
+            Ok(())
+        } else {
+            Err(EngineError::Source("page 7 is bad".into()))
+        }
+    }
+}
+
+#[test]
+fn an_error_of_the_hook_fails_the_run_with_its_own_words() {
+    let dir = tempfile::tempdir().unwrap();
+    let setup = Setup {
+        stripes: 3,
+        ..Setup::default()
+    };
+    let mut run = start(dir.path(), &setup);
+    run.set_hook(Arc::new(Refuses));
+    let pushed = (0..10).try_for_each(|index| run.push(bytes_spec(index, &plain(90_000, 1))));
+    let error = pushed.and_then(|()| run.finish(FileTable::default(), facts()).map(drop));
+    assert_eq!(error.unwrap_err().to_string(), "page 7 is bad");
+    assert_nothing_left(dir.path());
+}
+
+struct Panics;
+
+impl PageHook for Panics {
+    fn piece(&self, _: FileNo, _: u64, _: &mut [u8]) -> Result<(), EngineError> {
+        panic!("a bug in a hook")
+    }
+}
+
+#[test]
+fn a_panic_in_a_thread_fails_the_run() {
+    let dir = tempfile::tempdir().unwrap();
+    let setup = Setup::default();
+    let mut run = start(dir.path(), &setup);
+    run.set_hook(Arc::new(Panics));
+    let pushed = (0..10).try_for_each(|index| run.push(bytes_spec(index, &plain(90_000, 1))));
+    let result = pushed.and_then(|()| run.finish(FileTable::default(), facts()).map(drop));
+    assert!(matches!(result, Err(EngineError::Source(_))));
+    assert_nothing_left(dir.path());
+}
+
+#[test]
+fn a_run_cancelled_at_any_push_ends_and_leaves_nothing_behind() {
+    const PUSHES: usize = 24;
+    for cancel_at in 0..=PUSHES {
+        let dir = tempfile::tempdir().unwrap();
+        let setup = Setup {
+            stripes: 1 + cancel_at % 3,
+            ..Setup::default()
+        };
+        let cancel = Cancel::new();
+        let mut run = begin(&setup, file_devices(dir.path(), &setup), &cancel).unwrap();
+        let push = |index: usize| {
+            if index == cancel_at {
+                cancel.cancel();
+            }
+            run.push(bytes_spec(index, &Random::new(1).noise(70_000)))
+        };
+        let pushed = (0..PUSHES).try_for_each(push);
+        if cancel_at == PUSHES {
+            run.drain().unwrap();
+            cancel.cancel();
+        }
+        let result = pushed.and_then(|()| run.finish(FileTable::default(), facts()).map(drop));
+        assert!(
+            matches!(result, Err(EngineError::Cancelled)),
+            "{cancel_at}: {result:?}"
+        );
+        assert_nothing_left(dir.path());
+    }
+}
+
+struct CancelsAt(u32, Cancel);
+
+impl PageHook for CancelsAt {
+    fn piece(&self, file: FileNo, _: u64, _: &mut [u8]) -> Result<(), EngineError> {
+        if file.0 == self.0 {
+            self.1.cancel();
+        }
+        Ok(())
+    }
+}
+
+#[test]
+fn a_cancelled_run_does_not_wait_for_its_rate_limit() {
+    let dir = tempfile::tempdir().unwrap();
+    // At these rates the run itself would take a day.
+    let mut setups = [Setup::default(), Setup::default()];
+    setups[0].source_rate = Some(10);
+    setups[1].device_rate = Some(10);
+    for setup in setups {
+        let cancel = Cancel::new();
+        let mut run = begin(&setup, file_devices(dir.path(), &setup), &cancel).unwrap();
+        run.set_hook(Arc::new(CancelsAt(0, cancel.clone())));
+        let push = |index| run.push(bytes_spec(index, &Random::new(1).noise(90_000)));
+        let pushed = (0..10).try_for_each(push);
+        let result = pushed.and_then(|()| run.finish(FileTable::default(), facts()).map(drop));
+        assert!(matches!(result, Err(EngineError::Cancelled)), "{result:?}");
+        assert_nothing_left(dir.path());
+    }
+}
+
+#[test]
+fn a_run_dropped_before_its_end_leaves_nothing_behind() {
+    let dir = tempfile::tempdir().unwrap();
+    for pushes in [0, 1, 10] {
+        for drain in [false, true] {
+            let setup = Setup {
+                stripes: 3,
+                ..Setup::default()
+            };
+            let mut run = start(dir.path(), &setup);
+            let push = |index| run.push(bytes_spec(index, &plain(70_000, 1)));
+            (0..pushes).try_for_each(push).unwrap();
+            if drain {
+                run.drain().unwrap();
+            }
+            drop(run);
+            assert_nothing_left(dir.path());
+        }
+    }
+}
+
+#[test]
+fn an_empty_run_makes_a_set_of_no_files() {
+    let dir = tempfile::tempdir().unwrap();
+    let places = make_set(&Tree::new(), dir.path(), &Setup::small(3, Codec::Zstd(1)));
+    assert!(verify(&places).unwrap().description().files.0.is_empty());
+}

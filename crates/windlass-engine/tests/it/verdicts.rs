@@ -1,0 +1,283 @@
+//! The verdict names the stage that was made slow. No test looks at a clock: what is slow is so by
+//! a factor that no machine makes up for.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use windlass_engine::media::{Codec, FileNo, FileTable};
+use windlass_engine::{
+    Cancel, Device, EngineError, NulDevice, PageHook, RestoreOptions, RunReport, Target, restore,
+};
+use windlass_testkit::faulty::FaultyDevice;
+
+use crate::support::*;
+
+const FILE_BYTES: usize = 128 * 1024;
+const MIB: u64 = 1 << 20;
+
+fn nul() -> Box<dyn Device> {
+    Box::new(NulDevice::new(4096))
+}
+
+fn slow_nul(millis: u64) -> Box<dyn Device> {
+    Box::new(FaultyDevice::slow(nul(), Duration::from_millis(millis)))
+}
+
+/// Backs up `files` files of noise.
+fn noise_run(setup: &Setup, devices: Vec<Box<dyn Device>>, files: usize) -> RunReport {
+    hooked_run(setup, devices, files, None)
+}
+
+fn hooked_run(
+    setup: &Setup,
+    devices: Vec<Box<dyn Device>>,
+    files: usize,
+    hook: Option<Arc<dyn PageHook>>,
+) -> RunReport {
+    let mut run = begin(setup, devices, &Cancel::new()).unwrap();
+    hook.into_iter().for_each(|hook| run.set_hook(hook));
+    let noise = Random::new(1).noise(FILE_BYTES);
+    (0..files).for_each(|index| run.push(bytes_spec(index, &noise)).unwrap());
+    run.finish(FileTable::default(), facts()).unwrap()
+}
+
+fn uncompressed() -> Setup {
+    Setup {
+        codec: Codec::None,
+        ..Setup::default()
+    }
+}
+
+fn assert_limit(report: &RunReport, stage: &str) {
+    assert_eq!(
+        report.limit.stage, stage,
+        "{}: {:#?}",
+        report.verdict, report.stages
+    );
+}
+
+#[test]
+fn a_throttled_source_is_named() {
+    for codec in [Codec::None, Codec::Lz4, Codec::Zstd(1)] {
+        let setup = Setup {
+            codec,
+            source_rate: Some(8 * MIB),
+            ..Setup::default()
+        };
+        assert_limit(&noise_run(&setup, vec![nul()], 48), "rate_limit");
+    }
+}
+
+#[test]
+fn a_throttled_device_is_named() {
+    for codec in [Codec::None, Codec::Zstd(1)] {
+        let setup = Setup {
+            codec,
+            device_rate: Some(8 * MIB),
+            ..Setup::default()
+        };
+        assert_limit(&noise_run(&setup, vec![nul()], 48), "device_rate_limit");
+        assert_limit(
+            &noise_run(&setup, vec![nul(), nul()], 48),
+            "device_rate_limit",
+        );
+    }
+}
+
+#[test]
+fn throttled_files_are_named_as_nul_is() {
+    let dir = tempfile::tempdir().unwrap();
+    let setup = Setup {
+        device_rate: Some(8 * MIB),
+        stripes: 2,
+        ..uncompressed()
+    };
+    let report = noise_run(&setup, file_devices(dir.path(), &setup), 48);
+    assert_limit(&report, "device_rate_limit");
+}
+
+#[test]
+fn of_two_limits_the_lower_is_named() {
+    let both = |source, device| {
+        let (source_rate, device_rate) = (Some(source * MIB), Some(device * MIB));
+        noise_run(
+            &Setup {
+                source_rate,
+                device_rate,
+                ..uncompressed()
+            },
+            vec![nul()],
+            48,
+        )
+    };
+    assert_limit(&both(8, 32), "rate_limit");
+    assert_limit(&both(32, 8), "device_rate_limit");
+}
+
+#[test]
+fn a_heavy_codec_is_named() {
+    let setup = Setup {
+        codec: Codec::Zstd(19),
+        ..Setup::default()
+    };
+    let mut run = begin(&setup, vec![nul()], &Cancel::new()).unwrap();
+    let mut random = Random::new(1);
+    for index in 0..24 {
+        // Words of a small vocabulary: what a match finder has to work for.
+        let words = (0..FILE_BYTES / 4).flat_map(|_| (random.below(3000) as u32).to_le_bytes());
+        run.push(bytes_spec(index, &words.collect::<Vec<_>>()))
+            .unwrap();
+    }
+    let report = run.finish(FileTable::default(), facts()).unwrap();
+    assert_limit(&report, "compressor");
+    assert!(report.verdict.contains("zstd:19"), "{}", report.verdict);
+}
+
+#[test]
+fn a_slow_device_is_named() {
+    let report = noise_run(&uncompressed(), vec![slow_nul(15)], 32);
+    assert_limit(&report, "device");
+    assert_eq!(report.limit.device.as_deref(), Some("nul"));
+}
+
+#[test]
+fn a_device_slow_to_sync_is_named() {
+    let dir = tempfile::tempdir().unwrap();
+    let setup = uncompressed();
+    let file = file_devices(dir.path(), &setup).remove(0);
+    let device = FaultyDevice::slow_to_sync(file, Duration::from_millis(1000));
+    assert_limit(&noise_run(&setup, vec![Box::new(device)], 16), "device");
+}
+
+#[test]
+fn two_slow_devices_are_named() {
+    let report = noise_run(&uncompressed(), vec![slow_nul(20), slow_nul(20)], 48);
+    assert_limit(&report, "device");
+}
+
+#[test]
+fn beside_a_slow_device_the_fast_one_takes_the_frames_and_neither_is_the_limit() {
+    let setup = Setup {
+        source_rate: Some(16 * MIB),
+        ..uncompressed()
+    };
+    let report = noise_run(&setup, vec![slow_nul(100), nul()], 64);
+    let [slow, fast] = report.devices.as_slice() else {
+        panic!("two devices")
+    };
+    assert!(
+        fast.bytes > 4 * slow.bytes,
+        "{} and {}",
+        fast.bytes,
+        slow.bytes
+    );
+    assert_limit(&report, "rate_limit");
+}
+
+struct SlowHook;
+
+impl PageHook for SlowHook {
+    fn piece(&self, _: FileNo, _: u64, _: &mut [u8]) -> Result<(), EngineError> {
+        std::thread::sleep(Duration::from_millis(20));
+        Ok(())
+    }
+}
+
+#[test]
+fn a_hook_that_waits_is_the_compressors_business() {
+    for codec in [Codec::None, Codec::Zstd(1)] {
+        let setup = Setup {
+            codec,
+            ..Setup::default()
+        };
+        let report = hooked_run(&setup, vec![nul()], 48, Some(Arc::new(SlowHook)));
+        assert_limit(&report, "compressor");
+    }
+}
+
+#[test]
+fn a_database_that_is_not_ready_is_named() {
+    let mut run = begin(&uncompressed(), vec![nul()], &Cancel::new()).unwrap();
+    let noise = Random::new(1).noise(FILE_BYTES);
+    for index in 0..20 {
+        std::thread::sleep(Duration::from_millis(20));
+        run.push(bytes_spec(index, &noise)).unwrap();
+    }
+    assert_limit(
+        &run.finish(FileTable::default(), facts()).unwrap(),
+        "database",
+    );
+}
+
+struct SlowTarget;
+
+impl Target for SlowTarget {
+    fn write(&self, _: FileNo, _: u64, _: &[u8]) -> Result<(), EngineError> {
+        std::thread::sleep(Duration::from_millis(15));
+        Ok(())
+    }
+
+    fn hole(&self, _: FileNo, _: u64, _: u64) -> Result<(), EngineError> {
+        Ok(())
+    }
+
+    fn finish(&self) -> Result<(), EngineError> {
+        Ok(())
+    }
+}
+
+struct SlowSync;
+
+impl Target for SlowSync {
+    fn write(&self, _: FileNo, _: u64, _: &[u8]) -> Result<(), EngineError> {
+        Ok(())
+    }
+
+    fn hole(&self, _: FileNo, _: u64, _: u64) -> Result<(), EngineError> {
+        Ok(())
+    }
+
+    fn finish(&self) -> Result<(), EngineError> {
+        std::thread::sleep(Duration::from_millis(1500));
+        Ok(())
+    }
+}
+
+fn restored(target: &dyn Target, device_rate: Option<u64>) -> RunReport {
+    let dir = tempfile::tempdir().unwrap();
+    let tree: Tree = (0..32)
+        .map(|index| (format!("f{index}"), Random::new(index).noise(FILE_BYTES)))
+        .collect();
+    for codec in [Codec::None, Codec::Lz4] {
+        let setup = Setup {
+            stripes: 2,
+            codec,
+            ..Setup::default()
+        };
+        make_set(&tree, &dir.path().join(codec.name()), &setup);
+    }
+    let set = open(&[dir.path().join("lz4")]).unwrap();
+    let options = RestoreOptions {
+        device_rate,
+        ..restore_options()
+    };
+    restore(&set, target, &options, &Arc::default(), &Cancel::new()).unwrap()
+}
+
+#[test]
+fn a_slow_target_is_named() {
+    assert_limit(&restored(&SlowTarget, None), "target");
+}
+
+#[test]
+fn a_target_slow_to_sync_is_named() {
+    assert_limit(&restored(&SlowSync, None), "target");
+}
+
+#[test]
+fn throttled_stripes_are_named() {
+    assert_limit(
+        &restored(&windlass_engine::Discard, Some(8 * MIB)),
+        "rate_limit",
+    );
+}

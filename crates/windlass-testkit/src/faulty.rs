@@ -1,0 +1,229 @@
+//! A device that fails at its Nth call of one kind, or is slow.
+//!
+//! It wraps a real device: what it does not fail reaches the disk. Calls are counted by kind and
+//! over all devices of a run. By kind, because how often a writer reaps depends on how fast the
+//! disk was: a number over all kinds would name another call in each run.
+
+use std::collections::BTreeMap;
+use std::io;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use windlass_engine::{Buffer, Device, EngineError, WriteDone};
+
+/// The calls of [`Device`] that can fail.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Call {
+    /// [`Device::submit`].
+    Submit,
+    /// [`Device::reap`].
+    Reap,
+    /// [`Device::write`].
+    Write,
+    /// [`Device::truncate`].
+    Truncate,
+    /// [`Device::sync`].
+    Sync,
+    /// [`Device::publish`].
+    Publish,
+}
+
+/// Whether the call that fails had its effect.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Effect {
+    /// The call was not made.
+    None,
+    /// The call was made, and its success was lost.
+    Done,
+}
+
+/// What is to fail in a run, and what was called.
+#[derive(Clone, Debug)]
+pub struct Faults(Arc<Mutex<Counts>>);
+
+#[derive(Debug)]
+struct Counts {
+    fail_at: Option<(Call, u64)>,
+    effect: Effect,
+    failed: Option<Call>,
+    by_kind: BTreeMap<Call, u64>,
+    after_failure: u64,
+}
+
+impl Call {
+    /// Every kind of call.
+    pub const ALL: [Self; 6] = [
+        Self::Submit,
+        Self::Reap,
+        Self::Write,
+        Self::Truncate,
+        Self::Sync,
+        Self::Publish,
+    ];
+}
+
+impl Faults {
+    /// No call fails.
+    pub fn none() -> Self {
+        Self::new(None, Effect::None)
+    }
+
+    /// The `number`th call of this kind over all devices fails, counted from 1.
+    pub fn at(call: Call, number: u64, effect: Effect) -> Self {
+        Self::new(Some((call, number)), effect)
+    }
+
+    fn new(fail_at: Option<(Call, u64)>, effect: Effect) -> Self {
+        let by_kind = BTreeMap::new();
+        let counts = Counts {
+            fail_at,
+            effect,
+            failed: None,
+            by_kind,
+            after_failure: 0,
+        };
+        Self(Arc::new(Mutex::new(counts)))
+    }
+
+    /// The call that failed, if the run came so far.
+    pub fn failed(&self) -> Option<Call> {
+        self.lock().failed
+    }
+
+    /// How many calls of each kind were made.
+    pub fn calls(&self) -> BTreeMap<Call, u64> {
+        self.lock().by_kind.clone()
+    }
+
+    /// Calls that reached a device after it had failed: must be none, its stripe is dead.
+    pub fn calls_after_failure(&self) -> u64 {
+        self.lock().after_failure
+    }
+
+    fn lock(&self) -> std::sync::MutexGuard<'_, Counts> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Counts a call of a device; says whether it fails, and with which effect.
+    fn count(&self, call: Call, dead: &mut bool) -> Option<Effect> {
+        let mut counts = self.lock();
+        counts.after_failure += u64::from(*dead);
+        let number = counts.by_kind.entry(call).or_default();
+        *number += 1;
+        let this = Some((call, *number));
+        if this != counts.fail_at {
+            return None;
+        }
+        counts.failed = Some(call);
+        *dead = true;
+        Some(counts.effect)
+    }
+}
+
+/// A device that fails where its [`Faults`] say, and waits before each write if told to.
+pub struct FaultyDevice {
+    inner: Box<dyn Device>,
+    faults: Faults,
+    delay: Duration,
+    sync_delay: Duration,
+    dead: bool,
+}
+
+impl FaultyDevice {
+    /// Wraps a device.
+    pub fn new(inner: Box<dyn Device>, faults: &Faults) -> Self {
+        Self {
+            inner,
+            faults: faults.clone(),
+            delay: Duration::ZERO,
+            sync_delay: Duration::ZERO,
+            dead: false,
+        }
+    }
+
+    /// Wraps a device that takes `delay` to make durable what it was given.
+    pub fn slow_to_sync(inner: Box<dyn Device>, delay: Duration) -> Self {
+        Self {
+            sync_delay: delay,
+            ..Self::new(inner, &Faults::none())
+        }
+    }
+
+    /// Wraps a device that takes `delay` for every transfer.
+    pub fn slow(inner: Box<dyn Device>, delay: Duration) -> Self {
+        Self {
+            delay,
+            ..Self::new(inner, &Faults::none())
+        }
+    }
+
+    fn call<T>(
+        &mut self,
+        call: Call,
+        make: impl FnOnce(&mut dyn Device) -> Result<T, EngineError>,
+    ) -> Result<T, EngineError> {
+        match self.faults.count(call, &mut self.dead) {
+            None => return make(&mut *self.inner),
+            // A failed rename of a sealed stripe leaves it under its partial name; only the real
+            // device knows how to keep it, so it makes the call.
+            Some(Effect::None) if call != Call::Publish => {}
+            Some(_) => drop(make(&mut *self.inner)?),
+        }
+        let device = self.inner.location().to_owned();
+        let source = io::Error::other(format!("injected fault at {call:?}"));
+        Err(EngineError::DeviceIo {
+            operation: "write",
+            device,
+            offset: 0,
+            source,
+        })
+    }
+}
+
+impl Device for FaultyDevice {
+    fn location(&self) -> &str {
+        self.inner.location()
+    }
+
+    fn alignment(&self) -> u32 {
+        self.inner.alignment()
+    }
+
+    fn depth(&self) -> usize {
+        self.inner.depth()
+    }
+
+    fn in_flight(&self) -> usize {
+        self.inner.in_flight()
+    }
+
+    fn keeps(&self) -> bool {
+        self.inner.keeps()
+    }
+
+    fn submit(&mut self, offset: u64, buffer: Buffer) -> Result<Option<WriteDone>, EngineError> {
+        std::thread::sleep(self.delay);
+        self.call(Call::Submit, |device| device.submit(offset, buffer))
+    }
+
+    fn reap(&mut self) -> Result<Option<WriteDone>, EngineError> {
+        self.call(Call::Reap, |device| device.reap())
+    }
+
+    fn write(&mut self, offset: u64, bytes: &[u8]) -> Result<(), EngineError> {
+        self.call(Call::Write, |device| device.write(offset, bytes))
+    }
+
+    fn truncate(&mut self, bytes: u64) -> Result<(), EngineError> {
+        self.call(Call::Truncate, |device| device.truncate(bytes))
+    }
+
+    fn sync(&mut self) -> Result<(), EngineError> {
+        std::thread::sleep(self.sync_delay);
+        self.call(Call::Sync, |device| device.sync())
+    }
+
+    fn publish(&mut self) -> Result<(), EngineError> {
+        self.call(Call::Publish, |device| device.publish())
+    }
+}

@@ -265,7 +265,8 @@ class Set:
             need(crc32c(data) == crc, "a piece's checksum differs")
             if offset + size > len(content):
                 need(len(layers) > 1, "a piece ends beyond its file")
-                continue  # void: the file shrank, and a higher layer has these bytes again
+                size = max(0, len(content) - offset)  # the file shrank while it was copied
+                data = data[:size]
             content[offset : offset + size] = data
             for block in range(offset // 512, (offset + size + 511) // 512):
                 seen[block] = 1

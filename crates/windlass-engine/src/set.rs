@@ -9,7 +9,7 @@
 use std::collections::BTreeMap;
 use std::fs::File;
 use std::io;
-use std::os::unix::fs::FileExt;
+use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
 use windlass_media::{
@@ -186,6 +186,18 @@ impl OpenSet {
                 what,
             });
         }
+        let listed = self.description.stripes.iter();
+        let held = listed.fold(0u64, |sum, entry| sum.saturating_add(entry.raw_bytes));
+        if self.file_bytes() > held {
+            let what = format!(
+                "its files are {} bytes long, and its stripes hold {held}",
+                self.file_bytes()
+            );
+            return Err(EngineError::Incomplete {
+                set: self.set_id,
+                what,
+            });
+        }
         for (stripe, listed) in self.stripes.iter().zip(&self.description.stripes) {
             let hash = StripeTableEntry::hash_of(&stripe.header_bytes, &stripe.directory);
             if hash != listed.hash || listed.data_bytes != stripe.seal.footer_offset {
@@ -221,7 +233,8 @@ impl OpenSet {
 
     /// Bytes of all files.
     pub fn file_bytes(&self) -> u64 {
-        self.description.files.0.iter().map(|file| file.bytes).sum()
+        let files = self.description.files.0.iter();
+        files.fold(0, |sum, file| sum.saturating_add(file.bytes))
     }
 
     /// Bytes of all stripes.
@@ -408,7 +421,7 @@ fn peek_header(path: &Path) -> Option<StripeHeader> {
 }
 
 fn read_header(path: &Path) -> Result<(StripeHeader, Vec<u8>), EngineError> {
-    let file = File::open(path).map_err(|source| match source.kind() {
+    let file = open_regular(path).map_err(|source| match source.kind() {
         io::ErrorKind::NotFound => EngineError::NoSet {
             location: path.to_string_lossy().into_owned(),
         },
@@ -424,6 +437,19 @@ fn read_header(path: &Path) -> Result<(StripeHeader, Vec<u8>), EngineError> {
         .map_err(|source| read_error(path, 0, source))?;
     let header = StripeHeader::decode(&bytes).map_err(fault)?;
     Ok((header, bytes))
+}
+
+/// Opens a file, and never waits: a set may say that a stripe of it is a pipe or a terminal.
+fn open_regular(path: &Path) -> io::Result<File> {
+    let mut options = File::options();
+    let file = options
+        .read(true)
+        .custom_flags(libc::O_NONBLOCK)
+        .open(path)?;
+    if file.metadata()?.is_file() {
+        return Ok(file);
+    }
+    Err(io::Error::other("not a regular file"))
 }
 
 fn open_stripe(path: &Path, limit: u64) -> Result<(OpenStripe, Footer), EngineError> {

@@ -10,6 +10,8 @@ mod buffers;
 mod cache;
 mod damage;
 mod faults;
+mod forge;
+mod hostile;
 mod layers;
 mod memory;
 mod nul;

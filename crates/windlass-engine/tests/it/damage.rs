@@ -2,95 +2,33 @@
 
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Barrier};
 
-use windlass_engine::media::{Codec, FileNo};
-use windlass_engine::{Buffer, Cancel, Device, EngineError, PageHook, WriteDone};
+use windlass_engine::Cancel;
+use windlass_engine::media::Codec;
 
+use crate::spread::*;
 use crate::support::*;
 
 const BLOCK: usize = 512;
-
-/// A device that waits with its first transfer until every other one has its own: so that a set of
-/// a few KiB has frames on each stripe.
-struct Turn {
-    inner: Box<dyn Device>,
-    all: Option<Arc<Barrier>>,
-}
-
-impl Device for Turn {
-    fn location(&self) -> &str {
-        self.inner.location()
-    }
-    fn alignment(&self) -> u32 {
-        self.inner.alignment()
-    }
-    fn depth(&self) -> usize {
-        self.inner.depth()
-    }
-    fn in_flight(&self) -> usize {
-        self.inner.in_flight()
-    }
-    fn submit(&mut self, offset: u64, buffer: Buffer) -> Result<Option<WriteDone>, EngineError> {
-        if let Some(all) = self.all.take() {
-            all.wait();
-        }
-        self.inner.submit(offset, buffer)
-    }
-    fn reap(&mut self) -> Result<Option<WriteDone>, EngineError> {
-        self.inner.reap()
-    }
-    fn write(&mut self, offset: u64, bytes: &[u8]) -> Result<(), EngineError> {
-        self.inner.write(offset, bytes)
-    }
-    fn truncate(&mut self, bytes: u64) -> Result<(), EngineError> {
-        self.inner.truncate(bytes)
-    }
-    fn sync(&mut self) -> Result<(), EngineError> {
-        self.inner.sync()
-    }
-    fn publish(&mut self) -> Result<(), EngineError> {
-        self.inner.publish()
-    }
-}
-
-/// Gives each compressor exactly one of the large files.
-struct OneEach(Barrier);
-
-impl PageHook for OneEach {
-    fn piece(&self, _: FileNo, _: u64, bytes: &mut [u8]) -> Result<(), EngineError> {
-        if bytes.len() > 32 * 1024 {
-            self.0.wait();
-        }
-        Ok(())
-    }
-}
 
 /// A set of a few KiB a stripe, with at least one frame on each.
 fn tiny_set(dir: &Path, stripes: usize, codec: Codec) -> Vec<PathBuf> {
     let mut setup = Setup::small(stripes, codec);
     setup.request.compressors = Some(stripes);
     setup.request.buffers = Some(8);
-    let all = Arc::new(Barrier::new(stripes));
-    let turn = |inner| {
-        Box::new(Turn {
-            inner,
-            all: Some(Arc::clone(&all)),
-        }) as Box<dyn Device>
-    };
-    let devices = file_devices(dir, &setup).into_iter().map(turn).collect();
-    let mut run = begin(&setup, devices, &Cancel::new()).unwrap();
-    let mut tree: Tree = vec![("small".into(), Random::new(3).noise(200))];
-    if codec == Codec::None {
-        // Each in a transfer of its own: a drain ends the bundle.
-        (1..stripes).for_each(|index| tree.push((format!("f{index}"), plain(300, index as u8))));
-    } else {
-        run.set_hook(Arc::new(OneEach(Barrier::new(stripes))));
-        (0..stripes).for_each(|index| tree.push((format!("f{index}"), plain(40_000, index as u8))));
+    let mut run = begin(&setup, in_turn(file_devices(dir, &setup)), &Cancel::new()).unwrap();
+    // Uncompressed, each file gets a transfer of its own because a drain ends the bundle.
+    let packed = codec != Codec::None;
+    let bytes = if packed { 40_000 } else { 300 };
+    let file = |index| (format!("f{index}"), plain(bytes, index as u8));
+    let mut tree: Tree = (0..stripes).map(file).collect();
+    tree.push(("small".into(), Random::new(3).noise(200)));
+    if packed {
+        run.set_hook(one_each(stripes));
     }
     for (index, (_, bytes)) in tree.iter().enumerate() {
         run.push(bytes_spec(index, bytes)).unwrap();
-        if codec == Codec::None {
+        if !packed {
             run.drain().unwrap();
         }
     }
@@ -99,11 +37,8 @@ fn tiny_set(dir: &Path, stripes: usize, codec: Codec) -> Vec<PathBuf> {
     run.finish(files, facts()).unwrap();
     let places = stripe_paths(dir, &setup);
     let set = verify(&places).unwrap();
-    assert!(
-        set.stripes()
-            .iter()
-            .all(|stripe| !stripe.directory().is_empty())
-    );
+    let mut stripes = set.stripes().iter();
+    assert!(stripes.all(|stripe| !stripe.directory().is_empty()));
     places
 }
 

@@ -8,6 +8,7 @@
 
 mod buffers;
 mod cache;
+mod corpus;
 mod damage;
 mod faults;
 mod forge;
@@ -17,6 +18,7 @@ mod layers;
 mod memory;
 mod nul;
 mod round_trip;
+mod set_bytes;
 mod sources;
 mod spread;
 mod stripes;

@@ -1,0 +1,126 @@
+//! One function a decoder, for any bytes: what the fuzz targets call, and what replays the corpus.
+//!
+//! Each must come back, whatever the bytes: no panic, no allocation beyond the format's limits.
+//! Where a checksum guards a structure it is made right first, or no made-up bytes would get past.
+
+use windlass_media::{
+    Codec, Decoder, Facts, FileTable, Footer, IndexBlock, SEAL_BYTES, Seal, StripeHeader, crc32c,
+};
+
+/// What a footer's sections may decompress to, together.
+const METADATA_LIMIT: u64 = 16 << 20;
+/// Most bytes a frame is decompressed to here; the format's own limit is 4 MiB.
+const FRAME_BYTES: u32 = 1 << 20;
+
+/// A decoder, by the name of its fuzz target and of its directory in the corpus.
+pub type Target = (&'static str, fn(&[u8]));
+
+/// Every decoder.
+pub const TARGETS: [Target; 7] = [
+    ("header", header),
+    ("index_block", index_block),
+    ("footer", footer),
+    ("seal", seal),
+    ("file_table", file_table),
+    ("facts", facts),
+    ("frame", frame),
+];
+
+/// A header: what decodes must encode to the same bytes.
+pub fn header(bytes: &[u8]) {
+    let length = StripeHeader::encoded_bytes(bytes);
+    drop(StripeHeader::decode(bytes));
+    let Ok(length) = length else { return };
+    let mut whole = bytes.to_vec();
+    whole.resize(length as usize, 0);
+    reseal(&mut whole);
+    if let Ok(header) = StripeHeader::decode(&whole) {
+        assert_eq!(header.encode().ok(), Some(whole));
+    }
+}
+
+/// An index block: eight bytes that say where it lies, then the block.
+pub fn index_block(bytes: &[u8]) {
+    let Some((offset, block)) = bytes.split_first_chunk::<8>() else {
+        return;
+    };
+    let offset = u64::from_le_bytes(*offset);
+    drop(IndexBlock::encoded_bytes_of(block));
+    drop(IndexBlock::decode(block, offset, 512));
+    let mut block = block.to_vec();
+    reseal(&mut block);
+    for alignment in [512, 4096, 65_536] {
+        if let Ok(block) = IndexBlock::decode(&block, offset, alignment) {
+            let pieces: usize = block.iter().map(|(_, pieces)| pieces.len()).sum();
+            assert_eq!(pieces, block.pieces.len());
+        }
+    }
+}
+
+/// A footer.
+pub fn footer(bytes: &[u8]) {
+    drop(Footer::decode(bytes, METADATA_LIMIT));
+    // The same with its length made right.
+    let mut bytes = bytes.to_vec();
+    let length = bytes.len() as u64;
+    if let Some(field) = bytes.get_mut(32..40) {
+        field.copy_from_slice(&length.to_le_bytes());
+    }
+    if let Ok(footer) = Footer::decode(&bytes, METADATA_LIMIT) {
+        assert!(!footer.description.stripes.is_empty());
+    }
+}
+
+/// A seal: eight bytes that say how long the stripe is, then the record.
+pub fn seal(bytes: &[u8]) {
+    let Some((length, record)) = bytes.split_first_chunk::<8>() else {
+        return;
+    };
+    let length = u64::from_le_bytes(*length);
+    drop(Seal::decode(record, length));
+    let mut record = record.to_vec();
+    record.resize(SEAL_BYTES, 0);
+    reseal(&mut record);
+    if let Ok(seal) = Seal::decode(&record, length) {
+        let block = seal.encode();
+        assert_eq!(block.len(), seal.alignment as usize);
+        assert_eq!(block[block.len() - SEAL_BYTES..], record);
+    }
+}
+
+/// A file table: what decodes must encode to the same bytes.
+pub fn file_table(bytes: &[u8]) {
+    if let Ok(table) = FileTable::decode(bytes) {
+        assert_eq!(table.encode().ok().as_deref(), Some(bytes));
+    }
+}
+
+/// Facts: what decodes must come back from its own encoding.
+pub fn facts(bytes: &[u8]) {
+    if let Ok(facts) = Facts::decode(bytes) {
+        let again = facts.encode().and_then(|bytes| Facts::decode(&bytes));
+        assert!(again.is_ok());
+    }
+}
+
+/// A frame: a codec, three bytes that say how long it is decoded, then what is stored.
+pub fn frame(bytes: &[u8]) {
+    let Some(([codec, length @ ..], stored)) = bytes.split_first_chunk::<4>() else {
+        return;
+    };
+    let length = u32::from_le_bytes([length[0], length[1], length[2], 0]) % (FRAME_BYTES + 1);
+    let Ok(codec) = Codec::from_number(*codec) else {
+        return;
+    };
+    let mut into = vec![0; length as usize];
+    if let Ok(mut decoder) = Decoder::new() {
+        drop(decoder.decode(codec, stored, &mut into));
+    }
+}
+
+/// Makes the CRC-32C in the last four bytes right.
+fn reseal(bytes: &mut [u8]) {
+    if let Some((content, crc)) = bytes.split_last_chunk_mut::<4>() {
+        *crc = crc32c(content).to_le_bytes();
+    }
+}

@@ -1,0 +1,220 @@
+//! Every stored structure: written, read, compared; then each byte flipped.
+
+use proptest::prelude::*;
+use windlass_media::{
+    Facts, FileTable, Footer, FormatError, IndexBlock, SEAL_BYTES, Seal, SetId, StripeHeader,
+    StripeIndex,
+};
+
+use crate::samples::{self, REGION, REGION_BYTES};
+
+const METADATA_LIMIT: u64 = 1 << 20;
+
+/// Every flip of one bit, and every cut, of `bytes` must be refused.
+fn every_flip_is_refused<T>(bytes: &[u8], decode: impl Fn(&[u8]) -> Result<T, FormatError>) {
+    assert!(decode(bytes).is_ok());
+    for offset in 0..bytes.len() {
+        for bit in 0..8 {
+            let mut flipped = bytes.to_vec();
+            flipped[offset] ^= 1 << bit;
+            assert!(decode(&flipped).is_err(), "bit {bit} of byte {offset}");
+        }
+    }
+    for length in 0..bytes.len() {
+        assert!(decode(&bytes[..length]).is_err(), "cut to {length}");
+    }
+}
+
+#[test]
+fn a_header_comes_back_and_no_flip_is_taken_for_it() {
+    let header = samples::header();
+    let bytes = header.encode().unwrap();
+    assert_eq!(StripeHeader::decode(&bytes).unwrap(), header);
+    assert_eq!(
+        StripeHeader::encoded_bytes(&bytes[..64]).unwrap() as usize,
+        bytes.len()
+    );
+    every_flip_is_refused(&bytes, StripeHeader::decode);
+}
+
+#[test]
+fn an_index_block_comes_back_and_no_flip_is_taken_for_it() {
+    let mut block = samples::index_block();
+    let bytes = block.encode(512).unwrap();
+    let at = REGION + REGION_BYTES;
+    assert_eq!(IndexBlock::decode(&bytes, at, 512).unwrap(), block);
+    assert_eq!(
+        IndexBlock::encoded_bytes_of(&bytes).unwrap() as usize,
+        bytes.len()
+    );
+    every_flip_is_refused(&bytes, |bytes| IndexBlock::decode(bytes, at, 512));
+    for elsewhere in [0, at - 1, at + 1, at + 512, u64::MAX] {
+        assert!(IndexBlock::decode(&bytes, elsewhere, 512).is_err());
+    }
+}
+
+#[test]
+fn a_seal_comes_back_and_no_flip_is_taken_for_it() {
+    let seal = samples::seal();
+    let block = seal.encode();
+    let length = seal.stripe_bytes;
+    let record = &block[block.len() - SEAL_BYTES..];
+    assert_eq!(Seal::decode(record, length).unwrap(), seal);
+    every_flip_is_refused(record, |bytes| Seal::decode(bytes, length));
+    for other in [0, length - 1, length + 1, u64::MAX] {
+        assert!(Seal::decode(record, other).is_err());
+    }
+}
+
+#[test]
+fn a_footer_comes_back_from_each_stripe_with_the_same_root() {
+    let (footers, root) = samples::footers();
+    for (stripe, bytes) in (0u16..).zip(&footers) {
+        let footer = Footer::decode(bytes, METADATA_LIMIT).unwrap();
+        assert_eq!(footer.stripe, StripeIndex(stripe));
+        assert_eq!(footer.set_id, samples::SET);
+        assert_eq!(footer.set_root, root);
+        assert_eq!(footer.description, samples::description());
+        let directory = if stripe == 0 {
+            samples::directory()
+        } else {
+            Vec::new()
+        };
+        assert_eq!(footer.directory, directory);
+    }
+}
+
+#[test]
+fn no_flip_of_a_footer_keeps_both_its_content_and_its_hash() {
+    // A footer has no checksum of its own: the seal has its hash. Still no flip may panic, and one
+    // that decodes to the same description has changed what else is in it, or its packing.
+    let (footers, _) = samples::footers();
+    let whole = Footer::decode(&footers[0], METADATA_LIMIT).unwrap();
+    let padding = footers[0]
+        .iter()
+        .rev()
+        .take_while(|byte| **byte == 0)
+        .count();
+    assert!(padding > 0);
+    for offset in 0..footers[0].len() {
+        let mut flipped = footers[0].clone();
+        flipped[offset] ^= 1;
+        let decoded = Footer::decode(&flipped, METADATA_LIMIT);
+        if offset >= flipped.len() - padding {
+            assert!(decoded.is_err(), "padding at {offset}");
+        }
+        if let Ok(decoded) = decoded {
+            let same_root = decoded.set_root == whole.set_root;
+            assert_eq!(
+                same_root,
+                decoded.description == whole.description,
+                "byte {offset}"
+            );
+        }
+    }
+}
+
+#[test]
+fn a_footer_beyond_its_metadata_limit_is_refused_before_it_is_unpacked() {
+    let (footers, _) = samples::footers();
+    let refused = Footer::decode(&footers[0], 100);
+    assert!(
+        matches!(
+            refused,
+            Err(FormatError::Limit {
+                what: "metadata",
+                ..
+            })
+        ),
+        "{refused:?}"
+    );
+}
+
+#[test]
+fn a_file_table_comes_back_and_every_cut_is_refused() {
+    let files = samples::files();
+    let bytes = files.encode().unwrap();
+    assert_eq!(FileTable::decode(&bytes).unwrap(), files);
+    (0..bytes.len()).for_each(|length| assert!(FileTable::decode(&bytes[..length]).is_err()));
+    let longer = [bytes.as_slice(), &[0]].concat();
+    assert!(FileTable::decode(&longer).is_err());
+}
+
+#[test]
+fn paths_that_lead_out_are_refused_by_writer_and_reader() {
+    for path in [
+        "",
+        "/etc",
+        "..",
+        "a/..",
+        "../a",
+        "a/./b",
+        "a//b",
+        "a/",
+        "a\0",
+        &"x".repeat(256),
+    ] {
+        let mut files = samples::files();
+        files.0[1].path = path.as_bytes().to_vec();
+        assert!(
+            matches!(files.encode(), Err(FormatError::Path { .. })),
+            "{path:?}"
+        );
+    }
+}
+
+#[test]
+fn facts_come_back_and_unknown_keys_do_not_matter() {
+    let facts = samples::facts();
+    let bytes = facts.encode().unwrap();
+    assert_eq!(Facts::decode(&bytes).unwrap(), facts);
+    let mut newer: serde_json::Value = serde_json::from_slice(&bytes).unwrap();
+    newer["of a later version"] = serde_json::json!({"a": 1});
+    assert_eq!(Facts::decode(newer.to_string().as_bytes()).unwrap(), facts);
+    (0..bytes.len()).for_each(|length| assert!(Facts::decode(&bytes[..length]).is_err()));
+}
+
+fn location() -> impl Strategy<Value = Vec<u8>> {
+    proptest::collection::vec(any::<u8>(), 0..60)
+}
+
+proptest! {
+    #[test]
+    fn any_header_comes_back(
+        id in any::<[u8; 16]>(),
+        (alignment, transfer, frame) in (9u32..17, 1u32.., 1u32..=4 << 20),
+        created_nanos in any::<i64>(),
+        locations in proptest::collection::vec(location(), 1..65),
+        stripe in any::<prop::sample::Index>(),
+    ) {
+        let header = StripeHeader {
+            set_id: SetId(id),
+            stripe: StripeIndex(stripe.index(locations.len()) as u16),
+            alignment: 1 << alignment,
+            transfer_bytes: transfer,
+            frame_bytes: frame,
+            created_nanos,
+            locations,
+        };
+        let bytes = header.encode().unwrap();
+        prop_assert_eq!(bytes.len() % (1 << alignment), 0);
+        prop_assert_eq!(StripeHeader::decode(&bytes).unwrap(), header);
+    }
+
+    #[test]
+    fn any_file_table_comes_back(
+        names in proptest::collection::btree_set("[a-z\u{e4}]{1,20}(/[a-z .]{3,9}x){0,3}", 0..40),
+        bytes in 0u64..=1 << 62,
+        (mode, mtime, crc) in (0u32..0o1000, any::<i64>(), any::<u32>()),
+    ) {
+        let mut files = samples::files();
+        let sample = files.0[1].clone();
+        files.0 = names.into_iter().zip(0..).map(|(name, number)| {
+            let (path, file) = (name.into_bytes(), windlass_media::FileNo(number));
+            windlass_media::FileEntry {
+                file, path, bytes, mode, mtime_nanos: mtime, crc32c: crc, ..sample.clone()
+            }
+        }).collect();
+        prop_assert_eq!(FileTable::decode(&files.encode().unwrap()).unwrap(), files);
+    }
+}

@@ -1,4 +1,4 @@
-//! A backup: readers fill buffers, compressors turn them into frames, writers lay frames on stripes.
+//! A backup: readers fill buffers, compressors turn them into frames, writers lay these on stripes.
 //!
 //!   push --> readers --> [full] --> compressors --> [chunks] --> writers --> devices
 //!               ^                                                   |
@@ -143,6 +143,7 @@ impl BackupRun {
     ) -> Result<(), EngineError> {
         let (shared, outcomes) = (Arc::clone(&self.shared), Arc::clone(&self.outcomes));
         let body = move || {
+            crate::slice::shorten();
             let reader = Reader {
                 shared: &shared,
                 outcomes: &outcomes,
@@ -203,6 +204,7 @@ impl BackupRun {
     ) -> Result<(), EngineError> {
         let shared = Arc::clone(&self.shared);
         let body = move || {
+            crate::slice::shorten();
             let run = || stripe.run(&chunks, &shared, rate.as_deref());
             let done = shared.progress.writer.thread(|| shared.guard(run));
             done.map(|()| stripe)

@@ -4,7 +4,7 @@
 //! - A buffer has exactly one owner and goes back to the pool when dropped.
 //! - With N buffers at most N transfers are in flight: the pool is the pipeline's back-pressure.
 //! - Of N buffers at most N - C are inputs, where C compressors need outputs beside their inputs,
-//!   and at most half.
+//!   and at most half of that.
 //!   So whoever waits for a buffer gets one: if none is free, at most N - C are inputs and at most
 //!   C - 1 are outputs of other compressors (or C, and one input less, for a reader), so at least
 //!   one is with a device and on its way back.
@@ -65,10 +65,15 @@ impl Pool {
         });
         // Readers are the fastest stage as a rule: given all the rest they would fill it with
         // inputs that wait, and an output would be had only when a device returns one. With half
-        // of all, compressors and devices are busy at once (a fifth of a compressed backup's time
-        // was lost without it).
+        // of the rest, compressors and devices are busy at once (a fifth of a compressed backup's
+        // time was lost without it).
         let rest = count.saturating_sub(outputs);
-        let inputs_max = if outputs == 0 { count } else { rest.min(count.div_ceil(2)) }.max(1);
+        let inputs_max = if outputs == 0 {
+            count
+        } else {
+            rest.div_ceil(2)
+        }
+        .max(1);
         let returned = Condvar::new();
         Ok(Arc::new(Self {
             free,

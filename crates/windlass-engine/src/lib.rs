@@ -27,6 +27,7 @@ mod restore;
 mod ring;
 mod set;
 mod shared;
+mod slice;
 mod source;
 mod target;
 mod verdict;

@@ -169,6 +169,7 @@ fn run<'a>(
             let reader = StripeReader::new(stripe, shared, depth, options.ring)?;
             let (stored, rate) = (stored.clone(), rate.as_ref());
             readers.push(scope.spawn(move || {
+                crate::slice::shorten();
                 let run = || shared.guard(|| reader.run(&stored, rate));
                 shared.progress.reader.thread(run)
             }));
@@ -187,6 +188,7 @@ fn run<'a>(
         for _ in 0..target_writers(target) {
             let input = decoded_out.clone();
             scope.spawn(move || {
+                crate::slice::shorten();
                 let stage = TargetWriter {
                     shared,
                     target,

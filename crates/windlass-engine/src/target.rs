@@ -1,4 +1,4 @@
-//! Restoring into a directory: files made anew, written once, synced, and startable only at the end.
+//! Restoring into a directory: files made anew, written once, synced, startable only at the end.
 //!
 //! Invariants
 //! - The target directory is new or empty: no file of it is ever overwritten, no link of it ever

@@ -244,7 +244,10 @@ mod tests {
 
     proptest! {
         #[test]
-        fn crc_of_pieces_adds_up(bytes in proptest::collection::vec(any::<u8>(), 0..5000), cut in 0usize..5000) {
+        fn crc_of_pieces_adds_up(
+            bytes in proptest::collection::vec(any::<u8>(), 0..5000),
+            cut in 0usize..5000,
+        ) {
             let cut = cut.min(bytes.len());
             let (head, tail) = bytes.split_at(cut);
             let sum = crc32c_zeros_after(crc32c(head), tail.len() as u64) ^ crc32c(tail);
@@ -254,7 +257,8 @@ mod tests {
         #[test]
         fn shares_are_those_of_the_library(crc: u32, shift in 0u32..62, more: u16) {
             let bytes = (1u64 << shift) + u64::from(more);
-            let library = crc_fast::checksum_combine(CrcAlgorithm::Crc32Iscsi, crc.into(), 0, bytes);
+            let kind = CrcAlgorithm::Crc32Iscsi;
+            let library = crc_fast::checksum_combine(kind, crc.into(), 0, bytes);
             prop_assert_eq!(u64::from(crc32c_zeros_after(crc, bytes)), library);
         }
 

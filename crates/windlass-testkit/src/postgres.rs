@@ -1,4 +1,4 @@
-//! Private PostgreSQL clusters: made by initdb, reached through a unix socket only, gone at the end.
+//! Private PostgreSQL clusters: made by initdb, reached by a unix socket only, gone at the end.
 //!
 //! PostgreSQL refuses to run as root and Windlass runs as the data directory's owner, so a test
 //! process that root started becomes the user `postgres`, once and for good, before it makes the

@@ -106,7 +106,8 @@ impl Ledger {
              PRAGMA journal_mode={journal}; PRAGMA synchronous=off;
              BEGIN;
              CREATE TABLE account(id INTEGER PRIMARY KEY, balance INTEGER, payload TEXT);
-             CREATE TABLE log(id INTEGER PRIMARY KEY, source INTEGER, target INTEGER, amount INTEGER);
+             CREATE TABLE log(id INTEGER PRIMARY KEY, source INTEGER, target INTEGER,
+                              amount INTEGER);
              CREATE TABLE bulk(id INTEGER PRIMARY KEY, payload TEXT);
              WITH RECURSIVE n(i) AS (SELECT 0 UNION ALL SELECT i+1 FROM n WHERE i+1 < {accounts})
              INSERT INTO account SELECT i, {BALANCE_START}, printf('%.*c', {payload}, '-') FROM n;

@@ -52,7 +52,13 @@ pub struct Global {
     #[arg(long, global = true, env = "WINDLASS_JSON", value_parser = clap::builder::FalseyValueParser::new())]
     pub json: bool,
     /// Show no progress
-    #[arg(long, short, global = true, env = "WINDLASS_QUIET", value_parser = clap::builder::FalseyValueParser::new())]
+    #[arg(
+        long,
+        short,
+        global = true,
+        env = "WINDLASS_QUIET",
+        value_parser = clap::builder::FalseyValueParser::new()
+    )]
     pub quiet: bool,
     /// Read this configuration instead of /etc/windlass/windlass.toml
     #[arg(long, global = true, value_name = "FILE", env = "WINDLASS_CONFIG")]

@@ -37,7 +37,7 @@ fn cancel_on_signals() -> Result<Cancel, Failure> {
     let cancel = Cancel::new();
     for signal in [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM] {
         let flag = cancel.flag();
-        // The second one ends the process at once: what was half done is cleaned up by the next run.
+        // The second one ends the process at once: the next run cleans up what was half done.
         let end = signal_hook::flag::register_conditional_shutdown(signal, 130, Arc::clone(&flag));
         end.and_then(|_| signal_hook::flag::register(signal, flag))
             .map_err(|error| {

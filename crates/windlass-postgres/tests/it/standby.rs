@@ -61,7 +61,8 @@ fn a_backup_of_a_standby_under_load_restores_consistently() {
     let sums = "SELECT (SELECT sum(abalance) FROM pgbench_accounts) = \
         (SELECT sum(bbalance) FROM pgbench_branches) AND \
         (SELECT sum(tbalance) FROM pgbench_tellers) = (SELECT sum(delta) FROM pgbench_history) \
-        AND (SELECT sum(abalance) FROM pgbench_accounts) = (SELECT sum(delta) FROM pgbench_history)";
+        AND (SELECT sum(abalance) FROM pgbench_accounts) = \
+        (SELECT sum(delta) FROM pgbench_history)";
     assert_eq!(server.sql("postgres", sums), "t");
 }
 

@@ -1,0 +1,223 @@
+//! Tidiness, as a test: what a reader may rely on in every file.
+//!
+//! - Every file begins with a header that says what it is for.
+//! - Lines have at most 100 characters, source files at most 500 lines, functions at most 60.
+//! - Nothing is left to do, or there to debug.
+//!
+//! The table of exceptions is a ratchet: an entry says how long a file is, may only go down, and
+//! must go when it is no longer needed.
+
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+const LINE_CHARS_MAX: usize = 100;
+const FILE_LINES_MAX: usize = 500;
+const FUNCTION_LINES_MAX: usize = 60;
+
+/// Source files longer than they should be, with the length they may have.
+const LONG_FILES: [(&str, usize); 3] = [
+    ("crates/windlass-engine/src/backup.rs", 520),
+    ("crates/windlass-engine/src/restore/stages.rs", 550),
+    ("crates/windlass-engine/src/set.rs", 600),
+];
+/// Functions longer than they should be, with the length they may have.
+const LONG_FUNCTIONS: [(&str, &str, usize); 1] =
+    [("crates/windlass-engine/src/restore.rs", "run", 70)];
+
+struct Source {
+    name: String,
+    text: String,
+}
+
+impl Source {
+    /// Shipped code, not tests of it.
+    fn ships(&self) -> bool {
+        self.name.contains("/src/") && !self.name.ends_with("/tests.rs")
+    }
+}
+
+fn sources() -> Vec<Source> {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+    let mut waiting = vec![root.join("crates"), root.join("fuzz")];
+    let mut found = Vec::new();
+    while let Some(dir) = waiting.pop() {
+        for entry in fs::read_dir(dir).unwrap() {
+            let path = entry.unwrap().path();
+            if path.is_dir() && path.file_name().unwrap() != "target" {
+                waiting.push(path);
+            } else if path.extension().is_some_and(|extension| extension == "rs") {
+                found.push(source(&root, path));
+            }
+        }
+    }
+    assert!(found.len() > 100, "only {} files were found", found.len());
+    found.sort_by(|one, other| one.name.cmp(&other.name));
+    found
+}
+
+fn source(root: &Path, path: PathBuf) -> Source {
+    let name = path
+        .strip_prefix(root)
+        .unwrap()
+        .to_string_lossy()
+        .into_owned();
+    let text = fs::read_to_string(path).unwrap();
+    Source { name, text }
+}
+
+fn assert_none(faults: &[String], what: &str) {
+    assert!(faults.is_empty(), "{what}:\n  {}", faults.join("\n  "));
+}
+
+#[test]
+fn every_file_begins_with_a_header() {
+    let faults: Vec<_> = sources()
+        .into_iter()
+        .filter(|source| !source.text.starts_with("//! "))
+        .map(|source| source.name)
+        .collect();
+    assert_none(&faults, "no header");
+}
+
+/// A line of code without what is between its quotes: the formatter does not break texts, and a
+/// message in one piece can be searched for.
+fn without_text(line: &str) -> String {
+    match (line.find('"'), line.rfind('"')) {
+        (Some(from), Some(to)) if !line.trim_start().starts_with("//") => {
+            format!("{}{}", &line[..from], &line[to..])
+        }
+        _ => line.to_owned(),
+    }
+}
+
+#[test]
+fn lines_are_short() {
+    let mut faults = Vec::new();
+    for source in sources() {
+        for (number, line) in (1..).zip(source.text.lines()) {
+            if without_text(line).chars().count() > LINE_CHARS_MAX {
+                faults.push(format!("{}:{number}", source.name));
+            }
+        }
+    }
+    assert_none(&faults, "lines of more than 100 characters");
+}
+
+#[test]
+fn files_are_short_or_listed_and_no_longer_than_listed() {
+    let mut faults = Vec::new();
+    for source in sources().into_iter().filter(Source::ships) {
+        let lines = source.text.lines().count();
+        let listed = LONG_FILES.iter().find(|(name, _)| *name == source.name);
+        match listed {
+            None if lines > FILE_LINES_MAX => faults.push(format!("{}: {lines}", source.name)),
+            Some((_, most)) if lines > *most => {
+                faults.push(format!("{}: grew to {lines}", source.name))
+            }
+            Some(_) if lines <= FILE_LINES_MAX => {
+                faults.push(format!("{}: list it no more", source.name))
+            }
+            _ => {}
+        }
+    }
+    for (name, _) in LONG_FILES {
+        if !sources().iter().any(|source| source.name == name) {
+            faults.push(format!("{name}: is not there"));
+        }
+    }
+    assert_none(&faults, "files of more than 500 lines");
+}
+
+/// Lines of each function longer than allowed, by name. Formatted code: a function ends at the
+/// first brace that stands as far left as it began.
+fn long_functions(text: &str) -> Vec<(String, usize)> {
+    let lines: Vec<&str> = text.lines().collect();
+    let mut long = Vec::new();
+    for (start, line) in lines.iter().enumerate() {
+        let code = line.trim_start();
+        let indent = &line[..line.len() - code.len()];
+        let words = code.split(['(', '<']).next().unwrap_or_default();
+        let Some(name) = words.split("fn ").nth(1).filter(|_| is_function(code)) else {
+            continue;
+        };
+        let end = lines[start..]
+            .iter()
+            .position(|line| *line == format!("{indent}}}"));
+        let length = end.map_or(0, |end| end + 1);
+        if length > FUNCTION_LINES_MAX {
+            long.push((name.to_owned(), length));
+        }
+    }
+    long
+}
+
+fn is_function(code: &str) -> bool {
+    let heads = [
+        "fn ",
+        "pub fn ",
+        "pub(crate) fn ",
+        "pub(super) fn ",
+        "const fn ",
+        "unsafe fn ",
+    ];
+    heads.iter().any(|head| code.starts_with(head)) && !code.ends_with(';')
+}
+
+#[test]
+fn functions_are_short_or_listed_and_no_longer_than_listed() {
+    let mut faults = Vec::new();
+    let mut seen = Vec::new();
+    for source in sources().into_iter().filter(Source::ships) {
+        for (name, lines) in long_functions(&source.text) {
+            let key = (source.name.as_str(), name.as_str());
+            let listed = LONG_FUNCTIONS
+                .iter()
+                .find(|(file, name, _)| (*file, *name) == key);
+            if lines > listed.map_or(FUNCTION_LINES_MAX, |(.., most)| *most) {
+                faults.push(format!("{}: {name}: {lines}", source.name));
+            }
+            seen.extend(listed);
+        }
+    }
+    for listed in LONG_FUNCTIONS
+        .iter()
+        .filter(|listed| !seen.contains(listed))
+    {
+        faults.push(format!("{}: {}: list it no more", listed.0, listed.1));
+    }
+    assert_none(&faults, "functions of more than 60 lines");
+}
+
+#[test]
+fn the_search_for_long_functions_finds_them() {
+    let body = "    work();\n".repeat(FUNCTION_LINES_MAX);
+    let text = format!("fn short() {{\n}}\n\npub fn long(a: u8) {{\n{body}}}\n");
+    assert_eq!(
+        long_functions(&text),
+        [("long".to_owned(), FUNCTION_LINES_MAX + 2)]
+    );
+}
+
+#[test]
+fn nothing_is_left_to_do() {
+    // In two halves, so that this file does not hold them.
+    let halves = [
+        ("TO", "DO"),
+        ("FIX", "ME"),
+        ("XX", "X"),
+        ("db", "g!("),
+        ("unimple", "mented!("),
+    ];
+    let words = halves.map(|(one, other)| format!("{one}{other}"));
+    let mut faults = Vec::new();
+    for source in sources() {
+        for (number, line) in (1..).zip(source.text.lines()) {
+            if let Some(word) = words.iter().find(|word| line.contains(word.as_str())) {
+                faults.push(format!("{}:{number}: {word}", source.name));
+            }
+        }
+    }
+    assert_none(&faults, "left to do");
+}

@@ -19,8 +19,8 @@ use std::time::Instant;
 
 use crossbeam_channel::{Receiver, Sender, bounded, unbounded};
 use windlass_media::{
-    Codec, Encoder, Facts, FileNo, FileTable, Seal, SetDescription, SetId, StripeHeader,
-    StripeIndex, StripeTableEntry,
+    Codec, Encoder, Facts, FileNo, FileTable, STRIPES_MAX, Seal, SetDescription, SetId,
+    StripeHeader, StripeIndex, StripeTableEntry,
 };
 
 use crate::buffer::Pool;
@@ -464,6 +464,13 @@ fn spawn<T: Send + 'static>(
 /// Whether the devices keep what they take: all of them, or (`nul`) none.
 fn keeps(devices: &[Box<dyn Device>]) -> Result<bool, EngineError> {
     let keeping = devices.iter().filter(|device| device.keeps()).count();
+    if devices.len() > usize::from(STRIPES_MAX) {
+        let what = format!("{} devices are more than {STRIPES_MAX}", devices.len());
+        return Err(EngineError::Option {
+            option: "--to",
+            what,
+        });
+    }
     if devices.is_empty() || (keeping > 0 && keeping < devices.len()) {
         let what = "name one or more devices, and `nul` only with other `nul`s".to_owned();
         return Err(EngineError::Option {

@@ -174,7 +174,9 @@ impl EngineError {
             Self::NotSealed { .. } => {
                 "Use an older set; the next backup to this place removes the unfinished one."
             }
-            Self::Damage { .. } => "Run `windlass verify` on the set to see all that is damaged.",
+            Self::Damage { .. } => {
+                "Use another set; `windlass info` says what is left of this one."
+            }
             Self::DeviceIo { source, .. } if source.kind() == io::ErrorKind::StorageFull => {
                 "Free space on the device, or add a device with another --to."
             }

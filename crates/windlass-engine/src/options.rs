@@ -13,7 +13,7 @@ pub const TRANSFER_BYTES_MAX: usize = 4 * 1024 * 1024;
 pub const TRANSFER_BYTES_DEFAULT: usize = 1024 * 1024;
 /// I/O depth of a device in the default buffer count.
 pub const DEVICE_DEPTH: usize = 4;
-/// Largest frame a backup makes unless the transfer size is smaller; docs/bench-frames.md says why.
+/// Largest frame a backup makes unless the transfer size is smaller; docs/bench-frames.md has the measurements.
 pub const FRAME_BYTES_DEFAULT: usize = 128 * 1024;
 /// Memory that buffers may take unless told otherwise.
 pub const MEMORY_LIMIT_DEFAULT: u64 = 1024 * 1024 * 1024;
@@ -73,7 +73,9 @@ impl BufferRequest {
         let option = |option, what: String| Err(EngineError::Option { option, what });
         let transfer_bytes = self.transfer_bytes.unwrap_or(TRANSFER_BYTES_DEFAULT);
         let transfers = TRANSFER_BYTES_MIN..=TRANSFER_BYTES_MAX;
-        if !transfers.contains(&transfer_bytes) || transfer_bytes % TRANSFER_BYTES_MIN != 0 {
+        if !transfers.contains(&transfer_bytes)
+            || !transfer_bytes.is_multiple_of(TRANSFER_BYTES_MIN)
+        {
             let what = format!("{transfer_bytes} is not a multiple of 64 KiB from 64 KiB to 4 MiB");
             return option("--transfer-size", what);
         }

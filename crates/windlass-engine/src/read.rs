@@ -259,7 +259,8 @@ impl ReadQueue {
 
 fn choose(request: &ReadRequest<'_>) -> Way {
     let file = &request.file.buffered;
-    if request.length < DIRECT_BYTES_MIN || request.offset % DIRECT_ALIGNMENT as u64 != 0 {
+    if request.length < DIRECT_BYTES_MIN || !request.offset.is_multiple_of(DIRECT_ALIGNMENT as u64)
+    {
         return Way::Uncached;
     }
     let Some(stat) = cachestat(file.as_raw_fd(), request.offset, request.length) else {

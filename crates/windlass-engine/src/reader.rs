@@ -4,6 +4,8 @@
 //! something is in flight it never blocks on anything else: a buffer that has arrived is worth
 //! more than a buffer that might.
 
+use std::sync::Arc;
+
 use crossbeam_channel::{Receiver, Sender, TryRecvError};
 use windlass_media::FileNo;
 
@@ -113,7 +115,11 @@ impl Reader<'_> {
                 let part = part.clone();
                 self.start_single(unit, &part, buffer)
             }
-            _ => self.read_bundle(unit, buffer),
+            _ => {
+                let progress = Arc::clone(&self.shared.progress);
+                let read = || self.read_bundle(unit, buffer);
+                progress.reader.wait_off_core(Cause::SourceRead, read)
+            }
         }
     }
 

@@ -24,6 +24,9 @@ use crate::read::ReadFile;
 /// What a set's metadata may take in memory unless told otherwise.
 pub const METADATA_LIMIT_DEFAULT: u64 = 1024 * 1024 * 1024;
 
+/// Pieces above layer 0, by file: (start, end, layer), sorted.
+pub type UpperLayers = BTreeMap<FileNo, Vec<(u64, u64, u8)>>;
+
 /// One stripe of an open set.
 #[derive(Debug)]
 pub struct OpenStripe {
@@ -253,8 +256,8 @@ impl OpenSet {
     }
 
     /// Pieces above layer 0, by file: (start, end, layer).
-    pub fn upper_layers(&self) -> Result<BTreeMap<FileNo, Vec<(u64, u64, u8)>>, EngineError> {
-        let mut upper: BTreeMap<FileNo, Vec<(u64, u64, u8)>> = BTreeMap::new();
+    pub fn upper_layers(&self) -> Result<UpperLayers, EngineError> {
+        let mut upper = UpperLayers::new();
         for stripe in &self.stripes {
             for entry in stripe.directory.iter().filter(|entry| entry.layer_max > 0) {
                 let block = stripe.index_block(entry)?;

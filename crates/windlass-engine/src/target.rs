@@ -308,7 +308,8 @@ impl Handle {
         let Some(direct) = &self.direct else {
             return self.file.write_all_at(bytes, offset);
         };
-        let aligned = offset % BLOCK_BYTES as u64 == 0 && bytes.as_ptr().addr() % BLOCK_BYTES == 0;
+        let aligned = offset.is_multiple_of(BLOCK_BYTES as u64)
+            && bytes.as_ptr().addr().is_multiple_of(BLOCK_BYTES);
         let blocks = if aligned {
             bytes.len() - bytes.len() % BLOCK_BYTES
         } else {

@@ -253,6 +253,7 @@ fn cores(activity: &Activity, seconds: f64, blame: Blame) -> Resource {
         _ => format!("checksums on {cores} cores{with}"),
     };
     let advice = match activity.codec.as_str() {
+        _ if stage == "reader" => "more stripes will not help, more cores would",
         "lz4" => "more stripes will not help, --compress none would if the devices keep up",
         codec if codec.starts_with("zstd") => "more stripes will not help, --compress lz4 would",
         _ => "more stripes will not help, more cores would",

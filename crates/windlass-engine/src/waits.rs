@@ -104,6 +104,15 @@ impl Stage {
         result
     }
 
+    /// Runs a call that both works and blocks: what it spent off the cores is the wait.
+    pub fn wait_off_core<T>(&self, cause: Cause, call: impl FnOnce() -> T) -> T {
+        let (begin, cpu_begin) = (Instant::now(), thread_cpu());
+        let result = call();
+        let cpu = thread_cpu().saturating_sub(cpu_begin);
+        self.add_wait(cause, begin.elapsed().saturating_sub(cpu));
+        result
+    }
+
     /// Counts a wait that was timed by the caller.
     pub fn add_wait(&self, cause: Cause, time: Duration) {
         let waited = &self.waits[cause.index()];

@@ -136,7 +136,11 @@ fn apply(mut command: Command, table: &Table, arguments: &[OsString]) -> Result<
     }
     let databases = table.get("database").and_then(Value::as_table);
     for (name, value) in databases.into_iter().flatten() {
-        let named = arguments.iter().any(|word| word == name.as_str());
+        let named = arguments
+            .iter()
+            .skip_while(|word| *word != "backup")
+            .skip(1)
+            .any(|word| word == name.as_str());
         if let (true, Value::Table(options)) = (named, value) {
             command = defaults(command, "backup", options)?;
         }

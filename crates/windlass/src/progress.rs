@@ -73,13 +73,18 @@ impl Drop for Shown {
 fn bar(progress: &Progress, stop: &AtomicBool) {
     let style = "{prefix:>12} {percent:>3}% [{wide_bar:.cyan/dim}] {bytes} of {total_bytes}  \
                  {binary_bytes_per_sec}  eta {eta}  {msg}";
-    let bar = ProgressBar::new(0);
+    let bar = ProgressBar::new(1);
     if let Ok(style) = ProgressStyle::with_template(style) {
         bar.set_style(style.progress_chars("=> "));
     }
     let mut watch = Bottleneck::default();
     while !stop.load(Ordering::Acquire) {
         let total = progress.total().max(progress.done());
+        // Nothing to draw before there is something to do: an empty bar would say 100 %.
+        if total == 0 {
+            std::thread::park_timeout(LOOK);
+            continue;
+        }
         bar.set_length(total);
         bar.set_position(progress.done());
         bar.set_prefix(progress.phase());
@@ -99,11 +104,7 @@ fn lines(progress: &Progress, percent: u8, stop: &AtomicBool) {
             output::note(now);
         }
         phase = now;
-        let reached = if total == 0 {
-            0
-        } else {
-            done.min(total) * 100 / total
-        };
+        let reached = (done.min(total) * 100).checked_div(total).unwrap_or(0);
         if reached >= shown + u64::from(percent) {
             shown = reached - reached % u64::from(percent);
             let rate = bytes_per_second(done, began.elapsed());

@@ -16,17 +16,25 @@ pub fn print_plan(plan: &BufferPlan, codec: Option<Codec>) {
         show_size(plan.buffer_bytes)
     ));
     output::note(&format!(
-        "threads     {} readers, {} compressors, {} writers",
-        plan.readers, plan.compressors, plan.writers
+        "threads     {}, {}, {}",
+        count(plan.readers, "reader"),
+        count(plan.compressors, "compressor"),
+        count(plan.writers, "writer")
     ));
     let codec = codec.map_or(String::new(), |codec| format!(", {codec}"));
     output::note(&format!(
-        "layout      {} devices, {} source volumes, blocks of {}, frames of {}{codec}",
-        plan.devices,
-        plan.volumes,
+        "layout      {}, {}, blocks of {}, frames of {}{codec}",
+        count(plan.devices, "device"),
+        count(plan.volumes, "source volume"),
         plan.alignment,
         size(plan.frame_bytes)
     ));
+}
+
+/// A number with its noun: `1 device`, `4 devices`.
+fn count(number: usize, noun: &str) -> String {
+    let plural = if number == 1 { "" } else { "s" };
+    format!("{number} {noun}{plural}")
 }
 
 /// Prints the report of a finished run.

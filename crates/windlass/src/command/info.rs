@@ -138,7 +138,10 @@ impl<'a> SetView<'a> {
 fn print_description(description: &SetDescription) {
     let facts = &description.facts;
     let kind = facts.database["kind"].as_str().unwrap_or("unknown");
-    let version = facts.database["version"].as_str().unwrap_or_default();
+    let version = facts.database["version"]
+        .as_str()
+        .or_else(|| facts.database["sqlite_version"].as_str())
+        .unwrap_or_default();
     output::line(&format!("database      {kind} {version}"));
     output::line(&format!(
         "type          {}",

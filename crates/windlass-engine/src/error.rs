@@ -164,6 +164,7 @@ impl EngineError {
     /// What can be done about it, as a full sentence.
     pub fn hint(&self) -> Option<String> {
         let text = match self {
+            Self::Option { .. } => "The command's --help says what each option takes.",
             Self::MemoryLimit { .. } => {
                 "Lower --buffers or --transfer-size, or raise --max-memory."
             }

@@ -1,0 +1,130 @@
+//! A set's life: backed up, looked at, verified, extracted, restored.
+
+use crate::support::*;
+
+#[test]
+fn a_database_comes_back_through_the_command_line() {
+    let place = Place::new();
+    let set = place.back_up();
+    assert_eq!(place.restored(&set), 20);
+    let verified = windlass(&["verify", &place.arg("sets")]);
+    assert_eq!(verified.status.code(), Some(0), "{}", text(&verified));
+    assert!(text(&verified).contains("verdict"), "{}", text(&verified));
+    let quick = windlass(&["verify", "--quick", &place.arg("sets")]);
+    assert_eq!(quick.status.code(), Some(0), "{}", text(&quick));
+}
+
+#[test]
+fn the_configuration_is_printed_before_the_run() {
+    let place = Place::new();
+    let words = [
+        "backup",
+        &place.arg("shop.db"),
+        "--to",
+        "nul",
+        "--to",
+        "nul",
+    ];
+    let printed = text(&windlass(&words));
+    assert!(
+        printed.contains("buffers     12 x 1 MiB = 12 MiB of memory"),
+        "{printed}"
+    );
+    assert!(
+        printed.contains("layout      2 devices, 1 source volume, blocks of 4096"),
+        "{printed}"
+    );
+}
+
+#[test]
+fn json_is_one_object_with_every_promised_field() {
+    let place = Place::new();
+    let words = [
+        "backup",
+        &place.arg("shop.db"),
+        "--to",
+        &place.arg("sets"),
+        "--json",
+    ];
+    let output = windlass(&words);
+    assert!(output.stderr.is_empty(), "{}", text(&output));
+    let report: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    for field in [
+        "set_id",
+        "type",
+        "seconds",
+        "cpu_seconds",
+        "bytes_read",
+        "bytes_written",
+        "buffers",
+        "transfer_bytes",
+        "buffer_bytes",
+        "stages",
+        "devices",
+        "limit",
+        "verdict",
+    ] {
+        assert!(!report[field].is_null(), "{field} is missing");
+    }
+    for field in ["stage", "device", "rate", "share_of_probed", "next"] {
+        assert!(
+            report["limit"].as_object().unwrap().contains_key(field),
+            "limit.{field}"
+        );
+    }
+    assert_eq!(report["type"], "full");
+    assert_eq!(report["buffers"], 7);
+    let set = place.arg("sets");
+    for words in [vec!["verify", &set], vec!["info", "--files", &set]] {
+        let output = windlass(&[words, vec!["--json"]].concat());
+        serde_json::from_slice::<serde_json::Value>(&output.stdout).unwrap();
+        assert_eq!(output.status.code(), Some(0), "{}", text(&output));
+    }
+}
+
+#[test]
+fn extract_writes_the_named_file_alone() {
+    let place = Place::new();
+    let set = place.back_up();
+    let into = place.arg("out");
+    let words = ["extract", set.to_str().unwrap(), "shop.db", "--into", &into];
+    let output = windlass(&words);
+    assert_eq!(output.status.code(), Some(0), "{}", text(&output));
+    assert_eq!(place.ledger.check(&place.path("out/shop.db")), 20);
+    // Nothing is ever overwritten.
+    assert_eq!(windlass(&words).status.code(), Some(1));
+}
+
+#[test]
+fn stripes_on_several_devices_restore_from_any_one_of_them() {
+    let place = Place::new();
+    let (a, b, c) = (place.arg("a"), place.arg("b"), place.arg("c"));
+    let words = [
+        "backup",
+        &place.arg("shop.db"),
+        "--to",
+        &a,
+        "--to",
+        &b,
+        "--to",
+        &c,
+    ];
+    assert_eq!(windlass(&words).status.code(), Some(0));
+    for stripe in [a, b, c] {
+        assert_eq!(place.restored(stripe.as_ref()), 20);
+    }
+}
+
+#[test]
+fn man_pages_and_completions_are_made() {
+    let place = Place::new();
+    std::fs::create_dir(place.path("man")).unwrap();
+    assert_eq!(windlass(&["man", &place.arg("man")]).status.code(), Some(0));
+    assert!(place.path("man/windlass-backup.1").is_file());
+    for shell in ["bash", "zsh", "fish"] {
+        assert!(
+            windlass(&["completions", shell]).stdout.len() > 1000,
+            "{shell}"
+        );
+    }
+}

@@ -1,0 +1,8 @@
+//! The `windlass` command as its users see it: arguments in, files, words and exit codes out.
+
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
+
+mod life;
+mod refusals;
+mod support;
+mod trouble;

@@ -1,0 +1,95 @@
+//! Runs the command, and a small database to run it on.
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+
+use windlass_testkit::sqlite::{Journal, Ledger, LedgerSpec};
+
+/// A directory with a database in it, and a place for sets.
+pub struct Place {
+    pub dir: tempfile::TempDir,
+    pub ledger: Ledger,
+}
+
+impl Place {
+    pub fn new() -> Self {
+        let dir = tempfile::tempdir_in("/var/tmp").unwrap();
+        std::fs::create_dir(dir.path().join("sets")).unwrap();
+        let spec = LedgerSpec {
+            journal: Journal::Wal,
+            ..LedgerSpec::default()
+        };
+        let ledger = Ledger::create(&dir.path().join("shop.db"), spec);
+        ledger.commit(1, 20);
+        Self { dir, ledger }
+    }
+
+    pub fn path(&self, name: &str) -> PathBuf {
+        self.dir.path().join(name)
+    }
+
+    pub fn arg(&self, name: &str) -> String {
+        self.path(name).to_str().unwrap().to_owned()
+    }
+
+    /// Names in the directory of sets.
+    pub fn sets(&self) -> Vec<String> {
+        let entries = std::fs::read_dir(self.path("sets")).unwrap();
+        let mut names: Vec<_> = entries
+            .map(|entry| entry.unwrap().file_name().into_string().unwrap())
+            .collect();
+        names.sort();
+        names
+    }
+
+    /// Backs up to the directory of sets; the stripe's path.
+    pub fn back_up(&self) -> PathBuf {
+        let before = self.sets();
+        let output = windlass(&["backup", &self.arg("shop.db"), "--to", &self.arg("sets")]);
+        assert_eq!(output.status.code(), Some(0), "{}", text(&output));
+        let new: Vec<_> = self
+            .sets()
+            .into_iter()
+            .filter(|name| !before.contains(name))
+            .collect();
+        assert_eq!(new.len(), 1, "one set more, and nothing else");
+        self.path("sets").join(&new[0])
+    }
+
+    /// Restores a set to a new file; how many transactions it has.
+    pub fn restored(&self, set: &Path) -> u64 {
+        let into = self.path("restored.db");
+        let words = [
+            "restore",
+            set.to_str().unwrap(),
+            "--into",
+            into.to_str().unwrap(),
+        ];
+        let output = windlass(&words);
+        assert_eq!(output.status.code(), Some(0), "{}", text(&output));
+        let count = self.ledger.check(&into);
+        std::fs::remove_file(&into).unwrap();
+        count
+    }
+}
+
+pub fn command() -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_windlass"));
+    // No configuration of this machine's.
+    command.env("WINDLASS_CONFIG", "/dev/null");
+    command
+}
+
+pub fn windlass(words: &[&str]) -> Output {
+    command().args(words).output().unwrap()
+}
+
+/// Everything that was printed.
+pub fn text(output: &Output) -> String {
+    let (out, err) = (&output.stdout, &output.stderr);
+    format!(
+        "{}{}",
+        String::from_utf8_lossy(out),
+        String::from_utf8_lossy(err)
+    )
+}

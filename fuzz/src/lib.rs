@@ -3,6 +3,8 @@
 //!   cargo +nightly fuzz run TARGET fuzz/corpus/TARGET testdata/corpus/TARGET
 //!
 //! The first directory is the fuzzer's own and not kept; what is worth keeping goes to the second.
+//! `set` runs threads, whose thread-locals are freed after they were joined: run it with
+//! `-- -detect_leaks=0`, or a thread that is not quite gone is reported as a leak.
 
 #[path = "../../crates/windlass-media/tests/it/decoders.rs"]
 pub mod decoders;

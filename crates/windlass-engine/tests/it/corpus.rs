@@ -6,7 +6,7 @@ use crate::forge::*;
 use crate::set_bytes;
 use crate::support::*;
 
-const CHANGES: u64 = 1500;
+const CHANGES: u64 = 250;
 
 fn corpus() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../testdata/corpus/set")

@@ -26,7 +26,8 @@ pub const TARGETS: [Target; 7] = [
     ("frame", frame),
 ];
 
-/// A header: what decodes must encode to the same bytes.
+/// A header: what decodes must come back from its own encoding. Not byte for byte: a header may have
+/// more padding than it needs.
 pub fn header(bytes: &[u8]) {
     let length = StripeHeader::encoded_bytes(bytes);
     drop(StripeHeader::decode(bytes));
@@ -35,7 +36,10 @@ pub fn header(bytes: &[u8]) {
     whole.resize(length as usize, 0);
     reseal(&mut whole);
     if let Ok(header) = StripeHeader::decode(&whole) {
-        assert_eq!(header.encode().ok(), Some(whole));
+        let again = header
+            .encode()
+            .and_then(|bytes| StripeHeader::decode(&bytes));
+        assert_eq!(again, Ok(header));
     }
 }
 

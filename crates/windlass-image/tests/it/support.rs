@@ -105,11 +105,16 @@ pub fn back_up(tree: &Tree, patches: &[Patch], dir: &Path, setup: &Setup) {
     run.finish(table(tree), facts()).unwrap();
 }
 
-/// Backs up the first `bytes` of each file only: a set that does not hold what it lists.
+/// Backs up the first `bytes` of each file only, thrice: a set that does not hold what it lists,
+/// though it holds as many bytes.
 pub fn back_up_part(tree: &Tree, bytes: usize, dir: &Path) {
     let mut run = start(dir, &Setup::default());
     for (index, (_, content)) in tree.iter().enumerate() {
-        run.push(spec(index, &content[..bytes])).unwrap();
+        let part = spec(index, &content[..bytes]);
+        for layer in 1..3 {
+            run.push_range(&part, 0, bytes as u64, layer).unwrap();
+        }
+        run.push(part).unwrap();
     }
     run.drain().unwrap();
     run.finish(table(tree), facts()).unwrap();

@@ -26,8 +26,8 @@ pub const TARGETS: [Target; 7] = [
     ("frame", frame),
 ];
 
-/// A header: what decodes must come back from its own encoding. Not byte for byte: a header may have
-/// more padding than it needs.
+/// A header: what decodes must come back from its own encoding. Not byte for byte: a header may
+/// have more padding than it needs.
 pub fn header(bytes: &[u8]) {
     let length = StripeHeader::encoded_bytes(bytes);
     drop(StripeHeader::decode(bytes));

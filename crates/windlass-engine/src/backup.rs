@@ -18,10 +18,7 @@ use std::thread::JoinHandle;
 use std::time::Instant;
 
 use crossbeam_channel::{Receiver, Sender, bounded, unbounded};
-use windlass_media::{
-    Codec, Encoder, Facts, FileNo, FileTable, STRIPES_MAX, Seal, SetDescription, SetId,
-    StripeHeader, StripeIndex, StripeTableEntry,
-};
+use windlass_media::{Codec, Encoder, Facts, FileNo, FileTable, Seal, SetDescription, SetId};
 
 use crate::buffer::Pool;
 use crate::cancel::Cancel;
@@ -36,6 +33,7 @@ use crate::reader::{Filled, Reader};
 use crate::report::{Activity, RunReport};
 use crate::shared::Shared;
 use crate::source::{Cutter, FileOutcome, FileSpec, Outcomes, PageHook, SourceFile, Unit};
+use crate::stripes;
 use crate::waits::Cause;
 use crate::writer::StripeWriter;
 
@@ -69,7 +67,7 @@ impl BackupRun {
         progress: Arc<Progress>,
         cancel: Cancel,
     ) -> Result<Self, EngineError> {
-        let keeps = keeps(&devices)?;
+        let keeps = stripes::keeps(&devices)?;
         let plan = &options.plan;
         // Compressors hold an output beside their input; uncompressed, the input is the output.
         let outputs = if options.codec == Codec::None {
@@ -78,7 +76,7 @@ impl BackupRun {
             plan.compressors
         };
         let pool = Pool::new(plan.buffers, outputs, plan.transfer_bytes)?;
-        let stripes = begin_stripes(set_id, created_nanos, &options, devices)?;
+        let stripes = stripes::begin(set_id, created_nanos, &options, devices)?;
         let mut run = Self {
             shared: Arc::new(Shared::new(pool, progress, cancel)),
             outcomes: Arc::default(),
@@ -365,7 +363,7 @@ impl BackupRun {
         facts: Facts,
     ) -> Result<Vec<StripeWriter>, EngineError> {
         let description = SetDescription {
-            stripes: describe(&stripes),
+            stripes: stripes::describe(&stripes),
             files,
             facts,
         };
@@ -459,65 +457,4 @@ fn spawn<T: Send + 'static>(
         .name(name.to_owned())
         .spawn(body);
     thread.map_err(|error| EngineError::Source(Box::new(error)))
-}
-
-/// Whether the devices keep what they take: all of them, or (`nul`) none.
-fn keeps(devices: &[Box<dyn Device>]) -> Result<bool, EngineError> {
-    let keeping = devices.iter().filter(|device| device.keeps()).count();
-    if devices.len() > usize::from(STRIPES_MAX) {
-        let what = format!("{} devices are more than {STRIPES_MAX}", devices.len());
-        return Err(EngineError::Option {
-            option: "--to",
-            what,
-        });
-    }
-    if devices.is_empty() || (keeping > 0 && keeping < devices.len()) {
-        let what = "name one or more devices, and `nul` only with other `nul`s".to_owned();
-        return Err(EngineError::Option {
-            option: "--to",
-            what,
-        });
-    }
-    Ok(keeping > 0)
-}
-
-fn begin_stripes(
-    set_id: SetId,
-    created_nanos: i64,
-    options: &BackupOptions,
-    devices: Vec<Box<dyn Device>>,
-) -> Result<Vec<StripeWriter>, EngineError> {
-    let plan = &options.plan;
-    let locations: Vec<_> = devices
-        .iter()
-        .map(|device| device.location().as_bytes().to_vec())
-        .collect();
-    let mut header = StripeHeader {
-        set_id,
-        stripe: StripeIndex(0),
-        alignment: plan.alignment,
-        transfer_bytes: u32::try_from(plan.transfer_bytes).unwrap_or(u32::MAX),
-        frame_bytes: u32::try_from(plan.frame_bytes).unwrap_or(u32::MAX),
-        created_nanos,
-        locations,
-    };
-    let mut stripes = Vec::with_capacity(devices.len());
-    for (index, device) in devices.into_iter().enumerate() {
-        header.stripe = StripeIndex(u16::try_from(index).unwrap_or(u16::MAX));
-        stripes.push(StripeWriter::begin(device, &header)?);
-    }
-    Ok(stripes)
-}
-
-fn describe(stripes: &[StripeWriter]) -> Vec<StripeTableEntry> {
-    let entry = |stripe: &StripeWriter| StripeTableEntry {
-        location: stripe.device.location().as_bytes().to_vec(),
-        data_bytes: stripe.offset,
-        index_blocks: u32::try_from(stripe.directory.len()).unwrap_or(u32::MAX),
-        frames: stripe.frames,
-        raw_bytes: stripe.raw_bytes,
-        stored_bytes: stripe.stored_bytes,
-        hash: StripeTableEntry::hash_of(&stripe.header, &stripe.directory),
-    };
-    stripes.iter().map(entry).collect()
 }

@@ -29,6 +29,7 @@ mod set;
 mod shared;
 mod slice;
 mod source;
+mod stripes;
 mod target;
 mod verdict;
 mod waits;

@@ -13,7 +13,8 @@ pub const TRANSFER_BYTES_MAX: usize = 4 * 1024 * 1024;
 pub const TRANSFER_BYTES_DEFAULT: usize = 1024 * 1024;
 /// I/O depth of a device in the default buffer count.
 pub const DEVICE_DEPTH: usize = 4;
-/// Largest frame a backup makes unless the transfer size is smaller; docs/bench-frames.md has the measurements.
+/// Largest frame a backup makes unless the transfer size is smaller; measured in
+/// docs/bench-frames.md.
 pub const FRAME_BYTES_DEFAULT: usize = 128 * 1024;
 /// Memory that buffers may take unless told otherwise.
 pub const MEMORY_LIMIT_DEFAULT: u64 = 1024 * 1024 * 1024;

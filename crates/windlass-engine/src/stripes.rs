@@ -1,0 +1,71 @@
+//! The stripes of a set being written: begun together, described together.
+
+use windlass_media::{STRIPES_MAX, SetId, StripeHeader, StripeIndex, StripeTableEntry};
+
+use crate::device::Device;
+use crate::error::EngineError;
+use crate::options::BackupOptions;
+use crate::writer::StripeWriter;
+
+/// Whether the devices keep what they take: all of them, or (`nul`) none.
+pub(crate) fn keeps(devices: &[Box<dyn Device>]) -> Result<bool, EngineError> {
+    let keeping = devices.iter().filter(|device| device.keeps()).count();
+    if devices.len() > usize::from(STRIPES_MAX) {
+        let what = format!("{} devices are more than {STRIPES_MAX}", devices.len());
+        return Err(EngineError::Option {
+            option: "--to",
+            what,
+        });
+    }
+    if devices.is_empty() || (keeping > 0 && keeping < devices.len()) {
+        let what = "name one or more devices, and `nul` only with other `nul`s".to_owned();
+        return Err(EngineError::Option {
+            option: "--to",
+            what,
+        });
+    }
+    Ok(keeping > 0)
+}
+
+/// The stripes of a new set, one a device, with their headers written.
+pub(crate) fn begin(
+    set_id: SetId,
+    created_nanos: i64,
+    options: &BackupOptions,
+    devices: Vec<Box<dyn Device>>,
+) -> Result<Vec<StripeWriter>, EngineError> {
+    let plan = &options.plan;
+    let locations: Vec<_> = devices
+        .iter()
+        .map(|device| device.location().as_bytes().to_vec())
+        .collect();
+    let mut header = StripeHeader {
+        set_id,
+        stripe: StripeIndex(0),
+        alignment: plan.alignment,
+        transfer_bytes: u32::try_from(plan.transfer_bytes).unwrap_or(u32::MAX),
+        frame_bytes: u32::try_from(plan.frame_bytes).unwrap_or(u32::MAX),
+        created_nanos,
+        locations,
+    };
+    let mut stripes = Vec::with_capacity(devices.len());
+    for (index, device) in devices.into_iter().enumerate() {
+        header.stripe = StripeIndex(u16::try_from(index).unwrap_or(u16::MAX));
+        stripes.push(StripeWriter::begin(device, &header)?);
+    }
+    Ok(stripes)
+}
+
+/// What the set will say of its stripes.
+pub(crate) fn describe(stripes: &[StripeWriter]) -> Vec<StripeTableEntry> {
+    let entry = |stripe: &StripeWriter| StripeTableEntry {
+        location: stripe.device.location().as_bytes().to_vec(),
+        data_bytes: stripe.offset,
+        index_blocks: u32::try_from(stripe.directory.len()).unwrap_or(u32::MAX),
+        frames: stripe.frames,
+        raw_bytes: stripe.raw_bytes,
+        stored_bytes: stripe.stored_bytes,
+        hash: StripeTableEntry::hash_of(&stripe.header, &stripe.directory),
+    };
+    stripes.iter().map(entry).collect()
+}

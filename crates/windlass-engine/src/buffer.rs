@@ -127,11 +127,6 @@ impl Pool {
         self.returned.notify_all();
     }
 
-    /// How many buffers are free right now.
-    pub fn free_count(&self) -> usize {
-        self.lock().buffers.len()
-    }
-
     fn lend(self: &Arc<Self>, free: &mut Free, role: Role) -> Option<Buffer> {
         if free.closed || (role == Role::Input && free.inputs == self.inputs_max) {
             return None;

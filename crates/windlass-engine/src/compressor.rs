@@ -8,7 +8,7 @@ use std::sync::{Arc, OnceLock};
 use crossbeam_channel::{Receiver, Sender};
 use windlass_media::{Codec, Encoder, FrameEntry, PieceEntry, crc32c, is_zero};
 
-use crate::buffer::{Buffer, Role};
+use crate::buffer::Buffer;
 use crate::error::EngineError;
 use crate::reader::Filled;
 use crate::shared::Shared;
@@ -152,10 +152,7 @@ impl Compressor<'_> {
             self.flush()?;
         }
         if self.output.buffer.is_none() {
-            let stage = &self.shared.progress.compressor;
-            let free = pool.try_take(Role::Output);
-            let free = free.or_else(|| stage.wait(Cause::FreeBuffer, || pool.take(Role::Output)));
-            self.output.buffer = Some(free.ok_or(EngineError::Stopped)?);
+            self.output.buffer = Some(self.shared.output()?);
         }
         Ok(())
     }

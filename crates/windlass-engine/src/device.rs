@@ -52,39 +52,3 @@ pub trait Device: Send {
     /// Gives the sealed stripe its own name, durably.
     fn publish(&mut self) -> Result<(), EngineError>;
 }
-
-impl Device for Box<dyn Device> {
-    fn location(&self) -> &str {
-        (**self).location()
-    }
-    fn alignment(&self) -> u32 {
-        (**self).alignment()
-    }
-    fn depth(&self) -> usize {
-        (**self).depth()
-    }
-    fn in_flight(&self) -> usize {
-        (**self).in_flight()
-    }
-    fn keeps(&self) -> bool {
-        (**self).keeps()
-    }
-    fn submit(&mut self, offset: u64, buffer: Buffer) -> Result<Option<WriteDone>, EngineError> {
-        (**self).submit(offset, buffer)
-    }
-    fn reap(&mut self) -> Result<Option<WriteDone>, EngineError> {
-        (**self).reap()
-    }
-    fn write(&mut self, offset: u64, bytes: &[u8]) -> Result<(), EngineError> {
-        (**self).write(offset, bytes)
-    }
-    fn truncate(&mut self, bytes: u64) -> Result<(), EngineError> {
-        (**self).truncate(bytes)
-    }
-    fn sync(&mut self) -> Result<(), EngineError> {
-        (**self).sync()
-    }
-    fn publish(&mut self) -> Result<(), EngineError> {
-        (**self).publish()
-    }
-}

@@ -6,6 +6,7 @@ use hdrhistogram::Histogram;
 use serde::Serialize;
 use windlass_media::SetId;
 
+use crate::error::EngineError;
 use crate::options::BufferPlan;
 use crate::progress::Progress;
 use crate::restore::StripeReader;
@@ -76,6 +77,12 @@ impl DeviceReport {
             latency_micros_max: latency.max(),
         }
     }
+}
+
+/// Latencies of one device: from a microsecond to an hour, to two digits.
+pub(crate) fn latencies() -> Result<Histogram<u64>, EngineError> {
+    let histogram = Histogram::new_with_bounds(1, 3_600_000_000, 2);
+    histogram.map_err(|error| EngineError::Source(Box::new(error)))
 }
 
 /// What a verdict is made of.

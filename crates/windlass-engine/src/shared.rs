@@ -4,10 +4,11 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::time::Duration;
 
-use crate::buffer::Pool;
+use crate::buffer::{Buffer, Pool, Role};
 use crate::cancel::Cancel;
 use crate::error::EngineError;
 use crate::progress::Progress;
+use crate::waits::Cause;
 
 /// Shared by the threads of a run.
 #[derive(Debug)]
@@ -65,6 +66,14 @@ impl Shared {
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
             .take()
+    }
+
+    /// A buffer to compress or decompress into; waiting for it counts as the compressors'.
+    pub(crate) fn output(&self) -> Result<Buffer, EngineError> {
+        let (pool, stage) = (&self.pool, &self.progress.compressor);
+        let free = pool.try_take(Role::Output);
+        let free = free.or_else(|| stage.wait(Cause::FreeBuffer, || pool.take(Role::Output)));
+        free.ok_or(EngineError::Stopped)
     }
 
     /// One more unit is under way.

@@ -15,6 +15,7 @@ use crate::compressor::Chunk;
 use crate::device::{Device, WriteDone};
 use crate::error::EngineError;
 use crate::rate::RateLimit;
+use crate::report::latencies;
 use crate::shared::Shared;
 use crate::waits::{Cause, Stage};
 
@@ -52,8 +53,7 @@ impl StripeWriter {
         let encoded = header.encode()?;
         device.write(0, &encoded)?;
         let offset = encoded.len() as u64;
-        let latency = Histogram::new_with_bounds(1, 3_600_000_000, 2);
-        let latency = latency.map_err(|error| EngineError::Source(Box::new(error)))?;
+        let latency = latencies()?;
         Ok(Self {
             device,
             set_id: header.set_id,

@@ -14,6 +14,7 @@ use crate::buffer::{Buffer, Role};
 use crate::error::EngineError;
 use crate::rate::RateLimit;
 use crate::read::{DIRECT_ALIGNMENT, ReadDone, ReadQueue, ReadRequest, read_uncached};
+use crate::report::latencies;
 use crate::set::OpenStripe;
 use crate::shared::Shared;
 use crate::waits::Cause;
@@ -63,8 +64,7 @@ impl<'a> StripeReader<'a> {
         depth: usize,
         ring: bool,
     ) -> Result<Self, EngineError> {
-        let latency = Histogram::new_with_bounds(1, 3_600_000_000, 2);
-        let latency = latency.map_err(|error| EngineError::Source(Box::new(error)))?;
+        let latency = latencies()?;
         let queue = ReadQueue::new(depth, ring);
         let (reading, token, bytes, busy_seconds) = (Vec::new(), 0, 0, 0.0);
         Ok(Self {
@@ -377,10 +377,7 @@ impl<'a> Decompressor<'a> {
             self.flush()?;
         }
         if self.open.is_none() {
-            let stage = &self.shared.progress.compressor;
-            let free = pool.try_take(Role::Output);
-            let free = free.or_else(|| stage.wait(Cause::FreeBuffer, || pool.take(Role::Output)));
-            let buffer = free.ok_or(EngineError::Stopped)?;
+            let buffer = self.shared.output()?;
             self.open = Some(Decoded {
                 buffer,
                 pieces: Vec::new(),

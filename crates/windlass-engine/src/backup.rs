@@ -277,25 +277,23 @@ impl BackupRun {
         Ok(())
     }
 
-    fn send(&self, unit: Unit) -> Result<(), EngineError> {
-        self.check()?;
+    fn send(&mut self, unit: Unit) -> Result<(), EngineError> {
+        self.shared.check().map_err(|error| self.stopped(error))?;
         self.shared.begin_unit();
-        let sent = self
-            .units
-            .as_ref()
-            .is_some_and(|units| units.send(unit).is_ok());
-        if sent {
+        let units = self.units.as_ref();
+        if units.is_some_and(|units| units.send(unit).is_ok()) {
             Ok(())
         } else {
-            self.check().and(Err(EngineError::Stopped))
+            Err(self.stopped(EngineError::Stopped))
         }
     }
 
-    /// The error that stopped the run, if something did.
-    fn check(&self) -> Result<(), EngineError> {
-        self.shared
-            .check()
-            .map_err(|error| self.shared.take_error().unwrap_or(error))
+    /// Ends the threads of a run that has failed; the error that did it. Only when all of them
+    /// have ended is it certain that the cause has been told, and not just what followed from it.
+    fn stopped(&mut self, seen: EngineError) -> EngineError {
+        self.shared.fail(seen);
+        self.units = None;
+        self.join().err().unwrap_or(EngineError::Stopped)
     }
 
     /// Waits until all that was pushed has been read, has passed the hook and has its CRC.
@@ -303,9 +301,7 @@ impl BackupRun {
         if let Some(unit) = self.cutter.flush() {
             self.send(unit)?;
         }
-        self.shared
-            .settle()
-            .map_err(|error| self.shared.take_error().unwrap_or(error))
+        self.shared.settle().map_err(|error| self.stopped(error))
     }
 
     /// What became of a file; final after [`BackupRun::drain`].
@@ -443,9 +439,7 @@ impl Drop for BackupRun {
         if self.workers.is_empty() && self.writers.is_empty() {
             return;
         }
-        self.shared.fail(EngineError::Stopped);
-        self.units = None;
-        drop(self.join());
+        drop(self.stopped(EngineError::Stopped));
     }
 }
 

@@ -52,6 +52,16 @@ fn a_file_that_must_be_there_and_is_not_fails_the_run() {
 }
 
 #[test]
+fn what_is_reported_is_the_cause_and_not_what_followed_from_it() {
+    // Several readers fail on the same file, and the run's own thread looks on: which of them is
+    // first is chance, what is said must not be.
+    for _ in 0..1000 {
+        let error = failing(FileContent::Path("/nonexistent/file".into()), 400_000);
+        assert!(matches!(error, EngineError::SourceIo { .. }), "{error}");
+    }
+}
+
+#[test]
 fn a_file_that_cannot_be_read_fails_the_run() {
     let dir = tempfile::tempdir().unwrap();
     // A directory where a file was, and a file whose first page cannot be read.

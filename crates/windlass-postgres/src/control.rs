@@ -28,6 +28,11 @@ const CHECKPOINT_TIMELINE_AT: usize = 48;
 const FLOAT_FORMAT: f64 = 1_234_567.0;
 /// minRecoveryPointTLI stands this far before the double, in 14 to 18.
 const MIN_RECOVERY_TIMELINE_BEFORE: usize = 64;
+/// As do the settings that a standby must match.
+const CONNECTIONS_BEFORE: usize = 28;
+const PREPARED_TRANSACTIONS_BEFORE: usize = 16;
+const LOCKS_BEFORE: usize = 12;
+const COMMIT_TIMESTAMPS_BEFORE: usize = 8;
 /// An address no checkpoint can have: WAL begins in segment 1 at the earliest.
 const CHECKPOINT_INVALID: u64 = 0xDEAD;
 const READS_MAX: u32 = 100;
@@ -58,6 +63,14 @@ pub struct Control {
     pub wal_segment_bytes: u32,
     /// Version of the data page checksums; 0 when there are none.
     pub checksum_version: u32,
+    /// max_connections of the server that wrote the log.
+    pub connections_max: u32,
+    /// Its max_prepared_transactions.
+    pub prepared_transactions_max: u32,
+    /// Its max_locks_per_transaction.
+    pub locks_per_transaction_max: u32,
+    /// Its track_commit_timestamp.
+    pub commit_timestamps: bool,
     bytes: Vec<u8>,
     crc_at: usize,
 }
@@ -104,6 +117,10 @@ impl Control {
             wal_block_bytes: u32_at(&bytes, constants + 8),
             wal_segment_bytes: u32_at(&bytes, constants + 12),
             checksum_version: u32_at(&bytes, constants + 36),
+            connections_max: u32_at(&bytes, float_at - CONNECTIONS_BEFORE),
+            prepared_transactions_max: u32_at(&bytes, float_at - PREPARED_TRANSACTIONS_BEFORE),
+            locks_per_transaction_max: u32_at(&bytes, float_at - LOCKS_BEFORE),
+            commit_timestamps: bytes[float_at - COMMIT_TIMESTAMPS_BEFORE] != 0,
             bytes,
             crc_at,
         };

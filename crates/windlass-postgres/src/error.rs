@@ -201,6 +201,37 @@ pub enum PostgresError {
         /// What is wrong with it.
         what: &'static str,
     },
+    /// No server program of the major version was found.
+    #[error("no programs of PostgreSQL {major} were found: {looked}")]
+    Programs {
+        /// The version the set needs.
+        major: u32,
+        /// Where was looked, and what was there.
+        looked: String,
+    },
+    /// The opened server did not start, or ended by itself.
+    #[error("the server ended {status}: {log}")]
+    ServerEnded {
+        /// How its process ended.
+        status: String,
+        /// What its log says last.
+        log: String,
+    },
+    /// No role and database of the opened server take a connection.
+    #[error("connect to the opened server as {roles}: {source}")]
+    OpenedConnect {
+        /// The roles that were tried.
+        roles: String,
+        /// What the server said.
+        #[source]
+        source: postgres::Error,
+    },
+    /// A scratch directory whose path leaves no room for a socket's name.
+    #[error("{} is too long for a socket's path", path.display())]
+    SocketPath {
+        /// The socket.
+        path: PathBuf,
+    },
     /// The engine: devices, pool, cancelled.
     #[error(transparent)]
     Engine(#[from] EngineError),
@@ -214,6 +245,12 @@ impl PostgresError {
             Self::Connect { .. } => {
                 "Give a connection string as for psql, or set PGHOST, PGPORT, PGUSER and PGPASSFILE."
             }
+            Self::Programs { .. } => {
+                "Install that version's server package, or name its directory with --bindir."
+            }
+            Self::ServerEnded { log, .. } => return server_hint(log),
+            Self::OpenedConnect { .. } => "Name a role of the cluster with --user.",
+            Self::SocketPath { .. } => "Name a shorter directory with --scratch.",
             Self::Owner { .. } => "Run as the data directory's owner, or as root.",
             Self::OtherCluster { .. } => {
                 "Run on the server's own machine, with its data directory at the same path."
@@ -232,6 +269,33 @@ impl PostgresError {
         };
         Some(text.to_owned())
     }
+}
+
+/// What the last words of a server's log call for.
+fn server_hint(log: &str) -> Option<String> {
+    let has = |words: &[&str]| words.iter().any(|word| log.contains(word));
+    let text = if has(&["shared_preload_libraries", "resource manager with ID"]) {
+        "Name the library that the set needs with --preload."
+    } else if has(&["Input/output error", "Transport endpoint"]) {
+        "The set may be damaged: `windlass verify` says where. Use another set."
+    } else if has(&["No space left"]) {
+        "Free space, or name a roomier directory with --scratch."
+    } else if has(&[
+        "could not create symbolic link",
+        "directory for the tablespace",
+    ]) {
+        "A tablespace was made during the backup: restore this set, or open another."
+    } else if has(&[
+        "invalid value for parameter",
+        "unrecognized configuration parameter",
+    ]) {
+        "Set or leave out the parameter with -c NAME=VALUE."
+    } else if has(&["could not access", "Permission denied"]) {
+        "The server's user must be able to enter the scratch directory: name one with --scratch."
+    } else {
+        return None;
+    };
+    Some(text.to_owned())
 }
 
 /// Turns an I/O result into ours, with what was tried and on which file.

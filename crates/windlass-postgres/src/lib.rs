@@ -2,6 +2,7 @@
 //!
 //!   connection string --> `Cluster` --backup--> files, WAL, label, manifest --> `BackupRun`
 //!   facts and file table of a set --> `RestorePlan` --> layout for the engine's restore
+//!   a data directory that may be thrown away --> `Server`, private and recovered
 //!
 //! Supported are PostgreSQL 14 to 18, primaries and standbys, with the data directory on this
 //! machine and this process running as its owner.
@@ -23,6 +24,7 @@ mod listing;
 mod lsn;
 mod manifest;
 mod names;
+mod open;
 mod owner;
 mod restore;
 mod scan;
@@ -38,6 +40,7 @@ pub use control::Control;
 pub use error::PostgresError;
 pub use facts::{BadFile, ChecksumFacts, ClusterFacts, DatabaseFacts, KIND, Tablespace};
 pub use lsn::{Lsn, Segment, Timeline};
+pub use open::{Connection, OpenRequest, Programs, Server, server_view};
 pub use owner::socket_owner;
 pub use restore::{RestorePlan, RestoreRequest, TablespacePlan};
 pub use wal::WalRange;

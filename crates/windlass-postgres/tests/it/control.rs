@@ -5,7 +5,12 @@ use windlass_testkit::postgres::{ClusterOptions, PrivateCluster, succeed};
 
 #[test]
 fn pg_control_says_what_pg_controldata_says_and_no_byte_may_change() {
-    let mut cluster = PrivateCluster::start(&ClusterOptions::default().initdb("--data-checksums"));
+    let options = ClusterOptions::default().initdb("--data-checksums");
+    let options = options
+        .setting("max_prepared_transactions = 17")
+        .setting("max_locks_per_transaction = 99")
+        .setting("track_commit_timestamp = on");
+    let mut cluster = PrivateCluster::start(&options);
     cluster.stop("fast");
     let control = Control::read(cluster.data()).unwrap();
     let text = succeed(cluster.tool("pg_controldata").arg(cluster.data()));
@@ -52,6 +57,14 @@ fn pg_control_says_what_pg_controldata_says_and_no_byte_may_change() {
         control.checksum_version.to_string(),
         says("Data page checksum version")
     );
+    let connections = control.connections_max.to_string();
+    assert_eq!(connections, says("max_connections setting"));
+    let prepared = control.prepared_transactions_max.to_string();
+    assert_eq!(prepared, says("max_prepared_xacts setting"));
+    let locks = control.locks_per_transaction_max.to_string();
+    assert_eq!(locks, says("max_locks_per_xact setting"));
+    assert!(control.commit_timestamps);
+    assert_eq!(says("track_commit_timestamp setting"), "on");
 
     let path = cluster.data().join("global/pg_control");
     let bytes = std::fs::read(&path).unwrap();

@@ -6,6 +6,7 @@
 mod checksums;
 mod control;
 mod live;
+mod open;
 mod places;
 mod refusals;
 mod regression;

@@ -1,5 +1,6 @@
 //! A backup and a restore as the program would run them, and the judges of what comes out.
 
+use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -7,10 +8,12 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use windlass_engine::media::{Codec, SetId};
 use windlass_engine::{
     BackupOptions, BackupRun, BufferRequest, Cancel, Device, DirectoryTarget, FileDevice,
-    FileDeviceOptions, METADATA_LIMIT_DEFAULT, OpenSet, Progress, RestoreOptions, restore,
+    FileDeviceOptions, METADATA_LIMIT_DEFAULT, OpenSet, Progress, RestoreOptions, TargetLayout,
+    restore,
 };
 use windlass_postgres::{
-    BackupOutcome, BackupRequest, Cluster, PostgresError, RestorePlan, RestoreRequest,
+    BackupOutcome, BackupRequest, Cluster, DatabaseFacts, PostgresError, RestorePlan,
+    RestoreRequest, server_view,
 };
 use windlass_testkit::postgres::{PrivateCluster, succeed};
 
@@ -119,6 +122,28 @@ pub fn restore_set(directory: &Path, into: &Path, map: &[(PathBuf, PathBuf)]) ->
     )
     .unwrap();
     plan
+}
+
+/// Restores the set in `directory` as an opened server is to see it: all of it in one directory.
+pub fn restore_view(directory: &Path, into: &Path) -> DatabaseFacts {
+    let set = OpenSet::open(&[directory.to_path_buf()], METADATA_LIMIT_DEFAULT).unwrap();
+    let description = set.description();
+    let mut builder = std::fs::DirBuilder::new();
+    builder.mode(0o700).create(into).unwrap();
+    let layout = TargetLayout {
+        root: into.into(),
+        files: server_view(&description.files),
+        ..TargetLayout::default()
+    };
+    let target = DirectoryTarget::create(layout).unwrap();
+    let options = RestoreOptions {
+        plan: BufferRequest::default().plan(STRIPES, 1).unwrap(),
+        device_rate: None,
+        ring: true,
+    };
+    let progress = Arc::new(Progress::default());
+    restore(&set, &target, &options, &progress, &Cancel::new()).unwrap();
+    DatabaseFacts::of_set(&description.facts.database).unwrap()
 }
 
 /// True when `directory` holds no sealed set.

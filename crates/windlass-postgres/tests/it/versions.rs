@@ -9,7 +9,7 @@ use windlass_testkit::postgres::{ClusterOptions, PrivateCluster, become_server_u
 
 use crate::support::{Wish, restore_set, try_backup};
 
-fn versions() -> Vec<(u32, PathBuf)> {
+pub fn versions() -> Vec<(u32, PathBuf)> {
     let text = std::env::var("WINDLASS_TEST_PG_BINDIRS");
     let text = text.expect("WINDLASS_TEST_PG_BINDIRS is not set: run scripts/test");
     let parse = |pair: &str| {

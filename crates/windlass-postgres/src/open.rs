@@ -1,0 +1,331 @@
+//! A data directory as a running server: private, short-lived, and harmless to everybody else.
+//!
+//!   data directory --tree: what leads out is taken away--> the server's own programs
+//!   pg_control ----settings: what reaches out is off-----> socket, log, configuration in scratch
+//!                                                      --> recovered, connected to: [`Server`]
+//!
+//! Whoever provides the directory (a mount with an overlay, a restored copy) provides one that may
+//! be written and thrown away: recovery changes it, and so does a server that shows it read-only.
+//! The server recovers from backup_label and the log in the directory, and ends its recovery,
+//! instead of showing it as a hot standby: a standby must have settings at least as large as the
+//! source's, stays closed after too many subtransactions, and cannot be written to.
+//!
+//! Invariants
+//! - The server reaches nothing outside its directory and its scratch directory: no archive, no
+//!   primary, no subscriptions, no links that lead out, no libraries but those that were named.
+//! - It ends with this process, however that ends.
+
+mod process;
+mod programs;
+mod settings;
+mod tree;
+
+use std::fs::File;
+use std::os::unix::fs::lchown;
+use std::path::{Path, PathBuf};
+
+use postgres::error::SqlState;
+use postgres::{Client, NoTls};
+use windlass_engine::Cancel;
+
+use crate::control::Control;
+use crate::error::{IoContext, PostgresError, SqlContext};
+use process::{Launch, Process};
+pub use programs::Programs;
+pub use tree::server_view;
+
+/// The port of a server that is reached by its socket alone.
+const PORT_DEFAULT: u16 = 5432;
+/// Longest path of a socket: sun_path has 108 bytes, one of them the end.
+const SOCKET_BYTES_MAX: usize = 107;
+const CONFIG_FILE: &str = "postgresql.conf";
+const HBA_FILE: &str = "pg_hba.conf";
+const IDENT_FILE: &str = "pg_ident.conf";
+const LOG_FILE: &str = "server.log";
+/// Databases that a cluster has unless someone has dropped them.
+const DATABASES: [&str; 2] = ["postgres", "template1"];
+const USUAL_ROLE: &str = "postgres";
+
+/// How a directory is opened.
+#[derive(Debug)]
+pub struct OpenRequest {
+    /// The data directory; recovery and the server write to it.
+    pub data: PathBuf,
+    /// An existing directory for configuration, socket and log.
+    pub scratch: PathBuf,
+    /// The programs to run.
+    pub programs: Programs,
+    /// Transactions may write unless they say otherwise.
+    pub writable: bool,
+    /// A TCP port to listen on as well, and the number of the socket.
+    pub port: Option<u16>,
+    /// Addresses to listen on, as listen_addresses has them.
+    pub listen: String,
+    /// Libraries to preload, as shared_preload_libraries has them.
+    pub preload: String,
+    /// More settings; the last of a name wins.
+    pub settings: Vec<(String, String)>,
+    /// The role to connect as; unless given, the one that initdb made.
+    pub role: Option<String>,
+    /// The cluster's owner, whose name that role often has.
+    pub owner: String,
+    /// User and group to run the server as, when this process is root's.
+    pub run_as: Option<(u32, u32)>,
+    /// A locked file to be held by the server for as long as it lives.
+    pub lock: Option<File>,
+}
+
+/// Where a server is reached.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Connection {
+    /// Directory of the socket.
+    pub host: PathBuf,
+    /// Number of the socket, and TCP port if there is one.
+    pub port: u16,
+    /// A superuser.
+    pub user: String,
+    /// A database that is there.
+    pub database: String,
+}
+
+/// A running server; it ends when dropped.
+#[derive(Debug)]
+pub struct Server {
+    process: Process,
+    connection: Connection,
+    log: PathBuf,
+}
+
+impl Server {
+    /// Starts a server and waits until it has recovered and answered a query.
+    pub fn start(request: OpenRequest, cancel: &Cancel) -> Result<Self, PostgresError> {
+        let control = Control::read(&request.data)?;
+        let port = request.port.unwrap_or(PORT_DEFAULT);
+        check_socket(&request.scratch, port)?;
+        let prepared = tree::prepare(&request.data)?;
+        configure(&request, &control, &prepared, port)?;
+        let log = request.scratch.join(LOG_FILE);
+        let mut process = Process::start(Launch {
+            postgres: request.programs.postgres(),
+            arguments: arguments(&request),
+            data: &request.data,
+            log: log.clone(),
+            run_as: request.run_as,
+            lock: request.lock,
+        })?;
+        process.wait_ready(cancel)?;
+        prepared.finish()?;
+        let roles = match &request.role {
+            Some(role) => vec![role.clone()],
+            None => vec![USUAL_ROLE.to_owned(), request.owner.clone()],
+        };
+        let connection = connect(&request.scratch, port, &roles, request.role.is_some())?;
+        Ok(Self {
+            process,
+            connection,
+            log,
+        })
+    }
+
+    /// Where it is reached.
+    pub fn connection(&self) -> &Connection {
+        &self.connection
+    }
+
+    /// Its log.
+    pub fn log(&self) -> &Path {
+        &self.log
+    }
+
+    /// An error when it has ended by itself.
+    pub fn check_alive(&mut self) -> Result<(), PostgresError> {
+        match self.process.try_wait()? {
+            Some(status) => Err(self.process.failure(status)),
+            None => Ok(()),
+        }
+    }
+
+    /// Ends it. What was written to its directory is as after a crash.
+    pub fn stop(mut self) -> Result<(), PostgresError> {
+        self.process.stop()
+    }
+}
+
+impl Connection {
+    /// As libpq takes it.
+    pub fn conninfo(&self) -> String {
+        let host = quoted(&self.host.display().to_string());
+        let (user, database) = (quoted(&self.user), quoted(&self.database));
+        format!(
+            "host={host} port={} user={user} dbname={database}",
+            self.port
+        )
+    }
+
+    /// The variables of libpq's that lead here, and those that would lead elsewhere (`None`).
+    pub fn environment(&self) -> Vec<(String, Option<String>)> {
+        let inherited = std::env::vars_os().filter_map(|(name, _)| name.into_string().ok());
+        let foreign = |name: &String| name.starts_with("PG") && !KEPT_VARIABLES.contains(&&**name);
+        let mut variables: Vec<_> = inherited.filter(foreign).map(|name| (name, None)).collect();
+        let ours = [
+            ("PGHOST", self.host.display().to_string()),
+            ("PGPORT", self.port.to_string()),
+            ("PGUSER", self.user.clone()),
+            ("PGDATABASE", self.database.clone()),
+        ];
+        variables.extend(ours.map(|(name, value)| (name.to_owned(), Some(value))));
+        variables
+    }
+
+    /// A session in a database.
+    pub(crate) fn session(&self, database: &str) -> Result<Client, postgres::Error> {
+        let mut config = postgres::Config::new();
+        config.host_path(&self.host).port(self.port);
+        config.user(&self.user).dbname(database);
+        config.application_name("windlass").connect(NoTls)
+    }
+}
+
+/// Variables that say nothing of where a server is.
+const KEPT_VARIABLES: [&str; 6] = [
+    "PGAPPNAME",
+    "PGCLIENTENCODING",
+    "PGDATESTYLE",
+    "PGTZ",
+    "PG_COLOR",
+    "PG_COLORS",
+];
+
+/// A value as connection strings quote it.
+fn quoted(value: &str) -> String {
+    let plain = |letter: char| letter.is_ascii_alphanumeric() || "/._-".contains(letter);
+    if !value.is_empty() && value.chars().all(plain) {
+        return value.to_owned();
+    }
+    format!("'{}'", value.replace('\\', r"\\").replace('\'', r"\'"))
+}
+
+fn check_socket(scratch: &Path, port: u16) -> Result<(), PostgresError> {
+    let socket = scratch.join(format!(".s.PGSQL.{port}"));
+    if socket.as_os_str().len() > SOCKET_BYTES_MAX {
+        return Err(PostgresError::SocketPath { path: socket });
+    }
+    Ok(())
+}
+
+fn configure(
+    request: &OpenRequest,
+    control: &Control,
+    prepared: &tree::Prepared,
+    port: u16,
+) -> Result<(), PostgresError> {
+    let major = request.programs.major();
+    let text = settings::configuration(&settings::Wanted {
+        major,
+        control,
+        socket_directory: &request.scratch.display().to_string(),
+        port,
+        listen: if request.port.is_some() {
+            &request.listen
+        } else {
+            ""
+        },
+        writable: request.writable,
+        preload: &request.preload,
+        in_place_tablespaces: prepared.in_place_tablespaces,
+        carried: &prepared.carried,
+        extra: &request.settings,
+    });
+    for (name, text) in [
+        (CONFIG_FILE, text.as_str()),
+        (HBA_FILE, settings::authentication()),
+        (IDENT_FILE, ""),
+    ] {
+        let path = request.scratch.join(name);
+        write(&path, text)?;
+        if let Some((uid, gid)) = request.run_as {
+            lchown(&path, Some(uid), Some(gid)).doing("change the owner of", &path)?;
+        }
+    }
+    Ok(())
+}
+
+fn write(path: &Path, text: &str) -> Result<(), PostgresError> {
+    use std::io::Write;
+    let mut file = File::create(path).doing("create", path)?;
+    file.write_all(text.as_bytes()).doing("write", path)
+}
+
+fn arguments(request: &OpenRequest) -> Vec<String> {
+    let mut arguments = vec!["-D".to_owned(), request.data.display().to_string()];
+    for (setting, file) in [
+        ("config_file", CONFIG_FILE),
+        ("hba_file", HBA_FILE),
+        ("ident_file", IDENT_FILE),
+    ] {
+        let path = request.scratch.join(file);
+        arguments.extend(["-c".to_owned(), format!("{setting}={}", path.display())]);
+    }
+    arguments
+}
+
+/// Finds a role and a database that are there, and answers a query there.
+fn connect(
+    host: &Path,
+    port: u16,
+    roles: &[String],
+    role_named: bool,
+) -> Result<Connection, PostgresError> {
+    let mut failed = None;
+    for (user, database) in roles
+        .iter()
+        .flat_map(|role| DATABASES.map(|database| (role, database)))
+    {
+        let connection = Connection {
+            host: host.into(),
+            port,
+            user: user.clone(),
+            database: database.into(),
+        };
+        match connection.session(database) {
+            Ok(mut client) => return settled(connection, &mut client, role_named),
+            Err(source) if is_absent(&source) => failed = Some(source),
+            Err(source) => failed = failed.or(Some(source)),
+        }
+    }
+    Err(match failed {
+        Some(source) => PostgresError::OpenedConnect {
+            roles: roles.join(", "),
+            source,
+        },
+        None => PostgresError::Set {
+            what: "names no role to connect as".into(),
+        },
+    })
+}
+
+/// No such role, no such database.
+fn is_absent(error: &postgres::Error) -> bool {
+    error.code().is_some_and(|code| {
+        [
+            SqlState::INVALID_AUTHORIZATION_SPECIFICATION,
+            SqlState::INVALID_CATALOG_NAME,
+        ]
+        .contains(code)
+    })
+}
+
+/// The connection as the role that initdb made, unless the user named one.
+fn settled(
+    mut connection: Connection,
+    client: &mut Client,
+    role_named: bool,
+) -> Result<Connection, PostgresError> {
+    const DOING: &str = "ask for the superuser's name";
+    let sql = "SELECT rolname::text FROM pg_roles WHERE oid = 10";
+    let row = client.query_one(sql, &[]).doing(DOING)?;
+    if !role_named {
+        connection.user = row.try_get(0).doing(DOING)?;
+    }
+    Ok(connection)
+}

@@ -1,0 +1,254 @@
+//! The private configuration of an opened server: everything that reaches outward is off, and what
+//! is left is small and quiet.
+//!
+//! The source's own configuration is not used: the server gets a file of ours on its command
+//! line, and postgresql.auto.conf is taken out of its directory. Only what decides how values are
+//! written and read ([`CARRIED`]) is carried over, since a dump taken here is loaded elsewhere.
+
+use std::fmt::Write;
+
+use crate::control::Control;
+
+/// Room for replication origins: a set of a subscriber has one for each subscription, and the
+/// log it replays names them. Slots are not in a set, so the room stays empty otherwise.
+const ORIGINS_MAX: u32 = 1024;
+const CONNECTIONS_MIN: u32 = 20;
+const WAL_BYTES_MIN: u64 = 1 << 30;
+
+/// Settings that decide how values look and what statements mean.
+pub(super) const CARRIED: [&str; 16] = [
+    "array_nulls",
+    "backslash_quote",
+    "bytea_output",
+    "datestyle",
+    "default_text_search_config",
+    "escape_string_warning",
+    "extra_float_digits",
+    "intervalstyle",
+    "lc_monetary",
+    "lc_numeric",
+    "lc_time",
+    "standard_conforming_strings",
+    "timezone",
+    "timezone_abbreviations",
+    "transform_null_equals",
+    "xmloption",
+];
+
+/// What never changes.
+const FIXED: [(&str, &str); 42] = [
+    // Nothing goes out, nothing comes in.
+    ("archive_mode", "off"),
+    ("archive_command", ""),
+    ("restore_command", ""),
+    ("archive_cleanup_command", ""),
+    ("recovery_end_command", ""),
+    ("primary_conninfo", ""),
+    ("primary_slot_name", ""),
+    ("max_wal_senders", "0"),
+    ("max_logical_replication_workers", "0"),
+    ("session_preload_libraries", ""),
+    ("local_preload_libraries", ""),
+    ("external_pid_file", ""),
+    ("bonjour", "off"),
+    ("ssl", "off"),
+    // Nobody has been waiting for maintenance of a copy.
+    ("autovacuum", "off"),
+    ("autovacuum_freeze_max_age", "2000000000"),
+    ("autovacuum_multixact_freeze_max_age", "2000000000"),
+    ("checkpoint_timeout", "1d"),
+    ("checkpoint_warning", "0"),
+    ("bgwriter_lru_maxpages", "0"),
+    ("bgwriter_delay", "10s"),
+    ("wal_writer_delay", "10s"),
+    // It is thrown away: nothing has to survive anything. A process of the server that dies takes
+    // the server with it, since there is nothing to recover from.
+    ("fsync", "off"),
+    ("synchronous_commit", "off"),
+    ("full_page_writes", "off"),
+    ("restart_after_crash", "off"),
+    ("wal_level", "minimal"),
+    ("wal_init_zero", "off"),
+    ("wal_recycle", "off"),
+    // Small, and no more than the machine gives everybody.
+    ("shared_buffers", "64MB"),
+    ("max_worker_processes", "8"),
+    ("huge_pages", "off"),
+    ("shared_memory_type", "mmap"),
+    ("dynamic_shared_memory_type", "posix"),
+    // The log is what the server says on its standard error.
+    ("logging_collector", "off"),
+    ("log_destination", "stderr"),
+    ("log_line_prefix", "%m [%p] "),
+    ("log_checkpoints", "off"),
+    ("log_statement", "none"),
+    ("lc_messages", "C"),
+    ("cluster_name", "windlass open"),
+    ("unix_socket_permissions", "0700"),
+];
+
+/// What the configuration depends on.
+pub(super) struct Wanted<'a> {
+    pub(super) major: u32,
+    pub(super) control: &'a Control,
+    pub(super) socket_directory: &'a str,
+    pub(super) port: u16,
+    pub(super) listen: &'a str,
+    pub(super) writable: bool,
+    pub(super) preload: &'a str,
+    pub(super) in_place_tablespaces: bool,
+    pub(super) carried: &'a [(String, String)],
+    pub(super) extra: &'a [(String, String)],
+}
+
+/// postgresql.conf. Where a name stands twice the last one wins, so the user's own are last.
+pub(super) fn configuration(wanted: &Wanted<'_>) -> String {
+    let mut text = String::from("# Written by windlass open; removed when it ends.\n");
+    let mut put = |name: &str, value: &str| {
+        let value = value.replace('\'', "''");
+        writeln!(text, "{name} = '{value}'").expect("a string takes everything");
+    };
+    FIXED.iter().for_each(|(name, value)| put(name, value));
+    let carried = wanted.carried.iter();
+    carried.for_each(|(name, value)| put(name, value));
+    for (name, value) in computed(wanted) {
+        put(name, &value);
+    }
+    for (name, value) in wanted.extra {
+        put(name, value);
+    }
+    text
+}
+
+fn computed(wanted: &Wanted<'_>) -> Vec<(&'static str, String)> {
+    let Wanted { control, major, .. } = *wanted;
+    let segment = u64::from(control.wal_segment_bytes);
+    let megabytes = |bytes: u64| format!("{}MB", bytes >> 20);
+    let on_off = |on: bool| if on { "on" } else { "off" }.to_owned();
+    let mut settings = vec![
+        (
+            "unix_socket_directories",
+            quoted_path(wanted.socket_directory),
+        ),
+        ("port", wanted.port.to_string()),
+        ("listen_addresses", wanted.listen.to_owned()),
+        ("default_transaction_read_only", on_off(!wanted.writable)),
+        ("shared_preload_libraries", wanted.preload.to_owned()),
+        // Prepared transactions in the set need their places, and whoever dumps many tables as
+        // many locks as the source had.
+        (
+            "max_prepared_transactions",
+            control.prepared_transactions_max.to_string(),
+        ),
+        (
+            "max_locks_per_transaction",
+            control.locks_per_transaction_max.max(64).to_string(),
+        ),
+        (
+            "max_connections",
+            control.connections_max.max(CONNECTIONS_MIN).to_string(),
+        ),
+        ("track_commit_timestamp", on_off(control.commit_timestamps)),
+        ("max_replication_slots", ORIGINS_MAX.to_string()),
+        ("max_wal_size", megabytes(WAL_BYTES_MIN.max(segment * 4))),
+        ("min_wal_size", megabytes(segment * 2)),
+    ];
+    if major >= 17 {
+        // A trigger on login may write, or call out, before the user has said anything.
+        settings.push(("event_triggers", "off".into()));
+    }
+    if major >= 18 {
+        settings.push(("max_active_replication_origins", ORIGINS_MAX.to_string()));
+    }
+    if wanted.in_place_tablespaces {
+        settings.push(("allow_in_place_tablespaces", "on".into()));
+    }
+    settings
+}
+
+/// One directory of a setting that takes a list of them.
+fn quoted_path(path: &str) -> String {
+    format!("\"{}\"", path.replace('"', "\"\""))
+}
+
+/// pg_hba.conf: the socket lies in a directory that nobody else can enter; over TCP the cluster's
+/// own passwords are asked for.
+pub(super) fn authentication() -> &'static str {
+    "local all all trust\nhost all all all md5\n"
+}
+
+/// The carried settings in the text of a postgresql.conf, in its order.
+pub(super) fn carried(text: &str) -> Vec<(String, String)> {
+    let known = |(name, value): (String, String)| {
+        let name = name.to_ascii_lowercase();
+        CARRIED.contains(&name.as_str()).then_some((name, value))
+    };
+    text.lines()
+        .filter_map(assignment)
+        .filter_map(known)
+        .collect()
+}
+
+/// `name = value`, `name value`, `name 'it''s'`; `None` for comments, and for what the server would
+/// not take either.
+fn assignment(line: &str) -> Option<(String, String)> {
+    let line = line.trim();
+    let end = line.find(|letter: char| !letter.is_ascii_alphanumeric() && letter != '_')?;
+    let (name, rest) = line.split_at(end);
+    let rest = rest.trim_start();
+    let rest = rest.strip_prefix('=').unwrap_or(rest).trim_start();
+    if name.is_empty() || rest.is_empty() {
+        return None;
+    }
+    let value = match rest.strip_prefix('\'') {
+        Some(quoted) => unquoted(quoted)?,
+        None => {
+            let stop = |letter: char| letter == '#' || letter.is_whitespace();
+            rest.split(stop).next()?.to_owned()
+        }
+    };
+    Some((name.to_owned(), value))
+}
+
+/// What stands before the closing quote; a quote inside is written twice or with a backslash.
+fn unquoted(text: &str) -> Option<String> {
+    let mut value = String::new();
+    let mut letters = text.chars().peekable();
+    while let Some(letter) = letters.next() {
+        match letter {
+            '\'' if letters.peek() != Some(&'\'') => return Some(value),
+            '\'' | '\\' => value.push(letters.next()?),
+            letter => value.push(letter),
+        }
+    }
+    None
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_what_decides_how_values_look_is_carried_over() {
+        let text = "# a comment\nDateStyle = 'iso, dmy'\nlc_monetary='de_DE.UTF-8' # money\n\
+            archive_command = 'cp %p /mnt'\nTimeZone 'Europe/Berlin'\nshared_buffers = 8GB\n\
+            bytea_output=escape#x\nxmloption = \n default_text_search_config 'it''s'\nport";
+        let pair = |(name, value): (&str, &str)| (name.to_owned(), value.to_owned());
+        let expected = [
+            ("datestyle", "iso, dmy"),
+            ("lc_monetary", "de_DE.UTF-8"),
+            ("timezone", "Europe/Berlin"),
+            ("bytea_output", "escape"),
+            ("default_text_search_config", "it's"),
+        ];
+        assert_eq!(carried(text), expected.map(pair));
+    }
+
+    #[test]
+    fn quotes_that_do_not_end_are_no_value() {
+        assert_eq!(assignment("datestyle = 'iso"), None);
+        assert_eq!(assignment("datestyle = 'iso''"), None);
+        let hidden = assignment(r"datestyle = 'i\'so'").map(|(_, value)| value);
+        assert_eq!(hidden.as_deref(), Some("i'so"));
+    }
+}

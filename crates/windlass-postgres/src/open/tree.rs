@@ -1,0 +1,210 @@
+//! The data directory before a server starts on it: what would lead out of it is taken away.
+//!
+//! Invariants
+//! - No link of the directory leads out of it. A server follows a tablespace's link wherever it
+//!   leads: to the source's own files, which it would then write, or to nothing, which it would
+//!   read as empty tables.
+//! - While the log is replayed no tablespace link can be made: the log of a tablespace made during
+//!   the backup names the source's directory, which may be on this machine and in use.
+
+use std::io::ErrorKind;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+
+use windlass_media::{FileEntry, FileFlags, FileKind, FileNo, FileTable};
+
+use super::settings;
+use crate::error::{IoContext, PostgresError};
+use crate::tablespace::{TABLESPACE_LINKS, TABLESPACE_MAP_PATH, oid_of_link};
+
+/// Where tablespaces lie in a view, each in a directory of its number.
+const TABLESPACES: &str = "windlass_tablespaces";
+/// Settings of ALTER SYSTEM, which a server reads wherever its configuration file is.
+const AUTO_CONF: &str = "postgresql.auto.conf";
+const CONF: &str = "postgresql.conf";
+const TABLESPACE_DIRECTORY: &str = "pg_tblspc";
+/// Links recovery would make; and what would make a standby of it, or have it fetch a log.
+const REMOVED: [&str; 4] = [
+    TABLESPACE_MAP_PATH,
+    "recovery.signal",
+    "standby.signal",
+    AUTO_CONF,
+];
+
+/// The file table of a set, as a server is to see it: tablespaces are directories inside, and the
+/// links in pg_tblspc lead there.
+///
+/// They stay links, since servers refuse directories in pg_tblspc (15 and newer: unless
+/// allow_in_place_tablespaces) or cannot say where they are (14).
+pub fn server_view(files: &FileTable) -> FileTable {
+    let spaces: Vec<&FileEntry> = files.0.iter().filter(|entry| is_space(entry)).collect();
+    let Some(first) = spaces.first() else {
+        return files.clone();
+    };
+    let mut next = files.0.iter().map(|entry| entry.file.0).max().unwrap_or(0);
+    let mut directory = |like: &FileEntry, path: String| {
+        next += 1;
+        FileEntry {
+            file: FileNo(next),
+            kind: FileKind::Directory,
+            flags: FileFlags::default(),
+            mode: 0o700,
+            path: path.into_bytes(),
+            link_target: Vec::new(),
+            ..like.clone()
+        }
+    };
+    let mut entries = vec![directory(first, TABLESPACES.to_owned())];
+    for space in &spaces {
+        let name = String::from_utf8_lossy(&space.path[TABLESPACE_LINKS.len()..]);
+        entries.push(directory(space, format!("{TABLESPACES}/{name}")));
+    }
+    let links: Vec<&[u8]> = spaces.iter().map(|space| space.path.as_slice()).collect();
+    entries.extend(files.0.iter().map(|entry| moved(entry, &links)));
+    FileTable(entries)
+}
+
+fn is_space(entry: &FileEntry) -> bool {
+    entry.kind == FileKind::Symlink && oid_of_link(&entry.path).is_some()
+}
+
+/// An entry where a server is to find it: what lies behind one of the links, inside.
+fn moved(entry: &FileEntry, links: &[&[u8]]) -> FileEntry {
+    let mut entry = entry.clone();
+    let below = |link: &&&[u8]| {
+        let rest = entry.path.strip_prefix(**link);
+        rest.is_some_and(|rest| rest.is_empty() || rest[0] == b'/')
+    };
+    if links.iter().find(below).is_none() {
+        return entry;
+    }
+    let name = &entry.path[TABLESPACE_LINKS.len()..];
+    let inside = [TABLESPACES.as_bytes(), b"/", name].concat();
+    if entry.kind == FileKind::Symlink {
+        entry.link_target = [b"../".as_slice(), &inside].concat();
+    } else {
+        entry.path = inside;
+    }
+    entry
+}
+
+/// What the directory said, and what was changed in it.
+pub(super) struct Prepared {
+    /// Settings of the source that go on being heeded.
+    pub(super) carried: Vec<(String, String)>,
+    /// Some tablespace is a directory of pg_tblspc itself.
+    pub(super) in_place_tablespaces: bool,
+    links: PathBuf,
+}
+
+/// Prepares a data directory for its server.
+pub(super) fn prepare(data: &Path) -> Result<Prepared, PostgresError> {
+    let mut carried = Vec::new();
+    for name in [CONF, AUTO_CONF] {
+        let path = data.join(name);
+        if let Some(bytes) = absent_is_none(std::fs::read(&path)).doing("read", &path)? {
+            carried.extend(settings::carried(&String::from_utf8_lossy(&bytes)));
+        }
+    }
+    for name in REMOVED {
+        let path = data.join(name);
+        absent_is_none(std::fs::remove_file(&path)).doing("remove", &path)?;
+    }
+    let links = data.join(TABLESPACE_DIRECTORY);
+    let in_place_tablespaces = check_links(data, &links)?;
+    set_mode(&links, 0o500)?;
+    Ok(Prepared {
+        carried,
+        in_place_tablespaces,
+        links,
+    })
+}
+
+impl Prepared {
+    /// The log has been replayed: tablespaces may be made again.
+    pub(super) fn finish(&self) -> Result<(), PostgresError> {
+        set_mode(&self.links, 0o700)
+    }
+}
+
+/// Refuses links that lead out of the directory; true when there is a tablespace without a link.
+fn check_links(data: &Path, links: &Path) -> Result<bool, PostgresError> {
+    let root = data.canonicalize().doing("resolve", data)?;
+    let mut in_place = false;
+    for entry in std::fs::read_dir(links).doing("list", links)? {
+        let entry = entry.doing("list", links)?;
+        let path = entry.path();
+        let kind = entry.file_type().doing("examine", &path)?;
+        in_place |= kind.is_dir();
+        let inside = |target: PathBuf| target.starts_with(&root) && target.is_dir();
+        if kind.is_symlink() && !path.canonicalize().is_ok_and(inside) {
+            return Err(PostgresError::Link {
+                path,
+                what: "leads out of the directory to be opened, or to nothing",
+            });
+        }
+    }
+    Ok(in_place)
+}
+
+fn set_mode(path: &Path, mode: u32) -> Result<(), PostgresError> {
+    let permissions = std::fs::Permissions::from_mode(mode);
+    std::fs::set_permissions(path, permissions).doing("set the mode of", path)
+}
+
+fn absent_is_none<T>(result: std::io::Result<T>) -> std::io::Result<Option<T>> {
+    match result {
+        Err(error) if error.kind() == ErrorKind::NotFound => Ok(None),
+        other => other.map(Some),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn entry(file: u32, kind: FileKind, path: &str, target: &str) -> FileEntry {
+        FileEntry {
+            file: FileNo(file),
+            kind,
+            flags: FileFlags::default(),
+            mode: 0o600,
+            bytes: 0,
+            mtime_nanos: 1,
+            crc32c: 0,
+            path: path.into(),
+            link_target: target.into(),
+        }
+    }
+
+    #[test]
+    fn what_lies_behind_a_link_is_inside_and_the_link_leads_there() {
+        let files = FileTable(vec![
+            entry(0, FileKind::Directory, "pg_tblspc", ""),
+            entry(1, FileKind::Symlink, "pg_tblspc/16", "/srv/space"),
+            entry(2, FileKind::Directory, "pg_tblspc/16/PG_15_1", ""),
+            entry(3, FileKind::File, "pg_tblspc/16/PG_15_1/7", ""),
+            entry(4, FileKind::Directory, "pg_tblspc/165", ""),
+            entry(5, FileKind::File, "pg_tblspc/165/PG_15_1", ""),
+            entry(6, FileKind::File, "PG_VERSION", ""),
+        ]);
+        let view = server_view(&files);
+        let shown = |entry: &FileEntry| {
+            let target = String::from_utf8_lossy(&entry.link_target).into_owned();
+            format!("{} {} {target}", entry.file.0, entry.path_lossy())
+        };
+        let shown: Vec<_> = view.0.iter().map(shown).collect();
+        let expected = [
+            "7 windlass_tablespaces ",
+            "8 windlass_tablespaces/16 ",
+            "0 pg_tblspc ",
+            "1 pg_tblspc/16 ../windlass_tablespaces/16",
+            "2 windlass_tablespaces/16/PG_15_1 ",
+            "3 windlass_tablespaces/16/PG_15_1/7 ",
+            "4 pg_tblspc/165 ",
+            "5 pg_tblspc/165/PG_15_1 ",
+            "6 PG_VERSION ",
+        ];
+        assert_eq!(shown, expected);
+    }
+}

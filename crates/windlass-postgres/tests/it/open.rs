@@ -1,0 +1,431 @@
+//! A set's data directory as a running server: of each version, private, and harmless to its
+//! source.
+
+use std::path::{Path, PathBuf};
+use std::process::Output;
+
+use windlass_engine::Cancel;
+use windlass_postgres::{OpenRequest, PostgresError, Programs, Server};
+use windlass_testkit::postgres::{
+    ClusterOptions, DEFAULT_BIN, PrivateCluster, become_server_user, succeed,
+};
+
+use crate::support::{Wish, restore_view, try_backup};
+use crate::versions::versions;
+
+/// A set, restored as a server is to see it, and room for the server.
+struct Opened {
+    place: tempfile::TempDir,
+    owner: String,
+    bin: PathBuf,
+}
+
+impl Opened {
+    fn new(bin: &Path, place: tempfile::TempDir) -> Self {
+        let facts = restore_view(&place.path().join("set"), &place.path().join("view"));
+        std::fs::create_dir(place.path().join("scratch")).unwrap();
+        Self {
+            place,
+            owner: facts.owner,
+            bin: bin.into(),
+        }
+    }
+
+    fn request(&self, major: u32) -> OpenRequest {
+        OpenRequest {
+            data: self.place.path().join("view"),
+            scratch: self.place.path().join("scratch"),
+            programs: Programs::find(major, Some(&self.bin)).unwrap(),
+            writable: true,
+            port: None,
+            listen: String::new(),
+            preload: String::new(),
+            settings: Vec::new(),
+            role: None,
+            owner: self.owner.clone(),
+            run_as: None,
+            lock: None,
+        }
+    }
+
+    /// Runs a client program against the server.
+    fn client(&self, server: &Server, program: &str, arguments: &[&str]) -> Output {
+        let mut command = std::process::Command::new(Path::new(DEFAULT_BIN).join(program));
+        command.args(arguments);
+        for (name, value) in server.connection().environment() {
+            match value {
+                Some(value) => command.env(name, value),
+                None => command.env_remove(name),
+            };
+        }
+        command.output().unwrap()
+    }
+
+    fn sql(&self, server: &Server, sql: &str) -> String {
+        let output = self.try_sql(server, sql);
+        let error = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.success(), "{sql}: {error}");
+        String::from_utf8(output.stdout).unwrap().trim_end().into()
+    }
+
+    fn try_sql(&self, server: &Server, sql: &str) -> Output {
+        let arguments = ["-XqAt", "-v", "ON_ERROR_STOP=1", "-c", sql];
+        self.client(server, "psql", &arguments)
+    }
+}
+
+/// A cluster whose settings all reach out, or would keep a copy from starting.
+fn outgoing(major: u32, bin: &Path, place: &Path) -> PrivateCluster {
+    let options = ClusterOptions {
+        bin: bin.into(),
+        ..ClusterOptions::default()
+    };
+    let options = options
+        .initdb("--data-checksums")
+        .setting("archive_mode = on")
+        .setting("max_prepared_transactions = 3")
+        .setting("datestyle = 'SQL, DMY'")
+        .setting(format!(
+            "archive_command = 'touch {}/%f'",
+            place.join("archive").display()
+        ));
+    let source = PrivateCluster::start(&options);
+    let space = place.join("space");
+    std::fs::create_dir(&space).unwrap();
+    let sql = |sql: &str| source.sql("postgres", sql);
+    sql(&format!(
+        "CREATE TABLESPACE s LOCATION '{}'",
+        space.display()
+    ));
+    sql("CREATE TABLE t TABLESPACE s AS SELECT generate_series(1, 50000) i");
+    sql("CREATE TABLE day AS SELECT date '2026-11-21' AS day");
+    sql("CREATE TABLE hits (i int)");
+    sql("BEGIN; INSERT INTO hits VALUES (7); PREPARE TRANSACTION 'half'");
+    // Each of these keeps a server from starting, or leads it to another.
+    sql("ALTER SYSTEM SET shared_preload_libraries = 'no_such_library'");
+    sql("ALTER SYSTEM SET primary_conninfo = 'host=203.0.113.1'");
+    sql("ALTER SYSTEM SET hba_file = '/nowhere/pg_hba.conf'");
+    sql("ALTER SYSTEM SET listen_addresses = '*'");
+    if major >= 17 {
+        sql(
+            "CREATE FUNCTION refuse() RETURNS event_trigger LANGUAGE plpgsql AS \
+            'BEGIN RAISE EXCEPTION ''no entry''; END'",
+        );
+        sql(
+            "CREATE EVENT TRIGGER no_entry ON login EXECUTE FUNCTION refuse(); \
+            ALTER EVENT TRIGGER no_entry ENABLE ALWAYS",
+        );
+    }
+    source
+}
+
+fn opens_privately(major: u32, bin: &Path, settings: &[(&str, &str)]) {
+    let place = tempfile::tempdir().unwrap();
+    let archive = place.path().join("archive");
+    std::fs::create_dir(&archive).unwrap();
+    let mut source = outgoing(major, bin, place.path());
+    let set = place.path().join("set");
+    // On 17 and newer nobody can log in any more, so the backup's session is one from before.
+    try_backup_beside_triggers(&source, major, &set);
+    source.stop("immediate");
+    let space = place.path().join("space");
+    let (archived, spaces) = (listing(&archive), listing(&space));
+
+    let opened = Opened::new(bin, place);
+    let mut request = opened.request(major);
+    let own = |(name, value): &(&str, &str)| ((*name).to_owned(), (*value).to_owned());
+    request.settings = settings.iter().map(own).collect();
+    let server = Server::start(request, &Cancel::new()).unwrap();
+    check_content(&opened, &server);
+    for (name, value) in settings {
+        assert_eq!(opened.sql(&server, &format!("SHOW {name}")), *value);
+    }
+    check_tablespaces(&opened, &server);
+    assert_eq!(opened.sql(&server, "SHOW listen_addresses"), "");
+    server.stop().unwrap();
+    assert_eq!(listing(&archive), archived, "nothing is archived");
+    assert_eq!(
+        listing(&space),
+        spaces,
+        "the source's tablespace is untouched"
+    );
+}
+
+fn try_backup_beside_triggers(source: &PrivateCluster, major: u32, set: &Path) {
+    if major >= 17 {
+        source.configure(&["event_triggers = off"]);
+        let mut reload = source.tool("pg_ctl");
+        succeed(reload.args(["reload", "-s", "-D"]).arg(source.data()));
+        while !source.try_sql("postgres", "SELECT 1").status.success() {}
+    }
+    try_backup(source, set, &Wish::default()).unwrap();
+}
+
+fn check_content(opened: &Opened, server: &Server) {
+    let sql = |text: &str| opened.sql(server, text);
+    assert_eq!(sql("SELECT sum(i) FROM t"), "1250025000");
+    assert_eq!(
+        sql("SELECT day FROM day"),
+        "21/11/2026",
+        "values look as they did"
+    );
+    assert_eq!(sql("SELECT gid FROM pg_prepared_xacts"), "half");
+    sql("COMMIT PREPARED 'half'");
+    assert_eq!(sql("SELECT i FROM hits"), "7");
+    assert_eq!(sql("SELECT pg_is_in_recovery()"), "f");
+    assert_eq!(
+        sql("SELECT count(*) FROM pg_stat_activity WHERE backend_type LIKE '%replication%'"),
+        "0"
+    );
+    // pg_dumpall asks each tablespace where it is.
+    let dump = opened.client(
+        server,
+        "psql",
+        &[
+            "-XAtc",
+            "SELECT pg_tablespace_location(oid) FROM pg_tablespace WHERE spcname = 's'",
+        ],
+    );
+    assert!(dump.status.success());
+    assert!(String::from_utf8_lossy(&dump.stdout).contains("windlass_tablespaces/"));
+}
+
+fn check_tablespaces(opened: &Opened, server: &Server) {
+    let sql = |text: &str| opened.sql(server, text);
+    let place = server.connection().host.join("made");
+    std::fs::create_dir(&place).unwrap();
+    sql("CREATE TABLE t2 TABLESPACE s AS SELECT * FROM t");
+    sql("CREATE DATABASE d TABLESPACE s");
+    sql("DROP DATABASE d");
+    sql("DROP TABLE t, t2");
+    sql("DROP TABLESPACE s");
+    sql(&format!(
+        "CREATE TABLESPACE n LOCATION '{}'",
+        place.display()
+    ));
+    sql("CREATE TABLE t3 TABLESPACE n AS SELECT 5 AS i");
+    sql("CHECKPOINT");
+    assert_eq!(sql("SELECT i FROM t3"), "5");
+}
+
+/// Everything below a directory, with lengths and times of change.
+fn listing(place: &Path) -> Vec<(PathBuf, u64, std::time::SystemTime)> {
+    let mut found = Vec::new();
+    for entry in std::fs::read_dir(place).unwrap() {
+        let (path, metadata) = entry.map(|e| (e.path(), e.metadata().unwrap())).unwrap();
+        if metadata.is_dir() {
+            found.extend(listing(&path));
+        }
+        found.push((path, metadata.len(), metadata.modified().unwrap()));
+    }
+    found.sort();
+    found
+}
+
+#[test]
+fn a_set_of_the_oldest_version_opens_privately() {
+    become_server_user();
+    let (major, bin) = &versions()[0];
+    opens_privately(*major, bin, &[]);
+}
+
+#[test]
+fn a_set_of_debians_version_opens_privately() {
+    become_server_user();
+    opens_privately(15, Path::new(DEFAULT_BIN), &[]);
+}
+
+#[test]
+fn sets_of_newer_versions_open_privately() {
+    become_server_user();
+    for (major, bin) in versions().into_iter().filter(|(major, _)| *major > 15) {
+        let methods: &[&str] = if major >= 18 {
+            &["worker", "sync"]
+        } else {
+            &[]
+        };
+        if methods.is_empty() {
+            opens_privately(major, &bin, &[]);
+        }
+        for method in methods {
+            opens_privately(major, &bin, &[("io_method", method)]);
+        }
+    }
+}
+
+/// A set of a small cluster of Debian's version, made after `prepare` has run on it, while `work`
+/// is done again and again.
+fn set_while(
+    prepare: &[&str],
+    work: impl Fn(&PrivateCluster) + Sync,
+) -> (tempfile::TempDir, PrivateCluster) {
+    use std::sync::atomic::{AtomicBool, Ordering};
+    let place = tempfile::tempdir().unwrap();
+    let source = PrivateCluster::start(&ClusterOptions::default());
+    prepare
+        .iter()
+        .for_each(|sql| drop(source.sql("postgres", sql)));
+    let done = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            source.wait_until("SELECT count(*) FROM pg_replication_slots", "1");
+            while !done.load(Ordering::Acquire) {
+                work(&source);
+            }
+        });
+        let wish = Wish {
+            source_rate: Some(12 << 20),
+            ..Wish::default()
+        };
+        let outcome = try_backup(&source, &place.path().join("set"), &wish);
+        done.store(true, Ordering::Release);
+        outcome.unwrap();
+    });
+    (place, source)
+}
+
+#[test]
+fn a_log_with_the_commits_of_a_subscription_is_replayed() {
+    become_server_user();
+    let prepare = [
+        "CREATE TABLE t (i int)",
+        "SELECT pg_replication_origin_create('elsewhere')",
+    ];
+    let (place, source) = set_while(&prepare, |source| {
+        let sql = "SELECT pg_replication_origin_session_setup('elsewhere'); \
+            BEGIN; INSERT INTO t VALUES (1); \
+            SELECT pg_replication_origin_xact_setup('0/1234', now()); COMMIT";
+        // Refused while the session before is still ending: one has the origin at a time.
+        source.try_sql("postgres", sql);
+    });
+    let without_room = place.path().join("without-room");
+    restore_view(&place.path().join("set"), &without_room);
+    let opened = Opened::new(source.bin(), place);
+    let request = OpenRequest {
+        data: without_room,
+        settings: vec![("max_replication_slots".into(), "0".into())],
+        ..opened.request(15)
+    };
+    let error = Server::start(request, &Cancel::new())
+        .unwrap_err()
+        .to_string();
+    assert!(
+        error.contains("replication origin"),
+        "the log has none of them: {error}"
+    );
+    let server = Server::start(opened.request(15), &Cancel::new()).unwrap();
+    let origins = opened.sql(
+        &server,
+        "SELECT remote_lsn FROM pg_replication_origin_status",
+    );
+    assert_eq!(origins, "0/1234");
+}
+
+#[test]
+fn a_tablespace_made_during_the_backup_is_refused_and_its_source_left_alone() {
+    become_server_user();
+    let space = tempfile::tempdir().unwrap();
+    let sql = format!(
+        "CREATE TABLESPACE late LOCATION '{}'",
+        space.path().display()
+    );
+    let once = std::sync::Once::new();
+    let (place, source) = set_while(&[], |source| {
+        once.call_once(|| {
+            source.sql("postgres", &sql);
+            source.sql(
+                "postgres",
+                "CREATE TABLE t TABLESPACE late AS SELECT 1 AS i; CHECKPOINT",
+            );
+        });
+    });
+    source.sql("postgres", "INSERT INTO t VALUES (2)");
+    source.sql("postgres", "CHECKPOINT");
+    let before = listing(space.path());
+    let opened = Opened::new(source.bin(), place);
+    let error = Server::start(opened.request(15), &Cancel::new()).unwrap_err();
+    assert!(
+        matches!(error, PostgresError::ServerEnded { .. }),
+        "{error}"
+    );
+    let hint = error.hint().unwrap_or_default();
+    assert!(hint.contains("made during the backup"), "{error}: {hint}");
+    assert_eq!(listing(space.path()), before);
+    assert_eq!(source.sql("postgres", "SELECT sum(i) FROM t"), "3");
+}
+
+#[test]
+fn a_link_that_leaves_the_directory_is_refused() {
+    become_server_user();
+    let place = tempfile::tempdir().unwrap();
+    let source = PrivateCluster::start(&ClusterOptions::default());
+    try_backup(&source, &place.path().join("set"), &Wish::default()).unwrap();
+    let opened = Opened::new(source.bin(), place);
+    let link = opened.place.path().join("view/pg_tblspc/16400");
+    std::os::unix::fs::symlink("/var/tmp", &link).unwrap();
+    let error = Server::start(opened.request(15), &Cancel::new()).unwrap_err();
+    assert!(
+        matches!(&error, PostgresError::Link { path, .. } if *path == link),
+        "{error}"
+    );
+}
+
+#[test]
+fn shown_read_only_unless_asked_and_without_preloaded_libraries_unless_named() {
+    become_server_user();
+    let place = tempfile::tempdir().unwrap();
+    let source = PrivateCluster::start(&ClusterOptions::default());
+    source.sql(
+        "postgres",
+        "CREATE ROLE chief SUPERUSER LOGIN PASSWORD 'secret'",
+    );
+    try_backup(&source, &place.path().join("set"), &Wish::default()).unwrap();
+    let opened = Opened::new(source.bin(), place);
+    let request = OpenRequest {
+        writable: false,
+        role: Some("chief".into()),
+        preload: "auto_explain".into(),
+        port: Some(free_port()),
+        listen: "127.0.0.1".into(),
+        ..opened.request(15)
+    };
+    let server = Server::start(request, &Cancel::new()).unwrap();
+    let refused = opened.try_sql(&server, "CREATE TABLE t (i int)");
+    let words = String::from_utf8_lossy(&refused.stderr).into_owned();
+    assert!(words.contains("read-only transaction"), "{words}");
+    assert_eq!(opened.sql(&server, "SELECT current_user"), "chief");
+    assert_eq!(
+        opened.sql(&server, "SHOW shared_preload_libraries"),
+        "auto_explain"
+    );
+    // Over TCP the cluster's own passwords are asked for.
+    let port = server.connection().port;
+    let over_tcp = |password: &str| {
+        let target = format!("host=127.0.0.1 port={port} user=chief password={password}");
+        opened.client(&server, "psql", &["-XAtc", "SELECT 1", &target])
+    };
+    assert!(!over_tcp("guess").status.success());
+    assert!(over_tcp("secret").status.success());
+}
+
+fn free_port() -> u16 {
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    listener.local_addr().unwrap().port()
+}
+
+#[test]
+fn programs_of_another_version_are_refused_by_name() {
+    let error = Programs::find(14, Some(Path::new(DEFAULT_BIN))).unwrap_err();
+    let text = error.to_string();
+    assert!(text.contains("no programs of PostgreSQL 14"), "{text}");
+    assert!(
+        text.contains(&format!("{DEFAULT_BIN} is PostgreSQL 15")),
+        "{text}"
+    );
+    let error = Programs::find(15, Some(Path::new("/nowhere"))).unwrap_err();
+    assert!(
+        error.to_string().contains("/nowhere has no postgres"),
+        "{error}"
+    );
+    assert_eq!(Programs::find(15, None).unwrap().major(), 15);
+}

@@ -61,6 +61,8 @@ pub struct Control {
     pub wal_block_bytes: u32,
     /// Bytes of a WAL segment.
     pub wal_segment_bytes: u32,
+    /// Bytes of a name in the catalogs: 64 unless the server was built otherwise.
+    pub name_bytes: u32,
     /// Version of the data page checksums; 0 when there are none.
     pub checksum_version: u32,
     /// max_connections of the server that wrote the log.
@@ -116,6 +118,7 @@ impl Control {
             relation_segment_blocks: u32_at(&bytes, constants + 4),
             wal_block_bytes: u32_at(&bytes, constants + 8),
             wal_segment_bytes: u32_at(&bytes, constants + 12),
+            name_bytes: u32_at(&bytes, constants + 16),
             checksum_version: u32_at(&bytes, constants + 36),
             connections_max: u32_at(&bytes, float_at - CONNECTIONS_BEFORE),
             prepared_transactions_max: u32_at(&bytes, float_at - PREPARED_TRANSACTIONS_BEFORE),

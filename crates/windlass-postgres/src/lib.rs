@@ -26,6 +26,7 @@ mod manifest;
 mod names;
 mod open;
 mod owner;
+mod relations;
 mod restore;
 mod scan;
 mod session;
@@ -42,6 +43,10 @@ pub use facts::{BadFile, ChecksumFacts, ClusterFacts, DatabaseFacts, KIND, Table
 pub use lsn::{Lsn, Segment, Timeline};
 pub use open::{Connection, OpenRequest, Programs, Server, server_view};
 pub use owner::socket_owner;
+pub use relations::{
+    ClusterFiles, Fork, NameFault, NamedFile, Relation, RelationKind, RelationNames,
+    RelationPattern, RelationPatternError, is_beside_the_data,
+};
 pub use restore::{RestorePlan, RestoreRequest, TablespacePlan};
 pub use wal::WalRange;
 pub use warning::Warning;

@@ -35,10 +35,13 @@ const SKIPPED_ROOT_FILES: [&[u8]; 11] = [
 const SKIPPED_PREFIXES: [&[u8]; 2] = [b"pgsql_tmp", b"pg_internal.init"];
 
 /// One of a relation's forks.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Fork {
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Fork {
+    /// The content.
     Main,
+    /// Which pages have room.
     FreeSpace,
+    /// Which pages every transaction can see.
     Visibility,
     /// The empty content that an unlogged relation starts from after a crash.
     Init,

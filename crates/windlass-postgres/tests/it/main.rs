@@ -10,6 +10,7 @@ mod open;
 mod places;
 mod refusals;
 mod regression;
+mod relations;
 mod standby;
 mod support;
 mod versions;

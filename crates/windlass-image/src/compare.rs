@@ -1,27 +1,40 @@
-//! Comparing two images, byte by byte: which files and which of their pages differ.
+//! Comparing two images: which files and which of their pages differ.
 //!
-//! Every byte of every file that both have with the same length is read from both; one thread
-//! reads each image, so that neither waits for the other's decoder.
+//!   files by path --> pairs --> content: spans --same checksum--> skipped
+//!                                          +----else----> read from both, page by page
+//!
+//! Unless told to believe checksums, every byte that both images have is read from both.
+
+mod content;
 
 use std::collections::BTreeMap;
 use std::ops::Range;
+use std::sync::Arc;
 
-use windlass_engine::Cancel;
 use windlass_engine::media::{FileEntry, FileKind};
+use windlass_engine::{Cancel, Progress};
 
 use crate::error::ImageError;
-use crate::image::{Image, read_exact};
+use crate::image::Image;
+use content::{Content, Tally};
 
 /// Ranges kept for one file; beyond them only the bytes are counted.
 pub const RANGES_MAX: usize = 65_536;
-/// Bytes read from each image at a time.
-const GROUP_BYTES: usize = 1024 * 1024;
 
 /// How images are compared.
 #[derive(Clone, Debug)]
 pub struct CompareOptions {
     /// Ranges that differ are widened to multiples of this; at most 1 MiB, a divisor of it.
     pub page_bytes: u32,
+    /// Bytes of equal length and equal CRC-32C are taken for the same where an image keeps the
+    /// checksums, and not read. Bytes that differ pass for the same once in 2^32 times.
+    pub believe_checksums: bool,
+    /// A file that goes or shrinks meanwhile is a difference, and no error.
+    pub live: bool,
+    /// Paths of either image that are passed over.
+    pub skip: fn(&[u8]) -> bool,
+    /// Counts what has been compared, of the bytes that both images have.
+    pub progress: Arc<Progress>,
     /// Stops the comparison.
     pub cancel: Cancel,
 }
@@ -30,6 +43,10 @@ impl Default for CompareOptions {
     fn default() -> Self {
         Self {
             page_bytes: 8192,
+            believe_checksums: false,
+            live: false,
+            skip: |_| false,
+            progress: Arc::default(),
             cancel: Cancel::new(),
         }
     }
@@ -45,6 +62,10 @@ pub struct Differences {
     pub only_second: Vec<Vec<u8>>,
     /// Paths that both have and that differ, in the order of paths.
     pub differing: Vec<FileDifference>,
+    /// Bytes that were taken for the same by their checksums.
+    pub bytes_believed: u64,
+    /// Bytes that were read from both.
+    pub bytes_read: u64,
 }
 
 /// How one file differs.
@@ -60,6 +81,8 @@ pub struct FileDifference {
     pub ranges: Vec<Range<u64>>,
     /// Length of all ranges, kept or not.
     pub differing_bytes: u64,
+    /// The file went or shrank while it was read; what could not be read counts as a difference.
+    pub unsteady: bool,
 }
 
 impl Differences {
@@ -75,8 +98,17 @@ pub fn compare(
     second: &dyn Image,
     options: &CompareOptions,
 ) -> Result<Differences, ImageError> {
-    let (ours, mut theirs) = (by_path(first), by_path(second));
+    let (ours, mut theirs) = (by_path(first, options), by_path(second, options));
+    let common = |(path, our): (&&[u8], &&FileEntry)| {
+        let their = theirs.get(path)?;
+        Some(our.bytes.min(their.bytes))
+    };
+    options.progress.set_phase("comparing");
+    options
+        .progress
+        .set_total(ours.iter().filter_map(common).sum());
     let mut differences = Differences::default();
+    let mut tally = Tally::default();
     for (path, our) in ours {
         match theirs.remove(&path) {
             None => differences.only_first.push(path.to_vec()),
@@ -86,20 +118,23 @@ pub fn compare(
                     entries: (our, their),
                     options,
                 };
-                differences.differing.extend(pair.compare()?);
+                differences.differing.extend(pair.compare(&mut tally)?);
             }
         }
     }
     differences.only_second = theirs.into_keys().map(<[u8]>::to_vec).collect();
+    (differences.bytes_believed, differences.bytes_read) = (tally.believed, tally.read);
     Ok(differences)
 }
 
-fn by_path(image: &dyn Image) -> BTreeMap<&[u8], &FileEntry> {
-    image
-        .files()
-        .0
-        .iter()
+fn by_path<'a>(
+    image: &'a dyn Image,
+    options: &CompareOptions,
+) -> BTreeMap<&'a [u8], &'a FileEntry> {
+    let entries = image.files().0.iter();
+    entries
         .map(|entry| (entry.path.as_slice(), entry))
+        .filter(|(path, _)| !(options.skip)(path))
         .collect()
 }
 
@@ -111,7 +146,7 @@ struct Pair<'a> {
 }
 
 impl Pair<'_> {
-    fn compare(&self) -> Result<Option<FileDifference>, ImageError> {
+    fn compare(&self, tally: &mut Tally) -> Result<Option<FileDifference>, ImageError> {
         let (first, second) = self.entries;
         let mut difference = FileDifference {
             path: first.path.clone(),
@@ -119,65 +154,38 @@ impl Pair<'_> {
             bytes: (first.bytes, second.bytes),
             ranges: Vec::new(),
             differing_bytes: 0,
+            unsteady: false,
         };
         if first.kind != second.kind || first.link_target != second.link_target {
             return Ok(Some(difference));
         }
         if first.kind == FileKind::File {
-            let common = first.bytes.min(second.bytes);
-            self.content(common, &mut difference)?;
-            difference.add(common..first.bytes.max(second.bytes));
+            self.content(&mut difference, tally)?;
         }
         Ok((difference.differing_bytes > 0).then_some(difference))
     }
 
-    fn content(&self, bytes: u64, difference: &mut FileDifference) -> Result<(), ImageError> {
-        let page = self.options.page_bytes.clamp(1, 1024 * 1024) as usize;
-        let group = GROUP_BYTES / page * page;
-        let (mut ours, mut theirs) = (vec![0; group], vec![0; group]);
-        let mut offset = 0;
-        while offset < bytes {
-            self.options.cancel.check()?;
-            let length = usize::try_from(bytes - offset).map_or(group, |left| left.min(group));
-            let (ours, theirs) = (&mut ours[..length], &mut theirs[..length]);
-            self.fill(offset, ours, theirs)?;
-            if ours != theirs {
-                pages(offset, page, ours, theirs, difference);
+    fn content(
+        &self,
+        difference: &mut FileDifference,
+        tally: &mut Tally,
+    ) -> Result<(), ImageError> {
+        let (first, second) = self.entries;
+        let common = first.bytes.min(second.bytes);
+        let longest = first.bytes.max(second.bytes);
+        let mut content = Content::new(self.images, self.entries, self.options, tally);
+        let compared = content.compare(common, difference);
+        let done = content.done();
+        match compared {
+            Ok(()) => difference.add(common..longest),
+            Err(error) if self.options.live && error.is_vanished() => {
+                difference.unsteady = true;
+                // What it was before is not known: the rest of the longer one counts.
+                difference.add(done..longest);
             }
-            offset += length as u64;
+            Err(error) => return Err(error),
         }
         Ok(())
-    }
-
-    fn fill(&self, offset: u64, ours: &mut [u8], theirs: &mut [u8]) -> Result<(), ImageError> {
-        let ((first, second), (our, their)) = (self.images, self.entries);
-        let (left, right) = std::thread::scope(|scope| {
-            // A small read is over before a thread has started.
-            if ours.len() < GROUP_BYTES / 4 {
-                let left = read_exact(first, our, offset, ours);
-                return (left, read_exact(second, their, offset, theirs));
-            }
-            let reader = scope.spawn(|| read_exact(first, our, offset, ours));
-            let right = read_exact(second, their, offset, theirs);
-            let left = reader.join();
-            (
-                left.unwrap_or_else(|panic| std::panic::resume_unwind(panic)),
-                right,
-            )
-        });
-        left.and(right)
-    }
-}
-
-/// Adds the pages that differ.
-fn pages(offset: u64, page: usize, ours: &[u8], theirs: &[u8], difference: &mut FileDifference) {
-    let mut start = offset;
-    for (our, their) in ours.chunks(page).zip(theirs.chunks(page)) {
-        let end = start + our.len() as u64;
-        if our != their {
-            difference.add(start..end);
-        }
-        start = end;
     }
 }
 

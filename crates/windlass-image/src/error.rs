@@ -95,6 +95,15 @@ impl ImageError {
         }
     }
 
+    /// True when a file of a directory went or shrank while it was used as an image.
+    pub fn is_vanished(&self) -> bool {
+        match self {
+            Self::Shrunk { .. } => true,
+            Self::Directory { source, .. } => source.kind() == io::ErrorKind::NotFound,
+            _ => false,
+        }
+    }
+
     /// What can be done about it, as a full sentence.
     pub fn hint(&self) -> Option<String> {
         let text = match self {

@@ -15,6 +15,23 @@ pub trait Image: Send + Sync {
     /// at or beyond it. Holes read as zeros. After an error the content of `into` is unspecified.
     /// Any number of threads may read at once.
     fn read(&self, file: FileNo, offset: u64, into: &mut [u8]) -> Result<usize, ImageError>;
+
+    /// What is known of the bytes at `offset` without reading them; `None` when the image keeps no
+    /// checksums, or `offset` is at or beyond the end of the file.
+    fn checksum(&self, file: FileNo, offset: u64) -> Result<Option<Checksummed>, ImageError> {
+        let _ = (file, offset);
+        Ok(None)
+    }
+}
+
+/// A run of a file's bytes that was checksummed when the image was made.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Checksummed {
+    /// Where the run ends.
+    pub end: u64,
+    /// The CRC-32C of the bytes from the offset that was asked for to `end`. `None` when it is not
+    /// known: the run began before, or another layer holds in a part of it.
+    pub crc32c: Option<u32>,
 }
 
 /// The regular files of a table, by number.

@@ -24,7 +24,7 @@ pub use compare::{CompareOptions, Differences, FileDifference, RANGES_MAX, compa
 pub use directory::DirectoryImage;
 pub use error::ImageError;
 pub use extract::{EXTRACT_GROUP_BYTES, ExtractReport, extract};
-pub use image::Image;
+pub use image::{Checksummed, Image};
 pub use set::{
     FRAME_CACHE_BYTES_DEFAULT, INDEX_CACHE_BYTES_DEFAULT, ImageStatistics, SetImage,
     SetImageOptions,

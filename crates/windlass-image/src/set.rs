@@ -25,7 +25,7 @@ use windlass_engine::media::{FileEntry, FileNo, FileTable};
 use windlass_engine::{EngineError, OpenSet};
 
 use crate::error::ImageError;
-use crate::image::{FileLookup, Image, read_length};
+use crate::image::{Checksummed, FileLookup, Image, read_length};
 use cache::{ByteCache, Weighed};
 use frames::Frames;
 use locate::{BlockPlace, Located, Locator};
@@ -195,6 +195,16 @@ impl SetImage {
         }))
     }
 
+    /// As [`Self::run`], where the file must have bytes.
+    fn run_of(&self, entry: &FileEntry, offset: u64) -> Result<Run, ImageError> {
+        let run = self.run(entry.file, offset);
+        let run = run.map_err(|source| read_error(entry, offset, source))?;
+        run.ok_or_else(|| ImageError::Missing {
+            path: entry.path_lossy(),
+            offset,
+        })
+    }
+
     /// Reads from one frame; returns how many bytes.
     fn read_run(
         &self,
@@ -202,17 +212,7 @@ impl SetImage {
         offset: u64,
         into: &mut [u8],
     ) -> Result<usize, ImageError> {
-        let fault = |source| ImageError::Read {
-            path: entry.path_lossy(),
-            offset,
-            source,
-        };
-        let Some(run) = self.run(entry.file, offset).map_err(fault)? else {
-            return Err(ImageError::Missing {
-                path: entry.path_lossy(),
-                offset,
-            });
-        };
+        let run = self.run_of(entry, offset)?;
         let count = usize::try_from(run.bytes).map_or(into.len(), |bytes| bytes.min(into.len()));
         let Located { place, block, at } = &run.located;
         let stripe = &self.set.stripes()[usize::from(place.stripe)];
@@ -225,8 +225,16 @@ impl SetImage {
                 &mut into[..count],
                 &self.counters,
             )
-            .map_err(fault)?;
+            .map_err(|source| read_error(entry, offset, source))?;
         Ok(count)
+    }
+}
+
+fn read_error(entry: &FileEntry, offset: u64, source: EngineError) -> ImageError {
+    ImageError::Read {
+        path: entry.path_lossy(),
+        offset,
+        source,
     }
 }
 
@@ -246,5 +254,22 @@ impl Image for SetImage {
         self.counters.reads.add(1);
         self.counters.read_bytes.add(length as u64);
         Ok(length)
+    }
+
+    fn checksum(&self, file: FileNo, offset: u64) -> Result<Option<Checksummed>, ImageError> {
+        let files = self.files();
+        let entry = &files.0[self.lookup.index(files, file)?];
+        if offset >= entry.bytes {
+            return Ok(None);
+        }
+        let run = self.run_of(entry, offset)?;
+        let piece = &run.located.at.piece;
+        // The sum of a piece is that of an image's bytes only if all of it holds.
+        let whole = piece.offset == offset && u64::from(piece.bytes) == run.bytes;
+        let end = offset + run.bytes;
+        Ok(Some(Checksummed {
+            end: end.min(entry.bytes),
+            crc32c: (whole && end <= entry.bytes).then_some(piece.crc32c),
+        }))
     }
 }

@@ -114,6 +114,14 @@ pub enum EngineError {
         /// Where one looked.
         location: String,
     },
+    /// A text that is no storage model.
+    #[error("storage model {text:?}: {what}")]
+    Model {
+        /// The text.
+        text: String,
+        /// What is wrong with it.
+        what: String,
+    },
     /// The buffers would take more memory than allowed.
     #[error(
         "{buffers} buffers of {transfer_bytes} bytes take {needed_bytes} bytes, above the limit of {limit_bytes}"

@@ -17,6 +17,7 @@ mod compressor;
 mod device;
 pub mod durable;
 mod error;
+mod model;
 mod options;
 mod progress;
 mod rate;
@@ -43,6 +44,10 @@ pub use cancel::Cancel;
 pub use cleanup::{CleanedUp, clean_up};
 pub use device::{Device, FileDevice, FileDeviceOptions, NulDevice, PARTIAL_SUFFIX, WriteDone};
 pub use error::EngineError;
+pub use model::{
+    Attachment, Burst, Instance, InstanceClock, Limits, Model, ModelClock, ModelIo,
+    S3_STREAM_BYTES_PER_SECOND, Usage, Usages, parse_quantity, parse_rate, parse_seconds,
+};
 pub use options::{
     BackupOptions, BufferPlan, BufferRequest, DEVICE_DEPTH, FRAME_BYTES_DEFAULT,
     MEMORY_LIMIT_DEFAULT, TRANSFER_BYTES_DEFAULT, TRANSFER_BYTES_MAX, TRANSFER_BYTES_MIN,

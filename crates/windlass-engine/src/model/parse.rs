@@ -1,0 +1,365 @@
+//! Models as text: `gp2:1.5TB`, `s3:4x90MB/s`, `gp3:1TB,iops=6000,throughput=500MB/s`, `hdd`.
+//!
+//!   KIND[:WHAT][,KEY=VALUE ...]
+//!
+//! WHAT is a volume's size (gp2, gp3, st1), its operations per second (io1, io2), streams and rate
+//! of each (s3), or a rate (hdd, rate). Keys change what the kind says, or add to it. `MB` is a
+//! million bytes, `MiB` is 2^20 of them.
+
+use super::{Burst, Model, known};
+use crate::error::EngineError;
+
+impl Model {
+    /// Reads a model; the error names what cannot be understood.
+    pub fn parse(text: &str) -> Result<Self, EngineError> {
+        let words = Words::of(text).map_err(|what| fault(text, what))?;
+        let model = words.model().map_err(|what| fault(text, what))?;
+        Ok(Self {
+            name: text.to_owned(),
+            ..model
+        })
+    }
+
+    /// The kinds that [`Model::parse`] knows, as examples.
+    pub const EXAMPLES: &str = "gp2:1.5TB, gp3:1TB,iops=6000,throughput=500MB/s, io1:9000, \
+                                io2:64000, st1:4TB, s3:4x90MB/s, hdd, rate:200MB/s,latency=5ms, nul";
+}
+
+fn fault(text: &str, what: String) -> EngineError {
+    EngineError::Model {
+        text: text.to_owned(),
+        what,
+    }
+}
+
+/// A model's text, taken apart.
+struct Words<'a> {
+    kind: &'a str,
+    what: Option<&'a str>,
+    keys: Vec<(&'a str, &'a str)>,
+}
+
+impl<'a> Words<'a> {
+    fn of(text: &'a str) -> Result<Self, String> {
+        let mut parts = text.split(',').map(str::trim);
+        let first = parts.next().unwrap_or_default();
+        let (kind, mut what) = match first.split_once(':') {
+            Some((kind, what)) => (kind, Some(what)),
+            None => (first, None),
+        };
+        let mut keys = Vec::new();
+        // The first word may be a key already: `gp3:iops=6000`.
+        if let Some(pair) = what.and_then(|what| what.split_once('=')) {
+            keys.push(pair);
+            what = None;
+        }
+        for part in parts {
+            let pair = part.split_once('=');
+            keys.push(pair.ok_or_else(|| format!("{part:?} is no KEY=VALUE"))?);
+        }
+        Ok(Self { kind, what, keys })
+    }
+
+    fn model(&self) -> Result<Model, String> {
+        let volumes = self.key("volumes", number)?.unwrap_or(1.0);
+        if !(1.0..=64.0).contains(&volumes) {
+            return Err("volumes: from 1 to 64".to_owned());
+        }
+        let mut model = self.kind(volumes)?;
+        if volumes > 1.0 {
+            multiply(&mut model, volumes);
+        }
+        self.change(&mut model)?;
+        Ok(model)
+    }
+
+    /// What the kind says of one of `volumes` volumes.
+    fn kind(&self, volumes: f64) -> Result<Model, String> {
+        let size = || {
+            let size = self.what.ok_or("say its size, as in gp2:1.5TB")?;
+            Ok::<_, String>(parse_quantity(size)? / volumes)
+        };
+        let operations = || {
+            let given = self.what.ok_or("say its IOPS, as in io1:9000")?;
+            Ok::<_, String>(number(given)? / volumes)
+        };
+        let rate = || self.what.map(parse_rate).transpose();
+        Ok(match self.kind {
+            "gp2" => known::gp2(size()?),
+            "gp3" => {
+                // Its size does not matter, but may be named.
+                self.what.map(parse_quantity).transpose()?;
+                let share = |value: Option<f64>| value.map(|value| value / volumes);
+                let throughput = share(self.key("throughput", parse_rate)?);
+                known::gp3(share(self.key("iops", number)?), throughput)
+            }
+            "io1" => known::io1(operations()?),
+            "io2" => known::io2(operations()?),
+            "st1" => known::st1(size()?),
+            "s3" => self.streams()?,
+            "hdd" => known::hdd(rate()?),
+            "rate" => {
+                let mut model = Model::unlimited("rate");
+                let rate = rate()?.ok_or("say a rate, as in rate:200MB/s")?;
+                model.whole.bytes_per_second = Some(rate);
+                model
+            }
+            "nul" => Model::unlimited("nul"),
+            other => return Err(format!("{other:?} is no kind of storage")),
+        })
+    }
+
+    /// `s3`, `s3:90MB/s`, `s3:4x90MB/s`.
+    fn streams(&self) -> Result<Model, String> {
+        let Some(what) = self.what else {
+            return Ok(known::s3(None, known::S3_STREAM_BYTES_PER_SECOND));
+        };
+        match what.split_once('x') {
+            Some((streams, rate)) => {
+                let streams = number(streams)?;
+                Ok(known::s3(Some(streams.max(1.0)), parse_rate(rate)?))
+            }
+            None => Ok(known::s3(None, parse_rate(what)?)),
+        }
+    }
+
+    fn change(&self, model: &mut Model) -> Result<(), String> {
+        for (key, value) in &self.keys {
+            match *key {
+                "volumes" => {}
+                "iops" | "throughput" if self.kind == "gp3" => {}
+                "iops" => model.whole.operations_per_second = Some(number(value)?),
+                "throughput" => model.whole.bytes_per_second = Some(parse_rate(value)?),
+                "stream" => model.stream.bytes_per_second = Some(parse_rate(value)?),
+                "latency" => model.latency_seconds = parse_seconds(value)?,
+                "seek" => model.seek_seconds = parse_seconds(value)?,
+                "io" => model.io_bytes = whole(parse_quantity(value)?)?,
+                "credits" => {
+                    let credits = number_or_zero(value)?;
+                    let burst = model.whole.burst.as_mut();
+                    burst.ok_or("credits: this model has no burst")?.credits = credits;
+                }
+                other => return Err(format!("{other:?} is no key of a model")),
+            }
+        }
+        Ok(())
+    }
+
+    fn key<T>(
+        &self,
+        name: &str,
+        read: impl Fn(&str) -> Result<T, String>,
+    ) -> Result<Option<T>, String> {
+        let found = self.keys.iter().find(|(key, _)| *key == name);
+        found.map(|(_, value)| read(value)).transpose()
+    }
+}
+
+/// Several volumes used as one.
+fn multiply(model: &mut Model, volumes: f64) {
+    let limits = &mut model.whole;
+    for rate in [
+        &mut limits.bytes_per_second,
+        &mut limits.operations_per_second,
+    ] {
+        *rate = rate.map(|rate| rate * volumes);
+    }
+    limits.burst = limits.burst.map(|burst| Burst {
+        operations_per_second: burst.operations_per_second * volumes,
+        credits: burst.credits * volumes,
+        credits_max: burst.credits_max * volumes,
+    });
+}
+
+/// Reads a size: `1.5TB`, `64KiB`, `4096`; single letters mean powers of two. In bytes.
+pub fn parse_quantity(text: &str) -> Result<f64, String> {
+    let (value, unit) = split(text)?;
+    let unit = match unit.to_ascii_lowercase().as_str() {
+        "" | "b" => 1.0,
+        "kb" => 1e3,
+        "mb" => 1e6,
+        "gb" => 1e9,
+        "tb" => 1e12,
+        "k" | "kib" => 1024.0,
+        "m" | "mib" => 1024f64.powi(2),
+        "g" | "gib" => 1024f64.powi(3),
+        "t" | "tib" => 1024f64.powi(4),
+        other => {
+            return Err(format!(
+                "unit {other:?} is none of MB, MiB, GB, GiB, TB, TiB"
+            ));
+        }
+    };
+    positive(value * unit, text)
+}
+
+/// Reads a rate: a size with an optional `/s`, or `10Gbps`. In bytes per second.
+pub fn parse_rate(text: &str) -> Result<f64, String> {
+    let text = text.trim();
+    for (unit, bytes) in [("Gbps", 1e9 / 8.0), ("Mbps", 1e6 / 8.0)] {
+        if let Some(value) = text.strip_suffix(unit) {
+            return positive(split(value)?.0 * bytes, text);
+        }
+    }
+    parse_quantity(text.trim_end_matches("/s"))
+}
+
+/// Reads a time: `5ms`, `500us`, `2s`, `90m`, `2h`. In seconds.
+pub fn parse_seconds(text: &str) -> Result<f64, String> {
+    let (value, unit) = split(text)?;
+    let unit = match unit {
+        "us" => 1e-6,
+        "ms" => 1e-3,
+        "s" | "" => 1.0,
+        "m" | "min" => 60.0,
+        "h" => 3600.0,
+        other => return Err(format!("unit {other:?} is none of us, ms, s, m, h")),
+    };
+    Ok(value * unit)
+}
+
+fn split(text: &str) -> Result<(f64, &str), String> {
+    let text = text.trim();
+    let other = |letter: char| !letter.is_ascii_digit() && letter != '.';
+    let (digits, unit) = text.split_at(text.find(other).unwrap_or(text.len()));
+    let value = digits.parse::<f64>();
+    let value = value.map_err(|_| format!("{text:?} does not begin with a number"))?;
+    Ok((value, unit.trim()))
+}
+
+fn number(text: &str) -> Result<f64, String> {
+    positive(number_or_zero(text)?, text)
+}
+
+fn number_or_zero(text: &str) -> Result<f64, String> {
+    match split(text)? {
+        (value, "") => Ok(value),
+        _ => Err(format!("{text:?} is no number")),
+    }
+}
+
+fn positive(value: f64, text: &str) -> Result<f64, String> {
+    if value > 0.0 && value < 1e18 {
+        Ok(value)
+    } else {
+        Err(format!("{text:?} must be more than nothing"))
+    }
+}
+
+fn whole(value: f64) -> Result<u64, String> {
+    if !(512.0..=1e9).contains(&value) {
+        return Err("io: from 512 bytes to 1 GB".to_owned());
+    }
+    #[expect(
+        clippy::cast_possible_truncation,
+        clippy::cast_sign_loss,
+        reason = "just checked"
+    )]
+    Ok(value as u64)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MIB: f64 = 1048576.0;
+
+    fn sustained(text: &str) -> f64 {
+        Model::parse(text).unwrap().sustained(4) / MIB
+    }
+
+    #[test]
+    fn published_limits_come_out_as_published() {
+        for (text, mebibytes) in [
+            ("gp2:1.5TB", 250.0),
+            ("gp2:100GiB", 75.0), // 300 operations of 256 KiB once the credit is spent
+            ("gp2:1.5TB,volumes=4", 1000.0),
+            ("gp3:1TB", 125.0),
+            ("gp3:1TB,iops=6000,throughput=500MiB/s", 500.0),
+            ("gp3:1TB,iops=3000,throughput=2000MiB/s", 750.0), // 0.25 MiB/s for each
+            ("io1:9000", 500.0),
+            ("io1:30000", 500.0),
+            ("io1:35000", 546.875), // 16 KiB for each
+            ("io1:64000", 1000.0),
+            ("io2:64000", 4000.0),
+            ("io2:4000", 1000.0), // 256 KiB for each operation
+            ("st1:2TiB", 80.0),
+            ("s3:4x90MB/s", 360e6 / MIB),
+            ("s3", 360e6 / MIB),
+            ("rate:200MB/s", 200e6 / MIB),
+        ] {
+            let found = sustained(text);
+            assert!((found - mebibytes).abs() < 0.01, "{text}: {found}");
+        }
+        assert_eq!(sustained("nul"), f64::INFINITY);
+    }
+
+    #[test]
+    fn small_volumes_have_credit_and_large_ones_need_none() {
+        let burst = |text| Model::parse(text).unwrap().whole.burst;
+        let credit = burst("gp2:100GiB").unwrap();
+        assert_eq!(
+            (credit.operations_per_second, credit.credits),
+            (3000.0, 5.4e6)
+        );
+        assert_eq!(burst("gp2:1.5TB"), None);
+        assert_eq!(burst("gp2:100GiB,credits=0").unwrap().credits, 0.0);
+        assert_eq!(burst("st1:1TiB").unwrap().credits, 1048576.0);
+        assert_eq!(burst("st1:16TiB"), None);
+    }
+
+    #[test]
+    fn keys_change_what_the_kind_says() {
+        let model = Model::parse("hdd:150MB/s,seek=5ms,latency=100us,stream=80MB/s").unwrap();
+        assert_eq!(
+            model.name,
+            "hdd:150MB/s,seek=5ms,latency=100us,stream=80MB/s"
+        );
+        assert_eq!(
+            (model.seek_seconds, model.latency_seconds),
+            (0.005, 100.0 * 1e-6)
+        );
+        assert_eq!(model.stream.bytes_per_second, Some(80e6));
+    }
+
+    #[test]
+    fn what_is_no_model_is_refused_in_words() {
+        for (text, words) in [
+            ("gp9:1TB", "no kind of storage"),
+            ("gp2", "say its size"),
+            ("io1", "say its IOPS"),
+            ("rate", "say a rate"),
+            ("gp2:1XB", "unit \"xb\""),
+            ("gp2:0TB", "more than nothing"),
+            ("hdd,colour=red", "no key"),
+            ("hdd,seek", "no KEY=VALUE"),
+            ("hdd,credits=3", "no burst"),
+            ("gp2:1TB,volumes=100", "from 1 to 64"),
+            ("hdd,latency=5days", "unit \"days\""),
+            ("s3:axb", "number"),
+        ] {
+            let error = Model::parse(text).unwrap_err().to_string();
+            assert!(error.contains(words) && error.contains(text), "{error}");
+        }
+    }
+
+    #[test]
+    fn instances_have_what_their_vendor_says() {
+        use super::super::Instance;
+        let instance = Instance::named("db.r5.8xlarge").unwrap();
+        assert_eq!(instance.storage_bytes_per_second, 850e6);
+        assert_eq!(
+            Instance::named("r5.24xlarge")
+                .unwrap()
+                .storage_bytes_per_second,
+            2375e6
+        );
+        assert_eq!(
+            Instance::named("r5b.8xlarge")
+                .unwrap()
+                .storage_bytes_per_second,
+            2500e6
+        );
+        assert!(Instance::named("r9.huge").is_none());
+    }
+}

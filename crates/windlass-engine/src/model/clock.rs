@@ -64,7 +64,7 @@ pub struct Usage {
 pub struct Usages {
     /// What all streams share.
     pub whole: Usage,
-    /// The busiest stream.
+    /// A stream, on average: only where all are busy do they hold a run up.
     pub stream: Usage,
 }
 
@@ -158,11 +158,15 @@ impl ModelClock {
 
     /// How busy it has been.
     pub fn usages(&self) -> Usages {
-        let streams = self.streams.iter().map(|stream| stream.usage);
-        let busiest = streams.max_by(|one, other| one.seconds().total_cmp(&other.seconds()));
+        let count = to_f64(self.streams.len().max(1) as u64);
+        let mut stream = Usage::default();
+        for usage in self.streams.iter().map(|stream| stream.usage) {
+            stream.bytes_seconds += usage.bytes_seconds / count;
+            stream.operations_seconds += usage.operations_seconds / count;
+        }
         Usages {
             whole: self.whole.usage,
-            stream: busiest.unwrap_or_default(),
+            stream,
         }
     }
 
@@ -289,8 +293,9 @@ impl Bucket {
 
     fn repeats(&self, then: &Self) -> u64 {
         let spent = then.credits - self.credits;
-        // Less than an operation is what rounding leaves of a bucket that is empty or full.
-        if self.burst.is_none() || spent < 1.0 {
+        // An empty bucket stays empty, give or take what was earned between two I/Os.
+        let empty = self.credits.max(then.credits) < 64.0;
+        if self.burst.is_none() || empty || spent <= 0.0 {
             return u64::MAX;
         }
         #[expect(

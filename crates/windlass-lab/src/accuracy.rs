@@ -1,0 +1,294 @@
+//! Predictions kept beside what then happened: `predictions.jsonl` in the state directory.
+//!
+//! One JSON object a line, the newest last, appended after each real run whose storage has a
+//! profile. The file is cut to its newer half when it grows beyond a megabyte.
+//!
+//! Invariants
+//! - A line that cannot be read (a power cut left half of it) is counted, and costs no other line.
+//! - Nothing here makes a run fail: the caller is told, and goes on.
+
+use std::fs::{self, OpenOptions};
+use std::io::Write;
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
+
+use serde::{Deserialize, Serialize};
+use windlass_engine::durable;
+
+use crate::error::LabError;
+use crate::plan::Direction;
+
+const FILE: &str = "predictions.jsonl";
+const FILE_BYTES_MAX: u64 = 1024 * 1024;
+
+/// A run that was predicted, and happened.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Record {
+    /// When it ended, RFC 3339.
+    pub at: String,
+    /// Backup or restore.
+    pub direction: Direction,
+    /// The set, as 32 hex digits.
+    pub set_id: String,
+    /// Stripes.
+    pub files: usize,
+    /// Codec.
+    pub compress: String,
+    /// Bytes of the database.
+    pub bytes: u64,
+    /// What the plan said, in seconds.
+    pub predicted_seconds: f64,
+    /// What it took, in seconds.
+    pub measured_seconds: f64,
+    /// The stage that the plan expected to bind.
+    pub predicted_limit: String,
+    /// The stage that did.
+    pub measured_limit: String,
+    /// The models the plan used: profiles, or names of models.
+    pub basis: String,
+}
+
+impl Record {
+    /// How far the prediction was from what happened, as a share of what happened.
+    pub fn error(&self) -> f64 {
+        self.predicted_seconds / self.measured_seconds.max(1e-9) - 1.0
+    }
+}
+
+/// How good predictions of one direction have been.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Accuracy {
+    /// Backup or restore.
+    pub direction: Direction,
+    /// How many runs.
+    pub runs: usize,
+    /// Median of the errors' sizes, as a share.
+    pub error_median: f64,
+    /// Nine in ten were within this.
+    pub error_p90: f64,
+    /// The worst.
+    pub error_worst: f64,
+    /// Median of the signed errors: below zero, plans promise too much.
+    pub bias: f64,
+    /// Share of runs whose limit was the predicted one.
+    pub limit_right: f64,
+}
+
+/// Where records are kept.
+#[derive(Clone, Debug)]
+pub struct Ledger {
+    path: PathBuf,
+}
+
+/// What a ledger holds.
+#[derive(Clone, Debug, Default, Serialize)]
+pub struct Records {
+    /// Oldest first.
+    pub records: Vec<Record>,
+    /// Lines that could not be read.
+    pub unreadable: usize,
+}
+
+impl Ledger {
+    /// The ledger of a state directory.
+    pub fn of(state_directory: &Path) -> Self {
+        Self {
+            path: state_directory.join(FILE),
+        }
+    }
+
+    /// Its file.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Appends a record, durably.
+    pub fn append(&self, record: &Record) -> Result<(), LabError> {
+        let directory = self.path.parent().unwrap_or(Path::new("."));
+        fs::create_dir_all(directory).map_err(LabError::io("create", directory))?;
+        self.shorten()?;
+        let mut line = serde_json::to_vec(record).unwrap_or_default();
+        line.push(b'\n');
+        // A line that was cut off must not swallow this one.
+        if self.ends_inside_a_line() {
+            line.insert(0, b'\n');
+        }
+        let mut options = OpenOptions::new();
+        let file = options
+            .append(true)
+            .create(true)
+            .mode(0o644)
+            .open(&self.path);
+        let mut file = file.map_err(LabError::io("open", &self.path))?;
+        let written = file.write_all(&line).and_then(|()| file.sync_all());
+        written.map_err(LabError::io("write", &self.path))
+    }
+
+    fn ends_inside_a_line(&self) -> bool {
+        let bytes = fs::read(&self.path).unwrap_or_default();
+        bytes.last().is_some_and(|last| *last != b'\n')
+    }
+
+    /// Cuts the file to its newer half when it has become too long.
+    fn shorten(&self) -> Result<(), LabError> {
+        let long = fs::metadata(&self.path).is_ok_and(|file| file.len() > FILE_BYTES_MAX);
+        if !long {
+            return Ok(());
+        }
+        let text = fs::read(&self.path).map_err(LabError::io("read", &self.path))?;
+        let half = &text[text.len() / 2..];
+        let begin = half
+            .iter()
+            .position(|byte| *byte == b'\n')
+            .map_or(0, |at| at + 1);
+        durable::write(&self.path, &half[begin..], 0o644).map_err(LabError::io("write", &self.path))
+    }
+
+    /// Everything in it; nothing where there is no file.
+    pub fn read(&self) -> Result<Records, LabError> {
+        let text = match fs::read(&self.path) {
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
+                return Ok(Records::default());
+            }
+            other => other.map_err(LabError::io("read", &self.path))?,
+        };
+        let mut found = Records::default();
+        let lines = text
+            .split(|byte| *byte == b'\n')
+            .filter(|line| !line.is_empty());
+        for line in lines {
+            match serde_json::from_slice(line) {
+                Ok(record) => found.records.push(record),
+                Err(_) => found.unreadable += 1,
+            }
+        }
+        Ok(found)
+    }
+}
+
+impl Records {
+    /// How good the predictions of a direction were; `None` without any.
+    pub fn accuracy(&self, direction: Direction) -> Option<Accuracy> {
+        let of = |record: &&Record| record.direction == direction;
+        let records: Vec<_> = self.records.iter().filter(of).collect();
+        if records.is_empty() {
+            return None;
+        }
+        let signed: Vec<f64> = records.iter().map(|record| record.error()).collect();
+        let sizes: Vec<f64> = signed.iter().map(|error| error.abs()).collect();
+        let right = records
+            .iter()
+            .filter(|one| one.predicted_limit == one.measured_limit);
+        #[expect(clippy::cast_precision_loss, reason = "a number of runs")]
+        let limit_right = right.count() as f64 / records.len() as f64;
+        Some(Accuracy {
+            direction,
+            runs: records.len(),
+            error_median: quantile(&sizes, 0.5),
+            error_p90: quantile(&sizes, 0.9),
+            error_worst: quantile(&sizes, 1.0),
+            bias: quantile(&signed, 0.5),
+            limit_right,
+        })
+    }
+}
+
+/// A quantile of values, interpolated between neighbours; zero of none.
+pub fn quantile(values: &[f64], share: f64) -> f64 {
+    let mut sorted = values.to_vec();
+    sorted.sort_by(f64::total_cmp);
+    let Some(last) = sorted.len().checked_sub(1) else {
+        return 0.0;
+    };
+    #[expect(clippy::cast_precision_loss, reason = "a number of values")]
+    let place = last as f64 * share.clamp(0.0, 1.0);
+    #[expect(
+        clippy::cast_possible_truncation,
+        clippy::cast_sign_loss,
+        reason = "an index within the values"
+    )]
+    let index = place.floor() as usize;
+    let (low, high) = (sorted[index], sorted[(index + 1).min(last)]);
+    low + (high - low) * place.fract()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn record(predicted: f64, measured: f64) -> Record {
+        Record {
+            at: "2026-01-01T00:00:00Z".to_owned(),
+            direction: Direction::Backup,
+            set_id: "0".repeat(32),
+            files: 1,
+            compress: "zstd:1".to_owned(),
+            bytes: 1 << 30,
+            predicted_seconds: predicted,
+            measured_seconds: measured,
+            predicted_limit: "source".to_owned(),
+            measured_limit: if measured > 100.0 { "device" } else { "source" }.to_owned(),
+            basis: "profile".to_owned(),
+        }
+    }
+
+    #[test]
+    fn what_is_kept_is_what_is_read_and_judged() {
+        let place = tempfile::tempdir().unwrap();
+        let ledger = Ledger::of(&place.path().join("state"));
+        assert!(ledger.read().unwrap().records.is_empty());
+        for (predicted, measured) in [
+            (90.0, 100.0),
+            (110.0, 100.0),
+            (100.0, 100.0),
+            (150.0, 200.0),
+        ] {
+            ledger.append(&record(predicted, measured)).unwrap();
+        }
+        let found = ledger.read().unwrap();
+        assert_eq!((found.records.len(), found.unreadable), (4, 0));
+        let accuracy = found.accuracy(Direction::Backup).unwrap();
+        assert!((accuracy.error_median - 0.1).abs() < 1e-9);
+        assert!((accuracy.error_worst - 0.25).abs() < 1e-9);
+        assert!((accuracy.bias + 0.05).abs() < 1e-9);
+        assert!((accuracy.limit_right - 0.75).abs() < 1e-9);
+        assert_eq!(found.accuracy(Direction::Restore), None);
+    }
+
+    #[test]
+    fn half_a_line_costs_no_other_line() {
+        let place = tempfile::tempdir().unwrap();
+        let ledger = Ledger::of(place.path());
+        ledger.append(&record(1.0, 1.0)).unwrap();
+        let mut file = OpenOptions::new().append(true).open(ledger.path()).unwrap();
+        file.write_all(b"{\"at\":\"2026").unwrap();
+        ledger.append(&record(2.0, 2.0)).unwrap();
+        let found = ledger.read().unwrap();
+        assert_eq!((found.records.len(), found.unreadable), (2, 1));
+        assert_eq!(found.records[1], record(2.0, 2.0));
+    }
+
+    #[test]
+    fn the_file_stays_within_its_bound_and_keeps_the_newest() {
+        let place = tempfile::tempdir().unwrap();
+        let ledger = Ledger::of(place.path());
+        let line = serde_json::to_string(&record(1.0, 1.0)).unwrap() + "\n";
+        let lines = FILE_BYTES_MAX / line.len() as u64 + 1;
+        let many = line.repeat(usize::try_from(lines).unwrap());
+        durable::write(ledger.path(), many.as_bytes(), 0o644).unwrap();
+        ledger.append(&record(7.0, 7.0)).unwrap();
+        let bytes = fs::metadata(ledger.path()).unwrap().len();
+        assert!(bytes < FILE_BYTES_MAX * 6 / 10, "{bytes}");
+        let found = ledger.read().unwrap();
+        assert_eq!(found.unreadable, 0);
+        assert_eq!(found.records.last(), Some(&record(7.0, 7.0)));
+    }
+
+    #[test]
+    fn quantiles_lie_between_the_values() {
+        assert_eq!(quantile(&[], 0.5), 0.0);
+        assert_eq!(quantile(&[3.0], 0.9), 3.0);
+        assert_eq!(quantile(&[4.0, 1.0, 2.0], 0.5), 2.0);
+        assert_eq!(quantile(&[1.0, 2.0], 0.5), 1.5);
+    }
+}

@@ -1,0 +1,76 @@
+//! What can go wrong in the laboratory.
+
+use std::io;
+use std::path::PathBuf;
+
+use windlass_engine::EngineError;
+
+/// Why an experiment or a plan failed.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum LabError {
+    /// An option makes no sense.
+    #[error("{option}: {what}")]
+    Option {
+        /// The option.
+        option: &'static str,
+        /// What is wrong with it.
+        what: String,
+    },
+    /// A file of ours, or of the database that is sampled, cannot be used.
+    #[error("{operation} {path}: {source}")]
+    Io {
+        /// What was being done.
+        operation: &'static str,
+        /// The file.
+        path: PathBuf,
+        /// What the system said.
+        source: io::Error,
+    },
+    /// A file of the state directory does not hold what it should.
+    #[error("{path}: {what}")]
+    State {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong.
+        what: String,
+    },
+    /// There is too little space for the scratch file.
+    #[error("{path}: the probe needs {needed_bytes} bytes free, and {free_bytes} are")]
+    Space {
+        /// Where.
+        path: PathBuf,
+        /// What the probe writes, and what must stay free.
+        needed_bytes: u64,
+        /// What there is.
+        free_bytes: u64,
+    },
+    /// The engine's.
+    #[error(transparent)]
+    Engine(#[from] EngineError),
+}
+
+impl LabError {
+    pub(crate) fn io(
+        operation: &'static str,
+        path: impl Into<PathBuf>,
+    ) -> impl FnOnce(io::Error) -> Self {
+        let path = path.into();
+        move |source| Self::Io {
+            operation,
+            path,
+            source,
+        }
+    }
+
+    /// What to do next, as a sentence.
+    pub fn hint(&self) -> Option<String> {
+        match self {
+            Self::Engine(error) => error.hint(),
+            Self::Option { .. } => Some("The command's --help says what each option takes.".into()),
+            Self::Io { .. } => None,
+            Self::State { .. } => Some("Remove the file; it is made anew.".to_owned()),
+            Self::Space { .. } => Some("Make room, or probe less: --scratch-bytes.".to_owned()),
+        }
+    }
+}

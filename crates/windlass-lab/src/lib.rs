@@ -1,0 +1,27 @@
+//! The laboratory: what storage can do (`probe`), how long a run would take (`plan`), and how good
+//! such predictions have been (`accuracy`).
+//!
+//!   probe --> profile --+
+//!   names, texts -------+--> storage models --> simulation --> plan --> table, cheapest
+//!   sample of a database --> size, ratio ------------^            \--> kept beside what happened
+//!
+//! Invariants
+//! - The laboratory never changes a production setting, and never writes into a database.
+//! - It writes to a scratch file of its own, which it removes, and to the state directory.
+//! - It never prints: the command does.
+
+mod accuracy;
+mod error;
+mod plan;
+mod simulate;
+mod speeds;
+mod state_dir;
+
+pub use accuracy::{Accuracy, Ledger, Record, Records, quantile};
+pub use error::LabError;
+pub use plan::{
+    Alternative, Choice, Direction, PlanLimit, Prediction, Question, Sureness, choose, sureness,
+};
+pub use simulate::{Job, Outcome, simulate};
+pub use speeds::{CodecSpeed, Speeds};
+pub use state_dir::{Surroundings, state_directory};

@@ -1,0 +1,246 @@
+//! A plan: how long a backup or restore would take that has not run, and what would bind it.
+//!
+//!   Question + Alternative --> Job --simulate--> Outcome --> Prediction
+//!   Predictions + window   --> the cheapest that meets it
+//!
+//! A backup's time follows the bytes in use, a restore's the sizes of the files: what the files
+//! have beyond that is written first. The simulation says how long; which resource was busiest
+//! says why, and where none was busy enough, what helps most when it is relaxed says so.
+
+mod choice;
+mod limit;
+
+use serde::Serialize;
+use windlass_engine::media::Codec;
+use windlass_engine::{
+    Attachment, BufferPlan, BufferRequest, EngineError, Instance, Model, TARGET_WRITERS,
+};
+
+use crate::error::LabError;
+use crate::simulate::{Job, simulate};
+use crate::speeds::Speeds;
+
+pub use choice::{Choice, Sureness, choose, sureness};
+pub use limit::PlanLimit;
+
+/// Backup or restore.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, serde::Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Direction {
+    /// Database to stripes.
+    Backup,
+    /// Stripes to database.
+    Restore,
+}
+
+/// What is the same in all alternatives.
+#[derive(Clone, Debug)]
+pub struct Question {
+    /// Backup or restore.
+    pub direction: Direction,
+    /// Bytes in use: what a backup reads.
+    pub used_bytes: u64,
+    /// Bytes of all files: what a restore writes; at least `used_bytes`.
+    pub file_bytes: u64,
+    /// Where bytes come from: the database's volumes (backup), the stripes (restore).
+    pub sources: Vec<Model>,
+    /// Where bytes go: the stripes (backup), the database's volumes (restore).
+    pub targets: Vec<Model>,
+    /// The machine.
+    pub instance: Option<Instance>,
+    /// Cores.
+    pub cores: usize,
+    /// Buffers and threads as asked for.
+    pub request: BufferRequest,
+    /// Writes in flight to a device.
+    pub write_depth: usize,
+    /// At most so many bytes per second from the source.
+    pub read_rate: Option<f64>,
+    /// At most so many bytes per second to the target.
+    pub write_rate: Option<f64>,
+    /// What a core does in a second.
+    pub speeds: Speeds,
+}
+
+/// One way to do it.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Alternative {
+    /// Stripes.
+    pub files: usize,
+    /// How frames are compressed.
+    #[serde(serialize_with = "crate::speeds::codec_name")]
+    pub codec: Codec,
+    /// Bytes of the database for a stored byte.
+    pub ratio: f64,
+}
+
+/// What an alternative would take.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Prediction {
+    /// Stripes.
+    pub files: usize,
+    /// Codec.
+    pub compress: String,
+    /// Minutes.
+    pub minutes: f64,
+    /// Seconds.
+    pub seconds: f64,
+    /// Bytes of the database per second.
+    pub rate: f64,
+    /// Bytes of the stripes.
+    pub stored_bytes: f64,
+    /// Seconds on cores.
+    pub cpu_seconds: f64,
+    /// Buffers of the pool.
+    pub buffers: usize,
+    /// Bytes of one.
+    pub transfer_bytes: usize,
+    /// Bytes of all.
+    pub buffer_bytes: u64,
+    /// What binds it.
+    pub limit: PlanLimit,
+    /// What would bind it next, if anything is known to.
+    pub next: Option<PlanLimit>,
+}
+
+impl Question {
+    /// An object store cannot hold a live database: named at the database's end, it is taken as
+    /// where the backup is. True when the two ends were changed.
+    pub fn orient(&mut self) -> bool {
+        let remote = |models: &[Model]| {
+            models
+                .iter()
+                .any(|model| model.attachment == Attachment::Network)
+        };
+        let (database, other) = match self.direction {
+            Direction::Backup => (&self.sources, &self.targets),
+            Direction::Restore => (&self.targets, &self.sources),
+        };
+        let wrong = remote(database) && !remote(other);
+        if wrong {
+            std::mem::swap(&mut self.sources, &mut self.targets);
+        }
+        wrong
+    }
+
+    /// Predicts what an alternative takes.
+    pub fn predict(&self, alternative: &Alternative) -> Result<Prediction, LabError> {
+        if self.used_bytes == 0 {
+            return Err(LabError::Option {
+                option: "--used-bytes",
+                what: "there is nothing to plan for".to_owned(),
+            });
+        }
+        let job = self.job(alternative)?;
+        let outcome = simulate(&job);
+        let (limit, next) = limit::find(self, &job, &outcome);
+        Ok(Prediction {
+            files: alternative.files,
+            compress: alternative.codec.to_string(),
+            minutes: outcome.seconds / 60.0,
+            seconds: outcome.seconds,
+            rate: to_f64(self.used_bytes) / outcome.seconds.max(1e-9),
+            stored_bytes: to_f64(self.used_bytes) / alternative.ratio,
+            cpu_seconds: outcome.cpu_seconds,
+            buffers: job.buffers.buffers,
+            transfer_bytes: job.buffers.transfer_bytes,
+            buffer_bytes: job.buffers.buffer_bytes,
+            limit,
+            next,
+        })
+    }
+
+    /// The run as the engine would set it up.
+    pub fn job(&self, alternative: &Alternative) -> Result<Job, LabError> {
+        let ratio = alternative.ratio.max(1e-3);
+        let plan = self.buffers(alternative.files)?;
+        let pass_through = alternative.codec == Codec::None;
+        let restore = self.direction == Direction::Restore;
+        let outputs = if pass_through && !restore {
+            0
+        } else {
+            plan.compressors
+        };
+        // As the engine does: readers share what the pool keeps for inputs.
+        let rest = plan.buffers.saturating_sub(outputs);
+        let inputs = if outputs == 0 { rest } else { rest.div_ceil(2) };
+        let stored_bytes = to_whole(to_f64(self.used_bytes) / ratio);
+        let speed = self.speeds.of(alternative.codec);
+        let (read_bytes, gain, cpu_seconds_per_byte) = if restore {
+            (
+                stored_bytes,
+                ratio,
+                ratio / speed.decompress_bytes_per_second,
+            )
+        } else {
+            (
+                self.used_bytes,
+                1.0 / ratio,
+                1.0 / speed.compress_bytes_per_second,
+            )
+        };
+        Ok(Job {
+            read_bytes,
+            gain: if pass_through { 1.0 } else { gain },
+            outputs,
+            pass_through,
+            own_files: restore,
+            cpu_seconds_per_byte,
+            cores: self.cores,
+            sources: self.sources.clone(),
+            targets: self.targets.clone(),
+            read_depth: inputs.div_ceil(plan.readers.max(1)).clamp(1, 32),
+            write_depth: if restore { 1 } else { self.write_depth },
+            instance: self.instance.clone(),
+            read_rate: self.read_rate,
+            write_rate: self.write_rate,
+            initialise_bytes: if restore {
+                self.file_bytes.saturating_sub(self.used_bytes)
+            } else {
+                0
+            },
+            buffers: plan,
+        })
+    }
+
+    fn buffers(&self, files: usize) -> Result<BufferPlan, EngineError> {
+        let restore = self.direction == Direction::Restore;
+        let volumes = if restore { 1 } else { self.sources.len() };
+        let request = BufferRequest {
+            compressors: Some(self.request.compressors.unwrap_or(self.cores)),
+            readers: Some(match self.request.readers {
+                _ if restore => 1,
+                Some(readers) => readers,
+                None => self.cores.min(2),
+            }),
+            ..self.request.clone()
+        };
+        let plan = request.plan(files.max(1), volumes)?;
+        Ok(if restore {
+            BufferPlan {
+                readers: files.max(1),
+                writers: TARGET_WRITERS,
+                ..plan
+            }
+        } else {
+            plan
+        })
+    }
+}
+
+#[expect(clippy::cast_precision_loss, reason = "a plan is not exact to 53 bits")]
+fn to_f64(value: u64) -> f64 {
+    value as f64
+}
+
+#[expect(
+    clippy::cast_possible_truncation,
+    clippy::cast_sign_loss,
+    reason = "a size, and positive"
+)]
+fn to_whole(value: f64) -> u64 {
+    value.max(1.0) as u64
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,198 @@
+//! What binds a simulated run: the busiest resource, or, where none was busy enough, what helps
+//! most when it is relaxed.
+
+use serde::Serialize;
+use windlass_engine::{Model, Usages, megabytes};
+
+use super::{Direction, Question};
+use crate::simulate::{Job, Outcome, simulate};
+
+/// Busy for at least this share of the time, a resource is what binds.
+const BOUND_SHARE: f64 = 0.93;
+/// Relaxing something must gain at least this share to count as what binds.
+const GAIN_MIN: f64 = 0.02;
+
+/// What binds a run.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct PlanLimit {
+    /// `source`, `device`, `target`, `instance`, `compressor`, `buffers`, `rate_limit`; or
+    /// `latency` at one of the ends.
+    pub stage: &'static str,
+    /// Which storage or machine.
+    pub device: String,
+    /// What of it.
+    pub what: String,
+    /// Share of the time in which it was busy; zero where it is waiting that binds.
+    pub share: f64,
+    /// Bytes of the database per second that it alone would allow, where that is known.
+    pub rate: Option<f64>,
+}
+
+impl PlanLimit {
+    fn busy(stage: &'static str, device: &str, what: String, share: f64, rate: f64) -> Self {
+        Self {
+            stage,
+            device: device.to_owned(),
+            what,
+            share,
+            rate: (share > 0.0).then(|| rate / share),
+        }
+    }
+
+    /// As a short sentence.
+    pub fn words(&self) -> String {
+        let rate = self
+            .rate
+            .map_or(String::new(), |rate| format!(", {}", megabytes(rate)));
+        match self.device.as_str() {
+            "" => format!("{}: {}{rate}", self.stage, self.what),
+            device => format!("{} {device}: {}{rate}", self.stage, self.what),
+        }
+    }
+}
+
+/// What binds a run, and what would next.
+pub(super) fn find(
+    question: &Question,
+    job: &Job,
+    outcome: &Outcome,
+) -> (PlanLimit, Option<PlanLimit>) {
+    let mut found = resources(question, job, outcome);
+    found.sort_by(|one, other| other.share.total_cmp(&one.share));
+    let mut found = found.into_iter().filter(|limit| limit.share > 0.01);
+    match found.next() {
+        Some(first) if first.share >= BOUND_SHARE => (first, found.next()),
+        first => (waiting(question, job, outcome), first),
+    }
+}
+
+/// Everything that can be busy, with how busy it was.
+fn resources(question: &Question, job: &Job, outcome: &Outcome) -> Vec<PlanLimit> {
+    let seconds = outcome.seconds.max(1e-9);
+    let rate = super::to_f64(question.used_bytes) / seconds;
+    let (from, to) = ends(question.direction);
+    let mut found = storage(from, &job.sources, &outcome.sources, (seconds, rate));
+    found.extend(storage(to, &job.targets, &outcome.targets, (seconds, rate)));
+    let machine = question
+        .instance
+        .as_ref()
+        .map_or("", |instance| instance.name.as_str());
+    for (usage, what) in [
+        (outcome.instance.0, "bandwidth to block storage"),
+        (outcome.instance.1, "network bandwidth"),
+    ] {
+        let share = usage.seconds() / seconds;
+        found.push(PlanLimit::busy(
+            "instance",
+            machine,
+            what.to_owned(),
+            share,
+            rate,
+        ));
+    }
+    for (usage, what) in [
+        (outcome.rates.0, "--max-rate"),
+        (outcome.rates.1, "--max-device-rate"),
+    ] {
+        let share = usage.seconds() / seconds;
+        found.push(PlanLimit::busy(
+            "rate_limit",
+            "",
+            what.to_owned(),
+            share,
+            rate,
+        ));
+    }
+    let threads = job.cores.min(job.buffers.compressors).max(1);
+    #[expect(clippy::cast_precision_loss, reason = "a number of cores")]
+    let share = outcome.cpu_seconds / (seconds * threads as f64);
+    let what = format!("{threads} cores");
+    found.push(PlanLimit::busy("compressor", "", what, share, rate));
+    found
+}
+
+/// What the two ends of the pipeline are called.
+fn ends(direction: Direction) -> (&'static str, &'static str) {
+    match direction {
+        Direction::Backup => ("source", "device"),
+        Direction::Restore => ("device", "target"),
+    }
+}
+
+fn storage(
+    stage: &'static str,
+    models: &[Model],
+    usages: &[Usages],
+    (seconds, rate): (f64, f64),
+) -> Vec<PlanLimit> {
+    let each = models.iter().zip(usages).flat_map(|(model, usage)| {
+        let whole = usage.whole.seconds() / seconds;
+        let stream = usage.stream.seconds() / seconds;
+        let of = |what: String, share| PlanLimit::busy(stage, &model.name, what, share, rate);
+        [
+            of(usage.whole.mostly().to_owned(), whole),
+            of(format!("{} of each stream", usage.stream.mostly()), stream),
+        ]
+    });
+    each.collect()
+}
+
+/// Nothing was busy: what helps most when it is relaxed?
+fn waiting(question: &Question, job: &Job, outcome: &Outcome) -> PlanLimit {
+    let (from, to) = ends(question.direction);
+    let mut buffers = job.clone();
+    buffers.buffers.buffers *= 4;
+    buffers.read_depth = (buffers.read_depth * 4).min(32);
+    let mut source = job.clone();
+    source.sources.iter_mut().for_each(quick);
+    let mut target = job.clone();
+    target.targets.iter_mut().for_each(quick);
+    let mut threads = job.clone();
+    threads.buffers.compressors *= 2;
+    threads.cores *= 2;
+    let name = |models: &[Model]| {
+        models
+            .first()
+            .map_or(String::new(), |model| model.name.clone())
+    };
+    let candidates = [
+        ("buffers", String::new(), "too few of them", buffers),
+        (from, name(&job.sources), "latency", source),
+        (to, name(&job.targets), "latency", target),
+        ("compressor", String::new(), "cores", threads),
+    ];
+    let gains = candidates.map(|(stage, device, what, relaxed)| {
+        let gain = 1.0 - simulate(&relaxed).seconds / outcome.seconds.max(1e-9);
+        (gain, stage, device, what)
+    });
+    let best = gains
+        .iter()
+        .map(|found| found.0)
+        .fold(f64::NEG_INFINITY, f64::max);
+    // A latency that more buffers would hide is a matter of buffers: these a user can change.
+    let least = |stage| if stage == "buffers" { 0.5 } else { 0.95 };
+    let first = gains
+        .into_iter()
+        .find(|found| found.0 >= best * least(found.1));
+    match first {
+        Some((gain, stage, device, what)) if gain >= GAIN_MIN => PlanLimit {
+            stage,
+            device,
+            what: what.to_owned(),
+            share: 0.0,
+            rate: None,
+        },
+        // Everything a little: the two ends take turns.
+        _ => PlanLimit {
+            stage: "pipeline",
+            device: String::new(),
+            what: "its parts take turns".to_owned(),
+            share: 0.0,
+            rate: None,
+        },
+    }
+}
+
+fn quick(model: &mut Model) {
+    model.latency_seconds = 0.0;
+}

@@ -1,0 +1,377 @@
+//! The pipeline's state between two events, and what may go on after one.
+
+use std::cmp::Reverse;
+use std::collections::{BinaryHeap, VecDeque};
+
+use windlass_engine::{InstanceClock, Model, ModelClock, ModelIo};
+
+use super::{Job, Outcome};
+
+pub(super) const SECOND: f64 = 1e9;
+/// Bytes below which nothing is left: amounts are fractions where compression made them.
+const NOTHING: f64 = 0.5;
+
+/// What happens next.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Event {
+    /// A reader's read is done.
+    Read(usize, u64),
+    /// A worker has made what it was making.
+    Step(usize),
+    /// A writer's write is done; was its buffer an input?
+    Write(usize, bool),
+}
+
+/// A compressor or decompressor.
+#[derive(Clone, Copy, Debug, Default)]
+struct Worker {
+    /// Of the input it holds, the bytes of output it has yet to make.
+    input: Option<f64>,
+    /// Bytes in the output it holds.
+    output: Option<f64>,
+    /// Bytes of output being made.
+    step: Option<f64>,
+}
+
+/// Bytes on their way to a writer.
+#[derive(Clone, Copy, Debug)]
+struct Chunk {
+    bytes: f64,
+    is_input: bool,
+}
+
+/// Sums over the run.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Sums {
+    pub(super) read: f64,
+    pub(super) written: f64,
+    pub(super) worker_seconds: f64,
+    pub(super) buffer_wait_seconds: f64,
+}
+
+/// All of it.
+#[derive(Clone, Debug)]
+pub(super) struct State {
+    pub(super) now: u64,
+    pub(super) unread: u64,
+    pub(super) events: BinaryHeap<Reverse<(u64, u64, Event)>>,
+    pub(super) sources: Vec<ModelClock>,
+    pub(super) targets: Vec<ModelClock>,
+    pub(super) read_cap: ModelClock,
+    pub(super) write_cap: ModelClock,
+    pub(super) instance: Option<InstanceClock>,
+    pub(super) sums: Sums,
+    sequence: u64,
+    free: usize,
+    inputs: usize,
+    inputs_max: usize,
+    /// Reads in flight of each reader.
+    readers: Vec<usize>,
+    full: VecDeque<u64>,
+    workers: Vec<Worker>,
+    busy_cores: usize,
+    chunks: VecDeque<Chunk>,
+    /// Writes in flight of each writer.
+    writers: Vec<usize>,
+    /// Where the next read of each file and the next write of each writer begin.
+    read_offsets: Vec<u64>,
+    write_offsets: Vec<u64>,
+    next_unit: usize,
+}
+
+impl State {
+    pub(super) fn new(job: &Job) -> Self {
+        let clocks = |models: &[Model]| models.iter().map(ModelClock::new).collect::<Vec<_>>();
+        let plan = &job.buffers;
+        let (sources, targets) = (clocks(&job.sources), clocks(&job.targets));
+        // As the engine's pool: of what outputs leave, readers get half.
+        let rest = plan.buffers.saturating_sub(job.outputs);
+        let share = if job.outputs == 0 {
+            plan.buffers
+        } else {
+            rest.div_ceil(2)
+        };
+        Self {
+            now: 0,
+            unread: job.read_bytes,
+            events: BinaryHeap::new(),
+            read_offsets: vec![0; sources.len().max(plan.readers)],
+            write_offsets: vec![0; plan.writers],
+            sources,
+            targets,
+            read_cap: cap(job.read_rate),
+            write_cap: cap(job.write_rate),
+            instance: job.instance.as_ref().map(InstanceClock::new),
+            sums: Sums::default(),
+            sequence: 0,
+            free: plan.buffers,
+            inputs: 0,
+            inputs_max: share.max(1),
+            readers: vec![0; plan.readers],
+            full: VecDeque::new(),
+            workers: vec![Worker::default(); plan.compressors.max(1)],
+            busy_cores: 0,
+            chunks: VecDeque::new(),
+            writers: vec![0; plan.writers],
+            next_unit: 0,
+        }
+    }
+
+    /// Takes over the time and what was written to from a run that has ended.
+    pub(super) fn go_on_from(&mut self, before: Self) {
+        self.now = before.now;
+        self.targets = before.targets;
+        self.write_cap = before.write_cap;
+        self.instance = before.instance;
+        self.write_offsets = before.write_offsets;
+        self.sums.written = before.sums.written;
+    }
+
+    /// Starts all that can start now.
+    pub(super) fn start(&mut self, job: &Job) {
+        loop {
+            let mut any = false;
+            for writer in 0..self.writers.len() {
+                any |= self.start_writes(job, writer);
+            }
+            for worker in 0..self.workers.len() {
+                any |= self.start_worker(job, worker);
+            }
+            for reader in 0..self.readers.len() {
+                any |= self.start_reads(job, reader);
+            }
+            if !any {
+                return;
+            }
+        }
+    }
+
+    /// The next event, which moves the time on; false at the end.
+    pub(super) fn step(&mut self, job: &Job) -> bool {
+        let Some(Reverse((at, _, event))) = self.events.pop() else {
+            return false;
+        };
+        let starving = self
+            .readers
+            .iter()
+            .filter(|flying| **flying < job.read_depth)
+            .count();
+        if self.unread > 0 && !self.can_take_input() {
+            self.sums.buffer_wait_seconds += to_f64((at - self.now) * starving as u64) / SECOND;
+        }
+        self.now = at;
+        match event {
+            Event::Read(reader, bytes) => {
+                self.readers[reader] -= 1;
+                self.full.push_back(bytes);
+            }
+            Event::Step(worker) => self.end_step(job, worker),
+            Event::Write(writer, is_input) => {
+                self.writers[writer] -= 1;
+                self.free += 1;
+                self.inputs -= usize::from(is_input);
+            }
+        }
+        self.start(job);
+        true
+    }
+
+    fn can_take_input(&self) -> bool {
+        self.free > 0 && self.inputs < self.inputs_max
+    }
+
+    fn start_reads(&mut self, job: &Job, reader: usize) -> bool {
+        let mut any = false;
+        while self.unread > 0 && self.readers[reader] < job.read_depth && self.can_take_input() {
+            let bytes = self.unread.min(job.buffers.transfer_bytes as u64);
+            let source = if job.own_files {
+                reader
+            } else {
+                self.next_unit
+            } % self.sources.len();
+            let file = if job.own_files { reader } else { source };
+            let io = ModelIo {
+                stream: reader,
+                file,
+                offset: self.read_offsets[file],
+                bytes,
+            };
+            self.read_offsets[file] += bytes;
+            self.next_unit += 1;
+            self.unread -= bytes;
+            self.free -= 1;
+            self.inputs += 1;
+            self.readers[reader] += 1;
+            self.sums.read += to_f64(bytes);
+            let allowed = self.read_cap.done_at(&io, self.now, None);
+            let done = self.sources[source].done_at(&io, self.now, self.instance.as_mut());
+            self.push(done.max(allowed), Event::Read(reader, bytes));
+            any = true;
+        }
+        any
+    }
+
+    fn start_worker(&mut self, job: &Job, index: usize) -> bool {
+        let mut worker = self.workers[index];
+        if worker.step.is_some() {
+            return false;
+        }
+        if worker.input.is_none() {
+            worker.input = self.full.pop_front().map(|bytes| to_f64(bytes) * job.gain);
+        }
+        let Some(left) = worker.input else {
+            return self.flush_at_end(index);
+        };
+        if !job.pass_through && worker.output.is_none() && self.free > 0 {
+            self.free -= 1;
+            worker.output = Some(0.0);
+        }
+        let ready = job.pass_through || worker.output.is_some();
+        let starts = ready && self.busy_cores < job.cores.max(1);
+        if starts {
+            let room = capacity(job) - worker.output.unwrap_or(0.0);
+            let step = if job.pass_through {
+                left
+            } else {
+                left.min(room)
+            };
+            worker.step = Some(step);
+            self.busy_cores += 1;
+            let seconds = step / job.gain * job.cpu_seconds_per_byte;
+            self.sums.worker_seconds += seconds;
+            self.push(self.now + nanos(seconds), Event::Step(index));
+        }
+        self.workers[index] = worker;
+        starts
+    }
+
+    /// A worker without input gives its last output away once no input can come any more.
+    fn flush_at_end(&mut self, index: usize) -> bool {
+        let reading = self.unread > 0 || self.readers.iter().any(|flying| *flying > 0);
+        if reading || !self.full.is_empty() {
+            return false;
+        }
+        let output = self.workers[index].output.take();
+        output.is_some_and(|bytes| {
+            self.send(Chunk {
+                bytes,
+                is_input: false,
+            });
+            true
+        })
+    }
+
+    fn end_step(&mut self, job: &Job, index: usize) {
+        self.busy_cores -= 1;
+        let mut worker = self.workers[index];
+        let made = worker.step.take().unwrap_or(0.0);
+        let left = worker.input.unwrap_or(0.0) - made;
+        if job.pass_through {
+            worker.input = None;
+            self.send(Chunk {
+                bytes: made,
+                is_input: true,
+            });
+        } else {
+            let bytes = worker.output.unwrap_or(0.0) + made;
+            worker.output = Some(bytes);
+            if bytes + NOTHING >= capacity(job) {
+                worker.output = None;
+                self.send(Chunk {
+                    bytes,
+                    is_input: false,
+                });
+            }
+            worker.input = (left > NOTHING).then_some(left);
+            if worker.input.is_none() {
+                self.free += 1;
+                self.inputs -= 1;
+            }
+        }
+        self.workers[index] = worker;
+    }
+
+    fn send(&mut self, chunk: Chunk) {
+        self.chunks.push_back(chunk);
+    }
+
+    fn start_writes(&mut self, job: &Job, writer: usize) -> bool {
+        let mut any = false;
+        while self.writers[writer] < job.write_depth {
+            let Some(chunk) = self.chunks.pop_front() else {
+                break;
+            };
+            let bytes = nanos(chunk.bytes / SECOND);
+            let io = ModelIo {
+                stream: writer,
+                file: if job.own_files { 0 } else { writer },
+                offset: if job.own_files {
+                    self.write_offsets[0]
+                } else {
+                    self.write_offsets[writer]
+                },
+                bytes,
+            };
+            self.write_offsets[if job.own_files { 0 } else { writer }] += bytes;
+            self.writers[writer] += 1;
+            self.sums.written += chunk.bytes;
+            let allowed = self.write_cap.done_at(&io, self.now, None);
+            let index = writer % self.targets.len();
+            let done = self.targets[index].done_at(&io, self.now, self.instance.as_mut());
+            self.push(done.max(allowed), Event::Write(writer, chunk.is_input));
+            any = true;
+        }
+        any
+    }
+
+    fn push(&mut self, at: u64, event: Event) {
+        self.sequence += 1;
+        self.events.push(Reverse((at, self.sequence, event)));
+    }
+
+    pub(super) fn outcome(&self) -> Outcome {
+        let instance = self.instance.as_ref();
+        Outcome {
+            seconds: to_f64(self.now) / SECOND,
+            read_bytes: self.sums.read,
+            written_bytes: self.sums.written,
+            cpu_seconds: self.sums.worker_seconds,
+            sources: self.sources.iter().map(ModelClock::usages).collect(),
+            targets: self.targets.iter().map(ModelClock::usages).collect(),
+            instance: instance.map(InstanceClock::usages).unwrap_or_default(),
+            rates: (self.read_cap.usages().whole, self.write_cap.usages().whole),
+            worker_seconds: self.sums.worker_seconds,
+            buffer_wait_seconds: self.sums.buffer_wait_seconds,
+        }
+    }
+}
+
+/// Bytes a worker puts into an output before it gives it away: the next frame must still fit.
+fn capacity(job: &Job) -> f64 {
+    let plan = &job.buffers;
+    (plan.transfer_bytes - plan.frame_bytes / 2) as f64
+}
+
+fn cap(rate: Option<f64>) -> ModelClock {
+    let mut model = Model::unlimited("rate limit");
+    model.whole.bytes_per_second = rate;
+    ModelClock::new(&model)
+}
+
+#[expect(
+    clippy::cast_precision_loss,
+    reason = "a simulation is not exact to 53 bits"
+)]
+pub(super) fn to_f64(value: u64) -> f64 {
+    value as f64
+}
+
+/// Whole nanoseconds, rounded up.
+#[expect(
+    clippy::cast_possible_truncation,
+    clippy::cast_sign_loss,
+    reason = "times are positive; too long a one saturates"
+)]
+pub(super) fn nanos(seconds: f64) -> u64 {
+    (seconds * SECOND).ceil().min(1e18) as u64
+}

@@ -80,8 +80,8 @@ pub enum EngineError {
         /// Where the set says it was written.
         location: String,
     },
-    /// The same stripe was given twice, with different content.
-    #[error("stripe {stripe} of set {set} is there twice: {first} and {second}")]
+    /// The same stripe was given twice: two files, whether their bytes are the same or not.
+    #[error("stripe {stripe} of set {set} is there twice, in two files: {first} and {second}")]
     StripeTwice {
         /// The set.
         set: SetId,
@@ -136,6 +136,22 @@ pub enum EngineError {
         /// What is allowed.
         limit_bytes: u64,
     },
+    /// A set's frames need larger buffers than the memory that is allowed has room for.
+    #[error(
+        "the set's frames of up to {frame_bytes} bytes need {buffers} buffers of {transfer_bytes} bytes: --max-memory is {limit_bytes} and must be at least {needed_bytes}"
+    )]
+    FramesTooLarge {
+        /// The set's largest frame.
+        frame_bytes: u32,
+        /// Buffer count.
+        buffers: usize,
+        /// What each must hold.
+        transfer_bytes: usize,
+        /// Their product.
+        needed_bytes: u64,
+        /// What is allowed.
+        limit_bytes: u64,
+    },
     /// An option has a value that the engine cannot work with.
     #[error("{option}: {what}")]
     Option {
@@ -176,9 +192,15 @@ impl EngineError {
             Self::MemoryLimit { .. } => {
                 "Lower --buffers or --transfer-size, or raise --max-memory."
             }
+            Self::FramesTooLarge { needed_bytes, .. } => {
+                return Some(format!(
+                    "Pass --max-memory {needed_bytes}, or fewer --buffers (2 are enough)."
+                ));
+            }
             Self::StripeMissing { .. } => {
                 "Name every place that holds stripes of this set, or copy the missing one back."
             }
+            Self::StripeTwice { .. } => "Name the one that is meant, and not the directory.",
             Self::SetsMixed { .. } => "Name the stripes of one set only.",
             Self::NotSealed { .. } => {
                 "Use an older set; the next backup to this place removes the unfinished one."

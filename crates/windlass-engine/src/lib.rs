@@ -12,6 +12,7 @@
 mod backup;
 mod buffer;
 mod cancel;
+mod check;
 mod cleanup;
 mod compressor;
 mod device;
@@ -41,6 +42,10 @@ pub use windlass_media as media;
 pub use backup::BackupRun;
 pub use buffer::{Buffer, Pool, Role};
 pub use cancel::Cancel;
+pub use check::{
+    ByteRange, DAMAGE_LISTED_MAX, Damage, DamageReport, DamagedPart, FileRange, LOST_LISTED_MAX,
+    LostFile, Survey, Verification, verify, verify_index,
+};
 pub use cleanup::{CleanedUp, clean_up};
 pub use device::{Device, FileDevice, FileDeviceOptions, NulDevice, PARTIAL_SUFFIX, WriteDone};
 pub use error::EngineError;
@@ -57,7 +62,7 @@ pub use progress::Progress;
 pub use rate::RateLimit;
 pub use read::cached_pages;
 pub use report::{DeviceReport, RunReport};
-pub use restore::{Discard, RestoreOptions, TARGET_WRITERS, Target, restore};
+pub use restore::{Discard, RestoreOptions, Target, restore, target_writers};
 pub use set::{METADATA_LIMIT_DEFAULT, OpenSet, OpenStripe, StripeGlance, UpperLayers, glance};
 pub use source::{FileContent, FileOutcome, FileSpec, Missing, PageHook};
 pub use target::{DirectoryTarget, TargetLayout};

@@ -47,6 +47,9 @@ pub struct BufferPlan {
     pub compressors: usize,
     /// Threads that write.
     pub writers: usize,
+    /// What the buffers may take, in bytes.
+    #[serde(skip)]
+    pub limit_bytes: u64,
 }
 
 /// What a user may set; `None` is the default.
@@ -121,14 +124,16 @@ impl BufferRequest {
             readers: self.readers.unwrap_or(cores.min(2)).max(1) * volumes.max(1),
             compressors,
             writers: devices,
+            limit_bytes: self.memory_limit.unwrap_or(MEMORY_LIMIT_DEFAULT),
         };
-        plan.check_memory(self.memory_limit.unwrap_or(MEMORY_LIMIT_DEFAULT))?;
+        plan.check_memory()?;
         Ok(plan)
     }
 }
 
 impl BufferPlan {
-    fn check_memory(&self, limit_bytes: u64) -> Result<(), EngineError> {
+    fn check_memory(&self) -> Result<(), EngineError> {
+        let limit_bytes = self.limit_bytes;
         if self.buffer_bytes <= limit_bytes {
             return Ok(());
         }
@@ -137,6 +142,29 @@ impl BufferPlan {
             transfer_bytes: self.transfer_bytes,
             needed_bytes: self.buffer_bytes,
             limit_bytes,
+        })
+    }
+}
+
+impl BufferPlan {
+    /// Makes each buffer hold at least `bytes`, which `frame_bytes` large frames need; within the
+    /// limit still, or not at all.
+    pub(crate) fn grow(&mut self, bytes: usize, frame_bytes: u32) -> Result<(), EngineError> {
+        let bytes = bytes.next_multiple_of(TRANSFER_BYTES_MIN);
+        if bytes <= self.transfer_bytes {
+            return Ok(());
+        }
+        self.transfer_bytes = bytes;
+        self.buffer_bytes = self.buffers as u64 * bytes as u64;
+        if self.buffer_bytes <= self.limit_bytes {
+            return Ok(());
+        }
+        Err(EngineError::FramesTooLarge {
+            frame_bytes,
+            buffers: self.buffers,
+            transfer_bytes: bytes,
+            needed_bytes: self.buffer_bytes,
+            limit_bytes: self.limit_bytes,
         })
     }
 }

@@ -12,17 +12,22 @@
 //! - Every range of every file is written once: where layers overlap, only the highest is.
 //! - At the end each file has exactly the bytes the file table says, and its CRC where known.
 
+mod decompressor;
 mod ledger;
 mod stages;
+mod stripe_reader;
+mod target_writer;
 
 use std::sync::Arc;
+use std::thread::{Scope, ScopedJoinHandle};
 use std::time::Instant;
 
-use crossbeam_channel::{bounded, unbounded};
+use crossbeam_channel::{Receiver, Sender, bounded, unbounded};
 use windlass_media::{Decoder, FileNo};
 
 use crate::buffer::Pool;
 use crate::cancel::Cancel;
+use crate::check::Faults;
 use crate::error::EngineError;
 use crate::options::BufferPlan;
 use crate::progress::Progress;
@@ -32,12 +37,11 @@ use crate::set::OpenSet;
 use crate::shared::Shared;
 use crate::waits::Cause;
 
-use ledger::Ledger;
-pub(crate) use stages::StripeReader;
-use stages::{Decoded, Decompressor, Stored, TargetWriter};
-
-/// Threads that write to a target.
-pub const TARGET_WRITERS: usize = 4;
+use decompressor::Decompressor;
+pub(crate) use ledger::Ledger;
+use stages::{Decoded, Stored};
+pub(crate) use stripe_reader::StripeReader;
+use target_writer::TargetWriter;
 
 /// Where restored bytes go. Calls come from several threads; ranges never overlap.
 pub trait Target: Sync {
@@ -87,21 +91,19 @@ pub struct RestoreOptions {
 }
 
 impl RestoreOptions {
-    /// Makes the buffers large enough for the set's frames.
-    pub fn fit(mut self, set: &OpenSet) -> Self {
+    /// Makes the buffers large enough for the set's frames, within the memory that is allowed.
+    pub fn fit(mut self, set: &OpenSet) -> Result<Self, EngineError> {
         for stripe in set.stripes() {
             // A frame, the padding before and after it, and what a direct read takes more.
-            let alignment = stripe.header().alignment as usize;
-            let least = stripe.header().frame_bytes as usize + 2 * alignment + 2 * 4096;
-            let plan = &mut self.plan;
-            plan.transfer_bytes = plan.transfer_bytes.max(least.next_multiple_of(64 * 1024));
-            plan.buffer_bytes = plan.buffers as u64 * plan.transfer_bytes as u64;
+            let (alignment, frame_bytes) = (stripe.header().alignment, stripe.header().frame_bytes);
+            let least = frame_bytes as usize + 2 * alignment as usize + 2 * 4096;
+            self.plan.grow(least, frame_bytes)?;
         }
-        self
+        Ok(self)
     }
 }
 
-/// Restores a set to a target; with [`Discard`], verifies it.
+/// Restores a set to a target; ends at the first damage.
 pub fn restore(
     set: &OpenSet,
     target: &dyn Target,
@@ -109,7 +111,20 @@ pub fn restore(
     progress: &Arc<Progress>,
     cancel: &Cancel,
 ) -> Result<RunReport, EngineError> {
-    let options = options.clone().fit(set);
+    let (report, _) = run_through(set, target, options, progress, cancel, &Faults::Stop)?;
+    Ok(report)
+}
+
+/// Runs a set through the pipeline; what came of each file.
+pub(crate) fn run_through(
+    set: &OpenSet,
+    target: &dyn Target,
+    options: &RestoreOptions,
+    progress: &Arc<Progress>,
+    cancel: &Cancel,
+    faults: &Faults<'_>,
+) -> Result<(RunReport, Ledger), EngineError> {
+    let options = options.clone().fit(set)?;
     let (began, cpu_began) = (Instant::now(), process_cpu_seconds());
     let pool = Pool::new(
         options.plan.buffers,
@@ -123,10 +138,20 @@ pub fn restore(
     } else {
         "verifying"
     });
-    let ledger = Ledger::new(set)?;
-    let readers = run(set, target, &options, &shared, &ledger)?;
+    let ledger = Ledger::new(set, faults)?;
+    let run = Run {
+        set,
+        target,
+        options: &options,
+        shared: &shared,
+        ledger: &ledger,
+        faults,
+    };
+    let readers = run.run()?;
     let data_seconds = began.elapsed().as_secs_f64();
-    ledger.check(set)?;
+    if matches!(faults, Faults::Stop) {
+        ledger.check(set)?;
+    }
     progress.set_phase("syncing");
     progress
         .writer
@@ -135,88 +160,126 @@ pub fn restore(
     activity.source_rate = options.device_rate;
     activity.codec = "decompression".to_owned();
     let cpu = process_cpu_seconds() - cpu_began;
-    let keeps = target.keeps();
-    Ok(RunReport::of_restore(
-        set,
-        began.elapsed(),
-        cpu,
-        &activity,
-        (readers, data_seconds, keeps),
-    ))
+    let moved = (readers, data_seconds, target.keeps());
+    let report = RunReport::of_restore(set, began.elapsed(), cpu, &activity, moved);
+    Ok((report, ledger))
 }
 
-/// Runs all stages to their end; the readers, for what they know of their stripes.
-fn run<'a>(
+/// A restore under way: what all of its threads look at.
+struct Run<'a> {
     set: &'a OpenSet,
     target: &'a dyn Target,
-    options: &RestoreOptions,
+    options: &'a RestoreOptions,
     shared: &'a Shared,
     ledger: &'a Ledger,
-) -> Result<Vec<StripeReader<'a>>, EngineError> {
-    let plan = &options.plan;
-    let rate = options.device_rate.map(RateLimit::new);
-    // Bounded by the pool: every message holds a buffer.
-    let (stored, stored_out) = unbounded::<Stored>();
-    let (decoded, decoded_out) = bounded::<Decoded>(plan.buffers.max(2));
-    let depth = shared
-        .pool
-        .inputs_max()
-        .div_ceil(set.stripes().len())
-        .clamp(1, 32);
-    let readers = std::thread::scope(|scope| {
+    faults: &'a Faults<'a>,
+}
+
+type Threads<'scope, T> = Vec<ScopedJoinHandle<'scope, Option<T>>>;
+
+impl<'a> Run<'a> {
+    /// Runs all stages to their end; the readers, for what they know of their stripes.
+    fn run(&self) -> Result<Vec<StripeReader<'a>>, EngineError> {
+        let plan = &self.options.plan;
+        let rate = self.options.device_rate.map(RateLimit::new);
+        // Bounded by the pool: every message holds a buffer.
+        let (stored, stored_out) = unbounded::<Stored<'a>>();
+        let (decoded, decoded_out) = bounded::<Decoded>(plan.buffers.max(2));
+        let readers = std::thread::scope(|scope| {
+            let readers = self.start_readers(scope, &stored, rate.as_ref())?;
+            self.start_decompressors(scope, &stored_out, &decoded)?;
+            self.start_writers(scope, &decoded_out);
+            drop((stored, stored_out, decoded, decoded_out));
+            let ended = readers
+                .into_iter()
+                .map(|reader| reader.join().ok().flatten());
+            Ok::<_, EngineError>(ended.flatten().collect())
+        })?;
+        match self.shared.take_error() {
+            Some(error) => Err(error),
+            None => Ok(readers),
+        }
+    }
+
+    fn start_readers<'scope>(
+        &self,
+        scope: &'scope Scope<'scope, '_>,
+        stored: &Sender<Stored<'a>>,
+        rate: Option<&'scope RateLimit>,
+    ) -> Result<Threads<'scope, StripeReader<'a>>, EngineError>
+    where
+        'a: 'scope,
+    {
+        let (shared, ring) = (self.shared, self.options.ring);
+        let inputs = shared.pool.inputs_max();
+        let depth = inputs
+            .div_ceil(self.set.stripes().len().max(1))
+            .clamp(1, 32);
         let mut readers = Vec::new();
-        for stripe in set.stripes() {
-            let reader = StripeReader::new(stripe, shared, depth, options.ring)?;
-            let (stored, rate) = (stored.clone(), rate.as_ref());
+        for stripe in self.set.stripes() {
+            let around = (shared, self.ledger, self.faults);
+            let reader = StripeReader::new(stripe, around, depth, ring)?;
+            let stored = stored.clone();
             readers.push(scope.spawn(move || {
                 crate::slice::shorten();
                 let run = || shared.guard(|| reader.run(&stored, rate));
                 shared.progress.reader.thread(run)
             }));
         }
-        for _ in 0..plan.compressors {
-            let decoder = Decoder::new()?;
-            let (input, output) = (stored_out.clone(), decoded.clone());
-            scope.spawn(move || {
-                let stage = Decompressor::new(shared, target, ledger, decoder, (input, output));
-                shared
-                    .progress
-                    .compressor
-                    .thread(|| shared.guard(|| stage.run()))
-            });
+        Ok(readers)
+    }
+
+    fn start_decompressors<'scope>(
+        &self,
+        scope: &'scope Scope<'scope, '_>,
+        input: &Receiver<Stored<'a>>,
+        output: &Sender<Decoded>,
+    ) -> Result<(), EngineError>
+    where
+        'a: 'scope,
+    {
+        let shared = self.shared;
+        for _ in 0..self.options.plan.compressors {
+            let stage = Decompressor {
+                shared,
+                target: self.target,
+                ledger: self.ledger,
+                faults: self.faults,
+                decoder: Decoder::new()?,
+                input: input.clone(),
+                output: output.clone(),
+                open: None,
+            };
+            let run = move || shared.guard(|| stage.run());
+            scope.spawn(move || shared.progress.compressor.thread(run));
         }
-        for _ in 0..target_writers(target) {
-            let input = decoded_out.clone();
+        Ok(())
+    }
+
+    fn start_writers<'scope>(&self, scope: &'scope Scope<'scope, '_>, input: &Receiver<Decoded>)
+    where
+        'a: 'scope,
+    {
+        let shared = self.shared;
+        for _ in 0..target_writers(self.target.keeps()) {
+            let stage = TargetWriter {
+                shared,
+                target: self.target,
+                ledger: self.ledger,
+                faults: self.faults,
+                input: input.clone(),
+            };
             scope.spawn(move || {
                 crate::slice::shorten();
-                let stage = TargetWriter {
-                    shared,
-                    target,
-                    ledger,
-                    input,
-                };
-                shared
-                    .progress
-                    .writer
-                    .thread(|| shared.guard(|| stage.run()))
+                let run = || shared.guard(|| stage.run());
+                shared.progress.writer.thread(run)
             });
         }
-        drop((stored, stored_out, decoded, decoded_out));
-        Ok::<_, EngineError>(
-            readers
-                .into_iter()
-                .filter_map(|reader| reader.join().ok().flatten())
-                .collect(),
-        )
-    })?;
-    match shared.take_error() {
-        Some(error) => Err(error),
-        None => Ok(readers),
     }
 }
 
-/// Writers wait for the target most of the time: several keep its queue filled. A verification
-/// needs one, to take notes.
-fn target_writers(target: &dyn Target) -> usize {
-    if target.keeps() { TARGET_WRITERS } else { 1 }
+/// Threads that give bytes to a target. They wait for it most of the time: several keep its queue
+/// filled. A verification needs one, to take notes.
+pub fn target_writers(keeps: bool) -> usize {
+    if keeps { 4 } else { 1 }
 }

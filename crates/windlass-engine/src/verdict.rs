@@ -19,8 +19,8 @@ use crate::waits::{Cause, StageReport};
 /// What bound a run.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Limit {
-    /// `source`, `compressor`, `reader`, `writer`, `device`, `target`, `rate_limit`, `buffers` or
-    /// `database`.
+    /// `source`, `compressor`, `reader`, `device`, `target`, `rate_limit` (of a backup's source, of
+    /// the stripes that a restore reads), `device_rate_limit`, `buffers` or `database`.
     pub stage: &'static str,
     /// The device, when it is one.
     pub device: Option<String>,
@@ -142,7 +142,7 @@ impl Verdict {
             source(activity, seconds, blame.source),
             cores(activity, seconds, blame),
             device(devices, seconds, blame.device),
-            source_limit(activity, seconds, blame.source_limit),
+            source_limit(activity, seconds, blame.source_limit, "the source"),
             device_limit(activity, seconds, blame.device_limit),
             database(blame.database),
             buffers(activity, blame.buffers),
@@ -164,7 +164,7 @@ impl Verdict {
             stripes_read(activity, devices, seconds, blame.source + blame.database),
             cores(activity, seconds, blame),
             target(activity, seconds, blame.device + blame.device_limit),
-            source_limit(activity, seconds, blame.source_limit),
+            source_limit(activity, seconds, blame.source_limit, "reading the stripes"),
             buffers(activity, blame.buffers),
         ];
         Self::judge(resources, bytes_per(activity.compressor.bytes, seconds))
@@ -192,7 +192,7 @@ impl Verdict {
         if !first.advice.is_empty() {
             sentence += &format!("; {}", first.advice);
         }
-        let on_cores = matches!(first.stage, "compressor" | "reader" | "writer");
+        let on_cores = matches!(first.stage, "compressor" | "reader");
         let share_of_probed = on_cores.then_some(first.occupation.min(1.0));
         let (stage, device) = (first.stage, first.device);
         let limit = Limit {
@@ -296,7 +296,8 @@ fn device(devices: &[DeviceReport], seconds: f64, blame: f64) -> Resource {
     }
 }
 
-fn source_limit(activity: &Activity, seconds: f64, blame: f64) -> Resource {
+/// `what` is read under the limit.
+fn source_limit(activity: &Activity, seconds: f64, blame: f64, what: &str) -> Resource {
     let reader = &activity.reader;
     let rate = activity
         .source_rate
@@ -306,7 +307,7 @@ fn source_limit(activity: &Activity, seconds: f64, blame: f64) -> Resource {
         device: None,
         blame,
         occupation: share(reader.waited(Cause::RateLimit), reader.threads, seconds),
-        words: format!("the limit of {rate} on the source"),
+        words: format!("the limit of {rate} on {what}"),
         advice: "a higher --max-rate would help".to_owned(),
     }
 }

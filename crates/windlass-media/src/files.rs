@@ -38,7 +38,8 @@ pub struct FileEntry {
     pub kind: FileKind,
     /// Restore order and known checksum.
     pub flags: FileFlags,
-    /// Permission bits (07777).
+    /// Permission bits (0777): a database's files have no set-user-id, set-group-id or sticky bits,
+    /// and a set that says otherwise is refused.
     pub mode: u32,
     /// Length in bytes; zero for what is not a file.
     pub bytes: u64,

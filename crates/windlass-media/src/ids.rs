@@ -32,13 +32,20 @@ impl fmt::Debug for SetId {
     }
 }
 
-/// Position of a stripe in its media set, from 0.
+/// Position of a stripe in its media set, from 0; shown from 1.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug, Default)]
 pub struct StripeIndex(pub u16);
 
+impl StripeIndex {
+    /// The stripe's number as people count, from 1: what every message and report shows.
+    pub fn number(self) -> u16 {
+        self.0.saturating_add(1)
+    }
+}
+
 impl fmt::Display for StripeIndex {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.0.fmt(f)
+        self.number().fmt(f)
     }
 }
 

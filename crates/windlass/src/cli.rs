@@ -72,7 +72,7 @@ pub enum Command {
     Backup(Box<Backup>),
     /// Restore a set into a new place
     Restore(Restore),
-    /// Read everything in a set and check everything
+    /// Read everything in a set, check everything, and list all damage
     Verify(Verify),
     /// Show what a set is, or what is left of a damaged one
     Info(Info),
@@ -132,6 +132,9 @@ pub struct Backup {
     /// Buffers, threads and rates
     #[command(flatten)]
     pub buffers: Buffers,
+    /// Blocks, frames and readers
+    #[command(flatten)]
+    pub layout: Layout,
     /// Write a line at each PERCENT done, when no one watches a terminal
     #[arg(long, value_name = "PERCENT", default_value_t = 10, value_parser = clap::value_parser!(u8).range(1..=100), env = "WINDLASS_STATS")]
     pub stats: u8,
@@ -175,24 +178,29 @@ pub struct Buffers {
     /// Size of a buffer, and so of a transfer: 64KiB to 4MiB [default: 1MiB]
     #[arg(long, value_name = "SIZE", value_parser = parse_size, env = "WINDLASS_TRANSFER_SIZE")]
     pub transfer_size: Option<u64>,
-    /// Block size of the devices: 512 to 65536 [default: 4096]
-    #[arg(long, value_name = "SIZE", value_parser = parse_size, env = "WINDLASS_BLOCK_SIZE")]
-    pub block_size: Option<u64>,
-    /// Largest frame, the unit of random reads: a power of two from 4KiB [default: 128KiB]
-    #[arg(long, value_name = "SIZE", value_parser = parse_size, env = "WINDLASS_FRAME_SIZE")]
-    pub frame_size: Option<u64>,
-    /// Threads that compress [default: cores]
+    /// Threads that compress or decompress [default: cores]
     #[arg(long, value_name = "N", env = "WINDLASS_THREADS")]
     pub threads: Option<usize>,
-    /// Threads that read, for each volume of the source [default: 2, or 1 on one core]
-    #[arg(long, value_name = "N", env = "WINDLASS_READERS")]
-    pub readers: Option<usize>,
     /// Refuse to use more memory than this for buffers [default: 1GiB]
     #[arg(long, value_name = "SIZE", value_parser = parse_size, env = "WINDLASS_MAX_MEMORY")]
     pub max_memory: Option<u64>,
     /// Do without io_uring
     #[arg(long, env = "WINDLASS_NO_RING", value_parser = clap::builder::FalseyValueParser::new())]
     pub no_ring: bool,
+}
+
+/// What only a backup decides: a restore finds it in the set.
+#[derive(Debug, Default, Args)]
+pub struct Layout {
+    /// Block size of the devices: 512 to 65536 [default: 4096]
+    #[arg(long, value_name = "SIZE", value_parser = parse_size, env = "WINDLASS_BLOCK_SIZE")]
+    pub block_size: Option<u64>,
+    /// Largest frame, the unit of random reads: a power of two from 4KiB [default: 128KiB]
+    #[arg(long, value_name = "SIZE", value_parser = parse_size, env = "WINDLASS_FRAME_SIZE")]
+    pub frame_size: Option<u64>,
+    /// Threads that read, for each volume of the source [default: 2, or 1 on one core]
+    #[arg(long, value_name = "N", env = "WINDLASS_READERS")]
+    pub readers: Option<usize>,
 }
 
 /// `windlass restore`

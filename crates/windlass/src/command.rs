@@ -11,11 +11,11 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use windlass_engine::{
-    BufferPlan, BufferRequest, Cancel, METADATA_LIMIT_DEFAULT, OpenSet, RestoreOptions,
-    TARGET_WRITERS,
+    BufferPlan, BufferRequest, Cancel, METADATA_LIMIT_DEFAULT, OpenSet, OpenStripe, RestoreOptions,
+    target_writers,
 };
 
-use crate::cli::{Buffers, Cli, Command, Global};
+use crate::cli::{Buffers, Cli, Command, Global, Layout};
 use crate::exit::{Code, Failure};
 
 /// Does what the command line says.
@@ -52,7 +52,7 @@ fn cancel_on_signals() -> Result<Cancel, Failure> {
 }
 
 /// What the user set, as the engine takes it.
-fn request(buffers: &Buffers) -> Result<BufferRequest, Failure> {
+fn request(buffers: &Buffers, layout: &Layout) -> Result<BufferRequest, Failure> {
     let narrow = |option, value: Option<u64>| {
         value
             .map(|value| {
@@ -65,31 +65,37 @@ fn request(buffers: &Buffers) -> Result<BufferRequest, Failure> {
     Ok(BufferRequest {
         buffers: buffers.buffers,
         transfer_bytes: narrow("--transfer-size", buffers.transfer_size)?,
-        alignment: buffers
+        alignment: layout
             .block_size
             .map(|bytes| u32::try_from(bytes).unwrap_or(u32::MAX)),
-        frame_bytes: narrow("--frame-size", buffers.frame_size)?,
+        frame_bytes: narrow("--frame-size", layout.frame_size)?,
         compressors: buffers.threads,
-        readers: buffers.readers,
+        readers: layout.readers,
         memory_limit: buffers.max_memory,
     })
 }
 
-/// Buffers for reading a set: each stripe is a volume with one reader.
+/// Buffers for reading a set: each stripe is a volume with one reader. `keeps` says whether what is
+/// read goes anywhere.
 fn restore_options(
     set: &OpenSet,
     buffers: &Buffers,
     max_rate: Option<u64>,
+    keeps: bool,
 ) -> Result<RestoreOptions, Failure> {
-    let request = BufferRequest {
+    let one_each = Layout {
         readers: Some(1),
-        ..request(buffers)?
+        ..Layout::default()
     };
-    let stripes = set.stripes().len();
-    let plan = request.plan(stripes, 1)?;
+    // Of a damaged set there may be no stripe that can be read at all.
+    let stripes = set.stripes().len().max(1);
+    let plan = request(buffers, &one_each)?.plan(stripes, 1)?;
+    let first = set.stripes().first().map(OpenStripe::header);
     let plan = BufferPlan {
         readers: stripes,
-        writers: TARGET_WRITERS,
+        writers: target_writers(keeps),
+        alignment: first.map_or(plan.alignment, |header| header.alignment),
+        frame_bytes: first.map_or(plan.frame_bytes, |header| header.frame_bytes as usize),
         ..plan
     };
     let options = RestoreOptions {
@@ -97,7 +103,7 @@ fn restore_options(
         device_rate: max_rate,
         ring: !buffers.no_ring,
     };
-    Ok(options.fit(set))
+    Ok(options.fit(set)?)
 }
 
 fn open(places: &[PathBuf]) -> Result<OpenSet, Failure> {

@@ -8,6 +8,7 @@
 mod cli;
 mod command;
 mod config;
+mod damage;
 mod database;
 mod devices;
 mod exit;

@@ -6,7 +6,7 @@ use windlass_engine::{BufferPlan, RunReport, StageReport, megabytes};
 use crate::output;
 use crate::sizes::show_size;
 
-/// Prints the buffer configuration before a run.
+/// Prints the buffer configuration before a run; without a codec a set is read.
 pub fn print_plan(plan: &BufferPlan, codec: Option<Codec>) {
     let size = |bytes: usize| show_size(bytes as u64);
     output::note(&format!(
@@ -15,10 +15,14 @@ pub fn print_plan(plan: &BufferPlan, codec: Option<Codec>) {
         size(plan.transfer_bytes),
         show_size(plan.buffer_bytes)
     ));
+    let middle = match codec {
+        Some(_) => "compressor",
+        None => "decompressor",
+    };
     output::note(&format!(
         "threads     {}, {}, {}",
         count(plan.readers, "reader"),
-        count(plan.compressors, "compressor"),
+        count(plan.compressors, middle),
         count(plan.writers, "writer")
     ));
     let codec = codec.map_or(String::new(), |codec| format!(", {codec}"));

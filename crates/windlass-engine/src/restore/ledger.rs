@@ -9,18 +9,21 @@ use std::collections::{BTreeMap, HashMap};
 use std::hash::{BuildHasher, RandomState};
 use std::sync::{Mutex, PoisonError};
 
-use windlass_media::{FRAME_BYTES_MAX, FileNo, PieceEntry, crc32c_zeros_after};
+use windlass_media::{FRAME_BYTES_MAX, FileEntry, FileNo, PieceEntry, crc32c_zeros_after};
 
+use crate::check::Faults;
 use crate::error::EngineError;
 use crate::set::OpenSet;
 
 /// Bytes seen of every file of a set.
-pub(super) struct Ledger {
+pub(crate) struct Ledger {
     set: windlass_media::SetId,
     files: HashMap<FileNo, Mutex<Account>>,
     /// Pieces above layer 0: (start, end, layer), sorted.
     upper: BTreeMap<FileNo, Vec<(u64, u64, u8)>>,
     key: RandomState,
+    /// There is no list of files to enter anything in.
+    blind: bool,
 }
 
 struct Account {
@@ -31,7 +34,9 @@ struct Account {
 }
 
 impl Ledger {
-    pub(super) fn new(set: &OpenSet) -> Result<Self, EngineError> {
+    pub(crate) fn new(set: &OpenSet, faults: &Faults<'_>) -> Result<Self, EngineError> {
+        // Blocks that cannot be read are listed when the stripe is read.
+        let upper = set.upper_layers_unless(|error| faults.lists(error))?;
         let files = &set.description().files.0;
         let account = |bytes| {
             Mutex::new(Account {
@@ -47,28 +52,30 @@ impl Ledger {
                 .iter()
                 .map(|file| (file.file, account(file.bytes)))
                 .collect(),
-            upper: set.upper_layers()?,
+            upper,
             key: RandomState::new(),
+            blind: !set.is_described(),
         })
     }
 
     /// Enters a piece; gives the ranges of it that count, relative to its start: all of it, less
     /// what a higher layer replaces, and less what lies beyond the end of a file that shrank while
     /// it was copied.
-    pub(super) fn enter(&self, piece: &PieceEntry) -> Result<Vec<(usize, usize)>, EngineError> {
+    pub(crate) fn enter(&self, piece: &PieceEntry) -> Result<Vec<(usize, usize)>, EngineError> {
+        if self.blind {
+            return Ok(vec![(0, piece.bytes as usize)]);
+        }
         let account = self.files.get(&piece.file);
         let account =
             account.ok_or_else(|| self.fault(piece, "is of a file the set does not list"))?;
         let mut account = account.lock().unwrap_or_else(PoisonError::into_inner);
-        let end = piece.offset.saturating_add(u64::from(piece.bytes));
-        let upper = self.upper.get(&piece.file);
-        if upper.is_none() {
+        if !self.upper.contains_key(&piece.file) {
+            let end = piece.offset.saturating_add(u64::from(piece.bytes));
             let after = account.bytes.checked_sub(end);
             let after = after.ok_or_else(|| self.fault(piece, "ends beyond its file"))?;
             account.crc ^= crc32c_zeros_after(piece.crc32c, after);
         }
-        let upper = upper.map_or(&[][..], Vec::as_slice);
-        let visible = visible(upper, piece, end.min(account.bytes));
+        let visible = self.visible(piece, account.bytes);
         for (from, to) in &visible {
             account.seen = account.seen.saturating_add(to - from);
             account.seams = account.seams.wrapping_add(self.seams(*from, *to));
@@ -80,39 +87,73 @@ impl Ledger {
             .collect())
     }
 
+    /// The ranges of a piece that count, in its file; it is not entered.
+    pub(crate) fn counts(&self, piece: &PieceEntry) -> Vec<(u64, u64)> {
+        let end = piece.offset.saturating_add(u64::from(piece.bytes));
+        if self.blind {
+            return vec![(piece.offset, end)];
+        }
+        let account = self.files.get(&piece.file);
+        let bytes = account.map(|account| {
+            let account = account.lock().unwrap_or_else(PoisonError::into_inner);
+            account.bytes
+        });
+        self.visible(piece, bytes.unwrap_or(0))
+    }
+
+    fn visible(&self, piece: &PieceEntry, file_bytes: u64) -> Vec<(u64, u64)> {
+        let end = piece.offset.saturating_add(u64::from(piece.bytes));
+        let upper = self.upper.get(&piece.file);
+        let upper = upper.map_or(&[][..], Vec::as_slice);
+        visible(upper, piece, end.min(file_bytes))
+    }
+
     fn seams(&self, from: u64, to: u64) -> u64 {
         self.key.hash_one(from).wrapping_sub(self.key.hash_one(to))
     }
 
+    /// How many bytes of a file have not come.
+    pub(crate) fn missing(&self, file: &FileEntry) -> u64 {
+        let account = self.files.get(&file.file);
+        account.map_or(0, |account| {
+            let account = account.lock().unwrap_or_else(PoisonError::into_inner);
+            account.bytes.saturating_sub(account.seen)
+        })
+    }
+
     /// True when every file has all its bytes, and the CRC its entry states.
     pub(super) fn check(&self, set: &OpenSet) -> Result<(), EngineError> {
-        for file in &set.description().files.0 {
-            let Some(account) = self.files.get(&file.file) else {
-                continue;
-            };
-            let account = account.lock().unwrap_or_else(PoisonError::into_inner);
-            let wrong = |what: String| {
-                Err(EngineError::Incomplete {
-                    set: self.set,
-                    what: format!("file {}: {what}", file.path_lossy()),
-                })
-            };
-            if account.seen != account.bytes {
-                return wrong(format!(
-                    "{} of {} bytes are there",
-                    account.seen, account.bytes
-                ));
-            }
-            if account.seams != self.seams(0, account.bytes) {
-                return wrong("some bytes are there twice, and others not at all".to_owned());
-            }
-            let layered = self.upper.contains_key(&file.file);
-            if file.flags.crc_known && !layered && account.crc != file.crc32c {
-                return wrong(format!(
-                    "checksum is {:08x}, not {:08x}",
-                    account.crc, file.crc32c
-                ));
-            }
+        let files = &set.description().files.0;
+        files.iter().try_for_each(|file| self.check_file(file))
+    }
+
+    /// True when a file has all its bytes, and the CRC its entry states.
+    pub(crate) fn check_file(&self, file: &FileEntry) -> Result<(), EngineError> {
+        let Some(account) = self.files.get(&file.file) else {
+            return Ok(());
+        };
+        let account = account.lock().unwrap_or_else(PoisonError::into_inner);
+        let wrong = |what: String| {
+            Err(EngineError::Incomplete {
+                set: self.set,
+                what: format!("file {}: {what}", file.path_lossy()),
+            })
+        };
+        if account.seen != account.bytes {
+            return wrong(format!(
+                "{} of {} bytes are there",
+                account.seen, account.bytes
+            ));
+        }
+        if account.seams != self.seams(0, account.bytes) {
+            return wrong("some bytes are there twice, and others not at all".to_owned());
+        }
+        let layered = self.upper.contains_key(&file.file);
+        if file.flags.crc_known && !layered && account.crc != file.crc32c {
+            return wrong(format!(
+                "checksum is {:08x}, not {:08x}",
+                account.crc, file.crc32c
+            ));
         }
         Ok(())
     }

@@ -4,7 +4,7 @@
 
 use proptest::prelude::*;
 use windlass_engine::media::Codec;
-use windlass_engine::{BufferRequest, Cancel, Discard, RestoreOptions, restore};
+use windlass_engine::{BufferRequest, Cancel, Discard, EngineError, RestoreOptions, restore};
 
 use crate::support::*;
 
@@ -58,4 +58,47 @@ proptest! {
         bring_back(&set, &into).unwrap();
         assert_same(&tree, &into);
     }
+}
+
+#[test]
+fn a_set_with_large_frames_does_not_raise_the_memory_above_its_limit() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut setup = Setup::default();
+    setup.request.transfer_bytes = Some(4 << 20);
+    setup.request.frame_bytes = Some(2 << 20);
+    let tree = vec![("file".to_owned(), plain(3 << 20, 1))];
+    let set = open(&make_set(&tree, dir.path(), &setup)).unwrap();
+    let fitted = |memory_limit, buffers| {
+        let request = BufferRequest {
+            memory_limit: Some(memory_limit),
+            buffers: Some(buffers),
+            ..Default::default()
+        };
+        let plan = request.plan(1, 1).unwrap();
+        let options = RestoreOptions {
+            plan,
+            device_rate: None,
+            ring: true,
+        };
+        options.fit(&set)
+    };
+    let error = fitted(8 << 20, 7).unwrap_err();
+    let EngineError::FramesTooLarge { needed_bytes, .. } = error else {
+        panic!("{error}")
+    };
+    assert!(error.to_string().contains("--max-memory"), "{error}");
+    assert!(
+        error.to_string().ends_with(&needed_bytes.to_string()),
+        "{error}"
+    );
+    assert_eq!(
+        fitted(needed_bytes, 7).unwrap().plan.buffer_bytes,
+        needed_bytes
+    );
+    assert!(matches!(
+        fitted(needed_bytes - 1, 7),
+        Err(EngineError::FramesTooLarge { .. })
+    ));
+    // The hint's other way: fewer buffers.
+    assert!(fitted(8 << 20, 2).is_ok());
 }

@@ -70,6 +70,8 @@ fn flip_all(place: &Path, named: &[PathBuf]) {
             "byte {offset} of {} is not looked at",
             place.display()
         );
+        let listed = check(named).map_or(true, |report| !report.is_empty());
+        assert!(listed, "byte {offset} of {} is not listed", place.display());
         file.write_all_at(&[*byte], offset as u64).unwrap();
     }
 }
@@ -111,6 +113,8 @@ fn must_fail(places: &[PathBuf], place: &Path, bytes: &[u8], what: &str) {
         "{}: {what}: not found",
         place.display()
     );
+    let listed = check(places).map_or(true, |report| !report.is_empty());
+    assert!(listed, "{}: {what}: not listed", place.display());
     write(place, &whole);
 }
 

@@ -11,6 +11,7 @@ mod cache;
 mod corpus;
 mod damage;
 mod faults;
+mod findings;
 mod forge;
 mod golden;
 mod hostile;

@@ -7,9 +7,10 @@ use windlass_engine::media::{
     BackupType, Codec, Facts, FileEntry, FileFlags, FileKind, FileNo, FileTable, SetId,
 };
 use windlass_engine::{
-    BackupOptions, BackupRun, BufferRequest, Cancel, Device, DirectoryTarget, Discard, EngineError,
-    FileContent, FileDevice, FileDeviceOptions, FileSpec, METADATA_LIMIT_DEFAULT, Missing, OpenSet,
-    Progress, RestoreOptions, RunReport, TargetLayout, restore,
+    BackupOptions, BackupRun, BufferRequest, Cancel, DamageReport, Device, DirectoryTarget,
+    Discard, EngineError, FileContent, FileDevice, FileDeviceOptions, FileSpec,
+    METADATA_LIMIT_DEFAULT, Missing, OpenSet, Progress, RestoreOptions, RunReport, Survey,
+    TargetLayout, restore,
 };
 
 /// Files by name, with their content.
@@ -276,6 +277,14 @@ pub fn verify(places: &[PathBuf]) -> Result<OpenSet, EngineError> {
         &Cancel::new(),
     )?;
     Ok(set)
+}
+
+/// What `windlass verify` does: lists all damage.
+pub fn check(places: &[PathBuf]) -> Result<DamageReport, EngineError> {
+    let survey = Survey::of(places, METADATA_LIMIT_DEFAULT)?;
+    let options = lean_options();
+    let found = windlass_engine::verify(&survey, &options, &Arc::default(), &Cancel::new())?;
+    Ok(found.damage)
 }
 
 /// Restores a set into a new directory.

@@ -276,8 +276,8 @@ fn a_target_slow_to_sync_is_named() {
 
 #[test]
 fn throttled_stripes_are_named() {
-    assert_limit(
-        &restored(&windlass_engine::Discard, Some(8 * MIB)),
-        "rate_limit",
-    );
+    let report = restored(&windlass_engine::Discard, Some(8 * MIB));
+    assert_limit(&report, "rate_limit");
+    let words = "the limit of 8.4 MB/s on reading the stripes";
+    assert!(report.verdict.contains(words), "{}", report.verdict);
 }

@@ -65,7 +65,7 @@ struct Job<'a> {
 impl Job<'_> {
     fn postgres(&self, conninfo: &str) -> Result<Sealed, Failure> {
         let mut cluster = Cluster::connect(conninfo)?;
-        let plan = super::request(&self.arguments.buffers)?
+        let plan = super::request(&self.arguments.buffers, &self.arguments.layout)?
             .plan(self.devices.len(), cluster.scan_volumes()?)?;
         let request = BackupRequest {
             label: self.arguments.label.clone(),
@@ -96,7 +96,8 @@ impl Job<'_> {
         if let Some(seconds) = self.arguments.lock_wait {
             database.set_lock_wait(Duration::from_secs(seconds));
         }
-        let plan = super::request(&self.arguments.buffers)?.plan(self.devices.len(), 1)?;
+        let plan = super::request(&self.arguments.buffers, &self.arguments.layout)?
+            .plan(self.devices.len(), 1)?;
         database.set_options(self.options_json(&plan));
         let (run, _shown) = self.start(plan)?;
         let outcome = database.backup(run)?;

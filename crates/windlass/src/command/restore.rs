@@ -115,7 +115,7 @@ fn write(
     layout: TargetLayout,
 ) -> Result<RunReport, Failure> {
     let target = DirectoryTarget::create(layout)?;
-    let options = super::restore_options(set, &arguments.buffers, arguments.max_rate)?;
+    let options = super::restore_options(set, &arguments.buffers, arguments.max_rate, true)?;
     if !super::is_silent(global) {
         table::print_plan(&options.plan, None);
     }

@@ -1,10 +1,14 @@
-//! `windlass verify`: everything read, everything checked.
+//! `windlass verify`: everything read, everything checked, all damage listed.
 
 use std::sync::Arc;
 
-use windlass_engine::{Discard, Progress, restore};
+use windlass_engine::{
+    DamageReport, METADATA_LIMIT_DEFAULT, Progress, RunReport, Survey, Verification, verify,
+    verify_index,
+};
 
 use crate::cli::{Global, Verify};
+use crate::damage::{Pages, print_damage};
 use crate::exit::{Code, Failure};
 use crate::progress::{Show, Shown};
 use crate::sizes::show_size;
@@ -12,40 +16,79 @@ use crate::{output, table};
 
 pub fn run(global: &Global, arguments: &Verify) -> Result<Code, Failure> {
     let cancel = super::cancel_on_signals()?;
-    let set = super::open(&arguments.set)?;
-    let bytes = show_size(set.stripe_bytes());
+    let survey = Survey::of(&arguments.set, METADATA_LIMIT_DEFAULT)?;
     if arguments.quick {
-        set.check_index()?;
-        let (id, stripes) = (set.set_id(), set.stripes().len());
-        if global.json {
-            let document = serde_json::json!({"set_id": id.to_string(), "quick": true, "ok": true});
-            output::line(&document.to_string());
-        } else {
-            output::line(&format!(
-                "set {id}: {stripes} stripes sealed, all index blocks right"
-            ));
-        }
-        return Ok(Code::Done);
+        let damage = verify_index(&survey)?;
+        return Ok(conclude(global, &survey, None, &damage));
     }
-    let options = super::restore_options(&set, &arguments.buffers, arguments.max_rate)?;
+    let set = survey.set();
+    let options = super::restore_options(set, &arguments.buffers, arguments.max_rate, false)?;
     if !super::is_silent(global) {
         table::print_plan(&options.plan, None);
     }
     let progress = Arc::<Progress>::default();
     let shown = Shown::start(&progress, Show::choose(super::is_silent(global), 10));
-    let report = restore(&set, &Discard, &options, &progress, &cancel)?;
+    let Verification { run, damage } = verify(&survey, &options, &progress, &cancel)?;
     drop(shown);
-    if global.json {
-        let mut document = serde_json::to_value(&report).unwrap_or_default();
-        document["ok"] = true.into();
-        output::line(&document.to_string());
-    } else {
-        table::print_report(&report);
-        let seconds = report.seconds;
-        output::line(&format!(
-            "verified      set {}: all {bytes} read and right, in {seconds:.2} s",
-            report.set_id
-        ));
+    if !global.json {
+        table::print_report(&run);
     }
-    Ok(Code::Done)
+    Ok(conclude(global, &survey, Some(&run), &damage))
+}
+
+/// Prints what was found; `run` is there when everything was read.
+fn conclude(
+    global: &Global,
+    survey: &Survey,
+    run: Option<&RunReport>,
+    damage: &DamageReport,
+) -> Code {
+    if global.json {
+        output::line(&document(survey, run, damage).to_string());
+    } else if damage.is_empty() {
+        print_sound(survey, run);
+    } else {
+        let facts = &survey.set().description().facts.database;
+        print_damage(damage, &Pages::of(facts));
+    }
+    if damage.is_empty() {
+        return Code::Done;
+    }
+    let (id, count) = (survey.set().set_id(), damage.damage_count);
+    let places = if count == 1 { "place" } else { "places" };
+    output::note(&format!("error: set {id} is damaged in {count} {places}"));
+    output::note("hint: Use another set; `windlass info` says what is left of this one.");
+    Code::Damage
+}
+
+fn print_sound(survey: &Survey, run: Option<&RunReport>) {
+    let set = survey.set();
+    let (id, stripes) = (set.set_id(), set.stripes().len());
+    match run {
+        None => output::line(&format!(
+            "set {id}: {stripes} stripes sealed, all index blocks right"
+        )),
+        Some(run) => {
+            let (bytes, seconds) = (show_size(set.stripe_bytes()), run.seconds);
+            output::line(&format!(
+                "verified      set {id}: all {bytes} read and right, in {seconds:.2} s"
+            ));
+        }
+    }
+}
+
+fn document(survey: &Survey, run: Option<&RunReport>, damage: &DamageReport) -> serde_json::Value {
+    let mut document = match run {
+        Some(run) => serde_json::to_value(run).unwrap_or_default(),
+        None => serde_json::json!({
+            "set_id": survey.set().set_id().to_string(),
+            "quick": true,
+        }),
+    };
+    document["ok"] = damage.is_empty().into();
+    let found = serde_json::to_value(damage).unwrap_or_default();
+    for (key, value) in found.as_object().into_iter().flatten() {
+        document[key] = value.clone();
+    }
+    document
 }

@@ -1,6 +1,7 @@
 //! Bad input: a clear error, a hint, the right exit code, and nothing lost.
 
 use crate::support::*;
+use crate::trouble::grow;
 
 /// Runs; asserts the exit code, an `error:` line with `says`, and a `hint:` line.
 fn refused(words: &[&str], code: i32, says: &str) {
@@ -101,7 +102,7 @@ fn damage_has_an_exit_code_of_its_own_and_leaves_no_half_restore() {
     #[allow(clippy::disallowed_methods)]
     std::fs::write(&set, bytes).unwrap();
     let name = set.to_str().unwrap();
-    refused(&["verify", name], 4, "at offset");
+    refused(&["verify", name], 4, "is damaged in 1 place");
     let into = place.arg("restored.db");
     refused(&["restore", name, "--into", &into], 4, "at offset");
     let left: Vec<_> = std::fs::read_dir(place.dir.path())
@@ -127,4 +128,122 @@ fn a_missing_stripe_is_named_with_its_place() {
         "{}",
         text(&info)
     );
+}
+
+/// Writes a stripe with one bit flipped in the middle of each of `count` equal parts.
+fn damage(stripe: &std::path::Path, count: usize) {
+    let mut bytes = std::fs::read(stripe).unwrap();
+    let step = bytes.len() / 2 / count;
+    (0..count).for_each(|part| bytes[4096 + part * step] ^= 1);
+    #[allow(clippy::disallowed_methods, reason = "a fixture")]
+    std::fs::write(stripe, bytes).unwrap();
+}
+
+#[test]
+fn verify_lists_all_damage_and_what_it_costs() {
+    let place = Place::new();
+    grow(&place);
+    let stripe = place.arg("stripe");
+    let db = place.arg("shop.db");
+    let words = ["backup", &db, "--to", &stripe, "--compress", "none"];
+    assert_eq!(windlass(&words).status.code(), Some(0));
+    damage(&place.path("stripe"), 3);
+    let output = windlass(&["verify", &stripe]);
+    let printed = text(&output);
+    assert_eq!(output.status.code(), Some(4), "{printed}");
+    let lines = |start: &str| {
+        printed
+            .lines()
+            .filter(|line| line.starts_with(start))
+            .count()
+    };
+    assert_eq!(lines("damage        stripe 1"), 3, "{printed}");
+    assert_eq!(lines("lost          shop.db: "), 1, "{printed}");
+    assert!(printed.contains("(pages "), "{printed}");
+    assert!(printed.contains("is damaged in 3 places"), "{printed}");
+    let output = windlass(&["verify", &stripe, "--json"]);
+    assert_eq!(output.status.code(), Some(4));
+    let report: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!(report["ok"], false);
+    assert_eq!(report["damage_count"], 3);
+    assert_eq!(report["damage"].as_array().unwrap().len(), 3);
+    assert_eq!(report["damage"][0]["stripe"], 1);
+    assert_eq!(report["damage"][0]["part"], "frame");
+    assert_eq!(report["damage"][0]["files"][0]["path"], "shop.db");
+    assert_eq!(report["lost"][0]["path"], "shop.db");
+    // What is left: the set is still described, and refused.
+    let info = windlass(&["info", &stripe]);
+    assert!(
+        text(&info).contains("restorable, as far as"),
+        "{}",
+        text(&info)
+    );
+}
+
+#[test]
+fn verify_names_a_missing_stripe_as_info_counts_it() {
+    let place = Place::new();
+    let (a, b) = (place.arg("a"), place.arg("b"));
+    let words = ["backup", &place.arg("shop.db"), "--to", &a, "--to", &b];
+    assert_eq!(windlass(&words).status.code(), Some(0));
+    std::fs::remove_file(&a).unwrap();
+    for words in [vec!["verify", &b], vec!["verify", "--quick", &b]] {
+        let printed = text(&windlass(&words));
+        let line = format!("damage        stripe 1  {a}  is missing");
+        assert!(printed.contains(&line), "{printed}");
+    }
+    refused(
+        &["restore", &b, "--into", &place.arg("x.db")],
+        4,
+        "stripe 1 of set",
+    );
+    let info = text(&windlass(&["info", &b]));
+    assert!(
+        info.contains("cannot be restored: stripe 1 of set"),
+        "{info}"
+    );
+}
+
+#[test]
+fn a_copy_of_a_stripe_is_called_a_copy() {
+    let place = Place::new();
+    let set = place.back_up();
+    std::fs::copy(&set, place.path("sets/copy")).unwrap();
+    let says = "is there twice, in two files";
+    refused(&["verify", &place.arg("sets")], 4, says);
+    refused(
+        &["restore", &place.arg("sets"), "--into", &place.arg("x.db")],
+        4,
+        says,
+    );
+}
+
+#[test]
+fn what_only_a_backup_decides_is_not_offered_elsewhere() {
+    let place = Place::new();
+    let set = place.back_up();
+    let set = set.to_str().unwrap();
+    for option in ["--block-size", "--frame-size", "--readers"] {
+        let into = place.arg("x.db");
+        for words in [vec!["verify", set], vec!["restore", set, "--into", &into]] {
+            let output = windlass(&[words, vec![option, "4096"]].concat());
+            assert_eq!(output.status.code(), Some(2), "{option}: {}", text(&output));
+        }
+    }
+}
+
+#[test]
+fn what_is_announced_is_what_runs() {
+    let place = Place::new();
+    let set = place.back_up();
+    let verified = text(&windlass(&["verify", set.to_str().unwrap()]));
+    assert!(verified.contains("decompressors, 1 writer\n"), "{verified}");
+    let into = place.arg("x.db");
+    let restored = text(&windlass(&[
+        "restore",
+        set.to_str().unwrap(),
+        "--into",
+        &into,
+    ]));
+    assert!(restored.contains("4 writers"), "{restored}");
 }

@@ -123,7 +123,7 @@ fn a_full_disk_fails_the_backup_and_keeps_what_was_there() {
 }
 
 /// Makes the database a few megabytes large.
-fn grow(place: &Place) {
+pub fn grow(place: &Place) {
     let mut shell = place.ledger.shell();
     shell.run(
         "CREATE TABLE ballast AS WITH RECURSIVE n(x) AS (SELECT 1 UNION ALL SELECT x + 1 FROM n \

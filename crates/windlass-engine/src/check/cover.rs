@@ -1,0 +1,100 @@
+//! Cover: which bytes of some files are listed anywhere, so that the others can be told.
+
+use std::collections::BTreeMap;
+
+use windlass_media::FileNo;
+
+use super::findings::Faults;
+use crate::error::EngineError;
+use crate::set::OpenSet;
+
+/// So many ranges of one file are kept before neighbours are joined.
+const RANGES_MAX: usize = 1 << 20;
+
+/// Sorts ranges (start, end) and joins those that touch.
+pub(super) fn join(ranges: &mut Vec<(u64, u64)>) {
+    ranges.sort_unstable();
+    ranges.dedup_by(|next, last| {
+        let touches = next.0 <= last.1;
+        if touches {
+            last.1 = last.1.max(next.1);
+        }
+        touches
+    });
+}
+
+/// What is not in `ranges`, which are joined, from 0 to `bytes`.
+fn complement(ranges: &[(u64, u64)], bytes: u64) -> Vec<(u64, u64)> {
+    let mut gaps = Vec::new();
+    let mut position = 0;
+    for (from, to) in ranges {
+        if *from > position {
+            gaps.push((position, (*from).min(bytes)));
+        }
+        position = position.max(*to);
+    }
+    if position < bytes {
+        gaps.push((position, bytes));
+    }
+    gaps
+}
+
+/// Ranges (start, end) of files.
+pub(super) type Gaps = BTreeMap<FileNo, Option<Vec<(u64, u64)>>>;
+
+/// The ranges of files (number, length) that no readable index block lists; `None` for a file
+/// whose listed ranges are too many to keep.
+pub(super) fn unlisted(set: &OpenSet, files: &[(FileNo, u64)]) -> Result<Gaps, EngineError> {
+    let mut listed: Gaps = files
+        .iter()
+        .map(|(file, _)| (*file, Some(Vec::new())))
+        .collect();
+    for stripe in set.stripes() {
+        for entry in stripe.directory() {
+            let block = match stripe.index_block(entry) {
+                Ok(block) => block,
+                Err(error) if Faults::is_of_media(&error) => continue,
+                Err(error) => return Err(error),
+            };
+            for piece in &block.pieces {
+                let Some(slot) = listed.get_mut(&piece.file) else {
+                    continue;
+                };
+                let Some(ranges) = slot.as_mut() else {
+                    continue;
+                };
+                ranges.push((piece.offset, piece.offset + u64::from(piece.bytes)));
+                if ranges.len() >= RANGES_MAX {
+                    join(ranges);
+                    // Half empty again, or else the next one would sort it all once more.
+                    if ranges.len() > RANGES_MAX / 2 {
+                        *slot = None;
+                    }
+                }
+            }
+        }
+    }
+    for (file, bytes) in files {
+        if let Some(Some(ranges)) = listed.get_mut(file) {
+            join(ranges);
+            *ranges = complement(ranges, *bytes);
+        }
+    }
+    Ok(listed)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_not_listed_is_what_lies_between() {
+        let mut ranges = vec![(30, 40), (0, 10), (10, 20), (35, 50)];
+        join(&mut ranges);
+        assert_eq!(ranges, [(0, 20), (30, 50)]);
+        assert_eq!(complement(&ranges, 60), [(20, 30), (50, 60)]);
+        assert_eq!(complement(&ranges, 50), [(20, 30)]);
+        assert_eq!(complement(&[], 5), [(0, 5)]);
+        assert_eq!(complement(&[(0, 5)], 5), []);
+    }
+}

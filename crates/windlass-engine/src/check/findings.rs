@@ -1,0 +1,345 @@
+//! Findings: what is done about damage (stop, or list it and read on), and what it adds up to.
+
+use std::collections::{BTreeMap, HashMap};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use windlass_media::{FileEntry, FileNo, FrameEntry, IndexDirectoryEntry, PieceEntry};
+
+use super::cover::{join, unlisted};
+use super::report::{ByteRange, Damage, DamageReport, DamagedPart, FileRange, LostFile};
+use super::survey::Survey;
+use super::{DAMAGE_LISTED_MAX, LOST_LISTED_MAX};
+use crate::error::EngineError;
+use crate::restore::Ledger;
+use crate::set::OpenStripe;
+
+/// So many ranges of files are kept with one damaged place.
+const RANGES_OF_ONE: usize = 16;
+/// So many lost ranges are kept while reading; beyond, only their bytes are counted.
+const RANGES_KEPT_MAX: usize = 1 << 20;
+
+/// What a run does when it meets damage.
+pub(crate) enum Faults<'a> {
+    /// Ends with the error: a restore.
+    Stop,
+    /// Lists it and goes on: a verification.
+    List(&'a Findings),
+}
+
+/// The damage met so far.
+#[derive(Debug)]
+pub(crate) struct Findings {
+    inner: Mutex<Inner>,
+}
+
+#[derive(Debug, Default)]
+struct Inner {
+    /// By stripe, offset and part: what is kept when there is too much does not depend on which
+    /// thread came first.
+    listed: BTreeMap<(u16, u64, DamagedPart), Damage>,
+    count: u64,
+    /// Bytes and ranges lost with damaged frames.
+    lost: BTreeMap<FileNo, Lost>,
+    ranges_kept: usize,
+    /// Something is missing whose content nobody knows.
+    unknown: bool,
+    /// What is missing may have been newer versions of bytes that are there.
+    older: bool,
+    paths: HashMap<FileNo, String>,
+}
+
+#[derive(Debug, Default)]
+struct Lost {
+    bytes: u64,
+    ranges: Vec<(u64, u64)>,
+    /// Not all ranges were kept.
+    incomplete: bool,
+}
+
+impl<'a> Faults<'a> {
+    /// True for errors that say that media are damaged or cannot be read, not that the run failed.
+    pub(crate) fn is_of_media(error: &EngineError) -> bool {
+        error.is_damage()
+            || matches!(
+                error,
+                EngineError::DeviceIo {
+                    operation: "read",
+                    ..
+                }
+            )
+    }
+
+    /// True when an error is listed and does not end the run.
+    pub(crate) fn lists(&self, error: &EngineError) -> bool {
+        matches!(self, Self::List(_)) && Self::is_of_media(error)
+    }
+
+    fn list(&self, error: EngineError) -> Result<(&'a Findings, EngineError), EngineError> {
+        match self {
+            Self::List(findings) if Self::is_of_media(&error) => Ok((findings, error)),
+            _ => Err(error),
+        }
+    }
+
+    /// A frame is damaged; `ledger` says which of its bytes count.
+    pub(crate) fn frame(
+        &self,
+        stripe: &OpenStripe,
+        (frame, pieces): (&FrameEntry, &[PieceEntry]),
+        ledger: &Ledger,
+        error: EngineError,
+    ) -> Result<(), EngineError> {
+        let (findings, error) = self.list(error)?;
+        let place = (frame.offset, u64::from(frame.stored_bytes));
+        let damage = Damage::at(stripe, DamagedPart::Frame, place, &error);
+        findings.frame(damage, pieces, ledger);
+        Ok(())
+    }
+
+    /// An index block is damaged: its region cannot be read.
+    pub(crate) fn block(
+        &self,
+        stripe: &OpenStripe,
+        entry: &IndexDirectoryEntry,
+        error: EngineError,
+    ) -> Result<(), EngineError> {
+        let (findings, error) = self.list(error)?;
+        let bytes = entry.offset - entry.region_offset + u64::from(entry.bytes);
+        let place = (entry.offset, bytes);
+        let mut inner = findings.lock();
+        inner.unknown = true;
+        inner.older |= entry.layer_max > 0;
+        inner.add(Damage::at(stripe, DamagedPart::IndexBlock, place, &error));
+        Ok(())
+    }
+
+    /// Bytes between frames are not what they must be.
+    pub(crate) fn padding(
+        &self,
+        stripe: &OpenStripe,
+        place: (u64, u64),
+        error: EngineError,
+    ) -> Result<(), EngineError> {
+        let (findings, error) = self.list(error)?;
+        let damage = Damage::at(stripe, DamagedPart::Padding, place, &error);
+        findings.lock().add(damage);
+        Ok(())
+    }
+
+    /// Parts that are right do not add up.
+    pub(crate) fn whole(&self, result: Result<(), EngineError>) -> Result<(), EngineError> {
+        let Err(error) = result else { return Ok(()) };
+        let (findings, error) = self.list(error)?;
+        let mut inner = findings.lock();
+        let place = Damage::of_set(&error, inner.count);
+        inner.add(place);
+        Ok(())
+    }
+}
+
+/// Where an error is, and what it says.
+pub(super) fn explain(error: &EngineError) -> (u64, String) {
+    match error {
+        EngineError::Damage { offset, source, .. } => (*offset, source.to_string()),
+        EngineError::DeviceIo { offset, source, .. } => (*offset, source.to_string()),
+        EngineError::Incomplete { what, .. } => (0, what.clone()),
+        error => (0, error.to_string()),
+    }
+}
+
+impl Damage {
+    pub(super) fn new(
+        stripe: u16,
+        location: &str,
+        part: DamagedPart,
+        (offset, bytes): (u64, u64),
+        fault: String,
+    ) -> Self {
+        let (files, range_count) = (Vec::new(), 0);
+        Self {
+            stripe,
+            location: location.to_owned(),
+            part,
+            offset,
+            bytes,
+            fault,
+            files,
+            range_count,
+        }
+    }
+
+    fn at(stripe: &OpenStripe, part: DamagedPart, place: (u64, u64), error: &EngineError) -> Self {
+        let number = stripe.header().stripe.number();
+        let location = stripe.location().to_string_lossy();
+        Self::new(number, &location, part, place, explain(error).1)
+    }
+
+    /// Damage of the set as a whole; `number` tells one such from another.
+    pub(super) fn of_set(error: &EngineError, number: u64) -> Self {
+        Self::new(0, "", DamagedPart::Set, (number, 0), explain(error).1)
+    }
+}
+
+impl Inner {
+    fn add(&mut self, damage: Damage) {
+        self.count += 1;
+        let key = (damage.stripe, damage.offset, damage.part);
+        self.listed.insert(key, damage);
+        if self.listed.len() > DAMAGE_LISTED_MAX {
+            self.listed.pop_last();
+        }
+    }
+
+    fn path(&self, file: FileNo) -> String {
+        let known = self.paths.get(&file);
+        known.map_or_else(|| format!("file number {file}"), Clone::clone)
+    }
+
+    fn lose(&mut self, file: FileNo, from: u64, to: u64) {
+        let keeps = self.ranges_kept < RANGES_KEPT_MAX;
+        let lost = self.lost.entry(file).or_default();
+        lost.bytes += to - from;
+        if keeps {
+            lost.ranges.push((from, to));
+            self.ranges_kept += 1;
+        } else {
+            lost.incomplete = true;
+        }
+    }
+}
+
+impl Findings {
+    /// Begins with what the survey found.
+    pub(super) fn new(survey: &Survey) -> Self {
+        let files = &survey.set().description().files.0;
+        let mut inner = Inner {
+            unknown: survey.is_short(),
+            older: survey.is_short() && survey.has_layers(),
+            paths: files
+                .iter()
+                .map(|file| (file.file, file.path_lossy()))
+                .collect(),
+            ..Inner::default()
+        };
+        survey.found().iter().for_each(|one| inner.add(one.clone()));
+        Self {
+            inner: Mutex::new(inner),
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Inner> {
+        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn frame(&self, mut place: Damage, pieces: &[PieceEntry], ledger: &Ledger) {
+        let mut inner = self.lock();
+        for piece in pieces {
+            for (from, to) in ledger.counts(piece) {
+                inner.lose(piece.file, from, to);
+                place.range_count += 1;
+                if place.files.len() < RANGES_OF_ONE {
+                    place.files.push(FileRange {
+                        path: inner.path(piece.file),
+                        offset: from,
+                        bytes: to - from,
+                    });
+                }
+            }
+        }
+        inner.add(place);
+    }
+
+    /// Ends the check: what the files lack, and whether they are right where they lack nothing.
+    pub(super) fn settle(
+        &self,
+        survey: &Survey,
+        ledger: &Ledger,
+    ) -> Result<DamageReport, EngineError> {
+        let set = survey.set();
+        let unknown = self.lock().unknown;
+        let faults = Faults::List(self);
+        let mut short = Vec::new();
+        for file in &set.description().files.0 {
+            let lost = self
+                .lock()
+                .lost
+                .get(&file.file)
+                .map_or(0, |lost| lost.bytes);
+            let missing = ledger.missing(file).saturating_sub(lost);
+            if missing > 0 && unknown {
+                short.push((file.file, file.bytes, missing));
+            } else if lost == 0 {
+                faults.whole(ledger.check_file(file))?;
+            }
+        }
+        let names: Vec<_> = short
+            .iter()
+            .map(|(file, bytes, _)| (*file, *bytes))
+            .collect();
+        let mut gaps = match names.is_empty() {
+            true => BTreeMap::new(),
+            false => unlisted(set, &names)?,
+        };
+        let mut inner = self.lock();
+        for (file, _, missing) in short {
+            match gaps.remove(&file).flatten() {
+                Some(ranges) => ranges
+                    .into_iter()
+                    .for_each(|(from, to)| inner.lose(file, from, to)),
+                None => {
+                    let lost = inner.lost.entry(file).or_default();
+                    lost.bytes += missing;
+                    lost.incomplete = true;
+                }
+            }
+        }
+        Ok(inner.report(&set.description().files.0, survey.files_known()))
+    }
+}
+
+impl Inner {
+    fn report(&mut self, files: &[FileEntry], files_known: bool) -> DamageReport {
+        let lost_bytes = self.lost.values().map(|lost| lost.bytes).sum();
+        let lost_file_count = self.lost.len() as u64;
+        let lengths: HashMap<_, _> = files.iter().map(|file| (file.file, file.bytes)).collect();
+        let mut lost = Vec::new();
+        for (file, one) in std::mem::take(&mut self.lost)
+            .into_iter()
+            .take(LOST_LISTED_MAX)
+        {
+            let file_bytes = lengths.get(&file).copied().unwrap_or(0);
+            lost.push(one.listed(self.path(file), file_bytes));
+        }
+        DamageReport {
+            damage: std::mem::take(&mut self.listed).into_values().collect(),
+            damage_count: self.count,
+            lost,
+            lost_file_count,
+            lost_bytes,
+            files_known,
+            maybe_older: self.older,
+        }
+    }
+}
+
+impl Lost {
+    fn listed(mut self, path: String, file_bytes: u64) -> LostFile {
+        join(&mut self.ranges);
+        if self.incomplete {
+            self.ranges.clear();
+        }
+        let range_count = self.ranges.len() as u64;
+        self.ranges.truncate(LOST_LISTED_MAX);
+        let ranges = self.ranges.into_iter().map(|(offset, to)| ByteRange {
+            offset,
+            bytes: to - offset,
+        });
+        LostFile {
+            path,
+            file_bytes,
+            lost_bytes: self.bytes,
+            ranges: ranges.collect(),
+            range_count,
+        }
+    }
+}

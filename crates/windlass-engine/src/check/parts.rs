@@ -1,0 +1,273 @@
+//! A stripe taken apart: header, seal and footer, each right or not, and what can be read with
+//! what is left of them. Without a header its siblings' stands for it; without a footer the stripe
+//! is walked from index block to index block (`walk.rs`).
+
+use std::path::{Path, PathBuf};
+
+use windlass_media::{
+    FRAME_BYTES_MAX, FormatError, IndexDirectoryEntry, SEAL_BYTES, Seal, SetDescription, SetId,
+    StripeHeader, StripeIndex, StripeTableEntry, Structure,
+};
+
+use super::findings::explain;
+use super::report::{Damage, DamagedPart};
+use super::walk::walk;
+use crate::error::EngineError;
+use crate::read::ReadFile;
+use crate::set::{OpenStripe, stripe};
+
+/// A stripe taken apart.
+pub(super) struct Parts {
+    path: PathBuf,
+    header: Result<(StripeHeader, Vec<u8>), EngineError>,
+    seal: Result<Seal, EngineError>,
+    /// None when there is no seal to say where it is.
+    footer: Option<Result<Index, EngineError>>,
+    length: u64,
+}
+
+/// What is kept of a footer.
+struct Index {
+    set_id: SetId,
+    stripe: StripeIndex,
+    root: [u8; 32],
+    directory: Vec<IndexDirectoryEntry>,
+    locations: Vec<Vec<u8>>,
+}
+
+/// What the stripes of a set agree on.
+pub(super) struct Agreed<'a> {
+    pub(super) set_id: SetId,
+    pub(super) root: [u8; 32],
+    /// What the set says of this stripe.
+    pub(super) listed: Option<&'a StripeTableEntry>,
+    /// A header of any of them.
+    pub(super) model: Option<&'a StripeHeader>,
+}
+
+impl Parts {
+    pub(super) fn of(path: &Path, limit: u64) -> Self {
+        let header = stripe::read_header(path);
+        let mut parts = Self {
+            path: path.to_owned(),
+            header,
+            seal: Err(EngineError::Stopped),
+            footer: None,
+            length: 0,
+        };
+        let Ok(file) = stripe::open_regular(path) else {
+            return parts;
+        };
+        parts.length = file.metadata().map_or(0, |metadata| metadata.len());
+        parts.seal = stripe::read_seal(path, &file, parts.length);
+        if let Ok(seal) = &parts.seal {
+            let footer = stripe::read_footer(path, &file, seal, limit);
+            parts.footer = Some(footer.map(|footer| Index {
+                set_id: footer.set_id,
+                stripe: footer.stripe,
+                root: footer.set_root,
+                directory: footer.directory,
+                locations: {
+                    let stripes = footer.description.stripes.into_iter();
+                    stripes.map(|entry| entry.location).collect()
+                },
+            }));
+        }
+        parts
+    }
+
+    pub(super) fn path(&self) -> &Path {
+        &self.path
+    }
+
+    pub(super) fn length(&self) -> u64 {
+        self.length
+    }
+
+    /// Which stripe of which set this is, if header or seal tell.
+    pub(super) fn identity(&self) -> Option<(SetId, StripeIndex)> {
+        match (&self.header, &self.seal) {
+            (Ok((header, _)), _) => Some((header.set_id, header.stripe)),
+            (_, Ok(seal)) => Some((seal.set_id, seal.stripe)),
+            _ => None,
+        }
+    }
+
+    pub(super) fn own_header(&self) -> Option<&StripeHeader> {
+        self.header.as_ref().ok().map(|(header, _)| header)
+    }
+
+    fn index(&self) -> Option<&Index> {
+        self.footer.as_ref()?.as_ref().ok()
+    }
+
+    /// The root of the set that its footer describes.
+    pub(super) fn root(&self) -> Option<[u8; 32]> {
+        self.index().map(|index| index.root)
+    }
+
+    pub(super) fn locations(&self) -> Option<Vec<Vec<u8>>> {
+        self.index().map(|index| index.locations.clone())
+    }
+
+    pub(super) fn stripe_count(&self) -> u16 {
+        let sealed = self.seal.as_ref().map_or(0, |seal| seal.stripe_count);
+        sealed.max(self.own_header().map_or(0, StripeHeader::stripe_count))
+    }
+
+    pub(super) fn description(&self, limit: u64) -> Option<SetDescription> {
+        let (seal, file) = (
+            self.seal.as_ref().ok()?,
+            stripe::open_regular(&self.path).ok()?,
+        );
+        let footer = stripe::read_footer(&self.path, &file, seal, limit);
+        footer.ok().map(|footer| footer.description)
+    }
+
+    /// Lists what is wrong; gives the stripe as far as it can be read, if it can be.
+    pub(super) fn open(
+        mut self,
+        index: StripeIndex,
+        agreed: &Agreed<'_>,
+        found: &mut Vec<Damage>,
+    ) -> Result<Option<OpenStripe>, EngineError> {
+        let name = self.path.to_string_lossy().into_owned();
+        let mut list = |part, bytes, error: &EngineError| {
+            let (offset, fault) = explain(error);
+            let place = (offset, bytes);
+            found.push(Damage::new(index.number(), &name, part, place, fault));
+        };
+        let header = self.header(index, agreed);
+        let header_bytes = header.encode().map_or(0, |bytes| bytes.len() as u64);
+        let footer_bytes = self.seal.as_ref().map_or(0, |seal| seal.footer_bytes);
+        if let Err(error) = &self.header {
+            list(DamagedPart::Header, header_bytes, error);
+        }
+        if let Err(error) = &self.seal {
+            list(DamagedPart::Seal, SEAL_BYTES as u64, error);
+        }
+        if let Some(Err(error)) = &self.footer {
+            list(DamagedPart::Footer, footer_bytes, error);
+        }
+        if let Some((part, fault)) = self.contradiction(&header, agreed.root) {
+            let offset = self.seal.as_ref().map_or(0, |seal| seal.footer_offset);
+            let error = stripe::damage(&self.path, offset, fault);
+            list(part, footer_bytes, &error);
+            return Ok(None);
+        }
+        let file = ReadFile::open(&self.path);
+        let file = file.map_err(|source| stripe::read_error(&self.path, 0, source))?;
+        let (start, end) = (self.start(agreed, header_bytes), self.end(agreed));
+        let walked = self.index().is_none();
+        let directory = match self.footer.take() {
+            Some(Ok(index)) => index.directory,
+            _ => walk(file.file(), &header, (start, end), |offset, bytes| {
+                let error = stripe::damage(&self.path, offset, no_block());
+                list(DamagedPart::IndexBlock, bytes, &error);
+            }),
+        };
+        let sound = self.header.is_ok() && self.seal.is_ok() && !walked;
+        let stripe = self.stripe(file, header, directory);
+        if sound
+            && let Some(listed) = agreed.listed
+            && let Err(error) = stripe.check(listed, &agreed.root)
+        {
+            list(DamagedPart::Footer, footer_bytes, &error);
+        }
+        Ok(Some(stripe))
+    }
+
+    /// Parts that are right but do not belong together, or not to this set.
+    fn contradiction(
+        &self,
+        header: &StripeHeader,
+        root: [u8; 32],
+    ) -> Option<(DamagedPart, FormatError)> {
+        let foreign = |structure, found| FormatError::Foreign {
+            structure,
+            expected: header.set_id,
+            found,
+        };
+        let own = (header.set_id, header.stripe);
+        let seal = self.seal.as_ref().ok();
+        if let Some(seal) = seal.filter(|seal| (seal.set_id, seal.stripe) != own) {
+            return Some((DamagedPart::Seal, foreign(Structure::Seal, seal.set_id)));
+        }
+        let footer = self.index()?;
+        let part = DamagedPart::Footer;
+        if (footer.set_id, footer.stripe) != own {
+            return Some((part, foreign(Structure::Footer, footer.set_id)));
+        }
+        let other = footer.root != root || seal.is_some_and(|seal| seal.set_root != root);
+        other.then_some((part, FormatError::Hash(Structure::StripeTable)))
+    }
+
+    /// The header, or what the others and the seal say in its place.
+    fn header(&self, index: StripeIndex, agreed: &Agreed<'_>) -> StripeHeader {
+        if let Ok((header, _)) = &self.header {
+            return header.clone();
+        }
+        let seal = self.seal.as_ref().ok();
+        let count = seal.map_or(1, |seal| usize::from(seal.stripe_count));
+        let unknown = || StripeHeader {
+            set_id: agreed.set_id,
+            stripe: index,
+            alignment: seal.map_or(4096, |seal| seal.alignment),
+            transfer_bytes: 0,
+            frame_bytes: FRAME_BYTES_MAX,
+            created_nanos: 0,
+            locations: vec![Vec::new(); count],
+        };
+        let model = agreed.model.cloned().unwrap_or_else(unknown);
+        StripeHeader {
+            stripe: index,
+            ..model
+        }
+    }
+
+    /// Where the first region begins, if that is known: all headers of a set are equally long.
+    fn start(&self, agreed: &Agreed<'_>, header_bytes: u64) -> Option<u64> {
+        (self.header.is_ok() || agreed.model.is_some()).then_some(header_bytes)
+    }
+
+    /// Where the data end, if that is known.
+    fn end(&self, agreed: &Agreed<'_>) -> Option<u64> {
+        let listed = agreed.listed.map(|listed| listed.data_bytes);
+        let sealed = self.seal.as_ref().ok().map(|seal| seal.footer_offset);
+        listed.or(sealed)
+    }
+
+    fn stripe(
+        self,
+        file: ReadFile,
+        header: StripeHeader,
+        directory: Vec<IndexDirectoryEntry>,
+    ) -> OpenStripe {
+        let unsealed = Seal {
+            set_id: header.set_id,
+            stripe: header.stripe,
+            stripe_count: header.stripe_count(),
+            footer_offset: self.length,
+            footer_bytes: 0,
+            footer_hash: [0; 32],
+            set_root: [0; 32],
+            stripe_bytes: self.length,
+            alignment: header.alignment,
+        };
+        OpenStripe {
+            location: self.path,
+            file,
+            header,
+            header_bytes: self.header.map_or_else(|_| Vec::new(), |(_, bytes)| bytes),
+            seal: self.seal.unwrap_or(unsealed),
+            directory,
+        }
+    }
+}
+
+fn no_block() -> FormatError {
+    FormatError::Invalid {
+        structure: Structure::IndexBlock,
+        what: "none is where one must be",
+    }
+}

@@ -1,0 +1,226 @@
+//! A survey: a set as far as it is there, with everything that is wrong with it.
+//!
+//! A set that opens has nothing wrong with it that can be seen from its headers, footers and seals.
+//! Of one that does not, each stripe is taken apart (`parts.rs`), and whatever is right of header,
+//! seal and footer is used. The description of the set is the one that most stripes agree on;
+//! stripes that say otherwise do not take part.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+
+use windlass_media::{
+    BackupType, Facts, FileTable, SetDescription, SetId, StripeHeader, StripeIndex,
+    StripeTableEntry,
+};
+
+use super::findings::Faults;
+use super::parts::{Agreed, Parts};
+use super::report::{Damage, DamagedPart};
+use crate::device::PARTIAL_SUFFIX;
+use crate::error::EngineError;
+use crate::set::{OpenSet, OpenStripe, places};
+
+/// A set as far as it is there.
+#[derive(Debug)]
+pub struct Survey {
+    set: OpenSet,
+    found: Vec<Damage>,
+    short: bool,
+    files_known: bool,
+}
+
+type Stripes = BTreeMap<u16, Parts>;
+
+impl Survey {
+    /// Looks for the stripes that `places` lead to. Fails when there is no set at all, or more
+    /// than one.
+    pub fn of(places: &[PathBuf], metadata_limit: u64) -> Result<Self, EngineError> {
+        let refused = match OpenSet::open(places, metadata_limit) {
+            Ok(set) => {
+                return Ok(Self {
+                    set,
+                    found: Vec::new(),
+                    short: false,
+                    files_known: true,
+                });
+            }
+            Err(error) if is_ambiguous(&error) || !Faults::is_of_media(&error) => {
+                return Err(error);
+            }
+            Err(error) => error,
+        };
+        let Some((set_id, stripes)) = gather(places, metadata_limit)? else {
+            return Err(refused);
+        };
+        let mut survey = Self::of_stripes(set_id, stripes, metadata_limit)?;
+        if survey.found.is_empty() {
+            // What a restore refuses is never passed as sound.
+            survey.found.push(Damage::of_set(&refused, 0));
+        }
+        Ok(survey)
+    }
+
+    /// The stripes that are there, with what can be read of each.
+    pub fn set(&self) -> &OpenSet {
+        &self.set
+    }
+
+    /// What is damaged, as far as headers, footers and seals tell.
+    pub fn found(&self) -> &[Damage] {
+        &self.found
+    }
+
+    /// True when the list of files could be read.
+    pub fn files_known(&self) -> bool {
+        self.files_known
+    }
+
+    /// True when some bytes of files are in the set more than once, older and newer.
+    pub(super) fn has_layers(&self) -> bool {
+        let mut directories = self.set.stripes().iter().flat_map(OpenStripe::directory);
+        directories.any(|entry| entry.layer_max > 0)
+    }
+
+    /// True when content may be missing that no index block tells of.
+    pub(super) fn is_short(&self) -> bool {
+        self.short
+    }
+
+    fn of_stripes(set_id: SetId, mut stripes: Stripes, limit: u64) -> Result<Self, EngineError> {
+        let (locations, count) = (locations(&stripes), stripe_count(&stripes));
+        let (root, description) = most_agree(&stripes, limit);
+        let files_known = description.is_some();
+        let description = description.unwrap_or_else(nothing);
+        let model = stripes.values().find_map(Parts::own_header).cloned();
+        let (mut open, mut found, mut short) = (Vec::new(), Vec::new(), false);
+        for index in (0..count).map(StripeIndex) {
+            let listed = description.stripes.get(usize::from(index.0));
+            let Some(parts) = stripes.remove(&index.0) else {
+                found.push(missing(index, &locations, listed));
+                short = true;
+                continue;
+            };
+            short |= parts.root() != Some(root);
+            let model = model.as_ref();
+            let agreed = Agreed {
+                set_id,
+                root,
+                listed,
+                model,
+            };
+            open.extend(parts.open(index, &agreed, &mut found)?);
+        }
+        short |= open.len() < usize::from(count);
+        Ok(Self {
+            set: OpenSet::as_found(set_id, root, open, description),
+            found,
+            short,
+            files_known,
+        })
+    }
+}
+
+/// What was given is not one set: nothing to survey.
+fn is_ambiguous(error: &EngineError) -> bool {
+    matches!(
+        error,
+        EngineError::SetsMixed { .. } | EngineError::StripeTwice { .. }
+    )
+}
+
+/// The stripes of the first set that `places` lead to, and their siblings; `None` when there is
+/// none.
+fn gather(places: &[PathBuf], limit: u64) -> Result<Option<(SetId, Stripes)>, EngineError> {
+    let mut stripes = Stripes::new();
+    let mut set_id = None;
+    for path in places::expand(places)? {
+        let partial = path.to_string_lossy().ends_with(PARTIAL_SUFFIX);
+        if partial && !places.contains(&path) {
+            continue;
+        }
+        let parts = Parts::of(&path, limit);
+        let Some((set, index)) = parts.identity() else {
+            continue;
+        };
+        if *set_id.get_or_insert(set) == set {
+            stripes.entry(index.0).or_insert(parts);
+        }
+    }
+    let Some(set_id) = set_id else {
+        return Ok(None);
+    };
+    let beside: Vec<_> = stripes
+        .values()
+        .map(|parts| parts.path().to_owned())
+        .collect();
+    for (index, location) in (0u16..).zip(locations(&stripes)) {
+        if stripes.contains_key(&index) {
+            continue;
+        }
+        let may_be = places::where_it_may_be(&beside, &location);
+        let mut may_be = may_be.into_iter().map(|path| Parts::of(&path, limit));
+        let sibling = may_be.find(|parts| match parts.identity() {
+            Some(own) => own == (set_id, StripeIndex(index)),
+            // Where the set says it is, what cannot be read is the stripe, not a stranger.
+            None => parts.length() > 0,
+        });
+        sibling.map(|parts| stripes.insert(index, parts));
+    }
+    Ok(Some((set_id, stripes)))
+}
+
+/// The root that most of the stripes agree on, of equals the first; and what it describes.
+fn most_agree(stripes: &Stripes, limit: u64) -> ([u8; 32], Option<SetDescription>) {
+    let roots: Vec<_> = stripes.values().filter_map(Parts::root).collect();
+    let votes = |root: &[u8; 32]| roots.iter().filter(|other| *other == root).count();
+    let Some(root) = roots.iter().rev().max_by_key(|root| votes(root)) else {
+        return ([0; 32], None);
+    };
+    // Read once more: to keep every stripe's copy would take as many times the memory.
+    let mut agreeing = stripes.values().filter(|parts| parts.root() == Some(*root));
+    (*root, agreeing.find_map(|parts| parts.description(limit)))
+}
+
+/// Where the set says its stripes were written.
+fn locations(stripes: &Stripes) -> Vec<Vec<u8>> {
+    let of_header = stripes.values().find_map(Parts::own_header);
+    let of_header = of_header.map(|header: &StripeHeader| header.locations.clone());
+    let of_footer = || stripes.values().find_map(Parts::locations);
+    of_header.or_else(of_footer).unwrap_or_default()
+}
+
+fn stripe_count(stripes: &Stripes) -> u16 {
+    stripes.values().map(Parts::stripe_count).max().unwrap_or(0)
+}
+
+fn missing(index: StripeIndex, locations: &[Vec<u8>], listed: Option<&StripeTableEntry>) -> Damage {
+    let location = locations.get(usize::from(index.0));
+    let location = location.map(|name| String::from_utf8_lossy(name).into_owned());
+    let bytes = listed.map_or(0, |entry| entry.data_bytes);
+    let (location, fault) = (location.unwrap_or_default(), "is missing".to_owned());
+    Damage::new(
+        index.number(),
+        &location,
+        DamagedPart::Stripe,
+        (0, bytes),
+        fault,
+    )
+}
+
+/// What one knows of a set of which no footer is left.
+fn nothing() -> SetDescription {
+    let facts = Facts {
+        tool: String::new(),
+        backup_type: BackupType::Full,
+        started: String::new(),
+        finished: String::new(),
+        options: serde_json::Value::Null,
+        database: serde_json::Value::Null,
+        parents: Vec::new(),
+    };
+    SetDescription {
+        stripes: Vec::new(),
+        files: FileTable::default(),
+        facts,
+    }
+}

@@ -1,0 +1,122 @@
+//! Walking a stripe that has lost its footer: from index block to index block.
+//!
+//! An index block begins at a multiple of the alignment, ends the region it describes, says which
+//! set and stripe it is of, and has a checksum of its own. So a stripe's blocks can be found again
+//! by looking at each such place, and what lies between two that do not follow each other is lost.
+
+use std::fs::File;
+use std::os::unix::fs::FileExt;
+
+use windlass_media::{FileNo, IndexBlock, IndexDirectoryEntry, StripeHeader};
+
+/// Bytes of the stripe looked at in one read.
+const LOOK_BYTES: usize = 1024 * 1024;
+
+/// The index blocks of a stripe whose data lie between `start` and `end`, as far as these are
+/// known. `lost` is told of each part (offset, bytes) that no block describes.
+pub(super) fn walk(
+    file: &File,
+    header: &StripeHeader,
+    (start, end): (Option<u64>, Option<u64>),
+    mut lost: impl FnMut(u64, u64),
+) -> Vec<IndexDirectoryEntry> {
+    let mut directory: Vec<IndexDirectoryEntry> = Vec::new();
+    let length = file.metadata().map_or(0, |metadata| metadata.len());
+    let until = end.unwrap_or(length).min(length);
+    let mut position = start;
+    while let Some((offset, bytes, block)) = next_block(file, header, position.unwrap_or(0), until)
+    {
+        let begin = block.region_offset;
+        match position {
+            Some(position) if begin > position => lost(position, begin - position),
+            _ => {}
+        }
+        if position.is_none_or(|position| begin >= position) {
+            directory.push(entry(offset, &bytes, &block));
+        }
+        position = Some(offset + bytes.len() as u64);
+    }
+    let position = position.unwrap_or(0);
+    // Without an end what follows the last block may be the footer.
+    let end = end.or_else(|| directory.is_empty().then_some(length));
+    if let Some(end) = end.filter(|end| *end > position) {
+        lost(position, end - position);
+    }
+    directory
+}
+
+fn next_block(
+    file: &File,
+    header: &StripeHeader,
+    from: u64,
+    end: u64,
+) -> Option<(u64, Vec<u8>, IndexBlock)> {
+    let step = header.alignment as usize;
+    let mut look = vec![0; LOOK_BYTES];
+    let mut position = from;
+    while position < end {
+        let wanted = usize::try_from(end - position)
+            .unwrap_or(usize::MAX)
+            .min(LOOK_BYTES);
+        let count = filled(file, position, &mut look[..wanted]);
+        for at in (0..count).step_by(step) {
+            let offset = position + at as u64;
+            let prefix = &look[at..count.min(at + IndexBlock::PREFIX_BYTES)];
+            if let Ok(total) = IndexBlock::encoded_bytes_of(prefix)
+                && let Some(found) = block_at(file, header, offset, total)
+            {
+                return Some((offset, found.0, found.1));
+            }
+        }
+        position += LOOK_BYTES as u64;
+    }
+    None
+}
+
+/// Reads what can be read: a part that cannot holds no block.
+fn filled(file: &File, offset: u64, into: &mut [u8]) -> usize {
+    let mut done = 0;
+    while done < into.len() {
+        match file.read_at(&mut into[done..], offset + done as u64) {
+            Ok(0) => return done,
+            Ok(count) => done += count,
+            Err(_) => {
+                into[done..].fill(0);
+                return into.len();
+            }
+        }
+    }
+    done
+}
+
+fn block_at(
+    file: &File,
+    header: &StripeHeader,
+    offset: u64,
+    total: u32,
+) -> Option<(Vec<u8>, IndexBlock)> {
+    let mut bytes = vec![0; total as usize];
+    file.read_exact_at(&mut bytes, offset).ok()?;
+    let block = IndexBlock::decode(&bytes, offset, header.alignment).ok()?;
+    let own = block.set_id == header.set_id && block.stripe == header.stripe;
+    own.then_some((bytes, block))
+}
+
+fn entry(offset: u64, bytes: &[u8], block: &IndexBlock) -> IndexDirectoryEntry {
+    let files = || block.pieces.iter().map(|piece| piece.file);
+    IndexDirectoryEntry {
+        offset,
+        bytes: u32::try_from(bytes.len()).unwrap_or(u32::MAX),
+        frame_count: u32::try_from(block.frames.len()).unwrap_or(u32::MAX),
+        region_offset: block.region_offset,
+        file_min: files().min().unwrap_or(FileNo(0)),
+        file_max: files().max().unwrap_or(FileNo(0)),
+        layer_max: block
+            .pieces
+            .iter()
+            .map(|piece| piece.layer)
+            .max()
+            .unwrap_or(0),
+        hash: *blake3::hash(bytes).as_bytes(),
+    }
+}

@@ -1,0 +1,254 @@
+//! The decompressors of a restore: they check each frame, decode it, and check what came out.
+
+use crossbeam_channel::{Receiver, Sender};
+use windlass_media::{
+    Codec, Decoder, FormatError, FrameEntry, PieceEntry, Structure, crc32c, is_zero,
+};
+
+use super::Target;
+use super::ledger::Ledger;
+use super::stages::{Decoded, PlannedFrame, Stored};
+use crate::check::Faults;
+use crate::error::EngineError;
+use crate::read::DIRECT_ALIGNMENT;
+use crate::set::OpenStripe;
+use crate::shared::Shared;
+use crate::waits::Cause;
+
+/// Checks and decodes frames.
+pub(super) struct Decompressor<'a> {
+    pub(super) shared: &'a Shared,
+    pub(super) target: &'a dyn Target,
+    pub(super) ledger: &'a Ledger,
+    pub(super) faults: &'a Faults<'a>,
+    pub(super) decoder: Decoder,
+    pub(super) input: Receiver<Stored<'a>>,
+    pub(super) output: Sender<Decoded>,
+    /// What is being filled.
+    pub(super) open: Option<Decoded>,
+}
+
+impl<'a> Decompressor<'a> {
+    pub(super) fn run(mut self) -> Result<(), EngineError> {
+        loop {
+            self.shared.check()?;
+            let stage = &self.shared.progress.compressor;
+            let stored = match self.input.try_recv() {
+                Ok(stored) => Ok(stored),
+                Err(_) => stage.wait(Cause::FullBuffer, || self.input.recv()),
+            };
+            let Ok(stored) = stored else { break };
+            self.unit(stored)?;
+        }
+        self.flush()
+    }
+
+    fn unit(&mut self, mut stored: Stored<'a>) -> Result<(), EngineError> {
+        self.check_padding(&stored)?;
+        let mut frames = std::mem::take(&mut stored.plan.frames);
+        for frame in frames.iter_mut().filter(|frame| frame.sound) {
+            let found = crc32c(stored.frame(&frame.entry));
+            let right = same_crc(stored.stripe, &frame.entry, frame.entry.crc32c, found);
+            self.judge(stored.stripe, frame, right)?;
+        }
+        frames.retain(|frame| frame.sound);
+        let plain = frames.iter().all(|frame| frame.entry.codec == Codec::None);
+        if plain {
+            self.pass(stored, frames)
+        } else {
+            self.decode(&stored, frames)
+        }
+    }
+
+    /// Damage of a frame is listed, or ends the run.
+    fn judge(
+        &self,
+        stripe: &OpenStripe,
+        frame: &mut PlannedFrame,
+        result: Result<(), EngineError>,
+    ) -> Result<(), EngineError> {
+        let Err(error) = result else { return Ok(()) };
+        frame.sound = false;
+        self.faults.frame(stripe, frame.named(), self.ledger, error)
+    }
+
+    /// What is between frames must be zero.
+    fn check_padding(&self, stored: &Stored<'_>) -> Result<(), EngineError> {
+        let plan = &stored.plan;
+        for (from, to) in plan.gaps() {
+            if is_zero(&stored.buffer[plan.position(from)..plan.position(to)]) {
+                continue;
+            }
+            let fault = FormatError::Invalid {
+                structure: Structure::IndexBlock,
+                what: "padding between frames is not zero",
+            };
+            let error = stored.stripe.damage(from, fault);
+            self.faults
+                .padding(stored.stripe, (from, to - from), error)?;
+        }
+        Ok(())
+    }
+
+    /// Uncompressed: the buffer goes to the target as it is.
+    fn pass(
+        &mut self,
+        stored: Stored<'a>,
+        mut frames: Vec<PlannedFrame>,
+    ) -> Result<(), EngineError> {
+        let mut pieces = Vec::new();
+        for frame in &mut frames {
+            let checked = match frame.pieces.as_slice() {
+                // One piece has the frame's own checksum, which was right.
+                [only] => {
+                    let found = frame.entry.crc32c;
+                    same_crc(stored.stripe, &frame.entry, only.crc32c, found)
+                }
+                _ => check_pieces(stored.stripe, frame, stored.frame(&frame.entry)),
+            };
+            self.judge(stored.stripe, frame, checked)?;
+            if !frame.sound {
+                continue;
+            }
+            let mut position = stored.plan.position(frame.entry.offset);
+            for piece in &frame.pieces {
+                pieces.push((position, *piece));
+                position += piece.bytes as usize;
+            }
+        }
+        let bytes = pieces.iter().map(|(_, piece)| u64::from(piece.bytes)).sum();
+        self.shared.progress.compressor.add_work(bytes);
+        self.send(Decoded {
+            buffer: stored.buffer,
+            pieces,
+        })
+    }
+
+    fn decode(
+        &mut self,
+        stored: &Stored<'a>,
+        mut frames: Vec<PlannedFrame>,
+    ) -> Result<(), EngineError> {
+        for frame in &mut frames {
+            let decoded = if frame.entry.codec == Codec::Zero {
+                // Never written: the file was made with its length, and a hole reads as zeros.
+                check_zeros(stored.stripe, frame)
+            } else {
+                self.make_room(frame.entry.raw_bytes as usize)?;
+                self.decode_one(stored, frame)
+            };
+            self.judge(stored.stripe, frame, decoded)?;
+            if frame.sound && frame.entry.codec == Codec::Zero {
+                self.hole(frame)?;
+            }
+            let bytes = u64::from(frame.entry.raw_bytes);
+            self.shared.progress.compressor.add_work(bytes);
+        }
+        Ok(())
+    }
+
+    /// Decodes a frame behind what is in the open buffer; takes it out again if it is not right.
+    fn decode_one(&mut self, stored: &Stored<'a>, frame: &PlannedFrame) -> Result<(), EngineError> {
+        let Some(open) = self.open.as_mut() else {
+            return Err(EngineError::Stopped);
+        };
+        let entry = &frame.entry;
+        let before = open.buffer.len();
+        // At a block boundary, so that the target can take it directly.
+        let used = before.next_multiple_of(DIRECT_ALIGNMENT);
+        open.buffer.set_len(used + entry.raw_bytes as usize);
+        let into = &mut open.buffer[used..];
+        let decoded = self.decoder.decode(entry.codec, stored.frame(entry), into);
+        let decoded = decoded
+            .map_err(|source| stored.stripe.damage(entry.offset, source))
+            .and_then(|()| check_pieces(stored.stripe, frame, into));
+        if decoded.is_err() {
+            open.buffer.set_len(before);
+            return decoded;
+        }
+        let mut position = used;
+        for piece in &frame.pieces {
+            open.pieces.push((position, *piece));
+            position += piece.bytes as usize;
+        }
+        Ok(())
+    }
+
+    fn hole(&self, frame: &PlannedFrame) -> Result<(), EngineError> {
+        for piece in &frame.pieces {
+            let ranges = match self.ledger.enter(piece) {
+                Ok(ranges) => ranges,
+                Err(error) => {
+                    self.faults.whole(Err(error))?;
+                    continue;
+                }
+            };
+            for (start, end) in ranges {
+                let offset = piece.offset + start as u64;
+                self.target.hole(piece.file, offset, (end - start) as u64)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn make_room(&mut self, raw_bytes: usize) -> Result<(), EngineError> {
+        let pool = &self.shared.pool;
+        let end = |open: &Decoded| open.buffer.len().next_multiple_of(DIRECT_ALIGNMENT) + raw_bytes;
+        let full = |open: &Decoded| end(open) > pool.buffer_bytes();
+        if self.open.as_ref().is_some_and(full) {
+            self.flush()?;
+        }
+        if self.open.is_none() {
+            let buffer = self.shared.output()?;
+            self.open = Some(Decoded {
+                buffer,
+                pieces: Vec::new(),
+            });
+        }
+        Ok(())
+    }
+
+    fn flush(&mut self) -> Result<(), EngineError> {
+        self.open.take().map_or(Ok(()), |open| self.send(open))
+    }
+
+    fn send(&self, decoded: Decoded) -> Result<(), EngineError> {
+        self.output.send(decoded).map_err(|_| EngineError::Stopped)
+    }
+}
+
+fn check_pieces(stripe: &OpenStripe, frame: &PlannedFrame, raw: &[u8]) -> Result<(), EngineError> {
+    let mut rest = raw;
+    for piece in &frame.pieces {
+        let (bytes, tail) = rest.split_at(piece.bytes as usize);
+        same_crc(stripe, &frame.entry, piece.crc32c, crc32c(bytes))?;
+        rest = tail;
+    }
+    Ok(())
+}
+
+fn check_zeros(stripe: &OpenStripe, frame: &PlannedFrame) -> Result<(), EngineError> {
+    for piece in &frame.pieces {
+        let PieceEntry {
+            bytes,
+            crc32c: expected,
+            ..
+        } = *piece;
+        let zeros = vec![0; bytes as usize];
+        same_crc(stripe, &frame.entry, expected, crc32c(&zeros))?;
+    }
+    Ok(())
+}
+
+fn same_crc(
+    stripe: &OpenStripe,
+    frame: &FrameEntry,
+    expected: u32,
+    found: u32,
+) -> Result<(), EngineError> {
+    if expected == found {
+        return Ok(());
+    }
+    let fault = FormatError::FrameChecksum { expected, found };
+    Err(stripe.damage(frame.offset, fault))
+}

@@ -1,0 +1,246 @@
+//! The readers of a restore: each reads one stripe, in order, as many transfers ahead as the pool
+//! has buffers for it.
+
+use std::time::Instant;
+
+use crossbeam_channel::Sender;
+use hdrhistogram::Histogram;
+use windlass_media::{FormatError, IndexBlock, Structure};
+
+use super::ledger::Ledger;
+use super::stages::{Plan, PlannedFrame, Stored};
+use crate::buffer::{Buffer, Role};
+use crate::check::Faults;
+use crate::error::EngineError;
+use crate::rate::RateLimit;
+use crate::read::{DIRECT_ALIGNMENT, ReadDone, ReadQueue, ReadRequest, read_uncached};
+use crate::report::latencies;
+use crate::set::OpenStripe;
+use crate::shared::Shared;
+use crate::waits::Cause;
+
+/// Reads one stripe from its first region to its last.
+pub(crate) struct StripeReader<'a> {
+    pub(crate) stripe: &'a OpenStripe,
+    shared: &'a Shared,
+    ledger: &'a Ledger,
+    faults: &'a Faults<'a>,
+    queue: ReadQueue,
+    reading: Vec<(u64, Plan)>,
+    token: u64,
+    pub(crate) latency: Histogram<u64>,
+    pub(crate) bytes: u64,
+    pub(crate) busy_seconds: f64,
+}
+
+impl<'a> StripeReader<'a> {
+    pub(super) fn new(
+        stripe: &'a OpenStripe,
+        (shared, ledger, faults): (&'a Shared, &'a Ledger, &'a Faults<'a>),
+        depth: usize,
+        ring: bool,
+    ) -> Result<Self, EngineError> {
+        let latency = latencies()?;
+        let queue = ReadQueue::new(depth, ring);
+        let (reading, token, bytes, busy_seconds) = (Vec::new(), 0, 0, 0.0);
+        Ok(Self {
+            stripe,
+            shared,
+            ledger,
+            faults,
+            queue,
+            reading,
+            token,
+            latency,
+            bytes,
+            busy_seconds,
+        })
+    }
+
+    pub(super) fn run(
+        mut self,
+        stored: &Sender<Stored<'a>>,
+        rate: Option<&RateLimit>,
+    ) -> Result<Self, EngineError> {
+        let capacity = self.shared.pool.buffer_bytes();
+        for entry in self.stripe.directory() {
+            let block = match self.stripe.index_block(entry) {
+                Ok(block) => block,
+                Err(error) => {
+                    self.faults.block(self.stripe, entry, error)?;
+                    continue;
+                }
+            };
+            self.bytes += u64::from(entry.bytes);
+            for plan in plans(&block, capacity) {
+                self.shared.check()?;
+                self.one(plan, stored, rate)?;
+            }
+        }
+        while self.queue.in_flight() > 0 {
+            self.wait(stored)?;
+        }
+        Ok(self)
+    }
+
+    /// Starts the read of one plan, making room first.
+    fn one(
+        &mut self,
+        plan: Plan,
+        stored: &Sender<Stored<'a>>,
+        rate: Option<&RateLimit>,
+    ) -> Result<(), EngineError> {
+        let buffer = loop {
+            if !self.queue.is_full() {
+                if let Some(buffer) = self.shared.pool.try_take(Role::Input) {
+                    break buffer;
+                }
+                if self.queue.in_flight() == 0 {
+                    let pool = &self.shared.pool;
+                    let stage = &self.shared.progress.reader;
+                    let buffer = stage.wait(Cause::FreeBuffer, || pool.take(Role::Input));
+                    break buffer.ok_or(EngineError::Stopped)?;
+                }
+            }
+            self.wait(stored)?;
+        };
+        let length = plan.position(plan.end);
+        if let Some(rate) = rate {
+            rate.pass(
+                length as u64,
+                &self.shared.progress.reader,
+                &self.shared.cancel,
+            )?;
+        }
+        self.token += 1;
+        let (offset, token) = (plan.read_offset, self.token);
+        self.reading.push((token, plan));
+        let request = ReadRequest {
+            file: &self.stripe.file,
+            offset,
+            length,
+            token,
+        };
+        let begin = Instant::now();
+        let done = self.queue.submit(&request, buffer);
+        let done = done.map_err(|source| self.stripe.io(offset, source))?;
+        let Some(done) = done else { return Ok(()) };
+        if done.waited {
+            self.shared
+                .progress
+                .reader
+                .add_wait(Cause::DeviceRead, done.elapsed);
+        }
+        self.busy_seconds += begin.elapsed().as_secs_f64();
+        self.arrived(done, stored)
+    }
+
+    fn wait(&mut self, stored: &Sender<Stored<'a>>) -> Result<(), EngineError> {
+        let begin = Instant::now();
+        let stage = &self.shared.progress.reader;
+        let done = stage.wait(Cause::DeviceRead, || self.queue.wait());
+        self.busy_seconds += begin.elapsed().as_secs_f64();
+        let done = done.map_err(|source| self.stripe.io(0, source))?;
+        done.map_or(Ok(()), |done| self.arrived(done, stored))
+    }
+
+    fn arrived(&mut self, done: ReadDone, stored: &Sender<Stored<'a>>) -> Result<(), EngineError> {
+        let index = self
+            .reading
+            .iter()
+            .position(|(token, _)| *token == done.token);
+        let (_, mut plan) = self.reading.swap_remove(index.ok_or(EngineError::Stopped)?);
+        let length = plan.position(plan.end);
+        let mut buffer = done.buffer;
+        // As in a backup: what a direct read did not deliver is read again through the cache.
+        let filled = done.result.unwrap_or(0).min(length);
+        if filled < length {
+            let at = plan.read_offset + filled as u64;
+            let whole = self.read_again(at, &mut buffer.space()[filled..length]);
+            if whole.is_err() {
+                self.piecemeal(&mut plan, &mut buffer)?;
+            }
+        }
+        buffer.set_len(length);
+        let micros = u64::try_from(done.elapsed.as_micros()).unwrap_or(u64::MAX);
+        self.latency.saturating_record(micros);
+        let bytes = plan.end - plan.start;
+        self.bytes += bytes;
+        self.shared.progress.reader.add_work(bytes);
+        let message = Stored {
+            buffer,
+            plan,
+            stripe: self.stripe,
+        };
+        stored.send(message).map_err(|_| EngineError::Stopped)
+    }
+
+    fn read_again(&self, at: u64, into: &mut [u8]) -> Result<(), EngineError> {
+        let read = read_uncached(self.stripe.file.file(), at, into);
+        match read {
+            Err(source) => Err(self.stripe.io(at, source)),
+            Ok(count) if count < into.len() => {
+                let fault = FormatError::Truncated(Structure::IndexBlock);
+                Err(self.stripe.damage(at + count as u64, fault))
+            }
+            Ok(_) => Ok(()),
+        }
+    }
+
+    /// A transfer that cannot be read as a whole: each frame and each gap by itself, so that one
+    /// bad sector costs one frame.
+    fn piecemeal(&self, plan: &mut Plan, buffer: &mut Buffer) -> Result<(), EngineError> {
+        let length = plan.position(plan.end);
+        buffer.space()[..length].fill(0);
+        for (from, to) in plan.gaps() {
+            let into = &mut buffer.space()[plan.position(from)..plan.position(to)];
+            if let Err(error) = self.read_again(from, into) {
+                into.fill(0);
+                self.faults.padding(self.stripe, (from, to - from), error)?;
+            }
+        }
+        let read_offset = plan.read_offset;
+        let position = |offset: u64| usize::try_from(offset - read_offset).unwrap_or(usize::MAX);
+        for frame in &mut plan.frames {
+            let (from, to) = (frame.entry.offset, frame.end());
+            let into = &mut buffer.space()[position(from)..position(to)];
+            if let Err(error) = self.read_again(from, into) {
+                frame.sound = false;
+                self.faults
+                    .frame(self.stripe, frame.named(), self.ledger, error)?;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Cuts a region into reads that fit a buffer. Every byte of the region is in exactly one.
+fn plans(block: &IndexBlock, capacity: usize) -> Vec<Plan> {
+    let limit = (capacity - DIRECT_ALIGNMENT) as u64;
+    let region_end = block.region_offset + block.region_bytes;
+    let mut plans: Vec<Plan> = Vec::new();
+    let mut open: Option<Plan> = None;
+    let mut frames = block.iter().peekable();
+    while let Some((frame, pieces)) = frames.next() {
+        // The padding after a frame goes with it.
+        let end = frames.peek().map_or(region_end, |(next, _)| next.offset);
+        if let Some(plan) = open.take_if(|plan| end - plan.start > limit) {
+            plans.push(plan);
+        }
+        let start = plans.last().map_or(block.region_offset, |last| last.end);
+        let plan = open.get_or_insert_with(|| Plan {
+            read_offset: start & !(DIRECT_ALIGNMENT as u64 - 1),
+            start,
+            end: start,
+            frames: Vec::new(),
+        });
+        plan.end = end;
+        plan.frames.push(PlannedFrame {
+            entry: *frame,
+            pieces: pieces.to_vec(),
+            sound: true,
+        });
+    }
+    plans.extend(open);
+    plans
+}

@@ -1,0 +1,108 @@
+//! The writers of a restore: they give decoded bytes to the target, leaving out what is zero.
+
+use crossbeam_channel::Receiver;
+use windlass_media::{PieceEntry, is_zero};
+
+use super::Target;
+use super::ledger::Ledger;
+use super::stages::Decoded;
+use crate::check::Faults;
+use crate::error::EngineError;
+use crate::shared::Shared;
+use crate::waits::Cause;
+
+/// Zeros of at least this length, and so aligned, are left as a hole.
+const HOLE_BYTES: usize = 64 * 1024;
+
+/// Gives decoded bytes to the target.
+pub(super) struct TargetWriter<'a> {
+    pub(super) shared: &'a Shared,
+    pub(super) target: &'a dyn Target,
+    pub(super) ledger: &'a Ledger,
+    pub(super) faults: &'a Faults<'a>,
+    pub(super) input: Receiver<Decoded>,
+}
+
+impl TargetWriter<'_> {
+    pub(super) fn run(self) -> Result<(), EngineError> {
+        let stage = &self.shared.progress.writer;
+        loop {
+            self.shared.check()?;
+            let decoded = match self.input.try_recv() {
+                Ok(decoded) => Ok(decoded),
+                Err(_) => stage.wait(Cause::Frames, || self.input.recv()),
+            };
+            let Ok(decoded) = decoded else { return Ok(()) };
+            for (position, piece, length) in self.runs(&decoded)? {
+                let bytes = &decoded.buffer[position..position + length];
+                if self.target.keeps() {
+                    stage.wait(Cause::TargetWrite, || self.write(&piece, bytes))?;
+                }
+                stage.add_work(length as u64);
+            }
+        }
+    }
+
+    /// The runs of a buffer that count, neighbours in buffer and file joined.
+    fn runs(&self, decoded: &Decoded) -> Result<Vec<(usize, PieceEntry, usize)>, EngineError> {
+        let mut runs: Vec<(usize, PieceEntry, usize)> = Vec::new();
+        for (position, piece) in &decoded.pieces {
+            let ranges = match self.ledger.enter(piece) {
+                Ok(ranges) => ranges,
+                Err(error) => {
+                    self.faults.whole(Err(error))?;
+                    continue;
+                }
+            };
+            for (start, end) in ranges {
+                let offset = piece.offset + start as u64;
+                let (at, length) = (position + start, end - start);
+                match runs.last_mut() {
+                    Some((from, last, bytes))
+                        if last.file == piece.file
+                            && *from + *bytes == at
+                            && last.offset + *bytes as u64 == offset =>
+                    {
+                        *bytes += length;
+                    }
+                    _ => runs.push((at, PieceEntry { offset, ..*piece }, length)),
+                }
+            }
+        }
+        Ok(runs)
+    }
+
+    /// Writes a run, leaving out what is zero: the file has holes there.
+    fn write(&self, piece: &PieceEntry, bytes: &[u8]) -> Result<(), EngineError> {
+        let (file, mut offset) = (piece.file, piece.offset);
+        let mut rest = bytes;
+        while !rest.is_empty() {
+            let data = data_bytes(rest);
+            if data > 0 {
+                self.target.write(file, offset, &rest[..data])?;
+            }
+            let hole = hole_bytes(&rest[data..]);
+            if hole > 0 {
+                self.target.hole(file, offset + data as u64, hole as u64)?;
+            }
+            offset += (data + hole) as u64;
+            rest = &rest[data + hole..];
+        }
+        Ok(())
+    }
+}
+
+/// Bytes up to the first block of zeros.
+fn data_bytes(bytes: &[u8]) -> usize {
+    let mut blocks = bytes.chunks_exact(HOLE_BYTES);
+    blocks
+        .position(is_zero)
+        .map_or(bytes.len(), |index| index * HOLE_BYTES)
+}
+
+/// Bytes of the blocks of zeros that come first.
+fn hole_bytes(bytes: &[u8]) -> usize {
+    let mut blocks = bytes.chunks_exact(HOLE_BYTES);
+    let whole = bytes.len() / HOLE_BYTES;
+    blocks.position(|block| !is_zero(block)).unwrap_or(whole) * HOLE_BYTES
+}

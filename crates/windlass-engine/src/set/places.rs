@@ -1,0 +1,135 @@
+//! Where stripes are: what the places one was told lead to.
+
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+
+use windlass_media::{Footer, SetDescription, StripeHeader};
+
+use super::stripe::{OpenStripe, open_stripe, read_error, read_header};
+use crate::device::PARTIAL_SUFFIX;
+use crate::error::EngineError;
+
+/// The first stripe that `places` lead to. All that are named must be of one set.
+pub(super) fn first_stripe(
+    places: &[PathBuf],
+    metadata_limit: u64,
+) -> Result<(OpenStripe, Footer), EngineError> {
+    let paths = expand(places)?;
+    let mut first: Option<(PathBuf, StripeHeader)> = None;
+    let mut fault = None;
+    let mut seen: BTreeMap<u16, PathBuf> = BTreeMap::new();
+    for path in paths {
+        let named = places.contains(&path);
+        let header = match read_header(&path) {
+            Ok((header, _)) => header,
+            Err(error) if named => return Err(error),
+            Err(error) => {
+                fault.get_or_insert(error);
+                continue;
+            }
+        };
+        // In a directory, what is not sealed is another run's business.
+        if !named && path.to_string_lossy().ends_with(PARTIAL_SUFFIX) {
+            continue;
+        }
+        if let Some((_, other)) = &first
+            && other.set_id != header.set_id
+        {
+            return Err(EngineError::SetsMixed {
+                first: other.set_id,
+                second: header.set_id,
+            });
+        }
+        if let Some(other) = seen.insert(header.stripe.0, path.clone())
+            && !same_file(&other, &path)
+        {
+            return Err(EngineError::StripeTwice {
+                set: header.set_id,
+                stripe: header.stripe,
+                first: other.to_string_lossy().into_owned(),
+                second: path.to_string_lossy().into_owned(),
+            });
+        }
+        first.get_or_insert((path, header));
+    }
+    match (first, fault) {
+        (Some((path, _)), _) => open_stripe(&path, metadata_limit),
+        (None, Some(fault)) => Err(fault),
+        (None, None) => {
+            let names: Vec<_> = places.iter().map(|place| place.to_string_lossy()).collect();
+            Err(EngineError::NoSet {
+                location: names.join(", "),
+            })
+        }
+    }
+}
+
+pub(super) fn same_file(one: &Path, other: &Path) -> bool {
+    use std::os::unix::fs::MetadataExt;
+    match (one.metadata(), other.metadata()) {
+        (Ok(one), Ok(other)) => (one.dev(), one.ino()) == (other.dev(), other.ino()),
+        _ => false,
+    }
+}
+
+/// Files as they are, directories as the stripes in them.
+pub(crate) fn expand(places: &[PathBuf]) -> Result<Vec<PathBuf>, EngineError> {
+    let mut paths = Vec::new();
+    for place in places {
+        if !place.is_dir() {
+            paths.push(place.clone());
+            continue;
+        }
+        let entries = std::fs::read_dir(place).map_err(|source| read_error(place, 0, source))?;
+        let mut found = Vec::new();
+        for entry in entries {
+            let entry = entry.map_err(|source| read_error(place, 0, source))?;
+            if entry.file_type().is_ok_and(|kind| kind.is_file())
+                && looks_like_stripe(&entry.path())
+            {
+                found.push(entry.path());
+            }
+        }
+        found.sort();
+        paths.extend(found);
+    }
+    Ok(paths)
+}
+
+fn looks_like_stripe(path: &Path) -> bool {
+    let mut magic = [0; 7];
+    let read = File::open(path).and_then(|file| file.read_exact_at(&mut magic, 0));
+    read.is_ok() && &magic == b"WNDLASS"
+}
+
+/// Where the other stripes may be: where they were written, beside the first, where one was told.
+pub(super) fn candidates(
+    places: &[PathBuf],
+    first: &OpenStripe,
+    set: &SetDescription,
+) -> Vec<PathBuf> {
+    let mut candidates = expand(places).unwrap_or_default();
+    let beside = [first.location().to_owned()];
+    for entry in &set.stripes {
+        candidates.extend(where_it_may_be(&beside, &entry.location));
+    }
+    candidates
+}
+
+/// Where the stripe that was written to `location` may be: beside its siblings, or still there.
+pub(crate) fn where_it_may_be(siblings: &[PathBuf], location: &[u8]) -> Vec<PathBuf> {
+    use std::ffi::OsStr;
+    use std::os::unix::ffi::OsStrExt;
+    let written = PathBuf::from(OsStr::from_bytes(location));
+    let beside = siblings.iter().filter_map(|sibling| {
+        let directory = sibling.parent().unwrap_or(Path::new("."));
+        written.file_name().map(|name| directory.join(name))
+    });
+    let mut places: Vec<_> = beside.collect();
+    let mut partial = written.clone().into_os_string();
+    partial.push(PARTIAL_SUFFIX);
+    places.extend([written, PathBuf::from(partial)]);
+    places
+}

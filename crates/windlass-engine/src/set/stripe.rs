@@ -1,0 +1,305 @@
+//! One stripe: its header, seal, footer and index blocks, each checked before it is believed.
+
+use std::fs::File;
+use std::io;
+use std::os::unix::fs::{FileExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+
+use windlass_media::{
+    Footer, FormatError, IndexBlock, IndexDirectoryEntry, SEAL_BYTES, Seal, StripeHeader,
+    StripeTableEntry, Structure,
+};
+
+use crate::device::PARTIAL_SUFFIX;
+use crate::error::EngineError;
+use crate::read::ReadFile;
+
+/// One stripe of an open set.
+#[derive(Debug)]
+pub struct OpenStripe {
+    pub(crate) location: PathBuf,
+    pub(crate) file: ReadFile,
+    pub(crate) header: StripeHeader,
+    pub(crate) header_bytes: Vec<u8>,
+    pub(crate) seal: Seal,
+    pub(crate) directory: Vec<IndexDirectoryEntry>,
+}
+
+impl OpenStripe {
+    /// Where the stripe was found.
+    pub fn location(&self) -> &Path {
+        &self.location
+    }
+
+    /// Its header.
+    pub fn header(&self) -> &StripeHeader {
+        &self.header
+    }
+
+    /// Its length in bytes.
+    pub fn bytes(&self) -> u64 {
+        self.seal.stripe_bytes
+    }
+
+    /// Its index blocks.
+    pub fn directory(&self) -> &[IndexDirectoryEntry] {
+        &self.directory
+    }
+
+    /// Reads and checks one index block.
+    pub fn index_block(&self, entry: &IndexDirectoryEntry) -> Result<IndexBlock, EngineError> {
+        let mut bytes = vec![0; entry.bytes as usize];
+        self.read(entry.offset, &mut bytes)?;
+        if blake3::hash(&bytes).as_bytes() != &entry.hash {
+            return Err(self.damage(entry.offset, FormatError::Hash(Structure::IndexBlock)));
+        }
+        let block = IndexBlock::decode(&bytes, entry.offset, self.header.alignment);
+        let block = block.map_err(|source| self.damage(entry.offset, source))?;
+        if block.set_id != self.header.set_id || block.stripe != self.header.stripe {
+            let (expected, found) = (self.header.set_id, block.set_id);
+            let structure = Structure::IndexBlock;
+            let fault = FormatError::Foreign {
+                structure,
+                expected,
+                found,
+            };
+            return Err(self.damage(entry.offset, fault));
+        }
+        let frame_bytes = self.header.frame_bytes;
+        let too_large = |frame: &windlass_media::FrameEntry| {
+            frame.raw_bytes.max(frame.stored_bytes) > frame_bytes
+        };
+        if block.frames.iter().any(too_large) || block.region_offset != entry.region_offset {
+            let what = "a frame is larger, or the region elsewhere, than the stripe says";
+            let fault = FormatError::Invalid {
+                structure: Structure::IndexBlock,
+                what,
+            };
+            return Err(self.damage(entry.offset, fault));
+        }
+        Ok(block)
+    }
+
+    /// Reads exactly `into.len()` bytes; a stripe that ends before is damaged.
+    pub fn read(&self, offset: u64, into: &mut [u8]) -> Result<(), EngineError> {
+        self.file
+            .file()
+            .read_exact_at(into, offset)
+            .map_err(|source| self.io(offset, source))
+    }
+
+    pub(crate) fn damage(&self, offset: u64, source: FormatError) -> EngineError {
+        damage(&self.location, offset, source)
+    }
+
+    pub(crate) fn io(&self, offset: u64, source: io::Error) -> EngineError {
+        read_error(&self.location, offset, source)
+    }
+
+    /// Is it what the set says of it, and does it fill its file?
+    pub(crate) fn check(
+        &self,
+        listed: &StripeTableEntry,
+        root: &[u8; 32],
+    ) -> Result<(), EngineError> {
+        let hash = StripeTableEntry::hash_of(&self.header_bytes, &self.directory);
+        if hash != listed.hash || listed.data_bytes != self.seal.footer_offset {
+            return Err(self.damage(0, FormatError::Hash(Structure::IndexDirectory)));
+        }
+        if self.seal.set_root != *root {
+            return Err(self.damage(0, FormatError::Hash(Structure::Seal)));
+        }
+        self.check_layout()
+    }
+
+    /// Header, regions, index blocks, footer: each begins where the one before ends.
+    fn check_layout(&self) -> Result<(), EngineError> {
+        let mut position = self.header_bytes.len() as u64;
+        for entry in &self.directory {
+            if entry.region_offset != position {
+                break;
+            }
+            position = entry.offset + u64::from(entry.bytes);
+        }
+        if position == self.seal.footer_offset {
+            return Ok(());
+        }
+        let what = "header, regions and index blocks do not fill the stripe up to its footer";
+        let fault = FormatError::Invalid {
+            structure: Structure::IndexDirectory,
+            what,
+        };
+        Err(self.damage(position, fault))
+    }
+}
+
+pub(crate) fn peek_header(path: &Path) -> Option<StripeHeader> {
+    read_header(path).ok().map(|(header, _)| header)
+}
+
+pub(crate) fn read_header(path: &Path) -> Result<(StripeHeader, Vec<u8>), EngineError> {
+    let file = open_regular(path).map_err(|source| match source.kind() {
+        io::ErrorKind::NotFound => EngineError::NoSet {
+            location: path.to_string_lossy().into_owned(),
+        },
+        _ => read_error(path, 0, source),
+    })?;
+    let fault = |source| damage(path, 0, source);
+    let mut prefix = [0; StripeHeader::PREFIX_BYTES];
+    file.read_exact_at(&mut prefix, 0)
+        .map_err(|source| read_error(path, 0, source))?;
+    let total = StripeHeader::encoded_bytes(&prefix).map_err(fault)?;
+    let mut bytes = vec![0; total as usize];
+    file.read_exact_at(&mut bytes, 0)
+        .map_err(|source| read_error(path, 0, source))?;
+    let header = StripeHeader::decode(&bytes).map_err(fault)?;
+    Ok((header, bytes))
+}
+
+/// Opens a file, and never waits: a set may say that a stripe of it is a pipe or a terminal.
+pub(crate) fn open_regular(path: &Path) -> io::Result<File> {
+    let mut options = File::options();
+    let file = options
+        .read(true)
+        .custom_flags(libc::O_NONBLOCK)
+        .open(path)?;
+    if file.metadata()?.is_file() {
+        return Ok(file);
+    }
+    Err(io::Error::other("not a regular file"))
+}
+
+pub(crate) fn open_stripe(path: &Path, limit: u64) -> Result<(OpenStripe, Footer), EngineError> {
+    let (header, header_bytes) = read_header(path)?;
+    let io = |source| read_error(path, 0, source);
+    let file = ReadFile::open(path).map_err(io)?;
+    let length = file.file().metadata().map_err(io)?.len();
+    let seal = read_seal(path, file.file(), length)?;
+    if seal.set_id != header.set_id || seal.alignment != header.alignment {
+        let (expected, found) = (header.set_id, seal.set_id);
+        let fault = FormatError::Foreign {
+            structure: Structure::Seal,
+            expected,
+            found,
+        };
+        return Err(damage(path, length, fault));
+    }
+    if seal.stripe != header.stripe || seal.stripe_count != header.stripe_count() {
+        let (expected, found) = (header.stripe, seal.stripe);
+        let fault = FormatError::StripeIndex {
+            structure: Structure::Seal,
+            expected,
+            found,
+        };
+        return Err(damage(path, length, fault));
+    }
+    let footer = read_footer(path, file.file(), &seal, limit)?;
+    if footer.set_id != header.set_id || footer.stripe != header.stripe {
+        let (expected, found) = (header.set_id, footer.set_id);
+        let fault = FormatError::Foreign {
+            structure: Structure::Footer,
+            expected,
+            found,
+        };
+        return Err(damage(path, seal.footer_offset, fault));
+    }
+    if footer.set_root != seal.set_root {
+        return Err(damage(
+            path,
+            seal.footer_offset,
+            FormatError::Hash(Structure::Seal),
+        ));
+    }
+    let directory = footer.directory.clone();
+    let location = path.to_owned();
+    let stripe = OpenStripe {
+        location,
+        file,
+        header,
+        header_bytes,
+        seal,
+        directory,
+    };
+    Ok((stripe, footer))
+}
+
+pub(crate) fn read_seal(path: &Path, file: &File, length: u64) -> Result<Seal, EngineError> {
+    let unsealed = || EngineError::NotSealed {
+        location: path.to_string_lossy().into_owned(),
+    };
+    let offset = length.checked_sub(SEAL_BYTES as u64).ok_or_else(unsealed)?;
+    let mut record = [0; SEAL_BYTES];
+    file.read_exact_at(&mut record, offset)
+        .map_err(|source| read_error(path, offset, source))?;
+    let seal = Seal::decode(&record, length).map_err(|source| match source {
+        // A run that was cut off leaves no seal; a seal that does not add up is damage.
+        FormatError::Magic(_) if path.to_string_lossy().ends_with(PARTIAL_SUFFIX) => unsealed(),
+        source => damage(path, offset, source),
+    })?;
+    let mut padding = vec![0; seal.alignment as usize - SEAL_BYTES];
+    let start = length - u64::from(seal.alignment);
+    file.read_exact_at(&mut padding, start)
+        .map_err(|source| read_error(path, start, source))?;
+    if !windlass_media::is_zero(&padding) {
+        let what = "padding is not zero";
+        return Err(damage(
+            path,
+            start,
+            FormatError::Invalid {
+                structure: Structure::Seal,
+                what,
+            },
+        ));
+    }
+    Ok(seal)
+}
+
+pub(crate) fn read_footer(
+    path: &Path,
+    file: &File,
+    seal: &Seal,
+    limit: u64,
+) -> Result<Footer, EngineError> {
+    let fault = |source| damage(path, seal.footer_offset, source);
+    if seal.footer_bytes > limit {
+        return Err(fault(FormatError::Limit {
+            structure: Structure::Footer,
+            what: "length",
+            found: seal.footer_bytes,
+            limit,
+        }));
+    }
+    let mut bytes = vec![0; usize::try_from(seal.footer_bytes).unwrap_or(usize::MAX)];
+    let read = file.read_exact_at(&mut bytes, seal.footer_offset);
+    read.map_err(|source| read_error(path, seal.footer_offset, source))?;
+    if blake3::hash(&bytes).as_bytes() != &seal.footer_hash {
+        return Err(fault(FormatError::Hash(Structure::Footer)));
+    }
+    Footer::decode(&bytes, limit).map_err(fault)
+}
+
+pub(crate) fn damage(path: &Path, offset: u64, source: FormatError) -> EngineError {
+    EngineError::Damage {
+        location: path.to_string_lossy().into_owned(),
+        offset,
+        source,
+    }
+}
+
+pub(crate) fn read_error(path: &Path, offset: u64, source: io::Error) -> EngineError {
+    let location = path.to_string_lossy().into_owned();
+    if source.kind() == io::ErrorKind::UnexpectedEof {
+        let source = FormatError::Truncated(Structure::Header);
+        return EngineError::Damage {
+            location,
+            offset,
+            source,
+        };
+    }
+    EngineError::DeviceIo {
+        operation: "read",
+        device: location,
+        offset,
+        source,
+    }
+}

@@ -62,7 +62,7 @@ pub use progress::Progress;
 pub use rate::RateLimit;
 pub use read::cached_pages;
 pub use report::{DeviceReport, RunReport};
-pub use restore::{Discard, RestoreOptions, Target, restore, target_writers};
+pub use restore::{Discard, RestoreOptions, TARGET_WRITERS, Target, restore, target_writers};
 pub use set::{METADATA_LIMIT_DEFAULT, OpenSet, OpenStripe, StripeGlance, UpperLayers, glance};
 pub use source::{FileContent, FileOutcome, FileSpec, Missing, PageHook};
 pub use target::{DirectoryTarget, TargetLayout};

@@ -278,8 +278,11 @@ impl<'a> Run<'a> {
     }
 }
 
-/// Threads that give bytes to a target. They wait for it most of the time: several keep its queue
-/// filled. A verification needs one, to take notes.
+/// Threads that write to a target.
+pub const TARGET_WRITERS: usize = 4;
+
+/// Threads that give bytes to a target, which keeps them or does not. They wait for it most of the
+/// time: several keep its queue filled. A verification needs one, to take notes.
 pub fn target_writers(keeps: bool) -> usize {
-    if keeps { 4 } else { 1 }
+    if keeps { TARGET_WRITERS } else { 1 }
 }

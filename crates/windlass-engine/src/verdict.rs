@@ -41,6 +41,9 @@ pub struct NextLimit {
     pub rate: f64,
 }
 
+/// Of a resource less busy than this one cannot say what it could have given.
+const OCCUPATION_MIN: f64 = 0.001;
+
 pub(crate) struct Verdict {
     pub(crate) limit: Limit,
     pub(crate) sentence: String,
@@ -175,7 +178,7 @@ impl Verdict {
         let first = resources.remove(0);
         let next = resources
             .into_iter()
-            .filter(|next| next.occupation > 0.0)
+            .filter(|next| next.occupation >= OCCUPATION_MIN)
             .max_by(|a, b| a.occupation.total_cmp(&b.occupation));
         let next_limit = next.as_ref().map(|next| NextLimit {
             stage: next.stage,

@@ -101,7 +101,7 @@ fn lost(report: &DamageReport) -> Ranges {
         let ranges = file
             .ranges
             .iter()
-            .map(|(from, bytes)| (*from, from + bytes));
+            .map(|range| (range.offset, range.offset + range.bytes));
         let bytes: u64 = file.ranges.iter().map(|range| range.bytes).sum();
         assert_eq!(bytes, file.lost_bytes, "{}", file.path);
         (file.path.clone(), ranges.collect())

@@ -1,6 +1,6 @@
 //! A full backup of a running cluster.
 //!
-//!   pin WAL, start --> scan --> push files, drain --> pg_control --> stop
+//!   start, pin WAL --> scan --> push files, drain --> pg_control --> stop
 //!     --> push WAL, label, map, drain --> manifest, pg_control --> finish
 //!
 //! Invariants
@@ -14,11 +14,13 @@ mod log;
 
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::time::Duration;
 
 use windlass_engine::{BackupRun, RunReport};
 use windlass_media::{BackupType, Facts};
 
 use crate::cluster::{Cluster, ask, open};
+use crate::conninfo::Target;
 use crate::control::{CONTROL_PATH, Control};
 use crate::error::PostgresError;
 use crate::facts::{ChecksumFacts, ClusterFacts, DatabaseFacts, KIND};
@@ -32,6 +34,9 @@ use crate::warning::Warning;
 use assembly::Assembly;
 use log::BackupLabel;
 
+/// Facts older than this are asked for again. What changes after that is found at the end: the
+/// server is then no standby any more, or no primary.
+const FACTS_AGE_MAX: Duration = Duration::from_secs(5);
 /// The server takes labels up to its path limit; a line break would forge lines of backup_label.
 const LABEL_BYTES_MAX: usize = 1024;
 
@@ -84,9 +89,13 @@ impl Cluster {
             Some(session) => session,
             None => open(&self.target)?,
         };
-        // Since the connection was made, a standby may have become a primary.
-        self.facts = ask(&mut session)?;
+        // Since the cluster was asked, a standby may have become a primary.
+        let asked = self.asked.take();
+        if asked.is_none_or(|asked| asked.elapsed() > FACTS_AGE_MAX) {
+            self.facts = ask(&mut session)?;
+        }
         let backup = Backup {
+            target: &self.target,
             cluster: &self.facts,
             request,
             session: &mut session,
@@ -98,6 +107,7 @@ impl Cluster {
 }
 
 struct Backup<'a> {
+    target: &'a Target,
     cluster: &'a ClusterFacts,
     request: &'a BackupRequest,
     session: &'a mut Session,
@@ -118,9 +128,8 @@ impl Backup<'_> {
         let started = jiff::Timestamp::now().to_string();
         let mut warnings = self.warn_of_slots()?;
         warnings.extend(self.warn_of_configuration());
-        let slot = self.pin_wal(&mut warnings);
         let start_time = self.session.now()?;
-        let start_lsn = self.start(&run)?;
+        let (start_lsn, pin) = self.start(&run, &mut warnings)?;
 
         let (mut assembly, check) = self.copy_files(&mut run, start_lsn, &mut warnings)?;
         let control = Control::read(&self.cluster.data_directory)?;
@@ -128,9 +137,8 @@ impl Backup<'_> {
         let label = BackupLabel::parse(&stopped.label)?;
         let ranges = self.copy_log(&mut run, &mut assembly, (&label, &stopped), &mut warnings)?;
         let stop_time = self.session.now()?;
-        if let Some(slot) = slot {
-            self.session.unpin_wal(&slot)?;
-        }
+        // The server drops the slot with its session, and nobody waits for it.
+        drop(pin);
 
         let checksums = self.judge(check.as_deref(), &mut warnings);
         let span = Span {
@@ -163,22 +171,35 @@ impl Backup<'_> {
         outside.map(warning).collect()
     }
 
+    /// Starts the backup on the server, and pins the log meanwhile: the slot and the checkpoint
+    /// each wait for the disk. Returns where the log begins, and the session that pins it.
+    ///
     /// Without a slot the backup may still succeed (wal_keep_size, or it is quick enough), and
     /// whether it did is checked segment by segment.
-    fn pin_wal(&mut self, warnings: &mut Vec<Warning>) -> Option<String> {
-        match self.session.pin_wal() {
-            Ok(name) => Some(name),
-            Err(reason) => {
-                warnings.push(Warning::WalNotPinned { reason });
-                None
-            }
-        }
-    }
-
-    fn start(&mut self, run: &BackupRun) -> Result<Lsn, PostgresError> {
+    fn start(
+        &mut self,
+        run: &BackupRun,
+        warnings: &mut Vec<Warning>,
+    ) -> Result<(Lsn, Option<Session>), PostgresError> {
         run.progress().set_phase("waiting for the start checkpoint");
         let (label, fast) = (&self.request.label, self.request.fast_checkpoint);
-        self.session.start_backup(label, fast, run.cancel())
+        let target = self.target;
+        let (started, pin) = std::thread::scope(|scope| {
+            let pin = scope.spawn(|| open(target).map(|session| pinned(session)));
+            let started = self.session.start_backup(label, fast, run.cancel());
+            (started, pin.join())
+        });
+        let start_lsn = started?;
+        let pin = match pin {
+            Ok(Ok(pin)) => pin.map(Some),
+            // No second connection was to be had: the one there is can pin as well.
+            _ => self.session.pin_wal().map(|()| None),
+        };
+        let pin = pin.unwrap_or_else(|reason| {
+            warnings.push(Warning::WalNotPinned { reason });
+            None
+        });
+        Ok((start_lsn, pin))
     }
 
     /// Lists and copies everything but pg_control and the log.
@@ -340,6 +361,10 @@ impl Backup<'_> {
             warnings,
         }
     }
+}
+
+fn pinned(mut session: Session) -> Result<Session, String> {
+    session.pin_wal().map(|()| session)
 }
 
 /// We are the data directory's owner, or would not be here.

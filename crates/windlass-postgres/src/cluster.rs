@@ -8,6 +8,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
+use std::time::Instant;
 
 use crate::conninfo::Target;
 use crate::control::Control;
@@ -34,6 +35,8 @@ pub struct Cluster {
     /// `None` after a failed backup: the session is closed, so that the server ends it too.
     pub(crate) session: Option<Session>,
     pub(crate) facts: ClusterFacts,
+    /// When the facts were asked for, until a backup has used them.
+    pub(crate) asked: Option<Instant>,
 }
 
 impl Cluster {
@@ -47,6 +50,7 @@ impl Cluster {
             target,
             session: Some(session),
             facts,
+            asked: Some(Instant::now()),
         })
     }
 

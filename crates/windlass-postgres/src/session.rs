@@ -15,7 +15,6 @@ use crate::conninfo::Target;
 use crate::error::{PostgresError, SqlContext};
 use crate::lsn::Lsn;
 
-const SLOT_PREFIX: &str = "windlass";
 /// How long the session may be silent: below the idle limits of common proxies and firewalls.
 const SILENCE_MAX: Duration = Duration::from_secs(10);
 const CANCEL_POLL: Duration = Duration::from_millis(200);
@@ -132,31 +131,14 @@ impl Session {
 
     /// Pins the log from here on with a temporary slot, which the server drops with the session.
     /// The error is the server's reason: too few slots, or a role without REPLICATION.
-    pub(crate) fn pin_wal(&mut self) -> Result<String, String> {
-        let sql = "SELECT slot_name::text FROM pg_create_physical_replication_slot($1::text::name, true, true)";
-        let reason = |error: postgres::Error| match error.as_db_error() {
+    pub(crate) fn pin_wal(&mut self) -> Result<(), String> {
+        let sql = "SELECT pg_create_physical_replication_slot(\
+             format('windlass_%s', pg_backend_pid())::name, true, true)";
+        let pinned = self.client.query_one(sql, &[]);
+        pinned.map(drop).map_err(|error| match error.as_db_error() {
             Some(error) => error.message().to_owned(),
             None => error.to_string(),
-        };
-        let backend = self
-            .client
-            .query_one("SELECT pg_backend_pid()::text", &[])
-            .map_err(reason)?;
-        let name = format!(
-            "{SLOT_PREFIX}_{}",
-            backend.try_get::<_, String>(0).map_err(reason)?
-        );
-        self.client.query_one(sql, &[&name]).map_err(reason)?;
-        Ok(name)
-    }
-
-    /// Lets the log go again.
-    pub(crate) fn unpin_wal(&mut self, name: &str) -> Result<(), PostgresError> {
-        let sql = "SELECT pg_drop_replication_slot($1::text::name)";
-        self.client
-            .query_one(sql, &[&name])
-            .doing("drop the temporary slot")?;
-        Ok(())
+        })
     }
 
     /// Begins the backup; returns where its log begins. Waits for a checkpoint, which without

@@ -188,10 +188,7 @@ fn what_is_not_in_the_set_is_said() {
     );
     verify_backup(&source, &into);
     let server = PrivateCluster::adopt(&into, source.bin());
-    assert_eq!(
-        server.sql("postgres", "SELECT count(*) FROM pg_replication_slots"),
-        "0"
-    );
+    server.wait_until("SELECT count(*) FROM pg_replication_slots", "0");
 }
 
 #[test]

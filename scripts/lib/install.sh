@@ -42,6 +42,13 @@ need_rust() {
     need cc:build-essential pkg-config:pkg-config
 }
 
+# Whoever may open /dev/fuse may mount; udev's rule lets everybody, a container without udev has what it was given.
+need_fuse() {
+    need fusermount3:fuse3
+    [[ -e /dev/fuse ]] || die "there is no /dev/fuse: load the module (modprobe fuse), or give the device to the container"
+    [[ -r /dev/fuse && -w /dev/fuse && $(stat --format %a /dev/fuse) == 666 ]] || as_root chmod 0666 /dev/fuse
+}
+
 # Debian's server has every client program and contrib module, and makes the user that servers run as.
 need_postgres() {
     if ! postgres_bindir >/dev/null; then
@@ -157,6 +164,7 @@ install_regression_suite() {
 install_for_tests() {
     need_rust
     need shellcheck:shellcheck sqlite3:sqlite3 strace:strace mkfs.xfs:xfsprogs mkfs.ext4:e2fsprogs prlimit:util-linux
+    need_fuse
     need_postgres
     WINDLASS_TEST_PG_BINDIRS=$(embedded_bindirs 14 17 18)
     WINDLASS_TEST_PG_REGRESS=$(install_regression_suite "$(server_place postgres)/regress")

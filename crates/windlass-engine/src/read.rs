@@ -15,6 +15,7 @@
 
 use std::fs::File;
 use std::io::{self, IoSliceMut};
+use std::num::NonZeroU64;
 use std::os::fd::{AsRawFd, RawFd};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
@@ -64,6 +65,12 @@ impl ReadFile {
 
     pub(crate) fn file(&self) -> &Arc<File> {
         &self.buffered
+    }
+
+    /// Lets the system read these bytes into its cache. Advice may be ignored.
+    pub(crate) fn will_need(&self, offset: u64, bytes: u64) {
+        let bytes = NonZeroU64::new(bytes);
+        rustix::fs::fadvise(&*self.buffered, offset, bytes, Advice::WillNeed).unwrap_or_default();
     }
 
     /// The same file (not: whatever has its name now), opened for direct reads.

@@ -3,6 +3,7 @@
 use std::io;
 use std::path::PathBuf;
 
+use rustix::io::Errno;
 use windlass_engine::EngineError;
 use windlass_engine::media::FileNo;
 
@@ -73,6 +74,12 @@ pub enum ImageError {
         /// What is wrong with it.
         source: globset::Error,
     },
+    /// What a file system says to something it does not do: a name is not there, or is there.
+    #[error("{errno}")]
+    Refused {
+        /// The answer.
+        errno: Errno,
+    },
     /// An extracted file cannot be written.
     #[error("{operation} {path}: {source}")]
     Extract {
@@ -101,6 +108,14 @@ impl ImageError {
             Self::Shrunk { .. } => true,
             Self::Directory { source, .. } => source.kind() == io::ErrorKind::NotFound,
             _ => false,
+        }
+    }
+
+    /// What a program that uses the image as a file system is told.
+    pub fn errno(&self) -> Errno {
+        match self {
+            Self::Refused { errno } => *errno,
+            _ => Errno::IO,
         }
     }
 

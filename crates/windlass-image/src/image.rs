@@ -22,6 +22,16 @@ pub trait Image: Send + Sync {
         let _ = (file, offset);
         Ok(None)
     }
+
+    /// Says that these bytes will be read soon: they may be brought nearer now, on this thread.
+    /// What cannot be read is an error when it is read, not here.
+    fn prefetch(&self, _file: FileNo, _offset: u64, _bytes: u64) {}
+
+    /// What tells this image from every other, and is the same whenever it is opened. An overlay
+    /// is bound to it. `None` when nothing does: a directory can change between two openings.
+    fn identity(&self) -> Option<[u8; 32]> {
+        None
+    }
 }
 
 /// A run of a file's bytes that was checksummed when the image was made.

@@ -19,6 +19,7 @@ mod error;
 mod extract;
 mod image;
 mod set;
+mod view;
 
 pub use compare::{CompareOptions, Differences, FileDifference, RANGES_MAX, compare};
 pub use directory::DirectoryImage;
@@ -29,3 +30,4 @@ pub use set::{
     FRAME_CACHE_BYTES_DEFAULT, INDEX_CACHE_BYTES_DEFAULT, ImageStatistics, SetImage,
     SetImageOptions,
 };
+pub use view::{Attributes, Change, Creation, ImageView, Listed, NodeNo, Space, View};

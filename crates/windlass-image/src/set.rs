@@ -20,6 +20,7 @@ mod statistics;
 mod upper;
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use windlass_engine::media::{FileEntry, FileNo, FileTable};
 use windlass_engine::{EngineError, OpenSet};
@@ -40,6 +41,8 @@ pub const FRAME_CACHE_BYTES_DEFAULT: u64 = 64 * 1024 * 1024;
 pub const INDEX_CACHE_BYTES_DEFAULT: u64 = 32 * 1024 * 1024;
 /// What an index block takes in memory, about; it is a hint to the cache.
 const BLOCK_BYTES: u64 = 350 * 1024;
+/// What is asked of a stripe at a time, ahead of readers.
+const REGION_BYTES: u64 = 1024 * 1024;
 
 /// How much memory an image may keep.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -67,6 +70,8 @@ pub struct SetImage {
     upper: UpperLayers,
     blocks: ByteCache<BlockPlace, SortedBlock>,
     frames: Frames,
+    /// Of each stripe, the region that was asked for ahead of its readers last.
+    regions: Vec<AtomicU64>,
     counters: Counters,
 }
 
@@ -98,6 +103,7 @@ impl SetImage {
             upper: UpperLayers::default(),
             blocks: ByteCache::new(options.index_cache_bytes, BLOCK_BYTES),
             frames: Frames::new(options.frame_cache_bytes, frame_bytes.unwrap_or(1).into()),
+            regions: stripes.iter().map(|_| AtomicU64::new(u64::MAX)).collect(),
             counters: Counters::default(),
             set,
         };
@@ -159,6 +165,16 @@ impl SetImage {
             self.counters.index_hits.add(1);
         }
         Ok(block)
+    }
+
+    /// Lets the system read on from a frame of a stripe, in larger pieces than frames.
+    fn fetch_ahead(&self, stripe: u16, offset: u64) {
+        let region = offset / REGION_BYTES;
+        let last = &self.regions[usize::from(stripe)];
+        if last.swap(region, Ordering::Relaxed) != region {
+            let stripe = &self.set.stripes()[usize::from(stripe)];
+            stripe.prefetch(region * REGION_BYTES, 2 * REGION_BYTES);
+        }
     }
 
     /// The frame that holds `offset` of a file, and how far it may be believed.
@@ -271,5 +287,36 @@ impl Image for SetImage {
             end: end.min(entry.bytes),
             crc32c: (whole && end <= entry.bytes).then_some(piece.crc32c),
         }))
+    }
+
+    fn prefetch(&self, file: FileNo, offset: u64, bytes: u64) {
+        let files = self.files();
+        let Ok(index) = self.lookup.index(files, file) else {
+            return;
+        };
+        let end = files.0[index].bytes.min(offset.saturating_add(bytes));
+        let mut at = offset;
+        while at < end {
+            // Whoever reads what is damaged or missing here will be told.
+            let Ok(Some(run)) = self.run(file, at) else {
+                return;
+            };
+            let Located {
+                place,
+                block,
+                at: found,
+            } = &run.located;
+            let stripe = &self.set.stripes()[usize::from(place.stripe)];
+            let counters = &self.counters;
+            self.fetch_ahead(place.stripe, block.frame(found.frame).offset);
+            if !self.frames.prefetch(stripe, block, found.frame, counters) {
+                return;
+            }
+            at += run.bytes;
+        }
+    }
+
+    fn identity(&self) -> Option<[u8; 32]> {
+        Some(self.set.root())
     }
 }

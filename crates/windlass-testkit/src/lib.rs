@@ -6,4 +6,5 @@
 pub mod faulty;
 pub mod postgres;
 pub mod recording;
+pub mod sets;
 pub mod sqlite;

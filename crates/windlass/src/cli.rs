@@ -78,6 +78,10 @@ pub enum Command {
     Info(Info),
     /// Write single files of a set, without restoring it
     Extract(Extract),
+    /// Show a set as a directory of files, without restoring it
+    Mount(MountSet),
+    /// Show what is under way: mounts, and what they have read
+    Status,
     /// Print shell completions
     Completions {
         /// The shell
@@ -266,6 +270,32 @@ pub struct Extract {
     /// Where to write them
     #[arg(long, value_name = "DIRECTORY")]
     pub into: PathBuf,
+}
+
+/// `windlass mount`
+#[derive(Debug, Args)]
+pub struct MountSet {
+    /// A stripe of the set, or the directory that holds its stripes
+    #[arg(value_name = "SET")]
+    pub set: PathBuf,
+    /// Where it is to appear: an empty directory
+    #[arg(value_name = "DIRECTORY")]
+    pub at: PathBuf,
+    /// Memory for decoded frames
+    #[arg(long, value_name = "SIZE", value_parser = parse_size, default_value = "64MiB", env = "WINDLASS_CACHE")]
+    pub cache: Option<u64>,
+    /// Let other users in, as far as the files' modes do
+    #[arg(long, env = "WINDLASS_ALLOW_OTHER", value_parser = clap::builder::FalseyValueParser::new())]
+    pub allow_other: bool,
+    /// Threads that answer the kernel [default: twice the cores, 4 to 16]
+    #[arg(long, value_name = "N", env = "WINDLASS_MOUNT_THREADS")]
+    pub threads: Option<usize>,
+    /// Stay in the foreground until it is unmounted
+    #[arg(long, short)]
+    pub foreground: bool,
+    /// Went into the background: what `mount` starts itself again with
+    #[arg(long, hide = true)]
+    pub detached: bool,
 }
 
 fn parse_mapping(text: &str) -> Result<(PathBuf, PathBuf), String> {

@@ -4,7 +4,9 @@ mod backup;
 mod extract;
 mod info;
 mod manual;
+mod mount;
 mod restore;
+mod status;
 mod verify;
 
 use std::path::PathBuf;
@@ -27,6 +29,8 @@ pub fn run(cli: Cli) -> Result<Code, Failure> {
         Command::Verify(arguments) => verify::run(global, &arguments),
         Command::Info(arguments) => info::run(global, &arguments),
         Command::Extract(arguments) => extract::run(global, &arguments),
+        Command::Mount(arguments) => mount::run(global, &arguments),
+        Command::Status => status::run(global),
         Command::Completions { shell } => manual::completions(shell),
         Command::Man { into } => manual::pages(&into),
     }

@@ -38,6 +38,21 @@ impl Code {
     }
 }
 
+impl Code {
+    /// The code of a number that a process ended with.
+    pub fn of_number(number: u8) -> Option<Self> {
+        let codes = [
+            Self::Done,
+            Self::Failed,
+            Self::Usage,
+            Self::Warnings,
+            Self::Damage,
+            Self::Interrupted,
+        ];
+        codes.into_iter().find(|code| code.number() == number)
+    }
+}
+
 impl From<Code> for ExitCode {
     fn from(code: Code) -> Self {
         code.number().into()
@@ -53,6 +68,15 @@ pub struct Failure {
 }
 
 impl Failure {
+    /// A failure, with a hint if there is one.
+    pub fn hinted(code: Code, message: String, hint: Option<String>) -> Self {
+        Self {
+            code,
+            message,
+            hint,
+        }
+    }
+
     /// A failure with a hint.
     pub fn new(code: Code, message: impl Into<String>, hint: impl Into<String>) -> Self {
         Self {
@@ -188,6 +212,7 @@ mod tests {
         ];
         for (code, number) in codes {
             assert_eq!(code.number(), number);
+            assert_eq!(Code::of_number(number), Some(code));
         }
     }
 }

@@ -16,6 +16,7 @@ mod output;
 mod privilege;
 mod progress;
 mod sizes;
+mod status;
 mod table;
 
 use std::process::ExitCode;

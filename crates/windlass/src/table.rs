@@ -35,6 +35,11 @@ pub fn print_plan(plan: &BufferPlan, codec: Option<Codec>) {
     ));
 }
 
+/// Prints a line below a heading: what it is of, and what.
+pub fn row(name: &str, text: &str) {
+    output::line(&format!("  {name:<22}{text}"));
+}
+
 /// A number with its noun: `1 device`, `4 devices`.
 fn count(number: usize, noun: &str) -> String {
     let plural = if number == 1 { "" } else { "s" };

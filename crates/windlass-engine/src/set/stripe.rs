@@ -80,6 +80,11 @@ impl OpenStripe {
         Ok(block)
     }
 
+    /// Says that these bytes will be read soon. Advice that is not taken costs time, nothing else.
+    pub fn prefetch(&self, offset: u64, bytes: u64) {
+        self.file.will_need(offset, bytes);
+    }
+
     /// Reads exactly `into.len()` bytes; a stripe that ends before is damaged.
     pub fn read(&self, offset: u64, into: &mut [u8]) -> Result<(), EngineError> {
         self.file

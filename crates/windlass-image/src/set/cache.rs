@@ -13,7 +13,10 @@ use quick_cache::{DefaultHashBuilder, OptionsBuilder, Weighter};
 use windlass_engine::EngineError;
 
 /// Most shards: threads that look up different values seldom meet.
-const SHARDS: usize = 16;
+const SHARDS: usize = 4;
+/// Share of what was used more than once. The rest is for what is new: it must hold what was read
+/// ahead until that is read.
+const HOT_SHARE: f64 = 0.5;
 /// What an entry takes besides its value: key, links, hash table, reference counts.
 const ENTRY_BYTES: usize = 128;
 
@@ -40,6 +43,7 @@ impl<K: Eq + Hash + Copy, V: Weighed> ByteCache<K, V> {
         let items = capacity / (value_bytes + ENTRY_BYTES as u64).max(1);
         let options = OptionsBuilder::new()
             .shards(SHARDS)
+            .hot_allocation(HOT_SHARE)
             .estimated_items_capacity(usize::try_from(items).unwrap_or(usize::MAX).max(1))
             .weight_capacity(capacity - capacity % SHARDS as u64)
             .build()
@@ -60,6 +64,11 @@ impl<K: Eq + Hash + Copy, V: Weighed> ByteCache<K, V> {
     /// The value of `key`, if it is there.
     pub(crate) fn get(&self, key: K) -> Option<Arc<V>> {
         self.0.get(&key)
+    }
+
+    /// What the values may take.
+    pub(crate) fn capacity(&self) -> u64 {
+        self.0.capacity()
     }
 
     /// What the values take now.

@@ -1,7 +1,8 @@
 //! Decoded frames: fetched, checked, decoded, kept.
 
+use std::collections::HashSet;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use windlass_engine::media::{Codec, Decoder, FormatError, FrameEntry, PieceEntry, crc32c};
 use windlass_engine::{EngineError, OpenStripe};
@@ -17,12 +18,17 @@ const BENCHES_KEPT_MAX: usize = 16;
 /// will be wanted again (SQLite's go up to 64 KiB, and are seldom above 4).
 const SEQUENTIAL_BYTES_MIN: usize = 64 * 1024;
 
+/// Frames that the cache must hold at least before reading ahead into it makes sense.
+const PREFETCH_FRAMES_MIN: u64 = 32;
+
 /// A frame of a set: stripe, and position on it.
 type FrameKey = (u16, u64);
 
 /// The frames of an image.
 pub(crate) struct Frames {
     cache: ByteCache<FrameKey, DecodedFrame>,
+    /// Frames that are being decoded ahead of their readers, who wait for them.
+    ahead: Mutex<HashSet<FrameKey>>,
     benches: Mutex<Vec<Workbench>>,
     zeros: ZeroCrc,
 }
@@ -47,6 +53,7 @@ impl Frames {
         let cache = ByteCache::new(cache_bytes, frame_bytes);
         Self {
             cache,
+            ahead: Mutex::default(),
             benches: Mutex::default(),
             zeros: ZeroCrc::default(),
         }
@@ -79,7 +86,8 @@ impl Frames {
         let key = (stripe.header().stripe.0, entry.offset);
         // Who takes a whole frame reads in sequence and will not come back for it: it is decoded
         // in place, spared a copy, and drives nothing out of the cache.
-        if into.len() == entry.raw_bytes as usize && into.len() >= SEQUENTIAL_BYTES_MIN {
+        let whole = into.len() == entry.raw_bytes as usize && into.len() >= SEQUENTIAL_BYTES_MIN;
+        if whole && !lock(&self.ahead).contains(&key) {
             if let Some(decoded) = self.cache.get(key) {
                 counters.frame_hits.add(1);
                 into.copy_from_slice(&decoded.0);
@@ -92,15 +100,53 @@ impl Frames {
         let decoded = self.cache.get_or_make(key, || {
             missed = true;
             counters.frame_misses.add(1);
-            let mut raw = vec![0; entry.raw_bytes as usize];
-            self.fetch(stripe, entry, pieces, &mut raw, counters)?;
-            Ok(DecodedFrame(raw))
+            self.decoded(stripe, entry, pieces, counters)
         })?;
         if !missed {
             counters.frame_hits.add(1);
         }
         into.copy_from_slice(&decoded.0[start..start + into.len()]);
         Ok(())
+    }
+
+    /// Decodes a frame into the cache, unless it is there. False when that is of no use: the cache
+    /// is too small to keep it until it is read, or the frame is damaged.
+    pub(crate) fn prefetch(
+        &self,
+        stripe: &OpenStripe,
+        block: &SortedBlock,
+        frame: usize,
+        counters: &Counters,
+    ) -> bool {
+        let entry = block.frame(frame);
+        if entry.codec == Codec::Zero {
+            return true;
+        }
+        if self.cache.capacity() < u64::from(entry.raw_bytes) * PREFETCH_FRAMES_MIN {
+            return false;
+        }
+        let key = (stripe.header().stripe.0, entry.offset);
+        if self.cache.get(key).is_some() || !lock(&self.ahead).insert(key) {
+            return true;
+        }
+        let fetched = self.cache.get_or_make(key, || {
+            counters.frames_prefetched.add(1);
+            self.decoded(stripe, entry, block.pieces_of(frame), counters)
+        });
+        lock(&self.ahead).remove(&key);
+        fetched.is_ok()
+    }
+
+    fn decoded(
+        &self,
+        stripe: &OpenStripe,
+        entry: &FrameEntry,
+        pieces: &[PieceEntry],
+        counters: &Counters,
+    ) -> Result<DecodedFrame, EngineError> {
+        let mut raw = vec![0; entry.raw_bytes as usize];
+        self.fetch(stripe, entry, pieces, &mut raw, counters)?;
+        Ok(DecodedFrame(raw))
     }
 
     /// Reads, checks and decodes a frame to `raw`, which is as long.
@@ -142,12 +188,7 @@ impl Frames {
     }
 
     fn take_bench(&self) -> Result<Workbench, EngineError> {
-        let kept = self
-            .benches
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .pop();
-        match kept {
+        match lock(&self.benches).pop() {
             Some(bench) => Ok(bench),
             None => Ok(Workbench {
                 decoder: Decoder::new()?,
@@ -157,11 +198,15 @@ impl Frames {
     }
 
     fn give_bench(&self, bench: Workbench) {
-        let mut benches = self.benches.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut benches = lock(&self.benches);
         if benches.len() < BENCHES_KEPT_MAX {
             benches.push(bench);
         }
     }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// The stored bytes are what the index says: nothing else reaches a decoder.

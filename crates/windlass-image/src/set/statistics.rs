@@ -16,7 +16,9 @@ pub struct ImageStatistics {
     pub frame_hits: u64,
     /// Frames that were wanted and had to be fetched and decoded.
     pub frame_misses: u64,
-    /// Frames decoded: misses less failures.
+    /// Frames that were decoded before they were wanted.
+    pub frames_prefetched: u64,
+    /// Frames decoded: misses and prefetched ones, less failures.
     pub frames_decoded: u64,
     /// Bytes that decoding gave.
     pub decoded_bytes: u64,
@@ -45,6 +47,7 @@ pub(crate) struct Counters {
     pub(crate) read_bytes: Counter,
     pub(crate) frame_hits: Counter,
     pub(crate) frame_misses: Counter,
+    pub(crate) frames_prefetched: Counter,
     pub(crate) frames_decoded: Counter,
     pub(crate) decoded_bytes: Counter,
     pub(crate) index_hits: Counter,
@@ -85,6 +88,7 @@ impl Counters {
             read_bytes: self.read_bytes.get(),
             frame_hits: self.frame_hits.get(),
             frame_misses: self.frame_misses.get(),
+            frames_prefetched: self.frames_prefetched.get(),
             frames_decoded: self.frames_decoded.get(),
             decoded_bytes: self.decoded_bytes.get(),
             index_hits: self.index_hits.get(),

@@ -1,0 +1,206 @@
+//! A view: an image, or an overlay of one, as a tree of numbered nodes. It is what a mount shows.
+//!
+//!   file table --> [Skeleton] --+--> ImageView   never changes
+//!                               +--> Overlay     takes changes, kept beside the image
+//!
+//! Invariants
+//! - No link of a view is followed by us, and none that the set knows the inside of leaves the
+//!   view: a link with files below it in the table (a tablespace) is a directory here.
+//! - A node keeps its number as long as it lives. Those of an image follow from its file table, so
+//!   an overlay may refer to them.
+
+mod image;
+mod skeleton;
+
+use std::fmt;
+
+use rustix::io::Errno;
+use windlass_engine::media::FileKind;
+
+use crate::error::ImageError;
+pub use image::ImageView;
+pub(crate) use skeleton::{Skeleton, SkeletonNode};
+
+/// Number of a file, directory or link of a view.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct NodeNo(pub u64);
+
+impl NodeNo {
+    /// The directory that everything is in.
+    pub const ROOT: Self = Self(1);
+}
+
+impl fmt::Display for NodeNo {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(out)
+    }
+}
+
+/// What a view says of a node.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Attributes {
+    /// Its number.
+    pub node: NodeNo,
+    /// File, directory or link.
+    pub kind: FileKind,
+    /// Length; of a link that of its target, of a directory 0.
+    pub bytes: u64,
+    /// Permission bits (07777).
+    pub mode: u32,
+    /// User and group, where one was set. Otherwise it belongs to whom the whole view belongs.
+    pub owner: Option<(u32, u32)>,
+    /// Names it has; 0 when it was removed and is still open.
+    pub links: u32,
+    /// When it was read last, in nanoseconds since 1970 UTC; only as it was set.
+    pub accessed_nanos: i64,
+    /// When its content changed.
+    pub modified_nanos: i64,
+    /// When it changed in any way.
+    pub changed_nanos: i64,
+}
+
+/// What is in a directory.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Listed {
+    /// Its name.
+    pub name: Vec<u8>,
+    /// Its number.
+    pub node: NodeNo,
+    /// File, directory or link.
+    pub kind: FileKind,
+}
+
+/// What is to become of a node; `None` stays as it is.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Change {
+    /// A file's length.
+    pub bytes: Option<u64>,
+    /// Permission bits.
+    pub mode: Option<u32>,
+    /// User and group.
+    pub owner: Option<(u32, u32)>,
+    /// Time of the last read.
+    pub accessed_nanos: Option<i64>,
+    /// Time of the last change of content.
+    pub modified_nanos: Option<i64>,
+}
+
+/// What a new node is.
+#[derive(Clone, Copy, Debug)]
+pub struct Creation<'a> {
+    /// File, directory or link.
+    pub kind: FileKind,
+    /// Permission bits.
+    pub mode: u32,
+    /// User and group.
+    pub owner: (u32, u32),
+    /// Where a link points.
+    pub link_target: &'a [u8],
+}
+
+/// What a view holds and can take.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Space {
+    /// Bytes of all files, about.
+    pub used_bytes: u64,
+    /// Bytes that can still be written.
+    pub free_bytes: u64,
+    /// Files, directories and links.
+    pub nodes: u64,
+}
+
+/// A tree of nodes. Any number of threads may use it at once.
+///
+/// Errors that a file system gives, like a name that is not there, are
+/// [`ImageError::Refused`]. A view that takes no changes refuses them with `EROFS`.
+pub trait View: Send + Sync {
+    /// True when it takes changes.
+    fn is_writable(&self) -> bool {
+        false
+    }
+
+    /// The node of a name in a directory.
+    fn lookup(&self, parent: NodeNo, name: &[u8]) -> Result<Attributes, ImageError>;
+
+    /// What is known of a node.
+    fn attributes(&self, node: NodeNo) -> Result<Attributes, ImageError>;
+
+    /// Where a link points.
+    fn link_target(&self, node: NodeNo) -> Result<Vec<u8>, ImageError>;
+
+    /// What is in a directory, in the order of names.
+    fn list(&self, node: NodeNo) -> Result<Vec<Listed>, ImageError>;
+
+    /// The directory that a directory is in; the root's is the root.
+    fn parent(&self, node: NodeNo) -> Result<NodeNo, ImageError>;
+
+    /// Reads bytes of a file; as [`Image::read`](crate::Image::read) does.
+    fn read(&self, node: NodeNo, offset: u64, into: &mut [u8]) -> Result<usize, ImageError>;
+
+    /// Says that these bytes will be read soon. What cannot be read then is an error then.
+    fn prefetch(&self, _node: NodeNo, _offset: u64, _bytes: u64) {}
+
+    /// A file is open from now on: it lives until as many `close`, though its name may go.
+    fn open(&self, node: NodeNo) -> Result<(), ImageError>;
+
+    /// Ends what `open` began.
+    fn close(&self, node: NodeNo) -> Result<(), ImageError>;
+
+    /// Writes bytes of a file; all of them, or none and an error.
+    fn write(&self, _node: NodeNo, _offset: u64, _bytes: &[u8]) -> Result<(), ImageError> {
+        Err(refused(Errno::ROFS))
+    }
+
+    /// Changes what is known of a node.
+    fn change(&self, _node: NodeNo, _change: &Change) -> Result<Attributes, ImageError> {
+        Err(refused(Errno::ROFS))
+    }
+
+    /// Makes a file, directory or link.
+    fn create(
+        &self,
+        _parent: NodeNo,
+        _name: &[u8],
+        _creation: &Creation<'_>,
+    ) -> Result<Attributes, ImageError> {
+        Err(refused(Errno::ROFS))
+    }
+
+    /// Gives a file one more name.
+    fn link(&self, _node: NodeNo, _to: (NodeNo, &[u8])) -> Result<Attributes, ImageError> {
+        Err(refused(Errno::ROFS))
+    }
+
+    /// Takes a name of a file or link away.
+    fn unlink(&self, _parent: NodeNo, _name: &[u8]) -> Result<(), ImageError> {
+        Err(refused(Errno::ROFS))
+    }
+
+    /// Removes an empty directory.
+    fn remove_directory(&self, _parent: NodeNo, _name: &[u8]) -> Result<(), ImageError> {
+        Err(refused(Errno::ROFS))
+    }
+
+    /// Renames, over what is there if `replace`.
+    fn rename(
+        &self,
+        _from: (NodeNo, &[u8]),
+        _to: (NodeNo, &[u8]),
+        _replace: bool,
+    ) -> Result<(), ImageError> {
+        Err(refused(Errno::ROFS))
+    }
+
+    /// What it holds and can take.
+    fn space(&self) -> Result<Space, ImageError>;
+
+    /// Returns when every change so far is durable.
+    fn sync(&self) -> Result<(), ImageError> {
+        Ok(())
+    }
+}
+
+/// What a file system answers to something it does not do.
+pub(crate) fn refused(errno: Errno) -> ImageError {
+    ImageError::Refused { errno }
+}

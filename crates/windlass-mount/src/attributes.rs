@@ -1,0 +1,94 @@
+//! What a view says, in the words of FUSE: attributes, times, error numbers.
+
+use std::time::{Duration, SystemTime};
+
+use fuser::{Errno, FileAttr, FileType, INodeNo, TimeOrNow};
+use windlass_engine::media::FileKind;
+use windlass_image::{Attributes, ImageError, NodeNo};
+
+/// Bytes that `st_blocks` counts in.
+const BLOCK_BYTES: u64 = 512;
+/// What programs should read and write at a time.
+const IO_BYTES: u32 = 128 * 1024;
+
+pub(crate) fn kind(kind: FileKind) -> FileType {
+    match kind {
+        FileKind::File => FileType::RegularFile,
+        FileKind::Directory => FileType::Directory,
+        FileKind::Symlink => FileType::Symlink,
+    }
+}
+
+pub(crate) fn attributes(of: &Attributes, owner: (u32, u32)) -> FileAttr {
+    let (uid, gid) = of.owner.unwrap_or(owner);
+    let changed = time(of.changed_nanos);
+    FileAttr {
+        ino: INodeNo(of.node.0),
+        size: of.bytes,
+        blocks: of.bytes.div_ceil(BLOCK_BYTES),
+        atime: time(of.accessed_nanos),
+        mtime: time(of.modified_nanos),
+        ctime: changed,
+        crtime: changed,
+        kind: kind(of.kind),
+        perm: u16::try_from(of.mode & 0o7777).unwrap_or(0),
+        nlink: of.links,
+        uid,
+        gid,
+        rdev: 0,
+        blksize: IO_BYTES,
+        flags: 0,
+    }
+}
+
+/// What the kernel remembers as a name that is not there.
+pub(crate) fn nothing() -> FileAttr {
+    FileAttr {
+        ino: INodeNo(0),
+        size: 0,
+        blocks: 0,
+        atime: SystemTime::UNIX_EPOCH,
+        mtime: SystemTime::UNIX_EPOCH,
+        ctime: SystemTime::UNIX_EPOCH,
+        crtime: SystemTime::UNIX_EPOCH,
+        kind: FileType::RegularFile,
+        perm: 0,
+        nlink: 0,
+        uid: 0,
+        gid: 0,
+        rdev: 0,
+        blksize: IO_BYTES,
+        flags: 0,
+    }
+}
+
+fn time(nanos: i64) -> SystemTime {
+    let distance = Duration::from_nanos(nanos.unsigned_abs());
+    let time = if nanos < 0 {
+        SystemTime::UNIX_EPOCH.checked_sub(distance)
+    } else {
+        SystemTime::UNIX_EPOCH.checked_add(distance)
+    };
+    time.unwrap_or(SystemTime::UNIX_EPOCH)
+}
+
+/// Nanoseconds since 1970; what does not fit is the nearest that does.
+pub(crate) fn nanos(time: TimeOrNow) -> i64 {
+    let time = match time {
+        TimeOrNow::SpecificTime(time) => time,
+        TimeOrNow::Now => SystemTime::now(),
+    };
+    match time.duration_since(SystemTime::UNIX_EPOCH) {
+        Ok(after) => i64::try_from(after.as_nanos()).unwrap_or(i64::MAX),
+        Err(before) => i64::try_from(before.duration().as_nanos()).map_or(i64::MIN, |n| -n),
+    }
+}
+
+pub(crate) fn node(number: INodeNo) -> NodeNo {
+    NodeNo(number.0)
+}
+
+/// The number a program sees for an error.
+pub(crate) fn errno(error: &ImageError) -> Errno {
+    Errno::from_i32(error.errno().raw_os_error())
+}

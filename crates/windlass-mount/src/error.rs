@@ -1,0 +1,94 @@
+//! Why an image cannot be mounted or unmounted.
+
+use std::io;
+use std::path::PathBuf;
+
+/// Why a mount fails.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum MountError {
+    /// The kernel has no FUSE, or it is not given to this machine.
+    #[error("there is no /dev/fuse: this system has no FUSE")]
+    NoDevice,
+    /// The device is there, for others.
+    #[error("open /dev/fuse: {source}")]
+    Device {
+        /// What the system said.
+        source: io::Error,
+    },
+    /// An ordinary user needs the helper, and it is not installed.
+    #[error("there is no fusermount3 on the PATH, and only root mounts without it")]
+    NoHelper,
+    /// Where the tree was to appear cannot be used.
+    #[error("mount on {at}: {what}")]
+    Place {
+        /// The directory.
+        at: PathBuf,
+        /// What is wrong with it.
+        what: String,
+    },
+    /// Others were to see the tree, and the system does not let this user show it to them.
+    #[error("mount on {at}: this system does not let you show a mount to other users")]
+    NotForOthers {
+        /// The directory.
+        at: PathBuf,
+    },
+    /// The tree was to belong to somebody else.
+    #[error("mount on {at}: only root can mount for another user")]
+    NotForOwner {
+        /// The directory.
+        at: PathBuf,
+    },
+    /// The system refused.
+    #[error("mount on {at}: {source}")]
+    Mount {
+        /// The directory.
+        at: PathBuf,
+        /// What the system said.
+        source: io::Error,
+    },
+    /// Serving the mount failed, or ended before it should.
+    #[error("serve {at}: {source}")]
+    Serve {
+        /// The directory.
+        at: PathBuf,
+        /// What the system said.
+        source: io::Error,
+    },
+    /// It cannot be unmounted.
+    #[error("unmount {at}: {what}")]
+    Unmount {
+        /// The directory.
+        at: PathBuf,
+        /// What the system said.
+        what: String,
+    },
+}
+
+impl MountError {
+    /// What can be done about it, as a full sentence.
+    pub fn hint(&self) -> Option<&'static str> {
+        let text = match self {
+            Self::NoDevice => {
+                "Load FUSE with `modprobe fuse`, or give /dev/fuse to the container; \
+                 `windlass extract` and `windlass restore` need no FUSE."
+            }
+            Self::Device { .. } => {
+                "Run as root, or let users open it with `chmod 0666 /dev/fuse`; \
+                 `windlass extract` and `windlass restore` need no FUSE."
+            }
+            Self::NoHelper => {
+                "Install it with `apt install fuse3`; \
+                 `windlass extract` and `windlass restore` need no FUSE."
+            }
+            Self::Place { .. } => "Name an empty directory that is yours.",
+            Self::NotForOthers { .. } => {
+                "Write user_allow_other into /etc/fuse.conf, or mount without --allow-other."
+            }
+            Self::NotForOwner { .. } => "Run as root, or as the user it is to belong to.",
+            Self::Unmount { .. } => "End what uses it; `fuser -m` lists that.",
+            _ => return None,
+        };
+        Some(text)
+    }
+}

@@ -1,0 +1,235 @@
+//! One mount: begun, served by threads, ended.
+
+use std::fmt;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use fuser::{Config, MountOption, Session, SessionACL};
+use windlass_image::{Image, ImageView, View};
+
+use crate::counters::{Counters, MountStatistics};
+use crate::damage::{DamageHook, DamageLog};
+use crate::error::MountError;
+use crate::read_ahead::ReadAhead;
+use crate::served::Served;
+use crate::unmount::{self, Unmounted};
+
+/// Fewest and most threads that answer the kernel, unless told otherwise: they wait for stripes.
+const THREADS: (usize, usize) = (4, 16);
+
+/// How an image is mounted.
+#[derive(Clone, Debug, Default)]
+pub struct MountOptions {
+    /// Threads that answer the kernel [default: twice the cores, 4 to 16].
+    pub threads: Option<usize>,
+    /// Whom the files belong to [default: whoever mounts]. Only root can name another.
+    pub owner: Option<(u32, u32)>,
+    /// Lets other users in, as far as the files' modes do. Always so for another owner.
+    pub allow_other: bool,
+    /// What lists of mounts show as its source.
+    pub name: String,
+    /// Is told of damage.
+    pub on_damage: Option<DamageHook>,
+}
+
+/// A mounted image. Dropping it unmounts.
+pub struct Mount {
+    at: PathBuf,
+    counters: Arc<Counters>,
+    end: Arc<End>,
+}
+
+impl fmt::Debug for Mount {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        out.debug_struct("Mount").field("at", &self.at).finish()
+    }
+}
+
+/// How serving ended, once it has.
+#[derive(Default)]
+struct End {
+    result: Mutex<Option<io::Result<()>>>,
+    ended: Condvar,
+}
+
+impl Mount {
+    /// Mounts an image: it is read-only.
+    pub fn image(
+        image: Arc<dyn Image>,
+        at: &Path,
+        options: &MountOptions,
+    ) -> Result<Self, MountError> {
+        Self::view(Arc::new(ImageView::new(image)), at, options)
+    }
+
+    /// Mounts a view: an image, or an overlay, whichever it is.
+    pub fn view(
+        view: Arc<dyn View>,
+        at: &Path,
+        options: &MountOptions,
+    ) -> Result<Self, MountError> {
+        let at = check_place(at)?;
+        unmount::check_device()?;
+        let us = rustix::process::geteuid();
+        if !us.is_root() && unmount::helper().is_none() {
+            return Err(MountError::NoHelper);
+        }
+        let owner = options
+            .owner
+            .unwrap_or((us.as_raw(), rustix::process::getegid().as_raw()));
+        if !us.is_root() && owner.0 != us.as_raw() {
+            return Err(MountError::NotForOwner { at });
+        }
+        let serve = |source| MountError::Serve {
+            at: at.clone(),
+            source,
+        };
+        let cores = std::thread::available_parallelism().map_or(2, usize::from);
+        let default = (cores * 2).clamp(THREADS.0, THREADS.1);
+        let mut config = config(&*view, options);
+        if options.allow_other || owner.0 != us.as_raw() {
+            config.acl = SessionACL::All;
+        }
+        config.n_threads = Some(options.threads.unwrap_or(default).max(1));
+        let counters = Arc::<Counters>::default();
+        let ahead = ReadAhead::start(&view, cores, &counters).map_err(serve)?;
+        let damage = DamageLog::new(options.on_damage.clone(), Arc::clone(&counters));
+        let served = Served::new(view, owner, ahead, damage, Arc::clone(&counters));
+        let session = Session::new(served, &at, &config).map_err(|source| refusal(&at, source))?;
+        let end = Arc::<End>::default();
+        let ending = Arc::clone(&end);
+        std::thread::Builder::new()
+            .name("mount".to_owned())
+            .spawn(move || ending.note(session.run()))
+            .map_err(serve)?;
+        Ok(Self { at, counters, end })
+    }
+
+    /// Where it is mounted.
+    pub fn at(&self) -> &Path {
+        &self.at
+    }
+
+    /// What it has done so far.
+    pub fn statistics(&self) -> MountStatistics {
+        self.counters.statistics()
+    }
+
+    /// Returns when it has been unmounted, here or by anybody.
+    pub fn wait(&self) -> Result<(), MountError> {
+        let mut result = self.end.lock();
+        loop {
+            match result.take() {
+                Some(ended) => {
+                    *result = Some(Ok(()));
+                    let at = self.at.clone();
+                    return ended.map_err(|source| MountError::Serve { at, source });
+                }
+                None => {
+                    let woken = self.end.ended.wait(result);
+                    result = woken.unwrap_or_else(PoisonError::into_inner);
+                }
+            }
+        }
+    }
+
+    /// True when it has been unmounted; waits at most so long for it.
+    pub fn wait_for(&self, limit: Duration) -> bool {
+        let waited = self
+            .end
+            .ended
+            .wait_timeout_while(self.end.lock(), limit, |result| result.is_none());
+        let (result, _) = waited.unwrap_or_else(PoisonError::into_inner);
+        result.is_some()
+    }
+
+    /// Takes it out of the tree of directories. While files of it are open it goes on serving
+    /// them; `wait` returns when the last was closed.
+    pub fn detach(&self) -> Result<Unmounted, MountError> {
+        if self.wait_for(Duration::ZERO) {
+            return Ok(Unmounted::Gone);
+        }
+        unmount::unmount(&self.at)
+    }
+
+    /// Unmounts. What is open stays readable as long as this process lives.
+    pub fn unmount(self) -> Result<Unmounted, MountError> {
+        let unmounted = self.detach()?;
+        if unmounted == Unmounted::Gone {
+            self.wait()?;
+        }
+        Ok(unmounted)
+    }
+}
+
+impl Drop for Mount {
+    fn drop(&mut self) {
+        // Whoever wants to know how it went calls `unmount`.
+        if let Ok(Unmounted::Gone) = self.detach() {
+            self.wait().unwrap_or_default();
+        }
+    }
+}
+
+impl End {
+    fn note(&self, result: io::Result<()>) {
+        *self.lock() = Some(result);
+        self.ended.notify_all();
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Option<io::Result<()>>> {
+        self.result.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+fn config(view: &dyn View, options: &MountOptions) -> Config {
+    // The name travels in a list that commas part.
+    let plain = |letter: char| match letter {
+        ',' | '\\' | '\n' => '_',
+        letter => letter,
+    };
+    let name = match options.name.as_str() {
+        "" => "windlass",
+        name => name,
+    };
+    let mut config = Config::default();
+    config.mount_options = vec![
+        MountOption::FSName(name.chars().map(plain).collect()),
+        MountOption::Subtype("windlass".to_owned()),
+        MountOption::DefaultPermissions,
+        MountOption::NoAtime,
+    ];
+    if !view.is_writable() {
+        config.mount_options.push(MountOption::RO);
+    }
+    config
+}
+
+/// The directory, absolute: it is there, empty, and no dead mount is in the way.
+fn check_place(at: &Path) -> Result<PathBuf, MountError> {
+    let fault = |what: String| MountError::Place {
+        at: at.to_owned(),
+        what,
+    };
+    if unmount::is_dead(at) {
+        unmount::detach(at)?;
+    }
+    let absolute = at
+        .canonicalize()
+        .map_err(|error| fault(error.to_string()))?;
+    let mut entries = std::fs::read_dir(&absolute).map_err(|error| fault(error.to_string()))?;
+    match entries.next() {
+        None => Ok(absolute),
+        Some(_) => Err(fault("the directory is not empty".to_owned())),
+    }
+}
+
+fn refusal(at: &Path, source: io::Error) -> MountError {
+    let at = at.to_owned();
+    if source.to_string().contains("user_allow_other") {
+        return MountError::NotForOthers { at };
+    }
+    MountError::Mount { at, source }
+}

@@ -1,0 +1,217 @@
+//! Reading ahead of programs that read in sequence, so that frames decode on all cores.
+//!
+//! The kernel reads ahead too, but by 128 KiB for an ordinary user's mount: about one frame.
+//!
+//! Invariants
+//! - Bounded: so many streams are followed, each so far ahead, and a full queue drops what is next.
+//! - A wrong guess costs decoding, never an answer.
+
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::JoinHandle;
+
+use crossbeam_channel::{Receiver, Sender, bounded};
+use windlass_image::{NodeNo, View};
+
+use crate::counters::Counters;
+
+/// How far ahead of a stream is read.
+const AHEAD_BYTES: u64 = 1024 * 1024;
+/// Read at a time, by one thread: about one frame.
+const PIECE_BYTES: u64 = 128 * 1024;
+/// Streams followed at once; the one that was read longest ago makes room.
+const STREAMS_MAX: usize = 16;
+/// How far apart two reads of a stream may be: the kernel's own requests overtake each other.
+const REACH_BYTES: u64 = 512 * 1024;
+/// Reads in sequence before they count as a stream.
+const READS_MIN: u32 = 3;
+
+/// Reads ahead, with threads of its own.
+pub(crate) struct ReadAhead {
+    queue: Option<Sender<Piece>>,
+    streams: Mutex<Streams>,
+    threads: Vec<JoinHandle<()>>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Piece {
+    node: NodeNo,
+    offset: u64,
+}
+
+#[derive(Debug)]
+struct Stream {
+    node: NodeNo,
+    /// Where the next read is expected.
+    next: u64,
+    /// Up to where pieces were ordered.
+    ahead: u64,
+    reads: u32,
+    /// When it was read last, on the clock of reads.
+    used: u64,
+}
+
+#[derive(Debug, Default)]
+struct Streams {
+    streams: Vec<Stream>,
+    clock: u64,
+}
+
+impl ReadAhead {
+    /// Starts `threads` threads.
+    pub(crate) fn start(
+        view: &Arc<dyn View>,
+        threads: usize,
+        counters: &Arc<Counters>,
+    ) -> std::io::Result<Self> {
+        let (queue, pieces) = bounded::<Piece>(STREAMS_MAX * 4);
+        let start = |index| {
+            let (view, pieces, counters) = (Arc::clone(view), pieces.clone(), Arc::clone(counters));
+            std::thread::Builder::new()
+                .name(format!("read-ahead-{index}"))
+                .spawn(move || work(&*view, &pieces, &counters))
+        };
+        let threads = (0..threads).map(start).collect::<Result<_, _>>()?;
+        Ok(Self {
+            queue: Some(queue),
+            streams: Mutex::default(),
+            threads,
+        })
+    }
+
+    /// Takes note of a read; orders what will be read next.
+    pub(crate) fn note(&self, node: NodeNo, offset: u64, bytes: u64) {
+        let mut streams = self.streams.lock().unwrap_or_else(PoisonError::into_inner);
+        let Some(stream) = streams.follow(node, offset, bytes) else {
+            return;
+        };
+        let until = stream.next + AHEAD_BYTES;
+        let mut at = stream.ahead.max(stream.next).next_multiple_of(PIECE_BYTES);
+        while at < until {
+            let queue = self.queue.as_ref();
+            let sent =
+                queue.is_some_and(|queue| queue.try_send(Piece { node, offset: at }).is_ok());
+            if !sent {
+                break;
+            }
+            at += PIECE_BYTES;
+        }
+        stream.ahead = at;
+    }
+}
+
+impl Drop for ReadAhead {
+    fn drop(&mut self) {
+        self.queue = None;
+        for thread in self.threads.drain(..) {
+            // One that panicked has ended as well.
+            thread.join().unwrap_or_default();
+        }
+    }
+}
+
+fn work(view: &dyn View, pieces: &Receiver<Piece>, counters: &Counters) {
+    for piece in pieces {
+        counters.read_ahead.add(1);
+        view.prefetch(piece.node, piece.offset, PIECE_BYTES);
+    }
+}
+
+impl Streams {
+    /// The stream that a read belongs to, once it is long enough.
+    fn follow(&mut self, node: NodeNo, offset: u64, bytes: u64) -> Option<&mut Stream> {
+        self.clock += 1;
+        let used = self.clock;
+        let end = offset + bytes;
+        let near =
+            |stream: &Stream| stream.node == node && stream.next.abs_diff(offset) <= REACH_BYTES;
+        let known = self.streams.iter().position(near);
+        let at = known.unwrap_or_else(|| self.room());
+        let Some(_) = known else {
+            // Whoever takes the beginning of a file in one large piece wants the rest.
+            let reads = if offset == 0 && bytes >= PIECE_BYTES / 2 {
+                READS_MIN - 1
+            } else {
+                1
+            };
+            let ahead = 0;
+            let stream = Stream {
+                node,
+                next: end,
+                ahead,
+                reads,
+                used,
+            };
+            match self.streams.get_mut(at) {
+                Some(old) => *old = stream,
+                None => self.streams.push(stream),
+            }
+            return None;
+        };
+        let stream = &mut self.streams[at];
+        stream.used = used;
+        // A read again of what was read is no progress.
+        if end <= stream.next {
+            return None;
+        }
+        stream.next = end;
+        stream.reads = stream.reads.saturating_add(1);
+        (stream.reads >= READS_MIN).then_some(stream)
+    }
+
+    /// Where a new stream goes.
+    fn room(&self) -> usize {
+        if self.streams.len() < STREAMS_MAX {
+            return self.streams.len();
+        }
+        let oldest = self
+            .streams
+            .iter()
+            .enumerate()
+            .min_by_key(|(_, stream)| stream.used);
+        oldest.map_or(0, |(at, _)| at)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn reads_in_sequence_become_a_stream_and_reads_apart_do_not() {
+        let mut streams = Streams::default();
+        let node = NodeNo(7);
+        for index in 0..2 {
+            assert!(streams.follow(node, index * 8192, 8192).is_none());
+        }
+        assert!(streams.follow(node, 2 * 8192, 8192).is_some());
+        for index in 1..100 {
+            assert!(
+                streams
+                    .follow(NodeNo(8), index * (100 << 20), 8192)
+                    .is_none()
+            );
+        }
+        assert_eq!(streams.streams.len(), STREAMS_MAX);
+    }
+
+    #[test]
+    fn the_beginning_of_a_file_taken_at_once_is_followed_soon() {
+        let mut streams = Streams::default();
+        assert!(streams.follow(NodeNo(7), 0, 131_072).is_none());
+        assert!(streams.follow(NodeNo(7), 131_072, 131_072).is_some());
+    }
+
+    #[test]
+    fn two_streams_of_one_file_are_told_apart() {
+        let mut streams = Streams::default();
+        let node = NodeNo(7);
+        let mut followed = [0, 0];
+        for step in 0..50 {
+            for (index, base) in [0, 500 << 20].into_iter().enumerate() {
+                followed[index] +=
+                    u32::from(streams.follow(node, base + step * 8192, 8192).is_some());
+            }
+        }
+        assert_eq!(followed, [48, 48]);
+    }
+}

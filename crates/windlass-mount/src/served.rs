@@ -1,0 +1,127 @@
+//! A view as it is served: whom it belongs to, what accompanies it, and how answers are given.
+
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use fuser::{Errno, Generation, INodeNo, ReplyAttr, ReplyEmpty, ReplyEntry, Request};
+use windlass_engine::media::FileKind;
+use windlass_image::{Attributes, Creation, ImageError, NodeNo, View};
+
+use crate::attributes::{attributes, errno, node};
+use crate::counters::Counters;
+use crate::damage::DamageLog;
+use crate::listings::Listings;
+use crate::read_ahead::ReadAhead;
+
+/// The kernel may believe what it was told for so long: nothing changes but through it.
+pub(crate) const FOREVER: Duration = Duration::from_secs(10 * 365 * 24 * 3600);
+/// What a reader past the page cache gets in one piece when a larger one holds damage.
+const PAGE_BYTES: usize = 4096;
+/// A number of a node is never given again.
+pub(crate) const GENERATION: Generation = Generation(0);
+
+/// A view, as the kernel sees it.
+pub(crate) struct Served {
+    pub(crate) view: Arc<dyn View>,
+    pub(crate) owner: (u32, u32),
+    pub(crate) ahead: ReadAhead,
+    pub(crate) listings: Listings,
+    damage: DamageLog,
+    pub(crate) counters: Arc<Counters>,
+}
+
+impl Served {
+    pub(crate) fn new(
+        view: Arc<dyn View>,
+        owner: (u32, u32),
+        ahead: ReadAhead,
+        damage: DamageLog,
+        counters: Arc<Counters>,
+    ) -> Self {
+        Self {
+            view,
+            owner,
+            ahead,
+            listings: Listings::default(),
+            damage,
+            counters,
+        }
+    }
+
+    /// The number for a program; what is no ordinary answer of a file system is told.
+    pub(crate) fn fault(&self, error: &ImageError) -> Errno {
+        if !matches!(error, ImageError::Refused { .. }) {
+            self.damage.note(error);
+        }
+        errno(error)
+    }
+
+    pub(crate) fn entry(&self, found: Result<Attributes, ImageError>, reply: ReplyEntry) {
+        match found {
+            Ok(found) => reply.entry(&FOREVER, &attributes(&found, self.owner), GENERATION),
+            Err(error) => reply.error(self.fault(&error)),
+        }
+    }
+
+    pub(crate) fn attr(&self, found: Result<Attributes, ImageError>, reply: ReplyAttr) {
+        match found {
+            Ok(found) => reply.attr(&FOREVER, &attributes(&found, self.owner)),
+            Err(error) => reply.error(self.fault(&error)),
+        }
+    }
+
+    pub(crate) fn empty(&self, done: Result<(), ImageError>, reply: ReplyEmpty) {
+        match done {
+            Ok(()) => reply.ok(),
+            Err(error) => reply.error(self.fault(&error)),
+        }
+    }
+
+    pub(crate) fn make(
+        &self,
+        request: &Request,
+        (parent, name): (INodeNo, &OsStr),
+        (kind, mode): (FileKind, u32),
+        link_target: &[u8],
+    ) -> Result<Attributes, ImageError> {
+        let creation = Creation {
+            kind,
+            mode: mode & 0o7777,
+            owner: (request.uid(), request.gid()),
+            link_target,
+        };
+        self.view.create(node(parent), name.as_bytes(), &creation)
+    }
+
+    /// Reads for a program that goes past the page cache: up to what is damaged, if not all of it.
+    pub(crate) fn read_prefix(&self, node: NodeNo, offset: u64, into: &mut [u8]) -> Option<usize> {
+        let mut done = 0;
+        while done < into.len() {
+            let end = into.len().min(done + PAGE_BYTES);
+            match self
+                .view
+                .read(node, offset + done as u64, &mut into[done..end])
+            {
+                Ok(0) => break,
+                Ok(count) => done += count,
+                Err(_) => break,
+            }
+        }
+        (done > 0).then_some(done)
+    }
+
+    pub(crate) fn owner_of(
+        &self,
+        of: NodeNo,
+        uid: Option<u32>,
+        gid: Option<u32>,
+    ) -> Result<Option<(u32, u32)>, ImageError> {
+        if uid.is_none() && gid.is_none() {
+            return Ok(None);
+        }
+        let now = self.view.attributes(of)?.owner.unwrap_or(self.owner);
+        Ok(Some((uid.unwrap_or(now.0), gid.unwrap_or(now.1))))
+    }
+}

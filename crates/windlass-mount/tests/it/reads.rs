@@ -1,0 +1,164 @@
+//! What is mounted is what is in the set.
+
+use std::collections::BTreeSet;
+use std::fs::{self, File};
+use std::io::Read;
+use std::os::unix::fs::{FileExt, MetadataExt, PermissionsExt};
+use std::path::Path;
+
+use windlass_engine::media::FileKind;
+use windlass_mount::{Mount, MountOptions};
+use windlass_testkit::sqlite::Random;
+
+use crate::support::*;
+
+/// Every path below a directory, itself not.
+fn paths(root: &Path) -> BTreeSet<String> {
+    let mut found = BTreeSet::new();
+    let mut waiting = vec![root.to_owned()];
+    while let Some(dir) = waiting.pop() {
+        for entry in fs::read_dir(dir).unwrap() {
+            let entry = entry.unwrap();
+            let path = entry.path();
+            let own = path.strip_prefix(root).unwrap();
+            found.insert(own.to_str().unwrap().to_owned());
+            if entry.file_type().unwrap().is_dir() {
+                waiting.push(path);
+            }
+        }
+    }
+    found
+}
+
+#[test]
+fn the_tree_is_equal_by_names_kinds_modes_owners_times_links_and_content() {
+    let place = Place::new(sample(), &SetSpec::default());
+    let mount = place.mount();
+    let names: BTreeSet<_> = place.tree.iter().map(|node| node.path.clone()).collect();
+    assert_eq!(paths(&place.at()), names);
+    let us = (
+        rustix::process::geteuid().as_raw(),
+        rustix::process::getegid().as_raw(),
+    );
+    for (number, node) in place.tree.iter().enumerate() {
+        let path = place.path(&node.path);
+        let found = fs::symlink_metadata(&path).unwrap();
+        assert_eq!((found.uid(), found.gid()), us, "{path:?}");
+        let nanos = 1_700_000_000_000_000_000 + number as i64;
+        assert_eq!(found.mtime() * 1_000_000_000 + found.mtime_nsec(), nanos);
+        match node.kind {
+            FileKind::File => {
+                assert!(found.is_file());
+                assert_eq!(found.len(), node.content.len() as u64);
+                assert_eq!(found.permissions().mode() & 0o7777, node.mode, "{path:?}");
+                assert!(fs::read(&path).unwrap() == node.content, "{path:?}");
+            }
+            FileKind::Directory => {
+                assert!(found.is_dir());
+                assert_eq!(found.permissions().mode() & 0o7777, node.mode, "{path:?}");
+            }
+            // What the set knows the inside of is inside the view.
+            FileKind::Symlink if node.path.starts_with("pg_tblspc") => assert!(found.is_dir()),
+            FileKind::Symlink => {
+                let target = fs::read_link(&path).unwrap();
+                assert_eq!(target.to_str().unwrap().as_bytes(), node.content);
+            }
+        }
+    }
+    mount.unmount().unwrap();
+    assert_eq!(paths(&place.at()), BTreeSet::new());
+}
+
+#[test]
+fn nothing_can_be_written() {
+    let place = Place::new(sample(), &SetSpec::default());
+    let _mount = place.mount();
+    let refused = |result: std::io::Result<()>| {
+        assert_eq!(result.unwrap_err().raw_os_error(), Some(libc::EROFS));
+    };
+    refused(File::create(place.path("new")).map(|_| ()));
+    refused(
+        File::options()
+            .write(true)
+            .open(place.path("base/page"))
+            .map(|_| ()),
+    );
+    refused(fs::remove_file(place.path("base/page")));
+    refused(fs::create_dir(place.path("dir")));
+    refused(std::os::unix::fs::symlink("x", place.path("link")));
+    refused(rustix::fs::rename(place.path("base/page"), place.path("p")).map_err(Into::into));
+    refused(fs::set_permissions(
+        place.path("large"),
+        fs::Permissions::from_mode(0o600),
+    ));
+}
+
+#[test]
+fn readers_in_parallel_and_at_random_get_the_right_bytes() {
+    let place = Place::new(sample(), &SetSpec::default());
+    let _mount = place.mount();
+    let large = &place.tree[6];
+    std::thread::scope(|scope| {
+        for thread in 0..8 {
+            let place = &place;
+            scope.spawn(move || {
+                let mut random = Random(thread);
+                let file = File::open(place.path("large")).unwrap();
+                for _ in 0..300 {
+                    let offset = random.below(5_100_000) as usize;
+                    let mut into = vec![0; random.below(300_000) as usize];
+                    let count = file.read_at(&mut into, offset as u64).unwrap();
+                    let from = offset.min(large.content.len());
+                    let end = (offset + into.len()).clamp(from, large.content.len());
+                    // A read of a local file is short at its end only.
+                    assert_eq!(count, end - from);
+                    assert!(into[..count] == large.content[from..end], "at {offset}");
+                }
+            });
+            scope.spawn(move || {
+                let mut all = Vec::new();
+                let mut file = File::open(place.path("large")).unwrap();
+                file.read_to_end(&mut all).unwrap();
+                assert!(all == large.content);
+            });
+        }
+    });
+}
+
+#[test]
+fn a_mount_takes_an_empty_directory_and_nothing_else() {
+    let place = Place::new(sample(), &SetSpec::default());
+    let try_at = |at: &Path| Mount::image(place.image(), at, &MountOptions::default());
+    let error = try_at(&place.path("nothing")).unwrap_err();
+    assert!(error.to_string().contains("No such file"), "{error}");
+    let error = try_at(&place.set()).unwrap_err();
+    assert!(error.to_string().contains("not empty"), "{error}");
+    assert!(error.hint().is_some());
+    let error = try_at(&stripe_path(&place.set(), 0)).unwrap_err();
+    assert!(error.to_string().contains("ot a directory"), "{error}");
+}
+
+#[test]
+fn twenty_mounts_of_one_set_at_once() {
+    let place = Place::new(sample(), &SetSpec::default());
+    let mounts: Vec<_> = (0..20)
+        .map(|index| {
+            let at = place.dir.path().join(format!("at{index}"));
+            fs::create_dir(&at).unwrap();
+            Mount::image(place.image(), &at, &MountOptions::default()).unwrap()
+        })
+        .collect();
+    std::thread::scope(|scope| {
+        for mount in &mounts {
+            let large = &place.tree[6];
+            scope.spawn(move || {
+                assert!(fs::read(mount.at().join("large")).unwrap() == large.content);
+            });
+        }
+    });
+    for mount in mounts {
+        let at = mount.at().to_owned();
+        mount.unmount().unwrap();
+        assert_eq!(paths(&at), BTreeSet::new());
+    }
+}

@@ -1,0 +1,71 @@
+//! A set of a small tree, and a place to mount it on.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use windlass_image::{SetImage, SetImageOptions};
+use windlass_mount::{Mount, MountOptions};
+pub use windlass_testkit::sets::*;
+
+/// A directory with a set in `set` and an empty directory `at`.
+pub struct Place {
+    pub dir: tempfile::TempDir,
+    pub tree: Vec<Planted>,
+}
+
+impl Place {
+    pub fn new(tree: Vec<Planted>, spec: &SetSpec) -> Self {
+        let dir = tempfile::tempdir_in("/var/tmp").unwrap();
+        for name in ["set", "at"] {
+            std::fs::create_dir(dir.path().join(name)).unwrap();
+        }
+        make_set(&tree, &dir.path().join("set"), spec);
+        Self { dir, tree }
+    }
+
+    pub fn set(&self) -> PathBuf {
+        self.dir.path().join("set")
+    }
+
+    pub fn at(&self) -> PathBuf {
+        self.dir.path().join("at")
+    }
+
+    pub fn path(&self, name: &str) -> PathBuf {
+        self.at().join(name)
+    }
+
+    pub fn image(&self) -> Arc<SetImage> {
+        open_image(&self.set())
+    }
+
+    pub fn mount(&self) -> Mount {
+        Mount::image(self.image(), &self.at(), &MountOptions::default()).unwrap()
+    }
+}
+
+pub fn open_image(dir: &Path) -> Arc<SetImage> {
+    Arc::new(SetImage::open(open_set(dir), &SetImageOptions::default()).unwrap())
+}
+
+/// A tree with everything a data directory has: files of all lengths, links, modes.
+pub fn sample() -> Vec<Planted> {
+    let mut tree = vec![
+        Planted::directory("base").mode(0o750),
+        Planted::file("base/empty", vec![]),
+        Planted::file("base/byte", vec![42]),
+        Planted::file("base/page", text(8192, 1)),
+        Planted::file("base/odd", text(300_001, 2)).mode(0o640),
+        Planted::file("base/zeros", vec![0; 1_000_000]),
+        Planted::file("large", text(5_000_000, 3)).mode(0o444),
+        Planted::directory("pg_tblspc"),
+        Planted::link("pg_tblspc/16400", "/nowhere/at/all"),
+        Planted::directory("pg_tblspc/16400/PG_15"),
+        Planted::file("pg_tblspc/16400/PG_15/1", text(20_000, 4)),
+        Planted::link("inside", "base/byte"),
+        Planted::link("outside", "/etc/passwd"),
+        Planted::file("base/sp ace\n\u{e4}", vec![1, 2, 3]).mode(0o711),
+    ];
+    tree.extend((0..300).map(|n| Planted::file(&format!("base/n{n}"), vec![n as u8; n])));
+    tree
+}

@@ -1,0 +1,150 @@
+//! `windlass mount`: a set as files, until it is unmounted.
+//!
+//!   windlass mount ...  --detach--> windlass mount ... --foreground
+//!     waits, prints what it says      mounts, says so, serves in the background from then on
+
+mod detach;
+
+use std::path::Path;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use windlass_engine::{Cancel, OpenSet};
+use windlass_image::{Image, SetImage, SetImageOptions};
+use windlass_mount::{DamageHook, Mount, MountError, MountOptions, Unmounted};
+use windlass_postgres::DatabaseFacts;
+
+use crate::cli::{Global, MountSet};
+use crate::exit::{Code, Failure};
+use crate::output;
+use crate::privilege;
+use crate::status::Operation;
+
+/// How often signals are looked for.
+const LOOK: Duration = Duration::from_millis(100);
+/// Messages that `windlass status` shows.
+const MESSAGES_MAX: usize = 20;
+
+/// What was said while it was mounted, the newest last.
+type Messages = Arc<Mutex<Vec<String>>>;
+
+pub fn run(global: &Global, arguments: &MountSet) -> Result<Code, Failure> {
+    if !arguments.foreground {
+        return detach::run(global.json);
+    }
+    let cancel = super::cancel_on_signals()?;
+    let set = Arc::new(super::open(std::slice::from_ref(&arguments.set))?);
+    let defaults = SetImageOptions::default();
+    let options = SetImageOptions {
+        frame_cache_bytes: arguments.cache.unwrap_or(defaults.frame_cache_bytes),
+        ..defaults
+    };
+    let image = Arc::new(SetImage::open(Arc::clone(&set), &options)?);
+    let messages = Messages::default();
+    let options = MountOptions {
+        threads: arguments.threads,
+        owner: owner(&set),
+        allow_other: arguments.allow_other,
+        name: format!("windlass:{}", set.set_id()),
+        on_damage: Some(tell_damage(&messages)),
+    };
+    let shown = Arc::clone(&image) as Arc<dyn Image>;
+    let mount = Arc::new(Mount::image(shown, &arguments.at, &options)?);
+    let operation = show(&set, &mount, &image, &messages);
+    say_mounted(global, &set, mount.at());
+    if arguments.detached {
+        detach::leave()?;
+    }
+    let ended = serve(&mount, &cancel);
+    drop(operation);
+    ended?;
+    Ok(match mount.statistics().damaged {
+        0 => Code::Done,
+        _ => Code::Damage,
+    })
+}
+
+/// Whom the files belong to: the source's owner if it is known here and we may, or us.
+fn owner(set: &OpenSet) -> Option<(u32, u32)> {
+    if !rustix::process::geteuid().is_root() {
+        return None;
+    }
+    let facts = DatabaseFacts::of_set(&set.description().facts.database).ok()?;
+    privilege::user_ids(&facts.owner)
+}
+
+/// Tells of damage on standard error, and keeps it for `windlass status`.
+fn tell_damage(messages: &Messages) -> DamageHook {
+    let messages = Arc::clone(messages);
+    DamageHook::new(move |error| {
+        let text = error.to_string();
+        output::note(&format!("damage: {text}"));
+        let mut messages = messages.lock().unwrap_or_else(PoisonError::into_inner);
+        if messages.len() == MESSAGES_MAX {
+            messages.remove(0);
+        }
+        messages.push(text);
+    })
+}
+
+fn show(
+    set: &OpenSet,
+    mount: &Arc<Mount>,
+    image: &Arc<SetImage>,
+    messages: &Messages,
+) -> Operation {
+    let title = format!("set {} on {}", set.set_id(), mount.at().display());
+    let (mount, image, messages) = (
+        Arc::downgrade(mount),
+        Arc::clone(image),
+        Arc::clone(messages),
+    );
+    Operation::begin("mount", &title, move || {
+        let statistics = mount.upgrade().map(|mount| mount.statistics());
+        let messages = messages.lock().unwrap_or_else(PoisonError::into_inner);
+        let numbers = serde_json::json!({
+            "mount": statistics,
+            "image": image.statistics(),
+            "damage": *messages,
+        });
+        ("mounted".to_owned(), numbers)
+    })
+}
+
+fn say_mounted(global: &Global, set: &OpenSet, at: &Path) {
+    let (id, at) = (set.set_id(), at.display());
+    if global.json {
+        let document = serde_json::json!({
+            "set_id": id.to_string(),
+            "at": at.to_string(),
+            "pid": std::process::id(),
+        });
+        output::line(&document.to_string());
+    } else {
+        output::line(&format!("mounted       set {id} on {at}"));
+    }
+}
+
+/// Serves until it is unmounted, or a signal asks for it.
+fn serve(mount: &Mount, cancel: &Cancel) -> Result<(), Failure> {
+    while !mount.wait_for(LOOK) {
+        if cancel.is_cancelled() {
+            if mount.detach()? == Unmounted::Detached {
+                let at = mount.at().display();
+                output::note(&format!(
+                    "{at} is in use: it is detached, and ends when the last file of it is closed; \
+                     a second signal ends it now"
+                ));
+            }
+            break;
+        }
+    }
+    Ok(mount.wait()?)
+}
+
+impl From<MountError> for Failure {
+    fn from(error: MountError) -> Self {
+        let hint = error.hint().map(str::to_owned);
+        Self::hinted(Code::Failed, error.to_string(), hint)
+    }
+}

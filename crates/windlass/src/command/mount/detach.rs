@@ -1,0 +1,74 @@
+//! Going into the background: the command starts itself again, waits until the mount is there, and
+//! leaves. Forking would be shorter; a process with threads cannot.
+//!
+//! The child says everything through pipes, so that a caller who waits for the end of the output
+//! does not wait for the end of the mount. Once mounted it writes READY and lets go of them.
+
+use std::io::{Read, Write};
+use std::process::{Command, Stdio};
+
+use crate::exit::{Code, Failure};
+use crate::output;
+
+/// Ends what the child prints when it is mounted. No line of output holds it.
+const READY: &str = "\0ready";
+
+/// Starts the command again in the foreground of a background of its own, until it is mounted.
+pub fn run(json: bool) -> Result<Code, Failure> {
+    let fault = |error: std::io::Error| {
+        let message = format!("cannot start in the background: {error}");
+        Failure::new(Code::Failed, message, "Try --foreground.")
+    };
+    let mut child = Command::new(std::env::current_exe().map_err(fault)?)
+        .args(std::env::args_os().skip(1))
+        .args(["--foreground", "--detached"])
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .map_err(fault)?;
+    let mut said = String::new();
+    let errors = child.stderr.take();
+    let forward = std::thread::spawn(move || {
+        let mut errors = errors?;
+        std::io::copy(&mut errors, &mut std::io::stderr()).ok()
+    });
+    if let Some(mut pipe) = child.stdout.take() {
+        pipe.read_to_string(&mut said).map_err(fault)?;
+    }
+    forward.join().unwrap_or_default();
+    if let Some(words) = said.strip_suffix(READY) {
+        output::line(words.trim_end());
+        return Ok(Code::Done);
+    }
+    if json {
+        output::line(said.trim_end());
+    }
+    // It has said why on standard error.
+    let status = child.wait().map_err(fault)?;
+    let number = status.code().and_then(|code| u8::try_from(code).ok());
+    Ok(number.and_then(Code::of_number).unwrap_or(Code::Failed))
+}
+
+/// In the child: the mount is there, nobody waits any more.
+pub fn leave() -> Result<(), Failure> {
+    let fault = |error: std::io::Error| {
+        let message = format!("cannot leave the terminal: {error}");
+        Failure::new(Code::Failed, message, "Try --foreground.")
+    };
+    let nothing = std::fs::File::options()
+        .read(true)
+        .write(true)
+        .open("/dev/null");
+    let nothing = nothing.map_err(fault)?;
+    rustix::process::setsid().map_err(|errno| fault(errno.into()))?;
+    std::env::set_current_dir("/").map_err(fault)?;
+    let mut out = std::io::stdout();
+    out.write_all(READY.as_bytes())
+        .and_then(|()| out.flush())
+        .map_err(fault)?;
+    let redirected = rustix::stdio::dup2_stdin(&nothing)
+        .and_then(|()| rustix::stdio::dup2_stdout(&nothing))
+        .and_then(|()| rustix::stdio::dup2_stderr(&nothing));
+    redirected.map_err(|errno| fault(errno.into()))
+}

@@ -1,0 +1,192 @@
+//! Operations that are under way, each in a file for others to read: what `windlass status` shows.
+//!
+//!   operation --> DIRECTORY/PID-N.json, rewritten about once a second, removed at its end
+//!
+//! DIRECTORY is /run/windlass for root, $XDG_RUNTIME_DIR/windlass for others, and a private
+//! directory below the temporary one where there is neither.
+//!
+//! Invariants
+//! - A file is whole whenever it is read: it is replaced by a rename.
+//! - A file whose process is gone says nothing: a process is known by its number and its start,
+//!   because numbers come back. Whoever lists removes such files.
+//! - An operation goes on when its file cannot be written: to be seen is not its purpose.
+
+use std::io;
+use std::os::unix::fs::{DirBuilderExt, MetadataExt};
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+/// How often an operation says how it goes.
+const PERIOD: Duration = Duration::from_secs(1);
+
+/// What an operation says of itself.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Report {
+    /// Its process.
+    pub pid: u32,
+    /// When that process started, in the kernel's ticks since boot.
+    pub process_start: u64,
+    /// What it is: `mount`, `backup`.
+    pub kind: String,
+    /// What it works on, in a few words.
+    pub title: String,
+    /// When it began, RFC 3339.
+    pub started: String,
+    /// What it is doing.
+    pub phase: String,
+    /// How far it is; whatever is worth knowing of its kind.
+    pub numbers: Value,
+}
+
+/// An operation that can be seen until this is dropped.
+pub struct Operation {
+    stop: Option<Sender<()>>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Operation {
+    /// Shows an operation; `look` gives its phase and its numbers, about once a second.
+    pub fn begin(
+        kind: &str,
+        title: &str,
+        look: impl Fn() -> (String, Value) + Send + 'static,
+    ) -> Self {
+        static NEXT: AtomicU32 = AtomicU32::new(0);
+        let pid = std::process::id();
+        let number = NEXT.fetch_add(1, Ordering::Relaxed);
+        let mut report = Report {
+            pid,
+            process_start: process_start(pid).unwrap_or(0),
+            kind: kind.to_owned(),
+            title: title.to_owned(),
+            started: jiff::Zoned::now().timestamp().to_string(),
+            phase: String::new(),
+            numbers: Value::Null,
+        };
+        let (stop, stopped) = channel();
+        let work = move || {
+            let Ok(directory) = directory(true) else {
+                return;
+            };
+            let path = directory.join(format!("{pid}-{number}.json"));
+            loop {
+                (report.phase, report.numbers) = look();
+                // Tried again in a second; the operation itself does not depend on it.
+                replace(&path, &report).unwrap_or_default();
+                if stopped.recv_timeout(PERIOD) != Err(RecvTimeoutError::Timeout) {
+                    break;
+                }
+            }
+            // Whoever lists takes it away otherwise.
+            std::fs::remove_file(&path).unwrap_or_default();
+        };
+        let thread = std::thread::Builder::new().name("status".to_owned());
+        Self {
+            stop: Some(stop),
+            thread: thread.spawn(work).ok(),
+        }
+    }
+}
+
+impl Drop for Operation {
+    fn drop(&mut self) {
+        self.stop = None;
+        if let Some(thread) = self.thread.take() {
+            // One that panicked shows nothing any more either.
+            thread.join().unwrap_or_default();
+        }
+    }
+}
+
+/// All operations of this user that are under way, oldest process first.
+pub fn list() -> io::Result<Vec<Report>> {
+    let directory = match directory(false) {
+        Ok(directory) => directory,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
+        Err(error) => return Err(error),
+    };
+    let mut reports = Vec::new();
+    for entry in std::fs::read_dir(directory)? {
+        let path = entry?.path();
+        if path.extension().is_none_or(|extension| extension != "json") {
+            continue;
+        }
+        // Gone since the directory was read: its operation ended.
+        let Ok(bytes) = std::fs::read(&path) else {
+            continue;
+        };
+        match serde_json::from_slice::<Report>(&bytes) {
+            Ok(report) if process_start(report.pid) == Some(report.process_start) => {
+                reports.push(report);
+            }
+            // Of a process that was killed: left behind.
+            Ok(_) => std::fs::remove_file(&path)?,
+            Err(_) => continue,
+        }
+    }
+    reports.sort_by_key(|report| (report.process_start, report.pid, report.started.clone()));
+    Ok(reports)
+}
+
+/// When a process started; `None` when there is none of this number.
+fn process_start(pid: u32) -> Option<u64> {
+    let text = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    // The name stands in brackets and may hold anything; the start is the 20th field after it.
+    let (_, fields) = text.rsplit_once(')')?;
+    fields.split_ascii_whitespace().nth(19)?.parse().ok()
+}
+
+fn replace(path: &Path, report: &Report) -> io::Result<()> {
+    let beside = path.with_extension("new");
+    let file = std::fs::File::create(&beside)?;
+    serde_json::to_writer(&file, report)?;
+    // Not the durable kind: after a power cut there is no operation to tell of.
+    rustix::fs::rename(&beside, path)?;
+    Ok(())
+}
+
+/// The directory of this user's operations; made if `make` and it is missing.
+fn directory(make: bool) -> io::Result<PathBuf> {
+    let uid = rustix::process::geteuid();
+    let directory = if uid.is_root() {
+        PathBuf::from("/run/windlass")
+    } else {
+        match std::env::var_os("XDG_RUNTIME_DIR") {
+            Some(runtime) if Path::new(&runtime).is_dir() => Path::new(&runtime).join("windlass"),
+            _ => std::env::temp_dir().join(format!("windlass-{}", uid.as_raw())),
+        }
+    };
+    if make {
+        let made = std::fs::DirBuilder::new().mode(0o700).create(&directory);
+        match made {
+            Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(error),
+            _ => {}
+        }
+    }
+    // Below a directory that is everybody's, somebody else may have made it first.
+    let metadata = std::fs::symlink_metadata(&directory)?;
+    if metadata.is_dir() && metadata.uid() == uid.as_raw() && metadata.mode() & 0o022 == 0 {
+        return Ok(directory);
+    }
+    let message = format!("{} is not a private directory of ours", directory.display());
+    Err(io::Error::other(message))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_process_is_known_by_its_start() {
+        let own = std::process::id();
+        assert_eq!(process_start(own), process_start(own));
+        assert!(process_start(own).is_some());
+        assert_eq!(process_start(u32::MAX), None);
+    }
+}

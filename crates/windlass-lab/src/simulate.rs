@@ -69,15 +69,17 @@ pub struct Job {
 /// What would happen.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Outcome {
-    /// From the first read to the last write.
+    /// From the beginning to the last write.
     pub seconds: f64,
+    /// Of these, what it took to write what the backup does not have.
+    pub initialise_seconds: f64,
     /// Bytes read.
     pub read_bytes: f64,
     /// Bytes written.
     pub written_bytes: f64,
     /// Seconds on a core, over all cores.
     pub cpu_seconds: f64,
-    /// How busy each source was.
+    /// How busy each source was, from the first read on; so all that follow.
     pub sources: Vec<Usages>,
     /// How busy each target was.
     pub targets: Vec<Usages>,

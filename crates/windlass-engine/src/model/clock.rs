@@ -170,6 +170,14 @@ impl ModelClock {
         }
     }
 
+    /// Counts how busy it is from here on.
+    pub fn forget_usages(&mut self) {
+        self.whole.usage = Usage::default();
+        self.streams
+            .iter_mut()
+            .for_each(|stream| stream.usage = Usage::default());
+    }
+
     /// How often what happened since `then` may happen again before the credit changes the rate.
     pub fn repeats(&self, then: &Self) -> u64 {
         self.whole.repeats(&then.whole)
@@ -210,6 +218,12 @@ impl InstanceClock {
     /// How busy block storage and network have been.
     pub fn usages(&self) -> (Usage, Usage) {
         (self.storage.usage, self.network.usage)
+    }
+
+    /// As [`ModelClock::forget_usages`].
+    pub fn forget_usages(&mut self) {
+        self.storage.usage = Usage::default();
+        self.network.usage = Usage::default();
     }
 
     /// As [`ModelClock::repeat`].

@@ -57,6 +57,16 @@ pub(super) fn find(
     job: &Job,
     outcome: &Outcome,
 ) -> (PlanLimit, Option<PlanLimit>) {
+    let (_, to) = ends(question.direction);
+    if outcome.initialise_seconds > 0.5 * outcome.seconds {
+        let share = outcome.initialise_seconds / outcome.seconds;
+        let rate = super::to_f64(question.used_bytes) / outcome.seconds;
+        let what = "files being made at their full size".to_owned();
+        return (
+            PlanLimit::busy(to, &name(&job.targets), what, share, rate),
+            None,
+        );
+    }
     let mut found = resources(question, job, outcome);
     found.sort_by(|one, other| other.share.total_cmp(&one.share));
     let mut found = found.into_iter().filter(|limit| limit.share > 0.01);
@@ -68,7 +78,7 @@ pub(super) fn find(
 
 /// Everything that can be busy, with how busy it was.
 fn resources(question: &Question, job: &Job, outcome: &Outcome) -> Vec<PlanLimit> {
-    let seconds = outcome.seconds.max(1e-9);
+    let seconds = (outcome.seconds - outcome.initialise_seconds).max(1e-9);
     let rate = super::to_f64(question.used_bytes) / seconds;
     let (from, to) = ends(question.direction);
     let mut found = storage(from, &job.sources, &outcome.sources, (seconds, rate));
@@ -150,11 +160,6 @@ fn waiting(question: &Question, job: &Job, outcome: &Outcome) -> PlanLimit {
     let mut threads = job.clone();
     threads.buffers.compressors *= 2;
     threads.cores *= 2;
-    let name = |models: &[Model]| {
-        models
-            .first()
-            .map_or(String::new(), |model| model.name.clone())
-    };
     let candidates = [
         ("buffers", String::new(), "too few of them", buffers),
         (from, name(&job.sources), "latency", source),
@@ -191,6 +196,12 @@ fn waiting(question: &Question, job: &Job, outcome: &Outcome) -> PlanLimit {
             rate: None,
         },
     }
+}
+
+fn name(models: &[Model]) -> String {
+    models
+        .first()
+        .map_or(String::new(), |model| model.name.clone())
 }
 
 fn quick(model: &mut Model) {

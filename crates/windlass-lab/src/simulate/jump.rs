@@ -7,9 +7,9 @@ use super::Job;
 use super::state::State;
 
 /// Units of a stretch: long against the pool, so that what is in flight at its ends hardly counts.
-const STRETCH_UNITS: u64 = 4096;
+const STRETCH_UNITS: u64 = 2048;
 /// Units before the first stretch: enough to fill the pool many times.
-const WARM_UNITS: u64 = 1024;
+const WARM_UNITS: u64 = 512;
 
 impl State {
     /// Runs a job to its end.

@@ -53,6 +53,8 @@ pub(super) struct Sums {
 #[derive(Clone, Debug)]
 pub(super) struct State {
     pub(super) now: u64,
+    /// When the run began to read.
+    began: u64,
     pub(super) unread: u64,
     pub(super) events: BinaryHeap<Reverse<(u64, u64, Event)>>,
     pub(super) sources: Vec<ModelClock>,
@@ -93,6 +95,7 @@ impl State {
         };
         Self {
             now: 0,
+            began: 0,
             unread: job.read_bytes,
             events: BinaryHeap::new(),
             read_offsets: vec![0; sources.len().max(plan.readers)],
@@ -125,20 +128,35 @@ impl State {
         self.instance = before.instance;
         self.write_offsets = before.write_offsets;
         self.sums.written = before.sums.written;
+        self.began = before.now;
+        self.targets.iter_mut().for_each(ModelClock::forget_usages);
+        self.instance
+            .iter_mut()
+            .for_each(InstanceClock::forget_usages);
+        self.write_cap.forget_usages();
     }
 
     /// Starts all that can start now.
     pub(super) fn start(&mut self, job: &Job) {
         loop {
             let mut any = false;
-            for writer in 0..self.writers.len() {
-                any |= self.start_writes(job, writer);
+            while let Some(chunk) = self.chunks.front().copied() {
+                let Some(writer) = idlest(&self.writers, job.write_depth) else {
+                    break;
+                };
+                self.chunks.pop_front();
+                self.start_write(job, writer, chunk);
+                any = true;
             }
             for worker in 0..self.workers.len() {
                 any |= self.start_worker(job, worker);
             }
-            for reader in 0..self.readers.len() {
-                any |= self.start_reads(job, reader);
+            while self.unread > 0 && self.can_take_input() {
+                let Some(reader) = idlest(&self.readers, job.read_depth) else {
+                    break;
+                };
+                self.start_read(job, reader);
+                any = true;
             }
             if !any {
                 return;
@@ -180,35 +198,31 @@ impl State {
         self.free > 0 && self.inputs < self.inputs_max
     }
 
-    fn start_reads(&mut self, job: &Job, reader: usize) -> bool {
-        let mut any = false;
-        while self.unread > 0 && self.readers[reader] < job.read_depth && self.can_take_input() {
-            let bytes = self.unread.min(job.buffers.transfer_bytes as u64);
-            let source = if job.own_files {
-                reader
-            } else {
-                self.next_unit
-            } % self.sources.len();
-            let file = if job.own_files { reader } else { source };
-            let io = ModelIo {
-                stream: reader,
-                file,
-                offset: self.read_offsets[file],
-                bytes,
-            };
-            self.read_offsets[file] += bytes;
-            self.next_unit += 1;
-            self.unread -= bytes;
-            self.free -= 1;
-            self.inputs += 1;
-            self.readers[reader] += 1;
-            self.sums.read += to_f64(bytes);
-            let allowed = self.read_cap.done_at(&io, self.now, None);
-            let done = self.sources[source].done_at(&io, self.now, self.instance.as_mut());
-            self.push(done.max(allowed), Event::Read(reader, bytes));
-            any = true;
-        }
-        any
+    fn start_read(&mut self, job: &Job, reader: usize) {
+        let bytes = self.unread.min(job.buffers.transfer_bytes as u64);
+        let turn = if job.own_files {
+            reader
+        } else {
+            self.next_unit
+        };
+        let source = turn % self.sources.len();
+        let file = if job.own_files { reader } else { source };
+        let io = ModelIo {
+            stream: reader,
+            file,
+            offset: self.read_offsets[file],
+            bytes,
+        };
+        self.read_offsets[file] += bytes;
+        self.next_unit += 1;
+        self.unread -= bytes;
+        self.free -= 1;
+        self.inputs += 1;
+        self.readers[reader] += 1;
+        self.sums.read += to_f64(bytes);
+        let allowed = self.read_cap.done_at(&io, self.now, None);
+        let done = self.sources[source].done_at(&io, self.now, self.instance.as_mut());
+        self.push(done.max(allowed), Event::Read(reader, bytes));
     }
 
     fn start_worker(&mut self, job: &Job, index: usize) -> bool {
@@ -295,33 +309,23 @@ impl State {
         self.chunks.push_back(chunk);
     }
 
-    fn start_writes(&mut self, job: &Job, writer: usize) -> bool {
-        let mut any = false;
-        while self.writers[writer] < job.write_depth {
-            let Some(chunk) = self.chunks.pop_front() else {
-                break;
-            };
-            let bytes = nanos(chunk.bytes / SECOND);
-            let io = ModelIo {
-                stream: writer,
-                file: if job.own_files { 0 } else { writer },
-                offset: if job.own_files {
-                    self.write_offsets[0]
-                } else {
-                    self.write_offsets[writer]
-                },
-                bytes,
-            };
-            self.write_offsets[if job.own_files { 0 } else { writer }] += bytes;
-            self.writers[writer] += 1;
-            self.sums.written += chunk.bytes;
-            let allowed = self.write_cap.done_at(&io, self.now, None);
-            let index = writer % self.targets.len();
-            let done = self.targets[index].done_at(&io, self.now, self.instance.as_mut());
-            self.push(done.max(allowed), Event::Write(writer, chunk.is_input));
-            any = true;
-        }
-        any
+    fn start_write(&mut self, job: &Job, writer: usize, chunk: Chunk) {
+        let bytes = nanos(chunk.bytes / SECOND);
+        // A restore's writers fill the same files, in order; a backup's have a stripe each.
+        let file = if job.own_files { 0 } else { writer };
+        let io = ModelIo {
+            stream: writer,
+            file,
+            offset: self.write_offsets[file],
+            bytes,
+        };
+        self.write_offsets[file] += bytes;
+        self.writers[writer] += 1;
+        self.sums.written += chunk.bytes;
+        let allowed = self.write_cap.done_at(&io, self.now, None);
+        let index = writer % self.targets.len();
+        let done = self.targets[index].done_at(&io, self.now, self.instance.as_mut());
+        self.push(done.max(allowed), Event::Write(writer, chunk.is_input));
     }
 
     fn push(&mut self, at: u64, event: Event) {
@@ -333,6 +337,7 @@ impl State {
         let instance = self.instance.as_ref();
         Outcome {
             seconds: to_f64(self.now) / SECOND,
+            initialise_seconds: to_f64(self.began) / SECOND,
             read_bytes: self.sums.read,
             written_bytes: self.sums.written,
             cpu_seconds: self.sums.worker_seconds,
@@ -344,6 +349,13 @@ impl State {
             buffer_wait_seconds: self.sums.buffer_wait_seconds,
         }
     }
+}
+
+/// Who has the least in flight, if below `depth`: who has nothing waits for buffer or chunk, and
+/// is the first to be woken; who has something looks only when that is done.
+fn idlest(flying: &[usize], depth: usize) -> Option<usize> {
+    let least = flying.iter().enumerate().min_by_key(|(_, count)| **count)?;
+    (*least.1 < depth).then_some(least.0)
 }
 
 /// Bytes a worker puts into an output before it gives it away: the next frame must still fit.

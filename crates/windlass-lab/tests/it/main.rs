@@ -1,0 +1,3 @@
+//! The laboratory against what was published, and against real storage.
+
+mod rds;

@@ -21,7 +21,7 @@ use io_uring::{IoUring, opcode, types};
 use crate::buffer::Buffer;
 
 /// A ring of one thread.
-pub(crate) struct Ring {
+pub struct Ring {
     ring: IoUring,
     slots: Vec<Option<Slot>>,
     in_flight: usize,
@@ -36,16 +36,21 @@ struct Slot {
 }
 
 /// One finished operation.
-pub(crate) struct RingDone {
-    pub(crate) buffer: Buffer,
-    pub(crate) token: u64,
-    pub(crate) result: io::Result<usize>,
-    pub(crate) elapsed: Duration,
+#[derive(Debug)]
+pub struct RingDone {
+    /// The buffer, back from the kernel.
+    pub buffer: Buffer,
+    /// What the caller gave it.
+    pub token: u64,
+    /// Bytes read or written.
+    pub result: io::Result<usize>,
+    /// From submission to completion.
+    pub elapsed: Duration,
 }
 
 impl Ring {
     /// A ring, or an error where the kernel has none or forbids it (containers often do).
-    pub(crate) fn new(depth: usize) -> io::Result<Self> {
+    pub fn new(depth: usize) -> io::Result<Self> {
         let entries = u32::try_from(depth.next_power_of_two()).unwrap_or(64);
         let ring = IoUring::new(entries)?;
         Ok(Self {
@@ -55,16 +60,18 @@ impl Ring {
         })
     }
 
-    pub(crate) fn in_flight(&self) -> usize {
+    /// Operations in flight.
+    pub fn in_flight(&self) -> usize {
         self.in_flight
     }
 
-    pub(crate) fn is_full(&self) -> bool {
+    /// True when no more may be started.
+    pub fn is_full(&self) -> bool {
         self.in_flight == self.slots.len()
     }
 
     /// Starts to read `length` bytes at `offset` to `buffer[at..]`.
-    pub(crate) fn read(
+    pub fn read(
         &mut self,
         file: &Arc<File>,
         offset: u64,
@@ -79,7 +86,7 @@ impl Ring {
     }
 
     /// Starts to write the used bytes of `buffer` at `offset`.
-    pub(crate) fn write(
+    pub fn write(
         &mut self,
         file: &Arc<File>,
         offset: u64,
@@ -128,7 +135,7 @@ impl Ring {
     }
 
     /// Waits for one operation to finish; `None` when nothing is in flight.
-    pub(crate) fn wait(&mut self) -> io::Result<Option<RingDone>> {
+    pub fn wait(&mut self) -> io::Result<Option<RingDone>> {
         while self.in_flight > 0 {
             if let Some(done) = self.reap() {
                 return Ok(Some(done));
@@ -142,7 +149,7 @@ impl Ring {
     }
 
     /// One finished operation, if there is any.
-    pub(crate) fn reap(&mut self) -> Option<RingDone> {
+    pub fn reap(&mut self) -> Option<RingDone> {
         let entry = self.ring.completion().next()?;
         let index = usize::try_from(entry.user_data()).unwrap_or(usize::MAX);
         let slot = self.slots.get_mut(index)?.take()?;

@@ -13,6 +13,9 @@
 mod accuracy;
 mod error;
 mod plan;
+mod probe;
+mod profile;
+mod sample;
 mod simulate;
 mod speeds;
 mod state_dir;
@@ -22,6 +25,12 @@ pub use error::LabError;
 pub use plan::{
     Alternative, Choice, Direction, PlanLimit, Prediction, Question, Sureness, choose, sureness,
 };
+pub use probe::{
+    CODECS, FLIGHT_BYTES_MAX, Knee, MemorySpeeds, Operation, Pattern, Point, ProbeRequest,
+    measure_codecs, measure_memory, probe,
+};
+pub use profile::{CpuProfile, DeviceId, Profile};
+pub use sample::{Sample, plain_files};
 pub use simulate::{Job, Outcome, simulate};
 pub use speeds::{CodecSpeed, Speeds};
 pub use state_dir::{Surroundings, state_directory};

@@ -1,0 +1,229 @@
+//! The probe: what an I/O path, and a core, can do.
+//!
+//!   scratch file (nameless) --fill--> points: pattern x operation x block x depth x way --> knees
+//!
+//! The scratch file has no name: it is gone when the probe ends, however it ends.
+//!
+//! Invariants
+//! - Nothing is written outside the scratch file.
+//! - Bytes in flight never exceed [`FLIGHT_BYTES_MAX`]; the file never leaves too little space.
+
+mod cpu;
+mod point;
+mod scratch;
+
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use serde::{Deserialize, Serialize};
+use windlass_engine::Cancel;
+
+use crate::error::LabError;
+use crate::profile::{DeviceId, Profile};
+
+pub use cpu::{CODECS, MemorySpeeds, measure_codecs, measure_memory};
+use scratch::Scratch;
+
+/// Most bytes in flight at a time, and so the probe's memory.
+pub const FLIGHT_BYTES_MAX: u64 = 64 << 20;
+/// Blocks that are tried.
+const BLOCKS: [u64; 6] = [8 << 10, 32 << 10, 128 << 10, 512 << 10, 1 << 20, 4 << 20];
+/// Depths that are tried.
+const DEPTHS: [usize; 7] = [1, 2, 4, 8, 16, 32, 64];
+/// Depths that are tried with blocks other than the transfer's default.
+const DEPTHS_FEW: [usize; 3] = [1, 8, 64];
+/// This share of the best rate is as good as the best.
+const KNEE_SHARE: f64 = 0.95;
+/// The part of the time in which the scratch file may be filled.
+const FILL_SHARE: f64 = 0.25;
+
+/// In what order blocks are taken.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Pattern {
+    /// One after the other.
+    Sequential,
+    /// Anywhere.
+    Random,
+}
+
+/// Reading or writing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Operation {
+    /// Reading.
+    Read,
+    /// Writing.
+    Write,
+}
+
+/// A combination, and what it gave.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Point {
+    /// The order of blocks.
+    pub pattern: Pattern,
+    /// Reading or writing.
+    pub operation: Operation,
+    /// Past the page cache.
+    pub direct: bool,
+    /// Bytes of a block.
+    pub block_bytes: u64,
+    /// Blocks in flight.
+    pub depth: usize,
+    /// Bytes per second.
+    pub bytes_per_second: f64,
+    /// Blocks per second.
+    pub operations_per_second: f64,
+    /// Median time of a block, in microseconds.
+    pub latency_micros_p50: f64,
+    /// 99th percentile, in microseconds.
+    pub latency_micros_p99: f64,
+}
+
+impl Point {
+    /// Is it of this kind?
+    pub fn is(&self, pattern: Pattern, operation: Operation) -> bool {
+        (self.pattern, self.operation) == (pattern, operation)
+    }
+}
+
+/// The least in flight that gives what there is.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Knee {
+    /// The order of blocks.
+    pub pattern: Pattern,
+    /// Reading or writing.
+    pub operation: Operation,
+    /// Past the page cache.
+    pub direct: bool,
+    /// Bytes of a block.
+    pub block_bytes: u64,
+    /// Blocks in flight.
+    pub depth: usize,
+    /// Bytes per second there.
+    pub bytes_per_second: f64,
+    /// The best of any combination.
+    pub best_bytes_per_second: f64,
+}
+
+/// What to probe, and at what cost.
+#[derive(Clone, Debug)]
+pub struct ProbeRequest {
+    /// How long it may take.
+    pub budget: Duration,
+    /// Bytes of the scratch file.
+    pub scratch_bytes: u64,
+    /// When, for the profile: RFC 3339.
+    pub at: String,
+}
+
+/// Probes the file system that holds `directory`. `progress` is told each point's number, how many
+/// there are, and what it gave.
+pub fn probe(
+    directory: &Path,
+    request: &ProbeRequest,
+    cancel: &Cancel,
+    progress: &mut dyn FnMut(usize, usize, &Point),
+) -> Result<Profile, LabError> {
+    let device = DeviceId::of_path(directory)?;
+    let began = Instant::now();
+    let fill = request.budget.mul_f64(FILL_SHARE);
+    let scratch = Scratch::create(directory, request.scratch_bytes, fill, cancel)?;
+    let mut profile = Profile::new(device, directory, request.at.clone(), scratch.bytes());
+    let plans = plans(scratch.is_direct());
+    for (index, plan) in plans.iter().enumerate() {
+        let left = request.budget.saturating_sub(began.elapsed());
+        let share = left / u32::try_from(plans.len() - index).unwrap_or(1);
+        let found = point::measure(&scratch, plan, share, cancel)?;
+        progress(index + 1, plans.len(), &found);
+        profile.points.push(found);
+    }
+    profile.knees = knees(&profile.points);
+    Ok(profile)
+}
+
+/// A combination to measure.
+#[derive(Clone, Copy, Debug, PartialEq)]
+struct PointPlan {
+    pattern: Pattern,
+    operation: Operation,
+    direct: bool,
+    block_bytes: u64,
+    depth: usize,
+}
+
+/// All combinations: every depth with the default transfer, a few with every block, and through
+/// the page cache the two ends.
+fn plans(can_direct: bool) -> Vec<PointPlan> {
+    let mut plans = Vec::new();
+    for direct in [true, false] {
+        if direct && !can_direct {
+            continue;
+        }
+        for (pattern, operation) in KINDS {
+            for block_bytes in BLOCKS {
+                for depth in DEPTHS {
+                    let some = DEPTHS_FEW.contains(&depth) || block_bytes == 1 << 20;
+                    let cached = depth == 1 && [8 << 10, 1 << 20].contains(&block_bytes);
+                    let fits = block_bytes * depth as u64 <= FLIGHT_BYTES_MAX;
+                    if fits && (if direct { some } else { cached }) {
+                        plans.push(PointPlan {
+                            pattern,
+                            operation,
+                            direct,
+                            block_bytes,
+                            depth,
+                        });
+                    }
+                }
+            }
+        }
+    }
+    plans
+}
+
+const KINDS: [(Pattern, Operation); 4] = [
+    (Pattern::Sequential, Operation::Read),
+    (Pattern::Random, Operation::Read),
+    (Pattern::Sequential, Operation::Write),
+    (Pattern::Random, Operation::Write),
+];
+
+/// The knee of each kind of point.
+fn knees(points: &[Point]) -> Vec<Knee> {
+    let kinds = [true, false]
+        .into_iter()
+        .flat_map(|direct| KINDS.map(|(pattern, operation)| (direct, pattern, operation)));
+    kinds
+        .filter_map(|(direct, pattern, operation)| {
+            let of = |point: &&Point| point.direct == direct && point.is(pattern, operation);
+            knee(&points.iter().filter(of).collect::<Vec<_>>())
+        })
+        .collect()
+}
+
+/// Of the points as good as the best the one with the fewest bytes in flight; of these the one
+/// with the smallest block.
+fn knee(points: &[&Point]) -> Option<Knee> {
+    let best = points
+        .iter()
+        .map(|point| point.bytes_per_second)
+        .max_by(f64::total_cmp)?;
+    let good = |point: &&&Point| point.bytes_per_second >= KNEE_SHARE * best;
+    let first = points
+        .iter()
+        .filter(good)
+        .min_by_key(|point| (point.block_bytes * point.depth as u64, point.block_bytes))?;
+    Some(Knee {
+        pattern: first.pattern,
+        operation: first.operation,
+        direct: first.direct,
+        block_bytes: first.block_bytes,
+        depth: first.depth,
+        bytes_per_second: first.bytes_per_second,
+        best_bytes_per_second: best,
+    })
+}
+
+#[cfg(test)]
+mod tests;

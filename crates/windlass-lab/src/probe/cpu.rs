@@ -1,0 +1,241 @@
+//! What a core does: each codec and level on a sample of a database, checksums, copies.
+
+use std::hint::black_box;
+use std::time::{Duration, Instant};
+
+use serde::{Deserialize, Serialize};
+use windlass_engine::Cancel;
+use windlass_engine::media::{Codec, Decoder, Encoder, crc32c};
+
+use crate::error::LabError;
+use crate::sample::Sample;
+use crate::speeds::{CodecSpeed, Speeds};
+
+/// Frames as a backup makes them by default.
+const FRAME_BYTES: usize = windlass_engine::FRAME_BYTES_DEFAULT;
+/// The codecs and levels that are tried, cheapest first.
+pub const CODECS: [Codec; 9] = [
+    Codec::None,
+    Codec::Lz4,
+    Codec::Zstd(-3),
+    Codec::Zstd(1),
+    Codec::Zstd(3),
+    Codec::Zstd(6),
+    Codec::Zstd(9),
+    Codec::Zstd(12),
+    Codec::Zstd(19),
+];
+
+/// What a core does with memory, in bytes per second.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct MemorySpeeds {
+    /// CRC-32C, the frames' checksum.
+    pub crc32c_bytes_per_second: f64,
+    /// BLAKE3, the set's root hash.
+    pub blake3_bytes_per_second: f64,
+    /// Copying.
+    pub copy_bytes_per_second: f64,
+}
+
+/// Measures codecs on a sample, for about `budget` altogether.
+pub fn measure_codecs(
+    sample: &Sample,
+    codecs: &[Codec],
+    budget: Duration,
+    cancel: &Cancel,
+) -> Result<Speeds, LabError> {
+    let frames: Vec<&[u8]> = sample
+        .extents
+        .iter()
+        .flat_map(|extent| extent.chunks(FRAME_BYTES))
+        .collect();
+    if frames.is_empty() {
+        return Err(LabError::Option {
+            option: "DATABASE",
+            what: "there is nothing in it to take a sample of".to_owned(),
+        });
+    }
+    let share = budget / u32::try_from(codecs.len().max(1)).unwrap_or(1);
+    let mut speeds = Speeds {
+        origin: format!("a sample of {} MiB", sample.bytes() >> 20),
+        codecs: Vec::new(),
+    };
+    for codec in codecs {
+        speeds
+            .codecs
+            .push(codec_speed(*codec, &frames, share, cancel)?);
+    }
+    Ok(speeds)
+}
+
+/// One codec: frames from all over the sample until the time is up, or all are done.
+fn codec_speed(
+    codec: Codec,
+    frames: &[&[u8]],
+    budget: Duration,
+    cancel: &Cancel,
+) -> Result<CodecSpeed, LabError> {
+    let (mut encoder, mut decoder) = (encoder(codec)?, decoder()?);
+    let mut stored = vec![0; encoder.bound(FRAME_BYTES).max(FRAME_BYTES)];
+    let mut again = vec![0; FRAME_BYTES];
+    let (mut raw_bytes, mut stored_bytes) = (0usize, 0usize);
+    let (mut encoding, mut decoding) = (Duration::ZERO, Duration::ZERO);
+    for index in spread(frames.len()) {
+        cancel.check()?;
+        let raw = frames[index];
+        let began = Instant::now();
+        let (made, bytes) = encode(&mut encoder, raw, &mut stored);
+        black_box(crc32c(&stored[..bytes]));
+        black_box(crc32c(raw));
+        encoding += began.elapsed();
+        let began = Instant::now();
+        black_box(crc32c(&stored[..bytes]));
+        let decoded = decoder.decode(made, &stored[..bytes], &mut again[..raw.len()]);
+        decoded.map_err(windlass_engine::EngineError::from)?;
+        black_box(crc32c(&again[..raw.len()]));
+        decoding += began.elapsed();
+        raw_bytes += raw.len();
+        stored_bytes += bytes;
+        if encoding + decoding >= budget && raw_bytes >= 4 * FRAME_BYTES {
+            break;
+        }
+    }
+    Ok(CodecSpeed {
+        codec: codec.to_string(),
+        compress_bytes_per_second: rate(raw_bytes, encoding),
+        decompress_bytes_per_second: rate(raw_bytes, decoding),
+        ratio: to_f64(raw_bytes) / to_f64(stored_bytes).max(1.0),
+    })
+}
+
+/// As a backup stores a frame: as it is where the codec gains nothing.
+fn encode(encoder: &mut Encoder, raw: &[u8], into: &mut [u8]) -> (Codec, usize) {
+    encoder.encode(raw, into).unwrap_or_else(|| {
+        into[..raw.len()].copy_from_slice(raw);
+        (Codec::None, raw.len())
+    })
+}
+
+fn encoder(codec: Codec) -> Result<Encoder, LabError> {
+    Ok(Encoder::new(codec).map_err(windlass_engine::EngineError::from)?)
+}
+
+fn decoder() -> Result<Decoder, LabError> {
+    Ok(Decoder::new().map_err(windlass_engine::EngineError::from)?)
+}
+
+/// All indexes below `count`, far from each other at first: whenever one stops, what was seen is
+/// from all over.
+fn spread(count: usize) -> impl Iterator<Item = usize> {
+    let stride = (count / 8).max(1);
+    (0..stride).flat_map(move |start| (start..count).step_by(stride))
+}
+
+/// Measures checksums and copies, for about `budget` altogether.
+pub fn measure_memory(budget: Duration) -> MemorySpeeds {
+    const BYTES: usize = 1024 * 1024;
+    let from: Vec<u8> = (0..BYTES)
+        .map(|at| u8::try_from(at % 251).unwrap_or(0))
+        .collect();
+    let mut to = vec![0; BYTES];
+    let share = budget / 3;
+    MemorySpeeds {
+        crc32c_bytes_per_second: repeated(share, || {
+            black_box(crc32c(&from));
+        }),
+        blake3_bytes_per_second: repeated(share, || {
+            black_box(blake3::hash(&from));
+        }),
+        copy_bytes_per_second: repeated(share, || {
+            to.copy_from_slice(&from);
+            black_box(&to);
+        }),
+    }
+}
+
+/// Bytes per second of something done with a mebibyte, again and again.
+fn repeated(budget: Duration, mut call: impl FnMut()) -> f64 {
+    let began = Instant::now();
+    let mut times = 0;
+    while times < 3 || began.elapsed() < budget {
+        call();
+        times += 1;
+    }
+    rate(times * 1024 * 1024, began.elapsed())
+}
+
+fn rate(bytes: usize, time: Duration) -> f64 {
+    to_f64(bytes) / time.as_secs_f64().max(1e-9)
+}
+
+#[expect(clippy::cast_precision_loss, reason = "a speed needs no 53 bits")]
+fn to_f64(bytes: usize) -> f64 {
+    bytes as f64
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn sample() -> Sample {
+        let line = |number: u32| format!("{number:08} a row of a table that compresses well\n");
+        let text: String = (0..40_000).map(line).collect();
+        Sample {
+            extents: text
+                .as_bytes()
+                .chunks(1 << 20)
+                .map(<[u8]>::to_vec)
+                .collect(),
+            total_bytes: text.len() as u64,
+        }
+    }
+
+    #[test]
+    fn each_codec_has_a_speed_and_a_ratio() {
+        let codecs = [Codec::None, Codec::Lz4, Codec::Zstd(1), Codec::Zstd(9)];
+        let budget = Duration::from_millis(200);
+        let speeds = measure_codecs(&sample(), &codecs, budget, &Cancel::new()).unwrap();
+        let names: Vec<_> = speeds
+            .codecs
+            .iter()
+            .map(|speed| speed.codec.as_str())
+            .collect();
+        assert_eq!(names, ["none", "lz4", "zstd:1", "zstd:9"]);
+        assert_eq!(speeds.codecs[0].ratio, 1.0);
+        assert!(speeds.codecs[1].ratio > 2.0 && speeds.codecs[3].ratio > speeds.codecs[1].ratio);
+        for speed in &speeds.codecs {
+            assert!(speed.compress_bytes_per_second > 0.0);
+            assert!(speed.decompress_bytes_per_second > 0.0);
+        }
+        assert_eq!(
+            speeds.of(Codec::Zstd(10)).codec,
+            "zstd:9",
+            "the nearest level"
+        );
+    }
+
+    #[test]
+    fn an_empty_database_has_no_speed() {
+        let nothing = Sample::default();
+        let budget = Duration::from_millis(1);
+        let error = measure_codecs(&nothing, &CODECS, budget, &Cancel::new()).unwrap_err();
+        assert!(error.to_string().contains("nothing in it"), "{error}");
+    }
+
+    #[test]
+    fn all_frames_are_seen_once_and_the_first_are_far_apart() {
+        let mut seen: Vec<_> = spread(100).collect();
+        assert!(seen[..8].windows(2).all(|pair| pair[1] - pair[0] == 12));
+        seen.sort_unstable();
+        assert_eq!(seen, (0..100).collect::<Vec<_>>());
+        assert_eq!(spread(3).collect::<Vec<_>>(), [0, 1, 2]);
+    }
+
+    #[test]
+    fn memory_has_speeds() {
+        let speeds = measure_memory(Duration::from_millis(3));
+        assert!(speeds.crc32c_bytes_per_second > 1e6);
+        assert!(speeds.blake3_bytes_per_second > 1e6);
+        assert!(speeds.copy_bytes_per_second > 1e6);
+    }
+}

@@ -1,0 +1,183 @@
+//! The scratch file: nameless, filled with what no storage can compress away, gone at the end.
+
+use std::fs::File;
+use std::os::fd::AsRawFd;
+use std::os::unix::fs::{FileExt, OpenOptionsExt};
+use std::path::Path;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use rustix::fs::{Advice, FallocateFlags, Mode, OFlags};
+use windlass_engine::Cancel;
+
+use crate::error::LabError;
+use crate::sample::next;
+
+/// What stays free: whoever else writes there must not run out of space because of a probe.
+const FREE_BYTES_MIN: u64 = 256 << 20;
+/// What is written at a time.
+const PIECE_BYTES: usize = 4 << 20;
+/// Less than this tells nothing.
+const SCRATCH_BYTES_MIN: u64 = 16 << 20;
+
+/// A file to read and write.
+pub(super) struct Scratch {
+    buffered: Arc<File>,
+    direct: Option<Arc<File>>,
+    bytes: u64,
+}
+
+impl Scratch {
+    /// Makes and fills it: `bytes`, or as much as `time` allows.
+    pub(super) fn create(
+        directory: &Path,
+        bytes: u64,
+        time: Duration,
+        cancel: &Cancel,
+    ) -> Result<Self, LabError> {
+        if bytes < SCRATCH_BYTES_MIN {
+            return Err(LabError::Option {
+                option: "--scratch-bytes",
+                what: format!("{bytes} is less than 16 MiB, which tells nothing"),
+            });
+        }
+        check_space(directory, bytes)?;
+        let file = nameless(directory)?;
+        let filled = fill(&file, bytes, time, cancel).map_err(|error| match error {
+            Fault::Lab(error) => error,
+            Fault::Io(error) => LabError::io("fill a scratch file in", directory)(error),
+        })?;
+        let direct = again(&file, libc_direct());
+        Ok(Self {
+            buffered: Arc::new(file),
+            direct: direct.map(Arc::new),
+            bytes: filled,
+        })
+    }
+
+    pub(super) fn bytes(&self) -> u64 {
+        self.bytes
+    }
+
+    pub(super) fn is_direct(&self) -> bool {
+        self.direct.is_some()
+    }
+
+    pub(super) fn file(&self, direct: bool) -> &Arc<File> {
+        match &self.direct {
+            Some(file) if direct => file,
+            _ => &self.buffered,
+        }
+    }
+
+    /// Makes what was written durable, and lets the page cache forget it.
+    pub(super) fn forget(&self) -> std::io::Result<()> {
+        self.buffered.sync_data()?;
+        rustix::fs::fadvise(&*self.buffered, 0, None, Advice::DontNeed)?;
+        Ok(())
+    }
+}
+
+fn check_space(directory: &Path, bytes: u64) -> Result<(), LabError> {
+    let found = rustix::fs::statvfs(directory);
+    let found = found.map_err(|errno| LabError::io("examine", directory)(errno.into()))?;
+    let free_bytes = found.f_bavail.saturating_mul(found.f_frsize);
+    let needed_bytes = bytes.saturating_add(FREE_BYTES_MIN);
+    if free_bytes >= needed_bytes {
+        return Ok(());
+    }
+    Err(LabError::Space {
+        path: directory.to_owned(),
+        needed_bytes,
+        free_bytes,
+    })
+}
+
+/// A file without a name; where the file system has none (some network ones), one whose name is
+/// removed at once.
+fn nameless(directory: &Path) -> Result<File, LabError> {
+    let flags = OFlags::TMPFILE | OFlags::RDWR | OFlags::CLOEXEC;
+    match rustix::fs::open(directory, flags, Mode::RUSR | Mode::WUSR) {
+        Ok(file) => return Ok(file.into()),
+        Err(rustix::io::Errno::OPNOTSUPP | rustix::io::Errno::ISDIR | rustix::io::Errno::INVAL) => {
+        }
+        Err(errno) => {
+            return Err(LabError::io("make a scratch file in", directory)(
+                errno.into(),
+            ));
+        }
+    }
+    let path = directory.join(format!(".windlass-probe-{}", std::process::id()));
+    let mut options = File::options();
+    let options = options.read(true).write(true).create_new(true).mode(0o600);
+    let file = options.open(&path).map_err(LabError::io("create", &path))?;
+    std::fs::remove_file(&path).map_err(LabError::io("remove", &path))?;
+    Ok(file)
+}
+
+/// O_DIRECT, for [`OpenOptionsExt::custom_flags`].
+fn libc_direct() -> i32 {
+    i32::try_from(OFlags::DIRECT.bits()).unwrap_or(0)
+}
+
+/// The same file, opened once more; `None` where the file system refuses.
+fn again(file: &File, flags: i32) -> Option<File> {
+    let path = format!("/proc/self/fd/{}", file.as_raw_fd());
+    let mut options = File::options();
+    options.read(true).write(true).custom_flags(flags);
+    options.open(path).ok()
+}
+
+enum Fault {
+    Lab(LabError),
+    Io(std::io::Error),
+}
+
+impl From<std::io::Error> for Fault {
+    fn from(error: std::io::Error) -> Self {
+        Self::Io(error)
+    }
+}
+
+/// Writes the file through: what was only allocated would be read without asking the disk.
+fn fill(file: &File, bytes: u64, time: Duration, cancel: &Cancel) -> Result<u64, Fault> {
+    // Without fallocate the writes do it.
+    rustix::fs::fallocate(file, FallocateFlags::empty(), 0, bytes).unwrap_or_default();
+    let began = Instant::now();
+    let mut piece = vec![0; PIECE_BYTES];
+    randomise(&mut piece, 1);
+    let mut filled = 0;
+    while filled + PIECE_BYTES as u64 <= bytes {
+        if let Err(error) = cancel.check() {
+            return Err(Fault::Lab(error.into()));
+        }
+        // Different from piece to piece, so that storage that finds equal blocks finds none.
+        for block in piece.chunks_mut(4096) {
+            let word = next(filled ^ u64::from(block[0])).to_le_bytes();
+            block[..8].copy_from_slice(&word);
+        }
+        file.write_all_at(&piece, filled)?;
+        filled += PIECE_BYTES as u64;
+        // In steps, so that the time is the disk's and not memory's.
+        if filled.is_multiple_of(64 << 20) {
+            file.sync_data()?;
+        }
+        if began.elapsed() > time && filled >= SCRATCH_BYTES_MIN {
+            break;
+        }
+    }
+    file.set_len(filled)?;
+    file.sync_data()?;
+    rustix::fs::fadvise(file, 0, None, Advice::DontNeed).map_err(std::io::Error::from)?;
+    Ok(filled)
+}
+
+/// Bytes that do not compress.
+pub(super) fn randomise(bytes: &mut [u8], seed: u64) {
+    let mut state = seed;
+    for word in bytes.chunks_mut(8) {
+        state = next(state);
+        let length = word.len();
+        word.copy_from_slice(&state.to_le_bytes()[..length]);
+    }
+}

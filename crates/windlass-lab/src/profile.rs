@@ -1,0 +1,357 @@
+//! Profiles: what a probe found, one file for each device, in the state directory.
+//!
+//! A device is what a file system is mounted from, as the kernel's mount table says; a file system
+//! without one (tmpfs, overlay) goes by its mount point. So whatever lies on the same file system
+//! has the same profile, and a directory moved to another disk does not keep the old one's.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use serde::{Deserialize, Serialize, de::DeserializeOwned};
+use windlass_engine::{Model, durable};
+
+use crate::error::LabError;
+use crate::probe::{Knee, MemorySpeeds, Operation, Pattern, Point};
+use crate::speeds::Speeds;
+
+/// Of which version the files are; others are not read.
+const VERSION: u32 = 1;
+const DIRECTORY: &str = "profiles";
+const CPU_FILE: &str = "cpu.json";
+
+/// Where something lies.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct DeviceId {
+    /// What is mounted: `/dev/nvme0n1p1`, `tmpfs`.
+    pub source: String,
+    /// Where.
+    pub mount_point: PathBuf,
+    /// The file system's type.
+    pub file_system: String,
+}
+
+/// What a probe found about a device.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Profile {
+    /// Of this file's format.
+    pub version: u32,
+    /// The device.
+    pub device: DeviceId,
+    /// The directory that was probed.
+    pub path: PathBuf,
+    /// When, RFC 3339.
+    pub at: String,
+    /// Bytes of the scratch file.
+    pub scratch_bytes: u64,
+    /// Every combination that was measured.
+    pub points: Vec<Point>,
+    /// Where more in flight stops to help.
+    pub knees: Vec<Knee>,
+}
+
+/// What a probe found about the cores.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct CpuProfile {
+    /// Of this file's format.
+    pub version: u32,
+    /// When, RFC 3339.
+    pub at: String,
+    /// Each codec, on a sample of a database.
+    pub speeds: Option<Speeds>,
+    /// Checksums and copies.
+    pub memory: MemorySpeeds,
+}
+
+impl Profile {
+    /// A profile of this version.
+    pub fn new(device: DeviceId, path: &Path, at: String, scratch_bytes: u64) -> Self {
+        Self {
+            version: VERSION,
+            device,
+            path: path.to_owned(),
+            at,
+            scratch_bytes,
+            points: Vec::new(),
+            knees: Vec::new(),
+        }
+    }
+
+    /// The profile of the device that `path` lies on; `None` if it was never probed.
+    pub fn for_path(state_directory: &Path, path: &Path) -> Result<Option<Self>, LabError> {
+        let device = DeviceId::of_path(path)?;
+        let found: Option<Self> = load(&file(state_directory, &device.file_name()))?;
+        Ok(found.filter(|profile| profile.version == VERSION))
+    }
+
+    /// Keeps it, in place of an older one.
+    pub fn save(&self, state_directory: &Path) -> Result<PathBuf, LabError> {
+        save(&file(state_directory, &self.device.file_name()), self)
+    }
+
+    /// Bytes per second of the best point of this kind, past the page cache where that was possible.
+    pub fn best(&self, pattern: Pattern, operation: Operation) -> Option<f64> {
+        let of = |direct| {
+            let points = self
+                .points
+                .iter()
+                .filter(move |point| point.direct == direct);
+            let points = points.filter(|point| point.is(pattern, operation));
+            points
+                .map(|point| point.bytes_per_second)
+                .max_by(f64::total_cmp)
+        };
+        of(true).or_else(|| of(false))
+    }
+
+    /// Bytes per second with blocks of at least this size, the nearest that was measured.
+    pub fn best_at(&self, operation: Operation, block_bytes: u64) -> Option<f64> {
+        let sequential = |point: &&Point| point.is(Pattern::Sequential, operation) && point.direct;
+        let points = || self.points.iter().filter(sequential);
+        let size = points()
+            .map(|point| point.block_bytes)
+            .min_by_key(|size| size.abs_diff(block_bytes));
+        let same = points().filter(|point| Some(point.block_bytes) == size);
+        let found = same
+            .map(|point| point.bytes_per_second)
+            .max_by(f64::total_cmp);
+        found.or_else(|| self.best(Pattern::Sequential, operation))
+    }
+
+    /// The device as a model for reading from it, or for writing to it.
+    pub fn model(&self, operation: Operation) -> Model {
+        let mut model = Model::unlimited(&format!("profile of {}", self.device.source));
+        model.whole.bytes_per_second = self.best(Pattern::Sequential, operation);
+        let small = self
+            .points
+            .iter()
+            .filter(|point| point.is(Pattern::Random, operation));
+        let operations = small
+            .map(|point| point.operations_per_second)
+            .max_by(f64::total_cmp);
+        model.whole.operations_per_second = operations;
+        model.latency_seconds = self.latency_seconds(operation);
+        // A probe's operations are blocks as they are: a large one is as good as several.
+        model.io_bytes = 1 << 30;
+        model
+    }
+
+    /// What is left of the time of a single small I/O without its transfer.
+    fn latency_seconds(&self, operation: Operation) -> f64 {
+        let single = |point: &&Point| {
+            point.is(Pattern::Sequential, operation) && point.direct && point.depth == 1
+        };
+        let smallest = self
+            .points
+            .iter()
+            .filter(single)
+            .min_by_key(|point| point.block_bytes);
+        smallest.map_or(0.0, |point| point.latency_micros_p50 / 1e6)
+    }
+}
+
+impl CpuProfile {
+    /// A profile of this version.
+    pub fn new(at: String, speeds: Option<Speeds>, memory: MemorySpeeds) -> Self {
+        Self {
+            version: VERSION,
+            at,
+            speeds,
+            memory,
+        }
+    }
+
+    /// This machine's; `None` if it was never probed.
+    pub fn load(state_directory: &Path) -> Result<Option<Self>, LabError> {
+        let found: Option<Self> = load(&file(state_directory, CPU_FILE))?;
+        Ok(found.filter(|profile| profile.version == VERSION))
+    }
+
+    /// Keeps it, in place of an older one.
+    pub fn save(&self, state_directory: &Path) -> Result<PathBuf, LabError> {
+        save(&file(state_directory, CPU_FILE), self)
+    }
+}
+
+fn file(state_directory: &Path, name: &str) -> PathBuf {
+    state_directory.join(DIRECTORY).join(name)
+}
+
+fn load<T: DeserializeOwned>(path: &Path) -> Result<Option<T>, LabError> {
+    let bytes = match fs::read(path) {
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(None),
+        other => other.map_err(LabError::io("read", path))?,
+    };
+    let parsed = serde_json::from_slice(&bytes);
+    parsed.map(Some).map_err(|error| LabError::State {
+        path: path.to_owned(),
+        what: error.to_string(),
+    })
+}
+
+fn save<T: Serialize>(path: &Path, value: &T) -> Result<PathBuf, LabError> {
+    let directory = path.parent().unwrap_or(Path::new("."));
+    fs::create_dir_all(directory).map_err(LabError::io("create", directory))?;
+    let text = serde_json::to_vec_pretty(value).unwrap_or_default();
+    durable::write(path, &text, 0o644).map_err(LabError::io("write", path))?;
+    Ok(path.to_owned())
+}
+
+impl DeviceId {
+    /// What `path` lies on.
+    pub fn of_path(path: &Path) -> Result<Self, LabError> {
+        let real = fs::canonicalize(path).map_err(LabError::io("find", path))?;
+        let table = Path::new("/proc/self/mountinfo");
+        let text = fs::read_to_string(table).map_err(LabError::io("read", table))?;
+        Self::in_table(&text, &real).ok_or_else(|| LabError::State {
+            path: real,
+            what: "is on no file system that the mount table knows".to_owned(),
+        })
+    }
+
+    /// The mount that a path lies on: the deepest, and of several at one place the last.
+    fn in_table(table: &str, path: &Path) -> Option<Self> {
+        let mounts = table.lines().filter_map(Self::of_line);
+        let above = mounts.filter(|mount| path.starts_with(&mount.mount_point));
+        above.max_by_key(|mount| mount.mount_point.components().count())
+    }
+
+    /// `36 35 98:0 /root /mount/point options [fields ...] - type source options` (proc(5)).
+    fn of_line(line: &str) -> Option<Self> {
+        let (left, right) = line.split_once(" - ")?;
+        let mount_point = left.split(' ').nth(4)?;
+        let mut right = right.split(' ');
+        Some(Self {
+            file_system: right.next()?.to_owned(),
+            source: unescape(right.next()?),
+            mount_point: unescape(mount_point).into(),
+        })
+    }
+
+    /// A file name of its own for each device.
+    fn file_name(&self) -> String {
+        let key = if self.source.starts_with('/') {
+            self.source.clone()
+        } else {
+            format!("{}:{}", self.file_system, self.mount_point.display())
+        };
+        let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.".contains(&byte);
+        let letter = |byte: u8| match byte {
+            byte if plain(byte) => char::from(byte).to_string(),
+            byte => format!("%{byte:02x}"),
+        };
+        let name: String = key.trim_start_matches('/').bytes().map(letter).collect();
+        format!("{name}.json")
+    }
+}
+
+/// The kernel writes spaces and the like as a backslash and three octal digits.
+fn unescape(text: &str) -> String {
+    let mut plain = Vec::new();
+    let mut rest = text.as_bytes();
+    while let [first, after @ ..] = rest {
+        let digits = after
+            .get(..3)
+            .and_then(|digits| std::str::from_utf8(digits).ok());
+        let value = digits.and_then(|digits| u8::from_str_radix(digits, 8).ok());
+        rest = match value {
+            Some(value) if *first == b'\\' => {
+                plain.push(value);
+                &after[3..]
+            }
+            _ => {
+                plain.push(*first);
+                after
+            }
+        };
+    }
+    String::from_utf8_lossy(&plain).into_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const TABLE: &str = "\
+22 1 254:0 / / rw,relatime shared:1 - ext4 /dev/vda1 rw
+23 22 0:21 / /tmp rw,nosuid - tmpfs tmpfs rw
+24 22 254:16 / /srv/two\\040words rw - xfs /dev/mapper/vg-data rw
+25 22 254:32 / /srv/two\\040words rw master:1 - xfs /dev/vdc rw
+";
+
+    #[test]
+    fn the_deepest_and_last_mount_is_the_one() {
+        let at = |path: &str| DeviceId::in_table(TABLE, Path::new(path)).unwrap();
+        assert_eq!(at("/home/x").source, "/dev/vda1");
+        assert_eq!(at("/tmp/y").file_name(), "tmpfs%3a%2ftmp.json");
+        assert_eq!(at("/tmpfile").source, "/dev/vda1");
+        let data = at("/srv/two words/db");
+        assert_eq!(
+            (data.source.as_str(), data.file_system.as_str()),
+            ("/dev/vdc", "xfs")
+        );
+        assert_eq!(data.file_name(), "dev%2fvdc.json");
+    }
+
+    fn point(pattern: Pattern, block_bytes: u64, depth: usize, rate: f64) -> Point {
+        Point {
+            pattern,
+            operation: Operation::Read,
+            direct: true,
+            block_bytes,
+            depth,
+            bytes_per_second: rate,
+            operations_per_second: rate / block_bytes as f64,
+            latency_micros_p50: 100.0,
+            latency_micros_p99: 200.0,
+        }
+    }
+
+    fn profile(path: &Path) -> Profile {
+        let device = DeviceId::of_path(path).unwrap();
+        let mut profile = Profile::new(device, path, "2026-01-01T00:00:00Z".to_owned(), 1 << 30);
+        profile.points = vec![
+            point(Pattern::Sequential, 8192, 1, 60e6),
+            point(Pattern::Sequential, 1 << 20, 4, 900e6),
+            point(Pattern::Sequential, 4 << 20, 4, 1000e6),
+            point(Pattern::Random, 8192, 64, 400e6),
+        ];
+        profile
+    }
+
+    #[test]
+    fn a_profile_is_found_by_any_path_on_its_device() {
+        let place = tempfile::tempdir().unwrap();
+        let state = place.path().join("state");
+        assert_eq!(Profile::for_path(&state, place.path()).unwrap(), None);
+        let kept = profile(place.path());
+        kept.save(&state).unwrap();
+        let below = place.path().join("below");
+        fs::create_dir(&below).unwrap();
+        assert_eq!(Profile::for_path(&state, &below).unwrap(), Some(kept));
+        assert!(Profile::for_path(&state, &place.path().join("nowhere")).is_err());
+    }
+
+    #[test]
+    fn a_profile_of_another_version_is_none_and_a_broken_one_an_error() {
+        let place = tempfile::tempdir().unwrap();
+        let mut old = profile(place.path());
+        old.version = 0;
+        let file = old.save(place.path()).unwrap();
+        assert_eq!(Profile::for_path(place.path(), place.path()).unwrap(), None);
+        durable::write(&file, b"{", 0o600).unwrap();
+        let error = Profile::for_path(place.path(), place.path()).unwrap_err();
+        assert!(matches!(error, LabError::State { .. }), "{error}");
+    }
+
+    #[test]
+    fn a_profile_is_a_model() {
+        let place = tempfile::tempdir().unwrap();
+        let profile = profile(place.path());
+        let model = profile.model(Operation::Read);
+        assert_eq!(model.whole.bytes_per_second, Some(1000e6));
+        assert_eq!(model.whole.operations_per_second, Some(400e6 / 8192.0));
+        assert!((model.latency_seconds - 0.0001).abs() < 1e-9);
+        assert_eq!(profile.best_at(Operation::Read, 1 << 20), Some(900e6));
+        assert_eq!(profile.best(Pattern::Sequential, Operation::Write), None);
+    }
+}

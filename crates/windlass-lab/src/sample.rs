@@ -1,0 +1,213 @@
+//! A sample of a database: extents from all over its files, for telling how well it compresses
+//! and how fast.
+//!
+//! Places are drawn from a fixed seed, each byte of the files as likely as any other, so the same
+//! files give the same sample. The database is only read. A live one may change meanwhile: a
+//! sample is for ratios and speeds, not for keeping.
+
+use std::fs::{self, File};
+use std::io;
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+
+use crate::error::LabError;
+
+/// Bytes read at a place.
+const EXTENT_BYTES: u64 = 1024 * 1024;
+const SEED: u64 = 0x5eed_0f57_0a6e;
+
+/// Extents of a database.
+#[derive(Clone, Debug, Default)]
+pub struct Sample {
+    /// What was read, in pieces of at most one extent.
+    pub extents: Vec<Vec<u8>>,
+    /// Bytes of all files.
+    pub total_bytes: u64,
+}
+
+impl Sample {
+    /// Reads at most `bytes` out of `files`; all of them if they are smaller.
+    pub fn of_files(files: &[PathBuf], bytes: u64) -> Result<Self, LabError> {
+        let mut sizes = Vec::new();
+        for file in files {
+            match fs::metadata(file) {
+                Ok(found) => sizes.push((file, found.len())),
+                // Files come and go in a live database.
+                Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+                Err(error) => return Err(LabError::io("examine", file)(error)),
+            }
+        }
+        let total_bytes: u64 = sizes.iter().map(|(_, size)| size).sum();
+        let extents = total_bytes.div_ceil(EXTENT_BYTES);
+        let mut sample = Self {
+            extents: Vec::new(),
+            total_bytes,
+        };
+        for extent in places(extents, bytes.div_ceil(EXTENT_BYTES)) {
+            sample.read(&sizes, extent * EXTENT_BYTES)?;
+        }
+        Ok(sample)
+    }
+
+    /// Reads the extent at a position of all files laid end to end; to the end of its file only.
+    fn read(&mut self, files: &[(&PathBuf, u64)], mut position: u64) -> Result<(), LabError> {
+        for (path, size) in files {
+            if position >= *size {
+                position -= size;
+                continue;
+            }
+            let length = EXTENT_BYTES.min(size - position);
+            let mut extent = vec![0; usize::try_from(length).unwrap_or(0)];
+            let read = File::open(path).and_then(|file| read_at(&file, position, &mut extent));
+            match read {
+                Ok(count) => extent.truncate(count),
+                Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+                Err(error) => return Err(LabError::io("read", *path)(error)),
+            }
+            self.extents.push(extent);
+            return Ok(());
+        }
+        Ok(())
+    }
+
+    /// Bytes of the sample.
+    pub fn bytes(&self) -> u64 {
+        self.extents.iter().map(|extent| extent.len() as u64).sum()
+    }
+}
+
+fn read_at(file: &File, position: u64, into: &mut [u8]) -> io::Result<usize> {
+    let mut filled = 0;
+    while filled < into.len() {
+        match file.read_at(&mut into[filled..], position + filled as u64) {
+            Ok(0) => break,
+            Ok(count) => filled += count,
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(filled)
+}
+
+/// `wanted` of `count` places in order: one drawn from each of as many equal parts.
+fn places(count: u64, wanted: u64) -> Vec<u64> {
+    let wanted = wanted.min(count);
+    let mut random = SEED;
+    let place = |index: u64| {
+        let (from, to) = (index * count / wanted, (index + 1) * count / wanted);
+        random = next(random);
+        from + random % (to - from).max(1)
+    };
+    (0..wanted).map(place).collect()
+}
+
+/// SplitMix64: good enough for places, and the same everywhere.
+pub(crate) fn next(state: u64) -> u64 {
+    let mut mixed = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
+    mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    mixed ^ (mixed >> 31)
+}
+
+/// All plain files below a directory; links are followed only directly inside `pg_tblspc`.
+pub fn plain_files(root: &Path) -> Result<Vec<PathBuf>, LabError> {
+    let mut waiting = vec![root.to_owned()];
+    let mut found = Vec::new();
+    while let Some(directory) = waiting.pop() {
+        let entries = match fs::read_dir(&directory) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => continue,
+            other => other.map_err(LabError::io("list", &directory))?,
+        };
+        let follow = directory.ends_with("pg_tblspc");
+        for entry in entries {
+            let path = entry.map_err(LabError::io("list", &directory))?.path();
+            let metadata = if follow {
+                path.metadata()
+            } else {
+                path.symlink_metadata()
+            };
+            match metadata {
+                Ok(metadata) if metadata.is_dir() => waiting.push(path),
+                Ok(metadata) if metadata.is_file() => found.push(path),
+                _ => {}
+            }
+        }
+    }
+    found.sort();
+    Ok(found)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn file(place: &Path, name: &str, byte: u8, bytes: usize) -> PathBuf {
+        let path = place.join(name);
+        windlass_engine::durable::write(&path, &vec![byte; bytes], 0o600).unwrap();
+        path
+    }
+
+    #[test]
+    fn small_databases_are_read_whole_and_each_extent_once() {
+        let place = tempfile::tempdir().unwrap();
+        let files = [
+            file(place.path(), "one", 1, 3 << 20),
+            file(place.path(), "two", 2, (1 << 20) + 5),
+        ];
+        let sample = Sample::of_files(&files, 1 << 30).unwrap();
+        assert_eq!(sample.total_bytes, (4 << 20) + 5);
+        let ones = sample
+            .extents
+            .iter()
+            .flatten()
+            .filter(|byte| **byte == 1)
+            .count();
+        let twos = sample
+            .extents
+            .iter()
+            .flatten()
+            .filter(|byte| **byte == 2)
+            .count();
+        assert_eq!((ones, twos), (3 << 20, (1 << 20) + 5));
+    }
+
+    #[test]
+    fn a_sample_stays_within_its_bound_and_is_the_same_again() {
+        let place = tempfile::tempdir().unwrap();
+        let files = [file(place.path(), "one", 7, 40 << 20)];
+        let sample = Sample::of_files(&files, 4 << 20).unwrap();
+        assert_eq!(sample.bytes(), 4 << 20);
+        assert_eq!(places(40, 4), places(40, 4));
+        let drawn = places(1000, 10);
+        assert!(
+            drawn
+                .iter()
+                .enumerate()
+                .all(|(part, place)| place / 100 == part as u64)
+        );
+    }
+
+    #[test]
+    fn what_vanishes_is_left_out() {
+        let place = tempfile::tempdir().unwrap();
+        let gone = place.path().join("gone");
+        let sample = Sample::of_files(&[gone], 1 << 20).unwrap();
+        assert_eq!((sample.bytes(), sample.total_bytes), (0, 0));
+        assert!(plain_files(&place.path().join("none")).unwrap().is_empty());
+    }
+
+    #[test]
+    fn links_are_followed_to_tablespaces_only() {
+        let place = tempfile::tempdir().unwrap();
+        let outside = tempfile::tempdir().unwrap();
+        file(outside.path(), "relation", 1, 10);
+        fs::create_dir(place.path().join("pg_tblspc")).unwrap();
+        file(place.path(), "plain", 1, 10);
+        for link in ["pg_tblspc/16384", "elsewhere"] {
+            std::os::unix::fs::symlink(outside.path(), place.path().join(link)).unwrap();
+        }
+        let found = plain_files(place.path()).unwrap();
+        let names: Vec<_> = found.iter().map(|path| path.file_name().unwrap()).collect();
+        assert_eq!(names, ["relation", "plain"]);
+    }
+}

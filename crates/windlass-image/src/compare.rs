@@ -3,7 +3,9 @@
 //!   files by path --> pairs --> content: spans --same checksum--> skipped
 //!                                          +----else----> read from both, page by page
 //!
-//! Unless told to believe checksums, every byte that both images have is read from both.
+//! Unless told to believe checksums, every byte that both images have is read from both. A CRC is
+//! a remainder: what carries its own CRC-32C behind it (pg_control, pg_filenode.map) leaves the
+//! same remainder whatever it says. So whoever believes says for which files.
 
 mod content;
 
@@ -26,9 +28,10 @@ pub const RANGES_MAX: usize = 65_536;
 pub struct CompareOptions {
     /// Ranges that differ are widened to multiples of this; at most 1 MiB, a divisor of it.
     pub page_bytes: u32,
-    /// Bytes of equal length and equal CRC-32C are taken for the same where an image keeps the
-    /// checksums, and not read. Bytes that differ pass for the same once in 2^32 times.
-    pub believe_checksums: bool,
+    /// Paths of files whose bytes are taken for the same, and not read, where an image keeps
+    /// checksums and length and CRC-32C agree. Bytes that differ pass for the same once in 2^32
+    /// times; always, if all that differs is something with its own CRC-32C behind it.
+    pub believe: fn(&[u8]) -> bool,
     /// A file that goes or shrinks meanwhile is a difference, and no error.
     pub live: bool,
     /// Paths of either image that are passed over.
@@ -43,7 +46,7 @@ impl Default for CompareOptions {
     fn default() -> Self {
         Self {
             page_bytes: 8192,
-            believe_checksums: false,
+            believe: |_| false,
             live: false,
             skip: |_| false,
             progress: Arc::default(),

@@ -8,6 +8,7 @@
 //! - A file that could not be read to its end is removed again.
 //! - What was extracted is durable when the call returns.
 
+use std::collections::HashSet;
 use std::fs::{DirBuilder, File, Permissions};
 use std::io;
 use std::os::fd::OwnedFd;
@@ -27,6 +28,8 @@ use crate::image::{Image, read_exact};
 
 /// Bytes that are read ahead while those before are written.
 pub const EXTRACT_GROUP_BYTES: usize = 1024 * 1024;
+/// So many files are made durable one by one.
+const SYNCED_ALONE_MAX: usize = 64;
 /// Zeros of this length are left as a hole.
 const HOLE_BYTES: usize = 64 * 1024;
 
@@ -43,22 +46,84 @@ pub struct ExtractReport {
     pub unmatched: Vec<String>,
 }
 
+/// Globs on paths of an image, and which of them have matched.
+#[derive(Debug)]
+pub struct Patterns {
+    globs: GlobSet,
+    texts: Vec<String>,
+    matched: Vec<bool>,
+}
+
+impl Patterns {
+    /// `*` and `?` stay within a name, `**` does not. A pattern that matches a directory takes all
+    /// that is in it.
+    pub fn new(patterns: &[String]) -> Result<Self, ImageError> {
+        let fault = |pattern: &str| {
+            let pattern = pattern.to_owned();
+            move |source| ImageError::Pattern { pattern, source }
+        };
+        let mut builder = GlobSet::builder();
+        for pattern in patterns {
+            let plain = pattern.trim_start_matches("./").trim_matches('/');
+            let glob = GlobBuilder::new(plain)
+                .literal_separator(true)
+                .backslash_escape(true)
+                .build();
+            builder.add(glob.map_err(fault(pattern))?);
+        }
+        Ok(Self {
+            globs: builder.build().map_err(fault(&patterns.join(" ")))?,
+            texts: patterns.to_vec(),
+            matched: vec![false; patterns.len()],
+        })
+    }
+
+    /// True when the path, or a directory it is in, matches; notes by which patterns.
+    pub fn matches(&mut self, path: &[u8]) -> bool {
+        let slashes = path.iter().enumerate().filter(|(_, byte)| **byte == b'/');
+        let mut any = false;
+        for end in slashes.map(|(at, _)| at).chain([path.len()]) {
+            let path = Path::new(std::ffi::OsStr::from_bytes(&path[..end]));
+            for index in self.globs.matches(path) {
+                self.matched[index] = true;
+                any = true;
+            }
+        }
+        any
+    }
+
+    /// The patterns that have matched nothing.
+    pub fn unmatched(&self) -> Vec<String> {
+        let patterns = self.texts.iter().zip(&self.matched);
+        let unmatched = patterns.filter(|(_, matched)| !**matched);
+        unmatched.map(|(pattern, _)| pattern.clone()).collect()
+    }
+}
+
 /// Writes the files that match one of `patterns` below `into`, which is made if it is not there.
-///
-/// Patterns are globs on paths of the image: `*` and `?` stay within a name, `**` does not. A
-/// pattern that matches a directory takes all that is in it.
 pub fn extract(
     image: &dyn Image,
     patterns: &[String],
     into: &Path,
     cancel: &Cancel,
 ) -> Result<ExtractReport, ImageError> {
-    let globs = globs(patterns)?;
-    let mut matched = vec![false; patterns.len()];
-    let target = Target::open(into)?;
+    let mut patterns = Patterns::new(patterns)?;
+    let mut report = extract_files(image, &mut |path| patterns.matches(path), into, cancel)?;
+    report.unmatched = patterns.unmatched();
+    Ok(report)
+}
+
+/// Writes the files whose paths are `wanted` below `into`, which is made if it is not there.
+pub fn extract_files(
+    image: &dyn Image,
+    wanted: &mut dyn FnMut(&[u8]) -> bool,
+    into: &Path,
+    cancel: &Cancel,
+) -> Result<ExtractReport, ImageError> {
+    let mut target = Target::open(into)?;
     let mut report = ExtractReport::default();
-    for entry in &image.files().0 {
-        if !matches(&globs, &entry.path, &mut matched) {
+    for entry in image.files().0.iter() {
+        if !wanted(&entry.path) {
             continue;
         }
         match entry.kind {
@@ -72,50 +137,17 @@ pub fn extract(
         }
     }
     target.sync()?;
-    let unmatched = patterns.iter().zip(matched).filter(|(_, matched)| !matched);
-    report.unmatched = unmatched.map(|(pattern, _)| pattern.clone()).collect();
     Ok(report)
-}
-
-fn globs(patterns: &[String]) -> Result<GlobSet, ImageError> {
-    let fault = |pattern: &str| {
-        let pattern = pattern.to_owned();
-        move |source| ImageError::Pattern { pattern, source }
-    };
-    let mut builder = GlobSet::builder();
-    for pattern in patterns {
-        let plain = pattern.trim_start_matches("./").trim_matches('/');
-        let glob = GlobBuilder::new(plain)
-            .literal_separator(true)
-            .backslash_escape(true)
-            .build();
-        builder.add(glob.map_err(fault(pattern))?);
-    }
-    builder.build().map_err(fault(&patterns.join(" ")))
-}
-
-/// True when the path, or a directory it is in, matches; notes by which patterns.
-fn matches(globs: &GlobSet, path: &[u8], matched: &mut [bool]) -> bool {
-    let ends = path
-        .iter()
-        .enumerate()
-        .filter(|(_, byte)| **byte == b'/')
-        .map(|(at, _)| at);
-    let mut any = false;
-    for end in ends.chain([path.len()]) {
-        let path = Path::new(std::ffi::OsStr::from_bytes(&path[..end]));
-        for index in globs.matches(path) {
-            matched[index] = true;
-            any = true;
-        }
-    }
-    any
 }
 
 /// The directory files are written to.
 struct Target<'a> {
     path: &'a Path,
     directory: OwnedFd,
+    /// Files and directories to be made durable, one by one; `None` when they are too many.
+    unsynced: Option<Vec<OwnedFd>>,
+    /// How many directories down to `path` were not there before.
+    made: usize,
 }
 
 /// Directories of the target are opened so, one by one: a link among them is refused.
@@ -127,6 +159,9 @@ const DIRECTORY: OFlags = OFlags::DIRECTORY
 impl<'a> Target<'a> {
     fn open(path: &'a Path) -> Result<Self, ImageError> {
         let fault = |source| error("create", path, source);
+        let absolute = std::path::absolute(path).map_err(fault)?;
+        let made = absolute.ancestors().take_while(|path| !path.exists());
+        let made = made.count();
         DirBuilder::new()
             .recursive(true)
             .create(path)
@@ -137,11 +172,13 @@ impl<'a> Target<'a> {
         Ok(Self {
             path,
             directory: opened.map_err(|errno| fault(errno.into()))?,
+            unsynced: Some(Vec::new()),
+            made,
         })
     }
 
     fn file(
-        &self,
+        &mut self,
         image: &dyn Image,
         entry: &FileEntry,
         cancel: &Cancel,
@@ -158,7 +195,18 @@ impl<'a> Target<'a> {
             // Ours alone and incomplete. That it failed is the error to show.
             rustix::fs::unlinkat(&parent, name, AtFlags::empty()).unwrap_or_default();
         }
-        written
+        written?;
+        self.note(file.into(), parent);
+        Ok(())
+    }
+
+    fn note(&mut self, file: OwnedFd, parent: OwnedFd) {
+        if let Some(unsynced) = &mut self.unsynced {
+            unsynced.extend([file, parent]);
+            if unsynced.len() > 2 * SYNCED_ALONE_MAX {
+                self.unsynced = None;
+            }
+        }
     }
 
     /// Makes and opens the directories above a path of the image; gives the last one, and the name.
@@ -178,10 +226,42 @@ impl<'a> Target<'a> {
         Err(rustix::io::Errno::INVAL)
     }
 
-    /// Makes all files and names durable: one call for the file system.
+    /// Makes all files and names durable. Few are synced one by one: a call for the whole file
+    /// system would wait for whatever else is being written to it, by the database perhaps.
     fn sync(&self) -> Result<(), ImageError> {
-        let synced = rustix::fs::syncfs(&self.directory);
-        synced.map_err(|errno| error("sync", self.path, errno.into()))
+        let synced = match &self.unsynced {
+            None => rustix::fs::syncfs(&self.directory),
+            Some(unsynced) => unsynced.iter().try_for_each(rustix::fs::fsync),
+        };
+        let above = synced.and_then(|()| self.sync_above());
+        above.map_err(|errno| error("sync", self.path, errno.into()))
+    }
+
+    /// The names of the directories that were made: each stands in the one above it.
+    fn sync_above(&self) -> rustix::io::Result<()> {
+        let Some(unsynced) = &self.unsynced else {
+            return Ok(());
+        };
+        let above =
+            |directory: &OwnedFd| rustix::fs::openat(directory, "..", DIRECTORY, Mode::empty());
+        let identity = |directory: &OwnedFd| {
+            rustix::fs::fstat(directory).map(|found| (found.st_dev, found.st_ino))
+        };
+        let mut seen = HashSet::from([identity(&self.directory)?]);
+        for parent in unsynced.iter().skip(1).step_by(2) {
+            let mut directory = rustix::io::fcntl_dupfd_cloexec(parent, 0)?;
+            while seen.insert(identity(&directory)?) {
+                rustix::fs::fsync(&directory)?;
+                directory = above(&directory)?;
+            }
+        }
+        rustix::fs::fsync(&self.directory)?;
+        let mut directory = rustix::io::fcntl_dupfd_cloexec(&self.directory, 0)?;
+        for _ in 0..self.made {
+            directory = above(&directory)?;
+            rustix::fs::fsync(&directory)?;
+        }
+        Ok(())
     }
 }
 

@@ -24,7 +24,7 @@ mod view;
 pub use compare::{CompareOptions, Differences, FileDifference, RANGES_MAX, compare};
 pub use directory::DirectoryImage;
 pub use error::ImageError;
-pub use extract::{EXTRACT_GROUP_BYTES, ExtractReport, extract};
+pub use extract::{EXTRACT_GROUP_BYTES, ExtractReport, Patterns, extract, extract_files};
 pub use image::{Checksummed, Image};
 pub use set::{
     FRAME_CACHE_BYTES_DEFAULT, INDEX_CACHE_BYTES_DEFAULT, ImageStatistics, SetImage,

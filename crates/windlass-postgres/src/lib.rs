@@ -44,8 +44,8 @@ pub use lsn::{Lsn, Segment, Timeline};
 pub use open::{Connection, OpenRequest, Programs, Server, server_view};
 pub use owner::socket_owner;
 pub use relations::{
-    ClusterFiles, Fork, NameFault, NamedFile, Relation, RelationKind, RelationNames,
-    RelationPattern, RelationPatternError, is_beside_the_data,
+    ClusterFiles, Fork, NameFault, NamedFile, ReadError, Relation, RelationKind, RelationNames,
+    RelationPattern, RelationPatternError, is_beside_the_data, is_relation_file,
 };
 pub use restore::{RestorePlan, RestoreRequest, TablespacePlan};
 pub use wal::WalRange;

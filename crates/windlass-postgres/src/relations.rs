@@ -23,6 +23,7 @@ mod status;
 mod wanted;
 
 use std::collections::HashMap;
+use std::fmt;
 
 use windlass_media::{FileNo, FileTable};
 
@@ -36,13 +37,11 @@ pub trait ClusterFiles {
     fn files(&self) -> &FileTable;
 
     /// Reads bytes of a file; returns how many, fewer than asked for at its end only.
-    fn read(
-        &self,
-        file: FileNo,
-        offset: u64,
-        into: &mut [u8],
-    ) -> Result<usize, Box<dyn std::error::Error + Send + Sync>>;
+    fn read(&self, file: FileNo, offset: u64, into: &mut [u8]) -> Result<usize, ReadError>;
 }
+
+/// Why an image cannot be read: its own error.
+pub type ReadError = Box<dyn std::error::Error + Send + Sync>;
 
 /// What a relation is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -93,6 +92,27 @@ pub struct Relation {
     pub current: bool,
     directory: usize,
     certainty: Certainty,
+}
+
+impl Relation {
+    /// Schema and name, without the database.
+    pub fn name_in_database(&self) -> String {
+        format!(
+            "{}.{}",
+            wanted::quoted(&self.schema),
+            wanted::quoted(&self.name)
+        )
+    }
+}
+
+impl fmt::Display for Relation {
+    /// As [`RelationPattern`] takes it.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if !self.database.is_empty() {
+            write!(f, "{}.", wanted::quoted(&self.database))?;
+        }
+        f.write_str(&self.name_in_database())
+    }
 }
 
 /// A file of a relation.
@@ -256,6 +276,16 @@ impl RelationNames {
     }
 }
 
+/// True for a file of pages: one of a relation's. A page that changes gets another LSN, so nothing
+/// that lies in it can hide behind a checksum of its own.
+pub fn is_relation_file(path: &[u8]) -> bool {
+    let Some(slash) = path.iter().rposition(|byte| *byte == b'/') else {
+        return false;
+    };
+    names::is_relation_directory(&path[..slash])
+        && RelationFile::parse(&path[slash + 1..]).is_some()
+}
+
 /// True for a path that a backup leaves out, or that only a backup has: what of a live data
 /// directory and of a set cannot be compared. The log is among it: it is history, not state.
 pub fn is_beside_the_data(path: &[u8]) -> bool {
@@ -264,7 +294,8 @@ pub fn is_beside_the_data(path: &[u8]) -> bool {
     let name = path.rsplit(|byte| *byte == b'/').next().unwrap_or_default();
     let below = parts.next().is_some();
     let relation = RelationFile::parse(name);
-    (below && (first == b"pg_wal" || names::is_emptied_directory(first)))
+    first == b"pg_wal"
+        || (below && names::is_emptied_directory(first))
         || (!below && names::is_skipped_root_file(first))
         || names::is_skipped_anywhere(name)
         || (below && relation.is_some_and(|relation| relation.temporary))

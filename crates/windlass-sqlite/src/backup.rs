@@ -29,6 +29,7 @@ use crate::fingerprint::Fingerprint;
 use crate::header::{DATABASE_HEADER_BYTES, DatabaseHeader};
 use crate::hook::SourceHook;
 use crate::lock;
+use crate::pinned;
 use crate::ranges::RANGE_BYTES;
 use crate::session::{Session, check_same_file};
 use crate::settle::{self, Target};
@@ -43,9 +44,6 @@ const FREE_PASSES_MAX: u8 = 3;
 
 /// A pass that moved less than this leaves little enough to do under the lock.
 const FREE_PASS_BYTES_MIN: u64 = 64 << 20;
-
-/// How often a read transaction is begun anew because the WAL-index was left half-written.
-const VIEW_TRIES_MAX: u32 = 3;
 
 /// What was read, and what it was.
 struct Copied {
@@ -113,25 +111,7 @@ impl Backup<'_> {
         self.run
             .progress()
             .set_phase("waiting for the database lock");
-        for _ in 0..VIEW_TRIES_MAX {
-            self.session
-                .begin(self.database.lock_wait, self.run.cancel())?;
-            check_same_file(&self.database.path, &self.database.file)?;
-            let header = read_header(&self.database.file, &self.database.path)?;
-            let Some(header) = header.filter(DatabaseHeader::is_wal) else {
-                return Ok(None);
-            };
-            let shm = self.session.shm()?;
-            if let Some(view) = WalView::take(&self.database.path, shm, &header)? {
-                return Ok(Some((header, view)));
-            }
-            self.session.end()?;
-        }
-        let path = beside(&self.database.path, "-shm");
-        Err(SqliteError::WalIndex {
-            path,
-            what: "its header does not come to rest",
-        })
+        pinned::begin(&mut self.session, self.database, self.run.cancel())
     }
 
     /// WAL mode: everything under one read transaction, which keeps no writer waiting.

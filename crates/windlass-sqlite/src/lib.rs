@@ -28,6 +28,7 @@ mod header;
 mod hook;
 mod lock;
 mod overlay;
+mod pinned;
 mod ranges;
 mod restore;
 mod session;
@@ -40,6 +41,7 @@ pub use database::{BackupOutcome, Database, LOCK_WAIT_DEFAULT, is_sqlite};
 pub use error::SqliteError;
 pub use facts::{DatabaseFacts, JournalMode};
 pub use header::{DATABASE_HEADER_BYTES, DATABASE_MAGIC, DatabaseHeader};
+pub use pinned::{PinnedReader, PinnedState};
 pub use restore::{RestorePlan, restore_layout};
 pub use shm::{WAL_INDEX_BYTES, WalIndex};
 pub use wal::{

@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
+use windlass_postgres::RelationPattern;
 
 use crate::sizes::{parse_rate, parse_size};
 
@@ -76,6 +77,8 @@ pub enum Command {
     Verify(Verify),
     /// Show what a set is, or what is left of a damaged one
     Info(Info),
+    /// Show which pages differ between two sets, or a set and a live database
+    Diff(Diff),
     /// Write single files of a set, without restoring it
     Extract(Extract),
     /// Show a set as a directory of files, without restoring it
@@ -258,6 +261,26 @@ pub struct Info {
     pub files: bool,
 }
 
+/// `windlass diff`
+#[derive(Debug, Args)]
+pub struct Diff {
+    /// A set, a PostgreSQL data directory, or a SQLite file
+    #[arg(value_name = "IMAGE")]
+    pub first: PathBuf,
+    /// What it is compared with, of the same kind of database
+    #[arg(value_name = "IMAGE")]
+    pub second: PathBuf,
+    /// List every range of pages, not only the first few
+    #[arg(long)]
+    pub pages: bool,
+    /// Believe the sets' checksums of all files, not only of PostgreSQL's relations
+    #[arg(long, conflicts_with = "every_byte")]
+    pub quick: bool,
+    /// Read and compare everything; believe no checksums
+    #[arg(long)]
+    pub every_byte: bool,
+}
+
 /// `windlass extract`
 #[derive(Debug, Args)]
 pub struct Extract {
@@ -265,8 +288,11 @@ pub struct Extract {
     #[arg(value_name = "SET")]
     pub set: PathBuf,
     /// Which files, by their paths in the set: `base/5/16384*`, `**/PG_VERSION`
-    #[arg(required = true, value_name = "PATTERN")]
+    #[arg(required_unless_present = "relation", value_name = "PATTERN")]
     pub patterns: Vec<String>,
+    /// PostgreSQL: a table with its indexes and long values, as [DATABASE.]SCHEMA.TABLE; repeat it
+    #[arg(long, value_name = "NAME", value_parser = parse_relation)]
+    pub relation: Vec<RelationPattern>,
     /// Where to write them
     #[arg(long, value_name = "DIRECTORY")]
     pub into: PathBuf,
@@ -296,6 +322,10 @@ pub struct MountSet {
     /// Went into the background: what `mount` starts itself again with
     #[arg(long, hide = true)]
     pub detached: bool,
+}
+
+fn parse_relation(text: &str) -> Result<RelationPattern, String> {
+    RelationPattern::parse(text).map_err(|error| error.to_string())
 }
 
 fn parse_mapping(text: &str) -> Result<(PathBuf, PathBuf), String> {

@@ -1,6 +1,7 @@
 //! One file per command; what they share is here.
 
 mod backup;
+mod diff;
 mod extract;
 mod info;
 mod manual;
@@ -28,6 +29,7 @@ pub fn run(cli: Cli) -> Result<Code, Failure> {
         Command::Restore(arguments) => restore::run(global, &arguments),
         Command::Verify(arguments) => verify::run(global, &arguments),
         Command::Info(arguments) => info::run(global, &arguments),
+        Command::Diff(arguments) => diff::run(global, &arguments),
         Command::Extract(arguments) => extract::run(global, &arguments),
         Command::Mount(arguments) => mount::run(global, &arguments),
         Command::Status => status::run(global),
@@ -110,7 +112,8 @@ fn restore_options(
     Ok(options.fit(set)?)
 }
 
-fn open(places: &[PathBuf]) -> Result<OpenSet, Failure> {
+/// The set that `places` lead to.
+pub fn open(places: &[PathBuf]) -> Result<OpenSet, Failure> {
     Ok(OpenSet::open(places, METADATA_LIMIT_DEFAULT)?)
 }
 

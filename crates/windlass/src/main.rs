@@ -12,6 +12,7 @@ mod damage;
 mod database;
 mod devices;
 mod exit;
+mod images;
 mod output;
 mod privilege;
 mod progress;

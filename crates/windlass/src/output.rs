@@ -16,3 +16,9 @@ pub fn note(text: &str) {
 pub fn is_watched() -> bool {
     std::io::stderr().is_terminal()
 }
+
+/// A number with its noun: `1 device`, `4 devices`.
+pub fn count(number: u64, noun: &str) -> String {
+    let plural = if number == 1 { "" } else { "s" };
+    format!("{number} {noun}{plural}")
+}

@@ -40,10 +40,8 @@ pub fn row(name: &str, text: &str) {
     output::line(&format!("  {name:<22}{text}"));
 }
 
-/// A number with its noun: `1 device`, `4 devices`.
 fn count(number: usize, noun: &str) -> String {
-    let plural = if number == 1 { "" } else { "s" };
-    format!("{number} {noun}{plural}")
+    output::count(number as u64, noun)
 }
 
 /// Prints the report of a finished run.

@@ -38,6 +38,7 @@ pub(super) struct Content<'a> {
     entries: (&'a FileEntry, &'a FileEntry),
     options: &'a CompareOptions,
     tally: &'a mut Tally,
+    believe: bool,
     page: u64,
     /// Pages before this have been looked at.
     done: u64,
@@ -70,6 +71,7 @@ impl<'a> Content<'a> {
             entries,
             options,
             tally,
+            believe: (options.believe)(&entries.0.path),
             page: u64::from(options.page_bytes.clamp(1, 1024 * 1024)),
             done: 0,
             buffers: (Vec::new(), Vec::new()),
@@ -117,7 +119,7 @@ impl<'a> Content<'a> {
             end: bytes.min(offset + GROUP_BYTES as u64),
             same: false,
         };
-        if !self.options.believe_checksums {
+        if !self.believe {
             return Ok(unknown);
         }
         let ((first, second), (our, their)) = (self.images, self.entries);

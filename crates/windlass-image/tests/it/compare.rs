@@ -97,7 +97,7 @@ fn a_cancelled_comparison_stops() {
 fn believing(page_bytes: u32) -> CompareOptions {
     CompareOptions {
         page_bytes,
-        believe_checksums: true,
+        believe: |_| true,
         ..CompareOptions::default()
     }
 }
@@ -116,6 +116,13 @@ fn both_ways(first: &dyn Image, second: &dyn Image, page_bytes: u32) -> Differen
     assert_eq!(quick.only_second, exact.only_second);
     assert_eq!(exact.bytes_believed, 0);
     quick
+}
+
+/// The one range of the one file that differs.
+fn only_range(found: &Differences) -> std::ops::Range<u64> {
+    assert_eq!(found.differing.len(), 1, "{found:?}");
+    assert_eq!(found.differing[0].ranges.len(), 1, "{found:?}");
+    found.differing[0].ranges[0].clone()
 }
 
 #[test]
@@ -152,10 +159,10 @@ fn a_directory_is_read_and_the_sets_frames_are_not() {
         .unwrap();
     let directory = DirectoryImage::open(&root).unwrap();
     let found = both_ways(&image, &directory, 8192);
-    assert_eq!(found.differing[0].ranges, [999_424..1_007_616]);
+    assert_eq!(only_range(&found), 999_424..1_007_616);
     let before = image.statistics().decoded_bytes;
     let found = compare(&directory, &image, &believing(8192)).unwrap();
-    assert_eq!(found.differing[0].ranges, [999_424..1_007_616]);
+    assert_eq!(only_range(&found), 999_424..1_007_616);
     // The one frame that differs, of 64 KiB.
     assert_eq!(image.statistics().decoded_bytes - before, 65_536);
     assert_eq!(found.bytes_read, 65_536);
@@ -175,7 +182,7 @@ fn what_a_newer_layer_replaced_is_not_believed() {
     let [old, layered, new] = [0, 1, 2].map(|index| open(dirs[index].path()));
     // The pieces below the layer are those of the old set, and say nothing any more.
     let found = both_ways(&old, &layered, 8192);
-    assert_eq!(found.differing[0].ranges, [294_912..327_680]);
+    assert_eq!(only_range(&found), 294_912..327_680);
     assert!(both_ways(&layered, &new, 8192).is_empty());
     assert!(both_ways(&new, &layered, 8192).is_empty());
 }
@@ -240,10 +247,11 @@ fn a_file_that_goes_meanwhile_is_an_error_unless_the_image_is_live() {
     short.set_len(1_500_000).unwrap();
     let error = compare(&image, &directory, &CompareOptions::default()).unwrap_err();
     assert!(error.is_vanished(), "{error}");
-    for believe_checksums in [false, true] {
+    let all: fn(&[u8]) -> bool = |_| true;
+    for believe in [CompareOptions::default().believe, all] {
         let options = CompareOptions {
             live: true,
-            believe_checksums,
+            believe,
             ..CompareOptions::default()
         };
         let found = compare(&image, &directory, &options).unwrap();
@@ -269,4 +277,45 @@ fn paths_to_be_skipped_are_in_no_list() {
         ..CompareOptions::default()
     };
     assert!(compare(&first, &second, &options).unwrap().is_empty());
+}
+
+/// The trap that belief has to keep clear of: whatever such a file says, its checksum is the same.
+#[test]
+fn what_carries_its_own_checksum_behind_it_is_believed_only_where_told() {
+    let sealed = |seed| {
+        let mut bytes = text(508, seed);
+        bytes.extend_from_slice(&windlass_engine::media::crc32c(&bytes).to_le_bytes());
+        bytes
+    };
+    let tree = |seed| {
+        vec![
+            ("map".to_owned(), sealed(seed)),
+            ("data".to_owned(), text(512, seed)),
+        ]
+    };
+    let ((_one, first), (_other, second)) = (
+        image_of(&tree(1), &Setup::default()),
+        image_of(&tree(2), &Setup::default()),
+    );
+    let found = |believe: fn(&[u8]) -> bool| {
+        let options = CompareOptions {
+            believe,
+            ..CompareOptions::default()
+        };
+        let found = compare(&first, &second, &options).unwrap();
+        found
+            .differing
+            .into_iter()
+            .map(|one| one.path)
+            .collect::<Vec<_>>()
+    };
+    assert_eq!(
+        found(|_| true),
+        [b"data".to_vec()],
+        "the map passes for the same"
+    );
+    assert_eq!(
+        found(|path| path == b"data"),
+        [b"data".to_vec(), b"map".to_vec()]
+    );
 }

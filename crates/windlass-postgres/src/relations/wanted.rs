@@ -1,5 +1,7 @@
 //! `[DATABASE.]SCHEMA.RELATION`, as a person writes it.
 
+use std::fmt;
+
 use super::Relation;
 
 /// A relation that somebody named. As in SQL and pg_dump, letters are made small unless quoted.
@@ -48,6 +50,25 @@ impl RelationPattern {
     }
 }
 
+impl fmt::Display for RelationPattern {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if let Some(database) = &self.database {
+            write!(f, "{}.", quoted(database))?;
+        }
+        write!(f, "{}.{}", quoted(&self.schema), quoted(&self.name))
+    }
+}
+
+/// A name as it has to be written: in quotes where it would be read as another one without.
+pub(super) fn quoted(name: &str) -> String {
+    let plain =
+        |letter: char| letter.is_lowercase() || letter.is_numeric() || "_$".contains(letter);
+    if name.chars().all(plain) {
+        return name.to_owned();
+    }
+    format!("\"{}\"", name.replace('"', "\"\""))
+}
+
 /// The names between points; `None` when a quote is not closed or not followed by a point.
 fn parts(text: &str) -> Option<Vec<String>> {
     let (mut parts, mut part) = (Vec::new(), String::new());
@@ -90,6 +111,10 @@ mod tests {
             own(None, "public", "Or.ders")
         );
         assert_eq!(parsed(r#"a."b""c""#), own(None, "a", r#"b"c"#));
+        for name in ["orders", "Or.ders", r#"b"c"#, "täglich", "mit platz"] {
+            let text = format!("{}.{}", quoted("S"), quoted(name));
+            assert_eq!(parsed(&text), own(None, "S", name), "{text}");
+        }
         for wrong in ["", "orders", "a..b", ".a", "a.", "a.b.c.d", r#"a."b"#] {
             assert_eq!(parsed(wrong), None, "{wrong}");
         }

@@ -8,7 +8,9 @@ use proptest::prelude::*;
 use windlass_engine::media::{FileKind, FileNo, FileTable};
 use windlass_engine::{METADATA_LIMIT_DEFAULT, OpenSet};
 use windlass_image::{DirectoryImage, Image, SetImage, SetImageOptions};
-use windlass_postgres::{ClusterFiles, Fork, RelationKind, RelationNames, RelationPattern};
+use windlass_postgres::{
+    ClusterFiles, Fork, ReadError, RelationKind, RelationNames, RelationPattern,
+};
 use windlass_testkit::postgres::{ClusterOptions, PrivateCluster, become_server_user};
 
 use crate::support::backup;
@@ -21,12 +23,7 @@ impl ClusterFiles for Files<'_> {
         self.0.files()
     }
 
-    fn read(
-        &self,
-        file: FileNo,
-        offset: u64,
-        into: &mut [u8],
-    ) -> Result<usize, Box<dyn std::error::Error + Send + Sync>> {
+    fn read(&self, file: FileNo, offset: u64, into: &mut [u8]) -> Result<usize, ReadError> {
         Ok(self.0.read(file, offset, into)?)
     }
 }
@@ -288,12 +285,7 @@ impl ClusterFiles for Garbled<'_> {
         self.image.files()
     }
 
-    fn read(
-        &self,
-        file: FileNo,
-        offset: u64,
-        into: &mut [u8],
-    ) -> Result<usize, Box<dyn std::error::Error + Send + Sync>> {
+    fn read(&self, file: FileNo, offset: u64, into: &mut [u8]) -> Result<usize, ReadError> {
         let found = self.image.read(file, offset, into)?;
         // pg_control and the maps have checksums; what is behind them is to be reached.
         if into.len() <= 8192 && self.salt.is_multiple_of(4) || found <= 524 {

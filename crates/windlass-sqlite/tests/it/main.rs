@@ -7,5 +7,6 @@ mod at_rest;
 mod live;
 mod locks;
 mod paths;
+mod pinned;
 mod support;
 mod wal_reader;

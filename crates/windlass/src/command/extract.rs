@@ -1,11 +1,14 @@
 //! `windlass extract`: single files of a set, read by their frames alone.
 
+use std::collections::HashSet;
 use std::sync::Arc;
 
-use windlass_image::{SetImage, SetImageOptions, extract};
+use windlass_image::{Image, Patterns, SetImage, SetImageOptions, extract_files};
+use windlass_postgres::{Relation, RelationNames, RelationPattern};
 
 use crate::cli::{Extract, Global};
 use crate::exit::{Code, Failure};
+use crate::images::AsCluster;
 use crate::output;
 use crate::privilege;
 use crate::sizes::show_size;
@@ -20,9 +23,13 @@ pub fn run(global: &Global, arguments: &Extract) -> Result<Code, Failure> {
     let set = Arc::new(super::open(std::slice::from_ref(&arguments.set))?);
     let total = set.stripe_bytes();
     let image = SetImage::open(set, &SetImageOptions::default())?;
-    let report = extract(&image, &arguments.patterns, &arguments.into, &cancel)?;
+    let mut patterns = Patterns::new(&arguments.patterns)?;
+    let relations = relation_paths(&image, &arguments.relation)?;
+    let mut wanted = |path: &[u8]| patterns.matches(path) || relations.contains(path);
+    let report = extract_files(&image, &mut wanted, &arguments.into, &cancel)?;
+    let unmatched = patterns.unmatched();
     let fetched = image.statistics().fetched_bytes;
-    for pattern in &report.unmatched {
+    for pattern in &unmatched {
         output::note(&format!("warning: {pattern} matches no file of the set"));
     }
     if report.links_skipped > 0 {
@@ -36,7 +43,7 @@ pub fn run(global: &Global, arguments: &Extract) -> Result<Code, Failure> {
             "files": report.files,
             "bytes": report.bytes,
             "bytes_fetched": fetched,
-            "unmatched": report.unmatched,
+            "unmatched": unmatched,
             "links_skipped": report.links_skipped,
         });
         output::line(&document.to_string());
@@ -49,6 +56,56 @@ pub fn run(global: &Global, arguments: &Extract) -> Result<Code, Failure> {
             show_size(total)
         ));
     }
-    let complete = report.unmatched.is_empty() && report.links_skipped == 0;
+    let complete = unmatched.is_empty() && report.links_skipped == 0;
     Ok(if complete { Code::Done } else { Code::Warnings })
+}
+
+/// The files of the named relations, with all that serves them.
+fn relation_paths(
+    image: &dyn Image,
+    wanted: &[RelationPattern],
+) -> Result<HashSet<Vec<u8>>, Failure> {
+    if wanted.is_empty() {
+        return Ok(HashSet::new());
+    }
+    let names = RelationNames::read(&AsCluster(image));
+    for fault in names.faults() {
+        let (path, what) = (&fault.path, &fault.what);
+        output::note(&format!("warning: relation names: {path}: {what}"));
+    }
+    let mut parts = Vec::new();
+    for pattern in wanted {
+        parts.extend(names.parts(only_match(&names, pattern)?));
+    }
+    let files = image.files().0.iter();
+    let own = files.filter(|entry| {
+        let named = names.of_path(&entry.path);
+        named.is_some_and(|named| parts.contains(&named.relation))
+    });
+    Ok(own.map(|entry| entry.path.clone()).collect())
+}
+
+fn only_match<'a>(
+    names: &'a RelationNames,
+    pattern: &RelationPattern,
+) -> Result<&'a Relation, Failure> {
+    let found = names.find(pattern);
+    let mut databases: Vec<_> = found.iter().map(|one| one.database.as_str()).collect();
+    databases.dedup();
+    match (found.first(), databases.as_slice()) {
+        (Some(relation), [_]) => Ok(relation),
+        (None, _) => Err(Failure::new(
+            Code::Failed,
+            format!("the set has no files of a relation {pattern}"),
+            "`windlass info --files` lists names. A partitioned table has none of its own: name \
+             its partitions.",
+        )),
+        _ => Err(Failure::usage(
+            format!(
+                "{pattern} is in several databases: {}",
+                databases.join(", ")
+            ),
+            "Write DATABASE.SCHEMA.TABLE.",
+        )),
+    }
 }

@@ -1,12 +1,16 @@
 //! `windlass info`: what a set is, or what is left of a damaged one.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
-use windlass_engine::media::{FileKind, SetDescription, SetId};
+use windlass_engine::media::{FileEntry, FileKind, SetDescription, SetId};
 use windlass_engine::{METADATA_LIMIT_DEFAULT, StripeGlance, glance};
+use windlass_image::{SetImage, SetImageOptions};
+use windlass_postgres::{KIND, RelationNames};
 
 use crate::cli::{Global, Info};
 use crate::exit::{Code, Failure};
+use crate::images::AsCluster;
 use crate::output;
 use crate::sizes::show_size;
 
@@ -87,9 +91,30 @@ impl<'a> SetView<'a> {
             Some(fault) => self.print_damage(fault),
         }
         if files && let Some(description) = self.description {
-            print_files(description);
+            print_files(description, &self.names());
         }
         output::line("");
+    }
+
+    /// The names of a PostgreSQL cluster's relations; none where they cannot be had.
+    fn names(&self) -> RelationNames {
+        let kind = self.description.map(|found| &found.facts.database["kind"]);
+        if self.fault.is_some() || kind.and_then(|kind| kind.as_str()) != Some(KIND) {
+            return RelationNames::default();
+        }
+        let places: Vec<_> = self
+            .stripes
+            .iter()
+            .map(|one| one.location.clone())
+            .collect();
+        let options = SetImageOptions::default();
+        let image =
+            super::open(&places).and_then(|set| Ok(SetImage::open(Arc::new(set), &options)?));
+        match image {
+            Ok(image) => RelationNames::read(&AsCluster(&image)),
+            // The list itself is good without them.
+            Err(_) => RelationNames::default(),
+        }
     }
 
     fn print_damage(&self, fault: &str) {
@@ -128,11 +153,18 @@ impl<'a> SetView<'a> {
             document["file_count"] = entries.len().into();
             document["file_bytes"] = entries.iter().map(|file| file.bytes).sum::<u64>().into();
             if files {
-                document["files"] = entries.iter().map(file_json).collect();
+                let names = self.names();
+                let file = |entry| file_json(entry, &names);
+                document["files"] = entries.iter().map(file).collect();
             }
         }
         document
     }
+}
+
+/// A file's relation, as diff and extract name it.
+fn relation_of(names: &RelationNames, file: &FileEntry) -> Option<String> {
+    Some(names.of_path(&file.path)?.relation.to_string())
 }
 
 fn print_description(description: &SetDescription) {
@@ -178,7 +210,7 @@ fn print_description(description: &SetDescription) {
     }
 }
 
-fn print_files(description: &SetDescription) {
+fn print_files(description: &SetDescription, names: &RelationNames) {
     for file in &description.files.0 {
         let kind = match file.kind {
             FileKind::File => '-',
@@ -186,10 +218,11 @@ fn print_files(description: &SetDescription) {
             FileKind::Symlink => 'l',
         };
         output::line(&format!(
-            "{kind} {:04o} {:>14} {}",
+            "{kind} {:04o} {:>14} {}{}",
             file.mode,
             file.bytes,
-            file.path_lossy()
+            file.path_lossy(),
+            relation_of(names, file).map_or(String::new(), |name| format!("  {name}"))
         ));
     }
 }
@@ -202,11 +235,12 @@ fn stripe_json(stripe: &StripeGlance) -> serde_json::Value {
     })
 }
 
-fn file_json(file: &windlass_engine::media::FileEntry) -> serde_json::Value {
+fn file_json(file: &FileEntry, names: &RelationNames) -> serde_json::Value {
     serde_json::json!({
         "path": file.path_lossy(),
         "bytes": file.bytes,
         "mode": format!("{:04o}", file.mode),
+        "relation": relation_of(names, file),
         "crc32c": file.flags.crc_known.then(|| format!("{:08x}", file.crc32c)),
     })
 }

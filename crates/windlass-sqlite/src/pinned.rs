@@ -1,0 +1,159 @@
+//! One committed state of a live database, held still while somebody reads it.
+//!
+//!   read transaction --> view --> file, overlaid with the log's pages --> `PinnedReader`
+//!
+//! In WAL mode no writer waits meanwhile. In rollback mode none can commit, as while any other
+//! reader has a transaction open.
+//!
+//! Locking: see `session.rs`.
+
+use std::fs::File;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use windlass_engine::Cancel;
+
+use crate::database::{Database, read_header};
+use crate::error::{IoContext, SqliteError};
+use crate::header::DatabaseHeader;
+use crate::overlay::Overlay;
+use crate::session::{Session, check_same_file};
+use crate::view::{WalView, beside};
+use crate::wal::ReadAt;
+
+/// How often a read transaction is begun anew because the WAL-index was left half-written.
+const VIEW_TRIES_MAX: u32 = 3;
+
+/// A committed state, pinned until [`PinnedState::end`].
+pub struct PinnedState {
+    session: Session,
+    /// The view, and whether it has pages that are in the log only.
+    view: Option<(WalView, bool)>,
+    reader: Arc<PinnedReader>,
+}
+
+/// The bytes of a pinned state; any number of threads may read.
+#[derive(Debug)]
+pub struct PinnedReader {
+    file: Arc<File>,
+    path: PathBuf,
+    overlay: Option<Overlay>,
+    bytes: u64,
+    page_bytes: u64,
+}
+
+impl Database {
+    /// Pins the newest committed state.
+    pub fn pin(&self, cancel: &Cancel) -> Result<PinnedState, SqliteError> {
+        check_same_file(&self.path, &self.file)?;
+        let mut session = Session::open(&self.path, &self.file)?;
+        let view = begin(&mut session, self, cancel)?;
+        let file_bytes = self.file.metadata().during("inspect", &self.path)?.len();
+        let (view, overlay, bytes) = match view {
+            None => (None, None, file_bytes),
+            Some((header, mut view)) => {
+                let bytes = view.bytes(header.page_bytes, file_bytes);
+                let overlay = view.take_overlay();
+                (Some((view, overlay.is_some())), overlay, bytes)
+            }
+        };
+        let header = read_header(&self.file, &self.path)?;
+        let reader = PinnedReader {
+            file: Arc::clone(&self.file),
+            path: self.path.clone(),
+            overlay,
+            bytes,
+            page_bytes: header.map_or(1, |header| u64::from(header.page_bytes)),
+        };
+        Ok(PinnedState {
+            session,
+            view,
+            reader: Arc::new(reader),
+        })
+    }
+}
+
+impl PinnedState {
+    /// The state's bytes.
+    pub fn reader(&self) -> Arc<PinnedReader> {
+        Arc::clone(&self.reader)
+    }
+
+    /// True when the database has a log, so that writers go on while the state is pinned.
+    pub fn writers_go_on(&self) -> bool {
+        self.view.is_some()
+    }
+
+    /// Lets the state go; how long it was pinned. What was read is good only if this succeeds.
+    pub fn end(mut self) -> Result<Duration, SqliteError> {
+        if let Some((view, overlaid)) = &self.view {
+            view.check(*overlaid)?;
+        }
+        let held = self.session.end()?;
+        self.session.close()?;
+        Ok(held)
+    }
+}
+
+impl PinnedReader {
+    /// Length of the state in bytes.
+    pub fn bytes(&self) -> u64 {
+        self.bytes
+    }
+
+    /// Bytes of a page; 1 for an empty database.
+    pub fn page_bytes(&self) -> u64 {
+        self.page_bytes
+    }
+
+    /// Reads bytes at `offset`; returns how many, fewer than asked for at the end only.
+    pub fn read(&self, offset: u64, into: &mut [u8]) -> Result<usize, SqliteError> {
+        let left = self.bytes.saturating_sub(offset);
+        let length = usize::try_from(left).map_or(into.len(), |left| left.min(into.len()));
+        let into = &mut into[..length];
+        let Some(overlay) = &self.overlay else {
+            let found = self.file.read_full_at(into, offset);
+            into[found.during("read", &self.path)?..].fill(0);
+            return Ok(length);
+        };
+        // The overlay replaces whole pages.
+        let before = usize::try_from(offset % self.page_bytes).unwrap_or(0);
+        let start = offset - before as u64;
+        let end = (offset + length as u64).next_multiple_of(self.page_bytes);
+        let mut pages = vec![0; usize::try_from(end - start).unwrap_or(0)];
+        // What is behind the file's end is in the log only.
+        self.file
+            .read_full_at(&mut pages, start)
+            .during("read", &self.path)?;
+        overlay.apply(start, &mut pages)?;
+        into.copy_from_slice(&pages[before..before + length]);
+        Ok(length)
+    }
+}
+
+/// Begins a read transaction, which pins a committed state; with its view in WAL mode.
+pub(crate) fn begin(
+    session: &mut Session,
+    database: &Database,
+    cancel: &Cancel,
+) -> Result<Option<(DatabaseHeader, WalView)>, SqliteError> {
+    for _ in 0..VIEW_TRIES_MAX {
+        session.begin(database.lock_wait, cancel)?;
+        check_same_file(&database.path, &database.file)?;
+        let header = read_header(&database.file, &database.path)?;
+        let Some(header) = header.filter(DatabaseHeader::is_wal) else {
+            return Ok(None);
+        };
+        let shm = session.shm()?;
+        if let Some(view) = WalView::take(&database.path, shm, &header)? {
+            return Ok(Some((header, view)));
+        }
+        session.end()?;
+    }
+    let path = beside(&database.path, "-shm");
+    Err(SqliteError::WalIndex {
+        path,
+        what: "its header does not come to rest",
+    })
+}

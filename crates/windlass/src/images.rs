@@ -1,0 +1,259 @@
+//! What the word IMAGE means: a set, a data directory, a SQLite file, each readable as an image.
+//!
+//! A running PostgreSQL server's directory is read as it lies there, so it is an image of no one
+//! moment. A SQLite file is read under a read transaction: it is an image of one.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use windlass_engine::Cancel;
+use windlass_engine::media::{FileEntry, FileFlags, FileKind, FileNo, FileTable};
+use windlass_image::{
+    Checksummed, DirectoryImage, Image, ImageError, ImageStatistics, SetImage, SetImageOptions,
+};
+use windlass_postgres::{ClusterFiles, Control, ReadError};
+use windlass_sqlite::{Database, PinnedReader, PinnedState};
+
+use crate::exit::{Code, Failure};
+use crate::privilege;
+
+/// The database's file in an image of a SQLite database, whatever it is called on disk.
+const SQLITE_PATH: &[u8] = b"database";
+
+/// What an image is of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ImageKind {
+    /// A PostgreSQL cluster.
+    Postgres,
+    /// A SQLite database with pages of so many bytes; 0 when it is empty.
+    Sqlite(u32),
+    /// Neither.
+    Unknown,
+}
+
+/// An image, opened.
+pub struct OpenImage {
+    /// As it was named.
+    pub place: PathBuf,
+    /// What it is of.
+    pub kind: ImageKind,
+    image: Arc<dyn Image>,
+    set: Option<Arc<SetImage>>,
+    pinned: Option<PinnedState>,
+}
+
+impl OpenImage {
+    /// Opens what `place` is. Started by root, becomes the owner of what is no set.
+    pub fn open(place: &Path, cancel: &Cancel) -> Result<Self, Failure> {
+        if place.join("PG_VERSION").is_file() {
+            return Self::directory(place);
+        }
+        if place.is_file() && windlass_sqlite::is_sqlite(place)? {
+            return Self::sqlite(place, cancel);
+        }
+        Self::set(place)
+    }
+
+    fn directory(place: &Path) -> Result<Self, Failure> {
+        become_owner(place)?;
+        let image = DirectoryImage::open_with(place, &tablespaces(place)?)?;
+        Ok(Self {
+            place: place.to_owned(),
+            kind: ImageKind::Postgres,
+            image: Arc::new(image),
+            set: None,
+            pinned: None,
+        })
+    }
+
+    fn sqlite(place: &Path, cancel: &Cancel) -> Result<Self, Failure> {
+        become_owner(place)?;
+        let pinned = Database::open(place)?.pin(cancel)?;
+        let reader = pinned.reader();
+        let page_bytes = u32::try_from(reader.page_bytes()).unwrap_or(0);
+        Ok(Self {
+            place: place.to_owned(),
+            kind: ImageKind::Sqlite(page_bytes),
+            image: Arc::new(PinnedImage::new(place, reader)),
+            set: None,
+            pinned: Some(pinned),
+        })
+    }
+
+    fn set(place: &Path) -> Result<Self, Failure> {
+        let set = Arc::new(crate::command::open(&[place.to_owned()])?);
+        let facts = &set.description().facts;
+        let kind = match facts.database["kind"].as_str() {
+            Some(windlass_postgres::KIND) => ImageKind::Postgres,
+            Some("sqlite") => {
+                let facts = windlass_sqlite::DatabaseFacts::of_set(facts)?;
+                ImageKind::Sqlite(facts.page_bytes)
+            }
+            _ => ImageKind::Unknown,
+        };
+        let set = Arc::new(SetImage::open(set, &SetImageOptions::default())?);
+        let image: Arc<dyn Image> = match kind {
+            ImageKind::Sqlite(_) => Arc::new(Renamed::new(Arc::clone(&set))),
+            _ => Arc::clone(&set) as Arc<dyn Image>,
+        };
+        Ok(Self {
+            place: place.to_owned(),
+            kind,
+            image,
+            set: Some(set),
+            pinned: None,
+        })
+    }
+
+    /// Its files.
+    pub fn image(&self) -> &dyn Image {
+        &*self.image
+    }
+
+    /// True for a backup set, which never changes.
+    pub fn is_set(&self) -> bool {
+        self.set.is_some()
+    }
+
+    /// True when somebody writes to the database and cannot while the image is open.
+    pub fn holds_writers(&self) -> bool {
+        let pinned = self.pinned.as_ref();
+        pinned.is_some_and(|pinned| !pinned.writers_go_on())
+    }
+
+    /// What reading a set took.
+    pub fn statistics(&self) -> Option<ImageStatistics> {
+        self.set.as_ref().map(|set| set.statistics())
+    }
+
+    /// Ends the use of the image; what was read is good only if this succeeds.
+    pub fn close(self) -> Result<(), Failure> {
+        if let Some(pinned) = self.pinned {
+            pinned.end()?;
+        }
+        Ok(())
+    }
+}
+
+fn become_owner(place: &Path) -> Result<(), Failure> {
+    privilege::owner(place).map_or(Ok(()), |(uid, gid)| privilege::become_user(uid, gid))
+}
+
+/// Where the files of this cluster's tablespaces are: behind the links, in the directory that
+/// carries its version.
+fn tablespaces(root: &Path) -> Result<Vec<(Vec<u8>, PathBuf)>, Failure> {
+    let links = root.join("pg_tblspc");
+    let Ok(entries) = std::fs::read_dir(&links) else {
+        return Ok(Vec::new());
+    };
+    let control = Control::read(root)?;
+    let version = std::fs::read_to_string(root.join("PG_VERSION")).unwrap_or_default();
+    let version = format!("PG_{}_{}", version.trim(), control.catalog_version);
+    let failed = |error: std::io::Error| {
+        let message = format!("list {}: {error}", links.display());
+        Failure::new(
+            Code::Failed,
+            message,
+            "Run as the owner of the data directory.",
+        )
+    };
+    let mut mounts = Vec::new();
+    for entry in entries {
+        let entry = entry.map_err(failed)?;
+        let place = entry.path().join(&version);
+        if entry.path().is_symlink() && place.is_dir() {
+            let name = entry.file_name().to_string_lossy().into_owned();
+            mounts.push((format!("pg_tblspc/{name}/{version}").into_bytes(), place));
+        }
+    }
+    Ok(mounts)
+}
+
+/// The set of a SQLite database, its file under the name that all such images share.
+struct Renamed {
+    set: Arc<SetImage>,
+    files: FileTable,
+}
+
+impl Renamed {
+    fn new(set: Arc<SetImage>) -> Self {
+        let mut files = set.files().clone();
+        if let [only] = files.0.as_mut_slice() {
+            only.path = SQLITE_PATH.to_vec();
+        }
+        Self { set, files }
+    }
+}
+
+impl Image for Renamed {
+    fn files(&self) -> &FileTable {
+        &self.files
+    }
+
+    fn read(&self, file: FileNo, offset: u64, into: &mut [u8]) -> Result<usize, ImageError> {
+        self.set.read(file, offset, into)
+    }
+
+    fn checksum(&self, file: FileNo, offset: u64) -> Result<Option<Checksummed>, ImageError> {
+        self.set.checksum(file, offset)
+    }
+}
+
+/// A live SQLite database.
+struct PinnedImage {
+    place: PathBuf,
+    reader: Arc<PinnedReader>,
+    files: FileTable,
+}
+
+impl PinnedImage {
+    fn new(place: &Path, reader: Arc<PinnedReader>) -> Self {
+        let entry = FileEntry {
+            file: FileNo(0),
+            kind: FileKind::File,
+            flags: FileFlags::default(),
+            mode: 0,
+            bytes: reader.bytes(),
+            mtime_nanos: 0,
+            crc32c: 0,
+            path: SQLITE_PATH.to_vec(),
+            link_target: Vec::new(),
+        };
+        Self {
+            place: place.to_owned(),
+            reader,
+            files: FileTable(vec![entry]),
+        }
+    }
+}
+
+impl Image for PinnedImage {
+    fn files(&self) -> &FileTable {
+        &self.files
+    }
+
+    fn read(&self, file: FileNo, offset: u64, into: &mut [u8]) -> Result<usize, ImageError> {
+        if file != FileNo(0) {
+            return Err(ImageError::NoFile { file });
+        }
+        let read = self.reader.read(offset, into);
+        read.map_err(|error| ImageError::Directory {
+            operation: "read",
+            path: self.place.clone(),
+            source: std::io::Error::other(error),
+        })
+    }
+}
+
+/// An image as the readers of catalogs take it.
+pub struct AsCluster<'a>(pub &'a dyn Image);
+
+impl ClusterFiles for AsCluster<'_> {
+    fn files(&self) -> &FileTable {
+        self.0.files()
+    }
+
+    fn read(&self, file: FileNo, offset: u64, into: &mut [u8]) -> Result<usize, ReadError> {
+        Ok(self.0.read(file, offset, into)?)
+    }
+}

@@ -1,0 +1,72 @@
+//! A cluster, its sets, and the command.
+
+use std::path::PathBuf;
+use std::process::{Command, Output};
+
+use windlass_testkit::postgres::{ClusterOptions, PrivateCluster};
+
+/// A running cluster, and a place for sets.
+pub struct Place {
+    pub server: PrivateCluster,
+    dir: tempfile::TempDir,
+}
+
+impl Place {
+    pub fn new() -> Self {
+        let server = PrivateCluster::start(&ClusterOptions::default());
+        // Statistics come by themselves and would differ at any time.
+        server.sql("postgres", "ALTER SYSTEM SET autovacuum = off");
+        server.sql("postgres", "SELECT pg_reload_conf()");
+        let dir = tempfile::tempdir_in("/var/tmp").unwrap();
+        Self { server, dir }
+    }
+
+    pub fn path(&self, name: &str) -> PathBuf {
+        self.dir.path().join(name)
+    }
+
+    pub fn arg(&self, name: &str) -> String {
+        self.path(name).to_str().unwrap().to_owned()
+    }
+
+    pub fn data(&self) -> String {
+        self.server.data().to_str().unwrap().to_owned()
+    }
+
+    pub fn sql(&self, sql: &str) -> String {
+        self.server.sql("postgres", sql)
+    }
+
+    /// Backs up into a directory of its own.
+    pub fn back_up(&self, name: &str) -> String {
+        std::fs::create_dir(self.path(name)).unwrap();
+        let set = self.arg(name);
+        let output = windlass(&["backup", &self.server.conninfo(), "--to", &set]);
+        assert_eq!(output.status.code(), Some(0), "{}", text(&output));
+        set
+    }
+}
+
+pub fn windlass(words: &[&str]) -> Output {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_windlass"));
+    command.env("WINDLASS_CONFIG", "/dev/null");
+    command.args(words).output().unwrap()
+}
+
+/// Everything that was printed.
+pub fn text(output: &Output) -> String {
+    let (out, err) = (&output.stdout, &output.stderr);
+    format!(
+        "{}{}",
+        String::from_utf8_lossy(out),
+        String::from_utf8_lossy(err)
+    )
+}
+
+/// Runs the command with `--json`; its exit code and its document.
+pub fn json(words: &[&str]) -> (i32, serde_json::Value) {
+    let output = windlass(&[words, &["--json"]].concat());
+    let document = serde_json::from_slice(&output.stdout);
+    let document = document.unwrap_or_else(|error| panic!("{error}: {}", text(&output)));
+    (output.status.code().unwrap(), document)
+}

@@ -24,6 +24,7 @@ use crate::buffer::Pool;
 use crate::cancel::Cancel;
 use crate::compressor::{Chunk, Compressor};
 use crate::device::Device;
+use crate::emulate::{EmulatedDevice, EmulatedStream, Emulator, Emulators};
 use crate::error::EngineError;
 use crate::options::BackupOptions;
 use crate::progress::Progress;
@@ -68,6 +69,8 @@ impl BackupRun {
         cancel: Cancel,
     ) -> Result<Self, EngineError> {
         let keeps = stripes::keeps(&devices)?;
+        let emulators = Emulators::start(&options.emulation, &cancel);
+        let devices = emulated(devices, emulators.target.as_ref());
         let plan = &options.plan;
         // Compressors hold an output beside their input; uncompressed, the input is the output.
         let outputs = if options.codec == Codec::None {
@@ -92,11 +95,15 @@ impl BackupRun {
             data_began: None,
             options,
         };
-        run.spawn(stripes)?;
+        run.spawn(stripes, emulators.source.as_ref())?;
         Ok(run)
     }
 
-    fn spawn(&mut self, stripes: Vec<StripeWriter>) -> Result<(), EngineError> {
+    fn spawn(
+        &mut self,
+        stripes: Vec<StripeWriter>,
+        source: Option<&Arc<Emulator>>,
+    ) -> Result<(), EngineError> {
         let plan = self.options.plan.clone();
         let (units, units_out) = bounded::<Unit>(UNITS_WAITING_MAX);
         // Bounded by the pool: every message but a chunk of zeros holds a buffer.
@@ -114,8 +121,12 @@ impl BackupRun {
             .inputs_max()
             .div_ceil(plan.readers)
             .clamp(1, 32);
-        for _ in 0..plan.readers {
-            let queue = ReadQueue::new(depth, self.options.ring);
+        for stream in 0..plan.readers {
+            let emulated = source.map(|emulator| EmulatedStream {
+                emulator: Arc::clone(emulator),
+                stream,
+            });
+            let queue = ReadQueue::new(depth, self.options.ring, emulated);
             let ends = (units_out.clone(), full.clone());
             self.spawn_reader(queue, ends, rate.clone())?;
         }
@@ -441,6 +452,21 @@ impl Drop for BackupRun {
         }
         drop(self.stopped(EngineError::Stopped));
     }
+}
+
+/// The devices, each behind the model where there is one.
+fn emulated(devices: Vec<Box<dyn Device>>, model: Option<&Arc<Emulator>>) -> Vec<Box<dyn Device>> {
+    let Some(emulator) = model else {
+        return devices;
+    };
+    let slow = |(stream, device)| {
+        let emulator = Arc::clone(emulator);
+        Box::new(EmulatedDevice::new(
+            device,
+            EmulatedStream { emulator, stream },
+        )) as _
+    };
+    devices.into_iter().enumerate().map(slow).collect()
 }
 
 fn spawn<T: Send + 'static>(

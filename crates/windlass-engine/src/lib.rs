@@ -17,6 +17,7 @@ mod cleanup;
 mod compressor;
 mod device;
 pub mod durable;
+mod emulate;
 mod error;
 mod model;
 mod options;
@@ -48,6 +49,7 @@ pub use check::{
 };
 pub use cleanup::{CleanedUp, clean_up};
 pub use device::{Device, FileDevice, FileDeviceOptions, NulDevice, PARTIAL_SUFFIX, WriteDone};
+pub use emulate::Emulation;
 pub use error::EngineError;
 pub use model::{
     Attachment, Burst, Instance, InstanceClock, Limits, Model, ModelClock, ModelIo,

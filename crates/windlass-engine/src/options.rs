@@ -3,6 +3,7 @@
 use serde::Serialize;
 use windlass_media::{ALIGNMENT_MAX, ALIGNMENT_MIN, Codec};
 
+use crate::emulate::Emulation;
 use crate::error::EngineError;
 
 /// Smallest transfer, and what transfers are multiples of, in bytes.
@@ -182,6 +183,8 @@ pub struct BackupOptions {
     pub device_rate: Option<u64>,
     /// Use io_uring where the kernel has it.
     pub ring: bool,
+    /// Storage that behaves like a model of other storage.
+    pub emulation: Emulation,
 }
 
 #[cfg(test)]

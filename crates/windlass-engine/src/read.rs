@@ -13,6 +13,7 @@
 
 #![allow(unsafe_code, reason = "cachestat has no safe wrapper")]
 
+use std::collections::VecDeque;
 use std::fs::File;
 use std::io::{self, IoSliceMut};
 use std::num::NonZeroU64;
@@ -27,6 +28,7 @@ use rustix::fs::Advice;
 use rustix::io::ReadWriteFlags;
 
 use crate::buffer::Buffer;
+use crate::emulate::EmulatedStream;
 use crate::ring::Ring;
 
 /// RWF_DONTCACHE of Linux 6.14.
@@ -172,11 +174,17 @@ fn read_once(file: &File, offset: u64, into: &mut [u8]) -> io::Result<usize> {
 pub(crate) struct ReadQueue {
     ring: Option<Ring>,
     depth: usize,
+    /// The model that all reads go by, when there is one.
+    emulated: Option<EmulatedStream>,
+    /// Reads that are made, and that the model is not done with; when it is, and when they began.
+    held: VecDeque<(Instant, Instant, ReadDone)>,
 }
 
 /// A read to make: `length` bytes of a file at `offset`, to the start of a buffer.
 pub(crate) struct ReadRequest<'a> {
     pub(crate) file: &'a ReadFile,
+    /// Which file, for a model.
+    pub(crate) number: usize,
     pub(crate) offset: u64,
     pub(crate) length: usize,
     pub(crate) token: u64,
@@ -195,17 +203,22 @@ pub(crate) struct ReadDone {
 
 impl ReadQueue {
     /// A queue of at most `depth` reads in flight; without a ring every read is made at once.
-    pub(crate) fn new(depth: usize, use_ring: bool) -> Self {
-        let ring = if use_ring && depth > 1 {
+    pub(crate) fn new(depth: usize, use_ring: bool, emulated: Option<EmulatedStream>) -> Self {
+        let ring = if use_ring && depth > 1 && emulated.is_none() {
             Ring::new(depth).ok()
         } else {
             None
         };
-        Self { ring, depth }
+        Self {
+            ring,
+            depth,
+            emulated,
+            held: VecDeque::new(),
+        }
     }
 
     pub(crate) fn in_flight(&self) -> usize {
-        self.ring.as_ref().map_or(0, Ring::in_flight)
+        self.ring.as_ref().map_or(0, Ring::in_flight) + self.held.len()
     }
 
     pub(crate) fn is_full(&self) -> bool {
@@ -219,6 +232,12 @@ impl ReadQueue {
         buffer: Buffer,
     ) -> io::Result<Option<ReadDone>> {
         let begin = Instant::now();
+        if let Some(emulated) = &self.emulated {
+            let due = emulated.done_at(request.number, request.offset, request.length);
+            let done = read_now(request, buffer, Way::Uncached, begin);
+            self.held.push_back((due, begin, done));
+            return Ok(None);
+        }
         let way = choose(request);
         if way == Way::Direct {
             return self.submit_direct(request, buffer, begin);
@@ -250,6 +269,12 @@ impl ReadQueue {
 
     /// Waits for a queued read; `None` when nothing is in flight.
     pub(crate) fn wait(&mut self) -> io::Result<Option<ReadDone>> {
+        if let (Some(emulated), Some((due, begin, done))) = (&self.emulated, self.held.pop_front())
+        {
+            emulated.emulator.wait_until(due);
+            let elapsed = begin.elapsed();
+            return Ok(Some(ReadDone { elapsed, ..done }));
+        }
         let Some(ring) = self.ring.as_mut() else {
             return Ok(None);
         };
@@ -261,6 +286,14 @@ impl ReadQueue {
             elapsed: done.elapsed,
             waited: true,
         }))
+    }
+
+    /// Waits as long as the model takes for a read that was made past the queue.
+    pub(crate) fn pass(&self, number: usize, offset: u64, bytes: usize) {
+        if let Some(emulated) = &self.emulated {
+            let due = emulated.done_at(number, offset, bytes);
+            emulated.emulator.wait_until(due);
+        }
     }
 }
 

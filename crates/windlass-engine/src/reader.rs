@@ -132,6 +132,7 @@ impl Reader<'_> {
         self.reading.push((token, unit));
         let request = ReadRequest {
             file,
+            number: part.file.spec.file.0 as usize,
             offset,
             length,
             token,
@@ -197,6 +198,8 @@ impl Reader<'_> {
                 let from = usize::try_from(part.offset).unwrap_or(usize::MAX);
                 into.copy_from_slice(&bytes[from..from + part.bytes]);
             } else if part.file.open()?.is_some() {
+                self.queue
+                    .pass(part.file.spec.file.0 as usize, part.offset, part.bytes);
                 self.complete(&part, into, 0)?;
             } else {
                 self.outcomes.vanish(part.file.spec.file);

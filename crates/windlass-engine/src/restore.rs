@@ -28,10 +28,12 @@ use windlass_media::{Decoder, FileNo};
 use crate::buffer::Pool;
 use crate::cancel::Cancel;
 use crate::check::Faults;
+use crate::emulate::{EmulatedStream, EmulatedTarget, Emulation, Emulator, Emulators};
 use crate::error::EngineError;
 use crate::options::BufferPlan;
 use crate::progress::Progress;
 use crate::rate::RateLimit;
+use crate::read::ReadQueue;
 use crate::report::{Activity, RunReport, process_cpu_seconds};
 use crate::set::OpenSet;
 use crate::shared::Shared;
@@ -88,6 +90,8 @@ pub struct RestoreOptions {
     pub device_rate: Option<u64>,
     /// Use io_uring where the kernel has it.
     pub ring: bool,
+    /// Storage that behaves like a model of other storage.
+    pub emulation: Emulation,
 }
 
 impl RestoreOptions {
@@ -139,13 +143,18 @@ pub(crate) fn run_through(
         "verifying"
     });
     let ledger = Ledger::new(set, faults)?;
+    let emulators = Emulators::start(&options.emulation, cancel);
+    let slow = emulators
+        .source
+        .map(|source| EmulatedTarget::new(target, source));
     let run = Run {
         set,
-        target,
+        target: slow.as_ref().map_or(target, |slow| slow),
         options: &options,
         shared: &shared,
         ledger: &ledger,
         faults,
+        emulated: emulators.target,
     };
     let readers = run.run()?;
     let data_seconds = began.elapsed().as_secs_f64();
@@ -173,6 +182,8 @@ struct Run<'a> {
     shared: &'a Shared,
     ledger: &'a Ledger,
     faults: &'a Faults<'a>,
+    /// The model of what the stripes lie on.
+    emulated: Option<Arc<Emulator>>,
 }
 
 type Threads<'scope, T> = Vec<ScopedJoinHandle<'scope, Option<T>>>;
@@ -218,7 +229,12 @@ impl<'a> Run<'a> {
         let mut readers = Vec::new();
         for stripe in self.set.stripes() {
             let around = (shared, self.ledger, self.faults);
-            let reader = StripeReader::new(stripe, around, depth, ring)?;
+            let emulated = self.emulated.as_ref().map(|emulator| EmulatedStream {
+                emulator: Arc::clone(emulator),
+                stream: readers.len(),
+            });
+            let queue = ReadQueue::new(depth, ring, emulated);
+            let reader = StripeReader::new(stripe, around, queue)?;
             let stored = stored.clone();
             readers.push(scope.spawn(move || {
                 crate::slice::shorten();

@@ -185,7 +185,7 @@ impl Backup<'_> {
         let (label, fast) = (&self.request.label, self.request.fast_checkpoint);
         let target = self.target;
         let (started, pin) = std::thread::scope(|scope| {
-            let pin = scope.spawn(|| open(target).map(|session| pinned(session)));
+            let pin = scope.spawn(|| open(target).map(pinned));
             let started = self.session.start_backup(label, fast, run.cancel());
             (started, pin.join())
         });

@@ -191,6 +191,15 @@ pub struct Buffers {
     /// Refuse to use more memory than this for buffers [default: 1GiB]
     #[arg(long, value_name = "SIZE", value_parser = parse_size, env = "WINDLASS_MAX_MEMORY")]
     pub max_memory: Option<u64>,
+    /// Make storage as slow as a model: source=MODEL (the database's), target=MODEL (the stripes'),
+    /// instance=NAME; a MODEL is gp2:1.5TB, s3:4x90MB/s, hdd ... (docs/lab.md). Repeat it
+    #[arg(
+        long,
+        value_name = "WHAT=MODEL",
+        env = "WINDLASS_EMULATE",
+        value_delimiter = ' '
+    )]
+    pub emulate: Vec<String>,
     /// Do without io_uring
     #[arg(long, env = "WINDLASS_NO_RING", value_parser = clap::builder::FalseyValueParser::new())]
     pub no_ring: bool,

@@ -14,8 +14,8 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use windlass_engine::{
-    BufferPlan, BufferRequest, Cancel, METADATA_LIMIT_DEFAULT, OpenSet, OpenStripe, RestoreOptions,
-    target_writers,
+    BufferPlan, BufferRequest, Cancel, Emulation, METADATA_LIMIT_DEFAULT, OpenSet, OpenStripe,
+    RestoreOptions, target_writers,
 };
 
 use crate::cli::{Buffers, Cli, Command, Global, Layout};
@@ -55,6 +55,13 @@ fn cancel_on_signals() -> Result<Cancel, Failure> {
             })?;
     }
     Ok(cancel)
+}
+
+/// The models that storage is to behave like.
+fn emulation(buffers: &Buffers) -> Result<Emulation, Failure> {
+    Ok(Emulation::parse(
+        buffers.emulate.iter().map(String::as_str),
+    )?)
 }
 
 /// What the user set, as the engine takes it.
@@ -108,6 +115,7 @@ fn restore_options(
         plan,
         device_rate: max_rate,
         ring: !buffers.no_ring,
+        emulation: emulation(buffers)?,
     };
     Ok(options.fit(set)?)
 }

@@ -37,11 +37,9 @@ impl<'a> StripeReader<'a> {
     pub(super) fn new(
         stripe: &'a OpenStripe,
         (shared, ledger, faults): (&'a Shared, &'a Ledger, &'a Faults<'a>),
-        depth: usize,
-        ring: bool,
+        queue: ReadQueue,
     ) -> Result<Self, EngineError> {
         let latency = latencies()?;
-        let queue = ReadQueue::new(depth, ring);
         let (reading, token, bytes, busy_seconds) = (Vec::new(), 0, 0, 0.0);
         Ok(Self {
             stripe,
@@ -117,6 +115,7 @@ impl<'a> StripeReader<'a> {
         self.reading.push((token, plan));
         let request = ReadRequest {
             file: &self.stripe.file,
+            number: usize::from(self.stripe.header().stripe.0),
             offset,
             length,
             token,

@@ -10,6 +10,7 @@ mod buffers;
 mod cache;
 mod corpus;
 mod damage;
+mod emulation;
 mod faults;
 mod findings;
 mod forge;

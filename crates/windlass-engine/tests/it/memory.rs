@@ -69,6 +69,7 @@ fn bring_back_many(dir: &Path) {
         plan,
         device_rate: None,
         ring: true,
+        emulation: Default::default(),
     };
     restore(&set, &target, &options, &Arc::default(), &Cancel::new()).unwrap();
 }

@@ -46,6 +46,7 @@ fn verify(bytes: &[u8], dir: &Path) -> bool {
         plan,
         device_rate: None,
         ring: false,
+        emulation: Default::default(),
     };
     let verified = restore(&set, &Discard, &options, &Arc::default(), &Cancel::new());
     // What restores has an index that is right.

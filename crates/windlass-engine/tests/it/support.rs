@@ -8,7 +8,7 @@ use windlass_engine::media::{
 };
 use windlass_engine::{
     BackupOptions, BackupRun, BufferRequest, Cancel, DamageReport, Device, DirectoryTarget,
-    Discard, EngineError, FileContent, FileDevice, FileDeviceOptions, FileSpec,
+    Discard, Emulation, EngineError, FileContent, FileDevice, FileDeviceOptions, FileSpec,
     METADATA_LIMIT_DEFAULT, Missing, OpenSet, Progress, RestoreOptions, RunReport, Survey,
     TargetLayout, restore,
 };
@@ -29,6 +29,7 @@ pub struct Setup {
     pub set_id: SetId,
     pub source_rate: Option<u64>,
     pub device_rate: Option<u64>,
+    pub emulation: Emulation,
 }
 
 impl Default for Setup {
@@ -45,6 +46,7 @@ impl Default for Setup {
             set_id: SET,
             source_rate: None,
             device_rate: None,
+            emulation: Emulation::default(),
         }
     }
 }
@@ -181,6 +183,7 @@ pub fn begin(
         source_rate: setup.source_rate,
         device_rate: setup.device_rate,
         ring: setup.ring,
+        emulation: setup.emulation.clone(),
     };
     let progress = Arc::<Progress>::default();
     BackupRun::start(setup.set_id, 1, options, devices, progress, cancel.clone())
@@ -313,6 +316,7 @@ pub fn restore_options() -> RestoreOptions {
         plan: request.plan(1, 1).unwrap(),
         device_rate: None,
         ring: true,
+        emulation: Default::default(),
     }
 }
 
@@ -328,6 +332,7 @@ pub fn lean_options() -> RestoreOptions {
         plan: request.plan(1, 1).unwrap(),
         device_rate: None,
         ring: false,
+        emulation: Default::default(),
     }
 }
 

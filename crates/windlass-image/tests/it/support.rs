@@ -144,6 +144,7 @@ fn start(dir: &Path, setup: &Setup) -> BackupRun {
         source_rate: None,
         device_rate: None,
         ring: true,
+        emulation: Default::default(),
     };
     let (progress, cancel) = (Arc::<Progress>::default(), Cancel::new());
     BackupRun::start(SetId([7; 16]), 1, options, devices, progress, cancel).unwrap()

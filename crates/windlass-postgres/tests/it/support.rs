@@ -75,6 +75,7 @@ fn begin_run(directory: &Path, wish: &Wish, volumes: usize) -> BackupRun {
         source_rate: wish.source_rate,
         device_rate: None,
         ring: true,
+        emulation: Default::default(),
     };
     let device = |index: usize| {
         let path = directory.join(format!("stripe-{index}"));
@@ -112,6 +113,7 @@ pub fn restore_set(directory: &Path, into: &Path, map: &[(PathBuf, PathBuf)]) ->
         plan: buffers,
         device_rate: None,
         ring: true,
+        emulation: Default::default(),
     };
     restore(
         &set,
@@ -140,6 +142,7 @@ pub fn restore_view(directory: &Path, into: &Path) -> DatabaseFacts {
         plan: BufferRequest::default().plan(STRIPES, 1).unwrap(),
         device_rate: None,
         ring: true,
+        emulation: Default::default(),
     };
     let progress = Arc::new(Progress::default());
     restore(&set, &target, &options, &progress, &Cancel::new()).unwrap();

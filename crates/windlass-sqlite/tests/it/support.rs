@@ -126,6 +126,7 @@ fn start(device: Box<dyn Device>, transfer_bytes: usize) -> BackupRun {
         source_rate: None,
         device_rate: None,
         ring: true,
+        emulation: Default::default(),
     };
     let (progress, cancel) = (Arc::new(Progress::default()), Cancel::new());
     BackupRun::start(SetId([7; 16]), 0, options, vec![device], progress, cancel).unwrap()
@@ -168,6 +169,7 @@ pub fn restore_to(stripe: &Path, into: &Path, force: bool) -> Result<PathBuf, Sq
         plan: buffers,
         device_rate: None,
         ring: true,
+        emulation: Default::default(),
     };
     restore(
         &set,

@@ -149,6 +149,7 @@ impl Job<'_> {
             source_rate: self.arguments.max_rate,
             device_rate: self.arguments.max_device_rate,
             ring: !self.arguments.buffers.no_ring,
+            emulation: super::emulation(&self.arguments.buffers)?,
         };
         let progress = Arc::<Progress>::default();
         let show = Show::choose(super::is_silent(self.global), self.arguments.stats);

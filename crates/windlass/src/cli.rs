@@ -1,11 +1,15 @@
 //! The command line: what can be said, and what each word of it means.
 
+mod lab;
+
 use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use windlass_postgres::RelationPattern;
 
 use crate::sizes::{parse_rate, parse_size};
+
+pub use lab::{Lab, Plan, Probe};
 
 /// Backs up and restores PostgreSQL and SQLite at the speed of the hardware, and says what the
 /// limit was.
@@ -85,6 +89,11 @@ pub enum Command {
     Mount(MountSet),
     /// Show what is under way: mounts, and what they have read
     Status,
+    /// Predict how long a backup or restore would take, and what would bind it
+    Plan(Box<Plan>),
+    /// Experiments: what this storage and these cores can do
+    #[command(subcommand)]
+    Lab(Lab),
     /// Print shell completions
     Completions {
         /// The shell

@@ -4,8 +4,10 @@ mod backup;
 mod diff;
 mod extract;
 mod info;
+mod lab;
 mod manual;
 mod mount;
+mod plan;
 mod restore;
 mod status;
 mod verify;
@@ -33,6 +35,8 @@ pub fn run(cli: Cli) -> Result<Code, Failure> {
         Command::Extract(arguments) => extract::run(global, &arguments),
         Command::Mount(arguments) => mount::run(global, &arguments),
         Command::Status => status::run(global),
+        Command::Plan(arguments) => plan::run(global, &arguments),
+        Command::Lab(arguments) => lab::run(global, &arguments),
         Command::Completions { shell } => manual::completions(shell),
         Command::Man { into } => manual::pages(&into),
     }

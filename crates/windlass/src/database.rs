@@ -54,11 +54,16 @@ impl DatabaseName {
 
     /// Becomes the database's owner, when started by root.
     pub fn become_owner(&self) -> Result<(), Failure> {
-        let owner = match self {
+        self.owner()
+            .map_or(Ok(()), |(uid, gid)| privilege::become_user(uid, gid))
+    }
+
+    /// User and group that the database belongs to, where that can be told.
+    pub fn owner(&self) -> Option<(u32, u32)> {
+        match self {
             Self::Postgres(conninfo) => windlass_postgres::socket_owner(conninfo),
             Self::Sqlite(path) => privilege::owner(path),
-        };
-        owner.map_or(Ok(()), |(uid, gid)| privilege::become_user(uid, gid))
+        }
     }
 
     /// A short name for stripe files: the file's stem, or the cluster's kind.

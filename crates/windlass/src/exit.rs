@@ -4,6 +4,7 @@ use std::process::ExitCode;
 
 use windlass_engine::EngineError;
 use windlass_image::ImageError;
+use windlass_lab::LabError;
 use windlass_postgres::PostgresError;
 use windlass_sqlite::SqliteError;
 
@@ -118,7 +119,9 @@ impl From<EngineError> for Failure {
     fn from(error: EngineError) -> Self {
         let code = match &error {
             EngineError::Cancelled => Code::Interrupted,
-            EngineError::Option { .. } | EngineError::MemoryLimit { .. } => Code::Usage,
+            EngineError::Option { .. }
+            | EngineError::MemoryLimit { .. }
+            | EngineError::Model { .. } => Code::Usage,
             error if error.is_damage() => Code::Damage,
             _ => Code::Failed,
         };
@@ -126,6 +129,26 @@ impl From<EngineError> for Failure {
             code,
             hint: error.hint(),
             message: error.to_string(),
+        }
+    }
+}
+
+impl From<LabError> for Failure {
+    fn from(error: LabError) -> Self {
+        match error {
+            LabError::Engine(error) => error.into(),
+            error => {
+                let code = match error {
+                    LabError::Option { .. } => Code::Usage,
+                    _ => Code::Failed,
+                };
+                let hint = error.hint();
+                Self {
+                    code,
+                    message: chain(&error),
+                    hint,
+                }
+            }
         }
     }
 }

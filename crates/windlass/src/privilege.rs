@@ -23,6 +23,31 @@ pub fn become_user(uid: u32, gid: u32) -> Result<(), Failure> {
     })
 }
 
+/// Does something as this user, when started by root, and is root again afterwards.
+pub fn as_user<T>(
+    owner: Option<(u32, u32)>,
+    body: impl FnOnce() -> Result<T, Failure>,
+) -> Result<T, Failure> {
+    let Some((uid, gid)) = owner.filter(|(uid, _)| Uid::effective().is_root() && *uid != 0) else {
+        return body();
+    };
+    let fault = |error: nix::Error| {
+        let message = format!("cannot become user {uid} for a while: {error}");
+        Failure::new(
+            Code::Failed,
+            message,
+            "Run as the database's owner instead of root.",
+        )
+    };
+    let (root_uid, root_gid) = (Uid::effective(), Gid::effective());
+    nix::unistd::setegid(Gid::from_raw(gid)).map_err(fault)?;
+    nix::unistd::seteuid(Uid::from_raw(uid)).map_err(fault)?;
+    let result = body();
+    nix::unistd::seteuid(root_uid).map_err(fault)?;
+    nix::unistd::setegid(root_gid).map_err(fault)?;
+    result
+}
+
 fn drop_to(uid: Uid, gid: Gid) -> nix::Result<()> {
     let name = User::from_uid(uid)?.and_then(|user| CString::new(user.name).ok());
     match name {

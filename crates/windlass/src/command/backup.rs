@@ -214,7 +214,7 @@ fn document(sealed: &Sealed) -> serde_json::Value {
 }
 
 /// `none`, `lz4`, `zstd`, `zstd:LEVEL`.
-fn parse_codec(text: &str) -> Result<Codec, Failure> {
+pub(super) fn parse_codec(text: &str) -> Result<Codec, Failure> {
     let fault = || {
         Failure::usage(
             format!("--compress: {text:?} is no codec"),

@@ -1,0 +1,136 @@
+//! The laboratory's part of the command line.
+
+use std::path::PathBuf;
+
+use clap::{Args, Subcommand};
+use windlass_engine::{parse_quantity, parse_seconds};
+
+use super::{Buffers, Layout};
+
+const MODELS: &str = "\
+A MODEL is a storage's name and size, or what a probe found:
+  gp2:1.5TB  gp3:1TB,iops=6000,throughput=500MB/s  io1:9000  io2:64000  st1:4TB
+  s3  s3:4x90MB/s  hdd  rate:200MB/s,latency=5ms  nul  /path (probed before)
+Further keys: iops=, throughput=, stream=, latency=, seek=, io=, credits=, volumes=.
+
+Examples:
+  windlass plan --used-bytes 1TB --source gp2:1.5TB --target s3 --files 1,4,8 --compress none,zstd
+      How long would each of six ways take, and what would bind it?
+  windlass plan shop.db --source hdd --target s3:4x90MB/s --within 2h
+      Measures size and compressibility of a database first.
+  windlass plan --accuracy
+      How good have predictions been on this machine?";
+
+/// `windlass plan`
+#[derive(Debug, Args)]
+#[command(after_long_help = MODELS)]
+pub struct Plan {
+    /// A database to measure: its size, and how well a sample of it compresses
+    #[arg(conflicts_with = "used_bytes")]
+    pub database: Option<String>,
+    /// Bytes in use: what a backup reads
+    #[arg(long, value_name = "SIZE", value_parser = size)]
+    pub used_bytes: Option<u64>,
+    /// Bytes of all files: what a restore writes [default: those in use]
+    #[arg(long, value_name = "SIZE", value_parser = size)]
+    pub file_bytes: Option<u64>,
+    /// Bytes of the database for a stored byte [default: of a sample, or of TPC-H]
+    #[arg(long, value_parser = ratio)]
+    pub ratio: Option<f64>,
+    /// Where bytes come from: a MODEL. Repeat it for several volumes
+    #[arg(long, value_name = "MODEL")]
+    pub source: Vec<String>,
+    /// Where bytes go: a MODEL. Repeat it for files on several devices
+    #[arg(long, value_name = "MODEL")]
+    pub target: Vec<String>,
+    /// The machine, as its vendor calls it: r5.8xlarge
+    #[arg(long, value_name = "NAME")]
+    pub instance: Option<String>,
+    /// Numbers of files to compare: 1,4,8
+    #[arg(long, value_name = "N", value_delimiter = ',', default_value = "1",
+          value_parser = clap::value_parser!(u16).range(1..=64))]
+    pub files: Vec<u16>,
+    /// Codecs to compare: none, lz4, zstd or zstd:LEVEL
+    #[arg(
+        long,
+        value_name = "CODEC",
+        value_delimiter = ',',
+        default_value = "zstd:1",
+        allow_hyphen_values = true
+    )]
+    pub compress: Vec<String>,
+    /// Cores [default: the machine's]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1024))]
+    pub cores: Option<u16>,
+    /// Plan a restore
+    #[arg(long)]
+    pub restore: bool,
+    /// It must end within this time: 90m, 2h
+    #[arg(long, value_name = "TIME", value_parser = time)]
+    pub within: Option<f64>,
+    /// Say how good predictions have been
+    #[arg(long, exclusive = true)]
+    pub accuracy: bool,
+    /// Read at most so much per second
+    #[arg(long, value_name = "RATE", value_parser = crate::sizes::parse_rate)]
+    pub max_rate: Option<u64>,
+    /// Write at most so much per second
+    #[arg(long, value_name = "RATE", value_parser = crate::sizes::parse_rate)]
+    pub max_device_rate: Option<u64>,
+    /// Buffers and threads
+    #[command(flatten)]
+    pub buffers: Buffers,
+    /// What only a backup decides
+    #[command(flatten)]
+    pub layout: Layout,
+}
+
+/// `windlass lab`
+#[derive(Debug, Subcommand)]
+pub enum Lab {
+    /// Measure what an I/O path, and a core, can do; keep it as the device's profile
+    Probe(Probe),
+}
+
+/// `windlass lab probe`
+#[derive(Debug, Args)]
+pub struct Probe {
+    /// A directory on the file system to measure; its scratch file has no name, and is gone after
+    #[arg(required_unless_present = "database")]
+    pub path: Option<PathBuf>,
+    /// Measure the codecs on a sample of this database
+    #[arg(long)]
+    pub database: Option<String>,
+    /// How long it may take
+    #[arg(long, value_name = "TIME", value_parser = time, default_value = "60s")]
+    pub budget: f64,
+    /// Size of the scratch file
+    #[arg(long, value_name = "SIZE", value_parser = size, default_value = "1GiB")]
+    pub scratch_bytes: u64,
+    /// Show what was found, and keep nothing
+    #[arg(long)]
+    pub no_keep: bool,
+}
+
+#[expect(
+    clippy::cast_possible_truncation,
+    clippy::cast_sign_loss,
+    reason = "sizes are positive and below 10^18"
+)]
+fn size(text: &str) -> Result<u64, String> {
+    parse_quantity(text).map(|bytes| bytes as u64)
+}
+
+fn time(text: &str) -> Result<f64, String> {
+    match parse_seconds(text)? {
+        seconds if seconds > 0.0 => Ok(seconds),
+        _ => Err("a time of nothing".to_owned()),
+    }
+}
+
+fn ratio(text: &str) -> Result<f64, String> {
+    match text.parse::<f64>() {
+        Ok(ratio) if (0.1..=10_000.0).contains(&ratio) => Ok(ratio),
+        _ => Err(format!("{text:?} is no ratio from 0.1 to 10000")),
+    }
+}

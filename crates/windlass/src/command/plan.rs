@@ -1,0 +1,431 @@
+//! `windlass plan`: how long a backup or restore would take that has not run.
+
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use windlass_engine::media::Codec;
+use windlass_engine::{Cancel, FileDeviceOptions, Instance, Model, megabytes};
+use windlass_lab::{
+    Alternative, Choice, CpuProfile, Direction, Ledger, Operation, Prediction, Profile, Question,
+    Records, Speeds, Sureness, choose, measure_codecs, state_directory, sureness,
+};
+use windlass_postgres::Cluster;
+use windlass_sqlite::Database;
+
+use crate::cli::{Global, Plan};
+use crate::database::DatabaseName;
+use crate::exit::{Code, Failure};
+use crate::output;
+use crate::privilege;
+use crate::sizes::show_size;
+
+/// Most of a database that is read for a sample.
+const SAMPLE_BYTES: u64 = 64 << 20;
+/// How long codecs are tried on it.
+const SAMPLE_TIME: Duration = Duration::from_secs(3);
+
+pub fn run(global: &Global, arguments: &Plan) -> Result<Code, Failure> {
+    let state = state_directory();
+    let records = match &state {
+        Some(directory) => Ledger::of(directory).read()?,
+        None => Records::default(),
+    };
+    if arguments.accuracy {
+        show_accuracy(global, &records);
+        return Ok(Code::Done);
+    }
+    let asked = Asked::of(arguments, state.as_deref())?;
+    let alternatives = asked.alternatives(arguments)?;
+    let predictions = alternatives.iter().map(|one| asked.question.predict(one));
+    let predictions = predictions.collect::<Result<Vec<_>, _>>()?;
+    let direction = asked.question.direction;
+    let known = records.accuracy(direction);
+    let answer = Answer {
+        asked: &asked,
+        choice: choose(&predictions, arguments.within),
+        sure: sureness(direction, known.as_ref(), arguments.database.is_some()),
+        predictions,
+    };
+    if global.json {
+        output::line(&answer.document().to_string());
+    } else {
+        answer.show();
+    }
+    Ok(Code::Done)
+}
+
+/// The question, and what to say about how it was understood.
+struct Asked {
+    question: Question,
+    /// A ratio for every codec that compresses.
+    ratio: Option<f64>,
+    notes: Vec<String>,
+}
+
+impl Asked {
+    fn of(arguments: &Plan, state: Option<&Path>) -> Result<Self, Failure> {
+        let mut notes = Vec::new();
+        let measured = match &arguments.database {
+            Some(text) => Some(measure(text, &codecs(arguments)?)?),
+            None => None,
+        };
+        let used_bytes = measured.as_ref().map(|measured| measured.bytes);
+        let used_bytes = used_bytes.or(arguments.used_bytes).ok_or_else(|| {
+            let hint = "Name a database to measure, or say --used-bytes.";
+            Failure::usage("plan: there is no size to plan for", hint)
+        })?;
+        let speeds = match &measured {
+            Some(measured) => measured.speeds.clone(),
+            None => probed_speeds(state)?,
+        };
+        if measured.is_none() && arguments.ratio.is_none() {
+            notes.push(format!(
+                "the ratio of each codec is that of {}",
+                speeds.origin
+            ));
+        }
+        let instance = arguments.instance.as_deref().map(instance).transpose()?;
+        let cores = arguments.cores.map(usize::from);
+        let cores = cores.or(instance.as_ref().map(|instance| instance.cores));
+        let restore = arguments.restore;
+        let mut question = Question {
+            direction: if restore {
+                Direction::Restore
+            } else {
+                Direction::Backup
+            },
+            used_bytes,
+            file_bytes: arguments.file_bytes.unwrap_or(used_bytes).max(used_bytes),
+            sources: ends("--source", &arguments.source, Operation::Read, state)?,
+            targets: ends("--target", &arguments.target, Operation::Write, state)?,
+            cores: cores
+                .unwrap_or_else(|| std::thread::available_parallelism().map_or(1, usize::from)),
+            instance,
+            request: super::request(&arguments.buffers, &arguments.layout)?,
+            write_depth: FileDeviceOptions::default().depth,
+            read_rate: rate(arguments.max_rate),
+            write_rate: rate(arguments.max_device_rate),
+            speeds,
+        };
+        if question.orient() {
+            notes.push("an object store holds no live database: taken as the backup's end".into());
+        }
+        Ok(Self {
+            question,
+            ratio: arguments.ratio,
+            notes,
+        })
+    }
+
+    /// Every number of files with every codec.
+    fn alternatives(&self, arguments: &Plan) -> Result<Vec<Alternative>, Failure> {
+        let mut alternatives = Vec::new();
+        for codec in codecs(arguments)? {
+            for files in &arguments.files {
+                alternatives.push(Alternative {
+                    files: usize::from(*files),
+                    codec,
+                    ratio: match codec {
+                        Codec::None => 1.0,
+                        codec => self.ratio.unwrap_or(self.question.speeds.of(codec).ratio),
+                    },
+                });
+            }
+        }
+        Ok(alternatives)
+    }
+}
+
+fn codecs(arguments: &Plan) -> Result<Vec<Codec>, Failure> {
+    let codecs = arguments.compress.iter();
+    codecs
+        .map(|text| super::backup::parse_codec(text))
+        .collect()
+}
+
+fn rate(given: Option<u64>) -> Option<f64> {
+    #[expect(clippy::cast_precision_loss, reason = "a rate needs no 53 bits")]
+    given.map(|rate| rate as f64)
+}
+
+fn instance(name: &str) -> Result<Instance, Failure> {
+    Instance::named(name).ok_or_else(|| {
+        let known: Vec<_> = Instance::names().collect();
+        Failure::usage(
+            format!("--instance {name:?} is not known"),
+            format!(
+                "Known are {}; or say the limits as keys of a model.",
+                known.join(", ")
+            ),
+        )
+    })
+}
+
+/// The models of one end of the pipeline.
+fn ends(
+    option: &str,
+    texts: &[String],
+    operation: Operation,
+    state: Option<&Path>,
+) -> Result<Vec<Model>, Failure> {
+    if texts.is_empty() {
+        return Err(Failure::usage(
+            format!("{option} is missing"),
+            format!("Say what storage is there: {}.", Model::EXAMPLES),
+        ));
+    }
+    texts
+        .iter()
+        .map(|text| model(text, operation, state))
+        .collect()
+}
+
+/// A model by name, or by a path that was probed.
+fn model(text: &str, operation: Operation, state: Option<&Path>) -> Result<Model, Failure> {
+    let path = Path::new(text);
+    if !text.starts_with(['/', '.']) {
+        return Ok(Model::parse(text)?);
+    }
+    let profile = match state {
+        Some(state) => Profile::for_path(state, path)?,
+        None => None,
+    };
+    let profile = profile.ok_or_else(|| {
+        Failure::usage(
+            format!("{text} has not been probed"),
+            format!("Run: windlass lab probe {text}"),
+        )
+    })?;
+    Ok(profile.model(operation))
+}
+
+fn probed_speeds(state: Option<&Path>) -> Result<Speeds, Failure> {
+    let cpu = match state {
+        Some(state) => CpuProfile::load(state)?,
+        None => None,
+    };
+    Ok(cpu.and_then(|cpu| cpu.speeds).unwrap_or_default())
+}
+
+/// What is known of a database once it was looked at.
+pub(super) struct Measured {
+    /// Bytes that a backup reads.
+    pub(super) bytes: u64,
+    /// Ratio and speed of each codec, on a sample.
+    pub(super) speeds: Speeds,
+}
+
+/// Looks at a database, as its owner.
+pub(super) fn measure(text: &str, codecs: &[Codec]) -> Result<Measured, Failure> {
+    let name = DatabaseName::resolve(text)?;
+    privilege::as_user(name.owner(), || {
+        let (bytes, files) = match &name {
+            DatabaseName::Sqlite(path) => {
+                (Database::open(path)?.estimate_bytes(), vec![path.clone()])
+            }
+            DatabaseName::Postgres(conninfo) => cluster(conninfo)?,
+        };
+        let sample = windlass_lab::Sample::of_files(&files, SAMPLE_BYTES)?;
+        let speeds = measure_codecs(&sample, codecs, SAMPLE_TIME, &Cancel::new())?;
+        Ok(Measured { bytes, speeds })
+    })
+}
+
+fn cluster(conninfo: &str) -> Result<(u64, Vec<PathBuf>), Failure> {
+    let cluster = Cluster::connect(conninfo)?;
+    let root = &cluster.facts().data_directory;
+    let mut files = Vec::new();
+    for part in ["base", "global", "pg_tblspc"] {
+        files.extend(windlass_lab::plain_files(&root.join(part))?);
+    }
+    Ok((cluster.estimate_bytes()?, files))
+}
+
+/// All that there is to say.
+struct Answer<'a> {
+    asked: &'a Asked,
+    predictions: Vec<Prediction>,
+    choice: Option<Choice>,
+    sure: Sureness,
+}
+
+impl Answer<'_> {
+    fn document(&self) -> serde_json::Value {
+        let question = &self.asked.question;
+        let names = |models: &[Model]| -> Vec<String> {
+            models.iter().map(|model| model.name.clone()).collect()
+        };
+        let mut alternatives = serde_json::to_value(&self.predictions).unwrap_or_default();
+        for (value, one) in alternatives
+            .as_array_mut()
+            .into_iter()
+            .flatten()
+            .zip(&self.predictions)
+        {
+            let (low, high) = self.range(one);
+            value["minutes_low"] = low.into();
+            value["minutes_high"] = high.into();
+        }
+        serde_json::json!({
+            "direction": question.direction,
+            "used_bytes": question.used_bytes,
+            "file_bytes": question.file_bytes,
+            "source": names(&question.sources),
+            "target": names(&question.targets),
+            "instance": question.instance.as_ref().map(|instance| &instance.name),
+            "cores": question.cores,
+            "alternatives": alternatives,
+            "choice": self.choice,
+            "sure": self.sure,
+            "notes": self.asked.notes,
+        })
+    }
+
+    /// Minutes between which it should end.
+    fn range(&self, one: &Prediction) -> (f64, f64) {
+        let share = self.sure.share.min(0.9);
+        (one.minutes * (1.0 - share), one.minutes * (1.0 + share))
+    }
+
+    fn show(&self) {
+        let question = &self.asked.question;
+        let what = match question.direction {
+            Direction::Backup => "backup",
+            Direction::Restore => "restore",
+        };
+        let size = match question.direction {
+            Direction::Backup => question.used_bytes,
+            Direction::Restore => question.file_bytes,
+        };
+        let from = |models: &[Model]| models.first().map_or("", |model| &model.name).to_owned();
+        output::line(&format!(
+            "{what} of {} from {} to {}, {} cores",
+            show_size(size),
+            from(&question.sources),
+            from(&question.targets),
+            question.cores
+        ));
+        output::line("");
+        output::line(
+            "  files  codec       time        rate     stored    buffers   CPU      bound by",
+        );
+        for (index, one) in self.predictions.iter().enumerate() {
+            let chosen = self
+                .choice
+                .as_ref()
+                .is_some_and(|choice| choice.index == index);
+            show_prediction(one, chosen);
+        }
+        output::line("");
+        if let Some(choice) = &self.choice {
+            let one = &self.predictions[choice.index];
+            let (low, high) = self.range(one);
+            output::line(&format!(
+                "choice        {} files, {}: {}",
+                one.files, one.compress, choice.why
+            ));
+            output::line(&format!(
+                "sure          {} to {}: {}",
+                duration(low * 60.0),
+                duration(high * 60.0),
+                self.sure.why
+            ));
+            if let Some(next) = &one.next {
+                output::line(&format!("next limit    {}", next.words()));
+            }
+        }
+        for note in &self.asked.notes {
+            output::line(&format!("note          {note}"));
+        }
+    }
+}
+
+#[expect(
+    clippy::cast_possible_truncation,
+    clippy::cast_sign_loss,
+    reason = "bytes for people"
+)]
+fn show_prediction(one: &Prediction, chosen: bool) {
+    output::line(&format!(
+        "{} {:>5}  {:<8} {:>8}  {:>10}  {:>9}  {:>9}  {:>7}  {}",
+        if chosen { '*' } else { ' ' },
+        one.files,
+        one.compress,
+        duration(one.seconds),
+        megabytes(one.rate),
+        show_size(one.stored_bytes as u64),
+        format!("{} x {}", one.buffers, show_size(one.transfer_bytes as u64)),
+        duration(one.cpu_seconds),
+        one.limit.words(),
+    ));
+}
+
+/// A time for people: `42 s`, `66 min`, `3.5 h`.
+fn duration(seconds: f64) -> String {
+    match seconds {
+        seconds if seconds < 10.0 => format!("{seconds:.1} s"),
+        seconds if seconds < 120.0 => format!("{seconds:.0} s"),
+        seconds if seconds < 4.0 * 3600.0 => format!("{:.0} min", seconds / 60.0),
+        seconds => format!("{:.1} h", seconds / 3600.0),
+    }
+}
+
+fn show_accuracy(global: &Global, records: &Records) {
+    let both = [Direction::Backup, Direction::Restore];
+    let known: Vec<_> = both
+        .into_iter()
+        .filter_map(|one| records.accuracy(one))
+        .collect();
+    if global.json {
+        let document = serde_json::json!({
+            "accuracy": known,
+            "runs": records.records.len(),
+            "unreadable": records.unreadable,
+        });
+        return output::line(&document.to_string());
+    }
+    if known.is_empty() {
+        output::line("no run has been predicted yet");
+        output::note("hint: after `windlass lab probe` of its storage, each run is.");
+    }
+    for one in &known {
+        let percent = |share: f64| format!("{:.1} %", share * 100.0);
+        output::line(&format!(
+            "{:<9} {} runs: median error {}, nine in ten within {}, worst {}; {}; limit right in {}",
+            format!("{:?}", one.direction).to_lowercase(),
+            one.runs,
+            percent(one.error_median),
+            percent(one.error_p90),
+            percent(one.error_worst),
+            bias(one.bias),
+            percent(one.limit_right),
+        ));
+    }
+    if records.unreadable > 0 {
+        output::note(&format!(
+            "warning: {} lines could not be read",
+            records.unreadable
+        ));
+    }
+}
+
+fn bias(share: f64) -> String {
+    match share {
+        share if share < -0.005 => format!("{:.1} % too short as a rule", -share * 100.0),
+        share if share > 0.005 => format!("{:.1} % too long as a rule", share * 100.0),
+        _ => "neither too short nor too long as a rule".to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn times_are_for_people() {
+        assert_eq!(duration(3.26), "3.3 s");
+        assert_eq!(duration(90.0), "90 s");
+        assert_eq!(duration(3960.0), "66 min");
+        assert_eq!(duration(20_000.0), "5.6 h");
+    }
+}

@@ -88,7 +88,7 @@ impl Profile {
         save(&file(state_directory, &self.device.file_name()), self)
     }
 
-    /// Bytes per second of the best point of this kind, past the page cache where that was possible.
+    /// Bytes per second of the best point of this kind, past the page cache where that went.
     pub fn best(&self, pattern: Pattern, operation: Operation) -> Option<f64> {
         let of = |direct| {
             let points = self

@@ -14,7 +14,7 @@ use windlass_engine::media::{
     BackupType, Codec, Facts, FileEntry, FileFlags, FileKind, FileNo, FileTable, IndexBlock, SetId,
 };
 use windlass_engine::{
-    BackupOptions, BackupRun, BufferRequest, Cancel, Device, FileContent, FileDevice,
+    BackupOptions, BackupRun, BufferRequest, Cancel, Device, Emulation, FileContent, FileDevice,
     FileDeviceOptions, FileSpec, METADATA_LIMIT_DEFAULT, Missing, OpenSet, Progress,
 };
 
@@ -133,6 +133,7 @@ pub fn make_set(tree: &[Planted], dir: &Path, spec: &SetSpec) {
         source_rate: None,
         device_rate: None,
         ring: true,
+        emulation: Emulation::default(),
     };
     let (progress, cancel) = (Arc::<Progress>::default(), Cancel::new());
     let mut run = BackupRun::start(SetId(spec.id), 1, options, devices, progress, cancel).unwrap();

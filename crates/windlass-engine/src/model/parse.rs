@@ -22,7 +22,8 @@ impl Model {
 
     /// The kinds that [`Model::parse`] knows, as examples.
     pub const EXAMPLES: &str = "gp2:1.5TB, gp3:1TB,iops=6000,throughput=500MB/s, io1:9000, \
-                                io2:64000, st1:4TB, s3:4x90MB/s, hdd, rate:200MB/s,latency=5ms, nul";
+                                io2:64000, st1:4TB, s3:4x90MB/s, hdd, \
+                                rate:200MB/s,latency=5ms, nul";
 }
 
 fn fault(text: &str, what: String) -> EngineError {

@@ -69,7 +69,7 @@ pub struct Plan {
     #[arg(long, value_name = "TIME", value_parser = time)]
     pub within: Option<f64>,
     /// Say how good predictions have been
-    #[arg(long, exclusive = true)]
+    #[arg(long)]
     pub accuracy: bool,
     /// Read at most so much per second
     #[arg(long, value_name = "RATE", value_parser = crate::sizes::parse_rate)]

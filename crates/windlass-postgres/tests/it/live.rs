@@ -7,7 +7,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use windlass_testkit::postgres::{ClusterOptions, PrivateCluster, succeed};
 
 use crate::support::{
-    Wish, backup_connected, check_relations, restore_set, try_backup, verify_backup,
+    Wish, backup_connected, check_relations, restore_and_judge, restore_set, try_backup,
+    verify_backup,
 };
 use windlass_postgres::{BackupOutcome, Cluster};
 
@@ -232,4 +233,38 @@ fn two_backups_over_one_connection_each_restore() {
     }
     // The temporary slot is let go when the server has seen its session end.
     source.wait_until("SELECT count(*) FROM pg_replication_slots", "0");
+}
+
+#[test]
+fn a_table_dropped_while_it_waits_to_be_read_is_left_out() {
+    windlass_testkit::postgres::become_server_user();
+    let place = tempfile::tempdir().unwrap();
+    let source = PrivateCluster::start(&ClusterOptions::default());
+    for table in ["gone", "kept"] {
+        let sql = format!("CREATE TABLE {table} AS SELECT generate_series(1, 1000) i");
+        source.sql("postgres", &sql);
+    }
+    let path = source.sql("postgres", "SELECT pg_relation_filepath('gone')");
+    let wish = Wish {
+        source_rate: Some(4 << 20),
+        ..Wish::default()
+    };
+    let copying = "SELECT count(*) FROM pg_stat_activity WHERE application_name = 'windlass' \
+                   AND state = 'idle' AND query LIKE '%pg_backup_start%'";
+    let set = place.path().join("set");
+    let outcome = std::thread::scope(|scope| {
+        let backup = scope.spawn(|| try_backup(&source, &set, &wish));
+        source.wait_until(copying, "1");
+        // The checkpoint removes the file itself, not only its content.
+        source.sql("postgres", "DROP TABLE gone");
+        source.sql("postgres", "CHECKPOINT");
+        assert!(!source.data().join(&path).exists());
+        backup.join().unwrap().unwrap()
+    });
+    assert!(!outcome.facts.version.is_empty());
+    let into = place.path().join("restored");
+    let server = restore_and_judge(&source, &set, &into, &[]);
+    assert_eq!(server.sql("postgres", "SELECT count(*) FROM kept"), "1000");
+    let gone = server.try_sql("postgres", "SELECT 1 FROM gone");
+    assert!(!gone.status.success());
 }

@@ -1,26 +1,33 @@
 //! The other supported versions of PostgreSQL: each has its own functions, manifest and layout.
 //!
-//! WINDLASS_TEST_PG_BINDIRS says where they are (`14=/dir:17=/dir`); `scripts/test` installs them.
+//! WINDLASS_TEST_PG_BINDIRS says where they are (`14=/dir:17=/dir`), WINDLASS_TEST_PG_CLIENTS where
+//! the newest one's own `pg_verifybackup` is (`18=/dir`); `scripts/test` installs them.
 
 use std::path::{Path, PathBuf};
+use std::process::Command;
 
 use windlass_postgres::{Cluster, MAJOR_NEWEST, MAJOR_OLDEST};
 use windlass_testkit::postgres::{ClusterOptions, PrivateCluster, become_server_user, succeed};
 
 use crate::support::{Wish, restore_set, try_backup};
 
-pub fn versions() -> Vec<(u32, PathBuf)> {
-    let text = std::env::var("WINDLASS_TEST_PG_BINDIRS");
-    let text = text.expect("WINDLASS_TEST_PG_BINDIRS is not set: run scripts/test");
+/// What a variable says of each version.
+fn directories(variable: &str) -> Vec<(u32, PathBuf)> {
+    let text = std::env::var(variable);
+    let text = text.unwrap_or_else(|_| panic!("{variable} is not set: run scripts/test"));
     let parse = |pair: &str| {
         let (major, bin) = pair.split_once('=').expect("MAJOR=DIRECTORY");
         (major.parse().expect("a major version"), PathBuf::from(bin))
     };
-    let versions: Vec<_> = text.split(':').map(parse).collect();
+    text.split(':').map(parse).collect()
+}
+
+pub fn versions() -> Vec<(u32, PathBuf)> {
+    let versions = directories("WINDLASS_TEST_PG_BINDIRS");
     for needed in [MAJOR_OLDEST, MAJOR_NEWEST] {
         assert!(
             versions.iter().any(|(major, _)| *major == needed),
-            "no {needed} in {text}"
+            "no {needed} in {versions:?}"
         );
     }
     versions
@@ -39,11 +46,50 @@ fn check_manifest(source: &PrivateCluster, major: u32, restored: &Path) {
             "SELECT system_identifier FROM pg_control_system()",
         );
         assert_eq!(json["System-Identifier"].to_string(), identifier);
-        return;
+    } else {
+        // The log is of another version than the tool's pg_waldump; everything else is checked.
+        let mut verify = source.tool("pg_verifybackup");
+        succeed(verify.arg("--no-parse-wal").arg(restored));
     }
-    // The log is of another version than the tool's pg_waldump; everything else is checked.
-    let mut verify = source.tool("pg_verifybackup");
-    succeed(verify.arg("--no-parse-wal").arg(restored));
+    // Its own version's tool checks the log, too.
+    for (_, bin) in own_clients(major) {
+        let mut verify = Command::new(bin.join("pg_verifybackup"));
+        let said = succeed(verify.arg(restored));
+        assert!(said.contains("successfully verified"), "{said}");
+    }
+}
+
+fn own_clients(major: u32) -> Vec<(u32, PathBuf)> {
+    let clients = directories("WINDLASS_TEST_PG_CLIENTS");
+    assert!(clients.iter().any(|(major, _)| *major == MAJOR_NEWEST));
+    clients.into_iter().filter(|(of, _)| *of == major).collect()
+}
+
+/// A manifest of version 2 that is not right must not pass for one: the judge judges.
+fn check_judge(major: u32, restored: &Path) {
+    for (_, bin) in own_clients(major) {
+        let path = restored.join("backup_manifest");
+        let right = std::fs::read(&path).unwrap();
+        let text = String::from_utf8(right.clone()).unwrap();
+        let identifier = text.split("\"System-Identifier\": ").nth(1).unwrap();
+        let digit = identifier.as_bytes()[0];
+        let wrong = text.replacen(
+            &format!("\"System-Identifier\": {}", char::from(digit)),
+            &format!("\"System-Identifier\": {}", char::from(digit ^ 1)),
+            1,
+        );
+        write(&path, wrong.as_bytes());
+        let verify = Command::new(bin.join("pg_verifybackup"))
+            .arg(restored)
+            .output();
+        assert!(!verify.unwrap().status.success(), "a wrong manifest passed");
+        write(&path, &right);
+    }
+}
+
+#[expect(clippy::disallowed_methods, reason = "a fixture needs no durability")]
+fn write(path: &Path, bytes: &[u8]) {
+    std::fs::write(path, bytes).unwrap();
 }
 
 fn round_trip(major: u32, bin: &Path) {
@@ -82,6 +128,7 @@ fn round_trip(major: u32, bin: &Path) {
     let map = [(space, place.path().join("moved"))];
     restore_set(&place.path().join("set"), &into, &map);
     check_manifest(&source, major, &into);
+    check_judge(major, &into);
     assert_eq!(into.join("pg_wal/summaries").exists(), major >= 17);
     let server = PrivateCluster::adopt(&into, bin);
     assert_eq!(server.sql("postgres", "SELECT sum(i) FROM t"), "1250025000");

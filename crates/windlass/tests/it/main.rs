@@ -5,6 +5,7 @@
 mod diff;
 mod lab;
 mod life;
+mod places;
 mod refusals;
 mod support;
 mod trouble;

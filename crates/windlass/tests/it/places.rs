@@ -1,0 +1,221 @@
+//! Media that nobody may write to, and runs that root starts.
+
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+
+use crate::support::*;
+
+const NOBODY: &str = "65534";
+
+/// The program as a user who is not root: this one, or `nobody`.
+fn ordinary(words: &[&str]) -> Output {
+    let program = env!("CARGO_BIN_EXE_windlass");
+    let mut command = if rustix::process::geteuid().is_root() {
+        let mut command = Command::new("setpriv");
+        command.args([
+            "--reuid",
+            NOBODY,
+            "--regid",
+            NOBODY,
+            "--clear-groups",
+            program,
+        ]);
+        command
+    } else {
+        Command::new(program)
+    };
+    command.args(words).env("WINDLASS_CONFIG", "/dev/null");
+    command.output().unwrap()
+}
+
+fn set_mode(path: &Path, mode: u32) {
+    std::fs::set_permissions(path, std::fs::Permissions::from_mode(mode)).unwrap();
+}
+
+/// A directory that anybody may write to.
+fn open_directory(place: &Place) -> PathBuf {
+    let open = place.path("open");
+    std::fs::create_dir(&open).unwrap();
+    set_mode(&open, 0o777);
+    open
+}
+
+#[test]
+fn a_set_that_may_only_be_read_is_looked_at_verified_and_restored() {
+    let place = Place::new();
+    let set = place.back_up();
+    let open = open_directory(&place);
+    set_mode(place.dir.path(), 0o755);
+    set_mode(&set, 0o444);
+    set_mode(&place.path("sets"), 0o555);
+    let sets = place.arg("sets");
+    for words in [
+        vec!["info", &sets],
+        vec!["verify", &sets],
+        vec!["verify", "--quick", &sets],
+    ] {
+        let output = ordinary(&words);
+        assert_eq!(
+            output.status.code(),
+            Some(0),
+            "{words:?}: {}",
+            text(&output)
+        );
+    }
+    let into = open.join("restored.db");
+    let output = ordinary(&["restore", &sets, "--into", into.to_str().unwrap()]);
+    assert_eq!(output.status.code(), Some(0), "{}", text(&output));
+    // Nothing was left beside the set, and the copy is whole.
+    assert_eq!(place.sets().len(), 1);
+    assert_eq!(place.ledger.check(&into), 20);
+    set_mode(&place.path("sets"), 0o755);
+}
+
+#[test]
+fn a_set_on_a_read_only_mount_is_looked_at_verified_and_restored() {
+    let place = Place::new();
+    place.back_up();
+    let script = "mount --bind \"$1\" \"$1\" && mount -o remount,ro,bind \"$1\" && \
+                  ! touch \"$1/x\" 2>/dev/null && \"$2\" info \"$1\" && \
+                  \"$2\" verify \"$1\" && \"$2\" restore \"$1\" --into \"$3\"";
+    let mut unshare = Command::new("unshare");
+    if !rustix::process::geteuid().is_root() {
+        unshare.args(["--user", "--map-root-user"]);
+    }
+    unshare.args(["--mount", "sh", "-c", script, "sh", &place.arg("sets")]);
+    unshare.args([env!("CARGO_BIN_EXE_windlass"), &place.arg("restored.db")]);
+    let output = unshare
+        .env("WINDLASS_CONFIG", "/dev/null")
+        .output()
+        .unwrap();
+    assert_eq!(output.status.code(), Some(0), "{}", text(&output));
+    assert_eq!(place.ledger.check(&place.path("restored.db")), 20);
+}
+
+/// Runs as the user that servers run as. Takes root, or sudo without a password.
+fn as_server(program: &Path) -> Command {
+    let mut command = if rustix::process::geteuid().is_root() {
+        Command::new("setpriv")
+    } else {
+        let mut sudo = Command::new("sudo");
+        sudo.args(["-n", "setpriv"]);
+        sudo
+    };
+    command.args([
+        "--reuid",
+        "postgres",
+        "--regid",
+        "postgres",
+        "--init-groups",
+    ]);
+    command.arg(program).env("LC_ALL", "C");
+    command
+}
+
+/// A server that another user than this process runs.
+struct Server {
+    data: PathBuf,
+    bin: PathBuf,
+}
+
+impl Server {
+    fn start(place: &Path) -> Self {
+        let bin = PathBuf::from(windlass_testkit::postgres::DEFAULT_BIN);
+        let server = Self {
+            data: place.join("data"),
+            bin,
+        };
+        let data = server.data.to_str().unwrap();
+        server.run(
+            "initdb",
+            &[
+                "--auth=trust",
+                "--username=postgres",
+                "--no-sync",
+                "-D",
+                data,
+            ],
+        );
+        let socket = place.to_str().unwrap();
+        let options = format!("-c listen_addresses= -c unix_socket_directories={socket}");
+        let log = place.join("log");
+        let log = log.to_str().unwrap();
+        server.run(
+            "pg_ctl",
+            &["-w", "-s", "-D", data, "-o", &options, "-l", log, "start"],
+        );
+        server
+    }
+
+    fn run(&self, program: &str, words: &[&str]) {
+        let mut command = as_server(&self.bin.join(program));
+        // A server inherits what pg_ctl has: a pipe that it kept open would never end.
+        let null = std::process::Stdio::null;
+        let status = command
+            .args(words)
+            .stdin(null())
+            .stdout(null())
+            .stderr(null())
+            .status();
+        assert!(status.unwrap().success(), "{program} {words:?}");
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        let data = self.data.to_str().unwrap();
+        self.run(
+            "pg_ctl",
+            &["-w", "-s", "-m", "immediate", "-D", data, "stop"],
+        );
+    }
+}
+
+#[test]
+fn a_backup_and_a_restore_that_root_starts_leave_nothing_that_root_owns() {
+    let place = tempfile::tempdir_in("/var/tmp").unwrap();
+    set_mode(place.path(), 0o777);
+    let server_place = place.path().join("server");
+    let make = |path: &Path| as_server(Path::new("mkdir")).arg(path).status().unwrap();
+    assert!(make(&server_place).success());
+    let server = Server::start(&server_place);
+    let sets = server_place.join("sets");
+    assert!(make(&sets).success());
+    let conninfo = format!("host={} user=postgres", server_place.display());
+    let (sets, into) = (sets.to_str().unwrap(), server_place.join("restored"));
+    let into = into.to_str().unwrap();
+    let root = |words: &[&str]| {
+        let program = env!("CARGO_BIN_EXE_windlass");
+        let mut command = if rustix::process::geteuid().is_root() {
+            Command::new(program)
+        } else {
+            let mut sudo = Command::new("sudo");
+            sudo.args(["-n", program]);
+            sudo
+        };
+        let output = command
+            .args(words)
+            .args(["--config", "/dev/null"])
+            .output()
+            .unwrap();
+        assert_eq!(output.status.code(), Some(0), "{}", text(&output));
+    };
+    root(&["backup", &conninfo, "--to", sets]);
+    root(&["verify", sets]);
+    root(&["restore", sets, "--into", into]);
+    drop(server);
+    // Its own user sees all of it, and there is nothing that only root may look into.
+    let mut find = as_server(Path::new("find"));
+    let found = find
+        .arg(&server_place)
+        .args(["-uid", "0"])
+        .output()
+        .unwrap();
+    assert!(found.status.success(), "{}", text(&found));
+    assert_eq!(text(&found), "");
+    let restored = as_server(Path::new("cat"))
+        .arg(format!("{into}/PG_VERSION"))
+        .output();
+    assert!(restored.unwrap().status.success());
+}

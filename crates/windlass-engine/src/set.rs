@@ -21,8 +21,8 @@ use places::{candidates, expand, first_stripe};
 pub use stripe::OpenStripe;
 use stripe::{open_stripe, peek_header};
 
-/// What a set's metadata may take in memory unless told otherwise.
-pub const METADATA_LIMIT_DEFAULT: u64 = 1024 * 1024 * 1024;
+/// What a set's metadata may take in memory unless told otherwise: room for ten million files.
+pub const METADATA_LIMIT_DEFAULT: u64 = 6 * 1024 * 1024 * 1024;
 
 /// Pieces above layer 0, by file: (start, end, layer), sorted.
 pub type UpperLayers = BTreeMap<FileNo, Vec<(u64, u64, u8)>>;
@@ -37,7 +37,9 @@ pub struct OpenSet {
 }
 
 impl OpenSet {
-    /// Opens the set that `places` (stripes, or directories that hold them) lead to.
+    /// Opens the set that `places` (stripes, or directories that hold them) lead to. What all of its
+    /// metadata takes is at most `metadata_limit` bytes, and as much again while one stripe's copy
+    /// is compared with another's.
     pub fn open(places: &[PathBuf], metadata_limit: u64) -> Result<Self, EngineError> {
         let (first, footer) = first_stripe(places, metadata_limit)?;
         let set_id = first.header.set_id;
@@ -54,7 +56,9 @@ impl OpenSet {
             if header.set_id != set_id || found.contains_key(&index) || index >= count {
                 continue;
             }
-            let (stripe, other) = open_stripe(&candidate, metadata_limit)?;
+            let held: u64 = found.values().map(OpenStripe::directory_bytes).sum();
+            let left = metadata_limit.saturating_sub(held);
+            let (stripe, other) = open_stripe(&candidate, left)?;
             if other.description != description {
                 let fault = FormatError::Hash(Structure::StripeTable);
                 return Err(stripe.damage(stripe.seal.footer_offset, fault));
@@ -209,7 +213,7 @@ pub struct StripeGlance {
 
 /// Looks at every stripe in `places`, damaged or not: what is there, and what is wrong with it.
 pub fn glance(places: &[PathBuf], metadata_limit: u64) -> Result<Vec<StripeGlance>, EngineError> {
-    let mut glances = Vec::new();
+    let mut glances: Vec<StripeGlance> = Vec::new();
     for path in expand(places)? {
         let Some(header) = peek_header(&path) else {
             continue;

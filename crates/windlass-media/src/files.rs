@@ -106,7 +106,8 @@ impl FileTable {
     }
 }
 
-const ENTRY_BYTES_MIN: usize = 4 + 1 + 1 + 4 + 8 + 8 + 4 + 2 + 1 + 2;
+/// The shortest entry of a table, but for its path.
+pub(crate) const ENTRY_BYTES_MIN: usize = 4 + 1 + 1 + 4 + 8 + 8 + 4 + 2 + 1 + 2;
 
 /// Refuses a path that could leave the directory it is restored into: absolute, empty, with an
 /// empty, `.` or `..` component, with a NUL byte, or too long.

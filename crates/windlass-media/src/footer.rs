@@ -9,6 +9,7 @@ use crate::facts::Facts;
 use crate::files::FileTable;
 use crate::ids::{FileNo, SetId, StripeIndex};
 use crate::limits::*;
+use crate::memory;
 use crate::wire::{Reader, put_string, round_up};
 
 const MAGIC: &[u8; 8] = b"WNDLFOOT";
@@ -230,7 +231,7 @@ fn encode_footer(
 
 impl Footer {
     /// Reads a footer whose hash the seal vouches for. `metadata_limit` bounds, in bytes, what its
-    /// sections may decompress to, together.
+    /// sections decompress to and then become in memory, together.
     pub fn decode(bytes: &[u8], metadata_limit: u64) -> Result<Self, FormatError> {
         let mut reader = Reader::new(bytes, Structure::Footer);
         reader.magic(MAGIC)?;
@@ -254,6 +255,7 @@ impl Footer {
         }
         let heads = read_section_heads(&mut reader, section_count)?;
         let raws = unpack_sections(reader, &heads, metadata_limit)?;
+        check_memory(&raws, metadata_limit)?;
         Self::assemble(set_id, stripe, &raws)
     }
 
@@ -378,6 +380,31 @@ fn unpack_sections(
     }
     reader.padding()?;
     Ok(raws)
+}
+
+/// What the sections become must fit the limit with them, before it is made.
+fn check_memory(raws: &[(u32, Vec<u8>)], metadata_limit: u64) -> Result<(), FormatError> {
+    let mut found = 0u64;
+    for (kind, raw) in raws {
+        let decoded = match *kind {
+            KIND_DIRECTORY => memory::of_directory(raw.len() / DIRECTORY_ENTRY_BYTES),
+            KIND_FILES => memory::of_files(raw),
+            KIND_FACTS => memory::of_facts(raw),
+            _ => raw.len() as u64,
+        };
+        found = found
+            .saturating_add(decoded)
+            .saturating_add(raw.len() as u64);
+    }
+    if found <= metadata_limit {
+        return Ok(());
+    }
+    Err(FormatError::Limit {
+        structure: Structure::Footer,
+        what: "metadata in memory",
+        found,
+        limit: metadata_limit,
+    })
 }
 
 fn encode_directory(directory: &[IndexDirectoryEntry]) -> Vec<u8> {

@@ -21,6 +21,7 @@ mod header;
 mod ids;
 mod index;
 mod limits;
+mod memory;
 mod seal;
 mod wire;
 

@@ -101,6 +101,12 @@ impl Parts {
         self.footer.as_ref()?.as_ref().ok()
     }
 
+    /// What its list of index blocks takes in memory.
+    pub(super) fn directory_bytes(&self) -> u64 {
+        let entries = self.index().map_or(0, |index| index.directory.capacity());
+        (entries * size_of::<IndexDirectoryEntry>()) as u64
+    }
+
     /// The root of the set that its footer describes.
     pub(super) fn root(&self) -> Option<[u8; 32]> {
         self.index().map(|index| index.root)

@@ -138,7 +138,7 @@ fn gather(places: &[PathBuf], limit: u64) -> Result<Option<(SetId, Stripes)>, En
         if partial && !places.contains(&path) {
             continue;
         }
-        let parts = Parts::of(&path, limit);
+        let parts = Parts::of(&path, limit.saturating_sub(held(&stripes)));
         let Some((set, index)) = parts.identity() else {
             continue;
         };
@@ -158,7 +158,8 @@ fn gather(places: &[PathBuf], limit: u64) -> Result<Option<(SetId, Stripes)>, En
             continue;
         }
         let may_be = places::where_it_may_be(&beside, &location);
-        let mut may_be = may_be.into_iter().map(|path| Parts::of(&path, limit));
+        let left = limit.saturating_sub(held(&stripes));
+        let mut may_be = may_be.into_iter().map(|path| Parts::of(&path, left));
         let sibling = may_be.find(|parts| match parts.identity() {
             Some(own) => own == (set_id, StripeIndex(index)),
             // Where the set says it is, what cannot be read is the stripe, not a stranger.
@@ -167,6 +168,10 @@ fn gather(places: &[PathBuf], limit: u64) -> Result<Option<(SetId, Stripes)>, En
         sibling.map(|parts| stripes.insert(index, parts));
     }
     Ok(Some((set_id, stripes)))
+}
+
+fn held(stripes: &Stripes) -> u64 {
+    stripes.values().map(Parts::directory_bytes).sum()
 }
 
 /// The root that most of the stripes agree on, of equals the first; and what it describes.

@@ -46,6 +46,11 @@ impl OpenStripe {
         &self.directory
     }
 
+    /// What its list of index blocks takes in memory.
+    pub(crate) fn directory_bytes(&self) -> u64 {
+        (self.directory.capacity() * size_of::<IndexDirectoryEntry>()) as u64
+    }
+
     /// Reads and checks one index block.
     pub fn index_block(&self, entry: &IndexDirectoryEntry) -> Result<IndexBlock, EngineError> {
         let mut bytes = vec![0; entry.bytes as usize];
@@ -198,7 +203,7 @@ pub(crate) fn open_stripe(path: &Path, limit: u64) -> Result<(OpenStripe, Footer
         };
         return Err(damage(path, length, fault));
     }
-    let footer = read_footer(path, file.file(), &seal, limit)?;
+    let mut footer = read_footer(path, file.file(), &seal, limit)?;
     if footer.set_id != header.set_id || footer.stripe != header.stripe {
         let (expected, found) = (header.set_id, footer.set_id);
         let fault = FormatError::Foreign {
@@ -215,7 +220,7 @@ pub(crate) fn open_stripe(path: &Path, limit: u64) -> Result<(OpenStripe, Footer
             FormatError::Hash(Structure::Seal),
         ));
     }
-    let directory = footer.directory.clone();
+    let directory = std::mem::take(&mut footer.directory);
     let location = path.to_owned();
     let stripe = OpenStripe {
         location,

@@ -416,6 +416,24 @@ fn bombs() -> Cases {
             }),
         ),
         (
+            "facts-of-many-numbers",
+            with(|forge| {
+                let numbers = vec!["0"; 7 << 20].join(",");
+                let facts = String::from_utf8(forge.facts.clone()).unwrap();
+                let facts =
+                    facts.replacen("\"options\":{}", &format!("\"options\":[{numbers}]"), 1);
+                assert!(facts.len() > numbers.len());
+                forge.facts = facts.into_bytes();
+            }),
+        ),
+        (
+            "files-of-no-length",
+            with(|forge| {
+                let more = (1..1_000_000).map(|index| entry(index, &format!("{index}"), 0));
+                forge.files.extend(more);
+            }),
+        ),
+        (
             "facts-nested",
             with(|forge| forge.facts = vec![b'['; 100_000]),
         ),

@@ -1,0 +1,72 @@
+//! What a footer's sections take in memory once decoded: told before any of it is allocated.
+//!
+//! Bytes on a stripe say little about that. A list of numbers in a JSON document takes thirty times
+//! its length, and an entry of the file table with the shortest path seven times. So what is held
+//! against a reader's limit is what the sections become. Each figure is an upper bound, allocator's
+//! overhead and the growth of lists included.
+
+use crate::files::ENTRY_BYTES_MIN;
+use crate::footer::IndexDirectoryEntry;
+
+/// A file's entry, its two strings, and what checks that names and numbers are unique; as much
+/// again for whoever keeps an account of each file.
+const FILE_BYTES: u64 = 320;
+/// A value in a list that doubled just now.
+const VALUE_BYTES: u64 = 2 * 32;
+/// A key and its value in a map, half of whose nodes' room is not used.
+const MEMBER_BYTES: u64 = 2 * (24 + 32) + 32;
+
+/// The file table.
+pub(crate) fn of_files(raw: &[u8]) -> u64 {
+    let stated = raw
+        .first_chunk()
+        .map_or(0, |count| u32::from_le_bytes(*count));
+    let possible = (raw.len() / ENTRY_BYTES_MIN) as u64;
+    raw.len() as u64 + FILE_BYTES * u64::from(stated).min(possible)
+}
+
+/// The index directory; the list may be half empty.
+pub(crate) fn of_directory(entries: usize) -> u64 {
+    2 * (entries * size_of::<IndexDirectoryEntry>()) as u64
+}
+
+/// The facts: strings are at most as long as they are written, and each needs a mark before it.
+pub(crate) fn of_facts(raw: &[u8]) -> u64 {
+    let (mut bytes, mut in_string, mut hidden) = (raw.len() as u64, false, false);
+    for byte in raw {
+        if hidden {
+            hidden = false;
+            continue;
+        }
+        match (byte, in_string) {
+            (b'\\', true) => hidden = true,
+            (b'"', _) => in_string = !in_string,
+            (b':', false) => bytes += MEMBER_BYTES,
+            (b'[' | b'{' | b',', false) => bytes += VALUE_BYTES,
+            _ => {}
+        }
+    }
+    bytes
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn values_and_members_are_counted_and_strings_are_not() {
+        let more = |text: &str| of_facts(text.as_bytes()) - text.len() as u64;
+        assert_eq!(more("[0,0,0]"), 3 * VALUE_BYTES);
+        assert_eq!(more(r#"{"a":1}"#), VALUE_BYTES + MEMBER_BYTES);
+        assert_eq!(more(r#""[,,:\",,""#), 0);
+        assert_eq!(more(r#"["\\",0]"#), 2 * VALUE_BYTES);
+    }
+
+    #[test]
+    fn a_table_is_no_larger_than_its_bytes_allow() {
+        let mut raw = u32::MAX.to_le_bytes().to_vec();
+        raw.resize(4 + 10 * ENTRY_BYTES_MIN, 0);
+        assert_eq!(of_files(&raw), raw.len() as u64 + 10 * FILE_BYTES);
+        assert_eq!(of_files(&[]), 0);
+    }
+}

@@ -267,17 +267,22 @@ fn set_while(
         .for_each(|sql| drop(source.sql("postgres", sql)));
     let done = AtomicBool::new(false);
     std::thread::scope(|scope| {
-        scope.spawn(|| {
-            source.wait_until("SELECT count(*) FROM pg_replication_slots", "1");
+        let redo = "SELECT redo_lsn FROM pg_control_checkpoint()";
+        let before = source.sql("postgres", redo);
+        let (source, done, work) = (&source, &done, &work);
+        scope.spawn(move || {
+            // The backup's log begins at its checkpoint.
+            let begun = format!("SELECT redo_lsn <> '{before}' FROM pg_control_checkpoint()");
+            source.wait_until(&begun, "t");
             while !done.load(Ordering::Acquire) {
-                work(&source);
+                work(source);
             }
         });
         let wish = Wish {
             source_rate: Some(12 << 20),
             ..Wish::default()
         };
-        let outcome = try_backup(&source, &place.path().join("set"), &wish);
+        let outcome = try_backup(source, &place.path().join("set"), &wish);
         done.store(true, Ordering::Release);
         outcome.unwrap();
     });

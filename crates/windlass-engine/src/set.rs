@@ -37,9 +37,9 @@ pub struct OpenSet {
 }
 
 impl OpenSet {
-    /// Opens the set that `places` (stripes, or directories that hold them) lead to. What all of its
-    /// metadata takes is at most `metadata_limit` bytes, and as much again while one stripe's copy
-    /// is compared with another's.
+    /// Opens the set that `places` (stripes, or directories that hold them) lead to. All of its
+    /// metadata takes at most `metadata_limit` bytes, and as much again while one stripe's copy is
+    /// compared with another's.
     pub fn open(places: &[PathBuf], metadata_limit: u64) -> Result<Self, EngineError> {
         let (first, footer) = first_stripe(places, metadata_limit)?;
         let set_id = first.header.set_id;

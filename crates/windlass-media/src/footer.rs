@@ -15,11 +15,11 @@ use crate::wire::{Reader, put_string, round_up};
 const MAGIC: &[u8; 8] = b"WNDLFOOT";
 const HEAD_BYTES: usize = 40;
 const SECTION_BYTES: usize = 24;
-const DIRECTORY_ENTRY_BYTES: usize = 80;
-const KIND_DIRECTORY: u32 = 1;
+pub(crate) const DIRECTORY_ENTRY_BYTES: usize = 80;
+pub(crate) const KIND_DIRECTORY: u32 = 1;
 const KIND_STRIPES: u32 = 2;
-const KIND_FILES: u32 = 3;
-const KIND_FACTS: u32 = 4;
+pub(crate) const KIND_FILES: u32 = 3;
+pub(crate) const KIND_FACTS: u32 = 4;
 /// A reader that does not know a section with this bit must stop.
 const CRITICAL: u32 = 1;
 /// A section may expand to at most this many times its stored length, plus 64 KiB.
@@ -255,7 +255,7 @@ impl Footer {
         }
         let heads = read_section_heads(&mut reader, section_count)?;
         let raws = unpack_sections(reader, &heads, metadata_limit)?;
-        check_memory(&raws, metadata_limit)?;
+        memory::check(&raws, metadata_limit)?;
         Self::assemble(set_id, stripe, &raws)
     }
 
@@ -380,31 +380,6 @@ fn unpack_sections(
     }
     reader.padding()?;
     Ok(raws)
-}
-
-/// What the sections become must fit the limit with them, before it is made.
-fn check_memory(raws: &[(u32, Vec<u8>)], metadata_limit: u64) -> Result<(), FormatError> {
-    let mut found = 0u64;
-    for (kind, raw) in raws {
-        let decoded = match *kind {
-            KIND_DIRECTORY => memory::of_directory(raw.len() / DIRECTORY_ENTRY_BYTES),
-            KIND_FILES => memory::of_files(raw),
-            KIND_FACTS => memory::of_facts(raw),
-            _ => raw.len() as u64,
-        };
-        found = found
-            .saturating_add(decoded)
-            .saturating_add(raw.len() as u64);
-    }
-    if found <= metadata_limit {
-        return Ok(());
-    }
-    Err(FormatError::Limit {
-        structure: Structure::Footer,
-        what: "metadata in memory",
-        found,
-        limit: metadata_limit,
-    })
 }
 
 fn encode_directory(directory: &[IndexDirectoryEntry]) -> Vec<u8> {

@@ -5,8 +5,11 @@
 //! against a reader's limit is what the sections become. Each figure is an upper bound, allocator's
 //! overhead and the growth of lists included.
 
+use crate::error::{FormatError, Structure};
 use crate::files::ENTRY_BYTES_MIN;
-use crate::footer::IndexDirectoryEntry;
+use crate::footer::{
+    DIRECTORY_ENTRY_BYTES, IndexDirectoryEntry, KIND_DIRECTORY, KIND_FACTS, KIND_FILES,
+};
 
 /// A file's entry, its two strings, and what checks that names and numbers are unique; as much
 /// again for whoever keeps an account of each file.
@@ -16,8 +19,33 @@ const VALUE_BYTES: u64 = 2 * 32;
 /// A key and its value in a map, half of whose nodes' room is not used.
 const MEMBER_BYTES: u64 = 2 * (24 + 32) + 32;
 
+/// What the sections become must fit the limit with them, before it is made.
+pub(crate) fn check(raws: &[(u32, Vec<u8>)], metadata_limit: u64) -> Result<(), FormatError> {
+    let mut found = 0u64;
+    for (kind, raw) in raws {
+        let decoded = match *kind {
+            KIND_DIRECTORY => of_directory(raw.len() / DIRECTORY_ENTRY_BYTES),
+            KIND_FILES => of_files(raw),
+            KIND_FACTS => of_facts(raw),
+            _ => raw.len() as u64,
+        };
+        found = found
+            .saturating_add(decoded)
+            .saturating_add(raw.len() as u64);
+    }
+    if found <= metadata_limit {
+        return Ok(());
+    }
+    Err(FormatError::Limit {
+        structure: Structure::Footer,
+        what: "metadata in memory",
+        found,
+        limit: metadata_limit,
+    })
+}
+
 /// The file table.
-pub(crate) fn of_files(raw: &[u8]) -> u64 {
+fn of_files(raw: &[u8]) -> u64 {
     let stated = raw
         .first_chunk()
         .map_or(0, |count| u32::from_le_bytes(*count));
@@ -26,12 +54,12 @@ pub(crate) fn of_files(raw: &[u8]) -> u64 {
 }
 
 /// The index directory; the list may be half empty.
-pub(crate) fn of_directory(entries: usize) -> u64 {
+fn of_directory(entries: usize) -> u64 {
     2 * (entries * size_of::<IndexDirectoryEntry>()) as u64
 }
 
 /// The facts: strings are at most as long as they are written, and each needs a mark before it.
-pub(crate) fn of_facts(raw: &[u8]) -> u64 {
+fn of_facts(raw: &[u8]) -> u64 {
     let (mut bytes, mut in_string, mut hidden) = (raw.len() as u64, false, false);
     for byte in raw {
         if hidden {

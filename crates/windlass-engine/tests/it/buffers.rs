@@ -51,8 +51,9 @@ proptest! {
         let dir = tempfile::tempdir().unwrap();
         let setup = Setup { stripes, codec, ring, request: there, ..Setup::default() };
         let set = open(&make_set(&tree, dir.path(), &setup)).unwrap();
-        let options =
-            RestoreOptions { plan: back.plan(stripes, 1).unwrap(), device_rate: None, ring, emulation: Default::default() };
+        let plan = back.plan(stripes, 1).unwrap();
+        let emulation = Default::default();
+        let options = RestoreOptions { plan, device_rate: None, ring, emulation };
         restore(&set, &Discard, &options, &Default::default(), &Cancel::new()).unwrap();
         let into = dir.path().join("into");
         bring_back(&set, &into).unwrap();

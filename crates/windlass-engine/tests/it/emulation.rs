@@ -1,5 +1,5 @@
-//! Storage that behaves like a model: no run is faster than the model allows, the verdict names what
-//! the model makes the limit, and what is written is what would have been written without it.
+//! Storage that behaves like a model: no run is faster than the model allows, the verdict names
+//! what the model makes the limit, and what is written is what would have been without it.
 
 use std::path::Path;
 use std::sync::Arc;

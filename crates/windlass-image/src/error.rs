@@ -80,6 +80,57 @@ pub enum ImageError {
         /// The answer.
         errno: Errno,
     },
+    /// An overlay was to lie over something that may be another thing tomorrow.
+    #[error("an overlay lies over a set, not over what changes")]
+    NoIdentity,
+    /// A directory that an overlay was to be made in holds something.
+    #[error("make an overlay in {path}: the directory is not empty")]
+    OverlayPlace {
+        /// The directory.
+        path: PathBuf,
+    },
+    /// A directory is no overlay.
+    #[error("{path} holds no overlay")]
+    NoOverlay {
+        /// The directory.
+        path: PathBuf,
+    },
+    /// Somebody has the overlay open.
+    #[error("the overlay in {path} is in use")]
+    OverlayInUse {
+        /// The directory.
+        path: PathBuf,
+    },
+    /// The overlay was made over another set.
+    #[error("the overlay in {path} belongs to another set")]
+    OverlayForeign {
+        /// The directory.
+        path: PathBuf,
+    },
+    /// The overlay was made by another version.
+    #[error("the overlay in {path} was made by another version of windlass")]
+    OverlayVersion {
+        /// The directory.
+        path: PathBuf,
+    },
+    /// The overlay's own files are damaged.
+    #[error("the overlay in {path} is damaged at offset {offset} of its journal")]
+    OverlayDamaged {
+        /// The directory.
+        path: PathBuf,
+        /// Where in the journal.
+        offset: u64,
+    },
+    /// The overlay's files cannot be read or written.
+    #[error("{operation} the overlay in {path}: {source}")]
+    Overlay {
+        /// What was being done.
+        operation: &'static str,
+        /// The directory.
+        path: PathBuf,
+        /// What the system said.
+        source: io::Error,
+    },
     /// An extracted file cannot be written.
     #[error("{operation} {path}: {source}")]
     Extract {
@@ -115,6 +166,7 @@ impl ImageError {
     pub fn errno(&self) -> Errno {
         match self {
             Self::Refused { errno } => *errno,
+            Self::Overlay { source, .. } => Errno::from_io_error(source).unwrap_or(Errno::IO),
             _ => Errno::IO,
         }
     }
@@ -125,6 +177,18 @@ impl ImageError {
             Self::Read { source, .. } | Self::Engine(source) => return source.hint(),
             Self::Missing { .. } => "Run `windlass verify` on the set to see all that is damaged.",
             Self::Shrunk { .. } => "Compare with a directory that nobody writes to.",
+            Self::NoIdentity => "Back it up, and lay the overlay over the set.",
+            Self::OverlayPlace { .. } => "Name a directory that is empty, or that is not there.",
+            Self::NoOverlay { .. } => "Name the directory that an overlay was made in.",
+            Self::OverlayInUse { .. } => "Unmount it first, or name another directory.",
+            Self::OverlayForeign { .. } => "Name the set it was made over, or another directory.",
+            Self::OverlayVersion { .. } => "Use the version of windlass that made it.",
+            Self::OverlayDamaged { .. } => {
+                "The set is unharmed: remove the overlay's directory and begin again."
+            }
+            Self::Overlay { source, .. } if source.kind() == io::ErrorKind::StorageFull => {
+                "Free space where the overlay is."
+            }
             Self::Extract { source, .. } if source.kind() == io::ErrorKind::AlreadyExists => {
                 "Files are never overwritten: name a new directory with --into."
             }

@@ -18,6 +18,7 @@ mod directory;
 mod error;
 mod extract;
 mod image;
+mod overlay;
 mod set;
 mod view;
 
@@ -26,6 +27,7 @@ pub use directory::DirectoryImage;
 pub use error::ImageError;
 pub use extract::{EXTRACT_GROUP_BYTES, ExtractReport, Patterns, extract, extract_files};
 pub use image::{Checksummed, Image};
+pub use overlay::{Overlay, OverlayStatistics};
 pub use set::{
     FRAME_CACHE_BYTES_DEFAULT, INDEX_CACHE_BYTES_DEFAULT, ImageStatistics, SetImage,
     SetImageOptions,

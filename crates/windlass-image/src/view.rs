@@ -19,6 +19,7 @@ use windlass_engine::media::FileKind;
 
 use crate::error::ImageError;
 pub use image::ImageView;
+pub(crate) use image::attributes_of;
 pub(crate) use skeleton::{Skeleton, SkeletonNode};
 
 /// Number of a file, directory or link of a view.

@@ -1,0 +1,432 @@
+//! Overlays: a tree over an image that takes changes, and keeps them beside it.
+//!
+//!   View --> [tree]  names and nodes, in memory ----------------+
+//!     |                                                         |
+//!     +----> [content] page in the store?  --> [store]  pages   +--> [journal]  every change
+//!                      else the image's        (append-only)    |
+//!
+//! In the overlay's directory: `overlay` says what it lies over, `pages` is the store, `journal`
+//! the records from which the tree is made again. docs/overlay.md has every byte.
+//!
+//! Invariants
+//! - The image is never written.
+//! - What was synced is there when the overlay is opened again, whatever ended it. What was not
+//!   synced is there as far as the journal goes, and never in another order.
+//! - One process has an overlay open, and it lies over one image only.
+//! - A change that fails (the disk is full) has not happened, and harms nothing else. When a sync
+//!   fails, nothing is taken any more.
+//!
+//! Locking: tree, then one node, then slots, then journal. A node's lock is held over each read and
+//! write of its pages, so that no slot changes hands meanwhile.
+
+mod blocks;
+mod content;
+mod directory;
+mod journal;
+mod node;
+mod record;
+mod replay;
+mod store;
+mod tree;
+
+use std::fs::File;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
+use std::time::SystemTime;
+
+use rustix::io::Errno;
+use serde::Serialize;
+use windlass_engine::media::FileKind;
+
+use crate::error::ImageError;
+use crate::image::Image;
+use crate::view::{Attributes, Change, Creation, Listed, NodeNo, Space, View, refused};
+use journal::Journal;
+use node::Node;
+use record::{Name, Record};
+use store::{PAGE_BYTES, PageStore};
+use tree::Tree;
+
+/// A tree over an image that takes changes.
+pub struct Overlay {
+    image: Arc<dyn Image>,
+    path: PathBuf,
+    tree: RwLock<Tree>,
+    store: PageStore,
+    journal: Journal,
+    /// Counts changes, so that a sync with nothing to do does nothing.
+    changes: AtomicU64,
+    synced: Mutex<Synced>,
+    /// Locked as long as it is open here.
+    _lock: File,
+}
+
+/// Where the last sync stood.
+#[derive(Debug, Default)]
+struct Synced {
+    changes: u64,
+    covered_bytes: u64,
+    syncs: u64,
+}
+
+/// What an overlay holds.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct OverlayStatistics {
+    /// Pages that are in the store instead of the image.
+    pub pages: u64,
+    /// Their bytes.
+    pub page_bytes: u64,
+    /// Pages of the store that are free for others.
+    pub idle_pages: u64,
+    /// Bytes of the journal.
+    pub journal_bytes: u64,
+    /// Changes since it was opened.
+    pub changes: u64,
+    /// Times that it was made durable since it was opened.
+    pub syncs: u64,
+}
+
+impl Overlay {
+    /// Makes an overlay of an image in a directory, which is made, or empty.
+    pub fn create(image: Arc<dyn Image>, path: &Path) -> Result<Self, ImageError> {
+        directory::create(&*image, path)?;
+        Self::open(image, path)
+    }
+
+    /// Opens an overlay as it was left: closed, or with whoever had it open killed.
+    pub fn open(image: Arc<dyn Image>, path: &Path) -> Result<Self, ImageError> {
+        directory::open(image, path)
+    }
+
+    /// True when a directory holds an overlay.
+    pub fn is_at(path: &Path) -> bool {
+        path.join(directory::HEADER).exists()
+    }
+
+    /// Where it is kept.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// What it holds.
+    pub fn statistics(&self) -> OverlayStatistics {
+        let (pages, idle_pages) = self.store.counts();
+        let synced = self.synced.lock().unwrap_or_else(PoisonError::into_inner);
+        OverlayStatistics {
+            pages,
+            page_bytes: pages * PAGE_BYTES as u64,
+            idle_pages,
+            journal_bytes: self.journal.bytes(),
+            changes: self.changes.load(Ordering::Relaxed),
+            syncs: synced.syncs,
+        }
+    }
+
+    fn tree(&self) -> RwLockReadGuard<'_, Tree> {
+        self.tree.read().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn tree_mut(&self) -> RwLockWriteGuard<'_, Tree> {
+        self.tree.write().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn node(&self, node: NodeNo) -> Result<Arc<Node>, ImageError> {
+        self.tree().node(node).cloned().map_err(refused)
+    }
+
+    fn file(&self, node: NodeNo) -> Result<Arc<Node>, ImageError> {
+        let node = self.node(node)?;
+        match node.kind {
+            FileKind::File => Ok(node),
+            FileKind::Directory => Err(refused(Errno::ISDIR)),
+            FileKind::Symlink => Err(refused(Errno::INVAL)),
+        }
+    }
+
+    fn fault(&self, operation: &'static str, source: io::Error) -> ImageError {
+        ImageError::Overlay {
+            operation,
+            path: self.path.clone(),
+            source,
+        }
+    }
+
+    fn append(&self, records: &[Record]) -> Result<(), ImageError> {
+        let appended = self.journal.append(records);
+        self.changes.fetch_add(1, Ordering::Relaxed);
+        appended.map_err(|source| self.fault("write to the journal of", source))
+    }
+
+    /// Makes a change of names: checked, told of, made, in one moment for everybody else.
+    fn alter(&self, make: impl FnOnce(&Tree) -> Result<Record, Errno>) -> Result<(), ImageError> {
+        let mut tree = self.tree_mut();
+        let record = make(&tree).map_err(refused)?;
+        tree.check(&record).map_err(refused)?;
+        let lost = tree.loses(&record);
+        let dropped = lost.map(|node| Record::Dropped { node });
+        let records: Vec<_> = std::iter::once(record).chain(dropped).collect();
+        self.append(&records)?;
+        for record in &records {
+            let freed = tree.apply(record);
+            self.store.free(freed);
+        }
+        Ok(())
+    }
+
+    /// Makes everything so far durable: pages first, then the records that tell of them.
+    fn sync_all(&self) -> io::Result<()> {
+        let mut synced = self.synced.lock().unwrap_or_else(PoisonError::into_inner);
+        let changes = self.changes.load(Ordering::Acquire);
+        if changes == synced.changes && synced.syncs > 0 {
+            return Ok(());
+        }
+        let covered_bytes = self.journal.bytes();
+        let freed = self.store.freed();
+        let pages = self.store.sync();
+        if pages.is_err() {
+            self.journal.kill();
+        }
+        let done = pages.and_then(|()| self.journal.sync(covered_bytes, synced.covered_bytes));
+        if done.is_err() {
+            self.store.free(freed);
+            return done;
+        }
+        self.store.reuse(freed);
+        synced.changes = changes;
+        synced.covered_bytes = covered_bytes;
+        synced.syncs += 1;
+        Ok(())
+    }
+
+    /// Tells the journal that it ends in order.
+    fn close_all(&self) -> io::Result<()> {
+        let touched: Vec<_> = self
+            .tree()
+            .nodes()
+            .filter(|node| node.read().is_touched)
+            .map(|node| node.read().changed())
+            .collect();
+        self.journal.append(&touched)?;
+        self.changes.fetch_add(1, Ordering::Relaxed);
+        self.sync_all()?;
+        self.journal.append(&[Record::Closed])?;
+        self.journal.sync_file()
+    }
+}
+
+impl Drop for Overlay {
+    fn drop(&mut self) {
+        // Who wants to know calls `sync`. What is not closed is opened like what was killed.
+        self.close_all().unwrap_or_default();
+    }
+}
+
+fn now() -> i64 {
+    let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
+    since.map_or(0, |since| {
+        i64::try_from(since.as_nanos()).unwrap_or(i64::MAX)
+    })
+}
+
+impl View for Overlay {
+    fn is_writable(&self) -> bool {
+        true
+    }
+
+    fn lookup(&self, parent: NodeNo, name: &[u8]) -> Result<Attributes, ImageError> {
+        let tree = self.tree();
+        let node = tree.child((parent, name)).map_err(refused)?;
+        Ok(node.read().attributes)
+    }
+
+    fn attributes(&self, node: NodeNo) -> Result<Attributes, ImageError> {
+        Ok(self.node(node)?.read().attributes)
+    }
+
+    fn link_target(&self, node: NodeNo) -> Result<Vec<u8>, ImageError> {
+        let node = self.node(node)?;
+        match node.kind {
+            FileKind::Symlink => Ok(node.link_target.clone()),
+            _ => Err(refused(Errno::INVAL)),
+        }
+    }
+
+    fn list(&self, node: NodeNo) -> Result<Vec<Listed>, ImageError> {
+        let tree = self.tree();
+        let listed = tree.list(node).map_err(refused)?;
+        let listed = listed.map(|(name, node)| Listed {
+            name: name.to_vec(),
+            node: node.number,
+            kind: node.kind,
+        });
+        Ok(listed.collect())
+    }
+
+    fn parent(&self, node: NodeNo) -> Result<NodeNo, ImageError> {
+        self.tree().parent(node).map_err(refused)
+    }
+
+    fn read(&self, node: NodeNo, offset: u64, into: &mut [u8]) -> Result<usize, ImageError> {
+        let node = self.file(node)?;
+        let state = node.read();
+        self.read_content(&node, &state, offset, into)
+    }
+
+    fn prefetch(&self, node: NodeNo, offset: u64, bytes: u64) {
+        let Ok(node) = self.node(node) else {
+            return;
+        };
+        let base_bytes = node.read().base_bytes;
+        if let Some(file) = node.base {
+            let bytes = bytes.min(base_bytes.saturating_sub(offset));
+            self.image.prefetch(file, offset, bytes);
+        }
+    }
+
+    fn open(&self, node: NodeNo) -> Result<(), ImageError> {
+        // The tree's lock keeps whoever removes the name from counting meanwhile.
+        let tree = self.tree();
+        let node = tree.node(node).map_err(refused)?;
+        node.write().opens += 1;
+        Ok(())
+    }
+
+    fn close(&self, node: NodeNo) -> Result<(), ImageError> {
+        let mut tree = self.tree_mut();
+        let found = tree.node(node).map_err(refused)?;
+        let mut state = found.write();
+        state.opens = state.opens.saturating_sub(1);
+        let is_lost = state.opens == 0 && state.attributes.links == 0;
+        drop(state);
+        if is_lost {
+            let record = Record::Dropped { node };
+            self.append(std::slice::from_ref(&record))?;
+            self.store.free(tree.apply(&record));
+        }
+        Ok(())
+    }
+
+    fn write(&self, node: NodeNo, offset: u64, bytes: &[u8]) -> Result<(), ImageError> {
+        let node = self.file(node)?;
+        let mut state = node.write();
+        let end = offset.checked_add(bytes.len() as u64);
+        match end {
+            _ if state.is_dropped => Err(refused(Errno::NOENT)),
+            Some(end) if i64::try_from(end).is_ok() => {
+                self.write_content(&node, &mut state, offset, bytes, now())
+            }
+            _ => Err(refused(Errno::FBIG)),
+        }
+    }
+
+    fn change(&self, node: NodeNo, change: &Change) -> Result<Attributes, ImageError> {
+        let node = match change.bytes {
+            Some(_) => self.file(node)?,
+            None => self.node(node)?,
+        };
+        let mut state = node.write();
+        if state.is_dropped {
+            return Err(refused(Errno::NOENT));
+        }
+        if let Some(bytes) = change.bytes {
+            if i64::try_from(bytes).is_err() {
+                return Err(refused(Errno::FBIG));
+            }
+            self.resize(&node, &mut state, bytes, now())?;
+        }
+        let rest = Change {
+            bytes: None,
+            ..*change
+        };
+        if rest == Change::default() {
+            return Ok(state.attributes);
+        }
+        let before = state.attributes;
+        let record = Record::Changed {
+            node: node.number,
+            mode: change.mode.unwrap_or(before.mode),
+            owner: change.owner.or(before.owner),
+            accessed_nanos: change.accessed_nanos.unwrap_or(before.accessed_nanos),
+            modified_nanos: change.modified_nanos.unwrap_or(before.modified_nanos),
+            changed_nanos: now(),
+        };
+        self.append(std::slice::from_ref(&record))?;
+        self.store.free(state.apply(&record));
+        Ok(state.attributes)
+    }
+
+    fn create(
+        &self,
+        parent: NodeNo,
+        name: &[u8],
+        creation: &Creation<'_>,
+    ) -> Result<Attributes, ImageError> {
+        self.alter(|tree| {
+            Ok(Record::Created {
+                node: tree.next(),
+                kind: creation.kind,
+                mode: creation.mode,
+                owner: creation.owner,
+                nanos: now(),
+                name: Name::of((parent, name)),
+                link_target: creation.link_target.to_vec(),
+            })
+        })?;
+        self.lookup(parent, name)
+    }
+
+    fn link(&self, node: NodeNo, to: (NodeNo, &[u8])) -> Result<Attributes, ImageError> {
+        let (name, nanos) = (Name::of(to), now());
+        self.alter(|_| Ok(Record::Linked { node, name, nanos }))?;
+        self.attributes(node)
+    }
+
+    fn unlink(&self, parent: NodeNo, name: &[u8]) -> Result<(), ImageError> {
+        let (name, nanos) = (Name::of((parent, name)), now());
+        self.alter(|_| Ok(Record::Unlinked { name, nanos }))
+    }
+
+    fn remove_directory(&self, parent: NodeNo, name: &[u8]) -> Result<(), ImageError> {
+        let (name, nanos) = (Name::of((parent, name)), now());
+        self.alter(|_| Ok(Record::DirectoryRemoved { name, nanos }))
+    }
+
+    fn rename(
+        &self,
+        from: (NodeNo, &[u8]),
+        to: (NodeNo, &[u8]),
+        replace: bool,
+    ) -> Result<(), ImageError> {
+        self.alter(|tree| {
+            if !replace && tree.child(to).is_ok() {
+                return Err(Errno::EXIST);
+            }
+            let (from, to, nanos) = (Name::of(from), Name::of(to), now());
+            Ok(Record::Renamed { from, to, nanos })
+        })
+    }
+
+    fn space(&self) -> Result<Space, ImageError> {
+        let system = rustix::fs::statvfs(&self.path)
+            .map_err(|errno| self.fault("look at the file system of", errno.into()))?;
+        let (_, idle_pages) = self.store.counts();
+        let tree = self.tree();
+        let (mut used_bytes, mut nodes) = (0u64, 0);
+        for node in tree.nodes() {
+            used_bytes = used_bytes.saturating_add(node.read().attributes.bytes);
+            nodes += 1;
+        }
+        let idle_bytes = idle_pages * PAGE_BYTES as u64;
+        Ok(Space {
+            used_bytes,
+            free_bytes: system.f_bavail * system.f_frsize + idle_bytes,
+            nodes,
+        })
+    }
+
+    fn sync(&self) -> Result<(), ImageError> {
+        self.sync_all().map_err(|source| self.fault("sync", source))
+    }
+}

@@ -1,0 +1,203 @@
+//! An overlay's directory: made, bound to an image, locked, read again.
+//!
+//! `overlay`, 64 bytes:
+//!   magic "WNDLOVLY"  8 | version  4 | page bytes  4 | identity of the image  32 | zeros  12 | CRC-32C  4
+
+use std::fs::{DirBuilder, File};
+use std::io;
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::path::Path;
+use std::sync::atomic::AtomicU64;
+use std::sync::{Arc, Mutex, RwLock};
+
+use rustix::fs::FlockOperation;
+use windlass_engine::durable;
+use windlass_engine::media::crc32c;
+
+use super::journal::{Journal, JournalEnd};
+use super::record::{Record, Slot};
+use super::replay::{Holds, Records, boot_id, survey};
+use super::store::{PAGE_BYTES, PageStore};
+use super::tree::Tree;
+use super::{Overlay, Synced};
+use crate::error::ImageError;
+use crate::image::Image;
+
+pub(super) const HEADER: &str = "overlay";
+const PAGES: &str = "pages";
+const JOURNAL: &str = "journal";
+
+const MAGIC: [u8; 8] = *b"WNDLOVLY";
+const VERSION: u32 = 1;
+const HEADER_BYTES: usize = 64;
+
+/// Makes a directory an overlay of an image, with no changes yet.
+pub(super) fn create(image: &dyn Image, path: &Path) -> Result<(), ImageError> {
+    let fault = |source| fault("create", path, source);
+    let identity = image.identity().ok_or(ImageError::NoIdentity)?;
+    match DirBuilder::new().mode(0o700).create(path) {
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
+        made => made.map_err(fault)?,
+    }
+    for entry in std::fs::read_dir(path).map_err(fault)? {
+        let name = entry.map_err(fault)?.file_name();
+        // What a creation that was cut off left may go: there is no overlay without its header.
+        if name != PAGES && name != JOURNAL {
+            let path = path.to_owned();
+            return Err(ImageError::OverlayPlace { path });
+        }
+    }
+    for name in [PAGES, JOURNAL] {
+        let mut options = File::options();
+        options.write(true).create(true).truncate(true).mode(0o600);
+        let file = options.open(path.join(name)).map_err(fault)?;
+        file.sync_all().map_err(fault)?;
+    }
+    // The header last, and durable: with it there is an overlay.
+    durable::write(&path.join(HEADER), &header(&identity), 0o600).map_err(fault)?;
+    durable::sync_parent(path).map_err(fault)
+}
+
+fn header(identity: &[u8; 32]) -> Vec<u8> {
+    let mut bytes = Vec::with_capacity(HEADER_BYTES);
+    bytes.extend_from_slice(&MAGIC);
+    bytes.extend_from_slice(&VERSION.to_le_bytes());
+    let page = u32::try_from(PAGE_BYTES).unwrap_or(u32::MAX);
+    bytes.extend_from_slice(&page.to_le_bytes());
+    bytes.extend_from_slice(identity);
+    bytes.resize(HEADER_BYTES - 4, 0);
+    bytes.extend_from_slice(&crc32c(&bytes).to_le_bytes());
+    bytes
+}
+
+/// Opens the overlay in a directory.
+pub(super) fn open(image: Arc<dyn Image>, path: &Path) -> Result<Overlay, ImageError> {
+    let fault = |source| fault("open", path, source);
+    let lock = lock(path)?;
+    check_header(&*image, path)?;
+    let open = |name| {
+        let mut options = File::options();
+        options.read(true).write(true);
+        options.open(path.join(name)).map_err(fault)
+    };
+    let (pages, journal) = (open(PAGES)?, open(JOURNAL)?);
+    let boot = boot_id().map_err(fault)?;
+    let end = match survey(&journal, &boot).map_err(fault)? {
+        Holds::Until(end) => end,
+        Holds::DamagedAt(offset) => return Err(damaged(path, offset)),
+    };
+    let tree = replay(&*image, path, &journal, end)?;
+    let slots = used(&tree);
+    let store = PageStore::new(pages, slots.into_iter()).map_err(|error| match error.kind() {
+        io::ErrorKind::InvalidData => damaged(path, end.bytes),
+        _ => fault(error),
+    })?;
+    let journal = Journal::new(journal, end).map_err(fault)?;
+    let overlay = Overlay {
+        image,
+        path: path.to_owned(),
+        tree: RwLock::new(tree),
+        store,
+        journal,
+        changes: AtomicU64::new(0),
+        synced: Mutex::new(Synced::default()),
+        _lock: lock,
+    };
+    overlay.append(&[Record::Opened { boot }])?;
+    drop_orphans(&overlay)?;
+    // From here on a power cut costs what comes later only.
+    overlay.sync_all().map_err(fault)?;
+    Ok(overlay)
+}
+
+/// Makes the tree again from what the journal tells.
+fn replay(
+    image: &dyn Image,
+    path: &Path,
+    journal: &File,
+    end: JournalEnd,
+) -> Result<Tree, ImageError> {
+    let mut tree = Tree::new(image);
+    let mut records = Records::new(journal, end.bytes);
+    let mut before = 0;
+    while let Some((record, after)) = records
+        .next()
+        .map_err(|source| fault("read", path, source))?
+    {
+        // A record that was written was possible: one that is not was not written by us.
+        tree.check(&record).map_err(|_| damaged(path, before))?;
+        tree.apply(&record);
+        before = after;
+    }
+    Ok(tree)
+}
+
+fn used(tree: &Tree) -> Vec<Slot> {
+    let mut used = Vec::new();
+    for node in tree.nodes() {
+        used.extend(node.read().blocks.slots());
+    }
+    used
+}
+
+/// Files without a name that were open when the overlay was last used: nobody has them any more.
+fn drop_orphans(overlay: &Overlay) -> Result<(), ImageError> {
+    let mut tree = overlay.tree_mut();
+    for node in tree.orphans() {
+        let record = Record::Dropped { node };
+        overlay.append(std::slice::from_ref(&record))?;
+        overlay.store.free(tree.apply(&record));
+    }
+    Ok(())
+}
+
+fn lock(path: &Path) -> Result<File, ImageError> {
+    let file = File::open(path.join(HEADER)).map_err(|source| match source.kind() {
+        io::ErrorKind::NotFound => ImageError::NoOverlay {
+            path: path.to_owned(),
+        },
+        _ => fault("open", path, source),
+    })?;
+    match rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive) {
+        Ok(()) => Ok(file),
+        Err(rustix::io::Errno::WOULDBLOCK) => Err(ImageError::OverlayInUse {
+            path: path.to_owned(),
+        }),
+        Err(errno) => Err(fault("lock", path, errno.into())),
+    }
+}
+
+fn check_header(image: &dyn Image, path: &Path) -> Result<(), ImageError> {
+    let identity = image.identity().ok_or(ImageError::NoIdentity)?;
+    let expected = header(&identity);
+    let found = std::fs::read(path.join(HEADER)).map_err(|source| fault("read", path, source))?;
+    if found == expected {
+        return Ok(());
+    }
+    let is_whole = found.len() == HEADER_BYTES
+        && found.starts_with(&MAGIC)
+        && found[HEADER_BYTES - 4..] == crc32c(&found[..HEADER_BYTES - 4]).to_le_bytes();
+    let path = path.to_owned();
+    if !is_whole {
+        return Err(ImageError::OverlayDamaged { path, offset: 0 });
+    }
+    let is_version = found[8..16] == expected[8..16];
+    Err(match is_version {
+        true => ImageError::OverlayForeign { path },
+        false => ImageError::OverlayVersion { path },
+    })
+}
+
+fn damaged(path: &Path, offset: u64) -> ImageError {
+    let path = path.to_owned();
+    ImageError::OverlayDamaged { path, offset }
+}
+
+fn fault(operation: &'static str, path: &Path, source: io::Error) -> ImageError {
+    let path = path.to_owned();
+    ImageError::Overlay {
+        operation,
+        path,
+        source,
+    }
+}

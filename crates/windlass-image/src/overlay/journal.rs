@@ -1,0 +1,139 @@
+//! The journal: records, one after another, each appended when its change is made.
+//!
+//! Invariants
+//! - A record that could not be written whole is cut off again, or the journal is dead.
+//! - After a failed sync nobody knows what is durable: the journal is dead, and so is the overlay
+//!   until it is opened again.
+//!
+//! Locking: one mutex, held while records are appended. Callers hold the lock of what they change,
+//! so that records of one node stand in the order of its changes.
+
+use std::fs::File;
+use std::io;
+use std::os::unix::fs::FileExt;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use rustix::fs::FallocateFlags;
+
+use super::record::Record;
+
+/// Room kept ahead of the end, so that files can be removed when the disk is full.
+const ROOM_BYTES: u64 = 256 * 1024;
+
+/// The journal of an open overlay.
+#[derive(Debug)]
+pub(crate) struct Journal {
+    file: File,
+    state: Mutex<State>,
+}
+
+#[derive(Debug)]
+struct State {
+    end: u64,
+    sequence: u64,
+    /// The file has blocks up to here.
+    room: u64,
+    dead: bool,
+}
+
+/// Where a journal's records end.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct JournalEnd {
+    pub(crate) bytes: u64,
+    pub(crate) sequence: u64,
+}
+
+impl Journal {
+    /// Goes on behind `end`; what is there is cut off.
+    pub(crate) fn new(file: File, end: JournalEnd) -> io::Result<Self> {
+        // Not when there is nothing: it would give back the room that is kept.
+        if file.metadata()?.len() > end.bytes {
+            file.set_len(end.bytes)?;
+        }
+        let state = State {
+            end: end.bytes,
+            sequence: end.sequence,
+            room: end.bytes,
+            dead: false,
+        };
+        Ok(Self {
+            file,
+            state: Mutex::new(state),
+        })
+    }
+
+    /// Appends records: all, or none.
+    pub(crate) fn append(&self, records: &[Record]) -> io::Result<()> {
+        if records.is_empty() {
+            return Ok(());
+        }
+        let mut state = self.lock();
+        if state.dead {
+            return Err(dead());
+        }
+        let mut bytes = Vec::with_capacity(records.len() * 64);
+        for record in records {
+            record.encode(state.sequence, &mut bytes);
+            state.sequence += 1;
+        }
+        self.make_room(&mut state, bytes.len() as u64);
+        let written = self.file.write_all_at(&bytes, state.end);
+        match written {
+            Ok(()) => state.end += bytes.len() as u64,
+            Err(_) => state.dead = self.file.set_len(state.end).is_err(),
+        }
+        written
+    }
+
+    /// Makes the records durable. Of those before `covered_bytes` the pages are so already.
+    pub(crate) fn sync(&self, covered_bytes: u64, durable_bytes: u64) -> io::Result<()> {
+        let synced = Record::Synced {
+            covered_bytes,
+            durable_bytes,
+        };
+        self.append(&[synced])?;
+        self.sync_file()
+    }
+
+    /// Makes what was appended durable.
+    pub(crate) fn sync_file(&self) -> io::Result<()> {
+        let synced = self.file.sync_data();
+        if synced.is_err() {
+            self.kill();
+        }
+        synced
+    }
+
+    /// Nothing is taken any more.
+    pub(crate) fn kill(&self) {
+        self.lock().dead = true;
+    }
+
+    pub(crate) fn is_dead(&self) -> bool {
+        self.lock().dead
+    }
+
+    pub(crate) fn bytes(&self) -> u64 {
+        self.lock().end
+    }
+
+    /// Keeps blocks ahead of the end. A file system that cannot is used as it is.
+    fn make_room(&self, state: &mut State, bytes: u64) {
+        let wanted = state.end + bytes + ROOM_BYTES;
+        if wanted > state.room {
+            let flags = FallocateFlags::KEEP_SIZE;
+            let length = wanted + 3 * ROOM_BYTES - state.room;
+            if rustix::fs::fallocate(&self.file, flags, state.room, length).is_ok() {
+                state.room += length;
+            }
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+fn dead() -> io::Error {
+    io::Error::other("an earlier write failed; open the overlay again")
+}

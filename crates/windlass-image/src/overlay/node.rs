@@ -1,0 +1,148 @@
+//! One node of an overlay: what it is, and where its content lies.
+
+use std::sync::{PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
+
+use windlass_engine::media::{FileKind, FileNo};
+
+use super::blocks::BlockMap;
+use super::record::{Record, Slot};
+use super::store::PAGE_BYTES;
+use crate::view::{Attributes, NodeNo};
+
+/// A file, directory or link.
+#[derive(Debug)]
+pub(crate) struct Node {
+    pub(crate) number: NodeNo,
+    pub(crate) kind: FileKind,
+    /// The file of the image that it lies over.
+    pub(crate) base: Option<FileNo>,
+    /// Where a link points.
+    pub(crate) link_target: Vec<u8>,
+    state: RwLock<State>,
+}
+
+/// What changes of a node.
+#[derive(Debug)]
+pub(crate) struct State {
+    pub(crate) attributes: Attributes,
+    /// Bytes of the image's file that hold; what is beyond was cut off, for good.
+    pub(crate) base_bytes: u64,
+    /// Pages that are in the store instead.
+    pub(crate) blocks: BlockMap,
+    /// How often it is open.
+    pub(crate) opens: u64,
+    /// Its time was set by writes that the journal does not tell of.
+    pub(crate) is_touched: bool,
+    /// Its pages are free: nothing may be written any more.
+    pub(crate) is_dropped: bool,
+}
+
+impl Node {
+    pub(crate) fn new(attributes: Attributes, base: Option<FileNo>, link_target: Vec<u8>) -> Self {
+        Self {
+            number: attributes.node,
+            kind: attributes.kind,
+            base,
+            link_target,
+            state: RwLock::new(State {
+                attributes,
+                base_bytes: if base.is_some() { attributes.bytes } else { 0 },
+                blocks: BlockMap::default(),
+                opens: 0,
+                is_touched: false,
+                is_dropped: false,
+            }),
+        }
+    }
+
+    pub(crate) fn read(&self) -> RwLockReadGuard<'_, State> {
+        self.state.read().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(crate) fn write(&self) -> RwLockWriteGuard<'_, State> {
+        self.state.write().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(crate) fn is_file(&self) -> bool {
+        self.kind == FileKind::File
+    }
+}
+
+impl State {
+    /// Makes a change of content or attributes; gives the slots that it frees.
+    pub(crate) fn apply(&mut self, record: &Record) -> Vec<Slot> {
+        match record {
+            Record::Changed {
+                mode,
+                owner,
+                accessed_nanos,
+                modified_nanos,
+                changed_nanos,
+                ..
+            } => {
+                let attributes = &mut self.attributes;
+                attributes.mode = *mode;
+                attributes.owner = *owner;
+                attributes.accessed_nanos = *accessed_nanos;
+                attributes.modified_nanos = *modified_nanos;
+                attributes.changed_nanos = *changed_nanos;
+                self.is_touched = false;
+                Vec::new()
+            }
+            Record::Dropped { .. } => {
+                self.is_dropped = true;
+                self.blocks.cut(0)
+            }
+            Record::Resized {
+                bytes, tail, nanos, ..
+            } => {
+                let mut freed = self.blocks.cut(bytes.div_ceil(PAGE_BYTES as u64));
+                if let Some(tail) = tail {
+                    freed.extend(self.blocks.set(bytes / PAGE_BYTES as u64, *tail));
+                }
+                self.base_bytes = self.base_bytes.min(*bytes);
+                self.grow_to(*bytes, *nanos);
+                freed
+            }
+            Record::Paged {
+                block,
+                slot,
+                count,
+                bytes,
+                nanos,
+                ..
+            } => {
+                let pairs = (*block..).zip(*slot..*slot + *count);
+                let freed = pairs.filter_map(|(block, slot)| self.blocks.set(block, slot));
+                let freed = freed.collect();
+                self.grow_to(*bytes, *nanos);
+                freed
+            }
+            _ => Vec::new(),
+        }
+    }
+
+    fn grow_to(&mut self, bytes: u64, nanos: i64) {
+        self.attributes.bytes = bytes;
+        self.touch(nanos);
+    }
+
+    /// The content changed.
+    pub(crate) fn touch(&mut self, nanos: i64) {
+        self.attributes.modified_nanos = nanos;
+        self.attributes.changed_nanos = nanos;
+    }
+
+    /// What the journal says of the attributes as they are.
+    pub(crate) fn changed(&self) -> Record {
+        let now = &self.attributes;
+        Record::Changed {
+            node: now.node,
+            mode: now.mode,
+            owner: now.owner,
+            accessed_nanos: now.accessed_nanos,
+            modified_nanos: now.modified_nanos,
+            changed_nanos: now.changed_nanos,
+        }
+    }
+}

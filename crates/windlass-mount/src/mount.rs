@@ -7,7 +7,7 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use fuser::{Config, MountOption, Session, SessionACL};
-use windlass_image::{Image, ImageView, View};
+use windlass_image::{Image, ImageView, Overlay, View};
 
 use crate::counters::{Counters, MountStatistics};
 use crate::damage::{DamageHook, DamageLog};
@@ -18,6 +18,9 @@ use crate::unmount::{self, Unmounted};
 
 /// Fewest and most threads that answer the kernel, unless told otherwise: they wait for stripes.
 const THREADS: (usize, usize) = (4, 16);
+
+/// How long a mount that nobody uses takes to end, at most: it is a message of the kernel away.
+const ENDING: Duration = Duration::from_millis(500);
 
 /// How an image is mounted.
 #[derive(Clone, Debug, Default)]
@@ -62,6 +65,15 @@ impl Mount {
         options: &MountOptions,
     ) -> Result<Self, MountError> {
         Self::view(Arc::new(ImageView::new(image)), at, options)
+    }
+
+    /// Mounts an overlay: it takes changes, and its image stays as it is.
+    pub fn overlay(
+        overlay: Arc<Overlay>,
+        at: &Path,
+        options: &MountOptions,
+    ) -> Result<Self, MountError> {
+        Self::view(overlay, at, options)
     }
 
     /// Mounts a view: an image, or an overlay, whichever it is.
@@ -151,7 +163,10 @@ impl Mount {
         if self.wait_for(Duration::ZERO) {
             return Ok(Unmounted::Gone);
         }
-        unmount::unmount(&self.at)
+        match unmount::unmount(&self.at)? {
+            Unmounted::Detached if self.wait_for(ENDING) => Ok(Unmounted::Gone),
+            unmounted => Ok(unmounted),
+        }
     }
 
     /// Unmounts. What is open stays readable as long as this process lives.

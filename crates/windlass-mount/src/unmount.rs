@@ -34,7 +34,9 @@ enum Answer {
 pub(crate) fn unmount(at: &Path) -> Result<Unmounted, MountError> {
     for _ in 0..BUSY_RETRIES {
         match ask(at, false)? {
-            Answer::Done | Answer::NotMounted => return Ok(Unmounted::Gone),
+            Answer::Done => return Ok(Unmounted::Gone),
+            // Somebody else took it away: perhaps lazily, and it is in use all the same.
+            Answer::NotMounted => return Ok(Unmounted::Detached),
             Answer::Busy => std::thread::sleep(BUSY_PAUSE),
         }
     }
@@ -44,8 +46,7 @@ pub(crate) fn unmount(at: &Path) -> Result<Unmounted, MountError> {
 /// Detaches a mount from the tree of directories, in use or not.
 pub(crate) fn detach(at: &Path) -> Result<Unmounted, MountError> {
     match ask(at, true)? {
-        Answer::Done => Ok(Unmounted::Detached),
-        Answer::NotMounted => Ok(Unmounted::Gone),
+        Answer::Done | Answer::NotMounted => Ok(Unmounted::Detached),
         Answer::Busy => Err(MountError::Unmount {
             at: at.to_owned(),
             what: Errno::BUSY.to_string(),

@@ -325,6 +325,9 @@ pub struct MountSet {
     /// Where it is to appear: an empty directory
     #[arg(value_name = "DIRECTORY")]
     pub at: PathBuf,
+    /// Take changes, and keep them in this directory: a new one, or one from an earlier mount
+    #[arg(long, value_name = "DIRECTORY")]
+    pub overlay: Option<PathBuf>,
     /// Memory for decoded frames
     #[arg(long, value_name = "SIZE", value_parser = parse_size, default_value = "64MiB", env = "WINDLASS_CACHE")]
     pub cache: Option<u64>,

@@ -63,11 +63,12 @@ fn place(block: u64) -> usize {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use proptest::collection::vec;
     use proptest::prelude::*;
 
     proptest! {
         #[test]
-        fn it_is_a_map(steps in proptest::collection::vec((0u64..400, 0u32..1000, any::<bool>()), 0..200)) {
+        fn it_is_a_map(steps in vec((0u64..400, 0u32..1000, any::<bool>()), 0..200)) {
             let mut model = BTreeMap::new();
             let mut map = BlockMap::default();
             for (block, slot, cut) in steps {

@@ -241,8 +241,8 @@ impl Overlay {
         Ok(runs)
     }
 
-    /// Zeros in the last page from the file's end to `until`, or to the page's end: a write that was
-    /// cut off before it was told of may have left something there.
+    /// Zeros in the last page from the file's end to `until`, or to the page's end: a write that
+    /// was cut off before it was told of may have left something there.
     fn clear_tail(&self, state: &State, until: u64) -> Result<(), ImageError> {
         let end = state.attributes.bytes;
         let (block, within) = (end / PAGE, usize::try_from(end % PAGE).unwrap_or(0));

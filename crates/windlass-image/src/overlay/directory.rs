@@ -1,7 +1,8 @@
 //! An overlay's directory: made, bound to an image, locked, read again.
 //!
 //! `overlay`, 64 bytes:
-//!   magic "WNDLOVLY"  8 | version  4 | page bytes  4 | identity of the image  32 | zeros  12 | CRC-32C  4
+//!   magic "WNDLOVLY"  8 | version  4 | page bytes  4 | identity of the image  32 | zeros  12 |
+//!   CRC-32C  4
 
 use std::fs::{DirBuilder, File};
 use std::io;

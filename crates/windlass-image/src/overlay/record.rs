@@ -188,6 +188,16 @@ impl Record {
             Self::Unlinked { name, nanos } => out.u8(6).name(name).i64(*nanos),
             Self::DirectoryRemoved { name, nanos } => out.u8(7).name(name).i64(*nanos),
             Self::Renamed { from, to, nanos } => out.u8(8).name(from).name(to).i64(*nanos),
+            Self::Changed { .. }
+            | Self::Resized { .. }
+            | Self::Paged { .. }
+            | Self::Dropped { .. } => self.put_of_node(out),
+        };
+    }
+
+    /// The records about what a node is and holds, not about its names.
+    fn put_of_node<'w, 'b>(&self, out: &'w mut Writer<'b>) -> &'w mut Writer<'b> {
+        match self {
             Self::Changed {
                 node,
                 mode,
@@ -233,7 +243,8 @@ impl Record {
                 .u64(*bytes)
                 .i64(*nanos),
             Self::Dropped { node } => out.u8(12).u64(node.0),
-        };
+            _ => out,
+        }
     }
 
     fn take(from: &mut Reader<'_>) -> Option<Self> {

@@ -1,9 +1,9 @@
 //! Opening a journal: how much of it holds, and what it tells.
 //!
-//! Whoever was killed while the system ran on left everything that he had written: all whole records
-//! hold. When the system itself went down, pages and records may have reached the disk in any
-//! order: then only what the last sync covers holds, so that no record tells of a page that is not
-//! there.
+//! Whoever was killed while the system ran on left everything that he had written: all whole
+//! records hold. When the system itself went down, pages and records may have reached the disk in
+//! any order: then only what the last sync covers holds, so that no record tells of a page that is
+//! not there.
 
 use std::fs::File;
 use std::io;

@@ -154,7 +154,8 @@ mod tests {
         assert_eq!(store.counts(), (3, 2));
         assert_eq!(store.take(3), Some(vec![2..4, 5..6]));
         store.free([1]);
-        assert_eq!(store.take(2), Some(vec![6..8]));
+        let end = 6..8;
+        assert_eq!(store.take(2), Some(vec![end]));
         let freed = store.freed();
         store.free([4]);
         store.reuse(freed);

@@ -7,5 +7,7 @@
 )]
 
 mod damage;
+mod model;
+mod overlay;
 mod reads;
 mod support;

@@ -5,9 +5,10 @@ use std::fs::{self, File};
 use std::io::Read;
 use std::os::unix::fs::{FileExt, MetadataExt, PermissionsExt};
 use std::path::Path;
+use std::process::Command;
 
 use windlass_engine::media::FileKind;
-use windlass_mount::{Mount, MountOptions};
+use windlass_mount::{Mount, MountOptions, Unmounted};
 use windlass_testkit::sqlite::Random;
 
 use crate::support::*;
@@ -161,4 +162,37 @@ fn twenty_mounts_of_one_set_at_once() {
         mount.unmount().unwrap();
         assert_eq!(paths(&at), BTreeSet::new());
     }
+}
+
+#[test]
+fn a_mount_in_use_is_detached_and_serves_what_is_open_to_its_end() {
+    let place = Place::new(sample(), &SetSpec::default());
+    let mount = place.mount();
+    let file = File::open(place.path("large")).unwrap();
+    assert_eq!(mount.unmount().unwrap(), Unmounted::Detached);
+    assert_eq!(paths(&place.at()), BTreeSet::new());
+    let mut into = vec![0; 1_000_000];
+    file.read_exact_at(&mut into, 4_000_000).unwrap();
+    assert!(into == place.tree[6].content[4_000_000..]);
+    // The place is free for another.
+    let again = place.mount();
+    drop(file);
+    assert_eq!(again.unmount().unwrap(), Unmounted::Gone);
+}
+
+#[test]
+fn a_mount_that_somebody_else_takes_away_ends() {
+    let place = Place::new(sample(), &SetSpec::default());
+    let mount = place.mount();
+    let taken = if rustix::process::geteuid().is_root() {
+        Command::new("umount").arg(place.at()).status()
+    } else {
+        Command::new("fusermount3")
+            .arg("-u")
+            .arg(place.at())
+            .status()
+    };
+    assert!(taken.unwrap().success());
+    mount.wait().unwrap();
+    assert_eq!(mount.unmount().unwrap(), Unmounted::Gone);
 }

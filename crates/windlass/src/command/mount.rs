@@ -6,11 +6,11 @@
 mod detach;
 
 use std::path::Path;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::Duration;
 
 use windlass_engine::{Cancel, OpenSet};
-use windlass_image::{Image, SetImage, SetImageOptions};
+use windlass_image::{Image, Overlay, SetImage, SetImageOptions, View};
 use windlass_mount::{DamageHook, Mount, MountError, MountOptions, Unmounted};
 use windlass_postgres::DatabaseFacts;
 
@@ -48,9 +48,22 @@ pub fn run(global: &Global, arguments: &MountSet) -> Result<Code, Failure> {
         name: format!("windlass:{}", set.set_id()),
         on_damage: Some(tell_damage(&messages)),
     };
-    let shown = Arc::clone(&image) as Arc<dyn Image>;
-    let mount = Arc::new(Mount::image(shown, &arguments.at, &options)?);
-    let operation = show(&set, &mount, &image, &messages);
+    let overlay = overlay(&image, arguments.overlay.as_deref())?;
+    let mount = Arc::new(match &overlay {
+        Some(overlay) => Mount::overlay(Arc::clone(overlay), &arguments.at, &options)?,
+        None => Mount::image(
+            Arc::clone(&image) as Arc<dyn Image>,
+            &arguments.at,
+            &options,
+        )?,
+    });
+    let shown = Shown {
+        mount: Arc::downgrade(&mount),
+        image,
+        overlay: overlay.as_ref().map(Arc::downgrade),
+        messages,
+    };
+    let operation = shown.begin(&set, mount.at());
     say_mounted(global, &set, mount.at());
     if arguments.detached {
         detach::leave()?;
@@ -58,6 +71,9 @@ pub fn run(global: &Global, arguments: &MountSet) -> Result<Code, Failure> {
     let ended = serve(&mount, &cancel);
     drop(operation);
     ended?;
+    if let Some(overlay) = overlay {
+        overlay.sync()?;
+    }
     Ok(match mount.statistics().damaged {
         0 => Code::Done,
         _ => Code::Damage,
@@ -87,28 +103,48 @@ fn tell_damage(messages: &Messages) -> DamageHook {
     })
 }
 
-fn show(
-    set: &OpenSet,
-    mount: &Arc<Mount>,
-    image: &Arc<SetImage>,
-    messages: &Messages,
-) -> Operation {
-    let title = format!("set {} on {}", set.set_id(), mount.at().display());
-    let (mount, image, messages) = (
-        Arc::downgrade(mount),
-        Arc::clone(image),
-        Arc::clone(messages),
-    );
-    Operation::begin("mount", &title, move || {
-        let statistics = mount.upgrade().map(|mount| mount.statistics());
-        let messages = messages.lock().unwrap_or_else(PoisonError::into_inner);
-        let numbers = serde_json::json!({
-            "mount": statistics,
-            "image": image.statistics(),
+/// The overlay in a directory: the one that is there, or a new one.
+fn overlay(image: &Arc<SetImage>, at: Option<&Path>) -> Result<Option<Arc<Overlay>>, Failure> {
+    let Some(at) = at else {
+        return Ok(None);
+    };
+    let image = Arc::clone(image) as Arc<dyn Image>;
+    let overlay = if Overlay::is_at(at) {
+        Overlay::open(image, at)?
+    } else {
+        Overlay::create(image, at)?
+    };
+    Ok(Some(Arc::new(overlay)))
+}
+
+/// What `windlass status` shows of a mount.
+struct Shown {
+    mount: Weak<Mount>,
+    image: Arc<SetImage>,
+    overlay: Option<Weak<Overlay>>,
+    messages: Messages,
+}
+
+impl Shown {
+    fn begin(self, set: &OpenSet, at: &Path) -> Operation {
+        let title = format!("set {} on {}", set.set_id(), at.display());
+        Operation::begin("mount", &title, move || {
+            ("mounted".to_owned(), self.numbers())
+        })
+    }
+
+    fn numbers(&self) -> serde_json::Value {
+        let messages = self.messages.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut numbers = serde_json::json!({
+            "mount": self.mount.upgrade().map(|mount| mount.statistics()),
+            "image": self.image.statistics(),
             "damage": *messages,
         });
-        ("mounted".to_owned(), numbers)
-    })
+        if let Some(overlay) = self.overlay.as_ref().and_then(Weak::upgrade) {
+            numbers["overlay"] = serde_json::json!(overlay.statistics());
+        }
+        numbers
+    }
 }
 
 fn say_mounted(global: &Global, set: &OpenSet, at: &Path) {

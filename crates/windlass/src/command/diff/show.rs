@@ -63,17 +63,14 @@ fn relation_line(relation: &RelationDiff, page_bytes: u32, limit: usize) -> Stri
         .filter(|(files, _)| !files.is_empty())
         .map(|(files, which)| {
             let bytes: u64 = files.iter().map(|(_, bytes)| bytes).sum();
-            let pages = bytes.div_ceil(u64::from(page_bytes.max(1)));
+            let pages = count(bytes.div_ceil(u64::from(page_bytes.max(1))), "page");
             let paths: Vec<_> = files.iter().map(|(path, _)| path.as_str()).collect();
             let (shown, rest) = paths.split_at(paths.len().min(limit));
             let more = match rest.len() {
                 0 => String::new(),
                 count => format!(" and {count} more"),
             };
-            format!(
-                "only in the {which}: {pages} pages in {}{more}",
-                shown.join(", ")
-            )
+            format!("only in the {which}: {pages} in {}{more}", shown.join(", "))
         });
     words.push(forks.chain(only).collect::<Vec<_>>().join("; "));
     if relation.unsteady {

@@ -11,6 +11,7 @@
 //! - It never prints: the command does.
 
 mod accuracy;
+pub mod chart;
 mod error;
 mod plan;
 mod probe;

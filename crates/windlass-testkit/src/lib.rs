@@ -1,8 +1,9 @@
 //! Real databases for tests: created, loaded, written to by processes of their own, and judged.
-//! And devices that fail, lag, or lose what was not synced.
+//! Devices that fail, lag, or lose what was not synced; a browser that looks at pages.
 //!
 //! Never ships. A fixture that cannot do its work panics: the test fails, loudly.
 
+pub mod browser;
 pub mod faulty;
 pub mod postgres;
 pub mod recording;

@@ -1,0 +1,149 @@
+//! Horizontal bars: labels of any length stand above them, on screens of any width.
+
+use super::axis::{Axis, Scale};
+use super::frame::{Drawing, figure, fitted, label, rule};
+use super::unit::Unit;
+use super::{append, colour, escape};
+
+/// How the values of a group lie.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum BarLayout {
+    /// One behind the other: parts of a whole.
+    #[default]
+    Stacked,
+    /// One below the other: to compare.
+    Grouped,
+}
+
+/// One label with its bars.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Group {
+    /// What stands above.
+    pub label: String,
+    /// One value for each series.
+    pub values: Vec<f64>,
+}
+
+/// Bars with a common axis.
+#[derive(Clone, Debug, Default)]
+pub struct BarChart {
+    /// The title.
+    pub title: String,
+    /// What it shows, in a sentence.
+    pub description: String,
+    /// The values' unit.
+    pub unit: Unit,
+    /// Names of the series, for the legend.
+    pub series: Vec<String>,
+    /// The bars.
+    pub groups: Vec<Group>,
+    /// How they lie.
+    pub layout: BarLayout,
+    /// A value to compare with, drawn as a line: 1 for speed-ups.
+    pub reference: Option<f64>,
+}
+
+const LEFT: f64 = 2.0;
+const LABEL: f64 = 19.0;
+const GAP: f64 = 10.0;
+const BOTTOM: f64 = 26.0;
+
+impl BarChart {
+    /// The chart as an HTML figure.
+    pub fn figure(&self) -> String {
+        let legend: Vec<_> = self.series.iter().map(String::as_str).collect();
+        figure((&self.title, &self.description), &legend, |drawing| {
+            self.draw(drawing)
+        })
+    }
+
+    fn draw(&self, drawing: Drawing) -> (f64, String) {
+        let grouped = self.layout == BarLayout::Grouped;
+        let bar = if grouped { 16.0 } else { 22.0 };
+        let rows = |group: &Group| if grouped { group.values.len() } else { 1 };
+        #[expect(clippy::cast_precision_loss, reason = "a few bars")]
+        let height_of = |group: &Group| LABEL + bar * rows(group) as f64 + GAP;
+        let bottom: f64 = self.groups.iter().map(height_of).sum();
+        // Values stand behind grouped bars, which leaves them that much less room.
+        let right = drawing.width - if grouped { 70.0 } else { 30.0 };
+        let values = self.groups.iter().flat_map(|group| self.extents(group));
+        let values = values.chain(self.reference);
+        let axis = Axis::new(
+            (Scale::Linear, self.unit),
+            values,
+            (LEFT, right),
+            drawing.ticks.min(6),
+        );
+        let mut out = String::new();
+        for tick in &axis.ticks {
+            let Some(at) = axis.place(*tick) else {
+                continue;
+            };
+            rule(&mut out, (at, 0.0), (at, bottom), "grid");
+            let anchor = if at < 20.0 { "start" } else { "middle" };
+            label(
+                &mut out,
+                (at, bottom + 16.0),
+                anchor,
+                &self.unit.show(*tick),
+            );
+        }
+        // Words lie above the line of reference, and that above the bars.
+        let (mut top, mut words) = (0.0, String::new());
+        for group in &self.groups {
+            let name = fitted(&group.label, drawing.width);
+            label(&mut words, (LEFT, top + 14.0), "start", &name);
+            self.bars((&mut out, &mut words), &axis, group, (top + LABEL, bar));
+            top += height_of(group);
+        }
+        if let Some(at) = self.reference.and_then(|value| axis.place(value)) {
+            rule(&mut out, (at, 0.0), (at, bottom), "reference");
+        }
+        out += &words;
+        (bottom + BOTTOM, out)
+    }
+
+    /// How far the bars of a group reach.
+    fn extents(&self, group: &Group) -> Vec<f64> {
+        match self.layout {
+            BarLayout::Grouped => group.values.clone(),
+            BarLayout::Stacked => vec![group.values.iter().filter(|value| value.is_finite()).sum()],
+        }
+    }
+
+    fn bars(
+        &self,
+        (out, words): (&mut String, &mut String),
+        axis: &Axis,
+        group: &Group,
+        (top, bar): (f64, f64),
+    ) {
+        let (mut base, mut row) = (0.0, top);
+        for (index, value) in group.values.iter().enumerate() {
+            let (from, to) = (axis.place(base), axis.place(base + value));
+            if let (Some(from), Some(to)) = (from, to) {
+                let (class, width) = (colour(index), to - from);
+                let name = escape(self.series.get(index).map_or("", String::as_str));
+                let (group, shown) = (escape(&group.label), self.unit.show(*value));
+                let height = bar - 2.0;
+                append(
+                    out,
+                    format_args!(
+                        "<rect class=\"bar {class}\" x=\"{from:.1}\" y=\"{row:.1}\" \
+                         width=\"{width:.1}\" height=\"{height:.1}\">\
+                         <title>{group}, {name}: {shown}</title></rect>\n"
+                    ),
+                );
+                match self.layout {
+                    BarLayout::Stacked => base += value,
+                    BarLayout::Grouped => {
+                        label(words, (to + 5.0, row + height - 3.0), "start", &shown);
+                    }
+                }
+            }
+            if self.layout == BarLayout::Grouped {
+                row += bar;
+            }
+        }
+    }
+}

@@ -1,0 +1,216 @@
+//! Lines over an axis, or areas stacked upon each other.
+
+use super::axis::{Axis, Scale};
+use super::frame::{Drawing, figure, label, rule};
+use super::unit::Unit;
+use super::{append, colour, escape};
+
+/// One line.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Series {
+    /// Its name in the legend.
+    pub name: String,
+    /// Its points, by x.
+    pub points: Vec<(f64, f64)>,
+}
+
+/// Lines with a common axis each way.
+#[derive(Clone, Debug, Default)]
+pub struct LineChart {
+    /// The title.
+    pub title: String,
+    /// What it shows, in a sentence.
+    pub description: String,
+    /// Along the bottom: what, and in which unit.
+    pub x: (String, Unit),
+    /// How the values lie along the bottom.
+    pub x_scale: Scale,
+    /// The names along the bottom, of `Scale::Named`.
+    pub x_names: Vec<String>,
+    /// The unit upwards.
+    pub y: Unit,
+    /// The lines. When stacked, all have the same x.
+    pub series: Vec<Series>,
+    /// Areas upon each other instead of lines.
+    pub stacked: bool,
+    /// Mark each point: where there are few, and each was measured.
+    pub marked: bool,
+}
+
+const LEFT: f64 = 70.0;
+const RIGHT: f64 = 14.0;
+const TOP: f64 = 10.0;
+const BOTTOM: f64 = 40.0;
+
+impl LineChart {
+    /// The chart as an HTML figure.
+    pub fn figure(&self) -> String {
+        let legend: Vec<_> = self
+            .series
+            .iter()
+            .map(|series| series.name.as_str())
+            .collect();
+        figure((&self.title, &self.description), &legend, |drawing| {
+            (drawing.height, self.draw(drawing))
+        })
+    }
+
+    fn draw(&self, drawing: Drawing) -> String {
+        let layers = self.layers(drawing.points);
+        let points = || layers.iter().flat_map(|layer| &layer.upper);
+        let across = (LEFT, drawing.width - RIGHT);
+        let up = (drawing.height - BOTTOM, TOP);
+        let x = Axis::new(
+            (self.x_scale, self.x.1),
+            points().map(|point| point.0),
+            across,
+            drawing.ticks,
+        );
+        let y = Axis::new(
+            (Scale::Linear, self.y),
+            points().map(|point| point.1),
+            up,
+            5,
+        );
+        let mut out = String::new();
+        self.axes(&mut out, (&x, &y), drawing);
+        for (index, layer) in layers.iter().enumerate() {
+            self.layer(&mut out, (&x, &y), index, layer);
+        }
+        if points().next().is_none() {
+            let middle = (f64::midpoint(across.0, across.1), f64::midpoint(up.0, up.1));
+            label(&mut out, middle, "middle", "nothing was measured");
+        }
+        out
+    }
+
+    fn axes(&self, out: &mut String, (x, y): (&Axis, &Axis), drawing: Drawing) {
+        let (right, bottom) = (drawing.width - RIGHT, drawing.height - BOTTOM);
+        for tick in &y.ticks {
+            let Some(at) = y.place(*tick) else { continue };
+            rule(out, (LEFT, at), (right, at), "grid");
+            label(out, (LEFT - 7.0, at + 4.0), "end", &self.y.show(*tick));
+        }
+        let last = x.ticks.last().copied();
+        for tick in &x.ticks {
+            let Some(at) = x.place(*tick).filter(|at| *at <= right + 0.5) else {
+                continue;
+            };
+            rule(out, (at, bottom), (at, bottom + 4.0), "axis");
+            let anchor = if Some(*tick) == last && right - at < 20.0 {
+                "end"
+            } else {
+                "middle"
+            };
+            label(out, (at, bottom + 17.0), anchor, &self.x_shown(*tick));
+        }
+        rule(out, (LEFT, bottom), (right, bottom), "axis");
+        let middle = f64::midpoint(LEFT, right);
+        label(out, (middle, drawing.height - 6.0), "middle", &self.x.0);
+    }
+
+    /// A place along the bottom, in words.
+    fn x_shown(&self, value: f64) -> String {
+        if self.x_scale != Scale::Named {
+            return self.x.1.show(value);
+        }
+        let same = |(index, _): &(usize, &String)| (index_value(*index) - value).abs() < 0.5;
+        let name = self.x_names.iter().enumerate().find(same);
+        name.map_or_else(String::new, |(_, name)| name.clone())
+    }
+
+    fn layer(&self, out: &mut String, (x, y): (&Axis, &Axis), index: usize, layer: &Layer) {
+        let place = |points: &[(f64, f64)]| -> Vec<(f64, f64)> {
+            let place = |(a, b): &(f64, f64)| x.place(*a).zip(y.place(*b));
+            points.iter().filter_map(place).collect()
+        };
+        let (class, name) = (colour(index), escape(&self.series[index].name));
+        let upper = place(&layer.upper);
+        if self.stacked {
+            let lower = place(&layer.lower).into_iter().rev();
+            let path: Vec<_> = upper.iter().copied().chain(lower).collect();
+            let path = path_of(&path);
+            append(
+                out,
+                format_args!(
+                    "<path class=\"area {class}\" d=\"{path}Z\"><title>{name}</title></path>\n"
+                ),
+            );
+            return;
+        }
+        let path = path_of(&upper);
+        append(
+            out,
+            format_args!(
+                "<path class=\"line {class}\" d=\"{path}\"><title>{name}</title></path>\n"
+            ),
+        );
+        if self.marked {
+            for ((px, py), (vx, vy)) in upper.iter().zip(&layer.upper) {
+                let (vx, vy) = (escape(&self.x_shown(*vx)), self.y.show(*vy));
+                append(
+                    out,
+                    format_args!(
+                        "<circle class=\"dot {class}\" cx=\"{px:.1}\" cy=\"{py:.1}\" r=\"3.5\">\
+                         <title>{name}, {vx}: {vy}</title></circle>\n"
+                    ),
+                );
+            }
+        }
+    }
+
+    fn layers(&self, points: usize) -> Vec<Layer> {
+        let mut below: Vec<(f64, f64)> = Vec::new();
+        let mut layers = Vec::new();
+        for series in &self.series {
+            let finite = |point: &&(f64, f64)| point.0.is_finite() && point.1.is_finite();
+            let kept: Vec<_> = series.points.iter().filter(finite).copied().collect();
+            let mut upper = fewer(&kept, points);
+            let mut lower = Vec::new();
+            if self.stacked {
+                lower = upper.iter().map(|(x, _)| (*x, 0.0)).collect();
+                for (index, base) in below.iter().enumerate().take(upper.len()) {
+                    upper[index].1 += base.1;
+                    lower[index].1 = base.1;
+                }
+                below.clone_from(&upper);
+            }
+            layers.push(Layer { upper, lower });
+        }
+        layers
+    }
+}
+
+#[expect(clippy::cast_precision_loss, reason = "a handful of names")]
+fn index_value(index: usize) -> f64 {
+    index as f64
+}
+
+/// A line; of an area, its lower edge too.
+struct Layer {
+    upper: Vec<(f64, f64)>,
+    lower: Vec<(f64, f64)>,
+}
+
+/// At most so many points: neighbours become their mean.
+fn fewer(points: &[(f64, f64)], most: usize) -> Vec<(f64, f64)> {
+    let chunk = points.len().div_ceil(most.max(1)).max(1);
+    let mean = |points: &[(f64, f64)]| {
+        let (x, y) = points
+            .iter()
+            .fold((0.0, 0.0), |(x, y), point| (x + point.0, y + point.1));
+        #[expect(clippy::cast_precision_loss, reason = "a few points")]
+        let count = points.len() as f64;
+        (x / count, y / count)
+    };
+    points.chunks(chunk).map(mean).collect()
+}
+
+fn path_of(points: &[(f64, f64)]) -> String {
+    let mut path = String::new();
+    for (index, (x, y)) in points.iter().enumerate() {
+        let letter = if index == 0 { 'M' } else { 'L' };
+        append(&mut path, format_args!("{letter}{x:.1} {y:.1}"));
+    }
+    path
+}

@@ -186,7 +186,7 @@ install_regression_suite() {
 install_for_tests() {
     need_rust
     need shellcheck:shellcheck sqlite3:sqlite3 strace:strace mkfs.xfs:xfsprogs mkfs.ext4:e2fsprogs prlimit:util-linux
-    need chromium:chromium
+    need chromium:chromium openssl:openssl
     need_fuse
     need_postgres
     WINDLASS_TEST_PG_BINDIRS=$(embedded_bindirs 14 17 18)

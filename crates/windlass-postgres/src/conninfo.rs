@@ -9,14 +9,16 @@
 
 mod files;
 mod text;
+mod tls;
 
 use std::collections::BTreeMap;
+use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use postgres::config::SslMode;
-
 use crate::error::PostgresError;
+
+pub(crate) use tls::{ClientFiles, Roots, TlsMode, TlsRequest};
 
 const DEFAULT_PORT: u16 = 5432;
 const APPLICATION_NAME: &str = "windlass";
@@ -24,7 +26,7 @@ const APPLICATION_NAME: &str = "windlass";
 const SOCKET_DIRECTORIES: [&str; 2] = ["/var/run/postgresql", "/tmp"];
 
 /// Keywords of libpq with the environment variable that stands in for each ("" for none).
-const KEYWORDS: [(&str, &str); 18] = [
+const KEYWORDS: [(&str, &str); 30] = [
     ("host", "PGHOST"),
     ("hostaddr", "PGHOSTADDR"),
     ("port", "PGPORT"),
@@ -38,30 +40,34 @@ const KEYWORDS: [(&str, &str); 18] = [
     ("application_name", "PGAPPNAME"),
     ("connect_timeout", "PGCONNECT_TIMEOUT"),
     ("sslmode", "PGSSLMODE"),
+    ("sslrootcert", "PGSSLROOTCERT"),
+    ("sslcert", "PGSSLCERT"),
+    ("sslkey", "PGSSLKEY"),
+    ("sslcertmode", "PGSSLCERTMODE"),
+    ("sslcrl", "PGSSLCRL"),
+    ("sslcrldir", "PGSSLCRLDIR"),
+    ("sslsni", "PGSSLSNI"),
+    ("sslnegotiation", "PGSSLNEGOTIATION"),
+    ("ssl_min_protocol_version", "PGSSLMINPROTOCOLVERSION"),
+    ("ssl_max_protocol_version", "PGSSLMAXPROTOCOLVERSION"),
+    ("channel_binding", "PGCHANNELBINDING"),
+    ("gssencmode", "PGGSSENCMODE"),
     ("keepalives", ""),
     ("keepalives_idle", ""),
     ("keepalives_interval", ""),
     ("keepalives_count", ""),
     ("fallback_application_name", ""),
 ];
-/// Keywords that only tune what this program does not use: encryption, failover, encodings.
-const IGNORED: [&str; 18] = [
-    "channel_binding",
+/// Keywords that only tune what this program does not use: Kerberos, failover, encodings.
+const IGNORED: [&str; 10] = [
     "client_encoding",
-    "gssencmode",
     "gsslib",
     "krbsrvname",
     "load_balance_hosts",
     "require_auth",
     "requirepeer",
-    "sslcert",
     "sslcompression",
-    "sslcrl",
-    "sslkey",
-    "sslnegotiation",
     "sslpassword",
-    "sslrootcert",
-    "sslsni",
     "target_session_attrs",
     "tcp_user_timeout",
 ];
@@ -83,14 +89,30 @@ pub(crate) struct Environment<'a> {
 pub(crate) enum Address {
     /// Socket `.s.PGSQL.<port>` in this directory.
     Socket { directory: PathBuf, port: u16 },
-    /// A host name or number.
-    Tcp { host: String, port: u16 },
+    /// A host name or number, and the number it is to be reached at if that is given.
+    Tcp {
+        host: String,
+        number: Option<IpAddr>,
+        port: u16,
+    },
+}
+
+impl Address {
+    /// The address as an error message shows it.
+    pub(crate) fn display(&self) -> String {
+        match self {
+            Self::Socket { directory, port } => socket_path(directory, *port).display().to_string(),
+            Self::Tcp { host, port, .. } => format!("{host}:{port}"),
+        }
+    }
 }
 
 /// A connection string, completed.
 #[derive(Clone, PartialEq, Eq)]
 pub(crate) struct Target {
     pub(crate) addresses: Vec<Address>,
+    /// What is encrypted, and whose certificates are good.
+    pub(crate) tls: TlsRequest,
     settings: Settings,
 }
 
@@ -127,6 +149,7 @@ impl Target {
         }
         Ok(Self {
             addresses,
+            tls: TlsRequest::new(&settings, environment.home.as_deref())?,
             settings,
         })
     }
@@ -136,29 +159,17 @@ impl Target {
         self.settings.get(keyword).map(String::as_str)
     }
 
-    /// The addresses as an error message shows them.
-    pub(crate) fn display(&self) -> String {
-        let show = |address: &Address| match address {
-            Address::Socket { directory, port } => {
-                socket_path(directory, *port).display().to_string()
-            }
-            Address::Tcp { host, port } => format!("{host}:{port}"),
-        };
-        self.addresses
-            .iter()
-            .map(show)
-            .collect::<Vec<_>>()
-            .join(", ")
-    }
-
-    /// The client crate's configuration for this target.
-    pub(crate) fn config(&self) -> Result<postgres::Config, PostgresError> {
+    /// The client crate's configuration for one of the addresses.
+    pub(crate) fn config(&self, address: &Address) -> Result<postgres::Config, PostgresError> {
         let mut config = postgres::Config::new();
-        for address in &self.addresses {
-            match address {
-                Address::Socket { directory, port } => config.host_path(directory).port(*port),
-                Address::Tcp { host, port } => config.host(host).port(*port),
-            };
+        match address {
+            Address::Socket { directory, port } => {
+                config.host_path(directory).port(*port);
+            }
+            Address::Tcp { host, number, port } => {
+                config.host(host).port(*port);
+                number.map(|number| config.hostaddr(number));
+            }
         }
         let text = |keyword| self.get(keyword).filter(|value| !value.is_empty());
         text("user").map(|user| config.user(user));
@@ -190,12 +201,6 @@ impl Target {
         if let Some(count) = number("keepalives_count")? {
             config.keepalives_retries(u32::try_from(count).unwrap_or(u32::MAX));
         }
-        match self.get("sslmode").unwrap_or("prefer") {
-            // Server and data directory are on this machine, so nothing is encrypted; a string
-            // that insists on encryption gets the client's error instead of a quiet downgrade.
-            "disable" | "allow" | "prefer" => config.ssl_mode(SslMode::Disable),
-            _ => config.ssl_mode(SslMode::Require),
-        };
         Ok(())
     }
 }
@@ -203,7 +208,8 @@ impl Target {
 /// Without the settings: one of them is the password.
 impl std::fmt::Debug for Target {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "Target({})", self.display())
+        let addresses: Vec<_> = self.addresses.iter().map(Address::display).collect();
+        write!(f, "Target({})", addresses.join(", "))
     }
 }
 
@@ -255,8 +261,16 @@ fn addresses(settings: &Settings) -> Result<Vec<Address>, PostgresError> {
         let text = settings.get(keyword).filter(|text| !text.is_empty());
         text.map(|text| text.split(',').map(str::trim).collect::<Vec<_>>())
     };
-    let hosts = list("hostaddr")
-        .or_else(|| list("host"))
+    let (names, numbers) = (list("host"), list("hostaddr"));
+    if let (Some(names), Some(numbers)) = (&names, &numbers)
+        && names.len() != numbers.len()
+    {
+        let (hosts, numbers) = (names.len(), numbers.len());
+        return fault(format!("{hosts} hosts for {numbers} hostaddrs"));
+    }
+    // A host that is a number only is still what a certificate has to name.
+    let hosts = names
+        .or_else(|| numbers.clone())
         .unwrap_or_else(|| vec![""]);
     let ports = list("port").unwrap_or_else(|| vec![""]);
     if ports.len() != 1 && ports.len() != hosts.len() {
@@ -269,14 +283,14 @@ fn addresses(settings: &Settings) -> Result<Vec<Address>, PostgresError> {
             .copied()
             .unwrap_or_default()
     };
-    let pairs = hosts
-        .iter()
-        .enumerate()
-        .map(|(index, host)| address(host, port_at(index)));
+    let pairs = hosts.iter().enumerate().map(|(index, host)| {
+        let number = numbers.as_ref().and_then(|numbers| numbers.get(index));
+        address(host, number.copied().unwrap_or(""), port_at(index))
+    });
     pairs.collect()
 }
 
-fn address(host: &str, port: &str) -> Result<Address, PostgresError> {
+fn address(host: &str, number: &str, port: &str) -> Result<Address, PostgresError> {
     let port = match port {
         "" => DEFAULT_PORT,
         text => match text.parse::<u16>() {
@@ -284,6 +298,16 @@ fn address(host: &str, port: &str) -> Result<Address, PostgresError> {
             _ => return fault(format!("port is {text:?}, not a number from 1 to 65535")),
         },
     };
+    if !number.is_empty() {
+        let Ok(parsed) = number.parse() else {
+            return fault(format!("hostaddr is {number:?}, not an IP address"));
+        };
+        return Ok(Address::Tcp {
+            host: if host.is_empty() { number } else { host }.into(),
+            number: Some(parsed),
+            port,
+        });
+    }
     if host.is_empty() {
         return Ok(Address::Socket {
             directory: default_directory(port),
@@ -298,6 +322,7 @@ fn address(host: &str, port: &str) -> Result<Address, PostgresError> {
     }
     Ok(Address::Tcp {
         host: host.into(),
+        number: None,
         port,
     })
 }

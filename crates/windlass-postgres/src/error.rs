@@ -2,6 +2,8 @@
 
 use std::path::PathBuf;
 
+use postgres::error::SqlState;
+use rustls::CertificateError;
 use windlass_engine::EngineError;
 
 use crate::lsn::{Lsn, Timeline};
@@ -27,9 +29,21 @@ pub enum PostgresError {
     Connect {
         /// Host and port, or socket, that were tried.
         at: String,
+        /// Whether it was tried with TLS.
+        encrypted: bool,
         /// What the client says.
         #[source]
         source: postgres::Error,
+    },
+    /// A certificate, key or list of the connection string that cannot be used.
+    #[error("{keyword} {}: {what}", path.display())]
+    TlsFile {
+        /// libpq's keyword for such a file.
+        keyword: &'static str,
+        /// The file.
+        path: PathBuf,
+        /// What is wrong with it.
+        what: String,
     },
     /// A statement failed, or the session ended.
     #[error("{doing}: {source}")]
@@ -242,9 +256,10 @@ impl PostgresError {
     pub fn hint(&self) -> Option<String> {
         let text = match self {
             Self::Engine(error) => return error.hint(),
-            Self::Connect { .. } => {
-                "Give a connection string as for psql, or set PGHOST, PGPORT, PGUSER and PGPASSFILE."
-            }
+            Self::Connect {
+                encrypted, source, ..
+            } => connect_hint(source, *encrypted),
+            Self::TlsFile { keyword, .. } => tls_file_hint(keyword),
             Self::Programs { .. } => {
                 "Install that version's server package, or name its directory with --bindir."
             }
@@ -268,6 +283,69 @@ impl PostgresError {
             _ => return None,
         };
         Some(text.to_owned())
+    }
+}
+
+/// What the client crate calls it when the server has no TLS, or none that fits: a kind of error
+/// that it does not tell otherwise.
+const HANDSHAKE_FAILED: &str = "error performing TLS handshake";
+
+/// What a session that did not come about calls for.
+fn connect_hint(error: &postgres::Error, encrypted: bool) -> &'static str {
+    let refused = error.code() == Some(&SqlState::INVALID_AUTHORIZATION_SPECIFICATION);
+    match certificate_fault(error) {
+        Some(CertificateError::UnknownIssuer) => {
+            "Name the certificate of the authority that signed the server's with sslrootcert."
+        }
+        Some(CertificateError::NotValidForName) => {
+            "Connect by a name that the server's certificate holds, with hostaddr beside it if \
+             need be; sslmode=verify-ca does not look at the name."
+        }
+        Some(CertificateError::Expired | CertificateError::NotValidYet) => {
+            "Give the server a certificate that is valid today, or set this machine's clock."
+        }
+        Some(_) => {
+            "Give the server a certificate of X.509 version 3, for a server, that is not withdrawn."
+        }
+        None if refused && !encrypted => {
+            "If pg_hba.conf has a hostssl line for it, use sslmode=require or stronger; else add a \
+             line for this user, database and address."
+        }
+        None if refused => "Add a line for this user, database and address to pg_hba.conf.",
+        None if error.to_string() == HANDSHAKE_FAILED => {
+            "Set ssl = on in the server, or use sslmode=prefer, or the server's Unix socket."
+        }
+        None => {
+            "Give a connection string as for psql, or set PGHOST, PGPORT, PGUSER and PGPASSFILE."
+        }
+    }
+}
+
+/// What the server's certificate was refused for, somewhere in the chain of causes.
+fn certificate_fault(error: &postgres::Error) -> Option<&CertificateError> {
+    let mut cause = std::error::Error::source(error);
+    while let Some(inner) = cause {
+        let io = inner.downcast_ref::<std::io::Error>();
+        let tls = io.and_then(|io| io.get_ref()?.downcast_ref::<rustls::Error>());
+        if let Some(rustls::Error::InvalidCertificate(fault)) = tls {
+            return Some(fault);
+        }
+        cause = inner.source();
+    }
+    None
+}
+
+fn tls_file_hint(keyword: &str) -> &'static str {
+    match keyword {
+        "sslkey" => {
+            "Make it readable by its owner only (0600; 0640 if it is root's), unencrypted, in PEM \
+             form."
+        }
+        "sslrootcert" => {
+            "Name the authority's certificate, in PEM form, with sslrootcert, or use \
+             sslrootcert=system for those that this machine trusts."
+        }
+        _ => "Name a readable file in PEM form.",
     }
 }
 

@@ -31,6 +31,7 @@ mod restore;
 mod scan;
 mod session;
 mod tablespace;
+mod tls;
 mod wal;
 mod warning;
 

@@ -8,12 +8,13 @@
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::time::{Duration, Instant};
 
-use postgres::{CancelToken, Client, NoTls, Row};
+use postgres::{Client, Row};
 use windlass_engine::Cancel;
 
 use crate::conninfo::Target;
 use crate::error::{PostgresError, SqlContext};
 use crate::lsn::Lsn;
+use crate::tls::{self, Canceller};
 
 /// How long the session may be silent: below the idle limits of common proxies and firewalls.
 const SILENCE_MAX: Duration = Duration::from_secs(10);
@@ -29,6 +30,7 @@ const NOW: &str = "SELECT to_char(clock_timestamp() AT TIME ZONE 'UTC', \
 /// A session with the server.
 pub(crate) struct Session {
     client: Client,
+    canceller: Canceller,
     /// The server's version as a number.
     version_number: u32,
     last_answer: Instant,
@@ -46,11 +48,7 @@ pub(crate) struct Stopped {
 
 impl Session {
     pub(crate) fn connect(target: &Target) -> Result<Self, PostgresError> {
-        let connected = target.config()?.connect(NoTls);
-        let mut client = connected.map_err(|source| PostgresError::Connect {
-            at: target.display(),
-            source,
-        })?;
+        let (mut client, canceller) = tls::connect(target)?;
         let text: String = client
             .query_one("SELECT current_setting('server_version_num')", &[])
             .and_then(|row| row.try_get(0))
@@ -61,6 +59,7 @@ impl Session {
         })?;
         Ok(Self {
             client,
+            canceller,
             version_number,
             last_answer: Instant::now(),
         })
@@ -205,10 +204,10 @@ impl Session {
         cancel: &Cancel,
         run: impl FnOnce(&mut Client) -> T,
     ) -> Result<T, PostgresError> {
-        let token = self.client.cancel_token();
+        let canceller = self.canceller.clone();
         let (done, watched) = channel::<()>();
         let result = std::thread::scope(|scope| {
-            scope.spawn(move || watch(&token, cancel, &watched));
+            scope.spawn(move || watch(&canceller, cancel, &watched));
             let result = run(&mut self.client);
             drop(done);
             result
@@ -220,9 +219,9 @@ impl Session {
 }
 
 /// Cancels the running statement when the flag is set; ends when the statement has.
-fn watch(token: &CancelToken, cancel: &Cancel, statement: &Receiver<()>) {
+fn watch(canceller: &Canceller, cancel: &Cancel, statement: &Receiver<()>) {
     while statement.recv_timeout(CANCEL_POLL) == Err(RecvTimeoutError::Timeout) {
-        if cancel.is_cancelled() && token.cancel_query(NoTls).is_ok() {
+        if cancel.is_cancelled() && canceller.cancel() {
             return;
         }
     }

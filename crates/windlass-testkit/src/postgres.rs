@@ -6,9 +6,11 @@
 //! programs that a version's directory lacks come from [`DEFAULT_BIN`].
 
 use std::ffi::CString;
+use std::net::Ipv4Addr;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 use std::sync::Once;
+use std::sync::atomic::{AtomicU8, Ordering};
 use std::time::Duration;
 
 use nix::unistd::{User, geteuid, initgroups, setgid, setuid};
@@ -21,6 +23,11 @@ const SERVER_USER: &str = "postgres";
 const PORT: u16 = 5432;
 
 const POLL_PAUSE: Duration = Duration::from_millis(20);
+/// Of the loopback network, which is 127.0.0.0/8: each server that listens has its own number in
+/// it, and so its own port 5432.
+const LOOPBACK_FIRST: u8 = 64;
+
+static LISTENERS: AtomicU8 = AtomicU8::new(LOOPBACK_FIRST);
 
 static BECOME: Once = Once::new();
 
@@ -49,6 +56,8 @@ pub struct ClusterOptions {
     pub initdb: Vec<String>,
     /// Lines of postgresql.conf.
     pub settings: Vec<String>,
+    /// Whether it listens on the loopback network too, for those that pg_hba.conf names.
+    pub listens: bool,
 }
 
 impl Default for ClusterOptions {
@@ -57,6 +66,7 @@ impl Default for ClusterOptions {
             bin: DEFAULT_BIN.into(),
             initdb: Vec::new(),
             settings: Vec::new(),
+            listens: false,
         }
     }
 }
@@ -84,6 +94,7 @@ pub struct PrivateCluster {
     data: PathBuf,
     /// Socket directory, log, and the data directory of a cluster made here.
     place: TempDir,
+    address: Option<Ipv4Addr>,
     running: bool,
 }
 
@@ -97,6 +108,7 @@ impl PrivateCluster {
             bin: options.bin.clone(),
             data,
             place,
+            address: options.listens.then(own_loopback_address),
             running: false,
         };
         let mut initdb = cluster.tool("initdb");
@@ -137,6 +149,7 @@ impl PrivateCluster {
             bin: bin.into(),
             data: data.into(),
             place,
+            address: None,
             running: false,
         }
     }
@@ -163,8 +176,10 @@ impl PrivateCluster {
     /// As [`PrivateCluster::run`], for servers that may refuse to start.
     pub fn try_run(&mut self) -> Output {
         let sockets = self.place.path().display();
+        let address = self.address.map(|address| address.to_string());
+        let address = address.unwrap_or_default();
         let options =
-            format!("-c listen_addresses= -c unix_socket_directories={sockets} -p {PORT}");
+            format!("-c listen_addresses={address} -c unix_socket_directories={sockets} -p {PORT}");
         let mut start = self.tool("pg_ctl");
         start
             .args(["-w", "-t", "120", "-s", "-o", &options, "-l"])
@@ -208,6 +223,12 @@ impl PrivateCluster {
     /// The directory of the socket and of everything else of this cluster.
     pub fn place(&self) -> &Path {
         self.place.path()
+    }
+
+    /// Where a cluster that listens does so, at the usual port.
+    pub fn address(&self) -> Ipv4Addr {
+        self.address
+            .expect("the cluster was made without `listens`")
     }
 
     /// A connection string for the database `postgres`.
@@ -302,6 +323,11 @@ impl Drop for PrivateCluster {
             stop.output().map(drop).unwrap_or_default();
         }
     }
+}
+
+fn own_loopback_address() -> Ipv4Addr {
+    let [.., high, low] = std::process::id().to_be_bytes();
+    Ipv4Addr::new(127, LISTENERS.fetch_add(1, Ordering::Relaxed), high, low)
 }
 
 /// Runs a program that must succeed; its standard output.

@@ -101,22 +101,16 @@ pub(super) fn password(
     let text = std::fs::read_to_string(&path).ok()?;
     let (database, user) = (settings.get("dbname")?, settings.get("user")?);
     addresses.iter().find_map(|address| {
-        let (host, port) = passfile_host(settings, address);
+        let (host, port) = passfile_host(address);
         let wanted = [host, port.to_string(), database.clone(), user.clone()];
         text.lines().find_map(|line| passfile_line(line, &wanted))
     })
 }
 
 /// The password file calls a socket in the default directory "localhost".
-fn passfile_host(settings: &Settings, address: &Address) -> (String, u16) {
+fn passfile_host(address: &Address) -> (String, u16) {
     match address {
-        Address::Tcp { host, port } => {
-            // A line names the host, also when hostaddr says where to connect.
-            let name = settings
-                .get("host")
-                .filter(|_| settings.contains_key("hostaddr"));
-            (name.unwrap_or(host).clone(), *port)
-        }
+        Address::Tcp { host, port, .. } => (host.clone(), *port),
         Address::Socket { directory, port } => {
             let default = SOCKET_DIRECTORIES
                 .iter()

@@ -32,6 +32,7 @@ fn try_resolve(
 fn tcp(host: &str, port: u16) -> Address {
     Address::Tcp {
         host: host.into(),
+        number: None,
         port,
     }
 }
@@ -102,7 +103,10 @@ fn what_nothing_says_is_the_local_cluster() {
         [Address::Socket { port: 5432, .. }]
     ));
     assert_eq!(
-        target.config().unwrap().get_application_name(),
+        target
+            .config(&target.addresses[0])
+            .unwrap()
+            .get_application_name(),
         Some(APPLICATION_NAME)
     );
 }
@@ -146,6 +150,20 @@ fn what_cannot_be_right_is_refused_by_name() {
         ("port=0", "port is \"0\""),
         ("port=70000", "port is \"70000\""),
         ("host=a,b port=1,2,3", "3 ports for 2 hosts"),
+        ("host=a,b hostaddr=::1", "2 hosts for 1 hostaddrs"),
+        ("sslmode=on", "invalid sslmode \"on\""),
+        (
+            "sslrootcert=system sslmode=require",
+            "needs sslmode=verify-full",
+        ),
+        ("sslnegotiation=direct", "needs sslmode=require"),
+        (
+            "ssl_max_protocol_version=TLSv1.1",
+            "neither TLS 1.2 nor 1.3",
+        ),
+        ("channel_binding=maybe", "invalid channel_binding"),
+        ("gssencmode=require", "GSSAPI is not supported"),
+        ("hostaddr=db", "hostaddr is \"db\""),
         ("postgresql://[::1/d", "missing \"]\""),
         ("postgresql://h/%zz", "percent-encoding"),
         ("postgresql://h/d?x", "missing \"=\""),
@@ -158,9 +176,57 @@ fn what_cannot_be_right_is_refused_by_name() {
 }
 
 #[test]
+fn encryption_follows_string_environment_and_home() {
+    let home = tempfile::tempdir().unwrap();
+    let tls = |conninfo: &str, variables: &[(&str, &str)]| {
+        resolve(conninfo, variables, Some(home.path())).tls
+    };
+    assert_eq!(tls("host=h", &[]).mode, TlsMode::Prefer);
+    assert_eq!(
+        tls("host=h", &[("PGSSLMODE", "require")]).mode,
+        TlsMode::Require
+    );
+    let uri = "postgresql://h/d?sslmode=verify-ca&sslrootcert=%2Fca.crt";
+    let both = tls(
+        uri,
+        &[("PGSSLMODE", "disable"), ("PGSSLROOTCERT", "/other")],
+    );
+    assert_eq!(both.mode, TlsMode::VerifyCa);
+    assert_eq!(both.roots, Some(Roots::File("/ca.crt".into())));
+    assert_eq!(tls("postgresql://h/d?ssl=true", &[]).mode, TlsMode::Require);
+    let system = tls("host=h sslrootcert=system", &[]);
+    assert_eq!(
+        (system.mode, system.roots),
+        (TlsMode::VerifyFull, Some(Roots::System))
+    );
+    assert_eq!(tls("host=h", &[]).roots, None);
+    let directory = home.path().join(".postgresql");
+    std::fs::create_dir(&directory).unwrap();
+    for file in ["root.crt", "postgresql.crt", "root.crl"] {
+        std::fs::write(directory.join(file), "").unwrap();
+    }
+    let found = tls("host=h sslkey=/my.key", &[]);
+    assert_eq!(found.roots, Some(Roots::File(directory.join("root.crt"))));
+    assert_eq!(found.client.unwrap().key, Path::new("/my.key"));
+    assert_eq!(found.revoked, [directory.join("root.crl")]);
+}
+
+#[test]
+fn a_host_with_a_number_keeps_its_name_for_the_certificate() {
+    let target = resolve("host=db hostaddr=10.0.0.1 port=7", &[], None);
+    let expected = Address::Tcp {
+        host: "db".into(),
+        number: Some([10, 0, 0, 1].into()),
+        port: 7,
+    };
+    assert_eq!(target.addresses, [expected]);
+    assert_eq!(target.addresses[0].display(), "db:7");
+}
+
+#[test]
 fn a_password_is_not_shown() {
     let target = resolve("host=db password=secret", &[], None);
-    assert!(!format!("{target:?} {}", target.display()).contains("secret"));
+    assert!(!format!("{target:?} {}", target.addresses[0].display()).contains("secret"));
 }
 
 proptest! {

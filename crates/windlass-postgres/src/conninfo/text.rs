@@ -83,7 +83,11 @@ fn parse_uri(rest: &str) -> Result<Settings, PostgresError> {
         let Some((keyword, value)) = pair.split_once('=') else {
             return fault(format!("missing \"=\" in URI parameter {pair:?}"));
         };
-        put(&mut settings, &decode(keyword)?, value)?;
+        // JDBC's way to say it, which libpq takes too.
+        match pair {
+            "ssl=true" => put(&mut settings, "sslmode", "require")?,
+            _ => put(&mut settings, &decode(keyword)?, value)?,
+        }
     }
     Ok(settings)
 }

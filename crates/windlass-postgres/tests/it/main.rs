@@ -13,4 +13,5 @@ mod regression;
 mod relations;
 mod standby;
 mod support;
+mod tls;
 mod versions;

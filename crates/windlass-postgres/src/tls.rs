@@ -1,0 +1,178 @@
+//! Sessions with the server, encrypted as the connection string wants it.
+//!
+//!   `Target` --> for each address, for each way its sslmode allows --> client
+//!
+//! The ways are libpq's: `prefer` tries with TLS and then without, `allow` the other way round,
+//! the others know one. A Unix socket is never encrypted, whatever the mode says.
+//!
+//! Invariants
+//! - A mode of `require` and above never ends in a session without TLS.
+//! - With a root certificate the server's certificate is checked, under `verify-full` its name
+//!   too; see `tls/verifier.rs`.
+//! - A key that others may read is never used.
+
+mod files;
+mod verifier;
+
+use std::sync::Arc;
+
+use postgres::config::{SslMode, SslNegotiation};
+use postgres::error::SqlState;
+use postgres::{CancelToken, Client, NoTls};
+use rustls::ClientConfig;
+use rustls::crypto::{CryptoProvider, ring};
+use tokio_postgres_rustls::MakeRustlsConnect;
+
+use crate::conninfo::{Address, Target, TlsMode, TlsRequest};
+use crate::error::PostgresError;
+
+/// What a server of 17 and newer knows PostgreSQL's protocol by, within TLS.
+const ALPN: &[u8] = b"postgresql";
+
+/// How a session's statements are cancelled: over a connection like its own.
+#[derive(Clone)]
+pub(crate) struct Canceller {
+    token: CancelToken,
+    tls: Option<MakeRustlsConnect>,
+}
+
+impl Canceller {
+    /// Asks the server to end the running statement; whether it could be asked.
+    pub(crate) fn cancel(&self) -> bool {
+        match self.tls.clone() {
+            Some(tls) => self.token.cancel_query(tls).is_ok(),
+            None => self.token.cancel_query(NoTls).is_ok(),
+        }
+    }
+}
+
+/// Opens a session with the first address that takes one.
+pub(crate) fn connect(target: &Target) -> Result<(Client, Canceller), PostgresError> {
+    let mut last = None;
+    for address in &target.addresses {
+        match connect_address(target, address) {
+            Ok(connected) => return Ok(connected),
+            Err(error) => last = Some(error),
+        }
+    }
+    // A target has at least one address.
+    Err(last.unwrap_or_else(|| PostgresError::Conninfo {
+        what: "no address".into(),
+    }))
+}
+
+/// Goes through the ways of the mode; the error is that of the first, which was wanted most.
+fn connect_address(
+    target: &Target,
+    address: &Address,
+) -> Result<(Client, Canceller), PostgresError> {
+    let ways = ways(target.tls.mode, address);
+    let mut first = None;
+    for way in ways {
+        match connect_way(target, address, *way) {
+            Ok(connected) => return Ok(connected),
+            Err(error) => {
+                let another = is_worth_another_way(&error);
+                first.get_or_insert(error);
+                if !another {
+                    break;
+                }
+            }
+        }
+    }
+    Err(first.unwrap_or_else(|| PostgresError::Conninfo {
+        what: "no way to connect".into(),
+    }))
+}
+
+/// `Prefer` of the client crate is TLS if the server says that it can.
+fn ways(mode: TlsMode, address: &Address) -> &'static [SslMode] {
+    if matches!(address, Address::Socket { .. }) {
+        return &[SslMode::Disable];
+    }
+    match mode {
+        TlsMode::Disable => &[SslMode::Disable],
+        TlsMode::Allow => &[SslMode::Disable, SslMode::Require],
+        TlsMode::Prefer => &[SslMode::Prefer, SslMode::Disable],
+        TlsMode::Require | TlsMode::VerifyCa | TlsMode::VerifyFull => &[SslMode::Require],
+    }
+}
+
+/// As in libpq: after a handshake that failed, and where pg_hba.conf has no line for this way.
+fn is_worth_another_way(error: &PostgresError) -> bool {
+    match error {
+        PostgresError::TlsFile { .. } => true,
+        PostgresError::Connect { source, .. } => match source.code() {
+            Some(code) => *code == SqlState::INVALID_AUTHORIZATION_SPECIFICATION,
+            None => true,
+        },
+        _ => false,
+    }
+}
+
+fn connect_way(
+    target: &Target,
+    address: &Address,
+    way: SslMode,
+) -> Result<(Client, Canceller), PostgresError> {
+    let mut config = target.config(address)?;
+    config.ssl_mode(way).channel_binding(target.tls.binding);
+    if target.tls.direct && way == SslMode::Require {
+        config.ssl_negotiation(SslNegotiation::Direct);
+    }
+    let tls = match way {
+        SslMode::Disable => None,
+        _ => Some(MakeRustlsConnect::new(client_config(&target.tls)?)),
+    };
+    let connected = match tls.clone() {
+        Some(tls) => config.connect(tls),
+        None => config.connect(NoTls),
+    };
+    let client = connected.map_err(|source| PostgresError::Connect {
+        at: address.display(),
+        encrypted: tls.is_some(),
+        source,
+    })?;
+    let token = client.cancel_token();
+    Ok((client, Canceller { token, tls }))
+}
+
+fn client_config(request: &TlsRequest) -> Result<ClientConfig, PostgresError> {
+    let provider = Arc::new(ring::default_provider());
+    let verifier = verifier::Verifier::new(request, &provider)?;
+    let versions = versions(request);
+    let fault = |error: rustls::Error| PostgresError::Conninfo {
+        what: format!("TLS: {error}"),
+    };
+    let builder = ClientConfig::builder_with_provider(provider as Arc<CryptoProvider>)
+        .with_protocol_versions(&versions)
+        .map_err(fault)?
+        .dangerous()
+        .with_custom_certificate_verifier(Arc::new(verifier));
+    let mut config = match &request.client {
+        None => builder.with_no_client_auth(),
+        Some(client) => {
+            let (chain, key) = files::client(client)?;
+            let made = builder.with_client_auth_cert(chain, key);
+            made.map_err(|error| PostgresError::TlsFile {
+                keyword: "sslcert",
+                path: client.certificate.clone(),
+                what: format!("it does not go with the key: {error}"),
+            })?
+        }
+    };
+    config.alpn_protocols = vec![ALPN.to_vec()];
+    config.enable_sni = request.names_server;
+    Ok(config)
+}
+
+fn versions(request: &TlsRequest) -> Vec<&'static rustls::SupportedProtocolVersion> {
+    let mut versions = Vec::new();
+    if request.allows_1_3 {
+        versions.push(&rustls::version::TLS13);
+    }
+    if request.allows_1_2 {
+        versions.push(&rustls::version::TLS12);
+    }
+    versions
+}

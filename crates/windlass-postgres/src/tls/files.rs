@@ -1,0 +1,113 @@
+//! Certificates, keys and revocation lists, from PEM files.
+
+use std::os::unix::fs::MetadataExt;
+use std::path::Path;
+
+use rustls::pki_types::pem::{self, PemObject};
+use rustls::pki_types::{CertificateDer, CertificateRevocationListDer, PrivateKeyDer};
+
+use crate::conninfo::{ClientFiles, Roots};
+use crate::error::PostgresError;
+
+type Chain = Vec<CertificateDer<'static>>;
+
+fn fault<T>(keyword: &'static str, path: &Path, what: String) -> Result<T, PostgresError> {
+    let path = path.into();
+    Err(PostgresError::TlsFile {
+        keyword,
+        path,
+        what,
+    })
+}
+
+/// The certificates of the authorities one trusts.
+pub(super) fn roots(roots: &Roots) -> Result<Chain, PostgresError> {
+    match roots {
+        Roots::File(path) => certificates("sslrootcert", path),
+        Roots::System => {
+            let found = rustls_native_certs::load_native_certs();
+            match found.errors.first() {
+                Some(error) if found.certs.is_empty() => {
+                    fault("sslrootcert", Path::new("system"), error.to_string())
+                }
+                _ => Ok(found.certs),
+            }
+        }
+    }
+}
+
+/// The client's certificate with what leads to its authority, and its key.
+pub(super) fn client(
+    files: &ClientFiles,
+) -> Result<(Chain, PrivateKeyDer<'static>), PostgresError> {
+    let chain = certificates("sslcert", &files.certificate)?;
+    Ok((chain, private_key(&files.key)?))
+}
+
+/// The lists of withdrawn certificates in a file.
+pub(super) fn revocations(
+    path: &Path,
+) -> Result<Vec<CertificateRevocationListDer<'static>>, PostgresError> {
+    let text = read("sslcrl", path)?;
+    all(
+        "sslcrl",
+        path,
+        CertificateRevocationListDer::pem_slice_iter(&text),
+    )
+}
+
+fn certificates(keyword: &'static str, path: &Path) -> Result<Chain, PostgresError> {
+    let text = read(keyword, path)?;
+    all(keyword, path, CertificateDer::pem_slice_iter(&text))
+}
+
+fn all<T>(
+    keyword: &'static str,
+    path: &Path,
+    found: impl Iterator<Item = Result<T, pem::Error>>,
+) -> Result<Vec<T>, PostgresError> {
+    match found.collect::<Result<Vec<_>, _>>() {
+        Ok(found) if !found.is_empty() => Ok(found),
+        Ok(_) => fault(keyword, path, "it holds none in PEM form".into()),
+        Err(error) => fault(keyword, path, error.to_string()),
+    }
+}
+
+fn private_key(path: &Path) -> Result<PrivateKeyDer<'static>, PostgresError> {
+    check_private(path)?;
+    let text = read("sslkey", path)?;
+    match PrivateKeyDer::from_pem_slice(&text) {
+        Ok(key) => Ok(key),
+        Err(_) if is_encrypted(&text) => fault("sslkey", path, "it is encrypted".into()),
+        Err(error) => fault("sslkey", path, error.to_string()),
+    }
+}
+
+fn is_encrypted(text: &[u8]) -> bool {
+    text.windows(9).any(|window| window == b"ENCRYPTED")
+}
+
+/// libpq's rule: 0600 or less if it is ours, 0640 or less if it is root's.
+fn check_private(path: &Path) -> Result<(), PostgresError> {
+    let metadata = match std::fs::metadata(path) {
+        Ok(metadata) => metadata,
+        Err(error) => return fault("sslkey", path, error.to_string()),
+    };
+    let forbidden = if metadata.uid() == 0 { 0o027 } else { 0o077 };
+    if !metadata.is_file() || metadata.mode() & forbidden != 0 {
+        let mode = metadata.mode() & 0o777;
+        return fault(
+            "sslkey",
+            path,
+            format!("others may read it (mode {mode:04o})"),
+        );
+    }
+    Ok(())
+}
+
+fn read(keyword: &'static str, path: &Path) -> Result<Vec<u8>, PostgresError> {
+    match std::fs::read(path) {
+        Ok(text) => Ok(text),
+        Err(error) => fault(keyword, path, error.to_string()),
+    }
+}

@@ -1,0 +1,322 @@
+//! Encrypted sessions: what each sslmode takes and refuses, of a server with real certificates.
+
+mod certificates;
+
+use windlass_postgres::{Cluster, PostgresError};
+use windlass_testkit::postgres::{ClusterOptions, PrivateCluster, become_server_user};
+
+use crate::support::{Wish, backup_connected, holds_no_set, restore_and_judge};
+use certificates::Authority;
+
+/// The name in the server's certificate, which no resolver has to know.
+const HOST: &str = "db.example.test";
+const ENCRYPTED: &str = "SELECT count(*) FILTER (WHERE ssl) || ' of ' || count(*) \
+    FROM pg_stat_ssl JOIN pg_stat_activity USING (pid) WHERE application_name = 'windlass'";
+
+/// A server that listens, and the authority that signed its certificate.
+struct Secured {
+    cluster: PrivateCluster,
+    authority: Authority,
+    place: tempfile::TempDir,
+}
+
+impl Secured {
+    /// With pg_hba.conf's words for connections over the network.
+    fn start(hba: &str) -> Self {
+        become_server_user();
+        let place = tempfile::tempdir().unwrap();
+        let authority = Authority::new(&place.path().join("authority"), "Test authority");
+        authority.sign("server", HOST, &format!("DNS:{HOST}"));
+        let setting = |name, file| format!("{name} = '{}'", authority.path(file).display());
+        let options = ClusterOptions {
+            listens: true,
+            ..ClusterOptions::default()
+        };
+        let options = options
+            .setting("ssl = on")
+            .setting(setting("ssl_cert_file", "server.crt"))
+            .setting(setting("ssl_key_file", "server.key"))
+            .setting(setting("ssl_ca_file", "ca.crt"));
+        let cluster = PrivateCluster::start(&options);
+        let hba = format!("local all all trust\n{hba}\n");
+        std::fs::write(cluster.data().join("pg_hba.conf"), hba).unwrap();
+        cluster.sql("postgres", "SELECT pg_reload_conf()");
+        let secured = Self {
+            cluster,
+            authority,
+            place,
+        };
+        secured.wait_for_hba();
+        secured
+    }
+
+    /// The server reads its files some time after it was told to.
+    fn wait_for_hba(&self) {
+        let lines = "SELECT count(*) FROM pg_hba_file_rules WHERE error IS NOT NULL";
+        assert_eq!(self.cluster.sql("postgres", lines), "0");
+        let loaded = "SELECT pg_conf_load_time() > pg_postmaster_start_time()";
+        self.cluster.wait_until(loaded, "t");
+    }
+
+    fn conninfo(&self, more: &str) -> String {
+        let address = self.cluster.address();
+        format!("host={HOST} hostaddr={address} user=postgres {more}")
+    }
+
+    fn connect(&self, more: &str) -> Result<Cluster, PostgresError> {
+        Cluster::connect(&self.conninfo(more))
+    }
+
+    /// Connects, and counts the sessions that are encrypted.
+    fn encrypted(&self, more: &str) -> String {
+        let connected = self.connect(more);
+        let _open = connected.unwrap_or_else(|error| panic!("{more}: {error:?}"));
+        self.cluster.sql("postgres", ENCRYPTED)
+    }
+
+    /// Connects in vain; the error with its causes, and the hint.
+    fn refused(&self, more: &str) -> (String, String) {
+        let Err(error) = self.connect(more) else {
+            panic!("{more}: connected");
+        };
+        (chain(&error), error.hint().unwrap_or_default())
+    }
+
+    fn root(&self, file: &str) -> String {
+        format!("sslrootcert={}", self.authority.path(file).display())
+    }
+}
+
+fn chain(error: &dyn std::error::Error) -> String {
+    let cause = error.source().map(|cause| format!(": {}", chain(cause)));
+    format!("{error}{}", cause.unwrap_or_default())
+}
+
+#[test]
+fn a_backup_over_a_verified_session_restores() {
+    let secured = Secured::start("hostssl all all all trust");
+    secured.cluster.sql(
+        "postgres",
+        "CREATE TABLE t AS SELECT generate_series(1, 1000) i",
+    );
+    let more = format!("sslmode=verify-full {}", secured.root("ca.crt"));
+    let mut connected = secured.connect(&more).unwrap();
+    assert_eq!(secured.cluster.sql("postgres", ENCRYPTED), "1 of 1");
+    let set = secured.place.path().join("set");
+    backup_connected(&mut connected, &set, &Wish::default()).unwrap();
+    drop(connected);
+    // The restored server has the certificates' paths in its settings, and reads them there.
+    let into = secured.place.path().join("restored");
+    let restored = restore_and_judge(&secured.cluster, &set, &into, &[]);
+    assert_eq!(restored.sql("postgres", "SELECT sum(i) FROM t"), "500500");
+}
+
+#[test]
+fn each_mode_encrypts_what_it_promises() {
+    let secured = Secured::start("host all all all trust");
+    let root = secured.root("ca.crt");
+    for (more, expected) in [
+        ("sslmode=disable", "0 of 1"),
+        ("sslmode=allow", "0 of 1"),
+        ("", "1 of 1"),
+        ("sslmode=prefer", "1 of 1"),
+        ("sslmode=require", "1 of 1"),
+        ("sslmode=require ssl_max_protocol_version=TLSv1.2", "1 of 1"),
+        (&format!("sslmode=verify-ca {root}"), "1 of 1"),
+        (&format!("sslmode=verify-full {root}"), "1 of 1"),
+    ] {
+        assert_eq!(secured.encrypted(more), expected, "{more}");
+    }
+    let address = secured.cluster.address();
+    let uri = format!("postgresql://postgres@{address}/postgres?sslmode=require");
+    let _open = Cluster::connect(&uri).unwrap();
+    assert_eq!(secured.cluster.sql("postgres", ENCRYPTED), "1 of 1");
+}
+
+#[test]
+fn a_certificate_of_another_authority_is_refused_wherever_a_root_is_given() {
+    let secured = Secured::start("host all all all trust");
+    let other = Authority::new(&secured.place.path().join("other"), "Another authority");
+    let root = format!("sslrootcert={}", other.path("ca.crt").display());
+    for mode in ["require", "verify-ca", "verify-full"] {
+        let (error, hint) = secured.refused(&format!("sslmode={mode} {root}"));
+        assert!(error.contains("UnknownIssuer"), "{mode}: {error}");
+        assert!(hint.contains("sslrootcert"), "{mode}: {hint}");
+    }
+    // As in libpq, what was only preferred is then left out.
+    assert_eq!(
+        secured.encrypted(&format!("sslmode=prefer {root}")),
+        "0 of 1"
+    );
+    let (error, hint) = secured.refused("sslmode=verify-ca sslrootcert=/nonexistent");
+    assert!(error.contains("sslrootcert /nonexistent"), "{error}");
+    assert!(hint.contains("PEM"), "{hint}");
+}
+
+#[test]
+fn a_certificate_for_another_name_is_refused_by_verify_full_only() {
+    let secured = Secured::start("host all all all trust");
+    secured
+        .authority
+        .sign("other", HOST, "DNS:other.example.test");
+    let root = secured.root("ca.crt");
+    let file = secured.authority.path("other.crt");
+    let key = secured.authority.path("other.key");
+    for (name, path) in [("ssl_cert_file", file), ("ssl_key_file", key)] {
+        let set = format!("ALTER SYSTEM SET {name} = '{}'", path.display());
+        secured.cluster.sql("postgres", &set);
+    }
+    secured.cluster.sql("postgres", "SELECT pg_reload_conf()");
+    secured.cluster.wait_until(
+        "SHOW ssl_cert_file",
+        &secured.authority.path("other.crt").display().to_string(),
+    );
+    // The common name is right, but counts only where there are no other names.
+    let (error, hint) = secured.refused(&format!("sslmode=verify-full {root}"));
+    assert!(error.contains("NotValidForName"), "{error}");
+    assert!(hint.contains("verify-ca"), "{hint}");
+    assert_eq!(
+        secured.encrypted(&format!("sslmode=verify-ca {root}")),
+        "1 of 1"
+    );
+    let address = secured.cluster.address();
+    let named = format!("host=other.example.test hostaddr={address} user=postgres");
+    Cluster::connect(&format!("{named} sslmode=verify-full {root}")).unwrap();
+}
+
+#[test]
+fn a_server_that_takes_encrypted_sessions_only_refuses_others_with_a_hint() {
+    let secured = Secured::start("hostssl all all all trust");
+    let (error, hint) = secured.refused("sslmode=disable");
+    assert!(error.contains("pg_hba.conf"), "{error}");
+    assert!(hint.contains("sslmode=require"), "{hint}");
+    for mode in ["allow", "prefer", "require"] {
+        assert_eq!(secured.encrypted(&format!("sslmode={mode}")), "1 of 1");
+    }
+}
+
+#[test]
+fn a_server_that_refuses_encrypted_sessions_gets_what_was_only_preferred() {
+    let secured = Secured::start("hostnossl all all all trust");
+    assert_eq!(secured.encrypted("sslmode=prefer"), "0 of 1");
+    let (error, hint) = secured.refused("sslmode=require");
+    assert!(error.contains("pg_hba.conf"), "{error}");
+    assert!(hint.contains("pg_hba.conf"), "{hint}");
+}
+
+#[test]
+fn a_server_without_certificates_is_refused_where_encryption_is_required() {
+    become_server_user();
+    let options = ClusterOptions {
+        listens: true,
+        ..ClusterOptions::default()
+    };
+    let cluster = PrivateCluster::start(&options);
+    let hba = "local all all trust\nhost all all all trust\n";
+    std::fs::write(cluster.data().join("pg_hba.conf"), hba).unwrap();
+    cluster.sql("postgres", "SELECT pg_reload_conf()");
+    cluster.wait_until(
+        "SELECT pg_conf_load_time() > pg_postmaster_start_time()",
+        "t",
+    );
+    let conninfo = format!("hostaddr={} user=postgres", cluster.address());
+    Cluster::connect(&conninfo).unwrap();
+    let error = Cluster::connect(&format!("{conninfo} sslmode=require"));
+    let error = error.err().unwrap();
+    assert!(chain(&error).contains("does not support TLS"), "{error}");
+    assert!(error.hint().unwrap().contains("ssl = on"));
+    // Over the socket there is nothing to encrypt.
+    Cluster::connect(&format!("{} sslmode=verify-full", cluster.conninfo())).unwrap();
+}
+
+#[test]
+fn a_client_certificate_identifies_and_its_key_must_be_private() {
+    let secured = Secured::start("hostssl all all all cert");
+    secured
+        .authority
+        .sign("client", "postgres", "DNS:client.example.test");
+    let file = |file: &str| secured.authority.path(file).display().to_string();
+    let (error, _) = secured.refused("sslmode=require");
+    assert!(error.contains("certificate"), "{error}");
+    let both = format!(
+        "sslmode=require sslcert={} sslkey={}",
+        file("client.crt"),
+        file("client.key")
+    );
+    assert_eq!(secured.encrypted(&both), "1 of 1");
+    secured.refused(&format!("{both} sslcertmode=disable"));
+    secured.authority.set_key_mode("client", 0o644);
+    let (error, hint) = secured.refused(&both);
+    assert!(error.contains("mode 0644"), "{error}");
+    assert!(hint.contains("0600"), "{hint}");
+}
+
+#[test]
+fn the_manuals_own_self_signed_certificate_is_good_by_its_common_name() {
+    let secured = Secured::start("host all all all trust");
+    secured.authority.self_sign("server", HOST);
+    secured.authority.self_sign("twin", HOST);
+    secured.cluster.sql("postgres", "SELECT pg_reload_conf()");
+    // New sessions show the new certificate once the server has read it.
+    let more = format!("sslmode=verify-full {}", secured.root("server.crt"));
+    while secured.connect(&more).is_err() {}
+    assert_eq!(secured.encrypted(&more), "1 of 1");
+    let (error, _) = secured.refused(&format!("sslmode=verify-ca {}", secured.root("twin.crt")));
+    assert!(error.contains("invalid peer certificate"), "{error}");
+}
+
+#[test]
+fn a_withdrawn_certificate_is_refused() {
+    let secured = Secured::start("host all all all trust");
+    secured.authority.sign("unused", "unused", "DNS:unused");
+    let list = secured.authority.revoke("unused");
+    let more = format!(
+        "sslmode=verify-full {} sslcrl={}",
+        secured.root("ca.crt"),
+        list.display()
+    );
+    assert_eq!(secured.encrypted(&more), "1 of 1");
+    secured.authority.revoke("server");
+    let (error, _) = secured.refused(&more);
+    assert!(error.contains("Revoked"), "{error}");
+}
+
+#[test]
+fn a_password_is_bound_to_the_encrypted_channel() {
+    let secured = Secured::start("host all all all scram-sha-256");
+    secured
+        .cluster
+        .sql("postgres", "ALTER ROLE postgres PASSWORD 'secret'");
+    let more = "password=secret channel_binding=require";
+    assert_eq!(
+        secured.encrypted(&format!("{more} sslmode=require")),
+        "1 of 1"
+    );
+    let (error, _) = secured.refused(&format!("{more} sslmode=disable"));
+    assert!(error.contains("channel binding"), "{error}");
+}
+
+#[test]
+fn a_statement_of_an_encrypted_session_can_be_cancelled() {
+    let secured = Secured::start("hostssl all all all trust");
+    secured.cluster.sql(
+        "postgres",
+        "CREATE TABLE t AS SELECT generate_series(1, 300000) i",
+    );
+    let wish = Wish {
+        slow_checkpoint: true,
+        ..Wish::default()
+    };
+    let set = secured.place.path().join("set");
+    let mut connected = secured.connect("sslmode=require").unwrap();
+    let error = std::thread::scope(|scope| {
+        let backup = scope.spawn(|| backup_connected(&mut connected, &set, &wish).unwrap_err());
+        let waits = "SELECT count(*) FROM pg_stat_activity WHERE application_name = 'windlass' \
+            AND wait_event IN ('CheckpointStart', 'CheckpointDone')";
+        secured.cluster.wait_until(waits, "1");
+        wish.cancel.cancel();
+        backup.join().unwrap()
+    });
+    assert_eq!(error.to_string(), "interrupted");
+    assert!(holds_no_set(&set));
+}

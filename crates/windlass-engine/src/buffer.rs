@@ -10,13 +10,15 @@
 //!   one is with a device and on its way back.
 //!
 //! Locking: one mutex around the list of free buffers; nothing else is taken while it is held.
+//! What waits is tried under many schedules in `tests/schedules`, which compiles this file anew.
 
 use std::ops::{Deref, DerefMut};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, PoisonError};
 
 use memmap2::MmapMut;
 
 use crate::error::EngineError;
+use crate::sync::{Condvar, Mutex, MutexGuard};
 
 /// The buffers of a run.
 #[derive(Debug)]
@@ -222,48 +224,57 @@ impl Drop for Buffer {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::sync::{each_schedule, thread};
 
     #[test]
     fn a_dropped_buffer_is_lent_again() {
-        let pool = Pool::new(1, 0, 4096).unwrap();
-        let buffer = pool.take(Role::Input).unwrap();
-        assert!(pool.try_take(Role::Output).is_none());
-        drop(buffer);
-        assert!(pool.try_take(Role::Input).is_some());
+        each_schedule(|| {
+            let pool = Pool::new(1, 0, 4096).unwrap();
+            let buffer = pool.take(Role::Input).unwrap();
+            assert!(pool.try_take(Role::Output).is_none());
+            drop(buffer);
+            assert!(pool.try_take(Role::Input).is_some());
+        });
     }
 
     #[test]
     fn inputs_leave_room_for_outputs_held_or_not() {
-        let pool = Pool::new(4, 2, 4096).unwrap();
-        let held: Vec<_> = (0..2).map(|_| pool.take(Role::Output).unwrap()).collect();
-        let first = pool.try_take(Role::Input).unwrap();
-        assert!(pool.try_take(Role::Input).is_none());
-        let third = pool.try_take(Role::Output).unwrap();
-        drop((held, first));
-        assert!(pool.try_take(Role::Input).is_some());
-        drop(third);
+        each_schedule(|| {
+            let pool = Pool::new(4, 2, 4096).unwrap();
+            let held: Vec<_> = (0..2).map(|_| pool.take(Role::Output).unwrap()).collect();
+            let first = pool.try_take(Role::Input).unwrap();
+            assert!(pool.try_take(Role::Input).is_none());
+            let third = pool.try_take(Role::Output).unwrap();
+            drop((held, first));
+            assert!(pool.try_take(Role::Input).is_some());
+            drop(third);
+        });
     }
 
     #[test]
     fn closing_wakes_who_waits() {
-        let pool = Pool::new(1, 0, 4096).unwrap();
-        let held = pool.take(Role::Input).unwrap();
-        std::thread::scope(|scope| {
-            let waiter = scope.spawn(|| pool.take(Role::Output).is_none());
-            pool.close();
-            assert!(waiter.join().unwrap());
+        each_schedule(|| {
+            let pool = Pool::new(1, 0, 4096).unwrap();
+            let held = pool.take(Role::Input).unwrap();
+            thread::scope(|scope| {
+                let waiter = scope.spawn(|| pool.take(Role::Output).is_none());
+                pool.close();
+                assert!(waiter.join().unwrap());
+            });
+            drop(held);
         });
-        drop(held);
     }
 
     #[test]
     fn padding_is_zero_even_in_a_used_buffer() {
-        let pool = Pool::new(1, 0, 4096).unwrap();
-        let mut buffer = pool.take(Role::Output).unwrap();
-        buffer.space().fill(0xff);
-        buffer.set_len(513);
-        buffer.pad(512);
-        assert_eq!(buffer.len(), 1024);
-        assert!(buffer[513..].iter().all(|byte| *byte == 0));
+        each_schedule(|| {
+            let pool = Pool::new(1, 0, 4096).unwrap();
+            let mut buffer = pool.take(Role::Output).unwrap();
+            buffer.space().fill(0xff);
+            buffer.set_len(513);
+            buffer.pad(512);
+            assert_eq!(buffer.len(), 1024);
+            assert!(buffer[513..].iter().all(|byte| *byte == 0));
+        });
     }
 }

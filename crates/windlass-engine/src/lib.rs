@@ -33,6 +33,7 @@ mod shared;
 mod slice;
 mod source;
 mod stripes;
+mod sync;
 mod target;
 mod verdict;
 mod waits;

@@ -107,9 +107,12 @@ impl Blame {
         );
         let copying = part(reader, reader.busy_seconds);
         let known = (from_source + limited + full + copying).max(1e-9);
-        // Threads wait for jobs before and after the data moves, too: what is left over counts.
+        // Threads wait for jobs before and after the data moves, too: what is left over counts. Of
+        // that, what readers did not wait for jobs is after their end: the rest is being written.
         let scale = starved / known.max(1.0);
-        let behind = blocked + full * scale;
+        let left = starved * (1.0 - known).max(0.0);
+        let jobs = (starved * waited(Cause::Jobs)).min(left);
+        let behind = blocked + full * scale + (left - jobs);
         let waited = |cause| part(writer, writer.waited(cause));
         let (to_device, held) = (waited(write), waited(Cause::RateLimit));
         let idle = (1.0 - to_device - held).max(0.0);
@@ -121,7 +124,7 @@ impl Blame {
             copying: moving * copying * scale,
             source: moving * from_source * scale,
             source_limit: moving * limited * scale,
-            database: moving * starved * (1.0 - known).max(0.0),
+            database: moving * jobs,
             device: moving * behind * to_device / whole + (1.0 - moving),
             device_limit: moving * behind * held / whole,
             buffers: moving * behind * idle / whole,

@@ -16,6 +16,7 @@ mod error;
 mod plan;
 mod probe;
 mod profile;
+mod rehearsal;
 mod sample;
 mod simulate;
 mod speeds;
@@ -31,6 +32,7 @@ pub use probe::{
     measure_codecs, measure_memory, probe,
 };
 pub use profile::{CpuProfile, DeviceId, Profile};
+pub use rehearsal::{Corpus, Rehearsal, SETUPS, SetUp, rehearse};
 pub use sample::{Sample, plain_files};
 pub use simulate::{Job, Outcome, simulate};
 pub use speeds::{CodecSpeed, Speeds};

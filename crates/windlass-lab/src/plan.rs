@@ -23,6 +23,13 @@ use crate::speeds::Speeds;
 pub use choice::{Choice, Sureness, choose, sureness};
 pub use limit::PlanLimit;
 
+/// What a direct read may take more than the frames it is for.
+const DIRECT_BYTES: f64 = 4096.0;
+/// In a restore every so many buffers hold two runs: stripes have extents in the order they came
+/// in, and a buffer that ends within one and begins within another is written in two. Measured on
+/// backups by two readers: between one and two writes for a buffer.
+const RESTORE_SPLIT_EVERY: u64 = 2;
+
 /// Backup or restore.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, serde::Deserialize)]
 #[serde(rename_all = "lowercase")]
@@ -189,6 +196,12 @@ impl Question {
             cores: self.cores,
             sources: self.sources.clone(),
             targets: self.targets.clone(),
+            unit_bytes: if restore {
+                stored_unit(&plan, ratio)
+            } else {
+                plan.transfer_bytes as u64
+            },
+            split_every: if restore { RESTORE_SPLIT_EVERY } else { 0 },
             read_depth: inputs.div_ceil(plan.readers.max(1)).clamp(1, 32),
             write_depth: if restore { 1 } else { self.write_depth },
             instance: self.instance.clone(),
@@ -226,6 +239,14 @@ impl Question {
             plan
         })
     }
+}
+
+/// Bytes of a restore's reads: as many whole frames as fit a buffer beside what a direct read takes
+/// more.
+fn stored_unit(plan: &BufferPlan, ratio: f64) -> u64 {
+    let frame = to_f64(plan.frame_bytes as u64) / ratio;
+    let room = to_f64(plan.transfer_bytes as u64) - DIRECT_BYTES;
+    to_whole((room / frame).floor().max(1.0) * frame)
 }
 
 #[expect(clippy::cast_precision_loss, reason = "a plan is not exact to 53 bits")]

@@ -51,6 +51,10 @@ pub struct Job {
     /// What is written to: one for each writer, in turn. Writers that share a model's entry share
     /// its caps, too.
     pub targets: Vec<Model>,
+    /// Bytes of a read.
+    pub unit_bytes: u64,
+    /// Every so many buffers, one takes two writes, one after the other; zero for never.
+    pub split_every: u64,
     /// Reads that one reader may have in flight.
     pub read_depth: usize,
     /// Writes that one writer may have in flight.
@@ -117,6 +121,8 @@ fn initialisation(job: &Job) -> Job {
         sources: vec![Model::unlimited("zeros")],
         read_rate: None,
         initialise_bytes: 0,
+        unit_bytes: job.buffers.transfer_bytes as u64,
+        split_every: 0,
         ..job.clone()
     }
 }

@@ -9,7 +9,7 @@ use windlass_postgres::RelationPattern;
 
 use crate::sizes::{parse_rate, parse_size};
 
-pub use lab::{Lab, Plan, Probe};
+pub use lab::{Lab, Plan, Probe, Rehearse};
 
 /// Backs up and restores PostgreSQL and SQLite at the speed of the hardware, and says what the
 /// limit was.

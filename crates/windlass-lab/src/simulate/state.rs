@@ -75,6 +75,15 @@ pub(super) struct State {
     chunks: VecDeque<Chunk>,
     /// Writes in flight of each writer.
     writers: Vec<usize>,
+    /// Of the buffer a writer is at: writes that are left, and the bytes of each.
+    parts: Vec<(usize, f64)>,
+    chunk_count: u64,
+    /// Who has nothing in flight and waits for a buffer, or a chunk: who waits longest is first.
+    idle_readers: VecDeque<usize>,
+    idle_writers: VecDeque<usize>,
+    /// Who looks for more right now; everybody else waits for what is in flight.
+    awake_readers: Vec<usize>,
+    awake_writers: Vec<usize>,
     /// Where the next read of each file and the next write of each writer begin.
     read_offsets: Vec<u64>,
     write_offsets: Vec<u64>,
@@ -116,6 +125,12 @@ impl State {
             busy_cores: 0,
             chunks: VecDeque::new(),
             writers: vec![0; plan.writers],
+            parts: vec![(0, 0.0); plan.writers],
+            chunk_count: 0,
+            idle_readers: (0..plan.readers).collect(),
+            idle_writers: (0..plan.writers).collect(),
+            awake_readers: Vec::new(),
+            awake_writers: Vec::new(),
             next_unit: 0,
         }
     }
@@ -137,30 +152,78 @@ impl State {
     }
 
     /// Starts all that can start now.
+    ///
+    /// As in the engine: who has something in flight waits for just that, and looks for a buffer or
+    /// a chunk only when it is done; who has nothing waits for one, and takes all there are then.
     pub(super) fn start(&mut self, job: &Job) {
         loop {
-            let mut any = false;
-            while let Some(chunk) = self.chunks.front().copied() {
-                let Some(writer) = idlest(&self.writers, job.write_depth) else {
-                    break;
-                };
-                self.chunks.pop_front();
-                self.start_write(job, writer, chunk);
-                any = true;
-            }
+            let mut any = self.start_writers(job);
             for worker in 0..self.workers.len() {
                 any |= self.start_worker(job, worker);
             }
-            while self.unread > 0 && self.can_take_input() {
-                let Some(reader) = idlest(&self.readers, job.read_depth) else {
-                    break;
-                };
-                self.start_read(job, reader);
-                any = true;
-            }
+            any |= self.start_readers(job);
             if !any {
-                return;
+                break;
             }
+        }
+        self.awake_readers.clear();
+        self.awake_writers.clear();
+    }
+
+    fn start_writers(&mut self, job: &Job) -> bool {
+        let mut any = false;
+        while let Some(chunk) = self.chunks.front().copied() {
+            let room = |writer: &&usize| self.writers[**writer] < job.write_depth;
+            let awake = self.awake_writers.iter().find(room).copied();
+            let idle = self.idle_writers.pop_front();
+            self.awake_writers.extend(idle);
+            let Some(writer) = idle.or(awake) else { break };
+            self.chunks.pop_front();
+            self.start_write(job, writer, chunk);
+            any = true;
+        }
+        any
+    }
+
+    fn start_readers(&mut self, job: &Job) -> bool {
+        let mut any = false;
+        while self.unread > 0 && self.can_take_input() {
+            let room = |reader: &&usize| self.readers[**reader] < job.read_depth;
+            let awake = self.awake_readers.iter().find(room).copied();
+            let idle = self.idle_readers.pop_front();
+            self.awake_readers.extend(idle);
+            let Some(reader) = idle.or(awake) else { break };
+            self.start_read(job, reader);
+            any = true;
+        }
+        any
+    }
+
+    /// A reader's read is done: it takes what buffers there are before its own is used.
+    fn end_read(&mut self, job: &Job, reader: usize, bytes: u64) {
+        self.readers[reader] -= 1;
+        self.full.push_back(bytes);
+        while self.unread > 0 && self.can_take_input() && self.readers[reader] < job.read_depth {
+            self.start_read(job, reader);
+        }
+        if self.readers[reader] == 0 {
+            self.idle_readers.push_back(reader);
+        }
+    }
+
+    fn end_write(&mut self, job: &Job, writer: usize, is_input: bool) {
+        let (left, bytes) = self.parts[writer];
+        if left > 0 {
+            self.parts[writer].0 -= 1;
+            return self.issue_write(job, writer, bytes, is_input);
+        }
+        self.writers[writer] -= 1;
+        self.free += 1;
+        self.inputs -= usize::from(is_input);
+        if self.writers[writer] == 0 {
+            self.idle_writers.push_back(writer);
+        } else {
+            self.awake_writers.push(writer);
         }
     }
 
@@ -179,16 +242,9 @@ impl State {
         }
         self.now = at;
         match event {
-            Event::Read(reader, bytes) => {
-                self.readers[reader] -= 1;
-                self.full.push_back(bytes);
-            }
+            Event::Read(reader, bytes) => self.end_read(job, reader, bytes),
             Event::Step(worker) => self.end_step(job, worker),
-            Event::Write(writer, is_input) => {
-                self.writers[writer] -= 1;
-                self.free += 1;
-                self.inputs -= usize::from(is_input);
-            }
+            Event::Write(writer, is_input) => self.end_write(job, writer, is_input),
         }
         self.start(job);
         true
@@ -199,7 +255,7 @@ impl State {
     }
 
     fn start_read(&mut self, job: &Job, reader: usize) {
-        let bytes = self.unread.min(job.buffers.transfer_bytes as u64);
+        let bytes = self.unread.min(job.unit_bytes);
         let turn = if job.own_files {
             reader
         } else {
@@ -310,7 +366,21 @@ impl State {
     }
 
     fn start_write(&mut self, job: &Job, writer: usize, chunk: Chunk) {
-        let bytes = nanos(chunk.bytes / SECOND);
+        self.chunk_count += 1;
+        let split = job.split_every > 0 && self.chunk_count.is_multiple_of(job.split_every);
+        let bytes = if split {
+            chunk.bytes / 2.0
+        } else {
+            chunk.bytes
+        };
+        self.parts[writer] = (usize::from(split), bytes);
+        self.writers[writer] += 1;
+        self.sums.written += chunk.bytes;
+        self.issue_write(job, writer, bytes, chunk.is_input);
+    }
+
+    fn issue_write(&mut self, job: &Job, writer: usize, bytes: f64, is_input: bool) {
+        let bytes = nanos(bytes / SECOND);
         // A restore's writers fill the same files, in order; a backup's have a stripe each.
         let file = if job.own_files { 0 } else { writer };
         let io = ModelIo {
@@ -320,12 +390,10 @@ impl State {
             bytes,
         };
         self.write_offsets[file] += bytes;
-        self.writers[writer] += 1;
-        self.sums.written += chunk.bytes;
         let allowed = self.write_cap.done_at(&io, self.now, None);
         let index = writer % self.targets.len();
         let done = self.targets[index].done_at(&io, self.now, self.instance.as_mut());
-        self.push(done.max(allowed), Event::Write(writer, chunk.is_input));
+        self.push(done.max(allowed), Event::Write(writer, is_input));
     }
 
     fn push(&mut self, at: u64, event: Event) {
@@ -351,17 +419,15 @@ impl State {
     }
 }
 
-/// Who has the least in flight, if below `depth`: who has nothing waits for buffer or chunk, and
-/// is the first to be woken; who has something looks only when that is done.
-fn idlest(flying: &[usize], depth: usize) -> Option<usize> {
-    let least = flying.iter().enumerate().min_by_key(|(_, count)| **count)?;
-    (*least.1 < depth).then_some(least.0)
-}
-
-/// Bytes a worker puts into an output before it gives it away: the next frame must still fit.
+/// Bytes a worker puts into an output before it gives it away. Of what a codec may make of it at
+/// worst the next frame must still fit; of a decoded frame it is known what it makes.
 fn capacity(job: &Job) -> f64 {
-    let plan = &job.buffers;
-    (plan.transfer_bytes - plan.frame_bytes / 2) as f64
+    let (transfer, frame) = (job.buffers.transfer_bytes, job.buffers.frame_bytes);
+    let (transfer, frame) = (to_f64(transfer as u64), to_f64(frame as u64));
+    if job.own_files {
+        return transfer;
+    }
+    transfer - frame * (1.0 - job.gain.min(1.0) / 2.0)
 }
 
 fn cap(rate: Option<f64>) -> ModelClock {

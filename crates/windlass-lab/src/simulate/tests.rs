@@ -40,6 +40,8 @@ fn backup(bytes: u64, source: &str, targets: &[&str], buffers: Option<usize>, ra
         cores: 4,
         sources: models(&[source]),
         targets: models(targets),
+        unit_bytes: buffers.transfer_bytes as u64,
+        split_every: 0,
         read_depth: inputs.div_ceil(buffers.readers).clamp(1, 32),
         write_depth: 4,
         instance: None,
@@ -113,6 +115,31 @@ fn few_buffers_show_where_latency_is_deep() {
         two > 2.0 * default && default > 1.1 * many,
         "{two} {default} {many}"
     );
+}
+
+#[test]
+fn who_waits_for_a_read_does_not_look_for_buffers() {
+    // Four buffers, but the second read of a reader that found one buffer only waits until the
+    // first is done: of 40 ms each, far more than a quarter of the reads come one after the other.
+    let job = backup(
+        96 << 20,
+        "rate:1GB/s,latency=40ms",
+        &["rate:1GB/s"],
+        Some(4),
+        1.0,
+    );
+    let time = seconds(&job);
+    assert!((1.3..2.0).contains(&time), "{time}");
+}
+
+#[test]
+fn a_buffer_of_two_runs_waits_twice_for_a_deep_target() {
+    let target = ["rate:1GB/s,latency=20ms"; 4];
+    let mut job = backup(GIB, "rate:1GB/s", &target, Some(24), 1.0);
+    job.write_depth = 1;
+    let whole = seconds(&job);
+    job.split_every = 2;
+    near(seconds(&job), 1.5 * whole, 0.05);
 }
 
 #[test]

@@ -90,6 +90,8 @@ pub struct Plan {
 pub enum Lab {
     /// Measure what an I/O path, and a core, can do; keep it as the device's profile
     Probe(Probe),
+    /// Make real backups and restores on emulated storage, beside what `plan` says of them
+    Rehearse(Rehearse),
 }
 
 /// `windlass lab probe`
@@ -133,4 +135,21 @@ fn ratio(text: &str) -> Result<f64, String> {
         Ok(ratio) if (0.1..=10_000.0).contains(&ratio) => Ok(ratio),
         _ => Err(format!("{text:?} is no ratio from 0.1 to 10000")),
     }
+}
+
+/// `windlass lab rehearse`
+#[derive(Debug, Args)]
+pub struct Rehearse {
+    /// A directory with room for three times `--bytes`; what is written there is removed again
+    #[arg(default_value = "/dev/shm")]
+    pub path: PathBuf,
+    /// Bytes to back up
+    #[arg(long, value_name = "SIZE", value_parser = size, default_value = "96MiB")]
+    pub bytes: u64,
+    /// Only set-ups whose names have this in them
+    #[arg(long, value_name = "TEXT", default_value = "")]
+    pub only: String,
+    /// Fail if the median error, or the worst one, is above: two shares, as in 0.10,0.25
+    #[arg(long, value_name = "MEDIAN,WORST", value_delimiter = ',')]
+    pub at_most: Vec<f64>,
 }

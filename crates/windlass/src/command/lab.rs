@@ -1,5 +1,7 @@
 //! `windlass lab`: experiments on this machine's storage and cores.
 
+mod rehearse;
+
 use std::path::Path;
 use std::time::Duration;
 
@@ -21,6 +23,7 @@ const MEMORY_TIME: Duration = Duration::from_millis(600);
 pub fn run(global: &Global, arguments: &Lab) -> Result<Code, Failure> {
     match arguments {
         Lab::Probe(arguments) => run_probe(global, arguments),
+        Lab::Rehearse(arguments) => rehearse::run(global, arguments),
     }
 }
 

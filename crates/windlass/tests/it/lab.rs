@@ -176,3 +176,34 @@ fn an_interrupted_probe_leaves_nothing() {
     assert!(place.sets().is_empty());
     assert!(!state.exists(), "half a probe is no profile");
 }
+
+#[test]
+fn a_rehearsal_stands_beside_its_plan_and_leaves_nothing() {
+    let place = Place::new();
+    std::fs::create_dir(place.path("there")).unwrap();
+    let there = place.arg("there");
+    let words = [
+        "lab",
+        "rehearse",
+        &there,
+        "--bytes",
+        "16MiB",
+        "--only",
+        "slow device, zstd",
+        "--json",
+    ];
+    let found = json(&run(&place.path("state"), &words));
+    let runs = found["runs"].as_array().unwrap();
+    assert_eq!(runs.len(), 2);
+    for run in runs {
+        // 16 MiB, at best halved, to or from 30 MB/s: neither plan nor run may be faster.
+        let seconds = |key: &str| run[key].as_f64().unwrap();
+        assert!(seconds("predicted_seconds") > 0.25, "{run}");
+        assert!(seconds("measured_seconds") > 0.25, "{run}");
+        assert_eq!(run["predicted_limit"], "device");
+        assert_eq!(run["measured_limit"], "device");
+    }
+    assert!(found["error_worst"].as_f64().unwrap() >= found["error_median"].as_f64().unwrap());
+    let left = std::fs::read_dir(place.path("there")).unwrap().count();
+    assert_eq!(left, 0);
+}

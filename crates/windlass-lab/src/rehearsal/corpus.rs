@@ -1,0 +1,98 @@
+//! What rehearsals back up: files of pages that compress about as well as a database's do.
+//!
+//! Half of each page is noise, half is words out of a short list: the same on every machine, and
+//! nothing that a codec could make vanish.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use windlass_engine::durable;
+
+use crate::error::LabError;
+use crate::sample::{Sample, next};
+
+const PAGE_BYTES: usize = 8192;
+/// Files of this size, as PostgreSQL's are of a gigabyte each.
+const FILE_BYTES: u64 = 16 << 20;
+const SEED: u64 = 0x0c0_4905;
+const WORDS: [&[u8]; 8] = [
+    b"warehouse ",
+    b"district ",
+    b"customer ",
+    b"order line ",
+    b"delivered ",
+    b"in stock ",
+    b"quantity ",
+    b"1996-03-13 ",
+];
+
+/// Files to back up.
+#[derive(Clone, Debug)]
+pub struct Corpus {
+    /// Where they are.
+    pub files: Vec<PathBuf>,
+    /// Bytes of all.
+    pub bytes: u64,
+}
+
+impl Corpus {
+    /// Writes about so many bytes of pages below a directory.
+    pub fn write(directory: &Path, bytes: u64) -> Result<Self, LabError> {
+        fs::create_dir_all(directory).map_err(LabError::io("create", directory))?;
+        let mut random = SEED;
+        let count = bytes.div_ceil(FILE_BYTES).max(1);
+        let mut files = Vec::new();
+        for index in 0..count {
+            let path = directory.join(format!("{index}"));
+            let content = pages(&mut random, FILE_BYTES);
+            durable::write(&path, &content, 0o600).map_err(LabError::io("write", &path))?;
+            files.push(path);
+        }
+        let bytes = count * FILE_BYTES;
+        Ok(Self { files, bytes })
+    }
+
+    /// A sample of it, to measure codecs on.
+    pub fn sample(&self, bytes: u64) -> Result<Sample, LabError> {
+        Sample::of_files(&self.files, bytes)
+    }
+}
+
+fn pages(random: &mut u64, bytes: u64) -> Vec<u8> {
+    let bytes = usize::try_from(bytes).unwrap_or(0);
+    let mut content = Vec::with_capacity(bytes + PAGE_BYTES);
+    while content.len() < bytes {
+        let end = content.len() + PAGE_BYTES;
+        while content.len() < end - PAGE_BYTES / 2 {
+            *random = next(*random);
+            content.extend_from_slice(&random.to_le_bytes());
+        }
+        while content.len() < end {
+            *random = next(*random);
+            let word = usize::try_from(*random % WORDS.len() as u64).unwrap_or(0);
+            content.extend_from_slice(WORDS[word]);
+        }
+        content.truncate(end);
+    }
+    content
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_corpus_is_the_same_again_and_compresses_to_about_half() {
+        let place = tempfile::tempdir().unwrap();
+        let corpus = Corpus::write(&place.path().join("one"), 1).unwrap();
+        let again = Corpus::write(&place.path().join("two"), 1).unwrap();
+        let content = fs::read(&corpus.files[0]).unwrap();
+        assert_eq!(content.len() as u64, corpus.bytes);
+        assert!(content == fs::read(&again.files[0]).unwrap());
+        let codec = windlass_engine::media::Codec::Zstd(1);
+        let mut encoder = windlass_engine::media::Encoder::new(codec).unwrap();
+        let mut into = vec![0; encoder.bound(1 << 17)];
+        let (_, stored) = encoder.encode(&content[..1 << 17], &mut into).unwrap();
+        assert!((70_000..85_000).contains(&stored), "{stored}");
+    }
+}

@@ -18,8 +18,9 @@ use std::thread::JoinHandle;
 use std::time::Instant;
 
 use crossbeam_channel::{Receiver, Sender, bounded, unbounded};
-use windlass_media::{Codec, Encoder, Facts, FileNo, FileTable, Seal, SetDescription, SetId};
+use windlass_media::{Encoder, Facts, FileNo, FileTable, Seal, SetDescription, SetId};
 
+use crate::adaptive::Watch;
 use crate::buffer::Pool;
 use crate::cancel::Cancel;
 use crate::compressor::{Chunk, Compressor};
@@ -56,6 +57,7 @@ pub struct BackupRun {
     began: Instant,
     cpu_began: f64,
     data_began: Option<Instant>,
+    adaptive: Option<Arc<Watch>>,
 }
 
 impl BackupRun {
@@ -73,11 +75,15 @@ impl BackupRun {
         let devices = emulated(devices, emulators.target.as_ref());
         let plan = &options.plan;
         // Compressors hold an output beside their input; uncompressed, the input is the output.
-        let outputs = if options.codec == Codec::None {
-            0
-        } else {
+        let outputs = if options.compresses() {
             plan.compressors
+        } else {
+            0
         };
+        let adaptive = options.range.map(|range| {
+            let window = plan.buffer_bytes;
+            Arc::new(Watch::new(range, options.codec, window, plan.compressors))
+        });
         let pool = Pool::new(plan.buffers, outputs, plan.transfer_bytes)?;
         let stripes = stripes::begin(set_id, created_nanos, &options, devices)?;
         let mut run = Self {
@@ -93,6 +99,7 @@ impl BackupRun {
             began: Instant::now(),
             cpu_began: crate::report::process_cpu_seconds(),
             data_began: None,
+            adaptive,
             options,
         };
         run.spawn(stripes, emulators.source.as_ref())?;
@@ -110,7 +117,7 @@ impl BackupRun {
         let (full, full_out) = unbounded::<Filled>();
         let (chunks, chunks_out) = bounded::<Chunk>(plan.buffers.max(2));
         self.units = Some(units);
-        let compress = self.options.codec != Codec::None;
+        let compress = self.options.compresses();
         let rate = self
             .options
             .source_rate
@@ -181,7 +188,7 @@ impl BackupRun {
         (full, chunks): (Receiver<Filled>, Sender<Chunk>),
     ) -> Result<(), EngineError> {
         let (shared, outcomes) = (Arc::clone(&self.shared), Arc::clone(&self.outcomes));
-        let hook = Arc::clone(&self.hook);
+        let (hook, adaptive) = (Arc::clone(&self.hook), self.adaptive.clone());
         let frame_bytes = self.options.plan.frame_bytes;
         let body = move || {
             let compressor = Compressor {
@@ -191,6 +198,8 @@ impl BackupRun {
                 full,
                 chunks,
                 encoder,
+                adaptive: adaptive.as_deref(),
+                rung: None,
                 compress,
                 frame_bytes,
                 output: Chunk::empty(),
@@ -335,17 +344,20 @@ impl BackupRun {
             stripes
         };
         let mut activity = Activity::new(&self.shared.progress, &self.options.plan, data_seconds);
-        activity.codec = self.options.codec.to_string();
+        let compression = self.adaptive.as_ref().map(|watch| watch.report());
+        let most = compression.as_ref().and_then(|report| report.used.first());
+        activity.codec = most
+            .map_or(self.options.codec, |most| most.codec)
+            .to_string();
         activity.source_rate = self.options.source_rate;
         activity.device_rate = self.options.device_rate;
         let cpu = crate::report::process_cpu_seconds() - self.cpu_began;
-        Ok(RunReport::of_backup(
-            self.set_id,
-            self.began.elapsed(),
-            cpu,
-            &activity,
-            &stripes,
-        ))
+        let report =
+            RunReport::of_backup(self.set_id, self.began.elapsed(), cpu, &activity, &stripes);
+        Ok(RunReport {
+            compression,
+            ..report
+        })
     }
 
     /// Waits for all threads; their stripes, or the first error.

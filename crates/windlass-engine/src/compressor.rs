@@ -8,6 +8,7 @@ use std::sync::{Arc, OnceLock};
 use crossbeam_channel::{Receiver, Sender};
 use windlass_media::{Codec, Encoder, FrameEntry, PieceEntry, crc32c, is_zero};
 
+use crate::adaptive::Watch;
 use crate::buffer::Buffer;
 use crate::error::EngineError;
 use crate::reader::Filled;
@@ -33,6 +34,10 @@ pub(crate) struct Compressor<'a> {
     pub(crate) full: Receiver<Filled>,
     pub(crate) chunks: Sender<Chunk>,
     pub(crate) encoder: Encoder,
+    /// Who chooses the codec, where the waits do.
+    pub(crate) adaptive: Option<&'a Watch>,
+    /// Which of its codecs the encoder is for.
+    pub(crate) rung: Option<usize>,
     pub(crate) compress: bool,
     pub(crate) frame_bytes: usize,
     pub(crate) output: Chunk,
@@ -80,11 +85,25 @@ impl Compressor<'_> {
             }
         }
         let groups = group(&filled.unit.parts, self.frame_bytes);
+        self.adapt()?;
         if self.compress {
             self.compress(&filled, &groups)
         } else {
             self.pass(filled, &groups)
         }
+    }
+
+    /// Takes the codec that the waits ask for.
+    fn adapt(&mut self) -> Result<(), EngineError> {
+        let Some(watch) = self.adaptive else {
+            return Ok(());
+        };
+        let (rung, codec) = watch.look(&self.shared.progress.compressor);
+        if self.rung != Some(rung) {
+            self.encoder = Encoder::new(codec)?;
+            self.rung = Some(rung);
+        }
+        Ok(())
     }
 
     /// Uncompressed: the buffer goes to a device as it is.
@@ -127,6 +146,9 @@ impl Compressor<'_> {
                     (Codec::None, raw.len())
                 }
             };
+            if let (Some(watch), Some(rung)) = (self.adaptive, self.rung) {
+                watch.count(rung, raw.len(), stored);
+            }
             buffer.set_len(used + stored);
             let crc = crc32c(&buffer[used..]);
             self.add_pieces(&mut output, filled, group);

@@ -9,6 +9,7 @@
 //! - The engine never prints, and never runs async code.
 //! - Every blocking call is timed under its cause (`waits`); the verdict is made of that.
 
+mod adaptive;
 mod backup;
 mod buffer;
 mod cancel;
@@ -41,6 +42,7 @@ mod writer;
 
 pub use windlass_media as media;
 
+pub use adaptive::{CodecChange, CodecRange, CodecUse, CompressionReport, Controller, Observation};
 pub use backup::BackupRun;
 pub use buffer::{Buffer, Pool, Role};
 pub use cancel::Cancel;

@@ -3,6 +3,7 @@
 use serde::Serialize;
 use windlass_media::{ALIGNMENT_MAX, ALIGNMENT_MIN, Codec};
 
+use crate::adaptive::CodecRange;
 use crate::emulate::Emulation;
 use crate::error::EngineError;
 
@@ -175,8 +176,10 @@ impl BufferPlan {
 pub struct BackupOptions {
     /// Buffers and threads.
     pub plan: BufferPlan,
-    /// How frames are compressed.
+    /// How frames are compressed; with a range, at first.
     pub codec: Codec,
+    /// Let the waits choose the codec.
+    pub range: Option<CodecRange>,
     /// At most so many bytes per second from the source.
     pub source_rate: Option<u64>,
     /// At most so many bytes per second to the devices, together.
@@ -185,6 +188,13 @@ pub struct BackupOptions {
     pub ring: bool,
     /// Storage that behaves like a model of other storage.
     pub emulation: Emulation,
+}
+
+impl BackupOptions {
+    /// Whether frames are made in buffers of their own; if not, the input is the output.
+    pub(crate) fn compresses(&self) -> bool {
+        self.codec != Codec::None || self.range.is_some()
+    }
 }
 
 #[cfg(test)]

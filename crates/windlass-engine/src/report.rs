@@ -6,6 +6,7 @@ use hdrhistogram::Histogram;
 use serde::Serialize;
 use windlass_media::SetId;
 
+use crate::adaptive::CompressionReport;
 use crate::error::EngineError;
 use crate::options::BufferPlan;
 use crate::progress::Progress;
@@ -44,6 +45,9 @@ pub struct RunReport {
     pub limit: Limit,
     /// The same as a sentence.
     pub verdict: String,
+    /// What an adaptive backup compressed with, and why.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub compression: Option<CompressionReport>,
 }
 
 /// One device of a finished run.
@@ -151,6 +155,7 @@ impl RunReport {
             devices,
             limit: verdict.limit,
             verdict: verdict.sentence,
+            compression: None,
         }
     }
 }
@@ -186,6 +191,7 @@ impl RunReport {
             devices,
             limit: verdict.limit,
             verdict: verdict.sentence,
+            compression: None,
         }
     }
 }

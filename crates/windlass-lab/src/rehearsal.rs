@@ -176,6 +176,7 @@ impl Stage<'_> {
         let options = BackupOptions {
             plan,
             codec: self.setup.codec,
+            range: None,
             source_rate: None,
             device_rate: None,
             ring: true,

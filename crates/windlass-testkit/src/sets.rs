@@ -130,6 +130,7 @@ pub fn make_set(tree: &[Planted], dir: &Path, spec: &SetSpec) {
     let options = BackupOptions {
         plan: request.plan(devices.len(), 1).unwrap(),
         codec: spec.codec,
+        range: None,
         source_rate: None,
         device_rate: None,
         ring: true,

@@ -136,7 +136,8 @@ pub struct Backup {
         env = "WINDLASS_TYPE"
     )]
     pub kind: BackupKind,
-    /// none, lz4, zstd or zstd:LEVEL (1 to 19, and -7 to -1 for speed)
+    /// none, lz4, zstd or zstd:LEVEL (1 to 19, and -7 to -1 for speed); auto lets the waits choose,
+    /// auto:WEAKEST..STRONGEST within bounds [auto: lz4..zstd:9]
     #[arg(
         long,
         default_value = "zstd:1",

@@ -1,13 +1,12 @@
 //! The end of a run for people: the table of stages, the devices, the verdict.
 
-use windlass_engine::media::Codec;
 use windlass_engine::{BufferPlan, RunReport, StageReport, megabytes};
 
 use crate::output;
 use crate::sizes::show_size;
 
 /// Prints the buffer configuration before a run; without a codec a set is read.
-pub fn print_plan(plan: &BufferPlan, codec: Option<Codec>) {
+pub fn print_plan(plan: &BufferPlan, codec: Option<&str>) {
     let size = |bytes: usize| show_size(bytes as u64);
     output::note(&format!(
         "buffers     {} x {} = {} of memory",
@@ -67,6 +66,9 @@ pub fn print_report(report: &RunReport) {
     }
     output::line("");
     output::line(&format!("verdict       {}", report.verdict));
+    if let Some(compression) = &report.compression {
+        output::line(&format!("compression   {}", compression.words));
+    }
 }
 
 fn print_stage(stage: &StageReport, seconds: f64) {

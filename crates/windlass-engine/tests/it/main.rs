@@ -6,6 +6,7 @@
     reason = "what tests count is small, and patterns may wrap"
 )]
 
+mod adaptive;
 mod buffers;
 mod cache;
 mod corpus;

@@ -7,10 +7,10 @@ use windlass_engine::media::{
     BackupType, Codec, Facts, FileEntry, FileFlags, FileKind, FileNo, FileTable, SetId,
 };
 use windlass_engine::{
-    BackupOptions, BackupRun, BufferRequest, Cancel, DamageReport, Device, DirectoryTarget,
-    Discard, Emulation, EngineError, FileContent, FileDevice, FileDeviceOptions, FileSpec,
-    METADATA_LIMIT_DEFAULT, Missing, OpenSet, Progress, RestoreOptions, RunReport, Survey,
-    TargetLayout, restore,
+    BackupOptions, BackupRun, BufferRequest, Cancel, CodecRange, DamageReport, Device,
+    DirectoryTarget, Discard, Emulation, EngineError, FileContent, FileDevice, FileDeviceOptions,
+    FileSpec, METADATA_LIMIT_DEFAULT, Missing, OpenSet, Progress, RestoreOptions, RunReport,
+    Survey, TargetLayout, restore,
 };
 
 /// Files by name, with their content.
@@ -24,6 +24,7 @@ pub const SET: SetId = SetId([7; 16]);
 pub struct Setup {
     pub stripes: usize,
     pub codec: Codec,
+    pub range: Option<CodecRange>,
     pub request: BufferRequest,
     pub ring: bool,
     pub set_id: SetId,
@@ -41,6 +42,7 @@ impl Default for Setup {
         Self {
             stripes: 1,
             codec: Codec::Zstd(1),
+            range: None,
             request,
             ring: true,
             set_id: SET,
@@ -180,6 +182,7 @@ pub fn begin(
     let options = BackupOptions {
         plan: setup.request.plan(devices.len(), 1)?,
         codec: setup.codec,
+        range: setup.range,
         source_rate: setup.source_rate,
         device_rate: setup.device_rate,
         ring: setup.ring,

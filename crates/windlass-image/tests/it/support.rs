@@ -141,6 +141,7 @@ fn start(dir: &Path, setup: &Setup) -> BackupRun {
     let options = BackupOptions {
         plan,
         codec: setup.codec,
+        range: None,
         source_rate: None,
         device_rate: None,
         ring: true,

@@ -72,6 +72,7 @@ fn begin_run(directory: &Path, wish: &Wish, volumes: usize) -> BackupRun {
     let options = BackupOptions {
         plan,
         codec: Codec::Zstd(1),
+        range: None,
         source_rate: wish.source_rate,
         device_rate: None,
         ring: true,

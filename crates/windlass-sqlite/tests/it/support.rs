@@ -123,6 +123,7 @@ fn start(device: Box<dyn Device>, transfer_bytes: usize) -> BackupRun {
     let options = BackupOptions {
         plan,
         codec: Codec::None,
+        range: None,
         source_rate: None,
         device_rate: None,
         ring: true,

@@ -5,7 +5,8 @@ use std::time::Duration;
 
 use windlass_engine::media::{Codec, SetId};
 use windlass_engine::{
-    BackupOptions, BackupRun, BufferPlan, Cancel, FileDeviceOptions, Progress, RunReport, clean_up,
+    BackupOptions, BackupRun, BufferPlan, Cancel, CodecRange, FileDeviceOptions, Progress,
+    RunReport, clean_up,
 };
 use windlass_postgres::{BackupRequest, Cluster};
 use windlass_sqlite::Database;
@@ -26,7 +27,7 @@ struct Sealed {
 }
 
 pub fn run(global: &Global, arguments: &Backup) -> Result<Code, Failure> {
-    let codec = parse_codec(&arguments.compress)?;
+    let compression = Compression::parse(&arguments.compress)?;
     let name = DatabaseName::resolve(&arguments.database)?;
     let cancel = super::cancel_on_signals()?;
     name.become_owner()?;
@@ -35,7 +36,7 @@ pub fn run(global: &Global, arguments: &Backup) -> Result<Code, Failure> {
     let job = Job {
         global,
         arguments,
-        codec,
+        compression,
         name: &name,
         devices,
         cancel,
@@ -56,7 +57,7 @@ pub fn run(global: &Global, arguments: &Backup) -> Result<Code, Failure> {
 struct Job<'a> {
     global: &'a Global,
     arguments: &'a Backup,
-    codec: Codec,
+    compression: Compression,
     name: &'a DatabaseName,
     devices: Vec<DeviceName>,
     cancel: Cancel,
@@ -141,11 +142,12 @@ impl Job<'_> {
         };
         let devices = devices::create(&self.devices, &names, options)?;
         if !super::is_silent(self.global) {
-            table::print_plan(&plan, Some(self.codec));
+            table::print_plan(&plan, Some(&self.arguments.compress));
         }
         let options = BackupOptions {
             plan,
-            codec: self.codec,
+            codec: self.compression.codec,
+            range: self.compression.range,
             source_rate: self.arguments.max_rate,
             device_rate: self.arguments.max_device_rate,
             ring: !self.arguments.buffers.no_ring,
@@ -162,7 +164,7 @@ impl Job<'_> {
 
     fn options_json(&self, plan: &BufferPlan) -> serde_json::Value {
         serde_json::json!({
-            "compress": self.codec.to_string(),
+            "compress": self.compression.to_string(),
             "buffers": plan.buffers,
             "transfer_bytes": plan.transfer_bytes,
             "frame_bytes": plan.frame_bytes,
@@ -213,12 +215,61 @@ fn document(sealed: &Sealed) -> serde_json::Value {
     document
 }
 
+/// What `--compress` says.
+#[derive(Clone, Copy, Debug, PartialEq)]
+struct Compression {
+    /// The codec; with a range, the first one.
+    codec: Codec,
+    /// Between which codecs the run chooses.
+    range: Option<CodecRange>,
+}
+
+impl Compression {
+    /// A codec, `auto`, or `auto:WEAKEST..STRONGEST`.
+    fn parse(text: &str) -> Result<Self, Failure> {
+        let range = match text.strip_prefix("auto") {
+            Some("") => CodecRange::default(),
+            Some(bounds) => parse_range(text, bounds)?,
+            None => {
+                let codec = parse_codec(text)?;
+                return Ok(Self { codec, range: None });
+            }
+        };
+        Ok(Self {
+            codec: range.start(),
+            range: Some(range),
+        })
+    }
+}
+
+impl std::fmt::Display for Compression {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self.range {
+            Some(range) => write!(f, "auto:{range}"),
+            None => write!(f, "{}", self.codec),
+        }
+    }
+}
+
+/// `:WEAKEST..STRONGEST`.
+fn parse_range(text: &str, bounds: &str) -> Result<CodecRange, Failure> {
+    let fault = || {
+        Failure::usage(
+            format!("--compress: {text:?} is no range of codecs"),
+            "Say auto, or auto:WEAKEST..STRONGEST as in auto:lz4..zstd:6.",
+        )
+    };
+    let bounds = bounds.strip_prefix(':').and_then(|it| it.split_once(".."));
+    let (weakest, strongest) = bounds.ok_or_else(fault)?;
+    CodecRange::new(parse_codec(weakest)?, parse_codec(strongest)?).ok_or_else(fault)
+}
+
 /// `none`, `lz4`, `zstd`, `zstd:LEVEL`.
 pub(super) fn parse_codec(text: &str) -> Result<Codec, Failure> {
     let fault = || {
         Failure::usage(
             format!("--compress: {text:?} is no codec"),
-            "Use none, lz4, zstd or zstd:LEVEL, with a LEVEL from 1 to 19, or -7 to -1.",
+            "Use none, lz4, zstd, auto or zstd:LEVEL, with a LEVEL from 1 to 19, or -7 to -1.",
         )
     };
     match text
@@ -238,5 +289,30 @@ pub(super) fn parse_codec(text: &str) -> Result<Codec, Failure> {
             }
         }
         _ => Err(fault()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_range_of_codecs_is_read_and_shown() {
+        let shown = |text| Compression::parse(text).ok().map(|it| it.to_string());
+        assert_eq!(shown("auto").as_deref(), Some("auto:lz4..zstd:9"));
+        assert_eq!(
+            shown("auto:none..zstd").as_deref(),
+            Some("auto:none..zstd:1")
+        );
+        assert_eq!(shown("zstd:3").as_deref(), Some("zstd:3"));
+        for bad in [
+            "auto:",
+            "auto:lz4",
+            "auto:zstd:6..lz4",
+            "auto:lz4..tar",
+            "automatic",
+        ] {
+            assert_eq!(shown(bad), None, "{bad}");
+        }
     }
 }

@@ -128,3 +128,43 @@ fn man_pages_and_completions_are_made() {
         );
     }
 }
+
+#[test]
+fn the_waits_may_choose_the_codec() {
+    let place = Place::new();
+    let (database, sets) = (place.arg("shop.db"), place.arg("sets"));
+    let words = [
+        "backup",
+        &database,
+        "--to",
+        &sets,
+        "--compress",
+        "auto",
+        "--json",
+    ];
+    let output = windlass(&words);
+    let report: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    let compression = &report["compression"];
+    assert_eq!(compression["range"], "lz4..zstd:9");
+    let used = compression["used"].as_array().unwrap();
+    let raw: u64 = used
+        .iter()
+        .map(|one| one["raw_bytes"].as_u64().unwrap())
+        .sum();
+    assert_eq!(raw, report["bytes_read"].as_u64().unwrap());
+    let stored: u64 = used
+        .iter()
+        .map(|one| one["stored_bytes"].as_u64().unwrap())
+        .sum();
+    assert!(stored < raw && stored < report["bytes_written"].as_u64().unwrap());
+    let set = place.path("sets").join(&place.sets()[0]);
+    assert_eq!(place.restored(&set), 20);
+    for (range, code) in [
+        ("auto:none..zstd:19", 0),
+        ("auto:zstd:3..lz4", 2),
+        ("auto:9", 2),
+    ] {
+        let words = ["backup", &database, "--to", "nul", "--compress", range];
+        assert_eq!(windlass(&words).status.code(), Some(code), "{range}");
+    }
+}

@@ -1,0 +1,146 @@
+//! Adaptive compression: the codec follows the waits while a backup runs.
+//!
+//!   waits of the compressors --watch--> Observation --Controller--> codec of the next frames
+//!
+//! Compressors that wait for a free buffer are held up by what is behind them: fewer bytes help, so
+//! they compress harder. Compressors that are always busy hold everybody up: they compress less.
+//! Where the source holds the run up nothing is changed: it would cost cores and gain no time.
+//!
+//! `controller` decides, and knows no clock; `watch` makes observations of counters and the time.
+//! Frames name their codec, so a set may mix them.
+
+mod controller;
+mod watch;
+
+use serde::{Serialize, Serializer};
+use windlass_media::Codec;
+
+pub use controller::{CodecChange, Controller, Observation};
+pub(crate) use watch::Watch;
+
+/// Codecs and levels between which a run may choose, weakest first.
+const LADDER: [Codec; 9] = [
+    Codec::None,
+    Codec::Lz4,
+    Codec::Zstd(1),
+    Codec::Zstd(3),
+    Codec::Zstd(6),
+    Codec::Zstd(9),
+    Codec::Zstd(12),
+    Codec::Zstd(15),
+    Codec::Zstd(19),
+];
+
+/// The weakest and the strongest codec that a run may choose.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct CodecRange {
+    weakest: Codec,
+    strongest: Codec,
+}
+
+impl Default for CodecRange {
+    /// What is worth its time on some storage or other: beyond, a byte less costs seconds.
+    fn default() -> Self {
+        Self {
+            weakest: Codec::Lz4,
+            strongest: Codec::Zstd(9),
+        }
+    }
+}
+
+impl CodecRange {
+    /// The range between two codecs; `None` if there is nothing in between to choose from.
+    pub fn new(weakest: Codec, strongest: Codec) -> Option<Self> {
+        (strength(weakest) < strength(strongest)).then_some(Self { weakest, strongest })
+    }
+
+    /// What there is to choose from, weakest first: both ends, and the steps between.
+    pub fn rungs(&self) -> Vec<Codec> {
+        let between = |codec: &Codec| {
+            strength(self.weakest) < strength(*codec) && strength(*codec) < strength(self.strongest)
+        };
+        let mut rungs = vec![self.weakest];
+        rungs.extend(LADDER.into_iter().filter(between));
+        rungs.push(self.strongest);
+        rungs
+    }
+
+    /// Where a run begins that nobody told otherwise: at zstd:1, or as near as the range has it.
+    pub fn start(&self) -> Codec {
+        let usual = strength(Codec::Zstd(1));
+        let near = |codec: &Codec| (strength(*codec) - usual).abs();
+        self.rungs()
+            .into_iter()
+            .min_by_key(near)
+            .unwrap_or(self.weakest)
+    }
+}
+
+impl std::fmt::Display for CodecRange {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{}..{}", self.weakest, self.strongest)
+    }
+}
+
+/// Codecs in the order of how much they compress.
+fn strength(codec: Codec) -> i32 {
+    match codec {
+        Codec::None | Codec::Zero => -1000,
+        Codec::Lz4 => -500,
+        Codec::Zstd(level) => level,
+    }
+}
+
+/// What an adaptive run used, and why.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct CompressionReport {
+    /// The range it chose from.
+    pub range: String,
+    /// What went through each codec that was used, most first.
+    pub used: Vec<CodecUse>,
+    /// Each change, as far as they were kept.
+    pub changes: Vec<CodecChange>,
+    /// The same as a sentence.
+    pub words: String,
+}
+
+/// What went through one codec.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct CodecUse {
+    /// Which.
+    #[serde(serialize_with = "codec_name")]
+    pub codec: Codec,
+    /// Bytes of the database.
+    pub raw_bytes: u64,
+    /// Bytes of their frames.
+    pub stored_bytes: u64,
+}
+
+pub(crate) fn codec_name<S: Serializer>(codec: &Codec, serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.collect_str(codec)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_range_has_its_ends_and_the_steps_between() {
+        let range = CodecRange::new(Codec::Zstd(-3), Codec::Zstd(7)).unwrap();
+        let steps = [-3, 1, 3, 6, 7].map(Codec::Zstd);
+        assert_eq!(range.rungs(), steps);
+        assert_eq!(range.start(), Codec::Zstd(1));
+        assert_eq!(CodecRange::default().to_string(), "lz4..zstd:9");
+        let weak = CodecRange::new(Codec::None, Codec::Lz4).unwrap();
+        assert_eq!(weak.rungs(), [Codec::None, Codec::Lz4]);
+        assert_eq!(weak.start(), Codec::Lz4);
+        let hard = CodecRange::new(Codec::Zstd(6), Codec::Zstd(19)).unwrap();
+        assert_eq!(hard.start(), Codec::Zstd(6));
+    }
+
+    #[test]
+    fn a_range_that_goes_nowhere_is_none() {
+        assert_eq!(CodecRange::new(Codec::Lz4, Codec::Lz4), None);
+        assert_eq!(CodecRange::new(Codec::Zstd(3), Codec::Zstd(1)), None);
+    }
+}

@@ -30,7 +30,6 @@ use crate::header::{DATABASE_HEADER_BYTES, DatabaseHeader};
 use crate::hook::SourceHook;
 use crate::lock;
 use crate::pinned;
-use crate::ranges::RANGE_BYTES;
 use crate::session::{Session, check_same_file};
 use crate::settle::{self, Target};
 use crate::view::{WalView, beside};
@@ -141,9 +140,10 @@ impl Backup<'_> {
     fn copy_rollback(&mut self) -> Result<Copied, SqliteError> {
         let before = Fingerprint::take(&self.database.file, &self.database.path)?;
         self.session.end()?;
-        let hook = SourceHook::hashing();
+        let bytes = self.file_bytes()?;
+        let hook = SourceHook::hashing(bytes);
         self.run.set_hook(hook.clone());
-        self.copy_all(self.file_bytes()?)?;
+        self.copy_all(bytes)?;
         let layer = self.settle_free(&before, &hook)?;
 
         let view = self.begin()?;
@@ -236,7 +236,7 @@ impl Backup<'_> {
             path: &self.database.path,
             overlay: hook.overlay(),
             bytes,
-            unit_bytes: self.run.frame_bytes().max(RANGE_BYTES),
+            unit_bytes: u64::from(self.run.frame_bytes()).max(hashes.range_bytes()),
             changed_from,
         };
         let spec = file_spec(&self.database.file, bytes);

@@ -29,11 +29,11 @@ impl SourceHook {
         Arc::new(hook)
     }
 
-    /// A hook that remembers what went into the set.
-    pub(crate) fn hashing() -> Arc<Self> {
+    /// A hook that remembers what went into the set, of a file that is `bytes` long as yet.
+    pub(crate) fn hashing(bytes: u64) -> Arc<Self> {
         Arc::new(Self {
             overlay: OnceLock::new(),
-            hashes: Some(RangeHashes::default()),
+            hashes: Some(RangeHashes::for_file(bytes)),
         })
     }
 

@@ -1,22 +1,47 @@
-//! Range hashes: what each 64 KiB of the file looked like when it went into the set, so that the
+//! Range hashes: what each range of the file looked like when it went into the set, so that the
 //! ranges that changed since can be told from those that did not.
 //!
-//! Sixteen bytes a range: 256 MiB for a terabyte, and only in rollback mode. XXH3-128 is no
-//! cryptographic hash; what it compares are two versions of one database's pages, and nobody gains
-//! who makes the newer one look like the older.
+//! A range is 64 KiB, and more in a file of more than 32 GiB, so that there are at most 524288: the
+//! table takes 4 to 8 MiB for any such file, and what changes in a large one is told in larger
+//! steps. It is the sum of its parts' hashes, each of 64 KiB and seeded with its place, so
+//! that the parts may come in any order, from any thread, and in pieces that cut a range in two.
+//!
+//! Invariants
+//! - A range is known once each of its parts was recorded, once. Before they are recorded again,
+//!   it is forgotten; so whoever finds a range changed puts all of it into the set.
+//! - The table never has more than `RANGES_MAX` entries. What lies behind counts as changed, which
+//!   is right, if slow: a file has to grow to four times its length, and to 128 GiB, meanwhile.
+//!
+//! XXH3-128 is no cryptographic hash; what it compares are two versions of one database's pages,
+//! and nobody gains who makes the newer one look like the older.
 
 use std::sync::{Mutex, PoisonError};
 
-use xxhash_rust::xxh3::xxh3_128;
+use xxhash_rust::xxh3::xxh3_128_with_seed;
 
-/// Bytes of a range. The engine hands pieces to the hook that start at multiples of this.
-pub(crate) const RANGE_BYTES: u32 = 64 * 1024;
+/// Bytes of a part, and of the smallest range. The engine hands pieces to the hook that start at
+/// multiples of this.
+pub(crate) const PART_BYTES: u32 = 64 * 1024;
+
+/// Ranges that a file may have when the backup begins, and when it has grown.
+const RANGES_AT_START: u64 = 1 << 19;
+const RANGES_MAX: usize = 1 << 21;
 
 /// The hash of each range, as last put into the set.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct RangeHashes {
+    range_bytes: u64,
     /// 0 where nothing is known; a range that hashes to 0 is read twice, which does no harm.
-    hashes: Mutex<Vec<u128>>,
+    sums: Mutex<Vec<u128>>,
+}
+
+/// What some whole ranges hash to, on the way to being compared.
+#[derive(Debug)]
+pub(crate) struct Comparison<'a> {
+    hashes: &'a RangeHashes,
+    offset: u64,
+    bytes: u64,
+    sums: Vec<u128>,
 }
 
 /// A run of bytes of the file.
@@ -27,106 +52,254 @@ pub(crate) struct ByteRange {
 }
 
 impl RangeHashes {
-    /// Remembers the ranges of a piece that goes into the set. `offset` is a range boundary; the
-    /// last range may be short.
+    /// For a file that is `bytes` long when the backup begins.
+    pub(crate) fn for_file(bytes: u64) -> Self {
+        let even = bytes.div_ceil(RANGES_AT_START).next_power_of_two();
+        Self {
+            range_bytes: even.max(u64::from(PART_BYTES)),
+            sums: Mutex::new(Vec::new()),
+        }
+    }
+
+    /// Bytes of a range: a power of two, at least a part.
+    pub(crate) fn range_bytes(&self) -> u64 {
+        self.range_bytes
+    }
+
+    /// Remembers a piece that goes into the set. `offset` is a part's boundary; the last part may
+    /// be short.
     pub(crate) fn record(&self, offset: u64, bytes: &[u8]) {
-        for (range, part) in parts(offset, bytes) {
-            let hash = xxh3_128(part);
-            let mut hashes = self.hashes.lock().unwrap_or_else(PoisonError::into_inner);
-            if hashes.len() <= range {
-                hashes.resize(range + 1, 0);
+        for (at, part) in parts(offset, bytes) {
+            let hash = hash(at, part);
+            let Some(range) = self.index(at) else { break };
+            let mut sums = self.sums.lock().unwrap_or_else(PoisonError::into_inner);
+            if sums.len() <= range {
+                sums.resize(range + 1, 0);
             }
-            hashes[range] = hash;
+            sums[range] = sums[range].wrapping_add(hash);
         }
     }
 
-    /// What of `bytes`, found at `offset`, is not as recorded: whole units, but for the last;
-    /// neighbours joined. `offset` is a unit boundary, a unit a multiple of a range.
-    pub(crate) fn changed(&self, offset: u64, bytes: &[u8], unit_bytes: u32) -> Vec<ByteRange> {
-        let mut changed: Vec<ByteRange> = Vec::new();
-        let mut at = offset;
-        for unit in bytes.chunks(unit_bytes as usize) {
-            let length = unit.len() as u64;
-            if !self.all_known(at, unit) {
-                match changed.last_mut() {
-                    Some(last) if last.offset + last.bytes == at => last.bytes += length,
-                    _ => changed.push(ByteRange {
-                        offset: at,
-                        bytes: length,
-                    }),
-                }
-            }
-            at += length;
+    /// Begins to compare the `bytes` at `offset`, whole ranges but for the file's last.
+    pub(crate) fn compare(&self, offset: u64, bytes: u64) -> Comparison<'_> {
+        assert!(
+            offset.is_multiple_of(self.range_bytes),
+            "whole ranges are compared"
+        );
+        let ranges = usize::try_from(bytes.div_ceil(self.range_bytes)).unwrap_or(usize::MAX);
+        Comparison {
+            hashes: self,
+            offset,
+            bytes,
+            sums: vec![0; ranges],
         }
-        changed
     }
 
-    fn all_known(&self, offset: u64, unit: &[u8]) -> bool {
-        parts(offset, unit).all(|(range, part)| self.known(range) == Some(xxh3_128(part)))
+    /// Which entry of the table a byte belongs to; none behind its end.
+    fn index(&self, offset: u64) -> Option<usize> {
+        let index = usize::try_from(offset / self.range_bytes).ok()?;
+        (index < RANGES_MAX).then_some(index)
     }
 
-    fn known(&self, range: usize) -> Option<u128> {
-        let hashes = self.hashes.lock().unwrap_or_else(PoisonError::into_inner);
-        hashes.get(range).copied().filter(|hash| *hash != 0)
+    fn is_known(&self, offset: u64, sum: u128) -> bool {
+        let sums = self.sums.lock().unwrap_or_else(PoisonError::into_inner);
+        let known = self.index(offset).and_then(|index| sums.get(index));
+        known.is_some_and(|known| *known != 0 && *known == sum)
+    }
+
+    /// Makes way for the same range, recorded again.
+    fn forget(&self, range: ByteRange) {
+        let mut sums = self.sums.lock().unwrap_or_else(PoisonError::into_inner);
+        let first = self.index(range.offset).unwrap_or(sums.len());
+        let count = usize::try_from(range.bytes.div_ceil(self.range_bytes)).unwrap_or(usize::MAX);
+        sums.iter_mut()
+            .skip(first)
+            .take(count)
+            .for_each(|sum| *sum = 0);
     }
 }
 
-fn parts(offset: u64, bytes: &[u8]) -> impl Iterator<Item = (usize, &[u8])> {
-    let range_bytes = u64::from(RANGE_BYTES);
+impl Comparison<'_> {
+    /// Adds bytes that were found at `offset`, a part's boundary within what is compared.
+    pub(crate) fn add(&mut self, offset: u64, bytes: &[u8]) {
+        for (at, part) in parts(offset, bytes) {
+            let range = (at - self.offset) / self.hashes.range_bytes;
+            let sum = &mut self.sums[usize::try_from(range).unwrap_or(usize::MAX)];
+            *sum = sum.wrapping_add(hash(at, part));
+        }
+    }
+
+    /// What is not as recorded: whole units, but for the last; neighbours joined. A unit is a
+    /// multiple of a range. It is forgotten, to be recorded as it now is.
+    pub(crate) fn changed(self, unit_bytes: u64) -> Vec<ByteRange> {
+        let mut changed: Vec<ByteRange> = Vec::new();
+        let end = self.offset + self.bytes;
+        let mut unit = self.offset;
+        while unit < end {
+            let bytes = unit_bytes.min(end - unit);
+            if !self.all_known(unit, bytes) {
+                match changed.last_mut() {
+                    Some(last) if last.offset + last.bytes == unit => last.bytes += bytes,
+                    _ => changed.push(ByteRange {
+                        offset: unit,
+                        bytes,
+                    }),
+                }
+            }
+            unit += bytes;
+        }
+        changed.iter().for_each(|range| self.hashes.forget(*range));
+        changed
+    }
+
+    /// All of it, whatever it holds; forgotten too.
+    pub(crate) fn all_changed(self) -> Vec<ByteRange> {
+        let range = ByteRange {
+            offset: self.offset,
+            bytes: self.bytes,
+        };
+        self.hashes.forget(range);
+        vec![range]
+    }
+
+    fn all_known(&self, offset: u64, bytes: u64) -> bool {
+        let range_bytes = self.hashes.range_bytes;
+        let ranges = bytes.div_ceil(range_bytes);
+        (0..ranges).all(|range| {
+            let at = offset + range * range_bytes;
+            let index = usize::try_from((at - self.offset) / range_bytes).unwrap_or(usize::MAX);
+            self.hashes.is_known(at, self.sums[index])
+        })
+    }
+}
+
+/// The same bytes elsewhere hash to something else, so that ranges with their parts exchanged
+/// differ.
+fn hash(offset: u64, part: &[u8]) -> u128 {
+    xxh3_128_with_seed(part, offset)
+}
+
+fn parts(offset: u64, bytes: &[u8]) -> impl Iterator<Item = (u64, &[u8])> {
     assert!(
-        offset.is_multiple_of(range_bytes),
-        "pieces start at a range boundary"
+        offset.is_multiple_of(u64::from(PART_BYTES)),
+        "pieces start at a part's boundary"
     );
-    let first = usize::try_from(offset / range_bytes).unwrap_or(usize::MAX);
     bytes
-        .chunks(RANGE_BYTES as usize)
-        .enumerate()
-        .map(move |(index, part)| (first + index, part))
+        .chunks(PART_BYTES as usize)
+        .zip((offset..).step_by(PART_BYTES as usize))
+        .map(|(part, at)| (at, part))
 }
 
 #[cfg(test)]
 mod tests {
+    use proptest::prelude::*;
+
     use super::*;
 
-    const RANGE: usize = RANGE_BYTES as usize;
+    const PART: usize = PART_BYTES as usize;
+    const PART_64: u64 = PART_BYTES as u64;
+    const TIB: u64 = 1 << 40;
 
-    fn bytes(offset: usize, bytes: usize) -> ByteRange {
-        ByteRange {
-            offset: offset as u64,
-            bytes: bytes as u64,
-        }
+    fn bytes(offset: u64, bytes: u64) -> ByteRange {
+        ByteRange { offset, bytes }
+    }
+
+    fn changed(hashes: &RangeHashes, offset: u64, content: &[u8], unit: u64) -> Vec<ByteRange> {
+        let mut comparison = hashes.compare(offset, content.len() as u64);
+        comparison.add(offset, content);
+        comparison.changed(unit)
     }
 
     #[test]
     fn a_range_is_changed_until_it_is_recorded_and_again_when_one_byte_differs() {
-        let hashes = RangeHashes::default();
-        let mut content = vec![7; 3 * RANGE + 10];
-        assert_eq!(
-            hashes.changed(0, &content, RANGE_BYTES),
-            [bytes(0, 3 * RANGE + 10)]
-        );
+        let hashes = RangeHashes::for_file(4 * PART_64);
+        let mut content = vec![7; 3 * PART + 10];
+        let all = [bytes(0, 3 * PART_64 + 10)];
+        assert_eq!(changed(&hashes, 0, &content, PART_64), all);
         hashes.record(0, &content);
-        assert_eq!(hashes.changed(0, &content, RANGE_BYTES), []);
-        content[RANGE + 5] ^= 1;
-        content[3 * RANGE + 9] ^= 1;
-        let expected = [bytes(RANGE, RANGE), bytes(3 * RANGE, 10)];
-        assert_eq!(hashes.changed(0, &content, RANGE_BYTES), expected);
+        assert_eq!(changed(&hashes, 0, &content, PART_64), []);
+        content[PART + 5] ^= 1;
+        content[3 * PART + 9] ^= 1;
+        let expected = [bytes(PART_64, PART_64), bytes(3 * PART_64, 10)];
+        assert_eq!(changed(&hashes, 0, &content, PART_64), expected);
+        hashes.record(PART_64, &content[PART..2 * PART]);
+        hashes.record(3 * PART_64, &content[3 * PART..]);
+        assert_eq!(changed(&hashes, 0, &content, PART_64), []);
     }
 
     #[test]
     fn a_changed_range_takes_its_whole_unit_along() {
-        let hashes = RangeHashes::default();
-        let mut content = vec![7; 4 * RANGE];
-        hashes.record(8 * u64::from(RANGE_BYTES), &content);
-        content[3 * RANGE] ^= 1;
-        let changed = hashes.changed(8 * u64::from(RANGE_BYTES), &content, 2 * RANGE_BYTES);
-        assert_eq!(changed, [bytes(10 * RANGE, 2 * RANGE)]);
+        let hashes = RangeHashes::for_file(12 * PART_64);
+        let mut content = vec![7; 4 * PART];
+        hashes.record(8 * PART_64, &content);
+        content[3 * PART] ^= 1;
+        let found = changed(&hashes, 8 * PART_64, &content, 2 * PART_64);
+        assert_eq!(found, [bytes(10 * PART_64, 2 * PART_64)]);
     }
 
     #[test]
     fn a_last_range_that_grew_is_changed_even_if_it_grew_by_zeros() {
-        let hashes = RangeHashes::default();
+        let hashes = RangeHashes::for_file(2);
         hashes.record(0, &[1, 0]);
-        assert_eq!(hashes.changed(0, &[1, 0, 0], RANGE_BYTES), [bytes(0, 3)]);
+        assert_eq!(changed(&hashes, 0, &[1, 0, 0], PART_64), [bytes(0, 3)]);
+    }
+
+    #[test]
+    fn the_table_is_bounded_for_any_file() {
+        for tib in [0, 1, 3, 16, 281] {
+            let length = tib * TIB;
+            let hashes = RangeHashes::for_file(length);
+            assert!(length.div_ceil(hashes.range_bytes()) <= RANGES_AT_START);
+            // Grown to many times its length: what has no entry is never taken as known.
+            let far = (RANGES_MAX as u64 + 7) * hashes.range_bytes();
+            hashes.record(far, &[1; 100]);
+            assert_eq!(changed(&hashes, far, &[1; 100], TIB), [bytes(far, 100)]);
+            hashes.record(far - 8 * hashes.range_bytes(), &[1; 100]);
+            let entries = hashes.sums.lock().unwrap().len();
+            assert_eq!(entries, RANGES_MAX, "{tib} TiB");
+        }
+    }
+
+    proptest! {
+        /// In files of any length SQLite can have, from anywhere in them, in any order.
+        #[test]
+        fn of_a_range_in_parts_each_change_shows_and_nothing_else(
+            file_bytes in (256u64 << 30)..(281 * TIB),
+            place in 0.0..1.0f64,
+            order in Just((0..8usize).collect::<Vec<_>>()).prop_shuffle(),
+            fill: u8, touched in 0..8usize, byte in 0..PART, swap: bool,
+        ) {
+            let hashes = RangeHashes::for_file(file_bytes);
+            let range_bytes = hashes.range_bytes();
+            let ranges = file_bytes / range_bytes;
+            #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)]
+            #[allow(clippy::cast_precision_loss, reason = "any range will do")]
+            let range = ((ranges as f64 * place) as u64).min(ranges - 1);
+            let at = range * range_bytes;
+            // Eight parts, spread over the range; what lies between them is not there.
+            let step = range_bytes / 8;
+            let mut content: Vec<Vec<u8>> = (0..8u8).map(|n| vec![fill ^ n; PART]).collect();
+            for part in order {
+                hashes.record(at + part as u64 * step, &content[part]);
+            }
+            let compare = |content: &[Vec<u8>]| {
+                let mut comparison = hashes.compare(at, range_bytes);
+                for (part, bytes) in content.iter().enumerate() {
+                    comparison.add(at + part as u64 * step, bytes);
+                }
+                comparison.changed(range_bytes)
+            };
+            prop_assert_eq!(compare(&content), []);
+            if swap {
+                content.swap(touched, (touched + 1) % 8);
+            } else {
+                content[touched][byte] ^= 1;
+            }
+            prop_assert_eq!(compare(&content), [bytes(at, range_bytes)]);
+            for (part, bytes) in content.iter().enumerate() {
+                hashes.record(at + part as u64 * step, bytes);
+            }
+            prop_assert_eq!(compare(&content), []);
+        }
     }
 }

@@ -4,9 +4,9 @@
 //!   workers: [block 0] [block 1] ... --> hash, compare --> [changed ranges] --> sink (caller)
 //!
 //! Invariants
-//! - Blocks are whole units; each is read by one worker, and the sink is called by the caller's
+//! - A worker claims whole units and reads them block by block; the sink is called by the caller's
 //!   thread only.
-//! - Memory: one block for each worker, and a bounded queue of ranges.
+//! - Memory: one block for each worker, whatever a unit is, and a bounded queue of ranges.
 //! - What is cached stays cached and what is not is not brought in, where the kernel can do that.
 
 use std::fs::File;
@@ -22,7 +22,7 @@ use crate::error::{IoContext, SqliteError};
 use crate::overlay::Overlay;
 use crate::ranges::{ByteRange, RangeHashes};
 
-/// Bytes that a worker reads at a time, at least one unit; a power of two, as units are.
+/// Bytes that a worker reads at a time; a power of two, as units are.
 const BLOCK_BYTES: u64 = 1 << 20;
 
 /// Changed ranges that wait for the sink.
@@ -38,7 +38,7 @@ pub(crate) struct Target<'a> {
     pub(crate) overlay: Option<&'a Overlay>,
     pub(crate) bytes: u64,
     /// What changed ranges are multiples of: a power of two, at least a range.
-    pub(crate) unit_bytes: u32,
+    pub(crate) unit_bytes: u64,
     /// From here on every block counts as changed.
     pub(crate) changed_from: u64,
 }
@@ -100,18 +100,15 @@ struct Worker<'a> {
 
 impl Worker<'_> {
     fn run(&self, cancel: &Cancel) -> Result<(), SqliteError> {
-        let block_bytes = BLOCK_BYTES.max(u64::from(self.target.unit_bytes));
-        let mut buffer = vec![0; usize::try_from(block_bytes).unwrap_or(usize::MAX)];
+        let claim_bytes = BLOCK_BYTES.max(self.target.unit_bytes);
+        let mut buffer = vec![0; usize::try_from(BLOCK_BYTES).unwrap_or(usize::MAX)];
         loop {
-            cancel.check()?;
-            let offset = self.next.fetch_add(block_bytes, Ordering::Relaxed);
+            let offset = self.next.fetch_add(claim_bytes, Ordering::Relaxed);
             if offset >= self.target.bytes {
                 return Ok(());
             }
-            let length = block_bytes.min(self.target.bytes - offset);
-            let block = &mut buffer[..usize::try_from(length).unwrap_or(usize::MAX)];
-            self.read(offset, block)?;
-            for range in self.changed(offset, block) {
+            let bytes = claim_bytes.min(self.target.bytes - offset);
+            for range in self.changed(offset, bytes, &mut buffer, cancel)? {
                 if self.sender.send(range).is_err() {
                     return Ok(());
                 }
@@ -119,14 +116,28 @@ impl Worker<'_> {
         }
     }
 
-    fn changed(&self, offset: u64, block: &[u8]) -> Vec<ByteRange> {
-        if offset + block.len() as u64 > self.target.changed_from {
-            return vec![ByteRange {
-                offset,
-                bytes: block.len() as u64,
-            }];
+    fn changed(
+        &self,
+        offset: u64,
+        bytes: u64,
+        buffer: &mut [u8],
+        cancel: &Cancel,
+    ) -> Result<Vec<ByteRange>, SqliteError> {
+        cancel.check()?;
+        let mut comparison = self.hashes.compare(offset, bytes);
+        if offset + bytes > self.target.changed_from {
+            return Ok(comparison.all_changed());
         }
-        self.hashes.changed(offset, block, self.target.unit_bytes)
+        let mut at = offset;
+        while at < offset + bytes {
+            cancel.check()?;
+            let length = BLOCK_BYTES.min(offset + bytes - at);
+            let block = &mut buffer[..usize::try_from(length).unwrap_or(usize::MAX)];
+            self.read(at, block)?;
+            comparison.add(at, block);
+            at += length;
+        }
+        Ok(comparison.changed(self.target.unit_bytes))
     }
 
     /// Reads a block as the set would hold it: zeros behind the end of the file, and the overlay.

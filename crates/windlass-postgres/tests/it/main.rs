@@ -11,6 +11,7 @@ mod places;
 mod refusals;
 mod regression;
 mod relations;
+mod segments;
 mod standby;
 mod support;
 mod tls;

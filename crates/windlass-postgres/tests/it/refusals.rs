@@ -9,7 +9,8 @@ use crate::support::{Wish, backup_connected, holds_no_set, try_backup};
 
 /// So slow that the copy is still under way when something happens to it.
 const CRAWL: u64 = 2 << 20;
-const IN_BACKUP: &str = "SELECT count(*) FROM pg_stat_activity \
+/// Answered by 1 once a backup copies files.
+pub const IN_BACKUP: &str = "SELECT count(*) FROM pg_stat_activity \
     WHERE application_name = 'windlass' AND state = 'idle' AND query LIKE '%pg_backup_start%'";
 
 /// Starts a slow backup, does `disturb` when it copies files, and returns its error.

@@ -1,0 +1,115 @@
+//! Relations of more than 1 GiB, which lie in several files: page numbers that go on from one to
+//! the next, and a relation that grows beyond its first file while it is copied.
+
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use windlass_postgres::BackupOutcome;
+use windlass_testkit::postgres::{ClusterOptions, PrivateCluster, become_server_user, succeed};
+
+use crate::refusals::IN_BACKUP;
+use crate::support::{Wish, backup, restore_set, try_backup, verify_backup};
+
+const SEGMENT_BYTES: u64 = 1 << 30;
+const SEGMENT_PAGES: u64 = SEGMENT_BYTES / 8192;
+/// Pages of the first file that are left when the first backup starts.
+const PAGES_LEFT: u64 = 150;
+/// So that the copy lasts for many of the transactions below.
+const SOURCE_RATE: u64 = 400 << 20;
+
+/// A table with one row on each page: a gigabyte of pages from little data and little log.
+fn make_table(cluster: &PrivateCluster) {
+    let rows = SEGMENT_PAGES - PAGES_LEFT;
+    cluster.sql(
+        "postgres",
+        "CREATE TABLE big (i int, pad text) WITH (fillfactor = 10); \
+         ALTER TABLE big ALTER pad SET STORAGE PLAIN; \
+         ALTER TABLE big SET (autovacuum_enabled = off)",
+    );
+    let fill =
+        format!("INSERT INTO big SELECT i, repeat('x', 500) FROM generate_series(1, {rows}) i");
+    cluster.sql("postgres", &fill);
+    let pages = "SELECT pg_relation_size('big') / 8192";
+    assert_eq!(cluster.sql("postgres", pages), rows.to_string());
+}
+
+/// The file of the table, in a data directory with the same names.
+fn file(cluster: &PrivateCluster, data: &Path, suffix: &str) -> u64 {
+    let path = cluster.sql("postgres", "SELECT pg_relation_filepath('big')");
+    let metadata = std::fs::metadata(data.join(path + suffix));
+    metadata.map_or(0, |metadata| metadata.len())
+}
+
+/// Adds rows, transaction after transaction, until `done`; how many rows were committed.
+fn insert_until(cluster: &PrivateCluster, done: &AtomicBool) {
+    while !done.load(Ordering::Acquire) {
+        let more = "INSERT INTO big SELECT (SELECT max(i) FROM big) + g, repeat('y', 500) \
+            FROM generate_series(1, 40) g";
+        cluster.sql("postgres", more);
+    }
+}
+
+/// What was there at the start is there, and what came since without a gap, in whole transactions.
+fn judge_rows(restored: &PrivateCluster) {
+    let first = SEGMENT_PAGES - PAGES_LEFT;
+    let sound = format!(
+        "SELECT count(DISTINCT i) = max(i) AND max(i) = count(*) AND count(*) >= {first} \
+         AND (count(*) - {first}) % 40 = 0 AND bool_and(length(pad) = 500) FROM big"
+    );
+    assert_eq!(restored.sql("postgres", &sound), "t");
+}
+
+/// A page of the second file that was judged by its number there would be bad.
+fn judge_checksums(outcome: &BackupOutcome) {
+    let found = &outcome.facts.checksums;
+    assert!(
+        found.enabled && found.verified && found.pages_bad == 0,
+        "{found:?}"
+    );
+    assert!(
+        found.pages_checked >= SEGMENT_PAGES - PAGES_LEFT,
+        "{found:?}"
+    );
+}
+
+#[test]
+fn a_table_of_more_than_a_gigabyte_is_backed_up_while_it_grows_into_its_second_file() {
+    become_server_user();
+    let options = ClusterOptions::default().initdb("--data-checksums");
+    let source = PrivateCluster::start(&options.setting("max_wal_size = 1GB"));
+    make_table(&source);
+    source.sql("postgres", "CREATE INDEX big_i ON big (i)");
+    let place = tempfile::tempdir().unwrap();
+    let (growing, into) = (place.path().join("growing"), place.path().join("restored"));
+    let wish = Wish {
+        source_rate: Some(SOURCE_RATE),
+        ..Wish::default()
+    };
+    let done = AtomicBool::new(false);
+    let outcome = std::thread::scope(|scope| {
+        scope.spawn(|| {
+            source.wait_until(IN_BACKUP, "1");
+            insert_until(&source, &done);
+        });
+        let outcome = try_backup(&source, &growing, &wish);
+        // Until the table has left its first file, whatever the machine's speed.
+        while file(&source, source.data(), ".1") == 0 {
+            std::thread::yield_now();
+        }
+        done.store(true, Ordering::Release);
+        outcome.unwrap()
+    });
+    judge_checksums(&outcome);
+    restore_set(&growing, &into, &[]);
+    verify_backup(&source, &into);
+    let mut restored = PrivateCluster::adopt(&into, source.bin());
+    assert_eq!(file(&restored, &into, ""), SEGMENT_BYTES);
+    judge_rows(&restored);
+    restored.stop("fast");
+    let mut check = restored.tool("pg_checksums");
+    succeed(check.arg("--check").arg("-D").arg(&into));
+
+    // The next one finds both files, and pages of the second that know their number.
+    source.sql("postgres", "CHECKPOINT");
+    judge_checksums(&backup(&source, &place.path().join("grown")));
+}

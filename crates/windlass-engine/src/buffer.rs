@@ -37,6 +37,17 @@ struct Free {
     closed: bool,
 }
 
+/// Who has the buffers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize)]
+pub struct Occupancy {
+    /// Nobody.
+    pub free: usize,
+    /// Read into, waiting to be worked on, or (uncompressed) being written.
+    pub inputs: usize,
+    /// Being compressed or decompressed into, or being written.
+    pub outputs: usize,
+}
+
 /// What a buffer is wanted for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Role {
@@ -99,6 +110,17 @@ impl Pool {
     /// How many buffers may be inputs at once.
     pub fn inputs_max(&self) -> usize {
         self.inputs_max
+    }
+
+    /// Who has the buffers right now.
+    pub fn occupancy(&self) -> Occupancy {
+        let free = self.lock();
+        let (unused, inputs) = (free.buffers.len(), free.inputs);
+        Occupancy {
+            free: unused,
+            inputs,
+            outputs: self.count - unused - inputs,
+        }
     }
 
     /// A buffer, if one may be had right now.
@@ -243,6 +265,13 @@ mod tests {
             let pool = Pool::new(4, 2, 4096).unwrap();
             let held: Vec<_> = (0..2).map(|_| pool.take(Role::Output).unwrap()).collect();
             let first = pool.try_take(Role::Input).unwrap();
+            let (free, inputs, outputs) = (1, 1, 2);
+            let expected = Occupancy {
+                free,
+                inputs,
+                outputs,
+            };
+            assert_eq!(pool.occupancy(), expected);
             assert!(pool.try_take(Role::Input).is_none());
             let third = pool.try_take(Role::Output).unwrap();
             drop((held, first));

@@ -46,6 +46,16 @@ pub enum EngineError {
         /// What the system said.
         source: io::Error,
     },
+    /// The file that a run's events go to cannot be created or written.
+    #[error("{operation} the file of events {path}: {source}")]
+    EventFile {
+        /// What was being done.
+        operation: &'static str,
+        /// The file.
+        path: PathBuf,
+        /// What the system said.
+        source: io::Error,
+    },
     /// The target directory or file is there already and is not empty.
     #[error("target {path} {what}")]
     TargetRefused {
@@ -218,7 +228,9 @@ impl EngineError {
             } if source.kind() == io::ErrorKind::AlreadyExists => {
                 "Choose another name, name a directory, or pass --overwrite."
             }
-            Self::DeviceIo { source, .. } | Self::TargetIo { source, .. }
+            Self::DeviceIo { source, .. }
+            | Self::TargetIo { source, .. }
+            | Self::EventFile { source, .. }
                 if source.kind() == io::ErrorKind::PermissionDenied =>
             {
                 "Windlass runs as the owner of the database; let that user write there."

@@ -20,6 +20,8 @@ mod device;
 pub mod durable;
 mod emulate;
 mod error;
+mod events;
+mod live;
 mod model;
 mod options;
 mod progress;
@@ -44,7 +46,7 @@ pub use windlass_media as media;
 
 pub use adaptive::{CodecChange, CodecRange, CodecUse, CompressionReport, Controller, Observation};
 pub use backup::BackupRun;
-pub use buffer::{Buffer, Pool, Role};
+pub use buffer::{Buffer, Occupancy, Pool, Role};
 pub use cancel::Cancel;
 pub use check::{
     ByteRange, DAMAGE_LISTED_MAX, Damage, DamageReport, DamagedPart, FileRange, LOST_LISTED_MAX,
@@ -54,6 +56,11 @@ pub use cleanup::{CleanedUp, clean_up};
 pub use device::{Device, FileDevice, FileDeviceOptions, NulDevice, PARTIAL_SUFFIX, WriteDone};
 pub use emulate::Emulation;
 pub use error::EngineError;
+pub use events::{
+    EVENT_BYTES_DEFAULT, EVENT_BYTES_MIN, EventFormat, EventHeader, EventLog, EventOptions,
+    EventSummary,
+};
+pub use live::{Live, LiveDevice, LiveLimit, Meter};
 pub use model::{
     Attachment, Burst, Instance, InstanceClock, Limits, Model, ModelClock, ModelIo,
     S3_STREAM_BYTES_PER_SECOND, Usage, Usages, parse_quantity, parse_rate, parse_seconds,

@@ -1,9 +1,13 @@
 //! Progress of a run, for whoever shows it: counters that are cheap to read at any time.
 
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
+use std::time::Duration;
 
-use crate::waits::Stage;
+use crate::buffer::{Occupancy, Pool};
+use crate::events::{self, Recorder, Tap};
+use crate::options::BufferPlan;
+use crate::waits::{Cause, Stage, StageReport};
 
 /// The live state of one run.
 #[derive(Debug, Default)]
@@ -16,6 +20,62 @@ pub struct Progress {
     pub compressor: Stage,
     /// Writers: of stripes in a backup, of files in a restore.
     pub writer: Stage,
+    setting: OnceLock<Setting>,
+    recorder: OnceLock<Arc<Recorder>>,
+}
+
+/// How a run is set up: known from when its threads start.
+#[derive(Debug)]
+pub(crate) struct Setting {
+    pub(crate) plan: BufferPlan,
+    pub(crate) codec: String,
+    pub(crate) source_rate: Option<u64>,
+    pub(crate) device_rate: Option<u64>,
+    /// A backup; otherwise a restore or a verification.
+    pub(crate) backs_up: bool,
+    /// The stripes' devices, by stripe; the last one is the source, or the target.
+    pub(crate) devices: Vec<DeviceCounter>,
+    /// Weak: who watches a run does not keep its memory.
+    pub(crate) pool: Weak<Pool>,
+}
+
+/// What has gone to or come from a device.
+#[derive(Debug)]
+pub(crate) struct DeviceCounter {
+    pub(crate) name: String,
+    bytes: AtomicU64,
+    operations: AtomicU64,
+}
+
+impl DeviceCounter {
+    pub(crate) fn new(name: impl Into<String>) -> Self {
+        let (bytes, operations) = (AtomicU64::new(0), AtomicU64::new(0));
+        Self {
+            name: name.into(),
+            bytes,
+            operations,
+        }
+    }
+
+    pub(crate) fn bytes(&self) -> u64 {
+        self.bytes.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn operations(&self) -> u64 {
+        self.operations.load(Ordering::Relaxed)
+    }
+}
+
+/// One I/O that is done.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Io {
+    /// What a wait for it counts under.
+    pub(crate) cause: Cause,
+    pub(crate) bytes: u64,
+    /// From submission to completion.
+    pub(crate) elapsed: Duration,
+    /// How many were in flight with it on its thread, itself included.
+    pub(crate) depth: usize,
 }
 
 impl Progress {
@@ -42,5 +102,84 @@ impl Progress {
     /// How many bytes are done: read from the source, or taken from the stripes.
     pub fn done(&self) -> u64 {
         self.compressor.bytes()
+    }
+
+    /// The run's threads start now.
+    pub(crate) fn begin(&self, setting: Setting) {
+        let setting = self.setting.get_or_init(|| setting);
+        if let Some(recorder) = self.recorder.get() {
+            recorder.begin(setting);
+        }
+    }
+
+    pub(crate) fn setting(&self) -> Option<&Setting> {
+        self.setting.get()
+    }
+
+    /// Tells a recorder of all waits and I/Os from now on.
+    pub(crate) fn record(&self, recorder: &Arc<Recorder>) {
+        let recorder = self.recorder.get_or_init(|| Arc::clone(recorder));
+        for (index, stage) in self.stages().into_iter().enumerate() {
+            stage.set_tap(Tap::new(recorder, index));
+        }
+    }
+
+    fn stages(&self) -> [&Stage; 3] {
+        [&self.reader, &self.compressor, &self.writer]
+    }
+
+    /// The stages' counters up to now.
+    pub fn reports(&self) -> [StageReport; 3] {
+        let names = self.setting.get().map_or(BACKUP_STAGES, Setting::stages);
+        let [reader, compressor, writer] = self.stages();
+        [
+            reader.report(names[0]),
+            compressor.report(names[1]),
+            writer.report(names[2]),
+        ]
+    }
+
+    /// What the calling thread does from here on, it does for the device of this stripe.
+    pub(crate) fn serve(stripe: usize) {
+        events::set_device(stripe);
+    }
+
+    /// The same for the source of a backup, or the target of a restore.
+    pub(crate) fn serve_outside(&self) {
+        if let Some(setting) = self.setting.get() {
+            events::set_device(setting.devices.len().saturating_sub(1));
+        }
+    }
+
+    /// Counts an I/O of the calling thread for the device that it serves.
+    pub(crate) fn io(&self, stage: &Stage, io: Io) {
+        let device = self.setting.get().zip(events::device());
+        if let Some(device) = device.and_then(|(setting, device)| setting.devices.get(device)) {
+            device.bytes.fetch_add(io.bytes, Ordering::Relaxed);
+            device.operations.fetch_add(1, Ordering::Relaxed);
+        }
+        if let Some(tap) = stage.tap() {
+            tap.io(&io);
+        }
+    }
+
+    /// Who has the buffers right now; `None` before the run has any and after.
+    pub(crate) fn occupancy(&self) -> Option<Occupancy> {
+        let pool = self.setting.get()?.pool.upgrade()?;
+        Some(pool.occupancy())
+    }
+}
+
+const BACKUP_STAGES: [&str; 3] = ["reader", "compressor", "writer"];
+const RESTORE_STAGES: [&str; 3] = ["reader", "decompressor", "writer"];
+
+impl Setting {
+    /// The stages' names.
+    pub(crate) fn stages(&self) -> [&'static str; 3] {
+        if self.backs_up {
+            BACKUP_STAGES
+        } else {
+            RESTORE_STAGES
+        }
     }
 }

@@ -5,12 +5,14 @@
 //! more than a buffer that might.
 
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use crossbeam_channel::{Receiver, Sender, TryRecvError};
 use windlass_media::FileNo;
 
 use crate::buffer::{Buffer, Role};
 use crate::error::EngineError;
+use crate::progress::Io;
 use crate::rate::RateLimit;
 use crate::read::{ReadDone, ReadQueue, ReadRequest, read_uncached};
 use crate::shared::Shared;
@@ -41,6 +43,7 @@ pub(crate) struct Reader<'a> {
 impl Reader<'_> {
     /// Reads until there are no more units.
     pub(crate) fn run(mut self) -> Result<(), EngineError> {
+        self.shared.progress.serve_outside();
         loop {
             self.shared.check()?;
             let ended = self.fill()?;
@@ -117,8 +120,11 @@ impl Reader<'_> {
             }
             _ => {
                 let progress = Arc::clone(&self.shared.progress);
+                let begin = Instant::now();
                 let read = || self.read_bundle(unit, buffer);
-                progress.reader.wait_off_core(Cause::SourceRead, read)
+                let bytes = progress.reader.wait_off_core(Cause::SourceRead, read)?;
+                self.count(bytes as u64, begin.elapsed(), 1);
+                Ok(())
             }
         }
     }
@@ -159,6 +165,8 @@ impl Reader<'_> {
             .position(|(token, _)| *token == done.token);
         let index = index.ok_or(EngineError::Stopped)?;
         let (_, unit) = self.reading.swap_remove(index);
+        let read = done.result.as_ref().map_or(0, |bytes| *bytes as u64);
+        self.count(read, done.elapsed, self.queue.in_flight() + 1);
         let mut buffer = done.buffer;
         if let [part] = unit.parts.as_slice() {
             // A direct read that fails or stops early is made again through the cache: the error
@@ -188,8 +196,20 @@ impl Reader<'_> {
         Ok(())
     }
 
-    /// Reads many small parts into one buffer; what has vanished leaves no gap.
-    fn read_bundle(&mut self, mut unit: Unit, mut buffer: Buffer) -> Result<(), EngineError> {
+    /// Counts an I/O with the source.
+    fn count(&self, bytes: u64, elapsed: Duration, depth: usize) {
+        let io = Io {
+            cause: Cause::SourceRead,
+            bytes,
+            elapsed,
+            depth,
+        };
+        let progress = &self.shared.progress;
+        progress.io(&progress.reader, io);
+    }
+
+    /// Reads many small parts into one buffer; what has vanished leaves no gap. How many bytes.
+    fn read_bundle(&mut self, mut unit: Unit, mut buffer: Buffer) -> Result<usize, EngineError> {
         let mut position = 0;
         let mut kept = Vec::with_capacity(unit.parts.len());
         for part in unit.parts.drain(..) {
@@ -210,7 +230,8 @@ impl Reader<'_> {
         }
         buffer.set_len(position);
         unit.parts = kept;
-        self.send(unit, buffer, None)
+        self.send(unit, buffer, None)?;
+        Ok(position)
     }
 
     fn send(

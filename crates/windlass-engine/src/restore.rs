@@ -31,7 +31,7 @@ use crate::check::Faults;
 use crate::emulate::{EmulatedStream, EmulatedTarget, Emulation, Emulator, Emulators};
 use crate::error::EngineError;
 use crate::options::BufferPlan;
-use crate::progress::Progress;
+use crate::progress::{DeviceCounter, Progress, Setting};
 use crate::rate::RateLimit;
 use crate::read::ReadQueue;
 use crate::report::{Activity, RunReport, process_cpu_seconds};
@@ -135,6 +135,7 @@ pub(crate) fn run_through(
         options.plan.compressors,
         options.plan.transfer_bytes,
     )?;
+    progress.begin(setting(set, &options, target.keeps(), &pool));
     let shared = Shared::new(pool, Arc::clone(progress), cancel.clone());
     progress.set_total(set.file_bytes());
     progress.set_phase(if target.keeps() {
@@ -172,6 +173,23 @@ pub(crate) fn run_through(
     let moved = (readers, data_seconds, target.keeps());
     let report = RunReport::of_restore(set, began.elapsed(), cpu, &activity, moved);
     Ok((report, ledger))
+}
+
+/// What whoever watches the run is told of it.
+fn setting(set: &OpenSet, options: &RestoreOptions, keeps: bool, pool: &Arc<Pool>) -> Setting {
+    let stripes = set.stripes().iter();
+    let names = stripes.map(|stripe| stripe.location().to_string_lossy().into_owned());
+    let target = if keeps { "target" } else { "nowhere" };
+    let devices = names.chain([target.to_owned()]).map(DeviceCounter::new);
+    Setting {
+        plan: options.plan.clone(),
+        codec: "decompression".to_owned(),
+        source_rate: options.device_rate,
+        device_rate: None,
+        backs_up: false,
+        devices: devices.collect(),
+        pool: Arc::downgrade(pool),
+    }
 }
 
 /// A restore under way: what all of its threads look at.
@@ -236,8 +254,10 @@ impl<'a> Run<'a> {
             let queue = ReadQueue::new(depth, ring, emulated);
             let reader = StripeReader::new(stripe, around, queue)?;
             let stored = stored.clone();
+            let place = readers.len();
             readers.push(scope.spawn(move || {
                 crate::slice::shorten();
+                Progress::serve(place);
                 let run = || shared.guard(|| reader.run(&stored, rate));
                 shared.progress.reader.thread(run)
             }));
@@ -287,6 +307,7 @@ impl<'a> Run<'a> {
             };
             scope.spawn(move || {
                 crate::slice::shorten();
+                shared.progress.serve_outside();
                 let run = || shared.guard(|| stage.run());
                 shared.progress.writer.thread(run)
             });

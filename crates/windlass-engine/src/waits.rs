@@ -3,14 +3,23 @@
 //! Every blocking call of the pipeline is inside [`Stage::wait`]. CPU time is read from the
 //! thread's own clock, so that time in which a thread was ready but had no core counts neither as
 //! work nor as a wait for a device.
+//!
+//! What goes on right now counts, too: a report in the middle of a run knows of the waits that have
+//! not ended (`open`). Whoever records events is told of each wait here, and nowhere else.
 
+mod open;
+
+use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use serde::Serialize;
 
+use crate::events::Tap;
+use open::Open;
+
 /// Why a stage stood still.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Cause {
     /// A reader had nothing to read: the database was not ready (checkpoint, listing, log).
@@ -70,6 +79,11 @@ impl Cause {
         }
     }
 
+    /// The cause of this name.
+    pub fn parse(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|cause| cause.name() == name)
+    }
+
     fn index(self) -> usize {
         Self::ALL
             .iter()
@@ -87,21 +101,48 @@ pub struct Stage {
     operations: AtomicU64,
     bytes: AtomicU64,
     waits: [Waited; Cause::ALL.len()],
+    running: Open,
+    tap: OnceLock<Tap>,
 }
 
 #[derive(Debug, Default)]
 struct Waited {
     nanos: AtomicU64,
     count: AtomicU64,
+    open: Open,
+}
+
+impl Waited {
+    fn add(&self, time: Duration) {
+        self.nanos.fetch_add(nanos(time), Ordering::Relaxed);
+        self.count.fetch_add(1, Ordering::Relaxed);
+    }
+
+    fn report(&self, cause: Cause, now: Instant) -> WaitReport {
+        let ended = self.nanos.load(Ordering::Relaxed);
+        WaitReport {
+            cause,
+            seconds: seconds(ended.saturating_add(self.open.nanos(now))),
+            count: self.count.load(Ordering::Relaxed),
+        }
+    }
 }
 
 impl Stage {
     /// Runs a blocking call and counts its time under `cause`.
     pub fn wait<T>(&self, cause: Cause, call: impl FnOnce() -> T) -> T {
-        let begin = Instant::now();
+        self.timed(cause, call).0
+    }
+
+    /// The same; says how long it took, too.
+    pub fn timed<T>(&self, cause: Cause, call: impl FnOnce() -> T) -> (T, Duration) {
+        let (begin, waited) = (Instant::now(), &self.waits[cause.index()]);
+        let entered = waited.open.enter(begin);
         let result = call();
-        self.add_wait(cause, begin.elapsed());
-        result
+        let time = begin.elapsed();
+        waited.open.leave(entered);
+        self.count(cause, begin, time);
+        (result, time)
     }
 
     /// Runs a call that both works and blocks: what it spent off the cores is the wait.
@@ -109,15 +150,32 @@ impl Stage {
         let (begin, cpu_begin) = (Instant::now(), thread_cpu());
         let result = call();
         let cpu = thread_cpu().saturating_sub(cpu_begin);
-        self.add_wait(cause, begin.elapsed().saturating_sub(cpu));
+        self.count(cause, begin, begin.elapsed().saturating_sub(cpu));
         result
     }
 
-    /// Counts a wait that was timed by the caller.
+    /// Counts a wait that was timed by the caller and has just ended.
     pub fn add_wait(&self, cause: Cause, time: Duration) {
-        let waited = &self.waits[cause.index()];
-        waited.nanos.fetch_add(nanos(time), Ordering::Relaxed);
-        waited.count.fetch_add(1, Ordering::Relaxed);
+        match self.tap.get() {
+            None => self.waits[cause.index()].add(time),
+            Some(_) => self.count(cause, Instant::now() - time, time),
+        }
+    }
+
+    fn count(&self, cause: Cause, begin: Instant, time: Duration) {
+        self.waits[cause.index()].add(time);
+        if let Some(tap) = self.tap.get() {
+            tap.waited(cause, begin, time);
+        }
+    }
+
+    /// Tells `tap` of all waits from now on; only the first one is listened to.
+    pub(crate) fn set_tap(&self, tap: Tap) {
+        self.tap.get_or_init(|| tap);
+    }
+
+    pub(crate) fn tap(&self) -> Option<&Tap> {
+        self.tap.get()
     }
 
     /// Counts one operation of so many bytes.
@@ -130,11 +188,15 @@ impl Stage {
     pub fn thread<T>(&self, body: impl FnOnce() -> T) -> T {
         self.threads.fetch_add(1, Ordering::Relaxed);
         let (begin, cpu_begin) = (Instant::now(), thread_cpu());
+        let entered = self.running.enter(begin);
         let result = body();
         let cpu = thread_cpu().saturating_sub(cpu_begin);
         self.cpu_nanos.fetch_add(nanos(cpu), Ordering::Relaxed);
+        self.running.leave(entered);
         self.wall_nanos
             .fetch_add(nanos(begin.elapsed()), Ordering::Relaxed);
+        // Now, and not when the thread is gone: nobody waits for that.
+        crate::events::flush_thread();
         result
     }
 
@@ -143,29 +205,23 @@ impl Stage {
         self.bytes.load(Ordering::Relaxed)
     }
 
-    /// Nanoseconds waited so far for `cause`.
-    pub fn waited_nanos(&self, cause: Cause) -> u64 {
-        self.waits[cause.index()].nanos.load(Ordering::Relaxed)
-    }
-
-    /// The counters as a report; `name` is the stage's noun.
+    /// The counters as a report, up to now; `name` is the stage's noun. CPU time is that of the
+    /// threads that have ended.
     pub fn report(&self, name: &'static str) -> StageReport {
-        let seconds = |counter: &AtomicU64| seconds(counter.load(Ordering::Relaxed));
+        let now = Instant::now();
         let waits = Cause::ALL.into_iter().zip(&self.waits);
-        let waits = waits.filter(|(_, waited)| waited.count.load(Ordering::Relaxed) > 0);
+        let waits = waits.map(|(cause, waited)| waited.report(cause, now));
         let waits: Vec<WaitReport> = waits
-            .map(|(cause, waited)| WaitReport {
-                cause,
-                seconds: seconds(&waited.nanos),
-                count: waited.count.load(Ordering::Relaxed),
-            })
+            .filter(|wait| wait.count > 0 || wait.seconds > 0.0)
             .collect();
         let waiting: f64 = waits.iter().map(|wait| wait.seconds).sum();
+        let wall = self.wall_nanos.load(Ordering::Relaxed);
+        let wall = seconds(wall.saturating_add(self.running.nanos(now)));
         StageReport {
             name,
             threads: self.threads.load(Ordering::Relaxed),
-            busy_seconds: (seconds(&self.wall_nanos) - waiting).max(0.0),
-            cpu_seconds: seconds(&self.cpu_nanos),
+            busy_seconds: (wall - waiting).max(0.0),
+            cpu_seconds: seconds(self.cpu_nanos.load(Ordering::Relaxed)),
             operations: self.operations.load(Ordering::Relaxed),
             bytes: self.bytes.load(Ordering::Relaxed),
             waits,

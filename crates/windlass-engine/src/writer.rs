@@ -5,6 +5,8 @@
 //!
 //! A writer never waits for frames while it has writes in flight: their buffers must go back.
 
+use std::time::Instant;
+
 use crossbeam_channel::{Receiver, TryRecvError};
 use hdrhistogram::Histogram;
 use windlass_media::{
@@ -14,6 +16,7 @@ use windlass_media::{
 use crate::compressor::Chunk;
 use crate::device::{Device, WriteDone};
 use crate::error::EngineError;
+use crate::progress::{Io, Progress};
 use crate::rate::RateLimit;
 use crate::report::latencies;
 use crate::shared::Shared;
@@ -81,6 +84,7 @@ impl StripeWriter {
         shared: &Shared,
         rate: Option<&RateLimit>,
     ) -> Result<(), EngineError> {
+        Progress::serve(usize::from(self.stripe.0));
         loop {
             shared.check()?;
             let chunk = match chunks.try_recv() {
@@ -154,7 +158,15 @@ impl StripeWriter {
         self.operations += 1;
         let micros = u64::try_from(done.elapsed.as_micros()).unwrap_or(u64::MAX);
         self.latency.saturating_record(micros);
-        shared.progress.writer.add_work(done.bytes);
+        let progress = &shared.progress;
+        progress.writer.add_work(done.bytes);
+        let io = Io {
+            cause: Cause::DeviceWrite,
+            bytes: done.bytes,
+            elapsed: done.elapsed,
+            depth: self.device.in_flight() + 1,
+        };
+        progress.io(&progress.writer, io);
     }
 
     fn index_block(&mut self, shared: &Shared) -> Result<(), EngineError> {
@@ -164,9 +176,17 @@ impl StripeWriter {
             self.builder
                 .take(self.set_id, self.stripe, number, region, offset - region);
         let bytes = block.encode(self.device.alignment())?;
+        let begin = Instant::now();
         self.timed(shared, Cause::DeviceWrite, |writer| {
             writer.device.write(offset, &bytes)
         })?;
+        let io = Io {
+            cause: Cause::DeviceWrite,
+            bytes: bytes.len() as u64,
+            elapsed: begin.elapsed(),
+            depth: self.device.in_flight() + 1,
+        };
+        shared.progress.io(&shared.progress.writer, io);
         let (file_min, file_max) = self.files.take().unwrap_or_default();
         self.directory.push(IndexDirectoryEntry {
             offset,
@@ -190,11 +210,8 @@ impl StripeWriter {
         cause: Cause,
         call: impl FnOnce(&mut Self) -> Result<T, EngineError>,
     ) -> Result<T, EngineError> {
-        let begin = std::time::Instant::now();
-        let result = call(self);
-        let elapsed = begin.elapsed();
+        let (result, elapsed) = shared.progress.writer.timed(cause, || call(self));
         self.waits.add_wait(cause, elapsed);
-        shared.progress.writer.add_wait(cause, elapsed);
         result
     }
 }

@@ -12,6 +12,7 @@ use super::stages::{Plan, PlannedFrame, Stored};
 use crate::buffer::{Buffer, Role};
 use crate::check::Faults;
 use crate::error::EngineError;
+use crate::progress::Io;
 use crate::rate::RateLimit;
 use crate::read::{DIRECT_ALIGNMENT, ReadDone, ReadQueue, ReadRequest, read_uncached};
 use crate::report::latencies;
@@ -165,7 +166,15 @@ impl<'a> StripeReader<'a> {
         self.latency.saturating_record(micros);
         let bytes = plan.end - plan.start;
         self.bytes += bytes;
-        self.shared.progress.reader.add_work(bytes);
+        let progress = &self.shared.progress;
+        progress.reader.add_work(bytes);
+        let io = Io {
+            cause: Cause::DeviceRead,
+            bytes,
+            elapsed: done.elapsed,
+            depth: self.queue.in_flight() + 1,
+        };
+        progress.io(&progress.reader, io);
         let message = Stored {
             buffer,
             plan,

@@ -1,5 +1,7 @@
 //! The writers of a restore: they give decoded bytes to the target, leaving out what is zero.
 
+use std::time::Duration;
+
 use crossbeam_channel::Receiver;
 use windlass_media::{PieceEntry, is_zero};
 
@@ -8,6 +10,7 @@ use super::ledger::Ledger;
 use super::stages::Decoded;
 use crate::check::Faults;
 use crate::error::EngineError;
+use crate::progress::Io;
 use crate::shared::Shared;
 use crate::waits::Cause;
 
@@ -36,11 +39,26 @@ impl TargetWriter<'_> {
             for (position, piece, length) in self.runs(&decoded)? {
                 let bytes = &decoded.buffer[position..position + length];
                 if self.target.keeps() {
-                    stage.wait(Cause::TargetWrite, || self.write(&piece, bytes))?;
+                    let write = || self.write(&piece, bytes);
+                    let (written, elapsed) = stage.timed(Cause::TargetWrite, write);
+                    written?;
+                    self.count(length as u64, elapsed);
                 }
                 stage.add_work(length as u64);
             }
         }
+    }
+
+    /// Counts an I/O with the target.
+    fn count(&self, bytes: u64, elapsed: Duration) {
+        let io = Io {
+            cause: Cause::TargetWrite,
+            bytes,
+            elapsed,
+            depth: 1,
+        };
+        let progress = &self.shared.progress;
+        progress.io(&progress.writer, io);
     }
 
     /// The runs of a buffer that count, neighbours in buffer and file joined.

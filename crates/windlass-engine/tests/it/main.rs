@@ -12,6 +12,7 @@ mod cache;
 mod corpus;
 mod damage;
 mod emulation;
+mod events;
 mod faults;
 mod findings;
 mod forge;

@@ -1,0 +1,165 @@
+//! Events: every wait and every I/O of a run, recorded in a file while it goes.
+//!
+//!   stages --> a buffer for each thread --> [batches] --> one thread --> FILE
+//!                                                            ^
+//!                                    samples of buffers and bytes, taken by that thread
+//!
+//! The stages time their waits anyway (`waits`); a recorder is told of them by a [`Tap`]. What it
+//! costs a pipeline thread is a clock read and a copy of some fifty bytes.
+//!
+//! Invariants
+//! - Nobody waits for the recorder: when its queue is full, events are lost, counted, and the file
+//!   says how many.
+//! - The file stays below its limit. From half of it on, short events are thinned out, each that
+//!   is kept standing for as many as its weight says; long ones are all kept (`events/thin.rs`).
+//! - The file is complete however the run ends, unless the process is killed.
+//!
+//! `docs/events.md` describes the file, field by field.
+
+mod format;
+mod recorder;
+mod sink;
+mod thin;
+
+use std::fs::File;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::thread::JoinHandle;
+
+use serde::Serialize;
+
+use crate::error::EngineError;
+use crate::progress::Progress;
+use crate::report::RunReport;
+
+pub use format::EventFormat;
+use recorder::{End, Message};
+pub(crate) use recorder::{Recorder, Tap, device, flush_thread, set_device};
+use sink::Sink;
+
+/// A limit below this would leave no room for the report at the end.
+pub const EVENT_BYTES_MIN: u64 = 1024 * 1024;
+/// How large the file may become when nobody says.
+pub const EVENT_BYTES_DEFAULT: u64 = 64 * 1024 * 1024;
+
+/// What to record, and where.
+#[derive(Clone, Debug)]
+pub struct EventOptions {
+    /// The file: made anew, or replaced.
+    pub path: PathBuf,
+    /// JSON lines, or Chrome's trace format.
+    pub format: EventFormat,
+    /// How large the file may become, in bytes: at least [`EVENT_BYTES_MIN`].
+    pub limit_bytes: u64,
+    /// The run, for the file's first line.
+    pub header: EventHeader,
+}
+
+/// What the file says of the run before it begins.
+#[derive(Clone, Debug, Serialize)]
+pub struct EventHeader {
+    /// Program and version.
+    pub tool: String,
+    /// `backup`, `restore`, `verify`.
+    pub command: String,
+    /// What it works on.
+    pub subject: String,
+    /// When it began, RFC 3339.
+    pub started: String,
+}
+
+/// What came of recording.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct EventSummary {
+    /// Bytes of the file.
+    pub bytes: u64,
+    /// Events in it.
+    pub written: u64,
+    /// Events that others in the file stand for.
+    pub thinned: u64,
+    /// Events that nothing stands for: the file's device was too slow.
+    pub lost: u64,
+}
+
+/// A file of events that is being written.
+#[derive(Debug)]
+pub struct EventLog {
+    path: PathBuf,
+    recorder: Arc<Recorder>,
+    progress: Arc<Progress>,
+    writer: Option<JoinHandle<io::Result<EventSummary>>>,
+}
+
+impl EventLog {
+    /// Opens the file and records what `progress` is told from now on.
+    pub fn create(options: EventOptions, progress: &Arc<Progress>) -> Result<Self, EngineError> {
+        let path = options.path;
+        if options.limit_bytes < EVENT_BYTES_MIN {
+            return Err(EngineError::Option {
+                option: "--events-limit",
+                what: format!("{} is below {EVENT_BYTES_MIN} bytes", options.limit_bytes),
+            });
+        }
+        let file = File::create(&path).map_err(|source| failed("create", &path, source))?;
+        let (recorder, messages) = Recorder::new();
+        let sink = Sink::new(file, options.format, options.limit_bytes, options.header);
+        let (own, watched) = (Arc::clone(&recorder), Arc::downgrade(progress));
+        let body = move || sink.run(&messages, &own, &watched);
+        let thread = std::thread::Builder::new().name("events".to_owned());
+        let writer = thread.spawn(body);
+        let writer = writer.map_err(|source| failed("start a thread for", &path, source))?;
+        progress.record(&recorder);
+        Ok(Self {
+            path,
+            recorder,
+            progress: Arc::clone(progress),
+            writer: Some(writer),
+        })
+    }
+
+    /// Ends the file with the run's report, or with what ended the run.
+    pub fn finish(
+        mut self,
+        outcome: Result<&RunReport, &str>,
+    ) -> Result<EventSummary, EngineError> {
+        self.end(outcome)
+    }
+
+    fn end(&mut self, outcome: Result<&RunReport, &str>) -> Result<EventSummary, EngineError> {
+        let path = self.path.clone();
+        let Some(writer) = self.writer.take() else {
+            let gone = io::Error::other("it has ended already");
+            return Err(failed("end", &path, gone));
+        };
+        flush_thread();
+        self.recorder.send(Message::End(Box::new(End {
+            report: outcome
+                .ok()
+                .map(|report| serde_json::to_value(report).unwrap_or_default()),
+            error: outcome.err().map(str::to_owned),
+            stages: self.progress.reports().to_vec(),
+        })));
+        let panicked = || Err(io::Error::other("its thread panicked"));
+        let written = writer.join().unwrap_or_else(|_| panicked());
+        written.map_err(|source| failed("write", &path, source))
+    }
+}
+
+impl Drop for EventLog {
+    fn drop(&mut self) {
+        if self.writer.is_some() {
+            // The run has failed in a way that told nobody; the file says as much.
+            drop(self.end(Err("the run ended without a report")));
+        }
+    }
+}
+
+fn failed(operation: &'static str, path: &Path, source: io::Error) -> EngineError {
+    let path = path.to_owned();
+    EngineError::EventFile {
+        operation,
+        path,
+        source,
+    }
+}

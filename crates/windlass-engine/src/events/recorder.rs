@@ -1,0 +1,269 @@
+//! The recorder's half in the pipeline's threads: a buffer for each, handed over when it is full.
+
+use std::cell::{Cell, RefCell};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU16, AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use crossbeam_channel::{Receiver, Sender, TrySendError, bounded};
+
+use crate::progress::{Io, Setting};
+use crate::waits::{Cause, StageReport};
+
+/// Events a thread keeps before it hands them over: some milliseconds to seconds of its work.
+const BATCH_EVENTS: usize = 256;
+/// A thread hands over what is older, too.
+const BATCH_NANOS: u64 = 1_000_000_000;
+/// Batches that may wait to be written: 4 MiB, and some seconds at many gigabytes a second.
+const BATCHES_WAITING_MAX: usize = 256;
+/// No device.
+const NONE: u16 = u16::MAX;
+
+/// One wait or I/O.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Event {
+    /// An I/O, from submission to completion; otherwise a wait of a thread.
+    pub(super) io: bool,
+    pub(super) cause: Cause,
+    pub(super) stage: u8,
+    device: u16,
+    /// I/Os in flight on the thread; of a wait, those when it ended. Zero: not about an I/O.
+    pub(super) depth: u32,
+    /// Since the recorder's origin.
+    pub(super) start_nanos: u64,
+    pub(super) nanos: u64,
+    pub(super) bytes: u64,
+}
+
+impl Event {
+    pub(super) fn device(&self) -> Option<usize> {
+        (self.device != NONE).then_some(usize::from(self.device))
+    }
+}
+
+/// What the writing thread is told.
+pub(super) enum Message {
+    /// The run's threads start: its devices and buffers.
+    Begin(Box<serde_json::Value>),
+    /// A thread that events will come from.
+    Thread {
+        thread: u16,
+        name: String,
+        stage: u8,
+    },
+    /// Its events, in the order in which they ended.
+    Events { thread: u16, events: Vec<Event> },
+    /// The run is over.
+    End(Box<End>),
+}
+
+/// How the run ended.
+pub(super) struct End {
+    pub(super) report: Option<serde_json::Value>,
+    pub(super) error: Option<String>,
+    pub(super) stages: Vec<StageReport>,
+}
+
+/// Takes events from all threads of a run.
+#[derive(Debug)]
+pub(crate) struct Recorder {
+    origin: Instant,
+    messages: Sender<Message>,
+    threads: AtomicU16,
+    lost: AtomicU64,
+}
+
+impl Recorder {
+    pub(super) fn new() -> (Arc<Self>, Receiver<Message>) {
+        let (messages, received) = bounded(BATCHES_WAITING_MAX);
+        let recorder = Self {
+            origin: Instant::now(),
+            messages,
+            threads: AtomicU16::new(0),
+            lost: AtomicU64::new(0),
+        };
+        (Arc::new(recorder), received)
+    }
+
+    /// Nanoseconds since the file was begun.
+    pub(super) fn nanos(&self, at: Instant) -> u64 {
+        nanos(at.saturating_duration_since(self.origin))
+    }
+
+    pub(super) fn lost(&self) -> u64 {
+        self.lost.load(Ordering::Relaxed)
+    }
+
+    /// The run is set up.
+    pub(crate) fn begin(&self, setting: &Setting) {
+        let outside = if setting.backs_up { "source" } else { "target" };
+        let last = setting.devices.len().saturating_sub(1);
+        let devices = setting.devices.iter().enumerate().map(|(index, device)| {
+            let role = if index == last { outside } else { "stripe" };
+            serde_json::json!({"device": index, "name": device.name, "role": role})
+        });
+        self.send(Message::Begin(Box::new(serde_json::json!({
+            "stages": setting.stages(),
+            "devices": devices.collect::<Vec<_>>(),
+            "plan": setting.plan,
+            "codec": setting.codec,
+        }))));
+    }
+
+    /// Waits for room in the queue: for what is rare and must not be lost.
+    pub(super) fn send(&self, message: Message) {
+        // The writing thread takes messages until the end, whatever becomes of the file.
+        self.messages.send(message).unwrap_or_default();
+    }
+
+    fn offer(&self, thread: u16, events: Vec<Event>) {
+        let count = events.len() as u64;
+        if let Err(TrySendError::Full(_)) =
+            self.messages.try_send(Message::Events { thread, events })
+        {
+            self.lost.fetch_add(count, Ordering::Relaxed);
+        }
+    }
+}
+
+/// Tells the recorder what one stage does.
+#[derive(Debug)]
+pub(crate) struct Tap {
+    recorder: Arc<Recorder>,
+    stage: u8,
+}
+
+impl Tap {
+    pub(crate) fn new(recorder: &Arc<Recorder>, stage: usize) -> Self {
+        Self {
+            recorder: Arc::clone(recorder),
+            stage: u8::try_from(stage).unwrap_or(u8::MAX),
+        }
+    }
+
+    /// The calling thread waited.
+    pub(crate) fn waited(&self, cause: Cause, begin: Instant, time: Duration) {
+        self.add(Event {
+            io: false,
+            cause,
+            stage: self.stage,
+            device: DEVICE.get(),
+            depth: 0,
+            start_nanos: self.recorder.nanos(begin),
+            nanos: nanos(time),
+            bytes: 0,
+        });
+    }
+
+    /// An I/O of the calling thread has just completed. If the thread has waited for it, that was
+    /// its last wait, which is now known to have been for so many bytes.
+    pub(crate) fn io(&self, io: &Io) {
+        let end = self.recorder.nanos(Instant::now());
+        let depth = u32::try_from(io.depth).unwrap_or(u32::MAX);
+        self.with_local(|local| {
+            let last = local.events.last_mut();
+            if let Some(wait) = last.filter(|last| !last.io && last.cause == io.cause) {
+                (wait.bytes, wait.depth) = (io.bytes, depth);
+            }
+        });
+        self.add(Event {
+            io: true,
+            cause: io.cause,
+            stage: self.stage,
+            device: DEVICE.get(),
+            depth,
+            start_nanos: end.saturating_sub(nanos(io.elapsed)),
+            nanos: nanos(io.elapsed),
+            bytes: io.bytes,
+        });
+    }
+
+    fn add(&self, event: Event) {
+        self.with_local(|local| local.add(event));
+    }
+
+    fn with_local(&self, work: impl FnOnce(&mut Local)) {
+        LOCAL.with_borrow_mut(|local| {
+            // A thread that served another run before: what it has of that one is handed over.
+            let own = local
+                .take()
+                .filter(|local| Arc::ptr_eq(&local.recorder, &self.recorder));
+            work(local.insert(own.unwrap_or_else(|| Local::new(self))));
+        });
+    }
+}
+
+/// What a thread has recorded and not handed over.
+struct Local {
+    recorder: Arc<Recorder>,
+    thread: u16,
+    events: Vec<Event>,
+}
+
+impl Local {
+    fn new(tap: &Tap) -> Self {
+        let recorder = Arc::clone(&tap.recorder);
+        let thread = recorder.threads.fetch_add(1, Ordering::Relaxed);
+        let name = std::thread::current().name().unwrap_or_default().to_owned();
+        let stage = tap.stage;
+        recorder.send(Message::Thread {
+            thread,
+            name,
+            stage,
+        });
+        Self {
+            recorder,
+            thread,
+            events: Vec::with_capacity(BATCH_EVENTS),
+        }
+    }
+
+    fn add(&mut self, event: Event) {
+        // Before and not after: the last event stays at hand until the next one.
+        let end = |event: &Event| event.start_nanos + event.nanos;
+        let old = self
+            .events
+            .first()
+            .is_some_and(|first| end(&event) - end(first).min(end(&event)) > BATCH_NANOS);
+        if self.events.len() >= BATCH_EVENTS || old {
+            let next = Vec::with_capacity(BATCH_EVENTS);
+            let events = std::mem::replace(&mut self.events, next);
+            self.recorder.offer(self.thread, events);
+        }
+        self.events.push(event);
+    }
+}
+
+impl Drop for Local {
+    fn drop(&mut self) {
+        let (thread, events) = (self.thread, std::mem::take(&mut self.events));
+        if !events.is_empty() {
+            self.recorder.send(Message::Events { thread, events });
+        }
+    }
+}
+
+thread_local! {
+    static DEVICE: Cell<u16> = const { Cell::new(NONE) };
+    static LOCAL: RefCell<Option<Local>> = const { RefCell::new(None) };
+}
+
+/// What the calling thread does from here on, it does for this device.
+pub(crate) fn set_device(device: usize) {
+    DEVICE.set(u16::try_from(device).unwrap_or(NONE));
+}
+
+/// The device that the calling thread serves.
+pub(crate) fn device() -> Option<usize> {
+    let device = DEVICE.get();
+    (device != NONE).then_some(usize::from(device))
+}
+
+/// Hands over what the calling thread has recorded: it ends, or the run does.
+pub(crate) fn flush_thread() {
+    drop(LOCAL.take());
+}
+
+fn nanos(time: Duration) -> u64 {
+    u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
+}

@@ -1,0 +1,93 @@
+//! Which events go into a file that must not grow beyond its limit, of a run of unknown length.
+//!
+//! The first half of the file takes every event. Half of what is left then takes one in four, half
+//! of the rest one in sixteen, and so on: each part is half as long as the one before and covers
+//! twice the time, so the file never fills up. Which event is kept is drawn at random, and it
+//! stands for as many as were in the draw: sums and counts stay what they are, but for noise.
+//!
+//! Long events are what one looks for, and there cannot be many: none is thinned out. What is long
+//! grows fourfold, too, so that a run in which all waits are long stays within the limit.
+
+use super::recorder::Event;
+
+/// Long, when thinning begins: 10 ms.
+const LONG_NANOS: u64 = 10_000_000;
+/// From one part of the file to the next, one in so many more is dropped.
+const STEP: u32 = 4;
+/// Parts: at the last one, one event in 4^15 is kept.
+const PARTS_MAX: u32 = 15;
+/// Samples of buffers and bytes are taken so often at first.
+const SAMPLE_NANOS: u64 = 100_000_000;
+
+/// What becomes of an event.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Fate {
+    /// It is written, and stands for so many.
+    Kept(u32),
+    /// Another one stands for it.
+    Thinned,
+}
+
+/// Decides what is written.
+#[derive(Debug)]
+pub(super) struct Thinner {
+    limit_bytes: u64,
+    part: u32,
+    random: u64,
+}
+
+impl Thinner {
+    pub(super) fn new(limit_bytes: u64) -> Self {
+        Self {
+            limit_bytes,
+            part: 0,
+            random: 0x9e37_79b9_7f4a_7c15,
+        }
+    }
+
+    /// Goes on to the next part of the file when this one is full; true if it did.
+    pub(super) fn advance(&mut self, written_bytes: u64) -> bool {
+        let left = self.limit_bytes >> (self.part + 1);
+        let full = written_bytes > self.limit_bytes - left && self.part < PARTS_MAX;
+        self.part += u32::from(full);
+        full
+    }
+
+    /// How many a short event stands for.
+    pub(super) fn weight(&self) -> u32 {
+        STEP.pow(self.part)
+    }
+
+    /// Events of at least this length are all kept.
+    pub(super) fn long_nanos(&self) -> u64 {
+        match self.part {
+            0 => 0,
+            part => LONG_NANOS * u64::from(STEP).pow(part - 1),
+        }
+    }
+
+    /// Time between two samples.
+    pub(super) fn sample_nanos(&self) -> u64 {
+        SAMPLE_NANOS * u64::from(self.weight())
+    }
+
+    pub(super) fn judge(&mut self, event: &Event) -> Fate {
+        let weight = self.weight();
+        if weight == 1 || event.nanos >= self.long_nanos() {
+            return Fate::Kept(1);
+        }
+        if self.draw().is_multiple_of(u64::from(weight)) {
+            Fate::Kept(weight)
+        } else {
+            Fate::Thinned
+        }
+    }
+
+    /// xorshift64*, upper half: enough for a draw, and the same in every run.
+    fn draw(&mut self) -> u64 {
+        self.random ^= self.random >> 12;
+        self.random ^= self.random << 25;
+        self.random ^= self.random >> 27;
+        self.random.wrapping_mul(0x2545_f491_4f6c_dd1d) >> 32
+    }
+}

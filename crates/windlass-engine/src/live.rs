@@ -1,0 +1,223 @@
+//! A run while it goes: how far, how fast, and what holds it back right now.
+//!
+//! The bottleneck is found as the verdict finds it when the run has ended (`verdict`), from the
+//! waits of the last seconds instead of all.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use serde::Serialize;
+
+use crate::buffer::Occupancy;
+use crate::progress::{DeviceCounter, Progress, Setting};
+use crate::report::{Activity, DeviceReport};
+use crate::verdict::Verdict;
+use crate::waits::{StageReport, WaitReport};
+
+/// Rates and the bottleneck are those of so long back.
+const WINDOW: Duration = Duration::from_secs(5);
+/// Looks that are kept: more often than this often in the window nobody needs to look.
+const LOOKS_MAX: usize = 64;
+
+/// A run at one moment.
+#[derive(Clone, Debug, Serialize)]
+pub struct Live {
+    /// What it is doing: `reading`, `sealing`.
+    pub phase: &'static str,
+    /// Since it was first looked at.
+    pub elapsed_seconds: f64,
+    /// Bytes of the database done.
+    pub done_bytes: u64,
+    /// Bytes there are to do; zero when not known.
+    pub total_bytes: u64,
+    /// Their quotient, at most 1; `None` when not known.
+    pub done_share: Option<f64>,
+    /// Bytes of the database per second, in the last seconds.
+    pub rate: f64,
+    /// Seconds until all is done, at the mean rate so far; `None` when not known.
+    pub remaining_seconds: Option<f64>,
+    /// What holds it back; `None` while too little has happened.
+    pub limit: Option<LiveLimit>,
+    /// What each stage did and waited for so far.
+    pub stages: Vec<StageReport>,
+    /// What went to and came from each device so far.
+    pub devices: Vec<LiveDevice>,
+    /// Who has the buffers; `None` before the run has any and after.
+    pub buffers: Option<Occupancy>,
+}
+
+/// What holds a run back right now; the words are those of [`crate::Limit`].
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct LiveLimit {
+    /// The stage, or what else binds.
+    pub stage: &'static str,
+    /// The device, when it is one.
+    pub device: Option<String>,
+}
+
+/// One device of a run under way.
+#[derive(Clone, Debug, Serialize)]
+pub struct LiveDevice {
+    /// Its location; `source`, `target`.
+    pub name: String,
+    /// Bytes written to it or read from it.
+    pub bytes: u64,
+    /// Transfers.
+    pub operations: u64,
+}
+
+/// The counters at one moment.
+#[derive(Clone, Debug)]
+struct Look {
+    at: Instant,
+    done: u64,
+    stages: [StageReport; 3],
+}
+
+/// Looks at a run again and again.
+#[derive(Debug)]
+pub struct Meter {
+    progress: Arc<Progress>,
+    began: Instant,
+    looks: VecDeque<Look>,
+}
+
+impl Meter {
+    /// A meter of this run, which begins now.
+    pub fn new(progress: &Arc<Progress>) -> Self {
+        Self {
+            progress: Arc::clone(progress),
+            began: Instant::now(),
+            looks: VecDeque::new(),
+        }
+    }
+
+    /// How the run is now. Call it from time to time: rates are between looks.
+    pub fn look(&mut self) -> Live {
+        let progress = Arc::clone(&self.progress);
+        let now = Look {
+            at: Instant::now(),
+            done: progress.done(),
+            stages: progress.reports(),
+        };
+        let before = self.remember(&now);
+        let elapsed_seconds = (now.at - self.began).as_secs_f64();
+        let total_bytes = progress.total();
+        let share = |total: u64| (total > 0).then(|| (float(now.done) / float(total)).min(1.0));
+        let done_share = share(total_bytes);
+        let left = |share: f64| elapsed_seconds / share - elapsed_seconds;
+        let setting = progress.setting();
+        let devices = setting.map_or(&[][..], |setting| &setting.devices);
+        Live {
+            phase: progress.phase(),
+            elapsed_seconds,
+            done_bytes: now.done,
+            total_bytes,
+            done_share,
+            rate: before.as_ref().map_or(0.0, |before| rate(before, &now)),
+            remaining_seconds: done_share.filter(|share| *share > 0.0).map(left),
+            limit: before
+                .zip(setting)
+                .and_then(|(before, setting)| limit(&before, &now, setting)),
+            stages: now.stages.to_vec(),
+            devices: devices.iter().map(live_device).collect(),
+            buffers: progress.occupancy(),
+        }
+    }
+
+    /// Keeps a look; the oldest of the window.
+    fn remember(&mut self, now: &Look) -> Option<Look> {
+        let too_old = |second: &Look| now.at - second.at >= WINDOW;
+        while self.looks.get(1).is_some_and(too_old) {
+            self.looks.pop_front();
+        }
+        let recent =
+            |last: &Look| now.at - last.at < WINDOW / u32::try_from(LOOKS_MAX).unwrap_or(1);
+        if !self.looks.back().is_some_and(recent) {
+            self.looks.push_back(now.clone());
+        }
+        self.looks
+            .front()
+            .filter(|first| first.at < now.at)
+            .cloned()
+    }
+}
+
+fn live_device(device: &DeviceCounter) -> LiveDevice {
+    LiveDevice {
+        name: device.name.clone(),
+        bytes: device.bytes(),
+        operations: device.operations(),
+    }
+}
+
+fn rate(before: &Look, now: &Look) -> f64 {
+    float(now.done.saturating_sub(before.done)) / (now.at - before.at).as_secs_f64().max(1e-9)
+}
+
+/// What the verdict would be on what happened between two looks.
+fn limit(before: &Look, now: &Look, setting: &Setting) -> Option<LiveLimit> {
+    let stage = |index: usize| since(&before.stages[index], &now.stages[index]);
+    let activity = Activity {
+        plan: setting.plan.clone(),
+        reader: stage(0),
+        compressor: stage(1),
+        writer: stage(2),
+        data_seconds: (now.at - before.at).as_secs_f64(),
+        codec: setting.codec.clone(),
+        source_rate: setting.source_rate,
+        device_rate: setting.device_rate,
+        cores: 1,
+    };
+    // Before the first byte all threads wait for work: that says nothing of any resource.
+    if activity.reader.threads == 0 || now.done == before.done {
+        return None;
+    }
+    let (_, stripes) = setting.devices.split_last()?;
+    let devices: Vec<_> = stripes.iter().map(unmeasured).collect();
+    let verdict = if setting.backs_up {
+        Verdict::of_backup(&activity, &devices)
+    } else {
+        Verdict::of_restore(&activity, &devices)
+    };
+    let (stage, device) = (verdict.limit.stage, verdict.limit.device);
+    // Which of several devices is the slowest, only the whole run tells.
+    let device = device.filter(|_| stripes.len() == 1);
+    Some(LiveLimit { stage, device })
+}
+
+/// A device of which a verdict needs the name only.
+fn unmeasured(device: &DeviceCounter) -> DeviceReport {
+    DeviceReport {
+        name: device.name.clone(),
+        bytes: device.bytes(),
+        operations: device.operations(),
+        busy_seconds: 0.0,
+        latency_micros_p50: 0,
+        latency_micros_p99: 0,
+        latency_micros_max: 0,
+    }
+}
+
+/// What a stage did between two reports.
+fn since(before: &StageReport, now: &StageReport) -> StageReport {
+    let wait = |wait: &WaitReport| WaitReport {
+        cause: wait.cause,
+        seconds: (wait.seconds - before.waited(wait.cause)).max(0.0),
+        count: wait.count,
+    };
+    StageReport {
+        busy_seconds: (now.busy_seconds - before.busy_seconds).max(0.0),
+        cpu_seconds: (now.cpu_seconds - before.cpu_seconds).max(0.0),
+        operations: now.operations - before.operations,
+        bytes: now.bytes - before.bytes,
+        waits: now.waits.iter().map(wait).collect(),
+        ..now.clone()
+    }
+}
+
+#[expect(clippy::cast_precision_loss, reason = "a rate needs no 53 bits")]
+fn float(value: u64) -> f64 {
+    value as f64
+}

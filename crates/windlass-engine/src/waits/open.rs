@@ -1,0 +1,62 @@
+//! What goes on right now: how many are at it, and for how long already.
+
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Instant;
+
+/// Bits of the sum of beginnings: 1023 threads may be at it, in a run of half a year.
+const SUM_BITS: u32 = 54;
+
+/// How many are at something, and the sum of the times at which they began, in one word: so that
+/// nobody ever sees the one without the other.
+#[derive(Debug, Default)]
+pub(super) struct Open(AtomicU64);
+
+/// Who is at it leaves with this.
+pub(super) struct Entered(u64);
+
+impl Open {
+    pub(super) fn enter(&self, begin: Instant) -> Entered {
+        let entered = (1 << SUM_BITS) + micros(begin);
+        self.0.fetch_add(entered, Ordering::Relaxed);
+        Entered(entered)
+    }
+
+    pub(super) fn leave(&self, entered: Entered) {
+        self.0.fetch_sub(entered.0, Ordering::Relaxed);
+    }
+
+    /// Nanoseconds since they began, summed.
+    pub(super) fn nanos(&self, now: Instant) -> u64 {
+        let word = self.0.load(Ordering::Relaxed);
+        let (count, sum) = (word >> SUM_BITS, word & ((1 << SUM_BITS) - 1));
+        (count * micros(now)).saturating_sub(sum) * 1000
+    }
+}
+
+/// Microseconds since this was first asked.
+fn micros(at: Instant) -> u64 {
+    static FIRST: OnceLock<Instant> = OnceLock::new();
+    let first = FIRST.get_or_init(|| at);
+    u64::try_from(at.saturating_duration_since(*first).as_micros()).unwrap_or(0)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+
+    #[test]
+    fn time_grows_with_each_that_is_at_it_and_ends_with_the_last() {
+        let (open, first) = (Open::default(), Instant::now());
+        let one = open.enter(first);
+        let second = first + Duration::from_millis(2);
+        let two = open.enter(second);
+        assert_eq!(open.nanos(second + Duration::from_millis(3)), 8_000_000);
+        open.leave(one);
+        assert_eq!(open.nanos(second + Duration::from_millis(3)), 3_000_000);
+        open.leave(two);
+        assert_eq!(open.nanos(second + Duration::from_secs(9)), 0);
+    }
+}

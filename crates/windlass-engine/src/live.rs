@@ -65,6 +65,8 @@ pub struct LiveDevice {
     pub bytes: u64,
     /// Transfers.
     pub operations: u64,
+    /// Bytes per second, in the last seconds.
+    pub rate: f64,
 }
 
 /// The counters at one moment.
@@ -73,6 +75,7 @@ struct Look {
     at: Instant,
     done: u64,
     stages: [StageReport; 3],
+    device_bytes: Vec<u64>,
 }
 
 /// Looks at a run again and again.
@@ -96,32 +99,41 @@ impl Meter {
     /// How the run is now. Call it from time to time: rates are between looks.
     pub fn look(&mut self) -> Live {
         let progress = Arc::clone(&self.progress);
+        let setting = progress.setting();
+        let devices = setting.map_or(&[][..], |setting| &setting.devices);
         let now = Look {
             at: Instant::now(),
             done: progress.done(),
             stages: progress.reports(),
+            device_bytes: devices.iter().map(DeviceCounter::bytes).collect(),
         };
-        let before = self.remember(&now);
+        // Before the first look there are no rates: they are those since now.
+        let before = self.remember(&now).unwrap_or_else(|| now.clone());
+        let time = now.at - before.at;
         let elapsed_seconds = (now.at - self.began).as_secs_f64();
         let total_bytes = progress.total();
-        let share = |total: u64| (total > 0).then(|| (float(now.done) / float(total)).min(1.0));
-        let done_share = share(total_bytes);
+        let done_share = (total_bytes > 0).then(|| share(now.done, total_bytes));
         let left = |share: f64| elapsed_seconds / share - elapsed_seconds;
-        let setting = progress.setting();
-        let devices = setting.map_or(&[][..], |setting| &setting.devices);
+        let live_device = |(index, device): (usize, &DeviceCounter)| LiveDevice {
+            name: device.name.clone(),
+            bytes: now.device_bytes[index],
+            operations: device.operations(),
+            rate: before
+                .device_bytes
+                .get(index)
+                .map_or(0.0, |bytes| rate(*bytes, now.device_bytes[index], time)),
+        };
         Live {
             phase: progress.phase(),
             elapsed_seconds,
             done_bytes: now.done,
             total_bytes,
             done_share,
-            rate: before.as_ref().map_or(0.0, |before| rate(before, &now)),
+            rate: rate(before.done, now.done, time),
             remaining_seconds: done_share.filter(|share| *share > 0.0).map(left),
-            limit: before
-                .zip(setting)
-                .and_then(|(before, setting)| limit(&before, &now, setting)),
+            limit: setting.and_then(|setting| limit(&before, &now, setting)),
             stages: now.stages.to_vec(),
-            devices: devices.iter().map(live_device).collect(),
+            devices: devices.iter().enumerate().map(live_device).collect(),
             buffers: progress.occupancy(),
         }
     }
@@ -144,16 +156,14 @@ impl Meter {
     }
 }
 
-fn live_device(device: &DeviceCounter) -> LiveDevice {
-    LiveDevice {
-        name: device.name.clone(),
-        bytes: device.bytes(),
-        operations: device.operations(),
-    }
+/// At most one: a database may grow while it is read.
+fn share(done: u64, total: u64) -> f64 {
+    (float(done) / float(total)).min(1.0)
 }
 
-fn rate(before: &Look, now: &Look) -> f64 {
-    float(now.done.saturating_sub(before.done)) / (now.at - before.at).as_secs_f64().max(1e-9)
+/// Bytes per second.
+fn rate(before: u64, now: u64, time: Duration) -> f64 {
+    float(now.saturating_sub(before)) / time.as_secs_f64().max(1e-9)
 }
 
 /// What the verdict would be on what happened between two looks.

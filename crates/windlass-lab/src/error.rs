@@ -35,6 +35,16 @@ pub enum LabError {
         /// What is wrong.
         what: String,
     },
+    /// A file of events cannot be understood.
+    #[error("{path}, line {line}: {what}")]
+    Events {
+        /// The file.
+        path: PathBuf,
+        /// Which line, from 1.
+        line: u64,
+        /// What is wrong.
+        what: String,
+    },
     /// There is too little space for the scratch file.
     #[error("{path}: the probe needs {needed_bytes} bytes free, and {free_bytes} are")]
     Space {
@@ -69,6 +79,9 @@ impl LabError {
             Self::Engine(error) => error.hint(),
             Self::Option { .. } => Some("The command's --help says what each option takes.".into()),
             Self::Io { .. } => None,
+            Self::Events { .. } => {
+                Some("Name a file that --events wrote, in its default format.".to_owned())
+            }
             Self::State { .. } => Some("Remove the file; it is made anew.".to_owned()),
             Self::Space { .. } => Some("Make room, or probe less: --scratch-bytes.".to_owned()),
         }

@@ -5,6 +5,8 @@
 //!   names, texts -------+--> storage models --> simulation --> plan --> table, cheapest
 //!   sample of a database --> size, ratio ------------^            \--> kept beside what happened
 //!
+//!   file of events --> table, charts --> a page
+//!
 //! Invariants
 //! - The laboratory never changes a production setting, and never writes into a database.
 //! - It writes to a scratch file of its own, which it removes, and to the state directory.
@@ -13,6 +15,7 @@
 mod accuracy;
 pub mod chart;
 mod error;
+mod events;
 mod plan;
 mod probe;
 mod profile;
@@ -24,6 +27,7 @@ mod state_dir;
 
 pub use accuracy::{Accuracy, Ledger, Record, Records, quantile};
 pub use error::LabError;
+pub use events::{EventFile, EventTable, IoRow, Spread, WaitRow, event_page};
 pub use plan::{
     Alternative, Choice, Direction, PlanLimit, Prediction, Question, Sureness, choose, sureness,
 };

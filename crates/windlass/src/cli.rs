@@ -94,6 +94,8 @@ pub enum Command {
     /// Experiments: what this storage and these cores can do
     #[command(subcommand)]
     Lab(Lab),
+    /// Show where the time of a recorded run went
+    Events(Events),
     /// Print shell completions
     Completions {
         /// The shell
@@ -146,6 +148,9 @@ pub struct Backup {
         allow_hyphen_values = true
     )]
     pub compress: String,
+    /// Watching and recording
+    #[command(flatten)]
+    pub watching: Watching,
     /// Buffers, threads and rates
     #[command(flatten)]
     pub buffers: Buffers,
@@ -247,6 +252,9 @@ pub struct Restore {
     /// Read at most so much per second from the devices
     #[arg(long, value_name = "RATE", value_parser = parse_rate, env = "WINDLASS_MAX_RATE")]
     pub max_rate: Option<u64>,
+    /// Watching and recording
+    #[command(flatten)]
+    pub watching: Watching,
     /// Buffers and threads
     #[command(flatten)]
     pub buffers: Buffers,
@@ -264,6 +272,9 @@ pub struct Verify {
     /// Read at most so much per second from the devices
     #[arg(long, value_name = "RATE", value_parser = parse_rate, env = "WINDLASS_MAX_RATE")]
     pub max_rate: Option<u64>,
+    /// Watching and recording
+    #[command(flatten)]
+    pub watching: Watching,
     /// Buffers and threads
     #[command(flatten)]
     pub buffers: Buffers,
@@ -298,6 +309,58 @@ pub struct Diff {
     /// Read and compare everything; believe no checksums
     #[arg(long)]
     pub every_byte: bool,
+}
+
+/// `windlass events`
+#[derive(Debug, Args)]
+pub struct Events {
+    /// What --events wrote
+    #[arg(value_name = "FILE")]
+    pub file: PathBuf,
+    /// Write a page with charts over time to this file
+    #[arg(long, value_name = "FILE")]
+    pub html: Option<PathBuf>,
+}
+
+/// How a run can be watched and recorded.
+#[derive(Debug, Args)]
+pub struct Watching {
+    /// Record every wait and transfer in this file, for `windlass events`
+    #[arg(long, value_name = "FILE", env = "WINDLASS_EVENTS")]
+    pub events: Option<PathBuf>,
+    /// How: JSON lines, or a trace for ui.perfetto.dev and chrome://tracing
+    #[arg(
+        long,
+        value_name = "FORMAT",
+        value_enum,
+        default_value = "jsonl",
+        env = "WINDLASS_EVENTS_FORMAT"
+    )]
+    pub events_format: TraceFormat,
+    /// Keep that file below this size: of short events some then stand for all
+    #[arg(
+        long,
+        value_name = "SIZE",
+        value_parser = parse_size,
+        default_value = "64MiB",
+        env = "WINDLASS_EVENTS_LIMIT"
+    )]
+    pub events_limit: u64,
+    /// Serve metrics for Prometheus on this address: 127.0.0.1:9187
+    #[arg(long, value_name = "ADDRESS", env = "WINDLASS_METRICS")]
+    pub metrics: Option<String>,
+    /// Write metrics to this file, for node_exporter's textfile collector
+    #[arg(long, value_name = "FILE", env = "WINDLASS_METRICS_FILE")]
+    pub metrics_file: Option<PathBuf>,
+}
+
+/// How events are written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum TraceFormat {
+    /// One JSON object a line
+    Jsonl,
+    /// The trace format of Chrome and Perfetto
+    Trace,
 }
 
 /// `windlass extract`

@@ -2,6 +2,7 @@
 
 mod backup;
 mod diff;
+mod events;
 mod extract;
 mod info;
 mod lab;
@@ -32,6 +33,7 @@ pub fn run(cli: Cli) -> Result<Code, Failure> {
         Command::Verify(arguments) => verify::run(global, &arguments),
         Command::Info(arguments) => info::run(global, &arguments),
         Command::Diff(arguments) => diff::run(global, &arguments),
+        Command::Events(arguments) => events::run(global, &arguments),
         Command::Extract(arguments) => extract::run(global, &arguments),
         Command::Mount(arguments) => mount::run(global, &arguments),
         Command::Status => status::run(global),

@@ -13,12 +13,14 @@ mod database;
 mod devices;
 mod exit;
 mod images;
+mod metrics;
 mod output;
 mod privilege;
 mod progress;
 mod sizes;
 mod status;
 mod table;
+mod watch;
 
 use std::process::ExitCode;
 

@@ -6,7 +6,7 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use indicatif::{ProgressBar, ProgressStyle};
-use windlass_engine::{Cause, Progress, Stage, megabytes};
+use windlass_engine::{Live, Meter, Progress, megabytes};
 
 use crate::output;
 use crate::sizes::show_size;
@@ -70,14 +70,14 @@ impl Drop for Shown {
     }
 }
 
-fn bar(progress: &Progress, stop: &AtomicBool) {
+fn bar(progress: &Arc<Progress>, stop: &AtomicBool) {
     let style = "{prefix:>12} {percent:>3}% [{wide_bar:.cyan/dim}] {bytes} of {total_bytes}  \
                  {binary_bytes_per_sec}  eta {eta}  {msg}";
     let bar = ProgressBar::new(1);
     if let Ok(style) = ProgressStyle::with_template(style) {
         bar.set_style(style.progress_chars("=> "));
     }
-    let mut watch = Bottleneck::default();
+    let mut meter = Meter::new(progress);
     while !stop.load(Ordering::Acquire) {
         let total = progress.total().max(progress.done());
         // Nothing to draw before there is something to do: an empty bar would say 100 %.
@@ -88,15 +88,15 @@ fn bar(progress: &Progress, stop: &AtomicBool) {
         bar.set_length(total);
         bar.set_position(progress.done());
         bar.set_prefix(progress.phase());
-        bar.set_message(watch.look(progress));
+        bar.set_message(bound(&meter.look()));
         std::thread::park_timeout(LOOK);
     }
     bar.finish_and_clear();
 }
 
-fn lines(progress: &Progress, percent: u8, stop: &AtomicBool) {
+fn lines(progress: &Arc<Progress>, percent: u8, stop: &AtomicBool) {
     let (began, mut shown, mut phase) = (Instant::now(), 0, "");
-    let mut watch = Bottleneck::default();
+    let mut meter = Meter::new(progress);
     while !stop.load(Ordering::Acquire) {
         let (total, done) = (progress.total(), progress.done());
         let now = progress.phase();
@@ -104,12 +104,13 @@ fn lines(progress: &Progress, percent: u8, stop: &AtomicBool) {
             output::note(now);
         }
         phase = now;
+        let live = meter.look();
         let reached = (done.min(total) * 100).checked_div(total).unwrap_or(0);
         if reached >= shown + u64::from(percent) {
             shown = reached - reached % u64::from(percent);
             let rate = bytes_per_second(done, began.elapsed());
             let (done, total) = (show_size(done), show_size(total));
-            let bound = watch.look(progress);
+            let bound = bound(&live);
             output::note(&format!(
                 "{shown:>3} %  {done} of {total}  {}  {bound}",
                 megabytes(rate)
@@ -124,42 +125,16 @@ fn bytes_per_second(bytes: u64, time: Duration) -> f64 {
     bytes as f64 / time.as_secs_f64().max(1e-3)
 }
 
-/// What holds the run back right now: who waited least since the last look.
-#[derive(Default)]
-struct Bottleneck {
-    before: [u64; 3],
-}
-
-impl Bottleneck {
-    fn look(&mut self, progress: &Progress) -> &'static str {
-        let waited = |stage: &Stage, causes: &[Cause]| -> u64 {
-            causes.iter().map(|cause| stage.waited_nanos(*cause)).sum()
-        };
-        let now = [
-            waited(
-                &progress.reader,
-                &[Cause::SourceRead, Cause::DeviceRead, Cause::RateLimit],
-            ),
-            waited(&progress.compressor, &[Cause::FullBuffer]),
-            waited(
-                &progress.writer,
-                &[Cause::DeviceWrite, Cause::TargetWrite, Cause::RateLimit],
-            ),
-        ];
-        let since: Vec<u64> = now
-            .iter()
-            .zip(self.before)
-            .map(|(now, then)| now - then)
-            .collect();
-        self.before = now;
-        let look = u64::try_from(LOOK.as_nanos()).unwrap_or(u64::MAX);
-        match since.as_slice() {
-            [_, idle, _] if *idle < look / 4 => "bound by cores",
-            [reading, _, writing] if reading >= writing && *reading > look / 4 => {
-                "bound by reading"
-            }
-            [_, _, writing] if *writing > look / 4 => "bound by writing",
-            _ => "",
-        }
+/// What holds the run back right now, in words.
+fn bound(live: &Live) -> &'static str {
+    match live.limit.as_ref().map_or("", |limit| limit.stage) {
+        "compressor" | "reader" => "bound by cores",
+        "source" => "bound by the source",
+        "device" => "bound by a device",
+        "target" => "bound by the target",
+        "rate_limit" | "device_rate_limit" => "bound by a rate limit",
+        "buffers" => "bound by too few buffers",
+        "database" => "bound by the database",
+        _ => "",
     }
 }

@@ -67,11 +67,17 @@ impl Sink {
         loop {
             if Instant::now() >= next {
                 self.sample(recorder, progress);
-                next = Instant::now() + Duration::from_nanos(self.thinner.sample_nanos());
+                let now = Instant::now();
+                let pause = self.thinner.sample_nanos(recorder.nanos(now));
+                next = now + Duration::from_nanos(pause);
             }
             let message = messages.recv_timeout(next.saturating_duration_since(Instant::now()));
             match message {
-                Ok(Message::Begin(run)) => self.begin(&run),
+                Ok(Message::Begin(run)) => {
+                    self.begin(&run);
+                    // The first sample, with all buffers free.
+                    next = Instant::now();
+                }
                 Ok(Message::Thread {
                     thread,
                     name,

@@ -16,8 +16,10 @@ const LONG_NANOS: u64 = 10_000_000;
 const STEP: u32 = 4;
 /// Parts: at the last one, one event in 4^15 is kept.
 const PARTS_MAX: u32 = 15;
-/// Samples of buffers and bytes are taken so often at first.
-const SAMPLE_NANOS: u64 = 100_000_000;
+/// Samples of buffers and bytes are taken so often at first: a short run has a course, too.
+const SAMPLE_NANOS: u64 = 10_000_000;
+/// Later they are so small a part of the run: the longer it is, the less is to be seen in one.
+const SAMPLES_SO_FAR: u64 = 200;
 
 /// What becomes of an event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -66,9 +68,10 @@ impl Thinner {
         }
     }
 
-    /// Time between two samples.
-    pub(super) fn sample_nanos(&self) -> u64 {
-        SAMPLE_NANOS * u64::from(self.weight())
+    /// Time from a sample to the next, so long after the beginning.
+    pub(super) fn sample_nanos(&self, now_nanos: u64) -> u64 {
+        let least = SAMPLE_NANOS.saturating_mul(u64::from(self.weight()));
+        least.max(now_nanos / SAMPLES_SO_FAR)
     }
 
     pub(super) fn judge(&mut self, event: &Event) -> Fate {

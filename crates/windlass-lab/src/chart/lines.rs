@@ -145,7 +145,8 @@ impl LineChart {
                 "<path class=\"line {class}\" d=\"{path}\"><title>{name}</title></path>\n"
             ),
         );
-        if self.marked {
+        // A single point makes no line.
+        if self.marked || upper.len() == 1 {
             for ((px, py), (vx, vy)) in upper.iter().zip(&layer.upper) {
                 let (vx, vy) = (escape(&self.x_shown(*vx)), self.y.show(*vy));
                 append(

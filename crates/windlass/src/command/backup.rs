@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use windlass_engine::media::{Codec, SetId};
 use windlass_engine::{
-    BackupOptions, BackupRun, BufferPlan, Cancel, CodecRange, FileDeviceOptions, Progress,
+    BackupOptions, BackupRun, BufferPlan, Cancel, CodecRange, FileDeviceOptions,
     RunReport, clean_up,
 };
 use windlass_postgres::{BackupRequest, Cluster};
@@ -15,7 +15,7 @@ use crate::cli::{Backup, Global};
 use crate::database::DatabaseName;
 use crate::devices::{self, DeviceName, StripeNames};
 use crate::exit::{Code, Failure};
-use crate::progress::{Show, Shown};
+use crate::watch::{Ended, Watch, Watched};
 use crate::{output, table};
 
 /// A sealed backup, of whatever database.
@@ -75,8 +75,10 @@ impl Job<'_> {
             options: self.options_json(&plan),
             ..BackupRequest::default()
         };
-        let (run, _shown) = self.start(plan)?;
-        let outcome = cluster.backup(&request, run)?;
+        let (run, watch) = self.start(plan)?;
+        let outcome = watch.end(cluster.backup(&request, run), |done| {
+            Ended::well(&done.report)
+        })?;
         let database = serde_json::to_value(&outcome.facts).unwrap_or_default();
         let warnings = outcome
             .facts
@@ -100,8 +102,8 @@ impl Job<'_> {
         let plan = super::request(&self.arguments.buffers, &self.arguments.layout)?
             .plan(self.devices.len(), 1)?;
         database.set_options(self.options_json(&plan));
-        let (run, _shown) = self.start(plan)?;
-        let outcome = database.backup(run)?;
+        let (run, watch) = self.start(plan)?;
+        let outcome = watch.end(database.backup(run), |done| Ended::well(&done.report))?;
         let held = outcome.lock_held.as_secs_f64() * 1000.0;
         let remark = match outcome.facts.journal_mode {
             windlass_sqlite::JournalMode::Wal => "writers were never blocked (WAL mode)".to_owned(),
@@ -119,7 +121,7 @@ impl Job<'_> {
     }
 
     /// Cleans up, opens the devices, prints the configuration, and starts the pipeline.
-    fn start(&self, plan: BufferPlan) -> Result<(BackupRun, Shown), Failure> {
+    fn start(&self, plan: BufferPlan) -> Result<(BackupRun, Watch), Failure> {
         for directory in devices::directories(&self.devices) {
             for done in clean_up(&directory)? {
                 self.note(&done.to_string());
@@ -153,13 +155,18 @@ impl Job<'_> {
             ring: !self.arguments.buffers.no_ring,
             emulation: super::emulation(&self.arguments.buffers)?,
         };
-        let progress = Arc::<Progress>::default();
-        let show = Show::choose(super::is_silent(self.global), self.arguments.stats);
-        let shown = Shown::start(&progress, show);
+        let watch = Watch::start(&Watched {
+            global: self.global,
+            watching: &self.arguments.watching,
+            command: "backup",
+            subject: self.name.short_name(),
+            percent: self.arguments.stats,
+        })?;
+        let progress = Arc::clone(watch.progress());
         let created = i64::try_from(now.as_nanosecond()).unwrap_or(0);
         let cancel = self.cancel.clone();
         let run = BackupRun::start(set_id, created, options, devices, progress, cancel)?;
-        Ok((run, shown))
+        Ok((run, watch))
     }
 
     fn options_json(&self, plan: &BufferPlan) -> serde_json::Value {

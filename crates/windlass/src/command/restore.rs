@@ -1,16 +1,13 @@
 //! `windlass restore`: a set into a new data directory, or a new database file.
 
 use std::path::Path;
-use std::sync::Arc;
 
-use windlass_engine::{
-    Cancel, DirectoryTarget, OpenSet, Progress, RunReport, TargetLayout, restore,
-};
+use windlass_engine::{Cancel, DirectoryTarget, OpenSet, RunReport, TargetLayout, restore};
 use windlass_postgres::{DatabaseFacts, RestorePlan, RestoreRequest};
 
 use crate::cli::{Global, Restore};
 use crate::exit::{Code, Failure};
-use crate::progress::{Show, Shown};
+use crate::watch::{Ended, Watch, Watched};
 use crate::{output, privilege, table};
 
 pub fn run(global: &Global, arguments: &Restore) -> Result<Code, Failure> {
@@ -119,9 +116,15 @@ fn write(
     if !super::is_silent(global) {
         table::print_plan(&options.plan, None);
     }
-    let progress = Arc::<Progress>::default();
-    let _shown = Shown::start(&progress, Show::choose(super::is_silent(global), 10));
-    Ok(restore(set, &target, &options, &progress, cancel)?)
+    let watch = Watch::start(&Watched {
+        global,
+        watching: &arguments.watching,
+        command: "restore",
+        subject: arguments.into.display().to_string(),
+        percent: 10,
+    })?;
+    let restored = restore(set, &target, &options, watch.progress(), cancel);
+    watch.end(restored, |report| Ended::well(report))
 }
 
 fn show(global: &Global, report: &RunReport, next: &str) {

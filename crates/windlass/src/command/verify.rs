@@ -1,17 +1,14 @@
 //! `windlass verify`: everything read, everything checked, all damage listed.
 
-use std::sync::Arc;
-
 use windlass_engine::{
-    DamageReport, METADATA_LIMIT_DEFAULT, Progress, RunReport, Survey, Verification, verify,
-    verify_index,
+    DamageReport, METADATA_LIMIT_DEFAULT, RunReport, Survey, Verification, verify, verify_index,
 };
 
 use crate::cli::{Global, Verify};
 use crate::damage::{Pages, print_damage};
 use crate::exit::{Code, Failure};
-use crate::progress::{Show, Shown};
 use crate::sizes::show_size;
+use crate::watch::{Ended, Watch, Watched};
 use crate::{output, table};
 
 pub fn run(global: &Global, arguments: &Verify) -> Result<Code, Failure> {
@@ -26,10 +23,18 @@ pub fn run(global: &Global, arguments: &Verify) -> Result<Code, Failure> {
     if !super::is_silent(global) {
         table::print_plan(&options.plan, None);
     }
-    let progress = Arc::<Progress>::default();
-    let shown = Shown::start(&progress, Show::choose(super::is_silent(global), 10));
-    let Verification { run, damage } = verify(&survey, &options, &progress, &cancel)?;
-    drop(shown);
+    let watch = Watch::start(&Watched {
+        global,
+        watching: &arguments.watching,
+        command: "verify",
+        subject: set.set_id().to_string(),
+        percent: 10,
+    })?;
+    let verified = verify(&survey, &options, watch.progress(), &cancel);
+    let Verification { run, damage } = watch.end(verified, |done| Ended {
+        report: &done.run,
+        well: done.damage.is_empty(),
+    })?;
     if !global.json {
         table::print_report(&run);
     }

@@ -1,0 +1,134 @@
+//! Metrics for Prometheus: served over HTTP (`--metrics`), or in a file for node_exporter's
+//! textfile collector (`--metrics-file`).
+//!
+//! Invariants
+//! - Whoever scrapes costs the run nothing but a look at its counters.
+//! - The file is whole whenever it is read: it is replaced by a rename. It stays after the run and
+//!   tells how that ended.
+//! - A counter never goes down, though its parts are read one after the other.
+
+mod http;
+mod render;
+
+use std::io;
+use std::net::SocketAddr;
+use std::path::Path;
+use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use crate::cli::Watching;
+use crate::exit::Failure;
+use crate::watch::metrics_failure;
+
+use http::{Answer, Server};
+pub use render::Exporter;
+
+/// How often the file is written: node_exporter reads it each 15 seconds or so.
+const PERIOD: Duration = Duration::from_secs(5);
+
+/// Serves and writes metrics until it ends.
+pub struct Metrics {
+    exporter: Arc<Mutex<Exporter>>,
+    server: Option<Server>,
+    file: Option<(Sender<()>, JoinHandle<()>)>,
+}
+
+impl Metrics {
+    /// Starts what was asked for; binds the address and writes the file once before that.
+    pub fn start(watching: &Watching, exporter: Exporter) -> Result<Self, Failure> {
+        let mut metrics = Self {
+            exporter: Arc::new(Mutex::new(exporter)),
+            server: None,
+            file: None,
+        };
+        if let Some(address) = &watching.metrics {
+            metrics.serve(address)?;
+        }
+        if let Some(path) = &watching.metrics_file {
+            metrics.keep(path)?;
+        }
+        Ok(metrics)
+    }
+
+    /// Where metrics are served.
+    pub fn address(&self) -> Option<SocketAddr> {
+        self.server.as_ref().map(Server::address)
+    }
+
+    /// The run is over; the file says how it ended.
+    pub fn end(mut self, success: bool) {
+        self.exporter
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .end(success);
+        self.stop();
+    }
+
+    fn serve(&mut self, address: &str) -> Result<(), Failure> {
+        let exporter = Arc::clone(&self.exporter);
+        let answer = move |path: &str| match path {
+            "/metrics" => Answer::found(text(&exporter)),
+            "/" => Answer::found("windlass: see /metrics\n".to_owned()),
+            _ => Answer::not_found(),
+        };
+        let server = Server::start(address, answer).map_err(|error| {
+            metrics_failure(&format!("cannot serve metrics on {address}"), &error)
+        })?;
+        self.server = Some(server);
+        Ok(())
+    }
+
+    fn keep(&mut self, path: &Path) -> Result<(), Failure> {
+        let failed = |error: &dyn std::fmt::Display| {
+            metrics_failure(
+                &format!("cannot write metrics to {}", path.display()),
+                error,
+            )
+        };
+        replace(path, &text(&self.exporter)).map_err(|error| failed(&error))?;
+        let (stop, stopped) = channel();
+        let (exporter, own) = (Arc::clone(&self.exporter), path.to_owned());
+        let body = move || {
+            while stopped.recv_timeout(PERIOD) == Err(RecvTimeoutError::Timeout) {
+                // Tried again in some seconds, and at the end.
+                replace(&own, &text(&exporter)).unwrap_or_default();
+            }
+            replace(&own, &text(&exporter)).unwrap_or_default();
+        };
+        let thread = std::thread::Builder::new().name("metrics".to_owned());
+        let thread = thread.spawn(body).map_err(|error| failed(&error))?;
+        self.file = Some((stop, thread));
+        Ok(())
+    }
+
+    fn stop(&mut self) {
+        drop(self.server.take());
+        if let Some((stop, thread)) = self.file.take() {
+            drop(stop);
+            thread.join().unwrap_or_default();
+        }
+    }
+}
+
+impl Drop for Metrics {
+    fn drop(&mut self) {
+        self.stop();
+    }
+}
+
+fn text(exporter: &Mutex<Exporter>) -> String {
+    let mut exporter = exporter.lock().unwrap_or_else(PoisonError::into_inner);
+    exporter.render()
+}
+
+fn replace(path: &Path, text: &str) -> io::Result<()> {
+    // Not a name that the collector reads: that ends in .prom.
+    let mut beside = path.as_os_str().to_owned();
+    beside.push(".new");
+    // Not the durable kind: after a power cut there is no run to tell of.
+    io::Write::write_all(&mut std::fs::File::create(&beside)?, text.as_bytes())?;
+    rustix::fs::rename(Path::new(&beside), path)?;
+    Ok(())
+}

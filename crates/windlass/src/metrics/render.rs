@@ -1,0 +1,269 @@
+//! The metrics' names, and their text in the format 0.0.4 of Prometheus.
+
+use std::collections::HashMap;
+use std::fmt::Write as _;
+use std::sync::Arc;
+
+use windlass_engine::{Live, Meter, Progress, StageReport};
+
+use crate::watch::Watched;
+
+/// What may hold a run back; the words of the verdict.
+const RESOURCES: [&str; 9] = [
+    "source",
+    "reader",
+    "compressor",
+    "device",
+    "target",
+    "rate_limit",
+    "device_rate_limit",
+    "buffers",
+    "database",
+];
+
+/// Looks at one run and says what it saw.
+pub struct Exporter {
+    meter: Meter,
+    /// Labels of every series.
+    common: String,
+    version: &'static str,
+    started: f64,
+    /// When it ended, and how.
+    ended: Option<(f64, bool)>,
+    /// Counters as they were said last: read again, a sum of parts may be a little lower.
+    said: HashMap<String, f64>,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Kind {
+    Gauge,
+    Counter,
+}
+
+/// One value: its labels besides the common ones, and what it is.
+type Sample = (String, f64);
+
+impl Exporter {
+    pub fn new(run: &Watched<'_>, started: jiff::Timestamp, progress: &Arc<Progress>) -> Self {
+        let labels = [("operation", run.command), ("subject", &run.subject)];
+        Self {
+            meter: Meter::new(progress),
+            common: labels.map(|(name, value)| label(name, value)).join(","),
+            version: env!("CARGO_PKG_VERSION"),
+            started: unix_seconds(started),
+            ended: None,
+            said: HashMap::new(),
+        }
+    }
+
+    /// The run is over.
+    pub fn end(&mut self, success: bool) {
+        self.ended = Some((unix_seconds(jiff::Timestamp::now()), success));
+    }
+
+    /// All metrics as they are now.
+    pub fn render(&mut self) -> String {
+        let live = self.meter.look();
+        let mut out = String::new();
+        self.run(&mut out, &live);
+        self.progress(&mut out, &live);
+        self.stages(&mut out, &live.stages);
+        self.devices(&mut out, &live);
+        out
+    }
+
+    fn run(&mut self, out: &mut String, live: &Live) {
+        let version = label("version", self.version);
+        self.gauge(out, "run_info", "What runs.", &[(version, 1.0)]);
+        let phase = label("phase", live.phase);
+        self.gauge(
+            out,
+            "run_phase_info",
+            "What the run is doing.",
+            &[(phase, 1.0)],
+        );
+        let help = "When the run began, in Unix time.";
+        self.one(out, "run_start_time_seconds", help, Some(self.started));
+        let running = flag(self.ended.is_none());
+        self.one(
+            out,
+            "run_running",
+            "1 while the run goes on.",
+            Some(running),
+        );
+        let (ended, success) = self.ended.unzip();
+        let help = "When the run ended, in Unix time.";
+        self.one(out, "run_end_time_seconds", help, ended);
+        let help = "1 when the run has succeeded, 0 when it has failed.";
+        self.one(out, "run_success", help, success.map(flag));
+    }
+
+    fn progress(&mut self, out: &mut String, live: &Live) {
+        let help = "Bytes of the database done.";
+        self.counter(
+            out,
+            "processed_bytes_total",
+            help,
+            &[(String::new(), float(live.done_bytes))],
+        );
+        let help = "Bytes of the database there are to do.";
+        let total = (live.total_bytes > 0).then(|| float(live.total_bytes));
+        self.one(out, "expected_bytes", help, total);
+        self.one(
+            out,
+            "processed_ratio",
+            "The part that is done.",
+            live.done_share,
+        );
+        let help = "Seconds until all is done, at the mean rate so far.";
+        let left = live.remaining_seconds.filter(|_| self.ended.is_none());
+        self.one(out, "remaining_seconds", help, left);
+        let help = "Bytes of the database per second, in the last seconds.";
+        let rate = self.ended.is_none().then_some(live.rate);
+        self.one(out, "throughput_bytes_per_second", help, rate);
+        let bound = live.limit.as_ref().map_or("", |limit| limit.stage);
+        let states = RESOURCES.map(|name| (label("resource", name), flag(name == bound)));
+        let help = "1 for what holds the run back right now.";
+        self.gauge(out, "bottleneck", help, &states);
+    }
+
+    fn stages(&mut self, out: &mut String, stages: &[StageReport]) {
+        let each = |value: fn(&StageReport) -> f64| -> Vec<Sample> {
+            let sample = |stage: &StageReport| (label("stage", stage.name), value(stage));
+            stages.iter().map(sample).collect()
+        };
+        let help = "Threads that the stage has had.";
+        self.gauge(
+            out,
+            "stage_threads",
+            help,
+            &each(|stage| float(stage.threads)),
+        );
+        let bytes = each(|stage| float(stage.bytes));
+        self.counter(
+            out,
+            "stage_processed_bytes_total",
+            "Bytes worked on.",
+            &bytes,
+        );
+        let operations = each(|stage| float(stage.operations));
+        let help = "Transfers, frames or files worked on.";
+        self.counter(out, "stage_operations_total", help, &operations);
+        let busy = each(|stage| stage.busy_seconds);
+        let help = "Seconds not waiting, summed over threads.";
+        self.counter(out, "stage_busy_seconds_total", help, &busy);
+        let waits = stages.iter().flat_map(|stage| {
+            stage.waits.iter().map(|wait| {
+                let labels = [
+                    label("stage", stage.name),
+                    label("cause", wait.cause.name()),
+                ];
+                (labels.join(","), wait.seconds, float(wait.count))
+            })
+        });
+        let waits: Vec<_> = waits.collect();
+        let seconds: Vec<_> = waits.iter().map(|wait| (wait.0.clone(), wait.1)).collect();
+        let help = "Seconds waited, summed over threads.";
+        self.counter(out, "wait_seconds_total", help, &seconds);
+        let counts: Vec<_> = waits.into_iter().map(|wait| (wait.0, wait.2)).collect();
+        self.counter(out, "waits_total", "Waits that have ended.", &counts);
+    }
+
+    fn devices(&mut self, out: &mut String, live: &Live) {
+        // Two devices may have one name (`nul`): the number tells them apart.
+        let labels = |index: usize, name: &str| {
+            [label("device", name), label("index", &index.to_string())].join(",")
+        };
+        let devices = || live.devices.iter().enumerate();
+        let bytes = devices().map(|(at, one)| (labels(at, &one.name), float(one.bytes)));
+        let help = "Bytes written to the device or read from it.";
+        let bytes: Vec<_> = bytes.collect();
+        self.counter(out, "device_transferred_bytes_total", help, &bytes);
+        let transfers = devices().map(|(at, one)| (labels(at, &one.name), float(one.operations)));
+        let transfers: Vec<_> = transfers.collect();
+        self.counter(out, "device_transfers_total", "Transfers.", &transfers);
+        let Some(buffers) = live.buffers else { return };
+        let states = [
+            ("free", buffers.free),
+            ("input", buffers.inputs),
+            ("output", buffers.outputs),
+        ];
+        let states = states.map(|(state, count)| (label("state", state), float(count as u64)));
+        self.gauge(out, "buffers", "Buffers, by who has them.", &states);
+    }
+
+    fn one(&mut self, out: &mut String, name: &str, help: &str, value: Option<f64>) {
+        let samples: Vec<_> = value
+            .map(|value| (String::new(), value))
+            .into_iter()
+            .collect();
+        self.gauge(out, name, help, &samples);
+    }
+
+    fn gauge(&mut self, out: &mut String, name: &str, help: &str, samples: &[Sample]) {
+        self.family(out, (name, Kind::Gauge), help, samples);
+    }
+
+    fn counter(&mut self, out: &mut String, name: &str, help: &str, samples: &[Sample]) {
+        self.family(out, (name, Kind::Counter), help, samples);
+    }
+
+    fn family(
+        &mut self,
+        out: &mut String,
+        (name, kind): (&str, Kind),
+        help: &str,
+        samples: &[Sample],
+    ) {
+        if samples.is_empty() {
+            return;
+        }
+        let counts = kind == Kind::Counter;
+        let word = if counts { "counter" } else { "gauge" };
+        append(
+            out,
+            format_args!("# HELP windlass_{name} {help}\n# TYPE windlass_{name} {word}\n"),
+        );
+        for (labels, value) in samples {
+            let comma = if labels.is_empty() { "" } else { "," };
+            let series = format!("windlass_{name}{{{}{comma}{labels}}}", self.common);
+            let mut value = *value;
+            if counts {
+                let said = self.said.entry(series.clone()).or_insert(value);
+                value = value.max(*said);
+                *said = value;
+            }
+            append(out, format_args!("{series} {value}\n"));
+        }
+    }
+}
+
+fn label(name: &str, value: &str) -> String {
+    let value = value
+        .replace('\\', "\\\\")
+        .replace('"', "\\\"")
+        .replace('\n', "\\n");
+    format!("{name}=\"{value}\"")
+}
+
+fn flag(value: bool) -> f64 {
+    f64::from(u8::from(value))
+}
+
+fn append(out: &mut String, text: std::fmt::Arguments<'_>) {
+    // Writing into memory does not fail.
+    out.write_fmt(text).unwrap_or_default();
+}
+
+#[expect(
+    clippy::cast_precision_loss,
+    reason = "metrics are floating-point numbers"
+)]
+fn float(value: u64) -> f64 {
+    value as f64
+}
+
+#[expect(clippy::cast_precision_loss, reason = "a time needs no nanosecond")]
+fn unix_seconds(time: jiff::Timestamp) -> f64 {
+    time.as_millisecond() as f64 / 1e3
+}

@@ -1,0 +1,163 @@
+//! Everything that shows a run while it goes: bar or lines, `windlass status`, metrics, events.
+//!
+//!   command --> Watch::start --> [progress] --> the engine's threads
+//!                                    ^
+//!                     bar, status, metrics, events look at it
+//!
+//! Invariant: a run goes on when it cannot be shown. Only what the user asked for by name and what
+//! cannot even begin (a file, an address) ends the command, before anything was done.
+
+use std::sync::{Arc, Mutex, PoisonError};
+
+use windlass_engine::{
+    EventFormat, EventHeader, EventLog, EventOptions, Live, Meter, Progress, RunReport,
+};
+
+use crate::cli::{Global, TraceFormat, Watching};
+use crate::exit::{Code, Failure};
+use crate::metrics::{Exporter, Metrics};
+use crate::output;
+use crate::progress::{Show, Shown};
+use crate::status::Operation;
+
+/// A run, for those who watch it.
+pub struct Watched<'a> {
+    pub global: &'a Global,
+    pub watching: &'a Watching,
+    /// `backup`, `restore`, `verify`.
+    pub command: &'static str,
+    /// What it works on.
+    pub subject: String,
+    /// A line at each so many percent, when no one watches a terminal.
+    pub percent: u8,
+}
+
+/// What shows a run until this ends.
+pub struct Watch {
+    progress: Arc<Progress>,
+    shown: Option<Shown>,
+    operation: Option<Operation>,
+    metrics: Option<Metrics>,
+    events: Option<EventLog>,
+}
+
+/// How a run ended that came to its end.
+pub struct Ended<'a> {
+    pub report: &'a RunReport,
+    /// False when it found damage.
+    pub well: bool,
+}
+
+impl<'a> Ended<'a> {
+    /// As it should.
+    pub fn well(report: &'a RunReport) -> Self {
+        Self { report, well: true }
+    }
+}
+
+impl Watch {
+    /// Starts everything that was asked for.
+    pub fn start(run: &Watched<'_>) -> Result<Self, Failure> {
+        let silent = run.global.json || run.global.quiet;
+        let progress = Arc::<Progress>::default();
+        let started = jiff::Timestamp::now();
+        let events = events(run, started, &progress)?;
+        let exporter = Exporter::new(run, started, &progress);
+        let metrics = Metrics::start(run.watching, exporter)?;
+        if let Some(address) = metrics.address().filter(|_| !silent) {
+            output::note(&format!("metrics     http://{address}/metrics"));
+        }
+        let meter = Mutex::new(Meter::new(&progress));
+        let look = move || {
+            let live = meter.lock().unwrap_or_else(PoisonError::into_inner).look();
+            let mut numbers = serde_json::to_value(&live).unwrap_or_default();
+            numbers["estimated_completion"] = completion(&live).into();
+            (live.phase.to_owned(), numbers)
+        };
+        Ok(Self {
+            shown: Some(Shown::start(&progress, Show::choose(silent, run.percent))),
+            operation: Some(Operation::begin(run.command, &run.subject, look)),
+            metrics: Some(metrics),
+            events,
+            progress,
+        })
+    }
+
+    /// What the engine is to tell.
+    pub fn progress(&self) -> &Arc<Progress> {
+        &self.progress
+    }
+
+    /// The run is over: nothing shows it any more, and what keeps a record of it keeps its end.
+    pub fn end<T, E: Into<Failure>>(
+        mut self,
+        result: Result<T, E>,
+        ended: impl for<'a> Fn(&'a T) -> Ended<'a>,
+    ) -> Result<T, Failure> {
+        let result = result.map_err(Into::into);
+        (self.shown, self.operation) = (None, None);
+        if let Some(metrics) = self.metrics.take() {
+            metrics.end(result.as_ref().is_ok_and(|done| ended(done).well));
+        }
+        let Some(events) = self.events.take() else {
+            return result;
+        };
+        let outcome = match &result {
+            Ok(done) => Ok(ended(done).report),
+            Err(failure) => Err(failure.message()),
+        };
+        match events.finish(outcome) {
+            // The run itself did what it was to do; a record that is missing must not undo that.
+            Err(error) => output::note(&format!("warning: {error}")),
+            Ok(summary) if summary.lost > 0 => output::note(&format!(
+                "warning: {} events were lost: the file could not be written fast enough",
+                summary.lost
+            )),
+            Ok(_) => {}
+        }
+        result
+    }
+}
+
+fn events(
+    run: &Watched<'_>,
+    started: jiff::Timestamp,
+    progress: &Arc<Progress>,
+) -> Result<Option<EventLog>, Failure> {
+    let Some(path) = run.watching.events.clone() else {
+        return Ok(None);
+    };
+    let options = EventOptions {
+        path,
+        format: match run.watching.events_format {
+            TraceFormat::Jsonl => EventFormat::JsonLines,
+            TraceFormat::Trace => EventFormat::Chrome,
+        },
+        limit_bytes: run.watching.events_limit,
+        header: EventHeader {
+            tool: format!("windlass {}", env!("CARGO_PKG_VERSION")),
+            command: run.command.to_owned(),
+            subject: run.subject.clone(),
+            started: started.to_string(),
+        },
+    };
+    Ok(Some(EventLog::create(options, progress)?))
+}
+
+/// When all is done, if it goes on like this; RFC 3339.
+fn completion(live: &Live) -> Option<String> {
+    let left = std::time::Duration::try_from_secs_f64(live.remaining_seconds?).ok()?;
+    let end = jiff::Timestamp::now().checked_add(left).ok()?;
+    // Nobody can know it to the nanosecond.
+    let end = end.round(jiff::Unit::Second).ok()?;
+    Some(end.to_string())
+}
+
+/// Cannot serve or write metrics.
+pub fn metrics_failure(what: &str, error: &dyn std::fmt::Display) -> Failure {
+    Failure::new(
+        Code::Failed,
+        format!("{what}: {error}"),
+        "Use an address of this machine with a free port, or a directory that can be written to.",
+    )
+}

@@ -1,0 +1,154 @@
+//! Recording a run, and what `windlass events` makes of it.
+
+use serde_json::Value;
+use windlass_testkit::browser::check_page;
+
+use crate::support::*;
+
+/// Runs a command that records its events; what `windlass events --json` says of them.
+fn recorded(place: &Place, words: &[&str]) -> Value {
+    let events = place.arg("events.jsonl");
+    let output = windlass(&[words, &["--events", &events]].concat());
+    assert_eq!(output.status.code(), Some(0), "{}", text(&output));
+    let output = windlass(&["events", "--json", &events]);
+    assert_eq!(output.status.code(), Some(0), "{}", text(&output));
+    serde_json::from_slice(&output.stdout).unwrap()
+}
+
+/// Stages and causes of a table agree with the report of the same run.
+fn agree(table: &Value, report: &Value) {
+    let mut waits = table["waits"].as_array().unwrap().clone();
+    for stage in report["stages"].as_array().unwrap() {
+        for wait in stage["waits"].as_array().unwrap() {
+            let same = |row: &Value| row["stage"] == stage["name"] && row["cause"] == wait["cause"];
+            let row = waits.remove(waits.iter().position(same).unwrap());
+            assert_eq!(row["count"], wait["count"], "{row} and {wait}");
+            let (sum, seconds) = (&row["total_seconds"], &wait["seconds"]);
+            let off = sum.as_f64().unwrap() - seconds.as_f64().unwrap();
+            assert!(off.abs() < 1e-6, "{row} and {wait}");
+            assert!(row["p50_seconds"].as_f64() <= row["p99_seconds"].as_f64());
+            assert!(row["p99_seconds"].as_f64() <= row["max_seconds"].as_f64());
+        }
+    }
+    assert!(
+        waits.is_empty(),
+        "waits that the report does not have: {waits:?}"
+    );
+}
+
+/// The report of the run, as the file's last line has it.
+fn report_in(place: &Place) -> Value {
+    let file = std::fs::read_to_string(place.path("events.jsonl")).unwrap();
+    let end: Value = serde_json::from_str(file.lines().last().unwrap()).unwrap();
+    assert_eq!(end["event"], "end");
+    end["report"].clone()
+}
+
+#[test]
+fn backup_restore_and_verify_record_what_they_report() {
+    let place = Place::new();
+    let (database, sets) = (place.arg("shop.db"), place.arg("sets"));
+    let backup = recorded(&place, &["backup", &database, "--to", &sets]);
+    assert_eq!(
+        (&backup["command"], &backup["outcome"]),
+        (&"backup".into(), &"done".into())
+    );
+    agree(&backup, &report_in(&place));
+    let operations = |table: &Value| -> Vec<String> {
+        let rows = table["ios"].as_array().unwrap();
+        rows.iter()
+            .map(|row| row["operation"].as_str().unwrap().to_owned())
+            .collect()
+    };
+    assert_eq!(operations(&backup), ["device_write", "source_read"]);
+    let verify = recorded(&place, &["verify", &sets]);
+    agree(&verify, &report_in(&place));
+    assert_eq!(operations(&verify), ["device_read"]);
+    let restore = recorded(&place, &["restore", &sets, "--into", &place.arg("back.db")]);
+    agree(&restore, &report_in(&place));
+    assert_eq!(operations(&restore), ["device_read", "target_write"]);
+}
+
+#[test]
+fn a_recorded_run_is_a_page_that_a_browser_shows() {
+    let place = Place::new();
+    let (database, sets) = (place.arg("shop.db"), place.arg("sets"));
+    recorded(&place, &["backup", &database, "--to", &sets, "--to", &sets]);
+    let (events, page) = (place.arg("events.jsonl"), place.arg("page.html"));
+    let output = windlass(&["events", &events, "--html", &page]);
+    assert_eq!(output.status.code(), Some(0), "{}", text(&output));
+    let printed = text(&output);
+    for words in [
+        "backup of shop: done",
+        "full_buffer",
+        "device_write",
+        "p99",
+        "verdict",
+    ] {
+        assert!(printed.contains(words), "{words} is missing in {printed}");
+    }
+    let shown = check_page(&place.path("page.html"), 4);
+    for words in [
+        "backup of shop",
+        "Throughput by device",
+        "Buffers",
+        "Waits by stage",
+        "1of2",
+    ] {
+        assert!(shown.contains(words), "{words} is missing in {shown}");
+    }
+}
+
+#[test]
+fn a_trace_is_what_perfetto_reads_and_events_refuses() {
+    let place = Place::new();
+    let trace = place.arg("trace.json");
+    let output = windlass(&[
+        "backup",
+        &place.arg("shop.db"),
+        "--to",
+        "nul",
+        "--events",
+        &trace,
+        "--events-format",
+        "trace",
+    ]);
+    assert_eq!(output.status.code(), Some(0), "{}", text(&output));
+    let document: Value =
+        serde_json::from_slice(&std::fs::read(place.path("trace.json")).unwrap()).unwrap();
+    let events = document["traceEvents"].as_array().unwrap();
+    let has = |phase: &str, name: &str| {
+        events
+            .iter()
+            .any(|event| event["ph"] == phase && event["name"] == name)
+    };
+    assert!(has("M", "thread_name") && has("C", "buffers") && has("b", "source_read"));
+    let output = windlass(&["events", &trace]);
+    assert_eq!(output.status.code(), Some(1), "{}", text(&output));
+    assert!(
+        text(&output).contains("--events-format jsonl"),
+        "{}",
+        text(&output)
+    );
+}
+
+#[test]
+fn a_run_is_not_begun_when_its_events_cannot_be_kept() {
+    let place = Place::new();
+    let (database, sets) = (place.arg("shop.db"), place.arg("sets"));
+    for (path, limit, code) in [("missing/events", "64MiB", 1), ("events", "1KiB", 2)] {
+        let path = place.arg(path);
+        let output = windlass(&[
+            "backup",
+            &database,
+            "--to",
+            &sets,
+            "--events",
+            &path,
+            "--events-limit",
+            limit,
+        ]);
+        assert_eq!(output.status.code(), Some(code), "{}", text(&output));
+        assert!(place.sets().is_empty(), "{:?}", place.sets());
+    }
+}

@@ -182,6 +182,24 @@ install_regression_suite() {
     echo "$suite"
 }
 
+# install_promtool DIR: Prometheus's own judge of metrics, out of Debian's package. The package is not installed: it would
+# start a server. Prints the program's path.
+install_promtool() {
+    local dir=$1 program="$1/usr/bin/promtool"
+    if [[ ! -e $dir/.complete ]]; then
+        have apt-get || die "no apt-get to fetch Debian's package prometheus with"
+        note "fetching promtool"
+        rm -rf "$dir" && mkdir -p "$dir"
+        [[ $apt_ready == yes ]] || as_root apt-get -q update >&2
+        apt_ready=yes
+        (cd "$dir" && apt-get -q download prometheus >&2 && dpkg --extract ./*.deb . && rm -f ./*.deb)
+        chmod -R go+rX "$dir"
+        touch "$dir/.complete"
+    fi
+    "$program" --version >&2 || die "Debian's package prometheus came without a promtool that runs"
+    echo "$program"
+}
+
 # Everything that the tests of the workspace run, and where they find it.
 install_for_tests() {
     need_rust
@@ -192,5 +210,7 @@ install_for_tests() {
     WINDLASS_TEST_PG_BINDIRS=$(embedded_bindirs 14 17 18)
     WINDLASS_TEST_PG_CLIENTS=$(install_newest_clients "$(server_place postgres)/18-clients")
     WINDLASS_TEST_PG_REGRESS=$(install_regression_suite "$(server_place postgres)/regress")
+    WINDLASS_TEST_PROMTOOL=$(install_promtool "$(server_place promtool)")
+    export WINDLASS_TEST_PROMTOOL
     export WINDLASS_TEST_PG_BINDIRS WINDLASS_TEST_PG_CLIENTS WINDLASS_TEST_PG_REGRESS
 }

@@ -3,15 +3,17 @@
 //!   operation --> DIRECTORY/PID-N.json, rewritten about once a second, removed at its end
 //!
 //! DIRECTORY is /run/windlass for root, $XDG_RUNTIME_DIR/windlass for others, and a private
-//! directory below the temporary one where there is neither.
+//! directory below the temporary one where there is neither. Root sees everybody's: what root
+//! starts runs as the owner of its database.
 //!
 //! Invariants
 //! - A file is whole whenever it is read: it is replaced by a rename.
 //! - A file whose process is gone says nothing: a process is known by its number and its start,
 //!   because numbers come back. Whoever lists removes such files.
+//! - Nothing is believed of a directory that somebody else than its user could have written to.
 //! - An operation goes on when its file cannot be written: to be seen is not its purpose.
 
-use std::io;
+use std::io::{self, Read};
 use std::os::unix::fs::{DirBuilderExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -24,6 +26,8 @@ use serde_json::Value;
 
 /// How often an operation says how it goes.
 const PERIOD: Duration = Duration::from_secs(1);
+/// What claims to be a report and is larger is none.
+const REPORT_BYTES_MAX: u64 = 1024 * 1024;
 
 /// What an operation says of itself.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -104,21 +108,34 @@ impl Drop for Operation {
     }
 }
 
-/// All operations of this user that are under way, oldest process first.
+/// All operations that are under way, oldest process first: this user's, or everybody's for root.
 pub fn list() -> io::Result<Vec<Report>> {
-    let directory = match directory(false) {
-        Ok(directory) => directory,
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
-        Err(error) => return Err(error),
-    };
     let mut reports = Vec::new();
+    match directory(false) {
+        Ok(own) => list_one(&own, &mut reports)?,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+        Err(error) => return Err(error),
+    }
+    if rustix::process::geteuid().is_root() {
+        for (directory, uid) in directories_of_others() {
+            if is_private(&directory, uid).unwrap_or(false) {
+                // Its user may be removing it just now.
+                list_one(&directory, &mut reports).unwrap_or_default();
+            }
+        }
+    }
+    reports.sort_by_key(|report| (report.process_start, report.pid, report.started.clone()));
+    Ok(reports)
+}
+
+fn list_one(directory: &Path, reports: &mut Vec<Report>) -> io::Result<()> {
     for entry in std::fs::read_dir(directory)? {
         let path = entry?.path();
         if path.extension().is_none_or(|extension| extension != "json") {
             continue;
         }
         // Gone since the directory was read: its operation ended.
-        let Ok(bytes) = std::fs::read(&path) else {
+        let Ok(bytes) = read(&path) else {
             continue;
         };
         match serde_json::from_slice::<Report>(&bytes) {
@@ -130,8 +147,41 @@ pub fn list() -> io::Result<Vec<Report>> {
             Err(_) => continue,
         }
     }
-    reports.sort_by_key(|report| (report.process_start, report.pid, report.started.clone()));
-    Ok(reports)
+    Ok(())
+}
+
+/// A report's bytes. Whoever made the file gets root to read no other one, and to wait for none.
+fn read(path: &Path) -> io::Result<Vec<u8>> {
+    use rustix::fs::{Mode, OFlags};
+    let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
+    let file = std::fs::File::from(rustix::fs::open(path, flags, Mode::empty())?);
+    if !file.metadata()?.is_file() {
+        return Err(io::ErrorKind::InvalidData.into());
+    }
+    let mut bytes = Vec::new();
+    file.take(REPORT_BYTES_MAX).read_to_end(&mut bytes)?;
+    Ok(bytes)
+}
+
+/// Where other users' operations may be, and the user each belongs to.
+fn directories_of_others() -> Vec<(PathBuf, u32)> {
+    let children = |parent: &Path| -> Vec<PathBuf> {
+        let entries = std::fs::read_dir(parent).into_iter().flatten().flatten();
+        entries.map(|entry| entry.path()).collect()
+    };
+    let number = |path: &Path, prefix: &str| -> Option<u32> {
+        path.file_name()?
+            .to_str()?
+            .strip_prefix(prefix)?
+            .parse()
+            .ok()
+    };
+    let runtime = children(Path::new("/run/user")).into_iter();
+    let runtime =
+        runtime.filter_map(|path| number(&path, "").map(|uid| (path.join("windlass"), uid)));
+    let temporary = children(&std::env::temp_dir()).into_iter();
+    let temporary = temporary.filter_map(|path| number(&path, "windlass-").map(|uid| (path, uid)));
+    runtime.chain(temporary).collect()
 }
 
 /// When a process started; `None` when there is none of this number.
@@ -157,9 +207,12 @@ fn directory(make: bool) -> io::Result<PathBuf> {
     let directory = if uid.is_root() {
         PathBuf::from("/run/windlass")
     } else {
-        match std::env::var_os("XDG_RUNTIME_DIR") {
-            Some(runtime) if Path::new(&runtime).is_dir() => Path::new(&runtime).join("windlass"),
-            _ => std::env::temp_dir().join(format!("windlass-{}", uid.as_raw())),
+        // Of the user who started this, who need not be the one it runs as.
+        let runtime = std::env::var_os("XDG_RUNTIME_DIR").map(PathBuf::from);
+        let own = |path: &PathBuf| path.metadata().is_ok_and(|data| data.uid() == uid.as_raw());
+        match runtime.filter(own) {
+            Some(runtime) => runtime.join("windlass"),
+            None => std::env::temp_dir().join(format!("windlass-{}", uid.as_raw())),
         }
     };
     if make {
@@ -170,12 +223,17 @@ fn directory(make: bool) -> io::Result<PathBuf> {
         }
     }
     // Below a directory that is everybody's, somebody else may have made it first.
-    let metadata = std::fs::symlink_metadata(&directory)?;
-    if metadata.is_dir() && metadata.uid() == uid.as_raw() && metadata.mode() & 0o022 == 0 {
+    if is_private(&directory, uid.as_raw())? {
         return Ok(directory);
     }
     let message = format!("{} is not a private directory of ours", directory.display());
     Err(io::Error::other(message))
+}
+
+/// Whether this is a directory that nobody but this user (and root) can write to.
+fn is_private(directory: &Path, uid: u32) -> io::Result<bool> {
+    let data = std::fs::symlink_metadata(directory)?;
+    Ok(data.is_dir() && data.uid() == uid && data.mode() & 0o022 == 0)
 }
 
 #[cfg(test)]

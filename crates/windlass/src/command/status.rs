@@ -1,5 +1,7 @@
 //! `windlass status`: what is under way.
 
+mod run;
+
 use serde_json::Value;
 
 use crate::cli::Global;
@@ -36,38 +38,69 @@ fn show(report: &Report) {
         started,
         ..
     } = report;
-    output::line(&format!("{kind:<12}  {title}"));
-    table::row("process", &format!("{pid}, since {started}"));
-    table::row("phase", phase);
-    let Value::Object(numbers) = &report.numbers else {
-        return;
-    };
-    for (name, value) in numbers {
+    output::line(&plain(&format!("{kind:<12}  {title}")));
+    table::row("process", &plain(&format!("{pid}, since {started}")));
+    table::row("phase", &plain(phase));
+    let lines = run::lines(&report.numbers).unwrap_or_else(|| lines(&report.numbers));
+    for (name, text) in lines {
+        table::row(&plain(&name), &plain(&text));
+    }
+}
+
+/// Numbers of any kind, as they come.
+fn lines(numbers: &Value) -> Vec<(String, String)> {
+    let mut found = Vec::new();
+    for (name, value) in numbers.as_object().into_iter().flatten() {
         match value {
             Value::Object(parts) => {
-                let parts: Vec<_> = parts
-                    .iter()
-                    .map(|(name, value)| format!("{} {}", plain(value), words(name)))
-                    .collect();
-                table::row(&words(name), &parts.join(", "));
+                let part = |(name, value): (&String, &Value)| shown(value) + " " + &words(name);
+                let parts: Vec<_> = parts.iter().map(part).collect();
+                found.push((words(name), parts.join(", ")));
             }
             Value::Array(lines) => {
-                lines
-                    .iter()
-                    .for_each(|line| table::row(&words(name), &plain(line)));
+                found.extend(lines.iter().map(|line| (words(name), shown(line))));
             }
-            value => table::row(&words(name), &plain(value)),
+            value => found.push((words(name), shown(value))),
         }
     }
+    found
 }
 
 fn words(name: &str) -> String {
     name.replace('_', " ")
 }
 
-fn plain(value: &Value) -> String {
+fn shown(value: &Value) -> String {
     match value {
         Value::String(text) => text.clone(),
         value => value.to_string(),
+    }
+}
+
+/// Root sees what other users' processes say of themselves: nothing of it may move the terminal.
+fn plain(text: &str) -> String {
+    text.chars().filter(|letter| !letter.is_control()).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_a_process_says_of_itself_is_text_only() {
+        assert_eq!(plain("shop\u{1b}[2J\r\nx"), "shop[2Jx");
+    }
+
+    #[test]
+    fn numbers_of_any_kind_are_lines() {
+        let numbers = serde_json::json!({"reads": 3, "cache": {"hit_count": 2}, "messages": ["a"]});
+        let lines = lines(&numbers);
+        let line = |name: &str, text: &str| (name.to_owned(), text.to_owned());
+        let expected = [
+            line("cache", "2 hit count"),
+            line("messages", "a"),
+            line("reads", "3"),
+        ];
+        assert_eq!(lines, expected);
     }
 }

@@ -10,3 +10,4 @@ mod places;
 mod refusals;
 mod support;
 mod trouble;
+mod watching;

@@ -1,0 +1,164 @@
+//! The lines of a backup, restore or verification in `windlass status`.
+
+use serde::Deserialize;
+use serde_json::Value;
+use windlass_engine::megabytes;
+
+use crate::sizes::show_size;
+
+/// Waits that are shown of each stage.
+const WAITS_MAX: usize = 3;
+
+/// What a run says of itself: the fields of [`windlass_engine::Live`] that are shown.
+#[derive(Deserialize)]
+struct Run {
+    elapsed_seconds: f64,
+    done_bytes: u64,
+    total_bytes: u64,
+    done_share: Option<f64>,
+    rate: f64,
+    estimated_completion: Option<String>,
+    limit: Option<Limit>,
+    stages: Vec<Stage>,
+    devices: Vec<Device>,
+    buffers: Option<Buffers>,
+}
+
+#[derive(Deserialize)]
+struct Limit {
+    stage: String,
+    device: Option<String>,
+}
+
+#[derive(Deserialize)]
+struct Stage {
+    name: String,
+    waits: Vec<Wait>,
+}
+
+#[derive(Deserialize)]
+struct Wait {
+    cause: String,
+    seconds: f64,
+}
+
+#[derive(Deserialize)]
+struct Device {
+    name: String,
+    bytes: u64,
+    rate: f64,
+}
+
+#[derive(Deserialize)]
+struct Buffers {
+    free: u64,
+    inputs: u64,
+    outputs: u64,
+}
+
+/// The lines of a run; `None` when these are the numbers of something else.
+pub fn lines(numbers: &Value) -> Option<Vec<(String, String)>> {
+    let run: Run = serde_json::from_value(numbers.clone()).ok()?;
+    let mut found = Vec::new();
+    let mut line = |name: &str, text: String| found.push((name.to_owned(), text));
+    let done = show_size(run.done_bytes);
+    line(
+        "done",
+        match run.done_share {
+            Some(share) => {
+                let (percent, total) = (share * 100.0, show_size(run.total_bytes));
+                format!("{percent:.1} %, {done} of {total}")
+            }
+            None => done,
+        },
+    );
+    line("rate", rates(&run));
+    if let Some(end) = &run.estimated_completion {
+        line("estimated completion", end.clone());
+    }
+    if let Some(limit) = &run.limit {
+        let device = limit
+            .device
+            .as_ref()
+            .map_or(String::new(), |name| format!(" {name}"));
+        line("bottleneck", limit.stage.replace('_', " ") + &device);
+    }
+    for stage in &run.stages {
+        line(&format!("{} waited", stage.name), waits(stage));
+    }
+    for device in &run.devices {
+        let (bytes, rate) = (show_size(device.bytes), megabytes(device.rate));
+        line("device", format!("{}: {bytes}, {rate}", device.name));
+    }
+    if let Some(Buffers {
+        free,
+        inputs,
+        outputs,
+    }) = run.buffers
+    {
+        line(
+            "buffers",
+            format!("{inputs} inputs, {outputs} outputs, {free} free"),
+        );
+    }
+    Some(found)
+}
+
+#[expect(clippy::cast_precision_loss, reason = "a rate for people")]
+fn rates(run: &Run) -> String {
+    let mean = run.done_bytes as f64 / run.elapsed_seconds.max(1e-3);
+    format!(
+        "{} now, {} in the mean",
+        megabytes(run.rate),
+        megabytes(mean)
+    )
+}
+
+/// The longest waits of a stage.
+fn waits(stage: &Stage) -> String {
+    let mut waits: Vec<_> = stage.waits.iter().collect();
+    waits.sort_by(|one, other| other.seconds.total_cmp(&one.seconds));
+    let wait = |wait: &&Wait| format!("{:.1} s {}", wait.seconds, wait.cause.replace('_', " "));
+    let waits: Vec<_> = waits.iter().take(WAITS_MAX).map(wait).collect();
+    match waits.as_slice() {
+        [] => "not yet".to_owned(),
+        waits => waits.join(", "),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_run_is_told_in_words() {
+        let numbers = serde_json::json!({
+            "elapsed_seconds": 2.0, "done_bytes": 1_048_576, "total_bytes": 4_194_304,
+            "done_share": 0.25, "rate": 3e6, "estimated_completion": "2026-01-01T00:00:00Z",
+            "limit": {"stage": "device", "device": "/backup/0"},
+            "stages": [{"name": "reader", "waits": [
+                {"cause": "jobs", "seconds": 0.5}, {"cause": "free_buffer", "seconds": 1.25},
+            ]}],
+            "devices": [{"name": "/backup/0", "bytes": 2048, "rate": 1e6}],
+            "buffers": {"free": 1, "inputs": 2, "outputs": 3},
+        });
+        let lines = lines(&numbers).unwrap();
+        let shown: Vec<_> = lines
+            .iter()
+            .map(|(name, text)| format!("{name}: {text}"))
+            .collect();
+        assert_eq!(
+            shown,
+            [
+                "done: 25.0 %, 1 MiB of 4 MiB",
+                "rate: 3.0 MB/s now, 0.5 MB/s in the mean",
+                "estimated completion: 2026-01-01T00:00:00Z",
+                "bottleneck: device /backup/0",
+                "reader waited: 1.2 s free buffer, 0.5 s jobs",
+                "device: /backup/0: 2 KiB, 1.0 MB/s",
+                "buffers: 2 inputs, 3 outputs, 1 free",
+            ]
+        );
+        assert_eq!(super::lines(&serde_json::json!({"reads": 3})), None);
+    }
+}

@@ -1,0 +1,243 @@
+//! A run as others see it while it goes: `windlass status`, metrics over HTTP and in a file.
+//!
+//! The runs are held back by a rate limit so low that they would take hours, and are interrupted
+//! once they have been seen: nothing depends on how fast the machine is.
+
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::TcpStream;
+use std::process::{Child, Command, Stdio};
+
+use serde_json::Value;
+
+use crate::support::*;
+
+/// A backup under way that is never done.
+struct Slow {
+    process: Child,
+    metrics: String,
+}
+
+impl Slow {
+    fn start(place: &Place) -> Self {
+        let (database, sets) = (place.arg("shop.db"), place.arg("sets"));
+        let file = place.arg("windlass.prom");
+        let mut process = command()
+            .args(["backup", &database, "--to", &sets, "--max-rate", "1KiB"])
+            .args([
+                "--transfer-size",
+                "64KiB",
+                "--metrics",
+                "127.0.0.1:0",
+                "--metrics-file",
+                &file,
+            ])
+            .stdout(Stdio::null())
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let lines = BufReader::new(process.stderr.as_mut().unwrap()).lines();
+        let found = lines.map(Result::unwrap).find_map(|line| {
+            let address = line.strip_prefix("metrics     http://")?;
+            Some(address.strip_suffix("/metrics").unwrap().to_owned())
+        });
+        let metrics = found.expect("the address of the metrics");
+        Self { process, metrics }
+    }
+
+    /// Asks for the metrics until they say this: how the run goes is not ours to know.
+    fn metrics_with(&self, words: &str) -> String {
+        loop {
+            let text = self.ask("/metrics");
+            if text.contains(words) {
+                return text.split_once("\r\n\r\n").unwrap().1.to_owned();
+            }
+            std::thread::yield_now();
+        }
+    }
+
+    fn ask(&self, path: &str) -> String {
+        let mut client = TcpStream::connect(&self.metrics).unwrap();
+        write!(client, "GET {path} HTTP/1.1\r\nHost: x\r\n\r\n").unwrap();
+        let mut answer = String::new();
+        client.read_to_string(&mut answer).unwrap();
+        answer
+    }
+
+    /// Interrupts it; waits for its end.
+    fn end(mut self) {
+        let pid = self.process.id().to_string();
+        assert!(
+            Command::new("kill")
+                .args(["-INT", &pid])
+                .status()
+                .unwrap()
+                .success()
+        );
+        assert_eq!(self.process.wait().unwrap().code(), Some(130));
+    }
+}
+
+/// The value of a series.
+fn value(metrics: &str, series: &str) -> f64 {
+    let lines = metrics.lines().filter(|line| !line.starts_with('#'));
+    let found = lines
+        .filter_map(|line| line.rsplit_once(' '))
+        .find(|(name, _)| {
+            let (family, labels) = series.split_once('{').unwrap_or((series, ""));
+            let labels = labels.trim_end_matches('}');
+            name.starts_with(&format!("{family}{{")) && name.contains(labels)
+        });
+    let (_, value) = found.unwrap_or_else(|| panic!("{series} is missing in {metrics}"));
+    value.parse().unwrap()
+}
+
+/// What Prometheus itself says against metrics.
+fn prometheus_accepts(metrics: &str) {
+    let program = std::env::var_os("WINDLASS_TEST_PROMTOOL");
+    let program = program.unwrap_or_else(|| "promtool".into());
+    let mut promtool = Command::new(program)
+        .args(["check", "metrics"])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .expect("promtool of Debian's package `prometheus`, or WINDLASS_TEST_PROMTOOL");
+    promtool
+        .stdin
+        .take()
+        .unwrap()
+        .write_all(metrics.as_bytes())
+        .unwrap();
+    let output = promtool.wait_with_output().unwrap();
+    let clean = output.status.success() && output.stdout.is_empty() && output.stderr.is_empty();
+    assert!(clean, "{} of {metrics}", text(&output));
+}
+
+#[test]
+fn a_run_under_way_is_told_in_the_terms_of_prometheus() {
+    let place = Place::new();
+    let slow = Slow::start(&place);
+    let waiting = "resource=\"rate_limit\"} 1";
+    let metrics = slow.metrics_with(waiting);
+    prometheus_accepts(&metrics);
+    assert!(
+        metrics.contains("operation=\"backup\",subject=\"shop\""),
+        "{metrics}"
+    );
+    assert_eq!(value(&metrics, "windlass_run_running"), 1.0);
+    let done = value(&metrics, "windlass_processed_bytes_total");
+    let total = value(&metrics, "windlass_expected_bytes");
+    assert!(done > 0.0 && done < total, "{done} of {total}");
+    assert!(value(&metrics, "windlass_processed_ratio") < 1.0);
+    assert!(value(&metrics, "windlass_remaining_seconds") > 0.0);
+    assert!(
+        value(
+            &metrics,
+            "windlass_wait_seconds_total{cause=\"rate_limit\"}"
+        ) > 0.0
+    );
+    assert_eq!(
+        value(&metrics, "windlass_buffers{state=\"free\"}").fract(),
+        0.0
+    );
+    assert!(slow.ask("/").contains("see /metrics"));
+    assert!(slow.ask("/other").starts_with("HTTP/1.1 404"));
+    // A counter never goes back.
+    let later = slow.metrics_with(waiting);
+    for line in metrics.lines().filter(|line| line.contains("_total{")) {
+        let (series, before) = line.rsplit_once(' ').unwrap();
+        let now = later
+            .lines()
+            .find_map(|line| line.strip_prefix(series))
+            .unwrap();
+        let (now, before): (f64, f64) = (now.trim().parse().unwrap(), before.parse().unwrap());
+        assert!(now >= before, "{series}: {before}, then {now}");
+    }
+    slow.end();
+}
+
+#[test]
+fn status_tells_how_far_a_run_is_and_what_holds_it_back() {
+    let place = Place::new();
+    let slow = Slow::start(&place);
+    let pid = slow.process.id();
+    // Its file is rewritten once a second.
+    let run = loop {
+        let output = windlass(&["status", "--json"]);
+        assert_eq!(output.status.code(), Some(0), "{}", text(&output));
+        let status: Value = serde_json::from_slice(&output.stdout).unwrap();
+        let all = status["operations"].as_array().unwrap();
+        let own = all.iter().find(|operation| operation["pid"] == pid);
+        if let Some(own) = own.filter(|own| !own["numbers"]["limit"].is_null()) {
+            break own.clone();
+        }
+        std::thread::yield_now();
+    };
+    assert_eq!(
+        (&run["kind"], &run["title"]),
+        (&"backup".into(), &"shop".into())
+    );
+    let numbers = &run["numbers"];
+    assert_eq!(numbers["limit"]["stage"], "rate_limit");
+    let share = numbers["done_share"].as_f64().unwrap();
+    assert!(share > 0.0 && share < 1.0, "{share}");
+    assert!(
+        numbers["estimated_completion"]
+            .as_str()
+            .unwrap()
+            .ends_with('Z')
+    );
+    assert_eq!(numbers["stages"].as_array().unwrap().len(), 3);
+    assert_eq!(numbers["devices"].as_array().unwrap().len(), 2);
+    let shown = text(&windlass(&["status"]));
+    for words in [
+        "backup        shop",
+        "bottleneck",
+        "rate limit",
+        "estimated completion",
+        "%",
+    ] {
+        assert!(shown.contains(words), "{words} is missing in {shown}");
+    }
+    slow.end();
+    let shown = text(&windlass(&["status"]));
+    assert!(!shown.contains(&pid.to_string()), "{shown}");
+}
+
+#[test]
+fn the_textfile_tells_of_a_run_and_then_of_its_end() {
+    let place = Place::new();
+    let file = place.path("windlass.prom");
+    let read = || std::fs::read_to_string(&file).unwrap();
+    let slow = Slow::start(&place);
+    let during = read();
+    prometheus_accepts(&during);
+    assert_eq!(value(&during, "windlass_run_running"), 1.0);
+    slow.end();
+    assert_eq!(value(&read(), "windlass_run_success"), 0.0);
+    let (database, path) = (place.arg("shop.db"), place.arg("windlass.prom"));
+    let done = windlass(&["backup", &database, "--to", "nul", "--metrics-file", &path]);
+    assert_eq!(done.status.code(), Some(0), "{}", text(&done));
+    let after = read();
+    prometheus_accepts(&after);
+    assert_eq!(value(&after, "windlass_run_running"), 0.0);
+    assert_eq!(value(&after, "windlass_run_success"), 1.0);
+    assert_eq!(value(&after, "windlass_processed_ratio"), 1.0);
+    let ended = value(&after, "windlass_run_end_time_seconds");
+    assert!(ended >= value(&after, "windlass_run_start_time_seconds"));
+    // Nothing is left beside it: node_exporter would read it, too.
+    assert!(!place.path("windlass.prom.new").exists());
+}
+
+#[test]
+fn a_run_is_not_begun_when_its_metrics_cannot_be_shown() {
+    let place = Place::new();
+    let (database, sets) = (place.arg("shop.db"), place.arg("sets"));
+    let missing = place.arg("missing/windlass.prom");
+    for words in [["--metrics", "nonsense"], ["--metrics-file", &missing]] {
+        let output = windlass(&[&["backup", &database, "--to", &sets][..], &words].concat());
+        assert_eq!(output.status.code(), Some(1), "{}", text(&output));
+        assert!(text(&output).contains("metrics"), "{}", text(&output));
+        assert!(place.sets().is_empty(), "{:?}", place.sets());
+    }
+}

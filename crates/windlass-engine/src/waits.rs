@@ -205,6 +205,11 @@ impl Stage {
         self.bytes.load(Ordering::Relaxed)
     }
 
+    /// Nanoseconds waited so far for `cause`, in waits that have ended.
+    pub(crate) fn waited_nanos(&self, cause: Cause) -> u64 {
+        self.waits[cause.index()].nanos.load(Ordering::Relaxed)
+    }
+
     /// The counters as a report, up to now; `name` is the stage's noun. CPU time is that of the
     /// threads that have ended.
     pub fn report(&self, name: &'static str) -> StageReport {

@@ -54,6 +54,7 @@ fn begin_watched(progress: &Arc<Progress>) -> BackupRun {
     let options = BackupOptions {
         plan: setup.request.plan(devices.len(), 1).unwrap(),
         codec: Codec::None,
+        range: None,
         source_rate: None,
         device_rate: None,
         ring: false,

@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use windlass_engine::media::{Codec, SetId};
 use windlass_engine::{
-    BackupOptions, BackupRun, BufferPlan, Cancel, CodecRange, FileDeviceOptions,
-    RunReport, clean_up,
+    BackupOptions, BackupRun, BufferPlan, Cancel, CodecRange, FileDeviceOptions, RunReport,
+    clean_up,
 };
 use windlass_postgres::{BackupRequest, Cluster};
 use windlass_sqlite::Database;

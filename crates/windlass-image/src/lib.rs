@@ -15,6 +15,7 @@
 
 mod compare;
 mod directory;
+mod edited;
 mod error;
 mod extract;
 mod image;
@@ -24,6 +25,7 @@ mod view;
 
 pub use compare::{CompareOptions, Differences, FileDifference, RANGES_MAX, compare};
 pub use directory::DirectoryImage;
+pub use edited::{EditedImage, Patch};
 pub use error::ImageError;
 pub use extract::{EXTRACT_GROUP_BYTES, ExtractReport, Patterns, extract, extract_files};
 pub use image::{Checksummed, Image};

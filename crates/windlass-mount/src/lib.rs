@@ -27,4 +27,4 @@ pub use counters::MountStatistics;
 pub use damage::DamageHook;
 pub use error::MountError;
 pub use mount::{Mount, MountOptions};
-pub use unmount::Unmounted;
+pub use unmount::{Unmounted, detach};

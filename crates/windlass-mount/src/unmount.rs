@@ -43,8 +43,8 @@ pub(crate) fn unmount(at: &Path) -> Result<Unmounted, MountError> {
     detach(at)
 }
 
-/// Detaches a mount from the tree of directories, in use or not.
-pub(crate) fn detach(at: &Path) -> Result<Unmounted, MountError> {
+/// Detaches a mount from the tree of directories, in use or not; its server may be dead.
+pub fn detach(at: &Path) -> Result<Unmounted, MountError> {
     match ask(at, true)? {
         Answer::Done | Answer::NotMounted => Ok(Unmounted::Detached),
         Answer::Busy => Err(MountError::Unmount {

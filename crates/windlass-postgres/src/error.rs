@@ -240,6 +240,15 @@ pub enum PostgresError {
         #[source]
         source: postgres::Error,
     },
+    /// amcheck cannot be used in a database of the opened server.
+    #[error("install amcheck in database {database}: {source}")]
+    Amcheck {
+        /// The database.
+        database: String,
+        /// What the server said.
+        #[source]
+        source: postgres::Error,
+    },
     /// A scratch directory whose path leaves no room for a socket's name.
     #[error("{} is too long for a socket's path", path.display())]
     SocketPath {
@@ -265,6 +274,10 @@ impl PostgresError {
             }
             Self::ServerEnded { log, .. } => return server_hint(log),
             Self::OpenedConnect { .. } => "Name a role of the cluster with --user.",
+            Self::Amcheck { .. } => {
+                "Install PostgreSQL's contrib package of that version, or name a directory of \
+                 programs that has it with --bindir."
+            }
             Self::SocketPath { .. } => "Name a shorter directory with --scratch.",
             Self::Owner { .. } => "Run as the data directory's owner, or as root.",
             Self::OtherCluster { .. } => {

@@ -21,7 +21,7 @@ mod settings;
 mod tree;
 
 use std::fs::File;
-use std::os::unix::fs::lchown;
+use std::os::unix::fs::fchown;
 use std::path::{Path, PathBuf};
 
 use postgres::error::SqlState;
@@ -51,7 +51,7 @@ const USUAL_ROLE: &str = "postgres";
 pub struct OpenRequest {
     /// The data directory; recovery and the server write to it.
     pub data: PathBuf,
-    /// An existing directory for configuration, socket and log.
+    /// An existing directory for configuration, socket and log, which has none of them yet.
     pub scratch: PathBuf,
     /// The programs to run.
     pub programs: Programs,
@@ -94,6 +94,7 @@ pub struct Server {
     process: Process,
     connection: Connection,
     log: PathBuf,
+    version: String,
 }
 
 impl Server {
@@ -124,7 +125,13 @@ impl Server {
             process,
             connection,
             log,
+            version: request.programs.version().to_owned(),
         })
+    }
+
+    /// Its version as it shows it.
+    pub fn version(&self) -> &str {
+        &self.version
     }
 
     /// Where it is reached.
@@ -241,19 +248,21 @@ fn configure(
         (HBA_FILE, settings::authentication()),
         (IDENT_FILE, ""),
     ] {
-        let path = request.scratch.join(name);
-        write(&path, text)?;
-        if let Some((uid, gid)) = request.run_as {
-            lchown(&path, Some(uid), Some(gid)).doing("change the owner of", &path)?;
-        }
+        write(&request.scratch.join(name), text, request.run_as)?;
     }
     Ok(())
 }
 
-fn write(path: &Path, text: &str) -> Result<(), PostgresError> {
+/// Writes a new file and gives it to the server's user. The directory may be that user's already:
+/// a file or link that is there is nothing for root to write through.
+fn write(path: &Path, text: &str, owner: Option<(u32, u32)>) -> Result<(), PostgresError> {
     use std::io::Write;
-    let mut file = File::create(path).doing("create", path)?;
-    file.write_all(text.as_bytes()).doing("write", path)
+    let mut file = File::create_new(path).doing("create", path)?;
+    file.write_all(text.as_bytes()).doing("write", path)?;
+    if let Some((uid, gid)) = owner {
+        fchown(&file, Some(uid), Some(gid)).doing("change the owner of", path)?;
+    }
+    Ok(())
 }
 
 fn arguments(request: &OpenRequest) -> Vec<String> {

@@ -7,7 +7,7 @@ use crate::error::SqliteError;
 use crate::header::DatabaseHeader;
 
 /// Value of `kind` in the facts of a set of a SQLite database.
-const KIND: &str = "sqlite";
+pub const KIND: &str = "sqlite";
 
 /// How the database protects its transactions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]

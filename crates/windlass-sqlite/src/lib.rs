@@ -27,6 +27,7 @@ mod fingerprint;
 mod header;
 mod hook;
 mod lock;
+mod open;
 mod overlay;
 mod pinned;
 mod ranges;
@@ -39,8 +40,9 @@ mod wal;
 
 pub use database::{BackupOutcome, Database, LOCK_WAIT_DEFAULT, is_sqlite};
 pub use error::SqliteError;
-pub use facts::{DatabaseFacts, JournalMode};
+pub use facts::{DatabaseFacts, JournalMode, KIND};
 pub use header::{DATABASE_HEADER_BYTES, DATABASE_MAGIC, DatabaseHeader};
+pub use open::{Inspection, View, inspect, view};
 pub use pinned::{PinnedReader, PinnedState};
 pub use restore::{RestorePlan, restore_layout};
 pub use shm::{WAL_INDEX_BYTES, WalIndex};

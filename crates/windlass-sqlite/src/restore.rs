@@ -15,7 +15,7 @@ use std::path::{Path, PathBuf};
 
 use rustix::fs::FlockOperation;
 use windlass_engine::{TargetLayout, durable};
-use windlass_media::{Facts, FileKind, FileTable};
+use windlass_media::{Facts, FileEntry, FileKind, FileTable};
 
 use crate::error::{IoContext, SqliteError};
 use crate::facts::DatabaseFacts;
@@ -129,8 +129,8 @@ impl RestorePlan {
     }
 }
 
-/// The file that the set's only file becomes.
-fn place(files: &FileTable, into: &Path) -> Result<PathBuf, SqliteError> {
+/// The set's only file, and its name.
+pub(crate) fn only_file(files: &FileTable) -> Result<(&FileEntry, PathBuf), SqliteError> {
     let [entry] = files.0.as_slice() else {
         return Err(SqliteError::Facts {
             what: "the set does not hold exactly one file",
@@ -141,8 +141,14 @@ fn place(files: &FileTable, into: &Path) -> Result<PathBuf, SqliteError> {
             what: "the set's file is not a plain file at its root",
         });
     }
+    Ok((entry, std::ffi::OsStr::from_bytes(&entry.path).into()))
+}
+
+/// The file that the set's only file becomes.
+fn place(files: &FileTable, into: &Path) -> Result<PathBuf, SqliteError> {
+    let (_, name) = only_file(files)?;
     if into.is_dir() {
-        return Ok(into.join(std::ffi::OsStr::from_bytes(&entry.path)));
+        return Ok(into.join(name));
     }
     match into.file_name() {
         Some(_) => Ok(into.to_path_buf()),

@@ -1,16 +1,18 @@
 //! Private PostgreSQL clusters: made by initdb, reached by a unix socket only, gone at the end.
 //!
 //! PostgreSQL refuses to run as root and Windlass runs as the data directory's owner, so a test
-//! process that root started becomes the user `postgres`, once and for good, before it makes the
-//! first file. Server programs of any version are used, from the directory the test names; client
-//! programs that a version's directory lacks come from [`DEFAULT_BIN`].
+//! process that root started becomes the user `postgres`, once and for good, before it makes
+//! the first file; or, where a test needs root itself, stays root ([`stay_root`]) and only has
+//! its servers run as that user. Server programs of any version are used, from the directory
+//! the test names; client programs that a version's directory lacks come from [`DEFAULT_BIN`].
 
 use std::ffi::CString;
 use std::net::Ipv4Addr;
+use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 use std::sync::Once;
-use std::sync::atomic::{AtomicU8, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 use std::time::Duration;
 
 use nix::unistd::{User, geteuid, initgroups, setgid, setuid};
@@ -30,15 +32,46 @@ const LOOPBACK_FIRST: u8 = 64;
 static LISTENERS: AtomicU8 = AtomicU8::new(LOOPBACK_FIRST);
 
 static BECOME: Once = Once::new();
+static STAY_ROOT: AtomicBool = AtomicBool::new(false);
+
+/// From now on servers run as the user `postgres`, and this process goes on as root if it is.
+pub fn stay_root() {
+    STAY_ROOT.store(true, Ordering::Relaxed);
+}
+
+/// The user that servers run as, when that is not this process's own.
+pub fn server_ids() -> Option<(u32, u32)> {
+    let stay = STAY_ROOT.load(Ordering::Relaxed) && geteuid().is_root();
+    let ids = |user: User| (user.uid.as_raw(), user.gid.as_raw());
+    stay.then(|| ids(server_user()))
+}
+
+fn server_user() -> User {
+    let user = User::from_name(SERVER_USER).expect("look up user postgres");
+    user.expect("there is no user postgres: install PostgreSQL")
+}
+
+/// A directory of the servers' user.
+fn make_place() -> TempDir {
+    let place = tempfile::tempdir().expect("make a directory");
+    give_to_servers(place.path());
+    place
+}
+
+/// Gives a file or directory to the servers' user, when that is another.
+pub fn give_to_servers(path: &Path) {
+    if let Some((uid, gid)) = server_ids() {
+        std::os::unix::fs::chown(path, Some(uid), Some(gid)).expect("give it away");
+    }
+}
 
 /// Becomes the user `postgres` when running as root; every test calls it first.
 pub fn become_server_user() {
     BECOME.call_once(|| {
-        if !geteuid().is_root() {
+        if !geteuid().is_root() || STAY_ROOT.load(Ordering::Relaxed) {
             return;
         }
-        let user = User::from_name(SERVER_USER).expect("look up user postgres");
-        let user = user.expect("there is no user postgres: install PostgreSQL");
+        let user = server_user();
         let name = CString::new(user.name.clone()).expect("a user name has no NUL");
         initgroups(&name, user.gid).expect("take the groups of postgres");
         setgid(user.gid).expect("take the group of postgres");
@@ -102,7 +135,7 @@ impl PrivateCluster {
     /// Makes and starts a cluster.
     pub fn start(options: &ClusterOptions) -> Self {
         become_server_user();
-        let place = tempfile::tempdir().expect("make a directory");
+        let place = make_place();
         let data = place.path().join("data");
         let mut cluster = Self {
             bin: options.bin.clone(),
@@ -144,7 +177,7 @@ impl PrivateCluster {
     /// As [`PrivateCluster::adopt`], not started yet.
     pub fn adopt_stopped(data: &Path, bin: &Path) -> Self {
         become_server_user();
-        let place = tempfile::tempdir().expect("make a directory");
+        let place = make_place();
         Self {
             bin: bin.into(),
             data: data.into(),
@@ -262,6 +295,12 @@ impl PrivateCluster {
             path.display()
         );
         let mut command = Command::new(path);
+        self.lead(&mut command);
+        command
+    }
+
+    /// Leads a program to this server, as the user that servers run as.
+    pub fn lead(&self, command: &mut Command) {
         command
             .env("PGHOST", self.place.path())
             .env("PGPORT", PORT.to_string());
@@ -270,7 +309,9 @@ impl PrivateCluster {
             .env("PGDATABASE", "postgres")
             .env("LC_ALL", "C");
         command.current_dir(self.place.path());
-        command
+        if let Some((uid, gid)) = server_ids() {
+            command.uid(uid).gid(gid);
+        }
     }
 
     /// Runs SQL in a database; what it printed, unaligned, without the last line break.

@@ -1,6 +1,7 @@
 //! The command line: what can be said, and what each word of it means.
 
 mod lab;
+mod open;
 
 use std::path::PathBuf;
 
@@ -8,6 +9,7 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 use windlass_postgres::RelationPattern;
 
 use crate::sizes::{parse_rate, parse_size};
+pub use open::{Open, OpenOptions};
 
 pub use lab::{Lab, Plan, Probe, Rehearse};
 
@@ -38,6 +40,8 @@ Examples:
       Write nothing: measure how fast the database can be read.
   windlass restore /disk1/pg /disk2/pg --into /var/lib/postgresql/15/restored
       Restore it. The new data directory starts as it is.
+  windlass open /disk1/pg -- psql
+      Open it as a server of its own, without restoring it.
   windlass verify /backup/shop
       Read and check every byte of a set.
 
@@ -96,6 +100,8 @@ pub enum Command {
     Lab(Lab),
     /// Show where the time of a recorded run went
     Events(Events),
+    /// Open a set as a database: a PostgreSQL server, or a SQLite file
+    Open(Open),
     /// Print shell completions
     Completions {
         /// The shell
@@ -269,6 +275,12 @@ pub struct Verify {
     /// Check seals and indexes only: seconds instead of minutes, finds no rot inside frames
     #[arg(long)]
     pub quick: bool,
+    /// Then open the set, and have the database's own tools check every relation
+    #[arg(long)]
+    pub open: bool,
+    /// How it is opened
+    #[command(flatten)]
+    pub opening: OpenOptions,
     /// Read at most so much per second from the devices
     #[arg(long, value_name = "RATE", value_parser = parse_rate, env = "WINDLASS_MAX_RATE")]
     pub max_rate: Option<u64>,

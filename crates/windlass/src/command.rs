@@ -8,6 +8,7 @@ mod info;
 mod lab;
 mod manual;
 mod mount;
+mod open;
 mod plan;
 mod restore;
 mod status;
@@ -39,6 +40,7 @@ pub fn run(cli: Cli) -> Result<Code, Failure> {
         Command::Status => status::run(global),
         Command::Plan(arguments) => plan::run(global, &arguments),
         Command::Lab(arguments) => lab::run(global, &arguments),
+        Command::Open(arguments) => open::run(global, &arguments),
         Command::Completions { shell } => manual::completions(shell),
         Command::Man { into } => manual::pages(&into),
     }

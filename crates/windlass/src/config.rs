@@ -23,7 +23,7 @@ use crate::exit::Failure;
 const PATH: &str = "/etc/windlass/windlass.toml";
 const DIRECTORY: &str = "/etc/windlass/conf.d";
 /// Commands that take defaults from a table of their name.
-const COMMANDS: [&str; 3] = ["backup", "restore", "verify"];
+const COMMANDS: [&str; 4] = ["backup", "restore", "verify", "open"];
 
 /// Parses the command line over the environment over the configuration.
 pub fn parse(arguments: &[OsString]) -> Result<Cli, Failed> {
@@ -83,7 +83,8 @@ fn load(arguments: &[OsString]) -> Result<Table, Failure> {
 
 /// The configuration named on the command line or in the environment.
 fn named(arguments: &[OsString]) -> Option<PathBuf> {
-    let mut words = arguments.iter();
+    // What follows is another program's.
+    let mut words = arguments.iter().take_while(|word| *word != "--");
     while let Some(word) = words.next() {
         if word == "--config" {
             return words.next().map(PathBuf::from);

@@ -23,6 +23,8 @@ pub enum Code {
     Damage,
     /// Interrupted by SIGINT or SIGTERM.
     Interrupted,
+    /// As the program ended that was run on an opened set.
+    Program(u8),
 }
 
 impl Code {
@@ -35,6 +37,7 @@ impl Code {
             Self::Warnings => 3,
             Self::Damage => 4,
             Self::Interrupted => 130,
+            Self::Program(code) => code,
         }
     }
 }
@@ -95,6 +98,12 @@ impl Failure {
     /// What went wrong.
     pub fn message(&self) -> &str {
         &self.message
+    }
+
+    /// The same, now that damage of a set is known to be behind it.
+    pub fn of_damage(self) -> Self {
+        let code = Code::Damage;
+        Self { code, ..self }
     }
 
     /// Prints it; the exit code.

@@ -10,6 +10,7 @@ mod cache;
 mod compare;
 mod damage;
 mod directory;
+mod edited;
 mod extract;
 mod layers;
 mod reads;

@@ -49,7 +49,7 @@ pub(super) struct Process {
 impl Process {
     /// Starts the server; it is not ready yet.
     pub(super) fn start(launch: Launch<'_>) -> Result<Self, PostgresError> {
-        let log = File::create(&launch.log).doing("create", &launch.log)?;
+        let log = File::create_new(&launch.log).doing("create", &launch.log)?;
         let output = log.try_clone().doing("open", &launch.log)?;
         let mut command = Command::new(&launch.postgres);
         command.args(&launch.arguments);
@@ -130,6 +130,9 @@ impl Process {
                 "HINT:",
                 "DETAIL:",
                 "could not",
+                // What is wrong in a configuration is said before the end that it leads to.
+                "configuration parameter",
+                "invalid value",
             ];
             words.iter().any(|word| line.contains(word))
         };

@@ -5,8 +5,6 @@
 //! line, and postgresql.auto.conf is taken out of its directory. Only what decides how values are
 //! written and read ([`CARRIED`]) is carried over, since a dump taken here is loaded elsewhere.
 
-use std::fmt::Write;
-
 use crate::control::Control;
 
 /// Room for replication origins: a set of a subscriber has one for each subscription, and the
@@ -104,10 +102,7 @@ pub(super) struct Wanted<'a> {
 /// postgresql.conf. Where a name stands twice the last one wins, so the user's own are last.
 pub(super) fn configuration(wanted: &Wanted<'_>) -> String {
     let mut text = String::from("# Written by windlass open; removed when it ends.\n");
-    let mut put = |name: &str, value: &str| {
-        let value = value.replace('\'', "''");
-        writeln!(text, "{name} = '{value}'").expect("a string takes everything");
-    };
+    let mut put = |name: &str, value: &str| text.push_str(&line(name, value));
     FIXED.iter().for_each(|(name, value)| put(name, value));
     let carried = wanted.carried.iter();
     carried.for_each(|(name, value)| put(name, value));
@@ -118,6 +113,12 @@ pub(super) fn configuration(wanted: &Wanted<'_>) -> String {
         put(name, value);
     }
     text
+}
+
+fn line(name: &str, value: &str) -> String {
+    // A backslash hides a quote from the server, too.
+    let value = value.replace('\\', r"\\").replace('\'', "''");
+    format!("{name} = '{value}'\n")
 }
 
 fn computed(wanted: &Wanted<'_>) -> Vec<(&'static str, String)> {
@@ -242,6 +243,12 @@ mod tests {
             ("default_text_search_config", "it's"),
         ];
         assert_eq!(carried(text), expected.map(pair));
+    }
+
+    #[test]
+    fn no_value_of_the_sources_ends_its_line_early() {
+        assert_eq!(line("datestyle", r"iso\"), "datestyle = 'iso\\\\'\n");
+        assert_eq!(line("datestyle", r"\' b"), "datestyle = '\\\\'' b'\n");
     }
 
     #[test]

@@ -35,11 +35,18 @@ const REMOVED: [&str; 4] = [
 /// links in pg_tblspc lead there.
 ///
 /// They stay links, since servers refuse directories in pg_tblspc (15 and newer: unless
-/// allow_in_place_tablespaces) or cannot say where they are (14).
-pub fn server_view(files: &FileTable) -> FileTable {
-    let spaces: Vec<&FileEntry> = files.0.iter().filter(|entry| is_space(entry)).collect();
+/// allow_in_place_tablespaces) or cannot say where they are (14). Any other link is refused.
+pub fn server_view(files: &FileTable) -> Result<FileTable, PostgresError> {
+    let links = files.0.iter();
+    let spaces: Vec<_> = links
+        .filter(|entry| entry.kind == FileKind::Symlink)
+        .collect();
+    if let Some(link) = spaces.iter().find(|link| oid_of_link(&link.path).is_none()) {
+        let what = format!("symbolic link {:?} is no tablespace's", link.path_lossy());
+        return Err(PostgresError::Set { what });
+    }
     let Some(first) = spaces.first() else {
-        return files.clone();
+        return Ok(files.clone());
     };
     let mut next = files.0.iter().map(|entry| entry.file.0).max().unwrap_or(0);
     let mut directory = |like: &FileEntry, path: String| {
@@ -61,11 +68,7 @@ pub fn server_view(files: &FileTable) -> FileTable {
     }
     let links: Vec<&[u8]> = spaces.iter().map(|space| space.path.as_slice()).collect();
     entries.extend(files.0.iter().map(|entry| moved(entry, &links)));
-    FileTable(entries)
-}
-
-fn is_space(entry: &FileEntry) -> bool {
-    entry.kind == FileKind::Symlink && oid_of_link(&entry.path).is_some()
+    Ok(FileTable(entries))
 }
 
 /// An entry where a server is to find it: what lies behind one of the links, inside.
@@ -188,7 +191,7 @@ mod tests {
             entry(5, FileKind::File, "pg_tblspc/165/PG_15_1", ""),
             entry(6, FileKind::File, "PG_VERSION", ""),
         ]);
-        let view = server_view(&files);
+        let view = server_view(&files).unwrap();
         let shown = |entry: &FileEntry| {
             let target = String::from_utf8_lossy(&entry.link_target).into_owned();
             format!("{} {} {target}", entry.file.0, entry.path_lossy())
@@ -206,5 +209,12 @@ mod tests {
             "6 PG_VERSION ",
         ];
         assert_eq!(shown, expected);
+    }
+
+    #[test]
+    fn a_link_that_is_no_tablespaces_is_refused() {
+        let files = FileTable(vec![entry(0, FileKind::Symlink, "pg_tblspc", "/etc")]);
+        let error = server_view(&files).unwrap_err().to_string();
+        assert!(error.contains("pg_tblspc"), "{error}");
     }
 }

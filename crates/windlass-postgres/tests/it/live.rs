@@ -1,9 +1,8 @@
 //! Backups of clusters at work: what is restored is exactly one moment of the source.
 
 use std::path::Path;
-use std::process::{Child, Stdio};
-use std::sync::atomic::{AtomicBool, Ordering};
 
+use windlass_testkit::load::{assert_same_dump, under_load};
 use windlass_testkit::postgres::{ClusterOptions, PrivateCluster, succeed};
 
 use crate::support::{
@@ -14,69 +13,6 @@ use windlass_postgres::{BackupOutcome, Cluster};
 
 /// Slow enough that the workload below changes much of what is being copied.
 const SOURCE_RATE: u64 = 24 << 20;
-
-/// Statements that make, move and remove files while they are copied; one after the other.
-const DDL: [&str; 12] = [
-    "CREATE TABLE churn AS SELECT i, md5(i::text) AS x FROM generate_series(1, 5000) i",
-    "CREATE INDEX churn_i ON churn (i)",
-    "CREATE UNLOGGED TABLE churn_unlogged AS SELECT * FROM churn",
-    "UPDATE churn SET x = x || i WHERE i % 3 = 0",
-    "VACUUM FULL churn",
-    "ALTER TABLE churn_unlogged SET LOGGED",
-    "TRUNCATE churn",
-    "CREATE DATABASE churn_db",
-    "INSERT INTO kept SELECT count(*) FROM kept",
-    "DROP TABLE churn_unlogged",
-    "DROP DATABASE churn_db",
-    "DROP TABLE churn",
-];
-
-/// A pgbench that runs until it is dropped.
-struct Load(Child);
-
-impl Load {
-    fn start(cluster: &PrivateCluster) -> Self {
-        let mut pgbench = cluster.tool("pgbench");
-        pgbench.args(["-n", "-c", "3", "-T", "100000", "postgres"]);
-        Self(
-            pgbench
-                .stdout(Stdio::null())
-                .stderr(Stdio::null())
-                .spawn()
-                .unwrap(),
-        )
-    }
-}
-
-impl Drop for Load {
-    fn drop(&mut self) {
-        self.0.kill().unwrap();
-        self.0.wait().unwrap();
-    }
-}
-
-/// Runs `body` with pgbench and the statements above at work beside it.
-fn under_load<T>(cluster: &PrivateCluster, body: impl FnOnce() -> T) -> T {
-    let done = AtomicBool::new(false);
-    std::thread::scope(|scope| {
-        let load = Load::start(cluster);
-        let rounds = scope.spawn(|| {
-            let mut rounds = 0;
-            while !done.load(Ordering::Acquire) {
-                DDL.iter()
-                    .for_each(|statement| drop(cluster.sql("postgres", statement)));
-                rounds += 1;
-            }
-            rounds
-        });
-        let result = body();
-        done.store(true, Ordering::Release);
-        let rounds: u32 = rounds.join().unwrap();
-        drop(load);
-        assert!(rounds > 0, "the workload must have run");
-        result
-    })
-}
 
 fn busy_cluster(place: &Path, options: ClusterOptions) -> PrivateCluster {
     let archive = place.join("archive");
@@ -143,21 +79,7 @@ fn assert_same_content(source: &PrivateCluster, place: &Path, outcome: &BackupOu
         "{} bytes of dump prove little",
         ours.len()
     );
-    // pg_dump names a random key of its own in newer minor releases.
-    let plain = |dump: &str| {
-        let lines = dump.lines().filter(|line| !line.starts_with("\\restrict"));
-        lines
-            .filter(|line| !line.starts_with("\\unrestrict"))
-            .map(str::to_owned)
-            .collect()
-    };
-    let (ours, theirs): (Vec<String>, Vec<String>) = (plain(&ours), plain(&theirs));
-    let differing = ours
-        .iter()
-        .zip(&theirs)
-        .find(|(ours, theirs)| ours != theirs);
-    assert_eq!(differing, None);
-    assert_eq!(ours.len(), theirs.len());
+    assert_same_dump(&ours, &theirs);
 }
 
 fn base_backup(source: &PrivateCluster, to: &Path) {

@@ -5,6 +5,7 @@
 
 mod checksums;
 mod control;
+mod inspect;
 mod live;
 mod open;
 mod places;

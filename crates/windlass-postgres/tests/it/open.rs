@@ -14,14 +14,14 @@ use crate::support::{Wish, restore_view, try_backup};
 use crate::versions::versions;
 
 /// A set, restored as a server is to see it, and room for the server.
-struct Opened {
-    place: tempfile::TempDir,
+pub struct Opened {
+    pub place: tempfile::TempDir,
     owner: String,
     bin: PathBuf,
 }
 
 impl Opened {
-    fn new(bin: &Path, place: tempfile::TempDir) -> Self {
+    pub fn new(bin: &Path, place: tempfile::TempDir) -> Self {
         let facts = restore_view(&place.path().join("set"), &place.path().join("view"));
         std::fs::create_dir(place.path().join("scratch")).unwrap();
         Self {
@@ -31,7 +31,7 @@ impl Opened {
         }
     }
 
-    fn request(&self, major: u32) -> OpenRequest {
+    pub fn request(&self, major: u32) -> OpenRequest {
         OpenRequest {
             data: self.place.path().join("view"),
             scratch: self.place.path().join("scratch"),
@@ -306,8 +306,11 @@ fn a_log_with_the_commits_of_a_subscription_is_replayed() {
     let without_room = place.path().join("without-room");
     restore_view(&place.path().join("set"), &without_room);
     let opened = Opened::new(source.bin(), place);
+    let scratch = opened.place.path().join("another-scratch");
+    std::fs::create_dir(&scratch).unwrap();
     let request = OpenRequest {
         data: without_room,
+        scratch,
         settings: vec![("max_replication_slots".into(), "0".into())],
         ..opened.request(15)
     };

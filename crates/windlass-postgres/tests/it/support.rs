@@ -135,7 +135,7 @@ pub fn restore_view(directory: &Path, into: &Path) -> DatabaseFacts {
     builder.mode(0o700).create(into).unwrap();
     let layout = TargetLayout {
         root: into.into(),
-        files: server_view(&description.files),
+        files: server_view(&description.files).unwrap(),
         ..TargetLayout::default()
     };
     let target = DirectoryTarget::create(layout).unwrap();

@@ -1,7 +1,11 @@
-//! `windlass verify`: everything read, everything checked, all damage listed.
+//! `windlass verify`: everything read, everything checked, all damage listed; and with `--open` the
+//! database in it.
+
+mod relations;
 
 use windlass_engine::{
-    DamageReport, METADATA_LIMIT_DEFAULT, RunReport, Survey, Verification, verify, verify_index,
+    Cancel, DamageReport, METADATA_LIMIT_DEFAULT, RunReport, Survey, Verification, verify,
+    verify_index,
 };
 
 use crate::cli::{Global, Verify};
@@ -14,10 +18,51 @@ use crate::{output, table};
 pub fn run(global: &Global, arguments: &Verify) -> Result<Code, Failure> {
     let cancel = super::cancel_on_signals()?;
     let survey = Survey::of(&arguments.set, METADATA_LIMIT_DEFAULT)?;
-    if arguments.quick {
-        let damage = verify_index(&survey)?;
-        return Ok(conclude(global, &survey, None, &damage));
+    let (run, damage) = if arguments.quick {
+        (None, verify_index(&survey)?)
+    } else {
+        let Verification { run, damage } = full(global, arguments, &survey, &cancel)?;
+        (Some(run), damage)
+    };
+    if !global.json {
+        show(&survey, run.as_ref(), &damage);
     }
+    let mut document = document(&survey, run.as_ref(), &damage);
+    let mut code = if damage.is_empty() {
+        Code::Done
+    } else {
+        Code::Damage
+    };
+    if arguments.open {
+        // Damage does not end it: which relations it is in remains to be said.
+        let checked = relations::check(global, arguments, &cancel)?;
+        document["ok"] = (damage.is_empty() && checked.code != Code::Damage).into();
+        document["open"] = checked.document;
+        code = if code == Code::Damage {
+            code
+        } else {
+            checked.code
+        };
+    }
+    if global.json {
+        output::line(&document.to_string());
+    }
+    if !damage.is_empty() {
+        let (id, count) = (survey.set().set_id(), damage.damage_count);
+        let places = if count == 1 { "place" } else { "places" };
+        output::note(&format!("error: set {id} is damaged in {count} {places}"));
+        output::note("hint: Use another set; `windlass info` says what is left of this one.");
+    }
+    Ok(code)
+}
+
+/// Reads every byte.
+fn full(
+    global: &Global,
+    arguments: &Verify,
+    survey: &Survey,
+    cancel: &Cancel,
+) -> Result<Verification, Failure> {
     let set = survey.set();
     let options = super::restore_options(set, &arguments.buffers, arguments.max_rate, false)?;
     if !super::is_silent(global) {
@@ -30,40 +75,24 @@ pub fn run(global: &Global, arguments: &Verify) -> Result<Code, Failure> {
         subject: set.set_id().to_string(),
         percent: 10,
     })?;
-    let verified = verify(&survey, &options, watch.progress(), &cancel);
-    let Verification { run, damage } = watch.end(verified, |done| Ended {
+    let verified = verify(survey, &options, watch.progress(), cancel);
+    watch.end(verified, |done| Ended {
         report: &done.run,
         well: done.damage.is_empty(),
-    })?;
-    if !global.json {
-        table::print_report(&run);
-    }
-    Ok(conclude(global, &survey, Some(&run), &damage))
+    })
 }
 
 /// Prints what was found; `run` is there when everything was read.
-fn conclude(
-    global: &Global,
-    survey: &Survey,
-    run: Option<&RunReport>,
-    damage: &DamageReport,
-) -> Code {
-    if global.json {
-        output::line(&document(survey, run, damage).to_string());
-    } else if damage.is_empty() {
+fn show(survey: &Survey, run: Option<&RunReport>, damage: &DamageReport) {
+    if let Some(run) = run {
+        table::print_report(run);
+    }
+    if damage.is_empty() {
         print_sound(survey, run);
     } else {
         let facts = &survey.set().description().facts.database;
         print_damage(damage, &Pages::of(facts));
     }
-    if damage.is_empty() {
-        return Code::Done;
-    }
-    let (id, count) = (survey.set().set_id(), damage.damage_count);
-    let places = if count == 1 { "place" } else { "places" };
-    output::note(&format!("error: set {id} is damaged in {count} {places}"));
-    output::note("hint: Use another set; `windlass info` says what is left of this one.");
-    Code::Damage
 }
 
 fn print_sound(survey: &Survey, run: Option<&RunReport>) {

@@ -1,0 +1,91 @@
+//! An image with edits: another file table, and bytes that replace some of the image's.
+//!
+//! What a program is to see of an image is sometimes not quite what was backed up: paths that
+//! would lead it elsewhere, a byte that says how the database was used. Edits are kept in memory,
+//! so there are to be few of them.
+
+use std::sync::Arc;
+
+use windlass_engine::media::{FileNo, FileTable};
+
+use crate::error::ImageError;
+use crate::image::{FileLookup, Image, read_length};
+
+/// Bytes that stand in place of an image's own.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Patch {
+    /// In which file.
+    pub file: FileNo,
+    /// From which byte on.
+    pub offset: u64,
+    /// The bytes.
+    pub bytes: Vec<u8>,
+}
+
+/// An image with edits.
+pub struct EditedImage {
+    image: Arc<dyn Image>,
+    files: FileTable,
+    lookup: FileLookup,
+    patches: Vec<Patch>,
+}
+
+impl EditedImage {
+    /// Shows `image` with the table `files`: entries may have other paths, modes and targets,
+    /// and files may be shorter; directories and links may be new. Patches are applied in order.
+    pub fn new(image: Arc<dyn Image>, files: FileTable, patches: Vec<Patch>) -> Self {
+        Self {
+            lookup: FileLookup::new(&files),
+            image,
+            files,
+            patches,
+        }
+    }
+}
+
+impl Image for EditedImage {
+    fn files(&self) -> &FileTable {
+        &self.files
+    }
+
+    fn read(&self, file: FileNo, offset: u64, into: &mut [u8]) -> Result<usize, ImageError> {
+        let entry = &self.files.0[self.lookup.index(&self.files, file)?];
+        let length = read_length(entry, offset, into.len());
+        let count = self.image.read(file, offset, &mut into[..length])?;
+        for patch in self.patches.iter().filter(|patch| patch.file == file) {
+            apply(patch, offset, &mut into[..count]);
+        }
+        Ok(count)
+    }
+
+    /// That of the image, and of the edits.
+    fn identity(&self) -> Option<[u8; 32]> {
+        let mut hasher = blake3::Hasher::new();
+        hasher.update(&self.image.identity()?);
+        hasher.update(&self.files.encode().ok()?);
+        for patch in &self.patches {
+            hasher.update(&patch.file.0.to_le_bytes());
+            hasher.update(&patch.offset.to_le_bytes());
+            hasher.update(&(patch.bytes.len() as u64).to_le_bytes());
+            hasher.update(&patch.bytes);
+        }
+        Some(*hasher.finalize().as_bytes())
+    }
+
+    fn prefetch(&self, file: FileNo, offset: u64, bytes: u64) {
+        self.image.prefetch(file, offset, bytes);
+    }
+}
+
+/// Copies what of a patch lies in `into`, whose first byte is the file's at `offset`.
+fn apply(patch: &Patch, offset: u64, into: &mut [u8]) {
+    let start = patch.offset.max(offset);
+    let end = (patch.offset + patch.bytes.len() as u64).min(offset + into.len() as u64);
+    if start >= end {
+        return;
+    }
+    let within = |from: u64| usize::try_from(start - from).unwrap_or(usize::MAX);
+    let count = usize::try_from(end - start).unwrap_or(0);
+    let (to, from) = (within(offset), within(patch.offset));
+    into[to..to + count].copy_from_slice(&patch.bytes[from..from + count]);
+}

@@ -1,0 +1,148 @@
+//! Is the database sound: every relation of an opened server checked by PostgreSQL's own amcheck,
+//! and every page of every file read.
+//!
+//!   databases --> relations --verify_heapam, bt_index_check--> faults by relation
+//!   files ------> pages ------checksums, read errors---------> faults by relation
+//!
+//! amcheck knows tables and B-trees from inside: rows that cannot be, rows an index lacks. It does
+//! not look at other kinds of indexes, at the free space and visibility maps, or at databases that
+//! nobody can connect to; their pages are at least read, and their checksums judged.
+//!
+//! Invariants
+//! - What could not be checked is named, and is not called sound.
+
+mod pages;
+mod relations;
+
+use std::path::Path;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use windlass_engine::Cancel;
+
+use crate::error::{PostgresError, SqlContext};
+use crate::open::Server;
+use relations::Relation;
+
+/// Faults of one relation that are spelled out; the rest is counted.
+const FAULTS_NAMED: usize = 5;
+
+/// What was checked, and what is wrong.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Inspection {
+    /// Databases with their relations checked.
+    pub databases: u64,
+    /// Tables whose rows were checked.
+    pub tables: u64,
+    /// Indexes checked against their tables.
+    pub indexes: u64,
+    /// Pages read.
+    pub pages: u64,
+    /// True when the pages have checksums, which were judged.
+    pub checksums: bool,
+    /// What is damaged.
+    pub faults: Vec<RelationFault>,
+    /// What could not be checked, though nothing says that it is damaged.
+    pub unchecked: Vec<RelationFault>,
+}
+
+/// Something about a relation.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct RelationFault {
+    /// The database; empty when it is not known.
+    pub database: String,
+    /// The relation with its schema, or its file when no relation is known for that.
+    pub relation: String,
+    /// What is the matter.
+    pub what: String,
+}
+
+/// Checks every database of an opened server, which is writable: amcheck may have to be installed.
+/// `data` is its data directory, `jobs` how many sessions and readers work at once.
+pub fn inspect(
+    server: &Server,
+    data: &Path,
+    jobs: usize,
+    cancel: &Cancel,
+) -> Result<Inspection, PostgresError> {
+    let mut found = Inspection::default();
+    let databases = relations::databases(server.connection())?;
+    for database in &databases {
+        let (session, checks) = relations::prepare(server.connection(), database)?;
+        let session = std::sync::Mutex::new(Some(session));
+        let results = in_parallel(&checks, jobs, cancel, || {
+            let first = session.lock().map_or(None, |mut session| session.take());
+            let mut session = match first {
+                Some(session) => session,
+                None => relations::session(server.connection(), database)?,
+            };
+            Ok(move |relation: &Relation| relations::check(&mut session, database, relation))
+        })?;
+        found.databases += 1;
+        for (relation, result) in checks.iter().zip(results) {
+            let count = if relation.is_index {
+                &mut found.indexes
+            } else {
+                &mut found.tables
+            };
+            *count += 1;
+            found.faults.extend(result.faults);
+            found.unchecked.extend(result.unchecked);
+        }
+    }
+    // What the server still holds in memory goes to the files that are read next.
+    let mut session = relations::session(server.connection(), &server.connection().database)?;
+    session
+        .batch_execute("CHECKPOINT")
+        .doing("write a checkpoint")?;
+    drop(session);
+    pages::read_all(
+        server.connection(),
+        &databases,
+        data,
+        jobs,
+        cancel,
+        &mut found,
+    )?;
+    found.faults.sort();
+    found.faults.dedup();
+    Ok(found)
+}
+
+/// Does `work` on all items, `jobs` at a time, and gives the results in their order. Each thread
+/// makes its worker first; the first error ends all of them.
+fn in_parallel<T: Sync, R: Send, W: FnMut(&T) -> Result<R, PostgresError>>(
+    items: &[T],
+    jobs: usize,
+    cancel: &Cancel,
+    worker: impl Fn() -> Result<W, PostgresError> + Sync,
+) -> Result<Vec<R>, PostgresError> {
+    let next = AtomicUsize::new(0);
+    let failed = std::sync::atomic::AtomicBool::new(false);
+    let thread = || -> Result<Vec<(usize, R)>, PostgresError> {
+        let mut work = worker()?;
+        let mut done = Vec::new();
+        while !failed.load(Ordering::Relaxed) {
+            let index = next.fetch_add(1, Ordering::Relaxed);
+            let Some(item) = items.get(index) else { break };
+            cancel.check()?;
+            done.push((index, work(item)?));
+        }
+        Ok(done)
+    };
+    let thread = || thread().inspect_err(|_| failed.store(true, Ordering::Relaxed));
+    let mut results = std::thread::scope(|scope| {
+        let threads: Vec<_> = (0..jobs.clamp(1, items.len().max(1)))
+            .map(|_| scope.spawn(thread))
+            .collect();
+        let joined = threads.into_iter().map(|thread| {
+            let panicked = |panic| std::panic::resume_unwind(panic);
+            thread.join().unwrap_or_else(panicked)
+        });
+        joined.collect::<Result<Vec<_>, _>>()
+    })?
+    .into_iter()
+    .flatten()
+    .collect::<Vec<_>>();
+    results.sort_by_key(|(index, _)| *index);
+    Ok(results.into_iter().map(|(_, result)| result).collect())
+}

@@ -1,0 +1,223 @@
+//! Every page of every relation file read, and judged by its checksum where it has one.
+
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::io::ErrorKind;
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+
+use windlass_engine::Cancel;
+
+use super::{FAULTS_NAMED, Inspection, RelationFault, in_parallel, relations};
+use crate::checksum::{PageState, judge_page};
+use crate::control::Control;
+use crate::error::{IoContext, PostgresError, SqlContext};
+use crate::lsn::Lsn;
+use crate::names::{RelationFile, is_relation_directory};
+use crate::open::Connection;
+
+const READ_BYTES: usize = 256 * 1024;
+/// Every page counts, whenever it was changed.
+const ALWAYS: Lsn = Lsn(u64::MAX);
+/// Which relation a file is; the part of the path that all forks and segments share.
+const NAMES: &str = "SELECT f.path, format('%I.%I', n.nspname, c.relname) FROM pg_class c \
+     JOIN pg_namespace n ON n.oid = c.relnamespace \
+     CROSS JOIN LATERAL (SELECT pg_relation_filepath(c.oid) AS path) f WHERE f.path = ANY ($1)";
+
+/// A file of a relation.
+struct PageFile {
+    /// Below the data directory.
+    path: PathBuf,
+    /// Path of the relation's first file.
+    relation: String,
+    segment: u32,
+}
+
+/// What was found in one.
+#[derive(Default)]
+struct Read {
+    pages: u64,
+    faults: Vec<String>,
+    faults_count: u64,
+}
+
+/// Reads all files; adds pages and faults to `found`.
+pub(super) fn read_all(
+    connection: &Connection,
+    databases: &[String],
+    data: &Path,
+    jobs: usize,
+    cancel: &Cancel,
+    found: &mut Inspection,
+) -> Result<(), PostgresError> {
+    let control = Control::read(data)?;
+    found.checksums = control.checksum_version != 0;
+    let files = list(data)?;
+    let reads = in_parallel(&files, jobs, cancel, || {
+        let mut buffer = vec![0; READ_BYTES.max(control.block_bytes as usize)];
+        let control = &control;
+        Ok(move |file: &PageFile| read(data, file, control, &mut buffer))
+    })?;
+    found.pages = reads.iter().map(|read| read.pages).sum();
+    let mut faults: BTreeMap<&str, String> = BTreeMap::new();
+    for (file, read) in files.iter().zip(&reads) {
+        if read.faults_count == 0 {
+            continue;
+        }
+        let text = faults.entry(&file.relation).or_default();
+        let more = read.faults_count.saturating_sub(FAULTS_NAMED as u64);
+        let more = if more > 0 {
+            format!("; and {more} more")
+        } else {
+            String::new()
+        };
+        let comma = if text.is_empty() { "" } else { "; " };
+        *text = format!("{text}{comma}{}{more}", read.faults.join("; "));
+    }
+    found.faults.extend(name(connection, databases, faults)?);
+    Ok(())
+}
+
+/// The faults by the names of their relations.
+fn name(
+    connection: &Connection,
+    databases: &[String],
+    mut faults: BTreeMap<&str, String>,
+) -> Result<Vec<RelationFault>, PostgresError> {
+    const DOING: &str = "name damaged files";
+    let mut named = Vec::new();
+    for database in databases {
+        if faults.is_empty() {
+            break;
+        }
+        let mut session = relations::session(connection, database)?;
+        let paths: Vec<&str> = faults.keys().copied().collect();
+        for row in session.query(NAMES, &[&paths]).doing(DOING)? {
+            let path: String = row.try_get(0).doing(DOING)?;
+            if let Some(what) = faults.remove(path.as_str()) {
+                named.push(RelationFault {
+                    database: database.clone(),
+                    relation: row.try_get(1).doing(DOING)?,
+                    what,
+                });
+            }
+        }
+    }
+    named.extend(faults.into_iter().map(|(path, what)| RelationFault {
+        database: String::new(),
+        relation: path.to_owned(),
+        what,
+    }));
+    Ok(named)
+}
+
+/// Reads one file. A page that cannot be read is a fault and not the end.
+fn read(
+    data: &Path,
+    file: &PageFile,
+    control: &Control,
+    buffer: &mut [u8],
+) -> Result<Read, PostgresError> {
+    let page_bytes = control.block_bytes as usize;
+    let path = data.join(&file.path);
+    let open = match File::open(&path) {
+        // Removed since it was listed: the server does that at a checkpoint.
+        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(Read::default()),
+        other => other.doing("open", &path)?,
+    };
+    let mut block = file.segment.saturating_mul(control.relation_segment_blocks);
+    let mut offset = 0;
+    let mut read = Read::default();
+    loop {
+        let (count, error) = fill(&open, offset, buffer);
+        for page in buffer[..count].chunks_exact(page_bytes) {
+            if found_bad(control, page, block) {
+                read.fault(format!(
+                    "block {block} of {}: checksum mismatch",
+                    file.path.display()
+                ));
+            }
+            read.pages += 1;
+            (block, offset) = (block.saturating_add(1), offset + page_bytes as u64);
+        }
+        match error {
+            Some(error) => {
+                read.fault(format!("block {block} of {}: {error}", file.path.display()));
+                (block, offset) = (block.saturating_add(1), offset + page_bytes as u64);
+            }
+            None if count < buffer.len() => return Ok(read),
+            None => {}
+        }
+    }
+}
+
+fn found_bad(control: &Control, page: &[u8], block: u32) -> bool {
+    control.checksum_version != 0 && judge_page(page, block, ALWAYS) == PageState::Bad
+}
+
+/// Reads until the buffer is full, the file ends, or an error.
+fn fill(file: &File, offset: u64, buffer: &mut [u8]) -> (usize, Option<std::io::Error>) {
+    let mut done = 0;
+    while done < buffer.len() {
+        match file.read_at(&mut buffer[done..], offset + done as u64) {
+            Ok(0) => break,
+            Ok(count) => done += count,
+            Err(error) if error.kind() == ErrorKind::Interrupted => {}
+            Err(error) => return (done, Some(error)),
+        }
+    }
+    (done, None)
+}
+
+impl Read {
+    fn fault(&mut self, what: String) {
+        self.faults_count += 1;
+        if self.faults.len() < FAULTS_NAMED {
+            self.faults.push(what);
+        }
+    }
+}
+
+/// All relation files, the longest first.
+fn list(data: &Path) -> Result<Vec<PageFile>, PostgresError> {
+    let mut found = Vec::new();
+    list_below(data, Path::new(""), &mut found)?;
+    found.sort_by_key(|(bytes, _)| std::cmp::Reverse(*bytes));
+    Ok(found.into_iter().map(|(_, file)| file).collect())
+}
+
+fn list_below(
+    data: &Path,
+    below: &Path,
+    found: &mut Vec<(u64, PageFile)>,
+) -> Result<(), PostgresError> {
+    let place = data.join(below);
+    for entry in std::fs::read_dir(&place).doing("list", &place)? {
+        let entry = entry.doing("list", &place)?;
+        let path = below.join(entry.file_name());
+        // Links of tablespaces are followed; they were seen to stay inside.
+        let metadata = match std::fs::metadata(data.join(&path)) {
+            Err(error) if error.kind() == ErrorKind::NotFound => continue,
+            other => other.doing("examine", &path)?,
+        };
+        if metadata.is_dir() && LISTED.iter().any(|root| path.starts_with(root)) {
+            list_below(data, &path, found)?;
+        } else if let Some(file) = page_file(below, &entry.file_name()) {
+            found.push((metadata.len(), file));
+        }
+    }
+    Ok(())
+}
+
+/// The directories that relations are in.
+const LISTED: [&str; 3] = ["base", "global", "pg_tblspc"];
+
+fn page_file(directory: &Path, name: &std::ffi::OsStr) -> Option<PageFile> {
+    let parsed = RelationFile::parse(name.as_bytes()).filter(|file| !file.temporary)?;
+    is_relation_directory(directory.as_os_str().as_bytes()).then(|| PageFile {
+        path: directory.join(name),
+        relation: format!("{}/{}", directory.display(), parsed.number),
+        segment: parsed.segment,
+    })
+}

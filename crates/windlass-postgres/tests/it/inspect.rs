@@ -1,0 +1,174 @@
+//! Damage in an opened database: found, and named by relation, wherever it is.
+
+use std::os::unix::fs::{FileExt, symlink};
+use std::path::{Path, PathBuf};
+
+use windlass_engine::Cancel;
+use windlass_postgres::{Inspection, PostgresError, Programs, Server, inspect};
+use windlass_testkit::postgres::{ClusterOptions, DEFAULT_BIN, PrivateCluster, become_server_user};
+
+use crate::open::Opened;
+use crate::support::{Wish, try_backup};
+
+const PAGE: u64 = 8192;
+
+/// A set of a cluster with a table and two kinds of indexes on it; and where their files are.
+fn set_of(options: &ClusterOptions) -> (Opened, impl Fn(&str) -> PathBuf + use<>) {
+    become_server_user();
+    let place = tempfile::tempdir().unwrap();
+    let source = PrivateCluster::start(options);
+    let sql = |text: &str| source.sql("postgres", text);
+    sql("CREATE TABLE \"Odd name\" AS SELECT i, i::text AS x FROM generate_series(1, 20000) i");
+    sql("CREATE INDEX odd_btree ON \"Odd name\" (i)");
+    sql("CREATE INDEX odd_hash ON \"Odd name\" USING hash (x)");
+    sql("CREATE DATABASE other");
+    source.sql("other", "CREATE TABLE t AS SELECT generate_series(1, 9) i");
+    let relations = ["\"Odd name\"", "odd_btree", "odd_hash"];
+    let paths = relations.map(|name| sql(&format!("SELECT pg_relation_filepath('{name}')")));
+    let template = sql("SELECT oid FROM pg_database WHERE datname = 'template0'");
+    try_backup(&source, &place.path().join("set"), &Wish::default()).unwrap();
+    let opened = Opened::new(source.bin(), place);
+    let view = opened.place.path().join("view");
+    let path = move |name: &str| match relations.iter().position(|relation| *relation == name) {
+        Some(index) => view.join(&paths[index]),
+        None => view.join("base").join(&template).join(name),
+    };
+    (opened, path)
+}
+
+fn inspected(opened: &Opened) -> Inspection {
+    let server = Server::start(opened.request(15), &Cancel::new()).unwrap();
+    let data = opened.place.path().join("view");
+    inspect(&server, &data, 2, &Cancel::new()).unwrap()
+}
+
+fn change(path: &Path, offset: u64, change: impl Fn(&mut [u8])) {
+    let file = std::fs::OpenOptions::new()
+        .read(true)
+        .write(true)
+        .open(path)
+        .unwrap();
+    let mut bytes = [0; 64];
+    file.read_exact_at(&mut bytes, offset).unwrap();
+    change(&mut bytes);
+    file.write_all_at(&bytes, offset).unwrap();
+}
+
+fn found<'a>(inspection: &'a Inspection, relation: &str) -> &'a str {
+    let fault = inspection
+        .faults
+        .iter()
+        .find(|fault| fault.relation == relation);
+    &fault
+        .unwrap_or_else(|| panic!("{relation} is not among {inspection:#?}"))
+        .what
+}
+
+#[test]
+fn a_sound_database_has_no_faults_and_all_of_it_was_looked_at() {
+    let (opened, _) = set_of(&ClusterOptions::default().initdb("--data-checksums"));
+    let inspection = inspected(&opened);
+    assert_eq!(inspection.faults, []);
+    assert_eq!(inspection.unchecked, []);
+    assert_eq!(inspection.databases, 3, "postgres, template1, other");
+    assert!(inspection.tables > 3 * 60, "{inspection:?}");
+    assert!(inspection.indexes > 3 * 100, "{inspection:?}");
+    assert!(
+        inspection.pages > 4 * 700 && inspection.checksums,
+        "{inspection:?}"
+    );
+}
+
+#[test]
+fn a_changed_byte_is_found_in_every_kind_of_file_by_its_checksum() {
+    let (opened, path) = set_of(&ClusterOptions::default().initdb("--data-checksums"));
+    let flip = |bytes: &mut [u8]| bytes[7] ^= 4;
+    change(&path("\"Odd name\""), 5 * PAGE + 4000, flip);
+    change(&path("odd_btree"), 3 * PAGE + 4000, flip);
+    change(&path("odd_hash"), 2 * PAGE + 4000, flip);
+    change(&path("1255"), 4000, flip);
+    let inspection = inspected(&opened);
+    for (relation, block) in [("public.\"Odd name\"", 5), ("public.odd_btree", 3)] {
+        let what = found(&inspection, relation);
+        assert!(
+            what.contains(&format!("block {block}")),
+            "{relation}: {what}"
+        );
+    }
+    // Nobody but us looks at these two: amcheck knows no hash index, and nobody can connect to
+    // the database.
+    assert!(
+        found(&inspection, "public.odd_hash").contains("block 2"),
+        "{inspection:#?}"
+    );
+    let unnamed = inspection
+        .faults
+        .iter()
+        .find(|fault| fault.relation.ends_with("/1255"));
+    assert!(unnamed.is_some_and(|fault| fault.what.contains("checksum mismatch")));
+    let relations: std::collections::BTreeSet<_> = inspection
+        .faults
+        .iter()
+        .map(|fault| &fault.relation)
+        .collect();
+    assert_eq!(relations.len(), 4, "{inspection:#?}");
+}
+
+#[test]
+fn damage_that_no_checksum_shows_is_found_from_inside() {
+    let (opened, path) = set_of(&ClusterOptions::default());
+    // A row that begins behind the end of its page (at 32767, of 40 bytes, in use); an index page
+    // that lost everything.
+    change(&path("\"Odd name\""), 5 * PAGE + 24, |bytes| {
+        bytes[..4].copy_from_slice(&[0xFF, 0xFF, 0x50, 0]);
+    });
+    let index = path("odd_btree");
+    (0..128).for_each(|part| change(&index, 3 * PAGE + part * 64, |bytes| bytes.fill(0)));
+    let inspection = inspected(&opened);
+    assert!(found(&inspection, "public.\"Odd name\"").contains("block 5, item 1"));
+    assert!(found(&inspection, "public.odd_btree").contains("odd_btree"));
+    assert!(!inspection.checksums);
+}
+
+/// Debian's programs, in a copy of their directories that lacks amcheck.
+fn programs_without_amcheck(place: &Path) -> PathBuf {
+    let root = |path: &str| place.join(path.trim_start_matches('/'));
+    let bin = root(DEFAULT_BIN);
+    std::fs::create_dir_all(&bin).unwrap();
+    // A copy, since a server finds its directories from where its program really is.
+    std::fs::copy(
+        Path::new(DEFAULT_BIN).join("postgres"),
+        bin.join("postgres"),
+    )
+    .unwrap();
+    symlink(
+        "/usr/lib/postgresql/15/lib",
+        root("/usr/lib/postgresql/15/lib"),
+    )
+    .unwrap();
+    let share = "/usr/share/postgresql/15";
+    std::fs::create_dir_all(root(share).join("extension")).unwrap();
+    for directory in ["", "extension"] {
+        for entry in std::fs::read_dir(Path::new(share).join(directory)).unwrap() {
+            let entry = entry.unwrap();
+            let name = entry.file_name().into_string().unwrap();
+            if name != "extension" && !name.starts_with("amcheck") {
+                symlink(entry.path(), root(share).join(directory).join(name)).unwrap();
+            }
+        }
+    }
+    bin
+}
+
+#[test]
+fn a_server_without_amcheck_says_what_is_missing() {
+    let (opened, _) = set_of(&ClusterOptions::default());
+    let bin = programs_without_amcheck(opened.place.path());
+    let mut request = opened.request(15);
+    request.programs = Programs::find(15, Some(&bin)).unwrap();
+    let server = Server::start(request, &Cancel::new()).unwrap();
+    let data = opened.place.path().join("view");
+    let error = inspect(&server, &data, 2, &Cancel::new()).unwrap_err();
+    assert!(matches!(error, PostgresError::Amcheck { .. }), "{error}");
+    assert!(error.hint().unwrap_or_default().contains("contrib"));
+}

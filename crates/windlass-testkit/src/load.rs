@@ -1,0 +1,118 @@
+//! Loads: what keeps a cluster busy while it is backed up.
+
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use crate::postgres::{PrivateCluster, give_to_servers};
+
+/// The variable that names the directory of PostgreSQL's built regression tests.
+const SUITE: &str = "WINDLASS_TEST_PG_REGRESS";
+
+/// Statements that make, move and remove files while they are copied; one after the other.
+const DDL: [&str; 12] = [
+    "CREATE TABLE churn AS SELECT i, md5(i::text) AS x FROM generate_series(1, 5000) i",
+    "CREATE INDEX churn_i ON churn (i)",
+    "CREATE UNLOGGED TABLE churn_unlogged AS SELECT * FROM churn",
+    "UPDATE churn SET x = x || i WHERE i % 3 = 0",
+    "VACUUM FULL churn",
+    "ALTER TABLE churn_unlogged SET LOGGED",
+    "TRUNCATE churn",
+    "CREATE DATABASE churn_db",
+    "INSERT INTO kept SELECT count(*) FROM kept",
+    "DROP TABLE churn_unlogged",
+    "DROP DATABASE churn_db",
+    "DROP TABLE churn",
+];
+
+/// A pgbench that runs until it is dropped.
+struct Load(Child);
+
+impl Load {
+    fn start(cluster: &PrivateCluster) -> Self {
+        let mut pgbench = cluster.tool("pgbench");
+        pgbench.args(["-n", "-c", "3", "-T", "100000", "postgres"]);
+        pgbench.stdout(Stdio::null()).stderr(Stdio::null());
+        Self(pgbench.spawn().expect("run pgbench"))
+    }
+}
+
+impl Drop for Load {
+    fn drop(&mut self) {
+        self.0.kill().expect("end pgbench");
+        self.0.wait().expect("wait for pgbench");
+    }
+}
+
+/// Runs `body` with pgbench at work beside it, and statements that make and remove tables and
+/// databases. The cluster has pgbench's tables, and a table `kept (n bigint)`.
+pub fn under_load<T>(cluster: &PrivateCluster, body: impl FnOnce() -> T) -> T {
+    let done = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        let load = Load::start(cluster);
+        let rounds = scope.spawn(|| {
+            let mut rounds = 0;
+            while !done.load(Ordering::Acquire) {
+                let run = |statement: &&str| drop(cluster.sql("postgres", statement));
+                DDL.iter().for_each(run);
+                rounds += 1;
+            }
+            rounds
+        });
+        let result = body();
+        done.store(true, Ordering::Release);
+        let rounds: u32 = rounds.join().expect("the workload runs");
+        drop(load);
+        assert!(rounds > 0, "the workload must have run");
+        result
+    })
+}
+
+/// Starts PostgreSQL's own regression tests on a cluster: the richest schema there is. What they
+/// print goes to `output`, which is made.
+///
+/// WINDLASS_TEST_PG_REGRESS is the directory of the built suite; `scripts/test` makes it.
+pub fn start_regression(source: &PrivateCluster, output: &Path) -> Child {
+    let suite = std::env::var(SUITE);
+    let suite = suite.unwrap_or_else(|_| panic!("{SUITE} is not set: run scripts/test"));
+    let suite = PathBuf::from(suite);
+    std::fs::create_dir(output).expect("make the directory of the tests' output");
+    give_to_servers(output);
+    let mut run = Command::new(suite.join("pg_regress"));
+    source.lead(&mut run);
+    run.env_remove("PGDATABASE").env_remove("LC_ALL");
+    run.current_dir(&suite);
+    run.arg(format!("--bindir={}", source.bin().display()));
+    run.args(["--inputdir=.", "--dlpath=."]);
+    run.arg(format!("--outputdir={}", output.display()));
+    run.arg(format!("--host={}", source.place().display()));
+    run.args(["--port=5432", "--user=postgres", "--max-connections=8"]);
+    run.arg("--schedule=parallel_schedule");
+    run.stdout(Stdio::null()).stderr(Stdio::null());
+    run.spawn().expect("run pg_regress")
+}
+
+/// The lines of a dump, without what differs from dump to dump.
+pub fn dump_lines(dump: &str) -> Vec<String> {
+    // pg_dump names a random key of its own in newer minor releases.
+    let random = |line: &&str| line.starts_with("\\restrict") || line.starts_with("\\unrestrict");
+    let lines = dump.lines().filter(|line| !random(line));
+    lines.map(without_sequence_value).collect()
+}
+
+/// A sequence's log is 32 values ahead of it: which of them it has after a recovery follows from
+/// where the replay began.
+fn without_sequence_value(line: &str) -> String {
+    match line.split_once(',') {
+        Some((name, _)) if name.starts_with("SELECT pg_catalog.setval(") => name.to_owned(),
+        _ => line.to_owned(),
+    }
+}
+
+/// Fails at the first line in which two dumps differ.
+pub fn assert_same_dump(one: &str, other: &str) {
+    let (one, other) = (dump_lines(one), dump_lines(other));
+    let differing = one.iter().zip(&other).find(|(one, other)| one != other);
+    assert_eq!(differing, None);
+    assert_eq!(one.len(), other.len());
+}

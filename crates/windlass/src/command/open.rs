@@ -1,0 +1,224 @@
+//! `windlass open`: a set as a database, for as long as a command runs or until a signal.
+//!
+//! A terminal's Ctrl-C goes to every process in front of it. While a COMMAND runs it is the
+//! command's, as in a shell: psql cancels a query with it. SIGTERM and SIGHUP are ours, and are
+//! handed on.
+
+use std::ffi::{OsStr, OsString};
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::os::unix::process::ExitStatusExt;
+use std::process::{Child, Command, ExitStatus};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+use windlass_engine::Cancel;
+
+use crate::cli::{Global, Open};
+use crate::exit::{Code, Failure};
+use crate::opened::Opened;
+use crate::output;
+
+/// How often signals and processes are looked for.
+const LOOK: Duration = Duration::from_millis(5);
+/// What of a command's words becomes the database's path.
+const PATH_PLACE: &[u8] = b"{}";
+
+/// What signals asked for.
+struct Asked {
+    /// To end, by any of them.
+    end: Cancel,
+    /// To end the command too.
+    terminate: Arc<AtomicBool>,
+}
+
+pub fn run(global: &Global, arguments: &Open) -> Result<Code, Failure> {
+    let asked = listen()?;
+    let begun = Instant::now();
+    let set = Arc::new(super::open(&arguments.set)?);
+    let mut opened = Opened::open(&set, &arguments.opening, arguments.writable, &asked.end)?;
+    if arguments.command.is_empty() {
+        say(global, &opened, arguments.writable, begun.elapsed());
+        wait(&mut opened, &asked)?;
+        let damaged = opened.close()?;
+        return Ok(if damaged { Code::Damage } else { Code::Done });
+    }
+    let ended = run_command(&opened, &arguments.command, &asked)?;
+    let alive = opened.check_alive();
+    let damaged = opened.close()?;
+    // A command that has noticed nothing has not seen everything.
+    match code(ended) {
+        0 if damaged => Ok(Code::Damage),
+        0 => alive.map(|()| Code::Done),
+        code => Ok(Code::Program(code)),
+    }
+}
+
+fn listen() -> Result<Asked, Failure> {
+    let asked = Asked {
+        end: Cancel::new(),
+        terminate: Arc::default(),
+    };
+    let register = |signal| -> std::io::Result<()> {
+        signal_hook::flag::register(signal, asked.end.flag())?;
+        if signal != SIGINT {
+            signal_hook::flag::register(signal, Arc::clone(&asked.terminate))?;
+        }
+        Ok(())
+    };
+    let registered = [SIGINT, SIGTERM, SIGHUP].into_iter().try_for_each(register);
+    registered.map_err(|error| {
+        let message = format!("cannot handle signals: {error}");
+        Failure::new(Code::Failed, message, "Try again.")
+    })?;
+    Ok(asked)
+}
+
+/// Says where the database is.
+fn say(global: &Global, opened: &Opened, writable: bool, took: Duration) {
+    let mode = if writable { "writable" } else { "read-only" };
+    let seconds = took.as_secs_f64();
+    let directory = opened.view().at().display().to_string();
+    match opened {
+        Opened::Postgres { server, .. } => {
+            let (version, log) = (server.version(), server.log().display());
+            let to = server.connection();
+            let conninfo = to.conninfo();
+            if global.json {
+                let document = serde_json::json!({
+                    "kind": windlass_postgres::KIND,
+                    "version": version,
+                    "writable": writable,
+                    "seconds": seconds,
+                    "conninfo": conninfo,
+                    "host": to.host,
+                    "port": to.port,
+                    "user": to.user,
+                    "dbname": to.database,
+                    "directory": directory,
+                    "log": server.log(),
+                });
+                return output::line(&document.to_string());
+            }
+            output::line(&format!(
+                "opened        PostgreSQL {version}, {mode}, in {seconds:.2} s"
+            ));
+            output::line(&format!("connect       psql \"{conninfo}\""));
+            output::line(&format!("log           {log}"));
+        }
+        Opened::Sqlite { database, .. } => {
+            if global.json {
+                let document = serde_json::json!({
+                    "kind": windlass_sqlite::KIND,
+                    "writable": writable,
+                    "seconds": seconds,
+                    "path": database,
+                    "directory": directory,
+                });
+                return output::line(&document.to_string());
+            }
+            output::line(&format!("opened        SQLite, {mode}, in {seconds:.2} s"));
+            output::line(&format!("path          {}", database.display()));
+        }
+    }
+    output::line("ends          with Ctrl-C; the set is not changed");
+}
+
+/// Waits for a signal; fails when the server ends before.
+fn wait(opened: &mut Opened, asked: &Asked) -> Result<(), Failure> {
+    while !asked.end.is_cancelled() {
+        opened.check_alive()?;
+        std::thread::sleep(LOOK);
+    }
+    Ok(())
+}
+
+/// Runs the command and waits for it.
+fn run_command(opened: &Opened, words: &[OsString], asked: &Asked) -> Result<ExitStatus, Failure> {
+    let mut command = command(opened, words);
+    let fault = |error: std::io::Error| {
+        let message = format!("cannot run {}: {error}", words[0].display());
+        Failure::new(Code::Failed, message, "Name a program that can be run.")
+    };
+    let mut child = command.spawn().map_err(fault)?;
+    loop {
+        if let Some(status) = child.try_wait().map_err(fault)? {
+            return Ok(status);
+        }
+        if asked.terminate.swap(false, Ordering::Relaxed) {
+            terminate(&child);
+        }
+        std::thread::sleep(LOOK);
+    }
+}
+
+fn command(opened: &Opened, words: &[OsString]) -> Command {
+    let mut command = match opened {
+        Opened::Postgres { server, .. } => {
+            let mut command = Command::new(&words[0]);
+            command.args(&words[1..]);
+            for (name, value) in server.connection().environment() {
+                match value {
+                    Some(value) => command.env(name, value),
+                    None => command.env_remove(name),
+                };
+            }
+            command
+        }
+        Opened::Sqlite { database, .. } => {
+            let words: Vec<_> = words.iter().map(|word| with_path(word, database)).collect();
+            let mut command = Command::new(&words[0]);
+            command.args(&words[1..]).env("WINDLASS_DATABASE", database);
+            command
+        }
+    };
+    command.env("WINDLASS_OPEN_DIR", opened.view().at());
+    command
+}
+
+/// A word of the command with the database's path in its place.
+fn with_path(word: &OsStr, path: &std::path::Path) -> OsString {
+    let mut bytes = word.as_bytes();
+    let mut made = Vec::new();
+    while let Some(at) = bytes
+        .windows(PATH_PLACE.len())
+        .position(|part| part == PATH_PLACE)
+    {
+        made.extend_from_slice(&bytes[..at]);
+        made.extend_from_slice(path.as_os_str().as_bytes());
+        bytes = &bytes[at + PATH_PLACE.len()..];
+    }
+    made.extend_from_slice(bytes);
+    OsString::from_vec(made)
+}
+
+fn terminate(child: &Child) {
+    if let Ok(process) = i32::try_from(child.id()) {
+        let process = nix::unistd::Pid::from_raw(process);
+        // It may have ended just now.
+        nix::sys::signal::kill(process, nix::sys::signal::SIGTERM).unwrap_or_default();
+    }
+}
+
+/// The exit code of a program, as a shell gives it.
+fn code(status: ExitStatus) -> u8 {
+    let number = match (status.code(), status.signal()) {
+        (Some(code), _) => code,
+        (None, signal) => 128 + signal.unwrap_or(0),
+    };
+    u8::try_from(number).unwrap_or(u8::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn braces_become_the_path_wherever_they_stand() {
+        let put = |word: &str| with_path(word.as_ref(), "/a b/{}".as_ref());
+        assert_eq!(put("{}"), "/a b/{}");
+        assert_eq!(put("file:{}?mode=ro,{}"), "file:/a b/{}?mode=ro,/a b/{}");
+        assert_eq!(put("{"), "{");
+    }
+}

@@ -1,0 +1,150 @@
+//! `windlass verify --open`: the set opened, and every relation checked by the database's own
+//! tools.
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use serde_json::{Value, json};
+use windlass_engine::Cancel;
+
+use crate::cli::{Global, Verify};
+use crate::exit::{Code, Failure};
+use crate::opened::Opened;
+use crate::output;
+
+/// What a check came to.
+pub(super) struct Checked {
+    pub(super) code: Code,
+    pub(super) document: Value,
+}
+
+/// What is said of a relation.
+struct Finding {
+    /// Database and relation, as far as they are known.
+    name: String,
+    what: String,
+}
+
+/// What was found, whatever the database.
+struct Findings {
+    summary: String,
+    document: Value,
+    faults: Vec<Finding>,
+    warnings: Vec<Finding>,
+}
+
+/// Opens the set and checks what is in it.
+pub(super) fn check(
+    global: &Global,
+    arguments: &Verify,
+    cancel: &Cancel,
+) -> Result<Checked, Failure> {
+    let begun = Instant::now();
+    let set = Arc::new(crate::command::open(&arguments.set)?);
+    let writable = set.description().facts.database["kind"] == windlass_postgres::KIND;
+    let mut opened = Opened::open(&set, &arguments.opening, writable, cancel)?;
+    let findings = match &opened {
+        Opened::Postgres { server, view } => {
+            let jobs = std::thread::available_parallelism().map_or(2, usize::from);
+            let found = windlass_postgres::inspect(server, view.at(), jobs, cancel);
+            found.map(postgres).map_err(Failure::from)
+        }
+        Opened::Sqlite { database, .. } => {
+            let found = windlass_sqlite::inspect(database);
+            found.map(sqlite).map_err(Failure::from)
+        }
+    };
+    // A server that damage has ended says more than the session that it ended with.
+    let findings = match findings {
+        Ok(findings) => findings,
+        Err(failure) => return Err(opened.check_alive().err().unwrap_or(failure)),
+    };
+    let damaged = opened.close()? || !findings.faults.is_empty();
+    if !global.json {
+        let seconds = begun.elapsed().as_secs_f64();
+        output::line(&format!(
+            "opened        {}, in {seconds:.2} s",
+            findings.summary
+        ));
+        let faults = findings.faults.iter();
+        faults.for_each(|Finding { name, what }| {
+            output::line(&format!("damaged       {name}: {what}"))
+        });
+        if !damaged {
+            output::line("sound         nothing wrong was found in it");
+        }
+    }
+    for Finding { name, what } in &findings.warnings {
+        output::note(&format!("warning: {name}: {what}"));
+    }
+    let code = match (damaged, findings.warnings.is_empty()) {
+        (true, _) => Code::Damage,
+        (false, false) => Code::Warnings,
+        (false, true) => Code::Done,
+    };
+    let mut document = findings.document;
+    document["damaged"] = findings.faults.iter().map(shown).collect();
+    document["warnings"] = findings.warnings.iter().map(shown).collect();
+    Ok(Checked { code, document })
+}
+
+fn shown(finding: &Finding) -> Value {
+    json!({"relation": finding.name, "what": finding.what})
+}
+
+fn postgres(found: windlass_postgres::Inspection) -> Findings {
+    let windlass_postgres::Inspection {
+        databases,
+        tables,
+        indexes,
+        pages,
+        checksums,
+        ..
+    } = found;
+    let judged = if checksums {
+        "checksums judged"
+    } else {
+        "without checksums"
+    };
+    let finding = |fault: windlass_postgres::RelationFault| {
+        let parts = [fault.database, fault.relation];
+        let parts: Vec<_> = parts.into_iter().filter(|part| !part.is_empty()).collect();
+        Finding {
+            name: parts.join(": "),
+            what: fault.what,
+        }
+    };
+    Findings {
+        summary: format!(
+            "{databases} databases: {tables} tables, {indexes} indexes against them, \
+             {pages} pages read, {judged}"
+        ),
+        document: json!({
+            "databases": databases,
+            "tables": tables,
+            "indexes": indexes,
+            "pages": pages,
+            "checksums": checksums,
+        }),
+        faults: found.faults.into_iter().map(finding).collect(),
+        warnings: found.unchecked.into_iter().map(finding).collect(),
+    }
+}
+
+fn sqlite(found: windlass_sqlite::Inspection) -> Findings {
+    let finding = |(table, what): (String, String)| Finding {
+        name: if table.is_empty() {
+            "database".to_owned()
+        } else {
+            table
+        },
+        what,
+    };
+    let tables = found.tables;
+    Findings {
+        summary: format!("{tables} tables: integrity and foreign keys checked"),
+        document: json!({"tables": tables}),
+        faults: found.faults.into_iter().map(finding).collect(),
+        warnings: found.warnings.into_iter().map(finding).collect(),
+    }
+}

@@ -1,0 +1,238 @@
+//! An opened set: its image on a mount in a scratch directory, and for PostgreSQL a server on it.
+//!
+//!   set --> image --edits--> overlay --> mount --+--> PostgreSQL's own server
+//!                  \---- read-only ------> mount +--> a SQLite file
+//!
+//! Invariants
+//! - The set is never written to: what changes is in the overlay, which goes with the scratch
+//!   directory.
+//! - Ended in the order of use: first the server, then the mount, then the directory.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use windlass_engine::{Cancel, OpenSet};
+use windlass_image::{EditedImage, Image, Overlay, Patch, SetImage, SetImageOptions};
+use windlass_mount::{DamageHook, Mount, MountOptions};
+use windlass_postgres::{DatabaseFacts, OpenRequest, Programs, Server, server_view};
+
+use crate::cli::OpenOptions;
+use crate::exit::{Code, Failure};
+use crate::scratch::Scratch;
+use crate::{output, privilege};
+
+/// Whom servers run as whose set belongs to root.
+const USUAL_USER: &str = "postgres";
+
+/// An opened set.
+pub enum Opened {
+    /// A running server.
+    Postgres {
+        /// The server.
+        server: Server,
+        /// What it runs on.
+        view: Mounted,
+    },
+    /// A database file.
+    Sqlite {
+        /// Its path.
+        database: PathBuf,
+        /// What it is on.
+        view: Mounted,
+    },
+}
+
+/// A set's image, mounted.
+pub struct Mounted {
+    mount: Mount,
+    scratch: Scratch,
+}
+
+impl Opened {
+    /// Opens a set.
+    pub fn open(
+        set: &Arc<OpenSet>,
+        options: &OpenOptions,
+        writable: bool,
+        cancel: &Cancel,
+    ) -> Result<Self, Failure> {
+        let kind = set.description().facts.database["kind"].as_str();
+        match kind.unwrap_or_default() {
+            windlass_postgres::KIND => postgres(set, options, writable, cancel),
+            windlass_sqlite::KIND => sqlite(set, options, writable),
+            other => {
+                let message = format!("the set is of a database of kind {other:?}");
+                Err(Failure::new(Code::Failed, message, "Use a newer windlass."))
+            }
+        }
+    }
+
+    /// What it is on.
+    pub fn view(&self) -> &Mounted {
+        match self {
+            Self::Postgres { view, .. } | Self::Sqlite { view, .. } => view,
+        }
+    }
+
+    /// An error when it is no longer there.
+    pub fn check_alive(&mut self) -> Result<(), Failure> {
+        if let Self::Postgres { server, view } = self {
+            let alive = server.check_alive();
+            return alive.map_err(|error| view.explained(error.into()));
+        }
+        Ok(())
+    }
+
+    /// Closes it; true when damage of the set was met meanwhile.
+    pub fn close(self) -> Result<bool, Failure> {
+        let view = match self {
+            Self::Postgres { server, view } => {
+                server.stop()?;
+                view
+            }
+            Self::Sqlite { view, .. } => view,
+        };
+        let damaged = view.is_damaged();
+        let Mounted { mount, scratch } = view;
+        mount.unmount()?;
+        drop(scratch);
+        Ok(damaged)
+    }
+}
+
+impl Mounted {
+    /// Where the image is.
+    pub fn at(&self) -> &Path {
+        self.mount.at()
+    }
+
+    /// True when damage of the set was met.
+    pub fn is_damaged(&self) -> bool {
+        self.mount.statistics().damaged > 0
+    }
+
+    /// A failure that damage of the set is behind is one of damage.
+    fn explained(&self, failure: Failure) -> Failure {
+        if self.is_damaged() {
+            failure.of_damage()
+        } else {
+            failure
+        }
+    }
+
+    fn new(
+        image: Arc<dyn Image>,
+        options: &OpenOptions,
+        owner: Option<(u32, u32)>,
+        writable: bool,
+    ) -> Result<Self, Failure> {
+        let scratch = Scratch::create(options.scratch.as_deref(), owner)?;
+        let mount_options = MountOptions {
+            owner,
+            name: "windlass-open".to_owned(),
+            on_damage: Some(DamageHook::new(|error| {
+                output::note(&format!("damage: {error}"))
+            })),
+            ..MountOptions::default()
+        };
+        let at = scratch.data();
+        let mount = if writable {
+            let overlay = Overlay::create(image, &scratch.overlay())?;
+            Mount::view(Arc::new(overlay), &at, &mount_options)?
+        } else {
+            Mount::image(image, &at, &mount_options)?
+        };
+        Ok(Self { mount, scratch })
+    }
+}
+
+fn image(set: &Arc<OpenSet>, options: &OpenOptions) -> Result<Arc<SetImage>, Failure> {
+    let image_options = SetImageOptions {
+        frame_cache_bytes: options.cache,
+        ..SetImageOptions::default()
+    };
+    Ok(Arc::new(SetImage::open(Arc::clone(set), &image_options)?))
+}
+
+fn postgres(
+    set: &Arc<OpenSet>,
+    options: &OpenOptions,
+    writable: bool,
+    cancel: &Cancel,
+) -> Result<Opened, Failure> {
+    let description = set.description();
+    let facts = DatabaseFacts::of_set(&description.facts.database)?;
+    let programs = Programs::find(facts.major(), options.bindir.as_deref())?;
+    let run_as = server_user(set, options)?;
+    let files = server_view(&description.files)?;
+    let edited = EditedImage::new(image(set, options)?, files, Vec::new());
+    // Recovery writes, whoever may write afterwards.
+    let view = Mounted::new(Arc::new(edited), options, run_as, true)?;
+    let request = OpenRequest {
+        data: view.at().to_owned(),
+        scratch: view.scratch.path().to_owned(),
+        programs,
+        writable,
+        port: options.port,
+        listen: options.listen.clone(),
+        preload: options.preload.clone(),
+        settings: options.settings.clone(),
+        role: options.user.clone(),
+        owner: facts.owner,
+        run_as,
+        lock: Some(view.scratch.lock()?),
+    };
+    match Server::start(request, cancel) {
+        Ok(server) => Ok(Opened::Postgres { server, view }),
+        Err(error) => Err(view.explained(error.into())),
+    }
+}
+
+/// Whom the server and its files belong to: nobody can run one as root.
+fn server_user(set: &OpenSet, options: &OpenOptions) -> Result<Option<(u32, u32)>, Failure> {
+    if !rustix::process::geteuid().is_root() {
+        return Ok(None);
+    }
+    let named = options.run_as.as_deref();
+    if let (None, Some(owner)) = (named, set_owner(set)) {
+        return Ok(Some(owner));
+    }
+    let name = named.unwrap_or(USUAL_USER);
+    match privilege::user_ids(name) {
+        Some(ids) if ids.0 != 0 => Ok(Some(ids)),
+        _ => Err(Failure::new(
+            Code::Failed,
+            format!("a server cannot run as user {name:?}"),
+            "Name another user with --run-as.",
+        )),
+    }
+}
+
+/// The owner of the set's files, when that is an ordinary user.
+fn set_owner(set: &OpenSet) -> Option<(u32, u32)> {
+    let (uid, gid) = privilege::owner(set.stripes().first()?.location())?;
+    (uid != 0).then_some((uid, gid))
+}
+
+fn sqlite(set: &Arc<OpenSet>, options: &OpenOptions, writable: bool) -> Result<Opened, Failure> {
+    let description = set.description();
+    let shown = windlass_sqlite::view(&description.facts, &description.files)?;
+    let owner = rustix::process::geteuid().is_root().then(|| set_owner(set));
+    let image = image(set, options)?;
+    let image: Arc<dyn Image> = if writable {
+        image
+    } else {
+        let patch = |(file, offset, bytes)| Patch {
+            file,
+            offset,
+            bytes,
+        };
+        let patches = shown.read_only.into_iter().map(patch).collect();
+        Arc::new(EditedImage::new(image, description.files.clone(), patches))
+    };
+    let view = Mounted::new(image, options, owner.flatten(), writable)?;
+    Ok(Opened::Sqlite {
+        database: view.at().join(shown.name),
+        view,
+    })
+}

@@ -1,0 +1,461 @@
+//! `windlass open` on sets of PostgreSQL clusters: what is seen is what was there, what is written
+//! stays apart, and nothing that breaks gives a wrong answer.
+
+#![allow(clippy::disallowed_methods, reason = "fixtures need no durability")]
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use windlass_testkit::load::{assert_same_dump, start_regression, under_load};
+use windlass_testkit::postgres::{
+    ClusterOptions, DEFAULT_BIN, PrivateCluster, give_to_servers, stay_root, succeed,
+};
+
+use crate::opening::{Opened, Scratch, User, open_to_all, users, wait_until};
+use crate::support::text;
+
+/// Slow enough that a load changes much of what is being copied.
+const RATE: &str = "24MiB";
+
+/// A place whose files the servers can use.
+fn place() -> tempfile::TempDir {
+    stay_root();
+    let place = tempfile::tempdir_in("/var/tmp").unwrap();
+    give_to_servers(place.path());
+    open_to_all(place.path(), 0o755);
+    place
+}
+
+fn directory(place: &Path, name: &str) -> PathBuf {
+    let path = place.join(name);
+    std::fs::create_dir(&path).unwrap();
+    give_to_servers(&path);
+    path
+}
+
+/// Backs a cluster up; the set's directory.
+fn back_up(source: &PrivateCluster, place: &Path, options: &[&str]) -> String {
+    let set = directory(place, "set");
+    let set = set.to_str().unwrap().to_owned();
+    let conninfo = source.conninfo();
+    let words = [&["backup", &conninfo, "--to", &set, "--quiet"], options].concat();
+    let output = Scratch::new().run(None, &words);
+    assert_eq!(output.status.code(), Some(0), "{}", text(&output));
+    set
+}
+
+/// The programs of a version other than Debian's.
+fn bindir(major: u32) -> PathBuf {
+    let text = std::env::var("WINDLASS_TEST_PG_BINDIRS");
+    let text = text.expect("WINDLASS_TEST_PG_BINDIRS is not set: run scripts/test");
+    let pairs = text.split(':').filter_map(|pair| pair.split_once('='));
+    let found = pairs
+        .into_iter()
+        .find(|(number, _)| *number == major.to_string());
+    found
+        .unwrap_or_else(|| panic!("no {major} in {text}"))
+        .1
+        .into()
+}
+
+/// The bytes of all files of a set.
+fn bytes(set: &str) -> Vec<(PathBuf, Vec<u8>)> {
+    let entries = std::fs::read_dir(set).unwrap();
+    let mut files: Vec<_> = entries
+        .map(|entry| entry.unwrap().path())
+        .map(|path| (path.clone(), std::fs::read(path).unwrap()))
+        .collect();
+    files.sort();
+    files
+}
+
+/// A cluster that archives its log, and a base backup of its beginnings: together they lead to
+/// any moment.
+fn archiving(place: &Path) -> PrivateCluster {
+    let archive = directory(place, "archive");
+    let command = format!("archive_command = 'cp %p {}/%f'", archive.display());
+    let options = ClusterOptions::default()
+        .initdb("--data-checksums")
+        .setting("archive_mode = on")
+        .setting(command)
+        .setting("max_wal_size = 64MB");
+    let source = PrivateCluster::start(&options);
+    let mut tool = source.tool("pg_basebackup");
+    tool.args(["--checkpoint=fast", "--no-sync", "-X", "none", "-D"]);
+    succeed(tool.arg(place.join("reference")));
+    source
+}
+
+/// Recovers the base backup to the last record that the opened server replayed, and dumps it.
+fn reference_dump(source: &PrivateCluster, place: &Path, log: &str) -> String {
+    let lsn = log.split("redo done at ").nth(1).unwrap();
+    let lsn = lsn.split_whitespace().next().unwrap();
+    source.sql("postgres", "SELECT pg_switch_wal()");
+    let pending = "SELECT pg_walfile_name(pg_current_wal_lsn()) > last_archived_wal \
+        AND last_archived_wal >= pg_walfile_name('LSN'::pg_lsn) FROM pg_stat_archiver";
+    source.wait_until(&pending.replace("LSN", lsn), "t");
+    let reference = place.join("reference");
+    let mut server = PrivateCluster::adopt_stopped(&reference, source.bin());
+    server.configure(&[
+        &format!(
+            "restore_command = 'cp {}/%f %p'",
+            place.join("archive").display()
+        ),
+        &format!("recovery_target_lsn = '{lsn}'"),
+        "recovery_target_action = promote",
+        "archive_mode = off",
+    ]);
+    std::fs::write(reference.join("recovery.signal"), "").unwrap();
+    give_to_servers(&reference.join("recovery.signal"));
+    server.run();
+    server.wait_until("SELECT pg_is_in_recovery()", "f");
+    succeed(server.tool("pg_dumpall").arg("--no-sync"))
+}
+
+/// Dumps the set through `windlass open` as each user; every dump is the reference's.
+fn assert_opens_as_it_was(
+    source: &PrivateCluster,
+    place: &Path,
+    set: &str,
+    users: &[User],
+) -> usize {
+    let scratch = Scratch::new();
+    let before = bytes(set);
+    let mut reference = None;
+    for &user in users {
+        let out = tempfile::tempdir_in(scratch.path()).unwrap();
+        open_to_all(out.path(), 0o777);
+        let [dump, log] = ["dump", "log"].map(|name| out.path().join(name));
+        let script = format!(
+            "pg_dumpall --no-sync -f {} && cp $PGHOST/server.log {}",
+            dump.display(),
+            log.display()
+        );
+        let output = scratch.run(user, &["open", set, "--", "sh", "-c", &script]);
+        assert_eq!(output.status.code(), Some(0), "{}", text(&output));
+        let dump = std::fs::read_to_string(dump).unwrap();
+        let log = std::fs::read_to_string(log).unwrap();
+        let reference = reference.get_or_insert_with(|| reference_dump(source, place, &log));
+        assert_same_dump(&dump, reference);
+        scratch.assert_clean();
+    }
+    assert!(before == bytes(set), "the set has changed");
+    reference.map_or(0, |dump| dump.len())
+}
+
+#[test]
+fn a_busy_cluster_opens_as_it_was_at_the_end_of_its_log() {
+    let place = place();
+    let source = archiving(place.path());
+    succeed(
+        source
+            .tool("pgbench")
+            .args(["-i", "-q", "-s", "4", "postgres"]),
+    );
+    source.sql("postgres", "CREATE TABLE kept (n bigint)");
+    let set = under_load(&source, || {
+        back_up(&source, place.path(), &["--max-rate", RATE])
+    });
+    let bytes = assert_opens_as_it_was(&source, place.path(), &set, &users());
+    assert!(bytes > 1_000_000, "{bytes} bytes of dump prove little");
+}
+
+#[test]
+fn the_regression_database_opens_as_it_was_in_the_making() {
+    let place = place();
+    let source = archiving(place.path());
+    let mut suite = start_regression(&source, &place.path().join("output"));
+    let begun = "SELECT count(*) FROM pg_stat_database WHERE datname = 'regression' \
+        AND tup_inserted > 400000";
+    source.wait_until(begun, "1");
+    let set = back_up(&source, place.path(), &["--max-rate", RATE]);
+    suite.kill().unwrap();
+    suite.wait().unwrap();
+    let bytes = assert_opens_as_it_was(&source, place.path(), &set, &users()[..1]);
+    assert!(bytes > 1_000_000, "{bytes} bytes of dump prove little");
+}
+
+/// Does to a writable copy what changes files in every way.
+fn assert_takes_everything(major: u32, bin: &Path, settings: &[&str], user: User) {
+    let place = place();
+    let options = ClusterOptions {
+        bin: bin.into(),
+        ..ClusterOptions::default().initdb("--data-checksums")
+    };
+    let source = PrivateCluster::start(&options);
+    succeed(
+        source
+            .tool("pgbench")
+            .args(["-i", "-q", "-s", "2", "postgres"]),
+    );
+    let space = directory(place.path(), "space");
+    let sql = format!("CREATE TABLESPACE s LOCATION '{}'", space.display());
+    source.sql("postgres", &sql);
+    source.sql(
+        "postgres",
+        "CREATE TABLE t TABLESPACE s AS SELECT generate_series(1, 9000) i",
+    );
+    let set = back_up(&source, place.path(), &[]);
+    drop(source);
+    let before = bytes(&set);
+    let scratch = Scratch::new();
+    let script = "set -e
+        run() { psql -XqAt -v ON_ERROR_STOP=1 -c \"$1\"; }
+        pgbench -n -c 2 -t 150 >/dev/null 2>&1
+        run 'VACUUM FULL'; run 'REINDEX DATABASE postgres'
+        run 'CREATE DATABASE copy TEMPLATE template0 TABLESPACE s'
+        mkdir $PGHOST/made; chmod 777 $PGHOST/made
+        chown --reference=$PGHOST $PGHOST/made
+        run \"CREATE TABLESPACE made LOCATION '$PGHOST/made'\"
+        run 'ALTER TABLE pgbench_accounts SET TABLESPACE made'
+        run 'TRUNCATE t'; run 'DROP TABLE t'; run 'CHECKPOINT'
+        run \"SELECT sum(abalance) = (SELECT sum(bbalance) FROM pgbench_branches),
+            (SELECT count(*) FROM pgbench_history) FROM pgbench_accounts\"
+        run 'SHOW server_version_num' | cut -c 1-2; run 'SELECT pg_is_in_recovery()'";
+    let bin = bin.to_str().unwrap();
+    let mut words = vec!["open", "--writable", "--bindir", bin, &set];
+    words.extend(settings.iter().flat_map(|setting| ["-c", setting]));
+    words.extend(["--", "sh", "-c", script]);
+    let output = scratch.run(user, &words);
+    let said = text(&output);
+    assert_eq!(output.status.code(), Some(0), "{said}");
+    assert_eq!(said, format!("t|300\n{major}\nf\n"));
+    scratch.assert_clean();
+    assert!(before == bytes(&set), "the set has changed");
+}
+
+#[test]
+fn a_writable_copy_takes_everything_and_the_set_stays_as_it_is() {
+    let users = users();
+    let (root, ordinary) = (users[0], users[users.len() - 1]);
+    assert_takes_everything(15, Path::new(DEFAULT_BIN), &[], root);
+    assert_takes_everything(14, &bindir(14), &[], ordinary);
+    assert_takes_everything(17, &bindir(17), &[], root);
+    assert_takes_everything(18, &bindir(18), &["io_method=worker"], ordinary);
+    assert_takes_everything(18, &bindir(18), &["io_method=sync"], root);
+}
+
+/// A set, not compressed, of a cluster with a table of words that can be found in it.
+fn set_with_words(place: &Path) -> (PrivateCluster, String) {
+    let source = PrivateCluster::start(&ClusterOptions::default().initdb("--data-checksums"));
+    let sql = |text: &str| source.sql("postgres", text);
+    sql("CREATE TABLE words AS SELECT i, 'needle-' || i AS word FROM generate_series(1, 50000) i");
+    sql("CREATE TABLE plain AS SELECT generate_series(1, 50000) i");
+    let set = back_up(&source, place, &["--compress", "none"]);
+    (source, set)
+}
+
+/// Changes a byte of the stripe wherever the table's rows are; the second time changes it back.
+fn rot(set: &str) {
+    let (stripe, mut bytes) = bytes(set).remove(0);
+    let found = |bytes: &[u8]| {
+        let places = bytes.windows(8).enumerate();
+        let places = places.filter(|(_, window)| window == b"needle-4");
+        places.map(|(at, _)| at).step_by(50).collect::<Vec<_>>()
+    };
+    let places = found(&bytes);
+    assert!(
+        places.len() > 100,
+        "the table is not where it is looked for"
+    );
+    // At its ends a frame has other files' bytes too. Not in what is searched for.
+    let middle = &places[places.len() / 4..places.len() / 4 * 3];
+    middle.iter().for_each(|at| bytes[at - 1] ^= 0x20);
+    std::fs::write(stripe, bytes).unwrap();
+}
+
+const SUM: &str = "SELECT count(*), sum(i), max(length(word)) FROM words";
+const SUM_ANSWER: &str = "50000|1250025000|12\n";
+
+#[test]
+fn rot_in_an_open_set_is_an_error_and_never_a_wrong_answer() {
+    let place = place();
+    let (_source, set) = set_with_words(place.path());
+    let scratch = Scratch::new();
+    for user in users() {
+        let opened = Opened::start(&scratch, user, &[&set]);
+        rot(&set);
+        let damaged = opened.sql(SUM);
+        assert!(!damaged.status.success(), "{}", text(&damaged));
+        assert!(
+            text(&damaged).contains("could not read"),
+            "{}",
+            text(&damaged)
+        );
+        // What is not damaged is still to be had; and all of it, when it is what it was.
+        assert_eq!(
+            text(&opened.sql("SELECT sum(i) FROM plain")),
+            "1250025000\n"
+        );
+        rot(&set);
+        assert_eq!(text(&opened.sql(SUM)), SUM_ANSWER);
+        assert_eq!(opened.end("TERM"), Some(4), "it has met damage");
+        scratch.assert_clean();
+    }
+}
+
+#[test]
+fn verify_open_names_the_relations_that_are_damaged() {
+    let place = place();
+    let (_source, set) = set_with_words(place.path());
+    let scratch = Scratch::new();
+    let verify = |options: &[&str]| {
+        let words = [&["verify", "--open", "--json", &set], options].concat();
+        let output = scratch.run(None, &words);
+        let report: serde_json::Value = serde_json::from_slice(&output.stdout)
+            .unwrap_or_else(|error| panic!("{error}: {}", text(&output)));
+        (output.status.code(), report)
+    };
+    let (code, report) = verify(&[]);
+    assert_eq!((code, &report["ok"]), (Some(0), &true.into()), "{report}");
+    assert!(report["open"]["tables"].as_u64() > Some(100), "{report}");
+    rot(&set);
+    for options in [&[][..], &["--quick"]] {
+        let (code, report) = verify(options);
+        assert_eq!((code, &report["ok"]), (Some(4), &false.into()), "{report}");
+        let damaged = report["open"]["damaged"].as_array().unwrap();
+        let names: Vec<_> = damaged.iter().map(|finding| &finding["relation"]).collect();
+        assert!(
+            names.contains(&&"postgres: public.words".into()),
+            "{report}"
+        );
+        assert!(
+            !names.contains(&&"postgres: public.plain".into()),
+            "{report}"
+        );
+    }
+    scratch.assert_clean();
+}
+
+fn is_alive(process: &str) -> bool {
+    Path::new("/proc").join(process).exists()
+}
+
+#[test]
+fn a_killed_open_takes_its_server_with_it_and_the_next_one_cleans_up() {
+    let place = place();
+    let (_source, set) = set_with_words(place.path());
+    let scratch = Scratch::new();
+    for user in users() {
+        let opened = Opened::start(&scratch, user, &["--writable", &set]);
+        let server = opened.server();
+        assert!(is_alive(&server));
+        let sleeping = opened.sql("SELECT pg_backend_pid()");
+        assert!(sleeping.status.success());
+        let mut psql = Command::new(Path::new(DEFAULT_BIN).join("psql"));
+        psql.args(["-XqAtd", &opened.says("conninfo")]);
+        psql.args(["-c", &format!("SELECT pg_sleep(1000); {SUM}")]);
+        let query = psql
+            .stdout(std::process::Stdio::piped())
+            .stderr(std::process::Stdio::piped());
+        let query = query.spawn().unwrap();
+        let asleep = "SELECT count(*) FROM pg_stat_activity WHERE wait_event = 'PgSleep'";
+        wait_until(|| text(&opened.sql(asleep)) == "1\n");
+        assert_eq!(opened.end("KILL"), None);
+        let answer = query.wait_with_output().unwrap();
+        assert!(!answer.status.success(), "{}", text(&answer));
+        wait_until(|| !is_alive(&server));
+        assert_eq!(scratch.left().len(), 1);
+        let output = scratch.run(user, &["open", &set, "--", "psql", "-XqAtc", SUM]);
+        assert_eq!(
+            (output.status.code(), text(&output)),
+            (Some(0), SUM_ANSWER.to_owned())
+        );
+        scratch.assert_clean();
+    }
+}
+
+/// Twenty servers on a set, started at once.
+fn twenty(scratch: &Scratch, users: &[User], set: &str) -> Vec<Opened> {
+    let open = |index: usize| Opened::start(scratch, users[index % users.len()], &[set]);
+    std::thread::scope(|scope| {
+        let threads: Vec<_> = (0..20).map(|i| scope.spawn(move || open(i))).collect();
+        let joined = threads.into_iter().map(|thread| thread.join().unwrap());
+        joined.collect()
+    })
+}
+
+#[test]
+fn one_table_goes_back_into_another_database_while_others_have_the_set_open() {
+    let place = place();
+    let (source, set) = set_with_words(place.path());
+    let scratch = Scratch::new();
+    let users = users();
+    let others = twenty(&scratch, &users, &set);
+    assert_eq!(scratch.left().len(), others.len());
+    source.sql("postgres", "DROP TABLE words");
+    let program = env!("CARGO_BIN_EXE_windlass");
+    // Settings that lead a client elsewhere are not the command's.
+    let elsewhere = "PGPASSWORD=x PGSERVICE=nowhere PGHOST=203.0.113.1";
+    let script = format!(
+        "{elsewhere} '{program}' open '{set}' -- pg_dump -t words postgres | psql -Xqd '{}'",
+        source.conninfo()
+    );
+    let mut shell = Command::new("sh");
+    shell.args(["-c", &script]).env("TMPDIR", scratch.path());
+    shell
+        .env("WINDLASS_CONFIG", "/dev/null")
+        .env("PATH", format!("{DEFAULT_BIN}:/usr/bin:/bin"));
+    let script = shell.output().unwrap();
+    assert_eq!(
+        source.sql("postgres", SUM),
+        SUM_ANSWER.trim_end(),
+        "{}",
+        text(&script)
+    );
+    for other in others {
+        assert_eq!(text(&other.sql(SUM)), SUM_ANSWER);
+        assert_eq!(other.end("TERM"), Some(0));
+    }
+    scratch.assert_clean();
+}
+
+#[test]
+fn what_cannot_be_opened_says_why() {
+    let place = place();
+    let (_source, set) = set_with_words(place.path());
+    let scratch = Scratch::new();
+    let refused = |options: &[&str], says: &str, hints: &str| {
+        let words = [&["open", &set], options, &["--", "true"]].concat();
+        let output = scratch.run(None, &words);
+        let said = text(&output);
+        assert_eq!(output.status.code(), Some(1), "{words:?}: {said}");
+        assert!(
+            said.contains(says) && said.contains(hints),
+            "{words:?}: {said}"
+        );
+        scratch.assert_clean();
+    };
+    let other = bindir(17);
+    let other = other.to_str().unwrap();
+    refused(
+        &["--bindir", other],
+        "no programs of PostgreSQL 15",
+        "--bindir",
+    );
+    refused(
+        &["--bindir", other],
+        &format!("{other} is PostgreSQL 17"),
+        "hint: ",
+    );
+    refused(
+        &["--preload", "no_such_library"],
+        "no_such_library",
+        "hint: ",
+    );
+    refused(
+        &["-c", "no_such_setting=1"],
+        "no_such_setting",
+        "-c NAME=VALUE",
+    );
+    refused(&["--user", "nobody_here"], "nobody_here", "--user");
+    let long = scratch.path().join("x".repeat(90));
+    std::fs::create_dir(&long).unwrap();
+    open_to_all(&long, 0o777);
+    refused(
+        &["--scratch", long.to_str().unwrap()],
+        "too long",
+        "--scratch",
+    );
+    refused(&["--scratch", "/nowhere"], "/nowhere", "--scratch");
+}

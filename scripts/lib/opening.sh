@@ -1,0 +1,132 @@
+# shellcheck shell=bash
+# bench open and mount: from a set to the first answered query, by the size of the set; and what reading through a mount
+# costs beside the pipeline's own decoding. Needs measure.sh, benchdata.sh and peers.sh (run_windlass, out, fresh).
+# Never does: write into the databases it reads.
+set -euo pipefail
+
+# --- open: the time follows the log to replay, not the size ---
+
+gib_per_pgbench_scale=67
+
+run_windlass_open() {
+    timed "$windlass" open "$(out windlass)/set" -- "$PG_BINDIR/psql" --no-psqlrc --quiet --tuples-only --no-align \
+        --command 'SELECT count(*), max(aid) FROM (SELECT aid FROM pgbench_accounts WHERE aid = 77777) found'
+    [[ $(<"$bench_dir/last.out") == '1|77777' ]] || die "a wrong answer: $(<"$bench_dir/last.out")"
+}
+
+# open_row GIB: a set of a cluster of that size, opened again and again.
+open_row() {
+    local raw stored
+    pgbench_scale=$(($1 * gib_per_pgbench_scale))
+    need_pgbench_cluster
+    serve "pgbench-$pgbench_scale"
+    codec=zstd:1
+    run_windlass
+    raw=$(json .bytes_read) stored=$(json .bytes_written)
+    stop_serving
+    contest "open-$1" run_windlass_open
+    printf '| %s | %.2f | %s | %s |\n' "$(quotient "$raw" 1000000000 2)" "$(quotient "$stored" 1000000000 3)" \
+        "$(median_of "open-$1" windlass_open)" \
+        "$(cut -f 2 "$results_dir/open-$1.tsv" | sort -g | sed -n '1p;$p' | paste -s -d '-')"
+}
+
+bench_open() {
+    local gib
+    server_dir "$bench_dir/out"
+    printf '%s\n%s\n' "| cluster GB | set GB | open to answer s | quickest-slowest |" "|---:|---:|---:|---:|"
+    for gib in ${sizes//,/ }; do open_row "$gib"; done
+    as_server rm -rf "$bench_dir/out"
+    machine_description && echo
+}
+
+# --- mount: sequential, random and cached reads, and memory ---
+
+mount_pid=
+
+mount_set() {
+    mount_at="$(out mounted)"
+    fresh "$mount_at"
+    as_server "$windlass" mount "$(out windlass)/set" "$mount_at" --foreground --cache 64MiB >/dev/null &
+    mount_pid=$!
+    until mountpoint --quiet "$mount_at" || as_server mountpoint --quiet "$mount_at"; do
+        kill -0 "$mount_pid" 2>/dev/null || die "the mount ended by itself"
+        sleep 0.05
+    done
+}
+
+unmount_set() {
+    [[ -n $mount_pid ]] || return 0
+    as_server fusermount3 -u "$mount_at"
+    wait "$mount_pid"
+    mount_pid=
+}
+
+# The mount's own peak memory in KiB; runuser stands before it.
+mount_peak_kib() {
+    local pid
+    pid=$(pgrep -n -f "mount $(out windlass)/set $mount_at")
+    sed -n 's/^VmHWM: *\([0-9]*\) kB/\1/p' "/proc/$pid/status"
+}
+
+# The files that hold nearly all bytes, largest first.
+large_files() {
+    (cd "$mount_at" && as_server find base -type f -size +8M -printf '%s %p\n' | sort -rn | head -n 40 | cut -d ' ' -f 2)
+}
+
+run_windlass_verify() {
+    timed "$windlass" verify "$(out windlass)/set" --json
+}
+
+# One reader, as a copy would be, of files that nobody has read before.
+run_mount_sequential() {
+    mount_set
+    large_files >"$bench_dir/large"
+    timed sh -c "cd '$mount_at' && xargs cat <'$bench_dir/large' | wc -c"
+    sequential_bytes=$(<"$bench_dir/last.out")
+    sequential_peak_kib=$(mount_peak_kib)
+    unmount_set
+}
+
+# fio_random: the 50th percentile in us of 8 KiB reads anywhere in the largest files, one at a time.
+fio_random() {
+    (cd "$mount_at" && as_server fio --name=random --readonly --rw=randread --bs=8k --ioengine=psync --randseed=1 \
+        --number_ios="$1" --invalidate=0 --file_service_type=random --output-format=json \
+        --filename="$(head -n 8 "$bench_dir/large" | paste -s -d :)") |
+        jq '.jobs[0].read.clat_ns.percentile."50.000000" / 1000'
+}
+
+# The rate in MB/s at which a file is read a second time.
+cached_rate() {
+    (cd "$1" && as_server sh -c "cat '$2' >/dev/null; cat '$2' >/dev/null; dd if='$2' of=/dev/null bs=1M" 2>&1) |
+        sed -n 's/^\([0-9]*\) bytes.* copied, \([0-9.e-]*\) s.*/\1 \2/p' | awk '{ printf "%.0f", $1 / $2 / 1e6 }'
+}
+
+bench_mount() {
+    local decode_rate mount_rate frame_us random_us file
+    cargo build --release --locked --quiet --manifest-path "$repo_root/Cargo.toml" --package windlass-image --example random_read
+    server_dir "$bench_dir/out"
+    need_tpch_cluster
+    serve "tpch-$scale"
+    codec=zstd:1
+    run_windlass
+    raw_bytes=$(json .bytes_read)
+    contest mount run_windlass_verify run_mount_sequential
+    decode_rate=$(quotient "$raw_bytes" "$(median_of mount windlass_verify)" 0)
+    mount_rate=$(quotient "$sequential_bytes" "$(median_of mount mount_sequential)" 0)
+    printf 'sequential: %.0f MB/s by one reader, verify decodes %.0f MB/s, share %s (asked for: at least 0.7)\n' \
+        "${mount_rate}e-6" "${decode_rate}e-6" "$(quotient "$mount_rate" "$decode_rate")"
+    printf 'memory: peak %s MiB after that (asked for: cache of 64 MiB + 64)\n' "$((sequential_peak_kib / 1024))"
+    frame_us=$(as_server "$target_dir/release/examples/random_read" "$(out windlass)/set" 5000 |
+        sed -n 's/^cold: p50 \([0-9.]*\)µs.*/\1/p')
+    mount_set
+    random_us=$(fio_random 20000)
+    printf 'random: p50 %s us of 8 KiB, decoding a frame %s us, ratio %s (asked for: at most 1.5)\n' \
+        "$random_us" "$frame_us" "$(quotient "$random_us" "$frame_us")"
+    file=$(head -n 1 "$bench_dir/large")
+    printf 'cached: %s MB/s through the mount, %s MB/s of the same file in its file system\n' \
+        "$(cached_rate "$mount_at" "$file")" "$(cached_rate "$serving_dir/data" "$file")"
+    unmount_set
+    stop_serving
+    as_server rm -rf "$bench_dir/out"
+    machine_description && echo
+}

@@ -207,6 +207,9 @@ impl EngineError {
                     "Pass --max-memory {needed_bytes}, or fewer --buffers (2 are enough)."
                 ));
             }
+            Self::NoSet { .. } => {
+                "Name a stripe of the set, or the directory that its stripes lie in."
+            }
             Self::StripeMissing { .. } => {
                 "Name every place that holds stripes of this set, or copy the missing one back."
             }

@@ -269,6 +269,9 @@ impl PostgresError {
                 encrypted, source, ..
             } => connect_hint(source, *encrypted),
             Self::TlsFile { keyword, .. } => tls_file_hint(keyword),
+            Self::Conninfo { .. } => {
+                "Write it as for psql: keyword=value pairs with blanks between, or a URI."
+            }
             Self::Programs { .. } => {
                 "Install that version's server package, or name its directory with --bindir."
             }

@@ -12,6 +12,7 @@ mod open_sqlite;
 mod opening;
 mod places;
 mod refusals;
+mod shown;
 mod support;
 mod trouble;
 mod watching;

@@ -28,7 +28,7 @@ use crate::device::Device;
 use crate::emulate::{EmulatedDevice, EmulatedStream, Emulator, Emulators};
 use crate::error::EngineError;
 use crate::options::BackupOptions;
-use crate::progress::{DeviceCounter, Progress, Setting};
+use crate::progress::{Progress, Setting};
 use crate::rate::RateLimit;
 use crate::read::ReadQueue;
 use crate::reader::{Filled, Reader};
@@ -86,7 +86,8 @@ impl BackupRun {
         });
         let pool = Pool::new(plan.buffers, outputs, plan.transfer_bytes)?;
         let stripes = stripes::begin(set_id, created_nanos, &options, devices)?;
-        progress.begin(setting(&options, &stripes, &pool));
+        let names = stripes.iter().map(|stripe| stripe.device.location());
+        progress.begin(Setting::of_backup(&options, names, &pool));
         let mut run = Self {
             shared: Arc::new(Shared::new(pool, progress, cancel)),
             outcomes: Arc::default(),
@@ -456,21 +457,6 @@ impl BackupRun {
         results
             .into_iter()
             .try_for_each(|result| result.unwrap_or(Err(EngineError::Stopped)))
-    }
-}
-
-/// What whoever watches the run is told of it.
-fn setting(options: &BackupOptions, stripes: &[StripeWriter], pool: &Arc<Pool>) -> Setting {
-    let devices = stripes.iter().map(|stripe| stripe.device.location());
-    let devices = devices.chain(["source"]).map(DeviceCounter::new);
-    Setting {
-        plan: options.plan.clone(),
-        codec: options.codec.to_string(),
-        source_rate: options.source_rate,
-        device_rate: options.device_rate,
-        backs_up: true,
-        devices: devices.collect(),
-        pool: Arc::downgrade(pool),
     }
 }
 

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use crate::buffer::{Occupancy, Pool};
 use crate::events::{self, Recorder, Tap};
-use crate::options::BufferPlan;
+use crate::options::{BackupOptions, BufferPlan};
 use crate::waits::{Cause, Stage, StageReport};
 
 /// The live state of one run.
@@ -174,6 +174,24 @@ const BACKUP_STAGES: [&str; 3] = ["reader", "compressor", "writer"];
 const RESTORE_STAGES: [&str; 3] = ["reader", "decompressor", "writer"];
 
 impl Setting {
+    /// That of a backup, to stripes at these places.
+    pub(crate) fn of_backup<'a>(
+        options: &BackupOptions,
+        stripes: impl Iterator<Item = &'a str>,
+        pool: &Arc<Pool>,
+    ) -> Self {
+        let devices = stripes.chain(["source"]).map(DeviceCounter::new);
+        Self {
+            plan: options.plan.clone(),
+            codec: options.codec.to_string(),
+            source_rate: options.source_rate,
+            device_rate: options.device_rate,
+            backs_up: true,
+            devices: devices.collect(),
+            pool: Arc::downgrade(pool),
+        }
+    }
+
     /// The stages' names.
     pub(crate) fn stages(&self) -> [&'static str; 3] {
         if self.backs_up {

@@ -27,10 +27,11 @@ proptest! {
         let spread = Spread::of(values.clone());
         let mut all: Vec<u64> = values
             .iter()
-            .flat_map(|(value, weight)| std::iter::repeat_n(*value, usize::try_from(*weight).unwrap()))
+            .flat_map(|(value, weight)| (0..*weight).map(|_| *value))
             .collect();
         all.sort_unstable();
-        let rank = |percent: usize| all[(all.len() * percent).div_ceil(100).max(1) - 1] as f64 / 1e9;
+        let at = |percent: usize| (all.len() * percent).div_ceil(100).max(1) - 1;
+        let rank = |percent: usize| all[at(percent)] as f64 / 1e9;
         let total = all.iter().sum::<u64>() as f64 / 1e9;
         prop_assert_eq!(spread.count, all.len() as u64);
         prop_assert!((spread.total_seconds - total).abs() < 1e-9);
@@ -59,7 +60,8 @@ proptest! {
         prop_assert_eq!(count, events.iter().map(|event| event.3).sum::<u64>());
         let share: f64 = table.waits.iter().map(|row| row.share).sum();
         prop_assert!((share - 1.0).abs() < 1e-9);
-        prop_assert!(table.waits.is_sorted_by(|a, b| a.spread.total_seconds >= b.spread.total_seconds));
+        let total = |row: &super::WaitRow| row.spread.total_seconds;
+        prop_assert!(table.waits.is_sorted_by(|a, b| total(a) >= total(b)));
         for row in &table.waits {
             let of_row = |event: &&(usize, usize, u64, u64)| {
                 stages[event.0] == row.stage && causes[event.1] == row.cause

@@ -13,10 +13,16 @@ pub struct Place {
 
 impl Place {
     pub fn new() -> Self {
+        Self::with_accounts(LedgerSpec::default().accounts)
+    }
+
+    /// With a database of that many rows, of some 700 bytes each.
+    pub fn with_accounts(accounts: u32) -> Self {
         let dir = tempfile::tempdir_in("/var/tmp").unwrap();
         std::fs::create_dir(dir.path().join("sets")).unwrap();
         let spec = LedgerSpec {
             journal: Journal::Wal,
+            accounts,
             ..LedgerSpec::default()
         };
         let ledger = Ledger::create(&dir.path().join("shop.db"), spec);

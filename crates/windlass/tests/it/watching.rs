@@ -1,6 +1,6 @@
 //! A run as others see it while it goes: `windlass status`, metrics over HTTP and in a file.
 //!
-//! The runs are held back by a rate limit so low that they would take hours, and are interrupted
+//! The runs are held back by a rate limit, so that they would take minutes, and are interrupted
 //! once they have been seen: nothing depends on how fast the machine is.
 
 use std::io::{BufRead, BufReader, Read, Write};
@@ -11,7 +11,10 @@ use serde_json::Value;
 
 use crate::support::*;
 
-/// A backup under way that is never done.
+/// 28 MiB of rows, two transfers of which are allowed each second.
+const ACCOUNTS: u32 = 40_000;
+
+/// A backup under way, in no hurry.
 struct Slow {
     process: Child,
     metrics: String,
@@ -22,7 +25,7 @@ impl Slow {
         let (database, sets) = (place.arg("shop.db"), place.arg("sets"));
         let file = place.arg("windlass.prom");
         let mut process = command()
-            .args(["backup", &database, "--to", &sets, "--max-rate", "1KiB"])
+            .args(["backup", &database, "--to", &sets, "--max-rate", "128KiB"])
             .args([
                 "--transfer-size",
                 "64KiB",
@@ -115,7 +118,7 @@ fn prometheus_accepts(metrics: &str) {
 
 #[test]
 fn a_run_under_way_is_told_in_the_terms_of_prometheus() {
-    let place = Place::new();
+    let place = Place::with_accounts(ACCOUNTS);
     let slow = Slow::start(&place);
     let waiting = "resource=\"rate_limit\"} 1";
     let metrics = slow.metrics_with(waiting);
@@ -158,7 +161,7 @@ fn a_run_under_way_is_told_in_the_terms_of_prometheus() {
 
 #[test]
 fn status_tells_how_far_a_run_is_and_what_holds_it_back() {
-    let place = Place::new();
+    let place = Place::with_accounts(ACCOUNTS);
     let slow = Slow::start(&place);
     let pid = slow.process.id();
     // Its file is rewritten once a second.
@@ -206,7 +209,7 @@ fn status_tells_how_far_a_run_is_and_what_holds_it_back() {
 
 #[test]
 fn the_textfile_tells_of_a_run_and_then_of_its_end() {
-    let place = Place::new();
+    let place = Place::with_accounts(ACCOUNTS);
     let file = place.path("windlass.prom");
     let read = || std::fs::read_to_string(&file).unwrap();
     let slow = Slow::start(&place);

@@ -203,7 +203,8 @@ install_promtool() {
 # Everything that the tests of the workspace run, and where they find it.
 install_for_tests() {
     need_rust
-    need shellcheck:shellcheck sqlite3:sqlite3 strace:strace mkfs.xfs:xfsprogs mkfs.ext4:e2fsprogs prlimit:util-linux
+    need shellcheck:shellcheck sqlite3:sqlite3 strace:strace mkfs.xfs:xfsprogs mkfs.ext4:e2fsprogs prlimit:util-linux \
+        pgrep:procps
     need chromium:chromium openssl:openssl
     need_fuse
     need_postgres

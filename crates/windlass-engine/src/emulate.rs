@@ -23,6 +23,8 @@ pub(crate) use target::EmulatedTarget;
 
 /// Longest sleep between two looks at the cancel flag.
 const SLEEP_MAX: Duration = Duration::from_millis(100);
+/// How much faster or slower than real a model may be made.
+const SCALES: std::ops::RangeInclusive<f64> = 0.0001..=1000.0;
 
 /// Which storage behaves like which model.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -36,9 +38,11 @@ pub struct Emulation {
 }
 
 impl Emulation {
-    /// Reads `source=MODEL`, `target=MODEL` and `instance=NAME`.
+    /// Reads `source=MODEL`, `target=MODEL`, `instance=NAME`, and `scale=FACTOR`, which makes all
+    /// of these so many times as fast: a small database then takes as long as a large one would.
     pub fn parse<'a>(items: impl IntoIterator<Item = &'a str>) -> Result<Self, EngineError> {
         let mut emulation = Self::default();
+        let mut scale = 1.0;
         for item in items {
             match item.split_once('=') {
                 Some(("source", model)) => emulation.source = Some(Model::parse(model)?),
@@ -49,14 +53,34 @@ impl Emulation {
                     let what = || format!("no instance {name:?} is known, but {}", known());
                     emulation.instance = Some(instance.ok_or_else(|| fault(what()))?);
                 }
+                Some(("scale", factor)) => {
+                    let factor = factor.parse().ok().filter(|it| SCALES.contains(it));
+                    let what = || format!("{item:?} is no factor from 0.0001 to 1000");
+                    scale = factor.ok_or_else(|| fault(what()))?;
+                }
                 _ => {
-                    let what =
-                        format!("{item:?} is neither source=MODEL, target=MODEL, instance=NAME");
+                    let what = format!(
+                        "{item:?} is none of source=MODEL, target=MODEL, instance=NAME, \
+                         scale=FACTOR"
+                    );
                     return Err(fault(what));
                 }
             }
         }
-        Ok(emulation)
+        Ok(emulation.scaled(scale))
+    }
+
+    fn scaled(mut self, factor: f64) -> Self {
+        if let Some(model) = &mut self.source {
+            model.scale(factor);
+        }
+        if let Some(model) = &mut self.target {
+            model.scale(factor);
+        }
+        if let Some(instance) = &mut self.instance {
+            instance.scale(factor);
+        }
+        self
     }
 }
 
@@ -164,8 +188,44 @@ mod tests {
         assert_eq!(emulation.source.unwrap().name, "gp2:1TB");
         assert_eq!(emulation.target.unwrap().name, "s3:4x90MB/s");
         assert_eq!(emulation.instance.unwrap().cores, 2);
-        for bad in ["gp2:1TB", "source=tape", "instance=abacus", "device=hdd"] {
+        let bad = [
+            "gp2:1TB",
+            "source=tape",
+            "instance=abacus",
+            "device=hdd",
+            "scale=0",
+        ];
+        for bad in bad {
             assert!(Emulation::parse([bad]).is_err(), "{bad}");
         }
+    }
+
+    #[test]
+    fn a_scale_changes_every_rate_and_no_latency() {
+        let items = [
+            "scale=0.1",
+            "source=st1:1TiB",
+            "target=s3:4x90MB/s",
+            "instance=r5.large",
+        ];
+        let scaled = Emulation::parse(items).unwrap();
+        let plain = Emulation::parse(items[1..].iter().copied()).unwrap();
+        let near = |one: f64, other: f64| assert!((one / other - 0.1).abs() < 1e-9, "{one}");
+        let (source, was) = (scaled.source.unwrap(), plain.source.unwrap());
+        near(source.sustained(1), was.sustained(1));
+        let (burst, had) = (source.whole.burst.unwrap(), was.whole.burst.unwrap());
+        near(burst.operations_per_second, had.operations_per_second);
+        near(burst.credits, had.credits);
+        assert_eq!(source.latency_seconds, was.latency_seconds);
+        near(
+            scaled.target.unwrap().sustained(2),
+            plain.target.unwrap().sustained(2),
+        );
+        let (machine, had) = (scaled.instance.unwrap(), plain.instance.unwrap());
+        near(
+            machine.network_bytes_per_second,
+            had.network_bytes_per_second,
+        );
+        assert_eq!(machine.cores, had.cores);
     }
 }

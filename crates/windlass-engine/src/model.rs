@@ -104,6 +104,25 @@ impl Model {
         of(&self.whole).min(of(&self.stream) * streams)
     }
 
+    /// Makes it so many times as fast, and its credit last as long as it did. A latency stays, and
+    /// so does what counts as one operation.
+    pub(crate) fn scale(&mut self, factor: f64) {
+        for limits in [&mut self.whole, &mut self.stream] {
+            let rates = [
+                &mut limits.bytes_per_second,
+                &mut limits.operations_per_second,
+            ];
+            for rate in rates {
+                *rate = rate.map(|rate| rate * factor);
+            }
+            limits.burst = limits.burst.map(|burst| Burst {
+                operations_per_second: burst.operations_per_second * factor,
+                credits: burst.credits * factor,
+                credits_max: burst.credits_max * factor,
+            });
+        }
+    }
+
     #[expect(clippy::cast_precision_loss, reason = "at most a few MiB")]
     fn io(&self) -> f64 {
         self.io_bytes as f64

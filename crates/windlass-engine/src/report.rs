@@ -27,6 +27,8 @@ pub struct RunReport {
     pub data_seconds: f64,
     /// CPU time of the whole process.
     pub cpu_seconds: f64,
+    /// Most memory the process ever had, in bytes; zero where the kernel does not say.
+    pub peak_memory_bytes: u64,
     /// Bytes read from the source (backup) or from the stripes (restore, verify).
     pub bytes_read: u64,
     /// Bytes written to the stripes (backup) or to the target (restore); zero for verify.
@@ -146,6 +148,7 @@ impl RunReport {
             seconds,
             data_seconds: activity.data_seconds,
             cpu_seconds,
+            peak_memory_bytes: peak_memory_bytes(),
             bytes_read: activity.reader.bytes,
             bytes_written: stripes.iter().map(|stripe| stripe.offset).sum(),
             buffers: activity.plan.buffers,
@@ -182,6 +185,7 @@ impl RunReport {
             seconds: elapsed.as_secs_f64(),
             data_seconds,
             cpu_seconds,
+            peak_memory_bytes: peak_memory_bytes(),
             bytes_read: readers.iter().map(|reader| reader.bytes).sum(),
             bytes_written: if keeps { activity.writer.bytes } else { 0 },
             buffers: activity.plan.buffers,
@@ -214,4 +218,32 @@ pub(crate) fn process_cpu_seconds() -> f64 {
     let time = rustix::time::clock_gettime(rustix::time::ClockId::ProcessCPUTime);
     let seconds = u64::try_from(time.tv_sec).unwrap_or(0);
     Duration::new(seconds, u32::try_from(time.tv_nsec).unwrap_or(0)).as_secs_f64()
+}
+
+/// Most memory this process has had since it was started, in bytes: `VmHWM` of proc(5), which
+/// unlike `ru_maxrss` begins anew at exec.
+fn peak_memory_bytes() -> u64 {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let peak = status.lines().find_map(|line| line.strip_prefix("VmHWM:"));
+    let kibibytes =
+        peak.and_then(|peak| peak.trim().strip_suffix("kB")?.trim().parse::<u64>().ok());
+    kibibytes.unwrap_or(0) * 1024
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_peak_of_memory_rises_with_what_was_touched_and_never_falls() {
+        let before = peak_memory_bytes();
+        assert!(before > 0, "the kernel says it");
+        let block = std::hint::black_box(vec![1u8; 64 << 20]);
+        let with = peak_memory_bytes();
+        drop(block);
+        let after = peak_memory_bytes();
+        // The kernel counts pages for each core apart: a few may be missing at any moment.
+        assert!(with >= 60 << 20, "{before} {with}");
+        assert!(after >= 60 << 20, "{with} {after}");
+    }
 }

@@ -45,6 +45,14 @@ pub enum LabError {
         /// What is wrong.
         what: String,
     },
+    /// A file does not hold a series of a sweep.
+    #[error("{path} holds no series of a sweep: {what}")]
+    Series {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong.
+        what: String,
+    },
     /// There is too little space for the scratch file.
     #[error("{path}: the probe needs {needed_bytes} bytes free, and {free_bytes} are")]
     Space {
@@ -83,6 +91,7 @@ impl LabError {
                 Some("Name a file that --events wrote, in its default format.".to_owned())
             }
             Self::State { .. } => Some("Remove the file; it is made anew.".to_owned()),
+            Self::Series { .. } => Some("Name a file that `lab sweep` wrote.".to_owned()),
             Self::Space { .. } => Some("Make room, or probe less: --scratch-bytes.".to_owned()),
         }
     }

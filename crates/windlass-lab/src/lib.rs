@@ -1,5 +1,5 @@
 //! The laboratory: what storage can do (`probe`), how long a run would take (`plan`), and how good
-//! such predictions have been (`accuracy`).
+//! such predictions have been (`accuracy`); what settings change (`sweep`).
 //!
 //!   probe --> profile --+
 //!   names, texts -------+--> storage models --> simulation --> plan --> table, cheapest
@@ -24,6 +24,7 @@ mod sample;
 mod simulate;
 mod speeds;
 mod state_dir;
+mod sweep;
 
 pub use accuracy::{Accuracy, Ledger, Record, Records, quantile};
 pub use error::LabError;
@@ -41,3 +42,7 @@ pub use sample::{Sample, plain_files};
 pub use simulate::{Job, Outcome, simulate};
 pub use speeds::{CodecSpeed, Speeds};
 pub use state_dir::{Surroundings, state_directory};
+pub use sweep::{
+    Axes, Axis, Case, Chosen, DeviceRun, Difference, Environment, Experiment, Findings, Inputs,
+    Measure, Noise, Run, RunRecord, Series, SetUp, StageRun, WaitRun, findings, median, rounds,
+};

@@ -1,0 +1,312 @@
+//! Axes: what a sweep varies; their product is its cases.
+
+use serde::{Deserialize, Serialize};
+use windlass_engine::{Emulation, EngineError, TRANSFER_BYTES_DEFAULT, default_buffer_count};
+
+use super::experiment::Experiment;
+
+/// Block size of devices unless told otherwise.
+pub(super) const BLOCK_BYTES_DEFAULT: u64 = 4096;
+pub(super) const TRANSFER_DEFAULT: u64 = TRANSFER_BYTES_DEFAULT as u64;
+
+/// Storage to emulate, under a name.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SetUp {
+    /// What it is called in tables.
+    pub name: String,
+    /// What `--emulate` is given.
+    pub emulate: Vec<String>,
+}
+
+impl SetUp {
+    /// Reads `[NAME: ]source=MODEL target=MODEL ...`; without a name, that text is its name.
+    pub fn parse(text: &str) -> Result<Self, EngineError> {
+        let is_name = |name: &str| !name.contains('=');
+        let (name, items) = match text.split_once(": ") {
+            Some((name, items)) if is_name(name) => (name, items),
+            _ => (text, text),
+        };
+        let emulate: Vec<_> = items.split_whitespace().map(str::to_owned).collect();
+        Emulation::parse(emulate.iter().map(String::as_str))?;
+        let name = name.trim().to_owned();
+        Ok(Self { name, emulate })
+    }
+
+    /// The same, so many times as fast.
+    #[must_use]
+    pub fn scaled(&self, factor: f64) -> Self {
+        let mut emulate: Vec<_> = self.emulate.clone();
+        emulate.retain(|item| !item.starts_with("scale="));
+        emulate.push(format!("scale={factor}"));
+        Self {
+            name: self.name.clone(),
+            emulate,
+        }
+    }
+}
+
+/// One setting: what a backup or restore is told.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Case {
+    /// Stripes.
+    pub devices: usize,
+    /// Bytes of a transfer.
+    pub transfer_bytes: u64,
+    /// Buffers; `None` is as many as Windlass would take.
+    pub buffers: Option<usize>,
+    /// Block size of the devices, in bytes.
+    pub block_bytes: u64,
+    /// `none`, `lz4`, `zstd:1` ...
+    pub codec: String,
+    /// Storage that is emulated.
+    pub set_up: Option<SetUp>,
+}
+
+/// What may be varied.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Axis {
+    /// Emulated storage.
+    SetUp,
+    /// Codec and level.
+    Codec,
+    /// Number of stripes.
+    Devices,
+    /// Size of a transfer.
+    TransferSize,
+    /// Number of buffers.
+    Buffers,
+    /// Block size of the devices.
+    BlockSize,
+}
+
+impl Axis {
+    /// Every axis, in the order of tables.
+    pub const ALL: [Self; 6] = [
+        Self::SetUp,
+        Self::Codec,
+        Self::Devices,
+        Self::TransferSize,
+        Self::Buffers,
+        Self::BlockSize,
+    ];
+
+    /// Its name, for people.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::SetUp => "storage",
+            Self::Codec => "compression",
+            Self::Devices => "devices",
+            Self::TransferSize => "transfer size",
+            Self::Buffers => "buffers",
+            Self::BlockSize => "block size",
+        }
+    }
+
+    /// Does more of it mean something?
+    pub fn is_number(self) -> bool {
+        !matches!(self, Self::SetUp | Self::Codec)
+    }
+}
+
+impl Case {
+    /// Where it stands on an axis, in words.
+    pub fn label(&self, axis: Axis) -> String {
+        match axis {
+            Axis::SetUp => match &self.set_up {
+                Some(set_up) => set_up.name.clone(),
+                None => "this machine's".to_owned(),
+            },
+            Axis::Codec => self.codec.clone(),
+            Axis::Devices => self.devices.to_string(),
+            Axis::TransferSize => size(self.transfer_bytes),
+            Axis::Buffers => match self.buffers {
+                Some(buffers) => buffers.to_string(),
+                None => "default".to_owned(),
+            },
+            Axis::BlockSize => size(self.block_bytes),
+        }
+    }
+
+    /// Where it stands among the values of an axis; names stand in the order they were given.
+    pub(super) fn place(&self, axis: Axis) -> u64 {
+        match axis {
+            Axis::SetUp | Axis::Codec => 0,
+            Axis::Devices => self.devices as u64,
+            Axis::TransferSize => self.transfer_bytes,
+            Axis::Buffers => self.buffer_count() as u64,
+            Axis::BlockSize => self.block_bytes,
+        }
+    }
+
+    /// Its buffers, given or by default with one source volume.
+    pub(super) fn buffer_count(&self) -> usize {
+        let default = || default_buffer_count(self.devices, 1);
+        self.buffers.unwrap_or_else(default)
+    }
+
+    /// The same setting on these axes, in words: `2 devices, 1 MiB`.
+    pub fn words(&self, axes: &[Axis]) -> String {
+        let one = |axis: &Axis| {
+            let label = self.label(*axis);
+            match axis {
+                Axis::SetUp => label,
+                Axis::Codec if label == "none" => "uncompressed".to_owned(),
+                Axis::Codec => label,
+                Axis::Devices if self.devices == 1 => "1 device".to_owned(),
+                Axis::Devices => format!("{label} devices"),
+                Axis::TransferSize => format!("transfers of {label}"),
+                Axis::Buffers => format!("{label} buffers"),
+                Axis::BlockSize => format!("blocks of {label}"),
+            }
+        };
+        axes.iter().map(one).collect::<Vec<_>>().join(", ")
+    }
+
+    /// Do two settings agree on everything but this?
+    pub(super) fn agrees_but(&self, other: &Self, axis: Axis) -> bool {
+        let same = |one: Axis| one == axis || self.label(one) == other.label(one);
+        Axis::ALL.into_iter().all(same)
+    }
+}
+
+/// `64 KiB`, `1 MiB`.
+pub(crate) fn size(bytes: u64) -> String {
+    match bytes {
+        bytes if bytes >= 1 << 30 && bytes.is_multiple_of(1 << 30) => {
+            format!("{} GiB", bytes >> 30)
+        }
+        bytes if bytes >= 1 << 20 && bytes.is_multiple_of(1 << 20) => {
+            format!("{} MiB", bytes >> 20)
+        }
+        bytes if bytes >= 1 << 10 && bytes.is_multiple_of(1 << 10) => {
+            format!("{} KiB", bytes >> 10)
+        }
+        bytes => format!("{bytes} B"),
+    }
+}
+
+/// A grid: every combination of these values.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Axes {
+    /// Numbers of stripes.
+    pub devices: Vec<usize>,
+    /// Bytes of a transfer.
+    pub transfer_bytes: Vec<u64>,
+    /// Numbers of buffers; `None` is the default.
+    pub buffers: Vec<Option<usize>>,
+    /// Block sizes, in bytes.
+    pub block_bytes: Vec<u64>,
+    /// Codecs.
+    pub codecs: Vec<String>,
+    /// Emulated storage; none is what is there.
+    pub set_ups: Vec<SetUp>,
+}
+
+impl Default for Axes {
+    fn default() -> Self {
+        Self {
+            devices: vec![1],
+            transfer_bytes: vec![TRANSFER_DEFAULT],
+            buffers: vec![None],
+            block_bytes: vec![BLOCK_BYTES_DEFAULT],
+            codecs: vec!["none".to_owned()],
+            set_ups: Vec::new(),
+        }
+    }
+}
+
+impl Axes {
+    /// Every combination.
+    pub fn cases(&self) -> Vec<Case> {
+        let mut set_ups: Vec<_> = self.set_ups.iter().cloned().map(Some).collect();
+        if set_ups.is_empty() {
+            set_ups.push(None);
+        }
+        let mut cases = vec![Case {
+            devices: 1,
+            transfer_bytes: TRANSFER_DEFAULT,
+            buffers: None,
+            block_bytes: BLOCK_BYTES_DEFAULT,
+            codec: "none".to_owned(),
+            set_up: None,
+        }];
+        each(&mut cases, &set_ups, |case, it| case.set_up = it);
+        each(&mut cases, &self.codecs, |case, it| case.codec = it);
+        each(&mut cases, &self.devices, |case, it| case.devices = it);
+        let transfers = &self.transfer_bytes;
+        each(&mut cases, transfers, |case, it| case.transfer_bytes = it);
+        each(&mut cases, &self.buffers, |case, it| case.buffers = it);
+        each(&mut cases, &self.block_bytes, |case, it| {
+            case.block_bytes = it
+        });
+        cases
+    }
+}
+
+fn each<T: Clone>(cases: &mut Vec<Case>, values: &[T], set: impl Fn(&mut Case, T)) {
+    let with = |case: &Case| {
+        let each = values.iter().cloned().map(|value| {
+            let mut case = case.clone();
+            set(&mut case, value);
+            case
+        });
+        each.collect::<Vec<_>>()
+    };
+    *cases = cases.iter().flat_map(with).collect();
+}
+
+/// What the user chose: an axis without values is the experiment's.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Chosen {
+    /// `--devices`.
+    pub devices: Vec<usize>,
+    /// `--transfer-size`.
+    pub transfer_bytes: Vec<u64>,
+    /// `--buffers`; `None` is `default`.
+    pub buffers: Vec<Option<usize>>,
+    /// `--block-size`.
+    pub block_bytes: Vec<u64>,
+    /// `--compress`.
+    pub codecs: Vec<String>,
+    /// `--emulate`.
+    pub set_ups: Vec<SetUp>,
+    /// `--scale`.
+    pub scale: Option<f64>,
+}
+
+impl Chosen {
+    /// The cases of an experiment with what the user chose, each once.
+    pub fn cases(&self, experiment: Experiment, restore: bool) -> Vec<Case> {
+        let mut cases: Vec<Case> = Vec::new();
+        for grid in experiment.grids(restore) {
+            for case in self.over(grid).cases() {
+                if !cases.contains(&case) {
+                    cases.push(case);
+                }
+            }
+        }
+        cases
+    }
+
+    fn over(&self, grid: Axes) -> Axes {
+        fn or<T: Clone>(chosen: &[T], grid: Vec<T>) -> Vec<T> {
+            if chosen.is_empty() {
+                return grid;
+            }
+            chosen.to_vec()
+        }
+        let mut set_ups = or(&self.set_ups, grid.set_ups);
+        if let Some(scale) = self.scale {
+            set_ups = set_ups.iter().map(|it| it.scaled(scale)).collect();
+        }
+        Axes {
+            devices: or(&self.devices, grid.devices),
+            transfer_bytes: or(&self.transfer_bytes, grid.transfer_bytes),
+            buffers: or(&self.buffers, grid.buffers),
+            block_bytes: or(&self.block_bytes, grid.block_bytes),
+            codecs: or(&self.codecs, grid.codecs),
+            set_ups,
+        }
+    }
+}

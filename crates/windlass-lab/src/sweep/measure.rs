@@ -1,0 +1,56 @@
+//! What of a run is looked at.
+
+use super::series::Run;
+
+/// A number of a run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Measure {
+    /// Wall time, in seconds.
+    Seconds,
+    /// CPU time of the process, in seconds.
+    CpuSeconds,
+    /// Bytes of the database per second while data moved.
+    Rate,
+    /// Bytes written.
+    BytesWritten,
+    /// Most memory of the process, in bytes.
+    PeakMemory,
+}
+
+impl Measure {
+    /// Its name, for people.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Seconds => "duration",
+            Self::CpuSeconds => "CPU time",
+            Self::Rate => "rate",
+            Self::BytesWritten => "bytes written",
+            Self::PeakMemory => "peak memory",
+        }
+    }
+
+    /// Its value.
+    #[expect(clippy::cast_precision_loss, reason = "sizes for people and ratios")]
+    pub fn of(self, run: &Run) -> f64 {
+        let report = &run.report;
+        match self {
+            Self::Seconds => report.seconds,
+            Self::CpuSeconds => run.process_cpu_seconds,
+            Self::Rate => report.limit.rate,
+            Self::BytesWritten => report.bytes_written as f64,
+            Self::PeakMemory => report.peak_memory_bytes as f64,
+        }
+    }
+}
+
+/// The middle of some numbers; of none, nothing.
+pub fn median(numbers: impl IntoIterator<Item = f64>) -> f64 {
+    let mut numbers: Vec<f64> = numbers.into_iter().collect();
+    numbers.sort_by(f64::total_cmp);
+    let middle = numbers.len() / 2;
+    match numbers.len() {
+        0 => 0.0,
+        count if count.is_multiple_of(2) => f64::midpoint(numbers[middle - 1], numbers[middle]),
+        _ => numbers[middle],
+    }
+}

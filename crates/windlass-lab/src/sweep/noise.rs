@@ -1,0 +1,183 @@
+//! Noise: how much runs of one setting differ, and so what difference between settings means
+//! anything.
+//!
+//! Runs are compared by ratios, so by logarithms. In rounds, each run is its setting times its
+//! round times chance: what is left after the means of setting and round are taken out is chance,
+//! and its spread is that of all settings together. Two settings are told apart when
+//! - the means of their logarithms differ by more than Student's t allows the spread, at 5 % over
+//!   all comparisons that are made (so each is given 5 % divided by their number), and
+//! - no run of the one lies among the runs of the other, rounds taken out: with few runs the spread
+//!   itself is uncertain, and one setting may be noisier than the others.
+
+use super::measure::Measure;
+use super::series::Series;
+use super::student;
+
+/// How often a difference may be seen that is none, over a whole report.
+const ALPHA: f64 = 0.05;
+/// Ratios nearer to one than this are called equal whatever the runs say: clocks, and counts of
+/// timer ticks, are not better.
+const RATIO_MIN: f64 = 0.002;
+
+/// The noise of one measure over a series.
+#[derive(Clone, Debug)]
+pub struct Noise {
+    /// Of each run its case, and its logarithm without its round.
+    runs: Vec<(usize, f64)>,
+    /// Standard deviation of logarithms, so roughly a share.
+    pub spread: f64,
+    /// Degrees of freedom it was estimated with; zero: it is not known.
+    pub freedom: usize,
+    /// Slowest round over the fastest, less one.
+    pub drift: f64,
+    /// Rounds.
+    pub rounds: usize,
+    comparisons: usize,
+}
+
+/// Two groups of runs, compared.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Difference {
+    /// The second group's mean over the first's.
+    pub ratio: f64,
+    /// The ratio (or one over it) that it would have to exceed; infinite when noise is not known.
+    pub needed: f64,
+    /// Told apart.
+    pub apart: bool,
+}
+
+impl Noise {
+    /// Of a measure. `comparisons` is how many will be made.
+    pub fn of(series: &Series, measure: Measure, comparisons: usize) -> Self {
+        let log = |run| measure.of(run).max(1e-9).ln();
+        let logs: Vec<_> = series
+            .runs
+            .iter()
+            .map(|run| (run.case, run.round, log(run)))
+            .collect();
+        let rounds = logs
+            .iter()
+            .map(|(_, round, _)| round + 1)
+            .max()
+            .unwrap_or(0);
+        let all = mean(logs.iter().map(|(.., log)| *log));
+        let of_round = |wanted: usize| {
+            let logs = logs.iter().filter(|(_, round, _)| *round == wanted);
+            mean(logs.map(|(.., log)| *log)) - all
+        };
+        // Of one case drift cannot be told from chance, so it is left in.
+        let whole = series.cases.len() > 1;
+        let drifts: Vec<_> = (0..rounds)
+            .map(|round| if whole { of_round(round) } else { 0.0 })
+            .collect();
+        let runs: Vec<_> = logs
+            .iter()
+            .map(|(case, round, log)| (*case, log - drifts[*round]))
+            .collect();
+        let mut noise = Self {
+            runs,
+            spread: 0.0,
+            freedom: 0,
+            drift: range(&drifts).exp_m1(),
+            rounds,
+            comparisons: comparisons.max(1),
+        };
+        noise.estimate(
+            series.cases.len(),
+            if whole { rounds.saturating_sub(1) } else { 0 },
+        );
+        noise
+    }
+
+    fn estimate(&mut self, cases: usize, for_rounds: usize) {
+        let mut squares = 0.0;
+        let mut seen = 0;
+        for case in 0..cases {
+            let logs = self.of_case(case);
+            if logs.is_empty() {
+                continue;
+            }
+            let middle = mean(logs.iter().copied());
+            squares += logs.iter().map(|log| (log - middle).powi(2)).sum::<f64>();
+            seen += 1;
+        }
+        self.freedom = self.runs.len().saturating_sub(seen + for_rounds);
+        if self.freedom > 0 {
+            self.spread = (squares / count(self.freedom)).sqrt();
+        }
+    }
+
+    fn of_case(&self, wanted: usize) -> Vec<f64> {
+        let runs = self.runs.iter().filter(|(case, _)| *case == wanted);
+        runs.map(|(_, log)| *log).collect()
+    }
+
+    /// The geometric mean of a case's runs, rounds taken out.
+    pub fn mean(&self, case: usize) -> f64 {
+        mean(self.of_case(case)).exp()
+    }
+
+    /// Compares two cases.
+    pub fn compare(&self, first: usize, second: usize) -> Difference {
+        let (one, other) = (self.of_case(first), self.of_case(second));
+        let mut difference = self.difference(&[(first, second)]);
+        let overlap = |one: &[f64], other: &[f64]| {
+            let (low, high) = (least(one), most(one));
+            other.iter().any(|log| (low..=high).contains(log))
+        };
+        difference.apart &= !overlap(&one, &other) && !overlap(&other, &one);
+        difference
+    }
+
+    /// Compares many pairs at once, each of which differs in one and the same way: the mean ratio.
+    pub fn compare_all(&self, pairs: &[(usize, usize)]) -> Difference {
+        self.difference(pairs)
+    }
+
+    fn difference(&self, pairs: &[(usize, usize)]) -> Difference {
+        let ratio = |(first, second): &(usize, usize)| self.mean(*second) / self.mean(*first);
+        let log = mean(pairs.iter().map(|pair| ratio(pair).ln()));
+        // The variance of the mean of differences of means.
+        let share = |case: usize| 1.0 / count(self.of_case(case).len().max(1));
+        let shares = pairs
+            .iter()
+            .map(|(first, second)| share(*first) + share(*second));
+        let error = self.spread * shares.sum::<f64>().sqrt() / count(pairs.len().max(1));
+        let needed = match self.freedom {
+            0 => f64::INFINITY,
+            freedom => student::quantile(ALPHA / count(self.comparisons), count(freedom)) * error,
+        };
+        let needed = needed.max(RATIO_MIN);
+        Difference {
+            ratio: log.exp(),
+            needed: needed.exp(),
+            apart: log.abs() > needed,
+        }
+    }
+}
+
+fn mean(numbers: impl IntoIterator<Item = f64>) -> f64 {
+    let (mut sum, mut seen) = (0.0, 0.0);
+    for number in numbers {
+        sum += number;
+        seen += 1.0;
+    }
+    if seen > 0.0 { sum / seen } else { 0.0 }
+}
+
+fn least(numbers: &[f64]) -> f64 {
+    numbers.iter().copied().fold(f64::INFINITY, f64::min)
+}
+
+fn most(numbers: &[f64]) -> f64 {
+    numbers.iter().copied().fold(f64::NEG_INFINITY, f64::max)
+}
+
+fn range(numbers: &[f64]) -> f64 {
+    (most(numbers) - least(numbers)).max(0.0)
+}
+
+#[expect(clippy::cast_precision_loss, reason = "numbers of runs")]
+fn count(number: usize) -> f64 {
+    number as f64
+}

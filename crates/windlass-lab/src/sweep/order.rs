@@ -1,0 +1,27 @@
+//! In what order runs are made: in rounds, each case once a round, shuffled.
+//!
+//! A machine drifts: caches fill, clocks drop, neighbours come and go. Were all runs of a case made
+//! in a row, drift would look like the case's own. In rounds it falls on all cases alike, and the
+//! shuffle keeps a case from always running after the same other one.
+
+use crate::sample::next;
+
+/// The cases of each round, in the order of running.
+pub fn rounds(cases: usize, repeat: usize, seed: u64) -> Vec<Vec<usize>> {
+    let mut state = seed;
+    let round = |_| {
+        let mut order: Vec<usize> = (0..cases).collect();
+        for last in (1..cases).rev() {
+            order.swap(last, below(&mut state, last + 1));
+        }
+        order
+    };
+    (0..repeat).map(round).collect()
+}
+
+/// A number below `end`. The remainder's bias is below 2^-50 for any number of cases.
+fn below(state: &mut u64, end: usize) -> usize {
+    *state = next(*state);
+    let number = *state % (end as u64);
+    usize::try_from(number).unwrap_or(0)
+}

@@ -1,0 +1,256 @@
+//! The raw series: what was asked, where it ran, and every run; kept as JSON.
+
+use std::path::Path;
+
+use serde::{Deserialize, Serialize};
+use windlass_engine::durable;
+
+use super::axes::{Axis, Case};
+use super::environment::Environment;
+use super::experiment::Experiment;
+use crate::error::LabError;
+use crate::plan::Direction;
+use crate::profile::Profile;
+
+/// Of which version the files are; others are not read.
+const VERSION: u32 = 1;
+
+/// What was asked.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Inputs {
+    /// Which experiment.
+    pub experiment: Experiment,
+    /// Backups or restores.
+    pub direction: Direction,
+    /// `PostgreSQL` or `SQLite`, or what lies at a path.
+    pub kind: String,
+    /// Bytes of the database that a backup reads.
+    pub database_bytes: u64,
+    /// Where stripes went: places, or `nul`.
+    pub to: Vec<String>,
+    /// Rounds.
+    pub repeat: usize,
+    /// What each run was told besides its case.
+    pub arguments: Vec<String>,
+}
+
+/// A finished sweep.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Series {
+    /// Of this file's format.
+    pub version: u32,
+    /// When it began, RFC 3339.
+    pub at: String,
+    /// What was asked.
+    pub inputs: Inputs,
+    /// Where it ran.
+    pub environment: Environment,
+    /// The settings.
+    pub cases: Vec<Case>,
+    /// Every run, in the order of running.
+    pub runs: Vec<Run>,
+    /// What was probed, in each round (experiment `device`).
+    #[serde(default)]
+    pub probes: Vec<Profile>,
+}
+
+/// One run.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Run {
+    /// Index of its case.
+    pub case: usize,
+    /// Which round, from 0.
+    pub round: usize,
+    /// CPU time of the whole process that made it, in seconds.
+    pub process_cpu_seconds: f64,
+    /// What it reported.
+    pub report: RunRecord,
+}
+
+/// What is kept of a run's report.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct RunRecord {
+    /// Wall time, from start to the last durable act.
+    pub seconds: f64,
+    /// Wall time in which data moved.
+    pub data_seconds: f64,
+    /// Most memory of the process, in bytes.
+    pub peak_memory_bytes: u64,
+    /// Bytes read.
+    pub bytes_read: u64,
+    /// Bytes written.
+    pub bytes_written: u64,
+    /// Buffers.
+    pub buffers: usize,
+    /// Bytes of one.
+    pub transfer_bytes: u64,
+    /// Bytes of all.
+    pub buffer_bytes: u64,
+    /// What each stage did.
+    pub stages: Vec<StageRun>,
+    /// What each device did.
+    pub devices: Vec<DeviceRun>,
+    /// What bound it.
+    pub limit: LimitRun,
+}
+
+/// What bound a run.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct LimitRun {
+    /// The stage.
+    pub stage: String,
+    /// Bytes of the database per second.
+    pub rate: f64,
+}
+
+/// One stage of a run.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct StageRun {
+    /// Its noun.
+    pub name: String,
+    /// Threads.
+    pub threads: u64,
+    /// Seconds not waiting, over all threads.
+    pub busy_seconds: f64,
+    /// Seconds on a core.
+    pub cpu_seconds: f64,
+    /// Operations.
+    pub operations: u64,
+    /// Bytes.
+    pub bytes: u64,
+    /// Where it stood still.
+    pub waits: Vec<WaitRun>,
+}
+
+/// One cause of waiting.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct WaitRun {
+    /// Why.
+    pub cause: String,
+    /// Seconds, over all threads.
+    pub seconds: f64,
+    /// How often.
+    pub count: u64,
+}
+
+/// One device of a run.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct DeviceRun {
+    /// Bytes written to it or read from it.
+    pub bytes: u64,
+    /// Transfers.
+    pub operations: u64,
+    /// Seconds in which it had work.
+    pub busy_seconds: f64,
+    /// Median latency of a transfer, in microseconds.
+    pub latency_micros_p50: u64,
+    /// 99th percentile, in microseconds.
+    pub latency_micros_p99: u64,
+}
+
+impl RunRecord {
+    /// Seconds and number of a stage's waits; nothing where there were none.
+    pub fn waited(&self, stage: &str, cause: &str) -> (f64, u64) {
+        let stage = self.stages.iter().find(|one| one.name == stage);
+        let waits = stage.map_or(&[][..], |stage| &stage.waits);
+        let wait = waits.iter().find(|wait| wait.cause == cause);
+        wait.map_or((0.0, 0), |wait| (wait.seconds, wait.count))
+    }
+}
+
+impl Series {
+    /// A series without runs.
+    pub fn new(at: String, inputs: Inputs, environment: Environment, cases: Vec<Case>) -> Self {
+        Self {
+            version: VERSION,
+            at,
+            inputs,
+            environment,
+            cases,
+            runs: Vec::new(),
+            probes: Vec::new(),
+        }
+    }
+
+    /// Reads a series that was kept.
+    pub fn load(path: &Path) -> Result<Self, LabError> {
+        let bytes = std::fs::read(path).map_err(LabError::io("read", path))?;
+        let fault = |what: String| LabError::Series {
+            path: path.to_owned(),
+            what,
+        };
+        let series: Self =
+            serde_json::from_slice(&bytes).map_err(|error| fault(error.to_string()))?;
+        if series.version != VERSION {
+            return Err(fault(format!("its version is {}", series.version)));
+        }
+        if series.runs.iter().any(|run| run.case >= series.cases.len()) {
+            return Err(fault("a run is of a case that is not there".to_owned()));
+        }
+        Ok(series)
+    }
+
+    /// Keeps it.
+    pub fn save(&self, path: &Path) -> Result<(), LabError> {
+        let bytes = serde_json::to_vec(self).unwrap_or_default();
+        durable::write(path, &bytes, 0o644).map_err(LabError::io("write", path))
+    }
+
+    /// The axes on which its cases differ.
+    pub fn axes(&self) -> Vec<Axis> {
+        let differ = |axis: &Axis| {
+            let mut labels = self.cases.iter().map(|case| case.label(*axis));
+            let first = labels.next();
+            labels.any(|label| Some(label) != first)
+        };
+        Axis::ALL.into_iter().filter(differ).collect()
+    }
+
+    /// The values of an axis: numbers in their order, names as they were given.
+    pub fn values(&self, axis: Axis) -> Vec<String> {
+        let mut cases: Vec<&Case> = self.cases.iter().collect();
+        cases.sort_by_key(|case| case.place(axis));
+        let mut labels: Vec<String> = Vec::new();
+        for case in cases {
+            let label = case.label(axis);
+            if !labels.contains(&label) {
+                labels.push(label);
+            }
+        }
+        labels
+    }
+
+    /// The runs of a case.
+    pub fn runs_of(&self, case: usize) -> impl Iterator<Item = &Run> {
+        self.runs.iter().filter(move |run| run.case == case)
+    }
+
+    /// The case that others are compared with: the one on which most knobs are where they are
+    /// unless one touches them.
+    pub fn baseline(&self) -> usize {
+        let first = |axis: Axis| self.cases.first().map(|case| case.label(axis));
+        let touched = |case: &Case| {
+            let plain = Case {
+                devices: 1,
+                transfer_bytes: super::axes::TRANSFER_DEFAULT,
+                buffers: None,
+                block_bytes: super::axes::BLOCK_BYTES_DEFAULT,
+                ..case.clone()
+            };
+            let is_default = |axis: Axis| match axis {
+                Axis::SetUp | Axis::Codec => Some(case.label(axis)) == first(axis),
+                Axis::Buffers => case.buffers.is_none_or(|buffers| {
+                    buffers == windlass_engine::default_buffer_count(case.devices, 1)
+                }),
+                axis => case.label(axis) == plain.label(axis),
+            };
+            Axis::ALL
+                .into_iter()
+                .filter(|axis| !is_default(*axis))
+                .count()
+        };
+        let cases = self.cases.iter().enumerate();
+        let least = cases.min_by_key(|(_, case)| touched(case));
+        least.map_or(0, |(index, _)| index)
+    }
+}

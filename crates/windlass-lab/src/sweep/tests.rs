@@ -1,0 +1,222 @@
+//! Series with known answers: what is there is found, what is not is not.
+
+use super::series::LimitRun;
+use super::*;
+use crate::plan::Direction;
+
+fn record(seconds: f64) -> RunRecord {
+    RunRecord {
+        seconds,
+        data_seconds: seconds,
+        peak_memory_bytes: 20 << 20,
+        bytes_read: 1 << 30,
+        bytes_written: 1 << 29,
+        buffers: 7,
+        transfer_bytes: 1 << 20,
+        buffer_bytes: 7 << 20,
+        stages: vec![StageRun {
+            name: "reader".to_owned(),
+            threads: 2,
+            busy_seconds: 0.1,
+            cpu_seconds: 0.1,
+            operations: 1024,
+            bytes: 1 << 30,
+            waits: vec![WaitRun {
+                cause: "free_buffer".to_owned(),
+                seconds: seconds / 2.0,
+                count: 100,
+            }],
+        }],
+        devices: Vec::new(),
+        limit: LimitRun {
+            stage: "device".to_owned(),
+            rate: 1e9 / seconds,
+        },
+    }
+}
+
+/// Runs of these seconds for each case, drifting by a tenth a round, with a little chance.
+fn series(experiment: Experiment, chosen: &Chosen, seconds: &[f64], repeat: usize) -> Series {
+    let cases = chosen.cases(experiment, false);
+    assert_eq!(cases.len(), seconds.len());
+    let inputs = Inputs {
+        experiment,
+        direction: Direction::Backup,
+        kind: "SQLite".to_owned(),
+        database_bytes: 1 << 30,
+        to: vec!["nul".to_owned()],
+        repeat,
+        arguments: Vec::new(),
+    };
+    let mut series = Series::new("now".to_owned(), inputs, Environment::default(), cases);
+    let mut state = 7;
+    for (round, order) in rounds(seconds.len(), repeat, 1).into_iter().enumerate() {
+        for case in order {
+            state = crate::sample::next(state);
+            let chance = f64::from(u8::try_from(state % 101).unwrap()) / 100.0 - 0.5;
+            let drift = 1.0 + 0.1 * f64::from(u8::try_from(round).unwrap());
+            let report = record(seconds[case] * drift * (1.0 + 0.01 * chance));
+            series.runs.push(Run {
+                case,
+                round,
+                process_cpu_seconds: report.seconds * 0.5,
+                report,
+            });
+        }
+    }
+    series
+}
+
+fn devices(counts: &[usize]) -> Chosen {
+    Chosen {
+        devices: counts.to_vec(),
+        ..Chosen::default()
+    }
+}
+
+#[test]
+fn each_experiment_has_its_cases_each_once() {
+    let count = |experiment: Experiment, restore| {
+        let cases = Chosen::default().cases(experiment, restore);
+        for (index, case) in cases.iter().enumerate() {
+            assert!(!cases[..index].contains(case), "{case:?}");
+        }
+        cases.len()
+    };
+    for (experiment, cases) in [
+        (Experiment::Waits, 2),
+        (Experiment::Buffers, 7),
+        (Experiment::BufferDefaults, 5),
+        (Experiment::Stripes, 4),
+        (Experiment::Blocksize, 4),
+        (Experiment::Matrix, 24),
+        (Experiment::IopsStep, 4),
+        (Experiment::Nul, 53),
+        (Experiment::Disk, 53),
+        (Experiment::Grid, 1),
+    ] {
+        assert_eq!(count(experiment, false), cases, "{experiment:?}");
+        assert_eq!(count(experiment, true), cases, "{experiment:?}");
+    }
+}
+
+#[test]
+fn what_is_chosen_replaces_an_axis_and_nothing_else() {
+    let chosen = Chosen {
+        devices: vec![1, 2],
+        buffers: vec![Some(8), None],
+        scale: Some(0.5),
+        ..Chosen::default()
+    };
+    let cases = chosen.cases(Experiment::Matrix, false);
+    assert_eq!(cases.len(), 4 * 2 * 2 * 2);
+    let emulate = &cases[0].set_up.as_ref().unwrap().emulate;
+    assert!(emulate.contains(&"scale=0.5".to_owned()), "{emulate:?}");
+    assert!(!emulate.contains(&"scale=0.25".to_owned()), "{emulate:?}");
+}
+
+#[test]
+fn a_set_up_may_have_a_name() {
+    let named = SetUp::parse("slow disk: source=hdd target=rate:20MB/s").unwrap();
+    assert_eq!(named.name, "slow disk");
+    assert_eq!(named.emulate, ["source=hdd", "target=rate:20MB/s"]);
+    let plain = SetUp::parse("source=gp2:1.5TB").unwrap();
+    assert_eq!(plain.name, "source=gp2:1.5TB");
+    assert!(SetUp::parse("slow: source=tape").is_err());
+}
+
+#[test]
+fn every_case_runs_once_a_round_in_an_order_that_changes() {
+    let rounds = rounds(12, 5, 42);
+    for round in &rounds {
+        let mut sorted = round.clone();
+        sorted.sort_unstable();
+        assert_eq!(sorted, (0..12).collect::<Vec<_>>());
+    }
+    assert!(rounds.windows(2).all(|pair| pair[0] != pair[1]));
+    assert_eq!(
+        rounds,
+        super::rounds(12, 5, 42),
+        "the same seed, the same order"
+    );
+}
+
+#[test]
+fn a_difference_beyond_noise_is_found_through_drift() {
+    // Rounds drift by a fifth, settings differ by a twentieth: alone it would drown.
+    let series = series(Experiment::Grid, &devices(&[1, 2, 4]), &[10.0, 9.5, 9.5], 4);
+    let noise = Noise::of(&series, Measure::Seconds, 6);
+    assert!((noise.drift - 0.3).abs() < 0.02, "{}", noise.drift);
+    assert!(noise.spread < 0.01, "{}", noise.spread);
+    let (better, same) = (noise.compare(0, 1), noise.compare(1, 2));
+    assert!(
+        better.apart && (better.ratio - 0.95).abs() < 0.01,
+        "{better:?}"
+    );
+    assert!(!same.apart, "{same:?}");
+    let findings = findings(&series);
+    let all = findings.found.join("\n");
+    assert!(all.contains("times as fast"), "{all}");
+    let unclear = findings.unclear.join("\n");
+    assert!(unclear.contains("is not told apart from"), "{unclear}");
+}
+
+#[test]
+fn equal_settings_are_rarely_called_different() {
+    // At 5 % over all comparisons: of 40 series of 8 equal settings a few at most.
+    let mut wrong = 0;
+    for shift in 0..40_usize {
+        let counts: Vec<usize> = (1..=8).map(|one| one + shift).collect();
+        let mut series = series(Experiment::Grid, &devices(&counts), &[1.0; 8], 3);
+        let mut state = shift as u64;
+        for run in &mut series.runs {
+            // Chance of a size that differs from run to run, without a pattern.
+            state = crate::sample::next(state);
+            let chance = f64::from(u8::try_from(state % 101).unwrap()) / 1000.0;
+            run.report.seconds *= 1.0 + chance;
+        }
+        let noise = Noise::of(&series, Measure::Seconds, 7);
+        wrong += usize::from((1..8).any(|case| noise.compare(0, case).apart));
+    }
+    assert!(wrong <= 5, "{wrong} of 40");
+}
+
+#[test]
+fn one_run_each_tells_nothing_apart() {
+    let series = series(Experiment::Grid, &devices(&[1, 2]), &[10.0, 1.0], 1);
+    let findings = findings(&series);
+    assert!(findings.method[0].contains("--repeat"), "{findings:?}");
+    let found = findings.found.join("\n");
+    assert!(
+        !found.contains("times as fast") && !found.contains("duration"),
+        "{found}"
+    );
+}
+
+#[test]
+fn a_series_is_read_as_it_was_kept() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("series.json");
+    let series = series(Experiment::Buffers, &Chosen::default(), &[1.0; 7], 2);
+    series.save(&path).unwrap();
+    let kept = Series::load(&path).unwrap();
+    // The last digit of a number may differ; nothing that is said of it does.
+    assert_eq!((&kept.inputs, &kept.cases), (&series.inputs, &series.cases));
+    assert_eq!(kept.runs.len(), series.runs.len());
+    assert_eq!(findings(&kept), findings(&series));
+    let broken = Series {
+        cases: series.cases[..3].to_vec(),
+        ..series
+    };
+    broken.save(&path).unwrap();
+    let error = Series::load(&path).unwrap_err().to_string();
+    assert!(error.contains("a case that is not there"), "{error}");
+}
+
+#[test]
+fn others_are_compared_with_the_case_least_touched() {
+    let series = series(Experiment::Buffers, &Chosen::default(), &[1.0; 7], 1);
+    assert_eq!(series.cases[series.baseline()].buffers, Some(7));
+    assert_eq!(series.axes(), [Axis::TransferSize, Axis::Buffers]);
+    assert_eq!(series.values(Axis::TransferSize), ["1 MiB", "4 MiB"]);
+}

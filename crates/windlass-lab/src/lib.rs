@@ -44,5 +44,6 @@ pub use speeds::{CodecSpeed, Speeds};
 pub use state_dir::{Surroundings, state_directory};
 pub use sweep::{
     Axes, Axis, Case, Chosen, DeviceRun, Difference, Environment, Experiment, Findings, Inputs,
-    Measure, Noise, Run, RunRecord, Series, SetUp, StageRun, WaitRun, findings, median, rounds,
+    Measure, Noise, Run, RunRecord, Series, StageRun, Storage, Titled, WaitRun, findings, median,
+    report, rounds, tables,
 };

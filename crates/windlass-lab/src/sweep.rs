@@ -15,16 +15,21 @@ mod findings;
 mod measure;
 mod noise;
 mod order;
+mod published;
+mod report;
 mod series;
 mod student;
+mod table;
 #[cfg(test)]
 mod tests;
 
-pub use axes::{Axes, Axis, Case, Chosen, SetUp};
+pub use axes::{Axes, Axis, Case, Chosen, Storage};
 pub use environment::Environment;
 pub use experiment::Experiment;
 pub use findings::{Findings, findings};
 pub use measure::{Measure, median};
 pub use noise::{Difference, Noise};
 pub use order::rounds;
+pub use report::report;
 pub use series::{DeviceRun, Inputs, Run, RunRecord, Series, StageRun, WaitRun};
+pub use table::{Titled, tables};

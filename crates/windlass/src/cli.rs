@@ -2,6 +2,7 @@
 
 mod lab;
 mod open;
+mod sweep;
 
 use std::path::PathBuf;
 
@@ -12,6 +13,7 @@ use crate::sizes::{parse_rate, parse_size};
 pub use open::{Open, OpenOptions};
 
 pub use lab::{Lab, Plan, Probe, Rehearse};
+pub use sweep::Sweep;
 
 /// Backs up and restores PostgreSQL and SQLite at the speed of the hardware, and says what the
 /// limit was.
@@ -95,7 +97,7 @@ pub enum Command {
     Status,
     /// Predict how long a backup or restore would take, and what would bind it
     Plan(Box<Plan>),
-    /// Experiments: what this storage and these cores can do
+    /// Experiments: what this storage and these cores can do, and what settings change
     #[command(subcommand)]
     Lab(Lab),
     /// Show where the time of a recorded run went
@@ -213,7 +215,8 @@ pub struct Buffers {
     #[arg(long, value_name = "SIZE", value_parser = parse_size, env = "WINDLASS_MAX_MEMORY")]
     pub max_memory: Option<u64>,
     /// Make storage as slow as a model: source=MODEL (the database's), target=MODEL (the stripes'),
-    /// instance=NAME; a MODEL is gp2:1.5TB, s3:4x90MB/s, hdd ... (docs/lab.md). Repeat it
+    /// instance=NAME, scale=FACTOR; a MODEL is gp2:1.5TB, s3:4x90MB/s, hdd ... (docs/lab.md).
+    /// Repeat it
     #[arg(
         long,
         value_name = "WHAT=MODEL",

@@ -12,6 +12,7 @@ mod open;
 mod plan;
 mod restore;
 mod status;
+mod sweep;
 mod verify;
 
 use std::path::PathBuf;

@@ -31,12 +31,22 @@ pub fn parse(arguments: &[OsString]) -> Result<Cli, Failed> {
     let command = apply(Cli::command(), &table, arguments)?;
     let matches: ArgMatches = command.try_get_matches_from(arguments)?;
     let mut cli = Cli::from_arg_matches(&matches)?;
-    if let crate::cli::Command::Backup(backup) = &mut cli.command
-        && let Some(source) = source(&table, &backup.database)
+    if let Some(database) = database(&mut cli.command)
+        && let Some(source) = source(&table, database)
     {
-        backup.database = source;
+        *database = source;
     }
     Ok(cli)
+}
+
+/// The word that may be a configured database's name.
+fn database(command: &mut crate::cli::Command) -> Option<&mut String> {
+    use crate::cli::{Command, Lab};
+    match command {
+        Command::Backup(backup) => Some(&mut backup.database),
+        Command::Lab(Lab::Sweep(sweep)) => sweep.database.as_mut(),
+        _ => None,
+    }
 }
 
 /// Why there is no command line: clap's reason, or ours.

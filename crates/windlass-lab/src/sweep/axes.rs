@@ -9,16 +9,19 @@ use super::experiment::Experiment;
 pub(super) const BLOCK_BYTES_DEFAULT: u64 = 4096;
 pub(super) const TRANSFER_DEFAULT: u64 = TRANSFER_BYTES_DEFAULT as u64;
 
+/// As many buffers as Windlass would take.
+pub(super) const DEFAULT: &str = "default";
+
 /// Storage to emulate, under a name.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct SetUp {
+pub struct Storage {
     /// What it is called in tables.
     pub name: String,
     /// What `--emulate` is given.
     pub emulate: Vec<String>,
 }
 
-impl SetUp {
+impl Storage {
     /// Reads `[NAME: ]source=MODEL target=MODEL ...`; without a name, that text is its name.
     pub fn parse(text: &str) -> Result<Self, EngineError> {
         let is_name = |name: &str| !name.contains('=');
@@ -59,7 +62,7 @@ pub struct Case {
     /// `none`, `lz4`, `zstd:1` ...
     pub codec: String,
     /// Storage that is emulated.
-    pub set_up: Option<SetUp>,
+    pub set_up: Option<Storage>,
 }
 
 /// What may be varied.
@@ -67,7 +70,7 @@ pub struct Case {
 #[serde(rename_all = "snake_case")]
 pub enum Axis {
     /// Emulated storage.
-    SetUp,
+    Storage,
     /// Codec and level.
     Codec,
     /// Number of stripes.
@@ -83,7 +86,7 @@ pub enum Axis {
 impl Axis {
     /// Every axis, in the order of tables.
     pub const ALL: [Self; 6] = [
-        Self::SetUp,
+        Self::Storage,
         Self::Codec,
         Self::Devices,
         Self::TransferSize,
@@ -94,7 +97,7 @@ impl Axis {
     /// Its name, for people.
     pub fn name(self) -> &'static str {
         match self {
-            Self::SetUp => "storage",
+            Self::Storage => "storage",
             Self::Codec => "compression",
             Self::Devices => "devices",
             Self::TransferSize => "transfer size",
@@ -105,7 +108,7 @@ impl Axis {
 
     /// Does more of it mean something?
     pub fn is_number(self) -> bool {
-        !matches!(self, Self::SetUp | Self::Codec)
+        !matches!(self, Self::Storage | Self::Codec)
     }
 }
 
@@ -113,7 +116,7 @@ impl Case {
     /// Where it stands on an axis, in words.
     pub fn label(&self, axis: Axis) -> String {
         match axis {
-            Axis::SetUp => match &self.set_up {
+            Axis::Storage => match &self.set_up {
                 Some(set_up) => set_up.name.clone(),
                 None => "this machine's".to_owned(),
             },
@@ -122,7 +125,7 @@ impl Case {
             Axis::TransferSize => size(self.transfer_bytes),
             Axis::Buffers => match self.buffers {
                 Some(buffers) => buffers.to_string(),
-                None => "default".to_owned(),
+                None => DEFAULT.to_owned(),
             },
             Axis::BlockSize => size(self.block_bytes),
         }
@@ -131,7 +134,7 @@ impl Case {
     /// Where it stands among the values of an axis; names stand in the order they were given.
     pub(super) fn place(&self, axis: Axis) -> u64 {
         match axis {
-            Axis::SetUp | Axis::Codec => 0,
+            Axis::Storage | Axis::Codec => 0,
             Axis::Devices => self.devices as u64,
             Axis::TransferSize => self.transfer_bytes,
             Axis::Buffers => self.buffer_count() as u64,
@@ -150,7 +153,7 @@ impl Case {
         let one = |axis: &Axis| {
             let label = self.label(*axis);
             match axis {
-                Axis::SetUp => label,
+                Axis::Storage => label,
                 Axis::Codec if label == "none" => "uncompressed".to_owned(),
                 Axis::Codec => label,
                 Axis::Devices if self.devices == 1 => "1 device".to_owned(),
@@ -200,7 +203,7 @@ pub struct Axes {
     /// Codecs.
     pub codecs: Vec<String>,
     /// Emulated storage; none is what is there.
-    pub set_ups: Vec<SetUp>,
+    pub set_ups: Vec<Storage>,
 }
 
 impl Default for Axes {
@@ -270,7 +273,7 @@ pub struct Chosen {
     /// `--compress`.
     pub codecs: Vec<String>,
     /// `--emulate`.
-    pub set_ups: Vec<SetUp>,
+    pub set_ups: Vec<Storage>,
     /// `--scale`.
     pub scale: Option<f64>,
 }

@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::axes::{Axes, BLOCK_BYTES_DEFAULT, SetUp, TRANSFER_DEFAULT};
+use super::axes::{Axes, BLOCK_BYTES_DEFAULT, Storage, TRANSFER_DEFAULT};
 
 const KIB: u64 = 1024;
 const MIB: u64 = 1024 * KIB;
@@ -194,21 +194,21 @@ fn store(restore: bool) -> &'static str {
     }
 }
 
-fn set_up(name: String, source: &str, instance: &str, restore: bool) -> SetUp {
+fn set_up(name: String, source: &str, instance: &str, restore: bool) -> Storage {
     let emulate = [
         format!("source={source}"),
         format!("target={}", store(restore)),
         format!("instance={instance}"),
         format!("scale={SCALE}"),
     ];
-    SetUp {
+    Storage {
         name,
         emulate: emulate.to_vec(),
     }
 }
 
 /// The volumes and machines of the published comparison.
-fn volumes(restore: bool) -> Vec<SetUp> {
+fn volumes(restore: bool) -> Vec<Storage> {
     let mut set_ups = Vec::new();
     for instance in ["r5.8xlarge", "r5.24xlarge"] {
         for (name, source) in [("gp2", "gp2:1.5TB"), ("io1-9000", "io1:9000")] {
@@ -220,7 +220,7 @@ fn volumes(restore: bool) -> Vec<SetUp> {
 }
 
 /// One volume, with more and more operations paid for.
-fn steps(restore: bool) -> Vec<SetUp> {
+fn steps(restore: bool) -> Vec<Storage> {
     let step = |iops: u32| {
         let source = format!("io1:{iops}");
         set_up(format!("io1-{iops}"), &source, "r5.24xlarge", restore)

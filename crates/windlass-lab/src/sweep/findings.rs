@@ -7,6 +7,7 @@ use super::experiment::Experiment;
 use super::measure::{Measure, median};
 use super::noise::{Difference, Noise};
 use super::series::Series;
+use super::{published, table};
 use crate::plan::Direction;
 
 /// Settings named one by one; of more, the number.
@@ -25,12 +26,16 @@ pub struct Findings {
 
 /// Looks at a series.
 pub fn findings(series: &Series) -> Findings {
+    if !series.probes.is_empty() {
+        return probed(series);
+    }
     let axes = series.axes();
-    let comparisons = 2 * series.cases.len()
-        + axes
-            .iter()
-            .map(|axis| series.values(*axis).len())
-            .sum::<usize>();
+    let ends = axes.iter().map(|axis| series.values(*axis).len() - 1);
+    // Each against the baseline, each against the fastest, and each axis; of two there is but one.
+    let comparisons = match series.cases.len() {
+        0..=2 => 1,
+        cases => 2 * (cases - 1) + ends.sum::<usize>(),
+    };
     let view = View {
         series,
         axes,
@@ -47,10 +52,53 @@ pub fn findings(series: &Series) -> Findings {
     for axis in &view.axes {
         view.effect(*axis, &mut findings);
     }
+    findings.found.extend(published::finding(series));
     view.waits(&mut findings);
     view.limits(&mut findings);
     view.memory(&mut findings);
     view.method(&mut findings);
+    findings
+}
+
+/// Of each kind of path the best, and the combinations that are as good in some round.
+fn probed(series: &Series) -> Findings {
+    let mut findings = Findings::default();
+    let paths = table::paths(series);
+    let mut kinds: Vec<&str> = paths.iter().map(|path| path.name.as_str()).collect();
+    kinds.dedup();
+    for kind in kinds {
+        let middle = |path: &&table::Path| median(path.rates.iter().copied());
+        let these = || paths.iter().filter(|path| path.name == kind);
+        let Some(best) = these().max_by(|one, other| middle(one).total_cmp(&middle(other))) else {
+            continue;
+        };
+        let words = |path: &table::Path| format!("{} x {}", size(path.block_bytes), path.depth);
+        let rate = windlass_engine::megabytes;
+        findings.found.push(format!(
+            "{kind}: {} at best, with {} in flight",
+            rate(middle(&best)),
+            words(best)
+        ));
+        let lowest = best.rates.iter().copied().fold(f64::INFINITY, f64::min);
+        let reaches = |path: &&table::Path| path.rates.iter().any(|rate| *rate >= lowest);
+        let equal: Vec<_> = these()
+            .filter(reaches)
+            .filter(|path| words(path) != words(best))
+            .map(words)
+            .collect();
+        if !equal.is_empty() {
+            findings.unclear.push(format!(
+                "{kind}: {} is not told apart from {}",
+                words(best),
+                equal.join(", ")
+            ));
+        }
+    }
+    findings.method.push(format!(
+        "{} rounds; a combination is told apart from the best when none of its rounds reached the \
+         slowest round of the best",
+        series.probes.len()
+    ));
     findings
 }
 
@@ -73,10 +121,10 @@ impl View<'_> {
     fn groups(&self) -> Vec<Vec<usize>> {
         let of = |name: &String| {
             let cases = self.series.cases.iter().enumerate();
-            let same = cases.filter(|(_, case)| case.label(Axis::SetUp) == *name);
+            let same = cases.filter(|(_, case)| case.label(Axis::Storage) == *name);
             same.map(|(index, _)| index).collect::<Vec<_>>()
         };
-        self.series.values(Axis::SetUp).iter().map(of).collect()
+        self.series.values(Axis::Storage).iter().map(of).collect()
     }
 
     fn words(&self, case: usize) -> String {
@@ -84,7 +132,7 @@ impl View<'_> {
             .axes
             .iter()
             .copied()
-            .filter(|axis| *axis != Axis::SetUp)
+            .filter(|axis| *axis != Axis::Storage)
             .collect();
         self.series.cases[case].words(&axes)
     }
@@ -104,8 +152,8 @@ impl View<'_> {
         }
         let baseline = Some(self.series.baseline()).filter(|case| cases.contains(case));
         let baseline = baseline.unwrap_or(cases[0]);
-        let on = match self.axes.contains(&Axis::SetUp) {
-            true => format!("{}: ", self.series.cases[best].label(Axis::SetUp)),
+        let on = match self.axes.contains(&Axis::Storage) {
+            true => format!("{}: ", self.series.cases[best].label(Axis::Storage)),
             false => String::new(),
         };
         let (from, to) = (self.seconds.mean(baseline), self.seconds.mean(best));
@@ -115,15 +163,15 @@ impl View<'_> {
                 "{on}no setting is faster than {} ({from:.2} s) by more than noise",
                 self.words(baseline)
             ));
-        } else {
-            findings.found.push(format!(
-                "{on}a {} takes {from:.2} s with {} and {to:.2} s with {}: {:.2} times as fast",
-                self.what(),
-                self.words(baseline),
-                self.words(best),
-                from / to
-            ));
+            return;
         }
+        findings.found.push(format!(
+            "{on}a {} takes {from:.2} s with {} and {to:.2} s with {}: {:.2} times as fast",
+            self.what(),
+            self.words(baseline),
+            self.words(best),
+            from / to
+        ));
         self.as_good(cases, best, &on, findings);
     }
 
@@ -177,7 +225,7 @@ impl View<'_> {
 
     /// What an axis does on its own, everything else being equal.
     fn effect(&self, axis: Axis, findings: &mut Findings) {
-        let values = self.series.values(axis);
+        let values = self.series.given(axis);
         let Some(from) = values.first() else { return };
         // Of a number the ends say what more of it does; names are each a thing of its own.
         let to = if axis.is_number() {
@@ -229,7 +277,7 @@ impl View<'_> {
             let count = median(waits.iter().map(|(_, count)| *count as f64));
             (median(waits.iter().map(|(seconds, _)| *seconds)), count)
         };
-        let values = self.series.values(Axis::Buffers);
+        let values = self.series.given(Axis::Buffers);
         let (Some(from), Some(to)) = (values.first(), values.last()) else {
             return;
         };
@@ -240,8 +288,8 @@ impl View<'_> {
         {
             let ((seconds, count), (seconds_last, count_last)) = (free(*first), free(*last));
             findings.found.push(format!(
-                "waiting for a free buffer, over all threads: {seconds:.2} s in {count:.0} waits with {from} \
-                 buffers, {seconds_last:.2} s in {count_last:.0} with {to}"
+                "waiting for a free buffer, over all threads: {seconds:.2} s in {count:.0} waits \
+                 with {from} buffers, {seconds_last:.2} s in {count_last:.0} with {to}"
             ));
         }
     }
@@ -334,8 +382,8 @@ fn change(difference: &Difference) -> String {
         true => format!("{percent:+.1} %"),
         false if difference.needed.is_finite() => {
             let needed = (difference.needed - 1.0) * 100.0;
-            format!("{percent:+.1} %, not told apart (less than {needed:.1} %)")
+            format!("{percent:+.1} % (noise: {needed:.1} %)")
         }
-        false => format!("{percent:+.1} %, not told apart"),
+        false => format!("{percent:+.1} % (noise: not known)"),
     }
 }

@@ -220,6 +220,14 @@ impl Series {
         labels
     }
 
+    /// The values of an axis that the user or the experiment gave: a default number of buffers
+    /// follows from the devices, and is no value of its own.
+    pub(super) fn given(&self, axis: Axis) -> Vec<String> {
+        let mut values = self.values(axis);
+        values.retain(|value| value != super::axes::DEFAULT);
+        values
+    }
+
     /// The runs of a case.
     pub fn runs_of(&self, case: usize) -> impl Iterator<Item = &Run> {
         self.runs.iter().filter(move |run| run.case == case)
@@ -238,7 +246,7 @@ impl Series {
                 ..case.clone()
             };
             let is_default = |axis: Axis| match axis {
-                Axis::SetUp | Axis::Codec => Some(case.label(axis)) == first(axis),
+                Axis::Storage | Axis::Codec => Some(case.label(axis)) == first(axis),
                 Axis::Buffers => case.buffers.is_none_or(|buffers| {
                     buffers == windlass_engine::default_buffer_count(case.devices, 1)
                 }),

@@ -117,12 +117,12 @@ fn what_is_chosen_replaces_an_axis_and_nothing_else() {
 
 #[test]
 fn a_set_up_may_have_a_name() {
-    let named = SetUp::parse("slow disk: source=hdd target=rate:20MB/s").unwrap();
+    let named = Storage::parse("slow disk: source=hdd target=rate:20MB/s").unwrap();
     assert_eq!(named.name, "slow disk");
     assert_eq!(named.emulate, ["source=hdd", "target=rate:20MB/s"]);
-    let plain = SetUp::parse("source=gp2:1.5TB").unwrap();
+    let plain = Storage::parse("source=gp2:1.5TB").unwrap();
     assert_eq!(plain.name, "source=gp2:1.5TB");
-    assert!(SetUp::parse("slow: source=tape").is_err());
+    assert!(Storage::parse("slow: source=tape").is_err());
 }
 
 #[test]

@@ -92,6 +92,8 @@ pub enum Lab {
     Probe(Probe),
     /// Make real backups and restores on emulated storage, beside what `plan` says of them
     Rehearse(Rehearse),
+    /// Measure a backup or restore under many settings; say what they change, and draw it
+    Sweep(Box<super::sweep::Sweep>),
 }
 
 /// `windlass lab probe`
@@ -123,7 +125,7 @@ fn size(text: &str) -> Result<u64, String> {
     parse_quantity(text).map(|bytes| bytes as u64)
 }
 
-fn time(text: &str) -> Result<f64, String> {
+pub(super) fn time(text: &str) -> Result<f64, String> {
     match parse_seconds(text)? {
         seconds if seconds > 0.0 => Ok(seconds),
         _ => Err("a time of nothing".to_owned()),

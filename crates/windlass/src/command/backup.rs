@@ -224,7 +224,7 @@ fn document(sealed: &Sealed) -> serde_json::Value {
 
 /// What `--compress` says.
 #[derive(Clone, Copy, Debug, PartialEq)]
-struct Compression {
+pub(super) struct Compression {
     /// The codec; with a range, the first one.
     codec: Codec,
     /// Between which codecs the run chooses.
@@ -233,7 +233,7 @@ struct Compression {
 
 impl Compression {
     /// A codec, `auto`, or `auto:WEAKEST..STRONGEST`.
-    fn parse(text: &str) -> Result<Self, Failure> {
+    pub(super) fn parse(text: &str) -> Result<Self, Failure> {
         let range = match text.strip_prefix("auto") {
             Some("") => CodecRange::default(),
             Some(bounds) => parse_range(text, bounds)?,

@@ -24,6 +24,7 @@ pub fn run(global: &Global, arguments: &Lab) -> Result<Code, Failure> {
     match arguments {
         Lab::Probe(arguments) => run_probe(global, arguments),
         Lab::Rehearse(arguments) => rehearse::run(global, arguments),
+        Lab::Sweep(arguments) => super::sweep::run(global, arguments),
     }
 }
 

@@ -14,5 +14,6 @@ mod places;
 mod refusals;
 mod shown;
 mod support;
+mod sweep;
 mod trouble;
 mod watching;

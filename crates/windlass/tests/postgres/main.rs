@@ -9,3 +9,4 @@
 mod diff;
 mod extract;
 mod support;
+mod sweep;

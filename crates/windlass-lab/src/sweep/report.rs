@@ -1,0 +1,385 @@
+//! A sweep's report: words, charts and tables on one page.
+
+use super::axes::size;
+use super::findings::findings;
+use super::measure::{Measure, median};
+use super::series::Series;
+use super::table::{Path, cause_words, causes, paths, tables, waited};
+use super::{Axis, Case, Experiment, Noise};
+use crate::chart::{BarChart, BarLayout, Group, LineChart, Page, Scale, Series as Line, Unit};
+use crate::plan::Direction;
+
+/// Bars of a chart: of more nobody can find the one he looks for.
+const BARS_MAX: usize = 32;
+
+/// The page as HTML.
+pub fn report(series: &Series) -> String {
+    let inputs = &series.inputs;
+    let mut page = Page::new(inputs.experiment.question());
+    summary(&mut page, series);
+    words(&mut page, series);
+    match inputs.experiment {
+        Experiment::Device => devices(&mut page, series),
+        _ => charts(&mut page, series),
+    }
+    for titled in tables(series) {
+        page.heading(&titled.title);
+        page.table(&titled.table);
+    }
+    page.html()
+}
+
+/// What was run, on what.
+fn summary(page: &mut Page, series: &Series) {
+    let inputs = &series.inputs;
+    let what = match (inputs.experiment, inputs.direction) {
+        (Experiment::Device, _) => "Probes",
+        (_, Direction::Backup) => "Backups",
+        (_, Direction::Restore) => "Restores",
+    };
+    let to = match inputs.direction {
+        _ if inputs.experiment == Experiment::Device => "path",
+        Direction::Backup => "to",
+        Direction::Restore => "from",
+    };
+    let mebibytes = inputs.database_bytes >> 20;
+    let mut figures = vec![
+        ("experiment", inputs.experiment.name().to_owned()),
+        (
+            "runs",
+            format!("{what}: {}", series.runs.len().max(series.probes.len())),
+        ),
+        (to, inputs.to.join(", ")),
+        ("rounds", inputs.repeat.to_string()),
+    ];
+    if mebibytes > 0 {
+        figures.insert(1, ("database", format!("{}, {mebibytes} MiB", inputs.kind)));
+    }
+    page.figures(&figures);
+    page.paragraph(&format!("{}; {}", series.at, series.environment.words()));
+}
+
+/// What was found, what not, and how that was told.
+fn words(page: &mut Page, series: &Series) {
+    let findings = findings(series);
+    page.heading("What was found");
+    for sentence in &findings.found {
+        page.finding(&sentence_of(sentence));
+    }
+    if !findings.unclear.is_empty() {
+        page.heading("What noise hides");
+        for sentence in &findings.unclear {
+            page.paragraph(&sentence_of(sentence));
+        }
+    }
+    page.heading("How this was told");
+    for sentence in &findings.method {
+        page.paragraph(&sentence_of(sentence));
+    }
+}
+
+/// A finding as a sentence: a capital at its front, a full stop at its end.
+fn sentence_of(finding: &str) -> String {
+    let mut letters = finding.chars();
+    let first = letters.next().map(|letter| letter.to_ascii_uppercase());
+    let rest: String = letters.collect();
+    format!("{}{rest}.", first.map_or(String::new(), String::from))
+}
+
+/// Duration and CPU time over each axis of numbers; speed-ups; waits; sizes.
+fn charts(page: &mut Page, series: &Series) {
+    let axes = series.axes();
+    for axis in axes.iter().copied().filter(|axis| axis.is_number()) {
+        let lines = lines(series, axis);
+        if lines.is_empty() {
+            continue;
+        }
+        page.heading(&format!("By {}", axis.name()));
+        for (measure, unit) in [
+            (Measure::Seconds, Unit::Seconds),
+            (Measure::CpuSeconds, Unit::Seconds),
+            (Measure::PeakMemory, Unit::Bytes),
+        ] {
+            let is_memory = measure == Measure::PeakMemory;
+            if is_memory && axis != Axis::Buffers {
+                continue;
+            }
+            page.chart(&over(series, axis, &lines, (measure, unit)).figure());
+        }
+    }
+    if series.cases.len() > 1 {
+        page.heading("Setting by setting");
+        page.chart(&speed_ups(series).figure());
+    }
+    page.chart(&waits(series).figure());
+    if axes.contains(&Axis::Codec) {
+        page.chart(&sizes(series).figure());
+    }
+}
+
+/// Cases that differ by one axis only, as a line each: its name, and its cases.
+fn lines(series: &Series, axis: Axis) -> Vec<(String, Vec<usize>)> {
+    let others: Vec<Axis> = series
+        .axes()
+        .into_iter()
+        .filter(|one| *one != axis)
+        .collect();
+    let mut lines: Vec<(String, Vec<usize>)> = Vec::new();
+    for (index, case) in series.cases.iter().enumerate() {
+        // Where buffers are not given they follow from the devices: not a place on their axis, and
+        // no difference on any other.
+        if axis == Axis::Buffers && case.buffers.is_none() {
+            continue;
+        }
+        let name = match others.is_empty() {
+            true => series.inputs.experiment.name().to_owned(),
+            false => line_name(series, case, &others),
+        };
+        match lines.iter_mut().find(|(one, _)| *one == name) {
+            Some((_, cases)) => cases.push(index),
+            None => lines.push((name, vec![index])),
+        }
+    }
+    // What another grid adds in passing, two points of seven, would only hide the rest.
+    let most = lines
+        .iter()
+        .map(|(_, cases)| cases.len())
+        .max()
+        .unwrap_or(0);
+    lines.retain(|(_, cases)| cases.len() > 1 && cases.len() * 2 >= most);
+    lines
+}
+
+/// What tells a line from others: the values it has, where not all cases have the same.
+fn line_name(series: &Series, case: &Case, others: &[Axis]) -> String {
+    let differs = |axis: &Axis| series.values(*axis).len() > 1;
+    let is_given = |axis: &Axis| *axis != Axis::Buffers || case.buffers.is_some();
+    let shown: Vec<Axis> = others
+        .iter()
+        .copied()
+        .filter(differs)
+        .filter(is_given)
+        .collect();
+    case.words(&shown)
+}
+
+/// A measure over an axis, as lines.
+fn over(
+    series: &Series,
+    axis: Axis,
+    lines: &[(String, Vec<usize>)],
+    (measure, y): (Measure, Unit),
+) -> LineChart {
+    let values = series.values(axis);
+    let place = |case: &Case| values.iter().position(|value| *value == case.label(axis));
+    let x = |case: &Case| match axis {
+        Axis::TransferSize => case.transfer_bytes,
+        Axis::BlockSize => case.block_bytes,
+        // Side by side: there is no device between one and two, and none left of one.
+        Axis::Devices => place(case).unwrap_or(0) as u64,
+        _ => case.buffers.map_or(0, |buffers| buffers as u64),
+    };
+    let point = |case: &usize| {
+        let middle = median(series.runs_of(*case).map(|run| measure.of(run)));
+        (to_f64(x(&series.cases[*case])), middle)
+    };
+    let line = |(name, cases): &(String, Vec<usize>)| {
+        let mut points: Vec<_> = cases.iter().map(point).collect();
+        points.sort_by(|one, other| one.0.total_cmp(&other.0));
+        Line {
+            name: name.clone(),
+            points,
+        }
+    };
+    let is_size = matches!(axis, Axis::TransferSize | Axis::BlockSize);
+    LineChart {
+        title: format!("{} by {}", capital(measure.name()), axis.name()),
+        description: "The middle one of the runs of each setting.".to_owned(),
+        x: (
+            axis.name().to_owned(),
+            if is_size { Unit::Bytes } else { Unit::Count },
+        ),
+        x_scale: match axis {
+            Axis::Devices => Scale::Named,
+            _ => Scale::Log2,
+        },
+        x_names: match axis {
+            Axis::Devices => values.clone(),
+            _ => Vec::new(),
+        },
+        y,
+        series: lines.iter().map(line).collect(),
+        marked: true,
+        ..LineChart::default()
+    }
+}
+
+/// The settings a chart of bars shows: all, or the fastest and the baseline.
+fn shown(series: &Series) -> Vec<usize> {
+    let noise = Noise::of(series, Measure::Seconds, 1);
+    let baseline = series.baseline();
+    let mut cases: Vec<usize> = (0..series.cases.len()).collect();
+    if cases.len() > BARS_MAX {
+        cases.sort_by(|one, other| noise.mean(*one).total_cmp(&noise.mean(*other)));
+        cases.retain(|case| *case != baseline);
+        cases.truncate(BARS_MAX - 1);
+        cases.push(baseline);
+        cases.sort_unstable();
+    }
+    cases
+}
+
+fn limited(series: &Series, text: &str) -> String {
+    match series.cases.len() {
+        all if all > BARS_MAX => format!(
+            "{text} The baseline, and the {} fastest of {all}.",
+            BARS_MAX - 1
+        ),
+        _ => text.to_owned(),
+    }
+}
+
+fn bar_label(series: &Series, case: usize) -> String {
+    match series.axes() {
+        axes if axes.is_empty() => "all at their defaults".to_owned(),
+        axes => series.cases[case].words(&axes),
+    }
+}
+
+fn speed_ups(series: &Series) -> BarChart {
+    let noise = Noise::of(series, Measure::Seconds, 2 * series.cases.len());
+    let baseline = series.baseline();
+    let group = |case: usize| {
+        let difference = noise.compare(baseline, case);
+        let hidden = if case != baseline && !difference.apart {
+            " (noise)"
+        } else {
+            ""
+        };
+        Group {
+            label: format!("{}{hidden}", bar_label(series, case)),
+            values: vec![1.0 / difference.ratio],
+        }
+    };
+    BarChart {
+        title: "Speed-up against the baseline".to_owned(),
+        description: limited(
+            series,
+            &format!("The baseline is {}.", bar_label(series, baseline)),
+        ),
+        unit: Unit::Factor,
+        series: vec!["times as fast".to_owned()],
+        groups: shown(series).into_iter().map(group).collect(),
+        layout: BarLayout::Grouped,
+        reference: Some(1.0),
+    }
+}
+
+fn waits(series: &Series) -> BarChart {
+    let causes = causes(series);
+    let group = |case: usize| Group {
+        label: bar_label(series, case),
+        values: causes
+            .iter()
+            .map(|(stage, cause)| waited(series, case, stage, cause).0)
+            .collect(),
+    };
+    BarChart {
+        title: "Where it waits".to_owned(),
+        description: limited(
+            series,
+            "Seconds over all threads of a stage, the middle one of the runs.",
+        ),
+        unit: Unit::Seconds,
+        series: causes
+            .iter()
+            .map(|(stage, cause)| cause_words(stage, cause))
+            .collect(),
+        groups: shown(series).into_iter().map(group).collect(),
+        layout: BarLayout::Stacked,
+        reference: None,
+    }
+}
+
+/// Bytes written by each codec, over all settings.
+fn sizes(series: &Series) -> BarChart {
+    let group = |codec: String| {
+        let of = |case: &usize| series.cases[*case].codec == codec;
+        let cases = (0..series.cases.len()).filter(of);
+        let runs = cases.flat_map(|case| series.runs_of(case));
+        // A backup writes what it keeps, a restore reads that.
+        let bytes = runs.map(|run| match series.inputs.direction {
+            Direction::Backup => to_f64(run.report.bytes_written),
+            Direction::Restore => to_f64(run.report.bytes_read),
+        });
+        let values = vec![median(bytes)];
+        Group {
+            label: codec,
+            values,
+        }
+    };
+    BarChart {
+        title: "Size of a set by codec".to_owned(),
+        description: "Bytes of all stripes.".to_owned(),
+        unit: Unit::Bytes,
+        series: vec!["stripes".to_owned()],
+        groups: series.values(Axis::Codec).into_iter().map(group).collect(),
+        layout: BarLayout::Grouped,
+        reference: None,
+    }
+}
+
+/// Rates of an I/O path, by block size and by what is in flight.
+fn devices(page: &mut Page, series: &Series) {
+    let paths = paths(series);
+    let line = |name: &str, keep: &dyn Fn(&&Path) -> bool, x: &dyn Fn(&Path) -> u64| {
+        let these = paths
+            .iter()
+            .filter(|path| path.name == name)
+            .filter(|path| keep(path));
+        Line {
+            name: name.to_owned(),
+            points: these
+                .map(|path| (to_f64(x(path)), median(path.rates.iter().copied())))
+                .collect(),
+        }
+    };
+    let mut names: Vec<&str> = paths.iter().map(|path| path.name.as_str()).collect();
+    names.dedup();
+    let chart = |title: &str, x: (&str, Unit), series: Vec<Line>| LineChart {
+        title: title.to_owned(),
+        description: "The middle one of the rounds.".to_owned(),
+        x: (x.0.to_owned(), x.1),
+        x_scale: Scale::Log2,
+        y: Unit::BytesPerSecond,
+        series,
+        marked: true,
+        ..LineChart::default()
+    };
+    page.heading("Rates");
+    for depth in [1, 8] {
+        let keep = |path: &&Path| path.depth == depth;
+        let lines = names
+            .iter()
+            .map(|name| line(name, &keep, &|path| path.block_bytes));
+        let title = format!("By block size, {depth} in flight");
+        page.chart(&chart(&title, ("block", Unit::Bytes), lines.collect()).figure());
+    }
+    let keep = |path: &&Path| path.block_bytes == 1 << 20;
+    let lines = names
+        .iter()
+        .map(|name| line(name, &keep, &|path| path.depth as u64));
+    let title = format!("By blocks of {} in flight", size(1 << 20));
+    page.chart(&chart(&title, ("in flight", Unit::Count), lines.collect()).figure());
+}
+
+fn capital(text: &str) -> String {
+    let mut letters = text.chars();
+    let first = letters.next().map(|letter| letter.to_ascii_uppercase());
+    first.into_iter().chain(letters).collect()
+}
+
+#[expect(clippy::cast_precision_loss, reason = "numbers of a chart")]
+fn to_f64(number: u64) -> f64 {
+    number as f64
+}

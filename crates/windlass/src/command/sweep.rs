@@ -1,0 +1,264 @@
+//! `windlass lab sweep`: an experiment on a database the user names.
+//!
+//!   cases, in shuffled rounds --> a child process each: `windlass backup|restore --json`
+//!                             --> series (JSON), table and words (here), report (HTML)
+//!
+//! Invariants
+//! - Every run is a process of its own, of this very program: its memory and CPU time are its own,
+//!   and what is measured is what users run.
+//! - Nothing is written but stripes and restored files in scratch directories, which go again, and
+//!   the series and its report.
+
+mod child;
+mod device;
+mod place;
+mod show;
+
+use std::path::PathBuf;
+use std::time::Instant;
+
+use windlass_engine::Cancel;
+use windlass_lab::{Case, Chosen, Direction, Environment, Experiment, Inputs, Run, Series, rounds};
+use windlass_postgres::Cluster;
+use windlass_sqlite::Database;
+
+use crate::cli::{Global, Sweep};
+use crate::database::DatabaseName;
+use crate::exit::{Code, Failure};
+use crate::{output, privilege};
+use child::Child;
+use place::Places;
+
+/// The order of runs is shuffled, and the same each time.
+const SEED: u64 = 20_261_121;
+
+pub fn run(global: &Global, arguments: &Sweep) -> Result<Code, Failure> {
+    if let Some(path) = &arguments.from {
+        let series = Series::load(path)?;
+        return show::show(global, &series, arguments.out.as_deref(), false);
+    }
+    let cancel = super::cancel_on_signals()?;
+    let experiment = arguments.experiment.unwrap_or(Experiment::Grid);
+    let database = arguments.database.as_deref().unwrap_or_default();
+    let out = show::out_directory(arguments.out.clone());
+    let series = match experiment {
+        Experiment::Device => device::measure(global, arguments, database, &cancel)?,
+        _ => Sweeper::new(global, arguments, (experiment, database), cancel)?.run()?,
+    };
+    show::show(global, &series, Some(&out), true)
+}
+
+/// One sweep under way.
+struct Sweeper<'a> {
+    global: &'a Global,
+    experiment: Experiment,
+    direction: Direction,
+    repeat: usize,
+    cases: Vec<Case>,
+    kind: &'static str,
+    bytes: u64,
+    places: Places,
+    child: Child<'a>,
+    /// Sets that restores read: what each was made with, and its stripes.
+    sets: Vec<(Case, Vec<PathBuf>)>,
+}
+
+impl<'a> Sweeper<'a> {
+    fn new(
+        global: &'a Global,
+        arguments: &'a Sweep,
+        (experiment, database): (Experiment, &str),
+        cancel: Cancel,
+    ) -> Result<Self, Failure> {
+        let name = DatabaseName::resolve(database)?;
+        let codecs = arguments.compress.iter();
+        let codecs =
+            codecs.map(|text| super::backup::Compression::parse(text).map(|it| it.to_string()));
+        let chosen = Chosen {
+            devices: arguments.devices.clone(),
+            transfer_bytes: arguments.transfer_size.clone(),
+            buffers: arguments.buffers.iter().map(|it| it.0).collect(),
+            block_bytes: arguments.block_size.clone(),
+            codecs: codecs.collect::<Result<_, _>>()?,
+            set_ups: arguments.emulate.clone(),
+            scale: arguments.scale,
+        };
+        let cases = chosen.cases(experiment, arguments.restore);
+        let (kind, bytes) = privilege::as_user(name.owner(), || size(&name))?;
+        let direction = match arguments.restore {
+            true => Direction::Restore,
+            false => Direction::Backup,
+        };
+        let keeps = arguments.restore || !experiment.is_to_nul();
+        let sets = if arguments.restore {
+            sets(&cases).len() as u64
+        } else {
+            1
+        };
+        let into = arguments.into.clone();
+        let places = Places::new(
+            &arguments.to,
+            keeps,
+            (arguments.restore, into),
+            name.owner(),
+        )?;
+        places.check_space(bytes * sets, bytes)?;
+        Ok(Self {
+            global,
+            experiment,
+            direction,
+            repeat: arguments.repeat.map_or(experiment.repeat(), usize::from),
+            cases,
+            kind,
+            bytes,
+            places,
+            child: Child {
+                database: absolute(name),
+                arguments: &arguments.arguments,
+                cancel,
+            },
+            sets: Vec::new(),
+        })
+    }
+
+    fn run(mut self) -> Result<Series, Failure> {
+        let inputs = Inputs {
+            experiment: self.experiment,
+            direction: self.direction,
+            kind: self.kind.to_owned(),
+            database_bytes: self.bytes,
+            to: self.places.names(),
+            repeat: self.repeat,
+            arguments: self.child.arguments.to_vec(),
+        };
+        let environment = Environment::of_machine(env!("CARGO_PKG_VERSION"));
+        let at = show::now();
+        let mut series = Series::new(at, inputs, environment, self.cases.clone());
+        self.note(&format!(
+            "{} settings, {} each, and one before that to warm up",
+            self.cases.len(),
+            output::count(self.repeat as u64, "run"),
+        ));
+        if self.direction == Direction::Restore {
+            self.make_sets()?;
+        }
+        let order = rounds(self.cases.len(), self.repeat, SEED);
+        // Caches are as one run leaves them, and the first setting is not the only one to find them
+        // cold.
+        self.measure(order[0][0])?;
+        let began = Instant::now();
+        for (round, cases) in order.iter().enumerate() {
+            for case in cases {
+                let (process_cpu_seconds, report) = self.measure(*case)?;
+                series.runs.push(Run {
+                    case: *case,
+                    round,
+                    process_cpu_seconds,
+                    report,
+                });
+                self.tell(&series, began);
+            }
+        }
+        Ok(series)
+    }
+
+    /// One line a finished run.
+    fn tell(&self, series: &Series, began: Instant) {
+        let (done, all) = (series.runs.len(), self.cases.len() * self.repeat);
+        let Some(last) = series.runs.last() else {
+            return;
+        };
+        #[expect(clippy::cast_precision_loss, reason = "a guess")]
+        let left = began.elapsed().as_secs_f64() * (all - done) as f64 / done as f64;
+        self.note(&format!(
+            "{done:>4} of {all}  {:>8.2} s  {}  (about {left:.0} s left)",
+            last.report.seconds,
+            self.cases[last.case].words(&series.axes()),
+        ));
+    }
+
+    /// Runs a case; its process's CPU time, and what it reported.
+    fn measure(&mut self, index: usize) -> Result<(f64, windlass_lab::RunRecord), Failure> {
+        let case = &self.cases[index];
+        match self.direction {
+            Direction::Backup => {
+                let stripes = self.places.stripes("run", case.devices);
+                let found = self.child.back_up(case, &stripes);
+                self.places.remove(&stripes)?;
+                found
+            }
+            Direction::Restore => {
+                let wanted = set_of(case);
+                let set = self.sets.iter().find(|(made_with, _)| *made_with == wanted);
+                let stripes = set.map_or(&[][..], |(_, stripes)| stripes);
+                let into = self.places.restored();
+                let found = self.child.restore(case, stripes, &into);
+                self.places.remove(&[into])?;
+                found
+            }
+        }
+    }
+
+    /// Makes the sets that restores read, without emulation.
+    fn make_sets(&mut self) -> Result<(), Failure> {
+        for (index, case) in sets(&self.cases).into_iter().enumerate() {
+            let stripes = self.places.stripes(&format!("set{index}"), case.devices);
+            self.note(&format!(
+                "backing up to restore from: {}",
+                case.words(&windlass_lab::Axis::ALL)
+            ));
+            self.child.back_up(&case, &stripes)?;
+            self.sets.push((case, stripes));
+        }
+        Ok(())
+    }
+
+    fn note(&self, text: &str) {
+        if !super::is_silent(self.global) {
+            output::note(text);
+        }
+    }
+}
+
+/// What a restore's set is made with: what a restore chooses itself is at its default.
+fn set_of(case: &Case) -> Case {
+    let axes = windlass_lab::Axes {
+        devices: vec![case.devices],
+        block_bytes: vec![case.block_bytes],
+        codecs: vec![case.codec.clone()],
+        ..windlass_lab::Axes::default()
+    };
+    axes.cases().remove(0)
+}
+
+/// The sets that these cases restore, each once.
+fn sets(cases: &[Case]) -> Vec<Case> {
+    let mut sets: Vec<Case> = Vec::new();
+    for set in cases.iter().map(set_of) {
+        if !sets.contains(&set) {
+            sets.push(set);
+        }
+    }
+    sets
+}
+
+/// What kind of database it is, and the bytes that a backup reads.
+fn size(name: &DatabaseName) -> Result<(&'static str, u64), Failure> {
+    Ok(match name {
+        DatabaseName::Sqlite(path) => ("SQLite", Database::open(path)?.estimate_bytes()),
+        DatabaseName::Postgres(conninfo) => {
+            ("PostgreSQL", Cluster::connect(conninfo)?.estimate_bytes()?)
+        }
+    })
+}
+
+/// The database as a child process finds it.
+fn absolute(name: DatabaseName) -> String {
+    match name {
+        DatabaseName::Postgres(conninfo) => conninfo,
+        DatabaseName::Sqlite(path) => {
+            let path = std::path::absolute(&path).unwrap_or(path);
+            path.to_string_lossy().into_owned()
+        }
+    }
+}

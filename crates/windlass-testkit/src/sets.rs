@@ -156,7 +156,8 @@ pub fn make_set(tree: &[Planted], dir: &Path, spec: &SetSpec) {
     run.finish(FileTable(entries.collect()), facts()).unwrap();
 }
 
-fn facts() -> Facts {
+/// What such a set says of itself.
+pub fn facts() -> Facts {
     Facts {
         tool: "windlass test".into(),
         backup_type: BackupType::Full,

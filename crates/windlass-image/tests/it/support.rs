@@ -1,17 +1,18 @@
 //! Small trees, their sets, and images of both.
 
 use std::os::unix::fs::FileExt;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 
-use windlass_engine::media::{
-    BackupType, Codec, Facts, FileEntry, FileFlags, FileKind, FileNo, FileTable, IndexBlock, SetId,
-};
+use windlass_engine::media::{Codec, FileEntry, FileFlags, FileKind, FileNo, FileTable, SetId};
 use windlass_engine::{
     BackupOptions, BackupRun, BufferRequest, Cancel, Device, FileContent, FileDevice,
-    FileDeviceOptions, FileSpec, METADATA_LIMIT_DEFAULT, Missing, OpenSet, Progress,
+    FileDeviceOptions, FileSpec, Missing, Progress,
 };
 use windlass_image::{Image, SetImage, SetImageOptions};
+use windlass_testkit::sets::facts;
+
+pub use windlass_testkit::sets::{flip, index_blocks, open_set, stripe_path, text};
 
 /// Files by name, with their content.
 pub type Tree = Vec<(String, Vec<u8>)>;
@@ -59,18 +60,6 @@ impl Random {
     }
 }
 
-/// Bytes that compress about threefold, with no two pages alike.
-pub fn text(bytes: usize, seed: u64) -> Vec<u8> {
-    let mut random = Random(seed | 1);
-    let mut out = Vec::with_capacity(bytes + 24);
-    while out.len() < bytes {
-        out.extend_from_slice(&random.next().to_le_bytes());
-        out.extend_from_slice(&[7; 16]);
-    }
-    out.truncate(bytes);
-    out
-}
-
 /// Writes a tree to a directory.
 pub fn plant(tree: &Tree, root: &Path) {
     for (name, bytes) in tree {
@@ -81,10 +70,6 @@ pub fn plant(tree: &Tree, root: &Path) {
             .write_all_at(bytes, 0)
             .unwrap();
     }
-}
-
-pub fn stripe_path(dir: &Path, index: usize) -> PathBuf {
-    dir.join(format!("set.{index}.windlass"))
 }
 
 /// Backs up a tree from memory, then the patches.
@@ -195,22 +180,6 @@ pub fn entry(number: u32, kind: FileKind, path: &str, bytes: u64) -> FileEntry {
     }
 }
 
-fn facts() -> Facts {
-    Facts {
-        tool: "windlass test".into(),
-        backup_type: BackupType::Full,
-        started: "2026-01-01T00:00:00Z".into(),
-        finished: "2026-01-01T00:00:01Z".into(),
-        options: serde_json::json!({}),
-        database: serde_json::json!({"kind": "directory"}),
-        parents: vec![],
-    }
-}
-
-pub fn open_set(dir: &Path) -> Arc<OpenSet> {
-    Arc::new(OpenSet::open(&[stripe_path(dir, 0)], METADATA_LIMIT_DEFAULT).unwrap())
-}
-
 pub fn open(dir: &Path) -> SetImage {
     SetImage::open(open_set(dir), &SetImageOptions::default()).unwrap()
 }
@@ -240,27 +209,4 @@ pub fn assert_range(image: &dyn Image, tree: &Tree, file: usize, offset: u64, le
         "file {file} at {offset}+{length} differs"
     );
     assert!(into[count..].iter().all(|byte| *byte == 0xa5));
-}
-
-/// All index blocks of a set, with their stripes.
-pub fn index_blocks(set: &OpenSet) -> Vec<(usize, IndexBlock)> {
-    let mut blocks = Vec::new();
-    for (stripe, open) in set.stripes().iter().enumerate() {
-        for entry in open.directory() {
-            blocks.push((stripe, open.index_block(entry).unwrap()));
-        }
-    }
-    blocks
-}
-
-/// Changes one byte of a stripe.
-pub fn flip(path: &Path, offset: u64) {
-    let file = std::fs::File::options()
-        .read(true)
-        .write(true)
-        .open(path)
-        .unwrap();
-    let mut byte = [0];
-    file.read_exact_at(&mut byte, offset).unwrap();
-    file.write_all_at(&[byte[0] ^ 0x10], offset).unwrap();
 }

@@ -7,6 +7,9 @@ use super::spread::{float, seconds};
 use super::summary::EventTable;
 use crate::chart::{BarChart, BarLayout, Cell, Group, LineChart, Page, Series, Table, Unit};
 
+/// Rates along a chart.
+const RATES_MAX: u64 = 100;
+
 /// The page, as one HTML file.
 pub fn event_page(file: &EventFile, table: &EventTable) -> String {
     let mut page = Page::new(&format!("{} of {}", table.command, table.subject));
@@ -58,13 +61,27 @@ fn moment(time: &str) -> String {
 
 /// What was counted between each two samples, as a rate at the later one.
 fn rates(samples: &[SampleLine], value: impl Fn(&SampleLine) -> Option<u64>) -> Vec<(f64, f64)> {
-    let rate = |pair: &[SampleLine]| {
-        let (before, now) = (value(&pair[0])?, value(&pair[1])?);
+    let rate = |pair: &[&SampleLine]| {
+        let (before, now) = (value(pair[0])?, value(pair[1])?);
         let time = seconds(pair[1].at_nanos.saturating_sub(pair[0].at_nanos));
         let bytes = float(u128::from(now.saturating_sub(before)));
         (time > 0.0).then(|| (seconds(pair[1].at_nanos), bytes / time))
     };
+    let samples = spaced(samples);
     samples.windows(2).filter_map(rate).collect()
+}
+
+/// Samples with some time between them: over less than a transfer's, a rate is nothing but noise.
+fn spaced(samples: &[SampleLine]) -> Vec<&SampleLine> {
+    let end = samples.last().map_or(0, |last| last.at_nanos);
+    let mut kept: Vec<&SampleLine> = Vec::new();
+    for sample in samples {
+        let before = kept.last().map(|last| last.at_nanos);
+        if before.is_none_or(|before| sample.at_nanos >= before + end / RATES_MAX) {
+            kept.push(sample);
+        }
+    }
+    kept
 }
 
 fn over_time(title: &str, description: &str, y: Unit, series: Vec<Series>) -> LineChart {

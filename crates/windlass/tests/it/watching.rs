@@ -80,6 +80,15 @@ impl Slow {
     }
 }
 
+impl Drop for Slow {
+    /// A test that failed leaves nothing behind.
+    fn drop(&mut self) {
+        // It may have ended, as it should.
+        self.process.kill().unwrap_or_default();
+        self.process.wait().unwrap();
+    }
+}
+
 /// The value of a series.
 fn value(metrics: &str, series: &str) -> f64 {
     let lines = metrics.lines().filter(|line| !line.starts_with('#'));

@@ -144,8 +144,20 @@ fn clean(base: &Path) -> io::Result<()> {
 }
 
 fn remove(path: &Path) -> io::Result<()> {
-    windlass_mount::detach(&path.join(DATA)).map_err(io::Error::other)?;
+    if may_be_mounted(path) {
+        windlass_mount::detach(&path.join(DATA)).map_err(io::Error::other)?;
+    }
     std::fs::remove_dir_all(path)
+}
+
+/// Taking away a mount needs a program that may be missing, which is why there is none then. What
+/// cannot be looked at is a mount: another user's, or one whose server is dead.
+fn may_be_mounted(path: &Path) -> bool {
+    match (path.metadata(), path.join(DATA).symlink_metadata()) {
+        (Ok(parent), Ok(data)) => parent.dev() != data.dev(),
+        (Ok(_), Err(error)) => error.kind() != io::ErrorKind::NotFound,
+        (Err(_), _) => true,
+    }
 }
 
 fn failure(path: &Path, error: &io::Error) -> Failure {

@@ -36,3 +36,70 @@ bench_plan() {
     cat "$report"
     return "$status"
 }
+
+# Name, DATABASE's options of `tune`: each with a bottleneck of its own.
+tune_setups() {
+    echo 'slow device|--to nul --emulate source=rate:400MB/s --emulate target=rate:30MB/s'
+    echo 'slow volume|--to nul --emulate source=rate:60MB/s --emulate target=rate:400MB/s'
+    echo 'streams to an object store|--to nul --to nul --emulate source=gp3:1TB --emulate target=s3:2x15MB/s'
+    echo 'late volume|--to nul --emulate source=rate:400MB/s,latency=40ms --emulate target=rate:100MB/s'
+    echo 'late device|--to nul --emulate source=rate:120MB/s --emulate target=rate:400MB/s,latency=60ms'
+    echo 'spinning disk|--to nul --emulate source=hdd:120MB/s --emulate target=rate:40MB/s'
+}
+
+# A database of pages that compress to about half, as SQLite writes them.
+tune_database() {
+    sqlite3 "$lab_dir/lab.db" >/dev/null <<'SQL'
+PRAGMA page_size = 8192; PRAGMA journal_mode = WAL;
+CREATE TABLE line (id INTEGER PRIMARY KEY, noise BLOB, words TEXT);
+WITH RECURSIVE n(i) AS (VALUES (1) UNION ALL SELECT i + 1 FROM n WHERE i < 90000)
+INSERT INTO line SELECT i, randomblob(420), printf('order line %d of warehouse %d, delivered in stock, quantity %d; ', i,
+    i % 40, i % 7) || 'furiously regular deposits sleep among the ironic accounts; carefully final packages haggle' ||
+    ' quickly above the pending requests; slyly express theodolites wake against the blithely bold pinto beans' ||
+    printf(' no %d; customer %d of district %d', i * 7919 % 100003, i % 3000, i % 10) FROM n;
+PRAGMA wal_checkpoint(TRUNCATE);
+SQL
+}
+
+# row NAME TUNED SWEPT: what was found, beside the same setting and the best one in the sweep of everything.
+tune_row() {
+    jq -r --arg name "$1" --slurpfile swept "$3" '
+        .best.setting as $setting | $swept[0] as $all
+        | ($all.trials[] | select(.setting == $setting)) as $same
+        | [$name, "\($setting.codec), \($setting.buffers) x \($setting.transfer_bytes / 1024) KiB, \($setting.readers) readers",
+           (.best.rate / 1e6 * 10 | round / 10), ($same.rate / 1e6 * 10 | round / 10), ($all.best.rate / 1e6 * 10 | round / 10),
+           ($same.rate / $all.best.rate * 1000 | round / 10), .best.limit,
+           (.trials | length), ($all.trials | length), (.seconds * 10 | round / 10), ($all.seconds * 10 | round / 10),
+           (.seconds / $all.seconds * 1000 | round / 10), (.bytes / $all.bytes * 1000 | round / 10)]
+        | "| " + (map(tostring) | join(" | ")) + " |"' "$2"
+}
+
+# Tuning on emulated storage, beside a sweep of every setting with trials of the same size.
+bench_tune() {
+    local report="$repo_root/docs/bench-tune.md" name options trial
+    need sqlite3:sqlite3
+    tune_database
+    while IFS='|' read -r name options; do
+        # shellcheck disable=SC2086 # options are words
+        "$windlass" --json tune "$lab_dir/lab.db" $options >"$lab_dir/tuned"
+        trial=$(jq .trial_bytes "$lab_dir/tuned")
+        # shellcheck disable=SC2086 # options are words
+        "$windlass" --json tune "$lab_dir/lab.db" $options --exhaustive --trial-bytes "$trial" >"$lab_dir/swept"
+        tune_row "$name" "$lab_dir/tuned" "$lab_dir/swept" | tee -a "$lab_dir/table"
+    done < <(tune_setups)
+    {
+        echo "# Tuning beside a sweep of everything"
+        echo
+        echo "Written by \`scripts/bench tune\`: \`windlass tune\` on emulated storage, and \`--exhaustive\` with trials of the same size right"
+        echo "after it. \"there\" is the rate that the setting found had in the sweep, \"best\" the highest of the sweep. Asked: within 5 % of"
+        echo "the best at no more than a fifth of the cost. The best of a hundred noisy trials is a little above what it is."
+        echo
+        echo "| set-up | found | MB/s | there | best | % of best | bound by | trials | of | seconds | of | % of seconds | % of bytes |"
+        echo "|---|---|---:|---:|---:|---:|---|---:|---:|---:|---:|---:|---:|"
+        cat "$lab_dir/table"
+        echo
+        echo "Machine: $(machine_description). Windlass of commit $(build_name)."
+    } >"$report.new"
+    mv "$report.new" "$report"
+    rm -rf "$lab_dir"
+}

@@ -25,7 +25,7 @@ use crate::buffer::Pool;
 use crate::cancel::Cancel;
 use crate::compressor::{Chunk, Compressor};
 use crate::device::Device;
-use crate::emulate::{EmulatedDevice, EmulatedStream, Emulator, Emulators};
+use crate::emulate::{EmulatedStream, Emulator, Emulators, emulated};
 use crate::error::EngineError;
 use crate::options::BackupOptions;
 use crate::progress::{Progress, Setting};
@@ -333,33 +333,46 @@ impl BackupRun {
 
     /// Ends the backup: footers, seals, names. The set exists when this returns `Ok`.
     pub fn finish(mut self, files: FileTable, facts: Facts) -> Result<RunReport, EngineError> {
-        self.drain()?;
-        self.units = None;
-        let stripes = self.join()?;
-        let data_seconds = self
-            .data_began
-            .map_or(0.0, |began| began.elapsed().as_secs_f64());
+        let (stripes, seconds) = self.end()?;
         self.shared.progress.set_phase("sealing");
         let stripes = if self.keeps {
             self.seal(stripes, files, facts)?
         } else {
             stripes
         };
+        Ok(self.report(&stripes, seconds))
+    }
+
+    /// Ends a run that was a trial: what it did, and no set.
+    pub fn discard(mut self) -> Result<RunReport, EngineError> {
+        let (stripes, seconds) = self.end()?;
+        Ok(self.report(&stripes, seconds))
+    }
+
+    /// Waits until everything is written; the stripes, and the seconds in which data moved.
+    fn end(&mut self) -> Result<(Vec<StripeWriter>, f64), EngineError> {
+        self.drain()?;
+        self.units = None;
+        let stripes = self.join()?;
+        let seconds = self.data_began.map(|began| began.elapsed().as_secs_f64());
+        Ok((stripes, seconds.unwrap_or(0.0)))
+    }
+
+    fn report(&self, stripes: &[StripeWriter], data_seconds: f64) -> RunReport {
         let mut activity = Activity::new(&self.shared.progress, &self.options.plan, data_seconds);
         let compression = self.adaptive.as_ref().map(|watch| watch.report());
         let most = compression.as_ref().and_then(|report| report.used.first());
-        activity.codec = most
-            .map_or(self.options.codec, |most| most.codec)
-            .to_string();
+        let codec = most.map_or(self.options.codec, |most| most.codec);
+        activity.codec = codec.to_string();
         activity.source_rate = self.options.source_rate;
         activity.device_rate = self.options.device_rate;
         let cpu = crate::report::process_cpu_seconds() - self.cpu_began;
         let report =
-            RunReport::of_backup(self.set_id, self.began.elapsed(), cpu, &activity, &stripes);
-        Ok(RunReport {
+            RunReport::of_backup(self.set_id, self.began.elapsed(), cpu, &activity, stripes);
+        RunReport {
             compression,
             ..report
-        })
+        }
     }
 
     /// Waits for all threads; their stripes, or the first error.
@@ -467,21 +480,6 @@ impl Drop for BackupRun {
         }
         drop(self.stopped(EngineError::Stopped));
     }
-}
-
-/// The devices, each behind the model where there is one.
-fn emulated(devices: Vec<Box<dyn Device>>, model: Option<&Arc<Emulator>>) -> Vec<Box<dyn Device>> {
-    let Some(emulator) = model else {
-        return devices;
-    };
-    let slow = |(stream, device)| {
-        let emulator = Arc::clone(emulator);
-        Box::new(EmulatedDevice::new(
-            device,
-            EmulatedStream { emulator, stream },
-        )) as _
-    };
-    devices.into_iter().enumerate().map(slow).collect()
 }
 
 fn spawn<T: Send + 'static>(

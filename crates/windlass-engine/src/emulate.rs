@@ -18,7 +18,7 @@ use crate::cancel::Cancel;
 use crate::error::EngineError;
 use crate::model::{Instance, InstanceClock, Model, ModelClock, ModelIo};
 
-pub(crate) use device::EmulatedDevice;
+pub(crate) use device::emulated;
 pub(crate) use target::EmulatedTarget;
 
 /// Longest sleep between two looks at the cancel flag.

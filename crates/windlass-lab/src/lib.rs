@@ -1,5 +1,6 @@
 //! The laboratory: what storage can do (`probe`), how long a run would take (`plan`), and how good
-//! such predictions have been (`accuracy`); what settings change (`sweep`).
+//! such predictions have been (`accuracy`, `rehearse`); what settings change (`sweep`), and which one
+//! is fastest (`tune`).
 //!
 //!   probe --> profile --+
 //!   names, texts -------+--> storage models --> simulation --> plan --> table, cheapest
@@ -25,6 +26,8 @@ mod simulate;
 mod speeds;
 mod state_dir;
 mod sweep;
+mod trial;
+mod tune;
 
 pub use accuracy::{Accuracy, Ledger, Record, Records, quantile};
 pub use error::LabError;
@@ -47,3 +50,5 @@ pub use sweep::{
     Measure, Noise, Run, RunRecord, Series, StageRun, Storage, Titled, WaitRun, findings, median,
     report, rounds, tables,
 };
+pub use trial::TrialSource;
+pub use tune::{Bounds, Ended, Setting, Space, Trial, Tuned, exhaust, tune};

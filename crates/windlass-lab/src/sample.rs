@@ -90,7 +90,7 @@ fn read_at(file: &File, position: u64, into: &mut [u8]) -> io::Result<usize> {
 }
 
 /// `wanted` of `count` places in order: one drawn from each of as many equal parts.
-fn places(count: u64, wanted: u64) -> Vec<u64> {
+pub(crate) fn places(count: u64, wanted: u64) -> Vec<u64> {
     let wanted = wanted.min(count);
     let mut random = SEED;
     let place = |index: u64| {

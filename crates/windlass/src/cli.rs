@@ -3,6 +3,7 @@
 mod lab;
 mod open;
 mod sweep;
+mod tune;
 
 use std::path::PathBuf;
 
@@ -14,6 +15,7 @@ pub use open::{Open, OpenOptions};
 
 pub use lab::{Lab, Plan, Probe, Rehearse};
 pub use sweep::Sweep;
+pub use tune::Tune;
 
 /// Backs up and restores PostgreSQL and SQLite at the speed of the hardware, and says what the
 /// limit was.
@@ -97,6 +99,8 @@ pub enum Command {
     Status,
     /// Predict how long a backup or restore would take, and what would bind it
     Plan(Box<Plan>),
+    /// Find the setting that makes backups of a database fastest, by trials
+    Tune(Box<Tune>),
     /// Experiments: what this storage and these cores can do, and what settings change
     #[command(subcommand)]
     Lab(Lab),

@@ -13,6 +13,7 @@ mod plan;
 mod restore;
 mod status;
 mod sweep;
+mod tune;
 mod verify;
 
 use std::path::PathBuf;
@@ -40,6 +41,7 @@ pub fn run(cli: Cli) -> Result<Code, Failure> {
         Command::Mount(arguments) => mount::run(global, &arguments),
         Command::Status => status::run(global),
         Command::Plan(arguments) => plan::run(global, &arguments),
+        Command::Tune(arguments) => tune::run(global, &arguments),
         Command::Lab(arguments) => lab::run(global, &arguments),
         Command::Open(arguments) => open::run(global, &arguments),
         Command::Completions { shell } => manual::completions(shell),

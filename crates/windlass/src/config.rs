@@ -11,6 +11,8 @@
 //! names, or from `--config` alone. A value given here is a default: the environment and the
 //! command line win. A key that is no option is an error, not a surprise next month.
 
+pub mod edit;
+
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
@@ -31,6 +33,9 @@ pub fn parse(arguments: &[OsString]) -> Result<Cli, Failed> {
     let command = apply(Cli::command(), &table, arguments)?;
     let matches: ArgMatches = command.try_get_matches_from(arguments)?;
     let mut cli = Cli::from_arg_matches(&matches)?;
+    if let crate::cli::Command::Tune(tune) = &mut cli.command {
+        configured(&table, tune);
+    }
     if let Some(database) = database(&mut cli.command)
         && let Some(source) = source(&table, database)
     {
@@ -201,6 +206,20 @@ fn source(table: &Table, name: &str) -> Option<String> {
     database.get("source")?.as_str().map(str::to_owned)
 }
 
+/// Fills in what a configured database says of itself. Its other options are what is looked for.
+fn configured(table: &Table, tune: &mut crate::cli::Tune) {
+    let Some(source) = source(table, &tune.database) else {
+        return;
+    };
+    let to = &table["database"][&tune.database];
+    let to = to.get("to").and_then(texts).unwrap_or_default();
+    if tune.to.is_empty() {
+        tune.to = to.into_iter().map(str::to_owned).collect();
+    }
+    let name = std::mem::replace(&mut tune.database, source);
+    tune.name.get_or_insert(name);
+}
+
 fn unknown(key: &str, what: &str) -> Failure {
     Failure::usage(
         format!("configuration: {key} is {what}"),
@@ -246,6 +265,18 @@ mod tests {
         assert_eq!(backup.to, ["/a", "/b"]);
         assert_eq!(backup.compress, "none");
         assert_eq!(backup.buffers.buffers, Some(9));
+    }
+
+    #[test]
+    fn a_configured_database_is_tuned_by_its_name() {
+        let cli = parsed(SHOP, &["tune", "shop"]).unwrap();
+        let cli::Command::Tune(tune) = cli.command else {
+            panic!("not a tune")
+        };
+        assert_eq!(tune.database, "/srv/shop.db");
+        assert_eq!(tune.to, ["/a", "/b"]);
+        assert_eq!(tune.name.as_deref(), Some("shop"));
+        assert_eq!(tune.compress.len(), 4, "the codec is looked for");
     }
 
     #[test]

@@ -17,6 +17,7 @@ mod metrics;
 mod opened;
 mod output;
 mod privilege;
+mod probed;
 mod progress;
 mod scratch;
 mod sizes;

@@ -1,16 +1,17 @@
 //! A device behind a model: writes are taken at once and made when the model is done with them.
 
 use std::collections::VecDeque;
+use std::sync::Arc;
 use std::time::Instant;
 
-use super::EmulatedStream;
+use super::{EmulatedStream, Emulator};
 use crate::buffer::Buffer;
 use crate::device::{Device, WriteDone};
 use crate::error::EngineError;
 use crate::options::DEVICE_DEPTH;
 
 /// A device that is as slow as a model.
-pub(crate) struct EmulatedDevice {
+struct EmulatedDevice {
     inner: Box<dyn Device>,
     stream: EmulatedStream,
     waiting: VecDeque<Waiting>,
@@ -25,7 +26,7 @@ struct Waiting {
 }
 
 impl EmulatedDevice {
-    pub(crate) fn new(inner: Box<dyn Device>, stream: EmulatedStream) -> Self {
+    fn new(inner: Box<dyn Device>, stream: EmulatedStream) -> Self {
         let waiting = VecDeque::new();
         Self {
             inner,
@@ -48,6 +49,24 @@ impl EmulatedDevice {
         let elapsed = oldest.begun.elapsed();
         Ok(Some(WriteDone { bytes, elapsed }))
     }
+}
+
+/// The devices, each behind the model where there is one.
+pub(crate) fn emulated(
+    devices: Vec<Box<dyn Device>>,
+    model: Option<&Arc<Emulator>>,
+) -> Vec<Box<dyn Device>> {
+    let Some(emulator) = model else {
+        return devices;
+    };
+    let slow = |(stream, device)| {
+        let emulator = Arc::clone(emulator);
+        Box::new(EmulatedDevice::new(
+            device,
+            EmulatedStream { emulator, stream },
+        )) as _
+    };
+    devices.into_iter().enumerate().map(slow).collect()
 }
 
 impl Device for EmulatedDevice {

@@ -1,5 +1,6 @@
 //! `windlass backup`: a live database to a sealed set.
 
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -8,6 +9,7 @@ use windlass_engine::{
     BackupOptions, BackupRun, BufferPlan, Cancel, CodecRange, FileDeviceOptions, RunReport,
     clean_up,
 };
+use windlass_lab::state_directory;
 use windlass_postgres::{BackupRequest, Cluster};
 use windlass_sqlite::Database;
 
@@ -15,6 +17,7 @@ use crate::cli::{Backup, Global};
 use crate::database::DatabaseName;
 use crate::devices::{self, DeviceName, StripeNames};
 use crate::exit::{Code, Failure};
+use crate::probed::Ends;
 use crate::watch::{Ended, Watch, Watched};
 use crate::{output, table};
 
@@ -22,6 +25,7 @@ use crate::{output, table};
 struct Sealed {
     report: RunReport,
     database: serde_json::Value,
+    place: PathBuf,
     warnings: Vec<String>,
     remarks: Vec<String>,
 }
@@ -30,6 +34,8 @@ pub fn run(global: &Global, arguments: &Backup) -> Result<Code, Failure> {
     let compression = Compression::parse(&arguments.compress)?;
     let name = DatabaseName::resolve(&arguments.database)?;
     let cancel = super::cancel_on_signals()?;
+    // Profiles are the user's who probed, which is not the database's owner.
+    let state = state_directory();
     name.become_owner()?;
     let devices = arguments.to.iter().map(|text| DeviceName::resolve(text));
     let devices = devices.collect::<Result<Vec<_>, _>>()?;
@@ -41,10 +47,11 @@ pub fn run(global: &Global, arguments: &Backup) -> Result<Code, Failure> {
         devices,
         cancel,
     };
-    let sealed = match &name {
+    let mut sealed = match &name {
         DatabaseName::Postgres(conninfo) => job.postgres(conninfo)?,
         DatabaseName::Sqlite(path) => job.sqlite(path)?,
     };
+    job.judge(&mut sealed, state)?;
     job.show(&sealed);
     Ok(if sealed.warnings.is_empty() {
         Code::Done
@@ -76,6 +83,7 @@ impl Job<'_> {
             ..BackupRequest::default()
         };
         let (run, watch) = self.start(plan)?;
+        let place = cluster.facts().data_directory.clone();
         let outcome = watch.end(cluster.backup(&request, run), |done| {
             Ended::well(&done.report)
         })?;
@@ -89,6 +97,7 @@ impl Job<'_> {
         Ok(Sealed {
             report: outcome.report,
             database,
+            place,
             warnings,
             remarks: vec![],
         })
@@ -115,6 +124,7 @@ impl Job<'_> {
         Ok(Sealed {
             report,
             database: facts,
+            place: path.to_owned(),
             warnings,
             remarks: vec![remark],
         })
@@ -177,6 +187,23 @@ impl Job<'_> {
             "frame_bytes": plan.frame_bytes,
             "block_bytes": plan.alignment,
         })
+    }
+
+    /// Says how near it came to what its storage was probed to do.
+    fn judge(&self, sealed: &mut Sealed, state: Option<PathBuf>) -> Result<(), Failure> {
+        let ends = Ends {
+            state,
+            database: Some(&sealed.place),
+            stripes: self
+                .devices
+                .iter()
+                .filter_map(DeviceName::directory)
+                .collect(),
+            is_backup: true,
+            emulation: &super::emulation(&self.arguments.buffers)?,
+        };
+        ends.judge(&mut sealed.report);
+        Ok(())
     }
 
     fn show(&self, sealed: &Sealed) {

@@ -231,7 +231,7 @@ pub(super) fn measure(text: &str, codecs: &[Codec]) -> Result<Measured, Failure>
     })
 }
 
-fn cluster(conninfo: &str) -> Result<(u64, Vec<PathBuf>), Failure> {
+pub(super) fn cluster(conninfo: &str) -> Result<(u64, Vec<PathBuf>), Failure> {
     let cluster = Cluster::connect(conninfo)?;
     let root = &cluster.facts().data_directory;
     let mut files = Vec::new();

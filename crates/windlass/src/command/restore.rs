@@ -2,20 +2,26 @@
 
 use std::path::Path;
 
-use windlass_engine::{Cancel, DirectoryTarget, OpenSet, RunReport, TargetLayout, restore};
+use windlass_engine::{
+    Cancel, DirectoryTarget, OpenSet, OpenStripe, RunReport, TargetLayout, restore,
+};
+use windlass_lab::state_directory;
 use windlass_postgres::{DatabaseFacts, RestorePlan, RestoreRequest};
 
 use crate::cli::{Global, Restore};
 use crate::exit::{Code, Failure};
+use crate::probed::Ends;
 use crate::watch::{Ended, Watch, Watched};
 use crate::{output, privilege, table};
 
 pub fn run(global: &Global, arguments: &Restore) -> Result<Code, Failure> {
     let cancel = super::cancel_on_signals()?;
     let set = super::open(&arguments.set)?;
+    // Profiles are the user's who probed, which is not the database's owner.
+    let state = state_directory();
     let facts = &set.description().facts;
     let kind = facts.database["kind"].as_str().unwrap_or_default();
-    let (report, next) = match kind {
+    let (mut report, next) = match kind {
         windlass_postgres::KIND => postgres(global, arguments, &set, &cancel)?,
         "sqlite" => sqlite(global, arguments, &set, &cancel)?,
         other => {
@@ -23,6 +29,14 @@ pub fn run(global: &Global, arguments: &Restore) -> Result<Code, Failure> {
             return Err(Failure::new(Code::Failed, message, "Use a newer windlass."));
         }
     };
+    let ends = Ends {
+        state,
+        database: Some(&arguments.into),
+        stripes: set.stripes().iter().map(OpenStripe::location).collect(),
+        is_backup: false,
+        emulation: &super::emulation(&arguments.buffers)?,
+    };
+    ends.judge(&mut report);
     show(global, &report, &next);
     Ok(Code::Done)
 }

@@ -4,13 +4,16 @@
 mod relations;
 
 use windlass_engine::{
-    Cancel, DamageReport, METADATA_LIMIT_DEFAULT, RunReport, Survey, Verification, verify,
-    verify_index,
+    Cancel, DamageReport, METADATA_LIMIT_DEFAULT, OpenStripe, RunReport, Survey, Verification,
+    verify, verify_index,
 };
+
+use windlass_lab::state_directory;
 
 use crate::cli::{Global, Verify};
 use crate::damage::{Pages, print_damage};
 use crate::exit::{Code, Failure};
+use crate::probed::Ends;
 use crate::sizes::show_size;
 use crate::watch::{Ended, Watch, Watched};
 use crate::{output, table};
@@ -76,10 +79,19 @@ fn full(
         percent: 10,
     })?;
     let verified = verify(survey, &options, watch.progress(), cancel);
-    watch.end(verified, |done| Ended {
+    let mut verified = watch.end(verified, |done| Ended {
         report: &done.run,
         well: done.damage.is_empty(),
-    })
+    })?;
+    let ends = Ends {
+        state: state_directory(),
+        database: None,
+        stripes: set.stripes().iter().map(OpenStripe::location).collect(),
+        is_backup: false,
+        emulation: &options.emulation,
+    };
+    ends.judge(&mut verified.run);
+    Ok(verified)
 }
 
 /// Prints what was found; `run` is there when everything was read.

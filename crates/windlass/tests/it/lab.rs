@@ -207,3 +207,95 @@ fn a_rehearsal_stands_beside_its_plan_and_leaves_nothing() {
     let left = std::fs::read_dir(place.path("there")).unwrap().count();
     assert_eq!(left, 0);
 }
+
+#[test]
+fn tuning_finds_a_setting_and_writes_it_where_backups_read_it() {
+    let place = Place::new();
+    let config = place.arg("windlass.toml");
+    let text = format!(
+        "# Ours.\n[database.shop]\nsource = {:?}\nto = [{:?}]\n",
+        place.arg("shop.db"),
+        place.arg("sets")
+    );
+    windlass_engine::durable::write(Path::new(&config), text.as_bytes(), 0o600).unwrap();
+    let state = place.path("state");
+    let words = "tune shop --compress none,zstd:1 --write --emulate target=rate:4MB/s --json";
+    let words = ["--config", &config].into_iter().chain(words.split(' '));
+    let tuned = json(&run(&state, &words.collect::<Vec<_>>()));
+    // Trials leave nothing on the device.
+    let trials = tuned["trials"].as_array().unwrap();
+    assert!(trials.len() >= 2 && place.sets().is_empty());
+    let best = &tuned["best"]["setting"];
+    assert_eq!(best["codec"], "zstd:1", "a slow device is spared bytes");
+    let read = |value: &Value| value["bytes"].as_u64().unwrap();
+    assert!(read(&tuned) >= trials.iter().map(read).sum());
+    let written = std::fs::read_to_string(&config).unwrap();
+    assert!(
+        written.starts_with("# Ours.\n[database.shop]\n"),
+        "{written}"
+    );
+    let backup = json(&run(
+        &state,
+        &["--config", &config, "backup", "shop", "--json"],
+    ));
+    assert_eq!(backup["buffers"], best["buffers"]);
+    assert_eq!(backup["transfer_bytes"], best["transfer_bytes"]);
+    assert_eq!(place.sets().len(), 1);
+}
+
+#[test]
+fn tuning_without_devices_is_a_matter_of_usage() {
+    let place = Place::new();
+    let found = run(&place.path("state"), &["tune", &place.arg("shop.db")]);
+    assert_eq!(found.status.code(), Some(2), "{}", text(&found));
+}
+
+#[test]
+fn a_run_says_how_near_it_came_to_what_was_probed() {
+    let place = Place::new();
+    let (state, database, sets) = (place.path("state"), place.arg("shop.db"), place.arg("sets"));
+    let backup = |extra: &[&str]| {
+        let words = [
+            "backup",
+            &database,
+            "--to",
+            &sets,
+            "--compress",
+            "none",
+            "--json",
+        ];
+        json(&run(&state, &[&words, extra].concat()))
+    };
+    let before = backup(&[]);
+    let probe = [
+        "lab",
+        "probe",
+        &sets,
+        "--budget",
+        "2s",
+        "--scratch-bytes",
+        "64MiB",
+        "--json",
+    ];
+    json(&run(&state, &probe));
+    for (report, probed) in [(before, false), (backup(&[]), true)] {
+        let stage = report["limit"]["stage"].as_str().unwrap();
+        let on_storage = ["source", "device"].contains(&stage);
+        let on_cores = ["compressor", "reader"].contains(&stage);
+        let share = &report["limit"]["share_of_probed"];
+        assert_eq!(
+            share.is_number(),
+            on_cores || (on_storage && probed),
+            "{report}"
+        );
+        let says = report["verdict"]
+            .as_str()
+            .unwrap()
+            .contains("probed, it can do");
+        assert_eq!(says, on_storage && probed);
+    }
+    // What is emulated is not what was probed.
+    let emulated = backup(&["--emulate", "target=rate:1MB/s"]);
+    assert_eq!(emulated["limit"]["stage"], "device");
+    assert!(emulated["limit"]["share_of_probed"].is_null());
+}

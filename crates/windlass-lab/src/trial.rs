@@ -1,0 +1,143 @@
+//! Trials: the pipeline of a backup on a part of a real database, to real devices, kept nowhere.
+//!
+//! The part is the same in all trials, so that settings are compared and not data: runs of extents
+//! from all over the files, long enough to be read in order as a backup does.
+//!
+//! Invariants
+//! - A trial never makes a set: its stripes are removed before it ends, whatever happens.
+//! - The database is only read, as it lies there; nothing of it is kept.
+
+use std::fs;
+use std::io;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Instant;
+
+use windlass_engine::media::{FileNo, SetId};
+use windlass_engine::{
+    BackupOptions, BackupRun, Cancel, Device, EngineError, FileContent, FileSpec, Missing,
+    Progress, RunReport,
+};
+
+use crate::error::LabError;
+use crate::sample::places;
+
+/// Bytes read in order at a place.
+const RUN_BYTES: u64 = 16 << 20;
+
+/// A part of a database.
+#[derive(Clone, Debug, Default)]
+pub struct TrialSource {
+    /// Files, and how long they are.
+    files: Vec<(PathBuf, u64)>,
+    /// File, offset, bytes.
+    runs: Vec<(usize, u64, u64)>,
+}
+
+impl TrialSource {
+    /// About `bytes` out of `files`; all of them if they are smaller.
+    pub fn draw(files: &[PathBuf], bytes: u64) -> Result<Self, LabError> {
+        let mut source = Self::default();
+        let mut all = Vec::new();
+        for path in files {
+            let size = match fs::metadata(path) {
+                Ok(found) => found.len(),
+                Err(error) if error.kind() == io::ErrorKind::NotFound => continue,
+                Err(error) => return Err(LabError::io("examine", path)(error)),
+            };
+            let file = source.files.len();
+            source.files.push((path.clone(), size));
+            let starts = (0..size.div_ceil(RUN_BYTES)).map(|index| index * RUN_BYTES);
+            all.extend(starts.map(|start| (file, start, RUN_BYTES.min(size - start))));
+        }
+        let total: u64 = all.iter().map(|run| run.2).sum();
+        let mean = (total / (all.len() as u64).max(1)).max(1);
+        let mut left = bytes.max(1);
+        for place in places(all.len() as u64, bytes.div_ceil(mean)) {
+            let (file, start, length) = all[usize::try_from(place).unwrap_or(0)];
+            let length = length.min(left);
+            left -= length;
+            if length > 0 {
+                source.runs.push((file, start, length));
+            }
+        }
+        Ok(source)
+    }
+
+    /// Bytes that a trial reads.
+    pub fn bytes(&self) -> u64 {
+        self.runs.iter().map(|run| run.2).sum()
+    }
+
+    /// Runs a backup of it as `options` say; its report, and the seconds it took with all that
+    /// belongs to a trial.
+    pub fn run(
+        &self,
+        options: BackupOptions,
+        devices: Vec<Box<dyn Device>>,
+        cancel: &Cancel,
+    ) -> Result<(RunReport, f64), EngineError> {
+        let began = Instant::now();
+        let progress = Arc::<Progress>::default();
+        let set = SetId(*b"windlass's trial");
+        let mut run = BackupRun::start(set, 0, options, devices, progress, cancel.clone())?;
+        for (file, offset, bytes) in &self.runs {
+            let (path, size) = &self.files[*file];
+            let spec = FileSpec {
+                file: FileNo(u32::try_from(*file).unwrap_or(u32::MAX)),
+                content: FileContent::Path(path.clone()),
+                bytes: *size,
+                missing: Missing::Skip,
+            };
+            // As a newer version of a range: there is no file here whose checksum would be whole.
+            run.push_range(&spec, *offset, *bytes, 1)?;
+        }
+        let report = run.discard()?;
+        Ok((report, began.elapsed().as_secs_f64()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use windlass_engine::media::Codec;
+    use windlass_engine::{BufferRequest, FileDevice, FileDeviceOptions};
+
+    use super::*;
+    use crate::rehearsal::Corpus;
+
+    #[test]
+    fn a_trial_reads_its_part_and_leaves_nothing() {
+        let place = tempfile::tempdir().unwrap();
+        let corpus = Corpus::write(&place.path().join("corpus"), 48 << 20).unwrap();
+        let source = TrialSource::draw(&corpus.files, 20 << 20).unwrap();
+        assert_eq!(source.bytes(), 20 << 20);
+        let options = BackupOptions {
+            plan: BufferRequest::default().plan(1, 1).unwrap(),
+            codec: Codec::Zstd(1),
+            range: None,
+            source_rate: None,
+            device_rate: None,
+            ring: true,
+            emulation: Default::default(),
+        };
+        let stripe = place.path().join("stripe");
+        let device = FileDevice::create(&stripe, FileDeviceOptions::default()).unwrap();
+        let cancel = Cancel::new();
+        let (report, _) = source
+            .run(options, vec![Box::new(device)], &cancel)
+            .unwrap();
+        assert_eq!(report.bytes_read, 20 << 20);
+        assert!(report.bytes_written > 8 << 20 && report.bytes_written < 14 << 20);
+        let left: Vec<_> = fs::read_dir(place.path()).unwrap().collect();
+        assert_eq!(left.len(), 1, "the corpus alone");
+    }
+
+    #[test]
+    fn a_small_database_is_read_whole() {
+        let place = tempfile::tempdir().unwrap();
+        let corpus = Corpus::write(place.path(), 1).unwrap();
+        let source = TrialSource::draw(&corpus.files, 1 << 40).unwrap();
+        assert_eq!(source.bytes(), corpus.bytes);
+        assert_eq!(TrialSource::draw(&[], 1).unwrap().bytes(), 0);
+    }
+}

@@ -1,0 +1,277 @@
+//! Tuning: settings found by measured trials.
+//!
+//!   default --trial--> what binds it --> moves that could help --trial--> keep what is faster
+//!                          ^                                                    |
+//!                          +----------------------------------------------------+
+//!
+//! Not a formula, and not every combination: the verdict of a trial says which knobs can matter
+//! next. A knob that helps is turned on until it helps no more. The search ends at the predicted
+//! limit, when no move is faster by more than the noise, or when the budget is spent.
+//!
+//! Invariants
+//! - A setting is never tried twice, but for the first one, which measures the noise.
+//! - No setting is tried that takes more memory than allowed, or kept that takes more of the cores.
+//! - Time is what trials say it was: the search itself looks at no clock.
+
+mod moves;
+mod space;
+
+use serde::Serialize;
+
+use crate::error::LabError;
+
+pub use space::{Setting, Space};
+
+use moves::moves;
+
+/// Differences below this are noise, whatever two equal trials say.
+const NOISE_MIN: f64 = 0.02;
+/// Noise beyond this is no measure of anything: something else was using the machine.
+const NOISE_MAX: f64 = 0.10;
+/// So near to the predicted limit there is nothing left to find.
+const AT_LIMIT: f64 = 0.97;
+
+/// What one trial of a setting showed.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Trial {
+    /// What was tried.
+    pub setting: Setting,
+    /// Bytes of the database per second.
+    pub rate: f64,
+    /// Bytes of the database for a stored byte.
+    pub ratio: f64,
+    /// Cores that it kept busy.
+    pub cores: f64,
+    /// The stage that bound it, as in a verdict.
+    pub limit: String,
+    /// The verdict.
+    pub verdict: String,
+    /// What it cost, in seconds.
+    pub seconds: f64,
+    /// What it cost, in bytes read from the database.
+    pub bytes: u64,
+}
+
+/// How much a search may cost, and what it may use.
+#[derive(Clone, Copy, Debug)]
+pub struct Bounds {
+    /// Seconds of trials.
+    pub seconds: f64,
+    /// Bytes read by trials.
+    pub bytes: u64,
+    /// Cores that a setting may keep busy.
+    pub cores: f64,
+    /// Bytes of the database per second that nothing can be above; infinite where not known.
+    pub limit: f64,
+}
+
+/// Why a search ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Ended {
+    /// The best setting is as fast as anything is predicted to be.
+    AtTheLimit,
+    /// A rate limit that the user set binds it.
+    AtTheRate,
+    /// Nothing that could help did.
+    NoGain,
+    /// The time or the bytes are spent.
+    Budget,
+}
+
+/// What a search found.
+#[derive(Clone, Debug, Serialize)]
+pub struct Tuned {
+    /// The best trial.
+    pub best: Trial,
+    /// That of the default setting.
+    pub first: Trial,
+    /// All trials, in order.
+    pub trials: Vec<Trial>,
+    /// Differences below this share were taken as noise.
+    pub noise: f64,
+    /// Why it ended.
+    pub ended: Ended,
+    /// Seconds of all trials.
+    pub seconds: f64,
+    /// Bytes read by all trials.
+    pub bytes: u64,
+}
+
+/// Looks for the fastest setting of a space.
+pub fn tune(
+    space: &Space,
+    bounds: &Bounds,
+    trial: &mut dyn FnMut(&Setting) -> Result<Trial, LabError>,
+) -> Result<Tuned, LabError> {
+    let mut search = Search {
+        space,
+        bounds,
+        trial,
+        trials: Vec::new(),
+        noise: NOISE_MIN,
+    };
+    let first = search.measure(&space.first())?;
+    let again = search.measure(&space.first())?;
+    let apart = (first.rate - again.rate).abs() / first.rate.max(again.rate).max(1.0);
+    search.noise = apart.clamp(NOISE_MIN, NOISE_MAX);
+    let (best, ended) = search.climb(&first)?;
+    let best = search.cheapest_like(&best);
+    Ok(Tuned {
+        best,
+        first,
+        noise: search.noise,
+        ended,
+        seconds: search.seconds(),
+        bytes: search.bytes(),
+        trials: search.trials,
+    })
+}
+
+/// Tries every setting of a space, for comparing; the fastest is the best.
+pub fn exhaust(
+    space: &Space,
+    bounds: &Bounds,
+    trial: &mut dyn FnMut(&Setting) -> Result<Trial, LabError>,
+) -> Result<Tuned, LabError> {
+    let mut trials = Vec::new();
+    for setting in space.all() {
+        trials.push(trial(&setting)?);
+    }
+    let fastest = trials
+        .iter()
+        .filter(|one| one.cores <= bounds.cores)
+        .max_by(|one, other| one.rate.total_cmp(&other.rate));
+    let first = trials.iter().find(|one| one.setting == space.first());
+    let (Some(best), Some(first)) = (fastest, first) else {
+        return Err(nothing_fits());
+    };
+    Ok(Tuned {
+        best: best.clone(),
+        first: first.clone(),
+        noise: NOISE_MIN,
+        ended: Ended::NoGain,
+        seconds: trials.iter().map(|one| one.seconds).sum(),
+        bytes: trials.iter().map(|one| one.bytes).sum(),
+        trials,
+    })
+}
+
+fn nothing_fits() -> LabError {
+    LabError::Option {
+        option: "--max-memory, --max-cpu",
+        what: "no setting takes as little".to_owned(),
+    }
+}
+
+struct Search<'a> {
+    space: &'a Space,
+    bounds: &'a Bounds,
+    trial: &'a mut dyn FnMut(&Setting) -> Result<Trial, LabError>,
+    trials: Vec<Trial>,
+    noise: f64,
+}
+
+impl Search<'_> {
+    fn measure(&mut self, setting: &Setting) -> Result<Trial, LabError> {
+        let found = (self.trial)(setting)?;
+        self.trials.push(found.clone());
+        Ok(found)
+    }
+
+    /// Goes from the best setting known to a better one until there is an end.
+    fn climb(&mut self, first: &Trial) -> Result<(Trial, Ended), LabError> {
+        let mut best = first.clone();
+        loop {
+            if self.allowed(&best) && best.rate >= AT_LIMIT * self.bounds.limit {
+                return Ok((best, Ended::AtTheLimit));
+            }
+            if self.allowed(&best) && best.limit == "rate_limit" {
+                return Ok((best, Ended::AtTheRate));
+            }
+            match self.improve(&best)? {
+                Some(better) => best = better,
+                None if self.is_spent() => return Ok((best, Ended::Budget)),
+                None => return Ok((best, Ended::NoGain)),
+            }
+        }
+    }
+
+    /// The first move that helps, turned on until it helps no more.
+    fn improve(&mut self, best: &Trial) -> Result<Option<Trial>, LabError> {
+        let limit = if self.allowed(best) {
+            best.limit.as_str()
+        } else {
+            "compressor"
+        };
+        for step in moves(limit) {
+            let mut better: Option<Trial> = None;
+            loop {
+                let from = better.as_ref().unwrap_or(best);
+                let next = self.space.step(&from.setting, *step);
+                let Some(next) = next.filter(|next| !self.is_tried(next)) else {
+                    break;
+                };
+                if self.is_spent() {
+                    return Ok(better);
+                }
+                let from = from.clone();
+                let found = self.measure(&next)?;
+                if !self.is_better(&found, &from) {
+                    break;
+                }
+                better = Some(found);
+            }
+            if better.is_some() {
+                return Ok(better);
+            }
+        }
+        Ok(None)
+    }
+
+    fn is_better(&self, found: &Trial, than: &Trial) -> bool {
+        match (self.allowed(found), self.allowed(than)) {
+            (true, true) => found.rate > than.rate * (1.0 + self.noise),
+            (true, false) => true,
+            (false, true) => false,
+            (false, false) => found.cores < than.cores * (1.0 - self.noise),
+        }
+    }
+
+    fn allowed(&self, trial: &Trial) -> bool {
+        trial.cores <= self.bounds.cores
+    }
+
+    fn is_tried(&self, setting: &Setting) -> bool {
+        self.trials.iter().any(|trial| trial.setting == *setting)
+    }
+
+    fn is_spent(&self) -> bool {
+        self.seconds() >= self.bounds.seconds || self.bytes() >= self.bounds.bytes
+    }
+
+    fn seconds(&self) -> f64 {
+        self.trials.iter().map(|trial| trial.seconds).sum()
+    }
+
+    fn bytes(&self) -> u64 {
+        self.trials.iter().map(|trial| trial.bytes).sum()
+    }
+
+    /// Of what is as fast as the best, within the noise: what stores the fewest bytes; of the same
+    /// codec, what takes the least memory.
+    fn cheapest_like(&self, best: &Trial) -> Trial {
+        let fastest = self.trials.iter().filter(|one| self.allowed(one));
+        let fastest = fastest.map(|one| one.rate).fold(best.rate, f64::max);
+        let like = |one: &&Trial| self.allowed(one) && one.rate * (1.0 + NOISE_MIN) >= fastest;
+        let like = self.trials.iter().filter(like);
+        let found = like.min_by(|one, other| {
+            let key = |one: &Trial| (one.setting.weakness(), one.setting.memory());
+            key(one).cmp(&key(other))
+        });
+        found.unwrap_or(best).clone()
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,160 @@
+//! What a search promises, in simulated time: as good as trying everything, at a fraction of it.
+
+use windlass_engine::media::Codec;
+use windlass_engine::{BufferRequest, Model};
+
+use super::*;
+use crate::plan::{Alternative, Direction, Question};
+use crate::speeds::Speeds;
+
+const BYTES: u64 = 64 << 20;
+
+/// A world of models: two cores, codecs as fast as they are on TPC-H.
+fn world(source: &str, target: &str, files: usize) -> impl Fn(&Setting) -> Trial {
+    let question = Question {
+        direction: Direction::Backup,
+        used_bytes: BYTES,
+        file_bytes: BYTES,
+        sources: vec![Model::parse(source).unwrap()],
+        targets: vec![Model::parse(target).unwrap()],
+        instance: None,
+        cores: 2,
+        request: BufferRequest::default(),
+        write_depth: 4,
+        read_rate: None,
+        write_rate: None,
+        speeds: Speeds::default(),
+    };
+    move |setting| {
+        let alternative = Alternative {
+            files,
+            codec: setting.codec,
+            ratio: question.speeds.of(setting.codec).ratio,
+        };
+        let question = Question {
+            request: setting.request(&question.request),
+            ..question.clone()
+        };
+        let found = question.predict(&alternative).unwrap();
+        Trial {
+            setting: setting.clone(),
+            rate: found.rate,
+            ratio: alternative.ratio,
+            cores: found.cpu_seconds / found.seconds,
+            limit: found.limit.stage.to_owned(),
+            verdict: found.limit.words(),
+            seconds: found.seconds,
+            bytes: BYTES,
+        }
+    }
+}
+
+fn space(files: usize) -> Space {
+    let codecs = vec![Codec::None, Codec::Lz4, Codec::Zstd(1), Codec::Zstd(3)];
+    Space::new(codecs, (files, 1), 2, 1 << 30)
+}
+
+fn bounds() -> Bounds {
+    Bounds {
+        seconds: f64::INFINITY,
+        bytes: u64::MAX,
+        cores: 2.0,
+        limit: f64::INFINITY,
+    }
+}
+
+fn found(world: &impl Fn(&Setting) -> Trial, files: usize, bounds: &Bounds) -> Tuned {
+    tune(&space(files), bounds, &mut |setting| Ok(world(setting))).unwrap()
+}
+
+#[test]
+fn it_is_as_good_as_trying_everything_at_a_fifth_of_the_cost() {
+    for (source, target, files) in [
+        ("rate:60MB/s", "rate:400MB/s", 1),
+        ("rate:900MB/s", "rate:40MB/s", 1),
+        ("gp3:1TB", "s3:4x20MB/s", 4),
+        ("rate:900MB/s,latency=30ms", "rate:900MB/s", 1),
+        ("rate:900MB/s", "rate:900MB/s,latency=40ms", 1),
+        ("nul", "nul", 2),
+        ("hdd", "rate:60MB/s", 1),
+        ("rate:150MB/s,latency=10ms", "rate:50MB/s,latency=10ms", 2),
+    ] {
+        let world = world(source, target, files);
+        let best = exhaust(&space(files), &bounds(), &mut |setting| Ok(world(setting))).unwrap();
+        let tuned = found(&world, files, &bounds());
+        let (rate, most) = (tuned.best.rate, best.best.rate);
+        assert!(
+            rate >= 0.95 * most,
+            "{source} to {target}: {rate} of {most}, {:?} instead of {:?}",
+            tuned.best.setting,
+            best.best.setting
+        );
+        let (cost, whole) = (tuned.seconds, best.seconds);
+        assert!(
+            cost <= whole / 5.0,
+            "{source} to {target}: {cost} s of {whole} s"
+        );
+    }
+}
+
+#[test]
+fn it_ends_at_the_predicted_limit() {
+    let world = world("rate:900MB/s", "rate:40MB/s", 1);
+    let limit = Bounds {
+        limit: 100e6,
+        ..bounds()
+    };
+    let tuned = found(&world, 1, &limit);
+    assert_eq!(tuned.ended, Ended::AtTheLimit);
+    assert_eq!(tuned.trials.len(), 2, "the default was good enough");
+}
+
+#[test]
+fn it_ends_when_its_budget_is_spent() {
+    let world = world("nul", "rate:20MB/s", 1);
+    let one = world(&space(1).first()).seconds;
+    let seconds = Bounds {
+        seconds: 2.5 * one,
+        ..bounds()
+    };
+    let tuned = found(&world, 1, &seconds);
+    assert_eq!((tuned.ended, tuned.trials.len()), (Ended::Budget, 3));
+    let bytes = Bounds {
+        bytes: 2 * BYTES,
+        ..bounds()
+    };
+    let tuned = found(&world, 1, &bytes);
+    assert_eq!((tuned.ended, tuned.bytes), (Ended::Budget, 2 * BYTES));
+}
+
+#[test]
+fn it_keeps_within_memory_and_cores() {
+    let world = world("rate:900MB/s,latency=30ms", "rate:900MB/s", 1);
+    let small = Space::new(vec![Codec::None, Codec::Zstd(1)], (1, 1), 2, 8 << 20);
+    let tried = |space: &Space, bounds: &Bounds| {
+        tune(space, bounds, &mut |setting| Ok(world(setting))).unwrap()
+    };
+    let tuned = tried(&small, &bounds());
+    assert!(
+        tuned
+            .trials
+            .iter()
+            .all(|one| one.setting.memory() <= 8 << 20)
+    );
+    let few = Bounds {
+        cores: 0.2,
+        ..bounds()
+    };
+    let tuned = tried(&space(1), &few);
+    assert!(tuned.best.cores <= 0.2, "{:?}", tuned.best);
+    assert!(tuned.trials.iter().any(|one| one.cores > 0.2));
+}
+
+#[test]
+fn of_equals_the_one_that_stores_least_is_kept() {
+    // The source binds at 30 MB/s, whatever is done.
+    let tuned = found(&world("rate:30MB/s", "nul", 1), 1, &bounds());
+    assert_eq!(tuned.best.setting.codec, Codec::Zstd(1));
+    assert_eq!(tuned.best.setting, space(1).first());
+    assert_eq!(tuned.ended, Ended::NoGain);
+}

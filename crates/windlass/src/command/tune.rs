@@ -1,0 +1,347 @@
+//! `windlass tune`: which setting makes backups of this database to these devices fastest.
+
+mod limit;
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use windlass_engine::media::{Codec, SetId};
+use windlass_engine::{
+    BackupOptions, BufferRequest, Cancel, Emulation, FileDeviceOptions, MEMORY_LIMIT_DEFAULT,
+    megabytes,
+};
+use windlass_lab::{
+    Bounds, Ended, LabError, Sample, Setting, Space, Trial, TrialSource, Tuned, exhaust,
+    measure_codecs, state_directory, tune,
+};
+use windlass_sqlite::Database;
+
+use crate::cli::{Global, Tune};
+use crate::config::edit;
+use crate::database::DatabaseName;
+use crate::devices::{self, DeviceName, StripeNames};
+use crate::exit::{Code, Failure};
+use crate::output;
+use crate::privilege;
+use crate::sizes::show_size;
+
+/// What the first look reads, and how long a trial is to take after it, in seconds.
+const LOOK_BYTES: u64 = 16 << 20;
+const TRIAL_SECONDS: f64 = 0.5;
+const TRIAL_BYTES_MIN: u64 = 16 << 20;
+const TRIAL_BYTES_MAX: u64 = 1 << 30;
+/// What the codecs are tried on for the predicted limit, and for how long.
+const SAMPLE_BYTES: u64 = 4 << 20;
+const SAMPLE_TIME: Duration = Duration::from_millis(200);
+
+pub fn run(global: &Global, arguments: &Tune) -> Result<Code, Failure> {
+    if arguments.to.is_empty() {
+        let hint = "Name the devices that backups are to go to.";
+        return Err(Failure::usage("tune: --to is missing", hint));
+    }
+    let cancel = super::cancel_on_signals()?;
+    let name = DatabaseName::resolve(&arguments.database)?;
+    let devices = arguments.to.iter().map(|text| DeviceName::resolve(text));
+    let devices = devices.collect::<Result<Vec<_>, _>>()?;
+    let emulation = Emulation::parse(arguments.emulate.iter().map(String::as_str))?;
+    // Profiles are the user's who probed, which is not the database's owner.
+    let state = state_directory();
+    let found = privilege::as_user(name.owner(), || {
+        let place = Place::find(&name)?;
+        let known = limit::Known::of(&emulation, state.as_deref(), &place.files, &devices);
+        let bench = Bench {
+            global,
+            arguments,
+            name: &name,
+            devices: &devices,
+            emulation: &emulation,
+            cancel: &cancel,
+        };
+        bench.tune(&place, &known?)
+    })?;
+    let written = match arguments.write {
+        true => Some(write(global, arguments, &name, &found.tuned.best.setting)?),
+        false => None,
+    };
+    show(global, &found, written);
+    Ok(Code::Done)
+}
+
+/// Where the database's bytes are.
+struct Place {
+    files: Vec<PathBuf>,
+    volumes: usize,
+}
+
+impl Place {
+    fn find(name: &DatabaseName) -> Result<Self, Failure> {
+        match name {
+            DatabaseName::Sqlite(path) => {
+                Database::open(path)?;
+                Ok(Self {
+                    files: vec![path.clone()],
+                    volumes: 1,
+                })
+            }
+            DatabaseName::Postgres(conninfo) => {
+                let (_, files) = super::plan::cluster(conninfo)?;
+                let volumes = windlass_postgres::Cluster::connect(conninfo)?.scan_volumes()?;
+                Ok(Self { files, volumes })
+            }
+        }
+    }
+}
+
+/// What a search found, and what it knew.
+struct Found {
+    tuned: Tuned,
+    limit: f64,
+    trial_bytes: u64,
+}
+
+/// What all trials have in common.
+struct Bench<'a> {
+    global: &'a Global,
+    arguments: &'a Tune,
+    name: &'a DatabaseName,
+    devices: &'a [DeviceName],
+    emulation: &'a Emulation,
+    cancel: &'a Cancel,
+}
+
+impl Bench<'_> {
+    fn tune(&self, place: &Place, known: &limit::Known) -> Result<Found, Failure> {
+        let codecs = self.arguments.compress.iter();
+        let codecs = codecs
+            .map(|text| super::backup::parse_codec(text))
+            .collect::<Result<Vec<Codec>, _>>()?;
+        let cores = std::thread::available_parallelism().map_or(1, usize::from);
+        let most = self.arguments.max_cpu.unwrap_or(f64::INFINITY);
+        let threads = threads(most, cores);
+        let memory = self.arguments.max_memory.unwrap_or(MEMORY_LIMIT_DEFAULT);
+        let ends = (self.devices.len(), place.volumes);
+        let space = Space::new(codecs.clone(), ends, threads, memory);
+        let sample = Sample::of_files(&place.files, SAMPLE_BYTES)?;
+        let speeds = measure_codecs(&sample, &codecs, SAMPLE_TIME, self.cancel)?;
+        let limit = known.limit(&speeds, &codecs, threads, self.arguments);
+        let mut spent = (SAMPLE_TIME.as_secs_f64(), sample.bytes());
+        let trial_bytes = match self.arguments.trial_bytes {
+            Some(bytes) => bytes,
+            None => {
+                let source = TrialSource::draw(&place.files, LOOK_BYTES)?;
+                let look = self.trial(&source, &space.first(), place.volumes)?;
+                spent = (spent.0 + look.seconds, spent.1 + look.bytes);
+                trial_bytes(look.rate)
+            }
+        };
+        let source = TrialSource::draw(&place.files, trial_bytes)?;
+        let bounds = Bounds {
+            seconds: self.arguments.budget - spent.0,
+            bytes: self.arguments.budget_bytes.saturating_sub(spent.1),
+            cores: most,
+            limit,
+        };
+        let mut trial = |setting: &Setting| {
+            let found = self.trial(&source, setting, place.volumes)?;
+            self.tell(&found);
+            Ok(found)
+        };
+        let way = if self.arguments.exhaustive {
+            exhaust
+        } else {
+            tune
+        };
+        let mut tuned = way(&space, &bounds, &mut trial)?;
+        tuned.seconds += spent.0;
+        tuned.bytes += spent.1;
+        Ok(Found {
+            tuned,
+            limit,
+            trial_bytes,
+        })
+    }
+
+    fn trial(
+        &self,
+        source: &TrialSource,
+        setting: &Setting,
+        volumes: usize,
+    ) -> Result<Trial, LabError> {
+        let asked = BufferRequest {
+            memory_limit: self.arguments.max_memory,
+            ..BufferRequest::default()
+        };
+        let plan = setting.request(&asked).plan(self.devices.len(), volumes)?;
+        let names = StripeNames {
+            database: format!("{}-trial", self.name.short_name()),
+            time: "tune".to_owned(),
+            set_id: SetId(*uuid::Uuid::new_v4().as_bytes()),
+            count: self.devices.len(),
+        };
+        let files = FileDeviceOptions {
+            alignment: plan.alignment,
+            // A stripe that is there stays: a trial ends before it would be replaced.
+            overwrite: true,
+            ..FileDeviceOptions::default()
+        };
+        let devices = devices::create(self.devices, &names, files);
+        let devices = devices.map_err(|failure| LabError::Option {
+            option: "--to",
+            what: failure.message().to_owned(),
+        })?;
+        let options = BackupOptions {
+            plan,
+            codec: setting.codec,
+            range: None,
+            source_rate: self.arguments.max_rate,
+            device_rate: self.arguments.max_device_rate,
+            ring: true,
+            emulation: self.emulation.clone(),
+        };
+        let (report, seconds) = source.run(options, devices, self.cancel)?;
+        let data_seconds = report.data_seconds.max(1e-9);
+        Ok(Trial {
+            setting: setting.clone(),
+            rate: to_f64(report.bytes_read) / data_seconds,
+            ratio: to_f64(report.bytes_read) / to_f64(report.bytes_written.max(1)),
+            cores: report.cpu_seconds / report.seconds.max(1e-9),
+            limit: report.limit.stage.to_owned(),
+            verdict: report.verdict,
+            seconds,
+            bytes: report.bytes_read,
+        })
+    }
+
+    fn tell(&self, trial: &Trial) {
+        if !super::is_silent(self.global) {
+            output::note(&format!("{}  {}", setting_text(trial), trial.verdict));
+        }
+    }
+}
+
+/// Compressors for so many cores, or fewer that may be busy.
+#[expect(
+    clippy::cast_possible_truncation,
+    clippy::cast_sign_loss,
+    reason = "a number of cores, and positive"
+)]
+fn threads(most: f64, cores: usize) -> usize {
+    (most.ceil().min(1e6) as usize).clamp(1, cores)
+}
+
+/// Bytes of a trial of about [`TRIAL_SECONDS`].
+#[expect(
+    clippy::cast_possible_truncation,
+    clippy::cast_sign_loss,
+    reason = "bytes, and positive"
+)]
+fn trial_bytes(rate: f64) -> u64 {
+    let bytes = (rate * TRIAL_SECONDS) as u64;
+    bytes
+        .next_multiple_of(1 << 20)
+        .clamp(TRIAL_BYTES_MIN, TRIAL_BYTES_MAX)
+}
+
+/// Writes the setting to the configuration; the file, and the database's name in it.
+fn write(
+    global: &Global,
+    arguments: &Tune,
+    database: &DatabaseName,
+    setting: &Setting,
+) -> Result<(PathBuf, String), Failure> {
+    let path = edit::file(global.config.as_deref());
+    let name = arguments.name.clone().unwrap_or(database.short_name());
+    let to: toml_edit::Array = arguments.to.iter().collect();
+    let number = |value: usize| i64::try_from(value).unwrap_or(i64::MAX).into();
+    let options = vec![
+        ("source", arguments.database.as_str().into()),
+        ("to", to.into()),
+        ("compress", setting.codec.to_string().into()),
+        ("buffers", number(setting.buffers)),
+        (
+            "transfer-size",
+            format!("{}KiB", setting.transfer_bytes >> 10).into(),
+        ),
+        ("readers", number(setting.readers)),
+        ("threads", number(setting.threads)),
+    ];
+    edit::set(&path, &name, options)?;
+    Ok((path, name))
+}
+
+fn show(global: &Global, found: &Found, written: Option<(PathBuf, String)>) {
+    let tuned = &found.tuned;
+    if global.json {
+        let mut document = serde_json::to_value(tuned).unwrap_or_default();
+        document["predicted_limit"] =
+            serde_json::json!(found.limit.is_finite().then_some(found.limit));
+        document["trial_bytes"] = found.trial_bytes.into();
+        document["written"] = serde_json::json!(written);
+        return output::line(&document.to_string());
+    }
+    let (best, first) = (&tuned.best, &tuned.first);
+    output::line(&format!("default       {}", setting_text(first)));
+    output::line(&format!("best          {}", setting_text(best)));
+    let gain = best.rate / first.rate.max(1e-9);
+    output::line(&format!(
+        "gain          {gain:.2} times the default; less than {:.0} % is noise",
+        tuned.noise * 100.0
+    ));
+    output::line(&format!("limit         {}", best.verdict));
+    let predicted = match found.limit.is_finite() {
+        true => format!(", predicted limit {}", megabytes(found.limit)),
+        false => String::new(),
+    };
+    output::line(&format!(
+        "ended         {}{predicted}; {} trials, {:.1} s, {} read",
+        ended_text(tuned.ended),
+        tuned.trials.len(),
+        tuned.seconds,
+        show_size(tuned.bytes)
+    ));
+    let Setting {
+        codec,
+        buffers,
+        transfer_bytes,
+        readers,
+        threads,
+    } = &best.setting;
+    output::line(&format!(
+        "use           --compress {codec} --buffers {buffers} --transfer-size {}KiB --readers \
+         {readers} --threads {threads}",
+        transfer_bytes >> 10
+    ));
+    if let Some((path, name)) = written {
+        output::line(&format!(
+            "written       [database.{name}] of {}",
+            path.display()
+        ));
+    }
+}
+
+fn setting_text(trial: &Trial) -> String {
+    let setting = &trial.setting;
+    format!(
+        "{:<8} {:>3} x {:<7} {:>2} readers  {:>10}  ratio {:.2}",
+        setting.codec.to_string(),
+        setting.buffers,
+        show_size(setting.transfer_bytes as u64),
+        setting.readers,
+        megabytes(trial.rate),
+        trial.ratio
+    )
+}
+
+fn ended_text(ended: Ended) -> &'static str {
+    match ended {
+        Ended::AtTheLimit => "at the predicted limit",
+        Ended::AtTheRate => "at --max-rate",
+        Ended::NoGain => "nothing more gains",
+        Ended::Budget => "budget spent",
+    }
+}
+
+#[expect(clippy::cast_precision_loss, reason = "a rate needs no 53 bits")]
+fn to_f64(value: u64) -> f64 {
+    value as f64
+}

@@ -1,0 +1,97 @@
+//! Writing into the configuration: a database's options, everything else left as it is.
+//!
+//! Comments, order and other tables stay; the file is replaced as a whole, durably.
+
+use std::path::{Path, PathBuf};
+
+use toml_edit::{DocumentMut, Item, Table, Value};
+use windlass_engine::durable;
+
+use super::{DIRECTORY, PATH};
+use crate::exit::{Code, Failure};
+
+/// The file that options are written to: the one named, else one of our own beside the others.
+pub fn file(named: Option<&Path>) -> PathBuf {
+    match named {
+        Some(path) => path.to_owned(),
+        None if Path::new(DIRECTORY).is_dir() => Path::new(DIRECTORY).join("tuned.toml"),
+        None => PathBuf::from(PATH),
+    }
+}
+
+/// Sets options of the database `name` in the configuration at `path`.
+pub fn set(path: &Path, name: &str, options: Vec<(&str, Value)>) -> Result<(), Failure> {
+    let fault = |what: String| {
+        let message = format!("configuration {}: {what}", path.display());
+        Failure::new(Code::Failed, message, "Name another file with --config.")
+    };
+    let text = match std::fs::read_to_string(path) {
+        Ok(text) => text,
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => String::new(),
+        Err(error) => return Err(fault(error.to_string())),
+    };
+    let text = changed(&text, name, options).map_err(&fault)?;
+    if let Some(directory) = path.parent().filter(|it| !it.as_os_str().is_empty()) {
+        std::fs::create_dir_all(directory).map_err(|error| fault(error.to_string()))?;
+    }
+    durable::write(path, text.as_bytes(), 0o644).map_err(|error| fault(error.to_string()))
+}
+
+fn changed(text: &str, name: &str, options: Vec<(&str, Value)>) -> Result<String, String> {
+    let mut document: DocumentMut = text
+        .parse()
+        .map_err(|error: toml_edit::TomlError| error.to_string())?;
+    let mut implicit = Table::new();
+    implicit.set_implicit(true);
+    let databases = document
+        .entry("database")
+        .or_insert(Item::Table(implicit))
+        .as_table_mut()
+        .ok_or("database is no table")?;
+    let database = databases
+        .entry(name)
+        .or_insert(Item::Table(Table::new()))
+        .as_table_mut()
+        .ok_or_else(|| format!("database.{name} is no table"))?;
+    for (key, value) in options {
+        database.insert(key, Item::Value(value));
+    }
+    Ok(document.to_string())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_was_there_stays() {
+        let old = "# Ours.\n[backup]\ncompress = \"lz4\" # fast\n\n[database.shop]\n\
+                   source = \"/srv/shop.db\"\nbuffers = 9\n";
+        let new = changed(old, "shop", vec![("buffers", 24.into())]).unwrap();
+        assert_eq!(new, old.replace("buffers = 9", "buffers = 24"));
+    }
+
+    #[test]
+    fn a_new_database_has_a_table_of_its_own() {
+        let options = vec![("source", "/a.db".into()), ("compress", "none".into())];
+        let new = changed("", "a", options).unwrap();
+        assert_eq!(
+            new,
+            "[database.a]\nsource = \"/a.db\"\ncompress = \"none\"\n"
+        );
+    }
+
+    #[test]
+    fn what_is_no_configuration_is_left_alone() {
+        let place = tempfile::tempdir().unwrap();
+        let path = place.path().join("windlass.toml");
+        for bad in ["database = 3\n", "[database\n", "[database]\nshop = 1\n"] {
+            durable::write(&path, bad.as_bytes(), 0o600).unwrap();
+            assert!(
+                set(&path, "shop", vec![("buffers", 1.into())]).is_err(),
+                "{bad}"
+            );
+            assert_eq!(std::fs::read_to_string(&path).unwrap(), bad);
+        }
+    }
+}

@@ -28,6 +28,10 @@ use moves::moves;
 const NOISE_MIN: f64 = 0.02;
 /// Noise beyond this is no measure of anything: something else was using the machine.
 const NOISE_MAX: f64 = 0.10;
+/// Of all settings at most this part is tried: beyond, a search would be no better than a sweep.
+const PART_MAX: usize = 7;
+/// Trials that every search may make.
+const TRIALS_MIN: usize = 8;
 /// So near to the predicted limit there is nothing left to find.
 const AT_LIMIT: f64 = 0.97;
 
@@ -110,6 +114,7 @@ pub fn tune(
         trial,
         trials: Vec::new(),
         noise: NOISE_MIN,
+        trials_max: (space.all().len() / PART_MAX).max(TRIALS_MIN),
     };
     let first = search.measure(&space.first())?;
     let again = search.measure(&space.first())?;
@@ -170,6 +175,7 @@ struct Search<'a> {
     trial: &'a mut dyn FnMut(&Setting) -> Result<Trial, LabError>,
     trials: Vec<Trial>,
     noise: f64,
+    trials_max: usize,
 }
 
 impl Search<'_> {
@@ -189,7 +195,9 @@ impl Search<'_> {
             if self.allowed(&best) && best.limit == "rate_limit" {
                 return Ok((best, Ended::AtTheRate));
             }
-            match self.improve(&best)? {
+            // Where nothing gains more than the noise, the fastest so far is as good a place to go
+            // on from: what it gains may be real, and more of the same would show.
+            match self.improve(&best)?.or_else(|| self.faster_than(&best)) {
                 Some(better) => best = better,
                 None if self.is_spent() => return Ok((best, Ended::Budget)),
                 None => return Ok((best, Ended::NoGain)),
@@ -212,7 +220,7 @@ impl Search<'_> {
                 let Some(next) = next.filter(|next| !self.is_tried(next)) else {
                     break;
                 };
-                if self.is_spent() {
+                if self.is_spent() || self.trials.len() >= self.trials_max {
                     return Ok(better);
                 }
                 let from = from.clone();
@@ -227,6 +235,14 @@ impl Search<'_> {
             }
         }
         Ok(None)
+    }
+
+    fn faster_than(&self, best: &Trial) -> Option<Trial> {
+        let faster =
+            |one: &&Trial| self.allowed(one) && one.rate > best.rate && one.setting != best.setting;
+        let faster = self.trials.iter().filter(faster);
+        let fastest = faster.max_by(|one, other| one.rate.total_cmp(&other.rate));
+        fastest.cloned()
     }
 
     fn is_better(&self, found: &Trial, than: &Trial) -> bool {

@@ -5,10 +5,17 @@ use super::space::Step;
 /// The steps to try, given the stage that the verdict named.
 pub(super) fn moves(limit: &str) -> &'static [Step] {
     match limit {
-        "compressor" | "reader" => &[Step::Weaker, Step::MoreBuffers, Step::LargerTransfers],
+        "compressor" | "reader" => &[
+            Step::Weaker,
+            Step::MoreBuffers,
+            Step::SmallerTransfers,
+            Step::LargerTransfers,
+            Step::FewerReaders,
+        ],
         "device" | "device_rate_limit" => &[
             Step::Stronger,
             Step::MoreBuffers,
+            Step::SmallerTransfers,
             Step::LargerTransfers,
             Step::Weaker,
         ],
@@ -18,6 +25,7 @@ pub(super) fn moves(limit: &str) -> &'static [Step] {
             Step::MoreReaders,
             Step::FewerReaders,
             Step::Weaker,
+            Step::SmallerTransfers,
         ],
         // Too few buffers, or nothing in particular.
         _ => &[
@@ -26,6 +34,7 @@ pub(super) fn moves(limit: &str) -> &'static [Step] {
             Step::Stronger,
             Step::Weaker,
             Step::MoreReaders,
+            Step::SmallerTransfers,
         ],
     }
 }

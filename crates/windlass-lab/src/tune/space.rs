@@ -54,6 +54,7 @@ pub(super) enum Step {
     Weaker,
     MoreBuffers,
     LargerTransfers,
+    SmallerTransfers,
     MoreReaders,
     FewerReaders,
 }
@@ -157,6 +158,9 @@ impl Space {
             Step::MoreBuffers => next.buffers = beside(&self.buffers, from.buffers, 1)?,
             Step::LargerTransfers => {
                 next.transfer_bytes = beside(&self.transfers, from.transfer_bytes, 1)?;
+            }
+            Step::SmallerTransfers => {
+                next.transfer_bytes = beside(&self.transfers, from.transfer_bytes, -1)?;
             }
             Step::MoreReaders => next.readers = beside(&self.readers, from.readers, 1)?,
             Step::FewerReaders => next.readers = beside(&self.readers, from.readers, -1)?,

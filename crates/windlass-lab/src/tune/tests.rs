@@ -142,12 +142,12 @@ fn it_keeps_within_memory_and_cores() {
             .all(|one| one.setting.memory() <= 8 << 20)
     );
     let few = Bounds {
-        cores: 0.2,
+        cores: 0.05,
         ..bounds()
     };
     let tuned = tried(&space(1), &few);
-    assert!(tuned.best.cores <= 0.2, "{:?}", tuned.best);
-    assert!(tuned.trials.iter().any(|one| one.cores > 0.2));
+    assert!(tuned.best.cores <= 0.05, "{:?}", tuned.best);
+    assert!(tuned.trials.iter().any(|one| one.cores > 0.05));
 }
 
 #[test]
@@ -155,6 +155,6 @@ fn of_equals_the_one_that_stores_least_is_kept() {
     // The source binds at 30 MB/s, whatever is done.
     let tuned = found(&world("rate:30MB/s", "nul", 1), 1, &bounds());
     assert_eq!(tuned.best.setting.codec, Codec::Zstd(1));
-    assert_eq!(tuned.best.setting, space(1).first());
+    assert!(tuned.best.setting.memory() <= space(1).first().memory());
     assert_eq!(tuned.ended, Ended::NoGain);
 }

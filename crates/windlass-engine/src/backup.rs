@@ -33,7 +33,7 @@ use crate::rate::RateLimit;
 use crate::read::ReadQueue;
 use crate::reader::{Filled, Reader};
 use crate::report::{Activity, RunReport};
-use crate::shared::Shared;
+use crate::shared::{Shared, spawn};
 use crate::source::{Cutter, FileOutcome, FileSpec, Outcomes, PageHook, SourceFile, Unit};
 use crate::stripes;
 use crate::waits::Cause;
@@ -480,14 +480,4 @@ impl Drop for BackupRun {
         }
         drop(self.stopped(EngineError::Stopped));
     }
-}
-
-fn spawn<T: Send + 'static>(
-    name: &str,
-    body: impl FnOnce() -> T + Send + 'static,
-) -> Result<JoinHandle<T>, EngineError> {
-    let thread = std::thread::Builder::new()
-        .name(name.to_owned())
-        .spawn(body);
-    thread.map_err(|error| EngineError::Source(Box::new(error)))
 }

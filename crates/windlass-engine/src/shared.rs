@@ -2,6 +2,7 @@
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::thread::JoinHandle;
 use std::time::Duration;
 
 use crate::buffer::{Buffer, Pool, Role};
@@ -118,4 +119,15 @@ impl Shared {
             }
         }
     }
+}
+
+/// Starts a thread of a run.
+pub(crate) fn spawn<T: Send + 'static>(
+    name: &str,
+    body: impl FnOnce() -> T + Send + 'static,
+) -> Result<JoinHandle<T>, EngineError> {
+    let thread = std::thread::Builder::new()
+        .name(name.to_owned())
+        .spawn(body);
+    thread.map_err(|error| EngineError::Source(Box::new(error)))
 }

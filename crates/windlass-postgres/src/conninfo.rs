@@ -26,7 +26,7 @@ const APPLICATION_NAME: &str = "windlass";
 const SOCKET_DIRECTORIES: [&str; 2] = ["/var/run/postgresql", "/tmp"];
 
 /// Keywords of libpq with the environment variable that stands in for each ("" for none).
-const KEYWORDS: [(&str, &str); 30] = [
+const KEYWORDS: [(&str, &str); 33] = [
     ("host", "PGHOST"),
     ("hostaddr", "PGHOSTADDR"),
     ("port", "PGPORT"),
@@ -52,6 +52,9 @@ const KEYWORDS: [(&str, &str); 30] = [
     ("ssl_max_protocol_version", "PGSSLMAXPROTOCOLVERSION"),
     ("channel_binding", "PGCHANNELBINDING"),
     ("gssencmode", "PGGSSENCMODE"),
+    ("requirepeer", "PGREQUIREPEER"),
+    ("require_auth", "PGREQUIREAUTH"),
+    ("target_session_attrs", "PGTARGETSESSIONATTRS"),
     ("keepalives", ""),
     ("keepalives_idle", ""),
     ("keepalives_interval", ""),
@@ -59,17 +62,22 @@ const KEYWORDS: [(&str, &str); 30] = [
     ("fallback_application_name", ""),
 ];
 /// Keywords that only tune what this program does not use: Kerberos, failover, encodings.
-const IGNORED: [&str; 10] = [
+const IGNORED: [&str; 7] = [
     "client_encoding",
     "gsslib",
     "krbsrvname",
     "load_balance_hosts",
-    "require_auth",
-    "requirepeer",
     "sslcompression",
     "sslpassword",
-    "target_session_attrs",
     "tcp_user_timeout",
+];
+
+/// Keywords that demand something of the server which nobody here would check, and the value that
+/// demands nothing: to ignore them would take a safeguard away in silence.
+const REFUSED: [(&str, &str); 3] = [
+    ("requirepeer", ""),
+    ("require_auth", ""),
+    ("target_session_attrs", "any"),
 ];
 
 pub(crate) type Settings = BTreeMap<String, String>;
@@ -139,6 +147,7 @@ impl Target {
         check_keywords(&settings)?;
         files::apply_service(&mut settings, environment)?;
         apply_environment(&mut settings, environment);
+        check_demands(&settings)?;
         default(&mut settings, "dbname", || Some("postgres".into()));
         default(&mut settings, "user", || environment.user.clone());
         let addresses = addresses(&settings)?;
@@ -236,6 +245,17 @@ fn check_keywords(settings: &Settings) -> Result<(), PostgresError> {
     };
     match settings.keys().find(|name| !known(name)) {
         Some(name) => fault(format!("invalid keyword {name:?}")),
+        None => Ok(()),
+    }
+}
+
+fn check_demands(settings: &Settings) -> Result<(), PostgresError> {
+    let is_made = |(keyword, nothing): &(&str, &str)| {
+        let value = settings.get(*keyword);
+        value.is_some_and(|value| !value.is_empty() && value != nothing)
+    };
+    match REFUSED.iter().find(|demand| is_made(demand)) {
+        Some((keyword, _)) => fault(format!("{keyword} is not supported: leave it out")),
         None => Ok(()),
     }
 }

@@ -151,6 +151,12 @@ fn what_cannot_be_right_is_refused_by_name() {
         ("port=70000", "port is \"70000\""),
         ("host=a,b port=1,2,3", "3 ports for 2 hosts"),
         ("host=a,b hostaddr=::1", "2 hosts for 1 hostaddrs"),
+        ("requirepeer=postgres", "requirepeer is not supported"),
+        ("require_auth=scram-sha-256", "require_auth is not"),
+        (
+            "target_session_attrs=standby",
+            "target_session_attrs is not",
+        ),
         ("sslmode=on", "invalid sslmode \"on\""),
         (
             "sslrootcert=system sslmode=require",
@@ -171,6 +177,9 @@ fn what_cannot_be_right_is_refused_by_name() {
         let error = try_resolve(conninfo, &[], None).unwrap_err().to_string();
         assert!(error.contains(expected), "{conninfo:?} gave {error:?}");
     }
+    let peer = [("PGREQUIREPEER", "postgres")];
+    assert!(try_resolve("host=h", &peer, None).is_err());
+    assert!(try_resolve("host=h target_session_attrs=any", &[], None).is_ok());
     let error = try_resolve("service=none", &[], None).unwrap_err();
     assert!(matches!(error, PostgresError::Service { .. }));
 }

@@ -50,8 +50,8 @@ pub fn run(global: &Global, arguments: &Extract) -> Result<Code, Failure> {
     } else {
         let (bytes, into) = (show_size(report.bytes), arguments.into.display());
         output::line(&format!(
-            "extracted     {} files, {bytes}, into {into}; {} of the set's {} were read",
-            report.files,
+            "extracted     {}, {bytes}, into {into}; {} of the set's {} were read",
+            output::count(report.files, "file"),
             show_size(fetched),
             show_size(total)
         ));

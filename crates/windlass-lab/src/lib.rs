@@ -17,6 +17,7 @@ mod accuracy;
 pub mod chart;
 mod error;
 mod events;
+mod numbers;
 mod plan;
 mod probe;
 mod profile;

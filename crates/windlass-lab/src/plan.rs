@@ -17,6 +17,7 @@ use windlass_engine::{
 };
 
 use crate::error::LabError;
+use crate::numbers::to_f64;
 use crate::simulate::{Job, simulate};
 use crate::speeds::Speeds;
 
@@ -247,11 +248,6 @@ fn stored_unit(plan: &BufferPlan, ratio: f64) -> u64 {
     let frame = to_f64(plan.frame_bytes as u64) / ratio;
     let room = to_f64(plan.transfer_bytes as u64) - DIRECT_BYTES;
     to_whole((room / frame).floor().max(1.0) * frame)
-}
-
-#[expect(clippy::cast_precision_loss, reason = "a plan is not exact to 53 bits")]
-fn to_f64(value: u64) -> f64 {
-    value as f64
 }
 
 #[expect(

@@ -5,6 +5,7 @@ use serde::Serialize;
 use windlass_engine::{Model, Usages, megabytes};
 
 use super::{Direction, Question};
+use crate::numbers::to_f64;
 use crate::simulate::{Job, Outcome, simulate};
 
 /// Busy for at least this share of the time, a resource is what binds.
@@ -60,7 +61,7 @@ pub(super) fn find(
     let (_, to) = ends(question.direction);
     if outcome.initialise_seconds > 0.5 * outcome.seconds {
         let share = outcome.initialise_seconds / outcome.seconds;
-        let rate = super::to_f64(question.used_bytes) / outcome.seconds;
+        let rate = to_f64(question.used_bytes) / outcome.seconds;
         let what = "files being made at their full size".to_owned();
         return (
             PlanLimit::busy(to, &name(&job.targets), what, share, rate),
@@ -79,7 +80,7 @@ pub(super) fn find(
 /// Everything that can be busy, with how busy it was.
 fn resources(question: &Question, job: &Job, outcome: &Outcome) -> Vec<PlanLimit> {
     let seconds = (outcome.seconds - outcome.initialise_seconds).max(1e-9);
-    let rate = super::to_f64(question.used_bytes) / seconds;
+    let rate = to_f64(question.used_bytes) / seconds;
     let (from, to) = ends(question.direction);
     let mut found = storage(from, &job.sources, &outcome.sources, (seconds, rate));
     found.extend(storage(to, &job.targets, &outcome.targets, (seconds, rate)));

@@ -6,6 +6,7 @@ use std::collections::{BinaryHeap, VecDeque};
 use windlass_engine::{InstanceClock, Model, ModelClock, ModelIo};
 
 use super::{Job, Outcome};
+use crate::numbers::to_f64;
 
 pub(super) const SECOND: f64 = 1e9;
 /// Bytes below which nothing is left: amounts are fractions where compression made them.
@@ -434,14 +435,6 @@ fn cap(rate: Option<f64>) -> ModelClock {
     let mut model = Model::unlimited("rate limit");
     model.whole.bytes_per_second = rate;
     ModelClock::new(&model)
-}
-
-#[expect(
-    clippy::cast_precision_loss,
-    reason = "a simulation is not exact to 53 bits"
-)]
-pub(super) fn to_f64(value: u64) -> f64 {
-    value as f64
 }
 
 /// Whole nanoseconds, rounded up.

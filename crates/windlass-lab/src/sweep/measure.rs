@@ -1,6 +1,7 @@
 //! What of a run is looked at.
 
 use super::series::Run;
+use crate::accuracy::quantile;
 
 /// A number of a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -45,12 +46,5 @@ impl Measure {
 
 /// The middle of some numbers; of none, nothing.
 pub fn median(numbers: impl IntoIterator<Item = f64>) -> f64 {
-    let mut numbers: Vec<f64> = numbers.into_iter().collect();
-    numbers.sort_by(f64::total_cmp);
-    let middle = numbers.len() / 2;
-    match numbers.len() {
-        0 => 0.0,
-        count if count.is_multiple_of(2) => f64::midpoint(numbers[middle - 1], numbers[middle]),
-        _ => numbers[middle],
-    }
+    quantile(&numbers.into_iter().collect::<Vec<_>>(), 0.5)
 }

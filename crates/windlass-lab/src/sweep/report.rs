@@ -7,6 +7,7 @@ use super::series::Series;
 use super::table::{Path, cause_words, causes, paths, tables, waited};
 use super::{Axis, Case, Experiment, Noise};
 use crate::chart::{BarChart, BarLayout, Group, LineChart, Page, Scale, Series as Line, Unit};
+use crate::numbers::to_f64;
 use crate::plan::Direction;
 
 /// Bars of a chart: of more nobody can find the one he looks for.
@@ -377,9 +378,4 @@ fn capital(text: &str) -> String {
     let mut letters = text.chars();
     let first = letters.next().map(|letter| letter.to_ascii_uppercase());
     first.into_iter().chain(letters).collect()
-}
-
-#[expect(clippy::cast_precision_loss, reason = "numbers of a chart")]
-fn to_f64(number: u64) -> f64 {
-    number as f64
 }

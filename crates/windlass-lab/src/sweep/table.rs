@@ -5,6 +5,7 @@ use super::measure::{Measure, median};
 use super::series::{Run, Series};
 use super::{Axis, Difference, Noise, published};
 use crate::chart::{Cell, Table};
+use crate::numbers::to_f64;
 use crate::probe::{Operation, Pattern};
 
 /// Blocks smaller than this say nothing of a backup's I/O.
@@ -305,9 +306,4 @@ fn devices(series: &Series) -> Table {
 
 fn mebibytes(bytes: f64) -> String {
     format!("{:.1} MiB", bytes / f64::from(1 << 20))
-}
-
-#[expect(clippy::cast_precision_loss, reason = "numbers for people")]
-fn to_f64(number: u64) -> f64 {
-    number as f64
 }

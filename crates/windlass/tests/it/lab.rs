@@ -1,11 +1,11 @@
 //! `windlass plan` and `windlass lab probe`, as their users see them.
 
 use std::path::Path;
-use std::process::{Output, Stdio};
+use std::process::Output;
 
 use serde_json::Value;
 
-use crate::support::{Place, command, text};
+use crate::support::{Place, command, interrupted_at_its_first_line, text};
 
 /// Runs the command with a state directory of its own.
 fn run(state: &Path, words: &[&str]) -> Output {
@@ -156,23 +156,8 @@ fn an_interrupted_probe_leaves_nothing() {
         "--scratch-bytes",
         "16MiB",
     ]);
-    let mut child = command
-        .stderr(Stdio::piped())
-        .stdout(Stdio::null())
-        .spawn()
-        .unwrap();
-    // The first line comes once signals are handled.
-    let mut line = String::new();
-    let mut lines = std::io::BufReader::new(child.stderr.take().unwrap());
-    std::io::BufRead::read_line(&mut lines, &mut line).unwrap();
+    let line = interrupted_at_its_first_line(&mut command);
     assert!(line.contains("probing"), "{line}");
-    let id = child.id().to_string();
-    let sent = std::process::Command::new("kill")
-        .args(["-INT", &id])
-        .status();
-    assert!(sent.unwrap().success());
-    std::io::copy(&mut lines, &mut std::io::sink()).unwrap();
-    assert_eq!(child.wait().unwrap().code(), Some(130));
     assert!(place.sets().is_empty());
     assert!(!state.exists(), "half a probe is no profile");
 }

@@ -1,7 +1,8 @@
 //! Runs the command, and a small database to run it on.
 
+use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
-use std::process::{Command, Output};
+use std::process::{Child, Command, Output, Stdio};
 
 use windlass_testkit::sqlite::{Journal, Ledger, LedgerSpec};
 
@@ -91,6 +92,29 @@ pub fn windlass(words: &[&str]) -> Output {
 }
 
 /// Everything that was printed.
+/// Interrupts it, as Ctrl-C does, and waits for its end, which must be that of an interrupted run.
+pub fn interrupt(child: &mut Child) {
+    let id = child.id().to_string();
+    let sent = Command::new("kill").args(["-INT", &id]).status();
+    assert!(sent.unwrap().success());
+    assert_eq!(child.wait().unwrap().code(), Some(130));
+}
+
+/// Starts a command and interrupts it after its first line, which comes once signals are handled:
+/// that line.
+pub fn interrupted_at_its_first_line(command: &mut Command) -> String {
+    let (output, complaints) = (Stdio::null(), Stdio::piped());
+    let mut child = command.stdout(output).stderr(complaints).spawn().unwrap();
+    let mut line = String::new();
+    let mut lines = BufReader::new(child.stderr.take().unwrap());
+    lines.read_line(&mut line).unwrap();
+    // Read on, or it would wait to be read.
+    let rest = std::thread::spawn(move || std::io::copy(&mut lines, &mut std::io::sink()));
+    interrupt(&mut child);
+    rest.join().unwrap().unwrap();
+    line
+}
+
 pub fn text(output: &Output) -> String {
     let (out, err) = (&output.stdout, &output.stderr);
     format!(

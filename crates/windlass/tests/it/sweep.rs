@@ -1,13 +1,13 @@
 //! `windlass lab sweep` on SQLite databases, as its users see it.
 
 use std::path::Path;
-use std::process::{Output, Stdio};
+use std::process::Output;
 
 use serde_json::Value;
 use windlass_testkit::browser::check_page;
 use windlass_testkit::sqlite::{Journal, Ledger, LedgerSpec};
 
-use crate::support::{Place, command, text};
+use crate::support::{Place, command, interrupted_at_its_first_line, text};
 
 fn run(place: &Place, words: &[&str]) -> Output {
     let mut command = command();
@@ -316,22 +316,8 @@ fn an_interrupted_sweep_leaves_nothing() {
         &place.arg("sets"),
     ]);
     command.args(["--emulate", "target=rate:10KB/s"]);
-    let mut child = command
-        .stderr(Stdio::piped())
-        .stdout(Stdio::null())
-        .spawn()
-        .unwrap();
-    let mut lines = std::io::BufReader::new(child.stderr.take().unwrap());
-    let mut line = String::new();
-    // The first line comes once signals are handled; then a run begins that would take minutes.
-    std::io::BufRead::read_line(&mut lines, &mut line).unwrap();
-    let id = child.id().to_string();
-    let sent = std::process::Command::new("kill")
-        .args(["-INT", &id])
-        .status();
-    assert!(sent.unwrap().success());
-    std::io::copy(&mut lines, &mut std::io::sink()).unwrap();
-    assert_eq!(child.wait().unwrap().code(), Some(130));
+    // Its first line is followed by a run that would take minutes.
+    interrupted_at_its_first_line(&mut command);
     assert!(place.sets().is_empty(), "left behind: {:?}", place.sets());
     assert!(!place.path("state").exists());
 }

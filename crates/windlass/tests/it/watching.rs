@@ -68,15 +68,7 @@ impl Slow {
 
     /// Interrupts it; waits for its end.
     fn end(mut self) {
-        let pid = self.process.id().to_string();
-        assert!(
-            Command::new("kill")
-                .args(["-INT", &pid])
-                .status()
-                .unwrap()
-                .success()
-        );
-        assert_eq!(self.process.wait().unwrap().code(), Some(130));
+        interrupt(&mut self.process);
     }
 }
 

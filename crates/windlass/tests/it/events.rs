@@ -71,7 +71,8 @@ fn backup_restore_and_verify_record_what_they_report() {
 
 #[test]
 fn a_recorded_run_is_a_page_that_a_browser_shows() {
-    let place = Place::new();
+    // Large enough that each of the two devices is given something.
+    let place = Place::with_accounts(40_000);
     let (database, sets) = (place.arg("shop.db"), place.arg("sets"));
     recorded(&place, &["backup", &database, "--to", &sets, "--to", &sets]);
     let (events, page) = (place.arg("events.jsonl"), place.arg("page.html"));

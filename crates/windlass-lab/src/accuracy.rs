@@ -1,15 +1,17 @@
 //! Predictions kept beside what then happened: `predictions.jsonl` in the state directory.
 //!
 //! One JSON object a line, the newest last, appended after each real run whose storage has a
-//! profile. The file is cut to its newer half when it grows beyond a megabyte.
+//! profile or is emulated. The file is cut to its newer half when it grows beyond a megabyte.
 //!
 //! Invariants
 //! - A line that cannot be read (a power cut left half of it) is counted, and costs no other line.
 //! - Nothing here makes a run fail: the caller is told, and goes on.
+//! - It is opened before a run and written to after it: by then the process may be another user,
+//!   who may not open it.
 
-use std::fs::{self, OpenOptions};
+use std::fs::{self, File, OpenOptions};
 use std::io::Write;
-use std::os::unix::fs::OpenOptionsExt;
+use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
@@ -20,6 +22,8 @@ use crate::plan::Direction;
 
 const FILE: &str = "predictions.jsonl";
 const FILE_BYTES_MAX: u64 = 1024 * 1024;
+/// A shorter run is kept, and judges no plan: it is mostly its beginning and its end.
+const JUDGED_SECONDS_MIN: f64 = 1.0;
 
 /// A run that was predicted, and happened.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -80,6 +84,13 @@ pub struct Ledger {
     path: PathBuf,
 }
 
+/// A ledger that takes one more record.
+#[derive(Debug)]
+pub struct OpenLedger {
+    path: PathBuf,
+    file: File,
+}
+
 /// What a ledger holds.
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct Records {
@@ -102,31 +113,18 @@ impl Ledger {
         &self.path
     }
 
-    /// Appends a record, durably.
-    pub fn append(&self, record: &Record) -> Result<(), LabError> {
+    /// Opens it for a run that is about to begin.
+    pub fn open(&self) -> Result<OpenLedger, LabError> {
         let directory = self.path.parent().unwrap_or(Path::new("."));
         fs::create_dir_all(directory).map_err(LabError::io("create", directory))?;
         self.shorten()?;
-        let mut line = serde_json::to_vec(record).unwrap_or_default();
-        line.push(b'\n');
-        // A line that was cut off must not swallow this one.
-        if self.ends_inside_a_line() {
-            line.insert(0, b'\n');
-        }
         let mut options = OpenOptions::new();
-        let file = options
-            .append(true)
-            .create(true)
-            .mode(0o644)
-            .open(&self.path);
-        let mut file = file.map_err(LabError::io("open", &self.path))?;
-        let written = file.write_all(&line).and_then(|()| file.sync_all());
-        written.map_err(LabError::io("write", &self.path))
-    }
-
-    fn ends_inside_a_line(&self) -> bool {
-        let bytes = fs::read(&self.path).unwrap_or_default();
-        bytes.last().is_some_and(|last| *last != b'\n')
+        options.read(true).append(true).create(true).mode(0o644);
+        let file = options.open(&self.path);
+        Ok(OpenLedger {
+            file: file.map_err(LabError::io("open", &self.path))?,
+            path: self.path.clone(),
+        })
     }
 
     /// Cuts the file to its newer half when it has become too long.
@@ -166,10 +164,36 @@ impl Ledger {
     }
 }
 
+impl OpenLedger {
+    /// Appends a record, durably.
+    pub fn append(mut self, record: &Record) -> Result<(), LabError> {
+        let mut line = serde_json::to_vec(record).unwrap_or_default();
+        line.push(b'\n');
+        // A line that was cut off must not swallow this one.
+        if self.ends_inside_a_line() {
+            line.insert(0, b'\n');
+        }
+        let written = self
+            .file
+            .write_all(&line)
+            .and_then(|()| self.file.sync_all());
+        written.map_err(LabError::io("write", &self.path))
+    }
+
+    fn ends_inside_a_line(&self) -> bool {
+        let mut last = [b'\n'];
+        let bytes = self.file.metadata().map_or(0, |file| file.len());
+        let read = self.file.read_exact_at(&mut last, bytes.saturating_sub(1));
+        read.is_ok() && last != [b'\n']
+    }
+}
+
 impl Records {
-    /// How good the predictions of a direction were; `None` without any.
+    /// How good the predictions of a direction were; `None` without any run long enough to tell.
     pub fn accuracy(&self, direction: Direction) -> Option<Accuracy> {
-        let of = |record: &&Record| record.direction == direction;
+        let of = |record: &&Record| {
+            record.direction == direction && record.measured_seconds >= JUDGED_SECONDS_MIN
+        };
         let records: Vec<_> = self.records.iter().filter(of).collect();
         if records.is_empty() {
             return None;
@@ -243,7 +267,11 @@ mod tests {
             (100.0, 100.0),
             (150.0, 200.0),
         ] {
-            ledger.append(&record(predicted, measured)).unwrap();
+            ledger
+                .open()
+                .unwrap()
+                .append(&record(predicted, measured))
+                .unwrap();
         }
         let found = ledger.read().unwrap();
         assert_eq!((found.records.len(), found.unreadable), (4, 0));
@@ -256,13 +284,23 @@ mod tests {
     }
 
     #[test]
+    fn short_runs_are_kept_and_judge_nothing() {
+        let place = tempfile::tempdir().unwrap();
+        let ledger = Ledger::of(place.path());
+        ledger.open().unwrap().append(&record(0.01, 0.5)).unwrap();
+        let found = ledger.read().unwrap();
+        assert_eq!(found.records.len(), 1);
+        assert_eq!(found.accuracy(Direction::Backup), None);
+    }
+
+    #[test]
     fn half_a_line_costs_no_other_line() {
         let place = tempfile::tempdir().unwrap();
         let ledger = Ledger::of(place.path());
-        ledger.append(&record(1.0, 1.0)).unwrap();
+        ledger.open().unwrap().append(&record(1.0, 1.0)).unwrap();
         let mut file = OpenOptions::new().append(true).open(ledger.path()).unwrap();
         file.write_all(b"{\"at\":\"2026").unwrap();
-        ledger.append(&record(2.0, 2.0)).unwrap();
+        ledger.open().unwrap().append(&record(2.0, 2.0)).unwrap();
         let found = ledger.read().unwrap();
         assert_eq!((found.records.len(), found.unreadable), (2, 1));
         assert_eq!(found.records[1], record(2.0, 2.0));
@@ -276,7 +314,7 @@ mod tests {
         let lines = FILE_BYTES_MAX / line.len() as u64 + 1;
         let many = line.repeat(usize::try_from(lines).unwrap());
         durable::write(ledger.path(), many.as_bytes(), 0o644).unwrap();
-        ledger.append(&record(7.0, 7.0)).unwrap();
+        ledger.open().unwrap().append(&record(7.0, 7.0)).unwrap();
         let bytes = fs::metadata(ledger.path()).unwrap().len();
         assert!(bytes < FILE_BYTES_MAX * 6 / 10, "{bytes}");
         let found = ledger.read().unwrap();

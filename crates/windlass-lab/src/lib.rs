@@ -30,7 +30,7 @@ mod sweep;
 mod trial;
 mod tune;
 
-pub use accuracy::{Accuracy, Ledger, Record, Records, quantile};
+pub use accuracy::{Accuracy, Ledger, OpenLedger, Record, Records, quantile};
 pub use error::LabError;
 pub use events::{EventFile, EventTable, IoRow, Spread, WaitRow, event_page};
 pub use plan::{
@@ -40,7 +40,7 @@ pub use probe::{
     CODECS, FLIGHT_BYTES_MAX, Knee, MemorySpeeds, Operation, Pattern, Point, ProbeRequest,
     measure_codecs, measure_memory, probe,
 };
-pub use profile::{CpuProfile, DeviceId, Profile};
+pub use profile::{CpuProfile, DeviceId, Profile, profiles_directory};
 pub use rehearsal::{Corpus, Rehearsal, SETUPS, SetUp, rehearse};
 pub use sample::{Sample, plain_files};
 pub use simulate::{Job, Outcome, simulate};

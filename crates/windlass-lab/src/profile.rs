@@ -172,8 +172,13 @@ impl CpuProfile {
     }
 }
 
+/// Where profiles are, once something was probed.
+pub fn profiles_directory(state_directory: &Path) -> PathBuf {
+    state_directory.join(DIRECTORY)
+}
+
 fn file(state_directory: &Path, name: &str) -> PathBuf {
-    state_directory.join(DIRECTORY).join(name)
+    profiles_directory(state_directory).join(name)
 }
 
 fn load<T: DeserializeOwned>(path: &Path) -> Result<Option<T>, LabError> {

@@ -12,6 +12,7 @@ mod damage;
 mod database;
 mod devices;
 mod exit;
+mod foretold;
 mod images;
 mod metrics;
 mod opened;

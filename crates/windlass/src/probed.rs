@@ -3,18 +3,16 @@
 //! The engine knows what a run did; what storage can do is in the profiles that `lab probe` left.
 //! Storage that is emulated has no profile: what was probed is not what the run met.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use windlass_engine::{Emulation, RunReport, megabytes};
-use windlass_lab::{DeviceId, Operation, Profile};
+use windlass_lab::{Operation, Profile};
 
 /// Where the ends of a run lie.
 #[derive(Debug)]
 pub struct Ends<'a> {
-    /// The state directory of whoever probed.
-    pub state: Option<PathBuf>,
-    /// The database: read by a backup, written by a restore; a verification has none.
-    pub database: Option<&'a Path>,
+    /// The database's places: read by a backup, written by a restore; a verification has none.
+    pub database: Vec<&'a Path>,
     /// Where the stripes are.
     pub stripes: Vec<&'a Path>,
     /// Stripes are written, the database is read.
@@ -25,9 +23,10 @@ pub struct Ends<'a> {
 
 impl Ends<'_> {
     /// Fills in the share of what was probed, and says it in the verdict; changes nothing where
-    /// nothing was probed, or the limit is none of storage.
-    pub fn judge(&self, report: &mut RunReport) {
-        let Some((rate, probed)) = self.rates(report) else {
+    /// nothing was probed, or the limit is none of storage. `state` is the state directory of
+    /// whoever probed.
+    pub fn judge(&self, state: Option<&Path>, report: &mut RunReport) {
+        let Some((rate, probed)) = state.and_then(|state| self.rates(state, report)) else {
             return;
         };
         let share = rate / probed.max(1e-9);
@@ -40,19 +39,18 @@ impl Ends<'_> {
     }
 
     /// Bytes per second that the storage which bound the run moved, and was probed to move.
-    fn rates(&self, report: &RunReport) -> Option<(f64, f64)> {
-        let state = self.state.as_deref()?;
+    fn rates(&self, state: &Path, report: &RunReport) -> Option<(f64, f64)> {
         let (read, written) = (report.bytes_read, report.bytes_written);
         let (bytes, places, operation, emulated) = match (report.limit.stage, self.is_backup) {
             ("source", true) => (
                 read,
-                vec![self.database?],
+                self.database.clone(),
                 Operation::Read,
                 self.emulation.source.is_some(),
             ),
             ("target", false) => (
                 written,
-                vec![self.database?],
+                self.database.clone(),
                 Operation::Write,
                 self.emulation.source.is_some(),
             ),
@@ -81,15 +79,22 @@ impl Ends<'_> {
 /// What the devices that hold these places can do together, each counted once; `None` unless all of
 /// them were probed.
 pub fn sum(state: &Path, places: &[&Path], operation: Operation, block: u64) -> Option<f64> {
-    let mut seen: Vec<DeviceId> = Vec::new();
-    let mut sum = 0.0;
+    let rates = profiles(state, places)?;
+    let rates = rates.iter().map(|one| one.best_at(operation, block));
+    let sum = rates.sum::<Option<f64>>()?;
+    (sum > 0.0).then_some(sum)
+}
+
+/// The profiles of the devices that hold these places, each once; `None` unless all of them were
+/// probed.
+pub fn profiles(state: &Path, places: &[&Path]) -> Option<Vec<Profile>> {
+    let mut found: Vec<Profile> = Vec::new();
     for place in places {
         // A profile that cannot be read is one that is not there: the run itself was right.
         let profile = Profile::for_path(state, place).ok().flatten()?;
-        if !seen.contains(&profile.device) {
-            sum += profile.best_at(operation, block)?;
-            seen.push(profile.device);
+        if found.iter().all(|other| other.device != profile.device) {
+            found.push(profile);
         }
     }
-    (sum > 0.0).then_some(sum)
+    Some(found)
 }

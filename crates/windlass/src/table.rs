@@ -1,6 +1,7 @@
 //! The end of a run for people: the table of stages, the devices, the verdict.
 
 use windlass_engine::{BufferPlan, RunReport, StageReport, megabytes};
+use windlass_lab::Record;
 
 use crate::output;
 use crate::sizes::show_size;
@@ -69,6 +70,22 @@ pub fn print_report(report: &RunReport) {
     if let Some(compression) = &report.compression {
         output::line(&format!("compression   {}", compression.words));
     }
+}
+
+/// What the plan would have said of the run, where it could have said anything.
+pub fn print_foretold(record: Option<&Record>) {
+    let Some(record) = record else { return };
+    let percent = record.error() * 100.0;
+    let far = match percent {
+        percent if percent.abs() < 0.5 => "which it took".to_owned(),
+        percent if percent < 0.0 => format!("{:.0} % less than it took", -percent),
+        percent => format!("{percent:.0} % more than it took"),
+    };
+    output::line(&format!(
+        "predicted     {}, {far}; bound by {}",
+        seconds_text(record.predicted_seconds),
+        record.predicted_limit,
+    ));
 }
 
 fn print_stage(stage: &StageReport, seconds: f64) {

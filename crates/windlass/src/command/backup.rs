@@ -6,10 +6,10 @@ use std::time::Duration;
 
 use windlass_engine::media::{Codec, SetId};
 use windlass_engine::{
-    BackupOptions, BackupRun, BufferPlan, Cancel, CodecRange, FileDeviceOptions, RunReport,
-    clean_up,
+    BackupOptions, BackupRun, BufferPlan, Cancel, CodecRange, Emulation, FileDeviceOptions,
+    RunReport, clean_up,
 };
-use windlass_lab::state_directory;
+use windlass_lab::Record;
 use windlass_postgres::{BackupRequest, Cluster};
 use windlass_sqlite::Database;
 
@@ -17,6 +17,7 @@ use crate::cli::{Backup, Global};
 use crate::database::DatabaseName;
 use crate::devices::{self, DeviceName, StripeNames};
 use crate::exit::{Code, Failure};
+use crate::foretold::{self, Done, State};
 use crate::probed::Ends;
 use crate::watch::{Ended, Watch, Watched};
 use crate::{output, table};
@@ -25,7 +26,7 @@ use crate::{output, table};
 struct Sealed {
     report: RunReport,
     database: serde_json::Value,
-    place: PathBuf,
+    places: Vec<PathBuf>,
     warnings: Vec<String>,
     remarks: Vec<String>,
 }
@@ -34,8 +35,9 @@ pub fn run(global: &Global, arguments: &Backup) -> Result<Code, Failure> {
     let compression = Compression::parse(&arguments.compress)?;
     let name = DatabaseName::resolve(&arguments.database)?;
     let cancel = super::cancel_on_signals()?;
+    let emulation = super::emulation(&arguments.buffers)?;
     // Profiles are the user's who probed, which is not the database's owner.
-    let state = state_directory();
+    let state = State::open(&emulation);
     name.become_owner()?;
     let devices = arguments.to.iter().map(|text| DeviceName::resolve(text));
     let devices = devices.collect::<Result<Vec<_>, _>>()?;
@@ -43,6 +45,7 @@ pub fn run(global: &Global, arguments: &Backup) -> Result<Code, Failure> {
         global,
         arguments,
         compression,
+        emulation,
         name: &name,
         devices,
         cancel,
@@ -51,8 +54,8 @@ pub fn run(global: &Global, arguments: &Backup) -> Result<Code, Failure> {
         DatabaseName::Postgres(conninfo) => job.postgres(conninfo)?,
         DatabaseName::Sqlite(path) => job.sqlite(path)?,
     };
-    job.judge(&mut sealed, state)?;
-    job.show(&sealed);
+    let foretold = job.judge(&mut sealed, state)?;
+    job.show(&sealed, foretold.as_ref());
     Ok(if sealed.warnings.is_empty() {
         Code::Done
     } else {
@@ -65,6 +68,7 @@ struct Job<'a> {
     global: &'a Global,
     arguments: &'a Backup,
     compression: Compression,
+    emulation: Emulation,
     name: &'a DatabaseName,
     devices: Vec<DeviceName>,
     cancel: Cancel,
@@ -83,10 +87,16 @@ impl Job<'_> {
             ..BackupRequest::default()
         };
         let (run, watch) = self.start(plan)?;
-        let place = cluster.facts().data_directory.clone();
+        let mut places = vec![cluster.facts().data_directory.clone()];
         let outcome = watch.end(cluster.backup(&request, run), |done| {
             Ended::well(&done.report)
         })?;
+        let tablespaces = outcome.facts.tablespaces.iter().map(|one| &one.location);
+        places.extend(
+            tablespaces
+                .map(PathBuf::from)
+                .filter(|path| path.is_absolute()),
+        );
         let database = serde_json::to_value(&outcome.facts).unwrap_or_default();
         let warnings = outcome
             .facts
@@ -97,7 +107,7 @@ impl Job<'_> {
         Ok(Sealed {
             report: outcome.report,
             database,
-            place,
+            places,
             warnings,
             remarks: vec![],
         })
@@ -124,7 +134,7 @@ impl Job<'_> {
         Ok(Sealed {
             report,
             database: facts,
-            place: path.to_owned(),
+            places: vec![path.to_owned()],
             warnings,
             remarks: vec![remark],
         })
@@ -163,7 +173,7 @@ impl Job<'_> {
             source_rate: self.arguments.max_rate,
             device_rate: self.arguments.max_device_rate,
             ring: !self.arguments.buffers.no_ring,
-            emulation: super::emulation(&self.arguments.buffers)?,
+            emulation: self.emulation.clone(),
         };
         let watch = Watch::start(&Watched {
             global: self.global,
@@ -189,32 +199,36 @@ impl Job<'_> {
         })
     }
 
-    /// Says how near it came to what its storage was probed to do.
-    fn judge(&self, sealed: &mut Sealed, state: Option<PathBuf>) -> Result<(), Failure> {
+    /// Says how near it came to what its storage was probed to do, and what it was to take.
+    fn judge(&self, sealed: &mut Sealed, state: State) -> Result<Option<Record>, Failure> {
+        let directories = self.devices.iter().filter_map(DeviceName::directory);
         let ends = Ends {
-            state,
-            database: Some(&sealed.place),
-            stripes: self
-                .devices
-                .iter()
-                .filter_map(DeviceName::directory)
-                .collect(),
+            database: sealed.places.iter().map(PathBuf::as_path).collect(),
+            stripes: directories.collect(),
             is_backup: true,
-            emulation: &super::emulation(&self.arguments.buffers)?,
+            emulation: &self.emulation,
         };
-        ends.judge(&mut sealed.report);
-        Ok(())
+        ends.judge(state.directory(), &mut sealed.report);
+        let fixed = self.compression.range.is_none();
+        let done = Done {
+            report: &sealed.report,
+            codec: fixed.then_some(self.compression.codec),
+            request: super::request(&self.arguments.buffers, &self.arguments.layout)?,
+            rates: (self.arguments.max_rate, self.arguments.max_device_rate),
+        };
+        Ok(state.foretell(&ends, &done))
     }
 
-    fn show(&self, sealed: &Sealed) {
+    fn show(&self, sealed: &Sealed, foretold: Option<&Record>) {
         for warning in &sealed.warnings {
             output::note(&format!("warning: {warning}"));
         }
         let report = &sealed.report;
         if self.global.json {
-            return output::line(&document(sealed).to_string());
+            return output::line(&document(sealed, foretold).to_string());
         }
         table::print_report(report);
+        table::print_foretold(foretold);
         for remark in &sealed.remarks {
             output::line(&format!("source        {remark}"));
         }
@@ -241,8 +255,9 @@ impl Job<'_> {
 }
 
 /// The JSON object that ends a backup: the report, and what was backed up.
-fn document(sealed: &Sealed) -> serde_json::Value {
+fn document(sealed: &Sealed, foretold: Option<&Record>) -> serde_json::Value {
     let mut document = serde_json::to_value(&sealed.report).unwrap_or_default();
+    document["prediction"] = foretold::document(foretold);
     document["type"] = "full".into();
     document["database"] = sealed.database.clone();
     document["warnings"] = sealed.warnings.clone().into();

@@ -388,14 +388,16 @@ fn show_accuracy(global: &Global, records: &Records) {
     }
     if known.is_empty() {
         output::line("no run has been predicted yet");
-        output::note("hint: after `windlass lab probe` of its storage, each run is.");
+        output::note(
+            "hint: Probe the storage of both ends (`windlass lab probe`): then each run is.",
+        );
     }
     for one in &known {
         let percent = |share: f64| format!("{:.1} %", share * 100.0);
         output::line(&format!(
-            "{:<9} {} runs: median error {}, nine in ten within {}, worst {}; {}; limit right in {}",
+            "{:<9} {}: median error {}, nine in ten within {}, worst {}; {}; limit right in {}",
             format!("{:?}", one.direction).to_lowercase(),
-            one.runs,
+            output::count(one.runs as u64, "run"),
             percent(one.error_median),
             percent(one.error_p90),
             percent(one.error_worst),

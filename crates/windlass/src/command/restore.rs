@@ -1,15 +1,16 @@
 //! `windlass restore`: a set into a new data directory, or a new database file.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use windlass_engine::{
     Cancel, DirectoryTarget, OpenSet, OpenStripe, RunReport, TargetLayout, restore,
 };
-use windlass_lab::state_directory;
+use windlass_lab::Record;
 use windlass_postgres::{DatabaseFacts, RestorePlan, RestoreRequest};
 
-use crate::cli::{Global, Restore};
+use crate::cli::{Global, Layout, Restore};
 use crate::exit::{Code, Failure};
+use crate::foretold::{self, Done, State};
 use crate::probed::Ends;
 use crate::watch::{Ended, Watch, Watched};
 use crate::{output, privilege, table};
@@ -18,7 +19,8 @@ pub fn run(global: &Global, arguments: &Restore) -> Result<Code, Failure> {
     let cancel = super::cancel_on_signals()?;
     let set = super::open(&arguments.set)?;
     // Profiles are the user's who probed, which is not the database's owner.
-    let state = state_directory();
+    let emulation = super::emulation(&arguments.buffers)?;
+    let state = State::open(&emulation);
     let facts = &set.description().facts;
     let kind = facts.database["kind"].as_str().unwrap_or_default();
     let (mut report, next) = match kind {
@@ -29,15 +31,24 @@ pub fn run(global: &Global, arguments: &Restore) -> Result<Code, Failure> {
             return Err(Failure::new(Code::Failed, message, "Use a newer windlass."));
         }
     };
+    let tablespaces = arguments.tablespace_map.iter().map(|(_, becomes)| becomes);
+    let places = std::iter::once(&arguments.into).chain(tablespaces);
     let ends = Ends {
-        state,
-        database: Some(&arguments.into),
+        database: places.map(PathBuf::as_path).collect(),
         stripes: set.stripes().iter().map(OpenStripe::location).collect(),
         is_backup: false,
-        emulation: &super::emulation(&arguments.buffers)?,
+        emulation: &emulation,
     };
-    ends.judge(&mut report);
-    show(global, &report, &next);
+    ends.judge(state.directory(), &mut report);
+    let codec = facts.options["compress"].as_str();
+    let done = Done {
+        report: &report,
+        codec: codec.and_then(|text| super::backup::parse_codec(text).ok()),
+        request: super::request(&arguments.buffers, &Layout::default())?,
+        rates: (arguments.max_rate, None),
+    };
+    let foretold = state.foretell(&ends, &done);
+    show(global, &report, foretold.as_ref(), &next);
     Ok(Code::Done)
 }
 
@@ -141,12 +152,14 @@ fn write(
     watch.end(restored, |report| Ended::well(report))
 }
 
-fn show(global: &Global, report: &RunReport, next: &str) {
+fn show(global: &Global, report: &RunReport, foretold: Option<&Record>, next: &str) {
     if global.json {
-        let document = serde_json::to_value(report).unwrap_or_default();
+        let mut document = serde_json::to_value(report).unwrap_or_default();
+        document["prediction"] = foretold::document(foretold);
         return output::line(&document.to_string());
     }
     table::print_report(report);
+    table::print_foretold(foretold);
     let written = crate::sizes::show_size(report.bytes_written);
     output::line(&format!(
         "restored      {written} in {:.2} s",

@@ -84,13 +84,12 @@ fn full(
         well: done.damage.is_empty(),
     })?;
     let ends = Ends {
-        state: state_directory(),
-        database: None,
+        database: vec![],
         stripes: set.stripes().iter().map(OpenStripe::location).collect(),
         is_backup: false,
         emulation: &options.emulation,
     };
-    ends.judge(&mut verified.run);
+    ends.judge(state_directory().as_deref(), &mut verified.run);
     Ok(verified)
 }
 

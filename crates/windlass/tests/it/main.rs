@@ -4,6 +4,7 @@
 
 mod diff;
 mod events;
+mod foretold;
 mod lab;
 mod life;
 mod open_places;

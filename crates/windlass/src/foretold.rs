@@ -1,0 +1,181 @@
+//! What a run was to take, kept beside what it took: in its own report, and for `plan --accuracy`.
+//!
+//! The plan is asked when the run is over, with what it is told before one: how many bytes, how
+//! well they compress, what lies at both ends. So its idea of time is judged, not a guess of sizes.
+//!
+//! Invariants
+//! - A run never fails for want of a prediction, or because it cannot be kept.
+//! - Nothing is foretold of storage that is neither probed nor emulated, nor of a run that changed
+//!   its codec on the way.
+//! - The ledger is opened by whoever started the program, before it becomes the database's owner.
+
+use std::path::{Path, PathBuf};
+
+use windlass_engine::media::Codec;
+use windlass_engine::{BufferRequest, Emulation, FileDeviceOptions, Model, RunReport};
+use windlass_lab::{
+    Alternative, CpuProfile, Direction, LabError, Ledger, OpenLedger, Operation, Question, Record,
+    profiles_directory, state_directory,
+};
+
+use crate::output;
+use crate::probed::{self, Ends};
+
+/// The state directory of whoever started the program, and its ledger.
+#[derive(Debug)]
+pub struct State {
+    directory: Option<PathBuf>,
+    ledger: Option<OpenLedger>,
+}
+
+/// A run that is over, as a plan takes it.
+#[derive(Debug)]
+pub struct Done<'a> {
+    pub report: &'a RunReport,
+    /// Of all its frames; `None` where it changed on the way.
+    pub codec: Option<Codec>,
+    /// Buffers and threads as asked for.
+    pub request: BufferRequest,
+    /// At most so many bytes per second from the source, and to the target.
+    pub rates: (Option<u64>, Option<u64>),
+}
+
+impl State {
+    /// Opens it for a run. A ledger that cannot be opened is said, and done without.
+    pub fn open(emulation: &Emulation) -> Self {
+        let directory = state_directory();
+        let ledger = directory
+            .as_deref()
+            .filter(|state| is_emulated(emulation) || profiles_directory(state).is_dir())
+            .and_then(|state| kept(Ledger::of(state).open()));
+        Self { directory, ledger }
+    }
+
+    /// Where profiles are.
+    pub fn directory(&self) -> Option<&Path> {
+        self.directory.as_deref()
+    }
+
+    /// What the plan would have said of a run that is over; keeps it beside what was measured.
+    pub fn foretell(self, ends: &Ends<'_>, done: &Done<'_>) -> Option<Record> {
+        let record = record(self.directory.as_deref(), ends, done)?;
+        if let Some(ledger) = self.ledger {
+            kept(ledger.append(&record));
+        }
+        Some(record)
+    }
+}
+
+/// What a run's JSON object says of it; null where nothing could be foretold.
+pub fn document(record: Option<&Record>) -> serde_json::Value {
+    record.map_or(serde_json::Value::Null, |record| {
+        serde_json::json!({
+            "seconds": record.predicted_seconds,
+            "limit": record.predicted_limit,
+            "basis": record.basis,
+        })
+    })
+}
+
+/// The run itself did what it was to do: what is missing is said, and must not undo that.
+fn kept<T>(result: Result<T, LabError>) -> Option<T> {
+    result
+        .map_err(|error| output::note(&format!("warning: no prediction is kept: {error}")))
+        .ok()
+}
+
+fn is_emulated(emulation: &Emulation) -> bool {
+    emulation.source.is_some() || emulation.target.is_some() || emulation.instance.is_some()
+}
+
+fn record(state: Option<&Path>, ends: &Ends<'_>, done: &Done<'_>) -> Option<Record> {
+    let (report, codec) = (done.report, done.codec?);
+    let question = question(state, ends, done)?;
+    let (bytes, stored) = amounts(ends, report);
+    #[expect(clippy::cast_precision_loss, reason = "a ratio needs no 53 bits")]
+    let alternative = Alternative {
+        files: report.devices.len(),
+        codec,
+        ratio: bytes as f64 / (stored as f64).max(1.0),
+    };
+    // Of nothing (an empty database) there is nothing to say.
+    let prediction = question.predict(&alternative).ok()?;
+    Some(Record {
+        at: jiff::Timestamp::now().to_string(),
+        direction: question.direction,
+        set_id: report.set_id.clone(),
+        files: alternative.files,
+        compress: codec.to_string(),
+        bytes,
+        predicted_seconds: prediction.seconds,
+        measured_seconds: report.seconds,
+        predicted_limit: prediction.limit.stage.to_owned(),
+        measured_limit: report.limit.stage.to_owned(),
+        basis: format!(
+            "{} to {}",
+            names(&question.sources),
+            names(&question.targets)
+        ),
+    })
+}
+
+/// Bytes of the database, and of the stripes.
+fn amounts(ends: &Ends<'_>, report: &RunReport) -> (u64, u64) {
+    match ends.is_backup {
+        true => (report.bytes_read, report.bytes_written),
+        false => (report.bytes_written, report.bytes_read),
+    }
+}
+
+fn question(state: Option<&Path>, ends: &Ends<'_>, done: &Done<'_>) -> Option<Question> {
+    let (used_bytes, _) = amounts(ends, done.report);
+    let (read, written) = (Operation::Read, Operation::Write);
+    let emulation = ends.emulation;
+    let of = |model: &Option<Model>, places, operation| match model {
+        Some(model) => Some(vec![model.clone()]),
+        None => models(state, places, operation),
+    };
+    let database = |operation| of(&emulation.source, &ends.database, operation);
+    let stripes = |operation| of(&emulation.target, &ends.stripes, operation);
+    let (direction, sources, targets) = match ends.is_backup {
+        true => (Direction::Backup, database(read)?, stripes(written)?),
+        false => (Direction::Restore, stripes(read)?, database(written)?),
+    };
+    let cpu = state.and_then(|state| CpuProfile::load(state).ok().flatten());
+    #[expect(clippy::cast_precision_loss, reason = "a rate needs no 53 bits")]
+    let rate = |rate: Option<u64>| rate.map(|rate| rate as f64);
+    Some(Question {
+        direction,
+        used_bytes,
+        // Restores leave out what is zero: they make no file longer than it was.
+        file_bytes: used_bytes,
+        sources,
+        targets,
+        instance: emulation.instance.clone(),
+        cores: std::thread::available_parallelism().map_or(1, usize::from),
+        request: BufferRequest {
+            buffers: Some(done.report.buffers),
+            transfer_bytes: Some(done.report.transfer_bytes),
+            memory_limit: Some(u64::MAX),
+            ..done.request.clone()
+        },
+        write_depth: FileDeviceOptions::default().depth,
+        read_rate: rate(done.rates.0),
+        write_rate: rate(done.rates.1),
+        speeds: cpu.and_then(|cpu| cpu.speeds).unwrap_or_default(),
+    })
+}
+
+/// The models of the devices that hold these places; `None` unless all were probed.
+fn models(state: Option<&Path>, places: &[&Path], operation: Operation) -> Option<Vec<Model>> {
+    if places.is_empty() {
+        return Some(vec![Model::unlimited("nul")]);
+    }
+    let profiles = probed::profiles(state?, places)?;
+    Some(profiles.iter().map(|one| one.model(operation)).collect())
+}
+
+fn names(models: &[Model]) -> String {
+    let names: Vec<_> = models.iter().map(|model| model.name.as_str()).collect();
+    names.join(", ")
+}

@@ -1,0 +1,124 @@
+//! What a run was to take stands beside what it took: in its report, and in the ledger.
+
+use std::os::unix::fs::chown;
+use std::path::Path;
+
+use serde_json::Value;
+
+use crate::support::{Place, command, text};
+
+/// Long enough to be judged, on storage that is all of what takes time.
+const EMULATED: [&str; 4] = [
+    "--emulate",
+    "source=rate:200MB/s",
+    "--emulate",
+    "target=rate:2MB/s",
+];
+
+/// Runs the command with a state directory of its own; its JSON object.
+fn run(place: &Place, words: &[&str]) -> Value {
+    let mut command = command();
+    command.env("WINDLASS_STATE_DIR", place.path("state"));
+    let output = command.args(words).arg("--json").output().unwrap();
+    assert_eq!(output.status.code(), Some(0), "{}", text(&output));
+    serde_json::from_slice(&output.stdout).unwrap()
+}
+
+fn back_up(place: &Place, more: &[&str]) -> Value {
+    let (database, set) = (place.arg("shop.db"), place.arg("set"));
+    let words = ["backup", &database, "--to", &set, "--overwrite"];
+    run(place, &[&words[..], more].concat())
+}
+
+fn restore(place: &Place, more: &[&str]) -> Value {
+    let (set, into) = (place.arg("set"), place.arg("restored.db"));
+    let words = ["restore", &set, "--into", &into];
+    run(place, &[&words[..], more].concat())
+}
+
+/// The lines of the ledger.
+fn ledger(state: &Path) -> Vec<Value> {
+    let text = std::fs::read_to_string(state.join("predictions.jsonl")).unwrap();
+    let lines = text.lines().map(|line| serde_json::from_str(line).unwrap());
+    lines.collect()
+}
+
+/// The prediction is that of the model: bytes by rate. What was measured is what was reported.
+fn assert_kept(record: &Value, report: &Value, stored: &str) {
+    let number = |value: &Value| value.as_f64().unwrap();
+    assert_eq!(record["set_id"], report["set_id"]);
+    assert_eq!(record["measured_seconds"], report["seconds"]);
+    assert_eq!(record["predicted_seconds"], report["prediction"]["seconds"]);
+    assert_eq!(report["prediction"]["limit"], "device");
+    let expected = number(&report[stored]) / 2e6;
+    let share = number(&record["predicted_seconds"]) / expected;
+    assert!((0.9..1.1).contains(&share), "{share} of {expected} s");
+}
+
+#[test]
+fn a_backup_and_a_restore_are_kept_beside_their_predictions() {
+    let place = Place::with_accounts(5000);
+    let backup = back_up(&place, &[&EMULATED[..], &["--compress", "none"]].concat());
+    let restored = restore(&place, &EMULATED);
+    let records = ledger(&place.path("state"));
+    assert_eq!(records.len(), 2);
+    assert_kept(&records[0], &backup, "bytes_written");
+    assert_kept(&records[1], &restored, "bytes_read");
+    assert_eq!(records[0]["direction"], "backup");
+    assert_eq!(records[1]["direction"], "restore");
+    let accuracy = run(&place, &["plan", "--accuracy"]);
+    assert_eq!(accuracy["runs"], 2);
+    let judged = accuracy["accuracy"].as_array().unwrap();
+    assert_eq!(judged.len(), 2, "{accuracy}");
+}
+
+#[test]
+fn root_keeps_the_prediction_of_a_run_that_became_the_databases_owner() {
+    let place = Place::with_accounts(100);
+    let nobody = Some(65534);
+    for path in [".", "shop.db"] {
+        chown(place.path(path), nobody, nobody).unwrap();
+    }
+    back_up(&place, &EMULATED);
+    let set = std::fs::metadata(place.path("set")).unwrap();
+    let kept = std::fs::metadata(place.path("state/predictions.jsonl")).unwrap();
+    let owner = |file: std::fs::Metadata| std::os::unix::fs::MetadataExt::uid(&file);
+    assert_eq!((owner(set), owner(kept)), (65534, 0));
+    assert_eq!(ledger(&place.path("state")).len(), 1);
+}
+
+#[test]
+fn nothing_is_foretold_of_what_is_not_known() {
+    let place = Place::with_accounts(100);
+    // Neither probed nor emulated: nothing is left behind either.
+    assert_eq!(back_up(&place, &[])["prediction"], Value::Null);
+    assert!(!place.path("state").exists());
+    // One end is not enough.
+    assert_eq!(back_up(&place, &EMULATED[2..])["prediction"], Value::Null);
+    // Which codec a run will choose on its way, nobody can say before.
+    let adaptive = back_up(&place, &[&EMULATED[..], &["--compress", "auto"]].concat());
+    assert_eq!(adaptive["prediction"], Value::Null);
+    assert_eq!(restore(&place, &EMULATED)["prediction"], Value::Null);
+    assert!(ledger(&place.path("state")).is_empty());
+}
+
+#[test]
+fn a_ledger_that_cannot_be_written_costs_no_backup() {
+    let place = Place::with_accounts(100);
+    std::fs::create_dir_all(place.path("state/predictions.jsonl")).unwrap();
+    let mut command = command();
+    command.env("WINDLASS_STATE_DIR", place.path("state"));
+    let (database, set) = (place.arg("shop.db"), place.arg("set"));
+    command
+        .args(["backup", &database, "--to", &set])
+        .args(EMULATED);
+    let output = command.output().unwrap();
+    assert_eq!(output.status.code(), Some(0), "{}", text(&output));
+    let shown = text(&output);
+    assert!(
+        shown.contains("warning: no prediction is kept: "),
+        "{shown}"
+    );
+    assert!(shown.contains("predicted     "), "{shown}");
+    assert!(place.path("set").is_file());
+}

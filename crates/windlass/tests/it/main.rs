@@ -2,11 +2,13 @@
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
+mod clusters;
 mod diff;
 mod events;
 mod foretold;
 mod lab;
 mod life;
+mod open_content;
 mod open_places;
 mod open_postgres;
 mod open_sqlite;

@@ -1,0 +1,71 @@
+//! Clusters that are backed up, their sets, and the programs of PostgreSQL's versions.
+
+#![allow(clippy::disallowed_methods, reason = "fixtures need no durability")]
+
+use std::path::{Path, PathBuf};
+
+use windlass_testkit::postgres::{PrivateCluster, give_to_servers, stay_root};
+
+use crate::opening::{Scratch, open_to_all};
+use crate::support::text;
+
+/// A place whose files the servers can use.
+pub fn place() -> tempfile::TempDir {
+    stay_root();
+    let place = tempfile::tempdir_in("/var/tmp").unwrap();
+    give_to_servers(place.path());
+    open_to_all(place.path(), 0o755);
+    place
+}
+
+/// A directory in it, of the servers' user.
+pub fn directory(place: &Path, name: &str) -> PathBuf {
+    let path = place.join(name);
+    std::fs::create_dir(&path).unwrap();
+    give_to_servers(&path);
+    path
+}
+
+/// Backs a cluster up; the set's directory.
+pub fn back_up(source: &PrivateCluster, place: &Path, options: &[&str]) -> String {
+    let set = directory(place, "set");
+    let set = set.to_str().unwrap().to_owned();
+    let conninfo = source.conninfo();
+    let words = [&["backup", &conninfo, "--to", &set, "--quiet"], options].concat();
+    let output = Scratch::new().run(None, &words);
+    assert_eq!(output.status.code(), Some(0), "{}", text(&output));
+    set
+}
+
+/// The programs of a version other than Debian's.
+pub fn bindir(major: u32) -> PathBuf {
+    listed("WINDLASS_TEST_PG_BINDIRS", major)
+}
+
+/// The newest version's client programs, which talk to servers of every version.
+pub fn newest_clients() -> PathBuf {
+    listed("WINDLASS_TEST_PG_CLIENTS", 18)
+}
+
+/// A version's directory in a variable like `14=/dir:17=/dir`.
+fn listed(variable: &str, major: u32) -> PathBuf {
+    let text = std::env::var(variable);
+    let text = text.unwrap_or_else(|_| panic!("{variable} is not set: run scripts/test"));
+    let mut pairs = text.split(':').filter_map(|pair| pair.split_once('='));
+    let found = pairs.find(|(number, _)| *number == major.to_string());
+    found
+        .unwrap_or_else(|| panic!("no {major} in {text}"))
+        .1
+        .into()
+}
+
+/// The bytes of all files of a set.
+pub fn bytes(set: &str) -> Vec<(PathBuf, Vec<u8>)> {
+    let entries = std::fs::read_dir(set).unwrap();
+    let mut files: Vec<_> = entries
+        .map(|entry| entry.unwrap().path())
+        .map(|path| (path.clone(), std::fs::read(path).unwrap()))
+        .collect();
+    files.sort();
+    files
+}

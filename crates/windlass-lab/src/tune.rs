@@ -9,7 +9,8 @@
 //! limit, when no move is faster by more than the noise, or when the budget is spent.
 //!
 //! Invariants
-//! - A setting is never tried twice, but for the first one, which measures the noise.
+//! - A setting is never tried twice, but for the first one, which measures the noise, and the
+//!   fastest ones at the end: of many trials the fastest is fast by luck, too.
 //! - No setting is tried that takes more memory than allowed, or kept that takes more of the cores.
 //! - Time is what trials say it was: the search itself looks at no clock.
 
@@ -29,9 +30,11 @@ const NOISE_MIN: f64 = 0.02;
 /// Noise beyond this is no measure of anything: something else was using the machine.
 const NOISE_MAX: f64 = 0.10;
 /// Of all settings at most this part is tried: beyond, a search would be no better than a sweep.
-const PART_MAX: usize = 7;
+const PART_MAX: usize = 6;
 /// Trials that every search may make.
 const TRIALS_MIN: usize = 8;
+/// So many of the fastest settings are tried once more.
+const CONFIRMED: usize = 3;
 /// So near to the predicted limit there is nothing left to find.
 const AT_LIMIT: f64 = 0.97;
 
@@ -120,7 +123,7 @@ pub fn tune(
     let again = search.measure(&space.first())?;
     let apart = (first.rate - again.rate).abs() / first.rate.max(again.rate).max(1.0);
     search.noise = apart.clamp(NOISE_MIN, NOISE_MAX);
-    let (best, ended) = search.climb(&first)?;
+    let (best, ended) = search.search()?;
     let best = search.cheapest_like(&best);
     Ok(Tuned {
         best,
@@ -185,6 +188,23 @@ impl Search<'_> {
         Ok(found)
     }
 
+    /// Climbs from the first setting, and on from what a second look finds to be the fastest.
+    fn search(&mut self) -> Result<(Trial, Ended), LabError> {
+        let mut from = self.mean(&self.trials[0]);
+        loop {
+            let (best, ended) = self.climb(&from)?;
+            if ended != Ended::NoGain {
+                return Ok((best, ended));
+            }
+            match self.confirm()? {
+                Some(fastest) if fastest.setting != best.setting && self.has_trials() => {
+                    from = fastest;
+                }
+                _ => return Ok((best, ended)),
+            }
+        }
+    }
+
     /// Goes from the best setting known to a better one until there is an end.
     fn climb(&mut self, first: &Trial) -> Result<(Trial, Ended), LabError> {
         let mut best = first.clone();
@@ -220,7 +240,7 @@ impl Search<'_> {
                 let Some(next) = next.filter(|next| !self.is_tried(next)) else {
                     break;
                 };
-                if self.is_spent() || self.trials.len() >= self.trials_max {
+                if self.is_spent() || !self.has_trials() {
                     return Ok(better);
                 }
                 let from = from.clone();
@@ -237,12 +257,59 @@ impl Search<'_> {
         Ok(None)
     }
 
+    /// Tries the fastest settings once more, where they are too near each other to tell apart; the
+    /// fastest then.
+    fn confirm(&mut self) -> Result<Option<Trial>, LabError> {
+        for trial in self.fastest() {
+            if self.is_spent() || self.trials.len() >= self.trials_max + CONFIRMED {
+                break;
+            }
+            self.measure(&trial.setting)?;
+        }
+        Ok(self.fastest().into_iter().next())
+    }
+
+    fn has_trials(&self) -> bool {
+        self.trials.len() < self.trials_max
+    }
+
+    /// The fastest settings, each once; none where one is faster than all others beyond the noise.
+    fn fastest(&self) -> Vec<Trial> {
+        let mut found: Vec<Trial> = Vec::new();
+        for trial in self.trials.iter().filter(|one| self.allowed(one)) {
+            if found.iter().all(|one| one.setting != trial.setting) {
+                found.push(self.mean(trial));
+            }
+        }
+        found.sort_by(|one, other| other.rate.total_cmp(&one.rate));
+        found.truncate(CONFIRMED);
+        let near = |one: &Trial| one.rate * (1.0 + 2.0 * NOISE_MAX) >= found[0].rate;
+        let apart = found.len() < 2 || !near(&found[1]);
+        if apart { vec![] } else { found }
+    }
+
+    /// A trial with the mean rate of all of its setting's.
+    fn mean(&self, trial: &Trial) -> Trial {
+        let same = self
+            .trials
+            .iter()
+            .filter(|one| one.setting == trial.setting);
+        let (sum, count) = same.fold((0.0, 0.0), |(sum, count), one| {
+            (sum + one.rate, count + 1.0)
+        });
+        Trial {
+            rate: sum / count,
+            ..trial.clone()
+        }
+    }
+
     fn faster_than(&self, best: &Trial) -> Option<Trial> {
-        let faster =
-            |one: &&Trial| self.allowed(one) && one.rate > best.rate && one.setting != best.setting;
-        let faster = self.trials.iter().filter(faster);
-        let fastest = faster.max_by(|one, other| one.rate.total_cmp(&other.rate));
-        fastest.cloned()
+        let others = self.trials.iter().filter(|one| one.setting != best.setting);
+        let means = others
+            .filter(|one| self.allowed(one))
+            .map(|one| self.mean(one));
+        let faster = means.filter(|one| one.rate > best.rate);
+        faster.max_by(|one, other| one.rate.total_cmp(&other.rate))
     }
 
     fn is_better(&self, found: &Trial, than: &Trial) -> bool {
@@ -277,10 +344,12 @@ impl Search<'_> {
     /// Of what is as fast as the best, within the noise: what stores the fewest bytes; of the same
     /// codec, what takes the least memory.
     fn cheapest_like(&self, best: &Trial) -> Trial {
-        let fastest = self.trials.iter().filter(|one| self.allowed(one));
-        let fastest = fastest.map(|one| one.rate).fold(best.rate, f64::max);
-        let like = |one: &&Trial| self.allowed(one) && one.rate * (1.0 + NOISE_MIN) >= fastest;
-        let like = self.trials.iter().filter(like);
+        let allowed = self.trials.iter().filter(|one| self.allowed(one));
+        let means: Vec<Trial> = allowed.map(|one| self.mean(one)).collect();
+        let fastest = means.iter().map(|one| one.rate).fold(0.0, f64::max);
+        let like = means
+            .iter()
+            .filter(|one| one.rate * (1.0 + NOISE_MIN) >= fastest);
         let found = like.min_by(|one, other| {
             let key = |one: &Trial| (one.setting.weakness(), one.setting.memory());
             key(one).cmp(&key(other))

@@ -2,6 +2,7 @@
 
 use windlass_engine::media::Codec;
 use windlass_engine::{BufferRequest, Model};
+use windlass_testkit::sqlite::Random;
 
 use super::*;
 use crate::plan::{Alternative, Direction, Question};
@@ -157,4 +158,39 @@ fn of_equals_the_one_that_stores_least_is_kept() {
     assert_eq!(tuned.best.setting.codec, Codec::Zstd(1));
     assert!(tuned.best.setting.memory() <= space(1).first().memory());
     assert_eq!(tuned.ended, Ended::NoGain);
+}
+
+/// How many of 40 searches find a setting within 5 % of the best, when every trial is up to 5 % off.
+fn good_in_noise(source: &str, target: &str, files: usize) -> usize {
+    let world = world(source, target, files);
+    let rate = |setting: &Setting| world(setting).rate;
+    let most = space(files).all().iter().map(rate).fold(0.0, f64::max);
+    let is_good = |seed: &u64| {
+        let mut random = Random(seed + 1);
+        let mut noisy = |setting: &Setting| {
+            let off = 0.05 - f64::from(random.below(1001)) / 1e4;
+            let trial = world(setting);
+            Ok(Trial {
+                rate: trial.rate * (1.0 + off),
+                ..trial
+            })
+        };
+        let tuned = tune(&space(files), &bounds(), &mut noisy).unwrap();
+        rate(&tuned.best.setting) >= 0.95 * most
+    };
+    (0..40).filter(is_good).count()
+}
+
+#[test]
+fn noise_seldom_misleads_it() {
+    for (source, target, files) in [
+        ("rate:400MB/s", "rate:30MB/s", 1),
+        ("gp3:1TB", "s3:2x15MB/s", 2),
+        ("rate:120MB/s", "rate:400MB/s,latency=60ms", 1),
+        ("hdd:120MB/s", "rate:40MB/s", 1),
+        ("nul", "nul", 2),
+    ] {
+        let good = good_in_noise(source, target, files);
+        assert!(good >= 36, "{source} to {target}: {good} of 40");
+    }
 }

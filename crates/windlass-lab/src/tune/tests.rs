@@ -160,7 +160,7 @@ fn of_equals_the_one_that_stores_least_is_kept() {
     assert_eq!(tuned.ended, Ended::NoGain);
 }
 
-/// How many of 40 searches find a setting within 5 % of the best, when every trial is up to 5 % off.
+/// How many of 40 searches find a setting within 5 % of the best, when each trial is up to 5 % off.
 fn good_in_noise(source: &str, target: &str, files: usize) -> usize {
     let world = world(source, target, files);
     let rate = |setting: &Setting| world(setting).rate;

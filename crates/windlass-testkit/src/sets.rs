@@ -14,8 +14,8 @@ use windlass_engine::media::{
     BackupType, Codec, Facts, FileEntry, FileFlags, FileKind, FileNo, FileTable, IndexBlock, SetId,
 };
 use windlass_engine::{
-    BackupOptions, BackupRun, BufferRequest, Cancel, Device, Emulation, FileContent, FileDevice,
-    FileDeviceOptions, FileSpec, METADATA_LIMIT_DEFAULT, Missing, OpenSet, Progress,
+    BackupOptions, BackupRun, BufferRequest, Cancel, CodecRange, Device, Emulation, FileContent,
+    FileDevice, FileDeviceOptions, FileSpec, METADATA_LIMIT_DEFAULT, Missing, OpenSet, Progress,
 };
 
 use crate::sqlite::Random;
@@ -92,8 +92,12 @@ pub struct SetSpec {
     pub id: [u8; 16],
     /// Number of stripes.
     pub stripes: usize,
-    /// How it is compressed.
+    /// How it is compressed, at least to begin with.
     pub codec: Codec,
+    /// Between which codecs the waits may choose.
+    pub range: Option<CodecRange>,
+    /// What makes its devices slow.
+    pub emulation: Emulation,
     /// Largest frame.
     pub frame_bytes: usize,
 }
@@ -104,6 +108,8 @@ impl Default for SetSpec {
             id: [7; 16],
             stripes: 2,
             codec: Codec::Zstd(1),
+            range: None,
+            emulation: Emulation::default(),
             frame_bytes: 64 * 1024,
         }
     }
@@ -130,11 +136,11 @@ pub fn make_set(tree: &[Planted], dir: &Path, spec: &SetSpec) {
     let options = BackupOptions {
         plan: request.plan(devices.len(), 1).unwrap(),
         codec: spec.codec,
-        range: None,
+        range: spec.range,
         source_rate: None,
         device_rate: None,
         ring: true,
-        emulation: Emulation::default(),
+        emulation: spec.emulation.clone(),
     };
     let (progress, cancel) = (Arc::<Progress>::default(), Cancel::new());
     let mut run = BackupRun::start(SetId(spec.id), 1, options, devices, progress, cancel).unwrap();

@@ -9,8 +9,7 @@
 //! Invariants
 //! - A file is whole whenever it is read: it is replaced by a rename.
 //! - A file whose process is gone says nothing: a process is known by its number and its start,
-//!   because numbers come back. Its user removes such a file when listing; root, who reads what
-//!   others could have put in its way, removes none of theirs.
+//!   because numbers come back. Whoever lists removes such files.
 //! - Nothing is believed of a directory that somebody else than its user could have written to.
 //! - An operation goes on when its file cannot be written: to be seen is not its purpose.
 
@@ -113,11 +112,7 @@ impl Drop for Operation {
 pub fn list() -> io::Result<Vec<Report>> {
     let mut reports = Vec::new();
     match directory(false) {
-        Ok(own) => {
-            for left in list_one(&own, &mut reports)? {
-                std::fs::remove_file(&left)?;
-            }
-        }
+        Ok(own) => list_one(&own, &mut reports)?,
         Err(error) if error.kind() == io::ErrorKind::NotFound => {}
         Err(error) => return Err(error),
     }
@@ -125,7 +120,7 @@ pub fn list() -> io::Result<Vec<Report>> {
         for (directory, uid) in directories_of_others() {
             if is_private(&directory, uid).unwrap_or(false) {
                 // Its user may be removing it just now.
-                drop(list_one(&directory, &mut reports));
+                list_one(&directory, &mut reports).unwrap_or_default();
             }
         }
     }
@@ -133,9 +128,7 @@ pub fn list() -> io::Result<Vec<Report>> {
     Ok(reports)
 }
 
-/// Adds the operations of a directory; the files there of processes that were killed.
-fn list_one(directory: &Path, reports: &mut Vec<Report>) -> io::Result<Vec<PathBuf>> {
-    let mut left = Vec::new();
+fn list_one(directory: &Path, reports: &mut Vec<Report>) -> io::Result<()> {
     for entry in std::fs::read_dir(directory)? {
         let path = entry?.path();
         if path.extension().is_none_or(|extension| extension != "json") {
@@ -149,11 +142,12 @@ fn list_one(directory: &Path, reports: &mut Vec<Report>) -> io::Result<Vec<PathB
             Ok(report) if process_start(report.pid) == Some(report.process_start) => {
                 reports.push(report);
             }
-            Ok(_) => left.push(path),
+            // Of a process that was killed: left behind.
+            Ok(_) => std::fs::remove_file(&path)?,
             Err(_) => continue,
         }
     }
-    Ok(left)
+    Ok(())
 }
 
 /// A report's bytes. Whoever made the file gets root to read no other one, and to wait for none.

@@ -7,7 +7,8 @@ use std::os::unix::fs::{FileExt, MetadataExt, PermissionsExt};
 use std::path::Path;
 use std::process::Command;
 
-use windlass_engine::media::FileKind;
+use windlass_engine::media::{Codec, FileKind};
+use windlass_engine::{CodecRange, Emulation};
 use windlass_mount::{Mount, MountOptions, Unmounted};
 use windlass_testkit::sqlite::Random;
 
@@ -68,6 +69,37 @@ fn the_tree_is_equal_by_names_kinds_modes_owners_times_links_and_content() {
     }
     mount.unmount().unwrap();
     assert_eq!(paths(&place.at()), BTreeSet::new());
+}
+
+#[test]
+fn a_set_whose_codec_changed_in_its_making_reads_as_its_source_was() {
+    let files = (0..10).map(|n| Planted::file(&format!("base/{n}"), text(1 << 20, n)));
+    let tree = [Planted::directory("base")].into_iter().chain(files);
+    let spec = SetSpec {
+        codec: Codec::None,
+        range: CodecRange::new(Codec::None, Codec::Zstd(9)),
+        emulation: Emulation::parse(["target=rate:6MB/s"]).unwrap(),
+        ..SetSpec::default()
+    };
+    let place = Place::new(tree.collect(), &spec);
+    let blocks = index_blocks(&open_set(&place.set()));
+    let frames = blocks.iter().flat_map(|(_, block)| &block.frames);
+    let codecs: BTreeSet<_> = frames.map(|frame| frame.codec.number()).collect();
+    assert!(codecs.len() > 1, "{codecs:?}");
+    let _mount = place.mount();
+    // At random before they are read in sequence: then the kernel has them.
+    let mut random = Random(3);
+    for _ in 0..100 {
+        let node = &place.tree[1 + random.below(10) as usize];
+        let offset = random.below((1 << 20) - 8192) as usize;
+        let mut page = vec![0; 8192];
+        let file = File::open(place.path(&node.path)).unwrap();
+        file.read_exact_at(&mut page, offset as u64).unwrap();
+        assert!(page == node.content[offset..offset + 8192], "{offset}");
+    }
+    for node in &place.tree[1..] {
+        assert!(fs::read(place.path(&node.path)).unwrap() == node.content);
+    }
 }
 
 #[test]

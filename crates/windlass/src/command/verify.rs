@@ -31,16 +31,19 @@ pub fn run(global: &Global, arguments: &Verify) -> Result<Code, Failure> {
         show(&survey, run.as_ref(), &damage);
     }
     let mut document = document(&survey, run.as_ref(), &damage);
+    // Damage does not end it: which relations it is in remains to be said.
+    let opened = arguments
+        .open
+        .then(|| relations::check(global, arguments, &cancel));
+    let opened = opened.transpose()?;
     let mut code = if damage.is_empty() {
         Code::Done
     } else {
         Code::Damage
     };
-    if arguments.open {
-        // Damage does not end it: which relations it is in remains to be said.
-        let checked = relations::check(global, arguments, &cancel)?;
+    if let Some(checked) = &opened {
         document["ok"] = (damage.is_empty() && checked.code != Code::Damage).into();
-        document["open"] = checked.document;
+        document["open"] = checked.document.clone();
         code = if code == Code::Damage {
             code
         } else {
@@ -50,11 +53,13 @@ pub fn run(global: &Global, arguments: &Verify) -> Result<Code, Failure> {
     if global.json {
         output::line(&document.to_string());
     }
+    let id = survey.set().set_id();
     if !damage.is_empty() {
-        let (id, count) = (survey.set().set_id(), damage.damage_count);
-        let places = if count == 1 { "place" } else { "places" };
-        output::note(&format!("error: set {id} is damaged in {count} {places}"));
+        let places = output::count(damage.damage_count, "place");
+        output::note(&format!("error: set {id} is damaged in {places}"));
         output::note("hint: Use another set; `windlass info` says what is left of this one.");
+    } else if let Some(checked) = opened {
+        checked.complain(&id);
     }
     Ok(code)
 }

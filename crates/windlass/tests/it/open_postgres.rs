@@ -73,7 +73,7 @@ fn a_writable_copy_takes_everything_and_the_set_stays_as_it_is() {
 }
 
 /// A set, not compressed, of a cluster with a table of words that can be found in it.
-fn set_with_words(place: &Path) -> (PrivateCluster, String) {
+pub fn set_with_words(place: &Path) -> (PrivateCluster, String) {
     let source = PrivateCluster::start(&ClusterOptions::default().initdb("--data-checksums"));
     let sql = |text: &str| source.sql("postgres", text);
     sql("CREATE TABLE words AS SELECT i, 'needle-' || i AS word FROM generate_series(1, 50000) i");
@@ -83,7 +83,7 @@ fn set_with_words(place: &Path) -> (PrivateCluster, String) {
 }
 
 /// Changes a byte of the stripe wherever the table's rows are; the second time changes it back.
-fn rot(set: &str) {
+pub fn rot(set: &str) {
     let (stripe, mut bytes) = bytes(set).remove(0);
     let found = |bytes: &[u8]| {
         let places = bytes.windows(8).enumerate();
@@ -129,39 +129,6 @@ fn rot_in_an_open_set_is_an_error_and_never_a_wrong_answer() {
         assert_eq!(opened.end("TERM"), Some(4), "it has met damage");
         scratch.assert_clean();
     }
-}
-
-#[test]
-fn verify_open_names_the_relations_that_are_damaged() {
-    let place = place();
-    let (_source, set) = set_with_words(place.path());
-    let scratch = Scratch::new();
-    let verify = |options: &[&str]| {
-        let words = [&["verify", "--open", "--json", &set], options].concat();
-        let output = scratch.run(None, &words);
-        let report: serde_json::Value = serde_json::from_slice(&output.stdout)
-            .unwrap_or_else(|error| panic!("{error}: {}", text(&output)));
-        (output.status.code(), report)
-    };
-    let (code, report) = verify(&[]);
-    assert_eq!((code, &report["ok"]), (Some(0), &true.into()), "{report}");
-    assert!(report["open"]["tables"].as_u64() > Some(100), "{report}");
-    rot(&set);
-    for options in [&[][..], &["--quick"]] {
-        let (code, report) = verify(options);
-        assert_eq!((code, &report["ok"]), (Some(4), &false.into()), "{report}");
-        let damaged = report["open"]["damaged"].as_array().unwrap();
-        let names: Vec<_> = damaged.iter().map(|finding| &finding["relation"]).collect();
-        assert!(
-            names.contains(&&"postgres: public.words".into()),
-            "{report}"
-        );
-        assert!(
-            !names.contains(&&"postgres: public.plain".into()),
-            "{report}"
-        );
-    }
-    scratch.assert_clean();
 }
 
 fn is_alive(process: &str) -> bool {

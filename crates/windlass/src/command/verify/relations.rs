@@ -6,6 +6,7 @@ use std::time::Instant;
 
 use serde_json::{Value, json};
 use windlass_engine::Cancel;
+use windlass_engine::media::SetId;
 
 use crate::cli::{Global, Verify};
 use crate::exit::{Code, Failure};
@@ -16,6 +17,32 @@ use crate::output;
 pub(super) struct Checked {
     pub(super) code: Code,
     pub(super) document: Value,
+    /// Faults of the database, and whether the set is why.
+    faults: u64,
+    set_is_damaged: bool,
+}
+
+impl Checked {
+    /// Says at the end what there is to be sorry for, of a set that is not known to be damaged.
+    pub(super) fn complain(&self, id: &SetId) {
+        let (error, hint) = match (self.set_is_damaged, self.faults) {
+            (true, _) => (
+                format!("set {id} is damaged"),
+                "`windlass verify` without --quick lists all of its damage.",
+            ),
+            (false, 0) => return,
+            (false, faults) => (
+                format!(
+                    "the database in set {id} is damaged in {}",
+                    output::count(faults, "place")
+                ),
+                "The set is what was backed up: the damage was in the source. An older set may be \
+                 without it.",
+            ),
+        };
+        output::note(&format!("error: {error}"));
+        output::note(&format!("hint: {hint}"));
+    }
 }
 
 /// What is said of a relation.
@@ -59,7 +86,9 @@ pub(super) fn check(
         Ok(findings) => findings,
         Err(failure) => return Err(opened.check_alive().err().unwrap_or(failure)),
     };
-    let damaged = opened.close()? || !findings.faults.is_empty();
+    let set_is_damaged = opened.close()?;
+    let faults = findings.faults.len() as u64;
+    let damaged = set_is_damaged || faults > 0;
     if !global.json {
         let seconds = begun.elapsed().as_secs_f64();
         output::line(&format!(
@@ -85,7 +114,12 @@ pub(super) fn check(
     let mut document = findings.document;
     document["damaged"] = findings.faults.iter().map(shown).collect();
     document["warnings"] = findings.warnings.iter().map(shown).collect();
-    Ok(Checked { code, document })
+    Ok(Checked {
+        code,
+        document,
+        faults,
+        set_is_damaged,
+    })
 }
 
 fn shown(finding: &Finding) -> Value {

@@ -1,0 +1,118 @@
+//! `windlass verify --open` on sets of PostgreSQL clusters: which relations are damaged, whether
+//! the set rotted or the database was broken when it was backed up.
+
+#![allow(clippy::disallowed_methods, reason = "fixtures need no durability")]
+
+use std::os::unix::fs::FileExt;
+
+use windlass_testkit::postgres::{ClusterOptions, PrivateCluster};
+
+use crate::clusters::{back_up, place};
+use crate::open_postgres::{rot, set_with_words};
+use crate::opening::Scratch;
+use crate::support::text;
+
+/// A row that begins behind the end of its page: at 32767, of 40 bytes, in use.
+const ITEM_NOWHERE: [u8; 4] = [0xFF, 0xFF, 0x50, 0];
+/// Where in its file: the first item of block 5.
+const ITEM_AT: u64 = 5 * 8192 + 24;
+
+#[test]
+fn verify_open_names_the_relations_that_are_damaged() {
+    let place = place();
+    let (_source, set) = set_with_words(place.path());
+    let scratch = Scratch::new();
+    let verify = |options: &[&str]| {
+        let words = [&["verify", "--open", "--json", &set], options].concat();
+        let output = scratch.run(None, &words);
+        let report: serde_json::Value = serde_json::from_slice(&output.stdout)
+            .unwrap_or_else(|error| panic!("{error}: {}", text(&output)));
+        let complaints = String::from_utf8_lossy(&output.stderr).into_owned();
+        (output.status.code(), report, complaints)
+    };
+    let (code, report, _) = verify(&[]);
+    assert_eq!((code, &report["ok"]), (Some(0), &true.into()), "{report}");
+    assert!(report["open"]["tables"].as_u64() > Some(100), "{report}");
+    rot(&set);
+    let hints = ["Use another set", "`windlass verify` without --quick"];
+    for (options, hint) in [&[][..], &["--quick"]].into_iter().zip(hints) {
+        let (code, report, complaints) = verify(options);
+        assert!(
+            complaints.contains(&format!("hint: {hint}")),
+            "{complaints}"
+        );
+        assert_eq!((code, &report["ok"]), (Some(4), &false.into()), "{report}");
+        let damaged = report["open"]["damaged"].as_array().unwrap();
+        let names: Vec<_> = damaged.iter().map(|finding| &finding["relation"]).collect();
+        assert!(
+            names.contains(&&"postgres: public.words".into()),
+            "{report}"
+        );
+        assert!(
+            !names.contains(&&"postgres: public.plain".into()),
+            "{report}"
+        );
+    }
+    scratch.assert_clean();
+}
+
+/// A set that is as it was written, of a cluster with a table that is not.
+fn set_of_a_broken_table(place: &std::path::Path) -> String {
+    let source = PrivateCluster::start(&ClusterOptions::default());
+    let sql = |text: &str| source.sql("postgres", text);
+    sql("CREATE TABLE broken AS SELECT i FROM generate_series(1, 50000) i");
+    sql("CREATE TABLE plain AS SELECT i FROM generate_series(1, 50000) i");
+    sql("CHECKPOINT");
+    let path = source
+        .data()
+        .join(sql("SELECT pg_relation_filepath('broken')"));
+    let file = std::fs::OpenOptions::new().write(true).open(path).unwrap();
+    file.write_all_at(&ITEM_NOWHERE, ITEM_AT).unwrap();
+    back_up(&source, place, &[])
+}
+
+#[test]
+fn verify_open_prints_the_relations_that_were_damaged_before_the_backup() {
+    let place = place();
+    let set = set_of_a_broken_table(place.path());
+    let scratch = Scratch::new();
+    let verify = |options: &[&str]| {
+        let words = [&["verify", "--quiet", &set], options].concat();
+        let output = scratch.run(None, &words);
+        (output.status.code(), output)
+    };
+    let (code, output) = verify(&[]);
+    assert_eq!(code, Some(0), "{}", text(&output));
+    let (code, output) = verify(&["--open"]);
+    let said = text(&output);
+    assert_eq!(code, Some(4), "{said}");
+    let printed = String::from_utf8_lossy(&output.stdout);
+    let damaged: Vec<_> = printed
+        .lines()
+        .filter_map(|line| line.strip_prefix("damaged       "))
+        .collect();
+    assert_eq!(damaged.len(), 1, "{said}");
+    let is_it = damaged[0].starts_with("postgres: public.broken: block 5, item 1: line pointer ");
+    assert!(is_it, "{said}");
+    assert!(!printed.contains("sound"), "{said}");
+    let said = String::from_utf8_lossy(&output.stderr);
+    let (error, hint) = said.trim_end().split_once('\n').unwrap();
+    assert!(error.starts_with("error: the database in set "), "{said}");
+    assert!(error.ends_with(" is damaged in 1 place"), "{said}");
+    let hinted = hint.starts_with("hint: The set is what was backed up: ");
+    assert!(hinted, "{said}");
+    let (code, output) = verify(&["--open", "--json"]);
+    let report: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!((code, &report["ok"]), (Some(4), &false.into()), "{report}");
+    assert_eq!(report["damage_count"], 0, "the set is sound: {report}");
+    let found = &report["open"]["damaged"];
+    assert_eq!(found.as_array().map(Vec::len), Some(1), "{report}");
+    assert_eq!(found[0]["relation"], "postgres: public.broken");
+    assert!(
+        found[0]["what"]
+            .as_str()
+            .unwrap()
+            .starts_with("block 5, item 1")
+    );
+    scratch.assert_clean();
+}

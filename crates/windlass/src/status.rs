@@ -9,7 +9,8 @@
 //! Invariants
 //! - A file is whole whenever it is read: it is replaced by a rename.
 //! - A file whose process is gone says nothing: a process is known by its number and its start,
-//!   because numbers come back. Whoever lists removes such files.
+//!   because numbers come back. Its user removes such a file when listing; root, who reads what
+//!   others could have put in its way, removes none of theirs.
 //! - Nothing is believed of a directory that somebody else than its user could have written to.
 //! - An operation goes on when its file cannot be written: to be seen is not its purpose.
 
@@ -112,7 +113,11 @@ impl Drop for Operation {
 pub fn list() -> io::Result<Vec<Report>> {
     let mut reports = Vec::new();
     match directory(false) {
-        Ok(own) => list_one(&own, &mut reports)?,
+        Ok(own) => {
+            for left in list_one(&own, &mut reports)? {
+                std::fs::remove_file(&left)?;
+            }
+        }
         Err(error) if error.kind() == io::ErrorKind::NotFound => {}
         Err(error) => return Err(error),
     }
@@ -120,7 +125,7 @@ pub fn list() -> io::Result<Vec<Report>> {
         for (directory, uid) in directories_of_others() {
             if is_private(&directory, uid).unwrap_or(false) {
                 // Its user may be removing it just now.
-                list_one(&directory, &mut reports).unwrap_or_default();
+                drop(list_one(&directory, &mut reports));
             }
         }
     }
@@ -128,7 +133,9 @@ pub fn list() -> io::Result<Vec<Report>> {
     Ok(reports)
 }
 
-fn list_one(directory: &Path, reports: &mut Vec<Report>) -> io::Result<()> {
+/// Adds the operations of a directory; the files there of processes that were killed.
+fn list_one(directory: &Path, reports: &mut Vec<Report>) -> io::Result<Vec<PathBuf>> {
+    let mut left = Vec::new();
     for entry in std::fs::read_dir(directory)? {
         let path = entry?.path();
         if path.extension().is_none_or(|extension| extension != "json") {
@@ -142,12 +149,11 @@ fn list_one(directory: &Path, reports: &mut Vec<Report>) -> io::Result<()> {
             Ok(report) if process_start(report.pid) == Some(report.process_start) => {
                 reports.push(report);
             }
-            // Of a process that was killed: left behind.
-            Ok(_) => std::fs::remove_file(&path)?,
+            Ok(_) => left.push(path),
             Err(_) => continue,
         }
     }
-    Ok(())
+    Ok(left)
 }
 
 /// A report's bytes. Whoever made the file gets root to read no other one, and to wait for none.

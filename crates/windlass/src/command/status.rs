@@ -2,10 +2,13 @@
 
 mod run;
 
+use std::time::Duration;
+
 use serde_json::Value;
 
 use crate::cli::Global;
 use crate::exit::{Code, Failure};
+use crate::sizes::show_size;
 use crate::status::{self, Report};
 use crate::{output, table};
 
@@ -47,23 +50,42 @@ fn show(report: &Report) {
     }
 }
 
-/// Numbers of any kind, as they come.
+/// Numbers of any kind, with the units that their names end in; what is zero is left out.
 fn lines(numbers: &Value) -> Vec<(String, String)> {
     let mut found = Vec::new();
     for (name, value) in numbers.as_object().into_iter().flatten() {
         match value {
             Value::Object(parts) => {
-                let part = |(name, value): (&String, &Value)| shown(value) + " " + &words(name);
-                let parts: Vec<_> = parts.iter().map(part).collect();
-                found.push((words(name), parts.join(", ")));
+                let there = |(_, value): &(&String, &Value)| value.as_u64() != Some(0);
+                let part = |(name, value): (&String, &Value)| {
+                    let (name, text) = line(name, value);
+                    format!("{name} {text}")
+                };
+                let parts: Vec<_> = parts.iter().filter(there).map(part).collect();
+                if !parts.is_empty() {
+                    found.push((words(name), parts.join(", ")));
+                }
             }
             Value::Array(lines) => {
                 found.extend(lines.iter().map(|line| (words(name), shown(line))));
             }
-            value => found.push((words(name), shown(value))),
+            value => found.push(line(name, value)),
         }
     }
     found
+}
+
+/// A name without its unit, and the number with it.
+fn line(name: &str, value: &Value) -> (String, String) {
+    let unit = value.as_u64().zip(name.rsplit_once('_'));
+    match unit {
+        Some((number, (name, "bytes"))) => (words(name), show_size(number)),
+        Some((number, (name, "nanos"))) => {
+            let seconds = Duration::from_nanos(number).as_secs_f64();
+            (words(name), format!("{seconds:.2} s"))
+        }
+        _ => (words(name), shown(value)),
+    }
 }
 
 fn words(name: &str) -> String {
@@ -93,11 +115,16 @@ mod tests {
 
     #[test]
     fn numbers_of_any_kind_are_lines() {
-        let numbers = serde_json::json!({"reads": 3, "cache": {"hit_count": 2}, "messages": ["a"]});
+        let numbers = serde_json::json!({
+            "reads": 3,
+            "cache": {"hits": 2, "misses": 0, "read_bytes": 3072, "decode_nanos": 1_500_000_000},
+            "idle": {"hits": 0},
+            "messages": ["a"],
+        });
         let lines = lines(&numbers);
         let line = |name: &str, text: &str| (name.to_owned(), text.to_owned());
         let expected = [
-            line("cache", "2 hit count"),
+            line("cache", "decode 1.50 s, hits 2, read 3 KiB"),
             line("messages", "a"),
             line("reads", "3"),
         ];

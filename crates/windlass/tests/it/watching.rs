@@ -5,6 +5,8 @@
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
+use std::os::unix::fs::{MetadataExt, chown};
+use std::os::unix::process::CommandExt;
 use std::process::{Child, Command, Stdio};
 
 use serde_json::Value;
@@ -13,6 +15,13 @@ use crate::support::*;
 
 /// 28 MiB of rows, two transfers of which are allowed each second.
 const ACCOUNTS: u32 = 40_000;
+
+/// A user who is neither root nor anybody else here.
+const NOBODY: u32 = 65534;
+
+fn owner(path: &str) -> u32 {
+    std::fs::metadata(path).unwrap().uid()
+}
 
 /// A backup under way, in no hurry.
 struct Slow {
@@ -160,6 +169,34 @@ fn a_run_under_way_is_told_in_the_terms_of_prometheus() {
     slow.end();
 }
 
+/// A process's operation, as a `windlass status --json` shows it.
+fn operation(status: &mut Command, pid: u32) -> Option<Value> {
+    let output = status.output().unwrap();
+    assert_eq!(output.status.code(), Some(0), "{}", text(&output));
+    let status: Value = serde_json::from_slice(&output.stdout).unwrap();
+    let all = status["operations"].as_array().unwrap();
+    let own = all.iter().find(|operation| operation["pid"] == pid);
+    own.cloned()
+}
+
+#[test]
+fn root_sees_what_became_the_databases_owner_and_a_third_user_does_not() {
+    let place = Place::with_accounts(ACCOUNTS);
+    for path in [".", "sets", "shop.db"] {
+        chown(place.path(path), Some(NOBODY), Some(NOBODY)).unwrap();
+    }
+    let slow = Slow::start(&place);
+    let pid = slow.process.id();
+    assert_eq!(owner(&format!("/proc/{pid}")), NOBODY);
+    let status = ["status", "--json"];
+    while operation(command().args(status), pid).is_none() {
+        std::thread::yield_now();
+    }
+    assert!(operation(command().args(status).uid(NOBODY), pid).is_some());
+    assert!(operation(command().args(status).uid(1), pid).is_none());
+    slow.end();
+}
+
 #[test]
 fn status_tells_how_far_a_run_is_and_what_holds_it_back() {
     let place = Place::with_accounts(ACCOUNTS);
@@ -167,13 +204,9 @@ fn status_tells_how_far_a_run_is_and_what_holds_it_back() {
     let pid = slow.process.id();
     // Its file is rewritten once a second.
     let run = loop {
-        let output = windlass(&["status", "--json"]);
-        assert_eq!(output.status.code(), Some(0), "{}", text(&output));
-        let status: Value = serde_json::from_slice(&output.stdout).unwrap();
-        let all = status["operations"].as_array().unwrap();
-        let own = all.iter().find(|operation| operation["pid"] == pid);
+        let own = operation(command().args(["status", "--json"]), pid);
         if let Some(own) = own.filter(|own| !own["numbers"]["limit"].is_null()) {
-            break own.clone();
+            break own;
         }
         std::thread::yield_now();
     };

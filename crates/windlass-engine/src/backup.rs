@@ -34,7 +34,7 @@ use crate::read::ReadQueue;
 use crate::reader::{Filled, Reader};
 use crate::report::{Activity, RunReport};
 use crate::shared::{Shared, spawn};
-use crate::source::{Cutter, FileOutcome, FileSpec, Outcomes, PageHook, SourceFile, Unit};
+use crate::source::{Cutter, FileOutcome, FileSpec, Outcomes, PageHook, SourceFile, Uncut, Unit};
 use crate::stripes;
 use crate::waits::Cause;
 use crate::writer::StripeWriter;
@@ -293,7 +293,13 @@ impl BackupRun {
         layer: u8,
     ) -> Result<(), EngineError> {
         self.data_began.get_or_insert_with(Instant::now);
-        for unit in self.cutter.cut(file, range, layer) {
+        let mut rest = Uncut {
+            file: Arc::clone(file),
+            offset: range.start,
+            end: range.end,
+            layer,
+        };
+        while let Some(unit) = self.cutter.next(&mut rest) {
             self.send(unit)?;
         }
         Ok(())

@@ -3,7 +3,6 @@
 //! A unit is one extent of a large file, or many small files bundled: 50,000 files of 8 KiB cost
 //! 400 transfers, not 50,000. Units are cut where files are pushed, so readers only read.
 
-use std::collections::VecDeque;
 use std::fs::File;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -141,6 +140,15 @@ pub(crate) struct Part {
     pub(crate) layer: u8,
 }
 
+/// A range of a file that is still to be cut.
+#[derive(Debug)]
+pub(crate) struct Uncut {
+    pub(crate) file: Arc<SourceFile>,
+    pub(crate) offset: u64,
+    pub(crate) end: u64,
+    pub(crate) layer: u8,
+}
+
 /// What fills one buffer.
 #[derive(Debug, Default)]
 pub(crate) struct Unit {
@@ -171,36 +179,24 @@ impl Cutter {
         }
     }
 
-    /// Cuts a range of a file; returns the units that are full.
-    pub(crate) fn cut(
-        &mut self,
-        file: &Arc<SourceFile>,
-        range: std::ops::Range<u64>,
-        layer: u8,
-    ) -> VecDeque<Unit> {
-        let mut units = VecDeque::new();
-        let mut offset = range.start;
-        while offset < range.end {
-            let bytes = self.part_bytes(range.end - offset);
-            let part = Part {
-                file: Arc::clone(file),
-                offset,
-                bytes,
-                layer,
-            };
-            offset += bytes as u64;
+    /// The next full unit of what is left of `rest`; `None` when nothing is left to cut. One at a
+    /// time: a file of a terabyte has a million of them.
+    pub(crate) fn next(&mut self, rest: &mut Uncut) -> Option<Unit> {
+        while rest.offset < rest.end {
+            let part = self.take_part(rest);
             // A part of half a buffer or more has one of its own: it is read directly, in place.
-            if bytes * 2 >= self.unit_bytes {
-                units.push_back(Unit { parts: vec![part] });
-                continue;
+            if part.bytes * 2 >= self.unit_bytes {
+                return Some(Unit { parts: vec![part] });
             }
-            let full = self.bundle.bytes() + bytes > self.unit_bytes;
-            if full || self.bundle.parts.len() == PARTS_MAX {
-                units.push_back(std::mem::take(&mut self.bundle));
-            }
+            let full = self.bundle.bytes() + part.bytes > self.unit_bytes
+                || self.bundle.parts.len() == PARTS_MAX;
+            let bundle = full.then(|| std::mem::take(&mut self.bundle));
             self.bundle.parts.push(part);
+            if bundle.is_some() {
+                return bundle;
+            }
         }
-        units
+        None
     }
 
     /// What is left of a bundle.
@@ -208,8 +204,18 @@ impl Cutter {
         (!self.bundle.parts.is_empty()).then(|| std::mem::take(&mut self.bundle))
     }
 
-    fn part_bytes(&self, left: u64) -> usize {
-        usize::try_from(left).map_or(self.unit_bytes, |left| left.min(self.unit_bytes))
+    /// Cuts a part off, as long as a buffer at most.
+    fn take_part(&self, rest: &mut Uncut) -> Part {
+        let left = rest.end - rest.offset;
+        let bytes = usize::try_from(left).map_or(self.unit_bytes, |left| left.min(self.unit_bytes));
+        let part = Part {
+            file: Arc::clone(&rest.file),
+            offset: rest.offset,
+            bytes,
+            layer: rest.layer,
+        };
+        rest.offset += bytes as u64;
+        part
     }
 }
 
@@ -266,16 +272,24 @@ mod tests {
         })
     }
 
+    /// All full units of a file, by their sizes.
+    fn sizes(cutter: &mut Cutter, number: u32, bytes: u64) -> Vec<usize> {
+        let mut rest = Uncut {
+            file: file(number, bytes),
+            offset: 0,
+            end: bytes,
+            layer: 0,
+        };
+        std::iter::from_fn(|| cutter.next(&mut rest).map(|unit| unit.bytes())).collect()
+    }
+
     #[test]
     fn large_files_are_cut_and_small_ones_bundled() {
         let mut cutter = Cutter::new(1000);
-        assert!(cutter.cut(&file(0, 300), 0..300, 0).is_empty());
-        let units = cutter.cut(&file(1, 2600), 0..2600, 0);
-        let sizes: Vec<_> = units.iter().map(Unit::bytes).collect();
-        assert_eq!(sizes, [1000, 1000, 600]);
-        assert!(cutter.cut(&file(2, 400), 0..400, 0).is_empty());
-        let units = cutter.cut(&file(3, 400), 0..400, 0);
-        assert_eq!(units[0].bytes(), 700);
+        assert!(sizes(&mut cutter, 0, 300).is_empty());
+        assert_eq!(sizes(&mut cutter, 1, 2600), [1000, 1000, 600]);
+        assert!(sizes(&mut cutter, 2, 400).is_empty());
+        assert_eq!(sizes(&mut cutter, 3, 400), [700]);
         assert_eq!(cutter.flush().unwrap().bytes(), 400);
         assert!(cutter.flush().is_none());
     }

@@ -1,12 +1,15 @@
-//! Memory is bounded: buffers x transfer size and 64 MiB, for any number of files up to 50,000.
+//! Memory is bounded: buffers x transfer size and 64 MiB, for a file of any size and for any number
+//! of files up to 50,000.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
-use windlass_engine::media::Codec;
+use windlass_engine::media::{Codec, FileNo};
 use windlass_engine::{
-    BufferRequest, Cancel, DirectoryTarget, RestoreOptions, TargetLayout, restore,
+    BufferRequest, Cancel, DirectoryTarget, EngineError, PageHook, RestoreOptions, TargetLayout,
+    restore,
 };
 
 use crate::support::*;
@@ -15,6 +18,10 @@ const FILES: usize = 50_000;
 const FILE_BYTES: usize = 300;
 const BUFFERS: usize = 7;
 const TRANSFER: usize = 1 << 20;
+/// A file of so many bytes, all of them a hole, has four million units.
+const HUGE_BYTES: usize = 1 << 42;
+/// After so many pieces of it have been read the rest would be the same.
+const HUGE_PIECES: usize = 2_000;
 /// Says, in a child, where to work: this test runs itself again to measure itself alone.
 const PLACE: &str = "WINDLASS_TEST_MEMORY";
 
@@ -74,6 +81,39 @@ fn bring_back_many(dir: &Path) {
     restore(&set, &target, &options, &Arc::default(), &Cancel::new()).unwrap();
 }
 
+fn plant_huge(dir: &Path) {
+    let file = std::fs::File::create(dir.join("huge")).unwrap();
+    file.set_len(HUGE_BYTES as u64).unwrap();
+}
+
+/// Ends a run when it has gone far enough.
+struct Enough {
+    seen: AtomicUsize,
+    cancel: Cancel,
+}
+
+impl PageHook for Enough {
+    fn piece(&self, _: FileNo, _: u64, _: &mut [u8]) -> Result<(), EngineError> {
+        if self.seen.fetch_add(1, Ordering::Relaxed) >= HUGE_PIECES {
+            self.cancel.cancel();
+        }
+        Ok(())
+    }
+}
+
+fn back_up_huge(dir: &Path) {
+    let setup = Setup {
+        request: request(),
+        ..Setup::default()
+    };
+    let cancel = Cancel::new();
+    let mut run = begin(&setup, file_devices(dir, &setup), &cancel).unwrap();
+    let seen = AtomicUsize::new(0);
+    run.set_hook(Arc::new(Enough { seen, cancel }));
+    let error = run.push(path_spec(0, &dir.join("huge"), HUGE_BYTES));
+    assert!(matches!(error, Err(EngineError::Cancelled)), "{error:?}");
+}
+
 /// Most memory this process had resident at once.
 fn peak_bytes() -> usize {
     let status = std::fs::read_to_string("/proc/self/status").unwrap();
@@ -125,6 +165,14 @@ fn a_backup_of_fifty_thousand_files_stays_within_its_memory() {
     let test = "memory::a_backup_of_fifty_thousand_files_stays_within_its_memory";
     bounded(test, back_up_many, plant_many, |dir| {
         drop(verify(&[stripe_path(dir, 0)]).unwrap())
+    });
+}
+
+#[test]
+fn a_backup_of_a_file_of_any_size_stays_within_its_memory() {
+    let test = "memory::a_backup_of_a_file_of_any_size_stays_within_its_memory";
+    bounded(test, back_up_huge, plant_huge, |dir| {
+        assert!(!stripe_path(dir, 0).exists());
     });
 }
 

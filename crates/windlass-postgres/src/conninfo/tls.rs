@@ -46,8 +46,9 @@ pub(crate) struct TlsRequest {
     /// `None`: no authority is named, and there is no root.crt at home.
     pub(crate) roots: Option<Roots>,
     pub(crate) client: Option<ClientFiles>,
-    /// Lists of certificates that were withdrawn.
-    pub(crate) revoked: Vec<PathBuf>,
+    /// Certificates that were withdrawn: a file of lists, and a directory of such files.
+    pub(crate) revoked: Option<PathBuf>,
+    pub(crate) revoked_directory: Option<PathBuf>,
     /// Whether the handshake names the server it is for.
     pub(crate) names_server: bool,
     /// Whether the handshake comes first, without asking whether the server can.
@@ -75,6 +76,8 @@ impl TlsRequest {
         let key = get("sslkey").map(PathBuf::from);
         let key = key.or_else(|| at_home("postgresql.key"));
         let client = certificate.zip(key);
+        let revoked = get("sslcrl").map(PathBuf::from);
+        let directory = get("sslcrldir").map(PathBuf::from);
         let wanted = get("sslcertmode") != Some("disable");
         Ok(Self {
             mode,
@@ -82,7 +85,8 @@ impl TlsRequest {
             client: client
                 .filter(|_| wanted)
                 .map(|(certificate, key)| ClientFiles { certificate, key }),
-            revoked: revoked(settings, there("root.crl"))?,
+            revoked: revoked.or_else(|| there("root.crl").filter(|_| directory.is_none())),
+            revoked_directory: directory,
             names_server: get("sslsni") != Some("0"),
             direct: direct(settings, mode)?,
             allows_1_2,
@@ -152,30 +156,6 @@ fn binding(settings: &Settings) -> Result<postgres::config::ChannelBinding, Post
         Some("require") => Ok(ChannelBinding::Require),
         Some(other) => fault(format!("invalid channel_binding {other:?}")),
     }
-}
-
-/// A file, the files of a directory, or what lies at home.
-fn revoked(settings: &Settings, home: Option<PathBuf>) -> Result<Vec<PathBuf>, PostgresError> {
-    let named = text(settings, "sslcrl").map(PathBuf::from);
-    let directory = text(settings, "sslcrldir");
-    if named.is_none() && directory.is_none() {
-        return Ok(home.into_iter().collect());
-    }
-    let mut paths: Vec<PathBuf> = named.into_iter().collect();
-    if let Some(directory) = directory {
-        let unreadable = |error| format!("sslcrldir {directory}: {error}");
-        let entries = match std::fs::read_dir(directory) {
-            Ok(entries) => entries,
-            Err(error) => return fault(unreadable(error)),
-        };
-        for entry in entries {
-            match entry {
-                Ok(entry) => paths.push(entry.path()),
-                Err(error) => return fault(unreadable(error)),
-            }
-        }
-    }
-    Ok(paths)
 }
 
 /// Kerberos' own encryption is not there; who insists on it gets no other in silence.

@@ -1,15 +1,16 @@
 //! Certificates, keys and revocation lists, from PEM files.
 
 use std::os::unix::fs::MetadataExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use rustls::pki_types::pem::{self, PemObject};
 use rustls::pki_types::{CertificateDer, CertificateRevocationListDer, PrivateKeyDer};
 
-use crate::conninfo::{ClientFiles, Roots};
+use crate::conninfo::{ClientFiles, Roots, TlsRequest};
 use crate::error::PostgresError;
 
 type Chain = Vec<CertificateDer<'static>>;
+type List = CertificateRevocationListDer<'static>;
 
 fn fault<T>(keyword: &'static str, path: &Path, what: String) -> Result<T, PostgresError> {
     let path = path.into();
@@ -44,16 +45,37 @@ pub(super) fn client(
     Ok((chain, private_key(&files.key)?))
 }
 
-/// The lists of withdrawn certificates in a file.
-pub(super) fn revocations(
-    path: &Path,
-) -> Result<Vec<CertificateRevocationListDer<'static>>, PostgresError> {
-    let text = read("sslcrl", path)?;
-    all(
-        "sslcrl",
-        path,
-        CertificateRevocationListDer::pem_slice_iter(&text),
-    )
+/// The lists of withdrawn certificates that are named, each with its file.
+pub(super) fn revocations(request: &TlsRequest) -> Result<Vec<(PathBuf, List)>, PostgresError> {
+    let mut paths: Vec<_> = request.revoked.iter().cloned().collect();
+    if let Some(directory) = &request.revoked_directory {
+        paths.extend(files_in("sslcrldir", directory)?);
+    }
+    let mut lists = Vec::new();
+    for path in paths {
+        let text = read("sslcrl", &path)?;
+        let found = all(
+            "sslcrl",
+            &path,
+            CertificateRevocationListDer::pem_slice_iter(&text),
+        )?;
+        lists.extend(found.into_iter().map(|list| (path.clone(), list)));
+    }
+    Ok(lists)
+}
+
+/// What lies in a directory. One without any list is refused: nobody could say then which
+/// certificates are still good, and libpq takes none.
+fn files_in(keyword: &'static str, directory: &Path) -> Result<Vec<PathBuf>, PostgresError> {
+    let listed = std::fs::read_dir(directory).and_then(|entries| {
+        let paths = entries.map(|entry| entry.map(|entry| entry.path()));
+        paths.collect::<Result<Vec<_>, _>>()
+    });
+    match listed {
+        Ok(paths) if paths.is_empty() => fault(keyword, directory, "it holds no lists".into()),
+        Ok(paths) => Ok(paths),
+        Err(error) => fault(keyword, directory, error.to_string()),
+    }
 }
 
 fn certificates(keyword: &'static str, path: &Path) -> Result<Chain, PostgresError> {

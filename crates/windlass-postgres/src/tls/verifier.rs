@@ -84,15 +84,13 @@ impl Trusted {
             }
         }
         let mut revoked = Vec::new();
-        for path in &request.revoked {
-            for list in files::revocations(path)? {
-                let list = OwnedCertRevocationList::from_der(&list);
-                revoked.push(list.map_err(|error| PostgresError::TlsFile {
-                    keyword: "sslcrl",
-                    path: path.clone(),
-                    what: format!("no list of X.509 version 2: {error}"),
-                })?);
-            }
+        for (path, list) in files::revocations(request)? {
+            let list = OwnedCertRevocationList::from_der(&list);
+            revoked.push(list.map_err(|error| PostgresError::TlsFile {
+                keyword: "sslcrl",
+                path,
+                what: format!("no list of X.509 version 2: {error}"),
+            })?);
         }
         Ok(Self {
             roots,

@@ -2,10 +2,13 @@
 
 mod certificates;
 
+use std::process::Command;
+
 use windlass_postgres::{Cluster, PostgresError};
-use windlass_testkit::postgres::{ClusterOptions, PrivateCluster, become_server_user};
+use windlass_testkit::postgres::{ClusterOptions, PrivateCluster, become_server_user, succeed};
 
 use crate::support::{Wish, backup_connected, holds_no_set, restore_and_judge};
+use crate::versions::versions;
 use certificates::Authority;
 
 /// The name in the server's certificate, which no resolver has to know.
@@ -23,6 +26,22 @@ struct Secured {
 impl Secured {
     /// With pg_hba.conf's words for connections over the network.
     fn start(hba: &str) -> Self {
+        Self::start_with(hba, ClusterOptions::default())
+    }
+
+    /// The newest version there is: it takes a handshake that comes first.
+    fn start_newest(hba: &str) -> Self {
+        let newest = versions().into_iter().max();
+        let (major, bin) = newest.expect("a version");
+        assert!(major >= 17, "{major}");
+        let options = ClusterOptions {
+            bin,
+            ..ClusterOptions::default()
+        };
+        Self::start_with(hba, options)
+    }
+
+    fn start_with(hba: &str, options: ClusterOptions) -> Self {
         become_server_user();
         let place = tempfile::tempdir().unwrap();
         let authority = Authority::new(&place.path().join("authority"), "Test authority");
@@ -30,7 +49,7 @@ impl Secured {
         let setting = |name, file| format!("{name} = '{}'", authority.path(file).display());
         let options = ClusterOptions {
             listens: true,
-            ..ClusterOptions::default()
+            ..options
         };
         let options = options
             .setting("ssl = on")
@@ -282,6 +301,92 @@ fn a_withdrawn_certificate_is_refused() {
 }
 
 #[test]
+fn lists_of_withdrawn_certificates_may_lie_in_a_directory() {
+    let secured = Secured::start("host all all all trust");
+    let lists = secured.place.path().join("lists");
+    std::fs::create_dir(&lists).unwrap();
+    let more = format!(
+        "sslmode=verify-full {} sslcrldir={}",
+        secured.root("ca.crt"),
+        lists.display()
+    );
+    // Without a list nobody can say that a certificate is still good.
+    let (error, hint) = secured.refused(&more);
+    assert!(error.contains("holds no lists"), "{error}");
+    assert!(hint.contains("PEM"), "{hint}");
+    secured.authority.sign("unused", "unused", "DNS:unused");
+    let list = lists.join("one.crl");
+    std::fs::copy(secured.authority.revoke("unused"), &list).unwrap();
+    assert_eq!(secured.encrypted(&more), "1 of 1");
+    std::fs::copy(secured.authority.revoke("server"), &list).unwrap();
+    let (error, _) = secured.refused(&more);
+    assert!(error.contains("Revoked"), "{error}");
+    std::fs::write(lists.join("notes"), "no list").unwrap();
+    let (error, hint) = secured.refused(&more);
+    assert!(error.contains("notes"), "{error}");
+    assert!(hint.contains("PEM"), "{hint}");
+}
+
+#[test]
+fn a_handshake_that_comes_first_is_taken_by_servers_that_know_it() {
+    let secured = Secured::start_newest("hostssl all all all scram-sha-256");
+    let role = "ALTER ROLE postgres PASSWORD 'secret'";
+    secured.cluster.sql("postgres", role);
+    let more = format!(
+        "sslnegotiation=direct password=secret channel_binding=require sslmode=verify-full {}",
+        secured.root("ca.crt")
+    );
+    assert_eq!(secured.encrypted(&more), "1 of 1");
+    let (error, _) = secured.refused("sslnegotiation=direct sslmode=prefer");
+    assert!(error.contains("sslmode=require"), "{error}");
+    let (error, _) = secured.refused("sslnegotiation=later");
+    assert!(error.contains("sslnegotiation"), "{error}");
+    // An older one waits to be asked: what comes first really is the handshake.
+    let older = Secured::start("hostssl all all all trust");
+    let (_, hint) = older.refused("sslnegotiation=direct sslmode=require");
+    assert!(hint.contains("sslnegotiation=postgres"), "{hint}");
+    assert_eq!(older.encrypted("sslmode=require"), "1 of 1");
+}
+
+/// Says, in a child, which connection is to come about, and which is not.
+const SYSTEM: &str = "WINDLASS_TEST_TLS_SYSTEM";
+
+#[test]
+fn the_authorities_that_this_machine_trusts_are_those_it_says() {
+    // What a process trusts is in its environment, so this test runs itself again.
+    if let Some(conninfo) = std::env::var_os(SYSTEM) {
+        let connected = Cluster::connect(conninfo.to_str().unwrap()).map(drop);
+        println!(
+            "ends {}",
+            connected.map_or_else(|e| chain(&e), |()| "well".into())
+        );
+        return;
+    }
+    let secured = Secured::start("hostssl all all all trust");
+    let other = Authority::new(&secured.place.path().join("other"), "Another authority");
+    let ends = |trusted: &Authority, more: &str| {
+        let test = "tls::the_authorities_that_this_machine_trusts_are_those_it_says";
+        let mut child = Command::new(std::env::current_exe().unwrap());
+        child
+            .args(["--exact", test, "--nocapture"])
+            .env(SYSTEM, secured.conninfo(more))
+            .env("SSL_CERT_FILE", trusted.path("ca.crt"))
+            .env_remove("SSL_CERT_DIR");
+        let said = succeed(&mut child);
+        said.lines()
+            .find_map(|line| line.split("ends ").nth(1))
+            .unwrap_or_else(|| panic!("{said}"))
+            .to_owned()
+    };
+    // Without an sslmode it is the strictest: anybody gets a certificate of a public authority.
+    assert_eq!(ends(&secured.authority, "sslrootcert=system"), "well");
+    let foreign = ends(&other, "sslrootcert=system");
+    assert!(foreign.contains("UnknownIssuer"), "{foreign}");
+    let weak = ends(&secured.authority, "sslrootcert=system sslmode=verify-ca");
+    assert!(weak.contains("needs sslmode=verify-full"), "{weak}");
+}
+
+#[test]
 fn a_password_is_bound_to_the_encrypted_channel() {
     let secured = Secured::start("host all all all scram-sha-256");
     secured
@@ -298,7 +403,14 @@ fn a_password_is_bound_to_the_encrypted_channel() {
 
 #[test]
 fn a_statement_of_an_encrypted_session_can_be_cancelled() {
-    let secured = Secured::start("hostssl all all all trust");
+    let hba = "hostssl all all all trust";
+    is_cancelled(&Secured::start(hba), "sslmode=require");
+    let direct = "sslmode=require sslnegotiation=direct";
+    is_cancelled(&Secured::start_newest(hba), direct);
+}
+
+/// A backup over such a session, cancelled while it waits for the server's checkpoint.
+fn is_cancelled(secured: &Secured, more: &str) {
     secured.cluster.sql(
         "postgres",
         "CREATE TABLE t AS SELECT generate_series(1, 300000) i",
@@ -308,7 +420,7 @@ fn a_statement_of_an_encrypted_session_can_be_cancelled() {
         ..Wish::default()
     };
     let set = secured.place.path().join("set");
-    let mut connected = secured.connect("sslmode=require").unwrap();
+    let mut connected = secured.connect(more).unwrap();
     let error = std::thread::scope(|scope| {
         let backup = scope.spawn(|| backup_connected(&mut connected, &set, &wish).unwrap_err());
         let waits = "SELECT count(*) FROM pg_stat_activity WHERE application_name = 'windlass' \

@@ -224,6 +224,9 @@ impl EngineError {
             Self::DeviceIo { source, .. } if source.kind() == io::ErrorKind::StorageFull => {
                 "Free space on the device, or add a device with another --to."
             }
+            Self::TargetIo { source, .. } if source.kind() == io::ErrorKind::StorageFull => {
+                "Free space there and remove what was written, or restore somewhere else."
+            }
             Self::DeviceIo {
                 operation: "create",
                 source,

@@ -238,7 +238,7 @@ impl TargetFile {
         }
         state.made = true;
         let handle = Arc::new(Handle {
-            direct: self.open_direct(&file),
+            direct: self.open_direct(&file).map_err(fault)?,
             file,
         });
         state.file = Some(Arc::clone(&handle));
@@ -247,19 +247,17 @@ impl TargetFile {
 
     /// The same file for direct writes, allocated first: a direct write that allocates takes the
     /// file's lock for itself, and so only one would be under way.
-    fn open_direct(&self, file: &File) -> Option<File> {
+    fn open_direct(&self, file: &File) -> io::Result<Option<File>> {
         if self.bytes < DIRECT_FILE_BYTES_MIN {
-            return None;
+            return Ok(None);
         }
         let path = format!("/proc/self/fd/{}", file.as_raw_fd());
         let mut options = OpenOptions::new();
-        let direct = options
-            .write(true)
-            .custom_flags(libc::O_DIRECT)
-            .open(path)
-            .ok()?;
-        rustix::fs::fallocate(file, FallocateFlags::empty(), 0, self.bytes).ok()?;
-        Some(direct)
+        let direct = options.write(true).custom_flags(libc::O_DIRECT).open(path);
+        match direct {
+            Ok(direct) => Ok(allocate(file, self.bytes)?.then_some(direct)),
+            Err(_) => Ok(None),
+        }
     }
 
     /// Counts written bytes; a file that has all of its bytes is closed.
@@ -363,6 +361,21 @@ impl Target for DirectoryTarget {
         self.sync()?;
         self.reveal()
     }
+}
+
+/// Allocates all of a file, or none of it; whether it did. A file with more holes than the disk has
+/// room may fit nevertheless, and what a file system has allocated when it runs out, it keeps.
+fn allocate(file: &File, bytes: u64) -> io::Result<bool> {
+    let disk = rustix::fs::fstatvfs(file)?;
+    if bytes > disk.f_bavail.saturating_mul(disk.f_frsize) {
+        return Ok(false);
+    }
+    if rustix::fs::fallocate(file, FallocateFlags::empty(), 0, bytes).is_ok() {
+        return Ok(true);
+    }
+    file.set_len(0)?;
+    file.set_len(bytes)?;
+    Ok(false)
 }
 
 fn last_name(path: &Path) -> PathBuf {

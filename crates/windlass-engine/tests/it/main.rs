@@ -27,4 +27,5 @@ mod sources;
 mod spread;
 mod stripes;
 mod support;
+mod target;
 mod verdicts;

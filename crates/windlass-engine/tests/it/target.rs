@@ -1,0 +1,41 @@
+//! Directories that are restored into, beside what the other tests restore.
+
+use std::os::unix::fs::MetadataExt;
+
+use windlass_engine::media::{FileNo, FileTable};
+use windlass_engine::{DirectoryTarget, Target, TargetLayout};
+
+use crate::support::*;
+
+/// No file system of Linux's own has files longer than this everywhere.
+const FILE_BYTES_MAX: u64 = 15 << 40;
+
+#[test]
+fn a_file_longer_than_the_disk_has_room_is_restored_with_its_holes() {
+    let dir = tempfile::tempdir().unwrap();
+    let disk = rustix::fs::statvfs(dir.path()).unwrap();
+    let free = disk.f_bavail * disk.f_frsize;
+    let bytes = (free + (1 << 30)).min(FILE_BYTES_MAX) / 65536 * 65536;
+    let root = dir.path().join("into");
+    let target = DirectoryTarget::create(TargetLayout {
+        root: root.clone(),
+        files: FileTable(vec![entry(0, "sparse", usize::try_from(bytes).unwrap())]),
+        ..TargetLayout::default()
+    });
+    let target = target.unwrap();
+    let block = plain(65536, 9);
+    let last = bytes - 65536;
+    target.write(FileNo(0), 0, &block).unwrap();
+    target.hole(FileNo(0), 65536, last - 65536).unwrap();
+    target.write(FileNo(0), last, &block).unwrap();
+    target.finish().unwrap();
+    let file = std::fs::File::open(root.join("sparse")).unwrap();
+    let metadata = file.metadata().unwrap();
+    assert_eq!(metadata.len(), bytes);
+    assert!(metadata.blocks() * 512 < 1 << 20, "{}", metadata.blocks());
+    for offset in [0, last] {
+        let mut found = vec![0; 65536];
+        std::os::unix::fs::FileExt::read_exact_at(&file, &mut found, offset).unwrap();
+        assert!(found == block, "at {offset}");
+    }
+}

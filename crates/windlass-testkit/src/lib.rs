@@ -9,4 +9,5 @@ pub mod load;
 pub mod postgres;
 pub mod recording;
 pub mod sets;
+pub mod sparse;
 pub mod sqlite;

@@ -294,6 +294,10 @@ impl PostgresError {
             Self::TargetNotEmpty { .. } => {
                 "Name an empty or absent directory; map tablespaces to empty directories."
             }
+            Self::Target { .. } => {
+                "`windlass info` names the set's tablespaces. Each goes into a directory of its \
+                 own: --tablespace-map OLD=NEW, both absolute."
+            }
             Self::TargetRunning { .. } => "Stop that server, or restore somewhere else.",
             Self::Link { .. } => "Replace the link by what it points to, or point it elsewhere.",
             _ => return None,
@@ -329,7 +333,8 @@ fn connect_hint(error: &postgres::Error, encrypted: bool) -> &'static str {
         }
         None if refused => "Add a line for this user, database and address to pg_hba.conf.",
         None if error.to_string() == HANDSHAKE_FAILED => {
-            "Set ssl = on in the server, or use sslmode=prefer, or the server's Unix socket."
+            "Set ssl = on in the server, or use sslmode=prefer, or the server's Unix socket. \
+             Before PostgreSQL 17 it has to be sslnegotiation=postgres."
         }
         None => {
             "Give a connection string as for psql, or set PGHOST, PGPORT, PGUSER and PGPASSFILE."
@@ -360,6 +365,9 @@ fn tls_file_hint(keyword: &str) -> &'static str {
         "sslrootcert" => {
             "Name the authority's certificate, in PEM form, with sslrootcert, or use \
              sslrootcert=system for those that this machine trusts."
+        }
+        "sslcrldir" => {
+            "Put the authorities' lists of withdrawn certificates there, each a file in PEM form."
         }
         _ => "Name a readable file in PEM form.",
     }

@@ -88,17 +88,15 @@ impl RestorePlan {
 
     /// Makes the directories, with the permissions without which PostgreSQL does not start.
     pub fn prepare(&self) -> Result<(), PostgresError> {
-        make_directory(
-            &self.into,
-            if self.facts.group_access {
-                0o750
-            } else {
-                0o700
-            },
-        )?;
+        let mode = if self.facts.group_access {
+            0o750
+        } else {
+            0o700
+        };
+        make_directory(&self.into, mode)?;
         self.tablespaces
             .iter()
-            .try_for_each(|space| make_directory(&space.becomes, 0o700))
+            .try_for_each(|space| make_directory(&space.becomes, mode))
     }
 
     /// The layout for the engine's restore.

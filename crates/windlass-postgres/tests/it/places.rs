@@ -113,15 +113,20 @@ fn group_access_and_a_linked_log_directory_come_back_as_they_should() {
             .initdb("--allow-group-access")
             .initdb(format!("--waldir={}", wal.display())),
     );
+    let (space, moved) = (place.path().join("space"), place.path().join("moved"));
+    std::fs::create_dir(&space).unwrap();
+    let create = format!("CREATE TABLESPACE space LOCATION '{}'", space.display());
+    source.sql("postgres", &create);
     let outcome = backup(&source, &place.path().join("set"));
     assert!(outcome.facts.group_access);
     let into = place.path().join("restored");
-    let server = restore_and_judge(&source, &place.path().join("set"), &into, &[]);
+    let map = [(space, moved.clone())];
+    let server = restore_and_judge(&source, &place.path().join("set"), &into, &map);
     assert!(
         !into.join("pg_wal").is_symlink(),
         "the restored log is inside"
     );
-    assert_eq!(mode(server.data()), 0o750);
+    assert_eq!((mode(server.data()), mode(&moved)), (0o750, 0o750));
     for name in ["base", "global", "pg_wal"] {
         assert_eq!(mode(&into.join(name)), 0o750, "{name}");
     }

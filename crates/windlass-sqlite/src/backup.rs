@@ -78,7 +78,8 @@ pub(crate) fn backup(
         longest_bytes: 0,
         warnings,
     };
-    let copied = backup.copy()?;
+    let mut copied = backup.copy()?;
+    copied.facts.label.clone_from(&database.label);
     let Backup {
         session, warnings, ..
     } = backup;

@@ -24,6 +24,7 @@ pub struct Database {
     pub(crate) file: Arc<File>,
     pub(crate) lock_wait: Duration,
     pub(crate) options: serde_json::Value,
+    pub(crate) label: String,
     pub(crate) warnings: Vec<String>,
     facts: DatabaseFacts,
     wal_bytes: u64,
@@ -64,6 +65,7 @@ impl Database {
             file: Arc::new(file),
             lock_wait: LOCK_WAIT_DEFAULT,
             options: serde_json::Value::Null,
+            label: String::new(),
             facts,
             wal_bytes,
         })
@@ -78,6 +80,11 @@ impl Database {
     /// The options that the set's facts will tell.
     pub fn set_options(&mut self, options: serde_json::Value) {
         self.options = options;
+    }
+
+    /// What the user calls the backup, for the set's facts.
+    pub fn set_label(&mut self, label: &str) {
+        label.clone_into(&mut self.label);
     }
 
     /// What the database file says about itself. In WAL mode a commit that is in the WAL only is

@@ -24,6 +24,9 @@ pub enum JournalMode {
 pub struct DatabaseFacts {
     /// Always `sqlite`.
     pub kind: String,
+    /// What the user calls the backup.
+    #[serde(default)]
+    pub label: String,
     /// File name, without directories.
     pub name: String,
     /// Absolute path, symbolic links resolved.
@@ -57,6 +60,7 @@ impl DatabaseFacts {
         let page_bytes = header.map_or(0, |header| header.page_bytes);
         Self {
             kind: KIND.to_owned(),
+            label: String::new(),
             name: name.to_string_lossy().into_owned(),
             path: path.to_string_lossy().into_owned(),
             page_bytes,
@@ -93,6 +97,7 @@ impl DatabaseFacts {
     pub fn to_json(&self) -> serde_json::Value {
         serde_json::json!({
             "kind": self.kind,
+            "label": self.label,
             "name": self.name,
             "path": self.path,
             "page_bytes": self.page_bytes,

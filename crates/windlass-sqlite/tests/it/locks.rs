@@ -108,6 +108,29 @@ fn wal_restarted_during_the_copy() {
     assert_eq!(scene.ledger.check(&scene.ledger.path), 90);
 }
 
+/// What is vacuumed goes to the log; the file may not shrink while somebody reads it.
+#[test]
+fn wal_database_vacuumed_during_the_copy() {
+    for checkpointed in [true, false] {
+        let scene = Scene::new(spec(Journal::Wal));
+        let mut writer = scene.ledger.shell();
+        writer.run("CREATE TABLE ballast(b); INSERT INTO ballast VALUES(zeroblob(3000000));");
+        if checkpointed {
+            writer.run("PRAGMA wal_checkpoint(PASSIVE);");
+        }
+        let (_, found) = scene.backup(move |ledger| {
+            ledger.commit(11, 20);
+            writer.run("DROP TABLE ballast; VACUUM;");
+            writer.run(".timeout 0\nPRAGMA wal_checkpoint(TRUNCATE);");
+            writer.close();
+        });
+        assert_eq!(found, 10, "{checkpointed}");
+        let copied = run_once(&scene.room.path("copy"), "SELECT length(b) FROM ballast;");
+        assert_eq!(copied.unwrap(), "3000000", "{checkpointed}");
+        assert_eq!(scene.ledger.check(&scene.ledger.path), 20);
+    }
+}
+
 #[test]
 fn wal_mode_cannot_be_left_during_the_copy() {
     let scene = Scene::new(spec(Journal::Wal));

@@ -17,6 +17,7 @@ mod counters;
 mod damage;
 mod error;
 mod filesystem;
+mod kernel_ahead;
 mod listings;
 mod mount;
 mod read_ahead;

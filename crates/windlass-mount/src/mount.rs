@@ -12,6 +12,7 @@ use windlass_image::{Image, ImageView, Overlay, View};
 use crate::counters::{Counters, MountStatistics};
 use crate::damage::{DamageHook, DamageLog};
 use crate::error::MountError;
+use crate::kernel_ahead;
 use crate::read_ahead::ReadAhead;
 use crate::served::Served;
 use crate::unmount::{self, Unmounted};
@@ -109,6 +110,7 @@ impl Mount {
         let ahead = ReadAhead::start(&view, cores, &counters).map_err(serve)?;
         let damage = DamageLog::new(options.on_damage.clone(), Arc::clone(&counters));
         let served = Served::new(view, owner, ahead, damage, Arc::clone(&counters));
+        let below = kernel_ahead::file_system(&at);
         let session = Session::new(served, &at, &config).map_err(|source| refusal(&at, source))?;
         let end = Arc::<End>::default();
         let ending = Arc::clone(&end);
@@ -116,6 +118,8 @@ impl Mount {
             .name("mount".to_owned())
             .spawn(move || ending.note(session.run()))
             .map_err(serve)?;
+        // Asks the mount what it is, so it has to be served by now.
+        kernel_ahead::raise(&at, below);
         Ok(Self { at, counters, end })
     }
 

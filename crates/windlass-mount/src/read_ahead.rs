@@ -1,6 +1,7 @@
 //! Reading ahead of programs that read in sequence, so that frames decode on all cores.
 //!
-//! The kernel reads ahead too, but by 128 KiB for an ordinary user's mount: about one frame.
+//! The kernel reads ahead too, by 128 KiB for an ordinary user's mount: about one frame; root's
+//! mounts have more (`kernel_ahead`).
 //!
 //! Invariants
 //! - Bounded: so many streams are followed, each so far ahead, and a full queue drops what is next.

@@ -102,6 +102,25 @@ fn a_set_whose_codec_changed_in_its_making_reads_as_its_source_was() {
     }
 }
 
+/// How far the kernel reads ahead in the file system at a path; and if we may change that.
+fn kernel_read_ahead(at: &Path) -> (u64, bool) {
+    let device = fs::metadata(at).unwrap().dev();
+    let (major, minor) = (rustix::fs::major(device), rustix::fs::minor(device));
+    let path = format!("/sys/class/bdi/{major}:{minor}/read_ahead_kb");
+    let kib = fs::read_to_string(&path).unwrap().trim().parse().unwrap();
+    (kib, File::options().write(true).open(path).is_ok())
+}
+
+#[test]
+fn the_kernel_reads_further_ahead_in_a_mount_where_we_may_tell_it_and_nowhere_else() {
+    let place = Place::new(sample(), &SetSpec::default());
+    let below = kernel_read_ahead(place.dir.path());
+    let _mount = place.mount();
+    let (kib, may) = kernel_read_ahead(&place.at());
+    assert_eq!(kib, if may { 512 } else { 128 });
+    assert_eq!(kernel_read_ahead(place.dir.path()), below);
+}
+
 #[test]
 fn nothing_can_be_written() {
     let place = Place::new(sample(), &SetSpec::default());

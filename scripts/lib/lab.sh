@@ -74,7 +74,7 @@ tune_contest() {
         for which in tuned swept; do
             words=$(tune_words "$lab_dir/$which")
             # shellcheck disable=SC2086 # options are words
-            "$windlass" --json backup "$lab_dir/lab.db" $1 $words |
+            "$windlass" --json backup "$lab_dir/lab.db" --no-prediction $1 $words |
                 jq '.bytes_read / .data_seconds / 1e6' >>"$lab_dir/$which.rates"
         done
     done

@@ -23,7 +23,7 @@ mod table;
 #[cfg(test)]
 mod tests;
 
-pub use axes::{Axes, Axis, Case, Chosen, Storage};
+pub use axes::{Axes, Axis, Case, Chosen, Source, Storage};
 pub use environment::Environment;
 pub use experiment::Experiment;
 pub use findings::{Findings, findings};

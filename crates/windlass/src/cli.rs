@@ -195,6 +195,9 @@ pub struct Backup {
     /// PostgreSQL: `fast` checkpoints at once, `spread` waits for one that spares the disks
     #[arg(long, value_name = "HOW", default_value = "fast", value_parser = ["fast", "spread"], env = "WINDLASS_CHECKPOINT")]
     pub checkpoint: String,
+    /// Do not keep this run for `plan --accuracy`
+    #[arg(long, env = "WINDLASS_NO_PREDICTION", value_parser = clap::builder::FalseyValueParser::new())]
+    pub no_prediction: bool,
     /// PostgreSQL: do not verify page checksums on the way
     #[arg(long, env = "WINDLASS_NO_PAGE_CHECKSUMS", value_parser = clap::builder::FalseyValueParser::new())]
     pub no_page_checksums: bool,
@@ -262,6 +265,9 @@ pub struct Restore {
     /// SQLite: replace the database that is there
     #[arg(long)]
     pub force: bool,
+    /// Do not keep this run for `plan --accuracy`
+    #[arg(long, env = "WINDLASS_NO_PREDICTION", value_parser = clap::builder::FalseyValueParser::new())]
+    pub no_prediction: bool,
     /// Read at most so much per second from the devices
     #[arg(long, value_name = "RATE", value_parser = parse_rate, env = "WINDLASS_MAX_RATE")]
     pub max_rate: Option<u64>,

@@ -36,21 +36,22 @@ pub fn parse(arguments: &[OsString]) -> Result<Cli, Failed> {
     if let crate::cli::Command::Tune(tune) = &mut cli.command {
         configured(&table, tune);
     }
-    if let Some(database) = database(&mut cli.command)
-        && let Some(source) = source(&table, database)
-    {
-        *database = source;
+    for database in databases(&mut cli.command) {
+        if let Some(source) = source(&table, database) {
+            *database = source;
+        }
     }
     Ok(cli)
 }
 
-/// The word that may be a configured database's name.
-fn database(command: &mut crate::cli::Command) -> Option<&mut String> {
+/// The words that may be configured databases' names.
+fn databases(command: &mut crate::cli::Command) -> &mut [String] {
     use crate::cli::{Command, Lab};
     match command {
-        Command::Backup(backup) => Some(&mut backup.database),
-        Command::Lab(Lab::Sweep(sweep)) => sweep.database.as_mut(),
-        _ => None,
+        Command::Backup(backup) => std::slice::from_mut(&mut backup.database),
+        Command::Plan(plan) => plan.database.as_mut_slice(),
+        Command::Lab(Lab::Sweep(sweep)) => &mut sweep.databases,
+        _ => &mut [],
     }
 }
 

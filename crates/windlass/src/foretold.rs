@@ -41,11 +41,13 @@ pub struct Done<'a> {
 }
 
 impl State {
-    /// Opens it for a run. A ledger that cannot be opened is said, and done without.
-    pub fn open(emulation: &Emulation) -> Self {
+    /// Opens it for a run; `keep`: with its ledger. One that cannot be opened is said, and done
+    /// without.
+    pub fn open(emulation: &Emulation, keep: bool) -> Self {
         let directory = state_directory();
         let ledger = directory
             .as_deref()
+            .filter(|_| keep)
             .filter(|state| is_emulated(emulation) || profiles_directory(state).is_dir())
             .and_then(|state| kept(Ledger::of(state).open()));
         Self { directory, ledger }

@@ -48,6 +48,27 @@ impl Storage {
     }
 }
 
+/// One of several databases. Its connection string is not kept: there may be a password in it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Source {
+    /// Its place on the command line, from 0.
+    pub index: usize,
+    /// Bytes that a backup of it reads.
+    pub bytes: u64,
+}
+
+impl Source {
+    /// `database 2 (512 MiB)`.
+    fn label(&self) -> String {
+        let size = match self.bytes {
+            bytes if bytes >= 10 << 30 => size(bytes >> 30 << 30),
+            bytes if bytes >= 10 << 20 => size(bytes >> 20 << 20),
+            bytes => size(bytes >> 10 << 10),
+        };
+        format!("database {} ({size})", self.index + 1)
+    }
+}
+
 /// One setting: what a backup or restore is told.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Case {
@@ -63,12 +84,17 @@ pub struct Case {
     pub codec: String,
     /// Storage that is emulated.
     pub set_up: Option<Storage>,
+    /// Which database, where there are several.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub source: Option<Source>,
 }
 
 /// What may be varied.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Axis {
+    /// Databases.
+    Database,
     /// Emulated storage.
     Storage,
     /// Codec and level.
@@ -85,7 +111,8 @@ pub enum Axis {
 
 impl Axis {
     /// Every axis, in the order of tables.
-    pub const ALL: [Self; 6] = [
+    pub const ALL: [Self; 7] = [
+        Self::Database,
         Self::Storage,
         Self::Codec,
         Self::Devices,
@@ -94,9 +121,13 @@ impl Axis {
         Self::BlockSize,
     ];
 
+    /// What is given, not chosen: settings compete with those of the same database and storage.
+    pub const GIVEN: [Self; 2] = [Self::Database, Self::Storage];
+
     /// Its name, for people.
     pub fn name(self) -> &'static str {
         match self {
+            Self::Database => "database",
             Self::Storage => "storage",
             Self::Codec => "compression",
             Self::Devices => "devices",
@@ -116,6 +147,10 @@ impl Case {
     /// Where it stands on an axis, in words.
     pub fn label(&self, axis: Axis) -> String {
         match axis {
+            Axis::Database => match &self.source {
+                Some(source) => source.label(),
+                None => "the database".to_owned(),
+            },
             Axis::Storage => match &self.set_up {
                 Some(set_up) => set_up.name.clone(),
                 None => "this machine's".to_owned(),
@@ -135,6 +170,7 @@ impl Case {
     pub(super) fn place(&self, axis: Axis) -> u64 {
         match axis {
             Axis::Storage | Axis::Codec => 0,
+            Axis::Database => self.source.as_ref().map_or(0, |source| source.bytes),
             Axis::Devices => self.devices as u64,
             Axis::TransferSize => self.transfer_bytes,
             Axis::Buffers => self.buffer_count() as u64,
@@ -153,7 +189,7 @@ impl Case {
         let one = |axis: &Axis| {
             let label = self.label(*axis);
             match axis {
-                Axis::Storage => label,
+                Axis::Database | Axis::Storage => label,
                 Axis::Codec if label == "none" => "uncompressed".to_owned(),
                 Axis::Codec => label,
                 Axis::Devices if self.devices == 1 => "1 device".to_owned(),
@@ -204,6 +240,8 @@ pub struct Axes {
     pub codecs: Vec<String>,
     /// Emulated storage; none is what is there.
     pub set_ups: Vec<Storage>,
+    /// Databases; none where there is only one.
+    pub sources: Vec<Source>,
 }
 
 impl Default for Axes {
@@ -215,6 +253,7 @@ impl Default for Axes {
             block_bytes: vec![BLOCK_BYTES_DEFAULT],
             codecs: vec!["none".to_owned()],
             set_ups: Vec::new(),
+            sources: Vec::new(),
         }
     }
 }
@@ -222,10 +261,7 @@ impl Default for Axes {
 impl Axes {
     /// Every combination.
     pub fn cases(&self) -> Vec<Case> {
-        let mut set_ups: Vec<_> = self.set_ups.iter().cloned().map(Some).collect();
-        if set_ups.is_empty() {
-            set_ups.push(None);
-        }
+        let set_ups = or_none(&self.set_ups);
         let mut cases = vec![Case {
             devices: 1,
             transfer_bytes: TRANSFER_DEFAULT,
@@ -233,7 +269,11 @@ impl Axes {
             block_bytes: BLOCK_BYTES_DEFAULT,
             codec: "none".to_owned(),
             set_up: None,
+            source: None,
         }];
+        each(&mut cases, &or_none(&self.sources), |case, it| {
+            case.source = it;
+        });
         each(&mut cases, &set_ups, |case, it| case.set_up = it);
         each(&mut cases, &self.codecs, |case, it| case.codec = it);
         each(&mut cases, &self.devices, |case, it| case.devices = it);
@@ -244,6 +284,14 @@ impl Axes {
             case.block_bytes = it
         });
         cases
+    }
+}
+
+/// Every value; where there is none, that there is none.
+fn or_none<T: Clone>(values: &[T]) -> Vec<Option<T>> {
+    match values {
+        [] => vec![None],
+        values => values.iter().cloned().map(Some).collect(),
     }
 }
 
@@ -276,6 +324,8 @@ pub struct Chosen {
     pub set_ups: Vec<Storage>,
     /// `--scale`.
     pub scale: Option<f64>,
+    /// The databases, where there are several.
+    pub sources: Vec<Source>,
 }
 
 impl Chosen {
@@ -310,6 +360,7 @@ impl Chosen {
             block_bytes: or(&self.block_bytes, grid.block_bytes),
             codecs: or(&self.codecs, grid.codecs),
             set_ups,
+            sources: or(&self.sources, grid.sources),
         }
     }
 }

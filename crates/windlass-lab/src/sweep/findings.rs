@@ -117,14 +117,17 @@ impl View<'_> {
         }
     }
 
-    /// The cases that compete: those on the same storage.
+    /// The cases that compete: those of the same database on the same storage.
     fn groups(&self) -> Vec<Vec<usize>> {
-        let of = |name: &String| {
-            let cases = self.series.cases.iter().enumerate();
-            let same = cases.filter(|(_, case)| case.label(Axis::Storage) == *name);
-            same.map(|(index, _)| index).collect::<Vec<_>>()
-        };
-        self.series.values(Axis::Storage).iter().map(of).collect()
+        let mut groups: Vec<(String, Vec<usize>)> = Vec::new();
+        for (index, case) in self.series.cases.iter().enumerate() {
+            let given = case.words(&Axis::GIVEN);
+            match groups.iter_mut().find(|(name, _)| *name == given) {
+                Some((_, cases)) => cases.push(index),
+                None => groups.push((given, vec![index])),
+            }
+        }
+        groups.into_iter().map(|(_, cases)| cases).collect()
     }
 
     fn words(&self, case: usize) -> String {
@@ -132,9 +135,19 @@ impl View<'_> {
             .axes
             .iter()
             .copied()
-            .filter(|axis| *axis != Axis::Storage)
+            .filter(|axis| !Axis::GIVEN.contains(axis))
             .collect();
         self.series.cases[case].words(&axes)
+    }
+
+    /// What a case is of and on, where that differs: `gp2, r5.8xlarge: `.
+    fn given(&self, case: usize) -> String {
+        let mut axes = Axis::GIVEN.to_vec();
+        axes.retain(|axis| self.axes.contains(axis));
+        match self.series.cases[case].words(&axes).as_str() {
+            "" => String::new(),
+            words => format!("{words}: "),
+        }
     }
 
     /// Which case is fastest, by how much, and which ones are as good.
@@ -152,10 +165,7 @@ impl View<'_> {
         }
         let baseline = Some(self.series.baseline()).filter(|case| cases.contains(case));
         let baseline = baseline.unwrap_or(cases[0]);
-        let on = match self.axes.contains(&Axis::Storage) {
-            true => format!("{}: ", self.series.cases[best].label(Axis::Storage)),
-            false => String::new(),
-        };
+        let on = self.given(best);
         let (from, to) = (self.seconds.mean(baseline), self.seconds.mean(best));
         let difference = self.seconds.compare(baseline, best);
         if best == baseline || !difference.apart {

@@ -20,8 +20,12 @@ pub(super) struct Pair {
     pub(super) here: f64,
 }
 
-/// Published minutes of a setting.
+/// Published minutes of a setting. They are of one database: of several, the first is held against
+/// them.
 fn minutes(case: &Case, direction: Direction) -> Option<f64> {
+    if case.source.as_ref().is_some_and(|source| source.index > 0) {
+        return None;
+    }
     let (storage, instance) = case.set_up.as_ref()?.name.split_once(", ")?;
     let compressed = if case.codec == "none" { "no" } else { "yes" };
     let column = match (direction, instance) {

@@ -176,6 +176,7 @@ fn over(
     let x = |case: &Case| match axis {
         Axis::TransferSize => case.transfer_bytes,
         Axis::BlockSize => case.block_bytes,
+        Axis::Database => case.place(axis),
         // Side by side: there is no device between one and two, and none left of one.
         Axis::Devices => place(case).unwrap_or(0) as u64,
         _ => case.buffers.map_or(0, |buffers| buffers as u64),
@@ -192,7 +193,7 @@ fn over(
             points,
         }
     };
-    let is_size = matches!(axis, Axis::TransferSize | Axis::BlockSize);
+    let is_size = matches!(axis, Axis::Database | Axis::TransferSize | Axis::BlockSize);
     LineChart {
         title: format!("{} by {}", capital(measure.name()), axis.name()),
         description: "The middle one of the runs of each setting.".to_owned(),

@@ -24,7 +24,7 @@ pub struct Inputs {
     pub direction: Direction,
     /// `PostgreSQL` or `SQLite`, or what lies at a path.
     pub kind: String,
-    /// Bytes of the database that a backup reads.
+    /// Bytes of the database that a backup reads; of several, of the largest.
     pub database_bytes: u64,
     /// Where stripes went: places, or `nul`.
     pub to: Vec<String>,
@@ -246,7 +246,9 @@ impl Series {
                 ..case.clone()
             };
             let is_default = |axis: Axis| match axis {
-                Axis::Storage | Axis::Codec => Some(case.label(axis)) == first(axis),
+                Axis::Database | Axis::Storage | Axis::Codec => {
+                    Some(case.label(axis)) == first(axis)
+                }
                 Axis::Buffers => case.buffers.is_none_or(|buffers| {
                     buffers == windlass_engine::default_buffer_count(case.devices, 1)
                 }),

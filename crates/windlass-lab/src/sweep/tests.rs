@@ -101,6 +101,20 @@ fn each_experiment_has_its_cases_each_once() {
 }
 
 #[test]
+fn what_is_kept_is_the_same_series_to_the_last_bit() {
+    let place = tempfile::tempdir().unwrap();
+    let path = place.path().join("series.json");
+    let mut kept = series(Experiment::Stripes, &devices(&[1]), &[1.0], 50);
+    let mut random = windlass_testkit::sqlite::Random(3);
+    for run in &mut kept.runs {
+        run.report.seconds = f64::from_bits(random.bits() >> 2);
+        run.process_cpu_seconds = f64::from(random.below(u32::MAX)) / 1e9;
+    }
+    kept.save(&path).unwrap();
+    assert!(Series::load(&path).unwrap() == kept);
+}
+
+#[test]
 fn what_is_chosen_replaces_an_axis_and_nothing_else() {
     let chosen = Chosen {
         devices: vec![1, 2],

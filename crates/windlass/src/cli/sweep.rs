@@ -32,6 +32,8 @@ Examples:
       The same on the disk that backups go to, with and without compression.
   windlass lab sweep matrix 'host=/var/run/postgresql' --restore
       Restores on emulated volumes, with the published minutes beside them.
+  windlass lab sweep matrix shop.db shop4.db
+      The same of two databases, one of them four times as large.
   windlass lab sweep grid shop.db --to /backup --emulate 'source=hdd' --buffers 4,8,16
       Any grid.
   windlass lab sweep --from sweep-nul-20261121T081500Z.json --out /tmp
@@ -47,9 +49,9 @@ pub struct Sweep {
     /// Which experiment
     #[arg(required_unless_present = "from", value_parser = experiments())]
     pub experiment: Option<Experiment>,
-    /// The database; of `device`, a directory
+    /// The database, or several to see what their size changes; of `device`, a directory
     #[arg(required_unless_present = "from", value_name = "DATABASE")]
-    pub database: Option<String>,
+    pub databases: Vec<String>,
     /// Where stripes go: `nul`, or a directory; repeat it to spread [default: nul, or /var/tmp]
     #[arg(long = "to", value_name = "DEVICE", value_delimiter = ',')]
     pub to: Vec<String>,

@@ -37,7 +37,7 @@ pub fn run(global: &Global, arguments: &Backup) -> Result<Code, Failure> {
     let cancel = super::cancel_on_signals()?;
     let emulation = super::emulation(&arguments.buffers)?;
     // Profiles are the user's who probed, which is not the database's owner.
-    let state = State::open(&emulation);
+    let state = State::open(&emulation, !arguments.no_prediction);
     name.become_owner()?;
     let devices = arguments.to.iter().map(|text| DeviceName::resolve(text));
     let devices = devices.collect::<Result<Vec<_>, _>>()?;

@@ -20,7 +20,7 @@ pub fn run(global: &Global, arguments: &Restore) -> Result<Code, Failure> {
     let set = super::open(&arguments.set)?;
     // Profiles are the user's who probed, which is not the database's owner.
     let emulation = super::emulation(&arguments.buffers)?;
-    let state = State::open(&emulation);
+    let state = State::open(&emulation, !arguments.no_prediction);
     let facts = &set.description().facts;
     let kind = facts.database["kind"].as_str().unwrap_or_default();
     let (mut report, next) = match kind {

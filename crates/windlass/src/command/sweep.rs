@@ -10,6 +10,7 @@
 //!   the series and its report.
 
 mod child;
+mod databases;
 mod device;
 mod place;
 mod show;
@@ -19,14 +20,12 @@ use std::time::Instant;
 
 use windlass_engine::Cancel;
 use windlass_lab::{Case, Chosen, Direction, Environment, Experiment, Inputs, Run, Series, rounds};
-use windlass_postgres::Cluster;
-use windlass_sqlite::Database;
 
 use crate::cli::{Global, Sweep};
-use crate::database::DatabaseName;
 use crate::exit::{Code, Failure};
-use crate::{output, privilege};
+use crate::output;
 use child::Child;
+use databases::Databases;
 use place::Places;
 
 /// The order of runs is shuffled, and the same each time.
@@ -39,11 +38,11 @@ pub fn run(global: &Global, arguments: &Sweep) -> Result<Code, Failure> {
     }
     let cancel = super::cancel_on_signals()?;
     let experiment = arguments.experiment.unwrap_or(Experiment::Grid);
-    let database = arguments.database.as_deref().unwrap_or_default();
+    let databases = &arguments.databases;
     let out = show::out_directory(arguments.out.clone());
     let series = match experiment {
-        Experiment::Device => device::measure(global, arguments, database, &cancel)?,
-        _ => Sweeper::new(global, arguments, (experiment, database), cancel)?.run()?,
+        Experiment::Device => device::measure(global, arguments, databases, &cancel)?,
+        _ => Sweeper::new(global, arguments, experiment, cancel)?.run()?,
     };
     show::show(global, &series, Some(&out), true)
 }
@@ -55,8 +54,7 @@ struct Sweeper<'a> {
     direction: Direction,
     repeat: usize,
     cases: Vec<Case>,
-    kind: &'static str,
-    bytes: u64,
+    databases: Databases,
     places: Places,
     child: Child<'a>,
     /// Sets that restores read: what each was made with, and its stripes.
@@ -67,10 +65,10 @@ impl<'a> Sweeper<'a> {
     fn new(
         global: &'a Global,
         arguments: &'a Sweep,
-        (experiment, database): (Experiment, &str),
+        experiment: Experiment,
         cancel: Cancel,
     ) -> Result<Self, Failure> {
-        let name = DatabaseName::resolve(database)?;
+        let databases = Databases::find(&arguments.databases)?;
         let codecs = arguments.compress.iter();
         let codecs =
             codecs.map(|text| super::backup::Compression::parse(text).map(|it| it.to_string()));
@@ -82,38 +80,36 @@ impl<'a> Sweeper<'a> {
             codecs: codecs.collect::<Result<_, _>>()?,
             set_ups: arguments.emulate.clone(),
             scale: arguments.scale,
+            sources: databases.sources(),
         };
         let cases = chosen.cases(experiment, arguments.restore);
-        let (kind, bytes) = privilege::as_user(name.owner(), || size(&name))?;
         let direction = match arguments.restore {
             true => Direction::Restore,
             false => Direction::Backup,
         };
         let keeps = arguments.restore || !experiment.is_to_nul();
-        let sets = if arguments.restore {
-            sets(&cases).len() as u64
-        } else {
-            1
+        let largest = databases.largest();
+        let stripes = match arguments.restore {
+            true => sets(&cases).iter().map(|set| databases.of(set).bytes).sum(),
+            false => largest,
         };
         let into = arguments.into.clone();
         let places = Places::new(
             &arguments.to,
             keeps,
             (arguments.restore, into),
-            name.owner(),
+            databases.owner,
         )?;
-        places.check_space(bytes * sets, bytes)?;
+        places.check_space(stripes, largest)?;
         Ok(Self {
             global,
             experiment,
             direction,
             repeat: arguments.repeat.map_or(experiment.repeat(), usize::from),
             cases,
-            kind,
-            bytes,
+            databases,
             places,
             child: Child {
-                database: absolute(name),
                 arguments: &arguments.arguments,
                 cancel,
             },
@@ -125,8 +121,8 @@ impl<'a> Sweeper<'a> {
         let inputs = Inputs {
             experiment: self.experiment,
             direction: self.direction,
-            kind: self.kind.to_owned(),
-            database_bytes: self.bytes,
+            kind: self.databases.kinds(),
+            database_bytes: self.databases.largest(),
             to: self.places.names(),
             repeat: self.repeat,
             arguments: self.child.arguments.to_vec(),
@@ -183,7 +179,8 @@ impl<'a> Sweeper<'a> {
         match self.direction {
             Direction::Backup => {
                 let stripes = self.places.stripes("run", case.devices);
-                let found = self.child.back_up(case, &stripes);
+                let database = &self.databases.of(case).name;
+                let found = self.child.back_up(database, case, &stripes);
                 self.places.remove(&stripes)?;
                 found
             }
@@ -207,7 +204,8 @@ impl<'a> Sweeper<'a> {
                 "backing up to restore from: {}",
                 case.words(&windlass_lab::Axis::ALL)
             ));
-            self.child.back_up(&case, &stripes)?;
+            let database = &self.databases.of(&case).name;
+            self.child.back_up(database, &case, &stripes)?;
             self.sets.push((case, stripes));
         }
         Ok(())
@@ -226,6 +224,7 @@ fn set_of(case: &Case) -> Case {
         devices: vec![case.devices],
         block_bytes: vec![case.block_bytes],
         codecs: vec![case.codec.clone()],
+        sources: case.source.clone().into_iter().collect(),
         ..windlass_lab::Axes::default()
     };
     axes.cases().remove(0)
@@ -240,25 +239,4 @@ fn sets(cases: &[Case]) -> Vec<Case> {
         }
     }
     sets
-}
-
-/// What kind of database it is, and the bytes that a backup reads.
-fn size(name: &DatabaseName) -> Result<(&'static str, u64), Failure> {
-    Ok(match name {
-        DatabaseName::Sqlite(path) => ("SQLite", Database::open(path)?.estimate_bytes()),
-        DatabaseName::Postgres(conninfo) => {
-            ("PostgreSQL", Cluster::connect(conninfo)?.estimate_bytes()?)
-        }
-    })
-}
-
-/// The database as a child process finds it.
-fn absolute(name: DatabaseName) -> String {
-    match name {
-        DatabaseName::Postgres(conninfo) => conninfo,
-        DatabaseName::Sqlite(path) => {
-            let path = std::path::absolute(&path).unwrap_or(path);
-            path.to_string_lossy().into_owned()
-        }
-    }
 }

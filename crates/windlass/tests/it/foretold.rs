@@ -2,10 +2,11 @@
 
 use std::os::unix::fs::chown;
 use std::path::Path;
+use std::process::Command;
 
 use serde_json::Value;
 
-use crate::support::{Place, command, text};
+use crate::support::{Place, text};
 
 /// Long enough to be judged, on storage that is all of what takes time.
 const EMULATED: [&str; 4] = [
@@ -15,10 +16,17 @@ const EMULATED: [&str; 4] = [
     "target=rate:2MB/s",
 ];
 
-/// Runs the command with a state directory of its own; its JSON object.
-fn run(place: &Place, words: &[&str]) -> Value {
-    let mut command = command();
+/// The command, with a state directory of its own.
+fn command(place: &Place) -> Command {
+    let mut command = crate::support::command();
+    command.env_remove("WINDLASS_NO_PREDICTION");
     command.env("WINDLASS_STATE_DIR", place.path("state"));
+    command
+}
+
+/// Runs the command; its JSON object.
+fn run(place: &Place, words: &[&str]) -> Value {
+    let mut command = command(place);
     let output = command.args(words).arg("--json").output().unwrap();
     assert_eq!(output.status.code(), Some(0), "{}", text(&output));
     serde_json::from_slice(&output.stdout).unwrap()
@@ -93,6 +101,10 @@ fn nothing_is_foretold_of_what_is_not_known() {
     // Neither probed nor emulated: nothing is left behind either.
     assert_eq!(back_up(&place, &[])["prediction"], Value::Null);
     assert!(!place.path("state").exists());
+    // Foretold, and not kept.
+    let unkept = back_up(&place, &[&EMULATED[..], &["--no-prediction"]].concat());
+    assert!(unkept["prediction"]["seconds"].is_f64());
+    assert!(!place.path("state").exists());
     // One end is not enough.
     assert_eq!(back_up(&place, &EMULATED[2..])["prediction"], Value::Null);
     // Which codec a run will choose on its way, nobody can say before.
@@ -106,8 +118,7 @@ fn nothing_is_foretold_of_what_is_not_known() {
 fn a_ledger_that_cannot_be_written_costs_no_backup() {
     let place = Place::with_accounts(100);
     std::fs::create_dir_all(place.path("state/predictions.jsonl")).unwrap();
-    let mut command = command();
-    command.env("WINDLASS_STATE_DIR", place.path("state"));
+    let mut command = command(&place);
     let (database, set) = (place.arg("shop.db"), place.arg("set"));
     command
         .args(["backup", &database, "--to", &set])

@@ -222,6 +222,11 @@ fn tuning_finds_a_setting_and_writes_it_where_backups_read_it() {
         written.starts_with("# Ours.\n[database.shop]\n"),
         "{written}"
     );
+    // Wherever a database is named, a configured one may be.
+    let plan = "plan shop --source hdd --target nul --json";
+    let plan = ["--config", &config].into_iter().chain(plan.split(' '));
+    let plan = json(&run(&state, &plan.collect::<Vec<_>>()));
+    assert!(plan["used_bytes"].as_u64().unwrap() > 0);
     let backup = json(&run(
         &state,
         &["--config", &config, "backup", "shop", "--json"],

@@ -82,8 +82,9 @@ impl Place {
 
 pub fn command() -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_windlass"));
-    // No configuration of this machine's.
+    // No configuration of this machine's, and nothing of tests in its state.
     command.env("WINDLASS_CONFIG", "/dev/null");
+    command.env("WINDLASS_NO_PREDICTION", "1");
     command
 }
 

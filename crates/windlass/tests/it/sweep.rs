@@ -100,6 +100,32 @@ fn restores_are_swept_like_backups() {
 }
 
 #[test]
+fn databases_of_different_sizes_are_an_axis() {
+    let (place, larger) = (Place::new(), Place::with_accounts(4000));
+    let (one, other) = (place.arg("shop.db"), larger.arg("shop.db"));
+    let sets = place.arg("sets");
+    let words = ["grid", &one, &other, "--to", &sets, "--restore"];
+    let more = ["--repeat", "1", "--compress", "none,zstd"];
+    let document = json(&place, &[&words[..], &more].concat());
+    assert!(place.sets().is_empty(), "left behind: {:?}", place.sets());
+    let cases = array(&document["series"], "cases");
+    assert_eq!(cases.len(), 4);
+    let restored: Vec<_> = array(&document["series"], "runs").iter().collect();
+    let bytes = |case: usize| {
+        let run = restored.iter().find(|run| run["case"] == case);
+        run.unwrap()["report"]["bytes_written"].as_u64().unwrap()
+    };
+    let size = |case: usize| cases[case]["source"]["bytes"].as_u64().unwrap();
+    // A set of each database, with each codec.
+    assert!(size(0) == size(1) && size(2) == size(3) && size(2) > 2 * size(0));
+    assert!(bytes(2) > 2 * bytes(0) && bytes(3) > 2 * bytes(1));
+    let page = std::fs::read_to_string(document["kept"][1].as_str().unwrap()).unwrap();
+    assert!(page.contains("By database"));
+    // Neither its path nor what else is on the command line is in what is kept.
+    assert!(!document["series"].to_string().contains("shop.db"));
+}
+
+#[test]
 fn one_to_five_devices_have_the_buffers_they_always_had() {
     let place = Place::new();
     let document = json(&place, &["buffer-defaults", &place.arg("shop.db")]);
@@ -192,7 +218,7 @@ fn a_series_is_kept_and_shown_again() {
     let kept = document["kept"][0].as_str().unwrap();
     assert!(Path::new(kept).starts_with(&out), "{kept}");
     let report = document["kept"][1].as_str().unwrap();
-    let drawn = std::fs::read(report).unwrap();
+    let drawn = std::fs::read_to_string(report).unwrap();
     let shown = check_page(Path::new(report), 6);
     for part in [
         "Duration by transfer size",
@@ -210,11 +236,8 @@ fn a_series_is_kept_and_shown_again() {
     );
     std::fs::remove_file(report).unwrap();
     json(&place, &["--from", kept, "--out", &out]);
-    assert_eq!(
-        std::fs::read(report).unwrap(),
-        drawn,
-        "the same series, the same report"
-    );
+    let again = std::fs::read_to_string(report).unwrap();
+    assert!(again == drawn, "the same series, the same report");
     let shown = text(&run(&place, &["--from", kept]));
     for part in [
         "speed-up",

@@ -22,8 +22,6 @@ const LOOK: Duration = Duration::from_millis(5);
 
 /// How runs are made.
 pub struct Child<'a> {
-    /// The database.
-    pub database: String,
     /// Further options of each run.
     pub arguments: &'a [String],
     /// The flag to stop.
@@ -32,8 +30,13 @@ pub struct Child<'a> {
 
 impl Child<'_> {
     /// Backs up; CPU seconds of the process, and its report.
-    pub fn back_up(&self, case: &Case, to: &[PathBuf]) -> Result<(f64, RunRecord), Failure> {
-        let mut words = vec!["backup".to_owned(), self.database.clone()];
+    pub fn back_up(
+        &self,
+        database: &str,
+        case: &Case,
+        to: &[PathBuf],
+    ) -> Result<(f64, RunRecord), Failure> {
+        let mut words = vec!["backup".to_owned(), database.to_owned()];
         for path in to {
             words.extend(["--to".to_owned(), path.to_string_lossy().into_owned()]);
         }
@@ -66,6 +69,8 @@ impl Child<'_> {
         let emulate = case.set_up.iter().flat_map(|set_up| &set_up.emulate);
         words.extend(emulate.map(|item| format!("--emulate={item}")));
         words.extend(["--json".to_owned(), "--config=/dev/null".to_owned()]);
+        // Experiments say nothing of how well plans foretell the user's own runs.
+        words.push("--no-prediction".to_owned());
         words.extend_from_slice(self.arguments);
         self.cancel.check()?;
         let before = children_cpu_seconds()?;

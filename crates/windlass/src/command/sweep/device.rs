@@ -16,9 +16,16 @@ const SCRATCH_BYTES: u64 = 1 << 30;
 pub fn measure(
     global: &Global,
     arguments: &Sweep,
-    path: &str,
+    paths: &[String],
     cancel: &Cancel,
 ) -> Result<Series, Failure> {
+    let [path] = paths else {
+        let message = "the experiment `device` takes one directory";
+        return Err(Failure::usage(
+            message,
+            "Name one; sweep others by themselves.",
+        ));
+    };
     let path = Path::new(path);
     if !path.is_dir() {
         let message = format!("{} is no directory", path.display());

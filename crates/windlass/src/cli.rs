@@ -1,5 +1,6 @@
 //! The command line: what can be said, and what each word of it means.
 
+mod examples;
 mod lab;
 mod open;
 mod sweep;
@@ -21,7 +22,7 @@ pub use tune::Tune;
 /// limit was.
 #[derive(Debug, Parser)]
 #[command(name = "windlass", version, max_term_width = 100, after_help = EXIT_CODES)]
-#[command(after_long_help = EXAMPLES)]
+#[command(after_long_help = examples::WINDLASS)]
 pub struct Cli {
     /// Options of every command.
     #[command(flatten)]
@@ -34,32 +35,9 @@ pub struct Cli {
 const EXIT_CODES: &str = "Exit codes: 0 done, 1 failed, 2 usage, 3 done with warnings, \
 4 damage found, 130 interrupted.";
 
-const EXAMPLES: &str = "\
-Examples:
-  windlass backup shop.db --to /backup/shop
-      Back up a live SQLite database; writers go on meanwhile.
-  windlass backup 'host=/var/run/postgresql' --to /disk1/pg --to /disk2/pg
-      Back up a whole PostgreSQL cluster, striped over two disks.
-  windlass backup 'host=/var/run/postgresql' --to nul --compress none
-      Write nothing: measure how fast the database can be read.
-  windlass restore /disk1/pg /disk2/pg --into /var/lib/postgresql/15/restored
-      Restore it. The new data directory starts as it is.
-  windlass open /disk1/pg -- psql
-      Open it as a server of its own, without restoring it.
-  windlass verify /backup/shop
-      Read and check every byte of a set.
-
-A DATABASE is a path to a SQLite file, a libpq connection string or URI, or a name from
-/etc/windlass/windlass.toml. A DEVICE is a file, a directory (a stripe is named in it) or `nul`.
-A SET is any one of its stripes, or the directory that holds them.
-
-Every option may also be given as WINDLASS_OPTION in the environment, or in the configuration
-under [command]; the command line wins.
-
-Exit codes: 0 done, 1 failed, 2 usage, 3 done with warnings, 4 damage found, 130 interrupted.";
-
 /// Options of every command.
 #[derive(Debug, Args)]
+#[command(next_help_heading = "Options of every command")]
 pub struct Global {
     /// Print one JSON object and nothing else on standard output
     #[arg(long, global = true, env = "WINDLASS_JSON", value_parser = clap::builder::FalseyValueParser::new())]
@@ -82,12 +60,16 @@ pub struct Global {
 #[derive(Debug, Subcommand)]
 pub enum Command {
     /// Back up a live database to one or more devices
+    #[command(after_long_help = examples::BACKUP)]
     Backup(Box<Backup>),
     /// Restore a set into a new place
+    #[command(after_long_help = examples::RESTORE)]
     Restore(Restore),
     /// Read everything in a set, check everything, and list all damage
+    #[command(after_long_help = examples::VERIFY)]
     Verify(Verify),
     /// Show what a set is, or what is left of a damaged one
+    #[command(after_long_help = examples::INFO)]
     Info(Info),
     /// Show which pages differ between two sets, or a set and a live database
     Diff(Diff),
@@ -160,15 +142,6 @@ pub struct Backup {
         allow_hyphen_values = true
     )]
     pub compress: String,
-    /// Watching and recording
-    #[command(flatten)]
-    pub watching: Watching,
-    /// Buffers, threads and rates
-    #[command(flatten)]
-    pub buffers: Buffers,
-    /// Blocks, frames and readers
-    #[command(flatten)]
-    pub layout: Layout,
     /// Write a line at each PERCENT done, when no one watches a terminal
     #[arg(long, value_name = "PERCENT", default_value_t = 10, value_parser = clap::value_parser!(u8).range(1..=100), env = "WINDLASS_STATS")]
     pub stats: u8,
@@ -204,10 +177,20 @@ pub struct Backup {
     /// SQLite: wait at most so many seconds for a lock
     #[arg(long, value_name = "SECONDS", env = "WINDLASS_LOCK_WAIT")]
     pub lock_wait: Option<u64>,
+    /// Watching and recording
+    #[command(flatten)]
+    pub watching: Watching,
+    /// Buffers and threads
+    #[command(flatten)]
+    pub buffers: Buffers,
+    /// Blocks, frames and readers
+    #[command(flatten)]
+    pub layout: Layout,
 }
 
 /// Buffers and threads, of backup, restore and verify.
 #[derive(Debug, Default, Args)]
+#[command(next_help_heading = "Buffers and threads")]
 pub struct Buffers {
     /// Number of buffers [default: devices x 4 + devices + 2 x source volumes]
     #[arg(long, value_name = "N", env = "WINDLASS_BUFFERS")]
@@ -238,6 +221,7 @@ pub struct Buffers {
 
 /// What only a backup decides: a restore finds it in the set.
 #[derive(Debug, Default, Args)]
+#[command(next_help_heading = "Layout of the set")]
 pub struct Layout {
     /// Block size of the devices: 512 to 65536 [default: 4096]
     #[arg(long, value_name = "SIZE", value_parser = parse_size, env = "WINDLASS_BLOCK_SIZE")]
@@ -291,12 +275,12 @@ pub struct Verify {
     /// Then open the set, and have the database's own tools check every relation
     #[arg(long)]
     pub open: bool,
-    /// How it is opened
-    #[command(flatten)]
-    pub opening: OpenOptions,
     /// Read at most so much per second from the devices
     #[arg(long, value_name = "RATE", value_parser = parse_rate, env = "WINDLASS_MAX_RATE")]
     pub max_rate: Option<u64>,
+    /// How it is opened
+    #[command(flatten)]
+    pub opening: OpenOptions,
     /// Watching and recording
     #[command(flatten)]
     pub watching: Watching,
@@ -349,6 +333,7 @@ pub struct Events {
 
 /// How a run can be watched and recorded.
 #[derive(Debug, Args)]
+#[command(next_help_heading = "Watching and recording")]
 pub struct Watching {
     /// Record every wait and transfer in this file, for `windlass events`
     #[arg(long, value_name = "FILE", env = "WINDLASS_EVENTS")]

@@ -100,6 +100,12 @@ impl Failure {
         &self.message
     }
 
+    /// The same with this hint, if it has none of its own.
+    pub fn or_hint(self, hint: &str) -> Self {
+        let hint = self.hint.or_else(|| Some(hint.to_owned()));
+        Self { hint, ..self }
+    }
+
     /// The same, now that damage of a set is known to be behind it.
     pub fn of_damage(self) -> Self {
         let code = Code::Damage;

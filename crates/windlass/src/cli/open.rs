@@ -16,13 +16,13 @@ pub struct Open {
     /// Let it be written to: a copy of its own, thrown away at the end
     #[arg(long, short, env = "WINDLASS_WRITABLE", value_parser = clap::builder::FalseyValueParser::new())]
     pub writable: bool,
-    /// How it is opened
-    #[command(flatten)]
-    pub opening: OpenOptions,
     /// Run this with the database, and end with it. PostgreSQL: PGHOST and the like lead there.
     /// SQLite: `{}` becomes the file's path
     #[arg(last = true, value_name = "COMMAND")]
     pub command: Vec<std::ffi::OsString>,
+    /// How it is opened
+    #[command(flatten)]
+    pub opening: OpenOptions,
 }
 
 const OPEN_EXAMPLES: &str = "\
@@ -38,6 +38,7 @@ Examples:
 
 /// How a set is opened, by open and by verify.
 #[derive(Debug, Args)]
+#[command(next_help_heading = "Opening")]
 pub struct OpenOptions {
     /// Where the overlay and the server's files are, while it is open [default: the temporary
     /// directory]

@@ -121,6 +121,7 @@ impl Job<'_> {
         let plan = super::request(&self.arguments.buffers, &self.arguments.layout)?
             .plan(self.devices.len(), 1)?;
         database.set_options(self.options_json(&plan));
+        database.set_label(&self.arguments.label);
         let (run, watch) = self.start(plan)?;
         let outcome = watch.end(database.backup(run), |done| Ended::well(&done.report))?;
         let held = outcome.lock_held.as_secs_f64() * 1000.0;

@@ -1,10 +1,13 @@
 //! `windlass info`: what a set is, or what is left of a damaged one.
 
 use std::collections::BTreeMap;
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use windlass_engine::media::{FileEntry, FileKind, SetDescription, SetId};
-use windlass_engine::{METADATA_LIMIT_DEFAULT, StripeGlance, glance};
+use windlass_engine::{
+    DamagedPart, METADATA_LIMIT_DEFAULT, OpenSet, OpenStripe, StripeGlance, Survey, glance,
+};
 use windlass_image::{SetImage, SetImageOptions};
 use windlass_postgres::{KIND, RelationNames};
 
@@ -41,46 +44,126 @@ pub fn run(global: &Global, arguments: &Info) -> Result<Code, Failure> {
 }
 
 /// One set as far as it can be seen.
-struct SetView<'a> {
+struct SetView {
     id: SetId,
-    stripes: &'a [StripeGlance],
-    description: Option<&'a SetDescription>,
+    stripe_count: u16,
+    stripes: Vec<StripeView>,
+    description: Option<SetDescription>,
     /// Why the set cannot be restored, if it cannot.
     fault: Option<String>,
 }
 
-impl<'a> SetView<'a> {
-    fn new(id: SetId, stripes: &'a [StripeGlance]) -> Self {
-        let description = stripes
-            .iter()
-            .find_map(|stripe| stripe.description.as_ref());
-        let places: Vec<_> = stripes
-            .iter()
-            .map(|stripe| stripe.location.clone())
-            .collect();
-        // Opening checks all that `info` has time for: seals, footers, the siblings.
-        let fault = super::open(&places)
-            .err()
-            .map(|failure| failure.message().to_owned());
+/// One stripe, wherever it was found.
+struct StripeView {
+    /// Counted from 0.
+    index: u16,
+    location: PathBuf,
+    is_there: bool,
+    fault: Option<String>,
+}
+
+impl SetView {
+    /// The set that these stripes are of, with those of its stripes that lie elsewhere. Checks all
+    /// that `info` has time for: seals, footers, the siblings.
+    fn new(id: SetId, stripes: &[StripeGlance]) -> Self {
+        let places: Vec<_> = stripes.iter().map(|one| one.location.clone()).collect();
+        let fault = match super::open(&places) {
+            Ok(set) => return Self::whole(&set),
+            Err(fault) => fault.message().to_owned(),
+        };
+        let surveyed = Survey::of(&places, METADATA_LIMIT_DEFAULT);
+        let view = match &surveyed {
+            Ok(survey) => Self::surveyed(survey, stripes),
+            // Two copies of a stripe: one says what is there, and believes neither.
+            Err(_) => Self::glanced(id, stripes),
+        };
+        Self {
+            fault: Some(fault),
+            ..view
+        }
+    }
+
+    fn whole(set: &OpenSet) -> Self {
+        let view = |stripe: &OpenStripe| StripeView {
+            index: stripe.header().stripe.0,
+            location: stripe.location().to_owned(),
+            is_there: true,
+            fault: None,
+        };
+        Self {
+            id: set.set_id(),
+            stripe_count: u16::try_from(set.stripes().len()).unwrap_or(u16::MAX),
+            stripes: set.stripes().iter().map(view).collect(),
+            description: Some(set.description().clone()),
+            fault: None,
+        }
+    }
+
+    fn surveyed(survey: &Survey, glances: &[StripeGlance]) -> Self {
+        let set = survey.set();
+        let count = glances.first().map_or(0, |one| one.header.stripe_count());
+        let view = |index: u16| {
+            let opened = set
+                .stripes()
+                .iter()
+                .find(|one| one.header().stripe.0 == index);
+            let damage: Vec<_> = survey
+                .found()
+                .iter()
+                .filter(|damage| damage.stripe == index + 1)
+                .collect();
+            let listed = damage.first().map(|damage| PathBuf::from(&damage.location));
+            let words = damage.iter().map(|damage| damage.fault.as_str());
+            StripeView {
+                index,
+                location: opened
+                    .map(|one| one.location().to_owned())
+                    .or(listed)
+                    .unwrap_or_default(),
+                is_there: damage
+                    .iter()
+                    .all(|damage| damage.part != DamagedPart::Stripe),
+                fault: (!damage.is_empty()).then(|| words.collect::<Vec<_>>().join("; ")),
+            }
+        };
+        Self {
+            id: set.set_id(),
+            stripe_count: count,
+            stripes: (0..count).map(view).collect(),
+            description: survey.files_known().then(|| set.description().clone()),
+            fault: None,
+        }
+    }
+
+    fn glanced(id: SetId, glances: &[StripeGlance]) -> Self {
+        let view = |one: &StripeGlance| StripeView {
+            index: one.header.stripe.0,
+            location: one.location.clone(),
+            is_there: true,
+            fault: one.fault.as_ref().map(ToString::to_string),
+        };
+        let description = glances.iter().find_map(|one| one.description.clone());
         Self {
             id,
-            stripes,
+            stripe_count: glances.first().map_or(0, |one| one.header.stripe_count()),
+            stripes: glances.iter().map(view).collect(),
             description,
-            fault,
+            fault: None,
         }
     }
 
     fn print(&self, files: bool) {
         output::line(&format!("set           {}", self.id));
-        if let Some(description) = self.description {
+        if let Some(description) = &self.description {
             print_description(description);
         }
-        for stripe in self.stripes {
+        for stripe in &self.stripes {
             let state = match &stripe.fault {
                 None => "sealed".to_owned(),
+                Some(_) if !stripe.is_there => "missing".to_owned(),
                 Some(fault) => format!("damaged: {fault}"),
             };
-            let (index, count) = (stripe.header.stripe.0 + 1, stripe.header.stripe_count());
+            let (index, count) = (stripe.index + 1, self.stripe_count);
             let place = stripe.location.display();
             output::line(&format!(
                 "stripe        {index} of {count}  {place}  {state}"
@@ -90,7 +173,7 @@ impl<'a> SetView<'a> {
             None => output::line("state         restorable, as far as seals and footers tell"),
             Some(fault) => self.print_damage(fault),
         }
-        if files && let Some(description) = self.description {
+        if files && let Some(description) = &self.description {
             print_files(description, &self.names());
         }
         output::line("");
@@ -98,7 +181,8 @@ impl<'a> SetView<'a> {
 
     /// The names of a PostgreSQL cluster's relations; none where they cannot be had.
     fn names(&self) -> RelationNames {
-        let kind = self.description.map(|found| &found.facts.database["kind"]);
+        let kind = self.description.as_ref();
+        let kind = kind.map(|found| &found.facts.database["kind"]);
         if self.fault.is_some() || kind.and_then(|kind| kind.as_str()) != Some(KIND) {
             return RelationNames::default();
         }
@@ -124,17 +208,15 @@ impl<'a> SetView<'a> {
             .iter()
             .filter(|stripe| stripe.fault.is_none())
             .count();
-        let count = self
-            .stripes
-            .first()
-            .map_or(0, |stripe| stripe.header.stripe_count());
+        let count = self.stripe_count;
         let described = if self.description.is_some() {
             "is"
         } else {
             "is not"
         };
         output::line(&format!(
-            "recoverable   {sound} of {count} stripes are sound; the file list {described} readable"
+            "recoverable   {sound} of {count} stripes are sound; the file list {described} \
+             readable; `windlass verify` says what is lost"
         ));
     }
 
@@ -144,10 +226,10 @@ impl<'a> SetView<'a> {
             "set_id": self.id.to_string(),
             "restorable": self.fault.is_none(),
             "fault": self.fault,
-            "stripe_count": self.stripes.first().map(|stripe| stripe.header.stripe_count()),
+            "stripe_count": self.stripe_count,
             "stripes": stripes,
         });
-        if let Some(description) = self.description {
+        if let Some(description) = &self.description {
             document["facts"] = serde_json::to_value(&description.facts).unwrap_or_default();
             let entries = &description.files.0;
             document["file_count"] = entries.len().into();
@@ -227,11 +309,11 @@ fn print_files(description: &SetDescription, names: &RelationNames) {
     }
 }
 
-fn stripe_json(stripe: &StripeGlance) -> serde_json::Value {
+fn stripe_json(stripe: &StripeView) -> serde_json::Value {
     serde_json::json!({
-        "index": stripe.header.stripe.0,
+        "index": stripe.index,
         "location": stripe.location.to_string_lossy(),
-        "fault": stripe.fault.as_ref().map(ToString::to_string),
+        "fault": stripe.fault,
     })
 }
 

@@ -59,23 +59,37 @@ fn postgres(
     cancel: &Cancel,
 ) -> Result<(RunReport, String), Failure> {
     let description = set.description();
-    become_cluster_owner(&description.facts.database, arguments)?;
+    let owner = cluster_owner(&description.facts.database)?;
     let request = RestoreRequest {
         into: arguments.into.clone(),
         tablespace_map: arguments.tablespace_map.clone(),
     };
-    let plan = RestorePlan::new(&description.facts, &description.files, &request)?;
+    // What is refused leaves no directory behind.
+    let plan = privilege::as_user(owner, || {
+        let (facts, files) = (&description.facts, &description.files);
+        Ok(RestorePlan::new(facts, files, &request)?)
+    })?;
+    become_cluster_owner(owner, arguments)?;
     plan.prepare()?;
     let layout = plan.layout(description.files.clone());
-    let report = write(global, arguments, set, cancel, layout)?;
+    let written = write(global, arguments, set, cancel, layout);
+    let report = written.map_err(|failure| failure.or_hint(&left_behind(&plan)))?;
     Ok((report, plan.next_steps()))
 }
 
-/// Root becomes the user that owned the source, after giving it the directories that only root
-/// can make.
-fn become_cluster_owner(database: &serde_json::Value, arguments: &Restore) -> Result<(), Failure> {
+/// What a restore that did not end leaves: no server starts on it.
+fn left_behind(plan: &RestorePlan) -> String {
+    let spaces = plan.tablespaces.iter().map(|space| &space.becomes);
+    let places = std::iter::once(&plan.into).chain(spaces);
+    let places: Vec<_> = places.map(|path| path.display().to_string()).collect();
+    let places = places.join(" and ");
+    format!("What is in {places} does not start: remove it before the next try.")
+}
+
+/// The user that root becomes: the one that owned the source.
+fn cluster_owner(database: &serde_json::Value) -> Result<Option<(u32, u32)>, Failure> {
     if !nix::unistd::Uid::effective().is_root() {
-        return Ok(());
+        return Ok(None);
     }
     let owner = DatabaseFacts::of_set(database)?.owner;
     let ids = privilege::user_ids(&owner).ok_or_else(|| {
@@ -86,6 +100,12 @@ fn become_cluster_owner(database: &serde_json::Value, arguments: &Restore) -> Re
             "Run as the user who will own the restored cluster.",
         )
     })?;
+    Ok(Some(ids))
+}
+
+/// Becomes that user, after giving it the directories that only root can make.
+fn become_cluster_owner(owner: Option<(u32, u32)>, arguments: &Restore) -> Result<(), Failure> {
+    let Some(ids) = owner else { return Ok(()) };
     privilege::give_directory(&arguments.into, ids)?;
     for (_, becomes) in &arguments.tablespace_map {
         privilege::give_directory(becomes, ids)?;

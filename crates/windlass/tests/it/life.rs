@@ -74,8 +74,13 @@ fn json_is_one_object_with_every_promised_field() {
     }
     assert_eq!(report["type"], "full");
     assert_eq!(report["buffers"], 7);
-    let set = place.arg("sets");
-    for words in [vec!["verify", &set], vec!["info", "--files", &set]] {
+    let (set, into) = (place.arg("sets"), place.arg("new.db"));
+    for words in [
+        vec!["verify", &set],
+        vec!["verify", "--quick", &set],
+        vec!["info", "--files", &set],
+        vec!["restore", &set, "--into", &into],
+    ] {
         let output = windlass(&[words, vec!["--json"]].concat());
         serde_json::from_slice::<serde_json::Value>(&output.stdout).unwrap();
         assert_eq!(output.status.code(), Some(0), "{}", text(&output));

@@ -6,6 +6,7 @@ mod clusters;
 mod diff;
 mod events;
 mod foretold;
+mod info;
 mod lab;
 mod life;
 mod mounting;
@@ -16,6 +17,8 @@ mod open_sqlite;
 mod opening;
 mod places;
 mod refusals;
+#[path = "../shared/run.rs"]
+mod run;
 mod shown;
 mod support;
 mod sweep;

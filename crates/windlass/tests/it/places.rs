@@ -172,6 +172,20 @@ impl Drop for Server {
     }
 }
 
+/// Runs the program as root, who may be this process.
+fn as_root(words: &[&str]) -> Output {
+    let program = env!("CARGO_BIN_EXE_windlass");
+    let mut command = if rustix::process::geteuid().is_root() {
+        Command::new(program)
+    } else {
+        let mut sudo = Command::new("sudo");
+        sudo.args(["-n", program]);
+        sudo
+    };
+    let quiet = ["--config", "/dev/null"];
+    command.args(words).args(quiet).output().unwrap()
+}
+
 #[test]
 fn a_backup_and_a_restore_that_root_starts_leave_nothing_that_root_owns() {
     let place = tempfile::tempdir_in("/var/tmp").unwrap();
@@ -186,36 +200,61 @@ fn a_backup_and_a_restore_that_root_starts_leave_nothing_that_root_owns() {
     let (sets, into) = (sets.to_str().unwrap(), server_place.join("restored"));
     let into = into.to_str().unwrap();
     let root = |words: &[&str]| {
-        let program = env!("CARGO_BIN_EXE_windlass");
-        let mut command = if rustix::process::geteuid().is_root() {
-            Command::new(program)
-        } else {
-            let mut sudo = Command::new("sudo");
-            sudo.args(["-n", program]);
-            sudo
-        };
-        let output = command
-            .args(words)
-            .args(["--config", "/dev/null"])
-            .output()
-            .unwrap();
+        let output = as_root(words);
         assert_eq!(output.status.code(), Some(0), "{}", text(&output));
     };
     root(&["backup", &conninfo, "--to", sets]);
     root(&["verify", sets]);
     root(&["restore", sets, "--into", into]);
+    // What is refused leaves no directory behind.
+    let other = server_place.join("other");
+    let words = ["restore", sets, "--into", other.to_str().unwrap()];
+    let refused = as_root(&[&words[..], &["--tablespace-map", "/a=/b"]].concat());
+    assert_eq!(refused.status.code(), Some(1), "{}", text(&refused));
+    assert!(
+        text(&refused).contains("hint: `windlass info` names"),
+        "{}",
+        text(&refused)
+    );
+    assert!(!other.exists());
     drop(server);
-    // Its own user sees all of it, and there is nothing that only root may look into.
-    let mut find = as_server(Path::new("find"));
-    let found = find
-        .arg(&server_place)
-        .args(["-uid", "0"])
-        .output()
-        .unwrap();
-    assert!(found.status.success(), "{}", text(&found));
-    assert_eq!(text(&found), "");
+    assert_eq!(roots_files(&server_place), "");
     let restored = as_server(Path::new("cat"))
         .arg(format!("{into}/PG_VERSION"))
         .output();
     assert!(restored.unwrap().status.success());
+}
+
+/// What root owns below a directory, or only root may look into, as the servers' user sees it.
+fn roots_files(place: &Path) -> String {
+    let mut find = as_server(Path::new("find"));
+    let found = find.arg(place).args(["-uid", "0"]).output().unwrap();
+    assert!(found.status.success(), "{}", text(&found));
+    text(&found)
+}
+
+#[test]
+fn a_sqlite_database_is_backed_up_and_restored_as_its_owner() {
+    let place = tempfile::tempdir_in("/var/tmp").unwrap();
+    set_mode(place.path(), 0o777);
+    let home = place.path().join("home");
+    let run = |program: &str, words: &[&str]| {
+        let output = as_server(Path::new(program)).args(words).output().unwrap();
+        assert!(output.status.success(), "{program}: {}", text(&output));
+        text(&output)
+    };
+    run("mkdir", &["--mode", "700", home.to_str().unwrap()]);
+    let at = |name: &str| home.join(name).to_str().unwrap().to_owned();
+    let make = "PRAGMA journal_mode = WAL; CREATE TABLE t AS SELECT 42 AS a";
+    run("sqlite3", &[&at("shop.db"), make]);
+    let (db, set, new) = (at("shop.db"), at("set"), at("new.db"));
+    for words in [
+        &["backup", &db, "--to", &set][..],
+        &["restore", &set, "--into", &new],
+    ] {
+        let output = as_root(words);
+        assert_eq!(output.status.code(), Some(0), "{}", text(&output));
+    }
+    assert_eq!(roots_files(&home), "");
+    assert_eq!(run("sqlite3", &[&new, "SELECT a FROM t"]), "42\n");
 }

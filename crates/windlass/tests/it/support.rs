@@ -2,9 +2,11 @@
 
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Output, Stdio};
+use std::process::{Child, Command, Stdio};
 
 use windlass_testkit::sqlite::{Journal, Ledger, LedgerSpec};
+
+pub use crate::run::*;
 
 /// A directory with a database in it, and a place for sets.
 pub struct Place {
@@ -80,24 +82,9 @@ impl Place {
     }
 }
 
-pub fn command() -> Command {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_windlass"));
-    // No configuration of this machine's, and nothing of tests in its state.
-    command.env("WINDLASS_CONFIG", "/dev/null");
-    command.env("WINDLASS_NO_PREDICTION", "1");
-    command
-}
-
-pub fn windlass(words: &[&str]) -> Output {
-    command().args(words).output().unwrap()
-}
-
-/// Everything that was printed.
 /// Interrupts it, as Ctrl-C does, and waits for its end, which must be that of an interrupted run.
 pub fn interrupt(child: &mut Child) {
-    let id = child.id().to_string();
-    let sent = Command::new("kill").args(["-INT", &id]).status();
-    assert!(sent.unwrap().success());
+    signal(child, "INT");
     assert_eq!(child.wait().unwrap().code(), Some(130));
 }
 
@@ -114,13 +101,4 @@ pub fn interrupted_at_its_first_line(command: &mut Command) -> String {
     interrupt(&mut child);
     rest.join().unwrap().unwrap();
     line
-}
-
-pub fn text(output: &Output) -> String {
-    let (out, err) = (&output.stdout, &output.stderr);
-    format!(
-        "{}{}",
-        String::from_utf8_lossy(out),
-        String::from_utf8_lossy(err)
-    )
 }

@@ -1,7 +1,7 @@
 //! Runs that do not end as they began: killed, interrupted, out of space.
 
 use std::path::Path;
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, Command, Output, Stdio};
 use std::time::Duration;
 
 use windlass_testkit::sqlite::Random;
@@ -76,7 +76,7 @@ fn a_killed_backup_leaves_older_sets_alone_and_the_next_run_cleans_up() {
 fn an_interrupted_backup_says_so_and_leaves_nothing() {
     let place = Place::new();
     grow(&place);
-    for signal in ["INT", "TERM"] {
+    for name in ["INT", "TERM"] {
         let mut child = slow_backup(&place);
         // Until it is writing, so that the signal meets a run and not a start.
         while place.sets().is_empty() {
@@ -86,32 +86,73 @@ fn an_interrupted_backup_says_so_and_leaves_nothing() {
             );
             std::thread::sleep(Duration::from_millis(5));
         }
-        let kill = Command::new("kill")
-            .args(["-s", signal, &child.id().to_string()])
-            .status();
-        assert!(kill.unwrap().success());
-        assert_eq!(child.wait().unwrap().code(), Some(130), "SIG{signal}");
-        assert_eq!(place.sets(), Vec::<String>::new(), "SIG{signal}");
+        signal(&child, name);
+        assert_eq!(child.wait().unwrap().code(), Some(130), "SIG{name}");
+        assert_eq!(place.sets(), Vec::<String>::new(), "SIG{name}");
     }
+}
+
+#[test]
+fn an_interrupted_restore_leaves_the_database_that_was_there() {
+    let place = Place::new();
+    grow(&place);
+    let set = place.back_up();
+    std::fs::create_dir(place.path("new")).unwrap();
+    let into = place.path("new/shop.db");
+    std::fs::copy(place.path("shop.db"), &into).unwrap();
+    let before = contents(&place.path("new"));
+    let mut command = command();
+    command.args(["restore", set.to_str().unwrap(), "--force", "--into"]);
+    command.arg(&into).args(["--max-rate", "64KiB"]);
+    command.args(["--transfer-size", "64KiB"]);
+    let mut child = command.stderr(Stdio::null()).spawn().unwrap();
+    // Until it has made a place for the new one.
+    while place.path("new").read_dir().unwrap().count() == before.len() {
+        assert!(child.try_wait().unwrap().is_none(), "it ended by itself");
+    }
+    signal(&child, "TERM");
+    assert_eq!(child.wait().unwrap().code(), Some(130));
+    assert_eq!(contents(&place.path("new")), before);
+}
+
+/// Runs the command with `sets` being a file system of its own, seen by nobody else, with room for
+/// one small file, which is there; then shows what is there.
+fn on_a_full_disk(place: &Place, words: &[&str]) -> Output {
+    let script = "mount -t tmpfs -o size=256k none \"$1\" && cd \"$1\" && echo precious > older && \
+                  shift && \"$@\" >&2; code=$?; ls; cat older; exit $code";
+    let mut unshare = Command::new("unshare");
+    if !rustix::process::geteuid().is_root() {
+        unshare.args(["--user", "--map-root-user"]);
+    }
+    unshare.args(["--mount", "sh", "-c", script, "sh", &place.arg("sets")]);
+    unshare.arg(env!("CARGO_BIN_EXE_windlass")).args(words);
+    unshare
+        .env("WINDLASS_CONFIG", "/dev/null")
+        .output()
+        .unwrap()
+}
+
+#[test]
+fn a_full_disk_fails_the_restore_and_keeps_what_was_there() {
+    let place = Place::new();
+    grow(&place);
+    let (set, into) = (place.arg("set"), place.arg("sets/new.db"));
+    let words = ["backup", &place.arg("shop.db"), "--to", &set];
+    assert_eq!(windlass(&words).status.code(), Some(0));
+    let output = on_a_full_disk(&place, &["restore", &set, "--into", &into]);
+    let printed = text(&output);
+    assert_eq!(output.status.code(), Some(1), "{printed}");
+    assert!(printed.contains("No space left on device"), "{printed}");
+    assert!(printed.contains("hint: Free space there"), "{printed}");
+    assert_eq!(String::from_utf8_lossy(&output.stdout), "older\nprecious\n");
 }
 
 #[test]
 fn a_full_disk_fails_the_backup_and_keeps_what_was_there() {
     let place = Place::new();
     grow(&place);
-    // A file system of its own, seen by nobody else, with room for one small file.
-    let script = "mount -t tmpfs -o size=256k none \"$1\" && cd \"$1\" && echo precious > older && \
-                  \"$2\" backup \"$3\" --to \"$1\"; code=$?; ls; cat older; exit $code";
-    let mut unshare = Command::new("unshare");
-    if !rustix::process::geteuid().is_root() {
-        unshare.args(["--user", "--map-root-user"]);
-    }
-    unshare.args(["--mount", "sh", "-c", script, "sh", &place.arg("sets")]);
-    unshare.args([env!("CARGO_BIN_EXE_windlass"), &place.arg("shop.db")]);
-    let output = unshare
-        .env("WINDLASS_CONFIG", "/dev/null")
-        .output()
-        .unwrap();
+    let (db, sets) = (place.arg("shop.db"), place.arg("sets"));
+    let output = on_a_full_disk(&place, &["backup", &db, "--to", &sets]);
     let printed = text(&output);
     assert_eq!(output.status.code(), Some(1), "{printed}");
     assert!(printed.contains("No space left on device"), "{printed}");
@@ -120,6 +161,42 @@ fn a_full_disk_fails_the_backup_and_keeps_what_was_there() {
         "{printed}"
     );
     assert_eq!(String::from_utf8_lossy(&output.stdout), "older\nprecious\n");
+}
+
+/// Runs the command with a system call that always fails.
+fn without(call: &str, error: &str, words: &[&str]) -> Output {
+    let mut strace = Command::new("strace");
+    let inject = format!("inject={call}:error={error}");
+    strace.args(["-f", "-qq", "-o", "/dev/null", "-e", &inject]);
+    strace.arg(env!("CARGO_BIN_EXE_windlass")).args(words);
+    let strace = strace.env("WINDLASS_CONFIG", "/dev/null");
+    strace.output().unwrap()
+}
+
+#[test]
+fn what_the_kernel_does_not_have_is_done_without() {
+    let place = Place::new();
+    grow(&place);
+    for (call, error) in [
+        // Forbidden, as in many containers; and uncached reads, and preallocation.
+        ("io_uring_setup", "EPERM"),
+        ("preadv2", "EOPNOTSUPP"),
+        ("fallocate", "EOPNOTSUPP"),
+    ] {
+        let (db, set, into) = (place.arg("shop.db"), place.arg("set"), place.arg("new.db"));
+        for words in [
+            &["backup", &db, "--to", &set][..],
+            &["verify", &set],
+            &["restore", &set, "--into", &into],
+        ] {
+            let output = without(call, error, words);
+            assert_eq!(output.status.code(), Some(0), "{call}: {}", text(&output));
+        }
+        assert_eq!(place.ledger.check(&place.path("new.db")), 20, "{call}");
+        for made in [&set, &into] {
+            std::fs::remove_file(made).unwrap();
+        }
+    }
 }
 
 /// Makes the database a few megabytes large.

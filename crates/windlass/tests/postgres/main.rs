@@ -8,5 +8,8 @@
 
 mod diff;
 mod extract;
+mod restore;
+#[path = "../shared/run.rs"]
+mod run;
 mod support;
 mod sweep;

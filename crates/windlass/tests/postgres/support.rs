@@ -1,9 +1,10 @@
 //! A cluster, its sets, and the command.
 
 use std::path::PathBuf;
-use std::process::{Command, Output};
 
 use windlass_testkit::postgres::{ClusterOptions, PrivateCluster};
+
+pub use crate::run::*;
 
 /// A running cluster, and a place for sets.
 pub struct Place {
@@ -45,28 +46,4 @@ impl Place {
         assert_eq!(output.status.code(), Some(0), "{}", text(&output));
         set
     }
-}
-
-pub fn windlass(words: &[&str]) -> Output {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_windlass"));
-    command.env("WINDLASS_CONFIG", "/dev/null");
-    command.args(words).output().unwrap()
-}
-
-/// Everything that was printed.
-pub fn text(output: &Output) -> String {
-    let (out, err) = (&output.stdout, &output.stderr);
-    format!(
-        "{}{}",
-        String::from_utf8_lossy(out),
-        String::from_utf8_lossy(err)
-    )
-}
-
-/// Runs the command with `--json`; its exit code and its document.
-pub fn json(words: &[&str]) -> (i32, serde_json::Value) {
-    let output = windlass(&[words, &["--json"]].concat());
-    let document = serde_json::from_slice(&output.stdout);
-    let document = document.unwrap_or_else(|error| panic!("{error}: {}", text(&output)));
-    (output.status.code().unwrap(), document)
 }

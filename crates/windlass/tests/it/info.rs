@@ -1,0 +1,102 @@
+//! What `info` says of a set: where its stripes are, what is wrong with each, what is left.
+
+use std::path::Path;
+
+use crate::support::*;
+
+/// A set of two stripes in directories of their own.
+fn two_places() -> (Place, String, String) {
+    let place = Place::new();
+    for name in ["disk1", "disk2"] {
+        std::fs::create_dir(place.path(name)).unwrap();
+    }
+    let (a, b) = (place.arg("disk1/a"), place.arg("disk2/b"));
+    let words = ["backup", &place.arg("shop.db"), "--to", &a, "--to", &b];
+    let output = windlass(&[&words[..], &["--label", "before the move"]].concat());
+    assert_eq!(output.status.code(), Some(0), "{}", text(&output));
+    (place, a, b)
+}
+
+/// Runs `info`, which must end so; what it printed.
+fn info(set: &str, code: i32) -> String {
+    let output = windlass(&["info", set]);
+    assert_eq!(output.status.code(), Some(code), "{}", text(&output));
+    text(&output)
+}
+
+fn cut(stripe: &str, bytes: u64) {
+    let file = std::fs::File::options().write(true).open(stripe).unwrap();
+    let length = file.metadata().unwrap().len();
+    file.set_len(length - bytes).unwrap();
+}
+
+#[test]
+fn a_stripe_leads_to_the_others_wherever_they_lie() {
+    let (_place, a, b) = two_places();
+    let printed = info(&a, 0);
+    for line in [
+        format!("stripe        1 of 2  {a}  sealed"),
+        format!("stripe        2 of 2  {b}  sealed"),
+        "  label                  before the move".to_owned(),
+    ] {
+        assert!(printed.contains(&line), "{line}: {printed}");
+    }
+    let (code, document) = json(&["info", &b]);
+    assert_eq!(code, 0);
+    let set = &document["sets"][0];
+    assert_eq!(set["facts"]["database"]["label"], "before the move");
+    assert_eq!(set["stripes"][0]["location"], a);
+    assert_eq!(set["stripes"][1]["index"], 1);
+}
+
+#[test]
+fn what_is_left_of_a_set_is_said_stripe_by_stripe() {
+    let (place, a, b) = two_places();
+    cut(&a, 4096);
+    let printed = info(&a, 4);
+    assert!(
+        printed.contains(&format!("1 of 2  {a}  damaged: ")),
+        "{printed}"
+    );
+    assert!(
+        printed.contains(&format!("2 of 2  {b}  sealed")),
+        "{printed}"
+    );
+    // The other stripe's copy of the description is as good.
+    assert!(printed.contains("content       1 file"), "{printed}");
+    let left = "recoverable   1 of 2 stripes are sound; the file list is readable";
+    assert!(printed.contains(left), "{printed}");
+    let (code, document) = json(&["info", "--files", &a]);
+    assert_eq!(code, 4);
+    let set = &document["sets"][0];
+    assert_eq!(set["restorable"], false);
+    assert!(set["stripes"][0]["fault"].is_string(), "{set}");
+    assert!(set["stripes"][1]["fault"].is_null(), "{set}");
+    assert_eq!(set["files"][0]["path"], "shop.db");
+    // And where it is gone altogether.
+    std::fs::remove_file(&b).unwrap();
+    let printed = info(&a, 4);
+    assert!(
+        printed.contains(&format!("2 of 2  {b}  missing")),
+        "{printed}"
+    );
+    assert!(printed.contains("0 of 2 stripes are sound"), "{printed}");
+    assert!(
+        printed.contains("the file list is not readable"),
+        "{printed}"
+    );
+    drop(place);
+}
+
+#[test]
+fn two_copies_of_a_stripe_are_both_listed() {
+    let (place, a, _) = two_places();
+    std::fs::copy(&a, place.path("disk1/copy")).unwrap();
+    let printed = info(Path::new(&a).parent().unwrap().to_str().unwrap(), 4);
+    assert!(printed.contains("is there twice"), "{printed}");
+    assert_eq!(
+        printed.matches("stripe        1 of 2  ").count(),
+        2,
+        "{printed}"
+    );
+}

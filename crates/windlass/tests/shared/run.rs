@@ -1,0 +1,43 @@
+//! Runs the command as its users do. Part of each binary of tests, since only these know its path.
+
+#![allow(dead_code, reason = "not every binary of tests needs all of it")]
+
+use std::process::{Command, Output};
+
+/// The command, without this machine's configuration, and nothing of tests in its state.
+pub fn command() -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_windlass"));
+    command.env("WINDLASS_CONFIG", "/dev/null");
+    command.env("WINDLASS_NO_PREDICTION", "1");
+    command
+}
+
+/// Runs it to its end.
+pub fn windlass(words: &[&str]) -> Output {
+    command().args(words).output().unwrap()
+}
+
+/// Everything that was printed.
+pub fn text(output: &Output) -> String {
+    let (out, err) = (&output.stdout, &output.stderr);
+    format!(
+        "{}{}",
+        String::from_utf8_lossy(out),
+        String::from_utf8_lossy(err)
+    )
+}
+
+/// Runs it with `--json`; its exit code and its document.
+pub fn json(words: &[&str]) -> (i32, serde_json::Value) {
+    let output = windlass(&[words, &["--json"]].concat());
+    let document = serde_json::from_slice(&output.stdout);
+    let document = document.unwrap_or_else(|error| panic!("{error}: {}", text(&output)));
+    (output.status.code().unwrap(), document)
+}
+
+/// Interrupts it, as Ctrl-C does.
+pub fn signal(child: &std::process::Child, name: &str) {
+    let id = child.id().to_string();
+    let sent = Command::new("kill").args(["-s", name, &id]).status();
+    assert!(sent.unwrap().success());
+}

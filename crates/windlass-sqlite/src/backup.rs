@@ -49,6 +49,8 @@ struct Copied {
     bytes: u64,
     facts: DatabaseFacts,
     lock_held: Duration,
+    /// Read again while writers were locked out.
+    lock_bytes: u64,
     /// More than one layer went in, so the engine's checksum of the first is not the file's.
     layered: bool,
 }
@@ -88,12 +90,16 @@ pub(crate) fn backup(
     let facts = set_facts(database, &copied, started);
     let report = run.finish(table, facts)?;
     let Copied {
-        facts, lock_held, ..
+        facts,
+        lock_held,
+        lock_bytes,
+        ..
     } = copied;
     Ok(BackupOutcome {
         report,
         facts,
         lock_held,
+        lock_bytes,
         warnings,
     })
 }
@@ -133,19 +139,20 @@ impl Backup<'_> {
             bytes,
             facts,
             lock_held,
+            lock_bytes: 0,
             layered: false,
         })
     }
 
     /// Rollback mode: copy without a lock, settle the difference under it.
     fn copy_rollback(&mut self) -> Result<Copied, SqliteError> {
-        let before = Fingerprint::take(&self.database.file, &self.database.path)?;
+        let mut before = self.fingerprint()?;
         self.session.end()?;
         let bytes = self.file_bytes()?;
         let hook = SourceHook::hashing(bytes);
         self.run.set_hook(hook.clone());
         self.copy_all(bytes)?;
-        let layer = self.settle_free(&before, &hook)?;
+        let layer = self.settle_free(&mut before, &hook)?;
 
         let view = self.begin()?;
         if view.is_none() && self.fingerprint()?.proves_unchanged_since(&before) {
@@ -156,6 +163,7 @@ impl Backup<'_> {
                 bytes,
                 facts,
                 lock_held,
+                lock_bytes: 0,
                 layered: layer > 1,
             });
         }
@@ -163,16 +171,23 @@ impl Backup<'_> {
     }
 
     /// Settles without a lock for as long as much is moving, so that little is left to do under
-    /// it; the next free layer.
-    fn settle_free(&mut self, before: &Fingerprint, hook: &SourceHook) -> Result<u8, SqliteError> {
+    /// it; the next free layer. What a pass finds is the file as of a moment after `before`: when
+    /// nobody writes from then on, nothing is left to do.
+    fn settle_free(
+        &mut self,
+        before: &mut Fingerprint,
+        hook: &SourceHook,
+    ) -> Result<u8, SqliteError> {
         let mut layer = 1;
-        if self.fingerprint()?.proves_unchanged_since(before) {
-            return Ok(layer);
-        }
-        self.run
-            .progress()
-            .set_phase("copying what changed meanwhile");
         while layer <= FREE_PASSES_MAX {
+            let now = self.fingerprint()?;
+            if now.proves_unchanged_since(before) {
+                break;
+            }
+            self.run
+                .progress()
+                .set_phase("copying what changed meanwhile");
+            *before = now;
             let moved = self.settle(self.file_bytes()?, layer, hook)?;
             layer += 1;
             if moved < FREE_PASS_BYTES_MIN {
@@ -213,6 +228,7 @@ impl Backup<'_> {
             bytes,
             facts,
             lock_held,
+            lock_bytes: bytes,
             layered: true,
         })
     }

@@ -40,6 +40,8 @@ pub struct BackupOutcome {
     /// How long a lock was held that others notice: in rollback mode writers could not commit for
     /// that long; in WAL mode they could, but a checkpoint could not pass the backup's moment.
     pub lock_held: Duration,
+    /// Bytes that were read again while writers were locked out; in WAL mode none.
+    pub lock_bytes: u64,
     /// What a person should know, each a sentence.
     pub warnings: Vec<String>,
 }

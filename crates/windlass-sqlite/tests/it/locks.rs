@@ -151,6 +151,22 @@ fn rollback_writers_commit_during_the_copy_and_are_settled() {
     assert_eq!((warnings, found), (vec![], 60));
 }
 
+/// Who wrote during the copy and then rests is not locked out while the file is read once more.
+#[test]
+fn rollback_writers_that_rest_are_locked_out_for_no_reading() {
+    let scene = Scene::new(spec(Journal::Delete));
+    let (stripe, copy) = (scene.room.path("set"), scene.room.path("copy"));
+    let ledger = scene.ledger.clone();
+    let outcome = backup_while(&scene.ledger.path, &stripe, move || {
+        ledger.commit(11, 60);
+        // Until a later write would show in the file's change time, on any file system.
+        std::thread::sleep(Duration::from_millis(4500));
+    });
+    assert_eq!(outcome.unwrap().lock_bytes, 0);
+    write_copy(&stripe, &copy);
+    assert_eq!(scene.ledger.check(&copy), 60);
+}
+
 #[test]
 fn rollback_database_vacuumed_during_the_copy() {
     let scene = Scene::new(LedgerSpec {

@@ -131,6 +131,7 @@ impl Job<'_> {
         };
         let mut facts = outcome.facts.to_json();
         facts["lock_held_seconds"] = outcome.lock_held.as_secs_f64().into();
+        facts["lock_bytes_read"] = outcome.lock_bytes.into();
         let (report, warnings) = (outcome.report, outcome.warnings);
         Ok(Sealed {
             report,

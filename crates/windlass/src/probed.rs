@@ -40,38 +40,42 @@ impl Ends<'_> {
 
     /// Bytes per second that the storage which bound the run moved, and was probed to move.
     fn rates(&self, state: &Path, report: &RunReport) -> Option<(f64, f64)> {
-        let (read, written) = (report.bytes_read, report.bytes_written);
-        let (bytes, places, operation, emulated) = match (report.limit.stage, self.is_backup) {
+        #[expect(clippy::cast_precision_loss, reason = "a rate needs no 53 bits")]
+        let stored = |bytes: u64| bytes as f64 / report.data_seconds.max(1e-9);
+        let (written, read) = (Operation::Write, Operation::Read);
+        // The database's end moves the bytes that the verdict's rate counts, in the same time: what
+        // is made durable is written then.
+        let (rate, places, operation, model) = match (report.limit.stage, self.is_backup) {
             ("source", true) => (
+                report.limit.rate,
+                &self.database,
                 read,
-                self.database.clone(),
-                Operation::Read,
-                self.emulation.source.is_some(),
+                &self.emulation.source,
             ),
             ("target", false) => (
+                report.limit.rate,
+                &self.database,
                 written,
-                self.database.clone(),
-                Operation::Write,
-                self.emulation.source.is_some(),
+                &self.emulation.source,
             ),
-            ("device", backup) => (
-                if backup { written } else { read },
-                self.stripes.clone(),
-                if backup {
-                    Operation::Write
-                } else {
-                    Operation::Read
-                },
-                self.emulation.target.is_some(),
+            ("device", true) => (
+                stored(report.bytes_written),
+                &self.stripes,
+                written,
+                &self.emulation.target,
+            ),
+            ("device", false) => (
+                stored(report.bytes_read),
+                &self.stripes,
+                read,
+                &self.emulation.target,
             ),
             _ => return None,
         };
-        if emulated || self.emulation.instance.is_some() {
+        if model.is_some() || self.emulation.instance.is_some() {
             return None;
         }
-        let probed = sum(state, &places, operation, report.transfer_bytes as u64)?;
-        #[expect(clippy::cast_precision_loss, reason = "a rate needs no 53 bits")]
-        let rate = bytes as f64 / report.data_seconds.max(1e-9);
+        let probed = sum(state, places, operation, report.transfer_bytes as u64)?;
         Some((rate, probed))
     }
 }

@@ -234,6 +234,13 @@ impl EngineError {
             } if source.kind() == io::ErrorKind::AlreadyExists => {
                 "Choose another name, name a directory, or pass --overwrite."
             }
+            Self::DeviceIo {
+                operation: "read",
+                source,
+                ..
+            } if source.kind() == io::ErrorKind::PermissionDenied => {
+                "Let this user read it, or run as the user whose it is."
+            }
             Self::DeviceIo { source, .. }
             | Self::TargetIo { source, .. }
             | Self::EventFile { source, .. }

@@ -27,6 +27,12 @@ pub enum MountError {
         /// What is wrong with it.
         what: String,
     },
+    /// Where the tree was to appear another one is.
+    #[error("mount on {at}: something is mounted there already")]
+    Taken {
+        /// The directory.
+        at: PathBuf,
+    },
     /// Others were to see the tree, and the system does not let this user show it to them.
     #[error("mount on {at}: this system does not let you show a mount to other users")]
     NotForOthers {
@@ -82,6 +88,9 @@ impl MountError {
                  `windlass extract` and `windlass restore` need no FUSE."
             }
             Self::Place { .. } => "Name an empty directory that is yours.",
+            Self::Taken { .. } => {
+                "Unmount that first with `fusermount3 -u`, or name another directory."
+            }
             Self::NotForOthers { .. } => {
                 "Write user_allow_other into /etc/fuse.conf, or mount without --allow-other."
             }

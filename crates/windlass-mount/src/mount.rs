@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::io;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -83,7 +84,7 @@ impl Mount {
         at: &Path,
         options: &MountOptions,
     ) -> Result<Self, MountError> {
-        let at = check_place(at)?;
+        let at = Self::place(at)?;
         unmount::check_device()?;
         let us = rustix::process::geteuid();
         if !us.is_root() && unmount::helper().is_none() {
@@ -121,6 +122,25 @@ impl Mount {
         // Asks the mount what it is, so it has to be served by now.
         kernel_ahead::raise(&at, below);
         Ok(Self { at, counters, end })
+    }
+
+    /// The directory, absolute, once it is known to be one to mount on: it is there, empty, and a
+    /// mount whose server is dead has been taken away.
+    pub fn place(at: &Path) -> Result<PathBuf, MountError> {
+        let fault = |error: io::Error| MountError::Place {
+            at: at.to_owned(),
+            what: error.to_string(),
+        };
+        if unmount::is_dead(at) {
+            unmount::detach(at)?;
+        }
+        let absolute = at.canonicalize().map_err(fault)?;
+        let mut entries = std::fs::read_dir(&absolute).map_err(fault)?;
+        match entries.next() {
+            None => Ok(absolute),
+            Some(_) if is_mounted_on(&absolute) => Err(MountError::Taken { at: absolute }),
+            Some(_) => Err(fault(io::Error::other("the directory is not empty"))),
+        }
     }
 
     /// Where it is mounted.
@@ -226,29 +246,25 @@ fn config(view: &dyn View, options: &MountOptions) -> Config {
     config
 }
 
-/// The directory, absolute: it is there, empty, and no dead mount is in the way.
-fn check_place(at: &Path) -> Result<PathBuf, MountError> {
-    let fault = |what: String| MountError::Place {
-        at: at.to_owned(),
-        what,
-    };
-    if unmount::is_dead(at) {
-        unmount::detach(at)?;
-    }
-    let absolute = at
-        .canonicalize()
-        .map_err(|error| fault(error.to_string()))?;
-    let mut entries = std::fs::read_dir(&absolute).map_err(|error| fault(error.to_string()))?;
-    match entries.next() {
-        None => Ok(absolute),
-        Some(_) => Err(fault("the directory is not empty".to_owned())),
-    }
+/// True for the top of a file system.
+fn is_mounted_on(at: &Path) -> bool {
+    let device = |path: &Path| path.metadata().ok().map(|metadata| metadata.dev());
+    at.parent()
+        .is_some_and(|parent| device(parent) != device(at))
 }
 
 fn refusal(at: &Path, source: io::Error) -> MountError {
     let at = at.to_owned();
-    if source.to_string().contains("user_allow_other") {
+    // The helper's words come with its name and a line break.
+    let said = source.to_string();
+    let said = said.trim().trim_start_matches("fusermount3: ");
+    if said.contains("user_allow_other") {
         return MountError::NotForOthers { at };
     }
+    if said.contains("no write access") {
+        let what = "you may not write there".to_owned();
+        return MountError::Place { at, what };
+    }
+    let source = io::Error::new(source.kind(), said.to_owned());
     MountError::Mount { at, source }
 }

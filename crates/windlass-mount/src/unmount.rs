@@ -111,9 +111,10 @@ pub(crate) fn helper() -> Option<PathBuf> {
     helpers.into_iter().find(|helper| helper.is_file())
 }
 
-/// True for a mount whose server is dead: nothing in it can be reached, and it is in the way.
+/// True for a mount whose server is dead: nothing in it can be reached, and it is in the way. Its
+/// attributes prove nothing: the kernel goes on giving those that it was given.
 pub(crate) fn is_dead(at: &Path) -> bool {
-    let answer = std::fs::metadata(at).map_err(|error| error.raw_os_error());
+    let answer = std::fs::read_dir(at).map_err(|error| error.raw_os_error());
     answer.err().flatten() == Some(Errno::NOTCONN.raw_os_error())
 }
 

@@ -108,8 +108,22 @@ impl Failure {
 
     /// The same, now that damage of a set is known to be behind it.
     pub fn of_damage(self) -> Self {
-        let code = Code::Damage;
-        Self { code, ..self }
+        let hint = "Use another set; `windlass verify` says what is damaged in this one.";
+        Self::new(
+            Code::Damage,
+            self.message,
+            self.hint.unwrap_or(hint.to_owned()),
+        )
+    }
+
+    /// True when damage of a set is behind it.
+    pub fn is_damage(&self) -> bool {
+        self.code == Code::Damage
+    }
+
+    /// The same, with another hint.
+    pub fn hinting(self, hint: &str) -> Self {
+        Self::new(self.code, self.message, hint)
     }
 
     /// Prints it; the exit code.

@@ -3,6 +3,7 @@
 use std::collections::HashSet;
 use std::sync::Arc;
 
+use windlass_engine::OpenSet;
 use windlass_image::{Image, Patterns, SetImage, SetImageOptions, extract_files};
 use windlass_postgres::{Relation, RelationNames, RelationPattern};
 
@@ -21,6 +22,9 @@ pub fn run(global: &Global, arguments: &Extract) -> Result<Code, Failure> {
         privilege::become_user(uid, gid)?;
     }
     let set = Arc::new(super::open(std::slice::from_ref(&arguments.set))?);
+    if !arguments.relation.is_empty() {
+        check_has_relations(&set)?;
+    }
     let total = set.stripe_bytes();
     let image = SetImage::open(set, &SetImageOptions::default())?;
     let mut patterns = Patterns::new(&arguments.patterns)?;
@@ -58,6 +62,19 @@ pub fn run(global: &Global, arguments: &Extract) -> Result<Code, Failure> {
     }
     let complete = unmatched.is_empty() && report.links_skipped == 0;
     Ok(if complete { Code::Done } else { Code::Warnings })
+}
+
+/// Relations have files of their own in PostgreSQL alone.
+fn check_has_relations(set: &OpenSet) -> Result<(), Failure> {
+    let kind = set.description().facts.database["kind"].as_str();
+    if kind == Some(windlass_postgres::KIND) {
+        return Ok(());
+    }
+    let kind = kind.unwrap_or_default();
+    Err(Failure::usage(
+        format!("--relation: the set is of a database of kind {kind}, not of a PostgreSQL cluster"),
+        "A SQLite table comes out of the opened set: windlass open SET -- sqlite3 {} '.dump TABLE'",
+    ))
 }
 
 /// The files of the named relations, with all that serves them.

@@ -48,14 +48,12 @@ pub fn run(global: &Global, arguments: &MountSet) -> Result<Code, Failure> {
         name: format!("windlass:{}", set.set_id()),
         on_damage: Some(tell_damage(&messages)),
     };
-    let overlay = overlay(&image, arguments.overlay.as_deref())?;
+    // Before an overlay is made: it would be left behind.
+    let at = Mount::place(&arguments.at)?;
+    let overlay = overlay(&image, arguments.overlay.as_deref(), &at)?;
     let mount = Arc::new(match &overlay {
-        Some(overlay) => Mount::overlay(Arc::clone(overlay), &arguments.at, &options)?,
-        None => Mount::image(
-            Arc::clone(&image) as Arc<dyn Image>,
-            &arguments.at,
-            &options,
-        )?,
+        Some(overlay) => Mount::overlay(Arc::clone(overlay), &at, &options)?,
+        None => Mount::image(Arc::clone(&image) as Arc<dyn Image>, &at, &options)?,
     });
     let shown = Shown {
         mount: Arc::downgrade(&mount),
@@ -104,10 +102,21 @@ fn tell_damage(messages: &Messages) -> DamageHook {
 }
 
 /// The overlay in a directory: the one that is there, or a new one.
-fn overlay(image: &Arc<SetImage>, at: Option<&Path>) -> Result<Option<Arc<Overlay>>, Failure> {
+fn overlay(
+    image: &Arc<SetImage>,
+    at: Option<&Path>,
+    mount: &Path,
+) -> Result<Option<Arc<Overlay>>, Failure> {
     let Some(at) = at else {
         return Ok(None);
     };
+    if lies_below(at, mount) {
+        let (at, mount) = (at.display(), mount.display());
+        return Err(Failure::usage(
+            format!("the overlay {at} would disappear below the mount on {mount}"),
+            "Name a directory elsewhere with --overlay.",
+        ));
+    }
     let image = Arc::clone(image) as Arc<dyn Image>;
     let overlay = if Overlay::is_at(at) {
         Overlay::open(image, at)?
@@ -115,6 +124,13 @@ fn overlay(image: &Arc<SetImage>, at: Option<&Path>) -> Result<Option<Arc<Overla
         Overlay::create(image, at)?
     };
     Ok(Some(Arc::new(overlay)))
+}
+
+/// True for a path in a directory; the path itself need not be there.
+fn lies_below(path: &Path, directory: &Path) -> bool {
+    let path = std::path::absolute(path).unwrap_or_else(|_| path.to_owned());
+    let real = path.ancestors().find_map(|part| part.canonicalize().ok());
+    real.is_some_and(|real| real.starts_with(directory))
 }
 
 /// What `windlass status` shows of a mount.

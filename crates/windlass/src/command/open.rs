@@ -36,7 +36,8 @@ struct Asked {
 pub fn run(global: &Global, arguments: &Open) -> Result<Code, Failure> {
     let asked = listen()?;
     let begun = Instant::now();
-    let set = Arc::new(super::open(&arguments.set)?);
+    let set = super::open(&arguments.set).map_err(|failure| explained(failure, arguments))?;
+    let set = Arc::new(set);
     let mut opened = Opened::open(&set, &arguments.opening, arguments.writable, &asked.end)?;
     if arguments.command.is_empty() {
         say(global, &opened, arguments.writable, begun.elapsed());
@@ -53,6 +54,15 @@ pub fn run(global: &Global, arguments: &Open) -> Result<Code, Failure> {
         0 => alive.map(|()| Code::Done),
         code => Ok(Code::Program(code)),
     }
+}
+
+/// A word that is no place of stripes is likely to be a command, without what tells it apart.
+fn explained(failure: Failure, arguments: &Open) -> Failure {
+    let others = arguments.set.iter().skip(1);
+    if others.into_iter().all(|place| place.exists()) {
+        return failure;
+    }
+    failure.hinting("A command comes after two dashes: windlass open SET -- COMMAND.")
 }
 
 fn listen() -> Result<Asked, Failure> {

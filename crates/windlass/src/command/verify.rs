@@ -35,7 +35,15 @@ pub fn run(global: &Global, arguments: &Verify) -> Result<Code, Failure> {
     let opened = arguments
         .open
         .then(|| relations::check(global, arguments, &cancel));
-    let opened = opened.transpose()?;
+    let opened = match opened {
+        // That it cannot be opened comes of what is listed already.
+        Some(Err(failure)) if !damage.is_empty() && failure.is_damage() => {
+            output::note(&format!("cannot be opened: {}", failure.message()));
+            document["open"] = serde_json::json!({"error": failure.message()});
+            None
+        }
+        result => result.transpose()?,
+    };
     let mut code = if damage.is_empty() {
         Code::Done
     } else {
@@ -113,10 +121,11 @@ fn show(survey: &Survey, run: Option<&RunReport>, damage: &DamageReport) {
 
 fn print_sound(survey: &Survey, run: Option<&RunReport>) {
     let set = survey.set();
-    let (id, stripes) = (set.set_id(), set.stripes().len());
+    let stripes = output::count(set.stripes().len() as u64, "stripe");
+    let id = set.set_id();
     match run {
         None => output::line(&format!(
-            "set {id}: {stripes} stripes sealed, all index blocks right"
+            "set {id}: {stripes} sealed, all index blocks right"
         )),
         Some(run) => {
             let (bytes, seconds) = (show_size(set.stripe_bytes()), run.seconds);

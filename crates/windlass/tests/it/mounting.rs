@@ -2,6 +2,7 @@
 
 #![allow(clippy::disallowed_methods, reason = "fixtures need no durability")]
 
+use std::collections::BTreeSet;
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
@@ -9,7 +10,7 @@ use std::process::{Child, Command, Output, Stdio};
 use windlass_testkit::sqlite::{Random, run_once};
 
 use crate::opening::{Scratch, User, open_to_all, users};
-use crate::support::text;
+use crate::support::{Place, text};
 
 /// Reads at random places.
 const PROBES: u32 = 40;
@@ -46,6 +47,14 @@ impl Mounted {
         let mut command = Command::new(program);
         as_user(&mut command, self.user);
         command.current_dir(&self.at).args(words).output().unwrap()
+    }
+
+    /// The same from outside: a dead mount is no place to be in.
+    fn run_at(&self, program: &str, names: &[&str]) -> Output {
+        let mut command = Command::new(program);
+        as_user(&mut command, self.user);
+        let paths = names.iter().map(|name| self.at.join(name));
+        command.args(paths).output().unwrap()
     }
 
     /// Unmounts as its user would; the exit code of `mount`.
@@ -158,4 +167,155 @@ fn a_set_of_mixed_codecs_is_mounted_and_extracted_as_its_source_was() {
         assert!(extracted == std::fs::read(source).unwrap());
     }
     scratch.assert_clean();
+}
+
+/// A set of a small database that every user may read.
+fn readable_set(place: &Place) -> String {
+    let set = place.back_up();
+    open_to_all(place.dir.path(), 0o755);
+    open_to_all(&place.path("sets"), 0o755);
+    open_to_all(&set, 0o644);
+    set.to_str().unwrap().to_owned()
+}
+
+#[test]
+fn a_killed_mount_is_mounted_again_and_its_overlay_goes_on() {
+    let place = Place::new();
+    let set = readable_set(&place);
+    let before = std::fs::read(&set).unwrap();
+    let scratch = Scratch::new();
+    for (index, user) in users().into_iter().enumerate() {
+        let [at, overlay] = ["at", "overlay"].map(|name| format!("{name}-{index}"));
+        directory(&scratch, user, &at);
+        let mount = || {
+            let words = ["--overlay", &overlay, &set];
+            Mounted::start(&scratch, user, &at, &words)
+        };
+        let mut mounted = mount();
+        // Looked at, so that the kernel has what can be known of it.
+        let script = "ls -la . && rm shop.db && echo kept > new && sync new && sync .";
+        let output = mounted.run("sh", &["-c", script]);
+        assert!(output.status.success(), "{}", text(&output));
+        mounted.child.kill().unwrap();
+        mounted.child.wait().unwrap();
+        let dead = mounted.run_at("cat", &["new"]);
+        assert!(text(&dead).contains("not connected"), "{}", text(&dead));
+        let mounted = mount();
+        assert_eq!(text(&mounted.run("ls", &[])), "new\n");
+        assert_eq!(text(&mounted.run("cat", &["new"])), "kept\n");
+        assert_eq!(mounted.unmount(), Some(0));
+    }
+    assert!(
+        before == std::fs::read(&set).unwrap(),
+        "the set has changed"
+    );
+}
+
+#[test]
+fn what_cannot_be_mounted_on_says_why_and_nothing_is_left_behind() {
+    let place = Place::new();
+    let set = readable_set(&place);
+    let scratch = Scratch::new();
+    for name in ["at", "taken", "full/file"] {
+        std::fs::create_dir_all(scratch.path().join(name)).unwrap();
+    }
+    let taken = Mounted::start(&scratch, None, "taken", &[&set]);
+    let refused = |words: &[&str], code: i32, says: &str, hint: &str| {
+        let words = [&["mount", &set], words].concat();
+        let output = scratch.run(None, &words);
+        let said = text(&output);
+        assert_eq!(output.status.code(), Some(code), "{words:?}: {said}");
+        assert!(said.contains(says), "{words:?}: {said}");
+        assert!(
+            said.contains(&format!("\nhint: {hint}")),
+            "{words:?}: {said}"
+        );
+    };
+    let empty = "Name an empty directory";
+    let new = ["--overlay", "new"];
+    refused(&[&["nowhere"], &new[..]].concat(), 1, "No such file", empty);
+    refused(&[&["full"], &new[..]].concat(), 1, "is not empty", empty);
+    let says = "something is mounted there already";
+    refused(
+        &[&["taken"], &new[..]].concat(),
+        1,
+        says,
+        "Unmount that first",
+    );
+    let below = "would disappear below the mount";
+    for overlay in ["at", "at/inside", "at/../at/inside"] {
+        refused(
+            &["at", "--overlay", overlay],
+            2,
+            below,
+            "Name a directory elsewhere",
+        );
+    }
+    refused(
+        &["at", "--overlay", "full"],
+        1,
+        "is not empty",
+        "Name a directory",
+    );
+    assert_eq!(taken.unmount(), Some(0));
+    let names = std::fs::read_dir(scratch.path()).unwrap();
+    let names: BTreeSet<_> = names.map(|entry| entry.unwrap().file_name()).collect();
+    let expected = ["at", "full", "taken"].map(Into::into);
+    assert_eq!(names, BTreeSet::from(expected));
+    assert!(
+        std::fs::read_dir(scratch.path().join("at"))
+            .unwrap()
+            .next()
+            .is_none()
+    );
+    scratch.assert_clean();
+}
+
+#[test]
+fn an_ordinary_user_is_told_what_is_not_his() {
+    let place = Place::new();
+    let set = readable_set(&place);
+    let scratch = Scratch::new();
+    let Some(&Some(user)) = users().last() else {
+        // Nothing here is somebody else's.
+        assert!(!rustix::process::geteuid().is_root());
+        return;
+    };
+    directory(&scratch, None, "roots");
+    let refused = |words: &[&str], says: &str| {
+        let output = scratch.run(Some(user), words);
+        assert_eq!(output.status.code(), Some(1), "{}", text(&output));
+        assert_eq!(text(&output), says);
+    };
+    let at = scratch.path().join("roots");
+    let says = format!(
+        "error: mount on {}: you may not write there\n\
+         hint: Name an empty directory that is yours.\n",
+        at.display()
+    );
+    refused(&["mount", &set, "roots"], &says);
+    open_to_all(Path::new(&set), 0o600);
+    let says = format!(
+        "error: read device {set} at offset 0: Permission denied (os error 13)\n\
+         hint: Let this user read it, or run as the user whose it is.\n"
+    );
+    refused(&["mount", &set, "roots"], &says);
+    refused(&["open", &set], &says);
+}
+
+#[test]
+fn words_that_are_not_meant_so_are_explained() {
+    let place = Place::new();
+    let set = readable_set(&place);
+    let scratch = Scratch::new();
+    let explained = |words: &[&str], code: i32, hint: &str| {
+        let output = scratch.run(None, words);
+        let said = text(&output);
+        assert_eq!(output.status.code(), Some(code), "{said}");
+        assert!(said.contains(&format!("hint: {hint}")), "{said}");
+    };
+    let dashes = "A command comes after two dashes";
+    explained(&["open", &set, "sqlite3", "{}"], 1, dashes);
+    let words = ["extract", &set, "--relation", "public.t", "--into", "x"];
+    explained(&words, 2, "A SQLite table comes out of the opened set");
 }

@@ -7,7 +7,7 @@ use std::os::unix::fs::FileExt;
 
 use windlass_testkit::postgres::{ClusterOptions, PrivateCluster};
 
-use crate::clusters::{back_up, place};
+use crate::clusters::{back_up, bytes, place};
 use crate::open_postgres::{rot, set_with_words};
 use crate::opening::Scratch;
 use crate::support::text;
@@ -113,6 +113,43 @@ fn verify_open_prints_the_relations_that_were_damaged_before_the_backup() {
             .as_str()
             .unwrap()
             .starts_with("block 5, item 1")
+    );
+    scratch.assert_clean();
+}
+
+#[test]
+fn a_set_that_is_too_damaged_to_be_opened_is_still_reported_on() {
+    let place = place();
+    let (_source, set) = set_with_words(place.path());
+    let (stripe, mut stored) = bytes(&set).remove(0);
+    // Without its settings no server starts.
+    let settings = b"# PostgreSQL configuration file";
+    let at = stored.windows(settings.len()).position(|it| it == settings);
+    stored[at.unwrap()] ^= 1;
+    std::fs::write(stripe, stored).unwrap();
+    let scratch = Scratch::new();
+    let output = scratch.run(None, &["verify", "--open", "--json", &set]);
+    let said = text(&output);
+    assert_eq!(output.status.code(), Some(4), "{said}");
+    let report: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!(
+        (&report["ok"], &report["damage_count"]),
+        (&false.into(), &1.into())
+    );
+    let error = report["open"]["error"].as_str().unwrap();
+    assert!(error.contains("postgresql.conf"), "{report}");
+    assert!(
+        said.contains(&format!("cannot be opened: {error}")),
+        "{said}"
+    );
+    assert!(said.contains("is damaged in 1 place"), "{said}");
+    // Alone it says what to do.
+    let output = scratch.run(None, &["open", &set, "--", "true"]);
+    let said = text(&output);
+    assert_eq!(output.status.code(), Some(4), "{said}");
+    assert!(
+        said.contains("hint: Use another set; `windlass verify`"),
+        "{said}"
     );
     scratch.assert_clean();
 }

@@ -176,7 +176,10 @@ fn sqlite(found: windlass_sqlite::Inspection) -> Findings {
     };
     let tables = found.tables;
     Findings {
-        summary: format!("{tables} tables: integrity and foreign keys checked"),
+        summary: format!(
+            "{}: integrity and foreign keys checked",
+            output::count(tables, "table")
+        ),
         document: json!({"tables": tables}),
         faults: found.faults.into_iter().map(finding).collect(),
         warnings: found.warnings.into_iter().map(finding).collect(),

@@ -34,7 +34,8 @@ pub use accuracy::{Accuracy, Ledger, OpenLedger, Record, Records, quantile};
 pub use error::LabError;
 pub use events::{EventFile, EventTable, IoRow, Spread, WaitRow, event_page};
 pub use plan::{
-    Alternative, Choice, Direction, PlanLimit, Prediction, Question, Sureness, choose, sureness,
+    Alternative, ChainPrediction, Choice, Direction, Link, LinkKind, LinkPrediction, PlanLimit,
+    Prediction, Question, Sureness, choose, sureness,
 };
 pub use probe::{
     CODECS, FLIGHT_BYTES_MAX, Knee, MemorySpeeds, Operation, Pattern, Point, ProbeRequest,

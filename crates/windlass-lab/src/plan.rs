@@ -7,6 +7,7 @@
 //! have beyond that is written first. The simulation says how long; which resource was busiest
 //! says why, and where none was busy enough, what helps most when it is relaxed says so.
 
+mod chain;
 mod choice;
 mod limit;
 
@@ -21,6 +22,7 @@ use crate::numbers::to_f64;
 use crate::simulate::{Job, simulate};
 use crate::speeds::Speeds;
 
+pub use chain::{ChainPrediction, Link, LinkKind, LinkPrediction};
 pub use choice::{Choice, Sureness, choose, sureness};
 pub use limit::PlanLimit;
 

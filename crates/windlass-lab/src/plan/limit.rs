@@ -117,7 +117,10 @@ fn resources(question: &Question, job: &Job, outcome: &Outcome) -> Vec<PlanLimit
     let threads = job.cores.min(job.buffers.compressors).max(1);
     #[expect(clippy::cast_precision_loss, reason = "a number of cores")]
     let share = outcome.cpu_seconds / (seconds * threads as f64);
-    let what = format!("{threads} cores");
+    let what = match threads {
+        1 => "1 core".to_owned(),
+        more => format!("{more} cores"),
+    };
     found.push(PlanLimit::busy("compressor", "", what, share, rate));
     found
 }

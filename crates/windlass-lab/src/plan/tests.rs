@@ -54,7 +54,7 @@ fn the_limit_has_a_name() {
     few_cores.cores = 1;
     assert_eq!(
         limit(&few_cores, 4, Codec::Zstd(1), 3.0),
-        stage("compressor", "1 cores")
+        stage("compressor", "1 core")
     );
     let mut machine = backup("io2:64000", "io2:64000");
     machine.instance = Instance::named("r5.8xlarge");
@@ -102,6 +102,35 @@ fn a_restore_follows_the_sizes_of_the_files() {
     );
     assert_eq!(found.limit.stage, "source");
     assert_eq!(found.stored_bytes, 25e9);
+}
+
+#[test]
+fn a_chain_is_backed_up_set_by_set_and_restored_in_one_pass() {
+    let link = |kind, bytes, count| Link { kind, bytes, count };
+    let links = [
+        link(LinkKind::Diff, 10_000_000_000, 6),
+        link(LinkKind::Log, 1_000_000_000, 24),
+    ];
+    let chain = |question: &Question| {
+        let alternative = alternative(1, Codec::None, 1.0);
+        let full = question.predict(&alternative).unwrap();
+        let chain = question.predict_chain(&alternative, &full, &links);
+        (full.seconds, chain.unwrap())
+    };
+    let near = |found: f64, expected: f64| {
+        assert!((found / expected - 1.0).abs() < 0.01, "{found}, {expected}");
+    };
+    let (full, backups) = chain(&question(Direction::Backup, "nul", "rate:100MB/s"));
+    near(full, 1000.0);
+    near(backups.seconds, 1000.0 + 6.0 * 100.0 + 24.0 * 10.0);
+    near(backups.stored_bytes, 184e9);
+    let mut restore = question(Direction::Restore, "rate:100MB/s", "nul");
+    restore.file_bytes = restore.used_bytes;
+    let (full, restored) = chain(&restore);
+    // Each page once, from the newest set that has it; and the logs.
+    near(full, 1000.0);
+    near(restored.seconds, 1000.0 + 240.0);
+    assert_eq!(restored.sets[0].limit, None);
 }
 
 #[test]

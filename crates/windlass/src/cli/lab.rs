@@ -4,6 +4,7 @@ use std::path::PathBuf;
 
 use clap::{Args, Subcommand};
 use windlass_engine::{parse_quantity, parse_seconds};
+use windlass_lab::{Link, LinkKind};
 
 use super::{Buffers, Layout};
 
@@ -18,6 +19,8 @@ Examples:
       How long would each of six ways take, and what would bind it?
   windlass plan shop.db --source hdd --target s3:4x90MB/s --within 2h
       Measures size and compressibility of a database first.
+  windlass plan --used-bytes 4TB --source io2:64000 --target s3 --files 8 --chain diff:200GBx6,log:2GBx168
+      A week: one full backup, a differential each other day, a log each hour.
   windlass plan --accuracy
       How good have predictions been on this machine?";
 
@@ -65,6 +68,10 @@ pub struct Plan {
     /// Plan a restore
     #[arg(long)]
     pub restore: bool,
+    /// The sets between this full one and the next: KIND:SIZE, or KIND:SIZExCOUNT, where a KIND is
+    /// diff, incr or log
+    #[arg(long, value_name = "SETS", value_delimiter = ',', value_parser = link)]
+    pub chain: Vec<Link>,
     /// It must end within this time: 90m, 2h
     #[arg(long, value_name = "TIME", value_parser = time)]
     pub within: Option<f64>,
@@ -130,6 +137,26 @@ pub(super) fn time(text: &str) -> Result<f64, String> {
         seconds if seconds > 0.0 => Ok(seconds),
         _ => Err("a time of nothing".to_owned()),
     }
+}
+
+/// `diff:20GB`, `log:1GBx24`.
+fn link(text: &str) -> Result<Link, String> {
+    let fault = || format!("{text:?} is no KIND:SIZExCOUNT, as in diff:20GB or log:1GBx24");
+    let (kind, rest) = text.split_once(':').ok_or_else(fault)?;
+    let kind = match kind {
+        "diff" => LinkKind::Diff,
+        "incr" => LinkKind::Incr,
+        "log" => LinkKind::Log,
+        _ => return Err(fault()),
+    };
+    let (bytes, count) = rest.split_once('x').unwrap_or((rest, "1"));
+    let link = Link {
+        kind,
+        bytes: size(bytes)?,
+        count: count.parse().map_err(|_| fault())?,
+    };
+    let some = link.bytes > 0 && link.count > 0;
+    some.then_some(link).ok_or_else(fault)
 }
 
 fn ratio(text: &str) -> Result<f64, String> {

@@ -1,13 +1,16 @@
 //! `windlass plan`: how long a backup or restore would take that has not run.
 
+mod answer;
+
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use windlass_engine::media::Codec;
-use windlass_engine::{Cancel, FileDeviceOptions, Instance, Model, megabytes};
+use windlass_engine::{Cancel, FileDeviceOptions, Instance, Model};
 use windlass_lab::{
-    Alternative, Choice, CpuProfile, Direction, Ledger, Operation, Prediction, Profile, Question,
-    Records, Speeds, Sureness, choose, measure_codecs, state_directory, sureness,
+    Alternative, ChainPrediction, CpuProfile, Direction, LabError, Ledger, Link, Operation,
+    Prediction, Profile, Question, Records, Speeds, choose, measure_codecs, state_directory,
+    sureness,
 };
 use windlass_postgres::Cluster;
 use windlass_sqlite::Database;
@@ -17,7 +20,7 @@ use crate::database::DatabaseName;
 use crate::exit::{Code, Failure};
 use crate::output;
 use crate::privilege;
-use crate::sizes::show_size;
+use answer::Answer;
 
 /// Most of a database that is read for a sample.
 const SAMPLE_BYTES: u64 = 64 << 20;
@@ -38,13 +41,18 @@ pub fn run(global: &Global, arguments: &Plan) -> Result<Code, Failure> {
     let alternatives = asked.alternatives(arguments)?;
     let predictions = alternatives.iter().map(|one| asked.question.predict(one));
     let predictions = predictions.collect::<Result<Vec<_>, _>>()?;
+    let chains = match arguments.chain.as_slice() {
+        [] => Vec::new(),
+        links => asked.chains((&alternatives, &predictions), links)?,
+    };
     let direction = asked.question.direction;
     let known = records.accuracy(direction);
     let answer = Answer {
         asked: &asked,
-        choice: choose(&predictions, arguments.within),
+        choice: choose(&whole(direction, &predictions, &chains), arguments.within),
         sure: sureness(direction, known.as_ref(), arguments.database.is_some()),
         predictions,
+        chains,
     };
     if global.json {
         output::line(&answer.document().to_string());
@@ -134,6 +142,32 @@ impl Asked {
         }
         Ok(alternatives)
     }
+
+    /// The chain that begins with each alternative.
+    fn chains(
+        &self,
+        (alternatives, full): (&[Alternative], &[Prediction]),
+        links: &[Link],
+    ) -> Result<Vec<ChainPrediction>, LabError> {
+        let each = alternatives.iter().zip(full);
+        each.map(|(one, full)| self.question.predict_chain(one, full, links))
+            .collect()
+    }
+}
+
+/// What a window is for: each backup by itself, the restore of the whole chain.
+fn whole(
+    direction: Direction,
+    predictions: &[Prediction],
+    chains: &[ChainPrediction],
+) -> Vec<Prediction> {
+    let mut whole = predictions.to_vec();
+    if direction == Direction::Restore {
+        for (prediction, chain) in whole.iter_mut().zip(chains) {
+            prediction.seconds = chain.seconds;
+        }
+    }
+    whole
 }
 
 fn codecs(arguments: &Plan) -> Result<Vec<Codec>, Failure> {
@@ -241,137 +275,6 @@ pub(super) fn cluster(conninfo: &str) -> Result<(u64, Vec<PathBuf>), Failure> {
     Ok((cluster.estimate_bytes()?, files))
 }
 
-/// All that there is to say.
-struct Answer<'a> {
-    asked: &'a Asked,
-    predictions: Vec<Prediction>,
-    choice: Option<Choice>,
-    sure: Sureness,
-}
-
-impl Answer<'_> {
-    fn document(&self) -> serde_json::Value {
-        let question = &self.asked.question;
-        let names = |models: &[Model]| -> Vec<String> {
-            models.iter().map(|model| model.name.clone()).collect()
-        };
-        let mut alternatives = serde_json::to_value(&self.predictions).unwrap_or_default();
-        for (value, one) in alternatives
-            .as_array_mut()
-            .into_iter()
-            .flatten()
-            .zip(&self.predictions)
-        {
-            let (low, high) = self.range(one);
-            value["minutes_low"] = low.into();
-            value["minutes_high"] = high.into();
-        }
-        serde_json::json!({
-            "direction": question.direction,
-            "used_bytes": question.used_bytes,
-            "file_bytes": question.file_bytes,
-            "source": names(&question.sources),
-            "target": names(&question.targets),
-            "instance": question.instance.as_ref().map(|instance| &instance.name),
-            "cores": question.cores,
-            "alternatives": alternatives,
-            "choice": self.choice,
-            "sure": self.sure,
-            "notes": self.asked.notes,
-        })
-    }
-
-    /// Minutes between which it should end.
-    fn range(&self, one: &Prediction) -> (f64, f64) {
-        let share = self.sure.share.min(0.9);
-        (one.minutes * (1.0 - share), one.minutes * (1.0 + share))
-    }
-
-    fn show(&self) {
-        let question = &self.asked.question;
-        let what = match question.direction {
-            Direction::Backup => "backup",
-            Direction::Restore => "restore",
-        };
-        let size = match question.direction {
-            Direction::Backup => question.used_bytes,
-            Direction::Restore => question.file_bytes,
-        };
-        let from = |models: &[Model]| models.first().map_or("", |model| &model.name).to_owned();
-        output::line(&format!(
-            "{what} of {} from {} to {}, {} cores",
-            show_size(size),
-            from(&question.sources),
-            from(&question.targets),
-            question.cores
-        ));
-        output::line("");
-        output::line(
-            "  files  codec       time        rate     stored    buffers   CPU      bound by",
-        );
-        for (index, one) in self.predictions.iter().enumerate() {
-            let chosen = self
-                .choice
-                .as_ref()
-                .is_some_and(|choice| choice.index == index);
-            show_prediction(one, chosen);
-        }
-        output::line("");
-        if let Some(choice) = &self.choice {
-            let one = &self.predictions[choice.index];
-            let (low, high) = self.range(one);
-            output::line(&format!(
-                "choice        {}, {}: {}",
-                output::count(one.files as u64, "file"),
-                one.compress,
-                choice.why
-            ));
-            output::line(&format!(
-                "sure          {} to {}: {}",
-                duration(low * 60.0),
-                duration(high * 60.0),
-                self.sure.why
-            ));
-            if let Some(next) = &one.next {
-                output::line(&format!("next limit    {}", next.words()));
-            }
-        }
-        for note in &self.asked.notes {
-            output::line(&format!("note          {note}"));
-        }
-    }
-}
-
-#[expect(
-    clippy::cast_possible_truncation,
-    clippy::cast_sign_loss,
-    reason = "bytes for people"
-)]
-fn show_prediction(one: &Prediction, chosen: bool) {
-    output::line(&format!(
-        "{} {:>5}  {:<8} {:>8}  {:>10}  {:>9}  {:>9}  {:>7}  {}",
-        if chosen { '*' } else { ' ' },
-        one.files,
-        one.compress,
-        duration(one.seconds),
-        megabytes(one.rate),
-        show_size(one.stored_bytes as u64),
-        format!("{} x {}", one.buffers, show_size(one.transfer_bytes as u64)),
-        duration(one.cpu_seconds),
-        one.limit.words(),
-    ));
-}
-
-/// A time for people: `42 s`, `66 min`, `3.5 h`.
-fn duration(seconds: f64) -> String {
-    match seconds {
-        seconds if seconds < 10.0 => format!("{seconds:.1} s"),
-        seconds if seconds < 120.0 => format!("{seconds:.0} s"),
-        seconds if seconds < 4.0 * 3600.0 => format!("{:.0} min", seconds / 60.0),
-        seconds => format!("{:.1} h", seconds / 3600.0),
-    }
-}
-
 fn show_accuracy(global: &Global, records: &Records) {
     let both = [Direction::Backup, Direction::Restore];
     let known: Vec<_> = both
@@ -418,18 +321,5 @@ fn bias(share: f64) -> String {
         share if share < -0.005 => format!("{:.1} % too short as a rule", -share * 100.0),
         share if share > 0.005 => format!("{:.1} % too long as a rule", share * 100.0),
         _ => "neither too short nor too long as a rule".to_owned(),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn times_are_for_people() {
-        assert_eq!(duration(3.26), "3.3 s");
-        assert_eq!(duration(90.0), "90 s");
-        assert_eq!(duration(3960.0), "66 min");
-        assert_eq!(duration(20_000.0), "5.6 h");
     }
 }

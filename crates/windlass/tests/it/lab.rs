@@ -52,6 +52,26 @@ fn a_restore_is_planned_by_the_sizes_of_its_files() {
 }
 
 #[test]
+fn a_chain_is_planned_set_by_set() {
+    let place = Place::new();
+    let words = "plan --used-bytes 100GB --source nul --target rate:100MB/s --compress none \
+                 --cores 4 --chain diff:10GBx6,log:1GBx24";
+    let words: Vec<_> = words.split_whitespace().collect();
+    let state = place.path("state");
+    let shown = text(&run(&state, &words));
+    assert!(shown.contains("whole chain"), "{shown}");
+    let plan = json(&run(&state, &[&words[..], &["--json"]].concat()));
+    let chain = &plan["alternatives"][0]["chain"];
+    let minutes = chain["minutes"].as_f64().unwrap();
+    assert!((minutes / (1840.0 / 60.0) - 1.0).abs() < 0.01, "{minutes}");
+    assert_eq!(chain["sets"][1]["kind"], "log");
+    for bad in ["full:1GB", "diff", "log:0", "log:1GBx", "diff:1GBx0"] {
+        let output = run(&state, &["plan", "--used-bytes", "1GB", "--chain", bad]);
+        assert_eq!(output.status.code(), Some(2), "{bad}: {}", text(&output));
+    }
+}
+
+#[test]
 fn a_database_is_measured() {
     let place = Place::new();
     let database = place.arg("shop.db");

@@ -19,7 +19,7 @@ Examples:
       How long would each of six ways take, and what would bind it?
   windlass plan shop.db --source hdd --target s3:4x90MB/s --within 2h
       Measures size and compressibility of a database first.
-  windlass plan --used-bytes 4TB --source io2:64000 --target s3 --files 8 --chain diff:200GBx6,log:2GBx168
+  windlass plan --used-bytes 4TB --source io2:64000 --target s3 --chain diff:200GBx6,log:2GBx168
       A week: one full backup, a differential each other day, a log each hour.
   windlass plan --accuracy
       How good have predictions been on this machine?";

@@ -8,6 +8,7 @@ pub mod faulty;
 pub mod load;
 pub mod postgres;
 pub mod recording;
+pub mod runs;
 pub mod sets;
 pub mod sparse;
 pub mod sqlite;

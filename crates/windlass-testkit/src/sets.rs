@@ -7,17 +7,14 @@
 )]
 
 use std::os::unix::fs::FileExt;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 
-use windlass_engine::media::{
-    BackupType, Codec, Facts, FileEntry, FileFlags, FileKind, FileNo, FileTable, IndexBlock, SetId,
-};
-use windlass_engine::{
-    BackupOptions, BackupRun, BufferRequest, Cancel, CodecRange, Device, Emulation, FileContent,
-    FileDevice, FileDeviceOptions, FileSpec, METADATA_LIMIT_DEFAULT, Missing, OpenSet, Progress,
-};
+use windlass_engine::media::{FileEntry, FileFlags, FileKind, FileNo, FileTable, IndexBlock};
+use windlass_engine::{BufferRequest, Cancel, METADATA_LIMIT_DEFAULT, OpenSet};
 
+pub use crate::runs::{Setup, stripe_path};
+use crate::runs::{begin, bytes_spec, facts, file_devices};
 use crate::sqlite::Random;
 
 /// A file, directory or link of a tree.
@@ -85,74 +82,26 @@ impl Planted {
     }
 }
 
-/// How a set is made.
-#[derive(Clone, Debug)]
-pub struct SetSpec {
-    /// What tells it from others.
-    pub id: [u8; 16],
-    /// Number of stripes.
-    pub stripes: usize,
-    /// How it is compressed, at least to begin with.
-    pub codec: Codec,
-    /// Between which codecs the waits may choose.
-    pub range: Option<CodecRange>,
-    /// What makes its devices slow.
-    pub emulation: Emulation,
-    /// Largest frame.
-    pub frame_bytes: usize,
-}
-
-impl Default for SetSpec {
-    fn default() -> Self {
-        Self {
-            id: [7; 16],
-            stripes: 2,
-            codec: Codec::Zstd(1),
-            range: None,
-            emulation: Emulation::default(),
-            frame_bytes: 64 * 1024,
-        }
+/// How such sets are made unless a test says otherwise: in two stripes of short frames.
+pub fn two_stripes() -> Setup {
+    let request = BufferRequest {
+        transfer_bytes: Some(256 * 1024),
+        frame_bytes: Some(64 * 1024),
+        ..BufferRequest::default()
+    };
+    Setup {
+        stripes: 2,
+        request,
+        ..Setup::default()
     }
 }
 
-/// Where a stripe of a set in `dir` is.
-pub fn stripe_path(dir: &Path, index: usize) -> PathBuf {
-    dir.join(format!("set.{index}.windlass"))
-}
-
 /// Makes a set of a tree in `dir`; a directory comes before what it holds.
-pub fn make_set(tree: &[Planted], dir: &Path, spec: &SetSpec) {
-    let create = |index| {
-        let options = FileDeviceOptions::default();
-        let device = FileDevice::create(&stripe_path(dir, index), options).unwrap();
-        Box::new(device) as Box<dyn Device>
-    };
-    let devices: Vec<_> = (0..spec.stripes).map(create).collect();
-    let request = BufferRequest {
-        transfer_bytes: Some(256 * 1024),
-        frame_bytes: Some(spec.frame_bytes),
-        ..BufferRequest::default()
-    };
-    let options = BackupOptions {
-        plan: request.plan(devices.len(), 1).unwrap(),
-        codec: spec.codec,
-        range: spec.range,
-        source_rate: None,
-        device_rate: None,
-        ring: true,
-        emulation: spec.emulation.clone(),
-    };
-    let (progress, cancel) = (Arc::<Progress>::default(), Cancel::new());
-    let mut run = BackupRun::start(SetId(spec.id), 1, options, devices, progress, cancel).unwrap();
-    for (number, planted) in (0..).zip(tree) {
+pub fn make_set(tree: &[Planted], dir: &Path, setup: &Setup) {
+    let mut run = begin(setup, file_devices(dir, setup), &Cancel::new()).unwrap();
+    for (number, planted) in tree.iter().enumerate() {
         if planted.kind == FileKind::File {
-            run.push(FileSpec {
-                file: FileNo(number),
-                content: FileContent::Bytes(Arc::from(planted.content.as_slice())),
-                bytes: planted.content.len() as u64,
-                missing: Missing::Fail,
-            })
-            .unwrap();
+            run.push(bytes_spec(number, &planted.content)).unwrap();
         }
     }
     run.drain().unwrap();
@@ -160,19 +109,6 @@ pub fn make_set(tree: &[Planted], dir: &Path, spec: &SetSpec) {
         .zip(tree)
         .map(|(number, planted)| planted.entry(number));
     run.finish(FileTable(entries.collect()), facts()).unwrap();
-}
-
-/// What such a set says of itself.
-pub fn facts() -> Facts {
-    Facts {
-        tool: "windlass test".into(),
-        backup_type: BackupType::Full,
-        started: "2026-01-01T00:00:00Z".into(),
-        finished: "2026-01-01T00:00:01Z".into(),
-        options: serde_json::json!({}),
-        database: serde_json::json!({"kind": "directory"}),
-        parents: vec![],
-    }
 }
 
 /// Opens the set in `dir`.

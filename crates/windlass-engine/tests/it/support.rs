@@ -3,68 +3,15 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use windlass_engine::media::{
-    BackupType, Codec, Facts, FileEntry, FileFlags, FileKind, FileNo, FileTable, SetId,
-};
+use windlass_engine::media::{FileEntry, FileFlags, FileNo, FileTable};
 use windlass_engine::{
-    BackupOptions, BackupRun, BufferRequest, Cancel, CodecRange, DamageReport, Device,
-    DirectoryTarget, Discard, Emulation, EngineError, FileContent, FileDevice, FileDeviceOptions,
-    FileSpec, METADATA_LIMIT_DEFAULT, Missing, OpenSet, Progress, RestoreOptions, RunReport,
-    Survey, TargetLayout, restore,
+    BackupRun, BufferRequest, Cancel, DamageReport, Device, DirectoryTarget, Discard, EngineError,
+    METADATA_LIMIT_DEFAULT, OpenSet, RestoreOptions, RunReport, Survey, TargetLayout, restore,
 };
+pub use windlass_testkit::runs::*;
 
 /// Files by name, with their content.
 pub type Tree = Vec<(String, Vec<u8>)>;
-
-/// The id of sets that need no other.
-pub const SET: SetId = SetId([7; 16]);
-
-/// How to run.
-#[derive(Clone, Debug)]
-pub struct Setup {
-    pub stripes: usize,
-    pub codec: Codec,
-    pub range: Option<CodecRange>,
-    pub request: BufferRequest,
-    pub ring: bool,
-    pub set_id: SetId,
-    pub source_rate: Option<u64>,
-    pub device_rate: Option<u64>,
-    pub emulation: Emulation,
-}
-
-impl Default for Setup {
-    fn default() -> Self {
-        let request = BufferRequest {
-            transfer_bytes: Some(64 * 1024),
-            ..Default::default()
-        };
-        Self {
-            stripes: 1,
-            codec: Codec::Zstd(1),
-            range: None,
-            request,
-            ring: true,
-            set_id: SET,
-            source_rate: None,
-            device_rate: None,
-            emulation: Emulation::default(),
-        }
-    }
-}
-
-impl Setup {
-    /// The smallest blocks there are: sets of a few KiB.
-    pub fn small(stripes: usize, codec: Codec) -> Self {
-        let mut setup = Self {
-            stripes,
-            codec,
-            ..Self::default()
-        };
-        setup.request.alignment = Some(512);
-        setup
-    }
-}
 
 /// A seeded stream of numbers (xorshift64).
 pub struct Random(u64);
@@ -134,94 +81,6 @@ pub fn plant(tree: &Tree, root: &Path) {
         let path = root.join(name);
         std::fs::create_dir_all(path.parent().unwrap()).unwrap();
         write(&path, bytes);
-    }
-}
-
-pub fn stripe_path(dir: &Path, index: usize) -> PathBuf {
-    dir.join(format!("set.{index}.windlass"))
-}
-
-pub fn stripe_paths(dir: &Path, setup: &Setup) -> Vec<PathBuf> {
-    (0..setup.stripes)
-        .map(|index| stripe_path(dir, index))
-        .collect()
-}
-
-pub fn file_devices(dir: &Path, setup: &Setup) -> Vec<Box<dyn Device>> {
-    let create = |index| {
-        let alignment = setup.request.alignment.unwrap_or(4096);
-        let options = FileDeviceOptions {
-            alignment,
-            ring: setup.ring,
-            ..FileDeviceOptions::default()
-        };
-        let device = FileDevice::create(&stripe_path(dir, index), options).unwrap();
-        Box::new(device) as Box<dyn Device>
-    };
-    (0..setup.stripes).map(create).collect()
-}
-
-pub fn facts() -> Facts {
-    Facts {
-        tool: "windlass test".into(),
-        backup_type: BackupType::Full,
-        started: "2026-01-01T00:00:00Z".into(),
-        finished: "2026-01-01T00:00:01Z".into(),
-        options: serde_json::json!({}),
-        database: serde_json::json!({"kind": "directory"}),
-        parents: vec![],
-    }
-}
-
-/// Begins a backup as `setup` says.
-pub fn begin(
-    setup: &Setup,
-    devices: Vec<Box<dyn Device>>,
-    cancel: &Cancel,
-) -> Result<BackupRun, EngineError> {
-    let options = BackupOptions {
-        plan: setup.request.plan(devices.len(), 1)?,
-        codec: setup.codec,
-        range: setup.range,
-        source_rate: setup.source_rate,
-        device_rate: setup.device_rate,
-        ring: setup.ring,
-        emulation: setup.emulation.clone(),
-    };
-    let progress = Arc::<Progress>::default();
-    BackupRun::start(setup.set_id, 1, options, devices, progress, cancel.clone())
-}
-
-pub fn spec(index: usize, content: FileContent, bytes: usize) -> FileSpec {
-    let missing = Missing::Fail;
-    FileSpec {
-        file: FileNo(index as u32),
-        content,
-        bytes: bytes as u64,
-        missing,
-    }
-}
-
-pub fn path_spec(index: usize, path: &Path, bytes: usize) -> FileSpec {
-    spec(index, FileContent::Path(path.to_owned()), bytes)
-}
-
-pub fn bytes_spec(index: usize, bytes: &[u8]) -> FileSpec {
-    spec(index, FileContent::Bytes(bytes.into()), bytes.len())
-}
-
-/// The entry of a plain file.
-pub fn entry(index: usize, name: &str, bytes: usize) -> FileEntry {
-    FileEntry {
-        file: FileNo(index as u32),
-        kind: FileKind::File,
-        flags: FileFlags::default(),
-        mode: 0o600,
-        bytes: bytes as u64,
-        mtime_nanos: 1_000_000_000,
-        crc32c: 0,
-        path: name.as_bytes().to_vec(),
-        link_target: vec![],
     }
 }
 

@@ -2,15 +2,11 @@
 
 use std::os::unix::fs::FileExt;
 use std::path::Path;
-use std::sync::Arc;
 
-use windlass_engine::media::{Codec, FileEntry, FileFlags, FileKind, FileNo, FileTable, SetId};
-use windlass_engine::{
-    BackupOptions, BackupRun, BufferRequest, Cancel, Device, FileContent, FileDevice,
-    FileDeviceOptions, FileSpec, Missing, Progress,
-};
+use windlass_engine::media::{Codec, FileEntry, FileKind, FileNo, FileTable};
+use windlass_engine::{BackupRun, BufferRequest, Cancel};
 use windlass_image::{Image, SetImage, SetImageOptions};
-use windlass_testkit::sets::facts;
+use windlass_testkit::runs::{self, bytes_spec, facts};
 
 pub use windlass_testkit::sets::{flip, index_blocks, open_set, stripe_path, text};
 
@@ -76,15 +72,20 @@ pub fn plant(tree: &Tree, root: &Path) {
 pub fn back_up(tree: &Tree, patches: &[Patch], dir: &Path, setup: &Setup) {
     let mut run = start(dir, setup);
     for (index, (_, bytes)) in tree.iter().enumerate() {
-        run.push(spec(index, bytes)).unwrap();
+        run.push(bytes_spec(index, bytes)).unwrap();
     }
     run.drain().unwrap();
     for (index, offset, bytes, layer) in patches {
         // The newer version lies at the same place of a file as long as the first.
         let mut newer = vec![0; tree[*index].1.len()];
         newer[*offset as usize..*offset as usize + bytes.len()].copy_from_slice(bytes);
-        run.push_range(&spec(*index, &newer), *offset, bytes.len() as u64, *layer)
-            .unwrap();
+        run.push_range(
+            &bytes_spec(*index, &newer),
+            *offset,
+            bytes.len() as u64,
+            *layer,
+        )
+        .unwrap();
         run.drain().unwrap();
     }
     run.finish(table(tree), facts()).unwrap();
@@ -95,7 +96,7 @@ pub fn back_up(tree: &Tree, patches: &[Patch], dir: &Path, setup: &Setup) {
 pub fn back_up_part(tree: &Tree, bytes: usize, dir: &Path) {
     let mut run = start(dir, &Setup::default());
     for (index, (_, content)) in tree.iter().enumerate() {
-        let part = spec(index, &content[..bytes]);
+        let part = bytes_spec(index, &content[..bytes]);
         for layer in 1..3 {
             run.push_range(&part, 0, bytes as u64, layer).unwrap();
         }
@@ -106,43 +107,19 @@ pub fn back_up_part(tree: &Tree, bytes: usize, dir: &Path) {
 }
 
 fn start(dir: &Path, setup: &Setup) -> BackupRun {
-    let create = |index| {
-        let alignment = setup.alignment;
-        let options = FileDeviceOptions {
-            alignment,
-            ..FileDeviceOptions::default()
-        };
-        let device = FileDevice::create(&stripe_path(dir, index), options).unwrap();
-        Box::new(device) as Box<dyn Device>
-    };
-    let devices: Vec<_> = (0..setup.stripes).map(create).collect();
     let request = BufferRequest {
         transfer_bytes: Some(setup.transfer_bytes),
         alignment: Some(setup.alignment),
         frame_bytes: Some(setup.frame_bytes),
         ..BufferRequest::default()
     };
-    let plan = request.plan(devices.len(), 1).unwrap();
-    let options = BackupOptions {
-        plan,
+    let setup = runs::Setup {
+        stripes: setup.stripes,
         codec: setup.codec,
-        range: None,
-        source_rate: None,
-        device_rate: None,
-        ring: true,
-        emulation: Default::default(),
+        request,
+        ..runs::Setup::default()
     };
-    let (progress, cancel) = (Arc::<Progress>::default(), Cancel::new());
-    BackupRun::start(SetId([7; 16]), 1, options, devices, progress, cancel).unwrap()
-}
-
-fn spec(index: usize, bytes: &[u8]) -> FileSpec {
-    FileSpec {
-        file: FileNo(index as u32),
-        content: FileContent::Bytes(Arc::from(bytes)),
-        bytes: bytes.len() as u64,
-        missing: Missing::Fail,
-    }
+    runs::begin(&setup, runs::file_devices(dir, &setup), &Cancel::new()).unwrap()
 }
 
 /// The directories of a tree, then its files.
@@ -168,15 +145,8 @@ fn table(tree: &Tree) -> FileTable {
 
 pub fn entry(number: u32, kind: FileKind, path: &str, bytes: u64) -> FileEntry {
     FileEntry {
-        file: FileNo(number),
         kind,
-        flags: FileFlags::default(),
-        mode: 0o600,
-        bytes,
-        mtime_nanos: 1_000_000_000,
-        crc32c: 0,
-        path: path.as_bytes().to_vec(),
-        link_target: vec![],
+        ..runs::entry(number as usize, path, bytes as usize)
     }
 }
 

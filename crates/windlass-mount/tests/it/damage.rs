@@ -15,9 +15,9 @@ const PAGE: usize = 8192;
 /// A set of one file in two parts, one frame of it damaged; which bytes of the file that is.
 fn damaged() -> (Place, std::ops::Range<usize>) {
     let tree = vec![Planted::file("table", text(3_000_000, 5))];
-    let spec = SetSpec {
+    let spec = Setup {
         codec: Codec::Zstd(1),
-        ..SetSpec::default()
+        ..two_stripes()
     };
     let place = Place::new(tree, &spec);
     let set = open_set(&place.set());

@@ -236,7 +236,7 @@ fn plant(tree: &[Planted], root: &Path) {
 }
 
 fn run(seed: u64) {
-    let place = Place::new(tree(), &SetSpec::default());
+    let place = Place::new(tree(), &two_stripes());
     let before = set_bytes(&place.set());
     let plain = place.dir.path().join("plain");
     fs::create_dir(&plain).unwrap();

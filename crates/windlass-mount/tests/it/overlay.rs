@@ -36,7 +36,7 @@ fn rename_file(from: &Path, to: &Path) -> std::io::Result<()> {
 }
 
 fn place() -> Place {
-    Place::new(sample(), &SetSpec::default())
+    Place::new(sample(), &two_stripes())
 }
 
 #[test]
@@ -172,9 +172,9 @@ fn an_overlay_belongs_to_one_set_and_one_process() {
     drop(place.overlay().unwrap());
     let other = Place::new(
         sample(),
-        &SetSpec {
-            id: [8; 16],
-            ..SetSpec::default()
+        &Setup {
+            set_id: windlass_engine::media::SetId([8; 16]),
+            ..two_stripes()
         },
     );
     let foreign = Overlay::open(other.image(), &place.store()).err().unwrap();

@@ -34,7 +34,7 @@ fn paths(root: &Path) -> BTreeSet<String> {
 
 #[test]
 fn the_tree_is_equal_by_names_kinds_modes_owners_times_links_and_content() {
-    let place = Place::new(sample(), &SetSpec::default());
+    let place = Place::new(sample(), &two_stripes());
     let mount = place.mount();
     let names: BTreeSet<_> = place.tree.iter().map(|node| node.path.clone()).collect();
     assert_eq!(paths(&place.at()), names);
@@ -75,11 +75,11 @@ fn the_tree_is_equal_by_names_kinds_modes_owners_times_links_and_content() {
 fn a_set_whose_codec_changed_in_its_making_reads_as_its_source_was() {
     let files = (0..10).map(|n| Planted::file(&format!("base/{n}"), text(1 << 20, n)));
     let tree = [Planted::directory("base")].into_iter().chain(files);
-    let spec = SetSpec {
+    let spec = Setup {
         codec: Codec::None,
         range: CodecRange::new(Codec::None, Codec::Zstd(9)),
         emulation: Emulation::parse(["target=rate:6MB/s"]).unwrap(),
-        ..SetSpec::default()
+        ..two_stripes()
     };
     let place = Place::new(tree.collect(), &spec);
     let blocks = index_blocks(&open_set(&place.set()));
@@ -123,7 +123,7 @@ fn the_kernel_reads_further_ahead_in_a_mount_where_we_may_tell_it_and_nowhere_el
 
 #[test]
 fn nothing_can_be_written() {
-    let place = Place::new(sample(), &SetSpec::default());
+    let place = Place::new(sample(), &two_stripes());
     let _mount = place.mount();
     let refused = |result: std::io::Result<()>| {
         assert_eq!(result.unwrap_err().raw_os_error(), Some(libc::EROFS));
@@ -147,7 +147,7 @@ fn nothing_can_be_written() {
 
 #[test]
 fn readers_in_parallel_and_at_random_get_the_right_bytes() {
-    let place = Place::new(sample(), &SetSpec::default());
+    let place = Place::new(sample(), &two_stripes());
     let _mount = place.mount();
     let large = &place.tree[6];
     std::thread::scope(|scope| {
@@ -179,7 +179,7 @@ fn readers_in_parallel_and_at_random_get_the_right_bytes() {
 
 #[test]
 fn a_mount_takes_an_empty_directory_and_nothing_else() {
-    let place = Place::new(sample(), &SetSpec::default());
+    let place = Place::new(sample(), &two_stripes());
     let try_at = |at: &Path| Mount::image(place.image(), at, &MountOptions::default());
     let error = try_at(&place.path("nothing")).unwrap_err();
     assert!(error.to_string().contains("No such file"), "{error}");
@@ -192,7 +192,7 @@ fn a_mount_takes_an_empty_directory_and_nothing_else() {
 
 #[test]
 fn twenty_mounts_of_one_set_at_once() {
-    let place = Place::new(sample(), &SetSpec::default());
+    let place = Place::new(sample(), &two_stripes());
     let mounts: Vec<_> = (0..20)
         .map(|index| {
             let at = place.dir.path().join(format!("at{index}"));
@@ -217,7 +217,7 @@ fn twenty_mounts_of_one_set_at_once() {
 
 #[test]
 fn a_mount_in_use_is_detached_and_serves_what_is_open_to_its_end() {
-    let place = Place::new(sample(), &SetSpec::default());
+    let place = Place::new(sample(), &two_stripes());
     let mount = place.mount();
     let file = File::open(place.path("large")).unwrap();
     assert_eq!(mount.unmount().unwrap(), Unmounted::Detached);
@@ -233,7 +233,7 @@ fn a_mount_in_use_is_detached_and_serves_what_is_open_to_its_end() {
 
 #[test]
 fn a_mount_that_somebody_else_takes_away_ends() {
-    let place = Place::new(sample(), &SetSpec::default());
+    let place = Place::new(sample(), &two_stripes());
     let mount = place.mount();
     let taken = if rustix::process::geteuid().is_root() {
         Command::new("umount").arg(place.at()).status()

@@ -14,7 +14,7 @@ pub struct Place {
 }
 
 impl Place {
-    pub fn new(tree: Vec<Planted>, spec: &SetSpec) -> Self {
+    pub fn new(tree: Vec<Planted>, spec: &Setup) -> Self {
         let dir = tempfile::tempdir_in("/var/tmp").unwrap();
         for name in ["set", "at"] {
             std::fs::create_dir(dir.path().join(name)).unwrap();

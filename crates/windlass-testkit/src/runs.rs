@@ -1,0 +1,172 @@
+//! Backup runs of tests: how they are set up, what they are given, where their stripes go.
+
+#![allow(
+    clippy::unwrap_used,
+    clippy::cast_possible_truncation,
+    reason = "a fixture that cannot be made ends its test, and its numbers are small"
+)]
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use windlass_engine::media::{
+    BackupType, Codec, Facts, FileEntry, FileFlags, FileKind, FileNo, SetId,
+};
+use windlass_engine::{
+    BackupOptions, BackupRun, BufferRequest, Cancel, CodecRange, Device, Emulation, EngineError,
+    FileContent, FileDevice, FileDeviceOptions, FileSpec, Missing, Progress,
+};
+
+/// The id of sets that need no other.
+pub const SET: SetId = SetId([7; 16]);
+
+/// How to run.
+#[derive(Clone, Debug)]
+pub struct Setup {
+    /// Number of stripes.
+    pub stripes: usize,
+    /// How it is compressed.
+    pub codec: Codec,
+    /// Between which codecs the run chooses.
+    pub range: Option<CodecRange>,
+    /// Buffers, transfers, frames, threads.
+    pub request: BufferRequest,
+    /// Whether with io_uring.
+    pub ring: bool,
+    /// What tells the set from others.
+    pub set_id: SetId,
+    /// Limit on reading.
+    pub source_rate: Option<u64>,
+    /// Limit on writing.
+    pub device_rate: Option<u64>,
+    /// Storage that is slower than it is.
+    pub emulation: Emulation,
+}
+
+impl Default for Setup {
+    fn default() -> Self {
+        let request = BufferRequest {
+            transfer_bytes: Some(64 * 1024),
+            ..Default::default()
+        };
+        Self {
+            stripes: 1,
+            codec: Codec::Zstd(1),
+            range: None,
+            request,
+            ring: true,
+            set_id: SET,
+            source_rate: None,
+            device_rate: None,
+            emulation: Emulation::default(),
+        }
+    }
+}
+
+impl Setup {
+    /// The smallest blocks there are: sets of a few KiB.
+    pub fn small(stripes: usize, codec: Codec) -> Self {
+        let mut setup = Self {
+            stripes,
+            codec,
+            ..Self::default()
+        };
+        setup.request.alignment = Some(512);
+        setup
+    }
+}
+
+/// Where a stripe of a set in `dir` is.
+pub fn stripe_path(dir: &Path, index: usize) -> PathBuf {
+    dir.join(format!("set.{index}.windlass"))
+}
+
+/// Where all of them are.
+pub fn stripe_paths(dir: &Path, setup: &Setup) -> Vec<PathBuf> {
+    (0..setup.stripes)
+        .map(|index| stripe_path(dir, index))
+        .collect()
+}
+
+/// A file in `dir` for each stripe.
+pub fn file_devices(dir: &Path, setup: &Setup) -> Vec<Box<dyn Device>> {
+    let create = |index| {
+        let alignment = setup.request.alignment.unwrap_or(4096);
+        let options = FileDeviceOptions {
+            alignment,
+            ring: setup.ring,
+            ..FileDeviceOptions::default()
+        };
+        let device = FileDevice::create(&stripe_path(dir, index), options).unwrap();
+        Box::new(device) as Box<dyn Device>
+    };
+    (0..setup.stripes).map(create).collect()
+}
+
+/// Begins a backup as `setup` says.
+pub fn begin(
+    setup: &Setup,
+    devices: Vec<Box<dyn Device>>,
+    cancel: &Cancel,
+) -> Result<BackupRun, EngineError> {
+    let options = BackupOptions {
+        plan: setup.request.plan(devices.len(), 1)?,
+        codec: setup.codec,
+        range: setup.range,
+        source_rate: setup.source_rate,
+        device_rate: setup.device_rate,
+        ring: setup.ring,
+        emulation: setup.emulation.clone(),
+    };
+    let progress = Arc::<Progress>::default();
+    BackupRun::start(setup.set_id, 1, options, devices, progress, cancel.clone())
+}
+
+/// A file that must be there.
+pub fn spec(index: usize, content: FileContent, bytes: usize) -> FileSpec {
+    let missing = Missing::Fail;
+    FileSpec {
+        file: FileNo(index as u32),
+        content,
+        bytes: bytes as u64,
+        missing,
+    }
+}
+
+/// A file on the disk.
+pub fn path_spec(index: usize, path: &Path, bytes: usize) -> FileSpec {
+    spec(index, FileContent::Path(path.to_owned()), bytes)
+}
+
+/// A file in memory.
+pub fn bytes_spec(index: usize, bytes: &[u8]) -> FileSpec {
+    spec(index, FileContent::Bytes(bytes.into()), bytes.len())
+}
+
+/// The entry of a plain file.
+pub fn entry(index: usize, name: &str, bytes: usize) -> FileEntry {
+    FileEntry {
+        file: FileNo(index as u32),
+        kind: FileKind::File,
+        flags: FileFlags::default(),
+        mode: 0o600,
+        bytes: bytes as u64,
+        mtime_nanos: 1_000_000_000,
+        crc32c: 0,
+        path: name.as_bytes().to_vec(),
+        link_target: vec![],
+    }
+}
+
+/// What such a set says of itself.
+pub fn facts() -> Facts {
+    Facts {
+        tool: "windlass test".into(),
+        backup_type: BackupType::Full,
+        started: "2026-01-01T00:00:00Z".into(),
+        finished: "2026-01-01T00:00:01Z".into(),
+        options: serde_json::json!({}),
+        database: serde_json::json!({"kind": "directory"}),
+        parents: vec![],
+    }
+}

@@ -113,7 +113,7 @@ fn kernel_read_ahead(at: &Path) -> (u64, bool) {
 
 #[test]
 fn the_kernel_reads_further_ahead_in_a_mount_where_we_may_tell_it_and_nowhere_else() {
-    let place = Place::new(sample(), &SetSpec::default());
+    let place = Place::new(sample(), &two_stripes());
     let below = kernel_read_ahead(place.dir.path());
     let _mount = place.mount();
     let (kib, may) = kernel_read_ahead(&place.at());

@@ -128,6 +128,7 @@ fn on_a_full_disk(place: &Place, words: &[&str]) -> Output {
     unshare.arg(env!("CARGO_BIN_EXE_windlass")).args(words);
     unshare
         .env("WINDLASS_CONFIG", "/dev/null")
+        .env("WINDLASS_NO_PREDICTION", "1")
         .output()
         .unwrap()
 }
@@ -170,7 +171,7 @@ fn without(call: &str, error: &str, words: &[&str]) -> Output {
     strace.args(["-f", "-qq", "-o", "/dev/null", "-e", &inject]);
     strace.arg(env!("CARGO_BIN_EXE_windlass")).args(words);
     let strace = strace.env("WINDLASS_CONFIG", "/dev/null");
-    strace.output().unwrap()
+    strace.env("WINDLASS_NO_PREDICTION", "1").output().unwrap()
 }
 
 #[test]

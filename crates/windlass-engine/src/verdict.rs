@@ -339,7 +339,7 @@ fn database(blame: f64) -> Resource {
         device: None,
         blame,
         occupation: 0.0,
-        words: "waiting for the database (listing, checkpoint, log)".to_owned(),
+        words: "waiting for the database (listing, checkpoint, log, changes)".to_owned(),
         advice: "the data itself took little time".to_owned(),
     }
 }

@@ -148,6 +148,26 @@ fn without_a_slot_the_log_may_be_recycled_and_then_the_backup_fails() {
     assert!(error.hint().unwrap().contains("wal_keep_size"));
 }
 
+/// The session says nothing while files are copied, and the server must bear that.
+#[test]
+fn no_setting_of_the_role_ends_a_backup() {
+    let (place, source) = small_cluster();
+    for setting in [
+        "idle_session_timeout = '500ms'",
+        "search_path = nowhere",
+        "datestyle = 'German'",
+        "default_transaction_read_only = on",
+    ] {
+        source.sql("postgres", &format!("ALTER ROLE postgres SET {setting}"));
+    }
+    let wish = Wish {
+        // Some seconds.
+        source_rate: Some(4 * CRAWL),
+        ..Wish::default()
+    };
+    try_backup(&source, &place.path().join("set"), &wish).unwrap();
+}
+
 #[test]
 fn minimal_wal_is_refused() {
     become_server_user();

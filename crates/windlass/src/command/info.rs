@@ -281,6 +281,7 @@ fn print_description(description: &SetDescription) {
         show_size(bytes),
         show_size(stored)
     ));
+    print_options(&facts.options);
     for (key, value) in facts.database.as_object().into_iter().flatten() {
         if !["kind", "version"].contains(&key.as_str()) && !value.is_null() {
             let value = value
@@ -289,6 +290,23 @@ fn print_description(description: &SetDescription) {
             let value = value.trim_end().replace('\n', "; ");
             output::line(&format!("  {key:<22} {value}"));
         }
+    }
+}
+
+/// How the set was laid out, as far as it says.
+fn print_options(options: &serde_json::Value) {
+    let size = |key: &str| options[key].as_u64().map(show_size);
+    let parts = [
+        options["compress"].as_str().map(str::to_owned),
+        size("frame_bytes").map(|size| format!("frames of {size}")),
+        size("transfer_bytes").map(|size| format!("transfers of {size}")),
+        options["block_bytes"]
+            .as_u64()
+            .map(|bytes| format!("blocks of {bytes}")),
+    ];
+    let parts: Vec<_> = parts.into_iter().flatten().collect();
+    if !parts.is_empty() {
+        output::line(&format!("written with  {}", parts.join(", ")));
     }
 }
 

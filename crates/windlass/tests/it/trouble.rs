@@ -200,6 +200,42 @@ fn what_the_kernel_does_not_have_is_done_without() {
     }
 }
 
+/// The system calls of a run that make something durable, or give it its name, in their order.
+fn durable_calls(place: &Place, words: &[&str]) -> Vec<String> {
+    let trace = place.path("trace");
+    let mut strace = Command::new("strace");
+    strace.args(["-f", "-qq", "-y", "-o"]).arg(&trace);
+    strace.args([
+        "-e",
+        "trace=fsync,fdatasync,syncfs,rename,renameat,renameat2",
+    ]);
+    strace.arg(env!("CARGO_BIN_EXE_windlass")).args(words);
+    strace.args(["--config", "/dev/null"]);
+    let output = strace.env("WINDLASS_NO_PREDICTION", "1").output().unwrap();
+    assert_eq!(output.status.code(), Some(0), "{}", text(&output));
+    let lines = std::fs::read_to_string(trace).unwrap();
+    lines.lines().map(str::to_owned).collect()
+}
+
+#[test]
+fn a_name_comes_after_everything_is_durable_and_is_made_durable_itself() {
+    let place = Place::new();
+    let (db, set, into) = (place.arg("shop.db"), place.arg("set"), place.arg("new.db"));
+    for (words, named, syncs) in [
+        (&["backup", &db, "--to", &set][..], &set, "fsync("),
+        (&["restore", &set, "--into", &into], &into, "syncfs("),
+    ] {
+        let calls = durable_calls(&place, words);
+        let is_rename = |call: &String| call.contains("rename") && call.contains(named.as_str());
+        let renamed = calls.iter().rposition(is_rename).expect(named);
+        let is_sync = |call: &String| call.contains(syncs) || call.contains("fdatasync(");
+        assert!(calls[..renamed].iter().any(is_sync), "{calls:#?}");
+        let home = format!("<{}>", place.dir.path().display());
+        let home = |call: &String| call.contains("fsync(") && call.contains(&home);
+        assert!(calls[renamed..].iter().any(home), "{calls:#?}");
+    }
+}
+
 /// Makes the database a few megabytes large.
 pub fn grow(place: &Place) {
     let mut shell = place.ledger.shell();

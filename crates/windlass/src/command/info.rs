@@ -4,9 +4,11 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::Arc;
 
+use serde_json::Value;
 use windlass_engine::media::{FileEntry, FileKind, SetDescription, SetId};
 use windlass_engine::{
-    DamagedPart, METADATA_LIMIT_DEFAULT, OpenSet, OpenStripe, StripeGlance, Survey, glance,
+    DamagedPart, EngineError, METADATA_LIMIT_DEFAULT, OpenSet, OpenStripe, PARTIAL_SUFFIX,
+    StripeGlance, Survey, glance,
 };
 use windlass_image::{SetImage, SetImageOptions};
 use windlass_postgres::{KIND, RelationNames};
@@ -19,6 +21,9 @@ use crate::sizes::show_size;
 
 pub fn run(global: &Global, arguments: &Info) -> Result<Code, Failure> {
     let glances = glance(&arguments.set, METADATA_LIMIT_DEFAULT)?;
+    let (unfinished, glances): (Vec<_>, Vec<_>) = glances
+        .into_iter()
+        .partition(|one| is_unfinished(one, &arguments.set));
     let mut sets: BTreeMap<SetId, Vec<StripeGlance>> = BTreeMap::new();
     for glance in glances {
         sets.entry(glance.header.set_id).or_default().push(glance);
@@ -37,10 +42,28 @@ pub fn run(global: &Global, arguments: &Info) -> Result<Code, Failure> {
             view.print(arguments.files);
         }
     }
+    let unfinished = unfinished
+        .iter()
+        .map(|one| one.location.display().to_string());
     if global.json {
-        output::line(&serde_json::json!({ "sets": documents }).to_string());
+        let unfinished: Vec<_> = unfinished.collect();
+        let document = serde_json::json!({ "sets": documents, "unfinished": unfinished });
+        output::line(&document.to_string());
+    } else {
+        unfinished.for_each(|place| {
+            output::line(&format!(
+                "unfinished    {place}  of a backup under way, or cut off"
+            ));
+        });
     }
     Ok(if damaged { Code::Damage } else { Code::Done })
+}
+
+/// A stripe in a directory that no backup has sealed yet is no set, and no damaged one.
+fn is_unfinished(stripe: &StripeGlance, named: &[PathBuf]) -> bool {
+    let partial = stripe.location.to_string_lossy().ends_with(PARTIAL_SUFFIX);
+    let unsealed = matches!(stripe.fault, Some(EngineError::NotSealed { .. }));
+    partial && unsealed && !named.contains(&stripe.location)
 }
 
 /// One set as far as it can be seen.
@@ -220,7 +243,7 @@ impl SetView {
         ));
     }
 
-    fn json(&self, files: bool) -> serde_json::Value {
+    fn json(&self, files: bool) -> Value {
         let stripes: Vec<_> = self.stripes.iter().map(stripe_json).collect();
         let mut document = serde_json::json!({
             "set_id": self.id.to_string(),
@@ -284,17 +307,32 @@ fn print_description(description: &SetDescription) {
     print_options(&facts.options);
     for (key, value) in facts.database.as_object().into_iter().flatten() {
         if !["kind", "version"].contains(&key.as_str()) && !value.is_null() {
-            let value = value
-                .as_str()
-                .map_or_else(|| value.to_string(), str::to_owned);
-            let value = value.trim_end().replace('\n', "; ");
-            output::line(&format!("  {key:<22} {value}"));
+            output::line(&format!("  {key:<22} {}", words(value)));
         }
     }
 }
 
+/// A fact, for people.
+fn words(value: &Value) -> String {
+    let joined = |parts: Vec<String>, between: &str| match parts.is_empty() {
+        true => "none".to_owned(),
+        false => parts.join(between),
+    };
+    match value {
+        Value::String(text) => text.trim_end().replace('\n', "; "),
+        Value::Bool(true) => "yes".to_owned(),
+        Value::Bool(false) => "no".to_owned(),
+        Value::Array(items) => joined(items.iter().map(words).collect(), "; "),
+        Value::Object(fields) => {
+            let field = |(key, value): (&String, &Value)| format!("{key} {}", words(value));
+            joined(fields.iter().map(field).collect(), ", ")
+        }
+        other => other.to_string(),
+    }
+}
+
 /// How the set was laid out, as far as it says.
-fn print_options(options: &serde_json::Value) {
+fn print_options(options: &Value) {
     let size = |key: &str| options[key].as_u64().map(show_size);
     let parts = [
         options["compress"].as_str().map(str::to_owned),
@@ -327,7 +365,7 @@ fn print_files(description: &SetDescription, names: &RelationNames) {
     }
 }
 
-fn stripe_json(stripe: &StripeView) -> serde_json::Value {
+fn stripe_json(stripe: &StripeView) -> Value {
     serde_json::json!({
         "index": stripe.index,
         "location": stripe.location.to_string_lossy(),
@@ -335,7 +373,7 @@ fn stripe_json(stripe: &StripeView) -> serde_json::Value {
     })
 }
 
-fn file_json(file: &FileEntry, names: &RelationNames) -> serde_json::Value {
+fn file_json(file: &FileEntry, names: &RelationNames) -> Value {
     serde_json::json!({
         "path": file.path_lossy(),
         "bytes": file.bytes,

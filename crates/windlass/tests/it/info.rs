@@ -1,8 +1,10 @@
 //! What `info` says of a set: where its stripes are, what is wrong with each, what is left.
 
+use std::os::unix::fs::FileExt;
 use std::path::Path;
 
 use crate::support::*;
+use crate::trouble::{grow, slow_backup};
 
 /// A set of two stripes in directories of their own.
 fn two_places() -> (Place, String, String) {
@@ -86,6 +88,39 @@ fn what_is_left_of_a_set_is_said_stripe_by_stripe() {
         "{printed}"
     );
     drop(place);
+}
+
+#[test]
+fn a_backup_under_way_or_cut_off_is_no_set() {
+    let place = Place::new();
+    grow(&place);
+    place.back_up();
+    let mut child = slow_backup(&place);
+    let has_header = |name: &String| {
+        let mut magic = [0; 7];
+        let file = std::fs::File::open(place.path("sets").join(name)).unwrap();
+        file.read_at(&mut magic, 0).unwrap() == 7 && &magic == b"WNDLASS"
+    };
+    let partials = || -> Vec<_> {
+        let names = place.sets().into_iter();
+        let partials = names.filter(|name| name.ends_with(".partial"));
+        partials.filter(has_header).collect()
+    };
+    while partials().len() < 2 {
+        assert!(child.try_wait().unwrap().is_none(), "it ended by itself");
+    }
+    child.kill().unwrap();
+    child.wait().unwrap();
+    let printed = info(&place.arg("sets"), 0);
+    assert_eq!(printed.matches("\nset ").count(), 0, "{printed}");
+    assert_eq!(printed.matches("unfinished    ").count(), 2, "{printed}");
+    let (code, document) = json(&["info", &place.arg("sets")]);
+    assert_eq!(code, 0);
+    assert_eq!(document["sets"].as_array().unwrap().len(), 1);
+    assert_eq!(document["unfinished"].as_array().unwrap().len(), 2);
+    // Who names it is told what it is.
+    let named = place.arg(&format!("sets/{}", partials()[0]));
+    assert!(info(&named, 4).contains("is not sealed"));
 }
 
 #[test]

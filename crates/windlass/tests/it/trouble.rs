@@ -9,7 +9,7 @@ use windlass_testkit::sqlite::Random;
 use crate::support::*;
 
 /// A backup that takes a while, because its source is throttled.
-fn slow_backup(place: &Place) -> Child {
+pub fn slow_backup(place: &Place) -> Child {
     let mut command = command();
     command.args(["backup", &place.arg("shop.db"), "--to", &place.arg("sets")]);
     command.args([

@@ -13,7 +13,8 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 use windlass_media::{
-    FileNo, FormatError, SetDescription, SetId, StripeHeader, StripeIndex, Structure,
+    FRAME_BYTES_MAX, FileNo, FormatError, SetDescription, SetId, StripeHeader, StripeIndex,
+    Structure,
 };
 
 use crate::error::EngineError;
@@ -24,7 +25,7 @@ use stripe::{open_stripe, peek_header};
 /// What a set's metadata may take in memory unless told otherwise: room for ten million files.
 pub const METADATA_LIMIT_DEFAULT: u64 = 6 * 1024 * 1024 * 1024;
 
-/// Pieces above layer 0, by file: (start, end, layer), sorted.
+/// What lies above layer 0, by file: (start, end, layer), sorted; none longer than a frame may be.
 pub type UpperLayers = BTreeMap<FileNo, Vec<(u64, u64, u8)>>;
 
 /// A set whose stripes are all there, sealed, and of one mind.
@@ -169,7 +170,7 @@ impl OpenSet {
         Ok(())
     }
 
-    /// Pieces above layer 0, by file: (start, end, layer).
+    /// What lies above layer 0, by file: (start, end, layer).
     pub fn upper_layers(&self) -> Result<UpperLayers, EngineError> {
         self.upper_layers_unless(|_| false)
     }
@@ -189,12 +190,30 @@ impl OpenSet {
                 for piece in block.pieces.iter().filter(|piece| piece.layer > 0) {
                     let end = piece.offset + u64::from(piece.bytes);
                     let ranges = upper.entry(piece.file).or_default();
-                    ranges.push((piece.offset, end, piece.layer));
+                    push_joined(ranges, (piece.offset, end, piece.layer));
                 }
             }
         }
-        upper.values_mut().for_each(|ranges| ranges.sort_unstable());
+        for ranges in upper.values_mut() {
+            ranges.sort_unstable();
+            let mut joined = Vec::new();
+            for range in ranges.drain(..) {
+                push_joined(&mut joined, range);
+            }
+            *ranges = joined;
+        }
         Ok(upper)
+    }
+}
+
+/// Adds a range, to the last one where both are of one layer and meet. A database of which much was
+/// copied again has millions of pieces there, and few stretches. None becomes longer than a frame
+/// may be: who looks for what lies over a piece goes back so far and no further.
+fn push_joined(ranges: &mut Vec<(u64, u64, u8)>, (start, end, layer): (u64, u64, u8)) {
+    let most = u64::from(FRAME_BYTES_MAX);
+    match ranges.last_mut() {
+        Some(last) if (last.1, last.2) == (start, layer) && end - last.0 <= most => last.1 = end,
+        _ => ranges.push((start, end, layer)),
     }
 }
 

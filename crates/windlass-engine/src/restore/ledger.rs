@@ -19,7 +19,7 @@ use crate::set::OpenSet;
 pub(crate) struct Ledger {
     set: windlass_media::SetId,
     files: HashMap<FileNo, Mutex<Account>>,
-    /// Pieces above layer 0: (start, end, layer), sorted.
+    /// What lies above layer 0: (start, end, layer), sorted.
     upper: BTreeMap<FileNo, Vec<(u64, u64, u8)>>,
     key: RandomState,
     /// There is no list of files to enter anything in.
@@ -169,7 +169,7 @@ impl Ledger {
 
 /// What of a piece no higher layer replaces, up to `end`.
 fn visible(upper: &[(u64, u64, u8)], piece: &PieceEntry, end: u64) -> Vec<(u64, u64)> {
-    // No piece is longer than a frame, so only those that begin less than that before can reach it.
+    // None is longer than a frame, so only those that begin less than that before can reach it.
     let reach = u64::from(FRAME_BYTES_MAX);
     let first = upper.partition_point(|(from, ..)| from.saturating_add(reach) <= piece.offset);
     let near = upper[first..].iter().take_while(|(from, ..)| *from < end);

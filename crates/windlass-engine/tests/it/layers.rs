@@ -131,6 +131,34 @@ fn what_a_shrunken_file_still_has_of_its_last_frame_is_restored() {
     }
 }
 
+/// What was copied again is remembered in stretches, however many pieces it has.
+#[test]
+fn a_file_of_which_everything_was_copied_again_takes_little_memory() {
+    let dir = tempfile::tempdir().unwrap();
+    let setup = Setup {
+        stripes: 2,
+        ..Setup::default()
+    };
+    let (older, newer) = (plain(9 << 20, 1), plain(9 << 20, 2));
+    let mut run = begin(&setup, file_devices(dir.path(), &setup), &Cancel::new()).unwrap();
+    run.push(bytes_spec(0, &older)).unwrap();
+    run.drain().unwrap();
+    let bytes = newer.len() as u64;
+    run.push_range(&bytes_spec(0, &newer), 0, bytes, 1).unwrap();
+    let table = FileTable(vec![entry(0, "f", newer.len())]);
+    run.finish(table, facts()).unwrap();
+    let set = open(&[stripe_path(dir.path(), 0)]).unwrap();
+    let upper = set.upper_layers().unwrap();
+    // Nine MiB in stretches of at most four.
+    let stretches = &upper[&FileNo(0)];
+    assert!(stretches.len() <= 4, "{} stretches", stretches.len());
+    let (first, last) = (stretches[0].0, stretches[stretches.len() - 1].1);
+    assert_eq!((first, last), (0, bytes));
+    let into = dir.path().join("into");
+    bring_back(&set, &into).unwrap();
+    assert!(std::fs::read(into.join("f")).unwrap() == newer);
+}
+
 #[test]
 fn a_file_that_shrank_and_grew_again_has_its_new_end() {
     let changes = [

@@ -18,9 +18,9 @@ use windlass_media::{
 };
 
 use crate::error::EngineError;
-use places::{candidates, expand, first_stripe};
+use places::{candidates, expand, first_stripe, is_occupied};
 pub use stripe::OpenStripe;
-use stripe::{open_stripe, peek_header};
+use stripe::{open_stripe, peek_header, read_header};
 
 /// What a set's metadata may take in memory unless told otherwise: room for ten million files.
 pub const METADATA_LIMIT_DEFAULT: u64 = 6 * 1024 * 1024 * 1024;
@@ -49,12 +49,19 @@ impl OpenSet {
         let mut found: BTreeMap<u16, OpenStripe> = BTreeMap::new();
         let count = first.header.stripe_count();
         found.insert(first.header.stripe.0, first);
-        for candidate in candidates {
+        // Where the set says a stripe is, what cannot be read is the stripe. Another copy of it,
+        // farther away, would hide that.
+        let mut broken: BTreeMap<u16, PathBuf> = BTreeMap::new();
+        for (listed, candidate) in candidates {
             let Some(header) = peek_header(&candidate) else {
+                if let Some(index) = listed.filter(|_| is_occupied(&candidate)) {
+                    broken.entry(index).or_insert(candidate);
+                }
                 continue;
             };
             let index = header.stripe.0;
-            if header.set_id != set_id || found.contains_key(&index) || index >= count {
+            let known = found.contains_key(&index) || broken.contains_key(&index);
+            if header.set_id != set_id || known || index >= count {
                 continue;
             }
             let held: u64 = found.values().map(OpenStripe::directory_bytes).sum();
@@ -68,6 +75,9 @@ impl OpenSet {
         }
         for index in 0..count {
             if !found.contains_key(&index) {
+                broken
+                    .get(&index)
+                    .map_or(Ok(()), |path| read_header(path).map(drop))?;
                 return Err(missing(set_id, index, &description));
             }
         }

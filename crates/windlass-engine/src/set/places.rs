@@ -104,18 +104,27 @@ fn looks_like_stripe(path: &Path) -> bool {
     read.is_ok() && &magic == b"WNDLASS"
 }
 
-/// Where the other stripes may be: where they were written, beside the first, where one was told.
+/// Where the other stripes may be: where one was told, beside the first, where they were written;
+/// and which stripe the set says it is.
 pub(super) fn candidates(
     places: &[PathBuf],
     first: &OpenStripe,
     set: &SetDescription,
-) -> Vec<PathBuf> {
-    let mut candidates = expand(places).unwrap_or_default();
+) -> Vec<(Option<u16>, PathBuf)> {
+    let told = expand(places).unwrap_or_default();
+    let mut candidates: Vec<_> = told.into_iter().map(|path| (None, path)).collect();
     let beside = [first.location().to_owned()];
-    for entry in &set.stripes {
-        candidates.extend(where_it_may_be(&beside, &entry.location));
+    for (index, entry) in (0..).zip(&set.stripes) {
+        let may_be = where_it_may_be(&beside, &entry.location);
+        candidates.extend(may_be.into_iter().map(|path| (Some(index), path)));
     }
     candidates
+}
+
+/// Whether a file is there, and not an empty one.
+pub(super) fn is_occupied(path: &Path) -> bool {
+    path.metadata()
+        .is_ok_and(|metadata| metadata.is_file() && metadata.len() > 0)
 }
 
 /// Where the stripe that was written to `location` may be: beside its siblings, or still there.

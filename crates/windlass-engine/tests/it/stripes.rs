@@ -168,6 +168,26 @@ fn a_stripe_of_another_set_in_a_siblings_place_is_not_taken_for_it() {
     );
 }
 
+/// Who verifies a copy wants to know of the copy, though the original is still where it was.
+#[test]
+fn a_damaged_copy_is_not_replaced_by_its_original() {
+    let fixture = fixture();
+    let copies = copy_to(&fixture.places, &fixture.path("copies"));
+    let mut bytes = fs::read(&copies[1]).unwrap();
+    bytes[0] ^= 1;
+    write(&copies[1], &bytes);
+    for place in [copies[0].clone(), fixture.path("copies")] {
+        let error = open(&[place]).unwrap_err();
+        let EngineError::Damage { location, .. } = &error else {
+            panic!("{error}");
+        };
+        assert_eq!(Path::new(location), copies[1]);
+    }
+    // One that is not there is no copy.
+    fs::remove_file(&copies[1]).unwrap();
+    fixture.assert_opens(&copies[..1]);
+}
+
 #[test]
 fn a_copy_of_a_stripe_beside_it_is_refused_in_a_directory_and_ignored_otherwise() {
     let fixture = fixture();

@@ -29,8 +29,11 @@ use moves::moves;
 const NOISE_MIN: f64 = 0.02;
 /// Noise beyond this is no measure of anything: something else was using the machine.
 const NOISE_MAX: f64 = 0.10;
-/// Of all settings at most this part is tried: beyond, a search would be no better than a sweep.
+/// Of all settings at most this part is climbed over.
 const PART_MAX: usize = 6;
+/// At most this part of all that a sweep would cost is spent, a first look and second ones
+/// included: beyond, a search would be no better than a sweep.
+const COST_PART_MAX: usize = 5;
 /// Trials that every search may make.
 const TRIALS_MIN: usize = 8;
 /// So many of the fastest settings are tried once more.
@@ -118,6 +121,7 @@ pub fn tune(
         trials: Vec::new(),
         noise: NOISE_MIN,
         trials_max: (space.all().len() / PART_MAX).max(TRIALS_MIN),
+        confirmed_max: (space.all().len() / COST_PART_MAX).saturating_sub(1),
     };
     let first = search.measure(&space.first())?;
     let again = search.measure(&space.first())?;
@@ -178,7 +182,10 @@ struct Search<'a> {
     trial: &'a mut dyn FnMut(&Setting) -> Result<Trial, LabError>,
     trials: Vec<Trial>,
     noise: f64,
+    /// Trials of the climb.
     trials_max: usize,
+    /// All trials, with the second looks.
+    confirmed_max: usize,
 }
 
 impl Search<'_> {
@@ -261,7 +268,7 @@ impl Search<'_> {
     /// fastest then.
     fn confirm(&mut self) -> Result<Option<Trial>, LabError> {
         for trial in self.fastest() {
-            if self.is_spent() || self.trials.len() >= self.trials_max + CONFIRMED {
+            if self.is_spent() || self.trials.len() >= self.confirmed_max {
                 break;
             }
             self.measure(&trial.setting)?;

@@ -224,8 +224,10 @@ fn source(activity: &Activity, seconds: f64, blame: f64) -> Resource {
             "the source ({volumes} {})",
             if volumes == 1 { "volume" } else { "volumes" }
         ),
+        // Each read in flight takes a buffer: whether storage gives more to more of them, one run
+        // cannot tell.
         advice: "more devices or another codec will not help, faster storage under the database \
-                 would"
+                 would, and more --buffers may"
             .to_owned(),
     }
 }

@@ -128,8 +128,7 @@ peers_none() {
 peers_nul() {
     need_tpch_cluster
     serve "tpch-$scale"
-    choose_basebackup nul basebackup_nul_blackhole basebackup_nul_stdout
-    contest nul run_windlass_nul run_pg_basebackup
+    contest nul run_windlass_nul basebackup_nul_blackhole basebackup_nul_stdout
 }
 
 peers_restore() {

@@ -7,7 +7,7 @@ set -euo pipefail
 peer_lines=(
     "zstd|zstd:1 to one file|windlass|pgbackrest|0.50|pg_basebackup|0.62"
     "none|uncompressed to one file|windlass|pgbackrest|0.40|pg_basebackup|0.40"
-    "nul|uncompressed to \`nul\`|windlass_nul|pg_basebackup|0.25"
+    "nul|uncompressed to \`nul\`|windlass_nul|basebackup_nul_blackhole|0.25|basebackup_nul_stdout|0.25"
     "restore|restore of the zstd:1 set|windlass_restore|pgbackrest_restore|0.50"
     "small|SMALL small tables, zstd:1|windlass|pgbackrest|0.50|pg_basebackup|0.80"
     "sqlite|SQLite, uncompressed|windlass_sqlite|sqlite3|0.50"
@@ -18,6 +18,8 @@ peer_title() {
     case $2 in
         pg_basebackup) echo "pg_basebackup, $(tr _ ' ' <"$results_dir/$1.setting")" ;;
         pgbackrest*) echo "pgBackRest" ;;
+        basebackup_nul_blackhole) echo "pg_basebackup, blackhole" ;;
+        basebackup_nul_stdout) echo "pg_basebackup, tar to /dev/null" ;;
         sqlite3) echo "sqlite3 .backup" ;;
         *) echo "$2" ;;
     esac

@@ -158,8 +158,10 @@ fn a_run_that_fails_leaves_a_whole_file_that_says_so() {
     let mut run = begin_watched(&progress);
     run.push(bytes_spec(0, &[1; 100_000])).unwrap();
     let gone = dir.path().join("gone");
-    run.push(path_spec(1, &gone, 100_000)).unwrap();
-    let error = run.finish(FileTable::default(), facts()).unwrap_err();
+    // The reader may be there before the second half of it is pushed.
+    let pushed = run.push(path_spec(1, &gone, 100_000));
+    let ended = pushed.and_then(|()| run.finish(FileTable::default(), facts()).map(drop));
+    let error = ended.unwrap_err();
     log.finish(Err(&error.to_string())).unwrap();
     let lines = lines(&std::fs::read_to_string(&path).unwrap());
     let end = lines.last().unwrap();

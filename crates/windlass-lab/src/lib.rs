@@ -33,6 +33,7 @@ mod tune;
 pub use accuracy::{Accuracy, Ledger, OpenLedger, Record, Records, quantile};
 pub use error::LabError;
 pub use events::{EventFile, EventTable, IoRow, Spread, WaitRow, event_page};
+pub use numbers::to_f64;
 pub use plan::{
     Alternative, ChainPrediction, Choice, Direction, Link, LinkKind, LinkPrediction, PlanLimit,
     Prediction, Question, Sureness, choose, sureness,

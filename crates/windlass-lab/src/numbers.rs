@@ -5,6 +5,6 @@
     clippy::cast_precision_loss,
     reason = "nothing here is exact to 53 bits"
 )]
-pub(crate) fn to_f64(number: u64) -> f64 {
+pub fn to_f64(number: u64) -> f64 {
     number as f64
 }

@@ -1,7 +1,12 @@
 //! What a core does in a second: compressing, decompressing, checksums.
 
+use std::path::Path;
+
 use serde::{Deserialize, Serialize, Serializer};
 use windlass_engine::media::Codec;
+
+use crate::error::LabError;
+use crate::profile::CpuProfile;
 
 /// One codec on one core, in bytes of the database per second.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -50,6 +55,15 @@ impl Default for Speeds {
 }
 
 impl Speeds {
+    /// Those of this machine's profile; where it was never probed, the default ones.
+    pub fn probed(state_directory: Option<&Path>) -> Result<Self, LabError> {
+        let cpu = match state_directory {
+            Some(state) => CpuProfile::load(state)?,
+            None => None,
+        };
+        Ok(cpu.and_then(|cpu| cpu.speeds).unwrap_or_default())
+    }
+
     /// The speed of a codec: measured, or that of the measured level nearest to it.
     pub fn of(&self, codec: Codec) -> CodecSpeed {
         let name = codec.to_string();

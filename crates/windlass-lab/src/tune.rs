@@ -114,14 +114,15 @@ pub fn tune(
     bounds: &Bounds,
     trial: &mut dyn FnMut(&Setting) -> Result<Trial, LabError>,
 ) -> Result<Tuned, LabError> {
+    let settings = space.all().len();
     let mut search = Search {
         space,
         bounds,
         trial,
         trials: Vec::new(),
         noise: NOISE_MIN,
-        trials_max: (space.all().len() / PART_MAX).max(TRIALS_MIN),
-        confirmed_max: (space.all().len() / COST_PART_MAX).saturating_sub(1),
+        trials_max: (settings / PART_MAX).max(TRIALS_MIN),
+        confirmed_max: (settings / COST_PART_MAX).saturating_sub(1),
     };
     let first = search.measure(&space.first())?;
     let again = search.measure(&space.first())?;
@@ -283,9 +284,9 @@ impl Search<'_> {
     /// The fastest settings, each once; none where one is faster than all others beyond the noise.
     fn fastest(&self) -> Vec<Trial> {
         let mut found: Vec<Trial> = Vec::new();
-        for trial in self.trials.iter().filter(|one| self.allowed(one)) {
+        for trial in self.means() {
             if found.iter().all(|one| one.setting != trial.setting) {
-                found.push(self.mean(trial));
+                found.push(trial);
             }
         }
         found.sort_by(|one, other| other.rate.total_cmp(&one.rate));
@@ -293,6 +294,12 @@ impl Search<'_> {
         let near = |one: &Trial| one.rate * (1.0 + 2.0 * NOISE_MAX) >= found[0].rate;
         let apart = found.len() < 2 || !near(&found[1]);
         if apart { vec![] } else { found }
+    }
+
+    /// All trials that are allowed, each with the mean rate of its setting's.
+    fn means(&self) -> impl Iterator<Item = Trial> {
+        let allowed = self.trials.iter().filter(|one| self.allowed(one));
+        allowed.map(|one| self.mean(one))
     }
 
     /// A trial with the mean rate of all of its setting's.
@@ -311,11 +318,8 @@ impl Search<'_> {
     }
 
     fn faster_than(&self, best: &Trial) -> Option<Trial> {
-        let others = self.trials.iter().filter(|one| one.setting != best.setting);
-        let means = others
-            .filter(|one| self.allowed(one))
-            .map(|one| self.mean(one));
-        let faster = means.filter(|one| one.rate > best.rate);
+        let faster = |one: &Trial| one.setting != best.setting && one.rate > best.rate;
+        let faster = self.means().filter(faster);
         faster.max_by(|one, other| one.rate.total_cmp(&other.rate))
     }
 
@@ -351,8 +355,7 @@ impl Search<'_> {
     /// Of what is as fast as the best, within the noise: what stores the fewest bytes; of the same
     /// codec, what takes the least memory.
     fn cheapest_like(&self, best: &Trial) -> Trial {
-        let allowed = self.trials.iter().filter(|one| self.allowed(one));
-        let means: Vec<Trial> = allowed.map(|one| self.mean(one)).collect();
+        let means: Vec<Trial> = self.means().collect();
         let fastest = means.iter().map(|one| one.rate).fold(0.0, f64::max);
         let like = means
             .iter()

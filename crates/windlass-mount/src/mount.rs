@@ -2,7 +2,6 @@
 
 use std::fmt;
 use std::io;
-use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -248,9 +247,9 @@ fn config(view: &dyn View, options: &MountOptions) -> Config {
 
 /// True for the top of a file system.
 fn is_mounted_on(at: &Path) -> bool {
-    let device = |path: &Path| path.metadata().ok().map(|metadata| metadata.dev());
+    let system = kernel_ahead::file_system;
     at.parent()
-        .is_some_and(|parent| device(parent) != device(at))
+        .is_some_and(|parent| system(parent) != system(at))
 }
 
 fn refusal(at: &Path, source: io::Error) -> MountError {

@@ -14,8 +14,8 @@ use std::path::{Path, PathBuf};
 use windlass_engine::media::Codec;
 use windlass_engine::{BufferRequest, Emulation, FileDeviceOptions, Model, RunReport};
 use windlass_lab::{
-    Alternative, CpuProfile, Direction, LabError, Ledger, OpenLedger, Operation, Question, Record,
-    profiles_directory, state_directory,
+    Alternative, Direction, LabError, Ledger, OpenLedger, Operation, Question, Record, Speeds,
+    profiles_directory, state_directory, to_f64,
 };
 
 use crate::output;
@@ -93,12 +93,11 @@ fn is_emulated(emulation: &Emulation) -> bool {
 fn record(state: Option<&Path>, ends: &Ends<'_>, done: &Done<'_>) -> Option<Record> {
     let (report, codec) = (done.report, done.codec?);
     let question = question(state, ends, done)?;
-    let (bytes, stored) = amounts(ends, report);
-    #[expect(clippy::cast_precision_loss, reason = "a ratio needs no 53 bits")]
+    let (bytes, stored) = ends.amounts(report);
     let alternative = Alternative {
         files: report.devices.len(),
         codec,
-        ratio: bytes as f64 / (stored as f64).max(1.0),
+        ratio: to_f64(bytes) / to_f64(stored).max(1.0),
     };
     // Of nothing (an empty database) there is nothing to say.
     let prediction = question.predict(&alternative).ok()?;
@@ -121,31 +120,20 @@ fn record(state: Option<&Path>, ends: &Ends<'_>, done: &Done<'_>) -> Option<Reco
     })
 }
 
-/// Bytes of the database, and of the stripes.
-fn amounts(ends: &Ends<'_>, report: &RunReport) -> (u64, u64) {
-    match ends.is_backup {
-        true => (report.bytes_read, report.bytes_written),
-        false => (report.bytes_written, report.bytes_read),
-    }
-}
-
 fn question(state: Option<&Path>, ends: &Ends<'_>, done: &Done<'_>) -> Option<Question> {
-    let (used_bytes, _) = amounts(ends, done.report);
-    let (read, written) = (Operation::Read, Operation::Write);
+    let (used_bytes, _) = ends.amounts(done.report);
+    let (at_database, at_stripes) = ends.operations();
     let emulation = ends.emulation;
     let of = |model: &Option<Model>, places, operation| match model {
         Some(model) => Some(vec![model.clone()]),
         None => models(state, places, operation),
     };
-    let database = |operation| of(&emulation.source, &ends.database, operation);
-    let stripes = |operation| of(&emulation.target, &ends.stripes, operation);
+    let database = of(&emulation.source, &ends.database, at_database)?;
+    let stripes = of(&emulation.target, &ends.stripes, at_stripes)?;
     let (direction, sources, targets) = match ends.is_backup {
-        true => (Direction::Backup, database(read)?, stripes(written)?),
-        false => (Direction::Restore, stripes(read)?, database(written)?),
+        true => (Direction::Backup, database, stripes),
+        false => (Direction::Restore, stripes, database),
     };
-    let cpu = state.and_then(|state| CpuProfile::load(state).ok().flatten());
-    #[expect(clippy::cast_precision_loss, reason = "a rate needs no 53 bits")]
-    let rate = |rate: Option<u64>| rate.map(|rate| rate as f64);
     Some(Question {
         direction,
         used_bytes,
@@ -162,9 +150,9 @@ fn question(state: Option<&Path>, ends: &Ends<'_>, done: &Done<'_>) -> Option<Qu
             ..done.request.clone()
         },
         write_depth: FileDeviceOptions::default().depth,
-        read_rate: rate(done.rates.0),
-        write_rate: rate(done.rates.1),
-        speeds: cpu.and_then(|cpu| cpu.speeds).unwrap_or_default(),
+        read_rate: done.rates.0.map(to_f64),
+        write_rate: done.rates.1.map(to_f64),
+        speeds: Speeds::probed(state).unwrap_or_default(),
     })
 }
 

@@ -6,7 +6,7 @@
 use std::path::Path;
 
 use windlass_engine::{Emulation, RunReport, megabytes};
-use windlass_lab::{Operation, Profile};
+use windlass_lab::{Operation, Profile, to_f64};
 
 /// Where the ends of a run lie.
 #[derive(Debug)]
@@ -38,36 +38,38 @@ impl Ends<'_> {
         );
     }
 
+    /// Bytes of the database that the run moved, and of the stripes.
+    pub fn amounts(&self, report: &RunReport) -> (u64, u64) {
+        match self.is_backup {
+            true => (report.bytes_read, report.bytes_written),
+            false => (report.bytes_written, report.bytes_read),
+        }
+    }
+
+    /// What was done at the database, and at the stripes.
+    pub fn operations(&self) -> (Operation, Operation) {
+        match self.is_backup {
+            true => (Operation::Read, Operation::Write),
+            false => (Operation::Write, Operation::Read),
+        }
+    }
+
     /// Bytes per second that the storage which bound the run moved, and was probed to move.
     fn rates(&self, state: &Path, report: &RunReport) -> Option<(f64, f64)> {
-        #[expect(clippy::cast_precision_loss, reason = "a rate needs no 53 bits")]
-        let stored = |bytes: u64| bytes as f64 / report.data_seconds.max(1e-9);
-        let (written, read) = (Operation::Write, Operation::Read);
-        // The database's end moves the bytes that the verdict's rate counts, in the same time: what
-        // is made durable is written then.
+        let (at_database, at_stripes) = self.operations();
         let (rate, places, operation, model) = match (report.limit.stage, self.is_backup) {
-            ("source", true) => (
+            // The database's end moves the bytes that the verdict's rate counts, in the same time:
+            // what is made durable is written then.
+            ("source", true) | ("target", false) => (
                 report.limit.rate,
                 &self.database,
-                read,
+                at_database,
                 &self.emulation.source,
             ),
-            ("target", false) => (
-                report.limit.rate,
-                &self.database,
-                written,
-                &self.emulation.source,
-            ),
-            ("device", true) => (
-                stored(report.bytes_written),
+            ("device", _) => (
+                to_f64(self.amounts(report).1) / report.data_seconds.max(1e-9),
                 &self.stripes,
-                written,
-                &self.emulation.target,
-            ),
-            ("device", false) => (
-                stored(report.bytes_read),
-                &self.stripes,
-                read,
+                at_stripes,
                 &self.emulation.target,
             ),
             _ => return None,

@@ -174,9 +174,7 @@ fn over(
     let values = series.values(axis);
     let place = |case: &Case| values.iter().position(|value| *value == case.label(axis));
     let x = |case: &Case| match axis {
-        Axis::TransferSize => case.transfer_bytes,
-        Axis::BlockSize => case.block_bytes,
-        Axis::Database => case.place(axis),
+        Axis::Database | Axis::TransferSize | Axis::BlockSize => case.place(axis),
         // Side by side: there is no device between one and two, and none left of one.
         Axis::Devices => place(case).unwrap_or(0) as u64,
         _ => case.buffers.map_or(0, |buffers| buffers as u64),

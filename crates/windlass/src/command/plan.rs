@@ -8,9 +8,8 @@ use std::time::Duration;
 use windlass_engine::media::Codec;
 use windlass_engine::{Cancel, FileDeviceOptions, Instance, Model};
 use windlass_lab::{
-    Alternative, ChainPrediction, CpuProfile, Direction, LabError, Ledger, Link, Operation,
-    Prediction, Profile, Question, Records, Speeds, choose, measure_codecs, state_directory,
-    sureness,
+    Alternative, ChainPrediction, Direction, LabError, Ledger, Link, Operation, Prediction,
+    Profile, Question, Records, Speeds, choose, measure_codecs, state_directory, sureness, to_f64,
 };
 use windlass_postgres::Cluster;
 use windlass_sqlite::Database;
@@ -84,7 +83,7 @@ impl Asked {
         })?;
         let speeds = match &measured {
             Some(measured) => measured.speeds.clone(),
-            None => probed_speeds(state)?,
+            None => Speeds::probed(state)?,
         };
         if measured.is_none() && arguments.ratio.is_none() {
             notes.push(format!(
@@ -111,8 +110,8 @@ impl Asked {
             instance,
             request: super::request(&arguments.buffers, &arguments.layout)?,
             write_depth: FileDeviceOptions::default().depth,
-            read_rate: rate(arguments.max_rate),
-            write_rate: rate(arguments.max_device_rate),
+            read_rate: arguments.max_rate.map(to_f64),
+            write_rate: arguments.max_device_rate.map(to_f64),
             speeds,
         };
         if question.orient() {
@@ -177,11 +176,6 @@ fn codecs(arguments: &Plan) -> Result<Vec<Codec>, Failure> {
         .collect()
 }
 
-fn rate(given: Option<u64>) -> Option<f64> {
-    #[expect(clippy::cast_precision_loss, reason = "a rate needs no 53 bits")]
-    given.map(|rate| rate as f64)
-}
-
 fn instance(name: &str) -> Result<Instance, Failure> {
     Instance::named(name).ok_or_else(|| {
         let known: Vec<_> = Instance::names().collect();
@@ -231,14 +225,6 @@ fn model(text: &str, operation: Operation, state: Option<&Path>) -> Result<Model
         )
     })?;
     Ok(profile.model(operation))
-}
-
-fn probed_speeds(state: Option<&Path>) -> Result<Speeds, Failure> {
-    let cpu = match state {
-        Some(state) => CpuProfile::load(state)?,
-        None => None,
-    };
-    Ok(cpu.and_then(|cpu| cpu.speeds).unwrap_or_default())
 }
 
 /// What is known of a database once it was looked at.

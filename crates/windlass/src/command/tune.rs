@@ -12,7 +12,7 @@ use windlass_engine::{
 };
 use windlass_lab::{
     Bounds, Ended, LabError, Sample, Setting, Space, Trial, TrialSource, Tuned, exhaust,
-    measure_codecs, state_directory, tune,
+    measure_codecs, state_directory, to_f64, tune,
 };
 use windlass_sqlite::Database;
 
@@ -339,9 +339,4 @@ fn ended_text(ended: Ended) -> &'static str {
         Ended::NoGain => "nothing more gains",
         Ended::Budget => "budget spent",
     }
-}
-
-#[expect(clippy::cast_precision_loss, reason = "a rate needs no 53 bits")]
-fn to_f64(value: u64) -> f64 {
-    value as f64
 }

@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use windlass_engine::media::Codec;
 use windlass_engine::{Emulation, TRANSFER_BYTES_DEFAULT};
-use windlass_lab::{Operation, Profile, Speeds};
+use windlass_lab::{Operation, Profile, Speeds, to_f64};
 
 use super::Tune;
 use crate::devices::DeviceName;
@@ -57,8 +57,6 @@ impl Known {
         threads: usize,
         arguments: &Tune,
     ) -> f64 {
-        #[expect(clippy::cast_precision_loss, reason = "rates and cores")]
-        let to_f64 = |value: u64| value as f64;
         let source = lowest(self.source, arguments.max_rate.map(to_f64));
         let devices = lowest(self.devices, arguments.max_device_rate.map(to_f64));
         // Without any storage known the cores' speed says nothing: copies and caches bind first.

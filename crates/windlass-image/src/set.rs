@@ -5,28 +5,30 @@
 //!
 //! Invariants
 //! - Memory is bounded by the two caches, the upper layers' ranges (32 bytes each), and a frame as
-//!   stored and as decoded for each reader at work.
+//!   stored and as decoded for each reader at work, eight of them kept for the next.
 //! - A frame that is damaged fails the reads that touch its bytes, and no others. Nothing that
 //!   failed is kept: the next read tries again.
 //!
 //! Locking: the caches' own; no lock is held while a stripe is read, except that readers of the
 //! same missing frame wait for the one who fetches it.
 
+mod asked;
 mod cache;
 mod frames;
 mod locate;
 mod sorted;
+mod spares;
 mod statistics;
 mod upper;
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 
 use windlass_engine::media::{FileEntry, FileNo, FileTable};
 use windlass_engine::{EngineError, OpenSet};
 
 use crate::error::ImageError;
 use crate::image::{Checksummed, FileLookup, Image, read_length};
+use asked::{AskedRegions, REGION_BYTES};
 use cache::{ByteCache, Weighed};
 use frames::Frames;
 use locate::{BlockPlace, Located, Locator};
@@ -41,8 +43,6 @@ pub const FRAME_CACHE_BYTES_DEFAULT: u64 = 64 * 1024 * 1024;
 pub const INDEX_CACHE_BYTES_DEFAULT: u64 = 32 * 1024 * 1024;
 /// What an index block takes in memory, about; it is a hint to the cache.
 const BLOCK_BYTES: u64 = 350 * 1024;
-/// What is asked of a stripe at a time, ahead of readers.
-const REGION_BYTES: u64 = 1024 * 1024;
 
 /// How much memory an image may keep.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -70,8 +70,7 @@ pub struct SetImage {
     upper: UpperLayers,
     blocks: ByteCache<BlockPlace, SortedBlock>,
     frames: Frames,
-    /// Of each stripe, the region that was asked for ahead of its readers last.
-    regions: Vec<AtomicU64>,
+    asked: AskedRegions,
     counters: Counters,
 }
 
@@ -103,7 +102,7 @@ impl SetImage {
             upper: UpperLayers::default(),
             blocks: ByteCache::new(options.index_cache_bytes, BLOCK_BYTES),
             frames: Frames::new(options.frame_cache_bytes, frame_bytes.unwrap_or(1).into()),
-            regions: stripes.iter().map(|_| AtomicU64::new(u64::MAX)).collect(),
+            asked: AskedRegions::default(),
             counters: Counters::default(),
             set,
         };
@@ -169,11 +168,12 @@ impl SetImage {
 
     /// Lets the system read on from a frame of a stripe, in larger pieces than frames.
     fn fetch_ahead(&self, stripe: u16, offset: u64) {
-        let region = offset / REGION_BYTES;
-        let last = &self.regions[usize::from(stripe)];
-        if last.swap(region, Ordering::Relaxed) != region {
-            let stripe = &self.set.stripes()[usize::from(stripe)];
-            stripe.prefetch(region * REGION_BYTES, 2 * REGION_BYTES);
+        let from = offset / REGION_BYTES;
+        let open = &self.set.stripes()[usize::from(stripe)];
+        for region in [from, from + 1] {
+            if self.asked.is_new(stripe, region) {
+                open.prefetch(region * REGION_BYTES, REGION_BYTES);
+            }
         }
     }
 

@@ -8,8 +8,10 @@ use windlass_image::{Attributes, ImageError, NodeNo};
 
 /// Bytes that `st_blocks` counts in.
 const BLOCK_BYTES: u64 = 512;
-/// What programs should read and write at a time.
+/// What programs should read and write at a time; the kernel makes it larger requests or smaller.
 const IO_BYTES: u32 = 128 * 1024;
+/// The same where each read is a request, and costs a way to us and back.
+const DIRECT_IO_BYTES: u32 = 1024 * 1024;
 
 pub(crate) fn kind(kind: FileKind) -> FileType {
     match kind {
@@ -19,7 +21,7 @@ pub(crate) fn kind(kind: FileKind) -> FileType {
     }
 }
 
-pub(crate) fn attributes(of: &Attributes, owner: (u32, u32)) -> FileAttr {
+pub(crate) fn attributes(of: &Attributes, owner: (u32, u32), direct_io: bool) -> FileAttr {
     let (uid, gid) = of.owner.unwrap_or(owner);
     let changed = time(of.changed_nanos);
     FileAttr {
@@ -36,7 +38,7 @@ pub(crate) fn attributes(of: &Attributes, owner: (u32, u32)) -> FileAttr {
         uid,
         gid,
         rdev: 0,
-        blksize: IO_BYTES,
+        blksize: if direct_io { DIRECT_IO_BYTES } else { IO_BYTES },
         flags: 0,
     }
 }

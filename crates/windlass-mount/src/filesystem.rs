@@ -18,7 +18,7 @@ use fuser::{
 use windlass_engine::media::FileKind;
 use windlass_image::{Change, ImageError};
 
-use crate::attributes::{attributes, kind, nanos, node, nothing};
+use crate::attributes::{kind, nanos, node, nothing};
 use crate::served::{FOREVER, GENERATION, Served};
 
 /// Largest request to read or write; the kernel's own limit unless root raised it.
@@ -42,8 +42,9 @@ impl Filesystem for Served {
             | InitFlags::FUSE_CACHE_SYMLINKS
             | InitFlags::FUSE_DO_READDIRPLUS
             | InitFlags::FUSE_READDIRPLUS_AUTO
-            | InitFlags::FUSE_EXPLICIT_INVAL_DATA;
-        // A kernel that has not all of them is slower, nothing else.
+            | InitFlags::FUSE_EXPLICIT_INVAL_DATA
+            | InitFlags::FUSE_DIRECT_IO_ALLOW_MMAP;
+        // A kernel that has not all of them is slower, and maps no file past its cache.
         let has = wanted & config.capabilities();
         let refused = |what| move |_| io::Error::other(format!("the kernel takes no {what}"));
         config
@@ -167,9 +168,8 @@ impl Filesystem for Served {
         let made = self.make(request, (parent, name), (FileKind::File, mode), b"");
         match made.and_then(|made| self.view.open(made.node).map(|()| made)) {
             Ok(made) => {
-                let (handle, keep) = (FileHandle(0), FopenFlags::FOPEN_KEEP_CACHE);
-                let attributes = attributes(&made, self.owner);
-                reply.created(&FOREVER, &attributes, GENERATION, handle, keep);
+                let (handle, opening) = (FileHandle(0), self.opening());
+                reply.created(&FOREVER, &self.shown(&made), GENERATION, handle, opening);
             }
             Err(error) => reply.error(self.fault(&error)),
         }
@@ -218,7 +218,7 @@ impl Filesystem for Served {
 
     fn open(&self, _request: &Request, ino: INodeNo, _flags: OpenFlags, reply: ReplyOpen) {
         match self.view.open(node(ino)) {
-            Ok(()) => reply.opened(FileHandle(0), FopenFlags::FOPEN_KEEP_CACHE),
+            Ok(()) => reply.opened(FileHandle(0), self.opening()),
             Err(error) => reply.error(self.fault(&error)),
         }
     }
@@ -230,8 +230,8 @@ impl Filesystem for Served {
         _handle: FileHandle,
         offset: u64,
         size: u32,
-        flags: OpenFlags,
-        _lock_owner: Option<LockOwner>,
+        _flags: OpenFlags,
+        lock_owner: Option<LockOwner>,
         reply: ReplyData,
     ) {
         self.counters.reads.add(1);
@@ -245,7 +245,9 @@ impl Filesystem for Served {
             let read = self.view.read(node(ino), offset, into);
             // An answer that is too short is the file's end to the page cache: it would show zeros
             // for the rest. It gets the error, and asks again page by page.
-            let past_cache = flags.0 & libc::O_DIRECT != 0;
+            // Only who reads past it comes with an owner, whatever the file was opened for: pages of
+            // it that are mapped go through the cache.
+            let past_cache = lock_owner.is_some();
             let read = read.or_else(|error| {
                 let number = self.fault(&error);
                 let prefix = past_cache.then(|| self.read_prefix(node(ino), offset, into));
@@ -384,7 +386,7 @@ impl Filesystem for Served {
                 continue;
             };
             let (number, name) = (INodeNo(item.node.0), OsStr::from_bytes(&item.name));
-            let attributes = attributes(&found, self.owner);
+            let attributes = self.shown(&found);
             if reply.add(number, next, name, &FOREVER, &attributes, GENERATION) {
                 break;
             }

@@ -32,6 +32,8 @@ pub struct MountOptions {
     pub owner: Option<(u32, u32)>,
     /// Lets other users in, as far as the files' modes do. Always so for another owner.
     pub allow_other: bool,
+    /// Reads go past the kernel's page cache, straight to their readers.
+    pub direct_io: bool,
     /// What lists of mounts show as its source.
     pub name: String,
     /// Is told of damage.
@@ -109,7 +111,8 @@ impl Mount {
         let counters = Arc::<Counters>::default();
         let ahead = ReadAhead::start(&view, cores, &counters).map_err(serve)?;
         let damage = DamageLog::new(options.on_damage.clone(), Arc::clone(&counters));
-        let served = Served::new(view, owner, ahead, damage, Arc::clone(&counters));
+        let (direct_io, shared) = (options.direct_io, Arc::clone(&counters));
+        let served = Served::new(view, owner, direct_io, ahead, damage, shared);
         let below = kernel_ahead::file_system(&at);
         let session = Session::new(served, &at, &config).map_err(|source| refusal(&at, source))?;
         let end = Arc::<End>::default();

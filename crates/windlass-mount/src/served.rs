@@ -5,7 +5,9 @@ use std::os::unix::ffi::OsStrExt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use fuser::{Errno, Generation, INodeNo, ReplyAttr, ReplyEmpty, ReplyEntry, Request};
+use fuser::{
+    Errno, FileAttr, FopenFlags, Generation, INodeNo, ReplyAttr, ReplyEmpty, ReplyEntry, Request,
+};
 use windlass_engine::media::FileKind;
 use windlass_image::{Attributes, Creation, ImageError, NodeNo, View};
 
@@ -26,6 +28,8 @@ pub(crate) const GENERATION: Generation = Generation(0);
 pub(crate) struct Served {
     pub(crate) view: Arc<dyn View>,
     pub(crate) owner: (u32, u32),
+    /// Reads go past the page cache.
+    direct_io: bool,
     pub(crate) ahead: ReadAhead,
     pub(crate) listings: Listings,
     damage: DamageLog,
@@ -36,6 +40,7 @@ impl Served {
     pub(crate) fn new(
         view: Arc<dyn View>,
         owner: (u32, u32),
+        direct_io: bool,
         ahead: ReadAhead,
         damage: DamageLog,
         counters: Arc<Counters>,
@@ -43,11 +48,23 @@ impl Served {
         Self {
             view,
             owner,
+            direct_io,
             ahead,
             listings: Listings::default(),
             damage,
             counters,
         }
+    }
+
+    /// How each file is opened. What the page cache has of it stays, for those who map it.
+    pub(crate) fn opening(&self) -> FopenFlags {
+        let mut opening = FopenFlags::FOPEN_KEEP_CACHE;
+        opening.set(FopenFlags::FOPEN_DIRECT_IO, self.direct_io);
+        opening
+    }
+
+    pub(crate) fn shown(&self, found: &Attributes) -> FileAttr {
+        attributes(found, self.owner, self.direct_io)
     }
 
     /// The number for a program; what is no ordinary answer of a file system is told.
@@ -60,14 +77,14 @@ impl Served {
 
     pub(crate) fn entry(&self, found: Result<Attributes, ImageError>, reply: ReplyEntry) {
         match found {
-            Ok(found) => reply.entry(&FOREVER, &attributes(&found, self.owner), GENERATION),
+            Ok(found) => reply.entry(&FOREVER, &self.shown(&found), GENERATION),
             Err(error) => reply.error(self.fault(&error)),
         }
     }
 
     pub(crate) fn attr(&self, found: Result<Attributes, ImageError>, reply: ReplyAttr) {
         match found {
-            Ok(found) => reply.attr(&FOREVER, &attributes(&found, self.owner)),
+            Ok(found) => reply.attr(&FOREVER, &self.shown(&found)),
             Err(error) => reply.error(self.fault(&error)),
         }
     }

@@ -1,18 +1,17 @@
 //! Decoded frames: fetched, checked, decoded, kept.
 
 use std::collections::HashSet;
+use std::mem;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use windlass_engine::media::{Codec, Decoder, FormatError, FrameEntry, PieceEntry, crc32c};
 use windlass_engine::{EngineError, OpenStripe};
 
 use super::cache::{ByteCache, Weighed};
 use super::sorted::SortedBlock;
+use super::spares::Spares;
 use super::statistics::Counters;
-
-/// Decoders kept for the next frame; more readers at once make and drop their own.
-const BENCHES_KEPT_MAX: usize = 16;
 
 /// A whole frame of this length is taken by a reader in sequence; a shorter one may be a page that
 /// will be wanted again (SQLite's go up to 64 KiB, and are seldom above 4).
@@ -29,12 +28,24 @@ pub(crate) struct Frames {
     cache: ByteCache<FrameKey, DecodedFrame>,
     /// Frames that are being decoded ahead of their readers, who wait for them.
     ahead: Mutex<HashSet<FrameKey>>,
-    benches: Mutex<Vec<Workbench>>,
+    benches: Spares<Workbench>,
+    /// Memory of frames that the cache gave up: fresh memory costs a fault and zeros for each page.
+    buffers: Arc<Spares<Vec<u8>>>,
     zeros: ZeroCrc,
 }
 
 /// A frame's bytes. All of its pieces had their checksums.
-pub(crate) struct DecodedFrame(Vec<u8>);
+pub(crate) struct DecodedFrame {
+    bytes: Vec<u8>,
+    /// Where the memory goes afterwards.
+    buffers: Arc<Spares<Vec<u8>>>,
+}
+
+impl Drop for DecodedFrame {
+    fn drop(&mut self) {
+        self.buffers.give(mem::take(&mut self.bytes));
+    }
+}
 
 /// What a thread needs to decode.
 struct Workbench {
@@ -44,7 +55,7 @@ struct Workbench {
 
 impl Weighed for DecodedFrame {
     fn memory_bytes(&self) -> usize {
-        self.0.capacity()
+        self.bytes.capacity()
     }
 }
 
@@ -54,7 +65,8 @@ impl Frames {
         Self {
             cache,
             ahead: Mutex::default(),
-            benches: Mutex::default(),
+            benches: Spares::default(),
+            buffers: Arc::default(),
             zeros: ZeroCrc::default(),
         }
     }
@@ -90,7 +102,7 @@ impl Frames {
         if whole && !lock(&self.ahead).contains(&key) {
             if let Some(decoded) = self.cache.get(key) {
                 counters.frame_hits.add(1);
-                into.copy_from_slice(&decoded.0);
+                into.copy_from_slice(&decoded.bytes);
                 return Ok(());
             }
             counters.frame_misses.add(1);
@@ -105,7 +117,7 @@ impl Frames {
         if !missed {
             counters.frame_hits.add(1);
         }
-        into.copy_from_slice(&decoded.0[start..start + into.len()]);
+        into.copy_from_slice(&decoded.bytes[start..start + into.len()]);
         Ok(())
     }
 
@@ -144,9 +156,15 @@ impl Frames {
         pieces: &[PieceEntry],
         counters: &Counters,
     ) -> Result<DecodedFrame, EngineError> {
-        let mut raw = vec![0; entry.raw_bytes as usize];
-        self.fetch(stripe, entry, pieces, &mut raw, counters)?;
-        Ok(DecodedFrame(raw))
+        let length = entry.raw_bytes as usize;
+        // Frames are mostly of one length, whole ones: a buffer of another would waste its rest.
+        let spare = self.buffers.take().filter(|spare| spare.len() == length);
+        let mut frame = DecodedFrame {
+            bytes: spare.unwrap_or_else(|| vec![0; length]),
+            buffers: Arc::clone(&self.buffers),
+        };
+        self.fetch(stripe, entry, pieces, &mut frame.bytes, counters)?;
+        Ok(frame)
     }
 
     /// Reads, checks and decodes a frame to `raw`, which is as long.
@@ -167,7 +185,10 @@ impl Frames {
                 check_pieces(stripe, entry, pieces, raw)
             })?;
         } else {
-            let mut bench = self.take_bench()?;
+            let mut bench = match self.benches.take() {
+                Some(bench) => bench,
+                None => Workbench::new()?,
+            };
             bench.stored.resize(entry.stored_bytes as usize, 0);
             let Workbench { decoder, stored } = &mut bench;
             counters
@@ -179,29 +200,21 @@ impl Frames {
                 decoded.map_err(|source| damage(stripe, entry, source))?;
                 check_pieces(stripe, entry, pieces, raw)
             })?;
-            self.give_bench(bench);
+            self.benches.give(bench);
         }
         counters.fetched_bytes.add(u64::from(entry.stored_bytes));
         counters.frames_decoded.add(1);
         counters.decoded_bytes.add(raw.len() as u64);
         Ok(())
     }
+}
 
-    fn take_bench(&self) -> Result<Workbench, EngineError> {
-        match lock(&self.benches).pop() {
-            Some(bench) => Ok(bench),
-            None => Ok(Workbench {
-                decoder: Decoder::new()?,
-                stored: Vec::new(),
-            }),
-        }
-    }
-
-    fn give_bench(&self, bench: Workbench) {
-        let mut benches = lock(&self.benches);
-        if benches.len() < BENCHES_KEPT_MAX {
-            benches.push(bench);
-        }
+impl Workbench {
+    fn new() -> Result<Self, EngineError> {
+        Ok(Self {
+            decoder: Decoder::new()?,
+            stored: Vec::new(),
+        })
     }
 }
 

@@ -34,6 +34,10 @@ fn damaged() -> (Place, std::ops::Range<usize>) {
     (place, start..start + bytes)
 }
 
+/// The ways to read: through the page cache, past it because the reader says so, and past it
+/// because the mount does.
+const WAYS: [(i32, bool); 3] = [(0, false), (libc::O_DIRECT, false), (0, true)];
+
 /// Reads every page; those that fail. The others must be right.
 fn failing_pages(path: &Path, content: &[u8], flags: i32) -> Vec<usize> {
     let file = File::options()
@@ -85,31 +89,31 @@ fn expected_pages(bytes: usize, damaged: &std::ops::Range<usize>) -> Vec<usize> 
 
 #[test]
 fn exactly_the_pages_of_a_damaged_frame_are_errors() {
-    for flags in [0, libc::O_DIRECT] {
+    for (flags, direct_io) in WAYS {
         let (place, damaged) = damaged();
-        let _mount = place.mount();
+        let _mount = place.mount_as(direct_io);
         let content = &place.tree[0].content;
         let failed = failing_pages(&place.path("table"), content, flags);
         assert_eq!(
             failed,
             expected_pages(content.len(), &damaged),
-            "flags {flags:#x}"
+            "flags {flags:#x} {direct_io}"
         );
         // Again, with whatever the page cache kept.
         let failed = failing_pages(&place.path("table"), content, flags);
         assert_eq!(
             failed,
             expected_pages(content.len(), &damaged),
-            "flags {flags:#x}"
+            "flags {flags:#x} {direct_io}"
         );
     }
 }
 
 #[test]
 fn a_large_read_gives_what_is_good_before_the_damage_and_then_the_error() {
-    for flags in [0, libc::O_DIRECT] {
+    for (flags, direct_io) in WAYS {
         let (place, damaged) = damaged();
-        let _mount = place.mount();
+        let _mount = place.mount_as(direct_io);
         let content = &place.tree[0].content;
         let file = File::options()
             .read(true)
@@ -138,7 +142,28 @@ fn a_large_read_gives_what_is_good_before_the_damage_and_then_the_error() {
                 }
             }
         }
-        assert_eq!(errors, 1, "flags {flags:#x}");
+        assert_eq!(errors, 1, "flags {flags:#x} {direct_io}");
+    }
+}
+
+#[test]
+fn what_is_read_ahead_for_a_direct_reader_deceives_no_other() {
+    for (flags, direct_io) in WAYS {
+        let (place, damaged) = damaged();
+        let _mount = place.mount_as(direct_io);
+        let content = &place.tree[0].content;
+        let direct = File::options()
+            .read(true)
+            .custom_flags(flags)
+            .open(place.path("table"))
+            .unwrap();
+        // Goes into the page cache, as pages of it that are mapped do: a short answer would be the
+        // end of the file there.
+        rustix::fs::fadvise(&direct, 0, None, rustix::fs::Advice::WillNeed).unwrap();
+        let failed = failing_pages(&place.path("table"), content, 0);
+        let expected = expected_pages(content.len(), &damaged);
+        assert_eq!(failed, expected, "flags {flags:#x} {direct_io}");
+        assert_eq!(direct.metadata().unwrap().len(), content.len() as u64);
     }
 }
 

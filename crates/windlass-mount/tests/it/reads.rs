@@ -148,11 +148,17 @@ fn nothing_can_be_written() {
 #[test]
 fn readers_in_parallel_and_at_random_get_the_right_bytes() {
     let place = Place::new(sample(), &two_stripes());
-    let _mount = place.mount();
+    for direct_io in [false, true] {
+        let mount = place.mount_as(direct_io);
+        read_in_parallel(&place);
+        mount.unmount().unwrap();
+    }
+}
+
+fn read_in_parallel(place: &Place) {
     let large = &place.tree[6];
     std::thread::scope(|scope| {
         for thread in 0..8 {
-            let place = &place;
             scope.spawn(move || {
                 let mut random = Random(thread);
                 let file = File::open(place.path("large")).unwrap();
@@ -175,6 +181,29 @@ fn readers_in_parallel_and_at_random_get_the_right_bytes() {
             });
         }
     });
+}
+
+#[test]
+fn what_was_read_is_kept_by_the_kernel_unless_the_mount_goes_past_its_cache() {
+    let place = Place::new(sample(), &two_stripes());
+    let large = &place.tree[6];
+    let bytes = large.content.len() as u64;
+    for direct_io in [false, true] {
+        let mount = place.mount_as(direct_io);
+        let path = place.path("large");
+        for _ in 0..2 {
+            assert!(fs::read(&path).unwrap() == large.content);
+        }
+        let given = mount.statistics().read_bytes;
+        // The kernel may have given a page up in between, not all of them.
+        let kept = (bytes..2 * bytes).contains(&given);
+        assert_eq!(kept, !direct_io, "{given} of {bytes} bytes");
+        assert!(!direct_io || given == 2 * bytes);
+        // Programs that copy take what they are told to as one read.
+        let told = if direct_io { 1024 } else { 128 };
+        assert_eq!(fs::metadata(&path).unwrap().blksize(), told * 1024);
+        mount.unmount().unwrap();
+    }
 }
 
 #[test]

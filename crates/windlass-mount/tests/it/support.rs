@@ -40,7 +40,16 @@ impl Place {
     }
 
     pub fn mount(&self) -> Mount {
-        Mount::image(self.image(), &self.at(), &MountOptions::default()).unwrap()
+        self.mount_as(false)
+    }
+
+    /// Mounts; reads go past the kernel's page cache if `direct_io`.
+    pub fn mount_as(&self, direct_io: bool) -> Mount {
+        let options = MountOptions {
+            direct_io,
+            ..MountOptions::default()
+        };
+        Mount::image(self.image(), &self.at(), &options).unwrap()
     }
 }
 

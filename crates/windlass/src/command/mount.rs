@@ -45,6 +45,7 @@ pub fn run(global: &Global, arguments: &MountSet) -> Result<Code, Failure> {
         threads: arguments.threads,
         owner: owner(&set),
         allow_other: arguments.allow_other,
+        direct_io: arguments.direct_io,
         name: format!("windlass:{}", set.set_id()),
         on_damage: Some(tell_damage(&messages)),
     };

@@ -169,6 +169,33 @@ fn a_set_of_mixed_codecs_is_mounted_and_extracted_as_its_source_was() {
     scratch.assert_clean();
 }
 
+#[test]
+fn a_mount_past_the_page_cache_gives_the_same_to_copies_and_to_programs_that_map_it() {
+    let place = Place::new();
+    let set = readable_set(&place);
+    let scratch = Scratch::new();
+    let copy = scratch.path().join("copy.db");
+    for (index, user) in users().into_iter().enumerate() {
+        let at = format!("at-{index}");
+        directory(&scratch, user, &at);
+        let mounted = Mounted::start(&scratch, user, &at, &["--direct-io", &set]);
+        let copied = mounted.run("cat", &["shop.db"]);
+        assert!(copied.status.success(), "{}", text(&copied));
+        std::fs::write(&copy, copied.stdout).unwrap();
+        assert_eq!(place.ledger.check(&copy), 20);
+        let mapped = "PRAGMA mmap_size = 1000000; PRAGMA integrity_check";
+        let checked = mounted.run("sqlite3", &["file:shop.db?mode=ro&immutable=1", mapped]);
+        let said = String::from_utf8_lossy(&checked.stdout);
+        assert_eq!(said, "1000000\nok\n", "{}", text(&checked));
+        assert_eq!(mounted.unmount(), Some(0));
+    }
+    let words = ["mount", &set, "at-0", "--direct-io", "--overlay", "changes"];
+    let output = scratch.run(None, &words);
+    assert_eq!(output.status.code(), Some(2), "{}", text(&output));
+    assert!(text(&output).contains("cannot be used with"));
+    scratch.assert_clean();
+}
+
 /// A set of a small database that every user may read.
 fn readable_set(place: &Place) -> String {
     let set = place.back_up();

@@ -1,0 +1,58 @@
+//! Which regions of stripes the system was asked to bring nearer.
+//!
+//! Asking costs a look at every page of the region, whether it is in the page cache or not. Readers
+//! of several files go back and forth between regions, so more than the last one is remembered.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// What is asked of a stripe at a time.
+pub(crate) const REGION_BYTES: u64 = 1024 * 1024;
+
+/// Regions remembered, each in the place that its number hashes to: two readers that keep their
+/// distance meet in one place now and then, and not all the way.
+const REMEMBERED: usize = 1 << REMEMBERED_BITS;
+const REMEMBERED_BITS: u32 = 7;
+/// An odd number near 2^64 divided by the golden ratio: its multiples spread evenly.
+const SPREAD: u64 = 0x9E37_79B9_7F4A_7C15;
+const NOTHING: u64 = u64::MAX;
+
+/// The regions that were asked for last.
+pub(crate) struct AskedRegions([AtomicU64; REMEMBERED]);
+
+impl Default for AskedRegions {
+    fn default() -> Self {
+        Self([const { AtomicU64::new(NOTHING) }; REMEMBERED])
+    }
+}
+
+impl AskedRegions {
+    /// True when this region of a stripe has to be asked for; it counts as asked for from now on.
+    pub(crate) fn is_new(&self, stripe: u16, region: u64) -> bool {
+        let name = u64::from(stripe) << 48 | region;
+        let place = name.wrapping_mul(SPREAD) >> (u64::BITS - REMEMBERED_BITS);
+        let place = usize::try_from(place).unwrap_or(0);
+        self.0[place].swap(name, Ordering::Relaxed) != name
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn readers_of_two_places_and_two_stripes_ask_about_once_for_each_region() {
+        let asked = AskedRegions::default();
+        let mut times = 0;
+        for region in 0..1000 {
+            for _frame in 0..25 {
+                for (stripe, from) in [(0, 0), (0, 5000), (1, 0), (1, 5000)] {
+                    for next in 0..2 {
+                        times += u32::from(asked.is_new(stripe, from + region + next));
+                    }
+                }
+            }
+        }
+        // Each reader's first region, and the one after each; and where two met in one place.
+        assert!((4 * 1001..4 * 1100).contains(&times), "{times}");
+    }
+}

@@ -43,15 +43,21 @@ bench_open() {
 
 mount_pid=
 
-mount_set() {
+# mount_by COMMAND ...: it mounts on mount_at, and serves until that is unmounted.
+mount_by() {
     mount_at="$(out mounted)"
     fresh "$mount_at"
-    as_server "$windlass" mount "$(out windlass)/set" "$mount_at" --foreground --cache 64MiB >/dev/null &
+    as_server "$@" >/dev/null &
     mount_pid=$!
     until mountpoint --quiet "$mount_at" || as_server mountpoint --quiet "$mount_at"; do
         kill -0 "$mount_pid" 2>/dev/null || die "the mount ended by itself"
         sleep 0.05
     done
+}
+
+# mount_set OPTION ...
+mount_set() {
+    mount_by "$windlass" mount "$(out windlass)/set" "$(out mounted)" --foreground --cache 64MiB "$@"
 }
 
 unmount_set() {
@@ -82,15 +88,56 @@ run_windlass_verify() {
     timed "$windlass" verify "$(out windlass)/set" --json
 }
 
-# As many readers as cores, as the pipeline has decompressors, of files that nobody has read before.
+# read_all NAME ...: as many readers as cores, as the pipeline has decompressors, of files that nobody has read before.
+read_all() {
+    timed sh -c "cd '$mount_at' && xargs -n 1 -P '$(nproc)' cat >/dev/null" < <(printf '%s\n' "$@")
+}
+
 run_mount_sequential() {
-    mount_set
+    local names
+    mount_set "$@"
     large_files >"$bench_dir/large"
-    sequential_bytes=$(as_server_in "$mount_at" xargs stat --format %s <"$bench_dir/large" | awk '{ n += $1 } END { print n }')
-    timed sh -c "cd '$mount_at' && xargs -n 1 -P '$(nproc)' dd of=/dev/null bs=1M status=none" \
-        < <(sed 's/^/if=/' "$bench_dir/large")
+    mapfile -t names <"$bench_dir/large"
+    sequential_bytes=$(as_server_in "$mount_at" xargs stat --format %s <"$bench_dir/large" | awk '{ n += $1 } END { printf "%.0f", n }')
+    read_all "${names[@]}"
     sequential_peak_kib=$(mount_peak_kib)
     unmount_set
+}
+
+run_mount_direct() {
+    run_mount_sequential --direct-io
+}
+
+# The kernel's part alone: files of zeros, as many bytes together as the set's large files.
+run_nothing() {
+    local readers names
+    readers=$(nproc)
+    mapfile -t names < <(seq "$readers")
+    mount_by "$nothing_to_decode" "$(out mounted)" "$readers" $((sequential_bytes / readers)) "$@"
+    read_all "${names[@]}"
+    unmount_set
+}
+
+run_nothing_direct() {
+    run_nothing direct
+}
+
+# rate_of CONTENDER BYTES: in MB/s, of the last contest of mounts.
+rate_of() {
+    quotient "$2" "$(median_of mount "$1")e6" 0
+}
+
+# mount_line CONTENDER NOTHING: its rate, its share of the pipeline's decoding, and what is left of that when the kernel's part is
+# added: the time of decoding and the time of carrying, one after the other on the same cores.
+mount_line() {
+    local carried decoded mounted
+    carried=$(rate_of "$2" "$sequential_bytes")
+    decoded=$(rate_of windlass_verify "$raw_bytes")
+    mounted=$(rate_of "$1" "$sequential_bytes")
+    printf '%s: %s MB/s by a reader a core, verify decodes %s MB/s, share %s (asked for: at least 0.7);' \
+        "$1" "$mounted" "$decoded" "$(quotient "$mounted" "$decoded")"
+    printf ' the kernel alone carries %s MB/s, with decoding that makes %s at most\n' \
+        "$carried" "$(quotient "$carried" $((carried + decoded)))"
 }
 
 # fio_random: the 50th percentile in us of 8 KiB reads anywhere in the largest files, one at a time.
@@ -108,21 +155,21 @@ cached_rate() {
 }
 
 bench_mount() {
-    local decode_rate mount_rate frame_us random_us file
+    local raw_bytes frame_us random_us file
     local random_read=${WINDLASS_RANDOM_READ:-$target_dir/release/examples/random_read}
-    [[ -n ${WINDLASS_RANDOM_READ:-} ]] ||
-        cargo build --release --locked --quiet --manifest-path "$repo_root/Cargo.toml" --package windlass-image --example random_read
+    nothing_to_decode=${WINDLASS_NOTHING_TO_DECODE:-$target_dir/release/examples/nothing_to_decode}
+    [[ -n ${WINDLASS_RANDOM_READ:-} && -n ${WINDLASS_NOTHING_TO_DECODE:-} ]] ||
+        cargo build --release --locked --quiet --manifest-path "$repo_root/Cargo.toml" \
+            --package windlass-image --example random_read --package windlass-mount --example nothing_to_decode
     server_dir "$bench_dir/out"
     need_tpch_cluster
     serve "tpch-$scale"
     codec=zstd:1
     run_windlass
     raw_bytes=$(json .bytes_read)
-    contest mount run_windlass_verify run_mount_sequential
-    decode_rate=$(quotient "$raw_bytes" "$(median_of mount windlass_verify)" 0)
-    mount_rate=$(quotient "$sequential_bytes" "$(median_of mount mount_sequential)" 0)
-    printf 'sequential: %.0f MB/s by a reader a core, verify decodes %.0f MB/s, share %s (asked for: at least 0.7)\n' \
-        "${mount_rate}e-6" "${decode_rate}e-6" "$(quotient "$mount_rate" "$decode_rate")"
+    contest mount run_windlass_verify run_mount_sequential run_nothing run_mount_direct run_nothing_direct
+    mount_line mount_sequential nothing
+    mount_line mount_direct nothing_direct
     printf 'memory: peak %s MiB after that (asked for: cache of 64 MiB + 64)\n' "$((sequential_peak_kib / 1024))"
     frame_us=$(as_server "$random_read" "$(out windlass)/set" 5000 |
         sed -n 's/^cold: p50 \([0-9.]*\)µs.*/\1/p')

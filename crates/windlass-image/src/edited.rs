@@ -72,6 +72,10 @@ impl Image for EditedImage {
         Some(*hasher.finalize().as_bytes())
     }
 
+    fn will_need(&self, file: FileNo, offset: u64) {
+        self.image.will_need(file, offset);
+    }
+
     fn prefetch(&self, file: FileNo, offset: u64, bytes: u64) {
         self.image.prefetch(file, offset, bytes);
     }

@@ -23,8 +23,12 @@ pub trait Image: Send + Sync {
         Ok(None)
     }
 
-    /// Says that these bytes will be read soon: they may be brought nearer now, on this thread.
-    /// What cannot be read is an error when it is read, not here.
+    /// Says that a file will be read on from `offset`: the system may fetch that meanwhile, and
+    /// nobody waits for it here.
+    fn will_need(&self, _file: FileNo, _offset: u64) {}
+
+    /// Says that these bytes will be read soon: they are made ready now, on this thread. What
+    /// cannot be read is an error when it is read, not here.
     fn prefetch(&self, _file: FileNo, _offset: u64, _bytes: u64) {}
 
     /// What tells this image from every other, and is the same whenever it is opened. An overlay

@@ -274,6 +274,13 @@ impl View for Overlay {
         self.read_content(&node, &state, offset, into)
     }
 
+    fn will_need(&self, node: NodeNo, offset: u64) {
+        let base = self.node(node).ok().and_then(|node| node.base);
+        if let Some(file) = base {
+            self.image.will_need(file, offset);
+        }
+    }
+
     fn prefetch(&self, node: NodeNo, offset: u64, bytes: u64) {
         let Ok(node) = self.node(node) else {
             return;

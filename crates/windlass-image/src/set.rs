@@ -289,30 +289,32 @@ impl Image for SetImage {
         }))
     }
 
+    fn will_need(&self, file: FileNo, offset: u64) {
+        // Whoever reads what is damaged or missing here will be told.
+        if let Ok(Some(run)) = self.run(file, offset) {
+            let Located { place, block, at } = &run.located;
+            self.fetch_ahead(place.stripe, block.frame(at.frame).offset);
+        }
+    }
+
     fn prefetch(&self, file: FileNo, offset: u64, bytes: u64) {
         let files = self.files();
         let Ok(index) = self.lookup.index(files, file) else {
             return;
         };
         let end = files.0[index].bytes.min(offset.saturating_add(bytes));
-        let mut at = offset;
-        while at < end {
-            // Whoever reads what is damaged or missing here will be told.
-            let Ok(Some(run)) = self.run(file, at) else {
+        let mut from = offset;
+        while from < end {
+            let Ok(Some(run)) = self.run(file, from) else {
                 return;
             };
-            let Located {
-                place,
-                block,
-                at: found,
-            } = &run.located;
+            let Located { place, block, at } = &run.located;
             let stripe = &self.set.stripes()[usize::from(place.stripe)];
             let counters = &self.counters;
-            self.fetch_ahead(place.stripe, block.frame(found.frame).offset);
-            if !self.frames.prefetch(stripe, block, found.frame, counters) {
+            if !self.frames.prefetch(stripe, block, at.frame, counters) {
                 return;
             }
-            at += run.bytes;
+            from += run.bytes;
         }
     }
 

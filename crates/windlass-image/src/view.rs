@@ -138,7 +138,11 @@ pub trait View: Send + Sync {
     /// Reads bytes of a file; as [`Image::read`](crate::Image::read) does.
     fn read(&self, node: NodeNo, offset: u64, into: &mut [u8]) -> Result<usize, ImageError>;
 
-    /// Says that these bytes will be read soon. What cannot be read then is an error then.
+    /// Says that a file will be read on from `offset`; as
+    /// [`Image::will_need`](crate::Image::will_need) does.
+    fn will_need(&self, _node: NodeNo, _offset: u64) {}
+
+    /// Makes bytes ready that will be read soon; as [`Image::prefetch`](crate::Image::prefetch).
     fn prefetch(&self, _node: NodeNo, _offset: u64, _bytes: u64) {}
 
     /// A file is open from now on: it lives until as many `close`, though its name may go.

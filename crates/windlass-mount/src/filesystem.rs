@@ -298,6 +298,7 @@ impl Filesystem for Served {
         _flush: bool,
         reply: ReplyEmpty,
     ) {
+        self.ahead.forget(node(ino));
         self.empty(self.view.close(node(ino)), reply);
     }
 

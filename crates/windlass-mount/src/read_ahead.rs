@@ -6,6 +6,8 @@
 //! Invariants
 //! - Bounded: so many streams are followed, each so far ahead, and a full queue drops what is next.
 //! - A wrong guess costs decoding, never an answer.
+//! - With as many streams as cores each has a core of its own: decoding ahead would only carry
+//!   frames from one core to another. What is asked of the system goes on.
 //! - What its reader has asked for meanwhile is not read ahead any more: he decodes it in place,
 //!   and it would be decoded twice.
 
@@ -27,9 +29,12 @@ const STREAMS_MAX: usize = 16;
 const REACH_BYTES: u64 = 512 * 1024;
 /// Reads in sequence before they count as a stream.
 const READS_MIN: u32 = 3;
+/// A stream that was not read for so many reads has ended, or waits for something else.
+const RECENT_READS: u64 = 16;
 
 /// Reads ahead, with threads of its own.
 pub(crate) struct ReadAhead {
+    view: Arc<dyn View>,
     queue: Option<Sender<Piece>>,
     streams: Arc<Mutex<Streams>>,
     threads: Vec<JoinHandle<()>>,
@@ -80,6 +85,7 @@ impl ReadAhead {
         };
         let threads = (0..threads).map(start).collect::<Result<_, _>>()?;
         Ok(Self {
+            view: Arc::clone(view),
             queue: Some(queue),
             streams,
             threads,
@@ -88,10 +94,27 @@ impl ReadAhead {
 
     /// Takes note of a read; orders what will be read next.
     pub(crate) fn note(&self, node: NodeNo, offset: u64, bytes: u64) {
-        let mut streams = lock(&self.streams);
-        let Some(stream) = streams.follow(node, offset, bytes) else {
+        let Some(next) = self.order(node, offset, bytes) else {
             return;
         };
+        self.view.will_need(node, next);
+    }
+
+    /// A file was closed: nobody reads it on.
+    pub(crate) fn forget(&self, node: NodeNo) {
+        lock(&self.streams)
+            .streams
+            .retain(|stream| stream.node != node);
+    }
+
+    /// Orders what a stream will want; where its next read is expected.
+    fn order(&self, node: NodeNo, offset: u64, bytes: u64) -> Option<u64> {
+        let mut streams = lock(&self.streams);
+        let has_free_core = streams.recent() < self.threads.len();
+        let stream = streams.follow(node, offset, bytes)?;
+        if !has_free_core {
+            return Some(stream.next);
+        }
         let until = stream.next + AHEAD_BYTES;
         let mut at = stream.ahead.max(stream.next).next_multiple_of(PIECE_BYTES);
         while at < until {
@@ -108,6 +131,7 @@ impl ReadAhead {
             at += PIECE_BYTES;
         }
         stream.ahead = at;
+        Some(stream.next)
     }
 }
 
@@ -140,6 +164,13 @@ impl Streams {
     fn awaits(&self, piece: &Piece) -> bool {
         let stream = self.streams.iter().find(|stream| stream.id == piece.stream);
         stream.is_some_and(|stream| stream.next <= piece.offset)
+    }
+
+    /// How many streams are being read.
+    fn recent(&self) -> usize {
+        let is_recent =
+            |stream: &&Stream| stream.reads >= READS_MIN && self.clock - stream.used < RECENT_READS;
+        self.streams.iter().filter(is_recent).count()
     }
 
     /// The stream that a read belongs to, once it is long enough.

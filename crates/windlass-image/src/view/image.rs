@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use rustix::io::Errno;
-use windlass_engine::media::FileKind;
+use windlass_engine::media::{FileKind, FileNo};
 
 use super::{Attributes, Listed, NodeNo, Skeleton, SkeletonNode, Space, View, refused};
 use crate::error::ImageError;
@@ -26,6 +26,12 @@ impl ImageView {
         self.skeleton
             .node(node)
             .ok_or_else(|| refused(Errno::NOENT))
+    }
+
+    /// The file of the image that a node is.
+    fn file(&self, node: NodeNo) -> Option<FileNo> {
+        let entry = self.skeleton.node(node)?.entry?;
+        Some(self.image.files().0[entry].file)
     }
 
     fn directory(&self, node: NodeNo) -> Result<&SkeletonNode, ImageError> {
@@ -102,11 +108,15 @@ impl View for ImageView {
         }
     }
 
+    fn will_need(&self, node: NodeNo, offset: u64) {
+        if let Some(file) = self.file(node) {
+            self.image.will_need(file, offset);
+        }
+    }
+
     fn prefetch(&self, node: NodeNo, offset: u64, bytes: u64) {
-        let entry = self.skeleton.node(node).and_then(|node| node.entry);
-        if let Some(entry) = entry {
-            self.image
-                .prefetch(self.image.files().0[entry].file, offset, bytes);
+        if let Some(file) = self.file(node) {
+            self.image.prefetch(file, offset, bytes);
         }
     }
 

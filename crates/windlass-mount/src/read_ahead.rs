@@ -102,9 +102,7 @@ impl ReadAhead {
 
     /// A file was closed: nobody reads it on.
     pub(crate) fn forget(&self, node: NodeNo) {
-        lock(&self.streams)
-            .streams
-            .retain(|stream| stream.node != node);
+        lock(&self.streams).forget(node);
     }
 
     /// Orders what a stream will want; where its next read is expected.
@@ -164,6 +162,10 @@ impl Streams {
     fn awaits(&self, piece: &Piece) -> bool {
         let stream = self.streams.iter().find(|stream| stream.id == piece.stream);
         stream.is_some_and(|stream| stream.next <= piece.offset)
+    }
+
+    fn forget(&mut self, node: NodeNo) {
+        self.streams.retain(|stream| stream.node != node);
     }
 
     /// How many streams are being read.
@@ -268,6 +270,31 @@ mod tests {
         assert!(!streams.awaits(&piece(id, 2 * 8192)));
         assert!(streams.awaits(&piece(id, 3 * 8192)));
         assert!(!streams.awaits(&piece(id + 1, 3 * 8192)));
+    }
+
+    #[test]
+    fn a_stream_counts_until_it_is_closed_or_left_alone() {
+        let mut streams = Streams::default();
+        let nodes = [NodeNo(7), NodeNo(8), NodeNo(9)];
+        let mut offset = 0;
+        let mut read = |streams: &mut Streams, nodes: &[NodeNo]| {
+            for node in nodes {
+                streams.follow(*node, offset, 8192);
+            }
+            offset += 8192;
+        };
+        read(&mut streams, &nodes);
+        assert_eq!(streams.recent(), 0);
+        for _ in 0..10 {
+            read(&mut streams, &nodes);
+        }
+        assert_eq!(streams.recent(), 3);
+        streams.forget(nodes[2]);
+        assert_eq!(streams.recent(), 2);
+        for _ in 0..RECENT_READS {
+            read(&mut streams, &nodes[..1]);
+        }
+        assert_eq!(streams.recent(), 1);
     }
 
     #[test]

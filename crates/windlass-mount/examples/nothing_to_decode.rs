@@ -1,6 +1,7 @@
 //! A mount of files of zeros: what the kernel lets through when there is nothing to decode.
 //!
-//!   cargo run --release -p windlass-mount --example nothing_to_decode -- DIRECTORY FILES BYTES [direct]
+//!   cargo run --release -p windlass-mount --example nothing_to_decode -- \
+//!       DIRECTORY FILES BYTES [direct]
 //!
 //! Serves FILES files of BYTES bytes, named 1, 2, ..., until it is unmounted; past the kernel's
 //! page cache with `direct`. `scripts/bench mount` reads them as it reads a set: the difference is

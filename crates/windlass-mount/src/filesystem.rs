@@ -244,9 +244,9 @@ impl Filesystem for Served {
             let into = &mut answer[..size];
             let read = self.view.read(node(ino), offset, into);
             // An answer that is too short is the file's end to the page cache: it would show zeros
-            // for the rest. It gets the error, and asks again page by page.
-            // Only who reads past it comes with an owner, whatever the file was opened for: pages of
-            // it that are mapped go through the cache.
+            // for the rest. It gets the error, and asks again page by page. Who reads past it comes
+            // with an owner, and nobody else does, whatever the file was opened for: pages of it
+            // that are mapped go through the cache.
             let past_cache = lock_owner.is_some();
             let read = read.or_else(|error| {
                 let number = self.fault(&error);

@@ -405,7 +405,7 @@ pub struct MountSet {
     /// Memory for decoded frames
     #[arg(long, value_name = "SIZE", value_parser = parse_size, default_value = "64MiB", env = "WINDLASS_CACHE")]
     pub cache: Option<u64>,
-    /// Read past the kernel's page cache: faster for whoever copies whole files out, nothing is kept
+    /// Read past the kernel's page cache: faster for copying whole files out; nothing is kept
     #[arg(long, conflicts_with = "overlay")]
     pub direct_io: bool,
     /// Let other users in, as far as the files' modes do

@@ -38,13 +38,15 @@ fn damaged() -> (Place, std::ops::Range<usize>) {
 /// because the mount does.
 const WAYS: [(i32, bool); 3] = [(0, false), (libc::O_DIRECT, false), (0, true)];
 
+fn open(path: &Path, flags: i32) -> File {
+    let mut options = File::options();
+    options.read(true).custom_flags(flags);
+    options.open(path).unwrap()
+}
+
 /// Reads every page; those that fail. The others must be right.
 fn failing_pages(path: &Path, content: &[u8], flags: i32) -> Vec<usize> {
-    let file = File::options()
-        .read(true)
-        .custom_flags(flags)
-        .open(path)
-        .unwrap();
+    let file = open(path, flags);
     let mut failed = Vec::new();
     for offset in (0..content.len()).step_by(PAGE) {
         let mut page = aligned(PAGE);
@@ -115,11 +117,7 @@ fn a_large_read_gives_what_is_good_before_the_damage_and_then_the_error() {
         let (place, damaged) = damaged();
         let _mount = place.mount_as(direct_io);
         let content = &place.tree[0].content;
-        let file = File::options()
-            .read(true)
-            .custom_flags(flags)
-            .open(place.path("table"))
-            .unwrap();
+        let file = open(&place.path("table"), flags);
         let mut into = aligned(1 << 20);
         let mut offset = 0;
         let mut errors = 0;
@@ -152,11 +150,7 @@ fn what_is_read_ahead_for_a_direct_reader_deceives_no_other() {
         let (place, damaged) = damaged();
         let _mount = place.mount_as(direct_io);
         let content = &place.tree[0].content;
-        let direct = File::options()
-            .read(true)
-            .custom_flags(flags)
-            .open(place.path("table"))
-            .unwrap();
+        let direct = open(&place.path("table"), flags);
         // Goes into the page cache, as pages of it that are mapped do: a short answer would be the
         // end of the file there.
         rustix::fs::fadvise(&direct, 0, None, rustix::fs::Advice::WillNeed).unwrap();

@@ -218,6 +218,14 @@ impl EngineError {
             Self::NotSealed { .. } => {
                 "Use an older set; the next backup to this place removes the unfinished one."
             }
+            Self::Damage {
+                source: FormatError::Magic(_),
+                offset: 0,
+                ..
+            } => {
+                "Name a stripe of a set, or the directory that its stripes lie in. If this was \
+                 one, its beginning is overwritten: use another set."
+            }
             Self::Damage { .. } => {
                 "Use another set; `windlass info` says what is left of this one."
             }

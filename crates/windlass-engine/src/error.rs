@@ -218,17 +218,7 @@ impl EngineError {
             Self::NotSealed { .. } => {
                 "Use an older set; the next backup to this place removes the unfinished one."
             }
-            Self::Damage {
-                source: FormatError::Magic(_),
-                offset: 0,
-                ..
-            } => {
-                "Name a stripe of a set, or the directory that its stripes lie in. If this was \
-                 one, its beginning is overwritten: use another set."
-            }
-            Self::Damage { .. } => {
-                "Use another set; `windlass info` says what is left of this one."
-            }
+            Self::Damage { source, offset, .. } => damage_hint(source, *offset),
             Self::DeviceIo { source, .. } if source.kind() == io::ErrorKind::StorageFull => {
                 "Free space on the device, or add a device with another --to."
             }
@@ -260,5 +250,15 @@ impl EngineError {
             _ => return None,
         };
         Some(text.to_owned())
+    }
+}
+
+fn damage_hint(source: &FormatError, offset: u64) -> &'static str {
+    match source {
+        FormatError::Magic(_) if offset == 0 => {
+            "Name a stripe of a set, or the directory that its stripes lie in. If this was one, \
+             its beginning is overwritten: use another set."
+        }
+        _ => "Use another set; `windlass info` says what is left of this one.",
     }
 }

@@ -90,6 +90,30 @@ fn what_happened_to_each_relation_is_told_by_its_name() {
 }
 
 #[test]
+fn a_database_that_one_image_alone_has_is_one_line() {
+    let place = Place::new();
+    let first = place.back_up("first");
+    place.sql("CREATE DATABASE fresh");
+    place.sql("CREATE TABLE kept (i int)");
+    place.sql("CHECKPOINT");
+    let second = place.back_up("second");
+    for (images, which) in [([&first, &second], "second"), ([&second, &first], "first")] {
+        let lines = text(&windlass(&["diff", images[0], images[1]]));
+        let begin = format!("{:<13} database fresh  ", format!("only {which}"));
+        let line = lines.lines().find(|line| line.starts_with(&begin));
+        let line = line.unwrap_or_else(|| panic!("no {begin:?} in\n{lines}"));
+        assert!(
+            line.contains(" relations in ") && line.ends_with("MiB"),
+            "{line}"
+        );
+        assert!(!lines.contains(" fresh.pg_catalog"), "{lines}");
+        assert!(lines.contains(" postgres.public.kept  "), "{lines}");
+        let all = text(&windlass(&["diff", images[0], images[1], "--pages"]));
+        assert!(all.contains(" fresh.pg_catalog.pg_class  "), "{all}");
+    }
+}
+
+#[test]
 fn checksums_and_bytes_say_the_same_and_a_set_is_like_itself() {
     let place = Place::new();
     place.sql("CREATE TABLE t AS SELECT generate_series(1, 200000) i");

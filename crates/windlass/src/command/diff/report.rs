@@ -23,6 +23,8 @@ pub(super) struct DiffReport {
     pub(super) page_bytes: u32,
     pub(super) relations: Vec<RelationDiff>,
     pub(super) files: Vec<FileDiff>,
+    /// Databases that one image alone has, by name: their relations are all among the above.
+    pub(super) databases: BTreeMap<String, DatabaseDiff>,
     /// Files that were looked at, in either image.
     pub(super) file_count: usize,
     pub(super) bytes_believed: u64,
@@ -56,6 +58,16 @@ pub(super) struct RelationDiff {
     /// Files that one image alone has, with their lengths.
     pub(super) only: [Vec<(String, u64)>; 2],
     pub(super) unsteady: bool,
+}
+
+/// A database that one image alone has.
+#[derive(Debug, Default)]
+pub(super) struct DatabaseDiff {
+    /// 0: the first image has it.
+    pub(super) side: usize,
+    pub(super) relations: u64,
+    pub(super) files: u64,
+    pub(super) bytes: u64,
 }
 
 /// A file of no relation that differs.
@@ -108,6 +120,7 @@ impl DiffReport {
             builder.differing(difference);
         }
         let mut relations: Vec<_> = builder.relations.into_values().collect();
+        let databases = whole_databases(&relations, &builder.main_bytes);
         relations.sort_by(|a, b| (&a.database, &a.name).cmp(&(&b.database, &b.name)));
         builder.files.sort_by(|a, b| a.path.cmp(&b.path));
         let faults = sides.iter().flat_map(|side| side.names.faults());
@@ -115,6 +128,7 @@ impl DiffReport {
             page_bytes,
             relations,
             files: builder.files,
+            databases,
             file_count: file_count(sides, skip),
             bytes_believed: differences.bytes_believed,
             bytes_read: differences.bytes_read,
@@ -127,6 +141,18 @@ impl DiffReport {
     /// True when nothing differs.
     pub(super) fn is_same(&self) -> bool {
         self.relations.is_empty() && self.files.is_empty()
+    }
+}
+
+impl RelationDiff {
+    /// The image that alone has it.
+    pub(super) fn side(&self) -> Option<usize> {
+        let [first, second] = &self.only;
+        match (first.is_empty(), second.is_empty()) {
+            (false, true) if self.forks.is_empty() => Some(0),
+            (true, false) if self.forks.is_empty() => Some(1),
+            _ => None,
+        }
     }
 }
 
@@ -210,6 +236,36 @@ impl<'a> Builder<'a> {
             unsteady: false,
         })
     }
+}
+
+/// The databases of which each relation is in one image alone. `all` are the relations of both.
+fn whole_databases(
+    relations: &[RelationDiff],
+    all: &HashMap<Key, [u64; 2]>,
+) -> BTreeMap<String, DatabaseDiff> {
+    let mut found: BTreeMap<String, [DatabaseDiff; 2]> = BTreeMap::new();
+    for relation in relations.iter().filter(|one| !one.database.is_empty()) {
+        let Some(side) = relation.side() else {
+            continue;
+        };
+        let sides = found.entry(relation.database.clone()).or_default();
+        let database = &mut sides[side];
+        let files = &relation.only[side];
+        database.side = side;
+        database.relations += 1;
+        database.files += files.len() as u64;
+        database.bytes += files.iter().map(|(_, bytes)| bytes).sum::<u64>();
+    }
+    let mut relations: HashMap<&str, u64> = HashMap::new();
+    for (database, _) in all.keys() {
+        *relations.entry(database).or_default() += 1;
+    }
+    let whole = found.into_iter().filter_map(|(name, sides)| {
+        let of_all = relations.get(name.as_str());
+        let whole = |one: &DatabaseDiff| Some(&one.relations) == of_all;
+        Some((name, sides.into_iter().find(whole)?))
+    });
+    whole.collect()
 }
 
 fn main_bytes(sides: &[Side<'_>; 2]) -> HashMap<Key, [u64; 2]> {

@@ -5,7 +5,7 @@ use std::ops::Range;
 use windlass_engine::media::FileKind;
 use windlass_postgres::{Fork, RelationKind};
 
-use super::report::{DiffReport, FileDiff, Pages, RelationDiff};
+use super::report::{DatabaseDiff, DiffReport, FileDiff, Pages, RelationDiff};
 use crate::images::OpenImage;
 use crate::output::{self, count};
 use crate::sizes::show_size;
@@ -13,10 +13,20 @@ use crate::sizes::show_size;
 /// Ranges shown of a fork unless all are asked for.
 const RANGES_SHOWN: usize = 4;
 
+/// What is in the first image alone, and in the second.
+const ONLY: [&str; 2] = ["only first", "only second"];
+
 /// Prints the report for people; with `all` every range of pages.
 pub(super) fn lines(report: &DiffReport, all: bool) {
     let limit = if all { usize::MAX } else { RANGES_SHOWN };
-    for relation in &report.relations {
+    // Hundreds of catalogs, of which each says the same.
+    let whole = report.databases.iter().filter(|_| !all);
+    for (name, database) in whole {
+        output::line(&database_line(name, database));
+    }
+    let is_told =
+        |relation: &&RelationDiff| !all && report.databases.contains_key(&relation.database);
+    for relation in report.relations.iter().filter(|one| !is_told(one)) {
         output::line(&relation_line(relation, report.page_bytes, limit));
     }
     for file in &report.files {
@@ -41,6 +51,16 @@ pub(super) fn lines(report: &DiffReport, all: bool) {
         count(report.files.len() as u64, "other file"),
         count(pages.map(|pages| pages.changed).sum(), "page")
     ));
+}
+
+fn database_line(name: &str, database: &DatabaseDiff) -> String {
+    format!(
+        "{:<13} database {name}  {} in {}, {}",
+        ONLY[database.side],
+        count(database.relations, "relation"),
+        count(database.files, "file"),
+        show_size(database.bytes)
+    )
 }
 
 fn relation_line(relation: &RelationDiff, page_bytes: u32, limit: usize) -> String {
@@ -87,12 +107,11 @@ fn changed_of(pages: &Pages, total: u64, limit: usize) -> String {
 
 /// What has become of a relation.
 fn word(relation: &RelationDiff) -> &'static str {
-    let [first, second] = &relation.only;
-    match (first.is_empty(), second.is_empty()) {
-        (false, false) if relation.forks.is_empty() => "rewritten",
-        (false, true) if relation.forks.is_empty() => "only first",
-        (true, false) if relation.forks.is_empty() => "only second",
-        _ => "differs",
+    let is_in_both = relation.only.iter().all(|files| !files.is_empty());
+    match relation.side() {
+        Some(side) => ONLY[side],
+        None if is_in_both && relation.forks.is_empty() => "rewritten",
+        None => "differs",
     }
 }
 

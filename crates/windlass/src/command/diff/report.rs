@@ -61,7 +61,7 @@ pub(super) struct RelationDiff {
 }
 
 /// A database that one image alone has.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct DatabaseDiff {
     /// 0: the first image has it.
     pub(super) side: usize,
@@ -120,8 +120,8 @@ impl DiffReport {
             builder.differing(difference);
         }
         let mut relations: Vec<_> = builder.relations.into_values().collect();
-        let databases = whole_databases(&relations, &builder.main_bytes);
         relations.sort_by(|a, b| (&a.database, &a.name).cmp(&(&b.database, &b.name)));
+        let databases = whole_databases(&relations, &builder.main_bytes);
         builder.files.sort_by(|a, b| a.path.cmp(&b.path));
         let faults = sides.iter().flat_map(|side| side.names.faults());
         Self {
@@ -148,11 +148,8 @@ impl RelationDiff {
     /// The image that alone has it.
     pub(super) fn side(&self) -> Option<usize> {
         let [first, second] = &self.only;
-        match (first.is_empty(), second.is_empty()) {
-            (false, true) if self.forks.is_empty() => Some(0),
-            (true, false) if self.forks.is_empty() => Some(1),
-            _ => None,
-        }
+        let is_alone = self.forks.is_empty() && first.is_empty() != second.is_empty();
+        is_alone.then_some(usize::from(first.is_empty()))
     }
 }
 
@@ -238,32 +235,28 @@ impl<'a> Builder<'a> {
     }
 }
 
-/// The databases of which each relation is in one image alone. `all` are the relations of both.
+/// The databases of which each relation is in one image alone. `relations` are in the order of
+/// their databases, `all` are those of both images.
 fn whole_databases(
     relations: &[RelationDiff],
     all: &HashMap<Key, [u64; 2]>,
 ) -> BTreeMap<String, DatabaseDiff> {
-    let mut found: BTreeMap<String, [DatabaseDiff; 2]> = BTreeMap::new();
-    for relation in relations.iter().filter(|one| !one.database.is_empty()) {
-        let Some(side) = relation.side() else {
-            continue;
+    let databases = relations.chunk_by(|a, b| a.database == b.database);
+    let whole = databases.filter_map(|found| {
+        let (name, side) = (&found[0].database, found[0].side()?);
+        let is_alone = found.iter().all(|one| one.side() == Some(side));
+        let of_all = || all.keys().filter(|(database, _)| database == name);
+        if name.is_empty() || !is_alone || found.len() != of_all().count() {
+            return None;
+        }
+        let files = found.iter().flat_map(|one| &one.only[side]);
+        let database = DatabaseDiff {
+            side,
+            relations: found.len() as u64,
+            files: files.clone().count() as u64,
+            bytes: files.map(|(_, bytes)| bytes).sum(),
         };
-        let sides = found.entry(relation.database.clone()).or_default();
-        let database = &mut sides[side];
-        let files = &relation.only[side];
-        database.side = side;
-        database.relations += 1;
-        database.files += files.len() as u64;
-        database.bytes += files.iter().map(|(_, bytes)| bytes).sum::<u64>();
-    }
-    let mut relations: HashMap<&str, u64> = HashMap::new();
-    for (database, _) in all.keys() {
-        *relations.entry(database).or_default() += 1;
-    }
-    let whole = found.into_iter().filter_map(|(name, sides)| {
-        let of_all = relations.get(name.as_str());
-        let whole = |one: &DatabaseDiff| Some(&one.relations) == of_all;
-        Some((name, sides.into_iter().find(whole)?))
+        Some((name.clone(), database))
     });
     whole.collect()
 }

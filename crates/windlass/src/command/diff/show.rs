@@ -1,5 +1,6 @@
 //! A difference shown: a line for each relation or file, or one JSON document.
 
+use std::collections::BTreeMap;
 use std::ops::Range;
 
 use windlass_engine::media::FileKind;
@@ -20,13 +21,13 @@ const ONLY: [&str; 2] = ["only first", "only second"];
 pub(super) fn lines(report: &DiffReport, all: bool) {
     let limit = if all { usize::MAX } else { RANGES_SHOWN };
     // Hundreds of catalogs, of which each says the same.
-    let whole = report.databases.iter().filter(|_| !all);
+    let none = BTreeMap::new();
+    let whole = if all { &none } else { &report.databases };
     for (name, database) in whole {
         output::line(&database_line(name, database));
     }
-    let is_told =
-        |relation: &&RelationDiff| !all && report.databases.contains_key(&relation.database);
-    for relation in report.relations.iter().filter(|one| !is_told(one)) {
+    let relations = report.relations.iter();
+    for relation in relations.filter(|one| !whole.contains_key(&one.database)) {
         output::line(&relation_line(relation, report.page_bytes, limit));
     }
     for file in &report.files {
@@ -118,8 +119,8 @@ fn word(relation: &RelationDiff) -> &'static str {
 fn file_line(file: &FileDiff, page_bytes: u32, limit: usize) -> String {
     let path = &file.path;
     let text = match file.there {
-        [Some((_, bytes)), None] => format!("only first    {path}  {bytes} bytes"),
-        [None, Some((_, bytes))] => format!("only second   {path}  {bytes} bytes"),
+        [Some((_, bytes)), None] => format!("{:<13} {path}  {bytes} bytes", ONLY[0]),
+        [None, Some((_, bytes))] => format!("{:<13} {path}  {bytes} bytes", ONLY[1]),
         [Some((first, one)), Some((second, other))] => {
             let what = match (first, second) {
                 (FileKind::File, FileKind::File) => {

@@ -88,20 +88,19 @@ run_windlass_verify() {
     timed "$windlass" verify "$(out windlass)/set" --json
 }
 
-# read_all NAME ...: as many readers as cores, as the pipeline has decompressors, of files that nobody has read before.
+# The files named on standard input, which nobody has read before: as many readers as cores, as the pipeline has decompressors.
 read_all() {
-    timed sh -c "cd '$mount_at' && xargs -n 1 -P '$(nproc)' cat >/dev/null" < <(printf '%s\n' "$@")
+    timed sh -c "cd '$mount_at' && xargs -n 1 -P '$(nproc)' cat >/dev/null"
 }
 
 sequential_peak_kib=0
 
 run_mount_sequential() {
-    local names peak
+    local peak
     mount_set "$@"
     large_files >"$bench_dir/large"
-    mapfile -t names <"$bench_dir/large"
     sequential_bytes=$(as_server_in "$mount_at" xargs stat --format %s <"$bench_dir/large" | awk '{ n += $1 } END { printf "%.0f", n }')
-    read_all "${names[@]}"
+    read_all <"$bench_dir/large"
     peak=$(mount_peak_kib)
     ((peak <= sequential_peak_kib)) || sequential_peak_kib=$peak
     unmount_set
@@ -113,11 +112,10 @@ run_mount_direct() {
 
 # The kernel's part alone: files of zeros, as many bytes together as the set's large files.
 run_nothing() {
-    local readers names
+    local readers
     readers=$(nproc)
-    mapfile -t names < <(seq "$readers")
     mount_by "$nothing_to_decode" "$(out mounted)" "$readers" $((sequential_bytes / readers)) "$@"
-    read_all "${names[@]}"
+    read_all < <(seq "$readers")
     unmount_set
 }
 

@@ -172,7 +172,7 @@ impl SetImage {
         let open = &self.set.stripes()[usize::from(stripe)];
         for region in [from, from + 1] {
             if self.asked.is_new(stripe, region) {
-                open.prefetch(region * REGION_BYTES, REGION_BYTES);
+                open.will_need(region * REGION_BYTES, REGION_BYTES);
             }
         }
     }

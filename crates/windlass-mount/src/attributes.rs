@@ -6,12 +6,12 @@ use fuser::{Errno, FileAttr, FileType, INodeNo, TimeOrNow};
 use windlass_engine::media::FileKind;
 use windlass_image::{Attributes, ImageError, NodeNo};
 
+use crate::filesystem::REQUEST_BYTES;
+
 /// Bytes that `st_blocks` counts in.
 const BLOCK_BYTES: u64 = 512;
 /// What programs should read and write at a time; the kernel makes it larger requests or smaller.
 const IO_BYTES: u32 = 128 * 1024;
-/// The same where each read is a request, and costs a way to us and back.
-const DIRECT_IO_BYTES: u32 = 1024 * 1024;
 
 pub(crate) fn kind(kind: FileKind) -> FileType {
     match kind {
@@ -38,7 +38,8 @@ pub(crate) fn attributes(of: &Attributes, owner: (u32, u32), direct_io: bool) ->
         uid,
         gid,
         rdev: 0,
-        blksize: if direct_io { DIRECT_IO_BYTES } else { IO_BYTES },
+        // Past the page cache each read is a request, and costs a way to us and back.
+        blksize: if direct_io { REQUEST_BYTES } else { IO_BYTES },
         flags: 0,
     }
 }

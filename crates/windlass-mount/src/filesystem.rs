@@ -22,7 +22,7 @@ use crate::attributes::{kind, nanos, node, nothing};
 use crate::served::{FOREVER, GENERATION, Served};
 
 /// Largest request to read or write; the kernel's own limit unless root raised it.
-const REQUEST_BYTES: u32 = 1024 * 1024;
+pub(crate) const REQUEST_BYTES: u32 = 1024 * 1024;
 /// Requests the kernel may have under way for its own reading ahead.
 const BACKGROUND_MAX: u16 = 64;
 /// Unit of `statfs`.

@@ -94,10 +94,9 @@ impl ReadAhead {
 
     /// Takes note of a read; orders what will be read next.
     pub(crate) fn note(&self, node: NodeNo, offset: u64, bytes: u64) {
-        let Some(next) = self.order(node, offset, bytes) else {
-            return;
-        };
-        self.view.will_need(node, next);
+        if let Some(next) = self.order(node, offset, bytes) {
+            self.view.will_need(node, next);
+        }
     }
 
     /// A file was closed: nobody reads it on.

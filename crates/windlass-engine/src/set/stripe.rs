@@ -86,7 +86,7 @@ impl OpenStripe {
     }
 
     /// Says that these bytes will be read soon. Advice that is not taken costs time, nothing else.
-    pub fn prefetch(&self, offset: u64, bytes: u64) {
+    pub fn will_need(&self, offset: u64, bytes: u64) {
         self.file.will_need(offset, bytes);
     }
 

@@ -1,10 +1,14 @@
 //! What can go wrong between Windlass and a PostgreSQL cluster, by thing and position.
 
+mod server;
+
 use std::path::PathBuf;
 
 use postgres::error::SqlState;
 use rustls::CertificateError;
 use windlass_engine::EngineError;
+
+pub use server::ServerError;
 
 use crate::lsn::{Lsn, Timeline};
 
@@ -33,7 +37,7 @@ pub enum PostgresError {
         encrypted: bool,
         /// What the client says.
         #[source]
-        source: postgres::Error,
+        source: ServerError,
     },
     /// A certificate, key or list of the connection string that cannot be used.
     #[error("{keyword} {}: {what}", path.display())]
@@ -52,7 +56,7 @@ pub enum PostgresError {
         doing: &'static str,
         /// What the server or the client says.
         #[source]
-        source: postgres::Error,
+        source: ServerError,
     },
     /// A value the server gave cannot be read.
     #[error("{doing}: the server answered {answer:?}")]
@@ -238,7 +242,7 @@ pub enum PostgresError {
         roles: String,
         /// What the server said.
         #[source]
-        source: postgres::Error,
+        source: ServerError,
     },
     /// amcheck cannot be used in a database of the opened server.
     #[error("install amcheck in database {database}: {source}")]
@@ -247,7 +251,7 @@ pub enum PostgresError {
         database: String,
         /// What the server said.
         #[source]
-        source: postgres::Error,
+        source: ServerError,
     },
     /// A scratch directory whose path leaves no room for a socket's name.
     #[error("{} is too long for a socket's path", path.display())]
@@ -261,8 +265,16 @@ pub enum PostgresError {
 }
 
 impl PostgresError {
-    /// What the user can do about it, as a full sentence.
+    /// What the user can do about it, in full sentences: first what the server advises, then we.
     pub fn hint(&self) -> Option<String> {
+        let servers = self.server_error().and_then(ServerError::hint);
+        match (servers, self.own_hint()) {
+            (Some(servers), Some(ours)) => Some(format!("{servers} {ours}")),
+            (servers, ours) => ours.or_else(|| servers.map(str::to_owned)),
+        }
+    }
+
+    fn own_hint(&self) -> Option<String> {
         let text = match self {
             Self::Engine(error) => return error.hint(),
             Self::Connect {
@@ -303,6 +315,19 @@ impl PostgresError {
             _ => return None,
         };
         Some(text.to_owned())
+    }
+}
+
+impl PostgresError {
+    /// What the server or the client crate said, where a session is behind the error.
+    fn server_error(&self) -> Option<&ServerError> {
+        match self {
+            Self::Connect { source, .. }
+            | Self::Sql { source, .. }
+            | Self::OpenedConnect { source, .. }
+            | Self::Amcheck { source, .. } => Some(source),
+            _ => None,
+        }
     }
 }
 
@@ -430,6 +455,9 @@ pub(crate) trait SqlContext<T> {
 
 impl<T> SqlContext<T> for Result<T, postgres::Error> {
     fn doing(self, doing: &'static str) -> Result<T, PostgresError> {
-        self.map_err(|source| PostgresError::Sql { doing, source })
+        self.map_err(|source| PostgresError::Sql {
+            doing,
+            source: source.into(),
+        })
     }
 }

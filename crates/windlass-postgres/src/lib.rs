@@ -40,7 +40,7 @@ pub use backup::{BackupOutcome, BackupRequest};
 pub use checksum::{PageState, judge_page, page_checksum};
 pub use cluster::{Cluster, MAJOR_NEWEST, MAJOR_OLDEST};
 pub use control::Control;
-pub use error::PostgresError;
+pub use error::{PostgresError, ServerError};
 pub use facts::{BadFile, ChecksumFacts, ClusterFacts, DatabaseFacts, KIND, Tablespace};
 pub use inspect::{Inspection, RelationFault, inspect};
 pub use lsn::{Lsn, Segment, Timeline};

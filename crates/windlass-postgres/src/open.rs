@@ -305,7 +305,7 @@ fn connect(
     Err(match failed {
         Some(source) => PostgresError::OpenedConnect {
             roles: roles.join(", "),
-            source,
+            source: source.into(),
         },
         None => PostgresError::Set {
             what: "names no role to connect as".into(),

@@ -131,7 +131,7 @@ fn connect_way(
     let client = connected.map_err(|source| PostgresError::Connect {
         at: address.display(),
         encrypted: tls.is_some(),
-        source,
+        source: source.into(),
     })?;
     let token = client.cancel_token();
     Ok((client, Canceller { token, tls }))

@@ -51,9 +51,9 @@ pub(super) fn databases(connection: &Connection) -> Result<Vec<String>, Postgres
 
 /// A session in a database.
 pub(super) fn session(connection: &Connection, database: &str) -> Result<Client, PostgresError> {
-    let failed = |source| PostgresError::OpenedConnect {
+    let failed = |source: postgres::Error| PostgresError::OpenedConnect {
         roles: connection.user.clone(),
-        source,
+        source: source.into(),
     };
     let mut session = connection.session(database).map_err(failed)?;
     session.batch_execute(SETTINGS).doing("set up a session")?;
@@ -69,7 +69,7 @@ pub(super) fn prepare(
     let mut session = session(connection, database)?;
     let schema = install(&mut session).map_err(|source| PostgresError::Amcheck {
         database: database.into(),
-        source,
+        source: source.into(),
     })?;
     let rows = session.query(RELATIONS, &[]).doing(DOING)?;
     let relations = rows.iter().map(|row| relation(row, &schema)).collect();

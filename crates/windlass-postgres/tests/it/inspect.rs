@@ -170,5 +170,16 @@ fn a_server_without_amcheck_says_what_is_missing() {
     let data = opened.place.path().join("view");
     let error = inspect(&server, &data, 2, &Cancel::new()).unwrap_err();
     assert!(matches!(error, PostgresError::Amcheck { .. }), "{error}");
-    assert!(error.hint().unwrap_or_default().contains("contrib"));
+    let text = error.to_string();
+    assert!(
+        text.contains("ERROR: extension \"amcheck\" is not available (DETAIL: Could not open"),
+        "{text}"
+    );
+    // The server's hint, and then ours.
+    let hint = error.hint().unwrap_or_default();
+    assert!(
+        hint.starts_with("The extension must first be installed"),
+        "{hint}"
+    );
+    assert!(hint.contains("contrib"), "{hint}");
 }

@@ -225,3 +225,72 @@ fn a_server_that_is_not_there_is_named() {
     );
     assert!(error.hint().unwrap().contains("PGHOST"));
 }
+
+/// The error of connecting, as the command shows it: the error and its causes.
+fn refusal(conninfo: &str) -> (String, String) {
+    let error = Cluster::connect(conninfo).err().unwrap();
+    let mut text = error.to_string();
+    let mut cause = std::error::Error::source(&error);
+    while let Some(inner) = cause {
+        if !text.contains(&inner.to_string()) {
+            text = format!("{text}: {inner}");
+        }
+        cause = inner.source();
+    }
+    (text, error.hint().unwrap_or_default())
+}
+
+#[test]
+fn what_the_server_says_when_it_refuses_a_session_is_shown_as_it_said_it() {
+    become_server_user();
+    let options = ClusterOptions::default().setting("superuser_reserved_connections = 0");
+    let mut source = PrivateCluster::start(&options.setting("max_wal_senders = 2"));
+    let conninfo = source.conninfo();
+    let (text, _) = refusal(&format!("{conninfo} dbname=nowhere"));
+    assert!(
+        text.ends_with(": FATAL: database \"nowhere\" does not exist"),
+        "{text}"
+    );
+    let (text, _) = refusal(&conninfo.replace("user=postgres", "user=nobody"));
+    assert!(
+        text.ends_with(": FATAL: role \"nobody\" does not exist"),
+        "{text}"
+    );
+    source.sql("postgres", "ALTER DATABASE template1 CONNECTION LIMIT 0");
+    source.sql("postgres", "CREATE ROLE limited LOGIN");
+    let limited = conninfo.replace("user=postgres", "user=limited dbname=template1");
+    let (text, _) = refusal(&limited);
+    assert!(
+        text.ends_with(": FATAL: too many connections for database \"template1\""),
+        "{text}"
+    );
+    // A detail is part of what was said.
+    source.stop("fast");
+    std::fs::write(source.data().join("standby.signal"), "").unwrap();
+    source.configure(&["hot_standby = off"]);
+    source.run();
+    let (text, _) = refusal(&conninfo);
+    let expected = ": FATAL: the database system is not accepting connections \
+        (DETAIL: Hot standby mode is disabled.)";
+    assert!(text.ends_with(expected), "{text}");
+}
+
+#[test]
+fn a_right_that_is_missing_is_named_as_the_server_names_it() {
+    let (place, source) = small_cluster();
+    source.sql("postgres", "CREATE ROLE plain LOGIN");
+    source.sql("postgres", "GRANT pg_read_all_settings TO plain");
+    source.sql(
+        "postgres",
+        "GRANT EXECUTE ON FUNCTION pg_control_system TO plain",
+    );
+    let conninfo = source.conninfo().replace("user=postgres", "user=plain");
+    let mut cluster = Cluster::connect(&conninfo).unwrap();
+    let set = place.path().join("set");
+    let error = backup_connected(&mut cluster, &set, &Wish::default()).unwrap_err();
+    let text = error.to_string();
+    assert!(
+        text.contains("ERROR: permission denied for function"),
+        "{text}"
+    );
+}

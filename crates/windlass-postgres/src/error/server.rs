@@ -1,0 +1,63 @@
+//! What the server said when it refused something, in its own words.
+//!
+//! The client crate calls every refusal `db error` and keeps the words of the server behind it.
+//! People look those words up, so they are shown as the server wrote them: severity, message and
+//! detail. The server's hint goes where all our hints go.
+
+use std::error::Error;
+use std::fmt;
+use std::ops::Deref;
+
+/// An error of the client crate, shown as the server said it where the server said something.
+pub struct ServerError(postgres::Error);
+
+impl ServerError {
+    /// The server's own hint, as a sentence.
+    pub fn hint(&self) -> Option<&str> {
+        self.0.as_db_error()?.hint()
+    }
+}
+
+impl From<postgres::Error> for ServerError {
+    fn from(error: postgres::Error) -> Self {
+        Self(error)
+    }
+}
+
+impl Deref for ServerError {
+    type Target = postgres::Error;
+
+    fn deref(&self) -> &postgres::Error {
+        &self.0
+    }
+}
+
+impl fmt::Debug for ServerError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+impl fmt::Display for ServerError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Some(said) = self.0.as_db_error() else {
+            return self.0.fmt(f);
+        };
+        write!(f, "{}: {}", said.severity(), said.message())?;
+        match said.detail() {
+            // Some details have several lines; an error of ours is one.
+            Some(detail) => write!(f, " (DETAIL: {})", detail.trim_end().replace('\n', "; ")),
+            None => Ok(()),
+        }
+    }
+}
+
+impl Error for ServerError {
+    fn source(&self) -> Option<&(dyn Error + 'static)> {
+        match self.0.as_db_error() {
+            // All of it was shown.
+            Some(_) => None,
+            None => self.0.source(),
+        }
+    }
+}

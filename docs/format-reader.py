@@ -15,7 +15,7 @@ import struct
 import subprocess
 import sys
 
-SECTIONS = {1: "directory", 2: "stripes", 3: "files", 4: "facts"}
+SECTIONS = {1: "directory", 2: "stripes", 3: "files", 4: "facts", 5: "superseded"}
 CODECS = {0: "none", 1: "lz4", 2: "zstd", 3: "zero"}
 
 
@@ -205,12 +205,14 @@ class Set:
         for stripe in self.stripes:
             same = (stripe.set_id, stripe.root) == (first.set_id, first.root)
             need(same, "stripes of different sets")
-            for kind in (2, 3, 4):
-                need(stripe.sections[kind] == first.sections[kind], "stripes disagree on the set")
+            for kind in (2, 3, 4, 5):
+                same = stripe.sections.get(kind) == first.sections.get(kind)
+                need(same, "stripes disagree on the set")
         found = [stripe.stripe for stripe in self.stripes]
         need(found == list(range(len(first.locations))), f"stripes {found} of {len(first.locations)}")
         self.facts = json.loads(first.sections[4])
         self.files = self.read_files(first.sections[3])
+        self.check_superseded(first.sections.get(5, b""))
 
     @staticmethod
     def read_files(raw):
@@ -223,6 +225,13 @@ class Set:
             files[path] = (number, "fdl"[kind], mode, size, crc if flags & 2 else None, link)
         need(fields.at == len(raw), "file table: bytes follow")
         return files
+
+    def check_superseded(self, raw):
+        """Pieces of these files are on the stripes and do not count: nothing here looks for them."""
+        need(len(raw) % 4 == 0, "superseded files: length")
+        numbers = [number for (number,) in struct.iter_unpack("<I", raw)]
+        need(numbers == sorted(set(numbers)), "superseded files: out of order")
+        need(not {entry[0] for entry in self.files.values()} & set(numbers), "a listed file is superseded")
 
     def list(self):
         first = self.stripes[0]

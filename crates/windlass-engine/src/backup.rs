@@ -18,7 +18,9 @@ use std::thread::JoinHandle;
 use std::time::Instant;
 
 use crossbeam_channel::{Receiver, Sender, bounded, unbounded};
-use windlass_media::{Encoder, Facts, FileNo, FileTable, Seal, SetDescription, SetId};
+use windlass_media::{
+    Encoder, Facts, FileNo, FileTable, Seal, SetDescription, SetId, SupersededFiles,
+};
 
 use crate::adaptive::Watch;
 use crate::buffer::Pool;
@@ -50,6 +52,7 @@ pub struct BackupRun {
     options: BackupOptions,
     set_id: SetId,
     cutter: Cutter,
+    superseded: Vec<FileNo>,
     units: Option<Sender<Unit>>,
     workers: Vec<JoinHandle<()>>,
     writers: Vec<JoinHandle<Option<StripeWriter>>>,
@@ -94,6 +97,7 @@ impl BackupRun {
             hook: Arc::default(),
             set_id,
             cutter: Cutter::new(plan.transfer_bytes),
+            superseded: Vec::new(),
             units: None,
             workers: Vec::new(),
             writers: Vec::new(),
@@ -286,6 +290,12 @@ impl BackupRun {
         )
     }
 
+    /// Takes files out of the set that were pushed before. Their numbers must not be in the file
+    /// table that `finish` gets; their bytes stay on the stripes, and no reader counts them.
+    pub fn supersede(&mut self, files: impl IntoIterator<Item = FileNo>) {
+        self.superseded.extend(files);
+    }
+
     fn cut(
         &mut self,
         file: &Arc<SourceFile>,
@@ -405,6 +415,7 @@ impl BackupRun {
         let description = SetDescription {
             stripes: stripes::describe(&stripes),
             files,
+            superseded: SupersededFiles::new(self.superseded.clone()),
             facts,
         };
         let directories: Vec<_> = stripes

@@ -17,6 +17,8 @@ pub enum Structure {
     StripeTable,
     /// The list of files in a footer.
     FileTable,
+    /// The list of file numbers in a footer that do not count.
+    Superseded,
     /// The JSON document in a footer.
     Facts,
     /// The last 512 bytes of a stripe.
@@ -32,6 +34,7 @@ impl std::fmt::Display for Structure {
             Self::IndexDirectory => "index directory",
             Self::StripeTable => "stripe table",
             Self::FileTable => "file table",
+            Self::Superseded => "list of superseded files",
             Self::Facts => "facts",
             Self::Seal => "seal",
         })

@@ -10,6 +10,7 @@ use crate::files::FileTable;
 use crate::ids::{FileNo, SetId, StripeIndex};
 use crate::limits::*;
 use crate::memory;
+use crate::superseded::SupersededFiles;
 use crate::wire::{Reader, put_string, round_up};
 
 const MAGIC: &[u8; 8] = b"WNDLFOOT";
@@ -20,6 +21,8 @@ pub(crate) const KIND_DIRECTORY: u32 = 1;
 const KIND_STRIPES: u32 = 2;
 pub(crate) const KIND_FILES: u32 = 3;
 pub(crate) const KIND_FACTS: u32 = 4;
+/// There only when a number is superseded: other sets are as they always were.
+const KIND_SUPERSEDED: u32 = 5;
 /// A reader that does not know a section with this bit must stop.
 const CRITICAL: u32 = 1;
 /// A section may expand to at most this many times its stored length, plus 64 KiB.
@@ -72,6 +75,8 @@ pub struct SetDescription {
     pub stripes: Vec<StripeTableEntry>,
     /// Every file of the image.
     pub files: FileTable,
+    /// Files whose pieces do not count.
+    pub superseded: SupersededFiles,
     /// The description for people and for the database's crate.
     pub facts: Facts,
 }
@@ -146,11 +151,14 @@ fn expansion_limit(stored: u64) -> u64 {
 impl SetDescription {
     /// Encodes the parts common to all stripes and computes the set's root hash.
     fn encode(&self) -> Result<EncodedDescription, FormatError> {
-        let raws = [
+        let mut raws = vec![
             (KIND_STRIPES, encode_stripes(&self.stripes)?),
             (KIND_FILES, self.files.encode()?),
             (KIND_FACTS, self.facts.encode()?),
         ];
+        if !self.superseded.is_empty() {
+            raws.push((KIND_SUPERSEDED, self.superseded.encode()?));
+        }
         let mut root = blake3::Hasher::new();
         let mut sections = Vec::with_capacity(raws.len());
         for (kind, raw) in raws {
@@ -285,13 +293,23 @@ impl Footer {
         ] {
             hash_section(&mut root, kind, raw);
         }
+        let files = FileTable::decode(files)?;
+        let superseded = match raws.iter().any(|(of, _)| *of == KIND_SUPERSEDED) {
+            true => {
+                let raw = find(KIND_SUPERSEDED, Structure::Superseded)?;
+                hash_section(&mut root, KIND_SUPERSEDED, raw);
+                SupersededFiles::decode(raw, &files)?
+            }
+            false => SupersededFiles::default(),
+        };
         Ok(Self {
             set_id,
             stripe,
             directory: decode_directory(find(KIND_DIRECTORY, Structure::IndexDirectory)?)?,
             description: SetDescription {
                 stripes: decode_stripes(stripes)?,
-                files: FileTable::decode(files)?,
+                files,
+                superseded,
                 facts: Facts::decode(facts)?,
             },
             set_root: *root.finalize().as_bytes(),
@@ -320,7 +338,7 @@ fn read_section_heads(
     for _ in 0..count {
         let (kind, flags) = (reader.u32()?, reader.u32()?);
         let (raw_bytes, stored_bytes) = (reader.u64()?, reader.u64()?);
-        let known = (KIND_DIRECTORY..=KIND_FACTS).contains(&kind);
+        let known = (KIND_DIRECTORY..=KIND_SUPERSEDED).contains(&kind);
         if flags & !(CRITICAL | 1 << 8) != 0 || (!known && flags & CRITICAL != 0) {
             return Err(FormatError::Feature {
                 structure: Structure::Footer,

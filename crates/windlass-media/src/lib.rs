@@ -23,6 +23,7 @@ mod index;
 mod limits;
 mod memory;
 mod seal;
+mod superseded;
 mod wire;
 
 pub use codec::{Codec, Decoder, Encoder, crc32c, crc32c_zeros_after, is_zero};
@@ -35,4 +36,5 @@ pub use ids::{FileNo, SetId, StripeIndex};
 pub use index::{FrameEntry, IndexBlock, IndexBlockBuilder, PieceEntry};
 pub use limits::*;
 pub use seal::Seal;
+pub use superseded::SupersededFiles;
 pub use wire::round_up;

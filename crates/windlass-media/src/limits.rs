@@ -20,6 +20,8 @@ pub const INDEX_BLOCKS_MAX: u32 = 4_000_000;
 pub const FOOTER_BYTES_MAX: u64 = 2 * 1024 * 1024 * 1024;
 /// Most files in one set.
 pub const FILES_MAX: u32 = 10_000_000;
+/// Most file numbers that do not count: every file copied again a few times.
+pub const SUPERSEDED_MAX: u64 = 4 * FILES_MAX as u64;
 /// Longest path or symbolic link target, in bytes (Linux's PATH_MAX).
 pub const PATH_BYTES_MAX: usize = 4096;
 /// Longest file table, decompressed, in bytes.

@@ -10,7 +10,7 @@ use std::path::PathBuf;
 
 use windlass_media::{
     BackupType, Facts, FileTable, SetDescription, SetId, StripeHeader, StripeIndex,
-    StripeTableEntry,
+    StripeTableEntry, SupersededFiles,
 };
 
 use super::findings::Faults;
@@ -226,6 +226,7 @@ fn nothing() -> SetDescription {
     SetDescription {
         stripes: Vec::new(),
         files: FileTable::default(),
+        superseded: SupersededFiles::default(),
         facts,
     }
 }

@@ -9,7 +9,9 @@ use std::collections::{BTreeMap, HashMap};
 use std::hash::{BuildHasher, RandomState};
 use std::sync::{Mutex, PoisonError};
 
-use windlass_media::{FRAME_BYTES_MAX, FileEntry, FileNo, PieceEntry, crc32c_zeros_after};
+use windlass_media::{
+    FRAME_BYTES_MAX, FileEntry, FileNo, PieceEntry, SupersededFiles, crc32c_zeros_after,
+};
 
 use crate::check::Faults;
 use crate::error::EngineError;
@@ -21,6 +23,7 @@ pub(crate) struct Ledger {
     files: HashMap<FileNo, Mutex<Account>>,
     /// What lies above layer 0: (start, end, layer), sorted.
     upper: BTreeMap<FileNo, Vec<(u64, u64, u8)>>,
+    superseded: SupersededFiles,
     key: RandomState,
     /// There is no list of files to enter anything in.
     blind: bool,
@@ -53,6 +56,7 @@ impl Ledger {
                 .map(|file| (file.file, account(file.bytes)))
                 .collect(),
             upper,
+            superseded: set.description().superseded.clone(),
             key: RandomState::new(),
             blind: !set.is_described(),
         })
@@ -65,9 +69,12 @@ impl Ledger {
         if self.blind {
             return Ok(vec![(0, piece.bytes as usize)]);
         }
-        let account = self.files.get(&piece.file);
-        let account =
-            account.ok_or_else(|| self.fault(piece, "is of a file the set does not list"))?;
+        let Some(account) = self.files.get(&piece.file) else {
+            if self.superseded.contains(piece.file) {
+                return Ok(Vec::new());
+            }
+            return Err(self.fault(piece, "is of a file the set does not list"));
+        };
         let mut account = account.lock().unwrap_or_else(PoisonError::into_inner);
         if !self.upper.contains_key(&piece.file) {
             let end = piece.offset.saturating_add(u64::from(piece.bytes));

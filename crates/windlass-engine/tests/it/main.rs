@@ -26,6 +26,7 @@ mod set_bytes;
 mod sources;
 mod spread;
 mod stripes;
+mod superseded;
 mod support;
 mod target;
 mod verdicts;

@@ -3,7 +3,7 @@
 use windlass_media::{
     BackupType, Codec, Encoder, Facts, FileEntry, FileFlags, FileKind, FileNo, FileTable,
     FormatError, FrameEntry, IndexBlock, IndexBlockBuilder, IndexDirectoryEntry, PieceEntry, Seal,
-    SetDescription, SetId, StripeHeader, StripeIndex, StripeTableEntry, crc32c,
+    SetDescription, SetId, StripeHeader, StripeIndex, StripeTableEntry, SupersededFiles, crc32c,
 };
 
 pub const SET: SetId = SetId(*b"sixteen bytes id");
@@ -117,6 +117,7 @@ pub fn description() -> SetDescription {
     SetDescription {
         stripes,
         files: files(),
+        superseded: SupersededFiles::new(vec![FileNo(0x0800_005a), FileNo(70)]),
         facts: facts(),
     }
 }

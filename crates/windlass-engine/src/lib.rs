@@ -38,6 +38,7 @@ mod source;
 mod stripes;
 mod sync;
 mod target;
+mod units;
 mod verdict;
 mod waits;
 mod writer;
@@ -63,7 +64,7 @@ pub use events::{
 pub use live::{Live, LiveDevice, LiveLimit, Meter};
 pub use model::{
     Attachment, Burst, Instance, InstanceClock, Limits, Model, ModelClock, ModelIo,
-    S3_STREAM_BYTES_PER_SECOND, Usage, Usages, parse_quantity, parse_rate, parse_seconds,
+    S3_STREAM_BYTES_PER_SECOND, Usage, Usages,
 };
 pub use options::{
     BackupOptions, BufferPlan, BufferRequest, DEVICE_DEPTH, FRAME_BYTES_DEFAULT,
@@ -79,5 +80,8 @@ pub use ring::{Ring, RingDone};
 pub use set::{METADATA_LIMIT_DEFAULT, OpenSet, OpenStripe, StripeGlance, UpperLayers, glance};
 pub use source::{FileContent, FileOutcome, FileSpec, Missing, PageHook};
 pub use target::{DirectoryTarget, TargetLayout};
-pub use verdict::{Limit, NextLimit, megabytes};
+pub use units::{
+    UnitError, parse_rate, parse_seconds, parse_size, show_bytes, show_number, show_rate, show_size,
+};
+pub use verdict::{Limit, NextLimit};
 pub use waits::{Cause, Stage, StageReport, WaitReport};

@@ -22,7 +22,6 @@ use serde::{Deserialize, Serialize};
 
 pub use clock::{InstanceClock, ModelClock, ModelIo, Usage, Usages};
 pub use known::{Instance, S3_STREAM_BYTES_PER_SECOND};
-pub use parse::{parse_quantity, parse_rate, parse_seconds};
 
 /// What storage promises.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]

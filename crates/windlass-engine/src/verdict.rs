@@ -14,6 +14,7 @@
 use serde::Serialize;
 
 use crate::report::{Activity, DeviceReport};
+use crate::units::{show_rate, show_size};
 use crate::waits::{Cause, StageReport};
 
 /// What bound a run.
@@ -187,12 +188,12 @@ impl Verdict {
             stage: next.stage,
             rate: next.alone(rate),
         });
-        let mut sentence = format!("bound by {} at {}", first.words, megabytes(rate));
+        let mut sentence = format!("bound by {} at {}", first.words, show_rate(rate));
         if let Some(next) = &next {
             sentence += &format!(
                 "; next is {} at {}",
                 next.words,
-                megabytes(next.alone(rate))
+                show_rate(next.alone(rate))
             );
         }
         if !first.advice.is_empty() {
@@ -309,7 +310,7 @@ fn source_limit(activity: &Activity, seconds: f64, blame: f64, what: &str) -> Re
     let reader = &activity.reader;
     let rate = activity
         .source_rate
-        .map_or(String::new(), |rate| megabytes(to_f64(rate)));
+        .map_or(String::new(), |rate| show_rate(to_f64(rate)));
     Resource {
         stage: "rate_limit",
         device: None,
@@ -324,7 +325,7 @@ fn device_limit(activity: &Activity, seconds: f64, blame: f64) -> Resource {
     let writer = &activity.writer;
     let rate = activity
         .device_rate
-        .map_or(String::new(), |rate| megabytes(to_f64(rate)));
+        .map_or(String::new(), |rate| show_rate(to_f64(rate)));
     Resource {
         stage: "device_rate_limit",
         device: None,
@@ -347,13 +348,13 @@ fn database(blame: f64) -> Resource {
 }
 
 fn buffers(activity: &Activity, blame: f64) -> Resource {
-    let (count, bytes) = (activity.plan.buffers, activity.plan.transfer_bytes / 1024);
+    let (count, bytes) = (activity.plan.buffers, activity.plan.transfer_bytes);
     Resource {
         stage: "buffers",
         device: None,
         blame,
         occupation: 0.0,
-        words: format!("too few buffers ({count} of {bytes} KiB)"),
+        words: format!("too few buffers ({count} of {})", show_size(bytes as u64)),
         advice: "more --buffers would help".to_owned(),
     }
 }
@@ -404,13 +405,4 @@ fn bytes_per(bytes: u64, seconds: f64) -> f64 {
 #[expect(clippy::cast_precision_loss, reason = "a rate needs no 53 bits")]
 fn to_f64(value: u64) -> f64 {
     value as f64
-}
-
-/// Bytes per second for people: MB/s, or GB/s from one on.
-pub fn megabytes(rate: f64) -> String {
-    match rate {
-        rate if rate >= 1e9 => format!("{:.2} GB/s", rate / 1e9),
-        rate if rate >= 1e7 => format!("{:.0} MB/s", rate / 1e6),
-        rate => format!("{:.1} MB/s", rate / 1e6),
-    }
 }

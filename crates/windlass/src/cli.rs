@@ -11,8 +11,8 @@ use std::path::PathBuf;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use windlass_postgres::RelationPattern;
 
-use crate::sizes::{parse_rate, parse_size};
 pub use open::{Open, OpenOptions};
+use windlass_engine::{parse_rate, parse_size};
 
 pub use lab::{Lab, Plan, Probe, Rehearse};
 pub use sweep::Sweep;

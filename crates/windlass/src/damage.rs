@@ -4,7 +4,7 @@ use serde_json::Value;
 use windlass_engine::{Damage, DamageReport, DamagedPart, LostFile};
 
 use crate::output;
-use crate::sizes::show_size;
+use windlass_engine::show_size;
 
 /// So many lines of each list are printed; `--json` has more.
 pub const LINES_MAX: usize = 100;

@@ -21,7 +21,6 @@ mod privilege;
 mod probed;
 mod progress;
 mod scratch;
-mod sizes;
 mod status;
 mod table;
 mod watch;

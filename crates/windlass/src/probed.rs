@@ -5,7 +5,7 @@
 
 use std::path::Path;
 
-use windlass_engine::{Emulation, RunReport, megabytes};
+use windlass_engine::{Emulation, RunReport, show_rate};
 use windlass_lab::{Operation, Profile, to_f64};
 
 /// Where the ends of a run lie.
@@ -33,7 +33,7 @@ impl Ends<'_> {
         report.limit.share_of_probed = Some(share);
         report.verdict += &format!(
             "; probed, it can do {}: {:.0} % of that was used",
-            megabytes(probed),
+            show_rate(probed),
             share * 100.0
         );
     }

@@ -6,10 +6,10 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use indicatif::{ProgressBar, ProgressStyle};
-use windlass_engine::{Live, Meter, Progress, megabytes};
+use windlass_engine::{Live, Meter, Progress, show_rate};
 
 use crate::output;
-use crate::sizes::show_size;
+use windlass_engine::show_size;
 
 const LOOK: Duration = Duration::from_millis(100);
 
@@ -113,7 +113,7 @@ fn lines(progress: &Arc<Progress>, percent: u8, stop: &AtomicBool) {
             let bound = bound(&live);
             output::note(&format!(
                 "{shown:>3} %  {done} of {total}  {}  {bound}",
-                megabytes(rate)
+                show_rate(rate)
             ));
         }
         std::thread::park_timeout(LOOK);

@@ -1,10 +1,10 @@
 //! The end of a run for people: the table of stages, the devices, the verdict.
 
-use windlass_engine::{BufferPlan, RunReport, StageReport, megabytes};
+use windlass_engine::{BufferPlan, RunReport, StageReport, show_rate};
 use windlass_lab::Record;
 
 use crate::output;
-use crate::sizes::show_size;
+use windlass_engine::show_size;
 
 /// Prints the buffer configuration before a run; without a codec a set is read.
 pub fn print_plan(plan: &BufferPlan, codec: Option<&str>) {
@@ -106,7 +106,7 @@ fn print_stage(stage: &StageReport, seconds: f64) {
         waits.next().unwrap_or_default(),
         stage.operations,
         show_size(stage.bytes),
-        megabytes(rate),
+        show_rate(rate),
     ));
     for wait in waits {
         output::line(&format!("{:41}{wait}", ""));

@@ -186,11 +186,10 @@ impl Formatter {
         let nanos = sample.at_nanos.saturating_sub(then).max(1);
         for (index, bytes) in sample.device_bytes.iter().enumerate() {
             let since = bytes - before.get(index).copied().unwrap_or(0).min(*bytes);
-            // Bytes per microsecond are megabytes per second.
-            let rate = u128::from(since) * 1000 / u128::from(nanos);
+            let rate = (u128::from(since) * 1_000_000_000 / u128::from(nanos)) >> 20;
             let name = self.devices.get(index).map_or("", String::as_str);
-            let counter = json!({"ph": "C", "pid": 1, "name": format!("MB/s {name}"), "ts": at,
-                "args": {"MB/s": u64::try_from(rate).unwrap_or(u64::MAX)}});
+            let counter = json!({"ph": "C", "pid": 1, "name": format!("MiB/s {name}"), "ts": at,
+                "args": {"MiB/s": u64::try_from(rate).unwrap_or(u64::MAX)}});
             self.trace(out, &counter);
         }
         self.last = Some((sample.at_nanos, sample.device_bytes.clone()));

@@ -8,6 +8,7 @@
 
 use super::{Burst, Model, known};
 use crate::error::EngineError;
+use crate::units::{UnitError, parse_rate, parse_seconds, parse_size};
 
 impl Model {
     /// Reads a model; the error names what cannot be understood.
@@ -78,30 +79,30 @@ impl<'a> Words<'a> {
     fn kind(&self, volumes: f64) -> Result<Model, String> {
         let size = || {
             let size = self.what.ok_or("say its size, as in gp2:1.5TB")?;
-            Ok::<_, String>(parse_quantity(size)? / volumes)
+            Ok::<_, String>(quantity(size)? / volumes)
         };
         let operations = || {
             let given = self.what.ok_or("say its IOPS, as in io1:9000")?;
             Ok::<_, String>(number(given)? / volumes)
         };
-        let rate = || self.what.map(parse_rate).transpose();
+        let given_rate = || self.what.map(rate).transpose();
         Ok(match self.kind {
             "gp2" => known::gp2(size()?),
             "gp3" => {
                 // Its size does not matter, but may be named.
-                self.what.map(parse_quantity).transpose()?;
+                self.what.map(quantity).transpose()?;
                 let share = |value: Option<f64>| value.map(|value| value / volumes);
-                let throughput = share(self.key("throughput", parse_rate)?);
+                let throughput = share(self.key("throughput", rate)?);
                 known::gp3(share(self.key("iops", number)?), throughput)
             }
             "io1" => known::io1(operations()?),
             "io2" => known::io2(operations()?),
             "st1" => known::st1(size()?),
             "s3" => self.streams()?,
-            "hdd" => known::hdd(rate()?),
+            "hdd" => known::hdd(given_rate()?),
             "rate" => {
                 let mut model = Model::unlimited("rate");
-                let rate = rate()?.ok_or("say a rate, as in rate:200MB/s")?;
+                let rate = given_rate()?.ok_or("say a rate, as in rate:200MB/s")?;
                 model.whole.bytes_per_second = Some(rate);
                 model
             }
@@ -116,11 +117,11 @@ impl<'a> Words<'a> {
             return Ok(known::s3(None, known::S3_STREAM_BYTES_PER_SECOND));
         };
         match what.split_once('x') {
-            Some((streams, rate)) => {
+            Some((streams, each)) => {
                 let streams = number(streams)?;
-                Ok(known::s3(Some(streams.max(1.0)), parse_rate(rate)?))
+                Ok(known::s3(Some(streams.max(1.0)), rate(each)?))
             }
-            None => Ok(known::s3(None, parse_rate(what)?)),
+            None => Ok(known::s3(None, rate(what)?)),
         }
     }
 
@@ -130,11 +131,11 @@ impl<'a> Words<'a> {
                 "volumes" => {}
                 "iops" | "throughput" if self.kind == "gp3" => {}
                 "iops" => model.whole.operations_per_second = Some(number(value)?),
-                "throughput" => model.whole.bytes_per_second = Some(parse_rate(value)?),
-                "stream" => model.stream.bytes_per_second = Some(parse_rate(value)?),
-                "latency" => model.latency_seconds = parse_seconds(value)?,
-                "seek" => model.seek_seconds = parse_seconds(value)?,
-                "io" => model.io_bytes = whole(parse_quantity(value)?)?,
+                "throughput" => model.whole.bytes_per_second = Some(rate(value)?),
+                "stream" => model.stream.bytes_per_second = Some(rate(value)?),
+                "latency" => model.latency_seconds = seconds(value)?,
+                "seek" => model.seek_seconds = seconds(value)?,
+                "io" => model.io_bytes = whole(quantity(value)?)?,
                 "credits" => {
                     let credits = number_or_zero(value)?;
                     let burst = model.whole.burst.as_mut();
@@ -172,60 +173,28 @@ fn multiply(model: &mut Model, volumes: f64) {
     });
 }
 
-/// Reads a size: `1.5TB`, `64KiB`, `4096`; single letters mean powers of two. In bytes.
-pub fn parse_quantity(text: &str) -> Result<f64, String> {
-    let (value, unit) = split(text)?;
-    let unit = match unit.to_ascii_lowercase().as_str() {
-        "" | "b" => 1.0,
-        "kb" => 1e3,
-        "mb" => 1e6,
-        "gb" => 1e9,
-        "tb" => 1e12,
-        "k" | "kib" => 1024.0,
-        "m" | "mib" => 1024f64.powi(2),
-        "g" | "gib" => 1024f64.powi(3),
-        "t" | "tib" => 1024f64.powi(4),
-        other => {
-            return Err(format!(
-                "unit {other:?} is none of MB, MiB, GB, GiB, TB, TiB"
-            ));
-        }
-    };
-    positive(value * unit, text)
+fn quantity(text: &str) -> Result<f64, String> {
+    positive(to_f64(parse_size(text).map_err(words)?), text)
 }
 
-/// Reads a rate: a size with an optional `/s`, or `10Gbps`. In bytes per second.
-pub fn parse_rate(text: &str) -> Result<f64, String> {
-    let text = text.trim();
-    for (unit, bytes) in [("Gbps", 1e9 / 8.0), ("Mbps", 1e6 / 8.0)] {
-        if let Some(value) = text.strip_suffix(unit) {
-            return positive(split(value)?.0 * bytes, text);
-        }
-    }
-    parse_quantity(text.trim_end_matches("/s"))
+fn rate(text: &str) -> Result<f64, String> {
+    parse_rate(text).map(to_f64).map_err(words)
 }
 
-/// Reads a time: `5ms`, `500us`, `2s`, `90m`, `2h`. In seconds.
-pub fn parse_seconds(text: &str) -> Result<f64, String> {
-    let (value, unit) = split(text)?;
-    let unit = match unit {
-        "us" => 1e-6,
-        "ms" => 1e-3,
-        "s" | "" => 1.0,
-        "m" | "min" => 60.0,
-        "h" => 3600.0,
-        other => return Err(format!("unit {other:?} is none of us, ms, s, m, h")),
-    };
-    Ok(value * unit)
+fn seconds(text: &str) -> Result<f64, String> {
+    parse_seconds(text).map_err(words)
 }
 
-fn split(text: &str) -> Result<(f64, &str), String> {
-    let text = text.trim();
-    let other = |letter: char| !letter.is_ascii_digit() && letter != '.';
-    let (digits, unit) = text.split_at(text.find(other).unwrap_or(text.len()));
-    let value = digits.parse::<f64>();
-    let value = value.map_err(|_| format!("{text:?} does not begin with a number"))?;
-    Ok((value, unit.trim()))
+fn words(error: UnitError) -> String {
+    error.to_string()
+}
+
+#[expect(
+    clippy::cast_precision_loss,
+    reason = "a model is not exact to 53 bits"
+)]
+fn to_f64(bytes: u64) -> f64 {
+    bytes as f64
 }
 
 fn number(text: &str) -> Result<f64, String> {
@@ -233,8 +202,8 @@ fn number(text: &str) -> Result<f64, String> {
 }
 
 fn number_or_zero(text: &str) -> Result<f64, String> {
-    match split(text)? {
-        (value, "") => Ok(value),
+    match text.trim().parse() {
+        Ok(value) if (0.0..1e18).contains(&value) => Ok(value),
         _ => Err(format!("{text:?} is no number")),
     }
 }
@@ -330,7 +299,7 @@ mod tests {
             ("gp2", "say its size"),
             ("io1", "say its IOPS"),
             ("rate", "say a rate"),
-            ("gp2:1XB", "unit \"xb\""),
+            ("gp2:1XB", "unit \"XB\""),
             ("gp2:0TB", "more than nothing"),
             ("hdd,colour=red", "no key"),
             ("hdd,seek", "no KEY=VALUE"),

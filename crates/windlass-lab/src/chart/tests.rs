@@ -25,7 +25,7 @@ fn lines(points: Vec<(f64, f64)>) -> LineChart {
 fn values_are_shown_in_the_unit_that_fits() {
     assert_eq!(Unit::Bytes.show(65536.0), "64 KiB");
     assert_eq!(Unit::Bytes.show(1.5 * 1024.0 * 1024.0), "1.5 MiB");
-    assert_eq!(Unit::BytesPerSecond.show(2.5e9), "2.5 GB/s");
+    assert_eq!(Unit::BytesPerSecond.show(2.5e9), "2.33 GiB/s");
     assert_eq!(Unit::Seconds.show(0.0), "0 s");
     assert_eq!(Unit::Seconds.show(0.000_25), "250 µs");
     assert_eq!(Unit::Seconds.show(300.0), "5 min");

@@ -1,5 +1,7 @@
 //! Units: how a value is written, and which steps of an axis are round in it.
 
+use windlass_engine::{show_bytes, show_number, show_rate};
+
 /// What a value is.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Unit {
@@ -10,7 +12,7 @@ pub enum Unit {
     Seconds,
     /// Bytes, in KiB, MiB, GiB.
     Bytes,
-    /// Bytes per second, in MB/s as storage is sold.
+    /// Bytes per second, in KiB/s, MiB/s, GiB/s.
     BytesPerSecond,
     /// A part of one, as a percentage.
     Share,
@@ -18,37 +20,23 @@ pub enum Unit {
     Factor,
 }
 
-const BINARY: [(f64, &str); 4] = [
-    (1_099_511_627_776.0, "TiB"),
-    (1_073_741_824.0, "GiB"),
-    (1_048_576.0, "MiB"),
-    (1024.0, "KiB"),
-];
-
 impl Unit {
     /// A value in this unit, short.
     pub fn show(self, value: f64) -> String {
         match self {
-            Self::Count => number(value),
+            Self::Count => show_number(value),
             Self::Seconds => seconds(value),
-            Self::Bytes => {
-                let fits = |(size, _): &&(f64, &str)| value.abs() >= *size;
-                let unit = BINARY.iter().find(fits);
-                unit.map_or(format!("{} B", number(value)), |(size, name)| {
-                    format!("{} {name}", number(value / size))
-                })
-            }
-            Self::BytesPerSecond if value.abs() >= 1e9 => format!("{} GB/s", number(value / 1e9)),
-            Self::BytesPerSecond => format!("{} MB/s", number(value / 1e6)),
-            Self::Share => format!("{} %", number(value * 100.0)),
-            Self::Factor => format!("{}x", number(value)),
+            Self::Bytes => show_bytes(value),
+            Self::BytesPerSecond => show_rate(value),
+            Self::Share => format!("{} %", show_number(value * 100.0)),
+            Self::Factor => format!("{}x", show_number(value)),
         }
     }
 
     /// The smallest round step that is at least `least`.
     pub(super) fn step(self, least: f64) -> f64 {
         match self {
-            Self::Bytes if least >= 1.0 => least.log2().ceil().exp2(),
+            Self::Bytes | Self::BytesPerSecond if least >= 1.0 => least.log2().ceil().exp2(),
             Self::Seconds if least > 20.0 => {
                 let round = [30.0, 60.0, 120.0, 300.0, 600.0, 1800.0, 3600.0, 7200.0];
                 let fits = round.into_iter().find(|step| *step >= least);
@@ -71,24 +59,13 @@ fn decimal_step(least: f64) -> f64 {
     power * fits.unwrap_or(10.0)
 }
 
-/// Three digits, and no zeros after the point.
-fn number(value: f64) -> String {
-    let text = match value.abs() {
-        size if size >= 100.0 || size == 0.0 => return format!("{value:.0}"),
-        size if size >= 10.0 => format!("{value:.1}"),
-        size if size >= 0.1 => format!("{value:.2}"),
-        _ => format!("{value:.3}"),
-    };
-    text.trim_end_matches('0').trim_end_matches('.').to_owned()
-}
-
 fn seconds(value: f64) -> String {
     match value.abs() {
         0.0 => "0 s".to_owned(),
-        size if size < 1e-3 => format!("{} µs", number(value * 1e6)),
-        size if size < 1.0 => format!("{} ms", number(value * 1e3)),
-        size if size < 120.0 => format!("{} s", number(value)),
-        size if size < 7200.0 => format!("{} min", number(value / 60.0)),
-        _ => format!("{} h", number(value / 3600.0)),
+        size if size < 1e-3 => format!("{} µs", show_number(value * 1e6)),
+        size if size < 1.0 => format!("{} ms", show_number(value * 1e3)),
+        size if size < 120.0 => format!("{} s", show_number(value)),
+        size if size < 7200.0 => format!("{} min", show_number(value / 60.0)),
+        _ => format!("{} h", show_number(value / 3600.0)),
     }
 }

@@ -2,7 +2,7 @@
 //! most when it is relaxed.
 
 use serde::Serialize;
-use windlass_engine::{Model, Usages, megabytes};
+use windlass_engine::{Model, Usages, show_rate};
 
 use super::{Direction, Question};
 use crate::numbers::to_f64;
@@ -44,7 +44,7 @@ impl PlanLimit {
     pub fn words(&self) -> String {
         let rate = self
             .rate
-            .map_or(String::new(), |rate| format!(", {}", megabytes(rate)));
+            .map_or(String::new(), |rate| format!(", {}", show_rate(rate)));
         match self.device.as_str() {
             "" => format!("{}: {}{rate}", self.stage, self.what),
             device => format!("{} {device}: {}{rate}", self.stage, self.what),

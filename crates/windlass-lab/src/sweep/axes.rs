@@ -1,7 +1,9 @@
 //! Axes: what a sweep varies; their product is its cases.
 
 use serde::{Deserialize, Serialize};
-use windlass_engine::{Emulation, EngineError, TRANSFER_BYTES_DEFAULT, default_buffer_count};
+use windlass_engine::{
+    Emulation, EngineError, TRANSFER_BYTES_DEFAULT, default_buffer_count, show_size,
+};
 
 use super::experiment::Experiment;
 
@@ -60,12 +62,7 @@ pub struct Source {
 impl Source {
     /// `database 2 (512 MiB)`.
     fn label(&self) -> String {
-        let size = match self.bytes {
-            bytes if bytes >= 10 << 30 => size(bytes >> 30 << 30),
-            bytes if bytes >= 10 << 20 => size(bytes >> 20 << 20),
-            bytes => size(bytes >> 10 << 10),
-        };
-        format!("database {} ({size})", self.index + 1)
+        format!("database {} ({})", self.index + 1, show_size(self.bytes))
     }
 }
 
@@ -157,12 +154,12 @@ impl Case {
             },
             Axis::Codec => self.codec.clone(),
             Axis::Devices => self.devices.to_string(),
-            Axis::TransferSize => size(self.transfer_bytes),
+            Axis::TransferSize => show_size(self.transfer_bytes),
             Axis::Buffers => match self.buffers {
                 Some(buffers) => buffers.to_string(),
                 None => DEFAULT.to_owned(),
             },
-            Axis::BlockSize => size(self.block_bytes),
+            Axis::BlockSize => show_size(self.block_bytes),
         }
     }
 
@@ -206,22 +203,6 @@ impl Case {
     pub(super) fn agrees_but(&self, other: &Self, axis: Axis) -> bool {
         let same = |one: Axis| one == axis || self.label(one) == other.label(one);
         Axis::ALL.into_iter().all(same)
-    }
-}
-
-/// `64 KiB`, `1 MiB`.
-pub(crate) fn size(bytes: u64) -> String {
-    match bytes {
-        bytes if bytes >= 1 << 30 && bytes.is_multiple_of(1 << 30) => {
-            format!("{} GiB", bytes >> 30)
-        }
-        bytes if bytes >= 1 << 20 && bytes.is_multiple_of(1 << 20) => {
-            format!("{} MiB", bytes >> 20)
-        }
-        bytes if bytes >= 1 << 10 && bytes.is_multiple_of(1 << 10) => {
-            format!("{} KiB", bytes >> 10)
-        }
-        bytes => format!("{bytes} B"),
     }
 }
 

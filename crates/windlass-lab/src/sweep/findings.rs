@@ -1,8 +1,9 @@
 //! What a sweep found, in words; and what it could not tell apart from noise.
 
 use serde::Serialize;
+use windlass_engine::{show_rate, show_size};
 
-use super::axes::{Axis, size};
+use super::axes::Axis;
 use super::experiment::Experiment;
 use super::measure::{Measure, median};
 use super::noise::{Difference, Noise};
@@ -72,8 +73,9 @@ fn probed(series: &Series) -> Findings {
         let Some(best) = these().max_by(|one, other| middle(one).total_cmp(&middle(other))) else {
             continue;
         };
-        let words = |path: &table::Path| format!("{} x {}", size(path.block_bytes), path.depth);
-        let rate = windlass_engine::megabytes;
+        let words =
+            |path: &table::Path| format!("{} x {}", show_size(path.block_bytes), path.depth);
+        let rate = show_rate;
         findings.found.push(format!(
             "{kind}: {} at best, with {} in flight",
             rate(middle(&best)),
@@ -336,11 +338,10 @@ impl View<'_> {
         let (Some(least), Some(most)) = (peaks.clone().min(), peaks.max()) else {
             return;
         };
-        let mebibytes = |bytes: u64| size(bytes & !((1 << 20) - 1));
         findings.found.push(format!(
             "peak memory of a process: {} to {}",
-            mebibytes(least),
-            mebibytes(most)
+            show_size(least),
+            show_size(most)
         ));
     }
 

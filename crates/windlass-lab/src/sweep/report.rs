@@ -1,6 +1,7 @@
 //! A sweep's report: words, charts and tables on one page.
 
-use super::axes::size;
+use windlass_engine::show_size;
+
 use super::findings::findings;
 use super::measure::{Measure, median};
 use super::series::Series;
@@ -43,7 +44,7 @@ fn summary(page: &mut Page, series: &Series) {
         Direction::Backup => "to",
         Direction::Restore => "from",
     };
-    let mebibytes = inputs.database_bytes >> 20;
+    let bytes = inputs.database_bytes;
     let mut figures = vec![
         ("experiment", inputs.experiment.name().to_owned()),
         (
@@ -53,8 +54,11 @@ fn summary(page: &mut Page, series: &Series) {
         (to, inputs.to.join(", ")),
         ("rounds", inputs.repeat.to_string()),
     ];
-    if mebibytes > 0 {
-        figures.insert(1, ("database", format!("{}, {mebibytes} MiB", inputs.kind)));
+    if bytes > 0 {
+        figures.insert(
+            1,
+            ("database", format!("{}, {}", inputs.kind, show_size(bytes))),
+        );
     }
     page.figures(&figures);
     page.paragraph(&format!("{}; {}", series.at, series.environment.words()));
@@ -369,7 +373,7 @@ fn devices(page: &mut Page, series: &Series) {
     let lines = names
         .iter()
         .map(|name| line(name, &keep, &|path| path.depth as u64));
-    let title = format!("By blocks of {} in flight", size(1 << 20));
+    let title = format!("By blocks of {} in flight", show_size(1 << 20));
     page.chart(&chart(&title, ("in flight", Unit::Count), lines.collect()).figure());
 }
 

@@ -1,6 +1,7 @@
 //! A sweep's tables, as text and report show them.
 
-use super::axes::size;
+use windlass_engine::{show_bytes, show_rate, show_size};
+
 use super::measure::{Measure, median};
 use super::series::{Run, Series};
 use super::{Axis, Difference, Noise, published};
@@ -81,19 +82,16 @@ fn settings(series: &Series) -> Table {
             number(format!("{:.2} s", of(Measure::Seconds))),
             number(spread(&runs)),
             number(format!("{:.2} s", of(Measure::CpuSeconds))),
-            number(windlass_engine::megabytes(of(Measure::Rate))),
-            number(mebibytes(median(
+            number(show_rate(of(Measure::Rate))),
+            number(show_bytes(median(
                 runs.iter().map(|run| to_f64(run.report.bytes_read)),
             ))),
-            number(mebibytes(of(Measure::BytesWritten))),
+            number(show_bytes(of(Measure::BytesWritten))),
             words(first.map_or(String::new(), |it| {
-                format!("{} x {}", it.buffers, size(it.transfer_bytes))
+                format!("{} x {}", it.buffers, show_size(it.transfer_bytes))
             })),
-            number(mebibytes(of(Measure::PeakMemory))),
-            number(
-                median_of(&runs, io_bytes)
-                    .map_or(String::new(), |bytes| format!("{:.0} KiB", bytes / 1024.0)),
-            ),
+            number(show_bytes(of(Measure::PeakMemory))),
+            number(median_of(&runs, io_bytes).map_or(String::new(), show_bytes)),
             number(
                 median_of(&runs, in_flight).map_or(String::new(), |depth| format!("{depth:.1}")),
             ),
@@ -286,10 +284,10 @@ pub(super) fn paths(series: &Series) -> Vec<Path> {
 fn devices(series: &Series) -> Table {
     let columns = ["path", "block", "in flight", "rate", "lowest", "highest"];
     let row = |path: &Path| {
-        let rate = windlass_engine::megabytes;
+        let rate = show_rate;
         vec![
             words(&path.name),
-            number(size(path.block_bytes)),
+            number(show_size(path.block_bytes)),
             number(path.depth.to_string()),
             number(rate(median(path.rates.iter().copied()))),
             number(rate(
@@ -302,8 +300,4 @@ fn devices(series: &Series) -> Table {
         columns: columns.map(str::to_owned).to_vec(),
         rows: paths(series).iter().map(row).collect(),
     }
-}
-
-fn mebibytes(bytes: f64) -> String {
-    format!("{:.1} MiB", bytes / f64::from(1 << 20))
 }

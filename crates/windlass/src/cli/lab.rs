@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use clap::{Args, Subcommand};
-use windlass_engine::{parse_quantity, parse_seconds};
+use windlass_engine::{parse_seconds, parse_size};
 use windlass_lab::{Link, LinkKind};
 
 use super::{Buffers, Layout};
@@ -79,10 +79,10 @@ pub struct Plan {
     #[arg(long)]
     pub accuracy: bool,
     /// Read at most so much per second
-    #[arg(long, value_name = "RATE", value_parser = crate::sizes::parse_rate)]
+    #[arg(long, value_name = "RATE", value_parser = windlass_engine::parse_rate)]
     pub max_rate: Option<u64>,
     /// Write at most so much per second
-    #[arg(long, value_name = "RATE", value_parser = crate::sizes::parse_rate)]
+    #[arg(long, value_name = "RATE", value_parser = windlass_engine::parse_rate)]
     pub max_device_rate: Option<u64>,
     /// Buffers and threads
     #[command(flatten)]
@@ -123,17 +123,16 @@ pub struct Probe {
     pub no_keep: bool,
 }
 
-#[expect(
-    clippy::cast_possible_truncation,
-    clippy::cast_sign_loss,
-    reason = "sizes are positive and below 10^18"
-)]
-fn size(text: &str) -> Result<u64, String> {
-    parse_quantity(text).map(|bytes| bytes as u64)
+/// A size of something there is.
+pub(super) fn size(text: &str) -> Result<u64, String> {
+    match parse_size(text).map_err(|error| error.to_string())? {
+        0 => Err("a size of nothing".to_owned()),
+        bytes => Ok(bytes),
+    }
 }
 
 pub(super) fn time(text: &str) -> Result<f64, String> {
-    match parse_seconds(text)? {
+    match parse_seconds(text).map_err(|error| error.to_string())? {
         seconds if seconds > 0.0 => Ok(seconds),
         _ => Err("a time of nothing".to_owned()),
     }

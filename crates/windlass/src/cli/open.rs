@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use clap::Args;
 
-use crate::sizes::parse_size;
+use windlass_engine::parse_size;
 
 /// `windlass open`
 #[derive(Debug, Args)]

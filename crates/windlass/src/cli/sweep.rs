@@ -6,7 +6,7 @@ use clap::Args;
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 use windlass_lab::{Experiment, Storage};
 
-use crate::sizes::parse_size;
+use windlass_engine::parse_size;
 
 const EXPERIMENTS: &str = "\
 Experiments:

@@ -1,9 +1,9 @@
 //! `windlass tune`.
 
 use clap::Args;
-use windlass_engine::{parse_quantity, parse_seconds};
+use windlass_engine::{parse_rate, parse_size};
 
-use crate::sizes::{parse_rate, parse_size};
+use super::lab::{size, time};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -76,22 +76,6 @@ pub struct Tune {
     /// Try every setting instead of searching: for comparing, and for an hour with nothing to do
     #[arg(long)]
     pub exhaustive: bool,
-}
-
-#[expect(
-    clippy::cast_possible_truncation,
-    clippy::cast_sign_loss,
-    reason = "sizes are positive and below 10^18"
-)]
-fn size(text: &str) -> Result<u64, String> {
-    parse_quantity(text).map(|bytes| bytes as u64)
-}
-
-fn time(text: &str) -> Result<f64, String> {
-    match parse_seconds(text)? {
-        seconds if seconds > 0.0 => Ok(seconds),
-        _ => Err("a time of nothing".to_owned()),
-    }
 }
 
 fn cores(text: &str) -> Result<f64, String> {

@@ -236,8 +236,8 @@ impl Job<'_> {
         }
         let kept = self.devices.iter().any(|device| *device != DeviceName::Nul);
         let (read, written) = (
-            crate::sizes::show_size(report.bytes_read),
-            crate::sizes::show_size(report.bytes_written),
+            windlass_engine::show_size(report.bytes_read),
+            windlass_engine::show_size(report.bytes_written),
         );
         let seconds = report.seconds;
         output::line(&match kept {

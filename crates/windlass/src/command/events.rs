@@ -72,7 +72,7 @@ fn print_wait(row: &WaitRow) {
 }
 
 fn print_io(row: &IoRow) {
-    let (bytes, times) = (crate::sizes::show_size(row.bytes), times(&row.spread));
+    let (bytes, times) = (windlass_engine::show_size(row.bytes), times(&row.spread));
     let (operation, depth, device) = (row.operation, row.mean_depth, &row.name);
     output::line(&format!(
         "{operation:<14} {bytes:>10} {depth:>6.1} {times}  {device}"

@@ -12,7 +12,7 @@ use crate::exit::{Code, Failure};
 use crate::images::AsCluster;
 use crate::output;
 use crate::privilege;
-use crate::sizes::show_size;
+use windlass_engine::show_size;
 
 pub fn run(global: &Global, arguments: &Extract) -> Result<Code, Failure> {
     let cancel = super::cancel_on_signals()?;

@@ -17,7 +17,7 @@ use crate::cli::{Global, Info};
 use crate::exit::{Code, Failure};
 use crate::images::AsCluster;
 use crate::output;
-use crate::sizes::show_size;
+use windlass_engine::show_size;
 
 pub fn run(global: &Global, arguments: &Info) -> Result<Code, Failure> {
     let glances = glance(&arguments.set, METADATA_LIMIT_DEFAULT)?;

@@ -5,7 +5,7 @@ mod rehearse;
 use std::path::Path;
 use std::time::Duration;
 
-use windlass_engine::{Cancel, megabytes};
+use windlass_engine::{Cancel, show_rate};
 use windlass_lab::{
     CODECS, CpuProfile, Knee, Operation, Pattern, Point, ProbeRequest, Profile, measure_memory,
     probe, state_directory,
@@ -15,7 +15,7 @@ use super::plan::measure;
 use crate::cli::{Global, Lab, Probe};
 use crate::exit::{Code, Failure};
 use crate::output;
-use crate::sizes::show_size;
+use windlass_engine::show_size;
 
 /// How long checksums and copies are measured.
 const MEMORY_TIME: Duration = Duration::from_millis(600);
@@ -125,7 +125,7 @@ fn point_text(point: &Point) -> String {
         kind(point.pattern, point.operation, point.direct),
         show_size(point.block_bytes),
         point.depth,
-        megabytes(point.bytes_per_second),
+        show_rate(point.bytes_per_second),
         point.operations_per_second,
         point.latency_micros_p50
     )
@@ -163,10 +163,10 @@ fn knee_text(knee: &Knee) -> String {
     format!(
         "{:<22} {:>10}  {:>8} x {:<2}  {:>10}",
         kind(knee.pattern, knee.operation, knee.direct),
-        megabytes(knee.best_bytes_per_second),
+        show_rate(knee.best_bytes_per_second),
         show_size(knee.block_bytes),
         knee.depth,
-        megabytes(knee.bytes_per_second),
+        show_rate(knee.bytes_per_second),
     )
 }
 
@@ -177,8 +177,8 @@ fn show_cpu(cpu: &CpuProfile) {
             output::line(&format!(
                 "{:<10} compresses {:>10}  decompresses {:>10}  ratio {:.2}",
                 speed.codec,
-                megabytes(speed.compress_bytes_per_second),
-                megabytes(speed.decompress_bytes_per_second),
+                show_rate(speed.compress_bytes_per_second),
+                show_rate(speed.decompress_bytes_per_second),
                 speed.ratio
             ));
         }
@@ -186,8 +186,8 @@ fn show_cpu(cpu: &CpuProfile) {
     let memory = &cpu.memory;
     output::line(&format!(
         "core          crc32c {}, blake3 {}, copy {}",
-        megabytes(memory.crc32c_bytes_per_second),
-        megabytes(memory.blake3_bytes_per_second),
-        megabytes(memory.copy_bytes_per_second)
+        show_rate(memory.crc32c_bytes_per_second),
+        show_rate(memory.blake3_bytes_per_second),
+        show_rate(memory.copy_bytes_per_second)
     ));
 }

@@ -180,7 +180,7 @@ fn show(global: &Global, report: &RunReport, foretold: Option<&Record>, next: &s
     }
     table::print_report(report);
     table::print_foretold(foretold);
-    let written = crate::sizes::show_size(report.bytes_written);
+    let written = windlass_engine::show_size(report.bytes_written);
     output::line(&format!(
         "restored      {written} in {:.2} s",
         report.seconds

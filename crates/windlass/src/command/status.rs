@@ -8,9 +8,9 @@ use serde_json::Value;
 
 use crate::cli::Global;
 use crate::exit::{Code, Failure};
-use crate::sizes::show_size;
 use crate::status::{self, Report};
 use crate::{output, table};
+use windlass_engine::show_size;
 
 pub fn run(global: &Global) -> Result<Code, Failure> {
     let reports = status::list().map_err(|error| {

@@ -8,7 +8,7 @@ use std::time::Duration;
 use windlass_engine::media::{Codec, SetId};
 use windlass_engine::{
     BackupOptions, BufferRequest, Cancel, Emulation, FileDeviceOptions, MEMORY_LIMIT_DEFAULT,
-    megabytes,
+    show_rate,
 };
 use windlass_lab::{
     Bounds, Ended, LabError, Sample, Setting, Space, Trial, TrialSource, Tuned, exhaust,
@@ -23,7 +23,7 @@ use crate::devices::{self, DeviceName, StripeNames};
 use crate::exit::{Code, Failure};
 use crate::output;
 use crate::privilege;
-use crate::sizes::show_size;
+use windlass_engine::show_size;
 
 /// What the first look reads, and how long a trial is to take after it, in seconds.
 const LOOK_BYTES: u64 = 16 << 20;
@@ -289,7 +289,7 @@ fn show(global: &Global, found: &Found, written: Option<(PathBuf, String)>) {
     ));
     output::line(&format!("limit         {}", best.verdict));
     let predicted = match found.limit.is_finite() {
-        true => format!(", predicted limit {}", megabytes(found.limit)),
+        true => format!(", predicted limit {}", show_rate(found.limit)),
         false => String::new(),
     };
     output::line(&format!(
@@ -327,7 +327,7 @@ fn setting_text(trial: &Trial) -> String {
         setting.buffers,
         show_size(setting.transfer_bytes as u64),
         setting.readers,
-        megabytes(trial.rate),
+        show_rate(trial.rate),
         trial.ratio
     )
 }

@@ -14,9 +14,9 @@ use crate::cli::{Global, Verify};
 use crate::damage::{Pages, print_damage};
 use crate::exit::{Code, Failure};
 use crate::probed::Ends;
-use crate::sizes::show_size;
 use crate::watch::{Ended, Watch, Watched};
 use crate::{output, table};
+use windlass_engine::show_size;
 
 pub fn run(global: &Global, arguments: &Verify) -> Result<Code, Failure> {
     let cancel = super::cancel_on_signals()?;

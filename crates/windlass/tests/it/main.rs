@@ -6,6 +6,7 @@ mod clusters;
 mod diff;
 mod events;
 mod foretold;
+mod glance;
 mod info;
 mod lab;
 mod life;

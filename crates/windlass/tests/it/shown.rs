@@ -23,7 +23,7 @@ const VARIABLE: [(&str, &str); 16] = [
     (r"/(var/)?tmp/\.tmp\w+", "[place]"),
     (r"\d{4}-\d\d-\d\dT[0-9:.]+Z", "[time]"),
     (r"\b[0-9a-f]{32}\b", "[id]"),
-    (r"\d+(\.\d+)? (s|ms|us|MB/s|GB/s|KB/s)\b", "[n] $2"),
+    (r"\d+(\.\d+)? (s|ms|us|B/s|KiB/s|MiB/s|GiB/s)\b", "[n] $2"),
     (
         r"expected [0-9a-f]{8}, found [0-9a-f]{8}",
         "expected [crc], found [crc]",

@@ -9,7 +9,7 @@ use windlass_postgres::{Fork, RelationKind};
 use super::report::{DatabaseDiff, DiffReport, FileDiff, Pages, RelationDiff};
 use crate::images::OpenImage;
 use crate::output::{self, count};
-use crate::sizes::show_size;
+use windlass_engine::show_size;
 
 /// Ranges shown of a fork unless all are asked for.
 const RANGES_SHOWN: usize = 4;

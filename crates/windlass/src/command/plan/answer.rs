@@ -1,11 +1,11 @@
 //! What `windlass plan` says: a table of alternatives, the one to take, how sure that is.
 
-use windlass_engine::{Model, megabytes};
+use windlass_engine::{Model, show_rate};
 use windlass_lab::{ChainPrediction, Choice, Direction, LinkKind, Prediction, Sureness};
 
 use super::Asked;
 use crate::output;
-use crate::sizes::show_size;
+use windlass_engine::show_size;
 
 /// All that there is to say.
 pub(super) struct Answer<'a> {
@@ -130,7 +130,7 @@ fn show_prediction(one: &Prediction, chosen: bool) {
         one.files,
         one.compress,
         duration(one.seconds),
-        megabytes(one.rate),
+        show_rate(one.rate),
         show_size(one.stored_bytes as u64),
         format!("{} x {}", one.buffers, show_size(one.transfer_bytes as u64)),
         duration(one.cpu_seconds),

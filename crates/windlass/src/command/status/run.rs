@@ -2,9 +2,9 @@
 
 use serde::Deserialize;
 use serde_json::Value;
-use windlass_engine::megabytes;
+use windlass_engine::show_rate;
 
-use crate::sizes::show_size;
+use windlass_engine::show_size;
 
 /// Waits that are shown of each stage.
 const WAITS_MAX: usize = 3;
@@ -87,7 +87,7 @@ pub fn lines(numbers: &Value) -> Option<Vec<(String, String)>> {
         line(&format!("{} waited", stage.name), waits(stage));
     }
     for device in &run.devices {
-        let (bytes, rate) = (show_size(device.bytes), megabytes(device.rate));
+        let (bytes, rate) = (show_size(device.bytes), show_rate(device.rate));
         line("device", format!("{}: {bytes}, {rate}", device.name));
     }
     if let Some(Buffers {
@@ -109,8 +109,8 @@ fn rates(run: &Run) -> String {
     let mean = run.done_bytes as f64 / run.elapsed_seconds.max(1e-3);
     format!(
         "{} now, {} in the mean",
-        megabytes(run.rate),
-        megabytes(mean)
+        show_rate(run.rate),
+        show_rate(mean)
     )
 }
 
@@ -151,11 +151,11 @@ mod tests {
             shown,
             [
                 "done: 25.0 %, 1 MiB of 4 MiB",
-                "rate: 3.0 MB/s now, 0.5 MB/s in the mean",
+                "rate: 2.86 MiB/s now, 512 KiB/s in the mean",
                 "estimated completion: 2026-01-01T00:00:00Z",
                 "bottleneck: device /backup/0",
                 "reader waited: 1.2 s free buffer, 0.5 s jobs",
-                "device: /backup/0: 2 KiB, 1.0 MB/s",
+                "device: /backup/0: 2 KiB, 977 KiB/s",
                 "buffers: 2 inputs, 3 outputs, 1 free",
             ]
         );

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 
 use crate::exit::{Code, Failure};
 use crate::privilege;
-use crate::sizes::show_size;
+use windlass_engine::show_size;
 
 /// Where files go unless the user says otherwise: large, and on a disk, on most systems.
 const DEFAULT: &str = "/var/tmp";

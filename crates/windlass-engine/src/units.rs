@@ -1,0 +1,289 @@
+//! Sizes and rates as people write and read them: `64KiB`, `1.5TB`, `200MiB/s`, `10Gbps`.
+//!
+//! This is the only parser and the only formatter of sizes and rates. Windlass shows binary units
+//! (KiB, MiB, GiB, TiB), because buffers, transfers and pages are powers of two. It reads decimal
+//! units too: storage and networks are sold in them, so `200MB/s` is 200,000,000 bytes a second.
+
+use thiserror::Error;
+
+/// Why a text is no size, rate or time.
+#[derive(Clone, Debug, Error, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum UnitError {
+    /// No number at its beginning.
+    #[error("{text:?} does not begin with a number")]
+    NoNumber {
+        /// What was given.
+        text: String,
+    },
+    /// A unit that nobody knows.
+    #[error("unit {unit:?} is none of {known}")]
+    Unknown {
+        /// The unit given.
+        unit: String,
+        /// The units there are.
+        known: &'static str,
+    },
+    /// Bits or bytes?
+    #[error("{unit:?} may mean bits or bytes: write {bytes} for bytes, {bits} for bits per second")]
+    BitsOrBytes {
+        /// The unit given.
+        unit: String,
+        /// The unit to write for bytes.
+        bytes: &'static str,
+        /// The unit to write for bits per second.
+        bits: &'static str,
+    },
+    /// More than any size may be.
+    #[error("{text:?} is too large")]
+    TooLarge {
+        /// What was given.
+        text: String,
+    },
+    /// Nothing, where nothing makes no sense.
+    #[error("{text:?} must be more than nothing")]
+    Zero {
+        /// What was given.
+        text: String,
+    },
+}
+
+const SIZES: &str = "B, KiB, MiB, GiB, TiB, kB, MB, GB, TB";
+const TIMES: &str = "us, ms, s, m, h";
+/// From here on a float does not hold every byte.
+const EXACT_MAX: f64 = 9e15;
+
+/// Reads a size in bytes: `4096`, `64KiB`, `1.5TB`; `K`, `M`, `G` and `T` mean powers of two.
+pub fn parse_size(text: &str) -> Result<u64, UnitError> {
+    let (number, unit) = split(text);
+    let value = parse_number(number, text)?;
+    let unit = size_unit(unit)?;
+    if let Ok(whole) = number.parse::<u64>() {
+        let bytes = whole.checked_mul(unit);
+        return bytes.ok_or_else(|| too_large(text));
+    }
+    bytes(value * to_f64(unit), text)
+}
+
+/// Reads a rate in bytes per second: a size with or without `/s`, or `10Gbps`; never zero.
+pub fn parse_rate(text: &str) -> Result<u64, UnitError> {
+    let rate = match bits(text) {
+        Some((number, unit)) => bytes(parse_number(number, text)? * unit / 8.0, text)?,
+        None => parse_size(text.trim().trim_end_matches("/s"))?,
+    };
+    match rate {
+        0 => Err(UnitError::Zero {
+            text: text.trim().to_owned(),
+        }),
+        rate => Ok(rate),
+    }
+}
+
+/// Reads a time in seconds: `5ms`, `500us`, `2s`, `90m`, `2h`.
+pub fn parse_seconds(text: &str) -> Result<f64, UnitError> {
+    let (number, unit) = split(text);
+    let value = parse_number(number, text)?;
+    let unit = match unit {
+        "us" => 1e-6,
+        "ms" => 1e-3,
+        "s" | "" => 1.0,
+        "m" | "min" => 60.0,
+        "h" => 3600.0,
+        other => return Err(unknown(other, TIMES)),
+    };
+    Ok(value * unit)
+}
+
+/// A size for people: `512 B`, `64 KiB`, `2.79 GiB`.
+pub fn show_size(bytes: u64) -> String {
+    show_bytes(to_f64(bytes))
+}
+
+/// A rate for people, of bytes per second: `97.4 MiB/s`.
+pub fn show_rate(bytes_per_second: f64) -> String {
+    format!("{}/s", show_bytes(bytes_per_second))
+}
+
+/// [`show_size`] of what was calculated.
+pub fn show_bytes(bytes: f64) -> String {
+    const UNITS: [&str; 5] = ["B", "KiB", "MiB", "GiB", "TiB"];
+    let (mut value, mut unit) = (bytes, 0);
+    // What would be rounded to 1024 is one of the next unit.
+    while value.abs() >= 1023.5 && unit + 1 < UNITS.len() {
+        value /= 1024.0;
+        unit += 1;
+    }
+    format!("{} {}", show_number(value), UNITS[unit])
+}
+
+/// A number for people: three digits, no zeros at the end of a fraction.
+pub fn show_number(value: f64) -> String {
+    let text = match value.abs() {
+        size if size >= 99.95 || size == 0.0 => return format!("{value:.0}"),
+        size if size >= 9.995 => format!("{value:.1}"),
+        size if size >= 0.1 => format!("{value:.2}"),
+        _ => format!("{value:.3}"),
+    };
+    text.trim_end_matches('0').trim_end_matches('.').to_owned()
+}
+
+fn size_unit(unit: &str) -> Result<u64, UnitError> {
+    let ambiguous = |bytes, bits| UnitError::BitsOrBytes {
+        unit: unit.to_owned(),
+        bytes,
+        bits,
+    };
+    match unit {
+        "Mb" => return Err(ambiguous("MB", "Mbps")),
+        "Gb" => return Err(ambiguous("GB", "Gbps")),
+        _ => {}
+    }
+    Ok(match unit.to_ascii_lowercase().as_str() {
+        "" | "b" => 1,
+        "k" | "kib" => 1 << 10,
+        "m" | "mib" => 1 << 20,
+        "g" | "gib" => 1 << 30,
+        "t" | "tib" => 1 << 40,
+        "kb" => 1_000,
+        "mb" => 1_000_000,
+        "gb" => 1_000_000_000,
+        "tb" => 1_000_000_000_000,
+        _ => return Err(unknown(unit, SIZES)),
+    })
+}
+
+/// The number and the size of the unit, of a rate in bits.
+fn bits(text: &str) -> Option<(&str, f64)> {
+    let (number, unit) = split(text);
+    match unit {
+        "kbps" => Some((number, 1e3)),
+        "Mbps" => Some((number, 1e6)),
+        "Gbps" => Some((number, 1e9)),
+        _ => None,
+    }
+}
+
+fn split(text: &str) -> (&str, &str) {
+    let text = text.trim();
+    let other = |letter: char| !letter.is_ascii_digit() && letter != '.';
+    let (number, unit) = text.split_at(text.find(other).unwrap_or(text.len()));
+    (number, unit.trim())
+}
+
+fn parse_number(number: &str, text: &str) -> Result<f64, UnitError> {
+    number.parse().map_err(|_| UnitError::NoNumber {
+        text: text.trim().to_owned(),
+    })
+}
+
+/// Whole bytes: 97.2 times a million is a little less than 97,200,000 to a float.
+fn bytes(value: f64, text: &str) -> Result<u64, UnitError> {
+    #[expect(
+        clippy::cast_possible_truncation,
+        clippy::cast_sign_loss,
+        reason = "just checked, and no number here has a sign"
+    )]
+    match value < EXACT_MAX {
+        true => Ok(value.round() as u64),
+        false => Err(too_large(text)),
+    }
+}
+
+fn too_large(text: &str) -> UnitError {
+    UnitError::TooLarge {
+        text: text.trim().to_owned(),
+    }
+}
+
+fn unknown(unit: &str, known: &'static str) -> UnitError {
+    UnitError::Unknown {
+        unit: unit.to_owned(),
+        known,
+    }
+}
+
+#[expect(clippy::cast_precision_loss, reason = "three digits are shown")]
+fn to_f64(bytes: u64) -> f64 {
+    bytes as f64
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    #[test]
+    fn sizes_are_read_as_written_in_binary_and_decimal_units() {
+        for (text, bytes) in [
+            ("4096", 4096),
+            ("64KiB", 65_536),
+            ("64k", 65_536),
+            (" 1 MiB ", 1 << 20),
+            ("1.5g", 3 << 29),
+            ("64kB", 64_000),
+            ("1.5TB", 1_500_000_000_000),
+            ("97.2MB", 97_200_000),
+            ("18446744073709551615", u64::MAX),
+        ] {
+            assert_eq!(parse_size(text), Ok(bytes), "{text}");
+        }
+    }
+
+    #[test]
+    fn rates_are_read_as_written_in_binary_and_decimal_units_and_in_bits() {
+        for (text, bytes) in [
+            ("200MB/s", 200_000_000),
+            ("200MiB/s", 200 << 20),
+            ("200 MiB / s", 0),
+            ("1000", 1000),
+            ("10Gbps", 1_250_000_000),
+            ("800 Mbps", 100_000_000),
+        ] {
+            assert_eq!(parse_rate(text).unwrap_or(0), bytes, "{text}");
+        }
+    }
+
+    #[test]
+    fn what_is_no_size_is_refused_in_words() {
+        for (text, words) in [
+            ("", "does not begin with a number"),
+            ("MiB", "does not begin with a number"),
+            ("-1", "does not begin with a number"),
+            ("1.2.3", "does not begin with a number"),
+            ("1XB", "unit \"XB\" is none of B, KiB"),
+            ("99999999999999999999", "is too large"),
+            ("99999999TiB", "is too large"),
+            ("0/s", "must be more than nothing"),
+            ("0.2", "must be more than nothing"),
+            ("200Mb/s", "write MB for bytes, Mbps for bits per second"),
+        ] {
+            let error = parse_rate(text).unwrap_err().to_string();
+            assert!(error.contains(words), "{text}: {error}");
+        }
+    }
+
+    #[test]
+    fn sizes_and_rates_are_shown_in_binary_units() {
+        assert_eq!(show_size(0), "0 B");
+        assert_eq!(show_size(512), "512 B");
+        assert_eq!(show_size(1023), "1023 B");
+        assert_eq!(show_size(1 << 20), "1 MiB");
+        assert_eq!(show_size((1 << 20) - 1), "1 MiB");
+        assert_eq!(show_size((1 << 20) * 5 / 2), "2.5 MiB");
+        assert_eq!(show_size(3_000_000_000), "2.79 GiB");
+        assert_eq!(show_size(100 << 40), "100 TiB");
+        assert_eq!(show_rate(200e6), "191 MiB/s");
+        assert_eq!(show_rate(14.3 * 1048576.0), "14.3 MiB/s");
+        assert_eq!(show_rate(0.0), "0 B/s");
+    }
+
+    proptest! {
+        /// Three digits are within half a percent, whatever the size.
+        #[test]
+        fn what_is_shown_is_read_as_nearly_the_same(bytes in 0u64..1 << 52) {
+            let read = parse_size(&show_size(bytes)).unwrap();
+            prop_assert!(read.abs_diff(bytes) <= bytes / 180, "{bytes} {read}");
+        }
+    }
+}

@@ -24,6 +24,7 @@ mod events;
 mod live;
 mod model;
 mod options;
+mod place;
 mod progress;
 mod rate;
 mod read;
@@ -70,6 +71,10 @@ pub use options::{
     BackupOptions, BufferPlan, BufferRequest, DEVICE_DEPTH, FRAME_BYTES_DEFAULT,
     MEMORY_LIMIT_DEFAULT, TRANSFER_BYTES_DEFAULT, TRANSFER_BYTES_MAX, TRANSFER_BYTES_MIN,
     default_buffer_count,
+};
+pub use place::{
+    DirectoryPlace, Place, PlaceFile, STRIPE_SUFFIX, SetAbout, SetEntry, SetList, SetState,
+    StripeEntry, UnknownStripe, list_sets,
 };
 pub use progress::Progress;
 pub use rate::RateLimit;

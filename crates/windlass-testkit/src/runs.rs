@@ -35,6 +35,8 @@ pub struct Setup {
     pub ring: bool,
     /// What tells the set from others.
     pub set_id: SetId,
+    /// When it says that it was begun, in nanoseconds since 1970.
+    pub created_nanos: i64,
     /// Limit on reading.
     pub source_rate: Option<u64>,
     /// Limit on writing.
@@ -56,6 +58,7 @@ impl Default for Setup {
             request,
             ring: true,
             set_id: SET,
+            created_nanos: 1,
             source_rate: None,
             device_rate: None,
             emulation: Emulation::default(),
@@ -119,7 +122,15 @@ pub fn begin(
         emulation: setup.emulation.clone(),
     };
     let progress = Arc::<Progress>::default();
-    BackupRun::start(setup.set_id, 1, options, devices, progress, cancel.clone())
+    let created = setup.created_nanos;
+    BackupRun::start(
+        setup.set_id,
+        created,
+        options,
+        devices,
+        progress,
+        cancel.clone(),
+    )
 }
 
 /// A file that must be there.

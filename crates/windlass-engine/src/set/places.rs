@@ -66,8 +66,11 @@ pub(super) fn first_stripe(
     }
 }
 
-pub(super) fn same_file(one: &Path, other: &Path) -> bool {
+pub(crate) fn same_file(one: &Path, other: &Path) -> bool {
     use std::os::unix::fs::MetadataExt;
+    if one == other {
+        return true;
+    }
     match (one.metadata(), other.metadata()) {
         (Ok(one), Ok(other)) => (one.dev(), one.ino()) == (other.dev(), other.ino()),
         _ => false,

@@ -21,6 +21,7 @@ mod hostile;
 mod layers;
 mod memory;
 mod nul;
+mod place;
 mod round_trip;
 mod set_bytes;
 mod sources;

@@ -1,0 +1,247 @@
+//! The sets of places: stripes gathered by the id of their set, and what becomes of each set.
+
+use std::collections::BTreeMap;
+
+use serde_json::Value;
+use windlass_media::{SetDescription, SetId, StripeHeader, StripeIndex};
+
+use super::stripe::{Found, Stripe, is_just_begun, look, read_footer};
+use super::{Place, PlaceFile, SetAbout, SetEntry, SetList, SetState, StripeEntry, UnknownStripe};
+use crate::error::EngineError;
+use crate::set::places::same_file;
+
+/// Longest word of a database's facts that a list keeps.
+const WORD_BYTES_MAX: usize = 4096;
+
+/// The stripes of one set, as they are found.
+#[derive(Default)]
+struct Gathered {
+    header: Option<StripeHeader>,
+    stripes: Vec<Stripe>,
+}
+
+type Sets = BTreeMap<SetId, Gathered>;
+
+/// Lists the sets of these places. `metadata_limit` bounds what one footer takes in memory.
+pub fn list_sets(places: &[&dyn Place], metadata_limit: u64) -> Result<SetList, EngineError> {
+    let mut list = SetList::default();
+    let mut sets = Sets::new();
+    for place in 0..places.len() {
+        places[place].files(&mut |file| match look(places, place, file) {
+            Found::Stripe(stripe, header) => gather(&mut sets, stripe, header),
+            Found::Unknown(file, _) if is_just_begun(&file) => list.unfinished.push(file.location),
+            Found::Unknown(file, fault) => list.unknown.push(UnknownStripe { file, fault }),
+            Found::Foreign => {}
+        })?;
+    }
+    let known: Vec<_> = sets.keys().copied().collect();
+    for set_id in known {
+        let broken = siblings(places, &mut sets, set_id);
+        let is_of_set = |one: &UnknownStripe| {
+            let mut broken = broken.values().map(|(file, _)| file);
+            broken.any(|file| same_file(&file.location, &one.file.location))
+        };
+        list.unknown.retain(|one| !is_of_set(one));
+        if let Some(gathered) = sets.remove(&set_id) {
+            let entry = gathered.entry(places, set_id, broken, metadata_limit);
+            list.sets.push(entry);
+        }
+    }
+    list.sets.sort_by_key(|set| (set.begun_nanos, set.set_id.0));
+    list.unfinished.sort();
+    Ok(list)
+}
+
+fn gather(sets: &mut Sets, stripe: Stripe, header: Option<StripeHeader>) {
+    let set = sets.entry(stripe.set_id).or_default();
+    let known = set.stripes.iter();
+    // The same place named twice, or one place inside two names.
+    let mut known = known.filter(|other| other.index == stripe.index);
+    if known.any(|other| same_file(&other.file.location, &stripe.file.location)) {
+        return;
+    }
+    set.header = set.header.take().or(header);
+    set.stripes.push(stripe);
+}
+
+/// What lies where a stripe of a set should be, and is none.
+type Broken = BTreeMap<u16, (PlaceFile, EngineError)>;
+
+/// Looks for the stripes of a set that lie in none of the places, where the set says they are. What
+/// is there and cannot be read is returned.
+fn siblings(places: &[&dyn Place], sets: &mut Sets, set_id: SetId) -> Broken {
+    let mut broken = Broken::new();
+    let Some(set) = sets.get(&set_id) else {
+        return broken;
+    };
+    let locations = set.header.iter().flat_map(|header| &header.locations);
+    let missing: Vec<_> = (0u16..)
+        .zip(locations.cloned())
+        .filter(|(index, _)| set.stripes.iter().all(|one| one.index.0 != *index))
+        .collect();
+    for (index, location) in missing {
+        let there = (0..places.len()).flat_map(|place| {
+            let files = places[place].elsewhere(&location).into_iter();
+            files.map(move |file| (place, file))
+        });
+        for (place, file) in there.filter(|(_, file)| file.bytes > 0) {
+            let name = file.clone();
+            match look(places, place, file) {
+                Found::Stripe(stripe, header) => {
+                    if (stripe.set_id, stripe.index.0) == (set_id, index) {
+                        gather(sets, stripe, header);
+                        break;
+                    }
+                }
+                Found::Unknown(_, fault) => drop(broken.entry(index).or_insert((name, fault))),
+                Found::Foreign => {
+                    let fault = EngineError::NotSealed {
+                        location: name.location.to_string_lossy().into_owned(),
+                    };
+                    broken.entry(index).or_insert((name, fault));
+                }
+            }
+        }
+    }
+    broken
+}
+
+impl Gathered {
+    fn entry(
+        mut self,
+        places: &[&dyn Place],
+        set_id: SetId,
+        mut broken: Broken,
+        limit: u64,
+    ) -> SetEntry {
+        self.stripes
+            .sort_by(|a, b| (a.index, &a.file.location).cmp(&(b.index, &b.file.location)));
+        let count = self.stripes.iter().map(|stripe| stripe.count).max();
+        let count = count.unwrap_or(0);
+        let (about, footer_fault) = self.describe(places, limit);
+        let begun_nanos = self.begun();
+        let state = match (self.state(set_id, count, &mut broken), footer_fault) {
+            (SetState::Sealed, Some(fault)) => SetState::Damaged(fault),
+            (state, _) => state,
+        };
+        let stripe = |stripe: Stripe| StripeEntry {
+            index: stripe.index,
+            location: stripe.file.location,
+            bytes: stripe.file.bytes,
+        };
+        SetEntry {
+            set_id,
+            begun_nanos,
+            stripe_count: count,
+            stripes: self.stripes.into_iter().map(stripe).collect(),
+            about,
+            state,
+        }
+    }
+
+    /// What the first footer says that can be read, and why an earlier one cannot.
+    fn describe(
+        &self,
+        places: &[&dyn Place],
+        limit: u64,
+    ) -> (Option<SetAbout>, Option<EngineError>) {
+        let mut first_fault = None;
+        for stripe in &self.stripes {
+            let Some(seal) = &stripe.seal else { continue };
+            match read_footer(places[stripe.place], &stripe.file, seal, limit) {
+                Ok(footer) => return (Some(about(&footer.description)), first_fault),
+                Err(fault) => drop(first_fault.get_or_insert(fault)),
+            }
+        }
+        (None, first_fault)
+    }
+
+    /// As the header says; without one, when a stripe was last written to.
+    fn begun(&self) -> i64 {
+        let of_header = self.header.as_ref().map(|header| header.created_nanos);
+        let written = self.stripes.iter().map(|stripe| stripe.file.modified_nanos);
+        of_header.or(written.max()).unwrap_or_default()
+    }
+
+    /// What can be told without a footer.
+    fn state(&mut self, set_id: SetId, count: u16, broken: &mut Broken) -> SetState {
+        if self.stripes.iter().any(Stripe::is_unfinished) {
+            return SetState::Unfinished;
+        }
+        if let Some(fault) = self.twice(set_id) {
+            return SetState::Damaged(fault);
+        }
+        let mut faults = self.stripes.iter_mut();
+        if let Some(fault) = faults.find_map(|stripe| stripe.fault.take()) {
+            return SetState::Damaged(fault);
+        }
+        if let Some((_, (_, fault))) = broken.pop_first() {
+            return SetState::Damaged(fault);
+        }
+        let there = |index| self.stripes.iter().any(|stripe| stripe.index.0 == index);
+        if let Some(index) = (0..count).find(|index| !there(*index)) {
+            return SetState::Incomplete(self.missing(set_id, StripeIndex(index)));
+        }
+        let mut roots = self.stripes.iter().filter_map(|stripe| {
+            let seal = stripe.seal.as_ref();
+            seal.map(|seal| (&stripe.file, seal.set_root))
+        });
+        let first = roots.next().map(|(_, root)| root);
+        match roots.find(|(_, root)| Some(*root) != first) {
+            None => SetState::Sealed,
+            Some((file, _)) => {
+                let fault = windlass_media::FormatError::Hash(windlass_media::Structure::Seal);
+                let fault = crate::set::stripe::damage(&file.location, file.bytes, fault);
+                SetState::Damaged(fault)
+            }
+        }
+    }
+
+    fn twice(&self, set: SetId) -> Option<EngineError> {
+        let mut pairs = self.stripes.iter().zip(self.stripes.iter().skip(1));
+        let (first, second) = pairs.find(|(one, other)| one.index == other.index)?;
+        let name = |stripe: &Stripe| stripe.file.location.to_string_lossy().into_owned();
+        Some(EngineError::StripeTwice {
+            set,
+            stripe: first.index,
+            first: name(first),
+            second: name(second),
+        })
+    }
+
+    fn missing(&self, set: SetId, stripe: StripeIndex) -> EngineError {
+        let header = self.header.as_ref();
+        let written = header.and_then(|header| header.locations.get(usize::from(stripe.0)));
+        let location = written.map(|name| String::from_utf8_lossy(name).into_owned());
+        EngineError::StripeMissing {
+            set,
+            stripe,
+            location: location.unwrap_or_default(),
+        }
+    }
+}
+
+fn about(description: &SetDescription) -> SetAbout {
+    let facts = &description.facts;
+    let files = description.files.0.iter();
+    SetAbout {
+        backup_type: facts.backup_type,
+        started: facts.started.clone(),
+        finished: facts.finished.clone(),
+        file_bytes: files.fold(0, |sum, file| sum.saturating_add(file.bytes)),
+        database: short_words(&facts.database),
+    }
+}
+
+/// The words and numbers of an object: lists grow with the database.
+fn short_words(database: &Value) -> Value {
+    let fields = database.as_object().into_iter().flatten();
+    let short = fields.filter(|(_, value)| match value {
+        Value::String(text) => text.len() <= WORD_BYTES_MAX,
+        Value::Array(_) | Value::Object(_) | Value::Null => false,
+        Value::Bool(_) | Value::Number(_) => true,
+    });
+    short
+        .map(|(key, value)| (key.clone(), value.clone()))
+        .collect()
+}

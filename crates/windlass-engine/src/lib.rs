@@ -82,7 +82,9 @@ pub use read::cached_pages;
 pub use report::{DeviceReport, RunReport};
 pub use restore::{Discard, RestoreOptions, TARGET_WRITERS, Target, restore, target_writers};
 pub use ring::{Ring, RingDone};
-pub use set::{METADATA_LIMIT_DEFAULT, OpenSet, OpenStripe, StripeGlance, UpperLayers, glance};
+pub use set::{
+    METADATA_LIMIT_DEFAULT, OpenSet, OpenStripe, StripeGlance, UpperLayers, glance, set_of_stripe,
+};
 pub use source::{FileContent, FileOutcome, FileSpec, Missing, PageHook};
 pub use target::{DirectoryTarget, TargetLayout};
 pub use units::{

@@ -10,7 +10,7 @@ pub(crate) mod places;
 pub(crate) mod stripe;
 
 use std::collections::BTreeMap;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use windlass_media::{
     FRAME_BYTES_MAX, FileNo, FormatError, SetDescription, SetId, StripeHeader, StripeIndex,
@@ -225,6 +225,17 @@ fn push_joined(ranges: &mut Vec<(u64, u64, u8)>, (start, end, layer): (u64, u64,
         Some(last) if (last.1, last.2) == (start, layer) && end - last.0 <= most => last.1 = end,
         _ => ranges.push((start, end, layer)),
     }
+}
+
+/// The set of a stripe, as its header says, or its seal when the header is damaged.
+pub fn set_of_stripe(path: &Path) -> Option<SetId> {
+    if let Some(header) = peek_header(path) {
+        return Some(header.set_id);
+    }
+    let file = stripe::open_regular(path).ok()?;
+    let length = file.metadata().ok()?.len();
+    let seal = stripe::read_seal(path, &file, length).ok()?;
+    Some(seal.set_id)
 }
 
 /// A stripe that could be read as far as its header, for lists and for damaged sets.

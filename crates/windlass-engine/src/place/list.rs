@@ -28,7 +28,7 @@ pub fn list_sets(places: &[&dyn Place], metadata_limit: u64) -> Result<SetList, 
     let mut sets = Sets::new();
     for place in 0..places.len() {
         places[place].files(&mut |file| match look(places, place, file) {
-            Found::Stripe(stripe, header) => gather(&mut sets, stripe, header),
+            Found::Stripe(stripe, header) => gather(&mut sets, *stripe, header),
             Found::Unknown(file, _) if is_just_begun(&file) => list.unfinished.push(file.location),
             Found::Unknown(file, fault) => list.unknown.push(UnknownStripe { file, fault }),
             Found::Foreign => {}
@@ -89,7 +89,7 @@ fn siblings(places: &[&dyn Place], sets: &mut Sets, set_id: SetId) -> Broken {
             match look(places, place, file) {
                 Found::Stripe(stripe, header) => {
                     if (stripe.set_id, stripe.index.0) == (set_id, index) {
-                        gather(sets, stripe, header);
+                        gather(sets, *stripe, header);
                         break;
                     }
                 }

@@ -29,7 +29,7 @@ pub(super) struct Stripe {
 /// What a file turned out to be.
 pub(super) enum Found {
     /// A stripe, with its header if that can be read.
-    Stripe(Stripe, Option<StripeHeader>),
+    Stripe(Box<Stripe>, Option<StripeHeader>),
     /// Named like a stripe; neither its head nor its tail says of which set.
     Unknown(PlaceFile, EngineError),
     /// Somebody else's.
@@ -60,7 +60,7 @@ pub(super) fn look(places: &[&dyn Place], place: usize, file: PlaceFile) -> Foun
     let (seal, seal_fault) = split(seal);
     let disagree = || disagreement(&file, header.as_ref()?, seal.as_ref()?);
     let fault = header_fault.or(seal_fault).or_else(disagree);
-    let stripe = Stripe {
+    let stripe = Box::new(Stripe {
         file,
         place,
         set_id,
@@ -68,7 +68,7 @@ pub(super) fn look(places: &[&dyn Place], place: usize, file: PlaceFile) -> Foun
         count,
         seal,
         fault,
-    };
+    });
     Found::Stripe(stripe, header)
 }
 

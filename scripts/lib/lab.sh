@@ -21,11 +21,11 @@ bench_plan() {
     "$windlass" lab rehearse --at-most 0.10,0.25 >"$lab_dir/table" || status=$?
     grep -q '^|' "$lab_dir/table" || die "no run was made"
     {
-        echo "# The plan beside real runs"
+        echo "# The plan compared with real runs"
         echo
-        echo "Written by \`scripts/bench plan\`: backups and restores of 96 MiB on emulated storage, each predicted with the buffers it was"
-        echo "given; what the set-ups are stands in crates/windlass-lab/src/rehearsal/setups.rs. Asked: a median error of at most 10 %, the"
-        echo "worst at most 25 %. The verdict sees storage where the plan sees the machine's cap or the buffers behind it."
+        echo "\`scripts/bench plan\` wrote this page. It makes backups and restores of 96 MiB on emulated storage and compares each with what the plan"
+        echo "predicts for the same buffers. crates/windlass-lab/src/rehearsal/setups.rs defines the set-ups. The goal: a median error of at most 10 %, and"
+        echo "no error above 25 %. Where the plan names the limit of the machine, or the buffers, the verdict may name the storage."
         echo
         cat "$lab_dir/table"
         echo
@@ -111,11 +111,11 @@ bench_tune() {
         tune_row "$name" "$found" "$best" | tee -a "$lab_dir/table"
     done < <(tune_setups)
     {
-        echo "# Tuning beside a sweep of everything"
+        echo "# Tuning compared with a sweep of all settings"
         echo
-        echo "Written by \`scripts/bench tune\`: \`windlass tune\` on emulated storage, and \`--exhaustive\` with trials of the same size right"
-        echo "after it; then whole backups with the setting found and with the best of the sweep, in turns: MB/s are medians of these."
-        echo "Asked: within 5 % of the best at no more than a fifth of the cost."
+        echo "\`scripts/bench tune\` wrote this page. It runs \`windlass tune\` on emulated storage, and then \`--exhaustive\` with trials of the same size."
+        echo "After that it makes whole backups with the setting that tune found and with the best of the sweep, in turns; MB/s are the medians of these."
+        echo "The goal: within 5 % of the best, for at most a fifth of the cost."
         echo
         echo "| set-up | bound by | found | MB/s | best of the sweep | MB/s | % of best | trials | of | seconds | of | % of seconds | % of bytes |"
         echo "|---|---|---|---:|---|---:|---:|---:|---:|---:|---:|---:|---:|"

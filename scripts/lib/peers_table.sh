@@ -51,12 +51,12 @@ write_peers_table() {
     need pgbackrest:pgbackrest
     mkdir -p "$repo_root/docs"
     {
-        echo "# Windlass and its peers"
+        echo "# Windlass compared with other tools"
         echo
-        echo "Written by \`scripts/bench peers\`; what each run is, and why it is fair, stands in [bench.md](bench.md)."
-        echo "Seconds are medians of whole processes, runs in turns, cache warm. TPC-H at scale $scale."
+        echo "\`scripts/bench peers\` wrote this page. [bench.md](bench.md) says what each run is, and why the comparison is fair."
+        echo "Seconds are medians of whole processes; the runs took turns, with a warm cache. TPC-H at scale $scale."
         echo
-        echo "| run | Windlass s | peer | peer s | ratio | asked: at most | met | rounds | commit |"
+        echo "| run | Windlass s | other tool | its s | ratio | goal: at most | met | rounds | commit |"
         echo "|---|---:|---|---:|---:|---:|---|---:|---|"
         peer_rows
         echo

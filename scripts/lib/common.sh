@@ -6,6 +6,23 @@ set -euo pipefail
 # A command that fails inside "$(...)" ends the script too.
 shopt -s inherit_errexit
 
+# The caller's own servers, language and options of Windlass are nothing to a script: PGPORT would lead pgbench to
+# another server, and WINDLASS_COMPRESS would change what is measured. What is meant for a script stays, but only here.
+environment_of_its_own() {
+    local name
+    for name in $(compgen -e); do
+        case $name in
+            WINDLASS_BINARY | WINDLASS_SERVER_USER | WINDLASS_RANDOM_READ | WINDLASS_NOTHING_TO_DECODE)
+                export -n "${name?}"
+                ;;
+            WINDLASS_TEST_*) ;;
+            PG* | LC_* | LANG | LANGUAGE | WINDLASS_*) unset "$name" ;;
+        esac
+    done
+    export LC_ALL=C.UTF-8
+}
+environment_of_its_own
+
 repo_root=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)
 target_dir=${CARGO_TARGET_DIR:-$repo_root/target}
 [[ $target_dir == /* ]] || target_dir=$repo_root/$target_dir

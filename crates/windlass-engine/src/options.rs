@@ -21,6 +21,11 @@ pub const FRAME_BYTES_DEFAULT: usize = 128 * 1024;
 /// Memory that buffers may take unless told otherwise.
 pub const MEMORY_LIMIT_DEFAULT: u64 = 1024 * 1024 * 1024;
 
+/// Most threads of one kind, and most buffers, that can be asked for. More is a mistake, and the
+/// system would refuse the threads or the memory halfway.
+const THREADS_MAX: usize = 1024;
+const BUFFERS_MAX: usize = 1 << 20;
+
 /// Default number of buffers: devices x depth + devices + 2 x source volumes.
 pub fn default_buffer_count(devices: usize, volumes: usize) -> usize {
     devices * DEVICE_DEPTH + devices + 2 * volumes.max(1)
@@ -100,6 +105,10 @@ impl BufferRequest {
                 format!("{buffers} is too few: a reader and a writer need one each"),
             );
         }
+        if buffers > BUFFERS_MAX {
+            return option("--buffers", format!("{buffers} is more than {BUFFERS_MAX}"));
+        }
+        self.check_threads()?;
         // A compressor holds an input and an output; one more is left for a reader.
         let compressors = self
             .compressors
@@ -123,13 +132,25 @@ impl BufferRequest {
             devices,
             volumes: volumes.max(1),
             alignment,
-            readers: self.readers.unwrap_or(cores.min(2)).max(1) * volumes.max(1),
+            readers: self.readers.unwrap_or(cores.min(2)) * volumes.max(1),
             compressors,
             writers: devices,
             limit_bytes: self.memory_limit.unwrap_or(MEMORY_LIMIT_DEFAULT),
         };
         plan.check_memory()?;
         Ok(plan)
+    }
+}
+
+impl BufferRequest {
+    fn check_threads(&self) -> Result<(), EngineError> {
+        for (option, threads) in [("--threads", self.compressors), ("--readers", self.readers)] {
+            if let Some(threads) = threads.filter(|threads| !(1..=THREADS_MAX).contains(threads)) {
+                let what = format!("{threads} is not a number of threads from 1 to {THREADS_MAX}");
+                return Err(EngineError::Option { option, what });
+            }
+        }
+        Ok(())
     }
 }
 

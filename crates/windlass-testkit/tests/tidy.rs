@@ -216,3 +216,35 @@ fn nothing_is_left_to_do() {
     }
     assert_none(&faults, "left to do");
 }
+
+#[test]
+fn scripts_start_from_an_environment_of_their_own() {
+    let root = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+    let script = ". scripts/lib/common.sh; env; echo \"binary=${WINDLASS_BINARY:-}\"";
+    let output = std::process::Command::new("bash")
+        .current_dir(root)
+        .args(["-c", script])
+        .envs([
+            ("PGPORT", "1"),
+            ("PGHOST", "/nowhere"),
+            ("PGOPTIONS", "-c nothing=1"),
+            ("LC_NUMERIC", "de_DE.UTF-8"),
+            ("LANG", "de_DE.UTF-8"),
+            ("WINDLASS_COMPRESS", "none"),
+            ("WINDLASS_CONFIG", "/nowhere"),
+            ("WINDLASS_BINARY", "/some/windlass"),
+            ("WINDLASS_TEST_ONE", "kept"),
+        ])
+        .output()
+        .unwrap();
+    let text = String::from_utf8(output.stdout).unwrap();
+    assert!(output.status.success(), "{text}");
+    let own = ["PG", "LC_", "LANG", "WINDLASS_"];
+    let mut left: Vec<_> = text
+        .lines()
+        .filter(|line| own.iter().any(|prefix| line.starts_with(prefix)))
+        .collect();
+    left.sort_unstable();
+    assert_eq!(left, ["LC_ALL=C.UTF-8", "WINDLASS_TEST_ONE=kept"]);
+    assert!(text.contains("binary=/some/windlass"), "{text}");
+}

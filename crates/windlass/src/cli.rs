@@ -40,16 +40,10 @@ const EXIT_CODES: &str = "Exit codes: 0 done, 1 failed, 2 usage, 3 done with war
 #[command(next_help_heading = "Options of every command")]
 pub struct Global {
     /// Print one JSON object and nothing else on standard output
-    #[arg(long, global = true, env = "WINDLASS_JSON", value_parser = clap::builder::FalseyValueParser::new())]
+    #[arg(long, global = true, env = "WINDLASS_JSON")]
     pub json: bool,
     /// Show no progress
-    #[arg(
-        long,
-        short,
-        global = true,
-        env = "WINDLASS_QUIET",
-        value_parser = clap::builder::FalseyValueParser::new()
-    )]
+    #[arg(long, short, global = true, env = "WINDLASS_QUIET")]
     pub quiet: bool,
     /// Read this configuration instead of /etc/windlass/windlass.toml
     #[arg(long, global = true, value_name = "FILE", env = "WINDLASS_CONFIG")]
@@ -152,10 +146,10 @@ pub struct Backup {
     #[arg(long, value_name = "RATE", value_parser = parse_rate, env = "WINDLASS_MAX_DEVICE_RATE")]
     pub max_device_rate: Option<u64>,
     /// Replace stripes that are there already, once the new set is sealed
-    #[arg(long, env = "WINDLASS_OVERWRITE", value_parser = clap::builder::FalseyValueParser::new())]
+    #[arg(long, env = "WINDLASS_OVERWRITE")]
     pub overwrite: bool,
     /// Write through the page cache instead of past it
-    #[arg(long, env = "WINDLASS_BUFFERED", value_parser = clap::builder::FalseyValueParser::new())]
+    #[arg(long, env = "WINDLASS_BUFFERED")]
     pub buffered: bool,
     /// A name for the backup, kept in the set
     #[arg(
@@ -169,13 +163,14 @@ pub struct Backup {
     #[arg(long, value_name = "HOW", default_value = "fast", value_parser = ["fast", "spread"], env = "WINDLASS_CHECKPOINT")]
     pub checkpoint: String,
     /// Do not keep this run for `plan --accuracy`
-    #[arg(long, env = "WINDLASS_NO_PREDICTION", value_parser = clap::builder::FalseyValueParser::new())]
+    #[arg(long, env = "WINDLASS_NO_PREDICTION")]
     pub no_prediction: bool,
     /// PostgreSQL: do not verify page checksums on the way
-    #[arg(long, env = "WINDLASS_NO_PAGE_CHECKSUMS", value_parser = clap::builder::FalseyValueParser::new())]
+    #[arg(long, env = "WINDLASS_NO_PAGE_CHECKSUMS")]
     pub no_page_checksums: bool,
     /// SQLite: wait at most so many seconds for a lock
-    #[arg(long, value_name = "SECONDS", env = "WINDLASS_LOCK_WAIT")]
+    #[arg(long, value_name = "SECONDS", env = "WINDLASS_LOCK_WAIT",
+          value_parser = clap::value_parser!(u64).range(..=31_536_000))]
     pub lock_wait: Option<u64>,
     /// Watching and recording
     #[command(flatten)]
@@ -215,7 +210,7 @@ pub struct Buffers {
     )]
     pub emulate: Vec<String>,
     /// Do without io_uring
-    #[arg(long, env = "WINDLASS_NO_RING", value_parser = clap::builder::FalseyValueParser::new())]
+    #[arg(long, env = "WINDLASS_NO_RING")]
     pub no_ring: bool,
 }
 
@@ -250,7 +245,7 @@ pub struct Restore {
     #[arg(long)]
     pub force: bool,
     /// Do not keep this run for `plan --accuracy`
-    #[arg(long, env = "WINDLASS_NO_PREDICTION", value_parser = clap::builder::FalseyValueParser::new())]
+    #[arg(long, env = "WINDLASS_NO_PREDICTION")]
     pub no_prediction: bool,
     /// Read at most so much per second from the devices
     #[arg(long, value_name = "RATE", value_parser = parse_rate, env = "WINDLASS_MAX_RATE")]
@@ -409,7 +404,7 @@ pub struct MountSet {
     #[arg(long, conflicts_with = "overlay")]
     pub direct_io: bool,
     /// Let other users in, as far as the files' modes do
-    #[arg(long, env = "WINDLASS_ALLOW_OTHER", value_parser = clap::builder::FalseyValueParser::new())]
+    #[arg(long, env = "WINDLASS_ALLOW_OTHER")]
     pub allow_other: bool,
     /// Threads that answer the kernel [default: twice the cores, 4 to 16]
     #[arg(long, value_name = "N", env = "WINDLASS_MOUNT_THREADS")]

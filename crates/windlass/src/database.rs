@@ -22,14 +22,26 @@ impl DatabaseName {
         if !uri && path.symlink_metadata().is_ok() {
             return Self::file(path);
         }
-        if uri || text.is_empty() || text.contains('=') {
+        if Self::is_one(text) {
             return Ok(Self::Postgres(text.to_owned()));
         }
-        Err(Failure::usage(
+        Err(Self::unknown(text))
+    }
+
+    /// Whether a word can be a database: something at that path, or a connection string.
+    pub fn is_one(text: &str) -> bool {
+        let uri = text.starts_with("postgres://") || text.starts_with("postgresql://");
+        let is_string = uri || text.is_empty() || text.contains('=');
+        is_string || Path::new(text).symlink_metadata().is_ok()
+    }
+
+    /// A word that is none.
+    pub fn unknown(text: &str) -> Failure {
+        Failure::usage(
             format!("{text} is no file, no connection string and no configured database"),
             "Name a SQLite file, a connection string like 'host=/var/run/postgresql', or a URI \
              like postgresql:///postgres.",
-        ))
+        )
     }
 
     fn file(path: &Path) -> Result<Self, Failure> {

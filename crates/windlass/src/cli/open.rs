@@ -14,7 +14,7 @@ pub struct Open {
     #[arg(required = true, value_name = "SET")]
     pub set: Vec<PathBuf>,
     /// Let it be written to: a copy of its own, thrown away at the end
-    #[arg(long, short, env = "WINDLASS_WRITABLE", value_parser = clap::builder::FalseyValueParser::new())]
+    #[arg(long, short, env = "WINDLASS_WRITABLE")]
     pub writable: bool,
     /// Run this with the database, and end with it. PostgreSQL: PGHOST and the like lead there.
     /// SQLite: `{}` becomes the file's path

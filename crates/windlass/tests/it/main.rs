@@ -5,6 +5,7 @@
 mod clusters;
 mod diff;
 mod events;
+mod extremes;
 mod foretold;
 mod glance;
 mod info;
@@ -20,6 +21,7 @@ mod places;
 mod refusals;
 #[path = "../shared/run.rs"]
 mod run;
+mod settings;
 mod shown;
 mod support;
 mod sweep;

@@ -4,9 +4,16 @@
 
 use std::process::{Command, Output};
 
-/// The command, without this machine's configuration, and nothing of tests in its state.
+/// The command, without this machine's configuration, without what the caller's environment says of
+/// databases and options, and nothing of tests in its state.
 pub fn command() -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_windlass"));
+    for (name, _) in std::env::vars_os() {
+        let text = name.to_string_lossy();
+        if text.starts_with("WINDLASS_") || text.starts_with("PG") || text.starts_with("LC_") {
+            command.env_remove(&name);
+        }
+    }
     command.env("WINDLASS_CONFIG", "/dev/null");
     command.env("WINDLASS_NO_PREDICTION", "1");
     command

@@ -1,0 +1,188 @@
+//! The configuration's values as the defaults of options.
+//!
+//! Every value is checked before, by the parser of its option, though another command runs.
+
+use clap::{Arg, ArgAction, Command};
+
+use super::file::{Config, Entry, Section, mistake};
+use super::{Said, nearest};
+use crate::exit::Failure;
+
+/// Commands that take a configured database's name, by their words.
+const OF_DATABASES: [&str; 5] = ["backup", "plan", "tune", "lab probe", "lab sweep"];
+/// What `tune` looks for itself, so that the database's own setting says nothing.
+const TUNED: [&str; 5] = ["compress", "buffers", "transfer-size", "readers", "threads"];
+/// Keys of a database that are no options.
+const SOURCE: &str = "source";
+
+/// Refuses tables, keys and values that no option takes.
+pub fn check(command: &Command, config: &Config) -> Result<(), Failure> {
+    for (name, entry) in &config.every {
+        let Some(argument) = option(command, name) else {
+            let what = format!("no option of every command is called {name}");
+            let rest = "Other options stand below a table like [backup]; databases, below \
+                        [database.NAME].";
+            let hint = nearest::hint(name, options(command), rest);
+            return Err(mistake(&entry.place, &what, &hint));
+        };
+        check_value(argument, name, entry)?;
+    }
+    for (name, section) in &config.commands {
+        let Some(sub) = find(command, name) else {
+            let what = format!("no command is called {name}");
+            let known = words(command);
+            let rest = "Options stand in the table of their command; databases, in \
+                        [database.NAME].";
+            let hint = nearest::hint(name, known.iter().map(String::as_str), rest);
+            return Err(mistake(&section.place, &what, &hint));
+        };
+        check_section(section, &[sub], &format!("windlass {name}"))?;
+    }
+    let subs = OF_DATABASES.map(|name| find(command, name));
+    let subs: Vec<_> = subs.into_iter().flatten().collect();
+    for (name, section) in &config.databases {
+        section.source(name)?;
+        check_section(section, &subs, "a database")?;
+    }
+    Ok(())
+}
+
+/// Each key is an option of one of the commands.
+fn check_section(section: &Section, subs: &[&Command], of: &str) -> Result<(), Failure> {
+    let keys = section
+        .entries
+        .iter()
+        .filter(|(name, _)| *name != SOURCE || subs.len() == 1);
+    for (name, entry) in keys {
+        let mut arguments = subs.iter().filter_map(|sub| option(sub, name));
+        let Some(argument) = arguments.next() else {
+            let what = format!("no option of {of} is called {name}");
+            let known = subs.iter().flat_map(|sub| options(sub));
+            let rest = match subs {
+                [one] => format!("`windlass {} --help` lists all.", one.get_name()),
+                _ => "`windlass backup --help` lists those of backups.".to_owned(),
+            };
+            let hint = nearest::hint(name, known, &rest);
+            return Err(mistake(&entry.place, &what, &hint));
+        };
+        check_value(argument, name, entry)?;
+    }
+    Ok(())
+}
+
+/// Asks the option's own parser.
+fn check_value(argument: &Arg, name: &str, entry: &Entry) -> Result<(), Failure> {
+    let takes_several = matches!(argument.get_action(), ArgAction::Append)
+        || argument.get_value_delimiter().is_some();
+    if entry.is_list && !takes_several {
+        let what = format!("{name} takes one value, not a list");
+        return Err(mistake(&entry.place, &what, "Write it without brackets."));
+    }
+    let mut alone = Arg::new("value")
+        .long(leak(name))
+        .num_args(1)
+        .value_parser(argument.get_value_parser().clone());
+    if let Some(delimiter) = argument.get_value_delimiter() {
+        alone = alone.value_delimiter(delimiter);
+    }
+    let command = Command::new("value").no_binary_name(true).arg(alone);
+    for value in &entry.values {
+        let words = [format!("--{name}={value}")];
+        if let Err(error) = command.clone().try_get_matches_from(words) {
+            let text = error.to_string();
+            let text = text.lines().next().unwrap_or_default();
+            let what = text.trim_start_matches("error: ");
+            return Err(mistake(&entry.place, what, "Correct it there."));
+        }
+    }
+    Ok(())
+}
+
+/// Makes the configuration's values the defaults of the options of the command that runs.
+pub fn apply(mut command: Command, config: &Config, said: &Said) -> Command {
+    for (name, entry) in &config.every {
+        command = with_default(command, name, entry);
+    }
+    let words = said.command.join(" ");
+    let mut entries: Vec<(&String, &Entry)> = Vec::new();
+    if let Some(section) = config.commands.get(&words) {
+        entries.extend(&section.entries);
+    }
+    // Several databases cannot all decide: then each is its source, and no more.
+    if let [one] = said.databases.as_slice()
+        && let Some(section) = config.databases.get(one)
+    {
+        let own = section.entries.iter();
+        entries.extend(own.filter(|(name, entry)| is_for(&words, name, entry)));
+    }
+    for (name, entry) in entries {
+        command = below(command, &said.command, |sub| with_default(sub, name, entry));
+    }
+    command
+}
+
+/// Whether a command follows this key of a database.
+fn is_for(words: &str, name: &str, entry: &Entry) -> bool {
+    let adapts = entry.values.iter().any(|value| value.starts_with("auto"));
+    match words {
+        // A plan's option of that name is a model.
+        _ if name == SOURCE => false,
+        "tune" => !TUNED.contains(&name),
+        // A plan compares codecs: `auto` is none.
+        "plan" => name != "compress" || !adapts,
+        _ => true,
+    }
+}
+
+/// Changes the subcommand of these words.
+fn below(command: Command, words: &[String], change: impl FnOnce(Command) -> Command) -> Command {
+    match words {
+        [] => change(command),
+        [first, rest @ ..] => command.mut_subcommand(first, |sub| below(sub, rest, change)),
+    }
+}
+
+fn with_default(command: Command, name: &str, entry: &Entry) -> Command {
+    let Some(id) = option(&command, name).map(|argument| argument.get_id().clone()) else {
+        return command;
+    };
+    let values: Vec<_> = entry.values.iter().map(|value| leak(value)).collect();
+    command.mut_arg(id, |argument| {
+        argument.required(false).default_values(values)
+    })
+}
+
+/// A text that lives as long as the process, as clap wants them.
+fn leak(text: &str) -> &'static str {
+    Box::leak(text.to_owned().into_boxed_str())
+}
+
+/// The option of a command that has this name; what selects the configuration is none of it.
+fn option<'a>(command: &'a Command, name: &str) -> Option<&'a Arg> {
+    let mut all = command
+        .get_arguments()
+        .filter(|argument| !argument.is_hide_set());
+    all.find(|argument| argument.get_long() == Some(name) && name != "config")
+}
+
+fn options(command: &Command) -> impl Iterator<Item = &str> {
+    let all = command
+        .get_arguments()
+        .filter(|argument| !argument.is_hide_set());
+    all.filter_map(Arg::get_long)
+        .filter(|name| *name != "config")
+}
+
+fn find<'a>(command: &'a Command, words: &str) -> Option<&'a Command> {
+    let mut words = words.split(' ');
+    words
+        .try_fold(command, |level, word| level.find_subcommand(word))
+        .filter(|sub| sub.get_subcommands().next().is_none())
+}
+
+fn words(command: &Command) -> Vec<String> {
+    let all = command.get_subcommands();
+    all.map(|sub| sub.get_name().to_owned())
+        .chain(["database".to_owned()])
+        .collect()
+}

@@ -1,0 +1,80 @@
+//! Names in the environment that begin with WINDLASS_: each must be one that Windlass knows.
+//!
+//! A name that no option has is refused like an unknown option: whoever wrote WINDLASS_MAX_RAT
+//! believes that a limit holds. Names of other commands are fine, since one environment often
+//! serves several.
+
+use super::nearest;
+use crate::exit::Failure;
+
+const PREFIX: &str = "WINDLASS_";
+/// Names that are no options: where the lab keeps its state, and what `open` tells its program.
+const OTHERS: [&str; 3] = [
+    "WINDLASS_STATE_DIR",
+    "WINDLASS_DATABASE",
+    "WINDLASS_OPEN_DIR",
+];
+/// What tests set, and what hooks are told: a hook may run Windlass itself.
+const PREFIXES: [&str; 2] = ["WINDLASS_TEST_", "WINDLASS_HOOK_"];
+
+/// Refuses the first name that is unknown.
+pub fn check() -> Result<(), Failure> {
+    let names = std::env::vars_os().map(|(name, _)| name.to_string_lossy().into_owned());
+    let known = known(&super::cli());
+    match unknown(names, &known) {
+        None => Ok(()),
+        Some(name) => {
+            let rest = "`windlass COMMAND --help` names the variable of each option; unset this \
+                        one if it is not for Windlass.";
+            let hint = nearest::hint(&name, known.iter().map(String::as_str), rest);
+            Err(Failure::usage(
+                format!("no option is called {name} in the environment"),
+                hint,
+            ))
+        }
+    }
+}
+
+fn unknown(names: impl Iterator<Item = String>, known: &[String]) -> Option<String> {
+    let mut unknown: Vec<_> = names
+        .filter(|name| name.starts_with(PREFIX))
+        .filter(|name| !PREFIXES.iter().any(|prefix| name.starts_with(prefix)))
+        .filter(|name| !known.contains(name))
+        .collect();
+    unknown.sort();
+    unknown.into_iter().next()
+}
+
+/// The names of all options of all commands.
+fn known(command: &clap::Command) -> Vec<String> {
+    let own = command.get_arguments().filter_map(clap::Arg::get_env);
+    let mut names: Vec<_> = own
+        .map(|name| name.to_string_lossy().into_owned())
+        .collect();
+    names.extend(command.get_subcommands().flat_map(known));
+    names.extend(OTHERS.map(str::to_owned));
+    names
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_name_that_no_option_has_is_found() {
+        let known = known(&super::super::cli());
+        let unknown = |names: &[&str]| unknown(names.iter().map(|it| (*it).to_owned()), &known);
+        let fine = [
+            "PATH",
+            "WINDLASS_TO",
+            "WINDLASS_CONFIG",
+            "WINDLASS_MOUNT_THREADS",
+            "WINDLASS_STATE_DIR",
+            "WINDLASS_TEST_ANYTHING",
+            "WINDLASS_HOOK_EXIT_CODE",
+        ];
+        assert_eq!(unknown(&fine), None);
+        let wrong = [&fine[..], &["WINDLASS_OVERWRIT"]].concat();
+        assert_eq!(unknown(&wrong).as_deref(), Some("WINDLASS_OVERWRIT"));
+    }
+}

@@ -1,0 +1,280 @@
+//! What the configuration's files say: values with the file and the line that each stands in.
+//!
+//! Invariant: a file that never ends, like /dev/full, is refused after [`BYTES_MAX`].
+
+use std::collections::BTreeMap;
+use std::ffi::OsString;
+use std::fmt;
+use std::io::Read;
+use std::path::{Path, PathBuf};
+
+use toml::de::{DeTable, DeValue};
+
+use super::{DIRECTORY, PATH};
+use crate::exit::Failure;
+
+/// Largest file that is read.
+pub const BYTES_MAX: u64 = 1 << 20;
+
+/// Where a value stands.
+#[derive(Clone, Debug)]
+pub struct Place {
+    file: PathBuf,
+    line: usize,
+}
+
+impl fmt::Display for Place {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}, line {}", self.file.display(), self.line)
+    }
+}
+
+/// One key with its value, as the words of an option.
+#[derive(Clone, Debug)]
+pub struct Entry {
+    pub place: Place,
+    pub values: Vec<String>,
+    /// More than one value, though there may be fewer in it.
+    pub is_list: bool,
+}
+
+/// A table with its keys.
+#[derive(Clone, Debug)]
+pub struct Section {
+    pub place: Place,
+    pub entries: BTreeMap<String, Entry>,
+}
+
+impl Section {
+    /// What the configured database `name` is, as it could have been said on the command line.
+    pub fn source(&self, name: &str) -> Result<String, Failure> {
+        let source = self
+            .entries
+            .get("source")
+            .and_then(|entry| entry.values.first());
+        source.cloned().ok_or_else(|| {
+            let what = format!("database {name} has no source");
+            mistake(
+                &self.place,
+                &what,
+                "Add: source = \"/path/of/the/database\"",
+            )
+        })
+    }
+}
+
+/// All of the configuration.
+#[derive(Debug, Default)]
+pub struct Config {
+    /// Options of every command.
+    pub every: BTreeMap<String, Entry>,
+    /// By the command's words: `backup`, `lab probe`.
+    pub commands: BTreeMap<String, Section>,
+    /// By their names.
+    pub databases: BTreeMap<String, Section>,
+}
+
+impl Config {
+    /// Reads the file that the command line or the environment names, or else the usual ones.
+    pub fn load(arguments: &[OsString]) -> Result<Self, Failure> {
+        let mut config = Self::default();
+        if let Some(path) = named(arguments) {
+            config.read(&path)?;
+            return Ok(config);
+        }
+        let mut paths = vec![PathBuf::from(PATH)];
+        if let Ok(entries) = std::fs::read_dir(DIRECTORY) {
+            let mut parts: Vec<_> = entries.flatten().map(|entry| entry.path()).collect();
+            parts.retain(|path| path.extension().is_some_and(|it| it == "toml"));
+            parts.sort();
+            paths.extend(parts);
+        }
+        for path in paths.iter().filter(|path| path.exists()) {
+            config.read(path)?;
+        }
+        Ok(config)
+    }
+
+    fn read(&mut self, path: &Path) -> Result<(), Failure> {
+        let text = read(path)?;
+        let table = DeTable::parse(&text).map_err(|error| {
+            let line = line(&text, error.span().map_or(0, |span| span.start));
+            let place = Place {
+                file: path.into(),
+                line,
+            };
+            mistake(
+                &place,
+                error.message(),
+                "The file must be TOML: key = \"value\".",
+            )
+        })?;
+        let lines = Lines {
+            text: &text,
+            file: path,
+        };
+        self.take(&lines, table.get_ref())
+    }
+
+    fn take(&mut self, lines: &Lines<'_>, table: &DeTable<'_>) -> Result<(), Failure> {
+        for (key, value) in table {
+            let place = lines.place(key.span().start);
+            let name: &str = key.get_ref();
+            match value.get_ref() {
+                DeValue::Table(inner) if name == "database" => {
+                    lines.sections(inner, "database", &mut self.databases)?;
+                }
+                DeValue::Table(inner) if name == "lab" => {
+                    let mut found = BTreeMap::new();
+                    lines.sections(inner, "lab", &mut found)?;
+                    for (name, section) in found {
+                        merge(&mut self.commands, format!("lab {name}"), section);
+                    }
+                }
+                DeValue::Table(inner) => {
+                    let section = lines.section(place, inner)?;
+                    merge(&mut self.commands, name.to_owned(), section);
+                }
+                value => {
+                    let entry = lines.entry(place, name, value)?;
+                    self.every.insert(name.to_owned(), entry);
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+/// A later file's keys win.
+fn merge(into: &mut BTreeMap<String, Section>, name: String, section: Section) {
+    match into.get_mut(&name) {
+        Some(old) => old.entries.extend(section.entries),
+        None => drop(into.insert(name, section)),
+    }
+}
+
+/// The text of a file, for the lines that its values stand in.
+struct Lines<'a> {
+    text: &'a str,
+    file: &'a Path,
+}
+
+impl Lines<'_> {
+    fn place(&self, offset: usize) -> Place {
+        Place {
+            file: self.file.to_owned(),
+            line: line(self.text, offset),
+        }
+    }
+
+    /// Tables in a table.
+    fn sections(
+        &self,
+        table: &DeTable<'_>,
+        outer: &str,
+        into: &mut BTreeMap<String, Section>,
+    ) -> Result<(), Failure> {
+        for (key, value) in table {
+            let place = self.place(key.span().start);
+            let name: &str = key.get_ref();
+            let DeValue::Table(inner) = value.get_ref() else {
+                let what = format!("{outer} has tables only, and {name} is none");
+                return Err(mistake(
+                    &place,
+                    &what,
+                    &format!("Write [{outer}.NAME] above the keys."),
+                ));
+            };
+            merge(into, name.to_owned(), self.section(place, inner)?);
+        }
+        Ok(())
+    }
+
+    fn section(&self, place: Place, table: &DeTable<'_>) -> Result<Section, Failure> {
+        let mut entries = BTreeMap::new();
+        for (key, value) in table {
+            let place = self.place(key.span().start);
+            let name: &str = key.get_ref();
+            let entry = self.entry(place, name, value.get_ref())?;
+            entries.insert(name.replace('_', "-"), entry);
+        }
+        Ok(Section { place, entries })
+    }
+
+    fn entry(&self, place: Place, name: &str, value: &DeValue<'_>) -> Result<Entry, Failure> {
+        let values = texts(value).ok_or_else(|| {
+            let what =
+                format!("{name} must be a text, a number, true or false, or a list of texts");
+            mistake(
+                &place,
+                &what,
+                "Options stand in the table of their command, as key = value.",
+            )
+        })?;
+        let is_list = matches!(value, DeValue::Array(_));
+        Ok(Entry {
+            place,
+            values,
+            is_list,
+        })
+    }
+}
+
+/// A value as the words of an option.
+fn texts(value: &DeValue<'_>) -> Option<Vec<String>> {
+    match value {
+        DeValue::String(text) => Some(vec![text.clone().into_owned()]),
+        DeValue::Integer(number) => Some(vec![number.to_string()]),
+        DeValue::Float(number) => Some(vec![number.to_string()]),
+        DeValue::Boolean(yes) => Some(vec![yes.to_string()]),
+        DeValue::Array(values) => {
+            let words: Option<Vec<Vec<_>>> = values.iter().map(|it| texts(it.get_ref())).collect();
+            words.map(|words| words.concat())
+        }
+        DeValue::Datetime(_) | DeValue::Table(_) => None,
+    }
+}
+
+fn line(text: &str, offset: usize) -> usize {
+    let before = text.as_bytes().iter().take(offset);
+    before.filter(|byte| **byte == b'\n').count() + 1
+}
+
+/// Something wrong at a place in a file.
+pub fn mistake(place: &Place, what: &str, hint: &str) -> Failure {
+    Failure::usage(format!("configuration {place}: {what}"), hint)
+}
+
+/// The configuration named on the command line or in the environment.
+fn named(arguments: &[OsString]) -> Option<PathBuf> {
+    // What follows is another program's.
+    let mut words = arguments.iter().take_while(|word| *word != "--");
+    while let Some(word) = words.next() {
+        if word == "--config" {
+            return words.next().map(PathBuf::from);
+        }
+        if let Some(path) = word
+            .to_str()
+            .and_then(|word| word.strip_prefix("--config="))
+        {
+            return Some(path.into());
+        }
+    }
+    std::env::var_os("WINDLASS_CONFIG").map(PathBuf::from)
+}
+
+/// A file's text, if it is text and ends.
+fn read(path: &Path) -> Result<String, Failure> {
+    let fault = |what: String| {
+        let message = format!("configuration {}: {what}", path.display());
+        Failure::usage(message, "Name a file that can be read with --config.")
+    };
+    let file = std::fs::File::open(path).map_err(|error| fault(error.to_string()))?;
+    let mut bytes = Vec::new();
+    let read = file.take(BYTES_MAX + 1).read_to_end(&mut bytes);
+    read.map_err(|error| fault(error.to_string()))?;
+    if bytes.len() as u64 > BYTES_MAX {
+        return Err(fault(format!("it is larger than {} KiB", BYTES_MAX >> 10)));
+    }
+    String::from_utf8(bytes).map_err(|_| fault("it is not text in UTF-8".to_owned()))
+}

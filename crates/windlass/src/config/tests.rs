@@ -1,0 +1,186 @@
+//! What files say, and what comes of it.
+
+use super::*;
+
+fn parsed(config: &str, words: &[&str]) -> Result<Cli, String> {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("windlass.toml");
+    #[allow(clippy::disallowed_methods)]
+    std::fs::write(&path, config).unwrap();
+    let path = path.to_str().unwrap();
+    let words = ["windlass", "--config", path]
+        .into_iter()
+        .chain(words.iter().copied());
+    let words: Vec<OsString> = words.map(OsString::from).collect();
+    parse(&words).map_err(|failed| match failed {
+        Failed::Clap(error) => error.to_string(),
+        Failed::Config(failure) => format!("{failure:?}"),
+    })
+}
+
+fn backup(cli: Cli) -> cli::Backup {
+    match cli.command {
+        cli::Command::Backup(backup) => *backup,
+        _ => panic!("not a backup"),
+    }
+}
+
+const SHOP: &str = "[backup]\ncompress = \"lz4\"\nbuffers = 9\n\
+    [database.shop]\nsource = \"/srv/shop.db\"\nto = [\"/a\", \"/b\"]\ncompress = \"none\"\n";
+
+#[test]
+fn a_configured_database_brings_its_devices_and_options() {
+    let backup = backup(parsed(SHOP, &["backup", "shop"]).unwrap());
+    assert_eq!(backup.database, "/srv/shop.db");
+    assert_eq!(backup.to, ["/a", "/b"]);
+    assert_eq!(backup.compress, "none");
+    assert_eq!(backup.buffers.buffers, Some(9));
+}
+
+#[test]
+fn only_the_word_for_the_database_chooses_it() {
+    let words = ["backup", "/srv/x.db", "--to", "/c", "--label", "shop"];
+    let backup = backup(parsed(SHOP, &words).unwrap());
+    assert_eq!(backup.to, ["/c"]);
+    assert_eq!(backup.compress, "lz4");
+}
+
+#[test]
+fn a_configured_database_is_tuned_by_its_name() {
+    let cli = parsed(SHOP, &["tune", "shop"]).unwrap();
+    let cli::Command::Tune(tune) = cli.command else {
+        panic!("not a tune")
+    };
+    assert_eq!(tune.database, "/srv/shop.db");
+    assert_eq!(tune.to, ["/a", "/b"]);
+    assert_eq!(tune.name.as_deref(), Some("shop"));
+    assert_eq!(tune.compress.len(), 4, "the codec is looked for");
+}
+
+#[test]
+fn every_command_has_a_table() {
+    let config = "quiet = true\n[plan]\nsource = \"hdd\"\ntarget = [\"s3\"]\nfiles = [1, 4]\n\
+        [tune]\nbudget = \"7s\"\n[info]\nfiles = true\n[lab.probe]\nbudget = \"5s\"\n\
+        [database.shop]\nsource = \"/srv/shop.db\"\ncompress = \"zstd:3\"\nmax-rate = \"1MiB\"\n";
+    let run = |words: &[&str]| parsed(config, words).unwrap();
+    let plan = run(&["plan", "shop"]);
+    assert!(plan.global.quiet);
+    let cli::Command::Plan(plan) = plan.command else {
+        panic!("not a plan")
+    };
+    assert_eq!(plan.database.as_deref(), Some("/srv/shop.db"));
+    assert_eq!(
+        (plan.source, plan.target),
+        (vec!["hdd".to_owned()], vec!["s3".to_owned()])
+    );
+    assert_eq!(
+        (plan.files, plan.compress),
+        (vec![1, 4], vec!["zstd:3".to_owned()])
+    );
+    assert_eq!(plan.max_rate, Some(1 << 20));
+    let cli::Command::Tune(tune) = run(&["tune", "shop", "--to", "nul"]).command else {
+        panic!("not a tune")
+    };
+    assert_eq!((tune.budget, tune.max_rate), (7.0, Some(1 << 20)));
+    let cli::Command::Info(info) = run(&["info", "x"]).command else {
+        panic!("not an info")
+    };
+    assert!(info.files);
+    let cli::Command::Lab(cli::Lab::Probe(probe)) = run(&["lab", "probe", "/"]).command else {
+        panic!("not a probe")
+    };
+    assert_eq!(probe.budget, 5.0);
+}
+
+#[test]
+fn a_plan_takes_no_codec_that_adapts() {
+    let config = "[database.shop]\nsource = \"/srv/shop.db\"\ncompress = \"auto\"\n";
+    let cli = parsed(config, &["plan", "shop"]).unwrap();
+    let cli::Command::Plan(plan) = cli.command else {
+        panic!("not a plan")
+    };
+    assert_eq!(plan.compress, ["zstd:1"]);
+}
+
+#[test]
+fn the_command_line_wins() {
+    let words = ["backup", "shop", "--to", "/c", "--compress", "zstd:3"];
+    let backup = backup(parsed(SHOP, &words).unwrap());
+    assert_eq!(backup.to, ["/c"]);
+    assert_eq!(backup.compress, "zstd:3");
+}
+
+#[test]
+fn a_flag_is_yes_or_no() {
+    let flag = |value: &str| {
+        let config = format!("[backup]\noverwrite = {value}\n");
+        parsed(&config, &["backup", "/x", "--to", "/y"]).map(|cli| backup(cli).overwrite)
+    };
+    for yes in ["true", "\"yes\"", "\"on\"", "1", "\"TRUE\""] {
+        assert_eq!(flag(yes), Ok(true), "{yes}");
+    }
+    for no in ["false", "\"no\"", "\"off\"", "0"] {
+        assert_eq!(flag(no), Ok(false), "{no}");
+    }
+    for neither in ["\"nein\"", "\"\"", "2", "\"y e s\""] {
+        let error = flag(neither).unwrap_err();
+        assert!(
+            error.contains("line 2") && error.contains("Usage"),
+            "{error}"
+        );
+    }
+}
+
+#[test]
+fn a_mistake_is_named_with_its_line() {
+    let mistakes = [
+        (
+            "\n[backup]\ncompres = \"lz4\"\n",
+            "line 3: ",
+            "Did you mean compress?",
+        ),
+        (
+            "[backups]\n",
+            "line 1: no command is called backups",
+            "Did you mean backup?",
+        ),
+        ("quite = true\n", "line 1: ", "Did you mean quiet?"),
+        (
+            "[backup]\nbuffers = \"many\"\n",
+            "line 2: ",
+            "invalid value 'many'",
+        ),
+        (
+            "[backup]\ncompress = [\"lz4\", \"none\"]\n",
+            "line 2: ",
+            "takes one value",
+        ),
+        ("[restore]\n[backup\n", "line 2: ", "TOML"),
+        ("[database.a]\nto = \"/x\"\n", "line 1: ", "has no source"),
+        (
+            "[database.a]\nsource = \"/x\"\nmax-rat = 1\n",
+            "line 3: ",
+            "Did you mean max-rate?",
+        ),
+        ("[database]\na = 1\n", "line 2: ", "[database.NAME]"),
+        ("[backup]\ndatabase = \"x\"\n", "line 2: ", "no option"),
+        ("[info]\nfiles = 1979-05-27\n", "line 2: ", "true or false"),
+    ];
+    for (config, place, says) in mistakes {
+        // Whatever command runs.
+        let error = parsed(config, &["status"]).unwrap_err();
+        assert!(
+            error.contains(place) && error.contains(says),
+            "{config}: {error}"
+        );
+        assert!(error.contains("Usage"), "{config}: {error}");
+    }
+}
+
+#[test]
+fn a_name_like_a_configured_one_is_asked_back() {
+    let error = parsed(SHOP, &["backup", "shpo"]).unwrap_err();
+    assert!(error.contains("Did you mean shop,"), "{error}");
+    let error = parsed(SHOP, &["plan", "warehouse"]).unwrap_err();
+    assert!(error.contains("The configuration names shop."), "{error}");
+}

@@ -1,0 +1,115 @@
+//! Settings that come from elsewhere than the command line: the environment, and files.
+
+use std::process::Output;
+
+use crate::support::*;
+
+fn with(variable: (&str, &str), words: &[&str]) -> Output {
+    let mut command = command();
+    command.env(variable.0, variable.1).args(words);
+    command.output().unwrap()
+}
+
+/// The variables of a command's flags, by its help: an option without a value.
+fn flags(command: &str) -> Vec<String> {
+    let help = text(&windlass(&[command, "--help"]));
+    let mut flags = Vec::new();
+    let mut takes_value = true;
+    for line in help.lines() {
+        // Not the list of a value's words, which begin with a dash, too.
+        if line.contains("--") && !line.trim_start().starts_with("- ") {
+            takes_value = line.contains('<');
+        }
+        let variable = line.trim().strip_prefix("[env: ");
+        if let Some(variable) = variable.filter(|_| !takes_value) {
+            let (name, _) = variable.split_once('=').unwrap();
+            flags.push(name.to_owned());
+        }
+    }
+    flags
+}
+
+#[test]
+fn a_flag_of_the_environment_is_yes_or_no() {
+    let place = Place::new();
+    let (db, stripe) = (place.arg("shop.db"), place.arg("stripe"));
+    let words = ["backup", &db, "--to", &stripe];
+    assert_eq!(windlass(&words).status.code(), Some(0));
+    let flags = flags("backup");
+    assert!(flags.len() > 5, "{flags:?}");
+    for flag in &flags {
+        for word in ["nein", "ja", "2", "", "falsch"] {
+            let output = with((flag, word), &words);
+            let printed = text(&output);
+            assert_eq!(output.status.code(), Some(2), "{flag}={word}: {printed}");
+            assert!(printed.contains("true, yes, on or 1"), "{printed}");
+        }
+    }
+    for (word, code) in [("no", 1), ("0", 1), ("off", 1), ("yes", 0), ("on", 0)] {
+        let output = with(("WINDLASS_OVERWRITE", word), &words);
+        assert_eq!(
+            output.status.code(),
+            Some(code),
+            "{word}: {}",
+            text(&output)
+        );
+    }
+}
+
+#[test]
+fn a_name_that_no_option_has_is_refused_before_anything_is_done() {
+    let place = Place::new();
+    let (db, sets) = (place.arg("shop.db"), place.arg("sets"));
+    let words = ["backup", &db, "--to", &sets];
+    let output = with(("WINDLASS_MAX_RAT", "1MiB"), &words);
+    let printed = text(&output);
+    assert_eq!(output.status.code(), Some(2), "{printed}");
+    let says = "error: no option is called WINDLASS_MAX_RAT in the environment\n\
+                hint: Did you mean WINDLASS_MAX_RATE?";
+    assert!(printed.contains(says), "{printed}");
+    assert!(place.sets().is_empty());
+    // What other commands take, and what tests and hooks are told, is fine; and help is help.
+    for name in ["WINDLASS_INTO", "WINDLASS_TEST_X", "WINDLASS_HOOK_EVENT"] {
+        let output = with((name, "x"), &words);
+        assert_eq!(output.status.code(), Some(0), "{}", text(&output));
+    }
+    let help = with(("WINDLASS_MAX_RAT", "1MiB"), &["backup", "--help"]);
+    assert_eq!(help.status.code(), Some(0));
+}
+
+#[test]
+fn a_configuration_that_never_ends_is_refused() {
+    for path in ["/dev/full", "/dev/zero"] {
+        let mut command = std::process::Command::new("timeout");
+        command.args([
+            "60",
+            env!("CARGO_BIN_EXE_windlass"),
+            "status",
+            "--config",
+            path,
+        ]);
+        let output = command.output().unwrap();
+        let printed = text(&output);
+        assert_eq!(output.status.code(), Some(2), "{path}: {printed}");
+        assert!(
+            printed.contains("larger than 1024 KiB"),
+            "{path}: {printed}"
+        );
+    }
+}
+
+#[test]
+fn a_mistake_in_the_configuration_is_shown_with_its_line() {
+    let place = Place::new();
+    let config = place.arg("windlass.toml");
+    let text_of = "[backup]\n# Not too much of the disk.\nmax-rat = \"5MiB\"\n";
+    #[allow(clippy::disallowed_methods, reason = "a fixture")]
+    std::fs::write(&config, text_of).unwrap();
+    let output = windlass(&["status", "--config", &config]);
+    assert_eq!(output.status.code(), Some(2));
+    let expected = format!(
+        "error: configuration {config}, line 3: no option of windlass backup is called max-rat\n\
+         hint: Did you mean max-rate? `windlass backup --help` lists all.\n"
+    );
+    assert_eq!(text(&output), expected);
+}

@@ -11,6 +11,7 @@
 
 mod adaptive;
 mod backup;
+mod bounded;
 mod buffer;
 mod cancel;
 mod check;
@@ -48,6 +49,7 @@ pub use windlass_media as media;
 
 pub use adaptive::{CodecChange, CodecRange, CodecUse, CompressionReport, Controller, Observation};
 pub use backup::BackupRun;
+pub use bounded::read_at_most;
 pub use buffer::{Buffer, Occupancy, Pool, Role};
 pub use cancel::Cancel;
 pub use check::{

@@ -49,6 +49,8 @@ pub enum UnitError {
 }
 
 const SIZES: &str = "B, KiB, MiB, GiB, TiB, kB, MB, GB, TB";
+/// Thirty years, about: what is longer is a mistake, and some clocks could not add it.
+const SECONDS_MAX: f64 = 1e9;
 const TIMES: &str = "us, ms, s, m, h";
 /// From here on a float does not hold every byte.
 const EXACT_MAX: f64 = 9e15;
@@ -91,7 +93,11 @@ pub fn parse_seconds(text: &str) -> Result<f64, UnitError> {
         "h" => 3600.0,
         other => return Err(unknown(other, TIMES)),
     };
-    Ok(value * unit)
+    let seconds = value * unit;
+    match seconds <= SECONDS_MAX {
+        true => Ok(seconds),
+        false => Err(too_large(text)),
+    }
 }
 
 /// A size for people: `512 B`, `64 KiB`, `2.79 GiB`.

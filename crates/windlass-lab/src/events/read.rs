@@ -1,6 +1,6 @@
 //! Reading a file of events, line by line.
 
-use std::io::BufRead;
+use std::io::{BufRead, Read};
 use std::path::Path;
 
 use serde::Deserialize;
@@ -137,6 +137,9 @@ struct Raw {
     weight: Option<u64>,
 }
 
+/// A longer line is not one of a file of events.
+const LINE_BYTES_MAX: u64 = 1 << 20;
+
 impl EventFile {
     /// Reads a file.
     pub fn open(path: &Path) -> Result<Self, LabError> {
@@ -156,13 +159,21 @@ impl EventFile {
         loop {
             text.clear();
             number += 1;
-            let read = input.read_until(b'\n', &mut text);
+            let mut line = input.by_ref().take(LINE_BYTES_MAX);
+            let read = line.read_until(b'\n', &mut text);
             let read = read.map_err(|source| LabError::Io {
                 operation: "read",
                 path: path.to_owned(),
                 source,
             })?;
             let whole = text.last() == Some(&b'\n');
+            if text.len() as u64 == LINE_BYTES_MAX {
+                return Err(LabError::Events {
+                    path: path.to_owned(),
+                    line: number,
+                    what: format!("it is longer than {} KiB", LINE_BYTES_MAX >> 10),
+                });
+            }
             // A line without an end is one that was cut off.
             if read == 0 || !whole && number > 1 {
                 break;

@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use serde::{Deserialize, Serialize};
-use windlass_engine::durable;
+use windlass_engine::{durable, read_at_most};
 
 use super::axes::{Axis, Case};
 use super::environment::Environment;
@@ -12,6 +12,8 @@ use crate::error::LabError;
 use crate::plan::Direction;
 use crate::profile::Profile;
 
+/// Largest file that is read; a series of thousands of runs is a few MiB.
+const BYTES_MAX: u64 = 256 << 20;
 /// Of which version the files are; others are not read.
 const VERSION: u32 = 1;
 
@@ -174,7 +176,7 @@ impl Series {
 
     /// Reads a series that was kept.
     pub fn load(path: &Path) -> Result<Self, LabError> {
-        let bytes = std::fs::read(path).map_err(LabError::io("read", path))?;
+        let bytes = read_at_most(path, BYTES_MAX).map_err(LabError::io("read", path))?;
         let fault = |what: String| LabError::Series {
             path: path.to_owned(),
             what,

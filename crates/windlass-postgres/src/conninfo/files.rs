@@ -3,9 +3,13 @@
 use std::os::unix::fs::PermissionsExt;
 use std::path::PathBuf;
 
+use windlass_engine::read_at_most;
+
 use super::{Address, Environment, KEYWORDS, SOCKET_DIRECTORIES, Settings, fault};
 use crate::error::{IoContext, PostgresError};
 
+/// Largest service file: what is larger is none.
+const BYTES_MAX: u64 = 1 << 20;
 const SYSTEM_CONFIGURATION: &str = "/etc/postgresql-common";
 
 /// Adds what the service named in the string or in PGSERVICE says and the string does not.
@@ -21,7 +25,8 @@ pub(super) fn apply_service(
         if !path.exists() {
             continue;
         }
-        let text = std::fs::read_to_string(&path).doing("read service file", &path)?;
+        let bytes = read_at_most(&path, BYTES_MAX).doing("read service file", &path)?;
+        let text = String::from_utf8_lossy(&bytes);
         if let Some(found) = service_section(&text, &service)? {
             found.into_iter().for_each(|(keyword, value)| {
                 settings.entry(keyword).or_insert(value);

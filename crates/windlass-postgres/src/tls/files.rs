@@ -6,6 +6,8 @@ use std::path::{Path, PathBuf};
 use rustls::pki_types::pem::{self, PemObject};
 use rustls::pki_types::{CertificateDer, CertificateRevocationListDer, PrivateKeyDer};
 
+use windlass_engine::read_at_most;
+
 use crate::conninfo::{ClientFiles, Roots, TlsRequest};
 use crate::error::PostgresError;
 
@@ -127,8 +129,11 @@ fn check_private(path: &Path) -> Result<(), PostgresError> {
     Ok(())
 }
 
+/// Largest file that is read: the authorities of a whole system fit several times.
+const BYTES_MAX: u64 = 16 << 20;
+
 fn read(keyword: &'static str, path: &Path) -> Result<Vec<u8>, PostgresError> {
-    match std::fs::read(path) {
+    match read_at_most(path, BYTES_MAX) {
         Ok(text) => Ok(text),
         Err(error) => fault(keyword, path, error.to_string()),
     }

@@ -5,8 +5,9 @@
 use std::path::{Path, PathBuf};
 
 use toml_edit::{DocumentMut, Item, Table, Value};
-use windlass_engine::durable;
+use windlass_engine::{durable, read_at_most};
 
+use super::file::BYTES_MAX;
 use super::{DIRECTORY, PATH};
 use crate::exit::{Code, Failure};
 
@@ -25,8 +26,8 @@ pub fn set(path: &Path, name: &str, options: Vec<(&str, Value)>) -> Result<(), F
         let message = format!("configuration {}: {what}", path.display());
         Failure::new(Code::Failed, message, "Name another file with --config.")
     };
-    let text = match std::fs::read_to_string(path) {
-        Ok(text) => text,
+    let text = match read_at_most(path, BYTES_MAX) {
+        Ok(bytes) => String::from_utf8(bytes).map_err(|_| fault("it is not text".to_owned()))?,
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => String::new(),
         Err(error) => return Err(fault(error.to_string())),
     };

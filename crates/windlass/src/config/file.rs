@@ -5,10 +5,10 @@
 use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::fmt;
-use std::io::Read;
 use std::path::{Path, PathBuf};
 
 use toml::de::{DeTable, DeValue};
+use windlass_engine::read_at_most;
 
 use super::{DIRECTORY, PATH};
 use crate::exit::Failure;
@@ -269,12 +269,6 @@ fn read(path: &Path) -> Result<String, Failure> {
         let message = format!("configuration {}: {what}", path.display());
         Failure::usage(message, "Name a file that can be read with --config.")
     };
-    let file = std::fs::File::open(path).map_err(|error| fault(error.to_string()))?;
-    let mut bytes = Vec::new();
-    let read = file.take(BYTES_MAX + 1).read_to_end(&mut bytes);
-    read.map_err(|error| fault(error.to_string()))?;
-    if bytes.len() as u64 > BYTES_MAX {
-        return Err(fault(format!("it is larger than {} KiB", BYTES_MAX >> 10)));
-    }
+    let bytes = read_at_most(path, BYTES_MAX).map_err(|error| fault(error.to_string()))?;
     String::from_utf8(bytes).map_err(|_| fault("it is not text in UTF-8".to_owned()))
 }

@@ -99,6 +99,33 @@ fn a_configuration_that_never_ends_is_refused() {
 }
 
 #[test]
+fn other_files_that_never_end_are_refused_too() {
+    let services = ("PGSERVICEFILE", "/dev/zero");
+    let authorities = ("PGSSLROOTCERT", "/dev/zero");
+    let tls = "postgresql://127.0.0.1:1/?sslmode=verify-ca";
+    let runs = [
+        (vec!["events", "/dev/zero"], ("PGUSER", "x")),
+        (vec!["lab", "sweep", "--from", "/dev/zero"], ("PGUSER", "x")),
+        (vec!["backup", "service=x", "--to", "nul"], services),
+        (vec!["backup", tls, "--to", "nul"], authorities),
+    ];
+    for (words, (name, value)) in runs {
+        let mut command = std::process::Command::new("timeout");
+        command
+            .args(["60", env!("CARGO_BIN_EXE_windlass")])
+            .args(&words);
+        command.env(name, value).env("WINDLASS_CONFIG", "/dev/null");
+        let output = command.output().unwrap();
+        let printed = text(&output);
+        assert!(
+            matches!(output.status.code(), Some(1 | 2)),
+            "{words:?}: {printed}"
+        );
+        assert!(printed.contains(" KiB"), "{words:?}: {printed}");
+    }
+}
+
+#[test]
 fn a_mistake_in_the_configuration_is_shown_with_its_line() {
     let place = Place::new();
     let config = place.arg("windlass.toml");

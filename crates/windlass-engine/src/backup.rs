@@ -13,6 +13,8 @@
 //! - Frames may finish out of order and on any stripe. The index says where each is.
 //! - A run that is dropped before `finish` leaves no stripe behind.
 
+mod hurry;
+
 use std::sync::{Arc, OnceLock};
 use std::thread::JoinHandle;
 use std::time::Instant;
@@ -61,6 +63,10 @@ pub struct BackupRun {
     cpu_began: f64,
     data_began: Option<Instant>,
     adaptive: Option<Arc<Watch>>,
+    source_limit: Option<Arc<RateLimit>>,
+    device_limit: Option<Arc<RateLimit>>,
+    /// When a hurry ends the run, if it still lasts then.
+    until: Option<Instant>,
 }
 
 impl BackupRun {
@@ -106,6 +112,9 @@ impl BackupRun {
             cpu_began: crate::report::process_cpu_seconds(),
             data_began: None,
             adaptive,
+            source_limit: options.source_rate.map(RateLimit::new).map(Arc::new),
+            device_limit: options.device_rate.map(RateLimit::new).map(Arc::new),
+            until: None,
             options,
         };
         run.spawn(stripes, emulators.source.as_ref())?;
@@ -124,10 +133,6 @@ impl BackupRun {
         let (chunks, chunks_out) = bounded::<Chunk>(plan.buffers.max(2));
         self.units = Some(units);
         let compress = self.options.compresses();
-        let rate = self
-            .options
-            .source_rate
-            .map(|rate| Arc::new(RateLimit::new(rate)));
         let depth = self
             .shared
             .pool
@@ -141,18 +146,14 @@ impl BackupRun {
             });
             let queue = ReadQueue::new(depth, self.options.ring, emulated);
             let ends = (units_out.clone(), full.clone());
-            self.spawn_reader(queue, ends, rate.clone())?;
+            self.spawn_reader(queue, ends, self.source_limit.clone())?;
         }
         for _ in 0..plan.compressors {
             let encoder = Encoder::new(self.options.codec)?;
             self.spawn_compressor(encoder, compress, (full_out.clone(), chunks.clone()))?;
         }
-        let rate = self
-            .options
-            .device_rate
-            .map(|rate| Arc::new(RateLimit::new(rate)));
         for stripe in stripes {
-            self.spawn_writer(stripe, chunks_out.clone(), rate.clone())?;
+            self.spawn_writer(stripe, chunks_out.clone(), self.device_limit.clone())?;
         }
         Ok(())
     }
@@ -318,11 +319,9 @@ impl BackupRun {
     fn send(&mut self, unit: Unit) -> Result<(), EngineError> {
         self.shared.check().map_err(|error| self.stopped(error))?;
         self.shared.begin_unit();
-        let units = self.units.as_ref();
-        if units.is_some_and(|units| units.send(unit).is_ok()) {
-            Ok(())
-        } else {
-            Err(self.stopped(EngineError::Stopped))
+        match self.queue(unit) {
+            Err(EngineError::Stopped) => Err(self.stopped(EngineError::Stopped)),
+            other => other,
         }
     }
 
@@ -330,6 +329,8 @@ impl BackupRun {
     /// have ended is it certain that the cause has been told, and not just what followed from it.
     fn stopped(&mut self, seen: EngineError) -> EngineError {
         self.shared.fail(seen);
+        // Who waits for a limit would find out only when its turn comes.
+        self.limits().for_each(RateLimit::lift);
         self.units = None;
         self.join().err().unwrap_or(EngineError::Stopped)
     }
@@ -339,7 +340,11 @@ impl BackupRun {
         if let Some(unit) = self.cutter.flush() {
             self.send(unit)?;
         }
-        self.shared.settle().map_err(|error| self.stopped(error))
+        match self.shared.settle(self.until) {
+            // Joining the threads could take as long as what they wait for.
+            Err(EngineError::HurryEnded) => Err(EngineError::HurryEnded),
+            other => other.map_err(|error| self.stopped(error)),
+        }
     }
 
     /// What became of a file; final after [`BackupRun::drain`].

@@ -24,6 +24,21 @@ pub enum EngineError {
         /// What the system said.
         source: io::Error,
     },
+    /// A file of the source ends before the bytes that have to be in it.
+    #[error(
+        "read source file {path}: it ends at byte {found_bytes}, but {needed_bytes} bytes have to be there"
+    )]
+    SourceShort {
+        /// The file.
+        path: PathBuf,
+        /// Where it ends; where reading stopped, if it is shorter still.
+        found_bytes: u64,
+        /// So many bytes have to be there.
+        needed_bytes: u64,
+    },
+    /// What was pushed in a hurry was not read in time.
+    #[error("the run did not read the source in the time that it had")]
+    HurryEnded,
     /// A device failed. After a failed write its stripe is dead.
     #[error("{operation} device {device} at offset {offset}: {source}")]
     DeviceIo {
@@ -245,6 +260,10 @@ impl EngineError {
                 if source.kind() == io::ErrorKind::PermissionDenied =>
             {
                 "Windlass runs as the owner of the database; let that user write there."
+            }
+            Self::SourceShort { .. } => {
+                "Something cut the file off, or its end is lost: check the source before you back \
+                 it up again."
             }
             Self::TargetRefused { .. } => "Name an empty or a new directory.",
             _ => return None,

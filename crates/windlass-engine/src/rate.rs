@@ -2,8 +2,14 @@
 //!
 //! A token bucket that may run into debt: a transfer larger than the bucket passes at once and
 //! the next ones wait until the debt is paid, so any transfer size works with any rate.
+//!
+//! A limit can be lifted for a while. Nobody waits then, and who is waiting stops waiting. What
+//! passes meanwhile is still counted as debt, so the average rate holds once the limit is back.
+//!
+//! Locking: one mutex around the time of the next turn; nothing else is taken while it is held.
 
-use std::sync::{Mutex, PoisonError};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Condvar, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use crate::cancel::Cancel;
@@ -18,6 +24,8 @@ const SLEEP_MAX: Duration = Duration::from_millis(100);
 pub struct RateLimit {
     bytes_per_second: u64,
     next: Mutex<Option<Instant>>,
+    lifted: AtomicBool,
+    changed: Condvar,
 }
 
 impl RateLimit {
@@ -26,7 +34,23 @@ impl RateLimit {
         Self {
             bytes_per_second: bytes_per_second.max(1),
             next: Mutex::new(None),
+            lifted: AtomicBool::new(false),
+            changed: Condvar::new(),
         }
+    }
+
+    /// Lets everything pass at once from now on; whoever waits goes on.
+    pub fn lift(&self) {
+        // Under the lock, so that nobody looks at the flag and then sleeps through the call.
+        let next = self.next.lock().unwrap_or_else(PoisonError::into_inner);
+        self.lifted.store(true, Ordering::Release);
+        drop(next);
+        self.changed.notify_all();
+    }
+
+    /// Lets the limit hold again.
+    pub fn impose(&self) {
+        self.lifted.store(false, Ordering::Release);
     }
 
     /// Bytes per second.
@@ -37,11 +61,11 @@ impl RateLimit {
     /// Waits until `bytes` more may pass, counted in `stage` under [`Cause::RateLimit`].
     pub fn pass(&self, bytes: u64, stage: &Stage, cancel: &Cancel) -> Result<(), EngineError> {
         let wait = self.reserve(bytes, Instant::now());
-        if wait.is_zero() {
+        if wait.is_zero() || self.lifted.load(Ordering::Acquire) {
             return Ok(());
         }
         stage.wait(Cause::RateLimit, || {
-            sleep_until(Instant::now() + wait, cancel)
+            self.sleep_until(Instant::now() + wait, cancel)
         })
     }
 
@@ -54,16 +78,19 @@ impl RateLimit {
         *next = Some(turn + cost);
         turn - now
     }
-}
 
-fn sleep_until(end: Instant, cancel: &Cancel) -> Result<(), EngineError> {
-    loop {
-        cancel.check()?;
-        let left = end.saturating_duration_since(Instant::now());
-        if left.is_zero() {
-            return Ok(());
+    /// Sleeps until `end`, or until the limit is lifted.
+    fn sleep_until(&self, end: Instant, cancel: &Cancel) -> Result<(), EngineError> {
+        let mut next = self.next.lock().unwrap_or_else(PoisonError::into_inner);
+        loop {
+            cancel.check()?;
+            let left = end.saturating_duration_since(Instant::now());
+            if left.is_zero() || self.lifted.load(Ordering::Acquire) {
+                return Ok(());
+            }
+            let woken = self.changed.wait_timeout(next, left.min(SLEEP_MAX));
+            next = woken.unwrap_or_else(PoisonError::into_inner).0;
         }
-        std::thread::sleep(left.min(SLEEP_MAX));
     }
 }
 
@@ -80,5 +107,26 @@ mod tests {
         assert_eq!(limit.reserve(1, now), Duration::from_millis(1500));
         let later = now + Duration::from_secs(10);
         assert_eq!(limit.reserve(1, later), Duration::ZERO);
+    }
+
+    #[test]
+    fn a_lifted_limit_stops_nobody_and_wakes_who_waits() {
+        let (limit, stage, cancel) = (RateLimit::new(1), Stage::default(), Cancel::new());
+        // A debt of many years.
+        limit.pass(1 << 30, &stage, &cancel).unwrap();
+        std::thread::scope(|scope| {
+            let waiting = scope.spawn(|| limit.pass(1, &stage, &cancel));
+            limit.lift();
+            waiting.join().unwrap().unwrap();
+        });
+        let waited = Stage::default();
+        limit.pass(1 << 30, &waited, &cancel).unwrap();
+        assert_eq!(waited.waited_nanos(Cause::RateLimit), 0);
+        limit.impose();
+        let left = limit.reserve(1, Instant::now());
+        assert!(
+            left > Duration::from_secs(1 << 30),
+            "the debt is still there"
+        );
     }
 }

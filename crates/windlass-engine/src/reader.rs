@@ -180,7 +180,8 @@ impl Reader<'_> {
         self.send(unit, buffer, None)
     }
 
-    /// Reads what is missing of a part; fills with zeros what the file does not have.
+    /// Reads what is missing of a part; fills with zeros what the file does not have and need not
+    /// have.
     fn complete(&self, part: &Part, into: &mut [u8], filled: usize) -> Result<(), EngineError> {
         let offset = part.offset + filled as u64;
         let Some(file) = part.file.open()? else {
@@ -190,6 +191,7 @@ impl Reader<'_> {
             .map_err(|source| part.file.error("read", offset, source))?;
         let missing = into.len() - filled - more;
         if missing > 0 {
+            part.file.check_end(offset + more as u64)?;
             into[filled + more..].fill(0);
             self.outcomes.short(part.file.spec.file, missing as u64);
         }

@@ -3,13 +3,16 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::thread::JoinHandle;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use crate::buffer::{Buffer, Pool, Role};
 use crate::cancel::Cancel;
 use crate::error::EngineError;
 use crate::progress::Progress;
 use crate::waits::Cause;
+
+/// Longest wait between two looks at the flags.
+pub(crate) const LOOK: Duration = Duration::from_millis(50);
 
 /// Shared by the threads of a run.
 #[derive(Debug)]
@@ -91,13 +94,13 @@ impl Shared {
         }
     }
 
-    /// Waits until no unit is under way.
-    pub(crate) fn settle(&self) -> Result<(), EngineError> {
-        const LOOK: Duration = Duration::from_millis(50);
+    /// Waits until no unit is under way; not beyond `until`.
+    pub(crate) fn settle(&self, until: Option<Instant>) -> Result<(), EngineError> {
         let mut pending = self.pending.lock().unwrap_or_else(PoisonError::into_inner);
         while *pending > 0 {
             self.check()?;
-            let waited = self.settled.wait_timeout(pending, LOOK);
+            let left = time_left(until)?;
+            let waited = self.settled.wait_timeout(pending, left.min(LOOK));
             pending = waited.unwrap_or_else(PoisonError::into_inner).0;
         }
         self.check()
@@ -119,6 +122,17 @@ impl Shared {
             }
         }
     }
+}
+
+/// How long there is left until then; an error when it is over.
+pub(crate) fn time_left(until: Option<Instant>) -> Result<Duration, EngineError> {
+    let left = until.map_or(Duration::MAX, |until| {
+        until.saturating_duration_since(Instant::now())
+    });
+    if left.is_zero() {
+        return Err(EngineError::HurryEnded);
+    }
+    Ok(left)
 }
 
 /// Starts a thread of a run.

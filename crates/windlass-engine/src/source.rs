@@ -14,7 +14,8 @@ use crate::error::EngineError;
 use crate::read::ReadFile;
 
 /// A file to back up: exactly `bytes` bytes of it go into the set. A longer file is cut there (the
-/// log holds the rest), a shorter one is padded with zeros.
+/// log holds the rest). A shorter one is an error if the first `needed_bytes` are not all there;
+/// what it lacks behind them is filled with zeros.
 #[derive(Clone, Debug)]
 pub struct FileSpec {
     /// Its number in the set.
@@ -23,6 +24,9 @@ pub struct FileSpec {
     pub content: FileContent,
     /// Its length in the set, in bytes.
     pub bytes: u64,
+    /// So many bytes from its start have to be there. `bytes`, where nothing may cut the file
+    /// meanwhile; less, where recovery or another source brings what is missing.
+    pub needed_bytes: u64,
     /// What it means when it is not there.
     pub missing: Missing,
 }
@@ -111,22 +115,37 @@ impl SourceFile {
         self.spec.missing == Missing::Skip && error.kind() == io::ErrorKind::NotFound
     }
 
+    /// An error if the file ends at `end_offset` although it has to be longer.
+    pub(crate) fn check_end(&self, end_offset: u64) -> Result<(), EngineError> {
+        if end_offset >= self.spec.needed_bytes {
+            return Ok(());
+        }
+        Err(EngineError::SourceShort {
+            path: self.path(),
+            found_bytes: end_offset,
+            needed_bytes: self.spec.needed_bytes,
+        })
+    }
+
     pub(crate) fn error(
         &self,
         operation: &'static str,
         offset: u64,
         source: io::Error,
     ) -> EngineError {
-        let path = match &self.spec.content {
+        EngineError::SourceIo {
+            operation,
+            path: self.path(),
+            offset,
+            source,
+        }
+    }
+
+    fn path(&self) -> PathBuf {
+        match &self.spec.content {
             FileContent::Path(path) => path.clone(),
             FileContent::Open(_) => PathBuf::from(format!("(file {})", self.spec.file)),
             FileContent::Bytes(_) => Path::new("(memory)").to_owned(),
-        };
-        EngineError::SourceIo {
-            operation,
-            path,
-            offset,
-            source,
         }
     }
 }
@@ -268,6 +287,7 @@ mod tests {
             file: FileNo(number),
             content,
             bytes,
+            needed_bytes: bytes,
             missing: Missing::Fail,
         })
     }

@@ -193,6 +193,7 @@ impl Stage<'_> {
                 file,
                 content,
                 bytes,
+                needed_bytes: bytes,
                 missing: Missing::Fail,
             })?;
             files.push(entry(file, bytes));

@@ -87,6 +87,7 @@ impl TrialSource {
                 file: FileNo(u32::try_from(*file).unwrap_or(u32::MAX)),
                 content: FileContent::Path(path.clone()),
                 bytes: *size,
+                needed_bytes: 0,
                 missing: Missing::Skip,
             };
             // As a newer version of a range: there is no file here whose checksum would be whole.

@@ -16,23 +16,24 @@ use std::fs::File;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use jiff::Timestamp;
-use windlass_engine::{BackupRun, FileContent, FileSpec, Missing};
+use windlass_engine::{BackupRun, EngineError, FileContent, FileSpec, Missing};
 use windlass_media::{BackupType, Facts, FileEntry, FileFlags, FileKind, FileNo, FileTable};
 
 use crate::database::{BackupOutcome, Database, read_header};
 use crate::error::{IoContext, SqliteError};
+use crate::extent::Extent;
 use crate::facts::DatabaseFacts;
 use crate::fingerprint::Fingerprint;
 use crate::header::{DATABASE_HEADER_BYTES, DatabaseHeader};
 use crate::hook::SourceHook;
 use crate::lock;
 use crate::pinned;
-use crate::session::{Session, check_same_file};
+use crate::session::{Session, check_same_file, journal_header};
 use crate::settle::{self, Target};
-use crate::view::{WalView, beside};
+use crate::view::WalView;
 use crate::wal::ReadAt;
 
 /// The one file of a set.
@@ -41,7 +42,8 @@ const DATABASE_FILE: FileNo = FileNo(0);
 /// Passes without a lock before the one with it, at most.
 const FREE_PASSES_MAX: u8 = 3;
 
-/// A pass that moved less than this leaves little enough to do under the lock.
+/// A pass that moved less than this leaves little enough to do under the lock, whatever the
+/// buffers hold.
 const FREE_PASS_BYTES_MIN: u64 = 64 << 20;
 
 /// What was read, and what it was.
@@ -80,12 +82,15 @@ pub(crate) fn backup(
         longest_bytes: 0,
         warnings,
     };
-    let mut copied = backup.copy()?;
-    copied.facts.label.clone_from(&database.label);
+    let copied = backup.copy();
     let Backup {
         session, warnings, ..
     } = backup;
-    session.close()?;
+    // Whatever came of the copy: before the run's threads are waited for, writers go on.
+    let closed = session.close();
+    let mut copied = copied.map_err(|error| explain(database, error))?;
+    closed?;
+    copied.facts.label.clone_from(&database.label);
     let table = file_table(database, &run, &copied)?;
     let facts = set_facts(database, &copied, started);
     let report = run.finish(table, facts)?;
@@ -121,18 +126,17 @@ impl Backup<'_> {
     }
 
     /// WAL mode: everything under one read transaction, which keeps no writer waiting.
-    fn copy_wal(
-        &mut self,
-        header: DatabaseHeader,
-        mut view: WalView,
-    ) -> Result<Copied, SqliteError> {
-        let bytes = view.bytes(header.page_bytes, self.file_bytes()?);
+    fn copy_wal(&mut self, header: DatabaseHeader, view: WalView) -> Result<Copied, SqliteError> {
+        let view = (header, view);
+        let extent = Extent::of(self.database, Some(&view))?;
+        let (_, mut view) = view;
         let overlay = view.take_overlay();
         let overlaid = overlay.is_some();
         let hook = SourceHook::overlaying(overlay);
         self.run.set_hook(hook.clone());
-        self.copy_all(bytes)?;
-        let facts = self.facts(&hook, bytes)?;
+        self.copy_all(extent)?;
+        let bytes = extent.bytes;
+        let facts = self.facts(&hook, extent)?;
         view.check(overlaid)?;
         let lock_held = self.end()?;
         Ok(Copied {
@@ -151,23 +155,30 @@ impl Backup<'_> {
         let bytes = self.file_bytes()?;
         let hook = SourceHook::hashing(bytes);
         self.run.set_hook(hook.clone());
-        self.copy_all(bytes)?;
+        self.copy_all(self.unlocked_extent(bytes))?;
         let layer = self.settle_free(&mut before, &hook)?;
+        // Under the lock nothing waits for what was read before.
+        self.run.empty_buffers()?;
 
         let view = self.begin()?;
+        if view.is_none() {
+            let limit = self.database.lock_limit;
+            self.run
+                .begin_hurry(limit.and_then(|limit| Instant::now().checked_add(limit)));
+        }
+        let extent = Extent::of(self.database, view.as_ref())?;
         if view.is_none() && self.fingerprint()?.proves_unchanged_since(&before) {
-            let bytes = before.bytes;
-            let facts = self.facts(&hook, bytes)?;
+            let facts = self.facts(&hook, extent)?;
             let lock_held = self.end()?;
             return Ok(Copied {
-                bytes,
+                bytes: extent.bytes,
                 facts,
                 lock_held,
                 lock_bytes: 0,
                 layered: layer > 1,
             });
         }
-        self.settle_locked(view, layer, &hook)
+        self.settle_locked(view, extent, layer, &hook)
     }
 
     /// Settles without a lock for as long as much is moving, so that little is left to do under
@@ -188,9 +199,10 @@ impl Backup<'_> {
                 .progress()
                 .set_phase("copying what changed meanwhile");
             *before = now;
-            let moved = self.settle(self.file_bytes()?, layer, hook)?;
+            let extent = self.unlocked_extent(self.file_bytes()?);
+            let moved = self.settle(extent, layer, hook)?;
             layer += 1;
-            if moved < FREE_PASS_BYTES_MIN {
+            if moved < self.locked_bytes_max() {
                 break;
             }
         }
@@ -200,30 +212,30 @@ impl Backup<'_> {
     fn settle_locked(
         &mut self,
         view: Option<(DatabaseHeader, WalView)>,
+        extent: Extent,
         layer: u8,
         hook: &SourceHook,
     ) -> Result<Copied, SqliteError> {
         self.run
             .progress()
             .set_phase("settling under the database lock");
-        let mut bytes = self.file_bytes()?;
         let mut checked = None;
-        if let Some((header, mut view)) = view {
+        if let Some((_, mut view)) = view {
             self.warnings
                 .push("The database changed to WAL mode during the backup.".to_owned());
-            bytes = view.bytes(header.page_bytes, bytes);
             let overlay = view.take_overlay();
             checked = Some((view, overlay.is_some()));
             if let Some(overlay) = overlay {
                 hook.set_overlay(overlay);
             }
         }
-        self.settle(bytes, layer, hook)?;
-        let facts = self.facts(hook, bytes)?;
+        self.settle(extent, layer, hook)?;
+        let facts = self.facts(hook, extent)?;
         if let Some((view, overlaid)) = checked {
             view.check(overlaid)?;
         }
         let lock_held = self.end()?;
+        let bytes = extent.bytes;
         Ok(Copied {
             bytes,
             facts,
@@ -233,30 +245,45 @@ impl Backup<'_> {
         })
     }
 
-    /// Copies the whole file as `bytes` long, and waits until it is read.
-    fn copy_all(&mut self, bytes: u64) -> Result<(), SqliteError> {
-        self.longest_bytes = bytes;
-        self.run.progress().set_total(bytes);
+    /// The extent of a copy that is made without a lock: the file may shrink meanwhile, and what
+    /// it is in the end is settled under the lock.
+    fn unlocked_extent(&self, bytes: u64) -> Extent {
+        Extent { bytes, in_file: 0 }
+    }
+
+    /// So little may be left to copy under the lock that no device has to be waited for.
+    fn locked_bytes_max(&self) -> u64 {
+        let plan = &self.run.options().plan;
+        FREE_PASS_BYTES_MIN.min(plan.buffers as u64 * plan.transfer_bytes as u64)
+    }
+
+    /// Copies the whole file, and waits until it is read.
+    fn copy_all(&mut self, extent: Extent) -> Result<(), SqliteError> {
+        self.longest_bytes = extent.bytes;
+        self.run.progress().set_total(extent.bytes);
         self.run.progress().set_phase("copying the database");
-        self.run.push(file_spec(&self.database.file, bytes))?;
+        self.run.push(file_spec(&self.database.file, extent))?;
         Ok(self.run.drain()?)
     }
 
     /// Puts every range that is not in the set as it now stands into `layer`; how many bytes.
-    fn settle(&mut self, bytes: u64, layer: u8, hook: &SourceHook) -> Result<u64, SqliteError> {
+    fn settle(&mut self, extent: Extent, layer: u8, hook: &SourceHook) -> Result<u64, SqliteError> {
         let Some(hashes) = hook.hashes() else {
             return Ok(0);
         };
-        let changed_from = self.changed_from(bytes)?;
+        let changed_from = self.changed_from(extent.bytes)?;
+        let pace = self.run.source_limit();
         let target = Target {
             file: &self.database.file,
             path: &self.database.path,
             overlay: hook.overlay(),
-            bytes,
+            extent,
+            pace: pace.as_deref(),
+            until: self.run.hurry_until(),
             unit_bytes: u64::from(self.run.frame_bytes()).max(hashes.range_bytes()),
             changed_from,
         };
-        let spec = file_spec(&self.database.file, bytes);
+        let spec = file_spec(&self.database.file, extent);
         let cancel = self.run.cancel().clone();
         let moved = settle::settle(&target, hashes, &cancel, |range| {
             Ok(self
@@ -289,20 +316,24 @@ impl Backup<'_> {
     /// Ends the read transaction, sure that the path still names what was read.
     fn end(&mut self) -> Result<Duration, SqliteError> {
         check_same_file(&self.database.path, &self.database.file)?;
-        self.session.end()
+        let held = self.session.end();
+        self.run.progress().set_phase("writing what was read");
+        self.run.end_hurry();
+        held
     }
 
     /// The facts of the pinned state, from its first page.
-    fn facts(&self, hook: &SourceHook, bytes: u64) -> Result<DatabaseFacts, SqliteError> {
-        let path = &self.database.path;
+    fn facts(&self, hook: &SourceHook, extent: Extent) -> Result<DatabaseFacts, SqliteError> {
+        let (path, bytes) = (&self.database.path, extent.bytes);
         let Some(header) = read_header(&self.database.file, path)? else {
             return Ok(DatabaseFacts::new(path, bytes, None));
         };
         let mut page = vec![0; header.page_bytes as usize];
-        self.database
-            .file
-            .read_full_at(&mut page, 0)
-            .during("read", path)?;
+        let found = self.database.file.read_full_at(&mut page, 0);
+        let found = found.during("read", path)?;
+        if found < page.len() {
+            extent.check_read(path, found as u64)?;
+        }
         if let Some(overlay) = hook.overlay() {
             overlay.apply(0, &mut page)?;
         }
@@ -329,12 +360,38 @@ impl Backup<'_> {
     }
 }
 
-fn file_spec(file: &Arc<File>, bytes: u64) -> FileSpec {
+/// The error in SQLite's terms, where the engine could only speak of files and time.
+fn explain(database: &Database, error: SqliteError) -> SqliteError {
+    let path = database.path.clone();
+    match error {
+        SqliteError::Engine(EngineError::SourceShort {
+            found_bytes,
+            needed_bytes,
+            ..
+        }) => SqliteError::CutOff {
+            path,
+            found_bytes,
+            needed_bytes,
+        },
+        SqliteError::Engine(EngineError::HurryEnded) => SqliteError::LockLimit {
+            path,
+            limit: database.lock_limit.unwrap_or_default(),
+        },
+        SqliteError::Engine(EngineError::Source(source)) => match source.downcast() {
+            Ok(error) => *error,
+            Err(source) => EngineError::Source(source).into(),
+        },
+        other => other,
+    }
+}
+
+fn file_spec(file: &Arc<File>, extent: Extent) -> FileSpec {
     let content = FileContent::Open(Arc::clone(file));
     FileSpec {
         file: DATABASE_FILE,
         content,
-        bytes,
+        bytes: extent.bytes,
+        needed_bytes: extent.in_file,
         missing: Missing::Fail,
     }
 }
@@ -343,23 +400,14 @@ fn file_spec(file: &Arc<File>, bytes: u64) -> FileSpec {
 /// header holds a random number, so the same header before and after the look at the lock is that
 /// of one journal, which was there while nobody was writing.
 fn hot_journal_warning(database: &Database) -> Option<String> {
-    let before = journal_header(database)?;
+    let before = journal_header(&database.path)?;
     let idle = !lock::is_reserved(&database.file).ok()?;
-    let hot = idle && journal_header(database)? == before;
+    let hot = idle && journal_header(&database.path)? == before;
     hot.then(|| {
         "A transaction that had not ended when its process did was rolled back, as SQLite does \
          on every opening."
             .to_owned()
     })
-}
-
-/// Magic, page count, random number, initial size, sector and page size of the journal; `None`
-/// without one, and for one that is zeroed, as a commit in persist mode leaves it.
-fn journal_header(database: &Database) -> Option<[u8; 28]> {
-    let journal = File::open(beside(&database.path, "-journal")).ok()?;
-    let mut header = [0; 28];
-    let found = journal.read_full_at(&mut header, 0).ok()?;
-    (found == header.len() && header[0] != 0).then_some(header)
 }
 
 fn file_table(

@@ -17,12 +17,18 @@ use crate::wal::ReadAt;
 /// How long a lock is waited for, unless told otherwise.
 pub const LOCK_WAIT_DEFAULT: Duration = Duration::from_secs(60);
 
+/// How long writers may be locked out, unless told otherwise. Programs wait for a lock for 5
+/// seconds as a rule (Python, Django, Rails), so a longer lock is felt already; but a limit as low
+/// would fail backups of large databases that are written to all the time.
+pub const LOCK_LIMIT_DEFAULT: Duration = Duration::from_secs(60);
+
 /// A SQLite database, found and readable. Nothing is locked before `backup`.
 #[derive(Debug)]
 pub struct Database {
     pub(crate) path: PathBuf,
     pub(crate) file: Arc<File>,
     pub(crate) lock_wait: Duration,
+    pub(crate) lock_limit: Option<Duration>,
     pub(crate) options: serde_json::Value,
     pub(crate) label: String,
     pub(crate) warnings: Vec<String>,
@@ -66,6 +72,7 @@ impl Database {
             path: real,
             file: Arc::new(file),
             lock_wait: LOCK_WAIT_DEFAULT,
+            lock_limit: Some(LOCK_LIMIT_DEFAULT),
             options: serde_json::Value::Null,
             label: String::new(),
             facts,
@@ -77,6 +84,12 @@ impl Database {
     /// rollback mode).
     pub fn set_lock_wait(&mut self, wait: Duration) {
         self.lock_wait = wait;
+    }
+
+    /// In rollback mode, locks writers out for at most this long, and fails if that does not do;
+    /// `None` is without end.
+    pub fn set_lock_limit(&mut self, limit: Option<Duration>) {
+        self.lock_limit = limit;
     }
 
     /// The options that the set's facts will tell.

@@ -67,6 +67,33 @@ pub enum SqliteError {
         /// The database.
         path: PathBuf,
     },
+    /// The database is longer than its file, and its log does not hold the rest.
+    #[error("{} is cut off at byte {found_bytes}: the database is {needed_bytes} bytes long",
+        path.display())]
+    CutOff {
+        /// The database.
+        path: PathBuf,
+        /// Where the first byte is missing.
+        found_bytes: u64,
+        /// Length of the database in bytes.
+        needed_bytes: u64,
+    },
+    /// The database file is empty, and what is beside it is not.
+    #[error("{} is empty, but {} holds data of it", path.display(), kept.display())]
+    Emptied {
+        /// The database.
+        path: PathBuf,
+        /// Its log or its journal.
+        kept: PathBuf,
+    },
+    /// Writers would have been locked out for longer than allowed.
+    #[error("writers of {} were locked out for {limit:?}, and the backup was not done", path.display())]
+    LockLimit {
+        /// The database.
+        path: PathBuf,
+        /// How long they may be locked out.
+        limit: Duration,
+    },
     /// The WAL does not hold what its index says was committed.
     #[error("read {}: frame {frame} {what}", path.display())]
     WalDamaged {
@@ -138,6 +165,19 @@ impl SqliteError {
             Self::SourceReplaced { .. } => {
                 "Something moved another file over the database, which SQLite forbids while it \
                  is in use; run the backup again."
+            }
+            Self::CutOff { .. } => {
+                "The end of the database is lost, so Windlass does not back it up as if it were \
+                 whole. Run PRAGMA integrity_check on it, and restore an older backup."
+            }
+            Self::Emptied { .. } => {
+                "Something emptied the database. Copy both files away before any program opens \
+                 it, because SQLite then removes the log or journal; then restore a backup."
+            }
+            Self::LockLimit { .. } => {
+                "Windlass gave the lock back and made no backup. Run the backup when less is \
+                 written, allow more with --lock-limit SECONDS, or put the database into WAL \
+                 mode, where writers are never locked out."
             }
             Self::WalDamaged { .. } | Self::WalIndex { .. } => {
                 "Run PRAGMA integrity_check on the database before anything else."

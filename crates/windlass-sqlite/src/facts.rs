@@ -49,6 +49,10 @@ pub struct DatabaseFacts {
     pub auto_vacuum: bool,
     /// Version of SQLite that wrote last; empty when no version is recorded.
     pub sqlite_version: String,
+    /// The database is in WAL mode, and that version of SQLite can corrupt such a database
+    /// ([`DatabaseHeader::has_wal_reset_bug`]).
+    #[serde(default)]
+    pub wal_reset_bug: bool,
     /// Transactions counted in rollback mode.
     pub change_counter: u32,
 }
@@ -75,6 +79,7 @@ impl DatabaseFacts {
             application_id: header.map_or(0, |header| header.application_id),
             auto_vacuum: header.is_some_and(|header| header.auto_vacuum),
             sqlite_version: version_name(header.map_or(0, |header| header.sqlite_version)),
+            wal_reset_bug: header.is_some_and(DatabaseHeader::has_wal_reset_bug),
             change_counter: header.map_or(0, |header| header.change_counter),
         }
     }
@@ -109,6 +114,7 @@ impl DatabaseFacts {
             "application_id": self.application_id,
             "auto_vacuum": self.auto_vacuum,
             "sqlite_version": self.sqlite_version,
+            "wal_reset_bug": self.wal_reset_bug,
             "change_counter": self.change_counter,
         })
     }

@@ -67,6 +67,28 @@ impl DatabaseHeader {
         })
     }
 
+    /// Bytes that the file has to have, as the header says; 0 when a SQLite that does not keep the
+    /// page count (before 3.7.0) was the last to write.
+    pub fn promised_bytes(&self) -> u64 {
+        if self.change_counter == self.valid_for {
+            u64::from(self.page_count) * u64::from(self.page_bytes)
+        } else {
+            0
+        }
+    }
+
+    /// Whether the database is in WAL mode and was last written by a SQLite that can corrupt such a
+    /// database, in rare cases: if one connection commits while another one, that has just begun
+    /// the log anew, checkpoints it. That is 3.7.0 to 3.51.2; 3.50.7 and 3.44.6 have the fix of
+    /// 3.51.3, too. See "The WAL-Reset Bug" in <https://sqlite.org/wal.html>.
+    pub fn has_wal_reset_bug(&self) -> bool {
+        let version = self.sqlite_version;
+        let affected = (3_007_000..3_051_003).contains(&version);
+        let fixed =
+            (3_050_007..3_051_000).contains(&version) || (3_044_006..3_045_000).contains(&version);
+        self.is_wal() && affected && !fixed
+    }
+
     /// Whether readers have to look into a WAL.
     pub fn is_wal(&self) -> bool {
         self.read_version == 2
@@ -121,6 +143,27 @@ mod tests {
                 allowed,
                 "page size {size}"
             );
+        }
+    }
+
+    #[test]
+    fn versions_that_can_corrupt_a_database_in_wal_mode_are_known() {
+        let affected = |version: u32, mode: u8| {
+            let mut bytes = sample();
+            bytes[18..20].copy_from_slice(&[mode, mode]);
+            bytes[96..100].copy_from_slice(&version.to_be_bytes());
+            DatabaseHeader::decode(&bytes).map(|header| header.has_wal_reset_bug())
+        };
+        for version in [
+            3_007_000, 3_040_001, 3_044_005, 3_045_000, 3_050_006, 3_051_000, 3_051_002,
+        ] {
+            assert_eq!(affected(version, 2), Ok(true), "{version}");
+            assert_eq!(affected(version, 1), Ok(false), "{version}, rollback mode");
+        }
+        for version in [
+            0, 3_006_023, 3_044_006, 3_044_999, 3_050_007, 3_051_003, 3_054_001,
+        ] {
+            assert_eq!(affected(version, 2), Ok(false), "{version}");
         }
     }
 

@@ -22,6 +22,7 @@
 mod backup;
 mod database;
 mod error;
+mod extent;
 mod facts;
 mod fingerprint;
 mod header;
@@ -38,7 +39,7 @@ mod shm;
 mod view;
 mod wal;
 
-pub use database::{BackupOutcome, Database, LOCK_WAIT_DEFAULT, is_sqlite};
+pub use database::{BackupOutcome, Database, LOCK_LIMIT_DEFAULT, LOCK_WAIT_DEFAULT, is_sqlite};
 pub use error::SqliteError;
 pub use facts::{DatabaseFacts, JournalMode, KIND};
 pub use header::{DATABASE_HEADER_BYTES, DATABASE_MAGIC, DatabaseHeader};

@@ -16,7 +16,7 @@ use std::sync::Arc;
 use rustix::process::{Flock, FlockType};
 
 /// SQLite's pending byte: the lock range begins here, on a page that never holds data.
-const PENDING_OFFSET: u64 = 0x4000_0000;
+pub(crate) const PENDING_OFFSET: u64 = 0x4000_0000;
 /// A writer holds this byte from its first change on.
 const RESERVED_OFFSET: u64 = PENDING_OFFSET + 1;
 /// Readers lock these bytes for reading; a writer that changes the file, for writing.

@@ -28,6 +28,13 @@ impl Overlay {
         Self { wal, path, state }
     }
 
+    /// Whether the log has a version of the page, counted from 0.
+    pub(crate) fn has(&self, page: u64) -> bool {
+        let frames = &self.state.frames;
+        let found = frames.binary_search_by_key(&(page + 1), |entry| u64::from(entry.page));
+        found.is_ok()
+    }
+
     /// Replaces what the log has newer in `bytes`, which were read at `offset`, a page boundary.
     pub(crate) fn apply(&self, offset: u64, bytes: &mut [u8]) -> Result<(), SqliteError> {
         let page_bytes = u64::from(self.state.header.page_bytes);

@@ -16,6 +16,7 @@ use windlass_engine::Cancel;
 
 use crate::database::{Database, read_header};
 use crate::error::{IoContext, SqliteError};
+use crate::extent::Extent;
 use crate::header::DatabaseHeader;
 use crate::overlay::Overlay;
 use crate::session::{Session, check_same_file};
@@ -39,7 +40,7 @@ pub struct PinnedReader {
     file: Arc<File>,
     path: PathBuf,
     overlay: Option<Overlay>,
-    bytes: u64,
+    extent: Extent,
     page_bytes: u64,
 }
 
@@ -49,13 +50,12 @@ impl Database {
         check_same_file(&self.path, &self.file)?;
         let mut session = Session::open(&self.path, &self.file)?;
         let view = begin(&mut session, self, cancel)?;
-        let file_bytes = self.file.metadata().during("inspect", &self.path)?.len();
-        let (view, overlay, bytes) = match view {
-            None => (None, None, file_bytes),
-            Some((header, mut view)) => {
-                let bytes = view.bytes(header.page_bytes, file_bytes);
+        let extent = Extent::of(self, view.as_ref())?;
+        let (view, overlay) = match view {
+            None => (None, None),
+            Some((_, mut view)) => {
                 let overlay = view.take_overlay();
-                (Some((view, overlay.is_some())), overlay, bytes)
+                (Some((view, overlay.is_some())), overlay)
             }
         };
         let header = read_header(&self.file, &self.path)?;
@@ -63,7 +63,7 @@ impl Database {
             file: Arc::clone(&self.file),
             path: self.path.clone(),
             overlay,
-            bytes,
+            extent,
             page_bytes: header.map_or(1, |header| u64::from(header.page_bytes)),
         };
         Ok(PinnedState {
@@ -99,7 +99,7 @@ impl PinnedState {
 impl PinnedReader {
     /// Length of the state in bytes.
     pub fn bytes(&self) -> u64 {
-        self.bytes
+        self.extent.bytes
     }
 
     /// Bytes of a page; 1 for an empty database.
@@ -109,12 +109,11 @@ impl PinnedReader {
 
     /// Reads bytes at `offset`; returns how many, fewer than asked for at the end only.
     pub fn read(&self, offset: u64, into: &mut [u8]) -> Result<usize, SqliteError> {
-        let left = self.bytes.saturating_sub(offset);
+        let left = self.extent.bytes.saturating_sub(offset);
         let length = usize::try_from(left).map_or(into.len(), |left| left.min(into.len()));
         let into = &mut into[..length];
         let Some(overlay) = &self.overlay else {
-            let found = self.file.read_full_at(into, offset);
-            into[found.during("read", &self.path)?..].fill(0);
+            self.read_file(into, offset)?;
             return Ok(length);
         };
         // The overlay replaces whole pages.
@@ -122,13 +121,21 @@ impl PinnedReader {
         let start = offset - before as u64;
         let end = (offset + length as u64).next_multiple_of(self.page_bytes);
         let mut pages = vec![0; usize::try_from(end - start).unwrap_or(0)];
-        // What is behind the file's end is in the log only.
-        self.file
-            .read_full_at(&mut pages, start)
-            .during("read", &self.path)?;
+        self.read_file(&mut pages, start)?;
         overlay.apply(start, &mut pages)?;
         into.copy_from_slice(&pages[before..before + length]);
         Ok(length)
+    }
+
+    /// Reads the file alone; zeros where the state's pages are in the log only.
+    fn read_file(&self, into: &mut [u8], offset: u64) -> Result<(), SqliteError> {
+        let found = self.file.read_full_at(into, offset);
+        let found = found.during("read", &self.path)?;
+        if found < into.len() {
+            self.extent.check_read(&self.path, offset + found as u64)?;
+        }
+        into[found..].fill(0);
+        Ok(())
     }
 }
 

@@ -23,8 +23,11 @@ use rusqlite::{Connection, ErrorCode, OpenFlags, ffi};
 use windlass_engine::Cancel;
 
 use crate::error::{IoContext, SqliteError};
-use crate::lock::SharedLock;
+use crate::extent::Extent;
+use crate::header::be32;
+use crate::lock::{self, SharedLock};
 use crate::view::beside;
+use crate::wal::ReadAt;
 
 /// Pause between two tries for the lock. SQLite's own busy handler backs off to 100 ms, and under
 /// a storm of writers such a long pause misses most of the short gaps.
@@ -46,6 +49,7 @@ pub(crate) struct Session {
 impl Session {
     /// Opens a connection to the database at `path`, which `file` is open on.
     pub(crate) fn open(path: &Path, file: &Arc<File>) -> Result<Self, SqliteError> {
+        check_not_emptied(path, file)?;
         let made_wal = !beside(path, "-wal").exists();
         // Write access is taken where it is to be had (SQLite falls back by itself): rolling back
         // a hot journal needs it, and so does a clean end of the WAL files made here.
@@ -93,16 +97,31 @@ impl Session {
     }
 
     fn try_begin(&self) -> Result<(), rusqlite::Error> {
-        self.connection.execute_batch("BEGIN")?;
         // Reads the header only: a schema that this SQLite cannot parse is no reason to fail.
-        let read = self
-            .connection
-            .pragma_query_value(None, "user_version", |row| row.get::<_, i32>(0));
-        if let Err(error) = read {
-            self.connection.execute_batch("ROLLBACK")?;
-            return Err(error);
+        self.try_begin_with(|connection| {
+            connection
+                .pragma_query_value(None, "user_version", |row| row.get::<_, i32>(0))
+                .map(drop)
+        })
+    }
+
+    fn try_begin_with(
+        &self,
+        read: impl FnOnce(&Connection) -> Result<(), rusqlite::Error>,
+    ) -> Result<(), rusqlite::Error> {
+        self.connection.execute_batch("BEGIN")?;
+        read(&self.connection).inspect_err(|_| self.roll_back())
+    }
+
+    /// Ends a transaction that failed. SQLite has ended some of them by itself, and then refuses
+    /// ROLLBACK; what a person has to know is why the transaction failed, so that refusal is
+    /// dropped. If a transaction stays open, the next BEGIN says so.
+    fn roll_back(&self) {
+        if !self.connection.is_autocommit() {
+            self.connection
+                .execute_batch("ROLLBACK")
+                .unwrap_or_default();
         }
-        Ok(())
     }
 
     /// Ends the read transaction; how long it was open.
@@ -177,6 +196,10 @@ impl Session {
                     SqliteError::WalUnavailable { path, source }
                 }
             }
+            Some(ErrorCode::DatabaseCorrupt) => match Extent::of_file(&self.database, &path) {
+                Err(error) => error,
+                Ok(_) => self.failed("begin a read transaction on", source),
+            },
             _ => self.failed("begin a read transaction on", source),
         }
     }
@@ -186,6 +209,41 @@ fn is_busy(error: &rusqlite::Error) -> bool {
     let busy = [ffi::SQLITE_BUSY, ffi::SQLITE_LOCKED, ffi::SQLITE_PROTOCOL];
     let code = error.sqlite_error().map(|error| error.extended_code & 0xff);
     code.is_some_and(|code| busy.contains(&code))
+}
+
+/// Fails when the database is empty and a file beside it has data of it. SQLite takes such a file
+/// for a leftover and removes it as soon as somebody reads the database; it may be all that is
+/// left.
+fn check_not_emptied(path: &Path, file: &File) -> Result<(), SqliteError> {
+    if file.metadata().during("inspect", path)?.len() > 0 {
+        return Ok(());
+    }
+    let (wal, journal) = (beside(path, "-wal"), beside(path, "-journal"));
+    let logged = std::fs::metadata(&wal).is_ok_and(|wal| wal.len() > 0);
+    let emptied = match journal_header(path).map(|header| be32(&header, 16)) {
+        _ if logged => Some(wal),
+        // The journal of the first transaction ever is of a database of no pages.
+        Some(pages) if pages > 0 && !lock::is_reserved(file).during("inspect", path)? => {
+            Some(journal)
+        }
+        _ => None,
+    };
+    match emptied {
+        Some(kept) => Err(SqliteError::Emptied {
+            path: path.to_path_buf(),
+            kept,
+        }),
+        None => Ok(()),
+    }
+}
+
+/// Magic, page count, random number, initial size in pages, sector and page size of the database's
+/// journal; `None` without one, and for one that is zeroed, as a commit in persist mode leaves it.
+pub(crate) fn journal_header(database: &Path) -> Option<[u8; 28]> {
+    let journal = File::open(beside(database, "-journal")).ok()?;
+    let mut header = [0; 28];
+    let found = journal.read_full_at(&mut header, 0).ok()?;
+    (found == header.len() && header[0] != 0).then_some(header)
 }
 
 /// Fails when `path` does not name the file that `file` is open on any more.
@@ -258,6 +316,27 @@ mod tests {
         assert!(beside(&ledger.path, "-wal").exists());
         session.end().unwrap();
         session.close().unwrap();
+    }
+
+    #[test]
+    fn the_error_that_ended_a_transaction_is_the_one_that_is_told() {
+        let directory = tempfile::tempdir().unwrap();
+        let ledger = ledger(directory.path(), Journal::Delete);
+        let file = Arc::new(File::open(&ledger.path).unwrap());
+        let session = Session::open(&ledger.path, &file).unwrap();
+        // As SQLite does after a failed read of the disk, which leaves nothing to roll back; and
+        // as after other errors, which leave that to us.
+        for ended in [true, false] {
+            let failing = |connection: &Connection| {
+                if ended {
+                    connection.execute_batch("ROLLBACK")?;
+                }
+                Err(rusqlite::Error::InvalidQuery)
+            };
+            let error = session.try_begin_with(failing).unwrap_err();
+            assert!(matches!(error, rusqlite::Error::InvalidQuery), "{error}");
+            assert!(session.connection.is_autocommit());
+        }
     }
 
     #[test]

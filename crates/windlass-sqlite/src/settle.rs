@@ -13,12 +13,14 @@ use std::fs::File;
 use std::io::{self, IoSliceMut};
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Instant;
 
 use crossbeam_channel::Sender;
 use rustix::io::{Errno, ReadWriteFlags};
-use windlass_engine::Cancel;
+use windlass_engine::{Cancel, EngineError, RateLimit, Stage};
 
 use crate::error::{IoContext, SqliteError};
+use crate::extent::Extent;
 use crate::overlay::Overlay;
 use crate::ranges::{ByteRange, RangeHashes};
 
@@ -36,7 +38,11 @@ pub(crate) struct Target<'a> {
     pub(crate) file: &'a File,
     pub(crate) path: &'a Path,
     pub(crate) overlay: Option<&'a Overlay>,
-    pub(crate) bytes: u64,
+    pub(crate) extent: Extent,
+    /// The limit on reading the source.
+    pub(crate) pace: Option<&'a RateLimit>,
+    /// When somebody who waits for the end has waited long enough.
+    pub(crate) until: Option<Instant>,
     /// What changed ranges are multiples of: a power of two, at least a range.
     pub(crate) unit_bytes: u64,
     /// From here on every block counts as changed.
@@ -64,6 +70,7 @@ pub(crate) fn settle(
                         hashes,
                         next,
                         sender,
+                        paced: Stage::default(),
                     }
                     .run(cancel)
                 })
@@ -96,6 +103,8 @@ struct Worker<'a> {
     hashes: &'a RangeHashes,
     next: &'a AtomicU64,
     sender: Sender<ByteRange>,
+    /// Waits for the limit; not the pipeline's, so in no report.
+    paced: Stage,
 }
 
 impl Worker<'_> {
@@ -104,10 +113,10 @@ impl Worker<'_> {
         let mut buffer = vec![0; usize::try_from(BLOCK_BYTES).unwrap_or(usize::MAX)];
         loop {
             let offset = self.next.fetch_add(claim_bytes, Ordering::Relaxed);
-            if offset >= self.target.bytes {
+            if offset >= self.target.extent.bytes {
                 return Ok(());
             }
-            let bytes = claim_bytes.min(self.target.bytes - offset);
+            let bytes = claim_bytes.min(self.target.extent.bytes - offset);
             for range in self.changed(offset, bytes, &mut buffer, cancel)? {
                 if self.sender.send(range).is_err() {
                     return Ok(());
@@ -123,16 +132,19 @@ impl Worker<'_> {
         buffer: &mut [u8],
         cancel: &Cancel,
     ) -> Result<Vec<ByteRange>, SqliteError> {
-        cancel.check()?;
+        self.check(cancel)?;
         let mut comparison = self.hashes.compare(offset, bytes);
         if offset + bytes > self.target.changed_from {
             return Ok(comparison.all_changed());
         }
         let mut at = offset;
         while at < offset + bytes {
-            cancel.check()?;
+            self.check(cancel)?;
             let length = BLOCK_BYTES.min(offset + bytes - at);
             let block = &mut buffer[..usize::try_from(length).unwrap_or(usize::MAX)];
+            if let Some(pace) = self.target.pace {
+                pace.pass(length, &self.paced, cancel)?;
+            }
             self.read(at, block)?;
             comparison.add(at, block);
             at += length;
@@ -140,10 +152,25 @@ impl Worker<'_> {
         Ok(comparison.changed(self.target.unit_bytes))
     }
 
-    /// Reads a block as the set would hold it: zeros behind the end of the file, and the overlay.
+    /// Fails when the run is to stop, or out of time.
+    fn check(&self, cancel: &Cancel) -> Result<(), SqliteError> {
+        cancel.check()?;
+        match self.target.until {
+            Some(until) if Instant::now() >= until => Err(EngineError::HurryEnded.into()),
+            _ => Ok(()),
+        }
+    }
+
+    /// Reads a block as the set would hold it: the overlay, and zeros where the file may end.
     fn read(&self, offset: u64, block: &mut [u8]) -> Result<(), SqliteError> {
         let found =
             read_uncached(self.target.file, block, offset).during("read", self.target.path)?;
+        if found < block.len() {
+            let end_offset = offset + found as u64;
+            self.target
+                .extent
+                .check_read(self.target.path, end_offset)?;
+        }
         block[found..].fill(0);
         match self.target.overlay {
             Some(overlay) => overlay.apply(offset, block),

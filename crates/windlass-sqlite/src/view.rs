@@ -79,13 +79,25 @@ impl WalView {
         }))
     }
 
-    /// Size of the state in bytes; `file_bytes` is the database file's length, which counts as
-    /// long as no commit has told another.
-    pub(crate) fn bytes(&self, page_bytes: u32, file_bytes: u64) -> u64 {
+    /// Size of the state in bytes, as its last commit told it; `None` as long as no commit has,
+    /// so that the database file's length counts.
+    pub(crate) fn committed_bytes(&self, page_bytes: u32) -> Option<u64> {
         match self.index.page_count {
-            0 => file_bytes,
-            pages => u64::from(pages) * u64::from(page_bytes),
+            0 => None,
+            pages => Some(u64::from(pages) * u64::from(page_bytes)),
         }
+    }
+
+    /// Whether the page, counted from 0, is one to put over the file. Call it before
+    /// `take_overlay`.
+    pub(crate) fn log_has(&self, page: u64) -> bool {
+        let overlay = self.overlay.as_ref();
+        overlay.is_some_and(|overlay| overlay.has(page))
+    }
+
+    /// Bytes of a page, as the log has it. Not 0 once there is a commit.
+    pub(crate) fn page_bytes(&self) -> u32 {
+        self.index.page_bytes.max(1)
     }
 
     /// The pages to put over the file; `None` when the file alone is the state.

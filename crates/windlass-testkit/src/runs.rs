@@ -133,13 +133,14 @@ pub fn begin(
     )
 }
 
-/// A file that must be there.
+/// A file that must be there, and may be shorter or longer than `bytes`.
 pub fn spec(index: usize, content: FileContent, bytes: usize) -> FileSpec {
     let missing = Missing::Fail;
     FileSpec {
         file: FileNo(index as u32),
         content,
         bytes: bytes as u64,
+        needed_bytes: 0,
         missing,
     }
 }

@@ -172,6 +172,10 @@ pub struct Backup {
     #[arg(long, value_name = "SECONDS", env = "WINDLASS_LOCK_WAIT",
           value_parser = clap::value_parser!(u64).range(..=31_536_000))]
     pub lock_wait: Option<u64>,
+    /// SQLite in rollback mode: give up when writers have been locked out for so many seconds; 0
+    /// is without end [default: 60]
+    #[arg(long, value_name = "SECONDS", env = "WINDLASS_LOCK_LIMIT")]
+    pub lock_limit: Option<u64>,
     /// Watching and recording
     #[command(flatten)]
     pub watching: Watching,

@@ -6,7 +6,9 @@ use std::path::Path;
 use std::sync::Arc;
 
 use windlass_engine::media::{Codec, FileNo, FileTable};
-use windlass_engine::{BackupRun, Cancel, EngineError, FileContent, FileSpec, Missing, PageHook};
+use windlass_engine::{
+    BackupRun, Cancel, Cause, EngineError, FileContent, FileSpec, Missing, PageHook,
+};
 
 use crate::support::*;
 
@@ -299,4 +301,74 @@ fn an_empty_run_makes_a_set_of_no_files() {
     let dir = tempfile::tempdir().unwrap();
     let places = make_set(&Tree::new(), dir.path(), &Setup::small(3, Codec::Zstd(1)));
     assert!(verify(&places).unwrap().description().files.0.is_empty());
+}
+
+/// A file that has to be longer than it is; in a bundle, and with transfers of its own.
+#[test]
+fn a_file_that_lacks_bytes_that_are_needed_fails_the_run() {
+    for (found, listed, needed) in [
+        (999, 2000, 1000),
+        (0, 10, 1),
+        (600_000, 1_500_000, 600_001),
+        (0, 700_000, 700_000),
+    ] {
+        let dir = tempfile::tempdir().unwrap();
+        let (sets, source) = (dir.path().join("sets"), dir.path().join("source"));
+        fs::create_dir(&sets).unwrap();
+        plant(&vec![("f".into(), plain(found, 7))], &source);
+        let source = source.join("f");
+        let mut run = start(&sets, &Setup::small(2, Codec::Lz4));
+        let needed_bytes = needed;
+        let pushed = run.push(FileSpec {
+            needed_bytes,
+            ..path_spec(0, &source, listed)
+        });
+        let error = pushed.and_then(|()| run.drain()).unwrap_err();
+        drop(run);
+        assert_nothing_left(&sets);
+        let EngineError::SourceShort {
+            path, found_bytes, ..
+        } = error
+        else {
+            panic!("{error}")
+        };
+        assert_eq!((path, found_bytes), (source, found as u64));
+    }
+}
+
+/// At a byte a second, each transfer would have to wait for years.
+#[test]
+fn nothing_waits_for_a_rate_limit_in_a_hurry() {
+    let dir = tempfile::tempdir().unwrap();
+    let setup = Setup {
+        source_rate: Some(1),
+        device_rate: Some(1),
+        ..Setup::small(1, Codec::None)
+    };
+    let tree: Tree = vec![("a".into(), plain(1_000_000, 8))];
+    let mut run = start(dir.path(), &setup);
+    run.begin_hurry(None);
+    run.push(bytes_spec(0, &tree[0].1)).unwrap();
+    run.empty_buffers().unwrap();
+    run.end_hurry();
+    let files = table(&run, &tree);
+    let report = run.finish(files, facts()).unwrap();
+    for stage in &report.stages {
+        assert_eq!(stage.waited(Cause::RateLimit), 0.0, "{stage:?}");
+    }
+    verify(&stripe_paths(dir.path(), &setup)).unwrap();
+}
+
+#[test]
+fn a_hurry_that_ends_fails_the_run_and_leaves_nothing() {
+    let dir = tempfile::tempdir().unwrap();
+    let setup = Setup::small(1, Codec::None);
+    let mut run = start(dir.path(), &setup);
+    let over = std::time::Instant::now();
+    run.begin_hurry(Some(over));
+    let pushed = run.push(bytes_spec(0, &plain(1_000_000, 9)));
+    let error = pushed.and_then(|()| run.drain()).unwrap_err();
+    assert!(matches!(error, EngineError::HurryEnded), "{error}");
+    drop(run);
+    assert_nothing_left(dir.path());
 }

@@ -71,6 +71,8 @@ impl Assembly {
                 file,
                 content,
                 bytes: entry.bytes,
+                // A relation may be cut while it is read; replaying the log cuts it again.
+                needed_bytes: 0,
                 missing,
             })?;
         }
@@ -92,6 +94,8 @@ impl Assembly {
             file: entry.file,
             content,
             bytes,
+            // A segment has its whole length from the moment it has its name.
+            needed_bytes: bytes,
             missing: Missing::Fail,
         })?;
         self.added.push(entry);
@@ -143,6 +147,7 @@ impl Assembly {
                 file,
                 content,
                 bytes,
+                needed_bytes: bytes,
                 missing: Missing::Fail,
             })?;
         }

@@ -4,7 +4,9 @@
 #![allow(clippy::disallowed_methods, reason = "fixtures need no durability")]
 
 mod at_rest;
+mod cut_off;
 mod live;
+mod lock_limit;
 mod locks;
 mod paths;
 mod pinned;

@@ -42,11 +42,14 @@ pub struct Set {
     pub content: Vec<u8>,
 }
 
-/// A device that calls `first` before the first write, while the pipeline behind it stands still
-/// as soon as its buffers are full.
+/// What a test does before each write of a run, while the pipeline behind it stands still as soon
+/// as its buffers are full.
+type BeforeWrite = Box<dyn FnMut(&Progress) + Send>;
+
 struct Gated {
     inner: FileDevice,
-    first: Option<Box<dyn FnOnce() + Send>>,
+    before_write: BeforeWrite,
+    progress: Arc<Progress>,
 }
 
 impl Device for Gated {
@@ -63,9 +66,7 @@ impl Device for Gated {
         self.inner.in_flight()
     }
     fn submit(&mut self, offset: u64, buffer: Buffer) -> Result<Option<WriteDone>, EngineError> {
-        if let Some(first) = self.first.take() {
-            first();
-        }
+        (self.before_write)(&self.progress);
         self.inner.submit(offset, buffer)
     }
     fn reap(&mut self) -> Result<Option<WriteDone>, EngineError> {
@@ -102,19 +103,49 @@ pub fn backup_in_transfers(
     stripe: &Path,
     meanwhile: impl FnOnce() + Send + 'static,
 ) -> Result<BackupOutcome, SqliteError> {
-    assert!(std::fs::metadata(database).unwrap().len() > 16 * transfer_bytes as u64);
-    let inner = FileDevice::create(stripe, FileDeviceOptions::default()).unwrap();
-    let device = Gated {
-        inner,
-        first: Some(Box::new(meanwhile)),
+    let mut meanwhile = Some(meanwhile);
+    let before_write = move |_: &Progress| {
+        if let Some(meanwhile) = meanwhile.take() {
+            meanwhile();
+        }
     };
-    Database::open(database)?.backup(start(Box::new(device), transfer_bytes))
+    let mut database = Database::open(database)?;
+    let run = gated_run(&database, stripe, transfer_bytes, None, before_write);
+    database.backup(run)
+}
+
+/// A run to a stripe at `stripe` that calls `before_write` before each write, with `rate` as the
+/// limit on both ends.
+pub fn gated_run(
+    database: &Database,
+    stripe: &Path,
+    transfer_bytes: usize,
+    rate: Option<u64>,
+    before_write: impl FnMut(&Progress) + Send + 'static,
+) -> BackupRun {
+    assert!(database.facts().bytes > 16 * transfer_bytes as u64);
+    let progress = Arc::new(Progress::default());
+    let device = Gated {
+        inner: FileDevice::create(stripe, FileDeviceOptions::default()).unwrap(),
+        before_write: Box::new(before_write),
+        progress: Arc::clone(&progress),
+    };
+    start_with(Box::new(device), transfer_bytes, rate, progress)
 }
 
 /// The smallest transfers, so that files have many pieces.
-const TRANSFER_BYTES: usize = 64 * 1024;
+pub const TRANSFER_BYTES: usize = 64 * 1024;
 
 fn start(device: Box<dyn Device>, transfer_bytes: usize) -> BackupRun {
+    start_with(device, transfer_bytes, None, Arc::default())
+}
+
+fn start_with(
+    device: Box<dyn Device>,
+    transfer_bytes: usize,
+    rate: Option<u64>,
+    progress: Arc<Progress>,
+) -> BackupRun {
     let request = BufferRequest {
         transfer_bytes: Some(transfer_bytes),
         ..Default::default()
@@ -124,12 +155,12 @@ fn start(device: Box<dyn Device>, transfer_bytes: usize) -> BackupRun {
         plan,
         codec: Codec::None,
         range: None,
-        source_rate: None,
-        device_rate: None,
+        source_rate: rate,
+        device_rate: rate,
         ring: true,
         emulation: Default::default(),
     };
-    let (progress, cancel) = (Arc::new(Progress::default()), Cancel::new());
+    let cancel = Cancel::new();
     BackupRun::start(SetId([7; 16]), 0, options, vec![device], progress, cancel).unwrap()
 }
 

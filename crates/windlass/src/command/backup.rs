@@ -118,6 +118,9 @@ impl Job<'_> {
         if let Some(seconds) = self.arguments.lock_wait {
             database.set_lock_wait(Duration::from_secs(seconds));
         }
+        if let Some(seconds) = self.arguments.lock_limit {
+            database.set_lock_limit((seconds > 0).then(|| Duration::from_secs(seconds)));
+        }
         let plan = super::request(&self.arguments.buffers, &self.arguments.layout)?
             .plan(self.devices.len(), 1)?;
         database.set_options(self.options_json(&plan));
@@ -129,6 +132,8 @@ impl Job<'_> {
             windlass_sqlite::JournalMode::Wal => "writers were never blocked (WAL mode)".to_owned(),
             _ => format!("writers were locked out for {held:.1} ms (rollback mode)"),
         };
+        let mut remarks = vec![remark];
+        remarks.extend(wal_reset_remark(&outcome.facts));
         let mut facts = outcome.facts.to_json();
         facts["lock_held_seconds"] = outcome.lock_held.as_secs_f64().into();
         facts["lock_bytes_read"] = outcome.lock_bytes.into();
@@ -138,7 +143,7 @@ impl Job<'_> {
             database: facts,
             places: vec![path.to_owned()],
             warnings,
-            remarks: vec![remark],
+            remarks,
         })
     }
 
@@ -256,6 +261,18 @@ impl Job<'_> {
     }
 }
 
+/// A remark and not a warning: the backup itself is right, most systems have such a SQLite, and a
+/// warning would end every backup there with exit code 3.
+fn wal_reset_remark(facts: &windlass_sqlite::DatabaseFacts) -> Option<String> {
+    facts.wal_reset_bug.then(|| {
+        format!(
+            "last written by SQLite {}, which can corrupt a database in WAL mode in rare cases; \
+             3.51.3, 3.50.7 and 3.44.6 are fixed",
+            facts.sqlite_version
+        )
+    })
+}
+
 /// The JSON object that ends a backup: the report, and what was backed up.
 fn document(sealed: &Sealed, foretold: Option<&Record>) -> serde_json::Value {
     let mut document = serde_json::to_value(&sealed.report).unwrap_or_default();
@@ -263,6 +280,7 @@ fn document(sealed: &Sealed, foretold: Option<&Record>) -> serde_json::Value {
     document["type"] = "full".into();
     document["database"] = sealed.database.clone();
     document["warnings"] = sealed.warnings.clone().into();
+    document["remarks"] = sealed.remarks.clone().into();
     document
 }
 

@@ -1,0 +1,172 @@
+//! A database whose end is lost: cut off, emptied, or shorter than it says. Each is an error in
+//! every mode and at every reader; zeros never stand for what is not there.
+
+use std::fs::{File, OpenOptions};
+use std::path::Path;
+
+use windlass_engine::Cancel;
+use windlass_sqlite::{BackupOutcome, Database, SqliteError};
+use windlass_testkit::sqlite::{Journal, Ledger, LedgerSpec, Shell, run_once};
+
+use crate::support::{Room, backup_while, round_trip, try_backup};
+
+const BOTH_MODES: [Journal; 2] = [Journal::Wal, Journal::Delete];
+/// Behind what the buffers of a run hold, so that what lies behind it is read after the gate.
+const CUT_BYTES: u64 = 1 << 20;
+
+/// A ledger of some 6 MB and ten transactions; in WAL mode with a connection that keeps the log.
+fn scene(journal: Journal) -> (Room, Ledger, Option<Shell>) {
+    let room = Room::new();
+    let spec = LedgerSpec {
+        journal,
+        accounts: 3000,
+        payload_bytes: 1500,
+        seed: 22,
+        ..LedgerSpec::default()
+    };
+    let ledger = Ledger::create(&room.path("a.db"), spec);
+    let keeper = (journal == Journal::Wal).then(|| ledger.shell());
+    ledger.commit(1, 10);
+    (room, ledger, keeper)
+}
+
+fn cut(path: &Path, bytes: u64) {
+    let file = OpenOptions::new().write(true).open(path).unwrap();
+    file.set_len(bytes).unwrap();
+}
+
+fn pages(path: &Path) -> u64 {
+    run_once(path, "PRAGMA page_count;")
+        .unwrap()
+        .parse()
+        .unwrap()
+}
+
+fn expect_cut_off(result: Result<BackupOutcome, SqliteError>, at: u64, whole: u64) {
+    let error = result.map(|outcome| outcome.facts).unwrap_err();
+    let SqliteError::CutOff {
+        found_bytes,
+        needed_bytes,
+        ..
+    } = error
+    else {
+        panic!("{error:?}")
+    };
+    assert_eq!((found_bytes, needed_bytes), (at, whole));
+    assert!(error.hint().is_some());
+}
+
+#[test]
+fn a_database_that_is_cut_off_during_the_copy_is_an_error() {
+    for journal in BOTH_MODES {
+        let (room, ledger, _keeper) = scene(journal);
+        let whole = std::fs::metadata(&ledger.path).unwrap().len();
+        let path = ledger.path.clone();
+        let meanwhile = move || cut(&path, CUT_BYTES);
+        let result = backup_while(&ledger.path, &room.path("set"), meanwhile);
+        expect_cut_off(result, CUT_BYTES, whole);
+        assert!(!room.names().iter().any(|name| name.starts_with("set")));
+    }
+}
+
+#[test]
+fn a_database_that_was_cut_off_before_is_an_error() {
+    for journal in BOTH_MODES {
+        for cut_at in [CUT_BYTES, CUT_BYTES + 4096 + 100, 4096] {
+            let (room, ledger, _keeper) = scene(journal);
+            let whole = pages(&ledger.path) * 4096;
+            cut(&ledger.path, cut_at);
+            let result = try_backup(&ledger.path, &room.path("set"));
+            expect_cut_off(result, cut_at, whole);
+        }
+    }
+}
+
+/// Without a connection there is no log; then it is the header that says how long the file was.
+#[test]
+fn a_database_at_rest_that_lost_its_last_bytes_is_an_error() {
+    for journal in BOTH_MODES {
+        for lost in [1, 4096] {
+            let (room, ledger, keeper) = scene(journal);
+            keeper.map(Shell::close);
+            let whole = std::fs::metadata(&ledger.path).unwrap().len();
+            cut(&ledger.path, whole - lost);
+            let result = try_backup(&ledger.path, &room.path("set"));
+            expect_cut_off(result, whole - lost, whole);
+        }
+    }
+}
+
+/// Pages that only the log has may lie behind the end of the file, but all of them have to be in
+/// the log.
+#[test]
+fn pages_behind_the_end_of_the_file_come_from_the_log() {
+    let (room, ledger, _keeper) = scene(Journal::Wal);
+    let mut writer = ledger.shell();
+    writer.run("PRAGMA wal_checkpoint(TRUNCATE); PRAGMA wal_autocheckpoint=0;");
+    let whole = std::fs::metadata(&ledger.path).unwrap().len();
+    writer.run("CREATE TABLE more(b); INSERT INTO more VALUES(randomblob(400000));");
+    let (outcome, _) = round_trip(&ledger.path, &room.path("set"), &room.path("copy"));
+    assert!(outcome.facts.bytes > whole + 400_000);
+    assert_eq!(std::fs::metadata(&ledger.path).unwrap().len(), whole);
+    let sum = "SELECT length(b) FROM more; PRAGMA integrity_check;";
+    let found = run_once(&room.path("copy"), sum).unwrap();
+    assert_eq!(found, "400000\nok");
+    cut(&ledger.path, whole - 4096);
+    let result = try_backup(&ledger.path, &room.path("other"));
+    expect_cut_off(result, whole - 4096, outcome.facts.bytes);
+}
+
+#[test]
+fn a_pinned_state_that_is_cut_off_reads_no_zeros() {
+    for journal in BOTH_MODES {
+        let (_room, ledger, _keeper) = scene(journal);
+        let database = Database::open(&ledger.path).unwrap();
+        let pinned = database.pin(&Cancel::new()).unwrap();
+        let reader = pinned.reader();
+        let mut page = [0; 4096];
+        let behind = 2 * CUT_BYTES;
+        assert_eq!(reader.read(behind, &mut page).unwrap(), 4096);
+        cut(&ledger.path, CUT_BYTES);
+        let error = reader.read(behind, &mut page).unwrap_err();
+        assert!(matches!(error, SqliteError::CutOff { .. }), "{error}");
+        drop(pinned);
+        let error = database.pin(&Cancel::new()).map(drop).unwrap_err();
+        assert!(matches!(error, SqliteError::CutOff { .. }), "{error}");
+    }
+}
+
+/// SQLite removes the log of an empty database when it opens that: the log may be all there is.
+#[test]
+fn an_emptied_database_keeps_its_log_and_its_journal() {
+    for journal in BOTH_MODES {
+        let (room, ledger, _keeper) = scene(journal);
+        let mut shell = ledger.shell();
+        shell.run("PRAGMA cache_size=2; BEGIN IMMEDIATE; UPDATE account SET balance = -1;");
+        shell.kill();
+        let kept = match journal {
+            Journal::Wal => room.path("a.db-wal"),
+            _ => room.path("a.db-journal"),
+        };
+        let before = std::fs::read(&kept).unwrap();
+        assert!(!before.is_empty());
+        cut(&ledger.path, 0);
+        let error = try_backup(&ledger.path, &room.path("set")).unwrap_err();
+        assert!(matches!(error, SqliteError::Emptied { .. }), "{error}");
+        assert!(std::fs::read(&kept).unwrap() == before, "{journal:?}");
+    }
+}
+
+#[test]
+fn a_database_in_its_first_transaction_is_empty() {
+    let room = Room::new();
+    let path = room.path("a.db");
+    File::create(&path).unwrap();
+    let mut shell = Shell::open(&path);
+    shell.run("BEGIN; CREATE TABLE t(a); INSERT INTO t VALUES(1);");
+    let outcome = try_backup(&path, &room.path("set")).unwrap();
+    assert_eq!(outcome.facts.bytes, 0);
+    shell.run("COMMIT;");
+    shell.close();
+    assert_eq!(run_once(&path, "SELECT a FROM t;").unwrap(), "1");
+}

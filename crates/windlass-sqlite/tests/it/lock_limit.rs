@@ -1,0 +1,103 @@
+//! What may make writers wait in rollback mode, and for how long: no rate limit, and no device
+//! beyond the limit of the lock.
+
+use std::path::Path;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use windlass_engine::{Cause, Progress};
+use windlass_sqlite::{Database, SqliteError};
+use windlass_testkit::sqlite::{Journal, Ledger, LedgerSpec, run_once};
+
+use crate::support::{Room, TRANSFER_BYTES, gated_run, write_copy};
+
+/// The phase in which writers are locked out.
+const LOCKED: &str = "settling under the database lock";
+/// Touches every page.
+const UPDATE: &str = "UPDATE account SET payload = randomblob(1500);";
+
+fn scene() -> (Room, Ledger) {
+    let room = Room::new();
+    let spec = LedgerSpec {
+        journal: Journal::Delete,
+        accounts: 1500,
+        payload_bytes: 1500,
+        seed: 23,
+        ..LedgerSpec::default()
+    };
+    let ledger = Ledger::create(&room.path("a.db"), spec);
+    ledger.commit(1, 3);
+    (room, ledger)
+}
+
+/// Writes to all of the database again and again while the copy is made without a lock, so that
+/// more than all buffers hold is left to copy under the lock. False once that is held.
+fn keep_changing(path: &Path, writes: &mut u32, progress: &Progress) -> bool {
+    let locked = progress.phase() == LOCKED;
+    *writes += 1;
+    if !locked && writes.is_multiple_of(8) {
+        // Refused if the lock was taken this moment.
+        run_once(path, UPDATE).unwrap_or_default();
+    }
+    !locked
+}
+
+fn rate_limit_waits(progress: &Progress) -> Vec<(&'static str, u64)> {
+    let waits = |stage: windlass_engine::StageReport| {
+        let waits = stage.waits.into_iter();
+        let limited = waits.filter(|wait| wait.cause == Cause::RateLimit);
+        (stage.name, limited.map(|wait| wait.count).sum())
+    };
+    progress.reports().map(waits).to_vec()
+}
+
+#[test]
+fn no_rate_limit_holds_while_writers_are_locked_out() {
+    let (room, ledger) = scene();
+    let mut database = Database::open(&ledger.path).unwrap();
+    let seen: Arc<Mutex<Vec<_>>> = Arc::default();
+    let (path, inside, mut writes) = (ledger.path.clone(), Arc::clone(&seen), 0);
+    let rate = Some(20 << 20);
+    let stripe = room.path("set");
+    let run = gated_run(&database, &stripe, TRANSFER_BYTES, rate, move |progress| {
+        if !keep_changing(&path, &mut writes, progress) {
+            inside.lock().unwrap().push(rate_limit_waits(progress));
+        }
+    });
+    let progress = Arc::clone(run.progress());
+    let outcome = database.backup(run).unwrap();
+    let seen = std::mem::take(&mut *seen.lock().unwrap());
+    assert!(seen.len() > 8, "{} writes under the lock", seen.len());
+    let waits = rate_limit_waits(&progress);
+    assert!(waits.iter().any(|(_, count)| *count > 8), "{waits:?}");
+    for one in &seen {
+        assert_eq!(one, &seen[0], "nothing waited for a limit under the lock");
+    }
+    assert!(outcome.lock_bytes > 0);
+    write_copy(&stripe, &room.path("copy"));
+    let checked = run_once(&room.path("copy"), "PRAGMA integrity_check;");
+    assert_eq!(checked.unwrap(), "ok");
+}
+
+/// The device hangs until somebody could write to the database again.
+#[test]
+fn a_device_that_hangs_keeps_writers_out_no_longer_than_the_limit() {
+    let (room, ledger) = scene();
+    let mut database = Database::open(&ledger.path).unwrap();
+    database.set_lock_limit(Some(Duration::from_millis(300)));
+    let (path, mut writes) = (ledger.path.clone(), 0);
+    let stripe = room.path("set");
+    let run = gated_run(&database, &stripe, TRANSFER_BYTES, None, move |progress| {
+        if !keep_changing(&path, &mut writes, progress) {
+            while run_once(&path, UPDATE).is_err() {
+                std::thread::sleep(Duration::from_millis(10));
+            }
+        }
+    });
+    let error = database.backup(run).map(|done| done.facts).unwrap_err();
+    assert!(matches!(error, SqliteError::LockLimit { .. }), "{error}");
+    assert!(error.hint().unwrap().contains("--lock-limit"));
+    assert_eq!(room.names(), ["a.db"], "nothing is left behind");
+    let checked = run_once(&ledger.path, "PRAGMA integrity_check;");
+    assert_eq!(checked.unwrap(), "ok");
+}

@@ -88,7 +88,9 @@ fn a_database_at_rest_that_lost_its_last_bytes_is_an_error() {
     for journal in BOTH_MODES {
         for lost in [1, 4096] {
             let (room, ledger, keeper) = scene(journal);
-            keeper.map(Shell::close);
+            if let Some(keeper) = keeper {
+                keeper.close();
+            }
             let whole = std::fs::metadata(&ledger.path).unwrap().len();
             cut(&ledger.path, whole - lost);
             let result = try_backup(&ledger.path, &room.path("set"));

@@ -204,7 +204,7 @@ install_promtool() {
 install_for_tests() {
     need_rust
     need shellcheck:shellcheck sqlite3:sqlite3 strace:strace mkfs.xfs:xfsprogs mkfs.ext4:e2fsprogs prlimit:util-linux \
-        pgrep:procps
+        pgrep:procps mandoc:mandoc
     need chromium:chromium openssl:openssl
     need_fuse
     need_postgres

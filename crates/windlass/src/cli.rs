@@ -1,5 +1,7 @@
 //! The command line: what can be said, and what each word of it means.
 
+#[cfg(test)]
+mod documented;
 mod examples;
 mod lab;
 mod open;
@@ -66,30 +68,37 @@ pub enum Command {
     #[command(after_long_help = examples::INFO)]
     Info(Info),
     /// Show which pages differ between two sets, or a set and a live database
+    #[command(after_long_help = examples::DIFF)]
     Diff(Diff),
     /// Write single files of a set, without restoring it
+    #[command(after_long_help = examples::EXTRACT)]
     Extract(Extract),
     /// Show a set as a directory of files, without restoring it
+    #[command(after_long_help = examples::MOUNT)]
     Mount(MountSet),
     /// Show what is under way: mounts, and what they have read
+    #[command(after_long_help = examples::STATUS)]
     Status,
     /// Predict how long a backup or restore would take, and what would bind it
     Plan(Box<Plan>),
     /// Find the setting that makes backups of a database fastest, by trials
     Tune(Box<Tune>),
     /// Experiments: what this storage and these cores can do, and what settings change
-    #[command(subcommand)]
+    #[command(subcommand, after_long_help = examples::LAB)]
     Lab(Lab),
     /// Show where the time of a recorded run went
+    #[command(after_long_help = examples::EVENTS)]
     Events(Events),
     /// Open a set as a database: a PostgreSQL server, or a SQLite file
     Open(Open),
     /// Print shell completions
+    #[command(after_long_help = examples::COMPLETIONS)]
     Completions {
         /// The shell
         shell: clap_complete::Shell,
     },
     /// Write the man pages into a directory
+    #[command(after_long_help = examples::MAN)]
     Man {
         /// Where to
         #[arg(value_name = "DIRECTORY")]

@@ -1,27 +1,30 @@
-//! What `--help` shows below the options: commands to copy, and what they are good for.
+//! What `--help` shows below the options: commands to copy, and what they do.
+//!
+//! The man pages are made from these texts, too (`command/manual/examples.rs`): a block begins with
+//! `Examples:`, commands are indented by two, and what they do by six.
 
 /// `windlass --help`
 pub const WINDLASS: &str = "\
 Examples:
   windlass backup shop.db --to /backup/shop
-      Back up a live SQLite database; writers go on meanwhile.
+      Back up a live SQLite database. Other programs can go on writing to it.
   windlass backup 'host=/var/run/postgresql' --to /disk1/pg --to /disk2/pg
-      Back up a whole PostgreSQL cluster, striped over two disks.
+      Back up a PostgreSQL cluster to two disks at the same time.
+  windlass restore /disk1/pg /disk2/pg --into /var/lib/postgresql/15/restored
+      Restore it into a new data directory.
+  windlass open /disk1/pg -- psql
+      Run the backup as a server, without restoring it.
+  windlass verify /backup/shop
+      Read and check every byte of a backup.
   windlass backup 'host=/var/run/postgresql' --to nul --compress none
       Write nothing: measure how fast the database can be read.
-  windlass restore /disk1/pg /disk2/pg --into /var/lib/postgresql/15/restored
-      Restore it. The new data directory starts as it is.
-  windlass open /disk1/pg -- psql
-      Open it as a server of its own, without restoring it.
-  windlass verify /backup/shop
-      Read and check every byte of a set.
 
-A DATABASE is a path to a SQLite file, a libpq connection string or URI, or a name from
-/etc/windlass/windlass.toml. A DEVICE is a file, a directory (a stripe is named in it) or `nul`.
-A SET is any one of its stripes, or the directory that holds them.
+A DATABASE is the path of a SQLite file, a libpq connection string or URI, or a name from
+/etc/windlass/windlass.toml. A DEVICE is a file, a directory (Windlass names the file in it), or
+`nul`, which keeps nothing. A SET is one of its stripes, or the directory that holds them.
 
-Every option may also be given as WINDLASS_OPTION in the environment, or in the configuration
-under [command]; the command line wins.
+Most options can also be set as WINDLASS_OPTION in the environment, or in the configuration under
+[command]. The command line wins over the environment, and the environment over the configuration.
 
 Exit codes: 0 done, 1 failed, 2 usage, 3 done with warnings, 4 damage found, 130 interrupted.";
 
@@ -29,48 +32,136 @@ Exit codes: 0 done, 1 failed, 2 usage, 3 done with warnings, 4 damage found, 130
 pub const BACKUP: &str = "\
 Examples:
   windlass backup shop.db --to /disk1 --to /disk2
-      Two stripes, written at the same time; in each directory a file is named for its stripe.
+      Write two stripes at the same time. Windlass names the files in the directories.
   windlass backup 'host=/var/run/postgresql' --to /backup/pg --compress auto
-      Compress harder where the device is slow, and less where the cores are.
+      Compress more if the device is slow, and less if the cores are.
   windlass backup 'host=/var/run/postgresql' --to /backup/pg --max-rate 100MiB
-      Leave the rest of the disk to the database.
+      Read at most 100 MiB per second, to leave the rest of the disk to the database.
   windlass backup shop.db --to nul --compress none
-      Keep nothing: how fast can it be read?
+      Keep nothing: measure how fast the database can be read.
 
-The set exists when the run has ended with `sealed`; an interrupted one leaves nothing. The verdict
-names what bound the run, and what would move that limit.";
+The set is complete when the backup prints `sealed`. An interrupted backup leaves no set. The
+verdict says what limited the speed, and which option would help.";
 
 /// `windlass restore --help`
 pub const RESTORE: &str = "\
 Examples:
   windlass restore /backup/shop --into /srv/shop/shop.db
-      A SQLite database, from the one set in a directory. --force replaces the one that is there.
+      Restore a SQLite database. Add --force to replace the one that exists.
   windlass restore /disk1/pg /disk2/pg --into /var/lib/postgresql/15/restored
-      A PostgreSQL cluster into a new or empty directory, from stripes that lie apart.
+      Restore a PostgreSQL cluster from stripes in two directories into a new data directory.
   windlass restore /backup/pg --into /srv/new/data --tablespace-map /fast=/srv/new/fast
-      The same, with the tablespace that was in /fast elsewhere.
+      The same, and put the tablespace that was in /fast into /srv/new/fast.
 
-Every byte is checked before it is written. A cluster's directory does not start before all of it is
-durable; what to do next is printed at the end.";
+Windlass checks every byte before it writes it. No server starts in the new directory before the
+restore is complete. At the end Windlass prints what to do next.";
 
 /// `windlass verify --help`
 pub const VERIFY: &str = "\
 Examples:
   windlass verify /backup/shop
-      Read all of it, check all of it; every damaged place is listed with what it costs.
+      Read and check everything. List each damaged place, and what is lost by it.
   windlass verify --quick /backup/shop
-      Seals, footers and indexes only: a missing or truncated stripe, in seconds.
+      Check only seals, footers and indexes. This finds a missing or truncated stripe in seconds.
   windlass verify --open /backup/pg
-      Then open it as a server, and have PostgreSQL check every table and index.
+      Then open the set as a server, and let PostgreSQL check every table and index.
 
-The exit code is 4 when something is damaged.";
+The exit code is 4 if something is damaged.";
 
 /// `windlass info --help`
 pub const INFO: &str = "\
 Examples:
   windlass info /backup
-      Every set in a directory: what it is of, when it was made, where its stripes are.
+      Show every set in a directory: its database, when it was made, where its stripes are.
   windlass info --files /backup/shop-20261121T101500Z-5e849c97.1of2.windlass
-      The set of this stripe, with a list of its files.
+      Show the set of this stripe and list its files.
 
-Of a set that is not whole it says what is missing, and how much is sound; the exit code is 4.";
+If a set is not complete, info says what is missing and how much is sound. The exit code is 4.";
+
+/// `windlass diff --help`
+pub const DIFF: &str = "\
+Examples:
+  windlass diff /backup/monday /backup/tuesday
+      Show which relations and pages differ between two sets.
+  windlass diff /backup/shop /srv/shop/shop.db
+      Show what has changed in a live database since its backup.
+  windlass diff --every-byte /backup/monday /backup/tuesday
+      The same, but read everything and rely on no checksums.
+
+The exit code is 0 if nothing differs, and 3 if something does.";
+
+/// `windlass extract --help`
+pub const EXTRACT: &str = "\
+Examples:
+  windlass extract /backup/pg postgresql.conf pg_hba.conf --into /tmp/found
+      Write two files of a set into a directory.
+  windlass extract /backup/pg --relation shop.public.orders --into /tmp/found
+      Write the files of a table with its indexes and long values.
+
+The files of a table are not consistent by themselves. To get a table back, use `windlass open`.";
+
+/// `windlass mount --help`
+pub const MOUNT: &str = "\
+Examples:
+  windlass mount /backup/pg /mnt/pg
+      Show the files of a set below /mnt/pg.
+  fusermount3 -u /mnt/pg
+      Unmount it.
+  windlass mount /backup/pg /mnt/pg --overlay /srv/changes
+      Accept changes to the files, and keep them in /srv/changes. The set is never changed.";
+
+/// `windlass status --help`
+pub const STATUS: &str = "\
+Examples:
+  windlass status
+      Show each backup, restore, verification and mount that is running.
+  windlass status --json
+      The same for a program.";
+
+/// `windlass events --help`
+pub const EVENTS: &str = "\
+Examples:
+  windlass backup shop --to /backup --events shop.jsonl
+      Record a backup.
+  windlass events shop.jsonl
+      Show where its time went.
+  windlass events shop.jsonl --html shop.html
+      Write a page with charts over time.";
+
+/// `windlass completions --help`
+pub const COMPLETIONS: &str = "\
+Examples:
+  windlass completions bash > /etc/bash_completion.d/windlass
+      Install the completions for bash.";
+
+/// `windlass man --help`
+pub const MAN: &str = "\
+Examples:
+  windlass man /usr/local/share/man/man1
+      Install the man pages. `man windlass-backup` then shows one.";
+
+/// `windlass lab --help`
+pub const LAB: &str = "\
+Examples:
+  windlass lab probe /backup
+      What can this disk do?
+  windlass lab sweep disk shop.db --to /backup
+      How do the number of devices, the transfer size and the buffers change a backup to it?
+  windlass lab rehearse
+      How well do plans match real runs?";
+
+/// `windlass lab probe --help`
+pub const PROBE: &str = "\
+Examples:
+  windlass lab probe /backup
+      Measure the disk under /backup for a minute, and keep the result as its profile.
+  windlass lab probe --database shop.db
+      Measure how fast this machine compresses a sample of the database.";
+
+/// `windlass lab rehearse --help`
+pub const REHEARSE: &str = "\
+Examples:
+  windlass lab rehearse
+      Make backups and restores on 14 kinds of emulated storage, and compare them with plans.
+  windlass lab rehearse --only 'slow device' --at-most 0.10,0.25
+      Only some of them. Fail if the median error is above 10 % or the worst one above 25 %.";

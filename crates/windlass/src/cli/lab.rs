@@ -105,6 +105,7 @@ pub enum Lab {
 
 /// `windlass lab probe`
 #[derive(Debug, Args)]
+#[command(after_long_help = super::examples::PROBE)]
 pub struct Probe {
     /// A directory on the file system to measure; its scratch file has no name, and is gone after
     #[arg(required_unless_present = "database")]
@@ -167,6 +168,7 @@ fn ratio(text: &str) -> Result<f64, String> {
 
 /// `windlass lab rehearse`
 #[derive(Debug, Args)]
+#[command(after_long_help = super::examples::REHEARSE)]
 pub struct Rehearse {
     /// A directory with room for three times `--bytes`; what is written there is removed again
     #[arg(default_value = "/dev/shm")]

@@ -1,11 +1,25 @@
 //! Man pages and shell completions, made from the same definition as `--help`.
+//!
+//! The names, the help and the examples come from clap. `sections` adds what readers of man pages
+//! look for besides: exit status, files, environment, and where to read on.
 
+mod examples;
+mod options;
+mod sections;
+
+use std::fs::File;
+use std::io::{self, Write};
 use std::path::Path;
 
-use clap::CommandFactory;
+use clap::{Command, CommandFactory};
+use clap_mangen::Man;
+use clap_mangen::roff::Roff;
 
 use crate::cli::Cli;
 use crate::exit::{Code, Failure};
+
+/// When these pages were last changed: the title line of a man page has a date.
+const DATE: &str = "2026-11-22";
 
 pub fn completions(shell: clap_complete::Shell) -> Result<Code, Failure> {
     clap_complete::generate(
@@ -18,9 +32,50 @@ pub fn completions(shell: clap_complete::Shell) -> Result<Code, Failure> {
 }
 
 pub fn pages(into: &Path) -> Result<Code, Failure> {
-    clap_mangen::generate_to(Cli::command(), into).map_err(|error| {
+    let mut windlass = Cli::command().disable_help_subcommand(true);
+    windlass.build();
+    write_pages(&windlass, into).map_err(|error| {
         let message = format!("cannot write man pages to {}: {error}", into.display());
         Failure::new(Code::Failed, message, "Name a directory that exists.")
     })?;
     Ok(Code::Done)
+}
+
+/// The page of this command, and those of the commands below it.
+fn write_pages(command: &Command, into: &Path) -> io::Result<()> {
+    for below in command.get_subcommands().filter(|sub| !sub.is_hide_set()) {
+        write_pages(below, into)?;
+    }
+    let man = Man::new(command.clone());
+    let mut file = File::create(into.join(man.get_filename()))?;
+    write_page(command, &man, &mut file)?;
+    file.sync_all()
+}
+
+fn write_page(command: &Command, man: &Man, out: &mut dyn Write) -> io::Result<()> {
+    let mut roff = Roff::new();
+    let name = command.get_display_name().unwrap_or("windlass");
+    let version = concat!("windlass ", env!("CARGO_PKG_VERSION"));
+    let title = [&name.to_uppercase(), "1", DATE, version, "Windlass"];
+    roff.control("TH", title);
+    roff.to_writer(out)?;
+    man.render_name_section(out)?;
+
+    let mut roff = Roff::new();
+    options::synopsis(&mut roff, command);
+    roff.to_writer(out)?;
+    man.render_description_section(out)?;
+    if command.get_subcommands().any(|sub| !sub.is_hide_set()) {
+        man.render_subcommands_section(out)?;
+    }
+
+    let mut roff = Roff::new();
+    options::sections(&mut roff, command);
+    let help = command.get_after_long_help().map(ToString::to_string);
+    examples::add(&mut roff, help.as_deref().unwrap_or_default());
+    sections::exit_status(&mut roff, command);
+    sections::files(&mut roff, command);
+    sections::environment(&mut roff, command);
+    sections::see_also(&mut roff, command);
+    roff.to_writer(out)
 }

@@ -121,20 +121,6 @@ fn stripes_on_several_devices_restore_from_any_one_of_them() {
 }
 
 #[test]
-fn man_pages_and_completions_are_made() {
-    let place = Place::new();
-    std::fs::create_dir(place.path("man")).unwrap();
-    assert_eq!(windlass(&["man", &place.arg("man")]).status.code(), Some(0));
-    assert!(place.path("man/windlass-backup.1").is_file());
-    for shell in ["bash", "zsh", "fish"] {
-        assert!(
-            windlass(&["completions", shell]).stdout.len() > 1000,
-            "{shell}"
-        );
-    }
-}
-
-#[test]
 fn the_waits_may_choose_the_codec() {
     let place = Place::new();
     let (database, sets) = (place.arg("shop.db"), place.arg("sets"));

@@ -11,6 +11,7 @@ mod glance;
 mod info;
 mod lab;
 mod life;
+mod manual;
 mod mounting;
 mod open_content;
 mod open_places;

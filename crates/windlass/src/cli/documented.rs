@@ -1,0 +1,145 @@
+//! The manual has every command and every option, and names no option that does not exist.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use clap::{Command, CommandFactory};
+
+use super::Cli;
+
+/// Options of other programs that the manual's examples have.
+const FOREIGN: [&str; 2] = ["--nocapture", "--test"];
+
+fn docs() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs")
+}
+
+fn page(name: &str) -> String {
+    fs::read_to_string(docs().join(name)).unwrap_or_else(|error| panic!("docs/{name}: {error}"))
+}
+
+/// The page that describes a command. A new command needs one, and a line here.
+fn page_of(command: &str) -> &'static str {
+    match command {
+        "backup" => "manual/backup.md",
+        "restore" => "manual/restore.md",
+        "verify" => "manual/verify.md",
+        "info" => "manual/info.md",
+        "diff" => "manual/diff.md",
+        "extract" => "manual/extract.md",
+        "mount" => "manual/mount.md",
+        "open" => "manual/open.md",
+        "check" => "manual/operations.md",
+        "status" | "events" => "events.md",
+        "plan" | "tune" | "lab" | "lab probe" | "lab sweep" | "lab rehearse" => "lab.md",
+        "completions" | "man" => "manual/configuration.md",
+        other => panic!("the manual has no page for `windlass {other}`"),
+    }
+}
+
+/// The commands below this one with their words, as in `lab probe`.
+fn commands(command: &Command) -> Vec<(String, &Command)> {
+    let mut found = Vec::new();
+    for sub in command.get_subcommands().filter(|sub| !sub.is_hide_set()) {
+        found.push((sub.get_name().to_owned(), sub));
+        for (words, below) in commands(sub) {
+            found.push((format!("{} {words}", sub.get_name()), below));
+        }
+    }
+    found
+}
+
+/// Its long options, without those that every command has.
+fn options(command: &Command) -> BTreeSet<String> {
+    let own = command
+        .get_arguments()
+        .filter(|one| !one.is_hide_set() && !one.is_global_set());
+    let named = own.filter_map(|one| one.get_long());
+    named
+        .filter(|name| *name != "help")
+        .map(|name| format!("--{name}"))
+        .collect()
+}
+
+/// Everything in a text that looks like a long option.
+fn mentioned(text: &str) -> BTreeSet<String> {
+    let is_part =
+        |letter: char| letter.is_ascii_lowercase() || letter.is_ascii_digit() || letter == '-';
+    let words = text.split(|letter: char| !is_part(letter));
+    words
+        .filter(|word| word.starts_with("--"))
+        .filter(|word| word.len() > 3)
+        .filter(|word| word[2..].starts_with(|letter: char| letter.is_ascii_lowercase()))
+        .map(ToOwned::to_owned)
+        .collect()
+}
+
+#[test]
+fn every_command_and_every_option_is_in_the_manual() {
+    let windlass = Cli::command();
+    let mut missing = Vec::new();
+    for (words, command) in commands(&windlass) {
+        let name = page_of(&words);
+        let text = page(name);
+        if !text.contains(&format!("windlass {words}")) {
+            missing.push(format!("docs/{name}: `windlass {words}`"));
+        }
+        let known = mentioned(&text);
+        let options = options(command);
+        let absent = options.iter().filter(|option| !known.contains(*option));
+        missing.extend(absent.map(|option| format!("docs/{name}: {option} of `windlass {words}`")));
+    }
+    let global = Cli::command();
+    let global = global.get_arguments().filter(|one| one.is_global_set());
+    let known = mentioned(&page("manual/words.md"));
+    for name in global.filter_map(|one| one.get_long()) {
+        if !known.contains(&format!("--{name}")) {
+            missing.push(format!("docs/manual/words.md: --{name} of every command"));
+        }
+    }
+    assert!(
+        missing.is_empty(),
+        "not in the manual:\n  {}",
+        missing.join("\n  ")
+    );
+}
+
+#[test]
+fn the_manual_names_no_option_that_does_not_exist() {
+    let windlass = Cli::command();
+    let mut known: BTreeSet<String> = options(&windlass);
+    known.extend(
+        windlass
+            .get_arguments()
+            .filter_map(|one| one.get_long())
+            .map(|name| format!("--{name}")),
+    );
+    for (_, command) in commands(&windlass) {
+        known.extend(options(command));
+    }
+    known.extend(["--help", "--version"].map(ToOwned::to_owned));
+    known.extend(FOREIGN.map(ToOwned::to_owned));
+    let mut faults = Vec::new();
+    let pages = fs::read_dir(docs().join("manual")).expect("the manual");
+    let mut names: Vec<String> = vec!["lab.md".to_owned(), "events.md".to_owned()];
+    names.extend(pages.map(|entry| {
+        format!(
+            "manual/{}",
+            entry.expect("a page").file_name().to_string_lossy()
+        )
+    }));
+    for name in names.iter().filter(|name| name.ends_with(".md")) {
+        let strange: Vec<String> = mentioned(&page(name)).difference(&known).cloned().collect();
+        faults.extend(
+            strange
+                .into_iter()
+                .map(|option| format!("docs/{name}: {option}")),
+        );
+    }
+    assert!(
+        faults.is_empty(),
+        "there is no such option:\n  {}",
+        faults.join("\n  ")
+    );
+}

@@ -1,0 +1,100 @@
+//! Man pages and completions.
+
+use std::fs;
+use std::process::Command;
+
+use crate::support::{Place, windlass};
+
+const SECTIONS: [&str; 8] = [
+    "NAME",
+    "SYNOPSIS",
+    "DESCRIPTION",
+    "EXAMPLES",
+    "EXIT STATUS",
+    "FILES",
+    "ENVIRONMENT",
+    "SEE ALSO",
+];
+
+/// The names and the text of all man pages, in a directory that lives as long as the place.
+fn pages(place: &Place) -> Vec<(String, String)> {
+    fs::create_dir(place.path("man")).unwrap();
+    let made = windlass(&["man", &place.arg("man")]);
+    assert_eq!(made.status.code(), Some(0), "{made:?}");
+    let mut pages: Vec<_> = fs::read_dir(place.path("man"))
+        .unwrap()
+        .map(|entry| entry.unwrap())
+        .map(|entry| {
+            let name = entry.file_name().into_string().unwrap();
+            (name, fs::read_to_string(entry.path()).unwrap())
+        })
+        .collect();
+    pages.sort();
+    assert!(pages.len() > 15, "{}", pages.len());
+    pages
+}
+
+#[test]
+fn every_man_page_has_the_sections_that_readers_look_for() {
+    let place = Place::new();
+    let mut missing = Vec::new();
+    for (name, text) in pages(&place) {
+        for section in SECTIONS {
+            let heads = [format!(".SH {section}\n"), format!(".SH \"{section}\"\n")];
+            let found = heads.iter().find_map(|head| text.split_once(head.as_str()));
+            if !found.is_some_and(|(_, rest)| {
+                rest.lines()
+                    .nth(0)
+                    .is_some_and(|line| !line.starts_with(".SH"))
+            }) {
+                missing.push(format!("{name}: {section}"));
+            }
+        }
+    }
+    assert!(missing.is_empty(), "{missing:#?}");
+}
+
+#[test]
+fn man_pages_refer_to_pages_that_exist() {
+    let place = Place::new();
+    let pages = pages(&place);
+    for (name, text) in &pages {
+        let (_, also) = text.split_once("SEE ALSO").unwrap();
+        let words = also.replace('\\', "").replace("fB", " ").replace("fR", " ");
+        let ours = words
+            .split_whitespace()
+            .filter(|word| word.starts_with("windlass"));
+        for other in ours {
+            let file = format!("{other}.1");
+            assert!(
+                pages.iter().any(|(name, _)| *name == file),
+                "{name}: {other}"
+            );
+        }
+    }
+}
+
+#[test]
+fn mandoc_finds_nothing_wrong_with_the_man_pages() {
+    let place = Place::new();
+    for (name, _) in pages(&place) {
+        let lint = Command::new("mandoc")
+            .args(["-T", "lint", &place.arg(&format!("man/{name}"))])
+            .output()
+            .expect("mandoc runs: scripts/test installs it");
+        let said = String::from_utf8(lint.stdout).unwrap();
+        let faults: Vec<_> = said
+            .lines()
+            .filter(|line| !line.contains(": STYLE: "))
+            .collect();
+        assert!(faults.is_empty(), "{faults:#?}");
+    }
+}
+
+#[test]
+fn completions_are_made_for_every_shell() {
+    for shell in ["bash", "zsh", "fish", "elvish", "powershell"] {
+        let made = windlass(&["completions", shell]);
+        assert!(made.stdout.len() > 1000, "{shell}");
+    }
+}

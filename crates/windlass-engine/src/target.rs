@@ -39,6 +39,8 @@ pub struct TargetLayout {
     pub mounts: Vec<(Vec<u8>, PathBuf)>,
     /// Files whose content is this, not the set's.
     pub replace: Vec<(FileNo, Vec<u8>)>,
+    /// What is added to the end of files, after the set's own bytes; each file once.
+    pub append: Vec<(FileNo, Vec<u8>)>,
     /// The files, as the set lists them or edited (link targets, lengths of replaced files).
     pub files: FileTable,
 }
@@ -107,15 +109,18 @@ impl DirectoryTarget {
                     if let Some(parent) = path.parent() {
                         make_directory(parent)?;
                     }
-                    self.files.insert(entry.file, TargetFile::new(entry, path));
+                    let mut file = TargetFile::new(entry, path);
+                    file.bytes += appended_bytes(&self.layout, entry.file);
+                    self.files.insert(entry.file, file);
                 }
             }
         }
         Ok(())
     }
 
-    /// Files that were never written to (empty, or all zeros), and replaced ones.
+    /// Files that were never written to (empty, or all zeros), replaced ones, and longer ones.
     fn complete(&self) -> Result<(), EngineError> {
+        self.append()?;
         for (number, file) in &self.files {
             if let Some(bytes) = self.replaced.get(number) {
                 let open = &file.open()?.file;
@@ -125,6 +130,18 @@ impl DirectoryTarget {
                     .map_err(|source| error("truncate", &file.path, source))?;
             }
             file.close()?;
+        }
+        Ok(())
+    }
+
+    fn append(&self) -> Result<(), EngineError> {
+        for (number, bytes) in &self.layout.append {
+            if let Some(file) = self.files.get(number) {
+                // Still open, whatever its mode: it does not have all its bytes yet.
+                let offset = file.bytes.saturating_sub(bytes.len() as u64);
+                let write = file.open()?.file.write_all_at(bytes, offset);
+                write.map_err(|source| error("write", &file.path, source))?;
+            }
         }
         Ok(())
     }
@@ -361,6 +378,11 @@ impl Target for DirectoryTarget {
         self.sync()?;
         self.reveal()
     }
+}
+
+fn appended_bytes(layout: &TargetLayout, file: FileNo) -> u64 {
+    let appended = layout.append.iter().find(|(number, _)| *number == file);
+    appended.map_or(0, |(_, bytes)| bytes.len() as u64)
 }
 
 /// Allocates all of a file, or none of it; whether it did. A file with more holes than the disk has

@@ -19,11 +19,11 @@ use std::time::Duration;
 use windlass_engine::{BackupRun, RunReport};
 use windlass_media::{BackupType, Facts};
 
-use crate::cluster::{Cluster, ask, open};
+use crate::cluster::{Cluster, ask, count_subscriptions, open};
 use crate::conninfo::Target;
 use crate::control::{CONTROL_PATH, Control};
 use crate::error::PostgresError;
-use crate::facts::{ChecksumFacts, ClusterFacts, DatabaseFacts, KIND};
+use crate::facts::{ChecksumFacts, ClusterFacts, DatabaseFacts, KIND, Outgoing};
 use crate::hook::PageCheck;
 use crate::lsn::Lsn;
 use crate::manifest::{MANIFEST_PATH, Manifest};
@@ -121,6 +121,7 @@ struct Span {
     stop_time: String,
     stopped: Stopped,
     ranges: Vec<WalRange>,
+    outgoing: Outgoing,
 }
 
 impl Backup<'_> {
@@ -137,6 +138,7 @@ impl Backup<'_> {
         let label = BackupLabel::parse(&stopped.label)?;
         let ranges = self.copy_log(&mut run, &mut assembly, (&label, &stopped), &mut warnings)?;
         let stop_time = self.session.now()?;
+        let outgoing = self.outgoing()?;
         // The server drops the slot with its session, and nobody waits for it.
         drop(pin);
 
@@ -148,6 +150,7 @@ impl Backup<'_> {
             stop_time,
             stopped,
             ranges,
+            outgoing,
         };
         self.finish(run, assembly, &control, (span, checksums, warnings))
     }
@@ -168,7 +171,20 @@ impl Backup<'_> {
         let warning = |path: &PathBuf| Warning::ConfigurationOutside {
             path: path.display().to_string(),
         };
-        outside.map(warning).collect()
+        let includes = self.cluster.outgoing.includes.iter();
+        let included = includes.map(|path| Warning::IncludeOutside { path: path.clone() });
+        outside.map(warning).chain(included).collect()
+    }
+
+    /// With the subscriptions that there were at the start or are at the end: either may be in the
+    /// set.
+    fn outgoing(&mut self) -> Result<Outgoing, PostgresError> {
+        let now = Some(count_subscriptions(self.session)?);
+        let before = &self.cluster.outgoing;
+        Ok(Outgoing {
+            subscriptions: now.max(before.subscriptions),
+            ..before.clone()
+        })
     }
 
     /// Starts the backup on the server, and pins the log meanwhile: the slot and the checkpoint
@@ -358,6 +374,7 @@ impl Backup<'_> {
             group_access: cluster.group_access(),
             data_directory: cluster.data_directory.display().to_string(),
             configuration_outside: outside.map(|path| path.display().to_string()).collect(),
+            outgoing: span.outgoing.clone(),
             warnings,
         }
     }

@@ -10,10 +10,11 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
+use crate::configuration::{Configuration, Place};
 use crate::conninfo::Target;
 use crate::control::Control;
 use crate::error::{IoContext, PostgresError};
-use crate::facts::{ClusterFacts, Tablespace};
+use crate::facts::{ClusterFacts, Outgoing, Tablespace};
 use crate::scan::{ScanRules, scan};
 use crate::session::Session;
 
@@ -24,7 +25,9 @@ pub const MAJOR_NEWEST: u32 = 18;
 
 const SETTINGS: &str = "SELECT name, setting FROM pg_settings WHERE name IN ('server_version', \
      'data_directory', 'block_size', 'segment_size', 'wal_segment_size', 'data_checksums', \
-     'wal_level', 'config_file', 'hba_file', 'ident_file', 'stats_temp_directory')";
+     'wal_level', 'config_file', 'hba_file', 'ident_file', 'stats_temp_directory', \
+     'logging_collector', 'log_directory')";
+const SUBSCRIPTIONS: &str = "SELECT count(subname) FROM pg_subscription WHERE subenabled";
 const TABLESPACES: &str = "SELECT oid, spcname::text, pg_tablespace_location(oid) \
      FROM pg_tablespace WHERE oid NOT IN (1663, 1664) ORDER BY oid";
 const IDENTIFIER: &str = "SELECT system_identifier FROM pg_control_system()";
@@ -141,6 +144,7 @@ pub(crate) fn ask(session: &mut Session) -> Result<ClusterFacts, PostgresError> 
         tablespaces: ask_tablespaces(session)?,
         catalog_version: control.catalog_version,
         configuration_outside: configuration_outside(&settings, &root),
+        outgoing: outgoing(session, &settings, &root)?,
         statistics_directory: statistics_directory(&settings, &root),
         data_directory_mode,
         data_directory: root,
@@ -252,6 +256,40 @@ fn configuration_outside(settings: &Settings, root: &Path) -> Vec<PathBuf> {
     paths
         .filter(|path| !path.as_os_str().is_empty() && !path.starts_with(root))
         .collect()
+}
+
+/// What a copy of the cluster would do outside its own directories.
+fn outgoing(
+    session: &mut Session,
+    settings: &Settings,
+    root: &Path,
+) -> Result<Outgoing, PostgresError> {
+    let mut configuration = Configuration::default();
+    let file = settings.get("config_file").map(PathBuf::from);
+    if let Some(file) = &file {
+        let place = Place {
+            root,
+            was: root,
+            everywhere: true,
+        };
+        configuration.read(file, place)?;
+    }
+    let inside = file.is_some_and(|file| file.starts_with(root));
+    let collects = settings.get("logging_collector").map(String::as_str) == Some("on");
+    let log = settings.get("log_directory").filter(|_| collects);
+    let includes = configuration.outside.iter();
+    Ok(Outgoing {
+        subscriptions: Some(count_subscriptions(session)?),
+        log_directory: log.filter(|path| Path::new(path).is_absolute()).cloned(),
+        names_data_directory: inside && configuration.value("data_directory").is_some(),
+        includes: includes.map(|path| path.display().to_string()).collect(),
+    })
+}
+
+/// How many subscriptions a copy of the cluster would go on with.
+pub(crate) fn count_subscriptions(session: &mut Session) -> Result<u64, PostgresError> {
+    let count: i64 = session.value("count subscriptions", SUBSCRIPTIONS)?;
+    Ok(count.cast_unsigned())
 }
 
 fn statistics_directory(settings: &Settings, root: &Path) -> Option<String> {

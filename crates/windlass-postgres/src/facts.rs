@@ -43,6 +43,8 @@ pub struct ClusterFacts {
     pub catalog_version: u32,
     /// Configuration files outside the data directory.
     pub configuration_outside: Vec<PathBuf>,
+    /// What a copy of it would do outside its own directories.
+    pub outgoing: Outgoing,
     /// PostgreSQL 14's directory of temporary statistics, below the data directory.
     #[serde(skip)]
     pub(crate) statistics_directory: Option<String>,
@@ -61,6 +63,21 @@ impl ClusterFacts {
     pub fn group_access(&self) -> bool {
         self.data_directory_mode & 0o050 == 0o050
     }
+}
+
+/// What a restored cluster would do, or needs, outside its own directories. Sets of older versions
+/// of this program do not say.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Outgoing {
+    /// Subscriptions that are enabled; `None` when nobody has counted them.
+    pub subscriptions: Option<u64>,
+    /// log_directory, when the server writes its log there and it is an absolute path.
+    pub log_directory: Option<String>,
+    /// postgresql.conf lies in the data directory and names it: a copy would run on the original.
+    pub names_data_directory: bool,
+    /// What the configuration includes from outside the data directory.
+    pub includes: Vec<String>,
 }
 
 /// A tablespace.
@@ -143,6 +160,9 @@ pub struct DatabaseFacts {
     pub data_directory: String,
     /// Configuration files that are not in the set.
     pub configuration_outside: Vec<String>,
+    /// What a restored cluster would do outside its own directories.
+    #[serde(default)]
+    pub outgoing: Outgoing,
     /// What the user should know.
     pub warnings: Vec<Warning>,
 }

@@ -15,6 +15,7 @@
 mod backup;
 mod checksum;
 mod cluster;
+mod configuration;
 mod conninfo;
 mod control;
 mod error;
@@ -41,7 +42,7 @@ pub use checksum::{PageState, judge_page, page_checksum};
 pub use cluster::{Cluster, MAJOR_NEWEST, MAJOR_OLDEST};
 pub use control::Control;
 pub use error::{PostgresError, ServerError};
-pub use facts::{BadFile, ChecksumFacts, ClusterFacts, DatabaseFacts, KIND, Tablespace};
+pub use facts::{BadFile, ChecksumFacts, ClusterFacts, DatabaseFacts, KIND, Outgoing, Tablespace};
 pub use inspect::{Inspection, RelationFault, inspect};
 pub use lsn::{Lsn, Segment, Timeline};
 pub use open::{Connection, OpenRequest, Programs, Server, server_view};
@@ -50,6 +51,6 @@ pub use relations::{
     ClusterFiles, Fork, NameFault, NamedFile, ReadError, Relation, RelationKind, RelationNames,
     RelationPattern, RelationPatternError, is_beside_the_data, is_relation_file,
 };
-pub use restore::{RestorePlan, RestoreRequest, TablespacePlan};
+pub use restore::{Kept, RestorePlan, RestoreRequest, TablespacePlan};
 pub use wal::WalRange;
 pub use warning::Warning;

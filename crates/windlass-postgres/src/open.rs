@@ -51,6 +51,8 @@ const USUAL_ROLE: &str = "postgres";
 pub struct OpenRequest {
     /// The data directory; recovery and the server write to it.
     pub data: PathBuf,
+    /// Where the source's data directory was: absolute paths in its configuration begin so.
+    pub was: PathBuf,
     /// An existing directory for configuration, socket and log, which has none of them yet.
     pub scratch: PathBuf,
     /// The programs to run.
@@ -103,7 +105,7 @@ impl Server {
         let control = Control::read(&request.data)?;
         let port = request.port.unwrap_or(PORT_DEFAULT);
         check_socket(&request.scratch, port)?;
-        let prepared = tree::prepare(&request.data)?;
+        let prepared = tree::prepare(&request.data, &request.was)?;
         configure(&request, &control, &prepared, port)?;
         let log = request.scratch.join(LOG_FILE);
         let mut process = Process::start(Launch {

@@ -7,8 +7,10 @@
 //! - Nothing is written into a directory that holds anything, and nothing before all directories
 //!   have been checked.
 //! - With tablespaces mapped, links, tablespace_map and backup_manifest say the same.
+//! - What is restored reaches nothing outside, unless that was asked for by name: `outgoing`.
 
 mod checks;
+mod outgoing;
 
 use std::ffi::OsStr;
 use std::fmt::Write;
@@ -17,12 +19,16 @@ use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
 use windlass_engine::TargetLayout;
-use windlass_media::{Facts, FileEntry, FileKind, FileNo, FileTable, crc32c};
+use windlass_media::{Facts, FileEntry, FileFlags, FileKind, FileNo, FileTable, crc32c};
 
 use crate::error::{IoContext, PostgresError};
 use crate::facts::DatabaseFacts;
 use crate::manifest::{MANIFEST_PATH, Manifest};
 use crate::tablespace::{TABLESPACE_MAP_PATH, oid_of_link, tablespace_map};
+
+/// Settings of ALTER SYSTEM. The server reads them after its other files, wherever those lie, and
+/// pg_verifybackup does not check them.
+const AUTO_CONF: &str = "postgresql.auto.conf";
 
 /// What the user asks of a restore.
 #[derive(Clone, Debug, Default)]
@@ -31,6 +37,17 @@ pub struct RestoreRequest {
     pub into: PathBuf,
     /// Where tablespaces go instead of where they were: (was, becomes).
     pub tablespace_map: Vec<(PathBuf, PathBuf)>,
+    /// What of the source's connections to the outside goes on.
+    pub keep: Kept,
+}
+
+/// What goes on in a restored server as it did in its source; everything else is off.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Kept {
+    /// It archives its log where the source does, and cleans that archive up.
+    pub archive: bool,
+    /// It subscribes to what the source subscribes to.
+    pub subscriptions: bool,
 }
 
 /// A restore that has passed all checks and can be printed.
@@ -42,6 +59,7 @@ pub struct RestorePlan {
     pub tablespaces: Vec<TablespacePlan>,
     /// What the set says of the cluster.
     pub facts: DatabaseFacts,
+    keep: Kept,
     system_identifier: u64,
     files: u64,
     bytes: u64,
@@ -80,6 +98,7 @@ impl RestorePlan {
             into,
             tablespaces,
             facts,
+            keep: request.keep,
             system_identifier,
             files: regular.clone().count() as u64,
             bytes: regular.map(|entry| entry.bytes).sum(),
@@ -101,11 +120,20 @@ impl RestorePlan {
 
     /// The layout for the engine's restore.
     pub fn layout(&self, mut files: FileTable) -> TargetLayout {
-        let replace = if self.is_mapped() {
+        let mut replace = if self.is_mapped() {
             self.rewrite(&mut files)
         } else {
             Vec::new()
         };
+        let mut append = Vec::new();
+        let block = outgoing::block(&self.facts, self.keep);
+        if !block.is_empty() {
+            // After the manifest was made: pg_verifybackup does not look at this file.
+            match add_to(&mut files, AUTO_CONF, self.facts.group_access) {
+                (file, true) => append.push((file, block)),
+                (file, false) => replace.push((file, block)),
+            }
+        }
         let mount = |space: &TablespacePlan| {
             (
                 format!("pg_tblspc/{}", space.oid).into_bytes(),
@@ -117,6 +145,7 @@ impl RestorePlan {
             root: self.into.clone(),
             mounts,
             replace,
+            append,
             files,
         }
     }
@@ -173,7 +202,13 @@ impl RestorePlan {
         let into = shell_quoted(&self.into);
         let mut text = String::new();
         let start = if facts.configuration_outside.is_empty() {
-            format!("pg_ctl -D {into} -w start")
+            if facts.outgoing.names_data_directory {
+                let options = format!("-c data_directory={}", self.into.display());
+                let options = shell_quoted(Path::new(&options));
+                format!("pg_ctl -D {into} -w -o {options} start")
+            } else {
+                format!("pg_ctl -D {into} -w start")
+            }
         } else {
             put(
                 &mut text,
@@ -202,6 +237,7 @@ impl RestorePlan {
         if facts.standby {
             text.push_str("It becomes a primary; create standby.signal first to keep a standby.\n");
         }
+        text.push_str(&outgoing::words(facts, self.keep, &self.into));
         text
     }
 }
@@ -240,6 +276,32 @@ fn plan_tablespaces(
         }),
         None => Ok(plans),
     }
+}
+
+/// The number of a file that something is added to; true when the set has it. A file that it has
+/// not is entered into the table, empty.
+fn add_to(files: &mut FileTable, path: &str, group: bool) -> (FileNo, bool) {
+    let entries = files.0.iter();
+    let mut there = entries
+        .clone()
+        .filter(|entry| entry.path == path.as_bytes());
+    if let Some(entry) = there.find(|entry| entry.kind == FileKind::File) {
+        return (entry.file, true);
+    }
+    let last = entries.map(|entry| entry.file.0).max().unwrap_or_default();
+    let file = FileNo(last.saturating_add(1));
+    files.0.push(FileEntry {
+        file,
+        kind: FileKind::File,
+        flags: FileFlags::default(),
+        mode: if group { 0o640 } else { 0o600 },
+        bytes: 0,
+        mtime_nanos: 0,
+        crc32c: 0,
+        path: path.into(),
+        link_target: Vec::new(),
+    });
+    (file, false)
 }
 
 /// Puts new content into the table's entry; `None` when the set has no such file.

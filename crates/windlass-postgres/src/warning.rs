@@ -24,6 +24,12 @@ pub enum Warning {
         /// The file.
         path: String,
     },
+    /// The configuration includes a file or directory that is outside the data directory and not
+    /// in the backup.
+    IncludeOutside {
+        /// The file or directory.
+        path: String,
+    },
     /// A symbolic link was followed: the set holds what it points to, in its place.
     LinkFollowed {
         /// The link, below the data directory.
@@ -74,6 +80,13 @@ impl fmt::Display for Warning {
                 write!(
                     f,
                     "{path} lies outside the data directory and is not in the backup"
+                )
+            }
+            Self::IncludeOutside { path } => {
+                write!(
+                    f,
+                    "the configuration includes {path}, which lies outside the data directory and \
+                     is not in the backup"
                 )
             }
             Self::LinkFollowed { path, target } => {

@@ -129,6 +129,8 @@ pub struct PrivateCluster {
     place: TempDir,
     address: Option<Ipv4Addr>,
     running: bool,
+    /// More words for the server's command line.
+    options: String,
 }
 
 impl PrivateCluster {
@@ -143,6 +145,7 @@ impl PrivateCluster {
             place,
             address: options.listens.then(own_loopback_address),
             running: false,
+            options: String::new(),
         };
         let mut initdb = cluster.tool("initdb");
         initdb.args([
@@ -184,6 +187,7 @@ impl PrivateCluster {
             place,
             address: None,
             running: false,
+            options: String::new(),
         }
     }
 
@@ -200,6 +204,11 @@ impl PrivateCluster {
             .for_each(|line| writeln!(file, "{}", line.as_ref()).expect("write settings"));
     }
 
+    /// Puts an option on the server's command line from the next start on.
+    pub fn option(&mut self, option: &str) {
+        self.options = format!("{} {option}", self.options);
+    }
+
     /// Starts the server and waits until it takes connections.
     pub fn run(&mut self) {
         let started = self.try_run();
@@ -213,6 +222,7 @@ impl PrivateCluster {
         let address = address.unwrap_or_default();
         let options =
             format!("-c listen_addresses={address} -c unix_socket_directories={sockets} -p {PORT}");
+        let options = format!("{options} {}", self.options);
         let mut start = self.tool("pg_ctl");
         start
             .args(["-w", "-t", "120", "-s", "-o", &options, "-l"])

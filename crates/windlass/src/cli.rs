@@ -254,6 +254,22 @@ pub struct Restore {
     /// PostgreSQL: put the tablespace that was in OLD into NEW
     #[arg(long, value_name = "OLD=NEW", value_parser = parse_mapping)]
     pub tablespace_map: Vec<(PathBuf, PathBuf)>,
+    /// PostgreSQL: whether the restored server archives its log where its source does
+    #[arg(
+        long,
+        value_name = "off|keep",
+        default_value = "off",
+        env = "WINDLASS_ARCHIVE"
+    )]
+    pub archive: OffOrKeep,
+    /// PostgreSQL: whether the restored server goes on with the subscriptions of its source
+    #[arg(
+        long,
+        value_name = "off|keep",
+        default_value = "off",
+        env = "WINDLASS_SUBSCRIPTIONS"
+    )]
+    pub subscriptions: OffOrKeep,
     /// SQLite: replace the database that is there
     #[arg(long)]
     pub force: bool,
@@ -370,6 +386,15 @@ pub struct Watching {
     /// Write metrics to this file, for node_exporter's textfile collector
     #[arg(long, value_name = "FILE", env = "WINDLASS_METRICS_FILE")]
     pub metrics_file: Option<PathBuf>,
+}
+
+/// Whether what reaches outside goes on after a restore.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum OffOrKeep {
+    /// Not until somebody turns it on
+    Off,
+    /// As in the source
+    Keep,
 }
 
 /// How events are written.

@@ -170,6 +170,7 @@ fn postgres(
     let view = Mounted::new(Arc::new(edited), options, run_as, true)?;
     let request = OpenRequest {
         data: view.at().to_owned(),
+        was: facts.data_directory.into(),
         scratch: view.scratch.path().to_owned(),
         programs,
         writable,

@@ -39,3 +39,32 @@ fn a_file_longer_than_the_disk_has_room_is_restored_with_its_holes() {
         assert!(found == block, "at {offset}");
     }
 }
+
+/// Two files that nobody else may write, each with something at its end.
+#[test]
+fn what_is_appended_stands_behind_the_bytes_of_the_set() {
+    let dir = tempfile::tempdir().unwrap();
+    let root = dir.path().join("into");
+    let mut files = vec![
+        entry(0, "some", 5),
+        entry(1, "empty", 0),
+        entry(2, "same", 5),
+    ];
+    files.iter_mut().for_each(|file| file.mode = 0o400);
+    let end = |file: u32| (FileNo(file), b" end".to_vec());
+    let target = DirectoryTarget::create(TargetLayout {
+        root: root.clone(),
+        files: FileTable(files),
+        append: vec![end(0), end(1)],
+        ..TargetLayout::default()
+    });
+    let target = target.unwrap();
+    target.write(FileNo(0), 0, b"begin").unwrap();
+    target.write(FileNo(2), 0, b"begin").unwrap();
+    target.finish().unwrap();
+    for (name, content) in [("some", "begin end"), ("empty", " end"), ("same", "begin")] {
+        let path = root.join(name);
+        assert_eq!(std::fs::read_to_string(&path).unwrap(), content);
+        assert_eq!(std::fs::metadata(&path).unwrap().mode() & 0o777, 0o400);
+    }
+}

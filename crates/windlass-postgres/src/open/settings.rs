@@ -5,6 +5,7 @@
 //! line, and postgresql.auto.conf is taken out of its directory. Only what decides how values are
 //! written and read ([`CARRIED`]) is carried over, since a dump taken here is loaded elsewhere.
 
+use crate::configuration::Configuration;
 use crate::control::Control;
 
 /// Room for replication origins: a set of a subscriber has one for each subscription, and the
@@ -178,56 +179,18 @@ pub(super) fn authentication() -> &'static str {
     "local all all trust\nhost all all all md5\n"
 }
 
-/// The carried settings in the text of a postgresql.conf, in its order.
-pub(super) fn carried(text: &str) -> Vec<(String, String)> {
-    let known = |(name, value): (String, String)| {
-        let name = name.to_ascii_lowercase();
-        CARRIED.contains(&name.as_str()).then_some((name, value))
-    };
-    text.lines()
-        .filter_map(assignment)
-        .filter_map(known)
-        .collect()
-}
-
-/// `name = value`, `name value`, `name 'it''s'`; `None` for comments, and for what the server would
-/// not take either.
-fn assignment(line: &str) -> Option<(String, String)> {
-    let line = line.trim();
-    let end = line.find(|letter: char| !letter.is_ascii_alphanumeric() && letter != '_')?;
-    let (name, rest) = line.split_at(end);
-    let rest = rest.trim_start();
-    let rest = rest.strip_prefix('=').unwrap_or(rest).trim_start();
-    if name.is_empty() || rest.is_empty() {
-        return None;
-    }
-    let value = match rest.strip_prefix('\'') {
-        Some(quoted) => unquoted(quoted)?,
-        None => {
-            let stop = |letter: char| letter == '#' || letter.is_whitespace();
-            rest.split(stop).next()?.to_owned()
-        }
-    };
-    Some((name.to_owned(), value))
-}
-
-/// What stands before the closing quote; a quote inside is written twice or with a backslash.
-fn unquoted(text: &str) -> Option<String> {
-    let mut value = String::new();
-    let mut letters = text.chars().peekable();
-    while let Some(letter) = letters.next() {
-        match letter {
-            '\'' if letters.peek() != Some(&'\'') => return Some(value),
-            '\'' | '\\' => value.push(letters.next()?),
-            letter => value.push(letter),
-        }
-    }
-    None
+/// The settings among those of the source that are carried over, in their order.
+pub(super) fn carried(source: &Configuration) -> Vec<(String, String)> {
+    let assignments = source.assignments.iter();
+    let known = assignments.filter(|(name, _)| CARRIED.contains(&name.as_str()));
+    known.cloned().collect()
 }
 
 #[cfg(test)]
+#[allow(clippy::disallowed_methods, reason = "fixtures need no durability")]
 mod tests {
     use super::*;
+    use crate::configuration::Place;
 
     #[test]
     fn only_what_decides_how_values_look_is_carried_over() {
@@ -242,20 +205,22 @@ mod tests {
             ("bytea_output", "escape"),
             ("default_text_search_config", "it's"),
         ];
-        assert_eq!(carried(text), expected.map(pair));
+        let place = tempfile::tempdir().unwrap();
+        let path = place.path().join("postgresql.conf");
+        std::fs::write(&path, text).unwrap();
+        let mut source = Configuration::default();
+        let inside = Place {
+            root: place.path(),
+            was: place.path(),
+            everywhere: false,
+        };
+        source.read(&path, inside).unwrap();
+        assert_eq!(carried(&source), expected.map(pair));
     }
 
     #[test]
     fn no_value_of_the_sources_ends_its_line_early() {
         assert_eq!(line("datestyle", r"iso\"), "datestyle = 'iso\\\\'\n");
         assert_eq!(line("datestyle", r"\' b"), "datestyle = '\\\\'' b'\n");
-    }
-
-    #[test]
-    fn quotes_that_do_not_end_are_no_value() {
-        assert_eq!(assignment("datestyle = 'iso"), None);
-        assert_eq!(assignment("datestyle = 'iso''"), None);
-        let hidden = assignment(r"datestyle = 'i\'so'").map(|(_, value)| value);
-        assert_eq!(hidden.as_deref(), Some("i'so"));
     }
 }

@@ -14,6 +14,7 @@ use std::path::{Path, PathBuf};
 use windlass_media::{FileEntry, FileFlags, FileKind, FileNo, FileTable};
 
 use super::settings;
+use crate::configuration::{Configuration, Place};
 use crate::error::{IoContext, PostgresError};
 use crate::tablespace::{TABLESPACE_LINKS, TABLESPACE_MAP_PATH, oid_of_link};
 
@@ -100,15 +101,18 @@ pub(super) struct Prepared {
     links: PathBuf,
 }
 
-/// Prepares a data directory for its server.
-pub(super) fn prepare(data: &Path) -> Result<Prepared, PostgresError> {
-    let mut carried = Vec::new();
+/// Prepares a data directory for its server; `was` is where it was at its source.
+pub(super) fn prepare(data: &Path, was: &Path) -> Result<Prepared, PostgresError> {
+    let mut source = Configuration::default();
+    let place = Place {
+        root: data,
+        was,
+        everywhere: false,
+    };
     for name in [CONF, AUTO_CONF] {
-        let path = data.join(name);
-        if let Some(bytes) = absent_is_none(std::fs::read(&path)).doing("read", &path)? {
-            carried.extend(settings::carried(&String::from_utf8_lossy(&bytes)));
-        }
+        source.read(&data.join(name), place)?;
     }
+    let carried = settings::carried(&source);
     for name in REMOVED {
         let path = data.join(name);
         absent_is_none(std::fs::remove_file(&path)).doing("remove", &path)?;

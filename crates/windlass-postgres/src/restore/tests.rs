@@ -5,7 +5,7 @@ use std::os::unix::fs::PermissionsExt;
 use windlass_media::{BackupType, FileFlags};
 
 use super::*;
-use crate::facts::ChecksumFacts;
+use crate::facts::{ChecksumFacts, Outgoing};
 use crate::lsn::{Lsn, Timeline};
 use crate::wal::WalRange;
 
@@ -36,6 +36,7 @@ fn facts() -> DatabaseFacts {
         group_access: true,
         data_directory: "/old".into(),
         configuration_outside: Vec::new(),
+        outgoing: Outgoing::default(),
         warnings: Vec::new(),
     }
 }
@@ -101,6 +102,7 @@ fn plan(
     let request = RestoreRequest {
         into: into.into(),
         tablespace_map: map,
+        keep: Kept::default(),
     };
     RestorePlan::new(&set_facts(&facts()), files, &request)
 }

@@ -8,6 +8,7 @@ mod control;
 mod inspect;
 mod live;
 mod open;
+mod outgoing;
 mod places;
 mod refusals;
 mod regression;

@@ -17,6 +17,7 @@ use crate::versions::versions;
 pub struct Opened {
     pub place: tempfile::TempDir,
     owner: String,
+    was: PathBuf,
     bin: PathBuf,
 }
 
@@ -27,6 +28,7 @@ impl Opened {
         Self {
             place,
             owner: facts.owner,
+            was: facts.data_directory.into(),
             bin: bin.into(),
         }
     }
@@ -34,6 +36,7 @@ impl Opened {
     pub fn request(&self, major: u32) -> OpenRequest {
         OpenRequest {
             data: self.place.path().join("view"),
+            was: self.was.clone(),
             scratch: self.place.path().join("scratch"),
             programs: Programs::find(major, Some(&self.bin)).unwrap(),
             writable: true,

@@ -12,7 +12,7 @@ use windlass_engine::{
     restore,
 };
 use windlass_postgres::{
-    BackupOutcome, BackupRequest, Cluster, DatabaseFacts, PostgresError, RestorePlan,
+    BackupOutcome, BackupRequest, Cluster, DatabaseFacts, Kept, PostgresError, RestorePlan,
     RestoreRequest, server_view,
 };
 use windlass_testkit::postgres::{PrivateCluster, succeed};
@@ -100,11 +100,22 @@ fn begin_run(directory: &Path, wish: &Wish, volumes: usize) -> BackupRun {
 
 /// Restores the set in `directory`; tablespaces go where `map` says.
 pub fn restore_set(directory: &Path, into: &Path, map: &[(PathBuf, PathBuf)]) -> RestorePlan {
+    restore_keeping(directory, into, map, Kept::default())
+}
+
+/// As [`restore_set`], with connections to the outside that go on.
+pub fn restore_keeping(
+    directory: &Path,
+    into: &Path,
+    map: &[(PathBuf, PathBuf)],
+    keep: Kept,
+) -> RestorePlan {
     let set = OpenSet::open(&[directory.to_path_buf()], METADATA_LIMIT_DEFAULT).unwrap();
     let description = set.description();
     let request = RestoreRequest {
         into: into.into(),
         tablespace_map: map.to_vec(),
+        keep,
     };
     let plan = RestorePlan::new(&description.facts, &description.files, &request).unwrap();
     plan.prepare().unwrap();

@@ -6,9 +6,9 @@ use windlass_engine::{
     Cancel, DirectoryTarget, OpenSet, OpenStripe, RunReport, TargetLayout, restore,
 };
 use windlass_lab::Record;
-use windlass_postgres::{DatabaseFacts, RestorePlan, RestoreRequest};
+use windlass_postgres::{DatabaseFacts, Kept, RestorePlan, RestoreRequest};
 
-use crate::cli::{Global, Layout, Restore};
+use crate::cli::{Global, Layout, OffOrKeep, Restore};
 use crate::exit::{Code, Failure};
 use crate::foretold::{self, Done, State};
 use crate::probed::Ends;
@@ -63,6 +63,10 @@ fn postgres(
     let request = RestoreRequest {
         into: arguments.into.clone(),
         tablespace_map: arguments.tablespace_map.clone(),
+        keep: Kept {
+            archive: arguments.archive == OffOrKeep::Keep,
+            subscriptions: arguments.subscriptions == OffOrKeep::Keep,
+        },
     };
     // What is refused leaves no directory behind.
     let plan = privilege::as_user(owner, || {

@@ -1,0 +1,110 @@
+//! What of a restored server would reach its source, and the settings that keep it from doing so.
+//!
+//! They go to the end of postgresql.auto.conf. The server reads that file last, also when its
+//! configuration lies outside the data directory, so they win over every file, before the first
+//! start and ever after. Only its command line wins over them, which is why not archive_mode
+//! alone is set: a service file that says `-c archive_mode=on` still has nothing to run.
+//!
+//! Not touched, because a server heeds them only when its user makes recovery.signal or
+//! standby.signal, which no set contains: primary_conninfo, primary_slot_name, restore_command,
+//! recovery_end_command, and the recovery targets. archive_cleanup_command is not one of them:
+//! from PostgreSQL 15 on it runs in every recovery that is long enough for a restartpoint.
+
+use std::fmt::Write;
+use std::path::Path;
+
+use super::{Kept, put};
+use crate::facts::DatabaseFacts;
+
+const INTRODUCTION: &str = "\n# Written by windlass restore, so that this server reaches nothing \
+     of its source.\n";
+/// First major version with archive_library.
+const ARCHIVE_LIBRARY_SINCE: u32 = 15;
+
+/// Lines for the end of postgresql.auto.conf; empty when everything is kept.
+pub(super) fn block(facts: &DatabaseFacts, keep: Kept) -> Vec<u8> {
+    let settings = settings(facts, keep);
+    let mut text = String::new();
+    for (name, value) in settings {
+        if text.is_empty() {
+            text.push_str(INTRODUCTION);
+        }
+        put(&mut text, format_args!("{name} = '{value}'\n"));
+    }
+    text.into_bytes()
+}
+
+fn settings(facts: &DatabaseFacts, keep: Kept) -> Vec<(&'static str, &'static str)> {
+    let mut settings = vec![("external_pid_file", "")];
+    if facts.outgoing.log_directory.is_some() {
+        settings.push(("log_directory", "log"));
+    }
+    if !keep.archive {
+        settings.extend([
+            ("archive_mode", "off"),
+            ("archive_command", ""),
+            ("archive_cleanup_command", ""),
+        ]);
+        if facts.major() >= ARCHIVE_LIBRARY_SINCE {
+            settings.push(("archive_library", ""));
+        }
+    }
+    if !keep.subscriptions && may_subscribe(facts) {
+        settings.push(("max_logical_replication_workers", "0"));
+    }
+    settings
+}
+
+/// Sets of older versions do not say.
+fn may_subscribe(facts: &DatabaseFacts) -> bool {
+    facts.outgoing.subscriptions != Some(0)
+}
+
+/// What the user has to know of it.
+pub(super) fn words(facts: &DatabaseFacts, keep: Kept, into: &Path) -> String {
+    let mut text = String::new();
+    let mut say = |line: std::fmt::Arguments<'_>| {
+        writeln!(text, "{line}").expect("a string takes everything");
+    };
+    let outgoing = &facts.outgoing;
+    if keep.archive {
+        say(format_args!(
+            "It archives its log as its source does. Make sure that no other server does so too."
+        ));
+    } else {
+        say(format_args!(
+            "Archiving is off, to protect the archive of its source. Turn it on with"
+        ));
+        say(format_args!(
+            "  ALTER SYSTEM SET archive_mode = 'on', and set archive_command likewise."
+        ));
+    }
+    match outgoing.subscriptions {
+        Some(count) if count > 0 && keep.subscriptions => say(format_args!(
+            "Its subscriptions ({count}) go on. Stop those of its source first."
+        )),
+        Some(count) if count > 0 => {
+            say(format_args!(
+                "Its subscriptions ({count}) are off, to leave those of its source alone. Turn \
+                 them on with"
+            ));
+            say(format_args!(
+                "  ALTER SYSTEM RESET max_logical_replication_workers."
+            ));
+        }
+        _ => {}
+    }
+    if let Some(directory) = &outgoing.log_directory {
+        let log = into.join("log");
+        let log = log.display();
+        say(format_args!(
+            "Its server log goes to {log} instead of {directory}."
+        ));
+    }
+    for path in &outgoing.includes {
+        say(format_args!(
+            "Its configuration includes {path}, which is not in the set."
+        ));
+    }
+    text
+}

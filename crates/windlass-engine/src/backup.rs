@@ -465,7 +465,11 @@ impl BackupRun {
             stripe.device.sync()
         })?;
         // Sealed: from here on the set exists, and only its names are missing.
-        self.each(&mut stripes, &seals, |stripe, _| stripe.device.publish())?;
+        self.each(&mut stripes, &seals, |stripe, seal| {
+            // What is reported is the whole stripe, as everybody sees it from now on.
+            stripe.offset = seal.stripe_bytes;
+            stripe.device.publish()
+        })?;
         Ok(stripes)
     }
 

@@ -42,6 +42,24 @@ pub struct NextLimit {
     pub rate: f64,
 }
 
+/// What a resource is called, by its name in [`Limit::stage`]: the same words in progress, verdict,
+/// plan and manual.
+pub fn resource_words(stage: &str) -> &str {
+    match stage {
+        "source" => "the source",
+        "device" => "the devices",
+        "target" => "the target",
+        "compressor" | "decompressor" | "reader" => "the cores",
+        "rate_limit" => "the rate limit",
+        "device_rate_limit" => "the rate limit on the devices",
+        "buffers" => "too few buffers",
+        "database" => "waiting for the database",
+        "instance" => "the machine's bandwidth",
+        "pipeline" => "no single part",
+        other => other,
+    }
+}
+
 /// Of a resource less busy than this one cannot say what it could have given.
 const OCCUPATION_MIN: f64 = 0.001;
 

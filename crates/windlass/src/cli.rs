@@ -16,6 +16,8 @@ use windlass_postgres::RelationPattern;
 pub use open::{Open, OpenOptions};
 use windlass_engine::{parse_rate, parse_size};
 
+use crate::terminal::Color;
+
 pub use lab::{Lab, Plan, Probe, Rehearse};
 pub use sweep::Sweep;
 pub use tune::Tune;
@@ -44,9 +46,20 @@ pub struct Global {
     /// Print one JSON object and nothing else on standard output
     #[arg(long, global = true, env = "WINDLASS_JSON")]
     pub json: bool,
-    /// Show no progress
+    /// Print nothing when all is well: no progress, no report of a run. Warnings and errors still go
+    /// to standard error
     #[arg(long, short, global = true, env = "WINDLASS_QUIET")]
     pub quiet: bool,
+    /// Use colours: auto (on a terminal, unless NO_COLOR is set), always or never
+    #[arg(
+        long,
+        global = true,
+        value_name = "WHEN",
+        default_value = "auto",
+        hide_possible_values = true,
+        env = "WINDLASS_COLOR"
+    )]
+    pub color: Color,
     /// Read this configuration instead of /etc/windlass/windlass.toml
     #[arg(long, global = true, value_name = "FILE", env = "WINDLASS_CONFIG")]
     pub config: Option<PathBuf>,
@@ -359,6 +372,9 @@ pub struct Events {
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Watching and recording")]
 pub struct Watching {
+    /// Show also where the time went: a table of the stages and what they waited for, and the devices
+    #[arg(long, short = 'v', env = "WINDLASS_DETAILS")]
+    pub details: bool,
     /// Record every wait and transfer in this file, for `windlass events`
     #[arg(long, value_name = "FILE", env = "WINDLASS_EVENTS")]
     pub events: Option<PathBuf>,

@@ -23,7 +23,9 @@ mod progress;
 mod scratch;
 mod status;
 mod table;
+mod terminal;
 mod watch;
+mod words;
 
 use std::process::ExitCode;
 
@@ -39,10 +41,15 @@ fn main() -> ExitCode {
             } else {
                 exit::Code::Done
             };
-            error.print().unwrap_or_default();
+            match error.use_stderr() {
+                // It repeats what was typed, which may be a file's name.
+                true => error.to_string().lines().for_each(output::note),
+                false => error.print().unwrap_or_default(),
+            }
             return code.into();
         }
     };
+    terminal::set_color(cli.global.color);
     let json = cli.global.json;
     match command::run(cli) {
         Ok(code) => code.into(),

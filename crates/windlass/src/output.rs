@@ -1,24 +1,215 @@
-//! Printing. A closed pipe ends no backup: what cannot be printed is not printed.
+//! Printing: the one place through which lines reach a terminal, a file or a pipe.
+//!
+//! Invariants
+//! - What comes from a set, a server or a path never controls the terminal: control characters are
+//!   written as `\u001b`, and a second line of a text is indented, so that it cannot pass for a
+//!   line of Windlass. JSON keeps its meaning: this is JSON's own notation.
+//! - A closed pipe ends no backup: what cannot be printed is not printed.
 
-use std::io::{IsTerminal, Write};
+use std::borrow::Cow;
+use std::io::Write;
+use std::sync::{Mutex, PoisonError};
+
+use crate::terminal::{self, Stream};
+
+/// Where the text of an entry begins.
+const LABEL_COLUMNS: usize = 14;
+/// Text is not broken into lines shorter than this.
+const TEXT_COLUMNS_MIN: usize = 40;
+/// Lines longer than this are hard to read.
+const COLUMNS_MAX: usize = 200;
+
+/// What an entry tells of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Tone {
+    /// Just a fact.
+    Plain,
+    /// What was to be done is done.
+    Good,
+    /// Something is wrong.
+    Bad,
+}
+
+const BOLD: &str = "\x1b[1m";
+const RED: &str = "\x1b[1;31m";
+const GREEN: &str = "\x1b[1;32m";
+const YELLOW: &str = "\x1b[1;33m";
+const CYAN: &str = "\x1b[36m";
+const RESET: &str = "\x1b[0m";
+
+/// The line of progress on the terminal, which lines of text must not run into.
+static BAR: Mutex<Bar> = Mutex::new(Bar {
+    text: String::new(),
+    columns: 0,
+});
+
+struct Bar {
+    text: String,
+    /// Of the terminal, when it was drawn.
+    columns: usize,
+}
 
 /// A line of result, on standard output.
 pub fn line(text: &str) {
-    writeln!(std::io::stdout(), "{text}").unwrap_or_default();
+    print(Stream::Out, &printable(text));
 }
 
 /// A line for the person watching, on standard error.
 pub fn note(text: &str) {
-    writeln!(std::io::stderr(), "{text}").unwrap_or_default();
+    let text = printable(text);
+    let colors = [("error: ", RED), ("warning: ", YELLOW), ("hint: ", CYAN)];
+    let found = colors.iter().find(|(word, _)| text.starts_with(word));
+    match found.filter(|_| terminal::is_colored(Stream::Err)) {
+        Some((word, color)) => {
+            let rest = &text[word.len()..];
+            print(
+                Stream::Err,
+                &format!("{color}{}{RESET} {rest}", word.trim_end()),
+            );
+        }
+        None => print(Stream::Err, &text),
+    }
 }
 
-/// True when a person is watching standard error.
-pub fn is_watched() -> bool {
-    std::io::stderr().is_terminal()
+/// A line of result with what it is about in front; on a terminal it is broken between words.
+pub fn entry(label: &str, text: &str, tone: Tone) {
+    let text = printable(text);
+    let clever = terminal::is_clever(Stream::Out);
+    let columns = terminal::columns(Stream::Out).filter(|_| clever);
+    // The last column stays free: some terminals begin a new row behind it.
+    let width = columns.map_or(usize::MAX, |columns| columns.min(COLUMNS_MAX) - 1);
+    let color = match tone {
+        Tone::Plain => BOLD,
+        Tone::Good => GREEN,
+        Tone::Bad => RED,
+    };
+    let mut first = format!("{:LABEL_COLUMNS$}", printable(label));
+    if terminal::is_colored(Stream::Out) {
+        first = format!("{color}{first}{RESET}");
+    }
+    for part in broken(
+        &text,
+        width.saturating_sub(LABEL_COLUMNS).max(TEXT_COLUMNS_MIN),
+    ) {
+        print(Stream::Out, &format!("{first}{part}"));
+        first = " ".repeat(LABEL_COLUMNS);
+    }
+}
+
+/// Draws the line of progress, on a terminal whose width it fits; without text it is taken away.
+pub fn bar(text: &str, columns: usize) {
+    let mut bar = BAR.lock().unwrap_or_else(PoisonError::into_inner);
+    let gone = bar.gone();
+    *bar = Bar {
+        text: text.to_owned(),
+        columns,
+    };
+    write(Stream::Err, &format!("{gone}{text}"));
 }
 
 /// A number with its noun: `1 device`, `4 devices`.
 pub fn count(number: u64, noun: &str) -> String {
     let plural = if number == 1 { "" } else { "s" };
     format!("{number} {noun}{plural}")
+}
+
+impl Bar {
+    /// What takes it away. A terminal that became narrower since shows it on several rows.
+    fn gone(&self) -> String {
+        let columns = terminal::columns(Stream::Err)
+            .unwrap_or(self.columns)
+            .max(1);
+        match self.text.chars().count() {
+            0 => String::new(),
+            length if length <= columns => "\r\x1b[K".to_owned(),
+            length => format!("\r\x1b[{}A\x1b[J", (length - 1) / columns),
+        }
+    }
+}
+
+/// Text as it may reach a terminal.
+pub fn printable(text: &str) -> Cow<'_, str> {
+    if !text.contains(is_hostile) {
+        return Cow::Borrowed(text);
+    }
+    let mut shown = String::with_capacity(text.len() + 16);
+    for letter in text.trim_end_matches('\n').chars() {
+        match letter {
+            '\n' => shown.push_str("\n    "),
+            letter if is_hostile(letter) => {
+                shown.push_str(&format!("\\u{:04x}", u32::from(letter)));
+            }
+            letter => shown.push(letter),
+        }
+    }
+    Cow::Owned(shown)
+}
+
+/// Controls a terminal, or turns the direction in which it shows text.
+fn is_hostile(letter: char) -> bool {
+    let turns = matches!(letter, '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}');
+    turns || (letter.is_control() && letter != '\t')
+}
+
+/// Text in lines of at most so many characters, where words allow it.
+fn broken(text: &str, width: usize) -> Vec<String> {
+    let mut lines = vec![String::new()];
+    for word in text.split(' ') {
+        let last = lines.last().map_or(0, |line| line.chars().count());
+        let fits = last == 0 || last + 1 + word.chars().count() <= width;
+        match lines.last_mut() {
+            Some(line) if fits => {
+                if last > 0 {
+                    line.push(' ');
+                }
+                line.push_str(word);
+            }
+            _ => lines.push(word.to_owned()),
+        }
+    }
+    lines
+}
+
+fn print(stream: Stream, text: &str) {
+    let bar = BAR.lock().unwrap_or_else(PoisonError::into_inner);
+    if bar.text.is_empty() {
+        return write(stream, &format!("{text}\n"));
+    }
+    write(Stream::Err, &bar.gone());
+    write(stream, &format!("{text}\n"));
+    write(Stream::Err, &bar.text);
+}
+
+fn write(stream: Stream, text: &str) {
+    let written = match stream {
+        Stream::Out => std::io::stdout().write_all(text.as_bytes()),
+        Stream::Err => std::io::stderr().write_all(text.as_bytes()),
+    };
+    written.unwrap_or_default();
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn nothing_that_controls_a_terminal_is_printed_raw() {
+        assert_eq!(printable("a\u{1b}[2Jb"), "a\\u001b[2Jb");
+        assert_eq!(printable("bell\u{7} \u{9b}31m"), "bell\\u0007 \\u009b31m");
+        assert_eq!(printable("x\u{202e}gpj"), "x\\u202egpj");
+        assert_eq!(printable("one\r\ntwo\n"), "one\\u000d\n    two");
+        assert_eq!(printable("ünï\tcode"), "ünï\tcode");
+        // What JSON leaves raw keeps its meaning.
+        let text = serde_json::json!({"a": "\u{7f}\u{9b}\u{1b}"}).to_string();
+        let read: serde_json::Value = serde_json::from_str(&printable(&text)).unwrap();
+        assert_eq!(read["a"], "\u{7f}\u{9b}\u{1b}");
+    }
+
+    #[test]
+    fn lines_are_broken_between_words() {
+        assert_eq!(broken("one two three", 8), ["one two", "three"]);
+        assert_eq!(broken("/a/very/long/path b", 5), ["/a/very/long/path", "b"]);
+        assert_eq!(broken("", 5), [""]);
+        assert_eq!(broken("two  spaces", 50), ["two  spaces"]);
+    }
 }

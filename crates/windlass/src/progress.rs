@@ -1,17 +1,23 @@
-//! Progress: a bar on a terminal, a line now and then elsewhere, nothing with `--json`.
+//! Progress: a line that is drawn again and again on a terminal, lines now and then elsewhere, nothing
+//! with `--json` or `--quiet`.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use indicatif::{ProgressBar, ProgressStyle};
-use windlass_engine::{Live, Meter, Progress, show_rate};
+use windlass_engine::{Live, Meter, Progress, show_rate, show_size};
 
-use crate::output;
-use windlass_engine::show_size;
+use crate::terminal::{self, Stream};
+use crate::{output, words};
 
 const LOOK: Duration = Duration::from_millis(100);
+/// A terminal that does not say how wide it is.
+const COLUMNS_DEFAULT: usize = 80;
+/// Wider than this the line does not become.
+const COLUMNS_MAX: usize = 200;
+/// The bar itself is drawn where there is room for so many characters of it; at most so many.
+const BAR_COLUMNS: std::ops::RangeInclusive<usize> = 8..=40;
 
 /// How to show progress.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -27,7 +33,7 @@ pub enum Show {
 impl Show {
     /// What suits the place where standard error goes.
     pub fn choose(silent: bool, percent: u8) -> Self {
-        match (silent, output::is_watched()) {
+        match (silent, terminal::is_clever(Stream::Err)) {
             (true, _) => Self::Nothing,
             (false, true) => Self::Bar,
             (false, false) => Self::Lines(percent),
@@ -71,27 +77,75 @@ impl Drop for Shown {
 }
 
 fn bar(progress: &Arc<Progress>, stop: &AtomicBool) {
-    let style = "{prefix:>12} {percent:>3}% [{wide_bar:.cyan/dim}] {bytes} of {total_bytes}  \
-                 {binary_bytes_per_sec}  eta {eta}  {msg}";
-    let bar = ProgressBar::new(1);
-    if let Ok(style) = ProgressStyle::with_template(style) {
-        bar.set_style(style.progress_chars("=> "));
-    }
     let mut meter = Meter::new(progress);
     while !stop.load(Ordering::Acquire) {
-        let total = progress.total().max(progress.done());
-        // Nothing to draw before there is something to do: an empty bar would say 100 %.
-        if total == 0 {
-            std::thread::park_timeout(LOOK);
-            continue;
+        let live = meter.look();
+        if !live.phase.is_empty() {
+            let columns = terminal::columns(Stream::Err).unwrap_or(COLUMNS_DEFAULT);
+            output::bar(&bar_text(&live, columns), columns);
         }
-        bar.set_length(total);
-        bar.set_position(progress.done());
-        bar.set_prefix(progress.phase());
-        bar.set_message(bound(&meter.look()));
         std::thread::park_timeout(LOOK);
     }
-    bar.finish_and_clear();
+    output::bar("", 0);
+}
+
+/// The line for a terminal of so many columns: the last one stays free, or terminals would begin a
+/// new row. What matters less goes first where there is no room.
+fn bar_text(live: &Live, columns: usize) -> String {
+    let room = columns.min(COLUMNS_MAX).saturating_sub(1);
+    let total = live.total_bytes.max(live.done_bytes);
+    // Before there is something to do there is no share of it: an empty bar would say 100 %.
+    let known = total > 0;
+    let share = live.done_share.unwrap_or(0.0);
+    let left = live.remaining_seconds.map_or(String::new(), |seconds| {
+        format!("{} left", words::duration(seconds.ceil()))
+    });
+    let if_known = |text: String| if known { text } else { String::new() };
+    // In the order in which they are given room, and with their place in the line.
+    let parts = [
+        (1, if_known(format!("{:>3.0} %", (share * 100.0).floor()))),
+        (4, if_known(show_rate(live.rate))),
+        (5, if_known(left)),
+        (
+            3,
+            if_known(format!(
+                "{} of {}",
+                show_size(live.done_bytes),
+                show_size(total)
+            )),
+        ),
+        (0, live.phase.to_owned()),
+        (6, words::bound_now(live)),
+    ];
+    let mut line: Vec<(u8, String)> = Vec::new();
+    let mut used = 0;
+    for (place, text) in parts {
+        let length = text.chars().count() + if line.is_empty() { 0 } else { 2 };
+        if !text.is_empty() && used + length <= room {
+            used += length;
+            line.push((place, text));
+        }
+    }
+    let bar = (room - used).saturating_sub(4).min(*BAR_COLUMNS.end());
+    if known && bar >= *BAR_COLUMNS.start() {
+        line.push((2, drawn(share, bar)));
+    }
+    line.sort();
+    let texts: Vec<_> = line.into_iter().map(|(_, text)| text).collect();
+    texts.join("  ")
+}
+
+/// `[====>   ]`, with so many characters between the brackets.
+fn drawn(share: f64, columns: usize) -> String {
+    #[expect(
+        clippy::cast_possible_truncation,
+        clippy::cast_sign_loss,
+        clippy::cast_precision_loss,
+        reason = "at most the number of columns"
+    )]
+    let full = ((share.clamp(0.0, 1.0) * columns as f64) as usize).min(columns);
+    let head = if full < columns { ">" } else { "" };
+    format!("[{:<columns$}]", "=".repeat(full) + head)
 }
 
 fn lines(progress: &Arc<Progress>, percent: u8, stop: &AtomicBool) {
@@ -110,11 +164,12 @@ fn lines(progress: &Arc<Progress>, percent: u8, stop: &AtomicBool) {
             shown = reached - reached % u64::from(percent);
             let rate = bytes_per_second(done, began.elapsed());
             let (done, total) = (show_size(done), show_size(total));
-            let bound = bound(&live);
-            output::note(&format!(
+            let bound = words::bound_now(&live);
+            let line = format!(
                 "{shown:>3} %  {done} of {total}  {}  {bound}",
                 show_rate(rate)
-            ));
+            );
+            output::note(line.trim_end());
         }
         std::thread::park_timeout(LOOK);
     }
@@ -125,16 +180,57 @@ fn bytes_per_second(bytes: u64, time: Duration) -> f64 {
     bytes as f64 / time.as_secs_f64().max(1e-3)
 }
 
-/// What holds the run back right now, in words.
-fn bound(live: &Live) -> &'static str {
-    match live.limit.as_ref().map_or("", |limit| limit.stage) {
-        "compressor" | "reader" => "bound by cores",
-        "source" => "bound by the source",
-        "device" => "bound by a device",
-        "target" => "bound by the target",
-        "rate_limit" | "device_rate_limit" => "bound by a rate limit",
-        "buffers" => "bound by too few buffers",
-        "database" => "bound by the database",
-        _ => "",
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A run in its middle, with the longest texts there are.
+    fn live(done: u64, total: u64) -> Live {
+        let progress = Arc::<Progress>::default();
+        let live = Meter::new(&progress).look();
+        Live {
+            phase: "copying",
+            done_bytes: done,
+            total_bytes: total,
+            #[expect(clippy::cast_precision_loss, reason = "a share")]
+            done_share: (total > 0).then(|| done as f64 / total as f64),
+            rate: 1023.0 * 1048576.0,
+            remaining_seconds: Some(12_000.0),
+            limit: Some(windlass_engine::LiveLimit {
+                stage: "device_rate_limit",
+                device: None,
+            }),
+            ..live
+        }
+    }
+
+    #[test]
+    fn the_line_fits_every_terminal() {
+        for columns in 1..300 {
+            for (done, total) in [(0, 1), (1023 << 30, 1023 << 40), (5, 5), (7, 0)] {
+                let text = bar_text(&live(done, total), columns);
+                assert!(text.chars().count() < columns.max(1), "{columns}: {text}");
+                assert!(text.chars().count() < COLUMNS_MAX, "{columns}: {text}");
+            }
+        }
+    }
+
+    #[test]
+    fn what_matters_is_there_at_60_columns_and_more_at_80_and_200() {
+        let half = live(512 << 30, 1 << 40);
+        let shown = |columns| bar_text(&half, columns);
+        assert_eq!(
+            shown(60),
+            " 50 %  512 GiB of 1 TiB  1023 MiB/s  3 h 20 min left"
+        );
+        assert_eq!(
+            shown(80),
+            "copying   50 %  [=======>      ]  512 GiB of 1 TiB  1023 MiB/s  3 h 20 min left"
+        );
+        assert_eq!(
+            shown(200),
+            "copying   50 %  [====================>                   ]  512 GiB of 1 TiB  \
+             1023 MiB/s  3 h 20 min left  bound by the rate limit on the devices"
+        );
     }
 }

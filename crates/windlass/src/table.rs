@@ -1,33 +1,79 @@
-//! The end of a run for people: the table of stages, the devices, the verdict.
+//! The end of a run for people: what came of it, what bound it; with `--details` also the table of
+//! stages and the devices.
 
-use windlass_engine::{BufferPlan, RunReport, StageReport, show_rate};
+use windlass_engine::{BufferPlan, RunReport, StageReport, show_rate, show_size};
 use windlass_lab::Record;
 
-use crate::output;
-use windlass_engine::show_size;
+use crate::cli::Global;
+use crate::output::{self, Tone};
+use crate::words::{bound, duration};
 
-/// Prints the buffer configuration before a run; without a codec a set is read.
-pub fn print_plan(plan: &BufferPlan, codec: Option<&str>) {
+/// A finished run, to be told.
+pub struct Finished<'a> {
+    /// `sealed`, `restored`, `verified`, and what.
+    pub result: (&'static str, String),
+    pub report: &'a RunReport,
+    /// What the plan would have said of it.
+    pub foretold: Option<&'a Record>,
+    /// What else is to be said, each with what it is about.
+    pub remarks: Vec<(&'static str, String)>,
+    /// With the table of stages and the devices.
+    pub details: bool,
+}
+
+impl Finished<'_> {
+    /// Prints it, unless nothing is to be said of what went well.
+    pub fn print(&self, global: &Global) {
+        if global.quiet {
+            return;
+        }
+        let (label, text) = &self.result;
+        output::entry(label, text, Tone::Good);
+        print_verdict(self.report);
+        print_foretold(self.foretold);
+        for (label, text) in &self.remarks {
+            output::entry(label, text, Tone::Plain);
+        }
+        if self.details {
+            print_details(self.report);
+        }
+    }
+}
+
+/// Prints what bound a run.
+pub fn print_verdict(report: &RunReport) {
+    output::entry("verdict", &report.verdict, Tone::Plain);
+    if let Some(compression) = &report.compression {
+        output::entry("compression", &compression.words, Tone::Plain);
+    }
+}
+
+/// Prints the buffers before a run, and with `details` threads and layout; without a codec a set is
+/// read.
+pub fn print_plan(plan: &BufferPlan, codec: Option<&str>, details: bool) {
     let size = |bytes: usize| show_size(bytes as u64);
     output::note(&format!(
-        "buffers     {} x {} = {} of memory",
+        "buffers       {} x {} = {} of memory",
         plan.buffers,
         size(plan.transfer_bytes),
         show_size(plan.buffer_bytes)
     ));
+    if !details {
+        return;
+    }
     let middle = match codec {
         Some(_) => "compressor",
         None => "decompressor",
     };
     output::note(&format!(
-        "threads     {}, {}, {}",
+        "threads       {}, {}, {}",
         count(plan.readers, "reader"),
         count(plan.compressors, middle),
         count(plan.writers, "writer")
     ));
     let codec = codec.map_or(String::new(), |codec| format!(", {codec}"));
     output::note(&format!(
-        "layout      {}, {}, blocks of {}, frames of {}{codec}",
+        "layout        {}, {}, blocks of {}, frames of {}{codec}",
         count(plan.devices, "device"),
         count(plan.volumes, "source volume"),
         plan.alignment,
@@ -44,8 +90,8 @@ fn count(number: usize, noun: &str) -> String {
     output::count(number as u64, noun)
 }
 
-/// Prints the report of a finished run.
-pub fn print_report(report: &RunReport) {
+/// Prints where the time of a finished run went.
+pub fn print_details(report: &RunReport) {
     output::line("");
     output::line(
         "stage         threads     busy      cpu  waiting              operations      bytes        rate",
@@ -65,15 +111,10 @@ pub fn print_report(report: &RunReport) {
             micros(device.latency_micros_max),
         ));
     }
-    output::line("");
-    output::line(&format!("verdict       {}", report.verdict));
-    if let Some(compression) = &report.compression {
-        output::line(&format!("compression   {}", compression.words));
-    }
 }
 
 /// What the plan would have said of the run, where it could have said anything.
-pub fn print_foretold(record: Option<&Record>) {
+fn print_foretold(record: Option<&Record>) {
     let Some(record) = record else { return };
     let percent = record.error() * 100.0;
     let far = match percent {
@@ -81,11 +122,15 @@ pub fn print_foretold(record: Option<&Record>) {
         percent if percent < 0.0 => format!("{:.0} % less than it took", -percent),
         percent => format!("{percent:.0} % more than it took"),
     };
-    output::line(&format!(
-        "predicted     {}, {far}; bound by {}",
-        seconds_text(record.predicted_seconds),
-        record.predicted_limit,
-    ));
+    let (seconds, limit) = (
+        duration(record.predicted_seconds),
+        bound(&record.predicted_limit),
+    );
+    output::entry(
+        "predicted",
+        &format!("{seconds}, {far}; {limit}"),
+        Tone::Plain,
+    );
 }
 
 fn print_stage(stage: &StageReport, seconds: f64) {

@@ -7,7 +7,7 @@ use std::time::Duration;
 use windlass_engine::media::{Codec, SetId};
 use windlass_engine::{
     BackupOptions, BackupRun, BufferPlan, Cancel, CodecRange, Emulation, FileDeviceOptions,
-    RunReport, clean_up,
+    RunReport, clean_up, show_size,
 };
 use windlass_lab::Record;
 use windlass_postgres::{BackupRequest, Cluster};
@@ -19,8 +19,9 @@ use crate::devices::{self, DeviceName, StripeNames};
 use crate::exit::{Code, Failure};
 use crate::foretold::{self, Done, State};
 use crate::probed::Ends;
+use crate::table::{self, Finished};
 use crate::watch::{Ended, Watch, Watched};
-use crate::{output, table};
+use crate::{output, words};
 
 /// A sealed backup, of whatever database.
 struct Sealed {
@@ -171,7 +172,8 @@ impl Job<'_> {
         };
         let devices = devices::create(&self.devices, &names, options)?;
         if !super::is_silent(self.global) {
-            table::print_plan(&plan, Some(&self.arguments.compress));
+            let details = self.arguments.watching.details;
+            table::print_plan(&plan, Some(&self.arguments.compress), details);
         }
         let options = BackupOptions {
             plan,
@@ -234,24 +236,30 @@ impl Job<'_> {
         if self.global.json {
             return output::line(&document(sealed, foretold).to_string());
         }
-        table::print_report(report);
-        table::print_foretold(foretold);
-        for remark in &sealed.remarks {
-            output::line(&format!("source        {remark}"));
-        }
-        let kept = self.devices.iter().any(|device| *device != DeviceName::Nul);
-        let (read, written) = (
-            windlass_engine::show_size(report.bytes_read),
-            windlass_engine::show_size(report.bytes_written),
+        let read = show_size(report.bytes_read);
+        let (written, seconds) = (
+            show_size(report.bytes_written),
+            words::duration(report.seconds),
         );
-        let seconds = report.seconds;
-        output::line(&match kept {
-            true => format!(
-                "sealed        set {} in {seconds:.2} s: {read} in {written}",
-                report.set_id
-            ),
-            false => format!("nothing kept  {read} read in {seconds:.2} s"),
-        });
+        let result = match self.devices.iter().all(|device| *device == DeviceName::Nul) {
+            true => ("nothing kept", format!("{read} read in {seconds}")),
+            false => {
+                let id = &report.set_id;
+                (
+                    "sealed",
+                    format!("set {id}: {read} stored in {written}, in {seconds}"),
+                )
+            }
+        };
+        let remarks = sealed.remarks.iter().map(|text| ("source", text.clone()));
+        let finished = Finished {
+            result,
+            report,
+            foretold,
+            remarks: remarks.collect(),
+            details: self.arguments.watching.details,
+        };
+        finished.print(self.global);
     }
 
     fn note(&self, text: &str) {

@@ -51,7 +51,7 @@ pub fn run(global: &Global, arguments: &Extract) -> Result<Code, Failure> {
             "links_skipped": report.links_skipped,
         });
         output::line(&document.to_string());
-    } else {
+    } else if !global.quiet {
         let (bytes, into) = (show_size(report.bytes), arguments.into.display());
         output::line(&format!(
             "extracted     {}, {bytes}, into {into}; {} of the set's {} were read",

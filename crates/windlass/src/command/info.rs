@@ -17,6 +17,7 @@ use crate::cli::{Global, Info};
 use crate::exit::{Code, Failure};
 use crate::images::AsCluster;
 use crate::output;
+use crate::words::moment_of;
 use windlass_engine::show_size;
 
 pub fn run(global: &Global, arguments: &Info) -> Result<Code, Failure> {
@@ -284,8 +285,8 @@ fn print_description(description: &SetDescription) {
         "type          {}",
         format!("{:?}", facts.backup_type).to_lowercase()
     ));
-    output::line(&format!("began         {}", facts.started));
-    output::line(&format!("finished      {}", facts.finished));
+    output::line(&format!("began         {}", moment_of(&facts.started)));
+    output::line(&format!("finished      {}", moment_of(&facts.finished)));
     output::line(&format!("written by    {}", facts.tool));
     let files = description
         .files

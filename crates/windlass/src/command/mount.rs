@@ -173,7 +173,7 @@ fn say_mounted(global: &Global, set: &OpenSet, at: &Path) {
             "pid": std::process::id(),
         });
         output::line(&document.to_string());
-    } else {
+    } else if !global.quiet {
         output::line(&format!("mounted       set {id} on {at}"));
     }
 }

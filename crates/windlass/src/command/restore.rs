@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use windlass_engine::{
-    Cancel, DirectoryTarget, OpenSet, OpenStripe, RunReport, TargetLayout, restore,
+    Cancel, DirectoryTarget, OpenSet, OpenStripe, RunReport, TargetLayout, restore, show_size,
 };
 use windlass_lab::Record;
 use windlass_postgres::{DatabaseFacts, Kept, RestorePlan, RestoreRequest};
@@ -12,8 +12,9 @@ use crate::cli::{Global, Layout, OffOrKeep, Restore};
 use crate::exit::{Code, Failure};
 use crate::foretold::{self, Done, State};
 use crate::probed::Ends;
+use crate::table::{self, Finished};
 use crate::watch::{Ended, Watch, Watched};
-use crate::{output, privilege, table};
+use crate::{output, privilege, words};
 
 pub fn run(global: &Global, arguments: &Restore) -> Result<Code, Failure> {
     let cancel = super::cancel_on_signals()?;
@@ -48,7 +49,7 @@ pub fn run(global: &Global, arguments: &Restore) -> Result<Code, Failure> {
         rates: (arguments.max_rate, None),
     };
     let foretold = state.foretell(&ends, &done);
-    show(global, &report, foretold.as_ref(), &next);
+    show(global, arguments, &set, (&report, foretold.as_ref()), &next);
     Ok(Code::Done)
 }
 
@@ -163,7 +164,7 @@ fn write(
     let target = DirectoryTarget::create(layout)?;
     let options = super::restore_options(set, &arguments.buffers, arguments.max_rate, true)?;
     if !super::is_silent(global) {
-        table::print_plan(&options.plan, None);
+        table::print_plan(&options.plan, None, arguments.watching.details);
     }
     let watch = Watch::start(&Watched {
         global,
@@ -176,19 +177,33 @@ fn write(
     watch.end(restored, |report| Ended::well(report))
 }
 
-fn show(global: &Global, report: &RunReport, foretold: Option<&Record>, next: &str) {
+fn show(
+    global: &Global,
+    arguments: &Restore,
+    set: &OpenSet,
+    (report, foretold): (&RunReport, Option<&Record>),
+    next: &str,
+) {
     if global.json {
         let mut document = serde_json::to_value(report).unwrap_or_default();
         document["prediction"] = foretold::document(foretold);
         return output::line(&document.to_string());
     }
-    table::print_report(report);
-    table::print_foretold(foretold);
-    let written = windlass_engine::show_size(report.bytes_written);
-    output::line(&format!(
-        "restored      {written} in {:.2} s",
-        report.seconds
-    ));
-    next.lines()
-        .for_each(|line| output::line(&format!("next          {line}")));
+    let (written, stored) = (
+        show_size(report.bytes_written),
+        show_size(set.stripe_bytes()),
+    );
+    let seconds = words::duration(report.seconds);
+    let next = next.lines().map(|line| ("next", line.to_owned()));
+    let finished = Finished {
+        result: (
+            "restored",
+            format!("{written} from a set of {stored}, in {seconds}"),
+        ),
+        report,
+        foretold,
+        remarks: next.collect(),
+        details: arguments.watching.details,
+    };
+    finished.print(global);
 }

@@ -9,6 +9,7 @@ use serde_json::Value;
 use crate::cli::Global;
 use crate::exit::{Code, Failure};
 use crate::status::{self, Report};
+use crate::words::moment_of;
 use crate::{output, table};
 use windlass_engine::show_size;
 
@@ -41,12 +42,12 @@ fn show(report: &Report) {
         started,
         ..
     } = report;
-    output::line(&plain(&format!("{kind:<12}  {title}")));
-    table::row("process", &plain(&format!("{pid}, since {started}")));
-    table::row("phase", &plain(phase));
+    output::line(&format!("{kind:<12}  {title}"));
+    table::row("process", &format!("{pid}, since {}", moment_of(started)));
+    table::row("phase", phase);
     let lines = run::lines(&report.numbers).unwrap_or_else(|| lines(&report.numbers));
     for (name, text) in lines {
-        table::row(&plain(&name), &plain(&text));
+        table::row(&name, &text);
     }
 }
 
@@ -99,19 +100,9 @@ fn shown(value: &Value) -> String {
     }
 }
 
-/// Root sees what other users' processes say of themselves: nothing of it may move the terminal.
-fn plain(text: &str) -> String {
-    text.chars().filter(|letter| !letter.is_control()).collect()
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn what_a_process_says_of_itself_is_text_only() {
-        assert_eq!(plain("shop\u{1b}[2J\r\nx"), "shop[2Jx");
-    }
 
     #[test]
     fn numbers_of_any_kind_are_lines() {

@@ -5,7 +5,7 @@ mod relations;
 
 use windlass_engine::{
     Cancel, DamageReport, METADATA_LIMIT_DEFAULT, OpenStripe, RunReport, Survey, Verification,
-    verify, verify_index,
+    show_size, verify, verify_index,
 };
 
 use windlass_lab::state_directory;
@@ -13,10 +13,11 @@ use windlass_lab::state_directory;
 use crate::cli::{Global, Verify};
 use crate::damage::{Pages, print_damage};
 use crate::exit::{Code, Failure};
+use crate::output;
 use crate::probed::Ends;
+use crate::table::{self, Finished};
 use crate::watch::{Ended, Watch, Watched};
-use crate::{output, table};
-use windlass_engine::show_size;
+use crate::words::duration;
 
 pub fn run(global: &Global, arguments: &Verify) -> Result<Code, Failure> {
     let cancel = super::cancel_on_signals()?;
@@ -28,7 +29,7 @@ pub fn run(global: &Global, arguments: &Verify) -> Result<Code, Failure> {
         (Some(run), damage)
     };
     if !global.json {
-        show(&survey, run.as_ref(), &damage);
+        show(global, arguments, &survey, run.as_ref(), &damage);
     }
     let mut document = document(&survey, run.as_ref(), &damage);
     // Damage does not end it: which relations it is in remains to be said.
@@ -82,7 +83,7 @@ fn full(
     let set = survey.set();
     let options = super::restore_options(set, &arguments.buffers, arguments.max_rate, false)?;
     if !super::is_silent(global) {
-        table::print_plan(&options.plan, None);
+        table::print_plan(&options.plan, None, arguments.watching.details);
     }
     let watch = Watch::start(&Watched {
         global,
@@ -107,31 +108,48 @@ fn full(
 }
 
 /// Prints what was found; `run` is there when everything was read.
-fn show(survey: &Survey, run: Option<&RunReport>, damage: &DamageReport) {
-    if let Some(run) = run {
-        table::print_report(run);
-    }
-    if damage.is_empty() {
-        print_sound(survey, run);
-    } else {
+fn show(
+    global: &Global,
+    arguments: &Verify,
+    survey: &Survey,
+    run: Option<&RunReport>,
+    damage: &DamageReport,
+) {
+    if !damage.is_empty() {
         let facts = &survey.set().description().facts.database;
         print_damage(damage, &Pages::of(facts));
+        if let Some(run) = run.filter(|_| !global.quiet) {
+            table::print_verdict(run);
+            arguments
+                .watching
+                .details
+                .then(|| table::print_details(run));
+        }
+        return;
     }
-}
-
-fn print_sound(survey: &Survey, run: Option<&RunReport>) {
     let set = survey.set();
-    let stripes = output::count(set.stripes().len() as u64, "stripe");
     let id = set.set_id();
     match run {
-        None => output::line(&format!(
-            "set {id}: {stripes} sealed, all index blocks right"
-        )),
-        Some(run) => {
-            let (bytes, seconds) = (show_size(set.stripe_bytes()), run.seconds);
+        None if global.quiet => {}
+        None => {
+            let stripes = output::count(set.stripes().len() as u64, "stripe");
             output::line(&format!(
-                "verified      set {id}: all {bytes} read and right, in {seconds:.2} s"
+                "set {id}: {stripes} sealed, all index blocks right"
             ));
+        }
+        Some(run) => {
+            let (bytes, seconds) = (show_size(set.stripe_bytes()), duration(run.seconds));
+            let finished = Finished {
+                result: (
+                    "verified",
+                    format!("set {id}: all {bytes} read and right, in {seconds}"),
+                ),
+                report: run,
+                foretold: None,
+                remarks: vec![],
+                details: arguments.watching.details,
+            };
+            finished.print(global);
         }
     }
 }

@@ -24,14 +24,15 @@ fn the_configuration_is_printed_before_the_run() {
         "nul",
         "--to",
         "nul",
+        "--details",
     ];
     let printed = text(&windlass(&words));
     assert!(
-        printed.contains("buffers     12 x 1 MiB = 12 MiB of memory"),
+        printed.contains("buffers       12 x 1 MiB = 12 MiB of memory"),
         "{printed}"
     );
     assert!(
-        printed.contains("layout      2 devices, 1 source volume, blocks of 4096"),
+        printed.contains("layout        2 devices, 1 source volume, blocks of 4096"),
         "{printed}"
     );
 }

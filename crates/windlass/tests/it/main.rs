@@ -26,6 +26,7 @@ mod settings;
 mod shown;
 mod support;
 mod sweep;
+mod terminal;
 mod trouble;
 mod verify_open;
 mod watching;

@@ -9,7 +9,7 @@ use crate::support::{Place, command, text};
 
 /// What differs from run to run, and what stands for it. The first that fits wins a place, so the
 /// longer forms come first.
-const VARIABLE: [(&str, &str); 16] = [
+const VARIABLE: [(&str, &str); 17] = [
     // What a stage waited for, and how long, is another test's matter.
     (
         r"(?m)^(reader|compressor|decompressor|writer) +\d.*$",
@@ -22,6 +22,10 @@ const VARIABLE: [(&str, &str); 16] = [
     (r"(?m)^( *\d+ %|verifying|restoring|copying).*\n", ""),
     (r"/(var/)?tmp/\.tmp\w+", "[place]"),
     (r"\d{4}-\d\d-\d\dT[0-9:.]+Z", "[time]"),
+    (
+        r"\(\d{4}-\d\d-\d\d [0-9:]+ [-+]\d\d:\d\d, [^)]*\)",
+        "([local time, age])",
+    ),
     (r"\b[0-9a-f]{32}\b", "[id]"),
     (r"\d+(\.\d+)? (s|ms|us|B/s|KiB/s|MiB/s|GiB/s)\b", "[n] $2"),
     (

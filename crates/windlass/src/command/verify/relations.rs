@@ -11,7 +11,8 @@ use windlass_engine::media::SetId;
 use crate::cli::{Global, Verify};
 use crate::exit::{Code, Failure};
 use crate::opened::Opened;
-use crate::output;
+use crate::output::{self, Tone};
+use crate::words::duration;
 
 /// What a check came to.
 pub(super) struct Checked {
@@ -90,17 +91,16 @@ pub(super) fn check(
     let faults = findings.faults.len() as u64;
     let damaged = set_is_damaged || faults > 0;
     if !global.json {
-        let seconds = begun.elapsed().as_secs_f64();
-        output::line(&format!(
-            "opened        {}, in {seconds:.2} s",
-            findings.summary
-        ));
-        let faults = findings.faults.iter();
-        faults.for_each(|Finding { name, what }| {
-            output::line(&format!("damaged       {name}: {what}"))
-        });
-        if !damaged {
-            output::line("sound         nothing wrong was found in it");
+        let seconds = duration(begun.elapsed().as_secs_f64());
+        let opened = format!("{}, in {seconds}", findings.summary);
+        if damaged || !global.quiet {
+            output::entry("opened", &opened, Tone::Plain);
+        }
+        for Finding { name, what } in &findings.faults {
+            output::entry("damaged", &format!("{name}: {what}"), Tone::Bad);
+        }
+        if !damaged && !global.quiet {
+            output::entry("sound", "nothing wrong was found in it", Tone::Good);
         }
     }
     for Finding { name, what } in &findings.warnings {

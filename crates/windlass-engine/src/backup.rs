@@ -439,6 +439,7 @@ impl BackupRun {
                 let offset = stripe.offset;
                 let bytes = footer.len() as u64;
                 stripe.device.write(offset, &footer)?;
+                stripe.offset += bytes + u64::from(alignment);
                 seals.push(Seal {
                     set_id: self.set_id,
                     stripe: index,
@@ -447,7 +448,7 @@ impl BackupRun {
                     footer_bytes: bytes,
                     footer_hash: *blake3::hash(&footer).as_bytes(),
                     set_root: root,
-                    stripe_bytes: offset + bytes + u64::from(alignment),
+                    stripe_bytes: stripe.offset,
                     alignment,
                 });
                 Ok::<(), EngineError>(())
@@ -465,11 +466,7 @@ impl BackupRun {
             stripe.device.sync()
         })?;
         // Sealed: from here on the set exists, and only its names are missing.
-        self.each(&mut stripes, &seals, |stripe, seal| {
-            // What is reported is the whole stripe, as everybody sees it from now on.
-            stripe.offset = seal.stripe_bytes;
-            stripe.device.publish()
-        })?;
+        self.each(&mut stripes, &seals, |stripe, _| stripe.device.publish())?;
         Ok(stripes)
     }
 

@@ -46,8 +46,8 @@ pub struct Global {
     /// Print one JSON object and nothing else on standard output
     #[arg(long, global = true, env = "WINDLASS_JSON")]
     pub json: bool,
-    /// Print nothing when all is well: no progress, no report of a run. Warnings and errors still go
-    /// to standard error
+    /// Print nothing when all is well: no progress, no report of a run. Warnings and errors still
+    /// go to standard error
     #[arg(long, short, global = true, env = "WINDLASS_QUIET")]
     pub quiet: bool,
     /// Use colours: auto (on a terminal, unless NO_COLOR is set), always or never
@@ -372,7 +372,7 @@ pub struct Events {
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Watching and recording")]
 pub struct Watching {
-    /// Show also where the time went: a table of the stages and what they waited for, and the devices
+    /// Show also where the time went: a table of the stages, what they waited for, and the devices
     #[arg(long, short = 'v', env = "WINDLASS_DETAILS")]
     pub details: bool,
     /// Record every wait and transfer in this file, for `windlass events`

@@ -1,5 +1,5 @@
-//! Progress: a line that is drawn again and again on a terminal, lines now and then elsewhere, nothing
-//! with `--json` or `--quiet`.
+//! Progress: a line that is drawn again and again on a terminal, lines now and then elsewhere,
+//! nothing with `--json` or `--quiet`.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};

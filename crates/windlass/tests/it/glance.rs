@@ -73,8 +73,10 @@ fn progress_follows_a_terminal_that_becomes_narrower() {
     let place = Place::with_accounts(4000);
     let terminal = Terminal::new(200);
     let mut resized = false;
-    let came = terminal.run(throttled(&place), |came| {
-        if !resized && progress(&rows(came)).len() == 2 {
+    let mut slow = throttled(&place);
+    slow.args(["--max-device-rate", "500KiB/s"]);
+    let came = terminal.run(slow, |came| {
+        if !resized && !progress(&rows(came)).is_empty() {
             terminal.resize(60);
             resized = true;
         }

@@ -236,11 +236,12 @@ fn what_only_a_backup_decides_is_not_offered_elsewhere() {
 fn what_is_announced_is_what_runs() {
     let place = Place::new();
     let set = place.back_up();
-    let verified = text(&windlass(&["verify", set.to_str().unwrap()]));
+    let verified = text(&windlass(&["verify", "-v", set.to_str().unwrap()]));
     assert!(verified.contains("decompressors, 1 writer\n"), "{verified}");
     let into = place.arg("x.db");
     let restored = text(&windlass(&[
         "restore",
+        "-v",
         set.to_str().unwrap(),
         "--into",
         &into,

@@ -15,6 +15,7 @@
 //!   primary, no subscriptions, no links that lead out, no libraries but those that were named.
 //! - It ends with this process, however that ends.
 
+mod logins;
 mod process;
 mod programs;
 mod settings;
@@ -30,6 +31,7 @@ use windlass_engine::Cancel;
 
 use crate::control::Control;
 use crate::error::{IoContext, PostgresError, SqlContext};
+use logins::{Logins, Preloads};
 use process::{Launch, Process};
 pub use programs::Programs;
 pub use tree::server_view;
@@ -42,9 +44,6 @@ const CONFIG_FILE: &str = "postgresql.conf";
 const HBA_FILE: &str = "pg_hba.conf";
 const IDENT_FILE: &str = "pg_ident.conf";
 const LOG_FILE: &str = "server.log";
-/// Databases that a cluster has unless someone has dropped them.
-const DATABASES: [&str; 2] = ["postgres", "template1"];
-const USUAL_ROLE: &str = "postgres";
 
 /// How a directory is opened.
 #[derive(Debug)]
@@ -88,6 +87,8 @@ pub struct Connection {
     pub user: String,
     /// A database that is there.
     pub database: String,
+    /// Options that a session needs, as PGOPTIONS has them; empty as a rule.
+    pub options: String,
 }
 
 /// A running server; it ends when dropped.
@@ -101,7 +102,7 @@ pub struct Server {
 
 impl Server {
     /// Starts a server and waits until it has recovered and answered a query.
-    pub fn start(request: OpenRequest, cancel: &Cancel) -> Result<Self, PostgresError> {
+    pub fn start(mut request: OpenRequest, cancel: &Cancel) -> Result<Self, PostgresError> {
         let control = Control::read(&request.data)?;
         let port = request.port.unwrap_or(PORT_DEFAULT);
         check_socket(&request.scratch, port)?;
@@ -114,15 +115,12 @@ impl Server {
             data: &request.data,
             log: log.clone(),
             run_as: request.run_as,
-            lock: request.lock,
+            lock: request.lock.take(),
         })?;
         process.wait_ready(cancel)?;
         prepared.finish()?;
-        let roles = match &request.role {
-            Some(role) => vec![role.clone()],
-            None => vec![USUAL_ROLE.to_owned(), request.owner.clone()],
-        };
-        let connection = connect(&request.scratch, port, &roles, request.role.is_some())?;
+        let logins = Logins::new(&request, &control);
+        let connection = connect(&request.scratch, port, &logins)?;
         Ok(Self {
             process,
             connection,
@@ -165,10 +163,14 @@ impl Connection {
     pub fn conninfo(&self) -> String {
         let host = quoted(&self.host.display().to_string());
         let (user, database) = (quoted(&self.user), quoted(&self.database));
-        format!(
+        let mut text = format!(
             "host={host} port={} user={user} dbname={database}",
             self.port
-        )
+        );
+        if !self.options.is_empty() {
+            text.push_str(&format!(" options={}", quoted(&self.options)));
+        }
+        text
     }
 
     /// The variables of libpq's that lead here, and those that would lead elsewhere (`None`).
@@ -183,14 +185,28 @@ impl Connection {
             ("PGDATABASE", self.database.clone()),
         ];
         variables.extend(ours.map(|(name, value)| (name.to_owned(), Some(value))));
+        if !self.options.is_empty() {
+            variables.push(("PGOPTIONS".to_owned(), Some(self.options.clone())));
+        }
         variables
     }
 
-    /// A session in a database.
+    /// A session in a database, without the libraries that roles and databases have loaded.
     pub(crate) fn session(&self, database: &str) -> Result<Client, postgres::Error> {
+        match self.session_with(database, Preloads::None) {
+            // Only superusers may say that.
+            Err(error) if error.code() == Some(&SqlState::INSUFFICIENT_PRIVILEGE) => {
+                self.session_with(database, Preloads::Session)
+            }
+            other => other,
+        }
+    }
+
+    fn session_with(&self, database: &str, preloads: Preloads) -> Result<Client, postgres::Error> {
         let mut config = postgres::Config::new();
         config.host_path(&self.host).port(self.port);
         config.user(&self.user).dbname(database);
+        config.options(preloads.options());
         config.application_name("windlass").connect(NoTls)
     }
 }
@@ -281,32 +297,29 @@ fn arguments(request: &OpenRequest) -> Vec<String> {
 }
 
 /// Finds a role and a database that are there, and answers a query there.
-fn connect(
-    host: &Path,
-    port: u16,
-    roles: &[String],
-    role_named: bool,
-) -> Result<Connection, PostgresError> {
+fn connect(host: &Path, port: u16, logins: &Logins) -> Result<Connection, PostgresError> {
     let mut failed = None;
-    for (user, database) in roles
-        .iter()
-        .flat_map(|role| DATABASES.map(|database| (role, database)))
-    {
+    for (user, database) in logins.pairs() {
         let connection = Connection {
             host: host.into(),
             port,
-            user: user.clone(),
-            database: database.into(),
+            user: user.to_owned(),
+            database: database.to_owned(),
+            options: String::new(),
         };
         match connection.session(database) {
-            Ok(mut client) => return settled(connection, &mut client, role_named),
-            Err(source) if is_absent(&source) => failed = Some(source),
-            Err(source) => failed = failed.or(Some(source)),
+            Ok(mut client) => return settled(connection, &mut client, logins.named()),
+            // The first reason but that a name is not there says most.
+            Err(source) if is_absent(&source) => failed = failed.or(Some((true, source))),
+            Err(source) => match failed {
+                Some((false, _)) => {}
+                _ => failed = Some((false, source)),
+            },
         }
     }
     Err(match failed {
-        Some(source) => PostgresError::OpenedConnect {
-            roles: roles.join(", "),
+        Some((_, source)) => PostgresError::OpenedConnect {
+            roles: logins.roles(),
             source: source.into(),
         },
         None => PostgresError::Set {
@@ -326,7 +339,8 @@ fn is_absent(error: &postgres::Error) -> bool {
     })
 }
 
-/// The connection as the role that initdb made, unless the user named one.
+/// The connection as the role that initdb made, unless the user named one; with options if it
+/// does not come about without.
 fn settled(
     mut connection: Connection,
     client: &mut Client,
@@ -338,5 +352,6 @@ fn settled(
     if !role_named {
         connection.user = row.try_get(0).doing(DOING)?;
     }
+    connection.options = logins::options_of_sessions(client, &connection.user)?;
     Ok(connection)
 }

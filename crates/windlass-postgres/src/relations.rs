@@ -19,6 +19,7 @@ mod catalog;
 mod heap;
 mod map;
 mod reader;
+pub(crate) mod shared;
 mod status;
 mod wanted;
 

@@ -8,7 +8,7 @@ use std::fmt::Write;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use crate::error::PostgresError;
+use crate::error::{IoContext, PostgresError};
 
 /// Where packages of one major version put their programs; `{}` is the version.
 const PLACES: [&str; 6] = [
@@ -35,7 +35,8 @@ impl Programs {
     /// where packages put them.
     pub fn find(major: u32, directory: Option<&Path>) -> Result<Self, PostgresError> {
         let places = match directory {
-            Some(directory) => vec![directory.to_owned()],
+            // The server is started in another directory than ours.
+            Some(directory) => vec![std::path::absolute(directory).doing("resolve", directory)?],
             None => places(major),
         };
         let mut looked = String::new();

@@ -5,12 +5,12 @@ use std::path::{Path, PathBuf};
 use std::process::Output;
 
 use windlass_engine::Cancel;
-use windlass_postgres::{OpenRequest, PostgresError, Programs, Server};
+use windlass_postgres::{Cluster, OpenRequest, PostgresError, Programs, Server, Warning};
 use windlass_testkit::postgres::{
     ClusterOptions, DEFAULT_BIN, PrivateCluster, become_server_user, succeed,
 };
 
-use crate::support::{Wish, restore_view, try_backup};
+use crate::support::{Wish, backup_connected, restore_view, try_backup};
 use crate::versions::versions;
 
 /// A set, restored as a server is to see it, and room for the server.
@@ -64,7 +64,7 @@ impl Opened {
         command.output().unwrap()
     }
 
-    fn sql(&self, server: &Server, sql: &str) -> String {
+    pub fn sql(&self, server: &Server, sql: &str) -> String {
         let output = self.try_sql(server, sql);
         let error = String::from_utf8_lossy(&output.stderr);
         assert!(output.status.success(), "{sql}: {error}");
@@ -417,6 +417,117 @@ fn shown_read_only_unless_asked_and_without_preloaded_libraries_unless_named() {
     };
     assert!(!over_tcp("guess").status.success());
     assert!(over_tcp("secret").status.success());
+}
+
+/// Opens the set in `place` with Debian's programs.
+fn open_debians(place: tempfile::TempDir) -> (Opened, Server) {
+    let opened = Opened::new(Path::new(DEFAULT_BIN), place);
+    let server = Server::start(opened.request(15), &Cancel::new()).unwrap();
+    (opened, server)
+}
+
+#[test]
+fn the_role_that_initdb_made_is_found_whatever_its_name_and_databases_are() {
+    become_server_user();
+    let place = tempfile::tempdir().unwrap();
+    let source = PrivateCluster::start(&ClusterOptions::default());
+    let sql = |database: &str, sql: &str| source.sql(database, sql);
+    sql("postgres", "CREATE DATABASE shop");
+    sql("postgres", "CREATE ROLE other SUPERUSER LOGIN");
+    let rename = source
+        .tool("psql")
+        .args(["-XqU", "other", "-d", "shop"])
+        .args([
+            "-c",
+            "ALTER ROLE postgres RENAME TO \"Frau Müller\"",
+            "-c",
+            "DROP DATABASE postgres",
+            "-c",
+            "UPDATE pg_database SET datallowconn = false WHERE datname = 'template1'",
+        ])
+        .status();
+    assert!(rename.unwrap().success());
+    let conninfo = source
+        .conninfo()
+        .replace("user=postgres", "user=other dbname=shop");
+    let mut cluster = Cluster::connect(&conninfo).unwrap();
+    backup_connected(&mut cluster, &place.path().join("set"), &Wish::default()).unwrap();
+    let (opened, server) = open_debians(place);
+    let connection = server.connection();
+    assert_eq!(
+        (connection.user.as_str(), connection.database.as_str()),
+        ("Frau Müller", "shop")
+    );
+    assert_eq!(opened.sql(&server, "SELECT current_user"), "Frau Müller");
+}
+
+#[test]
+fn libraries_that_roles_and_databases_load_do_not_keep_a_set_from_opening() {
+    become_server_user();
+    let place = tempfile::tempdir().unwrap();
+    let source = PrivateCluster::start(&ClusterOptions::default());
+    let (set, session) = (place.path().join("set"), source.conninfo());
+    // Nobody can log in any more once these are set.
+    let mut cluster = Cluster::connect(&session).unwrap();
+    source.sql(
+        "postgres",
+        "ALTER ROLE postgres SET session_preload_libraries = 'no_such_library'; \
+         ALTER DATABASE postgres SET local_preload_libraries = 'no_such_either'; \
+         ALTER ROLE ALL SET session_preload_libraries = 'nor_such'",
+    );
+    backup_connected(&mut cluster, &set, &Wish::default()).unwrap();
+    let (opened, server) = open_debians(place);
+    assert_eq!(opened.sql(&server, "SELECT 1"), "1");
+    let conninfo = server.connection().conninfo();
+    let psql = opened.client(&server, "psql", &["-XAtc", "SELECT 2", &conninfo]);
+    assert!(psql.status.success(), "{conninfo}");
+    // The settings themselves are those of the set.
+    let settings = "SELECT count(*) FROM pg_db_role_setting";
+    assert_eq!(opened.sql(&server, settings), "3");
+}
+
+#[test]
+fn settings_of_included_files_are_carried_over_and_none_from_outside() {
+    become_server_user();
+    let place = tempfile::tempdir().unwrap();
+    let mut source = PrivateCluster::start(&ClusterOptions::default());
+    std::fs::create_dir(source.data().join("conf.d")).unwrap();
+    source.configure(&["include_dir = 'conf.d'"]);
+    let outside = place.path().join("outside.conf");
+    std::fs::write(&outside, "intervalstyle = 'sql_standard'\n").unwrap();
+    let (data, out) = (source.data().display(), outside.display());
+    let lines = format!("datestyle = 'German'\ninclude '{data}/conf.d/more'\ninclude '{out}'\n");
+    std::fs::write(source.data().join("conf.d/10.conf"), lines).unwrap();
+    let more = source.data().join("conf.d/more");
+    std::fs::write(more, "bytea_output = escape\n").unwrap();
+    source.stop("fast");
+    source.run();
+    let outcome = try_backup(&source, &place.path().join("set"), &Wish::default()).unwrap();
+    let warning = Warning::IncludeOutside {
+        path: outside.display().to_string(),
+    };
+    assert_eq!(outcome.facts.warnings, [warning]);
+    let (opened, server) = open_debians(place);
+    let shown = |name: &str| opened.sql(&server, &format!("SHOW {name}"));
+    assert_eq!(shown("datestyle"), "German, DMY");
+    assert_eq!(shown("bytea_output"), "escape");
+    assert_eq!(shown("intervalstyle"), "postgres", "not in the set");
+}
+
+#[test]
+fn programs_are_found_by_a_relative_path() {
+    become_server_user();
+    let place = tempfile::tempdir().unwrap();
+    let source = PrivateCluster::start(&ClusterOptions::default());
+    try_backup(&source, &place.path().join("set"), &Wish::default()).unwrap();
+    let opened = Opened::new(Path::new(DEFAULT_BIN), place);
+    let here = std::env::current_dir().unwrap();
+    let up = here.components().skip(1).map(|_| "..").collect::<PathBuf>();
+    let relative = up.join(Path::new(DEFAULT_BIN).strip_prefix("/").unwrap());
+    let mut request = opened.request(15);
+    request.programs = Programs::find(15, Some(&relative)).unwrap();
+    let server = Server::start(request, &Cancel::new()).unwrap();
+    assert_eq!(opened.sql(&server, "SELECT 1"), "1");
 }
 
 fn free_port() -> u16 {

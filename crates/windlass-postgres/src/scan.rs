@@ -9,8 +9,9 @@
 //!
 //! Links: `pg_wal` becomes a plain directory; links in `pg_tblspc` are kept and only this
 //! cluster's version directory behind them is listed; any other link is followed, with a warning.
-//! Refused: a link to a link, and a link to a directory inside the data directory (it would be
-//! listed twice, or for ever).
+//! A link may lead to another link, as far as the server itself gets. Refused: a link to a directory
+//! inside or above the data directory, or inside or above the one it stands in (it would be listed
+//! for ever).
 
 use std::collections::HashSet;
 use std::ffi::OsStr;
@@ -21,6 +22,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};
 
+use rustix::io::Errno;
 use windlass_media::FileKind;
 
 use crate::control::CONTROL_PATH;
@@ -70,6 +72,8 @@ struct Scanner<'a> {
     relation_directories: Vec<RelationDirectory>,
     /// The root without links, to recognise links that lead back into it.
     real_root: PathBuf,
+    /// Directories that links led to: the link's path with a slash, and the directory.
+    followed: Vec<(Vec<u8>, PathBuf)>,
     /// Tablespaces inside the root: listed through `pg_tblspc`, not twice.
     inner_tablespaces: HashSet<Vec<u8>>,
 }
@@ -90,6 +94,7 @@ impl<'a> Scanner<'a> {
             warnings: Vec::new(),
             pending: Vec::new(),
             relation_directories: Vec::new(),
+            followed: Vec::new(),
             inner_tablespaces: inner_tablespaces(&rules.root, &real_root)?,
             real_root,
         })
@@ -214,19 +219,16 @@ impl<'a> Scanner<'a> {
         };
         // A relative target counts from the directory that the link stands in.
         let target = link.parent().unwrap_or(&self.rules.root).join(target);
-        let Some(metadata) =
-            gone_is_none(std::fs::symlink_metadata(&target)).doing("examine", &target)?
-        else {
+        let reached = match std::fs::metadata(&target) {
+            // Links in a circle lead nowhere, too.
+            Err(error) if Errno::from_io_error(&error) == Some(Errno::LOOP) => None,
+            reached => gone_is_none(reached).doing("examine", &target)?,
+        };
+        let Some(metadata) = reached else {
             self.warnings
                 .push(Warning::LinkDangling { path: lossy(&path) });
             return Ok(());
         };
-        if metadata.is_symlink() {
-            return Err(PostgresError::Link {
-                path: link,
-                what: "it points to another link",
-            });
-        }
         if in_tablespaces {
             return self.list_tablespace(path, &target);
         }
@@ -249,13 +251,8 @@ impl<'a> Scanner<'a> {
                 .add(&path, b"", Attributes::of(metadata, FileKind::File), None)?;
         } else if metadata.is_dir() {
             let real = target.canonicalize().doing("resolve", target)?;
-            if real.starts_with(&self.real_root) || self.real_root.starts_with(&real) {
-                let what = "it points into, or above, the data directory";
-                return Err(PostgresError::Link {
-                    path: link.into(),
-                    what,
-                });
-            }
+            self.check_directory_link(&path, link, &real)?;
+            self.followed.push((joined(&path, b""), real));
             self.list_subdirectory(path, metadata)?;
         } else {
             self.note_special(&path, metadata.file_type());
@@ -265,6 +262,30 @@ impl<'a> Scanner<'a> {
             path: shown.0,
             target: shown.1,
         });
+        Ok(())
+    }
+
+    /// Refuses a directory that holds the link, or that the link's own directory holds.
+    fn check_directory_link(
+        &self,
+        path: &[u8],
+        link: &Path,
+        real: &Path,
+    ) -> Result<(), PostgresError> {
+        let refuse = |what| {
+            Err(PostgresError::Link {
+                path: link.into(),
+                what,
+            })
+        };
+        let overlaps = |other: &PathBuf| real.starts_with(other) || other.starts_with(real);
+        if overlaps(&self.real_root) {
+            return refuse("it points into, or above, the data directory");
+        }
+        let mut holding = self.followed.iter();
+        if holding.any(|(prefix, followed)| path.starts_with(prefix) && overlaps(followed)) {
+            return refuse("it points into, or above, the directory that it stands in");
+        }
         Ok(())
     }
 
@@ -284,9 +305,7 @@ impl<'a> Scanner<'a> {
             .add(&path, target.as_os_str().as_bytes(), attributes, None)?;
         let version = joined(&path, &self.rules.version_directory);
         let version_path = self.path_of(&version);
-        match gone_is_none(std::fs::symlink_metadata(&version_path))
-            .doing("examine", &version_path)?
-        {
+        match gone_is_none(std::fs::metadata(&version_path)).doing("examine", &version_path)? {
             Some(metadata) if metadata.is_dir() => self.list_subdirectory(version, &metadata),
             _ => Ok(()),
         }

@@ -259,7 +259,66 @@ fn links_are_followed_with_a_warning_and_pg_wal_becomes_a_directory() {
 }
 
 #[test]
-fn links_to_links_and_links_back_are_refused() {
+fn a_link_to_a_link_is_followed_to_its_end() {
+    let place = Place::new();
+    let outside = place.directory.path().join("outside");
+    for path in [
+        "wal/x",
+        "logs/today",
+        "space/PG_15_202209061/5/100",
+        "other/5/200",
+    ] {
+        let path = outside.join(path);
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
+        fs::write(path, "x").unwrap();
+    }
+    let twice = |target: &str, at: &str| {
+        let between = outside.join(format!("to-{}", target.replace('/', "-")));
+        symlink(outside.join(target), &between).unwrap();
+        symlink(between, place.data().join(at)).unwrap();
+    };
+    fs::remove_dir(place.data().join("pg_wal")).unwrap();
+    twice("wal", "pg_wal");
+    twice("logs", "log");
+    twice("logs/today", "pg_hba.conf");
+    twice("space", "pg_tblspc/16400");
+    // The directory of this version is a link of its own.
+    fs::create_dir(outside.join("linked")).unwrap();
+    symlink(
+        outside.join("other"),
+        outside.join("linked/PG_15_202209061"),
+    )
+    .unwrap();
+    twice("linked", "pg_tblspc/16401");
+    symlink("circle", place.data().join("circle")).unwrap();
+    let expected = [
+        "log/today",
+        "pg_hba.conf",
+        "pg_tblspc/16400/PG_15_202209061/5/100",
+        "pg_tblspc/16400@",
+        "pg_tblspc/16401/PG_15_202209061/5/200",
+        "pg_tblspc/16401@",
+    ];
+    assert_eq!(place.files(), expected);
+    let scanned = place.scan();
+    let dangling = Warning::LinkDangling {
+        path: "circle".into(),
+    };
+    assert!(scanned.warnings.contains(&dangling));
+    // PostgreSQL knows the tablespace by the first link.
+    let mut entries = scanned.listing.numbered();
+    let (file, space) = entries
+        .find(|(_, entry)| scanned.listing.path(entry) == b"pg_tblspc/16400")
+        .unwrap();
+    let made = scanned.listing.table_entry(file, space).link_target;
+    assert_eq!(
+        made,
+        outside.join("to-space").as_os_str().as_encoded_bytes()
+    );
+}
+
+#[test]
+fn links_back_are_refused() {
     let place = Place::new();
     let link = place.directory.path().join("link");
     symlink(place.directory.path(), &link).unwrap();
@@ -270,7 +329,11 @@ fn links_to_links_and_links_back_are_refused() {
         assert!(matches!(error, PostgresError::Link { .. }), "{at}: {error}");
     };
     refused(&link, "log");
-    refused(&link, "pg_tblspc/16400");
     refused(&place.data().join("base"), "loop");
     refused(place.directory.path(), "above");
+    // A directory outside that leads to itself.
+    let outside = place.directory.path().join("outside");
+    fs::create_dir(&outside).unwrap();
+    symlink(&outside, outside.join("again")).unwrap();
+    refused(&outside, "log");
 }

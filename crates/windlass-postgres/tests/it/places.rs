@@ -3,9 +3,11 @@
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
-use windlass_postgres::{Cluster, Warning, socket_owner};
+use windlass_engine::Cancel;
+use windlass_postgres::{Cluster, Server, Warning, socket_owner};
 use windlass_testkit::postgres::{ClusterOptions, PrivateCluster, become_server_user};
 
+use crate::open::Opened;
 use crate::support::{Wish, backup, restore_and_judge, restore_set, try_backup, verify_backup};
 
 fn place() -> tempfile::TempDir {
@@ -142,6 +144,50 @@ fn group_access_and_a_linked_log_directory_come_back_as_they_should() {
         std::fs::metadata(into.join("PG_VERSION")).unwrap().uid(),
         us
     );
+}
+
+#[test]
+fn a_cluster_whose_links_lead_to_links_is_backed_up_restored_and_opened() {
+    let place = place();
+    let at = |name: &str| place.path().join(name);
+    let link = |to: &str, name: &str| std::os::unix::fs::symlink(at(to), at(name)).unwrap();
+    // The log behind two links, a tablespace whose location is one.
+    let waldir = format!("--waldir={}", at("wal").display());
+    let mut source = PrivateCluster::start(&ClusterOptions::default().initdb(waldir));
+    source.stop("fast");
+    std::fs::rename(at("wal"), at("real wal")).unwrap();
+    link("real wal", "wal");
+    std::fs::create_dir(at("real space")).unwrap();
+    link("real space", "space");
+    source.run();
+    let create = format!(
+        "CREATE TABLESPACE space LOCATION '{}'",
+        at("space").display()
+    );
+    source.sql("postgres", &create);
+    let sql = "CREATE TABLE t TABLESPACE space AS SELECT generate_series(1, 1000) i";
+    source.sql("postgres", sql);
+    let outcome = backup(&source, &at("set"));
+    assert_eq!(
+        outcome.facts.tablespaces[0].location,
+        at("space").display().to_string()
+    );
+
+    let map = [(at("space"), at("moved"))];
+    let server = restore_and_judge(&source, &at("set"), &at("restored"), &map);
+    assert_eq!(server.sql("postgres", "SELECT count(*) FROM t"), "1000");
+    // At its old place, behind the link that is still there.
+    drop(server);
+    source.stop("fast");
+    std::fs::remove_dir_all(at("real space")).unwrap();
+    std::fs::create_dir(at("real space")).unwrap();
+    let server = restore_and_judge(&source, &at("set"), &at("again"), &[]);
+    assert_eq!(server.sql("postgres", "SELECT count(*) FROM t"), "1000");
+    assert!(at("space").is_symlink());
+
+    let opened = Opened::new(source.bin(), place);
+    let server = Server::start(opened.request(15), &Cancel::new()).unwrap();
+    assert_eq!(opened.sql(&server, "SELECT count(*) FROM t"), "1000");
 }
 
 fn nix_uid() -> u32 {

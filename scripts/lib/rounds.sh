@@ -26,7 +26,7 @@ pause_below() {
 }
 
 quiet_sqlite() {
-    sqlite3 -cmd '.timeout 20000' "$@" >/dev/null
+    sqlite3 -cmd '.timeout 120000' "$@" >/dev/null
 }
 
 disturb_nothing() { :; }

@@ -50,7 +50,7 @@ start_ledger_writer() {
     length=$(ledger_length "$database")
     pipe=$(mktemp -u "$database.writer.XXXXXX")
     mkfifo "$pipe"
-    sqlite3 -bail -cmd '.timeout 20000' -cmd 'PRAGMA synchronous = NORMAL' "$database" <"$pipe" &
+    sqlite3 -bail -cmd '.timeout 120000' -cmd 'PRAGMA synchronous = NORMAL' "$database" <"$pipe" &
     ledger_shell=$!
     write_ledger "$length" >"$pipe" 2>/dev/null &
     ledger_writer=$!
@@ -71,7 +71,7 @@ stop_ledger_writer() {
 }
 
 ledger_length() {
-    sqlite3 -cmd '.timeout 20000' "$1" "SELECT coalesce(max(id), 0) FROM ledger"
+    sqlite3 -cmd '.timeout 120000' "$1" "SELECT coalesce(max(id), 0) FROM ledger"
 }
 
 ledger_rate() {
@@ -101,7 +101,7 @@ compare_ledgers() {
 }
 
 ask_both() {
-    sqlite3 -cmd '.timeout 20000' -cmd "ATTACH '$1' AS live" "$2" "$3"
+    sqlite3 -cmd '.timeout 120000' -cmd "ATTACH '$1' AS live" "$2" "$3"
 }
 
 wrong_balances() {

@@ -214,6 +214,12 @@ impl EngineError {
     pub fn hint(&self) -> Option<String> {
         let text = match self {
             Self::Option { .. } => "The command's --help says what each option takes.",
+            Self::Model { .. } => {
+                return Some(format!(
+                    "Models are, for example: {}.",
+                    crate::Model::EXAMPLES
+                ));
+            }
             Self::MemoryLimit { .. } => {
                 "Lower --buffers or --transfer-size, or raise --max-memory."
             }

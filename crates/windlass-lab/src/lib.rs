@@ -42,7 +42,7 @@ pub use probe::{
     CODECS, FLIGHT_BYTES_MAX, Knee, MemorySpeeds, Operation, Pattern, Point, ProbeRequest,
     measure_codecs, measure_memory, probe,
 };
-pub use profile::{CpuProfile, DeviceId, Profile, profiles_directory};
+pub use profile::{CpuProfile, DeviceId, Profile, Worse, profiles_directory};
 pub use rehearsal::{Corpus, Rehearsal, SETUPS, SetUp, rehearse};
 pub use sample::{Sample, plain_files};
 pub use simulate::{Job, Outcome, simulate};

@@ -78,6 +78,10 @@ pub struct Point {
     pub latency_micros_p50: f64,
     /// 99th percentile, in microseconds.
     pub latency_micros_p99: f64,
+    /// How uneven the rate was: the fastest quarter of the time less the slowest, as a share of
+    /// the mean. `None` where a quarter has too few blocks to say.
+    #[serde(default)]
+    pub spread: Option<f64>,
 }
 
 impl Point {
@@ -104,6 +108,9 @@ pub struct Knee {
     pub bytes_per_second: f64,
     /// The best of any combination.
     pub best_bytes_per_second: f64,
+    /// How uneven the rate of the best combination was, as in [`Point`].
+    #[serde(default)]
+    pub spread: Option<f64>,
 }
 
 /// What to probe, and at what cost.
@@ -205,10 +212,11 @@ fn knees(points: &[Point]) -> Vec<Knee> {
 /// Of the points as good as the best the one with the fewest bytes in flight; of these the one
 /// with the smallest block.
 fn knee(points: &[&Point]) -> Option<Knee> {
-    let best = points
+    let rate = |point: &&&Point| point.bytes_per_second;
+    let fastest = points
         .iter()
-        .map(|point| point.bytes_per_second)
-        .max_by(f64::total_cmp)?;
+        .max_by(|one, other| rate(one).total_cmp(&rate(other)))?;
+    let best = fastest.bytes_per_second;
     let good = |point: &&&Point| point.bytes_per_second >= KNEE_SHARE * best;
     let first = points
         .iter()
@@ -222,6 +230,7 @@ fn knee(points: &[&Point]) -> Option<Knee> {
         depth: first.depth,
         bytes_per_second: first.bytes_per_second,
         best_bytes_per_second: best,
+        spread: fastest.spread,
     })
 }
 

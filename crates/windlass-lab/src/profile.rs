@@ -18,6 +18,9 @@ use crate::speeds::Speeds;
 const VERSION: u32 = 1;
 const DIRECTORY: &str = "profiles";
 const CPU_FILE: &str = "cpu.json";
+/// A probe that found this share less than an older one was disturbed, as a rule: storage and
+/// cores do not get faster by chance, but anything else that uses them makes them slower.
+const WORSE_SHARE: f64 = 0.10;
 
 /// Where something lies.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -88,6 +91,22 @@ impl Profile {
         save(&file(state_directory, &self.device.file_name()), self)
     }
 
+    /// What an older profile of the same device found to be faster than this one, by more than a
+    /// tenth: sequential reading or writing.
+    pub fn worse_than(&self, older: &Self) -> Option<Worse> {
+        [Operation::Read, Operation::Write]
+            .into_iter()
+            .find_map(|operation| {
+                let best = |profile: &Self| profile.best(Pattern::Sequential, operation);
+                let (found, before) = (best(self)?, best(older)?);
+                let what = match operation {
+                    Operation::Read => "sequential read",
+                    Operation::Write => "sequential write",
+                };
+                Worse::of(what, found, before)
+            })
+    }
+
     /// Bytes per second of the best point of this kind, past the page cache where that went.
     pub fn best(&self, pattern: Pattern, operation: Operation) -> Option<f64> {
         let of = |direct| {
@@ -149,7 +168,52 @@ impl Profile {
     }
 }
 
+/// What a probe found to be slower than an older one did.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Worse {
+    /// What was measured.
+    pub what: &'static str,
+    /// Bytes per second now.
+    pub found: f64,
+    /// Bytes per second then.
+    pub before: f64,
+}
+
+impl Worse {
+    fn of(what: &'static str, found: f64, before: f64) -> Option<Self> {
+        (found < before * (1.0 - WORSE_SHARE)).then_some(Self {
+            what,
+            found,
+            before,
+        })
+    }
+}
+
 impl CpuProfile {
+    /// What an older profile found to be faster than this one, by more than a tenth.
+    pub fn worse_than(&self, older: &Self) -> Option<Worse> {
+        let (now, then) = (&self.memory, &older.memory);
+        [
+            (
+                "crc32c",
+                now.crc32c_bytes_per_second,
+                then.crc32c_bytes_per_second,
+            ),
+            (
+                "blake3",
+                now.blake3_bytes_per_second,
+                then.blake3_bytes_per_second,
+            ),
+            (
+                "copy",
+                now.copy_bytes_per_second,
+                then.copy_bytes_per_second,
+            ),
+        ]
+        .into_iter()
+        .find_map(|(what, found, before)| Worse::of(what, found, before))
+    }
+
     /// A profile of this version.
     pub fn new(at: String, speeds: Option<Speeds>, memory: MemorySpeeds) -> Self {
         Self {
@@ -308,6 +372,7 @@ mod tests {
             operations_per_second: rate / block_bytes as f64,
             latency_micros_p50: 100.0,
             latency_micros_p99: 200.0,
+            spread: None,
         }
     }
 
@@ -334,6 +399,26 @@ mod tests {
         fs::create_dir(&below).unwrap();
         assert_eq!(Profile::for_path(&state, &below).unwrap(), Some(kept));
         assert!(Profile::for_path(&state, &place.path().join("nowhere")).is_err());
+    }
+
+    #[test]
+    fn a_probe_that_was_disturbed_is_worse_and_one_within_a_tenth_is_not() {
+        let place = tempfile::tempdir().unwrap();
+        let older = profile(place.path());
+        let with = |rate: f64| {
+            let mut found = older.clone();
+            for point in &mut found.points {
+                point.bytes_per_second = point.bytes_per_second.min(rate);
+            }
+            found
+        };
+        let worse = with(890e6).worse_than(&older).unwrap();
+        assert_eq!(
+            (worse.what, worse.found, worse.before),
+            ("sequential read", 890e6, 1000e6)
+        );
+        assert_eq!(with(910e6).worse_than(&older), None);
+        assert_eq!(older.worse_than(&with(890e6)), None);
     }
 
     #[test]

@@ -3,11 +3,25 @@
 //! docs/lab.md lists every number with the page it is from. Units matter: AWS states MiB/s for
 //! volumes, MB/s and Mb/s for instances; disks are sold in MB/s.
 
+use std::ops::RangeInclusive;
+
 use super::{Attachment, Burst, Limits, Model};
 
 const GIB: f64 = 1024.0 * 1024.0 * 1024.0;
 const TIB: f64 = 1024.0 * GIB;
 const MIB: f64 = 1024.0 * 1024.0;
+
+/// Sizes of a gp2, a gp3 and an st1 volume that are sold.
+pub(super) const GP2_BYTES: RangeInclusive<f64> = GIB..=16.0 * TIB;
+pub(super) const GP3_BYTES: RangeInclusive<f64> = GIB..=64.0 * TIB;
+pub(super) const ST1_BYTES: RangeInclusive<f64> = 125.0 * GIB..=16.0 * TIB;
+/// Operations per second of a volume that are sold.
+pub(super) const GP3_OPERATIONS: RangeInclusive<f64> = 3000.0..=80_000.0;
+pub(super) const IO1_OPERATIONS: RangeInclusive<f64> = 100.0..=64_000.0;
+pub(super) const IO2_OPERATIONS: RangeInclusive<f64> = 100.0..=256_000.0;
+/// Bytes per second of a gp3 volume that are sold, and how many for each operation per second.
+pub(super) const GP3_RATES: RangeInclusive<f64> = 125.0 * MIB..=2000.0 * MIB;
+pub(super) const GP3_BYTES_PER_OPERATION: f64 = 0.25 * MIB;
 
 /// What one request to S3 gives, in bytes per second: "85-90 MB/s" in S3's performance guidelines.
 pub const S3_STREAM_BYTES_PER_SECOND: f64 = 90e6;
@@ -34,8 +48,8 @@ pub(super) fn gp2(bytes: f64) -> Model {
 /// General Purpose SSD, provisioned apart from its size: 3,000 operations per second and 125 MiB/s
 /// unless paid for more, at most 0.25 MiB/s for each operation per second.
 pub(super) fn gp3(operations: Option<f64>, rate: Option<f64>) -> Model {
-    let operations = operations.unwrap_or(3000.0).clamp(3000.0, 80_000.0);
-    let most = (operations * 0.25 * MIB).min(2000.0 * MIB);
+    let operations = operations.unwrap_or(*GP3_OPERATIONS.start());
+    let most = (operations * GP3_BYTES_PER_OPERATION).min(*GP3_RATES.end());
     let rate = rate.unwrap_or(125.0 * MIB).min(most);
     block("gp3", 256, 0.001, limits(rate, operations, None))
 }
@@ -43,7 +57,6 @@ pub(super) fn gp3(operations: Option<f64>, rate: Option<f64>) -> Model {
 /// Provisioned IOPS SSD: 256 KiB an operation up to 500 MiB/s; above 32,000 operations per second
 /// 16 KiB for each, up to 1,000 MiB/s.
 pub(super) fn io1(operations: f64) -> Model {
-    let operations = operations.clamp(100.0, 64_000.0);
     let rate = if operations <= 32_000.0 {
         (operations * 256.0 * 1024.0).min(500.0 * MIB)
     } else {
@@ -60,7 +73,6 @@ pub(super) fn io1(operations: f64) -> Model {
 /// Provisioned IOPS SSD on Block Express: up to 256,000 operations per second, 0.256 MiB/s for
 /// each, up to 4,000 MiB/s; under half a millisecond.
 pub(super) fn io2(operations: f64) -> Model {
-    let operations = operations.clamp(100.0, 256_000.0);
     let rate = (operations * 0.256 * MIB).min(4000.0 * MIB);
     block("io2", 256, 0.0005, limits(rate, operations, None))
 }

@@ -6,9 +6,11 @@
 //! of each (s3), or a rate (hdd, rate). Keys change what the kind says, or add to it. `MB` is a
 //! million bytes, `MiB` is 2^20 of them.
 
+use std::ops::RangeInclusive;
+
 use super::{Burst, Model, known};
 use crate::error::EngineError;
-use crate::units::{UnitError, parse_rate, parse_seconds, parse_size};
+use crate::units::{UnitError, parse_rate, parse_seconds, parse_size, show_size};
 
 impl Model {
     /// Reads a model; the error names what cannot be understood.
@@ -87,17 +89,26 @@ impl<'a> Words<'a> {
         };
         let given_rate = || self.what.map(rate).transpose();
         Ok(match self.kind {
-            "gp2" => known::gp2(size()?),
+            "gp2" => known::gp2(within(size()?, &known::GP2_BYTES, "a gp2 volume", show)?),
             "gp3" => {
                 // Its size does not matter, but may be named.
-                self.what.map(quantity).transpose()?;
-                let share = |value: Option<f64>| value.map(|value| value / volumes);
-                let throughput = share(self.key("throughput", rate)?);
-                known::gp3(share(self.key("iops", number)?), throughput)
+                let size = self.what.map(quantity).transpose()?;
+                if let Some(size) = size {
+                    within(size / volumes, &known::GP3_BYTES, "a gp3 volume", show)?;
+                }
+                self.gp3(volumes)?
             }
-            "io1" => known::io1(operations()?),
-            "io2" => known::io2(operations()?),
-            "st1" => known::st1(size()?),
+            "io1" => known::io1(iops(
+                operations()?,
+                &known::IO1_OPERATIONS,
+                "an io1 volume",
+            )?),
+            "io2" => known::io2(iops(
+                operations()?,
+                &known::IO2_OPERATIONS,
+                "an io2 volume",
+            )?),
+            "st1" => known::st1(within(size()?, &known::ST1_BYTES, "an st1 volume", show)?),
             "s3" => self.streams()?,
             "hdd" => known::hdd(given_rate()?),
             "rate" => {
@@ -109,6 +120,30 @@ impl<'a> Words<'a> {
             "nul" => Model::unlimited("nul"),
             other => return Err(format!("{other:?} is no kind of storage")),
         })
+    }
+
+    /// What is paid for of each of `volumes` volumes.
+    fn gp3(&self, volumes: f64) -> Result<Model, String> {
+        let share = |value: Option<f64>| value.map(|value| value / volumes);
+        let operations = share(self.key("iops", number)?);
+        let operations = operations
+            .map(|given| iops(given, &known::GP3_OPERATIONS, "a gp3 volume"))
+            .transpose()?;
+        let rate = share(self.key("throughput", rate)?);
+        let Some(rate) = rate else {
+            return Ok(known::gp3(operations, None));
+        };
+        let show = |rate: f64| format!("{}/s", show(rate));
+        within(rate, &known::GP3_RATES, "a gp3 volume", show)?;
+        let paid = operations.unwrap_or(*known::GP3_OPERATIONS.start());
+        let most = paid * known::GP3_BYTES_PER_OPERATION;
+        if rate > most {
+            let (rate, most) = (show(rate), show(most));
+            return Err(format!(
+                "a gp3 volume of {paid} IOPS has at most {most}, not {rate}: 0.25 MiB/s for each"
+            ));
+        }
+        Ok(known::gp3(operations, Some(rate)))
     }
 
     /// `s3`, `s3:90MB/s`, `s3:4x90MB/s`.
@@ -171,6 +206,36 @@ fn multiply(model: &mut Model, volumes: f64) {
         credits: burst.credits * volumes,
         credits_max: burst.credits_max * volumes,
     });
+}
+
+/// A number of one volume, if there are such volumes.
+fn within(
+    value: f64,
+    limits: &RangeInclusive<f64>,
+    what: &str,
+    show: impl Fn(f64) -> String,
+) -> Result<f64, String> {
+    // Numbers of several volumes were divided, and terabytes are not tebibytes.
+    let slack = 1.0 + 1e-9;
+    if (limits.start() / slack..=limits.end() * slack).contains(&value) {
+        return Ok(value);
+    }
+    let (least, most) = (show(*limits.start()), show(*limits.end()));
+    let value = show(value);
+    Err(format!("{what} has from {least} to {most}, not {value}"))
+}
+
+fn iops(value: f64, limits: &RangeInclusive<f64>, what: &str) -> Result<f64, String> {
+    within(value, limits, what, |value| format!("{value} IOPS"))
+}
+
+#[expect(
+    clippy::cast_possible_truncation,
+    clippy::cast_sign_loss,
+    reason = "bytes, and positive"
+)]
+fn show(bytes: f64) -> String {
+    show_size(bytes as u64)
 }
 
 fn quantity(text: &str) -> Result<f64, String> {
@@ -246,7 +311,7 @@ mod tests {
             ("gp2:1.5TB,volumes=4", 1000.0),
             ("gp3:1TB", 125.0),
             ("gp3:1TB,iops=6000,throughput=500MiB/s", 500.0),
-            ("gp3:1TB,iops=3000,throughput=2000MiB/s", 750.0), // 0.25 MiB/s for each
+            ("gp3:1TB,iops=3000,throughput=750MiB/s", 750.0), // 0.25 MiB/s for each
             ("io1:9000", 500.0),
             ("io1:30000", 500.0),
             ("io1:35000", 546.875), // 16 KiB for each
@@ -310,6 +375,36 @@ mod tests {
         ] {
             let error = Model::parse(text).unwrap_err().to_string();
             assert!(error.contains(words) && error.contains(text), "{error}");
+        }
+    }
+
+    #[test]
+    fn what_no_vendor_sells_is_refused_with_the_limit() {
+        for (text, limit) in [
+            ("gp2:20TiB", "from 1 GiB to 16 TiB, not 20 TiB"),
+            ("gp2:512MiB", "from 1 GiB to 16 TiB"),
+            ("gp3:100TiB", "from 1 GiB to 64 TiB"),
+            (
+                "gp3:1TB,iops=90000",
+                "from 3000 IOPS to 80000 IOPS, not 90000 IOPS",
+            ),
+            ("gp3:1TB,iops=200", "from 3000 IOPS"),
+            ("gp3:1TB,iops=80000,throughput=3000MiB/s", "to 1.95 GiB/s"),
+            (
+                "gp3:1TB,throughput=1000MiB/s",
+                "a gp3 volume of 3000 IOPS has at most 750 MiB/s",
+            ),
+            ("io1:900000", "from 100 IOPS to 64000 IOPS"),
+            ("io1:50", "from 100 IOPS"),
+            ("io2:300000", "from 100 IOPS to 256000 IOPS"),
+            ("st1:100GiB", "from 125 GiB to 16 TiB"),
+        ] {
+            let error = Model::parse(text).unwrap_err().to_string();
+            assert!(error.contains(limit) && error.contains(text), "{error}");
+        }
+        // Of each of four.
+        for text in ["gp2:64TiB,volumes=4", "io1:256000,volumes=4"] {
+            Model::parse(text).unwrap();
         }
     }
 

@@ -16,6 +16,10 @@ use crate::sample::next;
 /// Fewer say nothing, however little time there is.
 const OPERATIONS_MIN: u64 = 8;
 
+/// Parts of the time whose rates are compared, and blocks that each part needs for a rate.
+const PARTS: usize = 4;
+const PART_OPERATIONS_MIN: u64 = 8;
+
 /// Measures one combination for about `time`.
 pub(super) fn measure(
     scratch: &Scratch,
@@ -35,8 +39,11 @@ pub(super) fn measure(
         places: Places::new(plan, scratch.bytes()),
         latency: histogram()?,
         operations: 0,
+        began: Instant::now(),
+        part: time / u32::try_from(PARTS).unwrap_or(1),
+        parts: [0; PARTS],
     };
-    let began = Instant::now();
+    let began = run.began;
     let is_over = |operations| operations >= OPERATIONS_MIN && began.elapsed() >= time;
     match Ring::new(plan.depth) {
         Ok(ring) if plan.depth > 1 => run.deep(ring, &pool, &is_over, cancel)?,
@@ -55,6 +62,10 @@ struct Run {
     places: Places,
     latency: Histogram<u64>,
     operations: u64,
+    began: Instant,
+    /// How long a part of the time is, and the blocks that were done in each.
+    part: Duration,
+    parts: [u64; PARTS],
 }
 
 impl Run {
@@ -122,6 +133,13 @@ impl Run {
             return Err(fault(std::io::ErrorKind::UnexpectedEof.into()));
         }
         self.operations += 1;
+        let part = self.began.elapsed().as_nanos() / self.part.as_nanos().max(1);
+        let part = usize::try_from(part)
+            .ok()
+            .and_then(|part| self.parts.get_mut(part));
+        if let Some(part) = part {
+            *part += 1;
+        }
         let nanos = u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
         self.latency.saturating_record(nanos);
         Ok(())
@@ -143,8 +161,17 @@ impl Run {
             operations_per_second: rate,
             latency_micros_p50: micros(0.5),
             latency_micros_p99: micros(0.99),
+            spread: spread(&self.parts),
         }
     }
+}
+
+/// The largest count less the smallest, as a share of the mean.
+#[expect(clippy::cast_precision_loss, reason = "numbers of blocks")]
+pub(super) fn spread(parts: &[u64]) -> Option<f64> {
+    let (least, most) = (*parts.iter().min()?, *parts.iter().max()?);
+    let mean = parts.iter().sum::<u64>() as f64 / parts.len() as f64;
+    (mean >= PART_OPERATIONS_MIN as f64).then(|| (most - least) as f64 / mean)
 }
 
 /// Where the next block lies.

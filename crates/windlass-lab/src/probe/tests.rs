@@ -13,6 +13,7 @@ fn point(block_bytes: u64, depth: usize, rate: f64) -> Point {
         operations_per_second: 0.0,
         latency_micros_p50: 0.0,
         latency_micros_p99: 0.0,
+        spread: None,
     }
 }
 
@@ -138,4 +139,11 @@ fn too_little_space_is_refused_before_anything_is_written() {
     let nowhere = place.path().join("nowhere");
     assert!(probe(&nowhere, &request(16 << 20), &Cancel::new(), &mut tell).is_err());
     assert_eq!(files_in(place.path()), 0);
+}
+
+#[test]
+fn the_spread_is_that_of_the_parts_of_the_time() {
+    assert_eq!(super::point::spread(&[100, 110, 90, 100]), Some(0.2));
+    assert_eq!(super::point::spread(&[1000, 0, 0, 0]), Some(4.0));
+    assert_eq!(super::point::spread(&[7, 7, 7, 7]), None, "too few");
 }

@@ -122,6 +122,9 @@ pub struct Probe {
     /// Show what was found, and keep nothing
     #[arg(long)]
     pub no_keep: bool,
+    /// Replace the kept profile even if this probe found less than it
+    #[arg(long, conflicts_with = "no_keep")]
+    pub replace: bool,
 }
 
 /// A size of something there is.
@@ -132,7 +135,13 @@ pub(super) fn size(text: &str) -> Result<u64, String> {
     }
 }
 
+/// A time with its unit: 2 alone may be meant as anything.
 pub(super) fn time(text: &str) -> Result<f64, String> {
+    if text.parse::<f64>().is_ok() {
+        return Err(format!(
+            "{text} what? Give a unit, e.g. {text}h, {text}m or {text}s"
+        ));
+    }
     match parse_seconds(text).map_err(|error| error.to_string())? {
         seconds if seconds > 0.0 => Ok(seconds),
         _ => Err("a time of nothing".to_owned()),

@@ -2,13 +2,13 @@
 
 mod rehearse;
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use windlass_engine::{Cancel, show_rate};
 use windlass_lab::{
-    CODECS, CpuProfile, Knee, Operation, Pattern, Point, ProbeRequest, Profile, measure_memory,
-    probe, state_directory,
+    CODECS, CpuProfile, Knee, Operation, Pattern, Point, ProbeRequest, Profile, Worse,
+    measure_memory, probe, state_directory,
 };
 
 use super::plan::measure;
@@ -16,6 +16,9 @@ use crate::cli::{Global, Lab, Probe};
 use crate::exit::{Code, Failure};
 use crate::output;
 use windlass_engine::show_size;
+
+/// A spread above this is worth a word.
+const UNEVEN: f64 = 0.25;
 
 /// How long checksums and copies are measured.
 const MEMORY_TIME: Duration = Duration::from_millis(600);
@@ -30,31 +33,28 @@ pub fn run(global: &Global, arguments: &Lab) -> Result<Code, Failure> {
 
 fn run_probe(global: &Global, arguments: &Probe) -> Result<Code, Failure> {
     let cancel = super::cancel_on_signals()?;
+    let directory = match &arguments.path {
+        Some(path) => Some(probed_directory(path)?),
+        None => None,
+    };
     let state = state_directory().filter(|_| !arguments.no_keep);
     let at = jiff::Timestamp::now().to_string();
     let cpu = cpu_profile(global, arguments, at.clone())?;
-    let profile = match &arguments.path {
-        Some(path) => Some(io_profile(global, arguments, path, (at, &cancel))?),
+    let profile = match directory {
+        Some(directory) => Some(io_profile(global, arguments, directory, (at, &cancel))?),
         None => None,
     };
-    let mut kept = Vec::new();
+    let (mut kept, mut unkept) = (Vec::new(), Vec::new());
     if let Some(state) = &state {
-        // Speeds of codecs are of a database: without one, those kept before stay.
-        let older = CpuProfile::load(state).unwrap_or_default();
-        let speeds = cpu.speeds.clone().or(older.and_then(|older| older.speeds));
-        kept.push(
-            CpuProfile {
-                speeds,
-                ..cpu.clone()
-            }
-            .save(state)?,
-        );
+        keep_cpu(state, &cpu, arguments.replace, (&mut kept, &mut unkept))?;
         if let Some(profile) = &profile {
-            kept.push(profile.save(state)?);
+            keep_io(state, profile, arguments.replace, (&mut kept, &mut unkept))?;
         }
     }
     if global.json {
-        let document = serde_json::json!({ "cpu": cpu, "io": profile, "kept": kept });
+        let document = serde_json::json!({
+            "cpu": cpu, "io": profile, "kept": kept, "not_kept": unkept,
+        });
         output::line(&document.to_string());
         return Ok(Code::Done);
     }
@@ -65,7 +65,79 @@ fn run_probe(global: &Global, arguments: &Probe) -> Result<Code, Failure> {
     for path in kept {
         output::line(&format!("kept          {}", path.display()));
     }
+    for text in unkept {
+        output::line(&format!("not kept      {text}"));
+    }
     Ok(Code::Done)
+}
+
+/// Files that were written, and words on what was not.
+type Keeping<'a> = (&'a mut Vec<PathBuf>, &'a mut Vec<String>);
+
+fn keep_cpu(
+    state: &Path,
+    cpu: &CpuProfile,
+    replace: bool,
+    (kept, unkept): Keeping<'_>,
+) -> Result<(), Failure> {
+    let older = CpuProfile::load(state).unwrap_or_default();
+    let mut keep = cpu.clone();
+    if let Some(older) = older {
+        // Speeds of codecs are of a database: without one, those kept before stay.
+        keep.speeds = keep.speeds.or(older.speeds.clone());
+        if let Some(worse) = cpu.worse_than(&older).filter(|_| !replace) {
+            unkept.push(worse_text("core", &worse, &older.at));
+            keep.memory = older.memory;
+        }
+    }
+    kept.push(keep.save(state)?);
+    Ok(())
+}
+
+fn keep_io(
+    state: &Path,
+    profile: &Profile,
+    replace: bool,
+    (kept, unkept): Keeping<'_>,
+) -> Result<(), Failure> {
+    // One that cannot be read is no reason not to have a new one.
+    let older = Profile::for_path(state, &profile.path).unwrap_or_default();
+    let worse = older.and_then(|older| Some((profile.worse_than(&older)?, older.at)));
+    match worse.filter(|_| !replace) {
+        Some((worse, at)) => unkept.push(worse_text(&profile.device.source, &worse, &at)),
+        None => kept.push(profile.save(state)?),
+    }
+    Ok(())
+}
+
+fn worse_text(device: &str, worse: &Worse, at: &str) -> String {
+    format!(
+        "{device}: {} is {} now and was {} at {at}, so the older profile stays; --replace takes \
+         the new one",
+        worse.what,
+        show_rate(worse.found),
+        show_rate(worse.before),
+    )
+}
+
+/// The directory to probe: the path, or the one that the file at the path is in.
+fn probed_directory(path: &Path) -> Result<&Path, Failure> {
+    let hint = "Name a directory, or a file, on the storage that you want to measure.";
+    let found = std::fs::metadata(path).map_err(|error| {
+        let message = format!("cannot probe {}: {error}", path.display());
+        Failure::usage(message, hint)
+    })?;
+    if found.is_dir() {
+        return Ok(path);
+    }
+    let parent = path
+        .parent()
+        .map(|parent| match parent.as_os_str().is_empty() {
+            true => Path::new("."),
+            false => parent,
+        });
+    let none = || Failure::usage(format!("{} is in no directory", path.display()), hint);
+    parent.ok_or_else(none)
 }
 
 fn cpu_profile(global: &Global, arguments: &Probe, at: String) -> Result<CpuProfile, Failure> {
@@ -87,16 +159,9 @@ fn cpu_profile(global: &Global, arguments: &Probe, at: String) -> Result<CpuProf
 fn io_profile(
     global: &Global,
     arguments: &Probe,
-    path: &Path,
+    directory: &Path,
     (at, cancel): (String, &Cancel),
 ) -> Result<Profile, Failure> {
-    let directory = match path.is_dir() {
-        true => path,
-        false => path
-            .parent()
-            .filter(|parent| parent.is_dir())
-            .unwrap_or(path),
-    };
     let silent = super::is_silent(global);
     let request = ProbeRequest {
         budget: Duration::from_secs_f64(arguments.budget),
@@ -152,18 +217,29 @@ fn show_io(profile: &Profile) {
         profile.device.mount_point.display()
     ));
     output::line("");
-    output::line("path                        best        knee           there");
+    output::line("path                        best  spread        knee           there");
     for knee in &profile.knees {
         output::line(&knee_text(knee));
+    }
+    let uneven = |knee: &&Knee| knee.spread.is_some_and(|spread| spread > UNEVEN);
+    if profile.knees.iter().any(|knee| uneven(&knee)) {
+        output::line("");
+        output::line(
+            "The spread is how much the fastest quarter of the time differs from the slowest. A \
+             large one means that something else was using the storage, or that its speed changes \
+             by itself: probe again when it is quiet.",
+        );
     }
     output::line("");
 }
 
 fn knee_text(knee: &Knee) -> String {
     format!(
-        "{:<22} {:>10}  {:>8} x {:<2}  {:>10}",
+        "{:<22} {:>10}  {:>6}  {:>8} x {:<2}  {:>10}",
         kind(knee.pattern, knee.operation, knee.direct),
         show_rate(knee.best_bytes_per_second),
+        knee.spread
+            .map_or("-".to_owned(), |spread| format!("{:.0} %", spread * 100.0)),
         show_size(knee.block_bytes),
         knee.depth,
         show_rate(knee.bytes_per_second),

@@ -214,6 +214,12 @@ fn model(text: &str, operation: Operation, state: Option<&Path>) -> Result<Model
     if !text.starts_with(['/', '.']) {
         return Ok(Model::parse(text)?);
     }
+    path.metadata().map_err(|error| {
+        Failure::usage(
+            format!("{text}: {error}"),
+            "Name a path on storage that `windlass lab probe` has measured, or a model.",
+        )
+    })?;
     let profile = match state {
         Some(state) => Profile::for_path(state, path)?,
         None => None,

@@ -312,3 +312,117 @@ fn a_run_says_how_near_it_came_to_what_was_probed() {
     assert_eq!(emulated["limit"]["stage"], "device");
     assert!(emulated["limit"]["share_of_probed"].is_null());
 }
+
+fn rates_times(profile: &mut Value, factor: f64) {
+    for point in profile["points"].as_array_mut().unwrap() {
+        let rate = point["bytes_per_second"].as_f64().unwrap();
+        point["bytes_per_second"] = (rate * factor).into();
+    }
+}
+
+#[test]
+fn a_probe_that_found_less_replaces_no_better_one_unless_told_to() {
+    let place = Place::new();
+    let state = place.path("state");
+    let here = place.path("").display().to_string();
+    let words = [
+        "lab",
+        "probe",
+        &here,
+        "--budget",
+        "1s",
+        "--scratch-bytes",
+        "16MiB",
+        "--json",
+    ];
+    let first = json(&run(&state, &words));
+    assert!(first["io"]["knees"][0].get("spread").is_some(), "{first}");
+    let kept = first["kept"].as_array().unwrap().iter();
+    let file = kept
+        .map(|path| path.as_str().unwrap())
+        .find(|path| !path.ends_with("cpu.json"));
+    let file = file.unwrap().to_owned();
+    let mut better: Value = serde_json::from_slice(&std::fs::read(&file).unwrap()).unwrap();
+    rates_times(&mut better, 1000.0);
+    let better = better.to_string();
+    std::fs::write(&file, &better).unwrap();
+    let again = json(&run(&state, &words));
+    let said = again["not_kept"].to_string();
+    assert!(
+        said.contains("sequential read") && said.contains("--replace"),
+        "{said}"
+    );
+    assert_eq!(std::fs::read_to_string(&file).unwrap(), better);
+    let replaced = json(&run(&state, &[&words[..], &["--replace"]].concat()));
+    assert_eq!(replaced["not_kept"], serde_json::json!([]));
+    assert_ne!(std::fs::read_to_string(&file).unwrap(), better);
+}
+
+#[test]
+fn a_probe_of_what_is_not_there_names_it_and_keeps_nothing() {
+    let place = Place::new();
+    let state = place.path("state");
+    let output = run(&state, &["lab", "probe", "/nonexistent/disk"]);
+    assert_eq!(output.status.code(), Some(2), "{}", text(&output));
+    assert!(text(&output).contains("cannot probe /nonexistent/disk: No such file"));
+    assert!(!state.exists());
+}
+
+#[test]
+fn what_cannot_be_understood_ends_with_exit_code_2_everywhere() {
+    let place = Place::new();
+    for (words, said) in [
+        (
+            "plan --used-bytes 1TB --source hdd --target s3 --within 2",
+            "2 what? Give a unit, e.g. 2h",
+        ),
+        (
+            "plan --used-bytes 1TB --source gp2:100TB --target s3",
+            "from 1 GiB to 16 TiB",
+        ),
+        (
+            "plan --used-bytes 1TB --source bla --target s3",
+            "no kind of storage",
+        ),
+        (
+            "plan --used-bytes 1TB --source /nonexistent --target s3",
+            "/nonexistent: No such file",
+        ),
+        ("plan --used-bytes 1TB --target s3", "--source is missing"),
+        (
+            "plan --used-bytes 1TB --source hdd --target s3 --instance abacus",
+            "not known",
+        ),
+        (
+            "plan --used-bytes 1TB --source hdd --target s3 --compress tar",
+            "no codec",
+        ),
+        (
+            "plan --used-bytes 1TB --source hdd --target s3 --chain foo",
+            "no KIND:SIZExCOUNT",
+        ),
+        (
+            "plan --used-bytes 1TB --source hdd --target s3 --max-memory 1KiB",
+            "above the limit",
+        ),
+        ("plan /nonexistent --source hdd --target s3", "/nonexistent"),
+        ("tune /nonexistent --to nul", "/nonexistent"),
+        ("tune /nonexistent --to nul --budget 3", "3 what?"),
+        ("lab probe", "PATH"),
+        ("lab probe /tmp --budget 5", "5 what? Give a unit"),
+        ("lab probe /tmp --replace --no-keep", "cannot be used with"),
+        ("lab sweep", "EXPERIMENT"),
+        ("lab sweep tape", "possible values"),
+        ("lab rehearse --only zzz", "no set-up"),
+    ] {
+        let words: Vec<_> = words.split_whitespace().collect();
+        let output = run(&place.path("state"), &words);
+        assert_eq!(
+            output.status.code(),
+            Some(2),
+            "{words:?}: {}",
+            text(&output)
+        );
+        assert!(text(&output).contains(said), "{words:?}: {}", text(&output));
+    }
+}

@@ -11,7 +11,7 @@ use std::time::Duration;
 use crate::buffer::Buffer;
 use crate::error::EngineError;
 
-pub use file::{FileDevice, FileDeviceOptions, PARTIAL_SUFFIX};
+pub use file::{FileDevice, FileDeviceOptions, PARTIAL_SUFFIX, partial_path};
 pub use nul::NulDevice;
 
 /// A write that was made; its buffer is free again when this is dropped.

@@ -1,9 +1,18 @@
 //! File operations that are durable when they return: the file's data and the directory's entry.
 
+use std::ffi::OsStr;
 use std::fs::{File, OpenOptions};
 use std::io::{self, Write};
+use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::OpenOptionsExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::UNIX_EPOCH;
+
+/// Ends the name of a file that is not complete yet.
+const TEMPORARY_SUFFIX: &str = ".windlass-tmp";
+/// So much of a file's name is kept in its temporary one: a name has at most 255 bytes.
+const NAME_BYTES_KEPT: usize = 180;
 
 /// Syncs the directory that holds `path`, so that the entry itself survives a power cut.
 pub fn sync_parent(path: &Path) -> io::Result<()> {
@@ -22,17 +31,47 @@ pub fn rename(from: &Path, to: &Path) -> io::Result<()> {
 
 /// Writes a new file of this mode under a temporary name, syncs it, and renames it to `path`.
 pub fn write(path: &Path, bytes: &[u8], mode: u32) -> io::Result<()> {
-    let mut name = path.file_name().unwrap_or_default().to_owned();
-    name.push(".windlass-tmp");
-    let temporary = path.with_file_name(name);
+    write_beside(path, bytes, mode, true)?;
+    sync_parent(path)
+}
+
+/// The same without syncing: whole whenever it is read, and perhaps gone after a power cut.
+pub fn write_unsynced(path: &Path, bytes: &[u8], mode: u32) -> io::Result<()> {
+    write_beside(path, bytes, mode, false)
+}
+
+fn write_beside(path: &Path, bytes: &[u8], mode: u32, sync: bool) -> io::Result<()> {
+    let temporary = temporary(path);
     let mut options = OpenOptions::new();
+    // Made anew: a file that has this name already is somebody's.
     let mut file = options
         .write(true)
-        .create(true)
-        .truncate(true)
+        .create_new(true)
         .mode(mode)
         .open(&temporary)?;
-    file.write_all(bytes)?;
-    file.sync_all()?;
-    rename(&temporary, path)
+    let written = file.write_all(bytes).and_then(|()| match sync {
+        true => file.sync_all(),
+        false => Ok(()),
+    });
+    #[expect(clippy::disallowed_methods, reason = "this is the durable version")]
+    let renamed = written.and_then(|()| std::fs::rename(&temporary, path));
+    if renamed.is_err() {
+        // Ours alone and incomplete. That it failed is the error to show.
+        std::fs::remove_file(&temporary).unwrap_or_default();
+    }
+    renamed
+}
+
+/// A name beside `path` that no other call gives, in this process or another.
+fn temporary(path: &Path) -> PathBuf {
+    static COUNT: AtomicU64 = AtomicU64::new(0);
+    let name = path.file_name().unwrap_or_default().as_bytes();
+    let kept = OsStr::from_bytes(&name[..name.len().min(NAME_BYTES_KEPT)]);
+    let (process, count) = (std::process::id(), COUNT.fetch_add(1, Ordering::Relaxed));
+    // In a container every process has the same number.
+    let time = UNIX_EPOCH.elapsed().unwrap_or_default().as_nanos();
+    let mut temporary = OsStr::new(".").to_owned();
+    temporary.push(kept);
+    temporary.push(format!(".{time:x}-{process}-{count}{TEMPORARY_SUFFIX}"));
+    path.with_file_name(temporary)
 }

@@ -71,6 +71,32 @@ pub enum EngineError {
         /// What the system said.
         source: io::Error,
     },
+    /// An output would be written where something else is that must stay.
+    #[error("cannot write {path}: {what}")]
+    OutputRefused {
+        /// The output as it was named.
+        path: PathBuf,
+        /// What is there, or what the path belongs to.
+        what: String,
+    },
+    /// An output would replace a file of another kind.
+    #[error("cannot replace {path}: it is not {noun}")]
+    OutputForeign {
+        /// The output as it was named.
+        path: PathBuf,
+        /// The output's kind, as in `a file of events`.
+        noun: &'static str,
+    },
+    /// An output cannot be created or written.
+    #[error("{operation} {path}: {source}")]
+    OutputIo {
+        /// What was being done.
+        operation: &'static str,
+        /// The output.
+        path: PathBuf,
+        /// What the system said.
+        source: io::Error,
+    },
     /// The target directory or file is there already and is not empty.
     #[error("target {path} {what}")]
     TargetRefused {
@@ -260,9 +286,18 @@ impl EngineError {
             } if source.kind() == io::ErrorKind::PermissionDenied => {
                 "Let this user read it, or run as the user whose it is."
             }
+            Self::OutputRefused { .. } => {
+                "Windlass writes to no source, to nothing that belongs to one, and to no stripe that \
+                 it reads. Name another place."
+            }
+            Self::OutputForeign { .. } => {
+                "Windlass replaces only files of the same kind. Name another file, or move this one \
+                 away first."
+            }
             Self::DeviceIo { source, .. }
             | Self::TargetIo { source, .. }
             | Self::EventFile { source, .. }
+            | Self::OutputIo { source, .. }
                 if source.kind() == io::ErrorKind::PermissionDenied =>
             {
                 "Windlass runs as the owner of the database; let that user write there."

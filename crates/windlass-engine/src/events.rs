@@ -21,7 +21,6 @@ mod recorder;
 mod sink;
 mod thin;
 
-use std::fs::File;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -30,6 +29,7 @@ use std::thread::JoinHandle;
 use serde::Serialize;
 
 use crate::error::EngineError;
+use crate::outputs::{OutputKind, Outputs};
 use crate::progress::Progress;
 use crate::report::RunReport;
 
@@ -46,7 +46,7 @@ pub const EVENT_BYTES_DEFAULT: u64 = 64 * 1024 * 1024;
 /// What to record, and where.
 #[derive(Clone, Debug)]
 pub struct EventOptions {
-    /// The file: made anew, or replaced.
+    /// The file: made anew; replaced when it is a file of events already.
     pub path: PathBuf,
     /// JSON lines, or Chrome's trace format.
     pub format: EventFormat,
@@ -92,8 +92,12 @@ pub struct EventLog {
 }
 
 impl EventLog {
-    /// Opens the file and records what `progress` is told from now on.
-    pub fn create(options: EventOptions, progress: &Arc<Progress>) -> Result<Self, EngineError> {
+    /// Opens the file, if `outputs` lets it be one, and records what `progress` is told from now on.
+    pub fn create(
+        options: EventOptions,
+        outputs: &Outputs,
+        progress: &Arc<Progress>,
+    ) -> Result<Self, EngineError> {
         let path = options.path;
         if options.limit_bytes < EVENT_BYTES_MIN {
             return Err(EngineError::Option {
@@ -101,7 +105,7 @@ impl EventLog {
                 what: format!("{} is below {EVENT_BYTES_MIN} bytes", options.limit_bytes),
             });
         }
-        let file = File::create(&path).map_err(|source| failed("create", &path, source))?;
+        let file = outputs.create(&path, &OutputKind::EVENTS)?;
         let (recorder, messages) = Recorder::new();
         let sink = Sink::new(file, options.format, options.limit_bytes, options.header);
         let (own, watched) = (Arc::clone(&recorder), Arc::downgrade(progress));

@@ -25,6 +25,7 @@ mod events;
 mod live;
 mod model;
 mod options;
+mod outputs;
 mod place;
 mod progress;
 mod rate;
@@ -57,7 +58,9 @@ pub use check::{
     LostFile, Survey, Verification, verify, verify_index,
 };
 pub use cleanup::{CleanedUp, clean_up};
-pub use device::{Device, FileDevice, FileDeviceOptions, NulDevice, PARTIAL_SUFFIX, WriteDone};
+pub use device::{
+    Device, FileDevice, FileDeviceOptions, NulDevice, PARTIAL_SUFFIX, WriteDone, partial_path,
+};
 pub use emulate::Emulation;
 pub use error::EngineError;
 pub use events::{
@@ -74,6 +77,7 @@ pub use options::{
     MEMORY_LIMIT_DEFAULT, TRANSFER_BYTES_DEFAULT, TRANSFER_BYTES_MAX, TRANSFER_BYTES_MIN,
     default_buffer_count,
 };
+pub use outputs::{Guard, OutputKind, Outputs};
 pub use place::{
     DirectoryPlace, Place, PlaceFile, STRIPE_SUFFIX, SetAbout, SetEntry, SetList, SetState,
     StripeEntry, UnknownStripe, list_sets,

@@ -22,7 +22,7 @@ mod unit;
 pub use axis::Scale;
 pub use bars::{BarChart, BarLayout, Group};
 pub use lines::{LineChart, Series};
-pub use page::{Cell, Page, Table};
+pub use page::{Cell, PAGE, Page, Table};
 pub use unit::Unit;
 
 /// Colours there are; series beyond begin again.

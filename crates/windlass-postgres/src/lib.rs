@@ -28,6 +28,7 @@ mod manifest;
 mod names;
 mod open;
 mod owner;
+mod places;
 mod relations;
 mod restore;
 mod scan;
@@ -47,6 +48,7 @@ pub use inspect::{Inspection, RelationFault, inspect};
 pub use lsn::{Lsn, Segment, Timeline};
 pub use open::{Connection, OpenRequest, Programs, Server, server_view};
 pub use owner::socket_owner;
+pub use places::{cluster_around, places_of, running_cluster_around};
 pub use relations::{
     ClusterFiles, Fork, NameFault, NamedFile, ReadError, Relation, RelationKind, RelationNames,
     RelationPattern, RelationPatternError, is_beside_the_data, is_relation_file,

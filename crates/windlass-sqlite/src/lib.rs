@@ -36,6 +36,7 @@ mod restore;
 mod session;
 mod settle;
 mod shm;
+mod sides;
 mod view;
 mod wal;
 
@@ -47,6 +48,7 @@ pub use open::{Inspection, View, inspect, view};
 pub use pinned::{PinnedReader, PinnedState};
 pub use restore::{RestorePlan, restore_layout};
 pub use shm::{WAL_INDEX_BYTES, WalIndex};
+pub use sides::{files_of, side_file_of};
 pub use wal::{
     Checksum, FRAME_HEADER_BYTES, PageFrame, ReadAt, WAL_HEADER_BYTES, WalHeader, WalState, scan,
 };

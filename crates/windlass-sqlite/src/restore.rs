@@ -14,16 +14,21 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
 use rustix::fs::FlockOperation;
-use windlass_engine::{TargetLayout, durable};
-use windlass_media::{Facts, FileEntry, FileKind, FileTable};
+use windlass_engine::{OutputKind, Outputs, TargetLayout, durable};
+use windlass_media::{FileEntry, FileKind, FileTable, SetDescription};
 
 use crate::error::{IoContext, SqliteError};
 use crate::facts::DatabaseFacts;
+use crate::header::DATABASE_MAGIC;
 use crate::lock;
+use crate::sides::{SIDE_FILE, SIDE_SUFFIXES};
 use crate::view::beside;
 
-/// What SQLite keeps beside a database.
-const SIDE_SUFFIXES: [&str; 3] = ["-wal", "-journal", "-shm"];
+/// What a restored database may replace.
+const DATABASE: OutputKind = OutputKind {
+    noun: "a SQLite database",
+    is_own: |beginning| beginning.starts_with(DATABASE_MAGIC),
+};
 
 /// Ends the name of the directory that a database is restored into first.
 const STAGING_SUFFIX: &str = ".windlass-restore";
@@ -39,22 +44,32 @@ pub struct RestorePlan {
     pub leftovers: Vec<PathBuf>,
     /// Whoever holds this lock restores here; what another left behind may go.
     staging: Option<File>,
+    /// What clearing the way may not remove.
+    outputs: Outputs,
 }
 
 /// Plans to restore the set's database to `into`: a file, or a directory that exists. Refuses a
-/// database, or leftovers of one, that are there already, unless `force`.
+/// database, or leftovers of one, that are there already, unless `force`; and everything that
+/// `outputs` says no output may be, and that is no database, even then.
 pub fn restore_layout(
-    facts: &Facts,
-    files: &FileTable,
+    set: &SetDescription,
     into: &Path,
     force: bool,
+    outputs: &Outputs,
 ) -> Result<RestorePlan, SqliteError> {
-    DatabaseFacts::of_set(facts)?;
+    let files = &set.files;
+    DatabaseFacts::of_set(&set.facts)?;
     let target = place(files, into)?;
+    outputs.check(&target)?;
     let leftovers = in_the_way(&target);
     match leftovers.first() {
         Some(path) if !force => return Err(SqliteError::TargetExists { path: path.clone() }),
         _ => {}
+    }
+    let unguarded = outputs.clone().unguarded();
+    for path in &leftovers {
+        let kind = if *path == target { DATABASE } else { SIDE_FILE };
+        unguarded.check_kind(path, &kind)?;
     }
     let root = beside(&target, STAGING_SUFFIX);
     let layout = TargetLayout {
@@ -67,6 +82,7 @@ pub fn restore_layout(
         target,
         leftovers,
         staging: None,
+        outputs: unguarded,
     })
 }
 
@@ -90,6 +106,7 @@ impl RestorePlan {
         }
         for entry in std::fs::read_dir(root).during("list", root)? {
             let path = entry.during("list", root)?.path();
+            self.outputs.check(&path)?;
             std::fs::remove_file(&path).during("remove", &path)?;
         }
         self.staging = Some(staging);

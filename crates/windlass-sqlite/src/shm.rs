@@ -13,7 +13,7 @@ pub const WAL_INDEX_BYTES: usize = 136;
 
 const COPY_BYTES: usize = 48;
 const BACKFILL_OFFSET: usize = 2 * COPY_BYTES;
-const VERSION: u32 = 3_007_000;
+pub(crate) const VERSION: u32 = 3_007_000;
 
 /// One moment's WAL-index header.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use windlass_engine::media::SetId;
-use windlass_engine::{Device, FileDevice, FileDeviceOptions, NulDevice};
+use windlass_engine::{Device, FileDevice, FileDeviceOptions, NulDevice, Outputs, partial_path};
 
 use crate::exit::{Code, Failure};
 
@@ -89,12 +89,29 @@ impl StripeNames {
     }
 }
 
+/// Refuses devices that are where no output may be, before anything is made or removed there.
+pub fn check(devices: &[DeviceName], outputs: &Outputs) -> Result<(), Failure> {
+    for device in devices {
+        match device {
+            DeviceName::Nul => {}
+            DeviceName::Directory(path) => outputs.check(path)?,
+            DeviceName::File(path) => {
+                outputs.check(path)?;
+                outputs.check(&partial_path(path))?;
+            }
+        }
+    }
+    Ok(())
+}
+
 /// Opens the devices for a new set.
 pub fn create(
     devices: &[DeviceName],
     names: &StripeNames,
     options: FileDeviceOptions,
+    outputs: &Outputs,
 ) -> Result<Vec<Box<dyn Device>>, Failure> {
+    check(devices, outputs)?;
     let paths: Vec<_> = devices
         .iter()
         .enumerate()

@@ -17,6 +17,7 @@ mod images;
 mod metrics;
 mod opened;
 mod output;
+mod outputs;
 mod privilege;
 mod probed;
 mod progress;

@@ -10,7 +10,6 @@
 mod http;
 mod render;
 
-use std::io;
 use std::net::SocketAddr;
 use std::path::Path;
 use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
@@ -18,8 +17,11 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
+use windlass_engine::{EngineError, Outputs};
+
 use crate::cli::Watching;
 use crate::exit::Failure;
+use crate::outputs::METRICS;
 use crate::watch::metrics_failure;
 
 use http::{Answer, Server};
@@ -37,7 +39,11 @@ pub struct Metrics {
 
 impl Metrics {
     /// Starts what was asked for; binds the address and writes the file once before that.
-    pub fn start(watching: &Watching, exporter: Exporter) -> Result<Self, Failure> {
+    pub fn start(
+        watching: &Watching,
+        outputs: &Outputs,
+        exporter: Exporter,
+    ) -> Result<Self, Failure> {
         let mut metrics = Self {
             exporter: Arc::new(Mutex::new(exporter)),
             server: None,
@@ -47,7 +53,7 @@ impl Metrics {
             metrics.serve(address)?;
         }
         if let Some(path) = &watching.metrics_file {
-            metrics.keep(path)?;
+            metrics.keep(path, outputs)?;
         }
         Ok(metrics)
     }
@@ -80,22 +86,26 @@ impl Metrics {
         Ok(())
     }
 
-    fn keep(&mut self, path: &Path) -> Result<(), Failure> {
+    fn keep(&mut self, path: &Path, outputs: &Outputs) -> Result<(), Failure> {
         let failed = |error: &dyn std::fmt::Display| {
             metrics_failure(
                 &format!("cannot write metrics to {}", path.display()),
                 error,
             )
         };
-        replace(path, &text(&self.exporter)).map_err(|error| failed(&error))?;
+        match replace(path, outputs, &text(&self.exporter)) {
+            Err(EngineError::OutputIo { source, .. }) => return Err(failed(&source)),
+            other => other?,
+        }
         let (stop, stopped) = channel();
         let (exporter, own) = (Arc::clone(&self.exporter), path.to_owned());
+        let outputs = outputs.clone();
         let body = move || {
             while stopped.recv_timeout(PERIOD) == Err(RecvTimeoutError::Timeout) {
                 // Tried again in some seconds, and at the end.
-                replace(&own, &text(&exporter)).unwrap_or_default();
+                replace(&own, &outputs, &text(&exporter)).unwrap_or_default();
             }
-            replace(&own, &text(&exporter)).unwrap_or_default();
+            replace(&own, &outputs, &text(&exporter)).unwrap_or_default();
         };
         let thread = std::thread::Builder::new().name("metrics".to_owned());
         let thread = thread.spawn(body).map_err(|error| failed(&error))?;
@@ -123,12 +133,7 @@ fn text(exporter: &Mutex<Exporter>) -> String {
     exporter.render()
 }
 
-fn replace(path: &Path, text: &str) -> io::Result<()> {
-    // Not a name that the collector reads: that ends in .prom.
-    let mut beside = path.as_os_str().to_owned();
-    beside.push(".new");
-    // Not the durable kind: after a power cut there is no run to tell of.
-    io::Write::write_all(&mut std::fs::File::create(&beside)?, text.as_bytes())?;
-    rustix::fs::rename(Path::new(&beside), path)?;
-    Ok(())
+/// Not the durable kind: after a power cut there is no run to tell of.
+fn replace(path: &Path, outputs: &Outputs, text: &str) -> Result<(), EngineError> {
+    outputs.refresh(path, &METRICS, text.as_bytes())
 }

@@ -54,6 +54,11 @@ pub fn line(text: &str) {
     print(Stream::Out, &printable(text));
 }
 
+/// Text of many lines, on standard output.
+pub fn text(text: &str) {
+    write!(std::io::stdout(), "{text}").unwrap_or_default();
+}
+
 /// A line for the person watching, on standard error.
 pub fn note(text: &str) {
     let text = printable(text);

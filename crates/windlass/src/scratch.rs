@@ -18,6 +18,7 @@ use rustix::fs::{FlockOperation, flock};
 
 use crate::exit::{Code, Failure};
 use crate::output;
+use crate::outputs::outputs;
 
 const PREFIX: &str = "windlass-open-";
 /// Hex digits after it.
@@ -36,7 +37,10 @@ impl Scratch {
     /// removing what is left over there. It is given to `owner` if this is root.
     pub fn create(base: Option<&Path>, owner: Option<(u32, u32)>) -> Result<Self, Failure> {
         let base = match base {
-            Some(base) => std::path::absolute(base).map_err(|error| failure(base, &error))?,
+            Some(base) => {
+                outputs().check(base)?;
+                std::path::absolute(base).map_err(|error| failure(base, &error))?
+            }
             None => own_base()?,
         };
         Self::create_in(&base, owner).map_err(|error| failure(&base, &error))

@@ -10,7 +10,7 @@
 use std::sync::{Arc, Mutex, PoisonError};
 
 use windlass_engine::{
-    EventFormat, EventHeader, EventLog, EventOptions, Live, Meter, Progress, RunReport,
+    EventFormat, EventHeader, EventLog, EventOptions, Live, Meter, Outputs, Progress, RunReport,
 };
 
 use crate::cli::{Global, TraceFormat, Watching};
@@ -24,6 +24,8 @@ use crate::status::Operation;
 pub struct Watched<'a> {
     pub global: &'a Global,
     pub watching: &'a Watching,
+    /// What may not be written to.
+    pub outputs: &'a Outputs,
     /// `backup`, `restore`, `verify`.
     pub command: &'static str,
     /// What it works on.
@@ -63,7 +65,7 @@ impl Watch {
         let started = jiff::Timestamp::now();
         let events = events(run, started, &progress)?;
         let exporter = Exporter::new(run, started, &progress);
-        let metrics = Metrics::start(run.watching, exporter)?;
+        let metrics = Metrics::start(run.watching, run.outputs, exporter)?;
         if let Some(address) = metrics.address().filter(|_| !silent) {
             output::note(&format!("metrics     http://{address}/metrics"));
         }
@@ -141,7 +143,7 @@ fn events(
             started: started.to_string(),
         },
     };
-    Ok(Some(EventLog::create(options, progress)?))
+    Ok(Some(EventLog::create(options, run.outputs, progress)?))
 }
 
 /// When all is done, if it goes on like this; RFC 3339.

@@ -19,7 +19,9 @@ use super::{Device, WriteDone};
 use crate::buffer::Buffer;
 use crate::durable;
 use crate::error::EngineError;
+use crate::outputs::{self, OutputKind};
 use crate::ring::Ring;
+use crate::set::stripe::open_regular;
 
 /// Ends the name of a stripe that is not sealed yet.
 pub const PARTIAL_SUFFIX: &str = ".partial";
@@ -69,14 +71,21 @@ pub struct FileDevice {
 }
 
 impl FileDevice {
-    /// Creates `path`.partial and locks it. Refuses a `path` that exists, unless to overwrite.
+    /// Creates `path`.partial and locks it. Refuses a `path` that exists, unless it is a stripe that
+    /// may be replaced; and a `path`.partial that is anything but a stripe or empty.
     pub fn create(path: &Path, options: FileDeviceOptions) -> Result<Self, EngineError> {
         let location = path.to_string_lossy().into_owned();
         let fault = |source| device_error("create", &location, 0, source);
-        if !options.overwrite && path.symlink_metadata().is_ok() {
-            return Err(fault(io::ErrorKind::AlreadyExists.into()));
+        if path.symlink_metadata().is_ok() {
+            if !options.overwrite {
+                return Err(fault(io::ErrorKind::AlreadyExists.into()));
+            }
+            check_is_stripe(path)?;
         }
         let partial = partial_path(path);
+        if partial.symlink_metadata().is_ok() && !holds_nothing(&partial).map_err(fault)? {
+            check_is_stripe(&partial)?;
+        }
         let file = open_partial(&partial, options.direct).map_err(fault)?;
         // The lock says that a run is alive: the next run's clean-up leaves the file alone.
         rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive)
@@ -141,10 +150,43 @@ impl FileDevice {
     }
 }
 
-fn partial_path(path: &Path) -> PathBuf {
+/// The name that a stripe has until its set is sealed.
+pub fn partial_path(path: &Path) -> PathBuf {
     let mut name = path.as_os_str().to_owned();
     name.push(PARTIAL_SUFFIX);
     PathBuf::from(name)
+}
+
+/// Refuses what is no stripe: nothing else is ever replaced by one.
+fn check_is_stripe(path: &Path) -> Result<(), EngineError> {
+    let is_file = path.metadata().is_ok_and(|found| found.is_file());
+    let is_own = |bytes: Vec<u8>| (OutputKind::STRIPE.is_own)(&bytes);
+    if is_file && outputs::beginning(path).is_ok_and(is_own) {
+        return Ok(());
+    }
+    Err(EngineError::OutputForeign {
+        path: path.to_owned(),
+        noun: OutputKind::STRIPE.noun,
+    })
+}
+
+/// Whether a file has nothing but zeros in it, as a stripe has that was cut off, by a kill or a
+/// power failure, before its header was there.
+pub(crate) fn holds_nothing(path: &Path) -> io::Result<bool> {
+    let file = match open_regular(path) {
+        Ok(file) => file,
+        Err(error) if error.kind() == io::ErrorKind::Other => return Ok(false),
+        Err(error) => return Err(error),
+    };
+    let mut bytes = vec![0; SCRATCH_BYTES];
+    let mut offset = 0;
+    loop {
+        let read = file.read_at(&mut bytes, offset)?;
+        if read == 0 || !windlass_media::is_zero(&bytes[..read]) {
+            return Ok(read == 0);
+        }
+        offset += read as u64;
+    }
 }
 
 fn open_partial(path: &Path, direct: bool) -> io::Result<File> {
@@ -156,7 +198,8 @@ fn open_partial(path: &Path, direct: bool) -> io::Result<File> {
             .create(true)
             .truncate(false)
             .mode(0o600);
-        options.custom_flags(flags | libc::O_NOFOLLOW).open(path)
+        let flags = flags | libc::O_NOFOLLOW | libc::O_NONBLOCK;
+        options.custom_flags(flags).open(path)
     };
     match open(if direct { libc::O_DIRECT } else { 0 }) {
         // No direct I/O on this file system (older tmpfs, some network ones).

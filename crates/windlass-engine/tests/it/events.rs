@@ -8,7 +8,7 @@ use serde_json::Value;
 use windlass_engine::media::{Codec, FileTable};
 use windlass_engine::{
     BackupOptions, BackupRun, Cancel, EVENT_BYTES_MIN, Emulation, EventFormat, EventHeader,
-    EventLog, EventOptions, Meter, NulDevice, Progress, RunReport,
+    EventLog, EventOptions, Meter, NulDevice, Outputs, Progress, RunReport,
 };
 
 use crate::support::*;
@@ -32,7 +32,7 @@ fn record(format: EventFormat, bytes: usize, units: usize) -> (RunReport, String
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("events");
     let progress = Arc::<Progress>::default();
-    let log = EventLog::create(options(&path, format), &progress).unwrap();
+    let log = EventLog::create(options(&path, format), &Outputs::new(), &progress).unwrap();
     let mut run = begin_watched(&progress);
     let noise = Random::new(7).noise(bytes);
     for number in 0..units {
@@ -154,7 +154,12 @@ fn a_run_that_fails_leaves_a_whole_file_that_says_so() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("events");
     let progress = Arc::<Progress>::default();
-    let log = EventLog::create(options(&path, EventFormat::JsonLines), &progress).unwrap();
+    let log = EventLog::create(
+        options(&path, EventFormat::JsonLines),
+        &Outputs::new(),
+        &progress,
+    )
+    .unwrap();
     let mut run = begin_watched(&progress);
     run.push(bytes_spec(0, &[1; 100_000])).unwrap();
     let gone = dir.path().join("gone");
@@ -177,7 +182,7 @@ fn a_file_whose_run_never_began_has_a_beginning_and_an_end() {
     for format in [EventFormat::JsonLines, EventFormat::Chrome] {
         let path = dir.path().join("events");
         let progress = Arc::<Progress>::default();
-        drop(EventLog::create(options(&path, format), &progress).unwrap());
+        drop(EventLog::create(options(&path, format), &Outputs::new(), &progress).unwrap());
         let text = std::fs::read_to_string(&path).unwrap();
         if format == EventFormat::Chrome {
             let trace: Value = serde_json::from_str(&text).unwrap();

@@ -41,9 +41,12 @@ pub(super) fn create(image: &dyn Image, path: &Path) -> Result<(), ImageError> {
         made => made.map_err(fault)?,
     }
     for entry in std::fs::read_dir(path).map_err(fault)? {
-        let name = entry.map_err(fault)?.file_name();
-        // What a creation that was cut off left may go: there is no overlay without its header.
-        if name != PAGES && name != JOURNAL {
+        let entry = entry.map_err(fault)?;
+        let (name, found) = (entry.file_name(), entry.metadata().map_err(fault)?);
+        // What a creation that was cut off left may go: there is no overlay without its header,
+        // and nothing is written before that.
+        let is_ours = (name == PAGES || name == JOURNAL) && found.is_file() && found.len() == 0;
+        if !is_ours {
             let path = path.to_owned();
             return Err(ImageError::OverlayPlace { path });
         }

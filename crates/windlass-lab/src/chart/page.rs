@@ -1,6 +1,20 @@
 //! A report: headings, sentences, charts and tables, in one HTML file.
 
+use windlass_engine::OutputKind;
+
 use super::{append, escape};
+
+/// What a page says of its maker, so that only pages of ours are replaced by pages.
+const GENERATOR: &str = "<meta name=\"generator\" content=\"windlass\">";
+
+/// A page as a file.
+pub const PAGE: OutputKind = OutputKind {
+    noun: "a page of charts made by Windlass",
+    is_own: |beginning| {
+        let mut parts = beginning.windows(GENERATOR.len());
+        parts.any(|part| part == GENERATOR.as_bytes())
+    },
+};
 
 /// A page under construction, from top to bottom.
 #[derive(Clone, Debug)]
@@ -114,7 +128,7 @@ impl Page {
         format!(
             "<!DOCTYPE html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n\
              <meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n\
-             <meta name=\"color-scheme\" content=\"light dark\">\n<title>{title}</title>\n\
+             <meta name=\"color-scheme\" content=\"light dark\">\n{GENERATOR}\n<title>{title}</title>\n\
              <link rel=\"icon\" href=\"data:,\">\n<style>\n{STYLE}</style>\n</head>\n<body>\n\
              <main>\n<h1>{title}</h1>\n{body}</main>\n</body>\n</html>\n"
         )

@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use serde::{Deserialize, Serialize};
-use windlass_engine::{durable, read_at_most};
+use windlass_engine::{OutputKind, Outputs, read_at_most};
 
 use super::axes::{Axis, Case};
 use super::environment::Environment;
@@ -14,6 +14,16 @@ use crate::profile::Profile;
 
 /// Largest file that is read; a series of thousands of runs is a few MiB.
 const BYTES_MAX: u64 = 256 << 20;
+
+/// A series that was kept.
+const SERIES: OutputKind = OutputKind {
+    noun: "a series of a sweep",
+    is_own: |beginning| {
+        let has = |text: &[u8]| beginning.windows(text.len()).any(|part| part == text);
+        beginning.starts_with(b"{") && has(b"\"inputs\":{\"experiment\"")
+    },
+};
+
 /// Of which version the files are; others are not read.
 const VERSION: u32 = 1;
 
@@ -192,10 +202,10 @@ impl Series {
         Ok(series)
     }
 
-    /// Keeps it.
-    pub fn save(&self, path: &Path) -> Result<(), LabError> {
+    /// Keeps it, where `outputs` lets it.
+    pub fn save(&self, path: &Path, outputs: &Outputs) -> Result<(), LabError> {
         let bytes = serde_json::to_vec(self).unwrap_or_default();
-        durable::write(path, &bytes, 0o644).map_err(LabError::io("write", path))
+        Ok(outputs.replace(path, &SERIES, &bytes, 0o644)?)
     }
 
     /// The axes on which its cases differ.

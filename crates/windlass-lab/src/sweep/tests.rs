@@ -3,6 +3,7 @@
 use super::series::LimitRun;
 use super::*;
 use crate::plan::Direction;
+use windlass_engine::Outputs;
 
 fn record(seconds: f64) -> RunRecord {
     RunRecord {
@@ -110,7 +111,7 @@ fn what_is_kept_is_the_same_series_to_the_last_bit() {
         run.report.seconds = f64::from_bits(random.bits() >> 2);
         run.process_cpu_seconds = f64::from(random.below(u32::MAX)) / 1e9;
     }
-    kept.save(&path).unwrap();
+    kept.save(&path, &Outputs::new()).unwrap();
     assert!(Series::load(&path).unwrap() == kept);
 }
 
@@ -212,7 +213,7 @@ fn a_series_is_read_as_it_was_kept() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("series.json");
     let series = series(Experiment::Buffers, &Chosen::default(), &[1.0; 7], 2);
-    series.save(&path).unwrap();
+    series.save(&path, &Outputs::new()).unwrap();
     let kept = Series::load(&path).unwrap();
     // The last digit of a number may differ; nothing that is said of it does.
     assert_eq!((&kept.inputs, &kept.cases), (&series.inputs, &series.cases));
@@ -222,7 +223,7 @@ fn a_series_is_read_as_it_was_kept() {
         cases: series.cases[..3].to_vec(),
         ..series
     };
-    broken.save(&path).unwrap();
+    broken.save(&path, &Outputs::new()).unwrap();
     let error = Series::load(&path).unwrap_err().to_string();
     assert!(error.contains("a case that is not there"), "{error}");
 }

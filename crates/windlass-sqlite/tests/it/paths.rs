@@ -148,19 +148,35 @@ fn a_restore_refuses_what_is_there_unless_forced() {
     let ledger = ledger(&room);
     try_backup(&ledger.path, &room.path("set")).unwrap();
     let target = room.path("there.db");
-    for name in [
-        "there.db",
-        "there.db-wal",
-        "there.db-shm",
-        "there.db-journal",
-    ] {
-        std::fs::write(room.path(name), "precious").unwrap();
+    let things: [(&str, &[u8]); 4] = [
+        ("there.db", b"SQLite format 3\0 and more"),
+        ("there.db-wal", b"\x37\x7f\x06\x82 and more"),
+        ("there.db-shm", b"\x18\xe2\x2d\x00 and more"),
+        (
+            "there.db-journal",
+            b"\xd9\xd5\x05\xf9\x20\xa1\x63\xd7 and more",
+        ),
+    ];
+    for (name, own) in things {
+        std::fs::write(room.path(name), own).unwrap();
         let error = restore_to(&room.path("set"), &target, false).unwrap_err();
         assert!(matches!(error, SqliteError::TargetExists { .. }), "{error}");
-        assert_eq!(std::fs::read(room.path(name)).unwrap(), b"precious");
+        assert_eq!(std::fs::read(room.path(name)).unwrap(), own);
         restore_to(&room.path("set"), &target, true).unwrap();
         assert_eq!(ledger.check(&target), 10);
         std::fs::remove_file(&target).unwrap();
+        // What SQLite never wrote stays, forced or not.
+        std::fs::write(room.path(name), "precious").unwrap();
+        let error = restore_to(&room.path("set"), &target, true).unwrap_err();
+        let foreign = |error: &windlass_engine::EngineError| {
+            matches!(error, windlass_engine::EngineError::OutputForeign { .. })
+        };
+        assert!(
+            matches!(&error, SqliteError::Engine(it) if foreign(it)),
+            "{error}"
+        );
+        assert_eq!(std::fs::read(room.path(name)).unwrap(), b"precious");
+        std::fs::remove_file(room.path(name)).unwrap();
     }
 }
 

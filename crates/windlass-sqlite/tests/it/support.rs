@@ -6,8 +6,8 @@ use std::sync::Arc;
 use windlass_engine::media::{Codec, Decoder, FileEntry, Footer, IndexBlock, SEAL_BYTES, Seal};
 use windlass_engine::{
     BackupOptions, BackupRun, Buffer, BufferRequest, Cancel, Device, DirectoryTarget, EngineError,
-    FileDevice, FileDeviceOptions, METADATA_LIMIT_DEFAULT, OpenSet, Progress, RestoreOptions,
-    WriteDone, restore,
+    FileDevice, FileDeviceOptions, METADATA_LIMIT_DEFAULT, OpenSet, Outputs, Progress,
+    RestoreOptions, WriteDone, restore,
 };
 use windlass_media::{Facts, SetId, crc32c};
 use windlass_sqlite::{BackupOutcome, Database, SqliteError, restore_layout};
@@ -193,7 +193,7 @@ pub fn write_copy(stripe: &Path, copy: &Path) -> Set {
 pub fn restore_to(stripe: &Path, into: &Path, force: bool) -> Result<PathBuf, SqliteError> {
     let set = OpenSet::open(&[stripe.to_path_buf()], METADATA_LIMIT_DEFAULT)?;
     let description = set.description();
-    let mut plan = restore_layout(&description.facts, &description.files, into, force)?;
+    let mut plan = restore_layout(description, into, force, &Outputs::new())?;
     plan.prepare()?;
     let target = DirectoryTarget::create(plan.layout.clone())?;
     let buffers = BufferRequest::default().plan(1, 1)?;

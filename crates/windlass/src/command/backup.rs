@@ -7,7 +7,7 @@ use std::time::Duration;
 use windlass_engine::media::{Codec, SetId};
 use windlass_engine::{
     BackupOptions, BackupRun, BufferPlan, Cancel, CodecRange, Emulation, FileDeviceOptions,
-    RunReport, clean_up, show_size,
+    Outputs, RunReport, clean_up, show_size,
 };
 use windlass_lab::Record;
 use windlass_postgres::{BackupRequest, Cluster};
@@ -21,7 +21,7 @@ use crate::foretold::{self, Done, State};
 use crate::probed::Ends;
 use crate::table::{self, Finished};
 use crate::watch::{Ended, Watch, Watched};
-use crate::{output, words};
+use crate::{output, outputs, words};
 
 /// A sealed backup, of whatever database.
 struct Sealed {
@@ -87,7 +87,8 @@ impl Job<'_> {
             options: self.options_json(&plan),
             ..BackupRequest::default()
         };
-        let (run, watch) = self.start(plan)?;
+        let outputs = outputs::of_cluster(&cluster.facts().data_directory)?;
+        let (run, watch) = self.start(plan, &outputs)?;
         let mut places = vec![cluster.facts().data_directory.clone()];
         let outcome = watch.end(cluster.backup(&request, run), |done| {
             Ended::well(&done.report)
@@ -126,7 +127,7 @@ impl Job<'_> {
             .plan(self.devices.len(), 1)?;
         database.set_options(self.options_json(&plan));
         database.set_label(&self.arguments.label);
-        let (run, watch) = self.start(plan)?;
+        let (run, watch) = self.start(plan, &outputs::of_sqlite(path)?)?;
         let outcome = watch.end(database.backup(run), |done| Ended::well(&done.report))?;
         let held = outcome.lock_held.as_secs_f64() * 1000.0;
         let remark = match outcome.facts.journal_mode {
@@ -149,7 +150,8 @@ impl Job<'_> {
     }
 
     /// Cleans up, opens the devices, prints the configuration, and starts the pipeline.
-    fn start(&self, plan: BufferPlan) -> Result<(BackupRun, Watch), Failure> {
+    fn start(&self, plan: BufferPlan, outputs: &Outputs) -> Result<(BackupRun, Watch), Failure> {
+        devices::check(&self.devices, outputs)?;
         for directory in devices::directories(&self.devices) {
             for done in clean_up(&directory)? {
                 self.note(&done.to_string());
@@ -170,7 +172,7 @@ impl Job<'_> {
             overwrite: self.arguments.overwrite,
             ..FileDeviceOptions::default()
         };
-        let devices = devices::create(&self.devices, &names, options)?;
+        let devices = devices::create(&self.devices, &names, options, outputs)?;
         if !super::is_silent(self.global) {
             let details = self.arguments.watching.details;
             table::print_plan(&plan, Some(&self.arguments.compress), details);
@@ -187,6 +189,7 @@ impl Job<'_> {
         let watch = Watch::start(&Watched {
             global: self.global,
             watching: &self.arguments.watching,
+            outputs,
             command: "backup",
             subject: self.name.short_name(),
             percent: self.arguments.stats,

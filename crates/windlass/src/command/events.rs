@@ -1,22 +1,19 @@
 //! `windlass events`: what a file of events says, as a table, as JSON, as a page.
 
-use windlass_engine::durable;
-use windlass_lab::chart::Unit;
+use windlass_lab::chart::{PAGE, Unit};
 use windlass_lab::{EventFile, EventTable, IoRow, Spread, WaitRow, event_page};
 
 use crate::cli::{Events, Global};
 use crate::exit::{Code, Failure};
 use crate::output;
+use crate::outputs::outputs;
 
 pub fn run(global: &Global, arguments: &Events) -> Result<Code, Failure> {
     let file = EventFile::open(&arguments.file)?;
     let table = EventTable::of(&file);
     if let Some(path) = &arguments.html {
         let page = event_page(&file, &table);
-        durable::write(path, page.as_bytes(), 0o644).map_err(|error| {
-            let message = format!("write {}: {error}", path.display());
-            Failure::new(Code::Failed, message, "Name a file that can be written.")
-        })?;
+        outputs().replace(path, &PAGE, page.as_bytes(), 0o644)?;
     }
     if global.json {
         let document = serde_json::to_value(&table).unwrap_or_default();

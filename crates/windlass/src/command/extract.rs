@@ -11,6 +11,7 @@ use crate::cli::{Extract, Global};
 use crate::exit::{Code, Failure};
 use crate::images::AsCluster;
 use crate::output;
+use crate::outputs;
 use crate::privilege;
 use windlass_engine::show_size;
 
@@ -25,6 +26,7 @@ pub fn run(global: &Global, arguments: &Extract) -> Result<Code, Failure> {
     if !arguments.relation.is_empty() {
         check_has_relations(&set)?;
     }
+    outputs::of_files().check(&arguments.into)?;
     let total = set.stripe_bytes();
     let image = SetImage::open(set, &SetImageOptions::default())?;
     let mut patterns = Patterns::new(&arguments.patterns)?;

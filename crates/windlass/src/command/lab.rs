@@ -15,6 +15,7 @@ use super::plan::measure;
 use crate::cli::{Global, Lab, Probe};
 use crate::exit::{Code, Failure};
 use crate::output;
+use crate::outputs::outputs;
 use windlass_engine::show_size;
 
 /// A spread above this is worth a word.
@@ -46,6 +47,7 @@ fn run_probe(global: &Global, arguments: &Probe) -> Result<Code, Failure> {
     };
     let (mut kept, mut unkept) = (Vec::new(), Vec::new());
     if let Some(state) = &state {
+        outputs().check(state)?;
         keep_cpu(state, &cpu, arguments.replace, (&mut kept, &mut unkept))?;
         if let Some(profile) = &profile {
             keep_io(state, profile, arguments.replace, (&mut kept, &mut unkept))?;
@@ -162,6 +164,7 @@ fn io_profile(
     directory: &Path,
     (at, cancel): (String, &Cancel),
 ) -> Result<Profile, Failure> {
+    outputs().check(directory)?;
     let silent = super::is_silent(global);
     let request = ProbeRequest {
         budget: Duration::from_secs_f64(arguments.budget),

@@ -7,49 +7,54 @@ mod examples;
 mod options;
 mod sections;
 
-use std::fs::File;
 use std::io::{self, Write};
 use std::path::Path;
 
 use clap::{Command, CommandFactory};
 use clap_mangen::Man;
 use clap_mangen::roff::Roff;
+use windlass_engine::Outputs;
 
 use crate::cli::Cli;
 use crate::exit::{Code, Failure};
+use crate::output;
+use crate::outputs::{MAN_PAGE, outputs};
 
 /// When these pages were last changed: the title line of a man page has a date.
 const DATE: &str = "2026-11-22";
 
 pub fn completions(shell: clap_complete::Shell) -> Result<Code, Failure> {
-    clap_complete::generate(
-        shell,
-        &mut Cli::command(),
-        "windlass",
-        &mut std::io::stdout(),
-    );
+    let mut script = Vec::new();
+    clap_complete::generate(shell, &mut Cli::command(), "windlass", &mut script);
+    output::text(&String::from_utf8_lossy(&script));
     Ok(Code::Done)
 }
 
 pub fn pages(into: &Path) -> Result<Code, Failure> {
+    if !into.is_dir() {
+        let message = format!("there is no directory {}", into.display());
+        let hint = "Name a directory that exists.";
+        return Err(Failure::new(Code::Failed, message, hint));
+    }
     let mut windlass = Cli::command().disable_help_subcommand(true);
     windlass.build();
-    write_pages(&windlass, into).map_err(|error| {
-        let message = format!("cannot write man pages to {}: {error}", into.display());
-        Failure::new(Code::Failed, message, "Name a directory that exists.")
-    })?;
+    write_pages(&windlass, into, &outputs())?;
     Ok(Code::Done)
 }
 
 /// The page of this command, and those of the commands below it.
-fn write_pages(command: &Command, into: &Path) -> io::Result<()> {
+fn write_pages(command: &Command, into: &Path, outputs: &Outputs) -> Result<(), Failure> {
     for below in command.get_subcommands().filter(|sub| !sub.is_hide_set()) {
-        write_pages(below, into)?;
+        write_pages(below, into, outputs)?;
     }
     let man = Man::new(command.clone());
-    let mut file = File::create(into.join(man.get_filename()))?;
-    write_page(command, &man, &mut file)?;
-    file.sync_all()
+    let path = into.join(man.get_filename());
+    let mut text = Vec::new();
+    write_page(command, &man, &mut text).map_err(|error| {
+        let message = format!("cannot make {}: {error}", path.display());
+        Failure::hinted(Code::Failed, message, None)
+    })?;
+    Ok(outputs.replace(&path, &MAN_PAGE, &text, 0o644)?)
 }
 
 fn write_page(command: &Command, man: &Man, out: &mut dyn Write) -> io::Result<()> {

@@ -17,6 +17,7 @@ use windlass_postgres::DatabaseFacts;
 use crate::cli::{Global, MountSet};
 use crate::exit::{Code, Failure};
 use crate::output;
+use crate::outputs;
 use crate::privilege;
 use crate::status::Operation;
 
@@ -51,6 +52,9 @@ pub fn run(global: &Global, arguments: &MountSet) -> Result<Code, Failure> {
     };
     // Before an overlay is made: it would be left behind.
     let at = Mount::place(&arguments.at)?;
+    if let Some(overlay) = &arguments.overlay {
+        outputs::of_set(&set)?.check(overlay)?;
+    }
     let overlay = overlay(&image, arguments.overlay.as_deref(), &at)?;
     let mount = Arc::new(match &overlay {
         Some(overlay) => Mount::overlay(Arc::clone(overlay), &at, &options)?,

@@ -14,7 +14,7 @@ use crate::foretold::{self, Done, State};
 use crate::probed::Ends;
 use crate::table::{self, Finished};
 use crate::watch::{Ended, Watch, Watched};
-use crate::{output, privilege, words};
+use crate::{output, outputs, privilege, words};
 
 pub fn run(global: &Global, arguments: &Restore) -> Result<Code, Failure> {
     let cancel = super::cancel_on_signals()?;
@@ -70,6 +70,11 @@ fn postgres(
         },
     };
     // What is refused leaves no directory behind.
+    let outputs = outputs::of_set(set)?;
+    outputs.check(&arguments.into)?;
+    for (_, becomes) in &arguments.tablespace_map {
+        outputs.check(becomes)?;
+    }
     let plan = privilege::as_user(owner, || {
         let (facts, files) = (&description.facts, &description.files);
         Ok(RestorePlan::new(facts, files, &request)?)
@@ -139,7 +144,7 @@ fn sqlite(
     let description = set.description();
     let force = arguments.force;
     let mut plan =
-        windlass_sqlite::restore_layout(&description.facts, &description.files, into, force)?;
+        windlass_sqlite::restore_layout(description, into, force, &outputs::of_set(set)?)?;
     plan.prepare()?;
     match write(global, arguments, set, cancel, plan.layout.clone()) {
         Ok(report) => {
@@ -169,6 +174,7 @@ fn write(
     let watch = Watch::start(&Watched {
         global,
         watching: &arguments.watching,
+        outputs: &outputs::of_set(set)?,
         command: "restore",
         subject: arguments.into.display().to_string(),
         percent: 10,

@@ -40,6 +40,7 @@ pub fn run(global: &Global, arguments: &Sweep) -> Result<Code, Failure> {
     let experiment = arguments.experiment.unwrap_or(Experiment::Grid);
     let databases = &arguments.databases;
     let out = show::out_directory(arguments.out.clone());
+    crate::outputs::outputs().check(&out)?;
     let series = match experiment {
         Experiment::Device => device::measure(global, arguments, databases, &cancel)?,
         _ => Sweeper::new(global, arguments, experiment, cancel)?.run()?,

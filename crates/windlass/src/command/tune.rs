@@ -8,7 +8,7 @@ use std::time::Duration;
 use windlass_engine::media::{Codec, SetId};
 use windlass_engine::{
     BackupOptions, BufferRequest, Cancel, Emulation, FileDeviceOptions, MEMORY_LIMIT_DEFAULT,
-    show_rate,
+    Outputs, show_rate,
 };
 use windlass_lab::{
     Bounds, Ended, LabError, Sample, Setting, Space, Trial, TrialSource, Tuned, exhaust,
@@ -22,6 +22,7 @@ use crate::database::DatabaseName;
 use crate::devices::{self, DeviceName, StripeNames};
 use crate::exit::{Code, Failure};
 use crate::output;
+use crate::outputs;
 use crate::privilege;
 use windlass_engine::show_size;
 
@@ -39,6 +40,9 @@ pub fn run(global: &Global, arguments: &Tune) -> Result<Code, Failure> {
         let hint = "Name the devices that backups are to go to.";
         return Err(Failure::usage("tune: --to is missing", hint));
     }
+    if arguments.write {
+        outputs::outputs().check(&edit::file(global.config.as_deref()))?;
+    }
     let cancel = super::cancel_on_signals()?;
     let name = DatabaseName::resolve(&arguments.database)?;
     let devices = arguments.to.iter().map(|text| DeviceName::resolve(text));
@@ -48,6 +52,7 @@ pub fn run(global: &Global, arguments: &Tune) -> Result<Code, Failure> {
     let state = state_directory();
     let found = privilege::as_user(name.owner(), || {
         let place = Place::find(&name)?;
+        devices::check(&devices, &place.outputs)?;
         let known = limit::Known::of(&emulation, state.as_deref(), &place.files, &devices);
         let bench = Bench {
             global,
@@ -55,6 +60,7 @@ pub fn run(global: &Global, arguments: &Tune) -> Result<Code, Failure> {
             name: &name,
             devices: &devices,
             emulation: &emulation,
+            outputs: &place.outputs,
             cancel: &cancel,
         };
         bench.tune(&place, &known?)
@@ -71,6 +77,7 @@ pub fn run(global: &Global, arguments: &Tune) -> Result<Code, Failure> {
 struct Place {
     files: Vec<PathBuf>,
     volumes: usize,
+    outputs: Outputs,
 }
 
 impl Place {
@@ -81,12 +88,17 @@ impl Place {
                 Ok(Self {
                     files: vec![path.clone()],
                     volumes: 1,
+                    outputs: outputs::of_sqlite(path)?,
                 })
             }
             DatabaseName::Postgres(conninfo) => {
                 let (_, files) = super::plan::cluster(conninfo)?;
-                let volumes = windlass_postgres::Cluster::connect(conninfo)?.scan_volumes()?;
-                Ok(Self { files, volumes })
+                let cluster = windlass_postgres::Cluster::connect(conninfo)?;
+                Ok(Self {
+                    files,
+                    volumes: cluster.scan_volumes()?,
+                    outputs: outputs::of_cluster(&cluster.facts().data_directory)?,
+                })
             }
         }
     }
@@ -106,6 +118,7 @@ struct Bench<'a> {
     name: &'a DatabaseName,
     devices: &'a [DeviceName],
     emulation: &'a Emulation,
+    outputs: &'a Outputs,
     cancel: &'a Cancel,
 }
 
@@ -184,7 +197,7 @@ impl Bench<'_> {
             overwrite: true,
             ..FileDeviceOptions::default()
         };
-        let devices = devices::create(self.devices, &names, files);
+        let devices = devices::create(self.devices, &names, files, self.outputs);
         let devices = devices.map_err(|failure| LabError::Option {
             option: "--to",
             what: failure.message().to_owned(),

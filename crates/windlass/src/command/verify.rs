@@ -14,6 +14,7 @@ use crate::cli::{Global, Verify};
 use crate::damage::{Pages, print_damage};
 use crate::exit::{Code, Failure};
 use crate::output;
+use crate::outputs;
 use crate::probed::Ends;
 use crate::table::{self, Finished};
 use crate::watch::{Ended, Watch, Watched};
@@ -88,6 +89,7 @@ fn full(
     let watch = Watch::start(&Watched {
         global,
         watching: &arguments.watching,
+        outputs: &outputs::of_set(set)?,
         command: "verify",
         subject: set.set_id().to_string(),
         percent: 10,

@@ -5,11 +5,12 @@
 use std::path::{Path, PathBuf};
 
 use toml_edit::{DocumentMut, Item, Table, Value};
-use windlass_engine::{durable, read_at_most};
+use windlass_engine::read_at_most;
 
 use super::file::BYTES_MAX;
 use super::{DIRECTORY, PATH};
 use crate::exit::{Code, Failure};
+use crate::outputs::{CONFIGURATION, outputs};
 
 /// The file that options are written to: the one named, else one of our own beside the others.
 pub fn file(named: Option<&Path>) -> PathBuf {
@@ -26,6 +27,8 @@ pub fn set(path: &Path, name: &str, options: Vec<(&str, Value)>) -> Result<(), F
         let message = format!("configuration {}: {what}", path.display());
         Failure::new(Code::Failed, message, "Name another file with --config.")
     };
+    let outputs = outputs();
+    outputs.check(path)?;
     let text = match read_at_most(path, BYTES_MAX) {
         Ok(bytes) => String::from_utf8(bytes).map_err(|_| fault("it is not text".to_owned()))?,
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => String::new(),
@@ -35,7 +38,7 @@ pub fn set(path: &Path, name: &str, options: Vec<(&str, Value)>) -> Result<(), F
     if let Some(directory) = path.parent().filter(|it| !it.as_os_str().is_empty()) {
         std::fs::create_dir_all(directory).map_err(|error| fault(error.to_string()))?;
     }
-    durable::write(path, text.as_bytes(), 0o644).map_err(|error| fault(error.to_string()))
+    Ok(outputs.replace(path, &CONFIGURATION, text.as_bytes(), 0o644)?)
 }
 
 fn changed(text: &str, name: &str, options: Vec<(&str, Value)>) -> Result<String, String> {
@@ -87,7 +90,7 @@ mod tests {
         let place = tempfile::tempdir().unwrap();
         let path = place.path().join("windlass.toml");
         for bad in ["database = 3\n", "[database\n", "[database]\nshop = 1\n"] {
-            durable::write(&path, bad.as_bytes(), 0o600).unwrap();
+            windlass_engine::durable::write(&path, bad.as_bytes(), 0o600).unwrap();
             assert!(
                 set(&path, "shop", vec![("buffers", 1.into())]).is_err(),
                 "{bad}"

@@ -18,6 +18,7 @@ mod open_places;
 mod open_postgres;
 mod open_sqlite;
 mod opening;
+mod outputs;
 mod places;
 mod refusals;
 #[path = "../shared/run.rs"]

@@ -44,7 +44,7 @@ fn every_man_page_has_the_sections_that_readers_look_for() {
             let found = heads.iter().find_map(|head| text.split_once(head.as_str()));
             if !found.is_some_and(|(_, rest)| {
                 rest.lines()
-                    .nth(0)
+                    .next()
                     .is_some_and(|line| !line.starts_with(".SH"))
             }) {
                 missing.push(format!("{name}: {section}"));

@@ -8,6 +8,7 @@
 
 mod diff;
 mod extract;
+mod outputs;
 mod restore;
 #[path = "../shared/run.rs"]
 mod run;

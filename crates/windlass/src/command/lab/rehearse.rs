@@ -17,6 +17,7 @@ const SAMPLE_TIME: Duration = Duration::from_secs(6);
 
 pub fn run(global: &Global, arguments: &Rehearse) -> Result<Code, Failure> {
     let cancel = super::super::cancel_on_signals()?;
+    crate::outputs::outputs().check(&arguments.path)?;
     let place = Place::create(&arguments.path)?;
     let rehearsals = all(global, arguments, &place.0, &cancel)?;
     if rehearsals.is_empty() {

@@ -6,6 +6,7 @@ use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 
 use crate::exit::{Code, Failure};
+use crate::outputs::outputs;
 use crate::privilege;
 use windlass_engine::show_size;
 
@@ -144,6 +145,7 @@ fn scratch(parent: &Path, owner: Option<(u32, u32)>) -> Result<PathBuf, Failure>
     let parent = std::path::absolute(parent).unwrap_or_else(|_| parent.to_owned());
     let id = uuid::Uuid::new_v4().simple().to_string();
     let path = parent.join(format!("windlass-sweep-{}", &id[..8]));
+    outputs().check(&path)?;
     privilege::as_user(owner, || {
         let made = DirBuilder::new().mode(0o700).create(&path);
         made.map_err(|error| fault("make", &path, &error))

@@ -2,13 +2,13 @@
 
 use std::path::{Path, PathBuf};
 
-use windlass_engine::durable;
-use windlass_lab::chart::{Cell, Table};
+use windlass_lab::chart::{Cell, PAGE, Table};
 use windlass_lab::{Direction, Series, findings, report, state_directory, tables};
 
 use crate::cli::Global;
 use crate::exit::{Code, Failure};
 use crate::output;
+use crate::outputs::outputs;
 
 /// Where files go unless the user says otherwise.
 pub fn out_directory(given: Option<PathBuf>) -> PathBuf {
@@ -63,6 +63,8 @@ pub fn show(
 
 /// Writes the series, when it is to be kept, and its report; their paths.
 fn files(series: &Series, out: &Path, keep: bool) -> Result<Vec<PathBuf>, Failure> {
+    let outputs = outputs();
+    outputs.check(out)?;
     let made = std::fs::create_dir_all(out);
     made.map_err(|error| {
         let message = format!("cannot make {}: {error}", out.display());
@@ -78,15 +80,11 @@ fn files(series: &Series, out: &Path, keep: bool) -> Result<Vec<PathBuf>, Failur
     let mut kept = Vec::new();
     if keep {
         let path = out.join(format!("{stem}.json"));
-        series.save(&path)?;
+        series.save(&path, &outputs)?;
         kept.push(path);
     }
     let path = out.join(format!("{stem}.html"));
-    let written = durable::write(&path, report(series).as_bytes(), 0o644);
-    written.map_err(|error| {
-        let message = format!("cannot write {}: {error}", path.display());
-        Failure::new(Code::Failed, message, "Name another directory: --out.")
-    })?;
+    outputs.replace(&path, &PAGE, report(series).as_bytes(), 0o644)?;
     kept.push(path);
     Ok(kept)
 }

@@ -1,0 +1,260 @@
+//! Outputs: the files that Windlass writes because a user named them, and the one rule for all.
+//!
+//! An output replaces nothing but a file of its own kind. It is never a source, a side file of a
+//! source, a file of a data directory, or a stripe of the set at hand.
+//!
+//!   path --> where it leads --> protected? guarded? --> own kind? --> create, replace, refresh
+//!
+//! Invariants
+//! - Files and directories are compared by device and inode, and names that are not there yet by
+//!   their directory's: links, hard links, bind mounts and relative names change nothing.
+//! - What is there is opened without truncating it, and looked at, before it is emptied or renamed
+//!   over.
+//! - The engine knows no database. What belongs to one, its own crate says, through a [`Guard`].
+
+mod name;
+
+use std::fs::File;
+use std::io::{self, Read, Write};
+use std::os::unix::fs::{FileTypeExt, MetadataExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+
+use rustix::fs::OFlags;
+
+use crate::durable;
+use crate::error::EngineError;
+use crate::set::OpenSet;
+use name::{Identity, Name, Tree};
+
+/// How much of a file tells its kind.
+const BEGINNING_BYTES: usize = 64 * 1024;
+
+/// A kind of output: what an output of it may replace.
+#[derive(Clone, Copy, Debug)]
+pub struct OutputKind {
+    /// With its article, as in `a file of events`.
+    pub noun: &'static str,
+    /// Whether a file that begins like this (up to 64 KiB) is one.
+    pub is_own: fn(&[u8]) -> bool,
+}
+
+impl OutputKind {
+    /// A stripe of a set, sealed or not.
+    pub const STRIPE: Self = Self {
+        noun: "a stripe of a backup",
+        is_own: |beginning| beginning.starts_with(b"WNDLASS\x01"),
+    };
+
+    /// What a run recorded, in either of its formats.
+    pub const EVENTS: Self = Self {
+        noun: "a file of events",
+        is_own: |beginning| {
+            let has = |text: &[u8]| beginning.windows(text.len()).any(|part| part == text);
+            beginning.starts_with(b"{") && has(b"\"format\":\"windlass-events\"")
+        },
+    };
+}
+
+/// Says what a path belongs to that no output may be, in words that follow `cannot write PATH:`.
+/// The path is absolute; the directories in it are real as far as they exist.
+pub type Guard = fn(&Path) -> Option<String>;
+
+/// What no output of an operation may be.
+#[derive(Clone, Debug, Default)]
+pub struct Outputs {
+    files: Vec<(Name, String)>,
+    trees: Vec<(Tree, String)>,
+    guards: Vec<Guard>,
+}
+
+/// What is at a path that an output may have.
+enum Existing {
+    Nothing,
+    File(Identity),
+    /// A terminal, a pipe or `/dev/null`: writing to it replaces nothing.
+    Stream,
+}
+
+impl Outputs {
+    /// Nothing is protected yet.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Asks this guard as well.
+    pub fn guarded_by(mut self, guard: Guard) -> Self {
+        self.guards.push(guard);
+        self
+    }
+
+    /// Asks no guard: for clearing away what belongs to a database that is given up.
+    pub fn unguarded(self) -> Self {
+        Self {
+            guards: Vec::new(),
+            ..self
+        }
+    }
+
+    /// No output may be this file, which need not be there. `what` follows `cannot write PATH:`.
+    pub fn protect_file(&mut self, path: &Path, what: &str) -> Result<(), EngineError> {
+        for name in Name::of(path)? {
+            self.files.push((name, what.to_owned()));
+        }
+        Ok(())
+    }
+
+    /// No output may be this directory, or in it.
+    pub fn protect_directory(&mut self, path: &Path, what: &str) -> Result<(), EngineError> {
+        self.trees.push((Tree::of(path)?, what.to_owned()));
+        Ok(())
+    }
+
+    /// No output may be a stripe of this set.
+    pub fn protect_set(&mut self, set: &OpenSet) -> Result<(), EngineError> {
+        for stripe in set.stripes() {
+            let index = stripe.header().stripe;
+            let what = format!("it is stripe {index} of the set that is being read");
+            self.protect_file(stripe.location(), &what)?;
+        }
+        Ok(())
+    }
+
+    /// Refuses a path that is protected: a file or a directory, there or not.
+    pub fn check(&self, path: &Path) -> Result<(), EngineError> {
+        for name in Name::of(path)? {
+            if let Some(what) = self.belongs_to(&name) {
+                return Err(EngineError::OutputRefused {
+                    path: path.to_owned(),
+                    what,
+                });
+            }
+        }
+        Ok(())
+    }
+
+    /// Refuses a path that is protected, and a file there that is not of this kind. A file that
+    /// holds nothing is of every kind.
+    pub fn check_kind(&self, path: &Path, kind: &OutputKind) -> Result<(), EngineError> {
+        self.look(path, kind).map(drop)
+    }
+
+    /// Opens a file for writing, emptied or new.
+    pub fn create(&self, path: &Path, kind: &OutputKind) -> Result<File, EngineError> {
+        let existing = self.look(path, kind)?;
+        open_for_writing(path, &existing).map_err(|source| failed("create", path, source))
+    }
+
+    /// Writes a whole file, durably: what was there is replaced when the new one is complete.
+    pub fn replace(
+        &self,
+        path: &Path,
+        kind: &OutputKind,
+        bytes: &[u8],
+        mode: u32,
+    ) -> Result<(), EngineError> {
+        let existing = self.look(path, kind)?;
+        let written = match existing {
+            Existing::Stream => write_stream(path, &existing, bytes),
+            _ => durable::write(&target(path), bytes, mode),
+        };
+        written.map_err(|source| failed("write", path, source))
+    }
+
+    /// The same, but not durable: for what nobody asks for after a power cut.
+    pub fn refresh(&self, path: &Path, kind: &OutputKind, bytes: &[u8]) -> Result<(), EngineError> {
+        let existing = self.look(path, kind)?;
+        let written = match existing {
+            Existing::Stream => write_stream(path, &existing, bytes),
+            _ => durable::write_unsynced(&target(path), bytes, 0o644),
+        };
+        written.map_err(|source| failed("write", path, source))
+    }
+
+    fn belongs_to(&self, name: &Name) -> Option<String> {
+        let file = self.files.iter().find(|(file, _)| file.is(name));
+        let tree = || self.trees.iter().find(|(root, _)| root.holds(name));
+        let known = file.map(|(_, what)| what.clone());
+        let known = known.or_else(|| tree().map(|(_, what)| what.clone()));
+        known.or_else(|| self.guards.iter().find_map(|guard| guard(name.path())))
+    }
+
+    fn look(&self, path: &Path, kind: &OutputKind) -> Result<Existing, EngineError> {
+        self.check(path)?;
+        let foreign = || EngineError::OutputForeign {
+            path: path.to_owned(),
+            noun: kind.noun,
+        };
+        let metadata = match path.metadata() {
+            Ok(metadata) => metadata,
+            Err(_) if path.is_symlink() => return Err(foreign()),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Existing::Nothing),
+            Err(source) => return Err(failed("look at", path, source)),
+        };
+        let file_type = metadata.file_type();
+        if file_type.is_char_device() || file_type.is_fifo() {
+            return Ok(Existing::Stream);
+        }
+        if !file_type.is_file() {
+            return Err(foreign());
+        }
+        if metadata.len() > 0 {
+            let beginning = beginning(path).map_err(|source| failed("read", path, source))?;
+            if !(kind.is_own)(&beginning) {
+                return Err(foreign());
+            }
+        }
+        Ok(Existing::File((metadata.dev(), metadata.ino())))
+    }
+}
+
+/// How a file begins.
+pub(crate) fn beginning(path: &Path) -> io::Result<Vec<u8>> {
+    let file = File::options()
+        .read(true)
+        .custom_flags(libc::O_NONBLOCK)
+        .open(path)?;
+    let mut bytes = Vec::with_capacity(BEGINNING_BYTES);
+    file.take(BEGINNING_BYTES as u64).read_to_end(&mut bytes)?;
+    Ok(bytes)
+}
+
+/// Where a rename is to put a new file: a link that leads to the old one stays a link.
+fn target(path: &Path) -> PathBuf {
+    path.canonicalize().unwrap_or_else(|_| path.to_owned())
+}
+
+fn open_for_writing(path: &Path, existing: &Existing) -> io::Result<File> {
+    let mut options = File::options();
+    // A pipe that nobody reads is an error, not a wait that no signal ends.
+    options.write(true).custom_flags(libc::O_NONBLOCK);
+    match existing {
+        Existing::Nothing => options.create_new(true).open(path),
+        Existing::Stream => {
+            let file = options.open(path)?;
+            let flags = rustix::fs::fcntl_getfl(&file)?;
+            rustix::fs::fcntl_setfl(&file, flags.difference(OFlags::NONBLOCK))?;
+            Ok(file)
+        }
+        Existing::File(identity) => {
+            let file = options.open(path)?;
+            let now = file.metadata()?;
+            if (now.dev(), now.ino()) != *identity {
+                return Err(io::Error::other("another file has just taken its place"));
+            }
+            file.set_len(0)?;
+            Ok(file)
+        }
+    }
+}
+
+fn write_stream(path: &Path, existing: &Existing, bytes: &[u8]) -> io::Result<()> {
+    open_for_writing(path, existing)?.write_all(bytes)
+}
+
+fn failed(operation: &'static str, path: &Path, source: io::Error) -> EngineError {
+    EngineError::OutputIo {
+        operation,
+        path: path.to_owned(),
+        source,
+    }
+}

@@ -1,0 +1,97 @@
+//! Places: where a cluster's files are, for whoever must not write there.
+
+use std::path::{Path, PathBuf};
+
+use crate::control::CONTROL_PATH;
+use crate::tablespace::TABLESPACE_LINKS;
+
+/// The data directory, and every directory that a link in it leads to: tablespaces, `pg_wal`.
+pub fn places_of(data_directory: &Path) -> Vec<PathBuf> {
+    let mut places = vec![data_directory.to_owned()];
+    for directory in [
+        data_directory.to_owned(),
+        data_directory.join(TABLESPACE_LINKS),
+    ] {
+        let entries = std::fs::read_dir(directory).into_iter().flatten().flatten();
+        let links = entries
+            .map(|entry| entry.path())
+            .filter(|it| it.is_symlink());
+        let real = links.filter_map(|link| link.canonicalize().ok());
+        places.extend(real.filter(|place| place.is_dir()));
+    }
+    places
+}
+
+/// Says which data directory or tablespace a path is or lies in, in words that follow `cannot
+/// write PATH:`. Knows only the path: no server is asked.
+pub fn cluster_around(path: &Path) -> Option<String> {
+    path.ancestors().find_map(|above| {
+        let place = above.display();
+        if is_data_directory(above) {
+            return Some(format!("it is in the data directory {place}"));
+        }
+        is_tablespace(above).then(|| format!("it is in the tablespace {place}"))
+    })
+}
+
+/// The same for clusters that a server runs on: there not even a new file may appear.
+pub fn running_cluster_around(path: &Path) -> Option<String> {
+    let running = |above: &&Path| above.join("postmaster.pid").exists() && is_data_directory(above);
+    let above = path.ancestors().find(running)?;
+    let place = above.display();
+    Some(format!(
+        "it is in the data directory {place}, on which a server runs"
+    ))
+}
+
+fn is_data_directory(path: &Path) -> bool {
+    path.join("PG_VERSION").is_file() && path.join(CONTROL_PATH).is_file()
+}
+
+/// A server keeps what is in a tablespace in one directory, `PG_<major>_<catalog version>`.
+fn is_tablespace(path: &Path) -> bool {
+    let name = path.file_name().and_then(|name| name.to_str());
+    let versions = name.and_then(|name| name.strip_prefix("PG_")?.split_once('_'));
+    let number = |text: &str| !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
+    versions.is_some_and(|(major, catalog)| {
+        number(major) && number(catalog) && catalog.len() == 9 && path.is_dir()
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    #[expect(clippy::disallowed_methods, reason = "a fixture needs no durability")]
+    fn a_cluster_is_known_from_any_path_in_it() {
+        let place = tempfile::tempdir().unwrap();
+        let at = |name: &str| place.path().join(name);
+        for directory in ["data/global", "data/base/5", "data/pg_tblspc"] {
+            std::fs::create_dir_all(at(directory)).unwrap();
+        }
+        for directory in ["fast/PG_18_202506291/5", "wal"] {
+            std::fs::create_dir_all(at(directory)).unwrap();
+        }
+        for file in ["data/PG_VERSION", "data/global/pg_control"] {
+            std::fs::write(at(file), "18").unwrap();
+        }
+        std::os::unix::fs::symlink(at("fast"), at("data/pg_tblspc/16384")).unwrap();
+        std::os::unix::fs::symlink(at("wal"), at("data/pg_wal")).unwrap();
+        for path in ["data", "data/new", "data/base/5/1", "data/a/b"] {
+            assert!(cluster_around(&at(path)).is_some(), "{path}");
+        }
+        assert!(cluster_around(&at("fast/PG_18_202506291/5/x")).is_some());
+        for path in ["new", "fast", "fast/new", "PG_18_202506291"] {
+            assert_eq!(cluster_around(&at(path)), None, "{path}");
+        }
+        assert_eq!(running_cluster_around(&at("data/new")), None);
+        std::fs::write(at("data/postmaster.pid"), "1").unwrap();
+        assert!(running_cluster_around(&at("data/new")).is_some());
+        let places = places_of(&at("data"));
+        for path in ["data", "fast", "wal"] {
+            let path = at(path).canonicalize().unwrap();
+            assert!(places.contains(&path), "{path:?} in {places:?}");
+        }
+    }
+}

@@ -1,0 +1,92 @@
+//! Side files: what SQLite keeps beside a database, under the database's name and a suffix.
+//!
+//! They belong to the database whether they are there or not. SQLite plays a `-wal` or `-journal`
+//! that it finds into the database, and removes either when it likes.
+
+use std::io;
+use std::path::{Path, PathBuf};
+
+use windlass_engine::OutputKind;
+
+use crate::database::is_sqlite;
+use crate::shm::VERSION as WAL_INDEX_VERSION;
+use crate::view::beside;
+
+/// Ends the names of side files.
+pub(crate) const SIDE_SUFFIXES: [&str; 3] = ["-wal", "-journal", "-shm"];
+
+/// How a journal begins, as SQLite's documentation of its file format says.
+const JOURNAL_MAGIC: [u8; 8] = [0xd9, 0xd5, 0x05, 0xf9, 0x20, 0xa1, 0x63, 0xd7];
+
+/// What stands under such a name and may go with its database: a log, a journal (whose beginning is
+/// zeros once its transaction has ended), or a log's index.
+pub(crate) const SIDE_FILE: OutputKind = OutputKind {
+    noun: "a side file of a SQLite database",
+    is_own: |beginning| {
+        let log = beginning.starts_with(&[0x37, 0x7f, 0x06, 0x82])
+            || beginning.starts_with(&[0x37, 0x7f, 0x06, 0x83]);
+        let journal = beginning.starts_with(&JOURNAL_MAGIC);
+        // In the byte order of whatever machine made it.
+        let index = beginning.starts_with(&WAL_INDEX_VERSION.to_le_bytes())
+            || beginning.starts_with(&WAL_INDEX_VERSION.to_be_bytes());
+        let ended = beginning
+            .iter()
+            .take(JOURNAL_MAGIC.len())
+            .all(|byte| *byte == 0);
+        log || journal || index || ended
+    },
+};
+
+/// A database's file and its side files, there or not, under the name given and its real one.
+pub fn files_of(database: &Path) -> io::Result<Vec<PathBuf>> {
+    let named = std::path::absolute(database)?;
+    let mut databases = vec![named.clone()];
+    // SQLite follows a link first, and keeps the side files where the link leads.
+    databases.extend(named.canonicalize().ok().filter(|real| *real != named));
+    let mut files = Vec::new();
+    for database in databases {
+        files.extend(SIDE_SUFFIXES.map(|suffix| beside(&database, suffix)));
+        files.push(database);
+    }
+    Ok(files)
+}
+
+/// Says whose side file a path is or would be, in words that follow `cannot write PATH:`.
+pub fn side_file_of(path: &Path) -> Option<String> {
+    let name = path.file_name()?.to_str()?;
+    let database = SIDE_SUFFIXES
+        .iter()
+        .find_map(|suffix| name.strip_suffix(suffix))?;
+    let database = path.with_file_name(database);
+    let is_database = database.is_file() && is_sqlite(&database).unwrap_or(true);
+    is_database.then(|| {
+        let database = database.display();
+        format!("SQLite keeps changes of the database {database} under this name")
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    #[expect(clippy::disallowed_methods, reason = "a fixture needs no durability")]
+    fn a_side_file_is_known_by_the_database_it_stands_beside() {
+        let place = tempfile::tempdir().unwrap();
+        let at = |name: &str| place.path().join(name);
+        std::fs::write(at("a.db"), b"SQLite format 3\0 and so on").unwrap();
+        std::fs::write(at("notes"), b"eggs").unwrap();
+        std::os::unix::fs::symlink(at("a.db"), at("link.db")).unwrap();
+        for name in ["a.db-wal", "a.db-shm", "a.db-journal", "link.db-wal"] {
+            assert!(side_file_of(&at(name)).is_some(), "{name}");
+        }
+        for name in ["a.db", "notes-wal", "none-wal", "a.db-walnut", "-wal"] {
+            assert_eq!(side_file_of(&at(name)), None, "{name}");
+        }
+        let files = files_of(&at("link.db")).unwrap();
+        for name in ["link.db", "link.db-wal", "a.db", "a.db-wal"] {
+            let path = at("").canonicalize().unwrap().join(name);
+            assert!(files.contains(&path), "{name} in {files:?}");
+        }
+    }
+}

@@ -1,0 +1,79 @@
+//! What no output of a command may be: for each kind of operation, the files it must not harm.
+//!
+//! The rule itself is the engine's (`windlass_engine::Outputs`). Here stands what the binary knows
+//! of: the databases' own files, and the kinds of output that only a command writes.
+
+use std::path::Path;
+
+use windlass_engine::{OpenSet, OutputKind, Outputs};
+
+use crate::exit::Failure;
+
+/// Metrics for the textfile collector.
+pub const METRICS: OutputKind = OutputKind {
+    noun: "a file of Windlass's metrics",
+    is_own: |beginning| beginning.starts_with(b"# HELP windlass_"),
+};
+
+/// A man page.
+pub const MAN_PAGE: OutputKind = OutputKind {
+    noun: "a man page of Windlass",
+    is_own: |beginning| contains(beginning, b".TH") && contains(beginning, b"indlass"),
+};
+
+/// The configuration.
+pub const CONFIGURATION: OutputKind = OutputKind {
+    noun: "a configuration of Windlass",
+    // Whoever changes it has read it as one.
+    is_own: |beginning| std::str::from_utf8(beginning).is_ok() && !beginning.contains(&0),
+};
+
+/// Outputs of a command that reads no database and no set.
+pub fn outputs() -> Outputs {
+    Outputs::new()
+        .guarded_by(windlass_sqlite::side_file_of)
+        .guarded_by(windlass_postgres::cluster_around)
+}
+
+/// Outputs of a command that makes single files anew and replaces nothing. They may lie in a data
+/// directory as long as no server runs on it: one that was extracted before is one, too.
+pub fn of_files() -> Outputs {
+    Outputs::new().guarded_by(windlass_postgres::running_cluster_around)
+}
+
+/// Outputs of a command that reads a set.
+pub fn of_set(set: &OpenSet) -> Result<Outputs, Failure> {
+    let mut outputs = outputs();
+    outputs.protect_set(set)?;
+    Ok(outputs)
+}
+
+/// Outputs of a command that reads a SQLite database.
+pub fn of_sqlite(database: &Path) -> Result<Outputs, Failure> {
+    let mut outputs = outputs();
+    let files = windlass_sqlite::files_of(database).map_err(|error| {
+        let message = format!("{}: {error}", database.display());
+        Failure::usage(message, "Name a SQLite database file.")
+    })?;
+    let what = format!("it belongs to the database {}", database.display());
+    for file in files {
+        outputs.protect_file(&file, &what)?;
+    }
+    Ok(outputs)
+}
+
+/// Outputs of a command that reads a cluster.
+pub fn of_cluster(data_directory: &Path) -> Result<Outputs, Failure> {
+    let mut outputs = outputs();
+    for place in windlass_postgres::places_of(data_directory) {
+        if place.is_dir() {
+            let what = format!("{} belongs to the cluster", place.display());
+            outputs.protect_directory(&place, &what)?;
+        }
+    }
+    Ok(outputs)
+}
+
+fn contains(bytes: &[u8], text: &[u8]) -> bool {
+    bytes.windows(text.len()).any(|part| part == text)
+}

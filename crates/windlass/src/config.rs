@@ -48,6 +48,16 @@ pub fn parse(arguments: &[OsString]) -> Result<Cli, Failed> {
     Ok(cli)
 }
 
+/// The names of the configured databases; none if the configuration cannot be read.
+pub fn database_names() -> Vec<String> {
+    let arguments: Vec<_> = std::env::args_os().collect();
+    let config = Config::load(&arguments);
+    config.map_or_else(
+        |_| Vec::new(),
+        |config| config.databases.into_keys().collect(),
+    )
+}
+
 /// The command line as clap knows it, where every flag takes the same words for yes and no: from
 /// the environment and the configuration any other word is an error, never a silent yes.
 pub fn cli() -> clap::Command {

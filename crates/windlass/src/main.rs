@@ -7,6 +7,7 @@
 
 mod cli;
 mod command;
+mod completions;
 mod config;
 mod damage;
 mod database;
@@ -31,6 +32,7 @@ mod words;
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
+    completions::answer();
     let arguments: Vec<_> = std::env::args_os().collect();
     let cli = match config::parse(&arguments) {
         Ok(cli) => cli,

@@ -25,7 +25,10 @@ const DATE: &str = "2026-11-22";
 
 pub fn completions(shell: clap_complete::Shell) -> Result<Code, Failure> {
     let mut script = Vec::new();
-    clap_complete::generate(shell, &mut Cli::command(), "windlass", &mut script);
+    crate::completions::script(shell, &mut script).map_err(|error| {
+        let message = format!("cannot make completions: {error}");
+        Failure::new(Code::Failed, message, "Name one of the shells in --help.")
+    })?;
     output::text(&String::from_utf8_lossy(&script));
     Ok(Code::Done)
 }

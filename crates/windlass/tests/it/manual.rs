@@ -95,6 +95,56 @@ fn mandoc_finds_nothing_wrong_with_the_man_pages() {
 fn completions_are_made_for_every_shell() {
     for shell in ["bash", "zsh", "fish", "elvish", "powershell"] {
         let made = windlass(&["completions", shell]);
-        assert!(made.stdout.len() > 1000, "{shell}");
+        assert_eq!(made.status.code(), Some(0), "{shell}");
+        let script = String::from_utf8(made.stdout).unwrap();
+        assert!(script.contains("WINDLASS_COMPLETE"), "{shell}: {script}");
     }
+}
+
+/// What bash is offered for the last of these words.
+fn offered(place: &Place, words: &[&str]) -> Vec<String> {
+    let completed = Command::new(env!("CARGO_BIN_EXE_windlass"))
+        .current_dir(place.path(""))
+        .env("WINDLASS_COMPLETE", "bash")
+        .env("WINDLASS_CONFIG", place.path("windlass.toml"))
+        .env("_CLAP_COMPLETE_INDEX", (words.len() - 1).to_string())
+        .env("_CLAP_COMPLETE_COMP_TYPE", "9")
+        .env("_CLAP_COMPLETE_SPACE", "true")
+        .env("_CLAP_IFS", "\n")
+        .arg("--")
+        .args(words)
+        .output()
+        .unwrap();
+    let text = String::from_utf8(completed.stdout).unwrap();
+    text.lines().map(ToOwned::to_owned).collect()
+}
+
+#[test]
+fn completions_know_databases_sets_devices_codecs_and_experiments() {
+    let place = Place::new();
+    let config = "[database.warehouse]\nsource = \"/srv/warehouse.db\"\n";
+    fs::write(place.path("windlass.toml"), config).unwrap();
+    fs::write(place.path("one.windlass"), "").unwrap();
+    fs::write(place.path("one.txt"), "").unwrap();
+    let cases: [(&[&str], &str); 6] = [
+        (&["windlass", "backup", "wa"], "warehouse"),
+        (&["windlass", "backup", "warehouse", "--to", "nu"], "nul"),
+        (
+            &["windlass", "backup", "warehouse", "--compress", "zstd:1"],
+            "zstd:1",
+        ),
+        (&["windlass", "restore", "on"], "one.windlass"),
+        (&["windlass", "lab", "sweep", "buffer-"], "buffer-defaults"),
+        (
+            &["windlass", "backup", "warehouse", "--lock-w"],
+            "--lock-wait",
+        ),
+    ];
+    for (words, expected) in cases {
+        let offered = offered(&place, words);
+        let found = offered.iter().any(|word| word.trim() == expected);
+        assert!(found, "{words:?}: {offered:?}");
+    }
+    let sets = offered(&place, &["windlass", "restore", "on"]);
+    assert!(!sets.iter().any(|word| word.contains("txt")), "{sets:?}");
 }

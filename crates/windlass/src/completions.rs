@@ -1,0 +1,97 @@
+//! What completes a word on the command line: sets, configured databases, codecs, devices.
+//!
+//! The script that `windlass completions` prints asks the program itself for each word, through an
+//! environment variable. So a name that was configured a minute ago is completed, too.
+
+use std::ffi::OsStr;
+use std::io;
+use std::path::Path;
+
+use clap::Arg;
+use clap_complete::CompleteEnv;
+use clap_complete::engine::{
+    ArgValueCompleter, CompletionCandidate, PathCompleter, ValueCompleter,
+};
+use clap_complete::env::Shells;
+
+use crate::config;
+
+/// The shell's question is in this variable.
+const VARIABLE: &str = "WINDLASS_COMPLETE";
+
+const CODECS: [&str; 9] = [
+    "none", "lz4", "zstd", "zstd:-3", "zstd:1", "zstd:3", "zstd:9", "zstd:19", "auto",
+];
+
+/// Answers the shell and ends the process, if it is the shell that asks.
+pub fn answer() {
+    CompleteEnv::with_factory(command).var(VARIABLE).complete();
+}
+
+/// What a shell runs at its start.
+pub fn script(shell: clap_complete::Shell, out: &mut dyn io::Write) -> io::Result<()> {
+    let name = shell.to_string();
+    let shells = Shells::builtins();
+    let completer = shells.completer(&name);
+    let completer =
+        completer.ok_or_else(|| io::Error::other(format!("no completions for {name}")))?;
+    completer.write_registration(VARIABLE, "windlass", "windlass", "windlass", out)
+}
+
+/// The command line with what completes each argument.
+fn command() -> clap::Command {
+    with_completers(config::cli())
+}
+
+fn with_completers(command: clap::Command) -> clap::Command {
+    command.mut_args(complete).mut_subcommands(with_completers)
+}
+
+fn complete(argument: Arg) -> Arg {
+    let value = argument.get_value_names().and_then(|names| names.first());
+    let value = value.map_or_else(
+        || argument.get_id().as_str().to_uppercase(),
+        ToString::to_string,
+    );
+    match value.as_str() {
+        "SET" => argument.add(ArgValueCompleter::new(sets)),
+        "IMAGE" => argument.add(ArgValueCompleter::new(PathCompleter::any())),
+        "DATABASE" | "DATABASES" => argument.add(ArgValueCompleter::new(databases)),
+        "DEVICE" => argument.add(ArgValueCompleter::new(devices)),
+        "CODEC" => argument.add(ArgValueCompleter::new(codecs)),
+        "DIRECTORY" => argument.add(ArgValueCompleter::new(PathCompleter::dir())),
+        "FILE" | "PATH" => argument.add(ArgValueCompleter::new(PathCompleter::any())),
+        _ => argument,
+    }
+}
+
+/// Stripes, and directories, which may hold some.
+fn sets(current: &OsStr) -> Vec<CompletionCandidate> {
+    let is_stripe = |path: &Path| path.extension().is_some_and(|end| end == "windlass");
+    let offered = PathCompleter::any().filter(move |path| path.is_dir() || is_stripe(path));
+    offered.complete(current)
+}
+
+/// Configured names, then files. A configuration that cannot be read offers no names.
+fn databases(current: &OsStr) -> Vec<CompletionCandidate> {
+    let mut offered = words(current, config::database_names());
+    offered.extend(PathCompleter::any().complete(current));
+    offered
+}
+
+fn devices(current: &OsStr) -> Vec<CompletionCandidate> {
+    let mut offered = words(current, ["nul".to_owned()]);
+    offered.extend(PathCompleter::any().complete(current));
+    offered
+}
+
+fn codecs(current: &OsStr) -> Vec<CompletionCandidate> {
+    words(current, CODECS.map(ToOwned::to_owned))
+}
+
+/// Those of the words that begin like this.
+fn words(current: &OsStr, words: impl IntoIterator<Item = String>) -> Vec<CompletionCandidate> {
+    let begun = current.to_string_lossy();
+    let words = words.into_iter().filter(|word| word.starts_with(&*begun));
+    words.map(CompletionCandidate::new).collect()
+}

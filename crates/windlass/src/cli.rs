@@ -1,9 +1,11 @@
 //! The command line: what can be said, and what each word of it means.
 
+mod buffers;
 #[cfg(test)]
 mod documented;
 mod examples;
 mod lab;
+mod mapping;
 mod open;
 mod sweep;
 mod tune;
@@ -17,13 +19,15 @@ pub use open::{Open, OpenOptions};
 use windlass_engine::{parse_rate, parse_size};
 
 use crate::terminal::Color;
+use mapping::parse_mapping;
 
+pub use buffers::{Buffers, Layout};
 pub use lab::{Lab, Plan, Probe, Rehearse};
 pub use sweep::Sweep;
 pub use tune::Tune;
 
-/// Backs up and restores PostgreSQL and SQLite at the speed of the hardware, and says what the
-/// limit was.
+/// Backs up and restores PostgreSQL and SQLite databases at the speed of the hardware, and says
+/// what limited the speed
 #[derive(Debug, Parser)]
 #[command(name = "windlass", version, max_term_width = 100, after_help = EXIT_CODES)]
 #[command(after_long_help = examples::WINDLASS)]
@@ -43,11 +47,11 @@ const EXIT_CODES: &str = "Exit codes: 0 done, 1 failed, 2 usage, 3 done with war
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Options of every command")]
 pub struct Global {
-    /// Print one JSON object and nothing else on standard output
+    /// Print one JSON object on standard output, and nothing else
     #[arg(long, global = true, env = "WINDLASS_JSON")]
     pub json: bool,
-    /// Print nothing when all is well: no progress, no report of a run. Warnings and errors still
-    /// go to standard error
+    /// Print nothing if all is well: no progress and no report. Warnings and errors go to standard
+    /// error as always
     #[arg(long, short, global = true, env = "WINDLASS_QUIET")]
     pub quiet: bool,
     /// Use colours: auto (on a terminal, unless NO_COLOR is set), always or never
@@ -74,35 +78,35 @@ pub enum Command {
     /// Restore a set into a new place
     #[command(after_long_help = examples::RESTORE)]
     Restore(Restore),
-    /// Read everything in a set, check everything, and list all damage
+    /// Read and check everything in a set, and list all damage
     #[command(after_long_help = examples::VERIFY)]
     Verify(Verify),
-    /// Show what a set is, or what is left of a damaged one
+    /// Show what a set contains and whether it can be restored
     #[command(after_long_help = examples::INFO)]
     Info(Info),
-    /// Show which pages differ between two sets, or a set and a live database
+    /// Show which pages differ between two sets, or between a set and a live database
     #[command(after_long_help = examples::DIFF)]
     Diff(Diff),
-    /// Write single files of a set, without restoring it
+    /// Write single files or tables of a set, without restoring it
     #[command(after_long_help = examples::EXTRACT)]
     Extract(Extract),
     /// Show a set as a directory of files, without restoring it
     #[command(after_long_help = examples::MOUNT)]
     Mount(MountSet),
-    /// Show what is under way: mounts, and what they have read
+    /// Show what is running now: backups, restores, verifications, mounts
     #[command(after_long_help = examples::STATUS)]
     Status,
-    /// Predict how long a backup or restore would take, and what would bind it
+    /// Predict how long a backup or restore will take, and what will limit it
     Plan(Box<Plan>),
-    /// Find the setting that makes backups of a database fastest, by trials
+    /// Find the settings that make backups of a database fastest, by trying
     Tune(Box<Tune>),
-    /// Experiments: what this storage and these cores can do, and what settings change
+    /// Measure what storage and cores can do, and what settings change
     #[command(subcommand, after_long_help = examples::LAB)]
     Lab(Lab),
-    /// Show where the time of a recorded run went
+    /// Show where the time of a recorded run went (see --events)
     #[command(after_long_help = examples::EVENTS)]
     Events(Events),
-    /// Open a set as a database: a PostgreSQL server, or a SQLite file
+    /// Run a set as a PostgreSQL server or a SQLite file, without restoring it
     Open(Open),
     /// Print shell completions
     #[command(after_long_help = examples::COMPLETIONS)]
@@ -113,7 +117,7 @@ pub enum Command {
     /// Write the man pages into a directory
     #[command(after_long_help = examples::MAN)]
     Man {
-        /// Where to
+        /// The directory to write them into
         #[arg(value_name = "DIRECTORY")]
         into: PathBuf,
     },
@@ -129,9 +133,9 @@ pub enum BackupKind {
 /// `windlass backup`
 #[derive(Debug, Args)]
 pub struct Backup {
-    /// SQLite file, libpq connection string or URI, or a configured name
+    /// SQLite file, libpq connection string or URI, or a name from the configuration
     pub database: String,
-    /// Where to write a stripe: a file, a directory, or `nul`. Repeat it to stripe over several
+    /// Where to write a stripe: a file, a directory, or `nul`. Repeat it to write several stripes
     #[arg(
         long = "to",
         value_name = "DEVICE",
@@ -148,8 +152,8 @@ pub struct Backup {
         env = "WINDLASS_TYPE"
     )]
     pub kind: BackupKind,
-    /// none, lz4, zstd or zstd:LEVEL (1 to 19, and -7 to -1 for speed); auto lets the waits choose,
-    /// auto:WEAKEST..STRONGEST within bounds [auto: lz4..zstd:9]
+    /// Codec: none, lz4, zstd or zstd:LEVEL (1 to 19, or -7 to -1 for more speed). With auto,
+    /// Windlass chooses during the run from lz4 to zstd:9; auto:WEAKEST..STRONGEST sets other bounds
     #[arg(
         long,
         default_value = "zstd:1",
@@ -158,22 +162,22 @@ pub struct Backup {
         allow_hyphen_values = true
     )]
     pub compress: String,
-    /// Write a line at each PERCENT done, when no one watches a terminal
+    /// If the output is not a terminal, print a line each time PERCENT more is done
     #[arg(long, value_name = "PERCENT", default_value_t = 10, value_parser = clap::value_parser!(u8).range(1..=100), env = "WINDLASS_STATS")]
     pub stats: u8,
-    /// Read at most so much per second from the database
+    /// Read at most this much per second from the database
     #[arg(long, value_name = "RATE", value_parser = parse_rate, env = "WINDLASS_MAX_RATE")]
     pub max_rate: Option<u64>,
-    /// Write at most so much per second to all devices together
+    /// Write at most this much per second to all devices together
     #[arg(long, value_name = "RATE", value_parser = parse_rate, env = "WINDLASS_MAX_DEVICE_RATE")]
     pub max_device_rate: Option<u64>,
-    /// Replace stripes that are there already, once the new set is sealed
+    /// Replace stripes that exist, after the new set is sealed
     #[arg(long, env = "WINDLASS_OVERWRITE")]
     pub overwrite: bool,
     /// Write through the page cache instead of past it
     #[arg(long, env = "WINDLASS_BUFFERED")]
     pub buffered: bool,
-    /// A name for the backup, kept in the set
+    /// A name for the backup, which the set keeps
     #[arg(
         long,
         value_name = "TEXT",
@@ -181,16 +185,16 @@ pub struct Backup {
         env = "WINDLASS_LABEL"
     )]
     pub label: String,
-    /// PostgreSQL: `fast` checkpoints at once, `spread` waits for one that spares the disks
+    /// PostgreSQL: start with a checkpoint at once (fast), or with one that spares the disks (spread)
     #[arg(long, value_name = "HOW", default_value = "fast", value_parser = ["fast", "spread"], env = "WINDLASS_CHECKPOINT")]
     pub checkpoint: String,
-    /// Do not keep this run for `plan --accuracy`
+    /// Do not record this run for `windlass plan --accuracy`
     #[arg(long, env = "WINDLASS_NO_PREDICTION")]
     pub no_prediction: bool,
-    /// PostgreSQL: do not verify page checksums on the way
+    /// PostgreSQL: do not check page checksums during the backup
     #[arg(long, env = "WINDLASS_NO_PAGE_CHECKSUMS")]
     pub no_page_checksums: bool,
-    /// SQLite: wait at most so many seconds for a lock
+    /// SQLite: wait at most this many seconds for a lock [default: 60]
     #[arg(long, value_name = "SECONDS", env = "WINDLASS_LOCK_WAIT",
           value_parser = clap::value_parser!(u64).range(..=31_536_000))]
     pub lock_wait: Option<u64>,
@@ -209,65 +213,20 @@ pub struct Backup {
     pub layout: Layout,
 }
 
-/// Buffers and threads, of backup, restore and verify.
-#[derive(Debug, Default, Args)]
-#[command(next_help_heading = "Buffers and threads")]
-pub struct Buffers {
-    /// Number of buffers [default: devices x 4 + devices + 2 x source volumes]
-    #[arg(long, value_name = "N", env = "WINDLASS_BUFFERS")]
-    pub buffers: Option<usize>,
-    /// Size of a buffer, and so of a transfer: 64KiB to 4MiB [default: 1MiB]
-    #[arg(long, value_name = "SIZE", value_parser = parse_size, env = "WINDLASS_TRANSFER_SIZE")]
-    pub transfer_size: Option<u64>,
-    /// Threads that compress or decompress [default: cores]
-    #[arg(long, value_name = "N", env = "WINDLASS_THREADS")]
-    pub threads: Option<usize>,
-    /// Refuse to use more memory than this for buffers [default: 1GiB]
-    #[arg(long, value_name = "SIZE", value_parser = parse_size, env = "WINDLASS_MAX_MEMORY")]
-    pub max_memory: Option<u64>,
-    /// Make storage as slow as a model: source=MODEL (the database's), target=MODEL (the stripes'),
-    /// instance=NAME, scale=FACTOR; a MODEL is gp2:1.5TB, s3:4x90MB/s, hdd ... (docs/lab.md).
-    /// Repeat it
-    #[arg(
-        long,
-        value_name = "WHAT=MODEL",
-        env = "WINDLASS_EMULATE",
-        value_delimiter = ' '
-    )]
-    pub emulate: Vec<String>,
-    /// Do without io_uring
-    #[arg(long, env = "WINDLASS_NO_RING")]
-    pub no_ring: bool,
-}
-
-/// What only a backup decides: a restore finds it in the set.
-#[derive(Debug, Default, Args)]
-#[command(next_help_heading = "Layout of the set")]
-pub struct Layout {
-    /// Block size of the devices: 512 to 65536 [default: 4096]
-    #[arg(long, value_name = "SIZE", value_parser = parse_size, env = "WINDLASS_BLOCK_SIZE")]
-    pub block_size: Option<u64>,
-    /// Largest frame, the unit of random reads: a power of two from 4KiB [default: 128KiB]
-    #[arg(long, value_name = "SIZE", value_parser = parse_size, env = "WINDLASS_FRAME_SIZE")]
-    pub frame_size: Option<u64>,
-    /// Threads that read, for each volume of the source [default: 2, or 1 on one core]
-    #[arg(long, value_name = "N", env = "WINDLASS_READERS")]
-    pub readers: Option<usize>,
-}
-
 /// `windlass restore`
 #[derive(Debug, Args)]
 pub struct Restore {
-    /// A stripe of the set, or the directory that holds its stripes; several when they are apart
+    /// A stripe of the set, or the directory that holds its stripes. Name several places if the
+    /// stripes are not together
     #[arg(required = true, value_name = "SET")]
     pub set: Vec<PathBuf>,
     /// PostgreSQL: the new data directory. SQLite: the new file, or the directory to put it in
     #[arg(long, value_name = "PATH", env = "WINDLASS_INTO")]
     pub into: PathBuf,
-    /// PostgreSQL: put the tablespace that was in OLD into NEW
+    /// PostgreSQL: put the tablespace that was in OLD into NEW. Repeat it for more tablespaces
     #[arg(long, value_name = "OLD=NEW", value_parser = parse_mapping)]
     pub tablespace_map: Vec<(PathBuf, PathBuf)>,
-    /// PostgreSQL: whether the restored server archives its log where its source does
+    /// PostgreSQL: turn archiving off in the restored server, or keep it where the source archives
     #[arg(
         long,
         value_name = "off|keep",
@@ -275,7 +234,7 @@ pub struct Restore {
         env = "WINDLASS_ARCHIVE"
     )]
     pub archive: OffOrKeep,
-    /// PostgreSQL: whether the restored server goes on with the subscriptions of its source
+    /// PostgreSQL: turn subscriptions off in the restored server, or keep those of the source
     #[arg(
         long,
         value_name = "off|keep",
@@ -283,13 +242,13 @@ pub struct Restore {
         env = "WINDLASS_SUBSCRIPTIONS"
     )]
     pub subscriptions: OffOrKeep,
-    /// SQLite: replace the database that is there
+    /// SQLite: replace the database that exists
     #[arg(long)]
     pub force: bool,
-    /// Do not keep this run for `plan --accuracy`
+    /// Do not record this run for `windlass plan --accuracy`
     #[arg(long, env = "WINDLASS_NO_PREDICTION")]
     pub no_prediction: bool,
-    /// Read at most so much per second from the devices
+    /// Read at most this much per second from the devices
     #[arg(long, value_name = "RATE", value_parser = parse_rate, env = "WINDLASS_MAX_RATE")]
     pub max_rate: Option<u64>,
     /// Watching and recording
@@ -303,16 +262,17 @@ pub struct Restore {
 /// `windlass verify`
 #[derive(Debug, Args)]
 pub struct Verify {
-    /// A stripe of the set, or the directory that holds its stripes; several when they are apart
+    /// A stripe of the set, or the directory that holds its stripes. Name several places if the
+    /// stripes are not together
     #[arg(required = true, value_name = "SET")]
     pub set: Vec<PathBuf>,
-    /// Check seals and indexes only: seconds instead of minutes, finds no rot inside frames
+    /// Check only seals and indexes. This takes seconds and finds no damage inside frames
     #[arg(long)]
     pub quick: bool,
-    /// Then open the set, and have the database's own tools check every relation
+    /// Then open the set, and let the database's own tools check every relation
     #[arg(long)]
     pub open: bool,
-    /// Read at most so much per second from the devices
+    /// Read at most this much per second from the devices
     #[arg(long, value_name = "RATE", value_parser = parse_rate, env = "WINDLASS_MAX_RATE")]
     pub max_rate: Option<u64>,
     /// How it is opened
@@ -329,7 +289,7 @@ pub struct Verify {
 /// `windlass info`
 #[derive(Debug, Args)]
 pub struct Info {
-    /// Stripes, or directories that hold them
+    /// A stripe, or a directory that holds stripes
     #[arg(required = true, value_name = "SET")]
     pub set: Vec<PathBuf>,
     /// List every file of the set
@@ -343,16 +303,16 @@ pub struct Diff {
     /// A set, a PostgreSQL data directory, or a SQLite file
     #[arg(value_name = "IMAGE")]
     pub first: PathBuf,
-    /// What it is compared with, of the same kind of database
+    /// The image to compare it with, of the same kind of database
     #[arg(value_name = "IMAGE")]
     pub second: PathBuf,
     /// List every range of pages, not only the first few
     #[arg(long)]
     pub pages: bool,
-    /// Believe the sets' checksums of all files, not only of PostgreSQL's relations
+    /// Rely on the sets' checksums for all files, not only for PostgreSQL's relations
     #[arg(long, conflicts_with = "every_byte")]
     pub quick: bool,
-    /// Read and compare everything; believe no checksums
+    /// Read and compare everything. Rely on no checksums
     #[arg(long)]
     pub every_byte: bool,
 }
@@ -360,7 +320,7 @@ pub struct Diff {
 /// `windlass events`
 #[derive(Debug, Args)]
 pub struct Events {
-    /// What --events wrote
+    /// The file that --events wrote
     #[arg(value_name = "FILE")]
     pub file: PathBuf,
     /// Write a page with charts over time to this file
@@ -372,13 +332,13 @@ pub struct Events {
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Watching and recording")]
 pub struct Watching {
-    /// Show also where the time went: a table of the stages, what they waited for, and the devices
+    /// Also show where the time went: a table of the stages, their waits, and the devices
     #[arg(long, short = 'v', env = "WINDLASS_DETAILS")]
     pub details: bool,
     /// Record every wait and transfer in this file, for `windlass events`
     #[arg(long, value_name = "FILE", env = "WINDLASS_EVENTS")]
     pub events: Option<PathBuf>,
-    /// How: JSON lines, or a trace for ui.perfetto.dev and chrome://tracing
+    /// Format of that file: JSON lines, or a trace for ui.perfetto.dev and chrome://tracing
     #[arg(
         long,
         value_name = "FORMAT",
@@ -387,7 +347,7 @@ pub struct Watching {
         env = "WINDLASS_EVENTS_FORMAT"
     )]
     pub events_format: TraceFormat,
-    /// Keep that file below this size: of short events some then stand for all
+    /// Largest size of that file. To stay below it, only a sample of the short events is kept
     #[arg(
         long,
         value_name = "SIZE",
@@ -396,7 +356,7 @@ pub struct Watching {
         env = "WINDLASS_EVENTS_LIMIT"
     )]
     pub events_limit: u64,
-    /// Serve metrics for Prometheus on this address: 127.0.0.1:9187
+    /// Serve metrics for Prometheus on this address, for example 127.0.0.1:9187
     #[arg(long, value_name = "ADDRESS", env = "WINDLASS_METRICS")]
     pub metrics: Option<String>,
     /// Write metrics to this file, for node_exporter's textfile collector
@@ -407,7 +367,7 @@ pub struct Watching {
 /// Whether what reaches outside goes on after a restore.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum OffOrKeep {
-    /// Not until somebody turns it on
+    /// Off, until somebody turns it on
     Off,
     /// As in the source
     Keep,
@@ -416,7 +376,7 @@ pub enum OffOrKeep {
 /// How events are written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum TraceFormat {
-    /// One JSON object a line
+    /// One JSON object in each line
     Jsonl,
     /// The trace format of Chrome and Perfetto
     Trace,
@@ -428,13 +388,14 @@ pub struct Extract {
     /// A stripe of the set, or the directory that holds its stripes
     #[arg(value_name = "SET")]
     pub set: PathBuf,
-    /// Which files, by their paths in the set: `base/5/16384*`, `**/PG_VERSION`
+    /// Files to write, by their paths in the set: `base/5/16384*`, `**/PG_VERSION`
     #[arg(required_unless_present = "relation", value_name = "PATTERN")]
     pub patterns: Vec<String>,
-    /// PostgreSQL: a table with its indexes and long values, as [DATABASE.]SCHEMA.TABLE; repeat it
+    /// PostgreSQL: a table with its indexes and long values, as [DATABASE.]SCHEMA.TABLE. Repeat it
+    /// for more tables
     #[arg(long, value_name = "NAME", value_parser = parse_relation)]
     pub relation: Vec<RelationPattern>,
-    /// Where to write them
+    /// The directory to write them into
     #[arg(long, value_name = "DIRECTORY")]
     pub into: PathBuf,
 }
@@ -445,60 +406,34 @@ pub struct MountSet {
     /// A stripe of the set, or the directory that holds its stripes
     #[arg(value_name = "SET")]
     pub set: PathBuf,
-    /// Where it is to appear: an empty directory
+    /// An empty directory where the files will appear
     #[arg(value_name = "DIRECTORY")]
     pub at: PathBuf,
-    /// Take changes, and keep them in this directory: a new one, or one from an earlier mount
+    /// Accept changes and keep them in this directory: a new one, or that of an earlier mount
     #[arg(long, value_name = "DIRECTORY")]
     pub overlay: Option<PathBuf>,
     /// Memory for decoded frames
     #[arg(long, value_name = "SIZE", value_parser = parse_size, default_value = "64MiB", env = "WINDLASS_CACHE")]
     pub cache: Option<u64>,
-    /// Read past the kernel's page cache: faster for copying whole files out; nothing is kept
+    /// Read past the kernel's page cache. Faster for copying whole files once, slower for the rest
     #[arg(long, conflicts_with = "overlay")]
     pub direct_io: bool,
-    /// Let other users in, as far as the files' modes do
+    /// Let other users read, as far as the modes of the files permit
     #[arg(long, env = "WINDLASS_ALLOW_OTHER")]
     pub allow_other: bool,
-    /// Threads that answer the kernel [default: twice the cores, 4 to 16]
+    /// Number of threads that answer the kernel [default: twice the cores, from 4 to 16]
     #[arg(long, value_name = "N", env = "WINDLASS_MOUNT_THREADS")]
     pub threads: Option<usize>,
     /// Stay in the foreground until it is unmounted
     #[arg(long, short)]
     pub foreground: bool,
-    /// Went into the background: what `mount` starts itself again with
+    /// What `mount` gives to its own process in the background
     #[arg(long, hide = true)]
     pub detached: bool,
 }
 
 fn parse_relation(text: &str) -> Result<RelationPattern, String> {
     RelationPattern::parse(text).map_err(|error| error.to_string())
-}
-
-fn parse_mapping(text: &str) -> Result<(PathBuf, PathBuf), String> {
-    // As in pg_basebackup a backslash hides an equals sign that belongs to a path.
-    let mut parts = vec![String::new()];
-    let mut letters = text.chars().peekable();
-    while let Some(letter) = letters.next() {
-        match letter {
-            '\\' if letters.peek() == Some(&'=') => {
-                parts.last_mut().into_iter().for_each(|p| p.push('='))
-            }
-            '=' => parts.push(String::new()),
-            letter => parts
-                .last_mut()
-                .into_iter()
-                .for_each(|part| part.push(letter)),
-        }
-        if letter == '\\' && letters.peek() == Some(&'=') {
-            letters.next();
-        }
-    }
-    match parts.as_slice() {
-        [old, new] if old.starts_with('/') && new.starts_with('/') => Ok((old.into(), new.into())),
-        [_, _] => Err("both paths must be absolute".to_owned()),
-        _ => Err("write OLD=NEW, with \\= for an equals sign inside a path".to_owned()),
-    }
 }
 
 #[cfg(test)]
@@ -509,15 +444,5 @@ mod tests {
     #[test]
     fn the_command_line_is_sound() {
         Cli::command().debug_assert();
-    }
-
-    #[test]
-    fn a_mapping_may_hide_an_equals_sign() {
-        let map = |text| parse_mapping(text).ok();
-        assert_eq!(map("/a=/b"), Some(("/a".into(), "/b".into())));
-        assert_eq!(map(r"/a\=x=/b"), Some(("/a=x".into(), "/b".into())));
-        assert_eq!(map("/a"), None);
-        assert_eq!(map("a=/b"), None);
-        assert_eq!(map("/a=/b=/c"), None);
     }
 }

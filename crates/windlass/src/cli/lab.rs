@@ -9,47 +9,47 @@ use windlass_lab::{Link, LinkKind};
 use super::{Buffers, Layout};
 
 const MODELS: &str = "\
-A MODEL is a storage's name and size, or what a probe found:
+A MODEL describes storage by its kind and size, or by a path that was probed:
   gp2:1.5TB  gp3:1TB,iops=6000,throughput=500MB/s  io1:9000  io2:64000  st1:4TB
   s3  s3:4x90MB/s  hdd  rate:200MB/s,latency=5ms  nul  /path (probed before)
-Further keys: iops=, throughput=, stream=, latency=, seek=, io=, credits=, volumes=.
+More keys: iops=, throughput=, stream=, latency=, seek=, io=, credits=, volumes=.
 
 Examples:
   windlass plan --used-bytes 1TB --source gp2:1.5TB --target s3 --files 1,4,8 --compress none,zstd
-      How long would each of six ways take, and what would bind it?
+      Compare six ways to back up 1 TB: how long does each take, and what limits it?
   windlass plan shop.db --source hdd --target s3:4x90MB/s --within 2h
-      Measures size and compressibility of a database first.
+      Measure the size of a database first, and how well it compresses.
   windlass plan --used-bytes 4TB --source io2:64000 --target s3 --chain diff:200GBx6,log:2GBx168
-      A week: one full backup, a differential each other day, a log each hour.
+      Plan a week: a full backup, a differential on each other day, a log backup in each hour.
   windlass plan --accuracy
-      How good have predictions been on this machine?";
+      Show how good predictions have been on this machine.";
 
 /// `windlass plan`
 #[derive(Debug, Args)]
 #[command(after_long_help = MODELS)]
 pub struct Plan {
-    /// A database to measure: its size, and how well a sample of it compresses
+    /// Measure this database: its size, and how well a sample of it compresses
     #[arg(conflicts_with = "used_bytes")]
     pub database: Option<String>,
-    /// Bytes in use: what a backup reads
+    /// Instead of a database: the bytes in use, which a backup reads
     #[arg(long, value_name = "SIZE", value_parser = size)]
     pub used_bytes: Option<u64>,
-    /// Bytes of all files: what a restore writes [default: those in use]
+    /// Bytes of all files, which a restore writes [default: those in use]
     #[arg(long, value_name = "SIZE", value_parser = size)]
     pub file_bytes: Option<u64>,
-    /// Bytes of the database for a stored byte [default: of a sample, or of TPC-H]
+    /// Bytes of the database for one stored byte [default: that of the sample, or of TPC-H]
     #[arg(long, value_parser = ratio)]
     pub ratio: Option<f64>,
-    /// Where bytes come from: a MODEL. Repeat it for several volumes
+    /// Storage that the bytes come from: a MODEL. Repeat it for several volumes
     #[arg(long, value_name = "MODEL")]
     pub source: Vec<String>,
-    /// Where bytes go: a MODEL. Repeat it for files on several devices
+    /// Storage that the bytes go to: a MODEL. Repeat it for several devices
     #[arg(long, value_name = "MODEL")]
     pub target: Vec<String>,
-    /// The machine, as its vendor calls it: r5.8xlarge
+    /// The machine, by its vendor's name, for example r5.8xlarge
     #[arg(long, value_name = "NAME")]
     pub instance: Option<String>,
-    /// Numbers of files to compare: 1,4,8
+    /// Numbers of files (stripes) to compare, for example 1,4,8
     #[arg(long, value_name = "N", value_delimiter = ',', default_value = "1",
           value_parser = clap::value_parser!(u16).range(1..=64))]
     pub files: Vec<u16>,
@@ -62,26 +62,25 @@ pub struct Plan {
         allow_hyphen_values = true
     )]
     pub compress: Vec<String>,
-    /// Cores [default: the machine's]
+    /// Number of cores [default: those of this machine]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1024))]
     pub cores: Option<u16>,
-    /// Plan a restore
+    /// Plan a restore instead of a backup
     #[arg(long)]
     pub restore: bool,
-    /// The sets between this full one and the next: KIND:SIZE, or KIND:SIZExCOUNT, where a KIND is
-    /// diff, incr or log
+    /// The sets after a full backup: KIND:SIZE or KIND:SIZExCOUNT, where KIND is diff, incr or log
     #[arg(long, value_name = "SETS", value_delimiter = ',', value_parser = link)]
     pub chain: Vec<Link>,
-    /// It must end within this time: 90m, 2h
+    /// It must end within this time, for example 90m or 2h
     #[arg(long, value_name = "TIME", value_parser = time)]
     pub within: Option<f64>,
-    /// Say how good predictions have been
+    /// Show how good predictions have been on this machine
     #[arg(long)]
     pub accuracy: bool,
-    /// Read at most so much per second
+    /// Read at most this much per second
     #[arg(long, value_name = "RATE", value_parser = windlass_engine::parse_rate)]
     pub max_rate: Option<u64>,
-    /// Write at most so much per second
+    /// Write at most this much per second
     #[arg(long, value_name = "RATE", value_parser = windlass_engine::parse_rate)]
     pub max_device_rate: Option<u64>,
     /// Buffers and threads
@@ -95,11 +94,11 @@ pub struct Plan {
 /// `windlass lab`
 #[derive(Debug, Subcommand)]
 pub enum Lab {
-    /// Measure what an I/O path, and a core, can do; keep it as the device's profile
+    /// Measure what a file system and the cores can do, and keep the result as a profile
     Probe(Probe),
-    /// Make real backups and restores on emulated storage, beside what `plan` says of them
+    /// Compare real backups and restores on emulated storage with what `plan` predicts
     Rehearse(Rehearse),
-    /// Measure a backup or restore under many settings; say what they change, and draw it
+    /// Measure backups or restores under many settings, and show what the settings change
     Sweep(Box<super::sweep::Sweep>),
 }
 
@@ -107,7 +106,7 @@ pub enum Lab {
 #[derive(Debug, Args)]
 #[command(after_long_help = super::examples::PROBE)]
 pub struct Probe {
-    /// A directory on the file system to measure; its scratch file has no name, and is gone after
+    /// A directory on the file system to measure. The scratch file is gone afterwards
     #[arg(required_unless_present = "database")]
     pub path: Option<PathBuf>,
     /// Measure the codecs on a sample of this database
@@ -119,7 +118,7 @@ pub struct Probe {
     /// Size of the scratch file
     #[arg(long, value_name = "SIZE", value_parser = size, default_value = "1GiB")]
     pub scratch_bytes: u64,
-    /// Show what was found, and keep nothing
+    /// Show the result and keep nothing
     #[arg(long)]
     pub no_keep: bool,
     /// Replace the kept profile even if this probe found less than it
@@ -179,16 +178,16 @@ fn ratio(text: &str) -> Result<f64, String> {
 #[derive(Debug, Args)]
 #[command(after_long_help = super::examples::REHEARSE)]
 pub struct Rehearse {
-    /// A directory with room for three times `--bytes`; what is written there is removed again
+    /// A directory with room for three times --bytes. What is written there is removed again
     #[arg(default_value = "/dev/shm")]
     pub path: PathBuf,
-    /// Bytes to back up
+    /// How much to back up
     #[arg(long, value_name = "SIZE", value_parser = size, default_value = "96MiB")]
     pub bytes: u64,
-    /// Only set-ups whose names have this in them
+    /// Only set-ups whose names contain this text
     #[arg(long, value_name = "TEXT", default_value = "")]
     pub only: String,
-    /// Fail if the median error, or the worst one, is above: two shares, as in 0.10,0.25
+    /// Fail if the median error or the worst error is larger, for example 0.10,0.25
     #[arg(long, value_name = "MEDIAN,WORST", value_delimiter = ',')]
     pub at_most: Vec<f64>,
 }

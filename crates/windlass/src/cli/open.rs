@@ -10,14 +10,15 @@ use windlass_engine::parse_size;
 #[derive(Debug, Args)]
 #[command(after_long_help = OPEN_EXAMPLES)]
 pub struct Open {
-    /// A stripe of the set, or the directory that holds its stripes; several when they are apart
+    /// A stripe of the set, or the directory that holds its stripes. Name several places if the
+    /// stripes are not together
     #[arg(required = true, value_name = "SET")]
     pub set: Vec<PathBuf>,
-    /// Let it be written to: a copy of its own, thrown away at the end
+    /// Allow writing. All changes are thrown away at the end; the set is never changed
     #[arg(long, short, env = "WINDLASS_WRITABLE")]
     pub writable: bool,
-    /// Run this with the database, and end with it. PostgreSQL: PGHOST and the like lead there.
-    /// SQLite: `{}` becomes the file's path
+    /// Run this command, and close the database when it ends. PostgreSQL: PGHOST, PGPORT and so on
+    /// lead to the opened server. SQLite: `{}` stands for the path of the file
     #[arg(last = true, value_name = "COMMAND")]
     pub command: Vec<std::ffi::OsString>,
     /// How it is opened
@@ -28,29 +29,29 @@ pub struct Open {
 const OPEN_EXAMPLES: &str = "\
 Examples:
   windlass open /disk1/pg -- psql
-      Look around in a backup of PostgreSQL.
+      Look around in a backup of a PostgreSQL cluster.
   windlass open /disk1/pg -- pg_dump -t orders shop | psql -h prod shop
-      Bring one table back.
+      Bring one table back into production.
   windlass open --writable /disk1/pg
-      A copy to try things on, until Ctrl-C.
+      Open a copy to try things on, until Ctrl-C.
   windlass open /backup/shop -- sqlite3 {} .tables
-      The same for SQLite.";
+      Ask a backup of a SQLite database.";
 
 /// How a set is opened, by open and by verify.
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Opening")]
 pub struct OpenOptions {
-    /// Where the overlay and the server's files are, while it is open [default: the temporary
-    /// directory]
+    /// Directory for the changes and the server's files while the set is open [default: the
+    /// temporary directory]
     #[arg(long, value_name = "DIRECTORY", env = "WINDLASS_SCRATCH")]
     pub scratch: Option<PathBuf>,
     /// Memory for decoded frames
     #[arg(long, value_name = "SIZE", value_parser = parse_size, default_value = "64MiB", env = "WINDLASS_CACHE")]
     pub cache: u64,
-    /// PostgreSQL: the directory of the server's programs, of the set's major version
+    /// PostgreSQL: the directory of the server's programs. They must have the set's major version
     #[arg(long, value_name = "DIRECTORY", env = "WINDLASS_BINDIR")]
     pub bindir: Option<PathBuf>,
-    /// PostgreSQL: libraries the server must preload, as in shared_preload_libraries
+    /// PostgreSQL: libraries that the server must preload, as in shared_preload_libraries
     #[arg(
         long,
         value_name = "LIBRARIES",
@@ -59,19 +60,20 @@ pub struct OpenOptions {
         env = "WINDLASS_PRELOAD"
     )]
     pub preload: String,
-    /// PostgreSQL: a setting of the server; repeat it
+    /// PostgreSQL: a setting of the server. Repeat it for more
     #[arg(short = 'c', long = "set", value_name = "NAME=VALUE", value_parser = parse_setting)]
     pub settings: Vec<(String, String)>,
-    /// PostgreSQL: the role to connect as [default: the one that initdb made]
+    /// PostgreSQL: the role to connect as [default: the one that initdb created]
     #[arg(long, value_name = "ROLE", env = "WINDLASS_USER")]
     pub user: Option<String>,
-    /// PostgreSQL: whom root has the server run as [default: the owner of the set, or postgres]
+    /// PostgreSQL: if root opens the set, run the server as this user [default: the owner of the
+    /// set, or postgres]
     #[arg(long, value_name = "USER", env = "WINDLASS_RUN_AS")]
     pub run_as: Option<String>,
-    /// PostgreSQL: listen on this TCP port as well; passwords are those of the cluster
+    /// PostgreSQL: also listen on this TCP port. The passwords are those of the cluster
     #[arg(long, value_name = "PORT", env = "WINDLASS_PORT")]
     pub port: Option<u16>,
-    /// PostgreSQL: on which addresses
+    /// PostgreSQL: the addresses for --port
     #[arg(
         long,
         value_name = "ADDRESSES",

@@ -8,20 +8,20 @@ use super::lab::{size, time};
 const EXAMPLES: &str = "\
 Examples:
   windlass tune shop.db --to /disk1/shop --to /disk2/shop
-      Which codec, buffers, transfers and readers make backups of shop.db fastest there?
+      Find the codec, buffers, transfer size and readers that make backups to these disks fastest.
   windlass tune shop --write
-      The same for a database of the configuration, and keep the setting there.
+      The same for a database of the configuration. Write the result into the configuration.
 
-Trials read parts of the database and write to the devices; what they write is removed at once,
-and nothing of it is ever a set.";
+A trial reads parts of the database and writes to the devices. What it writes is removed at once
+and never becomes a set.";
 
 /// `windlass tune`
 #[derive(Debug, Args)]
 #[command(after_long_help = EXAMPLES)]
 pub struct Tune {
-    /// SQLite file, libpq connection string or URI, or a configured name
+    /// SQLite file, libpq connection string or URI, or a name from the configuration
     pub database: String,
-    /// Where backups are to go, as for `backup`
+    /// Where the backups will go, as for `backup`. Repeat it for several devices
     #[arg(
         long = "to",
         value_name = "DEVICE",
@@ -29,7 +29,7 @@ pub struct Tune {
         env = "WINDLASS_TO"
     )]
     pub to: Vec<String>,
-    /// Codecs to choose from
+    /// The codecs to choose from
     #[arg(
         long,
         value_name = "CODEC",
@@ -44,22 +44,22 @@ pub struct Tune {
     /// How much of the database all trials together may read
     #[arg(long, value_name = "SIZE", value_parser = size, default_value = "32GiB")]
     pub budget_bytes: u64,
-    /// How much a trial reads [default: about half a second's]
+    /// How much one trial reads [default: about what half a second can read]
     #[arg(long, value_name = "SIZE", value_parser = size)]
     pub trial_bytes: Option<u64>,
-    /// Read at most so much per second from the database
+    /// Read at most this much per second from the database
     #[arg(long, value_name = "RATE", value_parser = parse_rate, env = "WINDLASS_MAX_RATE")]
     pub max_rate: Option<u64>,
-    /// Write at most so much per second to all devices together
+    /// Write at most this much per second to all devices together
     #[arg(long, value_name = "RATE", value_parser = parse_rate, env = "WINDLASS_MAX_DEVICE_RATE")]
     pub max_device_rate: Option<u64>,
-    /// Memory that buffers may take [default: 1GiB]
+    /// How much memory the buffers may take [default: 1GiB]
     #[arg(long, value_name = "SIZE", value_parser = parse_size, env = "WINDLASS_MAX_MEMORY")]
     pub max_memory: Option<u64>,
-    /// Cores that a backup may keep busy, as in 1.5 [default: all]
+    /// How many cores a backup may keep busy, for example 1.5 [default: all]
     #[arg(long, value_name = "CORES", value_parser = cores)]
     pub max_cpu: Option<f64>,
-    /// Make storage as slow as a model, as for `backup`
+    /// Behave as if the storage were slower, as for `backup`
     #[arg(
         long,
         value_name = "WHAT=MODEL",
@@ -67,13 +67,13 @@ pub struct Tune {
         value_delimiter = ' '
     )]
     pub emulate: Vec<String>,
-    /// Write the setting to the configuration, as options of the database
+    /// Write the result into the configuration, as options of the database
     #[arg(long)]
     pub write: bool,
-    /// The database's name there [default: the configured one, or the file's]
+    /// The name of the database there [default: its configured name, or that of the file]
     #[arg(long, value_name = "NAME")]
     pub name: Option<String>,
-    /// Try every setting instead of searching: for comparing, and for an hour with nothing to do
+    /// Try every setting instead of searching
     #[arg(long)]
     pub exhaustive: bool,
 }

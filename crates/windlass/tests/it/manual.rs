@@ -1,6 +1,7 @@
 //! Man pages and completions.
 
-use std::fs;
+use std::fs::{self, File};
+use std::io::Write;
 use std::process::Command;
 
 use crate::support::{Place, windlass};
@@ -123,9 +124,11 @@ fn offered(place: &Place, words: &[&str]) -> Vec<String> {
 fn completions_know_databases_sets_devices_codecs_and_experiments() {
     let place = Place::new();
     let config = "[database.warehouse]\nsource = \"/srv/warehouse.db\"\n";
-    fs::write(place.path("windlass.toml"), config).unwrap();
-    fs::write(place.path("one.windlass"), "").unwrap();
-    fs::write(place.path("one.txt"), "").unwrap();
+    let mut file = File::create(place.path("windlass.toml")).unwrap();
+    file.write_all(config.as_bytes()).unwrap();
+    for name in ["one.windlass", "one.txt"] {
+        File::create(place.path(name)).unwrap();
+    }
     let cases: [(&[&str], &str); 6] = [
         (&["windlass", "backup", "wa"], "warehouse"),
         (&["windlass", "backup", "warehouse", "--to", "nu"], "nul"),

@@ -1,0 +1,50 @@
+//! How much memory and how many threads a run takes, and how a set is laid out.
+
+use clap::Args;
+use windlass_engine::parse_size;
+
+/// Buffers and threads, of backup, restore and verify.
+#[derive(Debug, Default, Args)]
+#[command(next_help_heading = "Buffers and threads")]
+pub struct Buffers {
+    /// Number of buffers [default: devices x 4 + devices + 2 x source volumes]
+    #[arg(long, value_name = "N", env = "WINDLASS_BUFFERS")]
+    pub buffers: Option<usize>,
+    /// Size of a buffer, which is also the size of a transfer: 64KiB to 4MiB [default: 1MiB]
+    #[arg(long, value_name = "SIZE", value_parser = parse_size, env = "WINDLASS_TRANSFER_SIZE")]
+    pub transfer_size: Option<u64>,
+    /// Number of threads that compress or decompress [default: number of cores]
+    #[arg(long, value_name = "N", env = "WINDLASS_THREADS")]
+    pub threads: Option<usize>,
+    /// Refuse to run if the buffers need more memory than this [default: 1GiB]
+    #[arg(long, value_name = "SIZE", value_parser = parse_size, env = "WINDLASS_MAX_MEMORY")]
+    pub max_memory: Option<u64>,
+    /// Behave as if the storage were slower: source=MODEL for the database's, target=MODEL for the
+    /// stripes', instance=NAME, scale=FACTOR. A MODEL is gp2:1.5TB, s3:4x90MB/s, hdd and so on; see
+    /// `windlass plan --help`. Repeat it for several
+    #[arg(
+        long,
+        value_name = "WHAT=MODEL",
+        env = "WINDLASS_EMULATE",
+        value_delimiter = ' '
+    )]
+    pub emulate: Vec<String>,
+    /// Do not use io_uring
+    #[arg(long, env = "WINDLASS_NO_RING")]
+    pub no_ring: bool,
+}
+
+/// What only a backup decides: a restore finds it in the set.
+#[derive(Debug, Default, Args)]
+#[command(next_help_heading = "Layout of the set")]
+pub struct Layout {
+    /// Block size of the devices, a power of two from 512 to 65536 [default: 4096]
+    #[arg(long, value_name = "SIZE", value_parser = parse_size, env = "WINDLASS_BLOCK_SIZE")]
+    pub block_size: Option<u64>,
+    /// Largest frame, a power of two from 4KiB. Reading one page costs one frame [default: 128KiB]
+    #[arg(long, value_name = "SIZE", value_parser = parse_size, env = "WINDLASS_FRAME_SIZE")]
+    pub frame_size: Option<u64>,
+    /// Number of threads that read each volume of the source [default: 2, or 1 on one core]
+    #[arg(long, value_name = "N", env = "WINDLASS_READERS")]
+    pub readers: Option<usize>,
+}

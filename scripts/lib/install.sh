@@ -125,6 +125,73 @@ install_newest_clients() {
     echo "18=$bin"
 }
 
+# PostgreSQL that is in Debian's unstable suites only.
+next_major=19
+
+# apt_next DIR apt-get ARGUMENT ...: on Debian's unstable suites, kept apart in DIR: nothing is installed on the machine.
+# The packages of the server's source come from any suite, all others from sid.
+apt_next() {
+    local dir=$1 program=$2 mirror="" file
+    shift 2
+    for file in /etc/apt/sources.list.d/debian.sources /etc/apt/sources.list; do
+        [[ ! -e $file ]] || mirror=${mirror:-$(awk '/^(URIs:|deb )/ { sub(/\[[^]]*\] */, ""); print $2; exit }' "$file")}
+    done
+    mkdir -p "$dir/parts" "$dir/lists/partial" "$dir/cache/archives/partial"
+    touch "$dir/status"
+    printf 'Types: deb\nURIs: %s\nSuites: sid experimental\nComponents: main\nSigned-By: %s\n' "$mirror" \
+        /usr/share/keyrings/debian-archive-keyring.gpg >"$dir/parts/next.sources"
+    printf 'Package: src:postgresql-%s\nPin: release *\nPin-Priority: 990\n' "$next_major" >"$dir/preferences"
+    "$program" -q -o Dir::Etc::sourcelist=/dev/null -o Dir::Etc::sourceparts="$dir/parts" \
+        -o Dir::Etc::preferences="$dir/preferences" -o Dir::Etc::preferencesparts=/dev/null \
+        -o Dir::State::lists="$dir/lists" -o Dir::State::status="$dir/status" -o Dir::Cache="$dir/cache" \
+        -o Acquire::Check-Valid-Until=false -o APT::Sandbox::User="$(id -un)" "$@"
+}
+
+# The server's packages and all libraries below them, unpacked; its programs are made to find those and no others.
+unpack_next_postgres() {
+    local dir=$1 package program
+    apt_next "$dir/apt" apt-get update
+    apt_next "$dir/apt" apt-get install -y --no-install-recommends --download-only "postgresql-$next_major"
+    mkdir "$dir/root"
+    for package in "$dir"/apt/cache/archives/*.deb; do
+        dpkg --extract "$package" "$dir/root"
+    done
+    for program in "$dir/root/usr/lib/postgresql/$next_major"/bin/*; do
+        # Some are scripts.
+        patchelf --print-interpreter "$program" >/dev/null 2>&1 || continue
+        patchelf --set-interpreter "$dir/root/usr/lib64/ld-linux-x86-64.so.2" "$program"
+        patchelf --force-rpath --set-rpath "$dir/root/usr/lib/x86_64-linux-gnu" "$program"
+    done
+    rm -rf "$dir/apt"
+    chmod -R go+rX "$dir"
+}
+
+# install_next_postgres DIR: the next PostgreSQL, with its client programs, below DIR; prints "19=/dir". Unstable suites
+# are at times in parts: then it prints nothing, a note says so, and the tests do without this version.
+install_next_postgres() {
+    local dir=$1 bin="$1/root/usr/lib/postgresql/$next_major/bin" failed=""
+    if [[ ! -e $dir/.complete ]]; then
+        need patchelf:patchelf
+        note "fetching PostgreSQL $next_major from Debian's unstable suites, log in $dir.log"
+        rm -rf "$dir"
+        mkdir -p "$dir"
+        # In the background, because bash goes on after errors in whatever a condition calls.
+        {
+            unpack_next_postgres "$dir"
+            "$bin/postgres" --version
+            "$bin/pg_verifybackup" --version
+        } >"$dir.log" 2>&1 &
+        wait $! || failed=yes
+        if [[ $failed ]]; then
+            note "PostgreSQL $next_major could not be had: it is NOT tested in this run"
+            rm -rf "$dir"
+            return 0
+        fi
+        touch "$dir/.complete"
+    fi
+    echo "$next_major=$bin"
+}
+
 # apt_sources DIR apt-get|apt-cache ARGUMENT ...: on Debian's index of sources, kept apart in DIR so that the machine's
 # own apt configuration stays as it is.
 apt_sources() {
@@ -210,6 +277,10 @@ install_for_tests() {
     need_postgres
     WINDLASS_TEST_PG_BINDIRS=$(embedded_bindirs 14 17 18)
     WINDLASS_TEST_PG_CLIENTS=$(install_newest_clients "$(server_place postgres)/18-clients")
+    local next
+    next=$(install_next_postgres "$(server_place postgres)/$next_major")
+    WINDLASS_TEST_PG_BINDIRS+=${next:+:$next}
+    WINDLASS_TEST_PG_CLIENTS+=${next:+:$next}
     WINDLASS_TEST_PG_REGRESS=$(install_regression_suite "$(server_place postgres)/regress")
     WINDLASS_TEST_PROMTOOL=$(install_promtool "$(server_place promtool)")
     export WINDLASS_TEST_PROMTOOL

@@ -21,7 +21,7 @@ use windlass_media::{BackupType, Facts};
 
 use crate::cluster::{Cluster, ask, count_subscriptions, open};
 use crate::conninfo::Target;
-use crate::control::{CONTROL_PATH, Control};
+use crate::control::{CONTROL_PATH, Checksums, Control};
 use crate::error::PostgresError;
 use crate::facts::{ChecksumFacts, ClusterFacts, DatabaseFacts, KIND, Outgoing};
 use crate::hook::PageCheck;
@@ -142,7 +142,7 @@ impl Backup<'_> {
         // The server drops the slot with its session, and nobody waits for it.
         drop(pin);
 
-        let checksums = self.judge(check.as_deref(), &mut warnings);
+        let checksums = self.judge(check.as_deref(), control.checksums(), &mut warnings);
         let span = Span {
             started,
             start_lsn,
@@ -292,7 +292,18 @@ impl Backup<'_> {
         Ok(ranges)
     }
 
-    fn judge(&self, check: Option<&PageCheck>, warnings: &mut Vec<Warning>) -> ChecksumFacts {
+    /// What the pages' checksums said. While a server switches them on or off, pages without one,
+    /// and pages with one that nobody keeps up any more, say nothing.
+    fn judge(
+        &self,
+        check: Option<&PageCheck>,
+        at_end: Checksums,
+        warnings: &mut Vec<Warning>,
+    ) -> ChecksumFacts {
+        if at_end == Checksums::Changing || at_end != self.cluster.checksums {
+            warnings.push(Warning::ChecksumsChanging);
+            return ChecksumFacts::default();
+        }
         let enabled = self.cluster.data_checksums;
         let facts = match check {
             Some(check) => check.report(),

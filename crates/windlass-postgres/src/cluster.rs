@@ -12,7 +12,7 @@ use std::time::Instant;
 
 use crate::configuration::{Configuration, Place};
 use crate::conninfo::Target;
-use crate::control::Control;
+use crate::control::{Checksums, Control};
 use crate::error::{IoContext, PostgresError};
 use crate::facts::{ClusterFacts, Outgoing, Tablespace};
 use crate::scan::{ScanRules, scan};
@@ -21,7 +21,7 @@ use crate::session::Session;
 /// Oldest major version with the functions and files that this crate knows.
 pub const MAJOR_OLDEST: u32 = 14;
 /// Newest major version this crate was made for.
-pub const MAJOR_NEWEST: u32 = 18;
+pub const MAJOR_NEWEST: u32 = 19;
 
 const SETTINGS: &str = "SELECT name, setting FROM pg_settings WHERE name IN ('server_version', \
      'data_directory', 'block_size', 'segment_size', 'wal_segment_size', 'data_checksums', \
@@ -138,7 +138,8 @@ pub(crate) fn ask(session: &mut Session) -> Result<ClusterFacts, PostgresError> 
         block_bytes: control.block_bytes,
         relation_segment_blocks: control.relation_segment_blocks,
         wal_segment_bytes: control.wal_segment_bytes,
-        data_checksums: control.checksum_version != 0,
+        checksums: control.checksums(),
+        data_checksums: control.checksums() == Checksums::On,
         standby: session.in_recovery()?,
         wal_level,
         tablespaces: ask_tablespaces(session)?,
@@ -223,11 +224,11 @@ fn check_identity(
     Ok(())
 }
 
-fn check_sizes(settings: &Settings, control: &Control) -> Result<(), PostgresError> {
-    let checksums = if control.checksum_version == 0 {
-        "off"
-    } else {
-        "on"
+fn check_sizes(settings: &Settings, control: &Control, major: u32) -> Result<(), PostgresError> {
+    let checksums = match control.checksums() {
+        Checksums::Off => "off",
+        Checksums::On => "on",
+        Checksums::Changing => "inprogress",
     };
     for (what, control) in [
         ("block_size", control.block_bytes.to_string()),
@@ -236,7 +237,9 @@ fn check_sizes(settings: &Settings, control: &Control) -> Result<(), PostgresErr
         ("data_checksums", checksums.to_owned()),
     ] {
         let server = setting(settings, what)?;
-        if server != control {
+        // The server has more words for the change, and may have ended it meanwhile.
+        let changing = what == "data_checksums" && control == "inprogress";
+        if server != control && !changing {
             return Err(PostgresError::Mismatch {
                 what,
                 server: server.into(),

@@ -26,17 +26,32 @@ const CHECKPOINT_AT: usize = 32;
 const CHECKPOINT_TIMELINE_AT: usize = 48;
 /// `FLOATFORMAT_VALUE` of pg_control.h; the build constants stand behind it.
 const FLOAT_FORMAT: f64 = 1_234_567.0;
-/// minRecoveryPointTLI stands this far before the double, in 14 to 18.
+/// minRecoveryPointTLI stands this far before the double, in 14 to 19.
 const MIN_RECOVERY_TIMELINE_BEFORE: usize = 64;
 /// As do the settings that a standby must match.
 const CONNECTIONS_BEFORE: usize = 28;
 const PREPARED_TRANSACTIONS_BEFORE: usize = 16;
 const LOCKS_BEFORE: usize = 12;
 const COMMIT_TIMESTAMPS_BEFORE: usize = 8;
+/// From this layout on, PostgreSQL 19's, the pages of an SLRU segment are among the build constants,
+/// behind those of a relation's segment.
+const SLRU_PAGES_SINCE: u32 = 1900;
 /// An address no checkpoint can have: WAL begins in segment 1 at the earliest.
 const CHECKPOINT_INVALID: u64 = 0xDEAD;
 const READS_MAX: u32 = 100;
 const READ_PAUSE: Duration = Duration::from_millis(10);
+
+/// Whether data pages have checksums.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Checksums {
+    /// No page has one.
+    Off,
+    /// Every page has one.
+    On,
+    /// They are being switched on or off while the server runs, as development versions of
+    /// PostgreSQL 19 can: some pages have one, and a page without says nothing.
+    Changing,
+}
 
 /// What pg_control says, and its bytes.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -63,7 +78,8 @@ pub struct Control {
     pub wal_segment_bytes: u32,
     /// Bytes of a name in the catalogs: 64 unless the server was built otherwise.
     pub name_bytes: u32,
-    /// Version of the data page checksums; 0 when there are none.
+    /// Version of the data page checksums; 0 when there are none. [`Control::checksums`] says what
+    /// that means.
     pub checksum_version: u32,
     /// max_connections of the server that wrote the log.
     pub connections_max: u32,
@@ -104,6 +120,8 @@ impl Control {
         let crc_at = find_crc(&bytes).ok_or("has no CRC-32C that holds")?;
         let float_at = find_float(&bytes[..crc_at]).ok_or("has an unknown layout")?;
         let constants = float_at + 8;
+        let slru_pages = u32_at(&bytes, 8) >= SLRU_PAGES_SINCE;
+        let later = constants + if slru_pages { 4 } else { 0 };
         let control = Self {
             system_identifier: u64_at(&bytes, 0),
             control_version: u32_at(&bytes, 8),
@@ -116,10 +134,10 @@ impl Control {
             )),
             block_bytes: u32_at(&bytes, constants),
             relation_segment_blocks: u32_at(&bytes, constants + 4),
-            wal_block_bytes: u32_at(&bytes, constants + 8),
-            wal_segment_bytes: u32_at(&bytes, constants + 12),
-            name_bytes: u32_at(&bytes, constants + 16),
-            checksum_version: u32_at(&bytes, constants + 36),
+            wal_block_bytes: u32_at(&bytes, later + 8),
+            wal_segment_bytes: u32_at(&bytes, later + 12),
+            name_bytes: u32_at(&bytes, later + 16),
+            checksum_version: u32_at(&bytes, later + 36),
             connections_max: u32_at(&bytes, float_at - CONNECTIONS_BEFORE),
             prepared_transactions_max: u32_at(&bytes, float_at - PREPARED_TRANSACTIONS_BEFORE),
             locks_per_transaction_max: u32_at(&bytes, float_at - LOCKS_BEFORE),
@@ -129,6 +147,16 @@ impl Control {
         };
         control.check_sizes()?;
         Ok(control)
+    }
+
+    /// Whether data pages have checksums, so that they can be judged.
+    pub fn checksums(&self) -> Checksums {
+        match self.checksum_version {
+            0 => Checksums::Off,
+            1 => Checksums::On,
+            // 2 and 3: being switched off, and on.
+            _ => Checksums::Changing,
+        }
     }
 
     fn check_sizes(&self) -> Result<(), &'static str> {
@@ -174,7 +202,7 @@ fn find_crc(bytes: &[u8]) -> Option<usize> {
 }
 
 fn find_float(bytes: &[u8]) -> Option<usize> {
-    let last = bytes.len().checked_sub(8 + 40)?;
+    let last = bytes.len().checked_sub(8 + 44)?;
     let found = |at: &usize| u64_at(bytes, *at) == FLOAT_FORMAT.to_bits();
     (MIN_RECOVERY_TIMELINE_BEFORE..=last)
         .step_by(8)

@@ -78,7 +78,9 @@ pub enum PostgresError {
         source: std::io::Error,
     },
     /// A server older or newer than this build knows.
-    #[error("PostgreSQL {found} is not supported ({oldest} to {newest} are)")]
+    #[error(
+        "this windlass does not know the files of PostgreSQL {found}; it knows {oldest} to {newest}"
+    )]
     Version {
         /// The server's major version.
         found: u32,
@@ -297,6 +299,10 @@ impl PostgresError {
             Self::Owner { .. } => "Run as the data directory's owner, or as root.",
             Self::OtherCluster { .. } => {
                 "Run on the server's own machine, with its data directory at the same path."
+            }
+            Self::Version { found, newest, .. } if found > newest => {
+                "Use a newer windlass: a new major version changes pg_control and the log, and a \
+                 backup that misreads them would be worth nothing."
             }
             Self::WalLevelMinimal => "Set wal_level to replica and restart the server.",
             Self::Promoted => "Start the backup again, of the new primary.",

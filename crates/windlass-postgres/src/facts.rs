@@ -4,6 +4,7 @@ use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
 
+use crate::control::Checksums;
 use crate::error::PostgresError;
 use crate::lsn::{Lsn, Timeline};
 use crate::wal::WalRange;
@@ -31,8 +32,11 @@ pub struct ClusterFacts {
     pub relation_segment_blocks: u32,
     /// Bytes of a WAL segment.
     pub wal_segment_bytes: u32,
-    /// Pages carry checksums.
+    /// Pages carry checksums, all of them.
     pub data_checksums: bool,
+    /// Whether that is being changed.
+    #[serde(skip)]
+    pub(crate) checksums: Checksums,
     /// The server replays another's log.
     pub standby: bool,
     /// `replica` or `logical`.

@@ -4,7 +4,7 @@
 //!   facts and file table of a set --> `RestorePlan` --> layout for the engine's restore
 //!   a data directory that may be thrown away --> `Server`, private and recovered
 //!
-//! Supported are PostgreSQL 14 to 18, primaries and standbys, with the data directory on this
+//! Supported are PostgreSQL 14 to 19, primaries and standbys, with the data directory on this
 //! machine and this process running as its owner.
 //!
 //! Invariants
@@ -41,7 +41,7 @@ mod warning;
 pub use backup::{BackupOutcome, BackupRequest};
 pub use checksum::{PageState, judge_page, page_checksum};
 pub use cluster::{Cluster, MAJOR_NEWEST, MAJOR_OLDEST};
-pub use control::Control;
+pub use control::{Checksums, Control};
 pub use error::{PostgresError, ServerError};
 pub use facts::{BadFile, ChecksumFacts, ClusterFacts, DatabaseFacts, KIND, Outgoing, Tablespace};
 pub use inspect::{Inspection, RelationFault, inspect};

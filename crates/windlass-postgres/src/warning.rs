@@ -54,6 +54,8 @@ pub enum Warning {
         /// In how many files.
         files: u64,
     },
+    /// Page checksums were switched on or off meanwhile, so no page was judged by its own.
+    ChecksumsChanging,
     /// The log segments of an older timeline's end were not there; recovery does not need them.
     WalTailMissing {
         /// The segment's file name.
@@ -101,6 +103,12 @@ impl fmt::Display for Warning {
             Self::SpecialFile { path } => write!(f, "special file {path} was left out"),
             Self::PageChecksums { pages, files } => {
                 write!(f, "{pages} pages in {files} files fail their checksum")
+            }
+            Self::ChecksumsChanging => {
+                write!(
+                    f,
+                    "the server is switching page checksums on or off: Windlass did not check them"
+                )
             }
             Self::WalTailMissing { segment } => {
                 write!(

@@ -11,7 +11,7 @@ use windlass_engine::Cancel;
 
 use super::{FAULTS_NAMED, Inspection, RelationFault, in_parallel, relations};
 use crate::checksum::{PageState, judge_page};
-use crate::control::Control;
+use crate::control::{Checksums, Control};
 use crate::error::{IoContext, PostgresError, SqlContext};
 use crate::lsn::Lsn;
 use crate::names::{RelationFile, is_relation_directory};
@@ -52,7 +52,7 @@ pub(super) fn read_all(
     found: &mut Inspection,
 ) -> Result<(), PostgresError> {
     let control = Control::read(data)?;
-    found.checksums = control.checksum_version != 0;
+    found.checksums = control.checksums() == Checksums::On;
     let files = list(data)?;
     let reads = in_parallel(&files, jobs, cancel, || {
         let mut buffer = vec![0; READ_BYTES.max(control.block_bytes as usize)];
@@ -153,7 +153,7 @@ fn read(
 }
 
 fn found_bad(control: &Control, page: &[u8], block: u32) -> bool {
-    control.checksum_version != 0 && judge_page(page, block, ALWAYS) == PageState::Bad
+    control.checksums() == Checksums::On && judge_page(page, block, ALWAYS) == PageState::Bad
 }
 
 /// Reads until the buffer is full, the file ends, or an error.

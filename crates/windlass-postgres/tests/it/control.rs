@@ -1,11 +1,31 @@
 //! pg_control as a real server writes it, against what PostgreSQL's pg_controldata says of it.
 
-use windlass_postgres::Control;
-use windlass_testkit::postgres::{ClusterOptions, PrivateCluster, succeed};
+use windlass_engine::media::crc32c;
+use windlass_postgres::{Checksums, Control, Lsn, MAJOR_NEWEST};
+use windlass_testkit::postgres::{ClusterOptions, PrivateCluster, become_server_user, succeed};
+
+use crate::versions::own_clients;
 
 #[test]
 fn pg_control_says_what_pg_controldata_says_and_no_byte_may_change() {
-    let options = ClusterOptions::default().initdb("--data-checksums");
+    says_the_same(ClusterOptions::default());
+}
+
+/// Its layout has a field in the middle that older ones have not.
+#[test]
+fn pg_control_of_the_newest_version_says_what_its_pg_controldata_says() {
+    become_server_user();
+    for (major, bin) in own_clients(MAJOR_NEWEST) {
+        assert!(bin.join("pg_controldata").exists(), "{major}");
+        says_the_same(ClusterOptions {
+            bin,
+            ..ClusterOptions::default()
+        });
+    }
+}
+
+fn says_the_same(options: ClusterOptions) {
+    let options = options.initdb("--data-checksums");
     let options = options
         .setting("max_prepared_transactions = 17")
         .setting("max_locks_per_transaction = 99")
@@ -33,10 +53,9 @@ fn pg_control_says_what_pg_controldata_says_and_no_byte_may_change() {
         control.catalog_version.to_string(),
         says("Catalog version number")
     );
-    assert_eq!(
-        control.checkpoint.to_string(),
-        says("Latest checkpoint location")
-    );
+    // 19 writes the second half with its zeros.
+    let location = says("Latest checkpoint location");
+    assert_eq!(Lsn::parse(&location), Some(control.checkpoint));
     assert_eq!(
         control.checkpoint_timeline.0.to_string(),
         says("Latest checkpoint's TimeLineID")
@@ -57,6 +76,7 @@ fn pg_control_says_what_pg_controldata_says_and_no_byte_may_change() {
         control.checksum_version.to_string(),
         says("Data page checksum version")
     );
+    assert_eq!(control.checksums(), Checksums::On);
     let connections = control.connections_max.to_string();
     assert_eq!(connections, says("max_connections setting"));
     let prepared = control.prepared_transactions_max.to_string();
@@ -68,6 +88,7 @@ fn pg_control_says_what_pg_controldata_says_and_no_byte_may_change() {
 
     let path = cluster.data().join("global/pg_control");
     let bytes = std::fs::read(&path).unwrap();
+    check_states(&bytes, &control);
     let meaningful = bytes.iter().rposition(|byte| *byte != 0).unwrap();
     for at in 0..=meaningful {
         let mut changed = bytes.clone();
@@ -80,12 +101,40 @@ fn pg_control_says_what_pg_controldata_says_and_no_byte_may_change() {
 
     std::fs::write(&path, control.without_checkpoint()).unwrap();
     let text = succeed(cluster.tool("pg_controldata").arg(cluster.data()));
-    assert!(
-        text.contains("Latest checkpoint location:           0/DEAD"),
-        "{text}"
-    );
+    let location = text
+        .lines()
+        .find_map(|line| line.strip_prefix("Latest checkpoint location:"));
+    assert!(location.unwrap().ends_with("DEAD"), "{text}");
     assert!(
         !text.contains("CRC"),
         "pg_controldata warns of a wrong CRC: {text}"
     );
+}
+
+/// The states of checksums, put where the real one stands: where a change of it makes the parser
+/// say so, in a file whose CRC holds.
+fn check_states(bytes: &[u8], control: &Control) {
+    let meaningful = bytes.iter().rposition(|byte| *byte != 0).unwrap();
+    let crc_at = meaningful / 4 * 4;
+    let with = |at: usize, state: u8| {
+        let mut changed = bytes.to_vec();
+        changed[at] = state;
+        let crc = crc32c(&changed[..crc_at]);
+        changed[crc_at..crc_at + 4].copy_from_slice(&crc.to_le_bytes());
+        Control::parse(changed)
+    };
+    let is_state = |at: &usize| with(*at, 0).is_ok_and(|read| read.checksums() == Checksums::Off);
+    let places: Vec<usize> = (0..crc_at).filter(is_state).collect();
+    let [at] = places[..] else {
+        panic!("{places:?}")
+    };
+    for (state, meaning) in [
+        (1, Checksums::On),
+        (2, Checksums::Changing),
+        (3, Checksums::Changing),
+    ] {
+        let read = with(at, state).unwrap();
+        assert_eq!(read.checksums(), meaning, "{state}");
+        assert_eq!(read.system_identifier, control.system_identifier);
+    }
 }

@@ -1,21 +1,28 @@
 //! Cleaning up after runs that were cut off: the next run does it before it begins.
 //!
-//! A `.partial` stripe that nobody has locked is left over. If it is sealed, and all stripes of
-//! its set are, the set exists and only names are missing: they are given. If it is not sealed,
-//! the set never existed: the stripe is removed. A sealed stripe whose siblings cannot be seen
-//! (another disk, not mounted) is left alone.
+//!   NAME.partial --> [look] --> not ours, or in use: passed over in silence
+//!                          +--> proven unsealed, here or at a sibling: the set never was; removed
+//!                          +--> sealed, and all siblings: the set exists; it gets its name
+//!                          +--> anything else: left alone, and said so
+//!
+//! Invariants
+//! - Nothing is removed but what is proven unsealed: a stripe whose header is whole and whose end
+//!   was read and is no seal, nor the remains of one; and the sealed siblings of such a stripe. A
+//!   read that failed, damage, a version that is not known and a limit prove nothing.
+//! - Runs give names only when all seals are durable. A set of which one stripe has its name was
+//!   sealed, whatever the others look like now.
+//! - Only regular files are opened, and no open waits.
+
+mod leftover;
 
 use std::fmt;
-use std::fs::File;
-use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
-use rustix::fs::FlockOperation;
-
-use crate::device::PARTIAL_SUFFIX;
+use crate::device::is_partial;
 use crate::durable;
 use crate::error::EngineError;
-use crate::set::{METADATA_LIMIT_DEFAULT, OpenSet, StripeGlance, glance};
+use crate::set::{METADATA_LIMIT_DEFAULT, OpenSet};
+use leftover::{Leftover, Look, Sibling, look, siblings};
 
 /// What was done with one left-over stripe.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -24,8 +31,8 @@ pub enum CleanedUp {
     Removed(PathBuf),
     /// Its set was sealed; it has its name now.
     Published(PathBuf),
-    /// Its set may be sealed, but not all stripes can be seen.
-    Left(PathBuf),
+    /// Its set may be sealed: why that cannot be told, or why it cannot have its name.
+    Left(PathBuf, String),
 }
 
 impl fmt::Display for CleanedUp {
@@ -39,78 +46,107 @@ impl fmt::Display for CleanedUp {
                     path.display()
                 )
             }
-            Self::Left(path) => {
-                write!(
-                    f,
-                    "left {} alone: its other stripes cannot be seen",
-                    path.display()
-                )
-            }
+            Self::Left(path, why) => write!(f, "left {} alone: {why}", path.display()),
         }
     }
 }
 
 /// Cleans up what cut-off runs left in `directory`.
 pub fn clean_up(directory: &Path) -> Result<Vec<CleanedUp>, EngineError> {
+    clean_up_within(directory, METADATA_LIMIT_DEFAULT)
+}
+
+/// The same; the description of a set takes at most so many bytes of memory.
+pub fn clean_up_within(
+    directory: &Path,
+    metadata_limit: u64,
+) -> Result<Vec<CleanedUp>, EngineError> {
     let fault = |source| EngineError::DeviceIo {
         operation: "read",
         device: directory.to_string_lossy().into_owned(),
         offset: 0,
         source,
     };
-    let mut done = Vec::new();
+    let mut paths = Vec::new();
     for entry in std::fs::read_dir(directory).map_err(fault)? {
-        let path = entry.map_err(fault)?.path();
-        if !path
-            .as_os_str()
-            .as_bytes()
-            .ends_with(PARTIAL_SUFFIX.as_bytes())
-        {
-            continue;
+        paths.push(entry.map_err(fault)?.path());
+    }
+    paths.retain(|path| is_partial(path));
+    paths.sort();
+    let mut done = Vec::new();
+    for path in paths {
+        match look(&path) {
+            Look::Passed => {}
+            Look::Nothing(_lock) => done.push(remove(&path).map_err(fault)?),
+            Look::Unknown(why) => done.push(CleanedUp::Left(path, why)),
+            Look::Stripe(stripe) => {
+                done.extend(settle(*stripe, metadata_limit).map_err(fault)?);
+            }
         }
-        // Whoever holds the lock is alive; the lock is ours until the file is dealt with.
-        let Ok(file) = File::open(&path) else {
-            continue;
-        };
-        if rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive).is_err() {
-            continue;
-        }
-        done.extend(one(&path, file.metadata().map_err(fault)?.len()).map_err(fault)?);
     }
     Ok(done)
 }
 
-fn one(path: &Path, bytes: u64) -> std::io::Result<Option<CleanedUp>> {
-    let remove = || {
-        std::fs::remove_file(path)?;
-        durable::sync_parent(path)?;
-        Ok(Some(CleanedUp::Removed(path.to_owned())))
-    };
-    let glances = glance(&[path.to_owned()], METADATA_LIMIT_DEFAULT).unwrap_or_default();
-    match glances.first() {
-        // A name like ours on a file that is not ours: none of our business, unless it is empty,
-        // as a stripe is before its header.
-        None if bytes == 0 => remove(),
-        None => Ok(None),
-        Some(StripeGlance { fault: Some(_), .. }) => remove(),
-        Some(_) => publish_or_leave(path, remove),
+/// Does what its seal and its siblings' prove.
+fn settle(stripe: Leftover, metadata_limit: u64) -> std::io::Result<Vec<CleanedUp>> {
+    let siblings = siblings(&stripe);
+    if siblings.iter().any(|it| matches!(it, Sibling::InUse)) {
+        return Ok(Vec::new());
+    }
+    let unsealed = |it: &Sibling| matches!(it, Sibling::Leftover(other) if !other.sealed);
+    let never = !stripe.sealed || siblings.iter().any(unsealed);
+    let left = |why: String| Ok(vec![CleanedUp::Left(stripe.path.clone(), why)]);
+    let named = siblings.iter().find_map(|it| match it {
+        Sibling::Named(path) => Some(path.display()),
+        _ => None,
+    });
+    if never {
+        return match named {
+            Some(path) => left(format!(
+                "it is not sealed any more, although its set was: {path} has its name"
+            )),
+            None => remove_all(stripe, siblings),
+        };
+    }
+    let unclear = siblings.iter().find_map(|it| match it {
+        Sibling::Unknown(why) => Some(why.clone()),
+        Sibling::Absent => Some("its other stripes cannot be seen".to_owned()),
+        _ => None,
+    });
+    if let Some(why) = unclear {
+        return left(why);
+    }
+    match OpenSet::open(std::slice::from_ref(&stripe.path), metadata_limit) {
+        Ok(_) => publish(&stripe).map(|done| vec![done]),
+        Err(error) => left(error.to_string()),
     }
 }
 
-fn publish_or_leave(
-    path: &Path,
-    remove: impl Fn() -> std::io::Result<Option<CleanedUp>>,
-) -> std::io::Result<Option<CleanedUp>> {
-    match OpenSet::open(&[path.to_owned()], METADATA_LIMIT_DEFAULT) {
-        Ok(_) => {
-            let name = path.as_os_str().as_bytes();
-            let name = &name[..name.len() - PARTIAL_SUFFIX.len()];
-            let name = PathBuf::from(std::ffi::OsStr::from_bytes(name));
-            durable::rename(path, &name)?;
-            Ok(Some(CleanedUp::Published(name)))
-        }
-        // A sibling that can be seen and is not sealed: the seal was never completed.
-        Err(EngineError::NotSealed { .. } | EngineError::Damage { .. }) => remove(),
-        Err(_) => Ok(Some(CleanedUp::Left(path.to_owned()))),
+/// Removes the stripes of a set that never was. The unsealed ones prove that, so they go last.
+fn remove_all(stripe: Leftover, siblings: Vec<Sibling>) -> std::io::Result<Vec<CleanedUp>> {
+    let mut doomed = vec![stripe];
+    doomed.extend(siblings.into_iter().filter_map(|it| match it {
+        Sibling::Leftover(other) => Some(*other),
+        _ => None,
+    }));
+    doomed.sort_by_key(|it| !it.sealed);
+    doomed.iter().map(|it| remove(&it.path)).collect()
+}
+
+fn remove(path: &Path) -> std::io::Result<CleanedUp> {
+    std::fs::remove_file(path)?;
+    durable::sync_parent(path)?;
+    Ok(CleanedUp::Removed(path.to_owned()))
+}
+
+/// Gives a sealed stripe its name. What has that name goes only if the run would have replaced it:
+/// a stripe of an older set.
+fn publish(stripe: &Leftover) -> std::io::Result<CleanedUp> {
+    let name = stripe.name();
+    if name.symlink_metadata().is_ok() && !stripe.is_newer_than(&name) {
+        let why = format!("{} has its name and is no older stripe", name.display());
+        return Ok(CleanedUp::Left(stripe.path.clone(), why));
     }
+    durable::rename(&stripe.path, &name)?;
+    Ok(CleanedUp::Published(name))
 }

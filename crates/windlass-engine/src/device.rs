@@ -12,6 +12,7 @@ use crate::buffer::Buffer;
 use crate::error::EngineError;
 
 pub use file::{FileDevice, FileDeviceOptions, PARTIAL_SUFFIX, partial_path};
+pub(crate) use file::{holds_nothing, is_partial, is_stripe};
 pub use nul::NulDevice;
 
 /// A write that was made; its buffer is free again when this is dropped.

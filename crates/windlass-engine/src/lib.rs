@@ -57,7 +57,7 @@ pub use check::{
     ByteRange, DAMAGE_LISTED_MAX, Damage, DamageReport, DamagedPart, FileRange, LOST_LISTED_MAX,
     LostFile, Survey, Verification, verify, verify_index,
 };
-pub use cleanup::{CleanedUp, clean_up};
+pub use cleanup::{CleanedUp, clean_up, clean_up_within};
 pub use device::{
     Device, FileDevice, FileDeviceOptions, NulDevice, PARTIAL_SUFFIX, WriteDone, partial_path,
 };

@@ -7,6 +7,7 @@
 
 use std::fs::{File, OpenOptions};
 use std::io;
+use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -157,11 +158,22 @@ pub fn partial_path(path: &Path) -> PathBuf {
     PathBuf::from(name)
 }
 
+/// True for the name that a stripe has until its set is sealed.
+pub(crate) fn is_partial(path: &Path) -> bool {
+    path.as_os_str()
+        .as_bytes()
+        .ends_with(PARTIAL_SUFFIX.as_bytes())
+}
+
+/// Whether a file begins as stripes do, whole or not.
+pub(crate) fn is_stripe(path: &Path) -> io::Result<bool> {
+    Ok((OutputKind::STRIPE.is_own)(&outputs::beginning(path)?))
+}
+
 /// Refuses what is no stripe: nothing else is ever replaced by one.
 fn check_is_stripe(path: &Path) -> Result<(), EngineError> {
     let is_file = path.metadata().is_ok_and(|found| found.is_file());
-    let is_own = |bytes: Vec<u8>| (OutputKind::STRIPE.is_own)(&bytes);
-    if is_file && outputs::beginning(path).is_ok_and(is_own) {
+    if is_file && is_stripe(path).unwrap_or(false) {
         return Ok(());
     }
     Err(EngineError::OutputForeign {

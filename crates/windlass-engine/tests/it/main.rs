@@ -9,6 +9,7 @@
 mod adaptive;
 mod buffers;
 mod cache;
+mod cleanup;
 mod corpus;
 mod damage;
 mod emulation;

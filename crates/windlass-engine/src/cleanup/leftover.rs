@@ -1,0 +1,251 @@
+//! A file named `*.partial`: whose it is, whether a run still writes it, whether it is sealed.
+
+use std::ffi::OsStr;
+use std::fs::File;
+use std::io;
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::{FileExt, MetadataExt};
+use std::path::{Path, PathBuf};
+
+use rustix::fs::FlockOperation;
+use windlass_media::{SEAL_BYTES, Seal, StripeHeader};
+
+use crate::device::{PARTIAL_SUFFIX, holds_nothing, is_partial, is_stripe, partial_path};
+use crate::place::STRIPE_SUFFIX;
+use crate::set::places::where_it_may_be;
+use crate::set::stripe::{open_regular, read_header};
+
+/// What a seal begins with; and where in it the set's id stands.
+const SEAL_MAGIC: &[u8] = b"WNDLSEAL";
+const SEAL_SET_ID: std::ops::Range<usize> = 16..32;
+
+/// What a file named like a left-over stripe is.
+pub(super) enum Look {
+    /// Somebody else's, or of a run that lives.
+    Passed,
+    /// Ours by its name, and nothing was written to it; locked.
+    Nothing(File),
+    /// A stripe of ours, of which it cannot be told whether it is sealed.
+    Unknown(String),
+    Stripe(Box<Leftover>),
+}
+
+/// A stripe that a run left under its temporary name.
+pub(super) struct Leftover {
+    pub(super) path: PathBuf,
+    pub(super) sealed: bool,
+    header: StripeHeader,
+    /// No other run, and no other clean-up, touches it meanwhile.
+    _lock: File,
+}
+
+/// Another stripe of a left-over one's set.
+pub(super) enum Sibling {
+    /// It has its name, so its set was sealed.
+    Named(PathBuf),
+    Leftover(Box<Leftover>),
+    /// Its run lives.
+    InUse,
+    Unknown(String),
+    Absent,
+}
+
+impl Leftover {
+    /// The name that its run would have given it.
+    pub(super) fn name(&self) -> PathBuf {
+        let name = self.path.as_os_str().as_bytes();
+        let end = name.len().saturating_sub(PARTIAL_SUFFIX.len());
+        OsStr::from_bytes(&name[..end]).into()
+    }
+
+    /// True when the file of that name is a stripe of a set that was begun earlier.
+    pub(super) fn is_newer_than(&self, name: &Path) -> bool {
+        read_header(name).is_ok_and(|(other, _)| other.created_nanos < self.header.created_nanos)
+    }
+}
+
+/// Looks at a file named `*.partial`, and locks it if it is ours.
+pub(super) fn look(path: &Path) -> Look {
+    match path.metadata() {
+        Ok(found) if found.is_file() => {}
+        // A pipe, a device, a directory: nobody's stripe.
+        Ok(_) => return Look::Passed,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Look::Passed,
+        Err(error) => return Look::Unknown(format!("it cannot be looked at: {error}")),
+    }
+    let file = match open_regular(path) {
+        Ok(file) => file,
+        Err(error) => return Look::Unknown(format!("it cannot be opened: {error}")),
+    };
+    match is_stripe(path) {
+        Ok(true) => {}
+        Ok(false) if !has_our_name(path) => return Look::Passed,
+        Ok(false) => return nothing(path, file),
+        Err(error) => return Look::Unknown(format!("it cannot be read: {error}")),
+    }
+    if rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive).is_err() {
+        return Look::Passed;
+    }
+    let header = match read_header(path) {
+        Ok((header, _)) => header,
+        Err(error) => return Look::Unknown(error.to_string()),
+    };
+    if !is_its_partial(&header, path) {
+        return Look::Passed;
+    }
+    match is_sealed(&file, &header) {
+        Ok(sealed) => Look::Stripe(Box::new(Leftover {
+            path: path.to_owned(),
+            sealed,
+            header,
+            _lock: file,
+        })),
+        Err(why) => Look::Unknown(why),
+    }
+}
+
+/// A file that has the name runs give to stripes, and no header: of a run that was killed before it
+/// wrote one, if there is nothing else in it.
+fn nothing(path: &Path, file: File) -> Look {
+    let locked = rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive);
+    match locked.is_ok() && holds_nothing(path).unwrap_or(false) {
+        true => Look::Nothing(file),
+        false => Look::Passed,
+    }
+}
+
+/// True for `shop-20261121T081500Z-1f0c9a2e.2of4.windlass.partial`, whatever stands in front.
+fn has_our_name(path: &Path) -> bool {
+    let name = path.file_name().and_then(OsStr::to_str).unwrap_or_default();
+    let number = |text: &str| !text.is_empty() && text.bytes().all(|it| it.is_ascii_digit());
+    let parts = name
+        .strip_suffix(PARTIAL_SUFFIX)
+        .and_then(|name| name.strip_suffix(STRIPE_SUFFIX))
+        .and_then(|name| name.rsplit_once('.'));
+    let Some((front, (index, count))) =
+        parts.and_then(|(front, stripe)| Some((front, stripe.split_once("of")?)))
+    else {
+        return false;
+    };
+    let id = front.rsplit_once('-').map_or("", |(_, id)| id);
+    let hex = id.len() == 8 && id.bytes().all(|it| it.is_ascii_hexdigit());
+    hex && number(index) && number(count)
+}
+
+/// True when this is the temporary name of the name that the stripe was to have. A set that was
+/// named `x.partial` is no left-over of `x`.
+fn is_its_partial(header: &StripeHeader, path: &Path) -> bool {
+    let location = header.locations.get(usize::from(header.stripe.0));
+    let name = location.map(|it| Path::new(OsStr::from_bytes(it)));
+    let name = name
+        .and_then(Path::file_name)
+        .map(|it| partial_path(it.as_ref()));
+    name.is_some_and(|name| path.file_name() == Some(name.as_os_str()))
+}
+
+/// Whether a stripe with this header ends in a seal. An error says why nobody can tell.
+fn is_sealed(file: &File, header: &StripeHeader) -> Result<bool, String> {
+    let unreadable = |error: io::Error| format!("its end cannot be read: {error}");
+    let length = file.metadata().map_err(unreadable)?.len();
+    let Some(offset) = length.checked_sub(SEAL_BYTES as u64) else {
+        return Ok(false);
+    };
+    let mut record = [0; SEAL_BYTES];
+    file.read_exact_at(&mut record, offset)
+        .map_err(unreadable)?;
+    if !record.starts_with(SEAL_MAGIC) {
+        // The set's id stands where a seal has it: this was one.
+        return match record[SEAL_SET_ID] == header.set_id.0 {
+            true => Err("its seal is damaged".to_owned()),
+            false => Ok(false),
+        };
+    }
+    let seal = Seal::decode(&record, length).map_err(|error| error.to_string())?;
+    let own = (seal.set_id, seal.stripe) == (header.set_id, header.stripe);
+    own.then_some(true)
+        .ok_or_else(|| "its seal is of another stripe".to_owned())
+}
+
+/// The other stripes of the set, where the header says they were written, and beside this one.
+pub(super) fn siblings(stripe: &Leftover) -> Vec<Sibling> {
+    let locations = (0..).zip(&stripe.header.locations);
+    let others = locations.filter(|(index, _)| *index != stripe.header.stripe.0);
+    let beside = [stripe.path.clone()];
+    let sibling = |(index, location): (u16, &Vec<u8>)| {
+        let mut places = where_it_may_be(&beside, location);
+        let partials: Vec<_> = places.iter().map(|place| partial_path(place)).collect();
+        places.extend(partials);
+        // Each file once: a second look at one would meet the lock of the first.
+        let mut seen = Vec::new();
+        places.retain(|place| match place.metadata() {
+            Ok(found) => {
+                let identity = (found.dev(), found.ino());
+                let is_new = !seen.contains(&identity);
+                seen.push(identity);
+                is_new
+            }
+            Err(_) => true,
+        });
+        let found = places.iter().filter_map(|place| one(stripe, index, place));
+        // The one with a name tells most; what cannot be told, least.
+        found.min_by_key(rank).unwrap_or(Sibling::Absent)
+    };
+    others.map(sibling).collect()
+}
+
+fn rank(sibling: &Sibling) -> u8 {
+    match sibling {
+        Sibling::Named(_) => 0,
+        Sibling::InUse => 1,
+        Sibling::Leftover(_) => 2,
+        Sibling::Unknown(_) => 3,
+        Sibling::Absent => 4,
+    }
+}
+
+/// The stripe of this index, if it is at this place.
+fn one(stripe: &Leftover, index: u16, place: &Path) -> Option<Sibling> {
+    let is_own =
+        |header: &StripeHeader| (header.set_id, header.stripe.0) == (stripe.header.set_id, index);
+    let header = match read_header(place) {
+        Ok((header, _)) => header,
+        Err(crate::EngineError::NoSet { .. }) => return None,
+        Err(error) if is_partial(place) => return Some(Sibling::Unknown(error.to_string())),
+        // An older set's stripe, or somebody's file: it says nothing of this one.
+        Err(_) => return None,
+    };
+    if !is_own(&header) {
+        return None;
+    }
+    if !is_partial(place) || !is_its_partial(&header, place) {
+        return Some(Sibling::Named(place.to_owned()));
+    }
+    Some(match look(place) {
+        Look::Stripe(other) if is_own(&other.header) => Sibling::Leftover(other),
+        Look::Unknown(why) => Sibling::Unknown(why),
+        _ => Sibling::InUse,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_names_that_runs_give_are_ours() {
+        for name in [
+            "shop-20261121T081500Z-1f0c9a2e.2of4.windlass.partial",
+            "-1f0c9a2e.1of1.windlass.partial",
+        ] {
+            assert!(has_our_name(name.as_ref()), "{name}");
+        }
+        for name in [
+            "download.partial",
+            "shop.windlass.partial",
+            "shop-1f0c9a2e.1of.windlass.partial",
+            "shop-20261121T081500Z-1f0c9a2e.2of4.windlass",
+        ] {
+            assert!(!has_our_name(name.as_ref()), "{name}");
+        }
+    }
+}

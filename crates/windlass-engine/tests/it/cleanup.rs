@@ -1,0 +1,254 @@
+//! Cleaning up: what is proven unsealed goes, what is sealed gets its name, the rest stays.
+
+use std::fs::{self, File};
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+
+use windlass_engine::media::Codec;
+use windlass_engine::{CleanedUp, METADATA_LIMIT_DEFAULT, clean_up, clean_up_within, partial_path};
+
+use crate::support::*;
+
+const SEAL_BYTES: u64 = 512;
+
+struct Fixture {
+    dir: tempfile::TempDir,
+    tree: Tree,
+    /// The stripes' own names, which nothing has yet.
+    names: Vec<PathBuf>,
+}
+
+/// A set of so many stripes, all sealed, none named: as a run leaves it that is killed before it
+/// renames.
+fn sealed(stripes: usize) -> Fixture {
+    let dir = tempfile::tempdir().unwrap();
+    let tree = mixed_tree(1);
+    let names = make_set(&tree, dir.path(), &Setup::small(stripes, Codec::Zstd(1)));
+    for name in &names {
+        rename(name, &partial_path(name));
+    }
+    Fixture { dir, tree, names }
+}
+
+impl Fixture {
+    fn clean(&self) -> Vec<CleanedUp> {
+        clean_up(self.dir.path()).unwrap()
+    }
+
+    fn partial(&self, index: usize) -> PathBuf {
+        partial_path(&self.names[index])
+    }
+
+    /// Changes bytes of a left-over stripe, from the end if `offset` is negative.
+    fn poke(&self, index: usize, offset: i64, bytes: &[u8]) {
+        let file = File::options()
+            .write(true)
+            .open(self.partial(index))
+            .unwrap();
+        let length = file.metadata().unwrap().len();
+        let at = length.checked_add_signed(offset).filter(|_| offset < 0);
+        let at = at.unwrap_or(offset.unsigned_abs());
+        file.write_all_at(bytes, at).unwrap();
+    }
+
+    /// Takes a stripe's seal away, as if it had not been written yet.
+    fn unseal(&self, index: usize) {
+        self.poke(index, -(SEAL_BYTES as i64), &[0; SEAL_BYTES as usize]);
+    }
+
+    fn assert_left(&self, why: &str) {
+        let before = contents(self.dir.path());
+        let done = self.clean();
+        assert!(!done.is_empty(), "it says so");
+        for one in &done {
+            let CleanedUp::Left(path, _) = one else {
+                panic!("{why}: {one}")
+            };
+            assert!(path.exists(), "{why}");
+        }
+        assert!(before == contents(self.dir.path()), "{why}");
+    }
+}
+
+fn contents(dir: &Path) -> Vec<(PathBuf, Vec<u8>)> {
+    let entries = fs::read_dir(dir).unwrap().map(|it| it.unwrap().path());
+    let mut found: Vec<_> = entries
+        .map(|path| (path.clone(), fs::read(path).unwrap_or_default()))
+        .collect();
+    found.sort();
+    found
+}
+
+#[test]
+fn a_sealed_set_gets_its_names_however_many_it_had_already() {
+    for named in 0..3 {
+        let fixture = sealed(3);
+        for name in &fixture.names[..named] {
+            rename(&partial_path(name), name);
+        }
+        let done = fixture.clean();
+        assert_eq!(done.len(), 3 - named);
+        let is_published = |one: &CleanedUp| matches!(one, CleanedUp::Published(_));
+        assert!(done.iter().all(is_published), "{done:?}");
+        let into = tempfile::tempdir().unwrap();
+        let set = open(&[fixture.dir.path().to_owned()]).unwrap();
+        bring_back(&set, into.path()).unwrap();
+        assert_same(&fixture.tree, into.path());
+        assert!(fixture.clean().is_empty());
+    }
+}
+
+#[test]
+fn a_set_of_which_one_stripe_was_never_sealed_goes_as_a_whole() {
+    for unsealed in 0..3 {
+        let fixture = sealed(3);
+        fixture.unseal(unsealed);
+        let done = fixture.clean();
+        let is_removed = |one: &CleanedUp| matches!(one, CleanedUp::Removed(_));
+        assert!(done.len() == 3 && done.iter().all(is_removed), "{done:?}");
+        assert_eq!(contents(fixture.dir.path()), []);
+    }
+}
+
+#[test]
+fn a_stripe_cut_off_while_it_was_written_goes() {
+    for bytes in [4096, 5000, 20_000] {
+        let fixture = sealed(1);
+        let file = File::options()
+            .write(true)
+            .open(fixture.partial(0))
+            .unwrap();
+        file.set_len(bytes).unwrap();
+        // As it looks where room was allocated ahead.
+        for length in [bytes, 1 << 20] {
+            file.set_len(length).unwrap();
+        }
+        let done = fixture.clean();
+        assert_eq!(done, [CleanedUp::Removed(fixture.partial(0))]);
+    }
+}
+
+#[test]
+fn what_may_be_sealed_is_left_alone() {
+    let damages: [(&str, i64, &[u8]); 9] = [
+        ("the header is damaged", 40, b"\xff"),
+        ("the header is of a newer version", 8, b"\x02"),
+        ("the seal's magic is damaged", -512, b"\x00"),
+        ("the seal's magic is gone", -512, &[0; 8]),
+        ("the seal's set id is damaged", -490, b"\xaa\x55\xaa"),
+        ("the seal is of a newer version", -504, b"\x02"),
+        ("the seal's checksum is wrong", -1, b"\xaa"),
+        ("the footer is damaged", -512 - 300, &[0xaa; 200]),
+        ("the index is damaged", -4396, &[0xaa; 200]),
+    ];
+    for (why, offset, bytes) in damages {
+        for damaged in [0, 1] {
+            let fixture = sealed(2);
+            fixture.poke(damaged, offset, bytes);
+            if why != "the index is damaged" {
+                fixture.assert_left(why);
+            } else {
+                let done = fixture.clean();
+                let removed = |one: &CleanedUp| matches!(one, CleanedUp::Removed(_));
+                assert!(!done.iter().any(removed), "{why}: {done:?}");
+            }
+        }
+    }
+}
+
+#[test]
+fn a_set_too_large_to_be_looked_at_is_left_alone() {
+    let fixture = sealed(2);
+    let before = contents(fixture.dir.path());
+    let done = clean_up_within(fixture.dir.path(), 100).unwrap();
+    let is_left = |one: &CleanedUp| matches!(one, CleanedUp::Left(..));
+    assert!(done.len() == 2 && done.iter().all(is_left), "{done:?}");
+    assert!(before == contents(fixture.dir.path()));
+    let done = clean_up_within(fixture.dir.path(), METADATA_LIMIT_DEFAULT).unwrap();
+    assert_eq!(done.len(), 2);
+}
+
+#[test]
+fn a_sealed_stripe_whose_sibling_cannot_be_seen_is_left_alone() {
+    let fixture = sealed(2);
+    let away = tempfile::tempdir().unwrap();
+    rename(&fixture.partial(1), &away.path().join("unmounted"));
+    fixture.assert_left("its sibling is elsewhere");
+}
+
+#[test]
+fn a_stripe_that_lost_its_seal_after_its_set_got_a_name_is_left_alone() {
+    let fixture = sealed(2);
+    rename(&fixture.partial(0), &fixture.names[0]);
+    fixture.unseal(1);
+    fixture.assert_left("a sibling has its name");
+}
+
+#[test]
+fn a_stripe_that_a_run_writes_is_passed_over() {
+    let fixture = sealed(2);
+    fixture.unseal(0);
+    let file = File::open(fixture.partial(0)).unwrap();
+    file.lock().unwrap();
+    assert_eq!(fixture.clean(), []);
+    drop(file);
+    assert_eq!(fixture.clean().len(), 2);
+}
+
+#[test]
+fn a_name_that_is_taken_is_given_only_over_an_older_stripe() {
+    let fixture = sealed(1);
+    write(&fixture.names[0], b"eggs, milk");
+    fixture.assert_left("a file of somebody's has the name");
+    // The same set once more, begun at the same time: not older.
+    fs::copy(fixture.partial(0), &fixture.names[0]).unwrap();
+    fixture.assert_left("a stripe has the name that is not older");
+}
+
+#[test]
+fn what_is_no_stripe_of_ours_is_passed_over() {
+    let dir = tempfile::tempdir().unwrap();
+    let at = |name: &str| dir.path().join(name);
+    let ours = "shop-20261121T081500Z-1f0c9a2e.1of1.windlass.partial";
+    write(&at("download.partial"), b"");
+    write(&at("zeros.partial"), &[0; 100_000]);
+    write(&at("page.partial"), b"<!doctype html>");
+    write(&at(&format!("other-{ours}")), b"not zeros");
+    fs::create_dir(at("directory.partial")).unwrap();
+    std::os::unix::fs::symlink("nowhere", at("link.partial")).unwrap();
+    std::os::unix::fs::symlink("/dev/tty", at("terminal.partial")).unwrap();
+    let _socket = std::os::unix::net::UnixListener::bind(at("socket.partial")).unwrap();
+    rustix::fs::mknodat(
+        rustix::fs::CWD,
+        at("pipe.partial"),
+        rustix::fs::FileType::Fifo,
+        rustix::fs::Mode::RWXU,
+        0,
+    )
+    .unwrap();
+    let names = || {
+        let entries = fs::read_dir(dir.path()).unwrap();
+        entries.count()
+    };
+    let before = names();
+    assert_eq!(clean_up(dir.path()).unwrap(), []);
+    assert_eq!(names(), before);
+    // Named by a run, and nothing in it yet: of a run that was killed at once.
+    for nothing in [vec![], vec![0; 100_000]] {
+        write(&at(ours), &nothing);
+        let done = clean_up(dir.path()).unwrap();
+        assert_eq!(done, [CleanedUp::Removed(at(ours))]);
+    }
+}
+
+#[test]
+fn a_set_that_was_named_partial_keeps_its_name() {
+    let dir = tempfile::tempdir().unwrap();
+    let tree = mixed_tree(1);
+    let names = make_set(&tree, dir.path(), &Setup::small(1, Codec::Lz4));
+    // What a copy by hand may be called.
+    let copy = dir.path().join("copy.partial");
+    rename(&names[0], &copy);
+    assert_eq!(clean_up(dir.path()).unwrap(), []);
+    assert!(copy.exists());
+}

@@ -224,7 +224,7 @@ fn check_identity(
     Ok(())
 }
 
-fn check_sizes(settings: &Settings, control: &Control, major: u32) -> Result<(), PostgresError> {
+fn check_sizes(settings: &Settings, control: &Control) -> Result<(), PostgresError> {
     let checksums = match control.checksums() {
         Checksums::Off => "off",
         Checksums::On => "on",

@@ -29,7 +29,7 @@ pub enum Opened {
     /// A running server.
     Postgres {
         /// The server.
-        server: Server,
+        server: Box<Server>,
         /// What it runs on.
         view: Mounted,
     },
@@ -184,7 +184,10 @@ fn postgres(
         lock: Some(view.scratch.lock()?),
     };
     match Server::start(request, cancel) {
-        Ok(server) => Ok(Opened::Postgres { server, view }),
+        Ok(server) => Ok(Opened::Postgres {
+            server: Box::new(server),
+            view,
+        }),
         Err(error) => Err(view.explained(error.into())),
     }
 }

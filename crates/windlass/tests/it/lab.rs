@@ -345,7 +345,7 @@ fn a_probe_that_found_less_replaces_no_better_one_unless_told_to() {
     let mut better: Value = serde_json::from_slice(&std::fs::read(&file).unwrap()).unwrap();
     rates_times(&mut better, 1000.0);
     let better = better.to_string();
-    std::fs::write(&file, &better).unwrap();
+    windlass_engine::durable::write(Path::new(&file), better.as_bytes(), 0o600).unwrap();
     let again = json(&run(&state, &words));
     let said = again["not_kept"].to_string();
     assert!(

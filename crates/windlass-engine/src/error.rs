@@ -132,7 +132,7 @@ pub enum EngineError {
         location: String,
     },
     /// The same stripe was given twice: two files, whether their bytes are the same or not.
-    #[error("stripe {stripe} of set {set} is there twice, in two files: {first} and {second}")]
+    #[error("stripe {stripe} of set {set} is there twice: in {first} and in {second}")]
     StripeTwice {
         /// The set.
         set: SetId,
@@ -239,7 +239,7 @@ impl EngineError {
     /// What can be done about it, as a full sentence.
     pub fn hint(&self) -> Option<String> {
         let text = match self {
-            Self::Option { .. } => "The command's --help says what each option takes.",
+            Self::Option { .. } => "The command's --help says which values each option takes.",
             Self::Model { .. } => {
                 return Some(format!(
                     "Models are, for example: {}.",
@@ -255,12 +255,12 @@ impl EngineError {
                 ));
             }
             Self::NoSet { .. } => {
-                "Name a stripe of the set, or the directory that its stripes lie in."
+                "Name a stripe of the set, or the directory that holds its stripes."
             }
             Self::StripeMissing { .. } => {
                 "Name every place that holds stripes of this set, or copy the missing one back."
             }
-            Self::StripeTwice { .. } => "Name the one that is meant, and not the directory.",
+            Self::StripeTwice { .. } => "Name the file that you mean instead of the directory.",
             Self::SetsMixed { .. } => "Name the stripes of one set only.",
             Self::NotSealed { .. } => {
                 "Use an older set; the next backup to this place removes the unfinished one."
@@ -284,7 +284,7 @@ impl EngineError {
                 source,
                 ..
             } if source.kind() == io::ErrorKind::PermissionDenied => {
-                "Let this user read it, or run as the user whose it is."
+                "Let this user read it, or run as the user who owns it."
             }
             Self::OutputRefused { .. } => {
                 "Windlass writes to no source, to nothing that belongs to one, and to no stripe that \
@@ -316,8 +316,8 @@ impl EngineError {
 fn damage_hint(source: &FormatError, offset: u64) -> &'static str {
     match source {
         FormatError::Magic(_) if offset == 0 => {
-            "Name a stripe of a set, or the directory that its stripes lie in. If this was one, \
-             its beginning is overwritten: use another set."
+            "Name a stripe of a set, or the directory that holds its stripes. If this file was a \
+             stripe, its beginning was overwritten: use another set."
         }
         _ => "Use another set; `windlass info` says what is left of this one.",
     }

@@ -81,7 +81,7 @@ pub enum ImageError {
         errno: Errno,
     },
     /// An overlay was to lie over something that may be another thing tomorrow.
-    #[error("an overlay lies over a set, not over what changes")]
+    #[error("an overlay needs a set under it, because anything else may change")]
     NoIdentity,
     /// A directory that an overlay was to be made in holds something.
     #[error("make an overlay in {path}: the directory is not empty")]
@@ -90,7 +90,7 @@ pub enum ImageError {
         path: PathBuf,
     },
     /// A directory is no overlay.
-    #[error("{path} holds no overlay")]
+    #[error("{path} does not contain an overlay")]
     NoOverlay {
         /// The directory.
         path: PathBuf,
@@ -175,22 +175,24 @@ impl ImageError {
     pub fn hint(&self) -> Option<String> {
         let text = match self {
             Self::Read { source, .. } | Self::Engine(source) => return source.hint(),
-            Self::Missing { .. } => "Run `windlass verify` on the set to see all that is damaged.",
+            Self::Missing { .. } => "Run `windlass verify` on the set to see all damage.",
             Self::Shrunk { .. } => "Compare with a directory that nobody writes to.",
-            Self::NoIdentity => "Back it up, and lay the overlay over the set.",
-            Self::OverlayPlace { .. } => "Name a directory that is empty, or that is not there.",
-            Self::NoOverlay { .. } => "Name the directory that an overlay was made in.",
+            Self::NoIdentity => "Back the database up first, and name that set.",
+            Self::OverlayPlace { .. } => "Name a directory that is empty or does not exist.",
+            Self::NoOverlay { .. } => "Name the directory of an overlay that exists.",
             Self::OverlayInUse { .. } => "Unmount it first, or name another directory.",
-            Self::OverlayForeign { .. } => "Name the set it was made over, or another directory.",
+            Self::OverlayForeign { .. } => {
+                "Name the set that the overlay was made for, or another directory."
+            }
             Self::OverlayVersion { .. } => "Use the version of windlass that made it.",
             Self::OverlayDamaged { .. } => {
-                "The set is unharmed: remove the overlay's directory and begin again."
+                "The set is not damaged. Remove the overlay's directory, with all its changes, and start again."
             }
             Self::Overlay { source, .. } if source.kind() == io::ErrorKind::StorageFull => {
                 "Free space where the overlay is."
             }
             Self::Extract { source, .. } if source.kind() == io::ErrorKind::AlreadyExists => {
-                "Files are never overwritten: name a new directory with --into."
+                "Windlass overwrites no files. Name a new directory with --into."
             }
             _ => return None,
         };

@@ -46,7 +46,7 @@ pub enum LabError {
         what: String,
     },
     /// A file does not hold a series of a sweep.
-    #[error("{path} holds no series of a sweep: {what}")]
+    #[error("{path} is not a series of a sweep: {what}")]
     Series {
         /// The file.
         path: PathBuf,
@@ -54,7 +54,9 @@ pub enum LabError {
         what: String,
     },
     /// There is too little space for the scratch file.
-    #[error("{path}: the probe needs {needed_bytes} bytes free, and {free_bytes} are")]
+    #[error(
+        "{path}: the probe needs {needed_bytes} bytes of free space, and there are {free_bytes}"
+    )]
     Space {
         /// Where.
         path: PathBuf,
@@ -85,14 +87,18 @@ impl LabError {
     pub fn hint(&self) -> Option<String> {
         match self {
             Self::Engine(error) => error.hint(),
-            Self::Option { .. } => Some("The command's --help says what each option takes.".into()),
+            Self::Option { .. } => {
+                Some("The command's --help says which values each option takes.".into())
+            }
             Self::Io { .. } => None,
             Self::Events { .. } => {
                 Some("Name a file that --events wrote, in its default format.".to_owned())
             }
-            Self::State { .. } => Some("Remove the file; it is made anew.".to_owned()),
+            Self::State { .. } => Some("Remove the file. Windlass makes a new one.".to_owned()),
             Self::Series { .. } => Some("Name a file that `lab sweep` wrote.".to_owned()),
-            Self::Space { .. } => Some("Make room, or probe less: --scratch-bytes.".to_owned()),
+            Self::Space { .. } => {
+                Some("Free some space, or use a smaller scratch file (--scratch-bytes).".to_owned())
+            }
         }
     }
 }

@@ -50,7 +50,7 @@ pub enum FormatError {
     Magic(Structure),
     /// The stripe was written by a newer version of the format.
     #[error(
-        "{structure}: format version {found} is newer than {supported}, which this build reads"
+        "{structure}: format version {found} is newer than {supported}, the newest that this build can read"
     )]
     Version {
         /// Where the version stood.
@@ -125,7 +125,7 @@ pub enum FormatError {
         found: SetId,
     },
     /// The stripe index is not the one expected.
-    #[error("{structure}: is of stripe {found}, not of stripe {expected}")]
+    #[error("{structure}: belongs to stripe {found}, not to stripe {expected}")]
     StripeIndex {
         /// The structure.
         structure: Structure,

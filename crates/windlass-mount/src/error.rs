@@ -17,7 +17,7 @@ pub enum MountError {
         source: io::Error,
     },
     /// An ordinary user needs the helper, and it is not installed.
-    #[error("there is no fusermount3 on the PATH, and only root mounts without it")]
+    #[error("there is no fusermount3 on the PATH, and only root can mount without it")]
     NoHelper,
     /// Where the tree was to appear cannot be used.
     #[error("mount on {at}: {what}")]
@@ -94,8 +94,8 @@ impl MountError {
             Self::NotForOthers { .. } => {
                 "Write user_allow_other into /etc/fuse.conf, or mount without --allow-other."
             }
-            Self::NotForOwner { .. } => "Run as root, or as the user it is to belong to.",
-            Self::Unmount { .. } => "End what uses it; `fuser -m` lists that.",
+            Self::NotForOwner { .. } => "Run as root, or as the user who will own the files.",
+            Self::Unmount { .. } => "End the programs that use it. `fuser -m` lists them.",
             _ => return None,
         };
         Some(text)

@@ -60,7 +60,7 @@ pub fn choose(predictions: &[Prediction], window_seconds: Option<f64>) -> Option
     all.iter().min_by(by_time).map(|(index, _)| Choice {
         index: *index,
         meets: false,
-        why: "none ends within the window; this is the fastest".to_owned(),
+        why: "none ends within that time; this is the fastest".to_owned(),
     })
 }
 
@@ -91,12 +91,12 @@ pub fn sureness(direction: Direction, accuracy: Option<&Accuracy>, measured: boo
         Direction::Restore => PUBLISHED_RESTORE,
     };
     let rests = if measured {
-        "the database was sampled"
+        "size and ratio were measured"
     } else {
         "size and ratio are as given"
     };
     Sureness {
         share,
-        why: format!("as near as to published runs it was not fitted on; {rests}"),
+        why: format!("the usual error of plans for published runs; {rests}"),
     }
 }

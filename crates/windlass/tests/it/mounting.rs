@@ -324,7 +324,7 @@ fn an_ordinary_user_is_told_what_is_not_his() {
     open_to_all(Path::new(&set), 0o600);
     let says = format!(
         "error: read device {set} at offset 0: Permission denied (os error 13)\n\
-         hint: Let this user read it, or run as the user whose it is.\n"
+         hint: Let this user read it, or run as the user who owns it.\n"
     );
     refused(&["mount", &set, "roots"], &says);
     refused(&["open", &set], &says);

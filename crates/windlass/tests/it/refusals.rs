@@ -209,7 +209,7 @@ fn a_copy_of_a_stripe_is_called_a_copy() {
     let place = Place::new();
     let set = place.back_up();
     std::fs::copy(&set, place.path("sets/copy")).unwrap();
-    let says = "is there twice, in two files";
+    let says = "is there twice: in ";
     refused(&["verify", &place.arg("sets")], 4, says);
     refused(
         &["restore", &place.arg("sets"), "--into", &place.arg("x.db")],

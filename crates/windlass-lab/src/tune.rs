@@ -20,6 +20,7 @@ mod space;
 use serde::Serialize;
 
 use crate::error::LabError;
+use crate::sweep::{Difference, Noise};
 
 pub use space::{Setting, Space};
 
@@ -38,6 +39,8 @@ const COST_PART_MAX: usize = 5;
 const TRIALS_MIN: usize = 8;
 /// So many of the fastest settings are tried once more.
 const CONFIRMED: usize = 3;
+/// So often the default and the best are tried once more at the end, at most.
+const DUEL_ROUNDS: usize = 3;
 /// So near to the predicted limit there is nothing left to find.
 const AT_LIMIT: f64 = 0.97;
 
@@ -98,8 +101,10 @@ pub struct Tuned {
     pub first: Trial,
     /// All trials, in order.
     pub trials: Vec<Trial>,
-    /// Differences below this share were taken as noise.
+    /// Differences below this share were taken as noise while searching.
     pub noise: f64,
+    /// The best setting's rate over the default's, and whether the trials tell the two apart.
+    pub difference: Difference,
     /// Why it ended.
     pub ended: Ended,
     /// Seconds of all trials.
@@ -130,7 +135,10 @@ pub fn tune(
     search.noise = apart.clamp(NOISE_MIN, NOISE_MAX);
     let (best, ended) = search.search()?;
     let best = search.cheapest_like(&best);
+    search.duel(&first.setting, &best.setting)?;
+    let (best, first) = (search.mean(&best), search.mean(&first));
     Ok(Tuned {
+        difference: difference(&search.trials, &first.setting, &best.setting),
         best,
         first,
         noise: search.noise,
@@ -160,6 +168,7 @@ pub fn exhaust(
         return Err(nothing_fits());
     };
     Ok(Tuned {
+        difference: difference(&trials, &first.setting, &best.setting),
         best: best.clone(),
         first: first.clone(),
         noise: NOISE_MIN,
@@ -168,6 +177,25 @@ pub fn exhaust(
         bytes: trials.iter().map(|one| one.bytes).sum(),
         trials,
     })
+}
+
+/// Compares two settings by all trials, as a sweep compares its runs: the spread is that of all
+/// settings that were tried more than once. The best was chosen among all that were tried, and
+/// each of them could have looked best by chance, so that is how many comparisons are made.
+fn difference(trials: &[Trial], first: &Setting, best: &Setting) -> Difference {
+    let mut settings: Vec<&Setting> = Vec::new();
+    let mut values = Vec::new();
+    for trial in trials {
+        let known = settings.iter().position(|one| **one == trial.setting);
+        let case = known.unwrap_or_else(|| {
+            settings.push(&trial.setting);
+            settings.len() - 1
+        });
+        values.push((case, 0, trial.rate));
+    }
+    let case = |setting: &Setting| settings.iter().position(|one| *one == setting);
+    let noise = Noise::of_values(values.into_iter(), settings.len(), settings.len() - 1);
+    noise.compare(case(first).unwrap_or(0), case(best).unwrap_or(0))
 }
 
 fn nothing_fits() -> LabError {
@@ -275,6 +303,23 @@ impl Search<'_> {
             self.measure(&trial.setting)?;
         }
         Ok(self.fastest().into_iter().next())
+    }
+
+    /// Tries the first setting and the best one again, in turn, so that there is something to tell
+    /// them apart by; as often as what the search may cost allows.
+    fn duel(&mut self, first: &Setting, best: &Setting) -> Result<(), LabError> {
+        if first == best {
+            return Ok(());
+        }
+        for _ in 0..DUEL_ROUNDS {
+            for setting in [first, best] {
+                if self.is_spent() || self.trials.len() >= self.confirmed_max {
+                    return Ok(());
+                }
+                self.measure(setting)?;
+            }
+        }
+        Ok(())
     }
 
     fn has_trials(&self) -> bool {

@@ -36,7 +36,7 @@ pub struct Noise {
 }
 
 /// Two groups of runs, compared.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Copy, Debug, PartialEq, serde::Serialize)]
 pub struct Difference {
     /// The second group's mean over the first's.
     pub ratio: f64,
@@ -49,12 +49,19 @@ pub struct Difference {
 impl Noise {
     /// Of a measure. `comparisons` is how many will be made.
     pub fn of(series: &Series, measure: Measure, comparisons: usize) -> Self {
-        let log = |run| measure.of(run).max(1e-9).ln();
-        let logs: Vec<_> = series
-            .runs
-            .iter()
-            .map(|run| (run.case, run.round, log(run)))
-            .collect();
+        let runs = series.runs.iter();
+        let values = runs.map(|run| (run.case, run.round, measure.of(run)));
+        Self::of_values(values, series.cases.len(), comparisons)
+    }
+
+    /// Of numbers: case, round, value.
+    pub(crate) fn of_values(
+        values: impl Iterator<Item = (usize, usize, f64)>,
+        cases: usize,
+        comparisons: usize,
+    ) -> Self {
+        let log = |(case, round, value): (usize, usize, f64)| (case, round, value.max(1e-9).ln());
+        let logs: Vec<_> = values.map(log).collect();
         let rounds = logs
             .iter()
             .map(|(_, round, _)| round + 1)
@@ -66,7 +73,7 @@ impl Noise {
             mean(logs.map(|(.., log)| *log)) - all
         };
         // Of one case drift cannot be told from chance, so it is left in.
-        let whole = series.cases.len() > 1;
+        let whole = cases > 1;
         let drifts: Vec<_> = (0..rounds)
             .map(|round| if whole { of_round(round) } else { 0.0 })
             .collect();
@@ -82,10 +89,7 @@ impl Noise {
             rounds,
             comparisons: comparisons.max(1),
         };
-        noise.estimate(
-            series.cases.len(),
-            if whole { rounds.saturating_sub(1) } else { 0 },
-        );
+        noise.estimate(cases, if whole { rounds.saturating_sub(1) } else { 0 });
         noise
     }
 

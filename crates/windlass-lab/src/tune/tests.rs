@@ -194,3 +194,41 @@ fn noise_seldom_misleads_it() {
         assert!(good >= 36, "{source} to {target}: {good} of 40");
     }
 }
+
+/// With trials that are up to 5 % off: how many of 40 searches claim a gain.
+fn claims_in_noise(world: impl Fn(&Setting) -> Trial) -> usize {
+    let claims = |seed: &u64| {
+        let mut random = Random(seed + 100);
+        let mut noisy = |setting: &Setting| {
+            let off = 0.05 - f64::from(random.below(1001)) / 1e4;
+            let trial = world(setting);
+            Ok(Trial {
+                rate: trial.rate * (1.0 + off),
+                ..trial
+            })
+        };
+        let tuned = tune(&space(1), &bounds(), &mut noisy).unwrap();
+        tuned.difference.apart
+    };
+    (0..40).filter(claims).count()
+}
+
+#[test]
+fn a_gain_is_claimed_where_there_is_one_and_not_where_there_is_none() {
+    // The source binds at 30 MB/s, so every setting is as fast as the default.
+    let none = claims_in_noise(world("rate:30MB/s", "nul", 1));
+    assert!(none <= 2, "{none} of 40 claim a gain that is none");
+    // A source that wants more buffers.
+    let tuned = found(
+        &world("rate:900MB/s,latency=30ms", "rate:900MB/s", 1),
+        1,
+        &bounds(),
+    );
+    assert!(tuned.difference.apart, "{:?}", tuned.difference);
+    let large = claims_in_noise(world("rate:900MB/s,latency=30ms", "rate:900MB/s", 1));
+    assert!(
+        large >= 30,
+        "{large} of 40 show a gain of {:.2}",
+        tuned.difference.ratio
+    );
+}

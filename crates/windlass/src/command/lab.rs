@@ -220,7 +220,7 @@ fn show_io(profile: &Profile) {
         profile.device.mount_point.display()
     ));
     output::line("");
-    output::line("path                        best  spread        knee           there");
+    output::line("path                          best  spread        knee           there");
     for knee in &profile.knees {
         output::line(&knee_text(knee));
     }
@@ -238,7 +238,7 @@ fn show_io(profile: &Profile) {
 
 fn knee_text(knee: &Knee) -> String {
     format!(
-        "{:<22} {:>10}  {:>6}  {:>8} x {:<2}  {:>10}",
+        "{:<24} {:>10}  {:>6}  {:>8} x {:<2}  {:>10}",
         kind(knee.pattern, knee.operation, knee.direct),
         show_rate(knee.best_bytes_per_second),
         knee.spread

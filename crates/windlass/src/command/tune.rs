@@ -11,8 +11,8 @@ use windlass_engine::{
     Outputs, show_rate,
 };
 use windlass_lab::{
-    Bounds, Ended, LabError, Sample, Setting, Space, Trial, TrialSource, Tuned, exhaust,
-    measure_codecs, state_directory, to_f64, tune,
+    Bounds, Difference, Ended, LabError, Sample, Setting, Space, Trial, TrialSource, Tuned,
+    exhaust, measure_codecs, state_directory, to_f64, tune,
 };
 use windlass_sqlite::Database;
 
@@ -282,6 +282,29 @@ fn write(
     Ok((path, name))
 }
 
+/// What the trials show of the gain, and no more than that.
+fn gain_text(difference: &Difference, is_default: bool) -> String {
+    let Difference {
+        ratio,
+        needed,
+        apart,
+    } = difference;
+    match (is_default, apart) {
+        (true, _) => "none: no setting was better than the default".to_owned(),
+        (false, true) => format!(
+            "{ratio:.2} times the default; the trials would show anything above {needed:.2} times"
+        ),
+        (false, false) if needed.is_finite() => format!(
+            "not shown: {ratio:.2} times the default, and by chance alone it could be {needed:.2} \
+             times. It was chosen because nothing else was faster and it needs the least"
+        ),
+        (false, false) => format!(
+            "not shown: {ratio:.2} times the default, but there are too few trials to tell chance \
+             from gain"
+        ),
+    }
+}
+
 fn show(global: &Global, found: &Found, written: Option<(PathBuf, String)>) {
     let tuned = &found.tuned;
     if global.json {
@@ -295,10 +318,9 @@ fn show(global: &Global, found: &Found, written: Option<(PathBuf, String)>) {
     let (best, first) = (&tuned.best, &tuned.first);
     output::line(&format!("default       {}", setting_text(first)));
     output::line(&format!("best          {}", setting_text(best)));
-    let gain = best.rate / first.rate.max(1e-9);
     output::line(&format!(
-        "gain          {gain:.2} times the default; less than {:.0} % is noise",
-        tuned.noise * 100.0
+        "gain          {}",
+        gain_text(&tuned.difference, best.setting == first.setting)
     ));
     output::line(&format!("limit         {}", best.verdict));
     let predicted = match found.limit.is_finite() {
@@ -351,5 +373,25 @@ fn ended_text(ended: Ended) -> &'static str {
         Ended::AtTheRate => "at --max-rate",
         Ended::NoGain => "nothing more gains",
         Ended::Budget => "budget spent",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_gain_that_the_trials_do_not_show_is_not_claimed() {
+        let text = |ratio, needed, apart| {
+            let difference = Difference {
+                ratio,
+                needed,
+                apart,
+            };
+            gain_text(&difference, false)
+        };
+        assert!(text(1.5, 1.1, true).starts_with("1.50 times the default"));
+        assert!(text(1.04, 1.12, false).starts_with("not shown: 1.04 times"));
+        assert!(text(3.0, f64::INFINITY, false).contains("too few trials"));
     }
 }

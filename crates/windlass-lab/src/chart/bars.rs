@@ -16,12 +16,16 @@ pub enum BarLayout {
 }
 
 /// One label with its bars.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub struct Group {
     /// What stands above.
     pub label: String,
     /// One value for each series.
     pub values: Vec<f64>,
+    /// What was measured, where the first value stands for several: drawn as small dots.
+    pub runs: Vec<f64>,
+    /// Whether the bars are drawn as outlines.
+    pub hollow: bool,
 }
 
 /// Bars with a common axis.
@@ -41,6 +45,8 @@ pub struct BarChart {
     pub layout: BarLayout,
     /// A value to compare with, drawn as a line: 1 for speed-ups.
     pub reference: Option<f64>,
+    /// What is as good as the reference, as far as chance goes: drawn as a band.
+    pub band: Option<(f64, f64)>,
 }
 
 const LEFT: f64 = 2.0;
@@ -68,6 +74,11 @@ impl BarChart {
         let right = drawing.width - if grouped { 70.0 } else { 30.0 };
         let values = self.groups.iter().flat_map(|group| self.extents(group));
         let values = values.chain(self.reference);
+        let runs = self
+            .groups
+            .iter()
+            .flat_map(|group| group.runs.iter().copied());
+        let values = values.chain(runs).chain(self.band.map(|band| band.1));
         let axis = Axis::new(
             (Scale::Linear, self.unit),
             values,
@@ -86,6 +97,19 @@ impl BarChart {
                 (at, bottom + 16.0),
                 anchor,
                 &self.unit.show(*tick),
+            );
+        }
+        let band = self
+            .band
+            .and_then(|(low, high)| axis.place(low).zip(axis.place(high)));
+        if let Some((from, to)) = band {
+            let width = to - from;
+            append(
+                &mut out,
+                format_args!(
+                    "<rect class=\"noise\" x=\"{from:.1}\" y=\"0\" width=\"{width:.1}\" \
+                     height=\"{bottom:.1}\"/>\n"
+                ),
             );
         }
         // Words lie above the line of reference, and that above the bars.
@@ -123,15 +147,16 @@ impl BarChart {
             let (from, to) = (axis.place(base), axis.place(base + value));
             if let (Some(from), Some(to)) = (from, to) {
                 let (class, width) = (colour(index), to - from);
+                let hollow = if group.hollow { " hollow" } else { "" };
                 let name = escape(self.series.get(index).map_or("", String::as_str));
-                let (group, shown) = (escape(&group.label), self.unit.show(*value));
+                let (label_text, shown) = (escape(&group.label), self.unit.show(*value));
                 let height = bar - 2.0;
                 append(
                     out,
                     format_args!(
-                        "<rect class=\"bar {class}\" x=\"{from:.1}\" y=\"{row:.1}\" \
+                        "<rect class=\"bar{hollow} {class}\" x=\"{from:.1}\" y=\"{row:.1}\" \
                          width=\"{width:.1}\" height=\"{height:.1}\">\
-                         <title>{group}, {name}: {shown}</title></rect>\n"
+                         <title>{label_text}, {name}: {shown}</title></rect>\n"
                     ),
                 );
                 match self.layout {
@@ -144,6 +169,17 @@ impl BarChart {
             if self.layout == BarLayout::Grouped {
                 row += bar;
             }
+        }
+        for run in &group.runs {
+            let Some(at) = axis.place(*run) else { continue };
+            let (middle, shown) = (top + bar / 2.0 - 1.0, self.unit.show(*run));
+            append(
+                out,
+                format_args!(
+                    "<circle class=\"run\" cx=\"{at:.1}\" cy=\"{middle:.1}\" r=\"1.8\">\
+                     <title>one run: {shown}</title></circle>\n"
+                ),
+            );
         }
     }
 }

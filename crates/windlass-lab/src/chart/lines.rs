@@ -6,12 +6,18 @@ use super::unit::Unit;
 use super::{append, colour, escape};
 
 /// One line.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub struct Series {
     /// Its name in the legend.
     pub name: String,
     /// Its points, by x.
     pub points: Vec<(f64, f64)>,
+    /// What was measured, where a point stands for several values: drawn as small dots.
+    pub runs: Vec<(f64, f64)>,
+    /// How far a point may be off by chance: x, low, high. Drawn as a band.
+    pub band: Vec<(f64, f64, f64)>,
+    /// Of each point, whether it is drawn as a ring instead of a dot; none are if this is empty.
+    pub hollow: Vec<bool>,
 }
 
 /// Lines with a common axis each way.
@@ -66,14 +72,19 @@ impl LineChart {
             across,
             drawing.ticks,
         );
-        let y = Axis::new(
-            (Scale::Linear, self.y),
-            points().map(|point| point.1),
-            up,
-            5,
-        );
+        let runs = self.series.iter().flat_map(|series| &series.runs);
+        let bands = self.series.iter().flat_map(|series| &series.band);
+        let values = points().map(|point| point.1);
+        let values = values
+            .chain(runs.map(|run| run.1))
+            .chain(bands.map(|band| band.2));
+        let y = Axis::new((Scale::Linear, self.y), values, up, 5);
         let mut out = String::new();
         self.axes(&mut out, (&x, &y), drawing);
+        // Bands lie below all lines.
+        for (index, series) in self.series.iter().enumerate() {
+            band(&mut out, (&x, &y), index, series);
+        }
         for (index, layer) in layers.iter().enumerate() {
             self.layer(&mut out, (&x, &y), index, layer);
         }
@@ -145,18 +156,41 @@ impl LineChart {
                 "<path class=\"line {class}\" d=\"{path}\"><title>{name}</title></path>\n"
             ),
         );
+        self.runs(out, (x, y), index);
         // A single point makes no line.
         if self.marked || upper.len() == 1 {
-            for ((px, py), (vx, vy)) in upper.iter().zip(&layer.upper) {
+            let rings = &self.series[index].hollow;
+            for (number, ((px, py), (vx, vy))) in upper.iter().zip(&layer.upper).enumerate() {
                 let (vx, vy) = (escape(&self.x_shown(*vx)), self.y.show(*vy));
+                let is_ring = rings.len() == upper.len() && rings[number];
+                let ring = if is_ring { " hollow" } else { "" };
                 append(
                     out,
                     format_args!(
-                        "<circle class=\"dot {class}\" cx=\"{px:.1}\" cy=\"{py:.1}\" r=\"3.5\">\
+                        "<circle class=\"dot{ring} {class}\" cx=\"{px:.1}\" cy=\"{py:.1}\" r=\"3.5\">\
                          <title>{name}, {vx}: {vy}</title></circle>\n"
                     ),
                 );
             }
+        }
+    }
+
+    /// The runs that the points of a line stand for.
+    fn runs(&self, out: &mut String, (x, y): (&Axis, &Axis), index: usize) {
+        let (class, series) = (colour(index), &self.series[index]);
+        let name = escape(&series.name);
+        for (vx, vy) in &series.runs {
+            let Some((px, py)) = x.place(*vx).zip(y.place(*vy)) else {
+                continue;
+            };
+            let (vx, vy) = (escape(&self.x_shown(*vx)), self.y.show(*vy));
+            append(
+                out,
+                format_args!(
+                    "<circle class=\"run {class}\" cx=\"{px:.1}\" cy=\"{py:.1}\" r=\"1.8\">\
+                     <title>{name}, {vx}, one run: {vy}</title></circle>\n"
+                ),
+            );
         }
     }
 
@@ -179,6 +213,25 @@ impl LineChart {
             layers.push(Layer { upper, lower });
         }
         layers
+    }
+}
+
+/// The band of a line: up along its upper edge, and back along its lower one.
+fn band(out: &mut String, (x, y): (&Axis, &Axis), index: usize, series: &Series) {
+    let place = |at: f64, value: f64| x.place(at).zip(y.place(value));
+    let upper = series
+        .band
+        .iter()
+        .filter_map(|(at, _, high)| place(*at, *high));
+    let lower = series.band.iter().rev();
+    let lower = lower.filter_map(|(at, low, _)| place(*at, *low));
+    let path: Vec<_> = upper.chain(lower).collect();
+    if path.len() > 3 {
+        let (class, path) = (colour(index), path_of(&path));
+        append(
+            out,
+            format_args!("<path class=\"band {class}\" d=\"{path}Z\"/>\n"),
+        );
     }
 }
 

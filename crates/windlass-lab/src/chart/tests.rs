@@ -15,6 +15,7 @@ fn lines(points: Vec<(f64, f64)>) -> LineChart {
         series: vec![Series {
             name: "one".to_owned(),
             points,
+            ..Series::default()
         }],
         marked: true,
         ..LineChart::default()
@@ -78,9 +79,11 @@ fn stacked_bars_lie_behind_each_other() {
         groups: vec![Group {
             label: "reader".to_owned(),
             values: vec![1.0, 3.0],
+            ..Group::default()
         }],
         layout: BarLayout::Stacked,
         reference: None,
+        band: None,
     };
     let figure = chart.figure();
     let rect = |number: usize, key: &str| -> f64 {

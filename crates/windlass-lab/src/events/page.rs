@@ -102,6 +102,7 @@ fn devices(file: &EventFile) -> LineChart {
         points: rates(&file.samples, |sample| {
             sample.device_bytes.get(index).copied()
         }),
+        ..Series::default()
     });
     let description = "Bytes read from and written to each device per second.";
     let series = series.filter(|series| series.points.iter().any(|point| point.1 > 0.0));
@@ -120,6 +121,7 @@ fn stages(file: &EventFile) -> LineChart {
             points: rates(&file.samples, |sample| {
                 sample.stage_bytes.get(index).copied()
             }),
+            ..Series::default()
         });
     let description = "Bytes each stage has worked on per second: compressed where it is stored.";
     let (unit, series) = (Unit::BytesPerSecond, series.collect());
@@ -138,6 +140,7 @@ fn buffers(file: &EventFile) -> LineChart {
             .iter()
             .map(|(at, buffers)| (*at, float(u128::from(of(buffers)))))
             .collect(),
+        ..Series::default()
     };
     let series = vec![
         series("inputs", |buffers| buffers.inputs),
@@ -163,6 +166,7 @@ fn waits(file: &EventFile, table: &EventTable) -> BarChart {
                 row.map_or(0.0, |row| row.spread.total_seconds)
             })
             .collect(),
+        ..Group::default()
     };
     let name = |cause: &Cause| cause.name().replace('_', " ");
     BarChart {
@@ -174,6 +178,7 @@ fn waits(file: &EventFile, table: &EventTable) -> BarChart {
         groups: file.header.stages.iter().map(group).collect(),
         layout: BarLayout::Stacked,
         reference: None,
+        band: None,
     }
 }
 

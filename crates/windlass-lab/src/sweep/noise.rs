@@ -121,6 +121,14 @@ impl Noise {
         mean(self.of_case(case)).exp()
     }
 
+    /// By which factor the mean of a case may be off by chance; infinite when noise is not known.
+    /// It is so wide that two cases of as many runs are told apart by their means where their bands
+    /// do not touch.
+    pub fn band(&self, case: usize) -> f64 {
+        let needed = self.difference(&[(case, case)]).needed;
+        needed.sqrt()
+    }
+
     /// Compares two cases.
     pub fn compare(&self, first: usize, second: usize) -> Difference {
         let (one, other) = (self.of_case(first), self.of_case(second));

@@ -11,6 +11,11 @@ use crate::chart::{BarChart, BarLayout, Group, LineChart, Page, Scale, Series as
 use crate::numbers::to_f64;
 use crate::plan::Direction;
 
+/// What is drawn in a chart of lines.
+const LINES: &str = "Small dots are the runs, the line joins the middle ones, and the band around \
+    it is the noise. A ring instead of a dot means that the runs do not tell this setting from the \
+    baseline; on a line without the baseline, from the line's first setting.";
+
 /// Bars of a chart: of more nobody can find the one he looks for.
 const BARS_MAX: usize = 32;
 
@@ -183,22 +188,21 @@ fn over(
         Axis::Devices => place(case).unwrap_or(0) as u64,
         _ => case.buffers.map_or(0, |buffers| buffers as u64),
     };
-    let point = |case: &usize| {
-        let middle = median(series.runs_of(*case).map(|run| measure.of(run)));
-        (to_f64(x(&series.cases[*case])), middle)
-    };
+    let noise = Noise::of(
+        series,
+        measure,
+        lines.iter().map(|(_, cases)| cases.len()).sum(),
+    );
+    let at = |case: &usize| to_f64(x(&series.cases[*case]));
     let line = |(name, cases): &(String, Vec<usize>)| {
-        let mut points: Vec<_> = cases.iter().map(point).collect();
-        points.sort_by(|one, other| one.0.total_cmp(&other.0));
-        Line {
-            name: name.clone(),
-            points,
-        }
+        let mut cases = cases.clone();
+        cases.sort_by(|one, other| at(one).total_cmp(&at(other)));
+        line_of(series, (measure, &noise), name, (&cases, &at))
     };
     let is_size = matches!(axis, Axis::Database | Axis::TransferSize | Axis::BlockSize);
     LineChart {
         title: format!("{} by {}", capital(measure.name()), axis.name()),
-        description: "The middle one of the runs of each setting.".to_owned(),
+        description: LINES.to_owned(),
         x: (
             axis.name().to_owned(),
             if is_size { Unit::Bytes } else { Unit::Count },
@@ -215,6 +219,44 @@ fn over(
         series: lines.iter().map(line).collect(),
         marked: true,
         ..LineChart::default()
+    }
+}
+
+/// Where a case lies along the bottom.
+type Place<'a> = &'a dyn Fn(&usize) -> f64;
+
+/// A line of cases, with their runs and the noise of each.
+fn line_of(
+    series: &Series,
+    (measure, noise): (Measure, &Noise),
+    name: &str,
+    (cases, at): (&[usize], Place<'_>),
+) -> Line {
+    let values = |case: &usize| series.runs_of(*case).map(|run| measure.of(run));
+    let middle = |case: &usize| median(values(case));
+    let baseline = series.baseline();
+    let first = cases.first().copied().unwrap_or(baseline);
+    let reference = if cases.contains(&baseline) {
+        baseline
+    } else {
+        first
+    };
+    let band = |case: &usize| {
+        let (factor, middle) = (noise.band(*case), middle(case));
+        factor
+            .is_finite()
+            .then(|| (at(case), middle / factor, middle * factor))
+    };
+    let is_hidden = |case: &usize| *case != reference && !noise.compare(reference, *case).apart;
+    Line {
+        name: name.to_owned(),
+        points: cases.iter().map(|case| (at(case), middle(case))).collect(),
+        runs: cases
+            .iter()
+            .flat_map(|case| values(case).map(|value| (at(case), value)))
+            .collect(),
+        band: cases.iter().filter_map(band).collect(),
+        hollow: cases.iter().map(is_hidden).collect(),
     }
 }
 
@@ -260,22 +302,33 @@ fn speed_ups(series: &Series) -> BarChart {
         } else {
             ""
         };
+        let runs = series.runs_of(case).map(|run| Measure::Seconds.of(run));
         Group {
             label: format!("{}{hidden}", bar_label(series, case)),
             values: vec![1.0 / difference.ratio],
+            runs: runs
+                .map(|seconds| noise.mean(baseline) / seconds.max(1e-9))
+                .collect(),
+            hollow: !hidden.is_empty(),
         }
     };
+    let needed = noise.compare(baseline, baseline).needed;
     BarChart {
         title: "Speed-up against the baseline".to_owned(),
         description: limited(
             series,
-            &format!("The baseline is {}.", bar_label(series, baseline)),
+            &format!(
+                "The baseline is {}. Small dots are the runs. The band is the noise: the runs do not \
+                 tell a setting within it from the baseline, and its bar is hollow.",
+                bar_label(series, baseline)
+            ),
         ),
         unit: Unit::Factor,
         series: vec!["times as fast".to_owned()],
         groups: shown(series).into_iter().map(group).collect(),
         layout: BarLayout::Grouped,
         reference: Some(1.0),
+        band: needed.is_finite().then(|| (1.0 / needed, needed)),
     }
 }
 
@@ -287,6 +340,7 @@ fn waits(series: &Series) -> BarChart {
             .iter()
             .map(|(stage, cause)| waited(series, case, stage, cause).0)
             .collect(),
+        ..Group::default()
     };
     BarChart {
         title: "Where it waits".to_owned(),
@@ -302,6 +356,7 @@ fn waits(series: &Series) -> BarChart {
         groups: shown(series).into_iter().map(group).collect(),
         layout: BarLayout::Stacked,
         reference: None,
+        band: None,
     }
 }
 
@@ -320,6 +375,7 @@ fn sizes(series: &Series) -> BarChart {
         Group {
             label: codec,
             values,
+            ..Group::default()
         }
     };
     BarChart {
@@ -330,6 +386,7 @@ fn sizes(series: &Series) -> BarChart {
         groups: series.values(Axis::Codec).into_iter().map(group).collect(),
         layout: BarLayout::Grouped,
         reference: None,
+        band: None,
     }
 }
 
@@ -344,15 +401,20 @@ fn devices(page: &mut Page, series: &Series) {
         Line {
             name: name.to_owned(),
             points: these
+                .clone()
                 .map(|path| (to_f64(x(path)), median(path.rates.iter().copied())))
                 .collect(),
+            runs: these
+                .flat_map(|path| path.rates.iter().map(|rate| (to_f64(x(path)), *rate)))
+                .collect(),
+            ..Line::default()
         }
     };
     let mut names: Vec<&str> = paths.iter().map(|path| path.name.as_str()).collect();
     names.dedup();
     let chart = |title: &str, x: (&str, Unit), series: Vec<Line>| LineChart {
         title: title.to_owned(),
-        description: "The middle one of the rounds.".to_owned(),
+        description: "Small dots are the rounds, and the line joins the middle ones.".to_owned(),
         x: (x.0.to_owned(), x.1),
         x_scale: Scale::Log2,
         y: Unit::BytesPerSecond,

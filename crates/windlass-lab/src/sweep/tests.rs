@@ -235,3 +235,44 @@ fn others_are_compared_with_the_case_least_touched() {
     assert_eq!(series.axes(), [Axis::TransferSize, Axis::Buffers]);
     assert_eq!(series.values(Axis::TransferSize), ["1 MiB", "4 MiB"]);
 }
+
+#[test]
+fn a_chart_draws_every_run_and_rings_for_what_is_not_told_apart() {
+    let chosen = Chosen {
+        buffers: [7, 14, 28, 56].map(Some).to_vec(),
+        transfer_bytes: vec![1 << 20],
+        ..Chosen::default()
+    };
+    // The second is as fast as the first but for chance, the others are faster.
+    let seconds = [10.0, 9.99, 8.0, 6.0];
+    for (repeat, rings) in [(5, 1), (1, 3)] {
+        let found = series(Experiment::Buffers, &chosen, &seconds, repeat);
+        let html = report(&found);
+        let figure = |title: &str| {
+            let mut figures = html.split("<figure").skip(1);
+            let figure = figures.find(|figure| figure.contains(title));
+            figure.unwrap_or_else(|| panic!("{title}")).to_owned()
+        };
+        let lines = figure("by buffers</h3>");
+        // Each is drawn twice, wide and narrow.
+        let count = |figure: &str, what: &str| figure.matches(what).count() / 2;
+        assert_eq!(count(&lines, "<circle class=\"run "), 4 * repeat);
+        assert_eq!(
+            count(&lines, "<circle class=\"dot hollow "),
+            rings,
+            "{repeat} rounds"
+        );
+        assert_eq!(count(&lines, "<circle class=\"dot "), 4);
+        assert_eq!(
+            count(&lines, "<path class=\"band "),
+            usize::from(repeat > 1)
+        );
+        let bars = figure("Speed-up against the baseline");
+        assert_eq!(count(&bars, "<circle class=\"run\""), 4 * repeat);
+        assert_eq!(count(&bars, "class=\"bar hollow "), rings);
+        assert_eq!(
+            count(&bars, "<rect class=\"noise\""),
+            usize::from(repeat > 1)
+        );
+    }
+}

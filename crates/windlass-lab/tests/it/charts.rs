@@ -13,6 +13,7 @@ fn lines(names: &[&str], xs: &[f64], slope: f64) -> Vec<Series> {
             .iter()
             .map(|x| (*x, (1.0 + index as f64) * slope * (1.0 + x.ln_1p())))
             .collect(),
+        ..Series::default()
     };
     names.iter().enumerate().map(series).collect()
 }
@@ -85,6 +86,7 @@ fn bars(layout: BarLayout) -> BarChart {
         values: (1..=causes.len())
             .map(|index| scale * index as f64)
             .collect(),
+        ..Group::default()
     };
     BarChart {
         title: "Waits by stage".to_owned(),
@@ -100,6 +102,7 @@ fn bars(layout: BarLayout) -> BarChart {
         ],
         layout,
         reference: Some(1.0),
+        band: Some((0.9, 1.1)),
     }
 }
 

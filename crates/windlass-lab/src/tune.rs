@@ -347,17 +347,18 @@ impl Search<'_> {
         allowed.map(|one| self.mean(one))
     }
 
-    /// A trial with the mean rate of all of its setting's.
+    /// A trial with the mean rate of all of its setting's: the geometric one, as where settings are
+    /// compared.
     fn mean(&self, trial: &Trial) -> Trial {
         let same = self
             .trials
             .iter()
             .filter(|one| one.setting == trial.setting);
         let (sum, count) = same.fold((0.0, 0.0), |(sum, count), one| {
-            (sum + one.rate, count + 1.0)
+            (sum + one.rate.max(1e-9).ln(), count + 1.0)
         });
         Trial {
-            rate: sum / count,
+            rate: (sum / count).exp(),
             ..trial.clone()
         }
     }

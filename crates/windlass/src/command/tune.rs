@@ -291,15 +291,15 @@ fn gain_text(difference: &Difference, is_default: bool) -> String {
     } = difference;
     match (is_default, apart) {
         (true, _) => "none: no setting was better than the default".to_owned(),
-        (false, true) => format!(
-            "{ratio:.2} times the default; the trials would show anything above {needed:.2} times"
-        ),
+        (false, true) => {
+            format!("{ratio:.3} times the default; chance alone can give up to {needed:.3} times")
+        }
         (false, false) if needed.is_finite() => format!(
-            "not shown: {ratio:.2} times the default, and by chance alone it could be {needed:.2} \
-             times. It was chosen because nothing else was faster and it needs the least"
+            "not shown: {ratio:.3} times the default, and chance alone can give up to {needed:.3} \
+             times. As far as these trials tell, the default is as fast"
         ),
         (false, false) => format!(
-            "not shown: {ratio:.2} times the default, but there are too few trials to tell chance \
+            "not shown: {ratio:.3} times the default, but there are too few trials to tell chance \
              from gain"
         ),
     }
@@ -390,8 +390,8 @@ mod tests {
             };
             gain_text(&difference, false)
         };
-        assert!(text(1.5, 1.1, true).starts_with("1.50 times the default"));
-        assert!(text(1.04, 1.12, false).starts_with("not shown: 1.04 times"));
+        assert!(text(1.5, 1.1, true).starts_with("1.500 times the default"));
+        assert!(text(1.04, 1.12, false).starts_with("not shown: 1.040 times"));
         assert!(text(3.0, f64::INFINITY, false).contains("too few trials"));
     }
 }

@@ -3,9 +3,9 @@
 //!   files by path --> pairs --> content: spans --same checksum--> skipped
 //!                                          +----else----> read from both, page by page
 //!
-//! Unless told to believe checksums, every byte that both images have is read from both. A CRC is
-//! a remainder: what carries its own CRC-32C behind it (pg_control, pg_filenode.map) leaves the
-//! same remainder whatever it says. So whoever believes says for which files.
+//! By default, every byte that both images have is read from both. A CRC is the remainder of a
+//! division: data that is followed by its own CRC-32C (pg_control, pg_filenode.map) has the same
+//! remainder whatever it contains. So the caller says for which files checksums may be trusted.
 
 mod content;
 

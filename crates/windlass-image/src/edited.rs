@@ -1,8 +1,7 @@
-//! An image with edits: another file table, and bytes that replace some of the image's.
+//! An image with edits: a different file table, and bytes that replace some bytes of the image.
 //!
-//! What a program is to see of an image is sometimes not quite what was backed up: paths that
-//! would lead it elsewhere, a byte that says how the database was used. Edits are kept in memory,
-//! so there are to be few of them.
+//! Sometimes a program must not see exactly what was backed up: paths that would lead it elsewhere,
+//! or a byte that says how the database was used. Edits are kept in memory, so keep them few.
 
 use std::sync::Arc;
 

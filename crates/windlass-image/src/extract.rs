@@ -3,10 +3,10 @@
 //!   image --> [reader: group N + 1] --> writer: group N --> a new file
 //!
 //! Invariants
-//! - Nothing is overwritten: each file is made anew, or it is an error. No link of the target is
-//!   followed below the directory that was named.
+//! - Nothing is overwritten: a file that exists is an error. Below the directory that the caller
+//!   named, no links are followed.
 //! - A file that could not be read to its end is removed again.
-//! - What was extracted is durable when the call returns.
+//! - All extracted files are durable when the call returns.
 
 use std::collections::HashSet;
 use std::fs::{DirBuilder, File, Permissions};

@@ -1,23 +1,23 @@
-//! Overlays: a tree over an image that takes changes, and keeps them beside it.
+//! Overlays: a tree over an image. It accepts changes and keeps them outside the image.
 //!
 //!   View --> [tree]  names and nodes, in memory ----------------+
 //!     |                                                         |
 //!     +----> [content] page in the store?  --> [store]  pages   +--> [journal]  every change
 //!                      else the image's        (append-only)    |
 //!
-//! In the overlay's directory: `overlay` says what it lies over, `pages` is the store, `journal`
-//! the records from which the tree is made again. docs/overlay.md has every byte.
+//! The overlay's directory has three files: `overlay` names the image, `pages` is the store, and
+//! `journal` has the records that rebuild the tree. docs/overlay.md describes every byte.
 //!
 //! Invariants
 //! - The image is never written.
-//! - What was synced is there when the overlay is opened again, whatever ended it. What was not
-//!   synced is there as far as the journal goes, and never in another order.
-//! - One process has an overlay open, and it lies over one image only.
-//! - A change that fails (the disk is full) has not happened, and harms nothing else. When a sync
-//!   fails, nothing is taken any more.
+//! - Synced changes are there when the overlay is opened again, however it ended. Of the others as
+//!   many are there as the journal has, and no later change without the earlier ones.
+//! - Only one process at a time has an overlay open, and it belongs to one image.
+//! - If a change fails (for example because the disk is full), nothing has changed, and nothing
+//!   else is affected. After a failed sync the overlay accepts no more changes.
 //!
-//! Locking: tree, then one node, then slots, then journal. A node's lock is held over each read and
-//! write of its pages, so that no slot changes hands meanwhile.
+//! Locking: first the tree, then one node, then the slots, then the journal. A node is locked
+//! during each read and write of its pages, so that its slots stay its own.
 
 mod blocks;
 mod content;

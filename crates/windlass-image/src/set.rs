@@ -4,13 +4,13 @@
 //!                    (all known)       (cached)        (cached)
 //!
 //! Invariants
-//! - Memory is bounded by the two caches, the upper layers' ranges (32 bytes each), and a frame as
-//!   stored and as decoded for each reader at work, eight of them kept for the next.
-//! - A frame that is damaged fails the reads that touch its bytes, and no others. Nothing that
-//!   failed is kept: the next read tries again.
+//! - Memory is bounded: the two caches, 32 bytes for each range of the upper layers, and for each
+//!   active reader one stored and one decoded frame; up to eight are kept for later readers.
+//! - A damaged frame fails only the reads that need its bytes. A failure is not kept: the next read
+//!   tries again.
 //!
-//! Locking: the caches' own; no lock is held while a stripe is read, except that readers of the
-//! same missing frame wait for the one who fetches it.
+//! Locking: only that of the caches. No lock is held while a stripe is read, but readers of the
+//! same missing frame wait for the one that fetches it.
 
 mod asked;
 mod cache;

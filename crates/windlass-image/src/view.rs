@@ -4,10 +4,10 @@
 //!                               +--> Overlay     takes changes, kept beside the image
 //!
 //! Invariants
-//! - No link of a view is followed by us, and none that the set knows the inside of leaves the
-//!   view: a link with files below it in the table (a tablespace) is a directory here.
-//! - A node keeps its number as long as it lives. Those of an image follow from its file table, so
-//!   an overlay may refer to them.
+//! - A view follows no links. If the file table has files below a link (a tablespace), the view
+//!   shows the link as a directory, so it does not lead outside.
+//! - A node keeps its number as long as it exists. The numbers of an image's nodes follow from its
+//!   file table, so an overlay may refer to them.
 
 mod image;
 mod skeleton;

@@ -1,4 +1,4 @@
-//! Frames: compression per frame, and the CRC-32C that guards each.
+//! Frames: each is compressed by itself and has a CRC-32C.
 //!
 //! A frame carries its codec's number in its index entry, so one set may mix codecs: a frame that
 //! does not shrink is stored as it is, a frame of zeros is not stored at all.

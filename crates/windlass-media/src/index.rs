@@ -1,7 +1,7 @@
-//! Index blocks: what the frames before them hold, where each lies, and what it must hash to.
+//! Index blocks: where each of the frames before them is, what it holds, and its checksum.
 //!
 //! An index block describes the region between the block before it (or the header) and itself.
-//! Its frames lie in ascending order; what is between them is padding and must be zero.
+//! Its frames are in ascending order. The bytes between them are padding and must be zero.
 
 use crate::codec::Codec;
 use crate::error::{FormatError, Structure};

@@ -2,10 +2,10 @@
 //!
 //!   stripe = [header][transfers, index block, transfers, index block, ...][footer][seal]
 //!
-//! A media set is 1 to 64 stripes. Frames (compressed pieces of files) are packed into transfers;
-//! index blocks, laid between the transfers they describe, say what each frame holds and what it
-//! must hash to; the footer lists the index blocks and repeats what is common to the whole set;
-//! the seal is written last. `docs/format.md` describes every byte.
+//! A media set has 1 to 64 stripes. Frames (compressed pieces of files) are packed into transfers.
+//! An index block follows the transfers that it describes; it says what each frame holds, and its
+//! checksum. The footer lists the index blocks and describes the whole set. The seal is written
+//! last. `docs/format.md` describes every byte.
 //!
 //! Invariants
 //! - This crate never touches files, threads or clocks, and never panics on input.

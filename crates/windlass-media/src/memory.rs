@@ -1,9 +1,10 @@
-//! What a footer's sections take in memory once decoded: told before any of it is allocated.
+//! How much memory the sections of a footer need once they are decoded, known before any of it is
+//! allocated.
 //!
-//! Bytes on a stripe say little about that. A list of numbers in a JSON document takes thirty times
-//! its length, and an entry of the file table with the shortest path seven times. So what is held
-//! against a reader's limit is what the sections become. Each figure is an upper bound, allocator's
-//! overhead and the growth of lists included.
+//! The length on the stripe says little about that. A list of numbers in a JSON document needs
+//! thirty times its length, and an entry of the file table with the shortest path seven times. So a
+//! reader's limit applies to the decoded size. Each figure is an upper bound and includes the
+//! overhead of the allocator and of growing lists.
 
 use crate::error::{FormatError, Structure};
 use crate::files::ENTRY_BYTES_MIN;

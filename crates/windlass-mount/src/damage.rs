@@ -1,4 +1,4 @@
-//! Damage that readers came upon: told once for each frame, however often it is read.
+//! Damage that readers met. It is reported once for each frame, however often the frame is read.
 
 use std::collections::HashSet;
 use std::fmt;

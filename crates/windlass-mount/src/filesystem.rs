@@ -1,6 +1,6 @@
-//! The file system that the kernel asks: each question becomes one call of the view.
+//! The file system that answers the kernel: each request becomes one call of the view.
 //!
-//! Locking: none here but the listings' and the read-ahead's own; the kernel asks on many threads.
+//! Locking: only that of the listings and of the read-ahead. The kernel asks on many threads.
 
 use std::cell::RefCell;
 use std::ffi::OsStr;

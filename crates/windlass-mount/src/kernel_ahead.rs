@@ -1,12 +1,12 @@
-//! How far the kernel reads ahead in a mount, raised where we may.
+//! Raises the kernel's read-ahead in a mount, if this user may.
 //!
-//! A FUSE mount begins with 128 KiB, and what is negotiated with the kernel can only make that
-//! less. More is to be had from sysfs, for whoever may write there: root. It saves requests, not
-//! decoding; docs/bench-open.md has what it gains. An ordinary user's mount stays as it is.
+//! A FUSE mount starts with 128 KiB, and the negotiation with the kernel can only lower that. Root
+//! can raise it through sysfs. That saves requests, not decoding; docs/bench-open.md measures the
+//! gain. An ordinary user's mount stays as it is.
 //!
 //! Invariants
-//! - Never lowers what is there, and never touches another file system's.
-//! - Failing is no failure: a mount that is not tuned serves the same bytes.
+//! - It never lowers the value, and never changes that of another file system.
+//! - If it fails, the mount works nevertheless: it serves the same bytes, only more slowly.
 
 use std::fs::File;
 use std::io::{self, Read, Write};

@@ -5,11 +5,11 @@
 //!                                                     [read-ahead] --> image: decode on all cores
 //!
 //! Invariants
-//! - What is damaged is an error for whoever reads it, and told once; it is never zeros, never a
-//!   short file, and nothing beside it suffers.
-//! - The kernel keeps what it was given: an image never changes, and an overlay changes only
-//!   through its mount.
-//! - No link is followed here. Names are looked up one by one, in the view alone.
+//! - Whoever reads damaged bytes gets an error, never zeros and never a short file. The damage is
+//!   reported once, and everything else can be read.
+//! - The kernel may keep whatever it was given, because an image never changes, and an overlay
+//!   changes only through its mount.
+//! - This crate follows no links. It looks up names one by one, and only in the view.
 //! - This crate never knows a database, and never prints.
 
 mod attributes;

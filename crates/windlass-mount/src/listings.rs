@@ -1,6 +1,7 @@
-//! Directories that are being read: what each held when it was opened.
+//! Directories that programs are listing: the names that each one had when it was opened.
 //!
-//! A program that removes what it lists would miss names if their positions moved under it.
+//! A program may remove files while it lists them. If the positions of the other names changed, it
+//! would miss some.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};

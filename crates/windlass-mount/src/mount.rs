@@ -1,4 +1,4 @@
-//! One mount: begun, served by threads, ended.
+//! One mount: how it starts, how threads serve it, and how it ends.
 
 use std::fmt;
 use std::io;

@@ -1,15 +1,16 @@
-//! Reading ahead of programs that read in sequence, so that frames decode on all cores.
+//! Reads ahead of programs that read in sequence, so that all cores decode frames.
 //!
-//! The kernel reads ahead too, by 128 KiB for an ordinary user's mount: about one frame; root's
-//! mounts have more (`kernel_ahead`).
+//! The kernel reads ahead, too: by 128 KiB, about one frame, in an ordinary user's mount, and by
+//! more in root's (`kernel_ahead`).
 //!
 //! Invariants
-//! - Bounded: so many streams are followed, each so far ahead, and a full queue drops what is next.
-//! - A wrong guess costs decoding, never an answer.
-//! - With as many streams as cores each has a core of its own: decoding ahead would only carry
-//!   frames from one core to another. What is asked of the system goes on.
-//! - What its reader has asked for meanwhile is not read ahead any more: he decodes it in place,
-//!   and it would be decoded twice.
+//! - The number of streams and the distance ahead are limited. If the queue is full, the next
+//!   request is dropped.
+//! - A wrong guess wastes some decoding. It never changes an answer.
+//! - If there are as many streams as cores, each stream has its own core, and decoding ahead would
+//!   only move frames from one core to another. So it stops; asking the system to read goes on.
+//! - A frame that its reader has asked for in the meantime is not decoded ahead any more, because
+//!   the reader decodes it itself and it would be decoded twice.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;

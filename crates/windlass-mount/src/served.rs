@@ -1,4 +1,4 @@
-//! A view as it is served: whom it belongs to, what accompanies it, and how answers are given.
+//! A view together with what serving it needs: its owner, its read-ahead, and how to answer.
 
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;

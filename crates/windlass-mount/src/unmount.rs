@@ -1,4 +1,4 @@
-//! Taking a mount away: by the system call as root, through fusermount3 as anybody else.
+//! Unmounting: with the system call as root, through fusermount3 as any other user.
 
 use std::ffi::OsStr;
 use std::io;

@@ -1,13 +1,13 @@
-//! The content of one file in two images: spans whose checksums agree are passed over, the rest is
-//! read from both, one thread for each image, so that neither waits for the other's decoder.
+//! Compares the content of one file in two images. Spans with equal checksums are skipped. The
+//! rest is read from both, with one thread for each image, so that neither waits for the other.
 //!
-//! A span ends where pieces of both images end: frames of different sizes still agree, by the
-//! CRC-32C of their pieces combined. Where one image keeps no checksums, its bytes are read and
-//! summed, and the other's are not decoded.
+//! A span ends where a piece ends in both images, so frames of different sizes can be compared: the
+//! CRC-32C of a span is combined from those of its pieces. If one image has no checksums, its bytes
+//! are read to compute them, and the other image need not be decoded.
 //!
 //! Invariants
-//! - Nothing is passed over unless a checksum covers exactly those bytes in each image.
-//! - A page is looked at once, whole, wherever spans begin and end.
+//! - A span is skipped only if in each image a checksum covers exactly its bytes.
+//! - Each page is compared once and as a whole, wherever spans begin and end.
 
 use std::ops::Range;
 

@@ -5,9 +5,9 @@
 //!                    no --> below `base_bytes`? --yes--> the image's bytes, otherwise zeros
 //!
 //! Invariants
-//! - Bytes of a page beyond the file's end are zeros when the file grows over them: a page that the
-//!   end is cut through is replaced, and what a killed write left there is overwritten first.
-//! - A page goes into the store before the record that tells of it goes into the journal.
+//! - If a file grows, the bytes between its old and its new end are zeros. So a page that the end
+//!   of the file cuts is replaced, and what a killed write left behind the end is overwritten.
+//! - A page is written to the store before the record that mentions it is written to the journal.
 
 use std::io;
 use std::ops::Range;

@@ -1,12 +1,13 @@
-//! The journal: records, one after another, each appended when its change is made.
+//! The journal: a list of records. Each change appends one.
 //!
 //! Invariants
-//! - A record that could not be written whole is cut off again, or the journal is dead.
-//! - After a failed sync nobody knows what is durable: the journal is dead, and so is the overlay
-//!   until it is opened again.
+//! - If a record cannot be written as a whole, it is cut off again. If that fails as well, the
+//!   journal accepts no more records.
+//! - After a failed sync nobody knows what is durable. The journal, and so the overlay, accepts no
+//!   more changes until it is opened again.
 //!
-//! Locking: one mutex, held while records are appended. Callers hold the lock of what they change,
-//! so that records of one node stand in the order of its changes.
+//! Locking: one mutex while records are appended. Callers also hold the lock of the thing that they
+//! change, so the records of one node are in the order of its changes.
 
 use std::fs::File;
 use std::io;

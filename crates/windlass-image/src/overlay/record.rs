@@ -5,9 +5,10 @@
 //! All numbers are little-endian. docs/overlay.md has the payloads.
 //!
 //! Invariants
-//! - Bytes are a record only if length, sequence and checksum are right; a prefix of one never is.
-//! - Sequence numbers go up and are given once, to records that were written and to such that
-//!   failed: what a failed write left behind is never taken for what was written after it.
+//! - Bytes are a record only if length, sequence and checksum are right. The beginning of a record
+//!   alone never passes for one.
+//! - Sequence numbers go up, and each is used once, also for records whose write failed. So the
+//!   rest of a failed write never passes for a later record.
 
 use std::ops::Range;
 

@@ -1,9 +1,9 @@
-//! Opening a journal: how much of it holds, and what it tells.
+//! Opening a journal: which of its records are valid, and what they say.
 //!
-//! Whoever was killed while the system ran on left everything that he had written: all whole
-//! records hold. When the system itself went down, pages and records may have reached the disk in
-//! any order: then only what the last sync covers holds, so that no record tells of a page that is
-//! not there.
+//! If only the process was killed, everything that it wrote is there, so all whole records are
+//! valid. If the system went down, pages and records may have reached the disk in any order. Then
+//! only records that the last sync covers are valid, so that no record mentions a page that is not
+//! there.
 
 use std::fs::File;
 use std::io;

@@ -1,14 +1,15 @@
 //! The page store: pages one after another in one file, found by their slots.
 //!
-//! Not a sparse file that mirrors what it lies over: pages written all over a table would make it
-//! tens of thousands of extents, and removing it would take a minute.
+//! It is not a sparse copy of the files, because pages written all over a table would give such a
+//! copy tens of thousands of extents, and removing it would take a minute.
 //!
 //! Invariants
-//! - A slot has at most one page that the journal tells of.
-//! - A slot that was freed is used again only when the record that freed it is durable: otherwise
-//!   a power cut could bring back its old owner, with the new one's bytes.
+//! - A slot holds at most one page that the journal mentions.
+//! - A freed slot is used again only after the record that freed it is durable. Otherwise, after a
+//!   power cut, the old owner could come back and find the bytes of the new one.
 //!
-//! Locking: the list of slots, for moments. Whoever reads or writes a slot holds its node's lock.
+//! Locking: the list of slots is locked for moments. Whoever reads or writes a slot holds the lock
+//! of its node.
 
 use std::fs::File;
 use std::io;

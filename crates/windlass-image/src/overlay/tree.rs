@@ -1,10 +1,10 @@
-//! The overlay's tree: names, directories, nodes; and each change of it, checked and then made.
+//! The tree of an overlay: names, directories and nodes, and how they change.
 //!
-//! The same two functions serve a change that is made now and one that the journal tells of:
-//! `check` says what a file system would answer, `apply` cannot fail any more.
+//! Changes that a program makes and changes from the journal use the same two functions: `check`
+//! finds the error that a file system would return, and `apply` then cannot fail.
 //!
 //! Invariants
-//! - A node is in `nodes` while it has a name or is open. Its number is never given again.
+//! - A node is in `nodes` while it has a name or is open. Its number is never used again.
 //! - `links` of a file or link is the number of its names.
 
 use std::collections::{BTreeMap, HashMap};

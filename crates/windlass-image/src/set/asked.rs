@@ -1,7 +1,8 @@
-//! Which regions of stripes the system was asked to bring nearer.
+//! Which regions of stripes the kernel was asked to read ahead.
 //!
-//! Asking costs a look at every page of the region, whether it is in the page cache or not. Readers
-//! of several files go back and forth between regions, so more than the last one is remembered.
+//! For each request the kernel looks at every page of the region, whether it is cached or not. So a
+//! region is not requested twice. Readers of several files go back and forth between regions, so
+//! more than the last one is remembered.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 

@@ -1,9 +1,9 @@
 //! A cache of shared values with a capacity in bytes.
 //!
-//! quick_cache does the work: sharded locks, a scan does not drive out what is used often, and a
-//! value that several readers miss at once is made by one of them while the others wait. What it
-//! needs from us is the size of a value, and a capacity that divides evenly among its shards:
-//! it would round each shard's part up.
+//! quick_cache does the work. Its locks are sharded. A scan does not push out values that are used
+//! often. If several readers miss the same value, one makes it and the others wait. We give it the
+//! size of each value, and a capacity that is a multiple of the number of its shards, because it
+//! would round each shard's part up.
 
 use std::hash::Hash;
 use std::sync::Arc;

@@ -1,16 +1,15 @@
 //! Which index block holds a position: found without reading the whole index.
 //!
-//! A footer tells of each index block only the lowest and highest file number in it. In a set of
-//! one huge file that says nothing. But frames are laid on stripes in about the order of the
-//! source, so within a stripe blocks follow each other with little overlap: a binary search over
-//! blocks finds the one. What a block was found to span is remembered, so a lookup in a set that
-//! has been read for a while reads no index at all.
+//! For each index block the footer has only the lowest and the highest file number. That does not
+//! help in a set of one huge file. But frames are on a stripe roughly in the order of the source,
+//! so its blocks overlap little, and a binary search finds the right one. The range of each block that
+//! was read is remembered, so after a while a lookup reads no index at all.
 //!
 //! Invariants
-//! - The order is a hint, never a belief: a position is missing only when every block that may
-//!   hold it was looked at. A block that cannot be read makes what is not found elsewhere an
-//!   error, and hides nothing that is.
-//! - A lookup scans the outlines of all blocks: a set of one million frames has about 200.
+//! - The order is only a hint. A position is missing only if every block that may hold it was read.
+//!   If a block cannot be read, a position that is in no other block is an error; positions in
+//!   other blocks are found.
+//! - A lookup looks at the ranges of all blocks. A set of one million frames has about 200.
 
 use std::collections::HashSet;
 use std::sync::{Arc, OnceLock};

@@ -1,7 +1,7 @@
 //! Upper layers: ranges of files that were copied again, and replace what was copied first.
 //!
-//! They are few, and read once when the image is opened: a reader must know of every one before it
-//! may believe any byte of layer 0.
+//! There are few of them. They are read once when the image is opened, because a reader must know
+//! all of them before it can trust any byte of layer 0.
 
 use std::collections::BTreeMap;
 

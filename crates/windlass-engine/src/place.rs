@@ -70,6 +70,8 @@ pub struct SetEntry {
     pub set_id: SetId,
     /// When it was begun, in nanoseconds since 1970 UTC.
     pub begun_nanos: i64,
+    /// False when no header could be read: `begun_nanos` is when a stripe was last written to.
+    pub is_dated: bool,
     /// How many stripes it has.
     pub stripe_count: u16,
     /// Those that were found, by index; two of one index when there are copies.

@@ -363,6 +363,7 @@ impl Backup<'_> {
         let outside = cluster.configuration_outside.iter();
         DatabaseFacts {
             kind: KIND.into(),
+            name: cluster.name.clone(),
             version: cluster.version.clone(),
             version_number: cluster.version_number,
             system_identifier: cluster.system_identifier.to_string(),

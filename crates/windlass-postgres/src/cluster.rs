@@ -26,7 +26,7 @@ pub const MAJOR_NEWEST: u32 = 19;
 const SETTINGS: &str = "SELECT name, setting FROM pg_settings WHERE name IN ('server_version', \
      'data_directory', 'block_size', 'segment_size', 'wal_segment_size', 'data_checksums', \
      'wal_level', 'config_file', 'hba_file', 'ident_file', 'stats_temp_directory', \
-     'logging_collector', 'log_directory')";
+     'logging_collector', 'log_directory', 'cluster_name', 'port')";
 const SUBSCRIPTIONS: &str = "SELECT count(subname) FROM pg_subscription WHERE subenabled";
 const TABLESPACES: &str = "SELECT oid, spcname::text, pg_tablespace_location(oid) \
      FROM pg_tablespace WHERE oid NOT IN (1663, 1664) ORDER BY oid";
@@ -131,6 +131,7 @@ pub(crate) fn ask(session: &mut Session) -> Result<ClusterFacts, PostgresError> 
     check_identity(session, &root, &control)?;
     check_sizes(&settings, &control)?;
     Ok(ClusterFacts {
+        name: cluster_name(&settings, &root),
         version: setting(&settings, "server_version")?.to_owned(),
         version_number: session.version_number(),
         system_identifier: control.system_identifier,
@@ -169,6 +170,17 @@ fn setting<'a>(settings: &'a Settings, name: &str) -> Result<&'a str, PostgresEr
             doing: "ask for settings (the role needs pg_read_all_settings)",
             answer: format!("no {name}"),
         })
+}
+
+/// What people call the cluster: its cluster_name, or its directory's name and the server's port.
+fn cluster_name(settings: &Settings, root: &Path) -> String {
+    let word = |name: &str| settings.get(name).map(String::as_str).unwrap_or_default();
+    let given = word("cluster_name").trim();
+    if !given.is_empty() {
+        return given.to_owned();
+    }
+    let directory = root.file_name().unwrap_or_default().to_string_lossy();
+    format!("{directory}-{}", word("port"))
 }
 
 fn ask_tablespaces(session: &mut Session) -> Result<Vec<Tablespace>, PostgresError> {

@@ -16,6 +16,8 @@ pub const KIND: &str = "postgresql";
 /// What a cluster is, asked when the session began and checked against its data directory.
 #[derive(Clone, Debug, Serialize)]
 pub struct ClusterFacts {
+    /// What people call it: cluster_name, or the data directory's name and the port.
+    pub name: String,
     /// The server's version as it shows it.
     pub version: String,
     /// Version as a number: 150004 for 15.4.
@@ -126,6 +128,10 @@ pub struct BadFile {
 pub struct DatabaseFacts {
     /// Always [`KIND`].
     pub kind: String,
+    /// What people call the cluster. Two clusters may have the same name, and not the same system
+    /// identifier. Sets of older versions have none.
+    #[serde(default)]
+    pub name: String,
     /// The server's version as it shows it.
     pub version: String,
     /// Version as a number: 150004 for 15.4.

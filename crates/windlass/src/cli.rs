@@ -1,6 +1,7 @@
 //! The command line: what can be said, and what each word of it means.
 
 mod buffers;
+mod choice;
 #[cfg(test)]
 mod documented;
 mod examples;
@@ -15,6 +16,7 @@ use std::path::PathBuf;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use windlass_postgres::RelationPattern;
 
+pub use choice::Choice;
 pub use open::{Open, OpenOptions};
 use windlass_engine::{parse_rate, parse_size};
 
@@ -216,10 +218,13 @@ pub struct Backup {
 /// `windlass restore`
 #[derive(Debug, Args)]
 pub struct Restore {
-    /// A stripe of the set, or the directory that holds its stripes. Name several places if the
-    /// stripes are not together
+    /// A directory of sets, or a stripe of a set. Name several places if the stripes are not
+    /// together
     #[arg(required = true, value_name = "SET")]
     pub set: Vec<PathBuf>,
+    /// Which set
+    #[command(flatten)]
+    pub choice: Choice,
     /// PostgreSQL: the new data directory. SQLite: the new file, or the directory to put it in
     #[arg(long, value_name = "PATH", env = "WINDLASS_INTO")]
     pub into: PathBuf,
@@ -262,10 +267,16 @@ pub struct Restore {
 /// `windlass verify`
 #[derive(Debug, Args)]
 pub struct Verify {
-    /// A stripe of the set, or the directory that holds its stripes. Name several places if the
-    /// stripes are not together
+    /// A directory of sets, or a stripe of a set. Name several places if the stripes are not
+    /// together
     #[arg(required = true, value_name = "SET")]
     pub set: Vec<PathBuf>,
+    /// Which set
+    #[command(flatten)]
+    pub choice: Choice,
+    /// Verify only the newest set of the directory
+    #[arg(long, conflicts_with = "which")]
+    pub latest: bool,
     /// Check only seals and indexes. This takes seconds and finds no damage inside frames
     #[arg(long)]
     pub quick: bool,
@@ -289,9 +300,15 @@ pub struct Verify {
 /// `windlass info`
 #[derive(Debug, Args)]
 pub struct Info {
-    /// A stripe, or a directory that holds stripes
+    /// A directory of sets, or a stripe of a set
     #[arg(required = true, value_name = "SET")]
     pub set: Vec<PathBuf>,
+    /// Which set
+    #[command(flatten)]
+    pub choice: Choice,
+    /// Show everything about each set of a directory, not one line
+    #[arg(long)]
+    pub long: bool,
     /// List every file of the set
     #[arg(long)]
     pub files: bool,
@@ -300,12 +317,16 @@ pub struct Info {
 /// `windlass diff`
 #[derive(Debug, Args)]
 pub struct Diff {
-    /// A set, a PostgreSQL data directory, or a SQLite file
+    /// A set, a PostgreSQL data directory, or a SQLite file; DIRECTORY@ID, DIRECTORY@latest and
+    /// DIRECTORY@TIME choose a set of a directory
     #[arg(value_name = "IMAGE")]
     pub first: PathBuf,
     /// The image to compare it with, of the same kind of database
     #[arg(value_name = "IMAGE")]
     pub second: PathBuf,
+    /// Take sets of this database only, when a directory holds sets of several
+    #[arg(long = "database", value_name = "NAME")]
+    pub of: Option<String>,
     /// List every range of pages, not only the first few
     #[arg(long)]
     pub pages: bool,
@@ -385,9 +406,12 @@ pub enum TraceFormat {
 /// `windlass extract`
 #[derive(Debug, Args)]
 pub struct Extract {
-    /// A stripe of the set, or the directory that holds its stripes
+    /// A directory of sets, or a stripe of a set
     #[arg(value_name = "SET")]
     pub set: PathBuf,
+    /// Which set
+    #[command(flatten)]
+    pub choice: Choice,
     /// Files to write, by their paths in the set: `base/5/16384*`, `**/PG_VERSION`
     #[arg(required_unless_present = "relation", value_name = "PATTERN")]
     pub patterns: Vec<String>,
@@ -403,9 +427,12 @@ pub struct Extract {
 /// `windlass mount`
 #[derive(Debug, Args)]
 pub struct MountSet {
-    /// A stripe of the set, or the directory that holds its stripes
+    /// A directory of sets, or a stripe of a set
     #[arg(value_name = "SET")]
     pub set: PathBuf,
+    /// Which set
+    #[command(flatten)]
+    pub choice: Choice,
     /// An empty directory where the files will appear
     #[arg(value_name = "DIRECTORY")]
     pub at: PathBuf,

@@ -131,9 +131,9 @@ fn restore_options(
     Ok(options.fit(set)?)
 }
 
-/// The set that `places` lead to.
-pub fn open(places: &[PathBuf]) -> Result<OpenSet, Failure> {
-    Ok(OpenSet::open(places, METADATA_LIMIT_DEFAULT)?)
+/// The set that these stripes are of.
+pub fn open(stripes: &[PathBuf]) -> Result<OpenSet, Failure> {
+    Ok(OpenSet::open(stripes, METADATA_LIMIT_DEFAULT)?)
 }
 
 /// True when nothing but the result is to be printed.

@@ -78,20 +78,28 @@ impl DatabaseName {
         }
     }
 
-    /// A short name for stripe files: the file's stem, or the cluster's kind.
+    /// A short name, as far as it can be told without asking: the file's stem, or the cluster's
+    /// kind.
     pub fn short_name(&self) -> String {
-        let name = match self {
+        match self {
             Self::Postgres(_) => "postgresql".to_owned(),
-            Self::Sqlite(path) => path
-                .file_stem()
-                .unwrap_or_default()
-                .to_string_lossy()
-                .into_owned(),
-        };
-        let plain = |letter: char| letter.is_ascii_alphanumeric() || "-_".contains(letter);
-        name.chars()
-            .map(|letter| if plain(letter) { letter } else { '_' })
-            .take(40)
-            .collect()
+            Self::Sqlite(path) => {
+                let stem = path.file_stem().unwrap_or_default();
+                plain_name(&stem.to_string_lossy())
+            }
+        }
+    }
+}
+
+/// A name as the names of stripes begin with it: letters, digits, `-` and `_`.
+pub fn plain_name(name: &str) -> String {
+    let plain = |letter: char| letter.is_ascii_alphanumeric() || "-_".contains(letter);
+    let letters = name.chars().take(40);
+    let plain: String = letters
+        .map(|letter| if plain(letter) { letter } else { '_' })
+        .collect();
+    match plain.is_empty() {
+        true => "database".to_owned(),
+        false => plain,
     }
 }

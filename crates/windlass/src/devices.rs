@@ -1,4 +1,7 @@
 //! What the word DEVICE means: a stripe's file, a directory to name one in, `nul`.
+//!
+//! A name that is there already is what it is. A new name is a file only if it ends like one of a
+//! stripe; every other new name becomes a directory, so that the next backup finds room there.
 
 use std::path::{Path, PathBuf};
 
@@ -6,6 +9,10 @@ use windlass_engine::media::SetId;
 use windlass_engine::{Device, FileDevice, FileDeviceOptions, NulDevice, Outputs, partial_path};
 
 use crate::exit::{Code, Failure};
+use crate::{outputs, privilege};
+
+/// What the names of new files end with, after a dot.
+const FILE_ENDINGS: [&str; 3] = ["windlass", "stripe", "bak"];
 
 /// A device as named on the command line.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -16,10 +23,12 @@ pub enum DeviceName {
     File(PathBuf),
     /// A directory in which the stripe is named.
     Directory(PathBuf),
+    /// The same, which is not there yet.
+    NewDirectory(PathBuf),
 }
 
 impl DeviceName {
-    /// Tells the kinds apart. A trailing slash means a directory, and asks for it to be there.
+    /// Tells the kinds apart.
     pub fn resolve(text: &str) -> Result<Self, Failure> {
         if text == "nul" {
             return Ok(Self::Nul);
@@ -40,13 +49,15 @@ impl DeviceName {
             return Ok(Self::Directory(path));
         }
         let parent = path.parent().unwrap_or(Path::new("/"));
-        if text.ends_with('/') || !parent.is_dir() {
-            let missing = if text.ends_with('/') { &path } else { parent };
+        if !parent.is_dir() {
             return Err(Failure::new(
                 Code::Failed,
-                format!("there is no directory {}", missing.display()),
-                "Make it, and give it to the database's owner.",
+                format!("there is no directory {}", parent.display()),
+                "Make it: Windlass makes the last directory of a path only.",
             ));
+        }
+        if path.symlink_metadata().is_err() && (text.ends_with('/') || !is_file_name(&path)) {
+            return Ok(Self::NewDirectory(path));
         }
         if path.exists() && !path.is_file() {
             let message = format!("{} is neither a file nor a directory", path.display());
@@ -60,9 +71,35 @@ impl DeviceName {
         match self {
             Self::Nul => None,
             Self::File(path) => path.parent(),
-            Self::Directory(path) => Some(path),
+            Self::Directory(path) | Self::NewDirectory(path) => Some(path),
         }
     }
+
+    /// Makes the directory, if it is one that is not there yet, for this user.
+    pub fn make(&self, owner: Option<(u32, u32)>) -> Result<(), Failure> {
+        match self {
+            Self::NewDirectory(path) if !path.is_dir() => privilege::make_directory(path, owner),
+            _ => Ok(()),
+        }
+    }
+}
+
+/// What these words name, for a database of this owner. Root makes new directories now, where an
+/// output may be: the owner may not be allowed to.
+pub fn resolve(words: &[String], owner: Option<(u32, u32)>) -> Result<Vec<DeviceName>, Failure> {
+    let devices = words.iter().map(|text| DeviceName::resolve(text));
+    let devices = devices.collect::<Result<Vec<_>, _>>()?;
+    if nix::unistd::Uid::effective().is_root() && owner.is_some_and(|(uid, _)| uid != 0) {
+        check(&devices, &outputs::outputs())?;
+        devices.iter().try_for_each(|device| device.make(owner))?;
+    }
+    Ok(devices)
+}
+
+/// True for a new name that is to be a file.
+fn is_file_name(path: &Path) -> bool {
+    let ending = path.extension().and_then(|ending| ending.to_str());
+    ending.is_some_and(|ending| FILE_ENDINGS.contains(&ending))
 }
 
 /// What names stripes in directories: `shop-20261121T081500Z-1f0c9a2e.2of4.windlass`.
@@ -94,7 +131,7 @@ pub fn check(devices: &[DeviceName], outputs: &Outputs) -> Result<(), Failure> {
     for device in devices {
         match device {
             DeviceName::Nul => {}
-            DeviceName::Directory(path) => outputs.check(path)?,
+            DeviceName::Directory(path) | DeviceName::NewDirectory(path) => outputs.check(path)?,
             DeviceName::File(path) => {
                 outputs.check(path)?;
                 outputs.check(&partial_path(path))?;
@@ -118,7 +155,9 @@ pub fn create(
         .map(|(index, device)| match device {
             DeviceName::Nul => None,
             DeviceName::File(path) => Some(path.clone()),
-            DeviceName::Directory(path) => Some(path.join(names.name(index))),
+            DeviceName::Directory(path) | DeviceName::NewDirectory(path) => {
+                Some(path.join(names.name(index)))
+            }
         })
         .collect();
     for (index, path) in paths.iter().enumerate() {
@@ -131,6 +170,7 @@ pub fn create(
             ));
         }
     }
+    devices.iter().try_for_each(|device| device.make(None))?;
     let mut created: Vec<Box<dyn Device>> = Vec::with_capacity(paths.len());
     for path in paths {
         created.push(match path {

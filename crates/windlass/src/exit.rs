@@ -95,6 +95,20 @@ impl Failure {
         Self::new(Code::Usage, message, hint)
     }
 
+    /// A failure that a fault of the media is behind: of damage, if that is what it is.
+    pub fn from_fault(fault: &EngineError, message: String, hint: String) -> Self {
+        let code = match fault.is_damage() {
+            true => Code::Damage,
+            false => Code::Failed,
+        };
+        Self::new(code, message, hint)
+    }
+
+    /// What to do about it.
+    pub fn hint(&self) -> Option<&str> {
+        self.hint.as_deref()
+    }
+
     /// What went wrong.
     pub fn message(&self) -> &str {
         &self.message
@@ -119,6 +133,11 @@ impl Failure {
     /// True when damage of a set is behind it.
     pub fn is_damage(&self) -> bool {
         self.code == Code::Damage
+    }
+
+    /// True when other sets may do well all the same.
+    pub fn is_of_one_set(&self) -> bool {
+        matches!(self.code, Code::Damage | Code::Failed)
     }
 
     /// The same, with another hint.

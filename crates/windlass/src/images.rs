@@ -14,7 +14,9 @@ use windlass_image::{
 use windlass_postgres::{ClusterFiles, Control, ReadError};
 use windlass_sqlite::{Database, PinnedReader, PinnedState};
 
+use crate::cli::{Choice, Global};
 use crate::exit::{Code, Failure};
+use crate::places;
 use crate::privilege;
 
 /// The database's file in an image of a SQLite database, whatever it is called on disk.
@@ -31,6 +33,16 @@ pub enum ImageKind {
     Unknown,
 }
 
+/// An image as it was asked for.
+pub struct Asked<'a> {
+    /// Options of every command.
+    pub global: &'a Global,
+    /// The word.
+    pub place: &'a Path,
+    /// Which set of a directory, as far as the word does not say.
+    pub choice: Choice,
+}
+
 /// An image, opened.
 pub struct OpenImage {
     /// As it was named.
@@ -44,14 +56,15 @@ pub struct OpenImage {
 
 impl OpenImage {
     /// Opens what `place` is. Started by root, becomes the owner of what is no set.
-    pub fn open(place: &Path, cancel: &Cancel) -> Result<Self, Failure> {
+    pub fn open(asked: &Asked<'_>, cancel: &Cancel) -> Result<Self, Failure> {
+        let place = asked.place;
         if place.join("PG_VERSION").is_file() {
             return Self::directory(place);
         }
         if place.is_file() && windlass_sqlite::is_sqlite(place)? {
             return Self::sqlite(place, cancel);
         }
-        Self::set(place)
+        Self::set(asked)
     }
 
     fn directory(place: &Path) -> Result<Self, Failure> {
@@ -80,8 +93,10 @@ impl OpenImage {
         })
     }
 
-    fn set(place: &Path) -> Result<Self, Failure> {
-        let set = Arc::new(crate::command::open(&[place.to_owned()])?);
+    fn set(asked: &Asked<'_>) -> Result<Self, Failure> {
+        let place = asked.place;
+        let words = [place.to_owned()];
+        let set = Arc::new(places::open(asked.global, &words, &asked.choice)?);
         let facts = &set.description().facts;
         let kind = match facts.database["kind"].as_str() {
             Some(windlass_postgres::KIND) => ImageKind::Postgres,

@@ -19,6 +19,7 @@ mod metrics;
 mod opened;
 mod output;
 mod outputs;
+mod places;
 mod privilege;
 mod probed;
 mod progress;

@@ -58,6 +58,14 @@ fn drop_to(uid: Uid, gid: Gid) -> nix::Result<()> {
     nix::unistd::setresuid(uid, uid, uid)
 }
 
+/// A directory is there after a power cut only if its parent was written out.
+fn sync_parent(path: &Path) -> std::io::Result<()> {
+    let parent = path
+        .parent()
+        .filter(|parent| !parent.as_os_str().is_empty());
+    std::fs::File::open(parent.unwrap_or(Path::new(".")))?.sync_all()
+}
+
 /// User and group of a name.
 pub fn user_ids(name: &str) -> Option<(u32, u32)> {
     let user = User::from_name(name).ok().flatten()?;
@@ -73,14 +81,25 @@ pub fn owner(path: &Path) -> Option<(u32, u32)> {
 
 /// Makes a directory (its parent exists) and gives it to a user, when started by root: the user
 /// itself may not be allowed to.
-pub fn give_directory(path: &Path, (uid, gid): (u32, u32)) -> Result<(), Failure> {
-    use std::os::unix::fs::DirBuilderExt;
+pub fn give_directory(path: &Path, owner: (u32, u32)) -> Result<(), Failure> {
     if !Uid::effective().is_root() || path.exists() {
         return Ok(());
     }
+    make_directory(path, Some(owner))
+}
+
+/// Makes a directory that its owner alone may look into (its parent exists), durably. Root gives it
+/// to the owner.
+pub fn make_directory(path: &Path, owner: Option<(u32, u32)>) -> Result<(), Failure> {
+    use std::os::unix::fs::DirBuilderExt;
+    let owner = owner.filter(|_| Uid::effective().is_root());
     let made = std::fs::DirBuilder::new().mode(0o700).create(path);
-    let given = made.and_then(|()| std::os::unix::fs::lchown(path, Some(uid), Some(gid)));
-    given.map_err(|error| {
+    let given = made.and_then(|()| match owner {
+        Some((uid, gid)) => std::os::unix::fs::lchown(path, Some(uid), Some(gid)),
+        None => Ok(()),
+    });
+    let kept = given.and_then(|()| sync_parent(path));
+    kept.map_err(|error| {
         let message = format!("cannot make {}: {error}", path.display());
         Failure::new(Code::Failed, message, "Its parent directory must exist.")
     })

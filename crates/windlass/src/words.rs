@@ -44,7 +44,7 @@ fn at_zone(time: Timestamp, now: Timestamp, zone: &TimeZone) -> String {
 }
 
 /// How long ago something was; clocks of two machines may differ by a little.
-fn age(passed: SignedDuration) -> String {
+pub fn age(passed: SignedDuration) -> String {
     let seconds = passed.as_secs();
     let coarse = |seconds: i64| match seconds {
         0..=119 => format!("{seconds} s"),

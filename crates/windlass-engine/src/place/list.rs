@@ -132,6 +132,7 @@ impl Gathered {
         SetEntry {
             set_id,
             begun_nanos,
+            is_dated: self.header.is_some(),
             stripe_count: count,
             stripes: self.stripes.into_iter().map(stripe).collect(),
             about,

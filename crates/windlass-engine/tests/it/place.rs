@@ -107,20 +107,19 @@ fn sets_of_several_directories_are_listed_by_id_the_oldest_first() {
 fn of_each_set_its_ends_and_one_footer_are_read_and_nothing_else() {
     let dir = tempfile::tempdir().unwrap();
     let sets = dir.path().join("sets");
-    for number in 1..=100 {
-        move_into(&sets, &night(dir.path(), number, 2));
+    for number in 1..=200 {
+        move_into(&sets, &night(dir.path(), number, 1));
     }
     let place = Counted {
         inner: DirectoryPlace::new(&sets),
         reads: RefCell::default(),
     };
     let found = list_sets(&[&place], METADATA_LIMIT_DEFAULT).unwrap();
-    assert_eq!(found.sets.len(), 100);
+    assert_eq!(found.sets.len(), 200);
     let all_sealed = |set: &windlass_engine::SetEntry| matches!(set.state, SetState::Sealed);
     assert!(found.sets.iter().all(all_sealed));
     let reads = place.reads.borrow();
-    let stripes = 200;
-    assert_eq!(reads.len(), stripes * 2 + 100, "heads, tails, footers");
+    assert_eq!(reads.len(), 200 * 3, "heads, tails, footers");
     let longest = reads.iter().map(|(_, _, bytes)| *bytes).max();
     assert!(longest <= Some(4096), "{longest:?}");
 }

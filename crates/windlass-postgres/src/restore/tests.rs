@@ -13,6 +13,7 @@ fn facts() -> DatabaseFacts {
     let (start, end) = (Lsn(0x200_0028), Lsn(0x200_0100));
     DatabaseFacts {
         kind: crate::KIND.into(),
+        name: "main".into(),
         version: "15.4".into(),
         version_number: 150_004,
         system_identifier: "7000000000000000001".into(),

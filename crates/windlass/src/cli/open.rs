@@ -4,16 +4,20 @@ use std::path::PathBuf;
 
 use clap::Args;
 
+use super::Choice;
 use windlass_engine::parse_size;
 
 /// `windlass open`
 #[derive(Debug, Args)]
 #[command(after_long_help = OPEN_EXAMPLES)]
 pub struct Open {
-    /// A stripe of the set, or the directory that holds its stripes. Name several places if the
-    /// stripes are not together
+    /// A directory of sets, or a stripe of a set. Name several places if the stripes are not
+    /// together
     #[arg(required = true, value_name = "SET")]
     pub set: Vec<PathBuf>,
+    /// Which set
+    #[command(flatten)]
+    pub choice: Choice,
     /// Allow writing. All changes are thrown away at the end; the set is never changed
     #[arg(long, short, env = "WINDLASS_WRITABLE")]
     pub writable: bool,
@@ -61,7 +65,7 @@ pub struct OpenOptions {
     )]
     pub preload: String,
     /// PostgreSQL: a setting of the server. Repeat it for more
-    #[arg(short = 'c', long = "set", value_name = "NAME=VALUE", value_parser = parse_setting)]
+    #[arg(short = 'c', long = "setting", value_name = "NAME=VALUE", value_parser = parse_setting)]
     pub settings: Vec<(String, String)>,
     /// PostgreSQL: the role to connect as [default: the one that initdb created]
     #[arg(long, value_name = "ROLE", env = "WINDLASS_USER")]

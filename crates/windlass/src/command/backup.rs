@@ -14,7 +14,7 @@ use windlass_postgres::{BackupRequest, Cluster};
 use windlass_sqlite::Database;
 
 use crate::cli::{Backup, Global};
-use crate::database::DatabaseName;
+use crate::database::{DatabaseName, plain_name};
 use crate::devices::{self, DeviceName, StripeNames};
 use crate::exit::{Code, Failure};
 use crate::foretold::{self, Done, State};
@@ -39,9 +39,8 @@ pub fn run(global: &Global, arguments: &Backup) -> Result<Code, Failure> {
     let emulation = super::emulation(&arguments.buffers)?;
     // Profiles are the user's who probed, which is not the database's owner.
     let state = State::open(&emulation, !arguments.no_prediction);
+    let devices = devices::resolve(&arguments.to, name.owner())?;
     name.become_owner()?;
-    let devices = arguments.to.iter().map(|text| DeviceName::resolve(text));
-    let devices = devices.collect::<Result<Vec<_>, _>>()?;
     let job = Job {
         global,
         arguments,
@@ -88,7 +87,8 @@ impl Job<'_> {
             ..BackupRequest::default()
         };
         let outputs = outputs::of_cluster(&cluster.facts().data_directory)?;
-        let (run, watch) = self.start(plan, &outputs)?;
+        let database = cluster.facts().name.clone();
+        let (run, watch) = self.start(plan, &database, &outputs)?;
         let mut places = vec![cluster.facts().data_directory.clone()];
         let outcome = watch.end(cluster.backup(&request, run), |done| {
             Ended::well(&done.report)
@@ -127,7 +127,8 @@ impl Job<'_> {
             .plan(self.devices.len(), 1)?;
         database.set_options(self.options_json(&plan));
         database.set_label(&self.arguments.label);
-        let (run, watch) = self.start(plan, &outputs::of_sqlite(path)?)?;
+        let outputs = outputs::of_sqlite(path)?;
+        let (run, watch) = self.start(plan, &self.name.short_name(), &outputs)?;
         let outcome = watch.end(database.backup(run), |done| Ended::well(&done.report))?;
         let held = outcome.lock_held.as_secs_f64() * 1000.0;
         let remark = match outcome.facts.journal_mode {
@@ -150,8 +151,16 @@ impl Job<'_> {
     }
 
     /// Cleans up, opens the devices, prints the configuration, and starts the pipeline.
-    fn start(&self, plan: BufferPlan, outputs: &Outputs) -> Result<(BackupRun, Watch), Failure> {
+    fn start(
+        &self,
+        plan: BufferPlan,
+        database: &str,
+        outputs: &Outputs,
+    ) -> Result<(BackupRun, Watch), Failure> {
         devices::check(&self.devices, outputs)?;
+        self.devices
+            .iter()
+            .try_for_each(|device| device.make(None))?;
         for directory in devices::directories(&self.devices) {
             for done in clean_up(&directory)? {
                 self.note(&done.to_string());
@@ -160,7 +169,7 @@ impl Job<'_> {
         let set_id = SetId(*uuid::Uuid::new_v4().as_bytes());
         let now = jiff::Timestamp::now();
         let names = StripeNames {
-            database: self.name.short_name(),
+            database: plain_name(database),
             time: now.strftime("%Y%m%dT%H%M%SZ").to_string(),
             set_id,
             count: self.devices.len(),
@@ -191,7 +200,7 @@ impl Job<'_> {
             watching: &self.arguments.watching,
             outputs,
             command: "backup",
-            subject: self.name.short_name(),
+            subject: plain_name(database),
             percent: self.arguments.stats,
         })?;
         let progress = Arc::clone(watch.progress());

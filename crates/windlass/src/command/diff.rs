@@ -5,15 +5,16 @@
 mod report;
 mod show;
 
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use windlass_engine::{Cancel, Progress};
 use windlass_image::{CompareOptions, Image, compare};
 use windlass_postgres::RelationNames;
 
-use crate::cli::{Diff, Global};
+use crate::cli::{Choice, Diff, Global};
 use crate::exit::{Code, Failure};
-use crate::images::{AsCluster, ImageKind, OpenImage};
+use crate::images::{AsCluster, Asked, ImageKind, OpenImage};
 use crate::output;
 use crate::progress::{Show, Shown};
 use report::{DiffReport, Side};
@@ -29,8 +30,19 @@ pub fn run(global: &Global, arguments: &Diff) -> Result<Code, Failure> {
     if live_last {
         places.swap(0, 1);
     }
-    let one = OpenImage::open(places[0], &cancel)?;
-    let other = OpenImage::open(places[1], &cancel)?;
+    let open = |place: &PathBuf| {
+        let choice = Choice {
+            of: arguments.of.clone(),
+            ..Choice::default()
+        };
+        let asked = Asked {
+            global,
+            place,
+            choice,
+        };
+        OpenImage::open(&asked, &cancel)
+    };
+    let (one, other) = (open(places[0])?, open(places[1])?);
     let (first, second) = if live_last {
         (other, one)
     } else {

@@ -12,6 +12,7 @@ use crate::exit::{Code, Failure};
 use crate::images::AsCluster;
 use crate::output;
 use crate::outputs;
+use crate::places;
 use crate::privilege;
 use windlass_engine::show_size;
 
@@ -22,7 +23,11 @@ pub fn run(global: &Global, arguments: &Extract) -> Result<Code, Failure> {
     if let Some((uid, gid)) = parent.and_then(privilege::owner) {
         privilege::become_user(uid, gid)?;
     }
-    let set = Arc::new(super::open(std::slice::from_ref(&arguments.set))?);
+    let set = Arc::new(places::open(
+        global,
+        std::slice::from_ref(&arguments.set),
+        &arguments.choice,
+    )?);
     if !arguments.relation.is_empty() {
         check_has_relations(&set)?;
     }

@@ -1,5 +1,7 @@
 //! `windlass info`: what a set is, or what is left of a damaged one.
 
+mod list;
+
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -17,21 +19,35 @@ use crate::cli::{Global, Info};
 use crate::exit::{Code, Failure};
 use crate::images::AsCluster;
 use crate::output;
+use crate::places;
 use crate::words::moment_of;
 use windlass_engine::show_size;
 
 pub fn run(global: &Global, arguments: &Info) -> Result<Code, Failure> {
-    let glances = glance(&arguments.set, METADATA_LIMIT_DEFAULT)?;
+    let (words, choice) = places::named(&arguments.set, &arguments.choice)?;
+    if choice.which.is_some() {
+        let found = places::find(global, &words, &choice)?;
+        return stripes(global, arguments, &found.stripes);
+    }
+    if words.iter().all(|word| word.is_dir()) {
+        return list::run(global, arguments, &words, &choice);
+    }
+    stripes(global, arguments, &words)
+}
+
+/// What is to be told of the sets that these words lead to.
+fn stripes(global: &Global, arguments: &Info, words: &[PathBuf]) -> Result<Code, Failure> {
+    let glances = glance(words, METADATA_LIMIT_DEFAULT)?;
     let (unfinished, glances): (Vec<_>, Vec<_>) = glances
         .into_iter()
-        .partition(|one| is_unfinished(one, &arguments.set));
+        .partition(|one| is_unfinished(one, words));
     let mut sets: BTreeMap<SetId, Vec<StripeGlance>> = BTreeMap::new();
     for glance in glances {
         sets.entry(glance.header.set_id).or_default().push(glance);
     }
     if sets.is_empty() {
         // The reason why there is none is better than that there is none.
-        super::open(&arguments.set)?;
+        super::open(words)?;
     }
     let mut damaged = false;
     let mut documents = Vec::new();

@@ -18,6 +18,7 @@ use crate::cli::{Global, MountSet};
 use crate::exit::{Code, Failure};
 use crate::output;
 use crate::outputs;
+use crate::places;
 use crate::privilege;
 use crate::status::Operation;
 
@@ -34,7 +35,11 @@ pub fn run(global: &Global, arguments: &MountSet) -> Result<Code, Failure> {
         return detach::run(global.json);
     }
     let cancel = super::cancel_on_signals()?;
-    let set = Arc::new(super::open(std::slice::from_ref(&arguments.set))?);
+    let set = Arc::new(places::open(
+        global,
+        std::slice::from_ref(&arguments.set),
+        &arguments.choice,
+    )?);
     let defaults = SetImageOptions::default();
     let options = SetImageOptions {
         frame_cache_bytes: arguments.cache.unwrap_or(defaults.frame_cache_bytes),

@@ -19,6 +19,7 @@ use crate::cli::{Global, Open};
 use crate::exit::{Code, Failure};
 use crate::opened::Opened;
 use crate::output;
+use crate::places;
 
 /// How often signals and processes are looked for.
 const LOOK: Duration = Duration::from_millis(5);
@@ -36,8 +37,8 @@ struct Asked {
 pub fn run(global: &Global, arguments: &Open) -> Result<Code, Failure> {
     let asked = listen()?;
     let begun = Instant::now();
-    let set = super::open(&arguments.set).map_err(|failure| explained(failure, arguments))?;
-    let set = Arc::new(set);
+    let set = places::open(global, &arguments.set, &arguments.choice);
+    let set = Arc::new(set.map_err(|failure| explained(failure, arguments))?);
     let mut opened = Opened::open(&set, &arguments.opening, arguments.writable, &asked.end)?;
     if arguments.command.is_empty() {
         say(global, &opened, arguments.writable, begun.elapsed());

@@ -14,11 +14,11 @@ use crate::foretold::{self, Done, State};
 use crate::probed::Ends;
 use crate::table::{self, Finished};
 use crate::watch::{Ended, Watch, Watched};
-use crate::{output, outputs, privilege, words};
+use crate::{output, outputs, places, privilege, words};
 
 pub fn run(global: &Global, arguments: &Restore) -> Result<Code, Failure> {
     let cancel = super::cancel_on_signals()?;
-    let set = super::open(&arguments.set)?;
+    let set = places::open(global, &arguments.set, &arguments.choice)?;
     // Profiles are the user's who probed, which is not the database's owner.
     let emulation = super::emulation(&arguments.buffers)?;
     let state = State::open(&emulation, !arguments.no_prediction);

@@ -45,8 +45,7 @@ pub fn run(global: &Global, arguments: &Tune) -> Result<Code, Failure> {
     }
     let cancel = super::cancel_on_signals()?;
     let name = DatabaseName::resolve(&arguments.database)?;
-    let devices = arguments.to.iter().map(|text| DeviceName::resolve(text));
-    let devices = devices.collect::<Result<Vec<_>, _>>()?;
+    let devices = devices::resolve(&arguments.to, name.owner())?;
     let emulation = Emulation::parse(arguments.emulate.iter().map(String::as_str))?;
     // Profiles are the user's who probed, which is not the database's owner.
     let state = state_directory();

@@ -1,8 +1,12 @@
 //! `windlass verify`: everything read, everything checked, all damage listed; and with `--open` the
 //! database in it.
 
+mod all;
 mod relations;
 
+use std::path::PathBuf;
+
+use windlass_engine::media::SetId;
 use windlass_engine::{
     Cancel, DamageReport, METADATA_LIMIT_DEFAULT, OpenStripe, RunReport, Survey, Verification,
     show_size, verify, verify_index,
@@ -15,98 +19,153 @@ use crate::damage::{Pages, print_damage};
 use crate::exit::{Code, Failure};
 use crate::output;
 use crate::outputs;
+use crate::places::{self, Which};
 use crate::probed::Ends;
 use crate::table::{self, Finished};
 use crate::watch::{Ended, Watch, Watched};
 use crate::words::duration;
+use relations::Checked;
 
 pub fn run(global: &Global, arguments: &Verify) -> Result<Code, Failure> {
     let cancel = super::cancel_on_signals()?;
-    let survey = Survey::of(&arguments.set, METADATA_LIMIT_DEFAULT)?;
-    let (run, damage) = if arguments.quick {
-        (None, verify_index(&survey)?)
-    } else {
-        let Verification { run, damage } = full(global, arguments, &survey, &cancel)?;
-        (Some(run), damage)
-    };
-    if !global.json {
-        show(global, arguments, &survey, run.as_ref(), &damage);
+    let (words, mut choice) = places::named(&arguments.set, &arguments.choice)?;
+    if arguments.latest {
+        choice.which = Some(Which::Latest);
     }
-    let mut document = document(&survey, run.as_ref(), &damage);
-    // Damage does not end it: which relations it is in remains to be said.
-    let opened = arguments
-        .open
-        .then(|| relations::check(global, arguments, &cancel));
-    let opened = match opened {
-        // That it cannot be opened comes of what is listed already.
-        Some(Err(failure)) if !damage.is_empty() && failure.is_damage() => {
-            output::note(&format!("cannot be opened: {}", failure.message()));
-            document["open"] = serde_json::json!({"error": failure.message()});
-            None
-        }
-        result => result.transpose()?,
-    };
-    let mut code = if damage.is_empty() {
-        Code::Done
-    } else {
-        Code::Damage
-    };
-    if let Some(checked) = &opened {
-        document["ok"] = (damage.is_empty() && checked.code != Code::Damage).into();
-        document["open"] = checked.document.clone();
-        code = if code == Code::Damage {
-            code
-        } else {
-            checked.code
-        };
+    if choice.which.is_none() && words.iter().all(|word| word.is_dir()) {
+        return all::run(global, arguments, &words, &choice, &cancel);
     }
+    let found = places::find(global, &words, &choice)?;
+    let how = How {
+        global,
+        arguments,
+        brief: false,
+        well_so_far: true,
+    };
+    let verified = how.verify(&found.stripes, &cancel)?;
     if global.json {
-        output::line(&document.to_string());
+        output::line(&verified.document.to_string());
     }
-    let id = survey.set().set_id();
-    if !damage.is_empty() {
-        let places = output::count(damage.damage_count, "place");
-        output::note(&format!("error: set {id} is damaged in {places}"));
-        output::note("hint: Use another set; `windlass info` says what is left of this one.");
-    } else if let Some(checked) = opened {
-        checked.complain(&id);
-    }
-    Ok(code)
+    verified.complain();
+    Ok(verified.code)
 }
 
-/// Reads every byte.
-fn full(
-    global: &Global,
-    arguments: &Verify,
-    survey: &Survey,
-    cancel: &Cancel,
-) -> Result<Verification, Failure> {
-    let set = survey.set();
-    let options = super::restore_options(set, &arguments.buffers, arguments.max_rate, false)?;
-    if !super::is_silent(global) {
-        table::print_plan(&options.plan, None, arguments.watching.details);
+/// How sets are verified.
+struct How<'a> {
+    global: &'a Global,
+    arguments: &'a Verify,
+    /// Of a sound set, nothing is printed.
+    brief: bool,
+    /// No set before this one was damaged: metrics tell of all of them together.
+    well_so_far: bool,
+}
+
+/// What became of a set.
+struct Verified {
+    code: Code,
+    document: serde_json::Value,
+    id: SetId,
+    stripe_bytes: u64,
+    damage: DamageReport,
+    opened: Option<Checked>,
+}
+
+impl Verified {
+    /// Says at the end what there is to be sorry for.
+    fn complain(&self) {
+        let id = self.id;
+        if !self.damage.is_empty() {
+            let places = output::count(self.damage.damage_count, "place");
+            output::note(&format!("error: set {id} is damaged in {places}"));
+            output::note("hint: Use another set; `windlass info` says what is left of this one.");
+        } else if let Some(checked) = &self.opened {
+            checked.complain(&id);
+        }
     }
-    let watch = Watch::start(&Watched {
-        global,
-        watching: &arguments.watching,
-        outputs: &outputs::of_set(set)?,
-        command: "verify",
-        subject: set.set_id().to_string(),
-        percent: 10,
-    })?;
-    let verified = verify(survey, &options, watch.progress(), cancel);
-    let mut verified = watch.end(verified, |done| Ended {
-        report: &done.run,
-        well: done.damage.is_empty(),
-    })?;
-    let ends = Ends {
-        database: vec![],
-        stripes: set.stripes().iter().map(OpenStripe::location).collect(),
-        is_backup: false,
-        emulation: &options.emulation,
-    };
-    ends.judge(state_directory().as_deref(), &mut verified.run);
-    Ok(verified)
+}
+
+impl How<'_> {
+    /// Verifies the set that these stripes are of.
+    fn verify(&self, stripes: &[PathBuf], cancel: &Cancel) -> Result<Verified, Failure> {
+        let (global, arguments) = (self.global, self.arguments);
+        let survey = Survey::of(stripes, METADATA_LIMIT_DEFAULT)?;
+        let (run, damage) = if arguments.quick {
+            (None, verify_index(&survey)?)
+        } else {
+            let Verification { run, damage } = self.read(&survey, cancel)?;
+            (Some(run), damage)
+        };
+        if !(global.json || self.brief && damage.is_empty()) {
+            let run = run.as_ref().filter(|_| !self.brief);
+            show(global, arguments, &survey, run, &damage);
+        }
+        let mut document = document(&survey, run.as_ref(), &damage);
+        // Damage does not end it: which relations it is in remains to be said.
+        let opened = arguments
+            .open
+            .then(|| relations::check(global, arguments, stripes, cancel));
+        let opened = match opened {
+            // That it cannot be opened comes of what is listed already.
+            Some(Err(failure)) if !damage.is_empty() && failure.is_damage() => {
+                output::note(&format!("cannot be opened: {}", failure.message()));
+                document["open"] = serde_json::json!({"error": failure.message()});
+                None
+            }
+            result => result.transpose()?,
+        };
+        let mut code = if damage.is_empty() {
+            Code::Done
+        } else {
+            Code::Damage
+        };
+        if let Some(checked) = &opened {
+            document["ok"] = (damage.is_empty() && checked.code != Code::Damage).into();
+            document["open"] = checked.document.clone();
+            code = if code == Code::Damage {
+                code
+            } else {
+                checked.code
+            };
+        }
+        Ok(Verified {
+            code,
+            document,
+            id: survey.set().set_id(),
+            stripe_bytes: survey.set().stripe_bytes(),
+            damage,
+            opened,
+        })
+    }
+
+    /// Reads every byte.
+    fn read(&self, survey: &Survey, cancel: &Cancel) -> Result<Verification, Failure> {
+        let (global, arguments, set) = (self.global, self.arguments, survey.set());
+        let options = super::restore_options(set, &arguments.buffers, arguments.max_rate, false)?;
+        if !(super::is_silent(global) || self.brief) {
+            table::print_plan(&options.plan, None, arguments.watching.details);
+        }
+        let watch = Watch::start(&Watched {
+            global,
+            watching: &arguments.watching,
+            outputs: &outputs::of_set(set)?,
+            command: "verify",
+            subject: set.set_id().to_string(),
+            percent: 10,
+        })?;
+        let verified = verify(survey, &options, watch.progress(), cancel);
+        let mut verified = watch.end(verified, |done| Ended {
+            report: &done.run,
+            well: done.damage.is_empty() && self.well_so_far,
+        })?;
+        let ends = Ends {
+            database: vec![],
+            stripes: set.stripes().iter().map(OpenStripe::location).collect(),
+            is_backup: false,
+            emulation: &options.emulation,
+        };
+        ends.judge(state_directory().as_deref(), &mut verified.run);
+        Ok(verified)
+    }
 }
 
 /// Prints what was found; `run` is there when everything was read.

@@ -61,7 +61,7 @@ fn backup_restore_and_verify_record_what_they_report() {
             .collect()
     };
     assert_eq!(operations(&backup), ["device_write", "source_read"]);
-    let verify = recorded(&place, &["verify", &sets]);
+    let verify = recorded(&place, &["verify", "--latest", &sets]);
     agree(&verify, &report_in(&place));
     assert_eq!(operations(&verify), ["device_read"]);
     let restore = recorded(&place, &["restore", &sets, "--into", &place.arg("back.db")]);

@@ -33,13 +33,13 @@ fn run(place: &Place, words: &[&str]) -> Value {
 }
 
 fn back_up(place: &Place, more: &[&str]) -> Value {
-    let (database, set) = (place.arg("shop.db"), place.arg("set"));
+    let (database, set) = (place.arg("shop.db"), place.arg("one.stripe"));
     let words = ["backup", &database, "--to", &set, "--overwrite"];
     run(place, &[&words[..], more].concat())
 }
 
 fn restore(place: &Place, more: &[&str]) -> Value {
-    let (set, into) = (place.arg("set"), place.arg("restored.db"));
+    let (set, into) = (place.arg("one.stripe"), place.arg("restored.db"));
     let words = ["restore", &set, "--into", &into];
     run(place, &[&words[..], more].concat())
 }
@@ -88,7 +88,7 @@ fn root_keeps_the_prediction_of_a_run_that_became_the_databases_owner() {
         chown(place.path(path), nobody, nobody).unwrap();
     }
     back_up(&place, &EMULATED);
-    let set = std::fs::metadata(place.path("set")).unwrap();
+    let set = std::fs::metadata(place.path("one.stripe")).unwrap();
     let kept = std::fs::metadata(place.path("state/predictions.jsonl")).unwrap();
     let owner = |file: std::fs::Metadata| std::os::unix::fs::MetadataExt::uid(&file);
     assert_eq!((owner(set), owner(kept)), (65534, 0));
@@ -119,7 +119,7 @@ fn a_ledger_that_cannot_be_written_costs_no_backup() {
     let place = Place::with_accounts(100);
     std::fs::create_dir_all(place.path("state/predictions.jsonl")).unwrap();
     let mut command = command(&place);
-    let (database, set) = (place.arg("shop.db"), place.arg("set"));
+    let (database, set) = (place.arg("shop.db"), place.arg("one.stripe"));
     command
         .args(["backup", &database, "--to", &set])
         .args(EMULATED);
@@ -131,5 +131,5 @@ fn a_ledger_that_cannot_be_written_costs_no_backup() {
         "{shown}"
     );
     assert!(shown.contains("predicted     "), "{shown}");
-    assert!(place.path("set").is_file());
+    assert!(place.path("one.stripe").is_file());
 }

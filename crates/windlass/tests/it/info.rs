@@ -12,7 +12,7 @@ fn two_places() -> (Place, String, String) {
     for name in ["disk1", "disk2"] {
         std::fs::create_dir(place.path(name)).unwrap();
     }
-    let (a, b) = (place.arg("disk1/a"), place.arg("disk2/b"));
+    let (a, b) = (place.arg("disk1/a.stripe"), place.arg("disk2/b.stripe"));
     let words = ["backup", &place.arg("shop.db"), "--to", &a, "--to", &b];
     let output = windlass(&[&words[..], &["--label", "before the move"]].concat());
     assert_eq!(output.status.code(), Some(0), "{}", text(&output));
@@ -21,7 +21,11 @@ fn two_places() -> (Place, String, String) {
 
 /// Runs `info`, which must end so; what it printed.
 fn info(set: &str, code: i32) -> String {
-    let output = windlass(&["info", set]);
+    info_with(&[set], code)
+}
+
+fn info_with(words: &[&str], code: i32) -> String {
+    let output = windlass(&[&["info"], words].concat());
     assert_eq!(output.status.code(), Some(code), "{}", text(&output));
     text(&output)
 }
@@ -127,7 +131,8 @@ fn a_backup_under_way_or_cut_off_is_no_set() {
 fn two_copies_of_a_stripe_are_both_listed() {
     let (place, a, _) = two_places();
     std::fs::copy(&a, place.path("disk1/copy")).unwrap();
-    let printed = info(Path::new(&a).parent().unwrap().to_str().unwrap(), 4);
+    let directory = Path::new(&a).parent().unwrap().to_str().unwrap();
+    let printed = info_with(&["--long", directory], 4);
     assert!(printed.contains("is there twice"), "{printed}");
     assert_eq!(
         printed.matches("stripe        1 of 2  ").count(),

@@ -104,7 +104,11 @@ fn extract_writes_the_named_file_alone() {
 #[test]
 fn stripes_on_several_devices_restore_from_any_one_of_them() {
     let place = Place::new();
-    let (a, b, c) = (place.arg("a"), place.arg("b"), place.arg("c"));
+    let (a, b, c) = (
+        place.arg("a.stripe"),
+        place.arg("b.stripe"),
+        place.arg("c.stripe"),
+    );
     let words = [
         "backup",
         &place.arg("shop.db"),

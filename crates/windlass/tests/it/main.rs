@@ -12,6 +12,7 @@ mod info;
 mod lab;
 mod life;
 mod manual;
+mod many_sets;
 mod mounting;
 mod open_content;
 mod open_places;

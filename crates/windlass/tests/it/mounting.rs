@@ -122,7 +122,7 @@ fn a_set_of_mixed_codecs_is_mounted_and_extracted_as_its_source_was() {
     let source = scratch.path().join("noise.db");
     noisy_database(&source);
     let source = source.to_str().unwrap();
-    let set = scratch.path().join("set");
+    let set = scratch.path().join("one.stripe");
     let to = set.to_str().unwrap();
     // So slow a device, at first, that compressing harder pays.
     let slow = [

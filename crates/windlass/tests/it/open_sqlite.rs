@@ -183,7 +183,7 @@ fn verify_open_has_sqlite_check_the_database() {
     let mut bytes = std::fs::read(&broken).unwrap();
     bytes[2 * 4096..2 * 4096 + 8].fill(0xAA);
     std::fs::write(&broken, bytes).unwrap();
-    let to = place.arg("broken-set");
+    let to = place.arg("broken.stripe");
     let backup = scratch.run(None, &["backup", broken.to_str().unwrap(), "--to", &to]);
     assert_eq!(backup.status.code(), Some(0), "{}", text(&backup));
     let output = scratch.run(None, &["verify", "--open", "--json", &to]);

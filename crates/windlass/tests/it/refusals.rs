@@ -32,7 +32,7 @@ fn sources_and_devices_that_are_none_are_named() {
         "object stores",
     );
     refused(&["backup", &db, "--to", &sets, "--to", "nul"], 2, "nul");
-    let twice = place.arg("twice");
+    let twice = place.arg("twice.stripe");
     refused(
         &["backup", &db, "--to", &twice, "--to", &twice],
         2,
@@ -64,18 +64,18 @@ fn options_out_of_range_are_named() {
 #[test]
 fn a_stripe_that_is_there_is_not_overwritten_unasked() {
     let place = Place::new();
-    let (db, stripe) = (place.arg("shop.db"), place.arg("stripe"));
+    let (db, stripe) = (place.arg("shop.db"), place.arg("one.stripe"));
     assert_eq!(
         windlass(&["backup", &db, "--to", &stripe]).status.code(),
         Some(0)
     );
-    let before = std::fs::read(place.path("stripe")).unwrap();
+    let before = std::fs::read(place.path("one.stripe")).unwrap();
     refused(&["backup", &db, "--to", &stripe], 1, "exists");
-    assert_eq!(std::fs::read(place.path("stripe")).unwrap(), before);
+    assert_eq!(std::fs::read(place.path("one.stripe")).unwrap(), before);
     place.ledger.commit(21, 22);
     let words = ["backup", &db, "--to", &stripe, "--overwrite"];
     assert_eq!(windlass(&words).status.code(), Some(0));
-    assert_eq!(place.restored(&place.path("stripe")), 22);
+    assert_eq!(place.restored(&place.path("one.stripe")), 22);
 }
 
 #[test]
@@ -116,7 +116,7 @@ fn damage_has_an_exit_code_of_its_own_and_leaves_no_half_restore() {
 #[test]
 fn a_missing_stripe_is_named_with_its_place() {
     let place = Place::new();
-    let (a, b) = (place.arg("a"), place.arg("b"));
+    let (a, b) = (place.arg("a.stripe"), place.arg("b.stripe"));
     let words = ["backup", &place.arg("shop.db"), "--to", &a, "--to", &b];
     assert_eq!(windlass(&words).status.code(), Some(0));
     std::fs::remove_file(&b).unwrap();
@@ -143,11 +143,11 @@ fn damage(stripe: &std::path::Path, count: usize) {
 fn verify_lists_all_damage_and_what_it_costs() {
     let place = Place::new();
     grow(&place);
-    let stripe = place.arg("stripe");
+    let stripe = place.arg("one.stripe");
     let db = place.arg("shop.db");
     let words = ["backup", &db, "--to", &stripe, "--compress", "none"];
     assert_eq!(windlass(&words).status.code(), Some(0));
-    damage(&place.path("stripe"), 3);
+    damage(&place.path("one.stripe"), 3);
     let output = windlass(&["verify", &stripe]);
     let printed = text(&output);
     assert_eq!(output.status.code(), Some(4), "{printed}");
@@ -183,7 +183,7 @@ fn verify_lists_all_damage_and_what_it_costs() {
 #[test]
 fn verify_names_a_missing_stripe_as_info_counts_it() {
     let place = Place::new();
-    let (a, b) = (place.arg("a"), place.arg("b"));
+    let (a, b) = (place.arg("a.stripe"), place.arg("b.stripe"));
     let words = ["backup", &place.arg("shop.db"), "--to", &a, "--to", &b];
     assert_eq!(windlass(&words).status.code(), Some(0));
     std::fs::remove_file(&a).unwrap();

@@ -32,7 +32,7 @@ fn flags(command: &str) -> Vec<String> {
 #[test]
 fn a_flag_of_the_environment_is_yes_or_no() {
     let place = Place::new();
-    let (db, stripe) = (place.arg("shop.db"), place.arg("stripe"));
+    let (db, stripe) = (place.arg("shop.db"), place.arg("one.stripe"));
     let words = ["backup", &db, "--to", &stripe];
     assert_eq!(windlass(&words).status.code(), Some(0));
     let flags = flags("backup");

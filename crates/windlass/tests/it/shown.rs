@@ -106,7 +106,7 @@ fn refusals() {
         "backup nowhere.db --to a.stripe",
         "backup sets --to a.stripe",
         "backup shop.db --to no/such/place",
-        "backup shop.db --to a --to a",
+        "backup shop.db --to a.stripe --to a.stripe",
         "backup shop.db --to nul --compress zip",
         "backup shop.db --to nul --transfer-size 100000",
         "backup shop.db --to nul --max-memory 1MiB",

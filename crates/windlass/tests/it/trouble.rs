@@ -137,7 +137,7 @@ fn on_a_full_disk(place: &Place, words: &[&str]) -> Output {
 fn a_full_disk_fails_the_restore_and_keeps_what_was_there() {
     let place = Place::new();
     grow(&place);
-    let (set, into) = (place.arg("set"), place.arg("sets/new.db"));
+    let (set, into) = (place.arg("one.stripe"), place.arg("sets/new.db"));
     let words = ["backup", &place.arg("shop.db"), "--to", &set];
     assert_eq!(windlass(&words).status.code(), Some(0));
     let output = on_a_full_disk(&place, &["restore", &set, "--into", &into]);
@@ -184,7 +184,11 @@ fn what_the_kernel_does_not_have_is_done_without() {
         ("preadv2", "EOPNOTSUPP"),
         ("fallocate", "EOPNOTSUPP"),
     ] {
-        let (db, set, into) = (place.arg("shop.db"), place.arg("set"), place.arg("new.db"));
+        let (db, set, into) = (
+            place.arg("shop.db"),
+            place.arg("one.stripe"),
+            place.arg("new.db"),
+        );
         for words in [
             &["backup", &db, "--to", &set][..],
             &["verify", &set],
@@ -220,7 +224,11 @@ fn durable_calls(place: &Place, words: &[&str]) -> Vec<String> {
 #[test]
 fn a_name_comes_after_everything_is_durable_and_is_made_durable_itself() {
     let place = Place::new();
-    let (db, set, into) = (place.arg("shop.db"), place.arg("set"), place.arg("new.db"));
+    let (db, set, into) = (
+        place.arg("shop.db"),
+        place.arg("one.stripe"),
+        place.arg("new.db"),
+    );
     for (words, named, syncs) in [
         (&["backup", &db, "--to", &set][..], &set, "fsync("),
         (&["restore", &set, "--into", &into], &into, "syncfs("),

@@ -23,7 +23,7 @@ fn verify_open_names_the_relations_that_are_damaged() {
     let (_source, set) = set_with_words(place.path());
     let scratch = Scratch::new();
     let verify = |options: &[&str]| {
-        let words = [&["verify", "--open", "--json", &set], options].concat();
+        let words = [&["verify", "--latest", "--open", "--json", &set], options].concat();
         let output = scratch.run(None, &words);
         let report: serde_json::Value = serde_json::from_slice(&output.stdout)
             .unwrap_or_else(|error| panic!("{error}: {}", text(&output)));
@@ -77,7 +77,7 @@ fn verify_open_prints_the_relations_that_were_damaged_before_the_backup() {
     let set = set_of_a_broken_table(place.path());
     let scratch = Scratch::new();
     let verify = |options: &[&str]| {
-        let words = [&["verify", "--quiet", &set], options].concat();
+        let words = [&["verify", "--latest", "--quiet", &set], options].concat();
         let output = scratch.run(None, &words);
         (output.status.code(), output)
     };
@@ -128,7 +128,7 @@ fn a_set_that_is_too_damaged_to_be_opened_is_still_reported_on() {
     stored[at.unwrap()] ^= 1;
     std::fs::write(stripe, stored).unwrap();
     let scratch = Scratch::new();
-    let output = scratch.run(None, &["verify", "--open", "--json", &set]);
+    let output = scratch.run(None, &["verify", "--latest", "--open", "--json", &set]);
     let said = text(&output);
     assert_eq!(output.status.code(), Some(4), "{said}");
     let report: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();

@@ -1,6 +1,7 @@
 //! `windlass verify --open`: the set opened, and every relation checked by the database's own
 //! tools.
 
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -65,10 +66,11 @@ struct Findings {
 pub(super) fn check(
     global: &Global,
     arguments: &Verify,
+    stripes: &[PathBuf],
     cancel: &Cancel,
 ) -> Result<Checked, Failure> {
     let begun = Instant::now();
-    let set = Arc::new(crate::command::open(&arguments.set)?);
+    let set = Arc::new(crate::command::open(stripes)?);
     let writable = set.description().facts.database["kind"] == windlass_postgres::KIND;
     let mut opened = Opened::open(&set, &arguments.opening, writable, cancel)?;
     let findings = match &opened {

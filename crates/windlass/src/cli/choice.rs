@@ -1,0 +1,18 @@
+//! Which set of a place is meant.
+
+use clap::Args;
+
+use crate::places::Which;
+
+/// Which of many sets a command takes.
+#[derive(Clone, Debug, Default, Args)]
+#[command(next_help_heading = "Which set of a directory")]
+pub struct Choice {
+    /// The set: the beginning of its id, `latest`, or a time, for the newest set begun by then
+    /// [default: latest]
+    #[arg(long = "set", value_name = "ID|latest|TIME", value_parser = Which::parse)]
+    pub which: Option<Which>,
+    /// Take sets of this database only, when the directory holds sets of several
+    #[arg(long = "database", value_name = "NAME")]
+    pub of: Option<String>,
+}

@@ -1,0 +1,173 @@
+//! `windlass info DIRECTORY`: one line a set, the newest last; with `--long` all of each.
+
+use std::path::PathBuf;
+
+use jiff::Timestamp;
+use serde_json::{Value, json};
+use windlass_engine::media::BackupType;
+use windlass_engine::{METADATA_LIMIT_DEFAULT, SetEntry, SetList, SetState, glance, show_size};
+
+use super::SetView;
+use crate::cli::{Choice, Global, Info};
+use crate::exit::{Code, Failure};
+use crate::output;
+use crate::places::{self, Identity, local_time, short_id, timestamp};
+use crate::words::age;
+
+const HEADS: [&str; 10] = [
+    "set", "begun", "age", "database", "kind", "type", "size", "stored", "ratio", "state",
+];
+/// Columns whose words end where the column does.
+const RIGHT: [&str; 4] = ["age", "size", "stored", "ratio"];
+
+type Row = [String; 10];
+
+pub(super) fn run(
+    global: &Global,
+    arguments: &Info,
+    words: &[PathBuf],
+    choice: &Choice,
+) -> Result<Code, Failure> {
+    let list = places::list(words)?;
+    let place = places::names(words);
+    let all = places::of_database(list.sets.iter().collect(), choice.of.as_deref(), &place)?;
+    let (unfinished, sets): (Vec<_>, Vec<_>) = all
+        .into_iter()
+        .partition(|set| matches!(set.state, SetState::Unfinished));
+    let partials = unfinished.iter().flat_map(|set| set.locations());
+    let partials: Vec<_> = partials.chain(list.unfinished.iter().cloned()).collect();
+    if sets.is_empty() && partials.is_empty() && list.unknown.is_empty() {
+        // Says why there is none.
+        places::choose(&list, choice, &place)?;
+    }
+    let mut damaged = !list.unknown.is_empty();
+    if arguments.long || arguments.files || global.json {
+        let documents = long(global, arguments, &sets, &mut damaged)?;
+        if global.json {
+            output::line(&document(documents, &list, &partials).to_string());
+            return Ok(code(damaged));
+        }
+    } else {
+        damaged |= sets.iter().any(|set| set.state.fault().is_some());
+        short(&sets);
+    }
+    for unknown in &list.unknown {
+        let path = unknown.file.location.display();
+        output::line(&format!("damaged       {path}  {}", unknown.fault));
+    }
+    for path in &partials {
+        let path = path.display();
+        output::line(&format!(
+            "unfinished    {path}  of a backup under way, or cut off"
+        ));
+    }
+    Ok(code(damaged))
+}
+
+fn code(damaged: bool) -> Code {
+    if damaged { Code::Damage } else { Code::Done }
+}
+
+/// All of each set, one after another.
+fn long(
+    global: &Global,
+    arguments: &Info,
+    sets: &[&SetEntry],
+    damaged: &mut bool,
+) -> Result<Vec<Value>, Failure> {
+    let mut documents = Vec::new();
+    for set in sets {
+        let view = SetView::new(
+            set.set_id,
+            &glance(&set.locations(), METADATA_LIMIT_DEFAULT)?,
+        );
+        *damaged |= view.fault.is_some();
+        if global.json {
+            documents.push(view.json(arguments.files));
+        } else {
+            view.print(arguments.files);
+        }
+    }
+    Ok(documents)
+}
+
+fn document(sets: Vec<Value>, list: &SetList, unfinished: &[PathBuf]) -> Value {
+    let unknown = list.unknown.iter().map(|one| {
+        json!({
+            "location": one.file.location.to_string_lossy(),
+            "fault": one.fault.to_string(),
+        })
+    });
+    let unfinished = unfinished.iter().map(|path| path.to_string_lossy());
+    json!({
+        "sets": sets,
+        "damaged_files": unknown.collect::<Vec<_>>(),
+        "unfinished": unfinished.collect::<Vec<_>>(),
+    })
+}
+
+/// One line a set.
+fn short(sets: &[&SetEntry]) {
+    if sets.is_empty() {
+        return;
+    }
+    let now = Timestamp::now();
+    let rows: Vec<Row> = sets.iter().map(|set| row(set, now)).collect();
+    let heads = HEADS.map(str::to_owned);
+    let width = |column: usize| {
+        let words = rows.iter().chain([&heads]).map(|row| &row[column]);
+        words.map(|word| word.chars().count()).max().unwrap_or(0)
+    };
+    let widths: [usize; 10] = std::array::from_fn(width);
+    for row in [&heads].into_iter().chain(&rows) {
+        let cells = row
+            .iter()
+            .zip(widths)
+            .zip(HEADS)
+            .map(|((word, width), head)| match RIGHT.contains(&head) {
+                true => format!("{word:>width$}"),
+                false => format!("{word:<width$}"),
+            });
+        let cells: Vec<_> = cells.collect();
+        output::line(cells.join("  ").trim_end());
+    }
+}
+
+fn row(set: &SetEntry, now: Timestamp) -> Row {
+    let of = Identity::of(set);
+    let unknown = || "?".to_owned();
+    let about = set.about.as_ref();
+    let stored = set.bytes();
+    let state = match set.state.fault() {
+        None => set.state.name().to_owned(),
+        Some(fault) => format!("{}: {fault}", set.state.name()),
+    };
+    [
+        short_id(set),
+        local_time(set.begun_nanos),
+        age(now.duration_since(timestamp(set.begun_nanos))),
+        of.as_ref().map_or_else(unknown, |of| of.name().to_owned()),
+        of.as_ref().map_or_else(unknown, Identity::kind),
+        about.map_or_else(unknown, |about| type_name(about.backup_type).to_owned()),
+        about.map_or_else(unknown, |about| show_size(about.file_bytes)),
+        show_size(stored),
+        about.map_or_else(unknown, |about| ratio(about.file_bytes, stored)),
+        state,
+    ]
+}
+
+fn type_name(kind: BackupType) -> &'static str {
+    match kind {
+        BackupType::Full => "full",
+        BackupType::Diff => "diff",
+        BackupType::Incr => "incr",
+        BackupType::Log => "log",
+    }
+}
+
+/// How many times smaller the set is than what it holds.
+fn ratio(raw: u64, stored: u64) -> String {
+    #[expect(clippy::cast_precision_loss, reason = "two digits are shown")]
+    let ratio = raw as f64 / stored.max(1) as f64;
+    format!("{ratio:.1}")
+}

@@ -1,0 +1,184 @@
+//! `windlass verify DIRECTORY`: all of its sets, one after another, and what came of them together.
+
+use std::path::PathBuf;
+
+use serde_json::{Value, json};
+use windlass_engine::{Cancel, SetEntry, SetState, show_size};
+
+use super::{How, Verified};
+use crate::cli::{Choice, Global, Verify};
+use crate::exit::{Code, Failure};
+use crate::output;
+use crate::places::{self, Identity, local_time, short_id};
+
+/// What became of all sets.
+#[derive(Default)]
+struct Outcome {
+    documents: Vec<Value>,
+    sound: u64,
+    bytes: u64,
+    /// What is damaged: ids, and files of no set.
+    damaged: Vec<String>,
+    /// What could not be verified, for another reason.
+    failed: Vec<String>,
+    warnings: bool,
+}
+
+pub(super) fn run(
+    global: &Global,
+    arguments: &Verify,
+    words: &[PathBuf],
+    choice: &Choice,
+    cancel: &Cancel,
+) -> Result<Code, Failure> {
+    if arguments.watching.events.is_some() {
+        let message = "--events records one run, and each set of a directory has its own";
+        let hint = "Choose a set with --latest or --set, or name a stripe.";
+        return Err(Failure::usage(message, hint));
+    }
+    let list = places::list(words)?;
+    let place = places::names(words);
+    let all = places::of_database(list.sets.iter().collect(), choice.of.as_deref(), &place)?;
+    let (unfinished, sets): (Vec<_>, Vec<_>) = all
+        .into_iter()
+        .partition(|set| matches!(set.state, SetState::Unfinished));
+    if sets.is_empty() && list.unknown.is_empty() {
+        // Says why there is none.
+        places::choose(&list, choice, &place)?;
+    }
+    let mut outcome = Outcome::default();
+    for unknown in &list.unknown {
+        let path = unknown.file.location.display().to_string();
+        if !global.json {
+            output::line(&format!("damaged       {path}: {}", unknown.fault));
+        }
+        outcome.not_read(&path, None, unknown.fault.to_string());
+    }
+    let is_sound_so_far = |set: &&SetEntry| set.state.fault().is_none();
+    let mut how = How {
+        global,
+        arguments,
+        brief: sets.len() > 1,
+        well_so_far: list.unknown.is_empty() && sets.iter().all(is_sound_so_far),
+    };
+    for set in &sets {
+        one(&how, set, &mut outcome, cancel)?;
+        how.well_so_far &= outcome.damaged.is_empty() && outcome.failed.is_empty();
+    }
+    if global.json {
+        let unfinished: Vec<_> = unfinished.iter().flat_map(|set| set.locations()).collect();
+        outcome.print_document(&unfinished);
+    } else {
+        outcome.print(sets.len(), global.quiet);
+    }
+    Ok(outcome.end(sets.len()))
+}
+
+/// Verifies one set of several; only what ends all of them is an error.
+fn one(
+    how: &How<'_>,
+    set: &SetEntry,
+    outcome: &mut Outcome,
+    cancel: &Cancel,
+) -> Result<(), Failure> {
+    let verified = match how.verify(&set.locations(), cancel) {
+        Ok(verified) => verified,
+        // One that is alone says everything itself.
+        Err(failure) if failure.is_of_one_set() && (how.brief || !outcome.documents.is_empty()) => {
+            if !how.global.json {
+                output::line(&format!("{}  {}", title(set), failure.message()));
+            }
+            let id = set.set_id.to_string();
+            let message = failure.message().to_owned();
+            outcome.not_read(&short_id(set), Some(id), message);
+            if !failure.is_damage() {
+                outcome.failed.extend(outcome.damaged.pop());
+            }
+            return Ok(());
+        }
+        Err(failure) => return Err(failure),
+    };
+    let silent = how.global.json || how.global.quiet && verified.code == Code::Done;
+    if how.brief && !silent {
+        let words = match verified.code {
+            Code::Damage => "damaged".to_owned(),
+            _ if how.arguments.quick => "sealed, all index blocks right".to_owned(),
+            _ => format!("all {} read and right", show_size(verified.stripe_bytes)),
+        };
+        output::line(&format!("{}  {words}", title(set)));
+    }
+    outcome.add(set, verified, how.brief);
+    Ok(())
+}
+
+/// A set at the beginning of a line.
+fn title(set: &SetEntry) -> String {
+    let of = Identity::of(set).map_or("?".to_owned(), |of| of.name().to_owned());
+    let begun = local_time(set.begun_nanos);
+    format!("{:<14}{begun}  {of}", short_id(set))
+}
+
+impl Outcome {
+    fn not_read(&mut self, name: &str, id: Option<String>, fault: String) {
+        self.damaged.push(name.to_owned());
+        self.documents
+            .push(json!({"set_id": id, "name": name, "ok": false, "error": fault}));
+    }
+
+    fn add(&mut self, set: &SetEntry, verified: Verified, brief: bool) {
+        match verified.code {
+            Code::Damage => self.damaged.push(short_id(set)),
+            code => {
+                self.warnings |= code == Code::Warnings;
+                self.sound += 1;
+                self.bytes += verified.stripe_bytes;
+            }
+        }
+        if !brief {
+            verified.complain();
+        }
+        self.documents.push(verified.document);
+    }
+
+    fn print_document(&self, unfinished: &[PathBuf]) {
+        let document = json!({
+            "ok": self.damaged.is_empty() && self.failed.is_empty(),
+            "sets": self.documents,
+            "damaged": self.damaged,
+            "failed": self.failed,
+            "unfinished": unfinished,
+        });
+        output::line(&document.to_string());
+    }
+
+    fn print(&self, count: usize, quiet: bool) {
+        if count > 1 && !quiet {
+            let (sound, bytes) = (output::count(self.sound, "set"), show_size(self.bytes));
+            output::line(&format!("verified      {sound}, {bytes}: all right"));
+        }
+    }
+
+    /// Says which sets are damaged; how the command ends.
+    fn end(&self, count: usize) -> Code {
+        if count > 1 || self.documents.len() > count {
+            for (what, names) in [("damaged", &self.damaged), ("not verified", &self.failed)] {
+                if !names.is_empty() {
+                    let (bad, names) = (names.len(), names.join(", "));
+                    let of = self.documents.len();
+                    output::note(&format!("error: {bad} of {of} sets {what}: {names}"));
+                }
+            }
+            if !self.damaged.is_empty() {
+                output::note(
+                    "hint: Use another set; `windlass info --set` says what is left of one.",
+                );
+            }
+        }
+        match (self.damaged.is_empty(), self.failed.is_empty()) {
+            (false, _) => Code::Damage,
+            (true, false) => Code::Failed,
+            (true, true) if self.warnings => Code::Warnings,
+            (true, true) => Code::Done,
+        }
+    }
+}

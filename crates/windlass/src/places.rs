@@ -1,0 +1,186 @@
+//! What the word SET means: a stripe, or a directory that holds sets, and which of these.
+//!
+//!   words --> stripes named?  -- yes --> their set
+//!                             -- no  --> list of the directories --> choice --> one set
+
+mod choose;
+mod identity;
+mod which;
+
+use std::path::{Path, PathBuf};
+
+use jiff::Timestamp;
+use windlass_engine::{
+    DirectoryPlace, EngineError, METADATA_LIMIT_DEFAULT, OpenSet, Place, SetList, list_sets,
+    set_of_stripe,
+};
+
+use crate::cli::{Choice, Global};
+use crate::exit::Failure;
+use crate::output;
+use choose::Chosen;
+pub use choose::{choose, of_database, short_id};
+pub use identity::Identity;
+pub use which::{Which, local_time, timestamp, when};
+
+/// The stripes of one set, found and not yet opened.
+pub struct FoundSet {
+    /// Where its stripes are.
+    pub stripes: Vec<PathBuf>,
+    /// What to do when it is damaged.
+    advice: Option<String>,
+}
+
+impl FoundSet {
+    /// Opens it.
+    pub fn open(&self) -> Result<OpenSet, Failure> {
+        let opened = OpenSet::open(&self.stripes, METADATA_LIMIT_DEFAULT);
+        opened.map_err(|error| {
+            let can_be_mended = matches!(
+                error,
+                EngineError::StripeMissing { .. } | EngineError::StripeTwice { .. }
+            );
+            self.advised(error.into(), can_be_mended)
+        })
+    }
+
+    /// A failure that comes of damage names the set to take instead.
+    fn advised(&self, failure: Failure, can_be_mended: bool) -> Failure {
+        let Some(advice) = self.advice.as_ref().filter(|_| failure.is_damage()) else {
+            return failure;
+        };
+        let own = failure.hint().filter(|_| can_be_mended);
+        let hint = own.map_or(advice.clone(), |own| format!("{own} {advice}"));
+        failure.hinting(&hint)
+    }
+}
+
+/// The set that these words mean, of which one line is said on standard error.
+pub fn find(global: &Global, words: &[PathBuf], choice: &Choice) -> Result<FoundSet, Failure> {
+    let (words, choice) = named(words, choice)?;
+    if let Some(stripe) = words.iter().find(|word| !word.is_dir()) {
+        return of_stripe(stripe, &words, &choice);
+    }
+    let list = list(&words)?;
+    let chosen = choose(&list, &choice, &names(&words))?;
+    if !(global.json || global.quiet) {
+        say(&chosen);
+    }
+    Ok(FoundSet {
+        stripes: chosen.set.locations(),
+        advice: advice(&chosen),
+    })
+}
+
+/// Finds a set and opens it.
+pub fn open(global: &Global, words: &[PathBuf], choice: &Choice) -> Result<OpenSet, Failure> {
+    find(global, words, choice)?.open()
+}
+
+/// Words that may end in `@WHICH`, and what was chosen by them or beside them.
+pub fn named(words: &[PathBuf], choice: &Choice) -> Result<(Vec<PathBuf>, Choice), Failure> {
+    let mut choice = choice.clone();
+    let mut plain = Vec::new();
+    for word in words {
+        let Some((place, which)) = split(word) else {
+            plain.push(word.clone());
+            continue;
+        };
+        let which = Which::parse(which).map_err(|error| {
+            let message = format!("{}: {which:?} names no set", word.display());
+            Failure::usage(message, format!("After @, {error}."))
+        })?;
+        if choice.which.as_ref().is_some_and(|other| *other != which) {
+            let message = format!("{} names another set than --set", word.display());
+            return Err(Failure::usage(message, "Choose the set once."));
+        }
+        choice.which = Some(which);
+        plain.push(place.to_owned());
+    }
+    Ok((plain, choice))
+}
+
+/// `PLACE@WHICH`, unless there is something of that name.
+fn split(word: &Path) -> Option<(&Path, &str)> {
+    if word.symlink_metadata().is_ok() {
+        return None;
+    }
+    let (place, which) = word.to_str()?.rsplit_once('@')?;
+    let place = Path::new(place);
+    place.is_dir().then_some((place, which))
+}
+
+/// The sets of these directories.
+pub fn list(directories: &[PathBuf]) -> Result<SetList, Failure> {
+    let places: Vec<_> = directories.iter().map(DirectoryPlace::new).collect();
+    let places: Vec<_> = places.iter().map(|place| place as &dyn Place).collect();
+    let mut list = list_sets(&places, METADATA_LIMIT_DEFAULT)?;
+    for set in list.sets.iter_mut().filter(|set| !set.is_dated) {
+        // The footer says it too, as words.
+        let started = set.about.as_ref().map(|about| about.started.parse());
+        if let Some(Ok(started)) = started {
+            let started: Timestamp = started;
+            set.begun_nanos = i64::try_from(started.as_nanosecond()).unwrap_or_default();
+        }
+    }
+    list.sets.sort_by_key(|set| (set.begun_nanos, set.set_id.0));
+    Ok(list)
+}
+
+/// Places, as part of a sentence.
+pub fn names(words: &[PathBuf]) -> String {
+    let names: Vec<_> = words
+        .iter()
+        .map(|word| word.display().to_string())
+        .collect();
+    names.join(", ")
+}
+
+/// A stripe means its own set; directories beside it are where other stripes of it may lie.
+fn of_stripe(stripe: &Path, words: &[PathBuf], choice: &Choice) -> Result<FoundSet, Failure> {
+    if choice.which.is_some() || choice.of.is_some() {
+        let message = format!("{} is one stripe, which is of one set", stripe.display());
+        let hint = "--set and --database choose among the sets of a directory: name the directory.";
+        return Err(Failure::usage(message, hint));
+    }
+    let stripes = match set_of_stripe(stripe) {
+        None => words.to_vec(),
+        Some(set_id) => {
+            let (directories, mut stripes): (Vec<_>, Vec<_>) =
+                words.iter().cloned().partition(|word| word.is_dir());
+            let of_set = list(&directories)?.sets.into_iter();
+            let of_set = of_set.filter(|set| set.set_id == set_id);
+            stripes.extend(of_set.flat_map(|set| set.locations()));
+            stripes
+        }
+    };
+    Ok(FoundSet {
+        stripes,
+        advice: None,
+    })
+}
+
+/// Says which set was chosen.
+fn say(chosen: &Chosen<'_>) {
+    let set = chosen.set;
+    let of = Identity::of(set).map_or(String::new(), |of| format!(" of {of}"));
+    let (id, how) = (short_id(set), &chosen.how);
+    let begun = when(set.begun_nanos);
+    output::note(&format!("set {id}{of}, begun {begun}: {how}"));
+}
+
+fn advice(chosen: &Chosen<'_>) -> Option<String> {
+    let bad = short_id(chosen.set);
+    Some(match chosen.older {
+        None => format!(
+            "No older sound set of it is there. `windlass verify --set {bad}` lists what is damaged."
+        ),
+        Some(older) => {
+            let (id, begun) = (short_id(older), when(older.begun_nanos));
+            format!(
+                "The next older sound set is {id}, begun {begun}: take it with --set {id}. \
+                 `windlass verify --set {bad}` lists what is damaged."
+            )
+        }
+    })
+}

@@ -1,0 +1,235 @@
+//! Choosing one set of a list: the newest, one by its id, or the newest by a moment.
+//!
+//! Invariant: a set that cannot be used is never passed over for an older one. Whoever restores the
+//! newest backup and gets the one before would not notice.
+
+use windlass_engine::{SetEntry, SetList, SetState};
+
+use super::identity::Identity;
+use super::which::{Which, local_time, when};
+use crate::cli::Choice;
+use crate::exit::{Code, Failure};
+
+/// Most sets that a message lists.
+const LISTED_MAX: usize = 12;
+
+/// The set of a list that was meant.
+pub struct Chosen<'a> {
+    /// The set.
+    pub set: &'a SetEntry,
+    /// The newest sound set of its database that is older.
+    pub older: Option<&'a SetEntry>,
+    /// How it was chosen, as part of a sentence.
+    pub how: String,
+}
+
+/// The set that `choice` means among those of `place`.
+pub fn choose<'a>(list: &'a SetList, choice: &Choice, place: &str) -> Result<Chosen<'a>, Failure> {
+    let sets: Vec<_> = list.sets.iter().collect();
+    let sets = of_database(sets, choice.of.as_deref(), place)?;
+    let which = choice.which.as_ref().unwrap_or(&Which::Latest);
+    if let Which::Id(start) = which {
+        let set = by_id(&sets, start, place)?;
+        return Ok(Chosen {
+            set,
+            older: older(&sets, set),
+            how: format!("as --set {start} says"),
+        });
+    }
+    let bound = match which {
+        Which::By(moment) => *moment,
+        _ => i64::MAX,
+    };
+    let is_candidate =
+        |set: &&&SetEntry| !matches!(set.state, SetState::Unfinished) && set.begun_nanos <= bound;
+    let candidates: Vec<&SetEntry> = sets.iter().filter(is_candidate).copied().collect();
+    one_database(&candidates, place)?;
+    let Some(set) = candidates.last().copied() else {
+        return Err(nothing(list, &sets, bound, place));
+    };
+    passed_over_unknown(list, set, bound)?;
+    let chosen = Chosen {
+        set,
+        older: older(&sets, set),
+        how: match candidates.len() {
+            1 => format!("the only one in {place}"),
+            count => format!("the newest of {count} in {place}"),
+        },
+    };
+    Ok(chosen)
+}
+
+/// The sets of the database that was named; of those that cannot say, all.
+pub fn of_database<'a>(
+    sets: Vec<&'a SetEntry>,
+    word: Option<&str>,
+    place: &str,
+) -> Result<Vec<&'a SetEntry>, Failure> {
+    let Some(word) = word else { return Ok(sets) };
+    let is_called = |set: &&SetEntry| Identity::of(set).is_some_and(|of| of.is_called(word));
+    if !sets.iter().any(is_called) {
+        let message = format!("no set in {place} is of a database {word}");
+        return Err(Failure::usage(message, databases_hint(&sets)));
+    }
+    let may_be = |set: &&SetEntry| Identity::of(set).is_none_or(|of| of.is_called(word));
+    Ok(sets.into_iter().filter(may_be).collect())
+}
+
+fn databases_hint(sets: &[&SetEntry]) -> String {
+    let found: Vec<_> = databases(sets)
+        .iter()
+        .map(|(of, _)| of.to_string())
+        .collect();
+    match found.is_empty() {
+        true => "`windlass info` lists the sets of a directory.".to_owned(),
+        false => format!("It holds sets of {}.", found.join(", ")),
+    }
+}
+
+/// The databases of these sets, each with its newest set.
+fn databases<'a>(sets: &[&'a SetEntry]) -> Vec<(Identity, &'a SetEntry)> {
+    let mut found: Vec<(Identity, &SetEntry)> = Vec::new();
+    for set in sets.iter().rev() {
+        let Some(of) = Identity::of(set) else {
+            continue;
+        };
+        if !found.iter().any(|(other, _)| other.is_same(&of)) {
+            found.push((of, *set));
+        }
+    }
+    found
+}
+
+/// Fails when one would have to guess which database is meant.
+fn one_database(sets: &[&SetEntry], place: &str) -> Result<(), Failure> {
+    let found = databases(sets);
+    let [(first, _), (second, _), ..] = found.as_slice() else {
+        return Ok(());
+    };
+    let lines: Vec<_> = found
+        .iter()
+        .take(LISTED_MAX)
+        .map(|(of, newest)| {
+            format!(
+                "  {}  {of}, the newest of {}",
+                line(newest),
+                count(sets, of)
+            )
+        })
+        .collect();
+    let count = found.len();
+    let message = format!(
+        "{place} holds sets of {count} databases:\n{}",
+        lines.join("\n")
+    );
+    let word = match first.name() == second.name() {
+        true => first.key(),
+        false => first.name(),
+    };
+    let hint = format!("Name one: --database {word}, or --set with the beginning of an id.");
+    Err(Failure::usage(message, hint))
+}
+
+fn count(sets: &[&SetEntry], of: &Identity) -> usize {
+    let same = |set: &&&SetEntry| Identity::of(set).is_some_and(|other| other.is_same(of));
+    sets.iter().filter(same).count()
+}
+
+/// Id, time and age.
+fn line(set: &SetEntry) -> String {
+    format!("{}  {}", short_id(set), when(set.begun_nanos))
+}
+
+/// The first eight letters of a set's id.
+pub fn short_id(set: &SetEntry) -> String {
+    set.set_id.to_string()[..8].to_owned()
+}
+
+fn by_id<'a>(sets: &[&'a SetEntry], start: &str, place: &str) -> Result<&'a SetEntry, Failure> {
+    let begins = |set: &&&SetEntry| set.set_id.to_string().starts_with(start);
+    let found: Vec<_> = sets.iter().filter(begins).copied().collect();
+    match found.as_slice() {
+        [set] => Ok(set),
+        [] => {
+            let message = format!("the id of no set in {place} begins with {start}");
+            Err(Failure::usage(
+                message,
+                "`windlass info` lists the sets of a directory.",
+            ))
+        }
+        several => {
+            let lines = several.iter().take(LISTED_MAX).map(|set| {
+                let of = Identity::of(set).map_or(String::new(), |of| format!("  {of}"));
+                format!("  {}  {}{of}", set.set_id, local_time(set.begun_nanos))
+            });
+            let lines: Vec<_> = lines.collect();
+            let (count, lines) = (several.len(), lines.join("\n"));
+            let message =
+                format!("the ids of {count} sets in {place} begin with {start}:\n{lines}");
+            Err(Failure::usage(message, "Write more of the id."))
+        }
+    }
+}
+
+/// The newest sealed set that is older, and of the same database as far as is known.
+fn older<'a>(sets: &[&'a SetEntry], than: &SetEntry) -> Option<&'a SetEntry> {
+    let of = Identity::of(than);
+    let is_older = |set: &&&SetEntry| {
+        let same = match (&of, Identity::of(set)) {
+            (Some(of), Some(other)) => other.is_same(of),
+            _ => true,
+        };
+        let earlier = (set.begun_nanos, set.set_id.0) < (than.begun_nanos, than.set_id.0);
+        earlier && same && matches!(set.state, SetState::Sealed)
+    };
+    sets.iter().rev().find(is_older).copied()
+}
+
+/// Fails when something lies there that may have been a newer set.
+fn passed_over_unknown(list: &SetList, set: &SetEntry, bound: i64) -> Result<(), Failure> {
+    let newer = |nanos: i64| nanos > set.begun_nanos && nanos <= bound;
+    let mut unknown = list.unknown.iter();
+    let Some(unknown) = unknown.find(|one| newer(one.file.modified_nanos)) else {
+        return Ok(());
+    };
+    let (id, begun) = (short_id(set), when(set.begun_nanos));
+    let (path, written) = (
+        unknown.file.location.display(),
+        local_time(unknown.file.modified_nanos),
+    );
+    let message = format!(
+        "{path} of {written} may be a newer set, and cannot be read: {}",
+        unknown.fault
+    );
+    let hint = format!(
+        "Take the newest set that can be read with --set {id} (begun {begun}), or move that file away."
+    );
+    Err(Failure::from_fault(&unknown.fault, message, hint))
+}
+
+fn nothing(list: &SetList, sets: &[&SetEntry], bound: i64, place: &str) -> Failure {
+    if let (Some(unknown), true) = (list.unknown.first(), sets.is_empty()) {
+        let path = unknown.file.location.display();
+        let message = format!("{path} is no stripe that can be read: {}", unknown.fault);
+        let hint = "It carries a stripe's name. Use another set.".to_owned();
+        return Failure::from_fault(&unknown.fault, message, hint);
+    }
+    let usable = |set: &&&SetEntry| !matches!(set.state, SetState::Unfinished);
+    match sets.iter().find(usable) {
+        Some(oldest) if bound < i64::MAX => {
+            let (id, begun) = (short_id(oldest), when(oldest.begun_nanos));
+            let message = format!("no set in {place} was begun by {}", local_time(bound));
+            Failure::usage(message, format!("The oldest is {id}, begun {begun}."))
+        }
+        _ if !sets.is_empty() || !list.unfinished.is_empty() => Failure::new(
+            Code::Failed,
+            format!("{place} holds no sealed set: a backup to it is under way, or was cut off"),
+            "Wait for the backup's end, or start it again: it removes what was cut off.",
+        ),
+        _ => Failure::new(
+            Code::Failed,
+            format!("there is no backup set in {place}"),
+            "Name a stripe of the set, or the directory that its stripes lie in.",
+        ),
+    }
+}

@@ -1,0 +1,86 @@
+//! Which database a set is of, as far as it says: what tells databases apart, and their names.
+
+use serde_json::Value;
+use windlass_engine::{SetAbout, SetEntry};
+
+/// A database, as the sets of a place name it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Identity {
+    /// What kind of database.
+    kind: String,
+    /// What no other has: a cluster's system identifier, a file's path.
+    key: String,
+    /// What people call it; two databases may have the same.
+    name: String,
+    version: String,
+}
+
+impl Identity {
+    /// The database of a set that says what it is of.
+    pub fn of(set: &SetEntry) -> Option<Self> {
+        set.about.as_ref().map(Self::of_about)
+    }
+
+    fn of_about(about: &SetAbout) -> Self {
+        Self::of_facts(&about.database)
+    }
+
+    /// The database that these facts of a set describe.
+    pub fn of_facts(facts: &Value) -> Self {
+        let word = |key: &str| facts[key].as_str().unwrap_or_default().to_owned();
+        let kind = word("kind");
+        let (key, version) = match kind.as_str() {
+            windlass_postgres::KIND => (word("system_identifier"), word("version")),
+            _ => (word("path"), String::new()),
+        };
+        // Sets of a cluster that was not asked for its name have its directory's.
+        let directory = word("data_directory");
+        let named = Some(word("name")).filter(|name| !name.is_empty());
+        let name = named.or_else(|| directory.rsplit('/').next().map(str::to_owned));
+        Self {
+            kind,
+            key,
+            name: name.unwrap_or_default(),
+            version,
+        }
+    }
+
+    /// True when both are the same database, whatever it was called at the time.
+    pub fn is_same(&self, other: &Self) -> bool {
+        (&self.kind, &self.key) == (&other.kind, &other.key)
+    }
+
+    /// True when somebody may mean it by this word.
+    pub fn is_called(&self, word: &str) -> bool {
+        let stem = self.name.rsplit_once('.').map(|(stem, _)| stem);
+        word == self.name || word == self.key || stem == Some(word)
+    }
+
+    /// Its name.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// What tells it from a database of the same name.
+    pub fn key(&self) -> &str {
+        &self.key
+    }
+
+    /// `PostgreSQL 15.4`, `SQLite`.
+    pub fn kind(&self) -> String {
+        match self.kind.as_str() {
+            windlass_postgres::KIND => {
+                let version = self.version.split(' ').next().unwrap_or_default();
+                format!("PostgreSQL {version}")
+            }
+            windlass_sqlite::KIND => "SQLite".to_owned(),
+            other => other.to_owned(),
+        }
+    }
+}
+
+impl std::fmt::Display for Identity {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{} ({}, {})", self.name, self.kind(), self.key)
+    }
+}

@@ -1,0 +1,146 @@
+//! What `--set` and `PLACE@WHICH` say: an id, `latest`, or a moment.
+
+use jiff::civil::{Date, DateTime};
+use jiff::tz::TimeZone;
+use jiff::{Timestamp, Zoned};
+
+use crate::words;
+
+/// Where an id may have dashes, as other programs write it.
+const DASHES: [usize; 4] = [8, 13, 18, 23];
+const ID_DIGITS: usize = 32;
+const NANOS_PER_SECOND: i64 = 1_000_000_000;
+
+/// Which set of a place.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Which {
+    /// The newest.
+    Latest,
+    /// The one whose id begins so: hexadecimal digits in lower case, no dashes.
+    Id(String),
+    /// The newest that was begun at or before this moment, in nanoseconds since 1970 UTC.
+    By(i64),
+}
+
+impl Which {
+    /// Reads a choice. A time without seconds means the end of its minute, a date the end of its
+    /// day: what a list shows as 03:00 was begun a little later.
+    pub fn parse(text: &str) -> Result<Self, String> {
+        if text == "latest" {
+            return Ok(Self::Latest);
+        }
+        if is_id(text) {
+            return Ok(Self::Id(text.replace('-', "").to_ascii_lowercase()));
+        }
+        moment(text).map(Self::By).ok_or_else(|| {
+            "write the beginning of a set's id, latest, or a time: 2026-11-22, '2026-11-22 03:00', \
+             2026-11-22T03:00:00Z"
+                .to_owned()
+        })
+    }
+}
+
+fn is_id(text: &str) -> bool {
+    let fits = |(at, letter): (usize, char)| {
+        letter.is_ascii_hexdigit() || (letter == '-' && DASHES.contains(&at))
+    };
+    let digits = text.chars().filter(|letter| *letter != '-').count();
+    (1..=ID_DIGITS).contains(&digits) && text.chars().enumerate().all(fits)
+}
+
+/// The last nanosecond of the time that was written.
+fn moment(text: &str) -> Option<i64> {
+    // As messages show it, with a blank before the zone.
+    let text = &text.replace(" +", "+").replace(" -", "-");
+    let Some(at) = text.find(['T', 't', ' ']) else {
+        let day: Date = text.parse().ok()?;
+        let next = day.tomorrow().ok()?.to_zoned(TimeZone::system()).ok()?;
+        return nanos(next.timestamp()).map(|nanos| nanos - 1);
+    };
+    let begin = match text.parse::<Timestamp>() {
+        Ok(moment) => moment,
+        Err(_) => {
+            let local: DateTime = text.parse().ok()?;
+            local.to_zoned(TimeZone::system()).ok()?.timestamp()
+        }
+    };
+    let time = &text[at + 1..];
+    let clock = time.split(['Z', 'z', '+', '-', '[']).next()?;
+    let seconds = match clock.bytes().filter(u8::is_ascii_digit).count() {
+        _ if clock.contains(['.', ',']) => return nanos(begin),
+        0..=2 => 3600,
+        3..=4 => 60,
+        _ => 1,
+    };
+    nanos(begin).map(|nanos| nanos + seconds * NANOS_PER_SECOND - 1)
+}
+
+fn nanos(moment: Timestamp) -> Option<i64> {
+    i64::try_from(moment.as_nanosecond()).ok()
+}
+
+/// A moment as this machine's clock shows it: `2026-11-22 03:00:07`.
+pub fn local_time(nanos: i64) -> String {
+    let local: Zoned = timestamp(nanos).to_zoned(TimeZone::system());
+    local.strftime("%Y-%m-%d %H:%M:%S").to_string()
+}
+
+/// A moment as messages show it, and how long ago it was.
+pub fn when(nanos: i64) -> String {
+    words::moment(timestamp(nanos))
+}
+
+/// A moment.
+pub fn timestamp(nanos: i64) -> Timestamp {
+    Timestamp::from_nanosecond(i128::from(nanos)).unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn by(text: &str) -> i64 {
+        match Which::parse(text) {
+            Ok(Which::By(nanos)) => nanos,
+            other => panic!("{text}: {other:?}"),
+        }
+    }
+
+    #[test]
+    fn ids_are_told_from_times() {
+        assert_eq!(Which::parse("latest"), Ok(Which::Latest));
+        for id in ["1", "1F0C9a2e", "20261122", "1f0c9a2e-00", "1f0c9a2e-"] {
+            let expected = Which::Id(id.replace('-', "").to_ascii_lowercase());
+            assert_eq!(Which::parse(id), Ok(expected), "{id}");
+        }
+        for time in ["2026-11-22", "2026-11-22 03:00", "20261122T031500Z"] {
+            assert!(matches!(Which::parse(time), Ok(Which::By(_))), "{time}");
+        }
+        for wrong in [
+            "",
+            "newest",
+            "2026-13-01",
+            "22.11.2026",
+            "1f0c-9a2e",
+            "03:00",
+        ] {
+            assert!(Which::parse(wrong).is_err(), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn a_time_means_the_end_of_what_was_written() {
+        let exact = by("2026-11-22T03:00:00.0Z");
+        assert_eq!(by("2026-11-22T03:00:00Z"), exact + NANOS_PER_SECOND - 1);
+        assert_eq!(by("2026-11-22T03:00Z"), exact + 60 * NANOS_PER_SECOND - 1);
+        assert_eq!(by("20261122T030000Z"), by("2026-11-22T03:00:00Z"));
+        assert_eq!(by("2026-11-22T04:00:00+01:00"), by("2026-11-22T03:00:00Z"));
+        // The same in this machine's zone, whatever it is.
+        let local = local_time(exact);
+        assert_eq!(by(&local), by("2026-11-22T03:00:00Z"));
+        assert_eq!(by(&local[..16]), by("2026-11-22T03:00Z"));
+        assert_eq!(by("2026-11-22 04:00:00 +01:00"), by("2026-11-22T03:00:00Z"));
+        let day = by("2026-11-22") - by("2026-11-21");
+        assert!((23..=25).contains(&(day / NANOS_PER_SECOND / 3600)));
+    }
+}

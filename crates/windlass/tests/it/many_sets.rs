@@ -1,0 +1,410 @@
+//! The second night and the thirtieth: a directory that holds many sets.
+
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+
+use windlass_testkit::postgres::{ClusterOptions, PrivateCluster};
+use windlass_testkit::sqlite::{Journal, Ledger, LedgerSpec};
+
+use crate::clusters::{directory, place as server_place};
+use crate::opening::Scratch;
+use crate::support::*;
+use crate::trouble::{grow, slow_backup};
+
+/// Two nights of one database in one directory: twenty transactions, then thirty.
+fn two_nights() -> (Place, String, String) {
+    let place = Place::new();
+    let first = id_of(&place.back_up());
+    place.ledger.commit(21, 30);
+    let second = id_of(&place.back_up());
+    (place, first, second)
+}
+
+/// The beginning of a set's id, as its stripe's name has it.
+fn id_of(stripe: &Path) -> String {
+    let name = stripe.file_name().unwrap().to_str().unwrap();
+    let (_, id) = name.split_once('.').unwrap().0.rsplit_once('-').unwrap();
+    id.to_owned()
+}
+
+fn stripe_of(place: &Place, id: &str) -> PathBuf {
+    let mut names = place.sets().into_iter();
+    place
+        .path("sets")
+        .join(names.find(|name| name.contains(id)).unwrap())
+}
+
+/// Runs it; it must end so. Standard output, and standard error.
+fn ends(code: i32, words: &[&str]) -> (String, String) {
+    let output = windlass(words);
+    assert_eq!(
+        output.status.code(),
+        Some(code),
+        "{words:?}: {}",
+        text(&output)
+    );
+    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+    (text(&output.stdout), text(&output.stderr))
+}
+
+/// Restores with these words; how many transactions there are then, and what was said.
+fn restored(place: &Place, words: &[&str]) -> (u64, String) {
+    let into = place.path("again.db");
+    let begin = ["restore", "--into", into.to_str().unwrap()];
+    let (_, said) = ends(0, &[&begin[..], words].concat());
+    let count = place.ledger.check(&into);
+    std::fs::remove_file(&into).unwrap();
+    (count, said)
+}
+
+#[allow(clippy::disallowed_methods, reason = "a fixture needs no durability")]
+fn flip(stripe: &Path, at: usize) {
+    let mut bytes = std::fs::read(stripe).unwrap();
+    bytes[at] ^= 1;
+    std::fs::write(stripe, bytes).unwrap();
+}
+
+/// Damages a frame: only reading it tells.
+fn flip_inside(stripe: &Path) {
+    let bytes = std::fs::read(stripe).unwrap().len();
+    flip(stripe, bytes / 3);
+}
+
+#[test]
+fn the_newest_set_is_restored_unless_another_is_chosen() {
+    let (place, first, second) = two_nights();
+    let sets = place.arg("sets");
+    let (count, said) = restored(&place, &[&sets]);
+    assert_eq!(count, 30);
+    let says = format!("set {second} of shop.db (SQLite, ");
+    assert!(said.contains(&says), "{said}");
+    assert!(said.contains(": the newest of 2 in "), "{said}");
+    assert_eq!(restored(&place, &[&sets, "--set", "latest"]).0, 30);
+    assert_eq!(restored(&place, &[&sets, "--set", &first]).0, 20);
+    let at = format!("{sets}@{first}");
+    assert_eq!(restored(&place, &[&at]).0, 20);
+    // As the list shows it, and as JSON does.
+    let (code, document) = json(&["info", &sets]);
+    assert_eq!(code, 0);
+    let started = document["sets"][1]["facts"]["started"].as_str().unwrap();
+    assert_eq!(restored(&place, &[&sets, "--set", started]).0, 30);
+    let (listed, _) = ends(0, &["info", &sets]);
+    let line = listed
+        .lines()
+        .find(|line| line.starts_with(&second))
+        .unwrap();
+    let begun = &line[second.len()..].trim_start()[..19];
+    assert_eq!(restored(&place, &[&sets, "--set", begun]).0, 30);
+    // A stripe means its own set.
+    let stripe = stripe_of(&place, &first);
+    assert_eq!(restored(&place, &[stripe.to_str().unwrap()]).0, 20);
+}
+
+#[test]
+fn a_choice_that_no_set_meets_is_refused() {
+    let (place, first, _) = two_nights();
+    let sets = place.arg("sets");
+    let into = place.arg("x.db");
+    let refused = |words: &[&str], says: &str| {
+        let begin = ["restore", "--into", &into];
+        let (_, said) = ends(2, &[&begin[..], words].concat());
+        assert!(said.contains(says), "{words:?}: {said}");
+        assert!(said.contains("hint: "), "{said}");
+    };
+    refused(&[&sets, "--set", "0000000000"], "no set in ");
+    refused(&[&sets, "--set", "2001-01-01"], "was begun by 2001-01-01");
+    refused(&[&sets, "--database", "nobody"], "shop.db (SQLite, ");
+    let stripe = stripe_of(&place, &first);
+    let stripe = stripe.to_str().unwrap();
+    refused(&[stripe, "--set", &first], "is one stripe");
+    let at = format!("{sets}@{first}");
+    refused(&[&at, "--set", "latest"], "another set than --set");
+    let output = windlass(&["restore", &sets, "--into", &into, "--set", "newest"]);
+    assert_eq!(output.status.code(), Some(2));
+    assert!(!place.path("x.db").exists());
+}
+
+#[test]
+fn every_command_takes_the_newest_set_of_a_directory_or_the_chosen_one() {
+    let (place, first, second) = two_nights();
+    let sets = place.arg("sets");
+    let rows = "SELECT count(*) FROM log";
+    let count = |words: &[&str]| {
+        let begin = [&["open"], words, &["--", "sqlite3", "{}", rows]].concat();
+        ends(0, &begin).0.trim().to_owned()
+    };
+    let (newest, oldest) = (count(&[&sets]), count(&[&sets, "--set", &first]));
+    assert_ne!(newest, oldest);
+    let out = place.arg("out");
+    ends(
+        0,
+        &["extract", &sets, "shop.db", "--into", &out, "--set", &first],
+    );
+    assert_eq!(place.ledger.check(&place.path("out/shop.db")), 20);
+    let (then, now) = (format!("{sets}@{first}"), format!("{sets}@latest"));
+    let (differing, _) = ends(3, &["diff", &then, &now]);
+    assert!(!differing.is_empty());
+    ends(0, &["diff", &now, &format!("{sets}@{second}")]);
+    let mount = place.path("mount");
+    std::fs::create_dir(&mount).unwrap();
+    let at = mount.to_str().unwrap();
+    let (said, _) = ends(0, &["mount", &sets, at, "--set", &first]);
+    let mounted = place.ledger.check(&mount.join("shop.db"));
+    std::process::Command::new("umount")
+        .arg(at)
+        .status()
+        .unwrap();
+    assert!(said.contains(&first), "{said}");
+    assert_eq!(mounted, 20);
+}
+
+#[test]
+fn verify_reads_all_sets_of_a_directory_or_one() {
+    let (place, first, second) = two_nights();
+    let sets = place.arg("sets");
+    let (printed, _) = ends(0, &["verify", &sets]);
+    assert!(printed.contains("verified      2 sets, "), "{printed}");
+    let (printed, _) = ends(0, &["verify", &sets, "--latest"]);
+    assert!(
+        printed.contains(&second) && !printed.contains(&first),
+        "{printed}"
+    );
+    let (code, document) = json(&["verify", &sets, "--quick"]);
+    assert_eq!((code, &document["ok"]), (0, &true.into()));
+    assert_eq!(document["sets"].as_array().unwrap().len(), 2);
+    // Now one of them is damaged, where only reading it tells.
+    let stripe = stripe_of(&place, &first);
+    flip_inside(&stripe);
+    let (printed, said) = ends(4, &["verify", &sets]);
+    assert!(printed.contains("verified      1 set, "), "{printed}");
+    let says = format!("error: 1 of 2 sets damaged: {first}\n");
+    assert!(said.contains(&says), "{said}");
+    let (code, document) = json(&["verify", &sets]);
+    assert_eq!((code, &document["ok"]), (4, &false.into()));
+    assert_eq!(document["damaged"], serde_json::json!([first]));
+    assert_eq!(document["sets"][0]["damage_count"], 1);
+    assert_eq!(document["sets"][1]["ok"], true);
+    ends(0, &["verify", &sets, "--latest"]);
+    ends(4, &["verify", &sets, "--set", &first]);
+    ends(2, &["verify", &sets, "--events", &place.arg("events")]);
+}
+
+#[test]
+fn metrics_of_all_sets_tell_of_the_damaged_one() {
+    let (place, first, _) = two_nights();
+    let (sets, metrics) = (place.arg("sets"), place.arg("windlass.prom"));
+    let success = |code: i32| {
+        ends(code, &["verify", &sets, "--metrics-file", &metrics]);
+        let metrics = std::fs::read_to_string(&metrics).unwrap();
+        let mut lines = metrics.lines();
+        let line = lines.find(|line| line.starts_with("windlass_run_success{"));
+        line.unwrap_or(&metrics).to_owned()
+    };
+    assert!(success(0).ends_with(" 1"));
+    let stripe = stripe_of(&place, &first);
+    flip_inside(&stripe);
+    // The sound one comes last.
+    let line = success(4);
+    assert!(line.ends_with(" 0"), "{line}");
+}
+
+#[test]
+fn a_damaged_newest_set_is_never_passed_over() {
+    let (place, first, second) = two_nights();
+    let (sets, into) = (place.arg("sets"), place.arg("x.db"));
+    let newest = stripe_of(&place, &second);
+    let whole = std::fs::read(&newest).unwrap();
+    // In its header, and in its footer.
+    for at in [0, whole.len() - 4097] {
+        flip(&newest, at);
+        let (_, said) = ends(4, &["restore", &sets, "--into", &into]);
+        let hint = format!("The next older sound set is {first}, begun ");
+        assert!(said.contains(&hint), "{said}");
+        flip(&newest, at);
+    }
+    assert!(!place.path("x.db").exists());
+    // Nothing of it can be read: it may be anything, even newer.
+    std::fs::File::create(&newest).unwrap();
+    let (_, said) = ends(4, &["restore", &sets, "--into", &into]);
+    assert!(said.contains("may be a newer set"), "{said}");
+    assert!(said.contains(&format!("--set {first}")), "{said}");
+    let (printed, _) = ends(4, &["info", &sets]);
+    assert!(printed.contains("damaged       "), "{printed}");
+    ends(4, &["verify", &sets]);
+    assert_eq!(restored(&place, &[&sets, "--set", &first]).0, 20);
+}
+
+#[test]
+fn an_older_damaged_set_does_not_keep_the_newest_from_use() {
+    let (place, first, second) = two_nights();
+    let sets = place.arg("sets");
+    flip(&stripe_of(&place, &first), 0);
+    assert_eq!(restored(&place, &[&sets]).0, 30);
+    let (printed, _) = ends(4, &["info", &sets]);
+    let line = |id: &str| {
+        let found = printed.lines().find(|line| line.starts_with(id));
+        found.unwrap_or_else(|| panic!("{id}: {printed}"))
+    };
+    assert!(line(&first).contains("  damaged: "), "{printed}");
+    assert!(line(&second).ends_with("  sealed"), "{printed}");
+}
+
+#[test]
+fn two_databases_in_one_directory_are_told_apart() {
+    let (place, _, _) = two_nights();
+    let other = place.path("deeper");
+    std::fs::create_dir(&other).unwrap();
+    let spec = LedgerSpec {
+        journal: Journal::Wal,
+        ..LedgerSpec::default()
+    };
+    // Of the same name, in another directory.
+    let ledger = Ledger::create(&other.join("shop.db"), spec);
+    ledger.commit(1, 7);
+    let (sets, into) = (place.arg("sets"), place.arg("x.db"));
+    ends(0, &["backup", &place.arg("deeper/shop.db"), "--to", &sets]);
+    let (_, said) = ends(2, &["restore", &sets, "--into", &into]);
+    assert!(said.contains("holds sets of 2 databases"), "{said}");
+    for line in [&place.arg("deeper/shop.db"), &place.arg("shop.db")] {
+        assert!(said.contains(line), "{said}");
+    }
+    assert!(said.contains("hint: Name one: --database /"), "{said}");
+    let database = place.arg("deeper/shop.db");
+    ends(
+        0,
+        &["restore", &sets, "--into", &into, "--database", &database],
+    );
+    assert_eq!(ledger.check(&place.path("x.db")), 7);
+    let (printed, _) = ends(0, &["info", &sets, "--database", &database]);
+    assert_eq!(printed.lines().count(), 2, "{printed}");
+    ends(0, &["verify", &sets, "--database", &database]);
+}
+
+#[test]
+fn a_backup_that_was_cut_off_changes_nothing_for_the_sets_beside_it() {
+    let (place, _, second) = two_nights();
+    grow(&place);
+    let mut child = slow_backup(&place);
+    let partials = || {
+        place
+            .sets()
+            .iter()
+            .filter(|name| name.ends_with(".partial"))
+            .count()
+    };
+    while partials() < 2 {
+        assert!(child.try_wait().unwrap().is_none(), "it ended by itself");
+    }
+    let sets = place.arg("sets");
+    // While it runs, and when it is gone.
+    assert_eq!(restored(&place, &[&sets]).0, 30);
+    child.kill().unwrap();
+    child.wait().unwrap();
+    let (count, said) = restored(&place, &[&sets]);
+    assert_eq!(count, 30);
+    assert!(said.contains(&second), "{said}");
+    ends(0, &["verify", &sets]);
+    let (printed, _) = ends(0, &["info", &sets]);
+    assert_eq!(printed.matches("unfinished    ").count(), 2, "{printed}");
+}
+
+#[test]
+fn a_striped_set_of_two_directories_is_one_set_each_night() {
+    let place = Place::new();
+    for name in ["disk1", "disk2"] {
+        std::fs::create_dir(place.path(name)).unwrap();
+    }
+    let (one, other) = (place.arg("disk1"), place.arg("disk2"));
+    for night in [20, 25] {
+        place.ledger.commit(21, night);
+        ends(
+            0,
+            &[
+                "backup",
+                &place.arg("shop.db"),
+                "--to",
+                &one,
+                "--to",
+                &other,
+            ],
+        );
+    }
+    assert_eq!(restored(&place, &[&one, &other]).0, 25);
+    // A stripe leads to its sibling, wherever that was written.
+    assert_eq!(restored(&place, &[&other]).0, 25);
+    let moved = place.arg("moved");
+    std::process::Command::new("mv")
+        .args([&other, &moved])
+        .status()
+        .unwrap();
+    let (printed, _) = ends(0, &["info", &one, &moved]);
+    assert_eq!(printed.matches("  sealed").count(), 2, "{printed}");
+    let (printed, _) = ends(4, &["info", &one]);
+    assert_eq!(
+        printed.matches("  incomplete: stripe 2 of set").count(),
+        2,
+        "{printed}"
+    );
+    let (_, said) = ends(4, &["restore", &one, "--into", &place.arg("x.db")]);
+    assert!(said.contains("hint: Name every place"), "{said}");
+    assert_eq!(restored(&place, &[&one, &moved]).0, 25);
+}
+
+#[test]
+fn a_new_name_becomes_a_directory_unless_it_ends_like_a_stripe() {
+    let place = Place::new();
+    let db = place.arg("shop.db");
+    for (name, is_directory) in [
+        ("night", true),
+        ("db1.example.com", true),
+        ("slash.bak/", true),
+        ("one.windlass", false),
+        ("one.stripe", false),
+        ("one.bak", false),
+    ] {
+        let to = place.arg(name);
+        ends(0, &["backup", &db, "--to", &to]);
+        let made = std::fs::metadata(place.path(name)).unwrap();
+        assert_eq!(made.is_dir(), is_directory, "{name}");
+        if is_directory {
+            assert_eq!(made.permissions().mode() & 0o7777, 0o700, "{name}");
+        }
+        assert_eq!(restored(&place, &[&to]).0, 20);
+    }
+    let (_, said) = ends(1, &["backup", &db, "--to", &place.arg("no/such")]);
+    assert!(said.contains("there is no directory"), "{said}");
+    assert!(!place.path("no").exists());
+}
+
+#[test]
+fn two_clusters_of_one_name_are_told_apart_in_one_directory() {
+    let place = server_place();
+    let sets = directory(place.path(), "sets");
+    let sets = sets.to_str().unwrap();
+    let named = ClusterOptions::default().setting("cluster_name = '15/main'");
+    let clusters = [&named, &named].map(PrivateCluster::start);
+    for cluster in &clusters {
+        let words = ["backup", &cluster.conninfo(), "--to", sets, "--quiet"];
+        let output = Scratch::new().run(None, &words);
+        assert_eq!(output.status.code(), Some(0), "{}", text(&output));
+    }
+    let names = std::fs::read_dir(sets).unwrap();
+    for name in names.map(|entry| entry.unwrap().file_name().into_string().unwrap()) {
+        assert!(name.starts_with("15_main-2"), "{name}");
+    }
+    let into = place.path().join("restored");
+    let into = into.to_str().unwrap();
+    let refused = windlass(&["restore", sets, "--into", into]);
+    let said = text(&refused);
+    assert_eq!(refused.status.code(), Some(2), "{said}");
+    assert_eq!(
+        said.matches("  15/main (PostgreSQL 15.").count(),
+        2,
+        "{said}"
+    );
+    let (_, hint) = said.split_once("--database ").unwrap();
+    let identifier = hint.split(',').next().unwrap();
+    assert!(identifier.parse::<u64>().is_ok(), "{said}");
+    let (printed, _) = ends(0, &["info", sets, "--database", identifier]);
+    assert_eq!(printed.matches("15/main").count(), 1, "{printed}");
+}

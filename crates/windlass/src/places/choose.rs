@@ -3,7 +3,7 @@
 //! Invariant: a set that cannot be used is never passed over for an older one. Whoever restores the
 //! newest backup and gets the one before would not notice.
 
-use windlass_engine::{SetEntry, SetList, SetState};
+use windlass_engine::{EngineError, SetEntry, SetList, SetState};
 
 use super::identity::Identity;
 use super::which::{Which, local_time, when};
@@ -226,10 +226,9 @@ fn nothing(list: &SetList, sets: &[&SetEntry], bound: i64, place: &str) -> Failu
             format!("{place} holds no sealed set: a backup to it is under way, or was cut off"),
             "Wait for the backup's end, or start it again: it removes what was cut off.",
         ),
-        _ => Failure::new(
-            Code::Failed,
-            format!("there is no backup set in {place}"),
-            "Name a stripe of the set, or the directory that its stripes lie in.",
-        ),
+        _ => {
+            let location = place.to_owned();
+            EngineError::NoSet { location }.into()
+        }
     }
 }

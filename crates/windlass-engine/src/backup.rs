@@ -69,6 +69,18 @@ pub struct BackupRun {
     until: Option<Instant>,
 }
 
+/// Stops a run from another thread, for a reason of the thread's own: what the run's functions
+/// return from then on is no cause.
+#[derive(Clone)]
+pub struct Stopper(Arc<Shared>);
+
+impl Stopper {
+    /// Stops the run.
+    pub fn stop(&self) {
+        self.0.fail(EngineError::Stopped);
+    }
+}
+
 impl BackupRun {
     /// Starts the threads of a backup of set `set_id` to `devices`, one stripe each.
     pub fn start(
@@ -256,6 +268,11 @@ impl BackupRun {
     /// Live counters, and the phase to show.
     pub fn progress(&self) -> &Arc<Progress> {
         &self.shared.progress
+    }
+
+    /// What stops this run from another thread, without the caller's flag.
+    pub fn stopper(&self) -> Stopper {
+        Stopper(Arc::clone(&self.shared))
     }
 
     /// The flag that stops the run.

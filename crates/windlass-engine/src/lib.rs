@@ -49,7 +49,7 @@ mod writer;
 pub use windlass_media as media;
 
 pub use adaptive::{CodecChange, CodecRange, CodecUse, CompressionReport, Controller, Observation};
-pub use backup::BackupRun;
+pub use backup::{BackupRun, Stopper};
 pub use bounded::read_at_most;
 pub use buffer::{Buffer, Occupancy, Pool, Role};
 pub use cancel::Cancel;

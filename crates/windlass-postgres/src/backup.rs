@@ -25,7 +25,8 @@ use crate::control::{CONTROL_PATH, Checksums, Control};
 use crate::error::PostgresError;
 use crate::facts::{ChecksumFacts, ClusterFacts, DatabaseFacts, KIND, Outgoing};
 use crate::hook::PageCheck;
-use crate::lsn::Lsn;
+use crate::keeper::{self, FirstSegment, Pin};
+use crate::lsn::{Lsn, Segment, segment_of};
 use crate::manifest::{MANIFEST_PATH, Manifest};
 use crate::scan::{ScanRules, scan};
 use crate::session::{Session, Stopped};
@@ -139,8 +140,7 @@ impl Backup<'_> {
         let ranges = self.copy_log(&mut run, &mut assembly, (&label, &stopped), &mut warnings)?;
         let stop_time = self.session.now()?;
         let outgoing = self.outgoing()?;
-        // The server drops the slot with its session, and nobody waits for it.
-        drop(pin);
+        warnings.extend(pin.map(Pin::end).unwrap_or_default());
 
         let checksums = self.judge(check.as_deref(), control.checksums(), &mut warnings);
         let span = Span {
@@ -196,7 +196,7 @@ impl Backup<'_> {
         &mut self,
         run: &BackupRun,
         warnings: &mut Vec<Warning>,
-    ) -> Result<(Lsn, Option<Session>), PostgresError> {
+    ) -> Result<(Lsn, Option<Pin>), PostgresError> {
         run.progress().set_phase("waiting for the start checkpoint");
         let (label, fast) = (&self.request.label, self.request.fast_checkpoint);
         let target = self.target;
@@ -207,7 +207,7 @@ impl Backup<'_> {
         });
         let start_lsn = started?;
         let pin = match pin {
-            Ok(Ok(pin)) => pin.map(Some),
+            Ok(Ok(pin)) => pin.map(|session| Some(Pin::keep(session, target.clone()))),
             // No second connection was to be had: the one there is can pin as well.
             _ => self.session.pin_wal().map(|()| None),
         };
@@ -250,9 +250,23 @@ impl Backup<'_> {
         run.progress().set_phase("reading data files");
         let group = self.cluster.group_access();
         let assembly = Assembly::new(listing, root.clone(), group)?;
-        assembly.push_listed(run, || self.session.keep_alive())?;
-        run.drain()?;
+        let first = self.first_segment(start);
+        keeper::while_kept(self.session, &run.stopper(), first.as_ref(), || {
+            assembly.push_listed(run, || Ok(()))?;
+            Ok(run.drain()?)
+        })?;
         Ok((assembly, check))
+    }
+
+    /// Where the log of a backup begins that began at `start`.
+    fn first_segment(&self, start: Lsn) -> Option<FirstSegment> {
+        let bytes = u64::from(self.cluster.wal_segment_bytes);
+        let segment = Segment {
+            timeline: self.cluster.timeline,
+            number: segment_of(start, bytes),
+        };
+        let directory = self.cluster.data_directory.join("pg_wal");
+        FirstSegment::new(directory, segment.name(bytes))
     }
 
     fn stop(&mut self, run: &BackupRun) -> Result<Stopped, PostgresError> {

@@ -325,6 +325,14 @@ impl PostgresError {
 }
 
 impl PostgresError {
+    /// What the server said, or what it came to, without what it was tried for.
+    pub(crate) fn words(&self) -> String {
+        match self.server_error() {
+            Some(error) => error.to_string(),
+            None => self.to_string(),
+        }
+    }
+
     /// What the server or the client crate said, where a session is behind the error.
     fn server_error(&self) -> Option<&ServerError> {
         match self {

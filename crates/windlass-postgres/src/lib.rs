@@ -22,6 +22,7 @@ mod error;
 mod facts;
 mod hook;
 mod inspect;
+mod keeper;
 mod listing;
 mod lsn;
 mod manifest;

@@ -8,6 +8,7 @@
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::time::{Duration, Instant};
 
+use postgres::fallible_iterator::FallibleIterator;
 use postgres::{Client, Row};
 use windlass_engine::Cancel;
 
@@ -18,6 +19,7 @@ use crate::tls::{self, Canceller};
 
 /// How long the session may be silent: below the idle limits of common proxies and firewalls.
 const SILENCE_MAX: Duration = Duration::from_secs(10);
+const KEEPING_ALIVE: &str = "keep the session of the backup alive";
 const CANCEL_POLL: Duration = Duration::from_millis(200);
 /// transaction_timeout, of 17 and newer, does not apply: no transaction of ours stays open.
 const SETTINGS: &str = "SET statement_timeout = 0; SET lock_timeout = 0; \
@@ -183,19 +185,20 @@ impl Session {
         })
     }
 
-    /// Says something now and then, so that nobody between us and the server closes a session
-    /// that looks dead; and finds out early when it is.
-    pub(crate) fn keep_alive(&mut self) -> Result<(), PostgresError> {
-        if self.last_answer.elapsed() < SILENCE_MAX {
-            return Ok(());
+    /// Waits, and finds out at once when the server ends the session. Says something now and then,
+    /// so that nobody between us and the server closes a session that looks dead.
+    pub(crate) fn idle(&mut self, at_most: Duration) -> Result<(), PostgresError> {
+        let heard = self.client.notifications().timeout_iter(at_most).next();
+        heard.doing(KEEPING_ALIVE)?;
+        if self.client.is_closed() || self.last_answer.elapsed() > SILENCE_MAX {
+            return self.check_alive();
         }
-        self.check_alive()
+        Ok(())
     }
 
     /// An error when the session, and with it the backup, has ended.
     pub(crate) fn check_alive(&mut self) -> Result<(), PostgresError> {
-        self.rows("keep the session of the backup alive", "SELECT 1")
-            .map(drop)
+        self.rows(KEEPING_ALIVE, "SELECT 1").map(drop)
     }
 
     /// Runs a statement while another thread waits for the cancel flag.

@@ -14,6 +14,13 @@ pub enum Warning {
         /// What the server said.
         reason: String,
     },
+    /// The session with the temporary replication slot ended during the backup.
+    WalPinLost {
+        /// Why.
+        reason: String,
+        /// Another one holds the log since.
+        again: bool,
+    },
     /// Replication slots are lost by design: on a restored cluster they would hold back WAL.
     ReplicationSlots {
         /// How many the server has.
@@ -70,6 +77,17 @@ impl fmt::Display for Warning {
                 write!(
                     f,
                     "no temporary replication slot ({reason}): WAL may be recycled too early"
+                )
+            }
+            Self::WalPinLost { reason, again } => {
+                let since = if *again {
+                    "another session has kept WAL since then"
+                } else {
+                    "WAL may be recycled too early"
+                };
+                write!(
+                    f,
+                    "the session that kept WAL for the backup ended ({reason}); {since}"
                 )
             }
             Self::ReplicationSlots { count } => {

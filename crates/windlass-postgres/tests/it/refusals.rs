@@ -56,6 +56,62 @@ fn a_backup_whose_session_is_killed_fails_and_the_next_one_succeeds() {
 }
 
 #[test]
+fn the_end_of_the_backups_session_is_noticed_at_once() {
+    let (place, source) = small_cluster();
+    let kill = "SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity \
+        WHERE application_name = 'windlass' AND query LIKE '%pg_backup_start%'";
+    // The copy would take minutes: nobody waits for it.
+    let wish = Wish {
+        source_rate: Some(64 << 10),
+        ..Wish::default()
+    };
+    let set = place.path().join("set");
+    let error = std::thread::scope(|scope| {
+        let backup = scope.spawn(|| try_backup(&source, &set, &wish));
+        source.wait_until(IN_BACKUP, "1");
+        assert_eq!(source.sql("postgres", kill), "1");
+        backup.join().unwrap().unwrap_err()
+    });
+    let text = error.to_string();
+    assert!(
+        text.contains("FATAL: terminating connection due to administrator"),
+        "{text}"
+    );
+    assert!(holds_no_set(&set));
+}
+
+/// The session that pins the log is ended twice; the log stays pinned, and the backup goes on.
+#[test]
+fn the_end_of_the_slots_session_is_noticed_at_once_and_another_one_pins_the_log() {
+    let (place, source) = small_cluster();
+    let pinned = "SELECT coalesce(min(active_pid), 0) FROM pg_replication_slots WHERE temporary";
+    let wish = Wish {
+        source_rate: Some(CRAWL),
+        ..Wish::default()
+    };
+    let set = place.path().join("set");
+    let outcome = std::thread::scope(|scope| {
+        let backup = scope.spawn(|| try_backup(&source, &set, &wish));
+        source.wait_until(IN_BACKUP, "1");
+        for _ in 0..2 {
+            let by = source.sql("postgres", pinned);
+            assert_ne!(by, "0");
+            source.sql("postgres", &format!("SELECT pg_terminate_backend({by})"));
+            source.wait_until(&format!("SELECT ({pinned}) NOT IN (0, {by})"), "t");
+        }
+        assert!(!backup.is_finished());
+        backup.join().unwrap().unwrap()
+    });
+    let reason = "FATAL: terminating connection due to administrator command".to_owned();
+    let lost = Warning::WalPinLost {
+        reason,
+        again: true,
+    };
+    assert_eq!(outcome.facts.warnings, [lost.clone(), lost]);
+    source.wait_until("SELECT count(*) FROM pg_replication_slots", "0");
+}
+
+#[test]
 fn a_backup_whose_server_dies_fails() {
     become_server_user();
     let mut source = PrivateCluster::start(&ClusterOptions::default());

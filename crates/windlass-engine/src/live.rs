@@ -118,10 +118,12 @@ impl Meter {
             name: device.name.clone(),
             bytes: now.device_bytes[index],
             operations: device.operations(),
-            rate: before
-                .device_bytes
-                .get(index)
-                .map_or(0.0, |bytes| rate(*bytes, now.device_bytes[index], time)),
+            // Before the run had devices, nothing had gone to them.
+            rate: rate(
+                before.device_bytes.get(index).copied().unwrap_or(0),
+                now.device_bytes[index],
+                time,
+            ),
         };
         Live {
             phase: progress.phase(),

@@ -94,8 +94,8 @@ fn no_output_of_a_backup_is_its_source_or_a_side_file_of_it() {
         refused(&place, &["tune", &db, "--to", &name]);
     }
     // Nor by the name that a stripe has until it is sealed.
-    fs::hard_link(place.path("shop.db"), place.path("set.partial")).unwrap();
-    refused(&place, &["backup", &db, "--to", &place.arg("set")]);
+    fs::hard_link(place.path("shop.db"), place.path("set.windlass.partial")).unwrap();
+    refused(&place, &["backup", &db, "--to", &place.arg("set.windlass")]);
     assert_eq!(place.ledger.check(&place.path("shop.db")), 20);
 }
 
@@ -216,17 +216,17 @@ fn an_output_replaces_files_of_its_own_kind_only() {
 #[test]
 fn a_stripe_being_written_never_takes_the_place_of_another_file() {
     let place = Place::new();
-    let (db, set) = (place.arg("shop.db"), place.arg("set"));
-    windlass_engine::durable::write(&place.path("set.partial"), b"eggs\n", 0o644).unwrap();
+    let (db, set) = (place.arg("shop.db"), place.arg("set.windlass"));
+    windlass_engine::durable::write(&place.path("set.windlass.partial"), b"eggs\n", 0o644).unwrap();
     refused(&place, &["backup", &db, "--to", &set]);
-    fs::remove_file(place.path("set.partial")).unwrap();
+    fs::remove_file(place.path("set.windlass.partial")).unwrap();
     // What a run left that was killed before its first write is no obstacle.
     for left in [vec![], vec![0; 100_000]] {
-        windlass_engine::durable::write(&place.path("set.partial"), &left, 0o600).unwrap();
+        windlass_engine::durable::write(&place.path("set.windlass.partial"), &left, 0o600).unwrap();
         let output = windlass(&["backup", &db, "--to", &set, "--overwrite"]);
         assert_eq!(output.status.code(), Some(0), "{}", text(&output));
     }
-    assert_eq!(place.restored(&place.path("set")), 20);
+    assert_eq!(place.restored(&place.path("set.windlass")), 20);
 }
 
 /// Looks like a data directory with a tablespace.

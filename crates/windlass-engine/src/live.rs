@@ -1,7 +1,7 @@
-//! A run while it goes: how far, how fast, and what holds it back right now.
+//! The state of a run that is going on: how far it is, how fast, and what limits it at the moment.
 //!
-//! The bottleneck is found as the verdict finds it when the run has ended (`verdict`), from the
-//! waits of the last seconds instead of all.
+//! The limit is found in the same way as in the verdict (`verdict`), but from the waits of the last
+//! seconds instead of all waits.
 
 use std::collections::VecDeque;
 use std::sync::Arc;

@@ -1,37 +1,37 @@
-# Short names for commands of the scripts and cargo. Nothing needs this file.
+# Short names for what the scripts and cargo do. A convenience: nothing needs it.
 
-# Format and lints: run this before the tests
+# What a change has to pass before it is worth a test run
 check:
     cargo fmt --all --check && cargo clippy --workspace --all-targets --locked -- --deny warnings
 
-# All tests; installs what they need
+# Everything, with what it needs installed
 test *ARGUMENTS:
     scripts/test {{ARGUMENTS}}
 
-# The tests with real databases
+# The tests that run real databases
 test-db:
     scripts/test --package windlass-postgres --package windlass-sqlite --package windlass
 
-# Fuzz one decoder until it breaks or you stop it (needs nightly and cargo-fuzz)
+# One decoder, until it breaks or you stop it (nightly, cargo-fuzz)
 fuzz TARGET:
     cargo +nightly fuzz run {{TARGET}}
 
-# Compare with the limits of the machine: cold, zstd, memory or interference
+# Against the machine's limits: cold, zstd, memory or interference
 bench WHAT="cold" *OPTIONS:
     scripts/bench {{WHAT}} {{OPTIONS}}
 
-# Compare with pgBackRest, pg_basebackup and sqlite3; writes docs/bench-peers.md
+# Beside pgBackRest, pg_basebackup and sqlite3; writes docs/bench-peers.md
 peers *OPTIONS:
     scripts/bench peers {{OPTIONS}}
 
-# The documentation of the crates
+# The crates' documentation
 doc:
     cargo doc --workspace --no-deps --locked
 
-# Watch Windlass back up, damage, verify and restore live databases
+# Live databases backed up, damaged, verified and restored, for you to watch
 demo *OPTIONS:
     scripts/demo {{OPTIONS}}
 
-# Build the binary
+# The binary to ship
 release:
     cargo build --release --locked --package windlass

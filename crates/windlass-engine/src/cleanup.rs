@@ -116,7 +116,7 @@ fn settle(stripe: Leftover, metadata_limit: u64) -> std::io::Result<Vec<CleanedU
     if let Some(why) = unclear {
         return left(why);
     }
-    match OpenSet::open(std::slice::from_ref(&stripe.path), metadata_limit) {
+    match OpenSet::open_any(std::slice::from_ref(&stripe.path), metadata_limit) {
         Ok(_) => publish(&stripe).map(|done| vec![done]),
         Err(error) => left(error.to_string()),
     }

@@ -151,6 +151,14 @@ pub enum EngineError {
         /// The other.
         second: SetId,
     },
+    /// The set builds on others, which this version cannot put together.
+    #[error("set {set} is {what}, and this version of Windlass reads full backups only")]
+    NotFull {
+        /// The set.
+        set: SetId,
+        /// What it is, with its article.
+        what: &'static str,
+    },
     /// What the stripes hold does not add up to the files the set lists.
     #[error("set {set}: {what}")]
     Incomplete {
@@ -261,6 +269,9 @@ impl EngineError {
                 "Name every place that holds stripes of this set, or copy the missing one back."
             }
             Self::StripeTwice { .. } => "Name the file that you mean instead of the directory.",
+            Self::NotFull { .. } => {
+                "Use a newer version of Windlass. `windlass info` says what is in the set."
+            }
             Self::SetsMixed { .. } => "Name the stripes of one set only.",
             Self::NotSealed { .. } => {
                 "Use an older set; the next backup to this place removes the unfinished one."

@@ -13,8 +13,8 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use windlass_media::{
-    FRAME_BYTES_MAX, FileNo, FormatError, SetDescription, SetId, StripeHeader, StripeIndex,
-    Structure,
+    BackupType, FRAME_BYTES_MAX, FileNo, FormatError, SetDescription, SetId, StripeHeader,
+    StripeIndex, Structure,
 };
 
 use crate::error::EngineError;
@@ -24,6 +24,9 @@ use stripe::{open_stripe, peek_header, read_header};
 
 /// What a set's metadata may take in memory unless told otherwise: room for ten million files.
 pub const METADATA_LIMIT_DEFAULT: u64 = 6 * 1024 * 1024 * 1024;
+
+/// Layers there may be.
+const LAYERS: usize = 256;
 
 /// What lies above layer 0, by file: (start, end, layer), sorted; none longer than a frame may be.
 pub type UpperLayers = BTreeMap<FileNo, Vec<(u64, u64, u8)>>;
@@ -41,7 +44,17 @@ impl OpenSet {
     /// Opens the set that `places` (stripes, or directories that hold them) lead to. All of its
     /// metadata takes at most `metadata_limit` bytes, and as much again while one stripe's copy is
     /// compared with another's.
+    ///
+    /// Refuses a set that builds on others: alone it is no database, and what it says of files must
+    /// not be taken for all there is.
     pub fn open(places: &[PathBuf], metadata_limit: u64) -> Result<Self, EngineError> {
+        let set = Self::open_any(places, metadata_limit)?;
+        set.check_is_full()?;
+        Ok(set)
+    }
+
+    /// Opens a set of any type: to say what it is, and never to use what is in it.
+    pub fn open_any(places: &[PathBuf], metadata_limit: u64) -> Result<Self, EngineError> {
         let (first, footer) = first_stripe(places, metadata_limit)?;
         let set_id = first.header.set_id;
         let description = footer.description;
@@ -91,6 +104,20 @@ impl OpenSet {
         };
         set.check()?;
         Ok(set)
+    }
+
+    /// Refuses what is no full backup.
+    pub(crate) fn check_is_full(&self) -> Result<(), EngineError> {
+        let facts = &self.description.facts;
+        let what = match facts.backup_type {
+            BackupType::Full if facts.parents.is_empty() => return Ok(()),
+            BackupType::Full => "a backup that builds on other sets",
+            BackupType::Diff => "a differential backup",
+            BackupType::Incr => "an incremental backup",
+            BackupType::Log => "a backup of the log",
+        };
+        let set = self.set_id;
+        Err(EngineError::NotFull { set, what })
     }
 
     /// A set as it was found, whole or not: for a check, never for a restore.
@@ -182,7 +209,27 @@ impl OpenSet {
 
     /// What lies above layer 0, by file: (start, end, layer).
     pub fn upper_layers(&self) -> Result<UpperLayers, EngineError> {
-        self.upper_layers_unless(|_| false)
+        let upper = self.upper_layers_unless(|_| false)?;
+        self.check_upper(&upper)?;
+        Ok(upper)
+    }
+
+    /// Refuses pieces of one layer that overlap, from whatever index blocks.
+    pub(crate) fn check_upper(&self, upper: &UpperLayers) -> Result<(), EngineError> {
+        for (file, ranges) in upper {
+            let mut ends = [0; LAYERS];
+            for (start, end, layer) in ranges {
+                let last = &mut ends[usize::from(*layer)];
+                if start < last {
+                    return Err(EngineError::Incomplete {
+                        set: self.set_id,
+                        what: format!("pieces of layer {layer} of file {file} overlap at {start}"),
+                    });
+                }
+                *last = *end;
+            }
+        }
+        Ok(())
     }
 
     /// The same, without the index blocks that cannot be read if `passes` says so of the error.

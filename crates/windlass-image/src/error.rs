@@ -153,6 +153,19 @@ impl ImageError {
         }
     }
 
+    /// True when the set itself is at fault, damaged or not to be read: not what is kept beside it.
+    pub fn is_of_set(&self) -> bool {
+        matches!(
+            self,
+            Self::Missing { .. } | Self::Read { .. } | Self::Engine(_)
+        )
+    }
+
+    /// True when there is no room for what was written.
+    pub fn is_full(&self) -> bool {
+        matches!(self, Self::Overlay { source, .. } if source.kind() == io::ErrorKind::StorageFull)
+    }
+
     /// True when a file of a directory went or shrank while it was used as an image.
     pub fn is_vanished(&self) -> bool {
         match self {

@@ -323,6 +323,10 @@ fn hash_section(hasher: &mut blake3::Hasher, kind: u32, raw: &[u8]) {
     hasher.update(raw);
 }
 
+fn is_known(kind: u32) -> bool {
+    (KIND_DIRECTORY..=KIND_SUPERSEDED).contains(&kind)
+}
+
 struct SectionHead {
     kind: u32,
     compressed: bool,
@@ -338,7 +342,7 @@ fn read_section_heads(
     for _ in 0..count {
         let (kind, flags) = (reader.u32()?, reader.u32()?);
         let (raw_bytes, stored_bytes) = (reader.u64()?, reader.u64()?);
-        let known = (KIND_DIRECTORY..=KIND_SUPERSEDED).contains(&kind);
+        let known = is_known(kind);
         if flags & !(CRITICAL | 1 << 8) != 0 || (!known && flags & CRITICAL != 0) {
             return Err(FormatError::Feature {
                 structure: Structure::Footer,
@@ -377,6 +381,7 @@ fn unpack_sections(
 ) -> Result<Vec<(u32, Vec<u8>)>, FormatError> {
     let total = heads
         .iter()
+        .filter(|head| is_known(head.kind))
         .fold(0u64, |sum, head| sum.saturating_add(head.raw_bytes));
     if total > metadata_limit {
         return Err(reader.limit("metadata", total, metadata_limit));
@@ -385,6 +390,10 @@ fn unpack_sections(
     for head in heads {
         let stored = usize::try_from(head.stored_bytes).unwrap_or(usize::MAX);
         let stored = reader.bytes(stored)?;
+        // What this version does not know it does not unpack.
+        if !is_known(head.kind) {
+            continue;
+        }
         let raw_bytes = usize::try_from(head.raw_bytes).unwrap_or(usize::MAX);
         let raw = match head.compressed {
             false => stored.to_vec(),

@@ -12,7 +12,8 @@ use crate::counters::Counters;
 /// Places remembered; damage beyond them is told again.
 const PLACES_MAX: usize = 65_536;
 
-/// Is told of each damaged place, once.
+/// Is told of each damaged place, once, and of what else failed for programs: no room for what they
+/// wrote, for one.
 #[derive(Clone)]
 pub struct DamageHook(Arc<dyn Fn(&ImageError) + Send + Sync>);
 
@@ -56,7 +57,9 @@ impl DamageLog {
             return;
         }
         drop(places);
-        self.counters.damaged.add(1);
+        if error.is_of_set() {
+            self.counters.damaged.add(1);
+        }
         if let Some(DamageHook(tell)) = &self.hook {
             tell(error);
         }

@@ -5,10 +5,10 @@
 
 pub mod browser;
 pub mod faulty;
-pub mod gate;
 pub mod load;
 pub mod postgres;
 pub mod recording;
+pub mod reforge;
 pub mod runs;
 pub mod sets;
 pub mod sparse;

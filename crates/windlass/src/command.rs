@@ -19,6 +19,8 @@ mod verify;
 use std::path::PathBuf;
 use std::sync::Arc;
 
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+
 use windlass_engine::{
     BufferPlan, BufferRequest, Cancel, Emulation, METADATA_LIMIT_DEFAULT, OpenSet, OpenStripe,
     RestoreOptions, target_writers,
@@ -49,10 +51,13 @@ pub fn run(cli: Cli) -> Result<Code, Failure> {
     }
 }
 
-/// A flag that SIGINT and SIGTERM set.
+/// A flag that SIGINT, SIGTERM and SIGHUP set.
 fn cancel_on_signals() -> Result<Cancel, Failure> {
     let cancel = Cancel::new();
-    for signal in [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM] {
+    for signal in [SIGINT, SIGTERM, SIGHUP] {
+        if is_ignored(signal) {
+            continue;
+        }
         let flag = cancel.flag();
         // The second one ends the process at once: the next run cleans up what was half done.
         let end = signal_hook::flag::register_conditional_shutdown(signal, 130, Arc::clone(&flag));
@@ -66,6 +71,16 @@ fn cancel_on_signals() -> Result<Cancel, Failure> {
             })?;
     }
     Ok(cancel)
+}
+
+/// True for a signal that whoever started this wants to be ignored: `nohup` does so with SIGHUP.
+pub fn is_ignored(signal: i32) -> bool {
+    // A line of /proc/self/status: SigIgn, a bit for each signal, the lowest for number 1.
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let mut lines = status.lines();
+    let mask = lines.find_map(|line| line.strip_prefix("SigIgn:"));
+    let mask = mask.and_then(|text| u64::from_str_radix(text.trim(), 16).ok());
+    mask.unwrap_or(0) >> (signal - 1) & 1 == 1
 }
 
 /// The models that storage is to behave like.

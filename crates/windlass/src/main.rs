@@ -48,15 +48,23 @@ fn main() -> ExitCode {
             match error.use_stderr() {
                 // It repeats what was typed, which may be a file's name.
                 true => error.to_string().lines().for_each(output::note),
-                false => error.print().unwrap_or_default(),
+                false => error.print().unwrap_or_else(output::keep),
             }
-            return code.into();
+            return ended(code);
         }
     };
     terminal::set_color(cli.global.color);
     let json = cli.global.json;
     match command::run(cli) {
-        Ok(code) => code.into(),
+        Ok(code) => ended(code),
         Err(failure) => failure.report(json),
+    }
+}
+
+/// The exit code of a command that came to its end: not that of success if nobody has its result.
+fn ended(code: exit::Code) -> ExitCode {
+    match (code, output::failure()) {
+        (exit::Code::Done | exit::Code::Warnings, Some(failure)) => failure.report(false),
+        _ => code.into(),
     }
 }

@@ -10,6 +10,7 @@
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use windlass_engine::{Cancel, OpenSet};
 use windlass_image::{EditedImage, Image, Overlay, Patch, SetImage, SetImageOptions};
@@ -19,7 +20,6 @@ use windlass_postgres::{DatabaseFacts, OpenRequest, Programs, Server, server_vie
 use crate::cli::OpenOptions;
 use crate::exit::{Code, Failure};
 use crate::scratch::Scratch;
-use crate::status::Operation;
 use crate::{output, privilege};
 
 /// Whom servers run as whose set belongs to root.
@@ -45,10 +45,10 @@ pub enum Opened {
 
 /// A set's image, mounted.
 pub struct Mounted {
-    /// What `windlass status` shows of it; it goes before the mount.
-    operation: Operation,
-    mount: Arc<Mount>,
+    mount: Mount,
     scratch: Scratch,
+    /// What was written found no room.
+    full: Arc<AtomicBool>,
 }
 
 impl Opened {
@@ -96,16 +96,8 @@ impl Opened {
             Self::Sqlite { view, .. } => view,
         };
         let damaged = view.is_damaged();
-        let Mounted {
-            operation,
-            mount,
-            scratch,
-        } = view;
-        drop(operation);
-        // Nobody else has the mount once nothing shows it any more.
-        if let Some(mount) = Arc::into_inner(mount) {
-            mount.unmount()?;
-        }
+        let Mounted { mount, scratch, .. } = view;
+        mount.unmount()?;
         drop(scratch);
         Ok(damaged)
     }
@@ -122,60 +114,54 @@ impl Mounted {
         self.mount.statistics().damaged > 0
     }
 
-    /// A failure that damage of the set is behind is one of damage.
+    /// A failure that damage of the set is behind is one of damage; one for lack of room says so.
     fn explained(&self, failure: Failure) -> Failure {
         if self.is_damaged() {
-            failure.of_damage()
-        } else {
-            failure
+            return failure.of_damage();
         }
+        if !self.full.load(Ordering::Relaxed) {
+            return failure;
+        }
+        let (scratch, failure) = (self.scratch.path().display(), failure.message());
+        let message = format!("the scratch directory {scratch} is full: {failure}");
+        let hint = "Free space there, or name a directory on a larger disk with --scratch.";
+        Failure::new(Code::Failed, message, hint)
     }
 
     fn new(
-        set: &OpenSet,
         image: Arc<dyn Image>,
         options: &OpenOptions,
         owner: Option<(u32, u32)>,
-        (overlaid, writable): (bool, bool),
+        writable: bool,
     ) -> Result<Self, Failure> {
         let scratch = Scratch::create(options.scratch.as_deref(), owner)?;
+        let full = Arc::<AtomicBool>::default();
         let mount_options = MountOptions {
             owner,
             name: "windlass-open".to_owned(),
-            on_damage: Some(DamageHook::new(|error| {
-                output::note(&format!("damage: {error}"))
+            on_damage: Some(DamageHook::new({
+                let full = Arc::clone(&full);
+                move |error| {
+                    full.fetch_or(error.is_full(), Ordering::Relaxed);
+                    let what = if error.is_of_set() { "damage" } else { "error" };
+                    output::note(&format!("{what}: {error}"));
+                }
             })),
             ..MountOptions::default()
         };
         let at = scratch.data();
-        let mount = if overlaid {
+        let mount = if writable {
             let overlay = Overlay::create(image, &scratch.overlay())?;
             Mount::view(Arc::new(overlay), &at, &mount_options)?
         } else {
             Mount::image(image, &at, &mount_options)?
         };
-        let mount = Arc::new(mount);
         Ok(Self {
-            operation: operation(set, &mount, writable),
             mount,
             scratch,
+            full,
         })
     }
-}
-
-/// Shows an opened set in `windlass status`.
-fn operation(set: &OpenSet, mount: &Arc<Mount>, writable: bool) -> Operation {
-    let title = format!("set {} on {}", set.set_id(), mount.at().display());
-    let phase = if writable {
-        "opened, writable"
-    } else {
-        "opened, read-only"
-    };
-    let mount = Arc::downgrade(mount);
-    Operation::begin("open", &title, move || {
-        let statistics = mount.upgrade().map(|mount| mount.statistics());
-        (phase.to_owned(), serde_json::json!({ "mount": statistics }))
-    })
 }
 
 fn image(set: &Arc<OpenSet>, options: &OpenOptions) -> Result<Arc<SetImage>, Failure> {
@@ -199,7 +185,7 @@ fn postgres(
     let files = server_view(&description.files)?;
     let edited = EditedImage::new(image(set, options)?, files, Vec::new());
     // Recovery writes, whoever may write afterwards.
-    let view = Mounted::new(set, Arc::new(edited), options, run_as, (true, writable))?;
+    let view = Mounted::new(Arc::new(edited), options, run_as, true)?;
     let request = OpenRequest {
         data: view.at().to_owned(),
         was: facts.data_directory.into(),
@@ -266,7 +252,7 @@ fn sqlite(set: &Arc<OpenSet>, options: &OpenOptions, writable: bool) -> Result<O
         let patches = shown.read_only.into_iter().map(patch).collect();
         Arc::new(EditedImage::new(image, description.files.clone(), patches))
     };
-    let view = Mounted::new(set, image, options, owner.flatten(), (writable, writable))?;
+    let view = Mounted::new(image, options, owner.flatten(), writable)?;
     Ok(Opened::Sqlite {
         database: view.at().join(shown.name),
         view,

@@ -4,12 +4,15 @@
 //! - What comes from a set, a server or a path never controls the terminal: control characters are
 //!   written as `\u001b`, and a second line of a text is indented, so that it cannot pass for a
 //!   line of Windlass. JSON keeps its meaning: this is JSON's own notation.
-//! - A closed pipe ends no backup: what cannot be printed is not printed.
+//! - A result that cannot be written is a failure, which [`failure`] tells when the command has ended:
+//!   no backup ends in its middle because of it. A pipe whose reader has gone is no failure: the
+//!   reader wanted no more (`windlass info | head`).
 
 use std::borrow::Cow;
-use std::io::Write;
+use std::io::{ErrorKind, Write};
 use std::sync::{Mutex, PoisonError};
 
+use crate::exit::{Code, Failure};
 use crate::terminal::{self, Stream};
 
 /// Where the text of an entry begins.
@@ -43,6 +46,9 @@ static BAR: Mutex<Bar> = Mutex::new(Bar {
     columns: 0,
 });
 
+/// The first error that a result met on its way to standard output.
+static FAILED: Mutex<Option<std::io::Error>> = Mutex::new(None);
+
 struct Bar {
     text: String,
     /// Of the terminal, when it was drawn.
@@ -56,7 +62,7 @@ pub fn line(text: &str) {
 
 /// Text of many lines, on standard output.
 pub fn text(text: &str) {
-    write!(std::io::stdout(), "{text}").unwrap_or_default();
+    write(Stream::Out, text);
 }
 
 /// A line for the person watching, on standard error.
@@ -185,12 +191,35 @@ fn print(stream: Stream, text: &str) {
     write(Stream::Err, &bar.text);
 }
 
+/// Why a result could not be written, if one could not.
+pub fn failure() -> Option<Failure> {
+    let failed = FAILED.lock().unwrap_or_else(PoisonError::into_inner);
+    let error = failed.as_ref()?;
+    let message = format!("cannot write the result to standard output: {error}");
+    let hint = "The command itself has ended; only its result is not there. See what standard \
+                output leads to.";
+    Some(Failure::new(Code::Failed, message, hint))
+}
+
+/// Keeps the first error of writing results.
+pub fn keep(error: std::io::Error) {
+    if error.kind() != ErrorKind::BrokenPipe {
+        let mut failed = FAILED.lock().unwrap_or_else(PoisonError::into_inner);
+        failed.get_or_insert(error);
+    }
+}
+
 fn write(stream: Stream, text: &str) {
-    let written = match stream {
-        Stream::Out => std::io::stdout().write_all(text.as_bytes()),
-        Stream::Err => std::io::stderr().write_all(text.as_bytes()),
-    };
-    written.unwrap_or_default();
+    match stream {
+        Stream::Out => {
+            let mut out = std::io::stdout().lock();
+            let written = out.write_all(text.as_bytes()).and_then(|()| out.flush());
+            written.unwrap_or_else(keep);
+        }
+        Stream::Err => std::io::stderr()
+            .write_all(text.as_bytes())
+            .unwrap_or_default(),
+    }
 }
 
 #[cfg(test)]

@@ -1,8 +1,9 @@
-//! A survey: the parts of a set that exist, and everything that is wrong with them.
+//! A survey: a set as far as it is there, with everything that is wrong with it.
 //!
-//! If a set opens, its headers, footers and seals are right. If it does not, each stripe is taken
-//! apart (`parts.rs`), and the parts that are right are used. The description of the set is the one
-//! that most stripes have. Stripes with another description are left out.
+//! A set that opens has nothing wrong with it that can be seen from its headers, footers and seals.
+//! Of one that does not, each stripe is taken apart (`parts.rs`), and whatever is right of header,
+//! seal and footer is used. The description of the set is the one that most stripes agree on;
+//! stripes that say otherwise do not take part.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -32,9 +33,16 @@ type Stripes = BTreeMap<u16, Parts>;
 
 impl Survey {
     /// Looks for the stripes that `places` lead to. Fails when there is no set at all, or more
-    /// than one.
+    /// than one, or when it is no full backup.
     pub fn of(places: &[PathBuf], metadata_limit: u64) -> Result<Self, EngineError> {
-        let refused = match OpenSet::open(places, metadata_limit) {
+        let survey = Self::of_any(places, metadata_limit)?;
+        survey.set.check_is_full()?;
+        Ok(survey)
+    }
+
+    /// The same of a set of any type: to say what it is, and what is left of it.
+    pub fn of_any(places: &[PathBuf], metadata_limit: u64) -> Result<Self, EngineError> {
+        let refused = match OpenSet::open_any(places, metadata_limit) {
             Ok(set) => {
                 return Ok(Self {
                     set,
@@ -162,7 +170,7 @@ fn gather(places: &[PathBuf], limit: u64) -> Result<Option<(SetId, Stripes)>, En
         let sibling = may_be.find(|parts| match parts.identity() {
             Some(own) => own == (set_id, StripeIndex(index)),
             // Where the set says it is, what cannot be read is the stripe, not a stranger.
-            None => parts.length() > 0,
+            None => places::is_occupied(parts.path()),
         });
         sibling.map(|parts| stripes.insert(index, parts));
     }

@@ -1,15 +1,17 @@
-//! Finds stripes in the places that the user named.
+//! Where stripes are: what the places one was told lead to.
 
 use std::collections::BTreeMap;
 use std::fs::File;
+use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
-use windlass_media::{Footer, SetDescription, StripeHeader};
+use windlass_media::{Footer, SEAL_BYTES, Seal, SetDescription, StripeHeader};
 
-use super::stripe::{OpenStripe, open_stripe, read_error, read_header};
+use super::stripe::{OpenStripe, open_regular, open_stripe, read_error, read_header};
 use crate::device::PARTIAL_SUFFIX;
 use crate::error::EngineError;
+use crate::place::STRIPE_SUFFIX;
 
 /// The first stripe that `places` lead to. All that are named must be of one set.
 pub(super) fn first_stripe(
@@ -101,10 +103,29 @@ pub(crate) fn expand(places: &[PathBuf]) -> Result<Vec<PathBuf>, EngineError> {
     Ok(paths)
 }
 
+/// By its beginning, its end or its name: what is left of a damaged one.
 fn looks_like_stripe(path: &Path) -> bool {
+    let Ok(file) = open_regular(path) else {
+        return false;
+    };
     let mut magic = [0; 7];
-    let read = File::open(path).and_then(|file| file.read_exact_at(&mut magic, 0));
-    read.is_ok() && &magic == b"WNDLASS"
+    if file.read_exact_at(&mut magic, 0).is_ok() && &magic == b"WNDLASS" {
+        return true;
+    }
+    path.as_os_str()
+        .as_bytes()
+        .ends_with(STRIPE_SUFFIX.as_bytes())
+        || ends_in_seal(&file)
+}
+
+fn ends_in_seal(file: &File) -> bool {
+    let length = file.metadata().map_or(0, |metadata| metadata.len());
+    let Some(offset) = length.checked_sub(SEAL_BYTES as u64) else {
+        return false;
+    };
+    let mut record = [0; SEAL_BYTES];
+    let read = file.read_exact_at(&mut record, offset);
+    read.is_ok() && Seal::decode(&record, length).is_ok()
 }
 
 /// Where the other stripes may be: where one was told, beside the first, where they were written;
@@ -124,10 +145,9 @@ pub(super) fn candidates(
     candidates
 }
 
-/// Whether a file is there, and not an empty one.
-pub(super) fn is_occupied(path: &Path) -> bool {
-    path.metadata()
-        .is_ok_and(|metadata| metadata.is_file() && metadata.len() > 0)
+/// Whether a file is there. An empty one is a stripe that lost everything.
+pub(crate) fn is_occupied(path: &Path) -> bool {
+    path.metadata().is_ok_and(|metadata| metadata.is_file())
 }
 
 /// Where the stripe that was written to `location` may be: beside its siblings, or still there.

@@ -70,6 +70,18 @@ impl OpenStripe {
             };
             return Err(self.damage(entry.offset, fault));
         }
+        let what = if !is_as_listed(&block, entry) {
+            Some("it holds other files, layers or frames than the index directory says")
+        } else if overlaps(&block) {
+            Some("pieces of one layer overlap")
+        } else {
+            None
+        };
+        if let Some(what) = what {
+            let structure = Structure::IndexBlock;
+            let fault = FormatError::Invalid { structure, what };
+            return Err(self.damage(entry.offset, fault));
+        }
         let frame_bytes = self.header.frame_bytes;
         let too_large = |frame: &windlass_media::FrameEntry| {
             frame.raw_bytes.max(frame.stored_bytes) > frame_bytes
@@ -141,6 +153,33 @@ impl OpenStripe {
         };
         Err(self.damage(position, fault))
     }
+}
+
+/// Whether a block holds what its entry says. Some readers pass over blocks by what their entries
+/// say, others read all of them: both must come to the same.
+fn is_as_listed(block: &IndexBlock, entry: &IndexDirectoryEntry) -> bool {
+    let files = || block.pieces.iter().map(|piece| piece.file);
+    let listed = (entry.file_min, entry.file_max, entry.layer_max);
+    let first = (files().min(), files().max());
+    let layer = block.pieces.iter().map(|piece| piece.layer).max();
+    let held = |none| {
+        (
+            first.0.unwrap_or(none),
+            first.1.unwrap_or(none),
+            layer.unwrap_or(0),
+        )
+    };
+    listed == held(entry.file_min) && block.frames.len() == entry.frame_count as usize
+}
+
+/// Whether pieces of one file and layer overlap: which of them holds, nothing says.
+fn overlaps(block: &IndexBlock) -> bool {
+    let mut pieces: Vec<_> = block.pieces.iter().filter(|it| it.bytes > 0).collect();
+    pieces.sort_unstable_by_key(|it| (it.file, it.layer, it.offset));
+    pieces.windows(2).any(|pair| {
+        let same = (pair[0].file, pair[0].layer) == (pair[1].file, pair[1].layer);
+        same && pair[0].offset + u64::from(pair[0].bytes) > pair[1].offset
+    })
 }
 
 pub(crate) fn peek_header(path: &Path) -> Option<StripeHeader> {

@@ -198,13 +198,17 @@ impl Forge {
         let mut encoded = block.encode(ALIGNMENT).unwrap();
         (self.block)(&mut encoded);
         reseal(&mut encoded);
+        let files = || {
+            let pieces = self.frames.iter().flat_map(|(_, pieces, _)| pieces);
+            pieces.map(|piece| piece.file)
+        };
         let mut directory = vec![IndexDirectoryEntry {
             offset: region_offset + bytes,
             bytes: encoded.len() as u32,
             frame_count,
             region_offset,
-            file_min: FileNo(0),
-            file_max: FileNo(0),
+            file_min: files().min().unwrap_or(FileNo(0)),
+            file_max: files().max().unwrap_or(FileNo(0)),
             layer_max,
             hash: *blake3::hash(&encoded).as_bytes(),
         }];

@@ -23,6 +23,7 @@ mod layers;
 mod memory;
 mod nul;
 mod place;
+mod readers;
 mod round_trip;
 mod set_bytes;
 mod sources;

@@ -107,11 +107,11 @@ impl SetView {
     /// that `info` has time for: seals, footers, the siblings.
     fn new(id: SetId, stripes: &[StripeGlance]) -> Self {
         let places: Vec<_> = stripes.iter().map(|one| one.location.clone()).collect();
-        let fault = match super::open(&places) {
+        let fault = match OpenSet::open_any(&places, METADATA_LIMIT_DEFAULT) {
             Ok(set) => return Self::whole(&set),
-            Err(fault) => fault.message().to_owned(),
+            Err(fault) => fault.to_string(),
         };
-        let surveyed = Survey::of(&places, METADATA_LIMIT_DEFAULT);
+        let surveyed = Survey::of_any(&places, METADATA_LIMIT_DEFAULT);
         let view = match &surveyed {
             Ok(survey) => Self::surveyed(survey, stripes),
             // Two copies of a stripe: one says what is there, and believes neither.

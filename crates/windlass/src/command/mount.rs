@@ -102,7 +102,8 @@ fn tell_damage(messages: &Messages) -> DamageHook {
     let messages = Arc::clone(messages);
     DamageHook::new(move |error| {
         let text = error.to_string();
-        output::note(&format!("damage: {text}"));
+        let what = if error.is_of_set() { "damage" } else { "error" };
+        output::note(&format!("{what}: {text}"));
         let mut messages = messages.lock().unwrap_or_else(PoisonError::into_inner);
         if messages.len() == MESSAGES_MAX {
             messages.remove(0);

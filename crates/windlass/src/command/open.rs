@@ -78,7 +78,9 @@ fn listen() -> Result<Asked, Failure> {
         }
         Ok(())
     };
-    let registered = [SIGINT, SIGTERM, SIGHUP].into_iter().try_for_each(register);
+    let signals = [SIGINT, SIGTERM, SIGHUP].into_iter();
+    let mut signals = signals.filter(|signal| !super::is_ignored(*signal));
+    let registered = signals.try_for_each(register);
     registered.map_err(|error| {
         let message = format!("cannot handle signals: {error}");
         Failure::new(Code::Failed, message, "Try again.")

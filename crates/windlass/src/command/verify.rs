@@ -106,7 +106,7 @@ impl How<'_> {
             .then(|| relations::check(global, arguments, stripes, cancel));
         let opened = match opened {
             // That it cannot be opened comes of what is listed already.
-            Some(Err(failure)) if !damage.is_empty() && failure.is_damage() => {
+            Some(Err(failure)) if !damage.is_empty() && !cancel.is_cancelled() => {
                 output::note(&format!("cannot be opened: {}", failure.message()));
                 document["open"] = serde_json::json!({"error": failure.message()});
                 None

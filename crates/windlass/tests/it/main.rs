@@ -4,9 +4,11 @@
 
 mod clusters;
 mod diff;
+mod endings;
 mod events;
 mod extremes;
 mod foretold;
+mod forged;
 mod glance;
 mod info;
 mod lab;

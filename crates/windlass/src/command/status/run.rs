@@ -33,8 +33,6 @@ struct Limit {
 #[derive(Deserialize)]
 struct Stage {
     name: String,
-    #[serde(default)]
-    threads: u64,
     waits: Vec<Wait>,
 }
 
@@ -124,9 +122,6 @@ fn waits(stage: &Stage) -> String {
     let waits: Vec<_> = waits.iter().take(WAITS_MAX).map(wait).collect();
     match waits.as_slice() {
         [] => "not yet".to_owned(),
-        waits if stage.threads > 1 => {
-            format!("{} ({} threads together)", waits.join(", "), stage.threads)
-        }
         waits => waits.join(", "),
     }
 }
@@ -141,7 +136,7 @@ mod tests {
             "elapsed_seconds": 2.0, "done_bytes": 1_048_576, "total_bytes": 4_194_304,
             "done_share": 0.25, "rate": 3e6, "estimated_completion": "2026-01-01T00:00:00Z",
             "limit": {"stage": "device", "device": "/backup/0"},
-            "stages": [{"name": "reader", "threads": 2, "waits": [
+            "stages": [{"name": "reader", "waits": [
                 {"cause": "jobs", "seconds": 0.5}, {"cause": "free_buffer", "seconds": 1.25},
             ]}],
             "devices": [{"name": "/backup/0", "bytes": 2048, "rate": 1e6}],
@@ -159,7 +154,7 @@ mod tests {
                 "rate: 2.86 MiB/s now, 512 KiB/s in the mean",
                 "estimated completion: 2026-01-01T00:00:00Z",
                 "bottleneck: device /backup/0",
-                "reader waited: 1.2 s free buffer, 0.5 s jobs (2 threads together)",
+                "reader waited: 1.2 s free buffer, 0.5 s jobs",
                 "device: /backup/0: 2 KiB, 977 KiB/s",
                 "buffers: 2 inputs, 3 outputs, 1 free",
             ]

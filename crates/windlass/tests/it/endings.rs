@@ -1,0 +1,165 @@
+//! How commands end whose result nobody has, and which signals end them.
+
+use std::fs::File;
+use std::os::unix::fs::FileExt;
+use std::process::{Command, Stdio};
+
+use crate::support::*;
+use crate::trouble::{grow, slow_backup};
+
+#[test]
+fn a_result_that_cannot_be_written_is_a_failure() {
+    let place = Place::new();
+    let set = place.back_up();
+    let (set, db) = (set.to_str().unwrap(), place.arg("shop.db"));
+    for words in [
+        &["backup", &db, "--to", "nul", "--json"][..],
+        &["backup", &db, "--to", "nul"],
+        &["verify", set, "--json"],
+        &["verify", set],
+        &["info", set, "--json"],
+        &["info", set],
+        &["diff", set, &db],
+        &["restore", set, "--into", &place.arg("new.db"), "--json"],
+        &["status", "--json"],
+        &["open", set, "--json", "--", "true"],
+        &["completions", "bash"],
+        &["--help"],
+        &["--version"],
+    ] {
+        let full = File::options().write(true).open("/dev/full").unwrap();
+        let mut command = command();
+        let output = command.args(words).stdout(full).output().unwrap();
+        // What a program prints that is run on an opened set is that program's.
+        let expected = i32::from(words[0] != "open");
+        assert_eq!(
+            output.status.code(),
+            Some(expected),
+            "{words:?}: {}",
+            text(&output)
+        );
+        let said = text(&output).contains("cannot write the result to standard output");
+        assert_eq!(said, expected == 1, "{words:?}: {}", text(&output));
+    }
+    // The restore itself was done, and its result is whole.
+    assert_eq!(place.ledger.check(&place.path("new.db")), 20);
+}
+
+#[test]
+fn a_reader_that_wants_no_more_makes_no_failure() {
+    let place = Place::new();
+    let set = place.back_up();
+    for words in [&["info", set.to_str().unwrap()][..], &["--help"]] {
+        let mut command = command();
+        command.args(words).stdout(Stdio::piped());
+        let mut child = command.spawn().unwrap();
+        drop(child.stdout.take());
+        assert_eq!(child.wait().unwrap().code(), Some(0), "{words:?}");
+    }
+}
+
+#[test]
+fn a_hangup_ends_a_backup_as_an_interrupt_does_unless_it_is_ignored() {
+    let place = Place::new();
+    grow(&place);
+    let mut child = slow_backup(&place);
+    while place.sets().is_empty() {
+        std::thread::yield_now();
+    }
+    signal(&child, "HUP");
+    assert_eq!(child.wait().unwrap().code(), Some(130));
+    assert_eq!(place.sets(), Vec::<String>::new(), "no stripe is left over");
+    // As under nohup.
+    let mut command = Command::new("sh");
+    command.args(["-c", "trap '' HUP; exec \"$0\" \"$@\""]);
+    command.arg(env!("CARGO_BIN_EXE_windlass"));
+    command.args(["backup", &place.arg("shop.db"), "--to", &place.arg("sets")]);
+    command.args(["--max-rate", "40MiB", "--config", "/dev/null"]);
+    command.stdout(Stdio::null()).stderr(Stdio::null());
+    let mut child = command.spawn().unwrap();
+    while place.sets().is_empty() {
+        std::thread::yield_now();
+    }
+    signal(&child, "HUP");
+    assert_eq!(child.wait().unwrap().code(), Some(0));
+    assert_eq!(place.sets().len(), 1);
+}
+
+#[test]
+fn a_flipped_bit_anywhere_in_the_magic_is_damage_wherever_the_set_is_named() {
+    let place = Place::new();
+    let set = place.back_up();
+    let file = File::options().read(true).write(true).open(&set).unwrap();
+    let (name, directory) = (set.to_str().unwrap(), place.arg("sets"));
+    let into = place.arg("new.db");
+    for offset in [0, 3, 6, 7, 8, 12, 30, 100] {
+        let mut byte = [0];
+        file.read_exact_at(&mut byte, offset).unwrap();
+        file.write_all_at(&[byte[0] ^ 0x10], offset).unwrap();
+        for words in [
+            &["verify", name][..],
+            &["verify", &directory],
+            &["restore", name, "--into", &into],
+            &["restore", &directory, "--into", &into],
+            &["info", name],
+            &["info", &directory],
+        ] {
+            let output = windlass(words);
+            let printed = text(&output);
+            assert_eq!(
+                output.status.code(),
+                Some(4),
+                "{offset} {words:?}: {printed}"
+            );
+        }
+        file.write_all_at(&byte, offset).unwrap();
+    }
+    assert_eq!(place.restored(&set), 20);
+}
+
+#[test]
+fn damage_ends_verify_open_with_4_and_its_list_whatever_else_fails() {
+    let place = Place::new();
+    let set = place.back_up();
+    let file = File::options().read(true).write(true).open(&set).unwrap();
+    let mut byte = [0];
+    file.read_exact_at(&mut byte, 8000).unwrap();
+    file.write_all_at(&[byte[0] ^ 1], 8000).unwrap();
+    let set = set.to_str().unwrap();
+    // There is no such directory: the set cannot be opened, damaged or not.
+    let words = ["verify", "--open", set, "--scratch", "/nonexistent"];
+    let output = windlass(&words);
+    assert_eq!(output.status.code(), Some(4), "{}", text(&output));
+    assert!(text(&output).contains("8000") || text(&output).contains("frame"));
+    let (code, document) = json(&words);
+    assert_eq!(code, 4);
+    assert_eq!(document["damage_count"], 1, "{document}");
+    assert!(document["open"]["error"].is_string(), "{document}");
+}
+
+#[test]
+fn a_full_scratch_directory_is_no_damage() {
+    let place = Place::new();
+    let set = place.back_up();
+    std::fs::create_dir(place.path("small")).unwrap();
+    let fill = "CREATE TABLE big AS WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n \
+                WHERE i < 4000) SELECT i, randomblob(1000) AS b FROM n";
+    let script = "mount -t tmpfs -o size=1m tmpfs \"$1\" && \
+                  \"$2\" open --writable --scratch \"$1\" \"$3\" -- sqlite3 {} \"$4\"";
+    let mut unshare = Command::new("unshare");
+    if !rustix::process::geteuid().is_root() {
+        unshare.args(["--user", "--map-root-user"]);
+    }
+    unshare.args(["--mount", "sh", "-c", script, "sh", &place.arg("small")]);
+    unshare.arg(env!("CARGO_BIN_EXE_windlass"));
+    unshare.args([set.to_str().unwrap(), fill]);
+    let output = unshare
+        .env("WINDLASS_CONFIG", "/dev/null")
+        .output()
+        .unwrap();
+    let printed = text(&output);
+    let code = output.status.code().unwrap();
+    assert!(code != 0 && code != 4, "{code}: {printed}");
+    assert!(printed.contains("No space left on device"), "{printed}");
+    assert!(!printed.contains("damage"), "{printed}");
+}

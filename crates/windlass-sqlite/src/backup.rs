@@ -24,7 +24,7 @@ use windlass_media::{BackupType, Facts, FileEntry, FileFlags, FileKind, FileNo, 
 
 use crate::database::{BackupOutcome, Database, read_header};
 use crate::error::{IoContext, SqliteError};
-use crate::extent::Extent;
+use crate::extent::{Extent, cut_off};
 use crate::facts::DatabaseFacts;
 use crate::fingerprint::Fingerprint;
 use crate::header::{DATABASE_HEADER_BYTES, DatabaseHeader};
@@ -368,11 +368,7 @@ fn explain(database: &Database, error: SqliteError) -> SqliteError {
             found_bytes,
             needed_bytes,
             ..
-        }) => SqliteError::CutOff {
-            path,
-            found_bytes,
-            needed_bytes,
-        },
+        }) => cut_off(&path, found_bytes, needed_bytes),
         SqliteError::Engine(EngineError::HurryEnded) => SqliteError::LockLimit {
             path,
             limit: database.lock_limit.unwrap_or_default(),

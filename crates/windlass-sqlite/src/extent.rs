@@ -45,7 +45,7 @@ impl Extent {
             in_file: bytes.min(length(&database.file, path)?),
         };
         match extent.missing(view) {
-            Some(found_bytes) => Err(extent.cut_off(path, found_bytes)),
+            Some(end_offset) => Err(extent.cut_off(path, end_offset)),
             None => Ok(extent),
         }
     }
@@ -73,7 +73,8 @@ impl Extent {
         missing.map(|page| self.in_file.max(page * page_bytes))
     }
 
-    /// Fails if the file ends at `end_offset`, which a read came to, and has to be longer.
+    /// Fails if a read came to the end of the file at `end_offset` or before, and the file has to
+    /// be longer.
     pub(crate) fn check_read(&self, path: &Path, end_offset: u64) -> Result<(), SqliteError> {
         if end_offset >= self.in_file {
             return Ok(());
@@ -81,12 +82,19 @@ impl Extent {
         Err(self.cut_off(path, end_offset))
     }
 
-    fn cut_off(&self, path: &Path, found_bytes: u64) -> SqliteError {
-        SqliteError::CutOff {
-            path: path.to_path_buf(),
-            found_bytes,
-            needed_bytes: self.bytes,
-        }
+    fn cut_off(&self, path: &Path, end_offset: u64) -> SqliteError {
+        cut_off(path, end_offset, self.bytes)
+    }
+}
+
+/// The error for a database of `needed_bytes` whose file has nothing at `end_offset`; it names the
+/// end of the file, which may come even earlier.
+pub(crate) fn cut_off(path: &Path, end_offset: u64, needed_bytes: u64) -> SqliteError {
+    let end = std::fs::metadata(path).map_or(end_offset, |file| file.len());
+    SqliteError::CutOff {
+        path: path.to_path_buf(),
+        found_bytes: end.min(end_offset),
+        needed_bytes,
     }
 }
 

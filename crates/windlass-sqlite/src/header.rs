@@ -78,9 +78,9 @@ impl DatabaseHeader {
     }
 
     /// Whether the database is in WAL mode and was last written by a SQLite that can corrupt such a
-    /// database, in rare cases: if one connection commits while another one, that has just begun
-    /// the log anew, checkpoints it. That is 3.7.0 to 3.51.2; 3.50.7 and 3.44.6 have the fix of
-    /// 3.51.3, too. See "The WAL-Reset Bug" in <https://sqlite.org/wal.html>.
+    /// database, in rare cases: if one connection runs a checkpoint at the moment at which another
+    /// one commits and begins the log anew. That is 3.7.0 to 3.51.2; 3.50.7 and 3.44.6 have the fix
+    /// of 3.51.3, too. See "The WAL-Reset Bug" in <https://sqlite.org/wal.html>.
     pub fn has_wal_reset_bug(&self) -> bool {
         let version = self.sqlite_version;
         let affected = (3_007_000..3_051_003).contains(&version);

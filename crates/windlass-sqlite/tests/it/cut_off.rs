@@ -131,7 +131,10 @@ fn a_pinned_state_that_is_cut_off_reads_no_zeros() {
         assert_eq!(reader.read(behind, &mut page).unwrap(), 4096);
         cut(&ledger.path, CUT_BYTES);
         let error = reader.read(behind, &mut page).unwrap_err();
-        assert!(matches!(error, SqliteError::CutOff { .. }), "{error}");
+        let SqliteError::CutOff { found_bytes, .. } = error else {
+            panic!("{error}")
+        };
+        assert_eq!(found_bytes, CUT_BYTES);
         drop(pinned);
         let error = database.pin(&Cancel::new()).map(drop).unwrap_err();
         assert!(matches!(error, SqliteError::CutOff { .. }), "{error}");

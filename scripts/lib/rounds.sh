@@ -63,6 +63,7 @@ reap_ledger_writer() {
 # Exit code 3 is a warning: that a dead writer's transaction was rolled back.
 back_up_round() {
     local status=0
+    mkdir -p set
     "$windlass" backup "$1" --to set --compress lz4 --max-rate 8MiB/s --quiet >backup.out 2>&1 || status=$?
     case $status in
         0) count "sets sealed" ;;
@@ -133,7 +134,7 @@ cut_round() {
     if ((status == 0)); then
         restore_round
         count "databases cut off when all was read"
-    elif ((status == 1)) && grep --quiet "is cut off at byte" backup.out && [[ ! -e set && -z $(find . -name '*.partial') ]]; then
+    elif ((status == 1)) && grep --quiet "is cut off at byte" backup.out && [[ -z $(find set -type f) ]]; then
         count "databases cut off, refused, nothing left"
     else
         cat backup.out >&2 && die "the backup of a database that was cut off ended with $status"
@@ -171,7 +172,7 @@ soak_sqlite() {
         note "sqlite: round $round of $rounds: $mode, $disturbance"
         count "rounds: $mode, $disturbance"
         if [[ $disturbance == cut ]]; then cut_round "$mode"; else live_round "$mode" "$disturbance"; fi
-        rm -f set restored.db*
+        rm -rf set restored.db*
     done
     print_counts
     end_work

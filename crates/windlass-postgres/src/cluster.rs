@@ -15,6 +15,7 @@ use crate::conninfo::Target;
 use crate::control::{Checksums, Control};
 use crate::error::{IoContext, PostgresError};
 use crate::facts::{ClusterFacts, Outgoing, Tablespace};
+use crate::rights;
 use crate::scan::{ScanRules, scan};
 use crate::session::Session;
 
@@ -30,7 +31,6 @@ const SETTINGS: &str = "SELECT name, setting FROM pg_settings WHERE name IN ('se
 const SUBSCRIPTIONS: &str = "SELECT count(subname) FROM pg_subscription WHERE subenabled";
 const TABLESPACES: &str = "SELECT oid, spcname::text, pg_tablespace_location(oid) \
      FROM pg_tablespace WHERE oid NOT IN (1663, 1664) ORDER BY oid";
-const IDENTIFIER: &str = "SELECT system_identifier FROM pg_control_system()";
 
 /// A running cluster that can be backed up.
 pub struct Cluster {
@@ -60,6 +60,28 @@ impl Cluster {
     /// What the cluster is.
     pub fn facts(&self) -> &ClusterFacts {
         &self.facts
+    }
+
+    /// Which rights the role of this session has, of those that a backup needs.
+    pub fn rights(&mut self) -> Result<rights::Rights, PostgresError> {
+        match &mut self.session {
+            Some(session) => rights::ask(session),
+            None => rights::ask(&mut open(&self.target)?),
+        }
+    }
+
+    /// How many replication slots there are, and may be. A backup takes one while it runs.
+    pub fn slots(&mut self) -> Result<(i64, i64), PostgresError> {
+        let sql = "SELECT (SELECT count(*) FROM pg_replication_slots), \
+                   current_setting('max_replication_slots')::bigint";
+        let mut ask = |session: &mut Session| {
+            let rows = session.rows("ask for replication slots", sql)?;
+            Ok(rows.first().map_or((0, 0), |row| (row.get(0), row.get(1))))
+        };
+        match &mut self.session {
+            Some(session) => ask(session),
+            None => ask(&mut open(&self.target)?),
+        }
     }
 
     /// How many file systems the cluster's files lie on: data directory, log and tablespaces.
@@ -121,6 +143,16 @@ type Settings = BTreeMap<String, String>;
 /// Asks the server what the cluster is, and checks the answers against the data directory.
 pub(crate) fn ask(session: &mut Session) -> Result<ClusterFacts, PostgresError> {
     let settings = ask_settings(session)?;
+    if !settings.contains_key("data_directory") {
+        return Err(PostgresError::Right {
+            what: format!(
+                "role {} may not see the setting data_directory",
+                session.role()
+            ),
+            database: session.database().to_owned(),
+            grant: rights::grant_settings(session.role()),
+        });
+    }
     let root = PathBuf::from(setting(&settings, "data_directory")?);
     let wal_level = setting(&settings, "wal_level")?.to_owned();
     if wal_level == "minimal" {
@@ -161,13 +193,12 @@ fn ask_settings(session: &mut Session) -> Result<Settings, PostgresError> {
         .collect())
 }
 
-/// pg_settings leaves out what the role may not see.
 fn setting<'a>(settings: &'a Settings, name: &str) -> Result<&'a str, PostgresError> {
     settings
         .get(name)
         .map(String::as_str)
         .ok_or_else(|| PostgresError::Answer {
-            doing: "ask for settings (the role needs pg_read_all_settings)",
+            doing: "ask for settings",
             answer: format!("no {name}"),
         })
 }
@@ -219,7 +250,7 @@ fn check_identity(
             what,
         })
     };
-    let server: i64 = session.value("ask for the system identifier", IDENTIFIER)?;
+    let server = session.identifier()?;
     if server.cast_unsigned() != control.system_identifier {
         let (server, ours) = (server.cast_unsigned(), control.system_identifier);
         return other(format!(

@@ -23,7 +23,7 @@ pub(crate) use tls::{ClientFiles, Roots, TlsMode, TlsRequest};
 const DEFAULT_PORT: u16 = 5432;
 const APPLICATION_NAME: &str = "windlass";
 /// Where Debian's and the PostgreSQL project's builds put their sockets.
-const SOCKET_DIRECTORIES: [&str; 2] = ["/var/run/postgresql", "/tmp"];
+pub(crate) const SOCKET_DIRECTORIES: [&str; 2] = ["/var/run/postgresql", "/tmp"];
 
 /// Keywords of libpq with the environment variable that stands in for each ("" for none).
 const KEYWORDS: [(&str, &str); 33] = [

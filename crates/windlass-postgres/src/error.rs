@@ -1,11 +1,11 @@
 //! What can go wrong between Windlass and a PostgreSQL cluster, by thing and position.
 
+mod connect;
 mod server;
 
 use std::path::PathBuf;
 
 use postgres::error::SqlState;
-use rustls::CertificateError;
 use windlass_engine::EngineError;
 
 pub use server::ServerError;
@@ -33,6 +33,10 @@ pub enum PostgresError {
     Connect {
         /// Host and port, or socket, that were tried.
         at: String,
+        /// The role that the session was to be of.
+        role: String,
+        /// The database it was to be in.
+        database: String,
         /// Whether it was tried with TLS.
         encrypted: bool,
         /// What the client says.
@@ -57,6 +61,16 @@ pub enum PostgresError {
         /// What the server or the client says.
         #[source]
         source: ServerError,
+    },
+    /// The role lacks a right. The message is the server's, where it was asked.
+    #[error("{what}")]
+    Right {
+        /// What was tried, and what was said.
+        what: String,
+        /// The database that the right is needed in.
+        database: String,
+        /// The statement that gives it.
+        grant: String,
     },
     /// A value the server gave cannot be read.
     #[error("{doing}: the server answered {answer:?}")]
@@ -280,9 +294,28 @@ impl PostgresError {
         let text = match self {
             Self::Engine(error) => return error.hint(),
             Self::Connect {
-                encrypted, source, ..
-            } => connect_hint(source, *encrypted),
-            Self::TlsFile { keyword, .. } => tls_file_hint(keyword),
+                at,
+                role,
+                database,
+                encrypted,
+                source,
+            } => {
+                let tried = connect::Tried {
+                    at,
+                    role,
+                    database,
+                    encrypted: *encrypted,
+                };
+                return Some(tried.hint(source));
+            }
+            Self::Right {
+                database, grant, ..
+            } => {
+                return Some(format!(
+                    "As a superuser, type in database {database}: {grant}"
+                ));
+            }
+            Self::TlsFile { keyword, .. } => connect::tls_file_hint(keyword),
             Self::Conninfo { .. } => {
                 "Write it as for psql: keyword=value pairs with blanks between, or a URI."
             }
@@ -333,6 +366,22 @@ impl PostgresError {
         }
     }
 
+    /// The same as a missing right that this statement gives, if that is what it is.
+    pub(crate) fn or_right(self, database: &str, grant: impl FnOnce() -> String) -> Self {
+        match &self {
+            Self::Sql { source, .. }
+                if source.code() == Some(&SqlState::INSUFFICIENT_PRIVILEGE) =>
+            {
+                Self::Right {
+                    what: self.to_string(),
+                    database: database.to_owned(),
+                    grant: grant(),
+                }
+            }
+            _ => self,
+        }
+    }
+
     /// What the server or the client crate said, where a session is behind the error.
     fn server_error(&self) -> Option<&ServerError> {
         match self {
@@ -342,73 +391,6 @@ impl PostgresError {
             | Self::Amcheck { source, .. } => Some(source),
             _ => None,
         }
-    }
-}
-
-/// What the client crate calls it when the server has no TLS, or none that fits: a kind of error
-/// that it does not tell otherwise.
-const HANDSHAKE_FAILED: &str = "error performing TLS handshake";
-
-/// What a session that did not come about calls for.
-fn connect_hint(error: &postgres::Error, encrypted: bool) -> &'static str {
-    let refused = error.code() == Some(&SqlState::INVALID_AUTHORIZATION_SPECIFICATION);
-    match certificate_fault(error) {
-        Some(CertificateError::UnknownIssuer) => {
-            "Name the certificate of the authority that signed the server's with sslrootcert."
-        }
-        Some(CertificateError::NotValidForName) => {
-            "Connect by a name that the server's certificate holds, with hostaddr beside it if \
-             need be; sslmode=verify-ca does not look at the name."
-        }
-        Some(CertificateError::Expired | CertificateError::NotValidYet) => {
-            "Give the server a certificate that is valid today, or set this machine's clock."
-        }
-        Some(_) => {
-            "Give the server a certificate of X.509 version 3, for a server, that is not withdrawn."
-        }
-        None if refused && !encrypted => {
-            "If pg_hba.conf has a hostssl line for it, use sslmode=require or stronger; else add a \
-             line for this user, database and address."
-        }
-        None if refused => "Add a line for this user, database and address to pg_hba.conf.",
-        None if error.to_string() == HANDSHAKE_FAILED => {
-            "Set ssl = on in the server, or use sslmode=prefer, or the server's Unix socket. \
-             Before PostgreSQL 17 it has to be sslnegotiation=postgres."
-        }
-        None => {
-            "Give a connection string as for psql, or set PGHOST, PGPORT, PGUSER and PGPASSFILE."
-        }
-    }
-}
-
-/// What the server's certificate was refused for, somewhere in the chain of causes.
-fn certificate_fault(error: &postgres::Error) -> Option<&CertificateError> {
-    let mut cause = std::error::Error::source(error);
-    while let Some(inner) = cause {
-        let io = inner.downcast_ref::<std::io::Error>();
-        let tls = io.and_then(|io| io.get_ref()?.downcast_ref::<rustls::Error>());
-        if let Some(rustls::Error::InvalidCertificate(fault)) = tls {
-            return Some(fault);
-        }
-        cause = inner.source();
-    }
-    None
-}
-
-fn tls_file_hint(keyword: &str) -> &'static str {
-    match keyword {
-        "sslkey" => {
-            "Make it readable by its owner only (0600; 0640 if it is root's), unencrypted, in PEM \
-             form."
-        }
-        "sslrootcert" => {
-            "Name the authority's certificate, in PEM form, with sslrootcert, or use \
-             sslrootcert=system for those that this machine trusts."
-        }
-        "sslcrldir" => {
-            "Put the authorities' lists of withdrawn certificates there, each a file in PEM form."
-        }
-        _ => "Name a readable file in PEM form.",
     }
 }
 

@@ -32,6 +32,7 @@ mod owner;
 mod places;
 mod relations;
 mod restore;
+mod rights;
 mod scan;
 mod session;
 mod tablespace;
@@ -55,5 +56,6 @@ pub use relations::{
     RelationPattern, RelationPatternError, is_beside_the_data, is_relation_file,
 };
 pub use restore::{Kept, RestorePlan, RestoreRequest, TablespacePlan};
+pub use rights::{Right, Rights};
 pub use wal::WalRange;
 pub use warning::Warning;

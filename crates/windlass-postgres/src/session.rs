@@ -15,6 +15,7 @@ use windlass_engine::Cancel;
 use crate::conninfo::Target;
 use crate::error::{PostgresError, SqlContext};
 use crate::lsn::Lsn;
+use crate::rights;
 use crate::tls::{self, Canceller};
 
 /// How long the session may be silent: below the idle limits of common proxies and firewalls.
@@ -26,6 +27,8 @@ const SETTINGS: &str = "SET statement_timeout = 0; SET lock_timeout = 0; \
      SET idle_in_transaction_session_timeout = 0; SET idle_session_timeout = 0; \
      SET search_path = pg_catalog; SET default_transaction_read_only = off; \
      SET datestyle = ISO; SET client_min_messages = error";
+const WHO: &str = "SELECT current_setting('server_version_num'), quote_ident(current_user), \
+     current_database()::text";
 const NOW: &str = "SELECT to_char(clock_timestamp() AT TIME ZONE 'UTC', \
      'YYYY-MM-DD\"T\"HH24:MI:SS.US\"Z\"')";
 
@@ -35,6 +38,9 @@ pub(crate) struct Session {
     canceller: Canceller,
     /// The server's version as a number.
     version_number: u32,
+    /// The role, quoted as SQL wants it, and the database.
+    role: String,
+    database: String,
     last_answer: Instant,
 }
 
@@ -51,9 +57,9 @@ pub(crate) struct Stopped {
 impl Session {
     pub(crate) fn connect(target: &Target) -> Result<Self, PostgresError> {
         let (mut client, canceller) = tls::connect(target)?;
-        let text: String = client
-            .query_one("SELECT current_setting('server_version_num')", &[])
-            .and_then(|row| row.try_get(0))
+        let (text, role, database): (String, String, String) = client
+            .query_one(WHO, &[])
+            .and_then(|row| Ok((row.try_get(0)?, row.try_get(1)?, row.try_get(2)?)))
             .doing("ask for the server's version")?;
         let version_number = text.parse().map_err(|_| PostgresError::Answer {
             doing: "ask for the server's version",
@@ -63,6 +69,8 @@ impl Session {
             client,
             canceller,
             version_number,
+            role,
+            database,
             last_answer: Instant::now(),
         })
     }
@@ -76,6 +84,23 @@ impl Session {
 
     pub(crate) fn version_number(&self) -> u32 {
         self.version_number
+    }
+
+    /// The role of the session, quoted as SQL wants it.
+    pub(crate) fn role(&self) -> &str {
+        &self.role
+    }
+
+    /// The database of the session.
+    pub(crate) fn database(&self) -> &str {
+        &self.database
+    }
+
+    /// What the role lacks, if an error says that it may not run this function.
+    fn lacking(&self, error: PostgresError, function: &str) -> PostgresError {
+        error.or_right(&self.database, || {
+            rights::grant_function(function, &self.role)
+        })
     }
 
     fn has_exclusive_mode(&self) -> bool {
@@ -100,6 +125,13 @@ impl Session {
         let rows = self.rows(doing, sql)?;
         let row = rows.first().ok_or_else(|| no_row(doing))?;
         row.try_get(0).doing(doing)
+    }
+
+    /// The system identifier.
+    pub(crate) fn identifier(&mut self) -> Result<i64, PostgresError> {
+        let sql = "SELECT system_identifier FROM pg_control_system()";
+        let answer = self.value("ask for the system identifier", sql);
+        answer.map_err(|error| self.lacking(error, rights::IDENTIFIER_FUNCTION))
     }
 
     /// The server's clock, RFC 3339.
@@ -157,7 +189,10 @@ impl Session {
             "SELECT pg_backup_start($1, $2)::text"
         };
         let row = self.interruptible(cancel, |client| client.query_one(sql, &[&label, &fast]));
-        let row = row?.doing(DOING)?;
+        let function = rights::start_function(self.version_number);
+        let row = row?
+            .doing(DOING)
+            .map_err(|error| self.lacking(error, function))?;
         Lsn::of_answer(DOING, row.try_get(0).doing(DOING)?)
     }
 
@@ -176,7 +211,8 @@ impl Session {
         );
         let row = self
             .interruptible(cancel, |client| client.query_one(&sql, &[]))?
-            .doing(DOING)?;
+            .doing(DOING)
+            .map_err(|error| self.lacking(error, rights::stop_function(self.version_number)))?;
         let map: Option<Vec<u8>> = row.try_get(2).doing(DOING)?;
         Ok(Stopped {
             lsn: Lsn::of_answer(DOING, row.try_get(0).doing(DOING)?)?,

@@ -130,6 +130,8 @@ fn connect_way(
     };
     let client = connected.map_err(|source| PostgresError::Connect {
         at: address.display(),
+        role: target.get("user").unwrap_or_default().to_owned(),
+        database: target.get("dbname").unwrap_or_default().to_owned(),
         encrypted: tls.is_some(),
         source: source.into(),
     })?;

@@ -207,8 +207,16 @@ impl From<PostgresError> for Failure {
             PostgresError::Engine(error) => error.into(),
             error => {
                 let hint = error.hint();
+                let code = match &error {
+                    // What was said on the command line, whatever is there.
+                    PostgresError::Conninfo { .. }
+                    | PostgresError::Service { .. }
+                    | PostgresError::Label { .. }
+                    | PostgresError::SocketPath { .. } => Code::Usage,
+                    _ => Code::Failed,
+                };
                 Self {
-                    code: Code::Failed,
+                    code,
                     message: chain(&error),
                     hint,
                 }

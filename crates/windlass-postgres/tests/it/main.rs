@@ -7,6 +7,7 @@ mod checksums;
 mod control;
 mod inspect;
 mod live;
+mod messages;
 mod open;
 mod outgoing;
 mod places;

@@ -1,0 +1,136 @@
+//! What one reads when a connection string or a role is not right: the fault, and what to type.
+
+use windlass_postgres::{Cluster, PostgresError, Right};
+use windlass_testkit::postgres::{ClusterOptions, PrivateCluster, become_server_user};
+
+use crate::support::{Wish, backup_connected};
+use crate::versions::versions;
+
+fn hint(conninfo: &str) -> String {
+    Cluster::connect(conninfo).err().unwrap().hint().unwrap()
+}
+
+#[test]
+fn each_refusal_of_a_session_says_what_to_do() {
+    become_server_user();
+    let options = ClusterOptions {
+        listens: true,
+        ..ClusterOptions::default()
+    };
+    let source = PrivateCluster::start(&options);
+    let address = source.address();
+    source.sql("postgres", "CREATE ROLE limited LOGIN PASSWORD 'right'");
+    source.sql("postgres", "CREATE DATABASE closed");
+    source.sql("postgres", "REVOKE CONNECT ON DATABASE closed FROM PUBLIC");
+    let lines = format!("host all all {address}/32 scram-sha-256\n");
+    let hba = source.data().join("pg_hba.conf");
+    let old = std::fs::read_to_string(&hba).unwrap();
+    let peer = "local all mapped peer\n";
+    std::fs::write(&hba, [peer, &lines, &old].concat()).unwrap();
+    source.sql("postgres", "CREATE ROLE mapped LOGIN");
+    source.sql("postgres", "SELECT pg_reload_conf()");
+    source.wait_until(
+        "SELECT count(*) FROM pg_hba_file_rules WHERE auth_method = 'peer'",
+        "1",
+    );
+    let socket = source.conninfo();
+    let as_role = |role: &str| socket.replace("user=postgres", &format!("user={role}"));
+    for (conninfo, says) in [
+        (as_role("nobody"), "CREATE ROLE nobody LOGIN REPLICATION;"),
+        (format!("{socket} dbname=nowhere"), "write dbname=postgres"),
+        (
+            as_role("mapped"),
+            "lets only certain users of the system connect as role mapped",
+        ),
+        (
+            format!("{} dbname=closed", as_role("limited")),
+            "GRANT CONNECT ON DATABASE closed TO limited;",
+        ),
+        (
+            format!("host={address} user=limited password=wrong dbname=postgres"),
+            "Give the password of role limited in ~/.pgpass",
+        ),
+        (
+            format!("host={address} user=limited passfile=/nowhere dbname=postgres"),
+            "Give the password of role limited in ~/.pgpass",
+        ),
+    ] {
+        let hint = hint(&conninfo);
+        assert!(hint.contains(says), "{conninfo}: {hint}");
+    }
+}
+
+#[test]
+fn a_server_that_is_down_is_asked_for_and_those_that_answer_are_named() {
+    become_server_user();
+    let source = PrivateCluster::start(&ClusterOptions::default());
+    let place = source.place().display();
+    // A socket that a killed server left behind is no server.
+    drop(std::os::unix::net::UnixListener::bind(source.place().join(".s.PGSQL.7777")).unwrap());
+    let hint = hint(&format!("host={place} port=6543"));
+    assert!(hint.contains("Is the server running"), "{hint}");
+    assert!(
+        hint.contains(&format!("a server answers at 'host={place} port=5432'")),
+        "{hint}"
+    );
+    assert!(!hint.contains("7777"), "{hint}");
+    let nowhere = hint_of_nowhere();
+    assert!(nowhere.contains("Is the server running"), "{nowhere}");
+}
+
+fn hint_of_nowhere() -> String {
+    hint("host=127.0.0.1 port=1 sslmode=disable")
+}
+
+#[test]
+fn a_missing_right_names_the_statement_that_gives_it_in_each_version() {
+    become_server_user();
+    let mut bins = vec![ClusterOptions::default().bin];
+    bins.extend(versions().into_iter().map(|(_, bin)| bin));
+    for bin in bins {
+        let options = ClusterOptions {
+            bin,
+            ..ClusterOptions::default()
+        };
+        let source = PrivateCluster::start(&options);
+        source.sql("postgres", "CREATE ROLE \"Back-Up\" LOGIN");
+        let conninfo = source.conninfo().replace("user=postgres", "user='Back-Up'");
+        // As often as rights are missing, and each statement is typed as it is shown.
+        let mut typed = Vec::new();
+        let place = tempfile::tempdir().unwrap();
+        let mut cluster = loop {
+            let error = match Cluster::connect(&conninfo) {
+                Ok(mut cluster) => {
+                    let set = place.path().join(format!("set{}", typed.len()));
+                    match backup_connected(&mut cluster, &set, &Wish::default()) {
+                        Ok(_) => break cluster,
+                        Err(error) => error,
+                    }
+                }
+                Err(error) => error,
+            };
+            let hint = error.hint().unwrap();
+            assert!(
+                matches!(error, PostgresError::Right { .. }),
+                "{error}: {hint}"
+            );
+            let start = "As a superuser, type in database postgres: ";
+            let statement = hint.strip_prefix(start).unwrap_or_else(|| panic!("{hint}"));
+            assert!(!typed.contains(&statement.to_owned()), "{hint} again");
+            source.sql("postgres", statement);
+            typed.push(statement.to_owned());
+        };
+        assert!(typed.len() >= 3, "{typed:?}");
+        // Of all rights only the one that a backup can do without is left.
+        let rights = cluster.rights().unwrap();
+        assert_eq!(rights.role, "\"Back-Up\"");
+        let missing = |rights: &[Right]| -> Vec<Right> {
+            rights.iter().filter(|it| !it.granted).cloned().collect()
+        };
+        let left = missing(&rights.rights);
+        assert_eq!(left.len(), 1, "{left:?}");
+        assert!(left[0].optional);
+        source.sql("postgres", &left[0].grant);
+        assert_eq!(missing(&cluster.rights().unwrap().rights), []);
+    }
+}

@@ -74,7 +74,7 @@ impl Cluster {
     pub fn slots(&mut self) -> Result<(i64, i64), PostgresError> {
         let sql = "SELECT (SELECT count(*) FROM pg_replication_slots), \
                    current_setting('max_replication_slots')::bigint";
-        let mut ask = |session: &mut Session| {
+        let ask = |session: &mut Session| {
             let rows = session.rows("ask for replication slots", sql)?;
             Ok(rows.first().map_or((0, 0), |row| (row.get(0), row.get(1))))
         };

@@ -8,6 +8,7 @@ mod examples;
 mod lab;
 mod mapping;
 mod open;
+mod operations;
 mod sweep;
 mod tune;
 
@@ -24,6 +25,8 @@ use crate::terminal::Color;
 use mapping::parse_mapping;
 
 pub use buffers::{Buffers, Layout};
+pub use operations::{Hooks, LogLevel};
+
 pub use lab::{Lab, Plan, Probe, Rehearse};
 pub use sweep::Sweep;
 pub use tune::Tune;
@@ -66,6 +69,20 @@ pub struct Global {
         env = "WINDLASS_COLOR"
     )]
     pub color: Color,
+    /// Append what is run, and how it ends, to this log: a file, `syslog` or `journal`
+    #[arg(long, global = true, value_name = "WHERE", env = "WINDLASS_LOG")]
+    pub log: Option<String>,
+    /// What the log keeps: each level has those before it, too
+    #[arg(
+        long,
+        global = true,
+        value_name = "LEVEL",
+        value_enum,
+        default_value = "info",
+        hide_possible_values = true,
+        env = "WINDLASS_LOG_LEVEL"
+    )]
+    pub log_level: LogLevel,
     /// Read this configuration instead of /etc/windlass/windlass.toml
     #[arg(long, global = true, value_name = "FILE", env = "WINDLASS_CONFIG")]
     pub config: Option<PathBuf>,
@@ -77,6 +94,9 @@ pub enum Command {
     /// Back up a live database to one or more devices
     #[command(after_long_help = examples::BACKUP)]
     Backup(Box<Backup>),
+    /// Prove that a backup can run: rights, room, targets and settings, without a backup
+    #[command(after_long_help = examples::CHECK)]
+    Check(Box<Backup>),
     /// Restore a set into a new place
     #[command(after_long_help = examples::RESTORE)]
     Restore(Restore),
@@ -204,6 +224,15 @@ pub struct Backup {
     /// is without end [default: 60]
     #[arg(long, value_name = "SECONDS", env = "WINDLASS_LOCK_LIMIT")]
     pub lock_limit: Option<u64>,
+    /// Say what would be read and written, and how long it would take; change nothing
+    #[arg(long)]
+    pub dry_run: bool,
+    /// What the configuration calls the database.
+    #[arg(skip)]
+    pub name: Option<String>,
+    /// Before and after
+    #[command(flatten)]
+    pub hooks: Hooks,
     /// Watching and recording
     #[command(flatten)]
     pub watching: Watching,
@@ -256,6 +285,12 @@ pub struct Restore {
     /// Read at most this much per second from the devices
     #[arg(long, value_name = "RATE", value_parser = parse_rate, env = "WINDLASS_MAX_RATE")]
     pub max_rate: Option<u64>,
+    /// Say what would be written where, and how long it would take; change nothing
+    #[arg(long)]
+    pub dry_run: bool,
+    /// Before and after
+    #[command(flatten)]
+    pub hooks: Hooks,
     /// Watching and recording
     #[command(flatten)]
     pub watching: Watching,

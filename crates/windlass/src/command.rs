@@ -1,6 +1,7 @@
 //! One file per command; what they share is here.
 
 mod backup;
+mod check;
 mod diff;
 mod events;
 mod extract;
@@ -34,6 +35,7 @@ pub fn run(cli: Cli) -> Result<Code, Failure> {
     let global = &cli.global;
     match cli.command {
         Command::Backup(arguments) => backup::run(global, &arguments),
+        Command::Check(arguments) => check::run(global, &arguments),
         Command::Restore(arguments) => restore::run(global, &arguments),
         Command::Verify(arguments) => verify::run(global, &arguments),
         Command::Info(arguments) => info::run(global, &arguments),

@@ -61,7 +61,12 @@ pub fn database_names() -> Vec<String> {
 /// The command line as clap knows it, where every flag takes the same words for yes and no: from
 /// the environment and the configuration any other word is an error, never a silent yes.
 pub fn cli() -> clap::Command {
-    flags(Cli::command())
+    // A check takes all options of a backup, and what it is not told it does not check.
+    let check = |command: clap::Command| {
+        let command = command.mut_arg("to", |argument| argument.required(false));
+        command.mut_arg("dry_run", |argument| argument.hide(true))
+    };
+    flags(Cli::command()).mut_subcommand("check", check)
 }
 
 fn flags(command: clap::Command) -> clap::Command {
@@ -118,10 +123,11 @@ fn optional(command: clap::Command) -> clap::Command {
 
 /// Puts a configured database's source where its name was said.
 fn resolve(config: &Config, command: &mut cli::Command) -> Result<(), Failure> {
-    if let cli::Command::Tune(tune) = command
-        && config.databases.contains_key(&tune.database)
-    {
-        tune.name.get_or_insert(tune.database.clone());
+    let configured = |word: &String| config.databases.contains_key(word).then(|| word.clone());
+    match command {
+        cli::Command::Tune(tune) => tune.name = tune.name.take().or(configured(&tune.database)),
+        cli::Command::Backup(backup) => backup.name = configured(&backup.database),
+        _ => {}
     }
     for word in databases(command) {
         if let Some(database) = config.databases.get(word.as_str()) {
@@ -164,7 +170,9 @@ fn unknown_database(word: &str, known: Vec<&str>) -> Failure {
 fn databases(command: &mut cli::Command) -> &mut [String] {
     use cli::{Command, Lab};
     match command {
-        Command::Backup(backup) => std::slice::from_mut(&mut backup.database),
+        Command::Backup(backup) | Command::Check(backup) => {
+            std::slice::from_mut(&mut backup.database)
+        }
         Command::Tune(tune) => std::slice::from_mut(&mut tune.database),
         Command::Plan(plan) => plan.database.as_mut_slice(),
         Command::Lab(Lab::Probe(probe)) => probe.database.as_mut_slice(),

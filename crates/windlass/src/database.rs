@@ -28,6 +28,25 @@ impl DatabaseName {
         Err(Self::unknown(text))
     }
 
+    /// What a word most likely is, without a look at anything.
+    pub fn guess(text: &str) -> Self {
+        let uri = text.starts_with("postgres://") || text.starts_with("postgresql://");
+        let is_string = uri || text.is_empty() || text.contains('=');
+        match is_string && (uri || Path::new(text).symlink_metadata().is_err()) {
+            true => Self::Postgres(text.to_owned()),
+            false => Self::Sqlite(text.into()),
+        }
+    }
+
+    /// The owner, or where nobody can tell (the server or the file is not there), whose it would
+    /// usually be: user `postgres`, the owner of the directory.
+    pub fn owner_or_usual(&self) -> Option<(u32, u32)> {
+        self.owner().or_else(|| match self {
+            Self::Postgres(_) => privilege::user_ids("postgres"),
+            Self::Sqlite(path) => privilege::owner(path.parent()?),
+        })
+    }
+
     /// Whether a word can be a database: something at that path, or a connection string.
     pub fn is_one(text: &str) -> bool {
         let uri = text.starts_with("postgres://") || text.starts_with("postgresql://");

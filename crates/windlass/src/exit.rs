@@ -104,6 +104,11 @@ impl Failure {
         Self::new(code, message, hint)
     }
 
+    /// How the command ends.
+    pub fn code(&self) -> Code {
+        self.code
+    }
+
     /// What to do about it.
     pub fn hint(&self) -> Option<&str> {
         self.hint.as_deref()

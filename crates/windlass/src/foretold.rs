@@ -14,8 +14,8 @@ use std::path::{Path, PathBuf};
 use windlass_engine::media::Codec;
 use windlass_engine::{BufferRequest, Emulation, FileDeviceOptions, Model, RunReport};
 use windlass_lab::{
-    Alternative, Direction, LabError, Ledger, OpenLedger, Operation, Question, Record, Speeds,
-    profiles_directory, state_directory, to_f64,
+    Alternative, Direction, LabError, Ledger, OpenLedger, Operation, Prediction, Question, Record,
+    Speeds, profiles_directory, state_directory, to_f64,
 };
 
 use crate::output;
@@ -122,6 +122,24 @@ fn record(state: Option<&Path>, ends: &Ends<'_>, done: &Done<'_>) -> Option<Reco
 
 fn question(state: Option<&Path>, ends: &Ends<'_>, done: &Done<'_>) -> Option<Question> {
     let (used_bytes, _) = ends.amounts(done.report);
+    let request = BufferRequest {
+        buffers: Some(done.report.buffers),
+        transfer_bytes: Some(done.report.transfer_bytes),
+        memory_limit: Some(u64::MAX),
+        ..done.request.clone()
+    };
+    let speeds = Speeds::probed(state).unwrap_or_default();
+    ask(state, ends, (used_bytes, request, done.rates, speeds))
+}
+
+/// What is asked of the plan: bytes of the database, buffers, limits of rates, speeds of codecs.
+type Asked = (u64, BufferRequest, (Option<u64>, Option<u64>), Speeds);
+
+fn ask(
+    state: Option<&Path>,
+    ends: &Ends<'_>,
+    (used_bytes, request, rates, speeds): Asked,
+) -> Option<Question> {
     let (at_database, at_stripes) = ends.operations();
     let emulation = ends.emulation;
     let of = |model: &Option<Model>, places, operation| match model {
@@ -143,17 +161,41 @@ fn question(state: Option<&Path>, ends: &Ends<'_>, done: &Done<'_>) -> Option<Qu
         targets,
         instance: emulation.instance.clone(),
         cores: std::thread::available_parallelism().map_or(1, usize::from),
-        request: BufferRequest {
-            buffers: Some(done.report.buffers),
-            transfer_bytes: Some(done.report.transfer_bytes),
-            memory_limit: Some(u64::MAX),
-            ..done.request.clone()
-        },
+        request,
         write_depth: FileDeviceOptions::default().depth,
-        read_rate: done.rates.0.map(to_f64),
-        write_rate: done.rates.1.map(to_f64),
-        speeds: Speeds::probed(state).unwrap_or_default(),
+        read_rate: rates.0.map(to_f64),
+        write_rate: rates.1.map(to_f64),
+        speeds,
     })
+}
+
+/// A run that has not been begun, as a plan takes it.
+#[derive(Debug)]
+pub struct Before {
+    /// Bytes of the database.
+    pub bytes: u64,
+    /// Stripes.
+    pub files: usize,
+    pub codec: Codec,
+    /// Bytes of the database for a stored byte.
+    pub ratio: f64,
+    pub speeds: Speeds,
+    /// Buffers and threads as asked for.
+    pub request: BufferRequest,
+    /// At most so many bytes per second from the source, and to the target.
+    pub rates: (Option<u64>, Option<u64>),
+}
+
+/// What the plan says of it; `None` where the storage of an end was not probed.
+pub fn before(state: Option<&Path>, ends: &Ends<'_>, run: Before) -> Option<Prediction> {
+    let asked = (run.bytes, run.request, run.rates, run.speeds);
+    let question = ask(state, ends, asked)?;
+    let alternative = Alternative {
+        files: run.files,
+        codec: run.codec,
+        ratio: run.ratio,
+    };
+    question.predict(&alternative).ok()
 }
 
 /// The models of the devices that hold these places; `None` unless all were probed.

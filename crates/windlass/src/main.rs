@@ -5,6 +5,7 @@
 //! - With `--json` standard output carries one JSON object and nothing else.
 //! - Started by root, it becomes the database's owner before it reads or writes anything.
 
+mod checks;
 mod cli;
 mod command;
 mod completions;
@@ -14,7 +15,9 @@ mod database;
 mod devices;
 mod exit;
 mod foretold;
+mod hooks;
 mod images;
+mod log;
 mod metrics;
 mod opened;
 mod output;
@@ -23,6 +26,7 @@ mod places;
 mod privilege;
 mod probed;
 mod progress;
+mod run;
 mod scratch;
 mod status;
 mod table;
@@ -55,16 +59,27 @@ fn main() -> ExitCode {
     };
     terminal::set_color(cli.global.color);
     let json = cli.global.json;
-    match command::run(cli) {
-        Ok(code) => ended(code),
-        Err(failure) => failure.report(json),
+    if let Err(failure) = log::open(&cli.global, &arguments) {
+        return failure.report(json);
     }
+    let ended = command::run(cli).and_then(ended);
+    let code = match &ended {
+        Ok(code) => *code,
+        Err(failure) => failure.code(),
+    };
+    let exit_code = match ended {
+        Ok(code) => code.into(),
+        // Nobody reads a document on an output that has failed.
+        Err(failure) => failure.report(json && output::failure().is_none()),
+    };
+    log::ended(code);
+    exit_code
 }
 
-/// The exit code of a command that came to its end: not that of success if nobody has its result.
-fn ended(code: exit::Code) -> ExitCode {
+/// The end of a command that did its work: a failure if nobody has its result.
+fn ended(code: exit::Code) -> Result<exit::Code, exit::Failure> {
     match (code, output::failure()) {
-        (exit::Code::Done | exit::Code::Warnings, Some(failure)) => failure.report(false),
-        _ => code.into(),
+        (exit::Code::Done | exit::Code::Warnings, Some(failure)) => Err(failure),
+        _ => Ok(code),
     }
 }

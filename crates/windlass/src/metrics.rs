@@ -5,6 +5,8 @@
 //! - Whoever scrapes costs the run nothing but a look at its counters.
 //! - The file is whole whenever it is read: it is replaced by a rename. It stays after the run and
 //!   tells how that ended.
+//! - The time of each database's last success goes from file to file: a run that fails, or is
+//!   killed, does not take it away.
 //! - A counter never goes down, though its parts are read one after the other.
 
 mod http;
@@ -27,6 +29,8 @@ use crate::watch::metrics_failure;
 use http::{Answer, Server};
 pub use render::Exporter;
 
+/// Largest file of an earlier run that is read.
+const FILE_BYTES_MAX: u64 = 1 << 20;
 /// How often the file is written: node_exporter reads it each 15 seconds or so.
 const PERIOD: Duration = Duration::from_secs(5);
 
@@ -35,6 +39,7 @@ pub struct Metrics {
     exporter: Arc<Mutex<Exporter>>,
     server: Option<Server>,
     file: Option<(Sender<()>, JoinHandle<()>)>,
+    has_ended: bool,
 }
 
 impl Metrics {
@@ -48,6 +53,7 @@ impl Metrics {
             exporter: Arc::new(Mutex::new(exporter)),
             server: None,
             file: None,
+            has_ended: false,
         };
         if let Some(address) = &watching.metrics {
             metrics.serve(address)?;
@@ -65,11 +71,14 @@ impl Metrics {
 
     /// The run is over; the file says how it ended.
     pub fn end(mut self, success: bool) {
-        self.exporter
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .end(success);
+        self.ended(success);
         self.stop();
+    }
+
+    fn ended(&mut self, success: bool) {
+        self.has_ended = true;
+        let mut exporter = self.exporter.lock().unwrap_or_else(PoisonError::into_inner);
+        exporter.end(success);
     }
 
     fn serve(&mut self, address: &str) -> Result<(), Failure> {
@@ -93,6 +102,10 @@ impl Metrics {
                 error,
             )
         };
+        carry(
+            path,
+            &mut self.exporter.lock().unwrap_or_else(PoisonError::into_inner),
+        );
         match replace(path, outputs, &text(&self.exporter)) {
             Err(EngineError::OutputIo { source, .. }) => return Err(failed(&source)),
             other => other?,
@@ -123,9 +136,27 @@ impl Metrics {
 }
 
 impl Drop for Metrics {
+    /// A run that never came to its end has failed.
     fn drop(&mut self) {
+        if !self.has_ended {
+            self.ended(false);
+        }
         self.stop();
     }
+}
+
+/// Writes the file of a run that failed before it could be watched.
+pub fn failed(path: &Path, mut exporter: Exporter) -> io::Result<()> {
+    carry(path, &mut exporter);
+    exporter.end(false);
+    replace(path, &exporter.render())
+}
+
+/// What the old file says of successes is said by the new one, too. A file that is not there, or
+/// cannot be read, says nothing.
+fn carry(path: &Path, exporter: &mut Exporter) {
+    let text = windlass_engine::read_at_most(path, FILE_BYTES_MAX).unwrap_or_default();
+    exporter.carry(&String::from_utf8_lossy(&text));
 }
 
 fn text(exporter: &Mutex<Exporter>) -> String {

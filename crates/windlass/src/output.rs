@@ -67,6 +67,12 @@ pub fn text(text: &str) {
 
 /// A line for the person watching, on standard error.
 pub fn note(text: &str) {
+    crate::log::told(text);
+    unlogged(text);
+}
+
+/// The same, where it does not go into the log.
+pub fn unlogged(text: &str) {
     let text = printable(text);
     let colors = [("error: ", RED), ("warning: ", YELLOW), ("hint: ", CYAN)];
     let found = colors.iter().find(|(word, _)| text.starts_with(word));

@@ -23,6 +23,11 @@ pub fn become_user(uid: u32, gid: u32) -> Result<(), Failure> {
     })
 }
 
+/// Whether this process is root still.
+pub fn is_root() -> bool {
+    Uid::effective().is_root()
+}
+
 /// Does something as this user, when started by root, and is root again afterwards.
 pub fn as_user<T>(
     owner: Option<(u32, u32)>,

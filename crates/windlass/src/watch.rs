@@ -7,6 +7,7 @@
 //! Invariant: a run goes on when it cannot be shown. Only what the user asked for by name and what
 //! cannot even begin (a file, an address) ends the command, before anything was done.
 
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use windlass_engine::{
@@ -16,9 +17,17 @@ use windlass_engine::{
 use crate::cli::{Global, TraceFormat, Watching};
 use crate::exit::{Code, Failure};
 use crate::metrics::{Exporter, Metrics};
-use crate::output;
 use crate::progress::{Show, Shown};
 use crate::status::Operation;
+use crate::{log, output};
+
+/// Whether a run of this process was ever shown.
+static BEGUN: AtomicBool = AtomicBool::new(false);
+
+/// Whether a run of this process was ever shown: its metrics tell its end themselves.
+pub fn has_begun() -> bool {
+    BEGUN.load(Ordering::Relaxed)
+}
 
 /// A run, for those who watch it.
 pub struct Watched<'a> {
@@ -66,12 +75,19 @@ impl Watch {
         let events = events(run, started, &progress)?;
         let exporter = Exporter::new(run, started, &progress);
         let metrics = Metrics::start(run.watching, run.outputs, exporter)?;
+        BEGUN.store(true, Ordering::Relaxed);
         if let Some(address) = metrics.address().filter(|_| !silent) {
             output::note(&format!("metrics     http://{address}/metrics"));
         }
         let meter = Mutex::new(Meter::new(&progress));
+        let logged = Mutex::new("");
         let look = move || {
             let live = meter.lock().unwrap_or_else(PoisonError::into_inner).look();
+            let mut logged = logged.lock().unwrap_or_else(PoisonError::into_inner);
+            if *logged != live.phase {
+                *logged = live.phase;
+                log::info(&format!("phase: {}", live.phase));
+            }
             let mut numbers = serde_json::to_value(&live).unwrap_or_default();
             numbers["estimated_completion"] = completion(&live).into();
             (live.phase.to_owned(), numbers)

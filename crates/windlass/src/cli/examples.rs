@@ -43,6 +43,17 @@ Examples:
 The set is complete when the backup prints `sealed`. An interrupted backup leaves no set. The
 verdict says what limited the speed, and which option would help.";
 
+/// `windlass check --help`
+pub const CHECK: &str = "\
+Examples:
+  windlass check shop
+      Can tonight's backup of the configured database shop run?
+  windlass check 'host=/var/run/postgresql' --to /backup/pg
+      Which right, slot, directory or room would be missing?
+
+Each line says ok, warning or failed, and what to do. Nothing is written. The exit code is 0 when all
+is right, 3 with warnings, and 1 when a backup would fail.";
+
 /// `windlass restore --help`
 pub const RESTORE: &str = "\
 Examples:

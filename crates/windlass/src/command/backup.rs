@@ -19,9 +19,10 @@ use crate::devices::{self, DeviceName, StripeNames};
 use crate::exit::{Code, Failure};
 use crate::foretold::{self, Done, State};
 use crate::probed::Ends;
+use crate::run::{Run, RunEnd};
 use crate::table::{self, Finished};
 use crate::watch::{Ended, Watch, Watched};
-use crate::{output, outputs, words};
+use crate::{log, output, outputs, words};
 
 /// A sealed backup, of whatever database.
 struct Sealed {
@@ -33,12 +34,34 @@ struct Sealed {
 }
 
 pub fn run(global: &Global, arguments: &Backup) -> Result<Code, Failure> {
-    let compression = Compression::parse(&arguments.compress)?;
-    let name = DatabaseName::resolve(&arguments.database)?;
+    if arguments.dry_run {
+        return super::check::dry_run(global, arguments);
+    }
     let cancel = super::cancel_on_signals()?;
+    let subject = match &arguments.name {
+        Some(name) => name.clone(),
+        None => DatabaseName::guess(&arguments.database).short_name(),
+    };
+    let about = (global, &arguments.watching, &arguments.hooks);
+    let run = Run::new(about, "backup", &subject, &cancel)?;
+    run.go(|run| back_up(global, arguments, run, cancel))
+}
+
+fn back_up(
+    global: &Global,
+    arguments: &Backup,
+    run: &mut Run<'_>,
+    cancel: Cancel,
+) -> Result<RunEnd, Failure> {
+    let compression = Compression::parse(&arguments.compress)?;
+    run.hooks
+        .set_owner(DatabaseName::guess(&arguments.database).owner_or_usual());
+    let name = DatabaseName::resolve(&arguments.database)?;
     let emulation = super::emulation(&arguments.buffers)?;
     // Profiles are the user's who probed, which is not the database's owner.
     let state = State::open(&emulation, !arguments.no_prediction);
+    // First of all: it may be what mounts the devices.
+    run.hooks.before()?;
     let devices = devices::resolve(&arguments.to, name.owner())?;
     name.become_owner()?;
     let job = Job {
@@ -56,11 +79,12 @@ pub fn run(global: &Global, arguments: &Backup) -> Result<Code, Failure> {
     };
     let foretold = job.judge(&mut sealed, state)?;
     job.show(&sealed, foretold.as_ref());
-    Ok(if sealed.warnings.is_empty() {
+    let code = if sealed.warnings.is_empty() {
         Code::Done
     } else {
         Code::Warnings
-    })
+    };
+    Ok(RunEnd::new(code, &sealed.report))
 }
 
 /// One backup to make.
@@ -182,6 +206,7 @@ impl Job<'_> {
             ..FileDeviceOptions::default()
         };
         let devices = devices::create(&self.devices, &names, options, outputs)?;
+        log::settings(&plan, Some(&self.arguments.compress));
         if !super::is_silent(self.global) {
             let details = self.arguments.watching.details;
             table::print_plan(&plan, Some(&self.arguments.compress), details);
@@ -200,7 +225,7 @@ impl Job<'_> {
             watching: &self.arguments.watching,
             outputs,
             command: "backup",
-            subject: plain_name(database),
+            subject: self.subject(database),
             percent: self.arguments.stats,
         })?;
         let progress = Arc::clone(watch.progress());
@@ -208,6 +233,12 @@ impl Job<'_> {
         let cancel = self.cancel.clone();
         let run = BackupRun::start(set_id, created, options, devices, progress, cancel)?;
         Ok((run, watch))
+    }
+
+    /// What metrics and the status call the database: as the configuration does, or by its own name.
+    fn subject(&self, own: &str) -> String {
+        let configured = self.arguments.name.clone();
+        configured.unwrap_or_else(|| plain_name(own))
     }
 
     fn options_json(&self, plan: &BufferPlan) -> serde_json::Value {
@@ -314,6 +345,11 @@ pub(super) struct Compression {
 }
 
 impl Compression {
+    /// The codec that a run begins with.
+    pub(super) fn first(&self) -> Codec {
+        self.codec
+    }
+
     /// A codec, `auto`, or `auto:WEAKEST..STRONGEST`.
     pub(super) fn parse(text: &str) -> Result<Self, Failure> {
         let range = match text.strip_prefix("auto") {

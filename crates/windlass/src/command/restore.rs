@@ -1,5 +1,7 @@
 //! `windlass restore`: a set into a new data directory, or a new database file.
 
+mod dry;
+
 use std::path::{Path, PathBuf};
 
 use windlass_engine::{
@@ -12,12 +14,30 @@ use crate::cli::{Global, Layout, OffOrKeep, Restore};
 use crate::exit::{Code, Failure};
 use crate::foretold::{self, Done, State};
 use crate::probed::Ends;
+use crate::run::{Run, RunEnd};
 use crate::table::{self, Finished};
 use crate::watch::{Ended, Watch, Watched};
-use crate::{output, outputs, places, privilege, words};
+use crate::{log, output, outputs, places, privilege, words};
 
 pub fn run(global: &Global, arguments: &Restore) -> Result<Code, Failure> {
+    if arguments.dry_run {
+        return dry::run(global, arguments);
+    }
     let cancel = super::cancel_on_signals()?;
+    let subject = arguments.into.display().to_string();
+    let about = (global, &arguments.watching, &arguments.hooks);
+    let run = Run::new(about, "restore", &subject, &cancel)?;
+    run.go(|run| restore_set(global, arguments, run, &cancel))
+}
+
+fn restore_set(
+    global: &Global,
+    arguments: &Restore,
+    run: &mut Run<'_>,
+    cancel: &Cancel,
+) -> Result<RunEnd, Failure> {
+    run.hooks
+        .set_owner(privilege::owner(parent(&arguments.into)));
     let set = places::open(global, &arguments.set, &arguments.choice)?;
     // Profiles are the user's who probed, which is not the database's owner.
     let emulation = super::emulation(&arguments.buffers)?;
@@ -25,8 +45,8 @@ pub fn run(global: &Global, arguments: &Restore) -> Result<Code, Failure> {
     let facts = &set.description().facts;
     let kind = facts.database["kind"].as_str().unwrap_or_default();
     let (mut report, next) = match kind {
-        windlass_postgres::KIND => postgres(global, arguments, &set, &cancel)?,
-        "sqlite" => sqlite(global, arguments, &set, &cancel)?,
+        windlass_postgres::KIND => postgres((global, arguments), &set, run, cancel)?,
+        "sqlite" => sqlite((global, arguments), &set, run, cancel)?,
         other => {
             let message = format!("the set is of a database of kind {other:?}");
             return Err(Failure::new(Code::Failed, message, "Use a newer windlass."));
@@ -50,25 +70,30 @@ pub fn run(global: &Global, arguments: &Restore) -> Result<Code, Failure> {
     };
     let foretold = state.foretell(&ends, &done);
     show(global, arguments, &set, (&report, foretold.as_ref()), &next);
-    Ok(Code::Done)
+    Ok(RunEnd::new(Code::Done, &report))
 }
 
-fn postgres(
-    global: &Global,
-    arguments: &Restore,
-    set: &OpenSet,
-    cancel: &Cancel,
-) -> Result<(RunReport, String), Failure> {
-    let description = set.description();
-    let owner = cluster_owner(&description.facts.database)?;
-    let request = RestoreRequest {
+/// What is to be restored of a cluster, and where to.
+fn request(arguments: &Restore) -> RestoreRequest {
+    RestoreRequest {
         into: arguments.into.clone(),
         tablespace_map: arguments.tablespace_map.clone(),
         keep: Kept {
             archive: arguments.archive == OffOrKeep::Keep,
             subscriptions: arguments.subscriptions == OffOrKeep::Keep,
         },
-    };
+    }
+}
+
+fn postgres(
+    (global, arguments): (&Global, &Restore),
+    set: &OpenSet,
+    run: &mut Run<'_>,
+    cancel: &Cancel,
+) -> Result<(RunReport, String), Failure> {
+    let description = set.description();
+    let owner = cluster_owner(&description.facts.database)?;
+    let request = request(arguments);
     // What is refused leaves no directory behind.
     let outputs = outputs::of_set(set)?;
     outputs.check(&arguments.into)?;
@@ -79,6 +104,10 @@ fn postgres(
         let (facts, files) = (&description.facts, &description.files);
         Ok(RestorePlan::new(facts, files, &request)?)
     })?;
+    if owner.is_some() {
+        run.hooks.set_owner(owner);
+    }
+    run.hooks.before()?;
     become_cluster_owner(owner, arguments)?;
     plan.prepare()?;
     let layout = plan.layout(description.files.clone());
@@ -123,24 +152,29 @@ fn become_cluster_owner(owner: Option<(u32, u32)>, arguments: &Restore) -> Resul
     privilege::become_user(ids.0, ids.1)
 }
 
-fn sqlite(
-    global: &Global,
-    arguments: &Restore,
-    set: &OpenSet,
-    cancel: &Cancel,
-) -> Result<(RunReport, String), Failure> {
-    let into = &arguments.into;
+/// The directory that a restored file goes into.
+fn parent(into: &Path) -> &Path {
     let parent = if into.is_dir() {
-        Some(into.as_path())
+        Some(into)
     } else {
         into.parent()
     };
-    let parent = parent
+    parent
         .filter(|parent| !parent.as_os_str().is_empty())
-        .unwrap_or(Path::new("."));
-    if let Some((uid, gid)) = privilege::owner(parent) {
+        .unwrap_or(Path::new("."))
+}
+
+fn sqlite(
+    (global, arguments): (&Global, &Restore),
+    set: &OpenSet,
+    run: &mut Run<'_>,
+    cancel: &Cancel,
+) -> Result<(RunReport, String), Failure> {
+    let into = &arguments.into;
+    if let Some((uid, gid)) = privilege::owner(parent(into)) {
         privilege::become_user(uid, gid)?;
     }
+    run.hooks.before()?;
     let description = set.description();
     let force = arguments.force;
     let mut plan =
@@ -168,6 +202,7 @@ fn write(
 ) -> Result<RunReport, Failure> {
     let target = DirectoryTarget::create(layout)?;
     let options = super::restore_options(set, &arguments.buffers, arguments.max_rate, true)?;
+    log::settings(&options.plan, None);
     if !super::is_silent(global) {
         table::print_plan(&options.plan, None, arguments.watching.details);
     }

@@ -17,13 +17,13 @@ use windlass_lab::state_directory;
 use crate::cli::{Global, Verify};
 use crate::damage::{Pages, print_damage};
 use crate::exit::{Code, Failure};
-use crate::output;
 use crate::outputs;
 use crate::places::{self, Which};
 use crate::probed::Ends;
 use crate::table::{self, Finished};
 use crate::watch::{Ended, Watch, Watched};
 use crate::words::duration;
+use crate::{log, output};
 use relations::Checked;
 
 pub fn run(global: &Global, arguments: &Verify) -> Result<Code, Failure> {
@@ -141,6 +141,7 @@ impl How<'_> {
     fn read(&self, survey: &Survey, cancel: &Cancel) -> Result<Verification, Failure> {
         let (global, arguments, set) = (self.global, self.arguments, survey.set());
         let options = super::restore_options(set, &arguments.buffers, arguments.max_rate, false)?;
+        log::settings(&options.plan, None);
         if !(super::is_silent(global) || self.brief) {
             table::print_plan(&options.plan, None, arguments.watching.details);
         }

@@ -9,7 +9,7 @@ use super::{Said, nearest};
 use crate::exit::Failure;
 
 /// Commands that take a configured database's name, by their words.
-const OF_DATABASES: [&str; 5] = ["backup", "plan", "tune", "lab probe", "lab sweep"];
+const OF_DATABASES: [&str; 6] = ["backup", "check", "plan", "tune", "lab probe", "lab sweep"];
 /// What `tune` looks for itself, so that the database's own setting says nothing.
 const TUNED: [&str; 5] = ["compress", "buffers", "transfer-size", "readers", "threads"];
 /// Keys of a database that are no options.
@@ -105,8 +105,12 @@ pub fn apply(mut command: Command, config: &Config, said: &Said) -> Command {
     }
     let words = said.command.join(" ");
     let mut entries: Vec<(&String, &Entry)> = Vec::new();
-    if let Some(section) = config.commands.get(&words) {
-        entries.extend(&section.entries);
+    // What is checked is a backup, as the configuration would have it.
+    let backup = (words == "check").then_some("backup");
+    for command in backup.into_iter().chain([words.as_str()]) {
+        if let Some(section) = config.commands.get(command) {
+            entries.extend(&section.entries);
+        }
     }
     // Several databases cannot all decide: then each is its source, and no more.
     if let [one] = said.databases.as_slice()

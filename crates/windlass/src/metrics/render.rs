@@ -1,6 +1,6 @@
 //! The metrics' names, and their text in the format 0.0.4 of Prometheus.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::fmt::Write as _;
 use std::sync::Arc;
 
@@ -21,6 +21,9 @@ const RESOURCES: [&str; 9] = [
     "database",
 ];
 
+/// Carried over from file to file.
+const LAST_SUCCESS: &str = "windlass_last_success_time_seconds";
+
 /// Looks at one run and says what it saw.
 pub struct Exporter {
     meter: Meter,
@@ -30,6 +33,8 @@ pub struct Exporter {
     started: f64,
     /// When it ended, and how.
     ended: Option<(f64, bool)>,
+    /// When each operation last succeeded, by series.
+    successes: BTreeMap<String, f64>,
     /// Counters as they were said last: read again, a sum of parts may be a little lower.
     said: HashMap<String, f64>,
 }
@@ -52,13 +57,46 @@ impl Exporter {
             version: env!("CARGO_PKG_VERSION"),
             started: unix_seconds(started),
             ended: None,
+            successes: BTreeMap::new(),
             said: HashMap::new(),
         }
     }
 
     /// The run is over.
     pub fn end(&mut self, success: bool) {
-        self.ended = Some((unix_seconds(jiff::Timestamp::now()), success));
+        let now = unix_seconds(jiff::Timestamp::now());
+        self.ended = Some((now, success));
+        if success {
+            self.successes
+                .insert(format!("{LAST_SUCCESS}{{{}}}", self.common), now);
+        }
+    }
+
+    /// Takes over what an earlier file says of successes.
+    pub fn carry(&mut self, text: &str) {
+        let lines = text.lines().filter(|line| line.starts_with(LAST_SUCCESS));
+        for (series, value) in lines.filter_map(|line| line.rsplit_once(' ')) {
+            let labels = series[LAST_SUCCESS.len()..].strip_prefix('{');
+            let is_whole = labels.is_some_and(|labels| labels.ends_with('}'));
+            // Of files that somebody else wrote nothing is repeated that is not well formed.
+            if let (true, Ok(value)) = (is_whole, value.parse::<f64>()) {
+                self.successes.insert(series.to_owned(), value);
+            }
+        }
+    }
+
+    fn successes(&self, out: &mut String) {
+        if self.successes.is_empty() {
+            return;
+        }
+        let help = "When a run of this operation and subject last succeeded, in Unix time.";
+        append(
+            out,
+            format_args!("# HELP {LAST_SUCCESS} {help}\n# TYPE {LAST_SUCCESS} gauge\n"),
+        );
+        for (series, value) in &self.successes {
+            append(out, format_args!("{series} {value}\n"));
+        }
     }
 
     /// All metrics as they are now.
@@ -66,6 +104,7 @@ impl Exporter {
         let live = self.meter.look();
         let mut out = String::new();
         self.run(&mut out, &live);
+        self.successes(&mut out);
         self.progress(&mut out, &live);
         self.stages(&mut out, &live.stages);
         self.devices(&mut out, &live);

@@ -2,6 +2,7 @@
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
+mod checking;
 mod clusters;
 mod diff;
 mod endings;
@@ -10,9 +11,11 @@ mod extremes;
 mod foretold;
 mod forged;
 mod glance;
+mod hooks;
 mod info;
 mod lab;
 mod life;
+mod logging;
 mod manual;
 mod many_sets;
 mod mounting;

@@ -266,6 +266,56 @@ fn the_textfile_tells_of_a_run_and_then_of_its_end() {
     assert!(!place.path("windlass.prom.new").exists());
 }
 
+/// The line of a series in a textfile.
+fn last_success(text: &str, operation: &str) -> Option<f64> {
+    let series = format!("windlass_last_success_time_seconds{{operation=\"{operation}\"");
+    let line = text.lines().find(|line| line.starts_with(&series))?;
+    line.rsplit_once(' ').unwrap().1.parse().ok()
+}
+
+#[test]
+fn the_time_of_the_last_success_outlives_runs_that_fail_and_runs_that_are_killed() {
+    let place = Place::with_accounts(ACCOUNTS);
+    let (database, sets, path) = (
+        place.arg("shop.db"),
+        place.arg("sets"),
+        place.arg("windlass.prom"),
+    );
+    let read = || std::fs::read_to_string(&path).unwrap();
+    let back_up = |database: &str, to: &str| {
+        windlass(&["backup", database, "--to", to, "--metrics-file", &path])
+    };
+    // Of another database in the same file.
+    let other = "windlass_last_success_time_seconds{operation=\"verify\",subject=\"x\"} 12.5\n";
+    #[allow(clippy::disallowed_methods, reason = "a fixture")]
+    std::fs::write(&path, other).unwrap();
+    assert_eq!(back_up(&database, "nul").status.code(), Some(0));
+    let first = last_success(&read(), "backup").expect("the time of the success");
+    assert_eq!(first, value(&read(), "windlass_run_end_time_seconds"));
+    assert_eq!(last_success(&read(), "verify"), Some(12.5));
+    prometheus_accepts(&read());
+    // One that fails before it begins to read, and one that cannot even find its device.
+    for to in [&place.arg("no/such/place"), &database] {
+        assert_eq!(back_up(&database, to).status.code(), Some(1));
+        assert_eq!(value(&read(), "windlass_run_success"), 0.0);
+        assert_eq!(value(&read(), "windlass_run_running"), 0.0);
+        assert_eq!(last_success(&read(), "backup"), Some(first));
+        prometheus_accepts(&read());
+    }
+    // One that is killed: marked as under way, for ever, with a start that grows old.
+    let mut slow = Slow::start(&place);
+    slow.metrics_with("windlass_run_running");
+    slow.process.kill().unwrap();
+    slow.process.wait().unwrap();
+    assert_eq!(value(&read(), "windlass_run_running"), 1.0);
+    assert_eq!(last_success(&read(), "backup"), Some(first));
+    assert!(value(&read(), "windlass_run_start_time_seconds") > first);
+    drop(slow);
+    assert_eq!(back_up(&database, &sets).status.code(), Some(0));
+    assert!(last_success(&read(), "backup").unwrap() > first);
+    assert_eq!(last_success(&read(), "verify"), Some(12.5));
+}
+
 #[test]
 fn a_run_is_not_begun_when_its_metrics_cannot_be_shown() {
     let place = Place::new();

@@ -1,0 +1,347 @@
+//! `windlass check`: proves that a backup can run, without one; and `backup --dry-run`, which says
+//! what it would do as well.
+//!
+//! Invariant: nothing is written anywhere, and nothing is locked.
+
+pub mod targets;
+
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use serde_json::json;
+use windlass_engine::{BufferPlan, Cancel, show_size};
+use windlass_lab::{Prediction, Sample, measure_codecs};
+use windlass_postgres::Cluster;
+use windlass_sqlite::{Database, JournalMode};
+
+use super::backup::Compression;
+use crate::checks::Checks;
+use crate::cli::{Backup, Global};
+use crate::database::DatabaseName;
+use crate::devices::DeviceName;
+use crate::exit::{Code, Failure};
+use crate::foretold::{self, State};
+use crate::hooks::Hooks;
+use crate::output;
+use crate::probed::Ends;
+
+/// Of the database, for how well it compresses.
+const SAMPLE_BYTES: u64 = 16 << 20;
+const SAMPLE_TIME: Duration = Duration::from_millis(500);
+
+/// What is known of the source when all was looked at.
+struct Source {
+    bytes: u64,
+    volumes: usize,
+    /// What a sample can be read from.
+    files: Vec<PathBuf>,
+    places: Vec<PathBuf>,
+}
+
+/// What a run would be.
+struct Looked {
+    checks: Checks,
+    source: Option<Source>,
+    devices: Vec<DeviceName>,
+    plan: Option<BufferPlan>,
+    prediction: Option<Prediction>,
+}
+
+pub fn run(global: &Global, arguments: &Backup) -> Result<Code, Failure> {
+    let looked = look(arguments, false)?;
+    if global.json {
+        let code = looked.checks.code();
+        let document = json!({
+            "checks": looked.checks.document(),
+            "exit_code": code.number(),
+        });
+        output::line(&document.to_string());
+    } else {
+        looked.checks.print(global);
+    }
+    Ok(looked.checks.code())
+}
+
+/// The same, and what the run would read, write and take.
+pub fn dry_run(global: &Global, arguments: &Backup) -> Result<Code, Failure> {
+    let looked = look(arguments, true)?;
+    let code = looked.checks.code();
+    let bytes = looked.source.as_ref().map(|source| source.bytes);
+    let to: Vec<_> = looked.devices.iter().map(targets::describe).collect();
+    if global.json {
+        let document = json!({
+            "dry_run": true,
+            "bytes": bytes,
+            "to": to,
+            "plan": looked.plan,
+            "prediction": looked.prediction,
+            "checks": looked.checks.document(),
+            "exit_code": code.number(),
+        });
+        output::line(&document.to_string());
+        return Ok(code);
+    }
+    looked.checks.print(global);
+    if global.quiet {
+        return Ok(code);
+    }
+    if let Some(bytes) = bytes {
+        output::line(&format!("would read    {}", show_size(bytes)));
+    }
+    for place in &to {
+        output::line(&format!("would write   {place}"));
+    }
+    show_time(looked.prediction.as_ref());
+    output::line("nothing was changed");
+    Ok(code)
+}
+
+/// How long it would take, where storage was probed.
+pub fn show_time(prediction: Option<&Prediction>) {
+    output::line(&match prediction {
+        Some(prediction) => format!(
+            "would take    about {:.1} s, bound by the {}",
+            prediction.seconds, prediction.limit.stage
+        ),
+        None => "would take    unknown: `windlass lab probe PATH` measures the storage of each end"
+            .to_owned(),
+    });
+}
+
+fn look(arguments: &Backup, predicts: bool) -> Result<Looked, Failure> {
+    let name = DatabaseName::resolve(&arguments.database)?;
+    let compression = Compression::parse(&arguments.compress)?;
+    let emulation = super::emulation(&arguments.buffers)?;
+    let state = State::open(&emulation, false);
+    let mut checks = Checks::default();
+    hooks(&mut checks, arguments)?;
+    if let Err(failure) = name.become_owner() {
+        checks.failure("user", &failure);
+    }
+    let source = match &name {
+        DatabaseName::Postgres(conninfo) => postgres(&mut checks, conninfo),
+        DatabaseName::Sqlite(path) => sqlite(&mut checks, path),
+    };
+    let source = source
+        .inspect_err(|failure| checks.failure("database", failure))
+        .ok();
+    let bytes = source.as_ref().map(|source| source.bytes);
+    let devices = targets::check(&mut checks, arguments, bytes);
+    let volumes = source.as_ref().map_or(1, |source| source.volumes);
+    let request = super::request(&arguments.buffers, &arguments.layout)?;
+    let plan = request.plan(arguments.to.len().max(1), volumes)?;
+    checks.ok(
+        "settings",
+        format!(
+            "{} buffers of {}, {} readers, {} compressors, {compression}",
+            plan.buffers,
+            show_size(plan.transfer_bytes as u64),
+            plan.readers,
+            plan.compressors
+        ),
+    );
+    targets::check_watching(&mut checks, &arguments.watching);
+    let mut looked = Looked {
+        checks,
+        source,
+        devices,
+        plan: Some(plan),
+        prediction: None,
+    };
+    if let (true, Some(source)) = (predicts, &looked.source) {
+        let ends = Ends {
+            database: source.places.iter().map(PathBuf::as_path).collect(),
+            stripes: looked
+                .devices
+                .iter()
+                .filter_map(DeviceName::directory)
+                .collect(),
+            is_backup: true,
+            emulation: &emulation,
+        };
+        let codec = compression.first();
+        let sample = Sample::of_files(&source.files, SAMPLE_BYTES)?;
+        let speeds = measure_codecs(&sample, &[codec], SAMPLE_TIME, &Cancel::new())?;
+        let before = foretold::Before {
+            bytes: source.bytes,
+            files: arguments.to.len(),
+            codec,
+            ratio: speeds.of(codec).ratio,
+            speeds,
+            request,
+            rates: (arguments.max_rate, arguments.max_device_rate),
+        };
+        looked.prediction = foretold::before(state.directory(), &ends, before);
+    }
+    Ok(looked)
+}
+
+fn hooks(checks: &mut Checks, arguments: &Backup) -> Result<(), Failure> {
+    let hooks = Hooks::new(
+        &arguments.hooks,
+        "check",
+        &arguments.database,
+        &Cancel::new(),
+    )?;
+    for (option, program) in hooks.programs() {
+        match targets::find_program(program) {
+            Some(path) => checks.ok("hooks", format!("{option} runs {}", path.display())),
+            None => checks.failed(
+                "hooks",
+                format!("{option}: there is no program {program}"),
+                "Write its whole path, and let the database's owner run it.",
+            ),
+        }
+    }
+    Ok(())
+}
+
+fn postgres(checks: &mut Checks, conninfo: &str) -> Result<Source, Failure> {
+    let mut cluster = Cluster::connect(conninfo)?;
+    let facts = cluster.facts().clone();
+    let kind = if facts.standby { "standby" } else { "primary" };
+    checks.ok(
+        "server",
+        format!(
+            "PostgreSQL {}, a {kind}, wal_level {}",
+            facts.version, facts.wal_level
+        ),
+    );
+    let rights = cluster.rights()?;
+    for right in rights.rights.iter().filter(|right| !right.granted) {
+        let text = format!("role {} may not {}", rights.role, right.what);
+        let hint = format!(
+            "As a superuser, type in database {}: {}",
+            rights.database, right.grant
+        );
+        match right.optional {
+            true => checks.warning("rights", text, hint),
+            false => checks.failed("rights", text, hint),
+        }
+    }
+    if rights.rights.iter().all(|right| right.granted) {
+        checks.ok(
+            "rights",
+            format!("role {} has all rights of a backup", rights.role),
+        );
+    }
+    let (used, most) = cluster.slots()?;
+    match used < most {
+        true => checks.ok(
+            "slots",
+            format!("{} of {most} replication slots are free", most - used),
+        ),
+        false => checks.warning(
+            "slots",
+            format!("all {most} replication slots are taken"),
+            "Raise max_replication_slots: without a slot of its own a backup fails if the server \
+             recycles the log that it needs.",
+        ),
+    }
+    let bytes = cluster.estimate_bytes()?;
+    let root = facts.data_directory.clone();
+    checks.ok(
+        "files",
+        format!("{} in {} can be read", show_size(bytes), root.display()),
+    );
+    if !facts.data_checksums {
+        checks.warning(
+            "checksums",
+            "the cluster has no data checksums: a backup cannot tell a damaged page",
+            "Stop the server at a good time and run pg_checksums --enable.",
+        );
+    }
+    for path in &facts.configuration_outside {
+        checks.warning(
+            "files",
+            format!(
+                "{} lies outside the data directory and is not in the backup",
+                path.display()
+            ),
+            "Back this file up by other means.",
+        );
+    }
+    let mut files = Vec::new();
+    for part in ["base", "global", "pg_tblspc"] {
+        files.extend(windlass_lab::plain_files(&root.join(part))?);
+    }
+    let mut places = vec![root];
+    let spaces = facts
+        .tablespaces
+        .iter()
+        .map(|space| PathBuf::from(&space.location));
+    places.extend(spaces.filter(|path| path.is_absolute()));
+    Ok(Source {
+        bytes,
+        volumes: cluster.scan_volumes()?,
+        files,
+        places,
+    })
+}
+
+fn sqlite(checks: &mut Checks, path: &Path) -> Result<Source, Failure> {
+    let database = Database::open(path)?;
+    let facts = database.facts();
+    let real = PathBuf::from(&facts.path);
+    let mode = match facts.journal_mode {
+        JournalMode::Wal => "WAL mode: writers go on during a backup",
+        _ => "rollback mode: writers wait at the end of a backup",
+    };
+    let bytes = database.estimate_bytes();
+    checks.ok(
+        "database",
+        format!("{} in {}, {mode}", show_size(bytes), real.display()),
+    );
+    let beside = |suffix: &str| {
+        let mut name = real.clone().into_os_string();
+        name.push(suffix);
+        let path = PathBuf::from(name);
+        let bytes = std::fs::metadata(&path).map_or(0, |data| data.len());
+        (path, bytes)
+    };
+    let (journal, journal_bytes) = beside("-journal");
+    if journal_bytes > 0 {
+        checks.warning(
+            "side files",
+            format!(
+                "{} is there: a transaction is under way, or was cut off",
+                journal.display()
+            ),
+            "A backup waits for a transaction (--lock-wait), and plays a cut-off one back as every \
+             reader does.",
+        );
+    } else {
+        let (_, wal_bytes) = beside("-wal");
+        checks.ok(
+            "side files",
+            format!("no journal, {} in the WAL", show_size(wal_bytes)),
+        );
+    }
+    let directory = real.parent().unwrap_or(Path::new("/"));
+    if facts.journal_mode == JournalMode::Wal && !targets::is_writable(directory) {
+        checks.warning(
+            "locks",
+            format!("{} cannot be written to", directory.display()),
+            "In WAL mode every reader needs the -shm file. Run as the database's owner.",
+        );
+    } else {
+        checks.ok("locks", "the files for locks can be used");
+    }
+    if facts.wal_reset_bug {
+        checks.warning(
+            "sqlite",
+            format!(
+                "the last writer was SQLite {}, which can corrupt a database in WAL mode",
+                facts.sqlite_version
+            ),
+            "Update the SQLite library of the program that writes: 3.51.3 has the correction.",
+        );
+    }
+    let files = vec![real.clone()];
+    Ok(Source {
+        bytes,
+        volumes: 1,
+        files,
+        places: vec![real],
+    })
+}

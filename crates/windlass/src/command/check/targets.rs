@@ -1,0 +1,166 @@
+//! Where stripes, metrics and events are to go: whether they can, and whether there is room.
+
+use std::collections::BTreeMap;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+
+use rustix::fs::{Access, AtFlags, CWD, accessat};
+use windlass_engine::show_size;
+
+use crate::checks::Checks;
+use crate::cli::{Backup, Watching};
+use crate::devices::DeviceName;
+
+/// Checks each device, and the room on each file system for its part of `bytes`.
+pub fn check(checks: &mut Checks, arguments: &Backup, bytes: Option<u64>) -> Vec<DeviceName> {
+    let mut devices = Vec::new();
+    for text in &arguments.to {
+        match DeviceName::resolve(text) {
+            Ok(device) => devices.push(device),
+            Err(failure) => checks.failure("target", &failure),
+        }
+    }
+    if arguments.to.is_empty() {
+        checks.warning(
+            "target",
+            "no device was named, so none was checked",
+            "Name the devices of the backup with --to, or in the configuration.",
+        );
+    }
+    // By file system, since all stripes on one share its room.
+    let mut systems: BTreeMap<u64, (PathBuf, u64)> = BTreeMap::new();
+    let share = bytes.map_or(0, |bytes| bytes / devices.len().max(1) as u64);
+    for device in &devices {
+        let Some(directory) = device.directory() else {
+            checks.ok("target", "nul keeps nothing");
+            continue;
+        };
+        if let DeviceName::File(path) = device
+            && path.exists()
+            && !arguments.overwrite
+        {
+            checks.failed(
+                "target",
+                format!("{} exists", path.display()),
+                "Choose another name, name a directory, or pass --overwrite.",
+            );
+        } else if is_writable(directory) {
+            checks.ok(
+                "target",
+                format!("{} can be written to", directory.display()),
+            );
+        } else {
+            let user = rustix::process::geteuid().as_raw();
+            checks.failed(
+                "target",
+                format!("user {user} may not write to {}", directory.display()),
+                "Give the directory to the database's owner: backups run as that user.",
+            );
+        }
+        left_over(checks, directory);
+        if let Ok(data) = directory.metadata() {
+            let system = systems
+                .entry(data.dev())
+                .or_insert((directory.to_owned(), 0));
+            system.1 += share;
+        }
+    }
+    if bytes.is_some() {
+        systems
+            .values()
+            .for_each(|(place, needed)| room(checks, place, *needed, &arguments.compress));
+    }
+    devices
+}
+
+/// Compares the room with what the stripes would take without compression.
+pub fn room(checks: &mut Checks, place: &Path, needed: u64, codec: &str) {
+    let Ok(system) = rustix::fs::statvfs(place) else {
+        return;
+    };
+    let free = system.f_bavail.saturating_mul(system.f_frsize);
+    let text = format!(
+        "{} free at {}, for {} before compression",
+        show_size(free),
+        place.display(),
+        show_size(needed)
+    );
+    let hint = "Free space there, name another device, or compress harder.";
+    if free >= needed {
+        checks.ok("room", text);
+    } else if codec == "none" || free == 0 {
+        checks.failed("room", text, hint);
+    } else {
+        checks.warning("room", text, hint);
+    }
+}
+
+/// What a run that was cut off left there.
+fn left_over(checks: &mut Checks, directory: &Path) {
+    let entries = std::fs::read_dir(directory).into_iter().flatten().flatten();
+    let mut names: Vec<_> = entries
+        .map(|entry| entry.file_name().to_string_lossy().into_owned())
+        .filter(|name| name.ends_with(".partial"))
+        .collect();
+    names.sort();
+    if let Some(first) = names.first() {
+        checks.warning(
+            "clean-up",
+            format!(
+                "{} unfinished in {}: {first}",
+                names.len(),
+                directory.display()
+            ),
+            "Another backup is under way there, or one was cut off: then the next one cleans up.",
+        );
+    }
+}
+
+/// Files that the run would keep besides its set.
+pub fn check_watching(checks: &mut Checks, watching: &Watching) {
+    for (name, path) in [
+        ("metrics", &watching.metrics_file),
+        ("events", &watching.events),
+    ] {
+        let Some(path) = path else { continue };
+        let directory = path.parent().filter(|it| !it.as_os_str().is_empty());
+        let directory = directory.unwrap_or(Path::new("."));
+        match is_writable(directory) {
+            true => checks.ok(name, format!("{} can be written", path.display())),
+            false => checks.failed(
+                name,
+                format!("{} cannot be written to", directory.display()),
+                "Name a file in a directory that the database's owner can write to.",
+            ),
+        }
+    }
+}
+
+/// Whether we may make files in a directory, as the user that we are now.
+pub fn is_writable(directory: &Path) -> bool {
+    let access = Access::WRITE_OK | Access::EXEC_OK;
+    accessat(CWD, directory, access, AtFlags::EACCESS).is_ok()
+}
+
+/// A program as the system would find it.
+pub fn find_program(program: &str) -> Option<PathBuf> {
+    let can_run = |path: &PathBuf| {
+        path.is_file() && accessat(CWD, path, Access::EXEC_OK, AtFlags::EACCESS).is_ok()
+    };
+    if program.contains('/') {
+        return Some(PathBuf::from(program)).filter(can_run);
+    }
+    let path = std::env::var_os("PATH")?;
+    std::env::split_paths(&path)
+        .map(|directory| directory.join(program))
+        .find(can_run)
+}
+
+/// What would be written, in a few words.
+pub fn describe(device: &DeviceName) -> String {
+    match device {
+        DeviceName::Nul => "nothing (nul)".to_owned(),
+        DeviceName::File(path) => path.display().to_string(),
+        DeviceName::Directory(path) => format!("a new stripe in {}", path.display()),
+    }
+}

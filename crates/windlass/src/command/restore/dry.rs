@@ -1,0 +1,160 @@
+//! `windlass restore --dry-run`: what a restore would read and write, and whether it may.
+//!
+//! Invariant: no directory is made, and nothing is removed.
+
+use std::path::{Path, PathBuf};
+
+use serde_json::json;
+use windlass_engine::{OpenSet, OpenStripe, show_size};
+use windlass_lab::{Speeds, to_f64};
+use windlass_postgres::RestorePlan;
+
+use super::super::check::{show_time, targets};
+use crate::checks::Checks;
+use crate::cli::{Global, Layout, Restore};
+use crate::exit::{Code, Failure};
+use crate::foretold::{self, State};
+use crate::probed::Ends;
+use crate::{output, privilege};
+
+pub fn run(global: &Global, arguments: &Restore) -> Result<Code, Failure> {
+    let set = super::super::open(&arguments.set)?;
+    let emulation = super::super::emulation(&arguments.buffers)?;
+    let state = State::open(&emulation, false);
+    let mut checks = Checks::default();
+    let description = set.description();
+    let facts = &description.facts;
+    checks.ok(
+        "set",
+        format!("{} is sealed, and its indexes are whole", set.set_id()),
+    );
+    let places = match facts.database["kind"].as_str() {
+        Some(windlass_postgres::KIND) => postgres(&mut checks, arguments, &set),
+        _ => sqlite(&mut checks, arguments, &set),
+    };
+    let places = places.unwrap_or_else(|failure| {
+        checks.failure("target", &failure);
+        Vec::new()
+    });
+    let bytes: u64 = description.files.0.iter().map(|file| file.bytes).sum();
+    if let Some(place) = places.first().and_then(|place| existing(place)) {
+        targets::room(&mut checks, place, bytes, "none");
+    }
+    targets::check_watching(&mut checks, &arguments.watching);
+    let ends = Ends {
+        database: places.iter().filter_map(|place| existing(place)).collect(),
+        stripes: set.stripes().iter().map(OpenStripe::location).collect(),
+        is_backup: false,
+        emulation: &emulation,
+    };
+    let codec = facts.options["compress"].as_str();
+    let codec = codec.and_then(|text| super::super::backup::parse_codec(text).ok());
+    let speeds = Speeds::probed(state.directory()).unwrap_or_default();
+    let request = super::super::request(&arguments.buffers, &Layout::default())?;
+    let prediction = codec.and_then(|codec| {
+        let before = foretold::Before {
+            bytes,
+            files: set.stripes().len(),
+            codec,
+            ratio: to_f64(bytes) / to_f64(set.stripe_bytes()).max(1.0),
+            speeds,
+            request,
+            rates: (arguments.max_rate, None),
+        };
+        foretold::before(state.directory(), &ends, before)
+    });
+    let code = checks.code();
+    if global.json {
+        let document = json!({
+            "dry_run": true,
+            "set_id": set.set_id().to_string(),
+            "read_bytes": set.stripe_bytes(),
+            "bytes": bytes,
+            "into": places,
+            "prediction": prediction,
+            "checks": checks.document(),
+            "exit_code": code.number(),
+        });
+        output::line(&document.to_string());
+        return Ok(code);
+    }
+    checks.print(global);
+    if global.quiet {
+        return Ok(code);
+    }
+    let (read, written) = (show_size(set.stripe_bytes()), show_size(bytes));
+    output::line(&format!("would read    {read} of set {}", set.set_id()));
+    for place in &places {
+        output::line(&format!("would write   {}", place.display()));
+    }
+    output::line(&format!(
+        "would hold    {written} at most: zeros become holes"
+    ));
+    show_time(prediction.as_ref());
+    output::line("nothing was changed");
+    Ok(code)
+}
+
+fn postgres(
+    checks: &mut Checks,
+    arguments: &Restore,
+    set: &OpenSet,
+) -> Result<Vec<PathBuf>, Failure> {
+    let description = set.description();
+    let owner = super::cluster_owner(&description.facts.database)?;
+    let request = super::request(arguments);
+    let plan = privilege::as_user(owner, || {
+        let (facts, files) = (&description.facts, &description.files);
+        Ok(RestorePlan::new(facts, files, &request)?)
+    })?;
+    let spaces = plan.tablespaces.iter().map(|space| space.becomes.clone());
+    let places: Vec<_> = std::iter::once(plan.into.clone()).chain(spaces).collect();
+    for place in &places {
+        // Root makes the last directory of the path itself, and gives it to the owner.
+        match privilege::is_root() {
+            true => checks.ok("target", format!("{} would be made", place.display())),
+            false => writable(checks, place),
+        }
+    }
+    Ok(places)
+}
+
+fn sqlite(
+    checks: &mut Checks,
+    arguments: &Restore,
+    set: &OpenSet,
+) -> Result<Vec<PathBuf>, Failure> {
+    let description = set.description();
+    let (facts, files) = (&description.facts, &description.files);
+    let parent = super::parent(&arguments.into);
+    privilege::as_user(privilege::owner(parent), || {
+        let plan = windlass_sqlite::restore_layout(facts, files, &arguments.into, arguments.force)?;
+        for path in &plan.leftovers {
+            checks.warning(
+                "target",
+                format!("{} would be replaced or removed", path.display()),
+                "Leave out --force, or restore to another path.",
+            );
+        }
+        writable(checks, plan.target.parent().unwrap_or(Path::new("/")));
+        Ok(vec![plan.target])
+    })
+}
+
+fn writable(checks: &mut Checks, place: &Path) {
+    let found = existing(place).unwrap_or(Path::new("/"));
+    match targets::is_writable(found) {
+        true => checks.ok("target", format!("{} can be written to", found.display())),
+        false => checks.failed(
+            "target",
+            format!("{} cannot be written to", found.display()),
+            "Give the directory to the user who restores, or name another one with --into.",
+        ),
+    }
+}
+
+/// The nearest directory that is there.
+fn existing(path: &Path) -> Option<&Path> {
+    let mut all = path.ancestors().filter(|path| !path.as_os_str().is_empty());
+    all.find(|path| path.is_dir())
+}

@@ -1,0 +1,154 @@
+//! The log of runs: what was started, with which settings, what it did, and how it ended.
+//!
+//!   messages, warnings, errors --> `write` --> a file, syslog, or the systemd journal
+//!
+//! Lines of a file: `TIME windlass[PROCESS] LEVEL: COMMAND: TEXT`.
+//!
+//! Invariants
+//! - A line is one write at the end of the file: runs at the same time mix lines, never letters.
+//! - A file that is not a log of Windlass is never written to.
+//! - A run goes on when its log cannot be written any more; it is told once. A log that cannot even
+//!   be opened ends the command before anything was done.
+//! - No password reaches a log.
+
+mod file;
+mod hidden;
+mod socket;
+
+use std::ffi::OsString;
+use std::sync::{Mutex, OnceLock, PoisonError};
+
+use windlass_engine::{BufferPlan, show_size};
+
+use crate::cli::{Global, LogLevel};
+use crate::exit::{Code, Failure};
+use crate::output;
+pub use hidden::hidden;
+
+/// One a process: what is printed anywhere reaches it.
+static LOG: OnceLock<Mutex<Log>> = OnceLock::new();
+
+struct Log {
+    level: LogLevel,
+    /// What is logged, before the text of each line.
+    command: String,
+    sink: Sink,
+    has_failed: bool,
+}
+
+enum Sink {
+    File(file::LogFile),
+    Socket(socket::Socket),
+}
+
+/// Opens the log that the command line asks for, and writes what is run.
+pub fn open(global: &Global, arguments: &[OsString]) -> Result<(), Failure> {
+    let Some(place) = &global.log else {
+        return Ok(());
+    };
+    let sink = match place.split_once(':').unwrap_or((place, "")) {
+        ("journal", path) => Sink::Socket(socket::Socket::journal(path)?),
+        ("syslog", path) => Sink::Socket(socket::Socket::syslog(path)?),
+        _ => Sink::File(file::LogFile::open(place.as_ref())?),
+    };
+    let words = arguments.iter().skip(1);
+    let words: Vec<_> = words.map(|word| hidden(&word.to_string_lossy())).collect();
+    let log = Log {
+        level: global.log_level,
+        command: words.first().cloned().unwrap_or_default(),
+        sink,
+        has_failed: false,
+    };
+    // Opened once, by `main`.
+    LOG.set(Mutex::new(log)).unwrap_or_default();
+    let (version, user) = (
+        env!("CARGO_PKG_VERSION"),
+        rustix::process::geteuid().as_raw(),
+    );
+    info(&format!(
+        "started by user {user}, windlass {version}: {}",
+        words.join(" ")
+    ));
+    Ok(())
+}
+
+/// What ends a run or has gone wrong in it.
+pub fn error(text: &str) {
+    write(LogLevel::Error, text);
+}
+
+/// What a person should know of a run that goes on.
+pub fn warn(text: &str) {
+    write(LogLevel::Warn, text);
+}
+
+/// The steps of a run.
+pub fn info(text: &str) {
+    write(LogLevel::Info, text);
+}
+
+/// Everything else.
+pub fn debug(text: &str) {
+    write(LogLevel::Debug, text);
+}
+
+/// What was told to the person who watches: errors and warnings keep their level.
+pub fn told(text: &str) {
+    if let Some(text) = text.strip_prefix("error: ") {
+        error(text);
+    } else if let Some(text) = text.strip_prefix("warning: ") {
+        warn(text);
+    } else if text.starts_with("hint: ") {
+        error(text);
+    } else {
+        debug(text);
+    }
+}
+
+/// The buffers and threads of a run that is about to start.
+pub fn settings(plan: &BufferPlan, codec: Option<&str>) {
+    let codec = codec.map_or(String::new(), |codec| format!(", {codec}"));
+    info(&format!(
+        "settings: {} buffers of {}, {} readers, {} compressors, {} writers{codec}",
+        plan.buffers,
+        show_size(plan.transfer_bytes as u64),
+        plan.readers,
+        plan.compressors,
+        plan.writers
+    ));
+}
+
+/// How the command ended.
+pub fn ended(code: Code) {
+    let text = format!("ended: exit code {}", code.number());
+    match code {
+        Code::Done | Code::Program(_) => info(&text),
+        Code::Warnings => warn(&text),
+        _ => error(&text),
+    }
+}
+
+fn write(level: LogLevel, text: &str) {
+    let Some(log) = LOG.get() else { return };
+    let mut log = log.lock().unwrap_or_else(PoisonError::into_inner);
+    if level > log.level || text.trim().is_empty() {
+        return;
+    }
+    // A line stays a line, and moves no terminal that shows it.
+    let plain = |letter: char| if letter.is_control() { ' ' } else { letter };
+    let text: String = text.chars().map(plain).collect();
+    let text = format!("{}: {text}", log.command);
+    let written = match &mut log.sink {
+        Sink::File(file) => file.write(level, &text),
+        Sink::Socket(socket) => socket.write(level, &text),
+    };
+    match written {
+        Err(error) if !log.has_failed => {
+            log.has_failed = true;
+            drop(log);
+            // Not by `note`, which would come here again.
+            output::unlogged(&format!("warning: the log cannot be written: {error}"));
+        }
+        _ => {}
+    }
+}

@@ -1,0 +1,85 @@
+//! Logs of the system: syslog by its datagrams, the systemd journal by its native protocol.
+//!
+//! The protocols: RFC 3164, and <https://systemd.io/JOURNAL_NATIVE_PROTOCOL/>.
+
+use std::io;
+use std::os::unix::net::UnixDatagram;
+use std::path::{Path, PathBuf};
+
+use crate::cli::LogLevel;
+use crate::exit::{Code, Failure};
+
+const JOURNAL: &str = "/run/systemd/journal/socket";
+const SYSLOG: &str = "/dev/log";
+/// What every receiver takes in one datagram.
+const TEXT_BYTES_MAX: usize = 8000;
+/// Syslog's number for services of the system.
+const FACILITY_DAEMON: u8 = 3;
+
+pub struct Socket {
+    socket: UnixDatagram,
+    path: PathBuf,
+    is_journal: bool,
+}
+
+impl Socket {
+    pub fn journal(path: &str) -> Result<Self, Failure> {
+        Self::open("journal", if path.is_empty() { JOURNAL } else { path })
+    }
+
+    pub fn syslog(path: &str) -> Result<Self, Failure> {
+        Self::open("syslog", if path.is_empty() { SYSLOG } else { path })
+    }
+
+    fn open(name: &str, path: &str) -> Result<Self, Failure> {
+        let path = Path::new(path);
+        let fault = |error: io::Error| {
+            let message = format!(
+                "--log {name}: no one listens at {}: {error}",
+                path.display()
+            );
+            let hint = format!(
+                "Name the socket as in --log {name}:/path, or a file as in --log /var/log/windlass.log."
+            );
+            Failure::new(Code::Failed, message, hint)
+        };
+        let socket = UnixDatagram::unbound().map_err(fault)?;
+        // Only to know whether somebody is there: each line is sent to the name, so that a service
+        // that was restarted has the next one.
+        UnixDatagram::unbound()
+            .and_then(|probe| probe.connect(path))
+            .map_err(fault)?;
+        Ok(Self {
+            socket,
+            path: path.to_owned(),
+            is_journal: name == "journal",
+        })
+    }
+
+    pub fn write(&mut self, level: LogLevel, text: &str) -> io::Result<()> {
+        let text = shortened(text);
+        let severity = level.severity();
+        let datagram = match self.is_journal {
+            true => format!(
+                "MESSAGE={text}\nPRIORITY={severity}\nSYSLOG_IDENTIFIER=windlass\nSYSLOG_PID={}\n",
+                std::process::id()
+            ),
+            false => {
+                let now = jiff::Zoned::now().strftime("%b %e %H:%M:%S");
+                let priority = FACILITY_DAEMON * 8 + severity;
+                format!("<{priority}>{now} windlass[{}]: {text}", std::process::id())
+            }
+        };
+        self.socket
+            .send_to(datagram.as_bytes(), &self.path)
+            .map(drop)
+    }
+}
+
+fn shortened(text: &str) -> &str {
+    let mut end = text.len().min(TEXT_BYTES_MAX);
+    while !text.is_char_boundary(end) {
+        end -= 1;
+    }
+    &text[..end]
+}

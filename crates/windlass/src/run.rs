@@ -1,0 +1,105 @@
+//! A run from its first step to its last: hooks around it, and metrics of one that failed early.
+//!
+//!   `Run::go` --> the command's own work (`before`, then a `Watch`) --> after, or on failure
+
+use std::sync::Arc;
+
+use windlass_engine::{Cancel, Progress, RunReport};
+
+use crate::cli::{self, Global, Watching};
+use crate::exit::{Code, Failure};
+use crate::hooks::Hooks;
+use crate::metrics::{self, Exporter};
+use crate::watch::{self, Watched};
+use crate::{log, output};
+
+/// What a run that came to its end tells its hook.
+pub struct RunEnd {
+    pub code: Code,
+    pub told: Vec<(&'static str, String)>,
+}
+
+impl RunEnd {
+    /// Of a backup or restore.
+    pub fn new(code: Code, report: &RunReport) -> Self {
+        let stripes: Vec<_> = report.devices.iter().map(|one| one.name.as_str()).collect();
+        log::info(&format!("verdict: {}", report.verdict));
+        Self {
+            code,
+            told: vec![
+                ("SET_ID", report.set_id.clone()),
+                ("STRIPES", stripes.join("\n")),
+                ("BYTES_READ", report.bytes_read.to_string()),
+                ("BYTES_WRITTEN", report.bytes_written.to_string()),
+                ("SECONDS", format!("{:.3}", report.seconds)),
+                ("VERDICT", report.verdict.clone()),
+            ],
+        }
+    }
+}
+
+/// One run of a command.
+pub struct Run<'a> {
+    pub hooks: Hooks,
+    global: &'a Global,
+    watching: &'a Watching,
+    command: &'static str,
+    subject: String,
+}
+
+impl<'a> Run<'a> {
+    /// `subject` is what the run works on, as far as the command line says it.
+    pub fn new(
+        (global, watching, hooks): (&'a Global, &'a Watching, &cli::Hooks),
+        command: &'static str,
+        subject: &str,
+        cancel: &Cancel,
+    ) -> Result<Self, Failure> {
+        Ok(Self {
+            hooks: Hooks::new(hooks, command, subject, cancel)?,
+            global,
+            watching,
+            command,
+            subject: subject.to_owned(),
+        })
+    }
+
+    /// Does the work, and then what its end calls for.
+    pub fn go(
+        mut self,
+        work: impl FnOnce(&mut Self) -> Result<RunEnd, Failure>,
+    ) -> Result<Code, Failure> {
+        match work(&mut self) {
+            Ok(finished) => Ok(self.hooks.after(finished.code, &finished.told)),
+            Err(failure) => {
+                self.failed_early();
+                self.hooks.on_failure(&failure);
+                Err(failure)
+            }
+        }
+    }
+
+    /// Writes the textfile of a run that failed before anything showed it.
+    fn failed_early(&self) {
+        let Some(path) = self
+            .watching
+            .metrics_file
+            .as_deref()
+            .filter(|_| !watch::has_begun())
+        else {
+            return;
+        };
+        let run = Watched {
+            global: self.global,
+            watching: self.watching,
+            command: self.command,
+            subject: self.subject.clone(),
+            percent: 100,
+        };
+        let exporter = Exporter::new(&run, jiff::Timestamp::now(), &Arc::<Progress>::default());
+        if let Err(error) = metrics::failed(path, exporter) {
+            let path = path.display();
+            output::note(&format!("warning: cannot write metrics to {path}: {error}"));
+        }
+    }
+}

@@ -1,0 +1,258 @@
+//! `windlass check` and `--dry-run`: what would happen, and nothing that does.
+
+#![allow(clippy::disallowed_methods, reason = "fixtures need no durability")]
+
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+
+use windlass_testkit::postgres::{ClusterOptions, PrivateCluster};
+
+use crate::clusters;
+use crate::opening::Scratch;
+use crate::support::*;
+
+/// All files below a directory, with their bytes and times.
+fn contents(path: &Path) -> Vec<(PathBuf, Vec<u8>, std::time::SystemTime)> {
+    let mut all = Vec::new();
+    for entry in std::fs::read_dir(path).unwrap() {
+        let path = entry.unwrap().path();
+        let modified = path.metadata().unwrap().modified().unwrap();
+        if path.is_dir() {
+            all.extend(contents(&path));
+        }
+        let bytes = std::fs::read(&path).unwrap_or_default();
+        all.push((path, bytes, modified));
+    }
+    all.sort();
+    all
+}
+
+/// The state of the first check of this name.
+fn state(document: &serde_json::Value, name: &str) -> String {
+    let checks = document["checks"].as_array().unwrap();
+    let states = checks.iter().filter(|check| check["name"] == name);
+    let states: Vec<_> = states
+        .map(|check| check["state"].as_str().unwrap())
+        .collect();
+    states.join(",")
+}
+
+#[test]
+fn a_check_of_sqlite_says_what_is_right_and_what_is_not_and_changes_nothing() {
+    let place = Place::new();
+    let (db, sets) = (place.arg("shop.db"), place.arg("sets"));
+    let before = contents(place.dir.path());
+    let (code, document) = json(&["check", &db, "--to", &sets, "--compress", "none"]);
+    assert_eq!(code, 0, "{document}");
+    for name in [
+        "database",
+        "side files",
+        "locks",
+        "target",
+        "room",
+        "settings",
+    ] {
+        assert_eq!(state(&document, name), "ok", "{name}: {document}");
+    }
+    let (code, document) = json(&["check", &db]);
+    assert_eq!((code, state(&document, "target").as_str()), (3, "warning"));
+    let missing = place.arg("no/such/place");
+    let (code, document) = json(&["check", &db, "--to", &sets, "--to", &missing]);
+    assert_eq!(
+        (code, state(&document, "target").as_str()),
+        (1, "failed,ok"),
+        "{document}"
+    );
+    let words = ["check", &db, "--to", &db, "--before", "/no/such/program"];
+    let (code, document) = json(&words);
+    assert_eq!(
+        (code, state(&document, "target").as_str()),
+        (1, "failed"),
+        "{document}"
+    );
+    assert_eq!(state(&document, "hooks"), "failed");
+    assert_eq!(contents(place.dir.path()), before);
+    // Usage is usage.
+    assert_eq!(
+        windlass(&["check", "nowhere", "--to", &sets]).status.code(),
+        Some(2)
+    );
+}
+
+#[test]
+fn a_check_finds_what_a_cut_off_run_left() {
+    let place = Place::new();
+    std::fs::write(place.path("sets/x.windlass.partial"), "").unwrap();
+    let (db, sets) = (place.arg("shop.db"), place.arg("sets"));
+    let output = windlass(&["check", &db, "--to", &sets, "--quiet"]);
+    let printed = text(&output);
+    assert_eq!(output.status.code(), Some(3), "{printed}");
+    assert!(printed.starts_with("warning  clean-up"), "{printed}");
+    assert!(printed.contains("hint: "), "{printed}");
+    assert_eq!(place.sets().len(), 1);
+}
+
+#[test]
+fn a_target_without_room_fails_the_check() {
+    let place = Place::with_accounts(4000);
+    let script = "mount -t tmpfs -o size=64k none \"$1\" && shift && exec \"$@\"";
+    let mut unshare = std::process::Command::new("unshare");
+    if !rustix::process::geteuid().is_root() {
+        unshare.args(["--user", "--map-root-user"]);
+    }
+    let (db, sets) = (place.arg("shop.db"), place.arg("sets"));
+    unshare.args(["--mount", "sh", "-c", script, "sh", &sets]);
+    unshare.args([env!("CARGO_BIN_EXE_windlass"), "check", &db, "--to", &sets]);
+    unshare.args(["--compress", "none", "--config", "/dev/null"]);
+    let output = unshare.output().unwrap();
+    let printed = text(&output);
+    assert_eq!(output.status.code(), Some(1), "{printed}");
+    assert!(printed.contains("failed   room"), "{printed}");
+}
+
+#[test]
+fn a_check_of_a_cluster_names_the_rights_that_are_missing() {
+    let place = clusters::place();
+    let source = PrivateCluster::start(&ClusterOptions::default());
+    let sets = clusters::directory(place.path(), "sets");
+    let sets = sets.to_str().unwrap();
+    let check = |conninfo: &str| {
+        let words = ["check", conninfo, "--to", sets, "--json"];
+        let output = Scratch::new().run(None, &words);
+        let document: serde_json::Value = serde_json::from_slice(&output.stdout)
+            .unwrap_or_else(|error| panic!("{error}: {}", text(&output)));
+        (output.status.code().unwrap(), document)
+    };
+    let (code, document) = check(&source.conninfo());
+    // Without data checksums there is something to be warned of.
+    assert_eq!(
+        (code, state(&document, "checksums").as_str()),
+        (3, "warning"),
+        "{document}"
+    );
+    for name in ["server", "rights", "slots", "files", "target", "room"] {
+        assert_eq!(state(&document, name), "ok", "{name}: {document}");
+    }
+    source.sql("postgres", "CREATE ROLE keeper LOGIN");
+    source.sql("postgres", "GRANT pg_read_all_settings TO keeper");
+    source.sql(
+        "postgres",
+        "GRANT EXECUTE ON FUNCTION pg_control_system() TO keeper",
+    );
+    let conninfo = source.conninfo().replace("user=postgres", "user=keeper");
+    let (code, document) = check(&conninfo);
+    assert_eq!(
+        (code, state(&document, "rights").as_str()),
+        (1, "failed,failed,warning")
+    );
+    let checks = document["checks"].as_array().unwrap();
+    for check in checks.iter().filter(|check| check["name"] == "rights") {
+        let hint = check["hint"].as_str().unwrap();
+        let (_, statement) = hint.split_once(": ").unwrap();
+        source.sql("postgres", statement);
+    }
+    let (_, document) = check(&conninfo);
+    assert_eq!(state(&document, "rights"), "ok", "{document}");
+    // The server's own state was not touched: no backup, no slot.
+    assert_eq!(
+        source.sql("postgres", "SELECT count(*) FROM pg_replication_slots"),
+        "0"
+    );
+    let down = source.conninfo().replace("5432", "5433");
+    let (code, document) = check(&down);
+    assert_eq!(
+        (code, state(&document, "database").as_str()),
+        (1, "failed"),
+        "{document}"
+    );
+}
+
+#[test]
+fn a_dry_run_of_a_backup_tells_what_it_would_do_and_does_nothing() {
+    let place = Place::new();
+    let (db, sets) = (place.arg("shop.db"), place.arg("sets"));
+    let before = contents(place.dir.path());
+    let words = ["backup", &db, "--to", &sets, "--dry-run"];
+    let output = windlass(&words);
+    let printed = text(&output);
+    assert_eq!(output.status.code(), Some(0), "{printed}");
+    for says in [
+        "would read    ",
+        "would write   a new stripe in ",
+        "would take    unknown",
+    ] {
+        assert!(printed.contains(says), "{says}: {printed}");
+    }
+    assert!(printed.ends_with("nothing was changed\n"), "{printed}");
+    let emulated = [
+        "--emulate",
+        "source=rate:1MB/s",
+        "--emulate",
+        "target=rate:1GB/s",
+    ];
+    let (code, document) = json(&[&words[..], &emulated].concat());
+    assert_eq!(code, 0, "{document}");
+    let bytes = document["bytes"].as_f64().unwrap();
+    let seconds = document["prediction"]["seconds"].as_f64().unwrap();
+    // As fast as the model allows: a megabyte a second.
+    assert!(
+        (seconds / (bytes / 1e6) - 1.0).abs() < 0.2,
+        "{seconds} s for {bytes}"
+    );
+    assert_eq!(document["prediction"]["limit"]["stage"], "source");
+    assert_eq!(contents(place.dir.path()), before);
+    // What would fail the run, fails the dry run.
+    let output = windlass(&["backup", &db, "--to", &db, "--dry-run"]);
+    assert_eq!(output.status.code(), Some(1), "{}", text(&output));
+}
+
+#[test]
+fn a_dry_run_of_a_restore_tells_what_it_would_do_and_does_nothing() {
+    let place = Place::new();
+    let set = place.back_up();
+    let set = set.to_str().unwrap();
+    let before = contents(place.dir.path());
+    let (into, db) = (place.arg("new.db"), place.arg("shop.db"));
+    let words = ["restore", set, "--into", &into, "--dry-run"];
+    let output = windlass(&words);
+    let printed = text(&output);
+    assert_eq!(output.status.code(), Some(0), "{printed}");
+    assert!(
+        printed.contains(&format!("would write   {into}")),
+        "{printed}"
+    );
+    let refused = windlass(&["restore", set, "--into", &db, "--dry-run"]);
+    assert_eq!(refused.status.code(), Some(1), "{}", text(&refused));
+    let forced = windlass(&["restore", set, "--into", &db, "--dry-run", "--force"]);
+    assert_eq!(forced.status.code(), Some(3), "{}", text(&forced));
+    assert!(
+        text(&forced).contains("would be replaced"),
+        "{}",
+        text(&forced)
+    );
+    assert_eq!(contents(place.dir.path()), before);
+}
+
+#[test]
+fn a_dry_run_of_a_clusters_restore_makes_no_directory() {
+    let place = clusters::place();
+    let source = PrivateCluster::start(&ClusterOptions::default());
+    let set = clusters::back_up(&source, place.path(), &[]);
+    std::fs::set_permissions(place.path(), std::fs::Permissions::from_mode(0o755)).unwrap();
+    let into = place.path().join("new");
+    let words = [
+        "restore",
+        &set,
+        "--into",
+        into.to_str().unwrap(),
+        "--dry-run",
+    ];
+    let output = Scratch::new().run(None, &words);
+    let printed = text(&output);
+    assert_eq!(output.status.code(), Some(0), "{printed}");
+    assert!(printed.contains("nothing was changed"), "{printed}");
+    assert!(!into.exists());
+    let data = source.data().to_str().unwrap();
+    let output = Scratch::new().run(None, &["restore", &set, "--into", data, "--dry-run"]);
+    assert_eq!(output.status.code(), Some(1), "{}", text(&output));
+}

@@ -1,0 +1,198 @@
+//! The log of runs: in a file, at syslog, in the journal.
+
+#![allow(clippy::disallowed_methods, reason = "fixtures need no durability")]
+
+use std::os::unix::fs::MetadataExt;
+use std::os::unix::net::UnixDatagram;
+use std::path::Path;
+
+use crate::support::*;
+
+fn lines(path: &Path) -> Vec<String> {
+    let text = std::fs::read_to_string(path).unwrap();
+    text.lines().map(str::to_owned).collect()
+}
+
+#[test]
+fn a_run_is_logged_from_its_start_to_its_verdict_and_end() {
+    let place = Place::new();
+    let (db, sets, log) = (place.arg("shop.db"), place.arg("sets"), place.arg("log"));
+    let words = ["backup", &db, "--to", &sets, "--log", &log, "--quiet"];
+    let output = windlass(&words);
+    assert_eq!(text(&output), "", "quiet stays quiet");
+    let first = lines(&place.path("log"));
+    for line in &first {
+        let (time, rest) = line.split_once(' ').unwrap();
+        assert!(time.ends_with('Z') && time.len() == 24, "{line}");
+        assert!(rest.starts_with("windlass["), "{line}");
+    }
+    let steps = [
+        "] info: backup: started by user ",
+        "] info: backup: settings: ",
+        "] info: backup: phase: ",
+        "] info: backup: verdict: ",
+        "] info: backup: ended: exit code 0",
+    ];
+    let mut at = 0;
+    for step in steps {
+        let found = first[at..].iter().position(|line| line.contains(step));
+        at += found.unwrap_or_else(|| panic!("{step} in {first:#?}"));
+    }
+    // A second run goes behind the first, and tells of its failure.
+    let words = ["backup", &db, "--to", &place.arg("no/such"), "--log", &log];
+    assert_eq!(windlass(&words).status.code(), Some(1));
+    let both = lines(&place.path("log"));
+    assert_eq!(both[..first.len()], first);
+    let text = both[first.len()..].join("\n");
+    assert!(
+        text.contains("] error: backup: there is no directory"),
+        "{text}"
+    );
+    assert!(text.contains("] error: backup: hint: "), "{text}");
+    assert!(
+        text.ends_with("] error: backup: ended: exit code 1"),
+        "{text}"
+    );
+}
+
+#[test]
+fn levels_leave_out_what_was_not_asked_for() {
+    let place = Place::new();
+    let (db, log) = (place.arg("shop.db"), place.arg("log"));
+    let words = [
+        "backup",
+        &db,
+        "--to",
+        "nul",
+        "--log",
+        &log,
+        "--log-level",
+        "error",
+    ];
+    assert_eq!(windlass(&words).status.code(), Some(0));
+    assert_eq!(lines(&place.path("log")), Vec::<String>::new());
+    let words = [&words[..5], &[&log, "--log-level", "debug"]].concat();
+    assert_eq!(windlass(&words).status.code(), Some(0));
+    let text = lines(&place.path("log")).join("\n");
+    assert!(text.contains("] debug: "), "{text}");
+}
+
+#[test]
+fn a_log_that_was_moved_away_is_begun_anew_under_its_name() {
+    let place = Place::with_accounts(40_000);
+    let (db, log) = (place.arg("shop.db"), place.arg("log"));
+    let mut command = command();
+    command.args([
+        "backup",
+        &db,
+        "--to",
+        "nul",
+        "--max-rate",
+        "128KiB",
+        "--log",
+        &log,
+    ]);
+    let mut child = command.stderr(std::process::Stdio::null()).spawn().unwrap();
+    while !std::fs::read_to_string(&log).is_ok_and(|text| text.contains("settings")) {
+        std::thread::yield_now();
+    }
+    let inode = std::fs::metadata(&log).unwrap().ino();
+    std::fs::rename(&log, place.path("log.1")).unwrap();
+    interrupt(&mut child);
+    assert_ne!(std::fs::metadata(&log).unwrap().ino(), inode);
+    let new = lines(&place.path("log")).join("\n");
+    assert!(new.ends_with("ended: exit code 130"), "{new}");
+    assert!(
+        lines(&place.path("log.1"))
+            .join("\n")
+            .contains("started by")
+    );
+}
+
+#[test]
+fn what_is_no_log_of_ours_is_never_appended_to() {
+    let place = Place::new();
+    let db = place.arg("shop.db");
+    let set = place.back_up();
+    std::fs::write(place.path("notes.txt"), "mine\n").unwrap();
+    std::fs::create_dir(place.path("directory")).unwrap();
+    let kept = ["shop.db", "notes.txt", set.to_str().unwrap(), "directory"];
+    for name in kept {
+        let path = place.path(name);
+        let before = std::fs::read(&path).unwrap_or_default();
+        let words = [
+            "backup",
+            &db,
+            "--to",
+            "nul",
+            "--log",
+            path.to_str().unwrap(),
+        ];
+        let output = windlass(&words);
+        let printed = text(&output);
+        assert_eq!(output.status.code(), Some(2), "{name}: {printed}");
+        assert!(printed.contains("it is not a "), "{name}: {printed}");
+        assert_eq!(std::fs::read(&path).unwrap_or_default(), before, "{name}");
+    }
+}
+
+#[test]
+fn no_password_is_logged() {
+    let place = Place::new();
+    let log = place.arg("log");
+    for database in [
+        "host=127.0.0.1 port=1 password=topsecret",
+        "postgresql://me:topsecret@127.0.0.1:1/db",
+    ] {
+        let words = ["backup", database, "--to", "nul", "--log", &log];
+        assert_eq!(windlass(&words).status.code(), Some(1));
+    }
+    let text = lines(&place.path("log")).join("\n");
+    assert!(
+        text.contains("127.0.0.1") && !text.contains("topsecret"),
+        "{text}"
+    );
+}
+
+fn received(name: &str) -> Vec<String> {
+    let place = Place::new();
+    let socket = place.path("socket");
+    let receiver = UnixDatagram::bind(&socket).unwrap();
+    let to = format!("{name}:{}", socket.display());
+    let words = ["backup", &place.arg("shop.db"), "--to", "nul", "--log", &to];
+    assert_eq!(windlass(&words).status.code(), Some(0));
+    receiver.set_nonblocking(true).unwrap();
+    let mut all = Vec::new();
+    let mut buffer = [0; 65536];
+    while let Ok(bytes) = receiver.recv(&mut buffer) {
+        all.push(String::from_utf8(buffer[..bytes].to_vec()).unwrap());
+    }
+    all
+}
+
+#[test]
+fn the_journal_gets_fields_and_syslog_gets_priorities() {
+    let journal = received("journal");
+    assert!(journal.len() >= 4, "{journal:#?}");
+    for entry in &journal {
+        assert!(entry.starts_with("MESSAGE=backup: "), "{entry}");
+        for field in [
+            "\nPRIORITY=6\n",
+            "\nSYSLOG_IDENTIFIER=windlass\n",
+            "\nSYSLOG_PID=",
+        ] {
+            assert!(entry.contains(field), "{entry}");
+        }
+    }
+    let syslog = received("syslog");
+    // Facility 3, severity 6.
+    let first = &syslog[0];
+    assert!(first.starts_with("<30>"), "{first}");
+    assert!(
+        first.contains(" windlass[") && first.contains("]: backup: started"),
+        "{first}"
+    );
+    // Where nobody listens, nothing is begun.
+    let output = windlass(&["status", "--log", "journal:/nowhere"]);
+    assert_eq!(output.status.code(), Some(1), "{}", text(&output));
+}

@@ -9,10 +9,14 @@ use crate::events::{self, Recorder, Tap};
 use crate::options::{BackupOptions, BufferPlan};
 use crate::waits::{Cause, Stage, StageReport};
 
+/// Most phases that are kept; of more, the last one stands for those behind it.
+const PHASES_MAX: usize = 64;
+
 /// The live state of one run.
 #[derive(Debug, Default)]
 pub struct Progress {
-    phase: Mutex<&'static str>,
+    /// What the run has done and is doing, at most [`PHASES_MAX`] of it.
+    phases: Mutex<Vec<&'static str>>,
     total_bytes: AtomicU64,
     /// Readers: of the source in a backup, of the stripes in a restore.
     pub reader: Stage,
@@ -81,12 +85,24 @@ pub(crate) struct Io {
 impl Progress {
     /// Says what the run is doing now.
     pub fn set_phase(&self, phase: &'static str) {
-        *self.phase.lock().unwrap_or_else(PoisonError::into_inner) = phase;
+        let mut phases = self.phases.lock().unwrap_or_else(PoisonError::into_inner);
+        if phases.last() == Some(&phase) {
+            return;
+        }
+        phases.truncate(PHASES_MAX - 1);
+        phases.push(phase);
     }
 
     /// What the run is doing now.
     pub fn phase(&self) -> &'static str {
-        *self.phase.lock().unwrap_or_else(PoisonError::into_inner)
+        let phases = self.phases.lock().unwrap_or_else(PoisonError::into_inner);
+        phases.last().copied().unwrap_or_default()
+    }
+
+    /// Everything the run has done so far, in its order, what it is doing last.
+    pub fn phases(&self) -> Vec<&'static str> {
+        let phases = self.phases.lock().unwrap_or_else(PoisonError::into_inner);
+        phases.clone()
     }
 
     /// Says how many bytes there are to do, as far as known.

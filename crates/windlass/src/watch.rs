@@ -50,6 +50,32 @@ pub struct Watch {
     operation: Option<Operation>,
     metrics: Option<Metrics>,
     events: Option<EventLog>,
+    phases: Arc<PhaseLog>,
+}
+
+/// Which of a run's phases the log has already.
+struct PhaseLog {
+    progress: Arc<Progress>,
+    told: Mutex<usize>,
+}
+
+impl PhaseLog {
+    fn new(progress: &Arc<Progress>) -> Self {
+        Self {
+            progress: Arc::clone(progress),
+            told: Mutex::new(0),
+        }
+    }
+
+    /// Logs the phases that are new.
+    fn tell(&self) {
+        let mut told = self.told.lock().unwrap_or_else(PoisonError::into_inner);
+        let phases = self.progress.phases();
+        for phase in phases.iter().skip(*told) {
+            log::info(&format!("phase: {phase}"));
+        }
+        *told = phases.len();
+    }
 }
 
 /// How a run ended that came to its end.
@@ -80,14 +106,11 @@ impl Watch {
             output::note(&format!("metrics     http://{address}/metrics"));
         }
         let meter = Mutex::new(Meter::new(&progress));
-        let logged = Mutex::new("");
+        let phases = Arc::new(PhaseLog::new(&progress));
+        let told = Arc::clone(&phases);
         let look = move || {
             let live = meter.lock().unwrap_or_else(PoisonError::into_inner).look();
-            let mut logged = logged.lock().unwrap_or_else(PoisonError::into_inner);
-            if *logged != live.phase {
-                *logged = live.phase;
-                log::info(&format!("phase: {}", live.phase));
-            }
+            told.tell();
             let mut numbers = serde_json::to_value(&live).unwrap_or_default();
             numbers["estimated_completion"] = completion(&live).into();
             (live.phase.to_owned(), numbers)
@@ -98,6 +121,7 @@ impl Watch {
             metrics: Some(metrics),
             events,
             progress,
+            phases,
         })
     }
 
@@ -114,6 +138,7 @@ impl Watch {
     ) -> Result<T, Failure> {
         let result = result.map_err(Into::into);
         (self.shown, self.operation) = (None, None);
+        self.phases.tell();
         if let Some(metrics) = self.metrics.take() {
             metrics.end(result.as_ref().is_ok_and(|done| ended(done).well));
         }

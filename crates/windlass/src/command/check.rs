@@ -244,13 +244,11 @@ fn postgres(checks: &mut Checks, conninfo: &str) -> Result<Source, Failure> {
         "files",
         format!("{} in {} can be read", show_size(bytes), root.display()),
     );
-    if !facts.data_checksums {
-        checks.warning(
-            "checksums",
-            "the cluster has no data checksums: a backup cannot tell a damaged page",
-            "Stop the server at a good time and run pg_checksums --enable.",
-        );
-    }
+    let sums = match facts.data_checksums {
+        true => "on: a backup tells damaged pages",
+        false => "off: a backup cannot tell a damaged page",
+    };
+    checks.ok("checksums", sums);
     for path in &facts.configuration_outside {
         checks.warning(
             "files",
@@ -327,16 +325,17 @@ fn sqlite(checks: &mut Checks, path: &Path) -> Result<Source, Failure> {
     } else {
         checks.ok("locks", "the files for locks can be used");
     }
-    if facts.wal_reset_bug {
-        checks.warning(
-            "sqlite",
-            format!(
-                "the last writer was SQLite {}, which can corrupt a database in WAL mode",
+    checks.ok(
+        "sqlite",
+        match facts.wal_reset_bug {
+            // No warning, as in a backup: most systems have such a version.
+            true => format!(
+                "last written by SQLite {}, which can corrupt a database in WAL mode in rare cases",
                 facts.sqlite_version
             ),
-            "Update the SQLite library of the program that writes: 3.51.3 has the correction.",
-        );
-    }
+            false => format!("last written by SQLite {}", facts.sqlite_version),
+        },
+    );
     let files = vec![real.clone()];
     Ok(Source {
         bytes,

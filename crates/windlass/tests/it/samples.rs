@@ -1,0 +1,115 @@
+//! The samples of docs/samples: each is what the program that reads it takes.
+
+#![allow(clippy::disallowed_methods, reason = "fixtures need no durability")]
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use crate::support::*;
+
+fn sample(name: &str) -> PathBuf {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/samples");
+    root.join(name)
+}
+
+fn read(name: &str) -> String {
+    std::fs::read_to_string(sample(name)).unwrap()
+}
+
+#[test]
+fn the_sample_configuration_is_one_and_its_database_is_backed_up() {
+    let path = sample("windlass.toml");
+    let path = path.to_str().unwrap();
+    let place = Place::new();
+    // All of it is checked, whatever runs; its log is root's.
+    let log = place.arg("log");
+    let output = windlass(&["status", "--config", path, "--log", &log]);
+    assert_eq!(output.status.code(), Some(0), "{}", text(&output));
+    let config = read("windlass.toml");
+    let config = config
+        .replace("/srv/shop/shop.db", &place.arg("shop.db"))
+        .replace("/backup/shop", &place.arg("sets"))
+        .replace("/var/log/windlass.log", &log)
+        .replace("/var/lib/prometheus/node-exporter", place.dir.path().to_str().unwrap());
+    std::fs::write(place.path("windlass.toml"), config).unwrap();
+    let path = place.arg("windlass.toml");
+    let output = windlass(&["backup", "shop", "--quiet", "--config", &path]);
+    assert_eq!(text(&output), "");
+    assert_eq!(output.status.code(), Some(0));
+    assert_eq!(place.sets().len(), 1);
+    assert!(place.path("windlass-shop.prom").exists());
+    let log = std::fs::read_to_string(log).unwrap();
+    assert!(log.contains("backup: ended: exit code 0"), "{log}");
+}
+
+#[test]
+fn systemd_finds_nothing_wrong_with_the_sample_units() {
+    let place = Place::new();
+    let program = env!("CARGO_BIN_EXE_windlass");
+    let mut units = Vec::new();
+    for name in ["windlass-backup@.service", "windlass-backup@.timer"] {
+        let text = read(name).replace("/usr/local/bin/windlass", program);
+        std::fs::write(place.path(name), text).unwrap();
+        units.push(place.arg(&name.replace('@', "@shop")));
+        std::fs::write(units.last().unwrap(), std::fs::read(place.path(name)).unwrap()).unwrap();
+    }
+    let output = Command::new("systemd-analyze")
+        .args(["verify", "--man=no"])
+        .args(&units)
+        .output()
+        .expect("systemd-analyze of Debian's package `systemd`");
+    let printed = text(&output);
+    // Units of the machine itself may be told of; ours are not.
+    let ours: Vec<_> = printed.lines().filter(|line| line.contains("windlass")).collect();
+    assert!(output.status.success() && ours.is_empty(), "{printed}");
+}
+
+#[test]
+fn prometheus_takes_the_sample_rules() {
+    let program = std::env::var_os("WINDLASS_TEST_PROMTOOL");
+    let program = program.unwrap_or_else(|| "promtool".into());
+    let output = Command::new(program)
+        .args(["check", "rules"])
+        .arg(sample("windlass-alerts.yml"))
+        .output()
+        .unwrap();
+    assert!(output.status.success(), "{}", text(&output));
+    // What the rules ask for is what the textfile says.
+    let place = Place::new();
+    let file = place.arg("windlass.prom");
+    let words = ["backup", &place.arg("shop.db"), "--to", "nul", "--metrics-file", &file];
+    assert_eq!(windlass(&words).status.code(), Some(0));
+    let metrics = std::fs::read_to_string(&file).unwrap();
+    let rules = read("windlass-alerts.yml");
+    let names = rules.split(|letter: char| !letter.is_ascii_alphanumeric() && letter != '_');
+    for name in names.filter(|name| name.starts_with("windlass_")) {
+        assert!(metrics.contains(&format!("# TYPE {name} gauge")), "{name}");
+    }
+}
+
+#[test]
+fn the_lines_of_the_sample_crontab_are_commands_that_exist() {
+    let crontab = read("windlass.cron");
+    let lines = crontab.lines().filter(|line| {
+        let line = line.trim();
+        !line.is_empty() && !line.starts_with('#') && !line.starts_with("MAILTO=")
+    });
+    let config = sample("windlass.toml");
+    let mut count = 0;
+    for line in lines {
+        let words: Vec<_> = line.split_whitespace().collect();
+        assert!(words[..5].iter().all(|word| word.chars().all(|it| "0123456789*/,-".contains(it))));
+        assert_eq!(words[5..7], ["root", "windlass"], "{line}");
+        // With the sample configuration, as far as a database that is not there.
+        let mut command = command();
+        command.args(&words[7..]).args(["--log", "/dev/null", "--config"]).arg(&config);
+        command.env("WINDLASS_ON_FAILURE", "true");
+        let output = command.output().unwrap();
+        let printed = text(&output);
+        let code = output.status.code().unwrap();
+        assert!([1, 2].contains(&code) && !printed.contains("Usage:"), "{line}: {printed}");
+        assert!(!printed.contains("unexpected argument"), "{line}: {printed}");
+        count += 1;
+    }
+    assert_eq!(count, 4);
+}

@@ -271,7 +271,7 @@ install_promtool() {
 install_for_tests() {
     need_rust
     need shellcheck:shellcheck sqlite3:sqlite3 strace:strace mkfs.xfs:xfsprogs mkfs.ext4:e2fsprogs prlimit:util-linux \
-        pgrep:procps mandoc:mandoc
+        pgrep:procps mandoc:mandoc systemd-analyze:systemd
     need chromium:chromium openssl:openssl
     need_fuse
     need_postgres

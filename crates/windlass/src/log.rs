@@ -23,6 +23,7 @@ use windlass_engine::{BufferPlan, show_size};
 use crate::cli::{Global, LogLevel};
 use crate::exit::{Code, Failure};
 use crate::output;
+pub use file::is_log;
 pub use hidden::hidden;
 
 /// One a process: what is printed anywhere reaches it.

@@ -146,10 +146,10 @@ impl Drop for Metrics {
 }
 
 /// Writes the file of a run that failed before it could be watched.
-pub fn failed(path: &Path, mut exporter: Exporter) -> io::Result<()> {
+pub fn failed(path: &Path, outputs: &Outputs, mut exporter: Exporter) -> Result<(), EngineError> {
     carry(path, &mut exporter);
     exporter.end(false);
-    replace(path, &exporter.render())
+    replace(path, outputs, &exporter.render())
 }
 
 /// What the old file says of successes is said by the new one, too. A file that is not there, or

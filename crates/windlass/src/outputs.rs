@@ -15,6 +15,12 @@ pub const METRICS: OutputKind = OutputKind {
     is_own: |beginning| beginning.starts_with(b"# HELP windlass_"),
 };
 
+/// The log of runs. Nothing of it is replaced: lines go behind it.
+pub const LOG: OutputKind = OutputKind {
+    noun: "a log of Windlass",
+    is_own: crate::log::is_log,
+};
+
 /// A man page.
 pub const MAN_PAGE: OutputKind = OutputKind {
     noun: "a man page of Windlass",

@@ -11,7 +11,7 @@ use crate::exit::{Code, Failure};
 use crate::hooks::Hooks;
 use crate::metrics::{self, Exporter};
 use crate::watch::{self, Watched};
-use crate::{log, output};
+use crate::{log, output, outputs};
 
 /// What a run that came to its end tells its hook.
 pub struct RunEnd {
@@ -89,17 +89,18 @@ impl<'a> Run<'a> {
         else {
             return;
         };
+        let outputs = outputs::outputs();
         let run = Watched {
             global: self.global,
             watching: self.watching,
+            outputs: &outputs,
             command: self.command,
             subject: self.subject.clone(),
             percent: 100,
         };
         let exporter = Exporter::new(&run, jiff::Timestamp::now(), &Arc::<Progress>::default());
-        if let Err(error) = metrics::failed(path, exporter) {
-            let path = path.display();
-            output::note(&format!("warning: cannot write metrics to {path}: {error}"));
+        if let Err(error) = metrics::failed(path, &outputs, exporter) {
+            output::note(&format!("warning: no metrics of this run: {error}"));
         }
     }
 }

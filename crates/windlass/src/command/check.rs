@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use serde_json::json;
-use windlass_engine::{BufferPlan, Cancel, show_size};
+use windlass_engine::{BufferPlan, Cancel, Outputs, show_size};
 use windlass_lab::{Prediction, Sample, measure_codecs};
 use windlass_postgres::Cluster;
 use windlass_sqlite::{Database, JournalMode};
@@ -22,8 +22,8 @@ use crate::devices::DeviceName;
 use crate::exit::{Code, Failure};
 use crate::foretold::{self, State};
 use crate::hooks::Hooks;
-use crate::output;
 use crate::probed::Ends;
+use crate::{output, outputs};
 
 /// Of the database, for how well it compresses.
 const SAMPLE_BYTES: u64 = 16 << 20;
@@ -36,6 +36,8 @@ struct Source {
     /// What a sample can be read from.
     files: Vec<PathBuf>,
     places: Vec<PathBuf>,
+    /// What may not be written to.
+    outputs: Outputs,
 }
 
 /// What a run would be.
@@ -126,7 +128,11 @@ fn look(arguments: &Backup, predicts: bool) -> Result<Looked, Failure> {
         .inspect_err(|failure| checks.failure("database", failure))
         .ok();
     let bytes = source.as_ref().map(|source| source.bytes);
-    let devices = targets::check(&mut checks, arguments, bytes);
+    let outputs = match &source {
+        Some(source) => source.outputs.clone(),
+        None => outputs::outputs(),
+    };
+    let devices = targets::check(&mut checks, arguments, &outputs, bytes);
     let volumes = source.as_ref().map_or(1, |source| source.volumes);
     let request = super::request(&arguments.buffers, &arguments.layout)?;
     let plan = request.plan(arguments.to.len().max(1), volumes)?;
@@ -140,7 +146,7 @@ fn look(arguments: &Backup, predicts: bool) -> Result<Looked, Failure> {
             plan.compressors
         ),
     );
-    targets::check_watching(&mut checks, &arguments.watching);
+    targets::check_watching(&mut checks, &arguments.watching, &outputs);
     let mut looked = Looked {
         checks,
         source,
@@ -263,6 +269,7 @@ fn postgres(checks: &mut Checks, conninfo: &str) -> Result<Source, Failure> {
     for part in ["base", "global", "pg_tblspc"] {
         files.extend(windlass_lab::plain_files(&root.join(part))?);
     }
+    let outputs = outputs::of_cluster(&root)?;
     let mut places = vec![root];
     let spaces = facts
         .tablespaces
@@ -274,6 +281,7 @@ fn postgres(checks: &mut Checks, conninfo: &str) -> Result<Source, Failure> {
         volumes: cluster.scan_volumes()?,
         files,
         places,
+        outputs,
     })
 }
 
@@ -342,5 +350,6 @@ fn sqlite(checks: &mut Checks, path: &Path) -> Result<Source, Failure> {
         volumes: 1,
         files,
         places: vec![real],
+        outputs: outputs::of_sqlite(path)?,
     })
 }

@@ -1,12 +1,15 @@
 //! A log in a file, which is opened again by its name after it was moved away (logrotate).
 
 use std::fs::{File, OpenOptions};
-use std::io::{self, Read, Write};
-use std::os::unix::fs::{FileTypeExt, MetadataExt, OpenOptionsExt};
+use std::io::{self, Write};
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
+
+use windlass_engine::EngineError;
 
 use crate::cli::LogLevel;
 use crate::exit::{Code, Failure};
+use crate::outputs;
 
 /// So much of a file's beginning tells whether it is a log.
 const BEGINNING_BYTES: usize = 256;
@@ -23,23 +26,20 @@ pub struct LogFile {
 impl LogFile {
     pub fn open(path: &Path) -> Result<Self, Failure> {
         let path = std::path::absolute(path).unwrap_or_else(|_| path.to_owned());
-        match open(&path) {
-            Ok((file, identity)) => Ok(Self {
-                path,
-                file,
-                identity,
-            }),
-            Err(error) if error.kind() == io::ErrorKind::InvalidInput => Err(Failure::usage(
-                format!("--log {}: {error}", path.display()),
-                "Windlass only appends to logs of its own. Name a new file, an empty one, syslog \
-                 or journal.",
-            )),
-            Err(error) => Err(Failure::new(
+        let (file, identity) = open(&path).map_err(|error| {
+            let message = format!("cannot append to the log {}: {error}", path.display());
+            Failure::new(
                 Code::Failed,
-                format!("cannot open the log {}: {error}", path.display()),
-                "Name a file in a directory that can be written to.",
-            )),
-        }
+                message,
+                "Name a new file, an empty one or a log of Windlass, in a directory that can be \
+                 written to; or name syslog or journal.",
+            )
+        })?;
+        Ok(Self {
+            path,
+            file,
+            identity,
+        })
     }
 
     pub fn write(&mut self, level: LogLevel, text: &str) -> io::Result<()> {
@@ -64,35 +64,27 @@ impl LogFile {
 }
 
 /// Opens a file that is a log, or can become one.
-fn open(path: &Path) -> io::Result<(File, (u64, u64))> {
-    let wrong = |what: &str| Err(io::Error::new(io::ErrorKind::InvalidInput, what.to_owned()));
-    if let Ok(data) = std::fs::metadata(path) {
-        let kind = data.file_type();
-        // Whoever throws the log away may.
-        let is_null = kind.is_char_device() && path == Path::new("/dev/null");
-        if !kind.is_file() && !is_null {
-            return wrong("it is not a file");
-        }
-        if kind.is_file() && data.len() > 0 && !is_log(path)? {
-            return wrong("it is not a log of Windlass");
-        }
-    }
+fn open(path: &Path) -> Result<(File, (u64, u64)), EngineError> {
+    outputs::outputs().check_kind(path, &outputs::LOG)?;
+    let failed = |source| EngineError::OutputIo {
+        operation: "open",
+        path: path.to_owned(),
+        source,
+    };
     let mut options = OpenOptions::new();
     let options = options.append(true).create(true).mode(0o640);
-    let file = options.open(path)?;
-    let data = file.metadata()?;
+    // A pipe that nobody reads is an error, not a wait that no signal ends.
+    let options = options.custom_flags(nix::libc::O_NONBLOCK);
+    let file = options.open(path).map_err(failed)?;
+    let data = file.metadata().map_err(failed)?;
     Ok((file, (data.dev(), data.ino())))
 }
 
-/// Whether the first line is one of ours.
-fn is_log(path: &Path) -> io::Result<bool> {
-    let mut bytes = Vec::new();
-    File::open(path)?
-        .take(BEGINNING_BYTES as u64)
-        .read_to_end(&mut bytes)?;
-    let text = String::from_utf8_lossy(&bytes);
-    let line = text.split_once(' ');
-    Ok(line.is_some_and(|(time, rest)| {
+/// Whether a file that begins like this is a log: its first line is one of ours.
+pub fn is_log(beginning: &[u8]) -> bool {
+    let line = beginning.get(..BEGINNING_BYTES).unwrap_or(beginning);
+    let text = String::from_utf8_lossy(line);
+    text.split_once(' ').is_some_and(|(time, rest)| {
         time.parse::<jiff::Timestamp>().is_ok() && rest.starts_with(MARK)
-    }))
+    })
 }

@@ -67,7 +67,7 @@ fn a_check_of_sqlite_says_what_is_right_and_what_is_not_and_changes_nothing() {
     let (code, document) = json(&words);
     assert_eq!(
         (code, state(&document, "target").as_str()),
-        (1, "failed"),
+        (1, "failed,failed"),
         "{document}"
     );
     assert_eq!(state(&document, "hooks"), "failed");

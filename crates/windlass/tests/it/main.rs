@@ -29,6 +29,7 @@ mod places;
 mod refusals;
 #[path = "../shared/run.rs"]
 mod run;
+mod samples;
 mod settings;
 mod shown;
 mod support;

@@ -30,7 +30,10 @@ fn the_sample_configuration_is_one_and_its_database_is_backed_up() {
         .replace("/srv/shop/shop.db", &place.arg("shop.db"))
         .replace("/backup/shop", &place.arg("sets"))
         .replace("/var/log/windlass.log", &log)
-        .replace("/var/lib/prometheus/node-exporter", place.dir.path().to_str().unwrap());
+        .replace(
+            "/var/lib/prometheus/node-exporter",
+            place.dir.path().to_str().unwrap(),
+        );
     std::fs::write(place.path("windlass.toml"), config).unwrap();
     let path = place.arg("windlass.toml");
     let output = windlass(&["backup", "shop", "--quiet", "--config", &path]);
@@ -51,7 +54,11 @@ fn systemd_finds_nothing_wrong_with_the_sample_units() {
         let text = read(name).replace("/usr/local/bin/windlass", program);
         std::fs::write(place.path(name), text).unwrap();
         units.push(place.arg(&name.replace('@', "@shop")));
-        std::fs::write(units.last().unwrap(), std::fs::read(place.path(name)).unwrap()).unwrap();
+        std::fs::write(
+            units.last().unwrap(),
+            std::fs::read(place.path(name)).unwrap(),
+        )
+        .unwrap();
     }
     let output = Command::new("systemd-analyze")
         .args(["verify", "--man=no"])
@@ -60,7 +67,10 @@ fn systemd_finds_nothing_wrong_with_the_sample_units() {
         .expect("systemd-analyze of Debian's package `systemd`");
     let printed = text(&output);
     // Units of the machine itself may be told of; ours are not.
-    let ours: Vec<_> = printed.lines().filter(|line| line.contains("windlass")).collect();
+    let ours: Vec<_> = printed
+        .lines()
+        .filter(|line| line.contains("windlass"))
+        .collect();
     assert!(output.status.success() && ours.is_empty(), "{printed}");
 }
 
@@ -77,7 +87,14 @@ fn prometheus_takes_the_sample_rules() {
     // What the rules ask for is what the textfile says.
     let place = Place::new();
     let file = place.arg("windlass.prom");
-    let words = ["backup", &place.arg("shop.db"), "--to", "nul", "--metrics-file", &file];
+    let words = [
+        "backup",
+        &place.arg("shop.db"),
+        "--to",
+        "nul",
+        "--metrics-file",
+        &file,
+    ];
     assert_eq!(windlass(&words).status.code(), Some(0));
     let metrics = std::fs::read_to_string(&file).unwrap();
     let rules = read("windlass-alerts.yml");
@@ -98,17 +115,30 @@ fn the_lines_of_the_sample_crontab_are_commands_that_exist() {
     let mut count = 0;
     for line in lines {
         let words: Vec<_> = line.split_whitespace().collect();
-        assert!(words[..5].iter().all(|word| word.chars().all(|it| "0123456789*/,-".contains(it))));
+        assert!(
+            words[..5]
+                .iter()
+                .all(|word| word.chars().all(|it| "0123456789*/,-".contains(it)))
+        );
         assert_eq!(words[5..7], ["root", "windlass"], "{line}");
         // With the sample configuration, as far as a database that is not there.
         let mut command = command();
-        command.args(&words[7..]).args(["--log", "/dev/null", "--config"]).arg(&config);
+        command
+            .args(&words[7..])
+            .args(["--log", "/dev/null", "--config"])
+            .arg(&config);
         command.env("WINDLASS_ON_FAILURE", "true");
         let output = command.output().unwrap();
         let printed = text(&output);
         let code = output.status.code().unwrap();
-        assert!([1, 2].contains(&code) && !printed.contains("Usage:"), "{line}: {printed}");
-        assert!(!printed.contains("unexpected argument"), "{line}: {printed}");
+        assert!(
+            [1, 2].contains(&code) && !printed.contains("Usage:"),
+            "{line}: {printed}"
+        );
+        assert!(
+            !printed.contains("unexpected argument"),
+            "{line}: {printed}"
+        );
         count += 1;
     }
     assert_eq!(count, 4);

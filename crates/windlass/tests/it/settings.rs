@@ -16,8 +16,9 @@ fn flags(command: &str) -> Vec<String> {
     let mut flags = Vec::new();
     let mut takes_value = true;
     for line in help.lines() {
-        // Not the list of a value's words, which begin with a dash, too.
-        if line.contains("--") && !line.trim_start().starts_with("- ") {
+        // An option's own line, not what is said about it.
+        let start = line.trim_start();
+        if start.starts_with("--") || start.split(", ").nth(1).is_some_and(is_long) {
             takes_value = line.contains('<');
         }
         let variable = line.trim().strip_prefix("[env: ");
@@ -27,6 +28,10 @@ fn flags(command: &str) -> Vec<String> {
         }
     }
     flags
+}
+
+fn is_long(word: &str) -> bool {
+    word.starts_with("--")
 }
 
 #[test]

@@ -9,7 +9,12 @@ use crate::support::{Place, command, text};
 
 /// What differs from run to run, and what stands for it. The first that fits wins a place, so the
 /// longer forms come first.
-const VARIABLE: [(&str, &str); 17] = [
+const VARIABLE: [(&str, &str); 18] = [
+    // Which servers run on this machine.
+    (
+        r"(No server answers on a socket|On this machine a server answers).*",
+        "[sockets of this machine]",
+    ),
     // What a stage waited for, and how long, is another test's matter.
     (
         r"(?m)^(reader|compressor|decompressor|writer) +\d.*$",

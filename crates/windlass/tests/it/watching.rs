@@ -286,7 +286,8 @@ fn the_time_of_the_last_success_outlives_runs_that_fail_and_runs_that_are_killed
         windlass(&["backup", database, "--to", to, "--metrics-file", &path])
     };
     // Of another database in the same file.
-    let other = "windlass_last_success_time_seconds{operation=\"verify\",subject=\"x\"} 12.5\n";
+    let other = "# HELP windlass_last_success_time_seconds x\n\
+                 windlass_last_success_time_seconds{operation=\"verify\",subject=\"x\"} 12.5\n";
     #[allow(clippy::disallowed_methods, reason = "a fixture")]
     std::fs::write(&path, other).unwrap();
     assert_eq!(back_up(&database, "nul").status.code(), Some(0));

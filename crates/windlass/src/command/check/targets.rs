@@ -5,14 +5,20 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use rustix::fs::{Access, AtFlags, CWD, accessat};
-use windlass_engine::show_size;
+use windlass_engine::{OutputKind, Outputs, show_size};
 
 use crate::checks::Checks;
 use crate::cli::{Backup, Watching};
-use crate::devices::DeviceName;
+use crate::devices::{self, DeviceName};
+use crate::outputs::METRICS;
 
 /// Checks each device, and the room on each file system for its part of `bytes`.
-pub fn check(checks: &mut Checks, arguments: &Backup, bytes: Option<u64>) -> Vec<DeviceName> {
+pub fn check(
+    checks: &mut Checks,
+    arguments: &Backup,
+    outputs: &Outputs,
+    bytes: Option<u64>,
+) -> Vec<DeviceName> {
     let mut devices = Vec::new();
     for text in &arguments.to {
         match DeviceName::resolve(text) {
@@ -26,6 +32,9 @@ pub fn check(checks: &mut Checks, arguments: &Backup, bytes: Option<u64>) -> Vec
             "no device was named, so none was checked",
             "Name the devices of the backup with --to, or in the configuration.",
         );
+    }
+    if let Err(failure) = devices::check(&devices, outputs) {
+        checks.failure("target", &failure);
     }
     // By file system, since all stripes on one share its room.
     let mut systems: BTreeMap<u64, (PathBuf, u64)> = BTreeMap::new();
@@ -117,17 +126,21 @@ fn left_over(checks: &mut Checks, directory: &Path) {
 }
 
 /// Files that the run would keep besides its set.
-pub fn check_watching(checks: &mut Checks, watching: &Watching) {
-    for (name, path) in [
-        ("metrics", &watching.metrics_file),
-        ("events", &watching.events),
-    ] {
+pub fn check_watching(checks: &mut Checks, watching: &Watching, outputs: &Outputs) {
+    let files = [
+        ("metrics", &watching.metrics_file, METRICS),
+        ("events", &watching.events, OutputKind::EVENTS),
+    ];
+    for (name, path, kind) in files {
         let Some(path) = path else { continue };
         let directory = path.parent().filter(|it| !it.as_os_str().is_empty());
         let directory = directory.unwrap_or(Path::new("."));
-        match is_writable(directory) {
-            true => checks.ok(name, format!("{} can be written", path.display())),
-            false => checks.failed(
+        match outputs.check_kind(path, &kind) {
+            Err(error) => checks.failure(name, &error.into()),
+            Ok(()) if is_writable(directory) => {
+                checks.ok(name, format!("{} can be written", path.display()));
+            }
+            Ok(()) => checks.failed(
                 name,
                 format!("{} cannot be written to", directory.display()),
                 "Name a file in a directory that the database's owner can write to.",

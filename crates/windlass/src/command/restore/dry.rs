@@ -15,7 +15,7 @@ use crate::cli::{Global, Layout, Restore};
 use crate::exit::{Code, Failure};
 use crate::foretold::{self, State};
 use crate::probed::Ends;
-use crate::{output, privilege};
+use crate::{output, outputs, privilege};
 
 pub fn run(global: &Global, arguments: &Restore) -> Result<Code, Failure> {
     let set = super::super::open(&arguments.set)?;
@@ -40,7 +40,13 @@ pub fn run(global: &Global, arguments: &Restore) -> Result<Code, Failure> {
     if let Some(place) = places.first().and_then(|place| existing(place)) {
         targets::room(&mut checks, place, bytes, "none");
     }
-    targets::check_watching(&mut checks, &arguments.watching);
+    let outputs = outputs::of_set(&set)?;
+    for place in &places {
+        if let Err(error) = outputs.check(place) {
+            checks.failure("target", &error.into());
+        }
+    }
+    targets::check_watching(&mut checks, &arguments.watching, &outputs);
     let ends = Ends {
         database: places.iter().filter_map(|place| existing(place)).collect(),
         stripes: set.stripes().iter().map(OpenStripe::location).collect(),
@@ -124,11 +130,11 @@ fn sqlite(
     arguments: &Restore,
     set: &OpenSet,
 ) -> Result<Vec<PathBuf>, Failure> {
-    let description = set.description();
-    let (facts, files) = (&description.facts, &description.files);
     let parent = super::parent(&arguments.into);
     privilege::as_user(privilege::owner(parent), || {
-        let plan = windlass_sqlite::restore_layout(facts, files, &arguments.into, arguments.force)?;
+        let outputs = outputs::of_set(set)?;
+        let (into, force) = (&arguments.into, arguments.force);
+        let plan = windlass_sqlite::restore_layout(set.description(), into, force, &outputs)?;
         for path in &plan.leftovers {
             checks.warning(
                 "target",

@@ -290,24 +290,31 @@ impl PostgresError {
         }
     }
 
+    /// What a session that did not come about calls for.
+    fn connect_hint(&self) -> Option<String> {
+        let Self::Connect {
+            at,
+            role,
+            database,
+            encrypted,
+            source,
+        } = self
+        else {
+            return None;
+        };
+        let tried = connect::Tried {
+            at,
+            role,
+            database,
+            encrypted: *encrypted,
+        };
+        Some(tried.hint(source))
+    }
+
     fn own_hint(&self) -> Option<String> {
         let text = match self {
             Self::Engine(error) => return error.hint(),
-            Self::Connect {
-                at,
-                role,
-                database,
-                encrypted,
-                source,
-            } => {
-                let tried = connect::Tried {
-                    at,
-                    role,
-                    database,
-                    encrypted: *encrypted,
-                };
-                return Some(tried.hint(source));
-            }
+            Self::Connect { .. } => return self.connect_hint(),
             Self::Right {
                 database, grant, ..
             } => {

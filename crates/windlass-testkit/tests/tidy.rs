@@ -223,6 +223,8 @@ fn scripts_start_from_an_environment_of_their_own() {
     let script = ". scripts/lib/common.sh; env; echo \"binary=${WINDLASS_BINARY:-}\"";
     let output = std::process::Command::new("bash")
         .current_dir(root)
+        .env_clear()
+        .env("PATH", std::env::var_os("PATH").unwrap_or_default())
         .args(["-c", script])
         .envs([
             ("PGPORT", "1"),

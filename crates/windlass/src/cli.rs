@@ -11,6 +11,7 @@ mod open;
 mod operations;
 mod sweep;
 mod tune;
+mod watching;
 
 use std::path::PathBuf;
 
@@ -30,6 +31,7 @@ pub use operations::{Hooks, LogLevel};
 pub use lab::{Lab, Plan, Probe, Rehearse};
 pub use sweep::Sweep;
 pub use tune::Tune;
+pub use watching::{TraceFormat, Watching};
 
 /// Backs up and restores PostgreSQL and SQLite databases at the speed of the hardware, and says
 /// what limited the speed
@@ -382,60 +384,6 @@ pub struct Events {
     /// Write a page with charts over time to this file
     #[arg(long, value_name = "FILE")]
     pub html: Option<PathBuf>,
-}
-
-/// How a run can be watched and recorded.
-#[derive(Debug, Args)]
-#[command(next_help_heading = "Watching and recording")]
-pub struct Watching {
-    /// Also show where the time went: a table of the stages, their waits, and the devices
-    #[arg(long, short = 'v', env = "WINDLASS_DETAILS")]
-    pub details: bool,
-    /// Record every wait and transfer in this file, for `windlass events`
-    #[arg(long, value_name = "FILE", env = "WINDLASS_EVENTS")]
-    pub events: Option<PathBuf>,
-    /// Format of that file: JSON lines, or a trace for ui.perfetto.dev and chrome://tracing
-    #[arg(
-        long,
-        value_name = "FORMAT",
-        value_enum,
-        default_value = "jsonl",
-        env = "WINDLASS_EVENTS_FORMAT"
-    )]
-    pub events_format: TraceFormat,
-    /// Largest size of that file. To stay below it, only a sample of the short events is kept
-    #[arg(
-        long,
-        value_name = "SIZE",
-        value_parser = parse_size,
-        default_value = "64MiB",
-        env = "WINDLASS_EVENTS_LIMIT"
-    )]
-    pub events_limit: u64,
-    /// Serve metrics for Prometheus on this address, for example 127.0.0.1:9187
-    #[arg(long, value_name = "ADDRESS", env = "WINDLASS_METRICS")]
-    pub metrics: Option<String>,
-    /// Write metrics to this file, for node_exporter's textfile collector
-    #[arg(long, value_name = "FILE", env = "WINDLASS_METRICS_FILE")]
-    pub metrics_file: Option<PathBuf>,
-}
-
-/// Whether what reaches outside goes on after a restore.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub enum OffOrKeep {
-    /// Off, until somebody turns it on
-    Off,
-    /// As in the source
-    Keep,
-}
-
-/// How events are written.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub enum TraceFormat {
-    /// One JSON object in each line
-    Jsonl,
-    /// The trace format of Chrome and Perfetto
-    Trace,
 }
 
 /// `windlass extract`

@@ -9,7 +9,8 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use serde_json::json;
-use windlass_engine::{BufferPlan, Cancel, Outputs, show_size};
+use windlass_engine::media::Codec;
+use windlass_engine::{BufferPlan, BufferRequest, Cancel, Outputs, show_size};
 use windlass_lab::{Prediction, Sample, measure_codecs};
 use windlass_postgres::Cluster;
 use windlass_sqlite::{Database, JournalMode};
@@ -113,8 +114,6 @@ pub fn show_time(prediction: Option<&Prediction>) {
 fn look(arguments: &Backup, predicts: bool) -> Result<Looked, Failure> {
     let name = DatabaseName::resolve(&arguments.database)?;
     let compression = Compression::parse(&arguments.compress)?;
-    let emulation = super::emulation(&arguments.buffers)?;
-    let state = State::open(&emulation, false);
     let mut checks = Checks::default();
     hooks(&mut checks, arguments)?;
     if let Err(failure) = name.become_owner() {
@@ -155,31 +154,50 @@ fn look(arguments: &Backup, predicts: bool) -> Result<Looked, Failure> {
         prediction: None,
     };
     if let (true, Some(source)) = (predicts, &looked.source) {
-        let ends = Ends {
-            database: source.places.iter().map(PathBuf::as_path).collect(),
-            stripes: looked
-                .devices
-                .iter()
-                .filter_map(DeviceName::directory)
-                .collect(),
-            is_backup: true,
-            emulation: &emulation,
-        };
-        let codec = compression.first();
-        let sample = Sample::of_files(&source.files, SAMPLE_BYTES)?;
-        let speeds = measure_codecs(&sample, &[codec], SAMPLE_TIME, &Cancel::new())?;
-        let before = foretold::Before {
-            bytes: source.bytes,
-            files: arguments.to.len(),
-            codec,
-            ratio: speeds.of(codec).ratio,
-            speeds,
-            request,
-            rates: (arguments.max_rate, arguments.max_device_rate),
-        };
-        looked.prediction = foretold::before(state.directory(), &ends, before);
+        let end = (source, looked.devices.as_slice());
+        looked.prediction = predict(arguments, end, compression.first(), request)?;
     }
     Ok(looked)
+}
+
+/// How long it would take, where storage was probed. Reads a sample of the database.
+fn predict(
+    arguments: &Backup,
+    (source, devices): (&Source, &[DeviceName]),
+    codec: Codec,
+    request: BufferRequest,
+) -> Result<Option<Prediction>, Failure> {
+    let emulation = super::emulation(&arguments.buffers)?;
+    let state = State::open(&emulation, false);
+    let ends = Ends {
+        database: source.places.iter().map(PathBuf::as_path).collect(),
+        // Of a directory that is to be made, the one that it will be in.
+        stripes: devices
+            .iter()
+            .filter_map(DeviceName::directory)
+            .filter_map(existing)
+            .collect(),
+        is_backup: true,
+        emulation: &emulation,
+    };
+    let sample = Sample::of_files(&source.files, SAMPLE_BYTES)?;
+    let speeds = measure_codecs(&sample, &[codec], SAMPLE_TIME, &Cancel::new())?;
+    let before = foretold::Before {
+        bytes: source.bytes,
+        files: arguments.to.len(),
+        codec,
+        ratio: speeds.of(codec).ratio,
+        speeds,
+        request,
+        rates: (arguments.max_rate, arguments.max_device_rate),
+    };
+    Ok(foretold::before(state.directory(), &ends, before))
+}
+
+/// The nearest directory that is there.
+pub fn existing(path: &Path) -> Option<&Path> {
+    let mut all = path.ancestors().filter(|path| !path.as_os_str().is_empty());
+    all.find(|path| path.is_dir())
 }
 
 fn hooks(checks: &mut Checks, arguments: &Backup) -> Result<(), Failure> {
@@ -213,37 +231,7 @@ fn postgres(checks: &mut Checks, conninfo: &str) -> Result<Source, Failure> {
             facts.version, facts.wal_level
         ),
     );
-    let rights = cluster.rights()?;
-    for right in rights.rights.iter().filter(|right| !right.granted) {
-        let text = format!("role {} may not {}", rights.role, right.what);
-        let hint = format!(
-            "As a superuser, type in database {}: {}",
-            rights.database, right.grant
-        );
-        match right.optional {
-            true => checks.warning("rights", text, hint),
-            false => checks.failed("rights", text, hint),
-        }
-    }
-    if rights.rights.iter().all(|right| right.granted) {
-        checks.ok(
-            "rights",
-            format!("role {} has all rights of a backup", rights.role),
-        );
-    }
-    let (used, most) = cluster.slots()?;
-    match used < most {
-        true => checks.ok(
-            "slots",
-            format!("{} of {most} replication slots are free", most - used),
-        ),
-        false => checks.warning(
-            "slots",
-            format!("all {most} replication slots are taken"),
-            "Raise max_replication_slots: without a slot of its own a backup fails if the server \
-             recycles the log that it needs.",
-        ),
-    }
+    rights(checks, &mut cluster)?;
     let bytes = cluster.estimate_bytes()?;
     let root = facts.data_directory.clone();
     checks.ok(
@@ -285,6 +273,42 @@ fn postgres(checks: &mut Checks, conninfo: &str) -> Result<Source, Failure> {
     })
 }
 
+/// Rights of the role, and slots of the server.
+fn rights(checks: &mut Checks, cluster: &mut Cluster) -> Result<(), Failure> {
+    let rights = cluster.rights()?;
+    for right in rights.rights.iter().filter(|right| !right.granted) {
+        let text = format!("role {} may not {}", rights.role, right.what);
+        let hint = format!(
+            "As a superuser, type in database {}: {}",
+            rights.database, right.grant
+        );
+        match right.optional {
+            true => checks.warning("rights", text, hint),
+            false => checks.failed("rights", text, hint),
+        }
+    }
+    if rights.rights.iter().all(|right| right.granted) {
+        checks.ok(
+            "rights",
+            format!("role {} has all rights of a backup", rights.role),
+        );
+    }
+    let (used, most) = cluster.slots()?;
+    match used < most {
+        true => checks.ok(
+            "slots",
+            format!("{} of {most} replication slots are free", most - used),
+        ),
+        false => checks.warning(
+            "slots",
+            format!("all {most} replication slots are taken"),
+            "Raise max_replication_slots: without a slot of its own a backup fails if the server \
+             recycles the log that it needs.",
+        ),
+    }
+    Ok(())
+}
+
 fn sqlite(checks: &mut Checks, path: &Path) -> Result<Source, Failure> {
     let database = Database::open(path)?;
     let facts = database.facts();
@@ -298,31 +322,7 @@ fn sqlite(checks: &mut Checks, path: &Path) -> Result<Source, Failure> {
         "database",
         format!("{} in {}, {mode}", show_size(bytes), real.display()),
     );
-    let beside = |suffix: &str| {
-        let mut name = real.clone().into_os_string();
-        name.push(suffix);
-        let path = PathBuf::from(name);
-        let bytes = std::fs::metadata(&path).map_or(0, |data| data.len());
-        (path, bytes)
-    };
-    let (journal, journal_bytes) = beside("-journal");
-    if journal_bytes > 0 {
-        checks.warning(
-            "side files",
-            format!(
-                "{} is there: a transaction is under way, or was cut off",
-                journal.display()
-            ),
-            "A backup waits for a transaction (--lock-wait), and plays a cut-off one back as every \
-             reader does.",
-        );
-    } else {
-        let (_, wal_bytes) = beside("-wal");
-        checks.ok(
-            "side files",
-            format!("no journal, {} in the WAL", show_size(wal_bytes)),
-        );
-    }
+    side_files(checks, &real);
     let directory = real.parent().unwrap_or(Path::new("/"));
     if facts.journal_mode == JournalMode::Wal && !targets::is_writable(directory) {
         checks.warning(
@@ -352,4 +352,33 @@ fn sqlite(checks: &mut Checks, path: &Path) -> Result<Source, Failure> {
         places: vec![real],
         outputs: outputs::of_sqlite(path)?,
     })
+}
+
+/// What SQLite keeps beside the database.
+fn side_files(checks: &mut Checks, real: &Path) {
+    let beside = |suffix: &str| {
+        let mut name = real.as_os_str().to_owned();
+        name.push(suffix);
+        let path = PathBuf::from(name);
+        let bytes = std::fs::metadata(&path).map_or(0, |data| data.len());
+        (path, bytes)
+    };
+    let (journal, journal_bytes) = beside("-journal");
+    if journal_bytes > 0 {
+        checks.warning(
+            "side files",
+            format!(
+                "{} is there: a transaction is under way, or was cut off",
+                journal.display()
+            ),
+            "A backup waits for a transaction (--lock-wait), and plays a cut-off one back as every \
+             reader does.",
+        );
+    } else {
+        let (_, wal_bytes) = beside("-wal");
+        checks.ok(
+            "side files",
+            format!("no journal, {} in the WAL", show_size(wal_bytes)),
+        );
+    }
 }

@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use rustix::fs::{Access, AtFlags, CWD, accessat};
 use windlass_engine::{OutputKind, Outputs, show_size};
 
+use super::existing;
 use crate::checks::Checks;
 use crate::cli::{Backup, Watching};
 use crate::devices::{self, DeviceName};
@@ -44,28 +45,11 @@ pub fn check(
             checks.ok("target", "nul keeps nothing");
             continue;
         };
-        if let DeviceName::File(path) = device
-            && path.exists()
-            && !arguments.overwrite
-        {
-            checks.failed(
-                "target",
-                format!("{} exists", path.display()),
-                "Choose another name, name a directory, or pass --overwrite.",
-            );
-        } else if is_writable(directory) {
-            checks.ok(
-                "target",
-                format!("{} can be written to", directory.display()),
-            );
-        } else {
-            let user = rustix::process::geteuid().as_raw();
-            checks.failed(
-                "target",
-                format!("user {user} may not write to {}", directory.display()),
-                "Give the directory to the database's owner: backups run as that user.",
-            );
-        }
+        let Some(directory) = existing(directory) else {
+            continue;
+        };
+        let overwrite = arguments.overwrite;
+        check_one(checks, device, directory, overwrite);
         left_over(checks, directory);
         if let Ok(data) = directory.metadata() {
             let system = systems
@@ -80,6 +64,32 @@ pub fn check(
             .for_each(|(place, needed)| room(checks, place, *needed, &arguments.compress));
     }
     devices
+}
+
+/// Whether a stripe can be made there.
+fn check_one(checks: &mut Checks, device: &DeviceName, directory: &Path, overwrite: bool) {
+    if let DeviceName::File(path) = device
+        && path.exists()
+        && !overwrite
+    {
+        checks.failed(
+            "target",
+            format!("{} exists", path.display()),
+            "Choose another name, name a directory, or pass --overwrite.",
+        );
+    } else if is_writable(directory) {
+        checks.ok(
+            "target",
+            format!("{} can be written to", directory.display()),
+        );
+    } else {
+        let user = rustix::process::geteuid().as_raw();
+        checks.failed(
+            "target",
+            format!("user {user} may not write to {}", directory.display()),
+            "Give the directory to the database's owner: backups run as that user.",
+        );
+    }
 }
 
 /// Compares the room with what the stripes would take without compression.
@@ -175,5 +185,8 @@ pub fn describe(device: &DeviceName) -> String {
         DeviceName::Nul => "nothing (nul)".to_owned(),
         DeviceName::File(path) => path.display().to_string(),
         DeviceName::Directory(path) => format!("a new stripe in {}", path.display()),
+        DeviceName::NewDirectory(path) => {
+            format!("a new stripe in {}, a directory to be made", path.display())
+        }
     }
 }

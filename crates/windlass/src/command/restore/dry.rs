@@ -6,21 +6,19 @@ use std::path::{Path, PathBuf};
 
 use serde_json::json;
 use windlass_engine::{OpenSet, OpenStripe, show_size};
-use windlass_lab::{Speeds, to_f64};
+use windlass_lab::{Prediction, Speeds, to_f64};
 use windlass_postgres::RestorePlan;
 
-use super::super::check::{show_time, targets};
+use super::super::check::{existing, show_time, targets};
 use crate::checks::Checks;
 use crate::cli::{Global, Layout, Restore};
 use crate::exit::{Code, Failure};
 use crate::foretold::{self, State};
 use crate::probed::Ends;
-use crate::{output, outputs, privilege};
+use crate::{output, outputs, places, privilege};
 
 pub fn run(global: &Global, arguments: &Restore) -> Result<Code, Failure> {
-    let set = super::super::open(&arguments.set)?;
-    let emulation = super::super::emulation(&arguments.buffers)?;
-    let state = State::open(&emulation, false);
+    let set = places::open(global, &arguments.set, &arguments.choice)?;
     let mut checks = Checks::default();
     let description = set.description();
     let facts = &description.facts;
@@ -47,28 +45,7 @@ pub fn run(global: &Global, arguments: &Restore) -> Result<Code, Failure> {
         }
     }
     targets::check_watching(&mut checks, &arguments.watching, &outputs);
-    let ends = Ends {
-        database: places.iter().filter_map(|place| existing(place)).collect(),
-        stripes: set.stripes().iter().map(OpenStripe::location).collect(),
-        is_backup: false,
-        emulation: &emulation,
-    };
-    let codec = facts.options["compress"].as_str();
-    let codec = codec.and_then(|text| super::super::backup::parse_codec(text).ok());
-    let speeds = Speeds::probed(state.directory()).unwrap_or_default();
-    let request = super::super::request(&arguments.buffers, &Layout::default())?;
-    let prediction = codec.and_then(|codec| {
-        let before = foretold::Before {
-            bytes,
-            files: set.stripes().len(),
-            codec,
-            ratio: to_f64(bytes) / to_f64(set.stripe_bytes()).max(1.0),
-            speeds,
-            request,
-            rates: (arguments.max_rate, None),
-        };
-        foretold::before(state.directory(), &ends, before)
-    });
+    let prediction = predict(arguments, &set, &places, bytes)?;
     let code = checks.code();
     if global.json {
         let document = json!({
@@ -99,6 +76,40 @@ pub fn run(global: &Global, arguments: &Restore) -> Result<Code, Failure> {
     show_time(prediction.as_ref());
     output::line("nothing was changed");
     Ok(code)
+}
+
+/// How long it would take, where storage was probed.
+fn predict(
+    arguments: &Restore,
+    set: &OpenSet,
+    places: &[PathBuf],
+    bytes: u64,
+) -> Result<Option<Prediction>, Failure> {
+    let emulation = super::super::emulation(&arguments.buffers)?;
+    let state = State::open(&emulation, false);
+    let facts = &set.description().facts;
+    let ends = Ends {
+        database: places.iter().filter_map(|place| existing(place)).collect(),
+        stripes: set.stripes().iter().map(OpenStripe::location).collect(),
+        is_backup: false,
+        emulation: &emulation,
+    };
+    let codec = facts.options["compress"].as_str();
+    let codec = codec.and_then(|text| super::super::backup::parse_codec(text).ok());
+    let speeds = Speeds::probed(state.directory()).unwrap_or_default();
+    let request = super::super::request(&arguments.buffers, &Layout::default())?;
+    Ok(codec.and_then(|codec| {
+        let before = foretold::Before {
+            bytes,
+            files: set.stripes().len(),
+            codec,
+            ratio: to_f64(bytes) / to_f64(set.stripe_bytes()).max(1.0),
+            speeds,
+            request,
+            rates: (arguments.max_rate, None),
+        };
+        foretold::before(state.directory(), &ends, before)
+    }))
 }
 
 fn postgres(
@@ -157,10 +168,4 @@ fn writable(checks: &mut Checks, place: &Path) {
             "Give the directory to the user who restores, or name another one with --into.",
         ),
     }
-}
-
-/// The nearest directory that is there.
-fn existing(path: &Path) -> Option<&Path> {
-    let mut all = path.ancestors().filter(|path| !path.as_os_str().is_empty());
-    all.find(|path| path.is_dir())
 }

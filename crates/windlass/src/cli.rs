@@ -246,6 +246,15 @@ pub struct Backup {
     pub layout: Layout,
 }
 
+/// Whether what reaches outside goes on after a restore.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum OffOrKeep {
+    /// Off, until somebody turns it on
+    Off,
+    /// As in the source
+    Keep,
+}
+
 /// `windlass restore`
 #[derive(Debug, Args)]
 pub struct Restore {

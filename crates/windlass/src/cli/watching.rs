@@ -41,15 +41,6 @@ pub struct Watching {
     pub metrics_file: Option<PathBuf>,
 }
 
-/// Whether what reaches outside goes on after a restore.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub enum OffOrKeep {
-    /// Off, until somebody turns it on
-    Off,
-    /// As in the source
-    Keep,
-}
-
 /// How events are written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum TraceFormat {

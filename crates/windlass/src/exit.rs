@@ -216,8 +216,7 @@ impl From<PostgresError> for Failure {
                     // What was said on the command line, whatever is there.
                     PostgresError::Conninfo { .. }
                     | PostgresError::Service { .. }
-                    | PostgresError::Label { .. }
-                    | PostgresError::SocketPath { .. } => Code::Usage,
+                    | PostgresError::Label { .. } => Code::Usage,
                     _ => Code::Failed,
                 };
                 Self {

@@ -36,7 +36,7 @@ fn told(place: &Place) -> Vec<String> {
 #[test]
 fn hooks_are_told_of_a_backup_that_succeeds_and_of_one_that_fails() {
     let place = Place::new();
-    let (db, stripe, teller) = (place.arg("shop.db"), place.arg("stripe"), teller(&place));
+    let (db, stripe, teller) = (place.arg("shop.db"), place.arg("a.stripe"), teller(&place));
     let hooks = [
         format!("--before={teller} first"),
         format!("--after={teller} 'a b'"),

@@ -54,7 +54,7 @@ fn main() -> ExitCode {
                 true => error.to_string().lines().for_each(output::note),
                 false => error.print().unwrap_or_else(output::keep),
             }
-            return ended(code);
+            return ended(code).map_or_else(|failure| failure.report(false), ExitCode::from);
         }
     };
     terminal::set_color(cli.global.color);

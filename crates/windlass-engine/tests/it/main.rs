@@ -12,6 +12,7 @@ mod cache;
 mod cleanup;
 mod corpus;
 mod damage;
+mod damage_soak;
 mod emulation;
 mod events;
 mod faults;

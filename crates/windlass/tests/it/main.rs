@@ -27,6 +27,7 @@ mod opening;
 mod outputs;
 mod places;
 mod refusals;
+mod renames;
 #[path = "../shared/run.rs"]
 mod run;
 mod samples;

@@ -277,6 +277,27 @@ impl EngineError {
                 "Use an older set; the next backup to this place removes the unfinished one."
             }
             Self::Damage { source, offset, .. } => damage_hint(source, *offset),
+            Self::OutputRefused { .. } => {
+                "Windlass writes to no source, to nothing that belongs to one, and to no stripe \
+                 that it reads. Name another place."
+            }
+            Self::OutputForeign { .. } => {
+                "Windlass replaces only files of the same kind. Name another file, or move this \
+                 one away first."
+            }
+            Self::SourceShort { .. } => {
+                "Something cut the file off, or its end is lost: check the source before you back \
+                 it up again."
+            }
+            Self::TargetRefused { .. } => "Name an empty or a new directory.",
+            _ => self.hint_of_io()?,
+        };
+        Some(text.to_owned())
+    }
+
+    /// What can be done about a call that the system refused.
+    fn hint_of_io(&self) -> Option<&'static str> {
+        Some(match self {
             Self::DeviceIo { source, .. } if source.kind() == io::ErrorKind::StorageFull => {
                 "Free space on the device, or add a device with another --to."
             }
@@ -297,14 +318,6 @@ impl EngineError {
             } if source.kind() == io::ErrorKind::PermissionDenied => {
                 "Let this user read it, or run as the user who owns it."
             }
-            Self::OutputRefused { .. } => {
-                "Windlass writes to no source, to nothing that belongs to one, and to no stripe that \
-                 it reads. Name another place."
-            }
-            Self::OutputForeign { .. } => {
-                "Windlass replaces only files of the same kind. Name another file, or move this one \
-                 away first."
-            }
             Self::DeviceIo { source, .. }
             | Self::TargetIo { source, .. }
             | Self::EventFile { source, .. }
@@ -313,14 +326,8 @@ impl EngineError {
             {
                 "Windlass runs as the owner of the database; let that user write there."
             }
-            Self::SourceShort { .. } => {
-                "Something cut the file off, or its end is lost: check the source before you back \
-                 it up again."
-            }
-            Self::TargetRefused { .. } => "Name an empty or a new directory.",
             _ => return None,
-        };
-        Some(text.to_owned())
+        })
     }
 }
 

@@ -92,7 +92,8 @@ pub struct EventLog {
 }
 
 impl EventLog {
-    /// Opens the file, if `outputs` lets it be one, and records what `progress` is told from now on.
+    /// Opens the file, if `outputs` lets it be one, and records what `progress` is told from now
+    /// on.
     pub fn create(
         options: EventOptions,
         outputs: &Outputs,

@@ -72,8 +72,8 @@ pub struct FileDevice {
 }
 
 impl FileDevice {
-    /// Creates `path`.partial and locks it. Refuses a `path` that exists, unless it is a stripe that
-    /// may be replaced; and a `path`.partial that is anything but a stripe or empty.
+    /// Creates `path`.partial and locks it. Refuses a `path` that exists, unless it is a stripe
+    /// that may be replaced; and a `path`.partial that is anything but a stripe or empty.
     pub fn create(path: &Path, options: FileDeviceOptions) -> Result<Self, EngineError> {
         let location = path.to_string_lossy().into_owned();
         let fault = |source| device_error("create", &location, 0, source);

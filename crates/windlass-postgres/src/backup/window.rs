@@ -1,0 +1,204 @@
+//! A window: from a start on the server to its stop, with the files that are read in between.
+//!
+//!   start --> scan --> read what is new or changed --> stop --> survey of the log
+//!     ^                                                            |
+//!     +-------------- another window, if replay would go wrong ----+
+//!
+//! The first window reads every file. Where its log holds what replay cannot get right, another
+//! window follows at once. It keeps each file that has not changed since before it was first read,
+//! and reads the others again. The set is then a backup that began with the last window, and its
+//! label and log are those of that window alone.
+//!
+//! Invariants
+//! - A file is kept only when its inode, length and both times are as they were, and the times lie
+//!   well before the scan that found it. So the copy is what the file holds now, too.
+//! - A set is sealed only after a window whose log replays right.
+
+use std::sync::Arc;
+use std::thread::sleep;
+use std::time::{Duration, Instant};
+
+use windlass_engine::BackupRun;
+
+use super::assembly::Assembly;
+use super::log::{self, BackupLabel, LogRange};
+use super::survey::{survey, unlisted};
+use super::{Backup, Begun};
+use crate::cluster::ask_tablespaces;
+use crate::control::Control;
+use crate::error::PostgresError;
+use crate::facts::{EarlierWindow, Tablespace, WindowCause};
+use crate::hook::PageCheck;
+use crate::keeper;
+use crate::listing::Moment;
+use crate::lsn::Lsn;
+use crate::scan::{ScanRules, scan};
+use crate::session::Stopped;
+use crate::tablespace::oids_of_map;
+use crate::wal::WalRange;
+use crate::warning::Warning;
+
+/// Windows of one backup: where databases are copied again and again, more would not help.
+pub(crate) const WINDOWS_MAX: usize = 8;
+/// How long a standby may take to replay a checkpoint that lies behind a record. A primary makes
+/// one every five minutes unless it is set otherwise.
+const CHECKPOINT_WAIT: Duration = Duration::from_secs(15 * 60);
+const CHECKPOINT_PAUSE: Duration = Duration::from_secs(2);
+
+/// A window that has ended.
+pub(super) struct Window {
+    pub(super) start_lsn: Lsn,
+    pub(super) start_time: String,
+    pub(super) control: Control,
+    pub(super) stopped: Stopped,
+    pub(super) ranges: Vec<WalRange>,
+    pub(super) tablespaces: Vec<Tablespace>,
+    pub(super) warnings: Vec<Warning>,
+}
+
+impl Backup<'_> {
+    /// Reads files in as many windows as it takes; the last one, and why there were others.
+    pub(super) fn windows(
+        &mut self,
+        run: &mut BackupRun,
+        assembly: &mut Assembly,
+        check: Option<&PageCheck>,
+        mut begun: Begun,
+    ) -> Result<(Window, Vec<EarlierWindow>), PostgresError> {
+        let mut earlier: Vec<EarlierWindow> = Vec::new();
+        loop {
+            let (window, cause) = self.window(run, assembly, check, begun)?;
+            let Some(cause) = cause else {
+                return Ok((window, earlier));
+            };
+            let behind = cause.lsn();
+            earlier.push(EarlierWindow {
+                start_lsn: window.start_lsn,
+                stop_lsn: window.stopped.lsn,
+                cause,
+            });
+            if earlier.len() == WINDOWS_MAX {
+                return Err(PostgresError::WindowsEnded { earlier });
+            }
+            begun = self.begin_again(run, behind)?;
+        }
+    }
+
+    fn window(
+        &mut self,
+        run: &mut BackupRun,
+        assembly: &mut Assembly,
+        check: Option<&PageCheck>,
+        begun: Begun,
+    ) -> Result<(Window, Option<WindowCause>), PostgresError> {
+        let (start_lsn, start_time) = (begun.start_lsn, begun.time);
+        let mut warnings = self.copy_files(run, assembly, check, start_lsn)?;
+        let control = Control::read(&self.cluster.data_directory)?;
+        let stopped = self.stop(run)?;
+        let tablespaces = self.tablespaces(assembly)?;
+        let label = BackupLabel::parse(&stopped.label)?;
+        run.progress().set_phase("reading WAL");
+        let ranges = log::plan_ranges(self.cluster, &label, stopped.lsn)?;
+        let segments = log::find_segments(self.cluster, &ranges, &mut warnings)?;
+        log::check_segments(self.cluster, &segments)?;
+        let range = LogRange {
+            start: label.start,
+            stop: stopped.lsn,
+        };
+        let named = oids_of_map(&stopped.tablespace_map);
+        let mut cause = survey(self.cluster, range, &segments, begun.moment)?
+            .or_else(|| unlisted(&named, &assembly.tablespaces()));
+        if cause.is_none() {
+            self.copy_log(run, assembly, (&label, &stopped), (&ranges, &segments))?;
+            if self.cluster.standby {
+                // Its last segment is still being written, and may have got more meanwhile.
+                cause = survey(self.cluster, range, &segments, begun.moment)?;
+            }
+        }
+        let window = Window {
+            start_lsn,
+            start_time,
+            control,
+            stopped,
+            ranges,
+            tablespaces,
+            warnings,
+        };
+        Ok((window, cause))
+    }
+
+    /// Lists all files but pg_control and the log, and copies those that the set does not hold as
+    /// they are.
+    fn copy_files(
+        &mut self,
+        run: &mut BackupRun,
+        assembly: &mut Assembly,
+        check: Option<&PageCheck>,
+        start: Lsn,
+    ) -> Result<Vec<Warning>, PostgresError> {
+        let again = assembly.has_files();
+        run.progress().set_phase("listing files");
+        let moment = Moment::now();
+        let scanned = scan(&ScanRules::of(self.cluster))?;
+        let listing = Arc::new(scanned.listing);
+        let first = assembly.renew(Arc::clone(&listing), moment, run)?;
+        if let Some(check) = check {
+            check.add(first, listing, start);
+        }
+        let progress = run.progress();
+        let total = progress.done().saturating_add(assembly.bytes_to_push());
+        progress.set_total(if again {
+            total
+        } else {
+            assembly.bytes_to_push()
+        });
+        progress.set_phase(if again {
+            "reading changed files again"
+        } else {
+            "reading data files"
+        });
+        let first = self.first_segment(start);
+        keeper::while_kept(self.session, &run.stopper(), first.as_ref(), || {
+            assembly.push_listed(run)?;
+            Ok(run.drain()?)
+        })?;
+        Ok(scanned.warnings)
+    }
+
+    /// The tablespaces in the set. One that was dropped after it was listed is in it, and the log
+    /// drops it.
+    fn tablespaces(&mut self, assembly: &Assembly) -> Result<Vec<Tablespace>, PostgresError> {
+        let now = ask_tablespaces(self.session)?;
+        let dropped = self.cluster.tablespaces.iter().cloned();
+        let dropped = dropped.filter(|space| now.iter().all(|other| other.oid != space.oid));
+        let mut spaces: Vec<_> = now.iter().cloned().chain(dropped).collect();
+        let listed = assembly.tablespaces();
+        spaces.retain(|space| listed.contains(&space.oid));
+        Ok(spaces)
+    }
+
+    /// Starts the next window, behind the record for which there is one. A primary makes a
+    /// checkpoint for it. A standby has to wait until it has replayed one.
+    fn begin_again(&mut self, run: &BackupRun, behind: Lsn) -> Result<Begun, PostgresError> {
+        let (label, fast) = (&self.request.label, self.request.fast_checkpoint);
+        let asked = Instant::now();
+        run.progress().set_phase("waiting for a checkpoint");
+        loop {
+            let (time, moment) = (self.session.now()?, Moment::now());
+            let start_lsn = self.session.start_backup(label, fast, run.cancel())?;
+            if start_lsn > behind {
+                return Ok(Begun {
+                    start_lsn,
+                    time,
+                    moment,
+                });
+            }
+            self.session.stop_backup(run.cancel())?;
+            if asked.elapsed() > CHECKPOINT_WAIT {
+                return Err(PostgresError::StandbyBehind { lsn: behind });
+            }
+            run.cancel().check()?;
+            sleep(CHECKPOINT_PAUSE);
+        }
+    }
+}

@@ -96,5 +96,5 @@ pub use target::{DirectoryTarget, TargetLayout};
 pub use units::{
     UnitError, parse_rate, parse_seconds, parse_size, show_bytes, show_number, show_rate, show_size,
 };
-pub use verdict::{Limit, NextLimit, resource_words};
+pub use verdict::{Limit, NextLimit, ResourceUse, resource_words};
 pub use waits::{Cause, Stage, StageReport, WaitReport};

@@ -9,7 +9,8 @@
 //! few? The shares add up to one; the largest is the verdict.
 //!
 //! How busy each resource was, whoever was to blame, gives what it could have done alone: the
-//! busiest of the others is the next limit.
+//! busiest of the others is the next limit. What would help is not decided here: the lab knows what
+//! other settings would bring (`windlass_lab::advise`).
 
 use serde::Serialize;
 
@@ -31,6 +32,22 @@ pub struct Limit {
     pub share_of_probed: Option<f64>,
     /// What would have bound the run next.
     pub next: Option<NextLimit>,
+    /// False when so little was moved that the buffers took it all: the time went into beginning and
+    /// ending, and says nothing of what storage can do.
+    pub conclusive: bool,
+    /// Every resource, the one that bound the run first.
+    pub resources: Vec<ResourceUse>,
+}
+
+/// One resource in a run.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct ResourceUse {
+    /// As in [`Limit::stage`].
+    pub stage: &'static str,
+    /// Its share of the blame for the run's time; all shares add up to one.
+    pub blame: f64,
+    /// Share of the time in which it was busy; zero where that cannot be told.
+    pub busy: f64,
 }
 
 /// The limit behind the limit.
@@ -77,11 +94,22 @@ struct Resource {
     occupation: f64,
     /// The sentence's words for it, after "bound by".
     words: String,
-    /// What would help, as a clause.
-    advice: String,
 }
 
 impl Resource {
+    fn usage(&self) -> ResourceUse {
+        ResourceUse {
+            stage: self.stage,
+            blame: self.blame,
+            busy: self.occupation.min(1.0),
+        }
+    }
+
+    /// Storage, whose first and last transfers say little of it.
+    fn is_storage(&self) -> bool {
+        matches!(self.stage, "source" | "device" | "target")
+    }
+
     /// The rate at which this resource alone would have gone, given the run's rate.
     fn alone(&self, rate: f64) -> f64 {
         if self.occupation > 0.0 {
@@ -172,7 +200,7 @@ impl Verdict {
             database(blame.database),
             buffers(activity, blame.buffers),
         ];
-        Self::judge(resources, bytes_per(activity.reader.bytes, seconds))
+        Self::judge(resources, activity, activity.reader.bytes)
     }
 
     pub(crate) fn of_restore(activity: &Activity, devices: &[DeviceReport]) -> Self {
@@ -192,40 +220,46 @@ impl Verdict {
             source_limit(activity, seconds, blame.source_limit, "reading the stripes"),
             buffers(activity, blame.buffers),
         ];
-        Self::judge(resources, bytes_per(activity.compressor.bytes, seconds))
+        Self::judge(resources, activity, activity.compressor.bytes)
     }
 
-    fn judge(mut resources: Vec<Resource>, rate: f64) -> Self {
+    fn judge(mut resources: Vec<Resource>, activity: &Activity, bytes: u64) -> Self {
+        let rate = bytes_per(bytes, activity.data_seconds.max(1e-9));
         resources.sort_by(|a, b| b.blame.total_cmp(&a.blame));
+        let uses = resources.iter().map(Resource::usage).collect();
         let first = resources.remove(0);
+        let conclusive = !first.is_storage() || bytes > activity.plan.buffer_bytes;
         let next = resources
             .into_iter()
-            .filter(|next| next.occupation >= OCCUPATION_MIN)
+            .filter(|next| conclusive && next.occupation >= OCCUPATION_MIN)
             .max_by(|a, b| a.occupation.total_cmp(&b.occupation));
-        let next_limit = next.as_ref().map(|next| NextLimit {
-            stage: next.stage,
-            rate: next.alone(rate),
-        });
-        let mut sentence = format!("bound by {} at {}", first.words, show_rate(rate));
-        if let Some(next) = &next {
-            sentence += &format!(
-                "; next is {} at {}",
+        let sentence = match &next {
+            _ if !conclusive => format!(
+                "too little to say what binds: the buffers took all of {}",
+                show_size(bytes)
+            ),
+            None => format!("bound by {} at {}", first.words, show_rate(rate)),
+            Some(next) => format!(
+                "bound by {} at {}; next limit: {} at {}",
+                first.words,
+                show_rate(rate),
                 next.words,
                 show_rate(next.alone(rate))
-            );
-        }
-        if !first.advice.is_empty() {
-            sentence += &format!("; {}", first.advice);
-        }
+            ),
+        };
         let on_cores = matches!(first.stage, "compressor" | "reader");
         let share_of_probed = on_cores.then_some(first.occupation.min(1.0));
-        let (stage, device) = (first.stage, first.device);
         let limit = Limit {
-            stage,
-            device,
+            stage: first.stage,
+            device: first.device,
             rate,
             share_of_probed,
-            next: next_limit,
+            next: next.map(|next| NextLimit {
+                stage: next.stage,
+                rate: next.alone(rate),
+            }),
+            conclusive,
+            resources: uses,
         };
         Self { limit, sentence }
     }
@@ -243,11 +277,6 @@ fn source(activity: &Activity, seconds: f64, blame: f64) -> Resource {
             "the source ({volumes} {})",
             if volumes == 1 { "volume" } else { "volumes" }
         ),
-        // Each read in flight takes a buffer: whether storage gives more to more of them, one run
-        // cannot tell.
-        advice: "more devices or another codec will not help, faster storage under the database \
-                 would, and more --buffers may"
-            .to_owned(),
     }
 }
 
@@ -268,22 +297,16 @@ fn cores(activity: &Activity, seconds: f64, blame: Blame) -> Resource {
     // Threads that were ready but had no core: other processes had it.
     let crowded = ready > 0.5 && ready > 1.5 * on_core;
     let with = if crowded {
-        " (shared with other processes)"
+        ", shared with other processes"
     } else {
         ""
     };
     let compressing = !["none", ""].contains(&activity.codec.as_str());
     let cores = activity.cores;
     let words = match stage {
-        "reader" => format!("copying from the page cache on {cores} cores{with}"),
-        _ if compressing => format!("{} on {cores} cores{with}", activity.codec),
-        _ => format!("checksums on {cores} cores{with}"),
-    };
-    let advice = match activity.codec.as_str() {
-        _ if stage == "reader" => "more stripes will not help, more cores would",
-        "lz4" => "more stripes will not help, --compress none would if the devices keep up",
-        codec if codec.starts_with("zstd") => "more stripes will not help, --compress lz4 would",
-        _ => "more stripes will not help, more cores would",
+        "reader" => format!("the cores (copying from the page cache on {cores}{with})"),
+        _ if compressing => format!("the cores ({} on {cores}{with})", activity.codec),
+        _ => format!("the cores (checksums on {cores}{with})"),
     };
     Resource {
         stage,
@@ -291,7 +314,6 @@ fn cores(activity: &Activity, seconds: f64, blame: Blame) -> Resource {
         blame: blame.cores + blame.copying,
         occupation: on_core,
         words,
-        advice: advice.to_owned(),
     }
 }
 
@@ -305,8 +327,8 @@ fn device(devices: &[DeviceReport], seconds: f64, blame: f64) -> Resource {
         .fold(f64::INFINITY, f64::min);
     let (name, busy) = most.map_or(("", 0.0), |most| (most.name.as_str(), most.busy_seconds));
     let words = match devices.len() {
-        0 | 1 => format!("device {name}"),
-        count => format!("{count} devices, {name} the busiest"),
+        0 | 1 => format!("the device {name}"),
+        count => format!("the {count} devices (the busiest is {name})"),
     };
     // Frames go to whoever is free: only when all devices are busy do they hold the run back.
     Resource {
@@ -319,7 +341,6 @@ fn device(devices: &[DeviceReport], seconds: f64, blame: f64) -> Resource {
             0.0
         },
         words,
-        advice: "another device (--to) or a stronger codec would help".to_owned(),
     }
 }
 
@@ -334,8 +355,7 @@ fn source_limit(activity: &Activity, seconds: f64, blame: f64, what: &str) -> Re
         device: None,
         blame,
         occupation: share(reader.waited(Cause::RateLimit), reader.threads, seconds),
-        words: format!("the limit of {rate} on {what}"),
-        advice: "a higher --max-rate would help".to_owned(),
+        words: format!("the rate limit of {rate} on {what}"),
     }
 }
 
@@ -349,8 +369,8 @@ fn device_limit(activity: &Activity, seconds: f64, blame: f64) -> Resource {
         device: None,
         blame,
         occupation: share(writer.waited(Cause::RateLimit), writer.threads, seconds),
-        words: format!("the limit of {rate} on the devices"),
-        advice: "a higher --max-device-rate would help".to_owned(),
+        // The rate of the run counts bytes of the database, this one what is stored of them.
+        words: format!("the rate limit on the devices ({rate} of stored bytes)"),
     }
 }
 
@@ -361,7 +381,6 @@ fn database(blame: f64) -> Resource {
         blame,
         occupation: 0.0,
         words: "waiting for the database (listing, checkpoint, log, changes)".to_owned(),
-        advice: "the data itself took little time".to_owned(),
     }
 }
 
@@ -373,7 +392,6 @@ fn buffers(activity: &Activity, blame: f64) -> Resource {
         blame,
         occupation: 0.0,
         words: format!("too few buffers ({count} of {})", show_size(bytes as u64)),
-        advice: "more --buffers would help".to_owned(),
     }
 }
 
@@ -393,8 +411,7 @@ fn stripes_read(
         device: Some(name.to_owned()),
         blame,
         occupation: share(reader.waited(Cause::DeviceRead), reader.threads, seconds),
-        words: format!("reading {name}"),
-        advice: "stripes on more devices would help".to_owned(),
+        words: format!("the device {name}"),
     }
 }
 
@@ -407,8 +424,7 @@ fn target(activity: &Activity, seconds: f64, blame: f64) -> Resource {
         blame,
         occupation: share(waited, writer.threads, seconds)
             .max(writer.waited(Cause::TargetSync) / seconds),
-        words: "the target's storage".to_owned(),
-        advice: "faster storage under the restored files would help".to_owned(),
+        words: "the target".to_owned(),
     }
 }
 

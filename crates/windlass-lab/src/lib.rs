@@ -14,6 +14,7 @@
 //! - It never prints: the command does.
 
 mod accuracy;
+mod advice;
 pub mod chart;
 mod error;
 mod events;
@@ -31,6 +32,7 @@ mod trial;
 mod tune;
 
 pub use accuracy::{Accuracy, Ledger, OpenLedger, Record, Records, quantile};
+pub use advice::{Advice, Advised, Measured, advise};
 pub use error::LabError;
 pub use events::{EventFile, EventTable, IoRow, Spread, WaitRow, event_page};
 pub use numbers::to_f64;

@@ -14,10 +14,11 @@ use std::path::{Path, PathBuf};
 use windlass_engine::media::Codec;
 use windlass_engine::{BufferRequest, Emulation, FileDeviceOptions, Model, RunReport};
 use windlass_lab::{
-    Alternative, Direction, LabError, Ledger, OpenLedger, Operation, Prediction, Question, Record,
-    Speeds, profiles_directory, state_directory, to_f64,
+    Advised, Alternative, Direction, LabError, Ledger, OpenLedger, Operation, Prediction, Question,
+    Record, Speeds, profiles_directory, state_directory, to_f64,
 };
 
+use crate::advice;
 use crate::output;
 use crate::probed::{self, Ends};
 
@@ -58,18 +59,40 @@ impl State {
         self.directory.as_deref()
     }
 
-    /// What the plan would have said of a run that is over; keeps it beside what was measured.
-    pub fn foretell(self, ends: &Ends<'_>, done: &Done<'_>) -> Option<Record> {
-        let record = record(self.directory.as_deref(), ends, done)?;
-        if let Some(ledger) = self.ledger {
-            kept(ledger.append(&record));
+    /// Judges a run that is over; keeps what the plan would have said beside what was measured.
+    pub fn judge(self, ends: &Ends<'_>, done: &Done<'_>) -> Judgement {
+        let state = self.directory.as_deref();
+        let foretold = record(state, ends, done);
+        if let Some((ledger, record)) = self.ledger.zip(foretold.as_ref()) {
+            kept(ledger.append(record));
         }
-        Some(record)
+        let speeds = Speeds::probed(state).unwrap_or_default();
+        Judgement {
+            foretold,
+            advice: advice::of(ends, done, &speeds),
+        }
+    }
+}
+
+/// What is said of a run that is over.
+#[derive(Debug)]
+pub struct Judgement {
+    /// What the plan would have said before.
+    pub foretold: Option<Record>,
+    /// What would have made it faster.
+    pub advice: Option<Advised>,
+}
+
+impl Judgement {
+    /// Adds it to the run's JSON object.
+    pub fn describe(&self, document: &mut serde_json::Value) {
+        document["prediction"] = prediction(self.foretold.as_ref());
+        document["advice"] = advice::document(self.advice.as_ref());
     }
 }
 
 /// What a run's JSON object says of it; null where nothing could be foretold.
-pub fn document(record: Option<&Record>) -> serde_json::Value {
+fn prediction(record: Option<&Record>) -> serde_json::Value {
     record.map_or(serde_json::Value::Null, |record| {
         serde_json::json!({
             "seconds": record.predicted_seconds,

@@ -5,6 +5,7 @@
 //! - With `--json` standard output carries one JSON object and nothing else.
 //! - Started by root, it becomes the database's owner before it reads or writes anything.
 
+mod advice;
 mod checks;
 mod cli;
 mod command;

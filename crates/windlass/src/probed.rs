@@ -31,8 +31,13 @@ impl Ends<'_> {
         };
         let share = rate / probed.max(1e-9);
         report.limit.share_of_probed = Some(share);
+        // The run's rate counts bytes of the database, a device's what is stored of them.
+        let of = match report.limit.stage {
+            "device" => " of stored bytes",
+            _ => "",
+        };
         report.verdict += &format!(
-            "; probed, it can do {}: {:.0} % of that was used",
+            "; probed, it can do {}{of}: {:.0} % of that was used",
             show_rate(probed),
             share * 100.0
         );

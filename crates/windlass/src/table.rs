@@ -4,7 +4,9 @@
 use windlass_engine::{BufferPlan, RunReport, StageReport, show_rate, show_size};
 use windlass_lab::Record;
 
+use crate::advice;
 use crate::cli::Global;
+use crate::foretold::Judgement;
 use crate::output::{self, Tone};
 use crate::words::{bound, duration};
 
@@ -13,8 +15,8 @@ pub struct Finished<'a> {
     /// `sealed`, `restored`, `verified`, and what.
     pub result: (&'static str, String),
     pub report: &'a RunReport,
-    /// What the plan would have said of it.
-    pub foretold: Option<&'a Record>,
+    /// What the plan would have said of it, and what would make it faster.
+    pub judgement: Option<&'a Judgement>,
     /// What else is to be said, each with what it is about.
     pub remarks: Vec<(&'static str, String)>,
     /// With the table of stages and the devices.
@@ -30,7 +32,13 @@ impl Finished<'_> {
         let (label, text) = &self.result;
         output::entry(label, text, Tone::Good);
         print_verdict(self.report);
-        print_foretold(self.foretold);
+        if let Some(judgement) = self.judgement {
+            if let Some(advised) = &judgement.advice {
+                let words = advice::words(advised, self.report);
+                output::entry("advice", &words, Tone::Plain);
+            }
+            print_foretold(judgement.foretold.as_ref());
+        }
         for (label, text) in &self.remarks {
             output::entry(label, text, Tone::Plain);
         }

@@ -278,6 +278,6 @@ fn a_target_slow_to_sync_is_named() {
 fn throttled_stripes_are_named() {
     let report = restored(&windlass_engine::Discard, Some(8 * MIB));
     assert_limit(&report, "rate_limit");
-    let words = "the limit of 8 MiB/s on reading the stripes";
+    let words = "the rate limit of 8 MiB/s on reading the stripes";
     assert!(report.verdict.contains(words), "{}", report.verdict);
 }

@@ -2,7 +2,7 @@
 //! most when it is relaxed.
 
 use serde::Serialize;
-use windlass_engine::{Model, Usages, show_rate};
+use windlass_engine::{Model, Usages, resource_words, show_rate};
 
 use super::{Direction, Question};
 use crate::numbers::to_f64;
@@ -46,8 +46,12 @@ impl PlanLimit {
             .rate
             .map_or(String::new(), |rate| format!(", {}", show_rate(rate)));
         match self.device.as_str() {
-            "" => format!("{}: {}{rate}", self.stage, self.what),
-            device => format!("{} {device}: {}{rate}", self.stage, self.what),
+            "" => format!("{}: {}{rate}", resource_words(self.stage), self.what),
+            device => format!(
+                "{} {device}: {}{rate}",
+                resource_words(self.stage),
+                self.what
+            ),
         }
     }
 }

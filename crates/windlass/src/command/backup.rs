@@ -9,7 +9,6 @@ use windlass_engine::{
     BackupOptions, BackupRun, BufferPlan, Cancel, CodecRange, Emulation, FileDeviceOptions,
     Outputs, RunReport, clean_up, show_size,
 };
-use windlass_lab::Record;
 use windlass_postgres::{BackupRequest, Cluster};
 use windlass_sqlite::Database;
 
@@ -17,7 +16,7 @@ use crate::cli::{Backup, Global};
 use crate::database::{DatabaseName, plain_name};
 use crate::devices::{self, DeviceName, StripeNames};
 use crate::exit::{Code, Failure};
-use crate::foretold::{self, Done, State};
+use crate::foretold::{Done, Judgement, State};
 use crate::probed::Ends;
 use crate::run::{Run, RunEnd};
 use crate::table::{self, Finished};
@@ -77,8 +76,8 @@ fn back_up(
         DatabaseName::Postgres(conninfo) => job.postgres(conninfo)?,
         DatabaseName::Sqlite(path) => job.sqlite(path)?,
     };
-    let foretold = job.judge(&mut sealed, state)?;
-    job.show(&sealed, foretold.as_ref());
+    let judgement = job.judge(&mut sealed, state)?;
+    job.show(&sealed, &judgement);
     let code = if sealed.warnings.is_empty() {
         Code::Done
     } else {
@@ -252,7 +251,7 @@ impl Job<'_> {
     }
 
     /// Says how near it came to what its storage was probed to do, and what it was to take.
-    fn judge(&self, sealed: &mut Sealed, state: State) -> Result<Option<Record>, Failure> {
+    fn judge(&self, sealed: &mut Sealed, state: State) -> Result<Judgement, Failure> {
         let directories = self.devices.iter().filter_map(DeviceName::directory);
         let ends = Ends {
             database: sealed.places.iter().map(PathBuf::as_path).collect(),
@@ -268,16 +267,16 @@ impl Job<'_> {
             request: super::request(&self.arguments.buffers, &self.arguments.layout)?,
             rates: (self.arguments.max_rate, self.arguments.max_device_rate),
         };
-        Ok(state.foretell(&ends, &done))
+        Ok(state.judge(&ends, &done))
     }
 
-    fn show(&self, sealed: &Sealed, foretold: Option<&Record>) {
+    fn show(&self, sealed: &Sealed, judgement: &Judgement) {
         for warning in &sealed.warnings {
             output::note(&format!("warning: {warning}"));
         }
         let report = &sealed.report;
         if self.global.json {
-            return output::line(&document(sealed, foretold).to_string());
+            return output::line(&document(sealed, judgement).to_string());
         }
         let read = show_size(report.bytes_read);
         let (written, seconds) = (
@@ -298,7 +297,7 @@ impl Job<'_> {
         let finished = Finished {
             result,
             report,
-            foretold,
+            judgement: Some(judgement),
             remarks: remarks.collect(),
             details: self.arguments.watching.details,
         };
@@ -325,9 +324,9 @@ fn wal_reset_remark(facts: &windlass_sqlite::DatabaseFacts) -> Option<String> {
 }
 
 /// The JSON object that ends a backup: the report, and what was backed up.
-fn document(sealed: &Sealed, foretold: Option<&Record>) -> serde_json::Value {
+fn document(sealed: &Sealed, judgement: &Judgement) -> serde_json::Value {
     let mut document = serde_json::to_value(&sealed.report).unwrap_or_default();
-    document["prediction"] = foretold::document(foretold);
+    judgement.describe(&mut document);
     document["type"] = "full".into();
     document["database"] = sealed.database.clone();
     document["warnings"] = sealed.warnings.clone().into();

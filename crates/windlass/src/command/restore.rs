@@ -7,12 +7,11 @@ use std::path::{Path, PathBuf};
 use windlass_engine::{
     Cancel, DirectoryTarget, OpenSet, OpenStripe, RunReport, TargetLayout, restore, show_size,
 };
-use windlass_lab::Record;
 use windlass_postgres::{DatabaseFacts, Kept, RestorePlan, RestoreRequest};
 
 use crate::cli::{Global, Layout, OffOrKeep, Restore};
 use crate::exit::{Code, Failure};
-use crate::foretold::{self, Done, State};
+use crate::foretold::{Done, Judgement, State};
 use crate::probed::Ends;
 use crate::run::{Run, RunEnd};
 use crate::table::{self, Finished};
@@ -68,8 +67,8 @@ fn restore_set(
         request: super::request(&arguments.buffers, &Layout::default())?,
         rates: (arguments.max_rate, None),
     };
-    let foretold = state.foretell(&ends, &done);
-    show(global, arguments, &set, (&report, foretold.as_ref()), &next);
+    let judgement = state.judge(&ends, &done);
+    show(global, arguments, &set, (&report, &judgement), &next);
     Ok(RunEnd::new(Code::Done, &report))
 }
 
@@ -222,12 +221,12 @@ fn show(
     global: &Global,
     arguments: &Restore,
     set: &OpenSet,
-    (report, foretold): (&RunReport, Option<&Record>),
+    (report, judgement): (&RunReport, &Judgement),
     next: &str,
 ) {
     if global.json {
         let mut document = serde_json::to_value(report).unwrap_or_default();
-        document["prediction"] = foretold::document(foretold);
+        judgement.describe(&mut document);
         return output::line(&document.to_string());
     }
     let (written, stored) = (
@@ -242,7 +241,7 @@ fn show(
             format!("{written} from a set of {stored}, in {seconds}"),
         ),
         report,
-        foretold,
+        judgement: Some(judgement),
         remarks: next.collect(),
         details: arguments.watching.details,
     };

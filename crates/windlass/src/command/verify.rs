@@ -207,7 +207,7 @@ fn show(
                     format!("set {id}: all {bytes} read and right, in {seconds}"),
                 ),
                 report: run,
-                foretold: None,
+                judgement: None,
                 remarks: vec![],
                 details: arguments.watching.details,
             };

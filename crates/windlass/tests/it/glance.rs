@@ -176,11 +176,11 @@ fn the_size_of_a_set_is_one_number_everywhere() {
     let set = place.back_up();
     let bytes = set.metadata().unwrap().len();
     let shown = windlass_engine::show_size(bytes);
-    let (set, again) = (set.to_str().unwrap(), place.arg("again"));
+    let (set, again) = (set.to_str().unwrap(), place.arg("again.windlass"));
     let (_, report) = json(&["backup", &place.arg("shop.db"), "--to", &again]);
     assert_eq!(
         report["bytes_written"],
-        place.path("again").metadata().unwrap().len()
+        place.path("again.windlass").metadata().unwrap().len()
     );
     let restored = text(&windlass(&["restore", set, "--into", &place.arg("new.db")]));
     assert!(

@@ -170,7 +170,7 @@ fn what_a_killed_open_left_goes_with_the_next_one() {
 fn verify_open_has_sqlite_check_the_database() {
     let (place, set) = place_with_set();
     let scratch = Scratch::new();
-    let output = scratch.run(None, &["verify", "--open", "--quiet", &set]);
+    let output = scratch.run(None, &["verify", "--open", &set]);
     assert_eq!(output.status.code(), Some(0), "{}", text(&output));
     assert!(text(&output).contains("sound  "), "{}", text(&output));
     // A page that is no page of SQLite's, backed up as it is: the set is whole, the database not.

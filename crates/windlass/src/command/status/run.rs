@@ -2,7 +2,7 @@
 
 use serde::Deserialize;
 use serde_json::Value;
-use windlass_engine::show_rate;
+use windlass_engine::{resource_words, show_rate};
 
 use windlass_engine::show_size;
 
@@ -77,11 +77,10 @@ pub fn lines(numbers: &Value) -> Option<Vec<(String, String)>> {
         line("estimated completion", end.clone());
     }
     if let Some(limit) = &run.limit {
-        let device = limit
-            .device
-            .as_ref()
-            .map_or(String::new(), |name| format!(" {name}"));
-        line("bottleneck", limit.stage.replace('_', " ") + &device);
+        let resource = resource_words(&limit.stage);
+        let device = limit.device.as_ref();
+        let words = device.map_or(resource.to_owned(), |name| format!("the device {name}"));
+        line("bottleneck", words);
     }
     for stage in &run.stages {
         line(&format!("{} waited", stage.name), waits(stage));
@@ -153,8 +152,8 @@ mod tests {
                 "done: 25.0 %, 1 MiB of 4 MiB",
                 "rate: 2.86 MiB/s now, 512 KiB/s in the mean",
                 "estimated completion: 2026-01-01T00:00:00Z",
-                "bottleneck: device /backup/0",
-                "reader waited: 1.2 s free buffer, 0.5 s jobs",
+                "bottleneck: the device /backup/0",
+                "reader waited: 1.2 s free buffer, 0.5 s jobs (2 threads together)",
                 "device: /backup/0: 2 KiB, 977 KiB/s",
                 "buffers: 2 inputs, 3 outputs, 1 free",
             ]

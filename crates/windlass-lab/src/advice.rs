@@ -1,0 +1,431 @@
+//! What would make a run faster, and by how much: advice that was checked before it is given.
+//!
+//!   Measured --> question (storage as fast as it was in the run) --simulate--> the run again
+//!                  | one thing changed                          --simulate--> the run as advised
+//!
+//! The run itself says how fast storage and cores were. The simulation must find the run's own time
+//! with that, or nothing is said. Then one thing at a time is changed; what does not save a tenth
+//! is no advice.
+//!
+//! Invariants
+//! - What another codec makes of the data is not known. A weaker codec is advised only if the run
+//!   would be shorter even if nothing could be compressed; a stronger one only if it would be no
+//!   longer with the ratio that there was.
+//! - What cannot be changed by a setting (cores, storage) is said last: when no setting helps.
+
+use windlass_engine::media::Codec;
+use windlass_engine::{BufferRequest, Model};
+
+use crate::numbers::to_f64;
+use crate::plan::{Alternative, Direction, Prediction, Question};
+use crate::speeds::{CodecSpeed, Speeds};
+
+/// A run, as far as advice needs it.
+#[derive(Clone, Debug)]
+pub struct Measured {
+    /// Backup or restore.
+    pub direction: Direction,
+    /// Bytes of the database.
+    pub bytes: u64,
+    /// Bytes of all stripes.
+    pub stored_bytes: u64,
+    /// Seconds in which data moved.
+    pub seconds: f64,
+    /// Of all frames; `None` where it changed on the way.
+    pub codec: Option<Codec>,
+    /// Cores of the machine.
+    pub cores: usize,
+    /// Buffers and threads, as they were.
+    pub request: BufferRequest,
+    /// Buffers, where the user chose their number.
+    pub buffers_asked: Option<usize>,
+    /// Writes in flight to a device.
+    pub write_depth: usize,
+    /// Share of the time in which the database's end was busy: read by a backup, written by a
+    /// restore.
+    pub database_busy: f64,
+    /// Of each stripe's device its bytes, and the share of the time in which it was busy.
+    pub devices: Vec<(u64, f64)>,
+    /// Seconds on cores, over all cores.
+    pub core_seconds: f64,
+    /// At most so many bytes per second from the source, as the user said.
+    pub read_rate: Option<f64>,
+    /// At most so many bytes per second to the devices, as the user said.
+    pub write_rate: Option<f64>,
+    /// What bound it, as in [`windlass_engine::Limit::stage`].
+    pub limit: String,
+    /// The limit's share of the blame.
+    pub blame: f64,
+}
+
+/// Something that would make a run faster.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Advice {
+    /// Another codec.
+    Codec(Codec),
+    /// One more device, as fast as these and apart from them.
+    MoreDevices,
+    /// So many buffers.
+    Buffers(usize),
+    /// No limit on what is read.
+    NoReadRate,
+    /// No limit on what is written to the devices.
+    NoWriteRate,
+    /// So many cores.
+    Cores(usize),
+    /// The database's storage twice as fast.
+    FasterDatabase,
+    /// The devices twice as fast.
+    FasterDevices,
+}
+
+/// Advice, and what it would bring.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Advised {
+    /// What to change.
+    pub advice: Advice,
+    /// Seconds in which data would move then.
+    pub seconds: f64,
+    /// Share of the time that would be saved.
+    pub saved: f64,
+    /// What would bind the run then, as in [`crate::PlanLimit::stage`].
+    pub limit: &'static str,
+    /// Bytes of the database for a stored byte that this takes for granted, where it is not known.
+    pub ratio: Option<f64>,
+}
+
+/// Less than this share saved is not worth a word.
+const SAVED_MIN: f64 = 0.1;
+/// A simulation further than this from the run does not understand it.
+const OFF_MAX: f64 = 0.25;
+/// With a smaller share of the blame a limit is one among others.
+const BLAME_MIN: f64 = 0.6;
+/// A resource busy for a smaller share of the time gives no estimate of what it could have done.
+const BUSY_MIN: f64 = 0.02;
+/// What binds a run is busy for nearly all of the time, whatever was counted.
+const BUSY_OF_LIMIT: f64 = 0.95;
+/// A codec may be this much slower on these data, against the others, than on those it was measured
+/// with.
+const SLOWER_MAX: f64 = 0.75;
+/// Two runs of the same are as far apart as this.
+const NOISE: f64 = 0.02;
+/// Codecs worth advising, the weakest first.
+const CODECS: [Codec; 4] = [Codec::None, Codec::Lz4, Codec::Zstd(1), Codec::Zstd(3)];
+
+/// What would make a run faster; `None` where nothing is known to. `known`: what codecs do with
+/// other data.
+pub fn advise(run: &Measured, known: &Speeds) -> Option<Advised> {
+    if run.bytes == 0 || run.stored_bytes == 0 || run.blame < BLAME_MIN {
+        return None;
+    }
+    let base = Case::of(run, known);
+    let seconds = base.predict()?.seconds;
+    if !(1.0 - OFF_MAX..1.0 + OFF_MAX).contains(&(seconds / run.seconds)) {
+        return None;
+    }
+    let asked = Asked {
+        run,
+        known,
+        base,
+        seconds,
+    };
+    let advised = |candidates: Vec<Advice>| {
+        let each = candidates.into_iter();
+        each.filter_map(|advice| asked.about(advice))
+            .collect::<Vec<_>>()
+    };
+    let settings = advised(asked.settings());
+    let first = match run.limit.as_str() {
+        // Of weaker codecs the strongest that helps: what it stores is kept for long.
+        "compressor" | "reader" => settings.into_iter().next_back(),
+        _ => fastest(settings),
+    };
+    first.or_else(|| fastest(advised(asked.machinery())))
+}
+
+fn fastest(advised: Vec<Advised>) -> Option<Advised> {
+    let by_time = |one: &Advised, other: &Advised| one.seconds.total_cmp(&other.seconds);
+    advised.into_iter().min_by(by_time)
+}
+
+/// A run to predict.
+#[derive(Clone)]
+struct Case {
+    question: Question,
+    alternative: Alternative,
+}
+
+impl Case {
+    /// The run as it was: storage can do what it did in the time in which it was busy.
+    fn of(run: &Measured, known: &Speeds) -> Self {
+        let codec = run.codec.unwrap_or(Codec::Zstd(1));
+        let busy = |stage: &str, share: f64| match run.limit == stage {
+            true => share.max(BUSY_OF_LIMIT),
+            false => share,
+        };
+        let end = match run.direction {
+            Direction::Backup => "source",
+            Direction::Restore => "target",
+        };
+        let database = vec![storage(
+            run.bytes,
+            busy(end, run.database_busy),
+            run.seconds,
+        )];
+        let device =
+            |(bytes, share): &(u64, f64)| storage(*bytes, busy("device", *share), run.seconds);
+        let devices: Vec<_> = run.devices.iter().map(device).collect();
+        let (sources, targets) = match run.direction {
+            Direction::Backup => (database, devices),
+            Direction::Restore => (devices, database),
+        };
+        let ratio = to_f64(run.bytes) / to_f64(run.stored_bytes);
+        let speed = to_f64(run.bytes) / run.core_seconds.max(1e-9);
+        let alternative = Alternative {
+            files: run.devices.len(),
+            codec,
+            ratio,
+        };
+        let question = Question {
+            direction: run.direction,
+            used_bytes: run.bytes,
+            file_bytes: run.bytes,
+            sources,
+            targets,
+            instance: None,
+            cores: run.cores,
+            request: run.request.clone(),
+            write_depth: run.write_depth,
+            read_rate: run.read_rate,
+            write_rate: run.write_rate,
+            speeds: scaled(known, codec, speed),
+        };
+        Self {
+            question,
+            alternative,
+        }
+    }
+
+    fn predict(&self) -> Option<Prediction> {
+        self.question.predict(&self.alternative).ok()
+    }
+
+    /// Buffers that readers can have.
+    fn inputs(&self) -> f64 {
+        let job = self.question.job(&self.alternative);
+        job.map_or(0.0, |job| {
+            let rest = job.buffers.buffers.saturating_sub(job.outputs);
+            to_f64(if job.outputs == 0 {
+                rest
+            } else {
+                rest.div_ceil(2)
+            } as u64)
+        })
+    }
+}
+
+/// Storage that moved so many bytes in this share of the time.
+fn storage(bytes: u64, busy: f64, seconds: f64) -> Model {
+    let mut model = Model::unlimited("as measured");
+    if busy >= BUSY_MIN {
+        model.whole.bytes_per_second = Some(to_f64(bytes) / (seconds * busy.min(1.0)));
+    }
+    model
+}
+
+/// What codecs do, from what one of them did with these data.
+fn scaled(known: &Speeds, codec: Codec, measured: f64) -> Speeds {
+    let there = known.of(codec);
+    let times = |known: f64, of: f64| measured * known / of;
+    let speed = |codec: Codec| {
+        let one = known.of(codec);
+        CodecSpeed {
+            codec: codec.to_string(),
+            compress_bytes_per_second: times(
+                one.compress_bytes_per_second,
+                there.compress_bytes_per_second,
+            ),
+            decompress_bytes_per_second: times(
+                one.decompress_bytes_per_second,
+                there.decompress_bytes_per_second,
+            ),
+            ratio: one.ratio,
+        }
+    };
+    let mut codecs: Vec<_> = CODECS.into_iter().map(speed).collect();
+    codecs.retain(|one| one.codec != codec.to_string());
+    codecs.push(speed(codec));
+    Speeds {
+        origin: "the run".to_owned(),
+        codecs,
+    }
+}
+
+/// A run for which advice is looked for.
+struct Asked<'a> {
+    run: &'a Measured,
+    known: &'a Speeds,
+    base: Case,
+    /// What is predicted of the run as it was.
+    seconds: f64,
+}
+
+impl Asked<'_> {
+    /// What a user can set.
+    fn settings(&self) -> Vec<Advice> {
+        let backs_up = self.run.direction == Direction::Backup;
+        match self.run.limit.as_str() {
+            "compressor" | "reader" if backs_up => self.codecs(|one, other| one < other),
+            "device" if backs_up => {
+                let mut advice = self.codecs(|one, other| one > other);
+                advice.push(Advice::MoreDevices);
+                advice
+            }
+            "rate_limit" => vec![Advice::NoReadRate],
+            "device_rate_limit" => vec![Advice::NoWriteRate],
+            "buffers" => {
+                let buffers = self.run.request.buffers;
+                buffers
+                    .map(|count| Advice::Buffers(2 * count))
+                    .into_iter()
+                    .collect()
+            }
+            _ => vec![],
+        }
+    }
+
+    /// What only another machine has.
+    fn machinery(&self) -> Vec<Advice> {
+        match self.run.limit.as_str() {
+            "compressor" | "reader" => vec![Advice::Cores(2 * self.run.cores)],
+            "source" | "target" => vec![Advice::FasterDatabase],
+            "device" => vec![Advice::FasterDevices],
+            _ => vec![],
+        }
+    }
+
+    /// Codecs on one side of the one there was.
+    fn codecs(&self, side: fn(usize, usize) -> bool) -> Vec<Advice> {
+        let strength = |codec: Codec| match codec {
+            Codec::Zstd(level) if level > 3 => Some(CODECS.len()),
+            codec => CODECS.iter().position(|one| *one == codec),
+        };
+        let Some(there) = self.run.codec.and_then(strength) else {
+            return vec![];
+        };
+        let wanted = |codec: &Codec| strength(*codec).is_some_and(|one| side(one, there));
+        CODECS
+            .into_iter()
+            .filter(wanted)
+            .map(Advice::Codec)
+            .collect()
+    }
+
+    /// What an advice would bring; `None` where that is too little, or may be a loss.
+    fn about(&self, advice: Advice) -> Option<Advised> {
+        let mut case = self.base.clone();
+        let question = &mut case.question;
+        let mut ratio = None;
+        match advice {
+            Advice::Codec(codec) => {
+                ratio = Some(self.expected_ratio(codec));
+                case.alternative.codec = codec;
+                case.alternative.ratio = self.expected_ratio(codec);
+                if !self.is_safe(codec) {
+                    return None;
+                }
+            }
+            Advice::MoreDevices => {
+                question.targets.extend(question.targets.first().cloned());
+                question.request.buffers = self.run.buffers_asked;
+                case.alternative.files += 1;
+            }
+            Advice::Buffers(count) => question.request.buffers = Some(count),
+            Advice::NoReadRate => question.read_rate = None,
+            Advice::NoWriteRate => question.write_rate = None,
+            Advice::Cores(count) => {
+                question.cores = count;
+                question.request.compressors = Some(count);
+            }
+            Advice::FasterDatabase => doubled(match self.run.direction {
+                Direction::Backup => &mut question.sources,
+                Direction::Restore => &mut question.targets,
+            }),
+            Advice::FasterDevices => doubled(match self.run.direction {
+                Direction::Backup => &mut question.targets,
+                Direction::Restore => &mut question.sources,
+            }),
+        }
+        let found = case.predict()?;
+        let saved = 1.0 - found.seconds / self.seconds;
+        (saved >= SAVED_MIN).then(|| Advised {
+            advice,
+            seconds: self.run.seconds * (1.0 - saved),
+            saved,
+            limit: found.limit.stage,
+            ratio: ratio.filter(|_| advice != Advice::Codec(Codec::None)),
+        })
+    }
+
+    /// The ratio of another codec, if it differs from that of the run's as it does on other data.
+    fn expected_ratio(&self, codec: Codec) -> f64 {
+        let ratio = |codec| self.known.of(codec).ratio;
+        let there = ratio(self.base.alternative.codec);
+        match codec {
+            Codec::None => 1.0,
+            codec => (self.base.alternative.ratio * ratio(codec) / there).max(1.0),
+        }
+    }
+
+    /// At the worst that a codec may do with these data: is a weaker one still a gain, and a
+    /// stronger one no loss?
+    fn is_safe(&self, codec: Codec) -> bool {
+        let mut case = self.base.clone();
+        case.alternative.codec = codec;
+        let (known, there) = (
+            self.known.of(codec),
+            self.known.of(self.base.alternative.codec),
+        );
+        let weaker = known.compress_bytes_per_second > there.compress_bytes_per_second;
+        if weaker {
+            case.alternative.ratio = 1.0;
+        } else {
+            self.read_with_fewer(&mut case);
+        }
+        for speed in &mut case.question.speeds.codecs {
+            if speed.codec == codec.to_string() {
+                speed.compress_bytes_per_second *= SLOWER_MAX;
+            }
+        }
+        let least = if weaker { SAVED_MIN / 2.0 } else { -NOISE };
+        let longest = self.seconds * (1.0 - least);
+        case.predict().is_some_and(|found| found.seconds <= longest)
+    }
+}
+
+impl Asked<'_> {
+    /// What compresses keeps buffers for its outputs. If it is latency that holds the source up,
+    /// fewer reads in flight make it slower by as much.
+    fn read_with_fewer(&self, case: &mut Case) {
+        let share = case.inputs() / self.base.inputs().max(1.0);
+        if share >= 1.0 {
+            return;
+        }
+        let most = to_f64(self.run.bytes) / (self.run.seconds * BUSY_MIN);
+        for source in &mut case.question.sources {
+            let rate = &mut source.whole.bytes_per_second;
+            *rate = Some(rate.unwrap_or(most) * share);
+        }
+    }
+}
+
+/// All of this storage twice as fast.
+fn doubled(models: &mut [Model]) {
+    for model in models {
+        let rate = &mut model.whole.bytes_per_second;
+        *rate = rate.map(|rate| 2.0 * rate);
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -173,7 +173,8 @@ fn advice(chosen: &Chosen<'_>) -> Option<String> {
     let bad = short_id(chosen.set);
     Some(match chosen.older {
         None => format!(
-            "No older sound set of it is there. `windlass verify --set {bad}` lists what is damaged."
+            "No older sound set of it is there. `windlass verify --set {bad}` lists what is \
+             damaged."
         ),
         Some(older) => {
             let (id, begun) = (short_id(older), when(older.begun_nanos));

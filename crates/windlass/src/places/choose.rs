@@ -202,7 +202,8 @@ fn passed_over_unknown(list: &SetList, set: &SetEntry, bound: i64) -> Result<(),
         unknown.fault
     );
     let hint = format!(
-        "Take the newest set that can be read with --set {id} (begun {begun}), or move that file away."
+        "Take the newest set that can be read with --set {id} (begun {begun}), or move that file \
+         away."
     );
     Err(Failure::from_fault(&unknown.fault, message, hint))
 }

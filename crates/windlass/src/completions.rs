@@ -3,9 +3,10 @@
 //! The script that `windlass completions` prints asks the program itself for each word, through an
 //! environment variable. So a name that was configured a minute ago is completed, too.
 
+mod sets;
+
 use std::ffi::OsStr;
 use std::io;
-use std::path::Path;
 
 use clap::Arg;
 use clap_complete::CompleteEnv;
@@ -48,14 +49,19 @@ fn with_completers(command: clap::Command) -> clap::Command {
 }
 
 fn complete(argument: Arg) -> Arg {
+    match argument.get_id().as_str() {
+        "which" => return argument.add(ArgValueCompleter::new(sets::ids)),
+        "of" => return argument.add(ArgValueCompleter::new(sets::databases)),
+        _ => {}
+    }
     let value = argument.get_value_names().and_then(|names| names.first());
     let value = value.map_or_else(
         || argument.get_id().as_str().to_uppercase(),
         ToString::to_string,
     );
     match value.as_str() {
-        "SET" => argument.add(ArgValueCompleter::new(sets)),
-        "IMAGE" => argument.add(ArgValueCompleter::new(PathCompleter::any())),
+        "SET" => argument.add(ArgValueCompleter::new(sets::stripes)),
+        "IMAGE" => argument.add(ArgValueCompleter::new(sets::images)),
         "DATABASE" | "DATABASES" => argument.add(ArgValueCompleter::new(databases)),
         "DEVICE" => argument.add(ArgValueCompleter::new(devices)),
         "CODEC" => argument.add(ArgValueCompleter::new(codecs)),
@@ -63,13 +69,6 @@ fn complete(argument: Arg) -> Arg {
         "FILE" | "PATH" => argument.add(ArgValueCompleter::new(PathCompleter::any())),
         _ => argument,
     }
-}
-
-/// Stripes, and directories, which may hold some.
-fn sets(current: &OsStr) -> Vec<CompletionCandidate> {
-    let is_stripe = |path: &Path| path.extension().is_some_and(|end| end == "windlass");
-    let offered = PathCompleter::any().filter(move |path| path.is_dir() || is_stripe(path));
-    offered.complete(current)
 }
 
 /// Configured names, then files. A configuration that cannot be read offers no names.

@@ -121,6 +121,52 @@ fn offered(place: &Place, words: &[&str]) -> Vec<String> {
 }
 
 #[test]
+fn completions_know_the_sets_of_a_directory() {
+    let place = Place::new();
+    let stripe = place.back_up();
+    let name = stripe.file_name().unwrap().to_str().unwrap();
+    let id = &name[name.find('.').unwrap() - 8..][..8];
+    let at = format!("sets@{}", &id[..2]);
+    let cases: [(&[&str], &str); 5] = [
+        (&["windlass", "restore", "sets", "--set", &id[..2]], id),
+        (&["windlass", "restore", "sets", "--set", "la"], "latest"),
+        (&["windlass", "open", "sets", "--database", "sh"], "shop.db"),
+        (&["windlass", "diff", &at], &format!("sets@{id}")),
+        (&["windlass", "mount", "sets@la"], "sets@latest"),
+    ];
+    for (words, expected) in cases {
+        let offered = offered(&place, words);
+        assert_eq!(offered, [expected], "{words:?}");
+    }
+}
+
+/// Bash itself, with the printed script, and the words as somebody types them.
+#[test]
+fn bash_completes_the_id_of_a_set() {
+    let place = Place::new();
+    let stripe = place.back_up();
+    let name = stripe.file_name().unwrap().to_str().unwrap();
+    let id = &name[name.find('.').unwrap() - 8..][..8];
+    let script = r#"
+        shopt -s extglob
+        source <(windlass completions bash)
+        words=(windlass restore sets --set "")
+        COMP_WORDS=("${words[@]}") COMP_CWORD=4 COMP_TYPE=9 COMP_LINE="${words[*]}" COMP_POINT=99
+        function=$(complete -p windlass | sed 's/.*-F \([^ ]*\).*/\1/')
+        "$function" windlass "" --set
+        printf '%s\n' "${COMPREPLY[@]}""#;
+    let program = std::path::Path::new(env!("CARGO_BIN_EXE_windlass"));
+    let path = std::env::var("PATH").unwrap();
+    let path = format!("{}:{path}", program.parent().unwrap().display());
+    let mut bash = Command::new("bash");
+    bash.args(["--norc", "-c", script]).env("PATH", path);
+    let completed = bash.current_dir(place.path("")).output().unwrap();
+    let text = String::from_utf8(completed.stdout.clone()).unwrap();
+    let lines: Vec<_> = text.lines().collect();
+    assert_eq!(lines, ["latest", id], "{completed:?}");
+}
+
+#[test]
 fn completions_know_databases_sets_devices_codecs_and_experiments() {
     let place = Place::new();
     let config = "[database.warehouse]\nsource = \"/srv/warehouse.db\"\n";

@@ -255,6 +255,16 @@ fn a_sqlite_database_is_backed_up_and_restored_as_its_owner() {
         let output = as_root(words);
         assert_eq!(output.status.code(), Some(0), "{}", text(&output));
     }
+    // Into a directory that only root may write to, and that has none of that name yet.
+    let rooted = place.path().join("rooted");
+    std::fs::create_dir(&rooted).unwrap();
+    set_mode(&rooted, 0o755);
+    let to = rooted.join("shop");
+    let output = as_root(&["backup", &db, "--to", to.to_str().unwrap()]);
+    assert_eq!(output.status.code(), Some(0), "{}", text(&output));
+    let mode = std::fs::metadata(&to).unwrap().permissions().mode();
+    assert_eq!(mode & 0o7777, 0o700);
+    assert_eq!(roots_files(&to), "");
     assert_eq!(roots_files(&home), "");
     assert_eq!(run("sqlite3", &[&new, "SELECT a FROM t"]), "42\n");
 }

@@ -1,0 +1,74 @@
+//! What completes the word for a set: stripes, directories, and the ids of the sets in them.
+
+use std::ffi::OsStr;
+use std::path::{Path, PathBuf};
+
+use clap_complete::engine::{CompletionCandidate, PathCompleter, ValueCompleter};
+use windlass_engine::SetList;
+
+use crate::places::{self, Identity, local_time, short_id};
+
+/// Most ids that are offered: the newest ones.
+const OFFERED_MAX: usize = 100;
+
+/// Stripes, and directories, which may hold some; behind `DIRECTORY@`, the sets in it.
+pub fn stripes(current: &OsStr) -> Vec<CompletionCandidate> {
+    let is_stripe = |path: &Path| path.extension().is_some_and(|end| end == "windlass");
+    let offered = PathCompleter::any().filter(move |path| path.is_dir() || is_stripe(path));
+    chosen(current).unwrap_or_else(|| offered.complete(current))
+}
+
+/// Any file, and the same of directories.
+pub fn images(current: &OsStr) -> Vec<CompletionCandidate> {
+    chosen(current).unwrap_or_else(|| PathCompleter::any().complete(current))
+}
+
+/// `DIRECTORY@WHICH` for each set of a directory.
+fn chosen(current: &OsStr) -> Option<Vec<CompletionCandidate>> {
+    let (directory, begun) = current.to_str()?.rsplit_once('@')?;
+    let list = places::list(&[PathBuf::from(directory)]).ok()?;
+    let offered = named(&list, begun).into_iter();
+    let whole = offered.map(|one| one.add_prefix(format!("{directory}@")));
+    Some(whole.collect())
+}
+
+/// The ids of the sets of the directories that are named on the command line.
+pub fn ids(current: &OsStr) -> Vec<CompletionCandidate> {
+    let list = places::list(&directories()).unwrap_or_default();
+    named(&list, &current.to_string_lossy())
+}
+
+/// `latest`, and the newest ids, with the time and the database of each.
+fn named(list: &SetList, begun: &str) -> Vec<CompletionCandidate> {
+    let sets = list.sets.iter().rev().take(OFFERED_MAX);
+    let ids = sets.map(|set| {
+        let of = Identity::of(set).map_or(String::new(), |of| format!("  {}", of.name()));
+        let help = format!("{}{of}  {}", local_time(set.begun_nanos), set.state.name());
+        CompletionCandidate::new(short_id(set)).help(Some(help.into()))
+    });
+    let latest = CompletionCandidate::new("latest").help(Some("the newest sealed set".into()));
+    let all = std::iter::once(latest).chain(ids);
+    all.filter(|one| one.get_value().to_string_lossy().starts_with(begun))
+        .collect()
+}
+
+/// The databases of these sets, by name.
+pub fn databases(current: &OsStr) -> Vec<CompletionCandidate> {
+    let begun = current.to_string_lossy();
+    let list = places::list(&directories()).unwrap_or_default();
+    let names = list.sets.iter().filter_map(Identity::of);
+    let mut names: Vec<_> = names.map(|of| of.name().to_owned()).collect();
+    names.sort();
+    names.dedup();
+    names.retain(|name| name.starts_with(&*begun));
+    names.into_iter().map(CompletionCandidate::new).collect()
+}
+
+/// The directories among the words of the command line that is being completed.
+fn directories() -> Vec<PathBuf> {
+    let words = std::env::args_os().skip_while(|word| word != "--").skip(2);
+    words
+        .map(PathBuf::from)
+        .filter(|word| word.is_dir())
+        .collect()
+}

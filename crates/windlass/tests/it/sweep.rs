@@ -255,7 +255,11 @@ fn a_series_is_kept_and_shown_again() {
     std::fs::copy(place.path("shop.db"), place.path("out/no.json")).unwrap();
     let output = run(&place, &["--from", &place.arg("out/no.json")]);
     assert_eq!(output.status.code(), Some(1), "{}", text(&output));
-    assert!(text(&output).contains("no series"), "{}", text(&output));
+    assert!(
+        text(&output).contains("is not a series of a sweep"),
+        "{}",
+        text(&output)
+    );
 }
 
 #[test]

@@ -21,7 +21,8 @@ Examples:
 
 A DATABASE is the path of a SQLite file, a libpq connection string or URI, or a name from
 /etc/windlass/windlass.toml. A DEVICE is a file, a directory (Windlass names the file in it), or
-`nul`, which keeps nothing. A SET is one of its stripes, or the directory that holds them.
+`nul`, which keeps nothing. A SET is one of its stripes, or a directory of sets, of which --set
+chooses one; the newest otherwise.
 
 Most options can also be set as WINDLASS_OPTION in the environment, or in the configuration under
 [command]. The command line wins over the environment, and the environment over the configuration.
@@ -58,7 +59,9 @@ is right, 3 with warnings, and 1 when a backup would fail.";
 pub const RESTORE: &str = "\
 Examples:
   windlass restore /backup/shop --into /srv/shop/shop.db
-      Restore a SQLite database. Add --force to replace the one that exists.
+      Restore the newest set of a SQLite database. Add --force to replace the one that exists.
+  windlass restore /backup/shop --set '2026-11-21 12:00' --into /srv/shop/old.db
+      Restore the newest set that was begun by then. `windlass info /backup/shop` lists all.
   windlass restore /disk1/pg /disk2/pg --into /var/lib/postgresql/15/restored
       Restore a PostgreSQL cluster from stripes in two directories into a new data directory.
   windlass restore /backup/pg --into /srv/new/data --tablespace-map /fast=/srv/new/fast

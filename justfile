@@ -1,37 +1,37 @@
-# Short names for what the scripts and cargo do. A convenience: nothing needs it.
+# Short names for commands of the scripts and cargo. Nothing needs this file.
 
-# What a change has to pass before it is worth a test run
+# Format and lints: run this before the tests
 check:
     cargo fmt --all --check && cargo clippy --workspace --all-targets --locked -- --deny warnings
 
-# Everything, with what it needs installed
+# All tests; installs what they need
 test *ARGUMENTS:
     scripts/test {{ARGUMENTS}}
 
-# The tests that run real databases
+# The tests with real databases
 test-db:
     scripts/test --package windlass-postgres --package windlass-sqlite --package windlass
 
-# One decoder, until it breaks or you stop it (nightly, cargo-fuzz)
+# Fuzz one decoder until it breaks or you stop it (needs nightly and cargo-fuzz)
 fuzz TARGET:
     cargo +nightly fuzz run {{TARGET}}
 
-# Against the machine's limits: cold, zstd, memory or interference
+# Compare with the limits of the machine: cold, zstd, memory or interference
 bench WHAT="cold" *OPTIONS:
     scripts/bench {{WHAT}} {{OPTIONS}}
 
-# Beside pgBackRest, pg_basebackup and sqlite3; writes docs/bench-peers.md
+# Compare with pgBackRest, pg_basebackup and sqlite3; writes docs/bench-peers.md
 peers *OPTIONS:
     scripts/bench peers {{OPTIONS}}
 
-# The crates' documentation
+# The documentation of the crates
 doc:
     cargo doc --workspace --no-deps --locked
 
-# Live databases backed up, damaged, verified and restored, for you to watch
+# Watch Windlass back up, damage, verify and restore live databases
 demo *OPTIONS:
     scripts/demo {{OPTIONS}}
 
-# The binary to ship
+# Build the binary
 release:
     cargo build --release --locked --package windlass

@@ -18,7 +18,7 @@ nearest_relation() {
 
 run_windlass_extract() {
     fresh "$(out extracted)"
-    timed "$windlass" extract "$(out windlass)/set" --relation "$relation" --into "$(out extracted)/files" --json
+    timed "$windlass" extract "$(out windlass)/set.windlass" --relation "$relation" --into "$(out extracted)/files" --json
     fetched_bytes=$(json .bytes_fetched)
 }
 
@@ -32,7 +32,7 @@ bench_extract() {
     codec=zstd:1
     run_windlass
     stop_serving
-    set_bytes=$(stat --format %s "$(out windlass)/set")
+    set_bytes=$(stat --format %s "$(out windlass)/set.windlass")
     contest extract run_windlass_restore run_windlass_extract
     as_server rm -rf "$bench_dir/out"
     printf 'extract: %s, %.2f %% of %.0f MB\n' "$relation" "$(quotient "$bytes" "$((total / 100))" 4)" \
@@ -50,7 +50,7 @@ frame_sizes_kib=(16 32 64 128 256 512)
 
 # random_reads: p50 and p99 of random 8 KiB reads with an empty frame cache, as the example prints them.
 random_reads() {
-    as_server "$target_dir/release/examples/random_read" "$(out windlass)/set" 5000 |
+    as_server "$target_dir/release/examples/random_read" "$(out windlass)/set.windlass" 5000 |
         sed -n 's/^cold: p50 \([^,]*\), .*p99 \([^,]*\), .*/\1 | \2/p'
 }
 
@@ -59,7 +59,7 @@ frame_row() {
     local kib=$1 round stored backup='' restore=''
     for round in 1 2; do
         fresh "$(out windlass)"
-        timed "$windlass" backup "$uri" --to "$(out windlass)/set" --compress zstd:1 --frame-size "${kib}KiB" --json
+        timed "$windlass" backup "$uri" --to "$(out windlass)/set.windlass" --compress zstd:1 --frame-size "${kib}KiB" --json
         if [[ -z $backup ]] || at_most "$last_seconds" "$backup"; then backup=$last_seconds; fi
         stored=$(quotient "$(json .bytes_written)" "$(json .bytes_read)" 3)
         raw_bytes=$(json .bytes_read)

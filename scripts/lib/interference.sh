@@ -29,7 +29,7 @@ stop_loop() {
 
 run_windlass_throttled() {
     fresh "$(out windlass)"
-    timed "$windlass" backup "$uri" --to "$(out windlass)/set" --compress zstd:1 --max-rate "${rate_mib}MiB" --json
+    timed "$windlass" backup "$uri" --to "$(out windlass)/set.windlass" --compress zstd:1 --max-rate "${rate_mib}MiB" --json
 }
 
 # pgbench_tps [BACKUP]: transactions a second, with that backup running all the time.

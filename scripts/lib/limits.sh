@@ -155,11 +155,11 @@ memory_line() {
 
 memory_of() {
     local title=$1 devices=() device
-    for device in a b c d; do devices+=(--to "$(out windlass)/$device"); done
+    for device in a b c d; do devices+=(--to "$(out windlass)/$device.windlass"); done
     fresh "$(out windlass)"
     timed "$windlass" backup "$uri" "${devices[@]}" --compress zstd:1 --json
     memory_line "$title, backup to four files"
-    timed "$windlass" verify "$(out windlass)" --json
+    timed "$windlass" verify "$(out windlass)" --latest --json
     memory_line "$title, verify"
     fresh "$(out restored)"
     timed "$windlass" restore "$(out windlass)" --into "$(out restored)" --json

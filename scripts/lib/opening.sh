@@ -9,7 +9,7 @@ set -euo pipefail
 gib_per_pgbench_scale=67
 
 run_windlass_open() {
-    timed "$windlass" open "$(out windlass)/set" -- "$PG_BINDIR/psql" --no-psqlrc --quiet --tuples-only --no-align \
+    timed "$windlass" open "$(out windlass)/set.windlass" -- "$PG_BINDIR/psql" --no-psqlrc --quiet --tuples-only --no-align \
         --command 'SELECT count(*), max(aid) FROM (SELECT aid FROM pgbench_accounts WHERE aid = 77777) found'
     [[ $(<"$bench_dir/last.out") == '1|77777' ]] || die "a wrong answer: $(<"$bench_dir/last.out")"
 }
@@ -57,7 +57,7 @@ mount_by() {
 
 # mount_set OPTION ...
 mount_set() {
-    mount_by "$windlass" mount "$(out windlass)/set" "$(out mounted)" --foreground --cache 64MiB "$@"
+    mount_by "$windlass" mount "$(out windlass)/set.windlass" "$(out mounted)" --foreground --cache 64MiB "$@"
 }
 
 unmount_set() {
@@ -70,7 +70,7 @@ unmount_set() {
 # The mount's own peak memory in KiB; runuser stands before it.
 mount_peak_kib() {
     local pid
-    pid=$(pgrep -n -f "^$windlass mount $(out windlass)/set $mount_at")
+    pid=$(pgrep -n -f "^$windlass mount $(out windlass)/set.windlass $mount_at")
     sed -n 's/^VmHWM:[[:space:]]*\([0-9]*\) kB/\1/p' "/proc/$pid/status"
 }
 
@@ -85,7 +85,7 @@ large_files() {
 }
 
 run_windlass_verify() {
-    timed "$windlass" verify "$(out windlass)/set" --json
+    timed "$windlass" verify "$(out windlass)/set.windlass" --json
 }
 
 # The files named on standard input, which nobody has read before: as many readers as cores, as the pipeline has decompressors.
@@ -153,7 +153,7 @@ random_through_mount() {
 
 # The same without a mount, each from a frame that is not in the cache.
 frame_us() {
-    as_server "$random_read" "$(out windlass)/set" 5000 | sed -n 's/^cold: p50 \([0-9.]*\)µs.*/\1/p'
+    as_server "$random_read" "$(out windlass)/set.windlass" 5000 | sed -n 's/^cold: p50 \([0-9.]*\)µs.*/\1/p'
 }
 
 # random_line: both in turns, so that a slow minute of the machine meets both.

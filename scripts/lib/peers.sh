@@ -18,7 +18,7 @@ fresh() {
 
 run_windlass() {
     fresh "$(out windlass)"
-    timed "$windlass" backup "$uri" --to "$(out windlass)/set" --compress "$codec" --json
+    timed "$windlass" backup "$uri" --to "$(out windlass)/set.windlass" --compress "$codec" --json
 }
 
 run_windlass_nul() {
@@ -90,7 +90,7 @@ run_pg_basebackup() { "$chosen_basebackup"; }
 
 run_windlass_restore() {
     fresh "$(out restored)"
-    timed "$windlass" restore "$(out windlass)/set" --into "$(out restored)" --json
+    timed "$windlass" restore "$(out windlass)/set.windlass" --into "$(out restored)" --json
 }
 
 run_pgbackrest_restore() {
@@ -101,7 +101,7 @@ run_pgbackrest_restore() {
 
 run_windlass_sqlite() {
     fresh "$(out windlass)"
-    timed "$windlass" backup "$bench_dir/sqlite-$scale/tpch.db" --to "$(out windlass)/set" --compress none --json
+    timed "$windlass" backup "$bench_dir/sqlite-$scale/tpch.db" --to "$(out windlass)/set.windlass" --compress none --json
 }
 
 run_sqlite3() {

@@ -2,12 +2,12 @@
 //!
 //!   waits of the compressors --watch--> Observation --Controller--> codec of the next frames
 //!
-//! Compressors that wait for a free buffer are held up by what is behind them: fewer bytes help, so
-//! they compress harder. Compressors that are always busy hold everybody up: they compress less.
-//! Where the source holds the run up nothing is changed: it would cost cores and gain no time.
+//! If compressors wait for a free buffer, the devices are too slow. Fewer bytes help, so they
+//! compress harder. If compressors are always busy, they are too slow, so they compress less. If
+//! the source is too slow, nothing changes, because that would cost CPU time and gain nothing.
 //!
-//! `controller` decides, and knows no clock; `watch` makes observations of counters and the time.
-//! Frames name their codec, so a set may mix them.
+//! `watch` makes observations from counters and the time. `controller` decides; it has no clock.
+//! Each frame names its codec, so a set may mix codecs.
 
 mod controller;
 mod watch;

@@ -1,16 +1,16 @@
-//! A check of a set that does not stop at the first damage: all is listed, with what it costs.
+//! A check of a set that does not stop at the first damage. It lists all damage and what is lost.
 //!
 //!   places --> survey (stripes, whole or not) --> the restore's pipeline, to nowhere --> findings
 //!
-//! What is listed is what a restore would refuse, part by part: a stripe that is missing, a header,
-//! footer or seal that is not right, an index block, a frame, padding that is not zero. Beside it
-//! stands what that means: which bytes of which files no sound frame holds.
+//! It lists everything that a restore would refuse: a missing stripe; a damaged header, footer,
+//! seal, index block or frame; padding that is not zero. And it says what that means: which bytes
+//! of which files are in no sound frame.
 //!
 //! Invariants
-//! - What is damaged is listed and never used: no byte of it decides what else is looked at, but
-//!   the index blocks, whose own checksum is right.
-//! - A set in which nothing is found is one that a restore accepts, and the other way round.
-//! - The list is bounded ([`DAMAGE_LISTED_MAX`], [`LOST_LISTED_MAX`]); what is beyond is counted.
+//! - Damaged bytes are listed and never used. They do not decide what else is read, except for
+//!   index blocks whose own checksum is right.
+//! - If the check finds nothing, a restore accepts the set, and the other way round.
+//! - The lists are bounded ([`DAMAGE_LISTED_MAX`], [`LOST_LISTED_MAX`]); the rest is counted.
 
 mod cover;
 mod findings;

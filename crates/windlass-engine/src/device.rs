@@ -1,7 +1,8 @@
-//! Devices: where a stripe is written. One stripe a device, one writer thread a device.
+//! Devices: where stripes are written. Each device has one stripe and one writer thread.
 //!
-//! Life of a stripe: created under a `.partial` name and locked; written; cut to length and
-//! synced; sealed and synced; published under its own name. Dropped before that, it is removed.
+//! A stripe is created under a `.partial` name and locked, written, cut to its length and synced,
+//! sealed and synced, and then published under its own name. If the device is dropped before that,
+//! the stripe is removed.
 
 mod file;
 mod nul;

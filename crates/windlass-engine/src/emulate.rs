@@ -3,8 +3,8 @@
 //!   reader, writer --I/O--> emulator: when would the model be done? --> the I/O itself, not before
 //!
 //! The database's storage is `source`, that of the stripes `target`, in a backup as in a restore.
-//! The I/Os are made for real, one at a time for each thread, and are held back until the model is
-//! done with them: the real storage must be faster than the model, or the run is as slow as that.
+//! The I/Os are real, one at a time for each thread. Each is delayed until the model would be done
+//! with it. So the real storage must be faster than the model.
 //!
 //! Locking: an emulator's clock, then the machine's; neither is held while anybody sleeps.
 

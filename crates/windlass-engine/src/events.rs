@@ -4,14 +4,14 @@
 //!                                                            ^
 //!                                    samples of buffers and bytes, taken by that thread
 //!
-//! The stages time their waits anyway (`waits`); a recorder is told of them by a [`Tap`]. What it
-//! costs a pipeline thread is a clock read and a copy of some fifty bytes.
+//! The stages time their waits anyway (`waits`), and a [`Tap`] passes them to a recorder. This
+//! costs a thread of the pipeline one reading of the clock and a copy of about fifty bytes.
 //!
 //! Invariants
-//! - Nobody waits for the recorder: when its queue is full, events are lost, counted, and the file
-//!   says how many.
-//! - The file stays below its limit. From half of it on, short events are thinned out, each that
-//!   is kept standing for as many as its weight says; long ones are all kept (`events/thin.rs`).
+//! - Nobody waits for the recorder. If its queue is full, events are lost, and the file says how
+//!   many.
+//! - The file stays below its limit. In its second half only a sample of the short events is kept;
+//!   the weight of each says how many it stands for. All long events are kept (`events/thin.rs`).
 //! - The file is complete however the run ends, unless the process is killed.
 //!
 //! `docs/events.md` describes the file, field by field.

@@ -1,7 +1,7 @@
-//! A run while it goes: how far, how fast, and what holds it back right now.
+//! The state of a run that is going on: how far it is, how fast, and what limits it at the moment.
 //!
-//! The bottleneck is found as the verdict finds it when the run has ended (`verdict`), from the
-//! waits of the last seconds instead of all.
+//! The limit is found in the same way as in the verdict (`verdict`), but from the waits of the last
+//! seconds instead of all waits.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -118,10 +118,12 @@ impl Meter {
             name: device.name.clone(),
             bytes: now.device_bytes[index],
             operations: device.operations(),
-            rate: before
-                .device_bytes
-                .get(index)
-                .map_or(0.0, |bytes| rate(*bytes, now.device_bytes[index], time)),
+            // Before the run had devices, nothing had gone to them.
+            rate: rate(
+                before.device_bytes.get(index).copied().unwrap_or(0),
+                now.device_bytes[index],
+                time,
+            ),
         };
         Live {
             phase: progress.phase(),

@@ -1,4 +1,4 @@
-//! Progress of a run, for whoever shows it: counters that are cheap to read at any time.
+//! The progress of a run: counters that can be read cheaply at any time.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};

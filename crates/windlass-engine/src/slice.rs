@@ -1,10 +1,10 @@
 //! Short time slices for the threads that others wait for.
 //!
-//! Readers and writers work for microseconds at a time; compressors for milliseconds. With as many
-//! compressors as cores a reader that wakes up would wait for a compressor's slice to end (3 ms
-//! here), and the other compressor, meanwhile, for the reader's buffer. A thread that asks for a
-//! shorter slice is let in at once (Linux 6.12; older kernels take no notice), and gets no more of
-//! the cores for it.
+//! Readers and writers work for microseconds at a time, compressors for milliseconds. If there are
+//! as many compressors as cores, a reader that wakes up would wait until the time slice of a
+//! compressor ends (3 ms here), and the other compressors would wait for the reader's buffer. A
+//! thread that asks for a shorter slice gets a core at once (Linux 6.12; older kernels ignore it).
+//! It does not get more CPU time in all.
 
 #![allow(unsafe_code, reason = "sched_setattr has no safe wrapper")]
 

@@ -1,5 +1,5 @@
-//! What the buffer pool waits with: the standard library's here, shuttle's in `tests/schedules`,
-//! which brings a module of this name and compiles the pool against it.
+//! The locks of the buffer pool. Here they are those of the standard library. `tests/schedules` has
+//! a module of the same name with shuttle's, and compiles the pool with it.
 
 pub(crate) use std::sync::{Condvar, Mutex, MutexGuard};
 #[cfg(test)]

@@ -1,11 +1,11 @@
-//! Waits: where each stage stood still, by cause; and what it did meanwhile.
+//! Waits: how long each stage waited, by cause, and how much it did.
 //!
 //! Every blocking call of the pipeline is inside [`Stage::wait`]. CPU time is read from the
 //! thread's own clock, so that time in which a thread was ready but had no core counts neither as
 //! work nor as a wait for a device.
 //!
-//! What goes on right now counts, too: a report in the middle of a run knows of the waits that have
-//! not ended (`open`). Whoever records events is told of each wait here, and nowhere else.
+//! Waits that have not ended count, too, in a report in the middle of a run (`open`). This is the
+//! only place that tells a recorder of events about waits.
 
 mod open;
 

@@ -3,6 +3,9 @@
 //!   start, pin WAL --> scan --> push files, drain --> pg_control --> stop
 //!     --> push WAL, label, map, drain --> manifest, pg_control --> finish
 //!
+//! From start to stop is a window. When its log holds what replay would get wrong, another one
+//! follows (`backup/window.rs`).
+//!
 //! Invariants
 //! - The session is open from start to stop. When it ends early, so does the backup, unsealed.
 //! - pg_control is read after every other data file: on a standby it says how far recovery must
@@ -11,6 +14,8 @@
 
 mod assembly;
 mod log;
+mod survey;
+mod window;
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -21,19 +26,22 @@ use windlass_media::{BackupType, Facts};
 
 use crate::cluster::{Cluster, ask, count_subscriptions, open};
 use crate::conninfo::Target;
-use crate::control::{CONTROL_PATH, Checksums, Control};
+use crate::control::{CONTROL_PATH, Checksums};
 use crate::error::PostgresError;
-use crate::facts::{ChecksumFacts, ClusterFacts, DatabaseFacts, KIND, Outgoing};
+use crate::facts::{ChecksumFacts, ClusterFacts, DatabaseFacts, EarlierWindow, KIND, Outgoing};
 use crate::hook::PageCheck;
-use crate::keeper::{self, FirstSegment, Pin};
+use crate::keeper::{FirstSegment, Pin};
+use crate::listing::Moment;
 use crate::lsn::{Lsn, Segment, segment_of};
 use crate::manifest::{MANIFEST_PATH, Manifest};
-use crate::scan::{ScanRules, scan};
 use crate::session::{Session, Stopped};
 use crate::wal::WalRange;
 use crate::warning::Warning;
 use assembly::Assembly;
-use log::BackupLabel;
+pub(crate) use log::BackupLabel;
+use log::FoundSegment;
+pub(crate) use window::WINDOWS_MAX;
+use window::Window;
 
 /// Facts older than this are asked for again. What changes after that is found at the end: the
 /// server is then no standby any more, or no primary.
@@ -114,14 +122,21 @@ struct Backup<'a> {
     session: &'a mut Session,
 }
 
+/// A window that the server has started.
+struct Begun {
+    start_lsn: Lsn,
+    /// The server's clock before the start.
+    time: String,
+    /// This machine's clock before the start.
+    moment: Moment,
+}
+
 /// The moments a backup is between, for its facts.
 struct Span {
     started: String,
-    start_lsn: Lsn,
-    start_time: String,
     stop_time: String,
-    stopped: Stopped,
-    ranges: Vec<WalRange>,
+    window: Window,
+    earlier: Vec<EarlierWindow>,
     outgoing: Outgoing,
 }
 
@@ -130,29 +145,36 @@ impl Backup<'_> {
         let started = jiff::Timestamp::now().to_string();
         let mut warnings = self.warn_of_slots()?;
         warnings.extend(self.warn_of_configuration());
-        let start_time = self.session.now()?;
+        let (time, moment) = (self.session.now()?, Moment::now());
         let (start_lsn, pin) = self.start(&run, &mut warnings)?;
+        let begun = Begun {
+            start_lsn,
+            time,
+            moment,
+        };
 
-        let (mut assembly, check) = self.copy_files(&mut run, start_lsn, &mut warnings)?;
-        let control = Control::read(&self.cluster.data_directory)?;
-        let stopped = self.stop(&run)?;
-        let label = BackupLabel::parse(&stopped.label)?;
-        let ranges = self.copy_log(&mut run, &mut assembly, (&label, &stopped), &mut warnings)?;
+        let check = self.page_check(&mut run);
+        let root = self.cluster.data_directory.clone();
+        let mut assembly = Assembly::new(root, self.cluster.group_access());
+        let (mut window, earlier) =
+            self.windows(&mut run, &mut assembly, check.as_deref(), begun)?;
         let stop_time = self.session.now()?;
         let outgoing = self.outgoing()?;
         warnings.extend(pin.map(Pin::end).unwrap_or_default());
 
-        let checksums = self.judge(check.as_deref(), control.checksums(), &mut warnings);
+        warnings.append(&mut window.warnings);
+        let found = check
+            .as_deref()
+            .map(|check| check.report(|file| assembly.counts(file)));
+        let checksums = self.judge(found, window.control.checksums(), &mut warnings);
         let span = Span {
             started,
-            start_lsn,
-            start_time,
             stop_time,
-            stopped,
-            ranges,
+            window,
+            earlier,
             outgoing,
         };
-        self.finish(run, assembly, &control, (span, checksums, warnings))
+        self.finish(run, assembly, (span, checksums, warnings))
     }
 
     fn warn_of_slots(&mut self) -> Result<Vec<Warning>, PostgresError> {
@@ -218,44 +240,18 @@ impl Backup<'_> {
         Ok((start_lsn, pin))
     }
 
-    /// Lists and copies everything but pg_control and the log.
-    fn copy_files(
-        &mut self,
-        run: &mut BackupRun,
-        start: Lsn,
-        warnings: &mut Vec<Warning>,
-    ) -> Result<(Assembly, Option<Arc<PageCheck>>), PostgresError> {
-        run.progress().set_phase("listing files");
-        let scanned = scan(&ScanRules::of(self.cluster))?;
-        warnings.extend(scanned.warnings);
-        let listing = Arc::new(scanned.listing);
-        run.progress().set_total(listing.total_bytes());
-        let root = &self.cluster.data_directory;
-        let verify = self.cluster.data_checksums && self.request.verify_checksums;
+    /// What judges page checksums, when the cluster has them and the user wants it.
+    fn page_check(&self, run: &mut BackupRun) -> Option<Arc<PageCheck>> {
+        let cluster = self.cluster;
+        let verify = cluster.data_checksums && self.request.verify_checksums;
         let check = verify.then(|| {
-            let sizes = (
-                self.cluster.block_bytes,
-                self.cluster.relation_segment_blocks,
-            );
-            Arc::new(PageCheck::new(
-                Arc::clone(&listing),
-                root.clone(),
-                start,
-                sizes,
-            ))
+            let sizes = (cluster.block_bytes, cluster.relation_segment_blocks);
+            Arc::new(PageCheck::new(cluster.data_directory.clone(), sizes))
         });
         if let Some(check) = &check {
             run.set_hook(Arc::clone(check) as _);
         }
-        run.progress().set_phase("reading data files");
-        let group = self.cluster.group_access();
-        let assembly = Assembly::new(listing, root.clone(), group)?;
-        let first = self.first_segment(start);
-        keeper::while_kept(self.session, &run.stopper(), first.as_ref(), || {
-            assembly.push_listed(run, || Ok(()))?;
-            Ok(run.drain()?)
-        })?;
-        Ok((assembly, check))
+        check
     }
 
     /// Where the log of a backup begins that began at `start`.
@@ -284,16 +280,12 @@ impl Backup<'_> {
         run: &mut BackupRun,
         assembly: &mut Assembly,
         (label, stopped): (&BackupLabel, &Stopped),
-        warnings: &mut Vec<Warning>,
-    ) -> Result<Vec<WalRange>, PostgresError> {
-        run.progress().set_phase("reading WAL");
-        let ranges = log::plan_ranges(self.cluster, label, stopped.lsn)?;
-        let segments = log::find_segments(self.cluster, &ranges, warnings)?;
-        log::check_segments(self.cluster, &segments)?;
-        for segment in &segments {
+        (ranges, segments): (&[WalRange], &[FoundSegment]),
+    ) -> Result<(), PostgresError> {
+        for segment in segments {
             assembly.push_segment(run, segment, self.cluster)?;
         }
-        for (name, content) in log::history_files(self.cluster, label, &ranges)? {
+        for (name, content) in log::history_files(self.cluster, label, ranges)? {
             assembly.push_bytes(run, format!("pg_wal/{name}").as_bytes(), content)?;
         }
         assembly.push_bytes(run, b"backup_label", stopped.label.as_slice())?;
@@ -302,15 +294,14 @@ impl Backup<'_> {
         }
         run.drain()?;
         // Again: a segment recycled while it was read is now gone, or another one.
-        log::check_segments(self.cluster, &segments)?;
-        Ok(ranges)
+        log::check_segments(self.cluster, segments)
     }
 
     /// What the pages' checksums said. While a server switches them on or off, pages without one,
     /// and pages with one that nobody keeps up any more, say nothing.
     fn judge(
         &self,
-        check: Option<&PageCheck>,
+        found: Option<ChecksumFacts>,
         at_end: Checksums,
         warnings: &mut Vec<Warning>,
     ) -> ChecksumFacts {
@@ -319,13 +310,10 @@ impl Backup<'_> {
             return ChecksumFacts::default();
         }
         let enabled = self.cluster.data_checksums;
-        let facts = match check {
-            Some(check) => check.report(),
-            None => ChecksumFacts {
-                enabled,
-                ..ChecksumFacts::default()
-            },
-        };
+        let facts = found.unwrap_or(ChecksumFacts {
+            enabled,
+            ..ChecksumFacts::default()
+        });
         if facts.pages_bad > 0 {
             let (pages, files) = (facts.pages_bad, facts.files.len() as u64);
             warnings.push(Warning::PageChecksums { pages, files });
@@ -337,16 +325,16 @@ impl Backup<'_> {
         &self,
         mut run: BackupRun,
         mut assembly: Assembly,
-        control: &Control,
         (span, checksums, warnings): (Span, ChecksumFacts, Vec<Warning>),
     ) -> Result<BackupOutcome, PostgresError> {
-        assembly.settle(&run)?;
-        let control_bytes = control.without_checkpoint();
+        assembly.settle(&mut run)?;
+        let window = &span.window;
+        let control_bytes = window.control.without_checkpoint();
         assembly.push_last(&mut run, CONTROL_PATH.as_bytes(), control_bytes)?;
         let manifest = Manifest {
             major: self.cluster.major(),
             system_identifier: self.cluster.system_identifier,
-            ranges: &span.ranges,
+            ranges: &window.ranges,
         };
         let manifest = manifest.bytes(assembly.entries());
         assembly.push_bytes(&mut run, MANIFEST_PATH.as_bytes(), manifest)?;
@@ -373,7 +361,7 @@ impl Backup<'_> {
         checksums: ChecksumFacts,
         warnings: Vec<Warning>,
     ) -> DatabaseFacts {
-        let cluster = self.cluster;
+        let (cluster, window) = (self.cluster, &span.window);
         let outside = cluster.configuration_outside.iter();
         DatabaseFacts {
             kind: KIND.into(),
@@ -381,20 +369,20 @@ impl Backup<'_> {
             version: cluster.version.clone(),
             version_number: cluster.version_number,
             system_identifier: cluster.system_identifier.to_string(),
-            timeline: span
+            timeline: window
                 .ranges
                 .first()
                 .map_or(cluster.timeline, |range| range.timeline),
-            start_lsn: span.start_lsn,
-            stop_lsn: span.stopped.lsn,
-            start_time: span.start_time.clone(),
+            start_lsn: window.start_lsn,
+            stop_lsn: window.stopped.lsn,
+            start_time: window.start_time.clone(),
             stop_time: span.stop_time.clone(),
-            wal: span.ranges.clone(),
+            wal: window.ranges.clone(),
             wal_segment_bytes: cluster.wal_segment_bytes,
             block_bytes: cluster.block_bytes,
             label: self.request.label.clone(),
             standby: cluster.standby,
-            tablespaces: cluster.tablespaces.clone(),
+            tablespaces: window.tablespaces.clone(),
             checksums,
             owner: owner_name(),
             group_access: cluster.group_access(),
@@ -402,6 +390,8 @@ impl Backup<'_> {
             configuration_outside: outside.map(|path| path.display().to_string()).collect(),
             outgoing: span.outgoing.clone(),
             warnings,
+            earlier_windows: span.earlier.clone(),
+            log_surveyed: true,
         }
     }
 }

@@ -116,7 +116,7 @@ impl ScanRules {
     pub(crate) fn of(facts: &ClusterFacts) -> Self {
         Self {
             root: facts.data_directory.clone(),
-            version_directory: format!("PG_{}_{}", facts.major(), facts.catalog_version).into(),
+            version_directory: facts.version_directory().into(),
             statistics_directory: facts.statistics_directory.clone().map(String::into_bytes),
             summaries: facts.major() >= 17,
         }
@@ -214,7 +214,7 @@ fn cluster_name(settings: &Settings, root: &Path) -> String {
     format!("{directory}-{}", word("port"))
 }
 
-fn ask_tablespaces(session: &mut Session) -> Result<Vec<Tablespace>, PostgresError> {
+pub(crate) fn ask_tablespaces(session: &mut Session) -> Result<Vec<Tablespace>, PostgresError> {
     let rows = session.rows("ask for tablespaces", TABLESPACES)?;
     let space = |row: &postgres::Row| Tablespace {
         oid: row.get(0),

@@ -10,6 +10,7 @@ use windlass_engine::EngineError;
 
 pub use server::ServerError;
 
+use crate::facts::EarlierWindow;
 use crate::lsn::{Lsn, Timeline};
 
 /// Why a cluster cannot be backed up or a set not be restored.
@@ -189,6 +190,41 @@ pub enum PostgresError {
         /// What differs.
         what: &'static str,
     },
+    /// Replay would create a tablespace at a path outside what is restored or opened.
+    #[error(
+        "the log of this copy creates tablespace {oid} in {} again: {what}", location.display()
+    )]
+    ReplaysOutside {
+        /// The tablespace's number.
+        oid: u32,
+        /// The path that the log names.
+        location: PathBuf,
+        /// Why that cannot be.
+        what: &'static str,
+    },
+    /// Every window of a backup had something in its log that replay would not get right.
+    #[error(
+        "databases or tablespaces were copied or created in each of {} attempts; the last time, {}",
+        earlier.len(), earlier.last().map_or_else(String::new, |last| last.cause.to_string())
+    )]
+    WindowsEnded {
+        /// The windows.
+        earlier: Vec<EarlierWindow>,
+    },
+    /// A standby has not replayed a checkpoint behind a record.
+    #[error("the standby has replayed no checkpoint behind {lsn}")]
+    StandbyBehind {
+        /// The record's position.
+        lsn: Lsn,
+    },
+    /// The log cannot be read where the backup needs it.
+    #[error("the log at {at}: {what}")]
+    WalRecord {
+        /// The position.
+        at: Lsn,
+        /// What is wrong there.
+        what: &'static str,
+    },
     /// The timelines of start and stop are not of one history.
     #[error("timeline {stop_timeline} does not pass through {start} on timeline {start_timeline}")]
     Timeline {
@@ -345,6 +381,22 @@ impl PostgresError {
                  backup that misreads them would be worth nothing."
             }
             Self::WalLevelMinimal => "Set wal_level to replica and restart the server.",
+            Self::WindowsEnded { .. } => {
+                "Back up while no database or tablespace is created or moved. From PostgreSQL 15 \
+                 on, CREATE DATABASE ... STRATEGY wal_log copies no files."
+            }
+            Self::ReplaysOutside { .. } => {
+                "A tablespace was created while this copy was made. Make a new backup: this \
+                 version of Windlass needs no such replay. A restore can also go on on a machine \
+                 where that path does not exist."
+            }
+            Self::StandbyBehind { .. } => {
+                "Run CHECKPOINT on the primary, then start the backup again."
+            }
+            Self::WalRecord { .. } => {
+                "Look at the log there with pg_waldump. If that reads on, report this as a fault \
+                 of Windlass."
+            }
             Self::Promoted => "Start the backup again, of the new primary.",
             Self::WalMissing { .. } => {
                 "Raise wal_keep_size, or let a replication slot be made (max_replication_slots)."
@@ -414,7 +466,8 @@ fn server_hint(log: &str) -> Option<String> {
         "could not create symbolic link",
         "directory for the tablespace",
     ]) {
-        "A tablespace was made during the backup: restore this set, or open another."
+        "A tablespace was created while this copy was made, and replay would link to the source's \
+         own directory. Do not start it on the source's machine: make a new backup and open that."
     } else if has(&[
         "invalid value for parameter",
         "unrecognized configuration parameter",

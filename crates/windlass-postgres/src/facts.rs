@@ -1,5 +1,6 @@
 //! What a set says of its cluster (`Facts.database`) and what a cluster says of itself.
 
+use std::fmt;
 use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
@@ -63,6 +64,11 @@ impl ClusterFacts {
     /// The server's major version.
     pub fn major(&self) -> u32 {
         self.version_number / 10_000
+    }
+
+    /// Name of this cluster's directory in a tablespace.
+    pub(crate) fn version_directory(&self) -> String {
+        format!("PG_{}_{}", self.major(), self.catalog_version)
     }
 
     /// The data directory is open to its owner's group (0750).
@@ -175,6 +181,87 @@ pub struct DatabaseFacts {
     pub outgoing: Outgoing,
     /// What the user should know.
     pub warnings: Vec<Warning>,
+    /// Windows before the one that the set is of, oldest first; empty for most backups.
+    #[serde(default)]
+    pub earlier_windows: Vec<EarlierWindow>,
+    /// The log was looked through for what replay would do outside the data directory, and holds
+    /// nothing of that kind. Sets of older versions do not say.
+    #[serde(default)]
+    pub log_surveyed: bool,
+}
+
+/// A window of a backup that another one had to follow.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct EarlierWindow {
+    /// Where its log began.
+    pub start_lsn: Lsn,
+    /// Where it ended.
+    pub stop_lsn: Lsn,
+    /// Why a set of this window would not be right.
+    pub cause: WindowCause,
+}
+
+/// Why the log of a window cannot be replayed from the files that were read in it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "kind", rename_all = "snake_case")]
+#[non_exhaustive]
+pub enum WindowCause {
+    /// The server copied a database's files: it was moved to a tablespace, or made from a
+    /// template that changed meanwhile.
+    DatabaseCopied {
+        /// The copy's number in pg_database.
+        database: u32,
+        /// Where the log says so.
+        lsn: Lsn,
+    },
+    /// A tablespace was created.
+    TablespaceCreated {
+        /// Its number in pg_tablespace.
+        tablespace: u32,
+        /// Its directory in the source.
+        location: String,
+        /// Where the log says so.
+        lsn: Lsn,
+    },
+    /// A tablespace that was there at the start was dropped.
+    TablespaceDropped {
+        /// Its number.
+        tablespace: u32,
+    },
+}
+
+impl WindowCause {
+    /// The next window has to begin behind this position.
+    pub(crate) fn lsn(&self) -> Lsn {
+        match self {
+            Self::DatabaseCopied { lsn, .. } | Self::TablespaceCreated { lsn, .. } => *lsn,
+            Self::TablespaceDropped { .. } => Lsn(0),
+        }
+    }
+}
+
+impl fmt::Display for WindowCause {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::DatabaseCopied { database, lsn } => {
+                write!(
+                    f,
+                    "the server copied the files of database {database} (log at {lsn})"
+                )
+            }
+            Self::TablespaceCreated {
+                tablespace,
+                location,
+                lsn,
+            } => write!(
+                f,
+                "tablespace {tablespace} was created in {location} (log at {lsn})"
+            ),
+            Self::TablespaceDropped { tablespace } => {
+                write!(f, "tablespace {tablespace} was dropped")
+            }
+        }
+    }
 }
 
 impl DatabaseFacts {

@@ -10,14 +10,15 @@ use std::fs::File;
 use std::os::unix::fs::FileExt;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use windlass_engine::{EngineError, PageHook};
 use windlass_media::FileNo;
 
+use crate::backup::WINDOWS_MAX;
 use crate::checksum::{PageState, judge_page};
 use crate::facts::{BadFile, ChecksumFacts};
-use crate::listing::Listing;
+use crate::listing::{Entry, Listing};
 use crate::lsn::Lsn;
 
 /// How many bad blocks of a file are named.
@@ -25,14 +26,29 @@ const BLOCKS_NAMED: usize = 5;
 
 /// Judges the pages of a backup.
 pub(crate) struct PageCheck {
-    listing: Arc<Listing>,
+    /// The files of each window.
+    windows: [OnceLock<Listed>; WINDOWS_MAX],
     root: PathBuf,
-    start: Lsn,
     block_bytes: usize,
     segment_blocks: u32,
     pages: AtomicU64,
     /// By file; touched for bad pages only.
     bad: Mutex<BTreeMap<FileNo, BadPages>>,
+}
+
+/// The files of one window: their numbers count from `first`.
+struct Listed {
+    first: FileNo,
+    listing: Arc<Listing>,
+    /// Where the window's log begins.
+    start: Lsn,
+}
+
+impl Listed {
+    fn entry(&self, file: FileNo) -> Option<&Entry> {
+        let position = file.0.checked_sub(self.first.0)?;
+        self.listing.entries().get(position as usize)
+    }
 }
 
 #[derive(Default)]
@@ -42,16 +58,10 @@ struct BadPages {
 }
 
 impl PageCheck {
-    pub(crate) fn new(
-        listing: Arc<Listing>,
-        root: PathBuf,
-        start: Lsn,
-        (block_bytes, segment_blocks): (u32, u32),
-    ) -> Self {
+    pub(crate) fn new(root: PathBuf, (block_bytes, segment_blocks): (u32, u32)) -> Self {
         Self {
-            listing,
+            windows: Default::default(),
             root,
-            start,
             block_bytes: block_bytes as usize,
             segment_blocks,
             pages: AtomicU64::new(0),
@@ -59,11 +69,35 @@ impl PageCheck {
         }
     }
 
-    /// What was found; complete when the run is drained.
-    pub(crate) fn report(&self) -> ChecksumFacts {
+    /// Takes the files of a window, before the first of them is pushed.
+    pub(crate) fn add(&self, first: FileNo, listing: Arc<Listing>, start: Lsn) {
+        let mut listed = Some(Listed {
+            first,
+            listing,
+            start,
+        });
+        for window in &self.windows {
+            if listed.is_none() {
+                break;
+            }
+            window.get_or_init(|| listed.take().expect("it was there just now"));
+        }
+    }
+
+    /// The window that a file was read in, and its entry there.
+    fn find(&self, file: FileNo) -> Option<(&Listed, &Entry)> {
+        let windows = self.windows.iter().filter_map(OnceLock::get);
+        windows
+            .filter_map(|window| Some((window, window.entry(file)?)))
+            .next()
+    }
+
+    /// What was found in the files that count; complete when the run is drained.
+    pub(crate) fn report(&self, counts: impl Fn(FileNo) -> bool) -> ChecksumFacts {
         let bad = self.bad.lock().unwrap_or_else(PoisonError::into_inner);
         let files: Vec<BadFile> = bad
             .iter()
+            .filter(|(file, _)| counts(**file))
             .map(|(file, bad)| self.bad_file(*file, bad))
             .collect();
         ChecksumFacts {
@@ -76,10 +110,8 @@ impl PageCheck {
     }
 
     fn bad_file(&self, file: FileNo, bad: &BadPages) -> BadFile {
-        let path = self
-            .listing
-            .entry(file)
-            .map(|entry| self.listing.path(entry));
+        let found = self.find(file);
+        let path = found.map(|(window, entry)| window.listing.path(entry));
         let path = String::from_utf8_lossy(path.unwrap_or_default()).into_owned();
         BadFile {
             path,
@@ -90,13 +122,13 @@ impl PageCheck {
 
     /// True when a page that failed is no better on a second look at the file.
     fn is_still_bad(&self, file: FileNo, offset: u64, block: u32) -> bool {
-        let Some(entry) = self.listing.entry(file) else {
+        let Some((window, entry)) = self.find(file) else {
             return false;
         };
         let mut page = vec![0; self.block_bytes];
-        let opened = File::open(self.listing.source_path(&self.root, entry));
+        let opened = File::open(window.listing.source_path(&self.root, entry));
         match opened.and_then(|opened| opened.read_exact_at(&mut page, offset)) {
-            Ok(()) => judge_page(&page, block, self.start) == PageState::Bad,
+            Ok(()) => judge_page(&page, block, window.start) == PageState::Bad,
             // Dropped or truncated meanwhile: the log says so, and nobody will read the page.
             Err(_) => false,
         }
@@ -115,7 +147,10 @@ impl PageCheck {
 
 impl PageHook for PageCheck {
     fn piece(&self, file: FileNo, offset: u64, bytes: &mut [u8]) -> Result<(), EngineError> {
-        let Some(segment) = self.listing.entry(file).and_then(|entry| entry.segment) else {
+        let Some((window, entry)) = self.find(file) else {
+            return Ok(());
+        };
+        let Some(segment) = entry.segment else {
             return Ok(());
         };
         let first = offset / self.block_bytes as u64;
@@ -127,7 +162,7 @@ impl PageHook for PageCheck {
             let Ok(block) = u32::try_from(base + index) else {
                 return Ok(());
             };
-            let bad = judge_page(page, block, self.start) == PageState::Bad;
+            let bad = judge_page(page, block, window.start) == PageState::Bad;
             let at = offset + index * self.block_bytes as u64;
             if bad && self.is_still_bad(file, at, block) {
                 self.note(file, block);
@@ -170,11 +205,15 @@ mod tests {
             mode: 0o600,
             bytes: 0,
             mtime_nanos: 0,
+            ctime_nanos: 0,
+            inode: 0,
         };
         listing.add(b"1.1", b"", attributes, Some(1)).unwrap();
         listing.add(b"no_relation", b"", attributes, None).unwrap();
         let root = place.path().to_path_buf();
-        PageCheck::new(Arc::new(listing), root, START, (8192, SEGMENT_BLOCKS))
+        let check = PageCheck::new(root, (8192, SEGMENT_BLOCKS));
+        check.add(FileNo(0), Arc::new(listing), START);
+        check
     }
 
     #[test]
@@ -185,7 +224,7 @@ mod tests {
         torn[PAGE + 4000] ^= 1;
         let check = check(&place, Some(&good));
         check.piece(FileNo(0), 0, &mut torn).unwrap();
-        let report = check.report();
+        let report = check.report(|_| true);
         assert_eq!((report.pages_checked, report.pages_bad), (2, 0));
     }
 
@@ -198,7 +237,7 @@ mod tests {
         let (first, second) = content.split_at_mut(8 * PAGE);
         check.piece(FileNo(0), 8 * PAGE as u64, second).unwrap();
         check.piece(FileNo(0), 0, first).unwrap();
-        let report = check.report();
+        let report = check.report(|_| true);
         let expected: Vec<u32> = (8..13).map(|n| SEGMENT_BLOCKS + n).collect();
         assert_eq!((report.pages_bad, &report.files[0].blocks), (8, &expected));
     }
@@ -212,7 +251,10 @@ mod tests {
         check.piece(FileNo(1), 0, &mut torn).unwrap();
         check.piece(FileNo(2), 0, &mut torn).unwrap();
         assert_eq!(
-            (check.report().pages_checked, check.report().pages_bad),
+            (
+                check.report(|_| true).pages_checked,
+                check.report(|_| true).pages_bad
+            ),
             (1, 0)
         );
     }

@@ -45,7 +45,10 @@ pub use checksum::{PageState, judge_page, page_checksum};
 pub use cluster::{Cluster, MAJOR_NEWEST, MAJOR_OLDEST};
 pub use control::{Checksums, Control};
 pub use error::{PostgresError, ServerError};
-pub use facts::{BadFile, ChecksumFacts, ClusterFacts, DatabaseFacts, KIND, Outgoing, Tablespace};
+pub use facts::{
+    BadFile, ChecksumFacts, ClusterFacts, DatabaseFacts, EarlierWindow, KIND, Outgoing, Tablespace,
+    WindowCause,
+};
 pub use inspect::{Inspection, RelationFault, inspect};
 pub use lsn::{Lsn, Segment, Timeline};
 pub use open::{Connection, OpenRequest, Programs, Server, server_view};
@@ -57,5 +60,8 @@ pub use relations::{
 };
 pub use restore::{Kept, RestorePlan, RestoreRequest, TablespacePlan};
 pub use rights::{Right, Rights};
-pub use wal::WalRange;
+pub use wal::outside::{ReplayedTablespace, replayed_tablespaces};
+pub use wal::records::{Record as LogRecord, Records as LogRecords};
+pub use wal::source::{LogSource, SegmentFiles};
+pub use wal::{LogEnd, WalRange};
 pub use warning::Warning;

@@ -1,10 +1,10 @@
 //! The files of a backup, listed compactly: a cluster may have hundreds of thousands.
 //!
-//! One entry takes 40 bytes and its path, in one arena for all; a `FileEntry` of the set's table
+//! One entry takes 56 bytes and its path, in one arena for all; a `FileEntry` of the set's table
 //! takes three times as much and three allocations, so those are made only at the end.
 //!
 //! Invariants
-//! - A file's number is its position. Entries are removed only before numbers are given out.
+//! - Numbers follow positions. Entries are removed only before numbers are given out.
 //! - A directory stands before what it holds.
 
 use std::ffi::OsStr;
@@ -38,6 +38,8 @@ pub(crate) struct Entry {
     pub(crate) segment: Option<u32>,
     pub(crate) bytes: u64,
     pub(crate) mtime_nanos: i64,
+    ctime_nanos: i64,
+    inode: u64,
 }
 
 /// What the file system says of an entry.
@@ -47,12 +49,56 @@ pub(crate) struct Attributes {
     pub(crate) mode: u16,
     pub(crate) bytes: u64,
     pub(crate) mtime_nanos: i64,
+    pub(crate) ctime_nanos: i64,
+    pub(crate) inode: u64,
+}
+
+/// A file's times this near to a look at it prove nothing. A kernel stamps writes with a clock
+/// that ticks a few hundred times a second, stamps them before it has copied the bytes, and some
+/// file systems keep whole seconds.
+const RACY_NANOS: i64 = 10_000_000_000;
+
+/// A moment of this machine's clock, in nanoseconds since 1970 UTC.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Moment(pub(crate) i64);
+
+impl Moment {
+    pub(crate) fn now() -> Self {
+        Self(i64::try_from(jiff::Timestamp::now().as_nanosecond()).unwrap_or_default())
+    }
+}
+
+impl Attributes {
+    /// True when nobody has written to the file from well before `moment` until these attributes
+    /// were read.
+    pub(crate) fn is_older_than(&self, moment: Moment) -> bool {
+        self.mtime_nanos.max(self.ctime_nanos) < moment.0.saturating_sub(RACY_NANOS)
+    }
+}
+
+impl Entry {
+    /// True when this is the file that `other` was, with the content that it had, seen at `moment`
+    /// or later.
+    pub(crate) fn is_unchanged_since(&self, other: &Entry, moment: Moment) -> bool {
+        let identity = |entry: &Entry| {
+            (
+                entry.kind,
+                entry.inode,
+                entry.bytes,
+                entry.mtime_nanos,
+                entry.ctime_nanos,
+            )
+        };
+        let newest = self.mtime_nanos.max(self.ctime_nanos);
+        identity(self) == identity(other) && newest < moment.0.saturating_sub(RACY_NANOS)
+    }
 }
 
 impl Attributes {
     /// Of a file as it is listed: only its permission bits, only a regular file's length.
     pub(crate) fn of(metadata: &std::fs::Metadata, kind: FileKind) -> Self {
         let nanos = metadata.mtime().saturating_mul(1_000_000_000);
+        let changed = metadata.ctime().saturating_mul(1_000_000_000);
         Self {
             kind,
             mode: u16::try_from(metadata.mode() & 0o777).unwrap_or(0o700),
@@ -62,6 +108,8 @@ impl Attributes {
                 0
             },
             mtime_nanos: nanos.saturating_add(metadata.mtime_nsec()),
+            ctime_nanos: changed.saturating_add(metadata.ctime_nsec()),
+            inode: metadata.ino(),
         }
     }
 }
@@ -94,6 +142,8 @@ impl Listing {
             mode,
             bytes,
             mtime_nanos,
+            ctime_nanos,
+            inode,
         } = attributes;
         let entry = Entry {
             path_at,
@@ -104,6 +154,8 @@ impl Listing {
             segment,
             bytes,
             mtime_nanos,
+            ctime_nanos,
+            inode,
         };
         self.entries.push(entry);
         Ok(())
@@ -112,6 +164,29 @@ impl Listing {
     /// How many entries there are.
     pub(crate) fn len(&self) -> usize {
         self.entries.len()
+    }
+
+    /// The positions of all entries, sorted by path.
+    pub(crate) fn by_path(&self) -> Vec<u32> {
+        let count = u32::try_from(self.entries.len()).unwrap_or(u32::MAX);
+        let mut positions: Vec<u32> = (0..count).collect();
+        positions.sort_unstable_by_key(|position| self.path_at(*position));
+        positions
+    }
+
+    /// Finds a path among positions that [`Listing::by_path`] gave.
+    pub(crate) fn find(&self, positions: &[u32], path: &[u8]) -> Option<u32> {
+        let found = positions.binary_search_by(|position| self.path_at(*position).cmp(path));
+        found.ok().and_then(|index| positions.get(index).copied())
+    }
+
+    fn path_at(&self, position: u32) -> &[u8] {
+        path_in(&self.arena, &self.entries[position as usize])
+    }
+
+    /// Entries in order.
+    pub(crate) fn entries(&self) -> &[Entry] {
+        &self.entries
     }
 
     /// Sum of the lengths of all files.
@@ -133,16 +208,6 @@ impl Listing {
             position += 1;
             keep(position - 1, path_in(arena, entry))
         });
-    }
-
-    /// Numbers and entries, in order.
-    pub(crate) fn numbered(&self) -> impl Iterator<Item = (FileNo, &Entry)> {
-        (0..).map(FileNo).zip(&self.entries)
-    }
-
-    /// The entry of a number that this listing gave out.
-    pub(crate) fn entry(&self, file: FileNo) -> Option<&Entry> {
-        self.entries.get(file.0 as usize)
     }
 
     /// An entry's path below the data directory.

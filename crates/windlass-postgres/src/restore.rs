@@ -316,7 +316,7 @@ fn replaced(files: &mut FileTable, path: &str, content: Vec<u8>) -> Option<(File
     Some((entry.file, content))
 }
 
-fn make_directory(path: &Path, mode: u32) -> Result<(), PostgresError> {
+pub(crate) fn make_directory(path: &Path, mode: u32) -> Result<(), PostgresError> {
     let mut builder = std::fs::DirBuilder::new();
     builder
         .recursive(true)

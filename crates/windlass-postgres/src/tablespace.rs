@@ -1,8 +1,12 @@
 //! tablespace_map: one line `<oid> <directory>` for each tablespace; recovery makes the links in
 //! pg_tblspc from it, so links and map must say the same.
 
+use std::collections::BTreeSet;
+
 /// The file's name in the data directory.
 pub(crate) const TABLESPACE_MAP_PATH: &str = "tablespace_map";
+/// The number of the tablespace whose databases lie in `base`.
+pub(crate) const DEFAULT_TABLESPACE: u32 = 1663;
 /// The directory of the links.
 pub(crate) const TABLESPACE_LINKS: &str = "pg_tblspc/";
 
@@ -13,6 +17,29 @@ pub(crate) fn oid_of_link(path: &[u8]) -> Option<u32> {
     digits
         .then(|| std::str::from_utf8(name).ok()?.parse().ok())
         .flatten()
+}
+
+/// The tablespaces that a map names.
+pub(crate) fn oids_of_map(map: &[u8]) -> BTreeSet<u32> {
+    let mut oids = BTreeSet::new();
+    let (mut at_start, mut escaped, mut digits) = (true, false, String::new());
+    for byte in map {
+        match byte {
+            b'0'..=b'9' if at_start => digits.push(char::from(*byte)),
+            b'\n' if !escaped => {
+                at_start = true;
+                digits.clear();
+            }
+            _ => {
+                if at_start {
+                    oids.extend(digits.parse::<u32>());
+                }
+                at_start = false;
+            }
+        }
+        escaped = !escaped && *byte == b'\\';
+    }
+    oids
 }
 
 /// The map of these tablespaces, written as PostgreSQL writes it.
@@ -43,6 +70,18 @@ mod tests {
             tablespace_map(spaces.into_iter()),
             b"16400 /srv/a b\n16401 /srv/c\\\n\\\\\n"
         );
+    }
+
+    #[test]
+    fn the_numbers_of_a_map_are_those_it_was_made_of() {
+        let spaces = [
+            (16_400, b"/srv/1 2".as_slice()),
+            (16_401, b"/srv/c\n99 /x\\"),
+            (16_402, b"/\\\n7"),
+        ];
+        let map = tablespace_map(spaces.into_iter());
+        assert_eq!(oids_of_map(&map), [16_400, 16_401, 16_402].into());
+        assert!(oids_of_map(b"").is_empty());
     }
 
     #[test]

@@ -4,6 +4,18 @@
 //! backed up; then the log is one range a timeline, joined at the switch points that the history
 //! file of the last timeline names.
 
+pub(crate) mod effects;
+pub(crate) mod outside;
+mod pages;
+#[cfg(test)]
+#[allow(
+    clippy::cast_possible_truncation,
+    reason = "numbers of a test are small"
+)]
+mod reading_tests;
+pub(crate) mod records;
+pub(crate) mod source;
+
 use std::fs::File;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
@@ -12,9 +24,9 @@ use serde::{Deserialize, Serialize};
 
 use crate::error::{IoContext, PostgresError};
 use crate::lsn::{Lsn, Segment, Timeline, segment_before, segment_of};
+use pages::LONG_HEADER_BYTES;
+pub use pages::LogEnd;
 
-/// Bytes of the header of a segment's first page, up to and with its last field.
-const LONG_HEADER_BYTES: usize = 40;
 /// Flag of xlp_info: the header is a long one.
 const LONG_HEADER: u16 = 2;
 

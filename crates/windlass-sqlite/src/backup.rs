@@ -285,7 +285,10 @@ impl Backup<'_> {
         };
         let spec = file_spec(&self.database.file, extent);
         let cancel = self.run.cancel().clone();
+        let progress = Arc::clone(self.run.progress());
         let moved = settle::settle(&target, hashes, &cancel, |range| {
+            // What is copied again is more to do.
+            progress.set_total(progress.total() + range.bytes);
             Ok(self
                 .run
                 .push_range(&spec, range.offset, range.bytes, layer)?)

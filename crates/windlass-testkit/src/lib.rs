@@ -5,6 +5,7 @@
 
 pub mod browser;
 pub mod faulty;
+pub mod gate;
 pub mod load;
 pub mod postgres;
 pub mod recording;

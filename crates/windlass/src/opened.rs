@@ -20,6 +20,7 @@ use windlass_postgres::{DatabaseFacts, OpenRequest, Programs, Server, server_vie
 use crate::cli::OpenOptions;
 use crate::exit::{Code, Failure};
 use crate::scratch::Scratch;
+use crate::status::Operation;
 use crate::{output, privilege};
 
 /// Whom servers run as whose set belongs to root.
@@ -45,7 +46,9 @@ pub enum Opened {
 
 /// A set's image, mounted.
 pub struct Mounted {
-    mount: Mount,
+    /// What `windlass status` shows of it; it goes before the mount.
+    operation: Operation,
+    mount: Arc<Mount>,
     scratch: Scratch,
     /// What was written found no room.
     full: Arc<AtomicBool>,
@@ -96,8 +99,17 @@ impl Opened {
             Self::Sqlite { view, .. } => view,
         };
         let damaged = view.is_damaged();
-        let Mounted { mount, scratch, .. } = view;
-        mount.unmount()?;
+        let Mounted {
+            operation,
+            mount,
+            scratch,
+            ..
+        } = view;
+        drop(operation);
+        // Nobody else has the mount once nothing shows it any more.
+        if let Some(mount) = Arc::into_inner(mount) {
+            mount.unmount()?;
+        }
         drop(scratch);
         Ok(damaged)
     }
@@ -129,10 +141,11 @@ impl Mounted {
     }
 
     fn new(
+        set: &OpenSet,
         image: Arc<dyn Image>,
         options: &OpenOptions,
         owner: Option<(u32, u32)>,
-        writable: bool,
+        (overlaid, writable): (bool, bool),
     ) -> Result<Self, Failure> {
         let scratch = Scratch::create(options.scratch.as_deref(), owner)?;
         let full = Arc::<AtomicBool>::default();
@@ -150,18 +163,35 @@ impl Mounted {
             ..MountOptions::default()
         };
         let at = scratch.data();
-        let mount = if writable {
+        let mount = if overlaid {
             let overlay = Overlay::create(image, &scratch.overlay())?;
             Mount::view(Arc::new(overlay), &at, &mount_options)?
         } else {
             Mount::image(image, &at, &mount_options)?
         };
+        let mount = Arc::new(mount);
         Ok(Self {
+            operation: operation(set, &mount, writable),
             mount,
             scratch,
             full,
         })
     }
+}
+
+/// Shows an opened set in `windlass status`.
+fn operation(set: &OpenSet, mount: &Arc<Mount>, writable: bool) -> Operation {
+    let title = format!("set {} on {}", set.set_id(), mount.at().display());
+    let phase = if writable {
+        "opened, writable"
+    } else {
+        "opened, read-only"
+    };
+    let mount = Arc::downgrade(mount);
+    Operation::begin("open", &title, move || {
+        let statistics = mount.upgrade().map(|mount| mount.statistics());
+        (phase.to_owned(), serde_json::json!({ "mount": statistics }))
+    })
 }
 
 fn image(set: &Arc<OpenSet>, options: &OpenOptions) -> Result<Arc<SetImage>, Failure> {
@@ -185,7 +215,7 @@ fn postgres(
     let files = server_view(&description.files)?;
     let edited = EditedImage::new(image(set, options)?, files, Vec::new());
     // Recovery writes, whoever may write afterwards.
-    let view = Mounted::new(Arc::new(edited), options, run_as, true)?;
+    let view = Mounted::new(set, Arc::new(edited), options, run_as, (true, writable))?;
     let request = OpenRequest {
         data: view.at().to_owned(),
         was: facts.data_directory.into(),
@@ -252,7 +282,7 @@ fn sqlite(set: &Arc<OpenSet>, options: &OpenOptions, writable: bool) -> Result<O
         let patches = shown.read_only.into_iter().map(patch).collect();
         Arc::new(EditedImage::new(image, description.files.clone(), patches))
     };
-    let view = Mounted::new(image, options, owner.flatten(), writable)?;
+    let view = Mounted::new(set, image, options, owner.flatten(), (writable, writable))?;
     Ok(Opened::Sqlite {
         database: view.at().join(shown.name),
         view,

@@ -1,8 +1,8 @@
 //! The controller: which codec comes next, given what was observed with this one.
 //!
-//! It climbs and descends one rung at a time. What a rung gave is remembered for a while, so that
-//! it does not go back to one that was slower: between two rungs, one of them held up by the
-//! devices and the other by the cores, it stays with the faster one.
+//! It moves one step up or down at a time. It remembers for a while how fast each step was, so that
+//! it does not go back to a slower one: between two steps, of which one is limited by the devices
+//! and the other by the cores, it stays with the faster one.
 //!
 //! Invariants
 //! - The same observations give the same codecs: there is no clock in here, and no chance.

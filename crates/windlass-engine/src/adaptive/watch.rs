@@ -1,9 +1,9 @@
 //! Watching a run for the controller: counters and the time become observations.
 //!
-//! A window ends when enough time has gone by and enough was compressed. After a change one window
-//! is left out, in which the pool still holds what was made before it.
+//! A window ends when enough time has passed and enough was compressed. After a change, one window
+//! is ignored, because the pool still holds what was made before the change.
 //!
-//! Locking: one mutex, only ever tried for: a compressor that finds it taken goes on as it was.
+//! Locking: one mutex, which nobody waits for. A compressor that finds it taken goes on as before.
 
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};

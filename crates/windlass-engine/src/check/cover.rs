@@ -1,4 +1,4 @@
-//! Cover: which bytes of some files are listed anywhere, so that the others can be told.
+//! Cover: which bytes of some files are in any index block. All other bytes are lost.
 
 use std::collections::BTreeMap;
 

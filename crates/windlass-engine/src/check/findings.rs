@@ -1,4 +1,4 @@
-//! Findings: what is done about damage (stop, or list it and read on), and what it adds up to.
+//! Findings: whether to stop at damage or to list it and read on, and the sum of all damage.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::{Mutex, MutexGuard, PoisonError};

@@ -1,6 +1,6 @@
-//! A stripe taken apart: header, seal and footer, each right or not, and what can be read with
-//! what is left of them. Without a header its siblings' stands for it; without a footer the stripe
-//! is walked from index block to index block (`walk.rs`).
+//! A stripe taken apart: header, seal and footer, whether each of them is right, and what can be
+//! read with the rest. If the header is damaged, that of another stripe is used in its place. If
+//! the footer is damaged, `walk.rs` goes from index block to index block.
 
 use std::path::{Path, PathBuf};
 

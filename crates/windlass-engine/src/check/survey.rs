@@ -1,9 +1,8 @@
-//! A survey: a set as far as it is there, with everything that is wrong with it.
+//! A survey: the parts of a set that exist, and everything that is wrong with them.
 //!
-//! A set that opens has nothing wrong with it that can be seen from its headers, footers and seals.
-//! Of one that does not, each stripe is taken apart (`parts.rs`), and whatever is right of header,
-//! seal and footer is used. The description of the set is the one that most stripes agree on;
-//! stripes that say otherwise do not take part.
+//! If a set opens, its headers, footers and seals are right. If it does not, each stripe is taken
+//! apart (`parts.rs`), and the parts that are right are used. The description of the set is the one
+//! that most stripes have. Stripes with another description are left out.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;

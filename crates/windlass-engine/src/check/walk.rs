@@ -1,8 +1,9 @@
 //! Walking a stripe that has lost its footer: from index block to index block.
 //!
-//! An index block begins at a multiple of the alignment, ends the region it describes, says which
-//! set and stripe it is of, and has a checksum of its own. So a stripe's blocks can be found again
-//! by looking at each such place, and what lies between two that do not follow each other is lost.
+//! An index block begins at a multiple of the alignment, at the end of the region that it
+//! describes. It names its set and its stripe and has a checksum. So the blocks of a stripe can be
+//! found by looking at each multiple of the alignment. If a block does not follow the one before
+//! it, everything between them is lost.
 
 use std::fs::File;
 use std::os::unix::fs::FileExt;

@@ -1,4 +1,5 @@
-//! The recorder's half in the pipeline's threads: a buffer for each, handed over when it is full.
+//! The part of the recorder that runs in the pipeline's threads. Each thread has a buffer and hands
+//! it over when it is full.
 
 use std::cell::{Cell, RefCell};
 use std::sync::Arc;

@@ -1,12 +1,13 @@
-//! Which events go into a file that must not grow beyond its limit, of a run of unknown length.
+//! Which events to keep, so that the file of a run of unknown length stays below its limit.
 //!
-//! The first half of the file takes every event. Half of what is left then takes one in four, half
-//! of the rest one in sixteen, and so on: each part is half as long as the one before and covers
-//! twice the time, so the file never fills up. Which event is kept is drawn at random, and it
-//! stands for as many as were in the draw: sums and counts stay what they are, but for noise.
+//! The first half of the file has all events. In half of the rest, one event in four is kept, then
+//! one in sixteen, and so on. Each part is half as long as the one before and covers twice the
+//! time, so the file never fills up. The kept events are chosen at random, and each has a weight:
+//! the number of events it stands for. So sums and counts stay right except for noise.
 //!
-//! Long events are what one looks for, and there cannot be many: none is thinned out. What is long
-//! grows fourfold, too, so that a run in which all waits are long stays within the limit.
+//! All long events are kept, because people look for them and there cannot be many. What counts as
+//! long also grows fourfold each time, so that a run in which all waits are long stays below the
+//! limit.
 
 use super::recorder::Event;
 

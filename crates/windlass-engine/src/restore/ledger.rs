@@ -1,9 +1,9 @@
-//! The ledger: which bytes of which file have come, and what they add up to.
+//! The ledger: it proves that every byte of every file came exactly once.
 //!
-//! That every byte came exactly once is proved without remembering ranges: each range adds
-//! `mark(start) - mark(end)`, where `mark` is a hash with a key of this run. Ranges that lie end to
-//! end cancel at their seams, so the sum is `mark(0) - mark(length)` for a file that is covered
-//! once, and no set can be made for which it is so otherwise.
+//! It does not need to remember the ranges. Each range adds `mark(start) - mark(end)` to a sum,
+//! where `mark` is a hash with a key of this run. Where one range ends and the next begins, the
+//! marks cancel. So for a file that is covered exactly once, the sum is `mark(0) - mark(length)`.
+//! Nobody can make a set for which the sum is right by other means, because the key is not known.
 
 use std::collections::{BTreeMap, HashMap};
 use std::hash::{BuildHasher, RandomState};

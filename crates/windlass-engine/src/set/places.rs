@@ -1,4 +1,4 @@
-//! Where stripes are: what the places one was told lead to.
+//! Finds stripes in the places that the user named.
 
 use std::collections::BTreeMap;
 use std::fs::File;

@@ -1,4 +1,4 @@
-//! What goes on right now: how many are at it, and for how long already.
+//! Waits that have not ended: how many there are, and for how long already.
 
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};

@@ -2,8 +2,8 @@
 //!
 //! For each index block the footer has only the lowest and the highest file number. That does not
 //! help in a set of one huge file. But frames are on a stripe roughly in the order of the source,
-//! so its blocks overlap little, and a binary search finds the right one. The range of each block that
-//! was read is remembered, so after a while a lookup reads no index at all.
+//! so its blocks overlap little, and a binary search finds the right one. The range of each block
+//! that was read is remembered, so after a while a lookup reads no index at all.
 //!
 //! Invariants
 //! - The order is only a hint. A position is missing only if every block that may hold it was read.

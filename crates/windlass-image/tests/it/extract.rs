@@ -107,7 +107,7 @@ fn nothing_is_overwritten_and_no_link_followed() {
         ),
         "{error}"
     );
-    assert!(error.hint().unwrap().contains("never overwritten"));
+    assert!(error.hint().unwrap().contains("overwrites no files"));
     assert_eq!(std::fs::read(into.join("PG_VERSION")).unwrap(), b"mine");
 
     std::fs::create_dir(&elsewhere).unwrap();

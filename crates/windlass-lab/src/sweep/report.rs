@@ -12,7 +12,7 @@ use crate::numbers::to_f64;
 use crate::plan::Direction;
 
 /// What is drawn in a chart of lines.
-const LINES: &str = "Small dots are the runs, the line joins the middle ones, and the band around \
+const LINES: &str = "Small dots are the runs, the line joins the medians, and the band around \
     it is the noise. A ring instead of a dot means that the runs do not tell this setting from the \
     baseline; on a line without the baseline, from the line's first setting.";
 
@@ -346,7 +346,7 @@ fn waits(series: &Series) -> BarChart {
         title: "Where it waits".to_owned(),
         description: limited(
             series,
-            "Seconds over all threads of a stage, the middle one of the runs.",
+            "Seconds over all threads of a stage, the median of the runs.",
         ),
         unit: Unit::Seconds,
         series: causes
@@ -414,7 +414,7 @@ fn devices(page: &mut Page, series: &Series) {
     names.dedup();
     let chart = |title: &str, x: (&str, Unit), series: Vec<Line>| LineChart {
         title: title.to_owned(),
-        description: "Small dots are the rounds, and the line joins the middle ones.".to_owned(),
+        description: "Small dots are the rounds, and the line joins their medians.".to_owned(),
         x: (x.0.to_owned(), x.1),
         x_scale: Scale::Log2,
         y: Unit::BytesPerSecond,

@@ -1,9 +1,12 @@
 //! The set being put together: what was listed, what was added since, and the file table of both.
 //!
 //! Invariants
-//! - Numbers are given out in order: first the listing's, then those of what is added.
+//! - Numbers are given out in order: for each window first the listing's, then those of what is
+//!   added. A number is never given out twice, so the same file has another one in each window that
+//!   read it.
 //! - Empty files are entries of the table and nothing else: no read can tell more of them.
 
+use std::collections::{BTreeSet, HashSet};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -14,13 +17,23 @@ use windlass_media::{FileEntry, FileFlags, FileKind, FileNo, FileTable, crc32c};
 use super::log::FoundSegment;
 use crate::error::PostgresError;
 use crate::facts::ClusterFacts;
-use crate::listing::{Entry, Listing};
+use crate::listing::{Entry, Listing, Moment};
+use crate::tablespace::oid_of_link;
 
 /// Files without which no cluster, or no database, starts.
 const ESSENTIAL_NAMES: [&[u8]; 2] = [b"PG_VERSION", b"pg_filenode.map"];
 
 pub(super) struct Assembly {
+    /// The files as the last window found them.
     listing: Arc<Listing>,
+    /// The number of each of them: that of the window that read it.
+    numbers: Vec<FileNo>,
+    /// From this number on they are the last window's own.
+    first: FileNo,
+    /// When the listing was begun.
+    listed: Moment,
+    /// Copied by earlier windows, and not part of the set.
+    superseded: HashSet<FileNo>,
     root: PathBuf,
     next: FileNo,
     /// Mode of files that are made here: as open to the group as the data directory is.
@@ -34,37 +47,111 @@ pub(super) struct Assembly {
 }
 
 impl Assembly {
-    pub(super) fn new(
-        listing: Arc<Listing>,
-        root: PathBuf,
-        group: bool,
-    ) -> Result<Self, PostgresError> {
-        let next = u32::try_from(listing.len()).map_err(|_| PostgresError::Path {
-            path: root.clone(),
-            what: "holds more files than a set may",
-        })?;
-        Ok(Self {
-            listing,
+    pub(super) fn new(root: PathBuf, group: bool) -> Self {
+        Self {
+            listing: Arc::default(),
+            numbers: Vec::new(),
+            first: FileNo(0),
+            listed: Moment(i64::MIN),
+            superseded: HashSet::new(),
             root,
-            next: FileNo(next),
+            next: FileNo(0),
             mode: if group { 0o640 } else { 0o600 },
             added: Vec::new(),
             table: Vec::new(),
             last: None,
+        }
+    }
+
+    /// True when a window has listed its files.
+    pub(super) fn has_files(&self) -> bool {
+        !self.numbers.is_empty()
+    }
+
+    /// Takes a window's listing, which was begun at `listed`. Files that are as an earlier window
+    /// copied them keep their number; everything else that was pushed so far is no longer part of
+    /// the set. Returns the number of the listing's first entry. The run is drained.
+    pub(super) fn renew(
+        &mut self,
+        listing: Arc<Listing>,
+        listed: Moment,
+        run: &BackupRun,
+    ) -> Result<FileNo, PostgresError> {
+        let first = self.next;
+        let count = u32::try_from(listing.len()).ok();
+        let next = count.and_then(|count| first.0.checked_add(count));
+        let next = next.ok_or_else(|| PostgresError::Path {
+            path: self.root.clone(),
+            what: "holds more files than a set may",
+        })?;
+        let before = self.listing.by_path();
+        let mut kept = HashSet::new();
+        let mut numbers = Vec::with_capacity(listing.len());
+        for (number, entry) in (first.0..next).zip(listing.entries()) {
+            let earlier = self.listing.find(&before, listing.path(entry));
+            let earlier = earlier.and_then(|at| self.unchanged(at, entry, run));
+            kept.extend(earlier);
+            numbers.push(earlier.unwrap_or(FileNo(number)));
+        }
+        self.supersede(&kept, run);
+        self.next = FileNo(next);
+        (self.listing, self.numbers) = (listing, numbers);
+        (self.first, self.listed) = (first, listed);
+        Ok(first)
+    }
+
+    /// The number of an entry of the window before, when a file's copy there is what it holds now.
+    fn unchanged(&self, at: u32, entry: &Entry, run: &BackupRun) -> Option<FileNo> {
+        let before = self.listing.entries().get(at as usize)?;
+        let number = *self.numbers.get(at as usize)?;
+        if entry.kind != FileKind::File || !entry.is_unchanged_since(before, self.listed) {
+            return None;
+        }
+        let outcome = run.outcome(number).unwrap_or_default();
+        (!outcome.vanished && outcome.short_bytes == 0).then_some(number)
+    }
+
+    /// Takes what was pushed so far out of the set, all but the files that are kept.
+    fn supersede(&mut self, kept: &HashSet<FileNo>, run: &BackupRun) {
+        let listed = self.listing.entries().iter().zip(&self.numbers);
+        let listed = listed.filter(|(entry, _)| entry.kind == FileKind::File && entry.bytes > 0);
+        let listed = listed.map(|(_, number)| *number);
+        let added = self.added.drain(..).filter(|entry| entry.bytes > 0);
+        let copied = listed.chain(added.map(|entry| entry.file));
+        let vanished = |file: &FileNo| run.outcome(*file).is_none_or(|outcome| outcome.vanished);
+        self.superseded
+            .extend(copied.filter(|file| !kept.contains(file) && !vanished(file)));
+    }
+
+    /// True for a file of the set as it is now.
+    pub(super) fn counts(&self, file: FileNo) -> bool {
+        !self.superseded.contains(&file)
+    }
+
+    /// The tablespaces whose links, or directories in place of links, are listed.
+    pub(super) fn tablespaces(&self) -> BTreeSet<u32> {
+        let entries = self.listing.entries().iter();
+        entries
+            .filter_map(|entry| oid_of_link(self.listing.path(entry)))
+            .collect()
+    }
+
+    /// The listed entries that this window copies, with their numbers.
+    fn to_push(&self) -> impl Iterator<Item = (FileNo, &Entry)> {
+        let entries = self.numbers.iter().copied().zip(self.listing.entries());
+        entries.filter(|(file, entry)| {
+            *file >= self.first && entry.kind == FileKind::File && entry.bytes > 0
         })
     }
 
-    /// Pushes every listed file that has content; calls `between` before each.
-    pub(super) fn push_listed(
-        &self,
-        run: &mut BackupRun,
-        mut between: impl FnMut() -> Result<(), PostgresError>,
-    ) -> Result<(), PostgresError> {
-        for (file, entry) in self.listing.numbered() {
-            if entry.kind != FileKind::File || entry.bytes == 0 {
-                continue;
-            }
-            between()?;
+    /// How many bytes [`Assembly::push_listed`] pushes.
+    pub(super) fn bytes_to_push(&self) -> u64 {
+        self.to_push().map(|(_, entry)| entry.bytes).sum()
+    }
+
+    /// Pushes every listed file that has content and is not kept.
+    pub(super) fn push_listed(&self, run: &mut BackupRun) -> Result<(), PostgresError> {
+        for (file, entry) in self.to_push() {
             let content = FileContent::Path(self.listing.source_path(&self.root, entry));
             let missing = missing(self.listing.path(entry));
             run.push(FileSpec {
@@ -172,9 +259,11 @@ impl Assembly {
 
     /// Makes the table of what was pushed and is there: files that vanished are not part of the
     /// set. Call it after the run is drained.
-    pub(super) fn settle(&mut self, run: &BackupRun) -> Result<(), PostgresError> {
+    pub(super) fn settle(&mut self, run: &mut BackupRun) -> Result<(), PostgresError> {
+        run.supersede(self.superseded.iter().copied());
         let mut table = Vec::with_capacity(self.listing.len() + self.added.len() + 2);
-        for (file, entry) in self.listing.numbered() {
+        let entries = self.numbers.iter().copied().zip(self.listing.entries());
+        for (file, entry) in entries {
             let mut made = self.listing.table_entry(file, entry);
             if settled(run, &mut made) {
                 table.push(made);

@@ -12,11 +12,11 @@ use crate::warning::Warning;
 
 /// The lines of backup_label that a backup needs itself.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct BackupLabel {
+pub(crate) struct BackupLabel {
     /// START WAL LOCATION: the redo position of the start checkpoint.
-    pub(super) start: Lsn,
+    pub(crate) start: Lsn,
     /// START TIMELINE.
-    pub(super) timeline: Timeline,
+    pub(crate) timeline: Timeline,
 }
 
 /// A segment of the backup's log, found in pg_wal.
@@ -28,8 +28,22 @@ pub(super) struct FoundSegment {
     pub(super) mtime_nanos: i64,
 }
 
+/// The part of the log that a backup needs.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct LogRange {
+    pub(super) start: Lsn,
+    /// Recovery has to reach this position.
+    pub(super) stop: Lsn,
+}
+
+impl FoundSegment {
+    pub(super) fn number(&self) -> u64 {
+        self.segment.number
+    }
+}
+
 impl BackupLabel {
-    pub(super) fn parse(bytes: &[u8]) -> Result<Self, PostgresError> {
+    pub(crate) fn parse(bytes: &[u8]) -> Result<Self, PostgresError> {
         // Other lines may hold the user's label in any encoding.
         let text = String::from_utf8_lossy(bytes);
         let field = |name: &str| text.lines().find_map(|line| line.strip_prefix(name));

@@ -14,9 +14,12 @@ use std::path::{Path, PathBuf};
 use windlass_media::{FileEntry, FileFlags, FileKind, FileNo, FileTable};
 
 use super::settings;
+use crate::backup::BackupLabel;
 use crate::configuration::{Configuration, Place};
+use crate::control::Control;
 use crate::error::{IoContext, PostgresError};
 use crate::tablespace::{TABLESPACE_LINKS, TABLESPACE_MAP_PATH, oid_of_link};
+use crate::wal::outside::replayed_in;
 
 /// Where tablespaces lie in a view, each in a directory of its number.
 const TABLESPACES: &str = "windlass_tablespaces";
@@ -24,6 +27,8 @@ const TABLESPACES: &str = "windlass_tablespaces";
 const AUTO_CONF: &str = "postgresql.auto.conf";
 const CONF: &str = "postgresql.conf";
 const TABLESPACE_DIRECTORY: &str = "pg_tblspc";
+/// Where recovery begins.
+const BACKUP_LABEL_PATH: &str = "backup_label";
 /// Links recovery would make; and what would make a standby of it, or have it fetch a log.
 const REMOVED: [&str; 4] = [
     TABLESPACE_MAP_PATH,
@@ -125,6 +130,25 @@ pub(super) fn prepare(data: &Path, was: &Path) -> Result<Prepared, PostgresError
         in_place_tablespaces,
         links,
     })
+}
+
+/// Refuses a directory whose log creates a tablespace: replay changes the mode of the path that the
+/// log names, and makes a directory there, before it comes to the link.
+pub(super) fn check_log(data: &Path, control: &Control) -> Result<(), PostgresError> {
+    let path = data.join(BACKUP_LABEL_PATH);
+    let Some(label) = absent_is_none(std::fs::read(&path)).doing("read", &path)? else {
+        return Ok(());
+    };
+    let start = BackupLabel::parse(&label)?.start;
+    let replayed = replayed_in(data, u64::from(control.wal_segment_bytes), start)?;
+    match replayed.into_iter().next() {
+        Some(space) => Err(PostgresError::ReplaysOutside {
+            oid: space.oid,
+            location: space.location,
+            what: "an opened server may write only into its own directory",
+        }),
+        None => Ok(()),
+    }
 }
 
 impl Prepared {

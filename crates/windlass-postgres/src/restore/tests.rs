@@ -39,6 +39,8 @@ fn facts() -> DatabaseFacts {
         configuration_outside: Vec::new(),
         outgoing: Outgoing::default(),
         warnings: Vec::new(),
+        earlier_windows: Vec::new(),
+        log_surveyed: true,
     }
 }
 

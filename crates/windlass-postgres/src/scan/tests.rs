@@ -3,6 +3,8 @@
 use std::fs;
 use std::os::unix::fs::symlink;
 
+use windlass_media::FileNo;
+
 use super::*;
 
 struct Place {
@@ -65,8 +67,9 @@ impl Place {
             FileKind::Symlink => "@",
         };
         let mut paths: Vec<String> = listing
-            .numbered()
-            .map(|(_, entry)| lossy(listing.path(entry)) + mark(entry.kind))
+            .entries()
+            .iter()
+            .map(|entry| lossy(listing.path(entry)) + mark(entry.kind))
             .collect();
         paths.sort();
         paths
@@ -163,8 +166,9 @@ fn an_init_fork_that_appears_during_the_walk_counts() {
     scanner.remove_unlogged();
     let listing = scanner.listing;
     let paths = listing
-        .numbered()
-        .map(|(_, entry)| lossy(listing.path(entry)));
+        .entries()
+        .iter()
+        .map(|entry| lossy(listing.path(entry)));
     let files: Vec<String> = paths.filter(|path| path.starts_with("base/5/")).collect();
     assert_eq!(files, ["base/5/200"]);
 }
@@ -181,8 +185,9 @@ fn an_init_fork_that_vanishes_during_the_walk_counts_too() {
     let listing = scanner.listing;
     assert!(
         !listing
-            .numbered()
-            .any(|(_, entry)| listing.path(entry) == b"base/5/100")
+            .entries()
+            .iter()
+            .any(|entry| listing.path(entry) == b"base/5/100")
     );
 }
 
@@ -217,8 +222,9 @@ fn a_tablespace_is_a_link_and_only_this_versions_directory_behind_it() {
     assert_eq!(place.files(), expected);
     let listing = place.scan().listing;
     let relations = listing
-        .numbered()
-        .filter(|(_, entry)| entry.segment == Some(0))
+        .entries()
+        .iter()
+        .filter(|entry| entry.segment == Some(0))
         .count();
     assert_eq!(relations, 2, "relations in tablespaces are recognised");
 }
@@ -306,11 +312,11 @@ fn a_link_to_a_link_is_followed_to_its_end() {
     };
     assert!(scanned.warnings.contains(&dangling));
     // PostgreSQL knows the tablespace by the first link.
-    let mut entries = scanned.listing.numbered();
-    let (file, space) = entries
-        .find(|(_, entry)| scanned.listing.path(entry) == b"pg_tblspc/16400")
+    let mut entries = scanned.listing.entries().iter();
+    let space = entries
+        .find(|entry| scanned.listing.path(entry) == b"pg_tblspc/16400")
         .unwrap();
-    let made = scanned.listing.table_entry(file, space).link_target;
+    let made = scanned.listing.table_entry(FileNo(0), space).link_target;
     assert_eq!(
         made,
         outside.join("to-space").as_os_str().as_encoded_bytes()

@@ -15,6 +15,7 @@ use windlass_postgres::{
     BackupOutcome, BackupRequest, Cluster, DatabaseFacts, Kept, PostgresError, RestorePlan,
     RestoreRequest, server_view,
 };
+use windlass_testkit::gate::Gate;
 use windlass_testkit::postgres::{PrivateCluster, succeed};
 
 const STRIPES: usize = 2;
@@ -26,6 +27,8 @@ static SETS: AtomicU64 = AtomicU64::new(1);
 pub struct Wish {
     /// Bytes per second, so that a small cluster takes long enough for things to happen.
     pub source_rate: Option<u64>,
+    /// Where its devices wait before they write data.
+    pub gate: Option<Gate>,
     /// The flag that stops it.
     pub cancel: Cancel,
     /// The label; empty for the default.
@@ -68,10 +71,20 @@ pub fn backup_connected(
 }
 
 fn begin_run(directory: &Path, wish: &Wish, volumes: usize) -> BackupRun {
-    let plan = BufferRequest::default().plan(STRIPES, volumes).unwrap();
+    let mut request = BufferRequest::default();
+    // What stands still at a gate holds buffers: few and small ones, and no compression, so that
+    // most of the source has not been read.
+    if wish.gate.is_some() {
+        request.transfer_bytes = Some(128 << 10);
+    }
+    let plan = request.plan(STRIPES, volumes).unwrap();
     let options = BackupOptions {
         plan,
-        codec: Codec::Zstd(1),
+        codec: if wish.gate.is_some() {
+            Codec::None
+        } else {
+            Codec::Zstd(1)
+        },
         range: None,
         source_rate: wish.source_rate,
         device_rate: None,
@@ -80,8 +93,12 @@ fn begin_run(directory: &Path, wish: &Wish, volumes: usize) -> BackupRun {
     };
     let device = |index: usize| {
         let path = directory.join(format!("stripe-{index}"));
-        Box::new(FileDevice::create(&path, FileDeviceOptions::default()).unwrap())
-            as Box<dyn Device>
+        let device = FileDevice::create(&path, FileDeviceOptions::default()).unwrap();
+        let device: Box<dyn Device> = Box::new(device);
+        match &wish.gate {
+            Some(gate) => gate.device(device),
+            None => device,
+        }
     };
     let mut id = [7; 16];
     id[..8].copy_from_slice(&SETS.fetch_add(1, Ordering::Relaxed).to_le_bytes());
@@ -166,6 +183,15 @@ pub fn holds_no_set(directory: &Path) -> bool {
     OpenSet::open(&[directory.to_path_buf()], METADATA_LIMIT_DEFAULT).is_err()
 }
 
+/// As [`verify_backup`], for servers of any version.
+fn check_manifest(source: &PrivateCluster, restored: &Path) {
+    let version = std::fs::read_to_string(restored.join("PG_VERSION")).unwrap();
+    match version.trim().parse::<u32>().unwrap() {
+        15 => verify_backup(source, restored),
+        major => crate::versions::check_manifest(source, major, restored),
+    }
+}
+
 /// PostgreSQL's own check of a backup, before a server has touched it.
 pub fn verify_backup(cluster: &PrivateCluster, restored: &Path) {
     succeed(cluster.tool("pg_verifybackup").arg(restored));
@@ -191,10 +217,11 @@ pub fn restore_and_judge(
     map: &[(PathBuf, PathBuf)],
 ) -> PrivateCluster {
     restore_set(directory, into, map);
-    verify_backup(source, into);
+    check_manifest(source, into);
     let mut server = PrivateCluster::adopt(into, source.bin());
     check_relations(&server);
-    if server.sql("postgres", "SHOW data_checksums") == "on" {
+    let own_tools = source.bin().join("pg_checksums").exists();
+    if own_tools && server.sql("postgres", "SHOW data_checksums") == "on" {
         server.stop("fast");
         succeed(
             server

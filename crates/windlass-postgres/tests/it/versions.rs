@@ -40,7 +40,7 @@ pub fn versions() -> Vec<(u32, PathBuf)> {
 
 /// What PostgreSQL's own tool says of the manifest, where it understands its version; and that
 /// the version is the one this server writes.
-fn check_manifest(source: &PrivateCluster, major: u32, restored: &Path) {
+pub fn check_manifest(source: &PrivateCluster, major: u32, restored: &Path) {
     let text = std::fs::read(restored.join("backup_manifest")).unwrap();
     let json: serde_json::Value = serde_json::from_slice(&text).unwrap();
     let version = &json["PostgreSQL-Backup-Manifest-Version"];

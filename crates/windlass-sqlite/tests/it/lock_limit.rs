@@ -74,6 +74,8 @@ fn no_rate_limit_holds_while_writers_are_locked_out() {
         assert_eq!(one, &seen[0], "nothing waited for a limit under the lock");
     }
     assert!(outcome.lock_bytes > 0);
+    let (done, total) = (progress.done(), progress.total());
+    assert!(done <= total, "{done} of {total}");
     write_copy(&stripe, &room.path("copy"));
     let checked = run_once(&room.path("copy"), "PRAGMA integrity_check;");
     assert_eq!(checked.unwrap(), "ok");

@@ -9,7 +9,7 @@ use windlass_engine::{
     BackupOptions, BackupRun, BufferPlan, Cancel, CodecRange, Emulation, FileDeviceOptions,
     Outputs, RunReport, clean_up, show_size,
 };
-use windlass_postgres::{BackupRequest, Cluster};
+use windlass_postgres::{BackupRequest, Cluster, EarlierWindow};
 use windlass_sqlite::Database;
 
 use crate::cli::{Backup, Global};
@@ -129,12 +129,17 @@ impl Job<'_> {
             .iter()
             .map(ToString::to_string)
             .collect();
+        let earlier = outcome.facts.earlier_windows.iter();
+        let remark = |window: &EarlierWindow| {
+            let cause = &window.cause;
+            format!("changed files were copied again after the first copy, because {cause}")
+        };
         Ok(Sealed {
             report: outcome.report,
             database,
             places,
             warnings,
-            remarks: vec![],
+            remarks: earlier.map(remark).collect(),
         })
     }
 

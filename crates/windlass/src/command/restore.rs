@@ -3,15 +3,20 @@
 mod dry;
 
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use windlass_engine::{
     Cancel, DirectoryTarget, OpenSet, OpenStripe, RunReport, TargetLayout, restore, show_size,
 };
-use windlass_postgres::{DatabaseFacts, Kept, RestorePlan, RestoreRequest};
+use windlass_image::{SetImage, SetImageOptions};
+use windlass_postgres::{
+    DatabaseFacts, Kept, ReplayedTablespace, RestorePlan, RestoreRequest, replayed_tablespaces,
+};
 
 use crate::cli::{Global, Layout, OffOrKeep, Restore};
 use crate::exit::{Code, Failure};
 use crate::foretold::{Done, Judgement, State};
+use crate::images::AsCluster;
 use crate::probed::Ends;
 use crate::run::{Run, RunEnd};
 use crate::table::{self, Finished};
@@ -99,8 +104,11 @@ fn postgres(
     for (_, becomes) in &arguments.tablespace_map {
         outputs.check(becomes)?;
     }
+    let replayed = replayed(arguments, set)?;
     let plan = privilege::as_user(owner, || {
         let (facts, files) = (&description.facts, &description.files);
+        let map = &request.tablespace_map;
+        replayed.iter().try_for_each(|space| space.check(map))?;
         Ok(RestorePlan::new(facts, files, &request)?)
     })?;
     if owner.is_some() {
@@ -109,10 +117,25 @@ fn postgres(
     run.hooks.before()?;
     become_cluster_owner(owner, arguments)?;
     plan.prepare()?;
+    replayed.iter().try_for_each(ReplayedTablespace::prepare)?;
     let layout = plan.layout(description.files.clone());
     let written = write(global, arguments, set, cancel, layout);
     let report = written.map_err(|failure| failure.or_hint(&left_behind(&plan)))?;
     Ok((report, plan.next_steps()))
+}
+
+/// The tablespaces that replay will create by itself. The log of a set of this version was looked
+/// through when it was made; only that of an older one is read here.
+fn replayed(arguments: &Restore, set: &OpenSet) -> Result<Vec<ReplayedTablespace>, Failure> {
+    let facts = DatabaseFacts::of_set(&set.description().facts.database)?;
+    if facts.log_surveyed {
+        return Ok(Vec::new());
+    }
+    let image = SetImage::open(
+        Arc::new(super::open(&arguments.set)?),
+        &SetImageOptions::default(),
+    )?;
+    Ok(replayed_tablespaces(&AsCluster(&image), &facts)?)
 }
 
 /// What a restore that did not end leaves: no server starts on it.

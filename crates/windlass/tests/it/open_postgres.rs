@@ -50,7 +50,7 @@ fn assert_takes_everything(major: u32, bin: &Path, settings: &[&str], user: User
             (SELECT count(*) FROM pgbench_history) FROM pgbench_accounts\"
         run 'SHOW server_version_num' | cut -c 1-2; run 'SELECT pg_is_in_recovery()'";
     let bin = bin.to_str().unwrap();
-    let mut words = vec!["open", "--writable", "--bindir", bin, &set];
+    let mut words = vec!["open", "--quiet", "--writable", "--bindir", bin, &set];
     words.extend(settings.iter().flat_map(|setting| ["-c", setting]));
     words.extend(["--", "sh", "-c", script]);
     let output = scratch.run(user, &words);
@@ -160,7 +160,10 @@ fn a_killed_open_takes_its_server_with_it_and_the_next_one_cleans_up() {
         assert!(!answer.status.success(), "{}", text(&answer));
         wait_until(|| !is_alive(&server));
         assert_eq!(scratch.left().len(), 1);
-        let output = scratch.run(user, &["open", &set, "--", "psql", "-XqAtc", SUM]);
+        let output = scratch.run(
+            user,
+            &["open", "--quiet", &set, "--", "psql", "-XqAtc", SUM],
+        );
         assert_eq!(
             (output.status.code(), text(&output)),
             (Some(0), SUM_ANSWER.to_owned())

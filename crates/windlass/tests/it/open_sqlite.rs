@@ -201,3 +201,36 @@ fn verify_open_has_sqlite_check_the_database() {
     );
     scratch.assert_clean();
 }
+
+#[test]
+fn status_shows_an_opened_set_until_it_is_closed() {
+    let (_place, set) = place_with_set();
+    let scratch = Scratch::new();
+    let windlass = env!("CARGO_BIN_EXE_windlass");
+    for (mode, phase) in [
+        ("--writable", "opened, writable"),
+        ("", "opened, read-only"),
+    ] {
+        // Its file appears a moment after the set is opened.
+        let wait = format!(
+            "until {windlass} status --json | grep -q \"on $(dirname {{}})\"; do :; done; \
+             {windlass} status | grep -A 3 \"on $(dirname {{}})\""
+        );
+        let words = ["open", mode, &set, "--", "sh", "-c", &wait];
+        let words: Vec<_> = words.into_iter().filter(|word| !word.is_empty()).collect();
+        let output = scratch.run(None, &words);
+        let shown = text(&output);
+        assert_eq!(output.status.code(), Some(0), "{shown}");
+        assert!(
+            shown.contains("open          set ") && shown.contains(phase),
+            "{shown}"
+        );
+        let place = shown
+            .split(" on ")
+            .nth(1)
+            .and_then(|rest| rest.lines().next())
+            .unwrap();
+        let after = text(&scratch.run(None, &["status"]));
+        assert!(!after.contains(place), "{after}");
+    }
+}

@@ -33,6 +33,8 @@ struct Limit {
 #[derive(Deserialize)]
 struct Stage {
     name: String,
+    #[serde(default)]
+    threads: u64,
     waits: Vec<Wait>,
 }
 
@@ -121,6 +123,9 @@ fn waits(stage: &Stage) -> String {
     let waits: Vec<_> = waits.iter().take(WAITS_MAX).map(wait).collect();
     match waits.as_slice() {
         [] => "not yet".to_owned(),
+        waits if stage.threads > 1 => {
+            format!("{} ({} threads together)", waits.join(", "), stage.threads)
+        }
         waits => waits.join(", "),
     }
 }
@@ -135,7 +140,7 @@ mod tests {
             "elapsed_seconds": 2.0, "done_bytes": 1_048_576, "total_bytes": 4_194_304,
             "done_share": 0.25, "rate": 3e6, "estimated_completion": "2026-01-01T00:00:00Z",
             "limit": {"stage": "device", "device": "/backup/0"},
-            "stages": [{"name": "reader", "waits": [
+            "stages": [{"name": "reader", "threads": 2, "waits": [
                 {"cause": "jobs", "seconds": 0.5}, {"cause": "free_buffer", "seconds": 1.25},
             ]}],
             "devices": [{"name": "/backup/0", "bytes": 2048, "rate": 1e6}],

@@ -1,0 +1,123 @@
+//! Tablespaces that replay creates again at the paths that they have in the source.
+//!
+//! Backups of this version end with a window whose log has no such record. A set of an older
+//! version, a copy that another tool made, or a directory restored from either may have one. Replay
+//! then changes the mode of that path, makes a directory in it and links to it. On the source's own
+//! machine the path is that of the live cluster.
+
+use std::os::unix::ffi::OsStringExt;
+use std::path::{Path, PathBuf};
+
+use super::effects::{Effect, MANAGERS, next_effect};
+use super::records::Records;
+use super::source::{ImageSegments, LogSource, SegmentFiles, segment_of_name};
+use crate::error::{IoContext, PostgresError};
+use crate::facts::DatabaseFacts;
+use crate::lsn::Lsn;
+use crate::relations::ClusterFiles;
+use crate::restore::make_directory;
+
+/// A tablespace that the replay of a log creates again.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ReplayedTablespace {
+    /// Its number.
+    pub oid: u32,
+    /// Where it lies in the source, and where replay would create it.
+    pub location: PathBuf,
+    /// Where the log says so.
+    pub lsn: Lsn,
+}
+
+/// The tablespaces that the log of a set creates again. Sets whose log was looked through when they
+/// were made have none, and nothing of them is read.
+pub fn replayed_tablespaces(
+    files: &dyn ClusterFiles,
+    facts: &DatabaseFacts,
+) -> Result<Vec<ReplayedTablespace>, PostgresError> {
+    if facts.log_surveyed {
+        return Ok(Vec::new());
+    }
+    let segment_bytes = u64::from(facts.wal_segment_bytes);
+    let mut segments = ImageSegments::new(files, segment_bytes);
+    created_in(&mut segments, segment_bytes, facts.start_lsn)
+}
+
+/// The same of a data directory that a server is to recover from `start`.
+pub(crate) fn replayed_in(
+    data: &Path,
+    segment_bytes: u64,
+    start: Lsn,
+) -> Result<Vec<ReplayedTablespace>, PostgresError> {
+    let directory = data.join("pg_wal");
+    let mut found = Vec::new();
+    for entry in std::fs::read_dir(&directory).doing("list", &directory)? {
+        let name = entry.doing("list", &directory)?.file_name();
+        if let Some((timeline, number)) = segment_of_name(&name.into_vec(), segment_bytes) {
+            found.push((timeline, number));
+        }
+    }
+    found.sort_unstable();
+    let path = |(timeline, number): (u32, u64)| {
+        let segment = crate::lsn::Segment {
+            timeline: crate::lsn::Timeline(timeline),
+            number,
+        };
+        (number, directory.join(segment.name(segment_bytes)))
+    };
+    let mut segments = SegmentFiles::new(found.into_iter().map(path));
+    created_in(&mut segments, segment_bytes, start)
+}
+
+/// Reads a log as far as it can be read: a server replays no more of it.
+fn created_in(
+    source: &mut dyn LogSource,
+    segment_bytes: u64,
+    start: Lsn,
+) -> Result<Vec<ReplayedTablespace>, PostgresError> {
+    let mut records = match Records::open(source, segment_bytes, start, &MANAGERS) {
+        // A server cannot begin here either, and says more of the reason.
+        Err(PostgresError::WalRecord { .. }) => return Ok(Vec::new()),
+        other => other?,
+    };
+    let mut created = Vec::new();
+    while let Some((record, effect)) = next_effect(&mut records)? {
+        // Without a path it is made in place, below pg_tblspc.
+        if let Effect::TablespaceCreated { tablespace, path } = effect
+            && !path.is_empty()
+        {
+            created.push(ReplayedTablespace {
+                oid: tablespace,
+                location: std::ffi::OsString::from_vec(path).into(),
+                lsn: record.start,
+            });
+        }
+    }
+    Ok(created)
+}
+
+impl ReplayedTablespace {
+    /// Makes the directory, without which the server would not recover.
+    pub fn prepare(&self) -> Result<(), PostgresError> {
+        make_directory(&self.location, 0o700)
+    }
+
+    /// Refuses a restore whose server would write where something is, and one that wants the
+    /// tablespace elsewhere.
+    pub fn check(&self, map: &[(PathBuf, PathBuf)]) -> Result<(), PostgresError> {
+        let refuse = |what| {
+            Err(PostgresError::ReplaysOutside {
+                oid: self.oid,
+                location: self.location.clone(),
+                what,
+            })
+        };
+        let mapped = |(was, becomes): &(PathBuf, PathBuf)| *was == self.location && was != becomes;
+        if map.iter().any(mapped) {
+            return refuse("the log names this path, so it cannot be mapped");
+        }
+        match std::fs::symlink_metadata(&self.location) {
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(()),
+            _ => refuse("this path exists"),
+        }
+    }
+}

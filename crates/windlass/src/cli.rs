@@ -262,9 +262,6 @@ pub struct Restore {
     /// together
     #[arg(required = true, value_name = "SET")]
     pub set: Vec<PathBuf>,
-    /// Which set
-    #[command(flatten)]
-    pub choice: Choice,
     /// PostgreSQL: the new data directory. SQLite: the new file, or the directory to put it in
     #[arg(long, value_name = "PATH", env = "WINDLASS_INTO")]
     pub into: PathBuf,
@@ -296,9 +293,12 @@ pub struct Restore {
     /// Read at most this much per second from the devices
     #[arg(long, value_name = "RATE", value_parser = parse_rate, env = "WINDLASS_MAX_RATE")]
     pub max_rate: Option<u64>,
-    /// Say what would be written where, and how long it would take; change nothing
+    /// Say what would be written where, and how long it would take. Change nothing
     #[arg(long)]
     pub dry_run: bool,
+    /// Which set
+    #[command(flatten)]
+    pub choice: Choice,
     /// Before and after
     #[command(flatten)]
     pub hooks: Hooks,
@@ -317,9 +317,6 @@ pub struct Verify {
     /// together
     #[arg(required = true, value_name = "SET")]
     pub set: Vec<PathBuf>,
-    /// Which set
-    #[command(flatten)]
-    pub choice: Choice,
     /// Verify only the newest set of the directory
     #[arg(long, conflicts_with = "which")]
     pub latest: bool,
@@ -332,6 +329,9 @@ pub struct Verify {
     /// Read at most this much per second from the devices
     #[arg(long, value_name = "RATE", value_parser = parse_rate, env = "WINDLASS_MAX_RATE")]
     pub max_rate: Option<u64>,
+    /// Which set
+    #[command(flatten)]
+    pub choice: Choice,
     /// How it is opened
     #[command(flatten)]
     pub opening: OpenOptions,
@@ -349,15 +349,15 @@ pub struct Info {
     /// A directory of sets, or a stripe of a set
     #[arg(required = true, value_name = "SET")]
     pub set: Vec<PathBuf>,
-    /// Which set
-    #[command(flatten)]
-    pub choice: Choice,
-    /// Show everything about each set of a directory, not one line
+    /// Show everything about each set of a directory, instead of one line
     #[arg(long)]
     pub long: bool,
     /// List every file of the set
     #[arg(long)]
     pub files: bool,
+    /// Which set
+    #[command(flatten)]
+    pub choice: Choice,
 }
 
 /// `windlass diff`
@@ -401,9 +401,6 @@ pub struct Extract {
     /// A directory of sets, or a stripe of a set
     #[arg(value_name = "SET")]
     pub set: PathBuf,
-    /// Which set
-    #[command(flatten)]
-    pub choice: Choice,
     /// Files to write, by their paths in the set: `base/5/16384*`, `**/PG_VERSION`
     #[arg(required_unless_present = "relation", value_name = "PATTERN")]
     pub patterns: Vec<String>,
@@ -414,6 +411,9 @@ pub struct Extract {
     /// The directory to write them into
     #[arg(long, value_name = "DIRECTORY")]
     pub into: PathBuf,
+    /// Which set
+    #[command(flatten)]
+    pub choice: Choice,
 }
 
 /// `windlass mount`
@@ -422,9 +422,6 @@ pub struct MountSet {
     /// A directory of sets, or a stripe of a set
     #[arg(value_name = "SET")]
     pub set: PathBuf,
-    /// Which set
-    #[command(flatten)]
-    pub choice: Choice,
     /// An empty directory where the files will appear
     #[arg(value_name = "DIRECTORY")]
     pub at: PathBuf,
@@ -449,6 +446,9 @@ pub struct MountSet {
     /// What `mount` gives to its own process in the background
     #[arg(long, hide = true)]
     pub detached: bool,
+    /// Which set
+    #[command(flatten)]
+    pub choice: Choice,
 }
 
 fn parse_relation(text: &str) -> Result<RelationPattern, String> {

@@ -21,8 +21,8 @@ Examples:
 
 A DATABASE is the path of a SQLite file, a libpq connection string or URI, or a name from
 /etc/windlass/windlass.toml. A DEVICE is a file, a directory (Windlass names the file in it), or
-`nul`, which keeps nothing. A SET is one of its stripes, or a directory of sets, of which --set
-chooses one; the newest otherwise.
+`nul`, which keeps nothing. A SET is one of its stripes, or a directory of sets: Windlass takes the
+newest one, and --set chooses another.
 
 Most options can also be set as WINDLASS_OPTION in the environment, or in the configuration under
 [command]. The command line wins over the environment, and the environment over the configuration.

@@ -15,9 +15,6 @@ pub struct Open {
     /// together
     #[arg(required = true, value_name = "SET")]
     pub set: Vec<PathBuf>,
-    /// Which set
-    #[command(flatten)]
-    pub choice: Choice,
     /// Allow writing. All changes are thrown away at the end; the set is never changed
     #[arg(long, short, env = "WINDLASS_WRITABLE")]
     pub writable: bool,
@@ -25,6 +22,9 @@ pub struct Open {
     /// lead to the opened server. SQLite: `{}` stands for the path of the file
     #[arg(last = true, value_name = "COMMAND")]
     pub command: Vec<std::ffi::OsString>,
+    /// Which set
+    #[command(flatten)]
+    pub choice: Choice,
     /// How it is opened
     #[command(flatten)]
     pub opening: OpenOptions,

@@ -1,4 +1,4 @@
-//! A place: where the stripes of many sets lie, and what can be told of the sets without opening one.
+//! A place: where the stripes of many sets are, and what is known of a set without opening it.
 //!
 //!   files of the places --head, tail--> stripes --ids--> sets --one footer each--> SetList
 //!
@@ -47,7 +47,8 @@ pub trait Place {
     /// Reads exactly `into.len()` bytes from `offset` on.
     fn read(&self, location: &Path, offset: u64, into: &mut [u8]) -> io::Result<()>;
 
-    /// Where a stripe may be that was written to `written` and is not among the files: what is there,
+    /// Where a stripe may be that was written to `written` and is not among the files: what is
+    /// there,
     /// whatever it is.
     fn elsewhere(&self, written: &[u8]) -> Vec<PlaceFile>;
 }

@@ -32,7 +32,8 @@ pub struct Limit {
     pub share_of_probed: Option<f64>,
     /// What would have bound the run next.
     pub next: Option<NextLimit>,
-    /// False when so little was moved that the buffers took it all: the time went into beginning and
+    /// False when so little was moved that the buffers took it all: the time went into beginning
+    /// and
     /// ending, and says nothing of what storage can do.
     pub conclusive: bool,
     /// Every resource, the one that bound the run first.

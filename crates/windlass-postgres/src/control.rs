@@ -33,7 +33,8 @@ const CONNECTIONS_BEFORE: usize = 28;
 const PREPARED_TRANSACTIONS_BEFORE: usize = 16;
 const LOCKS_BEFORE: usize = 12;
 const COMMIT_TIMESTAMPS_BEFORE: usize = 8;
-/// From this layout on, PostgreSQL 19's, the pages of an SLRU segment are among the build constants,
+/// From this layout on, PostgreSQL 19's, the pages of an SLRU segment are among the build
+/// constants,
 /// behind those of a relation's segment.
 const SLRU_PAGES_SINCE: u32 = 1900;
 /// An address no checkpoint can have: WAL begins in segment 1 at the earliest.

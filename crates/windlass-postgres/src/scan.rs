@@ -9,7 +9,8 @@
 //!
 //! Links: `pg_wal` becomes a plain directory; links in `pg_tblspc` are kept and only this
 //! cluster's version directory behind them is listed; any other link is followed, with a warning.
-//! A link may lead to another link, as far as the server itself gets. Refused: a link to a directory
+//! A link may lead to another link, as far as the server itself gets. Refused: a link to a
+//! directory
 //! inside or above the data directory, or inside or above the one it stands in (it would be listed
 //! for ever).
 

@@ -221,7 +221,8 @@ fn following_the_advice_never_makes_a_run_slower() {
         match advised.advice {
             Advice::Codec(_) => codecs += 1,
             Advice::Cores(_) | Advice::FasterDatabase | Advice::FasterDevices => machinery += 1,
-            // Of what is known the gain is known, too, but for what a run cannot show: a latency, or
+            // Of what is known the gain is known, too, but for what a run cannot show: a latency,
+            // or
             // a cap on each stream, behind the limit that goes away.
             _ => {
                 settings += 1;

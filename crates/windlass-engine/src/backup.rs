@@ -14,15 +14,14 @@
 //! - A run that is dropped before `finish` leaves no stripe behind.
 
 mod hurry;
+mod sealing;
 
 use std::sync::{Arc, OnceLock};
 use std::thread::JoinHandle;
 use std::time::Instant;
 
 use crossbeam_channel::{Receiver, Sender, bounded, unbounded};
-use windlass_media::{
-    Encoder, Facts, FileNo, FileTable, Seal, SetDescription, SetId, SupersededFiles,
-};
+use windlass_media::{Encoder, Facts, FileNo, FileTable, SetId};
 
 use crate::adaptive::Watch;
 use crate::buffer::Pool;
@@ -40,7 +39,6 @@ use crate::report::{Activity, RunReport};
 use crate::shared::{Shared, spawn};
 use crate::source::{Cutter, FileOutcome, FileSpec, Outcomes, PageHook, SourceFile, Uncut, Unit};
 use crate::stripes;
-use crate::waits::Cause;
 use crate::writer::StripeWriter;
 
 /// Units that may wait for a reader.
@@ -426,90 +424,6 @@ impl BackupRun {
             Some(error) => Err(error),
             None => Ok(stripes),
         }
-    }
-
-    fn seal(
-        &self,
-        mut stripes: Vec<StripeWriter>,
-        files: FileTable,
-        facts: Facts,
-    ) -> Result<Vec<StripeWriter>, EngineError> {
-        let description = SetDescription {
-            stripes: stripes::describe(&stripes),
-            files,
-            superseded: SupersededFiles::new(self.superseded.clone()),
-            facts,
-        };
-        let directories: Vec<_> = stripes
-            .iter_mut()
-            .map(|stripe| std::mem::take(&mut stripe.directory))
-            .collect();
-        let alignment = self.options.plan.alignment;
-        let mut seals = Vec::with_capacity(stripes.len());
-        description.footers(
-            self.set_id,
-            alignment,
-            &directories,
-            |index, footer, root| {
-                let stripe = &mut stripes[usize::from(index.0)];
-                self.shared.cancel.check()?;
-                let offset = stripe.offset;
-                let bytes = footer.len() as u64;
-                stripe.device.write(offset, &footer)?;
-                stripe.offset += bytes + u64::from(alignment);
-                seals.push(Seal {
-                    set_id: self.set_id,
-                    stripe: index,
-                    stripe_count: u16::try_from(directories.len()).unwrap_or(u16::MAX),
-                    footer_offset: offset,
-                    footer_bytes: bytes,
-                    footer_hash: *blake3::hash(&footer).as_bytes(),
-                    set_root: root,
-                    stripe_bytes: stripe.offset,
-                    alignment,
-                });
-                Ok::<(), EngineError>(())
-            },
-        )?;
-        drop(description);
-        self.each(&mut stripes, &seals, |stripe, seal| {
-            stripe.device.truncate(seal.stripe_bytes)?;
-            stripe.device.sync()
-        })?;
-        self.shared.cancel.check()?;
-        self.each(&mut stripes, &seals, |stripe, seal| {
-            let offset = seal.stripe_bytes - u64::from(alignment);
-            stripe.device.write(offset, &seal.encode())?;
-            stripe.device.sync()
-        })?;
-        // Sealed: from here on the set exists, and only its names are missing.
-        self.each(&mut stripes, &seals, |stripe, _| stripe.device.publish())?;
-        Ok(stripes)
-    }
-
-    /// Does one step on all devices at once, counted as a wait for them.
-    fn each(
-        &self,
-        stripes: &mut [StripeWriter],
-        seals: &[Seal],
-        step: impl Fn(&mut StripeWriter, &Seal) -> Result<(), EngineError> + Sync,
-    ) -> Result<(), EngineError> {
-        let (shared, step) = (&self.shared, &step);
-        let results: Vec<_> = std::thread::scope(|scope| {
-            let pairs = stripes.iter_mut().zip(seals);
-            let threads: Vec<_> = pairs
-                .map(|(stripe, seal)| {
-                    scope.spawn(move || {
-                        Progress::serve(usize::from(stripe.stripe.0));
-                        stripe.timed(shared, Cause::DeviceSync, |stripe| step(stripe, seal))
-                    })
-                })
-                .collect();
-            threads.into_iter().map(|thread| thread.join()).collect()
-        });
-        results
-            .into_iter()
-            .try_for_each(|result| result.unwrap_or(Err(EngineError::Stopped)))
     }
 }
 

@@ -1,6 +1,7 @@
 //! What can go wrong between Windlass and a PostgreSQL cluster, by thing and position.
 
 mod connect;
+mod hints;
 mod server;
 
 use std::path::PathBuf;
@@ -317,106 +318,6 @@ pub enum PostgresError {
 }
 
 impl PostgresError {
-    /// What the user can do about it, in full sentences: first what the server advises, then we.
-    pub fn hint(&self) -> Option<String> {
-        let servers = self.server_error().and_then(ServerError::hint);
-        match (servers, self.own_hint()) {
-            (Some(servers), Some(ours)) => Some(format!("{servers} {ours}")),
-            (servers, ours) => ours.or_else(|| servers.map(str::to_owned)),
-        }
-    }
-
-    /// What a session that did not come about calls for.
-    fn connect_hint(&self) -> Option<String> {
-        let Self::Connect {
-            at,
-            role,
-            database,
-            encrypted,
-            source,
-        } = self
-        else {
-            return None;
-        };
-        let tried = connect::Tried {
-            at,
-            role,
-            database,
-            encrypted: *encrypted,
-        };
-        Some(tried.hint(source))
-    }
-
-    fn own_hint(&self) -> Option<String> {
-        let text = match self {
-            Self::Engine(error) => return error.hint(),
-            Self::Connect { .. } => return self.connect_hint(),
-            Self::Right {
-                database, grant, ..
-            } => {
-                return Some(format!(
-                    "As a superuser, type in database {database}: {grant}"
-                ));
-            }
-            Self::TlsFile { keyword, .. } => connect::tls_file_hint(keyword),
-            Self::Conninfo { .. } => {
-                "Write it as for psql: keyword=value pairs with blanks between, or a URI."
-            }
-            Self::Programs { .. } => {
-                "Install that version's server package, or name its directory with --bindir."
-            }
-            Self::ServerEnded { log, .. } => return server_hint(log),
-            Self::OpenedConnect { .. } => "Name a role of the cluster with --user.",
-            Self::Amcheck { .. } => {
-                "Install PostgreSQL's contrib package of that version, or name a directory of \
-                 programs that has it with --bindir."
-            }
-            Self::SocketPath { .. } => "Name a shorter directory with --scratch.",
-            Self::Owner { .. } => "Run as the data directory's owner, or as root.",
-            Self::OtherCluster { .. } => {
-                "Run on the server's own machine, with its data directory at the same path."
-            }
-            Self::Version { found, newest, .. } if found > newest => {
-                "Use a newer windlass: a new major version changes pg_control and the log, and a \
-                 backup that misreads them would be worth nothing."
-            }
-            Self::WalLevelMinimal => "Set wal_level to replica and restart the server.",
-            Self::WindowsEnded { .. } => {
-                "Back up while no database or tablespace is created or moved. From PostgreSQL 15 \
-                 on, CREATE DATABASE ... STRATEGY wal_log copies no files."
-            }
-            Self::ReplaysOutside { .. } => {
-                "A tablespace was created while this copy was made. Make a new backup: this \
-                 version of Windlass needs no such replay. A restore can also go on on a machine \
-                 where that path does not exist."
-            }
-            Self::StandbyBehind { .. } => {
-                "Run CHECKPOINT on the primary, then start the backup again."
-            }
-            Self::WalRecord { .. } => {
-                "Look at the log there with pg_waldump. If that reads on, report this as a fault \
-                 of Windlass."
-            }
-            Self::Promoted => "Start the backup again, of the new primary.",
-            Self::WalMissing { .. } => {
-                "Raise wal_keep_size, or let a replication slot be made (max_replication_slots)."
-            }
-            Self::TargetNotEmpty { .. } => {
-                "Name an empty or absent directory; map tablespaces to empty directories."
-            }
-            Self::Target { .. } => {
-                "`windlass info` names the set's tablespaces. Each goes into a directory of its \
-                 own: --tablespace-map OLD=NEW, both absolute."
-            }
-            Self::TargetRunning { .. } => "Stop that server, or restore somewhere else.",
-            Self::Link { .. } => "Replace the link by what it points to, or point it elsewhere.",
-            _ => return None,
-        };
-        Some(text.to_owned())
-    }
-}
-
-impl PostgresError {
     /// What the server said, or what it came to, without what it was tried for.
     pub(crate) fn words(&self) -> String {
         match self.server_error() {
@@ -451,34 +352,6 @@ impl PostgresError {
             _ => None,
         }
     }
-}
-
-/// What the last words of a server's log call for.
-fn server_hint(log: &str) -> Option<String> {
-    let has = |words: &[&str]| words.iter().any(|word| log.contains(word));
-    let text = if has(&["shared_preload_libraries", "resource manager with ID"]) {
-        "Name the library that the set needs with --preload."
-    } else if has(&["Input/output error", "Transport endpoint"]) {
-        "The set may be damaged: `windlass verify` says where. Use another set."
-    } else if has(&["No space left"]) {
-        "Free space, or name a roomier directory with --scratch."
-    } else if has(&[
-        "could not create symbolic link",
-        "directory for the tablespace",
-    ]) {
-        "A tablespace was created while this copy was made, and replay would link to the source's \
-         own directory. Do not start it on the source's machine: make a new backup and open that."
-    } else if has(&[
-        "invalid value for parameter",
-        "unrecognized configuration parameter",
-    ]) {
-        "Set or leave out the parameter with -c NAME=VALUE."
-    } else if has(&["could not access", "Permission denied"]) {
-        "The server's user must be able to enter the scratch directory: name one with --scratch."
-    } else {
-        return None;
-    };
-    Some(text.to_owned())
 }
 
 /// Turns an I/O result into ours, with what was tried and on which file.

@@ -70,6 +70,25 @@ pub enum Warning {
     },
 }
 
+impl Warning {
+    /// The words for an entry of the data directory that is no regular file.
+    fn fmt_entry(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::LinkFollowed { path, target } => {
+                write!(
+                    f,
+                    "symbolic link {path} was followed: the set holds the content of {target}"
+                )
+            }
+            Self::LinkDangling { path } => {
+                write!(f, "symbolic link {path} points nowhere and was left out")
+            }
+            Self::SpecialFile { path } => write!(f, "special file {path} was left out"),
+            _ => Ok(()),
+        }
+    }
+}
+
 impl fmt::Display for Warning {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -109,16 +128,9 @@ impl fmt::Display for Warning {
                      is not in the backup"
                 )
             }
-            Self::LinkFollowed { path, target } => {
-                write!(
-                    f,
-                    "symbolic link {path} was followed: the set holds the content of {target}"
-                )
+            Self::LinkFollowed { .. } | Self::LinkDangling { .. } | Self::SpecialFile { .. } => {
+                self.fmt_entry(f)
             }
-            Self::LinkDangling { path } => {
-                write!(f, "symbolic link {path} points nowhere and was left out")
-            }
-            Self::SpecialFile { path } => write!(f, "special file {path} was left out"),
             Self::PageChecksums { pages, files } => {
                 write!(f, "{pages} pages in {files} files fail their checksum")
             }

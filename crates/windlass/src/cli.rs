@@ -177,7 +177,8 @@ pub struct Backup {
     )]
     pub kind: BackupKind,
     /// Codec: none, lz4, zstd or zstd:LEVEL (1 to 19, or -7 to -1 for more speed). With auto,
-    /// Windlass chooses during the run from lz4 to zstd:9; auto:WEAKEST..STRONGEST sets other bounds
+    /// Windlass chooses during the run from lz4 to zstd:9; auto:WEAKEST..STRONGEST sets other
+    /// bounds
     #[arg(
         long,
         default_value = "zstd:1",
@@ -209,7 +210,8 @@ pub struct Backup {
         env = "WINDLASS_LABEL"
     )]
     pub label: String,
-    /// PostgreSQL: start with a checkpoint at once (fast), or with one that spares the disks (spread)
+    /// PostgreSQL: start with a checkpoint at once (fast), or with one that spares the disks
+    /// (spread)
     #[arg(long, value_name = "HOW", default_value = "fast", value_parser = ["fast", "spread"], env = "WINDLASS_CHECKPOINT")]
     pub checkpoint: String,
     /// Do not record this run for `windlass plan --accuracy`

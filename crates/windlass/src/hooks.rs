@@ -1,4 +1,4 @@
-//! Hooks: commands that a person wants run before, after, and on the failure of a backup or restore.
+//! Hooks: commands that run before, after, and on the failure of a backup or restore.
 //!
 //! A hook is a program with its arguments, as written: no shell sees it unless it is named
 //! (`sh -c '...'`). It runs as the database's owner, with `WINDLASS_HOOK_*` in its environment, and

@@ -5,8 +5,8 @@
 //!   written as `\u001b`, and a second line of a text is indented, so that it cannot pass for a
 //!   line of Windlass. JSON keeps its meaning: this is JSON's own notation.
 //! - A result that cannot be written is a failure, which [`failure`] tells when the command has
-//!   ended: no backup ends in its middle because of it. A pipe whose reader has gone is no failure: the
-//!   reader wanted no more (`windlass info | head`).
+//!   ended: no backup ends in its middle because of it. A pipe whose reader has gone is no failure:
+//!   the reader wanted no more (`windlass info | head`).
 
 use std::borrow::Cow;
 use std::io::{ErrorKind, Write};

@@ -99,19 +99,7 @@ impl BarChart {
                 &self.unit.show(*tick),
             );
         }
-        let band = self
-            .band
-            .and_then(|(low, high)| axis.place(low).zip(axis.place(high)));
-        if let Some((from, to)) = band {
-            let width = to - from;
-            append(
-                &mut out,
-                format_args!(
-                    "<rect class=\"noise\" x=\"{from:.1}\" y=\"0\" width=\"{width:.1}\" \
-                     height=\"{bottom:.1}\"/>\n"
-                ),
-            );
-        }
+        self.noise(&mut out, &axis, bottom);
         // Words lie above the line of reference, and that above the bars.
         let (mut top, mut words) = (0.0, String::new());
         for group in &self.groups {
@@ -125,6 +113,23 @@ impl BarChart {
         }
         out += &words;
         (bottom + BOTTOM, out)
+    }
+
+    /// The band of the noise, from the top of the chart to `bottom`.
+    fn noise(&self, out: &mut String, axis: &Axis, bottom: f64) {
+        let band = self
+            .band
+            .and_then(|(low, high)| axis.place(low).zip(axis.place(high)));
+        if let Some((from, to)) = band {
+            let width = to - from;
+            append(
+                out,
+                format_args!(
+                    "<rect class=\"noise\" x=\"{from:.1}\" y=\"0\" width=\"{width:.1}\" \
+                     height=\"{bottom:.1}\"/>\n"
+                ),
+            );
+        }
     }
 
     /// How far the bars of a group reach.

@@ -318,8 +318,8 @@ fn speed_ups(series: &Series) -> BarChart {
         description: limited(
             series,
             &format!(
-                "The baseline is {}. Small dots are the runs. The band is the noise: the runs do not \
-                 tell a setting within it from the baseline, and its bar is hollow.",
+                "The baseline is {}. Small dots are the runs. The band is the noise: the runs do \
+                 not tell a setting within it from the baseline, and its bar is hollow.",
                 bar_label(series, baseline)
             ),
         ),

@@ -216,7 +216,9 @@ proptest! {
 
     #[test]
     fn random_bodies_are_no_effect_or_one_that_they_state(
-        body in proptest::collection::vec(any::<u8>(), 0..80), manager in 4_u8..8, info in any::<u8>()
+        body in proptest::collection::vec(any::<u8>(), 0..80),
+        manager in 4_u8..8,
+        info in any::<u8>(),
     ) {
         let record = Record {
             start: Lsn(1),

@@ -8,8 +8,8 @@ use crate::places::Which;
 #[derive(Clone, Debug, Default, Args)]
 #[command(next_help_heading = "Which set of a directory")]
 pub struct Choice {
-    /// The beginning of the set's id, `latest`, or a time, which means the newest set that was begun
-    /// by then [default: latest]
+    /// The beginning of the set's id, `latest`, or a time, which means the newest set that was
+    /// begun by then [default: latest]
     #[arg(long = "set", value_name = "ID|latest|TIME", value_parser = Which::parse)]
     pub which: Option<Which>,
     /// Only sets of this database, if the directory holds sets of several

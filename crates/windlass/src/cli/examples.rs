@@ -52,8 +52,8 @@ Examples:
   windlass check 'host=/var/run/postgresql' --to /backup/pg
       Which right, slot, directory or room would be missing?
 
-Each line says ok, warning or failed, and what to do. Nothing is written. The exit code is 0 when all
-is right, 3 with warnings, and 1 when a backup would fail.";
+Each line says ok, warning or failed, and what to do. Nothing is written. The exit code is 0 when
+all is right, 3 with warnings, and 1 when a backup would fail.";
 
 /// `windlass restore --help`
 pub const RESTORE: &str = "\

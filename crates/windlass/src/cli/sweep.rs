@@ -85,7 +85,8 @@ pub struct Sweep {
     /// Storage to emulate: [NAME: ]source=MODEL target=MODEL ... Repeat it to compare several
     #[arg(long, value_name = "[NAME: ]WHAT=MODEL ...", value_parser = Storage::parse)]
     pub emulate: Vec<Storage>,
-    /// Make emulated storage this many times as fast, so that a small database acts like a large one
+    /// Make emulated storage this many times as fast, so that a small database acts like a large
+    /// one
     #[arg(long, value_name = "FACTOR")]
     pub scale: Option<f64>,
     /// Number of rounds [default: 3]

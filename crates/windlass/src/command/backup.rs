@@ -239,7 +239,8 @@ impl Job<'_> {
         Ok((run, watch))
     }
 
-    /// What metrics and the status call the database: as the configuration does, or by its own name.
+    /// What metrics and the status call the database: as the configuration does, or by its own
+    /// name.
     fn subject(&self, own: &str) -> String {
         let configured = self.arguments.name.clone();
         configured.unwrap_or_else(|| plain_name(own))

@@ -1,0 +1,100 @@
+//! The commit: footers, then seals, then names, each durable on every stripe before the next.
+//!
+//! Invariants
+//! - No seal is written before the footers of all stripes are durable.
+//! - No stripe gets its name before the seals of all stripes are durable.
+
+use windlass_media::{Facts, FileTable, Seal, SetDescription, SupersededFiles};
+
+use super::BackupRun;
+use crate::error::EngineError;
+use crate::progress::Progress;
+use crate::stripes;
+use crate::waits::Cause;
+use crate::writer::StripeWriter;
+
+impl BackupRun {
+    pub(super) fn seal(
+        &self,
+        mut stripes: Vec<StripeWriter>,
+        files: FileTable,
+        facts: Facts,
+    ) -> Result<Vec<StripeWriter>, EngineError> {
+        let description = SetDescription {
+            stripes: stripes::describe(&stripes),
+            files,
+            superseded: SupersededFiles::new(self.superseded.clone()),
+            facts,
+        };
+        let directories: Vec<_> = stripes
+            .iter_mut()
+            .map(|stripe| std::mem::take(&mut stripe.directory))
+            .collect();
+        let alignment = self.options.plan.alignment;
+        let mut seals = Vec::with_capacity(stripes.len());
+        description.footers(
+            self.set_id,
+            alignment,
+            &directories,
+            |index, footer, root| {
+                let stripe = &mut stripes[usize::from(index.0)];
+                self.shared.cancel.check()?;
+                let offset = stripe.offset;
+                let bytes = footer.len() as u64;
+                stripe.device.write(offset, &footer)?;
+                stripe.offset += bytes + u64::from(alignment);
+                seals.push(Seal {
+                    set_id: self.set_id,
+                    stripe: index,
+                    stripe_count: u16::try_from(directories.len()).unwrap_or(u16::MAX),
+                    footer_offset: offset,
+                    footer_bytes: bytes,
+                    footer_hash: *blake3::hash(&footer).as_bytes(),
+                    set_root: root,
+                    stripe_bytes: stripe.offset,
+                    alignment,
+                });
+                Ok::<(), EngineError>(())
+            },
+        )?;
+        drop(description);
+        self.each(&mut stripes, &seals, |stripe, seal| {
+            stripe.device.truncate(seal.stripe_bytes)?;
+            stripe.device.sync()
+        })?;
+        self.shared.cancel.check()?;
+        self.each(&mut stripes, &seals, |stripe, seal| {
+            let offset = seal.stripe_bytes - u64::from(alignment);
+            stripe.device.write(offset, &seal.encode())?;
+            stripe.device.sync()
+        })?;
+        // Sealed: from here on the set exists, and only its names are missing.
+        self.each(&mut stripes, &seals, |stripe, _| stripe.device.publish())?;
+        Ok(stripes)
+    }
+
+    /// Does one step on all devices at once, counted as a wait for them.
+    fn each(
+        &self,
+        stripes: &mut [StripeWriter],
+        seals: &[Seal],
+        step: impl Fn(&mut StripeWriter, &Seal) -> Result<(), EngineError> + Sync,
+    ) -> Result<(), EngineError> {
+        let (shared, step) = (&self.shared, &step);
+        let results: Vec<_> = std::thread::scope(|scope| {
+            let pairs = stripes.iter_mut().zip(seals);
+            let threads: Vec<_> = pairs
+                .map(|(stripe, seal)| {
+                    scope.spawn(move || {
+                        Progress::serve(usize::from(stripe.stripe.0));
+                        stripe.timed(shared, Cause::DeviceSync, |stripe| step(stripe, seal))
+                    })
+                })
+                .collect();
+            threads.into_iter().map(|thread| thread.join()).collect()
+        });
+        results
+            .into_iter()
+            .try_for_each(|result| result.unwrap_or(Err(EngineError::Stopped)))
+    }
+}

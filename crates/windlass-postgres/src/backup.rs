@@ -13,6 +13,7 @@
 //! - The log from start to stop is in the set, each segment checked to be what its name says.
 
 mod assembly;
+mod databases;
 mod log;
 mod survey;
 mod window;
@@ -38,6 +39,7 @@ use crate::session::{Session, Stopped};
 use crate::wal::WalRange;
 use crate::warning::Warning;
 use assembly::Assembly;
+use databases::Database;
 pub(crate) use log::BackupLabel;
 use log::FoundSegment;
 pub(crate) use window::WINDOWS_MAX;
@@ -108,6 +110,7 @@ impl Cluster {
             cluster: &self.facts,
             request,
             session: &mut session,
+            without_files: Vec::new(),
         };
         let outcome = backup.run(run)?;
         self.session = Some(session);
@@ -120,6 +123,8 @@ struct Backup<'a> {
     cluster: &'a ClusterFacts,
     request: &'a BackupRequest,
     session: &'a mut Session,
+    /// The databases that had none before the backup began.
+    without_files: Vec<Database>,
 }
 
 /// A window that the server has started.
@@ -145,6 +150,8 @@ impl Backup<'_> {
         let started = jiff::Timestamp::now().to_string();
         let mut warnings = self.warn_of_slots()?;
         warnings.extend(self.warn_of_configuration());
+        self.without_files = self.databases_without_files()?;
+        warnings.extend(self.without_files.iter().map(Database::warning));
         let (time, moment) = (self.session.now()?, Moment::now());
         let (start_lsn, pin) = self.start(&run, &mut warnings)?;
         let begun = Begun {
@@ -162,6 +169,7 @@ impl Backup<'_> {
         let outgoing = self.outgoing()?;
         warnings.extend(pin.map(Pin::end).unwrap_or_default());
 
+        warnings.extend(self.warn_of_partial_pages(&assembly));
         warnings.append(&mut window.warnings);
         let found = check
             .as_deref()
@@ -196,6 +204,13 @@ impl Backup<'_> {
         let includes = self.cluster.outgoing.includes.iter();
         let included = includes.map(|path| Warning::IncludeOutside { path: path.clone() });
         outside.map(warning).chain(included).collect()
+    }
+
+    fn warn_of_partial_pages(&self, assembly: &Assembly) -> Option<Warning> {
+        let mut paths = assembly.partial_pages(self.cluster.block_bytes).into_iter();
+        let path = paths.next()?;
+        let more = paths.count() as u64;
+        Some(Warning::PartialPages { path, more })
     }
 
     /// With the subscriptions that there were at the start or are at the end: either may be in the

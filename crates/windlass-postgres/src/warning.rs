@@ -61,6 +61,18 @@ pub enum Warning {
         /// In how many files.
         files: u64,
     },
+    /// Relation files whose length is no multiple of the page size.
+    PartialPages {
+        /// The first of them, below the data directory.
+        path: String,
+        /// How many more.
+        more: u64,
+    },
+    /// A database whose directory has no PG_VERSION in the source itself.
+    DatabaseWithoutFiles {
+        /// Its name.
+        database: String,
+    },
     /// Page checksums were switched on or off meanwhile, so no page was judged by its own.
     ChecksumsChanging,
     /// The log segments of an older timeline's end were not there; recovery does not need them.
@@ -71,8 +83,8 @@ pub enum Warning {
 }
 
 impl Warning {
-    /// The words for an entry of the data directory that is no regular file.
-    fn fmt_entry(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+    /// The words for files that are not as a backup expects them.
+    fn fmt_files(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::LinkFollowed { path, target } => {
                 write!(
@@ -84,6 +96,16 @@ impl Warning {
                 write!(f, "symbolic link {path} points nowhere and was left out")
             }
             Self::SpecialFile { path } => write!(f, "special file {path} was left out"),
+            Self::PartialPages { path, more } => {
+                write!(f, "{path} ends within a page")?;
+                match more {
+                    0 => Ok(()),
+                    more => write!(f, ", and so do {more} more files"),
+                }
+            }
+            Self::DatabaseWithoutFiles { database } => {
+                write!(f, "database {database:?} has no files in the source itself")
+            }
             _ => Ok(()),
         }
     }
@@ -128,9 +150,11 @@ impl fmt::Display for Warning {
                      is not in the backup"
                 )
             }
-            Self::LinkFollowed { .. } | Self::LinkDangling { .. } | Self::SpecialFile { .. } => {
-                self.fmt_entry(f)
-            }
+            Self::LinkFollowed { .. }
+            | Self::LinkDangling { .. }
+            | Self::SpecialFile { .. }
+            | Self::PartialPages { .. }
+            | Self::DatabaseWithoutFiles { .. } => self.fmt_files(f),
             Self::PageChecksums { pages, files } => {
                 write!(f, "{pages} pages in {files} files fail their checksum")
             }

@@ -7,13 +7,13 @@
 //! - Empty files are entries of the table and nothing else: no read can tell more of them.
 
 use std::collections::{BTreeSet, HashSet};
-use std::os::unix::ffi::OsStrExt;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use windlass_engine::{BackupRun, FileContent, FileSpec, Missing};
 use windlass_media::{FileEntry, FileFlags, FileKind, FileNo, FileTable, crc32c};
 
+use super::databases::Directories;
 use super::log::FoundSegment;
 use crate::error::PostgresError;
 use crate::facts::ClusterFacts;
@@ -42,6 +42,7 @@ pub(super) struct Assembly {
     added: Vec<FileEntry>,
     /// The table, from `settle` on.
     table: Vec<FileEntry>,
+    databases: Directories,
     /// pg_control, and its bytes' entry: the last of the table.
     last: Option<FileEntry>,
 }
@@ -59,6 +60,7 @@ impl Assembly {
             mode: if group { 0o640 } else { 0o600 },
             added: Vec::new(),
             table: Vec::new(),
+            databases: Directories::new(),
             last: None,
         }
     }
@@ -279,12 +281,34 @@ impl Assembly {
         Ok(())
     }
 
-    /// A database that is dropped takes its essential files along; otherwise they may not vanish.
+    /// Files of relations that end within a page, and still do: while a server makes a file longer
+    /// its length may be anything.
+    pub(super) fn partial_pages(&self, page_bytes: u32) -> Vec<String> {
+        let page_bytes = u64::from(page_bytes);
+        let listed = self.listing.entries().iter();
+        let partial = listed.filter(|entry| {
+            entry.segment.is_some()
+                && !entry.bytes.is_multiple_of(page_bytes)
+                && std::fs::metadata(self.listing.source_path(&self.root, entry))
+                    .is_ok_and(|now| now.len() == entry.bytes)
+        });
+        let path = |entry| String::from_utf8_lossy(self.listing.path(entry)).into_owned();
+        partial.map(path).collect()
+    }
+
+    /// Takes the directories of the databases that were there when the backup stopped.
+    pub(super) fn know_databases(&mut self, databases: Directories) {
+        self.databases = databases;
+    }
+
+    /// A database that is dropped or moved takes its essential files along; otherwise they may not
+    /// vanish.
     fn check_vanished(&self, entry: &Entry) -> Result<(), PostgresError> {
-        let path = self.listing.source_path(&self.root, entry);
-        let name = path.file_name().map(OsStrExt::as_bytes).unwrap_or_default();
-        let directory_is_there = path.parent().is_some_and(Path::exists);
-        if ESSENTIAL_NAMES.contains(&name) && directory_is_there {
+        let path = self.listing.path(entry);
+        let slash = path.iter().rposition(|byte| *byte == b'/').unwrap_or(0);
+        let (directory, name) = (&path[..slash], path.get(slash + 1..).unwrap_or_default());
+        if ESSENTIAL_NAMES.contains(&name) && self.databases.contains(directory) {
+            let path = self.listing.source_path(&self.root, entry);
             return Err(PostgresError::Vanished { path });
         }
         Ok(())

@@ -93,6 +93,7 @@ impl Backup<'_> {
     ) -> Result<(Window, Option<WindowCause>), PostgresError> {
         let (start_lsn, start_time) = (begun.start_lsn, begun.time);
         let mut warnings = self.copy_files(run, assembly, check, start_lsn)?;
+        self.settle_databases(run, assembly)?;
         let control = Control::read(&self.cluster.data_directory)?;
         let stopped = self.stop(run)?;
         let tablespaces = self.tablespaces(assembly)?;

@@ -91,6 +91,10 @@ impl PostgresError {
                 "Look at the log there with pg_waldump. If that reads on, report this as a fault \
                  of Windlass."
             }
+            Self::Vanished { .. } => {
+                "Start the backup again. If it fails again, see whether the database of this \
+                 directory can still be used."
+            }
             Self::Promoted => "Start the backup again, of the new primary.",
             Self::WalMissing { .. } => {
                 "Raise wal_keep_size, or let a replication slot be made (max_replication_slots)."

@@ -141,6 +141,13 @@ fn read(
             read.pages += 1;
             (block, offset) = (block.saturating_add(1), offset + page_bytes as u64);
         }
+        let rest = count % page_bytes;
+        if error.is_none() && rest > 0 {
+            let path = file.path.display();
+            read.fault(format!(
+                "block {block} of {path}: the file ends after {rest} of its {page_bytes} bytes"
+            ));
+        }
         match error {
             Some(error) => {
                 read.fault(format!("block {block} of {}: {error}", file.path.display()));

@@ -4,11 +4,11 @@ use std::os::unix::fs::{FileExt, symlink};
 use std::path::{Path, PathBuf};
 
 use windlass_engine::Cancel;
-use windlass_postgres::{Inspection, PostgresError, Programs, Server, inspect};
+use windlass_postgres::{Inspection, PostgresError, Programs, Server, Warning, inspect};
 use windlass_testkit::postgres::{ClusterOptions, DEFAULT_BIN, PrivateCluster, become_server_user};
 
 use crate::open::Opened;
-use crate::support::{Wish, try_backup};
+use crate::support::{Wish, restore_set, try_backup, verify_backup};
 
 const PAGE: u64 = 8192;
 
@@ -131,6 +131,44 @@ fn damage_that_no_checksum_shows_is_found_from_inside() {
 }
 
 /// Debian's programs, in a copy of their directories that lacks amcheck.
+/// A page that was written in part, as a full disk or a broken copy leaves it.
+#[test]
+fn a_file_that_ends_within_a_page_is_a_warning_and_then_a_fault() {
+    become_server_user();
+    let place = tempfile::tempdir().unwrap();
+    let mut source = PrivateCluster::start(&ClusterOptions::default());
+    source.sql(
+        "postgres",
+        "CREATE TABLE t AS SELECT generate_series(1, 1000) i",
+    );
+    let path = source.sql("postgres", "SELECT pg_relation_filepath('t')");
+    source.stop("fast");
+    let full = source.data().join(&path);
+    let whole = std::fs::metadata(&full).unwrap().len();
+    let file = std::fs::OpenOptions::new().write(true).open(&full).unwrap();
+    file.set_len(whole + 100).unwrap();
+    source.run();
+    let outcome = try_backup(&source, &place.path().join("set"), &Wish::default()).unwrap();
+    let warning = Warning::PartialPages {
+        path: path.clone(),
+        more: 0,
+    };
+    assert_eq!(outcome.facts.warnings, [warning]);
+    let into = place.path().join("restored");
+    restore_set(&place.path().join("set"), &into, &[]);
+    verify_backup(&source, &into);
+    assert_eq!(
+        std::fs::metadata(into.join(&path)).unwrap().len(),
+        whole + 100
+    );
+    let opened = Opened::new(source.bin(), place);
+    let inspection = inspected(&opened);
+    let block = whole / PAGE;
+    let what = format!("block {block} of {path}: the file ends after 100 of its 8192 bytes");
+    assert_eq!(found(&inspection, "public.t"), what);
+    assert_eq!(inspection.faults.len(), 1);
+}
+
 fn programs_without_amcheck(place: &Path) -> PathBuf {
     let root = |path: &str| place.join(path.trim_start_matches('/'));
     let bin = root(DEFAULT_BIN);

@@ -5,6 +5,7 @@
 
 mod checksums;
 mod control;
+mod databases;
 mod inspect;
 mod live;
 mod log;

@@ -1,0 +1,118 @@
+//! Databases that are dropped or moved while their files are copied.
+//!
+//! A file without which a database does not start (PG_VERSION, pg_filenode.map) that vanishes is
+//! right in a set only if its database is not there any more when the backup stops. The server
+//! removes the files first and the row of pg_database after, so a backup that stopped in between
+//! would have a row without files. Before it stops, it waits until each row has its files, or is
+//! gone; what is committed before the stop is in the set's log.
+
+use std::collections::HashSet;
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
+
+use windlass_engine::BackupRun;
+
+use super::Backup;
+use super::assembly::Assembly;
+use crate::error::{PostgresError, SqlContext};
+use crate::warning::Warning;
+
+/// How long a database may be in the middle of being dropped. Large ones take their time.
+const DROP_WAIT: Duration = Duration::from_secs(15);
+const DROP_PAUSE: Duration = Duration::from_millis(50);
+/// The tablespace whose databases are in `base`.
+const DEFAULT_TABLESPACE: u32 = 1663;
+const DATABASES: &str = "SELECT oid, dattablespace, datname::text, datconnlimit = -2 \
+     FROM pg_database ORDER BY oid";
+
+/// A row of pg_database.
+pub(super) struct Database {
+    /// Its directory, below the data directory.
+    directory: String,
+    name: String,
+    /// Its removal was begun, as the minor versions since 2023 note it. After a restore, as after
+    /// a crash, it can only be dropped.
+    invalid: bool,
+}
+
+impl Backup<'_> {
+    /// The databases that have no files in the source itself, before the backup starts.
+    pub(super) fn databases_without_files(&mut self) -> Result<Vec<Database>, PostgresError> {
+        let databases = self.databases()?.into_iter();
+        let lacking = databases.filter(|database| !self.version_file(database).exists());
+        Ok(lacking.collect())
+    }
+
+    /// Waits until no database is being dropped, and tells the assembly which directories are
+    /// those of databases. Call it when all files are copied, before the backup stops. Databases
+    /// that had no files before are no concern of this backup.
+    pub(super) fn settle_databases(
+        &mut self,
+        run: &BackupRun,
+        assembly: &mut Assembly,
+    ) -> Result<(), PostgresError> {
+        let begun = Instant::now();
+        loop {
+            let mut databases = self.databases()?;
+            let before = &self.without_files;
+            databases.retain(|database| !before.iter().any(|one| one.is(database)));
+            let is_lacking = |one: &&Database| !self.version_file(one).exists();
+            let waiting = databases.iter().any(|one| is_lacking(&one));
+            if !waiting || begun.elapsed() > DROP_WAIT {
+                databases.retain(|database| !database.invalid);
+                if let Some(database) = databases.iter().find(is_lacking) {
+                    let path = self.version_file(database);
+                    return Err(PostgresError::Vanished { path });
+                }
+                let directories = databases.into_iter().map(|database| database.directory);
+                assembly.know_databases(directories.map(String::into_bytes).collect());
+                return Ok(());
+            }
+            run.progress()
+                .set_phase("waiting for a database to be dropped");
+            run.cancel().check()?;
+            std::thread::sleep(DROP_PAUSE);
+        }
+    }
+
+    fn databases(&mut self) -> Result<Vec<Database>, PostgresError> {
+        const DOING: &str = "list databases";
+        let (major, catalog) = (self.cluster.major(), self.cluster.catalog_version);
+        let rows = self.session.rows(DOING, DATABASES)?;
+        let database = |row: &postgres::Row| -> Result<Database, postgres::Error> {
+            let (oid, tablespace): (u32, u32) = (row.try_get(0)?, row.try_get(1)?);
+            let directory = match tablespace {
+                DEFAULT_TABLESPACE => format!("base/{oid}"),
+                other => format!("pg_tblspc/{other}/PG_{major}_{catalog}/{oid}"),
+            };
+            Ok(Database {
+                directory,
+                name: row.try_get(2)?,
+                invalid: row.try_get(3)?,
+            })
+        };
+        let databases: Result<Vec<_>, _> = rows.iter().map(database).collect();
+        databases.doing(DOING)
+    }
+
+    fn version_file(&self, database: &Database) -> PathBuf {
+        let directory = self.cluster.data_directory.join(&database.directory);
+        directory.join("PG_VERSION")
+    }
+}
+
+impl Database {
+    fn is(&self, other: &Self) -> bool {
+        self.directory == other.directory
+    }
+
+    /// What is said of one that has no files.
+    pub(super) fn warning(&self) -> Warning {
+        Warning::DatabaseWithoutFiles {
+            database: self.name.clone(),
+        }
+    }
+}
+
+/// The directories of the databases that were there when the backup stopped.
+pub(super) type Directories = HashSet<Vec<u8>>;

@@ -1,0 +1,125 @@
+//! Databases that go while they are copied: right in a set if they are gone when it stops.
+//!
+//! Files are read slowly and one database after the other, so that of several the files of all but
+//! the first are still to be read when something happens to them.
+
+use std::path::PathBuf;
+
+use windlass_postgres::{BackupOutcome, PostgresError, Warning};
+use windlass_testkit::postgres::{ClusterOptions, PrivateCluster, become_server_user};
+
+use crate::refusals::IN_BACKUP;
+use crate::support::{Wish, check_relations, holds_no_set, restore_set, try_backup, verify_backup};
+
+const CRAWL: u64 = 2 << 20;
+const GOING: [&str; 3] = ["first", "second", "third"];
+/// Answered by 1 while a backup waits for databases to be gone.
+const IS_WAITING: &str = "SELECT count(*) FROM pg_stat_activity \
+    WHERE application_name = 'windlass' AND query LIKE '%dattablespace%'";
+
+fn cluster() -> (tempfile::TempDir, PrivateCluster) {
+    become_server_user();
+    let source = PrivateCluster::start(&ClusterOptions::default());
+    for database in GOING {
+        source.sql("postgres", &format!("CREATE DATABASE {database}"));
+    }
+    (tempfile::tempdir().unwrap(), source)
+}
+
+/// The directories of the databases that are going.
+fn directories(source: &PrivateCluster) -> Vec<PathBuf> {
+    let sql = "SELECT oid FROM pg_database WHERE datname IN ('first', 'second', 'third')";
+    let oids = source.sql("postgres", sql);
+    let base = source.data().join("base");
+    oids.lines().map(|oid| base.join(oid)).collect()
+}
+
+/// A slow backup, during which `disturb` is done.
+fn backup_while(
+    source: &PrivateCluster,
+    place: &tempfile::TempDir,
+    disturb: impl FnOnce(),
+) -> Result<BackupOutcome, PostgresError> {
+    let wish = Wish {
+        source_rate: Some(CRAWL),
+        ..Wish::default()
+    };
+    let set = place.path().join("set");
+    std::thread::scope(|scope| {
+        let backup = scope.spawn(|| try_backup(source, &set, &wish));
+        source.wait_until(IN_BACKUP, "1");
+        disturb();
+        backup.join().unwrap()
+    })
+}
+
+fn drop_all(source: &PrivateCluster) {
+    for database in GOING {
+        source.sql("postgres", &format!("DROP DATABASE {database}"));
+    }
+}
+
+/// Restores, and has every database that is left looked at.
+fn judge(source: &PrivateCluster, place: &tempfile::TempDir) {
+    let into = place.path().join("restored");
+    restore_set(&place.path().join("set"), &into, &[]);
+    verify_backup(source, &into);
+    let server = PrivateCluster::adopt(&into, source.bin());
+    check_relations(&server);
+    let databases = "SELECT string_agg(datname, ',' ORDER BY datname) FROM pg_database";
+    let left = server.sql("postgres", databases);
+    assert_eq!(left, "postgres,template0,template1");
+}
+
+#[test]
+fn a_dropped_database_is_no_fault_though_its_directory_is_there_again() {
+    let (place, source) = cluster();
+    let directories = directories(&source);
+    let outcome = backup_while(&source, &place, || {
+        drop_all(&source);
+        for directory in &directories {
+            std::fs::create_dir(directory).unwrap();
+        }
+    });
+    assert_eq!(outcome.unwrap().facts.warnings, []);
+    judge(&source, &place);
+}
+
+#[test]
+fn a_backup_waits_for_databases_whose_files_have_gone_to_be_dropped() {
+    let (place, source) = cluster();
+    let directories = directories(&source);
+    let outcome = backup_while(&source, &place, || {
+        for directory in &directories {
+            std::fs::remove_file(directory.join("PG_VERSION")).unwrap();
+        }
+        source.wait_until(IS_WAITING, "1");
+        drop_all(&source);
+    });
+    assert_eq!(outcome.unwrap().facts.warnings, []);
+    judge(&source, &place);
+}
+
+#[test]
+fn a_database_that_is_there_without_its_files_fails_the_backup() {
+    let (place, source) = cluster();
+    let directories = directories(&source);
+    let error = backup_while(&source, &place, || {
+        for directory in &directories {
+            std::fs::rename(directory, directory.with_extension("aside")).unwrap();
+        }
+    });
+    let error = error.unwrap_err();
+    assert!(matches!(error, PostgresError::Vanished { .. }), "{error}");
+    assert!(holds_no_set(&place.path().join("set")));
+    // It was so from the start: the set is what the source is, and says so.
+    for directory in &directories[1..] {
+        std::fs::rename(directory.with_extension("aside"), directory).unwrap();
+    }
+    let outcome = try_backup(&source, &place.path().join("set"), &Wish::default()).unwrap();
+    let warnings = outcome.facts.warnings;
+    let [Warning::DatabaseWithoutFiles { database }] = &warnings[..] else {
+        panic!("{warnings:?}");
+    };
+    assert!(GOING.contains(&database.as_str()));
+}

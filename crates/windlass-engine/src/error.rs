@@ -40,7 +40,7 @@ pub enum EngineError {
     #[error("the run did not read the source in the time that it had")]
     HurryEnded,
     /// A device failed. After a failed write its stripe is dead.
-    #[error("{operation} device {device} at offset {offset}: {source}")]
+    #[error("{}", device_words(operation, device, *offset, source))]
     DeviceIo {
         /// What was being done: `create`, `write`, `sync`, `publish`, `read`.
         operation: &'static str,
@@ -338,5 +338,16 @@ fn damage_hint(source: &FormatError, offset: u64) -> &'static str {
              stripe, its beginning was overwritten: use another set."
         }
         _ => "Use another set; `windlass info` says what is left of this one.",
+    }
+}
+
+/// What failed on a device. Only reading and writing happen at an offset.
+fn device_words(operation: &str, device: &str, offset: u64, source: &io::Error) -> String {
+    match operation {
+        "create" if source.kind() == io::ErrorKind::AlreadyExists => {
+            format!("create {device}: a file of this name is already there")
+        }
+        "read" | "write" => format!("{operation} device {device} at offset {offset}: {source}"),
+        _ => format!("{operation} device {device}: {source}"),
     }
 }

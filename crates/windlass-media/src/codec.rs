@@ -13,14 +13,16 @@ pub fn crc32c(bytes: &[u8]) -> u32 {
     narrow(crc_fast::checksum(CrcAlgorithm::Crc32Iscsi, bytes))
 }
 
-/// The share of `crc` in the CRC of a whole of which `bytes_after` more bytes follow.
+/// What a piece with the CRC `crc` contributes to the CRC of the whole, if `bytes_after` more bytes
+/// follow the piece.
 ///
-/// CRC(A || B) = crc32c_zeros_after(CRC(A), len(B)) ^ CRC(B): so pieces of a file that are read
-/// in any order add up, by XOR, to the file's own CRC.
+/// CRC(A || B) = crc32c_zeros_after(CRC(A), len(B)) ^ CRC(B). So the pieces of a file can be read
+/// in any order, and the XOR of their contributions is the CRC of the file.
 ///
-/// A zero byte multiplies the CRC's polynomial by x^8, so n of them multiply it by x^(8n), which
-/// is a product of as many factors from a table as n has bits set. The library's own combination
-/// builds a matrix each time: that was 30 % of an uncompressed backup's CPU time.
+/// A zero byte multiplies the CRC's polynomial by x^8, so n of them multiply it by x^(8n). That is
+/// a product of factors from a table, one factor for each bit that is set in n. The library's own
+/// function for this builds a matrix at each call: that took 30 % of the CPU time of an
+/// uncompressed backup.
 pub fn crc32c_zeros_after(crc: u32, bytes_after: u64) -> u32 {
     let mut product = crc;
     let mut left = bytes_after;
@@ -31,10 +33,10 @@ pub fn crc32c_zeros_after(crc: u32, bytes_after: u64) -> u32 {
     product
 }
 
-/// The Castagnoli polynomial, lowest bit first, as CRCs are.
+/// The Castagnoli polynomial, with the lowest bit first, as CRCs use it.
 const POLYNOMIAL: u32 = 0x82f6_3b78;
 
-/// x^(8 * 2^k): what 2^k zero bytes multiply by.
+/// x^(8 * 2^k) for each k: the factor for 2^k zero bytes.
 const ZERO_BYTES: [u32; 64] = {
     let mut table = [0; 64];
     // Bit 31 is x^0, so x^8 is bit 23.
@@ -48,11 +50,12 @@ const ZERO_BYTES: [u32; 64] = {
     table
 };
 
-/// The product of two polynomials modulo the CRC's, all bits reflected.
+/// The product of two polynomials modulo the polynomial of the CRC; all bits are reflected.
 const fn multiply(one: u32, other: u32) -> u32 {
     let (mut one, mut product, mut bit) = (one, 0, 1 << 31);
     while bit != 0 {
-        // All ones where the bit is set: no branch, since the bits are as good as random.
+        // The mask is all ones where the bit is set. There is no branch, since the bits are as good
+        // as random.
         product ^= one & 0u32.wrapping_sub((other & bit != 0) as u32);
         one = (one >> 1) ^ (POLYNOMIAL & 0u32.wrapping_sub(one & 1));
         bit >>= 1;
@@ -64,8 +67,8 @@ fn narrow(crc: u64) -> u32 {
     u32::try_from(crc & 0xffff_ffff).unwrap_or(0)
 }
 
-/// True when every byte is zero. Looks at 1 KiB at a time: wide enough for vector instructions,
-/// short enough to say no at the first page of data.
+/// True when every byte is zero. The function looks at 1 KiB at a time: that is wide enough for
+/// vector instructions, and short enough to return at the first page of data.
 pub fn is_zero(bytes: &[u8]) -> bool {
     bytes
         .chunks(1024)
@@ -75,7 +78,7 @@ pub fn is_zero(bytes: &[u8]) -> bool {
 /// How a frame is stored.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Codec {
-    /// As it is.
+    /// Uncompressed.
     None,
     /// LZ4 block.
     Lz4,
@@ -86,7 +89,7 @@ pub enum Codec {
 }
 
 impl Codec {
-    /// The number in a frame entry. A level is the writer's business and not stored.
+    /// The number in a frame entry. The level is not stored, because only the writer needs it.
     pub fn number(self) -> u8 {
         match self {
             Self::None => 0,
@@ -149,7 +152,7 @@ impl Encoder {
         Ok(Self { codec, zstd, lz4 })
     }
 
-    /// Room that `into` must have in [`Encoder::encode`] for a frame of `raw_bytes`.
+    /// How much room [`Encoder::encode`] needs in `into` for a frame of `raw_bytes`.
     pub fn bound(&self, raw_bytes: usize) -> usize {
         match self.codec {
             Codec::Zstd(_) => zstd::zstd_safe::compress_bound(raw_bytes),
@@ -160,8 +163,9 @@ impl Encoder {
 
     /// Compresses `raw` to the start of `into`, which has room for [`Encoder::bound`] bytes.
     ///
-    /// Returns the codec that was used and how many bytes it took, or `None` when the result would
-    /// not be smaller than `raw` or does not fit `into`: the caller then stores the frame as it is.
+    /// Returns the codec that was used and the number of bytes written. Returns `None` when the
+    /// result would not be smaller than `raw`, or does not fit into `into`; the caller then stores
+    /// the frame uncompressed.
     pub fn encode(&mut self, raw: &[u8], into: &mut [u8]) -> Option<(Codec, usize)> {
         if is_zero(raw) {
             return Some((Codec::Zero, 0));
@@ -193,9 +197,9 @@ impl Decoder {
         Ok(Self { zstd })
     }
 
-    /// Decompresses `stored` to fill `into` exactly; its length is what the index states.
+    /// Decompresses `stored`, which must fill `into` exactly: the index states that length.
     ///
-    /// The checksum of `stored` is the caller's to check before, with [`crc32c`].
+    /// The caller checks the checksum of `stored` before, with [`crc32c`].
     pub fn decode(
         &mut self,
         codec: Codec,

@@ -17,7 +17,7 @@ pub enum Structure {
     StripeTable,
     /// The list of files in a footer.
     FileTable,
-    /// The list of file numbers in a footer that do not count.
+    /// The list, in a footer, of the file numbers whose pieces do not count.
     Superseded,
     /// The JSON document in a footer.
     Facts,
@@ -53,7 +53,7 @@ pub enum FormatError {
         "{structure}: format version {found} is newer than {supported}, the newest that this build can read"
     )]
     Version {
-        /// Where the version stood.
+        /// The structure that has this version.
         structure: Structure,
         /// The version found.
         found: u16,
@@ -63,7 +63,7 @@ pub enum FormatError {
     /// A feature bit that this build does not know, and must know to read on.
     #[error("{structure}: needs feature {found:#x}, which this build does not have")]
     Feature {
-        /// Where the feature stood.
+        /// The structure that has this feature bit.
         structure: Structure,
         /// The value found.
         found: u32,
@@ -76,15 +76,15 @@ pub enum FormatError {
     Checksum {
         /// The structure.
         structure: Structure,
-        /// What is stored.
+        /// The checksum that is stored.
         expected: u32,
-        /// What the bytes give.
+        /// The checksum that the bytes give.
         found: u32,
     },
     /// A BLAKE3 hash differs.
     #[error("{0}: hash mismatch")]
     Hash(Structure),
-    /// A count, size or length beyond its limit.
+    /// A count, size or length is beyond its limit.
     #[error("{structure}: {what} is {found}, beyond the limit of {limit}")]
     Limit {
         /// The structure.
@@ -96,7 +96,7 @@ pub enum FormatError {
         /// The largest value allowed.
         limit: u64,
     },
-    /// A field whose value contradicts the rest.
+    /// The value of a field contradicts the rest.
     #[error("{structure}: {what}")]
     Invalid {
         /// The structure.
@@ -114,12 +114,12 @@ pub enum FormatError {
         /// What is wrong with it.
         what: &'static str,
     },
-    /// A stripe of another set, or at the wrong place.
+    /// A stripe belongs to another set, or lies at the wrong place.
     #[error("{structure}: belongs to set {found}, not to {expected}")]
     Foreign {
         /// The structure.
         structure: Structure,
-        /// The set one wanted.
+        /// The set that was expected.
         expected: SetId,
         /// The set found.
         found: SetId,
@@ -129,7 +129,7 @@ pub enum FormatError {
     StripeIndex {
         /// The structure.
         structure: Structure,
-        /// The stripe one wanted.
+        /// The stripe that was expected.
         expected: StripeIndex,
         /// The stripe found.
         found: StripeIndex,
@@ -140,12 +140,12 @@ pub enum FormatError {
     /// A frame's stored bytes do not match their checksum.
     #[error("frame: checksum mismatch (expected {expected:08x}, found {found:08x})")]
     FrameChecksum {
-        /// What the index says.
+        /// The checksum that the index states.
         expected: u32,
-        /// What the bytes give.
+        /// The checksum that the bytes give.
         found: u32,
     },
-    /// A frame cannot be decompressed, or not to its stated length.
+    /// A frame cannot be decompressed, or does not decompress to its stated length.
     #[error("frame: cannot decompress {codec} to {expected_bytes} bytes")]
     FrameContent {
         /// The codec's name.

@@ -18,8 +18,8 @@ pub enum BackupType {
     Log,
 }
 
-/// What a set says about itself. Unknown keys of newer writers are kept out of the way, not
-/// refused: what a reader *must* know is a feature bit of the header, not a fact.
+/// What a set says about itself. A reader ignores the unknown keys of a newer writer and does not
+/// refuse the set: whatever a reader *must* know is a feature bit of the header, not a fact.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Facts {
     /// Name and version of the program that wrote the set.
@@ -31,11 +31,11 @@ pub struct Facts {
     pub started: String,
     /// RFC 3339 time at which the last page had been read.
     pub finished: String,
-    /// Codec asked for, buffers, transfer size and the like, as reported.
+    /// The codec that was asked for, buffers, transfer size and so on, as the run reports them.
     pub options: serde_json::Value,
     /// What the database's own crate says: kind, version, identity, WAL range, label.
     pub database: serde_json::Value,
-    /// Set ids this set needs; empty for a full. Kept for chains.
+    /// Ids of the sets that this set needs; empty for a full backup. The field is there for chains.
     #[serde(default)]
     pub parents: Vec<String>,
 }

@@ -23,7 +23,7 @@ pub enum FileKind {
 /// Properties of a file that a restore must respect.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub struct FileFlags {
-    /// Appears under its own name only when all other files are durable (pg_control).
+    /// A restore gives this file its own name only when all other files are durable (pg_control).
     pub last: bool,
     /// `crc32c` is known: the file's bytes have this CRC-32C.
     pub crc_known: bool,
@@ -38,10 +38,10 @@ pub struct FileEntry {
     pub kind: FileKind,
     /// Restore order and known checksum.
     pub flags: FileFlags,
-    /// Permission bits (0777): a database's files have no set-user-id, set-group-id or sticky bits,
-    /// and a set that says otherwise is refused.
+    /// Permission bits (0777). The files of a database have no set-user-id, set-group-id or sticky
+    /// bits, and a reader refuses a set that says otherwise.
     pub mode: u32,
-    /// Length in bytes; zero for what is not a file.
+    /// Length in bytes; zero for directories and links.
     pub bytes: u64,
     /// Modification time in nanoseconds since 1970 UTC.
     pub mtime_nanos: i64,
@@ -60,7 +60,8 @@ impl FileEntry {
     }
 }
 
-/// The file table of a set, in the order its writer listed it: a directory before what it holds.
+/// The file table of a set, in the order in which its writer listed the files. A directory comes
+/// before what it holds.
 #[derive(Clone, Debug, PartialEq, Eq, Default)]
 pub struct FileTable(pub Vec<FileEntry>);
 
@@ -85,7 +86,8 @@ impl FileTable {
         Ok(out)
     }
 
-    /// Reads a table; every path is checked (see [`check_path`]) and none may occur twice.
+    /// Reads a table. It checks every path (see [`check_path`]), and refuses a path that occurs
+    /// twice.
     pub fn decode(bytes: &[u8]) -> Result<Self, FormatError> {
         let mut reader = Reader::new(bytes, STRUCTURE);
         let count = reader.u32()?;
@@ -106,11 +108,11 @@ impl FileTable {
     }
 }
 
-/// The shortest entry of a table, but for its path.
+/// Length of the shortest possible entry. Its path has one byte.
 pub(crate) const ENTRY_BYTES_MIN: usize = 4 + 1 + 1 + 4 + 8 + 8 + 4 + 2 + 1 + 2;
 
-/// Refuses a path that could leave the directory it is restored into: absolute, empty, with an
-/// empty, `.` or `..` component, with a NUL byte, or too long.
+/// Refuses a path that could leave the directory it is restored into: a path that is absolute,
+/// empty or too long, contains a NUL byte, or has an empty, `.` or `..` component.
 pub fn check_path(file: FileNo, path: &[u8]) -> Result<(), FormatError> {
     let fault = |what| {
         let path = String::from_utf8_lossy(&path[..path.len().min(200)]).into_owned();

@@ -24,14 +24,15 @@ pub(crate) const KIND_DIRECTORY: u32 = 1;
 const KIND_STRIPES: u32 = 2;
 pub(crate) const KIND_FILES: u32 = 3;
 pub(crate) const KIND_FACTS: u32 = 4;
-/// There only when a number is superseded: other sets are as they always were.
+/// A set has this section only when a file number is superseded. The other sets look as they did
+/// before the section existed.
 const KIND_SUPERSEDED: u32 = 5;
 /// A reader that does not know a section with this bit must stop.
 const CRITICAL: u32 = 1;
 /// A section may expand to at most this many times its stored length, plus 64 KiB.
 const EXPANSION_MAX: u64 = 200;
 
-/// Where one index block lies, what it must hash to, and which files it speaks of.
+/// Where one index block lies, its hash, and which files it describes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct IndexDirectoryEntry {
     /// Position of the block on the stripe.
@@ -52,29 +53,29 @@ pub struct IndexDirectoryEntry {
     pub hash: [u8; 32],
 }
 
-/// What the set knows of each of its stripes.
+/// What the set knows about each of its stripes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StripeTableEntry {
     /// Where it was written.
     pub location: Vec<u8>,
-    /// Where its footer begins: header, transfers and index blocks stand before.
+    /// Where its footer begins. The header, the transfers and the index blocks come before it.
     pub data_bytes: u64,
     /// How many index blocks it has.
     pub index_blocks: u32,
     /// How many frames it has.
     pub frames: u64,
-    /// Bytes of files on it, decoded.
+    /// Bytes of files on it, after decoding.
     pub raw_bytes: u64,
-    /// Bytes of frames on it, as stored.
+    /// Bytes of frames on it, as they are stored.
     pub stored_bytes: u64,
-    /// BLAKE3 of its header and of the hashes of its index blocks: what it must hash to.
+    /// BLAKE3 of its header and of the hashes of its index blocks. The stripe must match it.
     pub hash: [u8; 32],
 }
 
 /// What every stripe's footer repeats.
 #[derive(Clone, Debug, PartialEq)]
 pub struct SetDescription {
-    /// One entry a stripe.
+    /// One entry for each stripe.
     pub stripes: Vec<StripeTableEntry>,
     /// Every file of the image.
     pub files: FileTable,
@@ -100,7 +101,7 @@ pub struct Footer {
 }
 
 impl StripeTableEntry {
-    /// What a stripe hashes to: its header, then the hash of each of its index blocks.
+    /// The hash of a stripe: BLAKE3 over its header and then the hash of each of its index blocks.
     pub fn hash_of(header: &[u8], directory: &[IndexDirectoryEntry]) -> [u8; 32] {
         let mut hasher = blake3::Hasher::new();
         hasher.update(header);
@@ -174,9 +175,10 @@ impl SetDescription {
         })
     }
 
-    /// The footers of all stripes, one after the other through `each`: (stripe, footer, root).
+    /// Makes the footers of all stripes and hands each to `each`, as (stripe, footer, root).
     ///
-    /// One at a time, so that the footers of many stripes are never in memory together.
+    /// It makes one footer at a time, so that the footers of many stripes are never in memory
+    /// together.
     pub fn footers<E: From<FormatError>>(
         &self,
         set_id: SetId,
@@ -241,8 +243,8 @@ fn encode_footer(
 }
 
 impl Footer {
-    /// Reads a footer whose hash the seal vouches for. `metadata_limit` bounds, in bytes, what its
-    /// sections decompress to and then become in memory, together.
+    /// Reads a footer. The seal vouches for its hash. `metadata_limit` bounds, in bytes, the
+    /// decompressed sections and what is made of them in memory, together.
     pub fn decode(bytes: &[u8], metadata_limit: u64) -> Result<Self, FormatError> {
         let mut reader = Reader::new(bytes, Structure::Footer);
         reader.magic(MAGIC)?;
@@ -393,7 +395,7 @@ fn unpack_sections(
     for head in heads {
         let stored = usize::try_from(head.stored_bytes).unwrap_or(usize::MAX);
         let stored = reader.bytes(stored)?;
-        // What this version does not know it does not unpack.
+        // A section that this version does not know stays compressed.
         if !is_known(head.kind) {
             continue;
         }

@@ -23,20 +23,20 @@ pub struct StripeHeader {
     pub frame_bytes: u32,
     /// When the set was begun, in nanoseconds since 1970 UTC.
     pub created_nanos: i64,
-    /// Where each stripe of the set was written: one name a stripe, this one's own included.
+    /// Where each stripe of the set was written: one name for each stripe, this one included.
     pub locations: Vec<Vec<u8>>,
 }
 
 impl StripeHeader {
-    /// How many bytes of a stripe suffice for [`StripeHeader::encoded_bytes`].
+    /// How many bytes of a stripe [`StripeHeader::encoded_bytes`] needs.
     pub const PREFIX_BYTES: usize = 64;
 
-    /// The header as it stands on the stripe, a multiple of the alignment long.
+    /// The header as it stands on the stripe. Its length is a multiple of the alignment.
     pub fn encode(&self) -> Result<Vec<u8>, FormatError> {
         let mut out = Vec::new();
         out.extend_from_slice(MAGIC);
         out.extend_from_slice(&FORMAT_VERSION.to_le_bytes());
-        out.extend_from_slice(&[0; 2]); // features that a reader must know: none yet
+        out.extend_from_slice(&[0; 2]); // features that a reader must know; none so far
         let total_at = out.len();
         out.extend_from_slice(&[0; 4]);
         out.extend_from_slice(&self.set_id.0);

@@ -32,12 +32,12 @@ impl fmt::Debug for SetId {
     }
 }
 
-/// Position of a stripe in its media set, from 0; shown from 1.
+/// Position of a stripe in its media set. It counts from 0; people see it counted from 1.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug, Default)]
 pub struct StripeIndex(pub u16);
 
 impl StripeIndex {
-    /// The stripe's number as people count, from 1: what every message and report shows.
+    /// The number of the stripe, counted from 1: every message and report shows this one.
     pub fn number(self) -> u16 {
         self.0.saturating_add(1)
     }

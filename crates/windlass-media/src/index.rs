@@ -41,9 +41,9 @@ pub struct PieceEntry {
     pub bytes: u32,
     /// Position in the file, in bytes.
     pub offset: u64,
-    /// CRC-32C of the bytes, decoded.
+    /// CRC-32C of the decoded bytes.
     pub crc32c: u32,
-    /// Where pieces overlap, the one of the higher layer holds.
+    /// Where pieces overlap, the piece of the highest layer counts.
     pub layer: u8,
 }
 
@@ -58,7 +58,7 @@ pub struct IndexBlock {
     pub number: u32,
     /// Where the region it describes begins on the stripe.
     pub region_offset: u64,
-    /// How long that region is; the block itself follows it.
+    /// How long that region is. The block itself follows it.
     pub region_bytes: u64,
     /// Length of this block, padding included.
     pub encoded_bytes: u32,
@@ -83,7 +83,7 @@ impl IndexBlockBuilder {
         self.pieces.extend_from_slice(pieces);
     }
 
-    /// Length of the block as it stands, without padding.
+    /// Length of the block so far, without padding.
     pub fn content_bytes(&self) -> usize {
         HEAD_BYTES
             + self.frames.len() * FRAME_ENTRY_BYTES
@@ -124,7 +124,7 @@ impl IndexBlockBuilder {
 }
 
 impl IndexBlock {
-    /// How many bytes of a block suffice for [`IndexBlock::encoded_bytes_of`].
+    /// How many bytes of a block [`IndexBlock::encoded_bytes_of`] needs.
     pub const PREFIX_BYTES: usize = HEAD_BYTES;
 
     /// The block as it stands on the stripe; sets `encoded_bytes`.
@@ -183,7 +183,7 @@ impl IndexBlock {
         Ok(total)
     }
 
-    /// Reads a block that lies at `offset` of its stripe and checks all that can be checked
+    /// Reads a block that lies at `offset` of its stripe. It checks everything that can be checked
     /// without the frames: bounds, order, counts, limits.
     pub fn decode(bytes: &[u8], offset: u64, alignment: u32) -> Result<Self, FormatError> {
         let content = check_crc(bytes, STRUCTURE)?;

@@ -1,6 +1,6 @@
 //! What the format allows. Decoders refuse anything beyond, before they allocate.
 
-/// Format version this crate writes, and the newest it reads.
+/// The format version that this crate writes. It is also the newest that it reads.
 pub const FORMAT_VERSION: u16 = 1;
 /// Most stripes a media set may have (SQL Server's bound for devices, too).
 pub const STRIPES_MAX: u16 = 64;
@@ -8,7 +8,8 @@ pub const STRIPES_MAX: u16 = 64;
 pub const ALIGNMENT_MIN: u32 = 512;
 /// Largest alignment (block size) of a stripe, in bytes.
 pub const ALIGNMENT_MAX: u32 = 65_536;
-/// Largest frame, decompressed, in bytes. Bounds what one frame can make a reader allocate.
+/// Largest frame, decompressed, in bytes. It bounds how much memory one frame can make a reader
+/// allocate.
 pub const FRAME_BYTES_MAX: u32 = 4 * 1024 * 1024;
 /// Largest header of a stripe, padding included, in bytes.
 pub const HEADER_BYTES_MAX: u32 = 1024 * 1024;
@@ -20,7 +21,7 @@ pub const INDEX_BLOCKS_MAX: u32 = 4_000_000;
 pub const FOOTER_BYTES_MAX: u64 = 2 * 1024 * 1024 * 1024;
 /// Most files in one set.
 pub const FILES_MAX: u32 = 10_000_000;
-/// Most file numbers that do not count: every file copied again a few times.
+/// Most superseded file numbers: room for every file to be copied again a few times.
 pub const SUPERSEDED_MAX: u64 = 4 * FILES_MAX as u64;
 /// Longest path or symbolic link target, in bytes (Linux's PATH_MAX).
 pub const PATH_BYTES_MAX: usize = 4096;
@@ -28,7 +29,7 @@ pub const PATH_BYTES_MAX: usize = 4096;
 pub const FILE_TABLE_BYTES_MAX: u64 = 1024 * 1024 * 1024;
 /// Longest facts document, decompressed, in bytes.
 pub const FACTS_BYTES_MAX: u64 = 16 * 1024 * 1024;
-/// Largest file a set may describe: 2^62 bytes, so that sums of two never overflow.
+/// Largest file that a set may describe: 2^62 bytes, so that the sum of two sizes never overflows.
 pub const FILE_BYTES_MAX: u64 = 1 << 62;
-/// Bytes of the seal record; it ends the stripe.
+/// Bytes of the seal record, with which the stripe ends.
 pub const SEAL_BYTES: usize = 512;

@@ -12,15 +12,16 @@ use crate::footer::{
     DIRECTORY_ENTRY_BYTES, IndexDirectoryEntry, KIND_DIRECTORY, KIND_FACTS, KIND_FILES,
 };
 
-/// A file's entry, its two strings, and what checks that names and numbers are unique; as much
-/// again for whoever keeps an account of each file.
+/// Memory for one file: its entry, its two strings, and what checks that names and numbers are
+/// unique. The same amount again is for a caller that keeps a record of each file.
 const FILE_BYTES: u64 = 320;
-/// A value in a list that doubled just now.
+/// A value in a list that has just doubled its capacity.
 const VALUE_BYTES: u64 = 2 * 32;
-/// A key and its value in a map, half of whose nodes' room is not used.
+/// A key and its value in a map whose nodes are only half full.
 const MEMBER_BYTES: u64 = 2 * (24 + 32) + 32;
 
-/// What the sections become must fit the limit with them, before it is made.
+/// Checks that the sections and what will be made of them fit the limit together, before anything
+/// is made of them.
 pub(crate) fn check(raws: &[(u32, Vec<u8>)], metadata_limit: u64) -> Result<(), FormatError> {
     let mut found = 0u64;
     for (kind, raw) in raws {
@@ -54,12 +55,13 @@ fn of_files(raw: &[u8]) -> u64 {
     raw.len() as u64 + FILE_BYTES * u64::from(stated).min(possible)
 }
 
-/// The index directory; the list may be half empty.
+/// The index directory. Its list may be half empty.
 fn of_directory(entries: usize) -> u64 {
     2 * (entries * size_of::<IndexDirectoryEntry>()) as u64
 }
 
-/// The facts: strings are at most as long as they are written, and each needs a mark before it.
+/// The facts. A string is at most as long as its text. Each value needs a mark before it (`[`, `{`,
+/// `,` or `:`), and the marks are counted.
 fn of_facts(raw: &[u8]) -> u64 {
     let (mut bytes, mut in_string, mut hidden) = (raw.len() as u64, false, false);
     for byte in raw {

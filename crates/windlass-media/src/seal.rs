@@ -32,7 +32,7 @@ pub struct Seal {
 }
 
 impl Seal {
-    /// The last block of the stripe: `alignment` bytes, zeros before the 512 of the seal.
+    /// The last block of the stripe, `alignment` bytes long: zeros, then the 512 bytes of the seal.
     pub fn encode(&self) -> Vec<u8> {
         let mut record = Vec::with_capacity(SEAL_BYTES);
         record.extend_from_slice(MAGIC);

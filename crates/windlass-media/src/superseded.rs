@@ -17,7 +17,7 @@ use crate::wire::Reader;
 const STRUCTURE: Structure = Structure::Superseded;
 const ENTRY_BYTES: usize = 4;
 
-/// The file numbers of a set that do not count, in ascending order.
+/// The file numbers of a set whose pieces do not count, in ascending order.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct SupersededFiles(Vec<FileNo>);
 
@@ -34,7 +34,7 @@ impl SupersededFiles {
         self.0.is_empty()
     }
 
-    /// How many numbers do not count.
+    /// How many numbers are superseded.
     pub fn len(&self) -> usize {
         self.0.len()
     }

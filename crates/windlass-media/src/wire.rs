@@ -8,7 +8,7 @@ pub fn round_up(value: u64, alignment: u32) -> u64 {
     value.saturating_add(mask) & !mask
 }
 
-/// Reads fields one after the other; every read is checked against what is left.
+/// Reads fields one after the other. Before each read it checks how many bytes are left.
 pub(crate) struct Reader<'a> {
     bytes: &'a [u8],
     structure: Structure,
@@ -61,7 +61,7 @@ impl<'a> Reader<'a> {
         self.bytes.len()
     }
 
-    /// The rest must be zero: padding is covered by a check like every other byte.
+    /// Checks that the rest is zero: padding is checked like every other byte.
     pub(crate) fn padding(self) -> Result<(), FormatError> {
         if self.bytes.iter().all(|byte| *byte == 0) {
             return Ok(());
@@ -69,7 +69,7 @@ impl<'a> Reader<'a> {
         Err(self.invalid("padding is not zero"))
     }
 
-    /// Nothing may be left.
+    /// Checks that nothing is left.
     pub(crate) fn end(self) -> Result<(), FormatError> {
         if self.bytes.is_empty() {
             return Ok(());
@@ -115,7 +115,7 @@ pub(crate) fn put_string(into: &mut Vec<u8>, bytes: &[u8]) -> Result<(), FormatE
     Ok(())
 }
 
-/// Pads with zeros to `total` bytes, the last four of which are the CRC-32C of all before.
+/// Pads with zeros to `total` bytes. The last four of them are the CRC-32C of all bytes before.
 pub(crate) fn seal_with_crc(into: &mut Vec<u8>, total: usize) {
     into.resize(total - 4, 0);
     let crc = crate::codec::crc32c(into);

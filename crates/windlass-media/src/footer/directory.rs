@@ -34,7 +34,8 @@ pub(super) fn decode_directory(raw: &[u8]) -> Result<Vec<IndexDirectoryEntry>, F
         let previous = directory
             .last()
             .map_or(0, |last| last.offset + u64::from(last.bytes));
-        // Regions and blocks alternate without a gap, so one walk over the stripe meets them all.
+        // Regions and blocks alternate without a gap, so one walk over the stripe visits all of
+        // them.
         if entry.offset < entry.region_offset
             || entry.offset > FILE_BYTES_MAX
             || (!directory.is_empty() && entry.region_offset != previous)

@@ -29,7 +29,7 @@ fn inputs(target: &str) -> Vec<(PathBuf, Vec<u8>)> {
         .collect()
 }
 
-/// Inputs of the form number, structure.
+/// An input that consists of a number and then a structure.
 fn at(number: u64, bytes: &[u8]) -> Vec<u8> {
     [&number.to_le_bytes(), bytes].concat()
 }
@@ -81,7 +81,7 @@ fn write_seeds() {
     }
 }
 
-/// One of many small changes: flips, cuts, insertions, lengths of extreme values.
+/// Makes one of many small changes: flips, cuts, insertions, lengths with extreme values.
 fn changed(bytes: &[u8], number: u64) -> Vec<u8> {
     let mut state = number.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
     let mut next = |limit: usize| {

@@ -7,7 +7,7 @@ use windlass_media::{
     Codec, Decoder, Facts, FileTable, Footer, IndexBlock, SEAL_BYTES, Seal, StripeHeader, crc32c,
 };
 
-/// What a footer's sections may decompress to, together.
+/// How many bytes the sections of a footer may decompress to, together.
 const METADATA_LIMIT: u64 = 16 << 20;
 /// Most bytes a frame is decompressed to here; the format's own limit is 4 MiB.
 const FRAME_BYTES: u32 = 1 << 20;
@@ -26,8 +26,8 @@ pub const TARGETS: [Target; 7] = [
     ("frame", frame),
 ];
 
-/// A header: what decodes must come back from its own encoding. Not byte for byte: a header may
-/// have more padding than it needs.
+/// A header. What was decoded must be the same after it is encoded and decoded again. The bytes
+/// need not be the same: a header may have more padding than it needs.
 pub fn header(bytes: &[u8]) {
     let length = StripeHeader::encoded_bytes(bytes);
     drop(StripeHeader::decode(bytes));
@@ -64,7 +64,7 @@ pub fn index_block(bytes: &[u8]) {
 /// A footer.
 pub fn footer(bytes: &[u8]) {
     drop(Footer::decode(bytes, METADATA_LIMIT));
-    // The same with its length made right.
+    // The same footer, with its length field corrected.
     let mut bytes = bytes.to_vec();
     let length = bytes.len() as u64;
     if let Some(field) = bytes.get_mut(32..40) {
@@ -92,14 +92,14 @@ pub fn seal(bytes: &[u8]) {
     }
 }
 
-/// A file table: what decodes must encode to the same bytes.
+/// A file table. What was decoded must encode to the same bytes.
 pub fn file_table(bytes: &[u8]) {
     if let Ok(table) = FileTable::decode(bytes) {
         assert_eq!(table.encode().ok().as_deref(), Some(bytes));
     }
 }
 
-/// Facts: what decodes must come back from its own encoding.
+/// Facts. What was decoded must be the same after it is encoded and decoded again.
 pub fn facts(bytes: &[u8]) {
     if let Ok(facts) = Facts::decode(bytes) {
         let again = facts.encode().and_then(|bytes| Facts::decode(&bytes));
@@ -107,7 +107,7 @@ pub fn facts(bytes: &[u8]) {
     }
 }
 
-/// A frame: a codec, three bytes that say how long it is decoded, then what is stored.
+/// A frame: a codec, three bytes with its decoded length, then the stored bytes.
 pub fn frame(bytes: &[u8]) {
     let Some(([codec, length @ ..], stored)) = bytes.split_first_chunk::<4>() else {
         return;
@@ -122,7 +122,7 @@ pub fn frame(bytes: &[u8]) {
     }
 }
 
-/// Makes the CRC-32C in the last four bytes right.
+/// Corrects the CRC-32C in the last four bytes.
 fn reseal(bytes: &mut [u8]) {
     if let Some((content, crc)) = bytes.split_last_chunk_mut::<4>() {
         *crc = crc32c(content).to_le_bytes();

@@ -22,7 +22,7 @@ pub fn header() -> StripeHeader {
     }
 }
 
-/// A block that lies at REGION + REGION_BYTES: a frame of two pieces, and one of zeros.
+/// A block that lies at REGION + REGION_BYTES. It has a frame of two pieces and a frame of zeros.
 pub fn index_block() -> IndexBlock {
     let mut builder = IndexBlockBuilder::default();
     let piece = |file, offset, bytes| PieceEntry {

@@ -10,7 +10,7 @@ use crate::samples::{self, REGION, REGION_BYTES};
 
 const METADATA_LIMIT: u64 = 1 << 20;
 
-/// Every flip of one bit, and every cut, of `bytes` must be refused.
+/// Asserts that `decode` refuses every flip of one bit, and every cut, of `bytes`.
 fn every_flip_is_refused<T>(bytes: &[u8], decode: impl Fn(&[u8]) -> Result<T, FormatError>) {
     assert!(decode(bytes).is_ok());
     for offset in 0..bytes.len() {
@@ -86,8 +86,9 @@ fn a_footer_comes_back_from_each_stripe_with_the_same_root() {
 
 #[test]
 fn no_flip_of_a_footer_keeps_both_its_content_and_its_hash() {
-    // A footer has no checksum of its own: the seal has its hash. Still no flip may panic, and one
-    // that decodes to the same description has changed what else is in it, or its packing.
+    // A footer has no checksum of its own, because its hash is in the seal. Still, no flip may
+    // panic. If a flipped footer decodes to the same description, the flip changed something else
+    // in the footer, or only how it is packed.
     let (footers, _) = samples::footers();
     let whole = Footer::decode(&footers[0], METADATA_LIMIT).unwrap();
     let padding = footers[0]

@@ -8,9 +8,9 @@ use windlass_image::{Attributes, ImageError, NodeNo};
 
 use crate::filesystem::REQUEST_BYTES;
 
-/// Bytes that `st_blocks` counts in.
+/// The unit of `st_blocks`, in bytes.
 const BLOCK_BYTES: u64 = 512;
-/// What programs should read and write at a time; the kernel makes it larger requests or smaller.
+/// How much programs should read and write at a time. The kernel splits or merges their requests.
 const IO_BYTES: u32 = 128 * 1024;
 
 pub(crate) fn kind(kind: FileKind) -> FileType {
@@ -38,13 +38,14 @@ pub(crate) fn attributes(of: &Attributes, owner: (u32, u32), direct_io: bool) ->
         uid,
         gid,
         rdev: 0,
-        // Past the page cache each read is a request, and costs a way to us and back.
+        // Past the page cache, each read is one request to us, so a large one costs fewer round
+        // trips.
         blksize: if direct_io { REQUEST_BYTES } else { IO_BYTES },
         flags: 0,
     }
 }
 
-/// What the kernel remembers as a name that is not there.
+/// The attributes of no file. The kernel then remembers that the name does not exist.
 pub(crate) fn nothing() -> FileAttr {
     FileAttr {
         ino: INodeNo(0),
@@ -75,7 +76,7 @@ fn time(nanos: i64) -> SystemTime {
     time.unwrap_or(SystemTime::UNIX_EPOCH)
 }
 
-/// Nanoseconds since 1970; what does not fit is the nearest that does.
+/// Nanoseconds since 1970. A time that does not fit becomes the nearest one that does.
 pub(crate) fn nanos(time: TimeOrNow) -> i64 {
     let time = match time {
         TimeOrNow::SpecificTime(time) => time,
@@ -91,7 +92,7 @@ pub(crate) fn node(number: INodeNo) -> NodeNo {
     NodeNo(number.0)
 }
 
-/// The number a program sees for an error.
+/// The error number that a program sees.
 pub(crate) fn errno(error: &ImageError) -> Errno {
     Errno::from_i32(error.errno().raw_os_error())
 }

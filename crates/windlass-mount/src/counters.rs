@@ -4,22 +4,23 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use serde::Serialize;
 
-/// What a mount has done since it began. What the kernel's page cache answers never comes here.
+/// What a mount has done since it began. Reads that the kernel answers from its page cache do not
+/// reach the mount and are not counted.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct MountStatistics {
     /// Requests to read.
     pub reads: u64,
-    /// Bytes given.
+    /// Bytes that the reads returned.
     pub read_bytes: u64,
     /// Requests to read that failed.
     pub reads_failed: u64,
     /// Requests to write.
     pub writes: u64,
-    /// Bytes taken.
+    /// Bytes that the writes took.
     pub written_bytes: u64,
     /// Pieces of files that were read ahead.
     pub read_ahead: u64,
-    /// Damaged places that were come upon, each counted once.
+    /// Damaged places that reads have met; each is counted once.
     pub damaged: u64,
 }
 
@@ -35,7 +36,7 @@ pub(crate) struct Counters {
     pub(crate) damaged: Counter,
 }
 
-/// Counts up; exact in the end, in no order with other counters.
+/// A counter. It is exact in the end, but has no order with other counters.
 #[derive(Debug, Default)]
 pub(crate) struct Counter(AtomicU64);
 

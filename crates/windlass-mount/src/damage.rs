@@ -9,16 +9,16 @@ use windlass_image::ImageError;
 
 use crate::counters::Counters;
 
-/// Places remembered; damage beyond them is told again.
+/// How many places are remembered. A full list is emptied, and its places may be reported again.
 const PLACES_MAX: usize = 65_536;
 
-/// Is told of each damaged place, once, and of what else failed for programs: no room for what they
-/// wrote, for one.
+/// Receives each damaged place once. It also receives the other errors that programs met, such as
+/// no room for what they wrote.
 #[derive(Clone)]
 pub struct DamageHook(Arc<dyn Fn(&ImageError) + Send + Sync>);
 
 impl DamageHook {
-    /// Calls `tell` from a thread of the mount.
+    /// The mount calls `tell` from one of its threads.
     pub fn new(tell: impl Fn(&ImageError) + Send + Sync + 'static) -> Self {
         Self(Arc::new(tell))
     }
@@ -30,7 +30,7 @@ impl fmt::Debug for DamageHook {
     }
 }
 
-/// What is known to be damaged.
+/// The damage that is known so far.
 pub(crate) struct DamageLog {
     hook: Option<DamageHook>,
     places: Mutex<HashSet<(String, u64)>>,
@@ -46,7 +46,7 @@ impl DamageLog {
         }
     }
 
-    /// Tells of an error, unless its place is known.
+    /// Reports an error, unless its place is known already.
     pub(crate) fn note(&self, error: &ImageError) {
         let place = place(error);
         let mut places = self.places.lock().unwrap_or_else(PoisonError::into_inner);
@@ -66,7 +66,7 @@ impl DamageLog {
     }
 }
 
-/// Where the fault is: on a stripe if that is known, otherwise in the file.
+/// Where the fault is: the place on the stripe if that is known, otherwise the place in the file.
 fn place(error: &ImageError) -> (String, u64) {
     match error {
         ImageError::Read { source, .. } => match source {

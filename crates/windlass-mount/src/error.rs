@@ -7,19 +7,19 @@ use std::path::PathBuf;
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum MountError {
-    /// The kernel has no FUSE, or it is not given to this machine.
+    /// The kernel has no FUSE, or this machine is not given the device.
     #[error("there is no /dev/fuse: this system has no FUSE")]
     NoDevice,
-    /// The device is there, for others.
+    /// The device is there, but not for this user.
     #[error("open /dev/fuse: {source}")]
     Device {
         /// What the system said.
         source: io::Error,
     },
-    /// An ordinary user needs the helper, and it is not installed.
+    /// An ordinary user needs the helper program, and it is not installed.
     #[error("there is no fusermount3 on the PATH, and only root can mount without it")]
     NoHelper,
-    /// Where the tree was to appear cannot be used.
+    /// The directory to mount on cannot be used.
     #[error("mount on {at}: {what}")]
     Place {
         /// The directory.
@@ -27,25 +27,25 @@ pub enum MountError {
         /// What is wrong with it.
         what: String,
     },
-    /// Where the tree was to appear another one is.
+    /// Another tree is mounted on the directory already.
     #[error("mount on {at}: something is mounted there already")]
     Taken {
         /// The directory.
         at: PathBuf,
     },
-    /// Others were to see the tree, and the system does not let this user show it to them.
+    /// Other users should see the tree, and the system does not let this user allow that.
     #[error("mount on {at}: this system does not let you show a mount to other users")]
     NotForOthers {
         /// The directory.
         at: PathBuf,
     },
-    /// The tree was to belong to somebody else.
+    /// The tree should belong to another user.
     #[error("mount on {at}: only root can mount for another user")]
     NotForOwner {
         /// The directory.
         at: PathBuf,
     },
-    /// The system refused.
+    /// The system refused the mount.
     #[error("mount on {at}: {source}")]
     Mount {
         /// The directory.
@@ -53,7 +53,7 @@ pub enum MountError {
         /// What the system said.
         source: io::Error,
     },
-    /// Serving the mount failed, or ended before it should.
+    /// Serving the mount failed, or ended too early.
     #[error("serve {at}: {source}")]
     Serve {
         /// The directory.
@@ -61,7 +61,7 @@ pub enum MountError {
         /// What the system said.
         source: io::Error,
     },
-    /// It cannot be unmounted.
+    /// The tree cannot be unmounted.
     #[error("unmount {at}: {what}")]
     Unmount {
         /// The directory.

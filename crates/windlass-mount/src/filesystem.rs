@@ -21,16 +21,16 @@ use windlass_image::{Change, ImageError};
 use crate::attributes::{kind, nanos, node, nothing};
 use crate::served::{FOREVER, GENERATION, Served};
 
-/// Largest request to read or write; the kernel's own limit unless root raised it.
+/// Largest request to read or write. It is the kernel's own limit, unless root raised that.
 pub(crate) const REQUEST_BYTES: u32 = 1024 * 1024;
-/// Requests the kernel may have under way for its own reading ahead.
+/// How many requests the kernel may have under way for its own read-ahead.
 const BACKGROUND_MAX: u16 = 64;
 /// Unit of `statfs`.
 const STATFS_BYTES: u32 = 4096;
 const NAME_BYTES_MAX: u32 = 255;
 
 thread_local! {
-    /// Each thread's answer to a read, used again and again.
+    /// Each thread keeps the buffer of its answers to reads and uses it again.
     static ANSWER: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
 }
 
@@ -44,7 +44,8 @@ impl Filesystem for Served {
             | InitFlags::FUSE_READDIRPLUS_AUTO
             | InitFlags::FUSE_EXPLICIT_INVAL_DATA
             | InitFlags::FUSE_DIRECT_IO_ALLOW_MMAP;
-        // A kernel that has not all of them is slower, and maps no file past its cache.
+        // A kernel that lacks some of these is slower, or cannot map a file that bypasses its
+        // cache.
         let has = wanted & config.capabilities();
         let refused = |what| move |_| io::Error::other(format!("the kernel takes no {what}"));
         config
@@ -61,7 +62,8 @@ impl Filesystem for Served {
 
     fn lookup(&self, _request: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEntry) {
         match self.view.lookup(node(parent), name.as_bytes()) {
-            // Remembered too: a server looks for files that are not there again and again.
+            // The kernel remembers this answer too: a server looks again and again for files that
+            // are not there.
             Err(ImageError::Refused { errno }) if errno.raw_os_error() == libc::ENOENT => {
                 reply.entry(&FOREVER, &nothing(), GENERATION);
             }
@@ -243,10 +245,10 @@ impl Filesystem for Served {
             }
             let into = &mut answer[..size];
             let read = self.view.read(node(ino), offset, into);
-            // An answer that is too short is the file's end to the page cache: it would show zeros
-            // for the rest. It gets the error, and asks again page by page. Who reads past it comes
-            // with an owner, and nobody else does, whatever the file was opened for: pages of it
-            // that are mapped go through the cache.
+            // To the page cache, an answer that is too short means the end of the file: it would
+            // show zeros for the rest. So it gets the error, and then asks again page by page. A
+            // read past the cache names a lock owner, and no other read does. How the file was
+            // opened does not tell: pages of it that are mapped go through the cache anyway.
             let past_cache = lock_owner.is_some();
             let read = read.or_else(|error| {
                 let number = self.fault(&error);
@@ -320,7 +322,7 @@ impl Filesystem for Served {
         mode: i32,
         reply: ReplyEmpty,
     ) {
-        // Space cannot be set aside, and holes need none: only the length is a promise here.
+        // We cannot reserve space, and holes need none. All that a call can rely on is the length.
         if mode != 0 {
             return reply.error(Errno::EOPNOTSUPP);
         }
@@ -382,7 +384,7 @@ impl Filesystem for Served {
         };
         let from = usize::try_from(offset).unwrap_or(usize::MAX);
         for (item, next) in listed.iter().zip(1..).skip(from) {
-            // Gone since the directory was opened: nothing to say of it.
+            // The file was removed after the directory was opened, so it is left out.
             let Ok(found) = self.view.attributes(item.node) else {
                 continue;
             };
@@ -421,7 +423,7 @@ impl Filesystem for Served {
     }
 
     fn destroy(&mut self) {
-        // The owner of the view learns it from its own last sync.
+        // The owner of the view sees a failure when it calls sync itself for the last time.
         self.view.sync().unwrap_or_default();
     }
 }

@@ -15,7 +15,8 @@ use std::path::Path;
 
 use rustix::fs::{major, minor};
 
-/// What a sequential reader gains from; twice and four times as much gained nothing more.
+/// A sequential reader gains from this much read-ahead; two and four times as much gained nothing
+/// more.
 const READ_AHEAD_KIB: u64 = 512;
 
 /// The file system that a directory is on.
@@ -23,10 +24,10 @@ pub(crate) fn file_system(at: &Path) -> Option<u64> {
     at.metadata().ok().map(|metadata| metadata.dev())
 }
 
-/// Raises the reading ahead of the mount on `at`, which was on `below` before.
+/// Raises the kernel's read-ahead for the mount on `at`. That directory was on `below` before.
 pub(crate) fn raise(at: &Path, below: Option<u64>) {
     let mounted = file_system(at);
-    // Unmounted already: what is seen is somebody's disk.
+    // The mount is gone already, and the file system seen here is somebody's disk.
     if mounted == below {
         return;
     }

@@ -18,7 +18,7 @@ pub(crate) struct Listings {
 }
 
 impl Listings {
-    /// Lists a directory, itself and its parent first; the handle.
+    /// Lists a directory, with itself and its parent first, and returns a handle for the list.
     pub(crate) fn open(&self, view: &dyn View, node: NodeNo) -> Result<u64, ImageError> {
         let itself = |name: &[u8], node| {
             let (name, kind) = (name.to_vec(), FileKind::Directory);
@@ -31,7 +31,7 @@ impl Listings {
         Ok(handle)
     }
 
-    /// What the directory of a handle held.
+    /// The list that belongs to a handle.
     pub(crate) fn get(&self, handle: u64) -> Option<Arc<Vec<Listed>>> {
         self.lock().get(&handle).cloned()
     }

@@ -17,10 +17,12 @@ use crate::read_ahead::ReadAhead;
 use crate::served::Served;
 use crate::unmount::{self, Unmounted};
 
-/// Fewest and most threads that answer the kernel, unless told otherwise: they wait for stripes.
+/// Fewest and most threads that answer the kernel, unless the caller sets a number. They mostly
+/// wait for stripes.
 const THREADS: (usize, usize) = (4, 16);
 
-/// How long a mount that nobody uses takes to end, at most: it is a message of the kernel away.
+/// How long to wait for the end of a mount that nobody uses. The end is one message from the kernel
+/// away.
 const ENDING: Duration = Duration::from_millis(500);
 
 /// How an image is mounted.
@@ -28,15 +30,16 @@ const ENDING: Duration = Duration::from_millis(500);
 pub struct MountOptions {
     /// Threads that answer the kernel [default: twice the cores, 4 to 16].
     pub threads: Option<usize>,
-    /// Whom the files belong to [default: whoever mounts]. Only root can name another.
+    /// Who owns the files [default: the user who mounts]. Only root can name another user.
     pub owner: Option<(u32, u32)>,
-    /// Lets other users in, as far as the files' modes do. Always so for another owner.
+    /// Lets other users in, as far as the modes of the files allow. Naming another owner always
+    /// does.
     pub allow_other: bool,
-    /// Reads go past the kernel's page cache, straight to their readers.
+    /// Reads bypass the kernel's page cache.
     pub direct_io: bool,
-    /// What lists of mounts show as its source.
+    /// The name of the source in lists of mounts.
     pub name: String,
-    /// Is told of damage.
+    /// Receives reports of damage.
     pub on_damage: Option<DamageHook>,
 }
 
@@ -53,7 +56,7 @@ impl fmt::Debug for Mount {
     }
 }
 
-/// How serving ended, once it has.
+/// How serving ended, once it has ended.
 #[derive(Default)]
 struct End {
     result: Mutex<Option<io::Result<()>>>,
@@ -61,7 +64,7 @@ struct End {
 }
 
 impl Mount {
-    /// Mounts an image: it is read-only.
+    /// Mounts an image, read-only.
     pub fn image(
         image: Arc<dyn Image>,
         at: &Path,
@@ -70,7 +73,7 @@ impl Mount {
         Self::view(Arc::new(ImageView::new(image)), at, options)
     }
 
-    /// Mounts an overlay: it takes changes, and its image stays as it is.
+    /// Mounts an overlay. Programs can write to it, and the image below does not change.
     pub fn overlay(
         overlay: Arc<Overlay>,
         at: &Path,
@@ -79,7 +82,7 @@ impl Mount {
         Self::view(overlay, at, options)
     }
 
-    /// Mounts a view: an image, or an overlay, whichever it is.
+    /// Mounts a view of either kind: an image or an overlay.
     pub fn view(
         view: Arc<dyn View>,
         at: &Path,
@@ -121,13 +124,13 @@ impl Mount {
             .name("mount".to_owned())
             .spawn(move || ending.note(session.run()))
             .map_err(serve)?;
-        // Asks the mount what it is, so it has to be served by now.
+        // This call asks the mount for attributes, so the threads must answer requests by now.
         kernel_ahead::raise(&at, below);
         Ok(Self { at, counters, end })
     }
 
-    /// The directory, absolute, once it is known to be one to mount on: it is there, empty, and a
-    /// mount whose server is dead has been taken away.
+    /// Checks that `at` is a directory to mount on, and returns its absolute path. It must exist
+    /// and be empty. If a mount whose server is dead lies there, this call takes it away first.
     pub fn place(at: &Path) -> Result<PathBuf, MountError> {
         let fault = |error: io::Error| MountError::Place {
             at: at.to_owned(),
@@ -145,17 +148,17 @@ impl Mount {
         }
     }
 
-    /// Where it is mounted.
+    /// The directory it is mounted on.
     pub fn at(&self) -> &Path {
         &self.at
     }
 
-    /// What it has done so far.
+    /// What the mount has done so far.
     pub fn statistics(&self) -> MountStatistics {
         self.counters.statistics()
     }
 
-    /// Returns when it has been unmounted, here or by anybody.
+    /// Returns when the tree has been unmounted, here or by anybody else.
     pub fn wait(&self) -> Result<(), MountError> {
         let mut result = self.end.lock();
         loop {
@@ -173,7 +176,7 @@ impl Mount {
         }
     }
 
-    /// True when it has been unmounted; waits at most so long for it.
+    /// True when the tree has been unmounted. Waits at most `limit` for that.
     pub fn wait_for(&self, limit: Duration) -> bool {
         let waited = self
             .end
@@ -183,8 +186,8 @@ impl Mount {
         result.is_some()
     }
 
-    /// Takes it out of the tree of directories. While files of it are open it goes on serving
-    /// them; `wait` returns when the last was closed.
+    /// Takes the mount out of the tree of directories. While programs have files of it open, it
+    /// goes on serving them; `wait` returns when the last file is closed.
     pub fn detach(&self) -> Result<Unmounted, MountError> {
         if self.wait_for(Duration::ZERO) {
             return Ok(Unmounted::Gone);
@@ -195,7 +198,7 @@ impl Mount {
         }
     }
 
-    /// Unmounts. What is open stays readable as long as this process lives.
+    /// Unmounts. Open files stay readable as long as this process lives.
     pub fn unmount(self) -> Result<Unmounted, MountError> {
         let unmounted = self.detach()?;
         if unmounted == Unmounted::Gone {
@@ -207,7 +210,7 @@ impl Mount {
 
 impl Drop for Mount {
     fn drop(&mut self) {
-        // Whoever wants to know how it went calls `unmount`.
+        // A caller that wants to know how it went calls `unmount` instead.
         if let Ok(Unmounted::Gone) = self.detach() {
             self.wait().unwrap_or_default();
         }
@@ -226,7 +229,7 @@ impl End {
 }
 
 fn config(view: &dyn View, options: &MountOptions) -> Config {
-    // The name travels in a list that commas part.
+    // The name becomes part of a list that is separated by commas.
     let plain = |letter: char| match letter {
         ',' | '\\' | '\n' => '_',
         letter => letter,
@@ -248,7 +251,7 @@ fn config(view: &dyn View, options: &MountOptions) -> Config {
     config
 }
 
-/// True for the top of a file system.
+/// True if the directory is the top of a file system.
 fn is_mounted_on(at: &Path) -> bool {
     let system = kernel_ahead::file_system;
     at.parent()
@@ -257,7 +260,7 @@ fn is_mounted_on(at: &Path) -> bool {
 
 fn refusal(at: &Path, source: io::Error) -> MountError {
     let at = at.to_owned();
-    // The helper's words come with its name and a line break.
+    // The message of the helper comes with the helper's name and a line break.
     let said = source.to_string();
     let said = said.trim().trim_start_matches("fusermount3: ");
     if said.contains("user_allow_other") {

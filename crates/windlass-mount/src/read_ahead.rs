@@ -20,20 +20,22 @@ use windlass_image::{NodeNo, View};
 
 use crate::counters::Counters;
 
-/// How far ahead of a stream is read.
+/// How far to read ahead of a stream.
 const AHEAD_BYTES: u64 = 1024 * 1024;
-/// Read at a time, by one thread: about one frame.
+/// One thread reads so much at a time: about one frame.
 const PIECE_BYTES: u64 = 128 * 1024;
-/// Streams followed at once; the one that was read longest ago makes room.
+/// How many streams are followed at once. A new one replaces the one whose last read is oldest.
 const STREAMS_MAX: usize = 16;
-/// How far apart two reads of a stream may be: the kernel's own requests overtake each other.
+/// How far a read may lie from the expected place and still belong to the stream: requests of the
+/// kernel overtake each other.
 const REACH_BYTES: u64 = 512 * 1024;
-/// Reads in sequence before they count as a stream.
+/// How many reads in sequence make a stream.
 const READS_MIN: u32 = 3;
-/// A stream that was not read for so many reads has ended, or waits for something else.
+/// If this many other reads pass without a read of a stream, the stream has ended or its reader is
+/// busy with something else.
 const RECENT_READS: u64 = 16;
 
-/// Reads ahead, with threads of its own.
+/// Reads ahead of the readers, with threads of its own.
 pub(crate) struct ReadAhead {
     view: Arc<dyn View>,
     queue: Option<Sender<Piece>>,
@@ -50,15 +52,15 @@ struct Piece {
 
 #[derive(Debug)]
 struct Stream {
-    /// No other ever has the same.
+    /// Unique: no other stream ever has the same.
     id: u64,
     node: NodeNo,
     /// Where the next read is expected.
     next: u64,
-    /// Up to where pieces were ordered.
+    /// Pieces have been ordered up to here.
     ahead: u64,
     reads: u32,
-    /// When it was read last, on the clock of reads.
+    /// When the stream was last read, on a clock that counts reads.
     used: u64,
 }
 
@@ -93,19 +95,19 @@ impl ReadAhead {
         })
     }
 
-    /// Takes note of a read; orders what will be read next.
+    /// Takes note of a read, and orders what its stream will want next.
     pub(crate) fn note(&self, node: NodeNo, offset: u64, bytes: u64) {
         if let Some(next) = self.order(node, offset, bytes) {
             self.view.will_need(node, next);
         }
     }
 
-    /// A file was closed: nobody reads it on.
+    /// A file was closed, so nobody continues to read it.
     pub(crate) fn forget(&self, node: NodeNo) {
         lock(&self.streams).forget(node);
     }
 
-    /// Orders what a stream will want; where its next read is expected.
+    /// Orders what the stream will want. Returns where its next read is expected.
     fn order(&self, node: NodeNo, offset: u64, bytes: u64) -> Option<u64> {
         let mut streams = lock(&self.streams);
         let has_free_core = streams.recent() < self.threads.len();
@@ -137,7 +139,7 @@ impl Drop for ReadAhead {
     fn drop(&mut self) {
         self.queue = None;
         for thread in self.threads.drain(..) {
-            // One that panicked has ended as well.
+            // A thread that panicked has ended as well.
             thread.join().unwrap_or_default();
         }
     }
@@ -158,7 +160,7 @@ fn work(view: &dyn View, pieces: &Receiver<Piece>, streams: &Mutex<Streams>, cou
 }
 
 impl Streams {
-    /// True while the stream of a piece is followed and has not come to it.
+    /// True while the stream of this piece is followed and has not reached the piece yet.
     fn awaits(&self, piece: &Piece) -> bool {
         let stream = self.streams.iter().find(|stream| stream.id == piece.stream);
         stream.is_some_and(|stream| stream.next <= piece.offset)
@@ -168,14 +170,14 @@ impl Streams {
         self.streams.retain(|stream| stream.node != node);
     }
 
-    /// How many streams are being read.
+    /// How many streams are being read at present.
     fn recent(&self) -> usize {
         let is_recent =
             |stream: &&Stream| stream.reads >= READS_MIN && self.clock - stream.used < RECENT_READS;
         self.streams.iter().filter(is_recent).count()
     }
 
-    /// The stream that a read belongs to, once it is long enough.
+    /// The stream that a read belongs to, once the stream is long enough.
     fn follow(&mut self, node: NodeNo, offset: u64, bytes: u64) -> Option<&mut Stream> {
         self.clock += 1;
         let used = self.clock;
@@ -185,7 +187,7 @@ impl Streams {
         let known = self.streams.iter().position(near);
         let at = known.unwrap_or_else(|| self.room());
         let Some(_) = known else {
-            // Whoever takes the beginning of a file in one large piece wants the rest.
+            // A program that reads the beginning of a file in one large piece wants the rest, too.
             let reads = if offset == 0 && bytes >= PIECE_BYTES / 2 {
                 READS_MIN - 1
             } else {
@@ -208,7 +210,7 @@ impl Streams {
         };
         let stream = &mut self.streams[at];
         stream.used = used;
-        // A read again of what was read is no progress.
+        // Reading the same bytes again is no progress.
         if end <= stream.next {
             return None;
         }
@@ -217,7 +219,7 @@ impl Streams {
         (stream.reads >= READS_MIN).then_some(stream)
     }
 
-    /// Where a new stream goes.
+    /// The place for a new stream.
     fn room(&self) -> usize {
         if self.streams.len() < STREAMS_MAX {
             return self.streams.len();

@@ -17,14 +17,15 @@ use crate::damage::DamageLog;
 use crate::listings::Listings;
 use crate::read_ahead::ReadAhead;
 
-/// The kernel may believe what it was told for so long: nothing changes but through it.
+/// How long the kernel may keep what it was told: nothing changes except through the kernel.
 pub(crate) const FOREVER: Duration = Duration::from_secs(10 * 365 * 24 * 3600);
-/// What a reader past the page cache gets in one piece when a larger one holds damage.
+/// If a large read meets damage, a reader past the page cache gets its bytes in pieces of this
+/// size.
 const PAGE_BYTES: usize = 4096;
-/// A number of a node is never given again.
+/// No node number is ever used again, so all nodes have the same generation.
 pub(crate) const GENERATION: Generation = Generation(0);
 
-/// A view, as the kernel sees it.
+/// A view and what is needed to serve it to the kernel.
 pub(crate) struct Served {
     pub(crate) view: Arc<dyn View>,
     pub(crate) owner: (u32, u32),
@@ -56,7 +57,8 @@ impl Served {
         }
     }
 
-    /// How each file is opened. What the page cache has of it stays, for those who map it.
+    /// How each file is opened. What the page cache holds of a file stays there, for programs that
+    /// map it.
     pub(crate) fn opening(&self) -> FopenFlags {
         let mut opening = FopenFlags::FOPEN_KEEP_CACHE;
         opening.set(FopenFlags::FOPEN_DIRECT_IO, self.direct_io);
@@ -67,7 +69,8 @@ impl Served {
         attributes(found, self.owner, self.direct_io)
     }
 
-    /// The number for a program; what is no ordinary answer of a file system is told.
+    /// The error number for a program. An error that is no ordinary answer of a file system is
+    /// reported.
     pub(crate) fn fault(&self, error: &ImageError) -> Errno {
         if !matches!(error, ImageError::Refused { .. }) {
             self.damage.note(error);
@@ -112,7 +115,7 @@ impl Served {
         self.view.create(node(parent), name.as_bytes(), &creation)
     }
 
-    /// Reads for a program that goes past the page cache: up to what is damaged, if not all of it.
+    /// Reads for a program that bypasses the page cache. Returns the bytes before the first damage.
     pub(crate) fn read_prefix(&self, node: NodeNo, offset: u64, into: &mut [u8]) -> Option<usize> {
         let mut done = 0;
         while done < into.len() {

@@ -11,16 +11,16 @@ use rustix::mount::UnmountFlags;
 
 use crate::error::MountError;
 
-/// Programs that just ended may hold files a moment longer.
+/// How often to try again: programs that have just ended may hold files a moment longer.
 const BUSY_RETRIES: u32 = 20;
 const BUSY_PAUSE: Duration = Duration::from_millis(50);
 
-/// How a mount went.
+/// How an unmount went.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Unmounted {
-    /// Nobody used it: it is gone.
+    /// Nobody used the mount, and it is gone.
     Gone,
-    /// It is in use. Nobody can find it any more; it ends when the last file is closed.
+    /// The mount is in use. It has no path any more, and ends when the last file is closed.
     Detached,
 }
 
@@ -30,12 +30,13 @@ enum Answer {
     NotMounted,
 }
 
-/// Unmounts; if it stays in use, detaches it from the tree of directories.
+/// Unmounts. If the mount is in use and stays so, detaches it from the tree of directories.
 pub(crate) fn unmount(at: &Path) -> Result<Unmounted, MountError> {
     for _ in 0..BUSY_RETRIES {
         match ask(at, false)? {
             Answer::Done => return Ok(Unmounted::Gone),
-            // Somebody else took it away: perhaps lazily, and it is in use all the same.
+            // Somebody else took it away. That may have been a lazy unmount, so it may still be in
+            // use.
             Answer::NotMounted => return Ok(Unmounted::Detached),
             Answer::Busy => std::thread::sleep(BUSY_PAUSE),
         }
@@ -43,7 +44,7 @@ pub(crate) fn unmount(at: &Path) -> Result<Unmounted, MountError> {
     detach(at)
 }
 
-/// Detaches a mount from the tree of directories, in use or not; its server may be dead.
+/// Detaches a mount from the tree of directories, in use or not. Its server may be dead.
 pub fn detach(at: &Path) -> Result<Unmounted, MountError> {
     match ask(at, true)? {
         Answer::Done | Answer::NotMounted => Ok(Unmounted::Detached),
@@ -60,7 +61,7 @@ fn ask(at: &Path, lazily: bool) -> Result<Answer, MountError> {
     } else {
         UnmountFlags::empty()
     };
-    // A link in its place must not lead to another mount.
+    // If a link has taken the place of the directory, the call must not follow it to another mount.
     match rustix::mount::unmount(at, flags | UnmountFlags::NOFOLLOW) {
         Ok(()) => Ok(Answer::Done),
         Err(Errno::BUSY) => Ok(Answer::Busy),
@@ -77,7 +78,7 @@ fn ask_helper(at: &Path, lazily: bool) -> Result<Answer, MountError> {
     if lazily {
         command.arg("-z");
     }
-    // Its words are looked at, so they must be in one language.
+    // The code below looks for words in its message, so the message must always be in one language.
     command
         .arg("--")
         .arg(at)
@@ -111,14 +112,14 @@ pub(crate) fn helper() -> Option<PathBuf> {
     helpers.into_iter().find(|helper| helper.is_file())
 }
 
-/// True for a mount whose server is dead: nothing in it can be reached, and it is in the way. Its
-/// attributes prove nothing: the kernel goes on giving those that it was given.
+/// True for a mount whose server is dead: nothing in it can be reached, and it blocks the
+/// directory. Its attributes prove nothing, because the kernel goes on showing those that it has.
 pub(crate) fn is_dead(at: &Path) -> bool {
     let answer = std::fs::read_dir(at).map_err(|error| error.raw_os_error());
     answer.err().flatten() == Some(Errno::NOTCONN.raw_os_error())
 }
 
-/// Opens the device as whoever mounts will.
+/// Opens the FUSE device in the same way as the mount will.
 pub(crate) fn check_device() -> Result<(), MountError> {
     let opened = std::fs::File::options()
         .read(true)
@@ -127,7 +128,7 @@ pub(crate) fn check_device() -> Result<(), MountError> {
     match opened {
         Ok(_) => Ok(()),
         Err(error) if error.kind() == io::ErrorKind::NotFound => Err(MountError::NoDevice),
-        // A node without a driver behind it.
+        // The device file exists, but there is no driver behind it.
         Err(error) if error.raw_os_error() == Some(Errno::NODEV.raw_os_error()) => {
             Err(MountError::NoDevice)
         }

@@ -12,7 +12,8 @@ use crate::support::*;
 
 const PAGE: usize = 8192;
 
-/// A set of one file in two parts, one frame of it damaged; which bytes of the file that is.
+/// A set of one file in two parts with one damaged frame. Also returns the damaged range of the
+/// file.
 fn damaged() -> (Place, std::ops::Range<usize>) {
     let tree = vec![Planted::file("table", text(3_000_000, 5))];
     let spec = Setup {
@@ -34,7 +35,7 @@ fn damaged() -> (Place, std::ops::Range<usize>) {
     (place, start..start + bytes)
 }
 
-/// The ways to read: through the page cache, past it because the reader says so, and past it
+/// The ways to read: through the page cache; past it because the reader asks for it; past it
 /// because the mount does.
 const WAYS: [(i32, bool); 3] = [(0, false), (libc::O_DIRECT, false), (0, true)];
 
@@ -44,7 +45,7 @@ fn open(path: &Path, flags: i32) -> File {
     options.open(path).unwrap()
 }
 
-/// Reads every page; those that fail. The others must be right.
+/// Reads every page and returns the pages that fail. The other pages must be right.
 fn failing_pages(path: &Path, content: &[u8], flags: i32) -> Vec<usize> {
     let file = open(path, flags);
     let mut failed = Vec::new();
@@ -101,7 +102,7 @@ fn exactly_the_pages_of_a_damaged_frame_are_errors() {
             expected_pages(content.len(), &damaged),
             "flags {flags:#x} {direct_io}"
         );
-        // Again, with whatever the page cache kept.
+        // Reads again, now with whatever the page cache kept.
         let failed = failing_pages(&place.path("table"), content, flags);
         assert_eq!(
             failed,
@@ -151,8 +152,8 @@ fn what_is_read_ahead_for_a_direct_reader_deceives_no_other() {
         let _mount = place.mount_as(direct_io);
         let content = &place.tree[0].content;
         let direct = open(&place.path("table"), flags);
-        // Goes into the page cache, as pages of it that are mapped do: a short answer would be the
-        // end of the file there.
+        // This read goes into the page cache, as reads of mapped pages do. There a short answer
+        // would mean the end of the file.
         rustix::fs::fadvise(&direct, 0, None, rustix::fs::Advice::WillNeed).unwrap();
         let failed = failing_pages(&place.path("table"), content, 0);
         let expected = expected_pages(content.len(), &damaged);

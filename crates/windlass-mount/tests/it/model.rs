@@ -10,17 +10,17 @@ use windlass_testkit::sqlite::Random;
 
 use crate::support::*;
 
-/// Names that changes choose from: few, so that they meet.
+/// How many names the changes choose from. There are few, so that changes meet on the same name.
 const NAMES: u32 = 14;
 const DIRECTORIES: [&str; 4] = ["", "base/", "d0/", "d0/d1/"];
 const LENGTH_MAX: u32 = 120_000;
 
-/// Two trees that are to stay equal.
+/// Two trees that must stay equal.
 struct Twins {
     mounted: PathBuf,
     plain: PathBuf,
     random: Random,
-    /// Files that were removed while open, with what they are to hold.
+    /// Files that were removed while open, in both trees. Their content must stay equal, too.
     open: Vec<(File, File)>,
 }
 
@@ -30,7 +30,7 @@ impl Twins {
         format!("{directory}f{}", self.random.below(NAMES))
     }
 
-    /// Does the same to both, and expects the same answer.
+    /// Does the same to both trees, and expects the same answer.
     fn both<T>(&self, name: &str, act: impl Fn(&Path) -> std::io::Result<T>) -> Option<(T, T)> {
         let mounted = act(&self.mounted.join(name));
         let plain = act(&self.plain.join(name));
@@ -101,7 +101,7 @@ impl Twins {
 
     fn rename(&self, name: &str, other: &str) {
         for root in [&self.mounted, &self.plain] {
-            // Both fail or both succeed: the comparison of trees shows it.
+            // Either both fail or both succeed: the comparison of the trees shows it.
             rustix::fs::rename(root.join(name), root.join(other)).unwrap_or_default();
         }
     }
@@ -116,7 +116,7 @@ impl Twins {
     fn change_mode(&mut self, name: &str) {
         let mode = 0o600 | (self.random.below(0o100));
         self.both(name, |path| {
-            // Not through a link: both would change the same file outside.
+            // Does not follow a link: both trees would change the same file outside.
             if path.symlink_metadata()?.is_file() {
                 fs::set_permissions(path, fs::Permissions::from_mode(mode))?;
             }
@@ -175,7 +175,7 @@ fn content(file: &File) -> Vec<u8> {
     bytes
 }
 
-/// What there is to see of a path: kind, mode, names, length, content.
+/// What a program can see of a path: kind, mode, names, length, content.
 #[derive(PartialEq)]
 struct Seen(u32, u64, Vec<u8>);
 
@@ -202,7 +202,7 @@ fn look(root: &Path) -> BTreeMap<String, Seen> {
     found
 }
 
-/// A tree whose names are those that changes choose from.
+/// A tree with the names that the changes choose from.
 fn tree() -> Vec<Planted> {
     let mut tree = vec![
         Planted::directory("base"),

@@ -87,7 +87,7 @@ fn what_is_written_is_there_after_it_is_opened_again_and_the_set_is_unchanged() 
     check();
     mount.unmount().unwrap();
     assert!(set_bytes(&place.set()) == before);
-    // Thrown away, it leaves the set as files again.
+    // Once the overlay is deleted, the files are again those of the set.
     fs::remove_dir_all(place.store()).unwrap();
     let _mount = place.mount();
     assert!(fs::read(&page).unwrap() == place.tree[3].content);
@@ -101,7 +101,8 @@ fn bytes_that_were_cut_off_never_come_back() {
     let content = place.tree[4].content.clone();
     let file = File::options().read(true).write(true).open(&path).unwrap();
     let check = |expected: &[u8]| assert!(fs::read(&path).unwrap() == expected);
-    // Through a page of the image, then through one of the store, then written behind the end.
+    // Each round cuts the file within a page of the image, then within a page of the store, and
+    // then writes behind the end.
     for cut in [100_001, 50_003] {
         file.set_len(cut).unwrap();
         file.set_len(200_000).unwrap();
@@ -149,7 +150,7 @@ fn a_removed_file_lives_until_it_is_closed_and_its_pages_are_used_again() {
     assert_eq!(pages, 150_000_u64.div_ceil(8192));
     drop(file);
     File::open(place.at()).unwrap().sync_all().unwrap();
-    // The kernel tells of the last close a moment later.
+    // The kernel reports the last close a moment later.
     while overlay.statistics().pages > 0 {
         std::thread::yield_now();
     }

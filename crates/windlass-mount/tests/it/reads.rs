@@ -14,7 +14,7 @@ use windlass_testkit::sqlite::Random;
 
 use crate::support::*;
 
-/// Every path below a directory, itself not.
+/// Every path below a directory, without the directory itself.
 fn paths(root: &Path) -> BTreeSet<String> {
     let mut found = BTreeSet::new();
     let mut waiting = vec![root.to_owned()];
@@ -59,7 +59,8 @@ fn the_tree_is_equal_by_names_kinds_modes_owners_times_links_and_content() {
                 assert!(found.is_dir());
                 assert_eq!(found.permissions().mode() & 0o7777, node.mode, "{path:?}");
             }
-            // What the set knows the inside of is inside the view.
+            // The set knows what is inside a tablespace, so the view has a directory in place of
+            // the link.
             FileKind::Symlink if node.path.starts_with("pg_tblspc") => assert!(found.is_dir()),
             FileKind::Symlink => {
                 let target = fs::read_link(&path).unwrap();
@@ -87,7 +88,7 @@ fn a_set_whose_codec_changed_in_its_making_reads_as_its_source_was() {
     let codecs: BTreeSet<_> = frames.map(|frame| frame.codec.number()).collect();
     assert!(codecs.len() > 1, "{codecs:?}");
     let _mount = place.mount();
-    // At random before they are read in sequence: then the kernel has them.
+    // Random reads come first: after the reads in sequence, the kernel has all pages.
     let mut random = Random(3);
     for _ in 0..100 {
         let node = &place.tree[1 + random.below(10) as usize];
@@ -102,7 +103,7 @@ fn a_set_whose_codec_changed_in_its_making_reads_as_its_source_was() {
     }
 }
 
-/// How far the kernel reads ahead in the file system at a path; and if we may change that.
+/// How far the kernel reads ahead in the file system at a path, and whether we may change that.
 fn kernel_read_ahead(at: &Path) -> (u64, bool) {
     let device = fs::metadata(at).unwrap().dev();
     let (major, minor) = (rustix::fs::major(device), rustix::fs::minor(device));
@@ -168,7 +169,7 @@ fn read_in_parallel(place: &Place) {
                     let count = file.read_at(&mut into, offset as u64).unwrap();
                     let from = offset.min(large.content.len());
                     let end = (offset + into.len()).clamp(from, large.content.len());
-                    // A read of a local file is short at its end only.
+                    // A read of a local file is short at the end of the file only.
                     assert_eq!(count, end - from);
                     assert!(into[..count] == large.content[from..end], "at {offset}");
                 }
@@ -195,11 +196,11 @@ fn what_was_read_is_kept_by_the_kernel_unless_the_mount_goes_past_its_cache() {
             assert!(fs::read(&path).unwrap() == large.content);
         }
         let given = mount.statistics().read_bytes;
-        // The kernel may have given a page up in between, not all of them.
+        // The kernel may have dropped a page in between, but not all of them.
         let kept = (bytes..2 * bytes).contains(&given);
         assert_eq!(kept, !direct_io, "{given} of {bytes} bytes");
         assert!(!direct_io || given == 2 * bytes);
-        // Programs that copy take what they are told to as one read.
+        // Programs that copy files read as much at a time as the file system recommends.
         let told = if direct_io { 1024 } else { 128 };
         assert_eq!(fs::metadata(&path).unwrap().blksize(), told * 1024);
         mount.unmount().unwrap();
@@ -254,7 +255,7 @@ fn a_mount_in_use_is_detached_and_serves_what_is_open_to_its_end() {
     let mut into = vec![0; 1_000_000];
     file.read_exact_at(&mut into, 4_000_000).unwrap();
     assert!(into == place.tree[6].content[4_000_000..]);
-    // The place is free for another.
+    // The directory is free for another mount.
     let again = place.mount();
     drop(file);
     assert_eq!(again.unmount().unwrap(), Unmounted::Gone);

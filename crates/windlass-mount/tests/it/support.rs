@@ -43,7 +43,7 @@ impl Place {
         self.mount_as(false)
     }
 
-    /// Mounts; reads go past the kernel's page cache if `direct_io`.
+    /// Mounts the set. With `direct_io`, reads bypass the kernel's page cache.
     pub fn mount_as(&self, direct_io: bool) -> Mount {
         let options = MountOptions {
             direct_io,
@@ -57,7 +57,7 @@ pub fn open_image(dir: &Path) -> Arc<SetImage> {
     Arc::new(SetImage::open(open_set(dir), &SetImageOptions::default()).unwrap())
 }
 
-/// A tree with everything a data directory has: files of all lengths, links, modes.
+/// A tree with everything that a data directory has: files of all lengths, links, modes.
 pub fn sample() -> Vec<Planted> {
     let mut tree = vec![
         Planted::directory("base").mode(0o750),

@@ -1,14 +1,18 @@
-//! The backup of one database: which lock when, what is read under it, what is settled after.
+//! The backup of one database: which lock it takes when, what it reads under that lock, and what it
+//! settles afterwards.
 //!
 //!   WAL:       begin --> view --> copy, overlaid --> check --> end --> finish
 //!   rollback:  begin, look, end --> copy --> (settle)* --> begin --> settle --> end --> finish
 //!                                   no lock held here      ^--- the lock that is reported
 //!
-//! In rollback mode a reader's lock keeps writers from committing, so the file is first copied
-//! without one. What is copied then may be torn, uncommitted or of different moments. Under the
-//! lock every range that is not in the set as it now stands goes in again, as a newer layer, and
-//! what a restore sees is the state under the lock. If nothing moved, there is nothing to settle.
-//! A database that turns to WAL mode meanwhile is settled against its WAL view in the same way.
+//! In rollback mode a reader's lock keeps writers from committing. So the backup first copies the
+//! file without a lock. That copy may be torn, or hold uncommitted pages, or pages of different
+//! moments. Then the backup takes the lock and writes each range that differs from the set again,
+//! as a newer layer. A restore takes the newest layer of each range, so it sees the state under the
+//! lock. If nothing changed, there is nothing to settle.
+//!
+//! If the database changes to WAL mode meanwhile, the backup settles it against its WAL view in the
+//! same way.
 //!
 //! Locking: see `session.rs`.
 
@@ -36,24 +40,25 @@ use crate::settle::{self, Target};
 use crate::view::WalView;
 use crate::wal::ReadAt;
 
-/// The one file of a set.
+/// The number of the database file, which is the only file of a set.
 const DATABASE_FILE: FileNo = FileNo(0);
 
-/// Passes without a lock before the one with it, at most.
+/// At most this many passes without a lock come before the pass under the lock.
 const FREE_PASSES_MAX: u8 = 3;
 
-/// A pass that moved less than this leaves little enough to do under the lock, whatever the
-/// buffers hold.
+/// If a pass copied fewer bytes than this, and fewer than the buffers hold, little enough is left to
+/// do under the lock.
 const FREE_PASS_BYTES_MIN: u64 = 64 << 20;
 
-/// What was read, and what it was.
+/// What the backup read, and what the database was.
 struct Copied {
     bytes: u64,
     facts: DatabaseFacts,
     lock_held: Duration,
-    /// Read again while writers were locked out.
+    /// Bytes that were read again while writers were locked out.
     lock_bytes: u64,
-    /// More than one layer went in, so the engine's checksum of the first is not the file's.
+    /// More than one layer was written, so the engine's checksum of the first layer is not the
+    /// file's.
     layered: bool,
 }
 
@@ -61,7 +66,7 @@ struct Backup<'a> {
     database: &'a Database,
     session: Session,
     run: &'a mut BackupRun,
-    /// The longest that the file has been so far.
+    /// The greatest length that the file has had so far.
     longest_bytes: u64,
     warnings: Vec<String>,
 }
@@ -86,7 +91,8 @@ pub(crate) fn backup(
     let Backup {
         session, warnings, ..
     } = backup;
-    // Whatever came of the copy: before the run's threads are waited for, writers go on.
+    // Close the session whether or not the copy succeeded, and before waiting for the run's
+    // threads: writers can then go on.
     let closed = session.close();
     let mut copied = copied.map_err(|error| explain(database, error))?;
     closed?;
@@ -117,7 +123,7 @@ impl Backup<'_> {
         }
     }
 
-    /// Pins a committed state; with its WAL view where there is one.
+    /// Pins a committed state. In WAL mode it also returns the view of that state.
     fn begin(&mut self) -> Result<Option<(DatabaseHeader, WalView)>, SqliteError> {
         self.run
             .progress()
@@ -125,7 +131,7 @@ impl Backup<'_> {
         pinned::begin(&mut self.session, self.database, self.run.cancel())
     }
 
-    /// WAL mode: everything under one read transaction, which keeps no writer waiting.
+    /// WAL mode: reads everything under one read transaction, which keeps no writer waiting.
     fn copy_wal(&mut self, header: DatabaseHeader, view: WalView) -> Result<Copied, SqliteError> {
         let view = (header, view);
         let extent = Extent::of(self.database, Some(&view))?;
@@ -148,7 +154,7 @@ impl Backup<'_> {
         })
     }
 
-    /// Rollback mode: copy without a lock, settle the difference under it.
+    /// Rollback mode: copies without a lock, then settles the difference under the lock.
     fn copy_rollback(&mut self) -> Result<Copied, SqliteError> {
         let mut before = self.fingerprint()?;
         self.session.end()?;
@@ -157,7 +163,8 @@ impl Backup<'_> {
         self.run.set_hook(hook.clone());
         self.copy_all(self.unlocked_extent(bytes))?;
         let layer = self.settle_free(&mut before, &hook)?;
-        // Under the lock nothing waits for what was read before.
+        // Empty the buffers now, so that no work under the lock has to wait for what was read
+        // before.
         self.run.empty_buffers()?;
 
         let view = self.begin()?;
@@ -181,9 +188,9 @@ impl Backup<'_> {
         self.settle_locked(view, extent, layer, &hook)
     }
 
-    /// Settles without a lock for as long as much is moving, so that little is left to do under
-    /// it; the next free layer. What a pass finds is the file as of a moment after `before`: when
-    /// nobody writes from then on, nothing is left to do.
+    /// Settles without a lock as long as much is changing, so that little is left to do under the
+    /// lock. Returns the next free layer. Each pass reads the file after `before` was taken. So if
+    /// nobody has written since `before`, nothing is left to do.
     fn settle_free(
         &mut self,
         before: &mut Fingerprint,
@@ -245,19 +252,19 @@ impl Backup<'_> {
         })
     }
 
-    /// The extent of a copy that is made without a lock: the file may shrink meanwhile, and what
-    /// it is in the end is settled under the lock.
+    /// The extent of a copy without a lock. The file may shrink meanwhile, so no byte has to be in
+    /// it: the pass under the lock settles what the file is in the end.
     fn unlocked_extent(&self, bytes: u64) -> Extent {
         Extent { bytes, in_file: 0 }
     }
 
-    /// So little may be left to copy under the lock that no device has to be waited for.
+    /// If no more than this is left to copy under the lock, the copy need not wait for any device.
     fn locked_bytes_max(&self) -> u64 {
         let plan = &self.run.options().plan;
         FREE_PASS_BYTES_MIN.min(plan.buffers as u64 * plan.transfer_bytes as u64)
     }
 
-    /// Copies the whole file, and waits until it is read.
+    /// Copies the whole file, and returns when all of it has been read.
     fn copy_all(&mut self, extent: Extent) -> Result<(), SqliteError> {
         self.longest_bytes = extent.bytes;
         self.run.progress().set_total(extent.bytes);
@@ -266,7 +273,7 @@ impl Backup<'_> {
         Ok(self.run.drain()?)
     }
 
-    /// Puts every range that is not in the set as it now stands into `layer`; how many bytes.
+    /// Writes every range that differs from the set into `layer`. Returns how many bytes that was.
     fn settle(&mut self, extent: Extent, layer: u8, hook: &SourceHook) -> Result<u64, SqliteError> {
         let Some(hashes) = hook.hashes() else {
             return Ok(0);
@@ -287,7 +294,7 @@ impl Backup<'_> {
         let cancel = self.run.cancel().clone();
         let progress = Arc::clone(self.run.progress());
         let moved = settle::settle(&target, hashes, &cancel, |range| {
-            // What is copied again is more to do.
+            // A range that is copied again is additional work.
             progress.set_total(progress.total() + range.bytes);
             Ok(self
                 .run
@@ -297,9 +304,9 @@ impl Backup<'_> {
         Ok(moved)
     }
 
-    /// Where the copy of a file that is `bytes` long now has to be made anew, whatever it holds. A
-    /// frame that reaches beyond the end of a file that shrank is void as a whole, so what was
-    /// copied of the last transfer goes in again.
+    /// The offset from which everything must be copied again, whatever it holds. `bytes` is the
+    /// length of the file now. If the file shrank, a frame that reaches beyond its new end is void
+    /// as a whole. So the backup copies the last transfer before the new end again.
     fn changed_from(&mut self, bytes: u64) -> Result<u64, SqliteError> {
         if bytes >= self.longest_bytes {
             self.longest_bytes = bytes;
@@ -316,7 +323,7 @@ impl Backup<'_> {
         Ok(bytes.saturating_sub(transfer_bytes))
     }
 
-    /// Ends the read transaction, sure that the path still names what was read.
+    /// Ends the read transaction, after checking that the path still names the file that was read.
     fn end(&mut self) -> Result<Duration, SqliteError> {
         check_same_file(&self.database.path, &self.database.file)?;
         let held = self.session.end();
@@ -363,7 +370,7 @@ impl Backup<'_> {
     }
 }
 
-/// The error in SQLite's terms, where the engine could only speak of files and time.
+/// Gives the error in SQLite's terms, because the engine knows only files and time limits.
 fn explain(database: &Database, error: SqliteError) -> SqliteError {
     let path = database.path.clone();
     match error {
@@ -395,9 +402,9 @@ fn file_spec(file: &Arc<File>, extent: Extent) -> FileSpec {
     }
 }
 
-/// A journal beside a database that nobody is writing to is a transaction that never ended. Its
-/// header holds a random number, so the same header before and after the look at the lock is that
-/// of one journal, which was there while nobody was writing.
+/// If a journal lies beside a database that nobody is writing to, a transaction never ended. The
+/// journal's header holds a random number. So if the header is the same before and after the look
+/// at the lock, it is the same journal, and it was there while nobody was writing.
 fn hot_journal_warning(database: &Database) -> Option<String> {
     let before = journal_header(&database.path)?;
     let idle = !lock::is_reserved(&database.file).ok()?;

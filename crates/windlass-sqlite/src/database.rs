@@ -1,4 +1,4 @@
-//! The database: what one opens, asks and backs up.
+//! The database: the type that a program opens, asks for facts and backs up.
 
 use std::fs::File;
 use std::path::{Path, PathBuf};
@@ -14,15 +14,15 @@ use crate::header::{DATABASE_HEADER_BYTES, DATABASE_MAGIC, DatabaseHeader};
 use crate::view::beside;
 use crate::wal::ReadAt;
 
-/// How long a lock is waited for, unless told otherwise.
+/// How long a backup waits for a lock, unless the caller sets another time.
 pub const LOCK_WAIT_DEFAULT: Duration = Duration::from_secs(60);
 
-/// How long writers may be locked out, unless told otherwise. Programs wait for a lock for 5
-/// seconds as a rule (Python, Django, Rails), so a longer lock is felt already; but a limit as low
-/// would fail backups of large databases that are written to all the time.
+/// How long a backup may lock writers out, unless the caller sets another limit. Programs usually
+/// wait 5 seconds for a lock (Python, Django, Rails), so users notice a lock that lasts longer. But
+/// with a limit as low as that, backups of large databases with constant writes would fail.
 pub const LOCK_LIMIT_DEFAULT: Duration = Duration::from_secs(60);
 
-/// A SQLite database, found and readable. Nothing is locked before `backup`.
+/// A SQLite database that was found and can be read. Nothing is locked before `backup`.
 #[derive(Debug)]
 pub struct Database {
     pub(crate) path: PathBuf,
@@ -36,24 +36,25 @@ pub struct Database {
     wal_bytes: u64,
 }
 
-/// What a backup came to.
+/// The outcome of a backup.
 #[derive(Debug)]
 pub struct BackupOutcome {
     /// The engine's report.
     pub report: RunReport,
-    /// What the database was at the moment that was backed up.
+    /// What the database was at the moment of the backup.
     pub facts: DatabaseFacts,
-    /// How long a lock was held that others notice: in rollback mode writers could not commit for
-    /// that long; in WAL mode they could, but a checkpoint could not pass the backup's moment.
+    /// How long the backup held a lock that other processes notice. In rollback mode writers could
+    /// not commit for that long. In WAL mode they could, but no checkpoint could go beyond the
+    /// backup's moment.
     pub lock_held: Duration,
-    /// Bytes that were read again while writers were locked out; in WAL mode none.
+    /// Bytes that were read again while writers were locked out; 0 in WAL mode.
     pub lock_bytes: u64,
-    /// What a person should know, each a sentence.
+    /// What the user should know; each warning is a sentence.
     pub warnings: Vec<String>,
 }
 
 impl Database {
-    /// Opens the database at `path`; a symbolic link is followed, as SQLite does.
+    /// Opens the database at `path`. Like SQLite, it follows a symbolic link.
     pub fn open(path: &Path) -> Result<Self, SqliteError> {
         let real = path.canonicalize().during("find", path)?;
         let file = File::open(&real).during("open", &real)?;
@@ -80,30 +81,30 @@ impl Database {
         })
     }
 
-    /// Waits at most this long for a lock, each time one is needed (once in WAL mode, twice in
-    /// rollback mode).
+    /// Sets how long a backup waits for a lock. It needs one once in WAL mode and twice in rollback
+    /// mode, and may wait this long each time.
     pub fn set_lock_wait(&mut self, wait: Duration) {
         self.lock_wait = wait;
     }
 
-    /// In rollback mode, locks writers out for at most this long, and fails if that does not do;
-    /// `None` is without end.
+    /// Sets how long a backup in rollback mode may lock writers out. A backup that needs longer
+    /// fails. `None` means no limit.
     pub fn set_lock_limit(&mut self, limit: Option<Duration>) {
         self.lock_limit = limit;
     }
 
-    /// The options that the set's facts will tell.
+    /// Sets the options that the set's facts record.
     pub fn set_options(&mut self, options: serde_json::Value) {
         self.options = options;
     }
 
-    /// What the user calls the backup, for the set's facts.
+    /// Sets the user's label for the backup, for the set's facts.
     pub fn set_label(&mut self, label: &str) {
         label.clone_into(&mut self.label);
     }
 
-    /// What the database file says about itself. In WAL mode a commit that is in the WAL only is
-    /// not in it yet; `BackupOutcome::facts` has that too.
+    /// What the database file says about itself. In WAL mode this lacks commits that are only in
+    /// the WAL; `BackupOutcome::facts` includes them.
     pub fn facts(&self) -> &DatabaseFacts {
         &self.facts
     }
@@ -113,15 +114,16 @@ impl Database {
         self.facts.to_json()
     }
 
-    /// Bytes that a backup will read, at most, as things stand.
+    /// The most bytes that a backup would read, as the database is now.
     pub fn estimate_bytes(&self) -> u64 {
         self.facts.bytes + self.wal_bytes
     }
 
-    /// Backs the database up: exactly one committed state, of a moment during the call.
+    /// Backs the database up. The set holds exactly one committed state, of a moment during the
+    /// call.
     ///
-    /// The process must have no other connection to the database meanwhile: closing one would
-    /// drop this one's locks, and the other way round.
+    /// The process must have no other connection to the database during the call. If it closed such
+    /// a connection, the kernel would drop the locks of this one, and the other way round.
     pub fn backup(&mut self, run: BackupRun) -> Result<BackupOutcome, SqliteError> {
         backup::backup(self, run)
     }

@@ -28,12 +28,12 @@ pub enum SqliteError {
         /// What is wrong with its first bytes.
         what: &'static str,
     },
-    /// Other connections kept the database locked for as long as one was willing to wait.
+    /// Other connections kept the database locked for the whole time that the backup may wait.
     #[error("{} stayed locked by another process for {waited:?}", path.display())]
     Busy {
         /// The database.
         path: PathBuf,
-        /// How long the lock was tried for.
+        /// How long the backup tried to get the lock.
         waited: Duration,
     },
     /// A hot journal has to be rolled back first, which needs write access.
@@ -73,12 +73,12 @@ pub enum SqliteError {
     CutOff {
         /// The database.
         path: PathBuf,
-        /// Where the first byte is missing.
+        /// Offset of the first missing byte.
         found_bytes: u64,
         /// Length of the database in bytes.
         needed_bytes: u64,
     },
-    /// The database file is empty, and what is beside it is not.
+    /// The database file is empty, but a file beside it is not.
     #[error("{} is empty, but {} holds data of it", path.display(), kept.display())]
     Emptied {
         /// The database.
@@ -86,7 +86,7 @@ pub enum SqliteError {
         /// Its log or its journal.
         kept: PathBuf,
     },
-    /// Writers would have been locked out for longer than allowed.
+    /// The backup would have had to lock writers out for longer than allowed.
     #[error("writers of {} were locked out for {limit:?}, and the backup was not done", path.display())]
     LockLimit {
         /// The database.
@@ -99,7 +99,7 @@ pub enum SqliteError {
     WalDamaged {
         /// The WAL.
         path: PathBuf,
-        /// The first frame that is not as it should be, counted from 1; 0 is the header.
+        /// The first frame that is wrong, counted from 1; 0 is the header.
         frame: u32,
         /// What is wrong with it.
         what: &'static str,
@@ -124,13 +124,13 @@ pub enum SqliteError {
         /// What is missing or wrong.
         what: &'static str,
     },
-    /// The place to restore to is taken.
+    /// A file is already at the place to restore to.
     #[error("{} is already there", path.display())]
     TargetExists {
         /// The file in the way.
         path: PathBuf,
     },
-    /// Some process has the database that would be replaced open.
+    /// Another process has the database open that the restore would replace.
     #[error("{} is in use by process {pid}", path.display())]
     TargetInUse {
         /// The file in use.
@@ -144,7 +144,7 @@ pub enum SqliteError {
 }
 
 impl SqliteError {
-    /// What to do about it, as a full sentence.
+    /// What the user can do about it, as a full sentence.
     pub fn hint(&self) -> Option<&'static str> {
         Some(match self {
             Self::NotADatabase { .. } => {
@@ -196,7 +196,7 @@ impl SqliteError {
     }
 }
 
-/// Gives an I/O error the action and the path that a person needs.
+/// Adds the action and the path to an I/O error, so that the message names both.
 pub(crate) trait IoContext<T> {
     fn during(self, action: &'static str, path: &std::path::Path) -> Result<T, SqliteError>;
 }

@@ -1,14 +1,14 @@
-//! The extent of a pinned state: how long it is, and how much of it the database file has to have.
+//! The extent of a pinned state: how long it is, and how much of it must be in the database file.
 //!
 //!   state    [ page 1 ][ page 2 ] ...                                [ page N ]
-//!   file     [ has to have these ....... in_file ]  behind it: newest frame of the log
+//!   file     [ must have these ......... in_file ]  behind it: newest frame of the log
 //!
 //! Invariants
-//! - A page of the state is in the file or in the log. A page that is in neither is an error, here
-//!   or when it is read; zeros never take its place. The one exception is the page at 1 GiB that
-//!   SQLite locks bytes of: it holds nothing, and no commit writes it.
-//! - No checkpoint cuts the file below `in_file` while the state is pinned (`view.rs` says why), so
-//!   a file that is found shorter was cut by somebody else.
+//! - Each page of the state is in the file or in the log. A page that is in neither is an error,
+//!   found here or when it is read. Windlass never puts zeros in its place. There is one exception:
+//!   SQLite locks bytes of the page at 1 GiB, so that page holds nothing, and no commit writes it.
+//! - No checkpoint cuts the file below `in_file` while the state is pinned (`view.rs` says why). So
+//!   if the file is shorter, somebody else cut it.
 
 use std::fs::File;
 use std::path::Path;
@@ -24,12 +24,12 @@ use crate::view::WalView;
 pub(crate) struct Extent {
     /// Bytes of the state.
     pub(crate) bytes: u64,
-    /// So many of them, from the start, have to be in the file.
+    /// How many of these bytes, counted from the start, must be in the file.
     pub(crate) in_file: u64,
 }
 
 impl Extent {
-    /// The extent of the state that a read transaction has just pinned; with its view in WAL mode.
+    /// The extent of the state that a read transaction has just pinned. `view` is its WAL view.
     pub(crate) fn of(
         database: &Database,
         view: Option<&(DatabaseHeader, WalView)>,
@@ -50,8 +50,8 @@ impl Extent {
         }
     }
 
-    /// The extent where no log says how long the state is: the file's, which must not be shorter
-    /// than its header says.
+    /// The extent when there is no log to say how long the state is: the length of the file. The
+    /// file must not be shorter than its header says.
     pub(crate) fn of_file(file: &File, path: &Path) -> Result<Self, SqliteError> {
         let file_bytes = length(file, path)?;
         let header = read_header(file, path)?;
@@ -64,7 +64,7 @@ impl Extent {
         Ok(extent)
     }
 
-    /// Where the first page begins that is neither in the file nor in the log.
+    /// Offset of the first page that is neither in the file nor in the log.
     fn missing(&self, view: &WalView) -> Option<u64> {
         let page_bytes = u64::from(view.page_bytes());
         let mut pages = self.in_file / page_bytes..self.bytes / page_bytes;
@@ -73,8 +73,8 @@ impl Extent {
         missing.map(|page| self.in_file.max(page * page_bytes))
     }
 
-    /// Fails if a read came to the end of the file at `end_offset` or before, and the file has to
-    /// be longer.
+    /// Fails if the file must be longer than `end_offset`. `end_offset` is where a read ended
+    /// early: the file ends there or before.
     pub(crate) fn check_read(&self, path: &Path, end_offset: u64) -> Result<(), SqliteError> {
         if end_offset >= self.in_file {
             return Ok(());
@@ -87,8 +87,8 @@ impl Extent {
     }
 }
 
-/// The error for a database of `needed_bytes` whose file has nothing at `end_offset`; it names the
-/// end of the file, which may come even earlier.
+/// The error for a database of `needed_bytes` whose file has nothing at `end_offset`. It names the
+/// end of the file, which may lie before `end_offset`.
 pub(crate) fn cut_off(path: &Path, end_offset: u64, needed_bytes: u64) -> SqliteError {
     let end = std::fs::metadata(path).map_or(end_offset, |file| file.len());
     SqliteError::CutOff {

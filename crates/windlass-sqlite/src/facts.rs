@@ -1,4 +1,4 @@
-//! Facts: what a database is, as a person reads it and as a set keeps it.
+//! Facts: what a database is, in the form that people read and that a set keeps.
 
 use serde::{Deserialize, Serialize};
 use windlass_media::Facts;
@@ -47,18 +47,18 @@ pub struct DatabaseFacts {
     pub application_id: i32,
     /// Whether the file shrinks by itself.
     pub auto_vacuum: bool,
-    /// Version of SQLite that wrote last; empty when no version is recorded.
+    /// Version of SQLite that was the last to write; empty if the file records none.
     pub sqlite_version: String,
     /// The database is in WAL mode, and that version of SQLite can corrupt such a database
     /// ([`DatabaseHeader::has_wal_reset_bug`]).
     #[serde(default)]
     pub wal_reset_bug: bool,
-    /// Transactions counted in rollback mode.
+    /// The number of transactions in rollback mode, as the header counts them.
     pub change_counter: u32,
 }
 
 impl DatabaseFacts {
-    /// The facts of the database `name` at `path`; `header` is `None` when it is empty.
+    /// The facts of the database at `path`. `header` is `None` for an empty database.
     pub(crate) fn new(path: &std::path::Path, bytes: u64, header: Option<&DatabaseHeader>) -> Self {
         let name = path.file_name().unwrap_or_default();
         let page_bytes = header.map_or(0, |header| header.page_bytes);
@@ -120,7 +120,7 @@ impl DatabaseFacts {
     }
 }
 
-/// SQLite leaves the field 0 until the first table is made; UTF-8 is what it then becomes.
+/// SQLite leaves the field 0 until somebody creates the first table; the encoding is then UTF-8.
 fn encoding_name(encoding: u32) -> &'static str {
     match encoding {
         2 => "UTF-16le",

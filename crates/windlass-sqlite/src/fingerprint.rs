@@ -1,9 +1,9 @@
-//! The fingerprint: proof that nobody wrote to a file between two moments, or doubt.
+//! The fingerprint: proves that nobody wrote to a file between two moments, or leaves it in doubt.
 //!
-//! The change counter alone would not do: a transaction that spills its cache into the file and
-//! is then rolled back leaves the counter as it was, and connections in exclusive locking mode
-//! or without a journal do not always count. Every write sets the change time, though, in steps
-//! of the filesystem's clock; so it counts once it is older than any such step.
+//! The change counter alone is not enough. A transaction may spill its cache into the file and then
+//! roll back: the counter stays as it was. Connections in exclusive locking mode or without a
+//! journal do not always count either. But every write sets the file's change time, in steps of the
+//! filesystem's clock. So the change time is proof once it is older than any such step.
 
 use std::fs::File;
 use std::os::unix::fs::MetadataExt;
@@ -14,18 +14,18 @@ use crate::error::{IoContext, SqliteError};
 use crate::header::DATABASE_HEADER_BYTES;
 use crate::wal::ReadAt;
 
-/// A change time older than this cannot hide a later write in the same tick, whatever the
-/// filesystem's resolution (FAT, the coarsest, keeps two seconds).
+/// If the change time is older than this, a later write cannot fall into the same clock step,
+/// whatever the filesystem's resolution (the coarsest is FAT, with two seconds).
 const TICK_MAX: Duration = Duration::from_secs(3);
 
-/// What a write to the file cannot leave as it was.
+/// Properties of a file, at least one of which changes with every write.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Fingerprint {
     header: Vec<u8>,
     pub(crate) bytes: u64,
     changed: (i64, i64),
     modified: (i64, i64),
-    /// Whether the last change was long enough ago for a later one to show.
+    /// The last change was long enough ago that a later one would show in the change time.
     at_rest: bool,
 }
 
@@ -47,7 +47,7 @@ impl Fingerprint {
         })
     }
 
-    /// When in doubt, no: then the file is read again.
+    /// False when in doubt: the backup then reads the file again.
     pub(crate) fn proves_unchanged_since(&self, before: &Self) -> bool {
         before.at_rest && self == before
     }

@@ -8,7 +8,7 @@ pub const DATABASE_HEADER_BYTES: usize = 100;
 /// The first 16 bytes of every database that is not empty.
 pub const DATABASE_MAGIC: &[u8; 16] = b"SQLite format 3\0";
 
-/// The fields of the database header that a backup needs or tells.
+/// The fields of the database header that a backup needs or reports.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DatabaseHeader {
     /// Page size in bytes: a power of two from 512 to 65536.
@@ -67,8 +67,8 @@ impl DatabaseHeader {
         })
     }
 
-    /// Bytes that the file has to have, as the header says; 0 when a SQLite that does not keep the
-    /// page count (before 3.7.0) was the last to write.
+    /// The file's least length in bytes, as the header says. 0 if the last SQLite to write does not
+    /// keep the page count (before 3.7.0).
     pub fn promised_bytes(&self) -> u64 {
         if self.change_counter == self.valid_for {
             u64::from(self.page_count) * u64::from(self.page_bytes)
@@ -77,10 +77,11 @@ impl DatabaseHeader {
         }
     }
 
-    /// Whether the database is in WAL mode and was last written by a SQLite that can corrupt such a
-    /// database, in rare cases: if one connection runs a checkpoint at the moment at which another
-    /// one commits and begins the log anew. That is 3.7.0 to 3.51.2; 3.50.7 and 3.44.6 have the fix
-    /// of 3.51.3, too. See "The WAL-Reset Bug" in <https://sqlite.org/wal.html>.
+    /// True if the database is in WAL mode and the SQLite that last wrote it has the WAL-reset bug.
+    /// In rare cases that SQLite corrupts the database: one connection runs a checkpoint at the
+    /// moment when another one commits and restarts the log. Versions 3.7.0 to 3.51.2 have the bug,
+    /// except 3.50.7 and 3.44.6, which have the fix of 3.51.3. See "The WAL-Reset Bug" in
+    /// <https://sqlite.org/wal.html>.
     pub fn has_wal_reset_bug(&self) -> bool {
         let version = self.sqlite_version;
         let affected = (3_007_000..3_051_003).contains(&version);
@@ -89,7 +90,7 @@ impl DatabaseHeader {
         self.is_wal() && affected && !fixed
     }
 
-    /// Whether readers have to look into a WAL.
+    /// Whether readers must look into a WAL.
     pub fn is_wal(&self) -> bool {
         self.read_version == 2
     }

@@ -1,4 +1,4 @@
-//! The hook: what happens to each piece between the file and the compressor.
+//! The hook: changes and hashes each piece on its way from the file to the compressor.
 
 use std::sync::{Arc, OnceLock};
 
@@ -8,16 +8,16 @@ use windlass_media::FileNo;
 use crate::overlay::Overlay;
 use crate::ranges::RangeHashes;
 
-/// Lays the WAL's pages over each piece, then remembers its hash.
+/// Puts the WAL's pages over each piece, then remembers the hash of the piece.
 #[derive(Debug)]
 pub(crate) struct SourceHook {
     overlay: OnceLock<Overlay>,
-    /// Only where the copy is taken without a lock, and has to be settled later.
+    /// Present only if the copy is made without a lock and must be settled later.
     hashes: Option<RangeHashes>,
 }
 
 impl SourceHook {
-    /// A hook that only overlays.
+    /// A hook that only puts the overlay over each piece.
     pub(crate) fn overlaying(overlay: Option<Overlay>) -> Arc<Self> {
         let hook = Self {
             overlay: OnceLock::new(),
@@ -29,7 +29,7 @@ impl SourceHook {
         Arc::new(hook)
     }
 
-    /// A hook that remembers what went into the set, of a file that is `bytes` long as yet.
+    /// A hook that remembers what went into the set. `bytes` is the length of the file now.
     pub(crate) fn hashing(bytes: u64) -> Arc<Self> {
         Arc::new(Self {
             overlay: OnceLock::new(),
@@ -37,7 +37,8 @@ impl SourceHook {
         })
     }
 
-    /// Lays this over every piece from now on. Called at most once, while no piece is under way.
+    /// Puts `overlay` over every later piece. Call it at most once, while no piece is in the
+    /// pipeline.
     pub(crate) fn set_overlay(&self, overlay: Overlay) {
         assert!(
             self.overlay.set(overlay).is_ok(),

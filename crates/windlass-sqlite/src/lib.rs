@@ -1,4 +1,4 @@
-//! SQLite: what of a live database to read, and when it is consistent.
+//! SQLite: what to read of a live database, and when it is consistent.
 //!
 //!   other processes --> database file, -wal, -shm
 //!                            |          |     |
@@ -6,16 +6,16 @@
 //!                            |          +--------> overlay: its pages that are in the log only
 //!                            +-------------------> engine: the bytes, at the hardware's speed
 //!
-//! The bytes are read raw; SQLite itself is used for nothing but its locks. The result is one
-//! plain file in exactly one committed state.
+//! Windlass reads the bytes itself and uses SQLite only for its locks. The result is one plain file
+//! in exactly one committed state.
 //!
 //! Invariants
-//! - The source is never written to, but for what every reader of it does: SQLite rolls a hot
-//!   journal back, and makes the -wal and -shm files that a database in WAL mode lacks.
-//! - The locks hold until the last byte is read, although POSIX drops a process's locks on a file
-//!   whenever it closes any descriptor of it: `session.rs` and `lock.rs` say how.
-//! - In WAL mode no writer ever waits for a backup. In rollback mode they wait while the last
-//!   difference is settled, and the backup says for how long.
+//! - The backup writes only what every reader of the source would write: SQLite rolls a hot journal
+//!   back, and it creates the -wal and -shm files that a database in WAL mode lacks.
+//! - The locks hold until the last byte is read. This needs care: POSIX drops a process's locks on
+//!   a file whenever the process closes any descriptor of it. `session.rs` and `lock.rs` say how.
+//! - In WAL mode no writer ever waits for a backup. In rollback mode writers wait while the backup
+//!   settles the last difference, and the backup reports how long.
 //!
 //! Start with `backup.rs`; `view.rs` has the proof for WAL mode.
 

@@ -1,10 +1,11 @@
-//! Locks on the database file in SQLite's lock range, beside those that SQLite's connection takes.
+//! Locks in SQLite's lock range of the database file, in addition to those of SQLite's connection.
 //!
-//! SQLite's locks are POSIX locks: they belong to the process, and the kernel drops all of them as
-//! soon as the process closes *any* descriptor of the file. The engine opens and closes
-//! descriptors of its own for direct reads. A lock of the open file description (OFD, Linux 3.15)
-//! conflicts with other processes' POSIX locks in the same way, but goes only when it is unlocked
-//! or its own description is closed. So while a transaction is open its shared lock is held twice.
+//! SQLite's locks are POSIX locks. They belong to the process, and the kernel drops all of them as
+//! soon as the process closes *any* descriptor of the file. The engine opens and closes descriptors
+//! of its own for direct reads. A lock of the open file description (OFD, Linux 3.15) conflicts
+//! with other processes' POSIX locks in the same way. But the kernel drops it only when it is
+//! unlocked or its own description is closed. So while a transaction is open, Windlass holds the
+//! shared lock twice: SQLite's own, and an OFD lock.
 
 #![allow(unsafe_code, reason = "no wrapper offers OFD locks")]
 
@@ -19,17 +20,17 @@ use rustix::process::{Flock, FlockType};
 pub(crate) const PENDING_OFFSET: u64 = 0x4000_0000;
 /// A writer holds this byte from its first change on.
 const RESERVED_OFFSET: u64 = PENDING_OFFSET + 1;
-/// Readers lock these bytes for reading; a writer that changes the file, for writing.
+/// Readers take a read lock on these bytes; a writer that changes the file takes a write lock.
 const SHARED_OFFSET: u64 = PENDING_OFFSET + 2;
 const SHARED_BYTES: u64 = 510;
 
-/// The shared lock of a file's description, given up when dropped.
+/// A shared lock of the file's description; dropping this value unlocks it.
 #[derive(Debug)]
 pub(crate) struct SharedLock(Arc<File>);
 
 impl SharedLock {
-    /// Takes the lock as a reader. SQLite's connection holds its own already, so nothing can be in
-    /// the way.
+    /// Takes a read lock. SQLite's connection already holds one of its own, so no other process can
+    /// prevent this one.
     pub(crate) fn take(file: &Arc<File>) -> io::Result<Self> {
         set(file, libc::F_RDLCK)?;
         Ok(Self(Arc::clone(file)))
@@ -38,18 +39,18 @@ impl SharedLock {
 
 impl Drop for SharedLock {
     fn drop(&mut self) {
-        // Unlocking a range of an open file fails only for want of memory for splitting a lock,
-        // and this lock is not split.
+        // Unlocking fails only if the kernel lacks memory to split a lock, and this lock is not
+        // split.
         set(&self.0, libc::F_UNLCK).unwrap_or_default();
     }
 }
 
-/// Whether another process is in a write transaction of a rollback mode.
+/// Whether another process is in a write transaction in rollback mode.
 pub(crate) fn is_reserved(file: &File) -> io::Result<bool> {
     Ok(holder(file, RESERVED_OFFSET, 1)?.is_some())
 }
 
-/// A process that holds any of SQLite's locks; 0 stands for one that cannot be named.
+/// A process that holds any of SQLite's locks; 0 if the system cannot name it.
 pub(crate) fn user(file: &File) -> io::Result<Option<i32>> {
     holder(
         file,

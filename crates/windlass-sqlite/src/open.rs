@@ -1,10 +1,10 @@
-//! A database of a set, opened in place: which file of the image it is, and what a program that
-//! may not write must see of it.
+//! A database of a set, opened in place: which file of the image it is, and what a program that may
+//! not write must see of it.
 //!
-//! A set holds one file in one committed state, so there is nothing to recover. But a file that
-//! says it is in WAL mode cannot be opened where no -wal and -shm can be made beside it. Shown
-//! read-only it therefore says that it has a rollback journal: the two bytes of its header that
-//! any reader may ignore but SQLite. A copy that is written to says what the source said.
+//! A set holds one file in one committed state, so there is nothing to recover. But SQLite cannot
+//! open a file in WAL mode if it cannot create the -wal and -shm files beside it. So Windlass shows
+//! a read-only file as one with a rollback journal: it changes the two bytes of the header that
+//! only SQLite needs. A writable copy keeps the source's two bytes.
 
 use std::path::{Path, PathBuf};
 
@@ -15,11 +15,11 @@ use crate::error::SqliteError;
 use crate::facts::{DatabaseFacts, JournalMode};
 use crate::restore::only_file;
 
-/// Where the header says which versions of SQLite may write and read: 1 for a rollback journal,
-/// 2 for WAL.
+/// Offset of the two version bytes in the header, for writing and for reading: 1 means a rollback
+/// journal, 2 means WAL.
 const VERSIONS_AT: u64 = 18;
 const ROLLBACK_VERSIONS: [u8; 2] = [1, 1];
-/// Rows of a check that are kept.
+/// At most this many rows of a check are kept.
 const ROWS_MAX: usize = 100;
 
 /// How an image's database is shown.
@@ -27,7 +27,7 @@ const ROWS_MAX: usize = 100;
 pub struct View {
     /// The file's name.
     pub name: PathBuf,
-    /// What is to be seen of it where nobody may write: file, offset, bytes.
+    /// The bytes that a read-only view shows instead of the file's own: file, offset, bytes.
     pub read_only: Option<(FileNo, u64, Vec<u8>)>,
 }
 
@@ -42,18 +42,18 @@ pub fn view(facts: &Facts, files: &FileTable) -> Result<View, SqliteError> {
     })
 }
 
-/// What SQLite's own checks say of a database.
+/// What SQLite's own checks say about a database.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Inspection {
-    /// Tables that were looked at.
+    /// Number of tables that were checked.
     pub tables: u64,
-    /// What is damaged: the table if it is known, and what SQLite says.
+    /// What is damaged: the table, if it is known, and SQLite's words.
     pub faults: Vec<(String, String)>,
-    /// What is not as the schema wants it, or could not be checked.
+    /// What does not match the schema, or could not be checked.
     pub warnings: Vec<(String, String)>,
 }
 
-/// Has SQLite check a database that nobody writes to.
+/// Lets SQLite check a database that nobody writes to.
 pub fn inspect(path: &Path) -> Result<Inspection, SqliteError> {
     let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX;
     let failed = |source| SqliteError::Sqlite {
@@ -66,7 +66,7 @@ pub fn inspect(path: &Path) -> Result<Inspection, SqliteError> {
     let tables = names(&database, &mut found);
     found.tables = tables.len() as u64;
     if !found.check(&database, "", "PRAGMA integrity_check") {
-        // Which tables they are, as far as the damage lies in tables.
+        // Check each table by itself, to find out which ones are damaged.
         for table in &tables {
             let pragma = format!("PRAGMA integrity_check('{}')", table.replace('\'', "''"));
             found.check(&database, table, &pragma);
@@ -90,7 +90,7 @@ fn names(database: &Connection, found: &mut Inspection) -> Vec<String> {
 }
 
 impl Inspection {
-    /// Runs a check of which each row but `ok` is a fault; false when there were any.
+    /// Runs a check. Each row other than `ok` is a fault. Returns false if there were faults.
     fn check(&mut self, database: &Connection, table: &str, pragma: &str) -> bool {
         let said = database.prepare(pragma).and_then(|mut statement| {
             let rows = statement.query_map([], |row| row.get::<_, String>(0))?;
@@ -111,7 +111,7 @@ impl Inspection {
         }
     }
 
-    /// What was said of a table need not be said of the whole.
+    /// Drops a fault of the whole database if a table already reports it in the same words.
     fn drop_repeated(&mut self) {
         let all = self.faults.clone();
         self.faults.retain(|(table, text)| {
@@ -120,8 +120,8 @@ impl Inspection {
         });
     }
 
-    /// Rows whose parents are missing. SQLite keeps such rows unless each connection asks it not
-    /// to, so they are a warning.
+    /// Finds rows whose parent rows are missing. They are only a warning: SQLite allows such rows
+    /// unless a connection asks it to enforce foreign keys.
     fn references(&mut self, database: &Connection) {
         const SQL: &str = "SELECT \"table\", parent, count(*) FROM pragma_foreign_key_check \
             GROUP BY 1, 2 ORDER BY 1, 2";
@@ -139,7 +139,7 @@ impl Inspection {
         }
     }
 
-    /// An error of a check: damage if SQLite says so, else something that it could not do.
+    /// Records an error of a check: as damage if SQLite says so, otherwise as a check that failed.
     fn note(&mut self, table: &str, error: &rusqlite::Error) {
         let damage = [
             ErrorCode::DatabaseCorrupt,

@@ -1,10 +1,11 @@
-//! The overlay: puts the newest committed version of each page, from the WAL, over what was read
-//! from the database file.
+//! The overlay: puts the newest committed version of each page, from the WAL, over the bytes that
+//! were read from the database file.
 //!
 //! Invariants
-//! - A page comes from the frame that the scan found; its header is compared again on the way, so
-//!   a log that moved on is an error, never another page.
-//! - Threads share it without a lock: it only reads at positions.
+//! - A page comes from the frame that the scan found. The overlay compares the frame's header again
+//!   when it reads the page. If the log has moved on, it reports an error and never returns another
+//!   page.
+//! - Threads share the overlay without a lock, because it only reads at given positions.
 
 use std::fs::File;
 use std::io::IoSliceMut;
@@ -14,7 +15,7 @@ use crate::error::{IoContext, SqliteError};
 use crate::header::be32;
 use crate::wal::{FRAME_HEADER_BYTES, PageFrame, WAL_HEADER_BYTES, WalState};
 
-/// The pages of a WAL, over a database file.
+/// The pages of a WAL that lie over a database file.
 #[derive(Debug)]
 pub(crate) struct Overlay {
     wal: File,
@@ -23,19 +24,20 @@ pub(crate) struct Overlay {
 }
 
 impl Overlay {
-    /// The pages of `state`, which was scanned from `wal`.
+    /// An overlay of the pages of `state`, which a scan of `wal` found.
     pub(crate) fn new(wal: File, path: PathBuf, state: WalState) -> Self {
         Self { wal, path, state }
     }
 
-    /// Whether the log has a version of the page, counted from 0.
+    /// Whether the log has a version of the page; pages are counted from 0.
     pub(crate) fn has(&self, page: u64) -> bool {
         let frames = &self.state.frames;
         let found = frames.binary_search_by_key(&(page + 1), |entry| u64::from(entry.page));
         found.is_ok()
     }
 
-    /// Replaces what the log has newer in `bytes`, which were read at `offset`, a page boundary.
+    /// Replaces pages in `bytes` by newer ones from the log. `bytes` were read at `offset`, which
+    /// must be a page boundary.
     pub(crate) fn apply(&self, offset: u64, bytes: &mut [u8]) -> Result<(), SqliteError> {
         let page_bytes = u64::from(self.state.header.page_bytes);
         assert!(
@@ -48,7 +50,8 @@ impl Overlay {
             .frames
             .partition_point(|entry| u64::from(entry.page) < first);
         for entry in &self.state.frames[start..] {
-            // Both fit: the page lies in `bytes`, or the loop ends here.
+            // If the page does not lie in `bytes`, the loop ends here; so both conversions are
+            // safe.
             let from = (u64::from(entry.page) - first).saturating_mul(page_bytes);
             let Some(page) = usize::try_from(from)
                 .ok()

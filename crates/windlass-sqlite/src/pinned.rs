@@ -1,9 +1,9 @@
-//! One committed state of a live database, held still while somebody reads it.
+//! One committed state of a live database, pinned while somebody reads it.
 //!
 //!   read transaction --> view --> file, overlaid with the log's pages --> `PinnedReader`
 //!
-//! In WAL mode no writer waits meanwhile. In rollback mode none can commit, as while any other
-//! reader has a transaction open.
+//! In WAL mode no writer waits meanwhile. In rollback mode no writer can commit, as with any other
+//! reader that has a transaction open.
 //!
 //! Locking: see `session.rs`.
 
@@ -23,13 +23,13 @@ use crate::session::{Session, check_same_file};
 use crate::view::{WalView, beside};
 use crate::wal::ReadAt;
 
-/// How often a read transaction is begun anew because the WAL-index was left half-written.
+/// At most this many read transactions are begun if the WAL-index was left half-written.
 const VIEW_TRIES_MAX: u32 = 3;
 
 /// A committed state, pinned until [`PinnedState::end`].
 pub struct PinnedState {
     session: Session,
-    /// The view, and whether it has pages that are in the log only.
+    /// The view, and whether the log has pages that the file lacks.
     view: Option<(WalView, bool)>,
     reader: Arc<PinnedReader>,
 }
@@ -85,7 +85,8 @@ impl PinnedState {
         self.view.is_some()
     }
 
-    /// Lets the state go; how long it was pinned. What was read is good only if this succeeds.
+    /// Releases the state and returns how long it was pinned. What was read is valid only if this
+    /// succeeds.
     pub fn end(mut self) -> Result<Duration, SqliteError> {
         if let Some((view, overlaid)) = &self.view {
             view.check(*overlaid)?;
@@ -107,7 +108,7 @@ impl PinnedReader {
         self.page_bytes
     }
 
-    /// Reads bytes at `offset`; returns how many, fewer than asked for at the end only.
+    /// Reads bytes at `offset`. Returns how many; fewer than asked for only at the end.
     pub fn read(&self, offset: u64, into: &mut [u8]) -> Result<usize, SqliteError> {
         let left = self.extent.bytes.saturating_sub(offset);
         let length = usize::try_from(left).map_or(into.len(), |left| left.min(into.len()));
@@ -116,7 +117,7 @@ impl PinnedReader {
             self.read_file(into, offset)?;
             return Ok(length);
         };
-        // The overlay replaces whole pages.
+        // The overlay replaces whole pages, so read whole pages first.
         let before = usize::try_from(offset % self.page_bytes).unwrap_or(0);
         let start = offset - before as u64;
         let end = (offset + length as u64).next_multiple_of(self.page_bytes);
@@ -127,7 +128,7 @@ impl PinnedReader {
         Ok(length)
     }
 
-    /// Reads the file alone; zeros where the state's pages are in the log only.
+    /// Reads only the file. Leaves zeros where pages of the state are only in the log.
     fn read_file(&self, into: &mut [u8], offset: u64) -> Result<(), SqliteError> {
         let found = self.file.read_full_at(into, offset);
         let found = found.during("read", &self.path)?;
@@ -139,7 +140,7 @@ impl PinnedReader {
     }
 }
 
-/// Begins a read transaction, which pins a committed state; with its view in WAL mode.
+/// Begins a read transaction, which pins a committed state. In WAL mode it also returns the view.
 pub(crate) fn begin(
     session: &mut Session,
     database: &Database,

@@ -1,41 +1,44 @@
-//! Range hashes: what each range of the file looked like when it went into the set, so that the
-//! ranges that changed since can be told from those that did not.
+//! Range hashes: the hash of each range of the file, taken when the range went into the set. They
+//! tell which ranges have changed since then.
 //!
-//! A range is 64 KiB, and more in a file of more than 32 GiB, so that there are at most 524288: the
-//! table takes 4 to 8 MiB for any such file, and what changes in a large one is told in larger
-//! steps. It is the sum of its parts' hashes, each of 64 KiB and seeded with its place, so
-//! that the parts may come in any order, from any thread, and in pieces that cut a range in two.
+//! A range is 64 KiB, and more in a file of more than 32 GiB, so that there are at most 524288
+//! ranges. So the table takes 4 to 8 MiB for any such file, and in a large file the ranges are
+//! coarser. A range's hash is the sum of the hashes of its parts. A part is 64 KiB, and its hash is
+//! seeded with its offset. So parts may come in any order, from any thread, and in pieces that cut
+//! a range in two.
 //!
 //! Invariants
-//! - A range is known once each of its parts was recorded, once. Before they are recorded again,
-//!   it is forgotten; so whoever finds a range changed puts all of it into the set.
-//! - The table never has more than `RANGES_MAX` entries. What lies behind counts as changed, which
-//!   is right, if slow: a file has to grow to four times its length, and to 128 GiB, meanwhile.
+//! - A range is known when each of its parts has been recorded exactly once. The table forgets a
+//!   range before its parts are recorded again. So whoever finds that a range changed must put all
+//!   of it into the set.
+//! - The table never has more than `RANGES_MAX` entries. Ranges beyond that count as changed. This
+//!   is correct but slow. It needs a file that grows to four times its length, and to 128 GiB,
+//!   during the backup.
 //!
-//! XXH3-128 is no cryptographic hash; what it compares are two versions of one database's pages,
-//! and nobody gains who makes the newer one look like the older.
+//! XXH3-128 is not a cryptographic hash. It compares two versions of one database's pages, and
+//! nobody gains anything by making the newer one look like the older.
 
 use std::sync::{Mutex, PoisonError};
 
 use xxhash_rust::xxh3::xxh3_128_with_seed;
 
-/// Bytes of a part, and of the smallest range. The engine hands pieces to the hook that start at
+/// Bytes of a part, and of the smallest range. The engine gives the hook pieces that start at
 /// multiples of this.
 pub(crate) const PART_BYTES: u32 = 64 * 1024;
 
-/// Ranges that a file may have when the backup begins, and when it has grown.
+/// The most ranges of a file: when the backup begins, and after the file has grown.
 const RANGES_AT_START: u64 = 1 << 19;
 const RANGES_MAX: usize = 1 << 21;
 
-/// The hash of each range, as last put into the set.
+/// The hash of each range, as it last went into the set.
 #[derive(Debug)]
 pub(crate) struct RangeHashes {
     range_bytes: u64,
-    /// 0 where nothing is known; a range that hashes to 0 is read twice, which does no harm.
+    /// 0 means unknown. A range whose hash is really 0 is read twice, which does no harm.
     sums: Mutex<Vec<u128>>,
 }
 
-/// What some whole ranges hash to, on the way to being compared.
+/// The hashes of some whole ranges, collected in order to compare them with the table.
 #[derive(Debug)]
 pub(crate) struct Comparison<'a> {
     hashes: &'a RangeHashes,
@@ -52,7 +55,7 @@ pub(crate) struct ByteRange {
 }
 
 impl RangeHashes {
-    /// For a file that is `bytes` long when the backup begins.
+    /// Creates the table for a file that is `bytes` long when the backup begins.
     pub(crate) fn for_file(bytes: u64) -> Self {
         let even = bytes.div_ceil(RANGES_AT_START).next_power_of_two();
         Self {
@@ -66,8 +69,8 @@ impl RangeHashes {
         self.range_bytes
     }
 
-    /// Remembers a piece that goes into the set. `offset` is a part's boundary; the last part may
-    /// be short.
+    /// Remembers a piece that goes into the set. `offset` must be a part boundary; the last part
+    /// may be short.
     pub(crate) fn record(&self, offset: u64, bytes: &[u8]) {
         for (at, part) in parts(offset, bytes) {
             let hash = hash(at, part);
@@ -80,7 +83,8 @@ impl RangeHashes {
         }
     }
 
-    /// Begins to compare the `bytes` at `offset`, whole ranges but for the file's last.
+    /// Begins to compare the `bytes` at `offset`. They must be whole ranges; only the file's last
+    /// may be shorter.
     pub(crate) fn compare(&self, offset: u64, bytes: u64) -> Comparison<'_> {
         assert!(
             offset.is_multiple_of(self.range_bytes),
@@ -95,7 +99,7 @@ impl RangeHashes {
         }
     }
 
-    /// Which entry of the table a byte belongs to; none behind its end.
+    /// The table entry of a byte; `None` if the byte lies beyond the table.
     fn index(&self, offset: u64) -> Option<usize> {
         let index = usize::try_from(offset / self.range_bytes).ok()?;
         (index < RANGES_MAX).then_some(index)
@@ -107,7 +111,7 @@ impl RangeHashes {
         known.is_some_and(|known| *known != 0 && *known == sum)
     }
 
-    /// Makes way for the same range, recorded again.
+    /// Forgets a range, so that it can be recorded again.
     fn forget(&self, range: ByteRange) {
         let mut sums = self.sums.lock().unwrap_or_else(PoisonError::into_inner);
         let first = self.index(range.offset).unwrap_or(sums.len());
@@ -120,7 +124,7 @@ impl RangeHashes {
 }
 
 impl Comparison<'_> {
-    /// Adds bytes that were found at `offset`, a part's boundary within what is compared.
+    /// Adds bytes that were found at `offset`, a part boundary within the bytes to compare.
     pub(crate) fn add(&mut self, offset: u64, bytes: &[u8]) {
         for (at, part) in parts(offset, bytes) {
             let range = (at - self.offset) / self.hashes.range_bytes;
@@ -129,8 +133,9 @@ impl Comparison<'_> {
         }
     }
 
-    /// What is not as recorded: whole units, but for the last; neighbours joined. A unit is a
-    /// multiple of a range. It is forgotten, to be recorded as it now is.
+    /// Returns what differs from the table, in whole units; only the last may be shorter.
+    /// Neighbouring units are joined. A unit is a multiple of a range. The table forgets these
+    /// ranges, so that their new content can be recorded.
     pub(crate) fn changed(self, unit_bytes: u64) -> Vec<ByteRange> {
         let mut changed: Vec<ByteRange> = Vec::new();
         let end = self.offset + self.bytes;
@@ -152,7 +157,7 @@ impl Comparison<'_> {
         changed
     }
 
-    /// All of it, whatever it holds; forgotten too.
+    /// Returns all of it as changed, whatever it holds. The table forgets it too.
     pub(crate) fn all_changed(self) -> Vec<ByteRange> {
         let range = ByteRange {
             offset: self.offset,
@@ -173,8 +178,8 @@ impl Comparison<'_> {
     }
 }
 
-/// The same bytes elsewhere hash to something else, so that ranges with their parts exchanged
-/// differ.
+/// The offset is the seed, so the same bytes elsewhere have another hash. If two parts of a range
+/// swap places, the hash of the range changes.
 fn hash(offset: u64, part: &[u8]) -> u128 {
     xxh3_128_with_seed(part, offset)
 }
@@ -250,7 +255,8 @@ mod tests {
             let length = tib * TIB;
             let hashes = RangeHashes::for_file(length);
             assert!(length.div_ceil(hashes.range_bytes()) <= RANGES_AT_START);
-            // Grown to many times its length: what has no entry is never taken as known.
+            // The file grew to many times its length: a range without an entry never counts as
+            // known.
             let far = (RANGES_MAX as u64 + 7) * hashes.range_bytes();
             hashes.record(far, &[1; 100]);
             assert_eq!(changed(&hashes, far, &[1; 100], TIB), [bytes(far, 100)]);
@@ -261,7 +267,7 @@ mod tests {
     }
 
     proptest! {
-        /// In files of any length SQLite can have, from anywhere in them, in any order.
+        /// Ranges anywhere in files of any length that SQLite allows, recorded in any order.
         #[test]
         fn of_a_range_in_parts_each_change_shows_and_nothing_else(
             file_bytes in (256u64 << 30)..(281 * TIB),
@@ -276,7 +282,7 @@ mod tests {
             #[allow(clippy::cast_precision_loss, reason = "any range will do")]
             let range = ((ranges as f64 * place) as u64).min(ranges - 1);
             let at = range * range_bytes;
-            // Eight parts, spread over the range; what lies between them is not there.
+            // Eight parts, spread over the range; the test leaves out the bytes between them.
             let step = range_bytes / 8;
             let mut content: Vec<Vec<u8>> = (0..8u8).map(|n| vec![fill ^ n; PART]).collect();
             for part in order {

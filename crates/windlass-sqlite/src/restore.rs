@@ -1,13 +1,14 @@
-//! The restore plan: where one database file goes, and what must not lie beside it.
+//! The restore plan: where the database file goes, and which files must not lie beside it.
 //!
 //!   engine --> target.windlass-restore/name --> publish: clear the way, rename --> target
 //!
 //! Invariants
-//! - Planning touches nothing. Until `publish`, what was at the target stays as it is; there the
-//!   restored file appears whole and durable, by a rename.
-//! - A restored file never meets a -wal, -journal or -shm of another database: SQLite would play
-//!   it back into the restored one. So these go first, and a crash in between leaves the old
-//!   database without its log (which `force` has given up) rather than the new one with it.
+//! - Planning changes nothing. Until `publish`, everything at the target stays as it is. `publish`
+//!   renames the restored file, so it appears whole and durable.
+//! - A restored file never meets a -wal, -journal or -shm of another database, because SQLite would
+//!   play it back into the restored one. So `publish` removes these files first. If the machine
+//!   crashes at that point, the old database remains without its log, which `force` allows. The
+//!   other order could leave the new database with the old log.
 
 use std::fs::File;
 use std::os::unix::ffi::OsStrExt;
@@ -30,27 +31,28 @@ const DATABASE: OutputKind = OutputKind {
     is_own: |beginning| beginning.starts_with(DATABASE_MAGIC),
 };
 
-/// Ends the name of the directory that a database is restored into first.
+/// The end of the name of the directory that a database is first restored into.
 const STAGING_SUFFIX: &str = ".windlass-restore";
 
-/// Where a set's database goes, before anything is written.
+/// Where the database of a set goes; made before anything is written.
 #[derive(Debug)]
 pub struct RestorePlan {
-    /// What the engine is to write: into a directory of its own, beside the target.
+    /// What the engine must write: into a directory of its own, beside the target.
     pub layout: TargetLayout,
     /// The restored database.
     pub target: PathBuf,
     /// Files in the way, which `publish` removes or replaces; empty unless forced.
     pub leftovers: Vec<PathBuf>,
-    /// Whoever holds this lock restores here; what another left behind may go.
+    /// The locked staging directory. The restore that holds the lock may remove what another one
+    /// left there.
     staging: Option<File>,
-    /// What clearing the way may not remove.
+    /// The files that clearing the way must not remove.
     outputs: Outputs,
 }
 
-/// Plans to restore the set's database to `into`: a file, or a directory that exists. Refuses a
-/// database, or leftovers of one, that are there already, unless `force`; and everything that
-/// `outputs` says no output may be, and that is no database, even then.
+/// Plans to restore the set's database to `into`: a file, or a directory that exists. Refuses if a
+/// database, or a leftover of one, is already there, unless `force` is set. Even with `force` it
+/// refuses a file that `outputs` protects and that is not a database.
 pub fn restore_layout(
     set: &SetDescription,
     into: &Path,
@@ -87,8 +89,8 @@ pub fn restore_layout(
 }
 
 impl RestorePlan {
-    /// Makes the directory that the engine restores into; what an interrupted restore left there
-    /// goes. Fails while another restore to the same target runs.
+    /// Makes the directory that the engine restores into, and removes what an interrupted restore
+    /// left there. Fails while another restore to the same target runs.
     pub fn prepare(&mut self) -> Result<(), SqliteError> {
         let root = &self.layout.root;
         match std::fs::create_dir(root) {
@@ -113,9 +115,9 @@ impl RestorePlan {
         Ok(())
     }
 
-    /// Puts the restored file in its place, durably. Fails, with the old database untouched, if
-    /// a process has that open, as far as its locks tell: an idle connection in rollback mode
-    /// holds none.
+    /// Puts the restored file in its place, durably. Fails, and leaves the old database untouched,
+    /// if another process has the old database open. Only its locks show that: an idle connection
+    /// in rollback mode holds none.
     pub fn publish(self) -> Result<(), SqliteError> {
         if self.leftovers.contains(&self.target) {
             check_unused(&self.target)?;
@@ -161,7 +163,7 @@ pub(crate) fn only_file(files: &FileTable) -> Result<(&FileEntry, PathBuf), Sqli
     Ok((entry, std::ffi::OsStr::from_bytes(&entry.path).into()))
 }
 
-/// The file that the set's only file becomes.
+/// The path that the set's only file is restored to.
 fn place(files: &FileTable, into: &Path) -> Result<PathBuf, SqliteError> {
     let (_, name) = only_file(files)?;
     if into.is_dir() {
@@ -175,7 +177,7 @@ fn place(files: &FileTable, into: &Path) -> Result<PathBuf, SqliteError> {
     }
 }
 
-/// The database and its side files, as far as they are there; links that lead nowhere too.
+/// The database and its side files, as far as they exist, including links that lead nowhere.
 fn in_the_way(target: &Path) -> Vec<PathBuf> {
     let sides = SIDE_SUFFIXES.iter().map(|suffix| beside(target, suffix));
     std::iter::once(target.to_path_buf())

@@ -1,14 +1,14 @@
-//! The session: SQLite's own connection, used for nothing but its locks.
+//! The session: a connection of SQLite, used only for its locks.
 //!
 //! Invariants
 //! - POSIX drops *all* of a process's locks on a file when the process closes *any* descriptor of
-//!   it. The -shm, where read marks are locked, is opened here only and kept to the end. On the
-//!   database file, which the engine opens and closes too, a second lock that survives this is
-//!   held while a transaction is open (`lock.rs`).
-//! - The process should have no other connection to the database: this session, when it ends,
-//!   would drop that one's locks.
-//! - The session never checkpoints. It writes only what every SQLite reader would: the rollback of
-//!   a hot journal, and the -wal and -shm files where they are missing.
+//!   it. SQLite locks its read marks in the -shm. So only the session opens the -shm, and it keeps
+//!   it open to the end. The engine also opens and closes the database file. So while a transaction
+//!   is open, the session holds a second lock on that file, which survives this (`lock.rs`).
+//! - The process should have no other connection to the database: when this session ends, the
+//!   kernel would drop the locks of that connection.
+//! - The session never checkpoints. It writes only what every SQLite reader would write: it rolls a
+//!   hot journal back, and creates the -wal and -shm files if they are missing.
 //!
 //! Locking: `begin` waits at most `lock_wait` and can be cancelled; nothing else here blocks.
 
@@ -29,30 +29,30 @@ use crate::lock::{self, SharedLock};
 use crate::view::beside;
 use crate::wal::ReadAt;
 
-/// Pause between two tries for the lock. SQLite's own busy handler backs off to 100 ms, and under
-/// a storm of writers such a long pause misses most of the short gaps.
+/// Pause between two tries for the lock. SQLite's own busy handler waits up to 100 ms between
+/// tries. Under a storm of writers it would miss most of the short gaps.
 const LOCK_PAUSE: Duration = Duration::from_millis(1);
 
 /// A connection that can hold a read transaction.
 pub(crate) struct Session {
-    // Dropped first: SQLite lets its locks go before the descriptors below are closed.
+    // Dropped first, so that SQLite releases its locks before the descriptors below are closed.
     connection: Connection,
     path: PathBuf,
-    /// The second lock of an open transaction, and since when.
+    /// The second lock of an open transaction, and when it was taken.
     held: Option<(SharedLock, Instant)>,
-    /// Whether closing may remove the empty -wal that this session's opening made.
+    /// Opening this session created an empty -wal, so closing it may remove that file.
     made_wal: bool,
     shm: Option<Arc<File>>,
     database: Arc<File>,
 }
 
 impl Session {
-    /// Opens a connection to the database at `path`, which `file` is open on.
+    /// Opens a connection to the database at `path`. `file` is the same file, already open.
     pub(crate) fn open(path: &Path, file: &Arc<File>) -> Result<Self, SqliteError> {
         check_not_emptied(path, file)?;
         let made_wal = !beside(path, "-wal").exists();
-        // Write access is taken where it is to be had (SQLite falls back by itself): rolling back
-        // a hot journal needs it, and so does a clean end of the WAL files made here.
+        // Ask for write access where possible (SQLite falls back to read-only by itself). SQLite
+        // needs it to roll a hot journal back, and to clean up WAL files that it creates here.
         let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
         let failed = |source| SqliteError::Sqlite {
             action: "open",
@@ -73,7 +73,7 @@ impl Session {
         Ok(session)
     }
 
-    /// Begins a read transaction: afterwards the database's committed state is pinned.
+    /// Begins a read transaction. From then on the database's committed state is pinned.
     pub(crate) fn begin(&mut self, wait: Duration, cancel: &Cancel) -> Result<(), SqliteError> {
         let start = Instant::now();
         loop {
@@ -97,7 +97,7 @@ impl Session {
     }
 
     fn try_begin(&self) -> Result<(), rusqlite::Error> {
-        // Reads the header only: a schema that this SQLite cannot parse is no reason to fail.
+        // Read only the header: a schema that this SQLite cannot parse must not fail the backup.
         self.try_begin_with(|connection| {
             connection
                 .pragma_query_value(None, "user_version", |row| row.get::<_, i32>(0))
@@ -113,9 +113,9 @@ impl Session {
         read(&self.connection).inspect_err(|_| self.roll_back())
     }
 
-    /// Ends a transaction that failed. SQLite has ended some of them by itself, and then refuses
-    /// ROLLBACK; what a person has to know is why the transaction failed, so that refusal is
-    /// dropped. If a transaction stays open, the next BEGIN says so.
+    /// Ends a transaction that failed. SQLite has already ended some of them, and then refuses
+    /// ROLLBACK. The user needs to know why the transaction failed, so this refusal is dropped. If
+    /// a transaction stays open, the next BEGIN reports it.
     fn roll_back(&self) {
         if !self.connection.is_autocommit() {
             self.connection
@@ -124,7 +124,7 @@ impl Session {
         }
     }
 
-    /// Ends the read transaction; how long it was open.
+    /// Ends the read transaction and returns how long it was open.
     pub(crate) fn end(&mut self) -> Result<Duration, SqliteError> {
         let held = self
             .held
@@ -136,7 +136,7 @@ impl Session {
         Ok(held)
     }
 
-    /// The -shm file, opened once and kept to the end.
+    /// The -shm file. The session opens it once and keeps it open to the end.
     pub(crate) fn shm(&mut self) -> Result<Arc<File>, SqliteError> {
         if let Some(shm) = &self.shm {
             return Ok(Arc::clone(shm));
@@ -147,7 +147,7 @@ impl Session {
         Ok(shm)
     }
 
-    /// Closes the connection. A -wal that opening it made, and that nobody wrote to, goes again.
+    /// Closes the connection. Removes the -wal if opening created it and nobody has written to it.
     pub(crate) fn close(self) -> Result<(), SqliteError> {
         let wal = beside(&self.path, "-wal");
         let untouched = self.made_wal && std::fs::metadata(&wal).is_ok_and(|wal| wal.len() == 0);
@@ -181,7 +181,7 @@ impl Session {
         }
     }
 
-    /// Says in our words why a read transaction cannot begin.
+    /// Says in Windlass's words why a read transaction cannot begin.
     fn explain(&self, source: rusqlite::Error) -> SqliteError {
         let path = self.path.clone();
         match source.sqlite_error_code() {
@@ -211,9 +211,9 @@ fn is_busy(error: &rusqlite::Error) -> bool {
     code.is_some_and(|code| busy.contains(&code))
 }
 
-/// Fails when the database is empty and a file beside it has data of it. SQLite takes such a file
-/// for a leftover and removes it as soon as somebody reads the database; it may be all that is
-/// left.
+/// Fails if the database is empty and a file beside it holds data of it. SQLite would take that
+/// file for a leftover and remove it as soon as somebody reads the database. But it may be all that
+/// is left of the data.
 fn check_not_emptied(path: &Path, file: &File) -> Result<(), SqliteError> {
     if file.metadata().during("inspect", path)?.len() > 0 {
         return Ok(());
@@ -222,7 +222,7 @@ fn check_not_emptied(path: &Path, file: &File) -> Result<(), SqliteError> {
     let logged = std::fs::metadata(&wal).is_ok_and(|wal| wal.len() > 0);
     let emptied = match journal_header(path).map(|header| be32(&header, 16)) {
         _ if logged => Some(wal),
-        // The journal of the first transaction ever is of a database of no pages.
+        // When a database gets its first transaction ever, the journal says that it had no pages.
         Some(pages) if pages > 0 && !lock::is_reserved(file).during("inspect", path)? => {
             Some(journal)
         }
@@ -237,8 +237,9 @@ fn check_not_emptied(path: &Path, file: &File) -> Result<(), SqliteError> {
     }
 }
 
-/// Magic, page count, random number, initial size in pages, sector and page size of the database's
-/// journal; `None` without one, and for one that is zeroed, as a commit in persist mode leaves it.
+/// Magic, page count, random number, initial size in pages, sector size and page size of the
+/// database's journal. `None` if there is no journal, or if it is zeroed, as a commit in persist
+/// mode leaves it.
 pub(crate) fn journal_header(database: &Path) -> Option<[u8; 28]> {
     let journal = File::open(beside(database, "-journal")).ok()?;
     let mut header = [0; 28];
@@ -246,7 +247,7 @@ pub(crate) fn journal_header(database: &Path) -> Option<[u8; 28]> {
     (found == header.len() && header[0] != 0).then_some(header)
 }
 
-/// Fails when `path` does not name the file that `file` is open on any more.
+/// Fails if `path` no longer names the file that is open as `file`.
 pub(crate) fn check_same_file(path: &Path, file: &File) -> Result<(), SqliteError> {
     let opened = file.metadata().during("inspect", path)?;
     let named = std::fs::metadata(path).ok();
@@ -284,7 +285,7 @@ mod tests {
         session
     }
 
-    /// What the engine does when it is done with a descriptor of its own.
+    /// Does what the engine does when it has finished with one of its own descriptors.
     fn close_another_descriptor(path: &Path) {
         drop(File::open(path).unwrap());
     }
@@ -311,7 +312,7 @@ mod tests {
         let ledger = ledger(directory.path(), Journal::Wal);
         let mut session = begun(&ledger);
         close_another_descriptor(&ledger.path);
-        // The shell takes itself for the last connection, whose closing removes the log.
+        // The shell believes that it is the last connection, and the last one removes the log.
         run_once(&ledger.path, &ledger.transaction(1)).unwrap();
         assert!(beside(&ledger.path, "-wal").exists());
         session.end().unwrap();
@@ -324,8 +325,8 @@ mod tests {
         let ledger = ledger(directory.path(), Journal::Delete);
         let file = Arc::new(File::open(&ledger.path).unwrap());
         let session = Session::open(&ledger.path, &file).unwrap();
-        // As SQLite does after a failed read of the disk, which leaves nothing to roll back; and
-        // as after other errors, which leave that to us.
+        // After a failed read of the disk SQLite ends the transaction itself, and nothing is left
+        // to roll back. After other errors the session must roll back.
         for ended in [true, false] {
             let failing = |connection: &Connection| {
                 if ended {

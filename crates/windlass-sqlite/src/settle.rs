@@ -1,13 +1,13 @@
-//! Settling: reads the file again, on all cores, and tells the ranges that are not in the set as
-//! they now are.
+//! Settling: reads the file again, on all cores, and finds the ranges that differ from the set.
 //!
 //!   workers: [block 0] [block 1] ... --> hash, compare --> [changed ranges] --> sink (caller)
 //!
 //! Invariants
-//! - A worker claims whole units and reads them block by block; the sink is called by the caller's
-//!   thread only.
-//! - Memory: one block for each worker, whatever a unit is, and a bounded queue of ranges.
-//! - What is cached stays cached and what is not is not brought in, where the kernel can do that.
+//! - A worker claims whole units and reads them block by block. Only the caller's thread calls the
+//!   sink.
+//! - Memory: one block for each worker, whatever the size of a unit, and a bounded queue of ranges.
+//! - Reading leaves the page cache as it was, if the kernel can do that: cached pages stay, and no
+//!   others are brought in.
 
 use std::fs::File;
 use std::io::{self, IoSliceMut};
@@ -24,16 +24,16 @@ use crate::extent::Extent;
 use crate::overlay::Overlay;
 use crate::ranges::{ByteRange, RangeHashes};
 
-/// Bytes that a worker reads at a time; a power of two, as units are.
+/// Bytes that a worker reads at a time: a power of two, as units are.
 const BLOCK_BYTES: u64 = 1 << 20;
 
-/// Changed ranges that wait for the sink.
+/// How many changed ranges may wait for the sink.
 const QUEUE_RANGES: usize = 64;
 
-/// RWF_DONTCACHE of Linux 6.14: read through the cache, and leave no trace there.
+/// RWF_DONTCACHE of Linux 6.14: reads through the page cache and leaves nothing there.
 const DONTCACHE: ReadWriteFlags = ReadWriteFlags::from_bits_retain(0x80);
 
-/// The state of the database to compare: the file, what lies over it, and how long it is.
+/// The state of the database to compare: the file, the overlay on it, and its extent.
 pub(crate) struct Target<'a> {
     pub(crate) file: &'a File,
     pub(crate) path: &'a Path,
@@ -41,15 +41,15 @@ pub(crate) struct Target<'a> {
     pub(crate) extent: Extent,
     /// The limit on reading the source.
     pub(crate) pace: Option<&'a RateLimit>,
-    /// When somebody who waits for the end has waited long enough.
+    /// The time limit: somebody is waiting for the end, and must not wait longer.
     pub(crate) until: Option<Instant>,
-    /// What changed ranges are multiples of: a power of two, at least a range.
+    /// Changed ranges are multiples of this: a power of two, at least one range.
     pub(crate) unit_bytes: u64,
-    /// From here on every block counts as changed.
+    /// Every block from this offset on counts as changed.
     pub(crate) changed_from: u64,
 }
 
-/// Hands each range that differs from `hashes` to `sink`; how many bytes those were.
+/// Calls `sink` with each range that differs from `hashes`. Returns the sum of their bytes.
 pub(crate) fn settle(
     target: &Target<'_>,
     hashes: &RangeHashes,
@@ -86,7 +86,7 @@ pub(crate) fn settle(
                 break;
             }
         }
-        // Workers that still have something to say see the closed queue and end.
+        // Workers that still have ranges to send see the closed queue and end.
         drop(receiver);
         for handle in handles {
             let ended = handle
@@ -103,7 +103,7 @@ struct Worker<'a> {
     hashes: &'a RangeHashes,
     next: &'a AtomicU64,
     sender: Sender<ByteRange>,
-    /// Waits for the limit; not the pipeline's, so in no report.
+    /// Counts waits for the rate limit. It is not a stage of the pipeline, so no report shows it.
     paced: Stage,
 }
 
@@ -152,7 +152,7 @@ impl Worker<'_> {
         Ok(comparison.changed(self.target.unit_bytes))
     }
 
-    /// Fails when the run is to stop, or out of time.
+    /// Fails if the run has been cancelled or the time is over.
     fn check(&self, cancel: &Cancel) -> Result<(), SqliteError> {
         cancel.check()?;
         match self.target.until {
@@ -161,7 +161,8 @@ impl Worker<'_> {
         }
     }
 
-    /// Reads a block as the set would hold it: the overlay, and zeros where the file may end.
+    /// Reads a block as the set would hold it: with the overlay, and zeros behind the end of the
+    /// file where the extent allows that.
     fn read(&self, offset: u64, block: &mut [u8]) -> Result<(), SqliteError> {
         let found =
             read_uncached(self.target.file, block, offset).during("read", self.target.path)?;
@@ -179,7 +180,7 @@ impl Worker<'_> {
     }
 }
 
-/// Fills `into`, but for what lies behind the end of the file; how much was there.
+/// Fills `into` up to the end of the file. Returns how many bytes there were.
 fn read_uncached(file: &File, into: &mut [u8], offset: u64) -> io::Result<usize> {
     let (mut filled, mut flags) = (0, DONTCACHE);
     while filled < into.len() {

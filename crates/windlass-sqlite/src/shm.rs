@@ -1,10 +1,11 @@
-//! The WAL-index header: what is committed in the log right now, as all connections share it.
+//! The WAL-index header: what is committed in the log now. All connections share it.
 //!
 //!   -shm = [header copy 48][header copy 48][backfill 4][read marks 5 x 4][locks 8] ...
 //!
-//! Numbers are in the byte order of the machine that runs SQLite; the version field tells which.
-//! A writer changes the first copy after the second, so two equal copies with a right checksum
-//! are one moment's header. See <https://sqlite.org/walformat.html>.
+//! Numbers are in the byte order of the machine that runs SQLite; the version field shows which
+//! one. A writer changes the second copy first and then the first. So if both copies are equal and
+//! the checksum is right, they are the header of one moment. See
+//! <https://sqlite.org/walformat.html>.
 
 use crate::wal::Checksum;
 
@@ -15,7 +16,7 @@ const COPY_BYTES: usize = 48;
 const BACKFILL_OFFSET: usize = 2 * COPY_BYTES;
 pub(crate) const VERSION: u32 = 3_007_000;
 
-/// One moment's WAL-index header.
+/// The WAL-index header of one moment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct WalIndex {
     /// Page size in bytes; 0 as long as the log is empty.
@@ -28,13 +29,13 @@ pub struct WalIndex {
     pub sums: [u32; 2],
     /// The generation's salts, as they stand in the log.
     pub salts: [u8; 8],
-    /// Frames known to be copied into the database file. Not covered by the checksum: it is
-    /// stored separately, and may be one generation old while the log restarts.
+    /// Frames known to be copied into the database file. The checksum does not cover this number:
+    /// it is stored separately, and may belong to the previous generation while the log restarts.
     pub backfilled: u32,
 }
 
 impl WalIndex {
-    /// Reads the header; `None` while a writer is changing it, or when it was never set up.
+    /// Reads the header. `None` while a writer is changing it, or if nobody ever set it up.
     pub fn decode(bytes: &[u8]) -> Option<Self> {
         let bytes = bytes.get(..WAL_INDEX_BYTES)?;
         let (copy, other) = (&bytes[..COPY_BYTES], &bytes[COPY_BYTES..2 * COPY_BYTES]);
@@ -58,13 +59,14 @@ impl WalIndex {
         })
     }
 
-    /// Whether both are of the same generation of the log: no restart lay between them.
+    /// Whether both headers belong to the same generation of the log: it did not restart in
+    /// between.
     pub fn same_generation(&self, other: &Self) -> bool {
         self.salts == other.salts
     }
 }
 
-/// Byte order of the machine that keeps the index.
+/// Byte order of the machine that runs SQLite.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum ByteOrder {
     Little,
@@ -87,7 +89,7 @@ impl ByteOrder {
         }
     }
 
-    /// 65536 does not fit into the field of 16 bits and is kept as 1.
+    /// 65536 does not fit into the 16-bit field, so SQLite stores it as 1.
     fn page_bytes(self, copy: &[u8]) -> u32 {
         let number = match self {
             Self::Little => u16::from_le_bytes([copy[14], copy[15]]),

@@ -1,7 +1,7 @@
-//! Side files: what SQLite keeps beside a database, under the database's name and a suffix.
+//! Side files: the files that SQLite keeps beside a database, named like it with a suffix.
 //!
-//! They belong to the database whether they are there or not. SQLite plays a `-wal` or `-journal`
-//! that it finds into the database, and removes either when it likes.
+//! These names belong to the database whether or not the files exist. SQLite plays a `-wal` or
+//! `-journal` that it finds into the database, and may remove either at any time.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -12,21 +12,21 @@ use crate::database::is_sqlite;
 use crate::shm::VERSION as WAL_INDEX_VERSION;
 use crate::view::beside;
 
-/// Ends the names of side files.
+/// The suffixes of side files.
 pub(crate) const SIDE_SUFFIXES: [&str; 3] = ["-wal", "-journal", "-shm"];
 
-/// How a journal begins, as SQLite's documentation of its file format says.
+/// The first bytes of a journal, as SQLite's documentation of its file format gives them.
 const JOURNAL_MAGIC: [u8; 8] = [0xd9, 0xd5, 0x05, 0xf9, 0x20, 0xa1, 0x63, 0xd7];
 
-/// What stands under such a name and may go with its database: a log, a journal (whose beginning is
-/// zeros once its transaction has ended), or a log's index.
+/// What a file with such a name may hold so that it may be removed with its database: a log, a
+/// journal (it begins with zeros once its transaction has ended), or a log's index.
 pub(crate) const SIDE_FILE: OutputKind = OutputKind {
     noun: "a side file of a SQLite database",
     is_own: |beginning| {
         let log = beginning.starts_with(&[0x37, 0x7f, 0x06, 0x82])
             || beginning.starts_with(&[0x37, 0x7f, 0x06, 0x83]);
         let journal = beginning.starts_with(&JOURNAL_MAGIC);
-        // In the byte order of whatever machine made it.
+        // The number is in the byte order of the machine that made it.
         let index = beginning.starts_with(&WAL_INDEX_VERSION.to_le_bytes())
             || beginning.starts_with(&WAL_INDEX_VERSION.to_be_bytes());
         let ended = beginning
@@ -37,11 +37,12 @@ pub(crate) const SIDE_FILE: OutputKind = OutputKind {
     },
 };
 
-/// A database's file and its side files, there or not, under the name given and its real one.
+/// The paths of a database and its side files, whether or not they exist: under the given name, and
+/// under the real one.
 pub fn files_of(database: &Path) -> io::Result<Vec<PathBuf>> {
     let named = std::path::absolute(database)?;
     let mut databases = vec![named.clone()];
-    // SQLite follows a link first, and keeps the side files where the link leads.
+    // SQLite first follows a link, and keeps the side files where the link leads.
     databases.extend(named.canonicalize().ok().filter(|real| *real != named));
     let mut files = Vec::new();
     for database in databases {
@@ -51,7 +52,8 @@ pub fn files_of(database: &Path) -> io::Result<Vec<PathBuf>> {
     Ok(files)
 }
 
-/// Says whose side file a path is or would be, in words that follow `cannot write PATH:`.
+/// Says which database a path is, or would be, a side file of, in words that follow `cannot write
+/// PATH:`.
 pub fn side_file_of(path: &Path) -> Option<String> {
     let name = path.file_name()?.to_str()?;
     let database = SIDE_SUFFIXES

@@ -22,8 +22,8 @@
 //!
 //! `backfilled` has no checksum, so it is read between two equal headers: a restart, the only
 //! thing that lowers it, changes the salts. During a restart it is stale, but M is 0 until it
-//! has been reset. Afterwards `check` looks at the index again: the salts, where frames were read,
-//! and the copied frames must be as the lock promises. A lock that got lost is noticed so.
+//! has been reset. Afterwards `check` looks at the index again. The copied frames must be as the
+//! lock promises, and so must the salts if frames were read. This is how a lost lock is noticed.
 
 use std::fs::File;
 use std::os::unix::fs::MetadataExt;
@@ -37,8 +37,8 @@ use crate::overlay::Overlay;
 use crate::shm::{WAL_INDEX_BYTES, WalIndex};
 use crate::wal::{self, ReadAt, WalState};
 
-/// How often a header that is being changed is read again, a millisecond apart. A writer needs
-/// microseconds for it; one that died there leaves it to the next reader to mend.
+/// How often to read the header again while a writer changes it, with a millisecond in between. A
+/// writer needs only microseconds. If it died there, the next reader repairs the header.
 const INDEX_TRIES_MAX: u32 = 200;
 
 /// One committed state of a database in WAL mode, pinned by a read transaction.
@@ -46,15 +46,15 @@ const INDEX_TRIES_MAX: u32 = 200;
 pub(crate) struct WalView {
     database: PathBuf,
     shm_path: PathBuf,
-    /// Closing this drops the read transaction's lock: it lives in the session.
+    /// Closing this file would drop the read transaction's lock, so the session keeps it open.
     shm: Arc<File>,
     index: WalIndex,
     overlay: Option<Overlay>,
 }
 
 impl WalView {
-    /// Takes the view. `None` when the WAL-index was left half-written: a new read transaction
-    /// lets SQLite mend it.
+    /// Takes the view. `None` if the WAL-index was left half-written: begin a new read transaction,
+    /// so that SQLite can repair it.
     pub(crate) fn take(
         database: &Path,
         shm: Arc<File>,
@@ -79,8 +79,8 @@ impl WalView {
         }))
     }
 
-    /// Size of the state in bytes, as its last commit told it; `None` as long as no commit has,
-    /// so that the database file's length counts.
+    /// Size of the state in bytes, as its last commit gives it. `None` if there is no commit yet:
+    /// then the length of the database file counts.
     pub(crate) fn committed_bytes(&self, page_bytes: u32) -> Option<u64> {
         match self.index.page_count {
             0 => None,
@@ -88,14 +88,14 @@ impl WalView {
         }
     }
 
-    /// Whether the page, counted from 0, is one to put over the file. Call it before
-    /// `take_overlay`.
+    /// Whether the log holds a page that goes over the file; pages are counted from 0. Call it
+    /// before `take_overlay`.
     pub(crate) fn log_has(&self, page: u64) -> bool {
         let overlay = self.overlay.as_ref();
         overlay.is_some_and(|overlay| overlay.has(page))
     }
 
-    /// Bytes of a page, as the log has it. Not 0 once there is a commit.
+    /// Bytes of a page, as the log says. It is not 0 once there is a commit.
     pub(crate) fn page_bytes(&self) -> u32 {
         self.index.page_bytes.max(1)
     }
@@ -105,13 +105,13 @@ impl WalView {
         self.overlay.take()
     }
 
-    /// Fails if the log or the file moved on in a way that the read lock forbids. `overlaid`
-    /// says whether frames were read.
+    /// Fails if the log or the file moved on in a way that the read lock forbids. `overlaid` says
+    /// whether frames were read.
     pub(crate) fn check(&self, overlaid: bool) -> Result<(), SqliteError> {
         let lost = || SqliteError::LockLost {
             path: self.database.clone(),
         };
-        // Only the last connection removes the index, and with the lock held we are one.
+        // Only the last connection removes the index, and this session is still connected.
         if self
             .shm
             .metadata()
@@ -121,7 +121,8 @@ impl WalView {
         {
             return Err(lost());
         }
-        // Half-written by a writer that died: it held no checkpoint, so nothing was copied.
+        // A writer died and left the header half-written. It was not running a checkpoint, so no
+        // frames were copied.
         let Some(now) = read_index(&self.shm, &self.shm_path)? else {
             return Ok(());
         };
@@ -141,7 +142,7 @@ pub(crate) fn beside(database: &Path, suffix: &str) -> PathBuf {
     PathBuf::from(name)
 }
 
-/// Reads one moment's index: `backfilled` between two equal headers.
+/// Reads the index of one moment: `backfilled`, between two equal headers.
 fn read_index(shm: &File, path: &Path) -> Result<Option<WalIndex>, SqliteError> {
     for _ in 0..INDEX_TRIES_MAX {
         let (first, second) = (read_once(shm, path)?, read_once(shm, path)?);
@@ -165,7 +166,7 @@ fn read_once(shm: &File, path: &Path) -> Result<Option<WalIndex>, SqliteError> {
     Ok(WalIndex::decode(&bytes[..found]))
 }
 
-/// Scans the log up to the index's last commit and holds it against what the index says.
+/// Scans the log up to the index's last commit and checks it against the index.
 fn open_overlay(
     database: &Path,
     index: &WalIndex,

@@ -1,16 +1,17 @@
-//! The write-ahead log: which committed version of which page stands in which frame.
+//! The write-ahead log: which frame holds which committed version of which page.
 //!
 //!   wal = [header 32][frame header 24][page][frame header 24][page] ...
 //!
-//! A frame belongs to the log's current generation when its two salts are the header's and the
-//! checksum, which runs on from the header through every frame, is right. A frame whose "size
+//! A frame belongs to the log's current generation if its two salts are the header's and its
+//! checksum is right. The checksum runs on from the header through every frame. A frame whose "size
 //! after commit" is not zero ends a transaction. See "The Write-Ahead Log" in
 //! <https://sqlite.org/fileformat2.html>.
 //!
 //! Invariants
-//! - A scan never tells of a frame behind the last commit it saw, nor of one behind the first
-//!   frame that is not valid: whatever is cut off or flipped, its result is a committed state.
-//! - Page content is never kept: eight bytes for each distinct page, the rest stays in the log.
+//! - A scan never reports a frame behind the last commit it saw, or behind the first frame that is
+//!   not valid. So its result is a committed state, whatever is cut off or flipped.
+//! - The scan never keeps page content. It keeps eight bytes for each distinct page; the rest stays
+//!   in the log.
 
 use std::io;
 
@@ -22,7 +23,7 @@ pub const WAL_HEADER_BYTES: usize = 32;
 /// Length of a frame's header in bytes; the page follows.
 pub const FRAME_HEADER_BYTES: usize = 24;
 
-/// Magic number of a log whose checksums are over little-endian words; one more: big-endian.
+/// Magic number of a log with checksums over little-endian words. Big-endian is one more.
 const MAGIC_LITTLE: u32 = 0x377f_0682;
 
 /// The only version of the log's format there is.
@@ -38,12 +39,12 @@ pub struct WalHeader {
     pub page_bytes: u32,
     /// The two salts, as they stand in the header and in each valid frame.
     pub salts: [u8; 8],
-    /// Checksum of the header, from which that of the frames runs on.
+    /// Checksum of the header; the checksum of the frames continues from it.
     pub checksum: Checksum,
 }
 
 impl WalHeader {
-    /// Reads a header; `None` when it is not one, which SQLite takes for an empty log.
+    /// Reads a header. `None` if it is not one; SQLite then takes the log for empty.
     pub fn decode(bytes: &[u8]) -> Option<Self> {
         let bytes = bytes.get(..WAL_HEADER_BYTES)?;
         let magic = be32(bytes, 0);
@@ -79,7 +80,7 @@ pub struct Checksum {
 }
 
 impl Checksum {
-    /// A checksum that has seen nothing, over words of the given byte order.
+    /// A checksum of no bytes yet, over words of the given byte order.
     pub fn new(big_endian: bool) -> Self {
         Self {
             big_endian,
@@ -87,7 +88,7 @@ impl Checksum {
         }
     }
 
-    /// The checksum run on over `bytes`, whose length is a multiple of eight.
+    /// The checksum continued over `bytes`, whose length must be a multiple of eight.
     #[must_use]
     pub fn over(self, bytes: &[u8]) -> Self {
         assert!(
@@ -112,7 +113,7 @@ fn run([mut first, mut second]: [u32; 2], bytes: &[u8], word: fn([u8; 4]) -> u32
     [first, second]
 }
 
-/// A frame's header, when the frame belongs to the log's generation and its checksum is right.
+/// The header of a frame that belongs to the log's generation and has a right checksum.
 struct Frame {
     page: u32,
     commit_pages: u32,
@@ -141,12 +142,12 @@ pub struct PageFrame {
     pub frame: u32,
 }
 
-/// The state that a log's committed frames give.
+/// The state that the committed frames of a log make up.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct WalState {
     /// The log's header.
     pub header: WalHeader,
-    /// Frames up to and with the last commit.
+    /// Number of frames up to and including the last commit.
     pub frame_count: u32,
     /// Size of the database in pages after that commit; 0 when nothing is committed.
     pub page_count: u32,
@@ -158,7 +159,8 @@ pub struct WalState {
 
 /// Where a log is read from: a file, or bytes in a test.
 pub trait ReadAt {
-    /// Fills `into` from `offset`; how many bytes there were, fewer than asked only at the end.
+    /// Fills `into` from `offset`. Returns how many bytes there were; fewer than asked for only at
+    /// the end.
     fn read_full_at(&self, into: &mut [u8], offset: u64) -> io::Result<usize>;
 }
 
@@ -187,8 +189,8 @@ impl ReadAt for [u8] {
     }
 }
 
-/// Reads a log from its start to its last commit within the first `frames_max` frames. `None`
-/// when there is no valid header, which means an empty log.
+/// Reads a log from its start to its last commit within the first `frames_max` frames. `None` if
+/// there is no valid header, which means an empty log.
 pub fn scan(wal: &(impl ReadAt + ?Sized), frames_max: u32) -> io::Result<Option<WalState>> {
     let mut header = [0; WAL_HEADER_BYTES];
     let found = wal.read_full_at(&mut header, 0)?;
@@ -213,7 +215,7 @@ pub fn scan(wal: &(impl ReadAt + ?Sized), frames_max: u32) -> io::Result<Option<
     }
 }
 
-/// A scan under way: what is committed, and what the open transaction has added.
+/// A scan in progress: what is committed, and what the open transaction has added.
 struct Scan {
     committed: WalState,
     /// Frames read, committed or not.
@@ -240,7 +242,7 @@ impl Scan {
         }
     }
 
-    /// Takes the next frame; `false` when it is not valid and the log ends before it.
+    /// Takes the next frame. Returns `false` if it is not valid; the log then ends before it.
     fn push(&mut self, bytes: &[u8]) -> bool {
         let Some(frame) = check_frame(&self.committed.header, self.checksum, bytes) else {
             return false;
@@ -266,7 +268,7 @@ impl Scan {
     }
 }
 
-/// Newest frame of each page, kept small by sorting now and then: the list never grows beyond
+/// The newest frame of each page. Sorting now and then keeps the list small: it never has more than
 /// twice the number of distinct pages, plus a constant.
 #[derive(Default)]
 struct LatestFrames {
@@ -288,7 +290,7 @@ impl LatestFrames {
 
     /// Leaves one entry, the newest, for each page.
     fn compact(&mut self) {
-        // Newest first within a page, so that dedup, which keeps the first, keeps the newest.
+        // Sort the newest first within a page: dedup keeps the first entry, so it keeps the newest.
         self.committed
             .sort_unstable_by_key(|entry| (entry.page, u32::MAX - entry.frame));
         self.committed.dedup_by_key(|entry| entry.page);

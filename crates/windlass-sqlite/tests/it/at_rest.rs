@@ -1,5 +1,5 @@
-//! Databases that nobody writes to: every page size and mode, empty, hot, huge; and SQLite's own
-//! backup as the judge.
+//! Databases that nobody writes to: every page size and mode, empty, hot, huge. SQLite's own backup
+//! is the judge.
 
 use std::fs::File;
 use std::path::Path;
@@ -43,7 +43,7 @@ fn every_page_size_is_restored_byte_by_byte_in_both_modes() {
     }
 }
 
-/// SQLite's own backup, page by page; the header is its own in a few counters.
+/// Compares page by page with SQLite's own backup; a few counters in the header differ.
 #[test]
 fn the_copy_is_what_the_shell_backs_up() {
     for (journal, hot) in [
@@ -104,7 +104,7 @@ fn a_wal_left_by_a_crash_is_read_and_left_as_it_is() {
         }
         shell.run(&format!("BEGIN IMMEDIATE; {}", ledger.changes(61)));
         shell.kill();
-        // As after a power cut: the index is gone, and the last transaction has no end.
+        // As after a power cut: the index is gone, and the last transaction did not end.
         std::fs::remove_file(room.path("a.db-shm")).unwrap();
         let before = (read(&ledger.path), read(&room.path("a.db-wal")));
         let (outcome, _) = round_trip(&ledger.path, &room.path("set"), &room.path("copy"));
@@ -183,7 +183,7 @@ fn a_database_beyond_the_lock_byte_page_is_restored_byte_by_byte() {
         let copy = restore_to(&stripe, &room.path("copy"), true).unwrap();
         let row = run_once(&copy, "SELECT b FROM t WHERE id = 3; PRAGMA quick_check;").unwrap();
         assert_eq!(row, format!("in {mode}\nok"));
-        // The shell's closing has checkpointed the source: now both are the same bytes.
+        // The shell has checkpointed the source when it closed, so both files have the same bytes.
         assert!(same_content(&path, &copy), "{mode}");
         std::fs::remove_file(stripe).unwrap();
     }

@@ -1,5 +1,5 @@
-//! A database whose end is lost: cut off, emptied, or shorter than it says. Each is an error in
-//! every mode and at every reader; zeros never stand for what is not there.
+//! A database that has lost its end: cut off, emptied, or shorter than its header says. Each case
+//! is an error in every mode and for every reader; Windlass never reads zeros for missing bytes.
 
 use std::fs::{File, OpenOptions};
 use std::path::Path;
@@ -11,10 +11,10 @@ use windlass_testkit::sqlite::{Journal, Ledger, LedgerSpec, Shell, run_once};
 use crate::support::{Room, backup_while, round_trip, try_backup};
 
 const BOTH_MODES: [Journal; 2] = [Journal::Wal, Journal::Delete];
-/// Behind what the buffers of a run hold, so that what lies behind it is read after the gate.
+/// More than the buffers of a run hold, so that the run reads what lies behind it after the gate.
 const CUT_BYTES: u64 = 1 << 20;
 
-/// A ledger of some 6 MB and ten transactions; in WAL mode with a connection that keeps the log.
+/// A ledger of some 6 MB and ten transactions. In WAL mode an open connection keeps the log.
 fn scene(journal: Journal) -> (Room, Ledger, Option<Shell>) {
     let room = Room::new();
     let spec = LedgerSpec {
@@ -82,7 +82,7 @@ fn a_database_that_was_cut_off_before_is_an_error() {
     }
 }
 
-/// Without a connection there is no log; then it is the header that says how long the file was.
+/// Without a connection there is no log; then only the header says how long the file was.
 #[test]
 fn a_database_at_rest_that_lost_its_last_bytes_is_an_error() {
     for journal in BOTH_MODES {
@@ -99,8 +99,7 @@ fn a_database_at_rest_that_lost_its_last_bytes_is_an_error() {
     }
 }
 
-/// Pages that only the log has may lie behind the end of the file, but all of them have to be in
-/// the log.
+/// Pages behind the end of the file are allowed if all of them are in the log.
 #[test]
 fn pages_behind_the_end_of_the_file_come_from_the_log() {
     let (room, ledger, _keeper) = scene(Journal::Wal);
@@ -141,7 +140,8 @@ fn a_pinned_state_that_is_cut_off_reads_no_zeros() {
     }
 }
 
-/// SQLite removes the log of an empty database when it opens that: the log may be all there is.
+/// SQLite removes the log of an empty database when it opens it, though the log may be all that is
+/// left.
 #[test]
 fn an_emptied_database_keeps_its_log_and_its_journal() {
     for journal in BOTH_MODES {

@@ -28,7 +28,7 @@ fn storm(spec: LedgerSpec, setup: &str, backups: u32) {
         );
         assert!(outcome.warnings.is_empty(), "{:?}", outcome.warnings);
         last = found;
-        // The writer gets on, so that each backup meets another state.
+        // Wait until the writer has gone on, so that each backup meets another state.
         storm.wait_for(found + 8);
     }
     let committed = storm.stop();

@@ -1,5 +1,5 @@
-//! What may make writers wait in rollback mode, and for how long: no rate limit, and no device
-//! beyond the limit of the lock.
+//! What may make writers wait in rollback mode, and for how long. A rate limit must not; a device
+//! may, but no longer than the lock limit.
 
 use std::path::Path;
 use std::sync::{Arc, Mutex};
@@ -30,13 +30,13 @@ fn scene() -> (Room, Ledger) {
     (room, ledger)
 }
 
-/// Writes to all of the database again and again while the copy is made without a lock, so that
-/// more than all buffers hold is left to copy under the lock. False once that is held.
+/// Writes to the whole database again and again while the copy is made without a lock. So more is
+/// left to copy under the lock than all buffers hold. Returns false once the lock is held.
 fn keep_changing(path: &Path, writes: &mut u32, progress: &Progress) -> bool {
     let locked = progress.phase() == LOCKED;
     *writes += 1;
     if !locked && writes.is_multiple_of(8) {
-        // Refused if the lock was taken this moment.
+        // SQLite refuses this write if the backup has just taken the lock.
         run_once(path, UPDATE).unwrap_or_default();
     }
     !locked
@@ -81,7 +81,7 @@ fn no_rate_limit_holds_while_writers_are_locked_out() {
     assert_eq!(checked.unwrap(), "ok");
 }
 
-/// The device hangs until somebody could write to the database again.
+/// The device hangs until another connection can write to the database again.
 #[test]
 fn a_device_that_hangs_keeps_writers_out_no_longer_than_the_limit() {
     let (room, ledger) = scene();

@@ -7,7 +7,7 @@ use windlass_testkit::sqlite::{Journal, Ledger, LedgerSpec, run_once};
 
 use crate::support::{Room, backup_while, round_trip, run_to, write_copy};
 
-/// Larger than the buffers of a run, so that most of it is read after the gate.
+/// Larger than the buffers of a run, so that the run reads most of it after the gate.
 fn spec(journal: Journal) -> LedgerSpec {
     let (accounts, payload_bytes) = (3000, 1500);
     LedgerSpec {
@@ -33,7 +33,8 @@ impl Scene {
         Self { room, ledger }
     }
 
-    /// Backs up while `meanwhile` happens; warnings, and the transactions that the copy has.
+    /// Backs up while `meanwhile` runs. Returns the warnings, and the number of transactions in the
+    /// copy.
     fn backup(&self, meanwhile: impl FnOnce(Ledger) + Send + 'static) -> (Vec<String>, u64) {
         let (stripe, copy) = (self.room.path("set"), self.room.path("copy"));
         let ledger = self.ledger.clone();
@@ -49,7 +50,7 @@ fn wal_commits_and_checkpoints_during_the_copy_do_not_reach_it() {
     let (_, found) = scene.backup(|ledger| {
         for last in [40, 70, 100] {
             ledger.commit(last - 29, last);
-            // Copies what it may, and cannot restart the log, whatever it is asked for.
+            // The checkpoint copies what it may. It cannot restart the log in any mode.
             run_once(&ledger.path, "PRAGMA wal_checkpoint(PASSIVE);").unwrap();
             run_once(&ledger.path, "PRAGMA wal_checkpoint(TRUNCATE);").unwrap();
         }
@@ -84,7 +85,7 @@ fn wal_with_frames_pinned_survives_checkpoints_during_the_copy() {
     assert_eq!(scene.ledger.check(&scene.ledger.path), 120);
 }
 
-/// A log that is copied whole pins nothing in it: the next commit writes over its frames.
+/// If all of the log has been copied, it pins nothing: the next commit overwrites its frames.
 #[test]
 fn wal_restarted_during_the_copy() {
     let scene = Scene::new(spec(Journal::Wal));
@@ -108,7 +109,7 @@ fn wal_restarted_during_the_copy() {
     assert_eq!(scene.ledger.check(&scene.ledger.path), 90);
 }
 
-/// What is vacuumed goes to the log; the file may not shrink while somebody reads it.
+/// A vacuum goes to the log; the file may not shrink while somebody reads it.
 #[test]
 fn wal_database_vacuumed_during_the_copy() {
     for checkpointed in [true, false] {
@@ -151,7 +152,8 @@ fn rollback_writers_commit_during_the_copy_and_are_settled() {
     assert_eq!((warnings, found), (vec![], 60));
 }
 
-/// Who wrote during the copy and then rests is not locked out while the file is read once more.
+/// If a writer wrote during the copy and then stopped, the backup does not lock writers out while
+/// it reads the file once more.
 #[test]
 fn rollback_writers_that_rest_are_locked_out_for_no_reading() {
     let scene = Scene::new(spec(Journal::Delete));
@@ -159,7 +161,7 @@ fn rollback_writers_that_rest_are_locked_out_for_no_reading() {
     let ledger = scene.ledger.clone();
     let outcome = backup_while(&scene.ledger.path, &stripe, move || {
         ledger.commit(11, 60);
-        // Until a later write would show in the file's change time, on any file system.
+        // Wait until a later write would show in the file's change time, on any file system.
         std::thread::sleep(Duration::from_millis(4500));
     });
     assert_eq!(outcome.unwrap().lock_bytes, 0);
@@ -217,14 +219,14 @@ fn rollback_database_that_grows_during_the_copy() {
     assert_eq!(ballast.unwrap(), "5000000");
 }
 
-/// The change counter is as it was afterwards; what was copied in between is not.
+/// Afterwards the change counter is as it was, but what was copied in between is not.
 #[test]
 fn a_transaction_that_spilled_and_was_rolled_back_leaves_no_trace() {
     let scene = Scene::new(spec(Journal::Persist));
     let (_, found) = scene.backup(|ledger| {
         let mut shell = ledger.shell();
         shell.run("PRAGMA cache_size=2; BEGIN IMMEDIATE; UPDATE account SET balance = -1;");
-        // The reader goes on while the spilled pages are in the file.
+        // Let the reader go on while the spilled pages are in the file.
         std::thread::spawn(move || {
             shell.run("ROLLBACK;");
             shell.close();
@@ -333,7 +335,7 @@ fn a_hot_journal_is_rolled_back_and_reported() {
     for journal in [Journal::Delete, Journal::Truncate, Journal::Persist] {
         let scene = Scene::new(spec(journal));
         let mut shell = scene.ledger.shell();
-        // A cache of two pages spills, so uncommitted pages are in the file when it dies.
+        // A cache of two pages spills, so the file holds uncommitted pages when the shell dies.
         shell.run("PRAGMA cache_size=2; BEGIN IMMEDIATE; UPDATE account SET balance = -1;");
         shell.kill();
         let garbage = std::fs::read(&scene.ledger.path).unwrap();

@@ -1,4 +1,4 @@
-//! Backups of real SQLite databases, with other processes writing to them, judged by content.
+//! Backups of real SQLite databases while other processes write to them, judged by their content.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 #![allow(clippy::disallowed_methods, reason = "fixtures need no durability")]

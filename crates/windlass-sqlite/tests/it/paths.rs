@@ -1,4 +1,4 @@
-//! Paths, links, and files that are no databases; and where a restore goes.
+//! Paths, links, and files that are not databases; and where a restore goes.
 
 use std::fs::File;
 
@@ -113,11 +113,11 @@ fn a_set_with_layers_is_restored_by_the_engine_too() {
     }
 }
 
-/// Transfers that are no multiple of the frame size, and a file of which only the end goes: the
-/// frame that reached beyond the new end is void, with all that it held before it.
+/// Transfers that are not a multiple of the frame size, and a file that loses only its end. The
+/// frame that reached beyond the new end is void, with everything that it held before that end.
 #[test]
 fn a_set_of_a_file_that_was_cut_is_restored_whole() {
-    // Ends about 64 KiB apart: in the first and in the second half of a frame.
+    // The ends lie about 64 KiB apart: in the first and in the second half of a frame.
     for accounts in [3000, 3044, 3088, 3132, 3176] {
         let room = Room::new();
         let spec = LedgerSpec {
@@ -165,7 +165,7 @@ fn a_restore_refuses_what_is_there_unless_forced() {
         restore_to(&room.path("set"), &target, true).unwrap();
         assert_eq!(ledger.check(&target), 10);
         std::fs::remove_file(&target).unwrap();
-        // What SQLite never wrote stays, forced or not.
+        // A file that SQLite did not write stays, even with `force`.
         std::fs::write(room.path(name), "precious").unwrap();
         let error = restore_to(&room.path("set"), &target, true).unwrap_err();
         let foreign = |error: &windlass_engine::EngineError| {

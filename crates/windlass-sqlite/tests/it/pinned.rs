@@ -1,4 +1,4 @@
-//! A pinned state is one committed state, however much is written while it is read.
+//! A pinned state is one committed state, however much others write while it is read.
 
 use windlass_engine::Cancel;
 use windlass_sqlite::{Database, PinnedReader};
@@ -6,7 +6,7 @@ use windlass_testkit::sqlite::{Journal, Ledger, LedgerSpec, Storm, run_once};
 
 use crate::support::Room;
 
-/// Reads all of it, in steps that are no pages.
+/// Reads all of it, in steps that are not page sizes.
 fn content(reader: &PinnedReader) -> Vec<u8> {
     let (mut content, mut part) = (Vec::new(), vec![0; 10_007]);
     loop {

@@ -1,4 +1,4 @@
-//! What the tests share: a backup to one stripe, and its set read back.
+//! What the tests share: a backup to one stripe, and a reader of its set.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -12,7 +12,7 @@ use windlass_engine::{
 use windlass_media::{Facts, SetId, crc32c};
 use windlass_sqlite::{BackupOutcome, Database, SqliteError, restore_layout};
 
-/// A directory that goes with the test, and the names in it.
+/// A directory that is removed after the test, and the names in it.
 pub struct Room(tempfile::TempDir);
 
 impl Room {
@@ -35,15 +35,15 @@ impl Room {
     }
 }
 
-/// A set on one stripe, read back.
+/// A set on one stripe, as the test read it back.
 pub struct Set {
     pub entry: FileEntry,
     pub facts: Facts,
     pub content: Vec<u8>,
 }
 
-/// What a test does before each write of a run, while the pipeline behind it stands still as soon
-/// as its buffers are full.
+/// What a test does before each write of a run. The pipeline behind it stops as soon as its buffers
+/// are full.
 type BeforeWrite = Box<dyn FnMut(&Progress) + Send>;
 
 struct Gated {
@@ -86,8 +86,8 @@ impl Device for Gated {
     }
 }
 
-/// Backs up, and calls `meanwhile` when the first bytes are about to be written: the file must be
-/// larger than the run's buffers, so that most of it is not read yet.
+/// Backs up, and calls `meanwhile` when the run is about to write its first bytes. The file must be
+/// larger than the run's buffers, so that most of it has not been read yet.
 pub fn backup_while(
     database: &Path,
     stripe: &Path,
@@ -96,7 +96,7 @@ pub fn backup_while(
     backup_in_transfers(TRANSFER_BYTES, database, stripe, meanwhile)
 }
 
-/// The same with transfers of another size.
+/// Like [`backup_while`], with transfers of another size.
 pub fn backup_in_transfers(
     transfer_bytes: usize,
     database: &Path,
@@ -114,8 +114,8 @@ pub fn backup_in_transfers(
     database.backup(run)
 }
 
-/// A run to a stripe at `stripe` that calls `before_write` before each write, with `rate` as the
-/// limit on both ends.
+/// A run to a stripe at `stripe` that calls `before_write` before each write. `rate` limits both
+/// reading and writing.
 pub fn gated_run(
     database: &Database,
     stripe: &Path,
@@ -189,7 +189,7 @@ pub fn write_copy(stripe: &Path, copy: &Path) -> Set {
     set
 }
 
-/// Restores the set at `stripe` with the engine, as a user would; the restored file.
+/// Restores the set at `stripe` with the engine, as a user would. Returns the restored file.
 pub fn restore_to(stripe: &Path, into: &Path, force: bool) -> Result<PathBuf, SqliteError> {
     let set = OpenSet::open(&[stripe.to_path_buf()], METADATA_LIMIT_DEFAULT)?;
     let description = set.description();
@@ -225,7 +225,7 @@ pub fn same_content(one: &Path, other: &Path) -> bool {
     status.expect("start cmp (Debian: diffutils)").success()
 }
 
-/// Reads a set from its only stripe: every byte by the highest layer that covers it.
+/// Reads a set from its only stripe: each byte comes from the highest layer that covers it.
 pub fn read_set(stripe: &Path) -> Set {
     let bytes = std::fs::read(stripe).unwrap();
     let seal = Seal::decode(&bytes[bytes.len() - SEAL_BYTES..], bytes.len() as u64).unwrap();

@@ -1,5 +1,5 @@
-//! The WAL reader alone: whatever is cut off or flipped, it tells a committed state, and the one
-//! that SQLite itself would recover.
+//! The WAL reader alone: whatever is cut off or flipped, it finds a committed state, and the same
+//! one that SQLite itself would recover.
 
 use std::fs::File;
 use std::path::Path;
@@ -17,7 +17,7 @@ struct Fixture {
     database: Vec<u8>,
     wal: Vec<u8>,
     header: WalHeader,
-    /// Frame numbers of the commits, from 0: nothing committed.
+    /// Frame numbers of the commits, beginning with 0 for nothing committed.
     commits: Vec<u32>,
 }
 
@@ -57,7 +57,7 @@ fn fixture() -> &'static Fixture {
     })
 }
 
-/// Frames that end a transaction, by nothing but their "size after commit" field.
+/// The frames that end a transaction, found only by their "size after commit" field.
 fn commit_frames(wal: &[u8], header: &WalHeader) -> Vec<u32> {
     let frames = wal[WAL_HEADER_BYTES..].chunks_exact(header.frame_bytes());
     let numbered = (1..).zip(frames);
@@ -68,7 +68,7 @@ fn commit_frames(wal: &[u8], header: &WalHeader) -> Vec<u32> {
 }
 
 impl Fixture {
-    /// The state after the last commit that lies wholly before `offset` of the log.
+    /// The number of the last commit whose frames all lie before `offset` of the log.
     fn expected(&self, offset: usize) -> u32 {
         let whole = offset.saturating_sub(WAL_HEADER_BYTES) / self.header.frame_bytes();
         let commits = self.commits.iter().rev();
@@ -78,7 +78,7 @@ impl Fixture {
             .unwrap_or(0)
     }
 
-    /// What a database file overlaid with the log's pages, cut to size, holds.
+    /// The database file with the log's pages over it, cut to size.
     fn overlaid(&self, wal: &[u8], state: &WalState) -> Vec<u8> {
         let page_bytes = state.header.page_bytes as usize;
         let mut file = self.database.clone();
@@ -96,7 +96,8 @@ impl Fixture {
         file
     }
 
-    /// Transactions in the database that our reader sees, and in that which SQLite recovers.
+    /// Number of transactions in the database that our reader sees, and in the one that SQLite
+    /// recovers.
     fn ours_and_theirs(&self, wal: &[u8]) -> (u64, u64) {
         let room = Room::new();
         let file = match scan(wal, u32::MAX).unwrap() {

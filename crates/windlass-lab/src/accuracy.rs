@@ -1,13 +1,16 @@
-//! Predictions kept beside what then happened: `predictions.jsonl` in the state directory.
+//! The ledger of predictions, each beside what then happened: `predictions.jsonl` in the state
+//! directory.
 //!
-//! One JSON object a line, the newest last, appended after each real run whose storage has a
-//! profile or is emulated. The file is cut to its newer half when it grows beyond a megabyte.
+//! The file holds one JSON object a line, the newest last. Windlass appends one after each real run
+//! whose storage has a profile or is emulated. It cuts the file to its newer half when the file
+//! grows beyond a megabyte.
 //!
 //! Invariants
-//! - A line that cannot be read (a power cut left half of it) is counted, and costs no other line.
-//! - Nothing here makes a run fail: the caller is told, and goes on.
-//! - It is opened before a run and written to after it: by then the process may be another user,
-//!   who may not open it.
+//! - A line that cannot be read (a power cut left half of it) is counted. The other lines are still
+//!   read.
+//! - Nothing here makes a run fail: the caller gets the error, and goes on.
+//! - The ledger is opened before a run and written to after it. By the end of the run the process
+//!   may have become another user, who has no right to open the file.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::Write;
@@ -22,10 +25,11 @@ use crate::plan::Direction;
 
 const FILE: &str = "predictions.jsonl";
 const FILE_BYTES_MAX: u64 = 1024 * 1024;
-/// A shorter run is kept, and judges no plan: it is mostly its beginning and its end.
+/// A shorter run is kept in the ledger, but judges no plan: most of its time is its beginning and
+/// its end.
 const JUDGED_SECONDS_MIN: f64 = 1.0;
 
-/// A run that was predicted, and happened.
+/// A run that was predicted and then made.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Record {
     /// When it ended, RFC 3339.
@@ -40,15 +44,15 @@ pub struct Record {
     pub compress: String,
     /// Bytes of the database.
     pub bytes: u64,
-    /// What the plan said, in seconds.
+    /// The duration that the plan predicted, in seconds.
     pub predicted_seconds: f64,
-    /// What it took, in seconds.
+    /// The duration that was measured, in seconds.
     pub measured_seconds: f64,
     /// The stage that the plan expected to bind.
     pub predicted_limit: String,
-    /// The stage that did.
+    /// The stage that did bind.
     pub measured_limit: String,
-    /// The models the plan used: profiles, or names of models.
+    /// The models that the plan used: profiles, or names of models.
     pub basis: String,
 }
 
@@ -68,11 +72,11 @@ pub struct Accuracy {
     pub runs: usize,
     /// Median of the errors' sizes, as a share.
     pub error_median: f64,
-    /// Nine in ten were within this.
+    /// Nine in ten errors were within this.
     pub error_p90: f64,
     /// The worst.
     pub error_worst: f64,
-    /// Median of the signed errors: below zero, plans promise too much.
+    /// Median of the signed errors. If it is below zero, plans promise too much.
     pub bias: f64,
     /// Share of runs whose limit was the predicted one.
     pub limit_right: f64,
@@ -142,7 +146,7 @@ impl Ledger {
         durable::write(&self.path, &half[begin..], 0o644).map_err(LabError::io("write", &self.path))
     }
 
-    /// Everything in it; nothing where there is no file.
+    /// Reads all records; none if there is no file.
     pub fn read(&self) -> Result<Records, LabError> {
         let text = match fs::read(&self.path) {
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
@@ -169,7 +173,7 @@ impl OpenLedger {
     pub fn append(mut self, record: &Record) -> Result<(), LabError> {
         let mut line = serde_json::to_vec(record).unwrap_or_default();
         line.push(b'\n');
-        // A line that was cut off must not swallow this one.
+        // If the last line was cut off, the new record must not become a part of it.
         if self.ends_inside_a_line() {
             line.insert(0, b'\n');
         }
@@ -189,7 +193,7 @@ impl OpenLedger {
 }
 
 impl Records {
-    /// How good the predictions of a direction were; `None` without any run long enough to tell.
+    /// How good the predictions of a direction were; `None` if no run was long enough to tell.
     pub fn accuracy(&self, direction: Direction) -> Option<Accuracy> {
         let of = |record: &&Record| {
             record.direction == direction && record.measured_seconds >= JUDGED_SECONDS_MIN
@@ -217,7 +221,7 @@ impl Records {
     }
 }
 
-/// A quantile of values, interpolated between neighbours; zero of none.
+/// A quantile of the values, interpolated between neighbours; zero if there are no values.
 pub fn quantile(values: &[f64], share: f64) -> f64 {
     let mut sorted = values.to_vec();
     sorted.sort_by(f64::total_cmp);

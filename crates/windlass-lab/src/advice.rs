@@ -1,17 +1,17 @@
-//! What would make a run faster, and by how much: advice that was checked before it is given.
+//! What would make a run faster, and by how much. Windlass checks advice before it gives it.
 //!
 //!   Measured --> question (storage as fast as it was in the run) --simulate--> the run again
 //!                  | one thing changed                          --simulate--> the run as advised
 //!
-//! The run itself says how fast storage and cores were. The simulation must find the run's own time
-//! with that, or nothing is said. Then one thing at a time is changed; what does not save a tenth
-//! is no advice.
+//! The run itself shows how fast storage and cores were. With these speeds the simulation must find
+//! the run's own duration; if it does not, Windlass gives no advice. Then the simulation changes
+//! one thing at a time. A change that saves less than a tenth of the time is not advised.
 //!
 //! Invariants
-//! - What another codec makes of the data is not known. A weaker codec is advised only if the run
-//!   would be shorter even if nothing could be compressed; a stronger one only if it would be no
-//!   longer with the ratio that there was.
-//! - What cannot be changed by a setting (cores, storage) is said last: when no setting helps.
+//! - Nobody knows how well another codec would compress these data. A weaker codec is advised only
+//!   if the run would be shorter even if that codec compressed nothing. A stronger codec is advised
+//!   only if the run would take no longer with the ratio that was measured.
+//! - What no setting can change (cores, storage) is advised only when no setting helps.
 
 use windlass_engine::media::Codec;
 use windlass_engine::{BufferRequest, Model};
@@ -20,7 +20,7 @@ use crate::numbers::to_f64;
 use crate::plan::{Alternative, Direction, Prediction, Question};
 use crate::speeds::{CodecSpeed, Speeds};
 
-/// A run, as far as advice needs it.
+/// What advice needs to know about a run.
 #[derive(Clone, Debug)]
 pub struct Measured {
     /// Backup or restore.
@@ -31,28 +31,28 @@ pub struct Measured {
     pub stored_bytes: u64,
     /// Seconds in which data moved.
     pub seconds: f64,
-    /// Of all frames; `None` where it changed on the way.
+    /// The codec of all frames; `None` if the run changed the codec on the way.
     pub codec: Option<Codec>,
     /// Cores of the machine.
     pub cores: usize,
-    /// Buffers and threads, as they were.
+    /// Buffers and threads of the run.
     pub request: BufferRequest,
-    /// Buffers, where the user chose their number.
+    /// The number of buffers, if the user chose it.
     pub buffers_asked: Option<usize>,
     /// Writes in flight to a device.
     pub write_depth: usize,
-    /// Share of the time in which the database's end was busy: read by a backup, written by a
-    /// restore.
+    /// Share of the time in which the database's storage was busy. A backup reads from it, a
+    /// restore writes to it.
     pub database_busy: f64,
-    /// Of each stripe's device its bytes, and the share of the time in which it was busy.
+    /// For each stripe's device: its bytes, and the share of the time in which it was busy.
     pub devices: Vec<(u64, f64)>,
     /// Seconds on cores, over all cores.
     pub core_seconds: f64,
-    /// At most so many bytes per second from the source, as the user said.
+    /// The user's limit on reading from the source, in bytes per second.
     pub read_rate: Option<f64>,
-    /// At most so many bytes per second to the devices, as the user said.
+    /// The user's limit on writing to the devices, in bytes per second.
     pub write_rate: Option<f64>,
-    /// What bound it, as in [`windlass_engine::Limit::stage`].
+    /// What bound the run, as in [`windlass_engine::Limit::stage`].
     pub limit: String,
     /// The limit's share of the blame.
     pub blame: f64,
@@ -63,15 +63,15 @@ pub struct Measured {
 pub enum Advice {
     /// Another codec.
     Codec(Codec),
-    /// One more device, as fast as these and apart from them.
+    /// One more device, as fast as these, and independent of them.
     MoreDevices,
-    /// So many buffers.
+    /// This many buffers.
     Buffers(usize),
     /// No limit on what is read.
     NoReadRate,
     /// No limit on what is written to the devices.
     NoWriteRate,
-    /// So many cores.
+    /// This many cores.
     Cores(usize),
     /// The database's storage twice as fast.
     FasterDatabase,
@@ -79,41 +79,44 @@ pub enum Advice {
     FasterDevices,
 }
 
-/// Advice, and what it would bring.
+/// A piece of advice, and what it would bring.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Advised {
     /// What to change.
     pub advice: Advice,
-    /// Seconds in which data would move then.
+    /// Seconds in which data would move if the user followed it.
     pub seconds: f64,
     /// Share of the time that would be saved.
     pub saved: f64,
-    /// What would bind the run then, as in [`crate::PlanLimit::stage`].
+    /// What would bind the run if the user followed it, as in [`crate::PlanLimit::stage`].
     pub limit: &'static str,
-    /// Bytes of the database for a stored byte that this takes for granted, where it is not known.
+    /// The ratio that this prediction assumes, where it is not known: bytes of the database for
+    /// each stored byte.
     pub ratio: Option<f64>,
 }
 
-/// Less than this share saved is not worth a word.
+/// Advice that saves a smaller share of the time is not given.
 const SAVED_MIN: f64 = 0.1;
-/// A simulation further than this from the run does not understand it.
+/// If the simulation is off by more than this share, it does not understand the run.
 const OFF_MAX: f64 = 0.25;
-/// With a smaller share of the blame a limit is one among others.
+/// If a limit has a smaller share of the blame, it is only one limit among several.
 const BLAME_MIN: f64 = 0.6;
-/// A resource busy for a smaller share of the time gives no estimate of what it could have done.
+/// A resource that was busy for less than this share of the time gives no reliable estimate of its
+/// top speed.
 const BUSY_MIN: f64 = 0.02;
-/// What binds a run is busy for nearly all of the time, whatever was counted.
+/// The resource that binds a run is taken to be busy for this share of the time, whatever was
+/// measured.
 const BUSY_OF_LIMIT: f64 = 0.95;
-/// A codec may be this much slower on these data, against the others, than on those it was measured
-/// with.
+/// Compared with other codecs, a codec may be this much slower on these data than on the data it
+/// was measured with.
 const SLOWER_MAX: f64 = 0.75;
-/// Two runs of the same are as far apart as this.
+/// Two runs with the same settings differ by up to this share.
 const NOISE: f64 = 0.02;
 /// Codecs worth advising, the weakest first.
 const CODECS: [Codec; 4] = [Codec::None, Codec::Lz4, Codec::Zstd(1), Codec::Zstd(3)];
 
-/// What would make a run faster; `None` where nothing is known to. `known`: what codecs do with
-/// other data.
+/// What would make a run faster; `None` if nothing known would. `known` says what the codecs do
+/// with other data.
 pub fn advise(run: &Measured, known: &Speeds) -> Option<Advised> {
     if run.bytes == 0 || run.stored_bytes == 0 || run.blame < BLAME_MIN {
         return None;
@@ -136,7 +139,7 @@ pub fn advise(run: &Measured, known: &Speeds) -> Option<Advised> {
     };
     let settings = advised(asked.settings());
     let first = match run.limit.as_str() {
-        // Of weaker codecs the strongest that helps: what it stores is kept for long.
+        // The strongest of the weaker codecs that help: what it stores is kept for a long time.
         "compressor" | "reader" => settings.into_iter().next_back(),
         _ => fastest(settings),
     };
@@ -156,7 +159,7 @@ struct Case {
 }
 
 impl Case {
-    /// The run as it was: storage can do what it did in the time in which it was busy.
+    /// The run as it was. Storage gets the speed that it had while it was busy.
     fn of(run: &Measured, known: &Speeds) -> Self {
         let codec = run.codec.unwrap_or(Codec::Zstd(1));
         let busy = |stage: &str, share: f64| match run.limit == stage {
@@ -210,7 +213,7 @@ impl Case {
         self.question.predict(&self.alternative).ok()
     }
 
-    /// Buffers that readers can have.
+    /// The number of buffers that readers can have.
     fn inputs(&self) -> f64 {
         let job = self.question.job(&self.alternative);
         job.map_or(0.0, |job| {
@@ -224,7 +227,7 @@ impl Case {
     }
 }
 
-/// Storage that moved so many bytes in this share of the time.
+/// Storage that moved these bytes in this share of the time.
 fn storage(bytes: u64, busy: f64, seconds: f64) -> Model {
     let mut model = Model::unlimited("as measured");
     if busy >= BUSY_MIN {
@@ -233,7 +236,7 @@ fn storage(bytes: u64, busy: f64, seconds: f64) -> Model {
     model
 }
 
-/// What codecs do, from what one of them did with these data.
+/// What all codecs do with these data, estimated from what one of them did.
 fn scaled(known: &Speeds, codec: Codec, measured: f64) -> Speeds {
     let there = known.of(codec);
     let times = |known: f64, of: f64| measured * known / of;
@@ -261,12 +264,12 @@ fn scaled(known: &Speeds, codec: Codec, measured: f64) -> Speeds {
     }
 }
 
-/// A run for which advice is looked for.
+/// A run, and what is needed to look for advice for it.
 struct Asked<'a> {
     run: &'a Measured,
     known: &'a Speeds,
     base: Case,
-    /// What is predicted of the run as it was.
+    /// The predicted duration of the run as it was.
     seconds: f64,
 }
 
@@ -294,7 +297,7 @@ impl Asked<'_> {
         }
     }
 
-    /// What only another machine has.
+    /// What only another machine can change.
     fn machinery(&self) -> Vec<Advice> {
         match self.run.limit.as_str() {
             "compressor" | "reader" => vec![Advice::Cores(2 * self.run.cores)],
@@ -304,7 +307,7 @@ impl Asked<'_> {
         }
     }
 
-    /// Codecs on one side of the one there was.
+    /// The codecs on one side of the run's own codec.
     fn codecs(&self, side: fn(usize, usize) -> bool) -> Vec<Advice> {
         let strength = |codec: Codec| match codec {
             Codec::Zstd(level) if level > 3 => Some(CODECS.len()),
@@ -321,7 +324,8 @@ impl Asked<'_> {
             .collect()
     }
 
-    /// What an advice would bring; `None` where that is too little, or may be a loss.
+    /// What a piece of advice would bring; `None` if it saves too little, or may make the run
+    /// slower.
     fn about(&self, advice: Advice) -> Option<Advised> {
         let mut case = self.base.clone();
         let question = &mut case.question;
@@ -367,7 +371,8 @@ impl Asked<'_> {
         })
     }
 
-    /// The ratio of another codec, if it differs from that of the run's as it does on other data.
+    /// The ratio expected of another codec, if the two codecs differ on these data as they do on
+    /// other data.
     fn expected_ratio(&self, codec: Codec) -> f64 {
         let ratio = |codec| self.known.of(codec).ratio;
         let there = ratio(self.base.alternative.codec);
@@ -377,8 +382,8 @@ impl Asked<'_> {
         }
     }
 
-    /// At the worst that a codec may do with these data: is a weaker one still a gain, and a
-    /// stronger one no loss?
+    /// Whether a weaker codec still makes the run faster, or a stronger one makes it no slower,
+    /// when the codec does as badly with these data as it may.
     fn is_safe(&self, codec: Codec) -> bool {
         let mut case = self.base.clone();
         case.alternative.codec = codec;
@@ -404,8 +409,8 @@ impl Asked<'_> {
 }
 
 impl Asked<'_> {
-    /// What compresses keeps buffers for its outputs. If it is latency that holds the source up,
-    /// fewer reads in flight make it slower by as much.
+    /// A codec that compresses keeps buffers for its outputs, so readers have fewer. If latency is
+    /// what slows the source down, the source becomes slower in proportion.
     fn read_with_fewer(&self, case: &mut Case) {
         let share = case.inputs() / self.base.inputs().max(1.0);
         if share >= 1.0 {
@@ -419,7 +424,7 @@ impl Asked<'_> {
     }
 }
 
-/// All of this storage twice as fast.
+/// Makes all of this storage twice as fast.
 fn doubled(models: &mut [Model]) {
     for model in models {
         let rate = &mut model.whole.bytes_per_second;

@@ -17,7 +17,7 @@ pub enum LabError {
         /// What is wrong with it.
         what: String,
     },
-    /// A file of ours, or of the database that is sampled, cannot be used.
+    /// A file of Windlass, or of the database that is sampled, cannot be used.
     #[error("{operation} {path}: {source}")]
     Io {
         /// What was being done.
@@ -60,12 +60,12 @@ pub enum LabError {
     Space {
         /// Where.
         path: PathBuf,
-        /// What the probe writes, and what must stay free.
+        /// What the probe writes plus what must stay free.
         needed_bytes: u64,
-        /// What there is.
+        /// What is free.
         free_bytes: u64,
     },
-    /// The engine's.
+    /// An error of the engine.
     #[error(transparent)]
     Engine(#[from] EngineError),
 }

@@ -3,14 +3,14 @@
 //!   FILE --> EventFile (lines, weights) --> groups by stage and cause, by device --> table
 //!                                      \--> samples --> charts --> a page
 //!
-//! Each event stands for as many as its weight says: counts, sums and percentiles are those of the
-//! run, but for the noise of thinning. What is summed up here is compared with nothing: the exact
-//! totals stand in the file's last line, and the page shows them.
+//! Each event stands for as many events as its weight says. So counts, sums and percentiles are
+//! those of the run, except for the noise that thinning adds. They are not checked against the
+//! exact totals. Those stand in the file's last line, and the page shows them.
 //!
 //! Invariants
-//! - Lines of unknown kinds are passed over: a newer program may write some. A newer version of the
-//!   format is refused.
-//! - A file that is cut off is read as far as it goes, and the summary says that it is.
+//! - Lines of unknown kinds are skipped, because a newer program may write some. A file with a
+//!   newer version of the format is refused.
+//! - A file that was cut off is read as far as it goes, and the summary says that it was cut off.
 
 mod page;
 mod read;

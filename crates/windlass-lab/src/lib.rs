@@ -1,6 +1,6 @@
-//! The laboratory: what storage can do (`probe`), how long a run would take (`plan`), and how good
-//! such predictions have been (`accuracy`, `rehearse`); what settings change (`sweep`), and which
-//! one is fastest (`tune`).
+//! The laboratory. `probe` finds what storage can do. `plan` says how long a run would take, and
+//! `accuracy` and `rehearse` say how good such predictions have been. `sweep` shows what settings
+//! change, and `tune` finds the fastest one.
 //!
 //!   probe --> profile --+
 //!   names, texts -------+--> storage models --> simulation --> plan --> table, cheapest

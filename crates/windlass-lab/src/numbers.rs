@@ -1,6 +1,6 @@
 //! Counts as numbers to calculate with.
 
-/// A count as a float: what is told of runs and plans needs no 53 bits.
+/// A count as a float. What is said about runs and plans needs less than the 53 bits of a float.
 #[expect(
     clippy::cast_precision_loss,
     reason = "nothing here is exact to 53 bits"

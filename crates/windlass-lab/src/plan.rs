@@ -1,11 +1,12 @@
-//! A plan: how long a backup or restore would take that has not run, and what would bind it.
+//! A plan: how long a backup or restore would take before it is run, and what would bind it.
 //!
 //!   Question + Alternative --> Job --simulate--> Outcome --> Prediction
 //!   Predictions + window   --> the cheapest that meets it
 //!
-//! A backup's time follows the bytes in use, a restore's the sizes of the files: what the files
-//! have beyond that is written first. The simulation says how long; which resource was busiest
-//! says why, and where none was busy enough, what helps most when it is relaxed says so.
+//! The duration of a backup follows from the bytes in use, that of a restore from the sizes of the
+//! files. A restore first writes the parts of the files that the backup does not have. The
+//! simulation says how long the run takes. The busiest resource says why. If no resource was busy
+//! enough, the plan names what helps most when it is relaxed.
 
 mod chain;
 mod choice;
@@ -26,11 +27,11 @@ pub use chain::{ChainPrediction, Link, LinkKind, LinkPrediction};
 pub use choice::{Choice, Sureness, choose, sureness};
 pub use limit::PlanLimit;
 
-/// What a direct read may take more than the frames it is for.
+/// How many bytes a direct read may take beyond the frames that it is for.
 const DIRECT_BYTES: f64 = 4096.0;
-/// In a restore every so many buffers hold two runs: stripes have extents in the order they came
-/// in, and a buffer that ends within one and begins within another is written in two. Measured on
-/// backups by two readers: between one and two writes for a buffer.
+/// In a restore, one in this many buffers holds two runs and needs two writes. Stripes have extents
+/// in the order in which they came in, so a buffer may end within one run and begin within another.
+/// The value was measured on backups by two readers: they need between one and two writes a buffer.
 const RESTORE_SPLIT_EVERY: u64 = 2;
 
 /// Backup or restore.
@@ -43,7 +44,7 @@ pub enum Direction {
     Restore,
 }
 
-/// What is the same in all alternatives.
+/// What all alternatives have in common.
 #[derive(Clone, Debug)]
 pub struct Question {
     /// Backup or restore.
@@ -56,7 +57,7 @@ pub struct Question {
     pub sources: Vec<Model>,
     /// Where bytes go: the stripes (backup), the database's volumes (restore).
     pub targets: Vec<Model>,
-    /// The machine.
+    /// The machine, if it is a known instance.
     pub instance: Option<Instance>,
     /// Cores.
     pub cores: usize,
@@ -64,15 +65,15 @@ pub struct Question {
     pub request: BufferRequest,
     /// Writes in flight to a device.
     pub write_depth: usize,
-    /// At most so many bytes per second from the source.
+    /// The limit on reading from the source, in bytes per second.
     pub read_rate: Option<f64>,
-    /// At most so many bytes per second to the target.
+    /// The limit on writing to the target, in bytes per second.
     pub write_rate: Option<f64>,
     /// What a core does in a second.
     pub speeds: Speeds,
 }
 
-/// One way to do it.
+/// One way to make the run.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Alternative {
     /// Stripes.
@@ -80,7 +81,7 @@ pub struct Alternative {
     /// How frames are compressed.
     #[serde(serialize_with = "crate::speeds::codec_name")]
     pub codec: Codec,
-    /// Bytes of the database for a stored byte.
+    /// Bytes of the database for each stored byte.
     pub ratio: f64,
 }
 
@@ -109,13 +110,14 @@ pub struct Prediction {
     pub buffer_bytes: u64,
     /// What binds it.
     pub limit: PlanLimit,
-    /// What would bind it next, if anything is known to.
+    /// What would bind it next, if that is known.
     pub next: Option<PlanLimit>,
 }
 
 impl Question {
-    /// An object store cannot hold a live database: named at the database's end, it is taken as
-    /// where the backup is. True when the two ends were changed.
+    /// Puts an object store at the right end. An object store cannot hold a live database. If it is
+    /// named as the database's storage, it is taken as the place of the backup instead. Returns
+    /// true if the two ends were exchanged.
     pub fn orient(&mut self) -> bool {
         let remote = |models: &[Model]| {
             models
@@ -133,7 +135,7 @@ impl Question {
         wrong
     }
 
-    /// Predicts what an alternative takes.
+    /// Predicts how long an alternative takes, and what binds it.
     pub fn predict(&self, alternative: &Alternative) -> Result<Prediction, LabError> {
         if self.used_bytes == 0 {
             return Err(LabError::Option {
@@ -171,7 +173,7 @@ impl Question {
         } else {
             plan.compressors
         };
-        // As the engine does: readers share what the pool keeps for inputs.
+        // Readers share the buffers that the pool keeps for inputs, as in the engine.
         let rest = plan.buffers.saturating_sub(outputs);
         let inputs = if outputs == 0 { rest } else { rest.div_ceil(2) };
         let stored_bytes = to_whole(to_f64(self.used_bytes) / ratio);
@@ -244,8 +246,8 @@ impl Question {
     }
 }
 
-/// Bytes of a restore's reads: as many whole frames as fit a buffer beside what a direct read takes
-/// more.
+/// Bytes of one read of a restore: as many whole frames as fit into a buffer, less what a direct
+/// read takes in addition.
 fn stored_unit(plan: &BufferPlan, ratio: f64) -> u64 {
     let frame = to_f64(plan.frame_bytes as u64) / ratio;
     let room = to_f64(plan.transfer_bytes as u64) - DIRECT_BYTES;

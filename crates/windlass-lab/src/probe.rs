@@ -1,12 +1,13 @@
-//! The probe: what an I/O path, and a core, can do.
+//! The probe: it measures what an I/O path and a core can do.
 //!
 //!   scratch file (nameless) --fill--> points: pattern x operation x block x depth x way --> knees
 //!
-//! The scratch file has no name: it is gone when the probe ends, however it ends.
+//! The scratch file has no name, so it disappears when the probe ends, even if the probe is killed.
 //!
 //! Invariants
 //! - Nothing is written outside the scratch file.
-//! - Bytes in flight never exceed [`FLIGHT_BYTES_MAX`]; the file never leaves too little space.
+//! - Bytes in flight never exceed [`FLIGHT_BYTES_MAX`]. The file never leaves too little free
+//!   space.
 
 mod cpu;
 mod point;
@@ -24,15 +25,15 @@ use crate::profile::{DeviceId, Profile};
 pub use cpu::{CODECS, MemorySpeeds, measure_codecs, measure_memory};
 use scratch::Scratch;
 
-/// Most bytes in flight at a time, and so the probe's memory.
+/// The most bytes in flight at a time. This bounds the probe's memory too.
 pub const FLIGHT_BYTES_MAX: u64 = 64 << 20;
-/// Blocks that are tried.
+/// Block sizes that the probe tries.
 const BLOCKS: [u64; 6] = [8 << 10, 32 << 10, 128 << 10, 512 << 10, 1 << 20, 4 << 20];
-/// Depths that are tried.
+/// Depths that the probe tries.
 const DEPTHS: [usize; 7] = [1, 2, 4, 8, 16, 32, 64];
-/// Depths that are tried with blocks other than the transfer's default.
+/// Depths that the probe tries with block sizes other than the default transfer size.
 const DEPTHS_FEW: [usize; 3] = [1, 8, 64];
-/// This share of the best rate is as good as the best.
+/// A rate of at least this share of the best rate counts as equally good.
 const KNEE_SHARE: f64 = 0.95;
 /// The part of the time in which the scratch file may be filled.
 const FILL_SHARE: f64 = 0.25;
@@ -57,14 +58,14 @@ pub enum Operation {
     Write,
 }
 
-/// A combination, and what it gave.
+/// A combination, and what was measured.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Point {
     /// The order of blocks.
     pub pattern: Pattern,
     /// Reading or writing.
     pub operation: Operation,
-    /// Past the page cache.
+    /// Whether the page cache was bypassed.
     pub direct: bool,
     /// Bytes of a block.
     pub block_bytes: u64,
@@ -78,35 +79,35 @@ pub struct Point {
     pub latency_micros_p50: f64,
     /// 99th percentile, in microseconds.
     pub latency_micros_p99: f64,
-    /// How uneven the rate was: the fastest quarter of the time less the slowest, as a share of
-    /// the mean. `None` where a quarter has too few blocks to say.
+    /// How uneven the rate was: the rate in the fastest quarter of the time minus that in the
+    /// slowest, as a share of the mean. `None` if a quarter has too few blocks to tell.
     #[serde(default)]
     pub spread: Option<f64>,
 }
 
 impl Point {
-    /// Is it of this kind?
+    /// Whether it has this pattern and operation.
     pub fn is(&self, pattern: Pattern, operation: Operation) -> bool {
         (self.pattern, self.operation) == (pattern, operation)
     }
 }
 
-/// The least in flight that gives what there is.
+/// The smallest number of bytes in flight that reaches the full rate.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Knee {
     /// The order of blocks.
     pub pattern: Pattern,
     /// Reading or writing.
     pub operation: Operation,
-    /// Past the page cache.
+    /// Whether the page cache was bypassed.
     pub direct: bool,
     /// Bytes of a block.
     pub block_bytes: u64,
     /// Blocks in flight.
     pub depth: usize,
-    /// Bytes per second there.
+    /// Bytes per second at this point.
     pub bytes_per_second: f64,
-    /// The best of any combination.
+    /// The best rate of any combination.
     pub best_bytes_per_second: f64,
     /// How uneven the rate of the best combination was, as in [`Point`].
     #[serde(default)]
@@ -124,8 +125,8 @@ pub struct ProbeRequest {
     pub at: String,
 }
 
-/// Probes the file system that holds `directory`. `progress` is told each point's number, how many
-/// there are, and what it gave.
+/// Probes the file system that holds `directory`. The probe calls `progress` with each point's
+/// number, the number of all points, and what was measured.
 pub fn probe(
     directory: &Path,
     request: &ProbeRequest,
@@ -159,8 +160,8 @@ struct PointPlan {
     depth: usize,
 }
 
-/// All combinations: every depth with the default transfer, a few with every block, and through
-/// the page cache the two ends.
+/// All combinations: every depth with the default transfer size, and a few depths with every block
+/// size. Through the page cache, only the smallest block and the default transfer size at depth 1.
 fn plans(can_direct: bool) -> Vec<PointPlan> {
     let mut plans = Vec::new();
     for direct in [true, false] {
@@ -209,8 +210,8 @@ fn knees(points: &[Point]) -> Vec<Knee> {
         .collect()
 }
 
-/// Of the points as good as the best the one with the fewest bytes in flight; of these the one
-/// with the smallest block.
+/// The knee of these points. Of all points that are as good as the best, it is the one with the
+/// fewest bytes in flight; if several have these, the one with the smallest block.
 fn knee(points: &[&Point]) -> Option<Knee> {
     let rate = |point: &&&Point| point.bytes_per_second;
     let fastest = points

@@ -1,5 +1,5 @@
-//! Advice that is followed makes no run slower, in hundreds of worlds that differ from what the
-//! advice was calculated with.
+//! Advice that is followed makes no run slower. This is tested in hundreds of worlds that differ
+//! from the model that the advice was calculated with.
 
 use windlass_testkit::sqlite::Random;
 
@@ -9,12 +9,12 @@ use crate::simulate::simulate;
 const GIB: u64 = 1 << 30;
 const WORLDS: u64 = 250;
 
-/// What is true, of which a run shows a part only.
+/// The truth about a machine. A run shows only a part of it.
 #[derive(Clone, Debug)]
 struct World {
     question: Question,
     codec: Codec,
-    /// Of each codec that there is.
+    /// The ratio that each codec has.
     ratios: [(Codec, f64); 4],
 }
 
@@ -22,7 +22,7 @@ fn between(random: &mut Random, low: f64, high: f64) -> f64 {
     low + (high - low) * f64::from(random.below(10_001)) / 10_000.0
 }
 
-/// As often small as large.
+/// A random value; small and large ones are equally likely.
 fn scaled_between(random: &mut Random, low: f64, high: f64) -> f64 {
     between(random, low.ln(), high.ln()).exp()
 }
@@ -115,7 +115,7 @@ impl World {
         self.question.predict(&self.alternative()).unwrap().seconds
     }
 
-    /// What a run in it shows, a little off.
+    /// What a run in this world shows; the values are a little off.
     fn measured(&self, random: &mut Random) -> Measured {
         let (question, alternative) = (&self.question, self.alternative());
         let found = question.predict(&alternative).unwrap();
@@ -169,7 +169,7 @@ impl World {
         }
     }
 
-    /// The world in which the advice was followed.
+    /// The world after somebody followed the advice.
     fn following(&self, advice: Advice) -> Self {
         let mut world = self.clone();
         let question = &mut world.question;
@@ -221,9 +221,9 @@ fn following_the_advice_never_makes_a_run_slower() {
         match advised.advice {
             Advice::Codec(_) => codecs += 1,
             Advice::Cores(_) | Advice::FasterDatabase | Advice::FasterDevices => machinery += 1,
-            // Of what is known the gain is known, too, but for what a run cannot show: a latency,
-            // or
-            // a cap on each stream, behind the limit that goes away.
+            // The other settings' effect is known, so the gain should be as predicted. The
+            // exception is what the run cannot show: a latency, or a cap on each stream, hidden
+            // behind the limit that the advice removes.
             _ => {
                 settings += 1;
                 let saved = 1.0 - after / before;
@@ -238,7 +238,7 @@ fn following_the_advice_never_makes_a_run_slower() {
     );
 }
 
-/// A backup of 8 GiB on 2 cores: zstd:1 keeps them busy, and a device that is not far behind.
+/// A backup of 8 GiB on 2 cores: zstd:1 keeps the cores busy, and the device is nearly as busy.
 fn on_cores(device_busy: f64) -> Measured {
     Measured {
         direction: Direction::Backup,
@@ -266,7 +266,7 @@ fn on_cores(device_busy: f64) -> Measured {
 #[test]
 fn a_weaker_codec_is_advised_only_where_the_device_keeps_up() {
     let advice = |run: &Measured| advise(run, &Speeds::default()).map(|advised| advised.advice);
-    // With lz4 this device would have to take up to three times as much.
+    // With lz4 this device would have to take up to three times as many bytes.
     assert_eq!(advice(&on_cores(0.8)), Some(Advice::Cores(4)));
     assert_eq!(advice(&on_cores(0.02)), Some(Advice::Codec(Codec::Lz4)));
 }

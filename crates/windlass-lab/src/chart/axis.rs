@@ -1,16 +1,16 @@
-//! Axes: from values to places on the drawing, with round ticks.
+//! Axes: they turn values into places on the drawing, with ticks at round values.
 
 use super::unit::Unit;
 
-/// How values lie along an axis.
+/// How values are spread along an axis.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Scale {
     /// In equal steps, from zero.
     #[default]
     Linear,
-    /// Doubling in equal steps: sizes of transfers, numbers of buffers.
+    /// Every step doubles the value: for transfer sizes and numbers of buffers.
     Log2,
-    /// Things with names, side by side: 0 is the first.
+    /// Named things side by side; the first one is at 0.
     Named,
 }
 
@@ -20,7 +20,7 @@ pub(super) struct Axis {
     scale: Scale,
     low: f64,
     high: f64,
-    /// Where the low and the high end are, in the drawing's units.
+    /// The places of the low and the high end, in the drawing's units.
     from: f64,
     to: f64,
     pub(super) ticks: Vec<f64>,
@@ -55,7 +55,7 @@ impl Axis {
         }
     }
 
-    /// Where a value is; `None` when it has no place.
+    /// The place of a value; `None` when it has none.
     pub(super) fn place(&self, value: f64) -> Option<f64> {
         let share = match self.scale {
             Scale::Linear | Scale::Named => (value - self.low) / (self.high - self.low),
@@ -91,7 +91,7 @@ fn doubling(low: f64, high: f64, count: usize) -> (f64, f64, Vec<f64>) {
     if last - first < 1e-9 {
         last = first + 1.0;
     }
-    // Every power of two, or every second, fourth: as many as there is room for.
+    // A tick at every power of two, or every second or fourth: as many as there is room for.
     let mut step = 1.0;
     while (last - first) / step > float(count.max(1)) {
         step *= 2.0;
@@ -118,7 +118,8 @@ fn named(low: f64, high: f64, count: usize) -> (f64, f64, Vec<f64>) {
         ticks.push(tick);
         tick += step;
     }
-    // Half a step beside the first and the last, as between all of them.
+    // Half a step of space before the first and after the last name, as there is between two of
+    // them.
     (low - 0.5, high + 0.5, ticks)
 }
 

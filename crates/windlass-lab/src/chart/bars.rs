@@ -1,28 +1,28 @@
-//! Horizontal bars: labels of any length stand above them, on screens of any width.
+//! Horizontal bars. The labels stand above the bars, so they can have any length on any screen.
 
 use super::axis::{Axis, Scale};
 use super::frame::{Drawing, figure, fitted, label, rule};
 use super::unit::Unit;
 use super::{append, colour, escape};
 
-/// How the values of a group lie.
+/// How the bars of a group are arranged.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum BarLayout {
-    /// One behind the other: parts of a whole.
+    /// End to end: parts of a whole.
     #[default]
     Stacked,
-    /// One below the other: to compare.
+    /// One below the other, for comparing.
     Grouped,
 }
 
 /// One label with its bars.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Group {
-    /// What stands above.
+    /// The text above the bars.
     pub label: String,
     /// One value for each series.
     pub values: Vec<f64>,
-    /// What was measured, where the first value stands for several: drawn as small dots.
+    /// The single measured values, if the first value is their summary; drawn as small dots.
     pub runs: Vec<f64>,
     /// Whether the bars are drawn as outlines.
     pub hollow: bool,
@@ -43,9 +43,9 @@ pub struct BarChart {
     pub groups: Vec<Group>,
     /// How they lie.
     pub layout: BarLayout,
-    /// A value to compare with, drawn as a line: 1 for speed-ups.
+    /// A value to compare with, drawn as a line; for speed-ups it is 1.
     pub reference: Option<f64>,
-    /// What is as good as the reference, as far as chance goes: drawn as a band.
+    /// The values that differ from the reference only by chance; drawn as a band.
     pub band: Option<(f64, f64)>,
 }
 
@@ -70,7 +70,7 @@ impl BarChart {
         #[expect(clippy::cast_precision_loss, reason = "a few bars")]
         let height_of = |group: &Group| LABEL + bar * rows(group) as f64 + GAP;
         let bottom: f64 = self.groups.iter().map(height_of).sum();
-        // Values stand behind grouped bars, which leaves them that much less room.
+        // Grouped bars have their values written behind them, so there is less room for the bars.
         let right = drawing.width - if grouped { 70.0 } else { 30.0 };
         let values = self.groups.iter().flat_map(|group| self.extents(group));
         let values = values.chain(self.reference);
@@ -100,7 +100,7 @@ impl BarChart {
             );
         }
         self.noise(&mut out, &axis, bottom);
-        // Words lie above the line of reference, and that above the bars.
+        // Words are drawn above the reference line, and the reference line above the bars.
         let (mut top, mut words) = (0.0, String::new());
         for group in &self.groups {
             let name = fitted(&group.label, drawing.width);
@@ -115,7 +115,7 @@ impl BarChart {
         (bottom + BOTTOM, out)
     }
 
-    /// The band of the noise, from the top of the chart to `bottom`.
+    /// Draws the noise as a band from the top of the chart to `bottom`.
     fn noise(&self, out: &mut String, axis: &Axis, bottom: f64) {
         let band = self
             .band
@@ -132,7 +132,7 @@ impl BarChart {
         }
     }
 
-    /// How far the bars of a group reach.
+    /// The values at which the bars of a group end.
     fn extents(&self, group: &Group) -> Vec<f64> {
         match self.layout {
             BarLayout::Grouped => group.values.clone(),

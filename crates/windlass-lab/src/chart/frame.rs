@@ -1,8 +1,8 @@
-//! What all charts have in common: the figure with its title and legend, the two drawings.
+//! What all charts have in common: the figure with its title and legend, and the two drawings.
 
 use super::{append, colour, escape};
 
-/// One of the two drawings of a chart, in the drawing's units, which are CSS pixels at full size.
+/// One of the two drawings of a chart. Its units are CSS pixels at full size.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Drawing {
     pub(super) class: &'static str,
@@ -22,17 +22,17 @@ pub(super) const WIDE: Drawing = Drawing {
     ticks: 9,
     points: 400,
 };
-/// For the others.
+/// For narrower windows.
 pub(super) const NARROW: Drawing = Drawing {
     class: "narrow",
     width: 330.0,
     height: 230.0,
-    // With one more the labels "150 ms" and "200 ms" touch.
+    // With one more tick the labels "150 ms" and "200 ms" would touch.
     ticks: 3,
     points: 140,
 };
 
-/// A figure: title, what it shows in a sentence, legend, and both drawings.
+/// A figure: its title, a sentence that says what it shows, the legend, and both drawings.
 pub(super) fn figure(
     (title, description): (&str, &str),
     legend: &[&str],
@@ -79,9 +79,9 @@ pub(super) fn label(out: &mut String, (x, y): (f64, f64), anchor: &str, text: &s
     );
 }
 
-/// As much of a text as a label of this width has room for; the rest is in its bar's title.
+/// As much of a text as a label of this width has room for. The whole text is in the bar's title.
 pub(super) fn fitted(text: &str, width: f64) -> String {
-    // Wider than nearly all letters of a font of 12 pixels.
+    // Nearly all letters of a 12-pixel font are narrower than this.
     const LETTER: f64 = 7.2;
     let mut room = width / LETTER;
     let mut out = String::new();

@@ -1,4 +1,4 @@
-//! Lines over an axis, or areas stacked upon each other.
+//! Lines over an axis, or areas stacked on each other.
 
 use super::axis::{Axis, Scale};
 use super::frame::{Drawing, figure, label, rule};
@@ -12,34 +12,35 @@ pub struct Series {
     pub name: String,
     /// Its points, by x.
     pub points: Vec<(f64, f64)>,
-    /// What was measured, where a point stands for several values: drawn as small dots.
+    /// The single measured values, if a point is their summary; drawn as small dots.
     pub runs: Vec<(f64, f64)>,
     /// How far a point may be off by chance: x, low, high. Drawn as a band.
     pub band: Vec<(f64, f64, f64)>,
-    /// Of each point, whether it is drawn as a ring instead of a dot; none are if this is empty.
+    /// For each point, whether it is drawn as a ring instead of a dot. If this is empty, all are
+    /// dots.
     pub hollow: Vec<bool>,
 }
 
-/// Lines with a common axis each way.
+/// Lines that share both axes.
 #[derive(Clone, Debug, Default)]
 pub struct LineChart {
     /// The title.
     pub title: String,
     /// What it shows, in a sentence.
     pub description: String,
-    /// Along the bottom: what, and in which unit.
+    /// What the bottom axis shows, and its unit.
     pub x: (String, Unit),
-    /// How the values lie along the bottom.
+    /// How values are spread along the bottom axis.
     pub x_scale: Scale,
-    /// The names along the bottom, of `Scale::Named`.
+    /// The names on the bottom axis when its scale is `Scale::Named`.
     pub x_names: Vec<String>,
-    /// The unit upwards.
+    /// The unit of the vertical axis.
     pub y: Unit,
-    /// The lines. When stacked, all have the same x.
+    /// The lines. When they are stacked, all of them have the same x values.
     pub series: Vec<Series>,
-    /// Areas upon each other instead of lines.
+    /// Whether the lines are drawn as areas stacked on each other.
     pub stacked: bool,
-    /// Mark each point: where there are few, and each was measured.
+    /// Whether each point is marked. This is for charts with few points that were all measured.
     pub marked: bool,
 }
 
@@ -81,7 +82,7 @@ impl LineChart {
         let y = Axis::new((Scale::Linear, self.y), values, up, 5);
         let mut out = String::new();
         self.axes(&mut out, (&x, &y), drawing);
-        // Bands lie below all lines.
+        // Bands are drawn below all lines.
         for (index, series) in self.series.iter().enumerate() {
             band(&mut out, (&x, &y), index, series);
         }
@@ -120,7 +121,7 @@ impl LineChart {
         label(out, (middle, drawing.height - 6.0), "middle", &self.x.0);
     }
 
-    /// A place along the bottom, in words.
+    /// A value of the bottom axis, in words.
     fn x_shown(&self, value: f64) -> String {
         if self.x_scale != Scale::Named {
             return self.x.1.show(value);
@@ -157,7 +158,7 @@ impl LineChart {
             ),
         );
         self.runs(out, (x, y), index);
-        // A single point makes no line.
+        // A single point makes no line, so it is marked.
         if self.marked || upper.len() == 1 {
             let rings = &self.series[index].hollow;
             for (number, ((px, py), (vx, vy))) in upper.iter().zip(&layer.upper).enumerate() {
@@ -175,7 +176,7 @@ impl LineChart {
         }
     }
 
-    /// The runs that the points of a line stand for.
+    /// Draws the runs that the points of a line summarise.
     fn runs(&self, out: &mut String, (x, y): (&Axis, &Axis), index: usize) {
         let (class, series) = (colour(index), &self.series[index]);
         let name = escape(&series.name);
@@ -216,7 +217,7 @@ impl LineChart {
     }
 }
 
-/// The band of a line: up along its upper edge, and back along its lower one.
+/// The band of a line: first along its upper edge, then back along its lower edge.
 fn band(out: &mut String, (x, y): (&Axis, &Axis), index: usize, series: &Series) {
     let place = |at: f64, value: f64| x.place(at).zip(y.place(value));
     let upper = series
@@ -240,13 +241,13 @@ fn index_value(index: usize) -> f64 {
     index as f64
 }
 
-/// A line; of an area, its lower edge too.
+/// The upper edge of a line; for an area, its lower edge too.
 struct Layer {
     upper: Vec<(f64, f64)>,
     lower: Vec<(f64, f64)>,
 }
 
-/// At most so many points: neighbours become their mean.
+/// At most `most` points. Neighbours are replaced by their mean.
 fn fewer(points: &[(f64, f64)], most: usize) -> Vec<(f64, f64)> {
     let chunk = points.len().div_ceil(most.max(1)).max(1);
     let mean = |points: &[(f64, f64)]| {

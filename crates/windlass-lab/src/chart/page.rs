@@ -4,10 +4,10 @@ use windlass_engine::OutputKind;
 
 use super::{append, escape};
 
-/// What a page says of its maker, so that only pages of ours are replaced by pages.
+/// The mark in each page that says who made it. Windlass replaces only pages that have this mark.
 const GENERATOR: &str = "<meta name=\"generator\" content=\"windlass\">";
 
-/// A page as a file.
+/// The kind of output that a page is.
 pub const PAGE: OutputKind = OutputKind {
     noun: "a page of charts made by Windlass",
     is_own: |beginning| {
@@ -23,21 +23,21 @@ pub struct Page {
     body: String,
 }
 
-/// A table: the first column is what a line is about.
+/// A table. The first column names what a row is about.
 #[derive(Clone, Debug, Default)]
 pub struct Table {
     /// Names of the columns.
     pub columns: Vec<String>,
-    /// The lines.
+    /// The rows.
     pub rows: Vec<Vec<Cell>>,
 }
 
-/// What stands in a table.
+/// A cell of a table.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Cell {
-    /// Words, from the left.
+    /// Words, aligned to the left.
     Text(String),
-    /// A number as it is shown, from the right.
+    /// A number as it is shown, aligned to the right.
     Number(String),
 }
 
@@ -89,7 +89,7 @@ impl Page {
         self.body += figure;
     }
 
-    /// Adds a table, which scrolls by itself where it is too wide.
+    /// Adds a table. If it is too wide for the window, it scrolls on its own.
     pub fn table(&mut self, table: &Table) {
         let out = &mut self.body;
         *out += "<div class=\"table\" tabindex=\"0\"><table><thead><tr>";

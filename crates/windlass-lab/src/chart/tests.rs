@@ -56,7 +56,7 @@ fn text_is_escaped_and_values_that_are_none_are_left_out() {
     .figure();
     assert!(figure.contains("a &lt; b &amp; &quot;c&quot;"));
     assert!(!figure.contains("NaN") && !figure.contains("inf"));
-    // Two points, in each of the two drawings.
+    // Two points in each of the two drawings.
     assert_eq!(figure.matches("<circle").count(), 4);
 }
 

@@ -1,4 +1,4 @@
-//! Units: how a value is written, and which steps of an axis are round in it.
+//! Units: how a value is written, and which steps of an axis are round in a unit.
 
 use windlass_engine::{show_bytes, show_number, show_rate};
 
@@ -16,12 +16,12 @@ pub enum Unit {
     BytesPerSecond,
     /// A part of one, as a percentage.
     Share,
-    /// A quotient of two alike: 1.5x.
+    /// A quotient of two values of the same kind: 1.5x.
     Factor,
 }
 
 impl Unit {
-    /// A value in this unit, short.
+    /// A value in this unit, as short text.
     pub fn show(self, value: f64) -> String {
         match self {
             Self::Count => show_number(value),
@@ -52,7 +52,7 @@ impl Unit {
 fn decimal_step(least: f64) -> f64 {
     let power = 10f64.powf(least.log10().floor());
     let times = [1.0, 2.0, 5.0, 10.0];
-    // A step of 2.0000001 powers is one of 2.
+    // 2.0000001 powers count as 2: the difference is a rounding error.
     let fits = times
         .into_iter()
         .find(|times| times * power >= least * (1.0 - 1e-9));

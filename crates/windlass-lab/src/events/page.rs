@@ -1,4 +1,4 @@
-//! The page of a file of events: the verdict, throughput and buffers over time, the tables.
+//! The page about a file of events: the verdict, throughput and buffers over time, and the tables.
 
 use windlass_engine::Cause;
 
@@ -7,7 +7,7 @@ use super::spread::{float, seconds};
 use super::summary::EventTable;
 use crate::chart::{BarChart, BarLayout, Cell, Group, LineChart, Page, Series, Table, Unit};
 
-/// Rates along a chart.
+/// The most rates that a chart shows.
 const RATES_MAX: u64 = 100;
 
 /// The page, as one HTML file.
@@ -51,7 +51,7 @@ fn introduce(page: &mut Page, table: &EventTable) {
     }
 }
 
-/// A time of RFC 3339 without parts of a second.
+/// An RFC 3339 time without its fractions of a second.
 fn moment(time: &str) -> String {
     let (seconds, _) = time
         .split_once('.')
@@ -59,7 +59,7 @@ fn moment(time: &str) -> String {
     format!("{} UTC", seconds.replace('T', " "))
 }
 
-/// What was counted between each two samples, as a rate at the later one.
+/// The rate of a counter between each two samples, placed at the later sample.
 fn rates(samples: &[SampleLine], value: impl Fn(&SampleLine) -> Option<u64>) -> Vec<(f64, f64)> {
     let rate = |pair: &[&SampleLine]| {
         let (before, now) = (value(pair[0])?, value(pair[1])?);
@@ -71,7 +71,7 @@ fn rates(samples: &[SampleLine], value: impl Fn(&SampleLine) -> Option<u64>) -> 
     samples.windows(2).filter_map(rate).collect()
 }
 
-/// Samples with some time between them: over less than a transfer's, a rate is nothing but noise.
+/// Samples with enough time between them. A rate over less than one transfer's time is only noise.
 fn spaced(samples: &[SampleLine]) -> Vec<&SampleLine> {
     let end = samples.last().map_or(0, |last| last.at_nanos);
     let mut kept: Vec<&SampleLine> = Vec::new();

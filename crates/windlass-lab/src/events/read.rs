@@ -9,12 +9,12 @@ use windlass_engine::Cause;
 
 use crate::error::LabError;
 
-/// The version of the format that is understood.
+/// The version of the format that this program reads.
 const VERSION: u64 = 1;
-/// A trace, say, or a picture.
+/// The error for a file of another kind, for example a trace or a picture.
 const FOREIGN: &str = "this is not a file of events in JSON lines (--events-format jsonl)";
 
-/// All of a file.
+/// The content of a file.
 #[derive(Debug, Default)]
 pub struct EventFile {
     /// Its first line.
@@ -51,7 +51,7 @@ pub struct HeaderLine {
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default)]
 pub struct DeviceLine {
-    /// Its location.
+    /// The device's location.
     pub name: String,
     /// `stripe`, `source`, `target`.
     pub role: String,
@@ -62,7 +62,7 @@ pub struct DeviceLine {
 pub struct EventLine {
     /// An I/O, from submission to completion; otherwise a wait.
     pub io: bool,
-    /// Why, or for what.
+    /// What was waited for, or what the I/O did.
     pub cause: Cause,
     /// The stage's number in the header.
     pub stage: usize,
@@ -74,7 +74,7 @@ pub struct EventLine {
     pub bytes: u64,
     /// I/Os in flight on its thread.
     pub depth: u64,
-    /// For how many it stands.
+    /// How many events this one stands for.
     pub weight: u64,
 }
 
@@ -115,9 +115,9 @@ pub struct EndLine {
     pub error: Option<String>,
     /// Events in the file.
     pub written: u64,
-    /// Events that others stand for.
+    /// Events that were left out; other events stand for them.
     pub thinned: u64,
-    /// Events that nothing stands for.
+    /// Events that were left out, and no other event stands for them.
     pub lost: u64,
     /// The run's report.
     pub report: Option<Value>,
@@ -137,7 +137,7 @@ struct Raw {
     weight: Option<u64>,
 }
 
-/// A longer line is not one of a file of events.
+/// The longest line of a file of events. A longer one belongs to another kind of file.
 const LINE_BYTES_MAX: u64 = 1 << 20;
 
 impl EventFile {
@@ -152,7 +152,7 @@ impl EventFile {
         Self::read(std::io::BufReader::new(file), path)
     }
 
-    /// Reads lines; `path` is what errors name.
+    /// Reads lines. Errors name `path`.
     pub fn read(mut input: impl BufRead, path: &Path) -> Result<Self, LabError> {
         let mut found = Self::default();
         let (mut text, mut number) = (Vec::new(), 0);
@@ -174,7 +174,7 @@ impl EventFile {
                     what: format!("it is longer than {} KiB", LINE_BYTES_MAX >> 10),
                 });
             }
-            // A line without an end is one that was cut off.
+            // A line without a line break was cut off.
             if read == 0 || !whole && number > 1 {
                 break;
             }
@@ -230,7 +230,7 @@ impl EventFile {
             .stages
             .iter()
             .position(|name| *name == raw.stage);
-        // Causes and stages that a newer program may have are passed over, as lines are.
+        // A newer program may have causes and stages that this one does not know: skip them.
         if let (Some(cause), Some(stage)) = (Cause::parse(&raw.cause), stage) {
             self.events.push(EventLine {
                 io,
@@ -246,7 +246,7 @@ impl EventFile {
         Ok(())
     }
 
-    /// Names of the devices without their directories; devices of one name have a number, too.
+    /// Names of the devices without their directories. Devices with the same name get a number too.
     pub fn short_names(&self) -> Vec<String> {
         let devices = self.header.devices.iter();
         let last = |name: &str| name.rsplit('/').next().unwrap_or(name).to_owned();
@@ -262,7 +262,7 @@ impl EventFile {
         names.iter().enumerate().map(name).collect()
     }
 
-    /// How long was recorded, in seconds.
+    /// The length of the recording, in seconds.
     pub fn seconds(&self) -> f64 {
         let last = self.samples.last().map_or(0, |sample| sample.at_nanos);
         super::spread::seconds(self.end.as_ref().map_or(last, |end| end.at_nanos))

@@ -1,4 +1,4 @@
-//! How durations are spread: sums and percentiles of values that stand for several each.
+//! How durations are spread: sums and percentiles of values, each of which may stand for several.
 
 use serde::Serialize;
 
@@ -15,12 +15,12 @@ pub struct Spread {
     pub p50_seconds: f64,
     /// The 99th percentile.
     pub p99_seconds: f64,
-    /// The longest. It was long, so it is in the file even if others were thinned out.
+    /// The longest. Thinning leaves out short events first, so the longest one is in the file.
     pub max_seconds: f64,
 }
 
 impl Spread {
-    /// Of durations in nanoseconds, each with the number that it stands for.
+    /// The spread of durations in nanoseconds, each with the number of events that it stands for.
     pub fn of(mut values: Vec<(u64, u64)>) -> Self {
         values.sort_unstable();
         let count = values.iter().map(|(_, weight)| weight).sum::<u64>();
@@ -39,7 +39,7 @@ impl Spread {
     }
 }
 
-/// The smallest value that at least so many percent do not exceed; `values` are sorted.
+/// The smallest value that at least `percent` percent of all do not exceed; `values` are sorted.
 fn percentile(values: &[(u64, u64)], count: u64, percent: u64) -> u64 {
     let rank = u128::from(count) * u128::from(percent);
     let mut seen = 0;

@@ -8,7 +8,7 @@ use windlass_engine::Cause;
 use super::read::EventFile;
 use super::spread::{Spread, float};
 
-/// What a file says, summed up.
+/// The summary of a file.
 #[derive(Clone, Debug, Serialize)]
 pub struct EventTable {
     /// `backup`, `restore`, `verify`.
@@ -17,21 +17,21 @@ pub struct EventTable {
     pub subject: String,
     /// When it began, RFC 3339.
     pub started: String,
-    /// How long was recorded.
+    /// The length of the recording.
     pub seconds: f64,
     /// `done`, `failed`; `cut_off` when the file has no end.
     pub outcome: String,
     /// Why it failed.
     pub error: Option<String>,
-    /// The run's verdict, when it has one.
+    /// The run's verdict, if it has one.
     pub verdict: Option<String>,
     /// Events in the file.
     pub events: u64,
-    /// Events that others in the file stand for.
+    /// Events that were left out; others in the file stand for them.
     pub thinned: u64,
-    /// Events that nothing stands for.
+    /// Events that were left out, and no other event stands for them.
     pub lost: u64,
-    /// Waits, the longest sum first.
+    /// Waits; the longest sum comes first.
     pub waits: Vec<WaitRow>,
     /// I/Os, by device.
     pub ios: Vec<IoRow>,
@@ -47,7 +47,7 @@ pub struct WaitRow {
     /// How long, how often.
     #[serde(flatten)]
     pub spread: Spread,
-    /// Its part of all waiting.
+    /// Its share of all waiting.
     pub share: f64,
 }
 
@@ -65,9 +65,9 @@ pub struct IoRow {
     pub spread: Spread,
     /// Bytes of all.
     pub bytes: u64,
-    /// Bytes of one, in the mean.
+    /// Mean bytes of one I/O.
     pub mean_bytes: f64,
-    /// I/Os in flight on the thread, in the mean.
+    /// Mean number of I/Os in flight on the thread.
     pub mean_depth: f64,
 }
 

@@ -1,4 +1,4 @@
-//! Sums and percentiles against the plain way to get them; files that are not as they should be.
+//! Sums and percentiles are compared with the simple way to compute them. Then files with faults.
 
 use std::path::Path;
 

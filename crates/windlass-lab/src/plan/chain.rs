@@ -1,9 +1,10 @@
 //! A chain: a full backup and the sets that are made between it and the next one.
 //!
-//! Each of them is a backup of its own, of the bytes that it holds. A restore takes all of them in
-//! one pass: a page is read from the newest set that has it, so that differential and incremental
-//! sets take the place of the full one's pages and add nothing; logs are read and written as well.
-//! How long the database then takes to replay them is the database's business, and not in it.
+//! Each of these sets is a backup of its own, of the bytes that it holds. A restore takes all of
+//! them in one pass. It reads each page from the newest set that has it. So differential and
+//! incremental sets replace pages of the full one and add no time. Logs are read and written in
+//! addition. The plan does not contain the time in which the database then replays the logs: that
+//! depends on the database.
 
 use serde::Serialize;
 
@@ -22,10 +23,10 @@ pub enum LinkKind {
     Log,
 }
 
-/// So many sets of a kind.
+/// A number of sets of one kind.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct Link {
-    /// Of which kind.
+    /// Their kind.
     pub kind: LinkKind,
     /// Bytes of the database in one of them.
     pub bytes: u64,
@@ -41,14 +42,14 @@ pub struct LinkPrediction {
     pub link: Link,
     /// Seconds of one of them.
     pub seconds_each: f64,
-    /// What binds it; nothing where a restore need not read it.
+    /// What binds it; `None` if a restore need not read it.
     pub limit: Option<PlanLimit>,
 }
 
 /// What a chain would take.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct ChainPrediction {
-    /// Minutes: of all backups together, or of the one restore.
+    /// Minutes for all backups together, or for the one restore.
     pub minutes: f64,
     /// The same in seconds.
     pub seconds: f64,

@@ -1,17 +1,18 @@
-//! Which alternative to take, and how sure a plan is.
+//! Which alternative to take, and how certain a plan is.
 //!
-//! Cheap means: the fewest bytes kept, for they cost as long as the backup is kept; among those
-//! within one percent the fewest files; among those the least time on cores.
+//! The cheapest alternative keeps the fewest bytes, because these cost money as long as the backup
+//! is kept. Among those within one percent, it has the fewest files. Among those, it takes the
+//! least CPU time.
 
 use serde::Serialize;
 
 use super::{Direction, Prediction};
 use crate::accuracy::Accuracy;
 
-/// Stored sizes this near are the same size.
+/// Stored sizes within this factor count as equal.
 const SAME_SIZE: f64 = 1.01;
-/// What the plan was off by for the published runs it was not fitted on (docs/lab.md): nine in ten
-/// were nearer.
+/// The error of the plan for the published runs that it was not fitted on (docs/lab.md): nine in
+/// ten runs were within this share.
 const PUBLISHED_BACKUP: f64 = 0.10;
 const PUBLISHED_RESTORE: f64 = 0.30;
 
@@ -64,17 +65,17 @@ pub fn choose(predictions: &[Prediction], window_seconds: Option<f64>) -> Option
     })
 }
 
-/// How sure a plan is.
+/// How certain a plan is.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Sureness {
     /// Nine in ten runs should be within this share of the prediction.
     pub share: f64,
-    /// What that rests on.
+    /// Where that number comes from.
     pub why: String,
 }
 
-/// How sure plans of this direction are: by the runs kept in the state directory, else by the
-/// published ones.
+/// How certain plans of this direction are. The runs kept in the state directory decide; without
+/// any, the published ones do.
 pub fn sureness(direction: Direction, accuracy: Option<&Accuracy>, measured: bool) -> Sureness {
     if let Some(known) = accuracy.filter(|known| known.runs >= 5) {
         return Sureness {

@@ -1,5 +1,5 @@
-//! What binds a simulated run: the busiest resource, or, where none was busy enough, what helps
-//! most when it is relaxed.
+//! What binds a simulated run: the busiest resource. If no resource was busy enough, it is what
+//! helps most when it is relaxed.
 
 use serde::Serialize;
 use windlass_engine::{Model, Usages, resource_words, show_rate};
@@ -8,9 +8,9 @@ use super::{Direction, Question};
 use crate::numbers::to_f64;
 use crate::simulate::{Job, Outcome, simulate};
 
-/// Busy for at least this share of the time, a resource is what binds.
+/// A resource that is busy for at least this share of the time binds the run.
 const BOUND_SHARE: f64 = 0.93;
-/// Relaxing something must gain at least this share to count as what binds.
+/// A change must gain at least this share of the time, or the thing changed does not bind the run.
 const GAIN_MIN: f64 = 0.02;
 
 /// What binds a run.
@@ -19,13 +19,13 @@ pub struct PlanLimit {
     /// `source`, `device`, `target`, `instance`, `compressor`, `buffers`, `rate_limit`; or
     /// `latency` at one of the ends.
     pub stage: &'static str,
-    /// Which storage or machine.
+    /// Which storage or machine binds.
     pub device: String,
-    /// What of it.
+    /// Which of its properties binds.
     pub what: String,
-    /// Share of the time in which it was busy; zero where it is waiting that binds.
+    /// Share of the time in which it was busy; zero if waiting binds the run.
     pub share: f64,
-    /// Bytes of the database per second that it alone would allow, where that is known.
+    /// Bytes of the database per second that this limit alone would allow, if that is known.
     pub rate: Option<f64>,
 }
 
@@ -56,7 +56,7 @@ impl PlanLimit {
     }
 }
 
-/// What binds a run, and what would next.
+/// What binds a run, and what would bind it next.
 pub(super) fn find(
     question: &Question,
     job: &Job,
@@ -155,7 +155,7 @@ fn storage(
     each.collect()
 }
 
-/// Nothing was busy: what helps most when it is relaxed?
+/// Nothing was busy, so this finds what helps most when it is relaxed.
 fn waiting(question: &Question, job: &Job, outcome: &Outcome) -> PlanLimit {
     let (from, to) = ends(question.direction);
     let mut buffers = job.clone();
@@ -182,7 +182,7 @@ fn waiting(question: &Question, job: &Job, outcome: &Outcome) -> PlanLimit {
         .iter()
         .map(|found| found.0)
         .fold(f64::NEG_INFINITY, f64::max);
-    // A latency that more buffers would hide is a matter of buffers: these a user can change.
+    // If more buffers would hide a latency, name the buffers: a user can change these.
     let least = |stage| if stage == "buffers" { 0.5 } else { 0.95 };
     let first = gains
         .into_iter()
@@ -195,7 +195,7 @@ fn waiting(question: &Question, job: &Job, outcome: &Outcome) -> PlanLimit {
             share: 0.0,
             rate: None,
         },
-        // Everything a little: the two ends take turns.
+        // Everything binds a little: the two ends take turns.
         _ => PlanLimit {
             stage: "pipeline",
             device: String::new(),

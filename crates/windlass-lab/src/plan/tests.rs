@@ -77,7 +77,7 @@ fn waiting_has_a_name_too() {
     let found = predict(&deep, 1, Codec::None, 1.0);
     assert_eq!(found.limit.stage, "buffers");
     assert_eq!(found.limit.rate, None);
-    // Writes in flight are four, whatever the buffers: the device's latency is what is left.
+    // Four writes are in flight, whatever the number of buffers. So the device's latency binds.
     let slow = question(Direction::Backup, "rate:2GB/s", "rate:2GB/s,latency=50ms");
     let found = predict(&slow, 1, Codec::None, 1.0).limit;
     assert_eq!((found.stage, found.what.as_str()), ("device", "latency"));
@@ -127,7 +127,7 @@ fn a_chain_is_backed_up_set_by_set_and_restored_in_one_pass() {
     let mut restore = question(Direction::Restore, "rate:100MB/s", "nul");
     restore.file_bytes = restore.used_bytes;
     let (full, restored) = chain(&restore);
-    // Each page once, from the newest set that has it; and the logs.
+    // A restore reads each page once, from the newest set that has it, and the logs in addition.
     near(full, 1000.0);
     near(restored.seconds, 1000.0 + 240.0);
     assert_eq!(restored.sets[0].limit, None);
@@ -157,7 +157,7 @@ fn the_cheapest_within_the_window_is_chosen() {
         predictions.push(predict(&to_s3, files, Codec::None, 1.0));
         predictions.push(predict(&to_s3, files, Codec::Zstd(1), 2.0));
     }
-    // 100 GB: 1111 s to one stream, 556 s compressed to one, 381 s where the volume binds.
+    // 100 GB take 1111 s in one stream, 556 s compressed in one, 381 s where the volume binds.
     let chosen = |seconds| {
         let choice = choose(&predictions, seconds).unwrap();
         (predictions[choice.index].files, choice.meets)

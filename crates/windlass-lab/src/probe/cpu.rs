@@ -1,4 +1,4 @@
-//! What a core does: each codec and level on a sample of a database, checksums, copies.
+//! What a core can do: each codec and level on a sample of a database, checksums, copies.
 
 use std::hint::black_box;
 use std::time::{Duration, Instant};
@@ -11,9 +11,9 @@ use crate::error::LabError;
 use crate::sample::Sample;
 use crate::speeds::{CodecSpeed, Speeds};
 
-/// Frames as a backup makes them by default.
+/// The frame size that a backup uses by default.
 const FRAME_BYTES: usize = windlass_engine::FRAME_BYTES_DEFAULT;
-/// The codecs and levels that are tried, cheapest first.
+/// The codecs and levels that are tried; the cheapest first.
 pub const CODECS: [Codec; 9] = [
     Codec::None,
     Codec::Lz4,
@@ -68,7 +68,7 @@ pub fn measure_codecs(
     Ok(speeds)
 }
 
-/// One codec: frames from all over the sample until the time is up, or all are done.
+/// Measures one codec on frames from all over the sample, until the time is up or all are done.
 fn codec_speed(
     codec: Codec,
     frames: &[&[u8]],
@@ -108,7 +108,7 @@ fn codec_speed(
     })
 }
 
-/// As a backup stores a frame: as it is where the codec gains nothing.
+/// Stores a frame as a backup does: uncompressed if the codec gains nothing.
 fn encode(encoder: &mut Encoder, raw: &[u8], into: &mut [u8]) -> (Codec, usize) {
     encoder.encode(raw, into).unwrap_or_else(|| {
         into[..raw.len()].copy_from_slice(raw);
@@ -124,8 +124,8 @@ fn decoder() -> Result<Decoder, LabError> {
     Ok(Decoder::new().map_err(windlass_engine::EngineError::from)?)
 }
 
-/// All indexes below `count`, far from each other at first: whenever one stops, what was seen is
-/// from all over.
+/// All indexes below `count`. The first ones are far from each other, so wherever the caller stops,
+/// it has seen frames from all over the sample.
 fn spread(count: usize) -> impl Iterator<Item = usize> {
     let stride = (count / 8).max(1);
     (0..stride).flat_map(move |start| (start..count).step_by(stride))
@@ -153,7 +153,7 @@ pub fn measure_memory(budget: Duration) -> MemorySpeeds {
     }
 }
 
-/// Bytes per second of something done with a mebibyte, again and again.
+/// Bytes per second of a call that works on one mebibyte, repeated.
 fn repeated(budget: Duration, mut call: impl FnMut()) -> f64 {
     let began = Instant::now();
     let mut times = 0;

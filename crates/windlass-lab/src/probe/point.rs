@@ -1,4 +1,4 @@
-//! One combination, measured: blocks in flight until the time is up.
+//! Measures one combination: keeps blocks in flight until the time is up.
 
 use std::fs::File;
 use std::os::unix::fs::FileExt;
@@ -13,10 +13,10 @@ use super::{Operation, Pattern, Point, PointPlan};
 use crate::error::LabError;
 use crate::sample::next;
 
-/// Fewer say nothing, however little time there is.
+/// With fewer operations a rate says nothing, even if there is little time.
 const OPERATIONS_MIN: u64 = 8;
 
-/// Parts of the time whose rates are compared, and blocks that each part needs for a rate.
+/// The time is divided into this many parts, and their rates are compared.
 const PARTS: usize = 4;
 const PART_OPERATIONS_MIN: u64 = 8;
 
@@ -50,7 +50,7 @@ pub(super) fn measure(
         _ => run.shallow(&pool, &is_over, cancel)?,
     }
     if plan.operation == Operation::Write && !plan.direct {
-        // What is in memory only has not been written.
+        // Bytes that are only in memory do not count as written.
         run.file.sync_data().map_err(fault)?;
     }
     Ok(run.point(began.elapsed()))
@@ -63,13 +63,13 @@ struct Run {
     latency: Histogram<u64>,
     operations: u64,
     began: Instant,
-    /// How long a part of the time is, and the blocks that were done in each.
+    /// The length of one part of the time, and the number of blocks done in each part.
     part: Duration,
     parts: [u64; PARTS],
 }
 
 impl Run {
-    /// Several in flight, through a ring.
+    /// Keeps several blocks in flight, through a ring.
     fn deep(
         &mut self,
         mut ring: Ring,
@@ -99,7 +99,7 @@ impl Run {
         }
     }
 
-    /// One after the other, with plain calls.
+    /// One block after the other, with plain calls.
     fn shallow(
         &mut self,
         pool: &Arc<Pool>,
@@ -174,7 +174,7 @@ pub(super) fn spread(parts: &[u64]) -> Option<f64> {
     (mean >= PART_OPERATIONS_MIN as f64).then(|| (most - least) as f64 / mean)
 }
 
-/// Where the next block lies.
+/// Chooses the place of the next block.
 struct Places {
     pattern: Pattern,
     block_bytes: u64,
@@ -202,7 +202,7 @@ impl Places {
     }
 }
 
-/// Fills every buffer of the pool; it lends them as they are.
+/// Fills every buffer of the pool. The pool lends buffers with what is in them.
 fn fill(pool: &Arc<Pool>, block: usize) {
     let mut buffers = Vec::new();
     while let Some(mut buffer) = pool.try_take(Role::Input) {
@@ -212,7 +212,7 @@ fn fill(pool: &Arc<Pool>, block: usize) {
 }
 
 fn histogram() -> Result<Histogram<u64>, LabError> {
-    // From a nanosecond to an hour, to two digits.
+    // From a nanosecond to an hour, with two significant digits.
     Histogram::new_with_bounds(1, 3_600_000_000_000, 2)
         .map_err(|error| LabError::Engine(EngineError::Source(Box::new(error))))
 }

@@ -1,4 +1,5 @@
-//! The scratch file: nameless, filled with what no storage can compress away, gone at the end.
+//! The scratch file: it has no name, holds bytes that no storage can compress, and disappears at
+//! the end.
 
 use std::fs::File;
 use std::os::fd::AsRawFd;
@@ -13,11 +14,12 @@ use windlass_engine::Cancel;
 use crate::error::LabError;
 use crate::sample::next;
 
-/// What stays free: whoever else writes there must not run out of space because of a probe.
+/// The space that must stay free. Others who write there must not run out of space because of a
+/// probe.
 const FREE_BYTES_MIN: u64 = 256 << 20;
-/// What is written at a time.
+/// The bytes of one write.
 const PIECE_BYTES: usize = 4 << 20;
-/// Less than this tells nothing.
+/// A smaller scratch file says nothing about the storage.
 const SCRATCH_BYTES_MIN: u64 = 16 << 20;
 
 /// A file to read and write.
@@ -28,7 +30,7 @@ pub(super) struct Scratch {
 }
 
 impl Scratch {
-    /// Makes and fills it: `bytes`, or as much as `time` allows.
+    /// Creates and fills the file with `bytes`, or with as much as `time` allows.
     pub(super) fn create(
         directory: &Path,
         bytes: u64,
@@ -70,7 +72,7 @@ impl Scratch {
         }
     }
 
-    /// Makes what was written durable, and lets the page cache forget it.
+    /// Makes what was written durable, and drops it from the page cache.
     pub(super) fn forget(&self) -> std::io::Result<()> {
         self.buffered.sync_data()?;
         rustix::fs::fadvise(&*self.buffered, 0, None, Advice::DontNeed)?;
@@ -93,8 +95,8 @@ fn check_space(directory: &Path, bytes: u64) -> Result<(), LabError> {
     })
 }
 
-/// A file without a name; where the file system has none (some network ones), one whose name is
-/// removed at once.
+/// Creates a file without a name. Some network file systems cannot do that; there the file gets a
+/// name, which is removed at once.
 fn nameless(directory: &Path) -> Result<File, LabError> {
     let flags = OFlags::TMPFILE | OFlags::RDWR | OFlags::CLOEXEC;
     match rustix::fs::open(directory, flags, Mode::RUSR | Mode::WUSR) {
@@ -115,12 +117,12 @@ fn nameless(directory: &Path) -> Result<File, LabError> {
     Ok(file)
 }
 
-/// O_DIRECT, for [`OpenOptionsExt::custom_flags`].
+/// O_DIRECT as [`OpenOptionsExt::custom_flags`] takes it.
 fn libc_direct() -> i32 {
     i32::try_from(OFlags::DIRECT.bits()).unwrap_or(0)
 }
 
-/// The same file, opened once more; `None` where the file system refuses.
+/// Opens the same file once more; `None` if the file system refuses.
 fn again(file: &File, flags: i32) -> Option<File> {
     let path = format!("/proc/self/fd/{}", file.as_raw_fd());
     let mut options = File::options();
@@ -139,9 +141,9 @@ impl From<std::io::Error> for Fault {
     }
 }
 
-/// Writes the file through: what was only allocated would be read without asking the disk.
+/// Writes all of the file. Storage could read space that is only allocated without asking the disk.
 fn fill(file: &File, bytes: u64, time: Duration, cancel: &Cancel) -> Result<u64, Fault> {
-    // Without fallocate the writes do it.
+    // Where fallocate does not work, the writes allocate the space.
     rustix::fs::fallocate(file, FallocateFlags::empty(), 0, bytes).unwrap_or_default();
     let began = Instant::now();
     let mut piece = vec![0; PIECE_BYTES];
@@ -151,14 +153,14 @@ fn fill(file: &File, bytes: u64, time: Duration, cancel: &Cancel) -> Result<u64,
         if let Err(error) = cancel.check() {
             return Err(Fault::Lab(error.into()));
         }
-        // Different from piece to piece, so that storage that finds equal blocks finds none.
+        // Each piece is different, so that storage which looks for equal blocks finds none.
         for block in piece.chunks_mut(4096) {
             let word = next(filled ^ u64::from(block[0])).to_le_bytes();
             block[..8].copy_from_slice(&word);
         }
         file.write_all_at(&piece, filled)?;
         filled += PIECE_BYTES as u64;
-        // In steps, so that the time is the disk's and not memory's.
+        // Synced in steps, so that the time measured is the disk's and not the memory's.
         if filled.is_multiple_of(64 << 20) {
             file.sync_data()?;
         }
@@ -172,7 +174,7 @@ fn fill(file: &File, bytes: u64, time: Duration, cancel: &Cancel) -> Result<u64,
     Ok(filled)
 }
 
-/// Bytes that do not compress.
+/// Fills memory with bytes that do not compress.
 pub(super) fn randomise(bytes: &mut [u8], seed: u64) {
     let mut state = seed;
     for word in bytes.chunks_mut(8) {

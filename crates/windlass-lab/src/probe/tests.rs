@@ -1,4 +1,4 @@
-//! What the probe promises: it measures what it says, finds the knee, leaves nothing behind.
+//! What the probe promises: it measures what it says, finds the knee, and leaves nothing behind.
 
 use super::*;
 
@@ -86,7 +86,7 @@ fn every_point_is_measured_and_nothing_is_left() {
     assert_eq!(told, profile.points.len());
     assert_eq!(most, 0, "the scratch file had a name");
     assert_eq!(files_in(place.path()), 0);
-    // As much as the time allowed.
+    // The file is as large as the time allowed.
     assert!((16 << 20..=32 << 20).contains(&profile.scratch_bytes));
     assert!(
         profile

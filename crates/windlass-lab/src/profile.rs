@@ -1,8 +1,9 @@
-//! Profiles: what a probe found, one file for each device, in the state directory.
+//! Profiles: what a probe found. The state directory has one file for each device.
 //!
-//! A device is what a file system is mounted from, as the kernel's mount table says; a file system
-//! without one (tmpfs, overlay) goes by its mount point. So whatever lies on the same file system
-//! has the same profile, and a directory moved to another disk does not keep the old one's.
+//! A device is what a file system is mounted from, according to the kernel's mount table. A file
+//! system without a device (tmpfs, overlay) is named by its mount point. So everything on the same
+//! file system has the same profile. A directory that was moved to another disk does not keep the
+//! old disk's profile.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -14,20 +15,20 @@ use crate::error::LabError;
 use crate::probe::{Knee, MemorySpeeds, Operation, Pattern, Point};
 use crate::speeds::Speeds;
 
-/// Of which version the files are; others are not read.
+/// The version of the files' format. Files of other versions are not read.
 const VERSION: u32 = 1;
 const DIRECTORY: &str = "profiles";
 const CPU_FILE: &str = "cpu.json";
-/// A probe that found this share less than an older one was disturbed, as a rule: storage and
-/// cores do not get faster by chance, but anything else that uses them makes them slower.
+/// If a probe finds this share less than an older one did, something probably disturbed it. Storage
+/// and cores do not get faster by chance, but anything else that uses them makes them slower.
 const WORSE_SHARE: f64 = 0.10;
 
-/// Where something lies.
+/// The device that a path lies on.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct DeviceId {
-    /// What is mounted: `/dev/nvme0n1p1`, `tmpfs`.
+    /// What is mounted, for example `/dev/nvme0n1p1` or `tmpfs`.
     pub source: String,
-    /// Where.
+    /// Where it is mounted.
     pub mount_point: PathBuf,
     /// The file system's type.
     pub file_system: String,
@@ -36,7 +37,7 @@ pub struct DeviceId {
 /// What a probe found about a device.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Profile {
-    /// Of this file's format.
+    /// The version of this file's format.
     pub version: u32,
     /// The device.
     pub device: DeviceId,
@@ -48,14 +49,14 @@ pub struct Profile {
     pub scratch_bytes: u64,
     /// Every combination that was measured.
     pub points: Vec<Point>,
-    /// Where more in flight stops to help.
+    /// For each kind of point, the depth beyond which more in flight does not help.
     pub knees: Vec<Knee>,
 }
 
 /// What a probe found about the cores.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct CpuProfile {
-    /// Of this file's format.
+    /// The version of this file's format.
     pub version: u32,
     /// When, RFC 3339.
     pub at: String,
@@ -91,8 +92,8 @@ impl Profile {
         save(&file(state_directory, &self.device.file_name()), self)
     }
 
-    /// What an older profile of the same device found to be faster than this one, by more than a
-    /// tenth: sequential reading or writing.
+    /// The rate of sequential reading or writing that an older profile of the same device found to
+    /// be higher than this one does, by more than a tenth.
     pub fn worse_than(&self, older: &Self) -> Option<Worse> {
         [Operation::Read, Operation::Write]
             .into_iter()
@@ -107,7 +108,7 @@ impl Profile {
             })
     }
 
-    /// Bytes per second of the best point of this kind, past the page cache where that went.
+    /// Bytes per second of the best point of this kind; past the page cache if that was possible.
     pub fn best(&self, pattern: Pattern, operation: Operation) -> Option<f64> {
         let of = |direct| {
             let points = self
@@ -122,7 +123,7 @@ impl Profile {
         of(true).or_else(|| of(false))
     }
 
-    /// Bytes per second with blocks of at least this size, the nearest that was measured.
+    /// Bytes per second of sequential blocks of the measured size that is nearest to this one.
     pub fn best_at(&self, operation: Operation, block_bytes: u64) -> Option<f64> {
         let sequential = |point: &&Point| point.is(Pattern::Sequential, operation) && point.direct;
         let points = || self.points.iter().filter(sequential);
@@ -149,12 +150,12 @@ impl Profile {
             .max_by(f64::total_cmp);
         model.whole.operations_per_second = operations;
         model.latency_seconds = self.latency_seconds(operation);
-        // A probe's operations are blocks as they are: a large one is as good as several.
+        // The probe counts each block as one operation, so a large operation is as good as several.
         model.io_bytes = 1 << 30;
         model
     }
 
-    /// What is left of the time of a single small I/O without its transfer.
+    /// The time of a single small I/O: nearly all of it is latency.
     fn latency_seconds(&self, operation: Operation) -> f64 {
         let single = |point: &&Point| {
             point.is(Pattern::Sequential, operation) && point.direct && point.depth == 1
@@ -168,14 +169,14 @@ impl Profile {
     }
 }
 
-/// What a probe found to be slower than an older one did.
+/// A rate that a probe found to be lower than an older probe did.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Worse {
     /// What was measured.
     pub what: &'static str,
-    /// Bytes per second now.
+    /// Bytes per second in this probe.
     pub found: f64,
-    /// Bytes per second then.
+    /// Bytes per second in the older probe.
     pub before: f64,
 }
 
@@ -190,7 +191,7 @@ impl Worse {
 }
 
 impl CpuProfile {
-    /// What an older profile found to be faster than this one, by more than a tenth.
+    /// The rate that an older profile found to be higher than this one does, by more than a tenth.
     pub fn worse_than(&self, older: &Self) -> Option<Worse> {
         let (now, then) = (&self.memory, &older.memory);
         [
@@ -224,7 +225,7 @@ impl CpuProfile {
         }
     }
 
-    /// This machine's; `None` if it was never probed.
+    /// The profile of this machine; `None` if it was never probed.
     pub fn load(state_directory: &Path) -> Result<Option<Self>, LabError> {
         let found: Option<Self> = load(&file(state_directory, CPU_FILE))?;
         Ok(found.filter(|profile| profile.version == VERSION))
@@ -236,7 +237,7 @@ impl CpuProfile {
     }
 }
 
-/// Where profiles are, once something was probed.
+/// The directory of the profiles. It exists once something was probed.
 pub fn profiles_directory(state_directory: &Path) -> PathBuf {
     state_directory.join(DIRECTORY)
 }
@@ -266,7 +267,7 @@ fn save<T: Serialize>(path: &Path, value: &T) -> Result<PathBuf, LabError> {
 }
 
 impl DeviceId {
-    /// What `path` lies on.
+    /// The device that `path` lies on.
     pub fn of_path(path: &Path) -> Result<Self, LabError> {
         let real = fs::canonicalize(path).map_err(LabError::io("find", path))?;
         let table = Path::new("/proc/self/mountinfo");
@@ -277,7 +278,8 @@ impl DeviceId {
         })
     }
 
-    /// The mount that a path lies on: the deepest, and of several at one place the last.
+    /// The mount that a path lies on: the deepest one. If several are at one place, it is the last
+    /// one.
     fn in_table(table: &str, path: &Path) -> Option<Self> {
         let mounts = table.lines().filter_map(Self::of_line);
         let above = mounts.filter(|mount| path.starts_with(&mount.mount_point));
@@ -296,7 +298,7 @@ impl DeviceId {
         })
     }
 
-    /// A file name of its own for each device.
+    /// A file name that no other device has.
     fn file_name(&self) -> String {
         let key = if self.source.starts_with('/') {
             self.source.clone()
@@ -313,7 +315,8 @@ impl DeviceId {
     }
 }
 
-/// The kernel writes spaces and the like as a backslash and three octal digits.
+/// Undoes the kernel's escapes: it writes a space and the like as a backslash and three octal
+/// digits.
 fn unescape(text: &str) -> String {
     let mut plain = Vec::new();
     let mut rest = text.as_bytes();

@@ -1,13 +1,13 @@
-//! Rehearsals: real backups and restores on emulated storage, beside what the plan says of them.
+//! Rehearsals: real backups and restores on emulated storage, compared with the plan's predictions.
 //!
 //!   set-up --> question --simulate--> predicted
 //!          \-> BackupRun, restore ---> measured     both are given the same buffers and threads
 //!
-//! They tell how far the simulation can be trusted. Emulated storage takes nearly all of the time,
-//! so the machine hardly matters; what is compared is the pipeline with its simulation.
+//! They show how far the simulation can be trusted. Emulated storage takes nearly all of the time,
+//! so the machine hardly matters. A rehearsal compares the real pipeline with its simulation.
 //!
 //! Invariants
-//! - What is written lies below the directory that was given, and is removed by its owner.
+//! - Everything is written below the given directory, and the owner of that directory removes it.
 
 mod corpus;
 mod setups;
@@ -33,16 +33,16 @@ use crate::speeds::Speeds;
 pub use corpus::Corpus;
 pub use setups::{SETUPS, SetUp};
 
-/// One run, predicted and measured.
+/// One run: its prediction and its measurement.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Rehearsal {
-    /// Of which set-up.
+    /// The name of the set-up.
     pub setup: String,
     /// Backup or restore.
     pub direction: Direction,
-    /// What the plan said.
+    /// The duration that the plan predicted.
     pub predicted_seconds: f64,
-    /// What it took.
+    /// The duration that was measured.
     pub measured_seconds: f64,
     /// The stage that the plan named.
     pub predicted_limit: String,
@@ -51,14 +51,14 @@ pub struct Rehearsal {
 }
 
 impl Rehearsal {
-    /// How far the prediction was off, as a share of what was measured; below zero, it promised
-    /// too much.
+    /// The error of the prediction as a share of what was measured. If it is below zero, the plan
+    /// promised too much.
     pub fn error(&self) -> f64 {
         self.predicted_seconds / self.measured_seconds.max(1e-9) - 1.0
     }
 }
 
-/// Makes a backup of the corpus on a set-up, and a restore of that, below `place`.
+/// Makes a backup of the corpus on a set-up, then restores it, all below `place`.
 pub fn rehearse(
     setup: &SetUp,
     corpus: &Corpus,
@@ -249,7 +249,7 @@ fn facts() -> Facts {
     }
 }
 
-/// The set is overwritten by the next one: an id that is not that of the last is enough.
+/// The next run overwrites the set, so the id only has to differ from the last one.
 fn new_set() -> SetId {
     let now = SystemTime::now().duration_since(UNIX_EPOCH);
     SetId(now.map_or(0, |now| now.as_nanos()).to_le_bytes())

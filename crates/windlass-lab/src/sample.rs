@@ -1,9 +1,9 @@
-//! A sample of a database: extents from all over its files, for telling how well it compresses
-//! and how fast.
+//! A sample of a database: extents from all over its files. It shows how well and how fast the
+//! database compresses.
 //!
-//! Places are drawn from a fixed seed, each byte of the files as likely as any other, so the same
-//! files give the same sample. The database is only read. A live one may change meanwhile: a
-//! sample is for ratios and speeds, not for keeping.
+//! A fixed seed decides which places are read, and each byte of the files is equally likely. So the
+//! same files give the same sample. Windlass only reads the database. A live database may change
+//! during the sampling: a sample is good for ratios and speeds, and is never kept as data.
 
 use std::fs::{self, File};
 use std::io;
@@ -26,7 +26,7 @@ pub struct Sample {
 }
 
 impl Sample {
-    /// Reads at most `bytes` out of `files`; all of them if they are smaller.
+    /// Reads at most `bytes` from `files`; if they are smaller, all of them.
     pub fn of_files(files: &[PathBuf], bytes: u64) -> Result<Self, LabError> {
         let mut sizes = Vec::new();
         for file in files {
@@ -49,7 +49,8 @@ impl Sample {
         Ok(sample)
     }
 
-    /// Reads the extent at a position of all files laid end to end; to the end of its file only.
+    /// Reads the extent at a position of all files laid end to end. It stops at the end of the
+    /// file.
     fn read(&mut self, files: &[(&PathBuf, u64)], mut position: u64) -> Result<(), LabError> {
         for (path, size) in files {
             if position >= *size {
@@ -89,7 +90,8 @@ fn read_at(file: &File, position: u64, into: &mut [u8]) -> io::Result<usize> {
     Ok(filled)
 }
 
-/// `wanted` of `count` places in order: one drawn from each of as many equal parts.
+/// `wanted` of `count` places, in order. `count` is divided into `wanted` equal parts, and one
+/// place is drawn from each.
 pub(crate) fn places(count: u64, wanted: u64) -> Vec<u64> {
     let wanted = wanted.min(count);
     let mut random = SEED;
@@ -101,7 +103,7 @@ pub(crate) fn places(count: u64, wanted: u64) -> Vec<u64> {
     (0..wanted).map(place).collect()
 }
 
-/// SplitMix64: good enough for places, and the same everywhere.
+/// SplitMix64: good enough for choosing places, and the same everywhere.
 pub(crate) fn next(state: u64) -> u64 {
     let mut mixed = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
     mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -109,7 +111,8 @@ pub(crate) fn next(state: u64) -> u64 {
     mixed ^ (mixed >> 31)
 }
 
-/// All plain files below a directory; links are followed only directly inside `pg_tblspc`.
+/// All plain files below a directory. Links are followed only if they are directly inside
+/// `pg_tblspc`.
 pub fn plain_files(root: &Path) -> Result<Vec<PathBuf>, LabError> {
     let mut waiting = vec![root.to_owned()];
     let mut found = Vec::new();

@@ -1,18 +1,18 @@
-//! The pipeline in simulated time: how long a run takes that has not run.
+//! The pipeline in simulated time: how long a run would take, without making it.
 //!
 //!   source's clock --> readers --> [full] --> workers --> [chunks] --> writers --> target's clock
 //!                         ^                                               |
 //!                         +-------------------- free buffers <------------+
 //!
-//! The same parts as a real run has: a pool of N buffers of which some are kept for outputs,
-//! readers with reads in flight, workers (compressors, or decompressors) that need a core and an
-//! output, writers that take the next chunk whenever they are free. What an I/O takes is asked of
-//! the storage models' clocks. So few buffers, deep latencies and shared caps show, which a
-//! minimum of rates would hide.
+//! The simulation has the same parts as a real run. There is a pool of N buffers, and some of them
+//! are kept for outputs. There are readers with reads in flight. Workers (compressors or
+//! decompressors) need a core and an output. Writers take the next chunk whenever they are free.
+//! The clocks of the storage models say how long an I/O takes. So the effects of few buffers, high
+//! latencies and shared caps appear, which the lowest of several rates would hide.
 //!
-//! A run of terabytes has millions of I/Os, all alike. Once a stretch of it has been simulated
-//! step by step, the same stretch is repeated in one jump, until burst credit runs out or the end
-//! is near; there it goes on step by step.
+//! A run of terabytes has millions of I/Os, all alike. The simulation goes through a stretch of the
+//! run step by step, then repeats the same stretch in one jump. Where burst credit runs out or the
+//! end is near, it goes on step by step.
 //!
 //! Invariants
 //! - The same job gives the same outcome, on every machine.
@@ -26,46 +26,48 @@ use windlass_engine::{BufferPlan, Instance, Model, Usage, Usages};
 
 use state::State;
 
-/// A run to simulate. What is read and written are bytes at the two ends of the pipeline: for a
-/// restore the source is where the stripes are.
+/// A run to simulate. "Read" and "written" mean the two ends of the pipeline: in a restore, the
+/// source is where the stripes are.
 #[derive(Clone, Debug)]
 pub struct Job {
     /// Bytes read from the source.
     pub read_bytes: u64,
-    /// Bytes written for each byte read: below one for a backup that compresses.
+    /// Bytes written for each byte read. It is below one if a backup compresses.
     pub gain: f64,
     /// Buffers and threads.
     pub buffers: BufferPlan,
     /// Buffers kept for outputs.
     pub outputs: usize,
-    /// The input's buffer goes on to the target as it is: nothing is compressed or decompressed.
+    /// Whether the buffer of the input goes on to the target as it is, because nothing is
+    /// compressed or decompressed.
     pub pass_through: bool,
-    /// Each reader reads a file of its own (a stripe); otherwise all read one volume in order.
+    /// Whether each reader reads a file of its own (a stripe). Otherwise all read one volume in
+    /// order.
     pub own_files: bool,
-    /// What a worker needs of a core for a byte read, in seconds.
+    /// Seconds of a core that a worker needs for each byte read.
     pub cpu_seconds_per_byte: f64,
     /// Cores.
     pub cores: usize,
-    /// What is read from: one for each volume, or stripe, in turn.
+    /// The storage to read from: one model for each volume or stripe, taken in turn.
     pub sources: Vec<Model>,
-    /// What is written to: one for each writer, in turn. Writers that share a model's entry share
-    /// its caps, too.
+    /// The storage to write to: one model for each writer, taken in turn. Writers that share a
+    /// model also share its caps.
     pub targets: Vec<Model>,
     /// Bytes of a read.
     pub unit_bytes: u64,
-    /// Every so many buffers, one takes two writes, one after the other; zero for never.
+    /// One in this many buffers needs two writes, one after the other; zero if none does.
     pub split_every: u64,
     /// Reads that one reader may have in flight.
     pub read_depth: usize,
     /// Writes that one writer may have in flight.
     pub write_depth: usize,
-    /// The machine, with what its storage shares.
+    /// The machine, with the limits that all of its storage shares.
     pub instance: Option<Instance>,
-    /// At most so many bytes per second from the source.
+    /// The limit on reading from the source, in bytes per second.
     pub read_rate: Option<f64>,
-    /// At most so many bytes per second to the target.
+    /// The limit on writing to the target, in bytes per second.
     pub write_rate: Option<f64>,
-    /// Bytes that the target must be given before, at its own speed: parts of files that the
+    /// Bytes that must be written to the target first, at its own speed: parts of files that the
     /// backup does not have.
     pub initialise_bytes: u64,
 }
@@ -73,9 +75,9 @@ pub struct Job {
 /// What would happen.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Outcome {
-    /// From the beginning to the last write.
+    /// Seconds from the beginning to the last write.
     pub seconds: f64,
-    /// Of these, what it took to write what the backup does not have.
+    /// The part of these seconds in which parts were written that the backup does not have.
     pub initialise_seconds: f64,
     /// Bytes read.
     pub read_bytes: f64,
@@ -83,17 +85,17 @@ pub struct Outcome {
     pub written_bytes: f64,
     /// Seconds on a core, over all cores.
     pub cpu_seconds: f64,
-    /// How busy each source was, from the first read on; so all that follow.
+    /// How busy each source was. This and the following values count from the first read on.
     pub sources: Vec<Usages>,
     /// How busy each target was.
     pub targets: Vec<Usages>,
     /// How busy the machine's block storage and network were.
     pub instance: (Usage, Usage),
-    /// How busy the limits on reading and writing that the user set were.
+    /// How busy the user's limits on reading and writing were.
     pub rates: (Usage, Usage),
     /// Seconds in which workers were at work, over all workers.
     pub worker_seconds: f64,
-    /// Seconds in which a reader had room for a read and no buffer, over all readers.
+    /// Seconds in which a reader could have started a read but had no buffer, over all readers.
     pub buffer_wait_seconds: f64,
 }
 
@@ -110,7 +112,7 @@ pub fn simulate(job: &Job) -> Outcome {
     state.outcome()
 }
 
-/// Writing what the backup does not have: nothing is read, nothing computed.
+/// Writes what the backup does not have. Nothing is read or computed.
 fn initialisation(job: &Job) -> Job {
     Job {
         read_bytes: job.initialise_bytes,

@@ -1,4 +1,4 @@
-//! What a core does in a second: compressing, decompressing, checksums.
+//! What a core can do in a second: compressing, decompressing, checksums.
 
 use std::path::Path;
 
@@ -17,7 +17,7 @@ pub struct CodecSpeed {
     pub compress_bytes_per_second: f64,
     /// Checksums, decompressing.
     pub decompress_bytes_per_second: f64,
-    /// Bytes of the database for a stored byte, on the sample it was measured with.
+    /// Bytes of the database for each stored byte, on the sample that was measured.
     pub ratio: f64,
 }
 
@@ -31,8 +31,8 @@ pub struct Speeds {
 }
 
 impl Default for Speeds {
-    /// One core of an AMD EPYC, frames of 128 KiB of TPC-H in PostgreSQL (docs/bench-frames.md,
-    /// docs/lab.md).
+    /// The speed of one core of an AMD EPYC on frames of 128 KiB of TPC-H in PostgreSQL
+    /// (docs/bench-frames.md, docs/lab.md).
     fn default() -> Self {
         let speed = |codec: &str, compress: f64, decompress: f64, ratio| CodecSpeed {
             codec: codec.to_owned(),
@@ -55,7 +55,7 @@ impl Default for Speeds {
 }
 
 impl Speeds {
-    /// Those of this machine's profile; where it was never probed, the default ones.
+    /// The speeds in this machine's profile; the default ones if it was never probed.
     pub fn probed(state_directory: Option<&Path>) -> Result<Self, LabError> {
         let cpu = match state_directory {
             Some(state) => CpuProfile::load(state)?,
@@ -64,7 +64,7 @@ impl Speeds {
         Ok(cpu.and_then(|cpu| cpu.speeds).unwrap_or_default())
     }
 
-    /// The speed of a codec: measured, or that of the measured level nearest to it.
+    /// The speed of a codec: the measured one, or that of the nearest level that was measured.
     pub fn of(&self, codec: Codec) -> CodecSpeed {
         let name = codec.to_string();
         let same = |speed: &&CodecSpeed| speed.codec == name;

@@ -1,7 +1,7 @@
 //! The state directory: where profiles and predictions are kept between runs.
 //!
-//! Root: /var/lib/windlass. Others: $XDG_STATE_HOME/windlass, or ~/.local/state/windlass. Named
-//! by WINDLASS_STATE_DIR, that one.
+//! It is /var/lib/windlass for root, and $XDG_STATE_HOME/windlass or ~/.local/state/windlass for
+//! others. If WINDLASS_STATE_DIR is set, that directory is used.
 
 use std::path::{Path, PathBuf};
 
@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 pub struct Surroundings {
     /// WINDLASS_STATE_DIR.
     pub named: Option<PathBuf>,
-    /// Started by root.
+    /// Whether root started the process.
     pub is_root: bool,
     /// XDG_STATE_HOME.
     pub state_home: Option<PathBuf>,
@@ -19,7 +19,7 @@ pub struct Surroundings {
 }
 
 impl Surroundings {
-    /// Those of this process.
+    /// The values of this process.
     pub fn of_process() -> Self {
         let path = |name| std::env::var_os(name).filter(|value| !value.is_empty());
         Self {
@@ -38,7 +38,7 @@ impl Surroundings {
         if self.is_root {
             return Some(Path::new("/var/lib/windlass").to_owned());
         }
-        // The specification says that a relative path there is to be ignored.
+        // The XDG specification says that a relative path there is to be ignored.
         let state = self.state_home.clone().filter(|path| path.is_absolute());
         let state = state.or_else(|| Some(self.home.as_ref()?.join(".local/state")));
         state.map(|state| state.join("windlass"))

@@ -1,4 +1,4 @@
-//! Sweeps: the same backup or restore under many settings, repeated, and what can be said of it.
+//! Sweeps: the same backup or restore under many settings, repeated, and the conclusions.
 //!
 //!   experiment --grids--> cases --order--> runs (the command makes them) --> series (kept as JSON)
 //!                                                                              |
@@ -6,7 +6,8 @@
 //!
 //! Invariants
 //! - Every number of a report can be computed again from the series alone.
-//! - Two settings are never called different on less than `noise` asks for.
+//! - A report never calls two settings different unless the difference is as large as `noise`
+//!   requires.
 
 mod axes;
 mod environment;

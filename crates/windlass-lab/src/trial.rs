@@ -1,11 +1,14 @@
-//! Trials: the pipeline of a backup on a part of a real database, to real devices, kept nowhere.
+//! Trials: the pipeline of a backup reads a part of a real database and writes to real devices.
+//! Nothing is kept.
 //!
-//! The part is the same in all trials, so that settings are compared and not data: runs of extents
-//! from all over the files, long enough to be read in order as a backup does.
+//! The part is the same in all trials, so that they compare settings and not data. It consists of
+//! runs of extents from all over the files. Each run is long enough to be read in order, as in a
+//! backup.
 //!
 //! Invariants
 //! - A trial never makes a set: its stripes are removed before it ends, whatever happens.
-//! - The database is only read, as it lies there; nothing of it is kept.
+//! - The database is only read, in the state that its files have at that moment. Nothing of it is
+//!   kept.
 
 use std::fs;
 use std::io;
@@ -22,20 +25,20 @@ use windlass_engine::{
 use crate::error::LabError;
 use crate::sample::places;
 
-/// Bytes read in order at a place.
+/// Bytes that are read in order at each place.
 const RUN_BYTES: u64 = 16 << 20;
 
 /// A part of a database.
 #[derive(Clone, Debug, Default)]
 pub struct TrialSource {
-    /// Files, and how long they are.
+    /// The files and their lengths.
     files: Vec<(PathBuf, u64)>,
     /// File, offset, bytes.
     runs: Vec<(usize, u64, u64)>,
 }
 
 impl TrialSource {
-    /// About `bytes` out of `files`; all of them if they are smaller.
+    /// Draws about `bytes` from `files`; if they are smaller, all of them.
     pub fn draw(files: &[PathBuf], bytes: u64) -> Result<Self, LabError> {
         let mut source = Self::default();
         let mut all = Vec::new();
@@ -69,8 +72,8 @@ impl TrialSource {
         self.runs.iter().map(|run| run.2).sum()
     }
 
-    /// Runs a backup of it as `options` say; its report, and the seconds it took with all that
-    /// belongs to a trial.
+    /// Runs a backup of the part with these `options`. Returns the report, and the seconds that the
+    /// whole trial took.
     pub fn run(
         &self,
         options: BackupOptions,
@@ -90,7 +93,8 @@ impl TrialSource {
                 needed_bytes: 0,
                 missing: Missing::Skip,
             };
-            // As a newer version of a range: there is no file here whose checksum would be whole.
+            // Pushed as a newer version of a range, because no file here has a checksum of its
+            // whole.
             run.push_range(&spec, *offset, *bytes, 1)?;
         }
         let report = run.discard()?;

@@ -1,18 +1,21 @@
-//! Tuning: settings found by measured trials.
+//! Tuning: it finds settings by measured trials.
 //!
 //!   default --trial--> what binds it --> moves that could help --trial--> keep what is faster
 //!                          ^                                                    |
 //!                          +----------------------------------------------------+
 //!
-//! Not a formula, and not every combination: the verdict of a trial says which knobs can matter
-//! next. A knob that helps is turned on until it helps no more. The search ends at the predicted
-//! limit, when no move is faster by more than the noise, or when the budget is spent.
+//! Tuning neither follows a formula nor tries every combination. The verdict of a trial says which
+//! knobs can matter next. A knob that helps is turned further until it no longer helps. The search
+//! ends at the predicted limit, when no move gains more than the noise, or when the budget is
+//! spent.
 //!
 //! Invariants
-//! - A setting is never tried twice, but for the first one, which measures the noise, and the
-//!   fastest ones at the end: of many trials the fastest is fast by luck, too.
-//! - No setting is tried that takes more memory than allowed, or kept that takes more of the cores.
-//! - Time is what trials say it was: the search itself looks at no clock.
+//! - No setting is tried twice, with two exceptions. The first setting is repeated to measure the
+//!   noise. The fastest ones are repeated at the end, because the fastest of many trials owes a
+//!   part of its speed to luck.
+//! - Tuning never tries a setting that takes more memory than allowed, and never keeps one that
+//!   takes more of the cores.
+//! - Time is what the trials report. The search itself looks at no clock.
 
 mod moves;
 mod space;
@@ -26,22 +29,23 @@ pub use space::{Setting, Space};
 
 use moves::moves;
 
-/// Differences below this are noise, whatever two equal trials say.
+/// The smallest noise that is assumed, even if two equal trials differ less.
 const NOISE_MIN: f64 = 0.02;
-/// Noise beyond this is no measure of anything: something else was using the machine.
+/// The largest noise that is assumed. If equal trials differ more, something else was using the
+/// machine.
 const NOISE_MAX: f64 = 0.10;
-/// Of all settings at most this part is climbed over.
+/// The climb tries at most one in this many of all settings.
 const PART_MAX: usize = 6;
-/// At most this part of all that a sweep would cost is spent, a first look and second ones
-/// included: beyond, a search would be no better than a sweep.
+/// The search costs at most one part in this many of a full sweep, including the first look and the
+/// repeated trials. If it cost more, it would be no better than a sweep.
 const COST_PART_MAX: usize = 5;
-/// Trials that every search may make.
+/// Every search may make this many trials.
 const TRIALS_MIN: usize = 8;
-/// So many of the fastest settings are tried once more.
+/// This many of the fastest settings are tried once more.
 const CONFIRMED: usize = 3;
-/// So often the default and the best are tried once more at the end, at most.
+/// At most this often, the default and the best setting are tried once more at the end.
 const DUEL_ROUNDS: usize = 3;
-/// So near to the predicted limit there is nothing left to find.
+/// If a rate reaches this share of the predicted limit, there is nothing left to find.
 const AT_LIMIT: f64 = 0.97;
 
 /// What one trial of a setting showed.
@@ -51,17 +55,17 @@ pub struct Trial {
     pub setting: Setting,
     /// Bytes of the database per second.
     pub rate: f64,
-    /// Bytes of the database for a stored byte.
+    /// Bytes of the database for each stored byte.
     pub ratio: f64,
-    /// Cores that it kept busy.
+    /// The number of cores that it kept busy.
     pub cores: f64,
     /// The stage that bound it, as in a verdict.
     pub limit: String,
     /// The verdict.
     pub verdict: String,
-    /// What it cost, in seconds.
+    /// What the trial cost, in seconds.
     pub seconds: f64,
-    /// What it cost, in bytes read from the database.
+    /// What the trial cost, in bytes read from the database.
     pub bytes: u64,
 }
 
@@ -74,7 +78,7 @@ pub struct Bounds {
     pub bytes: u64,
     /// Cores that a setting may keep busy.
     pub cores: f64,
-    /// Bytes of the database per second that nothing can be above; infinite where not known.
+    /// Bytes of the database per second that no setting can exceed; infinite if not known.
     pub limit: f64,
 }
 
@@ -82,13 +86,13 @@ pub struct Bounds {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Ended {
-    /// The best setting is as fast as anything is predicted to be.
+    /// The best setting is as fast as the predicted limit.
     AtTheLimit,
-    /// A rate limit that the user set binds it.
+    /// A rate limit that the user set binds the best setting.
     AtTheRate,
-    /// Nothing that could help did.
+    /// No move that could have helped did.
     NoGain,
-    /// The time or the bytes are spent.
+    /// The time or the bytes of the budget are spent.
     Budget,
 }
 
@@ -97,15 +101,16 @@ pub enum Ended {
 pub struct Tuned {
     /// The best trial.
     pub best: Trial,
-    /// That of the default setting.
+    /// The trial of the default setting.
     pub first: Trial,
     /// All trials, in order.
     pub trials: Vec<Trial>,
-    /// Differences below this share were taken as noise while searching.
+    /// The search took differences below this share as noise.
     pub noise: f64,
-    /// The best setting's rate over the default's, and whether the trials tell the two apart.
+    /// The rate of the best setting divided by that of the default, and whether the trials can tell
+    /// the two apart.
     pub difference: Difference,
-    /// Why it ended.
+    /// Why the search ended.
     pub ended: Ended,
     /// Seconds of all trials.
     pub seconds: f64,
@@ -149,7 +154,7 @@ pub fn tune(
     })
 }
 
-/// Tries every setting of a space, for comparing; the fastest is the best.
+/// Tries every setting of a space, to compare with a search. The fastest is the best.
 pub fn exhaust(
     space: &Space,
     bounds: &Bounds,
@@ -179,9 +184,10 @@ pub fn exhaust(
     })
 }
 
-/// Compares two settings by all trials, as a sweep compares its runs: the spread is that of all
-/// settings that were tried more than once. The best was chosen among all that were tried, and
-/// each of them could have looked best by chance, so that is how many comparisons are made.
+/// Compares two settings by all trials, as a sweep compares its runs. The spread is estimated from
+/// all settings that were tried more than once. The best was chosen among all settings that were
+/// tried, and each of them could have looked best by chance. So their number decides how many
+/// comparisons count.
 fn difference(trials: &[Trial], first: &Setting, best: &Setting) -> Difference {
     let mut settings: Vec<&Setting> = Vec::new();
     let mut values = Vec::new();
@@ -211,9 +217,9 @@ struct Search<'a> {
     trial: &'a mut dyn FnMut(&Setting) -> Result<Trial, LabError>,
     trials: Vec<Trial>,
     noise: f64,
-    /// Trials of the climb.
+    /// The most trials that the climb may reach.
     trials_max: usize,
-    /// All trials, with the second looks.
+    /// The most trials that all phases may reach, including the repeated ones.
     confirmed_max: usize,
 }
 
@@ -224,7 +230,8 @@ impl Search<'_> {
         Ok(found)
     }
 
-    /// Climbs from the first setting, and on from what a second look finds to be the fastest.
+    /// Climbs from the first setting. If repeated trials then find another setting to be the
+    /// fastest, it climbs on from that one.
     fn search(&mut self) -> Result<(Trial, Ended), LabError> {
         let mut from = self.mean(&self.trials[0]);
         loop {
@@ -241,7 +248,7 @@ impl Search<'_> {
         }
     }
 
-    /// Goes from the best setting known to a better one until there is an end.
+    /// Goes from the best known setting to a better one, again and again, until the search ends.
     fn climb(&mut self, first: &Trial) -> Result<(Trial, Ended), LabError> {
         let mut best = first.clone();
         loop {
@@ -251,8 +258,8 @@ impl Search<'_> {
             if self.allowed(&best) && best.limit == "rate_limit" {
                 return Ok((best, Ended::AtTheRate));
             }
-            // Where nothing gains more than the noise, the fastest so far is as good a place to go
-            // on from: what it gains may be real, and more of the same would show.
+            // If nothing gains more than the noise, the climb goes on from the fastest setting so
+            // far. Its gain may be real, and further moves would show that.
             match self.improve(&best)?.or_else(|| self.faster_than(&best)) {
                 Some(better) => best = better,
                 None if self.is_spent() => return Ok((best, Ended::Budget)),
@@ -261,7 +268,7 @@ impl Search<'_> {
         }
     }
 
-    /// The first move that helps, turned on until it helps no more.
+    /// Finds the first move that helps, and repeats it until it no longer helps.
     fn improve(&mut self, best: &Trial) -> Result<Option<Trial>, LabError> {
         let limit = if self.allowed(best) {
             best.limit.as_str()
@@ -293,8 +300,8 @@ impl Search<'_> {
         Ok(None)
     }
 
-    /// Tries the fastest settings once more, where they are too near each other to tell apart; the
-    /// fastest then.
+    /// Repeats the fastest settings once if they are too close to tell apart. Returns the fastest
+    /// after that.
     fn confirm(&mut self) -> Result<Option<Trial>, LabError> {
         for trial in self.fastest() {
             if self.is_spent() || self.trials.len() >= self.confirmed_max {
@@ -305,8 +312,8 @@ impl Search<'_> {
         Ok(self.fastest().into_iter().next())
     }
 
-    /// Tries the first setting and the best one again, in turn, so that there is something to tell
-    /// them apart by; as often as what the search may cost allows.
+    /// Repeats the first setting and the best one, in turn, to get enough trials to tell them
+    /// apart. It does so as often as the allowed cost permits.
     fn duel(&mut self, first: &Setting, best: &Setting) -> Result<(), LabError> {
         if first == best {
             return Ok(());
@@ -326,7 +333,8 @@ impl Search<'_> {
         self.trials.len() < self.trials_max
     }
 
-    /// The fastest settings, each once; none where one is faster than all others beyond the noise.
+    /// The fastest settings, without duplicates; none if one is faster than all others by more than
+    /// the noise.
     fn fastest(&self) -> Vec<Trial> {
         let mut found: Vec<Trial> = Vec::new();
         for trial in self.means() {
@@ -341,14 +349,14 @@ impl Search<'_> {
         if apart { vec![] } else { found }
     }
 
-    /// All trials that are allowed, each with the mean rate of its setting's.
+    /// All allowed trials, each with the mean rate of its setting.
     fn means(&self) -> impl Iterator<Item = Trial> {
         let allowed = self.trials.iter().filter(|one| self.allowed(one));
         allowed.map(|one| self.mean(one))
     }
 
-    /// A trial with the mean rate of all of its setting's: the geometric one, as where settings are
-    /// compared.
+    /// A trial with the mean rate of all trials of its setting. The mean is geometric, as in the
+    /// comparison of settings.
     fn mean(&self, trial: &Trial) -> Trial {
         let same = self
             .trials
@@ -398,8 +406,8 @@ impl Search<'_> {
         self.trials.iter().map(|trial| trial.bytes).sum()
     }
 
-    /// Of what is as fast as the best, within the noise: what stores the fewest bytes; of the same
-    /// codec, what takes the least memory.
+    /// Among the settings that are as fast as the best, within the noise: the one that stores the
+    /// fewest bytes. If several have the same codec, it is the one with the least memory.
     fn cheapest_like(&self, best: &Trial) -> Trial {
         let means: Vec<Trial> = self.means().collect();
         let fastest = means.iter().map(|one| one.rate).fold(0.0, f64::max);

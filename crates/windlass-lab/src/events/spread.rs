@@ -15,7 +15,7 @@ pub struct Spread {
     pub p50_seconds: f64,
     /// The 99th percentile.
     pub p99_seconds: f64,
-    /// The longest. Thinning leaves out short events first, so the longest one is in the file.
+    /// The longest. Thinning keeps long events, so it is in the file even if shorter ones are not.
     pub max_seconds: f64,
 }
 

@@ -16,7 +16,8 @@ use crate::sample::next;
 /// With fewer operations a rate says nothing, even if there is little time.
 const OPERATIONS_MIN: u64 = 8;
 
-/// The time is divided into this many parts, and their rates are compared.
+/// The number of parts of the time whose rates are compared; then the blocks that each part needs
+/// for a rate.
 const PARTS: usize = 4;
 const PART_OPERATIONS_MIN: u64 = 8;
 

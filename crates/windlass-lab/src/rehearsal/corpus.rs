@@ -1,7 +1,7 @@
 //! What rehearsals back up: files of pages that compress about as well as a database's do.
 //!
-//! Half of each page is noise, half is words out of a short list: the same on every machine, and
-//! nothing that a codec could make vanish.
+//! Half of each page is noise, the other half is words from a short list. The pages are the same on
+//! every machine, and no codec can make them nearly vanish.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -12,7 +12,7 @@ use crate::error::LabError;
 use crate::sample::{Sample, next};
 
 const PAGE_BYTES: usize = 8192;
-/// Files of this size, as PostgreSQL's are of a gigabyte each.
+/// The size of the files. PostgreSQL's files have up to a gigabyte each.
 const FILE_BYTES: u64 = 16 << 20;
 const SEED: u64 = 0x0c0_4905;
 const WORDS: [&[u8]; 8] = [
@@ -36,7 +36,7 @@ pub struct Corpus {
 }
 
 impl Corpus {
-    /// Writes about so many bytes of pages below a directory.
+    /// Writes about `bytes` bytes of pages below a directory.
     pub fn write(directory: &Path, bytes: u64) -> Result<Self, LabError> {
         fs::create_dir_all(directory).map_err(LabError::io("create", directory))?;
         let mut random = SEED;
@@ -52,7 +52,7 @@ impl Corpus {
         Ok(Self { files, bytes })
     }
 
-    /// A sample of it, to measure codecs on.
+    /// A sample of the corpus, to measure codecs on.
     pub fn sample(&self, bytes: u64) -> Result<Sample, LabError> {
         Sample::of_files(&self.files, bytes)
     }

@@ -1,5 +1,5 @@
-//! The storage that rehearsals are made on: one set-up for each kind of bottleneck, scaled down so
-//! that a run takes a second or two.
+//! The storage that rehearsals run on. There is one set-up for each kind of bottleneck, scaled down
+//! so that a run takes a second or two.
 
 use windlass_engine::media::Codec;
 use windlass_engine::{Emulation, EngineError};
@@ -9,15 +9,16 @@ use windlass_engine::{Emulation, EngineError};
 pub struct SetUp {
     /// What is special about it.
     pub name: &'static str,
-    /// What is emulated, as `--emulate` takes it; where nothing is, storage is this machine's.
+    /// What is emulated, in the form that `--emulate` takes. If it is empty, the machine's own
+    /// storage is used.
     pub emulate: &'static [&'static str],
     /// Stripes.
     pub files: usize,
     /// How frames are compressed.
     pub codec: Codec,
-    /// Buffers, where not the default number.
+    /// The number of buffers, if it is not the default.
     pub buffers: Option<usize>,
-    /// Readers for each volume, where not the default number.
+    /// The number of readers for each volume, if it is not the default.
     pub readers: Option<usize>,
 }
 

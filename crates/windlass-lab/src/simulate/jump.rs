@@ -1,12 +1,13 @@
-//! Driving the state to its end: step by step where something changes, in jumps where the same
-//! stretch comes again and again.
+//! Runs the state to its end: step by step where something changes, in jumps where the same stretch
+//! is repeated.
 
 use std::cmp::Reverse;
 
 use super::Job;
 use super::state::State;
 
-/// Units of a stretch: long against the pool, so that what is in flight at its ends hardly counts.
+/// Units of a stretch. A stretch is long compared with the pool, so what is in flight at its ends
+/// hardly counts.
 const STRETCH_UNITS: u64 = 2048;
 /// Units before the first stretch: enough to fill the pool many times.
 const WARM_UNITS: u64 = 512;
@@ -15,7 +16,7 @@ impl State {
     /// Runs a job to its end.
     pub(super) fn run(&mut self, job: &Job) {
         let unit = job.buffers.transfer_bytes as u64;
-        // Of a larger pool a stretch is longer.
+        // A larger pool needs a longer stretch.
         let scale = 1 + job.buffers.buffers as u64 / 256;
         let (warm, stretch) = (WARM_UNITS * unit * scale, STRETCH_UNITS * unit * scale);
         self.start(job);
@@ -36,7 +37,7 @@ impl State {
         }
     }
 
-    /// Steps until no more than `unread` bytes are left to be read; false at the end of the run.
+    /// Steps until at most `unread` bytes are left to read; returns false at the end of the run.
     fn run_until(&mut self, job: &Job, unread: u64) -> bool {
         while self.unread > unread {
             if !self.step(job) {
@@ -59,7 +60,7 @@ impl State {
             .unwrap_or(u64::MAX)
     }
 
-    /// Lets what happened since `then` happen `times` more.
+    /// Repeats `times` more what happened since `then`.
     fn repeat(&mut self, then: &Self, times: u64) {
         let period = self.now - then.now;
         let sources = self.sources.iter_mut().zip(&then.sources);

@@ -1,4 +1,4 @@
-//! The pipeline's state between two events, and what may go on after one.
+//! The state of the pipeline between two events, and what can start after an event.
 
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
@@ -9,26 +9,26 @@ use super::{Job, Outcome};
 use crate::numbers::to_f64;
 
 pub(super) const SECOND: f64 = 1e9;
-/// Bytes below which nothing is left: amounts are fractions where compression made them.
+/// An amount below this counts as nothing. Compression makes amounts fractional.
 const NOTHING: f64 = 0.5;
 
 /// What happens next.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Event {
-    /// A reader's read is done.
+    /// A read of a reader is done.
     Read(usize, u64),
     /// A worker has made what it was making.
     Step(usize),
-    /// A writer's write is done; was its buffer an input?
+    /// A write of a writer is done. The flag says whether its buffer was an input.
     Write(usize, bool),
 }
 
 /// A compressor or decompressor.
 #[derive(Clone, Copy, Debug, Default)]
 struct Worker {
-    /// Of the input it holds, the bytes of output it has yet to make.
+    /// The bytes of output that the worker has still to make from the input it holds.
     input: Option<f64>,
-    /// Bytes in the output it holds.
+    /// Bytes in the output that the worker holds.
     output: Option<f64>,
     /// Bytes of output being made.
     step: Option<f64>,
@@ -50,7 +50,7 @@ pub(super) struct Sums {
     pub(super) buffer_wait_seconds: f64,
 }
 
-/// All of it.
+/// The whole state.
 #[derive(Clone, Debug)]
 pub(super) struct State {
     pub(super) now: u64,
@@ -76,16 +76,17 @@ pub(super) struct State {
     chunks: VecDeque<Chunk>,
     /// Writes in flight of each writer.
     writers: Vec<usize>,
-    /// Of the buffer a writer is at: writes that are left, and the bytes of each.
+    /// For the buffer that each writer is writing: the writes that are left, and the bytes of each.
     parts: Vec<(usize, f64)>,
     chunk_count: u64,
-    /// Who has nothing in flight and waits for a buffer, or a chunk: who waits longest is first.
+    /// Readers and writers that have nothing in flight and wait for a buffer or a chunk. The one
+    /// that has waited longest is first.
     idle_readers: VecDeque<usize>,
     idle_writers: VecDeque<usize>,
-    /// Who looks for more right now; everybody else waits for what is in flight.
+    /// Readers and writers that look for more right now. The others wait for what is in flight.
     awake_readers: Vec<usize>,
     awake_writers: Vec<usize>,
-    /// Where the next read of each file and the next write of each writer begin.
+    /// The offset of the next read of each file and of the next write of each writer.
     read_offsets: Vec<u64>,
     write_offsets: Vec<u64>,
     next_unit: usize,
@@ -96,7 +97,7 @@ impl State {
         let clocks = |models: &[Model]| models.iter().map(ModelClock::new).collect::<Vec<_>>();
         let plan = &job.buffers;
         let (sources, targets) = (clocks(&job.sources), clocks(&job.targets));
-        // As the engine's pool: of what outputs leave, readers get half.
+        // As in the engine's pool: readers get half of the buffers that are not kept for outputs.
         let rest = plan.buffers.saturating_sub(job.outputs);
         let share = if job.outputs == 0 {
             plan.buffers
@@ -136,7 +137,7 @@ impl State {
         }
     }
 
-    /// Takes over the time and what was written to from a run that has ended.
+    /// Continues the time of a run that has ended, and the state of the storage that it wrote to.
     pub(super) fn go_on_from(&mut self, before: Self) {
         self.now = before.now;
         self.targets = before.targets;
@@ -154,8 +155,9 @@ impl State {
 
     /// Starts all that can start now.
     ///
-    /// As in the engine: who has something in flight waits for just that, and looks for a buffer or
-    /// a chunk only when it is done; who has nothing waits for one, and takes all there are then.
+    /// This is as in the engine. A thread with something in flight waits only for that, and looks
+    /// for a buffer or a chunk only when it is done. A thread with nothing in flight waits for a
+    /// buffer or a chunk, and then takes all that there are.
     pub(super) fn start(&mut self, job: &Job) {
         loop {
             let mut any = self.start_writers(job);
@@ -200,7 +202,8 @@ impl State {
         any
     }
 
-    /// A reader's read is done: it takes what buffers there are before its own is used.
+    /// A read is done. The reader takes the free buffers before anybody uses the buffer it has just
+    /// filled.
     fn end_read(&mut self, job: &Job, reader: usize, bytes: u64) {
         self.readers[reader] -= 1;
         self.full.push_back(bytes);
@@ -228,7 +231,7 @@ impl State {
         }
     }
 
-    /// The next event, which moves the time on; false at the end.
+    /// Handles the next event and moves the time on; returns false at the end.
     pub(super) fn step(&mut self, job: &Job) -> bool {
         let Some(Reverse((at, _, event))) = self.events.pop() else {
             return false;
@@ -316,7 +319,7 @@ impl State {
         starts
     }
 
-    /// A worker without input gives its last output away once no input can come any more.
+    /// When no more input can come, a worker without input gives its last output away.
     fn flush_at_end(&mut self, index: usize) -> bool {
         let reading = self.unread > 0 || self.readers.iter().any(|flying| *flying > 0);
         if reading || !self.full.is_empty() {
@@ -382,7 +385,8 @@ impl State {
 
     fn issue_write(&mut self, job: &Job, writer: usize, bytes: f64, is_input: bool) {
         let bytes = nanos(bytes / SECOND);
-        // A restore's writers fill the same files, in order; a backup's have a stripe each.
+        // The writers of a restore fill the same files, in order; in a backup each has its own
+        // stripe.
         let file = if job.own_files { 0 } else { writer };
         let io = ModelIo {
             stream: writer,
@@ -420,8 +424,8 @@ impl State {
     }
 }
 
-/// Bytes a worker puts into an output before it gives it away. Of what a codec may make of it at
-/// worst the next frame must still fit; of a decoded frame it is known what it makes.
+/// The bytes that a worker puts into an output before it gives it away. For a codec, the worst case
+/// of the next frame must still fit. For a decoded frame, the size of the result is known.
 fn capacity(job: &Job) -> f64 {
     let (transfer, frame) = (job.buffers.transfer_bytes, job.buffers.frame_bytes);
     let (transfer, frame) = (to_f64(transfer as u64), to_f64(frame as u64));

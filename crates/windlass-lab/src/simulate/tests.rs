@@ -1,4 +1,5 @@
-//! What the simulation promises: caps hold, buffers and depth matter, jumps change nothing.
+//! What the simulation promises: caps hold, buffers and depth have an effect, and jumps change
+//! nothing.
 
 use proptest::prelude::*;
 use windlass_engine::BufferRequest;
@@ -14,7 +15,7 @@ fn models(texts: &[&str]) -> Vec<Model> {
         .collect()
 }
 
-/// A backup as the engine would run it; `ratio` is bytes read for a byte written.
+/// A backup as the engine would run it. `ratio` is the bytes read for each byte written.
 fn backup(bytes: u64, source: &str, targets: &[&str], buffers: Option<usize>, ratio: f64) -> Job {
     let request = BufferRequest {
         buffers,
@@ -71,7 +72,7 @@ fn the_slowest_part_sets_the_time() {
     near(seconds(&by_source), size / 100e6, 0.001);
     let by_target = backup(bytes, "rate:900MB/s", &["rate:50MB/s"], None, 1.0);
     near(seconds(&by_target), size / 50e6, 0.001);
-    // Compressed to a quarter, the target takes four times as much of the database.
+    // Compressed to a quarter, the data reach the target four times as fast.
     let compressed = backup(bytes, "rate:900MB/s", &["rate:50MB/s"], None, 4.0);
     near(seconds(&compressed), size / 200e6, 0.002);
     let mut by_cores = backup(bytes, "nul", &["nul"], None, 4.0);
@@ -107,9 +108,9 @@ fn few_buffers_show_where_latency_is_deep() {
         ))
     };
     let (two, default, many) = (time(Some(2)), time(None), time(Some(64)));
-    // Two megabytes in flight, each 10 ms on the way in and 10 ms out, beside its transfers.
+    // Two megabytes in flight: each takes 10 ms in, 10 ms out, and the time of its transfers.
     near(two, 1024.0 * 0.0221 / 2.0, 0.05);
-    // With enough of them the four writes in flight are what is left.
+    // With enough buffers, the four writes in flight are the only limit left.
     near(many, 1024.0 * 0.01105 / 4.0, 0.02);
     assert!(
         two > 2.0 * default && default > 1.1 * many,
@@ -119,8 +120,8 @@ fn few_buffers_show_where_latency_is_deep() {
 
 #[test]
 fn who_waits_for_a_read_does_not_look_for_buffers() {
-    // Four buffers, but the second read of a reader that found one buffer only waits until the
-    // first is done: of 40 ms each, far more than a quarter of the reads come one after the other.
+    // There are four buffers. A reader that found only one buffer starts its second read when the
+    // first is done. So far more than a quarter of the reads, 40 ms each, come one after the other.
     let job = backup(
         96 << 20,
         "rate:1GB/s,latency=40ms",
@@ -260,7 +261,7 @@ proptest! {
         prop_assert!(outcome.seconds * tolerance >= by_source);
         prop_assert!(outcome.seconds * tolerance >= by_target);
         prop_assert!(outcome.seconds * tolerance >= by_cores);
-        // One transfer after the other through every part, with no credit and every latency.
+        // The slowest case: one transfer after the other, with no credit and every latency.
         let units = (mebibytes + 1) as f64;
         let slow = |model: &Model, bytes: f64| {
             bytes / model.sustained(1) + 2.0 * units * model.latency_seconds
@@ -285,7 +286,7 @@ proptest! {
         let few = backup(GIB, source, &targets, Some(buffers), ratio);
         let many = backup(GIB, source, &targets, Some(buffers + more), ratio);
         let (few, many) = (seconds(&few), seconds(&many));
-        // The last transfers may end in another order: a matter of a few of them.
+        // The last few transfers may end in another order, which costs a little.
         prop_assert!(many <= few * 1.01 + 0.05, "{few} with fewer, {many} with more");
     }
 

@@ -1,4 +1,4 @@
-//! Axes: what a sweep varies; their product is its cases.
+//! Axes: what a sweep varies. The cases of a sweep are all combinations of the axes' values.
 
 use serde::{Deserialize, Serialize};
 use windlass_engine::{
@@ -7,19 +7,19 @@ use windlass_engine::{
 
 use super::experiment::Experiment;
 
-/// Block size of devices unless told otherwise.
+/// The block size of devices by default.
 pub(super) const BLOCK_BYTES_DEFAULT: u64 = 4096;
 pub(super) const TRANSFER_DEFAULT: u64 = TRANSFER_BYTES_DEFAULT as u64;
 
-/// As many buffers as Windlass would take.
+/// The name of the default number of buffers.
 pub(super) const DEFAULT: &str = "default";
 
-/// Storage to emulate, under a name.
+/// Storage to emulate, with a name.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Storage {
     /// What it is called in tables.
     pub name: String,
-    /// What `--emulate` is given.
+    /// The values that `--emulate` gets.
     pub emulate: Vec<String>,
 }
 
@@ -37,7 +37,7 @@ impl Storage {
         Ok(Self { name, emulate })
     }
 
-    /// The same, so many times as fast.
+    /// The same storage, this many times as fast.
     #[must_use]
     pub fn scaled(&self, factor: f64) -> Self {
         let mut emulate: Vec<_> = self.emulate.clone();
@@ -50,7 +50,7 @@ impl Storage {
     }
 }
 
-/// One of several databases. Its connection string is not kept: there may be a password in it.
+/// One of several databases. The connection string is not kept, because it may contain a password.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Source {
     /// Its place on the command line, from 0.
@@ -66,14 +66,14 @@ impl Source {
     }
 }
 
-/// One setting: what a backup or restore is told.
+/// One setting of a backup or restore.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Case {
     /// Stripes.
     pub devices: usize,
     /// Bytes of a transfer.
     pub transfer_bytes: u64,
-    /// Buffers; `None` is as many as Windlass would take.
+    /// The number of buffers; `None` is the default number.
     pub buffers: Option<usize>,
     /// Block size of the devices, in bytes.
     pub block_bytes: u64,
@@ -81,12 +81,12 @@ pub struct Case {
     pub codec: String,
     /// Storage that is emulated.
     pub set_up: Option<Storage>,
-    /// Which database, where there are several.
+    /// Which database, if there are several.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub source: Option<Source>,
 }
 
-/// What may be varied.
+/// What a sweep may vary.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Axis {
@@ -107,7 +107,7 @@ pub enum Axis {
 }
 
 impl Axis {
-    /// Every axis, in the order of tables.
+    /// Every axis, in the order in which tables show them.
     pub const ALL: [Self; 7] = [
         Self::Database,
         Self::Storage,
@@ -118,7 +118,8 @@ impl Axis {
         Self::BlockSize,
     ];
 
-    /// What is given, not chosen: settings compete with those of the same database and storage.
+    /// The axes that are given and not chosen. A setting competes only with settings of the same
+    /// database and storage.
     pub const GIVEN: [Self; 2] = [Self::Database, Self::Storage];
 
     /// Its name, for people.
@@ -134,14 +135,14 @@ impl Axis {
         }
     }
 
-    /// Does more of it mean something?
+    /// Whether the values are numbers, so that "more of it" has a meaning.
     pub fn is_number(self) -> bool {
         !matches!(self, Self::Storage | Self::Codec)
     }
 }
 
 impl Case {
-    /// Where it stands on an axis, in words.
+    /// The setting's value on an axis, in words.
     pub fn label(&self, axis: Axis) -> String {
         match axis {
             Axis::Database => match &self.source {
@@ -163,7 +164,8 @@ impl Case {
         }
     }
 
-    /// Where it stands among the values of an axis; names stand in the order they were given.
+    /// The position of the setting among the values of an axis. Names have the order in which they
+    /// were given.
     pub(super) fn place(&self, axis: Axis) -> u64 {
         match axis {
             Axis::Storage | Axis::Codec => 0,
@@ -175,7 +177,7 @@ impl Case {
         }
     }
 
-    /// Its buffers, given or by default with one source volume.
+    /// The number of buffers: as given, or the default with one source volume.
     pub(super) fn buffer_count(&self) -> usize {
         let default = || default_buffer_count(self.devices, 1);
         self.buffers.unwrap_or_else(default)
@@ -199,7 +201,7 @@ impl Case {
         axes.iter().map(one).collect::<Vec<_>>().join(", ")
     }
 
-    /// Do two settings agree on everything but this?
+    /// Whether two settings are equal on every axis except this one.
     pub(super) fn agrees_but(&self, other: &Self, axis: Axis) -> bool {
         let same = |one: Axis| one == axis || self.label(one) == other.label(one);
         Axis::ALL.into_iter().all(same)
@@ -219,9 +221,9 @@ pub struct Axes {
     pub block_bytes: Vec<u64>,
     /// Codecs.
     pub codecs: Vec<String>,
-    /// Emulated storage; none is what is there.
+    /// Emulated storage; if empty, the machine's own storage is used.
     pub set_ups: Vec<Storage>,
-    /// Databases; none where there is only one.
+    /// Databases; empty if there is only one.
     pub sources: Vec<Source>,
 }
 
@@ -268,7 +270,7 @@ impl Axes {
     }
 }
 
-/// Every value; where there is none, that there is none.
+/// Every value as `Some`; a single `None` if there are no values.
 fn or_none<T: Clone>(values: &[T]) -> Vec<Option<T>> {
     match values {
         [] => vec![None],
@@ -288,7 +290,7 @@ fn each<T: Clone>(cases: &mut Vec<Case>, values: &[T], set: impl Fn(&mut Case, T
     *cases = cases.iter().flat_map(with).collect();
 }
 
-/// What the user chose: an axis without values is the experiment's.
+/// What the user chose. An axis without values gets those of the experiment.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Chosen {
     /// `--devices`.
@@ -305,12 +307,12 @@ pub struct Chosen {
     pub set_ups: Vec<Storage>,
     /// `--scale`.
     pub scale: Option<f64>,
-    /// The databases, where there are several.
+    /// The databases, if there are several.
     pub sources: Vec<Source>,
 }
 
 impl Chosen {
-    /// The cases of an experiment with what the user chose, each once.
+    /// The cases of an experiment with the user's choices, without duplicates.
     pub fn cases(&self, experiment: Experiment, restore: bool) -> Vec<Case> {
         let mut cases: Vec<Case> = Vec::new();
         for grid in experiment.grids(restore) {

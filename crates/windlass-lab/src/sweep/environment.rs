@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-/// The machine, as far as it matters for comparing.
+/// What describes the machine, as far as it matters for comparing.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Environment {
     /// Windlass's version.
@@ -18,7 +18,7 @@ pub struct Environment {
 }
 
 impl Environment {
-    /// This machine's; what the kernel does not say is empty.
+    /// The environment of this machine. What the kernel does not say stays empty.
     pub fn of_machine(windlass: &str) -> Self {
         let read = |path| std::fs::read_to_string(path).unwrap_or_default();
         let cpu = read("/proc/cpuinfo");

@@ -6,10 +6,10 @@ use super::axes::{Axes, BLOCK_BYTES_DEFAULT, Storage, TRANSFER_DEFAULT};
 
 const KIB: u64 = 1024;
 const MIB: u64 = 1024 * KIB;
-/// What `windlass backup` compresses with unless told otherwise.
+/// The default codec of `windlass backup`.
 const CODEC_DEFAULT: &str = "zstd:1";
-/// How fast emulated volumes are, against real ones: so slow that two cores can compress for the
-/// fastest of them, so fast that a small database takes seconds.
+/// The speed of emulated volumes compared with real ones. It is so low that two cores can compress
+/// for the fastest of them, and so high that a small database takes only seconds.
 const SCALE: f64 = 0.25;
 
 /// An experiment.
@@ -20,11 +20,11 @@ pub enum Experiment {
     Waits,
     /// What do more buffers give, and cost?
     Buffers,
-    /// How many buffers are there unless told otherwise?
+    /// How many buffers are there by default?
     BufferDefaults,
     /// What can this I/O path do?
     Device,
-    /// How much of that does a backup use?
+    /// How much of the I/O path's speed does a backup use?
     Stripes,
     /// What does the block size of the devices change?
     Blocksize,
@@ -34,7 +34,7 @@ pub enum Experiment {
     IopsStep,
     /// What can the source and the cores do, with nothing written?
     Nul,
-    /// And with devices?
+    /// How fast is it with devices?
     Disk,
     /// Any grid.
     Grid,
@@ -92,12 +92,12 @@ impl Experiment {
         }
     }
 
-    /// Does it write nothing unless told otherwise?
+    /// Whether it writes nothing by default.
     pub fn is_to_nul(self) -> bool {
         matches!(self, Self::BufferDefaults | Self::Nul | Self::Grid)
     }
 
-    /// Rounds unless told otherwise.
+    /// The default number of rounds.
     pub fn repeat(self) -> usize {
         match self {
             Self::BufferDefaults => 1,
@@ -105,7 +105,7 @@ impl Experiment {
         }
     }
 
-    /// What it varies: the union of these grids. `restore`: as a restore.
+    /// What it varies: all cases of these grids. `restore` asks for the grids of a restore.
     pub fn grids(self, restore: bool) -> Vec<Axes> {
         match self {
             Self::Waits => vec![Axes {
@@ -149,7 +149,8 @@ fn strings(texts: &[&str]) -> Vec<String> {
     texts.iter().map(|text| (*text).to_owned()).collect()
 }
 
-/// Seven runs: six counts at 1 MiB, and the largest at 4 MiB, which is 1 GiB of memory.
+/// Seven runs: six buffer counts at 1 MiB, and the largest count at 4 MiB, which takes 1 GiB of
+/// memory.
 fn buffers() -> Vec<Axes> {
     let at = |counts: &[usize], transfer_bytes| Axes {
         buffers: counts.iter().map(|count| Some(*count)).collect(),
@@ -159,7 +160,7 @@ fn buffers() -> Vec<Axes> {
     vec![at(&[7, 16, 32, 64, 128, 256], MIB), at(&[256], 4 * MIB)]
 }
 
-/// Transfer sizes by devices; then buffers, at 1 and 4 MiB.
+/// Transfer sizes combined with numbers of devices; then numbers of buffers, at 1 and 4 MiB.
 fn transfers_and_buffers() -> Vec<Axes> {
     let sizes = [
         64 * KIB,
@@ -185,8 +186,8 @@ fn transfers_and_buffers() -> Vec<Axes> {
     ]
 }
 
-/// What the object store gives, each stream and all together: fitted to published minutes, each
-/// way (docs/lab.md).
+/// What the object store gives to each stream and to all together, for each direction. The numbers
+/// are fitted to published minutes (docs/lab.md).
 fn store(restore: bool) -> &'static str {
     match restore {
         false => "s3:97.2MB/s,throughput=324.5MB/s",
@@ -219,7 +220,7 @@ fn volumes(restore: bool) -> Vec<Storage> {
     set_ups
 }
 
-/// One volume, with more and more operations paid for.
+/// One volume, with a growing number of provisioned operations.
 fn steps(restore: bool) -> Vec<Storage> {
     let step = |iops: u32| {
         let source = format!("io1:{iops}");

@@ -1,4 +1,4 @@
-//! What a sweep found, in words; and what it could not tell apart from noise.
+//! What a sweep found, in words, and what it could not tell from noise.
 
 use serde::Serialize;
 use windlass_engine::{show_rate, show_size};
@@ -11,28 +11,28 @@ use super::series::Series;
 use super::{published, table};
 use crate::plan::Direction;
 
-/// Settings named one by one; of more, the number.
+/// Up to this number, settings are named one by one; if there are more, their number is given.
 const NAMED_MAX: usize = 3;
 
-/// A finished sweep in words.
+/// The findings of a sweep, in words.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct Findings {
     /// What it found.
     pub found: Vec<String>,
-    /// What it could not tell apart.
+    /// Differences that it could not tell from noise.
     pub unclear: Vec<String>,
-    /// How it tells.
+    /// How it decides.
     pub method: Vec<String>,
 }
 
-/// Looks at a series.
+/// Draws the findings from a series.
 pub fn findings(series: &Series) -> Findings {
     if !series.probes.is_empty() {
         return probed(series);
     }
     let axes = series.axes();
     let ends = axes.iter().map(|axis| series.values(*axis).len() - 1);
-    // Each against the baseline, each against the fastest, and each axis; of two there is but one.
+    // Each case against the baseline and the fastest, and each axis. Two cases need only one.
     let comparisons = match series.cases.len() {
         0..=2 => 1,
         cases => 2 * (cases - 1) + ends.sum::<usize>(),
@@ -61,7 +61,7 @@ pub fn findings(series: &Series) -> Findings {
     findings
 }
 
-/// Of each kind of path the best, and the combinations that are as good in some round.
+/// The best point of each kind of path, and the combinations that reached its rate in some round.
 fn probed(series: &Series) -> Findings {
     let mut findings = Findings::default();
     let paths = table::paths(series);
@@ -119,7 +119,7 @@ impl View<'_> {
         }
     }
 
-    /// The cases that compete: those of the same database on the same storage.
+    /// The cases that compete: those with the same database and the same storage.
     fn groups(&self) -> Vec<Vec<usize>> {
         let mut groups: Vec<(String, Vec<usize>)> = Vec::new();
         for (index, case) in self.series.cases.iter().enumerate() {
@@ -142,7 +142,7 @@ impl View<'_> {
         self.series.cases[case].words(&axes)
     }
 
-    /// What a case is of and on, where that differs: `gp2, r5.8xlarge: `.
+    /// The database and the storage of a case, if the cases differ in these: `gp2, r5.8xlarge: `.
     fn given(&self, case: usize) -> String {
         let mut axes = Axis::GIVEN.to_vec();
         axes.retain(|axis| self.axes.contains(axis));
@@ -152,7 +152,7 @@ impl View<'_> {
         }
     }
 
-    /// Which case is fastest, by how much, and which ones are as good.
+    /// Which case is fastest, by how much, and which ones are equally good.
     fn fastest(&self, cases: &[usize], findings: &mut Findings) {
         let by_seconds = |one: &&usize, other: &&usize| {
             self.seconds
@@ -218,7 +218,7 @@ impl View<'_> {
         ));
     }
 
-    /// Pairs of cases that differ by one axis only: one value of it against the other.
+    /// Pairs of cases that differ on this axis only: one has the value `from`, the other `to`.
     fn pairs(&self, axis: Axis, from: &str, to: &str) -> Vec<(usize, usize)> {
         let cases = &self.series.cases;
         let mut pairs = Vec::new();
@@ -235,11 +235,11 @@ impl View<'_> {
         pairs
     }
 
-    /// What an axis does on its own, everything else being equal.
+    /// The effect of one axis while everything else is equal.
     fn effect(&self, axis: Axis, findings: &mut Findings) {
         let values = self.series.given(axis);
         let Some(from) = values.first() else { return };
-        // Of a number the ends say what more of it does; names are each a thing of its own.
+        // Comparing both ends of a number axis shows what more does; names are compared one by one.
         let to = if axis.is_number() {
             &values[values.len() - 1..]
         } else {
@@ -274,7 +274,8 @@ impl View<'_> {
         }
     }
 
-    /// How waiting for buffers changes as buffers do; otherwise where the first case waits most.
+    /// How waiting for buffers changes with the number of buffers. If that was not varied, where
+    /// the first case waits most.
     fn waits(&self, findings: &mut Findings) {
         let free = |case: usize| {
             let runs = self.series.runs_of(case);
@@ -386,7 +387,7 @@ impl View<'_> {
     }
 }
 
-/// `-12 %`, or how small a change would have been seen.
+/// `-12 %`, or the smallest change that would have been noticed.
 fn change(difference: &Difference) -> String {
     let percent = (difference.ratio - 1.0) * 100.0;
     match difference.apart {

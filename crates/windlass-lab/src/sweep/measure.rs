@@ -1,4 +1,4 @@
-//! What of a run is looked at.
+//! Which numbers of a run are compared.
 
 use super::series::Run;
 use crate::accuracy::quantile;
@@ -14,7 +14,7 @@ pub enum Measure {
     Rate,
     /// Bytes written.
     BytesWritten,
-    /// Most memory of the process, in bytes.
+    /// The peak memory of the process, in bytes.
     PeakMemory,
 }
 
@@ -44,7 +44,7 @@ impl Measure {
     }
 }
 
-/// The middle of some numbers; of none, nothing.
+/// The median of some numbers; zero if there are none.
 pub fn median(numbers: impl IntoIterator<Item = f64>) -> f64 {
     quantile(&numbers.into_iter().collect::<Vec<_>>(), 0.5)
 }

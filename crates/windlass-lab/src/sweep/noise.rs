@@ -1,10 +1,10 @@
-//! Noise: how much runs of one setting differ, and so what difference between settings means
-//! anything.
+//! Noise: how much runs with one setting differ, and therefore how large a difference between
+//! settings must be to mean anything.
 //!
-//! Runs are compared by ratios, so by logarithms. In rounds, each run is its setting times its
-//! round times chance: what is left after the means of setting and round are taken out is chance,
-//! and its spread is that of all settings together. Two settings are told apart when
-//! - the means of their logarithms differ by more than Student's t allows the spread, at 5 % over
+//! Windlass compares runs by ratios, so it calculates with logarithms. In rounds, each run is the
+//! product of its setting, its round and chance. Taking out the means of setting and round leaves
+//! chance. The spread of chance is estimated from all settings together. Two settings are told
+//! apart when
 //!   all comparisons that are made (so each is given 5 % divided by their number), and
 //! - no run of the one lies among the runs of the other, rounds taken out: with few runs the spread
 //!   itself is uncertain, and one setting may be noisier than the others.
@@ -13,48 +13,49 @@ use super::measure::Measure;
 use super::series::Series;
 use super::student;
 
-/// How often a difference may be seen that is none, over a whole report.
+/// The share of reports in which a difference may be seen although there is none.
 const ALPHA: f64 = 0.05;
-/// Ratios nearer to one than this are called equal whatever the runs say: clocks, and counts of
-/// timer ticks, are not better.
+/// A ratio nearer to one than this counts as equal, whatever the runs say: clocks and counts of
+/// timer ticks are not more exact.
 const RATIO_MIN: f64 = 0.002;
 
 /// The noise of one measure over a series.
 #[derive(Clone, Debug)]
 pub struct Noise {
-    /// Of each run its case, and its logarithm without its round.
+    /// For each run, its case and the logarithm of its value without the effect of its round.
     runs: Vec<(usize, f64)>,
-    /// Standard deviation of logarithms, so roughly a share.
+    /// Standard deviation of the logarithms. It is roughly a share.
     pub spread: f64,
-    /// Degrees of freedom it was estimated with; zero: it is not known.
+    /// Degrees of freedom of the estimate. Zero means that the spread is not known.
     pub freedom: usize,
-    /// Slowest round over the fastest, less one.
+    /// The slowest round divided by the fastest, minus one.
     pub drift: f64,
     /// Rounds.
     pub rounds: usize,
     comparisons: usize,
 }
 
-/// Two groups of runs, compared.
+/// The comparison of two groups of runs.
 #[derive(Clone, Copy, Debug, PartialEq, serde::Serialize)]
 pub struct Difference {
     /// The second group's mean over the first's.
     pub ratio: f64,
-    /// The ratio (or one over it) that it would have to exceed; infinite when noise is not known.
+    /// The ratio (or its inverse) that is needed to tell them apart; infinite when the noise is not
+    /// known.
     pub needed: f64,
-    /// Told apart.
+    /// Whether they can be told apart.
     pub apart: bool,
 }
 
 impl Noise {
-    /// Of a measure. `comparisons` is how many will be made.
+    /// The noise of a measure. `comparisons` is how many comparisons will be made.
     pub fn of(series: &Series, measure: Measure, comparisons: usize) -> Self {
         let runs = series.runs.iter();
         let values = runs.map(|run| (run.case, run.round, measure.of(run)));
         Self::of_values(values, series.cases.len(), comparisons)
     }
 
-    /// Of numbers: case, round, value.
+    /// The noise of numbers, each given as case, round, value.
     pub(crate) fn of_values(
         values: impl Iterator<Item = (usize, usize, f64)>,
         cases: usize,
@@ -72,7 +73,7 @@ impl Noise {
             let logs = logs.iter().filter(|(_, round, _)| *round == wanted);
             mean(logs.map(|(.., log)| *log)) - all
         };
-        // Of one case drift cannot be told from chance, so it is left in.
+        // With only one case, drift cannot be told from chance, so it is left in.
         let whole = cases > 1;
         let drifts: Vec<_> = (0..rounds)
             .map(|round| if whole { of_round(round) } else { 0.0 })
@@ -116,14 +117,14 @@ impl Noise {
         runs.map(|(_, log)| *log).collect()
     }
 
-    /// The geometric mean of a case's runs, rounds taken out.
+    /// The geometric mean of a case's runs, without the effects of the rounds.
     pub fn mean(&self, case: usize) -> f64 {
         mean(self.of_case(case)).exp()
     }
 
-    /// By which factor the mean of a case may be off by chance; infinite when noise is not known.
-    /// It is so wide that two cases of as many runs are told apart by their means where their bands
-    /// do not touch.
+    /// The factor by which the mean of a case may be off by chance; infinite when the noise is not
+    /// known. If the bands of two cases with equally many runs do not touch, the means of these
+    /// cases can be told apart.
     pub fn band(&self, case: usize) -> f64 {
         let needed = self.difference(&[(case, case)]).needed;
         needed.sqrt()
@@ -141,7 +142,7 @@ impl Noise {
         difference
     }
 
-    /// Compares many pairs at once, each of which differs in one and the same way: the mean ratio.
+    /// Compares many pairs that all differ in the same way, and gives the mean ratio.
     pub fn compare_all(&self, pairs: &[(usize, usize)]) -> Difference {
         self.difference(pairs)
     }
@@ -149,7 +150,8 @@ impl Noise {
     fn difference(&self, pairs: &[(usize, usize)]) -> Difference {
         let ratio = |(first, second): &(usize, usize)| self.mean(*second) / self.mean(*first);
         let log = mean(pairs.iter().map(|pair| ratio(pair).ln()));
-        // The variance of the mean of differences of means.
+        // This is the variance of the mean of the pairs' differences. Each difference is one of
+        // means.
         let share = |case: usize| 1.0 / count(self.of_case(case).len().max(1));
         let shares = pairs
             .iter()

@@ -1,8 +1,8 @@
-//! In what order runs are made: in rounds, each case once a round, shuffled.
+//! The order of the runs: in rounds. Each round runs every case once, in shuffled order.
 //!
-//! A machine drifts: caches fill, clocks drop, neighbours come and go. Were all runs of a case made
-//! in a row, drift would look like the case's own. In rounds it falls on all cases alike, and the
-//! shuffle keeps a case from always running after the same other one.
+//! A machine drifts: caches fill, clocks drop, other users come and go. If all runs of a case were
+//! made in a row, drift would look like an effect of the case. In rounds it affects all cases
+//! alike, and the shuffle keeps a case from always running after the same other one.
 
 use crate::sample::next;
 

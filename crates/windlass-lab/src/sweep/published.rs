@@ -1,5 +1,5 @@
-//! The published minutes that the experiment `matrix` is held against: by ratios, since neither the
-//! database nor the machine is the same.
+//! The published minutes that the experiment `matrix` is compared with. It compares ratios, since
+//! neither the database nor the machine is the same.
 
 use super::axes::{Axis, Case};
 use super::measure::{Measure, median};
@@ -7,21 +7,21 @@ use super::series::Series;
 use crate::chart::{Cell, Table};
 use crate::plan::Direction;
 
-/// Native backup and restore of a 1 TB SQL Server database on Amazon RDS; its first lines name the
-/// source.
+/// Native backup and restore of a 1 TB SQL Server database on Amazon RDS. The first lines of the
+/// file name the source.
 const MINUTES: &str = include_str!("../../testdata/rds_native_backup_1tb.csv");
 
-/// A setting that was measured here and there.
+/// A setting that was both published and measured here.
 pub(super) struct Pair {
     case: usize,
     minutes: f64,
-    /// How many times as fast as the first pair: published, and here.
+    /// The speed relative to the first pair: as published, and as measured here.
     pub(super) published: f64,
     pub(super) here: f64,
 }
 
-/// Published minutes of a setting. They are of one database: of several, the first is held against
-/// them.
+/// Published minutes of a setting. They are for one database, so if there are several, they are
+/// compared with the first one.
 fn minutes(case: &Case, direction: Direction) -> Option<f64> {
     if case.source.as_ref().is_some_and(|source| source.index > 0) {
         return None;
@@ -44,7 +44,7 @@ fn minutes(case: &Case, direction: Direction) -> Option<f64> {
     rows.next()?.get(column)?.parse().ok()
 }
 
-/// The settings of a series that there are published minutes for, compared with the first of them.
+/// The settings of a series that have published minutes, compared with the first of them.
 pub(super) fn pairs(series: &Series) -> Vec<Pair> {
     let direction = series.inputs.direction;
     let seconds = |case: usize| median(series.runs_of(case).map(|run| Measure::Seconds.of(run)));
@@ -66,7 +66,7 @@ pub(super) fn pairs(series: &Series) -> Vec<Pair> {
     known.into_iter().map(pair).collect()
 }
 
-/// Both beside each other; `None` when there is nothing to compare.
+/// The published and the measured numbers side by side; `None` when there is nothing to compare.
 pub(super) fn table(series: &Series) -> Option<Table> {
     let pairs = pairs(series);
     if pairs.len() < 2 {
@@ -103,7 +103,7 @@ pub(super) fn table(series: &Series) -> Option<Table> {
     })
 }
 
-/// How far the shapes are apart, in a sentence.
+/// How much the published and the measured ratios differ, in a sentence.
 pub(super) fn finding(series: &Series) -> Option<String> {
     let pairs = pairs(series);
     let errors = pairs

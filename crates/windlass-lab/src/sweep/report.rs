@@ -11,12 +11,12 @@ use crate::chart::{BarChart, BarLayout, Group, LineChart, Page, Scale, Series as
 use crate::numbers::to_f64;
 use crate::plan::Direction;
 
-/// What is drawn in a chart of lines.
+/// The explanation of a line chart.
 const LINES: &str = "Small dots are the runs, the line joins the medians, and the band around \
     it is the noise. A ring instead of a dot means that the runs do not tell this setting from the \
     baseline; on a line without the baseline, from the line's first setting.";
 
-/// Bars of a chart: of more nobody can find the one he looks for.
+/// The most bars of a chart. With more, nobody finds the one to look at.
 const BARS_MAX: usize = 32;
 
 /// The page as HTML.
@@ -36,7 +36,7 @@ pub fn report(series: &Series) -> String {
     page.html()
 }
 
-/// What was run, on what.
+/// What was run, and on what machine.
 fn summary(page: &mut Page, series: &Series) {
     let inputs = &series.inputs;
     let what = match (inputs.experiment, inputs.direction) {
@@ -69,7 +69,7 @@ fn summary(page: &mut Page, series: &Series) {
     page.paragraph(&format!("{}; {}", series.at, series.environment.words()));
 }
 
-/// What was found, what not, and how that was told.
+/// What was found, what could not be told from noise, and how that was decided.
 fn words(page: &mut Page, series: &Series) {
     let findings = findings(series);
     page.heading("What was found");
@@ -88,7 +88,7 @@ fn words(page: &mut Page, series: &Series) {
     }
 }
 
-/// A finding as a sentence: a capital at its front, a full stop at its end.
+/// A finding as a sentence: it begins with a capital letter and ends with a full stop.
 fn sentence_of(finding: &str) -> String {
     let mut letters = finding.chars();
     let first = letters.next().map(|letter| letter.to_ascii_uppercase());
@@ -96,7 +96,7 @@ fn sentence_of(finding: &str) -> String {
     format!("{}{rest}.", first.map_or(String::new(), String::from))
 }
 
-/// Duration and CPU time over each axis of numbers; speed-ups; waits; sizes.
+/// Duration and CPU time over each number axis; speed-ups; waits; sizes.
 fn charts(page: &mut Page, series: &Series) {
     let axes = series.axes();
     for axis in axes.iter().copied().filter(|axis| axis.is_number()) {
@@ -127,7 +127,7 @@ fn charts(page: &mut Page, series: &Series) {
     }
 }
 
-/// Cases that differ by one axis only, as a line each: its name, and its cases.
+/// Lines of cases that differ on this axis only: the name and the cases of each.
 fn lines(series: &Series, axis: Axis) -> Vec<(String, Vec<usize>)> {
     let others: Vec<Axis> = series
         .axes()
@@ -136,8 +136,8 @@ fn lines(series: &Series, axis: Axis) -> Vec<(String, Vec<usize>)> {
         .collect();
     let mut lines: Vec<(String, Vec<usize>)> = Vec::new();
     for (index, case) in series.cases.iter().enumerate() {
-        // Where buffers are not given they follow from the devices: not a place on their axis, and
-        // no difference on any other.
+        // A default number of buffers follows from the devices. So such a case has no place on the
+        // axis of buffers, and the default makes no difference on any other axis.
         if axis == Axis::Buffers && case.buffers.is_none() {
             continue;
         }
@@ -150,7 +150,7 @@ fn lines(series: &Series, axis: Axis) -> Vec<(String, Vec<usize>)> {
             None => lines.push((name, vec![index])),
         }
     }
-    // What another grid adds in passing, two points of seven, would only hide the rest.
+    // Lines that another grid adds, with two points of seven, would only hide the others.
     let most = lines
         .iter()
         .map(|(_, cases)| cases.len())
@@ -160,7 +160,7 @@ fn lines(series: &Series, axis: Axis) -> Vec<(String, Vec<usize>)> {
     lines
 }
 
-/// What tells a line from others: the values it has, where not all cases have the same.
+/// The name of a line: its values on the axes on which the cases differ.
 fn line_name(series: &Series, case: &Case, others: &[Axis]) -> String {
     let differs = |axis: &Axis| series.values(*axis).len() > 1;
     let is_given = |axis: &Axis| *axis != Axis::Buffers || case.buffers.is_some();
@@ -184,7 +184,7 @@ fn over(
     let place = |case: &Case| values.iter().position(|value| *value == case.label(axis));
     let x = |case: &Case| match axis {
         Axis::Database | Axis::TransferSize | Axis::BlockSize => case.place(axis),
-        // Side by side: there is no device between one and two, and none left of one.
+        // At equal distances: there is nothing between one device and two, or left of one.
         Axis::Devices => place(case).unwrap_or(0) as u64,
         _ => case.buffers.map_or(0, |buffers| buffers as u64),
     };
@@ -222,7 +222,7 @@ fn over(
     }
 }
 
-/// Where a case lies along the bottom.
+/// The position of a case on the bottom axis.
 type Place<'a> = &'a dyn Fn(&usize) -> f64;
 
 /// A line of cases, with their runs and the noise of each.
@@ -260,7 +260,7 @@ fn line_of(
     }
 }
 
-/// The settings a chart of bars shows: all, or the fastest and the baseline.
+/// The settings that a bar chart shows: all of them, or the fastest ones and the baseline.
 fn shown(series: &Series) -> Vec<usize> {
     let noise = Noise::of(series, Measure::Seconds, 1);
     let baseline = series.baseline();
@@ -366,7 +366,7 @@ fn sizes(series: &Series) -> BarChart {
         let of = |case: &usize| series.cases[*case].codec == codec;
         let cases = (0..series.cases.len()).filter(of);
         let runs = cases.flat_map(|case| series.runs_of(case));
-        // A backup writes what it keeps, a restore reads that.
+        // A backup writes what it stores; a restore reads it.
         let bytes = runs.map(|run| match series.inputs.direction {
             Direction::Backup => to_f64(run.report.bytes_written),
             Direction::Restore => to_f64(run.report.bytes_read),

@@ -1,4 +1,4 @@
-//! The raw series: what was asked, where it ran, and every run; kept as JSON.
+//! The raw series: the inputs, the environment, and every run. It is kept as JSON.
 
 use std::path::Path;
 
@@ -12,10 +12,10 @@ use crate::error::LabError;
 use crate::plan::Direction;
 use crate::profile::Profile;
 
-/// Largest file that is read; a series of thousands of runs is a few MiB.
+/// The largest file that is read. A series of thousands of runs has a few MiB.
 const BYTES_MAX: u64 = 256 << 20;
 
-/// A series that was kept.
+/// The kind of output that a kept series is.
 const SERIES: OutputKind = OutputKind {
     noun: "a series of a sweep",
     is_own: |beginning| {
@@ -24,44 +24,44 @@ const SERIES: OutputKind = OutputKind {
     },
 };
 
-/// Of which version the files are; others are not read.
+/// The version of the files' format. Files of other versions are not read.
 const VERSION: u32 = 1;
 
-/// What was asked.
+/// What the user asked for.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Inputs {
     /// Which experiment.
     pub experiment: Experiment,
     /// Backups or restores.
     pub direction: Direction,
-    /// `PostgreSQL` or `SQLite`, or what lies at a path.
+    /// `PostgreSQL` or `SQLite`, or the kind of what was probed.
     pub kind: String,
-    /// Bytes of the database that a backup reads; of several, of the largest.
+    /// Bytes of the database that a backup reads; if there are several, of the largest one.
     pub database_bytes: u64,
-    /// Where stripes went: places, or `nul`.
+    /// Where the stripes went: places, or `nul`.
     pub to: Vec<String>,
     /// Rounds.
     pub repeat: usize,
-    /// What each run was told besides its case.
+    /// The arguments that every run got, besides those of its case.
     pub arguments: Vec<String>,
 }
 
 /// A finished sweep.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Series {
-    /// Of this file's format.
+    /// The version of this file's format.
     pub version: u32,
     /// When it began, RFC 3339.
     pub at: String,
-    /// What was asked.
+    /// What the user asked for.
     pub inputs: Inputs,
     /// Where it ran.
     pub environment: Environment,
     /// The settings.
     pub cases: Vec<Case>,
-    /// Every run, in the order of running.
+    /// Every run, in the order in which they were made.
     pub runs: Vec<Run>,
-    /// What was probed, in each round (experiment `device`).
+    /// What each round of the experiment `device` probed.
     #[serde(default)]
     pub probes: Vec<Profile>,
 }
@@ -73,7 +73,7 @@ pub struct Run {
     pub case: usize,
     /// Which round, from 0.
     pub round: usize,
-    /// CPU time of the whole process that made it, in seconds.
+    /// CPU time of the whole process of this run, in seconds.
     pub process_cpu_seconds: f64,
     /// What it reported.
     pub report: RunRecord,
@@ -84,9 +84,9 @@ pub struct Run {
 pub struct RunRecord {
     /// Wall time, from start to the last durable act.
     pub seconds: f64,
-    /// Wall time in which data moved.
+    /// Wall time while data moved.
     pub data_seconds: f64,
-    /// Most memory of the process, in bytes.
+    /// Peak memory of the process, in bytes.
     pub peak_memory_bytes: u64,
     /// Bytes read.
     pub bytes_read: u64,
@@ -122,9 +122,9 @@ pub struct StageRun {
     pub name: String,
     /// Threads.
     pub threads: u64,
-    /// Seconds not waiting, over all threads.
+    /// Seconds in which its threads did not wait, over all threads.
     pub busy_seconds: f64,
-    /// Seconds on a core.
+    /// CPU seconds.
     pub cpu_seconds: f64,
     /// Operations.
     pub operations: u64,
@@ -161,7 +161,7 @@ pub struct DeviceRun {
 }
 
 impl RunRecord {
-    /// Seconds and number of a stage's waits; nothing where there were none.
+    /// Seconds and number of a stage's waits; zero if there were none.
     pub fn waited(&self, stage: &str, cause: &str) -> (f64, u64) {
         let stage = self.stages.iter().find(|one| one.name == stage);
         let waits = stage.map_or(&[][..], |stage| &stage.waits);
@@ -184,7 +184,7 @@ impl Series {
         }
     }
 
-    /// Reads a series that was kept.
+    /// Reads a kept series.
     pub fn load(path: &Path) -> Result<Self, LabError> {
         let bytes = read_at_most(path, BYTES_MAX).map_err(LabError::io("read", path))?;
         let fault = |what: String| LabError::Series {
@@ -202,13 +202,13 @@ impl Series {
         Ok(series)
     }
 
-    /// Keeps it, where `outputs` lets it.
+    /// Writes the series to a file, if `outputs` allows it.
     pub fn save(&self, path: &Path, outputs: &Outputs) -> Result<(), LabError> {
         let bytes = serde_json::to_vec(self).unwrap_or_default();
         Ok(outputs.replace(path, &SERIES, &bytes, 0o644)?)
     }
 
-    /// The axes on which its cases differ.
+    /// The axes on which the cases differ.
     pub fn axes(&self) -> Vec<Axis> {
         let differ = |axis: &Axis| {
             let mut labels = self.cases.iter().map(|case| case.label(*axis));
@@ -218,7 +218,7 @@ impl Series {
         Axis::ALL.into_iter().filter(differ).collect()
     }
 
-    /// The values of an axis: numbers in their order, names as they were given.
+    /// The values of an axis. Numbers are in ascending order, names as they were given.
     pub fn values(&self, axis: Axis) -> Vec<String> {
         let mut cases: Vec<&Case> = self.cases.iter().collect();
         cases.sort_by_key(|case| case.place(axis));
@@ -232,8 +232,8 @@ impl Series {
         labels
     }
 
-    /// The values of an axis that the user or the experiment gave: a default number of buffers
-    /// follows from the devices, and is no value of its own.
+    /// The values of an axis that the user or the experiment gave. A default number of buffers
+    /// follows from the devices, so it is not a value of its own.
     pub(super) fn given(&self, axis: Axis) -> Vec<String> {
         let mut values = self.values(axis);
         values.retain(|value| value != super::axes::DEFAULT);
@@ -245,8 +245,7 @@ impl Series {
         self.runs.iter().filter(move |run| run.case == case)
     }
 
-    /// The case that others are compared with: the one on which most knobs are where they are
-    /// unless one touches them.
+    /// The case that others are compared with: the one with the most knobs at their defaults.
     pub fn baseline(&self) -> usize {
         let first = |axis: Axis| self.cases.first().map(|case| case.label(axis));
         let touched = |case: &Case| {

@@ -1,9 +1,9 @@
-//! Student's t: how far means of few numbers may be apart by chance.
+//! Student's t: how far the means of a few numbers may be apart by chance.
 
-/// The value that |t| exceeds with probability `alpha`, with so many degrees of freedom.
+/// The value that |t| exceeds with probability `alpha` at these degrees of freedom.
 pub(super) fn quantile(alpha: f64, freedom: f64) -> f64 {
     let (mut low, mut high) = (0.0, 1e6);
-    // The tail falls steadily; 80 halvings leave nothing of the interval.
+    // The tail falls steadily, so bisection works. 80 halvings make the interval negligible.
     for _ in 0..80 {
         let middle = f64::midpoint(low, high);
         if tail(middle, freedom) > alpha {
@@ -15,7 +15,7 @@ pub(super) fn quantile(alpha: f64, freedom: f64) -> f64 {
     high
 }
 
-/// The probability that |t| exceeds this: the regularised incomplete beta function
+/// The probability that |t| exceeds this value. It is the regularised incomplete beta function
 /// I(freedom / (freedom + t^2); freedom / 2, 1 / 2).
 pub(super) fn tail(t: f64, freedom: f64) -> f64 {
     let x = freedom / t.mul_add(t, freedom);
@@ -30,7 +30,7 @@ fn incomplete_beta(x: f64, a: f64, b: f64) -> f64 {
         return 1.0;
     }
     let front = a * x.ln() + b * (1.0 - x).ln() + ln_gamma(a + b) - ln_gamma(a) - ln_gamma(b);
-    // The fraction converges quickly on one side only; the other is its mirror image.
+    // The fraction converges quickly on one side only; the other side is its mirror image.
     if x < (a + 1.0) / (a + b + 2.0) {
         front.exp() * fraction(x, a, b) / a
     } else {
@@ -64,7 +64,7 @@ fn fraction(x: f64, a: f64, b: f64) -> f64 {
     sum
 }
 
-/// The logarithm of the gamma function, for halves and wholes from 1/2: by its recurrence.
+/// The logarithm of the gamma function for multiples of 1/2, from 1/2 on. It uses the recurrence.
 fn ln_gamma(z: f64) -> f64 {
     let half = z.fract() != 0.0;
     let mut at = if half { 0.5 } else { 1.0 };

@@ -1,4 +1,4 @@
-//! A sweep's tables, as text and report show them.
+//! The tables of a sweep, as the text and the report show them.
 
 use windlass_engine::{show_bytes, show_rate, show_size};
 
@@ -9,10 +9,10 @@ use crate::chart::{Cell, Table};
 use crate::numbers::to_f64;
 use crate::probe::{Operation, Pattern};
 
-/// Blocks smaller than this say nothing of a backup's I/O.
+/// Smaller blocks say nothing about a backup's I/O.
 const BLOCK_BYTES_MIN: u64 = 128 << 10;
 
-/// What is shown of each setting.
+/// The columns that are shown for each setting.
 const MEASURED: [&str; 12] = [
     "duration",
     "spread",
@@ -62,7 +62,7 @@ fn number(text: impl Into<String>) -> Cell {
     Cell::Number(text.into())
 }
 
-/// A line a setting: medians of its runs, and how far these were apart.
+/// One row for each setting: the medians of its runs, and how far the runs differ.
 fn settings(series: &Series) -> Table {
     let axes = series.axes();
     let baseline = series.baseline();
@@ -117,7 +117,7 @@ fn label(text: String, axis: Axis) -> Cell {
     }
 }
 
-/// How far the runs were apart, as a share of the middle one.
+/// How far the runs differ, as a share of the median.
 fn spread(runs: &[&Run]) -> String {
     let seconds = || runs.iter().map(|run| Measure::Seconds.of(run));
     let (low, high) = (
@@ -163,8 +163,9 @@ fn io_bytes(run: &Run) -> Option<f64> {
     (operations > 0 && bytes > 0).then(|| to_f64(bytes) / to_f64(operations))
 }
 
-/// Transfers under way at a time on all devices together: what arrives in a second times how long
-/// one takes (Little's law), with the median for the mean.
+/// The mean number of transfers in flight on all devices together. By Little's law it is the
+/// arrivals in a second times the time that one takes. The median latency is used in place of the
+/// mean.
 fn in_flight(run: &Run) -> Option<f64> {
     let devices = run.report.devices.iter();
     let sum: f64 = devices
@@ -173,7 +174,8 @@ fn in_flight(run: &Run) -> Option<f64> {
     (sum > 0.0).then(|| sum / run.report.data_seconds.max(1e-9))
 }
 
-/// Waits of each setting: seconds over all threads and number of waits, for each stage and cause.
+/// The waits of each setting. For each stage and cause, it gives the seconds over all threads and
+/// the number of waits.
 fn waits(series: &Series) -> Table {
     let causes = causes(series);
     let mut columns = vec!["setting".to_owned()];
@@ -201,7 +203,7 @@ fn waits(series: &Series) -> Table {
     }
 }
 
-/// Stage and cause of every wait that mattered in any run: a hundredth of its wall time.
+/// Stage and cause of every wait that took at least a hundredth of the wall time in some run.
 pub(super) fn causes(series: &Series) -> Vec<(String, String)> {
     let mut causes: Vec<(String, String)> = Vec::new();
     for run in &series.runs {
@@ -248,7 +250,7 @@ pub(super) struct Path {
     pub(super) rates: Vec<f64>,
 }
 
-/// What was probed past the cache in blocks that a backup might use.
+/// What was probed past the page cache with block sizes that a backup might use.
 pub(super) fn paths(series: &Series) -> Vec<Path> {
     let Some(first) = series.probes.first() else {
         return Vec::new();

@@ -1,4 +1,4 @@
-//! Series with known answers: what is there is found, what is not is not.
+//! Series with known answers: the sweep finds what is there, and does not find what is not.
 
 use super::series::LimitRun;
 use super::*;
@@ -36,7 +36,7 @@ fn record(seconds: f64) -> RunRecord {
     }
 }
 
-/// Runs of these seconds for each case, drifting by a tenth a round, with a little chance.
+/// Runs of these seconds for each case. Each round drifts by a tenth, and chance adds a little.
 fn series(experiment: Experiment, chosen: &Chosen, seconds: &[f64], repeat: usize) -> Series {
     let cases = chosen.cases(experiment, false);
     assert_eq!(cases.len(), seconds.len());
@@ -158,7 +158,7 @@ fn every_case_runs_once_a_round_in_an_order_that_changes() {
 
 #[test]
 fn a_difference_beyond_noise_is_found_through_drift() {
-    // Rounds drift by a fifth, settings differ by a twentieth: alone it would drown.
+    // Rounds drift by 20 %, settings differ by 5 %: without rounds the difference would drown.
     let series = series(Experiment::Grid, &devices(&[1, 2, 4]), &[10.0, 9.5, 9.5], 4);
     let noise = Noise::of(&series, Measure::Seconds, 6);
     assert!((noise.drift - 0.3).abs() < 0.02, "{}", noise.drift);
@@ -178,14 +178,14 @@ fn a_difference_beyond_noise_is_found_through_drift() {
 
 #[test]
 fn equal_settings_are_rarely_called_different() {
-    // At 5 % over all comparisons: of 40 series of 8 equal settings a few at most.
+    // The error is 5 % over all comparisons: of 40 series of 8 equal settings a few at most.
     let mut wrong = 0;
     for shift in 0..40_usize {
         let counts: Vec<usize> = (1..=8).map(|one| one + shift).collect();
         let mut series = series(Experiment::Grid, &devices(&counts), &[1.0; 8], 3);
         let mut state = shift as u64;
         for run in &mut series.runs {
-            // Chance of a size that differs from run to run, without a pattern.
+            // Chance whose size differs from run to run, without a pattern.
             state = crate::sample::next(state);
             let chance = f64::from(u8::try_from(state % 101).unwrap()) / 1000.0;
             run.report.seconds *= 1.0 + chance;
@@ -215,7 +215,7 @@ fn a_series_is_read_as_it_was_kept() {
     let series = series(Experiment::Buffers, &Chosen::default(), &[1.0; 7], 2);
     series.save(&path, &Outputs::new()).unwrap();
     let kept = Series::load(&path).unwrap();
-    // The last digit of a number may differ; nothing that is said of it does.
+    // The last digit of a number may change. What the findings say about it may not.
     assert_eq!((&kept.inputs, &kept.cases), (&series.inputs, &series.cases));
     assert_eq!(kept.runs.len(), series.runs.len());
     assert_eq!(findings(&kept), findings(&series));
@@ -243,7 +243,7 @@ fn a_chart_draws_every_run_and_rings_for_what_is_not_told_apart() {
         transfer_bytes: vec![1 << 20],
         ..Chosen::default()
     };
-    // The second is as fast as the first but for chance, the others are faster.
+    // The second is as fast as the first except for chance; the others are faster.
     let seconds = [10.0, 9.99, 8.0, 6.0];
     for (repeat, rings) in [(5, 1), (1, 3)] {
         let found = series(Experiment::Buffers, &chosen, &seconds, repeat);
@@ -254,7 +254,7 @@ fn a_chart_draws_every_run_and_rings_for_what_is_not_told_apart() {
             figure.unwrap_or_else(|| panic!("{title}")).to_owned()
         };
         let lines = figure("by buffers</h3>");
-        // Each is drawn twice, wide and narrow.
+        // Each is drawn twice, wide and narrow, hence the division.
         let count = |figure: &str, what: &str| figure.matches(what).count() / 2;
         assert_eq!(count(&lines, "<circle class=\"run "), 4 * repeat);
         assert_eq!(

@@ -1,4 +1,4 @@
-//! Which knobs can help, by what binds a run; the most likely first.
+//! Which knobs can help, depending on what binds a run. The most likely one comes first.
 
 use super::space::Step;
 
@@ -27,7 +27,7 @@ pub(super) fn moves(limit: &str) -> &'static [Step] {
             Step::Weaker,
             Step::SmallerTransfers,
         ],
-        // Too few buffers, or nothing in particular.
+        // There are too few buffers, or nothing in particular binds.
         _ => &[
             Step::MoreBuffers,
             Step::LargerTransfers,

@@ -1,4 +1,4 @@
-//! The settings that there are to choose from, and the steps between them.
+//! The settings to choose from, and the steps between them.
 
 use serde::Serialize;
 use windlass_engine::media::Codec;
@@ -26,7 +26,7 @@ impl Setting {
         self.buffers as u64 * self.transfer_bytes as u64
     }
 
-    /// How little it compresses.
+    /// How weak its compression is.
     pub(crate) fn weakness(&self) -> i32 {
         match self.codec {
             Codec::Zstd(level) => -level,
@@ -35,7 +35,7 @@ impl Setting {
         }
     }
 
-    /// The setting as the engine takes it, beside what else was asked for.
+    /// The request for the engine: this setting, and everything else as asked for.
     pub fn request(&self, asked: &BufferRequest) -> BufferRequest {
         BufferRequest {
             buffers: Some(self.buffers),
@@ -47,7 +47,7 @@ impl Setting {
     }
 }
 
-/// One turn of one knob.
+/// One step of one knob.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Step {
     Stronger,
@@ -59,10 +59,10 @@ pub(super) enum Step {
     FewerReaders,
 }
 
-/// All settings to choose from: every combination of these, within the memory.
+/// All settings to choose from: every combination of these values that fits into the memory.
 #[derive(Clone, Debug)]
 pub struct Space {
-    /// Codecs, weakest first.
+    /// Codecs; the weakest comes first.
     pub codecs: Vec<Codec>,
     /// Numbers of buffers, ascending.
     pub buffers: Vec<usize>,
@@ -72,14 +72,14 @@ pub struct Space {
     pub readers: Vec<usize>,
     /// Compressors.
     pub threads: usize,
-    /// Bytes that buffers may take.
+    /// The most bytes that buffers may take.
     pub memory: u64,
     first: Setting,
 }
 
 impl Space {
-    /// What there is to choose from for so many devices and volumes on so many cores. The default
-    /// setting is one of it, as far as it is within the memory.
+    /// The settings for these devices and volumes on this many cores. The default setting is one of
+    /// them, as far as it fits into the memory.
     pub fn new(
         mut codecs: Vec<Codec>,
         (devices, volumes): (usize, usize),
@@ -122,12 +122,12 @@ impl Space {
         space
     }
 
-    /// Where a search begins.
+    /// The setting with which a search begins.
     pub fn first(&self) -> Setting {
         self.first.clone()
     }
 
-    /// Every setting, within the memory.
+    /// Every setting that fits into the memory.
     pub fn all(&self) -> Vec<Setting> {
         let mut all = Vec::new();
         for codec in &self.codecs {
@@ -149,7 +149,7 @@ impl Space {
         all
     }
 
-    /// The setting one step on; `None` where there is none, or it takes too much memory.
+    /// The next setting in this direction; `None` if there is none, or if it takes too much memory.
     pub(super) fn step(&self, from: &Setting, step: Step) -> Option<Setting> {
         let mut next = from.clone();
         match step {

@@ -1,4 +1,5 @@
-//! What a search promises, in simulated time: as good as trying everything, at a fraction of it.
+//! What a search promises, tested in simulated time: it finds as good a setting as trying
+//! everything, for a fraction of the cost.
 
 use windlass_engine::media::Codec;
 use windlass_engine::{BufferRequest, Model};
@@ -10,7 +11,7 @@ use crate::speeds::Speeds;
 
 const BYTES: u64 = 64 << 20;
 
-/// A world of models: two cores, codecs as fast as they are on TPC-H.
+/// A simulated machine: two cores, and codecs with the speeds of TPC-H.
 fn world(source: &str, target: &str, files: usize) -> impl Fn(&Setting) -> Trial {
     let question = Question {
         direction: Direction::Backup,
@@ -153,14 +154,14 @@ fn it_keeps_within_memory_and_cores() {
 
 #[test]
 fn of_equals_the_one_that_stores_least_is_kept() {
-    // The source binds at 30 MB/s, whatever is done.
+    // The source binds at 30 MB/s, whatever the setting.
     let tuned = found(&world("rate:30MB/s", "nul", 1), 1, &bounds());
     assert_eq!(tuned.best.setting.codec, Codec::Zstd(1));
     assert!(tuned.best.setting.memory() <= space(1).first().memory());
     assert_eq!(tuned.ended, Ended::NoGain);
 }
 
-/// How many of 40 searches find a setting within 5 % of the best, when each trial is up to 5 % off.
+/// How many of 40 searches find a setting within 5 % of the best when each trial is up to 5 % off.
 fn good_in_noise(source: &str, target: &str, files: usize) -> usize {
     let world = world(source, target, files);
     let rate = |setting: &Setting| world(setting).rate;
@@ -195,7 +196,7 @@ fn noise_seldom_misleads_it() {
     }
 }
 
-/// With trials that are up to 5 % off: how many of 40 searches claim a gain.
+/// How many of 40 searches claim a gain when each trial is up to 5 % off.
 fn claims_in_noise(world: impl Fn(&Setting) -> Trial) -> usize {
     let claims = |seed: &u64| {
         let mut random = Random(seed + 100);
@@ -218,7 +219,7 @@ fn a_gain_is_claimed_where_there_is_one_and_not_where_there_is_none() {
     // The source binds at 30 MB/s, so every setting is as fast as the default.
     let none = claims_in_noise(world("rate:30MB/s", "nul", 1));
     assert!(none <= 2, "{none} of 40 claim a gain that is none");
-    // A source that wants more buffers.
+    // This source needs more buffers.
     let tuned = found(
         &world("rate:900MB/s,latency=30ms", "rate:900MB/s", 1),
         1,

@@ -1,4 +1,4 @@
-//! A page with everything on it, as a browser shows it.
+//! A page with every kind of chart, as a browser shows it.
 
 use windlass_engine::durable;
 use windlass_lab::chart::{
@@ -154,7 +154,7 @@ fn a_browser_shows_every_chart_at_any_width_without_fault() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("page.html");
     durable::write(&path, everything().html().as_bytes(), 0o644).unwrap();
-    // For those who want to see it, too.
+    // Keeps a copy for people who want to look at the page too.
     if let Some(copy) = std::env::var_os("WINDLASS_TEST_KEEP_PAGE") {
         std::fs::copy(&path, copy).unwrap();
     }

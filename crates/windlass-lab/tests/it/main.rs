@@ -1,4 +1,4 @@
-//! The laboratory against what was published, and against real storage.
+//! The laboratory is compared with published results and with real storage.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 

@@ -1,10 +1,10 @@
-//! The plan against published minutes: native backup and restore of a 1 TB SQL Server database on
-//! Amazon RDS, to and from S3 (testdata/rds_native_backup_1tb.csv names its source).
+//! The plan is compared with published minutes: native backup and restore of a 1 TB SQL Server
+//! database on Amazon RDS, to and from S3 (testdata/rds_native_backup_1tb.csv names its source).
 //!
-//! Seven numbers are not published: how many bytes the database had in use and in its files, how
-//! well it compressed, what one stream to and from S3 gave, and what all streams together gave.
-//! They are fitted here, on six of the twelve rows; the other six are predicted. What the volumes
-//! and the machines can do is not fitted: that is what their vendor publishes.
+//! Seven numbers are not published: the bytes in use and in the files of the database, how well it
+//! compressed, what one stream to and from S3 gave, and what all streams together gave. They are
+//! fitted here, on six of the twelve rows. The plan then predicts the other six rows. The speeds of
+//! volumes and machines are not fitted: their vendor publishes them.
 
 use windlass_engine::media::Codec;
 use windlass_engine::{BufferRequest, Instance, Model};
@@ -13,8 +13,9 @@ use windlass_lab::{Alternative, Direction, Prediction, Question, Speeds, quantil
 const CSV: &str = include_str!("../../testdata/rds_native_backup_1tb.csv");
 const INSTANCES: [&str; 2] = ["r5.8xlarge", "r5.24xlarge"];
 
-/// The rows that the numbers are fitted on: one file tells the stream and the ratio, several the
-/// sizes, and io1 uncompressed what all streams give together.
+/// The rows that the numbers are fitted on. Rows with one file determine the stream and the ratio,
+/// rows with several files the sizes. The uncompressed row on io1 determines what all streams give
+/// together.
 const FITTED_ON: [(&str, bool, usize); 6] = [
     ("gp2", false, 1),
     ("gp2", true, 1),
@@ -24,7 +25,7 @@ const FITTED_ON: [(&str, bool, usize); 6] = [
     ("io1-9000", false, 8),
 ];
 
-/// A row of the table: minutes on each instance.
+/// A row of the table: the minutes on each instance.
 struct Row {
     storage: &'static str,
     compressed: bool,
@@ -39,7 +40,7 @@ impl Row {
     }
 }
 
-/// What is not published.
+/// The numbers that are not published.
 #[derive(Clone, Copy, Debug, PartialEq)]
 struct Free {
     used_bytes: f64,
@@ -51,7 +52,7 @@ struct Free {
     download_all: f64,
 }
 
-/// What the fit finds; docs/lab.md states the same.
+/// The result of the fit; docs/lab.md states the same numbers.
 const FITTED: Free = Free {
     used_bytes: 1.037e12,
     file_bytes: 1.2445e12,
@@ -128,7 +129,7 @@ fn predict(free: &Free, row: &Row, direction: Direction, instance: &str) -> Pred
         .unwrap()
 }
 
-/// Errors of one direction, as shares, over the rows that `which` takes.
+/// The errors of one direction, as shares, over the rows that `which` accepts.
 fn errors(free: &Free, direction: Direction, which: impl Fn(&Row) -> bool) -> Vec<f64> {
     let mut errors = Vec::new();
     for row in rows().iter().filter(|row| which(row)) {
@@ -143,7 +144,7 @@ fn errors(free: &Free, direction: Direction, which: impl Fn(&Row) -> bool) -> Ve
     errors
 }
 
-/// What the fit makes small, for each direction: the sum of the errors' sizes over its own rows.
+/// What the fit minimises for each direction: the sum of the absolute errors over its own rows.
 fn misfit(free: &Free, direction: Direction) -> f64 {
     let fitted = rows().into_iter().filter(Row::is_fitted_on);
     let of = |row: Row| {
@@ -161,7 +162,7 @@ fn misfit(free: &Free, direction: Direction) -> f64 {
     fitted.map(of).sum()
 }
 
-/// Both directions.
+/// The misfits of both directions.
 fn misfits(free: &Free) -> [f64; 2] {
     [Direction::Backup, Direction::Restore].map(|direction| misfit(free, direction))
 }
@@ -202,7 +203,7 @@ fn the_fit_can_be_made_again_and_is_at_its_best() {
     );
 }
 
-/// One number after the other, up or down by a step that gets smaller.
+/// Changes one number after the other, up or down, by a step that becomes smaller.
 fn fit(start: Free) -> Free {
     let (mut best, mut least) = (start, misfits(&start));
     for step in [0.08, 0.03, 0.01] {
@@ -212,7 +213,7 @@ fn fit(start: Free) -> Free {
             for (index, factor) in (0..7).flat_map(|at| [(at, 1.0 + step), (at, 1.0 - step)]) {
                 let tried = changed(best, index, factor);
                 let mut found = least;
-                // What is sent concerns backups, what is fetched restores, the sizes both.
+                // Numbers of sending concern backups, of fetching restores; the sizes concern both.
                 if !matches!(index, 5 | 6) {
                     found[0] = misfit(&tried, Direction::Backup);
                 }
@@ -280,7 +281,7 @@ fn every_row_has_its_limit_named() {
     }
 }
 
-/// One stream binds, then what all streams give, then the volume.
+/// The expected limit: first one stream binds, then what all streams give, then the volume.
 fn expected(row: &Row, direction: Direction) -> &'static str {
     let volume = match row.storage {
         "gp2" => 262e6,

@@ -63,7 +63,7 @@ fn main() -> Outcome<()> {
     sequential(&set)
 }
 
-/// Reads the same random pages `rounds` times; reports the last round.
+/// Reads the same random pages `rounds` times, and reports the last round.
 fn run(
     name: &str,
     set: &Arc<OpenSet>,
@@ -73,7 +73,7 @@ fn run(
     rounds: usize,
 ) -> Outcome<()> {
     let image = SetImage::open(Arc::clone(set), options)?;
-    // The index is read before the clock runs: an open server has it soon.
+    // The index is read before the clock starts, because an open server soon has it in memory.
     for entry in &image.files().0 {
         for offset in (0..entry.bytes).step_by(64 << 20) {
             image.read(entry.file, offset, &mut [0])?;
@@ -131,7 +131,7 @@ fn round(image: &SetImage, reads: usize, threads: u64) -> Outcome<Vec<Duration>>
     })
 }
 
-/// A page of the image, each as likely as another.
+/// A random page of the image; every page is equally likely.
 fn draw(files: &[&FileEntry], state: &mut u64) -> Option<(FileNo, u64)> {
     *state ^= *state << 13;
     *state ^= *state >> 7;

@@ -20,23 +20,24 @@ use crate::error::ImageError;
 use crate::image::Image;
 use content::{Content, Tally};
 
-/// Ranges kept for one file; beyond them only the bytes are counted.
+/// How many ranges are kept for one file. Beyond them, only the bytes are counted.
 pub const RANGES_MAX: usize = 65_536;
 
 /// How images are compared.
 #[derive(Clone, Debug)]
 pub struct CompareOptions {
-    /// Ranges that differ are widened to multiples of this; at most 1 MiB, a divisor of it.
+    /// Ranges that differ are widened to multiples of this. It divides 1 MiB.
     pub page_bytes: u32,
-    /// Paths of files whose bytes are taken for the same, and not read, where an image keeps
-    /// checksums and length and CRC-32C agree. Bytes that differ pass for the same once in 2^32
-    /// times; always, if all that differs is something with its own CRC-32C behind it.
+    /// Chooses by path the files whose checksums are believed. Where an image keeps checksums, and
+    /// length and CRC-32C agree, the bytes of such a file count as the same and are not read.
+    /// Different bytes pass for the same once in 2^32 times. They always do if they differ only in
+    /// something that is followed by its own CRC-32C.
     pub believe: fn(&[u8]) -> bool,
-    /// A file that goes or shrinks meanwhile is a difference, and no error.
+    /// A file that disappears or shrinks during the comparison is a difference, not an error.
     pub live: bool,
-    /// Paths of either image that are passed over.
+    /// Paths, of either image, that are left out.
     pub skip: fn(&[u8]) -> bool,
-    /// Counts what has been compared, of the bytes that both images have.
+    /// Counts how many of the bytes that both images have were compared.
     pub progress: Arc<Progress>,
     /// Stops the comparison.
     pub cancel: Cancel,
@@ -55,8 +56,8 @@ impl Default for CompareOptions {
     }
 }
 
-/// How two images differ. Empty when they hold the same files with the same bytes; modes and
-/// times are not looked at.
+/// How two images differ. Empty when they hold the same files with the same bytes. The comparison
+/// ignores modes and times.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Differences {
     /// Paths that only the first image has.
@@ -65,7 +66,7 @@ pub struct Differences {
     pub only_second: Vec<Vec<u8>>,
     /// Paths that both have and that differ, in the order of paths.
     pub differing: Vec<FileDifference>,
-    /// Bytes that were taken for the same by their checksums.
+    /// Bytes that were taken for the same because their checksums agree.
     pub bytes_believed: u64,
     /// Bytes that were read from both.
     pub bytes_read: u64,
@@ -76,15 +77,16 @@ pub struct Differences {
 pub struct FileDifference {
     /// The path in both images.
     pub path: Vec<u8>,
-    /// What it is, in each. Where both are links, they point to different places.
+    /// The kind of the entry in each image. If both are links, they point to different places.
     pub kinds: (FileKind, FileKind),
-    /// Length in each; different lengths make the tail of the longer one a range.
+    /// Length in each image. If the lengths differ, the tail of the longer file is a range.
     pub bytes: (u64, u64),
     /// Where the content differs, at most [`RANGES_MAX`] ranges, in order.
     pub ranges: Vec<Range<u64>>,
-    /// Length of all ranges, kept or not.
+    /// Length of all ranges, including those that are not kept.
     pub differing_bytes: u64,
-    /// The file went or shrank while it was read; what could not be read counts as a difference.
+    /// The file disappeared or shrank while it was read. What could not be read counts as a
+    /// difference.
     pub unsteady: bool,
 }
 
@@ -183,7 +185,8 @@ impl Pair<'_> {
             Ok(()) => difference.add(common..longest),
             Err(error) if self.options.live && error.is_vanished() => {
                 difference.unsteady = true;
-                // What it was before is not known: the rest of the longer one counts.
+                // What was in the lost part is not known, so the rest of the longer file counts as
+                // different.
                 difference.add(done..longest);
             }
             Err(error) => return Err(error),

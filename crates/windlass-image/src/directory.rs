@@ -17,7 +17,7 @@ use windlass_engine::media::{FileEntry, FileFlags, FileKind, FileNo, FileTable};
 use crate::error::ImageError;
 use crate::image::{FileLookup, Image, read_length};
 
-/// Files kept open.
+/// How many files are kept open.
 const OPEN_FILES_MAX: usize = 128;
 
 /// A directory as an image.
@@ -35,8 +35,8 @@ impl DirectoryImage {
         Self::open_with(root, &[])
     }
 
-    /// Lists a directory; what is in the image below each prefix of `mounts` is listed from the
-    /// directory beside it, whatever the root has there.
+    /// Lists a directory. For each prefix in `mounts`, the files below it come from the directory
+    /// given with it, whatever the root has there.
     pub fn open_with(root: &Path, mounts: &[(Vec<u8>, PathBuf)]) -> Result<Self, ImageError> {
         let mut listing = Listing::default();
         listing.directory(root, b"", mounts)?;
@@ -56,7 +56,7 @@ impl DirectoryImage {
     fn file(&self, index: usize) -> Result<Arc<File>, ImageError> {
         let path = &self.paths[index];
         let open = || {
-            // What was a file when it was listed may be a link or a pipe now.
+            // What was a file at the listing may have become a link or a pipe.
             let flags = libc::O_NOFOLLOW | libc::O_NONBLOCK;
             OpenOptions::new()
                 .read(true)
@@ -108,7 +108,7 @@ struct Listing {
 }
 
 impl Listing {
-    /// Lists what is in a directory, in the order of names, under a path of the image.
+    /// Lists the content of a directory in the order of names, under a path of the image.
     fn directory(
         &mut self,
         place: &Path,
@@ -124,7 +124,8 @@ impl Listing {
         for name in names {
             let path = place.join(&name);
             let metadata = match fs::symlink_metadata(&path) {
-                // Dropped since the directory was read: not part of the image.
+                // The entry was removed after the directory was read, so it is not part of the
+                // image.
                 Err(gone) if gone.kind() == io::ErrorKind::NotFound => continue,
                 other => other.map_err(|source| error("list", &path, source))?,
             };

@@ -10,12 +10,12 @@ use windlass_engine::media::{FileNo, FileTable};
 use crate::error::ImageError;
 use crate::image::{FileLookup, Image, read_length};
 
-/// Bytes that stand in place of an image's own.
+/// Bytes that replace an image's own.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Patch {
     /// In which file.
     pub file: FileNo,
-    /// From which byte on.
+    /// The position of the first byte in the file.
     pub offset: u64,
     /// The bytes.
     pub bytes: Vec<u8>,
@@ -30,8 +30,8 @@ pub struct EditedImage {
 }
 
 impl EditedImage {
-    /// Shows `image` with the table `files`: entries may have other paths, modes and targets,
-    /// and files may be shorter; directories and links may be new. Patches are applied in order.
+    /// Shows `image` with the table `files`. Entries may have other paths, modes and link targets;
+    /// files may be shorter; directories and links may be new. The patches are applied in order.
     pub fn new(image: Arc<dyn Image>, files: FileTable, patches: Vec<Patch>) -> Self {
         Self {
             lookup: FileLookup::new(&files),
@@ -57,7 +57,7 @@ impl Image for EditedImage {
         Ok(count)
     }
 
-    /// That of the image, and of the edits.
+    /// Made from the identity of the image and from the edits.
     fn identity(&self) -> Option<[u8; 32]> {
         let mut hasher = blake3::Hasher::new();
         hasher.update(&self.image.identity()?);
@@ -80,7 +80,8 @@ impl Image for EditedImage {
     }
 }
 
-/// Copies what of a patch lies in `into`, whose first byte is the file's at `offset`.
+/// Copies the part of a patch that lies in `into`. The first byte of `into` is at `offset` of the
+/// file.
 fn apply(patch: &Patch, offset: u64, into: &mut [u8]) {
     let start = patch.offset.max(offset);
     let end = (patch.offset + patch.bytes.len() as u64).min(offset + into.len() as u64);

@@ -11,26 +11,26 @@ use windlass_engine::media::FileNo;
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ImageError {
-    /// The image has no file of this number.
+    /// The image has no file with this number.
     #[error("the image has no file {file}")]
     NoFile {
         /// The number.
         file: FileNo,
     },
-    /// A directory or a link was to be read like a file.
+    /// A caller tried to read a directory or a link like a file.
     #[error("{path} is not a regular file")]
     NotAFile {
         /// Its path in the image.
         path: String,
     },
-    /// Bytes of a file cannot be had from their set.
+    /// Bytes of a file cannot be read from their set.
     #[error("read {path} at offset {offset}: {source}")]
     Read {
         /// The file's path in the image.
         path: String,
         /// Where in the file.
         offset: u64,
-        /// What is wrong, by stripe and position on it.
+        /// What is wrong, with the stripe and the position on it.
         source: EngineError,
     },
     /// No piece of the set holds these bytes, though the set lists the file.
@@ -66,7 +66,7 @@ pub enum ImageError {
         /// Where it ended when it was read.
         found_bytes: u64,
     },
-    /// A pattern that is not a glob.
+    /// A pattern is not a valid glob.
     #[error("pattern {pattern}: {source}")]
     Pattern {
         /// The pattern.
@@ -74,28 +74,28 @@ pub enum ImageError {
         /// What is wrong with it.
         source: globset::Error,
     },
-    /// What a file system says to something it does not do: a name is not there, or is there.
+    /// A file system refuses an operation. For example, a name does not exist, or exists already.
     #[error("{errno}")]
     Refused {
         /// The answer.
         errno: Errno,
     },
-    /// An overlay was to lie over something that may be another thing tomorrow.
+    /// The image may be different tomorrow, so no overlay can be bound to it.
     #[error("an overlay needs a set under it, because anything else may change")]
     NoIdentity,
-    /// A directory that an overlay was to be made in holds something.
+    /// The directory for a new overlay is not empty.
     #[error("make an overlay in {path}: the directory is not empty")]
     OverlayPlace {
         /// The directory.
         path: PathBuf,
     },
-    /// A directory is no overlay.
+    /// The directory holds no overlay.
     #[error("{path} does not contain an overlay")]
     NoOverlay {
         /// The directory.
         path: PathBuf,
     },
-    /// Somebody has the overlay open.
+    /// Another process has the overlay open.
     #[error("the overlay in {path} is in use")]
     OverlayInUse {
         /// The directory.
@@ -153,7 +153,8 @@ impl ImageError {
         }
     }
 
-    /// True when the set itself is at fault, damaged or not to be read: not what is kept beside it.
+    /// True when the set itself is at fault: it is damaged or cannot be read. False for faults of
+    /// what is kept beside the set.
     pub fn is_of_set(&self) -> bool {
         matches!(
             self,
@@ -166,7 +167,7 @@ impl ImageError {
         matches!(self, Self::Overlay { source, .. } if source.kind() == io::ErrorKind::StorageFull)
     }
 
-    /// True when a file of a directory went or shrank while it was used as an image.
+    /// True when a file of a directory disappeared or shrank while it was used as an image.
     pub fn is_vanished(&self) -> bool {
         match self {
             Self::Shrunk { .. } => true,
@@ -175,7 +176,7 @@ impl ImageError {
         }
     }
 
-    /// What a program that uses the image as a file system is told.
+    /// The error number for a program that uses the image as a file system.
     pub fn errno(&self) -> Errno {
         match self {
             Self::Refused { errno } => *errno,

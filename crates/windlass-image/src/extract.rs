@@ -26,11 +26,11 @@ use windlass_engine::media::{FileEntry, FileKind, check_path, is_zero};
 use crate::error::ImageError;
 use crate::image::{Image, read_exact};
 
-/// Bytes that are read ahead while those before are written.
+/// How much is read ahead while the bytes before it are written.
 pub const EXTRACT_GROUP_BYTES: usize = 1024 * 1024;
-/// So many files are made durable one by one.
+/// Up to this many files are synced one by one.
 const SYNCED_ALONE_MAX: usize = 64;
-/// Zeros of this length are left as a hole.
+/// Zeros of this length are not written, but left as a hole.
 const HOLE_BYTES: usize = 64 * 1024;
 
 /// What was extracted.
@@ -40,13 +40,13 @@ pub struct ExtractReport {
     pub files: u64,
     /// Their bytes.
     pub bytes: u64,
-    /// Links that match; they are not made, because they could lead anywhere.
+    /// Links that matched. They are not created, because they could lead anywhere.
     pub links_skipped: u64,
     /// Patterns that matched nothing.
     pub unmatched: Vec<String>,
 }
 
-/// Globs on paths of an image, and which of them have matched.
+/// Glob patterns for paths of an image, and which of them have matched.
 #[derive(Debug)]
 pub struct Patterns {
     globs: GlobSet,
@@ -55,8 +55,8 @@ pub struct Patterns {
 }
 
 impl Patterns {
-    /// `*` and `?` stay within a name, `**` does not. A pattern that matches a directory takes all
-    /// that is in it.
+    /// `*` and `?` stay within a name, `**` does not. A pattern that matches a directory takes
+    /// everything in it.
     pub fn new(patterns: &[String]) -> Result<Self, ImageError> {
         let fault = |pattern: &str| {
             let pattern = pattern.to_owned();
@@ -78,7 +78,7 @@ impl Patterns {
         })
     }
 
-    /// True when the path, or a directory it is in, matches; notes by which patterns.
+    /// True when the path matches, or a directory that it is in. Notes which patterns matched.
     pub fn matches(&mut self, path: &[u8]) -> bool {
         let slashes = path.iter().enumerate().filter(|(_, byte)| **byte == b'/');
         let mut any = false;
@@ -100,7 +100,7 @@ impl Patterns {
     }
 }
 
-/// Writes the files that match one of `patterns` below `into`, which is made if it is not there.
+/// Writes the files that match one of `patterns` below `into`. Creates `into` if it does not exist.
 pub fn extract(
     image: &dyn Image,
     patterns: &[String],
@@ -113,7 +113,7 @@ pub fn extract(
     Ok(report)
 }
 
-/// Writes the files whose paths are `wanted` below `into`, which is made if it is not there.
+/// Writes the files whose paths are in `wanted` below `into`. Creates `into` if it does not exist.
 pub fn extract_files(
     image: &dyn Image,
     wanted: &mut dyn FnMut(&[u8]) -> bool,
@@ -140,17 +140,17 @@ pub fn extract_files(
     Ok(report)
 }
 
-/// The directory files are written to.
+/// The directory that receives the files.
 struct Target<'a> {
     path: &'a Path,
     directory: OwnedFd,
-    /// Files and directories to be made durable, one by one; `None` when they are too many.
+    /// Files and directories to sync one by one; `None` when there are too many.
     unsynced: Option<Vec<OwnedFd>>,
-    /// How many directories down to `path` were not there before.
+    /// How many directories on the way to `path` did not exist before.
     made: usize,
 }
 
-/// Directories of the target are opened so, one by one: a link among them is refused.
+/// How directories of the target are opened, one by one. A link among them is refused.
 const DIRECTORY: OFlags = OFlags::DIRECTORY
     .union(OFlags::NOFOLLOW)
     .union(OFlags::RDONLY)
@@ -166,7 +166,7 @@ impl<'a> Target<'a> {
             .recursive(true)
             .create(path)
             .map_err(fault)?;
-        // The directory that was named may well be a link; what is below may not.
+        // The directory that the user named may be a link. Directories below it may not.
         let flags = DIRECTORY.difference(OFlags::NOFOLLOW);
         let opened = rustix::fs::open(path, flags, Mode::empty());
         Ok(Self {
@@ -192,7 +192,7 @@ impl<'a> Target<'a> {
         let file = File::from(file.map_err(create)?);
         let written = pump(image, entry, &file, &path, cancel);
         if written.is_err() {
-            // Ours alone and incomplete. That it failed is the error to show.
+            // The file is ours alone and incomplete. The error to show is the one that stopped it.
             rustix::fs::unlinkat(&parent, name, AtFlags::empty()).unwrap_or_default();
         }
         written?;
@@ -209,7 +209,8 @@ impl<'a> Target<'a> {
         }
     }
 
-    /// Makes and opens the directories above a path of the image; gives the last one, and the name.
+    /// Creates and opens the directories above a path of the image. Returns the last one, and the
+    /// name.
     fn parent<'p>(&self, path: &'p [u8]) -> rustix::io::Result<(OwnedFd, &'p [u8])> {
         let mut directory = rustix::io::fcntl_dupfd_cloexec(&self.directory, 0)?;
         let mut names = path.split(|byte| *byte == b'/').peekable();
@@ -226,8 +227,8 @@ impl<'a> Target<'a> {
         Err(rustix::io::Errno::INVAL)
     }
 
-    /// Makes all files and names durable. Few are synced one by one: a call for the whole file
-    /// system would wait for whatever else is being written to it, by the database perhaps.
+    /// Makes all files and names durable. A few files are synced one by one, because a sync of the
+    /// whole file system would also wait for what others write to it, perhaps the database.
     fn sync(&self) -> Result<(), ImageError> {
         let synced = match &self.unsynced {
             None => rustix::fs::syncfs(&self.directory),
@@ -237,7 +238,7 @@ impl<'a> Target<'a> {
         above.map_err(|errno| error("sync", self.path, errno.into()))
     }
 
-    /// The names of the directories that were made: each stands in the one above it.
+    /// Syncs the names of the directories that were created: each stands in the directory above it.
     fn sync_above(&self) -> rustix::io::Result<()> {
         let Some(unsynced) = &self.unsynced else {
             return Ok(());
@@ -284,7 +285,7 @@ fn pump(
         write(file, 0, &bytes).map_err(fault)?;
     } else {
         std::thread::scope(|scope| {
-            // Two groups: one being read, one being written.
+            // There are two groups: one is being read while the other is being written.
             let (full, groups) = sync_channel::<Group>(1);
             let (free, spare) = sync_channel::<Vec<u8>>(2);
             for _ in 0..2 {
@@ -293,7 +294,7 @@ fn pump(
             let reader = scope.spawn(move || read_ahead(image, entry, &full, &spare, cancel));
             for (offset, bytes) in groups {
                 write(file, offset, &bytes).map_err(fault)?;
-                // The reader may have read all there is.
+                // The reader may have ended, because it has read everything.
                 free.send(bytes).unwrap_or_default();
             }
             reader
@@ -314,7 +315,7 @@ fn read_ahead(
     let mut offset = 0;
     while offset < entry.bytes {
         cancel.check()?;
-        // No writer: it failed, and its error is the one to show.
+        // The writer has ended with an error, and that error is the one to show.
         let Ok(mut bytes) = spare.recv() else {
             return Ok(());
         };
@@ -330,7 +331,7 @@ fn read_ahead(
     Ok(())
 }
 
-/// Writes what is not zero: the file has its length, and holes.
+/// Writes all that is not zero. The file has its full length already, so the rest are holes.
 fn write(file: &File, offset: u64, bytes: &[u8]) -> io::Result<()> {
     let mut at = 0;
     let blocks = |bytes: &[u8], zero: bool| {

@@ -11,28 +11,29 @@ pub trait Image: Send + Sync {
 
     /// Reads bytes of a file at `offset`; returns how many.
     ///
-    /// Fewer than `into.len()` are returned at the end of the file only: 0 means that `offset` is
-    /// at or beyond it. Holes read as zeros. After an error the content of `into` is unspecified.
+    /// It returns fewer than `into.len()` only at the end of the file; 0 means that `offset` is at
+    /// or beyond the end. Holes read as zeros. After an error the content of `into` is unspecified.
     /// Any number of threads may read at once.
     fn read(&self, file: FileNo, offset: u64, into: &mut [u8]) -> Result<usize, ImageError>;
 
-    /// What is known of the bytes at `offset` without reading them; `None` when the image keeps no
-    /// checksums, or `offset` is at or beyond the end of the file.
+    /// What is known about the bytes at `offset` without reading them. `None` when the image keeps
+    /// no checksums, or when `offset` is at or beyond the end of the file.
     fn checksum(&self, file: FileNo, offset: u64) -> Result<Option<Checksummed>, ImageError> {
         let _ = (file, offset);
         Ok(None)
     }
 
-    /// Says that a file will be read on from `offset`: the system may fetch that meanwhile, and
-    /// nobody waits for it here.
+    /// Announces that a file will be read from `offset` on. The system may fetch those bytes in the
+    /// background; this call does not wait for them.
     fn will_need(&self, _file: FileNo, _offset: u64) {}
 
-    /// Says that these bytes will be read soon: they are made ready now, on this thread. What
-    /// cannot be read is an error when it is read, not here.
+    /// Announces that these bytes will be read soon. This call prepares them at once, on the
+    /// calling thread. If they cannot be read, the later read reports the error, not this call.
     fn prefetch(&self, _file: FileNo, _offset: u64, _bytes: u64) {}
 
-    /// What tells this image from every other, and is the same whenever it is opened. An overlay
-    /// is bound to it. `None` when nothing does: a directory can change between two openings.
+    /// Distinguishes this image from every other, and is the same each time the image is opened. An
+    /// overlay is bound to it. `None` when there is no such value: a directory can change between
+    /// two openings.
     fn identity(&self) -> Option<[u8; 32]> {
         None
     }
@@ -43,8 +44,8 @@ pub trait Image: Send + Sync {
 pub struct Checksummed {
     /// Where the run ends.
     pub end: u64,
-    /// The CRC-32C of the bytes from the offset that was asked for to `end`. `None` when it is not
-    /// known: the run began before, or another layer holds in a part of it.
+    /// The CRC-32C of the bytes from the requested offset to `end`. `None` when it is not known,
+    /// because the run began before the offset or because another layer replaces a part of it.
     pub crc32c: Option<u32>,
 }
 
@@ -60,7 +61,7 @@ impl FileLookup {
         Self(numbers)
     }
 
-    /// Where the regular file `file` stands in the table this was made from.
+    /// Where the regular file `file` stands in the table that this lookup was made from.
     pub(crate) fn index(&self, files: &FileTable, file: FileNo) -> Result<usize, ImageError> {
         let found = self.0.binary_search_by_key(&file, |(number, _)| *number);
         let index = found
@@ -76,14 +77,14 @@ impl FileLookup {
     }
 }
 
-/// How many bytes of `entry` a read of `wanted` bytes at `offset` gives.
+/// How many bytes of `entry` a read of `wanted` bytes at `offset` returns.
 pub(crate) fn read_length(entry: &FileEntry, offset: u64, wanted: usize) -> usize {
     let left = entry.bytes.saturating_sub(offset);
     usize::try_from(left).map_or(wanted, |left| left.min(wanted))
 }
 
-/// Reads bytes that the file must have. An image that gives fewer breaks its promise, and whoever
-/// went on would take what was in `into` before for the file's.
+/// Reads bytes that the file must have. If an image returns fewer, it breaks its promise, and this
+/// is an error. Otherwise the caller would take old content of `into` for bytes of the file.
 pub(crate) fn read_exact(
     image: &dyn Image,
     entry: &FileEntry,

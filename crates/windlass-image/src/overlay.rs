@@ -59,11 +59,11 @@ pub struct Overlay {
     /// Counts changes, so that a sync with nothing to do does nothing.
     changes: AtomicU64,
     synced: Mutex<Synced>,
-    /// Locked as long as it is open here.
+    /// Holds the lock on the overlay as long as it is open here.
     _lock: File,
 }
 
-/// Where the last sync stood.
+/// What the last sync covered.
 #[derive(Debug, Default)]
 struct Synced {
     changes: u64,
@@ -78,24 +78,25 @@ pub struct OverlayStatistics {
     pub pages: u64,
     /// Their bytes.
     pub page_bytes: u64,
-    /// Pages of the store that are free for others.
+    /// Pages of the store that are free for reuse.
     pub idle_pages: u64,
     /// Bytes of the journal.
     pub journal_bytes: u64,
     /// Changes since it was opened.
     pub changes: u64,
-    /// Times that it was made durable since it was opened.
+    /// How often the overlay was made durable since it was opened.
     pub syncs: u64,
 }
 
 impl Overlay {
-    /// Makes an overlay of an image in a directory, which is made, or empty.
+    /// Creates an overlay of an image in a directory. The directory is empty or does not exist yet.
     pub fn create(image: Arc<dyn Image>, path: &Path) -> Result<Self, ImageError> {
         directory::create(&*image, path)?;
         Self::open(image, path)
     }
 
-    /// Opens an overlay as it was left: closed, or with whoever had it open killed.
+    /// Opens an overlay as it was left, whether it was closed or the process that had it open was
+    /// killed.
     pub fn open(image: Arc<dyn Image>, path: &Path) -> Result<Self, ImageError> {
         directory::open(image, path)
     }
@@ -105,12 +106,12 @@ impl Overlay {
         path.join(directory::HEADER).exists()
     }
 
-    /// Where it is kept.
+    /// The directory of the overlay.
     pub fn path(&self) -> &Path {
         &self.path
     }
 
-    /// What it holds.
+    /// What the overlay holds.
     pub fn statistics(&self) -> OverlayStatistics {
         let (pages, idle_pages) = self.store.counts();
         let synced = self.synced.lock().unwrap_or_else(PoisonError::into_inner);
@@ -159,7 +160,8 @@ impl Overlay {
         appended.map_err(|source| self.fault("write to the journal of", source))
     }
 
-    /// Makes a change of names: checked, told of, made, in one moment for everybody else.
+    /// Changes names: checks the change, writes it to the journal and makes it. Everybody else sees
+    /// that as one step.
     fn alter(&self, make: impl FnOnce(&Tree) -> Result<Record, Errno>) -> Result<(), ImageError> {
         let mut tree = self.tree_mut();
         let record = make(&tree).map_err(refused)?;
@@ -175,7 +177,7 @@ impl Overlay {
         Ok(())
     }
 
-    /// Makes everything so far durable: pages first, then the records that tell of them.
+    /// Makes everything so far durable: first the pages, then the records that refer to them.
     fn sync_all(&self) -> io::Result<()> {
         let mut synced = self.synced.lock().unwrap_or_else(PoisonError::into_inner);
         let changes = self.changes.load(Ordering::Acquire);
@@ -200,7 +202,7 @@ impl Overlay {
         Ok(())
     }
 
-    /// Tells the journal that it ends in order.
+    /// Writes to the journal that it was closed in order.
     fn close_all(&self) -> io::Result<()> {
         let touched: Vec<_> = self
             .tree()
@@ -218,7 +220,8 @@ impl Overlay {
 
 impl Drop for Overlay {
     fn drop(&mut self) {
-        // Who wants to know calls `sync`. What is not closed is opened like what was killed.
+        // A caller that wants to know of errors calls `sync`. An overlay that was not closed is
+        // opened like one whose process was killed.
         self.close_all().unwrap_or_default();
     }
 }
@@ -293,7 +296,7 @@ impl View for Overlay {
     }
 
     fn open(&self, node: NodeNo) -> Result<(), ImageError> {
-        // The tree's lock keeps whoever removes the name from counting meanwhile.
+        // While this lock of the tree is held, nobody can remove the name and look at the count.
         let tree = self.tree();
         let node = tree.node(node).map_err(refused)?;
         node.write().opens += 1;

@@ -37,14 +37,15 @@ use statistics::Counters;
 pub use statistics::ImageStatistics;
 use upper::{Layer, UpperLayers, UpperRange};
 
-/// Memory for decoded frames unless told otherwise.
+/// Memory for decoded frames, unless the caller sets it.
 pub const FRAME_CACHE_BYTES_DEFAULT: u64 = 64 * 1024 * 1024;
-/// Memory for index blocks unless told otherwise: those of about 60 GB in frames of 128 KiB.
+/// Memory for index blocks, unless the caller sets it. It holds the index of about 60 GB in frames
+/// of 128 KiB.
 pub const INDEX_CACHE_BYTES_DEFAULT: u64 = 32 * 1024 * 1024;
-/// What an index block takes in memory, about; it is a hint to the cache.
+/// About how much memory an index block takes; a hint for the cache.
 const BLOCK_BYTES: u64 = 350 * 1024;
 
-/// How much memory an image may keep.
+/// How much memory an image may use for its caches.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SetImageOptions {
     /// Bytes of decoded frames.
@@ -88,8 +89,8 @@ struct Run {
 }
 
 impl SetImage {
-    /// Makes an image of a set. Reads the index blocks that tell of upper layers, if there are any;
-    /// fails if one of them is damaged, because no page would be certain then.
+    /// Makes an image of a set. It reads the index blocks that describe upper layers, if there are
+    /// any. It fails if one of them is damaged, because then no page would be certain.
     pub fn open(set: Arc<OpenSet>, options: &SetImageOptions) -> Result<Self, ImageError> {
         let stripes = set.stripes();
         let frame_bytes = stripes
@@ -166,7 +167,7 @@ impl SetImage {
         Ok(block)
     }
 
-    /// Lets the system read on from a frame of a stripe, in larger pieces than frames.
+    /// Tells the system to read ahead from a frame of a stripe, in pieces larger than frames.
     fn fetch_ahead(&self, stripe: u16, offset: u64) {
         let from = offset / REGION_BYTES;
         let open = &self.set.stripes()[usize::from(stripe)];
@@ -177,7 +178,7 @@ impl SetImage {
         }
     }
 
-    /// The frame that holds `offset` of a file, and how far it may be believed.
+    /// The frame that holds `offset` of a file, and up to where its bytes count.
     fn run(&self, file: FileNo, offset: u64) -> Result<Option<Run>, EngineError> {
         let (located, until) = match self.upper.at(file, offset) {
             Layer::Upper(range) => {
@@ -211,7 +212,7 @@ impl SetImage {
         }))
     }
 
-    /// As [`Self::run`], where the file must have bytes.
+    /// Like [`Self::run`], but it is an error if there are no bytes.
     fn run_of(&self, entry: &FileEntry, offset: u64) -> Result<Run, ImageError> {
         let run = self.run(entry.file, offset);
         let run = run.map_err(|source| read_error(entry, offset, source))?;
@@ -221,7 +222,7 @@ impl SetImage {
         })
     }
 
-    /// Reads from one frame; returns how many bytes.
+    /// Reads from one frame, and returns how many bytes it has read.
     fn read_run(
         &self,
         entry: &FileEntry,
@@ -280,7 +281,8 @@ impl Image for SetImage {
         }
         let run = self.run_of(entry, offset)?;
         let piece = &run.located.at.piece;
-        // The sum of a piece is that of an image's bytes only if all of it holds.
+        // The checksum of the piece is valid for the image only if no byte of it is replaced or cut
+        // off.
         let whole = piece.offset == offset && u64::from(piece.bytes) == run.bytes;
         let end = offset + run.bytes;
         Ok(Some(Checksummed {
@@ -290,7 +292,7 @@ impl Image for SetImage {
     }
 
     fn will_need(&self, file: FileNo, offset: u64) {
-        // Whoever reads what is damaged or missing here will be told.
+        // If something here is damaged or missing, the later read reports it.
         if let Ok(Some(run)) = self.run(file, offset) {
             let Located { place, block, at } = &run.located;
             self.fetch_ahead(place.stripe, block.frame(at.frame).offset);

@@ -44,23 +44,24 @@ pub struct Attributes {
     pub node: NodeNo,
     /// File, directory or link.
     pub kind: FileKind,
-    /// Length; of a link that of its target, of a directory 0.
+    /// Length in bytes. For a link it is the length of the target, for a directory 0.
     pub bytes: u64,
     /// Permission bits (07777).
     pub mode: u32,
-    /// User and group, where one was set. Otherwise it belongs to whom the whole view belongs.
+    /// User and group, if they were set. Otherwise the node belongs to the owner of the whole view.
     pub owner: Option<(u32, u32)>,
-    /// Names it has; 0 when it was removed and is still open.
+    /// How many names it has; 0 when it was removed and is still open.
     pub links: u32,
-    /// When it was read last, in nanoseconds since 1970 UTC; only as it was set.
+    /// When it was last read, in nanoseconds since 1970 UTC. Reads do not change it, only programs
+    /// that set it.
     pub accessed_nanos: i64,
-    /// When its content changed.
+    /// When its content last changed.
     pub modified_nanos: i64,
-    /// When it changed in any way.
+    /// When it last changed in any way.
     pub changed_nanos: i64,
 }
 
-/// What is in a directory.
+/// One entry of a directory.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Listed {
     /// Its name.
@@ -71,7 +72,7 @@ pub struct Listed {
     pub kind: FileKind,
 }
 
-/// What is to become of a node; `None` stays as it is.
+/// A change of a node's attributes. A field that is `None` stays as it is.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Change {
     /// A file's length.
@@ -86,7 +87,7 @@ pub struct Change {
     pub modified_nanos: Option<i64>,
 }
 
-/// What a new node is.
+/// The attributes of a new node.
 #[derive(Clone, Copy, Debug)]
 pub struct Creation<'a> {
     /// File, directory or link.
@@ -99,10 +100,10 @@ pub struct Creation<'a> {
     pub link_target: &'a [u8],
 }
 
-/// What a view holds and can take.
+/// How much a view holds, and how much more it can take.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Space {
-    /// Bytes of all files, about.
+    /// Approximate bytes of all files.
     pub used_bytes: u64,
     /// Bytes that can still be written.
     pub free_bytes: u64,
@@ -112,51 +113,51 @@ pub struct Space {
 
 /// A tree of nodes. Any number of threads may use it at once.
 ///
-/// Errors that a file system gives, like a name that is not there, are
-/// [`ImageError::Refused`]. A view that takes no changes refuses them with `EROFS`.
+/// An error that a file system gives, like a name that does not exist, is [`ImageError::Refused`].
+/// A view that takes no changes refuses them with `EROFS`.
 pub trait View: Send + Sync {
-    /// True when it takes changes.
+    /// True when the view takes changes.
     fn is_writable(&self) -> bool {
         false
     }
 
-    /// The node of a name in a directory.
+    /// The node that a name in a directory stands for.
     fn lookup(&self, parent: NodeNo, name: &[u8]) -> Result<Attributes, ImageError>;
 
-    /// What is known of a node.
+    /// The attributes of a node.
     fn attributes(&self, node: NodeNo) -> Result<Attributes, ImageError>;
 
     /// Where a link points.
     fn link_target(&self, node: NodeNo) -> Result<Vec<u8>, ImageError>;
 
-    /// What is in a directory, in the order of names.
+    /// The entries of a directory, in the order of names.
     fn list(&self, node: NodeNo) -> Result<Vec<Listed>, ImageError>;
 
-    /// The directory that a directory is in; the root's is the root.
+    /// The directory that holds this directory. The parent of the root is the root.
     fn parent(&self, node: NodeNo) -> Result<NodeNo, ImageError>;
 
-    /// Reads bytes of a file; as [`Image::read`](crate::Image::read) does.
+    /// Reads bytes of a file, as [`Image::read`](crate::Image::read) does.
     fn read(&self, node: NodeNo, offset: u64, into: &mut [u8]) -> Result<usize, ImageError>;
 
-    /// Says that a file will be read on from `offset`; as
+    /// Announces that a file will be read from `offset` on, as
     /// [`Image::will_need`](crate::Image::will_need) does.
     fn will_need(&self, _node: NodeNo, _offset: u64) {}
 
-    /// Makes bytes ready that will be read soon; as [`Image::prefetch`](crate::Image::prefetch).
+    /// Prepares bytes that will be read soon, as [`Image::prefetch`](crate::Image::prefetch) does.
     fn prefetch(&self, _node: NodeNo, _offset: u64, _bytes: u64) {}
 
-    /// A file is open from now on: it lives until as many `close`, though its name may go.
+    /// Opens a file. It exists until `close` was called as often, even if its name is removed.
     fn open(&self, node: NodeNo) -> Result<(), ImageError>;
 
-    /// Ends what `open` began.
+    /// Ends one `open`.
     fn close(&self, node: NodeNo) -> Result<(), ImageError>;
 
-    /// Writes bytes of a file; all of them, or none and an error.
+    /// Writes bytes of a file. Writes all of them, or none and returns an error.
     fn write(&self, _node: NodeNo, _offset: u64, _bytes: &[u8]) -> Result<(), ImageError> {
         Err(refused(Errno::ROFS))
     }
 
-    /// Changes what is known of a node.
+    /// Changes the attributes of a node.
     fn change(&self, _node: NodeNo, _change: &Change) -> Result<Attributes, ImageError> {
         Err(refused(Errno::ROFS))
     }
@@ -176,7 +177,7 @@ pub trait View: Send + Sync {
         Err(refused(Errno::ROFS))
     }
 
-    /// Takes a name of a file or link away.
+    /// Removes a name of a file or link.
     fn unlink(&self, _parent: NodeNo, _name: &[u8]) -> Result<(), ImageError> {
         Err(refused(Errno::ROFS))
     }
@@ -186,7 +187,7 @@ pub trait View: Send + Sync {
         Err(refused(Errno::ROFS))
     }
 
-    /// Renames, over what is there if `replace`.
+    /// Renames. If `replace` is set, it may replace what has the new name.
     fn rename(
         &self,
         _from: (NodeNo, &[u8]),
@@ -196,7 +197,7 @@ pub trait View: Send + Sync {
         Err(refused(Errno::ROFS))
     }
 
-    /// What it holds and can take.
+    /// How much the view holds, and how much more it can take.
     fn space(&self) -> Result<Space, ImageError>;
 
     /// Returns when every change so far is durable.
@@ -205,7 +206,7 @@ pub trait View: Send + Sync {
     }
 }
 
-/// What a file system answers to something it does not do.
+/// The error for an operation that a file system refuses.
 pub(crate) fn refused(errno: Errno) -> ImageError {
     ImageError::Refused { errno }
 }

@@ -18,15 +18,15 @@ use super::{CompareOptions, FileDifference};
 use crate::error::ImageError;
 use crate::image::{Image, read_exact};
 
-/// Bytes read from each image at a time.
+/// How much is read from each image at a time.
 const GROUP_BYTES: usize = 1024 * 1024;
-/// Pieces that never end at the same place are not followed for longer than this.
+/// Pieces of the two images may never end at the same place. They are followed this far at most.
 const SPAN_BYTES_MAX: u64 = 8 * 1024 * 1024;
 
 /// What comparisons did, added up.
 #[derive(Debug, Default)]
 pub(super) struct Tally {
-    /// Bytes taken for the same by their checksums.
+    /// Bytes taken for the same because their checksums agree.
     pub(super) believed: u64,
     /// Bytes read from both images.
     pub(super) read: u64,
@@ -40,19 +40,19 @@ pub(super) struct Content<'a> {
     tally: &'a mut Tally,
     believe: bool,
     page: u64,
-    /// Pages before this have been looked at.
+    /// The comparison has reached this place; pages before it are not read again.
     done: u64,
     buffers: (Vec<u8>, Vec<u8>),
 }
 
-/// A run of bytes: where it ends, and whether it is the same in both for its checksum.
+/// A run of bytes: where it ends, and whether its checksums say that it is the same in both images.
 #[derive(Clone, Copy, Debug)]
 struct Span {
     end: u64,
     same: bool,
 }
 
-/// Pieces of one image, one after the other.
+/// The checksum of consecutive pieces of one image, and where they end.
 #[derive(Clone, Copy, Debug)]
 struct Sum {
     end: u64,
@@ -83,7 +83,7 @@ impl<'a> Content<'a> {
         self.done
     }
 
-    /// Compares the first `bytes` bytes.
+    /// Compares the first `bytes` bytes of the file.
     pub(super) fn compare(
         &mut self,
         bytes: u64,
@@ -113,7 +113,7 @@ impl<'a> Content<'a> {
         self.read(unequal, bytes, difference)
     }
 
-    /// The next run of bytes that is the same as a whole, or has to be read.
+    /// The next run of bytes that either is the same as a whole or has to be read.
     fn span(&self, offset: u64, bytes: u64) -> Result<Span, ImageError> {
         let unknown = Span {
             end: bytes.min(offset + GROUP_BYTES as u64),
@@ -152,8 +152,8 @@ impl<'a> Content<'a> {
         Ok(Span { end, same })
     }
 
-    /// Adds pieces to the sum that is behind until both end at the same place. `None` when a piece
-    /// on the way has no checksum.
+    /// Adds pieces to the sum that ends earlier, until both sums end at the same place. `None` when
+    /// they do not meet, or when a piece on the way has no checksum.
     fn meet(&self, offset: u64, sums: [Sum; 2], bytes: u64) -> Result<Option<Span>, ImageError> {
         let [mut ours, mut theirs] = sums;
         while ours.end != theirs.end {
@@ -180,7 +180,7 @@ impl<'a> Content<'a> {
         Ok((end <= bytes).then_some(Span { end, same }))
     }
 
-    /// The CRC-32C of bytes of an image that keeps none.
+    /// The CRC-32C of bytes of an image that keeps no checksums.
     fn sum(
         &self,
         image: &dyn Image,
@@ -198,7 +198,7 @@ impl<'a> Content<'a> {
         Ok(crc32c(&bytes))
     }
 
-    /// Compares the pages that `range` touches and that have not been looked at.
+    /// Compares the pages that `range` touches, unless they were compared already.
     fn read(
         &mut self,
         range: Range<u64>,
@@ -232,7 +232,7 @@ impl<'a> Content<'a> {
     fn fill(&self, offset: u64, ours: &mut [u8], theirs: &mut [u8]) -> Result<(), ImageError> {
         let ((first, second), (our, their)) = (self.images, self.entries);
         let read = || {
-            // A small read is over before a thread has started.
+            // A small read is finished before a thread would have started.
             if ours.len() < GROUP_BYTES / 4 {
                 let left = read_exact(first, our, offset, ours);
                 return left.and_then(|()| read_exact(second, their, offset, theirs));

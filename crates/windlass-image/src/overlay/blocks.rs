@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 
 use super::record::Slot;
 
-/// Blocks of a leaf.
+/// How many blocks a leaf covers.
 const LEAF_BLOCKS: u64 = 64;
 
 /// Slot + 1 of each block; 0 for none.
@@ -23,14 +23,14 @@ impl BlockMap {
         leaf[place(block)].checked_sub(1)
     }
 
-    /// Sets the slot of a block; gives the one it had.
+    /// Sets the slot of a block, and returns the one it had before.
     pub(crate) fn set(&mut self, block: u64, slot: Slot) -> Option<Slot> {
         let leaf = self.0.entry(block / LEAF_BLOCKS);
         let cell = &mut leaf.or_insert_with(|| Box::new([0; 64]))[place(block)];
         std::mem::replace(cell, slot + 1).checked_sub(1)
     }
 
-    /// Forgets all blocks from `block` on; gives their slots.
+    /// Forgets all blocks from `block` on, and returns their slots.
     pub(crate) fn cut(&mut self, block: u64) -> Vec<Slot> {
         let mut gone = self.0.split_off(&block.div_ceil(LEAF_BLOCKS));
         let mut slots: Vec<_> = gone

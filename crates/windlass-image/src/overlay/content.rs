@@ -20,18 +20,18 @@ use crate::error::ImageError;
 
 const PAGE: u64 = PAGE_BYTES as u64;
 
-/// A part of a request that lies in one page, or in whole pages one after another.
+/// The part of a request that lies in one page.
 #[derive(Clone, Copy, Debug)]
 struct Part {
     block: u64,
-    /// Where in the page it begins.
+    /// Where the part begins in the page.
     within: usize,
-    /// Where in the request.
+    /// Where the part begins in the request.
     from: usize,
     to: usize,
 }
 
-/// Cuts a request of `bytes` bytes at `offset` at the borders of pages.
+/// Splits a request of `bytes` bytes at `offset` at the page boundaries.
 fn parts(offset: u64, bytes: usize) -> impl Iterator<Item = Part> {
     let mut from = 0;
     std::iter::from_fn(move || {
@@ -64,7 +64,7 @@ impl Overlay {
         for part in parts(offset, length) {
             let slot = state.blocks.get(part.block);
             run = match run {
-                // What lies together is read at once.
+                // Neighbours are read together.
                 Some((None, block, from, _)) if slot.is_none() => {
                     Some((None, block, from, part.to))
                 }
@@ -83,7 +83,7 @@ impl Overlay {
         Ok(length)
     }
 
-    /// Reads a run: slots one after another, or what is not in the store.
+    /// Reads a run: consecutive slots, or bytes that are not in the store.
     fn read_run(
         &self,
         node: &Node,
@@ -106,7 +106,7 @@ impl Overlay {
         }
     }
 
-    /// Reads what the image has of a file, and zeros beyond that.
+    /// Reads the bytes that the image has of a file. Beyond them it fills in zeros.
     fn read_base(
         &self,
         node: &Node,
@@ -120,7 +120,8 @@ impl Overlay {
         match node.base {
             Some(file) if !base.is_empty() => {
                 let count = self.image.read(file, offset, base)?;
-                // The file table says how long it is: anything less is a broken promise.
+                // The file table states the length, so an image that returns less breaks its
+                // promise.
                 if count < base.len() {
                     let offset = offset + count as u64;
                     let path = format!("file {file}");
@@ -132,7 +133,7 @@ impl Overlay {
         Ok(())
     }
 
-    /// Writes bytes of a file: pages that are new, then those that are there, then the records.
+    /// Writes bytes of a file. New pages come first, then the pages that exist, then the records.
     pub(super) fn write_content(
         &self,
         node: &Node,
@@ -189,7 +190,7 @@ impl Overlay {
         Ok(())
     }
 
-    /// Puts pages that are not in the store yet there; gives runs of (block, slot, count).
+    /// Puts pages into the store that are not there yet. Returns runs of (block, slot, count).
     fn write_new(
         &self,
         node: &Node,
@@ -209,7 +210,8 @@ impl Overlay {
             pages.resize(start + PAGE_BYTES, 0);
             let page = &mut pages[start..];
             if part.to - part.from < PAGE_BYTES {
-                // What is not written keeps what it was; beyond the end that is zeros.
+                // The bytes that this write leaves out keep their content; beyond the end that is
+                // zeros.
                 let filled = self.read_base(node, state, part.block * PAGE, page);
                 if let Err(error) = filled {
                     self.store.give_back(&slots);
@@ -241,8 +243,8 @@ impl Overlay {
         Ok(runs)
     }
 
-    /// Zeros in the last page from the file's end to `until`, or to the page's end: a write that
-    /// was cut off before it was told of may have left something there.
+    /// Writes zeros into the last page, from the file's end to `until` or to the page's end. A
+    /// write that was cut off before its record was written may have left something there.
     fn clear_tail(&self, state: &State, until: u64) -> Result<(), ImageError> {
         let end = state.attributes.bytes;
         let (block, within) = (end / PAGE, usize::try_from(end % PAGE).unwrap_or(0));
@@ -255,7 +257,7 @@ impl Overlay {
         cleared.map_err(|source| self.fault("write pages of", source))
     }
 
-    /// Makes a file longer or shorter.
+    /// Changes the length of a file.
     pub(super) fn resize(
         &self,
         node: &Node,
@@ -284,15 +286,16 @@ impl Overlay {
         Ok(())
     }
 
-    /// Gives back slots whose record was not written; a dead journal may hold it all the same.
+    /// Gives back slots whose record was not written. After a failure the journal may contain the
+    /// record anyway; then the slots stay taken.
     fn give_back(&self, slots: &[Range<Slot>]) {
         if !self.journal.is_dead() {
             self.store.give_back(slots);
         }
     }
 
-    /// The page that a shorter file ends in, if it is in the store: copied to a slot of its own up
-    /// to the new end. The old one stays as it is until the journal says otherwise.
+    /// If the page in which the shorter file ends is in the store, copies it to a new slot, up to
+    /// the new end. The old page stays as it is until the journal says otherwise.
     fn cut_page(&self, state: &State, bytes: u64) -> Result<Option<Slot>, ImageError> {
         let within = usize::try_from(bytes % PAGE).unwrap_or(0);
         let Some(slot) = state.blocks.get(bytes / PAGE).filter(|_| within > 0) else {

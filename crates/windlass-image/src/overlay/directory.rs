@@ -32,7 +32,7 @@ const MAGIC: [u8; 8] = *b"WNDLOVLY";
 const VERSION: u32 = 1;
 const HEADER_BYTES: usize = 64;
 
-/// Makes a directory an overlay of an image, with no changes yet.
+/// Makes a directory an overlay of an image, without any changes so far.
 pub(super) fn create(image: &dyn Image, path: &Path) -> Result<(), ImageError> {
     let fault = |source| fault("create", path, source);
     let identity = image.identity().ok_or(ImageError::NoIdentity)?;
@@ -43,8 +43,8 @@ pub(super) fn create(image: &dyn Image, path: &Path) -> Result<(), ImageError> {
     for entry in std::fs::read_dir(path).map_err(fault)? {
         let entry = entry.map_err(fault)?;
         let (name, found) = (entry.file_name(), entry.metadata().map_err(fault)?);
-        // What a creation that was cut off left may go: there is no overlay without its header,
-        // and nothing is written before that.
+        // Files that an interrupted creation left may be removed. An overlay exists only with its
+        // header, and nothing is written to these files before that.
         let is_ours = (name == PAGES || name == JOURNAL) && found.is_file() && found.len() == 0;
         if !is_ours {
             let path = path.to_owned();
@@ -57,7 +57,7 @@ pub(super) fn create(image: &dyn Image, path: &Path) -> Result<(), ImageError> {
         let file = options.open(path.join(name)).map_err(fault)?;
         file.sync_all().map_err(fault)?;
     }
-    // The header last, and durable: with it there is an overlay.
+    // The header is written last, and durably: the overlay exists from then on.
     durable::write(&path.join(HEADER), &header(&identity), 0o600).map_err(fault)?;
     durable::sync_parent(path).map_err(fault)
 }
@@ -109,12 +109,12 @@ pub(super) fn open(image: Arc<dyn Image>, path: &Path) -> Result<Overlay, ImageE
     };
     overlay.append(&[Record::Opened { boot }])?;
     drop_orphans(&overlay)?;
-    // From here on a power cut costs what comes later only.
+    // From here on, a power cut can only lose later changes.
     overlay.sync_all().map_err(fault)?;
     Ok(overlay)
 }
 
-/// Makes the tree again from what the journal tells.
+/// Rebuilds the tree from the records of the journal.
 fn replay(
     image: &dyn Image,
     path: &Path,
@@ -128,7 +128,8 @@ fn replay(
         .next()
         .map_err(|source| fault("read", path, source))?
     {
-        // A record that was written was possible: one that is not was not written by us.
+        // We write only records that are possible. A record that is not possible was not written by
+        // us.
         tree.check(&record).map_err(|_| damaged(path, before))?;
         tree.apply(&record);
         before = after;
@@ -144,7 +145,8 @@ fn used(tree: &Tree) -> Vec<Slot> {
     used
 }
 
-/// Files without a name that were open when the overlay was last used: nobody has them any more.
+/// Removes files without a name. They were open when the overlay was last used, and nobody has them
+/// open any more.
 fn drop_orphans(overlay: &Overlay) -> Result<(), ImageError> {
     let mut tree = overlay.tree_mut();
     for node in tree.orphans() {

@@ -18,7 +18,7 @@ use rustix::fs::FallocateFlags;
 
 use super::record::Record;
 
-/// Room kept ahead of the end, so that files can be removed when the disk is full.
+/// Space that is reserved behind the end, so that files can be removed when the disk is full.
 const ROOM_BYTES: u64 = 256 * 1024;
 
 /// The journal of an open overlay.
@@ -32,7 +32,7 @@ pub(crate) struct Journal {
 struct State {
     end: u64,
     sequence: u64,
-    /// The file has blocks up to here.
+    /// The file has blocks allocated up to here.
     room: u64,
     dead: bool,
 }
@@ -45,9 +45,9 @@ pub(crate) struct JournalEnd {
 }
 
 impl Journal {
-    /// Goes on behind `end`; what is there is cut off.
+    /// Continues behind `end`. What lies behind it is cut off.
     pub(crate) fn new(file: File, end: JournalEnd) -> io::Result<Self> {
-        // Not when there is nothing: it would give back the room that is kept.
+        // If nothing lies there, there must be no cut: it would give back the reserved space.
         if file.metadata()?.len() > end.bytes {
             file.set_len(end.bytes)?;
         }
@@ -63,7 +63,7 @@ impl Journal {
         })
     }
 
-    /// Appends records: all, or none.
+    /// Appends all of the records, or none.
     pub(crate) fn append(&self, records: &[Record]) -> io::Result<()> {
         if records.is_empty() {
             return Ok(());
@@ -86,7 +86,8 @@ impl Journal {
         written
     }
 
-    /// Makes the records durable. Of those before `covered_bytes` the pages are so already.
+    /// Makes the records durable. The pages of the records before `covered_bytes` must be durable
+    /// already.
     pub(crate) fn sync(&self, covered_bytes: u64, durable_bytes: u64) -> io::Result<()> {
         let synced = Record::Synced {
             covered_bytes,
@@ -105,7 +106,7 @@ impl Journal {
         synced
     }
 
-    /// Nothing is taken any more.
+    /// From now on the journal takes no records.
     pub(crate) fn kill(&self) {
         self.lock().dead = true;
     }
@@ -118,7 +119,8 @@ impl Journal {
         self.lock().end
     }
 
-    /// Keeps blocks ahead of the end. A file system that cannot is used as it is.
+    /// Reserves blocks behind the end. If the file system cannot do that, the journal works
+    /// without.
     fn make_room(&self, state: &mut State, bytes: u64) {
         let wanted = state.end + bytes + ROOM_BYTES;
         if wanted > state.room {

@@ -14,26 +14,26 @@ use crate::view::{Attributes, NodeNo};
 pub(crate) struct Node {
     pub(crate) number: NodeNo,
     pub(crate) kind: FileKind,
-    /// The file of the image that it lies over.
+    /// The file of the image that this node changes.
     pub(crate) base: Option<FileNo>,
     /// Where a link points.
     pub(crate) link_target: Vec<u8>,
     state: RwLock<State>,
 }
 
-/// What changes of a node.
+/// The part of a node that changes.
 #[derive(Debug)]
 pub(crate) struct State {
     pub(crate) attributes: Attributes,
-    /// Bytes of the image's file that hold; what is beyond was cut off, for good.
+    /// How many bytes of the image's file still count. The bytes beyond were cut off for good.
     pub(crate) base_bytes: u64,
-    /// Pages that are in the store instead.
+    /// Pages that are in the store instead of the image.
     pub(crate) blocks: BlockMap,
     /// How often it is open.
     pub(crate) opens: u64,
-    /// Its time was set by writes that the journal does not tell of.
+    /// Writes have set its time, and the journal does not record that yet.
     pub(crate) is_touched: bool,
-    /// Its pages are free: nothing may be written any more.
+    /// Its pages are free, so nothing may be written to it any more.
     pub(crate) is_dropped: bool,
 }
 
@@ -69,7 +69,7 @@ impl Node {
 }
 
 impl State {
-    /// Makes a change of content or attributes; gives the slots that it frees.
+    /// Makes a change of content or attributes, and returns the slots that it frees.
     pub(crate) fn apply(&mut self, record: &Record) -> Vec<Slot> {
         match record {
             Record::Changed {
@@ -127,13 +127,13 @@ impl State {
         self.touch(nanos);
     }
 
-    /// The content changed.
+    /// Notes that the content has changed.
     pub(crate) fn touch(&mut self, nanos: i64) {
         self.attributes.modified_nanos = nanos;
         self.attributes.changed_nanos = nanos;
     }
 
-    /// What the journal says of the attributes as they are.
+    /// The record of the attributes as they are now.
     pub(crate) fn changed(&self) -> Record {
         let now = &self.attributes;
         Record::Changed {

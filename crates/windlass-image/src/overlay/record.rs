@@ -19,7 +19,7 @@ use crate::view::NodeNo;
 const MAGIC: [u8; 4] = *b"WJR1";
 const HEADER_BYTES: usize = 16;
 const CRC_BYTES: usize = 4;
-/// Two names of 255 bytes, or a link's target of 4096, and the fields beside them.
+/// Room for two names of 255 bytes, or a link's target of 4096, and the fields beside them.
 const PAYLOAD_BYTES_MAX: usize = 8192;
 
 /// A slot of the page store.
@@ -28,10 +28,11 @@ pub(crate) type Slot = u32;
 /// One change.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Record {
-    /// The overlay was opened, while the system ran that has this id.
+    /// The overlay was opened. `boot` is the id of the system's run at that time.
     Opened { boot: [u8; 16] },
-    /// With this record, all before `covered_bytes` of the journal are durable, and so are the
-    /// pages they tell of. Up to `durable_bytes` that was so before it was written.
+    /// Once this record is written, all records before `covered_bytes` of the journal are durable,
+    /// and so are their pages. Those before `durable_bytes` were durable before this record was
+    /// written.
     Synced {
         covered_bytes: u64,
         durable_bytes: u64,
@@ -54,13 +55,13 @@ pub(crate) enum Record {
         name: Name,
         nanos: i64,
     },
-    /// A name of a file or link went.
+    /// A name of a file or link was removed.
     Unlinked { name: Name, nanos: i64 },
-    /// A directory went.
+    /// A directory was removed.
     DirectoryRemoved { name: Name, nanos: i64 },
-    /// A name became another, over what was there.
+    /// A file, directory or link was renamed, and replaced what had the new name.
     Renamed { from: Name, to: Name, nanos: i64 },
-    /// What a node is to be, but for its content.
+    /// The attributes of a node from now on. Its content is not part of this.
     Changed {
         node: NodeNo,
         mode: u32,
@@ -69,14 +70,14 @@ pub(crate) enum Record {
         modified_nanos: i64,
         changed_nanos: i64,
     },
-    /// A file's length. What is beyond it is forgotten; `tail` takes the place of the last page.
+    /// The new length of a file. What is beyond it is forgotten; `tail` replaces the last page.
     Resized {
         node: NodeNo,
         bytes: u64,
         tail: Option<Slot>,
         nanos: i64,
     },
-    /// Pages of a file are in the store from now on; the file has this length.
+    /// From now on, these pages of a file are in the store, and the file has this length.
     Paged {
         node: NodeNo,
         block: u64,
@@ -85,7 +86,7 @@ pub(crate) enum Record {
         bytes: u64,
         nanos: i64,
     },
-    /// A file without a name was closed: its pages are free.
+    /// A file without a name was closed, so its pages are free.
     Dropped { node: NodeNo },
 }
 
@@ -104,7 +105,7 @@ impl Name {
 }
 
 impl Record {
-    /// The slots that become a file's with it.
+    /// The slots that this record gives to a file.
     pub(crate) fn slots(&self) -> Option<Range<Slot>> {
         match self {
             Self::Paged { slot, count, .. } => Some(*slot..slot.saturating_add(*count)),
@@ -127,7 +128,8 @@ impl Record {
         out.extend_from_slice(&crc.to_le_bytes());
     }
 
-    /// The record at the start of `bytes`: itself, its sequence number and its length.
+    /// Reads the record at the start of `bytes`. Returns it with its sequence number and its
+    /// length.
     pub(crate) fn decode(bytes: &[u8]) -> Option<(Self, u64, usize)> {
         let mut header = Reader(bytes.get(..HEADER_BYTES)?);
         if header.array::<4>()? != MAGIC {
@@ -151,7 +153,7 @@ impl Record {
             .then_some((record, sequence, end + CRC_BYTES))
     }
 
-    /// Records somewhere in `bytes`, which may begin in the middle of one.
+    /// Finds records anywhere in `bytes`, which may begin in the middle of a record.
     pub(crate) fn find_all(bytes: &[u8]) -> impl Iterator<Item = Self> {
         let starts = bytes.windows(MAGIC.len()).enumerate();
         starts
@@ -196,7 +198,7 @@ impl Record {
         };
     }
 
-    /// The records about what a node is and holds, not about its names.
+    /// Appends a record about the attributes or content of a node, not about its names.
     fn put_of_node<'w, 'b>(&self, out: &'w mut Writer<'b>) -> &'w mut Writer<'b> {
         match self {
             Self::Changed {
@@ -359,7 +361,7 @@ impl Writer<'_> {
         self.bytes(&value.to_le_bytes())
     }
 
-    /// Names and targets are shorter than 64 KiB: whoever makes them has checked.
+    /// Names and targets are shorter than 64 KiB: the code that creates them has checked that.
     fn string(&mut self, text: &[u8]) -> &mut Self {
         let length = u16::try_from(text.len()).unwrap_or(u16::MAX);
         self.bytes(&length.to_le_bytes()).bytes(text)
@@ -370,7 +372,7 @@ impl Writer<'_> {
     }
 }
 
-/// Takes fields off the front.
+/// Takes fields from the front.
 struct Reader<'a>(&'a [u8]);
 
 impl Reader<'_> {

@@ -12,15 +12,15 @@ use std::os::unix::fs::FileExt;
 use super::journal::JournalEnd;
 use super::record::Record;
 
-/// Read at a time; several records of the largest kind fit.
+/// How much is read at a time. Several records of the largest kind fit in it.
 const CHUNK_BYTES: usize = 1024 * 1024;
 
-/// How much of a journal holds.
+/// How much of a journal is valid.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Holds {
-    /// Up to here.
+    /// The journal is valid up to here.
     Until(JournalEnd),
-    /// It is damaged here: records that were durable follow.
+    /// The journal is damaged here: records that were durable follow.
     DamagedAt(u64),
 }
 
@@ -32,7 +32,7 @@ pub(crate) fn boot_id() -> io::Result<[u8; 16]> {
     Ok(id.to_le_bytes())
 }
 
-/// Looks through a journal.
+/// Reads through a journal to find out where its valid records end.
 pub(crate) fn survey(file: &File, boot: &[u8; 16]) -> io::Result<Holds> {
     let mut records = Records::new(file, u64::MAX);
     let (mut is_same_boot, mut covered) = (true, 0);
@@ -54,8 +54,8 @@ pub(crate) fn survey(file: &File, boot: &[u8; 16]) -> io::Result<Holds> {
     }))
 }
 
-/// True when behind the last whole record there are others that cannot have been lost: what is
-/// between was damaged. A record that was cut off has none behind it.
+/// True when behind the last whole record there are others that cannot have been lost, because then
+/// what lies between is damaged. An interrupted record has no such records behind it.
 fn follows(file: &File, end: u64, is_same_boot: bool) -> io::Result<bool> {
     let length = file.metadata()?.len().saturating_sub(end);
     let mut rest = vec![0; usize::try_from(length).map_err(io::Error::other)?];
@@ -74,12 +74,12 @@ pub(crate) struct Records<'a> {
     position: u64,
     sequence: u64,
     buffer: Vec<u8>,
-    /// How much of the buffer was used.
+    /// How much of the buffer has been used.
     used: usize,
 }
 
 impl<'a> Records<'a> {
-    /// Up to `limit`, which ends a record.
+    /// Reads up to `limit`, where a record ends.
     pub(crate) fn new(file: &'a File, limit: u64) -> Self {
         Self {
             file,
@@ -91,7 +91,8 @@ impl<'a> Records<'a> {
         }
     }
 
-    /// The next record and where it ends; `None` at the end, or where no whole record is.
+    /// Returns the next record and where it ends; `None` at the end, or where there is no whole
+    /// record.
     pub(crate) fn next(&mut self) -> io::Result<Option<(Record, u64)>> {
         if self.position >= self.limit {
             return Ok(None);
@@ -145,7 +146,7 @@ mod tests {
         }
     }
 
-    /// A journal of records, and where each ends.
+    /// A journal of these records, and where each record ends.
     fn journal(records: &[Record]) -> (File, Vec<u64>) {
         let (mut bytes, mut ends) = (Vec::new(), Vec::new());
         for (sequence, record) in (0..).zip(records) {
@@ -205,7 +206,8 @@ mod tests {
 
     #[test]
     fn what_a_failed_write_left_is_not_taken_for_a_record() {
-        // Records 1 and 2 were written and failed; 3 came in their place and is shorter than both.
+        // Records 1 and 2 were written, but that failed. Record 3 took their place and is shorter
+        // than both.
         let (mut bytes, mut newer) = (Vec::new(), Vec::new());
         change(1).encode(0, &mut bytes);
         let first = bytes.len();

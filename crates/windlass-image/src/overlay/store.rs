@@ -31,11 +31,11 @@ pub(crate) struct PageStore {
 
 #[derive(Debug, Default)]
 struct Slots {
-    /// Slots from here on were never used.
+    /// Slots from here on have never been used.
     next: Slot,
-    /// May be used.
+    /// These slots may be used.
     free: Vec<Slot>,
-    /// Were freed since the journal was synced.
+    /// These slots were freed after the last sync of the journal.
     freed: Vec<Slot>,
 }
 
@@ -55,7 +55,8 @@ impl PageStore {
             expected = slot + 1;
         }
         free.reverse();
-        // Pages that nothing tells of: written by somebody who was killed before he could.
+        // Cuts off pages that no record refers to. Whoever wrote them was killed before the record
+        // was written.
         file.set_len(offset(next))?;
         let slots = Slots {
             next,
@@ -68,7 +69,7 @@ impl PageStore {
         })
     }
 
-    /// Takes `count` slots, as runs; `None` when all numbers are used.
+    /// Takes `count` slots, as runs; `None` when all slot numbers are in use.
     pub(crate) fn take(&self, count: u32) -> Option<Vec<Range<Slot>>> {
         let mut slots = self.lock();
         let mut runs: Vec<Range<Slot>> = Vec::new();
@@ -89,7 +90,7 @@ impl PageStore {
         Some(runs)
     }
 
-    /// Gives back slots that no record tells of.
+    /// Gives back slots that no record refers to.
     pub(crate) fn give_back(&self, runs: &[Range<Slot>]) {
         let mut slots = self.lock();
         runs.iter().for_each(|run| slots.free.extend(run.clone()));
@@ -100,7 +101,7 @@ impl PageStore {
         self.lock().freed.extend(freed);
     }
 
-    /// Slots freed so far, for `reuse` once the journal is durable.
+    /// Takes the slots freed so far. They go to `reuse` once the journal is durable.
     pub(crate) fn freed(&self) -> Vec<Slot> {
         std::mem::take(&mut self.lock().freed)
     }
@@ -111,23 +112,23 @@ impl PageStore {
         }
         let mut slots = self.lock();
         slots.free.extend(freed);
-        // From the end, so that runs are found in order.
+        // In descending order, because slots are taken from the end: so they are taken as runs.
         slots.free.sort_unstable_by(|one, other| other.cmp(one));
     }
 
-    /// Slots that hold pages, about, and slots that could.
+    /// Approximate number of slots that hold pages, and number of free slots.
     pub(crate) fn counts(&self) -> (u64, u64) {
         let slots = self.lock();
         let idle = (slots.free.len() + slots.freed.len()) as u64;
         (u64::from(slots.next) - idle, idle)
     }
 
-    /// Reads from a page on, over as many slots as `into` covers.
+    /// Reads from `within` of a slot on, over as many slots as `into` covers.
     pub(crate) fn read(&self, slot: Slot, within: usize, into: &mut [u8]) -> io::Result<()> {
         self.file.read_exact_at(into, offset(slot) + within as u64)
     }
 
-    /// Writes from a page on.
+    /// Writes from `within` of a slot on.
     pub(crate) fn write(&self, slot: Slot, within: usize, bytes: &[u8]) -> io::Result<()> {
         self.file.write_all_at(bytes, offset(slot) + within as u64)
     }

@@ -79,13 +79,13 @@ impl Tree {
         NodeNo(self.next)
     }
 
-    /// What a name stands for.
+    /// The node that a name stands for.
     pub(crate) fn child(&self, (parent, name): (NodeNo, &[u8])) -> Result<&Arc<Node>, Errno> {
         let found = self.directory(parent)?.children.get(name);
         self.node(*found.ok_or(Errno::NOENT)?)
     }
 
-    /// Names and nodes of a directory, in order.
+    /// Names and nodes of a directory, in the order of names.
     pub(crate) fn list(
         &self,
         directory: NodeNo,
@@ -111,7 +111,7 @@ impl Tree {
         self.child((name.parent, &name.name))
     }
 
-    /// A name that may be made: it is not there, and its directory is.
+    /// Checks that the directory exists and the name in it does not.
     fn check_new(&self, name: &Name) -> Result<(), Errno> {
         match self.named(name) {
             Ok(_) => Err(Errno::EXIST),
@@ -123,7 +123,7 @@ impl Tree {
         }
     }
 
-    /// What a file system would answer to a change; `Ok` when `apply` can make it.
+    /// The answer of a file system to a change. `Ok` when `apply` can make it.
     pub(crate) fn check(&self, record: &Record) -> Result<(), Errno> {
         match record {
             Record::Created {
@@ -195,7 +195,7 @@ impl Tree {
         }
     }
 
-    /// Makes a change that `check` has let pass; gives the slots that it frees.
+    /// Makes a change that `check` has allowed, and returns the slots that it frees.
     pub(crate) fn apply(&mut self, record: &Record) -> Vec<Slot> {
         match record {
             Record::Created { .. } => self.create(record),
@@ -229,7 +229,7 @@ impl Tree {
         Vec::new()
     }
 
-    /// The node that a change leaves without a name, if nobody has it open.
+    /// The node that a change leaves without a name, unless somebody has it open.
     pub(crate) fn loses(&self, record: &Record) -> Option<NodeNo> {
         let node = match record {
             Record::Unlinked { name, .. } => self.named(name).ok()?,
@@ -247,7 +247,7 @@ impl Tree {
         (last && state.opens == 0).then_some(node.number)
     }
 
-    /// Files without a name: open when the overlay was last used.
+    /// Files without a name. They were open when the overlay was last used.
     pub(crate) fn orphans(&self) -> Vec<NodeNo> {
         let orphan = |node: &&Arc<Node>| {
             node.kind != FileKind::Directory && node.read().attributes.links == 0
@@ -298,7 +298,7 @@ impl Tree {
 
     fn rename(&mut self, from: &Name, to: &Name, nanos: i64) {
         let same = |tree: &Self| Some((tree.named(from).ok()?.number, tree.named(to).ok()?.number));
-        // Two names of one file: POSIX wants nothing to happen.
+        // Both are names of one file. Then POSIX wants nothing to happen.
         if same(self).is_some_and(|(one, other)| one == other) {
             return;
         }

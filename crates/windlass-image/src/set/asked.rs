@@ -6,18 +6,18 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// What is asked of a stripe at a time.
+/// How much of a stripe one request covers.
 pub(crate) const REGION_BYTES: u64 = 1024 * 1024;
 
-/// Regions remembered, each in the place that its number hashes to: two readers that keep their
-/// distance meet in one place now and then, and not all the way.
+/// How many regions are remembered. A hash of its number gives each region its place. So two
+/// readers that keep their distance use the same place now and then, and not all the time.
 const REMEMBERED: usize = 1 << REMEMBERED_BITS;
 const REMEMBERED_BITS: u32 = 7;
-/// An odd number near 2^64 divided by the golden ratio: its multiples spread evenly.
+/// An odd number near 2^64 divided by the golden ratio. Its multiples spread evenly.
 const SPREAD: u64 = 0x9E37_79B9_7F4A_7C15;
 const NOTHING: u64 = u64::MAX;
 
-/// The regions that were asked for last.
+/// The regions that were requested last.
 pub(crate) struct AskedRegions([AtomicU64; REMEMBERED]);
 
 impl Default for AskedRegions {
@@ -27,7 +27,7 @@ impl Default for AskedRegions {
 }
 
 impl AskedRegions {
-    /// True when this region of a stripe has to be asked for; it counts as asked for from now on.
+    /// True when this region of a stripe has to be requested. From now on it counts as requested.
     pub(crate) fn is_new(&self, stripe: u16, region: u64) -> bool {
         let name = u64::from(stripe) << 48 | region;
         let place = name.wrapping_mul(SPREAD) >> (u64::BITS - REMEMBERED_BITS);
@@ -53,7 +53,8 @@ mod tests {
                 }
             }
         }
-        // Each reader's first region, and the one after each; and where two met in one place.
+        // Each reader requests its first region and then one more for each region. A few requests
+        // are repeated, where two readers used the same place.
         assert!((4 * 1001..4 * 1100).contains(&times), "{times}");
     }
 }

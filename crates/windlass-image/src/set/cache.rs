@@ -12,15 +12,15 @@ use quick_cache::sync::{Cache, DefaultLifecycle};
 use quick_cache::{DefaultHashBuilder, OptionsBuilder, Weighter};
 use windlass_engine::EngineError;
 
-/// Most shards: threads that look up different values seldom meet.
+/// Most shards. With several, threads that look up different values seldom meet.
 const SHARDS: usize = 4;
-/// Share of what was used more than once. The rest is for what is new: it must hold what was read
-/// ahead until that is read.
+/// The share for values that were used more than once. The rest is for new values: what was read
+/// ahead must stay there until somebody reads it.
 const HOT_SHARE: f64 = 0.5;
-/// What an entry takes besides its value: key, links, hash table, reference counts.
+/// Memory of an entry besides its value: key, links, hash table, reference counts.
 const ENTRY_BYTES: usize = 128;
 
-/// Says what a value takes in memory.
+/// States how much memory a value takes.
 pub(crate) trait Weighed {
     fn memory_bytes(&self) -> usize;
 }
@@ -34,7 +34,7 @@ impl<K, V: Weighed> Weighter<K, Arc<V>> for Bytes {
     }
 }
 
-/// Values by key; together never more than the capacity.
+/// Values by key. Together they never take more than the capacity.
 pub(crate) struct ByteCache<K, V>(Cache<K, Arc<V>, Bytes>);
 
 impl<K: Eq + Hash + Copy, V: Weighed> ByteCache<K, V> {
@@ -52,7 +52,7 @@ impl<K: Eq + Hash + Copy, V: Weighed> ByteCache<K, V> {
         Self(Cache::with_options(options, Bytes, hasher, lifecycle))
     }
 
-    /// The value of `key`; made if it is not there, by one thread. What fails is not kept.
+    /// The value of `key`. If it is not there, one thread makes it. A failure is not kept.
     pub(crate) fn get_or_make(
         &self,
         key: K,
@@ -66,12 +66,12 @@ impl<K: Eq + Hash + Copy, V: Weighed> ByteCache<K, V> {
         self.0.get(&key)
     }
 
-    /// What the values may take.
+    /// How much memory the values may take.
     pub(crate) fn capacity(&self) -> u64 {
         self.0.capacity()
     }
 
-    /// What the values take now.
+    /// How much memory the values take now.
     pub(crate) fn bytes(&self) -> u64 {
         self.0.weight()
     }

@@ -13,11 +13,12 @@ use super::sorted::SortedBlock;
 use super::spares::Spares;
 use super::statistics::Counters;
 
-/// A whole frame of this length is taken by a reader in sequence; a shorter one may be a page that
-/// will be wanted again (SQLite's go up to 64 KiB, and are seldom above 4).
+/// A read of a whole frame of at least this length comes from a sequential reader. A shorter frame
+/// may be a page that will be wanted again (SQLite's pages have up to 64 KiB, and seldom more than
+/// 4).
 const SEQUENTIAL_BYTES_MIN: usize = 64 * 1024;
 
-/// Frames that the cache must hold at least before reading ahead into it makes sense.
+/// Reading ahead into the cache is of use only if the cache can hold at least this many frames.
 const PREFETCH_FRAMES_MIN: u64 = 32;
 
 /// A frame of a set: stripe, and position on it.
@@ -26,18 +27,19 @@ type FrameKey = (u16, u64);
 /// The frames of an image.
 pub(crate) struct Frames {
     cache: ByteCache<FrameKey, DecodedFrame>,
-    /// Frames that are being decoded ahead of their readers, who wait for them.
+    /// Frames that are being decoded ahead of their readers. The readers wait for them.
     ahead: Mutex<HashSet<FrameKey>>,
     benches: Spares<Workbench>,
-    /// Memory of frames that the cache gave up: fresh memory costs a fault and zeros for each page.
+    /// Memory of frames that the cache has dropped. New memory would cost a page fault and zeros
+    /// for each page.
     buffers: Arc<Spares<Vec<u8>>>,
     zeros: ZeroCrc,
 }
 
-/// A frame's bytes. All of its pieces had their checksums.
+/// The bytes of a frame. The checksums of all its pieces were right.
 pub(crate) struct DecodedFrame {
     bytes: Vec<u8>,
-    /// Where the memory goes afterwards.
+    /// Where the memory goes when the frame is dropped.
     buffers: Arc<Spares<Vec<u8>>>,
 }
 
@@ -75,7 +77,7 @@ impl Frames {
         self.cache.bytes()
     }
 
-    /// Copies bytes of a piece, from `start` of its frame, to `into`.
+    /// Copies bytes of a frame to `into`, beginning at `start` of the decoded frame.
     pub(crate) fn copy(
         &self,
         stripe: &OpenStripe,
@@ -88,7 +90,8 @@ impl Frames {
         let entry = block.frame(frame);
         let pieces = block.pieces_of(frame);
         if entry.codec == Codec::Zero {
-            // Not worth a place in the cache: there is nothing to fetch or decode.
+            // A frame of zeros is not worth a place in the cache: there is nothing to fetch or
+            // decode.
             pieces
                 .iter()
                 .try_for_each(|piece| self.zeros.check(stripe, entry, piece))?;
@@ -96,8 +99,8 @@ impl Frames {
             return Ok(());
         }
         let key = (stripe.header().stripe.0, entry.offset);
-        // Who takes a whole frame reads in sequence and will not come back for it: it is decoded
-        // in place, spared a copy, and drives nothing out of the cache.
+        // A reader that takes a whole frame reads in sequence and will not come back for it. So the
+        // frame is decoded in place. That saves a copy and drives nothing out of the cache.
         let whole = into.len() == entry.raw_bytes as usize && into.len() >= SEQUENTIAL_BYTES_MIN;
         if whole && !lock(&self.ahead).contains(&key) {
             if let Some(decoded) = self.cache.get(key) {
@@ -121,8 +124,8 @@ impl Frames {
         Ok(())
     }
 
-    /// Decodes a frame into the cache, unless it is there. False when that is of no use: the cache
-    /// is too small to keep it until it is read, or the frame is damaged.
+    /// Decodes a frame into the cache, unless it is there already. Returns false when that is
+    /// useless: the cache is too small to keep the frame until it is read, or the frame is damaged.
     pub(crate) fn prefetch(
         &self,
         stripe: &OpenStripe,
@@ -157,7 +160,8 @@ impl Frames {
         counters: &Counters,
     ) -> Result<DecodedFrame, EngineError> {
         let length = entry.raw_bytes as usize;
-        // Frames are mostly of one length, whole ones: a buffer of another would waste its rest.
+        // Most frames are whole ones of the same length. A buffer of another length would waste
+        // memory.
         let spare = self.buffers.take().filter(|spare| spare.len() == length);
         let mut frame = DecodedFrame {
             bytes: spare.unwrap_or_else(|| vec![0; length]),
@@ -167,7 +171,7 @@ impl Frames {
         Ok(frame)
     }
 
-    /// Reads, checks and decodes a frame to `raw`, which is as long.
+    /// Reads, checks and decodes a frame to `raw`, which has the frame's length.
     fn fetch(
         &self,
         stripe: &OpenStripe,
@@ -222,19 +226,19 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// The stored bytes are what the index says: nothing else reaches a decoder.
+/// Checks that the stored bytes match the index. Only checked bytes reach a decoder.
 fn check_frame(stripe: &OpenStripe, entry: &FrameEntry, stored: &[u8]) -> Result<(), EngineError> {
     check_crc(stripe, entry, entry.crc32c, crc32c(stored))
 }
 
-/// The decoded bytes are what was read from the source.
+/// Checks that the decoded bytes are those that were read from the source.
 fn check_pieces(
     stripe: &OpenStripe,
     entry: &FrameEntry,
     pieces: &[PieceEntry],
     raw: &[u8],
 ) -> Result<(), EngineError> {
-    // An uncompressed frame of one piece has been checked: it is what was stored.
+    // An uncompressed frame of one piece needs no second check: its bytes are the stored bytes.
     if let (Codec::None, [only]) = (entry.codec, pieces) {
         return check_crc(stripe, entry, only.crc32c, entry.crc32c);
     }
@@ -272,8 +276,8 @@ fn damage(stripe: &OpenStripe, entry: &FrameEntry, source: FormatError) -> Engin
     }
 }
 
-/// The checksum of so many zeros. Frames of zeros are mostly of one length, so the last answer,
-/// length and checksum in one word, is as good as a table.
+/// The checksum of a number of zeros. Most frames of zeros have the same length, so it is enough to
+/// remember the last answer, with length and checksum in one word.
 #[derive(Debug, Default)]
 struct ZeroCrc(AtomicU64);
 

@@ -26,18 +26,18 @@ pub(crate) struct BlockPlace {
     pub(crate) block: u32,
 }
 
-/// A piece, and the block that tells of it.
+/// A piece, and the block that describes it.
 pub(crate) struct Located {
     pub(crate) place: BlockPlace,
     pub(crate) block: Arc<SortedBlock>,
     pub(crate) at: PieceAt,
 }
 
-/// What is known of the index blocks of a set.
+/// What is known about the index blocks of a set.
 #[derive(Debug)]
 pub(crate) struct Locator {
     outlines: Vec<Outline>,
-    /// Where in `outlines` each stripe begins; one more for the end.
+    /// Where each stripe begins in `outlines`, and the end of the last one.
     stripes: Vec<usize>,
 }
 
@@ -62,7 +62,7 @@ impl Outline {
         (self.file_min..=self.file_max).contains(&file)
     }
 
-    /// Where the block's span lies, seen from a position.
+    /// Whether the block's span lies before the position, after it or around it.
     fn side(&self, position: Position) -> Side {
         match self.span.get() {
             None | Some(None) => Side::Unknown,
@@ -74,7 +74,7 @@ impl Outline {
 }
 
 impl Locator {
-    /// Takes the index directories of all stripes, in order.
+    /// Takes the index directories of all stripes, in the order of stripes.
     pub(crate) fn new<'a>(directories: impl Iterator<Item = &'a [IndexDirectoryEntry]>) -> Self {
         let (mut outlines, mut stripes) = (Vec::new(), vec![0]);
         for (stripe, directory) in (0u16..).zip(directories) {
@@ -89,7 +89,7 @@ impl Locator {
         Self { outlines, stripes }
     }
 
-    /// Finds the piece of layer 0 that holds `position`; reads blocks with `load`.
+    /// Finds the piece of layer 0 that holds `position`. Reads index blocks with `load`.
     pub(crate) fn find(
         &self,
         position: Position,
@@ -125,7 +125,7 @@ struct Search<'a> {
 }
 
 impl Search<'_> {
-    /// Blocks known to span the position.
+    /// Looks into the blocks whose known span includes the position.
     fn known(&mut self) -> Option<Located> {
         let outlines = &self.locator.outlines;
         let here = |index: &usize| matches!(outlines[*index].side(self.position), Side::Here);
@@ -133,7 +133,7 @@ impl Search<'_> {
         spanning.into_iter().find_map(|index| self.probe(index))
     }
 
-    /// A binary search in each stripe, reading the blocks it comes upon.
+    /// Does a binary search in each stripe, and reads the blocks that the search visits.
     fn guided(&mut self) -> Option<Located> {
         let stripes = self.locator.stripes.windows(2);
         stripes
@@ -165,7 +165,7 @@ impl Search<'_> {
         None
     }
 
-    /// Every block that has not been ruled out.
+    /// Looks into every block that has not been ruled out.
     fn rest(&mut self) -> Option<Located> {
         let outlines = &self.locator.outlines;
         (0..outlines.len()).find_map(|index| match outlines[index].side(self.position) {
@@ -176,13 +176,13 @@ impl Search<'_> {
         })
     }
 
-    /// Looks into one block, once; what it spans is known from then on.
+    /// Looks into one block, at most once in a search. The block's span is known from then on.
     fn probe(&mut self, index: usize) -> Option<Located> {
         if !self.probed.insert(index) {
             return None;
         }
         let outline = &self.locator.outlines[index];
-        // A block without layer 0 has nothing to offer.
+        // A block without pieces of layer 0 cannot hold the position.
         if outline.span.get().is_some_and(Option::is_none) {
             return None;
         }
@@ -214,7 +214,7 @@ mod tests {
     const FRAME: u64 = 128 * 1024;
     const FRAMES_A_BLOCK: u64 = 64;
 
-    /// Blocks of one file whose frames go to `stripes` in turn.
+    /// Blocks of one file whose frames go to the stripes in turn.
     struct Striped {
         stripes: u64,
         blocks: u64,

@@ -11,9 +11,9 @@ pub(crate) struct SortedBlock {
     frames: Vec<FrameEntry>,
     /// Index of each frame's first piece.
     first_piece: Vec<u32>,
-    /// As on the stripe: the pieces of a frame in the order of its bytes.
+    /// In the order on the stripe: the pieces of a frame follow its bytes.
     pieces: Vec<PieceEntry>,
-    /// Indexes of pieces that have bytes, sorted.
+    /// Indexes of the pieces that are not empty, sorted.
     order: Vec<u32>,
 }
 
@@ -49,7 +49,7 @@ impl SortedBlock {
         }
     }
 
-    /// The piece of `layer` that holds a position.
+    /// The piece of `layer` that holds the position.
     pub(crate) fn find(&self, (file, offset): Position, layer: u8) -> Option<PieceAt> {
         let wanted = (file, layer, offset);
         let after = self
@@ -93,7 +93,7 @@ impl SortedBlock {
             .filter(|piece| piece.layer > 0 && piece.bytes > 0)
     }
 
-    /// From the first position of a piece of layer 0 to the end of the last.
+    /// From the start of the first piece of layer 0 to the end of the last.
     pub(crate) fn span(&self) -> Option<(Position, Position)> {
         let base = || {
             self.pieces
@@ -105,7 +105,7 @@ impl SortedBlock {
         Some((first, last))
     }
 
-    /// What the block takes in memory.
+    /// How much memory the block takes.
     pub(crate) fn memory_bytes(&self) -> usize {
         size_of::<Self>()
             + self.frames.capacity() * size_of::<FrameEntry>()

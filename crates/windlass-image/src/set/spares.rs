@@ -2,10 +2,10 @@
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-/// At most so many are kept; more in use at once are made anew and dropped.
+/// At most this many are kept. If more are in use at once, the others are made anew and dropped.
 const KEPT_MAX: usize = 8;
 
-/// Spare things of one kind.
+/// A store of spare objects of one kind.
 pub(crate) struct Spares<T>(Mutex<Vec<T>>);
 
 impl<T> Default for Spares<T> {
@@ -15,7 +15,8 @@ impl<T> Default for Spares<T> {
 }
 
 impl<T> Spares<T> {
-    /// The one that was put aside last: what it holds is most likely near the processor still.
+    /// Takes the object that was put aside last: its content is most likely still in the
+    /// processor's cache.
     pub(crate) fn take(&self) -> Option<T> {
         self.lock().pop()
     }

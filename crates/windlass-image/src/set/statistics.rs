@@ -12,27 +12,29 @@ pub struct ImageStatistics {
     pub reads: u64,
     /// Bytes given to them.
     pub read_bytes: u64,
-    /// Frames that were wanted and in the cache.
+    /// Frames that were wanted and were in the cache.
     pub frame_hits: u64,
     /// Frames that were wanted and had to be fetched and decoded.
     pub frame_misses: u64,
     /// Frames that were decoded before they were wanted.
     pub frames_prefetched: u64,
-    /// Frames decoded: misses and prefetched ones, less failures.
+    /// Frames decoded: misses and prefetched ones, without failures.
     pub frames_decoded: u64,
-    /// Bytes that decoding gave.
+    /// Bytes that the decoding produced.
     pub decoded_bytes: u64,
-    /// Index blocks that were wanted and in the cache.
+    /// Index blocks that were wanted and were in the cache.
     pub index_hits: u64,
     /// Index blocks that were wanted and had to be read.
     pub index_misses: u64,
     /// Bytes read from stripes: frames and index blocks.
     pub fetched_bytes: u64,
-    /// Time readers waited for stripes, in nanoseconds, added up over threads.
+    /// Time that readers waited for stripes, in nanoseconds, summed over threads.
     pub fetch_nanos: u64,
-    /// Time readers spent on checking and decoding frames, in nanoseconds, likewise.
+    /// Time that readers spent on checking and decoding frames, in nanoseconds, summed over
+    /// threads.
     pub decode_nanos: u64,
-    /// Time readers spent on reading and sorting index blocks, in nanoseconds, likewise.
+    /// Time that readers spent on reading and sorting index blocks, in nanoseconds, summed over
+    /// threads.
     pub index_nanos: u64,
     /// Bytes in the frame cache now.
     pub frame_cache_bytes: u64,
@@ -58,7 +60,7 @@ pub(crate) struct Counters {
     pub(crate) index_nanos: Counter,
 }
 
-/// Counts up; exact in the end, in no order with other counters.
+/// A counter. It is exact in the end, but has no order with other counters.
 #[derive(Debug, Default)]
 pub(crate) struct Counter(AtomicU64);
 
@@ -67,7 +69,7 @@ impl Counter {
         self.0.fetch_add(count, Ordering::Relaxed);
     }
 
-    /// Adds the nanoseconds that `work` takes.
+    /// Runs `work`, and adds the nanoseconds that it takes.
     pub(crate) fn time<T>(&self, work: impl FnOnce() -> T) -> T {
         let begin = Instant::now();
         let result = work();

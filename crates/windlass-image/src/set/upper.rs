@@ -9,7 +9,7 @@ use windlass_engine::media::FileNo;
 
 use super::locate::BlockPlace;
 
-/// A range of a file, and the layer that holds there.
+/// A range of a file, and the layer whose bytes count there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct UpperRange {
     pub(crate) start: u64,
@@ -18,21 +18,21 @@ pub(crate) struct UpperRange {
     pub(crate) place: BlockPlace,
 }
 
-/// The ranges of all files in which a layer above 0 holds: by file, sorted, without overlap.
+/// The ranges of all files in which a layer above 0 counts: by file, sorted, without overlap.
 #[derive(Debug, Default)]
 pub(crate) struct UpperLayers(BTreeMap<FileNo, Vec<UpperRange>>);
 
-/// What holds at a position.
+/// Which layer counts at a position.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Layer {
-    /// Layer 0, up to this position.
+    /// Layer 0 counts up to this position.
     Base(u64),
-    /// An upper layer.
+    /// An upper layer counts in this range.
     Upper(UpperRange),
 }
 
 impl UpperLayers {
-    /// Takes pieces in any order; where they overlap, the highest layer holds.
+    /// Takes pieces in any order. Where they overlap, the highest layer counts.
     pub(crate) fn new(mut pieces: Vec<(FileNo, UpperRange)>) -> Self {
         pieces.sort_by_key(|(file, range)| (*file, range.layer, range.start));
         let mut files: BTreeMap<FileNo, BTreeMap<u64, UpperRange>> = BTreeMap::new();
@@ -44,7 +44,7 @@ impl UpperLayers {
         Self(files.into_iter().map(flat).collect())
     }
 
-    /// What holds at `offset` of a file.
+    /// Which layer counts at `offset` of a file.
     pub(crate) fn at(&self, file: FileNo, offset: u64) -> Layer {
         let Some(ranges) = self.0.get(&file) else {
             return Layer::Base(u64::MAX);
@@ -58,7 +58,7 @@ impl UpperLayers {
     }
 }
 
-/// Lays a range over those that are there.
+/// Puts a range on top of those that are there.
 fn paint(ranges: &mut BTreeMap<u64, UpperRange>, new: UpperRange) {
     let under: Vec<_> = ranges
         .range(..new.end)

@@ -28,7 +28,7 @@ impl ImageView {
             .ok_or_else(|| refused(Errno::NOENT))
     }
 
-    /// The file of the image that a node is.
+    /// The file of the image that belongs to a node.
     fn file(&self, node: NodeNo) -> Option<FileNo> {
         let entry = self.skeleton.node(node)?.entry?;
         Some(self.image.files().0[entry].file)
@@ -43,7 +43,7 @@ impl ImageView {
     }
 }
 
-/// What the image says of a node that nobody has changed.
+/// The attributes, from the image, of a node that nobody has changed.
 pub(crate) fn attributes_of(image: &dyn Image, number: NodeNo, node: &SkeletonNode) -> Attributes {
     let entry = node.entry.map(|index| &image.files().0[index]);
     let bytes = entry.map_or(0, |entry| match node.kind {

@@ -9,9 +9,10 @@ use windlass_engine::media::{FileEntry, FileKind, FileTable};
 
 use super::NodeNo;
 
-/// Of a directory that the table does not list, or lists as a link.
+/// The mode of a directory that the table does not list, or lists as a link.
 const MODE_PRIVATE: u32 = 0o700;
-/// Of the root when it holds no directory that tells: its files say for themselves who may read.
+/// The mode of the root when no directory in it gives one: the files themselves say who may read
+/// them.
 const MODE_ROOT: u32 = 0o755;
 
 /// One node.
@@ -20,9 +21,9 @@ pub(crate) struct SkeletonNode {
     pub(crate) parent: NodeNo,
     pub(crate) kind: FileKind,
     pub(crate) mode: u32,
-    /// Where it stands in the file table, if it does.
+    /// Its position in the file table, if it is there.
     pub(crate) entry: Option<usize>,
-    /// What is in a directory, in the order of names.
+    /// The entries of a directory, in the order of names.
     pub(crate) children: Vec<(Box<[u8]>, NodeNo)>,
 }
 
@@ -71,7 +72,7 @@ impl Skeleton {
     }
 }
 
-/// Makes the node at `index` a child of its directory, which is made if the table has none.
+/// Makes the node at `index` a child of its directory. Creates the directory if the table has none.
 fn place<'a>(
     nodes: &mut Vec<SkeletonNode>,
     numbers: &mut HashMap<&'a [u8], usize>,

@@ -40,7 +40,7 @@ fn every_kind_of_difference_is_found() {
             .unwrap();
         file.write_all_at(bytes, offset).unwrap();
     };
-    // Two neighbouring pages, and one byte far behind them; a file that grew.
+    // The changes: two neighbouring pages, one byte far behind them, and a file that grew.
     change("base/1", &vec![0xee; 8193], 81_920);
     change("base/1", &[!tree[0].1[2_000_000]], 2_000_000);
     change("base/2", &[0; 100], 700_000);
@@ -102,8 +102,8 @@ fn believing(page_bytes: u32) -> CompareOptions {
     }
 }
 
-/// Compares by checksums and byte by byte; asserts that both say the same, and how much of it was
-/// not read.
+/// Compares by checksums, and byte by byte. Asserts that both give the same result, and how much
+/// the first one did not read.
 fn both_ways(first: &dyn Image, second: &dyn Image, page_bytes: u32) -> Differences {
     let exact = CompareOptions {
         page_bytes,
@@ -118,7 +118,7 @@ fn both_ways(first: &dyn Image, second: &dyn Image, page_bytes: u32) -> Differen
     quick
 }
 
-/// The one range of the one file that differs.
+/// The only range of the only file that differs.
 fn only_range(found: &Differences) -> std::ops::Range<u64> {
     assert_eq!(found.differing.len(), 1, "{found:?}");
     assert_eq!(found.differing[0].ranges.len(), 1, "{found:?}");
@@ -163,7 +163,7 @@ fn a_directory_is_read_and_the_sets_frames_are_not() {
     let before = image.statistics().decoded_bytes;
     let found = compare(&directory, &image, &believing(8192)).unwrap();
     assert_eq!(only_range(&found), 999_424..1_007_616);
-    // The one frame that differs, of 64 KiB.
+    // Only one frame differs, and it has 64 KiB.
     assert_eq!(image.statistics().decoded_bytes - before, 65_536);
     assert_eq!(found.bytes_read, 65_536);
 }
@@ -180,7 +180,8 @@ fn what_a_newer_layer_replaced_is_not_believed() {
     back_up(&tree, &patches, dirs[1].path(), &Setup::default());
     back_up(&patched, &[], dirs[2].path(), &Setup::default());
     let [old, layered, new] = [0, 1, 2].map(|index| open(dirs[index].path()));
-    // The pieces below the layer are those of the old set, and say nothing any more.
+    // The pieces below the layer are those of the old set. They no longer say anything about the
+    // file.
     let found = both_ways(&old, &layered, 8192);
     assert_eq!(only_range(&found), 294_912..327_680);
     assert!(both_ways(&layered, &new, 8192).is_empty());
@@ -279,7 +280,8 @@ fn paths_to_be_skipped_are_in_no_list() {
     assert!(compare(&first, &second, &options).unwrap().is_empty());
 }
 
-/// The trap that belief has to keep clear of: whatever such a file says, its checksum is the same.
+/// This is the trap for anyone who believes checksums: whatever such a file contains, its checksum
+/// is the same.
 #[test]
 fn what_carries_its_own_checksum_behind_it_is_believed_only_where_told() {
     let sealed = |seed| {

@@ -14,7 +14,7 @@ fn tree() -> Tree {
         .collect()
 }
 
-/// Reads every page; those that fail, with their errors. The others must be right.
+/// Reads every page, and returns the pages that fail, with their errors. The others must be right.
 fn failing_pages(image: &dyn Image, tree: &Tree) -> Vec<(usize, u64, ImageError)> {
     let mut failed = Vec::new();
     for (file, (_, bytes)) in tree.iter().enumerate() {
@@ -45,7 +45,7 @@ fn a_damaged_frame_fails_exactly_its_pages_and_is_named() {
         );
         let image = open(dir.path());
         let blocks = index_blocks(image.set());
-        // Which stripe holds how many frames is not the same in every run.
+        // How many frames each stripe holds is different from run to run.
         let most = blocks.iter().max_by_key(|(_, block)| block.frames.len());
         let (stripe, block) = most.unwrap();
         let (frame, pieces) = block.iter().nth(block.frames.len() / 2).unwrap();
@@ -54,7 +54,7 @@ fn a_damaged_frame_fails_exactly_its_pages_and_is_named() {
             frame.offset + u64::from(frame.stored_bytes) / 2,
         );
 
-        // The image was open when the damage came.
+        // The damage happened while the image was open.
         let failed = failing_pages(&image, &tree);
         let touches = |file: usize, offset: u64| {
             pieces.iter().any(|piece| {
@@ -170,7 +170,7 @@ fn an_image_whose_upper_layers_are_unknown_is_refused() {
 
 #[test]
 fn a_file_the_set_lists_but_does_not_hold_is_missing_not_zeros() {
-    // The same tree, one file longer than what was pushed of it.
+    // The tree is the same, except that one file is longer than what was pushed of it.
     let whole = tree();
     let dir = tempfile::tempdir().unwrap();
     back_up_part(&whole, 300_000, dir.path());

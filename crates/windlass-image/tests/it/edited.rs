@@ -22,7 +22,7 @@ fn edits_are_seen_and_nothing_else_changes() {
         offset,
         bytes: bytes.to_vec(),
     };
-    // Beyond the end nothing is made longer.
+    // A patch beyond the end does not make the file longer.
     let patches = vec![
         patch(a, 100, b"one"),
         patch(a, 254, b"four"),
@@ -34,7 +34,7 @@ fn edits_are_seen_and_nothing_else_changes() {
     let mut expected = content.clone();
     expected[100..103].copy_from_slice(b"one");
     expected[254..].copy_from_slice(b"fo");
-    // Every offset and length, since a read may begin, end or lie within a patch.
+    // Tries every offset and length, since a read may begin, end or lie within a patch.
     for offset in 0..=256_u64 {
         for length in [1, 2, 3, 5, 64, 300] {
             let mut into = vec![0xEE; length];

@@ -52,7 +52,7 @@ fn what_matches_is_written_and_nothing_else() {
         let metadata = path.metadata().unwrap();
         assert_eq!((metadata.mode() & 0o7777, metadata.mtime()), (0o600, 1));
     }
-    // Read once, from its frames alone.
+    // Each frame is read once, and nothing else is read.
     let statistics = image.statistics();
     let most = 5_300_000u64.div_ceil(65_536) + 400_000u64.div_ceil(65_536) + 2;
     assert!(statistics.frames_decoded <= most, "{statistics:?}");
@@ -123,7 +123,7 @@ fn a_file_that_cannot_be_read_to_its_end_is_not_left_behind() {
     back_up(&tree, &[], dir.path(), &Setup::default());
     let image = open(dir.path());
     let blocks = index_blocks(image.set());
-    // The frame of a late piece of the large file.
+    // Finds the frame of a piece near the end of the large file.
     let frame = |(stripe, block): &(usize, windlass_engine::media::IndexBlock)| {
         let late = |pieces: &[windlass_engine::media::PieceEntry]| {
             pieces

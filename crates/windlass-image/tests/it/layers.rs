@@ -16,7 +16,8 @@ proptest! {
     ) {
         let mut tree: Tree =
             vec![("a".into(), text(500_000, 1)), ("b".into(), text(480_123, 2))];
-        // Ranges of one layer must not overlap: each layer takes its patches in order, as they fit.
+        // Ranges of one layer must not overlap. So each layer takes its patches in order, and drops
+        // those that overlap.
         let mut patches: Vec<Patch> = patches
             .into_iter()
             .enumerate()

@@ -63,7 +63,7 @@ proptest! {
         let (_dir, image) = image_of(&tree, &setup);
         for (file, offset, length) in ranges {
             let file = (file % tree.len() as u64) as usize;
-            // Up to a little beyond the end of the file.
+            // The offset may lie a little beyond the end of the file.
             let offset = offset % (tree[file].1.len() as u64 + 100);
             assert_range(&image, &tree, file, offset, length);
         }
@@ -96,7 +96,7 @@ fn one_page_of_a_compressed_set_costs_one_frame() {
         .map(|s| u64::from(s.directory()[0].bytes))
         .sum();
     assert!(statistics.fetched_bytes <= index + u64::from(largest.unwrap()));
-    // Its neighbour on the same frame costs nothing more.
+    // A page of the same frame costs nothing more.
     assert_range(&image, &tree, 0, 1_000_000 / 8192 * 8192 + 4096, 4096);
     assert_eq!(image.statistics().frames_decoded, 1);
     assert_eq!(image.statistics().frame_hits, 1);
@@ -105,7 +105,7 @@ fn one_page_of_a_compressed_set_costs_one_frame() {
 
 #[test]
 fn a_set_with_many_index_blocks_is_read_right_and_reads_few_of_them() {
-    // Small frames make index entries: the writer begins a new block every 5,400 frames or so.
+    // Small frames need many index entries: the writer begins a new block every 5,400 frames or so.
     let tree = vec![
         ("small".to_owned(), text(100, 1)),
         ("huge".to_owned(), text(100_000_000, 2)),
@@ -161,14 +161,15 @@ fn many_threads_reading_at_once_get_the_right_bytes() {
                 let mut random = Random(thread + 1);
                 for _ in 0..200 {
                     let file = random.below(6) as usize;
-                    // Less than a frame: only such reads share frames through the cache.
+                    // These reads are shorter than a frame: only such reads share frames through
+                    // the cache.
                     let (offset, length) = (random.below(900_000), random.below(60_000));
                     assert_range(image, tree, file, offset, length as usize);
                 }
             });
         }
     });
-    // All fit the cache, and who misses a frame together decodes it once.
+    // All frames fit into the cache, and threads that miss a frame at the same time decode it once.
     let statistics = image.statistics();
     let blocks = index_blocks(image.set());
     let frames = blocks
@@ -197,7 +198,7 @@ fn reading_in_sequence_decodes_each_frame_once_and_keeps_none_whole() {
         before.frame_hits + 1,
         "the frame in the cache is used"
     );
-    // The last frame is short, and may be a page.
+    // The last frame is short, so it may be a page and is kept.
     let last = after.frame_cache_bytes - before.frame_cache_bytes;
     assert!(last < 64 * 1024, "{last} bytes were kept");
 }

@@ -68,7 +68,7 @@ pub fn plant(tree: &Tree, root: &Path) {
     }
 }
 
-/// Backs up a tree from memory, then the patches.
+/// Backs up a tree from memory, and then the patches.
 pub fn back_up(tree: &Tree, patches: &[Patch], dir: &Path, setup: &Setup) {
     let mut run = start(dir, setup);
     for (index, (_, bytes)) in tree.iter().enumerate() {
@@ -76,7 +76,7 @@ pub fn back_up(tree: &Tree, patches: &[Patch], dir: &Path, setup: &Setup) {
     }
     run.drain().unwrap();
     for (index, offset, bytes, layer) in patches {
-        // The newer version lies at the same place of a file as long as the first.
+        // The newer version lies at the same place of a file that has the same length.
         let mut newer = vec![0; tree[*index].1.len()];
         newer[*offset as usize..*offset as usize + bytes.len()].copy_from_slice(bytes);
         run.push_range(
@@ -91,8 +91,8 @@ pub fn back_up(tree: &Tree, patches: &[Patch], dir: &Path, setup: &Setup) {
     run.finish(table(tree), facts()).unwrap();
 }
 
-/// Backs up the first `bytes` of each file only, thrice: a set that does not hold what it lists,
-/// though it holds as many bytes.
+/// Backs up only the first `bytes` of each file, three times. So the set does not hold what it
+/// lists, although it holds as many bytes.
 pub fn back_up_part(tree: &Tree, bytes: usize, dir: &Path) {
     let mut run = start(dir, &Setup::default());
     for (index, (_, content)) in tree.iter().enumerate() {
@@ -154,7 +154,7 @@ pub fn open(dir: &Path) -> SetImage {
     SetImage::open(open_set(dir), &SetImageOptions::default()).unwrap()
 }
 
-/// A set of a tree, and its image.
+/// Makes a set of a tree, and opens it as an image.
 pub fn image_of(tree: &Tree, setup: &Setup) -> (tempfile::TempDir, SetImage) {
     let dir = tempfile::tempdir().unwrap();
     back_up(tree, &[], dir.path(), setup);
@@ -162,7 +162,8 @@ pub fn image_of(tree: &Tree, setup: &Setup) -> (tempfile::TempDir, SetImage) {
     (dir, image)
 }
 
-/// Reads a range and asserts that it is what the tree has there, short at the end only.
+/// Reads a range, and asserts that it has the bytes of the tree. It may be short only at the end of
+/// the file.
 pub fn assert_range(image: &dyn Image, tree: &Tree, file: usize, offset: u64, length: usize) {
     let mut into = vec![0xa5; length];
     let count = image.read(FileNo(file as u32), offset, &mut into).unwrap();

@@ -1,4 +1,4 @@
-//! Makes a SQLite database huge without taking room, and compares sparse files.
+//! Makes a SQLite database huge without taking disk space, and compares sparse files.
 //!
 //!   sparse grow FILE GIBIBYTES     free pages, as holes, until the database is so long
 //!   sparse compare FILE OTHER      says `same`, or at which byte they differ first

@@ -1,10 +1,11 @@
-//! A real browser that looks at pages: headless Chromium, driven over a pipe.
+//! A real browser that looks at pages: headless Chromium, controlled over a pipe.
 //!
 //!   test --> check_page --> Browser (DevTools protocol, JSON ended by zero bytes) --> Chromium
 //!
-//! A page is looked at as wide as a telephone and as wide as a desk, light and dark. What a reader
-//! would stumble over is a failure: errors on the console, something loaded from elsewhere, a body
-//! that scrolls sideways, text that is cut off, too small, or lies upon other text.
+//! Each page is checked at the width of a telephone and at the width of a desktop screen, in light
+//! and in dark. Everything that would disturb a reader is a failure: an error on the console,
+//! something loaded from elsewhere, a body that scrolls sideways, text that is cut off, too small,
+//! or on top of other text.
 
 #![allow(
     clippy::unwrap_used,
@@ -20,9 +21,9 @@ use std::time::Duration;
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
-/// Long enough for the slowest machine: a browser that says nothing for so long is broken.
+/// Long enough for the slowest machine: a browser that is silent for this long is broken.
 const PATIENCE: Duration = Duration::from_secs(120);
-/// A telephone's width, and a desk's, in CSS pixels.
+/// The widths of a telephone and of a desktop screen, in CSS pixels.
 pub const WIDTHS: [u64; 2] = [360, 1280];
 
 /// A browser with one page.
@@ -32,7 +33,7 @@ pub struct Browser {
     from: Receiver<Value>,
     session: Option<String>,
     last: u64,
-    /// What the page said and asked for since it was opened.
+    /// The events of the page since it was opened: messages, and requests for files.
     heard: Vec<Value>,
     _home: TempDir,
 }
@@ -40,18 +41,18 @@ pub struct Browser {
 /// A page as it is shown.
 #[derive(Debug, Default)]
 pub struct Look {
-    /// What a reader stumbles over; empty when all is well.
+    /// What would disturb a reader; empty when all is well.
     pub faults: Vec<String>,
-    /// Charts that can be seen.
+    /// The number of visible charts.
     pub charts: u64,
-    /// Tables that can be seen.
+    /// The number of visible tables.
     pub tables: u64,
     /// The page's text.
     pub text: String,
 }
 
-/// Opens a page in every width and scheme, and panics with all that is wrong with it; `charts` is
-/// how many it must show. Returns its text.
+/// Opens a page in every width and scheme, and panics with the list of all faults. The page must
+/// show `charts` charts. Returns the page's text.
 pub fn check_page(path: &Path, charts: u64) -> String {
     let mut browser = Browser::start();
     let mut text = String::new();
@@ -71,7 +72,7 @@ impl Browser {
     /// Starts Chromium; Debian's package is `chromium`.
     pub fn start() -> Self {
         let home = tempfile::tempdir().unwrap();
-        // Chromium speaks on descriptors 3 and 4, which a shell can make of the pipes.
+        // Chromium speaks on descriptors 3 and 4. A shell can connect these to the pipes.
         let script = "exec \"$0\" \"$@\" 3<&0 4>&1 </dev/null >&2";
         let mut process = Command::new("sh")
             .args([
@@ -81,7 +82,7 @@ impl Browser {
                 "--headless",
                 "--remote-debugging-pipe",
             ])
-            // Tests run as root in containers, and open nothing but their own pages.
+            // Tests run as root in containers, and open only their own pages.
             .args(["--no-sandbox", "--disable-dev-shm-usage", "--disable-gpu"])
             .args(["--no-first-run", "--disable-background-networking"])
             .arg(format!("--user-data-dir={}", home.path().display()))
@@ -126,7 +127,7 @@ impl Browser {
         }
     }
 
-    /// Opens a page in a window of a width, in the `light` or `dark` scheme.
+    /// Opens a page in a window of this width, in the `light` or `dark` scheme.
     pub fn look(&mut self, path: &Path, width: u64, scheme: &str) -> Look {
         let window = json!({
             "width": width, "height": 800, "deviceScaleFactor": 1, "mobile": width < 600,
@@ -192,13 +193,13 @@ impl Browser {
 
 impl Drop for Browser {
     fn drop(&mut self) {
-        // It may have ended by itself.
+        // The process may have ended by itself.
         self.process.kill().unwrap_or_default();
         self.process.wait().unwrap();
     }
 }
 
-/// What an event of the browser says against the page.
+/// What is wrong with the page according to an event of the browser.
 fn complaint(event: &Value, url: &str) -> Option<String> {
     let of = &event["params"];
     match event["method"].as_str()? {
@@ -216,7 +217,7 @@ fn complaint(event: &Value, url: &str) -> Option<String> {
     }
 }
 
-/// Looks at the page as a reader would. Two texts may touch, as lines of a paragraph do.
+/// Looks at the page as a reader would. Two texts may touch, because lines of a paragraph do.
 const LOOK_SCRIPT: &str = r#"(() => {
   const faults = [], root = document.documentElement;
   const wide = Math.max(root.scrollWidth, document.body.scrollWidth);

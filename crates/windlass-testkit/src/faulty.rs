@@ -1,8 +1,8 @@
 //! A device that fails at its Nth call of one kind, or is slow.
 //!
-//! It wraps a real device: what it does not fail reaches the disk. Calls are counted by kind and
-//! over all devices of a run. By kind, because how often a writer reaps depends on how fast the
-//! disk was: a number over all kinds would name another call in each run.
+//! It wraps a real device. Calls that it does not fail reach the disk. Calls are counted over all
+//! devices of a run, but each kind separately: how often a writer reaps depends on the speed of the
+//! disk, so a number over all kinds would mean another call in each run.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -31,13 +31,13 @@ pub enum Call {
 /// Whether the call that fails had its effect.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Effect {
-    /// The call was not made.
+    /// The call failed without being made.
     None,
-    /// The call was made, and its success was lost.
+    /// The call was made, but its success was reported as a failure.
     Done,
 }
 
-/// What is to fail in a run, and what was called.
+/// Which call of a run is to fail, and which calls were made.
 #[derive(Clone, Debug)]
 pub struct Faults(Arc<Mutex<Counts>>);
 
@@ -68,7 +68,7 @@ impl Faults {
         Self::new(None, Effect::None)
     }
 
-    /// The `number`th call of this kind over all devices fails, counted from 1.
+    /// The call with this number fails. Calls of this kind are counted from 1 over all devices.
     pub fn at(call: Call, number: u64, effect: Effect) -> Self {
         Self::new(Some((call, number)), effect)
     }
@@ -85,7 +85,7 @@ impl Faults {
         Self(Arc::new(Mutex::new(counts)))
     }
 
-    /// The call that failed, if the run came so far.
+    /// The call that failed; `None` if the run did not get that far.
     pub fn failed(&self) -> Option<Call> {
         self.lock().failed
     }
@@ -95,7 +95,7 @@ impl Faults {
         self.lock().by_kind.clone()
     }
 
-    /// Calls that reached a device after it had failed: must be none, its stripe is dead.
+    /// Calls that reached a device after it had failed. There must be none: its stripe is dead.
     pub fn calls_after_failure(&self) -> u64 {
         self.lock().after_failure
     }
@@ -104,7 +104,7 @@ impl Faults {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Counts a call of a device; says whether it fails, and with which effect.
+    /// Counts a call of a device. Returns the effect if the call is to fail.
     fn count(&self, call: Call, dead: &mut bool) -> Option<Effect> {
         let mut counts = self.lock();
         counts.after_failure += u64::from(*dead);
@@ -141,7 +141,7 @@ impl FaultyDevice {
         }
     }
 
-    /// Wraps a device that takes `delay` to make durable what it was given.
+    /// Wraps a device that takes `delay` to make its data durable.
     pub fn slow_to_sync(inner: Box<dyn Device>, delay: Duration) -> Self {
         Self {
             sync_delay: delay,
@@ -164,8 +164,8 @@ impl FaultyDevice {
     ) -> Result<T, EngineError> {
         match self.faults.count(call, &mut self.dead) {
             None => return make(&mut *self.inner),
-            // A failed rename of a sealed stripe leaves it under its partial name; only the real
-            // device knows how to keep it, so it makes the call.
+            // When the rename of a sealed stripe fails, the stripe stays under its partial name.
+            // Only the real device can do that, so the call is made.
             Some(Effect::None) if call != Call::Publish => {}
             Some(_) => drop(make(&mut *self.inner)?),
         }

@@ -1,5 +1,5 @@
-//! A device that holds its writes back until it is told to go on: a run then stands still while it
-//! reads its source, for as long as a test needs, and no clock decides what happens first.
+//! A device that holds its writes back until the test lets them go. Meanwhile the run stands still
+//! while it reads its source, for as long as a test needs. So no clock decides what happens first.
 
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 
@@ -11,12 +11,12 @@ struct State {
     opened: bool,
 }
 
-/// What devices of a run wait at.
+/// The gate at which the devices of a run wait.
 #[derive(Clone, Debug, Default)]
 pub struct Gate(Arc<(Mutex<State>, Condvar)>);
 
 impl Gate {
-    /// A device whose writes of data wait here.
+    /// Wraps a device, so that its writes of data wait at the gate.
     pub fn device(&self, inner: Box<dyn Device>) -> Box<dyn Device> {
         Box::new(GatedDevice {
             gate: self.clone(),

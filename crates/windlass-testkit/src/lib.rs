@@ -1,7 +1,9 @@
-//! Real databases for tests: created, loaded, written to by processes of their own, and judged.
-//! Devices that fail, lag, or lose what was not synced; a browser that looks at pages.
+//! Real databases for tests: this crate creates them, loads them, writes to them from other
+//! processes, and checks copies of them. It also has devices that fail, are slow, or lose what was
+//! not synced, and a browser that looks at pages.
 //!
-//! Never ships. A fixture that cannot do its work panics: the test fails, loudly.
+//! This crate never ships. A fixture that cannot do its work panics, so that the test fails
+//! visibly.
 
 pub mod browser;
 pub mod faulty;

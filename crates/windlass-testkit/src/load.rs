@@ -1,4 +1,4 @@
-//! Loads: what keeps a cluster busy while it is backed up.
+//! Loads: programs that keep a cluster busy while it is backed up.
 
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -6,10 +6,11 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use crate::postgres::{PrivateCluster, give_to_servers};
 
-/// The variable that names the directory of PostgreSQL's built regression tests.
+/// The variable with the directory of PostgreSQL's built regression tests.
 const SUITE: &str = "WINDLASS_TEST_PG_REGRESS";
 
-/// Statements that make, move and remove files while they are copied; one after the other.
+/// Statements that create, move and remove files while they are copied. They run one after the
+/// other.
 const DDL: [&str; 12] = [
     "CREATE TABLE churn AS SELECT i, md5(i::text) AS x FROM generate_series(1, 5000) i",
     "CREATE INDEX churn_i ON churn (i)",
@@ -44,8 +45,8 @@ impl Drop for Load {
     }
 }
 
-/// Runs `body` with pgbench at work beside it, and statements that make and remove tables and
-/// databases. The cluster has pgbench's tables, and a table `kept (n bigint)`.
+/// Runs `body` while pgbench works, and while statements create and remove tables and databases.
+/// The cluster must have pgbench's tables, and a table `kept (n bigint)`.
 pub fn under_load<T>(cluster: &PrivateCluster, body: impl FnOnce() -> T) -> T {
     let done = AtomicBool::new(false);
     std::thread::scope(|scope| {
@@ -68,8 +69,8 @@ pub fn under_load<T>(cluster: &PrivateCluster, body: impl FnOnce() -> T) -> T {
     })
 }
 
-/// Starts PostgreSQL's own regression tests on a cluster: the richest schema there is. What they
-/// print goes to `output`, which is made.
+/// Starts PostgreSQL's own regression tests on a cluster, because they have the richest schema
+/// there is. Their messages go to `output`, which is created.
 ///
 /// WINDLASS_TEST_PG_REGRESS is the directory of the built suite; `scripts/test` makes it.
 pub fn start_regression(source: &PrivateCluster, output: &Path) -> Child {
@@ -92,16 +93,16 @@ pub fn start_regression(source: &PrivateCluster, output: &Path) -> Child {
     run.spawn().expect("run pg_regress")
 }
 
-/// The lines of a dump, without what differs from dump to dump.
+/// The lines of a dump, without what differs from one dump to the next.
 pub fn dump_lines(dump: &str) -> Vec<String> {
-    // pg_dump names a random key of its own in newer minor releases.
+    // Newer minor releases of pg_dump write a random key of their own.
     let random = |line: &&str| line.starts_with("\\restrict") || line.starts_with("\\unrestrict");
     let lines = dump.lines().filter(|line| !random(line));
     lines.map(without_sequence_value).collect()
 }
 
-/// A sequence's log is 32 values ahead of it: which of them it has after a recovery follows from
-/// where the replay began.
+/// Removes a sequence's value. The log of a sequence is 32 values ahead of it, so the value after a
+/// recovery depends on where the replay began.
 fn without_sequence_value(line: &str) -> String {
     match line.split_once(',') {
         Some((name, _)) if name.starts_with("SELECT pg_catalog.setval(") => name.to_owned(),

@@ -1,10 +1,11 @@
-//! Private PostgreSQL clusters: made by initdb, reached by a unix socket only, gone at the end.
+//! Private PostgreSQL clusters: initdb creates them, only a unix socket reaches them, and they
+//! disappear at the end.
 //!
-//! PostgreSQL refuses to run as root and Windlass runs as the data directory's owner, so a test
-//! process that root started becomes the user `postgres`, once and for good, before it makes
-//! the first file; or, where a test needs root itself, stays root ([`stay_root`]) and only has
-//! its servers run as that user. Server programs of any version are used, from the directory
-//! the test names; client programs that a version's directory lacks come from [`DEFAULT_BIN`].
+//! PostgreSQL refuses to run as root, and Windlass runs as the owner of the data directory. So a
+//! test process that root started becomes the user `postgres` for good, before it creates the first
+//! file. If a test needs root itself, it stays root ([`stay_root`]) and only its servers run as
+//! that user. The test names the directory of the server programs, which may have any version.
+//! Client programs that this directory lacks come from [`DEFAULT_BIN`].
 
 use std::ffi::CString;
 use std::net::Ipv4Addr;
@@ -21,12 +22,12 @@ use tempfile::TempDir;
 /// Debian 12's PostgreSQL.
 pub const DEFAULT_BIN: &str = "/usr/lib/postgresql/15/bin";
 const SERVER_USER: &str = "postgres";
-/// Sockets lie in directories of their own, so every server can have the same port.
+/// The sockets are in directories of their own, so every server can have the same port.
 const PORT: u16 = 5432;
 
 const POLL_PAUSE: Duration = Duration::from_millis(20);
-/// Of the loopback network, which is 127.0.0.0/8: each server that listens has its own number in
-/// it, and so its own port 5432.
+/// The first number for addresses in the loopback network 127.0.0.0/8. Each server that listens has
+/// its own number there, and so its own port 5432.
 const LOOPBACK_FIRST: u8 = 64;
 
 static LISTENERS: AtomicU8 = AtomicU8::new(LOOPBACK_FIRST);
@@ -34,12 +35,12 @@ static LISTENERS: AtomicU8 = AtomicU8::new(LOOPBACK_FIRST);
 static BECOME: Once = Once::new();
 static STAY_ROOT: AtomicBool = AtomicBool::new(false);
 
-/// From now on servers run as the user `postgres`, and this process goes on as root if it is.
+/// Makes servers run as the user `postgres` from now on. This process stays root if it is root.
 pub fn stay_root() {
     STAY_ROOT.store(true, Ordering::Relaxed);
 }
 
-/// The user that servers run as, when that is not this process's own.
+/// The user that servers run as, if it is not the user of this process.
 pub fn server_ids() -> Option<(u32, u32)> {
     let stay = STAY_ROOT.load(Ordering::Relaxed) && geteuid().is_root();
     let ids = |user: User| (user.uid.as_raw(), user.gid.as_raw());
@@ -51,21 +52,21 @@ fn server_user() -> User {
     user.expect("there is no user postgres: install PostgreSQL")
 }
 
-/// A directory of the servers' user.
+/// Creates a directory that belongs to the servers' user.
 fn make_place() -> TempDir {
     let place = tempfile::tempdir().expect("make a directory");
     give_to_servers(place.path());
     place
 }
 
-/// Gives a file or directory to the servers' user, when that is another.
+/// Gives a file or directory to the servers' user, if that is another user than this process's.
 pub fn give_to_servers(path: &Path) {
     if let Some((uid, gid)) = server_ids() {
         std::os::unix::fs::chown(path, Some(uid), Some(gid)).expect("give it away");
     }
 }
 
-/// Becomes the user `postgres` when running as root; every test calls it first.
+/// Becomes the user `postgres` if it runs as root. Every test calls this first.
 pub fn become_server_user() {
     BECOME.call_once(|| {
         if !geteuid().is_root() || STAY_ROOT.load(Ordering::Relaxed) {
@@ -75,21 +76,21 @@ pub fn become_server_user() {
         let name = CString::new(user.name.clone()).expect("a user name has no NUL");
         initgroups(&name, user.gid).expect("take the groups of postgres");
         setgid(user.gid).expect("take the group of postgres");
-        // The C library's call, which changes every thread of the process.
+        // This is the C library's call, because it changes every thread of the process.
         setuid(user.uid).expect("become postgres");
     });
 }
 
-/// How a cluster is made.
+/// How to create a cluster.
 #[derive(Clone, Debug)]
 pub struct ClusterOptions {
-    /// Where initdb, pg_ctl and postgres are.
+    /// The directory of initdb, pg_ctl and postgres.
     pub bin: PathBuf,
-    /// More arguments of initdb.
+    /// Further arguments of initdb.
     pub initdb: Vec<String>,
     /// Lines of postgresql.conf.
     pub settings: Vec<String>,
-    /// Whether it listens on the loopback network too, for those that pg_hba.conf names.
+    /// Whether it also listens on the loopback network, for clients that pg_hba.conf names.
     pub listens: bool,
 }
 
@@ -125,16 +126,16 @@ impl ClusterOptions {
 pub struct PrivateCluster {
     bin: PathBuf,
     data: PathBuf,
-    /// Socket directory, log, and the data directory of a cluster made here.
+    /// The socket directory, the log, and the data directory if the cluster was created here.
     place: TempDir,
     address: Option<Ipv4Addr>,
     running: bool,
-    /// More words for the server's command line.
+    /// Further words for the server's command line.
     options: String,
 }
 
 impl PrivateCluster {
-    /// Makes and starts a cluster.
+    /// Creates and starts a cluster.
     pub fn start(options: &ClusterOptions) -> Self {
         become_server_user();
         let place = make_place();
@@ -170,14 +171,14 @@ impl PrivateCluster {
         cluster
     }
 
-    /// Starts a server on a data directory that is there already (a restored one).
+    /// Starts a server on an existing data directory (a restored one).
     pub fn adopt(data: &Path, bin: &Path) -> Self {
         let mut cluster = Self::adopt_stopped(data, bin);
         cluster.run();
         cluster
     }
 
-    /// As [`PrivateCluster::adopt`], not started yet.
+    /// As [`PrivateCluster::adopt`], but without starting the server.
     pub fn adopt_stopped(data: &Path, bin: &Path) -> Self {
         become_server_user();
         let place = make_place();
@@ -204,7 +205,7 @@ impl PrivateCluster {
             .for_each(|line| writeln!(file, "{}", line.as_ref()).expect("write settings"));
     }
 
-    /// Puts an option on the server's command line from the next start on.
+    /// Adds an option to the server's command line, from the next start on.
     pub fn option(&mut self, option: &str) {
         self.options = format!("{} {option}", self.options);
     }
@@ -228,7 +229,8 @@ impl PrivateCluster {
             .args(["-w", "-t", "120", "-s", "-o", &options, "-l"])
             .arg(self.log_path());
         start.arg("-D").arg(&self.data).arg("start");
-        // The server inherits what pg_ctl has; a pipe that it kept open would never end.
+        // The server inherits pg_ctl's descriptors. If it kept a pipe open, the pipe would never
+        // end.
         start
             .stdin(Stdio::null())
             .stdout(Stdio::null())
@@ -268,7 +270,7 @@ impl PrivateCluster {
         self.place.path()
     }
 
-    /// Where a cluster that listens does so, at the usual port.
+    /// The address of a cluster that listens; the port is the usual one.
     pub fn address(&self) -> Ipv4Addr {
         self.address
             .expect("the cluster was made without `listens`")
@@ -291,7 +293,7 @@ impl PrivateCluster {
         self.place.path().join("server.log")
     }
 
-    /// One of PostgreSQL's programs, with the environment that leads it to this server.
+    /// One of PostgreSQL's programs, with an environment that connects it to this server.
     pub fn tool(&self, name: &str) -> Command {
         let own = self.bin.join(name);
         let path = if own.exists() {
@@ -309,7 +311,7 @@ impl PrivateCluster {
         command
     }
 
-    /// Leads a program to this server, as the user that servers run as.
+    /// Connects a program to this server, and runs it as the servers' user.
     pub fn lead(&self, command: &mut Command) {
         command
             .env("PGHOST", self.place.path())
@@ -324,7 +326,7 @@ impl PrivateCluster {
         }
     }
 
-    /// Runs SQL in a database; what it printed, unaligned, without the last line break.
+    /// Runs SQL in a database. Returns its unaligned output without the last line break.
     pub fn sql(&self, database: &str, sql: &str) -> String {
         let output = self.try_sql(database, sql);
         assert!(
@@ -337,7 +339,7 @@ impl PrivateCluster {
             .to_owned()
     }
 
-    /// Asks again and again until the answer is `answer`.
+    /// Repeats a question until the answer is `answer`.
     pub fn wait_until(&self, question: &str, answer: &str) {
         while self.sql("postgres", question) != answer {
             std::thread::sleep(POLL_PAUSE);
@@ -370,7 +372,7 @@ impl Drop for PrivateCluster {
             stop.args(["-w", "-s", "-m", "immediate", "-D"])
                 .arg(&self.data)
                 .arg("stop");
-            // A test that removed the data directory has no server left to stop.
+            // If a test removed the data directory, there is no server to stop.
             stop.output().map(drop).unwrap_or_default();
         }
     }
@@ -381,7 +383,7 @@ fn own_loopback_address() -> Ipv4Addr {
     Ipv4Addr::new(127, LISTENERS.fetch_add(1, Ordering::Relaxed), high, low)
 }
 
-/// Runs a program that must succeed; its standard output.
+/// Runs a program that must succeed. Returns its standard output.
 pub fn succeed(command: &mut Command) -> String {
     let output = command
         .output()

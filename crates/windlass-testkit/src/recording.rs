@@ -1,7 +1,7 @@
-//! A device that remembers every write, sync and rename, and can show what a crash leaves of them.
+//! A device that remembers every write, sync and rename, and can show what is left after a crash.
 //!
-//! The image after a crash is everything up to the last sync, plus any subset of what came after,
-//! down to single sectors of single writes: that is all a disk promises.
+//! The image after a crash consists of everything up to the last sync plus any subset of what came
+//! after it, down to single sectors of single writes. A disk promises no more than that.
 
 use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -9,23 +9,23 @@ use std::time::Duration;
 
 use windlass_engine::{Buffer, Device, EngineError, PARTIAL_SUFFIX, WriteDone};
 
-/// What a disk writes as a whole or not at all.
+/// The unit that a disk writes completely or not at all.
 const SECTOR_BYTES: usize = 512;
 
-/// One act on one device.
+/// One action on one device.
 #[derive(Clone, Debug)]
 pub enum Act {
     /// Bytes were written.
     Write(u64, Vec<u8>),
     /// The stripe was cut to a length.
     Truncate(u64),
-    /// All before is durable.
+    /// Everything before this is durable.
     Sync,
-    /// The stripe has its own name, durably.
+    /// The stripe got its final name, durably.
     Publish,
 }
 
-/// Everything that happened on all devices of a run, in order: (device, act).
+/// Everything that happened on all devices of a run, in order, as pairs (device, act).
 #[derive(Clone, Debug, Default)]
 pub struct Recording(Arc<Mutex<Vec<(usize, Act)>>>);
 
@@ -55,8 +55,9 @@ impl Recording {
     }
 }
 
-/// What a crash after the first `moment` acts leaves of device `index`: its bytes, and whether it
-/// has its own name. `keep` is asked for each sector and each truncation that was not synced.
+/// What is left of device `index` after a crash that follows the first `moment` acts: its bytes,
+/// and whether it has its final name. `keep` decides for each sector and each truncation that was
+/// not synced whether it is left.
 pub fn crash_image(
     acts: &[(usize, Act)],
     moment: usize,

@@ -1,4 +1,5 @@
-//! Sets made by hand out of right ones: something changed, and every checksum above it right again.
+//! Forged sets, made from good ones: a test changes something, and every checksum above it is made
+//! right again.
 
 #![allow(
     clippy::unwrap_used,
@@ -13,13 +14,13 @@ use windlass_engine::media::{
     StripeHeader, StripeTableEntry,
 };
 
-/// What of a set may be changed.
+/// The parts of a set that a test may change.
 pub struct Parts {
     /// Its last index block.
     pub block: IndexBlock,
-    /// What the index directory says of that.
+    /// What the index directory says about that block.
     pub entry: IndexDirectoryEntry,
-    /// What the set says of itself.
+    /// What the set says about itself.
     pub description: SetDescription,
 }
 

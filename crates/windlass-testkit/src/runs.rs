@@ -1,4 +1,4 @@
-//! Backup runs of tests: how they are set up, what they are given, where their stripes go.
+//! Backup runs for tests: their settings, their input, and where their stripes go.
 
 #![allow(
     clippy::unwrap_used,
@@ -17,31 +17,31 @@ use windlass_engine::{
     FileContent, FileDevice, FileDeviceOptions, FileSpec, Missing, Progress,
 };
 
-/// The id of sets that need no other.
+/// The id of a set, for tests that do not care which it is.
 pub const SET: SetId = SetId([7; 16]);
 
-/// How to run.
+/// The settings of a run.
 #[derive(Clone, Debug)]
 pub struct Setup {
     /// Number of stripes.
     pub stripes: usize,
-    /// How it is compressed.
+    /// The codec.
     pub codec: Codec,
-    /// Between which codecs the run chooses.
+    /// The codecs between which the run chooses, if it does.
     pub range: Option<CodecRange>,
     /// Buffers, transfers, frames, threads.
     pub request: BufferRequest,
-    /// Whether with io_uring.
+    /// Whether the run uses io_uring.
     pub ring: bool,
-    /// What tells the set from others.
+    /// The id of the set.
     pub set_id: SetId,
-    /// When it says that it was begun, in nanoseconds since 1970.
+    /// The time at which the set says it was begun, in nanoseconds since 1970.
     pub created_nanos: i64,
     /// Limit on reading.
     pub source_rate: Option<u64>,
     /// Limit on writing.
     pub device_rate: Option<u64>,
-    /// Storage that is slower than it is.
+    /// Emulated storage, which is slower than the real one.
     pub emulation: Emulation,
 }
 
@@ -67,7 +67,7 @@ impl Default for Setup {
 }
 
 impl Setup {
-    /// The smallest blocks there are: sets of a few KiB.
+    /// The smallest blocks that are possible, for sets of a few KiB.
     pub fn small(stripes: usize, codec: Codec) -> Self {
         let mut setup = Self {
             stripes,
@@ -79,12 +79,12 @@ impl Setup {
     }
 }
 
-/// Where a stripe of a set in `dir` is.
+/// The path of a stripe of a set in `dir`.
 pub fn stripe_path(dir: &Path, index: usize) -> PathBuf {
     dir.join(format!("set.{index}.windlass"))
 }
 
-/// Where all of them are.
+/// The paths of all stripes.
 pub fn stripe_paths(dir: &Path, setup: &Setup) -> Vec<PathBuf> {
     (0..setup.stripes)
         .map(|index| stripe_path(dir, index))
@@ -133,7 +133,7 @@ pub fn begin(
     )
 }
 
-/// A file that must be there, and may be shorter or longer than `bytes`.
+/// A file that must exist; its length may differ from `bytes`.
 pub fn spec(index: usize, content: FileContent, bytes: usize) -> FileSpec {
     let missing = Missing::Fail;
     FileSpec {
@@ -170,7 +170,7 @@ pub fn entry(index: usize, name: &str, bytes: usize) -> FileEntry {
     }
 }
 
-/// What such a set says of itself.
+/// What such a set says about itself.
 pub fn facts() -> Facts {
     Facts {
         tool: "windlass test".into(),

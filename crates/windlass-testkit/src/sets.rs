@@ -1,4 +1,4 @@
-//! Sets of small trees, made in memory: files with modes and times, directories, links.
+//! Sets of small trees, made from memory: files with modes and times, directories, links.
 
 #![allow(
     clippy::unwrap_used,
@@ -55,7 +55,7 @@ impl Planted {
         }
     }
 
-    /// The same with other permission bits.
+    /// The same, with other permission bits.
     #[must_use]
     pub fn mode(mut self, mode: u32) -> Self {
         self.mode = mode;
@@ -82,7 +82,7 @@ impl Planted {
     }
 }
 
-/// How such sets are made unless a test says otherwise: in two stripes of short frames.
+/// The default settings of such sets: two stripes with short frames.
 pub fn two_stripes() -> Setup {
     let request = BufferRequest {
         transfer_bytes: Some(256 * 1024),
@@ -96,7 +96,7 @@ pub fn two_stripes() -> Setup {
     }
 }
 
-/// Makes a set of a tree in `dir`; a directory comes before what it holds.
+/// Makes a set of a tree in `dir`. A directory must come before its content.
 pub fn make_set(tree: &[Planted], dir: &Path, setup: &Setup) {
     let mut run = begin(setup, file_devices(dir, setup), &Cancel::new()).unwrap();
     for (number, planted) in tree.iter().enumerate() {
@@ -127,7 +127,7 @@ pub fn index_blocks(set: &OpenSet) -> Vec<(usize, IndexBlock)> {
     blocks
 }
 
-/// The bytes of all stripes in `dir`, in order: whoever wrote to one of them changed this.
+/// The bytes of all stripes in `dir`, in order. If anybody writes to one of them, these change.
 pub fn set_bytes(dir: &Path) -> Vec<Vec<u8>> {
     let stripes = (0..).map(|index| stripe_path(dir, index));
     stripes
@@ -136,7 +136,7 @@ pub fn set_bytes(dir: &Path) -> Vec<Vec<u8>> {
         .collect()
 }
 
-/// Changes one byte of a stripe; doing it again changes it back.
+/// Changes one byte of a stripe. A second call changes it back.
 pub fn flip(path: &Path, offset: u64) {
     let file = std::fs::File::options()
         .read(true)

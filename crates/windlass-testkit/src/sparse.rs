@@ -1,10 +1,11 @@
-//! SQLite databases of any size that take little room: pages that are free, and were never written.
+//! SQLite databases of any size that take little disk space: most of their pages are free and were
+//! never written.
 //!
 //!   page 1, tables | group of free pages | group | ... | lock-byte page | group | ... | last group
 //!                    ^ its first page, the trunk, lists the others, which are a hole
 //!
-//! SQLite takes new pages from the trunk that its list begins with, which is the last group's here:
-//! whoever writes to the database afterwards writes at its far end.
+//! SQLite takes new pages from the first trunk of its list. Here that is the last group, so a
+//! program that writes to the database later writes at its far end.
 
 #![allow(
     clippy::unwrap_used,
@@ -19,15 +20,15 @@ use std::path::Path;
 
 use rustix::fs::{SeekFrom, seek};
 
-/// The byte that SQLite locks; its page holds nothing.
+/// The byte that SQLite locks. Its page holds nothing.
 const LOCK_BYTE: u64 = 1 << 30;
-/// Where the header states the size in pages, the first trunk, and the number of free pages.
+/// The offset of the header's fields: the size in pages, the first trunk, the number of free pages.
 const FREE_FIELDS: u64 = 28;
-/// So much is compared at a time.
+/// The bytes that are compared at a time.
 const PIECE_BYTES: usize = 1 << 20;
 
-/// Makes a database `bytes` long by free pages that lie in holes. It must be closed, in rollback
-/// mode or with an empty log, without free pages, and without `auto_vacuum`.
+/// Makes a database `bytes` long by adding free pages that are holes. The database must be closed,
+/// in rollback mode or with an empty log, without free pages, and without `auto_vacuum`.
 pub fn grow(path: &Path, bytes: u64) {
     let file = File::options().read(true).write(true).open(path);
     let file = file.expect("open the database");
@@ -65,8 +66,8 @@ pub fn grow(path: &Path, bytes: u64) {
         .expect("write the header");
 }
 
-/// The pages from `first` to `last` but the one that is locked, in groups that one trunk can list:
-/// a third of what would fit, so that there are trunks all over the file.
+/// Divides the pages from `first` to `last`, without the locked one, into groups that one trunk can
+/// list. A group has a third of the pages that would fit, so that trunks are all over the file.
 fn groups(first: u32, last: u32, lock_page: u32, page_bytes: u64) -> Vec<std::ops::Range<u32>> {
     let most = u32::try_from(page_bytes / 4 - 8).unwrap() / 3;
     let parts = [
@@ -84,7 +85,7 @@ fn groups(first: u32, last: u32, lock_page: u32, page_bytes: u64) -> Vec<std::op
     groups
 }
 
-/// Where two files differ first, if they do. What is a hole in both is not read.
+/// The first difference of two files, if there is one. What is a hole in both is not read.
 pub fn first_difference(one: &Path, other: &Path) -> io::Result<Option<u64>> {
     let (one, other) = (File::open(one)?, File::open(other)?);
     let bytes = one.metadata()?.len();

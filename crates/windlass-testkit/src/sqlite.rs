@@ -1,13 +1,13 @@
-//! SQLite fixtures: a ledger that tells which committed state a copy is in, and writers that are
-//! processes of their own.
+//! SQLite fixtures: a ledger whose copies show which committed state they are in, and writers that
+//! are separate processes.
 //!
 //! Transaction n of a ledger is a function of its seed and n, so the state after n transactions
 //! can be computed. A copy is right when it passes `integrity_check`, its log holds exactly
-//! 1..=n for some n, and every row of every table is what the computation says for that n. A copy
-//! that mixes two states differs from all of them.
+//! 1..=n for some n, and every row of every table is what the computation gives for that n. A copy
+//! that mixes two states differs from all committed ones.
 //!
-//! Writers are `sqlite3` shells (Debian: sqlite3). They must be other processes: within one,
-//! POSIX locks do not keep connections apart, and closing a file drops them.
+//! Writers are `sqlite3` shells (Debian: sqlite3). They must be other processes. Within one
+//! process, POSIX locks do not protect connections from each other, and closing a file drops them.
 
 use std::io::{BufRead, BufReader, Write};
 use std::path::{Path, PathBuf};
@@ -25,7 +25,7 @@ pub enum Journal {
     Wal,
     /// Rollback journal, deleted at commit.
     Delete,
-    /// Rollback journal, cut to nothing at commit.
+    /// Rollback journal, cut to length zero at commit.
     Truncate,
     /// Rollback journal, its header zeroed at commit.
     Persist,
@@ -43,16 +43,16 @@ impl Journal {
     }
 }
 
-/// What a ledger is made of.
+/// The parameters of a ledger.
 #[derive(Clone, Copy, Debug)]
 pub struct LedgerSpec {
     /// Page size in bytes.
     pub page_bytes: u32,
-    /// Journal mode, of the fixture and its writers.
+    /// The journal mode of the fixture and its writers.
     pub journal: Journal,
-    /// Whether the file shrinks when rows go.
+    /// Whether the file shrinks when rows are deleted.
     pub auto_vacuum: bool,
-    /// Accounts: rows that transactions change.
+    /// The number of accounts: rows that transactions change.
     pub accounts: u32,
     /// Length of an account's payload, in bytes; transactions vary it up to three times that.
     pub payload_bytes: u32,
@@ -75,7 +75,8 @@ impl Default for LedgerSpec {
 
 /// Balance of each account before the first transaction.
 const BALANCE_START: i64 = 1000;
-/// Transaction numbers divisible by this add bulk rows; half a period later they go again.
+/// A transaction whose number is divisible by this adds bulk rows. Half a period later they are
+/// deleted.
 const BULK_PERIOD: u64 = 20;
 const BULK_ROWS: i64 = 40;
 
@@ -84,7 +85,7 @@ const BULK_ROWS: i64 = 40;
 pub struct Ledger {
     /// The database file.
     pub path: PathBuf,
-    /// What it is made of.
+    /// The parameters of the ledger.
     pub spec: LedgerSpec,
 }
 
@@ -96,7 +97,7 @@ struct Transfer {
 }
 
 impl Ledger {
-    /// Creates the database, with no transaction in its log yet, and closes it.
+    /// Creates the database without any transaction in its log, and closes it.
     pub fn create(path: &Path, spec: LedgerSpec) -> Self {
         let connection = Connection::open(path).expect("create the ledger");
         let vacuum = if spec.auto_vacuum { "full" } else { "none" };
@@ -123,21 +124,21 @@ impl Ledger {
         }
     }
 
-    /// Opens a shell on the ledger, in its journal mode, that waits for locks.
+    /// Opens a shell on the ledger. It uses the ledger's journal mode and waits for locks.
     pub fn shell(&self) -> Shell {
         let mut shell = Shell::open(&self.path);
         shell.run(&self.journal_setup());
         shell
     }
 
-    /// Commits transactions `first` to `last` in a process of their own that ends in order.
+    /// Commits transactions `first` to `last` in a process of its own, which ends normally.
     pub fn commit(&self, first: u64, last: u64) {
         let mut shell = self.shell();
         (first..=last).for_each(|number| drop(shell.run(&self.transaction(number))));
         shell.close();
     }
 
-    /// WAL mode is kept in the file; a rollback journal's kind is each connection's own choice.
+    /// The file keeps WAL mode. The kind of rollback journal is each connection's own choice.
     fn journal_setup(&self) -> String {
         match self.spec.journal {
             Journal::Wal => String::new(),
@@ -189,8 +190,9 @@ impl Ledger {
         }
     }
 
-    /// Judges a copy of the ledger; how many transactions its state has. Panics when it is in no
-    /// committed state. The copy may be changed (its WAL is played back).
+    /// Checks a copy of the ledger, and returns the number of transactions in its state. Panics if
+    /// the copy is in no committed state. The check may change the copy, because its WAL is played
+    /// back.
     pub fn check(&self, copy: &Path) -> u64 {
         let connection = Connection::open(copy).expect("open the copy");
         let verdict: String = connection
@@ -272,7 +274,7 @@ impl Random {
     }
 }
 
-/// A `sqlite3` shell on a database: another process, told what to do line by line.
+/// A `sqlite3` shell on a database: another process that gets its commands line by line.
 #[derive(Debug)]
 pub struct Shell {
     child: Child,
@@ -282,7 +284,7 @@ pub struct Shell {
 }
 
 impl Shell {
-    /// Starts a shell on `path` that waits for locks rather than fail.
+    /// Starts a shell on `path` that waits for locks instead of failing.
     pub fn open(path: &Path) -> Self {
         let mut child = Command::new("sqlite3")
             .args(["-batch", "-bail"])
@@ -303,7 +305,7 @@ impl Shell {
         shell
     }
 
-    /// Runs SQL or dot commands to their end; the lines they print. Panics when one fails.
+    /// Runs SQL or dot commands to their end. Returns the lines they print; panics when one fails.
     pub fn run(&mut self, commands: &str) -> Vec<String> {
         self.send(commands);
         self.wait()
@@ -318,7 +320,7 @@ impl Shell {
         input.flush().expect("write to the shell");
     }
 
-    /// Waits for what was sent last; the lines it printed.
+    /// Waits for the commands that were sent last. Returns the lines they printed.
     pub fn wait(&mut self) -> Vec<String> {
         let mark = format!("--- done {} ---", self.marks);
         let mut lines = Vec::new();
@@ -337,13 +339,13 @@ impl Shell {
         }
     }
 
-    /// Kills the shell in the middle of whatever it does, as a crash would.
+    /// Kills the shell in the middle of its work, as a crash would.
     pub fn kill(mut self) {
         self.child.kill().expect("kill the shell");
         self.child.wait().expect("wait for the shell");
     }
 
-    /// Closes the database in order.
+    /// Closes the database normally.
     pub fn close(mut self) {
         drop(self.input.take());
         let status = self.child.wait().expect("wait for the shell");
@@ -353,14 +355,14 @@ impl Shell {
 
 impl Drop for Shell {
     fn drop(&mut self) {
-        // A test that failed leaves no writer behind; one that is gone already cannot be killed.
+        // A failed test leaves no writer behind. A writer that has ended cannot be killed.
         drop(self.input.take());
         self.child.kill().unwrap_or_default();
         self.child.wait().ok();
     }
 }
 
-/// Runs SQL in a shell that does not wait for locks; what it printed, or why it failed.
+/// Runs SQL in a shell that does not wait for locks. Returns its output, or why it failed.
 pub fn run_once(path: &Path, sql: &str) -> Result<String, String> {
     let output = Command::new("sqlite3")
         .args(["-batch", "-bail"])
@@ -384,11 +386,11 @@ pub struct Storm {
     thread: JoinHandle<()>,
 }
 
-/// Transactions sent to the shell at a time.
+/// The number of transactions sent to the shell at a time.
 const STORM_BATCH: u64 = 8;
 
 impl Storm {
-    /// Starts a writer with transaction `first`; `setup` is run by its shell before. It ends by
+    /// Starts a writer with transaction `first`. Its shell runs `setup` before. The writer ends by
     /// itself after `count_max` transactions.
     pub fn start(ledger: &Ledger, setup: &str, first: u64, count_max: u64) -> Self {
         let stop = Arc::new(AtomicBool::new(false));
@@ -432,7 +434,7 @@ impl Storm {
         }
     }
 
-    /// Stops the writer; how many transactions are committed in all.
+    /// Stops the writer. Returns the number of all committed transactions.
     pub fn stop(self) -> u64 {
         self.stop.store(true, Ordering::Release);
         self.thread.join().expect("the writer did its work");

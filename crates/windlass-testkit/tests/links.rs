@@ -1,4 +1,4 @@
-//! Every link in the documents leads somewhere: to a file that exists, and to a heading in it.
+//! Every link in the documents leads to an existing file and to an existing heading in it.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
@@ -37,7 +37,7 @@ fn is_document(path: &Path) -> bool {
     path.extension().is_some_and(|extension| extension == "md")
 }
 
-/// What stands between `](` and `)`.
+/// The text between `](` and `)`.
 fn links(text: &str) -> Vec<&str> {
     let ends = text.split("](").skip(1);
     ends.filter_map(|rest| rest.split(')').next())
@@ -61,7 +61,7 @@ fn anchors(text: &str) -> BTreeSet<String> {
         .collect()
 }
 
-/// `docs/manual/../lab.md` is `docs/lab.md`.
+/// The path without its `..`: `docs/manual/../lab.md` is `docs/lab.md`.
 fn normal(path: &Path) -> PathBuf {
     let mut normal = PathBuf::new();
     for part in path.components() {

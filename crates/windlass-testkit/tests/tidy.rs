@@ -1,11 +1,11 @@
-//! Tidiness, as a test: what a reader may rely on in every file.
+//! Tidiness as a test: what a reader can rely on in every file.
 //!
 //! - Every file begins with a header that says what it is for.
 //! - Lines have at most 100 characters, source files at most 500 lines, functions at most 60.
-//! - Nothing is left to do, or there to debug.
+//! - No notes about work to do, and no debugging code, are left.
 //!
-//! The table of exceptions is a ratchet: an entry says how long a file is, may only go down, and
-//! must go when it is no longer needed.
+//! The table of exceptions is a ratchet. An entry says how long a file may be. The number may only
+//! go down, and the entry must be removed when it is no longer needed.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
@@ -27,7 +27,7 @@ struct Source {
 }
 
 impl Source {
-    /// Shipped code, not tests of it.
+    /// Whether this is shipped code and not a test.
     fn ships(&self) -> bool {
         self.name.contains("/src/") && !self.name.ends_with("/tests.rs")
     }
@@ -76,8 +76,8 @@ fn every_file_begins_with_a_header() {
     assert_none(&faults, "no header");
 }
 
-/// A line of code without what is between its quotes: the formatter does not break texts, and a
-/// message in one piece can be searched for.
+/// A line of code without the text between quotes. The formatter does not break texts, and a
+/// message in one piece can be found by searching.
 fn without_text(line: &str) -> String {
     match (line.find('"'), line.rfind('"')) {
         (Some(from), Some(to)) if !line.trim_start().starts_with("//") => {
@@ -125,8 +125,8 @@ fn files_are_short_or_listed_and_no_longer_than_listed() {
     assert_none(&faults, "files of more than 500 lines");
 }
 
-/// Lines of each function longer than allowed, by name. Formatted code: a function ends at the
-/// first brace that stands as far left as it began.
+/// The functions that are longer than allowed, with their names and lengths. The code is formatted,
+/// so a function ends at the first brace with the same indentation as its beginning.
 fn long_functions(text: &str) -> Vec<(String, usize)> {
     let lines: Vec<&str> = text.lines().collect();
     let mut long = Vec::new();
@@ -197,7 +197,7 @@ fn the_search_for_long_functions_finds_them() {
 
 #[test]
 fn nothing_is_left_to_do() {
-    // In two halves, so that this file does not hold them.
+    // The words are in two halves, so that this file does not contain them.
     let halves = [
         ("TO", "DO"),
         ("FIX", "ME"),

@@ -46,8 +46,8 @@ const DATABASE_FILE: FileNo = FileNo(0);
 /// At most this many passes without a lock come before the pass under the lock.
 const FREE_PASSES_MAX: u8 = 3;
 
-/// If a pass copied fewer bytes than this, and fewer than the buffers hold, little enough is left to
-/// do under the lock.
+/// If a pass copied fewer bytes than this, and fewer than the buffers hold, little enough is left
+/// to do under the lock.
 const FREE_PASS_BYTES_MIN: u64 = 64 << 20;
 
 /// What the backup read, and what the database was.

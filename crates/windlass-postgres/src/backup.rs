@@ -3,14 +3,15 @@
 //!   start, pin WAL --> scan --> push files, drain --> pg_control --> stop
 //!     --> push WAL, label, map, drain --> manifest, pg_control --> finish
 //!
-//! From start to stop is a window. When its log holds what replay would get wrong, another one
-//! follows (`backup/window.rs`).
+//! A window goes from a start on the server to its stop. If its log holds something that replay
+//! would get wrong, the backup reads another window (`backup/window.rs`).
 //!
 //! Invariants
-//! - The session is open from start to stop. When it ends early, so does the backup, unsealed.
-//! - pg_control is read after every other data file: on a standby it says how far recovery must
-//!   replay, which must not be earlier than anything that was copied.
-//! - The log from start to stop is in the set, each segment checked to be what its name says.
+//! - The session is open from start to stop. If it ends early, the backup ends too, unsealed.
+//! - The backup reads pg_control after every other data file. On a standby it says how far recovery
+//!   must replay, and that position must not be earlier than anything in the copied files.
+//! - The log from start to stop is in the set. The backup checks that each segment is what its name
+//!   says.
 
 mod assembly;
 mod databases;
@@ -45,24 +46,25 @@ use log::FoundSegment;
 pub(crate) use window::WINDOWS_MAX;
 use window::Window;
 
-/// Facts older than this are asked for again. What changes after that is found at the end: the
-/// server is then no standby any more, or no primary.
+/// If the facts are older than this, the backup asks for them again. A change after that shows at
+/// the end: the server is then no longer a standby, or no longer a primary.
 const FACTS_AGE_MAX: Duration = Duration::from_secs(5);
-/// The server takes labels up to its path limit; a line break would forge lines of backup_label.
+/// The server takes labels as long as its longest path. A line break in a label would forge a line
+/// of backup_label.
 const LABEL_BYTES_MAX: usize = 1024;
 
 /// What the user asks of a backup.
 #[derive(Clone, Debug)]
 pub struct BackupRequest {
-    /// A name for people; stands in backup_label.
+    /// A name for people; it appears in backup_label.
     pub label: String,
     /// Begin with an immediate checkpoint instead of waiting for one that is spread over minutes.
     pub fast_checkpoint: bool,
-    /// Judge page checksums, when the cluster has them.
+    /// Check page checksums, if the cluster has them.
     pub verify_checksums: bool,
     /// Name and version of the program, for the set's facts.
     pub tool: String,
-    /// The options as given, for the set's facts.
+    /// The options as the user gave them, for the set's facts.
     pub options: serde_json::Value,
 }
 
@@ -78,18 +80,18 @@ impl Default for BackupRequest {
     }
 }
 
-/// A backup that is sealed.
+/// A sealed backup.
 #[derive(Debug)]
 pub struct BackupOutcome {
     /// Where the time went.
     pub report: RunReport,
-    /// What the set says of the cluster.
+    /// What the set says about the cluster.
     pub facts: DatabaseFacts,
 }
 
 impl Cluster {
-    /// Backs the whole cluster up through `run`. On any error the set does not exist, and the
-    /// session is closed so that the server ends its side as well.
+    /// Backs the whole cluster up through `run`. After any error there is no set. The session is
+    /// then closed, so that the server ends the backup as well.
     pub fn backup(
         &mut self,
         request: &BackupRequest,
@@ -100,7 +102,7 @@ impl Cluster {
             Some(session) => session,
             None => open(&self.target)?,
         };
-        // Since the cluster was asked, a standby may have become a primary.
+        // A standby may have become a primary since the cluster was last asked.
         let asked = self.asked.take();
         if asked.is_none_or(|asked| asked.elapsed() > FACTS_AGE_MAX) {
             self.facts = ask(&mut session)?;
@@ -123,7 +125,7 @@ struct Backup<'a> {
     cluster: &'a ClusterFacts,
     request: &'a BackupRequest,
     session: &'a mut Session,
-    /// The databases that had none before the backup began.
+    /// The databases that had no files before the backup began.
     without_files: Vec<Database>,
 }
 
@@ -136,7 +138,7 @@ struct Begun {
     moment: Moment,
 }
 
-/// The moments a backup is between, for its facts.
+/// The times at which a backup began and ended, for its facts.
 struct Span {
     started: String,
     stop_time: String,
@@ -213,8 +215,8 @@ impl Backup<'_> {
         Some(Warning::PartialPages { path, more })
     }
 
-    /// With the subscriptions that there were at the start or are at the end: either may be in the
-    /// set.
+    /// Counts the subscriptions at the end and takes the larger of this number and the one from the
+    /// start, because the set may hold either.
     fn outgoing(&mut self) -> Result<Outgoing, PostgresError> {
         let now = Some(count_subscriptions(self.session)?);
         let before = &self.cluster.outgoing;
@@ -224,11 +226,12 @@ impl Backup<'_> {
         })
     }
 
-    /// Starts the backup on the server, and pins the log meanwhile: the slot and the checkpoint
-    /// each wait for the disk. Returns where the log begins, and the session that pins it.
+    /// Starts the backup on the server, and pins the log at the same time, because the slot and the
+    /// checkpoint each wait for the disk. Returns where the log begins, and the session that pins
+    /// it.
     ///
-    /// Without a slot the backup may still succeed (wal_keep_size, or it is quick enough), and
-    /// whether it did is checked segment by segment.
+    /// Without a slot the backup may still succeed (with wal_keep_size, or because it is quick
+    /// enough). The backup checks each segment to find out.
     fn start(
         &mut self,
         run: &BackupRun,
@@ -245,7 +248,7 @@ impl Backup<'_> {
         let start_lsn = started?;
         let pin = match pin {
             Ok(Ok(pin)) => pin.map(|session| Some(Pin::keep(session, target.clone()))),
-            // No second connection was to be had: the one there is can pin as well.
+            // There is no second connection, but the backup's own session can pin the log as well.
             _ => self.session.pin_wal().map(|()| None),
         };
         let pin = pin.unwrap_or_else(|reason| {
@@ -255,7 +258,7 @@ impl Backup<'_> {
         Ok((start_lsn, pin))
     }
 
-    /// What judges page checksums, when the cluster has them and the user wants it.
+    /// The check of page checksums, if the cluster has them and the user wants it.
     fn page_check(&self, run: &mut BackupRun) -> Option<Arc<PageCheck>> {
         let cluster = self.cluster;
         let verify = cluster.data_checksums && self.request.verify_checksums;
@@ -269,7 +272,7 @@ impl Backup<'_> {
         check
     }
 
-    /// Where the log of a backup begins that began at `start`.
+    /// The first segment of the log of a backup that began at `start`.
     fn first_segment(&self, start: Lsn) -> Option<FirstSegment> {
         let bytes = u64::from(self.cluster.wal_segment_bytes);
         let segment = Segment {
@@ -282,14 +285,14 @@ impl Backup<'_> {
 
     fn stop(&mut self, run: &BackupRun) -> Result<Stopped, PostgresError> {
         run.progress().set_phase("ending the backup on the server");
-        // The server refuses as well, in other words for each version; this one can be matched.
+        // The server refuses too, but each version uses other words; programs can match this error.
         if self.session.in_recovery()? != self.cluster.standby {
             return Err(PostgresError::Promoted);
         }
         self.session.stop_backup(run.cancel())
     }
 
-    /// Adds what only the end of the backup knows: the log, backup_label and tablespace_map.
+    /// Adds what is known only at the end of the backup: the log, backup_label and tablespace_map.
     fn copy_log(
         &mut self,
         run: &mut BackupRun,
@@ -308,12 +311,14 @@ impl Backup<'_> {
             assembly.push_bytes(run, b"tablespace_map", stopped.tablespace_map.as_slice())?;
         }
         run.drain()?;
-        // Again: a segment recycled while it was read is now gone, or another one.
+        // Check again: if the server recycled a segment during the read, the segment is now gone or
+        // another one.
         log::check_segments(self.cluster, segments)
     }
 
-    /// What the pages' checksums said. While a server switches them on or off, pages without one,
-    /// and pages with one that nobody keeps up any more, say nothing.
+    /// The result of the page checksums. While a server switches them on or off, two kinds of pages
+    /// prove nothing: pages without a checksum, and pages whose checksum the server no longer
+    /// maintains.
     fn judge(
         &self,
         found: Option<ChecksumFacts>,
@@ -415,7 +420,7 @@ fn pinned(mut session: Session) -> Result<Session, String> {
     session.pin_wal().map(|()| session)
 }
 
-/// We are the data directory's owner, or would not be here.
+/// The data directory's owner is this process's user; otherwise the backup would have refused.
 fn owner_name() -> String {
     let us = nix::unistd::geteuid();
     let user = nix::unistd::User::from_uid(us).ok().flatten();

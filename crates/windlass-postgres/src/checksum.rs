@@ -1,19 +1,20 @@
 //! PostgreSQL's data page checksum, and what a page's header says.
 //!
-//! The checksum is 32 FNV-1a sums side by side, each over every 32nd word of the page, folded by
-//! XOR, mixed with the block number and reduced to 16 bits (src/include/storage/checksum_impl.h
-//! describes it). It was designed for vectors: written as plain loops over arrays, the compiler
-//! turns it into vector code, which `#[target_feature]` lets be AVX2 where the processor has it.
+//! The checksum consists of 32 FNV-1a sums side by side, each over every 32nd word of the page.
+//! PostgreSQL folds them by XOR, mixes in the block number and reduces the result to 16 bits
+//! (src/include/storage/checksum_impl.h describes it). The algorithm was designed for vectors. This
+//! module writes it as plain loops over arrays, and the compiler turns them into vector code.
+//! `#[target_feature]` allows AVX2 where the processor has it.
 //!
 //! Invariants
-//! - Both twins run the same source, so they cannot differ in what they compute.
+//! - Both variants compile the same source, so they cannot compute different results.
 
 use crate::lsn::Lsn;
 
 const SUMS: usize = 32;
 const ROW_BYTES: usize = SUMS * 4;
 const FNV_PRIME: u32 = 16_777_619;
-/// Where pd_checksum stands in the page header; it counts as zero.
+/// Where pd_checksum stands in the page header. The computation takes it as zero.
 const CHECKSUM_AT: usize = 8;
 const UPPER_AT: usize = 14;
 
@@ -53,14 +54,14 @@ const BASES: [u32; SUMS] = [
     0x959B_D756,
 ];
 
-/// What the rule for pages read from a live server says of one.
+/// What the check says about a page that was read from a live server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PageState {
     /// The checksum holds, or the page is all zero.
     Good,
-    /// Changed since the backup began: the log repairs it, whatever was read.
+    /// Changed since the backup began. Replaying the log repairs it, whatever was read.
     Newer,
-    /// Not what was written.
+    /// The page is not what the server wrote.
     Bad,
 }
 
@@ -68,8 +69,8 @@ pub enum PageState {
 /// segment file, and `start` is where the backup's log begins.
 pub fn judge_page(page: &[u8], block: u32, start: Lsn) -> PageState {
     let word = |at: usize| u16::from_le_bytes([page[at], page[at + 1]]);
-    // A page never initialised is zero throughout. Only looking at pd_upper, as is often done,
-    // lets a page pass that lost its header.
+    // A page that was never initialised is all zero. Many tools look only at pd_upper, but then a
+    // page that lost its header passes.
     if word(UPPER_AT) == 0 && page.iter().all(|byte| *byte == 0) {
         return PageState::Good;
     }
@@ -95,17 +96,17 @@ fn page_lsn(page: &[u8]) -> Lsn {
     Lsn(word(0) << 32 | word(4))
 }
 
-/// The checksum that a page should carry. Its length is a PostgreSQL block size.
+/// The checksum that a page should carry. The page's length must be a PostgreSQL block size.
 pub fn page_checksum(page: &[u8], block: u32) -> u16 {
     let folded = fold(page) ^ block;
-    // Never zero, so that zero can mean "none". The remainder is below 65535.
+    // The checksum is never zero, so zero can mean "none". The remainder is below 65535.
     u16::try_from(folded % 65_535 + 1).unwrap_or(u16::MAX)
 }
 
 #[cfg(target_arch = "x86_64")]
 fn fold(page: &[u8]) -> u32 {
     if std::arch::is_x86_feature_detected!("avx2") {
-        // SAFETY: the processor has AVX2, as was just asked.
+        // SAFETY: the line above has checked that the processor has AVX2.
         #[allow(unsafe_code)]
         return unsafe { fold_avx2(page) };
     }
@@ -137,7 +138,7 @@ fn fold_rows(page: &[u8]) -> u32 {
         add_row(&mut sums, &header);
         rest.iter().for_each(|row| add_row(&mut sums, row));
     }
-    // Two rounds of zeros, so that the last words' bits spread too.
+    // Two rounds of zeros, so that the bits of the last words spread too.
     add_row(&mut sums, &[0; ROW_BYTES]);
     add_row(&mut sums, &[0; ROW_BYTES]);
     sums.iter().fold(0, |folded, sum| folded ^ sum)

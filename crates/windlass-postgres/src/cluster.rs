@@ -1,8 +1,9 @@
 //! A running cluster: a session with its server, and its data directory on this machine.
 //!
 //! Invariants
-//! - The directory is the server's: same system identifier, same settings, and what the server
-//!   writes appears in it. A copy or a standby that lies at the same path is refused.
+//! - The directory belongs to the server: it has the same system identifier and the same settings,
+//!   and what the server writes appears in it. Windlass refuses a copy or a standby at the same
+//!   path.
 //! - This process runs as the directory's owner.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -35,16 +36,18 @@ const TABLESPACES: &str = "SELECT oid, spcname::text, pg_tablespace_location(oid
 /// A running cluster that can be backed up.
 pub struct Cluster {
     pub(crate) target: Target,
-    /// `None` after a failed backup: the session is closed, so that the server ends it too.
+    /// `None` after a failed backup. The session is then closed, so that the server ends the backup
+    /// too.
     pub(crate) session: Option<Session>,
     pub(crate) facts: ClusterFacts,
-    /// When the facts were asked for, until a backup has used them.
+    /// When the server was asked for the facts; `None` once a backup has used them.
     pub(crate) asked: Option<Instant>,
 }
 
 impl Cluster {
-    /// Connects as libpq would for `conninfo` (keyword/value or URI; service file, environment and
-    /// password file fill in what it leaves out) and checks that the data directory is at hand.
+    /// Connects as libpq would for `conninfo`, and checks that the data directory is on this
+    /// machine. `conninfo` is keyword/value or a URI. The service file, the environment and the
+    /// password file fill in what it leaves out.
     pub fn connect(conninfo: &str) -> Result<Self, PostgresError> {
         let target = Target::resolve(conninfo)?;
         let mut session = open(&target)?;
@@ -57,12 +60,12 @@ impl Cluster {
         })
     }
 
-    /// What the cluster is.
+    /// The facts of the cluster.
     pub fn facts(&self) -> &ClusterFacts {
         &self.facts
     }
 
-    /// Which rights the role of this session has, of those that a backup needs.
+    /// The rights that a backup needs, and which of them this session's role has.
     pub fn rights(&mut self) -> Result<rights::Rights, PostgresError> {
         match &mut self.session {
             Some(session) => rights::ask(session),
@@ -70,7 +73,8 @@ impl Cluster {
         }
     }
 
-    /// How many replication slots there are, and may be. A backup takes one while it runs.
+    /// How many replication slots there are, and how many there may be. A backup uses one while it
+    /// runs.
     pub fn slots(&mut self) -> Result<(i64, i64), PostgresError> {
         let sql = "SELECT (SELECT count(*) FROM pg_replication_slots), \
                    current_setting('max_replication_slots')::bigint";
@@ -101,7 +105,7 @@ impl Cluster {
         Ok(volumes.len())
     }
 
-    /// How many bytes of files a backup would read now, the log not counted.
+    /// How many bytes of files a backup would read now, without the log.
     pub fn estimate_bytes(&self) -> Result<u64, PostgresError> {
         Ok(scan(&self.scan_rules())?.listing.total_bytes())
     }
@@ -123,7 +127,7 @@ impl ScanRules {
     }
 }
 
-/// A session with a server of a version that this crate knows.
+/// Opens a session. The server's version must be one that this crate knows.
 pub(crate) fn open(target: &Target) -> Result<Session, PostgresError> {
     let mut session = Session::connect(target)?;
     let found = session.version_number() / 10_000;
@@ -224,7 +228,7 @@ pub(crate) fn ask_tablespaces(session: &mut Session) -> Result<Vec<Tablespace>, 
     Ok(rows.iter().map(space).collect())
 }
 
-/// The directory's permission bits, when it is ours.
+/// The directory's permission bits; an error if another user owns it.
 fn check_owner(root: &Path) -> Result<u32, PostgresError> {
     let metadata = std::fs::metadata(root).doing("examine data directory", root)?;
     let (owner, us) = (metadata.uid(), nix::unistd::geteuid().as_raw());
@@ -257,8 +261,8 @@ fn check_identity(
             "system identifier {ours} is not the server's {server}"
         ));
     }
-    // A standby and a copy have the same identifier. What the server writes into its directory at
-    // our request is seen there only if the directory is that server's.
+    // A standby and a copy have the same identifier. So the server writes into its directory at our
+    // request. The file appears here only if the directory is that server's.
     let directory = root.join("pg_snapshots");
     let seen = session.while_snapshot_exported(|name| directory.join(name).exists())?;
     if !seen {
@@ -280,7 +284,8 @@ fn check_sizes(settings: &Settings, control: &Control) -> Result<(), PostgresErr
         ("data_checksums", checksums.to_owned()),
     ] {
         let server = setting(settings, what)?;
-        // The server has more words for the change, and may have ended it meanwhile.
+        // While the setting is changing, the server has more words for it, and may already have
+        // finished.
         let changing = what == "data_checksums" && control == "inprogress";
         if server != control && !changing {
             return Err(PostgresError::Mismatch {

@@ -1,9 +1,9 @@
-//! PostgreSQL's configuration files, read as the server reads them: assignments in order, the last
-//! of a name wins, and files that include others.
+//! PostgreSQL's configuration files, read as the server reads them. Assignments come in order, and
+//! the last one for a name wins. Files may include other files.
 //!
 //! Invariants
 //! - Nothing outside the data directory is read unless the caller says that this is the source.
-//! - The number of files, their size and their depth are bounded: a set may be forged.
+//! - The number of files, their size and their depth are bounded, because a set may be forged.
 
 use std::ffi::OsStr;
 use std::fs::File;
@@ -13,27 +13,28 @@ use std::path::{Component, Path, PathBuf};
 
 use crate::error::{IoContext, PostgresError};
 
-/// As deep as the server itself follows includes (CONF_FILE_MAX_DEPTH).
+/// The server itself follows includes to this depth (CONF_FILE_MAX_DEPTH).
 const DEPTH_MAX: u32 = 10;
 const FILES_MAX: u32 = 1000;
 const FILE_BYTES_MAX: u64 = 1 << 20;
 
-/// Where a configuration is read.
+/// Where to read a configuration.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Place<'a> {
     /// The data directory.
     pub(crate) root: &'a Path,
-    /// Where it was when the configuration was written: absolute paths in it begin so.
+    /// Where the data directory was when somebody wrote the configuration: absolute paths begin
+    /// with this.
     pub(crate) was: &'a Path,
-    /// Read what lies outside, too: this is the source itself, where a file that cannot be read
-    /// is the server's.
+    /// Also read files outside the directory. This is for the source itself, where an unreadable
+    /// file is the server's concern.
     pub(crate) everywhere: bool,
 }
 
 /// What configuration files say.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Configuration {
-    /// Names in lower case, and values, in the order in which the server takes them.
+    /// Names in lower case with their values, in the order in which the server takes them.
     pub(crate) assignments: Vec<(String, String)>,
     /// Included files and directories that lie outside the data directory.
     pub(crate) outside: Vec<PathBuf>,
@@ -41,8 +42,8 @@ pub(crate) struct Configuration {
 }
 
 impl Configuration {
-    /// Reads a file and what it includes, after what was read before. A file that is not there
-    /// says nothing: the server that started without it is the one to complain.
+    /// Reads a file and what it includes, after the files read before. A missing file is not an
+    /// error: the server would have complained about it at its start.
     pub(crate) fn read(&mut self, file: &Path, place: Place<'_>) -> Result<(), PostgresError> {
         self.read_at(file, place, 0)
     }
@@ -81,12 +82,12 @@ impl Configuration {
         Ok(())
     }
 
-    /// Notes what lies outside; whether it is read.
+    /// Records a path outside the directory. Returns whether the file may be read.
     fn may_read(&mut self, path: &Path, place: Place<'_>) -> bool {
         let real = |path: &Path| path.canonicalize().ok();
         let inside = match real(place.root) {
-            // A link in the source's directory is followed by the backup: what it points to is in
-            // the set. A set has no such links.
+            // The backup follows a link in the source's directory, so the set holds what the link
+            // points to. A set has no such links.
             _ if place.everywhere && plain(path).starts_with(place.root) => true,
             Some(root) => real(path).is_some_and(|path| path.starts_with(root)),
             None => false,
@@ -97,7 +98,7 @@ impl Configuration {
         inside || place.everywhere
     }
 
-    /// The value that counts.
+    /// The value that wins.
     pub(crate) fn value(&self, name: &str) -> Option<&str> {
         let mut found = self.assignments.iter().rev();
         let found = found.find(|(known, _)| known == name);
@@ -113,7 +114,7 @@ fn read_text(path: &Path) -> std::io::Result<String> {
     Ok(String::from_utf8_lossy(&bytes).into_owned())
 }
 
-/// The path that an include names, from the directory of the file that it stands in.
+/// The path that an include names. A relative path starts at the directory of the including file.
 fn included(file: &Path, value: &str, place: Place<'_>) -> PathBuf {
     let named = Path::new(value);
     match named.strip_prefix(place.was) {
@@ -139,7 +140,7 @@ fn files_in(directory: &Path) -> Vec<PathBuf> {
     files
 }
 
-/// A path without `.` and `..`, by its words alone.
+/// A path without `.` and `..`, computed from its text alone.
 fn plain(path: &Path) -> PathBuf {
     let mut plain = PathBuf::new();
     for part in path.components() {
@@ -154,8 +155,8 @@ fn plain(path: &Path) -> PathBuf {
     plain
 }
 
-/// `name = value`, `name value`, `name 'it''s'`; `None` for comments, and for what the server would
-/// not take either.
+/// Parses `name = value`, `name value`, `name 'it''s'`. `None` for comments, and for lines that the
+/// server would not take either.
 fn assignment(line: &str) -> Option<(String, String)> {
     let line = line.trim();
     let is_name = |letter: char| letter.is_ascii_alphanumeric() || "_.".contains(letter);
@@ -176,7 +177,8 @@ fn assignment(line: &str) -> Option<(String, String)> {
     Some((name.to_owned(), value))
 }
 
-/// What stands before the closing quote; a quote inside is written twice or with a backslash.
+/// The text before the closing quote. A quote inside the text is doubled or has a backslash before
+/// it.
 fn unquoted(text: &str) -> Option<String> {
     let mut value = String::new();
     let mut letters = text.chars().peekable();

@@ -1,11 +1,11 @@
-//! Connection strings as libpq takes them: keyword/value or URI, completed from the service
-//! file, the PG* environment and the password file, in libpq's order.
+//! Connection strings as libpq takes them: keyword/value or URI. The service file, the PG*
+//! environment and the password file complete them, in libpq's order.
 //!
 //!   string --> service file --> environment --> defaults --> password file --> `Target`
 //!
-//! The `postgres` crate parses strings too, but knows neither services nor the environment nor
-//! .pgpass, and refuses keywords that people have in theirs. What a keyword means is libpq's
-//! documentation, section "Database Connection Control Functions".
+//! The `postgres` crate parses strings too. But it does not know services, the environment or
+//! .pgpass, and it refuses keywords that people use. libpq's documentation says what each keyword
+//! means, in the section "Database Connection Control Functions".
 
 mod files;
 mod text;
@@ -22,10 +22,10 @@ pub(crate) use tls::{ClientFiles, Roots, TlsMode, TlsRequest};
 
 const DEFAULT_PORT: u16 = 5432;
 const APPLICATION_NAME: &str = "windlass";
-/// Where Debian's and the PostgreSQL project's builds put their sockets.
+/// Where the builds of Debian and of the PostgreSQL project put their sockets.
 pub(crate) const SOCKET_DIRECTORIES: [&str; 2] = ["/var/run/postgresql", "/tmp"];
 
-/// Keywords of libpq with the environment variable that stands in for each ("" for none).
+/// Keywords of libpq, each with the environment variable that can replace it ("" for none).
 const KEYWORDS: [(&str, &str); 33] = [
     ("host", "PGHOST"),
     ("hostaddr", "PGHOSTADDR"),
@@ -61,7 +61,7 @@ const KEYWORDS: [(&str, &str); 33] = [
     ("keepalives_count", ""),
     ("fallback_application_name", ""),
 ];
-/// Keywords that only tune what this program does not use: Kerberos, failover, encodings.
+/// Keywords that only tune things that this program does not use: Kerberos, failover, encodings.
 const IGNORED: [&str; 7] = [
     "client_encoding",
     "gsslib",
@@ -72,8 +72,8 @@ const IGNORED: [&str; 7] = [
     "tcp_user_timeout",
 ];
 
-/// Keywords that demand something of the server which nobody here would check, and the value that
-/// demands nothing: to ignore them would take a safeguard away in silence.
+/// Keywords that demand something of the server that this program would not check, each with the
+/// value that demands nothing. To ignore such a keyword would silently remove a safeguard.
 const REFUSED: [(&str, &str); 3] = [
     ("requirepeer", ""),
     ("require_auth", ""),
@@ -82,7 +82,8 @@ const REFUSED: [(&str, &str); 3] = [
 
 pub(crate) type Settings = BTreeMap<String, String>;
 
-/// Environment variables and the user's home, passed in so that tests need not change theirs.
+/// Environment variables and the user's home, passed in so that tests need not change the real
+/// ones.
 pub(crate) struct Environment<'a> {
     /// Looks a variable up.
     pub(crate) variable: &'a dyn Fn(&str) -> Option<String>,
@@ -97,7 +98,7 @@ pub(crate) struct Environment<'a> {
 pub(crate) enum Address {
     /// Socket `.s.PGSQL.<port>` in this directory.
     Socket { directory: PathBuf, port: u16 },
-    /// A host name or number, and the number it is to be reached at if that is given.
+    /// A host name or number, and the number to connect to if that is given.
     Tcp {
         host: String,
         number: Option<IpAddr>,
@@ -115,11 +116,11 @@ impl Address {
     }
 }
 
-/// A connection string, completed.
+/// A connection string with everything filled in.
 #[derive(Clone, PartialEq, Eq)]
 pub(crate) struct Target {
     pub(crate) addresses: Vec<Address>,
-    /// What is encrypted, and whose certificates are good.
+    /// What must be encrypted, and which certificates are trusted.
     pub(crate) tls: TlsRequest,
     settings: Settings,
 }
@@ -163,7 +164,7 @@ impl Target {
         })
     }
 
-    /// What was resolved for a keyword.
+    /// The resolved value of a keyword.
     pub(crate) fn get(&self, keyword: &str) -> Option<&str> {
         self.settings.get(keyword).map(String::as_str)
     }
@@ -199,7 +200,8 @@ impl Target {
         if let Some(seconds) = number("connect_timeout")?.filter(|seconds| *seconds > 0) {
             config.connect_timeout(Duration::from_secs(seconds));
         }
-        // A copy takes hours and the session says nothing meanwhile: routers must see life.
+        // A copy takes hours, and the session is silent meanwhile; routers must see that it is
+        // alive.
         config.keepalives(number("keepalives")?.unwrap_or(1) != 0);
         config.keepalives_idle(Duration::from_secs(
             number("keepalives_idle")?.unwrap_or(30),
@@ -214,7 +216,7 @@ impl Target {
     }
 }
 
-/// Without the settings: one of them is the password.
+/// Leaves the settings out, because one of them is the password.
 impl std::fmt::Debug for Target {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let addresses: Vec<_> = self.addresses.iter().map(Address::display).collect();
@@ -275,7 +277,7 @@ fn number(keyword: &str, text: &str) -> Result<u64, PostgresError> {
     }
 }
 
-/// Hosts and ports, paired: one port for all hosts, or one for each.
+/// Pairs hosts and ports: one port for all hosts, or one for each.
 fn addresses(settings: &Settings) -> Result<Vec<Address>, PostgresError> {
     let list = |keyword| {
         let text = settings.get(keyword).filter(|text| !text.is_empty());
@@ -288,7 +290,7 @@ fn addresses(settings: &Settings) -> Result<Vec<Address>, PostgresError> {
         let (hosts, numbers) = (names.len(), numbers.len());
         return fault(format!("{hosts} hosts for {numbers} hostaddrs"));
     }
-    // A host that is a number only is still what a certificate has to name.
+    // If only hostaddr is given, the number is also the host that a certificate must name.
     let hosts = names
         .or_else(|| numbers.clone())
         .unwrap_or_else(|| vec![""]);
@@ -347,8 +349,8 @@ fn address(host: &str, number: &str, port: &str) -> Result<Address, PostgresErro
     })
 }
 
-/// libpq knows one default directory, set when it was built; which one a machine's server uses
-/// is not known here, so the one with this port's socket is taken.
+/// libpq knows one default directory, set when it was built. This program does not know which
+/// directory the server on this machine uses, so it takes the one that has this port's socket.
 fn default_directory(port: u16) -> PathBuf {
     let directories = SOCKET_DIRECTORIES.map(Path::new);
     let found = directories

@@ -1,11 +1,11 @@
 //! pg_control: what a cluster says about itself before it runs.
 //!
-//! The file's layout grows with PostgreSQL's versions, so nothing here counts fields from the
-//! start to the end. The first fields have stood still since 8.0; the build constants follow a
-//! known double; the CRC stands wherever the CRC-32C of all bytes before holds.
+//! The file's layout grows with PostgreSQL's versions, so this module does not count fields from
+//! start to end. The first fields have not moved since 8.0. The build constants follow a known
+//! double. The CRC stands at the place where the CRC-32C of all bytes before it matches.
 //!
 //! Invariants
-//! - A `Control` was parsed from bytes whose CRC-32C holds: a torn read is never believed.
+//! - A `Control` is always parsed from bytes whose CRC-32C matches, so a torn read is never used.
 
 use std::path::Path;
 use std::time::Duration;
@@ -15,29 +15,29 @@ use windlass_media::crc32c;
 use crate::error::{IoContext, PostgresError};
 use crate::lsn::{Lsn, Timeline};
 
-/// Size of the file; PostgreSQL pads it so that growth never makes an old server read short.
+/// Size of the file. PostgreSQL pads it so that an older server never reads too few bytes.
 pub const CONTROL_BYTES: usize = 8192;
 /// Where the file lies below the data directory.
 pub const CONTROL_PATH: &str = "global/pg_control";
 
-/// PostgreSQL keeps the meaningful part within one disk sector, so that it is written whole.
+/// PostgreSQL keeps the meaningful part within one disk sector, so that the disk writes it as a
+/// whole.
 const SAFE_BYTES: usize = 512;
 const CHECKPOINT_AT: usize = 32;
 const CHECKPOINT_TIMELINE_AT: usize = 48;
-/// `FLOATFORMAT_VALUE` of pg_control.h; the build constants stand behind it.
+/// `FLOATFORMAT_VALUE` of pg_control.h; the build constants follow it.
 const FLOAT_FORMAT: f64 = 1_234_567.0;
 /// minRecoveryPointTLI stands this far before the double, in 14 to 19.
 const MIN_RECOVERY_TIMELINE_BEFORE: usize = 64;
-/// As do the settings that a standby must match.
+/// The settings that a standby must match begin this far before the double, in 14 to 19.
 const CONNECTIONS_BEFORE: usize = 28;
 const PREPARED_TRANSACTIONS_BEFORE: usize = 16;
 const LOCKS_BEFORE: usize = 12;
 const COMMIT_TIMESTAMPS_BEFORE: usize = 8;
-/// From this layout on, PostgreSQL 19's, the pages of an SLRU segment are among the build
-/// constants,
+/// From this layout on (PostgreSQL 19) the build constants include the pages of an SLRU segment,
 /// behind those of a relation's segment.
 const SLRU_PAGES_SINCE: u32 = 1900;
-/// An address no checkpoint can have: WAL begins in segment 1 at the earliest.
+/// An address that no checkpoint can have: WAL begins in segment 1 or later.
 const CHECKPOINT_INVALID: u64 = 0xDEAD;
 const READS_MAX: u32 = 100;
 const READ_PAUSE: Duration = Duration::from_millis(10);
@@ -49,12 +49,12 @@ pub enum Checksums {
     Off,
     /// Every page has one.
     On,
-    /// They are being switched on or off while the server runs, as development versions of
-    /// PostgreSQL 19 can: some pages have one, and a page without says nothing.
+    /// The server is switching them on or off while it runs, as development versions of PostgreSQL
+    /// 19 can. Some pages have a checksum; a page without one proves nothing.
     Changing,
 }
 
-/// What pg_control says, and its bytes.
+/// The content of pg_control, and its bytes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Control {
     /// Identity of the cluster, made by initdb.
@@ -67,7 +67,7 @@ pub struct Control {
     pub checkpoint: Lsn,
     /// Timeline of the last checkpoint.
     pub checkpoint_timeline: Timeline,
-    /// On a standby, the timeline of the minimum recovery point; else 0.
+    /// On a standby, the timeline of the minimum recovery point; otherwise 0.
     pub min_recovery_timeline: Timeline,
     /// Bytes of a data page.
     pub block_bytes: u32,
@@ -77,10 +77,10 @@ pub struct Control {
     pub wal_block_bytes: u32,
     /// Bytes of a WAL segment.
     pub wal_segment_bytes: u32,
-    /// Bytes of a name in the catalogs: 64 unless the server was built otherwise.
+    /// Bytes of a name in the catalogs: 64 unless somebody built the server with another size.
     pub name_bytes: u32,
-    /// Version of the data page checksums; 0 when there are none. [`Control::checksums`] says what
-    /// that means.
+    /// Version of the data page checksums; 0 if there are none. [`Control::checksums`] interprets
+    /// it.
     pub checksum_version: u32,
     /// max_connections of the server that wrote the log.
     pub connections_max: u32,
@@ -95,8 +95,8 @@ pub struct Control {
 }
 
 impl Control {
-    /// Reads `global/pg_control` below `data_directory`, again and again while its CRC does not
-    /// hold: the server rewrites it in place and a read may meet a write.
+    /// Reads `global/pg_control` below `data_directory`. Repeats the read while the CRC does not
+    /// match: the server rewrites the file in place, and a read may overlap a write.
     pub fn read(data_directory: &Path) -> Result<Self, PostgresError> {
         let path = data_directory.join(CONTROL_PATH);
         let mut fault = "is empty";
@@ -113,7 +113,7 @@ impl Control {
         Err(PostgresError::Control { path, what: fault })
     }
 
-    /// Parses the file's bytes; the error says what is wrong with them.
+    /// Parses the file's bytes. The error says what is wrong with them.
     pub fn parse(bytes: Vec<u8>) -> Result<Self, &'static str> {
         if bytes.len() != CONTROL_BYTES {
             return Err("is not 8192 bytes long");
@@ -150,12 +150,12 @@ impl Control {
         Ok(control)
     }
 
-    /// Whether data pages have checksums, so that they can be judged.
+    /// Whether data pages have checksums that can be checked.
     pub fn checksums(&self) -> Checksums {
         match self.checksum_version {
             0 => Checksums::Off,
             1 => Checksums::On,
-            // 2 and 3: being switched off, and on.
+            // 2 means being switched off, 3 being switched on.
             _ => Checksums::Changing,
         }
     }
@@ -176,11 +176,12 @@ impl Control {
         Ok(())
     }
 
-    /// The file's bytes with the address of the last checkpoint made invalid and the CRC redone.
+    /// The file's bytes with an invalid address of the last checkpoint, and a new CRC.
     ///
-    /// A server that finds backup_label takes the address from there and overwrites this one. A
-    /// server that does not (someone deleted the label, as bad advice has it) would start from
-    /// this address, skip the WAL it needs and corrupt silently; now it refuses to start.
+    /// A server that finds backup_label takes the address from there and overwrites this one.
+    /// Without the label (bad advice tells people to delete it) a server would start from this
+    /// address, skip WAL that it needs, and silently corrupt its data. With the invalid address it
+    /// refuses to start.
     pub fn without_checkpoint(&self) -> Vec<u8> {
         let mut bytes = self.bytes.clone();
         bytes[CHECKPOINT_AT..CHECKPOINT_AT + 8].copy_from_slice(&CHECKPOINT_INVALID.to_le_bytes());
@@ -189,7 +190,7 @@ impl Control {
         bytes
     }
 
-    /// The timeline up to which this cluster's log is on this machine.
+    /// The newest timeline of this cluster's log on this machine.
     pub fn newest_timeline(&self) -> Timeline {
         self.min_recovery_timeline.max(self.checkpoint_timeline)
     }
@@ -246,7 +247,7 @@ mod tests {
     }
 
     proptest! {
-        /// A CRC that holds proves who wrote the bytes, not that they make sense.
+        /// A matching CRC proves who wrote the bytes, not that they make sense.
         #[test]
         fn no_content_breaks_the_parser(
             content in proptest::collection::vec(any::<u8>(), SAFE_BYTES),

@@ -1,4 +1,4 @@
-//! What can go wrong between Windlass and a PostgreSQL cluster, by thing and position.
+//! The errors between Windlass and a PostgreSQL cluster; each names the thing and the position.
 
 mod connect;
 mod hints;
@@ -14,38 +14,38 @@ pub use server::ServerError;
 use crate::facts::EarlierWindow;
 use crate::lsn::{Lsn, Timeline};
 
-/// Why a cluster cannot be backed up or a set not be restored.
+/// Why a cluster cannot be backed up, or a set cannot be restored.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum PostgresError {
-    /// A connection string that libpq would not take either.
+    /// A connection string that libpq would refuse too.
     #[error("connection string: {what}")]
     Conninfo {
         /// What is wrong and where.
         what: String,
     },
-    /// The service named in the connection string or in PGSERVICE is in no service file.
+    /// No service file has the service that the connection string or PGSERVICE names.
     #[error("service {service:?} is in no service file")]
     Service {
         /// The service's name.
         service: String,
     },
-    /// No session with the server.
+    /// The session with the server could not be opened.
     #[error("connect to PostgreSQL at {at}: {source}")]
     Connect {
-        /// Host and port, or socket, that were tried.
+        /// The host and port, or the socket, that the client tried.
         at: String,
-        /// The role that the session was to be of.
+        /// The role of the attempted session.
         role: String,
-        /// The database it was to be in.
+        /// The database of the attempted session.
         database: String,
-        /// Whether it was tried with TLS.
+        /// Whether the client tried it with TLS.
         encrypted: bool,
         /// What the client says.
         #[source]
         source: ServerError,
     },
-    /// A certificate, key or list of the connection string that cannot be used.
+    /// A certificate, key or revocation list of the connection string that cannot be used.
     #[error("{keyword} {}: {what}", path.display())]
     TlsFile {
         /// libpq's keyword for such a file.
@@ -64,17 +64,17 @@ pub enum PostgresError {
         #[source]
         source: ServerError,
     },
-    /// The role lacks a right. The message is the server's, where it was asked.
+    /// The role lacks a right. If the server was asked, the message is the server's.
     #[error("{what}")]
     Right {
-        /// What was tried, and what was said.
+        /// What was tried, and what the server said.
         what: String,
-        /// The database that the right is needed in.
+        /// The database in which the right is needed.
         database: String,
-        /// The statement that gives it.
+        /// The statement that grants it.
         grant: String,
     },
-    /// A value the server gave cannot be read.
+    /// The server gave a value that cannot be read.
     #[error("{doing}: the server answered {answer:?}")]
     Answer {
         /// What was asked for.
@@ -82,12 +82,12 @@ pub enum PostgresError {
         /// The answer.
         answer: String,
     },
-    /// A file or directory on this machine.
+    /// An error of a file or directory on this machine.
     #[error("{doing} {}: {source}", path.display())]
     Io {
         /// What was tried.
         doing: &'static str,
-        /// On which file.
+        /// The file.
         path: PathBuf,
         /// The reason.
         #[source]
@@ -105,7 +105,7 @@ pub enum PostgresError {
         /// Newest supported.
         newest: u32,
     },
-    /// wal_level = minimal: what the log leaves out cannot be backed up while the server runs.
+    /// wal_level = minimal: the log leaves changes out, so a running server cannot be backed up.
     #[error("wal_level is minimal: a running server cannot be backed up")]
     WalLevelMinimal,
     /// The data directory belongs to another user than the one this program runs as.
@@ -118,7 +118,7 @@ pub enum PostgresError {
         /// Our number.
         us: u32,
     },
-    /// The directory is another cluster's than the server's, or of another run of it.
+    /// The directory belongs to another cluster than the server's, or to another run of it.
     #[error("{} is not the data directory of the server: {what}", path.display())]
     OtherCluster {
         /// The data directory that the server named.
@@ -126,7 +126,8 @@ pub enum PostgresError {
         /// What differs.
         what: String,
     },
-    /// pg_control cannot be read: wrong length, no checksum that holds, unknown layout.
+    /// pg_control cannot be read: it has the wrong length, no matching checksum, or an unknown
+    /// layout.
     #[error("{}: {what}", path.display())]
     Control {
         /// The file.
@@ -160,19 +161,19 @@ pub enum PostgresError {
         /// What is wrong with it.
         what: &'static str,
     },
-    /// A file without which no cluster starts went away although its directory is still there.
+    /// A file without which no cluster starts vanished, although its directory still exists.
     #[error("{} vanished during the backup", path.display())]
     Vanished {
         /// The file.
         path: PathBuf,
     },
-    /// A label that the server would refuse or that would break backup_label.
+    /// A label that the server would refuse, or that would break backup_label.
     #[error("label: {what}")]
     Label {
         /// What is wrong with it.
         what: &'static str,
     },
-    /// The standby became a primary while it was backed up.
+    /// The standby became a primary during the backup.
     #[error("the standby was promoted during the backup")]
     Promoted,
     /// A WAL segment of the backup's range is not in pg_wal any more.
@@ -180,7 +181,7 @@ pub enum PostgresError {
     WalMissing {
         /// The segment's file name.
         segment: String,
-        /// Where it was looked for.
+        /// The directory that was searched.
         directory: PathBuf,
     },
     /// A WAL segment does not hold what its name says.
@@ -203,7 +204,7 @@ pub enum PostgresError {
         /// Why that cannot be.
         what: &'static str,
     },
-    /// Every window of a backup had something in its log that replay would not get right.
+    /// In every window of a backup the log held something that replay would not get right.
     #[error(
         "databases or tablespaces were copied or created in each of {} attempts; the last time, {}",
         earlier.len(), earlier.last().map_or_else(String::new, |last| last.cause.to_string())
@@ -226,14 +227,14 @@ pub enum PostgresError {
         /// What is wrong there.
         what: &'static str,
     },
-    /// The timelines of start and stop are not of one history.
+    /// The timelines of start and stop do not belong to one history.
     #[error("timeline {stop_timeline} does not pass through {start} on timeline {start_timeline}")]
     Timeline {
         /// Where the backup began.
         start: Lsn,
-        /// On which timeline.
+        /// The timeline on which the backup began.
         start_timeline: Timeline,
-        /// The timeline it ended on.
+        /// The timeline on which it ended.
         stop_timeline: Timeline,
     },
     /// A document the server gave (backup_label, tablespace_map, a history file) is malformed.
@@ -244,7 +245,7 @@ pub enum PostgresError {
         /// What is wrong.
         what: &'static str,
     },
-    /// The set is not one of a PostgreSQL cluster, or not one this build understands.
+    /// The set is not one of a PostgreSQL cluster, or this build does not understand it.
     #[error("set: {what}")]
     Set {
         /// What is missing or contradictory.
@@ -256,7 +257,7 @@ pub enum PostgresError {
         /// The directory.
         path: PathBuf,
     },
-    /// A directory that a restore would write into is a running server's.
+    /// A directory that a restore would write into belongs to a running server.
     #[error("{} is the data directory of a running server (process {process})", path.display())]
     TargetRunning {
         /// The directory.
@@ -277,18 +278,18 @@ pub enum PostgresError {
     Programs {
         /// The version the set needs.
         major: u32,
-        /// Where was looked, and what was there.
+        /// Which places were searched, and what was there.
         looked: String,
     },
-    /// The opened server did not start, or ended by itself.
+    /// The opened server did not start, or ended on its own.
     #[error("the server ended {status}: {log}")]
     ServerEnded {
         /// How its process ended.
         status: String,
-        /// What its log says last.
+        /// The last lines of its log.
         log: String,
     },
-    /// No role and database of the opened server take a connection.
+    /// The opened server accepts no connection for any of the roles and databases.
     #[error("connect to the opened server as {roles}: {source}")]
     OpenedConnect {
         /// The roles that were tried.
@@ -306,19 +307,19 @@ pub enum PostgresError {
         #[source]
         source: ServerError,
     },
-    /// A scratch directory whose path leaves no room for a socket's name.
+    /// The path of a scratch directory is so long that a socket's name does not fit behind it.
     #[error("{} is too long for a socket's path", path.display())]
     SocketPath {
         /// The socket.
         path: PathBuf,
     },
-    /// The engine: devices, pool, cancelled.
+    /// An error of the engine: devices, the pool, or cancelled.
     #[error(transparent)]
     Engine(#[from] EngineError),
 }
 
 impl PostgresError {
-    /// What the server said, or what it came to, without what it was tried for.
+    /// Only the server's words, without what was tried; the whole error if there are none.
     pub(crate) fn words(&self) -> String {
         match self.server_error() {
             Some(error) => error.to_string(),
@@ -326,7 +327,7 @@ impl PostgresError {
         }
     }
 
-    /// The same as a missing right that this statement gives, if that is what it is.
+    /// Turns the error into a missing right, if it is one; `grant` gives the statement for it.
     pub(crate) fn or_right(self, database: &str, grant: impl FnOnce() -> String) -> Self {
         match &self {
             Self::Sql { source, .. }
@@ -342,7 +343,7 @@ impl PostgresError {
         }
     }
 
-    /// What the server or the client crate said, where a session is behind the error.
+    /// What the server or the client crate said, if the error comes from a session.
     fn server_error(&self) -> Option<&ServerError> {
         match self {
             Self::Connect { source, .. }
@@ -354,7 +355,7 @@ impl PostgresError {
     }
 }
 
-/// Turns an I/O result into ours, with what was tried and on which file.
+/// Turns an I/O error into ours. Adds what was tried, and on which file.
 pub(crate) trait IoContext<T> {
     fn doing(
         self,
@@ -377,7 +378,7 @@ impl<T> IoContext<T> for std::io::Result<T> {
     }
 }
 
-/// Turns a statement's result into ours, with what it was for.
+/// Turns the error of a statement into ours. Adds what the statement was for.
 pub(crate) trait SqlContext<T> {
     fn doing(self, doing: &'static str) -> Result<T, PostgresError>;
 }

@@ -1,4 +1,4 @@
-//! What a set says of its cluster (`Facts.database`) and what a cluster says of itself.
+//! What a set says about its cluster (`Facts.database`), and what a cluster says about itself.
 
 use std::fmt;
 use std::path::PathBuf;
@@ -11,10 +11,11 @@ use crate::lsn::{Lsn, Timeline};
 use crate::wal::WalRange;
 use crate::warning::Warning;
 
-/// The `kind` that marks a set as a PostgreSQL cluster's.
+/// The `kind` that marks a set as one of a PostgreSQL cluster.
 pub const KIND: &str = "postgresql";
 
-/// What a cluster is, asked when the session began and checked against its data directory.
+/// What a cluster is. Windlass asks when the session begins and checks the answers against the data
+/// directory.
 #[derive(Clone, Debug, Serialize)]
 pub struct ClusterFacts {
     /// What people call it: cluster_name, or the data directory's name and the port.
@@ -35,12 +36,12 @@ pub struct ClusterFacts {
     pub relation_segment_blocks: u32,
     /// Bytes of a WAL segment.
     pub wal_segment_bytes: u32,
-    /// Pages carry checksums, all of them.
+    /// All pages carry checksums.
     pub data_checksums: bool,
-    /// Whether that is being changed.
+    /// Whether the server is switching them on or off.
     #[serde(skip)]
     pub(crate) checksums: Checksums,
-    /// The server replays another's log.
+    /// The server replays the log of another server.
     pub standby: bool,
     /// `replica` or `logical`.
     pub wal_level: String,
@@ -77,16 +78,17 @@ impl ClusterFacts {
     }
 }
 
-/// What a restored cluster would do, or needs, outside its own directories. Sets of older versions
-/// of this program do not say.
+/// What a restored cluster would do or need outside its own directories. Sets of older versions of
+/// this program do not record it.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Outgoing {
-    /// Subscriptions that are enabled; `None` when nobody has counted them.
+    /// Number of enabled subscriptions; `None` if nobody has counted them.
     pub subscriptions: Option<u64>,
-    /// log_directory, when the server writes its log there and it is an absolute path.
+    /// log_directory, if it is an absolute path and the server writes its log there.
     pub log_directory: Option<String>,
-    /// postgresql.conf lies in the data directory and names it: a copy would run on the original.
+    /// postgresql.conf lies in the data directory and names that directory, so a copy would run on
+    /// the original.
     pub names_data_directory: bool,
     /// What the configuration includes from outside the data directory.
     pub includes: Vec<String>,
@@ -95,7 +97,7 @@ pub struct Outgoing {
 /// A tablespace.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Tablespace {
-    /// Its number, the name in pg_tblspc.
+    /// Its number, which is also its name in pg_tblspc.
     pub oid: u32,
     /// Its name.
     pub name: String,
@@ -106,9 +108,9 @@ pub struct Tablespace {
 /// The page checksums of a backup.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ChecksumFacts {
-    /// The cluster has them.
+    /// The cluster has page checksums.
     pub enabled: bool,
-    /// They were looked at.
+    /// The backup checked them.
     pub verified: bool,
     /// Pages looked at.
     pub pages_checked: u64,
@@ -123,38 +125,38 @@ pub struct ChecksumFacts {
 pub struct BadFile {
     /// Path below the data directory.
     pub path: String,
-    /// How many of its pages.
+    /// How many of its pages are bad.
     pub pages: u64,
-    /// The first of them, as block numbers of the relation's fork.
+    /// The first bad pages, as block numbers of the relation's fork.
     pub blocks: Vec<u32>,
 }
 
-/// What a set says of the cluster it is a backup of.
+/// What a set says about the cluster that was backed up.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct DatabaseFacts {
     /// Always [`KIND`].
     pub kind: String,
-    /// What people call the cluster. Two clusters may have the same name, and not the same system
-    /// identifier. Sets of older versions have none.
+    /// What people call the cluster. Two clusters may have the same name, but not the same system
+    /// identifier. Sets of older versions record no name.
     #[serde(default)]
     pub name: String,
     /// The server's version as it shows it.
     pub version: String,
     /// Version as a number: 150004 for 15.4.
     pub version_number: u32,
-    /// Identity of the cluster; a string, since JSON numbers lose digits in many readers.
+    /// Identity of the cluster. A string, because many readers lose digits of JSON numbers.
     pub system_identifier: String,
     /// The timeline that the backup began on.
     pub timeline: Timeline,
-    /// Where its log begins.
+    /// Where the backup's log begins.
     pub start_lsn: Lsn,
-    /// The restored cluster is consistent from here on.
+    /// From this position on the restored cluster is consistent.
     pub stop_lsn: Lsn,
-    /// RFC 3339, the server's clock, when the backup began.
+    /// When the backup began, by the server's clock, as RFC 3339.
     pub start_time: String,
-    /// RFC 3339, the server's clock, when it ended.
+    /// When it ended, by the server's clock, as RFC 3339.
     pub stop_time: String,
-    /// The log that the set holds, by timeline.
+    /// The log in the set, by timeline.
     pub wal: Vec<WalRange>,
     /// Bytes of a WAL segment.
     pub wal_segment_bytes: u32,
@@ -181,16 +183,16 @@ pub struct DatabaseFacts {
     pub outgoing: Outgoing,
     /// What the user should know.
     pub warnings: Vec<Warning>,
-    /// Windows before the one that the set is of, oldest first; empty for most backups.
+    /// The windows before the one that the set holds, oldest first; empty for most backups.
     #[serde(default)]
     pub earlier_windows: Vec<EarlierWindow>,
-    /// The log was looked through for what replay would do outside the data directory, and holds
-    /// nothing of that kind. Sets of older versions do not say.
+    /// The backup searched the log for anything that replay would do outside the data directory,
+    /// and found nothing. Sets of older versions do not record this.
     #[serde(default)]
     pub log_surveyed: bool,
 }
 
-/// A window of a backup that another one had to follow.
+/// A window of a backup that had to be followed by another one.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct EarlierWindow {
     /// Where its log began.
@@ -201,12 +203,12 @@ pub struct EarlierWindow {
     pub cause: WindowCause,
 }
 
-/// Why the log of a window cannot be replayed from the files that were read in it.
+/// Why the log of a window cannot be replayed on the files that were read in it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "kind", rename_all = "snake_case")]
 #[non_exhaustive]
 pub enum WindowCause {
-    /// The server copied a database's files: it was moved to a tablespace, or made from a
+    /// The server copied a database's files: somebody moved it to a tablespace, or made it from a
     /// template that changed meanwhile.
     DatabaseCopied {
         /// The copy's number in pg_database.
@@ -223,7 +225,7 @@ pub enum WindowCause {
         /// Where the log says so.
         lsn: Lsn,
     },
-    /// A tablespace that was there at the start was dropped.
+    /// Somebody dropped a tablespace that existed at the start.
     TablespaceDropped {
         /// Its number.
         tablespace: u32,
@@ -231,7 +233,7 @@ pub enum WindowCause {
 }
 
 impl WindowCause {
-    /// The next window has to begin behind this position.
+    /// The next window must begin behind this position.
     pub(crate) fn lsn(&self) -> Lsn {
         match self {
             Self::DatabaseCopied { lsn, .. } | Self::TablespaceCreated { lsn, .. } => *lsn,

@@ -1,9 +1,9 @@
-//! Page checksums on the way: every page of a relation is judged as it passes the compressors.
+//! Page checksums: every page of a relation is checked on its way through the compressors.
 //!
-//! The rule is PostgreSQL's own for base backups: only pages older than the backup's start count,
-//! since newer ones are repaired by the log; a page that fails is read once more, because the
-//! server may have been writing it; then it is counted and reported. Never is a backup refused
-//! for a bad page: it may be the last backup there will be.
+//! The rule is PostgreSQL's own for base backups. Only pages older than the backup's start count,
+//! because replaying the log repairs newer ones. A page that fails is read once more, because the
+//! server may have been writing it. If it fails again, it is counted and reported. Windlass never
+//! refuses a backup for a bad page, because this may be the last backup of that cluster.
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -21,10 +21,10 @@ use crate::facts::{BadFile, ChecksumFacts};
 use crate::listing::{Entry, Listing};
 use crate::lsn::Lsn;
 
-/// How many bad blocks of a file are named.
+/// At most this many bad blocks of a file are named.
 const BLOCKS_NAMED: usize = 5;
 
-/// Judges the pages of a backup.
+/// Checks the pages of a backup.
 pub(crate) struct PageCheck {
     /// The files of each window.
     windows: [OnceLock<Listed>; WINDOWS_MAX],
@@ -32,11 +32,11 @@ pub(crate) struct PageCheck {
     block_bytes: usize,
     segment_blocks: u32,
     pages: AtomicU64,
-    /// By file; touched for bad pages only.
+    /// The bad pages of each file. Only a bad page touches this.
     bad: Mutex<BTreeMap<FileNo, BadPages>>,
 }
 
-/// The files of one window: their numbers count from `first`.
+/// The files of one window; their numbers begin with `first`.
 struct Listed {
     first: FileNo,
     listing: Arc<Listing>,
@@ -84,7 +84,7 @@ impl PageCheck {
         }
     }
 
-    /// The window that a file was read in, and its entry there.
+    /// The window that read a file, and the file's entry in it.
     fn find(&self, file: FileNo) -> Option<(&Listed, &Entry)> {
         let windows = self.windows.iter().filter_map(OnceLock::get);
         windows
@@ -92,7 +92,7 @@ impl PageCheck {
             .next()
     }
 
-    /// What was found in the files that count; complete when the run is drained.
+    /// What was found in the files for which `counts` is true. Complete once the run is drained.
     pub(crate) fn report(&self, counts: impl Fn(FileNo) -> bool) -> ChecksumFacts {
         let bad = self.bad.lock().unwrap_or_else(PoisonError::into_inner);
         let files: Vec<BadFile> = bad
@@ -120,7 +120,7 @@ impl PageCheck {
         }
     }
 
-    /// True when a page that failed is no better on a second look at the file.
+    /// True if a page that failed is still bad when it is read again from the file.
     fn is_still_bad(&self, file: FileNo, offset: u64, block: u32) -> bool {
         let Some((window, entry)) = self.find(file) else {
             return false;
@@ -129,7 +129,8 @@ impl PageCheck {
         let opened = File::open(window.listing.source_path(&self.root, entry));
         match opened.and_then(|opened| opened.read_exact_at(&mut page, offset)) {
             Ok(()) => judge_page(&page, block, window.start) == PageState::Bad,
-            // Dropped or truncated meanwhile: the log says so, and nobody will read the page.
+            // The relation was dropped or truncated meanwhile. The log says so, and nobody will
+            // read the page.
             Err(_) => false,
         }
     }
@@ -138,7 +139,7 @@ impl PageCheck {
         let mut bad = self.bad.lock().unwrap_or_else(PoisonError::into_inner);
         let bad = bad.entry(file).or_default();
         bad.pages += 1;
-        // Pieces come in any order; the lowest blocks are the ones to name.
+        // Pieces come in any order, but the report names the lowest blocks.
         let position = bad.blocks.partition_point(|known| *known < block);
         bad.blocks.insert(position, block);
         bad.blocks.truncate(BLOCKS_NAMED);
@@ -158,7 +159,7 @@ impl PageHook for PageCheck {
         self.pages.fetch_add(pages.len() as u64, Ordering::Relaxed);
         let base = u64::from(segment) * u64::from(self.segment_blocks) + first;
         for (index, page) in (0_u64..).zip(pages) {
-            // Block numbers have 32 bits; a file that goes beyond is no relation's.
+            // Block numbers have 32 bits, so a longer file belongs to no relation.
             let Ok(block) = u32::try_from(base + index) else {
                 return Ok(());
             };
@@ -185,7 +186,7 @@ mod tests {
     const SEGMENT_BLOCKS: u32 = 131_072;
     const START: Lsn = Lsn(1000);
 
-    /// A page last changed before the backup began.
+    /// A page whose last change lies before the start of the backup.
     fn page(block: u32) -> Vec<u8> {
         let mut page = vec![9; PAGE];
         page[..8].copy_from_slice(&(START.0 - 1).rotate_left(32).to_le_bytes());
@@ -194,7 +195,7 @@ mod tests {
         page
     }
 
-    /// A hook over one file, the second segment of a relation, that holds `content`.
+    /// A check of one file with this `content`, which is the second segment of a relation.
     fn check(place: &tempfile::TempDir, content: Option<&[u8]>) -> PageCheck {
         if let Some(content) = content {
             std::fs::write(place.path().join("1.1"), content).unwrap();

@@ -1,10 +1,10 @@
-//! The set being put together: what was listed, what was added since, and the file table of both.
+//! Puts the set together: what the scan listed, what was added later, and the file table of both.
 //!
 //! Invariants
-//! - Numbers are given out in order: for each window first the listing's, then those of what is
-//!   added. A number is never given out twice, so the same file has another one in each window that
+//! - Numbers are given out in order. Each window first numbers the files of its listing, then those
+//!   that it adds. A number is never used twice. So a file has another number in each window that
 //!   read it.
-//! - Empty files are entries of the table and nothing else: no read can tell more of them.
+//! - Empty files only have an entry in the table, because reading them would tell nothing more.
 
 use std::collections::{BTreeSet, HashSet};
 use std::path::PathBuf;
@@ -20,30 +20,31 @@ use crate::facts::ClusterFacts;
 use crate::listing::{Entry, Listing, Moment};
 use crate::tablespace::oid_of_link;
 
-/// Files without which no cluster, or no database, starts.
+/// No cluster, or no database, starts without these files.
 const ESSENTIAL_NAMES: [&[u8]; 2] = [b"PG_VERSION", b"pg_filenode.map"];
 
 pub(super) struct Assembly {
-    /// The files as the last window found them.
+    /// The files as the latest window found them.
     listing: Arc<Listing>,
-    /// The number of each of them: that of the window that read it.
+    /// The number of each listed file, given by the window that read it.
     numbers: Vec<FileNo>,
-    /// From this number on they are the last window's own.
+    /// Numbers from this one on belong to the latest window.
     first: FileNo,
-    /// When the listing was begun.
+    /// When the scan for the listing began.
     listed: Moment,
-    /// Copied by earlier windows, and not part of the set.
+    /// Files that earlier windows copied and that are no longer part of the set.
     superseded: HashSet<FileNo>,
     root: PathBuf,
     next: FileNo,
-    /// Mode of files that are made here: as open to the group as the data directory is.
+    /// Mode of files that this module makes: open to the group if the data directory is.
     mode: u32,
-    /// Pushed since the listing; their CRC is known from the start or settled like the others'.
+    /// Files pushed since the listing. Their CRC is known at once, or `settle` fills it in as for
+    /// the listed files.
     added: Vec<FileEntry>,
-    /// The table, from `settle` on.
+    /// The table; filled by `settle`.
     table: Vec<FileEntry>,
     databases: Directories,
-    /// pg_control, and its bytes' entry: the last of the table.
+    /// The entry of pg_control, which is the last of the table.
     last: Option<FileEntry>,
 }
 
@@ -70,9 +71,10 @@ impl Assembly {
         !self.numbers.is_empty()
     }
 
-    /// Takes a window's listing, which was begun at `listed`. Files that are as an earlier window
-    /// copied them keep their number; everything else that was pushed so far is no longer part of
-    /// the set. Returns the number of the listing's first entry. The run is drained.
+    /// Takes a window's listing; its scan began at `listed`. A file keeps its number if it has not
+    /// changed since an earlier window copied it. Everything else that was pushed so far is no
+    /// longer part of the set. Returns the number of the listing's first entry. Drain the run
+    /// before this call.
     pub(super) fn renew(
         &mut self,
         listing: Arc<Listing>,
@@ -102,7 +104,8 @@ impl Assembly {
         Ok(first)
     }
 
-    /// The number of an entry of the window before, when a file's copy there is what it holds now.
+    /// The number that a file had in the previous window, if the copy made then is what the file
+    /// holds now.
     fn unchanged(&self, at: u32, entry: &Entry, run: &BackupRun) -> Option<FileNo> {
         let before = self.listing.entries().get(at as usize)?;
         let number = *self.numbers.get(at as usize)?;
@@ -113,7 +116,7 @@ impl Assembly {
         (!outcome.vanished && outcome.short_bytes == 0).then_some(number)
     }
 
-    /// Takes what was pushed so far out of the set, all but the files that are kept.
+    /// Takes everything that was pushed so far out of the set, except the files that are kept.
     fn supersede(&mut self, kept: &HashSet<FileNo>, run: &BackupRun) {
         let listed = self.listing.entries().iter().zip(&self.numbers);
         let listed = listed.filter(|(entry, _)| entry.kind == FileKind::File && entry.bytes > 0);
@@ -125,12 +128,12 @@ impl Assembly {
             .extend(copied.filter(|file| !kept.contains(file) && !vanished(file)));
     }
 
-    /// True for a file of the set as it is now.
+    /// True if the file is part of the set as it is now.
     pub(super) fn counts(&self, file: FileNo) -> bool {
         !self.superseded.contains(&file)
     }
 
-    /// The tablespaces whose links, or directories in place of links, are listed.
+    /// The tablespaces in the listing, as links or as directories in place of links.
     pub(super) fn tablespaces(&self) -> BTreeSet<u32> {
         let entries = self.listing.entries().iter();
         entries
@@ -146,12 +149,12 @@ impl Assembly {
         })
     }
 
-    /// How many bytes [`Assembly::push_listed`] pushes.
+    /// How many bytes [`Assembly::push_listed`] will push.
     pub(super) fn bytes_to_push(&self) -> u64 {
         self.to_push().map(|(_, entry)| entry.bytes).sum()
     }
 
-    /// Pushes every listed file that has content and is not kept.
+    /// Pushes every listed file that has content and must be copied.
     pub(super) fn push_listed(&self, run: &mut BackupRun) -> Result<(), PostgresError> {
         for (file, entry) in self.to_push() {
             let content = FileContent::Path(self.listing.source_path(&self.root, entry));
@@ -160,7 +163,8 @@ impl Assembly {
                 file,
                 content,
                 bytes: entry.bytes,
-                // A relation may be cut while it is read; replaying the log cuts it again.
+                // The server may truncate a relation while it is read; replaying the log truncates
+                // it again.
                 needed_bytes: 0,
                 missing,
             })?;
@@ -168,7 +172,7 @@ impl Assembly {
         Ok(())
     }
 
-    /// Pushes a WAL segment, with the mark that keeps a restored server from archiving it again.
+    /// Pushes a WAL segment, and the mark that keeps a restored server from archiving it again.
     pub(super) fn push_segment(
         &mut self,
         run: &mut BackupRun,
@@ -183,7 +187,7 @@ impl Assembly {
             file: entry.file,
             content,
             bytes,
-            // A segment has its whole length from the moment it has its name.
+            // A segment has its full length as soon as it has its name.
             needed_bytes: bytes,
             missing: Missing::Fail,
         })?;
@@ -192,7 +196,7 @@ impl Assembly {
         self.push_bytes(run, mark.as_bytes(), [])
     }
 
-    /// Pushes a file of these bytes.
+    /// Pushes a file with these bytes as its content.
     pub(super) fn push_bytes(
         &mut self,
         run: &mut BackupRun,
@@ -208,7 +212,7 @@ impl Assembly {
         Ok(())
     }
 
-    /// Pushes the file that appears last on restore.
+    /// Pushes the file that a restore makes appear last.
     pub(super) fn push_last(
         &mut self,
         run: &mut BackupRun,
@@ -259,8 +263,8 @@ impl Assembly {
         }
     }
 
-    /// Makes the table of what was pushed and is there: files that vanished are not part of the
-    /// set. Call it after the run is drained.
+    /// Makes the table of the files that were pushed and still existed. Files that vanished are not
+    /// part of the set. Call it after the run is drained.
     pub(super) fn settle(&mut self, run: &mut BackupRun) -> Result<(), PostgresError> {
         run.supersede(self.superseded.iter().copied());
         let mut table = Vec::with_capacity(self.listing.len() + self.added.len() + 2);
@@ -281,8 +285,9 @@ impl Assembly {
         Ok(())
     }
 
-    /// Files of relations that end within a page, and still do: while a server makes a file longer
-    /// its length may be anything.
+    /// Relation files whose length is not a whole number of pages and has not changed since the
+    /// scan. If the length has changed, the server was extending the file, and its length may be
+    /// anything.
     pub(super) fn partial_pages(&self, page_bytes: u32) -> Vec<String> {
         let page_bytes = u64::from(page_bytes);
         let listed = self.listing.entries().iter();
@@ -301,8 +306,8 @@ impl Assembly {
         self.databases = databases;
     }
 
-    /// A database that is dropped or moved takes its essential files along; otherwise they may not
-    /// vanish.
+    /// Fails if an essential file vanished although its database still exists. When the server
+    /// drops or moves a database, these files go with it.
     fn check_vanished(&self, entry: &Entry) -> Result<(), PostgresError> {
         let path = self.listing.path(entry);
         let slash = path.iter().rposition(|byte| *byte == b'/').unwrap_or(0);
@@ -314,7 +319,7 @@ impl Assembly {
         Ok(())
     }
 
-    /// All entries, from `settle` on; pg_control's last.
+    /// All entries, with pg_control's as the last. Valid after `settle`.
     pub(super) fn entries(&self) -> impl Iterator<Item = &FileEntry> + Clone {
         self.table.iter().chain(&self.last)
     }
@@ -326,7 +331,7 @@ impl Assembly {
     }
 }
 
-/// Fills in what reading the file found; false when it vanished.
+/// Fills in what the run learned by reading the file. Returns false if the file vanished.
 fn settled(run: &BackupRun, entry: &mut FileEntry) -> bool {
     if entry.kind != FileKind::File || entry.flags.crc_known {
         return true;
@@ -340,8 +345,8 @@ fn settled(run: &BackupRun, entry: &mut FileEntry) -> bool {
     !outcome.vanished
 }
 
-/// The files at the root without which there is no cluster must be there; any other may go: a
-/// relation that is dropped, a log file that is rotated, a database with all it has.
+/// Two files must exist, because there is no cluster without them. Any other file may vanish: the
+/// server may drop a relation, rotate a log file, or drop a database with all its files.
 fn missing(path: &[u8]) -> Missing {
     let essential = path == b"PG_VERSION" || path == b"global/pg_filenode.map";
     if essential {

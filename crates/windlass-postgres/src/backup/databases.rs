@@ -1,10 +1,10 @@
 //! Databases that are dropped or moved while their files are copied.
 //!
-//! A file without which a database does not start (PG_VERSION, pg_filenode.map) that vanishes is
-//! right in a set only if its database is not there any more when the backup stops. The server
-//! removes the files first and the row of pg_database after, so a backup that stopped in between
-//! would have a row without files. Before it stops, it waits until each row has its files, or is
-//! gone; what is committed before the stop is in the set's log.
+//! A database does not start without PG_VERSION and pg_filenode.map. If such a file vanishes, the
+//! set is right only if its database no longer exists when the backup stops. The server removes the
+//! files first and the row of pg_database afterwards. A backup that stopped in between would have a
+//! row without files. So before it stops, the backup waits until each row has its files or is gone.
+//! What is committed before the stop is in the set's log.
 
 use std::collections::HashSet;
 use std::path::PathBuf;
@@ -17,7 +17,7 @@ use super::assembly::Assembly;
 use crate::error::{PostgresError, SqlContext};
 use crate::warning::Warning;
 
-/// How long a database may be in the middle of being dropped. Large ones take their time.
+/// How long the backup waits for a database to be dropped. Dropping a large one takes a while.
 const DROP_WAIT: Duration = Duration::from_secs(15);
 const DROP_PAUSE: Duration = Duration::from_millis(50);
 /// The tablespace whose databases are in `base`.
@@ -30,22 +30,22 @@ pub(super) struct Database {
     /// Its directory, below the data directory.
     directory: String,
     name: String,
-    /// Its removal was begun, as the minor versions since 2023 note it. After a restore, as after
-    /// a crash, it can only be dropped.
+    /// The server has begun to remove it; minor versions since 2023 record this. After a restore,
+    /// as after a crash, one can only drop it.
     invalid: bool,
 }
 
 impl Backup<'_> {
-    /// The databases that have no files in the source itself, before the backup starts.
+    /// The databases that have no files in the source itself. Call it before the backup starts.
     pub(super) fn databases_without_files(&mut self) -> Result<Vec<Database>, PostgresError> {
         let databases = self.databases()?.into_iter();
         let lacking = databases.filter(|database| !self.version_file(database).exists());
         Ok(lacking.collect())
     }
 
-    /// Waits until no database is being dropped, and tells the assembly which directories are
-    /// those of databases. Call it when all files are copied, before the backup stops. Databases
-    /// that had no files before are no concern of this backup.
+    /// Waits until no database is being dropped, and tells the assembly which directories belong to
+    /// databases. Call it when all files are copied, before the backup stops. It ignores databases
+    /// that had no files before the backup.
     pub(super) fn settle_databases(
         &mut self,
         run: &BackupRun,
@@ -106,7 +106,7 @@ impl Database {
         self.directory == other.directory
     }
 
-    /// What is said of one that has no files.
+    /// The warning about a database that has no files.
     pub(super) fn warning(&self) -> Warning {
         Warning::DatabaseWithoutFiles {
             database: self.name.clone(),

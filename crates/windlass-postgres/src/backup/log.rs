@@ -1,4 +1,4 @@
-//! The end of a backup: what its label says, which log it needs, and where that log is.
+//! The end of a backup: what its label says, which log it needs, and where to find that log.
 
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
@@ -10,7 +10,7 @@ use crate::lsn::{Lsn, Segment, Timeline};
 use crate::wal::{WalRange, check_segment, parse_history, ranges, segments};
 use crate::warning::Warning;
 
-/// The lines of backup_label that a backup needs itself.
+/// The lines of backup_label that the backup itself needs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct BackupLabel {
     /// START WAL LOCATION: the redo position of the start checkpoint.
@@ -44,7 +44,7 @@ impl FoundSegment {
 
 impl BackupLabel {
     pub(crate) fn parse(bytes: &[u8]) -> Result<Self, PostgresError> {
-        // Other lines may hold the user's label in any encoding.
+        // Other lines may hold the user's label, in any encoding.
         let text = String::from_utf8_lossy(bytes);
         let field = |name: &str| text.lines().find_map(|line| line.strip_prefix(name));
         let start = field("START WAL LOCATION: ").and_then(|rest| rest.split(' ').next());
@@ -63,8 +63,8 @@ impl BackupLabel {
     }
 }
 
-/// The ranges of the log that the backup needs. A primary stays on its timeline; for a standby,
-/// pg_control says on which one it has replayed to the stop position.
+/// The ranges of the log that the backup needs. A primary stays on its timeline. For a standby,
+/// pg_control says on which timeline it has replayed up to the stop position.
 pub(super) fn plan_ranges(
     cluster: &ClusterFacts,
     label: &BackupLabel,
@@ -134,8 +134,9 @@ pub(super) fn check_segments(
     Ok(())
 }
 
-/// The history files of the timelines from the start's to the last, with their content. That of
-/// the first timeline does not exist; an older one's is needed only where a switch was passed.
+/// The history files of the timelines from the start's to the last one, with their content. The
+/// first timeline has no history file. The file of an older timeline is needed only if the backup
+/// passed a switch.
 pub(super) fn history_files(
     cluster: &ClusterFacts,
     label: &BackupLabel,

@@ -1,17 +1,18 @@
-//! What the log of a backup would do to files when it is replayed, and whether the set is right
-//! for that.
+//! What the log of a backup would do to files during replay, and whether the set is right for that.
 //!
-//! Replay copies a database's directory again where the log says that the server copied it
-//! (`ALTER DATABASE ... SET TABLESPACE`, `CREATE DATABASE ... STRATEGY file_copy`; every
-//! `CREATE DATABASE` on 14). It takes the source as it then is in the restored cluster. The backup
-//! read the source at another moment, or not at all, so the copy is wrong unless the source stood
-//! still. Replay makes a tablespace again at the very path where the source has it, which may be
-//! that of a live cluster.
+//! When the log says that the server copied a database's directory, replay copies it again. The
+//! server logs this for `ALTER DATABASE ... SET TABLESPACE`, for `CREATE DATABASE ... STRATEGY
+//! file_copy`, and on 14 for every `CREATE DATABASE`. Replay takes the source of the copy as it
+//! then is in the restored cluster. The backup read that source at another moment, or not at all.
+//! So the copy is wrong unless the source stood still.
+//!
+//! Replay also makes a tablespace again at the very path where the source has it. That path may
+//! belong to a live cluster.
 //!
 //! Invariants
-//! - The whole log that goes into the set is looked at, not only as far as the stop position:
-//!   recovery goes on to the end of what is there.
-//! - In doubt the answer is that the set is not right.
+//! - The survey reads the whole log that goes into the set, also behind the stop position, because
+//!   recovery replays everything that is there.
+//! - In doubt, the survey says that the set is not right.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::io;
@@ -30,7 +31,7 @@ use crate::wal::effects::{DatabaseDirectory, Effect, MANAGERS, next_effect};
 use crate::wal::records::Records;
 use crate::wal::source::SegmentFiles;
 
-/// Reads the log of a window that began at `began`; the first record that asks for another window.
+/// Reads the log of a window that began at `began`. Returns the first reason for another window.
 pub(super) fn survey(
     cluster: &ClusterFacts,
     range: LogRange,
@@ -53,7 +54,7 @@ pub(super) fn survey(
     let mut created = None;
     while let Some((record, effect)) = next_effect(&mut records)? {
         match effect {
-            // Without a path it is made in place, below pg_tblspc.
+            // Without a path the tablespace is made in place, below pg_tblspc.
             Effect::TablespaceCreated { tablespace, path } if !path.is_empty() => {
                 created.get_or_insert(WindowCause::TablespaceCreated {
                     tablespace,
@@ -78,8 +79,8 @@ pub(super) fn survey(
     Ok(copied.or(created))
 }
 
-/// Tablespaces that the map names and the set does not hold: recovery would link to where they
-/// were in the source.
+/// Tablespaces that the map names and the set does not hold. Recovery would make links to where
+/// they were in the source.
 pub(super) fn unlisted(map: &BTreeSet<u32>, listed: &BTreeSet<u32>) -> Option<WindowCause> {
     let tablespace = map.difference(listed).next()?;
     Some(WindowCause::TablespaceDropped {
@@ -87,13 +88,14 @@ pub(super) fn unlisted(map: &BTreeSet<u32>, listed: &BTreeSet<u32>) -> Option<Wi
     })
 }
 
-/// The directories that replay copies, and which of the copies would be wrong.
+/// The directories that replay copies, and which of these copies would be wrong.
 struct Copies<'a> {
     cluster: &'a ClusterFacts,
     began: Moment,
-    /// Copies of a source that the set does not hold as it then was, and where the log says so.
+    /// The wrong copies, each with the log position that says so. The set does not hold their
+    /// source as it was then.
     wrong: BTreeMap<DatabaseDirectory, Lsn>,
-    /// Whether a directory stood still since before the window began.
+    /// For each directory, whether it has stood still since before the window began.
     still: HashMap<DatabaseDirectory, bool>,
 }
 
@@ -104,7 +106,7 @@ impl Copies<'_> {
         {
             self.wrong.insert(*to, lsn);
         }
-        // Whatever replay made of it is gone again.
+        // Replay deletes the directory again, so a wrong copy in it does not matter.
         if let Effect::DatabaseDropped(directories) = effect {
             for directory in directories {
                 self.wrong.remove(directory);
@@ -113,8 +115,8 @@ impl Copies<'_> {
         Ok(())
     }
 
-    /// True when nothing in a database's directory was written since before the window began:
-    /// the set then holds it as it was at every moment of the window.
+    /// True if nobody has written to a database's directory since before the window began. Then the
+    /// set holds it as it was at every moment of the window.
     fn stood_still(&mut self, directory: DatabaseDirectory) -> Result<bool, PostgresError> {
         if let Some(known) = self.still.get(&directory) {
             return Ok(*known);
@@ -157,6 +159,6 @@ fn is_older(directory: &Path, moment: Moment) -> io::Result<bool> {
             return Ok(false);
         }
     }
-    // Last, so that an entry made or removed meanwhile is noticed.
+    // Check the directory last, so that an entry made or removed meanwhile is noticed.
     older(std::fs::metadata(directory))
 }

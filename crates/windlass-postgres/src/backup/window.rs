@@ -4,15 +4,15 @@
 //!     ^                                                            |
 //!     +-------------- another window, if replay would go wrong ----+
 //!
-//! The first window reads every file. Where its log holds what replay cannot get right, another
-//! window follows at once. It keeps each file that has not changed since before it was first read,
-//! and reads the others again. The set is then a backup that began with the last window, and its
-//! label and log are those of that window alone.
+//! The first window reads every file. If its log holds something that replay cannot get right,
+//! another window follows at once. It keeps each file that has not changed since before it was
+//! first read, and reads the other files again. The set is then a backup that began with the last
+//! window. Its label and log are those of that window alone.
 //!
 //! Invariants
-//! - A file is kept only when its inode, length and both times are as they were, and the times lie
-//!   well before the scan that found it. So the copy is what the file holds now, too.
-//! - A set is sealed only after a window whose log replays right.
+//! - A window keeps a file only if its inode, length and both times are as they were, and the times
+//!   lie well before the scan that found it. So the copy is also what the file holds now.
+//! - A set is sealed only after a window whose log replays correctly.
 
 use std::sync::Arc;
 use std::thread::sleep;
@@ -38,14 +38,14 @@ use crate::tablespace::oids_of_map;
 use crate::wal::WalRange;
 use crate::warning::Warning;
 
-/// Windows of one backup: where databases are copied again and again, more would not help.
+/// The most windows of one backup. If databases are copied again and again, more would not help.
 pub(crate) const WINDOWS_MAX: usize = 8;
-/// How long a standby may take to replay a checkpoint that lies behind a record. A primary makes
-/// one every five minutes unless it is set otherwise.
+/// How long a standby may take to replay a checkpoint behind a record. By default a primary makes a
+/// checkpoint every five minutes.
 const CHECKPOINT_WAIT: Duration = Duration::from_secs(15 * 60);
 const CHECKPOINT_PAUSE: Duration = Duration::from_secs(2);
 
-/// A window that has ended.
+/// A finished window.
 pub(super) struct Window {
     pub(super) start_lsn: Lsn,
     pub(super) start_time: String,
@@ -57,7 +57,8 @@ pub(super) struct Window {
 }
 
 impl Backup<'_> {
-    /// Reads files in as many windows as it takes; the last one, and why there were others.
+    /// Reads files in as many windows as needed. Returns the last one, and the reasons for the
+    /// earlier ones.
     pub(super) fn windows(
         &mut self,
         run: &mut BackupRun,
@@ -112,7 +113,8 @@ impl Backup<'_> {
         if cause.is_none() {
             self.copy_log(run, assembly, (&label, &stopped), (&ranges, &segments))?;
             if self.cluster.standby {
-                // Its last segment is still being written, and may have got more meanwhile.
+                // The primary is still writing the last segment, so the copied segment may hold
+                // more than the first survey saw.
                 cause = survey(self.cluster, range, &segments, begun.moment)?;
             }
         }
@@ -128,8 +130,8 @@ impl Backup<'_> {
         Ok((window, cause))
     }
 
-    /// Lists all files but pg_control and the log, and copies those that the set does not hold as
-    /// they are.
+    /// Lists all files except pg_control and the log. Copies those that the set does not yet hold
+    /// in their present state.
     fn copy_files(
         &mut self,
         run: &mut BackupRun,
@@ -166,8 +168,8 @@ impl Backup<'_> {
         Ok(scanned.warnings)
     }
 
-    /// The tablespaces in the set. One that was dropped after it was listed is in it, and the log
-    /// drops it.
+    /// The tablespaces in the set. If one was dropped after it was listed, it is in the set, and
+    /// replaying the log drops it.
     fn tablespaces(&mut self, assembly: &Assembly) -> Result<Vec<Tablespace>, PostgresError> {
         let now = ask_tablespaces(self.session)?;
         let dropped = self.cluster.tablespaces.iter().cloned();
@@ -178,8 +180,8 @@ impl Backup<'_> {
         Ok(spaces)
     }
 
-    /// Starts the next window, behind the record for which there is one. A primary makes a
-    /// checkpoint for it. A standby has to wait until it has replayed one.
+    /// Starts the next window behind the record that made it necessary. A primary makes a
+    /// checkpoint for it. A standby must wait until it has replayed one.
     fn begin_again(&mut self, run: &BackupRun, behind: Lsn) -> Result<Begun, PostgresError> {
         let (label, fast) = (&self.request.label, self.request.fast_checkpoint);
         let asked = Instant::now();

@@ -8,11 +8,11 @@ use windlass_engine::read_at_most;
 use super::{Address, Environment, KEYWORDS, SOCKET_DIRECTORIES, Settings, fault};
 use crate::error::{IoContext, PostgresError};
 
-/// Largest service file: what is larger is none.
+/// Largest service file; a larger file is not a service file.
 const BYTES_MAX: u64 = 1 << 20;
 const SYSTEM_CONFIGURATION: &str = "/etc/postgresql-common";
 
-/// Adds what the service named in the string or in PGSERVICE says and the string does not.
+/// Adds what the service says and the string does not. The string or PGSERVICE names the service.
 pub(super) fn apply_service(
     settings: &mut Settings,
     environment: &Environment<'_>,
@@ -91,7 +91,8 @@ fn service_line(line: &str) -> Result<(String, String), PostgresError> {
 }
 
 /// The password of the first matching line of the password file. As in libpq, a file that others
-/// may read is not used, and one that is not there is no error: the server may not ask.
+/// may read is not used. A missing file is not an error, because the server may not ask for a
+/// password.
 pub(super) fn password(
     settings: &Settings,
     addresses: &[Address],
@@ -140,7 +141,7 @@ fn passfile_line(line: &str, wanted: &[String; 4]) -> Option<String> {
     fields.next().map(|(_, password)| password)
 }
 
-/// The five fields, raw and without their escapes (`\:` and `\\`); the fifth ends at a colon too.
+/// The five fields, raw and without their escapes (`\:` and `\\`). The fifth also ends at a colon.
 fn passfile_fields(line: &str) -> Vec<(String, String)> {
     let mut fields = vec![(String::new(), String::new())];
     let mut chars = line.chars();

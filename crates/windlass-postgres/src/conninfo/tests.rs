@@ -1,4 +1,4 @@
-//! What libpq's documentation says of connection strings, one example each.
+//! What libpq's documentation says about connection strings, with one example each.
 
 use std::os::unix::fs::PermissionsExt;
 

@@ -33,7 +33,7 @@ fn parse_keywords(text: &str) -> Result<Settings, PostgresError> {
     Ok(settings)
 }
 
-/// One value, quoted or not, with backslash escapes; and what stands behind it.
+/// Parses one value, quoted or not, with backslash escapes. Also returns the text behind it.
 fn keyword_value<'a>(keyword: &str, text: &'a str) -> Result<(String, &'a str), PostgresError> {
     let quoted = text.starts_with('\'');
     let body = text.strip_prefix('\'').unwrap_or(text);
@@ -59,7 +59,7 @@ fn parse_uri(rest: &str) -> Result<Settings, PostgresError> {
     let (rest, query) = split(rest, '?');
     let authority_end = rest.find('/').unwrap_or(rest.len());
     let (authority, path) = rest.split_at(authority_end);
-    // The last @, because a password's own may have been left unencoded.
+    // Take the last @, because the password may contain one that was not encoded.
     let (credentials, hosts) = match authority.rsplit_once('@') {
         Some((credentials, hosts)) => (Some(credentials), hosts),
         None => (None, authority),
@@ -83,7 +83,7 @@ fn parse_uri(rest: &str) -> Result<Settings, PostgresError> {
         let Some((keyword, value)) = pair.split_once('=') else {
             return fault(format!("missing \"=\" in URI parameter {pair:?}"));
         };
-        // JDBC's way to say it, which libpq takes too.
+        // JDBC's keyword for it, which libpq also takes.
         match pair {
             "ssl=true" => put(&mut settings, "sslmode", "require")?,
             _ => put(&mut settings, &decode(keyword)?, value)?,

@@ -1,5 +1,5 @@
-//! What a connection string says of encryption: libpq's ssl keywords, their defaults, and the
-//! files in the user's home that stand in for them.
+//! What a connection string says about encryption: libpq's ssl keywords, their defaults, and the
+//! files in the user's home that replace them.
 
 use std::path::{Path, PathBuf};
 
@@ -9,26 +9,26 @@ use crate::error::PostgresError;
 /// libpq's sslmode, weakest first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum TlsMode {
-    /// Never.
+    /// Never encrypt.
     Disable,
-    /// If the server insists.
+    /// Encrypt only if the server insists.
     Allow,
-    /// If the server can.
+    /// Encrypt if the server can.
     Prefer,
-    /// Always; whom one talks to is not checked, unless there is a root certificate.
+    /// Always encrypt. The server's identity is not checked, unless there is a root certificate.
     Require,
-    /// Always, with a server whose certificate an authority signed that one trusts.
+    /// Always encrypt, and only with a server whose certificate a trusted authority signed.
     VerifyCa,
-    /// And that the certificate names.
+    /// Like `VerifyCa`, and the certificate must also name the server.
     VerifyFull,
 }
 
-/// Whose signature makes a server's certificate good.
+/// The authorities that may sign a server's certificate.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Roots {
     /// The authorities that this machine trusts.
     System,
-    /// Those in a file.
+    /// The authorities in a file.
     File(PathBuf),
 }
 
@@ -39,19 +39,19 @@ pub(crate) struct ClientFiles {
     pub(crate) key: PathBuf,
 }
 
-/// Everything a string says of encryption.
+/// Everything that a string says about encryption.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct TlsRequest {
     pub(crate) mode: TlsMode,
-    /// `None`: no authority is named, and there is no root.crt at home.
+    /// `None`: the string names no authority, and the user's home has no root.crt.
     pub(crate) roots: Option<Roots>,
     pub(crate) client: Option<ClientFiles>,
-    /// Certificates that were withdrawn: a file of lists, and a directory of such files.
+    /// Revoked certificates: a file of lists, and a directory of such files.
     pub(crate) revoked: Option<PathBuf>,
     pub(crate) revoked_directory: Option<PathBuf>,
-    /// Whether the handshake names the server it is for.
+    /// Whether the handshake names the server that it is meant for.
     pub(crate) names_server: bool,
-    /// Whether the handshake comes first, without asking whether the server can.
+    /// Whether to begin with the handshake, without first asking the server whether it can.
     pub(crate) direct: bool,
     pub(crate) allows_1_2: bool,
     pub(crate) allows_1_3: bool,
@@ -114,7 +114,7 @@ fn mode(settings: &Settings, roots: Option<&Roots>) -> Result<TlsMode, PostgresE
         Some(other) => return fault(format!("invalid sslmode {other:?}")),
     };
     if system && mode != TlsMode::VerifyFull {
-        // Anybody can have a certificate of a public authority, for a name of theirs.
+        // Anybody can get a certificate of a public authority, for a name of their own.
         return fault("sslrootcert=system needs sslmode=verify-full".into());
     }
     Ok(mode)
@@ -129,7 +129,8 @@ fn direct(settings: &Settings, mode: TlsMode) -> Result<bool, PostgresError> {
     }
 }
 
-/// Whether TLS 1.2 and whether 1.3 may be spoken. Nothing older is: libpq's default, too.
+/// Whether TLS 1.2 is allowed, and whether 1.3 is. Nothing older is allowed; this is libpq's
+/// default too.
 fn versions(settings: &Settings) -> Result<(bool, bool), PostgresError> {
     let bound = |keyword: &str, otherwise: u8| match text(settings, keyword) {
         None => Ok(otherwise),
@@ -158,7 +159,8 @@ fn binding(settings: &Settings) -> Result<postgres::config::ChannelBinding, Post
     }
 }
 
-/// Kerberos' own encryption is not there; who insists on it gets no other in silence.
+/// This program does not have Kerberos' own encryption. If the string insists on it, the program
+/// refuses instead of silently using another encryption.
 fn refuse_gss(settings: &Settings) -> Result<(), PostgresError> {
     match text(settings, "gssencmode") {
         Some("require") => fault("gssencmode=require: GSSAPI is not supported".into()),

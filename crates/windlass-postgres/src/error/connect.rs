@@ -1,4 +1,4 @@
-//! What a session that did not come about calls for, as sentences.
+//! Hints for a session that could not be opened, as sentences.
 
 use std::io;
 use std::os::unix::net::UnixStream;
@@ -9,13 +9,13 @@ use rustls::CertificateError;
 
 use crate::conninfo::SOCKET_DIRECTORIES;
 
-/// What the client crate calls it when the server has no TLS, or none that fits: a kind of error
-/// that it does not tell otherwise.
+/// The client crate's words when the server has no TLS, or none that fits. The crate gives no other
+/// sign of this kind of error.
 const HANDSHAKE_FAILED: &str = "error performing TLS handshake";
-/// The same for a password that the server asked for.
+/// The client crate's words when the server asked for a password and there is none.
 const PASSWORD_MISSING: &str = "password missing";
 
-/// What was tried.
+/// The attempt that failed.
 pub(super) struct Tried<'a> {
     /// Host and port, or the socket's path.
     pub(super) at: &'a str,
@@ -51,10 +51,10 @@ impl Tried<'_> {
         }
     }
 
-    /// The server is there and does not want the session.
+    /// The hint when a server answered and refused the session.
     fn refusal_hint(&self, code: &SqlState, error: &postgres::Error) -> String {
         let Self { role, database, .. } = self;
-        // The name of a function of the server, which no translation changes.
+        // The name of a function of the server. No translation changes it.
         let routine = error.as_db_error().and_then(|said| said.routine());
         match *code {
             SqlState::INVALID_PASSWORD => self.password_hint(),
@@ -111,7 +111,7 @@ impl Tried<'_> {
         )
     }
 
-    /// No server answered.
+    /// The hint when no server answered.
     fn unreachable_hint(&self, fault: &io::Error) -> String {
         let is_socket = self.at.starts_with('/');
         if is_socket && fault.kind() == io::ErrorKind::PermissionDenied {
@@ -131,7 +131,7 @@ impl Tried<'_> {
     }
 }
 
-/// Which servers answer on sockets in these directories.
+/// Says which servers answer on sockets in these directories.
 fn listening(directories: &[PathBuf]) -> String {
     let mut found = Vec::new();
     for directory in directories {
@@ -144,7 +144,7 @@ fn listening(directories: &[PathBuf]) -> String {
             else {
                 continue;
             };
-            // One that nobody listens on any more was left behind.
+            // Skip a socket on which nobody listens any more: a server left it behind.
             let is_port = port.bytes().all(|letter| letter.is_ascii_digit());
             if is_port && UnixStream::connect(entry.path()).is_ok() {
                 found.push(format!("'host={} port={port}'", directory.display()));
@@ -170,7 +170,7 @@ fn listening(directories: &[PathBuf]) -> String {
     )
 }
 
-/// The cause that the system gave, somewhere in the chain.
+/// The system's error, somewhere in the chain of causes.
 fn io_fault(error: &postgres::Error) -> Option<&io::Error> {
     let mut cause = std::error::Error::source(error);
     while let Some(inner) = cause {
@@ -182,7 +182,7 @@ fn io_fault(error: &postgres::Error) -> Option<&io::Error> {
     None
 }
 
-/// What the server's certificate was refused for, somewhere in the chain of causes.
+/// Why the client refused the server's certificate, somewhere in the chain of causes.
 fn certificate_fault(error: &postgres::Error) -> Option<&CertificateError> {
     let mut cause = std::error::Error::source(error);
     while let Some(inner) = cause {
@@ -214,7 +214,7 @@ fn certificate_hint(fault: &CertificateError) -> &'static str {
     }
 }
 
-/// What a file of the connection string calls for.
+/// The hint for a file that the connection string names.
 pub(super) fn tls_file_hint(keyword: &str) -> &'static str {
     match keyword {
         "sslkey" => {

@@ -3,7 +3,7 @@
 use super::{PostgresError, ServerError, connect};
 
 impl PostgresError {
-    /// What the user can do about it, in full sentences: first what the server advises, then we.
+    /// What the user can do about it, in full sentences: first the server's advice, then ours.
     pub fn hint(&self) -> Option<String> {
         let servers = self.server_error().and_then(ServerError::hint);
         match (servers, self.own_hint()) {
@@ -12,7 +12,7 @@ impl PostgresError {
         }
     }
 
-    /// What a session that did not come about calls for.
+    /// The hint for a session that could not be opened.
     fn connect_hint(&self) -> Option<String> {
         let Self::Connect {
             at,
@@ -63,7 +63,7 @@ impl PostgresError {
         Some(text.to_owned())
     }
 
-    /// What to do where files, the log or a target are to blame, and no session.
+    /// The hint when files, the log or a target are the cause, and not a session.
     fn hint_of_files(&self) -> Option<&'static str> {
         let text = match self {
             Self::Owner { .. } => "Run as the data directory's owner, or as root.",
@@ -114,7 +114,7 @@ impl PostgresError {
     }
 }
 
-/// What the last words of a server's log call for.
+/// The hint for the last words of a server's log.
 fn server_hint(log: &str) -> Option<String> {
     let has = |words: &[&str]| words.iter().any(|word| log.contains(word));
     let text = if has(&["shared_preload_libraries", "resource manager with ID"]) {

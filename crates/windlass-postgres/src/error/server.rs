@@ -1,14 +1,14 @@
 //! What the server said when it refused something, in its own words.
 //!
-//! The client crate calls every refusal `db error` and keeps the words of the server behind it.
-//! People look those words up, so they are shown as the server wrote them: severity, message and
+//! The client crate calls every refusal `db error` and keeps the server's words behind it. People
+//! look those words up, so Windlass shows them as the server wrote them: severity, message and
 //! detail. The server's hint goes where all our hints go.
 
 use std::error::Error;
 use std::fmt;
 use std::ops::Deref;
 
-/// An error of the client crate, shown as the server said it where the server said something.
+/// An error of the client crate. If the server said something, it is shown in the server's words.
 pub struct ServerError(postgres::Error);
 
 impl ServerError {
@@ -45,7 +45,7 @@ impl fmt::Display for ServerError {
         };
         write!(f, "{}: {}", said.severity(), said.message())?;
         match said.detail() {
-            // Some details have several lines; an error of ours is one.
+            // Some details have several lines, but our errors have one line.
             Some(detail) => write!(f, " (DETAIL: {})", detail.trim_end().replace('\n', "; ")),
             None => Ok(()),
         }
@@ -55,7 +55,7 @@ impl fmt::Display for ServerError {
 impl Error for ServerError {
     fn source(&self) -> Option<&(dyn Error + 'static)> {
         match self.0.as_db_error() {
-            // All of it was shown.
+            // Display has already shown everything.
             Some(_) => None,
             None => self.0.source(),
         }

@@ -18,7 +18,7 @@ use windlass_media::Codec;
 pub use controller::{CodecChange, Controller, Observation};
 pub(crate) use watch::Watch;
 
-/// Codecs and levels between which a run may choose, weakest first.
+/// Codecs and levels from which a run may choose, weakest first.
 const LADDER: [Codec; 9] = [
     Codec::None,
     Codec::Lz4,
@@ -39,7 +39,7 @@ pub struct CodecRange {
 }
 
 impl Default for CodecRange {
-    /// What is worth its time on some storage or other: beyond, a byte less costs seconds.
+    /// Stronger codecs than these cost more time than they save on any storage.
     fn default() -> Self {
         Self {
             weakest: Codec::Lz4,
@@ -49,12 +49,13 @@ impl Default for CodecRange {
 }
 
 impl CodecRange {
-    /// The range between two codecs; `None` if there is nothing in between to choose from.
+    /// The range between two codecs; `None` unless the first is weaker than the second.
     pub fn new(weakest: Codec, strongest: Codec) -> Option<Self> {
         (strength(weakest) < strength(strongest)).then_some(Self { weakest, strongest })
     }
 
-    /// What there is to choose from, weakest first: both ends, and the steps between.
+    /// The codecs to choose from, weakest first: both ends of the range, and the steps between
+    /// them.
     pub fn rungs(&self) -> Vec<Codec> {
         let between = |codec: &Codec| {
             strength(self.weakest) < strength(*codec) && strength(*codec) < strength(self.strongest)
@@ -65,7 +66,8 @@ impl CodecRange {
         rungs
     }
 
-    /// Where a run begins that nobody told otherwise: at zstd:1, or as near as the range has it.
+    /// The codec with which a run begins, unless the user chose one: zstd:1, or the nearest in the
+    /// range.
     pub fn start(&self) -> Codec {
         let usual = strength(Codec::Zstd(1));
         let near = |codec: &Codec| (strength(*codec) - usual).abs();
@@ -82,7 +84,7 @@ impl std::fmt::Display for CodecRange {
     }
 }
 
-/// Codecs in the order of how much they compress.
+/// Puts codecs in the order of how much they compress.
 fn strength(codec: Codec) -> i32 {
     match codec {
         Codec::None | Codec::Zero => -1000,
@@ -91,23 +93,23 @@ fn strength(codec: Codec) -> i32 {
     }
 }
 
-/// What an adaptive run used, and why.
+/// What an adaptive run used, and the reasons.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct CompressionReport {
     /// The range it chose from.
     pub range: String,
-    /// What went through each codec that was used, most first.
+    /// How much went through each codec, the most used codec first.
     pub used: Vec<CodecUse>,
-    /// Each change, as far as they were kept.
+    /// The changes of the codec. A long list is cut off at its end.
     pub changes: Vec<CodecChange>,
-    /// The same as a sentence.
+    /// The same information as a sentence.
     pub words: String,
 }
 
-/// What went through one codec.
+/// How much went through one codec.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct CodecUse {
-    /// Which.
+    /// The codec.
     #[serde(serialize_with = "codec_name")]
     pub codec: Codec,
     /// Bytes of the database.

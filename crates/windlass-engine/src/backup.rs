@@ -41,7 +41,7 @@ use crate::source::{Cutter, FileOutcome, FileSpec, Outcomes, PageHook, SourceFil
 use crate::stripes;
 use crate::writer::StripeWriter;
 
-/// Units that may wait for a reader.
+/// How many units may wait for a reader.
 const UNITS_WAITING_MAX: usize = 256;
 
 /// A backup under way.
@@ -63,12 +63,12 @@ pub struct BackupRun {
     adaptive: Option<Arc<Watch>>,
     source_limit: Option<Arc<RateLimit>>,
     device_limit: Option<Arc<RateLimit>>,
-    /// When a hurry ends the run, if it still lasts then.
+    /// If a hurry still lasts at this moment, it ends the run.
     until: Option<Instant>,
 }
 
-/// Stops a run from another thread, for a reason of the thread's own: what the run's functions
-/// return from then on is no cause.
+/// Stops a run from another thread, for a reason that the other thread has. The errors that
+/// functions of the run return afterwards are not the cause.
 #[derive(Clone)]
 pub struct Stopper(Arc<Shared>);
 
@@ -93,7 +93,8 @@ impl BackupRun {
         let emulators = Emulators::start(&options.emulation, &cancel);
         let devices = emulated(devices, emulators.target.as_ref());
         let plan = &options.plan;
-        // Compressors hold an output beside their input; uncompressed, the input is the output.
+        // A compressor holds an output beside its input. Without compression, the input is the
+        // output.
         let outputs = if options.compresses() {
             plan.compressors
         } else {
@@ -138,7 +139,7 @@ impl BackupRun {
     ) -> Result<(), EngineError> {
         let plan = self.options.plan.clone();
         let (units, units_out) = bounded::<Unit>(UNITS_WAITING_MAX);
-        // Bounded by the pool: every message but a chunk of zeros holds a buffer.
+        // The pool bounds this queue: every message holds a buffer, except a chunk of zeros.
         let (full, full_out) = unbounded::<Filled>();
         let (chunks, chunks_out) = bounded::<Chunk>(plan.buffers.max(2));
         self.units = Some(units);
@@ -263,12 +264,12 @@ impl BackupRun {
         &self.options
     }
 
-    /// Live counters, and the phase to show.
+    /// The live counters, and the phase to show.
     pub fn progress(&self) -> &Arc<Progress> {
         &self.shared.progress
     }
 
-    /// What stops this run from another thread, without the caller's flag.
+    /// Stops this run from another thread. The caller's cancel flag stays as it is.
     pub fn stopper(&self) -> Stopper {
         Stopper(Arc::clone(&self.shared))
     }
@@ -278,7 +279,8 @@ impl BackupRun {
         &self.shared.cancel
     }
 
-    /// Sets what looks at every piece. Call it before the first push; later calls change nothing.
+    /// Sets the hook that sees every piece. Call it before the first push; later calls change
+    /// nothing.
     pub fn set_hook(&mut self, hook: Arc<dyn PageHook>) {
         self.hook.get_or_init(|| hook);
     }
@@ -290,8 +292,8 @@ impl BackupRun {
         self.cut(&SourceFile::new(spec), range, 0)
     }
 
-    /// Adds a newer version of a range of a file that was pushed before: on restore, and to every
-    /// reader of the set, the highest layer holds.
+    /// Adds a newer version of a range of a file that was pushed before. A restore, and every other
+    /// reader of the set, uses the highest layer.
     pub fn push_range(
         &mut self,
         spec: &FileSpec,
@@ -306,8 +308,8 @@ impl BackupRun {
         )
     }
 
-    /// Takes files out of the set that were pushed before. Their numbers must not be in the file
-    /// table that `finish` gets; their bytes stay on the stripes, and no reader counts them.
+    /// Takes files that were pushed before out of the set. Their numbers must not be in the file
+    /// table that `finish` gets. Their bytes stay on the stripes, but no reader counts them.
     pub fn supersede(&mut self, files: impl IntoIterator<Item = FileNo>) {
         self.superseded.extend(files);
     }
@@ -340,23 +342,24 @@ impl BackupRun {
         }
     }
 
-    /// Ends the threads of a run that has failed; the error that did it. Only when all of them
-    /// have ended is it certain that the cause has been told, and not just what followed from it.
+    /// Ends the threads of a run that has failed, and returns the error that caused it. Only after
+    /// all threads have ended is it certain that the cause is known, and not just an error that
+    /// followed from it.
     fn stopped(&mut self, seen: EngineError) -> EngineError {
         self.shared.fail(seen);
-        // Who waits for a limit would find out only when its turn comes.
+        // Otherwise a thread that waits for a rate limit would notice only when its turn comes.
         self.limits().for_each(RateLimit::lift);
         self.units = None;
         self.join().err().unwrap_or(EngineError::Stopped)
     }
 
-    /// Waits until all that was pushed has been read, has passed the hook and has its CRC.
+    /// Waits until everything that was pushed has been read, has passed the hook and has its CRC.
     pub fn drain(&mut self) -> Result<(), EngineError> {
         if let Some(unit) = self.cutter.flush() {
             self.send(unit)?;
         }
         match self.shared.settle(self.until) {
-            // Joining the threads could take as long as what they wait for.
+            // Waiting for the threads to end could take as long as what they wait for.
             Err(EngineError::HurryEnded) => Err(EngineError::HurryEnded),
             other => other.map_err(|error| self.stopped(error)),
         }
@@ -379,13 +382,13 @@ impl BackupRun {
         Ok(self.report(&stripes, seconds))
     }
 
-    /// Ends a run that was a trial: what it did, and no set.
+    /// Ends a run that was only a trial. Returns what it did; there is no set.
     pub fn discard(mut self) -> Result<RunReport, EngineError> {
         let (stripes, seconds) = self.end()?;
         Ok(self.report(&stripes, seconds))
     }
 
-    /// Waits until everything is written; the stripes, and the seconds in which data moved.
+    /// Waits until everything is written. Returns the stripes, and for how many seconds data moved.
     fn end(&mut self) -> Result<(Vec<StripeWriter>, f64), EngineError> {
         self.drain()?;
         self.units = None;
@@ -411,7 +414,7 @@ impl BackupRun {
         }
     }
 
-    /// Waits for all threads; their stripes, or the first error.
+    /// Waits for all threads to end. Returns their stripes, or the first error.
     fn join(&mut self) -> Result<Vec<StripeWriter>, EngineError> {
         for worker in self.workers.drain(..) {
             worker.join().unwrap_or_default();

@@ -4,7 +4,7 @@ use std::fs::File;
 use std::io::{self, Read};
 use std::path::Path;
 
-/// A file's bytes, if there are at most so many; else an error that says how many that is.
+/// Reads a file that has at most `bytes_max` bytes. For a longer file, the error states the limit.
 pub fn read_at_most(path: impl AsRef<Path>, bytes_max: u64) -> io::Result<Vec<u8>> {
     let mut bytes = Vec::new();
     let mut file = File::open(path)?.take(bytes_max.saturating_add(1));

@@ -37,14 +37,14 @@ struct Free {
     closed: bool,
 }
 
-/// Who has the buffers.
+/// Who has the buffers at one moment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize)]
 pub struct Occupancy {
-    /// Nobody.
+    /// In the pool.
     pub free: usize,
-    /// Read into, waiting to be worked on, or (uncompressed) being written.
+    /// Read into, waiting for a compressor, or (uncompressed) being written.
     pub inputs: usize,
-    /// Being compressed or decompressed into, or being written.
+    /// Compressed or decompressed into, or being written.
     pub outputs: usize,
 }
 
@@ -58,8 +58,9 @@ pub enum Role {
 }
 
 impl Pool {
-    /// A pool of `count` buffers of `buffer_bytes` each, page-aligned for direct I/O. `outputs` are
-    /// kept from those who want inputs: one for each thread that holds an output while it waits.
+    /// A pool of `count` buffers of `buffer_bytes` each, page-aligned for direct I/O. `outputs`
+    /// buffers are never given out as inputs: one for each thread that holds an output while it
+    /// waits.
     pub fn new(
         count: usize,
         outputs: usize,
@@ -76,10 +77,10 @@ impl Pool {
             inputs: 0,
             closed: false,
         });
-        // Readers are the fastest stage as a rule: given all the rest they would fill it with
-        // inputs that wait, and an output would be had only when a device returns one. With half
-        // of the rest, compressors and devices are busy at once (a fifth of a compressed backup's
-        // time was lost without it).
+        // Readers are usually the fastest stage. If they could have all other buffers, they would
+        // fill them with inputs that wait, and a compressor would get an output only when a device
+        // returns a buffer. With half of the others, compressors and devices are busy at the same
+        // time. Without this, a compressed backup lost a fifth of its time.
         let rest = count.saturating_sub(outputs);
         let inputs_max = if outputs == 0 {
             count
@@ -123,12 +124,12 @@ impl Pool {
         }
     }
 
-    /// A buffer, if one may be had right now.
+    /// Takes a buffer, if there is one for this role right now.
     pub fn try_take(self: &Arc<Self>, role: Role) -> Option<Buffer> {
         self.lend(&mut self.lock(), role)
     }
 
-    /// A buffer as soon as one may be had; `None` once the pool is closed.
+    /// Takes a buffer as soon as there is one for this role; `None` once the pool is closed.
     pub fn take(self: &Arc<Self>, role: Role) -> Option<Buffer> {
         let mut free = self.lock();
         loop {
@@ -145,7 +146,7 @@ impl Pool {
         }
     }
 
-    /// Ends every present and future wait for a buffer: the run has failed.
+    /// Ends every present and future wait for a buffer, because the run has failed.
     pub fn close(&self) {
         self.lock().closed = true;
         self.returned.notify_all();
@@ -170,8 +171,8 @@ impl Pool {
         free.buffers.push(memory);
         free.inputs -= usize::from(role == Role::Input);
         drop(free);
-        // All waiters: the one woken might be a reader that may not have it, and would go back to
-        // sleep while a compressor could have gone on.
+        // Wakes all waiters. A single one might be a reader that may not have this buffer. It would
+        // go back to sleep, although a compressor could have gone on.
         self.returned.notify_all();
     }
 
@@ -180,7 +181,7 @@ impl Pool {
     }
 }
 
-/// One transfer's memory, lent by the pool. Derefs to the bytes in use (`len`).
+/// The memory of one transfer, lent by the pool. It derefs to the bytes in use (`len`).
 #[derive(Debug)]
 pub struct Buffer {
     memory: Option<MmapMut>,
@@ -190,17 +191,17 @@ pub struct Buffer {
 }
 
 impl Buffer {
-    /// All of the buffer, in use or not.
+    /// The whole buffer, in use or not.
     pub fn space(&mut self) -> &mut [u8] {
         self.memory.as_deref_mut().unwrap_or_default()
     }
 
-    /// Bytes it can hold.
+    /// How many bytes the buffer can hold.
     pub fn capacity(&self) -> usize {
         self.pool.buffer_bytes
     }
 
-    /// Says how many bytes are in use.
+    /// Sets how many bytes are in use.
     pub fn set_len(&mut self, length: usize) {
         assert!(
             length <= self.capacity(),
@@ -209,7 +210,7 @@ impl Buffer {
         self.length = length;
     }
 
-    /// Extends the bytes in use with zeros to a multiple of `alignment`.
+    /// Appends zeros to the bytes in use, up to a multiple of `alignment`.
     pub fn pad(&mut self, alignment: usize) {
         let padded = self.length.next_multiple_of(alignment);
         let length = self.length;

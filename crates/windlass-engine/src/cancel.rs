@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use crate::error::EngineError;
 
-/// Asks a run to stop. Clones share the flag; setting it is safe in a signal handler.
+/// Asks a run to stop. Clones share the flag. A signal handler may set it.
 #[derive(Clone, Debug, Default)]
 pub struct Cancel(Arc<AtomicBool>);
 

@@ -31,9 +31,10 @@ pub(crate) use findings::{Faults, Findings};
 pub use report::{ByteRange, Damage, DamageReport, DamagedPart, FileRange, LostFile};
 pub use survey::Survey;
 
-/// So many damaged places are listed; more are counted.
+/// How many damaged places are listed. Further ones are only counted.
 pub const DAMAGE_LISTED_MAX: usize = 1000;
-/// So many files that lost bytes are listed, and so many ranges of each; more are counted.
+/// How many files that lost bytes are listed, and how many ranges of each. Further ones are only
+/// counted.
 pub const LOST_LISTED_MAX: usize = 1000;
 
 /// What a verification found.
@@ -45,7 +46,7 @@ pub struct Verification {
     pub damage: DamageReport,
 }
 
-/// Reads and checks everything that is there of a set, and lists all damage.
+/// Reads and checks everything that exists of a set, and lists all damage.
 pub fn verify(
     survey: &Survey,
     options: &RestoreOptions,

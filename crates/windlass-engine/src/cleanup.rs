@@ -27,11 +27,12 @@ use leftover::{Leftover, Look, Sibling, look, siblings};
 /// What was done with one left-over stripe.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum CleanedUp {
-    /// Its set was never sealed.
+    /// Removed, because its set was never sealed.
     Removed(PathBuf),
-    /// Its set was sealed; it has its name now.
+    /// Renamed to its own name, because its set was sealed.
     Published(PathBuf),
-    /// Its set may be sealed: why that cannot be told, or why it cannot have its name.
+    /// Left as it is. Either nobody can tell whether its set is sealed, or it cannot have its name;
+    /// the text says why.
     Left(PathBuf, String),
 }
 
@@ -51,12 +52,12 @@ impl fmt::Display for CleanedUp {
     }
 }
 
-/// Cleans up what cut-off runs left in `directory`.
+/// Cleans up what interrupted runs left in `directory`.
 pub fn clean_up(directory: &Path) -> Result<Vec<CleanedUp>, EngineError> {
     clean_up_within(directory, METADATA_LIMIT_DEFAULT)
 }
 
-/// The same; the description of a set takes at most so many bytes of memory.
+/// Does the same. The description of a set may take at most `metadata_limit` bytes of memory.
 pub fn clean_up_within(
     directory: &Path,
     metadata_limit: u64,
@@ -87,7 +88,7 @@ pub fn clean_up_within(
     Ok(done)
 }
 
-/// Does what its seal and its siblings' prove.
+/// Does what the seals of the stripe and of its siblings prove to be right.
 fn settle(stripe: Leftover, metadata_limit: u64) -> std::io::Result<Vec<CleanedUp>> {
     let siblings = siblings(&stripe);
     if siblings.iter().any(|it| matches!(it, Sibling::InUse)) {
@@ -122,7 +123,8 @@ fn settle(stripe: Leftover, metadata_limit: u64) -> std::io::Result<Vec<CleanedU
     }
 }
 
-/// Removes the stripes of a set that never was. The unsealed ones prove that, so they go last.
+/// Removes the stripes of a set that was never sealed. The unsealed ones prove that, so they go
+/// last.
 fn remove_all(stripe: Leftover, siblings: Vec<Sibling>) -> std::io::Result<Vec<CleanedUp>> {
     let mut doomed = vec![stripe];
     doomed.extend(siblings.into_iter().filter_map(|it| match it {
@@ -139,8 +141,8 @@ fn remove(path: &Path) -> std::io::Result<CleanedUp> {
     Ok(CleanedUp::Removed(path.to_owned()))
 }
 
-/// Gives a sealed stripe its name. What has that name goes only if the run would have replaced it:
-/// a stripe of an older set.
+/// Gives a sealed stripe its name. A file that has this name goes only if the run would have
+/// replaced it: if it is a stripe of an older set.
 fn publish(stripe: &Leftover) -> std::io::Result<CleanedUp> {
     let name = stripe.name();
     if name.symlink_metadata().is_ok() && !stripe.is_newer_than(&name) {

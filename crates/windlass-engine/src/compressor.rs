@@ -16,10 +16,11 @@ use crate::shared::Shared;
 use crate::source::{Outcomes, PageHook, Part};
 use crate::waits::Cause;
 
-/// Pieces a chunk may have: frames of zeros take no room, and must not gather without end.
+/// How many pieces a chunk may have. Frames of zeros take no room, so the room of the buffer does
+/// not bound their number.
 const CHUNK_PIECES_MAX: usize = 8192;
 
-/// Frames in a buffer, ready for any stripe. Offsets of frames are relative to the buffer.
+/// Frames in a buffer. Any stripe may take them, so their offsets are relative to the buffer.
 pub(crate) struct Chunk {
     pub(crate) buffer: Option<Buffer>,
     pub(crate) frames: Vec<FrameEntry>,
@@ -34,9 +35,9 @@ pub(crate) struct Compressor<'a> {
     pub(crate) full: Receiver<Filled>,
     pub(crate) chunks: Sender<Chunk>,
     pub(crate) encoder: Encoder,
-    /// Who chooses the codec, where the waits do.
+    /// Chooses the codec, in a run where the waits decide that.
     pub(crate) adaptive: Option<&'a Watch>,
-    /// Which of its codecs the encoder is for.
+    /// The rung of the watch for which the encoder was made.
     pub(crate) rung: Option<usize>,
     pub(crate) compress: bool,
     pub(crate) frame_bytes: usize,
@@ -58,7 +59,7 @@ impl Chunk {
 }
 
 impl Compressor<'_> {
-    /// Works until no reader is left.
+    /// Works until there are no readers left.
     pub(crate) fn run(mut self) -> Result<(), EngineError> {
         loop {
             self.shared.check()?;
@@ -93,7 +94,7 @@ impl Compressor<'_> {
         }
     }
 
-    /// Takes the codec that the waits ask for.
+    /// Changes to the codec that the waits call for.
     fn adapt(&mut self) -> Result<(), EngineError> {
         let Some(watch) = self.adaptive else {
             return Ok(());
@@ -106,7 +107,7 @@ impl Compressor<'_> {
         Ok(())
     }
 
-    /// Uncompressed: the buffer goes to a device as it is.
+    /// Without compression, the buffer goes to a device as it is.
     fn pass(&mut self, filled: Filled, groups: &[Group]) -> Result<(), EngineError> {
         let mut chunk = Chunk::empty();
         let zero = is_zero(&filled.buffer);
@@ -165,7 +166,7 @@ impl Compressor<'_> {
         Ok(())
     }
 
-    /// Sees to it that the output has room for a frame of `raw_bytes`.
+    /// Makes sure that the output has room for a frame of `raw_bytes`.
     fn make_room(&mut self, raw_bytes: usize, pieces: usize) -> Result<(), EngineError> {
         let bound = self.encoder.bound(raw_bytes).max(raw_bytes);
         let full = self.output.pieces.len() + pieces > CHUNK_PIECES_MAX;
@@ -179,7 +180,7 @@ impl Compressor<'_> {
         Ok(())
     }
 
-    /// Appends the pieces of a group, and adds their CRCs to their files'.
+    /// Appends the pieces of a group, and adds their CRCs to those of their files.
     fn add_pieces(&self, chunk: &mut Chunk, filled: &Filled, group: &Group) {
         let mut position = group.start;
         for run in &group.pieces {
@@ -216,7 +217,7 @@ impl Compressor<'_> {
     }
 }
 
-/// A frame to be: a run of the buffer, and the runs of files in it.
+/// A frame that is to be made: a run of the buffer, and the runs of files in it.
 struct Group {
     start: usize,
     end: usize,
@@ -230,7 +231,7 @@ struct Run {
 }
 
 /// Cuts the parts of a unit into frames of at most `frame_bytes`. A large part is cut at multiples
-/// of the frame size, so that a page's frame is found by division; small ones share a frame.
+/// of the frame size, so that a division finds the frame of a page. Small parts share a frame.
 fn group(parts: &[Part], frame_bytes: usize) -> Vec<Group> {
     let mut groups: Vec<Group> = Vec::new();
     let mut position = 0;
@@ -261,7 +262,7 @@ fn group(parts: &[Part], frame_bytes: usize) -> Vec<Group> {
     groups
 }
 
-/// Lengths inside a buffer: at most 4 MiB.
+/// Converts a length inside a buffer, which is at most 4 MiB.
 fn narrow(value: usize) -> u32 {
     u32::try_from(value).unwrap_or(u32::MAX)
 }

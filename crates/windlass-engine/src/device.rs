@@ -16,7 +16,7 @@ pub use file::{FileDevice, FileDeviceOptions, PARTIAL_SUFFIX, partial_path};
 pub(crate) use file::{holds_nothing, is_partial, is_stripe};
 pub use nul::NulDevice;
 
-/// A write that was made; its buffer is free again when this is dropped.
+/// A finished write. Dropping it frees its buffer.
 #[derive(Debug)]
 pub struct WriteDone {
     /// Bytes written.
@@ -25,11 +25,11 @@ pub struct WriteDone {
     pub elapsed: Duration,
 }
 
-/// Where one stripe goes. Offsets and lengths are multiples of [`Device::alignment`].
+/// The device of one stripe. Offsets and lengths are multiples of [`Device::alignment`].
 ///
 /// After an error the stripe is dead: the run fails, and nothing more is written to it.
 pub trait Device: Send {
-    /// The location as the set will know it.
+    /// The location, as the set will record it.
     fn location(&self) -> &str;
     /// What offsets and lengths must be multiples of.
     fn alignment(&self) -> u32;
@@ -37,17 +37,17 @@ pub trait Device: Send {
     fn depth(&self) -> usize;
     /// Writes now in flight.
     fn in_flight(&self) -> usize;
-    /// False where what is written cannot be read again (`nul`): no set comes of it.
+    /// False when written bytes cannot be read again (`nul`). Then the run makes no set.
     fn keeps(&self) -> bool {
         true
     }
-    /// Starts a write; returns one that finished meanwhile, if any did.
+    /// Starts a write. Returns one that finished in the meantime, if any did.
     fn submit(&mut self, offset: u64, buffer: Buffer) -> Result<Option<WriteDone>, EngineError>;
-    /// Waits for a write in flight; `None` when there is none.
+    /// Waits for a write that is in flight; `None` when there is none.
     fn reap(&mut self) -> Result<Option<WriteDone>, EngineError>;
-    /// Writes `bytes` (index blocks, footer, seal) and waits for it.
+    /// Writes `bytes` (index blocks, footer, seal) and waits until that is done.
     fn write(&mut self, offset: u64, bytes: &[u8]) -> Result<(), EngineError>;
-    /// Cuts the stripe to its length: what was preallocated beyond is given back.
+    /// Cuts the stripe to its length, and so gives back what was preallocated beyond it.
     fn truncate(&mut self, bytes: u64) -> Result<(), EngineError>;
     /// Makes everything written so far durable.
     fn sync(&mut self) -> Result<(), EngineError>;

@@ -9,12 +9,12 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::UNIX_EPOCH;
 
-/// Ends the name of a file that is not complete yet.
+/// The end of the file name of a file that is not complete yet.
 const TEMPORARY_SUFFIX: &str = ".windlass-tmp";
-/// So much of a file's name is kept in its temporary one: a name has at most 255 bytes.
+/// How much of a file's name its temporary name keeps. A name has at most 255 bytes.
 const NAME_BYTES_KEPT: usize = 180;
 
-/// Syncs the directory that holds `path`, so that the entry itself survives a power cut.
+/// Syncs the directory that holds `path`, so that the directory entry survives a power cut.
 pub fn sync_parent(path: &Path) -> io::Result<()> {
     let parent = path
         .parent()
@@ -22,7 +22,7 @@ pub fn sync_parent(path: &Path) -> io::Result<()> {
     File::open(parent.unwrap_or(Path::new(".")))?.sync_all()
 }
 
-/// Renames and syncs the directory of `to`. Both are expected in the same directory.
+/// Renames, and syncs the directory of `to`. Both paths must be in the same directory.
 pub fn rename(from: &Path, to: &Path) -> io::Result<()> {
     #[expect(clippy::disallowed_methods, reason = "this is the durable version")]
     std::fs::rename(from, to)?;
@@ -35,7 +35,7 @@ pub fn write(path: &Path, bytes: &[u8], mode: u32) -> io::Result<()> {
     sync_parent(path)
 }
 
-/// The same without syncing: whole whenever it is read, and perhaps gone after a power cut.
+/// Does the same without a sync. Readers always see a complete file, but a power cut may lose it.
 pub fn write_unsynced(path: &Path, bytes: &[u8], mode: u32) -> io::Result<()> {
     write_beside(path, bytes, mode, false)
 }
@@ -43,7 +43,7 @@ pub fn write_unsynced(path: &Path, bytes: &[u8], mode: u32) -> io::Result<()> {
 fn write_beside(path: &Path, bytes: &[u8], mode: u32, sync: bool) -> io::Result<()> {
     let temporary = temporary(path);
     let mut options = OpenOptions::new();
-    // Made anew: a file that has this name already is somebody's.
+    // The file must be new: one that has this name already belongs to somebody else.
     let mut file = options
         .write(true)
         .create_new(true)
@@ -56,19 +56,19 @@ fn write_beside(path: &Path, bytes: &[u8], mode: u32, sync: bool) -> io::Result<
     #[expect(clippy::disallowed_methods, reason = "this is the durable version")]
     let renamed = written.and_then(|()| std::fs::rename(&temporary, path));
     if renamed.is_err() {
-        // Ours alone and incomplete. That it failed is the error to show.
+        // The file is ours alone and incomplete. The error to show is the one that stopped it.
         std::fs::remove_file(&temporary).unwrap_or_default();
     }
     renamed
 }
 
-/// A name beside `path` that no other call gives, in this process or another.
+/// A name beside `path` that no other call uses, in this process or another.
 fn temporary(path: &Path) -> PathBuf {
     static COUNT: AtomicU64 = AtomicU64::new(0);
     let name = path.file_name().unwrap_or_default().as_bytes();
     let kept = OsStr::from_bytes(&name[..name.len().min(NAME_BYTES_KEPT)]);
     let (process, count) = (std::process::id(), COUNT.fetch_add(1, Ordering::Relaxed));
-    // In a container every process has the same number.
+    // In a container every process may have the same number, so the time is part of the name.
     let time = UNIX_EPOCH.elapsed().unwrap_or_default().as_nanos();
     let mut temporary = OsStr::new(".").to_owned();
     temporary.push(kept);

@@ -23,7 +23,7 @@ pub(crate) use target::EmulatedTarget;
 
 /// Longest sleep between two looks at the cancel flag.
 const SLEEP_MAX: Duration = Duration::from_millis(100);
-/// How much faster or slower than real a model may be made.
+/// How much faster or slower than the real storage a model may be made.
 const SCALES: std::ops::RangeInclusive<f64> = 0.0001..=1000.0;
 
 /// Which storage behaves like which model.
@@ -33,13 +33,14 @@ pub struct Emulation {
     pub source: Option<Model>,
     /// What the stripes lie on.
     pub target: Option<Model>,
-    /// The machine whose caps both share.
+    /// The machine. The storage of both counts against its caps.
     pub instance: Option<Instance>,
 }
 
 impl Emulation {
-    /// Reads `source=MODEL`, `target=MODEL`, `instance=NAME`, and `scale=FACTOR`, which makes all
-    /// of these so many times as fast: a small database then takes as long as a large one would.
+    /// Reads `source=MODEL`, `target=MODEL`, `instance=NAME` and `scale=FACTOR`. The factor makes
+    /// all of these that many times as fast, so that a small database takes as long as a large one
+    /// would.
     pub fn parse<'a>(items: impl IntoIterator<Item = &'a str>) -> Result<Self, EngineError> {
         let mut emulation = Self::default();
         let mut scale = 1.0;
@@ -120,7 +121,7 @@ impl Emulators {
     }
 }
 
-/// One model's clock in real time, shared by all threads that use its storage.
+/// The clock of one model in real time. All threads that use its storage share it.
 #[derive(Debug)]
 pub(crate) struct Emulator {
     began: Instant,
@@ -130,7 +131,7 @@ pub(crate) struct Emulator {
 }
 
 impl Emulator {
-    /// When the model is done with an I/O that comes in now.
+    /// When the model finishes an I/O that arrives now.
     pub(crate) fn done_at(&self, io: &ModelIo) -> Instant {
         let mut clock = self.clock.lock().unwrap_or_else(PoisonError::into_inner);
         let machine = self.machine.as_ref();
@@ -141,7 +142,8 @@ impl Emulator {
         self.began + Duration::from_nanos(done)
     }
 
-    /// Sleeps until then, or until the run is cancelled: whoever called looks at the flag next.
+    /// Sleeps until `end`, or until the run is cancelled. The caller checks the cancel flag
+    /// afterwards.
     pub(crate) fn wait_until(&self, end: Instant) {
         while !self.cancel.is_cancelled() {
             let left = end.saturating_duration_since(Instant::now());
@@ -152,7 +154,7 @@ impl Emulator {
         }
     }
 
-    /// Waits as long as the model takes for an I/O that comes in now.
+    /// Waits as long as the model takes for an I/O that arrives now.
     pub(crate) fn pass(&self, io: &ModelIo) {
         self.wait_until(self.done_at(io));
     }
@@ -166,7 +168,7 @@ pub(crate) struct EmulatedStream {
 }
 
 impl EmulatedStream {
-    /// When the model is done with an I/O of this stream that comes in now.
+    /// When the model finishes an I/O of this stream that arrives now.
     pub(crate) fn done_at(&self, file: usize, offset: u64, bytes: usize) -> Instant {
         self.emulator.done_at(&ModelIo {
             stream: self.stream,

@@ -13,23 +13,25 @@ use windlass_media::Codec;
 
 use super::{CodecRange, codec_name};
 
-/// Compressors that wait this share of their time for buffers are held up by the devices.
+/// If compressors wait this share of their time for buffers, the devices hold them up.
 const HELD_UP: f64 = 0.25;
-/// Compressors that are at work this share of their time hold the others up.
+/// If compressors work this share of their time, they hold the others up.
 const BUSY: f64 = 0.85;
-/// A rung must have been faster by this to be gone back to.
+/// The run goes back to a rung only if that rung was faster by this factor.
 const GAIN: f64 = 1.03;
-/// Observations for which what a rung gave is believed: data and storage change.
+/// A measured rate is believed for this many observations, because data and storage change.
 const BELIEVED_FOR: u64 = 40;
 
-/// What was seen of the compressors for a while; the shares add up to one.
+/// What the compressors did for a while. The shares of their time add up to one.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Observation {
     /// Bytes of the database per second.
     pub rate: f64,
-    /// Share of their time in which they waited for a buffer: what is behind them was slower.
+    /// Share of their time in which they waited for a buffer, because what comes after them was
+    /// slower.
     pub held_up: f64,
-    /// Share in which they had nothing to work on: what is before them was slower.
+    /// Share of their time in which they had nothing to do, because what comes before them was
+    /// slower.
     pub starved: f64,
 }
 
@@ -38,17 +40,17 @@ pub struct Observation {
 pub struct CodecChange {
     /// Seconds since the run began.
     pub at_seconds: f64,
-    /// What was used.
+    /// The codec before the change.
     #[serde(serialize_with = "codec_name")]
     pub from: Codec,
-    /// What is used from then on.
+    /// The codec after the change.
     #[serde(serialize_with = "codec_name")]
     pub to: Codec,
     /// Share of their time in which compressors waited for a buffer.
     pub held_up: f64,
-    /// Share in which they had nothing to work on.
+    /// Share of their time in which compressors had nothing to do.
     pub starved: f64,
-    /// Bytes of the database per second, until then.
+    /// Bytes of the database per second before the change.
     pub rate: f64,
 }
 
@@ -57,13 +59,14 @@ pub struct CodecChange {
 pub struct Controller {
     rungs: Vec<Codec>,
     at: usize,
-    /// What each rung gave, and at which observation.
+    /// The rate of each rung, and the number of the observation that measured it.
     known: Vec<Option<(f64, u64)>>,
     observations: u64,
 }
 
 impl Controller {
-    /// A controller that begins with `start`, or the rung of the range that comes first after it.
+    /// A controller that begins with `start`, or with the next stronger rung if the range does not
+    /// have it.
     pub fn new(range: &CodecRange, start: Codec) -> Self {
         let rungs = range.rungs();
         let strong = |codec: &Codec| super::strength(*codec) >= super::strength(start);
@@ -76,7 +79,7 @@ impl Controller {
         }
     }
 
-    /// What there is to choose from.
+    /// The codecs to choose from.
     pub fn rungs(&self) -> &[Codec] {
         &self.rungs
     }
@@ -91,7 +94,8 @@ impl Controller {
         self.rungs[self.at]
     }
 
-    /// Takes an observation made with the present codec; true when the codec changes.
+    /// Takes an observation that was made with the present codec. Returns true when the codec
+    /// changes.
     pub fn observe(&mut self, seen: &Observation) -> bool {
         self.observations += 1;
         self.known[self.at] = Some((seen.rate, self.observations));
@@ -171,7 +175,8 @@ mod tests {
     #[test]
     fn between_devices_and_cores_it_stays_with_the_faster_one() {
         let mut controller = controller();
-        // With zstd:1 the devices hold it up at 100 MB/s, with zstd:3 the cores do at 80 MB/s.
+        // With zstd:1 the devices hold the run at 100 MB/s. With zstd:3 the cores hold it at 80
+        // MB/s.
         let world = |codec| match codec {
             Codec::Zstd(1) => seen(RATE, 0.4, 0.0),
             _ => seen(0.8 * RATE, 0.0, 0.0),

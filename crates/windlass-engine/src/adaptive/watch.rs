@@ -14,9 +14,9 @@ use windlass_media::Codec;
 use super::{CodecChange, CodecRange, CodecUse, CompressionReport, Controller, Observation};
 use crate::waits::{Cause, Stage};
 
-/// Shortest window.
+/// The shortest window of an observation.
 const WINDOW: Duration = Duration::from_millis(100);
-/// Changes that are kept for the report.
+/// How many changes are kept for the report.
 const CHANGES_MAX: usize = 256;
 
 /// The adaptive part of a run, shared by its compressors.
@@ -49,7 +49,7 @@ struct Counters {
 struct State {
     controller: Controller,
     last: Counters,
-    /// The next window is left out.
+    /// The next window is not observed.
     settling: bool,
     window_bytes: u64,
     threads: u32,
@@ -57,7 +57,8 @@ struct State {
 }
 
 impl Watch {
-    /// `window_bytes`: of the database, at least in a window; `threads`: compressors.
+    /// A window has at least `window_bytes` bytes of the database. `threads` is the number of
+    /// compressors.
     pub(crate) fn new(range: CodecRange, start: Codec, window_bytes: u64, threads: usize) -> Self {
         let controller = Controller::new(&range, start);
         let rungs = controller.rungs().to_vec();
@@ -78,7 +79,7 @@ impl Watch {
         }
     }
 
-    /// Looks at the counters, if it is time; the rung to use now, and its codec.
+    /// Looks at the counters if it is time. Returns the rung to use now, and its codec.
     pub(crate) fn look(&self, stage: &Stage) -> (usize, Codec) {
         let now = Counters {
             at: self.began.elapsed(),
@@ -103,7 +104,7 @@ impl Watch {
             .fetch_add(stored_bytes as u64, Ordering::Relaxed);
     }
 
-    /// What was used, and why.
+    /// What was used, and the reasons.
     pub(crate) fn report(&self) -> CompressionReport {
         let used = self.rungs.iter().zip(&self.used);
         let mut used: Vec<_> = used
@@ -222,7 +223,7 @@ mod tests {
     fn a_window_is_long_enough_and_the_one_after_a_change_is_left_out() {
         let mut state = state();
         let codec = |state: &State| state.controller.codec();
-        // The first one fills the pool.
+        // The first window fills the pool.
         state.see(counters(200, 2000, 390));
         state.see(counters(250, 9000, 480));
         state.see(counters(450, 9500, 780));

@@ -19,12 +19,12 @@ use crate::rate::RateLimit;
 use crate::shared::{LOOK, time_left};
 use crate::source::Unit;
 
-/// Pause between two looks at the buffers.
+/// How long to wait between two looks at the buffers.
 const BUFFER_PAUSE: Duration = Duration::from_millis(5);
 
 impl BackupRun {
-    /// Waits until all that was read is on the devices, but for what compressors still gather: so
-    /// that a hurry that begins next has the buffers to itself.
+    /// Waits until everything that was read is on the devices, except what compressors still
+    /// gather. A hurry that begins next then has the buffers to itself.
     pub fn empty_buffers(&mut self) -> Result<(), EngineError> {
         self.drain()?;
         let gathered = if self.options.compresses() {
@@ -41,25 +41,25 @@ impl BackupRun {
         Ok(())
     }
 
-    /// Begins a hurry: no rate limit holds, and whoever waits for one goes on. Beyond `until`,
-    /// what is pushed and drained fails with [`EngineError::HurryEnded`].
+    /// Begins a hurry: the rate limits are lifted, and threads that wait for one go on. After
+    /// `until`, pushing and draining fail with [`EngineError::HurryEnded`].
     pub fn begin_hurry(&mut self, until: Option<Instant>) {
         self.limits().for_each(RateLimit::lift);
         self.until = until;
     }
 
-    /// Ends it: the rate limits hold again, and there is no hurry.
+    /// Ends the hurry: the rate limits apply again.
     pub fn end_hurry(&mut self) {
         self.limits().for_each(RateLimit::impose);
         self.until = None;
     }
 
-    /// When the hurry under way ends the run.
+    /// When the present hurry ends the run.
     pub fn hurry_until(&self) -> Option<Instant> {
         self.until
     }
 
-    /// The limit on what is read, for bytes of the source that are read beside the run.
+    /// The limit on reading, for code that reads bytes of the source outside the run.
     pub fn source_limit(&self) -> Option<Arc<RateLimit>> {
         self.source_limit.clone()
     }

@@ -68,12 +68,12 @@ impl BackupRun {
             stripe.device.write(offset, &seal.encode())?;
             stripe.device.sync()
         })?;
-        // Sealed: from here on the set exists, and only its names are missing.
+        // All stripes are sealed, so the set exists from here on. Only its names are missing.
         self.each(&mut stripes, &seals, |stripe, _| stripe.device.publish())?;
         Ok(stripes)
     }
 
-    /// Does one step on all devices at once, counted as a wait for them.
+    /// Does one step on all devices at once. The time counts as a wait for the devices.
     fn each(
         &self,
         stripes: &mut [StripeWriter],

@@ -8,7 +8,7 @@ use super::findings::Faults;
 use crate::error::EngineError;
 use crate::set::OpenSet;
 
-/// So many ranges of one file are kept before neighbours are joined.
+/// When a file has this many ranges, neighbours are joined to make room.
 const RANGES_MAX: usize = 1 << 20;
 
 /// Sorts ranges (start, end) and joins those that touch.
@@ -23,7 +23,7 @@ pub(super) fn join(ranges: &mut Vec<(u64, u64)>) {
     });
 }
 
-/// What is not in `ranges`, which are joined, from 0 to `bytes`.
+/// The ranges from 0 to `bytes` that are not in `ranges`, whose neighbours must be joined.
 fn complement(ranges: &[(u64, u64)], bytes: u64) -> Vec<(u64, u64)> {
     let mut gaps = Vec::new();
     let mut position = 0;
@@ -39,11 +39,11 @@ fn complement(ranges: &[(u64, u64)], bytes: u64) -> Vec<(u64, u64)> {
     gaps
 }
 
-/// Ranges (start, end) of files.
+/// Ranges (start, end), by file.
 pub(super) type Gaps = BTreeMap<FileNo, Option<Vec<(u64, u64)>>>;
 
-/// The ranges of files (number, length) that no readable index block lists; `None` for a file
-/// whose listed ranges are too many to keep.
+/// The ranges of files (number, length) that no readable index block lists. `None` for a file that
+/// has too many listed ranges to keep.
 pub(super) fn unlisted(set: &OpenSet, files: &[(FileNo, u64)]) -> Result<Gaps, EngineError> {
     let mut listed: Gaps = files
         .iter()
@@ -66,7 +66,8 @@ pub(super) fn unlisted(set: &OpenSet, files: &[(FileNo, u64)]) -> Result<Gaps, E
                 ranges.push((piece.offset, piece.offset + u64::from(piece.bytes)));
                 if ranges.len() >= RANGES_MAX {
                     join(ranges);
-                    // Half empty again, or else the next one would sort it all once more.
+                    // At least half must be free again. Otherwise the next ranges would soon cause
+                    // another sort.
                     if ranges.len() > RANGES_MAX / 2 {
                         *slot = None;
                     }

@@ -13,16 +13,16 @@ use crate::error::EngineError;
 use crate::restore::Ledger;
 use crate::set::OpenStripe;
 
-/// So many ranges of files are kept with one damaged place.
+/// How many ranges of files are kept with one damaged place.
 const RANGES_OF_ONE: usize = 16;
-/// So many lost ranges are kept while reading; beyond, only their bytes are counted.
+/// How many lost ranges are kept while reading. Beyond that, only their bytes are counted.
 const RANGES_KEPT_MAX: usize = 1 << 20;
 
 /// What a run does when it meets damage.
 pub(crate) enum Faults<'a> {
-    /// Ends with the error: a restore.
+    /// It ends with the error: a restore.
     Stop,
-    /// Lists it and goes on: a verification.
+    /// It lists the damage and goes on: a verification.
     List(&'a Findings),
 }
 
@@ -34,16 +34,16 @@ pub(crate) struct Findings {
 
 #[derive(Debug, Default)]
 struct Inner {
-    /// By stripe, offset and part: what is kept when there is too much does not depend on which
-    /// thread came first.
+    /// Ordered by stripe, offset and part. If there is too much damage to keep, the order of the
+    /// threads does not decide what is kept.
     listed: BTreeMap<(u16, u64, DamagedPart), Damage>,
     count: u64,
-    /// Bytes and ranges lost with damaged frames.
+    /// Bytes and ranges that were lost with damaged frames.
     lost: BTreeMap<FileNo, Lost>,
     ranges_kept: usize,
-    /// Something is missing whose content nobody knows.
+    /// Something is missing, and nobody knows what it contained.
     unknown: bool,
-    /// What is missing may have been newer versions of bytes that are there.
+    /// What is missing may include newer versions of bytes that are there.
     older: bool,
     paths: HashMap<FileNo, String>,
 }
@@ -57,7 +57,8 @@ struct Lost {
 }
 
 impl<'a> Faults<'a> {
-    /// True for errors that say that media are damaged or cannot be read, not that the run failed.
+    /// True for an error that says that media are damaged or cannot be read. False if the run
+    /// failed for another reason.
     pub(crate) fn is_of_media(error: &EngineError) -> bool {
         error.is_damage()
             || matches!(
@@ -69,7 +70,7 @@ impl<'a> Faults<'a> {
             )
     }
 
-    /// True when an error is listed and does not end the run.
+    /// True when the error is listed and does not end the run.
     pub(crate) fn lists(&self, error: &EngineError) -> bool {
         matches!(self, Self::List(_)) && Self::is_of_media(error)
     }
@@ -81,7 +82,7 @@ impl<'a> Faults<'a> {
         }
     }
 
-    /// A frame is damaged; `ledger` says which of its bytes count.
+    /// Reports a damaged frame. `ledger` says which of its bytes count.
     pub(crate) fn frame(
         &self,
         stripe: &OpenStripe,
@@ -96,7 +97,7 @@ impl<'a> Faults<'a> {
         Ok(())
     }
 
-    /// An index block is damaged: its region cannot be read.
+    /// Reports a damaged index block: its region cannot be read.
     pub(crate) fn block(
         &self,
         stripe: &OpenStripe,
@@ -113,7 +114,7 @@ impl<'a> Faults<'a> {
         Ok(())
     }
 
-    /// Bytes between frames are not what they must be.
+    /// Reports that bytes between frames are not zero.
     pub(crate) fn padding(
         &self,
         stripe: &OpenStripe,
@@ -126,7 +127,7 @@ impl<'a> Faults<'a> {
         Ok(())
     }
 
-    /// Parts that are right do not add up.
+    /// Reports that parts which are right one by one do not add up to the set.
     pub(crate) fn whole(&self, result: Result<(), EngineError>) -> Result<(), EngineError> {
         let Err(error) = result else { return Ok(()) };
         let (findings, error) = self.list(error)?;
@@ -137,7 +138,7 @@ impl<'a> Faults<'a> {
     }
 }
 
-/// Where an error is, and what it says.
+/// Where the error is, and what it says.
 pub(super) fn explain(error: &EngineError) -> (u64, String) {
     match error {
         EngineError::Damage { offset, source, .. } => (*offset, source.to_string()),
@@ -174,7 +175,7 @@ impl Damage {
         Self::new(number, &location, part, place, explain(error).1)
     }
 
-    /// Damage of the set as a whole; `number` tells one such from another.
+    /// Damage of the set as a whole. `number` distinguishes one such damage from another.
     pub(super) fn of_set(error: &EngineError, number: u64) -> Self {
         Self::new(0, "", DamagedPart::Set, (number, 0), explain(error).1)
     }
@@ -209,7 +210,7 @@ impl Inner {
 }
 
 impl Findings {
-    /// Begins with what the survey found.
+    /// Begins with the damage that the survey found.
     pub(super) fn new(survey: &Survey) -> Self {
         let files = &survey.set().description().files.0;
         let mut inner = Inner {
@@ -249,7 +250,8 @@ impl Findings {
         inner.add(place);
     }
 
-    /// Ends the check: what the files lack, and whether they are right where they lack nothing.
+    /// Ends the check. It finds out which bytes the files lack, and whether complete files are
+    /// right.
     pub(super) fn settle(
         &self,
         survey: &Survey,

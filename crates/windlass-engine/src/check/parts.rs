@@ -16,17 +16,17 @@ use crate::error::EngineError;
 use crate::read::ReadFile;
 use crate::set::{OpenStripe, stripe};
 
-/// A stripe taken apart.
+/// The parts of one stripe.
 pub(super) struct Parts {
     path: PathBuf,
     header: Result<(StripeHeader, Vec<u8>), EngineError>,
     seal: Result<Seal, EngineError>,
-    /// None when there is no seal to say where it is.
+    /// None when there is no seal that says where the footer is.
     footer: Option<Result<Index, EngineError>>,
     length: u64,
 }
 
-/// What is kept of a footer.
+/// The part of a footer that is kept.
 struct Index {
     set_id: SetId,
     stripe: StripeIndex,
@@ -39,9 +39,9 @@ struct Index {
 pub(super) struct Agreed<'a> {
     pub(super) set_id: SetId,
     pub(super) root: [u8; 32],
-    /// What the set says of this stripe.
+    /// What the set says about this stripe.
     pub(super) listed: Option<&'a StripeTableEntry>,
-    /// A header of any of them.
+    /// The header of any stripe of the set.
     pub(super) model: Option<&'a StripeHeader>,
 }
 
@@ -80,7 +80,7 @@ impl Parts {
         &self.path
     }
 
-    /// Which stripe of which set this is, if header or seal tell.
+    /// Which stripe of which set this is, if the header or the seal says it.
     pub(super) fn identity(&self) -> Option<(SetId, StripeIndex)> {
         match (&self.header, &self.seal) {
             (Ok((header, _)), _) => Some((header.set_id, header.stripe)),
@@ -97,7 +97,7 @@ impl Parts {
         self.footer.as_ref()?.as_ref().ok()
     }
 
-    /// What its list of index blocks takes in memory.
+    /// How much memory its list of index blocks takes.
     pub(super) fn directory_bytes(&self) -> u64 {
         let entries = self.index().map_or(0, |index| index.directory.capacity());
         (entries * size_of::<IndexDirectoryEntry>()) as u64
@@ -126,7 +126,7 @@ impl Parts {
         footer.ok().map(|footer| footer.description)
     }
 
-    /// Lists what is wrong; gives the stripe as far as it can be read, if it can be.
+    /// Lists what is wrong. Returns the stripe as far as it can be read, if any of it can.
     pub(super) fn open(
         mut self,
         index: StripeIndex,
@@ -179,7 +179,7 @@ impl Parts {
         Ok(Some(stripe))
     }
 
-    /// Parts that are right but do not belong together, or not to this set.
+    /// Looks for parts that are right but do not belong together, or not to this set.
     fn contradiction(
         &self,
         header: &StripeHeader,
@@ -204,7 +204,8 @@ impl Parts {
         other.then_some((part, FormatError::Hash(Structure::StripeTable)))
     }
 
-    /// The header, or what the others and the seal say in its place.
+    /// The header of the stripe. If it is damaged, one made of what the other stripes and the seal
+    /// say.
     fn header(&self, index: StripeIndex, agreed: &Agreed<'_>) -> StripeHeader {
         if let Ok((header, _)) = &self.header {
             return header.clone();
@@ -227,12 +228,12 @@ impl Parts {
         }
     }
 
-    /// Where the first region begins, if that is known: all headers of a set are equally long.
+    /// Where the first region begins, if that is known. All headers of a set have the same length.
     fn start(&self, agreed: &Agreed<'_>, header_bytes: u64) -> Option<u64> {
         (self.header.is_ok() || agreed.model.is_some()).then_some(header_bytes)
     }
 
-    /// Where the data end, if that is known.
+    /// Where the data ends, if that is known.
     fn end(&self, agreed: &Agreed<'_>) -> Option<u64> {
         let listed = agreed.listed.map(|listed| listed.data_bytes);
         let sealed = self.seal.as_ref().ok().map(|seal| seal.footer_offset);

@@ -6,15 +6,15 @@ use serde::Serialize;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum DamagedPart {
-    /// A whole stripe: it is missing, or nothing of it can be read.
+    /// A whole stripe: it is missing, or none of it can be read.
     Stripe,
     /// A stripe's header.
     Header,
     /// A frame: files lost bytes.
     Frame,
-    /// An index block: what its region holds cannot be told.
+    /// An index block: nobody can say what its region holds.
     IndexBlock,
-    /// What lies between frames, which must be zero.
+    /// The bytes between frames, which must be zero.
     Padding,
     /// A stripe's copy of the set's description, and its index directory.
     Footer,
@@ -63,7 +63,7 @@ pub struct ByteRange {
 /// One damaged place.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Damage {
-    /// Which stripe, counted from 1; 0 when it is the set as a whole.
+    /// The stripe, counted from 1; 0 for damage of the set as a whole.
     pub stripe: u16,
     /// The stripe's file.
     pub location: String,
@@ -75,14 +75,14 @@ pub struct Damage {
     pub bytes: u64,
     /// What is wrong.
     pub fault: String,
-    /// The first of the files' ranges that are lost by it; of a frame only, since nobody else says
-    /// what it holds.
+    /// The first ranges of files that are lost with it. They are known only for a frame: nothing
+    /// else says what it holds.
     pub files: Vec<FileRange>,
     /// How many such ranges there are.
     pub range_count: u64,
 }
 
-/// A file of which bytes are lost.
+/// A file that lost bytes.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct LostFile {
     /// Its path in the set.
@@ -91,19 +91,19 @@ pub struct LostFile {
     pub file_bytes: u64,
     /// How many of its bytes are lost.
     pub lost_bytes: u64,
-    /// The first of the ranges that are lost; empty when they are too many to tell.
+    /// The first of the lost ranges. Empty when there are too many to list.
     pub ranges: Vec<ByteRange>,
     /// How many ranges there are.
     pub range_count: u64,
 }
 
-/// Everything that is damaged in a set, and what that costs.
+/// Everything that is damaged in a set, and which bytes of files are lost with it.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct DamageReport {
     /// Damaged places in the order of stripes and offsets, up to
     /// [`DAMAGE_LISTED_MAX`](crate::DAMAGE_LISTED_MAX).
     pub damage: Vec<Damage>,
-    /// How many there are.
+    /// How many damaged places there are.
     pub damage_count: u64,
     /// Files that lost bytes, in the order of the file table, up to
     /// [`LOST_LISTED_MAX`](crate::LOST_LISTED_MAX).
@@ -112,10 +112,10 @@ pub struct DamageReport {
     pub lost_file_count: u64,
     /// How many bytes of files are lost.
     pub lost_bytes: u64,
-    /// The list of files could be read; without it nobody can say which bytes are lost.
+    /// The list of files could be read. Without it, nobody can say which bytes are lost.
     pub files_known: bool,
-    /// Some of what is lost were newer versions of bytes: of files that seem whole, parts may be as
-    /// they were a little before the backup ended.
+    /// Some of the lost bytes were newer versions of others. So parts of files that seem complete
+    /// may be in a state from shortly before the end of the backup.
     pub maybe_older: bool,
 }
 

@@ -19,7 +19,7 @@ use crate::device::PARTIAL_SUFFIX;
 use crate::error::EngineError;
 use crate::set::{OpenSet, OpenStripe, places};
 
-/// A set as far as it is there.
+/// A set, as far as it exists.
 #[derive(Debug)]
 pub struct Survey {
     set: OpenSet,
@@ -31,15 +31,15 @@ pub struct Survey {
 type Stripes = BTreeMap<u16, Parts>;
 
 impl Survey {
-    /// Looks for the stripes that `places` lead to. Fails when there is no set at all, or more
-    /// than one, or when it is no full backup.
+    /// Looks for the stripes that `places` lead to. Fails when there is no set, when there is more
+    /// than one, or when the set is not a full backup.
     pub fn of(places: &[PathBuf], metadata_limit: u64) -> Result<Self, EngineError> {
         let survey = Self::of_any(places, metadata_limit)?;
         survey.set.check_is_full()?;
         Ok(survey)
     }
 
-    /// The same of a set of any type: to say what it is, and what is left of it.
+    /// Does the same for a set of any type, to say what it is and what is left of it.
     pub fn of_any(places: &[PathBuf], metadata_limit: u64) -> Result<Self, EngineError> {
         let refused = match OpenSet::open_any(places, metadata_limit) {
             Ok(set) => {
@@ -60,18 +60,18 @@ impl Survey {
         };
         let mut survey = Self::of_stripes(set_id, stripes, metadata_limit)?;
         if survey.found.is_empty() {
-            // What a restore refuses is never passed as sound.
+            // A set that a restore would refuse must not pass as good.
             survey.found.push(Damage::of_set(&refused, 0));
         }
         Ok(survey)
     }
 
-    /// The stripes that are there, with what can be read of each.
+    /// The stripes that exist, with what can be read of each.
     pub fn set(&self) -> &OpenSet {
         &self.set
     }
 
-    /// What is damaged, as far as headers, footers and seals tell.
+    /// The damage that headers, footers and seals show.
     pub fn found(&self) -> &[Damage] {
         &self.found
     }
@@ -81,13 +81,13 @@ impl Survey {
         self.files_known
     }
 
-    /// True when some bytes of files are in the set more than once, older and newer.
+    /// True when the set holds some bytes of files more than once, older and newer.
     pub(super) fn has_layers(&self) -> bool {
         let mut directories = self.set.stripes().iter().flat_map(OpenStripe::directory);
         directories.any(|entry| entry.layer_max > 0)
     }
 
-    /// True when content may be missing that no index block tells of.
+    /// True when content may be missing that no index block describes.
     pub(super) fn is_short(&self) -> bool {
         self.short
     }
@@ -126,7 +126,7 @@ impl Survey {
     }
 }
 
-/// What was given is not one set: nothing to survey.
+/// True when the given stripes are not one set, so there is nothing to survey.
 fn is_ambiguous(error: &EngineError) -> bool {
     matches!(
         error,
@@ -134,8 +134,8 @@ fn is_ambiguous(error: &EngineError) -> bool {
     )
 }
 
-/// The stripes of the first set that `places` lead to, and their siblings; `None` when there is
-/// none.
+/// The stripes of the first set that `places` lead to, and their siblings; `None` when there is no
+/// set.
 fn gather(places: &[PathBuf], limit: u64) -> Result<Option<(SetId, Stripes)>, EngineError> {
     let mut stripes = Stripes::new();
     let mut set_id = None;
@@ -168,7 +168,8 @@ fn gather(places: &[PathBuf], limit: u64) -> Result<Option<(SetId, Stripes)>, En
         let mut may_be = may_be.into_iter().map(|path| Parts::of(&path, left));
         let sibling = may_be.find(|parts| match parts.identity() {
             Some(own) => own == (set_id, StripeIndex(index)),
-            // Where the set says it is, what cannot be read is the stripe, not a stranger.
+            // The set says that its stripe is at this place. So a file here that cannot be read is
+            // the damaged stripe, not an unrelated file.
             None => places::is_occupied(parts.path()),
         });
         sibling.map(|parts| stripes.insert(index, parts));
@@ -180,14 +181,16 @@ fn held(stripes: &Stripes) -> u64 {
     stripes.values().map(Parts::directory_bytes).sum()
 }
 
-/// The root that most of the stripes agree on, of equals the first; and what it describes.
+/// The root on which most stripes agree, and the description that belongs to it. If two roots have
+/// as many stripes, the first one wins.
 fn most_agree(stripes: &Stripes, limit: u64) -> ([u8; 32], Option<SetDescription>) {
     let roots: Vec<_> = stripes.values().filter_map(Parts::root).collect();
     let votes = |root: &[u8; 32]| roots.iter().filter(|other| *other == root).count();
     let Some(root) = roots.iter().rev().max_by_key(|root| votes(root)) else {
         return ([0; 32], None);
     };
-    // Read once more: to keep every stripe's copy would take as many times the memory.
+    // The description is read a second time. To keep the copy of every stripe would take many times
+    // the memory.
     let mut agreeing = stripes.values().filter(|parts| parts.root() == Some(*root));
     (*root, agreeing.find_map(|parts| parts.description(limit)))
 }
@@ -218,7 +221,7 @@ fn missing(index: StripeIndex, locations: &[Vec<u8>], listed: Option<&StripeTabl
     )
 }
 
-/// What one knows of a set of which no footer is left.
+/// The description of a set of which no footer is left.
 fn nothing() -> SetDescription {
     let facts = Facts {
         tool: String::new(),

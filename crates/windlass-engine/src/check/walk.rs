@@ -10,11 +10,11 @@ use std::os::unix::fs::FileExt;
 
 use windlass_media::{FileNo, IndexBlock, IndexDirectoryEntry, StripeHeader};
 
-/// Bytes of the stripe looked at in one read.
+/// How many bytes of the stripe one read takes.
 const LOOK_BYTES: usize = 1024 * 1024;
 
-/// The index blocks of a stripe whose data lie between `start` and `end`, as far as these are
-/// known. `lost` is told of each part (offset, bytes) that no block describes.
+/// Finds the index blocks of a stripe. Its data lies between `start` and `end`, as far as these are
+/// known. `lost` receives each part (offset, bytes) that no block describes.
 pub(super) fn walk(
     file: &File,
     header: &StripeHeader,
@@ -38,7 +38,7 @@ pub(super) fn walk(
         position = Some(offset + bytes.len() as u64);
     }
     let position = position.unwrap_or(0);
-    // Without an end what follows the last block may be the footer.
+    // If the end is not known, what follows the last block may be the footer.
     let end = end.or_else(|| directory.is_empty().then_some(length));
     if let Some(end) = end.filter(|end| *end > position) {
         lost(position, end - position);
@@ -74,7 +74,7 @@ fn next_block(
     None
 }
 
-/// Reads what can be read: a part that cannot holds no block.
+/// Reads what can be read. A part that cannot be read holds no block.
 fn filled(file: &File, offset: u64, into: &mut [u8]) -> usize {
     let mut done = 0;
     while done < into.len() {

@@ -15,17 +15,17 @@ use crate::place::STRIPE_SUFFIX;
 use crate::set::places::where_it_may_be;
 use crate::set::stripe::{open_regular, read_header};
 
-/// What a seal begins with; and where in it the set's id stands.
+/// The first bytes of a seal, and where the set's id stands in it.
 const SEAL_MAGIC: &[u8] = b"WNDLSEAL";
 const SEAL_SET_ID: std::ops::Range<usize> = 16..32;
 
-/// What a file named like a left-over stripe is.
+/// What a file is that is named like a left-over stripe.
 pub(super) enum Look {
-    /// Somebody else's, or of a run that lives.
+    /// A file of somebody else, or of a run that is still alive.
     Passed,
-    /// Ours by its name, and nothing was written to it; locked.
+    /// By its name it is ours, and nothing was written to it. It is locked.
     Nothing(File),
-    /// A stripe of ours, of which it cannot be told whether it is sealed.
+    /// A stripe of ours, but nobody can tell whether it is sealed.
     Unknown(String),
     Stripe(Box<Leftover>),
 }
@@ -35,30 +35,30 @@ pub(super) struct Leftover {
     pub(super) path: PathBuf,
     pub(super) sealed: bool,
     header: StripeHeader,
-    /// No other run, and no other clean-up, touches it meanwhile.
+    /// Keeps other runs and other clean-ups away from the file.
     _lock: File,
 }
 
-/// Another stripe of a left-over one's set.
+/// Another stripe of the set that a left-over stripe belongs to.
 pub(super) enum Sibling {
     /// It has its name, so its set was sealed.
     Named(PathBuf),
     Leftover(Box<Leftover>),
-    /// Its run lives.
+    /// Its run is still alive.
     InUse,
     Unknown(String),
     Absent,
 }
 
 impl Leftover {
-    /// The name that its run would have given it.
+    /// The name that its run would have given to it.
     pub(super) fn name(&self) -> PathBuf {
         let name = self.path.as_os_str().as_bytes();
         let end = name.len().saturating_sub(PARTIAL_SUFFIX.len());
         OsStr::from_bytes(&name[..end]).into()
     }
 
-    /// True when the file of that name is a stripe of a set that was begun earlier.
+    /// True when the file with that name is a stripe of a set that was begun earlier.
     pub(super) fn is_newer_than(&self, name: &Path) -> bool {
         read_header(name).is_ok_and(|(other, _)| other.created_nanos < self.header.created_nanos)
     }
@@ -68,7 +68,7 @@ impl Leftover {
 pub(super) fn look(path: &Path) -> Look {
     match path.metadata() {
         Ok(found) if found.is_file() => {}
-        // A pipe, a device, a directory: nobody's stripe.
+        // A pipe, a device or a directory is not a stripe.
         Ok(_) => return Look::Passed,
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Look::Passed,
         Err(error) => return Look::Unknown(format!("it cannot be looked at: {error}")),
@@ -104,8 +104,8 @@ pub(super) fn look(path: &Path) -> Look {
     }
 }
 
-/// A file that has the name runs give to stripes, and no header: of a run that was killed before it
-/// wrote one, if there is nothing else in it.
+/// Judges a file that has the name of a stripe, but no header. If it holds nothing at all, it comes
+/// from a run that was killed before it wrote the header.
 fn nothing(path: &Path, file: File) -> Look {
     let locked = rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive);
     match locked.is_ok() && holds_nothing(path).unwrap_or(false) {
@@ -114,7 +114,7 @@ fn nothing(path: &Path, file: File) -> Look {
     }
 }
 
-/// True for `shop-20261121T081500Z-1f0c9a2e.2of4.windlass.partial`, whatever stands in front.
+/// True for `shop-20261121T081500Z-1f0c9a2e.2of4.windlass.partial`, whatever comes before the id.
 fn has_our_name(path: &Path) -> bool {
     let name = path.file_name().and_then(OsStr::to_str).unwrap_or_default();
     let number = |text: &str| !text.is_empty() && text.bytes().all(|it| it.is_ascii_digit());
@@ -132,8 +132,8 @@ fn has_our_name(path: &Path) -> bool {
     hex && number(index) && number(count)
 }
 
-/// True when this is the temporary name of the name that the stripe was to have. A set that was
-/// named `x.partial` is no left-over of `x`.
+/// True when the file has the temporary form of the name that the stripe was to have. If a user
+/// named a set `x.partial`, it is no left-over of `x`.
 fn is_its_partial(header: &StripeHeader, path: &Path) -> bool {
     let location = header.locations.get(usize::from(header.stripe.0));
     let name = location.map(|it| Path::new(OsStr::from_bytes(it)));
@@ -154,7 +154,7 @@ fn is_sealed(file: &File, header: &StripeHeader) -> Result<bool, String> {
     file.read_exact_at(&mut record, offset)
         .map_err(unreadable)?;
     if !record.starts_with(SEAL_MAGIC) {
-        // The set's id stands where a seal has it: this was one.
+        // The set's id stands where a seal has it, so these bytes were a seal.
         return match record[SEAL_SET_ID] == header.set_id.0 {
             true => Err("its seal is damaged".to_owned()),
             false => Ok(false),
@@ -166,7 +166,8 @@ fn is_sealed(file: &File, header: &StripeHeader) -> Result<bool, String> {
         .ok_or_else(|| "its seal is of another stripe".to_owned())
 }
 
-/// The other stripes of the set, where the header says they were written, and beside this one.
+/// The other stripes of the set. It looks where the header says they were written, and beside this
+/// stripe.
 pub(super) fn siblings(stripe: &Leftover) -> Vec<Sibling> {
     let locations = (0..).zip(&stripe.header.locations);
     let others = locations.filter(|(index, _)| *index != stripe.header.stripe.0);
@@ -175,7 +176,7 @@ pub(super) fn siblings(stripe: &Leftover) -> Vec<Sibling> {
         let mut places = where_it_may_be(&beside, location);
         let partials: Vec<_> = places.iter().map(|place| partial_path(place)).collect();
         places.extend(partials);
-        // Each file once: a second look at one would meet the lock of the first.
+        // Looks at each file once: a second look would meet the lock of the first.
         let mut seen = Vec::new();
         places.retain(|place| match place.metadata() {
             Ok(found) => {
@@ -187,7 +188,7 @@ pub(super) fn siblings(stripe: &Leftover) -> Vec<Sibling> {
             Err(_) => true,
         });
         let found = places.iter().filter_map(|place| one(stripe, index, place));
-        // The one with a name tells most; what cannot be told, least.
+        // A stripe with its own name tells most. One that cannot be judged tells least.
         found.min_by_key(rank).unwrap_or(Sibling::Absent)
     };
     others.map(sibling).collect()
@@ -203,7 +204,7 @@ fn rank(sibling: &Sibling) -> u8 {
     }
 }
 
-/// The stripe of this index, if it is at this place.
+/// The stripe with this index, if it is at this place.
 fn one(stripe: &Leftover, index: u16, place: &Path) -> Option<Sibling> {
     let is_own =
         |header: &StripeHeader| (header.set_id, header.stripe.0) == (stripe.header.set_id, index);
@@ -211,7 +212,8 @@ fn one(stripe: &Leftover, index: u16, place: &Path) -> Option<Sibling> {
         Ok((header, _)) => header,
         Err(crate::EngineError::NoSet { .. }) => return None,
         Err(error) if is_partial(place) => return Some(Sibling::Unknown(error.to_string())),
-        // An older set's stripe, or somebody's file: it says nothing of this one.
+        // It is a stripe of an older set, or a file of somebody else. It says nothing about this
+        // set.
         Err(_) => return None,
     };
     if !is_own(&header) {

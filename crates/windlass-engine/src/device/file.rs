@@ -24,7 +24,7 @@ use crate::outputs::{self, OutputKind};
 use crate::ring::Ring;
 use crate::set::stripe::open_regular;
 
-/// Ends the name of a stripe that is not sealed yet.
+/// The end of the file name of a stripe that is not sealed yet.
 pub const PARTIAL_SUFFIX: &str = ".partial";
 const PREALLOCATE_BYTES_MIN: u64 = 64 * 1024 * 1024;
 const PREALLOCATE_BYTES_MAX: u64 = 1024 * 1024 * 1024;
@@ -35,13 +35,13 @@ const SCRATCH_BYTES: usize = 64 * 1024;
 pub struct FileDeviceOptions {
     /// Block size: what offsets and lengths are multiples of, in bytes.
     pub alignment: u32,
-    /// Writes in flight.
+    /// How many writes may be in flight.
     pub depth: usize,
-    /// Write past the page cache where the file system can.
+    /// Write past the page cache, where the file system can do that.
     pub direct: bool,
     /// Use io_uring where the kernel has it.
     pub ring: bool,
-    /// Replace a stripe that is there already, once the new set is sealed.
+    /// Replace a stripe that has the name already, once the new set is sealed.
     pub overwrite: bool,
 }
 
@@ -73,7 +73,7 @@ pub struct FileDevice {
 
 impl FileDevice {
     /// Creates `path`.partial and locks it. Refuses a `path` that exists, unless it is a stripe
-    /// that may be replaced; and a `path`.partial that is anything but a stripe or empty.
+    /// that may be replaced. Refuses a `path`.partial that is neither a stripe nor empty.
     pub fn create(path: &Path, options: FileDeviceOptions) -> Result<Self, EngineError> {
         let location = path.to_string_lossy().into_owned();
         let fault = |source| device_error("create", &location, 0, source);
@@ -88,7 +88,8 @@ impl FileDevice {
             check_is_stripe(&partial)?;
         }
         let file = open_partial(&partial, options.direct).map_err(fault)?;
-        // The lock says that a run is alive: the next run's clean-up leaves the file alone.
+        // The lock shows that this run is alive, so the clean-up of the next run leaves the file
+        // alone.
         rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive)
             .map_err(|errno| fault(errno.into()))?;
         file.set_len(0).map_err(fault)?;
@@ -116,7 +117,7 @@ impl FileDevice {
         device_error(operation, &self.location, offset, source)
     }
 
-    /// Sees to it that the file is allocated up to `end`, in steps that grow with the file.
+    /// Allocates the file up to `end`, in steps that grow with the file.
     fn allocate(&mut self, end: u64) {
         if !self.preallocate || end <= self.allocated {
             return;
@@ -128,7 +129,8 @@ impl FileDevice {
         let length = target - self.allocated;
         match rustix::fs::fallocate(&*self.file, FallocateFlags::empty(), self.allocated, length) {
             Ok(()) => self.allocated = target,
-            // No room for the step, or no fallocate here: the writes themselves will tell.
+            // There is no room for the step, or the file system has no fallocate. If it matters, a
+            // write will fail and report it.
             Err(_) => self.preallocate = false,
         }
     }
@@ -139,7 +141,8 @@ impl FileDevice {
             .result
             .map_err(|source| self.error("write", offset, source))?;
         if written < done.buffer.len() {
-            // A short direct write ends at a block boundary; the rest goes the plain way.
+            // A short direct write ends at a block boundary. The rest is written through the page
+            // cache.
             let rest = &done.buffer[written..];
             let write = self.file.write_all_at(rest, offset + written as u64);
             write.map_err(|source| self.error("write", offset, source))?;
@@ -151,26 +154,26 @@ impl FileDevice {
     }
 }
 
-/// The name that a stripe has until its set is sealed.
+/// The name of a stripe until its set is sealed.
 pub fn partial_path(path: &Path) -> PathBuf {
     let mut name = path.as_os_str().to_owned();
     name.push(PARTIAL_SUFFIX);
     PathBuf::from(name)
 }
 
-/// True for the name that a stripe has until its set is sealed.
+/// True for the name of a stripe whose set is not sealed yet.
 pub(crate) fn is_partial(path: &Path) -> bool {
     path.as_os_str()
         .as_bytes()
         .ends_with(PARTIAL_SUFFIX.as_bytes())
 }
 
-/// Whether a file begins as stripes do, whole or not.
+/// Whether a file begins as a stripe does. The stripe need not be complete.
 pub(crate) fn is_stripe(path: &Path) -> io::Result<bool> {
     Ok((OutputKind::STRIPE.is_own)(&outputs::beginning(path)?))
 }
 
-/// Refuses what is no stripe: nothing else is ever replaced by one.
+/// Refuses a file that is not a stripe: a stripe never replaces anything else.
 fn check_is_stripe(path: &Path) -> Result<(), EngineError> {
     let is_file = path.metadata().is_ok_and(|found| found.is_file());
     if is_file && is_stripe(path).unwrap_or(false) {
@@ -182,8 +185,8 @@ fn check_is_stripe(path: &Path) -> Result<(), EngineError> {
     })
 }
 
-/// Whether a file has nothing but zeros in it, as a stripe has that was cut off, by a kill or a
-/// power failure, before its header was there.
+/// Whether a file contains only zeros. A kill or a power failure leaves such a stripe when it comes
+/// before the header is written.
 pub(crate) fn holds_nothing(path: &Path) -> io::Result<bool> {
     let file = match open_regular(path) {
         Ok(file) => file,
@@ -214,7 +217,7 @@ fn open_partial(path: &Path, direct: bool) -> io::Result<File> {
         options.custom_flags(flags).open(path)
     };
     match open(if direct { libc::O_DIRECT } else { 0 }) {
-        // No direct I/O on this file system (older tmpfs, some network ones).
+        // This file system has no direct I/O (older tmpfs, some network file systems).
         Err(error) if direct && error.raw_os_error() == Some(libc::EINVAL) => open(0),
         other => other,
     }
@@ -291,7 +294,8 @@ impl Device for FileDevice {
     fn write(&mut self, offset: u64, bytes: &[u8]) -> Result<(), EngineError> {
         self.allocate(offset + bytes.len() as u64);
         let mut at = offset;
-        // Through memory that is aligned for direct writes; chunks are multiples of the block.
+        // The bytes go through memory that is aligned for direct writes. Each chunk is a multiple
+        // of the block.
         for chunk in bytes.chunks(SCRATCH_BYTES) {
             self.scratch[..chunk.len()].copy_from_slice(chunk);
             let write = self.file.write_all_at(&self.scratch[..chunk.len()], at);
@@ -315,7 +319,7 @@ impl Device for FileDevice {
     }
 
     fn publish(&mut self) -> Result<(), EngineError> {
-        // The set is sealed: whatever happens now, this stripe belongs to it and must stay.
+        // The set is sealed. Whatever happens now, this stripe belongs to it and must stay.
         self.published = true;
         let rename = durable::rename(&self.partial, &self.path);
         rename.map_err(|source| self.error("publish", 0, source))
@@ -325,7 +329,7 @@ impl Device for FileDevice {
 impl Drop for FileDevice {
     fn drop(&mut self) {
         if !self.published {
-            // What cannot be removed now is removed by the next run's clean-up.
+            // If the file cannot be removed now, the clean-up of the next run removes it.
             drop(std::fs::remove_file(&self.partial));
         }
     }

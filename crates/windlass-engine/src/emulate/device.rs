@@ -17,7 +17,7 @@ struct EmulatedDevice {
     waiting: VecDeque<Waiting>,
 }
 
-/// A write that the model is not done with.
+/// A write that the model has not finished.
 struct Waiting {
     due: Instant,
     begun: Instant,
@@ -35,7 +35,7 @@ impl EmulatedDevice {
         }
     }
 
-    /// Waits for the oldest write, and makes it.
+    /// Waits until the model has finished the oldest write, and then makes that write.
     fn finish_oldest(&mut self) -> Result<Option<WriteDone>, EngineError> {
         let Some(oldest) = self.waiting.pop_front() else {
             return Ok(None);
@@ -51,7 +51,7 @@ impl EmulatedDevice {
     }
 }
 
-/// The devices, each behind the model where there is one.
+/// Puts each device behind the model, if there is one.
 pub(crate) fn emulated(
     devices: Vec<Box<dyn Device>>,
     model: Option<&Arc<Emulator>>,

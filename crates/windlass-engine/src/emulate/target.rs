@@ -9,7 +9,7 @@ use crate::error::EngineError;
 use crate::model::ModelIo;
 use crate::restore::Target;
 
-/// A target that is as slow as a model. Holes cost nothing: nothing is written.
+/// A target that is as slow as a model. Holes take no time, because nothing is written.
 pub(crate) struct EmulatedTarget<'a> {
     inner: &'a dyn Target,
     emulator: Arc<Emulator>,

@@ -1,7 +1,7 @@
 //! What would make a run faster, in the words of the command line.
 //!
-//! The engine says what a run did, the lab what other settings would have brought
-//! ([`windlass_lab::advise`]); only here has a setting the name of an option.
+//! The engine says what a run did. The lab says what other settings would have brought
+//! ([`windlass_lab::advise`]). Only this file knows which option a setting belongs to.
 
 use windlass_engine::media::Codec;
 use windlass_engine::{BufferRequest, FileDeviceOptions, RunReport, resource_words};
@@ -30,7 +30,7 @@ fn measured(ends: &Ends<'_>, done: &Done<'_>) -> Measured {
     let seconds = report.data_seconds.max(1e-9);
     let threads = |index: usize| report.stages.get(index).map(|stage| stage.threads);
     let narrow = |count: u64| usize::try_from(count).unwrap_or(usize::MAX);
-    // A thread that was ready and got no core needed one all the same.
+    // A thread that was ready but waited for a core counts too: it needed one.
     let on_cores: f64 = report.stages.iter().map(|stage| stage.cpu_seconds).sum();
     let ready = report.stages.get(1).map_or(0.0, |stage| stage.busy_seconds);
     Measured {
@@ -100,7 +100,7 @@ pub fn words(advised: &Advised, report: &RunReport) -> String {
     format!("{what}: as little as {then} instead of {now}{given}; then {limit} would bind")
 }
 
-/// What a run's JSON object says of it; null where there is none.
+/// What the run's JSON object says about the advice; null if there is none.
 pub fn document(advised: Option<&Advised>) -> serde_json::Value {
     let Some(advised) = advised else {
         return serde_json::Value::Null;

@@ -1,4 +1,5 @@
-//! Things that were looked at before a run: each is right, doubtful or wrong, and says what to do.
+//! Checks that are made before a run. Each has the result right, doubtful or wrong, and says what
+//! to do.
 
 use serde::Serialize;
 
@@ -6,7 +7,7 @@ use crate::cli::Global;
 use crate::exit::{Code, Failure};
 use crate::output;
 
-/// What came of one look.
+/// The result of one check.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum State {
@@ -15,10 +16,10 @@ pub enum State {
     Failed,
 }
 
-/// One look.
+/// One check.
 #[derive(Debug, Serialize)]
 pub struct Check {
-    /// What was looked at, in one or two words.
+    /// What was checked, in one or two words.
     pub name: &'static str,
     pub state: State,
     /// What was found.
@@ -26,7 +27,7 @@ pub struct Check {
     pub hint: Option<String>,
 }
 
-/// All of them, in their order.
+/// All checks, in their order.
 #[derive(Debug, Default)]
 pub struct Checks(Vec<Check>);
 
@@ -48,7 +49,7 @@ impl Checks {
         self.push(name, State::Failed, text.into(), Some(hint.into()));
     }
 
-    /// What an error says is wrong.
+    /// Adds what an error says is wrong.
     pub fn failure(&mut self, name: &'static str, failure: &Failure) {
         let (text, hint) = (
             failure.message().to_owned(),
@@ -66,7 +67,7 @@ impl Checks {
         });
     }
 
-    /// The code of the worst.
+    /// The exit code of the worst check.
     pub fn code(&self) -> Code {
         match self.0.iter().map(|check| check.state).max() {
             None | Some(State::Ok) => Code::Done,
@@ -75,7 +76,8 @@ impl Checks {
         }
     }
 
-    /// A line for each, with its hint below; nothing of what is right to somebody who wants quiet.
+    /// Prints a line for each check, with its hint below. With `--quiet` it leaves out what is
+    /// right.
     pub fn print(&self, global: &Global) {
         for check in &self.0 {
             if global.quiet && check.state == State::Ok {
@@ -93,7 +95,7 @@ impl Checks {
         }
     }
 
-    /// For JSON.
+    /// The checks as JSON.
     pub fn document(&self) -> serde_json::Value {
         serde_json::json!(self.0)
     }

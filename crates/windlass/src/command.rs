@@ -1,4 +1,4 @@
-//! One file per command; what they share is here.
+//! One file for each command. What several commands share is in this file.
 
 mod backup;
 mod check;
@@ -30,7 +30,7 @@ use windlass_engine::{
 use crate::cli::{Buffers, Cli, Command, Global, Layout};
 use crate::exit::{Code, Failure};
 
-/// Does what the command line says.
+/// Runs the command that the command line names.
 pub fn run(cli: Cli) -> Result<Code, Failure> {
     let global = &cli.global;
     match cli.command {
@@ -61,7 +61,7 @@ fn cancel_on_signals() -> Result<Cancel, Failure> {
             continue;
         }
         let flag = cancel.flag();
-        // The second one ends the process at once: the next run cleans up what was half done.
+        // A second signal ends the process at once. The next run cleans up what was half done.
         let end = signal_hook::flag::register_conditional_shutdown(signal, 130, Arc::clone(&flag));
         end.and_then(|_| signal_hook::flag::register(signal, flag))
             .map_err(|error| {
@@ -75,9 +75,9 @@ fn cancel_on_signals() -> Result<Cancel, Failure> {
     Ok(cancel)
 }
 
-/// True for a signal that whoever started this wants to be ignored: `nohup` does so with SIGHUP.
+/// Whether the caller wants this process to ignore a signal. `nohup` wants that for SIGHUP.
 pub fn is_ignored(signal: i32) -> bool {
-    // A line of /proc/self/status: SigIgn, a bit for each signal, the lowest for number 1.
+    // SigIgn in /proc/self/status has one bit for each signal; the lowest bit is signal 1.
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
     let mut lines = status.lines();
     let mask = lines.find_map(|line| line.strip_prefix("SigIgn:"));
@@ -85,14 +85,14 @@ pub fn is_ignored(signal: i32) -> bool {
     mask.unwrap_or(0) >> (signal - 1) & 1 == 1
 }
 
-/// The models that storage is to behave like.
+/// The models that storage has to imitate.
 fn emulation(buffers: &Buffers) -> Result<Emulation, Failure> {
     Ok(Emulation::parse(
         buffers.emulate.iter().map(String::as_str),
     )?)
 }
 
-/// What the user set, as the engine takes it.
+/// The user's settings in the form that the engine takes.
 fn request(buffers: &Buffers, layout: &Layout) -> Result<BufferRequest, Failure> {
     let narrow = |option, value: Option<u64>| {
         value
@@ -116,8 +116,8 @@ fn request(buffers: &Buffers, layout: &Layout) -> Result<BufferRequest, Failure>
     })
 }
 
-/// Buffers for reading a set: each stripe is a volume with one reader. `keeps` says whether what is
-/// read goes anywhere.
+/// Buffers for reading a set. Each stripe is a volume with one reader. `keeps` says whether the
+/// data that are read go anywhere.
 fn restore_options(
     set: &OpenSet,
     buffers: &Buffers,
@@ -128,7 +128,7 @@ fn restore_options(
         readers: Some(1),
         ..Layout::default()
     };
-    // Of a damaged set there may be no stripe that can be read at all.
+    // A damaged set may have no stripe that can be read.
     let stripes = set.stripes().len().max(1);
     let plan = request(buffers, &one_each)?.plan(stripes, 1)?;
     let first = set.stripes().first().map(OpenStripe::header);
@@ -148,12 +148,12 @@ fn restore_options(
     Ok(options.fit(set)?)
 }
 
-/// The set that these stripes are of.
+/// The set that these stripes belong to.
 pub fn open(stripes: &[PathBuf]) -> Result<OpenSet, Failure> {
     Ok(OpenSet::open(stripes, METADATA_LIMIT_DEFAULT)?)
 }
 
-/// True when nothing but the result is to be printed.
+/// Whether only the result is to be printed.
 fn is_silent(global: &Global) -> bool {
     global.json || global.quiet
 }

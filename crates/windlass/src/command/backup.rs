@@ -23,7 +23,7 @@ use crate::table::{self, Finished};
 use crate::watch::{Ended, Watch, Watched};
 use crate::{log, output, outputs, words};
 
-/// A sealed backup, of whatever database.
+/// A sealed backup of any kind of database.
 struct Sealed {
     report: RunReport,
     database: serde_json::Value,
@@ -57,9 +57,9 @@ fn back_up(
         .set_owner(DatabaseName::guess(&arguments.database).owner_or_usual());
     let name = DatabaseName::resolve(&arguments.database)?;
     let emulation = super::emulation(&arguments.buffers)?;
-    // Profiles are the user's who probed, which is not the database's owner.
+    // The profiles belong to the user who probed, who need not be the database's owner.
     let state = State::open(&emulation, !arguments.no_prediction);
-    // First of all: it may be what mounts the devices.
+    // The hook comes first, because it may be what mounts the devices.
     run.hooks.before()?;
     let devices = devices::resolve(&arguments.to, name.owner())?;
     name.become_owner()?;
@@ -239,8 +239,7 @@ impl Job<'_> {
         Ok((run, watch))
     }
 
-    /// What metrics and the status call the database: as the configuration does, or by its own
-    /// name.
+    /// The database's name in metrics and in the status: the configured one, or `own`.
     fn subject(&self, own: &str) -> String {
         let configured = self.arguments.name.clone();
         configured.unwrap_or_else(|| plain_name(own))
@@ -256,7 +255,8 @@ impl Job<'_> {
         })
     }
 
-    /// Says how near it came to what its storage was probed to do, and what it was to take.
+    /// Reports how close the run came to the probed speed of its storage, and to the plan's
+    /// prediction.
     fn judge(&self, sealed: &mut Sealed, state: State) -> Result<Judgement, Failure> {
         let directories = self.devices.iter().filter_map(DeviceName::directory);
         let ends = Ends {
@@ -317,8 +317,8 @@ impl Job<'_> {
     }
 }
 
-/// A remark and not a warning: the backup itself is right, most systems have such a SQLite, and a
-/// warning would end every backup there with exit code 3.
+/// This is a remark and not a warning. The backup itself is right, and most systems have such a
+/// SQLite. A warning would end every backup there with exit code 3.
 fn wal_reset_remark(facts: &windlass_sqlite::DatabaseFacts) -> Option<String> {
     facts.wal_reset_bug.then(|| {
         format!(
@@ -329,7 +329,7 @@ fn wal_reset_remark(facts: &windlass_sqlite::DatabaseFacts) -> Option<String> {
     })
 }
 
-/// The JSON object that ends a backup: the report, and what was backed up.
+/// The JSON object at the end of a backup: the report, and what was backed up.
 fn document(sealed: &Sealed, judgement: &Judgement) -> serde_json::Value {
     let mut document = serde_json::to_value(&sealed.report).unwrap_or_default();
     judgement.describe(&mut document);
@@ -340,17 +340,17 @@ fn document(sealed: &Sealed, judgement: &Judgement) -> serde_json::Value {
     document
 }
 
-/// What `--compress` says.
+/// The value of `--compress`.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Compression {
     /// The codec; with a range, the first one.
     codec: Codec,
-    /// Between which codecs the run chooses.
+    /// The codecs between which the run chooses.
     range: Option<CodecRange>,
 }
 
 impl Compression {
-    /// The codec that a run begins with.
+    /// The codec with which a run begins.
     pub(super) fn first(&self) -> Codec {
         self.codec
     }

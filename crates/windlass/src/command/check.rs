@@ -1,5 +1,5 @@
-//! `windlass check`: proves that a backup can run, without one; and `backup --dry-run`, which says
-//! what it would do as well.
+//! `windlass check` proves that a backup can run, without making one. `backup --dry-run` also says
+//! what the backup would do.
 //!
 //! Invariant: nothing is written anywhere, and nothing is locked.
 
@@ -26,22 +26,22 @@ use crate::hooks::Hooks;
 use crate::probed::Ends;
 use crate::{output, outputs};
 
-/// Of the database, for how well it compresses.
+/// The bytes of the database from which the compression ratio is estimated.
 const SAMPLE_BYTES: u64 = 16 << 20;
 const SAMPLE_TIME: Duration = Duration::from_millis(500);
 
-/// What is known of the source when all was looked at.
+/// What the checks found out about the source.
 struct Source {
     bytes: u64,
     volumes: usize,
-    /// What a sample can be read from.
+    /// The files from which a sample can be read.
     files: Vec<PathBuf>,
     places: Vec<PathBuf>,
     /// What may not be written to.
     outputs: Outputs,
 }
 
-/// What a run would be.
+/// The run that was checked.
 struct Looked {
     checks: Checks,
     source: Option<Source>,
@@ -65,7 +65,7 @@ pub fn run(global: &Global, arguments: &Backup) -> Result<Code, Failure> {
     Ok(looked.checks.code())
 }
 
-/// The same, and what the run would read, write and take.
+/// Makes the same checks, and says what the run would read, write and take.
 pub fn dry_run(global: &Global, arguments: &Backup) -> Result<Code, Failure> {
     let looked = look(arguments, true)?;
     let code = looked.checks.code();
@@ -99,7 +99,7 @@ pub fn dry_run(global: &Global, arguments: &Backup) -> Result<Code, Failure> {
     Ok(code)
 }
 
-/// How long it would take, where storage was probed.
+/// How long it would take, if the storage was probed.
 pub fn show_time(prediction: Option<&Prediction>) {
     output::line(&match prediction {
         Some(prediction) => format!(
@@ -160,7 +160,7 @@ fn look(arguments: &Backup, predicts: bool) -> Result<Looked, Failure> {
     Ok(looked)
 }
 
-/// How long it would take, where storage was probed. Reads a sample of the database.
+/// Predicts how long it would take, if the storage was probed. Reads a sample of the database.
 fn predict(
     arguments: &Backup,
     (source, devices): (&Source, &[DeviceName]),
@@ -171,7 +171,7 @@ fn predict(
     let state = State::open(&emulation, false);
     let ends = Ends {
         database: source.places.iter().map(PathBuf::as_path).collect(),
-        // Of a directory that is to be made, the one that it will be in.
+        // For a directory that has to be created, take the one that it will be in.
         stripes: devices
             .iter()
             .filter_map(DeviceName::directory)
@@ -194,7 +194,7 @@ fn predict(
     Ok(foretold::before(state.directory(), &ends, before))
 }
 
-/// The nearest directory that is there.
+/// The nearest directory above the path, or the path itself, that exists.
 pub fn existing(path: &Path) -> Option<&Path> {
     let mut all = path.ancestors().filter(|path| !path.as_os_str().is_empty());
     all.find(|path| path.is_dir())
@@ -273,7 +273,7 @@ fn postgres(checks: &mut Checks, conninfo: &str) -> Result<Source, Failure> {
     })
 }
 
-/// Rights of the role, and slots of the server.
+/// Checks the rights of the role, and the slots of the server.
 fn rights(checks: &mut Checks, cluster: &mut Cluster) -> Result<(), Failure> {
     let rights = cluster.rights()?;
     for right in rights.rights.iter().filter(|right| !right.granted) {
@@ -336,7 +336,7 @@ fn sqlite(checks: &mut Checks, path: &Path) -> Result<Source, Failure> {
     checks.ok(
         "sqlite",
         match facts.wal_reset_bug {
-            // No warning, as in a backup: most systems have such a version.
+            // As in a backup this is not a warning: most systems have such a version.
             true => format!(
                 "last written by SQLite {}, which can corrupt a database in WAL mode in rare cases",
                 facts.sqlite_version
@@ -354,7 +354,7 @@ fn sqlite(checks: &mut Checks, path: &Path) -> Result<Source, Failure> {
     })
 }
 
-/// What SQLite keeps beside the database.
+/// Checks the files that SQLite keeps beside the database.
 fn side_files(checks: &mut Checks, real: &Path) {
     let beside = |suffix: &str| {
         let mut name = real.as_os_str().to_owned();

@@ -19,12 +19,12 @@ use crate::output;
 use crate::progress::{Show, Shown};
 use report::{DiffReport, Side};
 
-/// Pages of what has no pages of its own.
+/// The page size if the images have no pages of their own.
 const PAGE_BYTES_DEFAULT: u32 = 8192;
 
 pub fn run(global: &Global, arguments: &Diff) -> Result<Code, Failure> {
     let cancel = super::cancel_on_signals()?;
-    // What is no set first: it decides who this process becomes.
+    // An image that is not a set is opened first: it decides which user this process becomes.
     let mut places = [&arguments.first, &arguments.second];
     let live_last = arguments.second.join("PG_VERSION").is_file();
     if live_last {
@@ -121,8 +121,9 @@ fn compared(
     Ok(DiffReport::new(&differences, &sides, layout, options.skip))
 }
 
-/// Whose checksums are believed: those of pages that carry an LSN. In other files, and in SQLite's
-/// pages, what has its own CRC-32C behind it could change unseen.
+/// Chooses whose checksums are trusted: those of pages that carry an LSN. In other files, and in
+/// SQLite's pages, data that are followed by their own CRC-32C could change without a change of the
+/// checksum.
 fn believed(arguments: &Diff, postgres: bool) -> fn(&[u8]) -> bool {
     match (arguments.every_byte, arguments.quick) {
         (true, _) => |_| false,
@@ -132,7 +133,7 @@ fn believed(arguments: &Diff, postgres: bool) -> fn(&[u8]) -> bool {
     }
 }
 
-/// The page that both images have.
+/// The page size that both images have.
 fn page_bytes(first: &OpenImage, second: &OpenImage) -> Result<u32, Failure> {
     let pages = match (first.kind, second.kind) {
         (ImageKind::Sqlite(0), ImageKind::Sqlite(pages)) => pages,

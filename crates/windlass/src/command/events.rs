@@ -1,4 +1,4 @@
-//! `windlass events`: what a file of events says, as a table, as JSON, as a page.
+//! `windlass events`: the content of a file of events as a table, as JSON, or as a page.
 
 use windlass_lab::chart::{PAGE, Unit};
 use windlass_lab::{EventFile, EventTable, IoRow, Spread, WaitRow, event_page};

@@ -1,4 +1,4 @@
-//! `windlass extract`: single files of a set, read by their frames alone.
+//! `windlass extract`: reads single files of a set, and only the frames that hold them.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -18,7 +18,7 @@ use windlass_engine::show_size;
 
 pub fn run(global: &Global, arguments: &Extract) -> Result<Code, Failure> {
     let cancel = super::cancel_on_signals()?;
-    // Whoever owns the directory will own the files.
+    // The owner of the directory will own the files.
     let parent = arguments.into.ancestors().find(|path| path.is_dir());
     if let Some((uid, gid)) = parent.and_then(privilege::owner) {
         privilege::become_user(uid, gid)?;
@@ -71,7 +71,7 @@ pub fn run(global: &Global, arguments: &Extract) -> Result<Code, Failure> {
     Ok(if complete { Code::Done } else { Code::Warnings })
 }
 
-/// Relations have files of their own in PostgreSQL alone.
+/// Only PostgreSQL has relations in files of their own.
 fn check_has_relations(set: &OpenSet) -> Result<(), Failure> {
     let kind = set.description().facts.database["kind"].as_str();
     if kind == Some(windlass_postgres::KIND) {
@@ -84,7 +84,7 @@ fn check_has_relations(set: &OpenSet) -> Result<(), Failure> {
     ))
 }
 
-/// The files of the named relations, with all that serves them.
+/// The files of the named relations, and of everything that belongs to these relations.
 fn relation_paths(
     image: &dyn Image,
     wanted: &[RelationPattern],

@@ -1,4 +1,4 @@
-//! `windlass info`: what a set is, or what is left of a damaged one.
+//! `windlass info`: describes a set, or what is left of a damaged one.
 
 mod list;
 
@@ -35,7 +35,7 @@ pub fn run(global: &Global, arguments: &Info) -> Result<Code, Failure> {
     stripes(global, arguments, &words)
 }
 
-/// What is to be told of the sets that these words lead to.
+/// Shows the sets to which these words lead.
 fn stripes(global: &Global, arguments: &Info, words: &[PathBuf]) -> Result<Code, Failure> {
     let glances = glance(words, METADATA_LIMIT_DEFAULT)?;
     let (unfinished, glances): (Vec<_>, Vec<_>) = glances
@@ -46,7 +46,7 @@ fn stripes(global: &Global, arguments: &Info, words: &[PathBuf]) -> Result<Code,
         sets.entry(glance.header.set_id).or_default().push(glance);
     }
     if sets.is_empty() {
-        // The reason why there is none is better than that there is none.
+        // The reason why there is no set says more than the fact that there is none.
         super::open(words)?;
     }
     let mut damaged = false;
@@ -76,14 +76,15 @@ fn stripes(global: &Global, arguments: &Info, words: &[PathBuf]) -> Result<Code,
     Ok(if damaged { Code::Damage } else { Code::Done })
 }
 
-/// A stripe in a directory that no backup has sealed yet is no set, and no damaged one.
+/// An unsealed stripe in a directory is neither a set nor a damaged one: no backup has sealed it
+/// yet.
 fn is_unfinished(stripe: &StripeGlance, named: &[PathBuf]) -> bool {
     let partial = stripe.location.to_string_lossy().ends_with(PARTIAL_SUFFIX);
     let unsealed = matches!(stripe.fault, Some(EngineError::NotSealed { .. }));
     partial && unsealed && !named.contains(&stripe.location)
 }
 
-/// One set as far as it can be seen.
+/// One set, as far as it can be read.
 struct SetView {
     id: SetId,
     stripe_count: u16,
@@ -103,8 +104,8 @@ struct StripeView {
 }
 
 impl SetView {
-    /// The set that these stripes are of, with those of its stripes that lie elsewhere. Checks all
-    /// that `info` has time for: seals, footers, the siblings.
+    /// The set of these stripes, together with its stripes in other places. It makes all checks
+    /// that `info` has time for: seals, footers, sibling stripes.
     fn new(id: SetId, stripes: &[StripeGlance]) -> Self {
         let places: Vec<_> = stripes.iter().map(|one| one.location.clone()).collect();
         let fault = match OpenSet::open_any(&places, METADATA_LIMIT_DEFAULT) {
@@ -114,7 +115,7 @@ impl SetView {
         let surveyed = Survey::of_any(&places, METADATA_LIMIT_DEFAULT);
         let view = match &surveyed {
             Ok(survey) => Self::surveyed(survey, stripes),
-            // Two copies of a stripe: one says what is there, and believes neither.
+            // There are two copies of a stripe: show what is there, and trust neither copy.
             Err(_) => Self::glanced(id, stripes),
         };
         Self {
@@ -219,7 +220,7 @@ impl SetView {
         output::line("");
     }
 
-    /// The names of a PostgreSQL cluster's relations; none where they cannot be had.
+    /// The names of a PostgreSQL cluster's relations; none if they cannot be read.
     fn names(&self) -> RelationNames {
         let kind = self.description.as_ref();
         let kind = kind.map(|found| &found.facts.database["kind"]);
@@ -236,7 +237,7 @@ impl SetView {
             super::open(&places).and_then(|set| Ok(SetImage::open(Arc::new(set), &options)?));
         match image {
             Ok(image) => RelationNames::read(&AsCluster(&image)),
-            // The list itself is good without them.
+            // The list itself is still useful without the names.
             Err(_) => RelationNames::default(),
         }
     }
@@ -284,7 +285,7 @@ impl SetView {
     }
 }
 
-/// A file's relation, as diff and extract name it.
+/// The relation of a file, named as diff and extract name it.
 fn relation_of(names: &RelationNames, file: &FileEntry) -> Option<String> {
     Some(names.of_path(&file.path)?.relation.to_string())
 }
@@ -329,7 +330,7 @@ fn print_description(description: &SetDescription) {
     }
 }
 
-/// A fact, for people.
+/// A fact, in words for people.
 fn words(value: &Value) -> String {
     let joined = |parts: Vec<String>, between: &str| match parts.is_empty() {
         true => "none".to_owned(),
@@ -348,7 +349,7 @@ fn words(value: &Value) -> String {
     }
 }
 
-/// How the set was laid out, as far as it says.
+/// Prints the layout of the set, as far as the set says it.
 fn print_options(options: &Value) {
     let size = |key: &str| options[key].as_u64().map(show_size);
     let parts = [

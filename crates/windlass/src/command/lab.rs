@@ -18,7 +18,7 @@ use crate::output;
 use crate::outputs::outputs;
 use windlass_engine::show_size;
 
-/// A spread above this is worth a word.
+/// The output mentions a spread above this.
 const UNEVEN: f64 = 0.25;
 
 /// How long checksums and copies are measured.
@@ -73,7 +73,7 @@ fn run_probe(global: &Global, arguments: &Probe) -> Result<Code, Failure> {
     Ok(Code::Done)
 }
 
-/// Files that were written, and words on what was not.
+/// The files that were written, and sentences about what was not kept.
 type Keeping<'a> = (&'a mut Vec<PathBuf>, &'a mut Vec<String>);
 
 fn keep_cpu(
@@ -85,7 +85,7 @@ fn keep_cpu(
     let older = CpuProfile::load(state).unwrap_or_default();
     let mut keep = cpu.clone();
     if let Some(older) = older {
-        // Speeds of codecs are of a database: without one, those kept before stay.
+        // Codecs are measured on a database. Without one, the speeds kept before stay.
         keep.speeds = keep.speeds.or(older.speeds.clone());
         if let Some(worse) = cpu.worse_than(&older).filter(|_| !replace) {
             unkept.push(worse_text("core", &worse, &older.at));
@@ -102,7 +102,7 @@ fn keep_io(
     replace: bool,
     (kept, unkept): Keeping<'_>,
 ) -> Result<(), Failure> {
-    // One that cannot be read is no reason not to have a new one.
+    // A profile that cannot be read does not prevent a new one.
     let older = Profile::for_path(state, &profile.path).unwrap_or_default();
     let worse = older.and_then(|older| Some((profile.worse_than(&older)?, older.at)));
     match worse.filter(|_| !replace) {
@@ -122,7 +122,7 @@ fn worse_text(device: &str, worse: &Worse, at: &str) -> String {
     )
 }
 
-/// The directory to probe: the path, or the one that the file at the path is in.
+/// The directory to probe: the path itself, or the directory of the file at the path.
 fn probed_directory(path: &Path) -> Result<&Path, Failure> {
     let hint = "Name a directory, or a file, on the storage that you want to measure.";
     let found = std::fs::metadata(path).map_err(|error| {

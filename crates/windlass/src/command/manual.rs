@@ -1,7 +1,7 @@
 //! Man pages and shell completions, made from the same definition as `--help`.
 //!
-//! The names, the help and the examples come from clap. `sections` adds what readers of man pages
-//! look for besides: exit status, files, environment, and where to read on.
+//! The names, the help and the examples come from clap. `sections` adds what readers expect from a
+//! man page besides: exit status, files, environment, and related pages.
 
 mod examples;
 mod options;
@@ -20,7 +20,7 @@ use crate::exit::{Code, Failure};
 use crate::output;
 use crate::outputs::{MAN_PAGE, outputs};
 
-/// When these pages were last changed: the title line of a man page has a date.
+/// When these pages were last changed. The title line of a man page has a date.
 const DATE: &str = "2026-11-22";
 
 pub fn completions(shell: clap_complete::Shell) -> Result<Code, Failure> {
@@ -45,7 +45,7 @@ pub fn pages(into: &Path) -> Result<Code, Failure> {
     Ok(Code::Done)
 }
 
-/// The page of this command, and those of the commands below it.
+/// Writes the page of this command, and those of the commands below it.
 fn write_pages(command: &Command, into: &Path, outputs: &Outputs) -> Result<(), Failure> {
     for below in command.get_subcommands().filter(|sub| !sub.is_hide_set()) {
         write_pages(below, into, outputs)?;

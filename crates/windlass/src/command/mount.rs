@@ -1,4 +1,4 @@
-//! `windlass mount`: a set as files, until it is unmounted.
+//! `windlass mount`: shows a set as files until it is unmounted.
 //!
 //!   windlass mount ...  --detach--> windlass mount ... --foreground
 //!     waits, prints what it says      mounts, says so, serves in the background from then on
@@ -22,12 +22,12 @@ use crate::places;
 use crate::privilege;
 use crate::status::Operation;
 
-/// How often signals are looked for.
+/// The pause between two looks at the signals.
 const LOOK: Duration = Duration::from_millis(100);
-/// Messages that `windlass status` shows.
+/// The most messages that `windlass status` shows.
 const MESSAGES_MAX: usize = 20;
 
-/// What was said while it was mounted, the newest last.
+/// Messages from the time of the mount; the newest is last.
 type Messages = Arc<Mutex<Vec<String>>>;
 
 pub fn run(global: &Global, arguments: &MountSet) -> Result<Code, Failure> {
@@ -55,7 +55,7 @@ pub fn run(global: &Global, arguments: &MountSet) -> Result<Code, Failure> {
         name: format!("windlass:{}", set.set_id()),
         on_damage: Some(tell_damage(&messages)),
     };
-    // Before an overlay is made: it would be left behind.
+    // This comes before the overlay is made, because a failure would leave the overlay behind.
     let at = Mount::place(&arguments.at)?;
     if let Some(overlay) = &arguments.overlay {
         outputs::of_set(&set)?.check(overlay)?;
@@ -88,7 +88,8 @@ pub fn run(global: &Global, arguments: &MountSet) -> Result<Code, Failure> {
     })
 }
 
-/// Whom the files belong to: the source's owner if it is known here and we may, or us.
+/// The owner of the files: the source's owner if this process is root and knows that user;
+/// otherwise `None`, which means the user of this process.
 fn owner(set: &OpenSet) -> Option<(u32, u32)> {
     if !rustix::process::geteuid().is_root() {
         return None;
@@ -97,7 +98,7 @@ fn owner(set: &OpenSet) -> Option<(u32, u32)> {
     privilege::user_ids(&facts.owner)
 }
 
-/// Tells of damage on standard error, and keeps it for `windlass status`.
+/// Reports damage on standard error, and keeps the message for `windlass status`.
 fn tell_damage(messages: &Messages) -> DamageHook {
     let messages = Arc::clone(messages);
     DamageHook::new(move |error| {
@@ -112,7 +113,7 @@ fn tell_damage(messages: &Messages) -> DamageHook {
     })
 }
 
-/// The overlay in a directory: the one that is there, or a new one.
+/// The overlay in a directory: the existing one, or a new one.
 fn overlay(
     image: &Arc<SetImage>,
     at: Option<&Path>,
@@ -137,7 +138,7 @@ fn overlay(
     Ok(Some(Arc::new(overlay)))
 }
 
-/// True for a path in a directory; the path itself need not be there.
+/// Whether a path lies in a directory. The path itself need not exist.
 fn lies_below(path: &Path, directory: &Path) -> bool {
     let path = std::path::absolute(path).unwrap_or_else(|_| path.to_owned());
     let real = path.ancestors().find_map(|part| part.canonicalize().ok());
@@ -188,7 +189,7 @@ fn say_mounted(global: &Global, set: &OpenSet, at: &Path) {
     }
 }
 
-/// Serves until it is unmounted, or a signal asks for it.
+/// Serves the files until somebody unmounts them or a signal asks for the end.
 fn serve(mount: &Mount, cancel: &Cancel) -> Result<(), Failure> {
     while !mount.wait_for(LOOK) {
         if cancel.is_cancelled() {

@@ -1,8 +1,8 @@
-//! `windlass open`: a set as a database, for as long as a command runs or until a signal.
+//! `windlass open`: shows a set as a database while a command runs, or until a signal.
 //!
-//! A terminal's Ctrl-C goes to every process in front of it. While a COMMAND runs it is the
-//! command's, as in a shell: psql cancels a query with it. SIGTERM and SIGHUP are ours, and are
-//! handed on.
+//! Ctrl-C in a terminal reaches every process in the foreground. While a COMMAND runs, Ctrl-C is
+//! meant for the command, as in a shell: psql cancels a query with it. SIGTERM and SIGHUP are meant
+//! for Windlass, which passes them on to the command.
 
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
@@ -21,16 +21,16 @@ use crate::opened::Opened;
 use crate::output;
 use crate::places;
 
-/// How often signals and processes are looked for.
+/// The pause between two looks at signals and processes.
 const LOOK: Duration = Duration::from_millis(5);
-/// What of a command's words becomes the database's path.
+/// The part of a command's words that is replaced by the database's path.
 const PATH_PLACE: &[u8] = b"{}";
 
-/// What signals asked for.
+/// What the signals asked for.
 struct Asked {
-    /// To end, by any of them.
+    /// Any of the signals asks for the end.
     end: Cancel,
-    /// To end the command too.
+    /// The command is to end too.
     terminate: Arc<AtomicBool>,
 }
 
@@ -49,7 +49,7 @@ pub fn run(global: &Global, arguments: &Open) -> Result<Code, Failure> {
     let ended = run_command(&opened, &arguments.command, &asked)?;
     let alive = opened.check_alive();
     let damaged = opened.close()?;
-    // A command that has noticed nothing has not seen everything.
+    // The command may have succeeded without reading what is damaged.
     match code(ended) {
         0 if damaged => Ok(Code::Damage),
         0 => alive.map(|()| Code::Done),
@@ -57,7 +57,7 @@ pub fn run(global: &Global, arguments: &Open) -> Result<Code, Failure> {
     }
 }
 
-/// A word that is no place of stripes is likely to be a command, without what tells it apart.
+/// If a word is not a place of stripes, it is probably a command whose two dashes are missing.
 fn explained(failure: Failure, arguments: &Open) -> Failure {
     let others = arguments.set.iter().skip(1);
     if others.into_iter().all(|place| place.exists()) {
@@ -138,7 +138,7 @@ fn say(global: &Global, opened: &Opened, writable: bool, took: Duration) {
     output::line("ends          with Ctrl-C; the set is not changed");
 }
 
-/// Waits for a signal; fails when the server ends before.
+/// Waits for a signal. Fails if the server ends before.
 fn wait(opened: &mut Opened, asked: &Asked) -> Result<(), Failure> {
     while !asked.end.is_cancelled() {
         opened.check_alive()?;
@@ -209,7 +209,7 @@ fn with_path(word: &OsStr, path: &std::path::Path) -> OsString {
 fn terminate(child: &Child) {
     if let Ok(process) = i32::try_from(child.id()) {
         let process = nix::unistd::Pid::from_raw(process);
-        // It may have ended just now.
+        // The process may have ended just now.
         nix::sys::signal::kill(process, nix::sys::signal::SIGTERM).unwrap_or_default();
     }
 }

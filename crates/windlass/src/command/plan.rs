@@ -1,4 +1,4 @@
-//! `windlass plan`: how long a backup or restore would take that has not run.
+//! `windlass plan`: how long a backup or restore would take, without making it.
 
 mod answer;
 
@@ -21,9 +21,9 @@ use crate::output;
 use crate::privilege;
 use answer::Answer;
 
-/// Most of a database that is read for a sample.
+/// The most bytes of a database that are read for a sample.
 const SAMPLE_BYTES: u64 = 64 << 20;
-/// How long codecs are tried on it.
+/// How long codecs are measured on the sample.
 const SAMPLE_TIME: Duration = Duration::from_secs(3);
 
 pub fn run(global: &Global, arguments: &Plan) -> Result<Code, Failure> {
@@ -61,10 +61,10 @@ pub fn run(global: &Global, arguments: &Plan) -> Result<Code, Failure> {
     Ok(Code::Done)
 }
 
-/// The question, and what to say about how it was understood.
+/// The question, and remarks on how it was understood.
 struct Asked {
     question: Question,
-    /// A ratio for every codec that compresses.
+    /// The user's ratio, for every codec that compresses.
     ratio: Option<f64>,
     notes: Vec<String>,
 }
@@ -124,7 +124,7 @@ impl Asked {
         })
     }
 
-    /// Every number of files with every codec.
+    /// Every combination of a number of files and a codec.
     fn alternatives(&self, arguments: &Plan) -> Result<Vec<Alternative>, Failure> {
         let mut alternatives = Vec::new();
         for codec in codecs(arguments)? {
@@ -154,7 +154,7 @@ impl Asked {
     }
 }
 
-/// What a window is for: each backup by itself, the restore of the whole chain.
+/// What the window applies to: each backup by itself, or the restore of the whole chain.
 fn whole(
     direction: Direction,
     predictions: &[Prediction],
@@ -208,7 +208,7 @@ fn ends(
         .collect()
 }
 
-/// A model by name, or by a path that was probed.
+/// A model by its name, or by a path that was probed.
 fn model(text: &str, operation: Operation, state: Option<&Path>) -> Result<Model, Failure> {
     let path = Path::new(text);
     if !text.starts_with(['/', '.']) {
@@ -233,15 +233,15 @@ fn model(text: &str, operation: Operation, state: Option<&Path>) -> Result<Model
     Ok(profile.model(operation))
 }
 
-/// What is known of a database once it was looked at.
+/// What a look at a database found out.
 pub(super) struct Measured {
     /// Bytes that a backup reads.
     pub(super) bytes: u64,
-    /// Ratio and speed of each codec, on a sample.
+    /// Ratio and speed of each codec on a sample.
     pub(super) speeds: Speeds,
 }
 
-/// Looks at a database, as its owner.
+/// Looks at a database as its owner.
 pub(super) fn measure(text: &str, codecs: &[Codec]) -> Result<Measured, Failure> {
     let name = DatabaseName::resolve(text)?;
     privilege::as_user(name.owner(), || {

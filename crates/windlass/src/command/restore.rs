@@ -1,4 +1,4 @@
-//! `windlass restore`: a set into a new data directory, or a new database file.
+//! `windlass restore`: writes a set into a new data directory, or into a new database file.
 
 mod dry;
 
@@ -43,7 +43,7 @@ fn restore_set(
     run.hooks
         .set_owner(privilege::owner(parent(&arguments.into)));
     let set = places::open(global, &arguments.set, &arguments.choice)?;
-    // Profiles are the user's who probed, which is not the database's owner.
+    // The profiles belong to the user who probed, who need not be the database's owner.
     let emulation = super::emulation(&arguments.buffers)?;
     let state = State::open(&emulation, !arguments.no_prediction);
     let facts = &set.description().facts;
@@ -77,7 +77,7 @@ fn restore_set(
     Ok(RunEnd::new(Code::Done, &report))
 }
 
-/// What is to be restored of a cluster, and where to.
+/// What to restore of a cluster, and where to.
 fn request(arguments: &Restore) -> RestoreRequest {
     RestoreRequest {
         into: arguments.into.clone(),
@@ -98,7 +98,7 @@ fn postgres(
     let description = set.description();
     let owner = cluster_owner(&description.facts.database)?;
     let request = request(arguments);
-    // What is refused leaves no directory behind.
+    // A refused restore must leave no directory behind.
     let outputs = outputs::of_set(set)?;
     outputs.check(&arguments.into)?;
     for (_, becomes) in &arguments.tablespace_map {
@@ -124,8 +124,8 @@ fn postgres(
     Ok((report, plan.next_steps()))
 }
 
-/// The tablespaces that replay will create by itself. The log of a set of this version was looked
-/// through when it was made; only that of an older one is read here.
+/// The tablespaces that replay will create by itself. This version searches the log when it makes a
+/// set. So only the log of an older set is read here.
 fn replayed(arguments: &Restore, set: &OpenSet) -> Result<Vec<ReplayedTablespace>, Failure> {
     let facts = DatabaseFacts::of_set(&set.description().facts.database)?;
     if facts.log_surveyed {
@@ -138,7 +138,7 @@ fn replayed(arguments: &Restore, set: &OpenSet) -> Result<Vec<ReplayedTablespace
     Ok(replayed_tablespaces(&AsCluster(&image), &facts)?)
 }
 
-/// What a restore that did not end leaves: no server starts on it.
+/// The hint after a restore that did not end: no server starts on what it leaves.
 fn left_behind(plan: &RestorePlan) -> String {
     let spaces = plan.tablespaces.iter().map(|space| &space.becomes);
     let places = std::iter::once(&plan.into).chain(spaces);
@@ -147,7 +147,7 @@ fn left_behind(plan: &RestorePlan) -> String {
     format!("What is in {places} does not start: remove it before the next try.")
 }
 
-/// The user that root becomes: the one that owned the source.
+/// The user that root becomes: the owner of the source.
 fn cluster_owner(database: &serde_json::Value) -> Result<Option<(u32, u32)>, Failure> {
     if !nix::unistd::Uid::effective().is_root() {
         return Ok(None);
@@ -164,7 +164,7 @@ fn cluster_owner(database: &serde_json::Value) -> Result<Option<(u32, u32)>, Fai
     Ok(Some(ids))
 }
 
-/// Becomes that user, after giving it the directories that only root can make.
+/// Gives that user the directories that only root can create, then becomes the user.
 fn become_cluster_owner(owner: Option<(u32, u32)>, arguments: &Restore) -> Result<(), Failure> {
     let Some(ids) = owner else { return Ok(()) };
     privilege::give_directory(&arguments.into, ids)?;

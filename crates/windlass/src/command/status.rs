@@ -1,4 +1,4 @@
-//! `windlass status`: what is under way.
+//! `windlass status`: which operations are under way.
 
 mod run;
 
@@ -51,7 +51,7 @@ fn show(report: &Report) {
     }
 }
 
-/// Numbers of any kind, with the units that their names end in; what is zero is left out.
+/// Numbers of any kind, with the unit at the end of their name. Zeros are left out.
 fn lines(numbers: &Value) -> Vec<(String, String)> {
     let mut found = Vec::new();
     for (name, value) in numbers.as_object().into_iter().flatten() {
@@ -76,7 +76,7 @@ fn lines(numbers: &Value) -> Vec<(String, String)> {
     found
 }
 
-/// A name without its unit, and the number with it.
+/// The name without its unit, and the number with its unit.
 fn line(name: &str, value: &Value) -> (String, String) {
     let unit = value.as_u64().zip(name.rsplit_once('_'));
     match unit {

@@ -1,12 +1,12 @@
-//! `windlass lab sweep`: an experiment on a database the user names.
+//! `windlass lab sweep`: an experiment on a database that the user names.
 //!
 //!   cases, in shuffled rounds --> a child process each: `windlass backup|restore --json`
 //!                             --> series (JSON), table and words (here), report (HTML)
 //!
 //! Invariants
-//! - Every run is a process of its own, of this very program: its memory and CPU time are its own,
-//!   and what is measured is what users run.
-//! - Nothing is written but stripes and restored files in scratch directories, which go again, and
+//! - Every run is a process of its own that runs this same program. So its memory and CPU time are
+//!   not mixed with others, and the sweep measures what users run.
+//! - A sweep writes only stripes and restored files in scratch directories, which it removes, and
 //!   the series and its report.
 
 mod child;
@@ -28,7 +28,7 @@ use child::Child;
 use databases::Databases;
 use place::Places;
 
-/// The order of runs is shuffled, and the same each time.
+/// The order of runs is shuffled, but it is the same each time.
 const SEED: u64 = 20_261_121;
 
 pub fn run(global: &Global, arguments: &Sweep) -> Result<Code, Failure> {
@@ -58,7 +58,7 @@ struct Sweeper<'a> {
     databases: Databases,
     places: Places,
     child: Child<'a>,
-    /// Sets that restores read: what each was made with, and its stripes.
+    /// Sets that restores read: the setting each was made with, and its stripes.
     sets: Vec<(Case, Vec<PathBuf>)>,
 }
 
@@ -140,8 +140,8 @@ impl<'a> Sweeper<'a> {
             self.make_sets()?;
         }
         let order = rounds(self.cases.len(), self.repeat, SEED);
-        // Caches are as one run leaves them, and the first setting is not the only one to find them
-        // cold.
+        // One run before the others fills the caches. Otherwise only the first setting would find
+        // them cold.
         self.measure(order[0][0])?;
         let began = Instant::now();
         for (round, cases) in order.iter().enumerate() {
@@ -159,7 +159,7 @@ impl<'a> Sweeper<'a> {
         Ok(series)
     }
 
-    /// One line a finished run.
+    /// Prints one line for each finished run.
     fn tell(&self, series: &Series, began: Instant) {
         let (done, all) = (series.runs.len(), self.cases.len() * self.repeat);
         let Some(last) = series.runs.last() else {
@@ -174,7 +174,7 @@ impl<'a> Sweeper<'a> {
         ));
     }
 
-    /// Runs a case; its process's CPU time, and what it reported.
+    /// Runs a case. Returns the CPU time of its process, and its report.
     fn measure(&mut self, index: usize) -> Result<(f64, windlass_lab::RunRecord), Failure> {
         let case = &self.cases[index];
         match self.direction {
@@ -219,7 +219,7 @@ impl<'a> Sweeper<'a> {
     }
 }
 
-/// What a restore's set is made with: what a restore chooses itself is at its default.
+/// The case that a restore's set is made with. What the restore chooses itself has its default.
 fn set_of(case: &Case) -> Case {
     let axes = windlass_lab::Axes {
         devices: vec![case.devices],
@@ -231,7 +231,7 @@ fn set_of(case: &Case) -> Case {
     axes.cases().remove(0)
 }
 
-/// The sets that these cases restore, each once.
+/// The sets that these cases restore, without duplicates.
 fn sets(cases: &[Case]) -> Vec<Case> {
     let mut sets: Vec<Case> = Vec::new();
     for set in cases.iter().map(set_of) {

@@ -1,4 +1,4 @@
-//! `windlass tune`: which setting makes backups of this database to these devices fastest.
+//! `windlass tune`: finds the setting that makes backups of this database to these devices fastest.
 
 mod limit;
 
@@ -26,12 +26,12 @@ use crate::outputs;
 use crate::privilege;
 use windlass_engine::show_size;
 
-/// What the first look reads, and how long a trial is to take after it, in seconds.
+/// The bytes that the first trial reads; then the seconds that each later trial should take.
 const LOOK_BYTES: u64 = 16 << 20;
 const TRIAL_SECONDS: f64 = 0.5;
 const TRIAL_BYTES_MIN: u64 = 16 << 20;
 const TRIAL_BYTES_MAX: u64 = 1 << 30;
-/// What the codecs are tried on for the predicted limit, and for how long.
+/// The sample and the time to measure codecs, which the predicted limit needs.
 const SAMPLE_BYTES: u64 = 4 << 20;
 const SAMPLE_TIME: Duration = Duration::from_millis(200);
 
@@ -47,7 +47,7 @@ pub fn run(global: &Global, arguments: &Tune) -> Result<Code, Failure> {
     let name = DatabaseName::resolve(&arguments.database)?;
     let devices = devices::resolve(&arguments.to, name.owner())?;
     let emulation = Emulation::parse(arguments.emulate.iter().map(String::as_str))?;
-    // Profiles are the user's who probed, which is not the database's owner.
+    // The profiles belong to the user who probed, who need not be the database's owner.
     let state = state_directory();
     let found = privilege::as_user(name.owner(), || {
         let place = Place::find(&name)?;
@@ -103,7 +103,7 @@ impl Place {
     }
 }
 
-/// What a search found, and what it knew.
+/// What a search found, and what was known before it.
 struct Found {
     tuned: Tuned,
     limit: f64,
@@ -192,7 +192,7 @@ impl Bench<'_> {
         };
         let files = FileDeviceOptions {
             alignment: plan.alignment,
-            // A stripe that is there stays: a trial ends before it would be replaced.
+            // An existing stripe is safe: a trial ends before it would replace the stripe.
             overwrite: true,
             ..FileDeviceOptions::default()
         };
@@ -231,7 +231,7 @@ impl Bench<'_> {
     }
 }
 
-/// Compressors for so many cores, or fewer that may be busy.
+/// The number of compressors: one for each core, or fewer if fewer may be busy.
 #[expect(
     clippy::cast_possible_truncation,
     clippy::cast_sign_loss,
@@ -241,7 +241,7 @@ fn threads(most: f64, cores: usize) -> usize {
     (most.ceil().min(1e6) as usize).clamp(1, cores)
 }
 
-/// Bytes of a trial of about [`TRIAL_SECONDS`].
+/// The bytes of a trial that takes about [`TRIAL_SECONDS`].
 #[expect(
     clippy::cast_possible_truncation,
     clippy::cast_sign_loss,
@@ -254,7 +254,7 @@ fn trial_bytes(rate: f64) -> u64 {
         .clamp(TRIAL_BYTES_MIN, TRIAL_BYTES_MAX)
 }
 
-/// Writes the setting to the configuration; the file, and the database's name in it.
+/// Writes the setting to the configuration. Returns the file, and the database's name in it.
 fn write(
     global: &Global,
     arguments: &Tune,
@@ -281,7 +281,7 @@ fn write(
     Ok((path, name))
 }
 
-/// What the trials show of the gain, and no more than that.
+/// What the trials prove about the gain, and nothing beyond that.
 fn gain_text(difference: &Difference, is_default: bool) -> String {
     let Difference {
         ratio,

@@ -1,5 +1,5 @@
-//! `windlass verify`: everything read, everything checked, all damage listed; and with `--open` the
-//! database in it.
+//! `windlass verify`: reads everything, checks everything, and lists all damage. With `--open` it
+//! also checks the database in the set.
 
 mod all;
 mod relations;
@@ -54,13 +54,13 @@ pub fn run(global: &Global, arguments: &Verify) -> Result<Code, Failure> {
 struct How<'a> {
     global: &'a Global,
     arguments: &'a Verify,
-    /// Of a sound set, nothing is printed.
+    /// Whether nothing is printed about a sound set.
     brief: bool,
-    /// No set before this one was damaged: metrics tell of all of them together.
+    /// Whether no earlier set was damaged. The metrics describe all sets together.
     well_so_far: bool,
 }
 
-/// What became of a set.
+/// The result for a set.
 struct Verified {
     code: Code,
     document: serde_json::Value,
@@ -71,7 +71,7 @@ struct Verified {
 }
 
 impl Verified {
-    /// Says at the end what there is to be sorry for.
+    /// Reports at the end what is wrong.
     fn complain(&self) {
         let id = self.id;
         if !self.damage.is_empty() {
@@ -85,7 +85,7 @@ impl Verified {
 }
 
 impl How<'_> {
-    /// Verifies the set that these stripes are of.
+    /// Verifies the set that these stripes belong to.
     fn verify(&self, stripes: &[PathBuf], cancel: &Cancel) -> Result<Verified, Failure> {
         let (global, arguments) = (self.global, self.arguments);
         let survey = Survey::of(stripes, METADATA_LIMIT_DEFAULT)?;
@@ -100,12 +100,12 @@ impl How<'_> {
             show(global, arguments, &survey, run, &damage);
         }
         let mut document = document(&survey, run.as_ref(), &damage);
-        // Damage does not end it: which relations it is in remains to be said.
+        // Go on after damage: `--open` can still say which relations it is in.
         let opened = arguments
             .open
             .then(|| relations::check(global, arguments, stripes, cancel));
         let opened = match opened {
-            // That it cannot be opened comes of what is listed already.
+            // The damage listed above is why the set cannot be opened.
             Some(Err(failure)) if !damage.is_empty() && !cancel.is_cancelled() => {
                 output::note(&format!("cannot be opened: {}", failure.message()));
                 document["open"] = serde_json::json!({"error": failure.message()});
@@ -169,7 +169,7 @@ impl How<'_> {
     }
 }
 
-/// Prints what was found; `run` is there when everything was read.
+/// Prints the findings. `run` is present if everything was read.
 fn show(
     global: &Global,
     arguments: &Verify,

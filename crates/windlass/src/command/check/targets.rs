@@ -1,4 +1,5 @@
-//! Where stripes, metrics and events are to go: whether they can, and whether there is room.
+//! Where stripes, metrics and events are to go: whether they can be written there, and whether
+//! there is enough room.
 
 use std::collections::BTreeMap;
 use std::os::unix::fs::MetadataExt;
@@ -13,7 +14,7 @@ use crate::cli::{Backup, Watching};
 use crate::devices::{self, DeviceName};
 use crate::outputs::METRICS;
 
-/// Checks each device, and the room on each file system for its part of `bytes`.
+/// Checks each device, and whether each file system has room for its part of `bytes`.
 pub fn check(
     checks: &mut Checks,
     arguments: &Backup,
@@ -37,7 +38,7 @@ pub fn check(
     if let Err(failure) = devices::check(&devices, outputs) {
         checks.failure("target", &failure);
     }
-    // By file system, since all stripes on one share its room.
+    // By file system, because all stripes on one file system share its room.
     let mut systems: BTreeMap<u64, (PathBuf, u64)> = BTreeMap::new();
     let share = bytes.map_or(0, |bytes| bytes / devices.len().max(1) as u64);
     for device in &devices {
@@ -66,7 +67,7 @@ pub fn check(
     devices
 }
 
-/// Whether a stripe can be made there.
+/// Checks whether a stripe can be created there.
 fn check_one(checks: &mut Checks, device: &DeviceName, directory: &Path, overwrite: bool) {
     if let DeviceName::File(path) = device
         && path.exists()
@@ -92,7 +93,7 @@ fn check_one(checks: &mut Checks, device: &DeviceName, directory: &Path, overwri
     }
 }
 
-/// Compares the room with what the stripes would take without compression.
+/// Compares the free space with the size of the stripes without compression.
 pub fn room(checks: &mut Checks, place: &Path, needed: u64, codec: &str) {
     let Ok(system) = rustix::fs::statvfs(place) else {
         return;
@@ -114,7 +115,7 @@ pub fn room(checks: &mut Checks, place: &Path, needed: u64, codec: &str) {
     }
 }
 
-/// What a run that was cut off left there.
+/// Warns of what an interrupted run left there.
 fn left_over(checks: &mut Checks, directory: &Path) {
     let entries = std::fs::read_dir(directory).into_iter().flatten().flatten();
     let mut names: Vec<_> = entries
@@ -135,7 +136,7 @@ fn left_over(checks: &mut Checks, directory: &Path) {
     }
 }
 
-/// Files that the run would keep besides its set.
+/// Checks the files that the run would write besides its set.
 pub fn check_watching(checks: &mut Checks, watching: &Watching, outputs: &Outputs) {
     let files = [
         ("metrics", &watching.metrics_file, METRICS),
@@ -159,13 +160,13 @@ pub fn check_watching(checks: &mut Checks, watching: &Watching, outputs: &Output
     }
 }
 
-/// Whether we may make files in a directory, as the user that we are now.
+/// Whether the current user may create files in a directory.
 pub fn is_writable(directory: &Path) -> bool {
     let access = Access::WRITE_OK | Access::EXEC_OK;
     accessat(CWD, directory, access, AtFlags::EACCESS).is_ok()
 }
 
-/// A program as the system would find it.
+/// The path of a program, found as the system would find it.
 pub fn find_program(program: &str) -> Option<PathBuf> {
     let can_run = |path: &PathBuf| {
         path.is_file() && accessat(CWD, path, Access::EXEC_OK, AtFlags::EACCESS).is_ok()

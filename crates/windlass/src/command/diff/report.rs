@@ -1,7 +1,8 @@
-//! What differs, put together by relation.
+//! The differences, grouped by relation.
 //!
-//! A relation is known by its database and oid, so one that was renamed, or that was written anew
-//! into another file, is one relation in both images; one that was dropped and made again is two.
+//! A relation is known by its database and oid. So a relation that was renamed, or rewritten into
+//! another file, is one relation in both images. A relation that was dropped and created again
+//! counts as two.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::ops::Range;
@@ -17,15 +18,16 @@ pub(super) struct Side<'a> {
     pub(super) is_set: bool,
 }
 
-/// All that differs.
+/// All differences.
 #[derive(Debug, Default)]
 pub(super) struct DiffReport {
     pub(super) page_bytes: u32,
     pub(super) relations: Vec<RelationDiff>,
     pub(super) files: Vec<FileDiff>,
-    /// Databases that one image alone has, by name: their relations are all among the above.
+    /// Databases that only one image has, by name. All of their relations are in the list above,
+    /// too.
     pub(super) databases: BTreeMap<String, DatabaseDiff>,
-    /// Files that were looked at, in either image.
+    /// Files that were compared, in either image.
     pub(super) file_count: usize,
     pub(super) bytes_believed: u64,
     pub(super) bytes_read: u64,
@@ -37,44 +39,44 @@ pub(super) struct DiffReport {
 #[derive(Debug, Default)]
 pub(super) struct Pages {
     pub(super) changed: u64,
-    /// Numbers of pages, the end not included.
+    /// Ranges of page numbers; the end is not included.
     pub(super) ranges: Vec<Range<u64>>,
 }
 
 /// A relation that differs.
 #[derive(Debug)]
 pub(super) struct RelationDiff {
-    /// As `--relation` of extract takes it.
+    /// The name as `--relation` of extract takes it.
     pub(super) name: String,
     pub(super) database: String,
     pub(super) kind: RelationKind,
-    /// The table that it serves.
+    /// The table that it belongs to.
     pub(super) serves: Option<String>,
-    /// Its other name, in the second image.
+    /// Its name in the second image, if it differs.
     pub(super) renamed: Option<String>,
-    /// Pages of the main fork, in the image that has more.
+    /// Pages of the main fork, in the image that has more pages.
     pub(super) pages: u64,
     pub(super) forks: BTreeMap<Fork, Pages>,
-    /// Files that one image alone has, with their lengths.
+    /// Files that only one image has, with their lengths.
     pub(super) only: [Vec<(String, u64)>; 2],
     pub(super) unsteady: bool,
 }
 
-/// A database that one image alone has.
+/// A database that only one image has.
 #[derive(Debug)]
 pub(super) struct DatabaseDiff {
-    /// 0: the first image has it.
+    /// Which image has it; 0 is the first.
     pub(super) side: usize,
     pub(super) relations: u64,
     pub(super) files: u64,
     pub(super) bytes: u64,
 }
 
-/// A file of no relation that differs.
+/// A differing file that belongs to no relation.
 #[derive(Debug)]
 pub(super) struct FileDiff {
     pub(super) path: String,
-    /// What it is in each image, and its length; `None` where it is not.
+    /// What it is in each image, and its length; `None` if the image does not have it.
     pub(super) there: [Option<(FileKind, u64)>; 2],
     pub(super) pages: Pages,
     pub(super) unsteady: bool,
@@ -93,7 +95,7 @@ struct Builder<'a> {
 }
 
 impl DiffReport {
-    /// Puts together what was found. `layout` is bytes of a page, and the number of the first.
+    /// Groups the differences. `layout` is the bytes of a page and the number of the first page.
     pub(super) fn new(
         differences: &Differences,
         sides: &[Side<'_>; 2],
@@ -145,7 +147,7 @@ impl DiffReport {
 }
 
 impl RelationDiff {
-    /// The image that alone has it.
+    /// The image that has it, if only one does.
     pub(super) fn side(&self) -> Option<usize> {
         let [first, second] = &self.only;
         let is_alone = self.forks.is_empty() && first.is_empty() != second.is_empty();
@@ -158,7 +160,7 @@ impl<'a> Builder<'a> {
         self.sides[index].names.of_path(path)
     }
 
-    /// A file that one image alone has.
+    /// Adds a file that only one image has.
     fn only(&mut self, index: usize, entry: &FileEntry) {
         match self.named(index, &entry.path) {
             Some(named) => {
@@ -178,7 +180,7 @@ impl<'a> Builder<'a> {
         }
     }
 
-    /// A file that both have.
+    /// Adds a file that both images have.
     fn differing(&mut self, difference: &FileDifference) {
         let path = &difference.path;
         let names = [self.named(0, path), self.named(1, path)];
@@ -204,7 +206,7 @@ impl<'a> Builder<'a> {
         fork.ranges.extend(pages.ranges);
     }
 
-    /// The pages of a file that differ, counted from `first` of its fork.
+    /// The differing pages of a file. `first` is the number of its first page in the fork.
     fn pages(&self, difference: &FileDifference, first: u64) -> Pages {
         let base = first + self.first_page;
         let page = |range: &Range<u64>| {
@@ -235,8 +237,8 @@ impl<'a> Builder<'a> {
     }
 }
 
-/// The databases of which each relation is in one image alone. `relations` are in the order of
-/// their databases, `all` are those of both images.
+/// The databases whose relations are all in one image only. `relations` are in the order of their
+/// databases; `all` are those of both images.
 fn whole_databases(
     relations: &[RelationDiff],
     all: &HashMap<Key, [u64; 2]>,
@@ -275,7 +277,7 @@ fn main_bytes(sides: &[Side<'_>; 2]) -> HashMap<Key, [u64; 2]> {
     bytes
 }
 
-/// The entries of these paths, but for directories: those are what is in them.
+/// The entries of these paths without directories: a directory is only what it contains.
 fn entries<'a>(image: &'a dyn Image, paths: &'a [Vec<u8>]) -> impl Iterator<Item = &'a FileEntry> {
     let wanted: HashSet<&[u8]> = paths.iter().map(Vec::as_slice).collect();
     let entries = image.files().0.iter();
@@ -284,8 +286,8 @@ fn entries<'a>(image: &'a dyn Image, paths: &'a [Vec<u8>]) -> impl Iterator<Item
     })
 }
 
-/// The main forks, by path, of unlogged relations of a live directory that is compared with a set:
-/// a set never has their content.
+/// The paths of the main forks of unlogged relations in a live directory that is compared with a
+/// set. A set never has their content.
 fn unlogged(sides: &[Side<'_>; 2], index: usize) -> HashSet<Vec<u8>> {
     if sides[index].is_set || !sides[1 - index].is_set {
         return HashSet::new();

@@ -1,4 +1,4 @@
-//! A difference shown: a line for each relation or file, or one JSON document.
+//! Shows a difference: a line for each relation or file, or one JSON document.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -11,16 +11,16 @@ use crate::images::OpenImage;
 use crate::output::{self, count};
 use windlass_engine::show_size;
 
-/// Ranges shown of a fork unless all are asked for.
+/// The number of ranges shown for each fork by default.
 const RANGES_SHOWN: usize = 4;
 
-/// What is in the first image alone, and in the second.
+/// The words for what only the first image has, and for what only the second one has.
 const ONLY: [&str; 2] = ["only first", "only second"];
 
-/// Prints the report for people; with `all` every range of pages.
+/// Prints the report for people. With `all` it prints every range of pages.
 pub(super) fn lines(report: &DiffReport, all: bool) {
     let limit = if all { usize::MAX } else { RANGES_SHOWN };
-    // Hundreds of catalogs, of which each says the same.
+    // A database has hundreds of catalogs, and each would say the same.
     let none = BTreeMap::new();
     let whole = if all { &none } else { &report.databases };
     for (name, database) in whole {
@@ -106,7 +106,7 @@ fn changed_of(pages: &Pages, total: u64, limit: usize) -> String {
     format!("{} of {}: {ranges}", pages.changed, count(total, "page"))
 }
 
-/// What has become of a relation.
+/// What happened to a relation.
 fn word(relation: &RelationDiff) -> &'static str {
     let is_in_both = relation.only.iter().all(|files| !files.is_empty());
     match relation.side() {
@@ -192,7 +192,7 @@ fn range(range: &Range<u64>) -> String {
     format!("{}-{last}", range.start)
 }
 
-/// The report for programs; with `all` every range of pages.
+/// The report for programs. With `all` it has every range of pages.
 pub(super) fn json(
     report: &DiffReport,
     (first, second): (&OpenImage, &OpenImage),

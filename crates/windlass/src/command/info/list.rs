@@ -1,4 +1,5 @@
-//! `windlass info DIRECTORY`: one line a set, the newest last; with `--long` all of each.
+//! `windlass info DIRECTORY`: one line for each set, the newest last; with `--long` everything
+//! about each.
 
 use std::path::PathBuf;
 
@@ -17,7 +18,7 @@ use crate::words::age;
 const HEADS: [&str; 10] = [
     "set", "begun", "age", "database", "kind", "type", "size", "stored", "ratio", "state",
 ];
-/// Columns whose words end where the column does.
+/// Columns that are aligned to the right.
 const RIGHT: [&str; 3] = ["size", "stored", "ratio"];
 
 type Row = [String; 10];
@@ -37,7 +38,7 @@ pub(super) fn run(
     let partials = unfinished.iter().flat_map(|set| set.locations());
     let partials: Vec<_> = partials.chain(list.unfinished.iter().cloned()).collect();
     if sets.is_empty() && partials.is_empty() && list.unknown.is_empty() {
-        // Says why there is none.
+        // `choose` fails and says why there is no set.
         places::choose(&list, choice, &place)?;
     }
     let mut damaged = !list.unknown.is_empty();
@@ -68,7 +69,7 @@ fn code(damaged: bool) -> Code {
     if damaged { Code::Damage } else { Code::Done }
 }
 
-/// All of each set, one after another.
+/// Shows everything about each set, one after another.
 fn long(
     global: &Global,
     arguments: &Info,
@@ -106,7 +107,7 @@ fn document(sets: Vec<Value>, list: &SetList, unfinished: &[PathBuf]) -> Value {
     })
 }
 
-/// One line a set.
+/// Shows one line for each set.
 fn short(sets: &[&SetEntry]) {
     if sets.is_empty() {
         return;
@@ -165,7 +166,7 @@ fn type_name(kind: BackupType) -> &'static str {
     }
 }
 
-/// How many times smaller the set is than what it holds.
+/// How many times smaller the stored set is than its content.
 fn ratio(raw: u64, stored: u64) -> String {
     #[expect(clippy::cast_precision_loss, reason = "two digits are shown")]
     let ratio = raw as f64 / stored.max(1) as f64;

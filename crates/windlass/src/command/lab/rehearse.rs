@@ -11,7 +11,7 @@ use crate::cli::{Global, Rehearse};
 use crate::exit::{Code, Failure};
 use crate::output;
 
-/// Of the corpus, what codecs are tried on, and for how long altogether.
+/// The bytes of the corpus on which codecs are measured; then the time for all of them together.
 const SAMPLE_BYTES: u64 = 16 << 20;
 const SAMPLE_TIME: Duration = Duration::from_secs(6);
 
@@ -123,7 +123,7 @@ fn text(one: &Rehearsal) -> String {
     )
 }
 
-/// A directory of our own, removed in the end.
+/// A directory of this rehearsal, removed at the end.
 struct Place(PathBuf);
 
 impl Place {
@@ -143,7 +143,7 @@ impl Place {
 
 impl Drop for Place {
     fn drop(&mut self) {
-        // What cannot be removed stays under a name that says what it is.
+        // If it cannot be removed, its name still says what it is.
         drop(std::fs::remove_dir_all(&self.0));
     }
 }

@@ -1,8 +1,8 @@
 //! The text below the options of `--help`, as sections of a man page.
 //!
-//! That text consists of blocks between empty lines. A block that begins with a line like
-//! `Examples:` gets a section of that name. Its lines are pairs: a command, indented by two, and
-//! what it is good for, indented by six. Other blocks are notes.
+//! The text consists of blocks between empty lines. A block that begins with a line like
+//! `Examples:` gets a section with that name. Its lines are pairs: a command, indented by two, and
+//! its purpose, indented by six. Other blocks are notes.
 
 use clap_mangen::roff::{Roff, bold, roman};
 
@@ -22,14 +22,14 @@ pub fn add(roff: &mut Roff, help: &str) {
     }
 }
 
-/// `Examples` of a block that begins with `Examples:` and indented lines.
+/// The title of a block: `Examples` if it begins with `Examples:` and has indented lines.
 fn title<'a>(block: &&'a str) -> Option<&'a str> {
     let (first, rest) = block.split_once('\n')?;
     let title = first.strip_suffix(':')?;
     (rest.starts_with("  ") && !title.contains(' ')).then_some(title)
 }
 
-/// The codes have a section of their own on every page.
+/// Whether the block lists the exit codes, which have a section of their own on every page.
 fn is_codes(block: &str) -> bool {
     block.starts_with("Exit codes:")
 }
@@ -55,7 +55,7 @@ fn is_explanation(line: &str) -> bool {
     line.starts_with("      ")
 }
 
-/// A paragraph, with indented lines left as they are.
+/// Writes a paragraph. Indented lines stay as they are.
 fn note(roff: &mut Roff, block: &str, is_first: bool) {
     if !is_first {
         roff.control("PP", []);

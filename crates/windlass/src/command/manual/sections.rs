@@ -106,7 +106,8 @@ pub fn files(roff: &mut Roff, command: &Command) {
     }
 }
 
-/// ENVIRONMENT: a variable for each option that has one, and those that several commands heed.
+/// ENVIRONMENT: a variable for each option that has one, and the variables that several commands
+/// read.
 pub fn environment(roff: &mut Roff, command: &Command) {
     roff.control("SH", ["ENVIRONMENT"]);
     for argument in command.get_arguments().filter(|one| !one.is_hide_set()) {
@@ -142,7 +143,7 @@ fn shown(argument: &Arg) -> String {
     }
 }
 
-/// SEE ALSO: the command above, those below or beside it, and programs of other people.
+/// SEE ALSO: the command above, those below or beside it, and programs of other projects.
 pub fn see_also(roff: &mut Roff, command: &Command) {
     roff.control("SH", ["SEE ALSO"]);
     let near = beside(&words(command)).iter();

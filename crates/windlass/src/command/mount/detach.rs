@@ -1,8 +1,9 @@
-//! Going into the background: the command starts itself again, waits until the mount is there, and
-//! leaves. Forking would be shorter; a process with threads cannot.
+//! Goes into the background: the command starts itself again, waits until the mount is there, and
+//! ends. A fork would be shorter, but a process with threads cannot fork safely.
 //!
-//! The child says everything through pipes, so that a caller who waits for the end of the output
-//! does not wait for the end of the mount. Once mounted it writes READY and lets go of them.
+//! The child prints everything through pipes. So a caller that waits for the end of the output does
+//! not have to wait for the end of the mount. When the mount is there, the child writes READY and
+//! closes the pipes.
 
 use std::io::{Read, Write};
 use std::process::{Command, Stdio};
@@ -10,10 +11,11 @@ use std::process::{Command, Stdio};
 use crate::exit::{Code, Failure};
 use crate::output;
 
-/// Ends what the child prints when it is mounted. No line of output holds it.
+/// The mark at the end of what the child prints until it has mounted. No line of output contains
+/// it.
 const READY: &str = "\0ready";
 
-/// Starts the command again in the foreground of a background of its own, until it is mounted.
+/// Starts the command again as a background process with `--foreground`, and waits for the mount.
 pub fn run(json: bool) -> Result<Code, Failure> {
     let fault = |error: std::io::Error| {
         let message = format!("cannot start in the background: {error}");
@@ -44,13 +46,13 @@ pub fn run(json: bool) -> Result<Code, Failure> {
     if json {
         output::line(said.trim_end());
     }
-    // It has said why on standard error.
+    // The child has printed the reason on standard error.
     let status = child.wait().map_err(fault)?;
     let number = status.code().and_then(|code| u8::try_from(code).ok());
     Ok(number.and_then(Code::of_number).unwrap_or(Code::Failed))
 }
 
-/// In the child: the mount is there, nobody waits any more.
+/// Called in the child when the mount is there: nobody waits for it any more.
 pub fn leave() -> Result<(), Failure> {
     let fault = |error: std::io::Error| {
         let message = format!("cannot leave the terminal: {error}");

@@ -1,4 +1,5 @@
-//! What `windlass plan` says: a table of alternatives, the one to take, how sure that is.
+//! The answer of `windlass plan`: a table of alternatives, the recommended one, and how certain
+//! that is.
 
 use windlass_engine::{Model, show_rate};
 use windlass_lab::{ChainPrediction, Choice, Direction, LinkKind, Prediction, Sureness};
@@ -7,11 +8,11 @@ use super::Asked;
 use crate::output;
 use windlass_engine::show_size;
 
-/// All that there is to say.
+/// The whole answer.
 pub(super) struct Answer<'a> {
     pub(super) asked: &'a Asked,
     pub(super) predictions: Vec<Prediction>,
-    /// The chain that begins with each; none where none was asked for.
+    /// The chain that begins with each alternative; empty if the user asked for none.
     pub(super) chains: Vec<ChainPrediction>,
     pub(super) choice: Option<Choice>,
     pub(super) sure: Sureness,
@@ -53,7 +54,7 @@ impl Answer<'_> {
         })
     }
 
-    /// Minutes between which it should end.
+    /// The shortest and the longest time it should take, in minutes.
     fn range(&self, one: &Prediction) -> (f64, f64) {
         let share = self.sure.share.min(0.9);
         (one.minutes * (1.0 - share), one.minutes * (1.0 + share))

@@ -1,4 +1,4 @@
-//! `windlass restore --dry-run`: what a restore would read and write, and whether it may.
+//! `windlass restore --dry-run`: what a restore would read and write, and whether it is allowed to.
 //!
 //! Invariant: no directory is made, and nothing is removed.
 
@@ -78,7 +78,7 @@ pub fn run(global: &Global, arguments: &Restore) -> Result<Code, Failure> {
     Ok(code)
 }
 
-/// How long it would take, where storage was probed.
+/// Predicts how long it would take, if the storage was probed.
 fn predict(
     arguments: &Restore,
     set: &OpenSet,
@@ -127,7 +127,7 @@ fn postgres(
     let spaces = plan.tablespaces.iter().map(|space| space.becomes.clone());
     let places: Vec<_> = std::iter::once(plan.into.clone()).chain(spaces).collect();
     for place in &places {
-        // Root makes the last directory of the path itself, and gives it to the owner.
+        // Root creates the last directory of the path itself, and gives it to the owner.
         match privilege::is_root() {
             true => checks.ok("target", format!("{} would be made", place.display())),
             false => writable(checks, place),

@@ -6,10 +6,10 @@ use windlass_engine::{resource_words, show_rate};
 
 use windlass_engine::show_size;
 
-/// Waits that are shown of each stage.
+/// The most waits that are shown for each stage.
 const WAITS_MAX: usize = 3;
 
-/// What a run says of itself: the fields of [`windlass_engine::Live`] that are shown.
+/// What a run reports about itself: the fields of [`windlass_engine::Live`] that are shown.
 #[derive(Deserialize)]
 struct Run {
     elapsed_seconds: f64,
@@ -58,7 +58,7 @@ struct Buffers {
     outputs: u64,
 }
 
-/// The lines of a run; `None` when these are the numbers of something else.
+/// The lines of a run; `None` when the numbers belong to another kind of operation.
 pub fn lines(numbers: &Value) -> Option<Vec<(String, String)>> {
     let run: Run = serde_json::from_value(numbers.clone()).ok()?;
     let mut found = Vec::new();

@@ -1,7 +1,7 @@
 //! One run: a process of this program, with `--json`.
 //!
-//! Its CPU time is what the kernel counted for it, from exec to exit; its memory it reports itself.
-//! Runs come one after another, so that the time of all children grows by that of one.
+//! The kernel counts the child's CPU time from exec to exit. The child reports its memory itself.
+//! Runs come one after another, so the CPU time of all children grows by that of one run.
 
 use std::io::Read;
 use std::path::{Path, PathBuf};
@@ -17,7 +17,8 @@ use windlass_lab::{Case, RunRecord};
 
 use crate::exit::{Code, Failure};
 
-/// Between two looks at the flag to stop: a run may be a few microseconds longer for it.
+/// The pause between two looks at the flag to stop. The looks may make a run a few microseconds
+/// longer.
 const LOOK: Duration = Duration::from_millis(5);
 
 /// How runs are made.
@@ -29,7 +30,7 @@ pub struct Child<'a> {
 }
 
 impl Child<'_> {
-    /// Backs up; CPU seconds of the process, and its report.
+    /// Makes a backup. Returns the CPU seconds of the process, and its report.
     pub fn back_up(
         &self,
         database: &str,
@@ -47,7 +48,7 @@ impl Child<'_> {
         self.run(case, words)
     }
 
-    /// Restores; CPU seconds of the process, and its report.
+    /// Makes a restore. Returns the CPU seconds of the process, and its report.
     pub fn restore(
         &self,
         case: &Case,
@@ -69,7 +70,7 @@ impl Child<'_> {
         let emulate = case.set_up.iter().flat_map(|set_up| &set_up.emulate);
         words.extend(emulate.map(|item| format!("--emulate={item}")));
         words.extend(["--json".to_owned(), "--config=/dev/null".to_owned()]);
-        // Experiments say nothing of how well plans foretell the user's own runs.
+        // Experiments do not show how well plans predict the user's own runs.
         words.push("--no-prediction".to_owned());
         words.extend_from_slice(self.arguments);
         self.cancel.check()?;
@@ -85,7 +86,7 @@ impl Child<'_> {
         Ok((cpu, record))
     }
 
-    /// Waits until it ends; hands on the wish to stop.
+    /// Waits until it ends, and passes on the wish to stop.
     fn wait(&self, mut process: Process) -> Result<(ExitStatus, String, String), Failure> {
         let (out, err) = (process.stdout.take(), process.stderr.take());
         let (out, err) = (read(out), read(err));
@@ -97,7 +98,8 @@ impl Child<'_> {
             if self.cancel.is_cancelled() && !told {
                 told = true;
                 let id = i32::try_from(process.id()).map(Pid::from_raw);
-                // It may have ended by itself, or have got the terminal's own signal.
+                // The process may have ended by itself, or the terminal may have sent it the
+                // signal.
                 id.ok()
                     .map(|id| kill(id, Signal::SIGINT))
                     .unwrap_or(Ok(()))
@@ -131,7 +133,7 @@ impl Child<'_> {
 fn command(words: &[String]) -> Result<Process, Failure> {
     let program = std::env::current_exe().map_err(|error| lost(&error))?;
     let mut command = Command::new(program);
-    // What the environment sets is for the user's own backups.
+    // Variables in the environment are meant for the user's own backups.
     for (name, _) in std::env::vars_os() {
         if name.to_string_lossy().starts_with("WINDLASS_") {
             command.env_remove(name);
@@ -142,12 +144,12 @@ fn command(words: &[String]) -> Result<Process, Failure> {
     command.spawn().map_err(|error| lost(&error))
 }
 
-/// Reads a pipe to its end, so that whoever writes into it never waits.
+/// Reads a pipe to its end, so that the process that writes into it never waits.
 fn read(pipe: Option<impl Read + Send + 'static>) -> std::thread::JoinHandle<String> {
     std::thread::spawn(move || {
         let mut text = Vec::new();
         let ended = pipe.map(|mut pipe| pipe.read_to_end(&mut text));
-        // A pipe that breaks has what came before.
+        // If a pipe breaks, what came before is kept.
         ended.unwrap_or(Ok(0)).unwrap_or_default();
         String::from_utf8_lossy(&text).into_owned()
     })

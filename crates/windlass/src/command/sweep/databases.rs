@@ -1,4 +1,4 @@
-//! What a sweep backs up: one database, or several to see what their size changes.
+//! What a sweep backs up: one database, or several to see the effect of their size.
 
 use windlass_lab::{Case, Source};
 use windlass_postgres::Cluster;
@@ -10,7 +10,7 @@ use crate::privilege;
 
 /// One of them.
 pub struct Known {
-    /// As a child process finds it.
+    /// The name under which a child process finds it.
     pub name: String,
     /// `PostgreSQL` or `SQLite`.
     kind: &'static str,
@@ -18,15 +18,15 @@ pub struct Known {
     pub bytes: u64,
 }
 
-/// Databases of one owner; at least one.
+/// Databases of one owner. There is at least one.
 pub struct Databases {
     known: Vec<Known>,
-    /// User and group, where that can be told.
+    /// User and group, if they are known.
     pub owner: Option<(u32, u32)>,
 }
 
 impl Databases {
-    /// Looks at each, as its owner.
+    /// Looks at each database as its owner.
     pub fn find(names: &[String]) -> Result<Self, Failure> {
         let names = names.iter().map(|name| DatabaseName::resolve(name));
         let names = names.collect::<Result<Vec<_>, _>>()?;
@@ -41,7 +41,7 @@ impl Databases {
         Ok(Self { known, owner })
     }
 
-    /// What the axis has; nothing where there is only one.
+    /// The values of the axis; empty if there is only one database.
     pub fn sources(&self) -> Vec<Source> {
         let source = |(index, known): (usize, &Known)| Source {
             index,
@@ -53,7 +53,7 @@ impl Databases {
         }
     }
 
-    /// That of a case.
+    /// The database of a case.
     pub fn of(&self, case: &Case) -> &Known {
         &self.known[case.source.as_ref().map_or(0, |source| source.index)]
     }
@@ -64,7 +64,7 @@ impl Databases {
         bytes.max().unwrap_or(0)
     }
 
-    /// What kinds there are.
+    /// The kinds of the databases.
     pub fn kinds(&self) -> String {
         let mut kinds: Vec<_> = self.known.iter().map(|known| known.kind).collect();
         kinds.dedup();

@@ -1,4 +1,4 @@
-//! Where stripes and restored files go for as long as a run takes.
+//! Where stripes and restored files are kept during a run.
 
 use std::fs::DirBuilder;
 use std::io;
@@ -10,22 +10,22 @@ use crate::outputs::outputs;
 use crate::privilege;
 use windlass_engine::show_size;
 
-/// Where files go unless the user says otherwise: large, and on a disk, on most systems.
+/// The default directory. On most systems it is large and on a disk.
 const DEFAULT: &str = "/var/tmp";
-/// What stays free beside what a run writes.
+/// The space that must stay free beside what a run writes.
 const KEEP_FREE: u64 = 256 << 20;
 
-/// The places of a sweep; what was made is removed when this is dropped.
+/// The places of a sweep. Dropping this removes what was created.
 pub struct Places {
-    /// Scratch directories of stripes; none: `nul`.
+    /// Scratch directories of the stripes; empty for `nul`.
     stripes: Vec<PathBuf>,
     /// The scratch directory of restored files.
     restored: Option<PathBuf>,
 }
 
 impl Places {
-    /// Makes scratch directories that belong to the database's owner. `to` is what the user said,
-    /// `keeps` whether files are needed; a restore has a place of its own.
+    /// Creates scratch directories that belong to the database's owner. `to` is what the user
+    /// named; `keeps` says whether files are needed. A restore has a place of its own.
     pub fn new(
         to: &[String],
         keeps: bool,
@@ -58,7 +58,7 @@ impl Places {
         Ok(places)
     }
 
-    /// The places as the series names them.
+    /// The names of the places in the series.
     pub fn names(&self) -> Vec<String> {
         if self.stripes.is_empty() {
             return vec!["nul".to_owned()];
@@ -67,7 +67,7 @@ impl Places {
         self.stripes.iter().map(parent).collect()
     }
 
-    /// Devices for so many stripes, spread over the places.
+    /// Devices for `count` stripes, spread over the places.
     pub fn stripes(&self, name: &str, count: usize) -> Vec<PathBuf> {
         if self.stripes.is_empty() {
             return vec!["nul".into(); count];
@@ -86,7 +86,7 @@ impl Places {
             .join("restored")
     }
 
-    /// Removes what a run left there.
+    /// Removes what a run left at these paths.
     pub fn remove(&self, paths: &[PathBuf]) -> Result<(), Failure> {
         for path in paths.iter().filter(|path| path.is_absolute()) {
             remove(path).map_err(|error| fault("remove", path, &error))?;
@@ -94,7 +94,7 @@ impl Places {
         Ok(())
     }
 
-    /// Refuses when stripes or restored files would fill a file system.
+    /// Refuses a run whose stripes or restored files would fill a file system.
     pub fn check_space(&self, stripes: u64, restored: u64) -> Result<(), Failure> {
         let share = stripes / (self.stripes.len().max(1) as u64);
         let places = self.stripes.iter().map(|path| (path, share));

@@ -10,20 +10,20 @@ use crate::exit::{Code, Failure};
 use crate::output;
 use crate::outputs::outputs;
 
-/// Where files go unless the user says otherwise.
+/// The directory of the files: as given, or the default.
 pub fn out_directory(given: Option<PathBuf>) -> PathBuf {
     let state = || state_directory().map(|state| state.join("sweeps"));
     given.or_else(state).unwrap_or_else(|| ".".into())
 }
 
-/// The time, to the second: it names the files.
+/// The time, to the second. It is a part of the files' names.
 pub fn now() -> String {
     let second = jiff::Timestamp::from_second(jiff::Timestamp::now().as_second());
     second.unwrap_or_default().to_string()
 }
 
-/// Shows a series. `keep`: the series itself is kept, too, not only its report; without a
-/// directory nothing is.
+/// Shows a series. With `keep`, it writes the series itself and not only its report. Without a
+/// directory it writes nothing.
 pub fn show(
     global: &Global,
     series: &Series,
@@ -61,7 +61,7 @@ pub fn show(
     Ok(Code::Done)
 }
 
-/// Writes the series, when it is to be kept, and its report; their paths.
+/// Writes the report, and the series if it is to be kept. Returns their paths.
 fn files(series: &Series, out: &Path, keep: bool) -> Result<Vec<PathBuf>, Failure> {
     let outputs = outputs();
     outputs.check(out)?;
@@ -89,7 +89,7 @@ fn files(series: &Series, out: &Path, keep: bool) -> Result<Vec<PathBuf>, Failur
     Ok(kept)
 }
 
-/// A table as text: columns as wide as they must be, numbers to the right.
+/// A table as text. Columns are as wide as needed; numbers are aligned to the right.
 fn print(table: &Table) {
     let text = |cell: &Cell| match cell {
         Cell::Text(text) | Cell::Number(text) => text.clone(),

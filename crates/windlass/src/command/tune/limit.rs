@@ -11,7 +11,7 @@ use crate::devices::DeviceName;
 use crate::exit::Failure;
 use crate::probed;
 
-/// Rates of the two ends, where a model or a profile tells.
+/// The rates of the two ends, if a model or a profile says them.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Known {
     source: Option<f64>,
@@ -25,7 +25,7 @@ impl Known {
         files: &[PathBuf],
         devices: &[DeviceName],
     ) -> Result<Self, Failure> {
-        // Of each reader a stream: more than there will be, so never too low a limit.
+        // 64 streams, more than the readers will have: so the limit is never too low.
         let source = match (&emulation.source, state, files.first()) {
             (Some(model), ..) => finite(model.sustained(64)),
             (None, Some(state), Some(file)) => Profile::for_path(state, file)?
@@ -49,7 +49,7 @@ impl Known {
         })
     }
 
-    /// Bytes of the database per second that no setting will be above.
+    /// Bytes of the database per second that no setting will exceed.
     pub(super) fn limit(
         &self,
         speeds: &Speeds,
@@ -59,7 +59,7 @@ impl Known {
     ) -> f64 {
         let source = lowest(self.source, arguments.max_rate.map(to_f64));
         let devices = lowest(self.devices, arguments.max_device_rate.map(to_f64));
-        // Without any storage known the cores' speed says nothing: copies and caches bind first.
+        // If no storage is known, the cores are no limit: copies and caches bind before them.
         if source.is_infinite() && devices.is_infinite() {
             return f64::INFINITY;
         }

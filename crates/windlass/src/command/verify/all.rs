@@ -1,4 +1,5 @@
-//! `windlass verify DIRECTORY`: all of its sets, one after another, and what came of them together.
+//! `windlass verify DIRECTORY`: verifies all of its sets, one after another, and sums up the
+//! results.
 
 use std::path::PathBuf;
 
@@ -11,15 +12,15 @@ use crate::exit::{Code, Failure};
 use crate::output;
 use crate::places::{self, Identity, local_time, short_id};
 
-/// What became of all sets.
+/// The results of all sets.
 #[derive(Default)]
 struct Outcome {
     documents: Vec<Value>,
     sound: u64,
     bytes: u64,
-    /// What is damaged: ids, and files of no set.
+    /// What is damaged: ids, and files that belong to no set.
     damaged: Vec<String>,
-    /// What could not be verified, for another reason.
+    /// The sets that could not be verified for another reason than damage.
     failed: Vec<String>,
     warnings: bool,
 }
@@ -43,7 +44,7 @@ pub(super) fn run(
         .into_iter()
         .partition(|set| matches!(set.state, SetState::Unfinished));
     if sets.is_empty() && list.unknown.is_empty() {
-        // Says why there is none.
+        // `choose` fails and says why there is no set.
         places::choose(&list, choice, &place)?;
     }
     let mut outcome = Outcome::default();
@@ -74,7 +75,7 @@ pub(super) fn run(
     Ok(outcome.end(sets.len()))
 }
 
-/// Verifies one set of several; only what ends all of them is an error.
+/// Verifies one set of several. It returns an error only if the error ends all of them.
 fn one(
     how: &How<'_>,
     set: &SetEntry,
@@ -83,7 +84,7 @@ fn one(
 ) -> Result<(), Failure> {
     let verified = match how.verify(&set.locations(), cancel) {
         Ok(verified) => verified,
-        // One that is alone says everything itself.
+        // If there is only one set, its failure is reported in full by the caller.
         Err(failure) if failure.is_of_one_set() && (how.brief || !outcome.documents.is_empty()) => {
             if !how.global.json {
                 output::line(&format!("{}  {}", title(set), failure.message()));
@@ -111,7 +112,7 @@ fn one(
     Ok(())
 }
 
-/// A set at the beginning of a line.
+/// The name of a set at the beginning of a line.
 fn title(set: &SetEntry) -> String {
     let of = Identity::of(set).map_or("?".to_owned(), |of| of.name().to_owned());
     let begun = local_time(set.begun_nanos);
@@ -158,7 +159,7 @@ impl Outcome {
         }
     }
 
-    /// Says which sets are damaged; how the command ends.
+    /// Reports which sets are damaged. Returns how the command ends.
     fn end(&self, count: usize) -> Code {
         if count > 1 || self.documents.len() > count {
             for (what, names) in [("damaged", &self.damaged), ("not verified", &self.failed)] {

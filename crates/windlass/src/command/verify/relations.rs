@@ -1,4 +1,4 @@
-//! `windlass verify --open`: the set opened, and every relation checked by the database's own
+//! `windlass verify --open`: opens the set, and checks every relation with the database's own
 //! tools.
 
 use std::path::PathBuf;
@@ -15,17 +15,18 @@ use crate::opened::Opened;
 use crate::output::{self, Tone};
 use crate::words::duration;
 
-/// What a check came to.
+/// The result of a check.
 pub(super) struct Checked {
     pub(super) code: Code,
     pub(super) document: Value,
-    /// Faults of the database, and whether the set is why.
+    /// The number of faults in the database; then whether damage of the set is their cause.
     faults: u64,
     set_is_damaged: bool,
 }
 
 impl Checked {
-    /// Says at the end what there is to be sorry for, of a set that is not known to be damaged.
+    /// Reports at the end what is wrong. It is called only if no damage of the set was found
+    /// before.
     pub(super) fn complain(&self, id: &SetId) {
         let (error, hint) = match (self.set_is_damaged, self.faults) {
             (true, _) => (
@@ -47,14 +48,14 @@ impl Checked {
     }
 }
 
-/// What is said of a relation.
+/// What the check says about a relation.
 struct Finding {
-    /// Database and relation, as far as they are known.
+    /// Database and relation, if they are known.
     name: String,
     what: String,
 }
 
-/// What was found, whatever the database.
+/// The findings, for any kind of database.
 struct Findings {
     summary: String,
     document: Value,
@@ -84,7 +85,7 @@ pub(super) fn check(
             found.map(sqlite).map_err(Failure::from)
         }
     };
-    // A server that damage has ended says more than the session that it ended with.
+    // If damage ended the server, its end says more than the session that broke with it.
     let findings = match findings {
         Ok(findings) => findings,
         Err(failure) => return Err(opened.check_alive().err().unwrap_or(failure)),

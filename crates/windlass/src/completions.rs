@@ -1,7 +1,7 @@
-//! What completes a word on the command line: sets, configured databases, codecs, devices.
+//! Completes words of the command line: sets, configured databases, codecs, devices.
 //!
-//! The script that `windlass completions` prints asks the program itself for each word, through an
-//! environment variable. So a name that was configured a minute ago is completed, too.
+//! The script that `windlass completions` prints asks the program itself about each word, through
+//! an environment variable. So it also completes a name that was configured a minute ago.
 
 mod sets;
 
@@ -17,19 +17,19 @@ use clap_complete::env::Shells;
 
 use crate::config;
 
-/// The shell's question is in this variable.
+/// The shell puts its question into this variable.
 const VARIABLE: &str = "WINDLASS_COMPLETE";
 
 const CODECS: [&str; 9] = [
     "none", "lz4", "zstd", "zstd:-3", "zstd:1", "zstd:3", "zstd:9", "zstd:19", "auto",
 ];
 
-/// Answers the shell and ends the process, if it is the shell that asks.
+/// If the shell is asking, this answers and ends the process.
 pub fn answer() {
     CompleteEnv::with_factory(command).var(VARIABLE).complete();
 }
 
-/// What a shell runs at its start.
+/// Writes the script that a shell runs when it starts.
 pub fn script(shell: clap_complete::Shell, out: &mut dyn io::Write) -> io::Result<()> {
     let name = shell.to_string();
     let shells = Shells::builtins();
@@ -39,7 +39,7 @@ pub fn script(shell: clap_complete::Shell, out: &mut dyn io::Write) -> io::Resul
     completer.write_registration(VARIABLE, "windlass", "windlass", "windlass", out)
 }
 
-/// The command line with what completes each argument.
+/// The command line, with the completion of each argument.
 fn command() -> clap::Command {
     with_completers(config::cli())
 }
@@ -88,7 +88,7 @@ fn codecs(current: &OsStr) -> Vec<CompletionCandidate> {
     words(current, CODECS.map(ToOwned::to_owned))
 }
 
-/// Those of the words that begin like this.
+/// The words that begin with the current one.
 fn words(current: &OsStr, words: impl IntoIterator<Item = String>) -> Vec<CompletionCandidate> {
     let begun = current.to_string_lossy();
     let words = words.into_iter().filter(|word| word.starts_with(&*begun));

@@ -11,8 +11,8 @@
 //!
 //! Windlass reads /etc/windlass/windlass.toml and /etc/windlass/conf.d/*.toml in the order of their
 //! names, or the file of `--config` alone. A value in a file is a default: the environment and the
-//! command line win. A mistake in a file is an error with the file and the line, whatever command
-//! runs, so that nobody finds it on the night when that command is needed.
+//! command line win. A mistake in a file is an error that names the file and the line, whatever
+//! command runs. So nobody finds it only in the night when that command is needed.
 
 mod defaults;
 pub mod edit;
@@ -32,13 +32,13 @@ use file::Config;
 const PATH: &str = "/etc/windlass/windlass.toml";
 const DIRECTORY: &str = "/etc/windlass/conf.d";
 
-/// Parses the command line over the environment over the configuration.
+/// Parses the command line. It wins over the environment, which wins over the configuration.
 pub fn parse(arguments: &[OsString]) -> Result<Cli, Failed> {
     let command = cli();
     let config = Config::load(arguments)?;
     defaults::check(&command, &config)?;
     let said = databases_said(&command, arguments);
-    // First: the options of a database are not known if its name is not.
+    // This comes first: if a database's name is unknown, its options are unknown too.
     check_names(&config, &said.databases)?;
     let with_defaults = defaults::apply(command, &config, &said);
     let matches: ArgMatches = with_defaults.try_get_matches_from(arguments)?;
@@ -58,10 +58,10 @@ pub fn database_names() -> Vec<String> {
     )
 }
 
-/// The command line as clap knows it, where every flag takes the same words for yes and no: from
-/// the environment and the configuration any other word is an error, never a silent yes.
+/// The command line as clap knows it, but every flag takes the same words for yes and no. Any other
+/// word from the environment or the configuration is an error, and never silently means yes.
 pub fn cli() -> clap::Command {
-    // A check takes all options of a backup, and what it is not told it does not check.
+    // `check` takes all options of `backup`, and does not check what is not named.
     let check = |command: clap::Command| {
         let command = command.mut_arg("to", |argument| argument.required(false));
         command.mut_arg("dry_run", |argument| argument.hide(true))
@@ -85,8 +85,8 @@ fn parse_flag(text: &str) -> Result<bool, String> {
     }
 }
 
-/// The words that name databases, as far as the command line can be understood without the
-/// configuration, and the words of the command.
+/// The words that name databases, and the words of the command. They are found as far as the
+/// command line can be understood without the configuration.
 struct Said {
     command: Vec<String>,
     databases: Vec<String>,
@@ -98,7 +98,7 @@ fn databases_said(command: &clap::Command, arguments: &[OsString]) -> Said {
         command: Vec::new(),
         databases: Vec::new(),
     };
-    // `--help` is an error here, and shown by the second look.
+    // `--help` counts as an error here; the second parse shows it.
     let Ok(matches) = lenient.try_get_matches_from(arguments) else {
         return said;
     };
@@ -121,7 +121,7 @@ fn optional(command: clap::Command) -> clap::Command {
     command.mut_subcommands(optional)
 }
 
-/// Puts a configured database's source where its name was said.
+/// Replaces a configured database's name by its source.
 fn resolve(config: &Config, command: &mut cli::Command) -> Result<(), Failure> {
     let configured = |word: &String| config.databases.contains_key(word).then(|| word.clone());
     match command {
@@ -139,7 +139,7 @@ fn resolve(config: &Config, command: &mut cli::Command) -> Result<(), Failure> {
 
 fn check_names(config: &Config, words: &[String]) -> Result<(), Failure> {
     let configured = |word: &str| config.databases.contains_key(word);
-    // What is clearly a path is looked for by the command, as the database's owner.
+    // The command looks for words that are clearly paths, as the database's owner.
     let mut others = words
         .iter()
         .filter(|word| !configured(word) && !word.contains('/') && !DatabaseName::is_one(word));
@@ -166,7 +166,7 @@ fn unknown_database(word: &str, known: Vec<&str>) -> Failure {
     failure.hinting(&hint)
 }
 
-/// The words that may be configured databases' names.
+/// The words that may be names of configured databases.
 fn databases(command: &mut cli::Command) -> &mut [String] {
     use cli::{Command, Lab};
     match command {
@@ -181,12 +181,12 @@ fn databases(command: &mut cli::Command) -> &mut [String] {
     }
 }
 
-/// Why there is no command line: clap's reason, or ours.
+/// Why there is no command line: clap's reason, or Windlass's own.
 #[derive(Debug)]
 pub enum Failed {
-    /// Clap's, which may be `--help`.
+    /// The reason comes from clap; it may be `--help`.
     Clap(clap::Error),
-    /// Ours.
+    /// The reason comes from Windlass.
     Config(Failure),
 }
 

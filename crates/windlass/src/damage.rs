@@ -1,4 +1,4 @@
-//! Damage in words: each damaged place, and what it costs.
+//! Damage in words: each damaged place, and what was lost by it.
 
 use serde_json::Value;
 use windlass_engine::{Damage, DamageReport, DamagedPart, LostFile};
@@ -6,9 +6,9 @@ use windlass_engine::{Damage, DamageReport, DamagedPart, LostFile};
 use crate::output;
 use windlass_engine::show_size;
 
-/// So many lines of each list are printed; `--json` has more.
+/// At most this many lines of each list are printed; `--json` has more.
 pub const LINES_MAX: usize = 100;
-/// So many ranges of one file are printed.
+/// At most this many ranges of one file are printed.
 const RANGES_SHOWN: usize = 8;
 
 /// How a database counts its pages.
@@ -16,12 +16,12 @@ const RANGES_SHOWN: usize = 8;
 pub struct Pages {
     bytes: u64,
     first: u64,
-    /// Only below these directories; everywhere when there are none.
+    /// Only files below these directories have pages. If the list is empty, all files have.
     below: &'static [&'static str],
 }
 
 impl Pages {
-    /// From the facts of a set.
+    /// Reads the page size from the facts of a set.
     pub fn of(database: &Value) -> Self {
         let size = |key: &str| database[key].as_u64().unwrap_or(0);
         match database["kind"].as_str() {
@@ -43,7 +43,7 @@ impl Pages {
         }
     }
 
-    /// A range of a file, as bytes and where the file has pages as these.
+    /// A range of a file in bytes. If the file has pages of this kind, the page numbers are added.
     fn range(&self, path: &str, offset: u64, bytes: u64) -> String {
         let text = format!("{bytes} bytes at {offset}");
         let paged = self.below.is_empty() || self.below.iter().any(|dir| path.starts_with(dir));
@@ -58,7 +58,7 @@ impl Pages {
     }
 }
 
-/// Prints what was found: places, files that lost bytes, and the sum.
+/// Prints the findings: damaged places, files that lost bytes, and the sum.
 pub fn print_damage(report: &DamageReport, pages: &Pages) {
     output::line("");
     report

@@ -15,7 +15,7 @@ pub enum DatabaseName {
 }
 
 impl DatabaseName {
-    /// Tells a path from a connection string. A file that exists is a file, whatever its name.
+    /// Tells a path from a connection string. An existing file is a file, whatever its name.
     pub fn resolve(text: &str) -> Result<Self, Failure> {
         let path = Path::new(text);
         let uri = text.starts_with("postgres://") || text.starts_with("postgresql://");
@@ -28,7 +28,7 @@ impl DatabaseName {
         Err(Self::unknown(text))
     }
 
-    /// What a word most likely is, without a look at anything.
+    /// What a word most likely means; nothing is looked up.
     pub fn guess(text: &str) -> Self {
         let uri = text.starts_with("postgres://") || text.starts_with("postgresql://");
         let is_string = uri || text.is_empty() || text.contains('=');
@@ -38,8 +38,8 @@ impl DatabaseName {
         }
     }
 
-    /// The owner, or where nobody can tell (the server or the file is not there), whose it would
-    /// usually be: user `postgres`, the owner of the directory.
+    /// The owner. If it cannot be found (the server or the file does not exist), the usual one:
+    /// user `postgres`, or the owner of the directory.
     pub fn owner_or_usual(&self) -> Option<(u32, u32)> {
         self.owner().or_else(|| match self {
             Self::Postgres(_) => privilege::user_ids("postgres"),
@@ -47,14 +47,14 @@ impl DatabaseName {
         })
     }
 
-    /// Whether a word can be a database: something at that path, or a connection string.
+    /// Whether a word can be a database: a path where something exists, or a connection string.
     pub fn is_one(text: &str) -> bool {
         let uri = text.starts_with("postgres://") || text.starts_with("postgresql://");
         let is_string = uri || text.is_empty() || text.contains('=');
         is_string || Path::new(text).symlink_metadata().is_ok()
     }
 
-    /// A word that is none.
+    /// The failure for a word that is not a database.
     pub fn unknown(text: &str) -> Failure {
         Failure::usage(
             format!("{text} is no file, no connection string and no configured database"),
@@ -83,13 +83,13 @@ impl DatabaseName {
         Err(Failure::new(Code::Failed, message, hint))
     }
 
-    /// Becomes the database's owner, when started by root.
+    /// Becomes the database's owner, if root started this process.
     pub fn become_owner(&self) -> Result<(), Failure> {
         self.owner()
             .map_or(Ok(()), |(uid, gid)| privilege::become_user(uid, gid))
     }
 
-    /// User and group that the database belongs to, where that can be told.
+    /// User and group of the database's owner, if they can be found.
     pub fn owner(&self) -> Option<(u32, u32)> {
         match self {
             Self::Postgres(conninfo) => windlass_postgres::socket_owner(conninfo),
@@ -97,8 +97,8 @@ impl DatabaseName {
         }
     }
 
-    /// A short name, as far as it can be told without asking: the file's stem, or the cluster's
-    /// kind.
+    /// A short name that is known without asking the database: the file's stem, or the kind of the
+    /// cluster.
     pub fn short_name(&self) -> String {
         match self {
             Self::Postgres(_) => "postgresql".to_owned(),
@@ -110,7 +110,7 @@ impl DatabaseName {
     }
 }
 
-/// A name as the names of stripes begin with it: letters, digits, `-` and `_`.
+/// The name in the form in which it begins a stripe's name: letters, digits, `-` and `_`.
 pub fn plain_name(name: &str) -> String {
     let plain = |letter: char| letter.is_ascii_alphanumeric() || "-_".contains(letter);
     let letters = name.chars().take(40);

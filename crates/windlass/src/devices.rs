@@ -1,7 +1,7 @@
-//! What the word DEVICE means: a stripe's file, a directory to name one in, `nul`.
+//! What the word DEVICE means: the file of a stripe, a directory for a stripe, or `nul`.
 //!
-//! A name that is there already is what it is. A new name is a file only if it ends like one of a
-//! stripe; every other new name becomes a directory, so that the next backup finds room there.
+//! An existing name is what it is. A new name is a file only if it ends like the name of a stripe.
+//! Every other new name becomes a directory, so that the next backup finds room there.
 
 use std::path::{Path, PathBuf};
 
@@ -11,7 +11,7 @@ use windlass_engine::{Device, FileDevice, FileDeviceOptions, NulDevice, Outputs,
 use crate::exit::{Code, Failure};
 use crate::{outputs, privilege};
 
-/// What the names of new files end with, after a dot.
+/// Endings of the names of new files, after a dot.
 const FILE_ENDINGS: [&str; 3] = ["windlass", "stripe", "bak"];
 
 /// A device as named on the command line.
@@ -21,14 +21,14 @@ pub enum DeviceName {
     Nul,
     /// The stripe's own file.
     File(PathBuf),
-    /// A directory in which the stripe is named.
+    /// A directory in which the stripe gets a name.
     Directory(PathBuf),
-    /// The same, which is not there yet.
+    /// A directory that does not exist yet.
     NewDirectory(PathBuf),
 }
 
 impl DeviceName {
-    /// Tells the kinds apart.
+    /// Finds out which kind of device a word means.
     pub fn resolve(text: &str) -> Result<Self, Failure> {
         if text == "nul" {
             return Ok(Self::Nul);
@@ -75,7 +75,7 @@ impl DeviceName {
         }
     }
 
-    /// Makes the directory, if it is one that is not there yet, for this user.
+    /// Creates the directory for this user, if it is one that does not exist yet.
     pub fn make(&self, owner: Option<(u32, u32)>) -> Result<(), Failure> {
         match self {
             Self::NewDirectory(path) if !path.is_dir() => privilege::make_directory(path, owner),
@@ -84,8 +84,9 @@ impl DeviceName {
     }
 }
 
-/// What these words name, for a database of this owner. Root makes new directories now, where an
-/// output may be: the owner may not be allowed to.
+/// The devices that these words name, for a database of this owner. If this process is root, it
+/// creates new directories now, because the owner may not be allowed to. It does so only where an
+/// output may be.
 pub fn resolve(words: &[String], owner: Option<(u32, u32)>) -> Result<Vec<DeviceName>, Failure> {
     let devices = words.iter().map(|text| DeviceName::resolve(text));
     let devices = devices.collect::<Result<Vec<_>, _>>()?;
@@ -96,13 +97,13 @@ pub fn resolve(words: &[String], owner: Option<(u32, u32)>) -> Result<Vec<Device
     Ok(devices)
 }
 
-/// True for a new name that is to be a file.
+/// Whether a new name means a file.
 fn is_file_name(path: &Path) -> bool {
     let ending = path.extension().and_then(|ending| ending.to_str());
     ending.is_some_and(|ending| FILE_ENDINGS.contains(&ending))
 }
 
-/// What names stripes in directories: `shop-20261121T081500Z-1f0c9a2e.2of4.windlass`.
+/// Makes the names of stripes in directories: `shop-20261121T081500Z-1f0c9a2e.2of4.windlass`.
 pub struct StripeNames {
     /// The database's short name.
     pub database: String,
@@ -126,7 +127,7 @@ impl StripeNames {
     }
 }
 
-/// Refuses devices that are where no output may be, before anything is made or removed there.
+/// Refuses devices at places where no output may be, before anything is created or removed there.
 pub fn check(devices: &[DeviceName], outputs: &Outputs) -> Result<(), Failure> {
     for device in devices {
         match device {
@@ -181,7 +182,7 @@ pub fn create(
     Ok(created)
 }
 
-/// The directories that hold stripes of these devices, each once.
+/// The directories that hold stripes of these devices, without duplicates.
 pub fn directories(devices: &[DeviceName]) -> Vec<PathBuf> {
     let mut found: Vec<_> = devices
         .iter()

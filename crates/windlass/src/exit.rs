@@ -23,7 +23,7 @@ pub enum Code {
     Damage,
     /// Interrupted by SIGINT or SIGTERM.
     Interrupted,
-    /// As the program ended that was run on an opened set.
+    /// The program that ran on an opened set ended with this code.
     Program(u8),
 }
 
@@ -43,7 +43,7 @@ impl Code {
 }
 
 impl Code {
-    /// The code of a number that a process ended with.
+    /// The code for a number with which a process ended.
     pub fn of_number(number: u8) -> Option<Self> {
         let codes = [
             Self::Done,
@@ -95,7 +95,7 @@ impl Failure {
         Self::new(Code::Usage, message, hint)
     }
 
-    /// A failure that a fault of the media is behind: of damage, if that is what it is.
+    /// A failure that a fault of the media causes. If the fault is damage, so is the failure.
     pub fn from_fault(fault: &EngineError, message: String, hint: String) -> Self {
         let code = match fault.is_damage() {
             true => Code::Damage,
@@ -119,13 +119,13 @@ impl Failure {
         &self.message
     }
 
-    /// The same with this hint, if it has none of its own.
+    /// The same failure. It gets this hint if it has none.
     pub fn or_hint(self, hint: &str) -> Self {
         let hint = self.hint.or_else(|| Some(hint.to_owned()));
         Self { hint, ..self }
     }
 
-    /// The same, now that damage of a set is known to be behind it.
+    /// The same failure, as one caused by damage of a set.
     pub fn of_damage(self) -> Self {
         let hint = "Use another set; `windlass verify` says what is damaged in this one.";
         Self::new(
@@ -135,22 +135,22 @@ impl Failure {
         )
     }
 
-    /// True when damage of a set is behind it.
+    /// Whether damage of a set causes it.
     pub fn is_damage(&self) -> bool {
         self.code == Code::Damage
     }
 
-    /// True when other sets may do well all the same.
+    /// Whether other sets may succeed in spite of it.
     pub fn is_of_one_set(&self) -> bool {
         matches!(self.code, Code::Damage | Code::Failed)
     }
 
-    /// The same, with another hint.
+    /// The same failure with another hint.
     pub fn hinting(self, hint: &str) -> Self {
         Self::new(self.code, self.message, hint)
     }
 
-    /// Prints it; the exit code.
+    /// Prints the failure. Returns the exit code.
     pub fn report(&self, json: bool) -> ExitCode {
         if json {
             let document = serde_json::json!({
@@ -213,7 +213,7 @@ impl From<PostgresError> for Failure {
             error => {
                 let hint = error.hint();
                 let code = match &error {
-                    // What was said on the command line, whatever is there.
+                    // The words on the command line are wrong, whatever exists.
                     PostgresError::Conninfo { .. }
                     | PostgresError::Service { .. }
                     | PostgresError::Label { .. } => Code::Usage,
@@ -265,7 +265,7 @@ impl From<ImageError> for Failure {
     }
 }
 
-/// An error with its causes, each named once.
+/// The message of an error and of its causes, each named once.
 fn chain(error: &dyn std::error::Error) -> String {
     let mut text = error.to_string();
     let mut cause = error.source();

@@ -1,13 +1,16 @@
-//! What a run was to take, kept beside what it took: in its own report, and for `plan --accuracy`.
+//! The prediction for a run, kept beside what the run took: in the run's own report, and for `plan
+//! --accuracy`.
 //!
-//! The plan is asked when the run is over, with what it is told before one: how many bytes, how
-//! well they compress, what lies at both ends. So its idea of time is judged, not a guess of sizes.
+//! The plan is asked after the run, with the values that a user gives it before a run: how many
+//! bytes, how well they compress, what is at both ends. So the comparison judges how well the plan
+//! predicts time, and not how well sizes were guessed.
 //!
 //! Invariants
-//! - A run never fails for want of a prediction, or because it cannot be kept.
-//! - Nothing is foretold of storage that is neither probed nor emulated, nor of a run that changed
-//!   its codec on the way.
-//! - The ledger is opened by whoever started the program, before it becomes the database's owner.
+//! - A run never fails because there is no prediction, or because the prediction cannot be kept.
+//! - Windlass predicts nothing for storage that is neither probed nor emulated, or for a run that
+//!   changed its codec on the way.
+//! - The user who started the program opens the ledger, before the process becomes the database's
+//!   owner.
 
 use std::path::{Path, PathBuf};
 
@@ -22,28 +25,28 @@ use crate::advice;
 use crate::output;
 use crate::probed::{self, Ends};
 
-/// The state directory of whoever started the program, and its ledger.
+/// The state directory of the user who started the program, and its ledger.
 #[derive(Debug)]
 pub struct State {
     directory: Option<PathBuf>,
     ledger: Option<OpenLedger>,
 }
 
-/// A run that is over, as a plan takes it.
+/// A finished run, with what the plan needs to know about it.
 #[derive(Debug)]
 pub struct Done<'a> {
     pub report: &'a RunReport,
-    /// Of all its frames; `None` where it changed on the way.
+    /// The codec of all its frames; `None` if the codec changed during the run.
     pub codec: Option<Codec>,
     /// Buffers and threads as asked for.
     pub request: BufferRequest,
-    /// At most so many bytes per second from the source, and to the target.
+    /// Limits in bytes per second: on reading from the source, and on writing to the target.
     pub rates: (Option<u64>, Option<u64>),
 }
 
 impl State {
-    /// Opens it for a run; `keep`: with its ledger. One that cannot be opened is said, and done
-    /// without.
+    /// Opens the state directory for a run, and its ledger too if `keep` is set. If the ledger
+    /// cannot be opened, this prints a warning and the run goes on without it.
     pub fn open(emulation: &Emulation, keep: bool) -> Self {
         let directory = state_directory();
         let ledger = directory
@@ -54,12 +57,12 @@ impl State {
         Self { directory, ledger }
     }
 
-    /// Where profiles are.
+    /// The directory of the profiles.
     pub fn directory(&self) -> Option<&Path> {
         self.directory.as_deref()
     }
 
-    /// Judges a run that is over; keeps what the plan would have said beside what was measured.
+    /// Judges a finished run, and keeps the plan's prediction beside what was measured.
     pub fn judge(self, ends: &Ends<'_>, done: &Done<'_>) -> Judgement {
         let state = self.directory.as_deref();
         let foretold = record(state, ends, done);
@@ -74,24 +77,24 @@ impl State {
     }
 }
 
-/// What is said of a run that is over.
+/// The judgement of a finished run.
 #[derive(Debug)]
 pub struct Judgement {
-    /// What the plan would have said before.
+    /// What the plan would have predicted before the run.
     pub foretold: Option<Record>,
-    /// What would have made it faster.
+    /// What would have made the run faster.
     pub advice: Option<Advised>,
 }
 
 impl Judgement {
-    /// Adds it to the run's JSON object.
+    /// Adds the judgement to the run's JSON object.
     pub fn describe(&self, document: &mut serde_json::Value) {
         document["prediction"] = prediction(self.foretold.as_ref());
         document["advice"] = advice::document(self.advice.as_ref());
     }
 }
 
-/// What a run's JSON object says of it; null where nothing could be foretold.
+/// The prediction in the run's JSON object; null if there is none.
 fn prediction(record: Option<&Record>) -> serde_json::Value {
     record.map_or(serde_json::Value::Null, |record| {
         serde_json::json!({
@@ -102,7 +105,7 @@ fn prediction(record: Option<&Record>) -> serde_json::Value {
     })
 }
 
-/// The run itself did what it was to do: what is missing is said, and must not undo that.
+/// The run itself has succeeded. A missing record gives a warning and must not make the run fail.
 fn kept<T>(result: Result<T, LabError>) -> Option<T> {
     result
         .map_err(|error| output::note(&format!("warning: no prediction is kept: {error}")))
@@ -122,7 +125,7 @@ fn record(state: Option<&Path>, ends: &Ends<'_>, done: &Done<'_>) -> Option<Reco
         codec,
         ratio: to_f64(bytes) / to_f64(stored).max(1.0),
     };
-    // Of nothing (an empty database) there is nothing to say.
+    // An empty database has no prediction.
     let prediction = question.predict(&alternative).ok()?;
     Some(Record {
         at: jiff::Timestamp::now().to_string(),
@@ -155,7 +158,7 @@ fn question(state: Option<&Path>, ends: &Ends<'_>, done: &Done<'_>) -> Option<Qu
     ask(state, ends, (used_bytes, request, done.rates, speeds))
 }
 
-/// What is asked of the plan: bytes of the database, buffers, limits of rates, speeds of codecs.
+/// What the plan needs: bytes of the database, buffers, rate limits, speeds of codecs.
 type Asked = (u64, BufferRequest, (Option<u64>, Option<u64>), Speeds);
 
 fn ask(
@@ -178,7 +181,7 @@ fn ask(
     Some(Question {
         direction,
         used_bytes,
-        // Restores leave out what is zero: they make no file longer than it was.
+        // A restore leaves zeros out, so it writes no more than the bytes in use.
         file_bytes: used_bytes,
         sources,
         targets,
@@ -192,7 +195,7 @@ fn ask(
     })
 }
 
-/// A run that has not been begun, as a plan takes it.
+/// A run that has not begun, with what the plan needs to know about it.
 #[derive(Debug)]
 pub struct Before {
     /// Bytes of the database.
@@ -200,16 +203,16 @@ pub struct Before {
     /// Stripes.
     pub files: usize,
     pub codec: Codec,
-    /// Bytes of the database for a stored byte.
+    /// Bytes of the database for each stored byte.
     pub ratio: f64,
     pub speeds: Speeds,
     /// Buffers and threads as asked for.
     pub request: BufferRequest,
-    /// At most so many bytes per second from the source, and to the target.
+    /// Limits in bytes per second: on reading from the source, and on writing to the target.
     pub rates: (Option<u64>, Option<u64>),
 }
 
-/// What the plan says of it; `None` where the storage of an end was not probed.
+/// The plan's prediction; `None` if the storage of one end was not probed.
 pub fn before(state: Option<&Path>, ends: &Ends<'_>, run: Before) -> Option<Prediction> {
     let asked = (run.bytes, run.request, run.rates, run.speeds);
     let question = ask(state, ends, asked)?;

@@ -1,13 +1,13 @@
-//! Hooks: commands that run before, after, and on the failure of a backup or restore.
+//! Hooks: commands that run before a backup or restore, after it, or when it fails.
 //!
-//! A hook is a program with its arguments, as written: no shell sees it unless it is named
-//! (`sh -c '...'`). It runs as the database's owner, with `WINDLASS_HOOK_*` in its environment, and
-//! what it prints goes to standard error.
+//! A hook is a program with its arguments, exactly as written. No shell reads it, unless the hook
+//! names one (`sh -c '...'`). It runs as the database's owner, with `WINDLASS_HOOK_*` in its
+//! environment, and its output goes to standard error.
 //!
 //! Invariants
-//! - Nothing of a hook outlives its time: its whole process group is ended.
-//! - A hook is never run as root because nobody knows whose the database is: what it runs may
-//!   belong to somebody else.
+//! - Nothing of a hook runs longer than its time allows: Windlass ends its whole process group.
+//! - A hook never runs as root just because the owner of the database is unknown: the programs that
+//!   it runs may belong to somebody else.
 //! - A run that a hook starts runs no hooks.
 
 use std::os::unix::process::CommandExt;
@@ -23,12 +23,12 @@ use crate::exit::{Code, Failure};
 use crate::{log, output};
 
 const TIMEOUT: Duration = Duration::from_secs(600);
-/// Between the request to end and the end.
+/// The time between asking a hook to end and killing it.
 const GRACE: Duration = Duration::from_secs(5);
 const POLL: Duration = Duration::from_millis(20);
-/// Told to hooks, and so the sign of a run within one.
+/// Hooks get this variable. So a run that finds it knows that a hook started it.
 const EVENT: &str = "WINDLASS_HOOK_EVENT";
-/// What a run within a hook may need of our environment.
+/// The variables of the environment that a run inside a hook may need.
 const KEPT: [&str; 2] = ["WINDLASS_CONFIG", "WINDLASS_STATE_DIR"];
 
 /// The hooks of one run.
@@ -38,14 +38,14 @@ pub struct Hooks {
     on_failure: Option<Vec<String>>,
     timeout: Duration,
     cancel: Cancel,
-    /// What is known of the run already.
+    /// What is already known about the run.
     told: Vec<(&'static str, String)>,
-    /// Whom a hook runs as when we are still root.
+    /// The user for hooks that start while this process is still root.
     owner: Option<(u32, u32)>,
 }
 
 impl Hooks {
-    /// Reads the commands; a command that cannot be read is a mistake in the options.
+    /// Parses the commands. A command that cannot be parsed is a mistake in the options.
     pub fn new(
         options: &cli::Hooks,
         command: &str,
@@ -82,7 +82,7 @@ impl Hooks {
         })
     }
 
-    /// Whom hooks run as, if this process is still root when they do.
+    /// Sets the user for hooks that start while this process is still root.
     pub fn set_owner(&mut self, owner: Option<(u32, u32)>) {
         self.owner = owner;
     }
@@ -99,7 +99,7 @@ impl Hooks {
             .collect()
     }
 
-    /// Runs the first hook; what fails it ends the run.
+    /// Runs the hook before the run. If it fails, the run ends.
     pub fn before(&self) -> Result<(), Failure> {
         let Some(words) = &self.before else {
             return Ok(());
@@ -117,7 +117,7 @@ impl Hooks {
         })
     }
 
-    /// Runs the last hook of a run that came to its end; the run's code, or warnings.
+    /// Runs the hook after a run that came to its end. Returns the run's code, or warnings.
     pub fn after(&self, code: Code, told: &[(&'static str, String)]) -> Code {
         let Some(words) = &self.after else {
             return code;
@@ -168,7 +168,7 @@ impl Hooks {
             .args(&words[1..])
             .stdin(Stdio::null())
             .process_group(0);
-        // Standard output is for the run's own result.
+        // Standard output is reserved for the run's own result.
         let errors = rustix::io::dup(std::io::stderr());
         command.stdout(errors.map_or_else(|_| Stdio::null(), Stdio::from));
         self.become_owner(&mut command)?;
@@ -180,7 +180,7 @@ impl Hooks {
         }
         command.env(EVENT, event);
         for (name, value) in self.told.iter().chain(told) {
-            // A zero byte cannot be told.
+            // A variable cannot contain a zero byte.
             command.env(format!("WINDLASS_HOOK_{name}"), value.replace('\0', ""));
         }
         let child = command
@@ -194,7 +194,7 @@ impl Hooks {
         }
     }
 
-    /// The user that hooks run as, and that user's home.
+    /// Sets the user that hooks run as, and that user's home.
     fn become_owner(&self, command: &mut Command) -> Result<(), String> {
         let mut uid = Uid::effective();
         if uid.is_root() {
@@ -215,7 +215,8 @@ impl Hooks {
         Ok(())
     }
 
-    /// Waits for its end, for so long; a hook of a run that was interrupted already has its time.
+    /// Waits for the end of a hook until its time is over. The hook that runs last, after a
+    /// failure, gets its full time even if the run was interrupted.
     fn wait(&self, mut child: Child, is_last: bool) -> Result<ExitStatus, String> {
         let group = Pid::from_raw(child.id().cast_signed());
         let end = Instant::now() + self.timeout;
@@ -240,9 +241,9 @@ impl Hooks {
     }
 }
 
-/// Asks the group to end, and ends it.
+/// Asks the process group to end, then kills it.
 fn stop(child: &mut Child, group: Pid) {
-    // Whoever is gone cannot be asked.
+    // A process that has already ended cannot be asked.
     killpg(group, Signal::SIGTERM).unwrap_or_default();
     let end = Instant::now() + GRACE;
     while Instant::now() < end && matches!(child.try_wait(), Ok(None)) {

@@ -1,7 +1,8 @@
-//! What the word IMAGE means: a set, a data directory, a SQLite file, each readable as an image.
+//! What the word IMAGE means: a set, a data directory or a SQLite file. Each can be read as an
+//! image.
 //!
-//! A running PostgreSQL server's directory is read as it lies there, so it is an image of no one
-//! moment. A SQLite file is read under a read transaction: it is an image of one.
+//! The directory of a running PostgreSQL server is read while the server writes, so that image has
+//! no single moment. A SQLite file is read under a read transaction, so its image has one.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -19,35 +20,36 @@ use crate::exit::{Code, Failure};
 use crate::places;
 use crate::privilege;
 
-/// The database's file in an image of a SQLite database, whatever it is called on disk.
+/// The path of the database's file in any image of a SQLite database, whatever the file is called
+/// on disk.
 const SQLITE_PATH: &[u8] = b"database";
 
-/// What an image is of.
+/// The kind of database in an image.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ImageKind {
     /// A PostgreSQL cluster.
     Postgres,
-    /// A SQLite database with pages of so many bytes; 0 when it is empty.
+    /// A SQLite database with pages of this many bytes; 0 when it is empty.
     Sqlite(u32),
     /// Neither.
     Unknown,
 }
 
-/// An image as it was asked for.
+/// What was asked for.
 pub struct Asked<'a> {
     /// Options of every command.
     pub global: &'a Global,
-    /// The word.
+    /// The word that names the image.
     pub place: &'a Path,
-    /// Which set of a directory, as far as the word does not say.
+    /// Which set of a directory, if the word itself does not say it.
     pub choice: Choice,
 }
 
 /// An image, opened.
 pub struct OpenImage {
-    /// As it was named.
+    /// The name that the user gave.
     pub place: PathBuf,
-    /// What it is of.
+    /// The kind of database in it.
     pub kind: ImageKind,
     image: Arc<dyn Image>,
     set: Option<Arc<SetImage>>,
@@ -55,7 +57,8 @@ pub struct OpenImage {
 }
 
 impl OpenImage {
-    /// Opens what `place` is. Started by root, becomes the owner of what is no set.
+    /// Opens `place`. If root started this process and `place` is not a set, it becomes the owner
+    /// of `place`.
     pub fn open(asked: &Asked<'_>, cancel: &Cancel) -> Result<Self, Failure> {
         let place = asked.place;
         if place.join("PG_VERSION").is_file() {
@@ -125,23 +128,23 @@ impl OpenImage {
         &*self.image
     }
 
-    /// True for a backup set, which never changes.
+    /// Whether it is a backup set, which never changes.
     pub fn is_set(&self) -> bool {
         self.set.is_some()
     }
 
-    /// True when somebody writes to the database and cannot while the image is open.
+    /// Whether somebody writes to the database and has to wait until the image is closed.
     pub fn holds_writers(&self) -> bool {
         let pinned = self.pinned.as_ref();
         pinned.is_some_and(|pinned| !pinned.writers_go_on())
     }
 
-    /// What reading a set took.
+    /// The cost of reading a set.
     pub fn statistics(&self) -> Option<ImageStatistics> {
         self.set.as_ref().map(|set| set.statistics())
     }
 
-    /// Ends the use of the image; what was read is good only if this succeeds.
+    /// Ends the use of the image. What was read is valid only if this succeeds.
     pub fn close(self) -> Result<(), Failure> {
         if let Some(pinned) = self.pinned {
             pinned.end()?;
@@ -154,8 +157,8 @@ fn become_owner(place: &Path) -> Result<(), Failure> {
     privilege::owner(place).map_or(Ok(()), |(uid, gid)| privilege::become_user(uid, gid))
 }
 
-/// Where the files of this cluster's tablespaces are: behind the links, in the directory that
-/// carries its version.
+/// Where the files of this cluster's tablespaces are: behind the links, in the directory that has
+/// the cluster's version in its name.
 fn tablespaces(root: &Path) -> Result<Vec<(Vec<u8>, PathBuf)>, Failure> {
     let links = root.join("pg_tblspc");
     let Ok(entries) = std::fs::read_dir(&links) else {
@@ -184,7 +187,7 @@ fn tablespaces(root: &Path) -> Result<Vec<(Vec<u8>, PathBuf)>, Failure> {
     Ok(mounts)
 }
 
-/// The set of a SQLite database, its file under the name that all such images share.
+/// The set of a SQLite database. Its file has the path that all such images share.
 struct Renamed {
     set: Arc<SetImage>,
     files: FileTable,
@@ -260,7 +263,7 @@ impl Image for PinnedImage {
     }
 }
 
-/// An image as the readers of catalogs take it.
+/// An image in the form that the readers of catalogs take.
 pub struct AsCluster<'a>(pub &'a dyn Image);
 
 impl ClusterFiles for AsCluster<'_> {

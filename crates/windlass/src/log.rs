@@ -1,14 +1,15 @@
-//! The log of runs: what was started, with which settings, what it did, and how it ended.
+//! The log of runs: what was started with which settings, what it did, and how it ended.
 //!
 //!   messages, warnings, errors --> `write` --> a file, syslog, or the systemd journal
 //!
 //! Lines of a file: `TIME windlass[PROCESS] LEVEL: COMMAND: TEXT`.
 //!
 //! Invariants
-//! - A line is one write at the end of the file: runs at the same time mix lines, never letters.
+//! - Each line is a single write at the end of the file. So the lines of simultaneous runs may
+//!   alternate, but never mix.
 //! - A file that is not a log of Windlass is never written to.
-//! - A run goes on when its log cannot be written any more; it is told once. A log that cannot even
-//!   be opened ends the command before anything was done.
+//! - If the log can no longer be written, the run goes on, and Windlass warns once. If the log
+//!   cannot even be opened, the command ends before it does anything.
 //! - No password reaches a log.
 
 mod file;
@@ -26,12 +27,12 @@ use crate::output;
 pub use file::is_log;
 pub use hidden::hidden;
 
-/// One a process: what is printed anywhere reaches it.
+/// There is one log in each process. Everything that is printed anywhere reaches it.
 static LOG: OnceLock<Mutex<Log>> = OnceLock::new();
 
 struct Log {
     level: LogLevel,
-    /// What is logged, before the text of each line.
+    /// The command that is logged. It comes before the text of each line.
     command: String,
     sink: Sink,
     has_failed: bool,
@@ -42,7 +43,7 @@ enum Sink {
     Socket(socket::Socket),
 }
 
-/// Opens the log that the command line asks for, and writes what is run.
+/// Opens the log that the command line asks for, and logs the command.
 pub fn open(global: &Global, arguments: &[OsString]) -> Result<(), Failure> {
     let Some(place) = &global.log else {
         return Ok(());
@@ -60,7 +61,7 @@ pub fn open(global: &Global, arguments: &[OsString]) -> Result<(), Failure> {
         sink,
         has_failed: false,
     };
-    // Opened once, by `main`.
+    // `main` calls this once.
     LOG.set(Mutex::new(log)).unwrap_or_default();
     let (version, user) = (
         env!("CARGO_PKG_VERSION"),
@@ -73,27 +74,27 @@ pub fn open(global: &Global, arguments: &[OsString]) -> Result<(), Failure> {
     Ok(())
 }
 
-/// What ends a run or has gone wrong in it.
+/// Logs something that ends a run or went wrong in it.
 pub fn error(text: &str) {
     write(LogLevel::Error, text);
 }
 
-/// What a person should know of a run that goes on.
+/// Logs something that a person should know although the run goes on.
 pub fn warn(text: &str) {
     write(LogLevel::Warn, text);
 }
 
-/// The steps of a run.
+/// Logs a step of a run.
 pub fn info(text: &str) {
     write(LogLevel::Info, text);
 }
 
-/// Everything else.
+/// Logs everything else.
 pub fn debug(text: &str) {
     write(LogLevel::Debug, text);
 }
 
-/// What was told to the person who watches: errors and warnings keep their level.
+/// Logs what was printed for the person who watches. Errors and warnings keep their level.
 pub fn told(text: &str) {
     if let Some(text) = text.strip_prefix("error: ") {
         error(text);
@@ -106,7 +107,7 @@ pub fn told(text: &str) {
     }
 }
 
-/// The buffers and threads of a run that is about to start.
+/// Logs the buffers and threads of a run that is about to start.
 pub fn settings(plan: &BufferPlan, codec: Option<&str>) {
     let codec = codec.map_or(String::new(), |codec| format!(", {codec}"));
     info(&format!(
@@ -119,7 +120,7 @@ pub fn settings(plan: &BufferPlan, codec: Option<&str>) {
     ));
 }
 
-/// How the command ended.
+/// Logs how the command ended.
 pub fn ended(code: Code) {
     let text = format!("ended: exit code {}", code.number());
     match code {
@@ -135,7 +136,7 @@ fn write(level: LogLevel, text: &str) {
     if level > log.level || text.trim().is_empty() {
         return;
     }
-    // A line stays a line, and moves no terminal that shows it.
+    // Without control characters, a line stays one line and cannot control a terminal.
     let plain = |letter: char| if letter.is_control() { ' ' } else { letter };
     let text: String = text.chars().map(plain).collect();
     let text = format!("{}: {text}", log.command);
@@ -147,7 +148,7 @@ fn write(level: LogLevel, text: &str) {
         Err(error) if !log.has_failed => {
             log.has_failed = true;
             drop(log);
-            // Not by `note`, which would come here again.
+            // `note` would write to this log again.
             output::unlogged(&format!("warning: the log cannot be written: {error}"));
         }
         _ => {}

@@ -1,9 +1,9 @@
 //! The `windlass` command: arguments, configuration, progress, output, exit codes.
 //!
 //! Invariants
-//! - This crate alone prints. Results go to standard output, everything else to standard error.
+//! - Only this crate prints. Results go to standard output, everything else to standard error.
 //! - With `--json` standard output carries one JSON object and nothing else.
-//! - Started by root, it becomes the database's owner before it reads or writes anything.
+//! - If root starts it, it becomes the database's owner before it reads or writes anything.
 
 mod advice;
 mod checks;
@@ -44,14 +44,14 @@ fn main() -> ExitCode {
         Ok(cli) => cli,
         Err(config::Failed::Config(failure)) => return failure.report(false),
         Err(config::Failed::Clap(error)) => {
-            // `--help` and `--version` arrive here too, and are no errors.
+            // `--help` and `--version` also arrive here, but they are not errors.
             let code = if error.use_stderr() {
                 exit::Code::Usage
             } else {
                 exit::Code::Done
             };
             match error.use_stderr() {
-                // It repeats what was typed, which may be a file's name.
+                // The message repeats the user's words, which may contain the name of a file.
                 true => error.to_string().lines().for_each(output::note),
                 false => error.print().unwrap_or_else(output::keep),
             }
@@ -70,14 +70,14 @@ fn main() -> ExitCode {
     };
     let exit_code = match ended {
         Ok(code) => code.into(),
-        // Nobody reads a document on an output that has failed.
+        // If standard output has failed, nobody can read a document there.
         Err(failure) => failure.report(json && output::failure().is_none()),
     };
     log::ended(code);
     exit_code
 }
 
-/// The end of a command that did its work: a failure if nobody has its result.
+/// The end of a command that did its work. It is a failure if nobody received the result.
 fn ended(code: exit::Code) -> Result<exit::Code, exit::Failure> {
     match (code, output::failure()) {
         (exit::Code::Done | exit::Code::Warnings, Some(failure)) => Err(failure),

@@ -2,12 +2,12 @@
 //! textfile collector (`--metrics-file`).
 //!
 //! Invariants
-//! - Whoever scrapes costs the run nothing but a look at its counters.
-//! - The file is whole whenever it is read: it is replaced by a rename. It stays after the run and
-//!   tells how that ended.
-//! - The time of each database's last success goes from file to file: a run that fails, or is
-//!   killed, does not take it away.
-//! - A counter never goes down, though its parts are read one after the other.
+//! - A scrape costs the run no more than reading its counters.
+//! - The file is complete at any moment, because a rename replaces it. It stays after the run and
+//!   says how the run ended.
+//! - The time of each database's last success is copied from each file to the next. So a run that
+//!   fails or is killed does not remove it.
+//! - A counter never decreases, although its parts are read one after the other.
 
 mod http;
 mod render;
@@ -29,9 +29,9 @@ use crate::watch::metrics_failure;
 use http::{Answer, Server};
 pub use render::Exporter;
 
-/// Largest file of an earlier run that is read.
+/// The largest file of an earlier run that is read.
 const FILE_BYTES_MAX: u64 = 1 << 20;
-/// How often the file is written: node_exporter reads it each 15 seconds or so.
+/// How often the file is written. node_exporter reads it about every 15 seconds.
 const PERIOD: Duration = Duration::from_secs(5);
 
 /// Serves and writes metrics until it ends.
@@ -43,7 +43,7 @@ pub struct Metrics {
 }
 
 impl Metrics {
-    /// Starts what was asked for; binds the address and writes the file once before that.
+    /// Starts what the user asked for. Before that it binds the address and writes the file once.
     pub fn start(
         watching: &Watching,
         outputs: &Outputs,
@@ -64,12 +64,12 @@ impl Metrics {
         Ok(metrics)
     }
 
-    /// Where metrics are served.
+    /// The address at which metrics are served.
     pub fn address(&self) -> Option<SocketAddr> {
         self.server.as_ref().map(Server::address)
     }
 
-    /// The run is over; the file says how it ended.
+    /// Ends the metrics of a finished run. The file then says how the run ended.
     pub fn end(mut self, success: bool) {
         self.ended(success);
         self.stop();
@@ -115,7 +115,7 @@ impl Metrics {
         let outputs = outputs.clone();
         let body = move || {
             while stopped.recv_timeout(PERIOD) == Err(RecvTimeoutError::Timeout) {
-                // Tried again in some seconds, and at the end.
+                // It is written again in some seconds, and at the end.
                 replace(&own, &outputs, &text(&exporter)).unwrap_or_default();
             }
             replace(&own, &outputs, &text(&exporter)).unwrap_or_default();
@@ -136,7 +136,7 @@ impl Metrics {
 }
 
 impl Drop for Metrics {
-    /// A run that never came to its end has failed.
+    /// A run that did not come to its end has failed.
     fn drop(&mut self) {
         if !self.has_ended {
             self.ended(false);
@@ -152,8 +152,8 @@ pub fn failed(path: &Path, outputs: &Outputs, mut exporter: Exporter) -> Result<
     replace(path, outputs, &exporter.render())
 }
 
-/// What the old file says of successes is said by the new one, too. A file that is not there, or
-/// cannot be read, says nothing.
+/// Copies the successes in the old file into the new one. If the old file does not exist or cannot
+/// be read, it adds nothing.
 fn carry(path: &Path, exporter: &mut Exporter) {
     let text = windlass_engine::read_at_most(path, FILE_BYTES_MAX).unwrap_or_default();
     exporter.carry(&String::from_utf8_lossy(&text));
@@ -164,7 +164,7 @@ fn text(exporter: &Mutex<Exporter>) -> String {
     exporter.render()
 }
 
-/// Not the durable kind: after a power cut there is no run to tell of.
+/// The rename is not durable: after a power cut there is no run to report.
 fn replace(path: &Path, outputs: &Outputs, text: &str) -> Result<(), EngineError> {
     outputs.refresh(path, &METRICS, text.as_bytes())
 }

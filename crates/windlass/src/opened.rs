@@ -4,9 +4,9 @@
 //!                  \---- read-only ------> mount +--> a SQLite file
 //!
 //! Invariants
-//! - The set is never written to: what changes is in the overlay, which goes with the scratch
+//! - The set is never written to. Changes go to the overlay, which is removed with the scratch
 //!   directory.
-//! - Ended in the order of use: first the server, then the mount, then the directory.
+//! - The parts end in a fixed order: first the server, then the mount, then the directory.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -23,7 +23,7 @@ use crate::scratch::Scratch;
 use crate::status::Operation;
 use crate::{output, privilege};
 
-/// Whom servers run as whose set belongs to root.
+/// The user for servers whose set belongs to root.
 const USUAL_USER: &str = "postgres";
 
 /// An opened set.
@@ -32,25 +32,25 @@ pub enum Opened {
     Postgres {
         /// The server.
         server: Box<Server>,
-        /// What it runs on.
+        /// The mount that it runs on.
         view: Mounted,
     },
     /// A database file.
     Sqlite {
         /// Its path.
         database: PathBuf,
-        /// What it is on.
+        /// The mount that holds it.
         view: Mounted,
     },
 }
 
 /// A set's image, mounted.
 pub struct Mounted {
-    /// What `windlass status` shows of it; it goes before the mount.
+    /// Shows the mount in `windlass status`. It is dropped before the mount.
     operation: Operation,
     mount: Arc<Mount>,
     scratch: Scratch,
-    /// What was written found no room.
+    /// Whether a write found no free space.
     full: Arc<AtomicBool>,
 }
 
@@ -73,14 +73,14 @@ impl Opened {
         }
     }
 
-    /// What it is on.
+    /// The mount of the set.
     pub fn view(&self) -> &Mounted {
         match self {
             Self::Postgres { view, .. } | Self::Sqlite { view, .. } => view,
         }
     }
 
-    /// An error when it is no longer there.
+    /// Fails if the server is no longer there.
     pub fn check_alive(&mut self) -> Result<(), Failure> {
         if let Self::Postgres { server, view } = self {
             let alive = server.check_alive();
@@ -89,7 +89,7 @@ impl Opened {
         Ok(())
     }
 
-    /// Closes it; true when damage of the set was met meanwhile.
+    /// Closes the set. Returns whether damage of the set was found while it was open.
     pub fn close(self) -> Result<bool, Failure> {
         let view = match self {
             Self::Postgres { server, view } => {
@@ -106,7 +106,7 @@ impl Opened {
             ..
         } = view;
         drop(operation);
-        // Nobody else has the mount once nothing shows it any more.
+        // When the status no longer shows the mount, nobody else holds it.
         if let Some(mount) = Arc::into_inner(mount) {
             mount.unmount()?;
         }
@@ -116,17 +116,17 @@ impl Opened {
 }
 
 impl Mounted {
-    /// Where the image is.
+    /// The path of the mounted image.
     pub fn at(&self) -> &Path {
         self.mount.at()
     }
 
-    /// True when damage of the set was met.
+    /// Whether damage of the set was found.
     pub fn is_damaged(&self) -> bool {
         self.mount.statistics().damaged > 0
     }
 
-    /// A failure that damage of the set is behind is one of damage; one for lack of room says so.
+    /// The failure with its real cause: damage of the set, or a lack of free space.
     fn explained(&self, failure: Failure) -> Failure {
         if self.is_damaged() {
             return failure.of_damage();
@@ -214,7 +214,7 @@ fn postgres(
     let run_as = server_user(set, options)?;
     let files = server_view(&description.files)?;
     let edited = EditedImage::new(image(set, options)?, files, Vec::new());
-    // Recovery writes, whoever may write afterwards.
+    // Recovery writes, even if nobody writes afterwards.
     let view = Mounted::new(set, Arc::new(edited), options, run_as, (true, writable))?;
     let request = OpenRequest {
         data: view.at().to_owned(),
@@ -240,7 +240,7 @@ fn postgres(
     }
 }
 
-/// Whom the server and its files belong to: nobody can run one as root.
+/// The user of the server and of its files. Nobody can run a server as root.
 fn server_user(set: &OpenSet, options: &OpenOptions) -> Result<Option<(u32, u32)>, Failure> {
     if !rustix::process::geteuid().is_root() {
         return Ok(None);
@@ -260,7 +260,7 @@ fn server_user(set: &OpenSet, options: &OpenOptions) -> Result<Option<(u32, u32)
     }
 }
 
-/// The owner of the set's files, when that is an ordinary user.
+/// The owner of the set's files, unless that is root.
 fn set_owner(set: &OpenSet) -> Option<(u32, u32)> {
     let (uid, gid) = privilege::owner(set.stripes().first()?.location())?;
     (uid != 0).then_some((uid, gid))

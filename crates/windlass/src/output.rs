@@ -1,12 +1,12 @@
-//! Printing: the one place through which lines reach a terminal, a file or a pipe.
+//! Printing: all lines for a terminal, a file or a pipe go through this file.
 //!
 //! Invariants
-//! - What comes from a set, a server or a path never controls the terminal: control characters are
-//!   written as `\u001b`, and a second line of a text is indented, so that it cannot pass for a
-//!   line of Windlass. JSON keeps its meaning: this is JSON's own notation.
-//! - A result that cannot be written is a failure, which [`failure`] tells when the command has
-//!   ended: no backup ends in its middle because of it. A pipe whose reader has gone is no failure:
-//!   the reader wanted no more (`windlass info | head`).
+//! - Text from a set, a server or a path never controls the terminal. Control characters are
+//!   written as `\u001b`. Further lines of a text are indented, so that they cannot look like a
+//!   line of Windlass. The meaning of JSON does not change, because this is JSON's own notation.
+//! - If a result cannot be written, that is a failure, and [`failure`] returns it when the command
+//!   has ended. So no backup is stopped in its middle because of it. If the reader of a pipe has
+//!   gone, that is not a failure: the reader wanted no more (`windlass info | head`).
 
 use std::borrow::Cow;
 use std::io::{ErrorKind, Write};
@@ -15,19 +15,19 @@ use std::sync::{Mutex, PoisonError};
 use crate::exit::{Code, Failure};
 use crate::terminal::{self, Stream};
 
-/// Where the text of an entry begins.
+/// The column in which the text of an entry begins.
 const LABEL_COLUMNS: usize = 14;
-/// Text is not broken into lines shorter than this.
+/// Text is never broken into shorter lines than this.
 const TEXT_COLUMNS_MIN: usize = 40;
 /// Lines longer than this are hard to read.
 const COLUMNS_MAX: usize = 200;
 
-/// What an entry tells of.
+/// The meaning of an entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Tone {
     /// Just a fact.
     Plain,
-    /// What was to be done is done.
+    /// Something was done as it should be.
     Good,
     /// Something is wrong.
     Bad,
@@ -40,38 +40,38 @@ const YELLOW: &str = "\x1b[1;33m";
 const CYAN: &str = "\x1b[36m";
 const RESET: &str = "\x1b[0m";
 
-/// The line of progress on the terminal, which lines of text must not run into.
+/// The line of progress on the terminal. Other lines must not be mixed with it.
 static BAR: Mutex<Bar> = Mutex::new(Bar {
     text: String::new(),
     columns: 0,
 });
 
-/// The first error that a result met on its way to standard output.
+/// The first error of writing a result to standard output.
 static FAILED: Mutex<Option<std::io::Error>> = Mutex::new(None);
 
 struct Bar {
     text: String,
-    /// Of the terminal, when it was drawn.
+    /// The columns of the terminal when the line was drawn.
     columns: usize,
 }
 
-/// A line of result, on standard output.
+/// Prints a line of the result, on standard output.
 pub fn line(text: &str) {
     print(Stream::Out, &printable(text));
 }
 
-/// Text of many lines, on standard output.
+/// Prints text of several lines, on standard output.
 pub fn text(text: &str) {
     write(Stream::Out, text);
 }
 
-/// A line for the person watching, on standard error.
+/// Prints a line for the person who watches, on standard error.
 pub fn note(text: &str) {
     crate::log::told(text);
     unlogged(text);
 }
 
-/// The same, where it does not go into the log.
+/// Prints the same, but does not write it to the log.
 pub fn unlogged(text: &str) {
     let text = printable(text);
     let colors = [("error: ", RED), ("warning: ", YELLOW), ("hint: ", CYAN)];
@@ -88,12 +88,12 @@ pub fn unlogged(text: &str) {
     }
 }
 
-/// A line of result with what it is about in front; on a terminal it is broken between words.
+/// Prints a line of the result, with a label in front. On a terminal it is broken between words.
 pub fn entry(label: &str, text: &str, tone: Tone) {
     let text = printable(text);
     let clever = terminal::is_clever(Stream::Out);
     let columns = terminal::columns(Stream::Out).filter(|_| clever);
-    // The last column stays free: some terminals begin a new row behind it.
+    // The last column stays free, because some terminals begin a new row after it.
     let width = columns.map_or(usize::MAX, |columns| columns.min(COLUMNS_MAX) - 1);
     let color = match tone {
         Tone::Plain => BOLD,
@@ -113,7 +113,7 @@ pub fn entry(label: &str, text: &str, tone: Tone) {
     }
 }
 
-/// Draws the line of progress, on a terminal whose width it fits; without text it is taken away.
+/// Draws the line of progress on a terminal with this width. Empty text removes the line.
 pub fn bar(text: &str, columns: usize) {
     let mut bar = BAR.lock().unwrap_or_else(PoisonError::into_inner);
     let gone = bar.gone();
@@ -131,7 +131,7 @@ pub fn count(number: u64, noun: &str) -> String {
 }
 
 impl Bar {
-    /// What takes it away. A terminal that became narrower since shows it on several rows.
+    /// The codes that remove the line. A terminal that became narrower shows it on several rows.
     fn gone(&self) -> String {
         let columns = terminal::columns(Stream::Err)
             .unwrap_or(self.columns)
@@ -144,7 +144,7 @@ impl Bar {
     }
 }
 
-/// Text as it may reach a terminal.
+/// Text in a form that is safe for a terminal.
 pub fn printable(text: &str) -> Cow<'_, str> {
     if !text.contains(is_hostile) {
         return Cow::Borrowed(text);
@@ -162,13 +162,13 @@ pub fn printable(text: &str) -> Cow<'_, str> {
     Cow::Owned(shown)
 }
 
-/// Controls a terminal, or turns the direction in which it shows text.
+/// Whether a character controls a terminal or changes the direction of its text.
 fn is_hostile(letter: char) -> bool {
     let turns = matches!(letter, '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}');
     turns || (letter.is_control() && letter != '\t')
 }
 
-/// Text in lines of at most so many characters, where words allow it.
+/// Text in lines of at most `width` characters, as far as its words allow.
 fn broken(text: &str, width: usize) -> Vec<String> {
     let mut lines = vec![String::new()];
     for word in text.split(' ') {
@@ -197,7 +197,7 @@ fn print(stream: Stream, text: &str) {
     write(Stream::Err, &bar.text);
 }
 
-/// Why a result could not be written, if one could not.
+/// The failure of writing a result, if there was one.
 pub fn failure() -> Option<Failure> {
     let failed = FAILED.lock().unwrap_or_else(PoisonError::into_inner);
     let error = failed.as_ref()?;
@@ -207,7 +207,7 @@ pub fn failure() -> Option<Failure> {
     Some(Failure::new(Code::Failed, message, hint))
 }
 
-/// Keeps the first error of writing results.
+/// Keeps the first error of writing a result.
 pub fn keep(error: std::io::Error) {
     if error.kind() != ErrorKind::BrokenPipe {
         let mut failed = FAILED.lock().unwrap_or_else(PoisonError::into_inner);
@@ -239,7 +239,7 @@ mod tests {
         assert_eq!(printable("x\u{202e}gpj"), "x\\u202egpj");
         assert_eq!(printable("one\r\ntwo\n"), "one\\u000d\n    two");
         assert_eq!(printable("ünï\tcode"), "ünï\tcode");
-        // What JSON leaves raw keeps its meaning.
+        // Characters that JSON leaves as they are keep their meaning.
         let text = serde_json::json!({"a": "\u{7f}\u{9b}\u{1b}"}).to_string();
         let read: serde_json::Value = serde_json::from_str(&printable(&text)).unwrap();
         assert_eq!(read["a"], "\u{7f}\u{9b}\u{1b}");

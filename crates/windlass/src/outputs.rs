@@ -1,7 +1,7 @@
-//! What no output of a command may be: for each kind of operation, the files it must not harm.
+//! The files that an output must not harm, for each kind of operation.
 //!
-//! The rule itself is the engine's (`windlass_engine::Outputs`). Here stands what the binary knows
-//! of: the databases' own files, and the kinds of output that only a command writes.
+//! The rule itself is in the engine (`windlass_engine::Outputs`). This file knows the databases'
+//! own files and the kinds of output that only a command writes.
 
 use std::path::Path;
 
@@ -15,7 +15,7 @@ pub const METRICS: OutputKind = OutputKind {
     is_own: |beginning| beginning.starts_with(b"# HELP windlass_"),
 };
 
-/// The log of runs. Nothing of it is replaced: lines go behind it.
+/// The log of runs. It is never replaced: new lines are added at its end.
 pub const LOG: OutputKind = OutputKind {
     noun: "a log of Windlass",
     is_own: crate::log::is_log,
@@ -30,7 +30,7 @@ pub const MAN_PAGE: OutputKind = OutputKind {
 /// The configuration.
 pub const CONFIGURATION: OutputKind = OutputKind {
     noun: "a configuration of Windlass",
-    // Whoever changes it has read it as one.
+    // A program that changes the file has read it as a configuration before.
     is_own: |beginning| std::str::from_utf8(beginning).is_ok() && !beginning.contains(&0),
 };
 
@@ -41,8 +41,9 @@ pub fn outputs() -> Outputs {
         .guarded_by(windlass_postgres::cluster_around)
 }
 
-/// Outputs of a command that makes single files anew and replaces nothing. They may lie in a data
-/// directory as long as no server runs on it: one that was extracted before is one, too.
+/// Outputs of a command that creates single new files and replaces nothing. The files may be in a
+/// data directory if no server runs on it, because an earlier extract may have created that
+/// directory.
 pub fn of_files() -> Outputs {
     Outputs::new().guarded_by(windlass_postgres::running_cluster_around)
 }

@@ -1,4 +1,4 @@
-//! What the word SET means: a stripe, or a directory that holds sets, and which of these.
+//! What the word SET means: a stripe, or a directory with sets and a choice among them.
 //!
 //!   words --> stripes named?  -- yes --> their set
 //!                             -- no  --> list of the directories --> choice --> one set
@@ -25,9 +25,9 @@ pub use which::{Which, local_time, timestamp, when};
 
 /// The stripes of one set, found and not yet opened.
 pub struct FoundSet {
-    /// Where its stripes are.
+    /// The paths of its stripes.
     pub stripes: Vec<PathBuf>,
-    /// What to do when it is damaged.
+    /// What to do if the set is damaged.
     advice: Option<String>,
 }
 
@@ -44,7 +44,7 @@ impl FoundSet {
         })
     }
 
-    /// A failure that comes of damage names the set to take instead.
+    /// If damage causes the failure, the failure names the set to use instead.
     fn advised(&self, failure: Failure, can_be_mended: bool) -> Failure {
         let Some(advice) = self.advice.as_ref().filter(|_| failure.is_damage()) else {
             return failure;
@@ -55,7 +55,7 @@ impl FoundSet {
     }
 }
 
-/// The set that these words mean, of which one line is said on standard error.
+/// The set that these words mean. A line on standard error says which set was chosen.
 pub fn find(global: &Global, words: &[PathBuf], choice: &Choice) -> Result<FoundSet, Failure> {
     let (words, choice) = named(words, choice)?;
     if let Some(stripe) = words.iter().find(|word| !word.is_dir()) {
@@ -77,7 +77,7 @@ pub fn open(global: &Global, words: &[PathBuf], choice: &Choice) -> Result<OpenS
     find(global, words, choice)?.open()
 }
 
-/// Words that may end in `@WHICH`, and what was chosen by them or beside them.
+/// Words that may end in `@WHICH`, and the choice made by the words or by options.
 pub fn named(words: &[PathBuf], choice: &Choice) -> Result<(Vec<PathBuf>, Choice), Failure> {
     let mut choice = choice.clone();
     let mut plain = Vec::new();
@@ -100,7 +100,7 @@ pub fn named(words: &[PathBuf], choice: &Choice) -> Result<(Vec<PathBuf>, Choice
     Ok((plain, choice))
 }
 
-/// `PLACE@WHICH`, unless there is something of that name.
+/// The two parts of `PLACE@WHICH`, unless something with that whole name exists.
 fn split(word: &Path) -> Option<(&Path, &str)> {
     if word.symlink_metadata().is_ok() {
         return None;
@@ -116,7 +116,7 @@ pub fn list(directories: &[PathBuf]) -> Result<SetList, Failure> {
     let places: Vec<_> = places.iter().map(|place| place as &dyn Place).collect();
     let mut list = list_sets(&places, METADATA_LIMIT_DEFAULT)?;
     for set in list.sets.iter_mut().filter(|set| !set.is_dated) {
-        // The footer says it too, as words.
+        // The footer has the time too, as text.
         let started = set.about.as_ref().map(|about| about.started.parse());
         if let Some(Ok(started)) = started {
             let started: Timestamp = started;
@@ -136,7 +136,7 @@ pub fn names(words: &[PathBuf]) -> String {
     names.join(", ")
 }
 
-/// A stripe means its own set; directories beside it are where other stripes of it may lie.
+/// A stripe means its own set. Directories named with it are places where its other stripes may be.
 fn of_stripe(stripe: &Path, words: &[PathBuf], choice: &Choice) -> Result<FoundSet, Failure> {
     if choice.which.is_some() || choice.of.is_some() {
         let message = format!("{} is one stripe, which is of one set", stripe.display());
@@ -160,7 +160,7 @@ fn of_stripe(stripe: &Path, words: &[PathBuf], choice: &Choice) -> Result<FoundS
     })
 }
 
-/// Says which set was chosen.
+/// Prints which set was chosen.
 fn say(chosen: &Chosen<'_>) {
     let set = chosen.set;
     let of = Identity::of(set).map_or(String::new(), |of| format!(" of {of}"));

@@ -1,5 +1,5 @@
-//! Becoming the owner of a database. Root never writes to a repository or a data directory: what
-//! root leaves there, the database's own user can neither read nor remove.
+//! Becomes the owner of a database. Root never writes to a repository or a data directory, because
+//! the database's own user could neither read nor remove what root leaves there.
 
 use std::ffi::CString;
 use std::path::Path;
@@ -8,7 +8,7 @@ use nix::unistd::{Gid, Uid, User};
 
 use crate::exit::{Code, Failure};
 
-/// Becomes this user, for good, when started by root; otherwise changes nothing.
+/// Becomes this user for good, if root started the process. Otherwise it changes nothing.
 pub fn become_user(uid: u32, gid: u32) -> Result<(), Failure> {
     if !Uid::effective().is_root() || uid == 0 {
         return Ok(());
@@ -23,12 +23,12 @@ pub fn become_user(uid: u32, gid: u32) -> Result<(), Failure> {
     })
 }
 
-/// Whether this process is root still.
+/// Whether this process is still root.
 pub fn is_root() -> bool {
     Uid::effective().is_root()
 }
 
-/// Does something as this user, when started by root, and is root again afterwards.
+/// Runs `body` as this user if the process is root, and becomes root again afterwards.
 pub fn as_user<T>(
     owner: Option<(u32, u32)>,
     body: impl FnOnce() -> Result<T, Failure>,
@@ -63,7 +63,7 @@ fn drop_to(uid: Uid, gid: Gid) -> nix::Result<()> {
     nix::unistd::setresuid(uid, uid, uid)
 }
 
-/// A directory is there after a power cut only if its parent was written out.
+/// A new directory survives a power cut only if its parent directory was synced.
 fn sync_parent(path: &Path) -> std::io::Result<()> {
     let parent = path
         .parent()
@@ -71,7 +71,7 @@ fn sync_parent(path: &Path) -> std::io::Result<()> {
     std::fs::File::open(parent.unwrap_or(Path::new(".")))?.sync_all()
 }
 
-/// User and group of a name.
+/// The user and the group of a user name.
 pub fn user_ids(name: &str) -> Option<(u32, u32)> {
     let user = User::from_name(name).ok().flatten()?;
     Some((user.uid.as_raw(), user.gid.as_raw()))
@@ -84,8 +84,8 @@ pub fn owner(path: &Path) -> Option<(u32, u32)> {
     Some((metadata.uid(), metadata.gid()))
 }
 
-/// Makes a directory (its parent exists) and gives it to a user, when started by root: the user
-/// itself may not be allowed to.
+/// If this process is root, creates a directory and gives it to a user, who may not be allowed to
+/// create it. The parent must exist.
 pub fn give_directory(path: &Path, owner: (u32, u32)) -> Result<(), Failure> {
     if !Uid::effective().is_root() || path.exists() {
         return Ok(());
@@ -93,8 +93,8 @@ pub fn give_directory(path: &Path, owner: (u32, u32)) -> Result<(), Failure> {
     make_directory(path, Some(owner))
 }
 
-/// Makes a directory that its owner alone may look into (its parent exists), durably. Root gives it
-/// to the owner.
+/// Creates a directory that only its owner can read, durably. The parent must exist. If this
+/// process is root, it gives the directory to the owner.
 pub fn make_directory(path: &Path, owner: Option<(u32, u32)>) -> Result<(), Failure> {
     use std::os::unix::fs::DirBuilderExt;
     let owner = owner.filter(|_| Uid::effective().is_root());

@@ -1,37 +1,38 @@
-//! How near a run came to what its limit was probed to do.
+//! How close a run came to the probed speed of what limited it.
 //!
-//! The engine knows what a run did; what storage can do is in the profiles that `lab probe` left.
-//! Storage that is emulated has no profile: what was probed is not what the run met.
+//! The engine knows what a run did. The profiles of `lab probe` say what storage can do. Emulated
+//! storage has no profile, because a probe measures the real storage and the run did not meet that.
 
 use std::path::Path;
 
 use windlass_engine::{Emulation, RunReport, show_rate};
 use windlass_lab::{Operation, Profile, to_f64};
 
-/// Where the ends of a run lie.
+/// The two ends of a run.
 #[derive(Debug)]
 pub struct Ends<'a> {
-    /// The database's places: read by a backup, written by a restore; a verification has none.
+    /// The places of the database. A backup reads them, a restore writes them; a verification has
+    /// none.
     pub database: Vec<&'a Path>,
-    /// Where the stripes are.
+    /// The places of the stripes.
     pub stripes: Vec<&'a Path>,
-    /// Stripes are written, the database is read.
+    /// Whether the run writes stripes and reads the database.
     pub is_backup: bool,
     /// Which ends are emulated.
     pub emulation: &'a Emulation,
 }
 
 impl Ends<'_> {
-    /// Fills in the share of what was probed, and says it in the verdict; changes nothing where
-    /// nothing was probed, or the limit is none of storage. `state` is the state directory of
-    /// whoever probed.
+    /// Adds the share of the probed speed to the report, and to its verdict. It changes nothing if
+    /// nothing was probed, or if storage was not the limit. `state` is the state directory of the
+    /// user who probed.
     pub fn judge(&self, state: Option<&Path>, report: &mut RunReport) {
         let Some((rate, probed)) = state.and_then(|state| self.rates(state, report)) else {
             return;
         };
         let share = rate / probed.max(1e-9);
         report.limit.share_of_probed = Some(share);
-        // The run's rate counts bytes of the database, a device's what is stored of them.
+        // A run's rate counts bytes of the database, a device's rate counts stored bytes.
         let of = match report.limit.stage {
             "device" => " of stored bytes",
             _ => "",
@@ -43,7 +44,7 @@ impl Ends<'_> {
         );
     }
 
-    /// Bytes of the database that the run moved, and of the stripes.
+    /// Bytes of the database that the run moved; then bytes of the stripes.
     pub fn amounts(&self, report: &RunReport) -> (u64, u64) {
         match self.is_backup {
             true => (report.bytes_read, report.bytes_written),
@@ -51,7 +52,7 @@ impl Ends<'_> {
         }
     }
 
-    /// What was done at the database, and at the stripes.
+    /// The operation at the database, and the operation at the stripes.
     pub fn operations(&self) -> (Operation, Operation) {
         match self.is_backup {
             true => (Operation::Read, Operation::Write),
@@ -59,12 +60,12 @@ impl Ends<'_> {
         }
     }
 
-    /// Bytes per second that the storage which bound the run moved, and was probed to move.
+    /// Bytes per second that the limiting storage moved, and the probed rate of that storage.
     fn rates(&self, state: &Path, report: &RunReport) -> Option<(f64, f64)> {
         let (at_database, at_stripes) = self.operations();
         let (rate, places, operation, model) = match (report.limit.stage, self.is_backup) {
-            // The database's end moves the bytes that the verdict's rate counts, in the same time:
-            // what is made durable is written then.
+            // At the database's end, the bytes moved are those that the verdict's rate counts. The
+            // time is the same too, because making them durable happens in it.
             ("source", true) | ("target", false) => (
                 report.limit.rate,
                 &self.database,
@@ -87,8 +88,8 @@ impl Ends<'_> {
     }
 }
 
-/// What the devices that hold these places can do together, each counted once; `None` unless all of
-/// them were probed.
+/// The rate that the devices of these places can reach together. Each device counts once; `None`
+/// unless all of them were probed.
 pub fn sum(state: &Path, places: &[&Path], operation: Operation, block: u64) -> Option<f64> {
     let rates = profiles(state, places)?;
     let rates = rates.iter().map(|one| one.best_at(operation, block));
@@ -96,12 +97,12 @@ pub fn sum(state: &Path, places: &[&Path], operation: Operation, block: u64) -> 
     (sum > 0.0).then_some(sum)
 }
 
-/// The profiles of the devices that hold these places, each once; `None` unless all of them were
+/// The profiles of the devices of these places, without duplicates; `None` unless all of them were
 /// probed.
 pub fn profiles(state: &Path, places: &[&Path]) -> Option<Vec<Profile>> {
     let mut found: Vec<Profile> = Vec::new();
     for place in places {
-        // A profile that cannot be read is one that is not there: the run itself was right.
+        // An unreadable profile counts as missing, because the run itself succeeded.
         let profile = Profile::for_path(state, place).ok().flatten()?;
         if found.iter().all(|other| other.device != profile.device) {
             found.push(profile);

@@ -1,4 +1,4 @@
-//! Progress: a line that is drawn again and again on a terminal, lines now and then elsewhere,
+//! Progress: a line on a terminal that is drawn again and again; elsewhere a line now and then;
 //! nothing with `--json` or `--quiet`.
 
 use std::sync::Arc;
@@ -12,11 +12,11 @@ use crate::terminal::{self, Stream};
 use crate::{output, words};
 
 const LOOK: Duration = Duration::from_millis(100);
-/// A terminal that does not say how wide it is.
+/// The width of a terminal that does not say how wide it is.
 const COLUMNS_DEFAULT: usize = 80;
-/// Wider than this the line does not become.
+/// The largest width of the line.
 const COLUMNS_MAX: usize = 200;
-/// The bar itself is drawn where there is room for so many characters of it; at most so many.
+/// The smallest width at which the bar itself is drawn, and its largest width.
 const BAR_COLUMNS: std::ops::RangeInclusive<usize> = 8..=40;
 
 /// How to show progress.
@@ -24,14 +24,14 @@ const BAR_COLUMNS: std::ops::RangeInclusive<usize> = 8..=40;
 pub enum Show {
     /// Not at all.
     Nothing,
-    /// A line at each so many percent.
+    /// A line each time that this many more percent are done.
     Lines(u8),
     /// A bar.
     Bar,
 }
 
 impl Show {
-    /// What suits the place where standard error goes.
+    /// The way that fits the destination of standard error.
     pub fn choose(silent: bool, percent: u8) -> Self {
         match (silent, terminal::is_clever(Stream::Err)) {
             (true, _) => Self::Nothing,
@@ -48,7 +48,7 @@ pub struct Shown {
 }
 
 impl Shown {
-    /// Starts to show `progress`.
+    /// Starts showing `progress`.
     pub fn start(progress: &Arc<Progress>, show: Show) -> Self {
         let stop = Arc::new(AtomicBool::new(false));
         let (progress, flag) = (Arc::clone(progress), Arc::clone(&stop));
@@ -57,7 +57,7 @@ impl Shown {
             Show::Lines(percent) => lines(&progress, percent, &flag),
             Show::Bar => bar(&progress, &flag),
         };
-        // Without a thread there is no progress to see, but the run itself goes on.
+        // Without the thread there is no progress to see, but the run goes on.
         let thread = std::thread::Builder::new()
             .name("progress".to_owned())
             .spawn(body)
@@ -89,19 +89,20 @@ fn bar(progress: &Arc<Progress>, stop: &AtomicBool) {
     output::bar("", 0);
 }
 
-/// The line for a terminal of so many columns: the last one stays free, or terminals would begin a
-/// new row. What matters less goes first where there is no room.
+/// The line for a terminal with this many columns. The last column stays free, because some
+/// terminals would begin a new row. If there is too little room, the least important parts are left
+/// out.
 fn bar_text(live: &Live, columns: usize) -> String {
     let room = columns.min(COLUMNS_MAX).saturating_sub(1);
     let total = live.total_bytes.max(live.done_bytes);
-    // Before there is something to do there is no share of it: an empty bar would say 100 %.
+    // Before the total is known there is no share of it: a bar would say 100 %.
     let known = total > 0;
     let share = live.done_share.unwrap_or(0.0);
     let left = live.remaining_seconds.map_or(String::new(), |seconds| {
         format!("{} left", words::duration(seconds.ceil()))
     });
     let if_known = |text: String| if known { text } else { String::new() };
-    // In the order in which they are given room, and with their place in the line.
+    // In the order of importance. The number is the position in the line.
     let parts = [
         (1, if_known(format!("{:>3.0} %", (share * 100.0).floor()))),
         (4, if_known(show_rate(live.rate))),
@@ -184,7 +185,7 @@ fn bytes_per_second(bytes: u64, time: Duration) -> f64 {
 mod tests {
     use super::*;
 
-    /// A run in its middle, with the longest texts there are.
+    /// A run in its middle, with the longest possible texts.
     fn live(done: u64, total: u64) -> Live {
         let progress = Arc::<Progress>::default();
         let live = Meter::new(&progress).look();

@@ -1,4 +1,4 @@
-//! A run from its first step to its last: hooks around it, and metrics of one that failed early.
+//! A run from its first step to its last: the hooks around it, and metrics if it fails early.
 //!
 //!   `Run::go` --> the command's own work (`before`, then a `Watch`) --> after, or on failure
 
@@ -13,14 +13,14 @@ use crate::metrics::{self, Exporter};
 use crate::watch::{self, Watched};
 use crate::{log, output, outputs};
 
-/// What a run that came to its end tells its hook.
+/// What a finished run tells its hook.
 pub struct RunEnd {
     pub code: Code,
     pub told: Vec<(&'static str, String)>,
 }
 
 impl RunEnd {
-    /// Of a backup or restore.
+    /// The end of a backup or restore.
     pub fn new(code: Code, report: &RunReport) -> Self {
         let stripes: Vec<_> = report.devices.iter().map(|one| one.name.as_str()).collect();
         log::info(&format!("verdict: {}", report.verdict));
@@ -48,7 +48,7 @@ pub struct Run<'a> {
 }
 
 impl<'a> Run<'a> {
-    /// `subject` is what the run works on, as far as the command line says it.
+    /// `subject` is what the run works on, as the command line names it.
     pub fn new(
         (global, watching, hooks): (&'a Global, &'a Watching, &cli::Hooks),
         command: &'static str,
@@ -64,7 +64,7 @@ impl<'a> Run<'a> {
         })
     }
 
-    /// Does the work, and then what its end calls for.
+    /// Does the work, then runs the hook for the way it ended.
     pub fn go(
         mut self,
         work: impl FnOnce(&mut Self) -> Result<RunEnd, Failure>,
@@ -79,7 +79,7 @@ impl<'a> Run<'a> {
         }
     }
 
-    /// Writes the textfile of a run that failed before anything showed it.
+    /// Writes the textfile of a run that failed before it could be watched.
     fn failed_early(&self) {
         let Some(path) = self
             .watching

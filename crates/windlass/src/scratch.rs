@@ -1,13 +1,13 @@
-//! Scratch directories: what an opened set needs while it is open, and nothing afterwards.
+//! Scratch directories: they hold what an opened set needs, and are removed when it is closed.
 //!
 //!   <temporary directory>/windlass-<user>/windlass-open-1f0c9a2e/   configuration, socket, log
 //!                                                              data/    the mount
 //!                                                              overlay/ what was written
 //!
 //! Invariants
-//! - A scratch directory is locked by its process, and by the server that runs in it. One that
-//!   nobody has locked is left over: whoever makes the next one removes it.
-//! - Nothing below a mount is ever removed: a directory whose mount cannot be taken away stays.
+//! - The process of a scratch directory keeps it locked, and so does the server in it. A directory
+//!   without a lock is left over. The process that creates the next scratch directory removes it.
+//! - Nothing below a mount is ever removed. If a mount cannot be removed, its directory stays.
 
 use std::fs::{DirBuilder, File};
 use std::io;
@@ -21,7 +21,7 @@ use crate::output;
 use crate::outputs::outputs;
 
 const PREFIX: &str = "windlass-open-";
-/// Hex digits after it.
+/// The number of hex digits after the prefix.
 const ID_DIGITS: usize = 8;
 const DATA: &str = "data";
 const OVERLAY: &str = "overlay";
@@ -33,8 +33,9 @@ pub struct Scratch {
 }
 
 impl Scratch {
-    /// Makes one in `base`, or in a directory of this user's below the temporary one, after
-    /// removing what is left over there. It is given to `owner` if this is root.
+    /// Creates a scratch directory in `base`, or in this user's own directory below the temporary
+    /// one. First it removes what is left over there. If this process is root, it gives the
+    /// directory to `owner`.
     pub fn create(base: Option<&Path>, owner: Option<(u32, u32)>) -> Result<Self, Failure> {
         let base = match base {
             Some(base) => {
@@ -47,7 +48,7 @@ impl Scratch {
     }
 
     fn create_in(base: &Path, owner: Option<(u32, u32)>) -> io::Result<Self> {
-        // One at a time: between a directory and its lock nobody else may look.
+        // One process at a time: a directory without its lock would look left over.
         let alone = File::open(base)?;
         flock(&alone, FlockOperation::LockExclusive)?;
         clean(base)?;
@@ -71,17 +72,17 @@ impl Scratch {
         &self.path
     }
 
-    /// Where the view is mounted.
+    /// The directory on which the view is mounted.
     pub fn data(&self) -> PathBuf {
         self.path.join(DATA)
     }
 
-    /// Where the overlay keeps what was written.
+    /// The directory in which the overlay keeps what was written.
     pub fn overlay(&self) -> PathBuf {
         self.path.join(OVERLAY)
     }
 
-    /// The lock, for the server to hold as well.
+    /// The lock, which the server holds as well.
     pub fn lock(&self) -> Result<File, Failure> {
         let cloned = self.lock.try_clone();
         cloned.map_err(|error| failure(&self.path, &error))
@@ -101,11 +102,11 @@ fn us() -> u32 {
     rustix::process::geteuid().as_raw()
 }
 
-/// The directory of this user's for all scratch directories. Everybody may write where it is, so
-/// it must be ours: another user could have put a link there.
+/// This user's own directory for all scratch directories. Everybody may write to its parent. So it
+/// must belong to this user: another user could have put a link there.
 fn own_base() -> Result<PathBuf, Failure> {
     let base = std::env::temp_dir().join(format!("windlass-{}", us()));
-    // The server's user has to get through where root made it.
+    // If root creates it, the server's user must be able to pass through it.
     let mode = if us() == 0 { 0o711 } else { 0o700 };
     match DirBuilder::new().mode(mode).create(&base) {
         Err(error) if error.kind() != io::ErrorKind::AlreadyExists => {
@@ -126,7 +127,8 @@ fn is_scratch(name: &str) -> bool {
     id.len() == ID_DIGITS && id.bytes().all(|byte| byte.is_ascii_hexdigit())
 }
 
-/// Removes what processes that were killed left here. What cannot be removed stays, and is told.
+/// Removes what killed processes left here. If something cannot be removed, it stays, and a warning
+/// says so.
 fn clean(base: &Path) -> io::Result<()> {
     for entry in std::fs::read_dir(base)? {
         let entry = entry?;
@@ -137,7 +139,7 @@ fn clean(base: &Path) -> io::Result<()> {
         let path = entry.path();
         let free = File::open(&path)
             .is_ok_and(|lock| flock(&lock, FlockOperation::NonBlockingLockExclusive).is_ok());
-        // Only then: it is in use otherwise.
+        // Only an unlocked directory is removed: a locked one is in use.
         let removed = if free { remove(&path) } else { Ok(()) };
         if let Err(error) = removed {
             let path = path.display();
@@ -154,8 +156,9 @@ fn remove(path: &Path) -> io::Result<()> {
     std::fs::remove_dir_all(path)
 }
 
-/// Taking away a mount needs a program that may be missing, which is why there is none then. What
-/// cannot be looked at is a mount: another user's, or one whose server is dead.
+/// Whether something may be mounted there. Removing a mount needs a program. Where that program is
+/// missing there is no mount either, so it must not be called needlessly. What cannot be looked at
+/// counts as a mount: it is another user's, or its server is dead.
 fn may_be_mounted(path: &Path) -> bool {
     match (path.metadata(), path.join(DATA).symlink_metadata()) {
         (Ok(parent), Ok(data)) => parent.dev() != data.dev(),

@@ -1,18 +1,20 @@
-//! Operations that are under way, each in a file for others to read: what `windlass status` shows.
+//! Operations that are under way. Each has a file that others can read: `windlass status` shows
+//! them.
 //!
 //!   operation --> DIRECTORY/PID-N.json, rewritten about once a second, removed at its end
 //!
-//! DIRECTORY is /run/windlass for root, $XDG_RUNTIME_DIR/windlass for others, and a private
-//! directory below the temporary one where there is neither. Root sees everybody's: what root
-//! starts runs as the owner of its database.
+//! DIRECTORY is /run/windlass for root and $XDG_RUNTIME_DIR/windlass for others. If neither exists,
+//! it is a private directory below the temporary one. Root sees everybody's operations, because a
+//! run that root starts runs as the owner of its database.
 //!
 //! Invariants
-//! - A file is whole whenever it is read: it is replaced by a rename.
-//! - A file whose process is gone says nothing: a process is known by its number and its start,
-//!   because numbers come back. Its user removes such a file when listing; root, who reads what
-//!   others could have put in its way, removes none of theirs.
-//! - Nothing is believed of a directory that somebody else than its user could have written to.
-//! - An operation goes on when its file cannot be written: to be seen is not its purpose.
+//! - A file is complete at any moment, because a rename replaces it.
+//! - A file whose process has ended counts for nothing. A process is identified by its number and
+//!   its start time, because numbers are used again. A user's own listing removes such files of
+//!   that user. Root removes no files of other users, because these users could put something in
+//!   its way.
+//! - Windlass trusts a directory only if nobody except its user could have written to it.
+//! - An operation goes on if its file cannot be written, because being seen is not its purpose.
 
 use std::io::{self, Read};
 use std::os::unix::fs::{DirBuilderExt, MetadataExt};
@@ -25,19 +27,19 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-/// How often an operation says how it goes.
+/// How often an operation writes its state.
 const PERIOD: Duration = Duration::from_secs(1);
-/// What claims to be a report and is larger is none.
+/// A larger file is not a report.
 const REPORT_BYTES_MAX: u64 = 1024 * 1024;
 
-/// What an operation says of itself.
+/// What an operation reports about itself.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Report {
-    /// Its process.
+    /// The number of its process.
     pub pid: u32,
-    /// When that process started, in the kernel's ticks since boot.
+    /// The start of that process, in the kernel's ticks since boot.
     pub process_start: u64,
-    /// What it is: `mount`, `backup`.
+    /// The kind of the operation: `mount`, `backup`.
     pub kind: String,
     /// What it works on, in a few words.
     pub title: String,
@@ -45,18 +47,18 @@ pub struct Report {
     pub started: String,
     /// What it is doing.
     pub phase: String,
-    /// How far it is; whatever is worth knowing of its kind.
+    /// Its progress, and everything else that is worth knowing about this kind of operation.
     pub numbers: Value,
 }
 
-/// An operation that can be seen until this is dropped.
+/// An operation that others can see until this is dropped.
 pub struct Operation {
     stop: Option<Sender<()>>,
     thread: Option<JoinHandle<()>>,
 }
 
 impl Operation {
-    /// Shows an operation; `look` gives its phase and its numbers, about once a second.
+    /// Shows an operation. `look` gives its phase and its numbers about once a second.
     pub fn begin(
         kind: &str,
         title: &str,
@@ -82,13 +84,13 @@ impl Operation {
             let path = directory.join(format!("{pid}-{number}.json"));
             loop {
                 (report.phase, report.numbers) = look();
-                // Tried again in a second; the operation itself does not depend on it.
+                // It is written again in a second; the operation itself does not depend on it.
                 replace(&path, &report).unwrap_or_default();
                 if stopped.recv_timeout(PERIOD) != Err(RecvTimeoutError::Timeout) {
                     break;
                 }
             }
-            // Whoever lists takes it away otherwise.
+            // If this fails, the next listing removes the file.
             std::fs::remove_file(&path).unwrap_or_default();
         };
         let thread = std::thread::Builder::new().name("status".to_owned());
@@ -103,13 +105,14 @@ impl Drop for Operation {
     fn drop(&mut self) {
         self.stop = None;
         if let Some(thread) = self.thread.take() {
-            // One that panicked shows nothing any more either.
+            // If the thread panicked, it shows nothing any more either.
             thread.join().unwrap_or_default();
         }
     }
 }
 
-/// All operations that are under way, oldest process first: this user's, or everybody's for root.
+/// All operations that are under way, the oldest process first: this user's, or for root
+/// everybody's.
 pub fn list() -> io::Result<Vec<Report>> {
     let mut reports = Vec::new();
     match directory(false) {
@@ -124,7 +127,7 @@ pub fn list() -> io::Result<Vec<Report>> {
     if rustix::process::geteuid().is_root() {
         for (directory, uid) in directories_of_others() {
             if is_private(&directory, uid).unwrap_or(false) {
-                // Its user may be removing it just now.
+                // The user may be removing the directory at this moment.
                 drop(list_one(&directory, &mut reports));
             }
         }
@@ -133,7 +136,7 @@ pub fn list() -> io::Result<Vec<Report>> {
     Ok(reports)
 }
 
-/// Adds the operations of a directory; the files there of processes that were killed.
+/// Adds the operations of a directory. Returns the files there that killed processes left.
 fn list_one(directory: &Path, reports: &mut Vec<Report>) -> io::Result<Vec<PathBuf>> {
     let mut left = Vec::new();
     for entry in std::fs::read_dir(directory)? {
@@ -141,7 +144,7 @@ fn list_one(directory: &Path, reports: &mut Vec<Report>) -> io::Result<Vec<PathB
         if path.extension().is_none_or(|extension| extension != "json") {
             continue;
         }
-        // Gone since the directory was read: its operation ended.
+        // The operation ended after the directory was read.
         let Ok(bytes) = read(&path) else {
             continue;
         };
@@ -156,7 +159,7 @@ fn list_one(directory: &Path, reports: &mut Vec<Report>) -> io::Result<Vec<PathB
     Ok(left)
 }
 
-/// A report's bytes. Whoever made the file gets root to read no other one, and to wait for none.
+/// The bytes of a report. The user who made the file cannot make root read another file or wait.
 fn read(path: &Path) -> io::Result<Vec<u8>> {
     use rustix::fs::{Mode, OFlags};
     let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
@@ -169,7 +172,7 @@ fn read(path: &Path) -> io::Result<Vec<u8>> {
     Ok(bytes)
 }
 
-/// Where other users' operations may be, and the user each belongs to.
+/// The directories in which other users' operations may be, each with its user.
 fn directories_of_others() -> Vec<(PathBuf, u32)> {
     let children = |parent: &Path| -> Vec<PathBuf> {
         let entries = std::fs::read_dir(parent).into_iter().flatten().flatten();
@@ -190,10 +193,10 @@ fn directories_of_others() -> Vec<(PathBuf, u32)> {
     runtime.chain(temporary).collect()
 }
 
-/// When a process started; `None` when there is none of this number.
+/// The start time of a process; `None` if no process has this number.
 fn process_start(pid: u32) -> Option<u64> {
     let text = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
-    // The name stands in brackets and may hold anything; the start is the 20th field after it.
+    // The name is in brackets and may contain anything. The start is the 20th field after it.
     let (_, fields) = text.rsplit_once(')')?;
     fields.split_ascii_whitespace().nth(19)?.parse().ok()
 }
@@ -202,18 +205,18 @@ fn replace(path: &Path, report: &Report) -> io::Result<()> {
     let beside = path.with_extension("new");
     let file = std::fs::File::create(&beside)?;
     serde_json::to_writer(&file, report)?;
-    // Not the durable kind: after a power cut there is no operation to tell of.
+    // The rename is not durable: after a power cut there is no operation to show.
     rustix::fs::rename(&beside, path)?;
     Ok(())
 }
 
-/// The directory of this user's operations; made if `make` and it is missing.
+/// The directory of this user's operations. With `make`, it is created if it is missing.
 fn directory(make: bool) -> io::Result<PathBuf> {
     let uid = rustix::process::geteuid();
     let directory = if uid.is_root() {
         PathBuf::from("/run/windlass")
     } else {
-        // Of the user who started this, who need not be the one it runs as.
+        // The variable may belong to the user who started this, and not to the user it now runs as.
         let runtime = std::env::var_os("XDG_RUNTIME_DIR").map(PathBuf::from);
         let own = |path: &PathBuf| path.metadata().is_ok_and(|data| data.uid() == uid.as_raw());
         match runtime.filter(own) {
@@ -228,7 +231,7 @@ fn directory(make: bool) -> io::Result<PathBuf> {
             _ => {}
         }
     }
-    // Below a directory that is everybody's, somebody else may have made it first.
+    // In a directory that everybody may write to, somebody else may have created it first.
     if is_private(&directory, uid.as_raw())? {
         return Ok(directory);
     }

@@ -1,5 +1,5 @@
-//! The end of a run for people: what came of it, what bound it; with `--details` also the table of
-//! stages and the devices.
+//! The end of a run for people: the result and what bound the run. With `--details` also the table
+//! of stages and the devices.
 
 use windlass_engine::{BufferPlan, RunReport, StageReport, show_rate, show_size};
 use windlass_lab::Record;
@@ -10,21 +10,21 @@ use crate::foretold::Judgement;
 use crate::output::{self, Tone};
 use crate::words::{bound, duration};
 
-/// A finished run, to be told.
+/// A finished run that is to be shown.
 pub struct Finished<'a> {
-    /// `sealed`, `restored`, `verified`, and what.
+    /// The result (`sealed`, `restored`, `verified`), and of what.
     pub result: (&'static str, String),
     pub report: &'a RunReport,
-    /// What the plan would have said of it, and what would make it faster.
+    /// What the plan would have predicted, and what would make the run faster.
     pub judgement: Option<&'a Judgement>,
-    /// What else is to be said, each with what it is about.
+    /// Further remarks, each with a label.
     pub remarks: Vec<(&'static str, String)>,
-    /// With the table of stages and the devices.
+    /// Whether to show the table of stages and the devices.
     pub details: bool,
 }
 
 impl Finished<'_> {
-    /// Prints it, unless nothing is to be said of what went well.
+    /// Prints it; nothing with `--quiet`.
     pub fn print(&self, global: &Global) {
         if global.quiet {
             return;
@@ -56,8 +56,8 @@ pub fn print_verdict(report: &RunReport) {
     }
 }
 
-/// Prints the buffers before a run, and with `details` threads and layout; without a codec a set is
-/// read.
+/// Prints the buffers before a run, and with `details` the threads and the layout. Without a codec,
+/// the run reads a set.
 pub fn print_plan(plan: &BufferPlan, codec: Option<&str>, details: bool) {
     let size = |bytes: usize| show_size(bytes as u64);
     output::note(&format!(
@@ -89,7 +89,7 @@ pub fn print_plan(plan: &BufferPlan, codec: Option<&str>, details: bool) {
     ));
 }
 
-/// Prints a line below a heading: what it is of, and what.
+/// Prints a line below a heading: a name and its text.
 pub fn row(name: &str, text: &str) {
     output::line(&format!("  {name:<22}{text}"));
 }
@@ -98,7 +98,7 @@ fn count(number: usize, noun: &str) -> String {
     output::count(number as u64, noun)
 }
 
-/// Prints where the time of a finished run went.
+/// Prints how a finished run spent its time.
 pub fn print_details(report: &RunReport) {
     output::line("");
     output::line(
@@ -121,7 +121,7 @@ pub fn print_details(report: &RunReport) {
     }
 }
 
-/// What the plan would have said of the run, where it could have said anything.
+/// Prints what the plan would have predicted, if it could predict anything.
 fn print_foretold(record: Option<&Record>) {
     let Some(record) = record else { return };
     let percent = record.error() * 100.0;

@@ -1,4 +1,5 @@
-//! What the terminal can do: whether it moves its cursor, shows colours, and how wide it is.
+//! What the terminal can do: whether it can move its cursor, whether it shows colours, and how wide
+//! it is.
 
 use std::io::IsTerminal;
 use std::sync::atomic::{AtomicU8, Ordering};
@@ -18,7 +19,7 @@ pub enum Color {
     Never,
 }
 
-/// Where a line goes.
+/// The stream that a line goes to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Stream {
     /// Standard output: results.
@@ -27,31 +28,31 @@ pub enum Stream {
     Err,
 }
 
-/// What `--color` says, for the whole process: it has one terminal.
+/// The value of `--color`, for the whole process: it has one terminal.
 static COLOR: AtomicU8 = AtomicU8::new(Color::Auto as u8);
 
-/// Sets what `--color` says.
+/// Sets the value of `--color`.
 pub fn set_color(color: Color) {
     COLOR.store(color as u8, Ordering::Relaxed);
 }
 
-/// Are lines to this stream coloured?
+/// Whether lines to this stream are coloured.
 pub fn is_colored(stream: Stream) -> bool {
     match COLOR.load(Ordering::Relaxed) {
         color if color == Color::Always as u8 => true,
         color if color == Color::Never as u8 => false,
-        // https://no-color.org: any value but none at all.
+        // See https://no-color.org: any value that is not empty counts.
         _ => !is_set("NO_COLOR") && is_clever(stream),
     }
 }
 
-/// Is a person watching this stream on a terminal that moves its cursor?
+/// Whether a person watches this stream on a terminal that can move its cursor.
 pub fn is_clever(stream: Stream) -> bool {
     let dumb = std::env::var_os("TERM").is_none_or(|term| term.is_empty() || term == "dumb");
     is_terminal(stream) && !dumb
 }
 
-/// Columns of the terminal that this stream goes to, if there is one that says so.
+/// The width of the terminal behind this stream, if there is one that says it.
 pub fn columns(stream: Stream) -> Option<usize> {
     let size = match stream {
         Stream::Out => rustix::termios::tcgetwinsize(std::io::stdout().as_fd()),

@@ -1,11 +1,12 @@
-//! Everything that shows a run while it goes: bar or lines, `windlass status`, metrics, events.
+//! Everything that shows a run while it works: bar or lines, `windlass status`, metrics, events.
 //!
 //!   command --> Watch::start --> [progress] --> the engine's threads
 //!                                    ^
 //!                     bar, status, metrics, events look at it
 //!
-//! Invariant: a run goes on when it cannot be shown. Only what the user asked for by name and what
-//! cannot even begin (a file, an address) ends the command, before anything was done.
+//! Invariant: a run goes on if it cannot be shown. There is one exception: if something that the
+//! user asked for by name (a file, an address) cannot even begin, the command ends before it does
+//! anything.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -21,15 +22,15 @@ use crate::progress::{Show, Shown};
 use crate::status::Operation;
 use crate::{log, output};
 
-/// Whether a run of this process was ever shown.
+/// Whether any run of this process was shown.
 static BEGUN: AtomicBool = AtomicBool::new(false);
 
-/// Whether a run of this process was ever shown: its metrics tell its end themselves.
+/// Whether any run of this process was shown. If so, its own metrics report its end.
 pub fn has_begun() -> bool {
     BEGUN.load(Ordering::Relaxed)
 }
 
-/// A run, for those who watch it.
+/// A run, with what those need who watch it.
 pub struct Watched<'a> {
     pub global: &'a Global,
     pub watching: &'a Watching,
@@ -39,11 +40,11 @@ pub struct Watched<'a> {
     pub command: &'static str,
     /// What it works on.
     pub subject: String,
-    /// A line at each so many percent, when no one watches a terminal.
+    /// Without a terminal, a line is printed each time that this many more percent are done.
     pub percent: u8,
 }
 
-/// What shows a run until this ends.
+/// Everything that shows a run, until it is ended.
 pub struct Watch {
     progress: Arc<Progress>,
     shown: Option<Shown>,
@@ -53,7 +54,7 @@ pub struct Watch {
     phases: Arc<PhaseLog>,
 }
 
-/// Which of a run's phases the log has already.
+/// Remembers which of a run's phases are already in the log.
 struct PhaseLog {
     progress: Arc<Progress>,
     told: Mutex<usize>,
@@ -78,7 +79,7 @@ impl PhaseLog {
     }
 }
 
-/// How a run ended that came to its end.
+/// The end of a run that was not cut short.
 pub struct Ended<'a> {
     pub report: &'a RunReport,
     /// False when it found damage.
@@ -86,14 +87,14 @@ pub struct Ended<'a> {
 }
 
 impl<'a> Ended<'a> {
-    /// As it should.
+    /// An end without damage.
     pub fn well(report: &'a RunReport) -> Self {
         Self { report, well: true }
     }
 }
 
 impl Watch {
-    /// Starts everything that was asked for.
+    /// Starts everything that the user asked for.
     pub fn start(run: &Watched<'_>) -> Result<Self, Failure> {
         let silent = run.global.json || run.global.quiet;
         let progress = Arc::<Progress>::default();
@@ -125,12 +126,12 @@ impl Watch {
         })
     }
 
-    /// What the engine is to tell.
+    /// The place where the engine reports its progress.
     pub fn progress(&self) -> &Arc<Progress> {
         &self.progress
     }
 
-    /// The run is over: nothing shows it any more, and what keeps a record of it keeps its end.
+    /// Ends the run's display. Metrics and events record how the run ended.
     pub fn end<T, E: Into<Failure>>(
         mut self,
         result: Result<T, E>,
@@ -150,7 +151,7 @@ impl Watch {
             Err(failure) => Err(failure.message()),
         };
         match events.finish(outcome) {
-            // The run itself did what it was to do; a record that is missing must not undo that.
+            // The run itself has succeeded, and a missing record must not change that.
             Err(error) => output::note(&format!("warning: {error}")),
             Ok(summary) if summary.lost > 0 => output::note(&format!(
                 "warning: {} events were lost: the file could not be written fast enough",
@@ -187,16 +188,16 @@ fn events(
     Ok(Some(EventLog::create(options, run.outputs, progress)?))
 }
 
-/// When all is done, if it goes on like this; RFC 3339.
+/// When everything will be done at the present speed; RFC 3339.
 fn completion(live: &Live) -> Option<String> {
     let left = std::time::Duration::try_from_secs_f64(live.remaining_seconds?).ok()?;
     let end = jiff::Timestamp::now().checked_add(left).ok()?;
-    // Nobody can know it to the nanosecond.
+    // The estimate is not exact to the nanosecond.
     let end = end.round(jiff::Unit::Second).ok()?;
     Some(end.to_string())
 }
 
-/// Cannot serve or write metrics.
+/// The failure when metrics cannot be served or written.
 pub fn metrics_failure(what: &str, error: &dyn std::fmt::Display) -> Failure {
     Failure::new(
         Code::Failed,

@@ -1,4 +1,4 @@
-//! Words for durations, moments and limits, the same wherever they are shown.
+//! Words for durations, moments and limits. They are the same wherever they are shown.
 
 use jiff::{SignedDuration, Timestamp, tz::TimeZone};
 use windlass_engine::{Live, resource_words};
@@ -26,13 +26,12 @@ pub fn duration(seconds: f64) -> String {
     }
 }
 
-/// A moment as a person in this time zone says it, and how long ago it was:
-/// `2026-11-21 11:15:00 +01:00, 3 h ago`.
+/// A moment in this time zone, and how long ago it was: `2026-11-21 11:15:00 +01:00, 3 h ago`.
 pub fn moment(time: Timestamp) -> String {
     at_zone(time, Timestamp::now(), &TimeZone::system())
 }
 
-/// [`moment`] beside the text it was read from; the text alone where it is no time.
+/// The same as [`moment`] for a time given as text. If the text is not a time, it stays as it is.
 pub fn moment_of(text: &str) -> String {
     text.parse()
         .map_or(text.to_owned(), |time| format!("{text} ({})", moment(time)))
@@ -43,7 +42,7 @@ fn at_zone(time: Timestamp, now: Timestamp, zone: &TimeZone) -> String {
     format!("{local}, {}", age(now.duration_since(time)))
 }
 
-/// How long ago something was; clocks of two machines may differ by a little.
+/// How long ago something was. The clocks of two machines may differ a little.
 pub fn age(passed: SignedDuration) -> String {
     let seconds = passed.as_secs();
     let coarse = |seconds: i64| match seconds {
@@ -59,7 +58,7 @@ pub fn age(passed: SignedDuration) -> String {
     }
 }
 
-/// What holds a run back right now; nothing while that is not known.
+/// What binds a run right now; empty while that is not known.
 pub fn bound_now(live: &Live) -> String {
     let words = |limit: &windlass_engine::LiveLimit| bound(limit.stage);
     live.limit.as_ref().map_or(String::new(), words)

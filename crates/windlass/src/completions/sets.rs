@@ -1,4 +1,4 @@
-//! What completes the word for a set: stripes, directories, and the ids of the sets in them.
+//! Completes the word for a set: stripes, directories, and the ids of the sets in them.
 
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
@@ -8,17 +8,18 @@ use windlass_engine::SetList;
 
 use crate::places::{self, Identity, local_time, short_id};
 
-/// Most ids that are offered: the newest ones.
+/// The most ids that are offered; these are the newest ones.
 const OFFERED_MAX: usize = 100;
 
-/// Stripes, and directories, which may hold some; behind `DIRECTORY@`, the sets in it.
+/// Offers stripes, and directories, which may hold stripes. After `DIRECTORY@` it offers the sets
+/// there.
 pub fn stripes(current: &OsStr) -> Vec<CompletionCandidate> {
     let is_stripe = |path: &Path| path.extension().is_some_and(|end| end == "windlass");
     let offered = PathCompleter::any().filter(move |path| path.is_dir() || is_stripe(path));
     chosen(current).unwrap_or_else(|| offered.complete(current))
 }
 
-/// Any file, and the same of directories.
+/// Offers any file or directory. After `DIRECTORY@` it offers the sets there.
 pub fn images(current: &OsStr) -> Vec<CompletionCandidate> {
     chosen(current).unwrap_or_else(|| PathCompleter::any().complete(current))
 }
@@ -32,7 +33,7 @@ fn chosen(current: &OsStr) -> Option<Vec<CompletionCandidate>> {
     Some(whole.collect())
 }
 
-/// The ids of the sets of the directories that are named on the command line.
+/// The ids of the sets in the directories that the command line names.
 pub fn ids(current: &OsStr) -> Vec<CompletionCandidate> {
     let list = places::list(&directories()).unwrap_or_default();
     named(&list, &current.to_string_lossy())

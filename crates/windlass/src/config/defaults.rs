@@ -1,6 +1,6 @@
 //! The configuration's values as the defaults of options.
 //!
-//! Every value is checked before, by the parser of its option, though another command runs.
+//! The parser of its option checks every value before, even if another command runs.
 
 use clap::{Arg, ArgAction, Command};
 
@@ -10,9 +10,9 @@ use crate::exit::Failure;
 
 /// Commands that take a configured database's name, by their words.
 const OF_DATABASES: [&str; 6] = ["backup", "check", "plan", "tune", "lab probe", "lab sweep"];
-/// What `tune` looks for itself, so that the database's own setting says nothing.
+/// The options that `tune` chooses itself. It ignores what the configured database says about them.
 const TUNED: [&str; 5] = ["compress", "buffers", "transfer-size", "readers", "threads"];
-/// Keys of a database that are no options.
+/// The key of a database that is not an option.
 const SOURCE: &str = "source";
 
 /// Refuses tables, keys and values that no option takes.
@@ -105,14 +105,14 @@ pub fn apply(mut command: Command, config: &Config, said: &Said) -> Command {
     }
     let words = said.command.join(" ");
     let mut entries: Vec<(&String, &Entry)> = Vec::new();
-    // What is checked is a backup, as the configuration would have it.
+    // `check` checks the backup that the configuration would give.
     let backup = (words == "check").then_some("backup");
     for command in backup.into_iter().chain([words.as_str()]) {
         if let Some(section) = config.commands.get(command) {
             entries.extend(&section.entries);
         }
     }
-    // Several databases cannot all decide: then each is its source, and no more.
+    // With several databases, the options could conflict: then only their sources are used.
     if let [one] = said.databases.as_slice()
         && let Some(section) = config.databases.get(one)
     {
@@ -125,14 +125,14 @@ pub fn apply(mut command: Command, config: &Config, said: &Said) -> Command {
     command
 }
 
-/// Whether a command follows this key of a database.
+/// Whether a command uses this key of a database.
 fn is_for(words: &str, name: &str, entry: &Entry) -> bool {
     let adapts = entry.values.iter().any(|value| value.starts_with("auto"));
     match words {
-        // A plan's option of that name is a model.
+        // For `plan`, the option with that name is a model.
         _ if name == SOURCE => false,
         "tune" => !TUNED.contains(&name),
-        // A plan compares codecs: `auto` is none.
+        // `plan` compares codecs, and `auto` is not a codec.
         "plan" => name != "compress" || !adapts,
         _ => true,
     }
@@ -161,7 +161,7 @@ fn leak(text: &str) -> &'static str {
     Box::leak(text.to_owned().into_boxed_str())
 }
 
-/// The option of a command that has this name; what selects the configuration is none of it.
+/// The option of a command with this name. Options that select the configuration do not count.
 fn option<'a>(command: &'a Command, name: &str) -> Option<&'a Arg> {
     let mut all = command
         .get_arguments()

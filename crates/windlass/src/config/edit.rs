@@ -1,6 +1,6 @@
-//! Writing into the configuration: a database's options, everything else left as it is.
+//! Writes a database's options into the configuration. Everything else stays as it is.
 //!
-//! Comments, order and other tables stay; the file is replaced as a whole, durably.
+//! Comments, order and other tables stay. The file is replaced as a whole, durably.
 
 use std::path::{Path, PathBuf};
 
@@ -12,7 +12,8 @@ use super::{DIRECTORY, PATH};
 use crate::exit::{Code, Failure};
 use crate::outputs::{CONFIGURATION, outputs};
 
-/// The file that options are written to: the one named, else one of our own beside the others.
+/// The file that options are written to: the named one, or else a separate file of Windlass beside
+/// the others.
 pub fn file(named: Option<&Path>) -> PathBuf {
     match named {
         Some(path) => path.to_owned(),

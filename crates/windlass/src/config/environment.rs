@@ -1,20 +1,21 @@
-//! Names in the environment that begin with WINDLASS_: each must be one that Windlass knows.
+//! Checks names in the environment that begin with WINDLASS_: Windlass must know each of them.
 //!
-//! A name that no option has is refused like an unknown option: whoever wrote WINDLASS_MAX_RAT
-//! believes that a limit holds. Names of other commands are fine, since one environment often
-//! serves several.
+//! Windlass refuses a name that no option has, like an unknown option: a person who wrote
+//! WINDLASS_MAX_RAT believes that a limit holds. Names for other commands are fine, since one
+//! environment often serves several commands.
 
 use super::nearest;
 use crate::exit::Failure;
 
 const PREFIX: &str = "WINDLASS_";
-/// Names that are no options: where the lab keeps its state, and what `open` tells its program.
+/// Names that are not options: where the lab keeps its state, and what `open` tells its program.
 const OTHERS: [&str; 3] = [
     "WINDLASS_STATE_DIR",
     "WINDLASS_DATABASE",
     "WINDLASS_OPEN_DIR",
 ];
-/// What tests set, and what hooks are told: a hook may run Windlass itself.
+/// Prefixes of the variables that tests set, and of those that hooks get: a hook may run Windlass
+/// itself.
 const PREFIXES: [&str; 2] = ["WINDLASS_TEST_", "WINDLASS_HOOK_"];
 
 /// Refuses the first name that is unknown.

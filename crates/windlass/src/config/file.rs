@@ -1,6 +1,6 @@
-//! What the configuration's files say: values with the file and the line that each stands in.
+//! The content of the configuration's files: values, each with its file and line.
 //!
-//! Invariant: a file that never ends, like /dev/full, is refused after [`BYTES_MAX`].
+//! Invariant: a file that never ends, like /dev/full, is refused after [`BYTES_MAX`] bytes.
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
@@ -13,10 +13,10 @@ use windlass_engine::read_at_most;
 use super::{DIRECTORY, PATH};
 use crate::exit::Failure;
 
-/// Largest file that is read.
+/// The largest file that is read.
 pub const BYTES_MAX: u64 = 1 << 20;
 
-/// Where a value stands.
+/// The place of a value.
 #[derive(Clone, Debug)]
 pub struct Place {
     file: PathBuf,
@@ -29,12 +29,12 @@ impl fmt::Display for Place {
     }
 }
 
-/// One key with its value, as the words of an option.
+/// One key with its value, in the words of an option.
 #[derive(Clone, Debug)]
 pub struct Entry {
     pub place: Place,
     pub values: Vec<String>,
-    /// More than one value, though there may be fewer in it.
+    /// Whether the value is a list. A list may have any number of values.
     pub is_list: bool,
 }
 
@@ -46,7 +46,7 @@ pub struct Section {
 }
 
 impl Section {
-    /// What the configured database `name` is, as it could have been said on the command line.
+    /// The source of the configured database `name`, in the form of the command line.
     pub fn source(&self, name: &str) -> Result<String, Failure> {
         let source = self
             .entries
@@ -63,19 +63,20 @@ impl Section {
     }
 }
 
-/// All of the configuration.
+/// The whole configuration.
 #[derive(Debug, Default)]
 pub struct Config {
-    /// Options of every command.
+    /// Options for every command.
     pub every: BTreeMap<String, Entry>,
-    /// By the command's words: `backup`, `lab probe`.
+    /// Sections of commands, by the command's words: `backup`, `lab probe`.
     pub commands: BTreeMap<String, Section>,
-    /// By their names.
+    /// Sections of databases, by their names.
     pub databases: BTreeMap<String, Section>,
 }
 
 impl Config {
-    /// Reads the file that the command line or the environment names, or else the usual ones.
+    /// Reads the file that the command line or the environment names. If they name none, it reads
+    /// the default files.
     pub fn load(arguments: &[OsString]) -> Result<Self, Failure> {
         let mut config = Self::default();
         if let Some(path) = named(arguments) {
@@ -145,7 +146,7 @@ impl Config {
     }
 }
 
-/// A later file's keys win.
+/// Merges two sections with one name. The keys of the later file win.
 fn merge(into: &mut BTreeMap<String, Section>, name: String, section: Section) {
     match into.get_mut(&name) {
         Some(old) => old.entries.extend(section.entries),
@@ -153,7 +154,7 @@ fn merge(into: &mut BTreeMap<String, Section>, name: String, section: Section) {
     }
 }
 
-/// The text of a file, for the lines that its values stand in.
+/// The text of a file, from which the line of a value is found.
 struct Lines<'a> {
     text: &'a str,
     file: &'a Path,
@@ -167,7 +168,7 @@ impl Lines<'_> {
         }
     }
 
-    /// Tables in a table.
+    /// The tables inside a table.
     fn sections(
         &self,
         table: &DeTable<'_>,
@@ -220,7 +221,7 @@ impl Lines<'_> {
     }
 }
 
-/// A value as the words of an option.
+/// A value in the words of an option.
 fn texts(value: &DeValue<'_>) -> Option<Vec<String>> {
     match value {
         DeValue::String(text) => Some(vec![text.clone().into_owned()]),
@@ -240,14 +241,14 @@ fn line(text: &str, offset: usize) -> usize {
     before.filter(|byte| **byte == b'\n').count() + 1
 }
 
-/// Something wrong at a place in a file.
+/// An error at a place in a file.
 pub fn mistake(place: &Place, what: &str, hint: &str) -> Failure {
     Failure::usage(format!("configuration {place}: {what}"), hint)
 }
 
 /// The configuration named on the command line or in the environment.
 fn named(arguments: &[OsString]) -> Option<PathBuf> {
-    // What follows is another program's.
+    // What follows belongs to another program.
     let mut words = arguments.iter().take_while(|word| *word != "--");
     while let Some(word) = words.next() {
         if word == "--config" {
@@ -263,7 +264,7 @@ fn named(arguments: &[OsString]) -> Option<PathBuf> {
     std::env::var_os("WINDLASS_CONFIG").map(PathBuf::from)
 }
 
-/// A file's text, if it is text and ends.
+/// The text of a file. Fails if the file is not text or does not end.
 fn read(path: &Path) -> Result<String, Failure> {
     let fault = |what: String| {
         let message = format!("configuration {}: {what}", path.display());

@@ -1,9 +1,9 @@
-//! The known name that a mistyped one was meant to be.
+//! Finds the known name that a mistyped name was meant to be.
 
 /// How alike two names must be, from 0 to 1, before one is offered for the other.
 const ALIKE: f64 = 0.8;
 
-/// The known name that is most like this one, if any is like it at all.
+/// The known name that is most similar to this one, if any is similar enough.
 pub fn nearest<'a>(word: &str, known: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
     let likeness = |name: &str| strsim::jaro_winkler(&word.to_lowercase(), &name.to_lowercase());
     let all = known.into_iter().map(|name| (likeness(name), name));
@@ -12,7 +12,7 @@ pub fn nearest<'a>(word: &str, known: impl IntoIterator<Item = &'a str>) -> Opti
         .map(|(_, name)| name)
 }
 
-/// A hint that offers it, or says where all of them stand.
+/// A hint that offers the similar name, or says where all known names are listed.
 pub fn hint<'a>(word: &str, known: impl IntoIterator<Item = &'a str>, where_else: &str) -> String {
     match nearest(word, known) {
         Some(near) => format!("Did you mean {near}? {where_else}"),

@@ -1,4 +1,4 @@
-//! What files say, and what comes of it.
+//! The content of files, and its effect.
 
 use super::*;
 
@@ -167,7 +167,7 @@ fn a_mistake_is_named_with_its_line() {
         ("[info]\nfiles = 1979-05-27\n", "line 2: ", "true or false"),
     ];
     for (config, place, says) in mistakes {
-        // Whatever command runs.
+        // The mistake is found whatever command runs.
         let error = parsed(config, &["status"]).unwrap_err();
         assert!(
             error.contains(place) && error.contains(says),

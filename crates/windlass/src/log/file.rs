@@ -1,4 +1,4 @@
-//! A log in a file, which is opened again by its name after it was moved away (logrotate).
+//! A log in a file. If somebody moves the file away (logrotate), it is opened again by its name.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, Write};
@@ -11,15 +11,15 @@ use crate::cli::LogLevel;
 use crate::exit::{Code, Failure};
 use crate::outputs;
 
-/// So much of a file's beginning tells whether it is a log.
+/// The bytes at a file's beginning that show whether it is a log.
 const BEGINNING_BYTES: usize = 256;
-/// In each line, behind the time.
+/// The mark in each line, after the time.
 const MARK: &str = "windlass[";
 
 pub struct LogFile {
     path: PathBuf,
     file: File,
-    /// Device and inode of it.
+    /// The device and the inode of the file.
     identity: (u64, u64),
 }
 
@@ -50,8 +50,8 @@ impl LogFile {
         self.file.write_all(line.as_bytes())
     }
 
-    /// Opens the file anew if its name leads elsewhere. Where that fails (the directory is root's,
-    /// and root became the database's owner) the old one has the rest of the run.
+    /// Opens the file again if its name leads to another file. If that fails (the directory is
+    /// root's, and root became the database's owner), the rest of the run goes to the old file.
     fn follow(&mut self) {
         let named = std::fs::metadata(&self.path);
         if named.is_ok_and(|data| (data.dev(), data.ino()) == self.identity) {
@@ -63,7 +63,7 @@ impl LogFile {
     }
 }
 
-/// Opens a file that is a log, or can become one.
+/// Opens a file that is a log or may become one.
 fn open(path: &Path) -> Result<(File, (u64, u64)), EngineError> {
     outputs::outputs().check_kind(path, &outputs::LOG)?;
     let failed = |source| EngineError::OutputIo {
@@ -73,14 +73,14 @@ fn open(path: &Path) -> Result<(File, (u64, u64)), EngineError> {
     };
     let mut options = OpenOptions::new();
     let options = options.append(true).create(true).mode(0o640);
-    // A pipe that nobody reads is an error, not a wait that no signal ends.
+    // A pipe without a reader gives an error, and not a wait that no signal ends.
     let options = options.custom_flags(nix::libc::O_NONBLOCK);
     let file = options.open(path).map_err(failed)?;
     let data = file.metadata().map_err(failed)?;
     Ok((file, (data.dev(), data.ino())))
 }
 
-/// Whether a file that begins like this is a log: its first line is one of ours.
+/// Whether a file with this beginning is a log: its first line must be one of Windlass.
 pub fn is_log(beginning: &[u8]) -> bool {
     let line = beginning.get(..BEGINNING_BYTES).unwrap_or(beginning);
     let text = String::from_utf8_lossy(line);

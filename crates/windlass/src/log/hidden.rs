@@ -1,9 +1,9 @@
-//! Words of the command line without the passwords in them.
+//! Replaces the passwords in words of the command line.
 
 const STARS: &str = "***";
 const KEYWORDS: [&str; 2] = ["password", "sslpassword"];
 
-/// A word as it may be shown to everybody.
+/// The word in a form that everybody may see.
 pub fn hidden(word: &str) -> String {
     let mut text = word.to_owned();
     for keyword in KEYWORDS {
@@ -32,7 +32,7 @@ fn hide_values(text: &str, keyword: &str) -> String {
     shown + rest
 }
 
-/// How long a value is: to its second quote, or to what ends a value.
+/// The length of a value: up to its second quote, or up to the character that ends a value.
 fn value_length(value: &str) -> usize {
     let mut escaped = false;
     let quoted = value.starts_with('\'');

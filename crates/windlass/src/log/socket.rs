@@ -1,4 +1,4 @@
-//! Logs of the system: syslog by its datagrams, the systemd journal by its native protocol.
+//! The logs of the system: syslog with its datagrams, the systemd journal with its native protocol.
 //!
 //! The protocols: RFC 3164, and <https://systemd.io/JOURNAL_NATIVE_PROTOCOL/>.
 
@@ -11,9 +11,9 @@ use crate::exit::{Code, Failure};
 
 const JOURNAL: &str = "/run/systemd/journal/socket";
 const SYSLOG: &str = "/dev/log";
-/// What every receiver takes in one datagram.
+/// The size that every receiver accepts in one datagram.
 const TEXT_BYTES_MAX: usize = 8000;
-/// Syslog's number for services of the system.
+/// Syslog's number for system services.
 const FACILITY_DAEMON: u8 = 3;
 
 pub struct Socket {
@@ -44,8 +44,8 @@ impl Socket {
             Failure::new(Code::Failed, message, hint)
         };
         let socket = UnixDatagram::unbound().map_err(fault)?;
-        // Only to know whether somebody is there: each line is sent to the name, so that a service
-        // that was restarted has the next one.
+        // This only tests whether a service listens. Each line is sent to the name of the socket,
+        // so that a restarted service gets the next line.
         UnixDatagram::unbound()
             .and_then(|probe| probe.connect(path))
             .map_err(fault)?;

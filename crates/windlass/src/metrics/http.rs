@@ -1,9 +1,9 @@
-//! The little of HTTP that Prometheus needs: GET, one answer for each connection.
+//! The part of HTTP that Prometheus needs: GET, and one answer for each connection.
 //!
 //! Invariants
-//! - One client at a time, who has seconds and some KiB to say what it wants: nobody who can reach
-//!   the port costs the run more than that.
-//! - What is asked for is compared with known paths, and used for nothing else.
+//! - It serves one client at a time, and a client has only a few seconds and a few KiB for its
+//!   request. So nobody who can reach the port can cost the run more than that.
+//! - The requested path is compared with known paths, and used for nothing else.
 
 use std::io::{self, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -12,12 +12,12 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-/// A request larger than this is not one of Prometheus.
+/// A larger request does not come from Prometheus.
 const REQUEST_BYTES_MAX: usize = 8 * 1024;
-/// How long a client may take, to ask and to take the answer.
+/// How long a client may take to send its request, and to take the answer.
 const PATIENCE: Duration = Duration::from_secs(5);
 
-/// What is answered.
+/// The answer to a request.
 pub struct Answer {
     status: &'static str,
     body: String,
@@ -41,7 +41,7 @@ impl Answer {
     }
 }
 
-/// Answers on an address until it is dropped.
+/// Answers requests on an address until it is dropped.
 pub struct Server {
     address: SocketAddr,
     stop: Arc<AtomicBool>,
@@ -63,7 +63,7 @@ impl Server {
                 if stopped.load(Ordering::Acquire) {
                     break;
                 }
-                // Who asked is gone, or asks in vain: nobody misses the answer.
+                // The client has gone or broke the rules, so nobody misses the answer.
                 client
                     .and_then(|client| serve(client, &answer))
                     .unwrap_or_default();
@@ -78,7 +78,7 @@ impl Server {
         })
     }
 
-    /// Where it answers.
+    /// The address at which it answers.
     pub fn address(&self) -> SocketAddr {
         self.address
     }
@@ -87,7 +87,7 @@ impl Server {
 impl Drop for Server {
     fn drop(&mut self) {
         self.stop.store(true, Ordering::Release);
-        // A last client wakes the thread. If none gets through, it ends with the process.
+        // A last connection wakes the thread. If none succeeds, the thread ends with the process.
         let woken = TcpStream::connect_timeout(&self.address, PATIENCE).is_ok();
         if let Some(thread) = self.thread.take().filter(|_| woken) {
             thread.join().unwrap_or_default();
@@ -112,7 +112,7 @@ fn serve(mut client: TcpStream, answer: &impl Fn(&str) -> Answer) -> io::Result<
     client.write_all(body.as_bytes())
 }
 
-/// A request up to the empty line, or as far as it may go.
+/// Reads a request up to its empty line, or up to the largest size.
 fn read(client: &mut TcpStream) -> io::Result<Vec<u8>> {
     let until = Instant::now() + PATIENCE;
     let (mut request, mut part) = (Vec::new(), [0; 1024]);
@@ -128,7 +128,7 @@ fn read(client: &mut TcpStream) -> io::Result<Vec<u8>> {
     Ok(request)
 }
 
-/// Method and path of a whole request.
+/// The method and the path of a complete request.
 fn words(request: &[u8]) -> Option<(&str, &str)> {
     let end = request.windows(2).position(|end| end == b"\r\n")?;
     let line = std::str::from_utf8(&request[..end]).ok()?;
@@ -163,7 +163,7 @@ mod tests {
         assert!(ask(&server, "GET /other HTTP/1.1\r\n\r\n").starts_with("HTTP/1.1 404"));
         assert!(ask(&server, "POST /metrics HTTP/1.1\r\n\r\n").starts_with("HTTP/1.1 405"));
         assert!(ask(&server, "nonsense\r\n\r\n").starts_with("HTTP/1.1 400"));
-        // Endless words are cut off; then the next one is served.
+        // An endless request is cut off, and the next one is served.
         let endless = "x".repeat(REQUEST_BYTES_MAX);
         assert!(ask(&server, &endless).starts_with("HTTP/1.1 400"));
         assert!(ask(&server, "GET /metrics HTTP/1.0\r\n\r\n").ends_with("up 1\n"));

@@ -1,4 +1,4 @@
-//! The metrics' names, and their text in the format 0.0.4 of Prometheus.
+//! The names of the metrics, and their text in Prometheus's format 0.0.4.
 
 use std::collections::{BTreeMap, HashMap};
 use std::fmt::Write as _;
@@ -8,7 +8,7 @@ use windlass_engine::{Live, Meter, Progress, StageReport};
 
 use crate::watch::Watched;
 
-/// What may hold a run back; the words of the verdict.
+/// The resources that may bind a run, in the words of the verdict.
 const RESOURCES: [&str; 9] = [
     "source",
     "reader",
@@ -21,21 +21,22 @@ const RESOURCES: [&str; 9] = [
     "database",
 ];
 
-/// Carried over from file to file.
+/// The metric that is copied from file to file.
 const LAST_SUCCESS: &str = "windlass_last_success_time_seconds";
 
-/// Looks at one run and says what it saw.
+/// Reads the state of one run and writes it as metrics.
 pub struct Exporter {
     meter: Meter,
     /// Labels of every series.
     common: String,
     version: &'static str,
     started: f64,
-    /// When it ended, and how.
+    /// The end of the run: the time, and whether it succeeded.
     ended: Option<(f64, bool)>,
-    /// When each operation last succeeded, by series.
+    /// The time of each operation's last success, by series.
     successes: BTreeMap<String, f64>,
-    /// Counters as they were said last: read again, a sum of parts may be a little lower.
+    /// The last printed values of the counters. A sum of parts may be a little lower when it is
+    /// read again.
     said: HashMap<String, f64>,
 }
 
@@ -45,7 +46,7 @@ enum Kind {
     Counter,
 }
 
-/// One value: its labels besides the common ones, and what it is.
+/// One value: its own labels without the common ones, and the number.
 type Sample = (String, f64);
 
 impl Exporter {
@@ -62,7 +63,7 @@ impl Exporter {
         }
     }
 
-    /// The run is over.
+    /// Records the end of the run.
     pub fn end(&mut self, success: bool) {
         let now = unix_seconds(jiff::Timestamp::now());
         self.ended = Some((now, success));
@@ -72,13 +73,13 @@ impl Exporter {
         }
     }
 
-    /// Takes over what an earlier file says of successes.
+    /// Takes the successes over from an earlier file.
     pub fn carry(&mut self, text: &str) {
         let lines = text.lines().filter(|line| line.starts_with(LAST_SUCCESS));
         for (series, value) in lines.filter_map(|line| line.rsplit_once(' ')) {
             let labels = series[LAST_SUCCESS.len()..].strip_prefix('{');
             let is_whole = labels.is_some_and(|labels| labels.ends_with('}'));
-            // Of files that somebody else wrote nothing is repeated that is not well formed.
+            // Somebody else may have written the file, so only well-formed lines are repeated.
             if let (true, Ok(value)) = (is_whole, value.parse::<f64>()) {
                 self.successes.insert(series.to_owned(), value);
             }
@@ -99,7 +100,7 @@ impl Exporter {
         }
     }
 
-    /// All metrics as they are now.
+    /// All metrics with their present values.
     pub fn render(&mut self) -> String {
         let live = self.meter.look();
         let mut out = String::new();
@@ -209,7 +210,7 @@ impl Exporter {
     }
 
     fn devices(&mut self, out: &mut String, live: &Live) {
-        // Two devices may have one name (`nul`): the number tells them apart.
+        // Two devices may have the same name (`nul`): the number tells them apart.
         let labels = |index: usize, name: &str| {
             [label("device", name), label("index", &index.to_string())].join(",")
         };

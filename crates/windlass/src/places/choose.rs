@@ -1,7 +1,7 @@
-//! Choosing one set of a list: the newest, one by its id, or the newest by a moment.
+//! Chooses one set of a list: the newest, one by its id, or the newest up to a moment.
 //!
-//! Invariant: a set that cannot be used is never passed over for an older one. Whoever restores the
-//! newest backup and gets the one before would not notice.
+//! Invariant: if a set cannot be used, Windlass never takes an older one in its place without
+//! saying so. A user who restores the newest backup and gets an older one would not notice.
 
 use windlass_engine::{EngineError, SetEntry, SetList, SetState};
 
@@ -10,20 +10,20 @@ use super::which::{Which, local_time, when};
 use crate::cli::Choice;
 use crate::exit::{Code, Failure};
 
-/// Most sets that a message lists.
+/// The most sets that a message lists.
 const LISTED_MAX: usize = 12;
 
-/// The set of a list that was meant.
+/// The chosen set of a list.
 pub struct Chosen<'a> {
     /// The set.
     pub set: &'a SetEntry,
-    /// The newest sound set of its database that is older.
+    /// The newest older set of the same database that is sound.
     pub older: Option<&'a SetEntry>,
-    /// How it was chosen, as part of a sentence.
+    /// How the set was chosen, as part of a sentence.
     pub how: String,
 }
 
-/// The set that `choice` means among those of `place`.
+/// The set that `choice` means among the sets of `place`.
 pub fn choose<'a>(list: &'a SetList, choice: &Choice, place: &str) -> Result<Chosen<'a>, Failure> {
     let sets: Vec<_> = list.sets.iter().collect();
     let sets = of_database(sets, choice.of.as_deref(), place)?;
@@ -59,7 +59,7 @@ pub fn choose<'a>(list: &'a SetList, choice: &Choice, place: &str) -> Result<Cho
     Ok(chosen)
 }
 
-/// The sets of the database that was named; of those that cannot say, all.
+/// The sets of the named database, and the sets that do not say their database.
 pub fn of_database<'a>(
     sets: Vec<&'a SetEntry>,
     word: Option<&str>,
@@ -100,7 +100,7 @@ fn databases<'a>(sets: &[&'a SetEntry]) -> Vec<(Identity, &'a SetEntry)> {
     found
 }
 
-/// Fails when one would have to guess which database is meant.
+/// Fails if Windlass would have to guess which database is meant.
 fn one_database(sets: &[&SetEntry], place: &str) -> Result<(), Failure> {
     let found = databases(sets);
     let [(first, _), (second, _), ..] = found.as_slice() else {
@@ -140,7 +140,7 @@ fn line(set: &SetEntry) -> String {
     format!("{}  {}", short_id(set), when(set.begun_nanos))
 }
 
-/// The first eight letters of a set's id.
+/// The first eight digits of a set's id.
 pub fn short_id(set: &SetEntry) -> String {
     set.set_id.to_string()[..8].to_owned()
 }
@@ -171,7 +171,7 @@ fn by_id<'a>(sets: &[&'a SetEntry], start: &str, place: &str) -> Result<&'a SetE
     }
 }
 
-/// The newest sealed set that is older, and of the same database as far as is known.
+/// The newest sealed set that is older, and of the same database as far as that is known.
 fn older<'a>(sets: &[&'a SetEntry], than: &SetEntry) -> Option<&'a SetEntry> {
     let of = Identity::of(than);
     let is_older = |set: &&&SetEntry| {
@@ -185,7 +185,7 @@ fn older<'a>(sets: &[&'a SetEntry], than: &SetEntry) -> Option<&'a SetEntry> {
     sets.iter().rev().find(is_older).copied()
 }
 
-/// Fails when something lies there that may have been a newer set.
+/// Fails if a file there may belong to a newer set.
 fn passed_over_unknown(list: &SetList, set: &SetEntry, bound: i64) -> Result<(), Failure> {
     let newer = |nanos: i64| nanos > set.begun_nanos && nanos <= bound;
     let mut unknown = list.unknown.iter();

@@ -1,4 +1,5 @@
-//! Which database a set is of, as far as it says: what tells databases apart, and their names.
+//! Which database a set belongs to, as far as the set says it: the keys of databases, and their
+//! names.
 
 use serde_json::Value;
 use windlass_engine::{SetAbout, SetEntry};
@@ -8,15 +9,15 @@ use windlass_engine::{SetAbout, SetEntry};
 pub struct Identity {
     /// What kind of database.
     kind: String,
-    /// What no other has: a cluster's system identifier, a file's path.
+    /// The key that no other database has: a cluster's system identifier, or a file's path.
     key: String,
-    /// What people call it; two databases may have the same.
+    /// The name that people use. Two databases may have the same.
     name: String,
     version: String,
 }
 
 impl Identity {
-    /// The database of a set that says what it is of.
+    /// The database of a set, if the set says it.
     pub fn of(set: &SetEntry) -> Option<Self> {
         set.about.as_ref().map(Self::of_about)
     }
@@ -33,7 +34,7 @@ impl Identity {
             windlass_postgres::KIND => (word("system_identifier"), word("version")),
             _ => (word("path"), String::new()),
         };
-        // Sets of a cluster that was not asked for its name have its directory's.
+        // A cluster that was not asked for its name has the name of its directory.
         let directory = word("data_directory");
         let named = Some(word("name")).filter(|name| !name.is_empty());
         let name = named.or_else(|| directory.rsplit('/').next().map(str::to_owned));
@@ -45,12 +46,12 @@ impl Identity {
         }
     }
 
-    /// True when both are the same database, whatever it was called at the time.
+    /// Whether both are the same database, even if its name was different at the time.
     pub fn is_same(&self, other: &Self) -> bool {
         (&self.kind, &self.key) == (&other.kind, &other.key)
     }
 
-    /// True when somebody may mean it by this word.
+    /// Whether a user may mean this database by this word.
     pub fn is_called(&self, word: &str) -> bool {
         let stem = self.name.rsplit_once('.').map(|(stem, _)| stem);
         word == self.name || word == self.key || stem == Some(word)
@@ -61,7 +62,7 @@ impl Identity {
         &self.name
     }
 
-    /// What tells it from a database of the same name.
+    /// The key, which differs between databases with the same name.
     pub fn key(&self) -> &str {
         &self.key
     }

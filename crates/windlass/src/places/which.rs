@@ -1,4 +1,4 @@
-//! What `--set` and `PLACE@WHICH` say: an id, `latest`, or a moment.
+//! The values of `--set` and `PLACE@WHICH`: an id, `latest`, or a moment.
 
 use jiff::civil::{Date, DateTime};
 use jiff::tz::TimeZone;
@@ -6,7 +6,7 @@ use jiff::{Timestamp, Zoned};
 
 use crate::words;
 
-/// Where an id may have dashes, as other programs write it.
+/// The positions at which an id may have dashes, because other programs write it so.
 const DASHES: [usize; 4] = [8, 13, 18, 23];
 const ID_DIGITS: usize = 32;
 const NANOS_PER_SECOND: i64 = 1_000_000_000;
@@ -16,15 +16,15 @@ const NANOS_PER_SECOND: i64 = 1_000_000_000;
 pub enum Which {
     /// The newest.
     Latest,
-    /// The one whose id begins so: hexadecimal digits in lower case, no dashes.
+    /// The set whose id begins like this: hexadecimal digits in lower case, no dashes.
     Id(String),
-    /// The newest that was begun at or before this moment, in nanoseconds since 1970 UTC.
+    /// The newest set that was begun at or before this moment, in nanoseconds since 1970 UTC.
     By(i64),
 }
 
 impl Which {
-    /// Reads a choice. A time without seconds means the end of its minute, a date the end of its
-    /// day: what a list shows as 03:00 was begun a little later.
+    /// Parses a choice. A time without seconds means the end of its minute, and a date means the
+    /// end of its day: a backup that a list shows at 03:00 was begun a few seconds later.
     pub fn parse(text: &str) -> Result<Self, String> {
         if text == "latest" {
             return Ok(Self::Latest);
@@ -48,9 +48,9 @@ fn is_id(text: &str) -> bool {
     (1..=ID_DIGITS).contains(&digits) && text.chars().enumerate().all(fits)
 }
 
-/// The last nanosecond of the time that was written.
+/// The last nanosecond of the written time.
 fn moment(text: &str) -> Option<i64> {
-    // As messages show it, with a blank before the zone.
+    // Messages show times like this, with a space before the zone.
     let text = &text.replace(" +", "+").replace(" -", "-");
     let Some(at) = text.find(['T', 't', ' ']) else {
         let day: Date = text.parse().ok()?;
@@ -135,7 +135,7 @@ mod tests {
         assert_eq!(by("2026-11-22T03:00Z"), exact + 60 * NANOS_PER_SECOND - 1);
         assert_eq!(by("20261122T030000Z"), by("2026-11-22T03:00:00Z"));
         assert_eq!(by("2026-11-22T04:00:00+01:00"), by("2026-11-22T03:00:00Z"));
-        // The same in this machine's zone, whatever it is.
+        // The same moment in this machine's time zone, whichever that is.
         let local = local_time(exact);
         assert_eq!(by(&local), by("2026-11-22T03:00:00Z"));
         assert_eq!(by(&local[..16]), by("2026-11-22T03:00Z"));

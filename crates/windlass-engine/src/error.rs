@@ -31,12 +31,12 @@ pub enum EngineError {
     SourceShort {
         /// The file.
         path: PathBuf,
-        /// Where it ends; where reading stopped, if it is shorter still.
+        /// Where it ends. If reading stopped even earlier, where it stopped.
         found_bytes: u64,
-        /// So many bytes have to be there.
+        /// How many bytes must be there.
         needed_bytes: u64,
     },
-    /// What was pushed in a hurry was not read in time.
+    /// What was pushed in a hurry was not read before the hurry ended the run.
     #[error("the run did not read the source in the time that it had")]
     HurryEnded,
     /// A device failed. After a failed write its stripe is dead.
@@ -71,7 +71,7 @@ pub enum EngineError {
         /// What the system said.
         source: io::Error,
     },
-    /// An output would be written where something else is that must stay.
+    /// The path of an output belongs to something that must stay.
     #[error("cannot write {path}: {what}")]
     OutputRefused {
         /// The output as it was named.
@@ -79,12 +79,12 @@ pub enum EngineError {
         /// What is there, or what the path belongs to.
         what: String,
     },
-    /// An output would replace a file of another kind.
+    /// The output would replace a file of another kind.
     #[error("cannot replace {path}: it is not {noun}")]
     OutputForeign {
         /// The output as it was named.
         path: PathBuf,
-        /// The output's kind, as in `a file of events`.
+        /// The output's kind with its article, as in `a file of events`.
         noun: &'static str,
     },
     /// An output cannot be created or written.
@@ -105,7 +105,7 @@ pub enum EngineError {
         /// Why it is refused.
         what: &'static str,
     },
-    /// Bytes of a stripe are damaged or not a stripe's.
+    /// Bytes of a stripe are damaged, or are not those of a stripe.
     #[error("stripe {location} at offset {offset}: {source}")]
     Damage {
         /// The stripe's file or object.
@@ -115,7 +115,7 @@ pub enum EngineError {
         /// What is wrong.
         source: FormatError,
     },
-    /// The stripe exists but was never sealed: the run that wrote it did not finish.
+    /// The stripe exists but was never sealed, because the run that wrote it did not finish.
     #[error("stripe {location} is not sealed: the backup that wrote it did not finish")]
     NotSealed {
         /// The stripe's file or object.
@@ -131,7 +131,8 @@ pub enum EngineError {
         /// Where the set says it was written.
         location: String,
     },
-    /// The same stripe was given twice: two files, whether their bytes are the same or not.
+    /// The same stripe was given twice, in two files. It does not matter whether their bytes are
+    /// the same.
     #[error("stripe {stripe} of set {set} is there twice: in {first} and in {second}")]
     StripeTwice {
         /// The set.
@@ -143,7 +144,7 @@ pub enum EngineError {
         /// The other.
         second: String,
     },
-    /// What was given holds stripes of more than one set.
+    /// The given places hold stripes of more than one set.
     #[error("stripes of different sets were given: {first} and {second}")]
     SetsMixed {
         /// One set.
@@ -151,29 +152,29 @@ pub enum EngineError {
         /// The other.
         second: SetId,
     },
-    /// The set builds on others, which this version cannot put together.
+    /// The set builds on other sets, and this version cannot put them together.
     #[error("set {set} is {what}, and this version of Windlass reads full backups only")]
     NotFull {
         /// The set.
         set: SetId,
-        /// What it is, with its article.
+        /// The type of the set, with its article.
         what: &'static str,
     },
-    /// What the stripes hold does not add up to the files the set lists.
+    /// The content of the stripes does not add up to the files that the set lists.
     #[error("set {set}: {what}")]
     Incomplete {
         /// The set.
         set: SetId,
-        /// What is missing or too much.
+        /// What is missing, or what there is too much of.
         what: String,
     },
-    /// No set was found where one was named.
+    /// There is no set at the named place.
     #[error("no backup set at {location}")]
     NoSet {
-        /// Where one looked.
+        /// Where the search looked.
         location: String,
     },
-    /// A text that is no storage model.
+    /// A text that is not a storage model.
     #[error("storage model {text:?}: {what}")]
     Model {
         /// The text.
@@ -195,7 +196,7 @@ pub enum EngineError {
         /// What is allowed.
         limit_bytes: u64,
     },
-    /// A set's frames need larger buffers than the memory that is allowed has room for.
+    /// The set's frames need larger buffers, and these do not fit into the allowed memory.
     #[error(
         "the set's frames of up to {frame_bytes} bytes need {buffers} buffers of {transfer_bytes} bytes: --max-memory is {limit_bytes} and must be at least {needed_bytes}"
     )]
@@ -204,34 +205,34 @@ pub enum EngineError {
         frame_bytes: u32,
         /// Buffer count.
         buffers: usize,
-        /// What each must hold.
+        /// How many bytes each buffer must hold.
         transfer_bytes: usize,
         /// Their product.
         needed_bytes: u64,
         /// What is allowed.
         limit_bytes: u64,
     },
-    /// An option has a value that the engine cannot work with.
+    /// An option has a value with which the engine cannot work.
     #[error("{option}: {what}")]
     Option {
-        /// The option as on the command line.
+        /// The option, as on the command line.
         option: &'static str,
         /// What is wrong.
         what: String,
     },
-    /// The format refused something that was to be written.
+    /// The format refused something that the run wanted to write.
     #[error("cannot describe the set: {0}")]
     Format(#[from] FormatError),
     /// A database's crate failed inside the pipeline.
     #[error("{0}")]
     Source(Box<dyn std::error::Error + Send + Sync>),
-    /// Another thread of the run failed first; its error is the one to show.
+    /// Another thread of the run failed first. Its error is the one to show.
     #[error("the run stopped because of another error")]
     Stopped,
 }
 
 impl EngineError {
-    /// True when media were read and found damaged, incomplete or mixed up.
+    /// True when media were read and were found damaged, incomplete or mixed up.
     pub fn is_damage(&self) -> bool {
         matches!(
             self,
@@ -295,7 +296,7 @@ impl EngineError {
         Some(text.to_owned())
     }
 
-    /// What can be done about a call that the system refused.
+    /// What can be done when the system refused a call.
     fn hint_of_io(&self) -> Option<&'static str> {
         Some(match self {
             Self::DeviceIo { source, .. } if source.kind() == io::ErrorKind::StorageFull => {
@@ -341,7 +342,7 @@ fn damage_hint(source: &FormatError, offset: u64) -> &'static str {
     }
 }
 
-/// What failed on a device. Only reading and writing happen at an offset.
+/// Says what failed on a device. Only reading and writing happen at an offset.
 fn device_words(operation: &str, device: &str, offset: u64, source: &io::Error) -> String {
     match operation {
         "create" if source.kind() == io::ErrorKind::AlreadyExists => {

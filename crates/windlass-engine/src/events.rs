@@ -38,47 +38,47 @@ use recorder::{End, Message};
 pub(crate) use recorder::{Recorder, Tap, device, flush_thread, set_device};
 use sink::Sink;
 
-/// A limit below this would leave no room for the report at the end.
+/// A lower limit would leave no room for the report at the end.
 pub const EVENT_BYTES_MIN: u64 = 1024 * 1024;
-/// How large the file may become when nobody says.
+/// How large the file may become, unless the user sets a limit.
 pub const EVENT_BYTES_DEFAULT: u64 = 64 * 1024 * 1024;
 
 /// What to record, and where.
 #[derive(Clone, Debug)]
 pub struct EventOptions {
-    /// The file: made anew; replaced when it is a file of events already.
+    /// The file. It is created, or replaced if it is a file of events already.
     pub path: PathBuf,
     /// JSON lines, or Chrome's trace format.
     pub format: EventFormat,
     /// How large the file may become, in bytes: at least [`EVENT_BYTES_MIN`].
     pub limit_bytes: u64,
-    /// The run, for the file's first line.
+    /// Data about the run for the file's first line.
     pub header: EventHeader,
 }
 
-/// What the file says of the run before it begins.
+/// What the file says about the run before it begins.
 #[derive(Clone, Debug, Serialize)]
 pub struct EventHeader {
     /// Program and version.
     pub tool: String,
     /// `backup`, `restore`, `verify`.
     pub command: String,
-    /// What it works on.
+    /// The database or set that the run works on.
     pub subject: String,
     /// When it began, RFC 3339.
     pub started: String,
 }
 
-/// What came of recording.
+/// The result of the recording.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct EventSummary {
     /// Bytes of the file.
     pub bytes: u64,
     /// Events in it.
     pub written: u64,
-    /// Events that others in the file stand for.
+    /// Events that were left out. Events in the file stand for them.
     pub thinned: u64,
-    /// Events that nothing stands for: the file's device was too slow.
+    /// Events that were lost because the file's device was too slow. Nothing stands for them.
     pub lost: u64,
 }
 
@@ -92,8 +92,8 @@ pub struct EventLog {
 }
 
 impl EventLog {
-    /// Opens the file, if `outputs` lets it be one, and records what `progress` is told from now
-    /// on.
+    /// Opens the file, if `outputs` allows that. From now on it records everything that is reported
+    /// to `progress`.
     pub fn create(
         options: EventOptions,
         outputs: &Outputs,
@@ -123,7 +123,7 @@ impl EventLog {
         })
     }
 
-    /// Ends the file with the run's report, or with what ended the run.
+    /// Ends the file with the report of the run, or with the error that ended the run.
     pub fn finish(
         mut self,
         outcome: Result<&RunReport, &str>,
@@ -154,7 +154,7 @@ impl EventLog {
 impl Drop for EventLog {
     fn drop(&mut self) {
         if self.writer.is_some() {
-            // The run has failed in a way that told nobody; the file says as much.
+            // The run has failed without reporting it, and the file says so.
             drop(self.end(Err("the run ended without a report")));
         }
     }

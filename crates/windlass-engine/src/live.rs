@@ -15,9 +15,9 @@ use crate::report::{Activity, DeviceReport};
 use crate::verdict::Verdict;
 use crate::waits::{StageReport, WaitReport};
 
-/// Rates and the bottleneck are those of so long back.
+/// The period over which rates and the bottleneck are calculated.
 const WINDOW: Duration = Duration::from_secs(5);
-/// Looks that are kept: more often than this often in the window nobody needs to look.
+/// How many looks are kept. Within the period, nobody needs to look more often than this.
 const LOOKS_MAX: usize = 64;
 
 /// A run at one moment.
@@ -25,47 +25,47 @@ const LOOKS_MAX: usize = 64;
 pub struct Live {
     /// What it is doing: `reading`, `sealing`.
     pub phase: &'static str,
-    /// Since it was first looked at.
+    /// Seconds since the meter was created.
     pub elapsed_seconds: f64,
-    /// Bytes of the database done.
+    /// Bytes of the database that are done.
     pub done_bytes: u64,
-    /// Bytes there are to do; zero when not known.
+    /// Bytes of the database in total; zero when not known.
     pub total_bytes: u64,
-    /// Their quotient, at most 1; `None` when not known.
+    /// `done_bytes` divided by `total_bytes`, at most 1; `None` when not known.
     pub done_share: Option<f64>,
-    /// Bytes of the database per second, in the last seconds.
+    /// Bytes of the database per second, over the last seconds.
     pub rate: f64,
-    /// Seconds until all is done, at the mean rate so far; `None` when not known.
+    /// Seconds until everything is done, at the mean rate so far; `None` when not known.
     pub remaining_seconds: Option<f64>,
-    /// What holds it back; `None` while too little has happened.
+    /// What holds the run back; `None` while too little has happened.
     pub limit: Option<LiveLimit>,
-    /// What each stage did and waited for so far.
+    /// What each stage has done and waited for so far.
     pub stages: Vec<StageReport>,
-    /// What went to and came from each device so far.
+    /// How much has gone to and come from each device so far.
     pub devices: Vec<LiveDevice>,
-    /// Who has the buffers; `None` before the run has any and after.
+    /// Who has the buffers. `None` before the run has a pool, and after it.
     pub buffers: Option<Occupancy>,
 }
 
-/// What holds a run back right now; the words are those of [`crate::Limit`].
+/// What holds a run back right now, in the words of [`crate::Limit`].
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct LiveLimit {
-    /// The stage, or what else binds.
+    /// The stage, or the other resource, that holds it back.
     pub stage: &'static str,
-    /// The device, when it is one.
+    /// The device, if it is one.
     pub device: Option<String>,
 }
 
 /// One device of a run under way.
 #[derive(Clone, Debug, Serialize)]
 pub struct LiveDevice {
-    /// Its location; `source`, `target`.
+    /// Its location, or `source` or `target`.
     pub name: String,
     /// Bytes written to it or read from it.
     pub bytes: u64,
     /// Transfers.
     pub operations: u64,
-    /// Bytes per second, in the last seconds.
+    /// Bytes per second, over the last seconds.
     pub rate: f64,
 }
 
@@ -87,7 +87,7 @@ pub struct Meter {
 }
 
 impl Meter {
-    /// A meter of this run, which begins now.
+    /// A meter for this run. Its time begins now.
     pub fn new(progress: &Arc<Progress>) -> Self {
         Self {
             progress: Arc::clone(progress),
@@ -96,7 +96,7 @@ impl Meter {
         }
     }
 
-    /// How the run is now. Call it from time to time: rates are between looks.
+    /// Shows how the run is now. Call it from time to time: rates are calculated between two calls.
     pub fn look(&mut self) -> Live {
         let progress = Arc::clone(&self.progress);
         let setting = progress.setting();
@@ -107,7 +107,7 @@ impl Meter {
             stages: progress.reports(),
             device_bytes: devices.iter().map(DeviceCounter::bytes).collect(),
         };
-        // Before the first look there are no rates: they are those since now.
+        // The first look has no earlier one to compare with, so its rates are zero.
         let before = self.remember(&now).unwrap_or_else(|| now.clone());
         let time = now.at - before.at;
         let elapsed_seconds = (now.at - self.began).as_secs_f64();
@@ -140,7 +140,7 @@ impl Meter {
         }
     }
 
-    /// Keeps a look; the oldest of the window.
+    /// Keeps this look, and returns the oldest one of the period.
     fn remember(&mut self, now: &Look) -> Option<Look> {
         let too_old = |second: &Look| now.at - second.at >= WINDOW;
         while self.looks.get(1).is_some_and(too_old) {
@@ -158,7 +158,7 @@ impl Meter {
     }
 }
 
-/// At most one: a database may grow while it is read.
+/// The share is at most one: a database may grow while it is read.
 fn share(done: u64, total: u64) -> f64 {
     (float(done) / float(total)).min(1.0)
 }
@@ -168,7 +168,7 @@ fn rate(before: u64, now: u64, time: Duration) -> f64 {
     float(now.saturating_sub(before)) / time.as_secs_f64().max(1e-9)
 }
 
-/// What the verdict would be on what happened between two looks.
+/// The verdict on what happened between two looks.
 fn limit(before: &Look, now: &Look, setting: &Setting) -> Option<LiveLimit> {
     let stage = |index: usize| since(&before.stages[index], &now.stages[index]);
     let activity = Activity {
@@ -182,7 +182,7 @@ fn limit(before: &Look, now: &Look, setting: &Setting) -> Option<LiveLimit> {
         device_rate: setting.device_rate,
         cores: 1,
     };
-    // Before the first byte all threads wait for work: that says nothing of any resource.
+    // Before the first byte, all threads wait for work. That says nothing about any resource.
     if activity.reader.threads == 0 || now.done == before.done {
         return None;
     }
@@ -194,12 +194,12 @@ fn limit(before: &Look, now: &Look, setting: &Setting) -> Option<LiveLimit> {
         Verdict::of_restore(&activity, &devices)
     };
     let (stage, device) = (verdict.limit.stage, verdict.limit.device);
-    // Which of several devices is the slowest, only the whole run tells.
+    // Only the whole run shows which of several devices is the slowest.
     let device = device.filter(|_| stripes.len() == 1);
     Some(LiveLimit { stage, device })
 }
 
-/// A device of which a verdict needs the name only.
+/// A report of a device for which the verdict needs only the name.
 fn unmeasured(device: &DeviceCounter) -> DeviceReport {
     DeviceReport {
         name: device.name.clone(),

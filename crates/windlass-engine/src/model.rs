@@ -23,52 +23,53 @@ use serde::{Deserialize, Serialize};
 pub use clock::{InstanceClock, ModelClock, ModelIo, Usage, Usages};
 pub use known::{Instance, S3_STREAM_BYTES_PER_SECOND};
 
-/// What storage promises.
+/// What a storage promises.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Model {
-    /// The text it was read from, or what else names it.
+    /// The text from which it was read, or another name.
     pub name: String,
-    /// Bytes that count as one operation: larger I/Os are split, smaller sequential ones merged.
+    /// How many bytes count as one operation. Larger I/Os are split, smaller sequential ones are
+    /// merged.
     pub io_bytes: u64,
-    /// Seconds from the moment an I/O has its turn until it is done, besides its transfer.
+    /// Seconds from the turn of an I/O until it is done, not counting its transfer.
     pub latency_seconds: f64,
-    /// Seconds an I/O costs more that does not begin where the last one ended.
+    /// Extra seconds for an I/O that does not begin where the last one ended.
     pub seek_seconds: f64,
-    /// What all streams together may have.
+    /// The limit for all streams together.
     pub whole: Limits,
-    /// What each stream may have.
+    /// The limit for each stream.
     pub stream: Limits,
-    /// What it shares with other storage of the same machine.
+    /// The cap that it shares with other storage of the same machine.
     pub attachment: Attachment,
 }
 
-/// Rates; `None` is no limit.
+/// Rates; `None` means no limit.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Limits {
     /// Bytes per second.
     pub bytes_per_second: Option<f64>,
-    /// Operations per second, earned all the time where there is a burst.
+    /// Operations per second. With a burst, they are the rate at which credit is earned.
     pub operations_per_second: Option<f64>,
-    /// What may be had above that for a while.
+    /// A higher rate that is available for a while.
     pub burst: Option<Burst>,
 }
 
-/// Credit: operations saved up, spent at a higher rate.
+/// Saved operations, which may be spent at a higher rate.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Burst {
     /// Operations per second while there is credit.
     pub operations_per_second: f64,
-    /// Operations of credit at the beginning.
+    /// Operations of credit at the start.
     pub credits: f64,
-    /// Most operations of credit.
+    /// The most operations of credit that can be saved.
     pub credits_max: f64,
 }
 
-/// Which cap of the machine storage counts against.
+/// Which cap of the machine the storage counts against.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Attachment {
-    /// None: it is in the machine.
+    /// None: the storage is in the machine.
     Local,
     /// The machine's bandwidth to its block storage.
     Storage,
@@ -77,7 +78,7 @@ pub enum Attachment {
 }
 
 impl Model {
-    /// Storage without any limit; the start of every other model.
+    /// Storage without any limit. Every other model starts from it.
     pub fn unlimited(name: &str) -> Self {
         Self {
             name: name.to_owned(),
@@ -90,8 +91,8 @@ impl Model {
         }
     }
 
-    /// Bytes per second that `streams` streams of large sequential I/Os get in the long run, with
-    /// all burst credit spent.
+    /// Bytes per second that `streams` streams of large sequential I/Os get in the long run, when
+    /// all burst credit is spent.
     pub fn sustained(&self, streams: usize) -> f64 {
         let of = |limits: &Limits| {
             let operations = limits.operations_per_second.map(|rate| rate * self.io());
@@ -103,8 +104,8 @@ impl Model {
         of(&self.whole).min(of(&self.stream) * streams)
     }
 
-    /// Makes it so many times as fast, and its credit last as long as it did. A latency stays, and
-    /// so does what counts as one operation.
+    /// Makes the storage `factor` times as fast, with credit that lasts as long as before. Latency
+    /// does not change, nor does the size of an operation.
     pub(crate) fn scale(&mut self, factor: f64) {
         for limits in [&mut self.whole, &mut self.stream] {
             let rates = [

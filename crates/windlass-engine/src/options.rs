@@ -7,22 +7,22 @@ use crate::adaptive::CodecRange;
 use crate::emulate::Emulation;
 use crate::error::EngineError;
 
-/// Smallest transfer, and what transfers are multiples of, in bytes.
+/// Smallest transfer, in bytes. All transfers are multiples of it.
 pub const TRANSFER_BYTES_MIN: usize = 64 * 1024;
 /// Largest transfer, in bytes.
 pub const TRANSFER_BYTES_MAX: usize = 4 * 1024 * 1024;
-/// Transfer size unless told otherwise (SQL Server's for disks).
+/// Transfer size, unless the user sets it (SQL Server's for disks).
 pub const TRANSFER_BYTES_DEFAULT: usize = 1024 * 1024;
-/// I/O depth of a device in the default buffer count.
+/// Depth of a device's I/O that the default buffer count assumes.
 pub const DEVICE_DEPTH: usize = 4;
-/// Largest frame a backup makes unless the transfer size is smaller; measured in
-/// docs/bench-frames.md.
+/// Largest frame that a backup makes, unless the transfer size asks for smaller ones. It was
+/// measured in docs/bench-frames.md.
 pub const FRAME_BYTES_DEFAULT: usize = 128 * 1024;
-/// Memory that buffers may take unless told otherwise.
+/// Memory that buffers may take, unless the user sets it.
 pub const MEMORY_LIMIT_DEFAULT: u64 = 1024 * 1024 * 1024;
 
-/// Most threads of one kind, and most buffers, that can be asked for. More is a mistake, and the
-/// system would refuse the threads or the memory halfway.
+/// Most threads of one kind, and most buffers, that a user can ask for. A larger number is a
+/// mistake, and the system would refuse the threads or the memory halfway.
 const THREADS_MAX: usize = 1024;
 const BUFFERS_MAX: usize = 1 << 20;
 
@@ -31,35 +31,35 @@ pub fn default_buffer_count(devices: usize, volumes: usize) -> usize {
     devices * DEVICE_DEPTH + devices + 2 * volumes.max(1)
 }
 
-/// The buffer configuration of a run: a value one can print before it starts.
+/// The buffer configuration of a run, as a value that can be printed before the run starts.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct BufferPlan {
     /// How many buffers.
     pub buffers: usize,
     /// Bytes of one: the largest transfer.
     pub transfer_bytes: usize,
-    /// Their product: the memory the pool takes.
+    /// Their product: the memory that the pool takes.
     pub buffer_bytes: u64,
     /// Largest frame, decompressed.
     pub frame_bytes: usize,
-    /// Devices written to or read from.
+    /// How many devices are written to or read from.
     pub devices: usize,
-    /// Volumes the source lies on.
+    /// How many volumes the source lies on.
     pub volumes: usize,
     /// Block size of the devices.
     pub alignment: u32,
-    /// Threads that read.
+    /// How many threads read.
     pub readers: usize,
-    /// Threads that compress or decompress.
+    /// How many threads compress or decompress.
     pub compressors: usize,
-    /// Threads that write.
+    /// How many threads write.
     pub writers: usize,
-    /// What the buffers may take, in bytes.
+    /// How much memory the buffers may take, in bytes.
     #[serde(skip)]
     pub limit_bytes: u64,
 }
 
-/// What a user may set; `None` is the default.
+/// What a user may set. `None` means the default.
 #[derive(Clone, Debug, Default)]
 pub struct BufferRequest {
     /// `--buffers`.
@@ -72,7 +72,7 @@ pub struct BufferRequest {
     pub frame_bytes: Option<usize>,
     /// `--threads`: compressors.
     pub compressors: Option<usize>,
-    /// `--readers`: readers for each volume.
+    /// `--readers`: how many readers for each volume.
     pub readers: Option<usize>,
     /// `--max-memory`.
     pub memory_limit: Option<u64>,
@@ -109,12 +109,13 @@ impl BufferRequest {
             return option("--buffers", format!("{buffers} is more than {BUFFERS_MAX}"));
         }
         self.check_threads()?;
-        // A compressor holds an input and an output; one more is left for a reader.
+        // Each compressor holds an input and an output. One more buffer is left for a reader.
         let compressors = self
             .compressors
             .unwrap_or(cores)
             .clamp(1, (buffers / 2).max(1));
-        // Two frames fit a transfer: of any codec's output, at least one does for certain.
+        // Two frames fit into a transfer. With any codec, at least one compressed frame certainly
+        // does.
         let frame_max = 1 << (transfer_bytes / 2).ilog2();
         let frame_bytes = self
             .frame_bytes
@@ -170,8 +171,8 @@ impl BufferPlan {
 }
 
 impl BufferPlan {
-    /// Makes each buffer hold at least `bytes`, which `frame_bytes` large frames need; within the
-    /// limit still, or not at all.
+    /// Makes each buffer hold at least `bytes`, which frames of `frame_bytes` need. It is an error
+    /// if the buffers would then exceed the limit.
     pub(crate) fn grow(&mut self, bytes: usize, frame_bytes: u32) -> Result<(), EngineError> {
         let bytes = bytes.next_multiple_of(TRANSFER_BYTES_MIN);
         if bytes <= self.transfer_bytes {
@@ -197,13 +198,13 @@ impl BufferPlan {
 pub struct BackupOptions {
     /// Buffers and threads.
     pub plan: BufferPlan,
-    /// How frames are compressed; with a range, at first.
+    /// How frames are compressed. If there is a range, only at the beginning.
     pub codec: Codec,
-    /// Let the waits choose the codec.
+    /// The range from which the waits choose the codec, if they may.
     pub range: Option<CodecRange>,
-    /// At most so many bytes per second from the source.
+    /// The most bytes per second that are read from the source.
     pub source_rate: Option<u64>,
-    /// At most so many bytes per second to the devices, together.
+    /// The most bytes per second that go to all devices together.
     pub device_rate: Option<u64>,
     /// Use io_uring where the kernel has it.
     pub ring: bool,
@@ -212,7 +213,7 @@ pub struct BackupOptions {
 }
 
 impl BackupOptions {
-    /// Whether frames are made in buffers of their own; if not, the input is the output.
+    /// Whether frames are made in buffers of their own. If not, the input is also the output.
     pub(crate) fn compresses(&self) -> bool {
         self.codec != Codec::None || self.range.is_some()
     }

@@ -26,15 +26,15 @@ use crate::error::EngineError;
 use crate::set::OpenSet;
 use name::{Identity, Name, Tree};
 
-/// How much of a file tells its kind.
+/// How much of a file is read to find out its kind.
 const BEGINNING_BYTES: usize = 64 * 1024;
 
-/// A kind of output: what an output of it may replace.
+/// A kind of output. An output replaces only files of its own kind.
 #[derive(Clone, Copy, Debug)]
 pub struct OutputKind {
     /// With its article, as in `a file of events`.
     pub noun: &'static str,
-    /// Whether a file that begins like this (up to 64 KiB) is one.
+    /// Whether a file that begins with these bytes (up to 64 KiB) is of this kind.
     pub is_own: fn(&[u8]) -> bool,
 }
 
@@ -45,7 +45,7 @@ impl OutputKind {
         is_own: |beginning| beginning.starts_with(b"WNDLASS\x01"),
     };
 
-    /// What a run recorded, in either of its formats.
+    /// What a run has recorded, in either format.
     pub const EVENTS: Self = Self {
         noun: "a file of events",
         is_own: |beginning| {
@@ -55,11 +55,11 @@ impl OutputKind {
     };
 }
 
-/// Says what a path belongs to that no output may be, in words that follow `cannot write PATH:`.
-/// The path is absolute; the directories in it are real as far as they exist.
+/// Says what a path belongs to, if no output may be there. The answer follows the words `cannot
+/// write PATH:`. The path is absolute, and its directories are real as far as they exist.
 pub type Guard = fn(&Path) -> Option<String>;
 
-/// What no output of an operation may be.
+/// The files and directories that no output of an operation may replace.
 #[derive(Clone, Debug, Default)]
 pub struct Outputs {
     files: Vec<(Name, String)>,
@@ -67,11 +67,11 @@ pub struct Outputs {
     guards: Vec<Guard>,
 }
 
-/// What is at a path that an output may have.
+/// What lies at a path at which an output may be written.
 enum Existing {
     Nothing,
     File(Identity),
-    /// A terminal, a pipe or `/dev/null`: writing to it replaces nothing.
+    /// A terminal, a pipe or `/dev/null`. Writing to it replaces nothing.
     Stream,
 }
 
@@ -81,13 +81,13 @@ impl Outputs {
         Self::default()
     }
 
-    /// Asks this guard as well.
+    /// Asks this guard, too.
     pub fn guarded_by(mut self, guard: Guard) -> Self {
         self.guards.push(guard);
         self
     }
 
-    /// Asks no guard: for clearing away what belongs to a database that is given up.
+    /// Removes the guards. This is for removing what belongs to a database that is given up.
     pub fn unguarded(self) -> Self {
         Self {
             guards: Vec::new(),
@@ -95,7 +95,7 @@ impl Outputs {
         }
     }
 
-    /// No output may be this file, which need not be there. `what` follows `cannot write PATH:`.
+    /// No output may be this file, whether it exists or not. `what` follows `cannot write PATH:`.
     pub fn protect_file(&mut self, path: &Path, what: &str) -> Result<(), EngineError> {
         for name in Name::of(path)? {
             self.files.push((name, what.to_owned()));
@@ -103,7 +103,7 @@ impl Outputs {
         Ok(())
     }
 
-    /// No output may be this directory, or in it.
+    /// No output may be this directory, or lie in it.
     pub fn protect_directory(&mut self, path: &Path, what: &str) -> Result<(), EngineError> {
         self.trees.push((Tree::of(path)?, what.to_owned()));
         Ok(())
@@ -119,7 +119,7 @@ impl Outputs {
         Ok(())
     }
 
-    /// Refuses a path that is protected: a file or a directory, there or not.
+    /// Refuses a path that is protected, for a file or a directory, whether it exists or not.
     pub fn check(&self, path: &Path) -> Result<(), EngineError> {
         for name in Name::of(path)? {
             if let Some(what) = self.belongs_to(&name) {
@@ -132,19 +132,19 @@ impl Outputs {
         Ok(())
     }
 
-    /// Refuses a path that is protected, and a file there that is not of this kind. A file that
-    /// holds nothing is of every kind.
+    /// Refuses a path that is protected, or that has a file of another kind. An empty file counts
+    /// as one of every kind.
     pub fn check_kind(&self, path: &Path, kind: &OutputKind) -> Result<(), EngineError> {
         self.look(path, kind).map(drop)
     }
 
-    /// Opens a file for writing, emptied or new.
+    /// Opens a file for writing. An existing file is emptied, otherwise it is created.
     pub fn create(&self, path: &Path, kind: &OutputKind) -> Result<File, EngineError> {
         let existing = self.look(path, kind)?;
         open_for_writing(path, &existing).map_err(|source| failed("create", path, source))
     }
 
-    /// Writes a whole file, durably: what was there is replaced when the new one is complete.
+    /// Writes a whole file durably. It replaces an existing file only when the new one is complete.
     pub fn replace(
         &self,
         path: &Path,
@@ -160,7 +160,7 @@ impl Outputs {
         written.map_err(|source| failed("write", path, source))
     }
 
-    /// The same, but not durable: for what nobody asks for after a power cut.
+    /// Does the same, but not durably. This is for files that nobody needs after a power cut.
     pub fn refresh(&self, path: &Path, kind: &OutputKind, bytes: &[u8]) -> Result<(), EngineError> {
         let existing = self.look(path, kind)?;
         let written = match existing {
@@ -207,7 +207,7 @@ impl Outputs {
     }
 }
 
-/// How a file begins.
+/// The first bytes of a file.
 pub(crate) fn beginning(path: &Path) -> io::Result<Vec<u8>> {
     let file = File::options()
         .read(true)
@@ -218,14 +218,14 @@ pub(crate) fn beginning(path: &Path) -> io::Result<Vec<u8>> {
     Ok(bytes)
 }
 
-/// Where a rename is to put a new file: a link that leads to the old one stays a link.
+/// The path to which a new file is renamed: a link that leads to the old file stays a link.
 fn target(path: &Path) -> PathBuf {
     path.canonicalize().unwrap_or_else(|_| path.to_owned())
 }
 
 fn open_for_writing(path: &Path, existing: &Existing) -> io::Result<File> {
     let mut options = File::options();
-    // A pipe that nobody reads is an error, not a wait that no signal ends.
+    // For a pipe that nobody reads, this makes an error, not a wait that no signal ends.
     options.write(true).custom_flags(libc::O_NONBLOCK);
     match existing {
         Existing::Nothing => options.create_new(true).open(path),

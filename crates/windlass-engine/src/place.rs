@@ -25,13 +25,13 @@ use crate::error::EngineError;
 pub use directory::DirectoryPlace;
 pub use list::list_sets;
 
-/// The end of the names that Windlass gives to stripes.
+/// The end of the names that Windlass gives to its stripes.
 pub const STRIPE_SUFFIX: &str = ".windlass";
 
 /// A file or object of a place.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PlaceFile {
-    /// Where it is: what `Place::read` takes, and what opens it.
+    /// Where it is. `Place::read` takes this, and it opens as a stripe.
     pub location: PathBuf,
     /// Its length.
     pub bytes: u64,
@@ -41,15 +41,14 @@ pub struct PlaceFile {
 
 /// Where stripes lie.
 pub trait Place {
-    /// Hands over everything that lies there, each file once, in any order.
+    /// Hands over every file of the place once, in any order.
     fn files(&self, each: &mut dyn FnMut(PlaceFile)) -> Result<(), EngineError>;
 
     /// Reads exactly `into.len()` bytes from `offset` on.
     fn read(&self, location: &Path, offset: u64, into: &mut [u8]) -> io::Result<()>;
 
-    /// Where a stripe may be that was written to `written` and is not among the files: what is
-    /// there,
-    /// whatever it is.
+    /// Where the stripe that was written to `written` may be, if it is not among the files. Returns
+    /// whatever exists there.
     fn elsewhere(&self, written: &[u8]) -> Vec<PlaceFile>;
 }
 
@@ -58,28 +57,30 @@ pub trait Place {
 pub struct SetList {
     /// The sets, the oldest first.
     pub sets: Vec<SetEntry>,
-    /// Files of backups under way, or cut off, that do not say yet of which set they are.
+    /// Files of backups that are under way or were cut off, and do not yet say to which set they
+    /// belong.
     pub unfinished: Vec<PathBuf>,
-    /// Files that carry a stripe's name, and of which neither beginning nor end can be read.
+    /// Files with the name of a stripe, of which neither the beginning nor the end can be read.
     pub unknown: Vec<UnknownStripe>,
 }
 
-/// A set, as far as heads, tails and a footer tell.
+/// A set, as far as its heads, its tails and one footer describe it.
 #[derive(Debug)]
 pub struct SetEntry {
     /// The set.
     pub set_id: SetId,
     /// When it was begun, in nanoseconds since 1970 UTC.
     pub begun_nanos: i64,
-    /// False when no header could be read: `begun_nanos` is when a stripe was last written to.
+    /// False when no header could be read. Then `begun_nanos` is the time of the last write to a
+    /// stripe.
     pub is_dated: bool,
     /// How many stripes it has.
     pub stripe_count: u16,
-    /// Those that were found, by index; two of one index when there are copies.
+    /// The stripes that were found, by index. An index occurs twice when there are copies.
     pub stripes: Vec<StripeEntry>,
-    /// What the set says of itself, where a footer could be read.
+    /// What the set says about itself, if a footer could be read.
     pub about: Option<SetAbout>,
-    /// Whether it can be used.
+    /// Whether the set can be used.
     pub state: SetState,
 }
 
@@ -107,7 +108,7 @@ pub struct StripeEntry {
     pub bytes: u64,
 }
 
-/// What a list keeps of a set's description.
+/// The part of a set's description that a list keeps.
 #[derive(Clone, Debug, PartialEq)]
 pub struct SetAbout {
     /// Kind of backup.
@@ -118,25 +119,26 @@ pub struct SetAbout {
     pub finished: String,
     /// Bytes of all files.
     pub file_bytes: u64,
-    /// Numbers, words and truth values that the set's database says of itself; no lists.
+    /// Numbers, words and truth values that the set's database says about itself. Lists are left
+    /// out.
     pub database: serde_json::Value,
 }
 
 /// Whether a set can be used, as far as heads, tails and one footer tell.
 #[derive(Debug)]
 pub enum SetState {
-    /// All stripes are there and sealed.
+    /// All stripes exist and are sealed.
     Sealed,
     /// Its backup is under way, or was cut off.
     Unfinished,
     /// A stripe is missing.
     Incomplete(EngineError),
-    /// A stripe is there and cannot be used, or is there twice.
+    /// A stripe exists but cannot be used, or exists twice.
     Damaged(EngineError),
 }
 
 impl SetState {
-    /// The state in a word, as people and programs read it.
+    /// The state in one word, for people and programs.
     pub fn name(&self) -> &'static str {
         match self {
             Self::Sealed => "sealed",
@@ -146,7 +148,7 @@ impl SetState {
         }
     }
 
-    /// Why the set cannot be used, if it is known.
+    /// Why the set cannot be used, if that is known.
     pub fn fault(&self) -> Option<&EngineError> {
         match self {
             Self::Sealed | Self::Unfinished => None,
@@ -155,7 +157,7 @@ impl SetState {
     }
 }
 
-/// A file that carries a stripe's name and is none.
+/// A file that has the name of a stripe but is none.
 #[derive(Debug)]
 pub struct UnknownStripe {
     /// The file.

@@ -9,41 +9,41 @@ use crate::events::{self, Recorder, Tap};
 use crate::options::{BackupOptions, BufferPlan};
 use crate::waits::{Cause, Stage, StageReport};
 
-/// Most phases that are kept; of more, the last one stands for those behind it.
+/// How many phases are kept. If there are more, the last entry is the newest phase.
 const PHASES_MAX: usize = 64;
 
 /// The live state of one run.
 #[derive(Debug, Default)]
 pub struct Progress {
-    /// What the run has done and is doing, at most [`PHASES_MAX`] of it.
+    /// The phases that the run has had, with the present one last; at most [`PHASES_MAX`].
     phases: Mutex<Vec<&'static str>>,
     total_bytes: AtomicU64,
-    /// Readers: of the source in a backup, of the stripes in a restore.
+    /// Readers: they read the source in a backup, and the stripes in a restore.
     pub reader: Stage,
     /// Compressors in a backup, decompressors in a restore.
     pub compressor: Stage,
-    /// Writers: of stripes in a backup, of files in a restore.
+    /// Writers: they write stripes in a backup, and files in a restore.
     pub writer: Stage,
     setting: OnceLock<Setting>,
     recorder: OnceLock<Arc<Recorder>>,
 }
 
-/// How a run is set up: known from when its threads start.
+/// How a run is set up. It is known as soon as the run's threads start.
 #[derive(Debug)]
 pub(crate) struct Setting {
     pub(crate) plan: BufferPlan,
     pub(crate) codec: String,
     pub(crate) source_rate: Option<u64>,
     pub(crate) device_rate: Option<u64>,
-    /// A backup; otherwise a restore or a verification.
+    /// True for a backup, false for a restore or a verification.
     pub(crate) backs_up: bool,
-    /// The stripes' devices, by stripe; the last one is the source, or the target.
+    /// The devices of the stripes, by stripe; then one for the source or the target.
     pub(crate) devices: Vec<DeviceCounter>,
-    /// Weak: who watches a run does not keep its memory.
+    /// Weak, so that an observer of a run does not keep the run's memory.
     pub(crate) pool: Weak<Pool>,
 }
 
-/// What has gone to or come from a device.
+/// How much has gone to or come from a device.
 #[derive(Debug)]
 pub(crate) struct DeviceCounter {
     pub(crate) name: String,
@@ -70,15 +70,15 @@ impl DeviceCounter {
     }
 }
 
-/// One I/O that is done.
+/// One I/O that has completed.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Io {
-    /// What a wait for it counts under.
+    /// The cause under which a wait for it counts.
     pub(crate) cause: Cause,
     pub(crate) bytes: u64,
     /// From submission to completion.
     pub(crate) elapsed: Duration,
-    /// How many were in flight with it on its thread, itself included.
+    /// How many I/Os were in flight on its thread, including this one.
     pub(crate) depth: usize,
 }
 
@@ -99,13 +99,13 @@ impl Progress {
         phases.last().copied().unwrap_or_default()
     }
 
-    /// Everything the run has done so far, in its order, what it is doing last.
+    /// Everything the run has done so far, in order. The last entry is what it does now.
     pub fn phases(&self) -> Vec<&'static str> {
         let phases = self.phases.lock().unwrap_or_else(PoisonError::into_inner);
         phases.clone()
     }
 
-    /// Says how many bytes there are to do, as far as known.
+    /// Sets how many bytes there are to do, as far as that is known.
     pub fn set_total(&self, bytes: u64) {
         self.total_bytes.store(bytes, Ordering::Relaxed);
     }
@@ -120,7 +120,7 @@ impl Progress {
         self.compressor.bytes()
     }
 
-    /// The run's threads start now.
+    /// Notes that the run's threads start now.
     pub(crate) fn begin(&self, setting: Setting) {
         let setting = self.setting.get_or_init(|| setting);
         if let Some(recorder) = self.recorder.get() {
@@ -132,7 +132,7 @@ impl Progress {
         self.setting.get()
     }
 
-    /// Tells a recorder of all waits and I/Os from now on.
+    /// From now on, reports all waits and I/Os to a recorder.
     pub(crate) fn record(&self, recorder: &Arc<Recorder>) {
         let recorder = self.recorder.get_or_init(|| Arc::clone(recorder));
         for (index, stage) in self.stages().into_iter().enumerate() {
@@ -144,7 +144,7 @@ impl Progress {
         [&self.reader, &self.compressor, &self.writer]
     }
 
-    /// The stages' counters up to now.
+    /// The counters of the stages up to now.
     pub fn reports(&self) -> [StageReport; 3] {
         let names = self.setting.get().map_or(BACKUP_STAGES, Setting::stages);
         let [reader, compressor, writer] = self.stages();
@@ -155,19 +155,19 @@ impl Progress {
         ]
     }
 
-    /// What the calling thread does from here on, it does for the device of this stripe.
+    /// From here on, everything that the calling thread does is for the device of this stripe.
     pub(crate) fn serve(stripe: usize) {
         events::set_device(stripe);
     }
 
-    /// The same for the source of a backup, or the target of a restore.
+    /// Does the same for the source of a backup, or the target of a restore.
     pub(crate) fn serve_outside(&self) {
         if let Some(setting) = self.setting.get() {
             events::set_device(setting.devices.len().saturating_sub(1));
         }
     }
 
-    /// Counts an I/O of the calling thread for the device that it serves.
+    /// Counts an I/O for the device that the calling thread serves.
     pub(crate) fn io(&self, stage: &Stage, io: Io) {
         let device = self.setting.get().zip(events::device());
         if let Some(device) = device.and_then(|(setting, device)| setting.devices.get(device)) {
@@ -179,7 +179,7 @@ impl Progress {
         }
     }
 
-    /// Who has the buffers right now; `None` before the run has any and after.
+    /// Who has the buffers right now. `None` before the run has a pool, and after it.
     pub(crate) fn occupancy(&self) -> Option<Occupancy> {
         let pool = self.setting.get()?.pool.upgrade()?;
         Some(pool.occupancy())
@@ -190,7 +190,7 @@ const BACKUP_STAGES: [&str; 3] = ["reader", "compressor", "writer"];
 const RESTORE_STAGES: [&str; 3] = ["reader", "decompressor", "writer"];
 
 impl Setting {
-    /// That of a backup, to stripes at these places.
+    /// The setting of a backup to stripes at these places.
     pub(crate) fn of_backup<'a>(
         options: &BackupOptions,
         stripes: impl Iterator<Item = &'a str>,

@@ -19,7 +19,7 @@ use crate::waits::{Cause, Stage};
 /// Longest sleep between two looks at the cancel flag.
 const SLEEP_MAX: Duration = Duration::from_millis(100);
 
-/// At most so many bytes per second.
+/// A limit in bytes per second.
 #[derive(Debug)]
 pub struct RateLimit {
     bytes_per_second: u64,
@@ -29,7 +29,7 @@ pub struct RateLimit {
 }
 
 impl RateLimit {
-    /// A limit; zero bytes per second would never end and is taken as one.
+    /// A limit. Zero bytes per second would never end, so it is taken as one.
     pub fn new(bytes_per_second: u64) -> Self {
         Self {
             bytes_per_second: bytes_per_second.max(1),
@@ -39,16 +39,17 @@ impl RateLimit {
         }
     }
 
-    /// Lets everything pass at once from now on; whoever waits goes on.
+    /// From now on, everything passes at once. Threads that wait go on.
     pub fn lift(&self) {
-        // Under the lock, so that nobody looks at the flag and then sleeps through the call.
+        // The lock is held here, so that no thread can look at the flag first and then sleep
+        // through this call.
         let next = self.next.lock().unwrap_or_else(PoisonError::into_inner);
         self.lifted.store(true, Ordering::Release);
         drop(next);
         self.changed.notify_all();
     }
 
-    /// Lets the limit hold again.
+    /// Makes the limit apply again.
     pub fn impose(&self) {
         self.lifted.store(false, Ordering::Release);
     }
@@ -58,7 +59,7 @@ impl RateLimit {
         self.bytes_per_second
     }
 
-    /// Waits until `bytes` more may pass, counted in `stage` under [`Cause::RateLimit`].
+    /// Waits until `bytes` more may pass. The wait counts in `stage` under [`Cause::RateLimit`].
     pub fn pass(&self, bytes: u64, stage: &Stage, cancel: &Cancel) -> Result<(), EngineError> {
         let wait = self.reserve(bytes, Instant::now());
         if wait.is_zero() || self.lifted.load(Ordering::Acquire) {
@@ -69,7 +70,7 @@ impl RateLimit {
         })
     }
 
-    /// Takes `bytes` out of the bucket; says how long the caller must wait for its turn.
+    /// Takes `bytes` out of the bucket, and returns how long the caller must wait for its turn.
     fn reserve(&self, bytes: u64, now: Instant) -> Duration {
         let nanos = u128::from(bytes) * 1_000_000_000 / u128::from(self.bytes_per_second);
         let cost = Duration::from_nanos(u64::try_from(nanos).unwrap_or(u64::MAX));
@@ -112,7 +113,7 @@ mod tests {
     #[test]
     fn a_lifted_limit_stops_nobody_and_wakes_who_waits() {
         let (limit, stage, cancel) = (RateLimit::new(1), Stage::default(), Cancel::new());
-        // A debt of many years.
+        // The bucket is in debt for many years.
         limit.pass(1 << 30, &stage, &cancel).unwrap();
         std::thread::scope(|scope| {
             let waiting = scope.spawn(|| limit.pass(1, &stage, &cancel));

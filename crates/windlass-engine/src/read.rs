@@ -33,16 +33,16 @@ use crate::ring::Ring;
 
 /// RWF_DONTCACHE of Linux 6.14.
 const DONTCACHE: ReadWriteFlags = ReadWriteFlags::from_bits_retain(0x80);
-/// What direct reads are aligned to: enough for every sector size in use.
+/// What direct reads are aligned to. It is enough for every sector size in use.
 pub(crate) const DIRECT_ALIGNMENT: usize = 4096;
-/// Ranges below this are read through the cache, without a trace: opening the file a second time
-/// for a direct read would cost more than it saves.
+/// Smaller ranges are read through the cache, without leaving pages in it. To open the file a
+/// second time for a direct read would cost more than it saves.
 const DIRECT_BYTES_MIN: usize = 128 * 1024;
 
 static HAS_DONTCACHE: AtomicBool = AtomicBool::new(true);
 static HAS_CACHESTAT: AtomicBool = AtomicBool::new(true);
 
-/// A file open for reading, and for direct reading once that is wanted.
+/// A file that is open for reading. It is opened for direct reads as well when they are wanted.
 #[derive(Debug)]
 pub(crate) struct ReadFile {
     buffered: Arc<File>,
@@ -55,9 +55,10 @@ impl ReadFile {
     }
 
     pub(crate) fn of(buffered: Arc<File>) -> Self {
-        // No readahead: of two threads that read neighbouring ranges uncached, the one's readahead
-        // brings back what the other has read and dropped already, and nobody drops it again.
-        // Advice that is not taken costs the cache some pages, not the backup.
+        // Readahead is off. Suppose two threads read neighbouring ranges uncached. The readahead of
+        // one would bring back what the other has read and dropped, and nobody would drop it again.
+        // If the kernel ignores the advice, it costs the cache some pages, but does not harm the
+        // backup.
         rustix::fs::fadvise(&*buffered, 0, None, Advice::Random).unwrap_or_default();
         Self {
             buffered,
@@ -69,13 +70,14 @@ impl ReadFile {
         &self.buffered
     }
 
-    /// Lets the system read these bytes into its cache. Advice may be ignored.
+    /// Advises the system to read these bytes into its cache. The system may ignore that.
     pub(crate) fn will_need(&self, offset: u64, bytes: u64) {
         let bytes = NonZeroU64::new(bytes);
         rustix::fs::fadvise(&*self.buffered, offset, bytes, Advice::WillNeed).unwrap_or_default();
     }
 
-    /// The same file (not: whatever has its name now), opened for direct reads.
+    /// The same file, opened for direct reads. It is not looked up by name: another file may have
+    /// that now.
     fn direct(&self) -> Option<&Arc<File>> {
         let open = || {
             let path = format!("/proc/self/fd/{}", self.buffered.as_raw_fd());
@@ -91,7 +93,7 @@ impl ReadFile {
     }
 }
 
-/// What a range of a file is read with.
+/// How a range of a file is read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Way {
     Cached,
@@ -115,7 +117,7 @@ struct Cachestat {
     recently_evicted: u64,
 }
 
-/// What the page cache holds of a range; `None` where the kernel cannot say.
+/// How much of a range is in the page cache. `None` if the kernel cannot say.
 fn cachestat(file: RawFd, offset: u64, length: usize) -> Option<Cachestat> {
     const SYS_CACHESTAT: libc::c_long = 451;
     if !HAS_CACHESTAT.load(Ordering::Relaxed) {
@@ -141,9 +143,9 @@ pub fn cached_pages(file: &File, offset: u64, bytes: usize) -> Option<(u64, u64)
     cachestat(file.as_raw_fd(), offset, bytes).map(|stat| (stat.cached, stat.dirty))
 }
 
-/// Reads at `offset` without leaving pages in the cache that were not there.
+/// Reads at `offset`, and leaves no pages in the cache that were not there before.
 ///
-/// Returns fewer bytes than asked for at the end of the file only.
+/// Returns fewer bytes than requested only at the end of the file.
 pub(crate) fn read_uncached(file: &File, offset: u64, into: &mut [u8]) -> io::Result<usize> {
     let mut filled = 0;
     while filled < into.len() {
@@ -170,39 +172,40 @@ fn read_once(file: &File, offset: u64, into: &mut [u8]) -> io::Result<usize> {
     std::os::unix::fs::FileExt::read_at(file, into, offset)
 }
 
-/// Reads of one thread: at once from the cache, or queued to the device.
+/// The reads of one thread. Each is made at once from the cache, or queued to the device.
 pub(crate) struct ReadQueue {
     ring: Option<Ring>,
     depth: usize,
-    /// The model that all reads go by, when there is one.
+    /// The model whose speed all reads have, if there is one.
     emulated: Option<EmulatedStream>,
-    /// Reads that are made, and that the model is not done with; when it is, and when they began.
+    /// Reads that are made but that the model has not finished: when it will be, when the read
+    /// began, and its result.
     held: VecDeque<(Instant, Instant, ReadDone)>,
 }
 
-/// A read to make: `length` bytes of a file at `offset`, to the start of a buffer.
+/// A read that is to be made: `length` bytes of a file at `offset`, to the start of a buffer.
 pub(crate) struct ReadRequest<'a> {
     pub(crate) file: &'a ReadFile,
-    /// Which file, for a model.
+    /// The number of the file, for a model.
     pub(crate) number: usize,
     pub(crate) offset: u64,
     pub(crate) length: usize,
     pub(crate) token: u64,
 }
 
-/// A read that was made.
+/// A finished read.
 pub(crate) struct ReadDone {
     pub(crate) buffer: Buffer,
     pub(crate) token: u64,
-    /// Bytes read; fewer than asked for at the end of the file only.
+    /// Bytes read. They are fewer than requested only at the end of the file.
     pub(crate) result: io::Result<usize>,
     pub(crate) elapsed: Duration,
-    /// The device was asked: the time was a wait, not work.
+    /// True when the device was used. Then the time was a wait, not work.
     pub(crate) waited: bool,
 }
 
 impl ReadQueue {
-    /// A queue of at most `depth` reads in flight; without a ring every read is made at once.
+    /// A queue for at most `depth` reads in flight. Without a ring, every read is made at once.
     pub(crate) fn new(depth: usize, use_ring: bool, emulated: Option<EmulatedStream>) -> Self {
         let ring = if use_ring && depth > 1 && emulated.is_none() {
             Ring::new(depth).ok()
@@ -225,7 +228,7 @@ impl ReadQueue {
         self.in_flight() >= self.depth
     }
 
-    /// Makes a read, or queues it and returns `None`.
+    /// Makes a read at once, or queues it and returns `None`.
     pub(crate) fn submit(
         &mut self,
         request: &ReadRequest<'_>,
@@ -288,7 +291,7 @@ impl ReadQueue {
         }))
     }
 
-    /// Waits as long as the model takes for a read that was made past the queue.
+    /// Waits as long as the model takes, for a read that was not made through the queue.
     pub(crate) fn pass(&self, number: usize, offset: u64, bytes: usize) {
         if let Some(emulated) = &self.emulated {
             let due = emulated.done_at(number, offset, bytes);

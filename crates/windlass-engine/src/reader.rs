@@ -19,7 +19,7 @@ use crate::shared::Shared;
 use crate::source::{FileContent, Outcomes, Part, Unit};
 use crate::waits::Cause;
 
-/// A unit whose bytes are in a buffer, parts one after the other.
+/// A unit whose bytes are in a buffer, one part after the other.
 pub(crate) struct Filled {
     pub(crate) buffer: Buffer,
     pub(crate) unit: Unit,
@@ -33,7 +33,7 @@ pub(crate) struct Reader<'a> {
     pub(crate) units: Receiver<Unit>,
     pub(crate) full: Sender<Filled>,
     pub(crate) queue: ReadQueue,
-    /// A unit that waits for a buffer.
+    /// A unit that still waits for a buffer.
     pub(crate) next: Option<Unit>,
     /// Units whose reads are in flight, by token.
     pub(crate) reading: Vec<(u64, Unit)>,
@@ -58,7 +58,8 @@ impl Reader<'_> {
         }
     }
 
-    /// Starts reads until the queue is full or something would block. True at the end of units.
+    /// Starts reads until the queue is full or something would block. Returns true at the end of
+    /// the units.
     fn fill(&mut self) -> Result<bool, EngineError> {
         while !self.queue.is_full() {
             self.shared.check()?;
@@ -157,7 +158,7 @@ impl Reader<'_> {
         self.arrived(done)
     }
 
-    /// A single part has been read: completes it where the file was short, and passes it on.
+    /// Handles the finished read of a part: reads what is missing, and passes the unit on.
     fn arrived(&mut self, done: ReadDone) -> Result<(), EngineError> {
         let index = self
             .reading
@@ -169,8 +170,9 @@ impl Reader<'_> {
         self.count(read, done.elapsed, self.queue.in_flight() + 1);
         let mut buffer = done.buffer;
         if let [part] = unit.parts.as_slice() {
-            // A direct read that fails or stops early is made again through the cache: the error
-            // may be the file system's dislike of direct reads, the short count a page's edge.
+            // If a direct read fails or stops early, the rest is read through the cache. The file
+            // system may not support direct reads here, and a short count may only be the edge of a
+            // page.
             let filled = done.result.unwrap_or(0).min(part.bytes);
             if filled < part.bytes {
                 self.complete(part, &mut buffer.space()[..part.bytes], filled)?;
@@ -180,8 +182,7 @@ impl Reader<'_> {
         self.send(unit, buffer, None)
     }
 
-    /// Reads what is missing of a part; fills with zeros what the file does not have and need not
-    /// have.
+    /// Reads what is missing of a part. Fills it with zeros where the file ends early, if it may.
     fn complete(&self, part: &Part, into: &mut [u8], filled: usize) -> Result<(), EngineError> {
         let offset = part.offset + filled as u64;
         let Some(file) = part.file.open()? else {
@@ -210,7 +211,8 @@ impl Reader<'_> {
         progress.io(&progress.reader, io);
     }
 
-    /// Reads many small parts into one buffer; what has vanished leaves no gap. How many bytes.
+    /// Reads many small parts into one buffer, and returns how many bytes. A file that has vanished
+    /// leaves no gap.
     fn read_bundle(&mut self, mut unit: Unit, mut buffer: Buffer) -> Result<usize, EngineError> {
         let mut position = 0;
         let mut kept = Vec::with_capacity(unit.parts.len());

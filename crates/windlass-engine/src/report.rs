@@ -21,9 +21,9 @@ use crate::writer::StripeWriter;
 pub struct RunReport {
     /// The set, as 32 hex digits.
     pub set_id: String,
-    /// Wall time, from start to the last durable act.
+    /// Wall time from the start until everything is durable.
     pub seconds: f64,
-    /// Wall time in which data moved.
+    /// Wall time during which data moved.
     pub data_seconds: f64,
     /// CPU time of the whole process.
     pub cpu_seconds: f64,
@@ -33,21 +33,21 @@ pub struct RunReport {
     pub bytes_read: u64,
     /// Bytes written to the stripes (backup) or to the target (restore); zero for verify.
     pub bytes_written: u64,
-    /// Buffers of the pool.
+    /// How many buffers the pool had.
     pub buffers: usize,
-    /// Bytes of one.
+    /// Bytes of one buffer.
     pub transfer_bytes: usize,
-    /// Bytes of all.
+    /// Bytes of all buffers.
     pub buffer_bytes: u64,
-    /// What each stage did and waited for.
+    /// What each stage did, and what it waited for.
     pub stages: Vec<StageReport>,
     /// What each device did.
     pub devices: Vec<DeviceReport>,
     /// What bound the run.
     pub limit: Limit,
-    /// The same as a sentence.
+    /// The same information as a sentence.
     pub verdict: String,
-    /// What an adaptive backup compressed with, and why.
+    /// What an adaptive backup compressed with, and the reasons.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub compression: Option<CompressionReport>,
 }
@@ -61,7 +61,7 @@ pub struct DeviceReport {
     pub bytes: u64,
     /// Transfers.
     pub operations: u64,
-    /// Seconds in which it had work.
+    /// Seconds during which it had work.
     pub busy_seconds: f64,
     /// Median latency of a transfer, in microseconds.
     pub latency_micros_p50: u64,
@@ -91,7 +91,7 @@ pub(crate) fn latencies() -> Result<Histogram<u64>, EngineError> {
     histogram.map_err(|error| EngineError::Source(Box::new(error)))
 }
 
-/// What a verdict is made of.
+/// The measurements from which a verdict is made.
 pub(crate) struct Activity {
     pub(crate) plan: BufferPlan,
     pub(crate) reader: StageReport,
@@ -164,7 +164,8 @@ impl RunReport {
 }
 
 impl RunReport {
-    /// `readers`: what each stripe's reader knows, the seconds data moved, whether it was kept.
+    /// `readers` has what the reader of each stripe knows, for how many seconds data moved, and
+    /// whether the target keeps it.
     pub(crate) fn of_restore(
         set: &OpenSet,
         elapsed: Duration,
@@ -201,8 +202,8 @@ impl RunReport {
 }
 
 fn stripe_report(stripe: &StripeWriter, activity: &Activity) -> DeviceReport {
-    // A device is busy while something is in flight, which is whenever its writer does not wait
-    // for frames.
+    // A device is busy while something is in flight. That is always so, except when its writer
+    // waits for frames.
     let idle = stripe.waits.report("writer").waited(Cause::Frames);
     let busy = (activity.data_seconds - idle).max(0.0);
     DeviceReport::new(
@@ -220,8 +221,8 @@ pub(crate) fn process_cpu_seconds() -> f64 {
     Duration::new(seconds, u32::try_from(time.tv_nsec).unwrap_or(0)).as_secs_f64()
 }
 
-/// Most memory this process has had since it was started, in bytes: `VmHWM` of proc(5), which
-/// unlike `ru_maxrss` begins anew at exec.
+/// Most memory that this process has had since it was started, in bytes: `VmHWM` of proc(5). Unlike
+/// `ru_maxrss`, it begins anew at exec.
 fn peak_memory_bytes() -> u64 {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
     let peak = status.lines().find_map(|line| line.strip_prefix("VmHWM:"));
@@ -242,7 +243,7 @@ mod tests {
         let with = peak_memory_bytes();
         drop(block);
         let after = peak_memory_bytes();
-        // The kernel counts pages for each core apart: a few may be missing at any moment.
+        // The kernel counts pages for each core separately, so a few may be missing at any moment.
         assert!(with >= 60 << 20, "{before} {with}");
         assert!(after >= 60 << 20, "{with} {after}");
     }

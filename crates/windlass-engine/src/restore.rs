@@ -45,13 +45,14 @@ use stages::{Decoded, Stored};
 pub(crate) use stripe_reader::StripeReader;
 use target_writer::TargetWriter;
 
-/// Where restored bytes go. Calls come from several threads; ranges never overlap.
+/// Where restored bytes go. Several threads call it, with ranges that never overlap.
 pub trait Target: Sync {
     /// Takes bytes of a file.
     fn write(&self, file: FileNo, offset: u64, bytes: &[u8]) -> Result<(), EngineError>;
-    /// Takes note of zeros in a file, which was made with its length and has a hole there.
+    /// Takes note of zeros in a file. The file was created with its full length, so it has a hole
+    /// there.
     fn hole(&self, file: FileNo, offset: u64, bytes: u64) -> Result<(), EngineError>;
-    /// Ends the restore: everything durable, then what must appear last.
+    /// Ends the restore: first everything becomes durable, then the last files get their names.
     fn finish(&self) -> Result<(), EngineError>;
     /// False when nothing is kept (verification).
     fn keeps(&self) -> bool {
@@ -59,7 +60,7 @@ pub trait Target: Sync {
     }
 }
 
-/// A target that keeps nothing: what a verification restores to.
+/// A target that keeps nothing. A verification uses it.
 #[derive(Debug, Default)]
 pub struct Discard;
 
@@ -95,10 +96,11 @@ pub struct RestoreOptions {
 }
 
 impl RestoreOptions {
-    /// Makes the buffers large enough for the set's frames, within the memory that is allowed.
+    /// Makes the buffers large enough for the set's frames, within the allowed memory.
     pub fn fit(mut self, set: &OpenSet) -> Result<Self, EngineError> {
         for stripe in set.stripes() {
-            // A frame, the padding before and after it, and what a direct read takes more.
+            // A buffer must hold a frame, the padding before and after it, and the alignment of a
+            // direct read.
             let (alignment, frame_bytes) = (stripe.header().alignment, stripe.header().frame_bytes);
             let least = frame_bytes as usize + 2 * alignment as usize + 2 * 4096;
             self.plan.grow(least, frame_bytes)?;
@@ -119,7 +121,7 @@ pub fn restore(
     Ok(report)
 }
 
-/// Runs a set through the pipeline; what came of each file.
+/// Runs a set through the pipeline. Returns the report, and the ledger of the files.
 pub(crate) fn run_through(
     set: &OpenSet,
     target: &dyn Target,
@@ -175,7 +177,7 @@ pub(crate) fn run_through(
     Ok((report, ledger))
 }
 
-/// What whoever watches the run is told of it.
+/// The facts about the run for its observers.
 fn setting(set: &OpenSet, options: &RestoreOptions, keeps: bool, pool: &Arc<Pool>) -> Setting {
     let stripes = set.stripes().iter();
     let names = stripes.map(|stripe| stripe.location().to_string_lossy().into_owned());
@@ -192,7 +194,7 @@ fn setting(set: &OpenSet, options: &RestoreOptions, keeps: bool, pool: &Arc<Pool
     }
 }
 
-/// A restore under way: what all of its threads look at.
+/// A restore under way, as all its threads see it.
 struct Run<'a> {
     set: &'a OpenSet,
     target: &'a dyn Target,
@@ -200,18 +202,18 @@ struct Run<'a> {
     shared: &'a Shared,
     ledger: &'a Ledger,
     faults: &'a Faults<'a>,
-    /// The model of what the stripes lie on.
+    /// The model of the storage that the stripes lie on.
     emulated: Option<Arc<Emulator>>,
 }
 
 type Threads<'scope, T> = Vec<ScopedJoinHandle<'scope, Option<T>>>;
 
 impl<'a> Run<'a> {
-    /// Runs all stages to their end; the readers, for what they know of their stripes.
+    /// Runs all stages to their end. Returns the readers, because they know what their stripes did.
     fn run(&self) -> Result<Vec<StripeReader<'a>>, EngineError> {
         let plan = &self.options.plan;
         let rate = self.options.device_rate.map(RateLimit::new);
-        // Bounded by the pool: every message holds a buffer.
+        // The pool bounds this queue, because every message holds a buffer.
         let (stored, stored_out) = unbounded::<Stored<'a>>();
         let (decoded, decoded_out) = bounded::<Decoded>(plan.buffers.max(2));
         let readers = std::thread::scope(|scope| {
@@ -315,11 +317,11 @@ impl<'a> Run<'a> {
     }
 }
 
-/// Threads that write to a target.
+/// How many threads write to a target.
 pub const TARGET_WRITERS: usize = 4;
 
-/// Threads that give bytes to a target, which keeps them or does not. They wait for it most of the
-/// time: several keep its queue filled. A verification needs one, to take notes.
+/// How many threads hand bytes to a target. If it keeps them, the threads mostly wait for it, and
+/// several keep its queue filled. A verification keeps nothing, and needs one thread to take notes.
 pub fn target_writers(keeps: bool) -> usize {
     if keeps { TARGET_WRITERS } else { 1 }
 }

@@ -20,7 +20,7 @@ use io_uring::{IoUring, opcode, types};
 
 use crate::buffer::Buffer;
 
-/// A ring of one thread.
+/// An io_uring of one thread.
 pub struct Ring {
     ring: IoUring,
     slots: Vec<Option<Slot>>,
@@ -31,16 +31,16 @@ struct Slot {
     buffer: Buffer,
     token: u64,
     begin: Instant,
-    /// Keeps the descriptor open until the kernel is done with it.
+    /// Keeps the descriptor open until the kernel has finished with it.
     _file: Arc<File>,
 }
 
 /// One finished operation.
 #[derive(Debug)]
 pub struct RingDone {
-    /// The buffer, back from the kernel.
+    /// The buffer, which the kernel has given back.
     pub buffer: Buffer,
-    /// What the caller gave it.
+    /// The token that the caller gave with it.
     pub token: u64,
     /// Bytes read or written.
     pub result: io::Result<usize>,
@@ -49,7 +49,7 @@ pub struct RingDone {
 }
 
 impl Ring {
-    /// A ring, or an error where the kernel has none or forbids it (containers often do).
+    /// Creates a ring. It is an error if the kernel has none or forbids it (containers often do).
     pub fn new(depth: usize) -> io::Result<Self> {
         let entries = u32::try_from(depth.next_power_of_two()).unwrap_or(64);
         let ring = IoUring::new(entries)?;
@@ -65,7 +65,7 @@ impl Ring {
         self.in_flight
     }
 
-    /// True when no more may be started.
+    /// True when no more operations can be started.
     pub fn is_full(&self) -> bool {
         self.in_flight == self.slots.len()
     }
@@ -116,17 +116,17 @@ impl Ring {
         };
         self.slots[index] = Some(slot);
         let entry = entry.user_data(index as u64);
-        // SAFETY: the entry points into the memory of the buffer now in `slots[index]`, which does
-        // not move when the `Buffer` does, and stays there until the completion with this index
-        // was reaped (`reap`, `drop`); the descriptor is kept open by the same slot.
+        // SAFETY: the entry points into the memory of the buffer that is now in `slots[index]`.
+        // That memory does not move when the `Buffer` does, and it stays until the completion with
+        // this index was reaped (`reap`, `drop`). The same slot keeps the descriptor open.
         let pushed = unsafe { self.ring.submission().push(&entry) };
         if pushed.is_err() {
             self.slots[index] = None;
             return Err(io::Error::other("the submission queue is full"));
         }
         self.in_flight += 1;
-        // The entry is in the queue: whatever `submit` says, its slot must stay taken. An
-        // interrupted submit is made good by the next one.
+        // The entry is in the queue, so its slot must stay taken, whatever `submit` returns. If a
+        // submit was interrupted, the next one submits the entry.
         match self.ring.submit() {
             Ok(_) => Ok(()),
             Err(error) if error.kind() == io::ErrorKind::Interrupted => Ok(()),
@@ -148,7 +148,7 @@ impl Ring {
         Ok(None)
     }
 
-    /// One finished operation, if there is any.
+    /// Returns one finished operation, if there is any.
     pub fn reap(&mut self) -> Option<RingDone> {
         let entry = self.ring.completion().next()?;
         let index = usize::try_from(entry.user_data()).unwrap_or(usize::MAX);
@@ -171,7 +171,8 @@ impl Drop for Ring {
         while self.in_flight > 0 {
             match self.wait() {
                 Ok(_) => {}
-                // The kernel may still write to these buffers: leak them rather than lend them.
+                // The kernel may still write to these buffers. So they are leaked, and never lent
+                // again.
                 Err(_) => {
                     self.slots
                         .iter_mut()

@@ -22,16 +22,17 @@ use places::{candidates, expand, first_stripe, is_occupied};
 pub use stripe::OpenStripe;
 use stripe::{open_stripe, peek_header, read_header};
 
-/// What a set's metadata may take in memory unless told otherwise: room for ten million files.
+/// How much memory a set's metadata may take, unless the user sets it. Ten million files fit.
 pub const METADATA_LIMIT_DEFAULT: u64 = 6 * 1024 * 1024 * 1024;
 
-/// Layers there may be.
+/// How many layers are possible.
 const LAYERS: usize = 256;
 
-/// What lies above layer 0, by file: (start, end, layer), sorted; none longer than a frame may be.
+/// The ranges above layer 0, by file: (start, end, layer), sorted. None is longer than a frame may
+/// be.
 pub type UpperLayers = BTreeMap<FileNo, Vec<(u64, u64, u8)>>;
 
-/// A set whose stripes are all there, sealed, and of one mind.
+/// A set whose stripes all exist, are sealed and agree with each other.
 #[derive(Debug)]
 pub struct OpenSet {
     set_id: SetId,
@@ -45,15 +46,15 @@ impl OpenSet {
     /// metadata takes at most `metadata_limit` bytes, and as much again while one stripe's copy is
     /// compared with another's.
     ///
-    /// Refuses a set that builds on others: alone it is no database, and what it says of files must
-    /// not be taken for all there is.
+    /// Refuses a set that builds on others. Alone it is no database, and nobody must take its list
+    /// of files for the whole.
     pub fn open(places: &[PathBuf], metadata_limit: u64) -> Result<Self, EngineError> {
         let set = Self::open_any(places, metadata_limit)?;
         set.check_is_full()?;
         Ok(set)
     }
 
-    /// Opens a set of any type: to say what it is, and never to use what is in it.
+    /// Opens a set of any type, only to say what it is. Callers never use its content.
     pub fn open_any(places: &[PathBuf], metadata_limit: u64) -> Result<Self, EngineError> {
         let (first, footer) = first_stripe(places, metadata_limit)?;
         let set_id = first.header.set_id;
@@ -62,8 +63,8 @@ impl OpenSet {
         let mut found: BTreeMap<u16, OpenStripe> = BTreeMap::new();
         let count = first.header.stripe_count();
         found.insert(first.header.stripe.0, first);
-        // Where the set says a stripe is, what cannot be read is the stripe. Another copy of it,
-        // farther away, would hide that.
+        // If the set says that a stripe is at this place, a file there that cannot be read is that
+        // damaged stripe. To use another copy from farther away would hide the damage.
         let mut broken: BTreeMap<u16, PathBuf> = BTreeMap::new();
         for (listed, candidate) in candidates {
             let Some(header) = peek_header(&candidate) else {
@@ -106,7 +107,7 @@ impl OpenSet {
         Ok(set)
     }
 
-    /// Refuses what is no full backup.
+    /// Refuses a set that is not a full backup.
     pub(crate) fn check_is_full(&self) -> Result<(), EngineError> {
         let facts = &self.description.facts;
         let what = match facts.backup_type {
@@ -120,7 +121,7 @@ impl OpenSet {
         Err(EngineError::NotFull { set, what })
     }
 
-    /// A set as it was found, whole or not: for a check, never for a restore.
+    /// A set as it was found, complete or not. This is for checks, never for a restore.
     pub(crate) fn as_found(
         set_id: SetId,
         root: [u8; 32],
@@ -166,7 +167,7 @@ impl OpenSet {
         self.set_id
     }
 
-    /// The set's root hash: everything in the set is bound to it.
+    /// The set's root hash. Everything in the set depends on it.
     pub fn root(&self) -> [u8; 32] {
         self.root
     }
@@ -181,7 +182,7 @@ impl OpenSet {
         &self.description
     }
 
-    /// False for a set that was found without any description of it.
+    /// False for a set of which no description was found.
     pub(crate) fn is_described(&self) -> bool {
         !self.description.stripes.is_empty()
     }
@@ -197,7 +198,7 @@ impl OpenSet {
         self.stripes.iter().map(OpenStripe::bytes).sum()
     }
 
-    /// Reads and checks every index block: what `verify --quick` does beyond opening.
+    /// Reads and checks every index block. `verify --quick` does this after opening.
     pub fn check_index(&self) -> Result<(), EngineError> {
         for stripe in &self.stripes {
             for entry in &stripe.directory {
@@ -207,14 +208,14 @@ impl OpenSet {
         Ok(())
     }
 
-    /// What lies above layer 0, by file: (start, end, layer).
+    /// The ranges above layer 0, by file: (start, end, layer).
     pub fn upper_layers(&self) -> Result<UpperLayers, EngineError> {
         let upper = self.upper_layers_unless(|_| false)?;
         self.check_upper(&upper)?;
         Ok(upper)
     }
 
-    /// Refuses pieces of one layer that overlap, from whatever index blocks.
+    /// Refuses pieces of one layer that overlap, even if they are in different index blocks.
     pub(crate) fn check_upper(&self, upper: &UpperLayers) -> Result<(), EngineError> {
         for (file, ranges) in upper {
             let mut ends = [0; LAYERS];
@@ -232,7 +233,8 @@ impl OpenSet {
         Ok(())
     }
 
-    /// The same, without the index blocks that cannot be read if `passes` says so of the error.
+    /// Does the same without the check. It leaves out index blocks that cannot be read, if `passes`
+    /// accepts the error.
     pub(crate) fn upper_layers_unless(
         &self,
         passes: impl Fn(&EngineError) -> bool,
@@ -263,9 +265,10 @@ impl OpenSet {
     }
 }
 
-/// Adds a range, to the last one where both are of one layer and meet. A database of which much was
-/// copied again has millions of pieces there, and few stretches. None becomes longer than a frame
-/// may be: who looks for what lies over a piece goes back so far and no further.
+/// Adds a range. It is joined to the last one if both are of one layer and touch. If much of a
+/// database was copied again, there are millions of pieces but few joined ranges. No range becomes
+/// longer than a frame may be. So a search for what lies over a piece need not go back farther than
+/// that.
 fn push_joined(ranges: &mut Vec<(u64, u64, u8)>, (start, end, layer): (u64, u64, u8)) {
     let most = u64::from(FRAME_BYTES_MAX);
     match ranges.last_mut() {
@@ -274,7 +277,7 @@ fn push_joined(ranges: &mut Vec<(u64, u64, u8)>, (start, end, layer): (u64, u64,
     }
 }
 
-/// The set of a stripe, as its header says, or its seal when the header is damaged.
+/// The set to which a stripe belongs. The header says it, or the seal if the header is damaged.
 pub fn set_of_stripe(path: &Path) -> Option<SetId> {
     if let Some(header) = peek_header(path) {
         return Some(header.set_id);
@@ -285,20 +288,21 @@ pub fn set_of_stripe(path: &Path) -> Option<SetId> {
     Some(seal.set_id)
 }
 
-/// A stripe that could be read as far as its header, for lists and for damaged sets.
+/// A stripe whose header could be read, for lists and for damaged sets.
 #[derive(Debug)]
 pub struct StripeGlance {
     /// Where it is.
     pub location: PathBuf,
     /// Its header.
     pub header: StripeHeader,
-    /// Why it cannot be used, if it cannot.
+    /// Why the stripe cannot be used, if it cannot.
     pub fault: Option<EngineError>,
-    /// What its footer says, if that can be read.
+    /// The description in its footer, if that can be read.
     pub description: Option<SetDescription>,
 }
 
-/// Looks at every stripe in `places`, damaged or not: what is there, and what is wrong with it.
+/// Looks at every stripe in `places`, damaged or not. Reports what exists and what is wrong with
+/// it.
 pub fn glance(places: &[PathBuf], metadata_limit: u64) -> Result<Vec<StripeGlance>, EngineError> {
     let mut glances: Vec<StripeGlance> = Vec::new();
     for path in expand(places)? {

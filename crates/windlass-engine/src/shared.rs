@@ -39,7 +39,7 @@ impl Shared {
         }
     }
 
-    /// An error once the run is to stop.
+    /// Returns an error once the run has to stop.
     pub(crate) fn check(&self) -> Result<(), EngineError> {
         self.cancel.check()?;
         if self.stop.load(Ordering::Acquire) {
@@ -49,7 +49,7 @@ impl Shared {
         }
     }
 
-    /// Stops the run; the first error with a cause of its own is kept.
+    /// Stops the run. The first error that has a cause of its own is kept.
     pub(crate) fn fail(&self, error: EngineError) {
         let mut first = self
             .first_error
@@ -72,7 +72,7 @@ impl Shared {
             .take()
     }
 
-    /// A buffer to compress or decompress into; waiting for it counts as the compressors'.
+    /// A buffer to compress or decompress into. The wait for it counts for the compressors.
     pub(crate) fn output(&self) -> Result<Buffer, EngineError> {
         let (pool, stage) = (&self.pool, &self.progress.compressor);
         let free = pool.try_take(Role::Output);
@@ -80,12 +80,12 @@ impl Shared {
         free.ok_or(EngineError::Stopped)
     }
 
-    /// One more unit is under way.
+    /// Counts one more unit that is under way.
     pub(crate) fn begin_unit(&self) {
         *self.pending.lock().unwrap_or_else(PoisonError::into_inner) += 1;
     }
 
-    /// A unit has been read, looked at and taken over by a compressor.
+    /// Notes that a unit was read, passed the hook and was taken over by a compressor.
     pub(crate) fn end_unit(&self) {
         let mut pending = self.pending.lock().unwrap_or_else(PoisonError::into_inner);
         *pending -= 1;
@@ -94,7 +94,7 @@ impl Shared {
         }
     }
 
-    /// Waits until no unit is under way; not beyond `until`.
+    /// Waits until no unit is under way, but not longer than `until`.
     pub(crate) fn settle(&self, until: Option<Instant>) -> Result<(), EngineError> {
         let mut pending = self.pending.lock().unwrap_or_else(PoisonError::into_inner);
         while *pending > 0 {
@@ -106,7 +106,7 @@ impl Shared {
         self.check()
     }
 
-    /// Runs the body of a thread: an error stops the run, a panic does too.
+    /// Runs the body of a thread. An error or a panic stops the run.
     pub(crate) fn guard<T>(&self, body: impl FnOnce() -> Result<T, EngineError>) -> Option<T> {
         let result = std::panic::catch_unwind(std::panic::AssertUnwindSafe(body));
         match result {
@@ -124,7 +124,7 @@ impl Shared {
     }
 }
 
-/// How long there is left until then; an error when it is over.
+/// How much time is left until `until`. It is an error when that has passed.
 pub(crate) fn time_left(until: Option<Instant>) -> Result<Duration, EngineError> {
     let left = until.map_or(Duration::MAX, |until| {
         until.saturating_duration_since(Instant::now())

@@ -8,10 +8,10 @@
 
 #![allow(unsafe_code, reason = "sched_setattr has no safe wrapper")]
 
-/// The slice asked for: the shortest the scheduler knows.
+/// The requested slice. It is the shortest that the scheduler accepts.
 const SLICE_NANOS: u64 = 100_000;
 
-/// Asks for a short slice for the calling thread. Without it things work as well, only slower.
+/// Asks for a short slice for the calling thread. Without it everything works, only slower.
 pub(crate) fn shorten() {
     // Zeros are the defaults: SCHED_OTHER, nice 0, no utilization bounds.
     // SAFETY: sched_attr is plain integers, for which all zeros is a valid value.

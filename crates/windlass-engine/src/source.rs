@@ -13,9 +13,9 @@ use windlass_media::{FileNo, crc32c_zeros_after};
 use crate::error::EngineError;
 use crate::read::ReadFile;
 
-/// A file to back up: exactly `bytes` bytes of it go into the set. A longer file is cut there (the
-/// log holds the rest). A shorter one is an error if the first `needed_bytes` are not all there;
-/// what it lacks behind them is filled with zeros.
+/// A file to back up. Exactly `bytes` bytes of it go into the set. If the file is longer, it is cut
+/// there (the log holds the rest). If it is shorter, its first `needed_bytes` must still be there,
+/// or the run fails; the bytes missing after them are filled with zeros.
 #[derive(Clone, Debug)]
 pub struct FileSpec {
     /// Its number in the set.
@@ -24,17 +24,17 @@ pub struct FileSpec {
     pub content: FileContent,
     /// Its length in the set, in bytes.
     pub bytes: u64,
-    /// So many bytes from its start have to be there. `bytes`, where nothing may cut the file
-    /// meanwhile; less, where recovery or another source brings what is missing.
+    /// How many bytes from its start must be there. This equals `bytes` if nothing may shorten the
+    /// file during the backup. It is less if recovery or another source restores what is missing.
     pub needed_bytes: u64,
-    /// What it means when it is not there.
+    /// What to do when the file does not exist.
     pub missing: Missing,
 }
 
 /// Where the bytes of a file come from.
 #[derive(Clone, Debug)]
 pub enum FileContent {
-    /// A path, opened when the first byte is wanted and closed after the last.
+    /// A path. It is opened when the first byte is needed, and closed after the last.
     Path(PathBuf),
     /// An open file.
     Open(Arc<File>),
@@ -42,35 +42,35 @@ pub enum FileContent {
     Bytes(Arc<[u8]>),
 }
 
-/// What it means that a file is not there when it is opened.
+/// What to do when a file does not exist at the moment it is opened.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Missing {
     /// The backup fails.
     Fail,
-    /// It was dropped since it was listed; it is not part of the set.
+    /// It was dropped after it was listed, so it is not part of the set.
     Skip,
 }
 
-/// What became of a file.
+/// What became of a file in the backup.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct FileOutcome {
-    /// It was not there, and that was no error.
+    /// It did not exist, and that was no error.
     pub vanished: bool,
-    /// CRC-32C of its bytes as they are in the set, layers aside.
+    /// CRC-32C of its bytes in the set, without layers.
     pub crc32c: u32,
-    /// Bytes that were missing at its end and were filled with zeros.
+    /// How many bytes were missing at its end and were filled with zeros.
     pub short_bytes: u64,
 }
 
-/// Looks at, or changes, what was read, before it is compressed. Called by compressors, in
-/// parallel and in any order, with runs of bytes that start at multiples of 64 KiB of their file
-/// (small files: at 0).
+/// Looks at, or changes, the bytes that were read, before they are compressed. Compressors call it
+/// in parallel and in any order. Each run of bytes starts at a multiple of 64 KiB of its file (a
+/// small file: at 0).
 pub trait PageHook: Send + Sync {
     /// One run of bytes of a file.
     fn piece(&self, file: FileNo, offset: u64, bytes: &mut [u8]) -> Result<(), EngineError>;
 }
 
-/// A file of the source while units of it are under way.
+/// A file of the source, while units of it are under way.
 #[derive(Debug)]
 pub(crate) struct SourceFile {
     pub(crate) spec: FileSpec,
@@ -85,8 +85,8 @@ impl SourceFile {
         })
     }
 
-    /// The open file; `None` when it has vanished and may. Opened once: an extent read later sees
-    /// the same inode, or the same absence, as the first.
+    /// The open file, or `None` when it has vanished and may. It is opened once, so extents that
+    /// are read later see the same inode, or the same absence, as the first one.
     pub(crate) fn open(&self) -> Result<Option<&ReadFile>, EngineError> {
         let opened = self
             .opened
@@ -115,7 +115,7 @@ impl SourceFile {
         self.spec.missing == Missing::Skip && error.kind() == io::ErrorKind::NotFound
     }
 
-    /// An error if the file ends at `end_offset` although it has to be longer.
+    /// Returns an error if the file ends at `end_offset` although it must be longer.
     pub(crate) fn check_end(&self, end_offset: u64) -> Result<(), EngineError> {
         if end_offset >= self.spec.needed_bytes {
             return Ok(());
@@ -159,7 +159,7 @@ pub(crate) struct Part {
     pub(crate) layer: u8,
 }
 
-/// A range of a file that is still to be cut.
+/// The part of a file that has not been cut into units yet.
 #[derive(Debug)]
 pub(crate) struct Uncut {
     pub(crate) file: Arc<SourceFile>,
@@ -168,7 +168,7 @@ pub(crate) struct Uncut {
     pub(crate) layer: u8,
 }
 
-/// What fills one buffer.
+/// What is read into one buffer.
 #[derive(Debug, Default)]
 pub(crate) struct Unit {
     pub(crate) parts: Vec<Part>,
@@ -180,7 +180,8 @@ impl Unit {
     }
 }
 
-/// Parts a unit may have: bounds the pieces of a frame, and the work between two looks at a flag.
+/// How many parts a unit may have. It bounds the pieces of a frame, and the work between two looks
+/// at a flag.
 const PARTS_MAX: usize = 1024;
 
 /// Cuts files into units.
@@ -198,12 +199,13 @@ impl Cutter {
         }
     }
 
-    /// The next full unit of what is left of `rest`; `None` when nothing is left to cut. One at a
-    /// time: a file of a terabyte has a million of them.
+    /// The next full unit of `rest`; `None` when nothing is left to cut. Units are made one at a
+    /// time, because a file of a terabyte has a million of them.
     pub(crate) fn next(&mut self, rest: &mut Uncut) -> Option<Unit> {
         while rest.offset < rest.end {
             let part = self.take_part(rest);
-            // A part of half a buffer or more has one of its own: it is read directly, in place.
+            // A part of at least half a buffer has a buffer of its own, so that it is read directly
+            // into place.
             if part.bytes * 2 >= self.unit_bytes {
                 return Some(Unit { parts: vec![part] });
             }
@@ -218,12 +220,12 @@ impl Cutter {
         None
     }
 
-    /// What is left of a bundle.
+    /// The last bundle, which is not full.
     pub(crate) fn flush(&mut self) -> Option<Unit> {
         (!self.bundle.parts.is_empty()).then(|| std::mem::take(&mut self.bundle))
     }
 
-    /// Cuts a part off, as long as a buffer at most.
+    /// Cuts off a part that is at most as long as a buffer.
     fn take_part(&self, rest: &mut Uncut) -> Part {
         let left = rest.end - rest.offset;
         let bytes = usize::try_from(left).map_or(self.unit_bytes, |left| left.min(self.unit_bytes));
@@ -265,7 +267,7 @@ impl Outcomes {
         self.update(file, |outcome| outcome.short_bytes += bytes);
     }
 
-    /// Makes the file known: an empty file has no pieces, and its CRC is that of nothing.
+    /// Makes the file known. An empty file has no pieces, and its CRC is that of no bytes.
     pub(crate) fn know(&self, file: FileNo) {
         self.update(file, |_| {});
     }
@@ -292,7 +294,7 @@ mod tests {
         })
     }
 
-    /// All full units of a file, by their sizes.
+    /// The sizes of all full units of a file.
     fn sizes(cutter: &mut Cutter, number: u32, bytes: u64) -> Vec<usize> {
         let mut rest = Uncut {
             file: file(number, bytes),

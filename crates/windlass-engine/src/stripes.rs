@@ -7,7 +7,7 @@ use crate::error::EngineError;
 use crate::options::BackupOptions;
 use crate::writer::StripeWriter;
 
-/// Whether the devices keep what they take: all of them, or (`nul`) none.
+/// Whether the devices keep what they take. Either all of them do, or (`nul`) none.
 pub(crate) fn keeps(devices: &[Box<dyn Device>]) -> Result<bool, EngineError> {
     let keeping = devices.iter().filter(|device| device.keeps()).count();
     if devices.len() > usize::from(STRIPES_MAX) {
@@ -27,7 +27,7 @@ pub(crate) fn keeps(devices: &[Box<dyn Device>]) -> Result<bool, EngineError> {
     Ok(keeping > 0)
 }
 
-/// The stripes of a new set, one a device, with their headers written.
+/// The stripes of a new set, one for each device, with their headers written.
 pub(crate) fn begin(
     set_id: SetId,
     created_nanos: i64,
@@ -56,7 +56,7 @@ pub(crate) fn begin(
     Ok(stripes)
 }
 
-/// What the set will say of its stripes.
+/// What the set will record about its stripes.
 pub(crate) fn describe(stripes: &[StripeWriter]) -> Vec<StripeTableEntry> {
     let entry = |stripe: &StripeWriter| StripeTableEntry {
         location: stripe.device.location().as_bytes().to_vec(),

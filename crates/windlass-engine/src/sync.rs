@@ -5,7 +5,7 @@ pub(crate) use std::sync::{Condvar, Mutex, MutexGuard};
 #[cfg(test)]
 pub(crate) use std::thread;
 
-/// Runs a test once; under shuttle, under many schedules.
+/// Runs a test once. With shuttle, it runs under many schedules.
 #[cfg(test)]
 pub(crate) fn each_schedule(test: impl Fn()) {
     test();

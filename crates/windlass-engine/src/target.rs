@@ -23,25 +23,26 @@ use crate::durable;
 use crate::error::EngineError;
 use crate::restore::Target;
 
-/// What direct writes are made of.
+/// The unit of direct writes.
 const BLOCK_BYTES: usize = 4096;
-/// Files below this are written through the page cache: opening them twice costs more.
+/// Smaller files are written through the page cache, because opening them twice costs more.
 const DIRECT_FILE_BYTES_MIN: u64 = 256 * 1024;
-/// Ends the name of a file that must appear last.
+/// The end of the temporary name of a file that must appear last.
 const LAST_SUFFIX: &str = ".windlass-last";
 
 /// Where a set's files go.
 #[derive(Clone, Debug, Default)]
 pub struct TargetLayout {
-    /// The directory that stands for the image's root.
+    /// The directory that becomes the image's root.
     pub root: PathBuf,
-    /// Path prefixes of the image that stand for other directories (tablespaces), absolute.
+    /// Path prefixes of the image that belong to other directories (tablespaces), as absolute
+    /// paths.
     pub mounts: Vec<(Vec<u8>, PathBuf)>,
-    /// Files whose content is this, not the set's.
+    /// Files that get this content instead of the set's.
     pub replace: Vec<(FileNo, Vec<u8>)>,
-    /// What is added to the end of files, after the set's own bytes; each file once.
+    /// What is appended to files, after the set's own bytes. Each file occurs once.
     pub append: Vec<(FileNo, Vec<u8>)>,
-    /// The files, as the set lists them or edited (link targets, lengths of replaced files).
+    /// The files, as the set lists them, or edited (link targets, lengths of replaced files).
     pub files: FileTable,
 }
 
@@ -51,7 +52,7 @@ pub struct DirectoryTarget {
     layout: TargetLayout,
     files: HashMap<FileNo, TargetFile>,
     replaced: HashMap<FileNo, Vec<u8>>,
-    /// Open before the first write, so that syncing them reports every error since.
+    /// Opened before the first write, so that syncing them reports every later error.
     roots: Vec<(PathBuf, File)>,
 }
 
@@ -64,7 +65,7 @@ struct TargetFile {
     state: Mutex<State>,
 }
 
-/// A file open for writing; large ones a second time, for direct writes.
+/// A file that is open for writing. Large files are open a second time, for direct writes.
 #[derive(Debug)]
 struct Handle {
     file: File,
@@ -79,7 +80,8 @@ struct State {
 }
 
 impl DirectoryTarget {
-    /// Prepares a target: directories made, files known. Refuses a root or mount that is not empty.
+    /// Prepares a target: creates the directories and learns the files. Refuses a root or mount
+    /// that is not empty.
     pub fn create(layout: TargetLayout) -> Result<Self, EngineError> {
         let mut roots = Vec::new();
         let bases = std::iter::once(&layout.root).chain(layout.mounts.iter().map(|(_, path)| path));
@@ -118,7 +120,8 @@ impl DirectoryTarget {
         Ok(())
     }
 
-    /// Files that were never written to (empty, or all zeros), replaced ones, and longer ones.
+    /// Completes files that were never written to (empty, or all zeros), replaced ones, and longer
+    /// ones.
     fn complete(&self) -> Result<(), EngineError> {
         self.append()?;
         for (number, file) in &self.files {
@@ -137,7 +140,8 @@ impl DirectoryTarget {
     fn append(&self) -> Result<(), EngineError> {
         for (number, bytes) in &self.layout.append {
             if let Some(file) = self.files.get(number) {
-                // Still open, whatever its mode: it does not have all its bytes yet.
+                // The file is still open, whatever its mode, because it does not have all its bytes
+                // yet.
                 let offset = file.bytes.saturating_sub(bytes.len() as u64);
                 let write = file.open()?.file.write_all_at(bytes, offset);
                 write.map_err(|source| error("write", &file.path, source))?;
@@ -162,7 +166,8 @@ impl DirectoryTarget {
         Ok(())
     }
 
-    /// Directory modes, children before parents: a directory may be read-only in the set.
+    /// Sets the modes of directories, children before parents: a directory may be read-only in the
+    /// set.
     fn set_modes(&self) -> Result<(), EngineError> {
         let entries = self.layout.files.0.iter().rev();
         for entry in entries.filter(|entry| entry.kind == FileKind::Directory) {
@@ -173,7 +178,7 @@ impl DirectoryTarget {
         Ok(())
     }
 
-    /// Makes all files, directories and names durable: one call a file system.
+    /// Makes all files, directories and names durable, with one call for each file system.
     fn sync(&self) -> Result<(), EngineError> {
         for (path, root) in &self.roots {
             rustix::fs::syncfs(root).map_err(|errno| error("sync", path, errno.into()))?;
@@ -192,7 +197,7 @@ impl DirectoryTarget {
 }
 
 impl TargetLayout {
-    /// The place of a link: one that stands for a mount lies outside of it.
+    /// Where a link is created. A link that stands for a mount lies outside the mount.
     fn place_link(&self, path: &[u8]) -> PathBuf {
         if self.mounts.iter().any(|(prefix, _)| prefix == path) {
             return self.root.join(std::ffi::OsStr::from_bytes(path));
@@ -200,7 +205,7 @@ impl TargetLayout {
         self.place(path)
     }
 
-    /// The place of a path of the image.
+    /// The place in the target for a path of the image.
     fn place(&self, path: &[u8]) -> PathBuf {
         for (prefix, base) in &self.mounts {
             match path.strip_prefix(prefix.as_slice()) {
@@ -234,7 +239,7 @@ impl TargetFile {
         }
     }
 
-    /// The file, made on the first call with its full length.
+    /// The open file. The first call creates it with its full length.
     fn open(&self) -> Result<Arc<Handle>, EngineError> {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(handle) = &state.file {
@@ -262,8 +267,8 @@ impl TargetFile {
         Ok(handle)
     }
 
-    /// The same file for direct writes, allocated first: a direct write that allocates takes the
-    /// file's lock for itself, and so only one would be under way.
+    /// The same file, opened for direct writes and allocated first. A direct write that allocates
+    /// takes an exclusive lock on the file, so only one would be under way at a time.
     fn open_direct(&self, file: &File) -> io::Result<Option<File>> {
         if self.bytes < DIRECT_FILE_BYTES_MIN {
             return Ok(None);
@@ -277,7 +282,7 @@ impl TargetFile {
         }
     }
 
-    /// Counts written bytes; a file that has all of its bytes is closed.
+    /// Counts written bytes, and closes the file when it has all of its bytes.
     fn wrote(&self, bytes: u64) -> Result<(), EngineError> {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         state.written += bytes;
@@ -318,7 +323,7 @@ impl TargetFile {
 }
 
 impl Handle {
-    /// Writes whole blocks directly; what does not begin or end with one, through the cache.
+    /// Writes whole blocks directly, and the rest through the cache.
     fn write(&self, offset: u64, bytes: &[u8]) -> io::Result<()> {
         let Some(direct) = &self.direct else {
             return self.file.write_all_at(bytes, offset);
@@ -332,13 +337,14 @@ impl Handle {
         };
         let (whole, rest) = bytes.split_at(blocks);
         if direct.write_all_at(whole, offset).is_err() {
-            // Not on this file system, or not now; if the disk is at fault this fails too.
+            // Direct writes do not work on this file system, or not now. If the disk is at fault,
+            // this call fails too.
             self.file.write_all_at(whole, offset)?;
         }
         self.file.write_all_at(rest, offset + blocks as u64)
     }
 
-    /// Gives the blocks of a hole back, where they had been allocated. They read as zeros anyway.
+    /// Gives back the blocks of a hole, if they were allocated. They read as zeros in any case.
     fn punch(&self, offset: u64, bytes: u64) {
         if self.direct.is_some() {
             let flags = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
@@ -349,7 +355,7 @@ impl Handle {
 
 impl Target for DirectoryTarget {
     fn write(&self, file: FileNo, offset: u64, bytes: &[u8]) -> Result<(), EngineError> {
-        // A file of the set that the layout leaves out, or replaces, takes nothing.
+        // The layout leaves out or replaces this file of the set, so the bytes are not written.
         let Some(entry) = self.files.get(&file) else {
             return Ok(());
         };
@@ -385,8 +391,9 @@ fn appended_bytes(layout: &TargetLayout, file: FileNo) -> u64 {
     appended.map_or(0, |(_, bytes)| bytes.len() as u64)
 }
 
-/// Allocates all of a file, or none of it; whether it did. A file with more holes than the disk has
-/// room may fit nevertheless, and what a file system has allocated when it runs out, it keeps.
+/// Allocates the whole file or nothing, and returns whether it did. A file with holes may fit
+/// although the disk has less room than its length. And a file system that runs out of room keeps
+/// what it has allocated so far.
 fn allocate(file: &File, bytes: u64) -> io::Result<bool> {
     let disk = rustix::fs::fstatvfs(file)?;
     if bytes > disk.f_bavail.saturating_mul(disk.f_frsize) {
@@ -406,7 +413,7 @@ fn last_name(path: &Path) -> PathBuf {
     PathBuf::from(name)
 }
 
-/// A root or mount: made if it is not there, and empty.
+/// Prepares a root or mount: creates it if it does not exist. It must be empty.
 fn make_base(path: &Path) -> Result<(), EngineError> {
     match fs::read_dir(path) {
         Ok(mut entries) => match entries.next() {
@@ -425,7 +432,7 @@ fn make_base(path: &Path) -> Result<(), EngineError> {
     }
 }
 
-/// Made with its parents, private until its mode is set at the end.
+/// Creates a directory with its parents. It is private until its mode is set at the end.
 fn make_directory(path: &Path) -> Result<(), EngineError> {
     let made = DirBuilder::new().recursive(true).mode(0o700).create(path);
     made.map_err(|source| error("create", path, source))

@@ -6,25 +6,25 @@
 
 use thiserror::Error;
 
-/// Why a text is no size, rate or time.
+/// Why a text is not a size, rate or time.
 #[derive(Clone, Debug, Error, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum UnitError {
-    /// No number at its beginning.
+    /// There is no number at its beginning.
     #[error("{text:?} does not begin with a number")]
     NoNumber {
         /// What was given.
         text: String,
     },
-    /// A unit that nobody knows.
+    /// The unit is not known.
     #[error("unit {unit:?} is none of {known}")]
     Unknown {
         /// The unit given.
         unit: String,
-        /// The units there are.
+        /// The known units.
         known: &'static str,
     },
-    /// Bits or bytes?
+    /// It is not clear whether the unit means bits or bytes.
     #[error("{unit:?} may mean bits or bytes: write {bytes} for bytes, {bits} for bits per second")]
     BitsOrBytes {
         /// The unit given.
@@ -34,13 +34,13 @@ pub enum UnitError {
         /// The unit to write for bits per second.
         bits: &'static str,
     },
-    /// More than any size may be.
+    /// The size is larger than any size may be.
     #[error("{text:?} is too large")]
     TooLarge {
         /// What was given.
         text: String,
     },
-    /// Nothing, where nothing makes no sense.
+    /// The value is zero, where zero makes no sense.
     #[error("{text:?} must be more than nothing")]
     Zero {
         /// What was given.
@@ -49,10 +49,10 @@ pub enum UnitError {
 }
 
 const SIZES: &str = "B, KiB, MiB, GiB, TiB, kB, MB, GB, TB";
-/// Thirty years, about: what is longer is a mistake, and some clocks could not add it.
+/// About thirty years. A longer time is a mistake, and some clocks could not add it.
 const SECONDS_MAX: f64 = 1e9;
 const TIMES: &str = "us, ms, s, m, h";
-/// From here on a float does not hold every byte.
+/// From here on, a float cannot represent every number of bytes.
 const EXACT_MAX: f64 = 9e15;
 
 /// Reads a size in bytes: `4096`, `64KiB`, `1.5TB`; `K`, `M`, `G` and `T` mean powers of two.
@@ -67,7 +67,7 @@ pub fn parse_size(text: &str) -> Result<u64, UnitError> {
     bytes(value * to_f64(unit), text)
 }
 
-/// Reads a rate in bytes per second: a size with or without `/s`, or `10Gbps`; never zero.
+/// Reads a rate in bytes per second: a size with or without `/s`, or `10Gbps`. Zero is an error.
 pub fn parse_rate(text: &str) -> Result<u64, UnitError> {
     let rate = match bits(text) {
         Some((number, unit)) => bytes(parse_number(number, text)? * unit / 8.0, text)?,
@@ -105,16 +105,16 @@ pub fn show_size(bytes: u64) -> String {
     show_bytes(to_f64(bytes))
 }
 
-/// A rate for people, of bytes per second: `97.4 MiB/s`.
+/// A rate for people, from bytes per second: `97.4 MiB/s`.
 pub fn show_rate(bytes_per_second: f64) -> String {
     format!("{}/s", show_bytes(bytes_per_second))
 }
 
-/// [`show_size`] of what was calculated.
+/// Like [`show_size`], for a calculated value.
 pub fn show_bytes(bytes: f64) -> String {
     const UNITS: [&str; 5] = ["B", "KiB", "MiB", "GiB", "TiB"];
     let (mut value, mut unit) = (bytes, 0);
-    // What would be rounded to 1024 is one of the next unit.
+    // A value that would be rounded to 1024 is shown in the next unit.
     while value.abs() >= 1023.5 && unit + 1 < UNITS.len() {
         value /= 1024.0;
         unit += 1;
@@ -122,7 +122,7 @@ pub fn show_bytes(bytes: f64) -> String {
     format!("{} {}", show_number(value), UNITS[unit])
 }
 
-/// A number for people: three digits, no zeros at the end of a fraction.
+/// A number for people, with three digits and no zeros at the end of a fraction.
 pub fn show_number(value: f64) -> String {
     let text = match value.abs() {
         size if size >= 99.95 || size == 0.0 => return format!("{value:.0}"),
@@ -158,7 +158,7 @@ fn size_unit(unit: &str) -> Result<u64, UnitError> {
     })
 }
 
-/// The number and the size of the unit, of a rate in bits.
+/// The number and the factor of the unit, for a rate in bits.
 fn bits(text: &str) -> Option<(&str, f64)> {
     let (number, unit) = split(text);
     match unit {
@@ -182,7 +182,7 @@ fn parse_number(number: &str, text: &str) -> Result<f64, UnitError> {
     })
 }
 
-/// Whole bytes: 97.2 times a million is a little less than 97,200,000 to a float.
+/// Rounds to whole bytes: for a float, 97.2 times a million is a little less than 97,200,000.
 fn bytes(value: f64, text: &str) -> Result<u64, UnitError> {
     #[expect(
         clippy::cast_possible_truncation,
@@ -285,7 +285,7 @@ mod tests {
     }
 
     proptest! {
-        /// Three digits are within half a percent, whatever the size.
+        /// Three digits are accurate to half a percent, whatever the size.
         #[test]
         fn what_is_shown_is_read_as_nearly_the_same(bytes in 0u64..1 << 52) {
             let read = parse_size(&show_size(bytes)).unwrap();

@@ -21,22 +21,22 @@ use crate::waits::{Cause, StageReport};
 /// What bound a run.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Limit {
-    /// `source`, `compressor`, `reader`, `device`, `target`, `rate_limit` (of a backup's source, of
-    /// the stripes that a restore reads), `device_rate_limit`, `buffers` or `database`.
+    /// `source`, `compressor`, `reader`, `device`, `target`, `rate_limit` (on the source of a
+    /// backup, or on the stripes that a restore reads), `device_rate_limit`, `buffers` or
+    /// `database`.
     pub stage: &'static str,
-    /// The device, when it is one.
+    /// The device, if it is one.
     pub device: Option<String>,
-    /// Bytes of the database per second at which the run went.
+    /// The rate of the run in bytes of the database per second.
     pub rate: f64,
-    /// Rate divided by what the resource could do alone; `None` when that is not known.
+    /// The rate divided by the rate of this resource alone; `None` when that is not known.
     pub share_of_probed: Option<f64>,
     /// What would have bound the run next.
     pub next: Option<NextLimit>,
-    /// False when so little was moved that the buffers took it all: the time went into beginning
-    /// and
-    /// ending, and says nothing of what storage can do.
+    /// False when so few bytes moved that they all fitted into the buffers. Then the time went into
+    /// beginning and ending, and says nothing about what the storage can do.
     pub conclusive: bool,
-    /// Every resource, the one that bound the run first.
+    /// All resources. The one that bound the run comes first.
     pub resources: Vec<ResourceUse>,
 }
 
@@ -47,21 +47,21 @@ pub struct ResourceUse {
     pub stage: &'static str,
     /// Its share of the blame for the run's time; all shares add up to one.
     pub blame: f64,
-    /// Share of the time in which it was busy; zero where that cannot be told.
+    /// Share of the time in which it was busy; zero if that is not known.
     pub busy: f64,
 }
 
-/// The limit behind the limit.
+/// The limit that would come next.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct NextLimit {
     /// As in [`Limit::stage`].
     pub stage: &'static str,
-    /// Bytes of the database per second it could have given.
+    /// How many bytes of the database per second it could have given.
     pub rate: f64,
 }
 
-/// What a resource is called, by its name in [`Limit::stage`]: the same words in progress, verdict,
-/// plan and manual.
+/// The words for a resource, by its name in [`Limit::stage`]. Progress, verdict, plan and manual
+/// use the same words.
 pub fn resource_words(stage: &str) -> &str {
     match stage {
         "source" => "the source",
@@ -78,7 +78,8 @@ pub fn resource_words(stage: &str) -> &str {
     }
 }
 
-/// Of a resource less busy than this one cannot say what it could have given.
+/// A resource that was busy for less than this share of the time gives no reliable estimate of its
+/// top speed.
 const OCCUPATION_MIN: f64 = 0.001;
 
 pub(crate) struct Verdict {
@@ -93,7 +94,7 @@ struct Resource {
     device: Option<String>,
     blame: f64,
     occupation: f64,
-    /// The sentence's words for it, after "bound by".
+    /// The words for it in the sentence, after "bound by".
     words: String,
 }
 
@@ -106,12 +107,12 @@ impl Resource {
         }
     }
 
-    /// Storage, whose first and last transfers say little of it.
+    /// True for storage. Its first and last transfers say little about it.
     fn is_storage(&self) -> bool {
         matches!(self.stage, "source" | "device" | "target")
     }
 
-    /// The rate at which this resource alone would have gone, given the run's rate.
+    /// The rate of the run if only this resource had bound it, calculated from the actual rate.
     fn alone(&self, rate: f64) -> f64 {
         if self.occupation > 0.0 {
             rate / self.occupation.min(1.0)
@@ -121,7 +122,7 @@ impl Resource {
     }
 }
 
-/// Who held the compressors back; the shares add up to one.
+/// Who held the compressors back. The shares add up to one.
 #[derive(Clone, Copy, Debug, Default)]
 struct Blame {
     cores: f64,
@@ -135,8 +136,9 @@ struct Blame {
 }
 
 impl Blame {
-    /// `read` and `write` are the causes under which readers and writers wait for storage;
-    /// `seconds` the time in which data moved; `sync` the time after it, until all was durable.
+    /// `read` and `write` are the causes under which readers and writers wait for storage.
+    /// `seconds` is the time in which data moved, and `sync` the time from then until everything
+    /// was durable.
     fn of(activity: &Activity, read: Cause, write: Cause, (seconds, sync): (f64, f64)) -> Self {
         let seconds = seconds.max(1e-9);
         let (reader, compressor, writer) =
@@ -155,8 +157,9 @@ impl Blame {
         );
         let copying = part(reader, reader.busy_seconds);
         let known = (from_source + limited + full + copying).max(1e-9);
-        // Threads wait for jobs before and after the data moves, too: what is left over counts. Of
-        // that, what readers did not wait for jobs is after their end: the rest is being written.
+        // Threads also wait for jobs before and after the data moves, so only the time that has no
+        // other cause counts. The part of it in which readers did not wait for jobs lies after
+        // their end, while the remaining data is being written.
         let scale = starved / known.max(1.0);
         let left = starved * (1.0 - known).max(0.0);
         let jobs = (starved * waited(Cause::Jobs)).min(left);
@@ -165,7 +168,7 @@ impl Blame {
         let (to_device, held) = (waited(write), waited(Cause::RateLimit));
         let idle = (1.0 - to_device - held).max(0.0);
         let whole = (to_device + held + idle).max(1e-9);
-        // Nothing but the device is at work while it makes durable what it has taken.
+        // While the device makes durable what it has taken, nothing else is at work.
         let moving = seconds / (seconds + sync);
         Self {
             cores: moving * busy,
@@ -183,7 +186,7 @@ impl Blame {
 impl Verdict {
     pub(crate) fn of_backup(activity: &Activity, devices: &[DeviceReport]) -> Self {
         let seconds = activity.data_seconds.max(1e-9);
-        // Devices sync in parallel, each counted for itself.
+        // Devices sync in parallel, and each counts its own wait.
         let sync =
             activity.writer.waited(Cause::DeviceSync) / to_f64(activity.writer.threads.max(1));
         let blame = Blame::of(
@@ -213,7 +216,7 @@ impl Verdict {
             Cause::TargetWrite,
             (seconds - sync, sync),
         );
-        // Reading the index is the one thing a stripe's reader does besides waiting.
+        // Besides waiting, a stripe's reader only reads the index.
         let resources = vec![
             stripes_read(activity, devices, seconds, blame.source + blame.database),
             cores(activity, seconds, blame),
@@ -295,7 +298,7 @@ fn cores(activity: &Activity, seconds: f64, blame: Blame) -> Resource {
         activity.compressor.threads,
         seconds,
     );
-    // Threads that were ready but had no core: other processes had it.
+    // These threads were ready but had no core, because other processes used it.
     let crowded = ready > 0.5 && ready > 1.5 * on_core;
     let with = if crowded {
         ", shared with other processes"
@@ -331,7 +334,8 @@ fn device(devices: &[DeviceReport], seconds: f64, blame: f64) -> Resource {
         0 | 1 => format!("the device {name}"),
         count => format!("the {count} devices (the busiest is {name})"),
     };
-    // Frames go to whoever is free: only when all devices are busy do they hold the run back.
+    // Frames go to any device that is free. So the devices hold the run back only when all of them
+    // are busy.
     Resource {
         stage: "device",
         device: Some(name.to_owned()),
@@ -345,7 +349,7 @@ fn device(devices: &[DeviceReport], seconds: f64, blame: f64) -> Resource {
     }
 }
 
-/// `what` is read under the limit.
+/// `what` names what is read under the limit.
 fn source_limit(activity: &Activity, seconds: f64, blame: f64, what: &str) -> Resource {
     let reader = &activity.reader;
     let rate = activity
@@ -370,7 +374,8 @@ fn device_limit(activity: &Activity, seconds: f64, blame: f64) -> Resource {
         device: None,
         blame,
         occupation: share(writer.waited(Cause::RateLimit), writer.threads, seconds),
-        // The rate of the run counts bytes of the database, this one what is stored of them.
+        // The rate of the run counts bytes of the database. This one counts the bytes that are
+        // stored of them.
         words: format!("the rate limit on the devices ({rate} of stored bytes)"),
     }
 }

@@ -22,15 +22,15 @@ use open::Open;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Cause {
-    /// A reader had nothing to read: the database was not ready (checkpoint, listing, log).
+    /// A reader had nothing to read, because the database was not ready (checkpoint, listing, log).
     Jobs,
-    /// The source's device had not delivered yet.
+    /// The device of the source had not delivered yet.
     SourceRead,
     /// No buffer was free.
     FreeBuffer,
-    /// No full buffer was there to work on.
+    /// There was no full buffer to work on.
     FullBuffer,
-    /// No frames were there to write.
+    /// There were no frames to write.
     Frames,
     /// The device had not taken a write yet.
     DeviceWrite,
@@ -129,12 +129,12 @@ impl Waited {
 }
 
 impl Stage {
-    /// Runs a blocking call and counts its time under `cause`.
+    /// Runs a blocking call, and counts its time under `cause`.
     pub fn wait<T>(&self, cause: Cause, call: impl FnOnce() -> T) -> T {
         self.timed(cause, call).0
     }
 
-    /// The same; says how long it took, too.
+    /// Does the same, and also returns how long it took.
     pub fn timed<T>(&self, cause: Cause, call: impl FnOnce() -> T) -> (T, Duration) {
         let (begin, waited) = (Instant::now(), &self.waits[cause.index()]);
         let entered = waited.open.enter(begin);
@@ -145,7 +145,8 @@ impl Stage {
         (result, time)
     }
 
-    /// Runs a call that both works and blocks: what it spent off the cores is the wait.
+    /// Runs a call that both works and blocks. The time that it spent off the cores counts as the
+    /// wait.
     pub fn wait_off_core<T>(&self, cause: Cause, call: impl FnOnce() -> T) -> T {
         let (begin, cpu_begin) = (Instant::now(), thread_cpu());
         let result = call();
@@ -154,7 +155,7 @@ impl Stage {
         result
     }
 
-    /// Counts a wait that was timed by the caller and has just ended.
+    /// Counts a wait that the caller has timed and that has just ended.
     pub fn add_wait(&self, cause: Cause, time: Duration) {
         match self.tap.get() {
             None => self.waits[cause.index()].add(time),
@@ -169,7 +170,7 @@ impl Stage {
         }
     }
 
-    /// Tells `tap` of all waits from now on; only the first one is listened to.
+    /// Reports all waits from now on to `tap`. Only the first tap that is set is used.
     pub(crate) fn set_tap(&self, tap: Tap) {
         self.tap.get_or_init(|| tap);
     }
@@ -178,13 +179,13 @@ impl Stage {
         self.tap.get()
     }
 
-    /// Counts one operation of so many bytes.
+    /// Counts one operation of `bytes` bytes.
     pub fn add_work(&self, bytes: u64) {
         self.operations.fetch_add(1, Ordering::Relaxed);
         self.bytes.fetch_add(bytes, Ordering::Relaxed);
     }
 
-    /// Runs a thread of this stage: its CPU and wall time are counted when it ends.
+    /// Runs a thread of this stage. Its CPU time and wall time are counted when it ends.
     pub fn thread<T>(&self, body: impl FnOnce() -> T) -> T {
         self.threads.fetch_add(1, Ordering::Relaxed);
         let (begin, cpu_begin) = (Instant::now(), thread_cpu());
@@ -195,7 +196,7 @@ impl Stage {
         self.running.leave(entered);
         self.wall_nanos
             .fetch_add(nanos(begin.elapsed()), Ordering::Relaxed);
-        // Now, and not when the thread is gone: nobody waits for that.
+        // This happens now and not after the thread is gone, because nobody waits for that.
         crate::events::flush_thread();
         result
     }
@@ -205,12 +206,12 @@ impl Stage {
         self.bytes.load(Ordering::Relaxed)
     }
 
-    /// Nanoseconds waited so far for `cause`, in waits that have ended.
+    /// Nanoseconds waited so far for `cause`, counting only waits that have ended.
     pub(crate) fn waited_nanos(&self, cause: Cause) -> u64 {
         self.waits[cause.index()].nanos.load(Ordering::Relaxed)
     }
 
-    /// The counters as a report, up to now; `name` is the stage's noun. CPU time is that of the
+    /// The counters up to now, as a report. `name` is the stage's noun. The CPU time is that of
     /// threads that have ended.
     pub fn report(&self, name: &'static str) -> StageReport {
         let now = Instant::now();
@@ -241,7 +242,7 @@ pub struct StageReport {
     pub name: &'static str,
     /// How many threads it had.
     pub threads: u64,
-    /// Seconds not waiting, summed over threads.
+    /// Seconds in which it did not wait, summed over threads.
     pub busy_seconds: f64,
     /// Seconds on a core, summed over threads.
     pub cpu_seconds: f64,
@@ -249,7 +250,7 @@ pub struct StageReport {
     pub operations: u64,
     /// Bytes worked on.
     pub bytes: u64,
-    /// Seconds waiting, by cause.
+    /// Seconds in which it waited, by cause.
     pub waits: Vec<WaitReport>,
 }
 
@@ -266,11 +267,11 @@ impl StageReport {
 /// Time a stage stood still for one cause.
 #[derive(Clone, Debug, Serialize)]
 pub struct WaitReport {
-    /// Why.
+    /// The cause.
     pub cause: Cause,
-    /// How long, summed over threads.
+    /// Seconds, summed over threads.
     pub seconds: f64,
-    /// How often.
+    /// How many waits.
     pub count: u64,
 }
 

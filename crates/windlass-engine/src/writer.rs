@@ -22,10 +22,11 @@ use crate::report::latencies;
 use crate::shared::Shared;
 use crate::waits::{Cause, Stage};
 
-/// An index block is written when its entries take this much: about 700 MB of a database.
+/// An index block is written when its entries take this much. That describes about 700 MB of a
+/// database.
 const INDEX_BLOCK_BYTES: usize = 256 * 1024;
 
-/// One stripe being written, and afterwards what is known of it.
+/// A stripe that is being written. Afterwards it says what is known about the stripe.
 pub(crate) struct StripeWriter {
     pub(crate) device: Box<dyn Device>,
     pub(crate) set_id: SetId,
@@ -43,12 +44,12 @@ pub(crate) struct StripeWriter {
     pub(crate) stored_bytes: u64,
     pub(crate) operations: u64,
     pub(crate) latency: Histogram<u64>,
-    /// Waits of this device alone; the run's stage has the sum over devices.
+    /// The waits of this device alone. The run's stage has the sum over all devices.
     pub(crate) waits: Stage,
 }
 
 impl StripeWriter {
-    /// A stripe on a device; writes its header.
+    /// Begins a stripe on a device, and writes its header.
     pub(crate) fn begin(
         mut device: Box<dyn Device>,
         header: &StripeHeader,
@@ -203,7 +204,7 @@ impl StripeWriter {
         Ok(())
     }
 
-    /// Runs a blocking call; counts it for this device and for the stage.
+    /// Runs a blocking call. Its time counts for this device and for the stage.
     pub(crate) fn timed<T>(
         &mut self,
         shared: &Shared,

@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use super::EventHeader;
 use super::recorder::Event;
 
-/// How the file is written.
+/// How events are written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum EventFormat {
     /// One JSON object a line: what `windlass events` reads.
@@ -19,10 +19,10 @@ pub enum EventFormat {
 /// The version of the JSON lines. A reader refuses a newer one.
 pub(super) const VERSION: u32 = 1;
 
-/// Stages, until the run says what they are.
+/// The names of the stages, until the run says how it calls them.
 const STAGES: [&str; 3] = ["reader", "compressor", "writer"];
 
-/// A state of buffers and bytes.
+/// Buffers and bytes at one moment.
 pub(super) struct Sample {
     pub(super) at_nanos: u64,
     pub(super) buffers: Option<crate::buffer::Occupancy>,
@@ -30,7 +30,7 @@ pub(super) struct Sample {
     pub(super) stage_bytes: Vec<u64>,
 }
 
-/// Turns what happens into text; each method appends to `out`.
+/// Turns events into text. Each method appends to `out`.
 #[derive(Debug)]
 pub(super) struct Formatter {
     format: EventFormat,
@@ -51,7 +51,8 @@ impl Formatter {
         }
     }
 
-    /// The beginning of the file; `run` is null when the run never got to its threads.
+    /// Writes the beginning of the file. `run` is null if the run ended before it started its
+    /// threads.
     pub(super) fn begin(
         &mut self,
         out: &mut String,
@@ -81,7 +82,8 @@ impl Formatter {
                 let name = format!("windlass {} {}", header.command, header.subject);
                 let args = json!({"name": name, "header": line});
                 let first = json!({"ph": "M", "pid": 1, "name": "process_name", "args": args});
-                // Each line after the first begins with a comma: the last one needs no other care.
+                // Each line after the first begins with a comma, so the last line needs no special
+                // treatment.
                 *out += "{\"displayTimeUnit\":\"ms\",\"traceEvents\":[\n";
                 push(out, &first);
             }
@@ -113,7 +115,8 @@ impl Formatter {
         }
     }
 
-    /// By hand: this is written thousands of times a second, and every value is a number or a word.
+    /// Built by hand, because this happens thousands of times a second, and every value is a number
+    /// or a word.
     fn line(&self, out: &mut String, thread: u16, event: &Event, weight: u32) {
         let kind = if event.io { "io" } else { "wait" };
         let (cause, stage) = (event.cause.name(), self.stage(event.stage));
@@ -141,7 +144,8 @@ impl Formatter {
         *out += "}\n";
     }
 
-    /// A wait is a span of its thread. I/Os overlap: each is an asynchronous span of its own.
+    /// A wait is a span of its thread. I/Os can overlap, so each is an asynchronous span of its
+    /// own.
     fn spans(&mut self, out: &mut String, thread: u16, event: &Event, weight: u32) {
         let (name, category) = (event.cause.name(), self.stage(event.stage).to_owned());
         let device = event.device().and_then(|device| self.devices.get(device));
@@ -195,7 +199,7 @@ impl Formatter {
         self.last = Some((sample.at_nanos, sample.device_bytes.clone()));
     }
 
-    /// From here on short events are thinned out, or more than before.
+    /// Notes that short events are thinned out from here on, or more than before.
     pub(super) fn thin(&self, out: &mut String, at_nanos: u64, weight: u32, long_nanos: u64) {
         if self.format == EventFormat::JsonLines {
             push(
@@ -206,7 +210,7 @@ impl Formatter {
         }
     }
 
-    /// The last line: how the run and the recording ended.
+    /// Writes the last line: how the run and the recording ended.
     pub(super) fn end(&self, out: &mut String, end: &Value) {
         match self.format {
             EventFormat::JsonLines => push(out, end),

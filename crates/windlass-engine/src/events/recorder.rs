@@ -11,26 +11,29 @@ use crossbeam_channel::{Receiver, Sender, TrySendError, bounded};
 use crate::progress::{Io, Setting};
 use crate::waits::{Cause, StageReport};
 
-/// Events a thread keeps before it hands them over: some milliseconds to seconds of its work.
+/// How many events a thread keeps before it hands them over: some milliseconds to seconds of its
+/// work.
 const BATCH_EVENTS: usize = 256;
-/// A thread hands over what is older, too.
+/// A thread also hands over its events when the first one is older than this.
 const BATCH_NANOS: u64 = 1_000_000_000;
-/// Batches that may wait to be written: 4 MiB, and some seconds at many gigabytes a second.
+/// How many batches may wait to be written. That is 4 MiB, and some seconds of a run at many
+/// gigabytes a second.
 const BATCHES_WAITING_MAX: usize = 256;
-/// No device.
+/// Stands for no device.
 const NONE: u16 = u16::MAX;
 
 /// One wait or I/O.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Event {
-    /// An I/O, from submission to completion; otherwise a wait of a thread.
+    /// True for an I/O, from submission to completion. False for a wait of a thread.
     pub(super) io: bool,
     pub(super) cause: Cause,
     pub(super) stage: u8,
     device: u16,
-    /// I/Os in flight on the thread; of a wait, those when it ended. Zero: not about an I/O.
+    /// How many I/Os are in flight on the thread; for a wait, how many when it ended. Zero if the
+    /// wait is not for an I/O.
     pub(super) depth: u32,
-    /// Since the recorder's origin.
+    /// Nanoseconds since the recorder began.
     pub(super) start_nanos: u64,
     pub(super) nanos: u64,
     pub(super) bytes: u64,
@@ -42,17 +45,17 @@ impl Event {
     }
 }
 
-/// What the writing thread is told.
+/// A message to the writing thread.
 pub(super) enum Message {
-    /// The run's threads start: its devices and buffers.
+    /// The run's threads start. The value describes its devices and buffers.
     Begin(Box<serde_json::Value>),
-    /// A thread that events will come from.
+    /// A new thread, which will send events.
     Thread {
         thread: u16,
         name: String,
         stage: u8,
     },
-    /// Its events, in the order in which they ended.
+    /// Events of a thread, in the order in which they ended.
     Events { thread: u16, events: Vec<Event> },
     /// The run is over.
     End(Box<End>),
@@ -86,7 +89,7 @@ impl Recorder {
         (Arc::new(recorder), received)
     }
 
-    /// Nanoseconds since the file was begun.
+    /// Nanoseconds from the beginning of the file to `at`.
     pub(super) fn nanos(&self, at: Instant) -> u64 {
         nanos(at.saturating_duration_since(self.origin))
     }
@@ -95,7 +98,7 @@ impl Recorder {
         self.lost.load(Ordering::Relaxed)
     }
 
-    /// The run is set up.
+    /// Notes that the run is set up.
     pub(crate) fn begin(&self, setting: &Setting) {
         let outside = if setting.backs_up { "source" } else { "target" };
         let last = setting.devices.len().saturating_sub(1);
@@ -111,9 +114,10 @@ impl Recorder {
         }))));
     }
 
-    /// Waits for room in the queue: for what is rare and must not be lost.
+    /// Waits until there is room in the queue. This is for messages that are rare and must not be
+    /// lost.
     pub(super) fn send(&self, message: Message) {
-        // The writing thread takes messages until the end, whatever becomes of the file.
+        // The writing thread takes messages until the end, even if the file has failed.
         self.messages.send(message).unwrap_or_default();
     }
 
@@ -127,7 +131,7 @@ impl Recorder {
     }
 }
 
-/// Tells the recorder what one stage does.
+/// Reports to the recorder what one stage does.
 #[derive(Debug)]
 pub(crate) struct Tap {
     recorder: Arc<Recorder>,
@@ -142,7 +146,7 @@ impl Tap {
         }
     }
 
-    /// The calling thread waited.
+    /// Records a wait of the calling thread.
     pub(crate) fn waited(&self, cause: Cause, begin: Instant, time: Duration) {
         self.add(Event {
             io: false,
@@ -156,8 +160,8 @@ impl Tap {
         });
     }
 
-    /// An I/O of the calling thread has just completed. If the thread has waited for it, that was
-    /// its last wait, which is now known to have been for so many bytes.
+    /// Records an I/O of the calling thread that has just completed. If the thread waited for it,
+    /// that was its last wait. The number of bytes of that wait is now known, too.
     pub(crate) fn io(&self, io: &Io) {
         let end = self.recorder.nanos(Instant::now());
         let depth = u32::try_from(io.depth).unwrap_or(u32::MAX);
@@ -185,7 +189,7 @@ impl Tap {
 
     fn with_local(&self, work: impl FnOnce(&mut Local)) {
         LOCAL.with_borrow_mut(|local| {
-            // A thread that served another run before: what it has of that one is handed over.
+            // If the thread served another run before, its events of that run are handed over here.
             let own = local
                 .take()
                 .filter(|local| Arc::ptr_eq(&local.recorder, &self.recorder));
@@ -194,7 +198,7 @@ impl Tap {
     }
 }
 
-/// What a thread has recorded and not handed over.
+/// Events that a thread has recorded but not handed over.
 struct Local {
     recorder: Arc<Recorder>,
     thread: u16,
@@ -220,7 +224,8 @@ impl Local {
     }
 
     fn add(&mut self, event: Event) {
-        // Before and not after: the last event stays at hand until the next one.
+        // The batch is handed over before the event is added, so the last event stays here until
+        // the next one.
         let end = |event: &Event| event.start_nanos + event.nanos;
         let old = self
             .events
@@ -249,7 +254,7 @@ thread_local! {
     static LOCAL: RefCell<Option<Local>> = const { RefCell::new(None) };
 }
 
-/// What the calling thread does from here on, it does for this device.
+/// From here on, everything that the calling thread does is for this device.
 pub(crate) fn set_device(device: usize) {
     DEVICE.set(u16::try_from(device).unwrap_or(NONE));
 }
@@ -260,7 +265,7 @@ pub(crate) fn device() -> Option<usize> {
     (device != NONE).then_some(usize::from(device))
 }
 
-/// Hands over what the calling thread has recorded: it ends, or the run does.
+/// Hands over the events of the calling thread, because the thread or the run ends.
 pub(crate) fn flush_thread() {
     drop(LOCAL.take());
 }

@@ -14,11 +14,12 @@ use super::thin::{Fate, Thinner};
 use super::{EventHeader, EventSummary};
 use crate::progress::{DeviceCounter, Progress};
 
-/// Text that is kept before it is written.
+/// How much text is kept before it is written.
 const WRITE_BYTES: usize = 64 * 1024;
-/// What is kept is written at least so often: a file of a run under way can be looked at.
+/// Text is written at least this often, so that a user can look at the file during the run.
 const FLUSH: Duration = Duration::from_secs(1);
-/// Kept free for what is written in any case: threads, what thinning says, the report.
+/// One part in this many of the file is reserved for what is always written: threads, notes of
+/// thinning, the report.
 const RESERVE_SHARE: u64 = 8;
 
 /// Writes one file.
@@ -34,7 +35,7 @@ pub(super) struct Sink {
     bytes: u64,
     written: u64,
     thinned: u64,
-    /// After the first failure nothing more is written, but messages are taken until the end.
+    /// After the first failure nothing more is written, but messages are still taken until the end.
     failed: Option<io::Error>,
 }
 
@@ -75,7 +76,7 @@ impl Sink {
             match message {
                 Ok(Message::Begin(run)) => {
                     self.begin(&run);
-                    // The first sample, with all buffers free.
+                    // The first sample is taken now, while all buffers are free.
                     next = Instant::now();
                 }
                 Ok(Message::Thread {
@@ -92,7 +93,7 @@ impl Sink {
                     return self.end(recorder, *end);
                 }
                 Err(RecvTimeoutError::Timeout) => {}
-                // Only the recorder's owner ends the run; it is gone.
+                // Only the owner of the recorder ends the run, and it is gone.
                 Err(RecvTimeoutError::Disconnected) => return self.summary(recorder),
             }
             if self.text.len() >= WRITE_BYTES || self.flushed.elapsed() >= FLUSH {
@@ -108,7 +109,8 @@ impl Sink {
         }
     }
 
-    /// A run that fails early has no devices yet, but a header.
+    /// Begins the file if it has not begun: a run that fails early has no devices, but the file
+    /// needs its header.
     fn begin_at_least(&mut self) {
         self.begin(&Value::Null);
     }

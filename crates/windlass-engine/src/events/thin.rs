@@ -11,27 +11,30 @@
 
 use super::recorder::Event;
 
-/// Long, when thinning begins: 10 ms.
+/// Length of a long event when the thinning begins: 10 ms.
 const LONG_NANOS: u64 = 10_000_000;
-/// From one part of the file to the next, one in so many more is dropped.
+/// In each part of the file, a short event stands for this many times more events than in the part
+/// before.
 const STEP: u32 = 4;
-/// Parts: at the last one, one event in 4^15 is kept.
+/// How many times the thinning grows. At the end, one short event in 4^15 is kept.
 const PARTS_MAX: u32 = 15;
-/// Samples of buffers and bytes are taken so often at first: a short run has a course, too.
+/// First interval of the samples of buffers and bytes. It is short, so that even a short run shows
+/// its course.
 const SAMPLE_NANOS: u64 = 10_000_000;
-/// Later they are so small a part of the run: the longer it is, the less is to be seen in one.
+/// Later, the interval is the run's time so far divided by this. The longer a run is, the less one
+/// sample shows.
 const SAMPLES_SO_FAR: u64 = 200;
 
-/// What becomes of an event.
+/// What happens to an event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Fate {
-    /// It is written, and stands for so many.
+    /// The event is written, and stands for this many events.
     Kept(u32),
-    /// Another one stands for it.
+    /// The event is left out, and another one stands for it.
     Thinned,
 }
 
-/// Decides what is written.
+/// Decides which events are written.
 #[derive(Debug)]
 pub(super) struct Thinner {
     limit_bytes: u64,
@@ -48,7 +51,7 @@ impl Thinner {
         }
     }
 
-    /// Goes on to the next part of the file when this one is full; true if it did.
+    /// Goes on to the next part of the file if this one is full. Returns true if it did.
     pub(super) fn advance(&mut self, written_bytes: u64) -> bool {
         let left = self.limit_bytes >> (self.part + 1);
         let full = written_bytes > self.limit_bytes - left && self.part < PARTS_MAX;
@@ -56,12 +59,12 @@ impl Thinner {
         full
     }
 
-    /// How many a short event stands for.
+    /// How many events a short event in the file stands for.
     pub(super) fn weight(&self) -> u32 {
         STEP.pow(self.part)
     }
 
-    /// Events of at least this length are all kept.
+    /// Every event of at least this length is kept.
     pub(super) fn long_nanos(&self) -> u64 {
         match self.part {
             0 => 0,
@@ -69,7 +72,7 @@ impl Thinner {
         }
     }
 
-    /// Time from a sample to the next, so long after the beginning.
+    /// The interval to the next sample, at this time after the beginning.
     pub(super) fn sample_nanos(&self, now_nanos: u64) -> u64 {
         let least = SAMPLE_NANOS.saturating_mul(u64::from(self.weight()));
         least.max(now_nanos / SAMPLES_SO_FAR)
@@ -87,7 +90,7 @@ impl Thinner {
         }
     }
 
-    /// xorshift64*, upper half: enough for a draw, and the same in every run.
+    /// xorshift64*, upper half. That is good enough for a draw, and the same in every run.
     fn draw(&mut self) -> u64 {
         self.random ^= self.random >> 12;
         self.random ^= self.random << 25;

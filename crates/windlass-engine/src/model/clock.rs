@@ -12,20 +12,21 @@ use serde::Serialize;
 
 use super::{Attachment, Burst, Instance, Limits, Model};
 
-/// Ends of recent I/Os that a new one may go on from: as many files as are written side by side.
+/// How many ends of recent I/Os are remembered, where a new I/O may continue: as many as files that
+/// are written side by side.
 const RUNS_MAX: usize = 64;
 const SECOND: f64 = 1e9;
 
 /// An I/O as a model sees it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ModelIo {
-    /// Who makes it: what a cap for each stream counts.
+    /// The stream that makes it. A cap for each stream counts by this number.
     pub stream: usize,
-    /// Which file or object, for telling what is sequential.
+    /// The file or object. It shows which I/Os are sequential.
     pub file: usize,
-    /// Where in it.
+    /// Where in the file.
     pub offset: u64,
-    /// How much.
+    /// How many bytes.
     pub bytes: u64,
 }
 
@@ -35,18 +36,19 @@ pub struct ModelClock {
     model: Model,
     whole: Bucket,
     streams: Vec<Bucket>,
-    /// Files and where their last I/O ended, newest first, with the bytes of that sequential run.
+    /// For each file, where its last I/O ended and how many bytes that sequential run has; newest
+    /// first.
     runs: VecDeque<(usize, u64, u64)>,
 }
 
-/// The caps of a machine, shared by the clocks of what is attached to it.
+/// The caps of a machine. The clocks of all storage that is attached to it share them.
 #[derive(Clone, Debug)]
 pub struct InstanceClock {
     storage: Bucket,
     network: Bucket,
 }
 
-/// For how many seconds a cap was the one that held an I/O up, and by what.
+/// For how many seconds a cap was busy, by cause.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
 pub struct Usage {
     /// Bytes per second.
@@ -62,20 +64,20 @@ pub struct Usage {
 /// How busy the parts of a model were.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct Usages {
-    /// What all streams share.
+    /// The cap that all streams share.
     pub whole: Usage,
-    /// A stream, on average: only where all are busy do they hold a run up.
+    /// The average cap of a stream. These caps hold a run up only when all are busy.
     pub stream: Usage,
 }
 
 impl Usage {
-    /// Seconds busy: bytes and operations are counted side by side, the longer one holds.
+    /// Seconds busy. Bytes and operations are counted side by side, so the larger number counts.
     pub fn seconds(&self) -> f64 {
         let by_bytes = self.bytes_seconds + self.seek_seconds;
         by_bytes.max(self.operations_seconds + self.credit_seconds)
     }
 
-    /// What most of that was, in words.
+    /// What most of that time went to, in words.
     pub fn mostly(&self) -> &'static str {
         let parts = [
             (self.bytes_seconds, "bytes per second"),
@@ -94,7 +96,7 @@ impl Usage {
 }
 
 impl ModelClock {
-    /// A clock at time zero: nothing under way, all credit there.
+    /// A clock at time zero, with nothing under way and all credit available.
     pub fn new(model: &Model) -> Self {
         Self {
             whole: Bucket::new(&model.whole),
@@ -109,7 +111,7 @@ impl ModelClock {
         &self.model
     }
 
-    /// When an I/O that comes in at `at` is done.
+    /// When an I/O that arrives at `at` is done.
     pub fn done_at(&mut self, io: &ModelIo, at: u64, shared: Option<&mut InstanceClock>) -> u64 {
         let (operations, seeks) = self.bill(io);
         let work = Work {
@@ -139,8 +141,8 @@ impl ModelClock {
         end + nanos(self.model.latency_seconds)
     }
 
-    /// Operations that an I/O counts as, and whether the disk must seek for it. A run of small
-    /// sequential I/Os counts as often as it fills an operation.
+    /// How many operations an I/O counts as, and whether the disk must seek for it. A run of small
+    /// sequential I/Os counts as one operation each time it fills one.
     fn bill(&mut self, io: &ModelIo) -> (u64, bool) {
         let size = self.model.io_bytes;
         let found = self.runs.iter();
@@ -156,7 +158,7 @@ impl ModelClock {
         (operations, found != Some(0))
     }
 
-    /// How busy it has been.
+    /// How busy the storage has been.
     pub fn usages(&self) -> Usages {
         let count = to_f64(self.streams.len().max(1) as u64);
         let mut stream = Usage::default();
@@ -170,7 +172,7 @@ impl ModelClock {
         }
     }
 
-    /// Counts how busy it is from here on.
+    /// Counts from here on how busy it is.
     pub fn forget_usages(&mut self) {
         self.whole.usage = Usage::default();
         self.streams
@@ -178,19 +180,19 @@ impl ModelClock {
             .for_each(|stream| stream.usage = Usage::default());
     }
 
-    /// How often what happened since `then` may happen again before the credit changes the rate.
+    /// How many times the events since `then` can be repeated before the credit changes the rate.
     pub fn repeats(&self, then: &Self) -> u64 {
         self.whole.repeats(&then.whole)
     }
 
-    /// Lets what happened in the `period` since `then` happen `times` more: clocks go on, credit
-    /// and usage change as they did.
+    /// Repeats the events of the `period` since `then` another `times` times. The clocks go on, and
+    /// credit and usage change as they did.
     pub fn repeat(&mut self, then: &Self, times: u64, period: u64) {
         self.whole.repeat(&then.whole, times, period);
         for (stream, before) in self.streams.iter_mut().zip(&then.streams) {
             stream.repeat(before, times, period);
         }
-        // What comes next goes on where the repeated part would have ended, whatever its offset.
+        // A later I/O continues where the repeated part would have ended, whatever its offset.
         self.runs
             .iter_mut()
             .for_each(|run| run.2 %= self.model.io_bytes);
@@ -220,13 +222,13 @@ impl InstanceClock {
         (self.storage.usage, self.network.usage)
     }
 
-    /// As [`ModelClock::forget_usages`].
+    /// Like [`ModelClock::forget_usages`].
     pub fn forget_usages(&mut self) {
         self.storage.usage = Usage::default();
         self.network.usage = Usage::default();
     }
 
-    /// As [`ModelClock::repeat`].
+    /// Like [`ModelClock::repeat`].
     pub fn repeat(&mut self, then: &Self, times: u64, period: u64) {
         self.storage.repeat(&then.storage, times, period);
         self.network.repeat(&then.network, times, period);
@@ -241,7 +243,7 @@ struct Work {
     seek_seconds: f64,
 }
 
-/// One cap.
+/// One cap of a model or a machine.
 #[derive(Clone, Debug)]
 struct Bucket {
     bytes_per_second: f64,
@@ -249,9 +251,9 @@ struct Bucket {
     burst: Option<Burst>,
     credits: f64,
     credited_at: u64,
-    /// When it is free again for bytes.
+    /// When the cap is free again for bytes.
     bytes_next: u64,
-    /// When it is free again for operations.
+    /// When the cap is free again for operations.
     operations_next: u64,
     usage: Usage,
 }
@@ -270,8 +272,9 @@ impl Bucket {
         }
     }
 
-    /// Serves an I/O after all that came before; when it is served. Bytes and operations are
-    /// counted side by side: merging makes an operation now and then, between I/Os without one.
+    /// Serves an I/O after all earlier ones, and returns when it is done. Bytes and operations are
+    /// counted side by side: with merging, most small I/Os count no operation, and one now and then
+    /// does.
     fn pass(&mut self, work: &Work, at: u64) -> u64 {
         let by_bytes = to_f64(work.bytes) / self.bytes_per_second;
         self.usage.bytes_seconds += by_bytes;
@@ -291,7 +294,7 @@ impl Bucket {
         self.bytes_next.max(self.operations_next)
     }
 
-    /// Takes credit for `operations`; how long it takes to earn what is missing.
+    /// Takes credit for `operations`. Returns how long it takes to earn what is missing.
     fn earn(&mut self, operations: f64, turn: u64) -> u64 {
         let Some(burst) = self.burst else { return 0 };
         let rate = self.operations_per_second;
@@ -307,7 +310,7 @@ impl Bucket {
 
     fn repeats(&self, then: &Self) -> u64 {
         let spent = then.credits - self.credits;
-        // An empty bucket stays empty, give or take what was earned between two I/Os.
+        // An empty bucket stays empty, apart from what is earned between two I/Os.
         let empty = self.credits.max(then.credits) < 64.0;
         if self.burst.is_none() || empty || spent <= 0.0 {
             return u64::MAX;

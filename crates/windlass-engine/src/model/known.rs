@@ -11,15 +11,15 @@ const GIB: f64 = 1024.0 * 1024.0 * 1024.0;
 const TIB: f64 = 1024.0 * GIB;
 const MIB: f64 = 1024.0 * 1024.0;
 
-/// Sizes of a gp2, a gp3 and an st1 volume that are sold.
+/// Sizes in which gp2, gp3 and st1 volumes are sold.
 pub(super) const GP2_BYTES: RangeInclusive<f64> = GIB..=16.0 * TIB;
 pub(super) const GP3_BYTES: RangeInclusive<f64> = GIB..=64.0 * TIB;
 pub(super) const ST1_BYTES: RangeInclusive<f64> = 125.0 * GIB..=16.0 * TIB;
-/// Operations per second of a volume that are sold.
+/// Operations per second with which volumes are sold.
 pub(super) const GP3_OPERATIONS: RangeInclusive<f64> = 3000.0..=80_000.0;
 pub(super) const IO1_OPERATIONS: RangeInclusive<f64> = 100.0..=64_000.0;
 pub(super) const IO2_OPERATIONS: RangeInclusive<f64> = 100.0..=256_000.0;
-/// Bytes per second of a gp3 volume that are sold, and how many for each operation per second.
+/// Bytes per second with which gp3 volumes are sold, and how many for each operation per second.
 pub(super) const GP3_RATES: RangeInclusive<f64> = 125.0 * MIB..=2000.0 * MIB;
 pub(super) const GP3_BYTES_PER_OPERATION: f64 = 0.25 * MIB;
 
@@ -45,8 +45,8 @@ pub(super) fn gp2(bytes: f64) -> Model {
     )
 }
 
-/// General Purpose SSD, provisioned apart from its size: 3,000 operations per second and 125 MiB/s
-/// unless paid for more, at most 0.25 MiB/s for each operation per second.
+/// General Purpose SSD, whose performance does not depend on its size: 3,000 operations per second
+/// and 125 MiB/s unless more is paid for, at most 0.25 MiB/s for each operation per second.
 pub(super) fn gp3(operations: Option<f64>, rate: Option<f64>) -> Model {
     let operations = operations.unwrap_or(*GP3_OPERATIONS.start());
     let most = (operations * GP3_BYTES_PER_OPERATION).min(*GP3_RATES.end());
@@ -54,8 +54,8 @@ pub(super) fn gp3(operations: Option<f64>, rate: Option<f64>) -> Model {
     block("gp3", 256, 0.001, limits(rate, operations, None))
 }
 
-/// Provisioned IOPS SSD: 256 KiB an operation up to 500 MiB/s; above 32,000 operations per second
-/// 16 KiB for each, up to 1,000 MiB/s.
+/// Provisioned IOPS SSD: 256 KiB for each operation, up to 500 MiB/s. Above 32,000 operations per
+/// second it is 16 KiB for each, up to 1,000 MiB/s.
 pub(super) fn io1(operations: f64) -> Model {
     let rate = if operations <= 32_000.0 {
         (operations * 256.0 * 1024.0).min(500.0 * MIB)
@@ -70,16 +70,16 @@ pub(super) fn io1(operations: f64) -> Model {
     )
 }
 
-/// Provisioned IOPS SSD on Block Express: up to 256,000 operations per second, 0.256 MiB/s for
-/// each, up to 4,000 MiB/s; under half a millisecond.
+/// Provisioned IOPS SSD on Block Express: up to 256,000 operations per second, and 0.256 MiB/s for
+/// each, up to 4,000 MiB/s. The latency is under half a millisecond.
 pub(super) fn io2(operations: f64) -> Model {
     let rate = (operations * 0.256 * MIB).min(4000.0 * MIB);
     block("io2", 256, 0.0005, limits(rate, operations, None))
 }
 
-/// Throughput Optimized HDD: 40 MiB/s for each TiB, bursts to 250 MiB/s for each TiB out of one
-/// TiB of credit for each TiB, at most 500 MiB/s; all counted in operations of one MiB, which a
-/// small random one takes whole.
+/// Throughput Optimized HDD: 40 MiB/s for each TiB, and bursts to 250 MiB/s for each TiB, but at
+/// most 500 MiB/s. There is one TiB of credit for each TiB. All is counted in operations of one
+/// MiB; a small random I/O takes a whole one.
 pub(super) fn st1(bytes: f64) -> Model {
     let tib = bytes / TIB;
     let (base, high) = ((40.0 * tib).min(500.0), (250.0 * tib).min(500.0));
@@ -91,7 +91,7 @@ pub(super) fn st1(bytes: f64) -> Model {
     block("st1", 1024, 0.005, limits(500.0 * MIB, base, burst))
 }
 
-/// Streams to an object store: each has its own cap, and there are at most so many at a time.
+/// Streams to an object store. Each has its own cap, and their number is limited.
 pub(super) fn s3(streams: Option<f64>, rate: f64) -> Model {
     let mut model = Model::unlimited("s3");
     model.attachment = Attachment::Network;
@@ -100,8 +100,8 @@ pub(super) fn s3(streams: Option<f64>, rate: f64) -> Model {
     model
 }
 
-/// A spinning disk of 7,200 revolutions per minute: 4.16 ms for half a turn and 8 ms for a seek,
-/// and so one thing at a time.
+/// A spinning disk of 7,200 revolutions per minute: 4.16 ms for half a turn and 8 ms for a seek. So
+/// it does one thing at a time.
 pub(super) fn hdd(rate: Option<f64>) -> Model {
     let mut model = Model::unlimited("hdd");
     model.whole.bytes_per_second = Some(rate.unwrap_or(200e6));
@@ -127,10 +127,10 @@ fn block(name: &str, io_kib: u64, latency_seconds: f64, whole: Limits) -> Model 
     }
 }
 
-/// A machine: what all its storage shares.
+/// A machine, with the caps that all its storage shares.
 #[derive(Clone, Debug, PartialEq, serde::Serialize, serde::Deserialize)]
 pub struct Instance {
-    /// As its vendor calls it.
+    /// The vendor's name for it.
     pub name: String,
     /// Virtual cores.
     pub cores: usize,
@@ -142,8 +142,8 @@ pub struct Instance {
     pub network_bytes_per_second: f64,
 }
 
-/// Name, cores, Mb/s to block storage, operations per second to it, Gb/s of network. Sizes that
-/// may burst are listed with what they have for good.
+/// Name, cores, Mb/s to block storage, operations per second to block storage, Gb/s of network.
+/// Sizes that may burst are listed with what they can sustain.
 const INSTANCES: [(&str, usize, f64, f64, f64); 10] = [
     ("m5.xlarge", 4, 1150.0, 6_000.0, 1.25),
     ("m5.4xlarge", 16, 4750.0, 18_750.0, 5.0),
@@ -158,7 +158,7 @@ const INSTANCES: [(&str, usize, f64, f64, f64); 10] = [
 ];
 
 impl Instance {
-    /// The machine of this name, with or without the `db.` of a managed one.
+    /// The machine with this name. The name may have the `db.` of a managed machine in front.
     pub fn named(name: &str) -> Option<Self> {
         let plain = name.strip_prefix("db.").unwrap_or(name);
         let found = INSTANCES.iter().find(|known| known.0 == plain)?;
@@ -172,14 +172,14 @@ impl Instance {
         })
     }
 
-    /// Makes its paths so many times as fast; its cores are what they are.
+    /// Makes its storage and network `factor` times as fast. The number of cores stays.
     pub(crate) fn scale(&mut self, factor: f64) {
         self.storage_bytes_per_second *= factor;
         self.storage_operations_per_second *= factor;
         self.network_bytes_per_second *= factor;
     }
 
-    /// The machines there are names for.
+    /// The names of all known machines.
     pub fn names() -> impl Iterator<Item = &'static str> {
         INSTANCES.iter().map(|known| known.0)
     }

@@ -13,7 +13,7 @@ use crate::error::EngineError;
 use crate::units::{UnitError, parse_rate, parse_seconds, parse_size, show_size};
 
 impl Model {
-    /// Reads a model; the error names what cannot be understood.
+    /// Reads a model. The error names the part that was not understood.
     pub fn parse(text: &str) -> Result<Self, EngineError> {
         let words = Words::of(text).map_err(|what| fault(text, what))?;
         let model = words.model().map_err(|what| fault(text, what))?;
@@ -23,7 +23,7 @@ impl Model {
         })
     }
 
-    /// The kinds that [`Model::parse`] knows, as examples.
+    /// Examples of all kinds that [`Model::parse`] knows.
     pub const EXAMPLES: &str = "gp2:1.5TB, gp3:1TB,iops=6000,throughput=500MB/s, io1:9000, \
                                 io2:64000, st1:4TB, s3:4x90MB/s, hdd, \
                                 rate:200MB/s,latency=5ms, nul";
@@ -36,7 +36,7 @@ fn fault(text: &str, what: String) -> EngineError {
     }
 }
 
-/// A model's text, taken apart.
+/// The parts of a model's text.
 struct Words<'a> {
     kind: &'a str,
     what: Option<&'a str>,
@@ -52,7 +52,7 @@ impl<'a> Words<'a> {
             None => (first, None),
         };
         let mut keys = Vec::new();
-        // The first word may be a key already: `gp3:iops=6000`.
+        // The first word may already be a key, as in `gp3:iops=6000`.
         if let Some(pair) = what.and_then(|what| what.split_once('=')) {
             keys.push(pair);
             what = None;
@@ -77,7 +77,7 @@ impl<'a> Words<'a> {
         Ok(model)
     }
 
-    /// What the kind says of one of `volumes` volumes.
+    /// The model of one of `volumes` volumes, as its kind says.
     fn kind(&self, volumes: f64) -> Result<Model, String> {
         let size = || {
             let size = self.what.ok_or("say its size, as in gp2:1.5TB")?;
@@ -91,7 +91,7 @@ impl<'a> Words<'a> {
         Ok(match self.kind {
             "gp2" => known::gp2(within(size()?, &known::GP2_BYTES, "a gp2 volume", show)?),
             "gp3" => {
-                // Its size does not matter, but may be named.
+                // The size does not matter here, but the user may give it.
                 let size = self.what.map(quantity).transpose()?;
                 if let Some(size) = size {
                     within(size / volumes, &known::GP3_BYTES, "a gp3 volume", show)?;
@@ -122,7 +122,8 @@ impl<'a> Words<'a> {
         })
     }
 
-    /// What is paid for of each of `volumes` volumes.
+    /// One of `volumes` gp3 volumes, with an equal share of the operations and the rate that are
+    /// paid for.
     fn gp3(&self, volumes: f64) -> Result<Model, String> {
         let share = |value: Option<f64>| value.map(|value| value / volumes);
         let operations = share(self.key("iops", number)?);
@@ -192,7 +193,7 @@ impl<'a> Words<'a> {
     }
 }
 
-/// Several volumes used as one.
+/// Makes several volumes into one.
 fn multiply(model: &mut Model, volumes: f64) {
     let limits = &mut model.whole;
     for rate in [
@@ -208,14 +209,14 @@ fn multiply(model: &mut Model, volumes: f64) {
     });
 }
 
-/// A number of one volume, if there are such volumes.
+/// Checks that there are volumes with this value.
 fn within(
     value: f64,
     limits: &RangeInclusive<f64>,
     what: &str,
     show: impl Fn(f64) -> String,
 ) -> Result<f64, String> {
-    // Numbers of several volumes were divided, and terabytes are not tebibytes.
+    // Values of several volumes were divided, and terabytes are not tebibytes.
     let slack = 1.0 + 1e-9;
     if (limits.start() / slack..=limits.end() * slack).contains(&value) {
         return Ok(value);
@@ -307,14 +308,14 @@ mod tests {
     fn published_limits_come_out_as_published() {
         for (text, mebibytes) in [
             ("gp2:1.5TB", 250.0),
-            ("gp2:100GiB", 75.0), // 300 operations of 256 KiB once the credit is spent
+            ("gp2:100GiB", 75.0), // 300 operations of 256 KiB, once the credit is spent
             ("gp2:1.5TB,volumes=4", 1000.0),
             ("gp3:1TB", 125.0),
             ("gp3:1TB,iops=6000,throughput=500MiB/s", 500.0),
-            ("gp3:1TB,iops=3000,throughput=750MiB/s", 750.0), // 0.25 MiB/s for each
+            ("gp3:1TB,iops=3000,throughput=750MiB/s", 750.0), // 0.25 MiB/s for each operation
             ("io1:9000", 500.0),
             ("io1:30000", 500.0),
-            ("io1:35000", 546.875), // 16 KiB for each
+            ("io1:35000", 546.875), // 16 KiB for each operation
             ("io1:64000", 1000.0),
             ("io2:64000", 4000.0),
             ("io2:4000", 1000.0), // 256 KiB for each operation
@@ -402,7 +403,7 @@ mod tests {
             let error = Model::parse(text).unwrap_err().to_string();
             assert!(error.contains(limit) && error.contains(text), "{error}");
         }
-        // Of each of four.
+        // The error is about each of the four volumes.
         for text in ["gp2:64TiB,volumes=4", "io1:256000,volumes=4"] {
             Model::parse(text).unwrap();
         }

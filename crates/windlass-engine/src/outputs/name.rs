@@ -13,13 +13,13 @@ use std::path::{Path, PathBuf};
 
 use crate::error::EngineError;
 
-/// So many links lead from one to the next at most, as in the kernel.
+/// How many links are followed from one to the next, as in the kernel.
 const LINKS_MAX: usize = 40;
 
 /// Device and inode.
 pub(super) type Identity = (u64, u64);
 
-/// A name in a directory, and the file that has it, if there is one.
+/// A name in a directory, and the file with this name, if there is one.
 #[derive(Clone, Debug)]
 pub(super) struct Name {
     path: PathBuf,
@@ -27,14 +27,14 @@ pub(super) struct Name {
     name: Option<(Identity, OsString)>,
 }
 
-/// A directory, with all that is in it.
+/// A directory with everything in it.
 #[derive(Clone, Debug)]
 pub(super) struct Tree {
     identity: Identity,
     location: Option<Location>,
 }
 
-/// A path within a file system, wherever that is mounted.
+/// A path within a file system. It does not depend on where that is mounted.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Location {
     device: String,
@@ -42,7 +42,7 @@ struct Location {
 }
 
 impl Name {
-    /// The name that the path ends with, and, of a link, each name that it leads to.
+    /// The name at the end of the path. If it is a link, also each name that it leads to.
     pub(super) fn of(path: &Path) -> Result<Vec<Self>, EngineError> {
         let fault = |source| EngineError::OutputIo {
             operation: "find",
@@ -75,7 +75,7 @@ impl Name {
         &self.path
     }
 
-    /// Whether both are one file, or would be.
+    /// Whether both names are, or would be, the same file.
     pub(super) fn is(&self, other: &Self) -> bool {
         let same_file = self.identity.is_some() && self.identity == other.identity;
         same_file || (self.name.is_some() && self.name == other.name)
@@ -96,7 +96,7 @@ impl Tree {
         })
     }
 
-    /// Whether the name is this directory, or in it.
+    /// Whether the name is this directory, or lies in it.
     pub(super) fn holds(&self, name: &Name) -> bool {
         let above = name.path.ancestors();
         let mut identities = above.filter_map(|path| path.metadata().ok());
@@ -116,7 +116,8 @@ impl Location {
         Self::in_table(&table, path)
     }
 
-    /// By the mount that the path lies on: the deepest, and of several at one place the last.
+    /// Finds the mount on which the path lies. It is the deepest one; if several have the same
+    /// place, the last.
     fn in_table(table: &[u8], path: &Path) -> Option<Self> {
         let mounts = table.split(|byte| *byte == b'\n').filter_map(mount);
         let above = mounts.filter(|(_, _, at)| path.starts_with(at));
@@ -135,7 +136,7 @@ fn mount(line: &[u8]) -> Option<(String, PathBuf, PathBuf)> {
     Some((device, unescaped(fields.next()?), unescaped(fields.next()?)))
 }
 
-/// The kernel writes spaces and the like as a backslash and three octal digits.
+/// In this table, the kernel writes a space and some others as a backslash and three octal digits.
 fn unescaped(text: &[u8]) -> PathBuf {
     let mut plain = Vec::with_capacity(text.len());
     let mut rest = text;
@@ -159,7 +160,7 @@ fn identity(metadata: &Metadata) -> Identity {
     (metadata.dev(), metadata.ino())
 }
 
-/// The path with its directories as they really are, as far as they exist.
+/// The path with its real directories, as far as they exist.
 fn real(path: &Path) -> PathBuf {
     let (Some(parent), Some(name)) = (path.parent(), path.file_name()) else {
         return path.canonicalize().unwrap_or_else(|_| path.to_owned());

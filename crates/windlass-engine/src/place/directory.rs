@@ -26,7 +26,8 @@ impl Place for DirectoryPlace {
         let fault = |source| read_error(&self.0, 0, source);
         for entry in std::fs::read_dir(&self.0).map_err(fault)? {
             let entry = entry.map_err(fault)?;
-            // A backup that ends meanwhile renames its stripe; the new name is listed or not.
+            // A backup that ends at this moment renames its stripe. The new name may or may not be
+            // listed.
             let Ok(metadata) = entry.metadata() else {
                 continue;
             };

@@ -10,10 +10,10 @@ use super::{Place, PlaceFile, SetAbout, SetEntry, SetList, SetState, StripeEntry
 use crate::error::EngineError;
 use crate::set::places::same_file;
 
-/// Longest word of a database's facts that a list keeps.
+/// Longest word that a list keeps from a database's facts.
 const WORD_BYTES_MAX: usize = 4096;
 
-/// The stripes of one set, as they are found.
+/// The stripes of one set that have been found so far.
 #[derive(Default)]
 struct Gathered {
     header: Option<StripeHeader>,
@@ -22,7 +22,7 @@ struct Gathered {
 
 type Sets = BTreeMap<SetId, Gathered>;
 
-/// Lists the sets of these places. `metadata_limit` bounds what one footer takes in memory.
+/// Lists the sets of these places. `metadata_limit` bounds the memory that one footer takes.
 pub fn list_sets(places: &[&dyn Place], metadata_limit: u64) -> Result<SetList, EngineError> {
     let mut list = SetList::default();
     let mut sets = Sets::new();
@@ -55,7 +55,7 @@ pub fn list_sets(places: &[&dyn Place], metadata_limit: u64) -> Result<SetList, 
 fn gather(sets: &mut Sets, stripe: Stripe, header: Option<StripeHeader>) {
     let set = sets.entry(stripe.set_id).or_default();
     let known = set.stripes.iter();
-    // The same place named twice, or one place inside two names.
+    // The same stripe again: a place was named twice, or one place lies inside another.
     let mut known = known.filter(|other| other.index == stripe.index);
     if known.any(|other| same_file(&other.file.location, &stripe.file.location)) {
         return;
@@ -64,11 +64,11 @@ fn gather(sets: &mut Sets, stripe: Stripe, header: Option<StripeHeader>) {
     set.stripes.push(stripe);
 }
 
-/// What lies where a stripe of a set should be, and is none.
+/// What lies where a stripe of a set should be, but is no stripe.
 type Broken = BTreeMap<u16, (PlaceFile, EngineError)>;
 
-/// Looks for the stripes of a set that lie in none of the places, where the set says they are. What
-/// is there and cannot be read is returned.
+/// Looks for stripes of a set that are in none of the places. It looks where the set says they are,
+/// and returns what exists there but cannot be read.
 fn siblings(places: &[&dyn Place], sets: &mut Sets, set_id: SetId) -> Broken {
     let mut broken = Broken::new();
     let Some(set) = sets.get(&set_id) else {
@@ -140,7 +140,7 @@ impl Gathered {
         }
     }
 
-    /// What the first footer says that can be read, and why an earlier one cannot.
+    /// The content of the first footer that can be read, and why an earlier one cannot be read.
     fn describe(
         &self,
         places: &[&dyn Place],
@@ -157,14 +157,14 @@ impl Gathered {
         (None, first_fault)
     }
 
-    /// As the header says; without one, when a stripe was last written to.
+    /// The time in the header. Without a header, the time of the last write to a stripe.
     fn begun(&self) -> i64 {
         let of_header = self.header.as_ref().map(|header| header.created_nanos);
         let written = self.stripes.iter().map(|stripe| stripe.file.modified_nanos);
         of_header.or(written.max()).unwrap_or_default()
     }
 
-    /// What can be told without a footer.
+    /// The state, as far as it shows without a footer.
     fn state(&mut self, set_id: SetId, count: u16, broken: &mut Broken) -> SetState {
         if self.stripes.iter().any(Stripe::is_unfinished) {
             return SetState::Unfinished;
@@ -234,7 +234,7 @@ fn about(description: &SetDescription) -> SetAbout {
     }
 }
 
-/// The words and numbers of an object: lists grow with the database.
+/// The words and numbers of an object. Lists are left out, because they grow with the database.
 fn short_words(database: &Value) -> Value {
     let fields = database.as_object().into_iter().flatten();
     let short = fields.filter(|(_, value)| match value {

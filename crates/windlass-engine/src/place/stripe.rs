@@ -10,34 +10,35 @@ use crate::device::PARTIAL_SUFFIX;
 use crate::error::EngineError;
 use crate::set::stripe::{damage, read_error};
 
-/// What is read of each end at once: all of a header and of a seal, unless blocks are larger.
+/// How much is read from each end at once. It holds a whole header and a whole seal, unless blocks
+/// are larger.
 const END_BYTES: u64 = 4096;
 
-/// A file that is a stripe, or was one.
+/// A file that is a stripe, or once was.
 pub(super) struct Stripe {
     pub(super) file: PlaceFile,
-    /// In which of the places it was found.
+    /// The index of the place in which it was found.
     pub(super) place: usize,
     pub(super) set_id: SetId,
     pub(super) index: StripeIndex,
     pub(super) count: u16,
     pub(super) seal: Option<Seal>,
-    /// Why it cannot be used.
+    /// Why it cannot be used, if it cannot.
     pub(super) fault: Option<EngineError>,
 }
 
 /// What a file turned out to be.
 pub(super) enum Found {
-    /// A stripe, with its header if that can be read.
+    /// A stripe, with its header if the header can be read.
     Stripe(Box<Stripe>, Option<StripeHeader>),
-    /// Named like a stripe; neither its head nor its tail says of which set.
+    /// A file with a stripe's name. Neither its head nor its tail says to which set it belongs.
     Unknown(PlaceFile, EngineError),
-    /// Somebody else's.
+    /// A file of somebody else.
     Foreign,
 }
 
 impl Stripe {
-    /// A stripe that a run has not sealed, under the name that runs give.
+    /// True for a stripe that is not sealed and still has its temporary name.
     pub(super) fn is_unfinished(&self) -> bool {
         matches!(self.fault, Some(EngineError::NotSealed { .. }))
     }
@@ -79,7 +80,7 @@ fn split<T>(result: Result<T, EngineError>) -> (Option<T>, Option<EngineError>) 
     }
 }
 
-/// A seal that is not this header's.
+/// The error when the seal and the header are not of the same stripe.
 fn disagreement(file: &PlaceFile, header: &StripeHeader, seal: &Seal) -> Option<EngineError> {
     let same = (seal.set_id, seal.stripe, seal.stripe_count, seal.alignment)
         == (
@@ -106,7 +107,7 @@ fn is_named_as_stripe(path: &Path) -> bool {
     name.ends_with(STRIPE_SUFFIX)
 }
 
-/// True for a file that a run has only just made: it has a stripe's name and nothing in it yet.
+/// True for a file that a run has just created: it has a stripe's name, and nothing in it yet.
 pub(super) fn is_just_begun(file: &PlaceFile) -> bool {
     is_partial(&file.location)
 }
@@ -144,7 +145,7 @@ fn read_seal(place: &dyn Place, file: &PlaceFile) -> Result<Seal, EngineError> {
     let mut bytes = read_end(place, file, file.bytes.min(END_BYTES))?;
     let record = &bytes[bytes.len() - SEAL_BYTES..];
     let seal = Seal::decode(record, file.bytes).map_err(|source| match source {
-        // A run that was cut off leaves no seal; a seal that does not add up is damage.
+        // A run that was cut off leaves no seal. A seal with wrong content is damage.
         FormatError::Magic(_) if is_partial(&file.location) => unsealed(),
         source => damage(&file.location, file.bytes - SEAL_BYTES as u64, source),
     })?;

@@ -24,7 +24,7 @@ pub(super) struct Decompressor<'a> {
     pub(super) decoder: Decoder,
     pub(super) input: Receiver<Stored<'a>>,
     pub(super) output: Sender<Decoded>,
-    /// What is being filled.
+    /// The buffer that is being filled.
     pub(super) open: Option<Decoded>,
 }
 
@@ -60,7 +60,7 @@ impl<'a> Decompressor<'a> {
         }
     }
 
-    /// Damage of a frame is listed, or ends the run.
+    /// Either lists damage of a frame, or ends the run.
     fn judge(
         &self,
         stripe: &OpenStripe,
@@ -72,7 +72,7 @@ impl<'a> Decompressor<'a> {
         self.faults.frame(stripe, frame.named(), self.ledger, error)
     }
 
-    /// What is between frames must be zero.
+    /// Checks that the bytes between frames are zero.
     fn check_padding(&self, stored: &Stored<'_>) -> Result<(), EngineError> {
         let plan = &stored.plan;
         for (from, to) in plan.gaps() {
@@ -90,7 +90,7 @@ impl<'a> Decompressor<'a> {
         Ok(())
     }
 
-    /// Uncompressed: the buffer goes to the target as it is.
+    /// Without compression, the buffer goes to the target as it is.
     fn pass(
         &mut self,
         stored: Stored<'a>,
@@ -99,7 +99,7 @@ impl<'a> Decompressor<'a> {
         let mut pieces = Vec::new();
         for frame in &mut frames {
             let checked = match frame.pieces.as_slice() {
-                // One piece has the frame's own checksum, which was right.
+                // A frame of one piece has the checksum of the piece, and that was right.
                 [only] => {
                     let found = frame.entry.crc32c;
                     same_crc(stored.stripe, &frame.entry, only.crc32c, found)
@@ -131,7 +131,8 @@ impl<'a> Decompressor<'a> {
     ) -> Result<(), EngineError> {
         for frame in &mut frames {
             let decoded = if frame.entry.codec == Codec::Zero {
-                // Never written: the file was made with its length, and a hole reads as zeros.
+                // These zeros are not written: the file was created with its length, and a hole
+                // reads as zeros.
                 check_zeros(stored.stripe, frame)
             } else {
                 self.make_room(frame.entry.raw_bytes as usize)?;
@@ -147,14 +148,14 @@ impl<'a> Decompressor<'a> {
         Ok(())
     }
 
-    /// Decodes a frame behind what is in the open buffer; takes it out again if it is not right.
+    /// Decodes a frame behind what is in the open buffer. Takes it out again if it is not right.
     fn decode_one(&mut self, stored: &Stored<'a>, frame: &PlannedFrame) -> Result<(), EngineError> {
         let Some(open) = self.open.as_mut() else {
             return Err(EngineError::Stopped);
         };
         let entry = &frame.entry;
         let before = open.buffer.len();
-        // At a block boundary, so that the target can take it directly.
+        // It begins at a block boundary, so that the target can write it directly.
         let used = before.next_multiple_of(DIRECT_ALIGNMENT);
         open.buffer.set_len(used + entry.raw_bytes as usize);
         let into = &mut open.buffer[used..];

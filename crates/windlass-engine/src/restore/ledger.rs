@@ -17,15 +17,15 @@ use crate::check::Faults;
 use crate::error::EngineError;
 use crate::set::OpenSet;
 
-/// Bytes seen of every file of a set.
+/// The bytes of every file of a set that have been seen.
 pub(crate) struct Ledger {
     set: windlass_media::SetId,
     files: HashMap<FileNo, Mutex<Account>>,
-    /// What lies above layer 0: (start, end, layer), sorted.
+    /// The ranges above layer 0: (start, end, layer), sorted.
     upper: BTreeMap<FileNo, Vec<(u64, u64, u8)>>,
     superseded: SupersededFiles,
     key: RandomState,
-    /// There is no list of files to enter anything in.
+    /// There is no list of files, so nothing can be entered.
     blind: bool,
 }
 
@@ -38,7 +38,7 @@ struct Account {
 
 impl Ledger {
     pub(crate) fn new(set: &OpenSet, faults: &Faults<'_>) -> Result<Self, EngineError> {
-        // Blocks that cannot be read are listed when the stripe is read.
+        // Blocks that cannot be read are reported when the stripe is read.
         let upper = set.upper_layers_unless(|error| faults.lists(error))?;
         faults.whole(set.check_upper(&upper))?;
         let files = &set.description().files.0;
@@ -63,9 +63,9 @@ impl Ledger {
         })
     }
 
-    /// Enters a piece; gives the ranges of it that count, relative to its start: all of it, less
-    /// what a higher layer replaces, and less what lies beyond the end of a file that shrank while
-    /// it was copied.
+    /// Enters a piece. Returns the ranges of it that count, relative to its start. What a higher
+    /// layer replaces does not count, nor what lies beyond the end of a file that shrank while it
+    /// was copied.
     pub(crate) fn enter(&self, piece: &PieceEntry) -> Result<Vec<(usize, usize)>, EngineError> {
         if self.blind {
             return Ok(vec![(0, piece.bytes as usize)]);
@@ -95,7 +95,7 @@ impl Ledger {
             .collect())
     }
 
-    /// The ranges of a piece that count, in its file; it is not entered.
+    /// The ranges of a piece that count, as offsets in its file. Does not enter the piece.
     pub(crate) fn counts(&self, piece: &PieceEntry) -> Vec<(u64, u64)> {
         let end = piece.offset.saturating_add(u64::from(piece.bytes));
         if self.blind {
@@ -120,7 +120,7 @@ impl Ledger {
         self.key.hash_one(from).wrapping_sub(self.key.hash_one(to))
     }
 
-    /// How many bytes of a file have not come.
+    /// How many bytes of a file have not been seen.
     pub(crate) fn missing(&self, file: &FileEntry) -> u64 {
         let account = self.files.get(&file.file);
         account.map_or(0, |account| {
@@ -129,13 +129,13 @@ impl Ledger {
         })
     }
 
-    /// True when every file has all its bytes, and the CRC its entry states.
+    /// Checks that every file has all its bytes, and the CRC that its entry states.
     pub(super) fn check(&self, set: &OpenSet) -> Result<(), EngineError> {
         let files = &set.description().files.0;
         files.iter().try_for_each(|file| self.check_file(file))
     }
 
-    /// True when a file has all its bytes, and the CRC its entry states.
+    /// Checks that a file has all its bytes, and the CRC that its entry states.
     pub(crate) fn check_file(&self, file: &FileEntry) -> Result<(), EngineError> {
         let Some(account) = self.files.get(&file.file) else {
             return Ok(());
@@ -175,9 +175,10 @@ impl Ledger {
     }
 }
 
-/// What of a piece no higher layer replaces, up to `end`.
+/// The ranges of a piece, up to `end`, that no higher layer replaces.
 fn visible(upper: &[(u64, u64, u8)], piece: &PieceEntry, end: u64) -> Vec<(u64, u64)> {
-    // None is longer than a frame, so only those that begin less than that before can reach it.
+    // No range is longer than a frame. So a range can reach the piece only if it begins less than a
+    // frame's length before it.
     let reach = u64::from(FRAME_BYTES_MAX);
     let first = upper.partition_point(|(from, ..)| from.saturating_add(reach) <= piece.offset);
     let near = upper[first..].iter().take_while(|(from, ..)| *from < end);

@@ -5,14 +5,14 @@ use windlass_media::{FrameEntry, PieceEntry};
 use crate::buffer::Buffer;
 use crate::set::OpenStripe;
 
-/// A run of a stripe in a buffer, with the frames that lie in it.
+/// A run of a stripe in a buffer, with the frames in it.
 pub(super) struct Stored<'a> {
     pub(super) buffer: Buffer,
     pub(super) plan: Plan,
     pub(super) stripe: &'a OpenStripe,
 }
 
-/// Part of a region that is read at once: whole frames and the padding between them.
+/// The part of a region that one read takes: whole frames, and the padding between them.
 pub(super) struct Plan {
     /// Where the read begins: at or before `start`, aligned for direct reads.
     pub(super) read_offset: u64,
@@ -25,7 +25,7 @@ pub(super) struct Plan {
 pub(super) struct PlannedFrame {
     pub(super) entry: FrameEntry,
     pub(super) pieces: Vec<PieceEntry>,
-    /// It was not listed as damaged.
+    /// False when this frame was already listed as damaged.
     pub(super) sound: bool,
 }
 
@@ -35,7 +35,7 @@ impl PlannedFrame {
         self.entry.offset + u64::from(self.entry.stored_bytes)
     }
 
-    /// What it is called where damage is listed.
+    /// The frame and its pieces, as the list of damage takes them.
     pub(super) fn named(&self) -> (&FrameEntry, &[PieceEntry]) {
         (&self.entry, &self.pieces)
     }
@@ -44,12 +44,12 @@ impl PlannedFrame {
 /// Decoded bytes in a buffer, and where they belong.
 pub(super) struct Decoded {
     pub(super) buffer: Buffer,
-    /// Position in the buffer, piece.
+    /// Each piece, with its position in the buffer.
     pub(super) pieces: Vec<(usize, PieceEntry)>,
 }
 
 impl Plan {
-    /// Where a byte of the stripe is in the buffer.
+    /// The position in the buffer of a byte of the stripe.
     pub(super) fn position(&self, offset: u64) -> usize {
         usize::try_from(offset - self.read_offset).unwrap_or(usize::MAX)
     }

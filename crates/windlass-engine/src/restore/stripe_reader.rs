@@ -82,7 +82,7 @@ impl<'a> StripeReader<'a> {
         Ok(self)
     }
 
-    /// Starts the read of one plan, making room first.
+    /// Starts the read of one plan, after making room for it.
     fn one(
         &mut self,
         plan: Plan,
@@ -152,7 +152,8 @@ impl<'a> StripeReader<'a> {
         let (_, mut plan) = self.reading.swap_remove(index.ok_or(EngineError::Stopped)?);
         let length = plan.position(plan.end);
         let mut buffer = done.buffer;
-        // As in a backup: what a direct read did not deliver is read again through the cache.
+        // As in a backup, the part that a direct read did not deliver is read again through the
+        // cache.
         let filled = done.result.unwrap_or(0).min(length);
         if filled < length {
             let at = plan.read_offset + filled as u64;
@@ -195,8 +196,8 @@ impl<'a> StripeReader<'a> {
         }
     }
 
-    /// A transfer that cannot be read as a whole: each frame and each gap by itself, so that one
-    /// bad sector costs one frame.
+    /// Handles a transfer that cannot be read as a whole. Reads each frame and each gap by itself,
+    /// so that one bad sector costs one frame.
     fn piecemeal(&self, plan: &mut Plan, buffer: &mut Buffer) -> Result<(), EngineError> {
         let length = plan.position(plan.end);
         buffer.space()[..length].fill(0);
@@ -222,7 +223,7 @@ impl<'a> StripeReader<'a> {
     }
 }
 
-/// Cuts a region into reads that fit a buffer. Every byte of the region is in exactly one.
+/// Cuts a region into reads that fit a buffer. Every byte of the region is in exactly one read.
 fn plans(block: &IndexBlock, capacity: usize) -> Vec<Plan> {
     let limit = (capacity - DIRECT_ALIGNMENT) as u64;
     let region_end = block.region_offset + block.region_bytes;
@@ -230,7 +231,7 @@ fn plans(block: &IndexBlock, capacity: usize) -> Vec<Plan> {
     let mut open: Option<Plan> = None;
     let mut frames = block.iter().peekable();
     while let Some((frame, pieces)) = frames.next() {
-        // The padding after a frame goes with it.
+        // The padding after a frame belongs to the same read.
         let end = frames.peek().map_or(region_end, |(next, _)| next.offset);
         if let Some(plan) = open.take_if(|plan| end - plan.start > limit) {
             plans.push(plan);

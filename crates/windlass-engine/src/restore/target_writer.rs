@@ -14,10 +14,10 @@ use crate::progress::Io;
 use crate::shared::Shared;
 use crate::waits::Cause;
 
-/// Zeros of at least this length, and so aligned, are left as a hole.
+/// Zeros that have at least this length and alignment are left as a hole.
 const HOLE_BYTES: usize = 64 * 1024;
 
-/// Gives decoded bytes to the target.
+/// Hands decoded bytes to the target.
 pub(super) struct TargetWriter<'a> {
     pub(super) shared: &'a Shared,
     pub(super) target: &'a dyn Target,
@@ -61,7 +61,8 @@ impl TargetWriter<'_> {
         progress.io(&progress.writer, io);
     }
 
-    /// The runs of a buffer that count, neighbours in buffer and file joined.
+    /// The runs of a buffer that count. Runs that are neighbours in the buffer and in the file are
+    /// joined.
     fn runs(&self, decoded: &Decoded) -> Result<Vec<(usize, PieceEntry, usize)>, EngineError> {
         let mut runs: Vec<(usize, PieceEntry, usize)> = Vec::new();
         for (position, piece) in &decoded.pieces {
@@ -90,7 +91,7 @@ impl TargetWriter<'_> {
         Ok(runs)
     }
 
-    /// Writes a run, leaving out what is zero: the file has holes there.
+    /// Writes a run, except for its zeros: the file has holes there.
     fn write(&self, piece: &PieceEntry, bytes: &[u8]) -> Result<(), EngineError> {
         let (file, mut offset) = (piece.file, piece.offset);
         let mut rest = bytes;
@@ -110,7 +111,7 @@ impl TargetWriter<'_> {
     }
 }
 
-/// Bytes up to the first block of zeros.
+/// How many bytes come before the first block of zeros.
 fn data_bytes(bytes: &[u8]) -> usize {
     let mut blocks = bytes.chunks_exact(HOLE_BYTES);
     blocks
@@ -118,7 +119,7 @@ fn data_bytes(bytes: &[u8]) -> usize {
         .map_or(bytes.len(), |index| index * HOLE_BYTES)
 }
 
-/// Bytes of the blocks of zeros that come first.
+/// How many bytes the blocks of zeros at the start have.
 fn hole_bytes(bytes: &[u8]) -> usize {
     let mut blocks = bytes.chunks_exact(HOLE_BYTES);
     let whole = bytes.len() / HOLE_BYTES;

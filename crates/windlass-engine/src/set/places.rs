@@ -13,7 +13,7 @@ use crate::device::PARTIAL_SUFFIX;
 use crate::error::EngineError;
 use crate::place::STRIPE_SUFFIX;
 
-/// The first stripe that `places` lead to. All that are named must be of one set.
+/// The first stripe that `places` lead to. All stripes that are found must be of one set.
 pub(super) fn first_stripe(
     places: &[PathBuf],
     metadata_limit: u64,
@@ -32,7 +32,7 @@ pub(super) fn first_stripe(
                 continue;
             }
         };
-        // In a directory, what is not sealed is another run's business.
+        // In a directory, stripes that are not sealed belong to another run.
         if !named && path.to_string_lossy().ends_with(PARTIAL_SUFFIX) {
             continue;
         }
@@ -79,7 +79,7 @@ pub(crate) fn same_file(one: &Path, other: &Path) -> bool {
     }
 }
 
-/// Files as they are, directories as the stripes in them.
+/// Turns each directory into the stripes in it. Files stay as they are.
 pub(crate) fn expand(places: &[PathBuf]) -> Result<Vec<PathBuf>, EngineError> {
     let mut paths = Vec::new();
     for place in places {
@@ -103,7 +103,8 @@ pub(crate) fn expand(places: &[PathBuf]) -> Result<Vec<PathBuf>, EngineError> {
     Ok(paths)
 }
 
-/// By its beginning, its end or its name: what is left of a damaged one.
+/// Judges by the beginning, the end or the name, because a damaged stripe may have only one of them
+/// left.
 fn looks_like_stripe(path: &Path) -> bool {
     let Ok(file) = open_regular(path) else {
         return false;
@@ -128,8 +129,8 @@ fn ends_in_seal(file: &File) -> bool {
     read.is_ok() && Seal::decode(&record, length).is_ok()
 }
 
-/// Where the other stripes may be: where one was told, beside the first, where they were written;
-/// and which stripe the set says it is.
+/// Where the other stripes may be: at the places that were given, beside the first stripe, and
+/// where they were written. With each comes the index that the set gives to it, if any.
 pub(super) fn candidates(
     places: &[PathBuf],
     first: &OpenStripe,
@@ -145,12 +146,13 @@ pub(super) fn candidates(
     candidates
 }
 
-/// Whether a file is there. An empty one is a stripe that lost everything.
+/// Whether a file exists there. An empty file is a stripe that has lost everything.
 pub(crate) fn is_occupied(path: &Path) -> bool {
     path.metadata().is_ok_and(|metadata| metadata.is_file())
 }
 
-/// Where the stripe that was written to `location` may be: beside its siblings, or still there.
+/// Where the stripe that was written to `location` may be: beside its siblings, or still at
+/// `location`.
 pub(crate) fn where_it_may_be(siblings: &[PathBuf], location: &[u8]) -> Vec<PathBuf> {
     use std::ffi::OsStr;
     use std::os::unix::ffi::OsStrExt;

@@ -46,7 +46,7 @@ impl OpenStripe {
         &self.directory
     }
 
-    /// What its list of index blocks takes in memory.
+    /// How much memory its list of index blocks takes.
     pub(crate) fn directory_bytes(&self) -> u64 {
         (self.directory.capacity() * size_of::<IndexDirectoryEntry>()) as u64
     }
@@ -97,12 +97,13 @@ impl OpenStripe {
         Ok(block)
     }
 
-    /// Says that these bytes will be read soon. Advice that is not taken costs time, nothing else.
+    /// Announces that these bytes will be read soon. If the system ignores that, it costs only
+    /// time.
     pub fn will_need(&self, offset: u64, bytes: u64) {
         self.file.will_need(offset, bytes);
     }
 
-    /// Reads exactly `into.len()` bytes; a stripe that ends before is damaged.
+    /// Reads exactly `into.len()` bytes. A stripe that ends before that is damaged.
     pub fn read(&self, offset: u64, into: &mut [u8]) -> Result<(), EngineError> {
         self.file
             .file()
@@ -118,7 +119,7 @@ impl OpenStripe {
         read_error(&self.location, offset, source)
     }
 
-    /// Is it what the set says of it, and does it fill its file?
+    /// Checks that the stripe is what the set says it is, and that its parts leave no gap.
     pub(crate) fn check(
         &self,
         listed: &StripeTableEntry,
@@ -134,7 +135,7 @@ impl OpenStripe {
         self.check_layout()
     }
 
-    /// Header, regions, index blocks, footer: each begins where the one before ends.
+    /// Checks that header, regions, index blocks and footer follow each other without a gap.
     fn check_layout(&self) -> Result<(), EngineError> {
         let mut position = self.header_bytes.len() as u64;
         for entry in &self.directory {
@@ -155,8 +156,8 @@ impl OpenStripe {
     }
 }
 
-/// Whether a block holds what its entry says. Some readers pass over blocks by what their entries
-/// say, others read all of them: both must come to the same.
+/// Whether a block holds what its entry says. Some readers skip blocks because of their entries,
+/// others read all blocks. Both must get the same result.
 fn is_as_listed(block: &IndexBlock, entry: &IndexDirectoryEntry) -> bool {
     let files = || block.pieces.iter().map(|piece| piece.file);
     let listed = (entry.file_min, entry.file_max, entry.layer_max);
@@ -172,7 +173,7 @@ fn is_as_listed(block: &IndexBlock, entry: &IndexDirectoryEntry) -> bool {
     listed == held(entry.file_min) && block.frames.len() == entry.frame_count as usize
 }
 
-/// Whether pieces of one file and layer overlap: which of them holds, nothing says.
+/// Whether pieces of one file and layer overlap. If they do, nothing says which of them counts.
 fn overlaps(block: &IndexBlock) -> bool {
     let mut pieces: Vec<_> = block.pieces.iter().filter(|it| it.bytes > 0).collect();
     pieces.sort_unstable_by_key(|it| (it.file, it.layer, it.offset));
@@ -205,7 +206,7 @@ pub(crate) fn read_header(path: &Path) -> Result<(StripeHeader, Vec<u8>), Engine
     Ok((header, bytes))
 }
 
-/// Opens a file, and never waits: a set may say that a stripe of it is a pipe or a terminal.
+/// Opens a file without waiting. A set may name a pipe or a terminal as one of its stripes.
 pub(crate) fn open_regular(path: &Path) -> io::Result<File> {
     let mut options = File::options();
     let file = options
@@ -281,7 +282,7 @@ pub(crate) fn read_seal(path: &Path, file: &File, length: u64) -> Result<Seal, E
     file.read_exact_at(&mut record, offset)
         .map_err(|source| read_error(path, offset, source))?;
     let seal = Seal::decode(&record, length).map_err(|source| match source {
-        // A run that was cut off leaves no seal; a seal that does not add up is damage.
+        // A run that was cut off leaves no seal. A seal with wrong content is damage.
         FormatError::Magic(_) if path.to_string_lossy().ends_with(PARTIAL_SUFFIX) => unsealed(),
         source => damage(path, offset, source),
     })?;

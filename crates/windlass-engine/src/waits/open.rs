@@ -4,15 +4,16 @@ use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
 
-/// Bits of the sum of beginnings: 1023 threads may be at it, in a run of half a year.
+/// How many bits the sum of start times has. The rest is enough for 1023 threads; the sum is enough
+/// for a run of half a year.
 const SUM_BITS: u32 = 54;
 
-/// How many are at something, and the sum of the times at which they began, in one word: so that
-/// nobody ever sees the one without the other.
+/// How many threads wait, and the sum of the times at which they began. Both are in one word, so
+/// nobody ever sees one without the other.
 #[derive(Debug, Default)]
 pub(super) struct Open(AtomicU64);
 
-/// Who is at it leaves with this.
+/// A waiting thread keeps this, and gives it back when it leaves.
 pub(super) struct Entered(u64);
 
 impl Open {
@@ -26,7 +27,7 @@ impl Open {
         self.0.fetch_sub(entered.0, Ordering::Relaxed);
     }
 
-    /// Nanoseconds since they began, summed.
+    /// Nanoseconds since the waits began, summed.
     pub(super) fn nanos(&self, now: Instant) -> u64 {
         let word = self.0.load(Ordering::Relaxed);
         let (count, sum) = (word >> SUM_BITS, word & ((1 << SUM_BITS) - 1));
@@ -34,7 +35,7 @@ impl Open {
     }
 }
 
-/// Microseconds since this was first asked.
+/// Microseconds since the first call of this function.
 fn micros(at: Instant) -> u64 {
     static FIRST: OnceLock<Instant> = OnceLock::new();
     let first = FIRST.get_or_init(|| at);

@@ -20,7 +20,7 @@ fn io(stream: usize, offset: u64, bytes: u64) -> ModelIo {
     }
 }
 
-/// Seconds for `count` sequential I/Os of `bytes` with `depth` in flight.
+/// Seconds for `count` sequential I/Os of `bytes` bytes, with `depth` of them in flight.
 fn run(clock: &mut ModelClock, count: u64, bytes: u64, depth: usize) -> f64 {
     let mut flying = VecDeque::new();
     let mut now = 0;
@@ -35,10 +35,10 @@ fn run(clock: &mut ModelClock, count: u64, bytes: u64, depth: usize) -> f64 {
 
 #[test]
 fn large_reads_get_the_volume_and_small_ones_are_merged() {
-    // 1 GiB at 250 MiB/s, and the latency once.
+    // The time is that of 1 GiB at 250 MiB/s, plus one latency.
     let seconds = run(&mut clock("gp2:1.5TB"), 1024, MIB, 8);
     assert!((seconds - 4.097).abs() < 0.001, "{seconds}");
-    // 8 KiB at a time: 32 of them are one operation.
+    // With I/Os of 8 KiB, 32 of them are one operation.
     let seconds = run(&mut clock("gp2:1.5TB"), 131_072, 8192, 64);
     assert!((seconds - 4.097).abs() < 0.001, "{seconds}");
 }
@@ -58,7 +58,7 @@ fn random_small_reads_count_one_by_one() {
 #[test]
 fn depth_hides_latency_up_to_the_cap() {
     let deep = |depth| run(&mut clock("rate:1GB/s,latency=9ms"), 1000, 1_000_000, depth);
-    // One at a time: a millisecond of transfer and nine of latency each.
+    // One I/O at a time takes a millisecond of transfer and nine of latency.
     assert!((deep(1) - 10.0).abs() < 0.001);
     assert!((deep(5) - 2.0).abs() < 0.02);
     assert!((deep(10) - 1.009).abs() < 0.01);
@@ -86,21 +86,22 @@ fn streams_have_a_cap_each_and_one_together() {
 
 #[test]
 fn credit_is_spent_then_only_what_is_earned_is_left() {
-    // 300 operations a second, 3,000 with credit; 27,000 credits last for ten seconds.
+    // The volume has 300 operations a second, and 3,000 with credit. 27,000 credits last for ten
+    // seconds.
     let mut clock = clock("gp2:100GiB,credits=27000");
     let count = 35_000u64;
     let mut end = 0;
     for index in 0..count {
         end = clock.done_at(&io(0, (index * 7919 % count) * MIB, 4096), 0, None);
     }
-    // 10 s with 30,000 operations, and 5,000 more at 300 a second.
+    // That is 10 s with 30,000 operations, then 5,000 more at 300 a second.
     let seconds = to_f64(end) / SECOND;
     assert!((seconds - 26.67).abs() < 0.05, "{seconds}");
     assert_eq!(
         clock.usages().whole.mostly(),
         "operations per second, burst credit spent"
     );
-    // A pause earns credit again: a second's worth of it at full speed.
+    // A pause earns credit again. It is enough for a second at full speed.
     let later = end + 1_000_000_000;
     let mut last = 0;
     for index in 0..300u64 {
@@ -139,7 +140,7 @@ fn a_machine_caps_what_is_attached_to_it() {
     }
     assert!((to_f64(end) / SECOND - 2.001).abs() < 0.001);
     assert!(shared.usages().0.seconds() > 1.999);
-    // A local disk is not attached.
+    // A local disk does not count against a cap of the machine.
     let mut disk = clock("hdd");
     assert!(disk.done_at(&io(0, 0, 1000), 0, Some(&mut shared)) < 20_000_000);
 }
@@ -218,7 +219,7 @@ proptest! {
         let credit = clock.model().whole.burst.map_or(0.0, |burst| burst.credits);
         let (mut end, mut count) = (0, 0.0);
         for place in places {
-            // Never the next one of another: each is an operation of its own.
+            // No I/O begins where another one ended, so each is an operation of its own.
             end = clock.done_at(&io(0, place * 2 * MIB, 4096), 0, None);
             count += 1.0;
         }

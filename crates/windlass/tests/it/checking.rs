@@ -1,4 +1,4 @@
-//! `windlass check` and `--dry-run`: what would happen, and nothing that does.
+//! `windlass check` and `--dry-run` say what would happen, and do nothing.
 
 #![allow(clippy::disallowed_methods, reason = "fixtures need no durability")]
 
@@ -72,7 +72,7 @@ fn a_check_of_sqlite_says_what_is_right_and_what_is_not_and_changes_nothing() {
     );
     assert_eq!(state(&document, "hooks"), "failed");
     assert_eq!(contents(place.dir.path()), before);
-    // Usage is usage.
+    // An error in the usage has the code for usage.
     assert_eq!(
         windlass(&["check", "nowhere", "--to", &sets]).status.code(),
         Some(2)
@@ -156,7 +156,7 @@ fn a_check_of_a_cluster_names_the_rights_that_are_missing() {
     }
     let (_, document) = check(&conninfo);
     assert_eq!(state(&document, "rights"), "ok", "{document}");
-    // The server's own state was not touched: no backup, no slot.
+    // The server's own state has not changed: no backup, no slot.
     assert_eq!(
         source.sql("postgres", "SELECT count(*) FROM pg_replication_slots"),
         "0"
@@ -197,14 +197,14 @@ fn a_dry_run_of_a_backup_tells_what_it_would_do_and_does_nothing() {
     assert_eq!(code, 0, "{document}");
     let bytes = document["bytes"].as_f64().unwrap();
     let seconds = document["prediction"]["seconds"].as_f64().unwrap();
-    // As fast as the model allows: a megabyte a second.
+    // The time follows from the model: a megabyte a second.
     assert!(
         (seconds / (bytes / 1e6) - 1.0).abs() < 0.2,
         "{seconds} s for {bytes}"
     );
     assert_eq!(document["prediction"]["limit"]["stage"], "source");
     assert_eq!(contents(place.dir.path()), before);
-    // What would fail the run, fails the dry run.
+    // What makes the run fail also makes the dry run fail.
     let output = windlass(&["backup", &db, "--to", &db, "--dry-run"]);
     assert_eq!(output.status.code(), Some(1), "{}", text(&output));
 }

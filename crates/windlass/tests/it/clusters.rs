@@ -1,4 +1,4 @@
-//! Clusters that are backed up, their sets, and the programs of PostgreSQL's versions.
+//! Clusters to back up, their sets, and the programs of PostgreSQL's versions.
 
 #![allow(clippy::disallowed_methods, reason = "fixtures need no durability")]
 
@@ -9,7 +9,7 @@ use windlass_testkit::postgres::{PrivateCluster, give_to_servers, stay_root};
 use crate::opening::{Scratch, open_to_all};
 use crate::support::text;
 
-/// A place whose files the servers can use.
+/// A temporary directory whose files the servers can use.
 pub fn place() -> tempfile::TempDir {
     stay_root();
     let place = tempfile::tempdir_in("/var/tmp").unwrap();
@@ -18,7 +18,7 @@ pub fn place() -> tempfile::TempDir {
     place
 }
 
-/// A directory in it, of the servers' user.
+/// A directory in it that belongs to the servers' user.
 pub fn directory(place: &Path, name: &str) -> PathBuf {
     let path = place.join(name);
     std::fs::create_dir(&path).unwrap();
@@ -26,7 +26,7 @@ pub fn directory(place: &Path, name: &str) -> PathBuf {
     path
 }
 
-/// Backs a cluster up; the set's directory.
+/// Backs up a cluster. Returns the directory of the set.
 pub fn back_up(source: &PrivateCluster, place: &Path, options: &[&str]) -> String {
     let set = directory(place, "set");
     let set = set.to_str().unwrap().to_owned();
@@ -37,17 +37,17 @@ pub fn back_up(source: &PrivateCluster, place: &Path, options: &[&str]) -> Strin
     set
 }
 
-/// The programs of a version other than Debian's.
+/// The directory of a version's programs, for versions other than Debian's.
 pub fn bindir(major: u32) -> PathBuf {
     listed("WINDLASS_TEST_PG_BINDIRS", major)
 }
 
-/// The newest version's client programs, which talk to servers of every version.
+/// The client programs of the newest version, which work with servers of every version.
 pub fn newest_clients() -> PathBuf {
     listed("WINDLASS_TEST_PG_CLIENTS", 18)
 }
 
-/// A version's directory in a variable like `14=/dir:17=/dir`.
+/// The directory of a version, from a variable like `14=/dir:17=/dir`.
 fn listed(variable: &str, major: u32) -> PathBuf {
     let text = std::env::var(variable);
     let text = text.unwrap_or_else(|_| panic!("{variable} is not set: run scripts/test"));

@@ -1,8 +1,8 @@
-//! Differences between sets of a SQLite database, and between a set and the database as it is.
+//! Differences between sets of a SQLite database, and between a set and the live database.
 
 use crate::support::*;
 
-/// Runs `windlass diff --json`; its exit code and its document.
+/// Runs `windlass diff --json`. Returns its exit code and its document.
 fn diff(words: &[&str]) -> (i32, serde_json::Value) {
     let output = windlass(&[&["diff", "--json", "--pages"], words].concat());
     let document = serde_json::from_slice(&output.stdout);
@@ -18,7 +18,7 @@ fn a_live_database_is_compared_with_what_is_in_its_log_only() {
     let (set, live) = (set.to_str().unwrap(), place.arg("shop.db"));
     let (code, same) = diff(&[set, &live]);
     assert_eq!((code, &same["same"]), (0, &true.into()), "{same}");
-    // A writer that stays: the commit is in the log, and the file is as it was.
+    // A writer that stays open: the commit is in the log, and the file has not changed.
     let file = std::fs::read(&live).unwrap();
     let mut shell = place.ledger.shell();
     shell.run("PRAGMA wal_autocheckpoint=0; CREATE TABLE later (i); INSERT INTO later VALUES (1);");

@@ -1,4 +1,4 @@
-//! How commands end whose result nobody has, and which signals end them.
+//! How commands end if nobody receives their result, and which signals end them.
 
 use std::fs::File;
 use std::os::unix::fs::FileExt;
@@ -30,7 +30,7 @@ fn a_result_that_cannot_be_written_is_a_failure() {
         let full = File::options().write(true).open("/dev/full").unwrap();
         let mut command = command();
         let output = command.args(words).stdout(full).output().unwrap();
-        // What a program prints that is run on an opened set is that program's.
+        // The output of a program on an opened set is that program's own business.
         let expected = i32::from(words[0] != "open");
         assert_eq!(
             output.status.code(),
@@ -41,7 +41,7 @@ fn a_result_that_cannot_be_written_is_a_failure() {
         let said = text(&output).contains("cannot write the result to standard output");
         assert_eq!(said, expected == 1, "{words:?}: {}", text(&output));
     }
-    // The restore itself was done, and its result is whole.
+    // The restore itself was done, and its result is complete.
     assert_eq!(place.ledger.check(&place.path("new.db")), 20);
 }
 
@@ -69,7 +69,7 @@ fn a_hangup_ends_a_backup_as_an_interrupt_does_unless_it_is_ignored() {
     signal(&child, "HUP");
     assert_eq!(child.wait().unwrap().code(), Some(130));
     assert_eq!(place.sets(), Vec::<String>::new(), "no stripe is left over");
-    // As under nohup.
+    // With SIGHUP ignored, as under nohup.
     let mut command = Command::new("sh");
     command.args(["-c", "trap '' HUP; exec \"$0\" \"$@\""]);
     command.arg(env!("CARGO_BIN_EXE_windlass"));
@@ -126,7 +126,7 @@ fn damage_ends_verify_open_with_4_and_its_list_whatever_else_fails() {
     file.read_exact_at(&mut byte, 8000).unwrap();
     file.write_all_at(&[byte[0] ^ 1], 8000).unwrap();
     let set = set.to_str().unwrap();
-    // There is no such directory: the set cannot be opened, damaged or not.
+    // This directory does not exist, so the set cannot be opened, damaged or not.
     let words = ["verify", "--open", set, "--scratch", "/nonexistent"];
     let output = windlass(&words);
     assert_eq!(output.status.code(), Some(4), "{}", text(&output));

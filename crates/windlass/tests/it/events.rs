@@ -1,11 +1,11 @@
-//! Recording a run, and what `windlass events` makes of it.
+//! Records a run, and checks what `windlass events` makes of it.
 
 use serde_json::Value;
 use windlass_testkit::browser::check_page;
 
 use crate::support::*;
 
-/// Runs a command that records its events; what `windlass events --json` says of them.
+/// Runs a command that records its events. Returns what `windlass events --json` says about them.
 fn recorded(place: &Place, words: &[&str]) -> Value {
     let events = place.arg("events.jsonl");
     let output = windlass(&[words, &["--events", &events]].concat());
@@ -15,7 +15,7 @@ fn recorded(place: &Place, words: &[&str]) -> Value {
     serde_json::from_slice(&output.stdout).unwrap()
 }
 
-/// Stages and causes of a table agree with the report of the same run.
+/// The stages and causes of a table must agree with the report of the same run.
 fn agree(table: &Value, report: &Value) {
     let mut waits = table["waits"].as_array().unwrap().clone();
     for stage in report["stages"].as_array().unwrap() {
@@ -36,7 +36,7 @@ fn agree(table: &Value, report: &Value) {
     );
 }
 
-/// The report of the run, as the file's last line has it.
+/// The report of the run in the file's last line.
 fn report_in(place: &Place) -> Value {
     let file = std::fs::read_to_string(place.path("events.jsonl")).unwrap();
     let end: Value = serde_json::from_str(file.lines().last().unwrap()).unwrap();
@@ -71,7 +71,7 @@ fn backup_restore_and_verify_record_what_they_report() {
 
 #[test]
 fn a_recorded_run_is_a_page_that_a_browser_shows() {
-    // Large enough that each of the two devices is given something.
+    // The database is large enough that each of the two devices gets some bytes.
     let place = Place::with_accounts(40_000);
     let (database, sets) = (place.arg("shop.db"), place.arg("sets"));
     recorded(&place, &["backup", &database, "--to", &sets, "--to", &sets]);

@@ -1,11 +1,11 @@
-//! Numbers at the ends of what can be written: each is taken or refused by name, and none ends in
-//! a panic or never.
+//! The smallest and largest numbers that can be written: each is accepted, or refused with the
+//! option's name. None leads to a panic, or to a command that never ends.
 
 use std::process::{Command, Output};
 
 use crate::support::*;
 
-/// Nothing smaller than a number of 64 bits, and what is none of them.
+/// The limits of whole numbers up to 64 bits, and values that are not whole numbers.
 const WHOLE: [&str; 9] = [
     "0",
     "1",
@@ -19,7 +19,7 @@ const WHOLE: [&str; 9] = [
 ];
 const BROKEN: [&str; 6] = ["inf", "nan", "1e308", "0.0000001", "16777216TiB", "1.5e19"];
 
-/// The options of a command that take a number, by what its help calls their value.
+/// The options of a command that take a number, found by the name of their value in its help.
 fn numeric_options(command: &str) -> Vec<(String, String)> {
     const NUMBERS: [&str; 9] = [
         "<N>",
@@ -44,7 +44,7 @@ fn numeric_options(command: &str) -> Vec<(String, String)> {
     lines.collect()
 }
 
-/// Runs it, for a minute at most.
+/// Runs the command for at most a minute.
 fn bounded(words: &[&str]) -> Output {
     let mut command = Command::new("timeout");
     command.args(["60", env!("CARGO_BIN_EXE_windlass")]);
@@ -57,7 +57,7 @@ fn try_all(words: &[&str], at_least: usize) {
     assert!(options.len() >= at_least, "{}: {options:?}", words[0]);
     for (option, kind) in &options {
         for value in WHOLE.iter().chain(&BROKEN) {
-            // A byte a second is a rate, and a run at it never ends.
+            // One byte a second is a valid rate, but such a run never ends.
             if kind == "<RATE>" && matches!(*value, "1" | "65536") {
                 continue;
             }

@@ -1,4 +1,4 @@
-//! What a run was to take stands beside what it took: in its report, and in the ledger.
+//! The prediction for a run is kept beside what it took: in the run's report, and in the ledger.
 
 use std::os::unix::fs::chown;
 use std::path::Path;
@@ -8,7 +8,7 @@ use serde_json::Value;
 
 use crate::support::{Place, text};
 
-/// Long enough to be judged, on storage that is all of what takes time.
+/// The run is long enough to be judged, and emulated storage takes nearly all of its time.
 const EMULATED: [&str; 4] = [
     "--emulate",
     "source=rate:200MB/s",
@@ -24,7 +24,7 @@ fn command(place: &Place) -> Command {
     command
 }
 
-/// Runs the command; its JSON object.
+/// Runs the command. Returns its JSON object.
 fn run(place: &Place, words: &[&str]) -> Value {
     let mut command = command(place);
     let output = command.args(words).arg("--json").output().unwrap();
@@ -51,7 +51,8 @@ fn ledger(state: &Path) -> Vec<Value> {
     lines.collect()
 }
 
-/// The prediction is that of the model: bytes by rate. What was measured is what was reported.
+/// The prediction is that of the model: bytes divided by the rate. The measured values are those of
+/// the report.
 fn assert_kept(record: &Value, report: &Value, stored: &str) {
     let number = |value: &Value| value.as_f64().unwrap();
     assert_eq!(record["set_id"], report["set_id"]);
@@ -98,16 +99,16 @@ fn root_keeps_the_prediction_of_a_run_that_became_the_databases_owner() {
 #[test]
 fn nothing_is_foretold_of_what_is_not_known() {
     let place = Place::with_accounts(100);
-    // Neither probed nor emulated: nothing is left behind either.
+    // The storage is neither probed nor emulated. Nothing is left behind either.
     assert_eq!(back_up(&place, &[])["prediction"], Value::Null);
     assert!(!place.path("state").exists());
-    // Foretold, and not kept.
+    // The prediction is made but not kept.
     let unkept = back_up(&place, &[&EMULATED[..], &["--no-prediction"]].concat());
     assert!(unkept["prediction"]["seconds"].is_f64());
     assert!(!place.path("state").exists());
-    // One end is not enough.
+    // One known end is not enough.
     assert_eq!(back_up(&place, &EMULATED[2..])["prediction"], Value::Null);
-    // Which codec a run will choose on its way, nobody can say before.
+    // Nobody can say before which codec such a run will choose.
     let adaptive = back_up(&place, &[&EMULATED[..], &["--compress", "auto"]].concat());
     assert_eq!(adaptive["prediction"], Value::Null);
     assert_eq!(restore(&place, &EMULATED)["prediction"], Value::Null);

@@ -1,4 +1,5 @@
-//! Sets with right checksums around what must not be used: every command that reads sets refuses.
+//! Sets with right checksums around content that must not be used: every command that reads sets
+//! refuses them.
 
 use std::path::PathBuf;
 
@@ -7,14 +8,15 @@ use windlass_testkit::reforge::{Parts, reforge};
 
 use crate::support::*;
 
-/// A set of this database with something changed in it.
+/// A set of this database with a change in it.
 fn forged(place: &Place, change: impl FnOnce(&mut Parts)) -> PathBuf {
     let set = place.back_up();
     reforge(&set, change);
     set
 }
 
-/// Runs every command that reads what is in a set; each must end with this code and say this.
+/// Runs every command that reads the content of a set. Each must end with this code and print
+/// `says`.
 fn refused_by_all(place: &Place, set: &PathBuf, code: i32, says: &str) {
     let (name, db) = (set.to_str().unwrap(), place.arg("shop.db"));
     let (into, files) = (place.arg("new.db"), place.arg("files"));
@@ -40,7 +42,7 @@ fn refused_by_all(place: &Place, set: &PathBuf, code: i32, says: &str) {
         let output = windlass(words);
         let printed = text(&output);
         let ended = output.status.code();
-        // A program that meets damage on an opened set ends as it likes.
+        // A program that meets damage on an opened set may end with any failure.
         let own = words[0] == "open" && code == 4;
         let well = ended == Some(code) || (own && ended != Some(0));
         assert!(well, "{words:?}: {ended:?} {printed}");

@@ -1,4 +1,4 @@
-//! What a person sees at a glance: units, the end of a run, progress, and what a terminal is given.
+//! What a person sees at a glance: units, the end of a run, progress, and the output on a terminal.
 
 use std::process::{Command, Output};
 
@@ -20,7 +20,7 @@ fn rates_are_read_in_decimal_and_binary_units_and_shown_in_binary_ones() {
     }
 }
 
-/// A throttled backup to nowhere, so that there is progress to be seen.
+/// A throttled backup to nowhere, so that there is progress to see.
 fn throttled(place: &Place) -> Command {
     let mut command = command();
     let db = place.arg("shop.db");
@@ -97,7 +97,7 @@ fn a_dumb_terminal_gets_nothing_but_lines() {
         command.env_remove("TERM");
         term.map(|term| command.env("TERM", term));
         let came = Terminal::new(80).run(command, |_| {});
-        // A terminal itself makes two of each end of a line.
+        // The terminal itself turns each line feed into two characters.
         let came = came.replace("\r\n", "\n");
         assert!(!came.contains(['\r', '\u{1b}']), "{came:?}");
         assert!(came.contains(" %  ") && came.contains("verdict"), "{came}");

@@ -7,10 +7,10 @@ use std::process::Stdio;
 
 use crate::support::*;
 
-/// A user who is neither root nor anybody else here.
+/// A user that is neither root nor any other user of these tests.
 const NOBODY: u32 = 65534;
 
-/// A program that appends its event and a word for each variable asked for to the file `told`.
+/// A program that appends its event, and the value of each requested variable, to the file `told`.
 fn program(place: &Place, name: &str, body: &str) -> String {
     let path = place.path(name);
     std::fs::write(&path, format!("#!/bin/sh\n{body}\n")).unwrap();
@@ -52,7 +52,7 @@ fn hooks_are_told_of_a_backup_that_succeeds_and_of_one_that_fails() {
     };
     let output = run();
     assert_eq!(output.status.code(), Some(0), "{}", text(&output));
-    // What a hook prints is nothing of the result.
+    // The output of a hook does not mix with the result.
     let report: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
     let set = report["set_id"].as_str().unwrap();
     let expected = [
@@ -127,7 +127,7 @@ fn a_hook_that_takes_too_long_is_ended_with_all_it_started() {
     assert_gone(&pid);
 }
 
-/// The process whose number is in this file is no more, or waits for its parent to see its end.
+/// The process whose number is in this file has ended, or only waits for its parent to notice.
 fn assert_gone(file: &str) {
     let pid = std::fs::read_to_string(file).unwrap();
     let state = std::fs::read_to_string(format!("/proc/{}/stat", pid.trim()));

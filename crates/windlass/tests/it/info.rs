@@ -1,4 +1,4 @@
-//! What `info` says of a set: where its stripes are, what is wrong with each, what is left.
+//! What `info` says about a set: where its stripes are, what is wrong with each, and what is left.
 
 use std::os::unix::fs::FileExt;
 use std::path::Path;
@@ -19,7 +19,7 @@ fn two_places() -> (Place, String, String) {
     (place, a, b)
 }
 
-/// Runs `info`, which must end so; what it printed.
+/// Runs `info`, which must end with `code`. Returns its output.
 fn info(set: &str, code: i32) -> String {
     info_with(&[set], code)
 }
@@ -68,7 +68,7 @@ fn what_is_left_of_a_set_is_said_stripe_by_stripe() {
         printed.contains(&format!("2 of 2  {b}  sealed")),
         "{printed}"
     );
-    // The other stripe's copy of the description is as good.
+    // The copy of the description on the other stripe is just as good.
     assert!(printed.contains("content       1 file"), "{printed}");
     let left = "recoverable   1 of 2 stripes are sound; the file list is readable";
     assert!(printed.contains(left), "{printed}");
@@ -79,7 +79,7 @@ fn what_is_left_of_a_set_is_said_stripe_by_stripe() {
     assert!(set["stripes"][0]["fault"].is_string(), "{set}");
     assert!(set["stripes"][1]["fault"].is_null(), "{set}");
     assert_eq!(set["files"][0]["path"], "shop.db");
-    // And where it is gone altogether.
+    // Now the stripe is missing altogether.
     std::fs::remove_file(&b).unwrap();
     let printed = info(&a, 4);
     assert!(
@@ -122,7 +122,7 @@ fn a_backup_under_way_or_cut_off_is_no_set() {
     assert_eq!(code, 0);
     assert_eq!(document["sets"].as_array().unwrap().len(), 1);
     assert_eq!(document["unfinished"].as_array().unwrap().len(), 2);
-    // Who names it is told what it is.
+    // A user who names the file gets told what it is.
     let named = place.arg(&format!("sets/{}", partials()[0]));
     assert!(info(&named, 4).contains("is not sealed"));
 }

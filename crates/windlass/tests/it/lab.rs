@@ -34,7 +34,7 @@ fn a_plan_has_minutes_and_a_limit_for_every_alternative() {
         [0, 1, 2, 3].map(stage),
         ["device", "source", "device", "source"]
     );
-    // One compressed file ends within the window, and keeps the fewest bytes.
+    // One compressed file ends within the window, and stores the fewest bytes.
     assert_eq!(plan["choice"]["index"], 2);
     assert_eq!(plan["choice"]["meets"], true);
 }
@@ -201,14 +201,15 @@ fn a_rehearsal_stands_beside_its_plan_and_leaves_nothing() {
     let runs = found["runs"].as_array().unwrap();
     assert_eq!(runs.len(), 2);
     for run in runs {
-        // 16 MiB, at best halved, to or from 30 MB/s: neither plan nor run may be faster.
+        // At least 8 MiB have to go through 30 MB/s, so neither plan nor run may be faster than
+        // that.
         let seconds = |key: &str| run[key].as_f64().unwrap();
         assert!(seconds("predicted_seconds") > 0.25, "{run}");
         assert!(seconds("measured_seconds") > 0.25, "{run}");
         assert_eq!(run["predicted_limit"], "device");
     }
     assert_eq!(runs[0]["measured_limit"], "device");
-    // So small a restore may spend more time on making durable what it wrote on the real disk.
+    // Such a small restore may need longer to make its files durable on the real disk.
     let limit = runs[1]["measured_limit"].as_str().unwrap();
     assert!(["device", "target"].contains(&limit), "{limit}");
     assert!(found["error_worst"].as_f64().unwrap() >= found["error_median"].as_f64().unwrap());
@@ -230,7 +231,7 @@ fn tuning_finds_a_setting_and_writes_it_where_backups_read_it() {
     let words = "tune shop --compress none,zstd:1 --write --emulate target=rate:4MB/s --json";
     let words = ["--config", &config].into_iter().chain(words.split(' '));
     let tuned = json(&run(&state, &words.collect::<Vec<_>>()));
-    // Trials leave nothing on the device.
+    // Trials leave nothing behind on the device.
     let trials = tuned["trials"].as_array().unwrap();
     assert!(trials.len() >= 2 && place.sets().is_empty());
     let best = &tuned["best"]["setting"];
@@ -242,7 +243,7 @@ fn tuning_finds_a_setting_and_writes_it_where_backups_read_it() {
         written.starts_with("# Ours.\n[database.shop]\n"),
         "{written}"
     );
-    // Wherever a database is named, a configured one may be.
+    // Every command that takes a database also takes the name of a configured one.
     let plan = "plan shop --source hdd --target nul --json";
     let plan = ["--config", &config].into_iter().chain(plan.split(' '));
     let plan = json(&run(&state, &plan.collect::<Vec<_>>()));
@@ -307,7 +308,7 @@ fn a_run_says_how_near_it_came_to_what_was_probed() {
             .contains("probed, it can do");
         assert_eq!(says, on_storage && probed);
     }
-    // What is emulated is not what was probed.
+    // Emulated storage is not the storage that was probed.
     let emulated = backup(&["--emulate", "target=rate:1MB/s"]);
     assert_eq!(emulated["limit"]["stage"], "device");
     assert!(emulated["limit"]["share_of_probed"].is_null());

@@ -1,4 +1,4 @@
-//! A set's life: backed up, looked at, verified, extracted, restored.
+//! The life of a set: backup, info, verify, extract, restore.
 
 use crate::support::*;
 

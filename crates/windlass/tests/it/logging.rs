@@ -1,4 +1,4 @@
-//! The log of runs: in a file, at syslog, in the journal.
+//! The log of runs: in a file, in syslog, in the journal.
 
 #![allow(clippy::disallowed_methods, reason = "fixtures need no durability")]
 
@@ -38,7 +38,7 @@ fn a_run_is_logged_from_its_start_to_its_verdict_and_end() {
         let found = first[at..].iter().position(|line| line.contains(step));
         at += found.unwrap_or_else(|| panic!("{step} in {first:#?}"));
     }
-    // A second run goes behind the first, and tells of its failure.
+    // A second run adds its lines after those of the first, and logs its failure.
     let words = ["backup", &db, "--to", &place.arg("no/such"), "--log", &log];
     assert_eq!(windlass(&words).status.code(), Some(1));
     let both = lines(&place.path("log"));
@@ -194,14 +194,14 @@ fn the_journal_gets_fields_and_syslog_gets_priorities() {
         }
     }
     let syslog = received("syslog");
-    // Facility 3, severity 6.
+    // This is facility 3, severity 6.
     let first = &syslog[0];
     assert!(first.starts_with("<30>"), "{first}");
     assert!(
         first.contains(" windlass[") && first.contains("]: backup: started"),
         "{first}"
     );
-    // Where nobody listens, nothing is begun.
+    // If no service listens, the command does not begin.
     let output = windlass(&["status", "--log", "journal:/nowhere"]);
     assert_eq!(output.status.code(), Some(1), "{}", text(&output));
 }

@@ -17,7 +17,7 @@ const SECTIONS: [&str; 8] = [
     "SEE ALSO",
 ];
 
-/// The names and the text of all man pages, in a directory that lives as long as the place.
+/// The names and texts of all man pages. Their directory lives as long as the place.
 fn pages(place: &Place) -> Vec<(String, String)> {
     fs::create_dir(place.path("man")).unwrap();
     let made = windlass(&["man", &place.arg("man")]);
@@ -102,7 +102,7 @@ fn completions_are_made_for_every_shell() {
     }
 }
 
-/// What bash is offered for the last of these words.
+/// What bash offers for the last of these words.
 fn offered(place: &Place, words: &[&str]) -> Vec<String> {
     let completed = Command::new(env!("CARGO_BIN_EXE_windlass"))
         .current_dir(place.path(""))
@@ -140,7 +140,7 @@ fn completions_know_the_sets_of_a_directory() {
     }
 }
 
-/// Bash itself, with the printed script, and the words as somebody types them.
+/// This runs bash itself, with the printed script and the words as a person types them.
 #[test]
 fn bash_completes_the_id_of_a_set() {
     let place = Place::new();

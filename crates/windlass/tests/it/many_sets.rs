@@ -11,7 +11,7 @@ use crate::opening::Scratch;
 use crate::support::*;
 use crate::trouble::{grow, slow_backup};
 
-/// Two nights of one database in one directory: twenty transactions, then thirty.
+/// Two nights of one database in one directory: with twenty transactions, then with thirty.
 fn two_nights() -> (Place, String, String) {
     let place = Place::new();
     let first = id_of(&place.back_up());
@@ -20,7 +20,7 @@ fn two_nights() -> (Place, String, String) {
     (place, first, second)
 }
 
-/// The beginning of a set's id, as its stripe's name has it.
+/// The beginning of a set's id, as it is in the stripe's name.
 fn id_of(stripe: &Path) -> String {
     let name = stripe.file_name().unwrap().to_str().unwrap();
     let (_, id) = name.split_once('.').unwrap().0.rsplit_once('-').unwrap();
@@ -34,7 +34,7 @@ fn stripe_of(place: &Place, id: &str) -> PathBuf {
         .join(names.find(|name| name.contains(id)).unwrap())
 }
 
-/// Runs it; it must end so. Standard output, and standard error.
+/// Runs a command that must end with `code`. Returns standard output and standard error.
 fn ends(code: i32, words: &[&str]) -> (String, String) {
     let output = windlass(words);
     assert_eq!(
@@ -47,7 +47,7 @@ fn ends(code: i32, words: &[&str]) -> (String, String) {
     (text(&output.stdout), text(&output.stderr))
 }
 
-/// Restores with these words; how many transactions there are then, and what was said.
+/// Restores with these words. Returns the number of transactions, and what was printed.
 fn restored(place: &Place, words: &[&str]) -> (u64, String) {
     let into = place.path("again.db");
     let begin = ["restore", "--into", into.to_str().unwrap()];
@@ -64,7 +64,7 @@ fn flip(stripe: &Path, at: usize) {
     std::fs::write(stripe, bytes).unwrap();
 }
 
-/// Damages a frame: only reading it tells.
+/// Damages a frame, so that only reading the frame reveals it.
 fn flip_inside(stripe: &Path) {
     let bytes = std::fs::read(stripe).unwrap().len();
     flip(stripe, bytes / 3);
@@ -83,7 +83,7 @@ fn the_newest_set_is_restored_unless_another_is_chosen() {
     assert_eq!(restored(&place, &[&sets, "--set", &first]).0, 20);
     let at = format!("{sets}@{first}");
     assert_eq!(restored(&place, &[&at]).0, 20);
-    // As the list shows it, and as JSON does.
+    // In the form of the list, and as JSON.
     let (code, document) = json(&["info", &sets]);
     assert_eq!(code, 0);
     let started = document["sets"][1]["facts"]["started"].as_str().unwrap();
@@ -95,7 +95,7 @@ fn the_newest_set_is_restored_unless_another_is_chosen() {
         .unwrap();
     let begun = &line[second.len()..].trim_start()[..19];
     assert_eq!(restored(&place, &[&sets, "--set", begun]).0, 30);
-    // A stripe means its own set.
+    // Naming a stripe means its own set.
     let stripe = stripe_of(&place, &first);
     assert_eq!(restored(&place, &[stripe.to_str().unwrap()]).0, 20);
 }
@@ -173,7 +173,7 @@ fn verify_reads_all_sets_of_a_directory_or_one() {
     let (code, document) = json(&["verify", &sets, "--quick"]);
     assert_eq!((code, &document["ok"]), (0, &true.into()));
     assert_eq!(document["sets"].as_array().unwrap().len(), 2);
-    // Now one of them is damaged, where only reading it tells.
+    // Now one of them has damage that only reading it reveals.
     let stripe = stripe_of(&place, &first);
     flip_inside(&stripe);
     let (printed, said) = ends(4, &["verify", &sets]);
@@ -204,7 +204,7 @@ fn metrics_of_all_sets_tell_of_the_damaged_one() {
     assert!(success(0).ends_with(" 1"));
     let stripe = stripe_of(&place, &first);
     flip_inside(&stripe);
-    // The sound one comes last.
+    // The sound set comes last.
     let line = success(4);
     assert!(line.ends_with(" 0"), "{line}");
 }
@@ -215,7 +215,7 @@ fn a_damaged_newest_set_is_never_passed_over() {
     let (sets, into) = (place.arg("sets"), place.arg("x.db"));
     let newest = stripe_of(&place, &second);
     let whole = std::fs::read(&newest).unwrap();
-    // In its header, and in its footer.
+    // Once in its header, once in its footer.
     for at in [0, whole.len() - 4097] {
         flip(&newest, at);
         let (_, said) = ends(4, &["restore", &sets, "--into", &into]);
@@ -224,7 +224,7 @@ fn a_damaged_newest_set_is_never_passed_over() {
         flip(&newest, at);
     }
     assert!(!place.path("x.db").exists());
-    // Nothing of it can be read: it may be anything, even newer.
+    // Nothing of the file can be read: it may be anything, even a newer set.
     std::fs::File::create(&newest).unwrap();
     let (_, said) = ends(4, &["restore", &sets, "--into", &into]);
     assert!(said.contains("may be a newer set"), "{said}");
@@ -259,7 +259,7 @@ fn two_databases_in_one_directory_are_told_apart() {
         journal: Journal::Wal,
         ..LedgerSpec::default()
     };
-    // Of the same name, in another directory.
+    // A database with the same name in another directory.
     let ledger = Ledger::create(&other.join("shop.db"), spec);
     ledger.commit(1, 7);
     let (sets, into) = (place.arg("sets"), place.arg("x.db"));
@@ -329,7 +329,7 @@ fn a_striped_set_of_two_directories_is_one_set_each_night() {
         );
     }
     assert_eq!(restored(&place, &[&one, &other]).0, 25);
-    // A stripe leads to its sibling, wherever that was written.
+    // A stripe leads to its sibling, wherever that was written to.
     assert_eq!(restored(&place, &[&other]).0, 25);
     let moved = place.arg("moved");
     std::process::Command::new("mv")

@@ -12,13 +12,13 @@ use windlass_testkit::sqlite::{Random, run_once};
 use crate::opening::{Scratch, User, open_to_all, users};
 use crate::support::{Place, text};
 
-/// Reads at random places.
+/// The number of reads at random places.
 const PROBES: u32 = 40;
 
-/// Of SQLite.
+/// SQLite's page size.
 const PAGE_BYTES: u64 = 4096;
 
-/// A mounted set, in the foreground of a process of its own.
+/// A mounted set. A process of its own serves it in the foreground.
 struct Mounted {
     child: Child,
     at: PathBuf,
@@ -26,7 +26,7 @@ struct Mounted {
 }
 
 impl Mounted {
-    /// Mounts on a directory of the user's, and returns when the files are there.
+    /// Mounts on a directory of this user, and returns when the files are there.
     fn start(scratch: &Scratch, user: User, at: &str, words: &[&str]) -> Self {
         let at = scratch.path().join(at);
         let words = [&["mount", "--foreground"], words, &[at.to_str().unwrap()]].concat();
@@ -42,14 +42,14 @@ impl Mounted {
         Self { child, at, user }
     }
 
-    /// Runs a program in the mount, as the user whose it is.
+    /// Runs a program in the mount, as the user who mounted it.
     fn run(&self, program: &str, words: &[&str]) -> Output {
         let mut command = Command::new(program);
         as_user(&mut command, self.user);
         command.current_dir(&self.at).args(words).output().unwrap()
     }
 
-    /// The same from outside: a dead mount is no place to be in.
+    /// Runs it from outside the mount: a program cannot work inside a dead mount.
     fn run_at(&self, program: &str, names: &[&str]) -> Output {
         let mut command = Command::new(program);
         as_user(&mut command, self.user);
@@ -57,7 +57,7 @@ impl Mounted {
         command.args(paths).output().unwrap()
     }
 
-    /// Unmounts as its user would; the exit code of `mount`.
+    /// Unmounts as the user would. Returns the exit code of `mount`.
     fn unmount(mut self) -> Option<i32> {
         let mut helper = Command::new("fusermount3");
         as_user(&mut helper, self.user);
@@ -67,7 +67,7 @@ impl Mounted {
     }
 }
 
-/// A test that fails leaves no mount behind.
+/// A failed test leaves no mount behind.
 impl Drop for Mounted {
     fn drop(&mut self) {
         if matches!(self.child.try_wait(), Ok(None)) {
@@ -85,7 +85,7 @@ fn as_user(command: &mut Command, user: User) {
     }
 }
 
-/// An empty directory of a user's.
+/// Creates an empty directory that belongs to a user.
 fn directory(scratch: &Scratch, user: User, name: &str) {
     let mut mkdir = Command::new("mkdir");
     as_user(&mut mkdir, user);
@@ -98,7 +98,7 @@ fn directory(scratch: &Scratch, user: User, name: &str) {
     );
 }
 
-/// A database of which zstd makes half, and lz4 nothing less.
+/// A database that zstd halves and lz4 cannot compress.
 fn noisy_database(at: &Path) {
     let digits = (1..=90).map(|factor| {
         format!(
@@ -124,7 +124,7 @@ fn a_set_of_mixed_codecs_is_mounted_and_extracted_as_its_source_was() {
     let source = source.to_str().unwrap();
     let set = scratch.path().join("one.stripe");
     let to = set.to_str().unwrap();
-    // So slow a device, at first, that compressing harder pays.
+    // At first the device is so slow that stronger compression pays.
     let slow = [
         "--emulate",
         "target=rate:4MB/s",
@@ -196,7 +196,7 @@ fn a_mount_past_the_page_cache_gives_the_same_to_copies_and_to_programs_that_map
     scratch.assert_clean();
 }
 
-/// A set of a small database that every user may read.
+/// A set of a small database, readable for every user.
 fn readable_set(place: &Place) -> String {
     let set = place.back_up();
     open_to_all(place.dir.path(), 0o755);
@@ -219,7 +219,7 @@ fn a_killed_mount_is_mounted_again_and_its_overlay_goes_on() {
             Mounted::start(&scratch, user, &at, &words)
         };
         let mut mounted = mount();
-        // Looked at, so that the kernel has what can be known of it.
+        // The script lists the files first, so that the kernel caches what it can know about them.
         let script = "ls -la . && rm shop.db && echo kept > new && sync new && sync .";
         let output = mounted.run("sh", &["-c", script]);
         assert!(output.status.success(), "{}", text(&output));
@@ -304,7 +304,7 @@ fn an_ordinary_user_is_told_what_is_not_his() {
     let set = readable_set(&place);
     let scratch = Scratch::new();
     let Some(&Some(user)) = users().last() else {
-        // Nothing here is somebody else's.
+        // If there is no second user, no file here belongs to somebody else.
         assert!(!rustix::process::geteuid().is_root());
         return;
     };

@@ -1,7 +1,7 @@
-//! `windlass open` on sets of busy clusters: what is seen is what was there.
+//! `windlass open` on sets of busy clusters must show exactly what was in the cluster.
 //!
-//! The judge is a copy that PostgreSQL made and recovered itself, to the last record of the log
-//! that the opened server replayed; both are dumped.
+//! The reference is a copy that PostgreSQL itself made and recovered, up to the last log record
+//! that the opened server replayed. Both are dumped and compared.
 
 #![allow(clippy::disallowed_methods, reason = "fixtures need no durability")]
 
@@ -17,15 +17,15 @@ use crate::clusters::{back_up, bindir, bytes, directory, newest_clients, place};
 use crate::opening::{Scratch, User, open_to_all, users};
 use crate::support::text;
 
-/// Slow enough that a load changes much of what is being copied.
+/// So slow that the load changes much of the data while they are copied.
 const RATE: &str = "24MiB";
-/// A dump of less proves little.
+/// A smaller dump proves little.
 const DUMP_BYTES_MIN: usize = 1_000_000;
 
 /// The programs of one version.
 struct Programs {
     server: PathBuf,
-    /// Its own, or newer ones: older ones refuse its servers.
+    /// The server's own version or a newer one: older clients refuse its servers.
     clients: PathBuf,
 }
 
@@ -45,7 +45,8 @@ impl Programs {
     }
 }
 
-/// A cluster, a copy of its beginnings, and its log since then: together they lead to any moment.
+/// A cluster, a copy of it from the beginning, and its log since then. Together they lead to any
+/// moment.
 struct Archiving<'a> {
     source: PrivateCluster,
     place: &'a Path,
@@ -76,14 +77,14 @@ impl<'a> Archiving<'a> {
         cluster
     }
 
-    /// A client program that takes servers of this version, led to one of them.
+    /// A client program for servers of this version, connected to one of them.
     fn client(&self, server: &PrivateCluster, name: &str) -> Command {
         let mut command = Command::new(self.programs.clients.join(name));
         server.lead(&mut command);
         command
     }
 
-    /// Fills pgbench's tables, and makes the table that the load wants.
+    /// Fills pgbench's tables, and creates the table that the load needs.
     fn fill(&self, scale: &str) {
         let mut pgbench = self.source.tool("pgbench");
         succeed(pgbench.args(["-i", "-q", "-s", scale, "postgres"]));
@@ -111,12 +112,12 @@ impl<'a> Archiving<'a> {
         give_to_servers(&reference.join("recovery.signal"));
         server.run();
         server.wait_until("SELECT pg_is_in_recovery()", "f");
-        // What is not logged is empty after a recovery, if it is there at all.
+        // Unlogged tables are empty after a recovery, if they are there at all.
         let mut dump = self.client(&server, "pg_dumpall");
         succeed(dump.args(["--no-sync", "--no-unlogged-table-data"]))
     }
 
-    /// Opens the set, and dumps it there; the dump, and the opened server's log.
+    /// Opens the set and dumps it. Returns the dump, and the log of the opened server.
     fn opened_dump(&self, scratch: &Scratch, user: User, open: &[&str]) -> (String, String) {
         let out = tempfile::tempdir_in(scratch.path()).unwrap();
         open_to_all(out.path(), 0o777);
@@ -137,7 +138,7 @@ impl<'a> Archiving<'a> {
         (read(dump), read(log))
     }
 
-    /// Opens the set in all these ways; every dump is the reference's.
+    /// Opens the set in all these ways. Every dump must equal the reference.
     fn assert_opens_as_it_was(&self, set: &str, ways: &[(User, &[&str])]) {
         let scratch = Scratch::new();
         let before = bytes(set);
@@ -156,7 +157,7 @@ impl<'a> Archiving<'a> {
         assert!(before == bytes(set), "the set has changed");
     }
 
-    /// Backs up as slowly as lets the load change much meanwhile.
+    /// Backs up so slowly that the load changes much in the meantime.
     fn back_up_slowly(&self) -> String {
         back_up(&self.source, self.place, &["--max-rate", RATE])
     }

@@ -1,5 +1,5 @@
-//! `windlass open` where something is missing: room for what is written, FUSE, its helper. Each
-//! runs where only it sees the mounts that make it so.
+//! `windlass open` where something is missing: free space for what is written, FUSE, or its helper.
+//! Each run has mounts of its own that produce this state and that nobody else sees.
 
 #![allow(clippy::disallowed_methods, reason = "fixtures need no durability")]
 
@@ -13,7 +13,7 @@ use windlass_testkit::postgres::{
 use crate::opening::{Scratch, open_to_all};
 use crate::support::{Place, text};
 
-/// Runs a shell script as root of its own mounts; `$1` is windlass, the rest `words`.
+/// Runs a shell script as root with its own mounts. `$1` is windlass, the rest is `words`.
 fn with_own_mounts(scratch: &Scratch, script: &str, words: &[&str]) -> Output {
     let mut unshare = Command::new("unshare");
     if !rustix::process::geteuid().is_root() {
@@ -56,7 +56,7 @@ fn a_full_overlay_is_an_error_and_never_a_wrong_answer() {
     let scratch = Scratch::new();
     let small = scratch.path().join("small");
     std::fs::create_dir(&small).unwrap();
-    // Full in the middle of a large table; then what was there before is asked for.
+    // Space runs out in a large table; then the script asks for what was there before.
     let work = r#"run() { psql -XqAt -v ON_ERROR_STOP=1 -c "$1"; }
         run "SELECT count(*) FROM kept"
         run "CREATE TABLE big AS SELECT i, repeat('x', 500) x FROM generate_series(1, 400000) i" \
@@ -93,7 +93,7 @@ fn without_fuse_it_says_so_and_names_the_way_out() {
     open_to_all(&place.path("sets"), 0o755);
     open_to_all(&set, 0o644);
     let scratch = Scratch::new();
-    // Only root mounts without the helper.
+    // Without the helper, only root can mount.
     let ordinary = server_ids().map_or(String::new(), |(user, group)| {
         format!("setpriv --reuid {user} --regid {group} --clear-groups")
     });

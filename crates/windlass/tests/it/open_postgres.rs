@@ -1,5 +1,5 @@
-//! `windlass open` on sets of PostgreSQL clusters: what is written stays apart, and nothing that
-//! breaks gives a wrong answer.
+//! `windlass open` on sets of PostgreSQL clusters. Writes do not reach the set, and nothing that
+//! breaks leads to a wrong answer.
 
 #![allow(clippy::disallowed_methods, reason = "fixtures need no durability")]
 
@@ -12,7 +12,7 @@ use crate::clusters::{back_up, bindir, bytes, directory, place};
 use crate::opening::{Opened, Scratch, User, open_to_all, users, wait_until};
 use crate::support::text;
 
-/// Does to a writable copy what changes files in every way.
+/// Changes the files of a writable copy in every way.
 fn assert_takes_everything(major: u32, bin: &Path, settings: &[&str], user: User) {
     let place = place();
     let options = ClusterOptions {
@@ -72,7 +72,7 @@ fn a_writable_copy_takes_everything_and_the_set_stays_as_it_is() {
     assert_takes_everything(18, &bindir(18), &["io_method=sync"], root);
 }
 
-/// A set, not compressed, of a cluster with a table of words that can be found in it.
+/// An uncompressed set of a cluster with a table whose words can be found in the stripe.
 pub fn set_with_words(place: &Path) -> (PrivateCluster, String) {
     let source = PrivateCluster::start(&ClusterOptions::default().initdb("--data-checksums"));
     let sql = |text: &str| source.sql("postgres", text);
@@ -82,7 +82,7 @@ pub fn set_with_words(place: &Path) -> (PrivateCluster, String) {
     (source, set)
 }
 
-/// Changes a byte of the stripe wherever the table's rows are; the second time changes it back.
+/// Changes a byte of the stripe at every row of the table. A second call changes it back.
 pub fn rot(set: &str) {
     let (stripe, mut bytes) = bytes(set).remove(0);
     let found = |bytes: &[u8]| {
@@ -95,7 +95,7 @@ pub fn rot(set: &str) {
         places.len() > 100,
         "the table is not where it is looked for"
     );
-    // At its ends a frame has other files' bytes too. Not in what is searched for.
+    // A frame has bytes of other files at its ends. So only the middle of the rows is changed.
     let middle = &places[places.len() / 4..places.len() / 4 * 3];
     middle.iter().for_each(|at| bytes[at - 1] ^= 0x20);
     std::fs::write(stripe, bytes).unwrap();
@@ -119,7 +119,7 @@ fn rot_in_an_open_set_is_an_error_and_never_a_wrong_answer() {
             "{}",
             text(&damaged)
         );
-        // What is not damaged is still to be had; and all of it, when it is what it was.
+        // Undamaged tables can still be read. When the damage is undone, everything can.
         assert_eq!(
             text(&opened.sql("SELECT sum(i) FROM plain")),
             "1250025000\n"
@@ -172,7 +172,7 @@ fn a_killed_open_takes_its_server_with_it_and_the_next_one_cleans_up() {
     }
 }
 
-/// Twenty servers on a set, started at once.
+/// Starts twenty servers on a set at once.
 fn twenty(scratch: &Scratch, users: &[User], set: &str) -> Vec<Opened> {
     let open = |index: usize| Opened::start(scratch, users[index % users.len()], &[set]);
     std::thread::scope(|scope| {
@@ -192,7 +192,7 @@ fn one_table_goes_back_into_another_database_while_others_have_the_set_open() {
     assert_eq!(scratch.left().len(), others.len());
     source.sql("postgres", "DROP TABLE words");
     let program = env!("CARGO_BIN_EXE_windlass");
-    // Settings that lead a client elsewhere are not the command's.
+    // The command must not get settings that lead a client elsewhere.
     let elsewhere = "PGPASSWORD=x PGSERVICE=nowhere PGHOST=203.0.113.1";
     let script = format!(
         "{elsewhere} '{program}' open '{set}' -- pg_dump -t words postgres | psql -Xqd '{}'",

@@ -1,4 +1,4 @@
-//! `windlass open` on sets of SQLite databases, and what it does with commands and signals.
+//! `windlass open` on sets of SQLite databases, and how it treats commands and signals.
 
 #![allow(clippy::disallowed_methods, reason = "fixtures need no durability")]
 
@@ -9,7 +9,7 @@ use windlass_testkit::sqlite::run_once;
 use crate::opening::{Opened, Scratch, User, open_to_all, users};
 use crate::support::{Place, text};
 
-/// A place with a set that everybody may read.
+/// A place with a set that everybody can read.
 fn place_with_set() -> (Place, String) {
     let place = Place::new();
     let set = place.back_up();
@@ -98,7 +98,7 @@ fn a_commands_exit_code_and_words_are_its_own() {
     assert_eq!(code(&["sh", "-c", "exit 3"]).0, Some(3));
     assert_eq!(code(&["sh", "-c", "exit 77"]).0, Some(77));
     assert_eq!(code(&["sh", "-c", "kill -9 $$"]).0, Some(128 + 9));
-    // Another program's options are not ours.
+    // Options of the other program do not belong to Windlass.
     let (ended, said) = code(&["echo", "--config", "/nowhere", "--json", "--help"]);
     assert_eq!(
         (ended, said.as_str()),
@@ -131,7 +131,7 @@ fn signals_end_it_cleanly() {
         assert_eq!(opened.end(signal), Some(0), "SIG{signal}");
         scratch.assert_clean();
     }
-    // A command is asked to end too, and says how it ended.
+    // The command is asked to end too, and its exit code is passed on.
     let words = [
         "open",
         &set,
@@ -173,7 +173,7 @@ fn verify_open_has_sqlite_check_the_database() {
     let output = scratch.run(None, &["verify", "--open", &set]);
     assert_eq!(output.status.code(), Some(0), "{}", text(&output));
     assert!(text(&output).contains("sound  "), "{}", text(&output));
-    // A page that is no page of SQLite's, backed up as it is: the set is whole, the database not.
+    // A page that SQLite cannot read, backed up as it is: the set is sound, the database is not.
     let broken = place.path("broken.db");
     run_once(
         &broken,
@@ -211,7 +211,7 @@ fn status_shows_an_opened_set_until_it_is_closed() {
         ("--writable", "opened, writable"),
         ("", "opened, read-only"),
     ] {
-        // Its file appears a moment after the set is opened.
+        // The file appears a moment after the set is opened.
         let wait = format!(
             "until {windlass} status --json | grep -q \"on $(dirname {{}})\"; do :; done; \
              {windlass} status | grep -A 3 \"on $(dirname {{}})\""

@@ -1,4 +1,4 @@
-//! Runs `windlass open` as root and as an ordinary user, and sees that nothing is left behind.
+//! Runs `windlass open` as root and as an ordinary user, and checks that nothing is left behind.
 
 use std::io::{BufRead, BufReader};
 use std::os::unix::fs::PermissionsExt;
@@ -17,7 +17,7 @@ const POLL: Duration = Duration::from_millis(10);
 /// User and group; `None` for this process's own.
 pub type User = Option<(u32, u32)>;
 
-/// This process's own user and, when that is root, an ordinary one.
+/// The user of this process and, if that is root, an ordinary user.
 pub fn users() -> Vec<User> {
     stay_root();
     let mut users = vec![None];
@@ -25,7 +25,7 @@ pub fn users() -> Vec<User> {
     users
 }
 
-/// A place for temporary files, which everybody may use.
+/// A directory for temporary files that everybody may use.
 pub struct Scratch(tempfile::TempDir);
 
 impl Scratch {
@@ -39,7 +39,7 @@ impl Scratch {
         self.0.path()
     }
 
-    /// `windlass` with these words, as a user, with its temporary files here.
+    /// `windlass` with these words, run as a user whose temporary files are here.
     pub fn command(&self, user: User, words: &[&str]) -> Command {
         let mut command = command();
         let path = std::env::var("PATH").unwrap_or_default();
@@ -56,7 +56,7 @@ impl Scratch {
         self.command(user, words).output().unwrap()
     }
 
-    /// What opened sets have left here.
+    /// What opened sets left here.
     pub fn left(&self) -> Vec<PathBuf> {
         let below = |path: PathBuf| {
             let entries = std::fs::read_dir(path).into_iter().flatten();
@@ -69,7 +69,7 @@ impl Scratch {
         bases.flat_map(below).collect()
     }
 
-    /// Nothing is left, mounted or not.
+    /// Asserts that nothing is left, mounted or not.
     pub fn assert_clean(&self) {
         assert_eq!(self.left(), Vec::<PathBuf>::new());
         let mounts = std::fs::read_to_string("/proc/self/mounts").unwrap();
@@ -78,15 +78,15 @@ impl Scratch {
     }
 }
 
-/// Lets every user in.
+/// Lets every user into a path.
 pub fn open_to_all(path: &Path, mode: u32) {
     std::fs::set_permissions(path, std::fs::Permissions::from_mode(mode)).unwrap();
 }
 
-/// A set that stays open until it is told to end.
+/// A set that stays open until a signal ends it.
 pub struct Opened {
     pub child: Child,
-    /// What it printed.
+    /// The document that it printed.
     pub document: Value,
     user: User,
 }
@@ -123,7 +123,7 @@ impl Opened {
         psql.output().unwrap()
     }
 
-    /// What a program prints, run as the user whose mount it is: nobody else may look at it.
+    /// The output of a program that runs as the user of the mount: nobody else can look at it.
     pub fn run(&self, program: &str, arguments: &[&str]) -> String {
         let mut command = Command::new(program);
         command.args(arguments).current_dir("/");
@@ -140,13 +140,13 @@ impl Opened {
         assert!(sent.unwrap().success());
     }
 
-    /// Ends it by a signal; its exit code.
+    /// Ends it with a signal. Returns its exit code.
     pub fn end(mut self, signal: &str) -> Option<i32> {
         self.signal(signal);
         self.child.wait().unwrap().code()
     }
 
-    /// The process of the server, which this one started.
+    /// The process of the server that this process started.
     pub fn server(&self) -> String {
         let parent = self.child.id().to_string();
         let mut pgrep = Command::new("pgrep");
@@ -158,7 +158,7 @@ impl Opened {
     }
 }
 
-/// A test that fails leaves no server behind, which would hold the test's output open.
+/// A failed test leaves no server behind: that would hold the test's output open.
 impl Drop for Opened {
     fn drop(&mut self) {
         if matches!(self.child.try_wait(), Ok(None)) {

@@ -1,5 +1,5 @@
-//! An output never replaces anything but its own kind: each option that names one, with each thing
-//! that must stay, under each kind of name for it.
+//! An output replaces only its own kind. The tests combine each option that names an output, each
+//! thing that must stay, and each kind of name for that thing.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 
 use crate::support::*;
 
-/// All that is below a directory: links by where they lead, files by what is in them.
+/// Everything below a directory: links with their targets, files with their content.
 fn everything(place: &Path) -> BTreeMap<PathBuf, Vec<u8>> {
     let mut found = BTreeMap::new();
     for entry in fs::read_dir(place).unwrap() {
@@ -32,7 +32,7 @@ fn everything(place: &Path) -> BTreeMap<PathBuf, Vec<u8>> {
     found
 }
 
-/// Runs it: it refuses with a hint, and changes nothing below the place.
+/// Runs a command that must refuse with a hint and change nothing below the place.
 fn refused(place: &Place, words: &[&str]) {
     let before = everything(place.dir.path());
     let output = command()
@@ -54,7 +54,7 @@ fn refused(place: &Place, words: &[&str]) {
     );
 }
 
-/// A database and what belongs to it, under every kind of name.
+/// A database and its side files, under every kind of name.
 fn names_of_a_database(place: &Place) -> Vec<String> {
     let at = |name: &str| place.path(name);
     fs::create_dir(at("links")).unwrap();
@@ -93,7 +93,7 @@ fn no_output_of_a_backup_is_its_source_or_a_side_file_of_it() {
         );
         refused(&place, &["tune", &db, "--to", &name]);
     }
-    // Nor by the name that a stripe has until it is sealed.
+    // The name that a stripe has until it is sealed is refused too.
     fs::hard_link(place.path("shop.db"), place.path("set.windlass.partial")).unwrap();
     refused(&place, &["backup", &db, "--to", &place.arg("set.windlass")]);
     assert_eq!(place.ledger.check(&place.path("shop.db")), 20);
@@ -129,7 +129,7 @@ fn no_output_is_a_stripe_of_the_set_that_is_read() {
             refused(&place, &["verify", stripe, option, name]);
         }
         refused(&place, &["restore", stripe, "--into", name, "--force"]);
-        // Named as a second set's device it is a stripe, but of another database's set it is too.
+        // As a device of a second set it would be a stripe, but it belongs to another database.
         refused(&place, &["restore", stripe, "--into", name]);
     }
     refused(
@@ -142,7 +142,7 @@ fn no_output_is_a_stripe_of_the_set_that_is_read() {
             "--force",
         ],
     );
-    // A set whose stripe has a side file's name.
+    // Here a stripe has the name of a side file.
     windlass_engine::durable::rename(&set, &place.path("new.db-wal")).unwrap();
     let set = place.arg("new.db-wal");
     refused(&place, &["restore", &set, "--into", &into, "--force"]);
@@ -174,12 +174,12 @@ fn an_output_replaces_files_of_its_own_kind_only() {
     };
     let pages = || windlass(&["man", &sets]).status.code();
     assert_eq!((record(), draw(), pages()), (Some(0), Some(0), Some(0)));
-    // Again, over their own kind: links to them stay links.
+    // A second time, over files of their own kind: links to them stay links.
     windlass_engine::durable::rename(page.as_ref(), &place.path("real.html")).unwrap();
     symlink(place.path("real.html"), &page).unwrap();
     assert_eq!((record(), draw(), pages()), (Some(0), Some(0), Some(0)));
     assert!(place.path("page.html").is_symlink());
-    // Over nothing: what mktemp made.
+    // Over an empty file, as mktemp makes it.
     fs::File::create(place.path("empty")).unwrap();
     let empty = place.arg("empty");
     assert_eq!(
@@ -220,7 +220,7 @@ fn a_stripe_being_written_never_takes_the_place_of_another_file() {
     windlass_engine::durable::write(&place.path("set.windlass.partial"), b"eggs\n", 0o644).unwrap();
     refused(&place, &["backup", &db, "--to", &set]);
     fs::remove_file(place.path("set.windlass.partial")).unwrap();
-    // What a run left that was killed before its first write is no obstacle.
+    // What a run left that was killed before its first write does not prevent a new run.
     for left in [vec![], vec![0; 100_000]] {
         windlass_engine::durable::write(&place.path("set.windlass.partial"), &left, 0o600).unwrap();
         let output = windlass(&["backup", &db, "--to", &set, "--overwrite"]);
@@ -229,7 +229,7 @@ fn a_stripe_being_written_never_takes_the_place_of_another_file() {
     assert_eq!(place.restored(&place.path("set.windlass")), 20);
 }
 
-/// Looks like a data directory with a tablespace.
+/// Creates files that look like a data directory with a tablespace.
 fn plant_cluster(place: &Place) {
     for directory in [
         "data/global",
@@ -336,8 +336,8 @@ fn a_source_that_is_mounted_a_second_time_is_the_source() {
     fs::create_dir(place.path("again")).unwrap();
     let file = place.path("again.db");
     fs::File::create(&file).unwrap();
-    // Through the first mount the directory is a cluster's; through the second one only its device
-    // and inode tell.
+    // Through the first mount the directory belongs to a cluster. Through the second one, only its
+    // device and inode show that.
     let script = "mount --bind \"$1/shop.db\" \"$1/again.db\" && cd \"$1\" && \
                   for to in again.db again.db-wal shop.db-wal; do \
                   \"$2\" backup shop.db --to \"$to\" --overwrite; test $? = 1 || exit 9; done";

@@ -1,4 +1,4 @@
-//! Media that nobody may write to, and runs that root starts.
+//! Media that nobody can write to, and runs that root starts.
 
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
@@ -8,7 +8,7 @@ use crate::support::*;
 
 const NOBODY: &str = "65534";
 
-/// The program as a user who is not root: this one, or `nobody`.
+/// Runs the program as a user who is not root: the user of this process, or `nobody`.
 fn ordinary(words: &[&str]) -> Output {
     let program = env!("CARGO_BIN_EXE_windlass");
     let mut command = if rustix::process::geteuid().is_root() {
@@ -33,7 +33,7 @@ fn set_mode(path: &Path, mode: u32) {
     std::fs::set_permissions(path, std::fs::Permissions::from_mode(mode)).unwrap();
 }
 
-/// A directory that anybody may write to.
+/// A directory to which everybody may write.
 fn open_directory(place: &Place) -> PathBuf {
     let open = place.path("open");
     std::fs::create_dir(&open).unwrap();
@@ -66,7 +66,7 @@ fn a_set_that_may_only_be_read_is_looked_at_verified_and_restored() {
     let into = open.join("restored.db");
     let output = ordinary(&["restore", &sets, "--into", into.to_str().unwrap()]);
     assert_eq!(output.status.code(), Some(0), "{}", text(&output));
-    // Nothing was left beside the set, and the copy is whole.
+    // Nothing is left beside the set, and the copy is complete.
     assert_eq!(place.sets().len(), 1);
     assert_eq!(place.ledger.check(&into), 20);
     set_mode(&place.path("sets"), 0o755);
@@ -93,7 +93,7 @@ fn a_set_on_a_read_only_mount_is_looked_at_verified_and_restored() {
     assert_eq!(place.ledger.check(&place.path("restored.db")), 20);
 }
 
-/// Runs as the user that servers run as. Takes root, or sudo without a password.
+/// A command that runs as the servers' user. It needs root, or sudo without a password.
 fn as_server(program: &Path) -> Command {
     let mut command = if rustix::process::geteuid().is_root() {
         Command::new("setpriv")
@@ -113,7 +113,7 @@ fn as_server(program: &Path) -> Command {
     command
 }
 
-/// A server that another user than this process runs.
+/// A server that runs as another user than this process.
 struct Server {
     data: PathBuf,
     bin: PathBuf,
@@ -150,7 +150,8 @@ impl Server {
 
     fn run(&self, program: &str, words: &[&str]) {
         let mut command = as_server(&self.bin.join(program));
-        // A server inherits what pg_ctl has: a pipe that it kept open would never end.
+        // A server inherits pg_ctl's descriptors: it would keep a pipe open, and its end would not
+        // come.
         let null = std::process::Stdio::null;
         let status = command
             .args(words)
@@ -172,7 +173,7 @@ impl Drop for Server {
     }
 }
 
-/// Runs the program as root, who may be this process.
+/// Runs the program as root. This process may be root itself.
 fn as_root(words: &[&str]) -> Output {
     let program = env!("CARGO_BIN_EXE_windlass");
     let mut command = if rustix::process::geteuid().is_root() {
@@ -206,7 +207,7 @@ fn a_backup_and_a_restore_that_root_starts_leave_nothing_that_root_owns() {
     root(&["backup", &conninfo, "--to", sets]);
     root(&["verify", sets]);
     root(&["restore", sets, "--into", into]);
-    // What is refused leaves no directory behind.
+    // A refused run leaves no directory behind.
     let other = server_place.join("other");
     let words = ["restore", sets, "--into", other.to_str().unwrap()];
     let refused = as_root(&[&words[..], &["--tablespace-map", "/a=/b"]].concat());
@@ -225,7 +226,8 @@ fn a_backup_and_a_restore_that_root_starts_leave_nothing_that_root_owns() {
     assert!(restored.unwrap().status.success());
 }
 
-/// What root owns below a directory, or only root may look into, as the servers' user sees it.
+/// Lists what root owns below a directory, or only root can look into, as the servers' user sees
+/// it.
 fn roots_files(place: &Path) -> String {
     let mut find = as_server(Path::new("find"));
     let found = find.arg(place).args(["-uid", "0"]).output().unwrap();
@@ -255,7 +257,7 @@ fn a_sqlite_database_is_backed_up_and_restored_as_its_owner() {
         let output = as_root(words);
         assert_eq!(output.status.code(), Some(0), "{}", text(&output));
     }
-    // Into a directory that only root may write to, and that has none of that name yet.
+    // Into a directory that only root can write to. It does not contain this name yet.
     let rooted = place.path().join("rooted");
     std::fs::create_dir(&rooted).unwrap();
     set_mode(&rooted, 0o755);

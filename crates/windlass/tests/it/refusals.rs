@@ -3,7 +3,7 @@
 use crate::support::*;
 use crate::trouble::grow;
 
-/// Runs; asserts the exit code, an `error:` line with `says`, and a `hint:` line.
+/// Runs a command. Asserts its exit code, an `error:` line with `says`, and a `hint:` line.
 fn refused(words: &[&str], code: i32, says: &str) {
     let output = windlass(words);
     let printed = text(&output);
@@ -130,7 +130,7 @@ fn a_missing_stripe_is_named_with_its_place() {
     );
 }
 
-/// Writes a stripe with one bit flipped in the middle of each of `count` equal parts.
+/// Flips one bit in the middle of each of `count` equal parts of a stripe.
 fn damage(stripe: &std::path::Path, count: usize) {
     let mut bytes = std::fs::read(stripe).unwrap();
     let step = bytes.len() / 2 / count;
@@ -171,7 +171,7 @@ fn verify_lists_all_damage_and_what_it_costs() {
     assert_eq!(report["damage"][0]["part"], "frame");
     assert_eq!(report["damage"][0]["files"][0]["path"], "shop.db");
     assert_eq!(report["lost"][0]["path"], "shop.db");
-    // What is left: the set is still described, and refused.
+    // What is left: `info` still describes the set, and commands refuse it.
     let info = windlass(&["info", &stripe]);
     assert!(
         text(&info).contains("restorable, as far as"),

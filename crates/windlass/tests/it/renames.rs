@@ -1,11 +1,11 @@
-//! A crash between the renames that end a run with `--overwrite`: sealed is sealed, whatever the
-//! names.
+//! A crash between the renames at the end of a run with `--overwrite`: a sealed set is sealed,
+//! whatever the names of its stripes.
 
 use std::fs;
 
 use crate::support::*;
 
-/// What a crash leaves that met the run after so many of its two renames.
+/// The state after a crash that hit the run after this many of its two renames.
 fn crashed_after(renames: usize) -> Place {
     let place = Place::new();
     let db = place.arg("shop.db");
@@ -16,7 +16,7 @@ fn crashed_after(renames: usize) -> Place {
     let old = stripes.clone().map(|path| fs::read(path).unwrap());
     place.ledger.commit(21, 22);
     assert_eq!(windlass(&words).status.code(), Some(0));
-    // Renaming changes no byte, so what was not renamed yet can be put back.
+    // Renaming changes no byte, so this puts back what was not renamed before the crash.
     for (path, old) in stripes.iter().zip(old).skip(renames) {
         windlass_engine::durable::rename(path, &windlass_engine::partial_path(path)).unwrap();
         windlass_engine::durable::write(path, &old, 0o600).unwrap();

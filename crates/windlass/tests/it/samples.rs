@@ -1,4 +1,4 @@
-//! The samples of docs/samples: each is what the program that reads it takes.
+//! The samples in docs/samples: the program that reads each of them must accept it.
 
 #![allow(clippy::disallowed_methods, reason = "fixtures need no durability")]
 
@@ -21,7 +21,7 @@ fn the_sample_configuration_is_one_and_its_database_is_backed_up() {
     let path = sample("windlass.toml");
     let path = path.to_str().unwrap();
     let place = Place::new();
-    // All of it is checked, whatever runs; its log is root's.
+    // Every command checks the whole file. Its log belongs to root, so this names another.
     let log = place.arg("log");
     let output = windlass(&["status", "--config", path, "--log", &log]);
     assert_eq!(output.status.code(), Some(0), "{}", text(&output));
@@ -66,7 +66,7 @@ fn systemd_finds_nothing_wrong_with_the_sample_units() {
         .output()
         .expect("systemd-analyze of Debian's package `systemd`");
     let printed = text(&output);
-    // Units of the machine itself may be told of; ours are not.
+    // Complaints about the machine's own units are fine, complaints about Windlass's are not.
     let ours: Vec<_> = printed
         .lines()
         .filter(|line| line.contains("windlass"))
@@ -84,7 +84,7 @@ fn prometheus_takes_the_sample_rules() {
         .output()
         .unwrap();
     assert!(output.status.success(), "{}", text(&output));
-    // What the rules ask for is what the textfile says.
+    // The textfile has the metrics that the rules ask for.
     let place = Place::new();
     let file = place.arg("windlass.prom");
     let words = [
@@ -121,7 +121,7 @@ fn the_lines_of_the_sample_crontab_are_commands_that_exist() {
                 .all(|word| word.chars().all(|it| "0123456789*/,-".contains(it)))
         );
         assert_eq!(words[5..7], ["root", "windlass"], "{line}");
-        // With the sample configuration, as far as a database that is not there.
+        // With the sample configuration, it gets as far as the database, which does not exist.
         let mut command = command();
         command
             .args(&words[7..])

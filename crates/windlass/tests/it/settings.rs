@@ -1,4 +1,4 @@
-//! Settings that come from elsewhere than the command line: the environment, and files.
+//! Settings that do not come from the command line but from the environment and from files.
 
 use std::process::Output;
 
@@ -10,13 +10,13 @@ fn with(variable: (&str, &str), words: &[&str]) -> Output {
     command.output().unwrap()
 }
 
-/// The variables of a command's flags, by its help: an option without a value.
+/// The variables of a command's flags, found in its help: options without a value.
 fn flags(command: &str) -> Vec<String> {
     let help = text(&windlass(&[command, "--help"]));
     let mut flags = Vec::new();
     let mut takes_value = true;
     for line in help.lines() {
-        // An option's own line, not what is said about it.
+        // This is the option's own line, not a line of its description.
         let start = line.trim_start();
         if start.starts_with("--") || start.split(", ").nth(1).is_some_and(is_long) {
             takes_value = line.contains('<');
@@ -73,7 +73,7 @@ fn a_name_that_no_option_has_is_refused_before_anything_is_done() {
                 hint: Did you mean WINDLASS_MAX_RATE?";
     assert!(printed.contains(says), "{printed}");
     assert!(place.sets().is_empty());
-    // What other commands take, and what tests and hooks are told, is fine; and help is help.
+    // Variables of other commands, of tests and of hooks are fine, and so is help.
     for name in ["WINDLASS_INTO", "WINDLASS_TEST_X", "WINDLASS_HOOK_EVENT"] {
         let output = with((name, "x"), &words);
         assert_eq!(output.status.code(), Some(0), "{}", text(&output));

@@ -1,21 +1,21 @@
-//! What people read on the screen, word for word, but for times, rates, ids and places.
+//! What people read on the screen, word for word, except for times, rates, ids and places.
 //!
-//! The snapshots lie in `snapshots/`; `INSTA_UPDATE=always` writes them anew, to be read before
-//! they are kept.
+//! The snapshots are in `snapshots/`. `INSTA_UPDATE=always` writes them again. Read them before you
+//! keep them.
 
 use std::path::Path;
 
 use crate::support::{Place, command, text};
 
-/// What differs from run to run, and what stands for it. The first that fits wins a place, so the
-/// longer forms come first.
+/// Patterns for what differs from run to run, each with its replacement. The first match wins, so
+/// the longer forms come first.
 const VARIABLE: [(&str, &str); 18] = [
-    // Which servers run on this machine.
+    // The servers that run on this machine.
     (
         r"(No server answers on a socket|On this machine a server answers).*",
         "[sockets of this machine]",
     ),
-    // What a stage waited for, and how long, is another test's matter.
+    // Another test checks what a stage waited for, and how long.
     (
         r"(?m)^(reader|compressor|decompressor|writer) +\d.*$",
         "$1 [times]",
@@ -23,7 +23,7 @@ const VARIABLE: [(&str, &str); 18] = [
     (r"(?m)^ {20,}\d+\.\d+ s .*\n", ""),
     (r"(?m)^(verdict|threads) {2,}.*$", "$1 [by the machine]"),
     (r"(?m)^device {2,}(.*?) {2,}.*$", "device $1 [times]"),
-    // Progress is shown when there was time for it.
+    // Progress appears only if the run took long enough.
     (r"(?m)^( *\d+ %|verifying|restoring|copying).*\n", ""),
     (r"/(var/)?tmp/\.tmp\w+", "[place]"),
     (r"\d{4}-\d\d-\d\dT[0-9:.]+Z", "[time]"),
@@ -39,14 +39,14 @@ const VARIABLE: [(&str, &str); 18] = [
     ),
     (r"at offset \d+", "at offset [n]"),
     (r"(all|stored in|in) \d+(\.\d+)? (B|KiB|MiB)\b", "$1 [n] $3"),
-    // The library that made the database, which is the machine's.
+    // The version of the machine's SQLite library, which made the database.
     (r"\b3\.\d+\.\d+\b", "[sqlite]"),
     (r"\(os error \d+\)", "[os error]"),
     (r" {2,}", "  "),
     (r"(?m) +$", ""),
 ];
 
-/// Runs one command in the directory; what it printed, and how it ended.
+/// Runs one command in the directory. Returns its output and its exit code.
 fn shown(place: &Path, line: &str) -> String {
     let mut command = command();
     command.current_dir(place).args(line.split_whitespace());
@@ -62,7 +62,7 @@ fn assert_shown(name: &str, lines: &[String]) {
     });
 }
 
-/// Two stripes, beside each other, of a plan that does not depend on the machine.
+/// Two stripes side by side, with settings that do not depend on the machine.
 fn two_stripes() -> (Place, String) {
     let place = Place::new();
     let words = "backup shop.db --to a.stripe --to b.stripe --compress zstd:1 --buffers 8 \
@@ -130,7 +130,7 @@ fn a_plan() {
     let place = Place::new();
     let line = "plan --used-bytes 1TB --ratio 2 --source gp2:1.5TB --target s3:100MB/s \
                 --files 1,4 --compress none,zstd --cores 8 --within 2h";
-    // Its minutes are simulated, so they are the same everywhere.
+    // The minutes are simulated, so they are the same everywhere.
     let name = "plan";
     insta::with_settings!({omit_expression => true}, {
         insta::assert_snapshot!(name, shown(place.dir.path(), line));

@@ -1,4 +1,4 @@
-//! Runs the command, and a small database to run it on.
+//! Runs the command, and provides a small database for it.
 
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
@@ -8,7 +8,7 @@ use windlass_testkit::sqlite::{Journal, Ledger, LedgerSpec};
 
 pub use crate::run::*;
 
-/// A directory with a database in it, and a place for sets.
+/// A directory with a database and a place for sets.
 pub struct Place {
     pub dir: tempfile::TempDir,
     pub ledger: Ledger,
@@ -19,7 +19,7 @@ impl Place {
         Self::with_accounts(LedgerSpec::default().accounts)
     }
 
-    /// With a database of that many rows, of some 700 bytes each.
+    /// A place whose database has this many rows of about 700 bytes each.
     pub fn with_accounts(accounts: u32) -> Self {
         let dir = tempfile::tempdir_in("/var/tmp").unwrap();
         std::fs::create_dir(dir.path().join("sets")).unwrap();
@@ -41,7 +41,7 @@ impl Place {
         self.path(name).to_str().unwrap().to_owned()
     }
 
-    /// Names in the directory of sets.
+    /// The names in the directory of sets.
     pub fn sets(&self) -> Vec<String> {
         let entries = std::fs::read_dir(self.path("sets")).unwrap();
         let mut names: Vec<_> = entries
@@ -51,7 +51,7 @@ impl Place {
         names
     }
 
-    /// Backs up to the directory of sets; the stripe's path.
+    /// Backs up to the directory of sets. Returns the stripe's path.
     pub fn back_up(&self) -> PathBuf {
         let before = self.sets();
         let output = windlass(&["backup", &self.arg("shop.db"), "--to", &self.arg("sets")]);
@@ -65,7 +65,7 @@ impl Place {
         self.path("sets").join(&new[0])
     }
 
-    /// Restores a set to a new file; how many transactions it has.
+    /// Restores a set to a new file. Returns the number of its transactions.
     pub fn restored(&self, set: &Path) -> u64 {
         let into = self.path("restored.db");
         let words = [
@@ -82,21 +82,21 @@ impl Place {
     }
 }
 
-/// Interrupts it, as Ctrl-C does, and waits for its end, which must be that of an interrupted run.
+/// Interrupts a run as Ctrl-C does, and waits. The exit code must be that of an interrupted run.
 pub fn interrupt(child: &mut Child) {
     signal(child, "INT");
     assert_eq!(child.wait().unwrap().code(), Some(130));
 }
 
-/// Starts a command and interrupts it after its first line, which comes once signals are handled:
-/// that line.
+/// Starts a command and interrupts it after its first line. That line appears when the signals are
+/// handled. Returns the line.
 pub fn interrupted_at_its_first_line(command: &mut Command) -> String {
     let (output, complaints) = (Stdio::null(), Stdio::piped());
     let mut child = command.stdout(output).stderr(complaints).spawn().unwrap();
     let mut line = String::new();
     let mut lines = BufReader::new(child.stderr.take().unwrap());
     lines.read_line(&mut line).unwrap();
-    // Read on, or it would wait to be read.
+    // Reads on: otherwise the command would wait for a reader.
     let rest = std::thread::spawn(move || std::io::copy(&mut lines, &mut std::io::sink()));
     interrupt(&mut child);
     rest.join().unwrap().unwrap();

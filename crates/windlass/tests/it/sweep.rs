@@ -12,7 +12,7 @@ use crate::support::{Place, command, interrupted_at_its_first_line, text};
 fn run(place: &Place, words: &[&str]) -> Output {
     let mut command = command();
     command.env("WINDLASS_STATE_DIR", place.path("state"));
-    // What is set for a user's own backups must not reach the runs of a sweep.
+    // The user's own settings for backups must not reach the runs of a sweep.
     command
         .env("WINDLASS_BUFFERS", "9")
         .env("WINDLASS_COMPRESS", "lz4");
@@ -37,7 +37,7 @@ fn words(list: &Value) -> String {
         .join("\n")
 }
 
-/// Runs an experiment with its own axes, once each; checks what is true of all.
+/// Runs each case of an experiment with its own axes once, and checks what is true for all.
 fn once(place: &Place, experiment: &str, more: &[&str]) -> Value {
     let (database, sets) = (place.arg("shop.db"), place.arg("sets"));
     let words = [experiment, &database, "--to", &sets, "--repeat", "1"];
@@ -116,12 +116,12 @@ fn databases_of_different_sizes_are_an_axis() {
         run.unwrap()["report"]["bytes_written"].as_u64().unwrap()
     };
     let size = |case: usize| cases[case]["source"]["bytes"].as_u64().unwrap();
-    // A set of each database, with each codec.
+    // There is a set of each database with each codec.
     assert!(size(0) == size(1) && size(2) == size(3) && size(2) > 2 * size(0));
     assert!(bytes(2) > 2 * bytes(0) && bytes(3) > 2 * bytes(1));
     let page = std::fs::read_to_string(document["kept"][1].as_str().unwrap()).unwrap();
     assert!(page.contains("By database"));
-    // Neither its path nor what else is on the command line is in what is kept.
+    // The kept series contains neither the path nor other words of the command line.
     assert!(!document["series"].to_string().contains("shop.db"));
 }
 
@@ -154,7 +154,7 @@ fn waiting_for_buffers_falls_as_buffers_rise() {
         ..LedgerSpec::default()
     };
     drop(Ledger::create(&database, spec));
-    // 40 transfers and more to a slow device, with a few buffers and with one for each.
+    // At least 40 transfers to a slow device, with few buffers and with one for each transfer.
     let database = database.to_str().unwrap();
     let words = [
         "grid",
@@ -343,7 +343,7 @@ fn an_interrupted_sweep_leaves_nothing() {
         &place.arg("sets"),
     ]);
     command.args(["--emulate", "target=rate:10KB/s"]);
-    // Its first line is followed by a run that would take minutes.
+    // After the first line comes a run that would take minutes.
     interrupted_at_its_first_line(&mut command);
     assert!(place.sets().is_empty(), "left behind: {:?}", place.sets());
     assert!(!place.path("state").exists());

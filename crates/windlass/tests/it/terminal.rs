@@ -1,4 +1,4 @@
-//! Runs the command on a terminal of any width, and says what reached it.
+//! Runs the command on a terminal of any width, and returns what reached the terminal.
 
 use std::fs::{File, OpenOptions};
 use std::io::Read;
@@ -9,10 +9,10 @@ use rustix::fd::AsFd;
 use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
 use rustix::termios::{Winsize, tcsetwinsize};
 
-/// A terminal that nobody looks at.
+/// A terminal that no person watches.
 pub struct Terminal {
     screen: File,
-    /// Of the end that programs have.
+    /// The path of the end that programs open.
     path: PathBuf,
 }
 
@@ -40,8 +40,8 @@ impl Terminal {
         tcsetwinsize(self.screen.as_fd(), size).unwrap();
     }
 
-    /// Runs a command on it to its end, which must be a good one; everything that reached it.
-    /// `look` is shown what has come each time that more comes.
+    /// Runs a command on the terminal until it succeeds. Returns everything that reached the
+    /// terminal. `look` gets what has come so far, each time that more comes.
     pub fn run(&self, mut command: Command, mut look: impl FnMut(&str)) -> String {
         let mut options = OpenOptions::new();
         let end = options.read(true).write(true).open(&self.path).unwrap();
@@ -50,10 +50,10 @@ impl Terminal {
             .stdout(end.try_clone().unwrap())
             .stderr(end);
         let mut child = command.spawn().unwrap();
-        // With this its copies of the other end are gone.
+        // This closes the command's copies of the other end.
         drop(command);
         let (mut came, mut part) = (Vec::new(), [0; 4096]);
-        // Once nobody has the other end, reading is an error.
+        // When nobody holds the other end, reading fails.
         while let Ok(count) = (&self.screen).read(&mut part) {
             came.extend_from_slice(&part[..count]);
             look(&String::from_utf8_lossy(&came));
@@ -64,8 +64,8 @@ impl Terminal {
     }
 }
 
-/// What was written on rows: each from where the cursor went back to the left, without what moves
-/// the cursor or colours text.
+/// The rows that were written. A new row begins where the cursor goes back to the left. Codes that
+/// move the cursor or colour text are left out.
 pub fn rows(came: &str) -> Vec<String> {
     let mut rows = vec![String::new()];
     let mut letters = came.chars();

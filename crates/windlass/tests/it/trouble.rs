@@ -1,4 +1,4 @@
-//! Runs that do not end as they began: killed, interrupted, out of space.
+//! Runs that do not end normally: killed, interrupted, out of space.
 
 use std::path::Path;
 use std::process::{Child, Command, Output, Stdio};
@@ -8,7 +8,7 @@ use windlass_testkit::sqlite::Random;
 
 use crate::support::*;
 
-/// A backup that takes a while, because its source is throttled.
+/// A backup that takes some time because its source is throttled.
 pub fn slow_backup(place: &Place) -> Child {
     let mut command = command();
     command.args(["backup", &place.arg("shop.db"), "--to", &place.arg("sets")]);
@@ -51,7 +51,7 @@ fn a_killed_backup_leaves_older_sets_alone_and_the_next_run_cleans_up() {
     let mut random = Random(0x5eed);
     for _ in 0..12 {
         let mut child = slow_backup(&place);
-        // The moment is random; what must hold, holds at any.
+        // The moment is random: what is asserted must hold at any moment.
         std::thread::sleep(Duration::from_millis(u64::from(random.below(700))));
         child.kill().unwrap();
         child.wait().unwrap();
@@ -78,7 +78,7 @@ fn an_interrupted_backup_says_so_and_leaves_nothing() {
     grow(&place);
     for name in ["INT", "TERM"] {
         let mut child = slow_backup(&place);
-        // Until it is writing, so that the signal meets a run and not a start.
+        // Wait until it writes, so that the signal meets a run and not only a start.
         while place.sets().is_empty() {
             assert!(
                 child.try_wait().unwrap().is_none(),
@@ -106,7 +106,7 @@ fn an_interrupted_restore_leaves_the_database_that_was_there() {
     command.arg(&into).args(["--max-rate", "64KiB"]);
     command.args(["--transfer-size", "64KiB"]);
     let mut child = command.stderr(Stdio::null()).spawn().unwrap();
-    // Until it has made a place for the new one.
+    // Wait until it has created the place for the new one.
     while place.path("new").read_dir().unwrap().count() == before.len() {
         assert!(child.try_wait().unwrap().is_none(), "it ended by itself");
     }
@@ -115,8 +115,8 @@ fn an_interrupted_restore_leaves_the_database_that_was_there() {
     assert_eq!(contents(&place.path("new")), before);
 }
 
-/// Runs the command with `sets` being a file system of its own, seen by nobody else, with room for
-/// one small file, which is there; then shows what is there.
+/// Runs the command while `sets` is a file system of its own, which nobody else sees. It has room
+/// for one small file, and that file is there. Then it lists what is there.
 fn on_a_full_disk(place: &Place, words: &[&str]) -> Output {
     let script = "mount -t tmpfs -o size=256k none \"$1\" && cd \"$1\" && echo precious > older && \
                   shift && \"$@\" >&2; code=$?; ls; cat older; exit $code";
@@ -164,7 +164,7 @@ fn a_full_disk_fails_the_backup_and_keeps_what_was_there() {
     assert_eq!(String::from_utf8_lossy(&output.stdout), "older\nprecious\n");
 }
 
-/// Runs the command with a system call that always fails.
+/// Runs the command while one system call always fails.
 fn without(call: &str, error: &str, words: &[&str]) -> Output {
     let mut strace = Command::new("strace");
     let inject = format!("inject={call}:error={error}");
@@ -179,7 +179,7 @@ fn what_the_kernel_does_not_have_is_done_without() {
     let place = Place::new();
     grow(&place);
     for (call, error) in [
-        // Forbidden, as in many containers; and uncached reads, and preallocation.
+        // Forbidden, as in many containers. Then uncached reads and preallocation are missing.
         ("io_uring_setup", "EPERM"),
         ("preadv2", "EOPNOTSUPP"),
         ("fallocate", "EOPNOTSUPP"),
@@ -204,7 +204,7 @@ fn what_the_kernel_does_not_have_is_done_without() {
     }
 }
 
-/// The system calls of a run that make something durable, or give it its name, in their order.
+/// The system calls of a run that make something durable or give it its name, in order.
 fn durable_calls(place: &Place, words: &[&str]) -> Vec<String> {
     let trace = place.path("trace");
     let mut strace = Command::new("strace");
@@ -256,7 +256,7 @@ pub fn grow(place: &Place) {
 }
 
 impl Place {
-    /// Like `back_up`, where left-over stripes may go away meanwhile.
+    /// Like `back_up`, but left-over stripes may be removed in the meantime.
     fn back_up_cleaning(&self) -> std::path::PathBuf {
         let before = self.sets();
         let output = windlass(&["backup", &self.arg("shop.db"), "--to", &self.arg("sets")]);

@@ -1,5 +1,5 @@
-//! `windlass verify --open` on sets of PostgreSQL clusters: which relations are damaged, whether
-//! the set rotted or the database was broken when it was backed up.
+//! `windlass verify --open` on sets of PostgreSQL clusters: it finds the damaged relations, whether
+//! the set rotted or the database was already broken when it was backed up.
 
 #![allow(clippy::disallowed_methods, reason = "fixtures need no durability")]
 
@@ -12,9 +12,9 @@ use crate::open_postgres::{rot, set_with_words};
 use crate::opening::Scratch;
 use crate::support::text;
 
-/// A row that begins behind the end of its page: at 32767, of 40 bytes, in use.
+/// A row that begins after the end of its page: offset 32767, 40 bytes, in use.
 const ITEM_NOWHERE: [u8; 4] = [0xFF, 0xFF, 0x50, 0];
-/// Where in its file: the first item of block 5.
+/// Its place in the file: the first item of block 5.
 const ITEM_AT: u64 = 5 * 8192 + 24;
 
 #[test]
@@ -56,7 +56,7 @@ fn verify_open_names_the_relations_that_are_damaged() {
     scratch.assert_clean();
 }
 
-/// A set that is as it was written, of a cluster with a table that is not.
+/// An undamaged set of a cluster with a broken table.
 fn set_of_a_broken_table(place: &std::path::Path) -> String {
     let source = PrivateCluster::start(&ClusterOptions::default());
     let sql = |text: &str| source.sql("postgres", text);
@@ -122,7 +122,7 @@ fn a_set_that_is_too_damaged_to_be_opened_is_still_reported_on() {
     let place = place();
     let (_source, set) = set_with_words(place.path());
     let (stripe, mut stored) = bytes(&set).remove(0);
-    // Without its settings no server starts.
+    // No server starts without its settings.
     let settings = b"# PostgreSQL configuration file";
     let at = stored.windows(settings.len()).position(|it| it == settings);
     stored[at.unwrap()] ^= 1;
@@ -143,7 +143,7 @@ fn a_set_that_is_too_damaged_to_be_opened_is_still_reported_on() {
         "{said}"
     );
     assert!(said.contains("is damaged in 1 place"), "{said}");
-    // Alone it says what to do.
+    // The command alone says what to do.
     let output = scratch.run(None, &["open", &set, "--", "true"]);
     let said = text(&output);
     assert_eq!(output.status.code(), Some(4), "{said}");

@@ -1,7 +1,7 @@
-//! A run as others see it while it goes: `windlass status`, metrics over HTTP and in a file.
+//! How others see a run while it works: `windlass status`, metrics over HTTP and in a file.
 //!
-//! The runs are held back by a rate limit, so that they would take minutes, and are interrupted
-//! once they have been seen: nothing depends on how fast the machine is.
+//! A rate limit slows the runs, so that they would take minutes. The tests interrupt them when they
+//! have been seen, so nothing depends on the speed of the machine.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
@@ -13,17 +13,17 @@ use serde_json::Value;
 
 use crate::support::*;
 
-/// 28 MiB of rows, two transfers of which are allowed each second.
+/// 28 MiB of rows. The rate limit allows two transfers a second.
 const ACCOUNTS: u32 = 40_000;
 
-/// A user who is neither root nor anybody else here.
+/// A user that is neither root nor any other user of these tests.
 const NOBODY: u32 = 65534;
 
 fn owner(path: &str) -> u32 {
     std::fs::metadata(path).unwrap().uid()
 }
 
-/// A backup under way, in no hurry.
+/// A slow backup under way.
 struct Slow {
     process: Child,
     metrics: String,
@@ -56,7 +56,7 @@ impl Slow {
         Self { process, metrics }
     }
 
-    /// Asks for the metrics until they say this: how the run goes is not ours to know.
+    /// Asks for the metrics until they contain `words`: a test cannot know how fast the run goes.
     fn metrics_with(&self, words: &str) -> String {
         loop {
             let text = self.ask("/metrics");
@@ -75,16 +75,16 @@ impl Slow {
         answer
     }
 
-    /// Interrupts it; waits for its end.
+    /// Interrupts it and waits for its end.
     fn end(mut self) {
         interrupt(&mut self.process);
     }
 }
 
 impl Drop for Slow {
-    /// A test that failed leaves nothing behind.
+    /// A failed test leaves no process behind.
     fn drop(&mut self) {
-        // It may have ended, as it should.
+        // The process may have ended, as it should.
         self.process.kill().unwrap_or_default();
         self.process.wait().unwrap();
     }
@@ -104,7 +104,7 @@ fn value(metrics: &str, series: &str) -> f64 {
     value.parse().unwrap()
 }
 
-/// What Prometheus itself says against metrics.
+/// Asks Prometheus's own tool whether it accepts the metrics.
 fn prometheus_accepts(metrics: &str) {
     let program = std::env::var_os("WINDLASS_TEST_PROMTOOL");
     let program = program.unwrap_or_else(|| "promtool".into());
@@ -155,7 +155,7 @@ fn a_run_under_way_is_told_in_the_terms_of_prometheus() {
     );
     assert!(slow.ask("/").contains("see /metrics"));
     assert!(slow.ask("/other").starts_with("HTTP/1.1 404"));
-    // A counter never goes back.
+    // A counter never decreases.
     let later = slow.metrics_with(waiting);
     for line in metrics.lines().filter(|line| line.contains("_total{")) {
         let (series, before) = line.rsplit_once(' ').unwrap();
@@ -169,7 +169,7 @@ fn a_run_under_way_is_told_in_the_terms_of_prometheus() {
     slow.end();
 }
 
-/// A process's operation, as a `windlass status --json` shows it.
+/// A process's operation in the output of `windlass status --json`.
 fn operation(status: &mut Command, pid: u32) -> Option<Value> {
     let output = status.output().unwrap();
     assert_eq!(output.status.code(), Some(0), "{}", text(&output));
@@ -202,7 +202,7 @@ fn status_tells_how_far_a_run_is_and_what_holds_it_back() {
     let place = Place::with_accounts(ACCOUNTS);
     let slow = Slow::start(&place);
     let pid = slow.process.id();
-    // Its file is rewritten once a second.
+    // The operation's file is written again once a second.
     let run = loop {
         let own = operation(command().args(["status", "--json"]), pid);
         if let Some(own) = own.filter(|own| !own["numbers"]["limit"].is_null()) {
@@ -227,7 +227,7 @@ fn status_tells_how_far_a_run_is_and_what_holds_it_back() {
     assert_eq!(numbers["stages"].as_array().unwrap().len(), 3);
     let devices = numbers["devices"].as_array().unwrap();
     assert_eq!(devices.len(), 2);
-    // In the first seconds all that went to a device went there in the last seconds.
+    // In the first seconds, everything that a device got also counts for its present rate.
     if numbers["elapsed_seconds"].as_f64().unwrap() < 5.0 {
         for device in devices.iter().filter(|device| device["bytes"] != 0) {
             assert!(device["rate"].as_f64().unwrap() > 0.0, "{device}");
@@ -269,11 +269,11 @@ fn the_textfile_tells_of_a_run_and_then_of_its_end() {
     assert_eq!(value(&after, "windlass_processed_ratio"), 1.0);
     let ended = value(&after, "windlass_run_end_time_seconds");
     assert!(ended >= value(&after, "windlass_run_start_time_seconds"));
-    // Nothing is left beside it: node_exporter would read it, too.
+    // No other file is left: node_exporter would read it too.
     assert!(!place.path("windlass.prom.new").exists());
 }
 
-/// The line of a series in a textfile.
+/// The value of an operation's last success in a textfile.
 fn last_success(text: &str, operation: &str) -> Option<f64> {
     let series = format!("windlass_last_success_time_seconds{{operation=\"{operation}\"");
     let line = text.lines().find(|line| line.starts_with(&series))?;
@@ -292,7 +292,7 @@ fn the_time_of_the_last_success_outlives_runs_that_fail_and_runs_that_are_killed
     let back_up = |database: &str, to: &str| {
         windlass(&["backup", database, "--to", to, "--metrics-file", &path])
     };
-    // Of another database in the same file.
+    // The file already has the metric of another database.
     let other = "# HELP windlass_last_success_time_seconds x\n\
                  windlass_last_success_time_seconds{operation=\"verify\",subject=\"x\"} 12.5\n";
     #[allow(clippy::disallowed_methods, reason = "a fixture")]
@@ -302,7 +302,7 @@ fn the_time_of_the_last_success_outlives_runs_that_fail_and_runs_that_are_killed
     assert_eq!(first, value(&read(), "windlass_run_end_time_seconds"));
     assert_eq!(last_success(&read(), "verify"), Some(12.5));
     prometheus_accepts(&read());
-    // One that fails before it begins to read, and one that cannot even find its device.
+    // One run fails before it begins to read, the other one cannot even find its device.
     for to in [&place.arg("no/such/place"), &database] {
         assert_eq!(back_up(&database, to).status.code(), Some(1));
         assert_eq!(value(&read(), "windlass_run_success"), 0.0);
@@ -310,7 +310,7 @@ fn the_time_of_the_last_success_outlives_runs_that_fail_and_runs_that_are_killed
         assert_eq!(last_success(&read(), "backup"), Some(first));
         prometheus_accepts(&read());
     }
-    // One that is killed: marked as under way, for ever, with a start that grows old.
+    // This run is killed. Its file says for ever that it runs, with a start that gets old.
     let mut slow = Slow::start(&place);
     slow.metrics_with("windlass_run_running");
     slow.process.kill().unwrap();

@@ -31,11 +31,11 @@ fn what_happened_to_each_relation_is_told_by_its_name() {
     }
     place.sql("CREATE TABLE long (i int PRIMARY KEY, t text)");
     place.sql("ALTER TABLE long ALTER t SET STORAGE EXTERNAL");
-    // Nothing is to change by itself later: every hint bit is set now.
+    // Nothing may change by itself later, so all hint bits are set now.
     place.sql("VACUUM FREEZE");
     place.sql("CHECKPOINT");
     let first = place.back_up("first");
-    // 15 rows a page, and the short new ones find room beside the old.
+    // A page has 15 rows, and the short new rows fit beside the old ones.
     place.sql("UPDATE touched SET w = 'y' WHERE i = 1 OR i = 1501");
     place.sql("VACUUM FULL rewritten");
     place.sql("DROP TABLE dropped");
@@ -124,7 +124,7 @@ fn checksums_and_bytes_say_the_same_and_a_set_is_like_itself() {
     let (_, quick) = json(&["diff", &first, &second, "--pages"]);
     let (_, exact) = json(&["diff", &first, &second, "--pages", "--every-byte"]);
     assert_eq!(quick["relations"], exact["relations"]);
-    // pg_control is among them, though its CRC-32C is always the same: it holds one itself.
+    // pg_control differs too, although the CRC-32C of a file that holds its own is always the same.
     assert_eq!(quick["files"], exact["files"]);
     assert!(exact["files"].to_string().contains("global/pg_control"));
     assert_eq!(exact["bytes_by_checksum"], 0);

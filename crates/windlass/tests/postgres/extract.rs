@@ -1,4 +1,4 @@
-//! Tables taken out of a set by their names.
+//! Extracts tables from a set by their names.
 
 use std::collections::BTreeSet;
 use std::path::Path;

@@ -1,7 +1,7 @@
 //! The `windlass` command on real PostgreSQL clusters.
 //!
-//! Apart from the other tests of the command, which may run as root: servers do not, so this
-//! process becomes their user before its first test, and stays it.
+//! These tests are separate from the other tests of the command, because those may run as root.
+//! Servers cannot run as root, so this process becomes their user before its first test, for good.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 #![allow(clippy::disallowed_methods, reason = "fixtures need no durability")]

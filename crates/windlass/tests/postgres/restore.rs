@@ -1,4 +1,4 @@
-//! Restores of clusters that do not come to their end.
+//! Restores of clusters that are stopped before their end.
 
 use std::process::Stdio;
 
@@ -13,7 +13,7 @@ fn an_interrupted_restore_does_not_start_and_says_what_it_leaves() {
     restore.args(["restore", &set, "--into", &into, "--transfer-size", "64KiB"]);
     restore.args(["--max-rate", "64KiB"]).stderr(Stdio::piped());
     let child = restore.spawn().unwrap();
-    // So that the signal meets a restore that writes.
+    // Wait until it writes, so that the signal meets a restore at work.
     while !place.path("into/base").exists() {
         std::thread::yield_now();
     }
@@ -24,7 +24,7 @@ fn an_interrupted_restore_does_not_start_and_says_what_it_leaves() {
     let hint = format!("hint: What is in {into} does not start: remove it before the next try.");
     assert!(printed.contains(&hint), "{printed}");
     assert!(!place.path("into/global/pg_control").exists());
-    // It is not restored over, either.
+    // A new restore does not overwrite it either.
     let output = windlass(&["restore", &set, "--into", &into]);
     assert_eq!(output.status.code(), Some(1));
     assert!(text(&output).contains("is not empty"), "{}", text(&output));

@@ -6,7 +6,7 @@ use windlass_testkit::postgres::{ClusterOptions, PrivateCluster};
 
 pub use crate::run::*;
 
-/// A running cluster, and a place for sets.
+/// A running cluster and a place for sets.
 pub struct Place {
     pub server: PrivateCluster,
     dir: tempfile::TempDir,
@@ -15,7 +15,7 @@ pub struct Place {
 impl Place {
     pub fn new() -> Self {
         let server = PrivateCluster::start(&ClusterOptions::default());
-        // Statistics come by themselves and would differ at any time.
+        // Autovacuum would change statistics at any time, and they would differ.
         server.sql("postgres", "ALTER SYSTEM SET autovacuum = off");
         server.sql("postgres", "SELECT pg_reload_conf()");
         let dir = tempfile::tempdir_in("/var/tmp").unwrap();
@@ -38,7 +38,7 @@ impl Place {
         self.server.sql("postgres", sql)
     }
 
-    /// Backs up into a directory of its own.
+    /// Backs up into a new directory.
     pub fn back_up(&self, name: &str) -> String {
         std::fs::create_dir(self.path(name)).unwrap();
         let set = self.arg(name);

@@ -7,7 +7,8 @@ use windlass_testkit::browser::check_page;
 
 use crate::support::{Place, json};
 
-/// How fast emulated storage is against real one here: a small cluster takes parts of a second.
+/// The speed of emulated storage compared with real storage. The small cluster takes fractions of a
+/// second.
 const SCALE: f64 = 4.0;
 
 fn sweep(place: &Place, words: &[&str]) -> Value {
@@ -21,7 +22,7 @@ fn sweep(place: &Place, words: &[&str]) -> Value {
     document
 }
 
-/// Every run of a series with its case.
+/// Every run of a series, with its case.
 fn runs(document: &Value) -> Vec<(Value, Value)> {
     let series = &document["series"];
     let runs = series["runs"].as_array().unwrap().iter();
@@ -32,7 +33,7 @@ fn runs(document: &Value) -> Vec<(Value, Value)> {
     runs.map(|run| (case(run), run["report"].clone())).collect()
 }
 
-/// A run is never faster than its models: `stream` bytes per second for each device.
+/// A run is never faster than its models: each device takes at most `stream` bytes per second.
 fn assert_bound(case: &Value, report: &Value, bytes: &str, stream: f64) {
     let streams = case["devices"].as_f64().unwrap();
     let least = report[bytes].as_f64().unwrap() / (stream * SCALE * streams);

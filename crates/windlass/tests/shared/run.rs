@@ -1,11 +1,12 @@
-//! Runs the command as its users do. Part of each binary of tests, since only these know its path.
+//! Runs the command as its users do. Each test binary includes this file, because only a test
+//! binary knows the path of the command.
 
 #![allow(dead_code, reason = "not every binary of tests needs all of it")]
 
 use std::process::{Command, Output};
 
-/// The command, without this machine's configuration, without what the caller's environment says of
-/// databases and options, and nothing of tests in its state.
+/// The command, independent of this machine's configuration and of the caller's environment as far
+/// as it names databases and options. It leaves nothing of the tests in the state directory.
 pub fn command() -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_windlass"));
     for (name, _) in std::env::vars_os() {
@@ -19,12 +20,12 @@ pub fn command() -> Command {
     command
 }
 
-/// Runs it to its end.
+/// Runs the command to its end.
 pub fn windlass(words: &[&str]) -> Output {
     command().args(words).output().unwrap()
 }
 
-/// Everything that was printed.
+/// Everything that the command printed.
 pub fn text(output: &Output) -> String {
     let (out, err) = (&output.stdout, &output.stderr);
     format!(
@@ -34,7 +35,7 @@ pub fn text(output: &Output) -> String {
     )
 }
 
-/// Runs it with `--json`; its exit code and its document.
+/// Runs the command with `--json`. Returns its exit code and its document.
 pub fn json(words: &[&str]) -> (i32, serde_json::Value) {
     let output = windlass(&[words, &["--json"]].concat());
     let document = serde_json::from_slice(&output.stdout);

@@ -42,8 +42,8 @@ pub(crate) struct Configuration {
 }
 
 impl Configuration {
-    /// Reads a file and what it includes, after the files read before. A missing file is not an
-    /// error: the server would have complained about it at its start.
+    /// Reads a file and what it includes, after the files read before. A missing file is no
+    /// error here: it is the server that has to complain about it.
     pub(crate) fn read(&mut self, file: &Path, place: Place<'_>) -> Result<(), PostgresError> {
         self.read_at(file, place, 0)
     }

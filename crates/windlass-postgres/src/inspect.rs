@@ -1,15 +1,16 @@
-//! Is the database sound: every relation of an opened server checked by PostgreSQL's own amcheck,
-//! and every page of every file read.
+//! Checks whether a database is sound: PostgreSQL's own amcheck checks every relation of an opened
+//! server, and Windlass reads every page of every file.
 //!
 //!   databases --> relations --verify_heapam, bt_index_check--> faults by relation
 //!   files ------> pages ------checksums, read errors---------> faults by relation
 //!
-//! amcheck knows tables and B-trees from inside: rows that cannot be, rows an index lacks. It does
-//! not look at other kinds of indexes, at the free space and visibility maps, or at databases that
-//! nobody can connect to; their pages are at least read, and their checksums judged.
+//! amcheck checks the content of tables and B-trees: it finds impossible rows, and rows that an
+//! index lacks. It does not check other kinds of indexes, the free space and visibility maps, or
+//! databases that nobody can connect to. Windlass at least reads their pages and checks the
+//! checksums.
 //!
 //! Invariants
-//! - What could not be checked is named, and is not called sound.
+//! - What could not be checked is named, and never reported as sound.
 
 mod pages;
 mod relations;
@@ -23,13 +24,13 @@ use crate::error::{PostgresError, SqlContext};
 use crate::open::Server;
 use relations::Relation;
 
-/// Faults of one relation that are spelled out; the rest is counted.
+/// At most this many faults of one relation are spelled out; the others are counted.
 const FAULTS_NAMED: usize = 5;
 
 /// What was checked, and what is wrong.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Inspection {
-    /// Databases with their relations checked.
+    /// Databases whose relations were checked.
     pub databases: u64,
     /// Tables whose rows were checked.
     pub tables: u64,
@@ -37,27 +38,28 @@ pub struct Inspection {
     pub indexes: u64,
     /// Pages read.
     pub pages: u64,
-    /// True when the pages have checksums, which were judged.
+    /// True if the pages have checksums, and these were checked.
     pub checksums: bool,
     /// What is damaged.
     pub faults: Vec<RelationFault>,
-    /// What could not be checked, though nothing says that it is damaged.
+    /// What could not be checked, although nothing says that it is damaged.
     pub unchecked: Vec<RelationFault>,
 }
 
-/// Something about a relation.
+/// A fault of a relation, or the reason why it could not be checked.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct RelationFault {
-    /// The database; empty when it is not known.
+    /// The database; empty if it is not known.
     pub database: String,
-    /// The relation with its schema, or its file when no relation is known for that.
+    /// The relation with its schema; its file if the relation is not known.
     pub relation: String,
-    /// What is the matter.
+    /// What is wrong.
     pub what: String,
 }
 
-/// Checks every database of an opened server, which is writable: amcheck may have to be installed.
-/// `data` is its data directory, `jobs` how many sessions and readers work at once.
+/// Checks every database of an opened server. The server must be writable, because Windlass may
+/// have to install amcheck. `data` is the server's data directory. `jobs` sessions and readers work
+/// at once.
 pub fn inspect(
     server: &Server,
     data: &Path,
@@ -89,7 +91,7 @@ pub fn inspect(
             found.unchecked.extend(result.unchecked);
         }
     }
-    // What the server still holds in memory goes to the files that are read next.
+    // Make the server write what it still holds in memory to the files, which are read next.
     let mut session = relations::session(server.connection(), &server.connection().database)?;
     session
         .batch_execute("CHECKPOINT")
@@ -108,8 +110,8 @@ pub fn inspect(
     Ok(found)
 }
 
-/// Does `work` on all items, `jobs` at a time, and gives the results in their order. Each thread
-/// makes its worker first; the first error ends all of them.
+/// Runs `work` on all items, `jobs` at a time, and returns the results in the items' order. Each
+/// thread first makes its worker. The first error ends all of them.
 fn in_parallel<T: Sync, R: Send, W: FnMut(&T) -> Result<R, PostgresError>>(
     items: &[T],
     jobs: usize,

@@ -1,14 +1,14 @@
-//! Sessions that nobody uses for a while, kept alive and watched.
+//! The keeper: keeps sessions that are idle for a while alive, and watches them.
 //!
-//!   while files are copied --> keeper of the backup's session: its end stops the run at once
-//!   from start to stop ------> keeper of the slot's session: its end makes another slot at once
+//!   while files are copied --> keeper of the backup's session: if it ends, the run stops at once
+//!   from start to stop ------> keeper of the slot's session: if it ends, another slot is made
 //!
-//! A backup lasts hours in which its sessions say nothing. Each says something now and then, so
-//! that no firewall or proxy takes it for dead; and the end of one is noticed when it comes, not
-//! when the copy is done.
+//! During a backup its sessions are silent for hours. So the keeper sends something on each one now
+//! and then, so that no firewall or proxy takes it for dead. The keeper also notices at once when a
+//! session ends, and not only when the copy is done.
 //!
 //! Invariants
-//! - A session that ends with its server's words is reported with these words.
+//! - If a session ends with words of its server, these words are reported.
 
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -23,11 +23,11 @@ use crate::error::PostgresError;
 use crate::session::Session;
 use crate::warning::Warning;
 
-/// How long a keeper waits for the server before it looks whether it is needed any more.
+/// How long a keeper waits for the server before it checks whether it is still needed.
 const LOOK: Duration = Duration::from_millis(25);
-/// Looks at the log's first segment are system calls, so they are fewer.
+/// To check the log's first segment takes a system call, so the keeper does it less often.
 const LOOKS_PER_CHECK: u32 = 40;
-/// A server that ends each session of ours wants none.
+/// If the server ends every session of ours, it does not want any.
 const SLOTS_MAX: u32 = 10;
 
 /// The log's first segment, which the server must not recycle.
@@ -37,7 +37,7 @@ pub(crate) struct FirstSegment {
 }
 
 impl FirstSegment {
-    /// `None` when it is not there under this name: a standby may be on another timeline already.
+    /// `None` if there is no segment with this name: a standby may already be on another timeline.
     pub(crate) fn new(directory: PathBuf, name: String) -> Option<Self> {
         let first = Self { directory, name };
         first.check().is_ok().then_some(first)
@@ -54,8 +54,8 @@ impl FirstSegment {
     }
 }
 
-/// Does `work` while another thread keeps the session. The end of the session, or of the log that
-/// the backup needs, stops the run and is the error.
+/// Runs `work` while another thread keeps the session. If the session ends, or the server removes
+/// log that the backup needs, the run stops and the error says so.
 pub(crate) fn while_kept<T>(
     session: &mut Session,
     stopper: &Stopper,
@@ -96,22 +96,23 @@ fn keep(
     Ok(())
 }
 
-/// A session that pins the log with a temporary slot, until this is dropped. If the session ends
-/// before, another one takes its place.
+/// A session that pins the log with a temporary slot until this value is dropped. If the session
+/// ends earlier, another one takes its place.
 pub(crate) struct Pin {
     done: Arc<AtomicBool>,
     warnings: Arc<Mutex<Vec<Warning>>>,
 }
 
 impl Pin {
-    /// Keeps a session that has a slot.
+    /// Keeps a session that already has a slot.
     pub(crate) fn keep(mut session: Session, target: Target) -> Self {
         let pin = Self {
             done: Arc::default(),
             warnings: Arc::default(),
         };
         let (done, warnings) = (Arc::clone(&pin.done), Arc::clone(&pin.warnings));
-        // It ends with the flag. Nobody waits for it: the server drops a slot with its session.
+        // The thread ends when the flag is set. Nobody waits for it, because the server drops a
+        // slot together with its session.
         std::thread::spawn(move || {
             for _ in 0..SLOTS_MAX {
                 let Err(error) = keep(&mut session, &done, None) else {
@@ -135,7 +136,7 @@ impl Pin {
         pin
     }
 
-    /// Lets the log go; what happened meanwhile.
+    /// Releases the log. Returns the warnings that came up meanwhile.
     pub(crate) fn end(self) -> Vec<Warning> {
         let mut warnings = self.warnings.lock().unwrap_or_else(PoisonError::into_inner);
         std::mem::take(&mut *warnings)

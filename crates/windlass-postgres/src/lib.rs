@@ -4,13 +4,13 @@
 //!   facts and file table of a set --> `RestorePlan` --> layout for the engine's restore
 //!   a data directory that may be thrown away --> `Server`, private and recovered
 //!
-//! Supported are PostgreSQL 14 to 19, primaries and standbys, with the data directory on this
-//! machine and this process running as its owner.
+//! This crate supports PostgreSQL 14 to 19, primaries and standbys. The data directory must be on
+//! this machine, and this process must run as its owner.
 //!
 //! Invariants
-//! - Nothing is ever written into a live data directory.
+//! - Windlass never writes into a live data directory.
 //! - This crate never knows a device, and never prints.
-//! - A server goes on whatever happens here: a session that ends takes its backup with it.
+//! - The server goes on whatever happens here: when a session ends, the server ends its backup.
 
 mod backup;
 mod checksum;

@@ -1,11 +1,13 @@
 //! The files of a backup, listed compactly: a cluster may have hundreds of thousands.
 //!
-//! One entry takes 56 bytes and its path, in one arena for all; a `FileEntry` of the set's table
-//! takes three times as much and three allocations, so those are made only at the end.
+//! One entry takes 56 bytes and its path; one arena holds all paths. A `FileEntry` of the set's
+//! table takes three times as much, and three allocations. So the backup makes those only at the
+//! end.
 //!
 //! Invariants
-//! - Numbers follow positions. Entries are removed only before numbers are given out.
-//! - A directory stands before what it holds.
+//! - A file's number follows from its entry's position, so entries may be removed only before
+//!   numbers are given out.
+//! - A directory stands before everything that it holds.
 
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
@@ -16,7 +18,7 @@ use windlass_media::{FileEntry, FileFlags, FileKind, FileNo};
 
 use crate::error::PostgresError;
 
-/// The arena is addressed with 32 bits; ten million paths of 400 bytes fit.
+/// 32 bits address the arena, so ten million paths of 400 bytes fit.
 const ARENA_FULL: &str = "the paths of this cluster take more than 4 GiB";
 
 /// All files, directories and links found by a scan.
@@ -26,7 +28,7 @@ pub(crate) struct Listing {
     entries: Vec<Entry>,
 }
 
-/// One of them.
+/// A file, a directory or a link.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Entry {
     path_at: u32,
@@ -42,7 +44,7 @@ pub(crate) struct Entry {
     inode: u64,
 }
 
-/// What the file system says of an entry.
+/// What the file system says about an entry.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Attributes {
     pub(crate) kind: FileKind,
@@ -53,9 +55,9 @@ pub(crate) struct Attributes {
     pub(crate) inode: u64,
 }
 
-/// A file's times this near to a look at it prove nothing. A kernel stamps writes with a clock
-/// that ticks a few hundred times a second, stamps them before it has copied the bytes, and some
-/// file systems keep whole seconds.
+/// A file's times prove nothing if they are this near to the look at the file. A kernel stamps
+/// writes with a clock that ticks only a few hundred times a second, it sets the stamp before it
+/// has copied the bytes, and some file systems store whole seconds.
 const RACY_NANOS: i64 = 10_000_000_000;
 
 /// A moment of this machine's clock, in nanoseconds since 1970 UTC.
@@ -69,15 +71,15 @@ impl Moment {
 }
 
 impl Attributes {
-    /// True when nobody has written to the file from well before `moment` until these attributes
-    /// were read.
+    /// True if nobody wrote to the file between a time well before `moment` and the reading of
+    /// these attributes.
     pub(crate) fn is_older_than(&self, moment: Moment) -> bool {
         self.mtime_nanos.max(self.ctime_nanos) < moment.0.saturating_sub(RACY_NANOS)
     }
 }
 
 impl Entry {
-    /// True when this is the file that `other` was, with the content that it had, seen at `moment`
+    /// True if this is the same file as `other` with the same content. `other` was read at `moment`
     /// or later.
     pub(crate) fn is_unchanged_since(&self, other: &Entry, moment: Moment) -> bool {
         let identity = |entry: &Entry| {
@@ -95,7 +97,7 @@ impl Entry {
 }
 
 impl Attributes {
-    /// Of a file as it is listed: only its permission bits, only a regular file's length.
+    /// Attributes for the listing: only the permission bits, and a length only for regular files.
     pub(crate) fn of(metadata: &std::fs::Metadata, kind: FileKind) -> Self {
         let nanos = metadata.mtime().saturating_mul(1_000_000_000);
         let changed = metadata.ctime().saturating_mul(1_000_000_000);
@@ -184,7 +186,7 @@ impl Listing {
         path_in(&self.arena, &self.entries[position as usize])
     }
 
-    /// Entries in order.
+    /// The entries, in order.
     pub(crate) fn entries(&self) -> &[Entry] {
         &self.entries
     }
@@ -194,13 +196,14 @@ impl Listing {
         self.entries.iter().map(|entry| entry.bytes).sum()
     }
 
-    /// Sorts the entries from `first` on by path, so that runs over one cluster are alike.
+    /// Sorts the entries from `first` on by path, so that every run over one cluster has the same
+    /// order.
     pub(crate) fn sort_from(&mut self, first: usize) {
         let Self { arena, entries } = self;
         entries[first..].sort_unstable_by(|a, b| path_in(arena, a).cmp(path_in(arena, b)));
     }
 
-    /// Removes the entries that `keep` refuses, asked with position and path.
+    /// Removes the entries for which `keep`, called with position and path, returns false.
     pub(crate) fn retain(&mut self, mut keep: impl FnMut(usize, &[u8]) -> bool) {
         let Self { arena, entries } = self;
         let mut position = 0;
@@ -215,12 +218,13 @@ impl Listing {
         path_in(&self.arena, entry)
     }
 
-    /// Where an entry's content is read: links on the way (tablespaces, pg_wal) are the server's.
+    /// The path from which to read an entry's content. It goes through the server's links
+    /// (tablespaces, pg_wal).
     pub(crate) fn source_path(&self, root: &Path, entry: &Entry) -> PathBuf {
         root.join(OsStr::from_bytes(self.path(entry)))
     }
 
-    /// The entry as the set's file table has it; its CRC is not known yet.
+    /// The entry in the form of the set's file table. Its CRC is not known yet.
     pub(crate) fn table_entry(&self, file: FileNo, entry: &Entry) -> FileEntry {
         let link_at = entry.path_at as usize + usize::from(entry.path_bytes);
         FileEntry {

@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::error::PostgresError;
 
-/// A position in the write-ahead log, in bytes; shown as PostgreSQL does (`16/B374D848`).
+/// A position in the write-ahead log, in bytes; displayed as PostgreSQL does (`16/B374D848`).
 #[derive(
     Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize, Deserialize,
 )]
@@ -104,7 +104,8 @@ pub fn segment_of(lsn: Lsn, segment_bytes: u64) -> u64 {
     lsn.0 / segment_bytes
 }
 
-/// The segment that holds the last byte before `lsn`: the last one a backup that ends there needs.
+/// The segment that holds the last byte before `lsn`. A backup that ends at `lsn` needs no later
+/// one.
 pub fn segment_before(lsn: Lsn, segment_bytes: u64) -> u64 {
     lsn.0.saturating_sub(1) / segment_bytes
 }

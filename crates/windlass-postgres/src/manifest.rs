@@ -1,12 +1,12 @@
 //! backup_manifest: PostgreSQL's own list of a backup's files, for `pg_verifybackup`.
 //!
-//! The set holds it as a file, so that what a restore writes verifies with PostgreSQL's tools.
-//! Version 1 is for 14 to 16; version 2 (17 and newer) adds the system identifier. The format is
-//! described in PostgreSQL's manual, "Backup Manifest Format".
+//! The set holds it as a file, so that PostgreSQL's tools can verify what a restore writes. Version
+//! 1 is for 14 to 16; version 2 (17 and newer) adds the system identifier. PostgreSQL's manual
+//! describes the format in "Backup Manifest Format".
 //!
 //! Invariants
-//! - Files in pg_wal are not listed: `pg_verifybackup` reads the log by the WAL ranges instead.
-//! - A file that the set does not hold is not listed, and the other way round.
+//! - The manifest does not list files in pg_wal: `pg_verifybackup` uses the WAL ranges instead.
+//! - The manifest lists every other file of the set, and no file that the set does not hold.
 
 use std::fmt::Write;
 use std::sync::Arc;
@@ -21,7 +21,7 @@ pub const MANIFEST_PATH: &str = "backup_manifest";
 /// First major version whose manifests name the system identifier.
 const SECOND_FORMAT_SINCE: u32 = 17;
 
-/// What a manifest says beside its files.
+/// What a manifest says in addition to its files.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Manifest<'a> {
     pub(crate) major: u32,
@@ -30,9 +30,9 @@ pub(crate) struct Manifest<'a> {
 }
 
 impl Manifest<'_> {
-    /// The manifest of `files`, each with its CRC. Written twice, the first time only to know its
-    /// length: it is the largest thing a backup of many small files holds, and neither growing a
-    /// buffer nor copying it at the end may double that.
+    /// Makes the manifest of `files`, each with its CRC. It writes the manifest twice, the first
+    /// time only to learn its length. In a backup of many small files the manifest is the largest
+    /// thing in memory. A buffer that grows, or is copied at the end, would need twice as much.
     pub(crate) fn bytes<'a>(
         &self,
         files: impl Iterator<Item = &'a FileEntry> + Clone,
@@ -49,7 +49,7 @@ impl Manifest<'_> {
         bytes
     }
 
-    /// Gives the manifest to `put`, piece by piece.
+    /// Passes the manifest to `put`, piece by piece.
     fn write<'a>(&self, files: impl Iterator<Item = &'a FileEntry>, mut put: impl FnMut(&[u8])) {
         let mut hash = Sha256::new();
         let mut hashed = |piece: &str| {
@@ -108,7 +108,7 @@ fn put_file(text: &mut String, entry: &FileEntry) {
         text,
         format_args!("\"Last-Modified\": \"{}\", ", modified(entry.mtime_nanos)),
     );
-    // PostgreSQL writes the CRC's bytes as they lie in memory; little-endian by our format.
+    // PostgreSQL writes the CRC's bytes as they lie in memory. Our format is little-endian.
     let checksum = hex(&entry.crc32c.to_le_bytes());
     put(
         text,

@@ -1,9 +1,11 @@
-//! File names in a data directory: which belong to relations, which never go into a backup.
+//! File names in a data directory: which ones belong to relations, and which ones a backup leaves
+//! out.
 //!
-//! PostgreSQL's own lists stand in src/backend/backup/basebackup.c; where this file skips more,
-//! the entry says why.
+//! PostgreSQL's own lists are in src/backend/backup/basebackup.c. If this file skips more, the
+//! entry says why.
 
-/// Directories below the root that are kept empty: their content is of the running server only.
+/// Directories below the root that are backed up empty: their content belongs to the running server
+/// only.
 const EMPTIED_DIRECTORIES: [&[u8]; 7] = [
     b"pg_dynshmem",
     b"pg_notify",
@@ -14,8 +16,8 @@ const EMPTIED_DIRECTORIES: [&[u8]; 7] = [
     b"pg_subtrans",
 ];
 
-/// Files below the root that must not appear in a restored cluster. The labels and signals are
-/// remains of an earlier restore: a stale backup_label would start recovery at the wrong place.
+/// Files below the root that must not appear in a restored cluster. The labels and signals are left
+/// over from an earlier restore: a stale backup_label would start recovery at the wrong place.
 const SKIPPED_ROOT_FILES: [&[u8]; 11] = [
     b"postmaster.pid",
     b"postmaster.opts",
@@ -30,8 +32,8 @@ const SKIPPED_ROOT_FILES: [&[u8]; 11] = [
     b"standby.signal",
 ];
 
-/// Prefixes of names that are skipped at any depth: sort and hash spill files, and the relation
-/// cache with its temporary twins (`pg_internal.init.<pid>`), which the server rebuilds.
+/// Prefixes of names that are skipped at any depth: spill files of sorts and hashes, and the
+/// relation cache with its temporary copies (`pg_internal.init.<pid>`), which the server rebuilds.
 const SKIPPED_PREFIXES: [&[u8]; 2] = [b"pgsql_tmp", b"pg_internal.init"];
 
 /// One of a relation's forks.
@@ -39,11 +41,11 @@ const SKIPPED_PREFIXES: [&[u8]; 2] = [b"pgsql_tmp", b"pg_internal.init"];
 pub enum Fork {
     /// The content.
     Main,
-    /// Which pages have room.
+    /// The free space map: which pages have room.
     FreeSpace,
-    /// Which pages every transaction can see.
+    /// The visibility map: which pages every transaction can see.
     Visibility,
-    /// The empty content that an unlogged relation starts from after a crash.
+    /// The empty content with which an unlogged relation starts after a crash.
     Init,
 }
 
@@ -53,9 +55,9 @@ pub(crate) struct RelationFile {
     /// The relation's file number (relfilenode).
     pub(crate) number: u32,
     pub(crate) fork: Fork,
-    /// Which segment of the fork; 0 has no suffix.
+    /// Which segment of the fork; segment 0 has no suffix in its name.
     pub(crate) segment: u32,
-    /// Made by one session for itself, gone when it ends.
+    /// One session made it for itself; the server removes it when that session ends.
     pub(crate) temporary: bool,
 }
 
@@ -76,7 +78,7 @@ pub(crate) fn is_skipped_anywhere(name: &[u8]) -> bool {
         .any(|prefix| name.starts_with(prefix))
 }
 
-/// True for a directory, relative to the root, whose numbered files are relations'.
+/// True for a directory, relative to the root, whose numbered files belong to relations.
 pub(crate) fn is_relation_directory(path: &[u8]) -> bool {
     let mut parts = path.split(|byte| *byte == b'/');
     let is_number = |part: Option<&[u8]>| part.is_some_and(|part| number(part).is_some());

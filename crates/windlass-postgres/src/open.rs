@@ -1,19 +1,22 @@
-//! A data directory as a running server: private, short-lived, and harmless to everybody else.
+//! Opens a data directory as a running server: private, short-lived, and harmless to everybody
+//! else.
 //!
-//!   data directory --tree: what leads out is taken away--> the server's own programs
-//!   pg_control ----settings: what reaches out is off-----> socket, log, configuration in scratch
+//!   data directory --tree: removes what leads out--------> the server's own programs
+//!   pg_control ----settings: turn off what reaches out---> socket, log, configuration in scratch
 //!                                                      --> recovered, connected to: [`Server`]
 //!
-//! Whoever provides the directory (a mount with an overlay, a restored copy) provides one that may
-//! be written and thrown away: recovery changes it, and so does a server that shows it read-only.
-//! The server recovers from backup_label and the log in the directory, and ends its recovery,
-//! instead of showing it as a hot standby: a standby must have settings at least as large as the
+//! The caller provides a directory that may be changed and thrown away: a mount with an overlay, or
+//! a restored copy. Recovery changes it, and so does a server that is shown read-only.
+//!
+//! The server recovers from backup_label and the log in the directory, and it ends its recovery.
+//! Windlass does not run it as a hot standby: a standby needs settings at least as large as the
 //! source's, stays closed after too many subtransactions, and cannot be written to.
 //!
 //! Invariants
 //! - The server reaches nothing outside its directory and its scratch directory: no archive, no
-//!   primary, no subscriptions, no links that lead out, no libraries but those that were named.
-//! - It ends with this process, however that ends.
+//!   primary, no subscriptions, no links that lead out, and only the libraries that the caller
+//!   named.
+//! - The server ends with this process, however this process ends.
 
 mod logins;
 mod process;
@@ -36,62 +39,62 @@ use process::{Launch, Process};
 pub use programs::Programs;
 pub use tree::server_view;
 
-/// The port of a server that is reached by its socket alone.
+/// The port of a server that can be reached only by its socket.
 const PORT_DEFAULT: u16 = 5432;
-/// Longest path of a socket: sun_path has 108 bytes, one of them the end.
+/// Longest path of a socket: sun_path has 108 bytes, and the last one ends the string.
 const SOCKET_BYTES_MAX: usize = 107;
 const CONFIG_FILE: &str = "postgresql.conf";
 const HBA_FILE: &str = "pg_hba.conf";
 const IDENT_FILE: &str = "pg_ident.conf";
 const LOG_FILE: &str = "server.log";
 
-/// How a directory is opened.
+/// How to open a directory.
 #[derive(Debug)]
 pub struct OpenRequest {
     /// The data directory; recovery and the server write to it.
     pub data: PathBuf,
-    /// Where the source's data directory was: absolute paths in its configuration begin so.
+    /// Where the source's data directory was: absolute paths in its configuration begin with this.
     pub was: PathBuf,
-    /// An existing directory for configuration, socket and log, which has none of them yet.
+    /// An existing directory for configuration, socket and log; none of these exist in it yet.
     pub scratch: PathBuf,
     /// The programs to run.
     pub programs: Programs,
-    /// Transactions may write unless they say otherwise.
+    /// True if transactions may write by default.
     pub writable: bool,
-    /// A TCP port to listen on as well, and the number of the socket.
+    /// A TCP port to listen on as well. It is also the number of the socket.
     pub port: Option<u16>,
-    /// Addresses to listen on, as listen_addresses has them.
+    /// Addresses to listen on, in the form of listen_addresses.
     pub listen: String,
-    /// Libraries to preload, as shared_preload_libraries has them.
+    /// Libraries to preload, in the form of shared_preload_libraries.
     pub preload: String,
-    /// More settings; the last of a name wins.
+    /// More settings. If a name appears twice, the last one wins.
     pub settings: Vec<(String, String)>,
-    /// The role to connect as; unless given, the one that initdb made.
+    /// The role to connect as. By default it is the role that initdb made.
     pub role: Option<String>,
-    /// The cluster's owner, whose name that role often has.
+    /// The cluster's owner; the role of initdb often has the same name.
     pub owner: String,
-    /// User and group to run the server as, when this process is root's.
+    /// User and group to run the server as, if this process runs as root.
     pub run_as: Option<(u32, u32)>,
-    /// A locked file to be held by the server for as long as it lives.
+    /// A locked file that the server holds open as long as it lives.
     pub lock: Option<File>,
 }
 
-/// Where a server is reached.
+/// How to reach a server.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Connection {
     /// Directory of the socket.
     pub host: PathBuf,
-    /// Number of the socket, and TCP port if there is one.
+    /// Number of the socket, and also the TCP port if there is one.
     pub port: u16,
     /// A superuser.
     pub user: String,
-    /// A database that is there.
+    /// A database that exists.
     pub database: String,
-    /// Options that a session needs, as PGOPTIONS has them; empty as a rule.
+    /// Options that a session needs, in the form of PGOPTIONS; usually empty.
     pub options: String,
 }
 
-/// A running server; it ends when dropped.
+/// A running server; dropping this ends the server.
 #[derive(Debug)]
 pub struct Server {
     process: Process,
@@ -130,22 +133,22 @@ impl Server {
         })
     }
 
-    /// Its version as it shows it.
+    /// The version, as the server shows it.
     pub fn version(&self) -> &str {
         &self.version
     }
 
-    /// Where it is reached.
+    /// How to reach the server.
     pub fn connection(&self) -> &Connection {
         &self.connection
     }
 
-    /// Its log.
+    /// The path of the server log.
     pub fn log(&self) -> &Path {
         &self.log
     }
 
-    /// An error when it has ended by itself.
+    /// Fails if the server has ended on its own.
     pub fn check_alive(&mut self) -> Result<(), PostgresError> {
         match self.process.try_wait()? {
             Some(status) => Err(self.process.failure(status)),
@@ -153,14 +156,14 @@ impl Server {
         }
     }
 
-    /// Ends it. What was written to its directory is as after a crash.
+    /// Ends the server. Its directory is then as after a crash.
     pub fn stop(mut self) -> Result<(), PostgresError> {
         self.process.stop()
     }
 }
 
 impl Connection {
-    /// As libpq takes it.
+    /// The connection string, as libpq takes it.
     pub fn conninfo(&self) -> String {
         let host = quoted(&self.host.display().to_string());
         let (user, database) = (quoted(&self.user), quoted(&self.database));
@@ -174,7 +177,8 @@ impl Connection {
         text
     }
 
-    /// The variables of libpq's that lead here, and those that would lead elsewhere (`None`).
+    /// The libpq variables that lead to this server, and those to remove because they lead
+    /// elsewhere (`None`).
     pub fn environment(&self) -> Vec<(String, Option<String>)> {
         let inherited = std::env::vars_os().filter_map(|(name, _)| name.into_string().ok());
         let foreign = |name: &String| name.starts_with("PG") && !KEPT_VARIABLES.contains(&&**name);
@@ -192,10 +196,11 @@ impl Connection {
         variables
     }
 
-    /// A session in a database, without the libraries that roles and databases have loaded.
+    /// Opens a session in a database. It does not load the libraries that roles and databases ask
+    /// for.
     pub(crate) fn session(&self, database: &str) -> Result<Client, postgres::Error> {
         match self.session_with(database, Preloads::None) {
-            // Only superusers may say that.
+            // Only superusers may set these options.
             Err(error) if error.code() == Some(&SqlState::INSUFFICIENT_PRIVILEGE) => {
                 self.session_with(database, Preloads::Session)
             }
@@ -212,7 +217,7 @@ impl Connection {
     }
 }
 
-/// Variables that say nothing of where a server is.
+/// Variables that do not say where a server is.
 const KEPT_VARIABLES: [&str; 6] = [
     "PGAPPNAME",
     "PGCLIENTENCODING",
@@ -222,7 +227,7 @@ const KEPT_VARIABLES: [&str; 6] = [
     "PG_COLORS",
 ];
 
-/// A value as connection strings quote it.
+/// Quotes a value for a connection string.
 fn quoted(value: &str) -> String {
     let plain = |letter: char| letter.is_ascii_alphanumeric() || "/._-".contains(letter);
     if !value.is_empty() && value.chars().all(plain) {
@@ -272,8 +277,8 @@ fn configure(
     Ok(())
 }
 
-/// Writes a new file and gives it to the server's user. The directory may be that user's already:
-/// a file or link that is there is nothing for root to write through.
+/// Writes a new file and gives it to the server's user. That user may already own the directory, so
+/// root must not write through a file or link that is already there.
 fn write(path: &Path, text: &str, owner: Option<(u32, u32)>) -> Result<(), PostgresError> {
     use std::io::Write;
     let mut file = File::create_new(path).doing("create", path)?;
@@ -297,7 +302,7 @@ fn arguments(request: &OpenRequest) -> Vec<String> {
     arguments
 }
 
-/// Finds a role and a database that are there, and answers a query there.
+/// Finds a role and a database that exist, and runs a query there.
 fn connect(host: &Path, port: u16, logins: &Logins) -> Result<Connection, PostgresError> {
     let mut failed = None;
     for (user, database) in logins.pairs() {
@@ -310,7 +315,7 @@ fn connect(host: &Path, port: u16, logins: &Logins) -> Result<Connection, Postgr
         };
         match connection.session(database) {
             Ok(mut client) => return settled(connection, &mut client, logins.named()),
-            // The first reason but that a name is not there says most.
+            // Keep the first error that is not about a missing name: it says most.
             Err(source) if is_absent(&source) => failed = failed.or(Some((true, source))),
             Err(source) => match failed {
                 Some((false, _)) => {}
@@ -329,7 +334,7 @@ fn connect(host: &Path, port: u16, logins: &Logins) -> Result<Connection, Postgr
     })
 }
 
-/// No such role, no such database.
+/// True if the role or the database does not exist.
 fn is_absent(error: &postgres::Error) -> bool {
     error.code().is_some_and(|code| {
         [
@@ -340,8 +345,8 @@ fn is_absent(error: &postgres::Error) -> bool {
     })
 }
 
-/// The connection as the role that initdb made, unless the user named one; with options if it
-/// does not come about without.
+/// Completes the connection. If the user named no role, it uses the one that initdb made. If roles
+/// or databases load libraries, it adds the options that prevent this.
 fn settled(
     mut connection: Connection,
     client: &mut Client,

@@ -1,4 +1,4 @@
-//! Whose server is it: the user that a process started by root becomes before it connects.
+//! The owner of a server: the user that a process started by root becomes before it connects.
 
 use std::os::unix::fs::MetadataExt;
 
@@ -6,14 +6,15 @@ use nix::unistd::{Uid, User};
 
 use crate::conninfo::{Address, Target, socket_path};
 
-/// The user name of servers that cannot be asked for theirs.
+/// The usual user name, for servers whose user cannot be found out.
 const USUAL_USER: &str = "postgres";
 
-/// User and group of the server that a connection string leads to: the owner of its unix socket
-/// or, for TCP, the user `postgres`. `None` when there is neither.
+/// User and group of the server that a connection string leads to: the owner of its unix socket or,
+/// for TCP, the user `postgres`. `None` if there is neither.
 ///
-/// The server runs as the owner of its data directory, and so must we: read access is not enough,
-/// since everything that root wrote into a repository would have to be repaired by root.
+/// The server runs as the owner of its data directory, and so must this process. Read access is not
+/// enough: otherwise root would own everything written into a repository, and only root could
+/// repair that.
 pub fn socket_owner(conninfo: &str) -> Option<(u32, u32)> {
     let target = Target::resolve(conninfo).ok()?;
     target.addresses.iter().find_map(address_owner)
@@ -25,7 +26,7 @@ fn address_owner(address: &Address) -> Option<(u32, u32)> {
         return Some((user.uid.as_raw(), user.gid.as_raw()));
     };
     let socket = std::fs::metadata(socket_path(directory, *port)).ok()?;
-    // The socket's group may be unix_socket_group; the files' is the user's own.
+    // The socket's group may be unix_socket_group, but files have the user's own group.
     let user = User::from_uid(Uid::from_raw(socket.uid())).ok().flatten();
     Some((
         socket.uid(),

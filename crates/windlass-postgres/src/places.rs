@@ -1,4 +1,4 @@
-//! Places: where a cluster's files are, for whoever must not write there.
+//! Places: where a cluster's files are, so that nobody writes there.
 
 use std::path::{Path, PathBuf};
 
@@ -22,8 +22,8 @@ pub fn places_of(data_directory: &Path) -> Vec<PathBuf> {
     places
 }
 
-/// Says which data directory or tablespace a path is or lies in, in words that follow `cannot
-/// write PATH:`. Knows only the path: no server is asked.
+/// Says in which data directory or tablespace a path lies, or which one it is, in words that follow
+/// `cannot write PATH:`. It looks only at the path, and asks no server.
 pub fn cluster_around(path: &Path) -> Option<String> {
     path.ancestors().find_map(|above| {
         let place = above.display();
@@ -34,7 +34,8 @@ pub fn cluster_around(path: &Path) -> Option<String> {
     })
 }
 
-/// The same for clusters that a server runs on: there not even a new file may appear.
+/// Like [`cluster_around`], but only for clusters on which a server runs: not even a new file may
+/// appear there.
 pub fn running_cluster_around(path: &Path) -> Option<String> {
     let running = |above: &&Path| above.join("postmaster.pid").exists() && is_data_directory(above);
     let above = path.ancestors().find(running)?;
@@ -48,7 +49,7 @@ fn is_data_directory(path: &Path) -> bool {
     path.join("PG_VERSION").is_file() && path.join(CONTROL_PATH).is_file()
 }
 
-/// A server keeps what is in a tablespace in one directory, `PG_<major>_<catalog version>`.
+/// In a tablespace a server keeps everything in one directory, `PG_<major>_<catalog version>`.
 fn is_tablespace(path: &Path) -> bool {
     let name = path.file_name().and_then(|name| name.to_str());
     let versions = name.and_then(|name| name.strip_prefix("PG_")?.split_once('_'));

@@ -4,16 +4,17 @@
 //!   DATABASE/pg_filenode.map -> pg_class ---------> file number, schema, kind
 //!                                  +-> pg_namespace, pg_index: schema names, what serves what
 //!
-//! The catalogs are read as heap pages, each row judged by its hint bits and pg_xact. An image of
-//! a running server is as of several moments at once until its log is replayed: a row may be there
-//! twice, in an older form, or not yet. So every row that was ever inserted counts, the surest
-//! first: a name is for people, and the file's path always stands beside it. Whoever needs
-//! certainty opens the image as a server.
+//! This module reads the catalogs as heap pages and judges each row by its hint bits and pg_xact.
+//! Until its log is replayed, an image of a running server mixes several moments. So a row may
+//! appear twice, in an older form, or not yet. Therefore every row that was ever inserted counts,
+//! and the surest one wins. A name is only for people, and the file's path always stands beside it.
+//! Users who need certainty open the image as a server.
 //!
 //! Invariants
-//! - Nothing here fails: a catalog that cannot be read is a fault beside the names of the others.
-//! - No content breaks it: lengths and offsets from pages are bounds-checked, and memory is that of
-//!   the rows that were found.
+//! - Nothing here fails: if a catalog cannot be read, its fault is listed, and the other names are
+//!   there.
+//! - No content breaks it: lengths and offsets from pages are bounds-checked, and memory grows only
+//!   with the rows that were found.
 
 mod catalog;
 mod heap;
@@ -32,16 +33,16 @@ pub use crate::names::Fork;
 use crate::names::{self, RelationFile};
 pub use wanted::{RelationPattern, RelationPatternError};
 
-/// What a cluster's image gives its readers: a directory, a set, a view.
+/// The files of a cluster's image, for its readers: a directory, a set or a view.
 pub trait ClusterFiles {
     /// All files, by their paths below the data directory.
     fn files(&self) -> &FileTable;
 
-    /// Reads bytes of a file; returns how many, fewer than asked for at its end only.
+    /// Reads bytes of a file. Returns how many; fewer than asked for only at the file's end.
     fn read(&self, file: FileNo, offset: u64, into: &mut [u8]) -> Result<usize, ReadError>;
 }
 
-/// Why an image cannot be read: its own error.
+/// Why an image cannot be read, as the image's own error.
 pub type ReadError = Box<dyn std::error::Error + Send + Sync>;
 
 /// What a relation is.
@@ -51,7 +52,7 @@ pub enum RelationKind {
     Table,
     /// An index.
     Index,
-    /// The table that holds another's long values.
+    /// The TOAST table, which holds the long values of another table.
     Toast,
     /// A materialized view.
     MaterializedView,
@@ -61,18 +62,18 @@ pub enum RelationKind {
     WithoutFiles,
 }
 
-/// How sure it is that a catalog row holds.
+/// How sure it is that a catalog row is valid.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Certainty {
-    /// It was deleted or replaced.
+    /// The row was deleted or replaced.
     Dead,
-    /// Its inserter, or its deleter, had not ended when the image was taken.
+    /// The transaction that inserted or deleted the row had not ended when the image was taken.
     Unsure,
-    /// It holds.
+    /// The row is valid.
     Live,
 }
 
-/// A relation, as one row of pg_class tells of it.
+/// A relation, as one row of pg_class describes it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Relation {
     /// The database; empty for the catalogs that all databases share.
@@ -87,9 +88,9 @@ pub struct Relation {
     pub kind: RelationKind,
     /// The number in the names of its files.
     pub file_number: u32,
-    /// The relation that it belongs to, by its oid: an index's table, a TOAST table's table.
+    /// Oid of the relation that it belongs to: the table of an index, or of a TOAST table.
     pub serves: Option<u32>,
-    /// False for a row that was replaced: the file is one the relation had before.
+    /// False if the row was replaced: the file is one that the relation had before.
     pub current: bool,
     directory: usize,
     certainty: Certainty,
@@ -107,7 +108,7 @@ impl Relation {
 }
 
 impl fmt::Display for Relation {
-    /// As [`RelationPattern`] takes it.
+    /// Writes the form that [`RelationPattern`] takes.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if !self.database.is_empty() {
             write!(f, "{}.", wanted::quoted(&self.database))?;
@@ -130,7 +131,7 @@ pub struct NamedFile<'a> {
 /// A catalog that could not be read, and what is wrong with it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NameFault {
-    /// The catalog's file, or the file that leads to it.
+    /// The catalog's file, or the file that is needed to find it.
     pub path: String,
     /// What is wrong.
     pub what: String,
@@ -142,7 +143,7 @@ pub struct RelationNames {
     relations: Vec<Relation>,
     directories: HashMap<Vec<u8>, usize>,
     by_file: HashMap<(usize, u32), usize>,
-    /// Catalogs have the same oid in every database.
+    /// Indexes by oid. Catalogs have the same oid in every database, so one oid may have several.
     by_oid: HashMap<u32, Vec<usize>>,
     faults: Vec<NameFault>,
     block_bytes: u32,
@@ -150,7 +151,7 @@ pub struct RelationNames {
 }
 
 impl RelationNames {
-    /// Reads the catalogs of an image. What cannot be read is among the faults.
+    /// Reads the catalogs of an image. What cannot be read goes to the faults.
     pub fn read(files: &dyn ClusterFiles) -> Self {
         let mut names = Self::default();
         if let Err(fault) = reader::read(files, &mut names) {
@@ -165,12 +166,12 @@ impl RelationNames {
         &self.faults
     }
 
-    /// Bytes of a data page; 0 when pg_control could not be read.
+    /// Bytes of a data page; 0 if pg_control could not be read.
     pub fn block_bytes(&self) -> u32 {
         self.block_bytes
     }
 
-    /// Pages in one segment file; 0 when pg_control could not be read.
+    /// Pages in one segment file; 0 if pg_control could not be read.
     pub fn segment_blocks(&self) -> u32 {
         self.segment_blocks
     }
@@ -191,16 +192,18 @@ impl RelationNames {
         })
     }
 
-    /// The relations with files that a pattern means.
+    /// The relations with files that match a pattern.
     pub fn find(&self, pattern: &RelationPattern) -> Vec<&Relation> {
         let matches = |relation: &&Relation| relation.current && pattern.matches(relation);
         self.relations.iter().filter(matches).collect()
     }
 
-    /// A relation with all that serves it: its indexes, its TOAST table and that one's index.
+    /// A relation with everything that serves it: its indexes, its TOAST table and the TOAST
+    /// table's index.
     pub fn parts(&self, whole: &Relation) -> Vec<&Relation> {
         let mut oids = vec![whole.oid];
-        // Twice: an index of a TOAST table serves what serves the table.
+        // Two rounds, because the index of a TOAST table serves the TOAST table, which serves the
+        // table.
         for _ in 0..2 {
             let serving = self
                 .current_of(&whole.database)
@@ -216,7 +219,7 @@ impl RelationNames {
         parts
     }
 
-    /// The relation that another one serves; for an index of a TOAST table, the table behind both.
+    /// The relation that another one serves. For an index of a TOAST table it is the main table.
     pub fn served(&self, relation: &Relation) -> Option<&Relation> {
         let step = |of: &Relation| {
             let same = self.by_oid.get(&of.serves?)?.iter();
@@ -235,7 +238,8 @@ impl RelationNames {
         self.relations.iter().filter(current)
     }
 
-    /// Notes a row; of several for one file the surest holds, and of equals the later.
+    /// Records a row. If several rows name one file, the surest one wins, and among equals the
+    /// later one.
     fn add(&mut self, relation: Relation) {
         let key = (relation.directory, relation.file_number);
         match self.by_file.get(&key) {
@@ -253,8 +257,8 @@ impl RelationNames {
         *self.directories.entry(path.to_vec()).or_insert(next)
     }
 
-    /// Of all rows of one relation, the surest are current: a table that was rewritten while the
-    /// image was taken has a file from before, too.
+    /// Marks the surest rows of each relation as current. A table that was rewritten while the
+    /// image was taken also has a file from before.
     fn settle(&mut self) {
         let mut surest: HashMap<(&str, u32), Certainty> = HashMap::new();
         for relation in &self.relations {
@@ -277,8 +281,9 @@ impl RelationNames {
     }
 }
 
-/// True for a file of pages: one of a relation's. A page that changes gets another LSN, so nothing
-/// that lies in it can hide behind a checksum of its own.
+/// True for a relation's file, which consists of pages. Data with its own CRC-32C behind it can
+/// change although the checksum over both stays the same. In a page this hides nothing, because a
+/// page that changes gets another LSN.
 pub fn is_relation_file(path: &[u8]) -> bool {
     let Some(slash) = path.iter().rposition(|byte| *byte == b'/') else {
         return false;
@@ -287,8 +292,9 @@ pub fn is_relation_file(path: &[u8]) -> bool {
         && RelationFile::parse(&path[slash + 1..]).is_some()
 }
 
-/// True for a path that a backup leaves out, or that only a backup has: what of a live data
-/// directory and of a set cannot be compared. The log is among it: it is history, not state.
+/// True for a path that only one side has, because a backup leaves it out or adds it. Such files of
+/// a live data directory and of a set cannot be compared. This includes the log, which is history
+/// and not state.
 pub fn is_beside_the_data(path: &[u8]) -> bool {
     let mut parts = path.split(|byte| *byte == b'/');
     let first = parts.next().unwrap_or_default();

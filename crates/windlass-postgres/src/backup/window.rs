@@ -113,7 +113,7 @@ impl Backup<'_> {
         if cause.is_none() {
             self.copy_log(run, assembly, (&label, &stopped), (&ranges, &segments))?;
             if self.cluster.standby {
-                // The primary is still writing the last segment, so the copied segment may hold
+                // The last segment of the log is still being written, so its copy may hold
                 // more than the first survey saw.
                 cause = survey(self.cluster, range, &segments, begun.moment)?;
             }

@@ -1,4 +1,4 @@
-//! Every page of every relation file read, and judged by its checksum where it has one.
+//! Reads every page of every relation file, and checks its checksum if it has one.
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -18,23 +18,23 @@ use crate::names::{RelationFile, is_relation_directory};
 use crate::open::Connection;
 
 const READ_BYTES: usize = 256 * 1024;
-/// Every page counts, whenever it was changed.
+/// Every page counts, whenever the server last changed it.
 const ALWAYS: Lsn = Lsn(u64::MAX);
-/// Which relation a file is; the part of the path that all forks and segments share.
+/// Finds the relation of a file. `path` is the part of the path that all forks and segments share.
 const NAMES: &str = "SELECT f.path, format('%I.%I', n.nspname, c.relname) FROM pg_class c \
      JOIN pg_namespace n ON n.oid = c.relnamespace \
      CROSS JOIN LATERAL (SELECT pg_relation_filepath(c.oid) AS path) f WHERE f.path = ANY ($1)";
 
 /// A file of a relation.
 struct PageFile {
-    /// Below the data directory.
+    /// Path below the data directory.
     path: PathBuf,
     /// Path of the relation's first file.
     relation: String,
     segment: u32,
 }
 
-/// What was found in one.
+/// What reading one file found.
 #[derive(Default)]
 struct Read {
     pages: u64,
@@ -42,7 +42,7 @@ struct Read {
     faults_count: u64,
 }
 
-/// Reads all files; adds pages and faults to `found`.
+/// Reads all files, and adds pages and faults to `found`.
 pub(super) fn read_all(
     connection: &Connection,
     databases: &[String],
@@ -79,7 +79,7 @@ pub(super) fn read_all(
     Ok(())
 }
 
-/// The faults by the names of their relations.
+/// Names the relations of the damaged files.
 fn name(
     connection: &Connection,
     databases: &[String],
@@ -112,7 +112,7 @@ fn name(
     Ok(named)
 }
 
-/// Reads one file. A page that cannot be read is a fault and not the end.
+/// Reads one file. A page that cannot be read is a fault, and the read goes on behind it.
 fn read(
     data: &Path,
     file: &PageFile,
@@ -122,7 +122,7 @@ fn read(
     let page_bytes = control.block_bytes as usize;
     let path = data.join(&file.path);
     let open = match File::open(&path) {
-        // Removed since it was listed: the server does that at a checkpoint.
+        // The server has removed the file since it was listed, as it does at a checkpoint.
         Err(error) if error.kind() == ErrorKind::NotFound => return Ok(Read::default()),
         other => other.doing("open", &path)?,
     };
@@ -186,7 +186,7 @@ impl Read {
     }
 }
 
-/// All relation files, the longest first.
+/// Lists all relation files, the longest first.
 fn list(data: &Path) -> Result<Vec<PageFile>, PostgresError> {
     let mut found = Vec::new();
     list_below(data, Path::new(""), &mut found)?;
@@ -203,7 +203,7 @@ fn list_below(
     for entry in std::fs::read_dir(&place).doing("list", &place)? {
         let entry = entry.doing("list", &place)?;
         let path = below.join(entry.file_name());
-        // Links of tablespaces are followed; they were seen to stay inside.
+        // Follow the links of tablespaces: an earlier check has seen that they stay inside.
         let metadata = match std::fs::metadata(data.join(&path)) {
             Err(error) if error.kind() == ErrorKind::NotFound => continue,
             other => other.doing("examine", &path)?,
@@ -217,7 +217,7 @@ fn list_below(
     Ok(())
 }
 
-/// The directories that relations are in.
+/// The directories that hold relations.
 const LISTED: [&str; 3] = ["base", "global", "pg_tblspc"];
 
 fn page_file(directory: &Path, name: &std::ffi::OsStr) -> Option<PageFile> {

@@ -1,4 +1,4 @@
-//! Relations checked from inside, by amcheck.
+//! Lets amcheck check the content of relations.
 
 use postgres::error::{DbError, SqlState};
 use postgres::{Client, Row};
@@ -7,17 +7,17 @@ use super::{FAULTS_NAMED, RelationFault};
 use crate::error::{PostgresError, SqlContext};
 use crate::open::Connection;
 
-/// Nothing ends a check but the user, and nothing is found by a name that someone planted.
+/// No timeout ends a check, only the user. The search path contains nothing that somebody planted.
 const SETTINGS: &str = "SET statement_timeout = 0; SET lock_timeout = 0; \
      SET idle_in_transaction_session_timeout = 0; SET search_path = pg_catalog; \
      SET default_transaction_read_only = off; SET client_min_messages = error";
-/// A database whose removal was cut off has a limit of -2 and cannot be connected to.
+/// If the removal of a database was cut off, its limit is -2 and nobody can connect to it.
 const DATABASES: &str = "SELECT datname::text FROM pg_database \
      WHERE datallowconn AND datconnlimit <> -2 ORDER BY oid";
 const EXTENSION: &str = "SELECT n.nspname::text FROM pg_extension e \
      JOIN pg_namespace n ON n.oid = e.extnamespace WHERE e.extname = 'amcheck'";
-/// Tables of the heap access method and valid B-trees; the largest first, so that no thread is
-/// left with one when the others are done.
+/// Tables of the heap access method, and valid B-trees. The largest come first, so that no thread
+/// is still busy with a large one when the others have finished.
 const RELATIONS: &str = "SELECT c.oid, format('%I.%I', n.nspname, c.relname), a.amname = 'btree' \
      FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace \
      JOIN pg_am a ON a.oid = c.relam LEFT JOIN pg_index i ON i.indexrelid = c.oid \
@@ -26,7 +26,7 @@ const RELATIONS: &str = "SELECT c.oid, format('%I.%I', n.nspname, c.relname), a.
             OR c.relkind = 'i' AND a.amname = 'btree' AND i.indisvalid AND i.indisready) \
      ORDER BY pg_relation_size(c.oid) DESC, c.oid";
 
-/// One that is to be checked.
+/// A relation to check.
 pub(super) struct Relation {
     oid: u32,
     name: String,
@@ -35,14 +35,14 @@ pub(super) struct Relation {
     sql: String,
 }
 
-/// What a check of one relation came to.
+/// The result of checking one relation.
 #[derive(Default)]
 pub(super) struct Checked {
     pub(super) faults: Option<RelationFault>,
     pub(super) unchecked: Option<RelationFault>,
 }
 
-/// The databases one can connect to.
+/// The databases that accept connections.
 pub(super) fn databases(connection: &Connection) -> Result<Vec<String>, PostgresError> {
     let mut session = session(connection, &connection.database)?;
     let rows = session.query(DATABASES, &[]).doing("list databases")?;
@@ -60,7 +60,7 @@ pub(super) fn session(connection: &Connection, database: &str) -> Result<Client,
     Ok(session)
 }
 
-/// A session in a database that has amcheck, and what is to be checked there.
+/// Opens a session in a database, installs amcheck, and lists what to check there.
 pub(super) fn prepare(
     connection: &Connection,
     database: &str,
@@ -76,8 +76,8 @@ pub(super) fn prepare(
     Ok((session, relations))
 }
 
-/// Has amcheck, in a version that knows tables; the schema it is in, quoted. This is a copy of the
-/// database that will be thrown away.
+/// Installs amcheck, in a version that can check tables. Returns its schema, quoted. This database
+/// is a copy that will be thrown away, so Windlass may change it.
 fn install(session: &mut Client) -> Result<String, postgres::Error> {
     session.batch_execute(
         "CREATE EXTENSION IF NOT EXISTS amcheck WITH SCHEMA pg_catalog; \
@@ -125,7 +125,7 @@ pub(super) fn check(
         Err(error) => match error.as_db_error() {
             Some(words) if is_damage(words) => checked.faults = about(said(words)),
             Some(words) => checked.unchecked = about(said(words)),
-            // The session has ended, and perhaps the server with it.
+            // The session has ended, and perhaps the server too.
             None => return Err(error).doing("check a relation"),
         },
     }
@@ -144,8 +144,8 @@ fn summary(rows: &[Row]) -> String {
     text
 }
 
-/// What says that data is wrong or cannot be read; anything else (a library that is missing, too
-/// little memory) says that it could not be checked.
+/// True if the error says that data is wrong or cannot be read. Any other error (a missing library,
+/// too little memory) says that the relation could not be checked.
 fn is_damage(error: &DbError) -> bool {
     [
         SqlState::DATA_CORRUPTED,

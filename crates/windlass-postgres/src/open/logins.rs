@@ -1,4 +1,4 @@
-//! Who logs in to an opened server, where, and with which options.
+//! Which role connects to an opened server, to which database, and with which options.
 
 use postgres::Client;
 
@@ -7,34 +7,34 @@ use crate::control::Control;
 use crate::error::{PostgresError, SqlContext};
 use crate::relations::shared;
 
-/// Databases that a cluster has unless someone has dropped them.
+/// Databases that every cluster has unless someone has dropped them.
 const DATABASES: [&str; 2] = ["postgres", "template1"];
 const USUAL_ROLE: &str = "postgres";
-/// Settings of roles and databases that load libraries into a session; ones that this machine does
-/// not have keep it from coming about.
+/// Asks whether settings of roles or databases load libraries into a session. If this machine lacks
+/// such a library, the session cannot start.
 const PRELOADS: &str = "SELECT EXISTS (SELECT FROM pg_db_role_setting s, unnest(s.setconfig) c \
      WHERE split_part(c, '=', 1) IN ('session_preload_libraries', 'local_preload_libraries') \
      AND (s.setrole = 0 OR s.setrole = (SELECT oid FROM pg_roles WHERE rolname = $1))), \
      (SELECT rolsuper FROM pg_roles WHERE rolname = $1)";
 
-/// The names to try, in the order in which they are likely.
+/// The names to try, the most likely first.
 pub(super) struct Logins {
     roles: Vec<String>,
     databases: Vec<String>,
     role_named: bool,
 }
 
-/// Which libraries of its role and database a session of ours still loads.
+/// Which libraries of its role and database our session still loads.
 #[derive(Clone, Copy)]
 pub(super) enum Preloads {
     /// None.
     None,
-    /// Those that only a superuser can leave out.
+    /// Those of session_preload_libraries, which only a superuser can leave out.
     Session,
 }
 
 impl Logins {
-    /// Of a server that has recovered, and so has written its catalogs to its files.
+    /// The server must have recovered, so that its catalogs are in its files.
     pub(super) fn new(request: &OpenRequest, control: &Control) -> Self {
         let (data, major) = (&request.data, request.programs.major());
         let roles = match &request.role {
@@ -54,7 +54,7 @@ impl Logins {
         }
     }
 
-    /// Roles and databases, each with each.
+    /// Every role paired with every database.
     pub(super) fn pairs(&self) -> impl Iterator<Item = (&str, &str)> {
         let databases = self.databases.iter();
         let with = move |role| databases.clone().map(move |name| (role, name.as_str()));
@@ -66,7 +66,7 @@ impl Logins {
         self.role_named
     }
 
-    /// The roles, for people.
+    /// The roles, for a message.
     pub(super) fn roles(&self) -> String {
         let mut roles = self.roles.clone();
         roles.dedup();
@@ -75,7 +75,8 @@ impl Logins {
 }
 
 impl Preloads {
-    /// What the client says when the session begins, which wins over roles and databases.
+    /// The options that the client sends when the session begins; they win over roles and
+    /// databases.
     pub(super) fn options(self) -> &'static str {
         match self {
             Self::None => {

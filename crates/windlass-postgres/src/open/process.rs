@@ -1,9 +1,9 @@
-//! The server's process: started directly, since pg_ctl looks only ten times a second whether a
-//! server is ready, and ended with this one.
+//! The server's process. Windlass starts it directly, because pg_ctl checks only ten times a second
+//! whether a server is ready. The server ends with this process.
 //!
 //! Invariants
-//! - The server never outlives the thread that started it: the kernel ends it then, whatever
-//!   ended this process.
+//! - The server never outlives the thread that started it: the kernel then ends the server,
+//!   whatever ended this process.
 
 use std::fs::File;
 use std::os::unix::process::{CommandExt, ExitStatusExt};
@@ -18,26 +18,26 @@ use windlass_engine::Cancel;
 use crate::error::{IoContext, PostgresError};
 
 const POLL: Duration = Duration::from_millis(3);
-/// An immediate shutdown has nothing to write; the server itself kills what lingers after 5 s.
+/// An immediate shutdown writes nothing. After 5 s the server itself kills processes that remain.
 const STOP_PATIENCE: Duration = Duration::from_secs(15);
-/// Line of postmaster.pid that says how far the server is, counted from 0.
+/// The line of postmaster.pid with the server's status, counted from 0.
 const STATUS_LINE: usize = 7;
-/// Lines of the log that an error shows.
+/// Lines of the server log that an error shows.
 const LOG_LINES: usize = 6;
 
-/// What a server is started with.
+/// Everything needed to start a server.
 pub(super) struct Launch<'a> {
     pub(super) postgres: PathBuf,
     pub(super) arguments: Vec<String>,
     pub(super) data: &'a Path,
     pub(super) log: PathBuf,
-    /// User and group to run as, when this process is root's.
+    /// User and group to run as, if this process runs as root.
     pub(super) run_as: Option<(u32, u32)>,
-    /// Held open as the server's standard input for as long as any process of it lives.
+    /// The server's standard input. It stays open as long as any process of the server lives.
     pub(super) lock: Option<File>,
 }
 
-/// A server that was started.
+/// A started server.
 #[derive(Debug)]
 pub(super) struct Process {
     child: Child,
@@ -47,7 +47,7 @@ pub(super) struct Process {
 }
 
 impl Process {
-    /// Starts the server; it is not ready yet.
+    /// Starts the server. It is not ready yet when this returns.
     pub(super) fn start(launch: Launch<'_>) -> Result<Self, PostgresError> {
         let log = File::create_new(&launch.log).doing("create", &launch.log)?;
         let output = log.try_clone().doing("open", &launch.log)?;
@@ -56,13 +56,13 @@ impl Process {
         command.current_dir(launch.log.parent().unwrap_or(Path::new("/")));
         command.stdin(launch.lock.map_or_else(Stdio::null, Stdio::from));
         command.stdout(output).stderr(log);
-        // A server takes settings from variables of libpq too.
+        // The server also takes settings from libpq's variables.
         for (name, _) in std::env::vars_os() {
             if name.to_string_lossy().starts_with("PG") {
                 command.env_remove(name);
             }
         }
-        // Ctrl-C in a terminal is for this process, which then ends the server.
+        // Ctrl-C in a terminal must reach only this process, which then ends the server.
         command.process_group(0);
         if let Some((uid, gid)) = launch.run_as {
             command.uid(uid).gid(gid);
@@ -91,7 +91,8 @@ impl Process {
         }
     }
 
-    /// The server says so in a file, and asking it again and again would cost it a process each.
+    /// The server writes its status to a file. To ask the server itself again and again would cost
+    /// it one process each time.
     fn is_ready(&self) -> bool {
         let text = std::fs::read_to_string(self.data.join("postmaster.pid")).unwrap_or_default();
         let status = text.lines().nth(STATUS_LINE).unwrap_or_default();
@@ -105,7 +106,7 @@ impl Process {
         Ok(status)
     }
 
-    /// An error with what the log says at its end.
+    /// An error with the end of the server log.
     pub(super) fn failure(&self, status: ExitStatus) -> PostgresError {
         let status = match (status.code(), status.signal()) {
             (Some(code), _) => format!("with code {code}"),
@@ -118,7 +119,7 @@ impl Process {
         }
     }
 
-    /// The reasons in the log, or its last lines when none is given.
+    /// The reasons in the server log, or its last lines if it gives no reason.
     pub(super) fn last_words(&self) -> String {
         let text = std::fs::read(&self.log).unwrap_or_default();
         let text = String::from_utf8_lossy(&text);
@@ -130,7 +131,7 @@ impl Process {
                 "HINT:",
                 "DETAIL:",
                 "could not",
-                // What is wrong in a configuration is said before the end that it leads to.
+                // The server logs an error in its configuration before it logs that it ends.
                 "configuration parameter",
                 "invalid value",
             ];
@@ -143,7 +144,7 @@ impl Process {
         lines[lines.len().saturating_sub(LOG_LINES)..].join("; ")
     }
 
-    /// Ends the server at once; nothing of it has to last.
+    /// Ends the server at once. Nothing of it has to last.
     pub(super) fn stop(&mut self) -> Result<(), PostgresError> {
         let begun = Instant::now();
         self.signal(Signal::SIGQUIT);
@@ -161,7 +162,7 @@ impl Process {
             return;
         }
         if let Ok(process) = i32::try_from(self.child.id()) {
-            // It may have ended by itself just now.
+            // The kill may fail because the server has just ended on its own.
             kill(Pid::from_raw(process), signal).unwrap_or_default();
         }
     }
@@ -169,18 +170,18 @@ impl Process {
 
 impl Drop for Process {
     fn drop(&mut self) {
-        // Nobody is left to be told; what cannot be waited for ends with this process.
+        // There is nobody to report an error to. The kernel ends the server with this process.
         self.stop().unwrap_or_default();
     }
 }
 
-/// `2026-11-21 11:00:00.000 UTC [77] FATAL:  ...` without time and process.
+/// Removes time and process from `2026-11-21 11:00:00.000 UTC [77] FATAL:  ...`.
 fn without_prefix(line: &str) -> &str {
     line.split_once("] ").map_or(line, |(_, rest)| rest)
 }
 
-/// Has the kernel end the server when the thread that starts it ends. A mount that this process
-/// serves is gone by then, so there is nothing to shut down in order.
+/// Asks the kernel to end the server when the thread that starts it ends. If this process serves
+/// the mount, the mount is gone by then, so an orderly shutdown is not possible.
 #[allow(
     unsafe_code,
     reason = "the request must be made by the child itself, before it is a server"
@@ -190,7 +191,7 @@ fn end_with_this_thread(command: &mut Command) {
     let request = move || {
         use rustix::process::{Signal, getppid, set_parent_process_death_signal};
         set_parent_process_death_signal(Some(Signal::QUIT))?;
-        // Between fork and the request the parent may have ended.
+        // The parent may have ended between the fork and this request.
         if getppid() != Some(parent) {
             return Err(std::io::ErrorKind::BrokenPipe.into());
         }

@@ -1,8 +1,7 @@
-//! The server's own programs: those of the set's major version, found or named.
+//! The server's own programs, of the set's major version: found, or named by the user.
 //!
-//! A data directory starts with binaries of its own major version and with no others, so each
-//! place is asked for its version before it is used, and a search that fails says what was found
-//! where.
+//! A data directory starts only with programs of its own major version. So Windlass asks each place
+//! for its version before it uses it. If a search fails, the error says what was found where.
 
 use std::fmt::Write;
 use std::path::{Path, PathBuf};
@@ -10,7 +9,7 @@ use std::process::Command;
 
 use crate::error::{IoContext, PostgresError};
 
-/// Where packages of one major version put their programs; `{}` is the version.
+/// Where packages of one major version put their programs; `{}` stands for the version.
 const PLACES: [&str; 6] = [
     "/usr/lib/postgresql/{}/bin",
     "/usr/pgsql-{}/bin",
@@ -19,7 +18,7 @@ const PLACES: [&str; 6] = [
     "/usr/local/pgsql-{}/bin",
     "/opt/postgresql/{}/bin",
 ];
-/// Where a build of any version may be.
+/// Where a build of any version may be installed.
 const PLACE_OF_ANY: &str = "/usr/local/pgsql/bin";
 
 /// Programs of one major version.
@@ -31,11 +30,11 @@ pub struct Programs {
 }
 
 impl Programs {
-    /// The programs of PostgreSQL `major`: in `directory` if that is given, else on the PATH or
-    /// where packages put them.
+    /// Finds the programs of PostgreSQL `major`: in `directory` if that is given, otherwise on the
+    /// PATH or where packages put them.
     pub fn find(major: u32, directory: Option<&Path>) -> Result<Self, PostgresError> {
         let places = match directory {
-            // The server is started in another directory than ours.
+            // Make the path absolute, because the server starts in another directory than ours.
             Some(directory) => vec![std::path::absolute(directory).doing("resolve", directory)?],
             None => places(major),
         };
@@ -56,7 +55,7 @@ impl Programs {
         Err(PostgresError::Programs { major, looked })
     }
 
-    /// Where they are.
+    /// The directory of the programs.
     pub fn directory(&self) -> &Path {
         &self.directory
     }
@@ -71,7 +70,7 @@ impl Programs {
         &self.version
     }
 
-    /// The server.
+    /// The path of the server program.
     pub(super) fn postgres(&self) -> PathBuf {
         self.directory.join("postgres")
     }
@@ -82,7 +81,7 @@ fn put(looked: &mut String, place: &Path, what: &str) {
     write!(looked, "{comma}{} {what}", place.display()).expect("a string takes everything");
 }
 
-/// Where to look, each place once, existing ones only unless there are none.
+/// The places to search, each once. Only places that exist, unless none does.
 fn places(major: u32) -> Vec<PathBuf> {
     let path = std::env::var_os("PATH").unwrap_or_default();
     let on_path = std::env::split_paths(&path).filter(|place| place.join("postgres").exists());
@@ -105,7 +104,7 @@ fn places(major: u32) -> Vec<PathBuf> {
     found
 }
 
-/// What pg_config on the PATH says.
+/// The directory that pg_config on the PATH reports.
 fn configured() -> Option<PathBuf> {
     let output = Command::new("pg_config").arg("--bindir").output().ok()?;
     let text = String::from_utf8(output.stdout).ok()?;
@@ -113,7 +112,7 @@ fn configured() -> Option<PathBuf> {
     (output.status.success() && !place.is_empty()).then(|| place.into())
 }
 
-/// Major version and version of the server in a directory. The server answers this even to root.
+/// Major version and version of the server in a directory. The server answers this even for root.
 fn version_in(place: &Path) -> Option<(u32, String)> {
     let output = Command::new(place.join("postgres"))
         .arg("--version")

@@ -1,15 +1,16 @@
-//! The private configuration of an opened server: everything that reaches outward is off, and what
-//! is left is small and quiet.
+//! The private configuration of an opened server. It turns off everything that reaches outside, and
+//! keeps the rest small and quiet.
 //!
-//! The source's own configuration is not used: the server gets a file of ours on its command
-//! line, and postgresql.auto.conf is taken out of its directory. Only what decides how values are
-//! written and read ([`CARRIED`]) is carried over, since a dump taken here is loaded elsewhere.
+//! The server does not use the source's own configuration. It gets a file of ours on its command
+//! line, and Windlass removes postgresql.auto.conf from its directory. Windlass carries over only
+//! the settings that decide how values are written and read ([`CARRIED`]), because a dump from this
+//! server is loaded elsewhere.
 
 use crate::configuration::Configuration;
 use crate::control::Control;
 
-/// Room for replication origins: a set of a subscriber has one for each subscription, and the
-/// log it replays names them. Slots are not in a set, so the room stays empty otherwise.
+/// Room for replication origins. A set of a subscriber has one for each subscription, and the log
+/// that the server replays names them. A set holds no slots, so otherwise the room stays empty.
 const ORIGINS_MAX: u32 = 1024;
 const CONNECTIONS_MIN: u32 = 20;
 const WAL_BYTES_MIN: u64 = 1 << 30;
@@ -34,9 +35,9 @@ pub(super) const CARRIED: [&str; 16] = [
     "xmloption",
 ];
 
-/// What never changes.
+/// Settings that are always the same.
 const FIXED: [(&str, &str); 42] = [
-    // Nothing goes out, nothing comes in.
+    // The server connects to nothing outside, and nothing outside connects to it.
     ("archive_mode", "off"),
     ("archive_command", ""),
     ("restore_command", ""),
@@ -51,7 +52,7 @@ const FIXED: [(&str, &str); 42] = [
     ("external_pid_file", ""),
     ("bonjour", "off"),
     ("ssl", "off"),
-    // Nobody has been waiting for maintenance of a copy.
+    // Nobody needs maintenance of a copy.
     ("autovacuum", "off"),
     ("autovacuum_freeze_max_age", "2000000000"),
     ("autovacuum_multixact_freeze_max_age", "2000000000"),
@@ -60,8 +61,8 @@ const FIXED: [(&str, &str); 42] = [
     ("bgwriter_lru_maxpages", "0"),
     ("bgwriter_delay", "10s"),
     ("wal_writer_delay", "10s"),
-    // It is thrown away: nothing has to survive anything. A process of the server that dies takes
-    // the server with it, since there is nothing to recover from.
+    // The directory is thrown away, so nothing has to survive. If a process of the server dies, the
+    // whole server ends, because there is nothing to recover.
     ("fsync", "off"),
     ("synchronous_commit", "off"),
     ("full_page_writes", "off"),
@@ -69,13 +70,13 @@ const FIXED: [(&str, &str); 42] = [
     ("wal_level", "minimal"),
     ("wal_init_zero", "off"),
     ("wal_recycle", "off"),
-    // Small, and no more than the machine gives everybody.
+    // Use little memory, and only resources that every user of the machine gets.
     ("shared_buffers", "64MB"),
     ("max_worker_processes", "8"),
     ("huge_pages", "off"),
     ("shared_memory_type", "mmap"),
     ("dynamic_shared_memory_type", "posix"),
-    // The log is what the server says on its standard error.
+    // The server log is what the server writes to its standard error.
     ("logging_collector", "off"),
     ("log_destination", "stderr"),
     ("log_line_prefix", "%m [%p] "),
@@ -100,7 +101,8 @@ pub(super) struct Wanted<'a> {
     pub(super) extra: &'a [(String, String)],
 }
 
-/// postgresql.conf. Where a name stands twice the last one wins, so the user's own are last.
+/// The content of postgresql.conf. If a name appears twice, the last one wins, so the user's own
+/// settings come last.
 pub(super) fn configuration(wanted: &Wanted<'_>) -> String {
     let mut text = String::from("# Written by windlass open; removed when it ends.\n");
     let mut put = |name: &str, value: &str| text.push_str(&line(name, value));
@@ -117,7 +119,7 @@ pub(super) fn configuration(wanted: &Wanted<'_>) -> String {
 }
 
 fn line(name: &str, value: &str) -> String {
-    // A backslash hides a quote from the server, too.
+    // A backslash hides a quote from the server too.
     let value = value.replace('\\', r"\\").replace('\'', "''");
     format!("{name} = '{value}'\n")
 }
@@ -136,8 +138,8 @@ fn computed(wanted: &Wanted<'_>) -> Vec<(&'static str, String)> {
         ("listen_addresses", wanted.listen.to_owned()),
         ("default_transaction_read_only", on_off(!wanted.writable)),
         ("shared_preload_libraries", wanted.preload.to_owned()),
-        // Prepared transactions in the set need their places, and whoever dumps many tables as
-        // many locks as the source had.
+        // The set may hold prepared transactions, which need their slots. A dump of many tables
+        // needs as many locks as the source allowed.
         (
             "max_prepared_transactions",
             control.prepared_transactions_max.to_string(),
@@ -156,7 +158,7 @@ fn computed(wanted: &Wanted<'_>) -> Vec<(&'static str, String)> {
         ("min_wal_size", megabytes(segment * 2)),
     ];
     if major >= 17 {
-        // A trigger on login may write, or call out, before the user has said anything.
+        // A login trigger may write or connect to the outside before the user has sent anything.
         settings.push(("event_triggers", "off".into()));
     }
     if major >= 18 {
@@ -168,18 +170,18 @@ fn computed(wanted: &Wanted<'_>) -> Vec<(&'static str, String)> {
     settings
 }
 
-/// One directory of a setting that takes a list of them.
+/// Quotes one directory for a setting that takes a list of directories.
 fn quoted_path(path: &str) -> String {
     format!("\"{}\"", path.replace('"', "\"\""))
 }
 
-/// pg_hba.conf: the socket lies in a directory that nobody else can enter; over TCP the cluster's
-/// own passwords are asked for.
+/// The content of pg_hba.conf. Nobody else can enter the socket's directory, so the socket needs no
+/// password. Over TCP the server asks for the cluster's own passwords.
 pub(super) fn authentication() -> &'static str {
     "local all all trust\nhost all all all md5\n"
 }
 
-/// The settings among those of the source that are carried over, in their order.
+/// The source's settings that are carried over, in their order.
 pub(super) fn carried(source: &Configuration) -> Vec<(String, String)> {
     let assignments = source.assignments.iter();
     let known = assignments.filter(|(name, _)| CARRIED.contains(&name.as_str()));

@@ -1,11 +1,11 @@
-//! The data directory before a server starts on it: what would lead out of it is taken away.
+//! Prepares the data directory before a server starts on it: removes what would lead out of it.
 //!
 //! Invariants
 //! - No link of the directory leads out of it. A server follows a tablespace's link wherever it
-//!   leads: to the source's own files, which it would then write, or to nothing, which it would
-//!   read as empty tables.
-//! - While the log is replayed no tablespace link can be made: the log of a tablespace made during
-//!   the backup names the source's directory, which may be on this machine and in use.
+//!   leads. If it leads to the source's own files, the server would write to them. If it leads to
+//!   nothing, the server would show empty tables.
+//! - During replay the server cannot make a tablespace link. If a tablespace was made during the
+//!   backup, the log names the source's directory, which may be on this machine and in use.
 
 use std::io::ErrorKind;
 use std::os::unix::fs::PermissionsExt;
@@ -21,15 +21,16 @@ use crate::error::{IoContext, PostgresError};
 use crate::tablespace::{TABLESPACE_LINKS, TABLESPACE_MAP_PATH, oid_of_link};
 use crate::wal::outside::replayed_in;
 
-/// Where tablespaces lie in a view, each in a directory of its number.
+/// Where a view puts the tablespaces, each in a directory named by its number.
 const TABLESPACES: &str = "windlass_tablespaces";
-/// Settings of ALTER SYSTEM, which a server reads wherever its configuration file is.
+/// Settings of ALTER SYSTEM. A server reads them wherever its configuration file is.
 const AUTO_CONF: &str = "postgresql.auto.conf";
 const CONF: &str = "postgresql.conf";
 const TABLESPACE_DIRECTORY: &str = "pg_tblspc";
-/// Where recovery begins.
+/// The file that says where recovery begins.
 const BACKUP_LABEL_PATH: &str = "backup_label";
-/// Links recovery would make; and what would make a standby of it, or have it fetch a log.
+/// The map from which recovery would make links, and the files that would make the server a standby
+/// or let it fetch a log.
 const REMOVED: [&str; 4] = [
     TABLESPACE_MAP_PATH,
     "recovery.signal",
@@ -37,11 +38,12 @@ const REMOVED: [&str; 4] = [
     AUTO_CONF,
 ];
 
-/// The file table of a set, as a server is to see it: tablespaces are directories inside, and the
+/// The file table of a set as a server must see it: tablespaces are directories inside it, and the
 /// links in pg_tblspc lead there.
 ///
-/// They stay links, since servers refuse directories in pg_tblspc (15 and newer: unless
-/// allow_in_place_tablespaces) or cannot say where they are (14). Any other link is refused.
+/// They stay links, because servers refuse directories in pg_tblspc (15 and newer, unless
+/// allow_in_place_tablespaces is set) or cannot say where they are (14). Windlass refuses a set
+/// with any other link.
 pub fn server_view(files: &FileTable) -> Result<FileTable, PostgresError> {
     let links = files.0.iter();
     let spaces: Vec<_> = links
@@ -77,7 +79,8 @@ pub fn server_view(files: &FileTable) -> Result<FileTable, PostgresError> {
     Ok(FileTable(entries))
 }
 
-/// An entry where a server is to find it: what lies behind one of the links, inside.
+/// Moves an entry to where a server must find it: if it lies behind one of the links, it goes
+/// inside.
 fn moved(entry: &FileEntry, links: &[&[u8]]) -> FileEntry {
     let mut entry = entry.clone();
     let below = |link: &&&[u8]| {
@@ -97,16 +100,16 @@ fn moved(entry: &FileEntry, links: &[&[u8]]) -> FileEntry {
     entry
 }
 
-/// What the directory said, and what was changed in it.
+/// What the directory's files said, and what was changed in it.
 pub(super) struct Prepared {
-    /// Settings of the source that go on being heeded.
+    /// Settings of the source that still apply.
     pub(super) carried: Vec<(String, String)>,
-    /// Some tablespace is a directory of pg_tblspc itself.
+    /// True if a tablespace is a directory in pg_tblspc itself.
     pub(super) in_place_tablespaces: bool,
     links: PathBuf,
 }
 
-/// Prepares a data directory for its server; `was` is where it was at its source.
+/// Prepares a data directory for its server. `was` is where the source had it.
 pub(super) fn prepare(data: &Path, was: &Path) -> Result<Prepared, PostgresError> {
     let mut source = Configuration::default();
     let place = Place {
@@ -132,8 +135,8 @@ pub(super) fn prepare(data: &Path, was: &Path) -> Result<Prepared, PostgresError
     })
 }
 
-/// Refuses a directory whose log creates a tablespace: replay changes the mode of the path that the
-/// log names, and makes a directory there, before it comes to the link.
+/// Refuses a directory whose log creates a tablespace. Before replay comes to the link, it changes
+/// the mode of the path that the log names, and makes a directory there.
 pub(super) fn check_log(data: &Path, control: &Control) -> Result<(), PostgresError> {
     let path = data.join(BACKUP_LABEL_PATH);
     let Some(label) = absent_is_none(std::fs::read(&path)).doing("read", &path)? else {
@@ -152,13 +155,13 @@ pub(super) fn check_log(data: &Path, control: &Control) -> Result<(), PostgresEr
 }
 
 impl Prepared {
-    /// The log has been replayed: tablespaces may be made again.
+    /// Allows tablespaces again, once the server has replayed the log.
     pub(super) fn finish(&self) -> Result<(), PostgresError> {
         set_mode(&self.links, 0o700)
     }
 }
 
-/// Refuses links that lead out of the directory; true when there is a tablespace without a link.
+/// Refuses links that lead out of the directory. Returns true if a tablespace has no link.
 fn check_links(data: &Path, links: &Path) -> Result<bool, PostgresError> {
     let root = data.canonicalize().doing("resolve", data)?;
     let mut in_place = false;

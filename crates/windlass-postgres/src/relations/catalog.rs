@@ -1,7 +1,7 @@
-//! The rows of four system catalogs, as far as names need them.
+//! The rows of four system catalogs; only the columns that names need.
 //!
-//! All columns read here come before the first that may be null or of varying length, so each
-//! stands at a fixed place. PostgreSQL 18 put `relallfrozen` into the middle of pg_class.
+//! All columns read here come before the first one that may be null or of varying length, so each
+//! has a fixed place. PostgreSQL 18 inserted `relallfrozen` into the middle of pg_class.
 
 use super::RelationKind;
 use super::heap::u32_at;
@@ -19,7 +19,7 @@ pub(crate) const SPACE_DEFAULT: u32 = 1663;
 /// The tablespace pg_global.
 pub(crate) const SPACE_GLOBAL: u32 = 1664;
 
-/// Where columns stand in this version and build.
+/// The places of columns in this version and build.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Layout {
     name_bytes: usize,
@@ -32,17 +32,17 @@ pub(crate) struct ClassRow {
     pub(crate) oid: u32,
     pub(crate) name: String,
     pub(crate) namespace: u32,
-    /// 0 for the catalogs that a map places.
+    /// 0 for catalogs whose file number is in a map.
     pub(crate) file_number: u32,
-    /// 0 for the database's own.
+    /// 0 for the database's own tablespace.
     pub(crate) tablespace: u32,
-    /// Oid of its TOAST table; 0 for none.
+    /// Oid of its TOAST table; 0 if it has none.
     pub(crate) toast: u32,
     pub(crate) kind: RelationKind,
 }
 
 impl Layout {
-    /// Of a server of this major version, with names of `name_bytes`.
+    /// The layout for a server of this major version, with names of `name_bytes`.
     pub(crate) fn new(major: u32, name_bytes: usize) -> Self {
         let frozen_pages = if major >= 18 { 4 } else { 0 };
         Self {
@@ -51,8 +51,9 @@ impl Layout {
         }
     }
 
-    /// oid, name, namespace, type, of type, owner, access method, file number, tablespace, pages,
-    /// tuples, all-visible pages [18: all-frozen pages], TOAST table, four flags and letters.
+    /// The columns are: oid, name, namespace, type, of type, owner, access method, file number,
+    /// tablespace, pages, tuples, all-visible pages [18: all-frozen pages], TOAST table, four flags
+    /// and letters.
     pub(crate) fn class(&self, columns: &[u8]) -> Option<ClassRow> {
         let after_name = 4 + self.name_bytes;
         let (oid, name) = self.named(columns)?;
@@ -67,7 +68,7 @@ impl Layout {
         })
     }
 
-    /// oid and name: how pg_database and pg_namespace begin.
+    /// oid and name: pg_database and pg_namespace both begin with these.
     pub(crate) fn named(&self, columns: &[u8]) -> Option<(u32, String)> {
         let oid = u32_at(columns, 0).filter(|oid| *oid != 0)?;
         let name = columns.get(4..4 + self.name_bytes)?;
@@ -75,7 +76,7 @@ impl Layout {
         (end > 0).then(|| (oid, String::from_utf8_lossy(&name[..end]).into_owned()))
     }
 
-    /// pg_index: the index, and its table.
+    /// A row of pg_index: the index, and its table.
     pub(crate) fn index(&self, columns: &[u8]) -> Option<(u32, u32)> {
         Some((u32_at(columns, 0)?, u32_at(columns, 4)?))
     }

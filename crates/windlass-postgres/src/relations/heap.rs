@@ -2,7 +2,7 @@
 //!
 //!   page = [header 24][line pointers ...] free [... tuples][special]
 //!
-//! Storage layout: PostgreSQL's documentation, "Database Page Layout", unchanged since 8.3.
+//! For the layout see "Database Page Layout" in PostgreSQL's documentation; unchanged since 8.3.
 
 /// Length of a page's header.
 const PAGE_HEADER_BYTES: usize = 24;
@@ -11,7 +11,7 @@ const TUPLE_HEADER_BYTES: usize = 23;
 /// `LP_NORMAL`: the line pointer leads to a tuple.
 const POINTER_NORMAL: u32 = 1;
 
-/// A tuple with the fields that tell whether it holds.
+/// A tuple, with the fields that show whether it is valid.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Tuple<'a> {
     /// Transaction that inserted it.
@@ -24,7 +24,7 @@ pub(crate) struct Tuple<'a> {
     pub(crate) columns: &'a [u8],
 }
 
-/// The tuples of a page. A page that is none, or a tuple that lies outside, gives nothing.
+/// The tuples of a page. Bytes that are not a page, and tuples that lie outside it, give nothing.
 pub(crate) fn tuples(page: &[u8]) -> impl Iterator<Item = Tuple<'_>> {
     let lower = usize::from(u16_at(page, 12).unwrap_or(0)).min(page.len());
     let pointers = page.get(PAGE_HEADER_BYTES..lower).unwrap_or_default();
@@ -62,7 +62,7 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    /// A page with one tuple at `offset`, said to be `length` long.
+    /// A page with one tuple at `offset`; its line pointer says that it is `length` long.
     fn page(offset: u32, length: u32, state: u32) -> Vec<u8> {
         let mut page = vec![0; 8192];
         page[12..14].copy_from_slice(&28_u16.to_le_bytes());

@@ -1,7 +1,8 @@
-//! pg_filenode.map: the file numbers of the catalogs that pg_class itself needs to be found.
+//! pg_filenode.map: the file numbers of the catalogs that a reader needs to find pg_class itself.
 //!
-//! A magic number, a count, that many pairs of oid and file number, room for more, a CRC-32C of
-//! all before it. 14 and 15 keep 62 pairs (512 bytes), 16 and newer 64 (524 bytes).
+//! It holds a magic number, a count, that many pairs of oid and file number, room for more pairs,
+//! and a CRC-32C of everything before it. 14 and 15 have room for 62 pairs (512 bytes), 16 and
+//! newer for 64 (524 bytes).
 
 use windlass_media::crc32c;
 
@@ -12,7 +13,7 @@ pub(crate) const MAP_NAME: &[u8] = b"pg_filenode.map";
 /// Longest form of the file.
 pub(crate) const MAP_BYTES_MAX: usize = 524;
 const MAGIC: u32 = 0x0059_2717;
-/// Length of the file, and where its CRC stands.
+/// The lengths that the file may have, each with the place of its CRC.
 const FORMS: [(usize, usize); 2] = [(512, 504), (524, 520)];
 
 /// The map: catalogs by oid.
@@ -20,7 +21,7 @@ const FORMS: [(usize, usize); 2] = [(512, 504), (524, 520)];
 pub(crate) struct FileMap(Vec<(u32, u32)>);
 
 impl FileMap {
-    /// Parses the file's bytes; the error says what is wrong with them.
+    /// Parses the file's bytes. The error says what is wrong with them.
     pub(crate) fn parse(bytes: &[u8]) -> Result<Self, &'static str> {
         let form = FORMS.iter().find(|(length, _)| *length == bytes.len());
         let (_, crc_at) = *form.ok_or("has a length that no version's map has")?;

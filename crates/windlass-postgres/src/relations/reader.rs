@@ -1,4 +1,4 @@
-//! From the maps to the names: reads the catalogs of every database of an image.
+//! Reads the catalogs of every database of an image, from the maps to the names.
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -12,16 +12,17 @@ use super::status::Transactions;
 use super::{Certainty, ClusterFiles, NameFault, Relation, RelationKind, RelationNames};
 use crate::control::{CONTROL_BYTES, CONTROL_PATH, Control};
 
-/// Pages of a catalog read at a time.
+/// How many pages of a catalog are read at a time.
 const PAGES_AT_ONCE: usize = 32;
-/// A live server writes the map and pg_control in place: what makes no sense is read again.
+/// A live server writes the map and pg_control in place. If the content makes no sense, it is read
+/// again, up to this many times.
 const READS_MAX: u32 = 10;
 const READ_PAUSE: Duration = Duration::from_millis(10);
-/// Longest name that a build may have; 64 unless somebody changed it.
+/// Longest name that a build may allow; 64 unless somebody changed it.
 const NAME_BYTES_MAX: u32 = 1024;
 const VERSION_PATH: &str = "PG_VERSION";
 
-/// Reads all names. What is wrong with one database is noted; what is returned concerns all.
+/// Reads all names. A fault of one database is recorded in `names`; a returned fault concerns all.
 pub(super) fn read(files: &dyn ClusterFiles, names: &mut RelationNames) -> Result<(), NameFault> {
     let image = ClusterImage::new(files);
     let control = image.control()?;
@@ -97,7 +98,7 @@ impl<'a> ClusterImage<'a> {
         Ok(bytes)
     }
 
-    /// A small file, parsed; read again while it makes no sense.
+    /// Reads and parses a small file. Reads it again while it makes no sense.
     fn parsed<T>(
         &self,
         path: &str,
@@ -144,7 +145,7 @@ impl<'a> ClusterImage<'a> {
         self.parsed(&path, MAP_BYTES_MAX, |bytes| FileMap::parse(&bytes))
     }
 
-    /// The directories that hold a database's catalogs: those with a map, but for `global`.
+    /// The directories that hold a database's catalogs: those with a map, except `global`.
     fn database_directories(&self) -> Vec<String> {
         let directory = |path: &&[u8]| {
             let directory = path.strip_suffix(MAP_NAME)?.strip_suffix(b"/")?;
@@ -168,7 +169,7 @@ struct Catalogs<'a> {
     shared: FileMap,
 }
 
-/// Rows by oid; the surest of each.
+/// Rows by oid; for each oid the surest row.
 type Surest<T> = HashMap<u32, (Certainty, T)>;
 
 fn keep<T>(rows: &mut Surest<T>, oid: u32, certainty: Certainty, row: T) {
@@ -259,7 +260,7 @@ impl Catalogs<'_> {
         Ok(classes)
     }
 
-    /// Notes a relation under the directory its files are in.
+    /// Records a relation under the directory that holds its files.
     fn name(
         &self,
         place: &Place<'_>,
@@ -280,8 +281,9 @@ impl Catalogs<'_> {
             return;
         };
         let directory = self.directory(place, row.tablespace);
-        // A row that was replaced while the image was taken may be all there is of it; one of a
-        // relation that is gone has no file, or an empty one that awaits the next checkpoint.
+        // If a row was replaced while the image was taken, it may be the only one of its relation.
+        // If a relation was dropped, it has no file, or an empty one that the next checkpoint
+        // removes.
         let main = self
             .image
             .find(format!("{directory}/{file_number}").as_bytes());
@@ -318,7 +320,7 @@ impl Catalogs<'_> {
         }
     }
 
-    /// Gives each row of a catalog that was ever inserted.
+    /// Passes each row of a catalog that was ever inserted to `each`.
     fn rows(
         &mut self,
         directory: &str,
@@ -373,7 +375,7 @@ impl Catalogs<'_> {
     }
 }
 
-/// A database: where its catalogs are, and what it is called.
+/// A database: where its catalogs are, and its name.
 struct Place<'a> {
     directory: &'a str,
     database: &'a str,

@@ -1,8 +1,8 @@
-//! Names of roles and databases out of a stopped cluster's files, for whoever has to log in before
+//! Reads the names of roles and databases from the files of a stopped cluster, for a login before
 //! the server can be asked for them.
 //!
-//! Every row that a page holds counts, dead ones too: a name that is no longer there is refused by
-//! the server, and the next one is tried.
+//! Every row on a page counts, also dead ones: if a name no longer exists, the server refuses it,
+//! and the caller tries the next one.
 
 use std::fs::File;
 use std::io::Read;
@@ -16,13 +16,13 @@ use crate::control::Control;
 
 /// pg_authid.
 const ROLES: u32 = 1260;
-/// The role that initdb makes, whatever its name.
+/// The oid of the role that initdb makes, whatever its name is.
 const BOOTSTRAP_ROLE: u32 = 10;
-/// Pages of a catalog that are looked at: the first rows are those of initdb.
+/// At most this many pages of a catalog are read. The rows of initdb come first.
 const PAGES_MAX: u64 = 4096;
 const NAMES_MAX: usize = 20;
 
-/// The names that the role of initdb has, or had.
+/// The names that the role of initdb has or had.
 pub(crate) fn bootstrap_roles(data: &Path, control: &Control, major: u32) -> Vec<String> {
     let rows = rows(data, control, (ROLES, major)).unwrap_or_default();
     let own = rows.into_iter().filter(|(oid, _)| *oid == BOOTSTRAP_ROLE);
@@ -45,7 +45,7 @@ fn distinct(names: impl Iterator<Item = String>) -> Vec<String> {
     found
 }
 
-/// Oid and name of the rows of a shared catalog; `None` when it cannot be read.
+/// Oid and name of each row of a shared catalog; `None` if it cannot be read.
 fn rows(
     data: &Path,
     control: &Control,

@@ -1,4 +1,4 @@
-//! Whether a tuple holds: its hint bits, and pg_xact where they say nothing.
+//! Decides whether a tuple is valid, by its hint bits, or by pg_xact if they say nothing.
 
 use std::collections::HashMap;
 
@@ -14,28 +14,29 @@ const INSERTED_INVALID: u16 = 0x0200;
 const ENDED_COMMITTED: u16 = 0x0400;
 const ENDED_INVALID: u16 = 0x0800;
 const ENDED_BY_MANY: u16 = 0x1000;
-/// The first transaction that is recorded; the two before it have always committed.
+/// The first transaction that pg_xact records; the two before it always count as committed.
 const FIRST_NORMAL: u32 = 3;
-/// Transactions whose state stands in one byte of pg_xact.
+/// How many transactions' states one byte of pg_xact holds.
 const STATES_A_BYTE: u32 = 4;
 /// Pages in a segment file of pg_xact.
 const SEGMENT_PAGES: u32 = 32;
-/// Pages of pg_xact kept; garbage for a transaction id must not fill memory.
+/// At most this many pages of pg_xact are kept, because garbage transaction ids must not fill
+/// memory.
 const PAGES_MAX: usize = 64;
 
-/// What became of a transaction, as far as pg_xact tells.
+/// What became of a transaction, as far as pg_xact shows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Outcome {
     Committed,
     Aborted,
-    /// Running, a part of a larger one, or not recorded.
+    /// Still running, a part of a larger transaction, or not recorded.
     Unknown,
 }
 
-/// Reads a page of a file of pg_xact: name, offset, length. `None` when it is not there.
+/// Reads a page of a file of pg_xact: name, offset, length. `None` if it does not exist.
 pub(crate) type ReadPage<'a> = &'a dyn Fn(&str, u64, usize) -> Option<Vec<u8>>;
 
-/// The states of transactions, read as they are asked for.
+/// The states of transactions, read only when they are needed.
 pub(crate) struct Transactions<'a> {
     read: ReadPage<'a>,
     page_bytes: u32,
@@ -51,11 +52,11 @@ impl<'a> Transactions<'a> {
         }
     }
 
-    /// How sure it is that a tuple holds; `None` when it was never inserted.
+    /// How sure it is that a tuple is valid; `None` if it was never inserted.
     pub(crate) fn judge(&mut self, tuple: &Tuple<'_>) -> Option<Certainty> {
         let flags = tuple.flags;
         let inserted = if flags & INSERTED_COMMITTED != 0 {
-            // With INSERTED_INVALID: frozen.
+            // If INSERTED_INVALID is also set, the tuple is frozen.
             Outcome::Committed
         } else if flags & INSERTED_INVALID != 0 {
             Outcome::Aborted
@@ -77,7 +78,7 @@ impl<'a> Transactions<'a> {
             return Certainty::Live;
         }
         if flags & ENDED_BY_MANY != 0 {
-            // One of several has replaced it, or was about to.
+            // Several transactions locked it, and one of them replaced it or was about to.
             return Certainty::Unsure;
         }
         if flags & ENDED_COMMITTED != 0 {
@@ -137,7 +138,7 @@ mod tests {
 
     #[test]
     fn hint_bits_count_first_and_pg_xact_where_they_are_missing() {
-        // 700 committed, 701 aborted, 702 is running.
+        // 700 has committed, 701 has aborted, 702 is running.
         let read = |name: &str, offset: u64, length: usize| {
             let mut page = vec![0; length];
             page[175] = 0b00_00_10_01;
@@ -166,7 +167,7 @@ mod tests {
             (700, 700, LOCK_EXCLUSIVE, live),
             (700, 702, ENDED_COMMITTED, dead),
             (700, 5, ENDED_BY_MANY, unsure),
-            // A page of pg_xact that is not there.
+            // This page of pg_xact does not exist.
             (900_000_000, 0, 0, unsure),
         ] {
             let found = judge.judge(&tuple(inserted_by, ended_by, flags));

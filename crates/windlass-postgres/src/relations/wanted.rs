@@ -1,10 +1,10 @@
-//! `[DATABASE.]SCHEMA.RELATION`, as a person writes it.
+//! `[DATABASE.]SCHEMA.RELATION`, as a user writes it.
 
 use std::fmt;
 
 use super::Relation;
 
-/// A relation that somebody named. As in SQL and pg_dump, letters are made small unless quoted.
+/// A relation that a user named. As in SQL and pg_dump, letters become lower case unless quoted.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RelationPattern {
     database: Option<String>,
@@ -59,7 +59,7 @@ impl fmt::Display for RelationPattern {
     }
 }
 
-/// A name as it has to be written: in quotes where it would be read as another one without.
+/// A name as a user has to write it: in quotes if it would otherwise be read as another name.
 pub(super) fn quoted(name: &str) -> String {
     let plain =
         |letter: char| letter.is_lowercase() || letter.is_numeric() || "_$".contains(letter);
@@ -69,7 +69,7 @@ pub(super) fn quoted(name: &str) -> String {
     format!("\"{}\"", name.replace('"', "\"\""))
 }
 
-/// The names between points; `None` when a quote is not closed or not followed by a point.
+/// The names between points; `None` if a quote is not closed, or no point follows it.
 fn parts(text: &str) -> Option<Vec<String>> {
     let (mut parts, mut part) = (Vec::new(), String::new());
     let mut letters = text.chars().peekable();

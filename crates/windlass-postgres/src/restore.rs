@@ -1,13 +1,14 @@
-//! A restore of a cluster, planned: which directories it writes, what of the set it changes, and
-//! what the user does next. The engine writes; this module decides.
+//! The plan of a cluster's restore: which directories it writes, what it changes in the set's
+//! files, and what the user does next. The engine writes; this module decides.
 //!
 //!   facts, file table, request --checks--> `RestorePlan` --prepare, layout--> the engine's restore
 //!
 //! Invariants
-//! - Nothing is written into a directory that holds anything, and nothing before all directories
-//!   have been checked.
-//! - With tablespaces mapped, links, tablespace_map and backup_manifest say the same.
-//! - What is restored reaches nothing outside, unless that was asked for by name: `outgoing`.
+//! - Windlass never writes into a directory that holds anything. It writes nothing before it has
+//!   checked all directories.
+//! - If tablespaces are mapped, links, tablespace_map and backup_manifest agree.
+//! - The restored server reaches nothing outside, unless the user asked for it by name
+//!   (`outgoing`).
 
 mod checks;
 mod outgoing;
@@ -26,38 +27,38 @@ use crate::facts::DatabaseFacts;
 use crate::manifest::{MANIFEST_PATH, Manifest};
 use crate::tablespace::{TABLESPACE_MAP_PATH, oid_of_link, tablespace_map};
 
-/// Settings of ALTER SYSTEM. The server reads them after its other files, wherever those lie, and
+/// Settings of ALTER SYSTEM. The server reads them after its other files, wherever those are, and
 /// pg_verifybackup does not check them.
 const AUTO_CONF: &str = "postgresql.auto.conf";
 
 /// What the user asks of a restore.
 #[derive(Clone, Debug, Default)]
 pub struct RestoreRequest {
-    /// The new data directory: absent or empty.
+    /// The new data directory. It must not exist, or must be empty.
     pub into: PathBuf,
-    /// Where tablespaces go instead of where they were: (was, becomes).
+    /// Where tablespaces go instead of their old places: (was, becomes).
     pub tablespace_map: Vec<(PathBuf, PathBuf)>,
-    /// What of the source's connections to the outside goes on.
+    /// Which of the source's connections to the outside stay on.
     pub keep: Kept,
 }
 
-/// What goes on in a restored server as it did in its source; everything else is off.
+/// What stays on in a restored server as it was in its source. Everything else is off.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Kept {
-    /// It archives its log where the source does, and cleans that archive up.
+    /// The server archives its log where the source does, and cleans that archive up.
     pub archive: bool,
-    /// It subscribes to what the source subscribes to.
+    /// The server keeps the source's subscriptions.
     pub subscriptions: bool,
 }
 
-/// A restore that has passed all checks and can be printed.
+/// The plan of a restore that has passed all checks. It can be printed.
 #[derive(Clone, Debug)]
 pub struct RestorePlan {
     /// The new data directory, absolute.
     pub into: PathBuf,
     /// Where each tablespace goes.
     pub tablespaces: Vec<TablespacePlan>,
-    /// What the set says of the cluster.
+    /// What the set says about the cluster.
     pub facts: DatabaseFacts,
     keep: Kept,
     system_identifier: u64,
@@ -77,7 +78,7 @@ pub struct TablespacePlan {
 }
 
 impl RestorePlan {
-    /// Plans and checks; writes nothing.
+    /// Makes the plan and runs the checks; writes nothing.
     pub fn new(
         facts: &Facts,
         files: &FileTable,
@@ -105,7 +106,7 @@ impl RestorePlan {
         })
     }
 
-    /// Makes the directories, with the permissions without which PostgreSQL does not start.
+    /// Makes the directories, with the permissions that PostgreSQL needs to start.
     pub fn prepare(&self) -> Result<(), PostgresError> {
         let mode = if self.facts.group_access {
             0o750
@@ -128,7 +129,7 @@ impl RestorePlan {
         let mut append = Vec::new();
         let block = outgoing::block(&self.facts, self.keep);
         if !block.is_empty() {
-            // After the manifest was made: pg_verifybackup does not look at this file.
+            // The manifest need not change: pg_verifybackup does not look at this file.
             match add_to(&mut files, AUTO_CONF, self.facts.group_access) {
                 (file, true) => append.push((file, block)),
                 (file, false) => replace.push((file, block)),
@@ -156,7 +157,7 @@ impl RestorePlan {
             .any(|space| space.was != space.becomes)
     }
 
-    /// Points links, map and manifest to the new directories; returns the changed contents.
+    /// Points links, map and manifest to the new directories. Returns the changed contents.
     fn rewrite(&self, files: &mut FileTable) -> Vec<(FileNo, Vec<u8>)> {
         for entry in files
             .0
@@ -181,7 +182,7 @@ impl RestorePlan {
         map.into_iter().chain(text).collect()
     }
 
-    /// What is about to happen, for people.
+    /// Describes for the user what is about to happen.
     pub fn describe(&self) -> String {
         let (files, bytes, into) = (self.files, self.bytes, self.into.display());
         let mut text = format!("{files} files, {bytes} bytes, into {into}\n");
@@ -195,7 +196,7 @@ impl RestorePlan {
         text
     }
 
-    /// What the user does next.
+    /// Tells the user what to do next.
     pub fn next_steps(&self) -> String {
         let facts = &self.facts;
         let major = facts.major();
@@ -278,8 +279,8 @@ fn plan_tablespaces(
     }
 }
 
-/// The number of a file that something is added to; true when the set has it. A file that it has
-/// not is entered into the table, empty.
+/// The number of the file to add something to, and true if the set has it. If the set does not have
+/// it, this enters an empty file into the table.
 fn add_to(files: &mut FileTable, path: &str, group: bool) -> (FileNo, bool) {
     let entries = files.0.iter();
     let mut there = entries
@@ -304,7 +305,7 @@ fn add_to(files: &mut FileTable, path: &str, group: bool) -> (FileNo, bool) {
     (file, false)
 }
 
-/// Puts new content into the table's entry; `None` when the set has no such file.
+/// Puts new content into the table's entry. `None` if the set has no such file.
 fn replaced(files: &mut FileTable, path: &str, content: Vec<u8>) -> Option<(FileNo, Vec<u8>)> {
     let entry: &mut FileEntry = files
         .0
@@ -323,7 +324,7 @@ pub(crate) fn make_directory(path: &Path, mode: u32) -> Result<(), PostgresError
         .mode(mode)
         .create(path)
         .doing("create directory", path)?;
-    // The umask may have taken bits away, and an empty directory may have been there already.
+    // The umask may have removed bits, and an empty directory may have existed before.
     let permissions = std::fs::Permissions::from_mode(mode);
     std::fs::set_permissions(path, permissions).doing("set the mode of", path)
 }

@@ -3,31 +3,31 @@
 use crate::error::PostgresError;
 use crate::session::Session;
 
-/// A right of the role that a backup connects as.
+/// A right that a backup's role needs.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Right {
-    /// What it lets the role do.
+    /// What the right lets the role do.
     pub what: &'static str,
     /// Whether the role has it.
     pub granted: bool,
-    /// Whether a backup can do without.
+    /// Whether a backup works without it.
     pub optional: bool,
-    /// The statement that gives it, for a superuser to type in the database of [`Rights`].
+    /// The statement that grants it. A superuser must type it in the database of [`Rights`].
     pub grant: String,
 }
 
-/// All rights of a role, as it has them in the database of its session.
+/// All rights of a role, in the database of its session.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Rights {
     /// The role, quoted as SQL wants it.
     pub role: String,
-    /// The database. Rights to functions are those of one database.
+    /// The database. A grant on a function is valid in one database only.
     pub database: String,
-    /// One by one.
+    /// The rights, one by one.
     pub rights: Vec<Right>,
 }
 
-/// Functions with their arguments, of a server of this version.
+/// The function that starts a backup, with its arguments, in a server of this version.
 pub(crate) fn start_function(version_number: u32) -> &'static str {
     match version_number < 150_000 {
         true => "pg_start_backup(text, boolean, boolean)",
@@ -44,7 +44,7 @@ pub(crate) fn stop_function(version_number: u32) -> &'static str {
 
 pub(crate) const IDENTIFIER_FUNCTION: &str = "pg_control_system()";
 
-/// Membership of the role that may see all settings.
+/// The statement that makes a role a member of the one that may see all settings.
 pub(crate) fn grant_settings(role: &str) -> String {
     format!("GRANT pg_read_all_settings TO {role};")
 }

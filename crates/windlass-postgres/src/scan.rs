@@ -1,18 +1,17 @@
-//! The scan: lists what of a data directory goes into a backup.
+//! The scan: lists the files of a data directory that go into a backup.
 //!
 //!   PGDATA --walk--> listing --second look at `_init` forks--> listing without unlogged relations
 //!
-//! The server goes on meanwhile, so anything may vanish between two calls; that is no error,
-//! because the log from the backup's start says what became of it.
+//! The server goes on during the scan, so anything may vanish between two calls. That is not an
+//! error, because the log from the backup's start on says what became of it.
 //!
-//! pg_control is not listed: it is read last, by itself.
+//! The scan does not list pg_control: the backup reads it last, separately.
 //!
-//! Links: `pg_wal` becomes a plain directory; links in `pg_tblspc` are kept and only this
-//! cluster's version directory behind them is listed; any other link is followed, with a warning.
-//! A link may lead to another link, as far as the server itself gets. Refused: a link to a
-//! directory
-//! inside or above the data directory, or inside or above the one it stands in (it would be listed
-//! for ever).
+//! Links: `pg_wal` becomes a plain directory. Links in `pg_tblspc` stay, and behind them the scan
+//! lists only this cluster's version directory. The scan follows any other link, with a warning. A
+//! link may lead to another link, as far as the server itself would follow. The scan refuses a link
+//! to a directory inside or above the data directory. It also refuses a link to a directory inside
+//! or above the one that holds the link, because it would list that one for ever.
 
 use std::collections::HashSet;
 use std::ffi::OsStr;
@@ -32,14 +31,14 @@ use crate::listing::{Attributes, Listing};
 use crate::names::{self, Fork, RelationFile};
 use crate::warning::Warning;
 
-/// What a scan has to know of the cluster.
+/// What a scan must know about the cluster.
 #[derive(Debug)]
 pub(crate) struct ScanRules {
     /// The data directory.
     pub(crate) root: PathBuf,
     /// Name of this cluster's directory in a tablespace: `PG_<major>_<catalog version>`.
     pub(crate) version_directory: Vec<u8>,
-    /// PostgreSQL 14's stats_temp_directory, when below the root: kept empty.
+    /// PostgreSQL 14's stats_temp_directory, if it lies below the root; it is backed up empty.
     pub(crate) statistics_directory: Option<Vec<u8>>,
     /// PostgreSQL 17 and newer keep `pg_wal/summaries`.
     pub(crate) summaries: bool,
@@ -68,18 +67,18 @@ struct Scanner<'a> {
     rules: &'a ScanRules,
     listing: Listing,
     warnings: Vec<Warning>,
-    /// Directories still to be listed, relative to the root.
+    /// Directories that the scan has yet to list, relative to the root.
     pending: Vec<Vec<u8>>,
     relation_directories: Vec<RelationDirectory>,
-    /// The root without links, to recognise links that lead back into it.
+    /// The root with all links resolved, to recognise links that lead back into it.
     real_root: PathBuf,
-    /// Directories that links led to: the link's path with a slash, and the directory.
+    /// Directories that the scan reached by links: the link's path with a slash, and the directory.
     followed: Vec<(Vec<u8>, PathBuf)>,
-    /// Tablespaces inside the root: listed through `pg_tblspc`, not twice.
+    /// Tablespaces inside the root. They are listed through `pg_tblspc`, so not a second time.
     inner_tablespaces: HashSet<Vec<u8>>,
 }
 
-/// A directory of relation files: its part of the listing, and its unlogged relations.
+/// A directory of relation files: its part of the listing, and the unlogged relations in it.
 struct RelationDirectory {
     path: Vec<u8>,
     entries: Range<usize>,
@@ -176,7 +175,7 @@ impl<'a> Scanner<'a> {
         Ok(())
     }
 
-    /// Lists a directory, and what it holds when that belongs into a backup.
+    /// Lists a directory. Also lists what it holds, if that belongs in a backup.
     fn list_subdirectory(
         &mut self,
         path: Vec<u8>,
@@ -196,7 +195,7 @@ impl<'a> Scanner<'a> {
         Ok(())
     }
 
-    /// The log itself is added when the backup's end is known; these directories must exist.
+    /// The backup adds the log itself when its end is known, but these directories must exist.
     fn list_wal_subdirectories(&mut self, attributes: Attributes) -> Result<(), PostgresError> {
         self.listing
             .add(b"pg_wal/archive_status", b"", attributes, None)?;
@@ -218,10 +217,10 @@ impl<'a> Scanner<'a> {
         else {
             return Ok(());
         };
-        // A relative target counts from the directory that the link stands in.
+        // A relative target starts at the directory that holds the link.
         let target = link.parent().unwrap_or(&self.rules.root).join(target);
         let reached = match std::fs::metadata(&target) {
-            // Links in a circle lead nowhere, too.
+            // Links in a circle lead nowhere either.
             Err(error) if Errno::from_io_error(&error) == Some(Errno::LOOP) => None,
             reached => gone_is_none(reached).doing("examine", &target)?,
         };
@@ -266,7 +265,8 @@ impl<'a> Scanner<'a> {
         Ok(())
     }
 
-    /// Refuses a directory that holds the link, or that the link's own directory holds.
+    /// Refuses a link to a directory that overlaps the data directory, or the directory that holds
+    /// the link.
     fn check_directory_link(
         &self,
         path: &[u8],
@@ -290,8 +290,8 @@ impl<'a> Scanner<'a> {
         Ok(())
     }
 
-    /// A tablespace: the link itself, and behind it the directory of this version only, since
-    /// clusters of several versions may share the place (pg_upgrade).
+    /// Lists a tablespace: the link, and behind it only the directory of this version. Clusters of
+    /// several versions may share the place (pg_upgrade).
     fn list_tablespace(&mut self, path: Vec<u8>, target: &Path) -> Result<(), PostgresError> {
         let metadata = std::fs::metadata(target).doing("examine", target)?;
         if !metadata.is_dir() {
@@ -312,7 +312,7 @@ impl<'a> Scanner<'a> {
         }
     }
 
-    /// Sockets are no loss: a server in this directory makes its own.
+    /// Sockets need no warning: a server in this directory makes its own.
     fn note_special(&mut self, path: &[u8], kind: FileType) {
         if !kind.is_socket() {
             self.warnings
@@ -320,9 +320,10 @@ impl<'a> Scanner<'a> {
         }
     }
 
-    /// An unlogged relation's files are left out, all but its `_init` fork. The walk may have seen
-    /// a new relation's main fork and not yet its `_init`: after the whole walk it must be there,
-    /// unless the relation is gone, and then the log removes what was copied of it.
+    /// The backup leaves out an unlogged relation's files, except its `_init` fork. The walk may
+    /// have seen the main fork of a new relation before its `_init` existed. After the whole walk
+    /// the `_init` must exist, unless the relation was dropped. In that case replaying the log
+    /// removes what was copied of it.
     fn look_again_for_init_forks(&mut self) -> Result<(), PostgresError> {
         for directory in &mut self.relation_directories {
             let path = self.rules.root.join(OsStr::from_bytes(&directory.path));

@@ -1,9 +1,10 @@
-//! The SQL session of a backup: it stays open from start to stop, or the server ends the backup.
+//! The SQL session of a backup. It must stay open from start to stop, or the server ends the
+//! backup.
 //!
 //! Invariants
-//! - Only the non-exclusive interface is used. A session that is dropped ends its backup, and no
-//!   file of ours is ever written into the live data directory.
-//! - No timeout of the server or of the role ends a statement or the idle session.
+//! - Windlass uses only the non-exclusive interface. When a session is dropped, its backup ends.
+//!   Windlass never writes a file into the live data directory.
+//! - No timeout of the server or the role ends a statement or the idle session.
 
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::time::{Duration, Instant};
@@ -18,11 +19,11 @@ use crate::lsn::Lsn;
 use crate::rights;
 use crate::tls::{self, Canceller};
 
-/// How long the session may be silent: below the idle limits of common proxies and firewalls.
+/// How long the session may be silent: less than the idle limits of common proxies and firewalls.
 const SILENCE_MAX: Duration = Duration::from_secs(10);
 const KEEPING_ALIVE: &str = "keep the session of the backup alive";
 const CANCEL_POLL: Duration = Duration::from_millis(200);
-/// transaction_timeout, of 17 and newer, does not apply: no transaction of ours stays open.
+/// 17 and newer also have transaction_timeout, but no transaction of ours stays open.
 const SETTINGS: &str = "SET statement_timeout = 0; SET lock_timeout = 0; \
      SET idle_in_transaction_session_timeout = 0; SET idle_session_timeout = 0; \
      SET search_path = pg_catalog; SET default_transaction_read_only = off; \
@@ -44,13 +45,13 @@ pub(crate) struct Session {
     last_answer: Instant,
 }
 
-/// What the server gave when the backup ended.
+/// What the server returned at the end of the backup.
 #[derive(Debug)]
 pub(crate) struct Stopped {
     pub(crate) lsn: Lsn,
     /// backup_label, byte for byte.
     pub(crate) label: Vec<u8>,
-    /// tablespace_map, byte for byte; empty when there are no tablespaces.
+    /// tablespace_map, byte for byte; empty if there are no tablespaces.
     pub(crate) tablespace_map: Vec<u8>,
 }
 
@@ -75,7 +76,8 @@ impl Session {
         })
     }
 
-    /// Switches timeouts off. Called once the version is known to be one that has them.
+    /// Turns timeouts off. Call it once the version is known, because older servers lack some of
+    /// them.
     pub(crate) fn prepare(&mut self) -> Result<(), PostgresError> {
         self.client
             .batch_execute(SETTINGS)
@@ -96,7 +98,7 @@ impl Session {
         &self.database
     }
 
-    /// What the role lacks, if an error says that it may not run this function.
+    /// Turns the error into a missing right if the role may not run this function.
     fn lacking(&self, error: PostgresError, function: &str) -> PostgresError {
         error.or_right(&self.database, || {
             rights::grant_function(function, &self.role)
@@ -134,7 +136,7 @@ impl Session {
         answer.map_err(|error| self.lacking(error, rights::IDENTIFIER_FUNCTION))
     }
 
-    /// The server's clock, RFC 3339.
+    /// The server's clock, as RFC 3339.
     pub(crate) fn now(&mut self) -> Result<String, PostgresError> {
         self.value("ask for the time", NOW)
     }
@@ -146,8 +148,8 @@ impl Session {
         )
     }
 
-    /// The name of a file that exists in the server's pg_snapshots while `look` runs, and nowhere
-    /// else: the proof that a directory is this server's.
+    /// Runs `look` with the name of a file in the server's pg_snapshots. The file exists only while
+    /// `look` runs, and nowhere else. It proves that a directory is this server's.
     pub(crate) fn while_snapshot_exported<T>(
         &mut self,
         look: impl FnOnce(&str) -> T,
@@ -163,7 +165,7 @@ impl Session {
     }
 
     /// Pins the log from here on with a temporary slot, which the server drops with the session.
-    /// The error is the server's reason: too few slots, or a role without REPLICATION.
+    /// The error gives the server's reason: too few slots, or a role without REPLICATION.
     pub(crate) fn pin_wal(&mut self) -> Result<(), String> {
         let sql = "SELECT pg_create_physical_replication_slot(\
              format('windlass_%s', pg_backend_pid())::name, true, true)";
@@ -174,8 +176,8 @@ impl Session {
         })
     }
 
-    /// Begins the backup; returns where its log begins. Waits for a checkpoint, which without
-    /// `fast` takes as long as the server's settings spread it, so it can be cancelled.
+    /// Begins the backup and returns where its log begins. This waits for a checkpoint. Without
+    /// `fast` the server spreads it over the time in its settings, so the caller can cancel.
     pub(crate) fn start_backup(
         &mut self,
         label: &str,
@@ -196,7 +198,8 @@ impl Session {
         Lsn::of_answer(DOING, row.try_get(0).doing(DOING)?)
     }
 
-    /// Ends the backup. The server does not wait for its archive: the log goes into the set.
+    /// Ends the backup. The server does not wait for its archive, because the log goes into the
+    /// set.
     pub(crate) fn stop_backup(&mut self, cancel: &Cancel) -> Result<Stopped, PostgresError> {
         const DOING: &str = "stop the backup";
         let function = if self.has_exclusive_mode() {
@@ -204,7 +207,7 @@ impl Session {
         } else {
             "pg_backup_stop(false)"
         };
-        // As bytes in the database's own encoding: what the server would have written to a file.
+        // As bytes in the database's own encoding, as the server would have written them to a file.
         let sql = format!(
             "SELECT lsn::text, convert_to(labelfile, getdatabaseencoding()), \
              convert_to(spcmapfile, getdatabaseencoding()) FROM {function}"
@@ -221,8 +224,8 @@ impl Session {
         })
     }
 
-    /// Waits, and finds out at once when the server ends the session. Says something now and then,
-    /// so that nobody between us and the server closes a session that looks dead.
+    /// Waits, and notices at once if the server ends the session. It sends something now and then,
+    /// so that nothing between this process and the server closes a session that looks dead.
     pub(crate) fn idle(&mut self, at_most: Duration) -> Result<(), PostgresError> {
         let heard = self.client.notifications().timeout_iter(at_most).next();
         heard.doing(KEEPING_ALIVE)?;
@@ -232,12 +235,12 @@ impl Session {
         Ok(())
     }
 
-    /// An error when the session, and with it the backup, has ended.
+    /// Fails if the session has ended, because its backup has then ended too.
     pub(crate) fn check_alive(&mut self) -> Result<(), PostgresError> {
         self.rows(KEEPING_ALIVE, "SELECT 1").map(drop)
     }
 
-    /// Runs a statement while another thread waits for the cancel flag.
+    /// Runs a statement while another thread watches the cancel flag.
     fn interruptible<T>(
         &mut self,
         cancel: &Cancel,
@@ -257,7 +260,7 @@ impl Session {
     }
 }
 
-/// Cancels the running statement when the flag is set; ends when the statement has.
+/// Cancels the running statement if the flag is set. Returns when the statement has ended.
 fn watch(canceller: &Canceller, cancel: &Cancel, statement: &Receiver<()>) {
     while statement.recv_timeout(CANCEL_POLL) == Err(RecvTimeoutError::Timeout) {
         if cancel.is_cancelled() && canceller.cancel() {

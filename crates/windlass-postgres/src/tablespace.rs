@@ -1,13 +1,13 @@
-//! tablespace_map: one line `<oid> <directory>` for each tablespace; recovery makes the links in
-//! pg_tblspc from it, so links and map must say the same.
+//! tablespace_map: one line `<oid> <directory>` for each tablespace. Recovery makes the links in
+//! pg_tblspc from it, so links and map must agree.
 
 use std::collections::BTreeSet;
 
 /// The file's name in the data directory.
 pub(crate) const TABLESPACE_MAP_PATH: &str = "tablespace_map";
-/// The number of the tablespace whose databases lie in `base`.
+/// The oid of the tablespace whose databases lie in `base`.
 pub(crate) const DEFAULT_TABLESPACE: u32 = 1663;
-/// The directory of the links.
+/// The directory that holds the links.
 pub(crate) const TABLESPACE_LINKS: &str = "pg_tblspc/";
 
 /// The oid in the path of a tablespace's link (`pg_tblspc/<oid>`); `None` for any other path.
@@ -42,13 +42,13 @@ pub(crate) fn oids_of_map(map: &[u8]) -> BTreeSet<u32> {
     oids
 }
 
-/// The map of these tablespaces, written as PostgreSQL writes it.
+/// The map of these tablespaces, in PostgreSQL's own form.
 pub(crate) fn tablespace_map<'a>(spaces: impl Iterator<Item = (u32, &'a [u8])>) -> Vec<u8> {
     let mut map = Vec::new();
     for (oid, directory) in spaces {
         map.extend_from_slice(format!("{oid} ").as_bytes());
         for byte in directory {
-            // A line break in a directory's name would end the line.
+            // Without a backslash, a line break in a directory's name would end the line.
             if matches!(byte, b'\n' | b'\r' | b'\\') {
                 map.push(b'\\');
             }

@@ -1,14 +1,14 @@
-//! Sessions with the server, encrypted as the connection string wants it.
+//! Opens sessions with the server, encrypted as the connection string demands.
 //!
 //!   `Target` --> for each address, for each way its sslmode allows --> client
 //!
-//! The ways are libpq's: `prefer` tries with TLS and then without, `allow` the other way round,
-//! the others know one. A Unix socket is never encrypted, whatever the mode says.
+//! The ways are libpq's: `prefer` tries first with TLS and then without, `allow` the other way
+//! round. Every other mode has one way. A Unix socket is never encrypted, whatever the mode is.
 //!
 //! Invariants
 //! - A mode of `require` and above never ends in a session without TLS.
-//! - With a root certificate the server's certificate is checked, under `verify-full` its name
-//!   too; see `tls/verifier.rs`.
+//! - If there is a root certificate, the server's certificate is checked, and under `verify-full`
+//!   its name too; see `tls/verifier.rs`.
 //! - A key that others may read is never used.
 
 mod files;
@@ -26,10 +26,10 @@ use tokio_postgres_rustls::MakeRustlsConnect;
 use crate::conninfo::{Address, Target, TlsMode, TlsRequest};
 use crate::error::PostgresError;
 
-/// What a server of 17 and newer knows PostgreSQL's protocol by, within TLS.
+/// The name of PostgreSQL's protocol within TLS, for servers of 17 and newer.
 const ALPN: &[u8] = b"postgresql";
 
-/// How a session's statements are cancelled: over a connection like its own.
+/// How to cancel a session's statement: over a connection of the same kind.
 #[derive(Clone)]
 pub(crate) struct Canceller {
     token: CancelToken,
@@ -37,7 +37,7 @@ pub(crate) struct Canceller {
 }
 
 impl Canceller {
-    /// Asks the server to end the running statement; whether it could be asked.
+    /// Asks the server to end the running statement. Returns whether it could be asked.
     pub(crate) fn cancel(&self) -> bool {
         match self.tls.clone() {
             Some(tls) => self.token.cancel_query(tls).is_ok(),
@@ -46,7 +46,7 @@ impl Canceller {
     }
 }
 
-/// Opens a session with the first address that takes one.
+/// Opens a session with the first address that accepts one.
 pub(crate) fn connect(target: &Target) -> Result<(Client, Canceller), PostgresError> {
     let mut last = None;
     for address in &target.addresses {
@@ -61,7 +61,7 @@ pub(crate) fn connect(target: &Target) -> Result<(Client, Canceller), PostgresEr
     }))
 }
 
-/// Goes through the ways of the mode; the error is that of the first, which was wanted most.
+/// Tries the ways of the mode in turn. If all fail, returns the error of the first, preferred way.
 fn connect_address(
     target: &Target,
     address: &Address,
@@ -85,7 +85,7 @@ fn connect_address(
     }))
 }
 
-/// `Prefer` of the client crate is TLS if the server says that it can.
+/// The client crate's `Prefer` means TLS if the server says that it can.
 fn ways(mode: TlsMode, address: &Address) -> &'static [SslMode] {
     if matches!(address, Address::Socket { .. }) {
         return &[SslMode::Disable];
@@ -98,7 +98,7 @@ fn ways(mode: TlsMode, address: &Address) -> &'static [SslMode] {
     }
 }
 
-/// As in libpq: after a handshake that failed, and where pg_hba.conf has no line for this way.
+/// As in libpq: true after a failed handshake, and if pg_hba.conf has no line for this way.
 fn is_worth_another_way(error: &PostgresError) -> bool {
     match error {
         PostgresError::TlsFile { .. } => true,

@@ -1,8 +1,9 @@
-//! The write-ahead log of a backup: which ranges, which segments, and do they hold what they say.
+//! The write-ahead log of a backup: its ranges, its segments, and whether these hold what they
+//! should.
 //!
-//! A primary stays on one timeline. A standby may follow its primary over a switch while it is
-//! backed up; then the log is one range a timeline, joined at the switch points that the history
-//! file of the last timeline names.
+//! A primary stays on one timeline. A standby may follow its primary over a switch during the
+//! backup. Then the log has one range for each timeline. The ranges join at the switch points that
+//! the history file of the last timeline names.
 
 pub(crate) mod effects;
 pub(crate) mod outside;
@@ -27,7 +28,7 @@ use crate::lsn::{Lsn, Segment, Timeline, segment_before, segment_of};
 use pages::LONG_HEADER_BYTES;
 pub use pages::LogEnd;
 
-/// Flag of xlp_info: the header is a long one.
+/// Flag of xlp_info: the page has a long header.
 const LONG_HEADER: u16 = 2;
 
 /// A part of the log on one timeline; the end is exclusive.
@@ -37,7 +38,7 @@ pub struct WalRange {
     pub timeline: Timeline,
     /// First byte.
     pub start: Lsn,
-    /// First byte behind.
+    /// First byte behind the range.
     pub end: Lsn,
 }
 
@@ -45,11 +46,11 @@ pub struct WalRange {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct NeededSegment {
     pub(crate) segment: Segment,
-    /// False for the end of an older timeline, whose bytes the next timeline's segment repeats.
+    /// False for the end of an older timeline: the next timeline's segment repeats its bytes.
     pub(crate) required: bool,
 }
 
-/// Reads a history file: each ancestor and where it was left.
+/// Reads a history file: each ancestor, and where the history left it.
 pub(crate) fn parse_history(name: &str, text: &str) -> Result<Vec<(Timeline, Lsn)>, PostgresError> {
     let malformed = || PostgresError::Document {
         document: name.into(),
@@ -69,8 +70,8 @@ pub(crate) fn parse_history(name: &str, text: &str) -> Result<Vec<(Timeline, Lsn
         .collect()
 }
 
-/// The ranges from a backup's start to its stop. `history` is that of `stop_timeline`, the newest
-/// timeline of this machine's log.
+/// The ranges from a backup's start to its stop. `history` is the one of `stop_timeline`, which is
+/// the newest timeline of this machine's log.
 pub(crate) fn ranges(
     (start_timeline, start): (Timeline, Lsn),
     (stop_timeline, stop): (Timeline, Lsn),
@@ -104,7 +105,8 @@ pub(crate) fn ranges(
             start: from,
             end,
         });
-        // The switch may have been replayed after the backup's stop: then it is not part of it.
+        // The standby may have replayed the switch after the backup's stop. Then it is not part of
+        // the backup.
         if stop <= left_at {
             break;
         }
@@ -121,7 +123,7 @@ pub(crate) fn segments(ranges: &[WalRange], segment_bytes: u64) -> Vec<NeededSeg
             .get(index + 1)
             .map(|next| segment_of(next.start, segment_bytes));
         let first = segment_of(range.start, segment_bytes);
-        // A range may be empty, but the segment it begins in is still the one recovery opens.
+        // A range may be empty, but recovery still opens the segment in which it begins.
         let last = segment_before(range.end, segment_bytes).max(first);
         needed.extend((first..=last).map(|number| NeededSegment {
             segment: Segment {
@@ -134,8 +136,8 @@ pub(crate) fn segments(ranges: &[WalRange], segment_bytes: u64) -> Vec<NeededSeg
     needed
 }
 
-/// Checks the first page header of a segment file: a segment that was recycled under another name
-/// or comes from another cluster must not pass for the one in the backup's range.
+/// Checks the first page header of a segment file. A segment that was recycled under another name,
+/// or that comes from another cluster, must not pass for the one in the backup's range.
 pub(crate) fn check_segment(
     path: &Path,
     segment: Segment,

@@ -1,15 +1,16 @@
-//! Warnings: what a backup that succeeded still has to say. Values, so that programs can match.
+//! Warnings: what a successful backup must still tell the user. They are values, so that programs
+//! can match on them.
 
 use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-/// Something the user should know of a backup that is good all the same.
+/// Something that the user should know about a backup that is nevertheless good.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "kind", rename_all = "snake_case")]
 #[non_exhaustive]
 pub enum Warning {
-    /// No temporary replication slot: the server may recycle WAL before it is read.
+    /// There is no temporary replication slot, so the server may recycle WAL before it is read.
     WalNotPinned {
         /// What the server said.
         reason: String,
@@ -18,10 +19,11 @@ pub enum Warning {
     WalPinLost {
         /// Why.
         reason: String,
-        /// Another one holds the log since.
+        /// Whether another session has pinned the log since.
         again: bool,
     },
-    /// Replication slots are lost by design: on a restored cluster they would hold back WAL.
+    /// The backup leaves replication slots out by design: on a restored cluster they would hold WAL
+    /// back.
     ReplicationSlots {
         /// How many the server has.
         count: u64,
@@ -31,13 +33,13 @@ pub enum Warning {
         /// The file.
         path: String,
     },
-    /// The configuration includes a file or directory that is outside the data directory and not
-    /// in the backup.
+    /// The configuration includes a file or directory outside the data directory, which is not in
+    /// the backup.
     IncludeOutside {
         /// The file or directory.
         path: String,
     },
-    /// A symbolic link was followed: the set holds what it points to, in its place.
+    /// The backup followed a symbolic link: in its place the set holds what it points to.
     LinkFollowed {
         /// The link, below the data directory.
         path: String,
@@ -54,28 +56,29 @@ pub enum Warning {
         /// The file, below the data directory.
         path: String,
     },
-    /// Pages whose checksum does not hold.
+    /// Some pages have a checksum that does not match.
     PageChecksums {
         /// How many pages.
         pages: u64,
         /// In how many files.
         files: u64,
     },
-    /// Relation files whose length is no multiple of the page size.
+    /// Some relation files have a length that is not a multiple of the page size.
     PartialPages {
         /// The first of them, below the data directory.
         path: String,
-        /// How many more.
+        /// How many more such files there are.
         more: u64,
     },
-    /// A database whose directory has no PG_VERSION in the source itself.
+    /// A database whose directory in the source itself has no PG_VERSION.
     DatabaseWithoutFiles {
         /// Its name.
         database: String,
     },
-    /// Page checksums were switched on or off meanwhile, so no page was judged by its own.
+    /// The server switched page checksums on or off during the backup, so the backup did not check
+    /// them.
     ChecksumsChanging,
-    /// The log segments of an older timeline's end were not there; recovery does not need them.
+    /// Log segments at the end of an older timeline were missing; recovery does not need them.
     WalTailMissing {
         /// The segment's file name.
         segment: String,
@@ -83,7 +86,7 @@ pub enum Warning {
 }
 
 impl Warning {
-    /// The words for files that are not as a backup expects them.
+    /// Writes the text of warnings about files that are not as a backup expects them.
     fn fmt_files(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::LinkFollowed { path, target } => {

@@ -1,4 +1,4 @@
-//! What a restore refuses, before it writes anything.
+//! The checks that can refuse a restore, before it writes anything.
 
 use std::io::ErrorKind;
 use std::path::{Component, Path};
@@ -11,7 +11,7 @@ use super::TablespacePlan;
 use crate::control::CONTROL_PATH;
 use crate::error::{IoContext, PostgresError};
 
-/// Refuses a set from which no cluster starts: damaged by hand, or not made by this crate.
+/// Refuses a set that cannot start as a cluster: damaged by hand, or not made by this crate.
 pub(super) fn check_table(files: &FileTable) -> Result<(), PostgresError> {
     let absent = |path: &str| PostgresError::Set {
         what: format!("holds no {path}"),
@@ -99,11 +99,11 @@ fn check_empty(path: &Path) -> Result<(), PostgresError> {
     }
 }
 
-/// The process named in postmaster.pid, when it lives.
+/// The process named in postmaster.pid, if it is alive.
 fn running_server(into: &Path) -> Option<i32> {
     let text = std::fs::read_to_string(into.join("postmaster.pid")).ok()?;
     let process: i32 = text.lines().next()?.trim().parse().ok()?;
-    // A process of another user answers EPERM: it lives.
+    // For a process of another user, kill returns EPERM: the process is alive.
     let lives = kill(Pid::from_raw(process), None) != Err(nix::errno::Errno::ESRCH);
     (process > 0 && lives).then_some(process)
 }

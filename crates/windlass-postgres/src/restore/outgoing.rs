@@ -1,14 +1,16 @@
-//! What of a restored server would reach its source, and the settings that keep it from doing so.
+//! What a restored server would do to its source, and the settings that prevent this.
 //!
-//! They go to the end of postgresql.auto.conf. The server reads that file last, also when its
-//! configuration lies outside the data directory, so they win over every file, before the first
-//! start and ever after. Only its command line wins over them, which is why not archive_mode
-//! alone is set: a service file that says `-c archive_mode=on` still has nothing to run.
+//! Windlass puts these settings at the end of postgresql.auto.conf. The server reads that file
+//! last, even if its configuration lies outside the data directory. So they win over every other
+//! file, from the first start on. Only the server's command line wins over them. This is why
+//! Windlass sets more than archive_mode: if a service file says `-c archive_mode=on`, the server
+//! still has no command to run.
 //!
-//! Not touched, because a server heeds them only when its user makes recovery.signal or
-//! standby.signal, which no set contains: primary_conninfo, primary_slot_name, restore_command,
-//! recovery_end_command, and the recovery targets. archive_cleanup_command is not one of them:
-//! from PostgreSQL 15 on it runs in every recovery that is long enough for a restartpoint.
+//! Windlass does not change primary_conninfo, primary_slot_name, restore_command,
+//! recovery_end_command and the recovery targets. A server uses them only if its user makes
+//! recovery.signal or standby.signal, and no set contains these files. archive_cleanup_command is
+//! different: from PostgreSQL 15 on it runs in every recovery that is long enough for a
+//! restartpoint.
 
 use std::fmt::Write;
 use std::path::Path;
@@ -21,7 +23,7 @@ const INTRODUCTION: &str = "\n# Written by windlass restore, so that this server
 /// First major version with archive_library.
 const ARCHIVE_LIBRARY_SINCE: u32 = 15;
 
-/// Lines for the end of postgresql.auto.conf; empty when everything is kept.
+/// Lines for the end of postgresql.auto.conf; empty if everything stays on.
 pub(super) fn block(facts: &DatabaseFacts, keep: Kept) -> Vec<u8> {
     let settings = settings(facts, keep);
     let mut text = String::new();
@@ -55,12 +57,12 @@ fn settings(facts: &DatabaseFacts, keep: Kept) -> Vec<(&'static str, &'static st
     settings
 }
 
-/// Sets of older versions do not say.
+/// True also for sets of older versions, which do not record the subscriptions.
 fn may_subscribe(facts: &DatabaseFacts) -> bool {
     facts.outgoing.subscriptions != Some(0)
 }
 
-/// What the user has to know of it.
+/// Tells the user which connections are off and which stay on.
 pub(super) fn words(facts: &DatabaseFacts, keep: Kept, into: &Path) -> String {
     let mut text = String::new();
     let mut say = |line: std::fmt::Arguments<'_>| {

@@ -117,7 +117,7 @@ fn a_mapped_tablespace_changes_link_map_and_manifest_together() {
     let plan = plan(&into, &table(), &[("/srv/one", &space)]).unwrap();
     plan.prepare().unwrap();
     let mode = |path: &Path| std::fs::metadata(path).unwrap().permissions().mode() & 0o777;
-    // As the server does it: a cluster with group access has it everywhere.
+    // As the server does it: a cluster with group access has it in every directory.
     assert_eq!((mode(&into), mode(&space)), (0o750, 0o750));
 
     let layout = plan.layout(table());

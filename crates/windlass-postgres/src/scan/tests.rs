@@ -1,4 +1,4 @@
-//! Data directories made by hand, to see what of them is listed.
+//! Data directories made by hand, to see which of their files the scan lists.
 
 use std::fs;
 use std::os::unix::fs::symlink;
@@ -58,7 +58,7 @@ impl Place {
         scan(&self.rules()).unwrap()
     }
 
-    /// Paths of the listed files; directories end in '/', links in '@'.
+    /// Paths of the listed files. Directories end in '/', links in '@'.
     fn paths(&self) -> Vec<String> {
         let listing = self.scan().listing;
         let mark = |kind| match kind {
@@ -288,7 +288,7 @@ fn a_link_to_a_link_is_followed_to_its_end() {
     twice("logs", "log");
     twice("logs/today", "pg_hba.conf");
     twice("space", "pg_tblspc/16400");
-    // The directory of this version is a link of its own.
+    // Here the version's directory is itself a link.
     fs::create_dir(outside.join("linked")).unwrap();
     symlink(
         outside.join("other"),
@@ -311,7 +311,7 @@ fn a_link_to_a_link_is_followed_to_its_end() {
         path: "circle".into(),
     };
     assert!(scanned.warnings.contains(&dangling));
-    // PostgreSQL knows the tablespace by the first link.
+    // PostgreSQL knows the tablespace by the path of the first link.
     let mut entries = scanned.listing.entries().iter();
     let space = entries
         .find(|entry| scanned.listing.path(entry) == b"pg_tblspc/16400")
@@ -337,7 +337,7 @@ fn links_back_are_refused() {
     refused(&link, "log");
     refused(&place.data().join("base"), "loop");
     refused(place.directory.path(), "above");
-    // A directory outside that leads to itself.
+    // A directory outside, with a link to itself.
     let outside = place.directory.path().join("outside");
     fs::create_dir(&outside).unwrap();
     symlink(&outside, outside.join("again")).unwrap();

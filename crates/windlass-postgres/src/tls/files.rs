@@ -1,4 +1,4 @@
-//! Certificates, keys and revocation lists, from PEM files.
+//! Reads certificates, keys and revocation lists from PEM files.
 
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
@@ -23,7 +23,7 @@ fn fault<T>(keyword: &'static str, path: &Path, what: String) -> Result<T, Postg
     })
 }
 
-/// The certificates of the authorities one trusts.
+/// The certificates of the trusted authorities.
 pub(super) fn roots(roots: &Roots) -> Result<Chain, PostgresError> {
     match roots {
         Roots::File(path) => certificates("sslrootcert", path),
@@ -39,7 +39,7 @@ pub(super) fn roots(roots: &Roots) -> Result<Chain, PostgresError> {
     }
 }
 
-/// The client's certificate with what leads to its authority, and its key.
+/// The client's certificate with the chain to its authority, and its key.
 pub(super) fn client(
     files: &ClientFiles,
 ) -> Result<(Chain, PrivateKeyDer<'static>), PostgresError> {
@@ -47,7 +47,7 @@ pub(super) fn client(
     Ok((chain, private_key(&files.key)?))
 }
 
-/// The lists of withdrawn certificates that are named, each with its file.
+/// The revocation lists that the request names, each with its file.
 pub(super) fn revocations(request: &TlsRequest) -> Result<Vec<(PathBuf, List)>, PostgresError> {
     let mut paths: Vec<_> = request.revoked.iter().cloned().collect();
     if let Some(directory) = &request.revoked_directory {
@@ -66,8 +66,8 @@ pub(super) fn revocations(request: &TlsRequest) -> Result<Vec<(PathBuf, List)>, 
     Ok(lists)
 }
 
-/// What lies in a directory. One without any list is refused: nobody could say then which
-/// certificates are still good, and libpq takes none.
+/// The files of a directory. A directory without any list is refused: nobody could then say which
+/// certificates are still good, and libpq refuses it too.
 fn files_in(keyword: &'static str, directory: &Path) -> Result<Vec<PathBuf>, PostgresError> {
     let listed = std::fs::read_dir(directory).and_then(|entries| {
         let paths = entries.map(|entry| entry.map(|entry| entry.path()));
@@ -111,7 +111,7 @@ fn is_encrypted(text: &[u8]) -> bool {
     text.windows(9).any(|window| window == b"ENCRYPTED")
 }
 
-/// libpq's rule: 0600 or less if it is ours, 0640 or less if it is root's.
+/// libpq's rule for key files: 0600 or less if this user owns it, 0640 or less if root does.
 fn check_private(path: &Path) -> Result<(), PostgresError> {
     let metadata = match std::fs::metadata(path) {
         Ok(metadata) => metadata,
@@ -129,7 +129,7 @@ fn check_private(path: &Path) -> Result<(), PostgresError> {
     Ok(())
 }
 
-/// Largest file that is read: the authorities of a whole system fit several times.
+/// Largest file that is read. The authorities of a whole system fit several times.
 const BYTES_MAX: u64 = 16 << 20;
 
 fn read(keyword: &'static str, path: &Path) -> Result<Vec<u8>, PostgresError> {

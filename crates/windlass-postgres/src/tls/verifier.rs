@@ -1,12 +1,12 @@
-//! Whether a server's certificate is good: libpq's rules, on webpki's checks.
+//! Checks a server's certificate: libpq's rules, built on webpki's checks.
 //!
-//! Two things that libpq takes and webpki alone does not: a server that shows the very
-//! certificate that one trusts (self-signed, as PostgreSQL's manual makes it), and a name that is
-//! in the certificate's common name only, where it has no alternative names.
+//! libpq accepts two things that webpki alone does not. One is a server that shows the very
+//! certificate that the user trusts (self-signed, as PostgreSQL's manual makes it). The other is a
+//! name that is only in the certificate's common name, if it has no alternative names.
 //!
 //! Invariants
-//! - Without roots nothing is checked but that the server has its certificate's key.
-//! - With lists of withdrawn certificates, one whose state they do not tell is refused.
+//! - Without roots, the only check is that the server has its certificate's key.
+//! - If there are revocation lists, a certificate whose state they do not give is refused.
 
 use std::sync::Arc;
 
@@ -31,11 +31,11 @@ const COMMON_NAME: &str = "2.5.4.3";
 /// X.509's extension of alternative names.
 const ALTERNATIVE_NAMES: &str = "2.5.29.17";
 
-/// What a server's certificate is held against.
+/// What a server's certificate is checked against.
 #[derive(Debug)]
 pub(super) struct Verifier {
     algorithms: WebPkiSupportedAlgorithms,
-    /// `None`: no authority is asked.
+    /// `None`: no authority is trusted, and none is needed.
     trusted: Option<Trusted>,
 }
 
@@ -78,7 +78,8 @@ impl Trusted {
         };
         let mut anchors = Vec::new();
         for root in &roots {
-            // One of many that cannot be read is no reason: it just signs nothing here.
+            // If one root of many cannot be read, that is no reason to fail: it just signs nothing
+            // here.
             if let Ok(anchor) = webpki::anchor_from_trusted_cert(root) {
                 anchors.push(anchor.to_owned());
             }
@@ -100,7 +101,7 @@ impl Trusted {
         })
     }
 
-    /// An authority one trusts signed it, it is valid today, and nobody withdrew it.
+    /// Checks that a trusted authority signed it, that it is valid now, and that nobody revoked it.
     fn check_chain(
         &self,
         algorithms: &WebPkiSupportedAlgorithms,
@@ -167,7 +168,7 @@ impl ServerCertVerifier for Verifier {
     }
 }
 
-/// The kinds of fault that have a hint by name, the others as webpki says them.
+/// Names the kinds of fault that have a hint; other faults keep webpki's words.
 fn judge(error: webpki::Error) -> Error {
     Error::InvalidCertificate(match error {
         webpki::Error::UnknownIssuer => CertificateError::UnknownIssuer,
@@ -205,7 +206,7 @@ fn check_name(certificate: &CertificateDer<'_>, name: &ServerName<'_>) -> Result
     }
 }
 
-/// Whether the certificate has no alternative names, and this host as its common name.
+/// Whether the certificate has no alternative names, and this host is its common name.
 fn has_common_name(certificate: &CertificateDer<'_>, name: &ServerName<'_>) -> Result<bool, Error> {
     let certificate = parse(certificate)?.tbs_certificate;
     let extensions = certificate.extensions.unwrap_or_default();
@@ -224,7 +225,7 @@ fn has_common_name(certificate: &CertificateDer<'_>, name: &ServerName<'_>) -> R
     Ok(names.any(|pattern| is_named(pattern, &host)))
 }
 
-/// libpq's comparison: the same but for case, or a star in place of the first label.
+/// libpq's comparison: equal except for case, or a star in place of the first label.
 fn is_named(pattern: &str, host: &str) -> bool {
     if pattern.eq_ignore_ascii_case(host) {
         return true;

@@ -1,9 +1,9 @@
-//! Records whose replay works on files by their paths, and not on pages of relations.
+//! Log records whose replay changes files by their paths, not pages of relations.
 //!
-//! Two of them reach beyond what a backup copied under their names. A copied database is copied
-//! again at replay, from the source directory as it then is. A new tablespace is made again at the
-//! absolute path that the record names. The others make, overwrite or remove files below the data
-//! directory only.
+//! Two of them affect more than the files that a backup copied under those names. For a copied
+//! database, replay copies the source directory again, as it then is. For a new tablespace, replay
+//! makes it again at the absolute path in the record. The other records only make, overwrite or
+//! remove files below the data directory.
 
 use super::records::{Record, Records};
 use crate::error::PostgresError;
@@ -12,12 +12,12 @@ use crate::lsn::Lsn;
 const MANAGER_DATABASE: u8 = 4;
 const MANAGER_TABLESPACE: u8 = 5;
 const MANAGER_RELATION_MAP: u8 = 7;
-/// The managers whose bodies are read.
+/// The resource managers whose bodies are read.
 pub(crate) const MANAGERS: [u8; 3] = [MANAGER_DATABASE, MANAGER_TABLESPACE, MANAGER_RELATION_MAP];
-/// Since this version a database may be created by logging its pages, and dropping has another
-/// number.
+/// From this version on the server may create a database by logging its pages, and the record for
+/// dropping one has another number.
 const LOGGED_CREATION_SINCE: u32 = 15;
-/// Marks in front of a record's main data; a block's number is below them.
+/// Marks in front of a record's main data. A block's number is always lower than these.
 const MARK_TOPLEVEL_TRANSACTION: u8 = 252;
 const MARK_ORIGIN: u8 = 253;
 const MARK_LONG_DATA: u8 = 254;
@@ -30,15 +30,15 @@ pub(crate) struct DatabaseDirectory {
     pub(crate) tablespace: u32,
 }
 
-/// What the replay of a record does with files.
+/// What the replay of a record does to files.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Effect {
-    /// Deletes `to`, then copies `from` there as it then is.
+    /// Deletes `to`, then copies `from` there, as `from` then is.
     DatabaseCopied {
         to: DatabaseDirectory,
         from: DatabaseDirectory,
     },
-    /// Makes a database's directory; its pages are in the log.
+    /// Makes a database's directory; the log holds its pages.
     DatabaseCreated(DatabaseDirectory),
     /// Deletes directories of a database.
     DatabaseDropped(Vec<DatabaseDirectory>),
@@ -50,7 +50,7 @@ pub(crate) enum Effect {
     RelationMap(DatabaseDirectory),
 }
 
-/// The next record that works on files by paths, with its position.
+/// The next record that changes files by their paths, with its position.
 pub(crate) fn next_effect(
     records: &mut Records<'_>,
 ) -> Result<Option<(Record, Effect)>, PostgresError> {
@@ -128,7 +128,8 @@ fn word(data: &[u8], at: usize) -> Option<u32> {
     Some(u32::from_le_bytes([bytes[0], bytes[1], bytes[2], bytes[3]]))
 }
 
-/// The main data of a body that is about no block: marks stand before it, and nothing behind it.
+/// The main data of a body that concerns no block. Marks may stand before the data, but nothing
+/// follows it.
 fn main_data(body: &[u8]) -> Option<&[u8]> {
     let mut rest = body;
     loop {

@@ -1,9 +1,9 @@
-//! Tablespaces that replay creates again at the paths that they have in the source.
+//! Tablespaces that replay creates again at their paths in the source.
 //!
-//! Backups of this version end with a window whose log has no such record. A set of an older
+//! A backup of this version ends with a window whose log has no such record. But a set of an older
 //! version, a copy that another tool made, or a directory restored from either may have one. Replay
 //! then changes the mode of that path, makes a directory in it and links to it. On the source's own
-//! machine the path is that of the live cluster.
+//! machine this is the path of the live cluster.
 
 use std::os::unix::ffi::OsStringExt;
 use std::path::{Path, PathBuf};
@@ -17,19 +17,19 @@ use crate::lsn::Lsn;
 use crate::relations::ClusterFiles;
 use crate::restore::make_directory;
 
-/// A tablespace that the replay of a log creates again.
+/// A tablespace that replay of a log creates again.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ReplayedTablespace {
     /// Its number.
     pub oid: u32,
-    /// Where it lies in the source, and where replay would create it.
+    /// Its path in the source, at which replay would create it.
     pub location: PathBuf,
     /// Where the log says so.
     pub lsn: Lsn,
 }
 
-/// The tablespaces that the log of a set creates again. Sets whose log was looked through when they
-/// were made have none, and nothing of them is read.
+/// The tablespaces that the log of a set creates again. If the log was searched when the set was
+/// made, there are none, and this reads nothing.
 pub fn replayed_tablespaces(
     files: &dyn ClusterFiles,
     facts: &DatabaseFacts,
@@ -42,7 +42,7 @@ pub fn replayed_tablespaces(
     created_in(&mut segments, segment_bytes, facts.start_lsn)
 }
 
-/// The same of a data directory that a server is to recover from `start`.
+/// The same for a data directory that a server is to recover from `start`.
 pub(crate) fn replayed_in(
     data: &Path,
     segment_bytes: u64,
@@ -68,20 +68,20 @@ pub(crate) fn replayed_in(
     created_in(&mut segments, segment_bytes, start)
 }
 
-/// Reads a log as far as it can be read: a server replays no more of it.
+/// Reads a log as far as it can be read, because a server replays no more than that.
 fn created_in(
     source: &mut dyn LogSource,
     segment_bytes: u64,
     start: Lsn,
 ) -> Result<Vec<ReplayedTablespace>, PostgresError> {
     let mut records = match Records::open(source, segment_bytes, start, &MANAGERS) {
-        // A server cannot begin here either, and says more of the reason.
+        // A server cannot begin here either, and its own error says more about the reason.
         Err(PostgresError::WalRecord { .. }) => return Ok(Vec::new()),
         other => other?,
     };
     let mut created = Vec::new();
     while let Some((record, effect)) = next_effect(&mut records)? {
-        // Without a path it is made in place, below pg_tblspc.
+        // Without a path the tablespace is made in place, below pg_tblspc.
         if let Effect::TablespaceCreated { tablespace, path } = effect
             && !path.is_empty()
         {
@@ -96,13 +96,13 @@ fn created_in(
 }
 
 impl ReplayedTablespace {
-    /// Makes the directory, without which the server would not recover.
+    /// Makes the directory; without it the server would not recover.
     pub fn prepare(&self) -> Result<(), PostgresError> {
         make_directory(&self.location, 0o700)
     }
 
-    /// Refuses a restore whose server would write where something is, and one that wants the
-    /// tablespace elsewhere.
+    /// Fails if something already exists where the server would write, or if the user maps the
+    /// tablespace to another place.
     pub fn check(&self, map: &[(PathBuf, PathBuf)]) -> Result<(), PostgresError> {
         let refuse = |what| {
             Err(PostgresError::ReplaysOutside {

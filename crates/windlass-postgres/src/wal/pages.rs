@@ -1,24 +1,24 @@
-//! Pages of the log: their headers, and the bytes between these.
+//! Pages of the log: their headers, and the bytes of records between the headers.
 //!
 //!   segment files --read ahead--> [block of pages] --headers checked--> bytes of records
 //!
 //! Invariants
-//! - No byte is handed out before the header of its page was found to be the right one: this
-//!   position, this version, this cluster's sizes.
+//! - No byte is handed out before the header of its page was checked: it must have this position,
+//!   this version and this cluster's sizes.
 //! - Memory: one block, whatever the log holds.
 
 use super::source::LogSource;
 use crate::error::PostgresError;
 use crate::lsn::Lsn;
 
-/// Bytes of a page's header, and of that of a segment's first page.
+/// Length of a page's header, and of the header of a segment's first page.
 const SHORT_HEADER_BYTES: usize = 24;
 pub(crate) const LONG_HEADER_BYTES: usize = 40;
 /// Flags of xlp_info.
 const CONTINUES_RECORD: u16 = 1;
 const LONG_HEADER: u16 = 2;
 const ABANDONS_RECORD: u16 = 8;
-/// Read at once: a multiple of every page size, and at most a segment.
+/// How many bytes to read at once: a multiple of every page size, and at most a segment.
 const BLOCK_BYTES: u64 = 1 << 20;
 const PAGE_BYTES_MIN: u32 = 1 << 10;
 const PAGE_BYTES_MAX: u32 = 1 << 16;
@@ -32,19 +32,19 @@ const MAGICS: [(u16, u32); 6] = [
     (0xD122, 19),
 ];
 
-/// Why there is no more to read, at which position.
+/// Why the log ends, and at which position.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LogEnd {
     /// The position.
     pub at: Lsn,
-    /// What is there instead.
+    /// What was found there.
     pub what: &'static str,
 }
 
-/// A read that met an error, or the end of what can be read.
+/// Why a read stopped: an error, or the end of the readable log.
 #[derive(Debug)]
 pub(crate) enum Halt {
-    /// The log cannot be read on from here. Where a log is still being written this is its end.
+    /// The log cannot be read further. If a server is still writing the log, this is its end.
     End(LogEnd),
     /// A file could not be read.
     Failed(PostgresError),
@@ -56,12 +56,12 @@ impl From<PostgresError> for Halt {
     }
 }
 
-/// What the header of a page says of the record that crosses into it.
+/// What the header of a page says about the record that continues on it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct PageStart {
-    /// So many bytes of a record that began before are on this page and later ones; 0 for none.
+    /// How many bytes of an earlier record are on this page and later ones; 0 for none.
     pub(crate) rest_bytes: u32,
-    /// The record that began before was never completed, and this page begins with another one.
+    /// The server never completed the earlier record, and this page begins with another one.
     pub(crate) abandons_record: bool,
 }
 
@@ -80,7 +80,7 @@ pub(crate) struct Pages<'a> {
 }
 
 impl<'a> Pages<'a> {
-    /// Begins at `position`. The header of its segment says which version wrote the log.
+    /// Begins at `position`. The header of its segment shows which version wrote the log.
     pub(crate) fn open(
         source: &'a mut dyn LogSource,
         segment_bytes: u64,
@@ -135,17 +135,17 @@ impl<'a> Pages<'a> {
         self.position = Lsn(self.position.0.next_multiple_of(8));
     }
 
-    /// Moves on to the next segment: a switch leaves the rest of one empty.
+    /// Moves to the next segment: a switch leaves the rest of a segment empty.
     pub(crate) fn skip_segment(&mut self) {
         self.position = Lsn(self.position.0.next_multiple_of(self.segment_bytes));
     }
 
-    /// True when the next byte is the first of a page, so that a header stands there.
+    /// True if the next byte is the first of a page, so that a header stands there.
     pub(crate) fn is_at_page(&self) -> bool {
         self.position.0.is_multiple_of(self.page_bytes)
     }
 
-    /// Reads the header that stands here and moves behind it.
+    /// Reads the header at this position and moves behind it.
     pub(crate) fn enter_page(&mut self) -> Result<PageStart, Halt> {
         let at = self.position;
         let first = at.0.is_multiple_of(self.segment_bytes);
@@ -181,7 +181,7 @@ impl<'a> Pages<'a> {
         })
     }
 
-    /// At most `limit` bytes from here on that lie on one page; the position moves behind them.
+    /// Takes at most `limit` bytes from this position, all on one page, and moves behind them.
     pub(crate) fn take(&mut self, limit: usize) -> Result<&[u8], Halt> {
         let left = self.page_bytes - self.position.0 % self.page_bytes;
         let bytes = usize::try_from(left).map_or(limit, |left| left.min(limit));
@@ -194,7 +194,7 @@ impl<'a> Pages<'a> {
         self.bytes_at(self.position, bytes)
     }
 
-    /// Bytes that lie on one page, read with the block around them.
+    /// Bytes of one page; reads the block around them if needed.
     fn bytes_at(&mut self, at: Lsn, bytes: usize) -> Result<&[u8], Halt> {
         let block_bytes = BLOCK_BYTES.min(self.segment_bytes);
         let start = Lsn(at.0 / block_bytes * block_bytes);

@@ -1,4 +1,5 @@
-//! The reader of the log against logs made here: right ones over every boundary, and hostile ones.
+//! Tests of the log reader with logs made here: correct ones across every boundary, and hostile
+//! ones.
 
 use proptest::prelude::*;
 use windlass_media::crc32c;
@@ -77,7 +78,7 @@ impl Writer {
         }
     }
 
-    /// Appends a record; where it begins.
+    /// Appends a record. Returns where it begins.
     fn record(&mut self, manager: u8, info: u8, body: &[u8]) -> Lsn {
         self.align();
         let start = self.position();
@@ -99,13 +100,13 @@ impl Writer {
         }
     }
 
-    /// Zeros up to the next page.
+    /// Fills the page with zeros.
     fn end_page(&mut self) {
         let length = self.bytes.len().next_multiple_of(PAGE as usize);
         self.bytes.resize(length, 0);
     }
 
-    /// The log, its last segment filled up with zeros.
+    /// The log, with its last segment filled up with zeros.
     fn finish(mut self) -> Bytes {
         let length = self.bytes.len().next_multiple_of(SEGMENT as usize);
         self.bytes.resize(length, 0);
@@ -125,7 +126,7 @@ fn record_bytes(previous: u64, manager: u8, info: u8, body: &[u8]) -> Vec<u8> {
     record
 }
 
-/// A body of main data only.
+/// A body that holds only main data.
 fn main_data(words: &[u32]) -> Vec<u8> {
     let data: Vec<u8> = words.iter().flat_map(|word| word.to_le_bytes()).collect();
     [&[255, data.len() as u8], data.as_slice()].concat()
@@ -185,7 +186,8 @@ proptest! {
         while records.read_next().unwrap().is_some() {
             count += 1;
         }
-        // What no checksum covers: page headers but for magic, position and kind, and padding.
+        // A flip may hit bytes without a checksum: padding, and fields of page headers other than
+        // magic, position and kind.
         let hit = starts.partition_point(|start| start.0 - FIRST * SEGMENT <= at);
         prop_assert!(count == starts.len() || count + 1 == hit || count == hit, "{} {}", count, hit);
     }
@@ -273,13 +275,13 @@ fn effects_are_those_of_the_version_that_wrote_the_log() {
         path: b"/srv/x".to_vec(),
     };
     assert_eq!(Effect::of(15, &record(5, 0, path)), Some(created));
-    // A transaction's number, and an origin's, may stand before the data.
+    // The numbers of a transaction and of an origin may stand before the data.
     let marked = [&[252, 1, 1, 1, 1, 253, 2, 2][..], &main_data(&[7])].concat();
     assert_eq!(
         Effect::of(15, &record(5, 0x10, marked)),
         Some(Effect::TablespaceDropped(7))
     );
-    // Counts beyond the data are no count.
+    // A count that goes beyond the data is not valid.
     assert_eq!(
         Effect::of(15, &record(4, 0x20, main_data(&[1, u32::MAX, 8]))),
         None
@@ -292,7 +294,7 @@ fn a_switch_leaves_the_rest_of_its_segment_unread() {
     writer.record(10, 0, &[1; 100]);
     writer.record(0, 0x40, &[]);
     writer.align();
-    // As PostgreSQL does: headers of empty pages, here simply zeros, up to the end.
+    // PostgreSQL writes headers of empty pages up to the end; here they are simply zeros.
     let length = writer.bytes.len().next_multiple_of(SEGMENT as usize);
     writer.bytes.resize(length, 0);
     writer.begin_page(0, 0);
@@ -311,7 +313,7 @@ fn a_record_that_a_crash_cut_off_is_passed_over() {
     let cut = record_bytes(writer.previous, 10, 0, &[3; 20_000]);
     let room = PAGE as usize - writer.bytes.len() % PAGE as usize;
     writer.bytes.extend(&cut[..room]);
-    // The server that came up again began the next page with a flag that says so.
+    // The restarted server began the next page with a flag that says so.
     writer.begin_page(8, 0);
     let after = writer.record(0, 0xD0, &[0; 16]);
     writer.end_page();

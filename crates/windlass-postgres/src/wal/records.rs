@@ -1,13 +1,13 @@
-//! Records of the log, one after the other, each whole and checked before it is handed out.
+//! Records of the log, one after the other. Each is complete and checked before it is handed out.
 //!
 //! A record is 24 bytes of header and a body, together up to 1 GiB, over any number of pages and
-//! segments. The CRC covers the body, then the header up to the CRC itself. The body is kept only
-//! for the resource managers that the caller named, since nobody needs the rest.
+//! segments. The CRC covers the body, then the header up to the CRC itself. The reader keeps the
+//! body only for the resource managers that the caller named, because nobody needs the others.
 //!
 //! Invariants
-//! - A record is handed out only when its CRC held and it names the record before it.
+//! - A record is handed out only if its CRC matches and it names the record before it.
 //! - Memory: one block of the log, and one body of at most [`BODY_BYTES_MAX`].
-//! - Nothing in the log can make this panic, or read on for ever: every step moves forward.
+//! - Nothing in the log can make the reader panic or read for ever: every step moves forward.
 
 use windlass_media::{crc32c, crc32c_zeros_after};
 
@@ -21,7 +21,7 @@ const HEADER_BYTES: usize = 24;
 const CRC_AT: usize = 20;
 /// The longest record that any version writes.
 const RECORD_BYTES_MAX: u32 = 1 << 30;
-/// The longest body that is kept: records of files name a handful of numbers and one path.
+/// The longest body that is kept. Records about files hold only a few numbers and one path.
 pub(crate) const BODY_BYTES_MAX: u32 = 1 << 16;
 /// Resource manager of the log itself, and its record that ends a segment early.
 const MANAGER_LOG: u8 = 0;
@@ -32,17 +32,17 @@ const INFO_MASK: u8 = 0xF0;
 /// A record.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Record {
-    /// Its first byte.
+    /// Position of its first byte.
     pub start: Lsn,
-    /// The first byte behind it.
+    /// Position of the first byte behind it.
     pub end: Lsn,
     /// Length of header and body.
     pub bytes: u32,
     /// The resource manager that replays it.
     pub manager: u8,
-    /// What it is among that manager's records.
+    /// Which of the manager's records it is.
     pub info: u8,
-    /// The body; empty for managers that nobody asked for.
+    /// The body; empty for managers that the caller did not name.
     pub body: Vec<u8>,
 }
 
@@ -50,12 +50,12 @@ pub struct Record {
 pub struct Records<'a> {
     pages: Pages<'a>,
     wanted: &'a [u8],
-    /// Where the last record began; unknown at first.
+    /// Where the last record began; not known at first.
     previous: Option<Lsn>,
     end: Option<LogEnd>,
 }
 
-/// A record under way over pages.
+/// The body of a record, while it is read page by page.
 struct Body {
     left: u32,
     crc: u32,
@@ -63,7 +63,7 @@ struct Body {
 }
 
 impl<'a> Records<'a> {
-    /// Reads from `start`, where a record begins. Bodies are kept of the managers in `wanted`.
+    /// Reads from `start`, where a record begins. Keeps the bodies of the managers in `wanted`.
     pub fn open(
         source: &'a mut dyn LogSource,
         segment_bytes: u64,
@@ -87,17 +87,17 @@ impl<'a> Records<'a> {
         self.pages.major()
     }
 
-    /// Where and why reading ended; known once `read_next` has returned `None`.
+    /// Where and why the reading ended; known once `read_next` has returned `None`.
     pub fn end(&self) -> Option<LogEnd> {
         self.end
     }
 
-    /// The next record; `None` at the end of what can be read.
+    /// The next record; `None` at the end of the readable log.
     pub fn read_next(&mut self) -> Result<Option<Record>, PostgresError> {
         while self.end.is_none() {
             match self.read() {
                 Ok(Some(record)) => return Ok(Some(record)),
-                // The server never completed this one; another record follows on the same page.
+                // The server never completed this record; another one follows on the same page.
                 Ok(None) => {}
                 Err(Halt::Failed(error)) => return Err(error),
                 Err(Halt::End(end)) => self.end = Some(end),
@@ -106,7 +106,7 @@ impl<'a> Records<'a> {
         Ok(None)
     }
 
-    /// One record; `None` for one that was abandoned.
+    /// Reads one record; `None` if the server abandoned it.
     fn read(&mut self) -> Result<Option<Record>, Halt> {
         self.pages.align();
         if self.pages.is_at_page() && self.pages.enter_page()?.rest_bytes != 0 {
@@ -114,7 +114,7 @@ impl<'a> Records<'a> {
         }
         let start = self.pages.position();
         let fault = |what| Halt::End(LogEnd { at: start, what });
-        // A record begins at a multiple of 8, so its length is never split between pages.
+        // A record begins at a multiple of 8, so its length never crosses a page boundary.
         let first = self.pages.take(4)?;
         let bytes = u32::from_le_bytes([first[0], first[1], first[2], first[3]]);
         let mut header = [0; HEADER_BYTES];
@@ -175,7 +175,7 @@ impl<'a> Records<'a> {
         Err(Halt::End(LogEnd { at: start, what }))
     }
 
-    /// Fills `into` with bytes of a record; false when the record was abandoned.
+    /// Fills `into` with bytes of a record. Returns false if the server abandoned the record.
     fn fill(&mut self, into: &mut [u8], body: &mut Body) -> Result<bool, Halt> {
         let mut filled = 0;
         while filled < into.len() {
@@ -190,7 +190,7 @@ impl<'a> Records<'a> {
         Ok(true)
     }
 
-    /// Reads all that is left of a record; false when the record was abandoned.
+    /// Reads the rest of a record. Returns false if the server abandoned the record.
     fn read_body(&mut self, body: &mut Body) -> Result<bool, Halt> {
         while body.left > 0 {
             if !self.cross_page(body.left)? {
@@ -206,7 +206,8 @@ impl<'a> Records<'a> {
         Ok(true)
     }
 
-    /// Enters the next page where a record crosses into one; false when that page abandons it.
+    /// Enters the next page, on which a record continues. Returns false if that page abandons the
+    /// record.
     fn cross_page(&mut self, left: u32) -> Result<bool, Halt> {
         if !self.pages.is_at_page() {
             return Ok(true);

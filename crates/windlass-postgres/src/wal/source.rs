@@ -1,4 +1,4 @@
-//! Where the segments of a log are read: files of a directory, or files of a set.
+//! Sources of a log's segments: files of a directory, or files of a set.
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -10,13 +10,13 @@ use windlass_media::{FileNo, FileTable};
 use crate::error::{IoContext, PostgresError};
 use crate::relations::ClusterFiles;
 
-/// The segments of a log by their numbers, of whichever timeline recovery would take.
+/// The segments of a log by their numbers, on the timeline that recovery would choose.
 pub trait LogSource {
-    /// Fills `into` from a segment; false when that segment is not there.
+    /// Fills `into` from a segment. Returns false if that segment does not exist.
     fn read(&mut self, segment: u64, offset: u64, into: &mut [u8]) -> Result<bool, PostgresError>;
 }
 
-/// Segments that are files of this machine.
+/// Segments that are files on this machine.
 #[derive(Debug, Default)]
 pub struct SegmentFiles {
     paths: BTreeMap<u64, PathBuf>,
@@ -24,7 +24,8 @@ pub struct SegmentFiles {
 }
 
 impl SegmentFiles {
-    /// Takes segments, older timelines first: a newer one repeats what the older one holds.
+    /// Takes segments, with older timelines first. A newer one repeats what the older one holds, so
+    /// it wins.
     pub fn new(segments: impl IntoIterator<Item = (u64, PathBuf)>) -> Self {
         Self {
             paths: segments.into_iter().collect(),
@@ -93,7 +94,7 @@ fn segment_entries(
     })
 }
 
-/// Timeline and number of the segment that a file's name stands for.
+/// Timeline and number of the segment that a file's name means.
 pub(super) fn segment_of_name(name: &[u8], segment_bytes: u64) -> Option<(u32, u64)> {
     let name = std::str::from_utf8(name).ok()?;
     if name.len() != 24 || !name.bytes().all(|byte| byte.is_ascii_hexdigit()) {

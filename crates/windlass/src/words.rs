@@ -31,8 +31,8 @@ pub fn moment(time: Timestamp) -> String {
     at_zone(time, Timestamp::now(), &TimeZone::system())
 }
 
-/// The text of a time, followed by its [`moment`] in brackets. If the text is not a time, it stays as
-/// it is.
+/// The text of a time, followed by its [`moment`] in brackets. If the text is not a time, it stays
+/// as it is.
 pub fn moment_of(text: &str) -> String {
     text.parse()
         .map_or(text.to_owned(), |time| format!("{text} ({})", moment(time)))

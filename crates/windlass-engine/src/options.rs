@@ -114,8 +114,7 @@ impl BufferRequest {
             .compressors
             .unwrap_or(cores)
             .clamp(1, (buffers / 2).max(1));
-        // Two frames fit into a transfer. With any codec, at least one compressed frame certainly
-        // does.
+        // Two frames fit into a transfer; with any codec, at least one compressed frame does.
         let frame_max = 1 << (transfer_bytes / 2).ilog2();
         let frame_bytes = self
             .frame_bytes

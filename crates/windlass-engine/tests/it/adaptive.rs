@@ -11,7 +11,7 @@ use crate::support::*;
 
 const FILE_BYTES: usize = 1 << 20;
 
-/// Files that each codec makes smaller than the one before.
+/// Files that every codec makes smaller than the codec before it does.
 fn database(files: usize) -> Tree {
     let words: Vec<Vec<u8>> = (0..64).map(|seed| Random::new(seed).noise(11)).collect();
     let mut random = Random::new(11);

@@ -12,7 +12,7 @@ fn codec() -> impl Strategy<Value = Codec> {
     prop_oneof![Just(Codec::None), Just(Codec::Lz4), Just(Codec::Zstd(1))]
 }
 
-/// Files of all kinds in any order: runs of zeros make messages that hold no buffer.
+/// Files of all kinds in any order. Runs of zeros make messages that hold no buffer.
 fn tree() -> impl Strategy<Value = Tree> {
     proptest::collection::vec((0u8..5, any::<u64>()), 1..40).prop_map(|kinds| {
         let content = |(kind, seed): (u8, u64)| match kind {
@@ -101,6 +101,6 @@ fn a_set_with_large_frames_does_not_raise_the_memory_above_its_limit() {
         fitted(needed_bytes - 1, 7),
         Err(EngineError::FramesTooLarge { .. })
     ));
-    // The hint's other way: fewer buffers.
+    // The hint also offers another way: fewer buffers.
     assert!(fitted(8 << 20, 2).is_ok());
 }

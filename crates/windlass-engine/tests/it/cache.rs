@@ -20,7 +20,7 @@ fn place() -> tempfile::TempDir {
     tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap()
 }
 
-/// A file of which nothing is in the page cache.
+/// A file of which no page is in the page cache.
 fn cold(dir: &Path, name: &str, bytes: usize) -> PathBuf {
     let path = dir.join(name);
     let mut file = File::create(&path).unwrap();
@@ -85,7 +85,7 @@ fn a_file_cached_in_part_stays_so() {
     let file = File::open(&path).unwrap();
     rustix::fs::fadvise(&file, 0, None, Advice::Random).unwrap();
     let mut page = [0; PAGE];
-    // The first half, and every third page of the rest.
+    // Reads the first half, and every third page of the rest.
     let pages = (0..512).chain((512..1024).step_by(3));
     pages.for_each(|number| file.read_exact_at(&mut page, number * PAGE as u64).unwrap());
     let before = cached(&path);

@@ -14,12 +14,12 @@ const SEAL_BYTES: u64 = 512;
 struct Fixture {
     dir: tempfile::TempDir,
     tree: Tree,
-    /// The stripes' own names, which nothing has yet.
+    /// The stripes' own names. No file has them yet.
     names: Vec<PathBuf>,
 }
 
-/// A set of so many stripes, all sealed, none named: as a run leaves it that is killed before it
-/// renames.
+/// A set of `stripes` stripes, all sealed and none renamed. A run that is killed before it renames
+/// leaves it like this.
 fn sealed(stripes: usize) -> Fixture {
     let dir = tempfile::tempdir().unwrap();
     let tree = mixed_tree(1);
@@ -51,7 +51,7 @@ impl Fixture {
         file.write_all_at(bytes, at).unwrap();
     }
 
-    /// Takes a stripe's seal away, as if it had not been written yet.
+    /// Removes a stripe's seal, as if it had not been written yet.
     fn unseal(&self, index: usize) {
         self.poke(index, -(SEAL_BYTES as i64), &[0; SEAL_BYTES as usize]);
     }
@@ -119,7 +119,7 @@ fn a_stripe_cut_off_while_it_was_written_goes() {
             .open(fixture.partial(0))
             .unwrap();
         file.set_len(bytes).unwrap();
-        // As it looks where room was allocated ahead.
+        // The second length is that of a file with room allocated ahead.
         for length in [bytes, 1 << 20] {
             file.set_len(length).unwrap();
         }
@@ -200,7 +200,7 @@ fn a_name_that_is_taken_is_given_only_over_an_older_stripe() {
     let fixture = sealed(1);
     write(&fixture.names[0], b"eggs, milk");
     fixture.assert_left("a file of somebody's has the name");
-    // The same set once more, begun at the same time: not older.
+    // The copy is of the same set and so was begun at the same time. It is not older.
     fs::copy(fixture.partial(0), &fixture.names[0]).unwrap();
     fixture.assert_left("a stripe has the name that is not older");
 }
@@ -233,7 +233,7 @@ fn what_is_no_stripe_of_ours_is_passed_over() {
     let before = names();
     assert_eq!(clean_up(dir.path()).unwrap(), []);
     assert_eq!(names(), before);
-    // Named by a run, and nothing in it yet: of a run that was killed at once.
+    // The name is one that runs give, and there is nothing in the file: its run was killed at once.
     for nothing in [vec![], vec![0; 100_000]] {
         write(&at(ours), &nothing);
         let done = clean_up(dir.path()).unwrap();
@@ -246,7 +246,7 @@ fn a_set_that_was_named_partial_keeps_its_name() {
     let dir = tempfile::tempdir().unwrap();
     let tree = mixed_tree(1);
     let names = make_set(&tree, dir.path(), &Setup::small(1, Codec::Lz4));
-    // What a copy by hand may be called.
+    // A user may give such a name to a copy.
     let copy = dir.path().join("copy.partial");
     rename(&names[0], &copy);
     assert_eq!(clean_up(dir.path()).unwrap(), []);

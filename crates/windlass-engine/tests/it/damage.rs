@@ -11,13 +11,13 @@ use crate::support::*;
 
 const BLOCK: usize = 512;
 
-/// A set of a few KiB a stripe, with at least one frame on each.
+/// A set with a few KiB on each stripe, and at least one frame on each.
 fn tiny_set(dir: &Path, stripes: usize, codec: Codec) -> Vec<PathBuf> {
     let mut setup = Setup::small(stripes, codec);
     setup.request.compressors = Some(stripes);
     setup.request.buffers = Some(8);
     let mut run = begin(&setup, in_turn(file_devices(dir, &setup)), &Cancel::new()).unwrap();
-    // Uncompressed, each file gets a transfer of its own because a drain ends the bundle.
+    // Without compression, each file gets a transfer of its own, because a drain ends the bundle.
     let packed = codec != Codec::None;
     let bytes = if packed { 40_000 } else { 300 };
     let file = |index| (format!("f{index}"), plain(bytes, index as u8));
@@ -91,7 +91,7 @@ fn every_flipped_byte_of_a_zstd_set_is_found() {
     every_flip_is_found(Codec::Zstd(1));
 }
 
-/// Two stripes of incompressible and other data, some blocks long.
+/// Two stripes with incompressible and other data, several blocks long.
 fn blocky_set(dir: &Path) -> Vec<PathBuf> {
     let mut random = Random::new(11);
     let tree = vec![
@@ -103,7 +103,7 @@ fn blocky_set(dir: &Path) -> Vec<PathBuf> {
     make_set(&tree, dir, &Setup::small(2, Codec::Zstd(1)))
 }
 
-/// The set must fail with `place` holding `bytes`, and be whole again afterwards.
+/// Asserts that the set fails when `place` holds `bytes`, and that it is whole again afterwards.
 fn must_fail(places: &[PathBuf], place: &Path, bytes: &[u8], what: &str) {
     let whole = std::fs::read(place).unwrap();
     assert!(whole != bytes, "{what}: changes nothing");

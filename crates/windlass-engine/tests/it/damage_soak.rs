@@ -19,7 +19,7 @@ struct Counts {
     restored_same: u64,
 }
 
-/// One kind of damage to a stripe.
+/// Does one kind of damage to a stripe.
 fn damage(bytes: &mut Vec<u8>, kind: usize, random: &mut Random) {
     let length = bytes.len() as u64;
     let at = random.below(length) as usize;
@@ -42,7 +42,7 @@ fn damage(bytes: &mut Vec<u8>, kind: usize, random: &mut Random) {
     }
 }
 
-/// Verify must find it, and a restore must fail or give the same bytes.
+/// Asserts that verify finds the damage, and that a restore fails or gives the same bytes.
 fn judge(tree: &Tree, dir: &Path, counts: &mut Counts) {
     let places = [dir.to_owned()];
     let found = check(&places).map_or(true, |report| !report.is_empty());
@@ -58,7 +58,7 @@ fn judge(tree: &Tree, dir: &Path, counts: &mut Counts) {
     }
 }
 
-/// Damages one stripe so, judges, and makes it whole again.
+/// Gives a damaged content to one stripe, judges the set, and restores the stripe.
 fn one(tree: &Tree, place: &PathBuf, what: &str, counts: &mut Counts, bytes: &[u8]) {
     let sound = fs::read(place).unwrap();
     if bytes == sound {

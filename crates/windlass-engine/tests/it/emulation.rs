@@ -14,7 +14,7 @@ use crate::support::*;
 const FILES: usize = 24;
 const FILE_BYTES: usize = 512 * 1024;
 
-/// A database of noise, in files, so that reading it goes the whole way.
+/// A database of random bytes in files, so that every read goes through the whole path.
 fn database() -> (tempfile::TempDir, Tree) {
     let dir = tempfile::tempdir().unwrap();
     let mut random = Random::new(7);
@@ -32,13 +32,14 @@ fn emulating(codec: Codec, items: &[&str]) -> Setup {
     }
 }
 
-/// A backup to `devices` times `nul` under this emulation.
+/// A backup to as many `nul` devices as `devices` says, under this emulation.
 fn backup(root: &Path, tree: &Tree, codec: Codec, devices: usize, items: &[&str]) -> RunReport {
     let devices = (0..devices).map(|_| Box::new(NulDevice::new(4096)) as _);
     back_up(tree, root, &emulating(codec, items), devices.collect()).unwrap()
 }
 
-/// What the run is bound by, how fast the model lets it be at most, and which model it is.
+/// What bounds the run, the highest rate that the model allows, and the options that name the
+/// model.
 type Case<'a> = (&'a str, f64, usize, Codec, &'a [&'a str]);
 
 #[test]
@@ -55,7 +56,7 @@ fn the_verdict_names_what_the_model_makes_the_limit() {
             plain,
             &["source=rate:20MB/s", "target=rate:80MB/s"],
         ),
-        // Two readers with a transfer each under way at a time, or a few more.
+        // Two readers have one transfer each under way at a time, or a few more.
         (
             "source",
             40e6,
@@ -83,7 +84,7 @@ fn the_verdict_names_what_the_model_makes_the_limit() {
         ("device", 10e6, 1, plain, &["target=s3:4x10MB/s"]),
         ("device", 40e6, 4, plain, &["target=s3:4x10MB/s"]),
         ("device", 20e6, 3, plain, &["target=s3:2x10MB/s"]),
-        // Two readers of small transfers: the disk seeks for each of them.
+        // Two readers make small transfers, and the disk seeks for each of them.
         (
             "source",
             20e6,
@@ -110,7 +111,7 @@ fn the_verdict_names_what_the_model_makes_the_limit() {
 #[test]
 fn a_machine_shares_its_caps() {
     let (dir, tree) = database();
-    // Both volumes could do a gigabyte per second, the machine 81 MB/s for both together.
+    // Each volume could do a gigabyte per second. The machine allows 81 MB/s for both together.
     let volume = "gp3:1TB,iops=16000,throughput=1000MB/s";
     let (source, target) = (format!("source={volume}"), format!("target={volume}"));
     let items = [source.as_str(), target.as_str(), "instance=r5.large"];

@@ -27,7 +27,8 @@ fn options(path: &Path, format: EventFormat) -> EventOptions {
     }
 }
 
-/// A backup of `bytes` bytes to two devices `nul`, recorded; its report and the file.
+/// A backup of `bytes` bytes to two `nul` devices, with recorded events. Returns its report and the
+/// file.
 fn record(format: EventFormat, bytes: usize, units: usize) -> (RunReport, String) {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("events");
@@ -105,7 +106,7 @@ fn a_file_agrees_with_the_report_of_its_run() {
         }
     }
     assert!(waits.is_empty(), "{waits:?}");
-    // The headers of the stripes are written before there are threads.
+    // The headers of the stripes are written before any thread starts.
     let devices: u64 = report.devices.iter().map(|device| device.bytes).sum();
     assert_eq!(written + 2 * 4096, devices);
 }
@@ -139,8 +140,9 @@ fn a_long_run_stays_within_its_limit_and_its_weights_add_up() {
     let estimated: u64 = weights.iter().sum();
     let lost = end["lost"].as_u64().unwrap();
     let real: u64 = report.devices.iter().map(|device| device.operations).sum();
-    // One in w is drawn: each that is kept adds w(w - 1) to the variance. Six deviations, then,
-    // and not a share: the last part of the file keeps a few events, each for hundreds.
+    // One event in w is drawn, so each one that is kept adds w(w - 1) to the variance. The limit is
+    // six deviations and not a share, because the last part of the file keeps only a few events,
+    // and each stands for hundreds.
     let variance: u64 = weights.iter().map(|weight| weight * (weight - 1)).sum();
     let noise = 6 * variance.isqrt();
     let shown = format!("{estimated} of {real}, {lost} lost, noise {noise}");
@@ -163,7 +165,7 @@ fn a_run_that_fails_leaves_a_whole_file_that_says_so() {
     let mut run = begin_watched(&progress);
     run.push(bytes_spec(0, &[1; 100_000])).unwrap();
     let gone = dir.path().join("gone");
-    // The reader may be there before the second half of it is pushed.
+    // The reader may have failed before the second half of the file is pushed.
     let pushed = run.push(path_spec(1, &gone, 100_000));
     let ended = pushed.and_then(|()| run.finish(FileTable::default(), facts()).map(drop));
     let error = ended.unwrap_err();
@@ -202,7 +204,7 @@ fn a_run_under_way_counts_the_waits_that_have_not_ended() {
     let progress = Arc::<Progress>::default();
     let mut meter = Meter::new(&progress);
     let run = begin_watched(&progress);
-    // Nothing was pushed: sooner or later all threads wait, and go on waiting.
+    // Nothing was pushed, so sooner or later all threads wait and go on waiting.
     loop {
         let live = meter.look();
         let waiting = |stage: &windlass_engine::StageReport| {

@@ -52,7 +52,7 @@ fn restores_to(tree: &Tree, places: &[PathBuf]) {
     assert_same(tree, into.path());
 }
 
-/// For each kind of call: fails the 1st, 2nd, 3rd ... until a run passes.
+/// For each kind of call, fails the 1st, 2nd, 3rd ... call until a run passes.
 fn fail_each_call(setup: &Setup, effect: Effect) {
     let dir = tempfile::tempdir().unwrap();
     let tree = mixed_tree(21);
@@ -76,7 +76,7 @@ fn fail_each_call(setup: &Setup, effect: Effect) {
         for number in 1.. {
             assert!(number < 500, "the run never passes");
             if !fail_one(dir.path(), &tree, setup, Faults::at(call, number, effect)) {
-                // How often a writer must wait for its device is the device's business.
+                // A writer need not ever wait for its device, so `Reap` may never be called.
                 assert!(number > 1 || call == Call::Reap, "{call:?} is never called");
                 break;
             }
@@ -89,7 +89,7 @@ fn fail_each_call(setup: &Setup, effect: Effect) {
     }
 }
 
-/// One run with one fault; false when the run did not come so far, and passed.
+/// Does one run with one fault. Returns false if the run passed because it never reached the fault.
 fn fail_one(dir: &Path, tree: &Tree, setup: &Setup, faults: Faults) -> bool {
     let before = content(dir);
     let result = run(tree, setup, faulty_devices(dir, setup, &faults));
@@ -108,7 +108,7 @@ fn fail_one(dir: &Path, tree: &Tree, setup: &Setup, faults: Faults) -> bool {
         "{faults:?}: the stripe is dead"
     );
     if call == Call::Publish {
-        // All seals were durable: the set exists, under whatever names.
+        // All seals were durable, so the set exists, whatever names its stripes have.
         let here = content(dir)
             .into_iter()
             .filter(|file| !before.contains(file));
@@ -153,7 +153,7 @@ fn a_sealed_set_whose_names_are_taken_opens_under_the_partial_ones() {
     let setup = setup(3, Codec::Zstd(1), true);
     let tree = mixed_tree(5);
     let devices = file_devices(dir.path(), &setup);
-    // A directory takes the name of the second stripe after its device was made.
+    // After the device was created, a directory takes the name of the second stripe.
     fs::create_dir_all(stripe_path(dir.path(), 1).join("in the way")).unwrap();
     let error = run(&tree, &setup, devices).unwrap_err();
     assert!(
@@ -239,7 +239,7 @@ fn crash_everywhere(codec: Codec, stripes: usize) {
     let (mut opened, mut refused) = (0, 0);
     for moment in 0..=acts.len() {
         for subset in 0..6u64 {
-            // None of what was not synced, all of it, and some of it.
+            // Keeps none of the bytes that were not synced, or all of them, or some.
             let mut keep = || match subset {
                 0 => false,
                 1 => true,

@@ -26,7 +26,7 @@ fn fixture(codec: Codec) -> Fixture {
     let mut tree = mixed_tree(5);
     let mut random = Random::new(6);
     tree.extend((0..10).map(|index| (format!("more/file{index}"), random.noise(60_000))));
-    // Each stripe has a transfer at least, whoever was faster.
+    // Each stripe gets at least one transfer, whichever device is faster.
     let mut run = begin(
         &setup,
         in_turn(file_devices(dir.path(), &setup)),
@@ -65,7 +65,7 @@ impl Fixture {
         frames
     }
 
-    /// What the pieces are in files, neighbours joined.
+    /// The ranges of files that the pieces cover. Neighbours are joined.
     fn ranges<'a>(&self, pieces: impl Iterator<Item = &'a PieceEntry>) -> Ranges {
         let files = &self.set.description().files.0;
         let mut ranges = Ranges::new();
@@ -170,7 +170,7 @@ fn every_damaged_frame_is_listed_with_the_ranges_it_held() {
             assert_eq!(one.range_count, one.files.len() as u64);
             assert!(one.fault.contains("checksum"), "{}", one.fault);
         }
-        // The quick check does not look into frames.
+        // The quick check does not read frames.
         assert!(fixture.index_of().is_empty());
     }
 }
@@ -182,7 +182,7 @@ fn an_index_block_costs_what_it_alone_lists() {
     let entry = &stripe.directory()[0];
     let block = stripe.index_block(entry).unwrap();
     flip(&fixture.places[1], entry.offset + 70);
-    // Beside it, on another stripe, a frame.
+    // There is also a damaged frame, on another stripe.
     let (frame, pieces) = fixture.frames(2).remove(0);
     flip(&fixture.places[2], frame.offset);
     for (report, frames) in [(fixture.check(), true), (fixture.index_of(), false)] {
@@ -349,7 +349,7 @@ fn a_list_that_is_too_long_is_counted() {
     assert_eq!(report.damage.len(), DAMAGE_LISTED_MAX);
     assert_eq!(report.damage_count, count as u64);
     assert!(report.damage.is_sorted_by_key(|one| one.offset));
-    // All of the file, in one range.
+    // The whole file is lost, in one range.
     assert_eq!(lost(&report)["file"], [(0, bytes as u64)]);
     assert!(dir.path().exists());
 }

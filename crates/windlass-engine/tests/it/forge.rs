@@ -28,14 +28,14 @@ pub struct Section {
 
 type Hook<T> = Box<dyn Fn(&mut T)>;
 
-/// A set to be made.
+/// A set that is to be made, right or wrong.
 pub struct Forge {
     pub header: StripeHeader,
     /// Frames with their pieces and stored bytes; offsets are set when the set is made.
     pub frames: Vec<(FrameEntry, Vec<PieceEntry>, Vec<u8>)>,
     pub files: Vec<FileEntry>,
     pub facts: Vec<u8>,
-    /// What the stripe table says the frames decode to.
+    /// What the stripe table states as the decoded bytes of the frames.
     pub raw_bytes: u64,
     pub header_bytes: Hook<Vec<u8>>,
     pub region: Hook<Vec<u8>>,
@@ -85,7 +85,7 @@ pub fn frame(raw: &[u8], pieces: Vec<PieceEntry>) -> (FrameEntry, Vec<PieceEntry
     packed(Codec::None, raw.len(), raw.to_vec(), pieces)
 }
 
-/// A frame that is said to decode to `raw_bytes`.
+/// A frame whose entry states that it decodes to `raw_bytes`.
 pub fn packed(
     codec: Codec,
     raw_bytes: usize,
@@ -114,7 +114,7 @@ pub fn piece(file: u32, offset: u64, bytes: &[u8]) -> PieceEntry {
     }
 }
 
-/// A file table without any of the checks of a right writer.
+/// A file table, without the checks that a normal writer makes.
 pub fn encode_files(files: &[FileEntry]) -> Vec<u8> {
     let mut out = (files.len() as u32).to_le_bytes().to_vec();
     for file in files {
@@ -137,14 +137,14 @@ pub fn encode_files(files: &[FileEntry]) -> Vec<u8> {
     out
 }
 
-/// Makes the CRC-32C in the last four bytes right again.
+/// Corrects the CRC-32C in the last four bytes.
 pub fn reseal(bytes: &mut [u8]) {
     let (content, crc) = bytes.split_at_mut(bytes.len() - 4);
     crc.copy_from_slice(&crc32c(content).to_le_bytes());
 }
 
 impl Forge {
-    /// Writes the set into a directory; the stripe.
+    /// Writes the set into a directory, and returns the path of its stripe.
     pub fn write(&self, dir: &Path) -> PathBuf {
         let place = dir.join("set.windlass");
         write(&place, &self.stripe());

@@ -41,7 +41,7 @@ fn tree() -> Tree {
     files.map(|(name, bytes)| (name.to_owned(), bytes)).into()
 }
 
-/// What of a file a higher layer holds.
+/// The bytes of a file that a higher layer replaces.
 fn newer() -> Vec<u8> {
     let mut bytes = plain(12_288, 8);
     bytes[4096..8192].fill(b'n');
@@ -92,7 +92,7 @@ fn entries(tree: &Tree) -> FileTable {
     FileTable(directories.chain(files).chain([link]).collect())
 }
 
-/// Writes one set, under names that tell nothing of the machine.
+/// Writes one set. Its names reveal nothing about the machine.
 fn write_set(dir: &Path, stripes: usize, codec: Codec) {
     let mut setup = Setup::small(stripes, codec);
     setup.request.compressors = Some(stripes);

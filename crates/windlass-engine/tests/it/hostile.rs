@@ -23,7 +23,7 @@ const PLACE: &str = "WINDLASS_TEST_HOSTILE";
 const ADDRESS_SPACE: u64 = 512 << 20;
 const METADATA_LIMIT: u64 = 64 << 20;
 
-/// Opens, verifies and restores; the first error.
+/// Opens, verifies and restores a set. Returns the first error.
 fn use_set(dir: &Path) -> Result<(), EngineError> {
     let set = OpenSet::open(&[dir.join("set.windlass")], METADATA_LIMIT)?;
     set.check_index()?;
@@ -34,7 +34,7 @@ fn use_set(dir: &Path) -> Result<(), EngineError> {
         &Arc::default(),
         &Cancel::new(),
     );
-    // Restored whatever verify says: that is what the user in a hurry does.
+    // The set is restored whatever verify says: a user in a hurry does that.
     let files = set.description().files.clone();
     let layout = TargetLayout {
         root: dir.join("target"),
@@ -52,7 +52,7 @@ fn use_set(dir: &Path) -> Result<(), EngineError> {
     verified.map(drop)
 }
 
-/// What the child does: every set in `dir` must be refused.
+/// The work of the child: it asserts that every set in `dir` is refused.
 fn judge(dir: &Path) {
     let mut accepted = Vec::new();
     for entry in std::fs::read_dir(dir.join("sets")).unwrap() {
@@ -65,7 +65,7 @@ fn judge(dir: &Path) {
     assert!(accepted.is_empty(), "not refused: {accepted:?}");
 }
 
-/// Runs a test of this binary again as a child that may have little memory.
+/// Runs a test of this program again, as a child with limited memory.
 fn confined(test: &str, dir: &Path) -> String {
     let limit = format!("--as={ADDRESS_SPACE}");
     let mut child = Command::new("prlimit");
@@ -73,7 +73,7 @@ fn confined(test: &str, dir: &Path) -> String {
         .arg(limit)
         .arg(std::env::current_exe().unwrap())
         .args(["--exact", test, "--nocapture"]);
-    // Each thread's arena would reserve 64 MiB of addresses.
+    // Otherwise the arena of each thread would reserve 64 MiB of addresses.
     child.env(PLACE, dir).env("MALLOC_ARENA_MAX", "1");
     let output = child.output().expect("prlimit, of util-linux");
     let said = String::from_utf8_lossy(&output.stdout).into_owned();
@@ -167,7 +167,7 @@ fn a_location_that_is_no_file_is_not_waited_for() {
     let forge = with(|forge| {
         let locations = ["set.windlass", fifo.to_str().unwrap()];
         forge.header.locations = locations.map(|name| name.as_bytes().to_vec()).into();
-        // The table lists both, with the first one's hash for the second.
+        // The table lists both stripes, and gives the first one's hash to the second.
         forge.stripe_table = Box::new(move |table| {
             let mut second = table[4..].to_vec();
             let name = fifo.to_str().unwrap();

@@ -13,9 +13,9 @@ const FRAME: usize = 4096;
 /// What happens to a file between one copy and the next.
 #[derive(Clone, Debug)]
 struct Change {
-    /// The length it has then.
+    /// The length of the file at that time.
     bytes: usize,
-    /// Frames that are written anew: (first, count).
+    /// Frames that are written again: (first, count).
     ranges: Vec<(usize, usize)>,
     seed: u8,
 }
@@ -29,7 +29,8 @@ fn change() -> impl Strategy<Value = Change> {
     })
 }
 
-/// The frames of a change as byte ranges: disjoint, inside the file, and all that it grew by.
+/// The frames of a change as byte ranges. They do not overlap, lie inside the file, and cover
+/// everything by which it grew.
 fn byte_ranges(change: &Change, before: usize) -> Vec<(usize, usize)> {
     let frames = change.bytes.div_ceil(FRAME);
     let mut touched = vec![false; frames];
@@ -39,7 +40,7 @@ fn byte_ranges(change: &Change, before: usize) -> Vec<(usize, usize)> {
             .for_each(|f| touched[f] = true);
     }
     (before / FRAME..frames).for_each(|frame| touched[frame] = true);
-    // Whatever makes a database shorter says so in its first page.
+    // A database that becomes shorter notes that in its first page.
     touched[0] |= !touched.contains(&true);
     let touched = touched.iter().enumerate().filter(|(_, touched)| **touched);
     touched
@@ -52,7 +53,7 @@ fn layered(base: &[u8], changes: &[Change], codec: Codec) -> (tempfile::TempDir,
     let mut setup = Setup::small(2, codec);
     setup.request.frame_bytes = Some(FRAME);
     let mut run = begin(&setup, file_devices(dir.path(), &setup), &Cancel::new()).unwrap();
-    // A file without layers beside it: its checksum stays checked.
+    // A second file has no layers, so its checksum is still checked.
     let beside = plain(5000, 9);
     run.push(bytes_spec(1, &beside)).unwrap();
     run.push(bytes_spec(0, base)).unwrap();
@@ -116,7 +117,7 @@ proptest! {
 
 #[test]
 fn what_a_shrunken_file_still_has_of_its_last_frame_is_restored() {
-    // The base's last frame lies across the file's final end, and no newer range covers it.
+    // The last frame of the base crosses the final end of the file, and no newer range covers it.
     let change = Change {
         bytes: 3 * FRAME + 100,
         ranges: vec![(0, 1)],
@@ -131,7 +132,7 @@ fn what_a_shrunken_file_still_has_of_its_last_frame_is_restored() {
     }
 }
 
-/// What was copied again is remembered in stretches, however many pieces it has.
+/// Ranges that were copied again are kept as joined stretches, however many pieces they have.
 #[test]
 fn a_file_of_which_everything_was_copied_again_takes_little_memory() {
     let dir = tempfile::tempdir().unwrap();
@@ -149,7 +150,7 @@ fn a_file_of_which_everything_was_copied_again_takes_little_memory() {
     run.finish(table, facts()).unwrap();
     let set = open(&[stripe_path(dir.path(), 0)]).unwrap();
     let upper = set.upper_layers().unwrap();
-    // Nine MiB in stretches of at most four.
+    // Nine MiB make stretches of at most four MiB.
     let stretches = &upper[&FileNo(0)];
     assert!(stretches.len() <= 4, "{} stretches", stretches.len());
     let (first, last) = (stretches[0].0, stretches[stretches.len() - 1].1);
@@ -181,7 +182,7 @@ fn a_file_that_shrank_and_grew_again_has_its_new_end() {
     assert_newest(&plain(6 * FRAME, 3), &changes, Codec::Lz4);
 }
 
-/// A set of one file of three frames, of which `entry` says something else.
+/// A set of one file with three frames. `entry` says something else about the file.
 fn told_otherwise(entry: FileEntry, layer: Option<u8>) -> EngineError {
     let dir = tempfile::tempdir().unwrap();
     let setup = Setup::small(1, Codec::Zstd(1));

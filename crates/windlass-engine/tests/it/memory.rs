@@ -18,11 +18,11 @@ const FILES: usize = 50_000;
 const FILE_BYTES: usize = 300;
 const BUFFERS: usize = 7;
 const TRANSFER: usize = 1 << 20;
-/// A file of so many bytes, all of them a hole, has four million units.
+/// A file of this length has four million units. It is one large hole.
 const HUGE_BYTES: usize = 1 << 42;
-/// After so many pieces of it have been read the rest would be the same.
+/// Once this many pieces of it were read, the rest would show nothing new.
 const HUGE_PIECES: usize = 2_000;
-/// Says, in a child, where to work: this test runs itself again to measure itself alone.
+/// Tells a child where to work. The test runs itself again in a child, to measure only itself.
 const PLACE: &str = "WINDLASS_TEST_MEMORY";
 
 fn request() -> BufferRequest {
@@ -86,7 +86,7 @@ fn plant_huge(dir: &Path) {
     file.set_len(HUGE_BYTES as u64).unwrap();
 }
 
-/// Ends a run when it has gone far enough.
+/// Ends a run when it has read enough.
 struct Enough {
     seen: AtomicUsize,
     cancel: Cancel,
@@ -114,7 +114,7 @@ fn back_up_huge(dir: &Path) {
     assert!(matches!(error, Err(EngineError::Cancelled)), "{error:?}");
 }
 
-/// Most memory this process had resident at once.
+/// The most memory that this process ever had resident.
 fn peak_bytes() -> usize {
     let status = std::fs::read_to_string("/proc/self/status").unwrap();
     let line = status
@@ -128,7 +128,7 @@ fn peak_bytes() -> usize {
         * 1024
 }
 
-/// Runs `work` in a process of its own and asserts that it stayed within bounds.
+/// Runs `work` in a process of its own, and asserts that its memory stayed within bounds.
 fn bounded(test: &str, work: fn(&Path), prepare: impl FnOnce(&Path), judge: impl FnOnce(&Path)) {
     if let Some(place) = std::env::var_os(PLACE) {
         work(Path::new(&place));

@@ -13,7 +13,7 @@ use windlass_engine::{
 
 use crate::support::*;
 
-/// A directory that keeps count of what is read of it.
+/// A directory that counts what is read from it.
 struct Counted {
     inner: DirectoryPlace,
     reads: RefCell<Vec<(PathBuf, u64, usize)>>,
@@ -54,7 +54,7 @@ fn tree() -> Tree {
     vec![("file".to_owned(), plain(20_000, 3))]
 }
 
-/// A set begun `night` seconds after 1970, its stripes moved to `sets`.
+/// A set that was begun `night` seconds after 1970. Its stripes are moved to `sets`.
 fn night(dir: &Path, night: u8, stripes: usize) -> Vec<PathBuf> {
     let setup = Setup {
         set_id: SetId([night; 16]),
@@ -65,7 +65,7 @@ fn night(dir: &Path, night: u8, stripes: usize) -> Vec<PathBuf> {
     make_set(&tree(), &dir.join(format!("night{night}")), &setup)
 }
 
-/// Moves the stripes into one directory, under names that keep them apart.
+/// Moves the stripes into one directory, under different names.
 fn move_into(sets: &Path, stripes: &[PathBuf]) -> Vec<PathBuf> {
     fs::create_dir_all(sets).unwrap();
     let move_one = |path: &PathBuf| {
@@ -98,7 +98,7 @@ fn sets_of_several_directories_are_listed_by_id_the_oldest_first() {
     let about = first.about.as_ref().unwrap();
     assert_eq!(about.file_bytes, 20_000);
     assert!(found.unknown.is_empty() && found.unfinished.is_empty());
-    // One of the two places, or one of them twice.
+    // Lists only one of the two places, and then one of them twice.
     assert_eq!(names(&list(&[&one]))[0], (1, "incomplete"));
     assert_eq!(names(&list(&[&one, &one, &other]))[0], (1, "sealed"));
 }
@@ -139,7 +139,7 @@ fn a_set_is_damaged_incomplete_or_unfinished_and_the_others_are_not() {
     };
     flip(&stripes[1][0], None);
     flip(&stripes[2][1], Some(100));
-    // The last byte of the footer, whose hash the seal has.
+    // The last byte of the footer. The seal has the footer's hash.
     flip(&stripes[3][0], Some(512 + 1));
     fs::remove_file(&stripes[4][1]).unwrap();
     let cut = fs::File::options().write(true).open(&stripes[5][1]);
@@ -159,7 +159,7 @@ fn a_set_is_damaged_incomplete_or_unfinished_and_the_others_are_not() {
         (7, "sealed"),
     ];
     assert_eq!(names(&found), expected);
-    // Found by its seal, its footer or its sibling, each damaged set still says what it is.
+    // The seal, the footer or a sibling leads to each damaged set, so each still says what it is.
     assert!(found.sets.iter().all(|set| set.about.is_some()));
     assert_eq!(found.unfinished, [sets.join("just-begun.windlass.partial")]);
     assert_eq!(found.unknown.len(), 1, "{:?}", found.unknown);
@@ -189,7 +189,7 @@ fn a_stripe_in_another_place_is_found_where_the_set_says_it_is() {
         found.sets[0].locations(),
         [moved[0].clone(), stripes[1].clone()]
     );
-    // What lies there and is no stripe any more is its damage, not its absence.
+    // The file at that place is no stripe any more. The set counts as damaged, not as incomplete.
     write(&stripes[1], b"overwritten");
     let found = list(&[&dir.path().join("moved")]);
     assert_eq!(names(&found), [(1, "damaged")]);
@@ -205,7 +205,7 @@ fn two_copies_of_a_stripe_in_one_place_are_said_to_be_two() {
     let fault = found.sets[0].state.fault();
     let is_twice = matches!(fault, Some(EngineError::StripeTwice { .. }));
     assert!(is_twice, "{fault:?}");
-    // A second name of the same file is none.
+    // A second name for the same file does not count as a copy.
     fs::remove_file(&copy).unwrap();
     fs::hard_link(&stripes[0], &copy).unwrap();
     let found = list(&[stripes[0].parent().unwrap()]);

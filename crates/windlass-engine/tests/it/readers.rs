@@ -53,7 +53,7 @@ fn a_section_that_nobody_knows_costs_no_memory() {
     let mut forge = Forge::default();
     let bytes = 512u64 << 20;
     forge.sections = Box::new(move |sections| {
-        // As dense as a section may be: it would become a hundred times as much.
+        // The section is as dense as the format allows: it would become a hundred times as large.
         sections.push(Section {
             kind: 77,
             flags: 1 << 8,
@@ -62,7 +62,7 @@ fn a_section_that_nobody_knows_costs_no_memory() {
         });
     });
     let place = forge.write(dir.path());
-    // So much would not fit, and what is stored there is no compressed data at all.
+    // The decompressed section would not fit, and its bytes are not even compressed data.
     let set = OpenSet::open(&[place], 64 << 20).unwrap();
     let into = tempfile::tempdir().unwrap();
     bring_back(&set, into.path()).unwrap();

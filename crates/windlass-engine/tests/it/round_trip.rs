@@ -28,7 +28,7 @@ fn content() -> impl Strategy<Value = Vec<u8>> {
                 .map(|index| (index / 64) as u8 ^ (next() & 1) as u8)
                 .collect(),
         };
-        // A stretch of zeros in the middle: holes, frames of zeros.
+        // A run of zeros in the middle makes holes and frames of zeros.
         if kind == 3 && size > 200_000 {
             bytes[5000..180_000].fill(0);
         }

@@ -11,14 +11,14 @@ use windlass_engine::media::{Footer, SEAL_BYTES, StripeHeader, crc32c};
 use windlass_engine::{BufferRequest, Cancel, Discard, OpenSet, RestoreOptions, restore};
 
 const METADATA_LIMIT: u64 = 16 << 20;
-/// Where the seal's record has the footer's offset, its length, its hash, and the set's root.
+/// Positions in the seal's record of the footer's offset, its length, its hash, and the set's root.
 const FOOTER_OFFSET: usize = 40;
 const FOOTER_BYTES: usize = 48;
 const FOOTER_HASH: usize = 64;
 const SET_ROOT: usize = 96;
 
-/// Verifies the set of one stripe that `bytes` may be, as it is and with its checksums made right.
-/// `dir` is where its stripe is laid. True when it was whole both times.
+/// Verifies `bytes` as a set of one stripe: once as they are, and once with corrected checksums.
+/// The stripe is written into `dir`. True when the set was whole both times.
 pub fn set(bytes: &[u8], dir: &Path) -> bool {
     let plain = verify(bytes, dir);
     let mut bytes = bytes.to_vec();
@@ -49,7 +49,7 @@ fn verify(bytes: &[u8], dir: &Path) -> bool {
         emulation: Default::default(),
     };
     let verified = restore(&set, &Discard, &options, &Arc::default(), &Cancel::new());
-    // What restores has an index that is right.
+    // A set that restores must have a right index.
     assert!(indexed.is_ok() || verified.is_err());
     verified.is_ok()
 }

@@ -24,7 +24,7 @@ fn assert_nothing_left(dir: &Path) {
     );
 }
 
-/// Runs one file that must fail the run; the error.
+/// Runs a backup of one file that must fail the run. Returns the error.
 fn failing(content: FileContent, bytes: usize) -> EngineError {
     let dir = tempfile::tempdir().unwrap();
     let setup = Setup::small(2, Codec::Zstd(1));
@@ -55,8 +55,8 @@ fn a_file_that_must_be_there_and_is_not_fails_the_run() {
 
 #[test]
 fn what_is_reported_is_the_cause_and_not_what_followed_from_it() {
-    // Several readers fail on the same file, and the run's own thread looks on: which of them is
-    // first is chance, what is said must not be.
+    // Several readers fail on the same file, while the run's own thread watches. Chance decides
+    // which of them fails first, but the reported error must always be the same.
     for _ in 0..1000 {
         let error = failing(FileContent::Path("/nonexistent/file".into()), 400_000);
         assert!(matches!(error, EngineError::SourceIo { .. }), "{error}");
@@ -66,7 +66,8 @@ fn what_is_reported_is_the_cause_and_not_what_followed_from_it() {
 #[test]
 fn a_file_that_cannot_be_read_fails_the_run() {
     let dir = tempfile::tempdir().unwrap();
-    // A directory where a file was, and a file whose first page cannot be read.
+    // The first path is a directory where a file should be. The second is a file whose first page
+    // cannot be read.
     for path in [dir.path(), Path::new("/proc/self/mem")] {
         for bytes in [100, 1_000_000] {
             let error = failing(FileContent::Path(path.to_owned()), bytes);
@@ -97,7 +98,7 @@ fn a_file_that_may_vanish_is_left_out_and_its_neighbours_are_not() {
         let mut run = start(dir.path(), &setup);
         for (index, (_, bytes)) in tree.iter().enumerate() {
             run.push(bytes_spec(index, bytes)).unwrap();
-            // One that goes into a bundle, one with transfers of its own.
+            // One of the missing files goes into a bundle, the other has transfers of its own.
             for (gone, bytes) in [(10 + index, 600), (20 + index, 400_000)] {
                 let content = FileContent::Path(dir.path().join("gone"));
                 let missing = Missing::Skip;
@@ -259,7 +260,7 @@ impl PageHook for CancelsAt {
 #[test]
 fn a_cancelled_run_does_not_wait_for_its_rate_limit() {
     let dir = tempfile::tempdir().unwrap();
-    // At these rates the run itself would take a day.
+    // At these rates the run would take a day.
     let mut setups = [Setup::default(), Setup::default()];
     setups[0].source_rate = Some(10);
     setups[1].device_rate = Some(10);
@@ -303,7 +304,7 @@ fn an_empty_run_makes_a_set_of_no_files() {
     assert!(verify(&places).unwrap().description().files.0.is_empty());
 }
 
-/// A file that has to be longer than it is; in a bundle, and with transfers of its own.
+/// The file is shorter than it must be, in a bundle and with transfers of its own.
 #[test]
 fn a_file_that_lacks_bytes_that_are_needed_fails_the_run() {
     for (found, listed, needed) in [
@@ -336,7 +337,7 @@ fn a_file_that_lacks_bytes_that_are_needed_fails_the_run() {
     }
 }
 
-/// At a byte a second, each transfer would have to wait for years.
+/// At one byte per second, each transfer would have to wait for years.
 #[test]
 fn nothing_waits_for_a_rate_limit_in_a_hurry() {
     let dir = tempfile::tempdir().unwrap();

@@ -5,7 +5,7 @@ use std::sync::{Arc, Barrier};
 use windlass_engine::media::FileNo;
 use windlass_engine::{Buffer, Device, EngineError, PageHook, WriteDone};
 
-/// A device that waits with its first transfer until every other one has its own: so that a set of
+/// A device that delays its first transfer until every other device has its first one. So a set of
 /// a few KiB has frames on each stripe.
 struct Turn {
     inner: Box<dyn Device>,
@@ -59,7 +59,8 @@ impl PageHook for OneEach {
     }
 }
 
-/// Lets each device have a transfer before any has two. There must be one for each.
+/// Makes sure that each device gets one transfer before any device gets two. There must be one for
+/// each.
 pub fn in_turn(devices: Vec<Box<dyn Device>>) -> Vec<Box<dyn Device>> {
     let all = Arc::new(Barrier::new(devices.len()));
     let turn = |inner| {
@@ -69,7 +70,8 @@ pub fn in_turn(devices: Vec<Box<dyn Device>>) -> Vec<Box<dyn Device>> {
     devices.into_iter().map(turn).collect()
 }
 
-/// Gives each of `count` compressors one of the files 0 to `count` - 1, which must be large.
+/// Makes sure that each of `count` compressors gets one of the files 0 to `count` - 1. These files
+/// must be large.
 pub fn one_each(count: usize) -> Arc<dyn PageHook> {
     Arc::new(OneEach(count, Barrier::new(count)))
 }

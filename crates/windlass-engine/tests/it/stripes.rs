@@ -30,7 +30,7 @@ impl Fixture {
         self.dir.path().join(name)
     }
 
-    /// The set that `places` lead to is this one, and restores right.
+    /// Asserts that `places` lead to this set, and that it restores right.
     fn assert_opens(&self, places: &[PathBuf]) {
         let set = verify(places).unwrap();
         let into = tempfile::tempdir().unwrap();
@@ -168,7 +168,7 @@ fn a_stripe_of_another_set_in_a_siblings_place_is_not_taken_for_it() {
     );
 }
 
-/// Who verifies a copy wants to know of the copy, though the original is still where it was.
+/// A user who verifies a copy wants to know about the copy, even if the original is still there.
 #[test]
 fn a_damaged_copy_is_not_replaced_by_its_original() {
     let fixture = fixture();
@@ -183,7 +183,7 @@ fn a_damaged_copy_is_not_replaced_by_its_original() {
         };
         assert_eq!(Path::new(location), copies[1]);
     }
-    // One that is not there is no copy.
+    // If the copy of a stripe is missing, the original is used.
     fs::remove_file(&copies[1]).unwrap();
     fixture.assert_opens(&copies[..1]);
 }
@@ -218,7 +218,8 @@ fn a_hard_link_to_a_stripe_is_the_stripe() {
 #[test]
 fn a_stripe_rolled_back_to_an_older_run_of_the_same_id_is_found() {
     let fixture = fixture();
-    // Same id, same names, other content: what a copy of one stripe from yesterday would be.
+    // The content differs, but id and names are the same, as in a copy of one stripe from
+    // yesterday.
     let older = copy_to(&fixture.places, &fixture.path("older"));
     fixture
         .places

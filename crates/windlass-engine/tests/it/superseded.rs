@@ -5,7 +5,7 @@ use windlass_engine::media::{Codec, FileEntry, FileFlags, FileNo, FileTable, crc
 
 use crate::support::*;
 
-/// A small file and a large one, each copied once and then again under a new number.
+/// A small file and a large one. Each is copied once, and then again under a new number.
 fn copied_twice(
     codec: Codec,
     supersede: bool,

@@ -33,7 +33,7 @@ impl Random {
         (self.next() >> 11) % limit
     }
 
-    /// Bytes no codec can make smaller.
+    /// Bytes that no codec can make smaller.
     pub fn noise(&mut self, bytes: usize) -> Vec<u8> {
         let words = (0..bytes.div_ceil(8)).flat_map(|_| self.next().to_le_bytes());
         words.take(bytes).collect()
@@ -63,7 +63,7 @@ pub fn mixed_tree(seed: u64) -> Tree {
     tree
 }
 
-/// Writes a file the test needs; durability is not its concern.
+/// Writes a file for a test. It need not be durable.
 #[expect(clippy::disallowed_methods, reason = "a fixture needs no durability")]
 pub fn write(path: &Path, bytes: &[u8]) {
     std::fs::write(path, bytes).unwrap();
@@ -113,7 +113,7 @@ pub fn back_up(
     run.finish(files, facts())
 }
 
-/// Backs up a tree from memory to files in `dir`; the stripes.
+/// Backs up a tree from memory to files in `dir`. Returns the stripes.
 pub fn make_set(tree: &Tree, dir: &Path, setup: &Setup) -> Vec<PathBuf> {
     std::fs::create_dir_all(dir).unwrap();
     let mut run = begin(setup, file_devices(dir, setup), &Cancel::new()).unwrap();
@@ -130,7 +130,7 @@ pub fn open(places: &[PathBuf]) -> Result<OpenSet, EngineError> {
     OpenSet::open(places, METADATA_LIMIT_DEFAULT)
 }
 
-/// All that `verify` does.
+/// Opens and verifies a set.
 pub fn verify(places: &[PathBuf]) -> Result<OpenSet, EngineError> {
     let set = open(places)?;
     set.check_index()?;
@@ -144,7 +144,7 @@ pub fn verify(places: &[PathBuf]) -> Result<OpenSet, EngineError> {
     Ok(set)
 }
 
-/// What `windlass verify` does: lists all damage.
+/// Does what `windlass verify` does: lists all damage.
 pub fn check(places: &[PathBuf]) -> Result<DamageReport, EngineError> {
     let survey = Survey::of(places, METADATA_LIMIT_DEFAULT)?;
     let options = lean_options();
@@ -182,7 +182,7 @@ pub fn restore_options() -> RestoreOptions {
     }
 }
 
-/// As few threads and as little memory as there can be: for tests that verify very often.
+/// As few threads and as little memory as possible, for tests that verify very often.
 pub fn lean_options() -> RestoreOptions {
     let request = BufferRequest {
         transfer_bytes: Some(64 * 1024),

@@ -7,7 +7,7 @@ use windlass_engine::{DirectoryTarget, Target, TargetLayout};
 
 use crate::support::*;
 
-/// No file system of Linux's own has files longer than this everywhere.
+/// Not every file system of Linux allows longer files than this.
 const FILE_BYTES_MAX: u64 = 15 << 40;
 
 #[test]
@@ -40,7 +40,7 @@ fn a_file_longer_than_the_disk_has_room_is_restored_with_its_holes() {
     }
 }
 
-/// Two files that nobody else may write, each with something at its end.
+/// Nobody has permission to write these files. Bytes are appended to two of them.
 #[test]
 fn what_is_appended_stands_behind_the_bytes_of_the_set() {
     let dir = tempfile::tempdir().unwrap();

@@ -123,7 +123,7 @@ fn a_heavy_codec_is_named() {
     let mut run = begin(&setup, vec![nul()], &Cancel::new()).unwrap();
     let mut random = Random::new(1);
     for index in 0..24 {
-        // Words of a small vocabulary: what a match finder has to work for.
+        // Words from a small vocabulary. They give a match finder much work.
         let words = (0..FILE_BYTES / 4).flat_map(|_| (random.below(3000) as u32).to_le_bytes());
         run.push(bytes_spec(index, &words.collect::<Vec<_>>()))
             .unwrap();

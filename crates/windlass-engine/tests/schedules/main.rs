@@ -26,12 +26,12 @@ mod error {
     pub(crate) use windlass_engine::EngineError;
 }
 
-/// What the engine has under this name, by shuttle.
+/// Replaces the engine's module of this name with the types of shuttle.
 mod sync {
     pub(crate) use shuttle::sync::{Condvar, Mutex, MutexGuard};
     pub(crate) use shuttle::thread;
 
-    /// For the pool's own tests, most of which have one thread.
+    /// For the pool's own tests. Most of them have one thread.
     pub(crate) fn each_schedule(test: impl Fn() + Send + Sync + 'static) {
         shuttle::check_random_with_seed(test, crate::SEED, 100);
     }
@@ -39,10 +39,10 @@ mod sync {
 
 const SCHEDULES: usize = 1500;
 const SEED: u64 = 5;
-/// Schedules that need few, but ill-placed, changes of thread: most deadlocks do.
+/// Most deadlocks need only a few changes of thread, but at the wrong moments.
 const CHANGES: usize = 3;
 
-/// Runs a model under schedules drawn at random, and under ones that hold a thread back for long.
+/// Runs a model under random schedules, and under schedules that hold one thread back for long.
 fn each_schedule(model: impl Fn() + Send + Sync + 'static) {
     let cases = std::env::var("PROPTEST_CASES").ok();
     let schedules = cases.and_then(|text| text.parse().ok());

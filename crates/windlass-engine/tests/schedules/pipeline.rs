@@ -11,7 +11,7 @@ use crate::queue::Queue;
 
 const BUFFER_BYTES: usize = 4096;
 
-/// How many of what; as the plan of a run allows it.
+/// How many there are of each, within the limits of a run's plan.
 #[derive(Clone, Copy)]
 struct Shape {
     buffers: usize,
@@ -19,7 +19,7 @@ struct Shape {
     compressors: usize,
     writers: usize,
     units: usize,
-    /// Whether a full buffer becomes another one, or goes to a device as it is.
+    /// Whether a full buffer is turned into another one, or goes to a device as it is.
     compress: bool,
 }
 
@@ -43,7 +43,8 @@ impl Shape {
     }
 }
 
-/// A reader: several reads are in flight, and while one is, it does not wait for another buffer.
+/// A reader. It has several reads in flight, and while it has any, it does not wait for another
+/// buffer.
 fn read(pool: &Arc<Pool>, full: &Queue<Buffer>, units: usize) {
     let mut flying: Vec<Buffer> = Vec::new();
     for _ in 0..units {
@@ -61,7 +62,7 @@ fn read(pool: &Arc<Pool>, full: &Queue<Buffer>, units: usize) {
     full.done();
 }
 
-/// A compressor: it keeps an output that is not full yet, also while it waits for input.
+/// A compressor. It keeps an output that is not full yet, even while it waits for input.
 fn compress(pool: &Arc<Pool>, full: &Queue<Buffer>, chunks: &Queue<Buffer>, shape: Shape) {
     let mut output: Option<Buffer> = None;
     while let Some(input) = full.receive() {
@@ -89,14 +90,14 @@ fn compress(pool: &Arc<Pool>, full: &Queue<Buffer>, chunks: &Queue<Buffer>, shap
     chunks.done();
 }
 
-/// A writer: what it has written goes back.
+/// A writer. It gives back each buffer that it has written.
 fn write(chunks: &Queue<Buffer>) {
     while let Some(chunk) = chunks.receive() {
         drop(chunk);
     }
 }
 
-/// Runs a backup's three stages to their end; with `failure`, beside them.
+/// Runs the three stages of a backup to their end. `failure` runs at the same time.
 fn run(shape: Shape, pool: &Arc<Pool>, failure: impl FnOnce(&Queue<Buffer>, &Queue<Buffer>)) {
     let full = Queue::new(shape.readers);
     let chunks = Queue::new(shape.compressors);
@@ -153,9 +154,9 @@ fn a_run_that_fails_ends_wherever_its_threads_wait() {
     });
 }
 
-/// The first pool kept buffers free for compressors instead of counting inputs: with every output
-/// half full, its readers starved (docs/decisions/0005). So they must never wait for more than
-/// the others give back.
+/// The first pool kept buffers free for compressors instead of counting inputs. When every output
+/// was half full, its readers starved (docs/decisions/0005). So readers must never wait for more
+/// buffers than the other stages give back.
 #[test]
 fn readers_go_on_while_every_compressor_holds_an_output() {
     each_schedule(|| {

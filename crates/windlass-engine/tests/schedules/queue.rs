@@ -12,7 +12,7 @@ struct State<T> {
     stopped: bool,
 }
 
-/// Both ends; each thread has its own.
+/// Both ends of a queue. Each thread has its own copy.
 pub struct Queue<T>(Arc<(Mutex<State<T>>, Condvar)>);
 
 impl<T> Clone for Queue<T> {
@@ -34,7 +34,7 @@ impl<T> Queue<T> {
 
     pub fn send(&self, item: T) {
         let mut state = self.0.0.lock().unwrap();
-        // As in a channel whose receivers are gone, what is sent is dropped, by its sender.
+        // As in a channel whose receivers are gone, the sender drops what it sends.
         if state.stopped {
             drop(state);
             drop(item);
@@ -55,19 +55,19 @@ impl<T> Queue<T> {
         }
     }
 
-    /// One sender has no more.
+    /// Notes that one sender has nothing more to send.
     pub fn done(&self) {
         self.0.0.lock().unwrap().senders -= 1;
         self.0.1.notify_all();
     }
 
-    /// The receivers are gone: nothing that waits will be taken.
+    /// Notes that the receivers are gone. Nobody takes the items that wait.
     pub fn stop(&self) {
         let mut state = self.0.0.lock().unwrap();
         state.stopped = true;
         let left = std::mem::take(&mut state.waiting);
         drop(state);
-        // Buffers go back to the pool, which takes a lock of its own.
+        // The buffers go back to the pool, and that takes the pool's own lock.
         drop(left);
         self.0.1.notify_all();
     }

@@ -38,7 +38,7 @@ fn directory(index: usize, name: &str) -> FileEntry {
     }
 }
 
-/// Paths that lead out, or nowhere.
+/// Paths that lead out of the target, or nowhere.
 fn paths() -> Cases {
     let deep = vec![b'x'; 4097];
     let long = vec![b'x'; 256];
@@ -65,7 +65,7 @@ fn paths() -> Cases {
     ]
 }
 
-/// Links of the set that other entries of the set would go through.
+/// Links in the set through which the paths of other entries lead.
 fn links() -> Cases {
     let through = |first: bool| {
         with(|forge| {
@@ -324,7 +324,7 @@ pub fn zstd(bytes: usize) -> Vec<u8> {
     into
 }
 
-/// One frame that is said to hold `said` bytes and holds `held`.
+/// One frame that states that it holds `said` bytes, and holds `held`.
 fn bomb(frame_bytes: u32, said: usize, held: usize) -> Forge {
     with(|forge| {
         let content = vec![7; said];
@@ -336,7 +336,7 @@ fn bomb(frame_bytes: u32, said: usize, held: usize) -> Forge {
     })
 }
 
-/// Little that claims to be much.
+/// Small inputs that claim to be large.
 fn bombs() -> Cases {
     let section = |index: usize, change: fn(&mut Section)| {
         with(move |forge| forge.sections = Box::new(move |all| change(&mut all[index])))
@@ -441,7 +441,7 @@ fn bombs() -> Cases {
     ]
 }
 
-/// Structures that lie over or beyond each other.
+/// Structures that overlap, or lie beyond the end of others.
 fn places() -> Cases {
     let in_directory = |change: fn(&mut IndexDirectoryEntry)| {
         with(move |forge| forge.directory = Box::new(move |all| change(&mut all[0])))

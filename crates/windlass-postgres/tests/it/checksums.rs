@@ -1,4 +1,4 @@
-//! Page checksums: ours against PostgreSQL's, on pages that PostgreSQL wrote.
+//! Page checksums: our computation against PostgreSQL's, on pages that PostgreSQL wrote.
 
 use std::os::unix::fs::FileExt;
 use std::path::Path;
@@ -20,7 +20,8 @@ fn cluster_with_table() -> PrivateCluster {
     cluster
 }
 
-/// Judges every page of the relation files below `directory`: how many, and how many are bad.
+/// Checks every page of the relation files below `directory`. Returns how many there are, and how
+/// many are bad.
 fn judge_directory(directory: &Path) -> (u64, u64) {
     let (mut pages, mut bad) = (0, 0);
     for entry in std::fs::read_dir(directory).unwrap() {

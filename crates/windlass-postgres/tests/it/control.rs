@@ -1,4 +1,4 @@
-//! pg_control as a real server writes it, against what PostgreSQL's pg_controldata says of it.
+//! pg_control as a real server writes it, compared with the output of PostgreSQL's pg_controldata.
 
 use windlass_engine::media::crc32c;
 use windlass_postgres::{Checksums, Control, Lsn, MAJOR_NEWEST};
@@ -11,7 +11,7 @@ fn pg_control_says_what_pg_controldata_says_and_no_byte_may_change() {
     says_the_same(ClusterOptions::default());
 }
 
-/// Its layout has a field in the middle that older ones have not.
+/// The newest version has a field in the middle of the layout that older versions do not have.
 #[test]
 fn pg_control_of_the_newest_version_says_what_its_pg_controldata_says() {
     become_server_user();
@@ -53,7 +53,7 @@ fn says_the_same(options: ClusterOptions) {
         control.catalog_version.to_string(),
         says("Catalog version number")
     );
-    // 19 writes the second half with its zeros.
+    // 19 prints the second half of a position with its leading zeros.
     let location = says("Latest checkpoint location");
     assert_eq!(Lsn::parse(&location), Some(control.checkpoint));
     assert_eq!(
@@ -111,8 +111,8 @@ fn says_the_same(options: ClusterOptions) {
     );
 }
 
-/// The states of checksums, put where the real one stands: where a change of it makes the parser
-/// say so, in a file whose CRC holds.
+/// Tries the states of checksums at the right place in the file. The test finds that place by
+/// changing each byte and making the CRC match: the right one is where the parser then says `Off`.
 fn check_states(bytes: &[u8], control: &Control) {
     let meaningful = bytes.iter().rposition(|byte| *byte != 0).unwrap();
     let crc_at = meaningful / 4 * 4;

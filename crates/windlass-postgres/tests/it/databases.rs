@@ -1,7 +1,8 @@
-//! Databases that go while they are copied: right in a set if they are gone when it stops.
+//! Databases that vanish while they are copied: the set is right if they are gone when the backup
+//! stops.
 //!
-//! Files are read slowly and one database after the other, so that of several the files of all but
-//! the first are still to be read when something happens to them.
+//! The backup reads slowly, one database after the other. So when something happens to several
+//! databases, the files of all but the first are still unread.
 
 use std::path::PathBuf;
 
@@ -13,7 +14,7 @@ use crate::support::{Wish, check_relations, holds_no_set, restore_set, try_backu
 
 const CRAWL: u64 = 2 << 20;
 const GOING: [&str; 3] = ["first", "second", "third"];
-/// Answered by 1 while a backup waits for databases to be gone.
+/// Returns 1 while a backup waits for databases to be dropped.
 const IS_WAITING: &str = "SELECT count(*) FROM pg_stat_activity \
     WHERE application_name = 'windlass' AND query LIKE '%dattablespace%'";
 
@@ -26,7 +27,7 @@ fn cluster() -> (tempfile::TempDir, PrivateCluster) {
     (tempfile::tempdir().unwrap(), source)
 }
 
-/// The directories of the databases that are going.
+/// The directories of the databases that are being dropped.
 fn directories(source: &PrivateCluster) -> Vec<PathBuf> {
     let sql = "SELECT oid FROM pg_database WHERE datname IN ('first', 'second', 'third')";
     let oids = source.sql("postgres", sql);
@@ -34,7 +35,7 @@ fn directories(source: &PrivateCluster) -> Vec<PathBuf> {
     oids.lines().map(|oid| base.join(oid)).collect()
 }
 
-/// A slow backup, during which `disturb` is done.
+/// Takes a slow backup and runs `disturb` during it.
 fn backup_while(
     source: &PrivateCluster,
     place: &tempfile::TempDir,
@@ -59,7 +60,7 @@ fn drop_all(source: &PrivateCluster) {
     }
 }
 
-/// Restores, and has every database that is left looked at.
+/// Restores the set, and checks every database that is left.
 fn judge(source: &PrivateCluster, place: &tempfile::TempDir) {
     let into = place.path().join("restored");
     restore_set(&place.path().join("set"), &into, &[]);
@@ -112,7 +113,7 @@ fn a_database_that_is_there_without_its_files_fails_the_backup() {
     let error = error.unwrap_err();
     assert!(matches!(error, PostgresError::Vanished { .. }), "{error}");
     assert!(holds_no_set(&place.path().join("set")));
-    // It was so from the start: the set is what the source is, and says so.
+    // The files were missing from the start: the set is like the source, and warns about it.
     for directory in &directories[1..] {
         std::fs::rename(directory.with_extension("aside"), directory).unwrap();
     }

@@ -1,4 +1,4 @@
-//! Damage in an opened database: found, and named by relation, wherever it is.
+//! Damage in an opened database: Windlass finds it wherever it is, and names the relation.
 
 use std::os::unix::fs::{FileExt, symlink};
 use std::path::{Path, PathBuf};
@@ -12,7 +12,7 @@ use crate::support::{Wish, restore_set, try_backup, verify_backup};
 
 const PAGE: u64 = 8192;
 
-/// A set of a cluster with a table and two kinds of indexes on it; and where their files are.
+/// A set of a cluster with a table and two kinds of indexes on it, and a function for their paths.
 fn set_of(options: &ClusterOptions) -> (Opened, impl Fn(&str) -> PathBuf + use<>) {
     become_server_user();
     let place = tempfile::tempdir().unwrap();
@@ -95,7 +95,7 @@ fn a_changed_byte_is_found_in_every_kind_of_file_by_its_checksum() {
             "{relation}: {what}"
         );
     }
-    // Nobody but us looks at these two: amcheck knows no hash index, and nobody can connect to
+    // Only Windlass checks these two: amcheck does not know hash indexes, and nobody can connect to
     // the database.
     assert!(
         found(&inspection, "public.odd_hash").contains("block 2"),
@@ -117,8 +117,8 @@ fn a_changed_byte_is_found_in_every_kind_of_file_by_its_checksum() {
 #[test]
 fn damage_that_no_checksum_shows_is_found_from_inside() {
     let (opened, path) = set_of(&ClusterOptions::default());
-    // A row that begins behind the end of its page (at 32767, of 40 bytes, in use); an index page
-    // that lost everything.
+    // A row that begins behind the end of its page (at 32767, 40 bytes long, in use), and an index
+    // page that lost everything.
     change(&path("\"Odd name\""), 5 * PAGE + 24, |bytes| {
         bytes[..4].copy_from_slice(&[0xFF, 0xFF, 0x50, 0]);
     });
@@ -130,8 +130,7 @@ fn damage_that_no_checksum_shows_is_found_from_inside() {
     assert!(!inspection.checksums);
 }
 
-/// Debian's programs, in a copy of their directories that lacks amcheck.
-/// A page that was written in part, as a full disk or a broken copy leaves it.
+/// A page that was written only in part, as a full disk or a broken copy leaves it.
 #[test]
 fn a_file_that_ends_within_a_page_is_a_warning_and_then_a_fault() {
     become_server_user();
@@ -169,11 +168,12 @@ fn a_file_that_ends_within_a_page_is_a_warning_and_then_a_fault() {
     assert_eq!(inspection.faults.len(), 1);
 }
 
+/// Debian's programs, in a copy of their directories that lacks amcheck.
 fn programs_without_amcheck(place: &Path) -> PathBuf {
     let root = |path: &str| place.join(path.trim_start_matches('/'));
     let bin = root(DEFAULT_BIN);
     std::fs::create_dir_all(&bin).unwrap();
-    // A copy, since a server finds its directories from where its program really is.
+    // Copy the program, because a server finds its directories from the place where it really is.
     std::fs::copy(
         Path::new(DEFAULT_BIN).join("postgres"),
         bin.join("postgres"),
@@ -213,7 +213,7 @@ fn a_server_without_amcheck_says_what_is_missing() {
         text.contains("ERROR: extension \"amcheck\" is not available (DETAIL: Could not open"),
         "{text}"
     );
-    // The server's hint, and then ours.
+    // The hint begins with the server's advice, and ours follows.
     let hint = error.hint().unwrap_or_default();
     assert!(
         hint.starts_with("The extension must first be installed"),

@@ -1,4 +1,4 @@
-//! Backups of clusters at work: what is restored is exactly one moment of the source.
+//! Backups of busy clusters: what is restored is exactly one moment of the source.
 
 use std::path::Path;
 
@@ -11,7 +11,7 @@ use crate::support::{
 };
 use windlass_postgres::{BackupOutcome, Cluster};
 
-/// Slow enough that the workload below changes much of what is being copied.
+/// So slow that the workload below changes many of the files during the copy.
 const SOURCE_RATE: u64 = 24 << 20;
 
 fn busy_cluster(place: &Path, options: ClusterOptions) -> PrivateCluster {
@@ -41,7 +41,7 @@ fn busy_cluster(place: &Path, options: ClusterOptions) -> PrivateCluster {
     cluster
 }
 
-/// Recovers a data directory to exactly `outcome`'s stop position and dumps all it holds.
+/// Recovers a data directory to exactly the position `lsn` and dumps everything in it.
 fn dump_at_stop(source: &PrivateCluster, data: &Path, restore: &str, lsn: &str) -> String {
     let server = PrivateCluster::adopt_stopped(data, source.bin());
     server.configure(&[
@@ -59,8 +59,8 @@ fn dump_at_stop(source: &PrivateCluster, data: &Path, restore: &str, lsn: &str) 
     succeed(server.tool("pg_dumpall").arg("--no-sync"))
 }
 
-/// The same moment by two ways: our set with its own log, and PostgreSQL's own base backup, taken
-/// before, with the archive.
+/// Compares the same moment, reached in two ways: our set with its own log, and PostgreSQL's own
+/// base backup, taken earlier, with the archive.
 fn assert_same_content(source: &PrivateCluster, place: &Path, outcome: &BackupOutcome) {
     let lsn = outcome.facts.stop_lsn.to_string();
     let restored = place.join("restored");
@@ -153,7 +153,7 @@ fn two_backups_over_one_connection_each_restore() {
         );
         assert_eq!(tables, if round == "one" { "one" } else { "one,two" });
     }
-    // The temporary slot is let go when the server has seen its session end.
+    // The server drops the temporary slot when it notices that the slot's session has ended.
     source.wait_until("SELECT count(*) FROM pg_replication_slots", "0");
 }
 

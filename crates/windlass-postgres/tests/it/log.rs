@@ -1,5 +1,5 @@
-//! The reader of the log on logs of real servers, beside PostgreSQL's own reader; and what it finds
-//! in the log of copies that were made without it.
+//! The log reader on logs of real servers, compared with PostgreSQL's own reader; and what it finds
+//! in the log of copies that other tools made.
 
 use std::path::{Path, PathBuf};
 
@@ -14,7 +14,7 @@ use windlass_testkit::postgres::{ClusterOptions, PrivateCluster, become_server_u
 
 use crate::support::{Wish, try_backup};
 
-/// Resource managers in the order of their numbers, as pg_waldump names them.
+/// Resource managers in the order of their numbers, with the names that pg_waldump uses.
 const MANAGERS: [&str; 22] = [
     "XLOG",
     "Transaction",
@@ -41,7 +41,7 @@ const MANAGERS: [&str; 22] = [
 ];
 const SEGMENT_BYTES: u64 = 1 << 20;
 
-/// Many kinds of records, some of them longer than a page, and more than one segment of each.
+/// Makes many kinds of records, some of them longer than a page, and fills more than one segment.
 const WORKLOAD: &str = "CREATE TABLE t (i int PRIMARY KEY, s text, a int[]);
     INSERT INTO t SELECT i, repeat(md5(i::text), 40), ARRAY[i, i % 7] \
         FROM generate_series(1, 4000) i;
@@ -90,7 +90,8 @@ fn read_ours(directory: &Path, start: Lsn) -> Vec<String> {
     found
 }
 
-/// The same of pg_waldump's lines: `rmgr: Heap  len (rec/tot): 54/ 150, tx: 3, lsn: 0/1000028, ...`
+/// The same from pg_waldump's lines: `rmgr: Heap  len (rec/tot): 54/ 150, tx: 3, lsn: 0/1000028,
+/// ...`
 fn read_theirs(said: &str) -> Vec<String> {
     let parse = |line: &str| {
         let rest = line.strip_prefix("rmgr: ")?;
@@ -123,7 +124,7 @@ fn every_record_of_a_real_log_is_read_as_pg_waldump_reads_it() {
     let mut tool = source.tool("pg_waldump");
     tool.arg("--path").arg(&directory);
     tool.arg("--start").arg(start.to_string());
-    // It ends where the log does, and calls that an error.
+    // pg_waldump ends where the log ends, and reports that as an error.
     let said = tool.output().unwrap();
     let theirs = read_theirs(&String::from_utf8_lossy(&said.stdout));
     assert!(
@@ -144,7 +145,7 @@ fn every_record_of_a_real_log_is_read_as_pg_waldump_reads_it() {
     assert_eq!(ours.len(), theirs.len());
 }
 
-/// A directory as its readers take it.
+/// A directory in the form that the readers of an image take.
 struct Files<'a>(&'a DirectoryImage);
 
 impl ClusterFiles for Files<'_> {
@@ -157,9 +158,9 @@ impl ClusterFiles for Files<'_> {
     }
 }
 
-/// The data directory of a server that was killed after it had created a tablespace, with the label
-/// of a backup that began before: what another tool's backup looks like. And the facts of a set of
-/// it that an older version would have made.
+/// A data directory like one from another tool's backup: the server created a tablespace and was
+/// then killed, and the label belongs to a backup that began earlier. Also returns the facts of a
+/// set of it, as an older version of Windlass would have made them.
 fn copy_with_late_tablespace(place: &Path) -> (PrivateCluster, DatabaseFacts, PathBuf) {
     let mut source = PrivateCluster::start(&ClusterOptions::default());
     let outcome = try_backup(&source, &place.join("set"), &Wish::default()).unwrap();
@@ -206,12 +207,12 @@ fn a_restore_that_would_replay_into_an_existing_path_is_refused() {
     assert!(refused(space, &[]).ends_with("this path exists"));
     let map = [(live.clone(), place.path().join("elsewhere"))];
     assert!(refused(space, &map).ends_with("cannot be mapped"));
-    // Where nothing is, nothing can be overwritten.
+    // If nothing exists there, replay cannot overwrite anything.
     std::fs::remove_dir_all(&live).unwrap();
     space.check(&[]).unwrap();
     space.prepare().unwrap();
     assert!(live.is_dir());
-    // A set whose log was looked through when it was made is not read.
+    // If the log was searched when the set was made, the log is not read again.
     facts.log_surveyed = true;
     assert_eq!(replayed_tablespaces(&Files(&image), &facts).unwrap(), []);
 }

@@ -1,4 +1,5 @@
-//! Real clusters, backed up while they run, restored, started and judged by PostgreSQL's own tools.
+//! Real clusters, backed up while they run, then restored, started, and checked with PostgreSQL's
+//! own tools.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 #![allow(clippy::disallowed_methods, reason = "fixtures need no durability")]

@@ -1,4 +1,4 @@
-//! What one reads when a connection string or a role is not right: the fault, and what to type.
+//! What users read when a connection string or a role is wrong: the fault, and what to type.
 
 use windlass_postgres::{Cluster, PostgresError, Right};
 use windlass_testkit::postgres::{ClusterOptions, PrivateCluster, become_server_user};
@@ -62,7 +62,7 @@ fn a_server_that_is_down_is_asked_for_and_those_that_answer_are_named() {
     become_server_user();
     let source = PrivateCluster::start(&ClusterOptions::default());
     let place = source.place().display();
-    // A socket that a killed server left behind is no server.
+    // A socket that a killed server left behind must not count as a server.
     drop(std::os::unix::net::UnixListener::bind(source.place().join(".s.PGSQL.7777")).unwrap());
     let hint = hint(&format!("host={place} port=6543"));
     assert!(hint.contains("Is the server running"), "{hint}");
@@ -92,7 +92,7 @@ fn a_missing_right_names_the_statement_that_gives_it_in_each_version() {
         let source = PrivateCluster::start(&options);
         source.sql("postgres", "CREATE ROLE \"Back-Up\" LOGIN");
         let conninfo = source.conninfo().replace("user=postgres", "user='Back-Up'");
-        // As often as rights are missing, and each statement is typed as it is shown.
+        // Repeat while a right is missing, and type each statement exactly as the hint shows it.
         let mut typed = Vec::new();
         let place = tempfile::tempdir().unwrap();
         let mut cluster = loop {
@@ -118,7 +118,7 @@ fn a_missing_right_names_the_statement_that_gives_it_in_each_version() {
             typed.push(statement.to_owned());
         };
         assert!(typed.len() >= 3, "{typed:?}");
-        // Of all rights only the one that a backup can do without is left.
+        // Now the role lacks only the right that a backup can do without.
         let rights = cluster.rights().unwrap();
         assert_eq!(rights.role, "\"Back-Up\"");
         let missing = |rights: &[Right]| -> Vec<Right> {

@@ -1,5 +1,5 @@
-//! A set's data directory as a running server: of each version, private, and harmless to its
-//! source.
+//! Opening a set's data directory as a running server: for each version, privately, and without
+//! harm to the source.
 
 use std::path::{Path, PathBuf};
 use std::process::Output;
@@ -13,7 +13,7 @@ use windlass_testkit::postgres::{
 use crate::support::{Wish, backup_connected, restore_view, try_backup};
 use crate::versions::versions;
 
-/// A set, restored as a server is to see it, and room for the server.
+/// A set, restored in the form that a server must see, and room for the server.
 pub struct Opened {
     pub place: tempfile::TempDir,
     owner: String,
@@ -77,7 +77,7 @@ impl Opened {
     }
 }
 
-/// A cluster whose settings all reach out, or would keep a copy from starting.
+/// A cluster whose settings all reach outside, or would keep a copy from starting.
 fn outgoing(major: u32, bin: &Path, place: &Path) -> PrivateCluster {
     let options = ClusterOptions {
         bin: bin.into(),
@@ -104,7 +104,7 @@ fn outgoing(major: u32, bin: &Path, place: &Path) -> PrivateCluster {
     sql("CREATE TABLE day AS SELECT date '2026-11-21' AS day");
     sql("CREATE TABLE hits (i int)");
     sql("BEGIN; INSERT INTO hits VALUES (7); PREPARE TRANSACTION 'half'");
-    // Each of these keeps a server from starting, or leads it to another.
+    // Each of these settings keeps a server from starting, or leads it to another server.
     sql("ALTER SYSTEM SET shared_preload_libraries = 'no_such_library'");
     sql("ALTER SYSTEM SET primary_conninfo = 'host=203.0.113.1'");
     sql("ALTER SYSTEM SET hba_file = '/nowhere/pg_hba.conf'");
@@ -128,7 +128,7 @@ fn opens_privately(major: u32, bin: &Path, settings: &[(&str, &str)]) {
     std::fs::create_dir(&archive).unwrap();
     let mut source = outgoing(major, bin, place.path());
     let set = place.path().join("set");
-    // On 17 and newer nobody can log in any more, so the backup's session is one from before.
+    // On 17 and newer nobody can log in from here on, so the backup uses a session from before.
     try_backup_beside_triggers(&source, major, &set);
     source.stop("immediate");
     let space = place.path().join("space");
@@ -180,7 +180,7 @@ fn check_content(opened: &Opened, server: &Server) {
         sql("SELECT count(*) FROM pg_stat_activity WHERE backend_type LIKE '%replication%'"),
         "0"
     );
-    // pg_dumpall asks each tablespace where it is.
+    // pg_dumpall asks where each tablespace is.
     let dump = opened.client(
         server,
         "psql",
@@ -256,8 +256,8 @@ fn sets_of_newer_versions_open_privately() {
     }
 }
 
-/// A set of a small cluster of Debian's version, made after `prepare` has run on it, while `work`
-/// is done again and again.
+/// A set of a small cluster of Debian's version. `prepare` runs before the backup, and `work` runs
+/// again and again during it.
 fn set_while(
     prepare: &[&str],
     work: impl Fn(&PrivateCluster) + Sync,
@@ -274,7 +274,7 @@ fn set_while(
         let before = source.sql("postgres", redo);
         let (source, done, work) = (&source, &done, &work);
         scope.spawn(move || {
-            // The backup's log begins at its checkpoint.
+            // The backup's log begins at its checkpoint, so wait for that.
             let begun = format!("SELECT redo_lsn <> '{before}' FROM pg_control_checkpoint()");
             source.wait_until(&begun, "t");
             while !done.load(Ordering::Acquire) {
@@ -303,7 +303,8 @@ fn a_log_with_the_commits_of_a_subscription_is_replayed() {
         let sql = "SELECT pg_replication_origin_session_setup('elsewhere'); \
             BEGIN; INSERT INTO t VALUES (1); \
             SELECT pg_replication_origin_xact_setup('0/1234', now()); COMMIT";
-        // Refused while the session before is still ending: one has the origin at a time.
+        // The server refuses this while the previous session is still ending, because only one
+        // session at a time may use the origin.
         source.try_sql("postgres", sql);
     });
     let without_room = place.path().join("without-room");
@@ -405,7 +406,7 @@ fn shown_read_only_unless_asked_and_without_preloaded_libraries_unless_named() {
         opened.sql(&server, "SHOW shared_preload_libraries"),
         "auto_explain"
     );
-    // Over TCP the cluster's own passwords are asked for.
+    // Over TCP the server asks for the cluster's own passwords.
     let port = server.connection().port;
     let over_tcp = |password: &str| {
         let target = format!("host=127.0.0.1 port={port} user=chief password={password}");
@@ -463,7 +464,7 @@ fn libraries_that_roles_and_databases_load_do_not_keep_a_set_from_opening() {
     let place = tempfile::tempdir().unwrap();
     let source = PrivateCluster::start(&ClusterOptions::default());
     let (set, session) = (place.path().join("set"), source.conninfo());
-    // Nobody can log in any more once these are set.
+    // Nobody can log in once these are set.
     let mut cluster = Cluster::connect(&session).unwrap();
     source.sql(
         "postgres",

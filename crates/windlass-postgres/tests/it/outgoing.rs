@@ -1,4 +1,4 @@
-//! What is restored leaves its source alone: its archive, its subscriptions, its directories.
+//! A restored cluster leaves its source alone: the archive, the subscriptions and the directories.
 
 use std::path::Path;
 
@@ -17,7 +17,7 @@ fn names(place: &Path) -> Vec<String> {
     names
 }
 
-/// A cluster that archives, with the settings for it in every file where they may stand.
+/// A cluster that archives, with the settings for this in every file that can hold them.
 fn archiving(place: &Path) -> PrivateCluster {
     let archive = place.join("archive");
     std::fs::create_dir(&archive).unwrap();
@@ -35,7 +35,7 @@ fn archiving(place: &Path) -> PrivateCluster {
     source
 }
 
-/// Waits until the archive of a server has all that it was given; the names in it.
+/// Waits until the archive of a server has everything that it was given. Returns the names in it.
 fn settled(server: &PrivateCluster, archive: &Path) -> Vec<String> {
     let given = server.sql("postgres", "SELECT pg_walfile_name(pg_switch_wal() - 1)");
     let archived = format!("SELECT last_archived_wal >= '{given}' FROM pg_stat_archiver");
@@ -43,8 +43,8 @@ fn settled(server: &PrivateCluster, archive: &Path) -> Vec<String> {
     names(archive)
 }
 
-/// Starts a restored server with more words on its command line, has it write log, and stops it,
-/// which is when an archiver does what is left.
+/// Starts a restored server with more settings, makes it write log, and stops it. When a server
+/// stops, its archiver does the work that is left.
 fn write_log(server: &mut PrivateCluster, lines: &[&str]) {
     server.configure(lines);
     server.run();
@@ -74,7 +74,8 @@ fn a_restored_server_writes_nothing_into_the_archive_of_its_source() {
     assert!(next.contains("Archiving is off"), "{next}");
     let mut server = PrivateCluster::adopt_stopped(&into, source.bin());
     write_log(&mut server, &[]);
-    // Files that are read before do not turn it on, nor does a mode alone on the command line.
+    // Files that the server reads earlier do not turn archiving on, and neither does archive_mode
+    // alone on the command line.
     let again = format!("archive_command = 'cp %p {}/again'", archive.display());
     write_log(&mut server, &["archive_mode = on", &again]);
     server.option("-c archive_mode=on");
@@ -160,7 +161,7 @@ fn a_restored_subscriber_leaves_the_subscription_to_its_source() {
     assert!(plan.next_steps().contains("subscriptions (1) are off"));
     verify_backup(&source, &into);
     let server = PrivateCluster::adopt(&into, source.bin());
-    // The launcher would start with the server; without it nobody connects.
+    // The launcher would start with the server. Without it nobody connects to the publisher.
     let launcher = "SELECT count(*) FROM pg_stat_activity WHERE backend_type LIKE 'logical repl%'";
     assert_eq!(server.sql("postgres", launcher), "0");
     publisher.sql("postgres", "INSERT INTO t VALUES (1)");

@@ -1,4 +1,4 @@
-//! Where files lie and who may see them: tablespaces, links, modes, what is left out.
+//! Where files lie and who may read them: tablespaces, links, modes, and what a backup leaves out.
 
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
@@ -151,7 +151,7 @@ fn a_cluster_whose_links_lead_to_links_is_backed_up_restored_and_opened() {
     let place = place();
     let at = |name: &str| place.path().join(name);
     let link = |to: &str, name: &str| std::os::unix::fs::symlink(at(to), at(name)).unwrap();
-    // The log behind two links, a tablespace whose location is one.
+    // The log lies behind two links, and the location of a tablespace is a link.
     let waldir = format!("--waldir={}", at("wal").display());
     let mut source = PrivateCluster::start(&ClusterOptions::default().initdb(waldir));
     source.stop("fast");
@@ -176,7 +176,7 @@ fn a_cluster_whose_links_lead_to_links_is_backed_up_restored_and_opened() {
     let map = [(at("space"), at("moved"))];
     let server = restore_and_judge(&source, &at("set"), &at("restored"), &map);
     assert_eq!(server.sql("postgres", "SELECT count(*) FROM t"), "1000");
-    // At its old place, behind the link that is still there.
+    // Restore the tablespace to its old place, behind the link that still exists.
     drop(server);
     source.stop("fast");
     std::fs::remove_dir_all(at("real space")).unwrap();
@@ -253,7 +253,7 @@ fn the_user_to_become_is_the_sockets_owner_or_the_usual_one() {
     );
     assert_eq!(socket_owner("host=/nonexistent"), None);
     assert_eq!(socket_owner("no connection string"), None);
-    // This process has become that user, when it was not an ordinary one from the start.
+    // If this process started as root, it has become that user.
     let usual = socket_owner("host=127.0.0.1").unwrap();
     assert_eq!(usual, socket_owner("postgresql://localhost:9/x").unwrap());
 }

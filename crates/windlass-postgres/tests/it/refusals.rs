@@ -1,4 +1,4 @@
-//! What a backup refuses, and what an interrupted one leaves behind: nothing.
+//! What makes a backup fail, and what an interrupted backup leaves behind: nothing.
 
 use std::path::Path;
 
@@ -7,13 +7,13 @@ use windlass_testkit::postgres::{ClusterOptions, PrivateCluster, become_server_u
 
 use crate::support::{Wish, backup_connected, holds_no_set, try_backup};
 
-/// So slow that the copy is still under way when something happens to it.
+/// So slow that the copy is still running when something happens to it.
 const CRAWL: u64 = 2 << 20;
-/// Answered by 1 once a backup copies files.
+/// Returns 1 once a backup is copying files.
 pub const IN_BACKUP: &str = "SELECT count(*) FROM pg_stat_activity \
     WHERE application_name = 'windlass' AND state = 'idle' AND query LIKE '%pg_backup_start%'";
 
-/// Starts a slow backup, does `disturb` when it copies files, and returns its error.
+/// Starts a slow backup, runs `disturb` while it copies files, and returns its error.
 fn disturbed(
     source: &PrivateCluster,
     set: &Path,
@@ -45,7 +45,7 @@ fn small_cluster() -> (tempfile::TempDir, PrivateCluster) {
 #[test]
 fn a_backup_whose_session_is_killed_fails_and_the_next_one_succeeds() {
     let (place, source) = small_cluster();
-    // The backup's own session, and the one that pins the log.
+    // Ends the backup's own session, and the one that pins the log.
     let kill = "SELECT bool_and(pg_terminate_backend(pid)) FROM pg_stat_activity \
         WHERE application_name = 'windlass'";
     let error = disturbed(&source, &place.path().join("set"), |source, _| {
@@ -60,7 +60,7 @@ fn the_end_of_the_backups_session_is_noticed_at_once() {
     let (place, source) = small_cluster();
     let kill = "SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity \
         WHERE application_name = 'windlass' AND query LIKE '%pg_backup_start%'";
-    // The copy would take minutes: nobody waits for it.
+    // The copy would take minutes, and the test must not wait for it.
     let wish = Wish {
         source_rate: Some(64 << 10),
         ..Wish::default()
@@ -80,7 +80,7 @@ fn the_end_of_the_backups_session_is_noticed_at_once() {
     assert!(holds_no_set(&set));
 }
 
-/// The session that pins the log is ended twice; the log stays pinned, and the backup goes on.
+/// The test ends the session that pins the log twice. The log stays pinned, and the backup goes on.
 #[test]
 fn the_end_of_the_slots_session_is_noticed_at_once_and_another_one_pins_the_log() {
     let (place, source) = small_cluster();
@@ -94,7 +94,7 @@ fn the_end_of_the_slots_session_is_noticed_at_once_and_another_one_pins_the_log(
         let backup = scope.spawn(|| try_backup(&source, &set, &wish));
         source.wait_until(IN_BACKUP, "1");
         for _ in 0..2 {
-            // The slot is made while the server starts the backup, and may take longer.
+            // The server makes the slot while it starts the backup, so the slot may come later.
             source.wait_until(&format!("SELECT ({pinned}) <> 0"), "t");
             let by = source.sql("postgres", pinned);
             source.sql("postgres", &format!("SELECT pg_terminate_backend({by})"));
@@ -151,7 +151,7 @@ fn a_cancelled_backup_ends_at_once_and_leaves_nothing() {
 #[test]
 fn a_backup_that_waits_for_its_checkpoint_can_be_cancelled() {
     let (place, source) = small_cluster();
-    // Work for a checkpoint that the server then spreads over minutes.
+    // Give the checkpoint work, which the server then spreads over minutes.
     source.sql(
         "postgres",
         "CREATE TABLE t AS SELECT generate_series(1, 300000) i",
@@ -205,7 +205,7 @@ fn without_a_slot_the_log_may_be_recycled_and_then_the_backup_fails() {
     assert!(error.hint().unwrap().contains("wal_keep_size"));
 }
 
-/// The session says nothing while files are copied, and the server must bear that.
+/// The session is silent while files are copied, and the server must accept that.
 #[test]
 fn no_setting_of_the_role_ends_a_backup() {
     let (place, source) = small_cluster();
@@ -218,7 +218,7 @@ fn no_setting_of_the_role_ends_a_backup() {
         source.sql("postgres", &format!("ALTER ROLE postgres SET {setting}"));
     }
     let wish = Wish {
-        // Some seconds.
+        // The copy then takes some seconds.
         source_rate: Some(4 * CRAWL),
         ..Wish::default()
     };
@@ -283,7 +283,7 @@ fn a_server_that_is_not_there_is_named() {
     assert!(error.hint().unwrap().contains("PGHOST"));
 }
 
-/// The error of connecting, as the command shows it: the error and its causes.
+/// The error of connecting, as the command shows it: the text with its causes, and the hint.
 fn refusal(conninfo: &str) -> (String, String) {
     let error = Cluster::connect(conninfo).err().unwrap();
     let mut text = error.to_string();
@@ -321,7 +321,7 @@ fn what_the_server_says_when_it_refuses_a_session_is_shown_as_it_said_it() {
         text.ends_with(": FATAL: too many connections for database \"template1\""),
         "{text}"
     );
-    // A detail is part of what was said.
+    // If the server adds a detail, the error shows it too.
     source.stop("fast");
     std::fs::write(source.data().join("standby.signal"), "").unwrap();
     source.configure(&["hot_standby = off"]);

@@ -1,16 +1,16 @@
-//! PostgreSQL's own regression database, the richest schema there is: backed up while it is being
-//! made, and again when it is done.
+//! PostgreSQL's own regression database, which has the richest schema there is. The test backs it
+//! up while it is being made, and again when it is finished.
 
 use windlass_testkit::load::{assert_same_dump, start_regression};
 use windlass_testkit::postgres::{ClusterOptions, PrivateCluster, become_server_user, succeed};
 
 use crate::support::{Wish, restore_and_judge, restore_set, try_backup, verify_backup};
 
-/// Slow enough to see several groups of tests go by.
+/// So slow that several groups of tests run during the copy.
 const SOURCE_RATE: u64 = 12 << 20;
 
 fn dump(server: &PrivateCluster) -> String {
-    // Unlogged tables are restored empty, as they are after a crash.
+    // A restore leaves unlogged tables empty, as a crash does.
     let mut tool = server.tool("pg_dumpall");
     succeed(tool.args(["--no-sync", "--no-unlogged-table-data"]))
 }

@@ -1,4 +1,4 @@
-//! Names of relations, read from files, against what the server says through SQL.
+//! Names of relations, read from files and compared with what the server says through SQL.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -34,7 +34,7 @@ fn names(image: &dyn Image) -> RelationNames {
     names
 }
 
-/// Everything that gives a relation another file, or another relation the old name.
+/// Everything that gives a relation another file, or gives its old name to another relation.
 const HISTORY: &[&str] = &[
     "CREATE TABLE public.kept (id int PRIMARY KEY, words text)",
     "INSERT INTO kept SELECT i, repeat('word ' || i, 400) FROM generate_series(1, 500) i",
@@ -65,7 +65,7 @@ const HISTORY: &[&str] = &[
     "REINDEX TABLE kept",
 ];
 
-/// The mapped catalogs get new files, too, and so do those that the names come from.
+/// Gives new files to the mapped catalogs, and to those from which the names come.
 const CATALOGS: &[&str] = &[
     "VACUUM FULL pg_class",
     "VACUUM FULL pg_namespace",
@@ -96,7 +96,7 @@ fn eventful(bin: &Path, place: &Path) -> PrivateCluster {
     CATALOGS
         .iter()
         .for_each(|sql| drop(server.sql("plain", sql)));
-    // What lies in the new tablespace must be moved out of it before.
+    // Everything in the new tablespace must first be moved out of it.
     for table in ["moved", "part_1"] {
         server.sql(
             "travelled",
@@ -113,7 +113,7 @@ fn eventful(bin: &Path, place: &Path) -> PrivateCluster {
     server
 }
 
-/// database, schema, name, kind letter of each path that the server knows.
+/// For each path that the server knows: database, schema, name, kind letter.
 type Truth = BTreeMap<String, (String, String, String, String)>;
 
 fn truth(server: &PrivateCluster) -> Truth {
@@ -145,7 +145,8 @@ fn letter(kind: RelationKind) -> &'static str {
     }
 }
 
-/// Each file that the server knows has the name that it says, and every relation file has one.
+/// Each file that the server knows has the name that the server says, and every relation file has a
+/// name.
 fn check(names: &RelationNames, truth: &Truth, files: &FileTable) {
     for (path, expected) in truth {
         let named = names
@@ -162,7 +163,8 @@ fn check(names: &RelationNames, truth: &Truth, files: &FileTable) {
         assert!(relation.current, "{path}");
         assert_eq!((named.fork, named.segment), (Fork::Main, 0));
     }
-    // template0 takes no connections, so the server says nothing of it; the files do.
+    // template0 takes no connections, so the server cannot name its files, but the catalogs in its
+    // files can.
     let is_relation = |path: &str| {
         let name = path.rsplit('/').next().unwrap();
         let place = ["base/", "global/", "pg_tblspc/"];
@@ -211,7 +213,7 @@ fn paths(names: &RelationNames, files: &FileTable, pattern: &str) -> BTreeSet<St
     files.map(|entry| entry.path_lossy()).collect()
 }
 
-/// The files of a table, its TOAST table and the indexes of both, as the server says.
+/// The files of a table, of its TOAST table and of the indexes of both, as the server names them.
 fn paths_truth(server: &PrivateCluster, database: &str, table: &str) -> BTreeSet<String> {
     let sql = format!(
         "WITH RECURSIVE w(o) AS (SELECT '{table}'::regclass::oid UNION \
@@ -245,7 +247,8 @@ fn names_are_the_servers_whatever_has_moved() {
         let stored = names(&set);
         check(&stored, &truth, set.files());
 
-        // Main forks that the server names; other forks and the empty files of the set beside.
+        // The server names only main forks; compare the other forks and the set's empty files
+        // separately.
         let ours = paths(&live, directory.files(), "plain.public.kept");
         let main: BTreeSet<_> = ours
             .iter()
@@ -274,7 +277,7 @@ fn names_are_the_servers_whatever_has_moved() {
     }
 }
 
-/// A real cluster's files with bytes changed: some of the catalogs, often.
+/// The files of a real cluster with changed bytes, often in some of the catalogs.
 struct Garbled<'a> {
     image: &'a DirectoryImage,
     salt: u64,
@@ -287,7 +290,8 @@ impl ClusterFiles for Garbled<'_> {
 
     fn read(&self, file: FileNo, offset: u64, into: &mut [u8]) -> Result<usize, ReadError> {
         let found = self.image.read(file, offset, into)?;
-        // pg_control and the maps have checksums; what is behind them is to be reached.
+        // Leave pg_control and the maps intact: they have checksums, and the test must get behind
+        // them.
         if into.len() <= 8192 && self.salt.is_multiple_of(4) || found <= 524 {
             return Ok(found);
         }

@@ -1,5 +1,5 @@
-//! Relations of more than 1 GiB, which lie in several files: page numbers that go on from one to
-//! the next, and a relation that grows beyond its first file while it is copied.
+//! Relations of more than 1 GiB, which lie in several files. Page numbers go on from one file to
+//! the next, and a relation may grow beyond its first file while it is copied.
 
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -12,9 +12,9 @@ use crate::support::{Wish, backup, restore_set, try_backup, verify_backup};
 
 const SEGMENT_BYTES: u64 = 1 << 30;
 const SEGMENT_PAGES: u64 = SEGMENT_BYTES / 8192;
-/// Pages of the first file that are left when the first backup starts.
+/// Pages that are free in the first file when the first backup starts.
 const PAGES_LEFT: u64 = 150;
-/// So that the copy lasts for many of the transactions below.
+/// Slow enough that many of the transactions below run during the copy.
 const SOURCE_RATE: u64 = 400 << 20;
 
 /// A table with one row on each page: a gigabyte of pages from little data and little log.
@@ -33,14 +33,14 @@ fn make_table(cluster: &PrivateCluster) {
     assert_eq!(cluster.sql("postgres", pages), rows.to_string());
 }
 
-/// The file of the table, in a data directory with the same names.
+/// The length of the table's file with this suffix. `data` has the same file names as the cluster.
 fn file(cluster: &PrivateCluster, data: &Path, suffix: &str) -> u64 {
     let path = cluster.sql("postgres", "SELECT pg_relation_filepath('big')");
     let metadata = std::fs::metadata(data.join(path + suffix));
     metadata.map_or(0, |metadata| metadata.len())
 }
 
-/// Adds rows, transaction after transaction, until `done`; how many rows were committed.
+/// Adds rows, transaction after transaction, until `done` is set.
 fn insert_until(cluster: &PrivateCluster, done: &AtomicBool) {
     while !done.load(Ordering::Acquire) {
         let more = "INSERT INTO big SELECT (SELECT max(i) FROM big) + g, repeat('y', 500) \
@@ -49,7 +49,8 @@ fn insert_until(cluster: &PrivateCluster, done: &AtomicBool) {
     }
 }
 
-/// What was there at the start is there, and what came since without a gap, in whole transactions.
+/// Checks that all rows from the start are there, and that later rows have no gap and come in whole
+/// transactions.
 fn judge_rows(restored: &PrivateCluster) {
     let first = SEGMENT_PAGES - PAGES_LEFT;
     let sound = format!(
@@ -59,7 +60,7 @@ fn judge_rows(restored: &PrivateCluster) {
     assert_eq!(restored.sql("postgres", &sound), "t");
 }
 
-/// A page of the second file that was judged by its number there would be bad.
+/// A page of the second file would be bad if it were checked with its number in that file.
 fn judge_checksums(outcome: &BackupOutcome) {
     let found = &outcome.facts.checksums;
     assert!(
@@ -92,7 +93,7 @@ fn a_table_of_more_than_a_gigabyte_is_backed_up_while_it_grows_into_its_second_f
             insert_until(&source, &done);
         });
         let outcome = try_backup(&source, &growing, &wish);
-        // Until the table has left its first file, whatever the machine's speed.
+        // Go on until the table has outgrown its first file, however fast the machine is.
         while file(&source, source.data(), ".1") == 0 {
             std::thread::yield_now();
         }
@@ -109,7 +110,8 @@ fn a_table_of_more_than_a_gigabyte_is_backed_up_while_it_grows_into_its_second_f
     let mut check = restored.tool("pg_checksums");
     succeed(check.arg("--check").arg("-D").arg(&into));
 
-    // The next one finds both files, and pages of the second that know their number.
+    // The next backup finds both files, and the pages of the second file already have checksums for
+    // their number.
     source.sql("postgres", "CHECKPOINT");
     judge_checksums(&backup(&source, &place.path().join("grown")));
 }

@@ -7,7 +7,7 @@ use windlass_testkit::postgres::{ClusterOptions, PrivateCluster, become_server_u
 
 use crate::support::{Wish, holds_no_set, restore_and_judge, try_backup};
 
-/// The backup's session waits while files are copied.
+/// Returns 1 while the backup's session is idle because files are being copied.
 const STARTED: &str = "SELECT count(*) FROM pg_stat_activity WHERE application_name = 'windlass' \
     AND state = 'idle' AND query LIKE '%pg_backup_start%'";
 
@@ -42,7 +42,7 @@ fn a_backup_of_a_standby_under_load_restores_consistently() {
         source_rate: Some(16 << 20),
         ..Wish::default()
     };
-    // The standby's start waits for a restartpoint, which needs a checkpoint of the primary.
+    // The standby's start waits for a restartpoint, and that needs a checkpoint of the primary.
     primary.sql("postgres", "CHECKPOINT");
     let outcome = try_backup(&standby, &set, &wish);
     load.kill().unwrap();
@@ -96,7 +96,7 @@ fn a_standby_that_follows_a_switch_during_its_backup_keeps_both_timelines() {
         middle.sql("postgres", "CHECKPOINT");
         let sent = middle.sql("postgres", "SELECT pg_current_wal_lsn()");
         last.wait_until(&format!("SELECT pg_last_wal_replay_lsn() >= '{sent}'"), "t");
-        // A restartpoint: the last standby notes how far it is, and on which timeline.
+        // A restartpoint: the last standby records how far it has replayed, and on which timeline.
         last.sql("postgres", "CHECKPOINT");
         let finished = last.sql("postgres", STARTED);
         assert_eq!(finished, "1", "the backup ended before the switch");

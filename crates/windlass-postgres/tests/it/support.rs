@@ -1,4 +1,4 @@
-//! A backup and a restore as the program would run them, and the judges of what comes out.
+//! A backup and a restore as the program would run them, and the checks of their result.
 
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
@@ -22,12 +22,13 @@ const STRIPES: usize = 2;
 
 static SETS: AtomicU64 = AtomicU64::new(1);
 
-/// How a test wants its backup.
+/// How a test wants its backup to run.
 #[derive(Clone, Debug, Default)]
 pub struct Wish {
-    /// Bytes per second, so that a small cluster takes long enough for things to happen.
+    /// Bytes per second. A limit makes the backup of a small cluster so slow that things can
+    /// happen.
     pub source_rate: Option<u64>,
-    /// Where its devices wait before they write data.
+    /// The gate at which the devices wait before they write data.
     pub gate: Option<Gate>,
     /// The flag that stops it.
     pub cancel: Cancel,
@@ -42,7 +43,7 @@ pub fn backup(cluster: &PrivateCluster, directory: &Path) -> BackupOutcome {
     try_backup(cluster, directory, &Wish::default()).unwrap()
 }
 
-/// As [`backup`], as wished, and it may fail.
+/// Like [`backup`], with the test's wishes; it may fail.
 pub fn try_backup(
     cluster: &PrivateCluster,
     directory: &Path,
@@ -52,7 +53,7 @@ pub fn try_backup(
     backup_connected(&mut connected, directory, wish)
 }
 
-/// As [`try_backup`], over a connection that is there already.
+/// Like [`try_backup`], over an existing connection.
 pub fn backup_connected(
     cluster: &mut Cluster,
     directory: &Path,
@@ -72,8 +73,8 @@ pub fn backup_connected(
 
 fn begin_run(directory: &Path, wish: &Wish, volumes: usize) -> BackupRun {
     let mut request = BufferRequest::default();
-    // What stands still at a gate holds buffers: few and small ones, and no compression, so that
-    // most of the source has not been read.
+    // Writes that wait at a gate hold buffers. Use few and small buffers and no compression, so
+    // that most of the source is still unread at that moment.
     if wish.gate.is_some() {
         request.transfer_bytes = Some(128 << 10);
     }
@@ -115,12 +116,12 @@ fn begin_run(directory: &Path, wish: &Wish, volumes: usize) -> BackupRun {
     .unwrap()
 }
 
-/// Restores the set in `directory`; tablespaces go where `map` says.
+/// Restores the set in `directory`. `map` says where tablespaces go.
 pub fn restore_set(directory: &Path, into: &Path, map: &[(PathBuf, PathBuf)]) -> RestorePlan {
     restore_keeping(directory, into, map, Kept::default())
 }
 
-/// As [`restore_set`], with connections to the outside that go on.
+/// Like [`restore_set`]; `keep` says which connections to the outside stay on.
 pub fn restore_keeping(
     directory: &Path,
     into: &Path,
@@ -155,7 +156,8 @@ pub fn restore_keeping(
     plan
 }
 
-/// Restores the set in `directory` as an opened server is to see it: all of it in one directory.
+/// Restores the set in `directory` in the form that an opened server must see: all of it in one
+/// directory.
 pub fn restore_view(directory: &Path, into: &Path) -> DatabaseFacts {
     let set = OpenSet::open(&[directory.to_path_buf()], METADATA_LIMIT_DEFAULT).unwrap();
     let description = set.description();
@@ -183,7 +185,7 @@ pub fn holds_no_set(directory: &Path) -> bool {
     OpenSet::open(&[directory.to_path_buf()], METADATA_LIMIT_DEFAULT).is_err()
 }
 
-/// As [`verify_backup`], for servers of any version.
+/// Like [`verify_backup`], for servers of any version.
 fn check_manifest(source: &PrivateCluster, restored: &Path) {
     let version = std::fs::read_to_string(restored.join("PG_VERSION")).unwrap();
     match version.trim().parse::<u32>().unwrap() {
@@ -192,12 +194,12 @@ fn check_manifest(source: &PrivateCluster, restored: &Path) {
     }
 }
 
-/// PostgreSQL's own check of a backup, before a server has touched it.
+/// Runs PostgreSQL's own check of a backup. No server may have started on it before.
 pub fn verify_backup(cluster: &PrivateCluster, restored: &Path) {
     succeed(cluster.tool("pg_verifybackup").arg(restored));
 }
 
-/// Checks every table and index of a running server, against each other too.
+/// Checks every table and index of a running server, also against each other.
 pub fn check_relations(server: &PrivateCluster) {
     server.sql("postgres", "CREATE EXTENSION IF NOT EXISTS amcheck");
     let arguments = [
@@ -209,7 +211,8 @@ pub fn check_relations(server: &PrivateCluster) {
     succeed(server.tool("pg_amcheck").args(arguments));
 }
 
-/// Restores, verifies, starts, checks, stops cleanly and checks page checksums; then starts again.
+/// Restores and verifies the set, starts the server and checks it, stops it cleanly, checks page
+/// checksums, and starts it again.
 pub fn restore_and_judge(
     source: &PrivateCluster,
     directory: &Path,

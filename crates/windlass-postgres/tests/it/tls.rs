@@ -1,4 +1,5 @@
-//! Encrypted sessions: what each sslmode takes and refuses, of a server with real certificates.
+//! Encrypted sessions: what each sslmode accepts and refuses, with a server that has real
+//! certificates.
 
 mod certificates;
 
@@ -11,12 +12,12 @@ use crate::support::{Wish, backup_connected, holds_no_set, restore_and_judge};
 use crate::versions::versions;
 use certificates::Authority;
 
-/// The name in the server's certificate, which no resolver has to know.
+/// The name in the server's certificate. No resolver has to know it.
 const HOST: &str = "db.example.test";
 const ENCRYPTED: &str = "SELECT count(*) FILTER (WHERE ssl) || ' of ' || count(*) \
     FROM pg_stat_ssl JOIN pg_stat_activity USING (pid) WHERE application_name = 'windlass'";
 
-/// A server that listens, and the authority that signed its certificate.
+/// A server that listens on TCP, and the authority that signed its certificate.
 struct Secured {
     cluster: PrivateCluster,
     authority: Authority,
@@ -24,12 +25,12 @@ struct Secured {
 }
 
 impl Secured {
-    /// With pg_hba.conf's words for connections over the network.
+    /// Starts a server. `hba` is pg_hba.conf's rule for connections over the network.
     fn start(hba: &str) -> Self {
         Self::start_with(hba, ClusterOptions::default())
     }
 
-    /// The newest version there is: it takes a handshake that comes first.
+    /// Starts the newest version available: it accepts a handshake without a request before it.
     fn start_newest(hba: &str) -> Self {
         let newest = versions().into_iter().max();
         let (major, bin) = newest.expect("a version");
@@ -69,7 +70,7 @@ impl Secured {
         secured
     }
 
-    /// The server reads its files some time after it was told to.
+    /// Waits, because the server reads its files some time after it was told to.
     fn wait_for_hba(&self) {
         let lines = "SELECT count(*) FROM pg_hba_file_rules WHERE error IS NOT NULL";
         assert_eq!(self.cluster.sql("postgres", lines), "0");
@@ -93,7 +94,7 @@ impl Secured {
         self.cluster.sql("postgres", ENCRYPTED)
     }
 
-    /// Connects in vain; the error with its causes, and the hint.
+    /// Tries to connect and expects an error. Returns the error with its causes, and the hint.
     fn refused(&self, more: &str) -> (String, String) {
         let Err(error) = self.connect(more) else {
             panic!("{more}: connected");
@@ -124,7 +125,7 @@ fn a_backup_over_a_verified_session_restores() {
     let set = secured.place.path().join("set");
     backup_connected(&mut connected, &set, &Wish::default()).unwrap();
     drop(connected);
-    // The restored server has the certificates' paths in its settings, and reads them there.
+    // The restored server's settings contain the certificates' paths, and it reads them there.
     let into = secured.place.path().join("restored");
     let restored = restore_and_judge(&secured.cluster, &set, &into, &[]);
     assert_eq!(restored.sql("postgres", "SELECT sum(i) FROM t"), "500500");
@@ -162,7 +163,7 @@ fn a_certificate_of_another_authority_is_refused_wherever_a_root_is_given() {
         assert!(error.contains("UnknownIssuer"), "{mode}: {error}");
         assert!(hint.contains("sslrootcert"), "{mode}: {hint}");
     }
-    // As in libpq, what was only preferred is then left out.
+    // As in libpq, `prefer` then connects without TLS.
     assert_eq!(
         secured.encrypted(&format!("sslmode=prefer {root}")),
         "0 of 1"
@@ -190,7 +191,7 @@ fn a_certificate_for_another_name_is_refused_by_verify_full_only() {
         "SHOW ssl_cert_file",
         &secured.authority.path("other.crt").display().to_string(),
     );
-    // The common name is right, but counts only where there are no other names.
+    // The common name is right, but it counts only if the certificate has no other names.
     let (error, hint) = secured.refused(&format!("sslmode=verify-full {root}"));
     assert!(error.contains("NotValidForName"), "{error}");
     assert!(hint.contains("verify-ca"), "{hint}");
@@ -244,7 +245,7 @@ fn a_server_without_certificates_is_refused_where_encryption_is_required() {
     let error = error.err().unwrap();
     assert!(chain(&error).contains("does not support TLS"), "{error}");
     assert!(error.hint().unwrap().contains("ssl = on"));
-    // Over the socket there is nothing to encrypt.
+    // A session over the socket has nothing to encrypt.
     Cluster::connect(&format!("{} sslmode=verify-full", cluster.conninfo())).unwrap();
 }
 
@@ -276,7 +277,7 @@ fn the_manuals_own_self_signed_certificate_is_good_by_its_common_name() {
     secured.authority.self_sign("server", HOST);
     secured.authority.self_sign("twin", HOST);
     secured.cluster.sql("postgres", "SELECT pg_reload_conf()");
-    // New sessions show the new certificate once the server has read it.
+    // New sessions show the new certificate as soon as the server has read it.
     let more = format!("sslmode=verify-full {}", secured.root("server.crt"));
     while secured.connect(&more).is_err() {}
     assert_eq!(secured.encrypted(&more), "1 of 1");
@@ -310,7 +311,7 @@ fn lists_of_withdrawn_certificates_may_lie_in_a_directory() {
         secured.root("ca.crt"),
         lists.display()
     );
-    // Without a list nobody can say that a certificate is still good.
+    // Without a list nobody can say whether a certificate is still good.
     let (error, hint) = secured.refused(&more);
     assert!(error.contains("holds no lists"), "{error}");
     assert!(hint.contains("PEM"), "{hint}");
@@ -341,19 +342,20 @@ fn a_handshake_that_comes_first_is_taken_by_servers_that_know_it() {
     assert!(error.contains("sslmode=require"), "{error}");
     let (error, _) = secured.refused("sslnegotiation=later");
     assert!(error.contains("sslnegotiation"), "{error}");
-    // An older one waits to be asked: what comes first really is the handshake.
+    // An older server waits for the request. It fails here, so the client really sends the
+    // handshake first.
     let older = Secured::start("hostssl all all all trust");
     let (_, hint) = older.refused("sslnegotiation=direct sslmode=require");
     assert!(hint.contains("sslnegotiation=postgres"), "{hint}");
     assert_eq!(older.encrypted("sslmode=require"), "1 of 1");
 }
 
-/// Says, in a child, which connection is to come about, and which is not.
+/// The variable that gives a child process its connection string.
 const SYSTEM: &str = "WINDLASS_TEST_TLS_SYSTEM";
 
 #[test]
 fn the_authorities_that_this_machine_trusts_are_those_it_says() {
-    // What a process trusts is in its environment, so this test runs itself again.
+    // The environment decides which authorities a process trusts, so this test runs itself again.
     if let Some(conninfo) = std::env::var_os(SYSTEM) {
         let connected = Cluster::connect(conninfo.to_str().unwrap()).map(drop);
         println!(
@@ -378,7 +380,8 @@ fn the_authorities_that_this_machine_trusts_are_those_it_says() {
             .unwrap_or_else(|| panic!("{said}"))
             .to_owned()
     };
-    // Without an sslmode it is the strictest: anybody gets a certificate of a public authority.
+    // Without an sslmode, the strictest one applies, because anybody can get a certificate of a
+    // public authority.
     assert_eq!(ends(&secured.authority, "sslrootcert=system"), "well");
     let foreign = ends(&other, "sslrootcert=system");
     assert!(foreign.contains("UnknownIssuer"), "{foreign}");
@@ -409,7 +412,7 @@ fn a_statement_of_an_encrypted_session_can_be_cancelled() {
     is_cancelled(&Secured::start_newest(hba), direct);
 }
 
-/// A backup over such a session, cancelled while it waits for the server's checkpoint.
+/// Starts a backup over such a session, and cancels it while it waits for the server's checkpoint.
 fn is_cancelled(secured: &Secured, more: &str) {
     secured.cluster.sql(
         "postgres",

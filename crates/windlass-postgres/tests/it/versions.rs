@@ -1,9 +1,9 @@
-//! The other supported versions of PostgreSQL: each has its own functions, manifest and layout.
+//! The other supported versions of PostgreSQL. Each has its own functions, manifest and layout.
 //!
-//! WINDLASS_TEST_PG_BINDIRS says where they are (`14=/dir:17=/dir`), WINDLASS_TEST_PG_CLIENTS where
-//! the newest ones' own `pg_verifybackup` is (`18=/dir`); `scripts/test` installs them. The newest
-//! comes from Debian's unstable suites. When these are in parts it says so, and the tests do
-//! without that version.
+//! WINDLASS_TEST_PG_BINDIRS says where they are (`14=/dir:17=/dir`). WINDLASS_TEST_PG_CLIENTS says
+//! where the `pg_verifybackup` of the newest versions is (`18=/dir`). `scripts/test` installs both.
+//! The newest version comes from Debian's unstable suites. If these are incomplete, `scripts/test`
+//! says so, and the tests run without that version.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -13,10 +13,10 @@ use windlass_testkit::postgres::{ClusterOptions, PrivateCluster, become_server_u
 
 use crate::support::{Wish, restore_set, try_backup};
 
-/// The newest version that is always there to be tested.
+/// The newest version that the tests can always use.
 const MAJOR_STABLE: u32 = 18;
 
-/// What a variable says of each version.
+/// Reads a variable: the directory of each version.
 fn directories(variable: &str) -> Vec<(u32, PathBuf)> {
     let text = std::env::var(variable);
     let text = text.unwrap_or_else(|_| panic!("{variable} is not set: run scripts/test"));
@@ -38,8 +38,8 @@ pub fn versions() -> Vec<(u32, PathBuf)> {
     versions
 }
 
-/// What PostgreSQL's own tool says of the manifest, where it understands its version; and that
-/// the version is the one this server writes.
+/// Checks the manifest with PostgreSQL's own tool, if the tool understands the manifest's version.
+/// Also checks that this server writes manifests of that version.
 pub fn check_manifest(source: &PrivateCluster, major: u32, restored: &Path) {
     let text = std::fs::read(restored.join("backup_manifest")).unwrap();
     let json: serde_json::Value = serde_json::from_slice(&text).unwrap();
@@ -52,11 +52,11 @@ pub fn check_manifest(source: &PrivateCluster, major: u32, restored: &Path) {
         );
         assert_eq!(json["System-Identifier"].to_string(), identifier);
     } else {
-        // The log is of another version than the tool's pg_waldump; everything else is checked.
+        // The tool's pg_waldump has another version than the log, so it checks everything else.
         let mut verify = source.tool("pg_verifybackup");
         succeed(verify.arg("--no-parse-wal").arg(restored));
     }
-    // Its own version's tool checks the log, too.
+    // The tool of the server's own version also checks the log.
     for (_, bin) in own_clients(major) {
         let mut verify = Command::new(bin.join("pg_verifybackup"));
         let said = succeed(verify.arg(restored));
@@ -70,7 +70,7 @@ pub fn own_clients(major: u32) -> Vec<(u32, PathBuf)> {
     clients.into_iter().filter(|(of, _)| *of == major).collect()
 }
 
-/// A manifest of version 2 that is not right must not pass for one: the judge judges.
+/// A wrong manifest of version 2 must fail the check. This tests the checking tool itself.
 fn check_judge(major: u32, restored: &Path) {
     for (_, bin) in own_clients(major) {
         let path = restored.join("backup_manifest");
@@ -138,7 +138,7 @@ fn round_trip(major: u32, bin: &Path) {
     let server = PrivateCluster::adopt(&into, bin);
     assert_eq!(server.sql("postgres", "SELECT sum(i) FROM t"), "1250025000");
     assert_eq!(server.sql("postgres", "SELECT count(*) FROM u"), "0");
-    // Reads every page through the server, which checks each checksum.
+    // VACUUM reads every page through the server, which checks each checksum.
     server.sql("postgres", "VACUUM (FREEZE, DISABLE_PAGE_SKIPPING)");
 }
 

@@ -1,5 +1,5 @@
-//! Databases that are copied by files, and tablespaces that come and go, while a backup runs: what
-//! is restored has all of them, and nothing restored leads to where the source's files are.
+//! While a backup runs, databases are copied by files, and tablespaces come and go. The restored
+//! cluster has all of them, and nothing in it leads to the source's files.
 
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
@@ -35,14 +35,15 @@ impl Fixture {
         Self { place, source }
     }
 
-    /// Waits until no file was written recently: such files are read again in any case.
+    /// Waits until all writes are old, because a window reads recently written files again in any
+    /// case.
     fn rest(&self) {
         self.source.sql("postgres", "CHECKPOINT");
         age(self.source.data());
     }
 
-    /// Backs up, and runs SQL while files are being read: in `postgres`, or in the database that
-    /// stands before the colon.
+    /// Backs up, and runs SQL while files are being read: in `postgres`, or in the database named
+    /// before the colon.
     fn backup_while(&self, statements: &[&str]) -> BackupOutcome {
         let set = self.place.path().join("set");
         let gate = Gate::default();
@@ -68,7 +69,7 @@ impl Fixture {
         })
     }
 
-    /// The restored server, its tablespaces elsewhere.
+    /// The restored server, with its tablespaces in other places.
     fn restored(&self, map: &[&str]) -> PrivateCluster {
         let moved = |name: &&str| {
             let was = self.place.path().join(name);
@@ -91,9 +92,9 @@ fn fill(server: &PrivateCluster, database: &str, rows: u32) {
     server.sql(database, &sql);
 }
 
-/// Gives all files times of long ago, as most files of a cluster have.
+/// Waits until all files have old times, as most files of a cluster have.
 fn age(directory: &Path) {
-    // ctime cannot be set, so waiting is the only way; see `RACY_NANOS`.
+    // Nothing can set ctime, so the test must wait; see `RACY_NANOS`.
     let newest = newest_change(directory);
     loop {
         let now = std::time::SystemTime::now();
@@ -111,7 +112,7 @@ fn newest_change(directory: &Path) -> i64 {
     newest.unwrap() / 1_000_000_000
 }
 
-/// Rows and content of the fixture's table.
+/// The rows and content of the fixture's table.
 fn content(server: &PrivateCluster, database: &str) -> String {
     server.sql(
         database,
@@ -130,7 +131,7 @@ fn causes(outcome: &BackupOutcome) -> Vec<&'static str> {
     earlier.map(|window| name(&window.cause)).collect()
 }
 
-/// Files of a directory by inode, with their times: any write shows.
+/// The files of a directory by inode, with their times. Any write changes these.
 fn stamps(directory: &Path) -> Vec<(PathBuf, u64, i64, i64)> {
     let (mut found, mut pending) = (Vec::new(), vec![directory.to_path_buf()]);
     while let Some(path) = pending.pop() {
@@ -155,7 +156,7 @@ fn options_of(bin: &Path) -> ClusterOptions {
     }
 }
 
-/// The clauses that copy files: the only way there is before 15.
+/// The clause that makes the server copy files; before 15 it has no other way.
 fn file_copy(major: u32) -> &'static str {
     if major >= 15 {
         "STRATEGY file_copy"
@@ -164,7 +165,7 @@ fn file_copy(major: u32) -> &'static str {
     }
 }
 
-/// Debian's server and, of the others, those of these versions.
+/// Debian's server, and the servers of these other versions.
 fn servers(majors: &[u32]) -> Vec<(u32, ClusterOptions)> {
     let others = versions().into_iter();
     let mut servers: Vec<_> = others
@@ -292,8 +293,8 @@ fn a_tablespace_dropped_during_the_backup_leaves_nothing_behind() {
     let again = format!("CREATE TABLESPACE other LOCATION '{}'", live.display());
     fixture.source.sql("postgres", &again);
     let before = stamps(&live);
-    // Dropped after it was listed it is in the set, and the log drops it; dropped before, another
-    // window follows, and the set knows nothing of it.
+    // If the tablespace was dropped after it was listed, the set holds it, and replaying the log
+    // drops it. If it was dropped before, another window follows, and the set does not know it.
     let map: &[&str] = if causes(&outcome).is_empty() {
         &["space"]
     } else {

@@ -1,4 +1,4 @@
-//! Certificates for a test, made by openssl: an authority of one's own and what it signs.
+//! Certificates for a test, made by openssl: an authority of the test's own, and what it signs.
 
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
@@ -34,7 +34,7 @@ impl Authority {
         self.place.join(file)
     }
 
-    /// Makes NAME.crt and NAME.key, for the common name, and with these alternative names.
+    /// Makes NAME.crt and NAME.key, with this common name and these alternative names.
     pub fn sign(&self, file: &str, name: &str, alternatives: &str) {
         let mut request = self.request(file, name);
         let extension = format!("subjectAltName={alternatives}");
@@ -47,14 +47,14 @@ impl Authority {
         succeed(sign.args(["-out", &format!("{file}.crt")]));
     }
 
-    /// Makes NAME.crt and NAME.key as PostgreSQL's manual does: signed by itself, with a common
-    /// name and no others.
+    /// Makes NAME.crt and NAME.key as PostgreSQL's manual does: self-signed, with a common name and
+    /// no other names.
     pub fn self_sign(&self, file: &str, name: &str) {
         let mut request = self.request(file, name);
         succeed(request.args(["-x509", "-days", "30", "-out", &format!("{file}.crt")]));
     }
 
-    /// Withdraws a certificate; the list of those that are.
+    /// Revokes a certificate. Returns the path of the list of revoked certificates.
     pub fn revoke(&self, file: &str) -> PathBuf {
         let settings = "[ca]\ndefault_ca = own\n[own]\ndatabase = index.txt\ndefault_md = sha256\n\
             default_crl_days = 30\ncertificate = ca.crt\nprivate_key = ca.key\n\
@@ -73,7 +73,7 @@ impl Authority {
         self.path("revoked.crl")
     }
 
-    /// Lets only its owner read a key, or others too.
+    /// Sets the mode of a key, so that only its owner can read it, or others too.
     pub fn set_key_mode(&self, file: &str, mode: u32) {
         let path = self.path(&format!("{file}.key"));
         std::fs::set_permissions(path, PermissionsExt::from_mode(mode)).unwrap();

@@ -24,7 +24,7 @@ pub enum EngineError {
         /// What the system said.
         source: io::Error,
     },
-    /// A file of the source ends before the bytes that have to be in it.
+    /// A file of the source is shorter than it must be.
     #[error(
         "read source file {path}: it ends at byte {found_bytes}, but {needed_bytes} bytes have to be there"
     )]

@@ -87,7 +87,7 @@ impl Target for Discard {
 pub struct RestoreOptions {
     /// Buffers and threads; see [`RestoreOptions::fit`].
     pub plan: BufferPlan,
-    /// At most so many bytes per second from the stripes, together.
+    /// The most bytes per second that are read from all stripes together.
     pub device_rate: Option<u64>,
     /// Use io_uring where the kernel has it.
     pub ring: bool,

@@ -81,7 +81,7 @@ pub struct SetDescription {
     pub files: FileTable,
     /// Files whose pieces do not count.
     pub superseded: SupersededFiles,
-    /// The description for people and for the database's crate.
+    /// What the set says about itself, for people and for the database's crate.
     pub facts: Facts,
 }
 

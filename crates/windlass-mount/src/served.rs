@@ -29,7 +29,7 @@ pub(crate) const GENERATION: Generation = Generation(0);
 pub(crate) struct Served {
     pub(crate) view: Arc<dyn View>,
     pub(crate) owner: (u32, u32),
-    /// Reads go past the page cache.
+    /// True when reads bypass the page cache.
     direct_io: bool,
     pub(crate) ahead: ReadAhead,
     pub(crate) listings: Listings,

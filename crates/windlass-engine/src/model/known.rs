@@ -26,8 +26,8 @@ pub(super) const GP3_BYTES_PER_OPERATION: f64 = 0.25 * MIB;
 /// What one request to S3 gives, in bytes per second: "85-90 MB/s" in S3's performance guidelines.
 pub const S3_STREAM_BYTES_PER_SECOND: f64 = 90e6;
 
-/// General Purpose SSD: 3 operations per second and GiB (100 to 16,000), a burst to 3,000 out of
-/// 5.4 million credits, 250 MiB/s from 334 GiB on, 128 MiB/s up to 170 GiB.
+/// General Purpose SSD: 3 operations per second for each GiB (100 to 16,000), with bursts to 3,000
+/// from 5.4 million credits. The throughput is 250 MiB/s from 334 GiB on, 128 MiB/s up to 170 GiB.
 pub(super) fn gp2(bytes: f64) -> Model {
     let gib = bytes / GIB;
     let operations = (3.0 * gib).clamp(100.0, 16_000.0);

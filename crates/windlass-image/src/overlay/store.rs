@@ -96,7 +96,7 @@ impl PageStore {
         runs.iter().for_each(|run| slots.free.extend(run.clone()));
     }
 
-    /// Frees slots; the record that says so has been written.
+    /// Frees slots. The record that frees them must have been written already.
     pub(crate) fn free(&self, freed: impl IntoIterator<Item = Slot>) {
         self.lock().freed.extend(freed);
     }

@@ -25,7 +25,7 @@ use crate::warning::Warning;
 
 /// How long a keeper waits for the server before it checks whether it is still needed.
 const LOOK: Duration = Duration::from_millis(25);
-/// To check the log's first segment takes a system call, so the keeper does it less often.
+/// Checking the log's first segment takes a system call, so the keeper does it less often.
 const LOOKS_PER_CHECK: u32 = 40;
 /// If the server ends every session of ours, it does not want any.
 const SLOTS_MAX: u32 = 10;

@@ -6,7 +6,8 @@
 //!                                                      --> recovered, connected to: [`Server`]
 //!
 //! The caller provides a directory that may be changed and thrown away: a mount with an overlay, or
-//! a restored copy. Recovery changes it, and so does a server that is shown read-only.
+//! a restored copy. Recovery changes it, and so does a server that allows only
+//! read-only transactions.
 //!
 //! The server recovers from backup_label and the log in the directory, and it ends its recovery.
 //! Windlass does not run it as a hot standby: a standby needs settings at least as large as the

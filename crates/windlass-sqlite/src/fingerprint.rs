@@ -18,7 +18,7 @@ use crate::wal::ReadAt;
 /// whatever the filesystem's resolution (the coarsest is FAT, with two seconds).
 const TICK_MAX: Duration = Duration::from_secs(3);
 
-/// Properties of a file, at least one of which changes with every write.
+/// Properties of a file. Every write changes at least one of them.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Fingerprint {
     header: Vec<u8>,

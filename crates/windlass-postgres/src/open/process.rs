@@ -33,7 +33,8 @@ pub(super) struct Launch<'a> {
     pub(super) log: PathBuf,
     /// User and group to run as, if this process runs as root.
     pub(super) run_as: Option<(u32, u32)>,
-    /// The server's standard input. It stays open as long as any process of the server lives.
+    /// A locked file that becomes the server's standard input. So it stays open as long as any
+    /// process of the server lives.
     pub(super) lock: Option<File>,
 }
 

@@ -2,8 +2,8 @@
 //!
 //! WINDLASS_TEST_PG_BINDIRS says where they are (`14=/dir:17=/dir`). WINDLASS_TEST_PG_CLIENTS says
 //! where the `pg_verifybackup` of the newest versions is (`18=/dir`). `scripts/test` installs both.
-//! The newest version comes from Debian's unstable suites. If these are incomplete, `scripts/test`
-//! says so, and the tests run without that version.
+//! The newest version comes from Debian's unstable suites. At times these lack some packages. Then
+//! `scripts/test` says so, and the tests run without that version.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;

@@ -79,8 +79,8 @@ impl Attributes {
 }
 
 impl Entry {
-    /// True if this is the same file as `other` with the same content. `other` was listed at `moment`
-    /// or later.
+    /// True if this is the same file as `other` with the same content. `other` was listed at
+    /// `moment` or later.
     pub(crate) fn is_unchanged_since(&self, other: &Entry, moment: Moment) -> bool {
         let identity = |entry: &Entry| {
             (

@@ -70,7 +70,7 @@ pub struct Accuracy {
     pub direction: Direction,
     /// How many runs.
     pub runs: usize,
-    /// Median of the errors' sizes, as a share.
+    /// Median of the absolute errors, as a share.
     pub error_median: f64,
     /// Nine in ten errors were within this.
     pub error_p90: f64,

@@ -1,4 +1,4 @@
-//! A device that fails at its Nth call of one kind, or is slow.
+//! A device whose Nth call of one kind fails, or that is slow.
 //!
 //! It wraps a real device. Calls that it does not fail reach the disk. Calls are counted over all
 //! devices of a run, but each kind separately: how often a writer reaps depends on the speed of the
@@ -120,7 +120,7 @@ impl Faults {
     }
 }
 
-/// A device that fails where its [`Faults`] say, and waits before each write if told to.
+/// A device that fails where its [`Faults`] say so. It can also wait before each write.
 pub struct FaultyDevice {
     inner: Box<dyn Device>,
     faults: Faults,

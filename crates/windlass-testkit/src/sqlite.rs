@@ -80,7 +80,7 @@ const BALANCE_START: i64 = 1000;
 const BULK_PERIOD: u64 = 20;
 const BULK_ROWS: i64 = 40;
 
-/// A database whose every committed state is known.
+/// A database with known contents in every committed state.
 #[derive(Clone, Debug)]
 pub struct Ledger {
     /// The database file.

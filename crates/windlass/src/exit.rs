@@ -1,4 +1,4 @@
-//! Exit codes, in one table; and failures, which carry one. The numbers never change.
+//! Exit codes, in one table, and failures, each of which has a code. The numbers never change.
 
 use std::process::ExitCode;
 
@@ -13,7 +13,7 @@ use windlass_sqlite::SqliteError;
 pub enum Code {
     /// Done.
     Done,
-    /// Failed; nothing that existed before was changed.
+    /// The command failed, and changed nothing that existed before.
     Failed,
     /// The arguments or the configuration cannot be understood.
     Usage,

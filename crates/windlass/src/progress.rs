@@ -136,7 +136,7 @@ fn bar_text(live: &Live, columns: usize) -> String {
     texts.join("  ")
 }
 
-/// `[====>   ]`, with so many characters between the brackets.
+/// `[====>   ]`, with `columns` characters between the brackets.
 fn drawn(share: f64, columns: usize) -> String {
     #[expect(
         clippy::cast_possible_truncation,

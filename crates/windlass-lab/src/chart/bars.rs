@@ -41,7 +41,7 @@ pub struct BarChart {
     pub series: Vec<String>,
     /// The bars.
     pub groups: Vec<Group>,
-    /// How they lie.
+    /// How the bars are arranged.
     pub layout: BarLayout,
     /// A value to compare with, drawn as a line; for speed-ups it is 1.
     pub reference: Option<f64>,

@@ -82,13 +82,13 @@ pub struct EventLine {
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default)]
 pub struct SampleLine {
-    /// Since the recording began.
+    /// Nanoseconds since the recording began.
     pub at_nanos: u64,
     /// `free`, `inputs`, `outputs`.
     pub buffers: Option<Buffers>,
-    /// By device, since the beginning.
+    /// Bytes of each device since the beginning.
     pub device_bytes: Vec<u64>,
-    /// By stage, since the beginning.
+    /// Bytes of each stage since the beginning.
     pub stage_bytes: Vec<u64>,
 }
 
@@ -97,9 +97,9 @@ pub struct SampleLine {
 pub struct Buffers {
     /// Nobody.
     pub free: u64,
-    /// Read into, or waiting to be worked on.
+    /// A reader fills them, or they wait for a worker.
     pub inputs: u64,
-    /// Compressed or decompressed into, or waiting to be written.
+    /// A worker fills them, or they wait for a writer.
     pub outputs: u64,
 }
 
@@ -107,7 +107,7 @@ pub struct Buffers {
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default)]
 pub struct EndLine {
-    /// Since the recording began.
+    /// Nanoseconds since the recording began.
     pub at_nanos: u64,
     /// `done` or `failed`.
     pub outcome: String,

@@ -129,7 +129,7 @@ fn resources(question: &Question, job: &Job, outcome: &Outcome) -> Vec<PlanLimit
     found
 }
 
-/// What the two ends of the pipeline are called.
+/// The names of the two ends of the pipeline.
 fn ends(direction: Direction) -> (&'static str, &'static str) {
     match direction {
         Direction::Backup => ("source", "device"),

@@ -1,4 +1,5 @@
-//! What a plan says: the limit by name, restores by file sizes, the cheapest within the window.
+//! What a plan says: the name of the limit, restores that follow the files' sizes, and the cheapest
+//! alternative within the window.
 
 use super::*;
 

@@ -1,4 +1,4 @@
-//! What rehearsals back up: files of pages that compress about as well as a database's do.
+//! The files that rehearsals back up: their pages compress about as well as those of a database.
 //!
 //! Half of each page is noise, the other half is words from a short list. The pages are the same on
 //! every machine, and no codec can make them nearly vanish.

@@ -3,11 +3,13 @@
 //!
 //! Windlass compares runs by ratios, so it calculates with logarithms. In rounds, each run is the
 //! product of its setting, its round and chance. Taking out the means of setting and round leaves
-//! chance. The spread of chance is estimated from all settings together. Two settings are told
-//! apart when
-//!   all comparisons that are made (so each is given 5 % divided by their number), and
-//! - no run of the one lies among the runs of the other, rounds taken out: with few runs the spread
-//!   itself is uncertain, and one setting may be noisier than the others.
+//! chance. The spread of chance is estimated from all settings together. Windlass tells two
+//! settings apart only if both of these are true:
+//! - The means of their logarithms differ by more than Student's t allows for this spread, at 5 %
+//!   over all comparisons that are made. So each comparison is given 5 % divided by their number.
+//! - No run of the one lies among the runs of the other, after the effects of the rounds are taken
+//!   out. With few runs the spread itself is uncertain, and one setting may be noisier than the
+//!   others.
 
 use super::measure::Measure;
 use super::series::Series;

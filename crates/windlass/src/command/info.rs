@@ -90,7 +90,7 @@ struct SetView {
     stripe_count: u16,
     stripes: Vec<StripeView>,
     description: Option<SetDescription>,
-    /// Why the set cannot be restored, if it cannot.
+    /// Why the set cannot be restored; `None` if it can.
     fault: Option<String>,
 }
 

@@ -47,7 +47,7 @@ pub fn check(command: &Command, config: &Config) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Each key is an option of one of the commands.
+/// Refuses a key that is not an option of any of the commands.
 fn check_section(section: &Section, subs: &[&Command], of: &str) -> Result<(), Failure> {
     let keys = section
         .entries

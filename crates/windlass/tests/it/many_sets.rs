@@ -1,4 +1,4 @@
-//! The second night and the thirtieth: a directory that holds many sets.
+//! Many nights of backups in one directory: a directory that holds many sets.
 
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};

@@ -1,4 +1,5 @@
-//! `windlass mount` and `windlass extract`: a set's files are the source's, byte by byte.
+//! `windlass mount` and `windlass extract`: the files of a set equal those of the source, byte by
+//! byte.
 
 #![allow(clippy::disallowed_methods, reason = "fixtures need no durability")]
 

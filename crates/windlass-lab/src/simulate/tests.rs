@@ -72,7 +72,7 @@ fn the_slowest_part_sets_the_time() {
     near(seconds(&by_source), size / 100e6, 0.001);
     let by_target = backup(bytes, "rate:900MB/s", &["rate:50MB/s"], None, 1.0);
     near(seconds(&by_target), size / 50e6, 0.001);
-    // Compressed to a quarter, the data reach the target four times as fast.
+    // Compressed to a quarter, four times as much of the database reaches the target a second.
     let compressed = backup(bytes, "rate:900MB/s", &["rate:50MB/s"], None, 4.0);
     near(seconds(&compressed), size / 200e6, 0.002);
     let mut by_cores = backup(bytes, "nul", &["nul"], None, 4.0);

@@ -138,7 +138,18 @@ impl Outputs {
         self.look(path, kind).map(drop)
     }
 
-    /// Opens a file for writing. An existing file is emptied, otherwise it is created.
+    /// The same, for what a rename is to put there: that would replace a device or a pipe as well.
+    pub fn check_replaceable(&self, path: &Path, kind: &OutputKind) -> Result<(), EngineError> {
+        match self.look(path, kind)? {
+            Existing::Stream => Err(EngineError::OutputForeign {
+                path: path.to_owned(),
+                noun: kind.noun,
+            }),
+            Existing::Nothing | Existing::File(_) => Ok(()),
+        }
+    }
+
+    /// Opens a file for writing, emptied or new.
     pub fn create(&self, path: &Path, kind: &OutputKind) -> Result<File, EngineError> {
         let existing = self.look(path, kind)?;
         open_for_writing(path, &existing).map_err(|source| failed("create", path, source))

@@ -71,7 +71,7 @@ pub fn restore_layout(
     let unguarded = outputs.clone().unguarded();
     for path in &leftovers {
         let kind = if *path == target { DATABASE } else { SIDE_FILE };
-        unguarded.check_kind(path, &kind)?;
+        unguarded.check_replaceable(path, &kind)?;
     }
     let root = beside(&target, STAGING_SUFFIX);
     let layout = TargetLayout {

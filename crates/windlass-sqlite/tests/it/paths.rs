@@ -181,6 +181,26 @@ fn a_restore_refuses_what_is_there_unless_forced() {
 }
 
 #[test]
+fn a_forced_restore_replaces_no_device_and_no_pipe() {
+    let room = Room::new();
+    let ledger = ledger(&room);
+    try_backup(&ledger.path, &room.path("set")).unwrap();
+    let pipe = room.path("pipe");
+    let made = std::process::Command::new("mkfifo").arg(&pipe).status();
+    assert!(made.unwrap().success());
+    let before = pipe.symlink_metadata().unwrap().file_type();
+    let error = restore_to(&room.path("set"), &pipe, true).unwrap_err();
+    assert!(
+        matches!(
+            &error,
+            SqliteError::Engine(windlass_engine::EngineError::OutputForeign { .. })
+        ),
+        "{error}"
+    );
+    assert_eq!(pipe.symlink_metadata().unwrap().file_type(), before);
+}
+
+#[test]
 fn a_forced_restore_refuses_a_database_that_is_in_use() {
     let room = Room::new();
     let ledger = ledger(&room);

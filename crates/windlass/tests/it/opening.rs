@@ -56,8 +56,15 @@ impl Scratch {
         self.command(user, words).output().unwrap()
     }
 
-    /// What opened sets left here.
+    /// The scratch directories of opened sets.
     pub fn left(&self) -> Vec<PathBuf> {
+        let mut left = self.all();
+        left.retain(|path| path.is_dir());
+        left
+    }
+
+    /// These, and what `windlass status` asks running operations through.
+    fn all(&self) -> Vec<PathBuf> {
         let below = |path: PathBuf| {
             let entries = std::fs::read_dir(path).into_iter().flatten();
             entries
@@ -71,7 +78,7 @@ impl Scratch {
 
     /// Asserts that nothing is left, mounted or not.
     pub fn assert_clean(&self) {
-        assert_eq!(self.left(), Vec::<PathBuf>::new());
+        assert_eq!(self.all(), Vec::<PathBuf>::new());
         let mounts = std::fs::read_to_string("/proc/self/mounts").unwrap();
         let ours = self.path().to_str().unwrap();
         assert!(!mounts.contains(ours), "{mounts}");

@@ -5,10 +5,15 @@
 
 use std::process::{Command, Output};
 
-/// The command, independent of this machine's configuration and of the caller's environment as far
-/// as it names databases and options. It leaves nothing of the tests in the state directory.
+/// The command, without this machine's configuration, without what the caller's environment says of
+/// databases and options, and nothing of tests in its state. Signals that whoever started the tests
+/// ignores (`nohup`, or a job in the background of a script) end the command as they do elsewhere.
 pub fn command() -> Command {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_windlass"));
+    let mut command = Command::new("/usr/bin/env");
+    command.args([
+        "--default-signal=HUP,INT,TERM",
+        env!("CARGO_BIN_EXE_windlass"),
+    ]);
     for (name, _) in std::env::vars_os() {
         let text = name.to_string_lossy();
         if text.starts_with("WINDLASS_") || text.starts_with("PG") || text.starts_with("LC_") {

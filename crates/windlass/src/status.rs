@@ -10,8 +10,8 @@
 //! Invariants
 //! - A file is complete at any moment, because a rename replaces it.
 //! - A file whose process has ended counts for nothing. A process is identified by its number and
-//!   its start time, because numbers are used again. A user's own listing removes such files of
-//!   that user. Root removes no files of other users, because these users could put something in
+//!   its start time, because numbers are used again. A user's own listing, and the next operation,
+//!   remove such files of that user. Root removes no files of other users, because these users could put something in
 //!   its way.
 //! - Windlass trusts a directory only if nobody except its user could have written to it.
 //! - An operation goes on if its file cannot be written, because being seen is not its purpose.
@@ -81,6 +81,7 @@ impl Operation {
             let Ok(directory) = directory(true) else {
                 return;
             };
+            remove_left(&directory);
             let path = directory.join(format!("{pid}-{number}.json"));
             loop {
                 (report.phase, report.numbers) = look();
@@ -141,6 +142,10 @@ fn list_one(directory: &Path, reports: &mut Vec<Report>) -> io::Result<Vec<PathB
     let mut left = Vec::new();
     for entry in std::fs::read_dir(directory)? {
         let path = entry?.path();
+        if is_unfinished(&path) {
+            left.push(path);
+            continue;
+        }
         if path.extension().is_none_or(|extension| extension != "json") {
             continue;
         }
@@ -157,6 +162,22 @@ fn list_one(directory: &Path, reports: &mut Vec<Report>) -> io::Result<Vec<PathB
         }
     }
     Ok(left)
+}
+
+/// Whether a process was killed while it wrote this file for the first time or again.
+fn is_unfinished(path: &Path) -> bool {
+    let stem = path.file_stem().and_then(|stem| stem.to_str());
+    let pid = stem.and_then(|stem| stem.split('-').next()?.parse().ok());
+    let is_new = path.extension().is_some_and(|extension| extension == "new");
+    is_new && pid.is_some_and(|pid| process_start(pid).is_none())
+}
+
+/// Removes the files that killed processes of this user left.
+fn remove_left(directory: &Path) {
+    // If one stays, the next operation or listing removes it.
+    for left in list_one(directory, &mut Vec::new()).unwrap_or_default() {
+        std::fs::remove_file(&left).unwrap_or_default();
+    }
 }
 
 /// The bytes of a report. The user who made the file cannot make root read another file or wait.

@@ -1,6 +1,7 @@
 //! The sets of places: stripes gathered by the id of their set, and what becomes of each set.
 
 use std::collections::BTreeMap;
+use std::path::PathBuf;
 
 use serde_json::Value;
 use windlass_media::{SetDescription, SetId, StripeHeader, StripeIndex};
@@ -42,7 +43,8 @@ pub fn list_sets(places: &[&dyn Place], metadata_limit: u64) -> Result<SetList, 
             broken.any(|file| same_file(&file.location, &one.file.location))
         };
         list.unknown.retain(|one| !is_of_set(one));
-        if let Some(gathered) = sets.remove(&set_id) {
+        if let Some(mut gathered) = sets.remove(&set_id) {
+            list.unfinished.extend(gathered.take_unfinished_copies());
             let entry = gathered.entry(places, set_id, broken, metadata_limit);
             list.sets.push(entry);
         }
@@ -107,6 +109,16 @@ fn siblings(places: &[&dyn Place], sets: &mut Sets, set_id: SetId) -> Broken {
 }
 
 impl Gathered {
+    /// Takes out the unfinished stripes that are also there as sealed ones. The sealed stripe proves
+    /// that the set was completed, whatever such a copy is.
+    fn take_unfinished_copies(&mut self) -> Vec<PathBuf> {
+        let sealed = self.stripes.iter().filter(|one| one.fault.is_none());
+        let sealed: Vec<_> = sealed.map(|one| one.index).collect();
+        let is_copy = |one: &mut Stripe| one.is_unfinished() && sealed.contains(&one.index);
+        let copies = self.stripes.extract_if(.., is_copy);
+        copies.map(|copy| copy.file.location).collect()
+    }
+
     fn entry(
         mut self,
         places: &[&dyn Place],

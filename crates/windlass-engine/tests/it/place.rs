@@ -7,8 +7,8 @@ use std::path::{Path, PathBuf};
 
 use windlass_engine::media::{Codec, SetId};
 use windlass_engine::{
-    DirectoryPlace, EngineError, METADATA_LIMIT_DEFAULT, Place, PlaceFile, SetList, SetState,
-    list_sets,
+    DirectoryPlace, EngineError, METADATA_LIMIT_DEFAULT, OpenSet, Place, PlaceFile, SetList,
+    SetState, list_sets,
 };
 
 use crate::support::*;
@@ -122,6 +122,20 @@ fn of_each_set_its_ends_and_one_footer_are_read_and_nothing_else() {
     assert_eq!(reads.len(), 200 * 3, "heads, tails, footers");
     let longest = reads.iter().map(|(_, _, bytes)| *bytes).max();
     assert!(longest <= Some(4096), "{longest:?}");
+}
+
+#[test]
+fn an_unfinished_copy_of_a_stripe_does_not_hide_a_sealed_set() {
+    let dir = tempfile::tempdir().unwrap();
+    let sets = dir.path().join("sets");
+    let stripes = move_into(&sets, &night(dir.path(), 1, 2));
+    let bytes = fs::read(&stripes[0]).unwrap();
+    let copy = sets.join("a.windlass.partial");
+    write(&copy, &bytes[..bytes.len() / 2]);
+    let found = list(&[&sets]);
+    assert_eq!(names(&found), [(1, "sealed")]);
+    assert_eq!(found.unfinished, [copy]);
+    assert!(OpenSet::open(&[sets], METADATA_LIMIT_DEFAULT).is_ok());
 }
 
 #[test]

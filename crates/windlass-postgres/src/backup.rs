@@ -19,6 +19,7 @@ mod log;
 mod survey;
 mod window;
 
+use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
@@ -30,12 +31,15 @@ use crate::cluster::{Cluster, ask, count_subscriptions, open};
 use crate::conninfo::Target;
 use crate::control::{CONTROL_PATH, Checksums};
 use crate::error::PostgresError;
-use crate::facts::{ChecksumFacts, ClusterFacts, DatabaseFacts, EarlierWindow, KIND, Outgoing};
+use crate::facts::{
+    ChecksumFacts, ClusterFacts, DatabaseFacts, EarlierWindow, KIND, Outgoing, Tablespace,
+};
 use crate::hook::PageCheck;
 use crate::keeper::{FirstSegment, Pin};
 use crate::listing::Moment;
 use crate::lsn::{Lsn, Segment, segment_of};
 use crate::manifest::{MANIFEST_PATH, Manifest};
+use crate::owner::user_name;
 use crate::session::{Session, Stopped};
 use crate::wal::WalRange;
 use crate::warning::Warning;
@@ -113,6 +117,7 @@ impl Cluster {
             request,
             session: &mut session,
             without_files: Vec::new(),
+            spaces: BTreeMap::new(),
         };
         let outcome = backup.run(run)?;
         self.session = Some(session);
@@ -127,6 +132,8 @@ struct Backup<'a> {
     session: &'a mut Session,
     /// The databases that had no files before the backup began.
     without_files: Vec<Database>,
+    /// Every tablespace that existed at the start or the stop of any window, by number.
+    spaces: BTreeMap<u32, Tablespace>,
 }
 
 /// A window that the server has started.
@@ -153,7 +160,6 @@ impl Backup<'_> {
         let mut warnings = self.warn_of_slots()?;
         warnings.extend(self.warn_of_configuration());
         self.without_files = self.databases_without_files()?;
-        warnings.extend(self.without_files.iter().map(Database::warning));
         let (time, moment) = (self.session.now()?, Moment::now());
         let (start_lsn, pin) = self.start(&run, &mut warnings)?;
         let begun = Begun {
@@ -169,6 +175,7 @@ impl Backup<'_> {
             self.windows(&mut run, &mut assembly, check.as_deref(), begun)?;
         let stop_time = self.session.now()?;
         let outgoing = self.outgoing()?;
+        warnings.extend(self.warn_of_databases()?);
         warnings.extend(pin.map(Pin::end).unwrap_or_default());
 
         warnings.extend(self.warn_of_partial_pages(&assembly));
@@ -422,9 +429,7 @@ fn pinned(mut session: Session) -> Result<Session, String> {
 
 /// The data directory's owner is this process's user; otherwise the backup would have refused.
 fn owner_name() -> String {
-    let us = nix::unistd::geteuid();
-    let user = nix::unistd::User::from_uid(us).ok().flatten();
-    user.map_or_else(|| us.to_string(), |user| user.name)
+    user_name(nix::unistd::geteuid().as_raw())
 }
 
 fn check_label(label: &str) -> Result<(), PostgresError> {

@@ -8,7 +8,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::os::unix::fs::MetadataExt;
-use std::path::{Path, PathBuf};
+use std::path::{Component, Path, PathBuf};
 use std::time::Instant;
 
 use crate::configuration::{Configuration, Place};
@@ -28,7 +28,8 @@ pub const MAJOR_NEWEST: u32 = 19;
 const SETTINGS: &str = "SELECT name, setting FROM pg_settings WHERE name IN ('server_version', \
      'data_directory', 'block_size', 'segment_size', 'wal_segment_size', 'data_checksums', \
      'wal_level', 'config_file', 'hba_file', 'ident_file', 'stats_temp_directory', \
-     'logging_collector', 'log_directory', 'cluster_name', 'port')";
+     'logging_collector', 'log_directory', 'log_filename', 'external_pid_file', 'cluster_name', \
+     'port')";
 const SUBSCRIPTIONS: &str = "SELECT count(subname) FROM pg_subscription WHERE subenabled";
 const TABLESPACES: &str = "SELECT oid, spcname::text, pg_tablespace_location(oid) \
      FROM pg_tablespace WHERE oid NOT IN (1663, 1664) ORDER BY oid";
@@ -324,16 +325,43 @@ fn outgoing(
             everywhere: true,
         };
         configuration.read(file, place)?;
+        // The server reads this file last.
+        configuration.read(&root.join("postgresql.auto.conf"), place)?;
     }
     let inside = file.is_some_and(|file| file.starts_with(root));
     let collects = settings.get("logging_collector").map(String::as_str) == Some("on");
-    let log = settings.get("log_directory").filter(|_| collects);
+    // The files may say something else than the server, until it starts or reads them again.
+    let value = |name: &str, is_wanted: fn(&str) -> bool| {
+        let running = settings.get(name).map(String::as_str);
+        let written = configuration.value(name);
+        let mut values = running.into_iter().chain(written);
+        values.find(|value| is_wanted(value)).map(str::to_owned)
+    };
+    let external_pid_file = value("external_pid_file", |path| !path.is_empty());
     let includes = configuration.outside.iter();
     Ok(Outgoing {
         subscriptions: Some(count_subscriptions(session)?),
-        log_directory: log.filter(|path| Path::new(path).is_absolute()).cloned(),
+        log_directory: value("log_directory", leads_out).filter(|_| collects),
+        log_filename: value("log_filename", |name| name.contains('/')).filter(|_| collects),
+        statistics_directory: value("stats_temp_directory", leads_out)
+            .filter(|_| settings.contains_key("stats_temp_directory")),
+        external_pid_file: Some(external_pid_file.unwrap_or_default()),
         names_data_directory: inside && configuration.value("data_directory").is_some(),
         includes: includes.map(|path| path.display().to_string()).collect(),
+    })
+}
+
+/// True if a path of a setting may lead out of the data directory of a copy. An absolute path
+/// leads into the source, even if it is below the source's data directory.
+fn leads_out(path: &str) -> bool {
+    let mut depth = 0;
+    Path::new(path).components().any(|part| {
+        match part {
+            Component::ParentDir => depth -= 1,
+            Component::Normal(_) => depth += 1,
+            _ => {}
+        }
+        part == Component::RootDir || depth < 0
     })
 }
 

@@ -273,6 +273,17 @@ pub enum PostgresError {
         /// What is wrong with it.
         what: &'static str,
     },
+    /// A set holds a tablespace that its facts do not list.
+    #[error(
+        "the set holds tablespace {oid}, which its facts do not list: its directory {} may belong \
+         to a running server", path.display()
+    )]
+    TablespaceUnlisted {
+        /// Its number.
+        oid: u32,
+        /// Its directory in the source.
+        path: PathBuf,
+    },
     /// No server program of the major version was found.
     #[error("no programs of PostgreSQL {major} were found: {looked}")]
     Programs {

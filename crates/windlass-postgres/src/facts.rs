@@ -85,8 +85,14 @@ impl ClusterFacts {
 pub struct Outgoing {
     /// Number of enabled subscriptions; `None` if nobody has counted them.
     pub subscriptions: Option<u64>,
-    /// log_directory, if it is an absolute path and the server writes its log there.
+    /// log_directory, if it leads out of the data directory and the server writes its log there.
     pub log_directory: Option<String>,
+    /// log_filename, if it holds a slash and the server writes its log so.
+    pub log_filename: Option<String>,
+    /// PostgreSQL 14's stats_temp_directory, if it leads out of the data directory.
+    pub statistics_directory: Option<String>,
+    /// external_pid_file, empty if it is not set. `None` if nobody has asked.
+    pub external_pid_file: Option<String>,
     /// postgresql.conf lies in the data directory and names that directory, so a copy would run on
     /// the original.
     pub names_data_directory: bool,

@@ -33,3 +33,9 @@ fn address_owner(address: &Address) -> Option<(u32, u32)> {
         user.map_or(socket.gid(), |user| user.gid.as_raw()),
     ))
 }
+
+/// The name of a user, or the number if the machine knows no name.
+pub(crate) fn user_name(uid: u32) -> String {
+    let user = User::from_uid(Uid::from_raw(uid)).ok().flatten();
+    user.map_or_else(|| uid.to_string(), |user| user.name)
+}

@@ -16,7 +16,7 @@ mod outgoing;
 use std::ffi::OsStr;
 use std::fmt::Write;
 use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
 use windlass_engine::TargetLayout;
@@ -25,6 +25,7 @@ use windlass_media::{Facts, FileEntry, FileFlags, FileKind, FileNo, FileTable, c
 use crate::error::{IoContext, PostgresError};
 use crate::facts::DatabaseFacts;
 use crate::manifest::{MANIFEST_PATH, Manifest};
+use crate::owner::user_name;
 use crate::tablespace::{TABLESPACE_MAP_PATH, oid_of_link, tablespace_map};
 
 /// Settings of ALTER SYSTEM. The server reads them after its other files, wherever those are, and
@@ -92,6 +93,7 @@ impl RestorePlan {
         let into = std::path::absolute(&request.into).doing("resolve", &request.into)?;
         checks::check_table(files)?;
         let tablespaces = plan_tablespaces(files, &request.tablespace_map)?;
+        checks::check_listed(&tablespaces, &facts.tablespaces, &request.tablespace_map)?;
         checks::check_data_directory(&into)?;
         checks::check_tablespaces(&into, &tablespaces)?;
         let regular = files.0.iter().filter(|entry| entry.kind == FileKind::File);
@@ -196,7 +198,14 @@ impl RestorePlan {
         text
     }
 
-    /// Tells the user what to do next.
+    /// The user that must start the server: the owner of the new directory. It is another one than
+    /// in the source if somebody else restored the set.
+    fn owner(&self) -> String {
+        let owner = std::fs::metadata(&self.into).map(|metadata| metadata.uid());
+        owner.map_or_else(|_| self.facts.owner.clone(), user_name)
+    }
+
+    /// Tells the user what to do next. Call it after the restore.
     pub fn next_steps(&self) -> String {
         let facts = &self.facts;
         let major = facts.major();
@@ -225,7 +234,7 @@ impl RestorePlan {
                 shell_quoted(Path::new(&options))
             )
         };
-        let owner = &facts.owner;
+        let owner = self.owner();
         put(
             &mut text,
             format_args!("Start it with PostgreSQL {major}, as {owner}:\n  {start}\n"),

@@ -34,6 +34,11 @@ impl Gate {
         self.change(|state| state.opened = true);
     }
 
+    /// Holds back what arrives from now on. Call it while the run has nothing to write.
+    pub fn close(&self) {
+        self.change(|state| *state = State::default());
+    }
+
     fn pass(&self) {
         self.change(|state| state.reached = true);
         self.wait(|state| state.opened);

@@ -6,7 +6,7 @@
 //!   read it.
 //! - Empty files only have an entry in the table, because reading them would tell nothing more.
 
-use std::collections::{BTreeSet, HashSet};
+use std::collections::{BTreeMap, HashSet};
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -133,12 +133,20 @@ impl Assembly {
         !self.superseded.contains(&file)
     }
 
-    /// The tablespaces in the listing, as links or as directories in place of links.
-    pub(super) fn tablespaces(&self) -> BTreeSet<u32> {
+    /// The tablespaces in the listing, each with its location: what its link points to or, for a
+    /// directory in place of a link, the path of that directory.
+    pub(super) fn tablespaces(&self) -> BTreeMap<u32, Vec<u8>> {
         let entries = self.listing.entries().iter();
-        entries
-            .filter_map(|entry| oid_of_link(self.listing.path(entry)))
-            .collect()
+        let space = |entry| {
+            let oid = oid_of_link(self.listing.path(entry))?;
+            let made = self.listing.table_entry(FileNo(0), entry);
+            let location = match made.kind {
+                FileKind::Symlink => made.link_target,
+                _ => made.path,
+            };
+            Some((oid, location))
+        };
+        entries.filter_map(space).collect()
     }
 
     /// The listed entries that this window copies, with their numbers.

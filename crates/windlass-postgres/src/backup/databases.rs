@@ -43,6 +43,18 @@ impl Backup<'_> {
         Ok(lacking.collect())
     }
 
+    /// Warns about the databases that had no files before the backup and still exist at its end.
+    /// Somebody may have been dropping one when the backup began.
+    pub(super) fn warn_of_databases(&mut self) -> Result<Vec<Warning>, PostgresError> {
+        if self.without_files.is_empty() {
+            return Ok(Vec::new());
+        }
+        let now = self.databases()?;
+        let before = self.without_files.iter();
+        let left = before.filter(|one| now.iter().any(|other| one.is(other)));
+        Ok(left.map(Database::warning).collect())
+    }
+
     /// Waits until no database is being dropped, and tells the assembly which directories belong to
     /// databases. Call it when all files are copied, before the backup stops. It ignores databases
     /// that had no files before the backup.
@@ -107,7 +119,7 @@ impl Database {
     }
 
     /// The warning about a database that has no files.
-    pub(super) fn warning(&self) -> Warning {
+    fn warning(&self) -> Warning {
         Warning::DatabaseWithoutFiles {
             database: self.name.clone(),
         }

@@ -93,6 +93,7 @@ impl Backup<'_> {
         begun: Begun,
     ) -> Result<(Window, Option<WindowCause>), PostgresError> {
         let (start_lsn, start_time) = (begun.start_lsn, begun.time);
+        self.note_tablespaces()?;
         let mut warnings = self.copy_files(run, assembly, check, start_lsn)?;
         self.settle_databases(run, assembly)?;
         let control = Control::read(&self.cluster.data_directory)?;
@@ -109,7 +110,7 @@ impl Backup<'_> {
         };
         let named = oids_of_map(&stopped.tablespace_map);
         let mut cause = survey(self.cluster, range, &segments, begun.moment)?
-            .or_else(|| unlisted(&named, &assembly.tablespaces()));
+            .or_else(|| unlisted(&named, &assembly.tablespaces().into_keys().collect()));
         if cause.is_none() {
             self.copy_log(run, assembly, (&label, &stopped), (&ranges, &segments))?;
             if self.cluster.standby {
@@ -168,16 +169,29 @@ impl Backup<'_> {
         Ok(scanned.warnings)
     }
 
-    /// The tablespaces in the set. If one was dropped after it was listed, it is in the set, and
-    /// replaying the log drops it.
+    /// Remembers the tablespaces that exist now. If one is dropped later, the server no longer knows
+    /// its name.
+    fn note_tablespaces(&mut self) -> Result<(), PostgresError> {
+        let now = ask_tablespaces(self.session)?.into_iter();
+        self.spaces.extend(now.map(|space| (space.oid, space)));
+        Ok(())
+    }
+
+    /// The tablespaces in the set, as every window saw them. If one was dropped after it was listed,
+    /// it is in the set, and replaying the log drops it. Users must know all of them to map them.
     fn tablespaces(&mut self, assembly: &Assembly) -> Result<Vec<Tablespace>, PostgresError> {
-        let now = ask_tablespaces(self.session)?;
-        let dropped = self.cluster.tablespaces.iter().cloned();
-        let dropped = dropped.filter(|space| now.iter().all(|other| other.oid != space.oid));
-        let mut spaces: Vec<_> = now.iter().cloned().chain(dropped).collect();
-        let listed = assembly.tablespaces();
-        spaces.retain(|space| listed.contains(&space.oid));
-        Ok(spaces)
+        self.note_tablespaces()?;
+        let listed = assembly.tablespaces().into_iter();
+        let known = |(oid, location): (u32, Vec<u8>)| match self.spaces.get(&oid) {
+            Some(space) => space.clone(),
+            // A server that crashed in CREATE TABLESPACE leaves such a link.
+            None => Tablespace {
+                oid,
+                name: oid.to_string(),
+                location: String::from_utf8_lossy(&location).into_owned(),
+            },
+        };
+        Ok(listed.map(known).collect())
     }
 
     /// Starts the next window behind the record that made it necessary. A primary makes a

@@ -106,6 +106,9 @@ impl PostgresError {
                 "`windlass info` names the set's tablespaces. Each goes into a directory of its \
                  own: --tablespace-map OLD=NEW, both absolute."
             }
+            Self::TablespaceUnlisted { .. } => {
+                "Map that directory to an empty one: --tablespace-map OLD=NEW, both absolute."
+            }
             Self::TargetRunning { .. } => "Stop that server, or restore somewhere else.",
             Self::Link { .. } => "Replace the link by what it points to, or point it elsewhere.",
             _ => return None,

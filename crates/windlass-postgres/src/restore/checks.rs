@@ -1,7 +1,7 @@
 //! The checks that can refuse a restore, before it writes anything.
 
 use std::io::ErrorKind;
-use std::path::{Component, Path};
+use std::path::{Component, Path, PathBuf};
 
 use nix::sys::signal::kill;
 use nix::unistd::Pid;
@@ -10,6 +10,7 @@ use windlass_media::FileTable;
 use super::TablespacePlan;
 use crate::control::CONTROL_PATH;
 use crate::error::{IoContext, PostgresError};
+use crate::facts::Tablespace;
 
 /// Refuses a set that cannot start as a cluster: damaged by hand, or not made by this crate.
 pub(super) fn check_table(files: &FileTable) -> Result<(), PostgresError> {
@@ -38,6 +39,26 @@ pub(super) fn check_data_directory(into: &Path) -> Result<(), PostgresError> {
         });
     }
     check_empty(into)
+}
+
+/// Refuses a tablespace that the set holds but its facts do not list, unless it is mapped. `info`
+/// does not show it, so nobody knows that its directory may belong to a live cluster.
+pub(super) fn check_listed(
+    plans: &[TablespacePlan],
+    listed: &[Tablespace],
+    map: &[(PathBuf, PathBuf)],
+) -> Result<(), PostgresError> {
+    let is_known = |plan: &&TablespacePlan| {
+        listed.iter().any(|space| space.oid == plan.oid)
+            || map.iter().any(|(from, _)| *from == plan.was)
+    };
+    match plans.iter().find(|plan| !is_known(plan)) {
+        Some(plan) => Err(PostgresError::TablespaceUnlisted {
+            oid: plan.oid,
+            path: plan.was.clone(),
+        }),
+        None => Ok(()),
+    }
 }
 
 /// Refuses tablespace directories that hold anything, overlap, or lie in the data directory.

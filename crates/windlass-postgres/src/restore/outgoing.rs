@@ -20,6 +20,13 @@ use crate::facts::DatabaseFacts;
 
 const INTRODUCTION: &str = "\n# Written by windlass restore, so that this server reaches nothing \
      of its source.\n";
+/// A file in the data directory. If the setting is empty, the server complains that it cannot write
+/// a file without a name.
+const EXTERNAL_PID_FILE: &str = "external.pid";
+/// The server's own default.
+const LOG_FILENAME: &str = "postgresql-%Y-%m-%d_%H%M%S.log";
+/// Where PostgreSQL 14 keeps temporary statistics by default. Every cluster has this directory.
+const STATISTICS_DIRECTORY: &str = "pg_stat_tmp";
 /// First major version with archive_library.
 const ARCHIVE_LIBRARY_SINCE: u32 = 15;
 
@@ -37,9 +44,24 @@ pub(super) fn block(facts: &DatabaseFacts, keep: Kept) -> Vec<u8> {
 }
 
 fn settings(facts: &DatabaseFacts, keep: Kept) -> Vec<(&'static str, &'static str)> {
-    let mut settings = vec![("external_pid_file", "")];
-    if facts.outgoing.log_directory.is_some() {
-        settings.push(("log_directory", "log"));
+    let mut settings = Vec::new();
+    let outgoing = &facts.outgoing;
+    // Sets of older versions do not record this setting.
+    if outgoing.external_pid_file.as_deref() != Some("") {
+        settings.push(("external_pid_file", EXTERNAL_PID_FILE));
+    }
+    for (name, inside, found) in [
+        ("log_directory", "log", &outgoing.log_directory),
+        ("log_filename", LOG_FILENAME, &outgoing.log_filename),
+        (
+            "stats_temp_directory",
+            STATISTICS_DIRECTORY,
+            &outgoing.statistics_directory,
+        ),
+    ] {
+        if found.is_some() {
+            settings.push((name, inside));
+        }
     }
     if !keep.archive {
         settings.extend([
@@ -101,6 +123,18 @@ pub(super) fn words(facts: &DatabaseFacts, keep: Kept, into: &Path) -> String {
         let log = log.display();
         say(format_args!(
             "Its server log goes to {log} instead of {directory}."
+        ));
+    }
+    if let Some(name) = &outgoing.log_filename {
+        say(format_args!(
+            "The files of its server log are called {LOG_FILENAME} instead of {name}."
+        ));
+    }
+    if let Some(directory) = &outgoing.statistics_directory {
+        let own = into.join(STATISTICS_DIRECTORY);
+        let own = own.display();
+        say(format_args!(
+            "Its temporary statistics go to {own} instead of {directory}."
         ));
     }
     for path in &outgoing.includes {

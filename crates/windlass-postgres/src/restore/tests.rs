@@ -2,10 +2,11 @@
 
 use std::os::unix::fs::PermissionsExt;
 
+use nix::unistd::{Gid, Uid};
 use windlass_media::{BackupType, FileFlags};
 
 use super::*;
-use crate::facts::{ChecksumFacts, Outgoing};
+use crate::facts::{ChecksumFacts, Outgoing, Tablespace};
 use crate::lsn::{Lsn, Timeline};
 use crate::wal::WalRange;
 
@@ -31,7 +32,11 @@ fn facts() -> DatabaseFacts {
         block_bytes: 8192,
         label: "test".into(),
         standby: false,
-        tablespaces: Vec::new(),
+        tablespaces: vec![Tablespace {
+            oid: 16_400,
+            name: "one".into(),
+            location: "/srv/one".into(),
+        }],
         checksums: ChecksumFacts::default(),
         owner: "postgres".into(),
         group_access: true,
@@ -180,6 +185,21 @@ fn directories_that_hold_something_overlap_or_are_odd_are_refused() {
 }
 
 #[test]
+fn a_tablespace_that_the_facts_do_not_list_must_be_mapped() {
+    let place = tempfile::tempdir().unwrap();
+    let (into, space) = (place.path().join("data"), place.path().join("space"));
+    let mut files = table();
+    files.0.push(link(6, "pg_tblspc/16401", "/srv/two"));
+    let error = plan(&into, &files, &[("/srv/one", &space)]).unwrap_err();
+    assert!(error.to_string().contains("16401"), "{error}");
+    assert!(error.hint().unwrap().contains("--tablespace-map"));
+    let other = place.path().join("other");
+    let map: [(&str, &Path); 2] = [("/srv/one", &space), ("/srv/two", &other)];
+    plan(&into, &files, &map).unwrap();
+    assert!(!into.exists());
+}
+
+#[test]
 fn a_live_server_is_named_and_a_dead_ones_remains_are_not_empty() {
     let place = tempfile::tempdir().unwrap();
     let pid = place.path().join("postmaster.pid");
@@ -236,4 +256,20 @@ fn the_next_step_is_a_command_to_paste() {
     let text = plan.unwrap().next_steps();
     assert!(text.contains("new data' -w start"), "{text}");
     assert!(text.contains("consistent at 0/2000100"), "{text}");
+}
+
+#[test]
+fn the_owner_of_the_new_directory_starts_the_server() {
+    let place = tempfile::tempdir().unwrap();
+    let into = place.path().join("data");
+    let plan = plan(&into, &table(), &[("/srv/one", &place.path().join("w"))]).unwrap();
+    std::fs::create_dir(&into).unwrap();
+    if nix::unistd::geteuid().is_root() {
+        let (user, group) = (Uid::from_raw(4_000_000), Gid::from_raw(4_000_000));
+        nix::unistd::chown(&into, Some(user), Some(group)).unwrap();
+        assert!(plan.next_steps().contains("as 4000000:"));
+    } else {
+        let us = crate::owner::user_name(nix::unistd::geteuid().as_raw());
+        assert!(plan.next_steps().contains(&format!("as {us}:")));
+    }
 }

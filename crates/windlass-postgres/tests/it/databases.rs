@@ -102,6 +102,18 @@ fn a_backup_waits_for_databases_whose_files_have_gone_to_be_dropped() {
 }
 
 #[test]
+fn a_database_that_was_being_dropped_when_the_backup_began_is_no_fault() {
+    let (place, source) = cluster();
+    // The server removes the files first, and the row afterwards.
+    for directory in directories(&source) {
+        std::fs::remove_file(directory.join("PG_VERSION")).unwrap();
+    }
+    let outcome = backup_while(&source, &place, || drop_all(&source));
+    assert_eq!(outcome.unwrap().facts.warnings, []);
+    judge(&source, &place);
+}
+
+#[test]
 fn a_database_that_is_there_without_its_files_fails_the_backup() {
     let (place, source) = cluster();
     let directories = directories(&source);

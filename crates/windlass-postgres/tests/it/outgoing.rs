@@ -6,6 +6,8 @@ use windlass_postgres::Kept;
 use windlass_testkit::postgres::{ClusterOptions, PrivateCluster, become_server_user};
 
 use crate::support::{backup, restore_keeping, restore_set, verify_backup};
+use crate::versions::versions;
+use crate::windows::options_of;
 
 const SWITCH: &str = "SELECT pg_logical_emit_message(true, '', 'x'); SELECT pg_switch_wal()";
 
@@ -210,6 +212,57 @@ fn a_restored_server_stays_within_its_own_directories() {
     assert_eq!(Path::new(&directory), into);
     assert!(!pid.exists() && !names(&into.join("log")).is_empty());
     assert_eq!(names(&log), logged);
+    assert!(
+        !server.log().contains("external PID file"),
+        "{}",
+        server.log()
+    );
+}
+
+#[test]
+fn relative_paths_out_of_the_data_directory_are_not_followed() {
+    become_server_user();
+    let place = tempfile::tempdir().unwrap();
+    let old = versions().into_iter().find(|(major, _)| *major == 14);
+    let (_, bin) = old.expect("PostgreSQL 14");
+    let servers = [ClusterOptions::default(), options_of(&bin)];
+    for (index, options) in servers.iter().enumerate() {
+        let (statistics, beside) = (place.path().join("stats"), format!("../beside-{index}"));
+        let mut source = PrivateCluster::start(options);
+        let mut lines = vec![
+            "logging_collector = on".to_owned(),
+            format!("log_directory = '{beside}'"),
+            "log_filename = '../again/x.log'".to_owned(),
+        ];
+        if index == 1 {
+            std::fs::create_dir(&statistics).unwrap();
+            let line = format!("stats_temp_directory = '{}'", statistics.display());
+            lines.push(line);
+        }
+        std::fs::create_dir(source.data().join("../again")).unwrap();
+        source.configure(&lines);
+        source.stop("fast");
+        source.run();
+        let set = place.path().join(format!("set-{index}"));
+        backup(&source, &set);
+        source.stop("fast");
+
+        let new = place.path().join(format!("new-{index}"));
+        std::fs::create_dir(&new).unwrap();
+        let into = new.join("restored");
+        let next = restore_set(&set, &into, &[]).next_steps();
+        assert!(next.contains(&format!("instead of {beside}")), "{next}");
+        assert!(next.contains("instead of ../again/x.log"), "{next}");
+        let server = PrivateCluster::adopt(&into, source.bin());
+        assert_eq!(names(&new), ["restored"]);
+        assert!(!names(&into.join("log")).is_empty());
+        assert!(!server.log().contains("external PID file"));
+        if index == 1 {
+            let directory = server.sql("postgres", "SHOW stats_temp_directory");
+            assert_eq!(directory, "pg_stat_tmp");
+            assert!(next.contains("Its temporary statistics go to"), "{next}");
+        }
+    }
 }
 
 #[test]

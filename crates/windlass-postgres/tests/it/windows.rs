@@ -149,7 +149,7 @@ fn stamps(directory: &Path) -> Vec<(PathBuf, u64, i64, i64)> {
     found
 }
 
-fn options_of(bin: &Path) -> ClusterOptions {
+pub fn options_of(bin: &Path) -> ClusterOptions {
     ClusterOptions {
         bin: bin.into(),
         ..ClusterOptions::default()
@@ -282,6 +282,62 @@ fn a_tablespace_created_during_the_backup_is_restored_elsewhere() {
             "{major}: the source's directory was touched"
         );
     }
+}
+
+/// Counts the sessions of the backup that wait for a lock when the files of a window are copied.
+const WAITS_AT_END: &str = "SELECT count(*) FROM pg_stat_get_activity(NULL) \
+    WHERE wait_event_type = 'Lock' AND query LIKE '%datconnlimit%'";
+
+#[test]
+fn a_tablespace_created_in_one_window_and_dropped_in_the_next_is_named() {
+    let options = ClusterOptions::default().setting("max_prepared_transactions = 1");
+    let fixture = Fixture::new(options);
+    let source = &fixture.source;
+    let (set, live) = (
+        fixture.place.path().join("set"),
+        fixture.place.path().join("later"),
+    );
+    let gate = Gate::default();
+    let wish = Wish {
+        gate: Some(gate.clone()),
+        ..Wish::default()
+    };
+    let outcome = std::thread::scope(|scope| {
+        let backup = scope.spawn(|| try_backup(source, &set, &wish));
+        gate.wait_reached();
+        let create = format!("CREATE TABLESPACE late LOCATION '{}'", live.display());
+        source.sql("postgres", &create);
+        source.sql(
+            "postgres",
+            "CREATE TABLE u TABLESPACE late AS SELECT 1 AS i",
+        );
+        // Whoever plans a query reads pg_tablespace. So the backup stands still at the end of its
+        // first window, when all files are copied.
+        source.sql(
+            "postgres",
+            "BEGIN; LOCK TABLE pg_tablespace IN ACCESS EXCLUSIVE MODE; PREPARE TRANSACTION 'hold'",
+        );
+        gate.open();
+        source.wait_until(WAITS_AT_END, "1");
+        gate.close();
+        source.sql("postgres", "COMMIT PREPARED 'hold'");
+        gate.wait_reached();
+        source.sql("postgres", "DROP TABLE u");
+        source.sql("postgres", "DROP TABLESPACE late");
+        gate.open();
+        backup.join().unwrap().unwrap()
+    });
+    assert_eq!(causes(&outcome), ["created"]);
+    let spaces = outcome.facts.tablespaces.iter();
+    let names: Vec<_> = spaces
+        .map(|space| (&*space.name, Path::new(&space.location)))
+        .collect();
+    assert!(names.contains(&("late", &live)), "{names:?}");
+    let again = format!("CREATE TABLESPACE other LOCATION '{}'", live.display());
+    source.sql("postgres", &again);
+    let before = stamps(&live);
+    fixture.restored(&["space", "later"]);
+    assert_eq!(stamps(&live), before, "the source's directory was touched");
 }
 
 #[test]

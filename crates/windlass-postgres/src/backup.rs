@@ -111,13 +111,15 @@ impl Cluster {
         if asked.is_none_or(|asked| asked.elapsed() > FACTS_AGE_MAX) {
             self.facts = ask(&mut session)?;
         }
+        let known = self.facts.tablespaces.iter().cloned();
+        let known = known.map(|space| (space.oid, space));
         let backup = Backup {
             target: &self.target,
             cluster: &self.facts,
             request,
             session: &mut session,
             without_files: Vec::new(),
-            spaces: BTreeMap::new(),
+            spaces: known.collect(),
         };
         let outcome = backup.run(run)?;
         self.session = Some(session);
@@ -132,7 +134,7 @@ struct Backup<'a> {
     session: &'a mut Session,
     /// The databases that had no files before the backup began.
     without_files: Vec<Database>,
-    /// Every tablespace that existed at the start or the stop of any window, by number.
+    /// Every tablespace that existed at the beginning or at the stop of a window, by number.
     spaces: BTreeMap<u32, Tablespace>,
 }
 

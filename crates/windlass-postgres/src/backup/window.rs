@@ -93,7 +93,6 @@ impl Backup<'_> {
         begun: Begun,
     ) -> Result<(Window, Option<WindowCause>), PostgresError> {
         let (start_lsn, start_time) = (begun.start_lsn, begun.time);
-        self.note_tablespaces()?;
         let mut warnings = self.copy_files(run, assembly, check, start_lsn)?;
         self.settle_databases(run, assembly)?;
         let control = Control::read(&self.cluster.data_directory)?;
@@ -169,22 +168,17 @@ impl Backup<'_> {
         Ok(scanned.warnings)
     }
 
-    /// Remembers the tablespaces that exist now. If one is dropped later, the server no longer knows
-    /// its name.
-    fn note_tablespaces(&mut self) -> Result<(), PostgresError> {
-        let now = ask_tablespaces(self.session)?.into_iter();
-        self.spaces.extend(now.map(|space| (space.oid, space)));
-        Ok(())
-    }
-
     /// The tablespaces in the set, as every window saw them. If one was dropped after it was listed,
     /// it is in the set, and replaying the log drops it. Users must know all of them to map them.
     fn tablespaces(&mut self, assembly: &Assembly) -> Result<Vec<Tablespace>, PostgresError> {
-        self.note_tablespaces()?;
+        // If one is dropped later, the server no longer knows its name.
+        let now = ask_tablespaces(self.session)?.into_iter();
+        self.spaces.extend(now.map(|space| (space.oid, space)));
         let listed = assembly.tablespaces().into_iter();
         let known = |(oid, location): (u32, Vec<u8>)| match self.spaces.get(&oid) {
             Some(space) => space.clone(),
-            // A server that crashed in CREATE TABLESPACE leaves such a link.
+            // It came and went within this window, or it is the link that a server leaves when it
+            // crashes in CREATE TABLESPACE.
             None => Tablespace {
                 oid,
                 name: oid.to_string(),

@@ -284,9 +284,9 @@ fn a_tablespace_created_during_the_backup_is_restored_elsewhere() {
     }
 }
 
-/// Counts the sessions of the backup that wait for a lock when the files of a window are copied.
+/// Counts the sessions that wait for the lock on pg_tablespace: a backup does at the end of a window.
 const WAITS_AT_END: &str = "SELECT count(*) FROM pg_stat_get_activity(NULL) \
-    WHERE wait_event_type = 'Lock' AND query LIKE '%datconnlimit%'";
+    WHERE wait_event_type = 'Lock' AND query LIKE '%tablespace%'";
 
 #[test]
 fn a_tablespace_created_in_one_window_and_dropped_in_the_next_is_named() {

@@ -168,8 +168,9 @@ impl Backup<'_> {
         Ok(scanned.warnings)
     }
 
-    /// The tablespaces in the set, as every window saw them. If one was dropped after it was listed,
-    /// it is in the set, and replaying the log drops it. Users must know all of them to map them.
+    /// The tablespaces in the set, as every window saw them. If one was dropped after it was
+    /// listed, it is in the set, and replaying the log drops it. Users must know all of them to map
+    /// them.
     fn tablespaces(&mut self, assembly: &Assembly) -> Result<Vec<Tablespace>, PostgresError> {
         // If one is dropped later, the server no longer knows its name.
         let now = ask_tablespaces(self.session)?.into_iter();

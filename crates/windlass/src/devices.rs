@@ -66,6 +66,14 @@ impl DeviceName {
         Ok(Self::File(path))
     }
 
+    /// The absolute path of the file or directory; none for a device that keeps nothing.
+    pub fn path(&self) -> Option<&Path> {
+        match self {
+            Self::Nul => None,
+            Self::File(path) | Self::Directory(path) | Self::NewDirectory(path) => Some(path),
+        }
+    }
+
     /// The directory that holds the stripe.
     pub fn directory(&self) -> Option<&Path> {
         match self {

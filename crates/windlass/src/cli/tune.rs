@@ -67,7 +67,9 @@ pub struct Tune {
         value_delimiter = ' '
     )]
     pub emulate: Vec<String>,
-    /// Write the result into the configuration, as options of the database
+    /// Write compress, buffers, transfer-size, readers and threads into the configuration, as
+    /// options of the database. A database that is new there also gets its source, and the devices
+    /// of --to unless one is `nul`
     #[arg(long)]
     pub write: bool,
     /// The name of the database there [default: its configured name, or that of the file]

@@ -17,7 +17,7 @@ use windlass_lab::{
 use windlass_sqlite::Database;
 
 use crate::cli::{Global, Tune};
-use crate::config::edit;
+use crate::config::{self, edit};
 use crate::database::DatabaseName;
 use crate::devices::{self, DeviceName, StripeNames};
 use crate::exit::{Code, Failure};
@@ -65,7 +65,12 @@ pub fn run(global: &Global, arguments: &Tune) -> Result<Code, Failure> {
         bench.tune(&place, &known?)
     })?;
     let written = match arguments.write {
-        true => Some(write(global, arguments, &name, &found.tuned.best.setting)?),
+        true => Some(write(
+            global,
+            arguments,
+            (&name, &devices),
+            &found.tuned.best.setting,
+        )?),
         false => None,
     };
     show(global, &found, written);
@@ -258,16 +263,13 @@ fn trial_bytes(rate: f64) -> u64 {
 fn write(
     global: &Global,
     arguments: &Tune,
-    database: &DatabaseName,
+    (database, devices): (&DatabaseName, &[DeviceName]),
     setting: &Setting,
 ) -> Result<(PathBuf, String), Failure> {
     let path = edit::file(global.config.as_deref());
     let name = arguments.name.clone().unwrap_or(database.short_name());
-    let to: toml_edit::Array = arguments.to.iter().collect();
     let number = |value: usize| i64::try_from(value).unwrap_or(i64::MAX).into();
     let options = vec![
-        ("source", arguments.database.as_str().into()),
-        ("to", to.into()),
         ("compress", setting.codec.to_string().into()),
         ("buffers", number(setting.buffers)),
         (
@@ -277,8 +279,42 @@ fn write(
         ("readers", number(setting.readers)),
         ("threads", number(setting.threads)),
     ];
-    edit::set(&path, &name, options)?;
+    // Another file of the configuration may name the database, and its devices hold the backups.
+    let whose = match config::database_names().contains(&name) {
+        true => Vec::new(),
+        false => whose(database, devices)?,
+    };
+    edit::set(&path, &name, whose, options)?;
     Ok((path, name))
+}
+
+/// Where a database is and where its backups go, for a database that the configuration does not
+/// name yet. A device that keeps nothing is for trials only, so `to` is then left out.
+fn whose(database: &DatabaseName, devices: &[DeviceName]) -> Result<edit::Options, Failure> {
+    let source = match database {
+        DatabaseName::Postgres(conninfo) => conninfo.clone(),
+        DatabaseName::Sqlite(path) => {
+            let path = std::path::absolute(path).map_err(|error| {
+                let message = format!("{}: {error}", path.display());
+                Failure::new(
+                    Code::Failed,
+                    message,
+                    "Name the database by its whole path.",
+                )
+            })?;
+            path.display().to_string()
+        }
+    };
+    let mut whose = vec![("source", source.into())];
+    let paths: Option<Vec<_>> = devices.iter().map(DeviceName::path).collect();
+    if let Some(paths) = paths {
+        let to: toml_edit::Array = paths
+            .iter()
+            .map(|path| path.display().to_string())
+            .collect();
+        whose.push(("to", to.into()));
+    }
+    Ok(whose)
 }
 
 /// What the trials prove about the gain, and nothing beyond that.

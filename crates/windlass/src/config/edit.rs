@@ -22,8 +22,13 @@ pub fn file(named: Option<&Path>) -> PathBuf {
     }
 }
 
-/// Sets options of the database `name` in the configuration at `path`.
-pub fn set(path: &Path, name: &str, options: Vec<(&str, Value)>) -> Result<(), Failure> {
+/// Options of a database, by their keys.
+pub type Options = Vec<(&'static str, Value)>;
+
+/// Sets options of the database `name` in the configuration at `path`. `whose` says where the
+/// database is and where its backups go. Only a table that is made anew gets it: an existing table
+/// keeps what its owner wrote there.
+pub fn set(path: &Path, name: &str, whose: Options, options: Options) -> Result<(), Failure> {
     let fault = |what: String| {
         let message = format!("configuration {}: {what}", path.display());
         Failure::new(Code::Failed, message, "Name another file with --config.")
@@ -35,14 +40,14 @@ pub fn set(path: &Path, name: &str, options: Vec<(&str, Value)>) -> Result<(), F
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => String::new(),
         Err(error) => return Err(fault(error.to_string())),
     };
-    let text = changed(&text, name, options).map_err(&fault)?;
+    let text = changed(&text, name, whose, options).map_err(&fault)?;
     if let Some(directory) = path.parent().filter(|it| !it.as_os_str().is_empty()) {
         std::fs::create_dir_all(directory).map_err(|error| fault(error.to_string()))?;
     }
     Ok(outputs.replace(path, &CONFIGURATION, text.as_bytes(), 0o644)?)
 }
 
-fn changed(text: &str, name: &str, options: Vec<(&str, Value)>) -> Result<String, String> {
+fn changed(text: &str, name: &str, whose: Options, options: Options) -> Result<String, String> {
     let mut document: DocumentMut = text
         .parse()
         .map_err(|error: toml_edit::TomlError| error.to_string())?;
@@ -53,12 +58,16 @@ fn changed(text: &str, name: &str, options: Vec<(&str, Value)>) -> Result<String
         .or_insert(Item::Table(implicit))
         .as_table_mut()
         .ok_or("database is no table")?;
+    let whose = match databases.contains_key(name) {
+        true => Vec::new(),
+        false => whose,
+    };
     let database = databases
         .entry(name)
         .or_insert(Item::Table(Table::new()))
         .as_table_mut()
         .ok_or_else(|| format!("database.{name} is no table"))?;
-    for (key, value) in options {
+    for (key, value) in whose.into_iter().chain(options) {
         database.insert(key, Item::Value(value));
     }
     Ok(document.to_string())
@@ -72,14 +81,15 @@ mod tests {
     fn what_was_there_stays() {
         let old = "# Ours.\n[backup]\ncompress = \"lz4\" # fast\n\n[database.shop]\n\
                    source = \"/srv/shop.db\"\nbuffers = 9\n";
-        let new = changed(old, "shop", vec![("buffers", 24.into())]).unwrap();
+        let whose = vec![("source", "/other.db".into()), ("to", "/other".into())];
+        let new = changed(old, "shop", whose, vec![("buffers", 24.into())]).unwrap();
         assert_eq!(new, old.replace("buffers = 9", "buffers = 24"));
     }
 
     #[test]
     fn a_new_database_has_a_table_of_its_own() {
-        let options = vec![("source", "/a.db".into()), ("compress", "none".into())];
-        let new = changed("", "a", options).unwrap();
+        let whose = vec![("source", "/a.db".into())];
+        let new = changed("", "a", whose, vec![("compress", "none".into())]).unwrap();
         assert_eq!(
             new,
             "[database.a]\nsource = \"/a.db\"\ncompress = \"none\"\n"
@@ -93,7 +103,7 @@ mod tests {
         for bad in ["database = 3\n", "[database\n", "[database]\nshop = 1\n"] {
             windlass_engine::durable::write(&path, bad.as_bytes(), 0o600).unwrap();
             assert!(
-                set(&path, "shop", vec![("buffers", 1.into())]).is_err(),
+                set(&path, "shop", Vec::new(), vec![("buffers", 1.into())]).is_err(),
                 "{bad}"
             );
             assert_eq!(std::fs::read_to_string(&path).unwrap(), bad);

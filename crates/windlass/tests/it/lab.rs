@@ -258,6 +258,49 @@ fn tuning_finds_a_setting_and_writes_it_where_backups_read_it() {
 }
 
 #[test]
+fn tuning_never_changes_where_a_configured_database_is_backed_up_to() {
+    let place = Place::new();
+    let (config, state) = (place.arg("windlass.toml"), place.path("state"));
+    let (db, sets) = (place.arg("shop.db"), place.arg("sets"));
+    std::fs::create_dir(place.path("other")).unwrap();
+    let text = format!("[database.shop]\nsource = {db:?}\nto = [{sets:?}]\n");
+    windlass_engine::durable::write(Path::new(&config), text.as_bytes(), 0o600).unwrap();
+    let tune = |words: &[&str]| {
+        let trials = [
+            "--compress",
+            "none",
+            "--trial-bytes",
+            "1MiB",
+            "--budget",
+            "1s",
+        ];
+        let words = [&["--config", &config, "tune"], words, &["--write"], &trials].concat();
+        assert_eq!(run(&state, &words).status.code(), Some(0), "{words:?}");
+        std::fs::read_to_string(&config).unwrap()
+    };
+    // The last one names the same database by its path; its name there is the file's.
+    for (database, to) in [("shop", "nul"), ("shop", &place.arg("other")), (&db, "nul")] {
+        let written = tune(&[database, "--to", to]);
+        assert!(
+            written.starts_with(&text),
+            "{database} --to {to}: {written}"
+        );
+        assert!(written.contains("compress = \"none\""), "{written}");
+    }
+    // A new database gets an absolute source, and no device that keeps nothing.
+    let written = tune(&[&db, "--name", "trial", "--to", "nul"]);
+    let (_, new) = written.split_once("[database.trial]\n").unwrap();
+    assert!(
+        new.starts_with(&format!("source = {db:?}\ncompress")),
+        "{new}"
+    );
+    let written = tune(&[&db, "--name", "kept", "--to", &sets]);
+    let (_, new) = written.split_once("[database.kept]\n").unwrap();
+    let expected = format!("source = {db:?}\nto = [{sets:?}]\ncompress");
+    assert!(new.starts_with(&expected), "{new}");
+}
+
+#[test]
 fn tuning_without_devices_is_a_matter_of_usage() {
     let place = Place::new();
     let found = run(&place.path("state"), &["tune", &place.arg("shop.db")]);

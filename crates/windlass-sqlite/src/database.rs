@@ -9,6 +9,7 @@ use windlass_engine::{BackupRun, RunReport};
 
 use crate::backup;
 use crate::error::{IoContext, SqliteError};
+use crate::extent::Extent;
 use crate::facts::DatabaseFacts;
 use crate::header::{DATABASE_HEADER_BYTES, DATABASE_MAGIC, DatabaseHeader};
 use crate::view::beside;
@@ -117,6 +118,11 @@ impl Database {
     /// The most bytes that a backup would read, as the database is now.
     pub fn estimate_bytes(&self) -> u64 {
         self.facts.bytes + self.wal_bytes
+    }
+
+    /// Fails if the end of the database is lost: then a backup would fail, too. It locks nothing.
+    pub fn check_end(&self) -> Result<(), SqliteError> {
+        Extent::check_unlocked(self)
     }
 
     /// Backs the database up. The set holds exactly one committed state, of a moment during the

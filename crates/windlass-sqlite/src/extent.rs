@@ -11,13 +11,20 @@
 //!   if the file is shorter, somebody else cut it.
 
 use std::fs::File;
+use std::io;
 use std::path::Path;
 
 use crate::database::{Database, read_header};
 use crate::error::{IoContext, SqliteError};
 use crate::header::DatabaseHeader;
 use crate::lock::PENDING_OFFSET;
-use crate::view::WalView;
+use crate::overlay::Overlay;
+use crate::session::{check_not_emptied, journal_header};
+use crate::view::{WalView, beside};
+use crate::wal;
+
+/// How often to look at files that nothing locks before a lost end is reported.
+const LOOKS_MAX: u32 = 3;
 
 /// Length of a pinned state.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -44,7 +51,8 @@ impl Extent {
             bytes,
             in_file: bytes.min(length(&database.file, path)?),
         };
-        match extent.missing(view) {
+        let in_log = |page| view.log_has(page);
+        match extent.missing(view.page_bytes(), in_log) {
             Some(end_offset) => Err(extent.cut_off(path, end_offset)),
             None => Ok(extent),
         }
@@ -64,12 +72,52 @@ impl Extent {
         Ok(extent)
     }
 
+    /// Fails if the end of the database is lost, as a backup would. It takes no lock, so somebody
+    /// may write between two of its reads. A lost end is lost at the next look, too.
+    pub(crate) fn check_unlocked(database: &Database) -> Result<(), SqliteError> {
+        check_not_emptied(&database.path, &database.file)?;
+        // A transaction is under way, or the next reader plays the journal back, which can restore
+        // the end of the file.
+        if journal_header(&database.path).is_some() {
+            return Ok(());
+        }
+        let mut looked = Self::look(database);
+        for _ in 1..LOOKS_MAX {
+            if looked.is_ok() {
+                break;
+            }
+            looked = Self::look(database);
+        }
+        looked
+    }
+
+    /// One look at the file and the log, without a lock.
+    fn look(database: &Database) -> Result<(), SqliteError> {
+        let path = &database.path;
+        let header = read_header(&database.file, path)?;
+        let log = match header.filter(DatabaseHeader::is_wal) {
+            Some(_) => open_log(path)?,
+            None => None,
+        };
+        let Some((page_bytes, bytes, log)) = log else {
+            return Self::of_file(&database.file, path).map(drop);
+        };
+        let extent = Self {
+            bytes,
+            in_file: bytes.min(length(&database.file, path)?),
+        };
+        match extent.missing(page_bytes, |page| log.has(page)) {
+            Some(end_offset) => Err(extent.cut_off(path, end_offset)),
+            None => Ok(()),
+        }
+    }
+
     /// Offset of the first page that is neither in the file nor in the log.
-    fn missing(&self, view: &WalView) -> Option<u64> {
-        let page_bytes = u64::from(view.page_bytes());
+    fn missing(&self, page_bytes: u32, in_log: impl Fn(u64) -> bool) -> Option<u64> {
+        let page_bytes = u64::from(page_bytes);
         let mut pages = self.in_file / page_bytes..self.bytes / page_bytes;
         let lock_page = PENDING_OFFSET / page_bytes;
-        let missing = pages.find(|page| *page != lock_page && !view.log_has(*page));
+        let missing = pages.find(|page| *page != lock_page && !in_log(*page));
         missing.map(|page| self.in_file.max(page * page_bytes))
     }
 
@@ -96,6 +144,22 @@ pub(crate) fn cut_off(path: &Path, end_offset: u64, needed_bytes: u64) -> Sqlite
         found_bytes: end.min(end_offset),
         needed_bytes,
     }
+}
+
+/// What the log holds: bytes of a page, bytes of the database, and the pages. `None` if nothing is
+/// committed in it.
+fn open_log(database: &Path) -> Result<Option<(u32, u64, Overlay)>, SqliteError> {
+    let path = beside(database, "-wal");
+    let log = match File::open(&path) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+        opened => opened.during("open", &path)?,
+    };
+    let state = wal::scan(&log, u32::MAX).during("read", &path)?;
+    Ok(state.filter(|state| state.page_count > 0).map(|state| {
+        let page_bytes = state.header.page_bytes;
+        let bytes = u64::from(state.page_count) * u64::from(page_bytes);
+        (page_bytes, bytes, Overlay::new(log, path, state))
+    }))
 }
 
 fn length(file: &File, path: &Path) -> Result<u64, SqliteError> {

@@ -214,7 +214,7 @@ fn is_busy(error: &rusqlite::Error) -> bool {
 /// Fails if the database is empty and a file beside it holds data of it. SQLite would take that
 /// file for a leftover and remove it as soon as somebody reads the database. But it may be all that
 /// is left of the data.
-fn check_not_emptied(path: &Path, file: &File) -> Result<(), SqliteError> {
+pub(crate) fn check_not_emptied(path: &Path, file: &File) -> Result<(), SqliteError> {
     if file.metadata().during("inspect", path)?.len() > 0 {
         return Ok(());
     }

@@ -43,7 +43,7 @@ impl DatabaseName {
     pub fn owner_or_usual(&self) -> Option<(u32, u32)> {
         self.owner().or_else(|| match self {
             Self::Postgres(_) => privilege::user_ids("postgres"),
-            Self::Sqlite(path) => privilege::owner(path.parent()?),
+            Self::Sqlite(path) => privilege::owner(std::path::absolute(path).ok()?.parent()?),
         })
     }
 

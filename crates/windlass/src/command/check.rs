@@ -194,9 +194,15 @@ fn predict(
     Ok(foretold::before(state.directory(), &ends, before))
 }
 
-/// The nearest directory above the path, or the path itself, that exists.
+/// The nearest directory above the path, or the path itself, that exists. Above a bare name that is
+/// the current directory.
 pub fn existing(path: &Path) -> Option<&Path> {
-    let mut all = path.ancestors().filter(|path| !path.as_os_str().is_empty());
+    let mut all = path
+        .ancestors()
+        .map(|path| match path.as_os_str().is_empty() {
+            true => Path::new("."),
+            false => path,
+        });
     all.find(|path| path.is_dir())
 }
 
@@ -311,6 +317,7 @@ fn rights(checks: &mut Checks, cluster: &mut Cluster) -> Result<(), Failure> {
 
 fn sqlite(checks: &mut Checks, path: &Path) -> Result<Source, Failure> {
     let database = Database::open(path)?;
+    database.check_end()?;
     let facts = database.facts();
     let real = PathBuf::from(&facts.path);
     let mode = match facts.journal_mode {

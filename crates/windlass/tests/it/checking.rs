@@ -237,6 +237,49 @@ fn a_dry_run_of_a_restore_tells_what_it_would_do_and_does_nothing() {
 }
 
 #[test]
+fn a_check_of_a_sqlite_database_that_is_cut_off_fails_as_its_backup_does() {
+    for in_log in [false, true] {
+        let place = Place::with_accounts(2000);
+        // An open connection keeps the log, which then holds what was committed last.
+        let keeper = in_log.then(|| place.ledger.shell());
+        place.ledger.commit(1, 10);
+        let (db, sets) = (place.arg("shop.db"), place.arg("sets"));
+        let words = ["check", &db, "--to", &sets];
+        let (code, document) = json(&words);
+        assert_eq!(code, 0, "{document}");
+        let file = std::fs::File::options().write(true).open(&db).unwrap();
+        let bytes = file.metadata().unwrap().len();
+        file.set_len(bytes / 2).unwrap();
+        let (code, document) = json(&words);
+        let found = (code, state(&document, "database"));
+        assert_eq!(found, (1, "failed".to_owned()), "{document}");
+        let text = document["checks"].to_string();
+        assert!(text.contains("is cut off at byte"), "{text}");
+        let backup = windlass(&["backup", &db, "--to", &sets]);
+        assert_eq!(backup.status.code(), Some(1));
+        drop(keeper);
+    }
+}
+
+#[test]
+fn a_dry_run_of_a_restore_to_a_bare_name_looks_at_the_current_directory() {
+    let place = Place::new();
+    let set = place.back_up();
+    let words = ["restore", set.to_str().unwrap(), "--into", "new.db"];
+    let mut dry = command();
+    let output = dry
+        .args(words)
+        .arg("--dry-run")
+        .current_dir(place.dir.path());
+    let output = output.output().unwrap();
+    let printed = text(&output);
+    assert_eq!(output.status.code(), Some(0), "{printed}");
+    let here = format!("{} can be written to", place.dir.path().display());
+    let says = [here, format!("would write   {}", place.arg("new.db"))];
+    assert!(says.iter().all(|it| printed.contains(it)), "{printed}");
+}
+
+#[test]
 fn a_dry_run_of_a_clusters_restore_makes_no_directory() {
     let place = clusters::place();
     let source = PrivateCluster::start(&ClusterOptions::default());

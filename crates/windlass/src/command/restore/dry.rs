@@ -153,8 +153,10 @@ fn sqlite(
                 "Leave out --force, or restore to another path.",
             );
         }
-        writable(checks, plan.target.parent().unwrap_or(Path::new("/")));
-        Ok(vec![plan.target])
+        // The whole path, also of a bare name: a reader sees which directory is meant.
+        let target = std::path::absolute(&plan.target).unwrap_or(plan.target);
+        writable(checks, super::parent(&target));
+        Ok(vec![target])
     })
 }
 

@@ -110,9 +110,14 @@ impl Progress {
         self.total_bytes.store(bytes, Ordering::Relaxed);
     }
 
-    /// How many bytes there are to do; zero when not known.
+    /// How many bytes there are to do; zero when not known. A run may turn out to have more to do
+    /// than was foreseen, for example files that it read again. So the total is never less than
+    /// what is done; a caller who compares the two asks for `done` first.
     pub fn total(&self) -> u64 {
-        self.total_bytes.load(Ordering::Relaxed)
+        match self.total_bytes.load(Ordering::Relaxed) {
+            0 => 0,
+            total => total.max(self.done()),
+        }
     }
 
     /// How many bytes are done: read from the source, or taken from the stripes.

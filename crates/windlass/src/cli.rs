@@ -18,7 +18,7 @@ use std::path::PathBuf;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use windlass_postgres::RelationPattern;
 
-pub use choice::Choice;
+pub use choice::{Choice, WHICH_OF_ALL};
 pub use open::{Open, OpenOptions};
 use windlass_engine::{parse_rate, parse_size};
 
@@ -88,6 +88,9 @@ pub struct Global {
     /// Read this configuration instead of /etc/windlass/windlass.toml
     #[arg(long, global = true, value_name = "FILE", env = "WINDLASS_CONFIG")]
     pub config: Option<PathBuf>,
+    /// The name of the command: `backup`, `lab`.
+    #[arg(skip)]
+    pub command: String,
 }
 
 /// The commands.

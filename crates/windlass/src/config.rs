@@ -43,6 +43,8 @@ pub fn parse(arguments: &[OsString]) -> Result<Cli, Failed> {
     let with_defaults = defaults::apply(command, &config, &said);
     let matches: ArgMatches = with_defaults.try_get_matches_from(arguments)?;
     let mut cli = Cli::from_arg_matches(&matches)?;
+    let name = matches.subcommand_name().unwrap_or_default();
+    name.clone_into(&mut cli.global.command);
     environment::check()?;
     resolve(&config, &mut cli.command)?;
     Ok(cli)
@@ -66,7 +68,14 @@ pub fn cli() -> clap::Command {
         let command = command.mut_arg("to", |argument| argument.required(false));
         command.mut_arg("dry_run", |argument| argument.hide(true))
     };
-    flags(Cli::command()).mut_subcommand("check", check)
+    // These two take all sets of a directory, where other commands take the latest.
+    let all = |command: clap::Command| {
+        command.mut_arg("which", |argument| argument.help(cli::WHICH_OF_ALL))
+    };
+    flags(Cli::command())
+        .mut_subcommand("check", check)
+        .mut_subcommand("info", all)
+        .mut_subcommand("verify", all)
 }
 
 fn flags(command: clap::Command) -> clap::Command {

@@ -57,7 +57,7 @@ pub fn open(global: &Global, arguments: &[OsString]) -> Result<(), Failure> {
     let words: Vec<_> = words.map(|word| hidden(&word.to_string_lossy())).collect();
     let log = Log {
         level: global.log_level,
-        command: words.first().cloned().unwrap_or_default(),
+        command: global.command.clone(),
         sink,
         has_failed: false,
     };

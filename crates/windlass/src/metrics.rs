@@ -14,6 +14,7 @@ mod render;
 
 use std::net::SocketAddr;
 use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
@@ -22,9 +23,8 @@ use std::time::Duration;
 use windlass_engine::{EngineError, Outputs};
 
 use crate::cli::Watching;
-use crate::exit::Failure;
+use crate::exit::{Code, Failure};
 use crate::outputs::METRICS;
-use crate::watch::metrics_failure;
 
 use http::{Answer, Server};
 pub use render::Exporter;
@@ -33,6 +33,14 @@ pub use render::Exporter;
 const FILE_BYTES_MAX: u64 = 1 << 20;
 /// How often the file is written. node_exporter reads it about every 15 seconds.
 const PERIOD: Duration = Duration::from_secs(5);
+
+/// Whether a run failed because its file cannot be written. Nobody then tries it again.
+static FILE_FAILED: AtomicBool = AtomicBool::new(false);
+
+/// Whether the run failed because its file of metrics cannot be written.
+pub fn has_failed() -> bool {
+    FILE_FAILED.load(Ordering::Relaxed)
+}
 
 /// Serves and writes metrics until it ends.
 pub struct Metrics {
@@ -89,7 +97,9 @@ impl Metrics {
             _ => Answer::not_found(),
         };
         let server = Server::start(address, answer).map_err(|error| {
-            metrics_failure(&format!("cannot serve metrics on {address}"), &error)
+            let message = format!("cannot serve metrics on {address}: {error}");
+            let hint = "Use an address of this machine with a free port for --metrics.";
+            Failure::new(Code::Failed, message, hint)
         })?;
         self.server = Some(server);
         Ok(())
@@ -97,16 +107,18 @@ impl Metrics {
 
     fn keep(&mut self, path: &Path, outputs: &Outputs) -> Result<(), Failure> {
         let failed = |error: &dyn std::fmt::Display| {
-            metrics_failure(
-                &format!("cannot write metrics to {}", path.display()),
-                error,
-            )
+            let message = format!("cannot write metrics to {}: {error}", path.display());
+            let hint = "Name a file for --metrics-file in a directory that exists and that the \
+                        database's owner can write to.";
+            Failure::new(Code::Failed, message, hint)
         };
         carry(
             path,
             &mut self.exporter.lock().unwrap_or_else(PoisonError::into_inner),
         );
-        match replace(path, outputs, &text(&self.exporter)) {
+        let replaced = replace(path, outputs, &text(&self.exporter));
+        FILE_FAILED.store(replaced.is_err(), Ordering::Relaxed);
+        match replaced {
             Err(EngineError::OutputIo { source, .. }) => return Err(failed(&source)),
             other => other?,
         }

@@ -153,7 +153,8 @@ fn lines(progress: &Arc<Progress>, percent: u8, stop: &AtomicBool) {
     let (began, mut shown, mut phase) = (Instant::now(), 0, "");
     let mut meter = Meter::new(progress);
     while !stop.load(Ordering::Acquire) {
-        let (total, done) = (progress.total(), progress.done());
+        let done = progress.done();
+        let total = progress.total();
         let now = progress.phase();
         if now != phase && !now.is_empty() && done == 0 {
             output::note(now);

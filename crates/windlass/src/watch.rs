@@ -16,7 +16,7 @@ use windlass_engine::{
 };
 
 use crate::cli::{Global, TraceFormat, Watching};
-use crate::exit::{Code, Failure};
+use crate::exit::Failure;
 use crate::metrics::{Exporter, Metrics};
 use crate::progress::{Show, Shown};
 use crate::status::Operation;
@@ -195,13 +195,4 @@ fn completion(live: &Live) -> Option<String> {
     // The estimate is not exact to the nanosecond.
     let end = end.round(jiff::Unit::Second).ok()?;
     Some(end.to_string())
-}
-
-/// The failure when metrics cannot be served or written.
-pub fn metrics_failure(what: &str, error: &dyn std::fmt::Display) -> Failure {
-    Failure::new(
-        Code::Failed,
-        format!("{what}: {error}"),
-        "Use an address of this machine with a free port, or a directory that can be written to.",
-    )
 }

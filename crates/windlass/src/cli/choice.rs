@@ -4,6 +4,10 @@ use clap::Args;
 
 use crate::places::Which;
 
+/// The help of `--set` for commands that take all sets if none is chosen.
+pub const WHICH_OF_ALL: &str = "The beginning of the set's id, `latest`, or a time, which means \
+    the newest set that was begun by then [default: all sets]";
+
 /// Which of many sets a command takes.
 #[derive(Clone, Debug, Default, Args)]
 #[command(next_help_heading = "Which set of a directory")]

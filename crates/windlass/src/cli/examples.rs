@@ -151,7 +151,7 @@ Examples:
 /// `windlass man --help`
 pub const MAN: &str = "\
 Examples:
-  windlass man /usr/local/share/man/man1
+  mkdir -p /usr/local/share/man/man1 && windlass man /usr/local/share/man/man1
       Install the man pages. `man windlass-backup` then shows one.";
 
 /// `windlass lab --help`

@@ -196,7 +196,7 @@ impl SetView {
     fn print(&self, files: bool) {
         output::line(&format!("set           {}", self.id));
         if let Some(description) = &self.description {
-            print_description(description);
+            print_description(description, self.stored_bytes());
         }
         for stripe in &self.stripes {
             let state = match &stripe.fault {
@@ -261,6 +261,15 @@ impl SetView {
         ));
     }
 
+    /// Bytes of the stripes that are there.
+    fn stored_bytes(&self) -> u64 {
+        let there = self.stripes.iter().filter(|stripe| stripe.is_there);
+        there
+            .filter_map(|stripe| stripe.location.metadata().ok())
+            .map(|file| file.len())
+            .sum()
+    }
+
     fn json(&self, files: bool) -> Value {
         let stripes: Vec<_> = self.stripes.iter().map(stripe_json).collect();
         let mut document = serde_json::json!({
@@ -290,7 +299,8 @@ fn relation_of(names: &RelationNames, file: &FileEntry) -> Option<String> {
     Some(names.of_path(&file.path)?.relation.to_string())
 }
 
-fn print_description(description: &SetDescription) {
+/// Prints what a set says about itself. `stored` are the bytes of its stripes, as in the list.
+fn print_description(description: &SetDescription, stored: u64) {
     let facts = &description.facts;
     let kind = facts.database["kind"].as_str().unwrap_or("unknown");
     let version = facts.database["version"]
@@ -311,11 +321,6 @@ fn print_description(description: &SetDescription) {
         .iter()
         .filter(|file| file.kind == FileKind::File);
     let bytes: u64 = description.files.0.iter().map(|file| file.bytes).sum();
-    let stored: u64 = description
-        .stripes
-        .iter()
-        .map(|stripe| stripe.stored_bytes)
-        .sum();
     output::line(&format!(
         "content       {}, {}, stored in {}",
         output::count(files.count() as u64, "file"),

@@ -56,6 +56,21 @@ fn a_run_is_logged_from_its_start_to_its_verdict_and_end() {
 }
 
 #[test]
+fn the_log_names_the_command_and_not_an_option_before_it() {
+    let place = Place::new();
+    let (db, log) = (place.arg("shop.db"), place.arg("log"));
+    let before = ["--config", "/dev/null", "--log", &log, "--quiet"];
+    let output = windlass(&[&before[..], &["backup", &db, "--to", "nul"]].concat());
+    assert_eq!(output.status.code(), Some(0), "{}", text(&output));
+    let logged = lines(&place.path("log"));
+    let named = |line: &String| line.contains("] info: backup: ");
+    assert!(
+        !logged.is_empty() && logged.iter().all(named),
+        "{logged:#?}"
+    );
+}
+
+#[test]
 fn levels_leave_out_what_was_not_asked_for() {
     let place = Place::new();
     let (db, log) = (place.arg("shop.db"), place.arg("log"));

@@ -177,7 +177,8 @@ fn verify_reads_all_sets_of_a_directory_or_one() {
     let stripe = stripe_of(&place, &first);
     flip_inside(&stripe);
     let (printed, said) = ends(4, &["verify", &sets]);
-    assert!(printed.contains("verified      1 set, "), "{printed}");
+    assert!(printed.contains("verified      1 of 2 sets, "), "{printed}");
+    assert!(!printed.contains("all right"), "{printed}");
     let says = format!("error: 1 of 2 sets damaged: {first}\n");
     assert!(said.contains(&says), "{said}");
     let (code, document) = json(&["verify", &sets]);
@@ -188,6 +189,42 @@ fn verify_reads_all_sets_of_a_directory_or_one() {
     ends(0, &["verify", &sets, "--latest"]);
     ends(4, &["verify", &sets, "--set", &first]);
     ends(2, &["verify", &sets, "--events", &place.arg("events")]);
+    // If nothing is right, nothing says so.
+    flip_inside(&stripe_of(&place, &second));
+    let (printed, said) = ends(4, &["verify", &sets]);
+    assert!(!printed.contains("verified "), "{printed}");
+    assert!(said.contains("error: 2 of 2 sets damaged: "), "{said}");
+}
+
+#[test]
+fn info_names_one_size_of_a_set_in_the_list_and_in_full() {
+    let place = Place::new();
+    let stripe = place.back_up();
+    let stored = windlass_engine::show_size(stripe.metadata().unwrap().len());
+    let sets = place.arg("sets");
+    let (list, _) = ends(0, &["info", &sets]);
+    assert!(list.contains(&format!("  {stored}  ")), "{stored}: {list}");
+    let (full, _) = ends(0, &["info", &sets, "--set", "latest"]);
+    assert!(
+        full.contains(&format!(", stored in {stored}\n")),
+        "{stored}: {full}"
+    );
+}
+
+#[test]
+fn the_help_of_set_says_that_info_and_verify_take_all_sets_without_it() {
+    for (command, default) in [
+        ("info", "all sets"),
+        ("verify", "all sets"),
+        ("restore", "latest"),
+    ] {
+        let help = windlass(&[command, "--help"]);
+        let help = text(&help).split_whitespace().collect::<Vec<_>>().join(" ");
+        assert!(
+            help.contains(&format!("begun by then [default: {default}]")),
+            "{help}"
+        );
+    }
 }
 
 #[test]

@@ -332,7 +332,15 @@ fn a_run_is_not_begun_when_its_metrics_cannot_be_shown() {
     for words in [["--metrics", "nonsense"], ["--metrics-file", &missing]] {
         let output = windlass(&[&["backup", &database, "--to", &sets][..], &words].concat());
         assert_eq!(output.status.code(), Some(1), "{}", text(&output));
-        assert!(text(&output).contains("metrics"), "{}", text(&output));
+        let said = text(&output);
+        // It says so once, and the hint is about the option that is wrong.
+        assert_eq!(said.matches("error: ").count(), 1, "{said}");
+        assert!(!said.contains("warning: "), "{said}");
+        let (_, hint) = said.split_once("hint: ").unwrap();
+        assert!(
+            hint.contains(&format!("{} ", words[0])) || hint.contains(&format!("{}.", words[0]))
+        );
+        assert_eq!(hint.contains("port"), words[0] == "--metrics", "{said}");
         assert!(place.sets().is_empty(), "{:?}", place.sets());
     }
 }

@@ -154,8 +154,18 @@ impl Outcome {
 
     fn print(&self, count: usize, quiet: bool) {
         if count > 1 && !quiet {
-            let (sound, bytes) = (output::count(self.sound, "set"), show_size(self.bytes));
-            output::line(&format!("verified      {sound}, {bytes}: all right"));
+            let (bytes, of) = (show_size(self.bytes), self.documents.len() as u64);
+            let sets = output::count(of, "set");
+            match self.sound {
+                // The error that follows says it all.
+                0 => {}
+                sound if sound == of => {
+                    output::line(&format!("verified      {sets}, {bytes}: all right"));
+                }
+                sound => output::line(&format!(
+                    "verified      {sound} of {sets}, {bytes}: these are right"
+                )),
+            }
         }
     }
 

@@ -111,6 +111,10 @@ fn rot_in_an_open_set_is_an_error_and_never_a_wrong_answer() {
     let scratch = Scratch::new();
     for user in users() {
         let opened = Opened::start(&scratch, user, &[&set]);
+        // The server's recovery writes, and still the status says what `open` says.
+        let status = || text(&scratch.run(user, &["status"]));
+        wait_until(|| status().contains("opened, "));
+        assert!(status().contains("opened, read-only"), "{}", status());
         rot(&set);
         let damaged = opened.sql(SUM);
         assert!(!damaged.status.success(), "{}", text(&damaged));

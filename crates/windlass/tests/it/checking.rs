@@ -242,7 +242,7 @@ fn a_check_of_a_sqlite_database_that_is_cut_off_fails_as_its_backup_does() {
         let place = Place::with_accounts(2000);
         // An open connection keeps the log, which then holds what was committed last.
         let keeper = in_log.then(|| place.ledger.shell());
-        place.ledger.commit(1, 10);
+        place.ledger.commit(21, 30);
         let (db, sets) = (place.arg("shop.db"), place.arg("sets"));
         let words = ["check", &db, "--to", &sets];
         let (code, document) = json(&words);

@@ -338,7 +338,10 @@ fn damage_hint(source: &FormatError, offset: u64) -> &'static str {
             "Name a stripe of a set, or the directory that holds its stripes. If this file was a \
              stripe, its beginning was overwritten: use another set."
         }
-        _ => "Use another set; `windlass info` says what is left of this one.",
+        _ => {
+            "Use an older set: `windlass info PLACE` lists the sets of a directory. `windlass \
+             verify SET` lists what is lost in this one."
+        }
     }
 }
 

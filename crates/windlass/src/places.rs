@@ -45,7 +45,7 @@ impl FoundSet {
     }
 
     /// If damage causes the failure, the failure names the set to use instead.
-    fn advised(&self, failure: Failure, can_be_mended: bool) -> Failure {
+    pub fn advised(&self, failure: Failure, can_be_mended: bool) -> Failure {
         let Some(advice) = self.advice.as_ref().filter(|_| failure.is_damage()) else {
             return failure;
         };
@@ -68,7 +68,7 @@ pub fn find(global: &Global, words: &[PathBuf], choice: &Choice) -> Result<Found
     }
     Ok(FoundSet {
         stripes: chosen.set.locations(),
-        advice: advice(&chosen),
+        advice: Some(advice(&chosen, &names(&words))),
     })
 }
 
@@ -169,19 +169,20 @@ fn say(chosen: &Chosen<'_>) {
     output::note(&format!("set {id}{of}, begun {begun}: {how}"));
 }
 
-fn advice(chosen: &Chosen<'_>) -> Option<String> {
+/// What to do if the chosen set is damaged.
+fn advice(chosen: &Chosen<'_>, place: &str) -> String {
     let bad = short_id(chosen.set);
-    Some(match chosen.older {
+    let verify = format!("`windlass verify {place} --set {bad}` lists what is lost");
+    match chosen.older {
         None => format!(
-            "No older sound set of it is there. `windlass verify --set {bad}` lists what is \
-             damaged."
+            "No older sound set of it is there: `windlass info {place}` lists all. {verify}."
         ),
         Some(older) => {
             let (id, begun) = (short_id(older), when(older.begun_nanos));
             format!(
                 "The next older sound set is {id}, begun {begun}: take it with --set {id}. \
-                 `windlass verify --set {bad}` lists what is damaged."
+                 {verify}."
             )
         }
-    })
+    }
 }

@@ -151,8 +151,8 @@ Examples:
 /// `windlass man --help`
 pub const MAN: &str = "\
 Examples:
-  mkdir -p /usr/local/share/man/man1 && windlass man /usr/local/share/man/man1
-      Install the man pages. `man windlass-backup` then shows one.";
+  windlass man /usr/local/share/man/man1
+      Install the man pages. If the directory does not exist, make it with `mkdir -p` first. `man windlass-backup` then shows one.";
 
 /// `windlass lab --help`
 pub const LAB: &str = "\

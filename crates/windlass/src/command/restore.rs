@@ -42,20 +42,23 @@ fn restore_set(
 ) -> Result<RunEnd, Failure> {
     run.hooks
         .set_owner(privilege::owner(parent(&arguments.into)));
-    let set = places::open(global, &arguments.set, &arguments.choice)?;
+    let found = places::find(global, &arguments.set, &arguments.choice)?;
+    let set = found.open()?;
     // The profiles belong to the user who probed, who need not be the database's owner.
     let emulation = super::emulation(&arguments.buffers)?;
     let state = State::open(&emulation, !arguments.no_prediction);
     let facts = &set.description().facts;
     let kind = facts.database["kind"].as_str().unwrap_or_default();
-    let (mut report, next) = match kind {
-        windlass_postgres::KIND => postgres((global, arguments), &set, run, cancel)?,
-        "sqlite" => sqlite((global, arguments), &set, run, cancel)?,
+    let restored = match kind {
+        windlass_postgres::KIND => postgres((global, arguments), &set, run, cancel),
+        "sqlite" => sqlite((global, arguments), &set, run, cancel),
         other => {
             let message = format!("the set is of a database of kind {other:?}");
             return Err(Failure::new(Code::Failed, message, "Use a newer windlass."));
         }
     };
+    // Damage in a frame is found only by reading it.
+    let (mut report, next) = restored.map_err(|failure| found.advised(failure, false))?;
     let tablespaces = arguments.tablespace_map.iter().map(|(_, becomes)| becomes);
     let places = std::iter::once(&arguments.into).chain(tablespaces);
     let ends = Ends {

@@ -77,7 +77,9 @@ impl Verified {
         if !self.damage.is_empty() {
             let places = output::count(self.damage.damage_count, "place");
             output::note(&format!("error: set {id} is damaged in {places}"));
-            output::note("hint: Use another set; `windlass info` says what is left of this one.");
+            output::note(
+                "hint: Use an older set: `windlass info PLACE` lists the sets of a directory.",
+            );
         } else if let Some(checked) = &self.opened {
             checked.complain(&id);
         }

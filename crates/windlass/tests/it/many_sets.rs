@@ -260,6 +260,13 @@ fn a_damaged_newest_set_is_never_passed_over() {
         assert!(said.contains(&hint), "{said}");
         flip(&newest, at);
     }
+    // Once in a frame, which only the restore itself reads.
+    flip_inside(&newest);
+    let (_, said) = ends(4, &["restore", &sets, "--into", &into]);
+    let hint = format!("The next older sound set is {first}, begun ");
+    assert!(said.contains(&hint), "{said}");
+    let hint = format!("`windlass verify {sets} --set {second}` lists what is lost.");
+    assert!(said.contains(&hint), "{said}");
     assert!(!place.path("x.db").exists());
     // Nothing of the file can be read: it may be anything, even a newer set.
     std::fs::File::create(&newest).unwrap();

@@ -181,7 +181,7 @@ impl Outcome {
             }
             if !self.damaged.is_empty() {
                 output::note(
-                    "hint: Use another set; `windlass info --set` says what is left of one.",
+                    "hint: Use another set; `windlass verify PLACE --set ID` lists what is lost in one.",
                 );
             }
         }

@@ -11,8 +11,8 @@
 //! - A file is complete at any moment, because a rename replaces it.
 //! - A file whose process has ended counts for nothing. A process is identified by its number and
 //!   its start time, because numbers are used again. A user's own listing, and the next operation,
-//!   remove such files of that user. Root removes no files of other users, because these users could put something in
-//!   its way.
+//!   remove such files of that user. Root removes no files of other users, because these users
+//!   could put something in its way.
 //! - Windlass trusts a directory only if nobody except its user could have written to it.
 //! - An operation goes on if its file cannot be written, because being seen is not its purpose.
 

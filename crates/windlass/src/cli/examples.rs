@@ -152,7 +152,8 @@ Examples:
 pub const MAN: &str = "\
 Examples:
   windlass man /usr/local/share/man/man1
-      Install the man pages. If the directory does not exist, make it with `mkdir -p` first. `man windlass-backup` then shows one.";
+      Install the man pages. If there is no such directory, make it first with `mkdir -p`.
+      `man windlass-backup` then shows one.";
 
 /// `windlass lab --help`
 pub const LAB: &str = "\

@@ -1,19 +1,42 @@
-//! Reading a file that somebody named: it may be large by mistake, and a device may never end.
+//! Reading a file that somebody named: it may be large by mistake, a device may never end, and a
+//! pipe may wait for a writer for ever.
 
 use std::fs::File;
 use std::io::{self, Read};
+use std::os::unix::fs::{FileTypeExt, OpenOptionsExt};
 use std::path::Path;
 
+/// Opens a file without waiting. Only a regular file is opened: somebody may name a pipe or a
+/// terminal by mistake.
+pub fn open_regular(path: &Path) -> io::Result<File> {
+    let file = open_at_once(path)?;
+    if file.metadata()?.is_file() {
+        return Ok(file);
+    }
+    Err(io::Error::other("not a regular file"))
+}
+
 /// Reads a file that has at most `bytes_max` bytes. For a longer file, the error states the limit.
+/// A pipe is an error; a device such as `/dev/null` is not.
 pub fn read_at_most(path: impl AsRef<Path>, bytes_max: u64) -> io::Result<Vec<u8>> {
     let mut bytes = Vec::new();
-    let mut file = File::open(path)?.take(bytes_max.saturating_add(1));
+    let file = open_at_once(path.as_ref())?;
+    if file.metadata()?.file_type().is_fifo() {
+        return Err(io::Error::other("it is a pipe, not a file"));
+    }
+    let mut file = file.take(bytes_max.saturating_add(1));
     file.read_to_end(&mut bytes)?;
     if bytes.len() as u64 > bytes_max {
         let what = format!("it is larger than {} KiB", bytes_max >> 10);
         return Err(io::Error::new(io::ErrorKind::InvalidData, what));
     }
     Ok(bytes)
+}
+
+/// For a pipe without a writer, a plain open is a wait that no signal ends.
+fn open_at_once(path: &Path) -> io::Result<File> {
+    let mut options = File::options();
+    options.read(true).custom_flags(libc::O_NONBLOCK).open(path)
 }
 
 #[cfg(test)]

@@ -87,6 +87,12 @@ pub enum EngineError {
         /// The output's kind with its article, as in `a file of events`.
         noun: &'static str,
     },
+    /// A rename would replace a device or a pipe by a file.
+    #[error("cannot replace {path}: it is a device or a pipe, not a file")]
+    OutputStream {
+        /// The output as it was named.
+        path: PathBuf,
+    },
     /// An output cannot be created or written.
     #[error("{operation} {path}: {source}")]
     OutputIo {
@@ -279,8 +285,11 @@ impl EngineError {
             }
             Self::Damage { source, offset, .. } => damage_hint(source, *offset),
             Self::OutputRefused { .. } => {
-                "Windlass writes to no source, to nothing that belongs to one, and to no stripe \
-                 that it reads. Name another place."
+                "Windlass writes to no source, to nothing that belongs to one, to no stripe that \
+                 it reads, and to no file for two purposes. Name another place."
+            }
+            Self::OutputStream { .. } => {
+                "Windlass puts a new file under this name. Name a regular file, or a new one."
             }
             Self::OutputForeign { .. } => {
                 "Windlass replaces only files of the same kind. Name another file, or move this \

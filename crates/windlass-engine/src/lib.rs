@@ -50,7 +50,7 @@ pub use windlass_media as media;
 
 pub use adaptive::{CodecChange, CodecRange, CodecUse, CompressionReport, Controller, Observation};
 pub use backup::{BackupRun, Stopper};
-pub use bounded::read_at_most;
+pub use bounded::{open_regular, read_at_most};
 pub use buffer::{Buffer, Occupancy, Pool, Role};
 pub use cancel::Cancel;
 pub use check::{

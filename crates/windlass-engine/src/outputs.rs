@@ -14,7 +14,7 @@
 
 mod name;
 
-use std::fs::File;
+use std::fs::{File, Metadata};
 use std::io::{self, Read, Write};
 use std::os::unix::fs::{FileTypeExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
@@ -103,7 +103,15 @@ impl Outputs {
         Ok(())
     }
 
-    /// No output may be this directory, or lie in it.
+    /// No other output of the same run may be this file. A device or a pipe may take several.
+    pub fn protect_output(&mut self, path: &Path, what: &str) -> Result<(), EngineError> {
+        match path.metadata() {
+            Ok(metadata) if is_stream(&metadata) => Ok(()),
+            _ => self.protect_file(path, what),
+        }
+    }
+
+    /// No output may be this directory, or lie in it, whether it exists or not.
     pub fn protect_directory(&mut self, path: &Path, what: &str) -> Result<(), EngineError> {
         self.trees.push((Tree::of(path)?, what.to_owned()));
         Ok(())
@@ -141,9 +149,8 @@ impl Outputs {
     /// The same, for what a rename is to put there: that would replace a device or a pipe as well.
     pub fn check_replaceable(&self, path: &Path, kind: &OutputKind) -> Result<(), EngineError> {
         match self.look(path, kind)? {
-            Existing::Stream => Err(EngineError::OutputForeign {
+            Existing::Stream => Err(EngineError::OutputStream {
                 path: path.to_owned(),
-                noun: kind.noun,
             }),
             Existing::Nothing | Existing::File(_) => Ok(()),
         }
@@ -171,13 +178,11 @@ impl Outputs {
         written.map_err(|source| failed("write", path, source))
     }
 
-    /// Does the same, but not durably. This is for files that nobody needs after a power cut.
+    /// Does the same, but not durably. This is for files that nobody needs after a power cut, and
+    /// that are written again and again: a pipe would block the run as soon as nobody reads it.
     pub fn refresh(&self, path: &Path, kind: &OutputKind, bytes: &[u8]) -> Result<(), EngineError> {
-        let existing = self.look(path, kind)?;
-        let written = match existing {
-            Existing::Stream => write_stream(path, &existing, bytes),
-            _ => durable::write_unsynced(&target(path), bytes, 0o644),
-        };
+        self.check_replaceable(path, kind)?;
+        let written = durable::write_unsynced(&target(path), bytes, 0o644);
         written.map_err(|source| failed("write", path, source))
     }
 
@@ -201,11 +206,10 @@ impl Outputs {
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Existing::Nothing),
             Err(source) => return Err(failed("look at", path, source)),
         };
-        let file_type = metadata.file_type();
-        if file_type.is_char_device() || file_type.is_fifo() {
+        if is_stream(&metadata) {
             return Ok(Existing::Stream);
         }
-        if !file_type.is_file() {
+        if !metadata.is_file() {
             return Err(foreign());
         }
         if metadata.len() > 0 {
@@ -216,6 +220,11 @@ impl Outputs {
         }
         Ok(Existing::File((metadata.dev(), metadata.ino())))
     }
+}
+
+fn is_stream(metadata: &Metadata) -> bool {
+    let file_type = metadata.file_type();
+    file_type.is_char_device() || file_type.is_fifo()
 }
 
 /// The first bytes of a file.

@@ -282,7 +282,7 @@ pub fn set_of_stripe(path: &Path) -> Option<SetId> {
     if let Some(header) = peek_header(path) {
         return Some(header.set_id);
     }
-    let file = stripe::open_regular(path).ok()?;
+    let file = crate::bounded::open_regular(path).ok()?;
     let length = file.metadata().ok()?.len();
     let seal = stripe::read_seal(path, &file, length).ok()?;
     Some(seal.set_id)

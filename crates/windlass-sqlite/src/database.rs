@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use windlass_engine::{BackupRun, RunReport};
+use windlass_engine::{BackupRun, RunReport, open_regular};
 
 use crate::backup;
 use crate::error::{IoContext, SqliteError};
@@ -58,7 +58,7 @@ impl Database {
     /// Opens the database at `path`. Like SQLite, it follows a symbolic link.
     pub fn open(path: &Path) -> Result<Self, SqliteError> {
         let real = path.canonicalize().during("find", path)?;
-        let file = File::open(&real).during("open", &real)?;
+        let file = open_regular(&real).during("open", &real)?;
         let metadata = file.metadata().during("inspect", &real)?;
         if !metadata.is_file() {
             return Err(SqliteError::NotADatabase {
@@ -138,10 +138,10 @@ impl Database {
 /// Whether the file at `path` is a SQLite database: its first 16 bytes are SQLite's, or it is
 /// empty, which is an empty database.
 pub fn is_sqlite(path: &Path) -> Result<bool, SqliteError> {
-    let file = File::open(path).during("open", path)?;
-    if !file.metadata().during("inspect", path)?.is_file() {
+    if !path.metadata().during("inspect", path)?.is_file() {
         return Ok(false);
     }
+    let file = open_regular(path).during("open", path)?;
     let mut magic = [0; DATABASE_MAGIC.len()];
     let found = file.read_full_at(&mut magic, 0).during("read", path)?;
     Ok(found == 0 || magic == *DATABASE_MAGIC)

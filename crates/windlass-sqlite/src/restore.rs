@@ -131,6 +131,12 @@ impl RestorePlan {
         self.abandon()
     }
 
+    /// The paths of the restored database and its side files, whether or not they exist.
+    pub fn files(&self) -> Vec<PathBuf> {
+        let sides = SIDE_SUFFIXES.map(|suffix| beside(&self.target, suffix));
+        std::iter::once(self.target.clone()).chain(sides).collect()
+    }
+
     /// Removes what was restored, if it was not published.
     pub fn abandon(self) -> Result<(), SqliteError> {
         let root = &self.layout.root;

@@ -20,7 +20,7 @@ use std::time::{Duration, Instant};
 
 use rusqlite::config::DbConfig;
 use rusqlite::{Connection, ErrorCode, OpenFlags, ffi};
-use windlass_engine::Cancel;
+use windlass_engine::{Cancel, open_regular};
 
 use crate::error::{IoContext, SqliteError};
 use crate::extent::Extent;
@@ -241,7 +241,7 @@ pub(crate) fn check_not_emptied(path: &Path, file: &File) -> Result<(), SqliteEr
 /// database's journal. `None` if there is no journal, or if it is zeroed, as a commit in persist
 /// mode leaves it.
 pub(crate) fn journal_header(database: &Path) -> Option<[u8; 28]> {
-    let journal = File::open(beside(database, "-journal")).ok()?;
+    let journal = open_regular(&beside(database, "-journal")).ok()?;
     let mut header = [0; 28];
     let found = journal.read_full_at(&mut header, 0).ok()?;
     (found == header.len() && header[0] != 0).then_some(header)

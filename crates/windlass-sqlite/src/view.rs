@@ -31,6 +31,8 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
+use windlass_engine::open_regular;
+
 use crate::error::{IoContext, SqliteError};
 use crate::header::DatabaseHeader;
 use crate::overlay::Overlay;
@@ -173,7 +175,7 @@ fn open_overlay(
     header: &DatabaseHeader,
 ) -> Result<Overlay, SqliteError> {
     let path = beside(database, "-wal");
-    let wal = File::open(&path).during("open", &path)?;
+    let wal = open_regular(&path).during("open", &path)?;
     let state = wal::scan(&wal, index.frame_count).during("read", &path)?;
     let damaged = |frame, what| SqliteError::WalDamaged {
         path: path.clone(),

@@ -75,6 +75,10 @@ impl DatabaseName {
             let message = format!("{} is a directory", path.display());
             return Err(Failure::usage(message, "Name a SQLite database file."));
         }
+        if path.metadata().is_ok_and(|found| !found.is_file()) {
+            let message = format!("{} is a device or a pipe, not a file", path.display());
+            return Err(Failure::usage(message, "Name a SQLite database file."));
+        }
         if windlass_sqlite::is_sqlite(path)? {
             return Ok(Self::Sqlite(path.to_owned()));
         }

@@ -150,6 +150,30 @@ pub fn check(devices: &[DeviceName], outputs: &Outputs) -> Result<(), Failure> {
     Ok(())
 }
 
+/// Refuses devices as `check` does, and two stripes that would be one file. The result protects
+/// the stripes of this run from each other output of it, also under the names that they have until
+/// the set is sealed.
+pub fn protect(devices: &[DeviceName], outputs: &Outputs) -> Result<Outputs, Failure> {
+    check(devices, outputs)?;
+    let mut outputs = outputs.clone();
+    for (index, device) in devices.iter().enumerate() {
+        if let DeviceName::File(path) = device {
+            if devices[..index].contains(device) {
+                let message = format!("{} is named twice", path.display());
+                let hint = "Each stripe needs a file of its own.";
+                return Err(Failure::usage(message, hint));
+            }
+            let names = [path.clone(), partial_path(path)];
+            names.iter().try_for_each(|name| outputs.check(name))?;
+            let what = format!("this run writes stripe {index} of its set there");
+            for name in &names {
+                outputs.protect_file(name, &what)?;
+            }
+        }
+    }
+    Ok(outputs)
+}
+
 /// Opens the devices for a new set.
 pub fn create(
     devices: &[DeviceName],
@@ -157,7 +181,7 @@ pub fn create(
     options: FileDeviceOptions,
     outputs: &Outputs,
 ) -> Result<Vec<Box<dyn Device>>, Failure> {
-    check(devices, outputs)?;
+    protect(devices, outputs)?;
     let paths: Vec<_> = devices
         .iter()
         .enumerate()
@@ -169,16 +193,6 @@ pub fn create(
             }
         })
         .collect();
-    for (index, path) in paths.iter().enumerate() {
-        if path.is_some() && paths[..index].contains(path) {
-            let path = path.as_deref().unwrap_or(Path::new("")).display();
-            let message = format!("{path} is named twice");
-            return Err(Failure::usage(
-                message,
-                "Each stripe needs a file of its own.",
-            ));
-        }
-    }
     devices.iter().try_for_each(|device| device.make(None))?;
     let mut created: Vec<Box<dyn Device>> = Vec::with_capacity(paths.len());
     for path in paths {

@@ -17,6 +17,7 @@ mod hidden;
 mod socket;
 
 use std::ffi::OsString;
+use std::path::Path;
 use std::sync::{Mutex, OnceLock, PoisonError};
 
 use windlass_engine::{BufferPlan, show_size};
@@ -72,6 +73,15 @@ pub fn open(global: &Global, arguments: &[OsString]) -> Result<(), Failure> {
         words.join(" ")
     ));
     Ok(())
+}
+
+/// The file of the log, if the log goes to a file.
+pub fn file(global: &Global) -> Option<&Path> {
+    let place = global.log.as_deref()?;
+    match place.split_once(':').unwrap_or((place, "")) {
+        ("journal" | "syslog", _) => None,
+        _ => Some(place.as_ref()),
+    }
 }
 
 /// Logs something that ends a run or went wrong in it.

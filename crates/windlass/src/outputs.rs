@@ -45,7 +45,9 @@ pub fn outputs() -> Outputs {
 /// data directory if no server runs on it, because an earlier extract may have created that
 /// directory.
 pub fn of_files() -> Outputs {
-    Outputs::new().guarded_by(windlass_postgres::running_cluster_around)
+    Outputs::new()
+        .guarded_by(windlass_sqlite::side_file_of)
+        .guarded_by(windlass_postgres::running_cluster_around)
 }
 
 /// Outputs of a command that reads a set.

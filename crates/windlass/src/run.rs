@@ -85,7 +85,7 @@ impl<'a> Run<'a> {
             .watching
             .metrics_file
             .as_deref()
-            .filter(|_| !watch::has_begun() && !metrics::has_failed())
+            .filter(|_| watch::may_tell() && !metrics::has_failed())
         else {
             return;
         };

@@ -12,22 +12,56 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use windlass_engine::{
-    EventFormat, EventHeader, EventLog, EventOptions, Live, Meter, Outputs, Progress, RunReport,
+    EngineError, EventFormat, EventHeader, EventLog, EventOptions, Live, Meter, OutputKind,
+    Outputs, Progress, RunReport,
 };
 
 use crate::cli::{Global, TraceFormat, Watching};
 use crate::exit::Failure;
 use crate::metrics::{Exporter, Metrics};
+use crate::outputs::METRICS;
 use crate::progress::{Show, Shown};
 use crate::status::Operation;
 use crate::{log, output};
 
-/// Whether any run of this process was shown.
+/// Whether any run of this process was shown. If so, its own metrics report its end.
 static BEGUN: AtomicBool = AtomicBool::new(false);
 
-/// Whether any run of this process was shown. If so, its own metrics report its end.
-pub fn has_begun() -> bool {
-    BEGUN.load(Ordering::Relaxed)
+/// Whether the files that the user named were refused. Then nothing is written to them.
+static REFUSED: AtomicBool = AtomicBool::new(false);
+
+/// Whether a run that failed early may write its metrics.
+pub fn may_tell() -> bool {
+    !BEGUN.load(Ordering::Relaxed) && !REFUSED.load(Ordering::Relaxed)
+}
+
+/// Refuses files of events and metrics, and a log, where no output may be, and two of them that are
+/// one file. A command calls this before it writes anything.
+pub fn check(global: &Global, watching: &Watching, outputs: &Outputs) -> Result<(), Failure> {
+    let checked = check_files(global, watching, outputs.clone());
+    if checked.is_err() {
+        REFUSED.store(true, Ordering::Relaxed);
+    }
+    Ok(checked?)
+}
+
+fn check_files(
+    global: &Global,
+    watching: &Watching,
+    mut outputs: Outputs,
+) -> Result<(), EngineError> {
+    if let Some(path) = log::file(global) {
+        outputs.check(path)?;
+        outputs.protect_output(path, "the log of this run goes there")?;
+    }
+    if let Some(path) = &watching.events {
+        outputs.check_kind(path, &OutputKind::EVENTS)?;
+        outputs.protect_output(path, "the events of this run go there")?;
+    }
+    match &watching.metrics_file {
+        Some(path) => outputs.check_replaceable(path, &METRICS),
+        None => Ok(()),
+    }
 }
 
 /// A run, with what those need who watch it.
@@ -96,6 +130,7 @@ impl<'a> Ended<'a> {
 impl Watch {
     /// Starts everything that the user asked for.
     pub fn start(run: &Watched<'_>) -> Result<Self, Failure> {
+        check(run.global, run.watching, run.outputs)?;
         let silent = run.global.json || run.global.quiet;
         let progress = Arc::<Progress>::default();
         let started = jiff::Timestamp::now();

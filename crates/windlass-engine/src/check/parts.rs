@@ -12,6 +12,7 @@ use windlass_media::{
 use super::findings::explain;
 use super::report::{Damage, DamagedPart};
 use super::walk::walk;
+use crate::bounded::open_regular;
 use crate::error::EngineError;
 use crate::read::ReadFile;
 use crate::set::{OpenStripe, stripe};
@@ -55,7 +56,7 @@ impl Parts {
             footer: None,
             length: 0,
         };
-        let Ok(file) = stripe::open_regular(path) else {
+        let Ok(file) = open_regular(path) else {
             return parts;
         };
         parts.length = file.metadata().map_or(0, |metadata| metadata.len());
@@ -118,10 +119,7 @@ impl Parts {
     }
 
     pub(super) fn description(&self, limit: u64) -> Option<SetDescription> {
-        let (seal, file) = (
-            self.seal.as_ref().ok()?,
-            stripe::open_regular(&self.path).ok()?,
-        );
+        let (seal, file) = (self.seal.as_ref().ok()?, open_regular(&self.path).ok()?);
         let footer = stripe::read_footer(&self.path, &file, seal, limit);
         footer.ok().map(|footer| footer.description)
     }

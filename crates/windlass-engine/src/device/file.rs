@@ -17,12 +17,12 @@ use memmap2::MmapMut;
 use rustix::fs::{FallocateFlags, FlockOperation};
 
 use super::{Device, WriteDone};
+use crate::bounded::open_regular;
 use crate::buffer::Buffer;
 use crate::durable;
 use crate::error::EngineError;
 use crate::outputs::{self, OutputKind};
 use crate::ring::Ring;
-use crate::set::stripe::open_regular;
 
 /// The end of the file name of a stripe that is not sealed yet.
 pub const PARTIAL_SUFFIX: &str = ".partial";

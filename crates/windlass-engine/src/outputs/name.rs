@@ -30,7 +30,8 @@ pub(super) struct Name {
 /// A directory with everything in it.
 #[derive(Clone, Debug)]
 pub(super) struct Tree {
-    identity: Identity,
+    path: PathBuf,
+    identity: Option<Identity>,
     location: Option<Location>,
 }
 
@@ -83,16 +84,19 @@ impl Name {
 }
 
 impl Tree {
+    /// The directory need not exist yet.
     pub(super) fn of(path: &Path) -> Result<Self, EngineError> {
         let fault = |source| EngineError::OutputIo {
             operation: "find",
             path: path.to_owned(),
             source,
         };
-        let path = path.canonicalize().map_err(fault)?;
+        let absolute = std::path::absolute(path).map_err(fault)?;
+        let path = absolute.canonicalize().unwrap_or_else(|_| real(&absolute));
         Ok(Self {
-            identity: identity(&path.metadata().map_err(fault)?),
+            identity: path.metadata().ok().as_ref().map(identity),
             location: Location::of(&path),
+            path,
         })
     }
 
@@ -100,7 +104,8 @@ impl Tree {
     pub(super) fn holds(&self, name: &Name) -> bool {
         let above = name.path.ancestors();
         let mut identities = above.filter_map(|path| path.metadata().ok());
-        if identities.any(|found| identity(&found) == self.identity) {
+        let is_above = identities.any(|found| Some(identity(&found)) == self.identity);
+        if is_above || name.path.starts_with(&self.path) {
             return true;
         }
         let (Some(own), Some(other)) = (&self.location, Location::of(&name.path)) else {

@@ -6,9 +6,10 @@ use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
 use super::{Place, PlaceFile};
+use crate::bounded::open_regular;
 use crate::error::EngineError;
 use crate::set::places::where_it_may_be;
-use crate::set::stripe::{open_regular, read_error};
+use crate::set::stripe::read_error;
 
 /// A directory that holds stripes.
 #[derive(Clone, Debug)]

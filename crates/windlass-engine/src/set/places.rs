@@ -8,7 +8,8 @@ use std::path::{Path, PathBuf};
 
 use windlass_media::{Footer, SEAL_BYTES, Seal, SetDescription, StripeHeader};
 
-use super::stripe::{OpenStripe, open_regular, open_stripe, read_error, read_header};
+use super::stripe::{OpenStripe, open_stripe, read_error, read_header};
+use crate::bounded::open_regular;
 use crate::device::PARTIAL_SUFFIX;
 use crate::error::EngineError;
 use crate::place::STRIPE_SUFFIX;

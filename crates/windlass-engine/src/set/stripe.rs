@@ -2,7 +2,7 @@
 
 use std::fs::File;
 use std::io;
-use std::os::unix::fs::{FileExt, OpenOptionsExt};
+use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
 use windlass_media::{
@@ -10,6 +10,7 @@ use windlass_media::{
     StripeTableEntry, Structure,
 };
 
+use crate::bounded::open_regular;
 use crate::device::PARTIAL_SUFFIX;
 use crate::error::EngineError;
 use crate::read::ReadFile;
@@ -204,19 +205,6 @@ pub(crate) fn read_header(path: &Path) -> Result<(StripeHeader, Vec<u8>), Engine
         .map_err(|source| read_error(path, 0, source))?;
     let header = StripeHeader::decode(&bytes).map_err(fault)?;
     Ok((header, bytes))
-}
-
-/// Opens a file without waiting. A set may name a pipe or a terminal as one of its stripes.
-pub(crate) fn open_regular(path: &Path) -> io::Result<File> {
-    let mut options = File::options();
-    let file = options
-        .read(true)
-        .custom_flags(libc::O_NONBLOCK)
-        .open(path)?;
-    if file.metadata()?.is_file() {
-        return Ok(file);
-    }
-    Err(io::Error::other("not a regular file"))
 }
 
 pub(crate) fn open_stripe(path: &Path, limit: u64) -> Result<(OpenStripe, Footer), EngineError> {

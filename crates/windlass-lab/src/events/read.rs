@@ -148,7 +148,7 @@ impl EventFile {
             path: path.to_owned(),
             source,
         };
-        let file = std::fs::File::open(path).map_err(failed)?;
+        let file = windlass_engine::open_regular(path).map_err(failed)?;
         Self::read(std::io::BufReader::new(file), path)
     }
 

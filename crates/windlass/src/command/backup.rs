@@ -20,7 +20,7 @@ use crate::foretold::{Done, Judgement, State};
 use crate::probed::Ends;
 use crate::run::{Run, RunEnd};
 use crate::table::{self, Finished};
-use crate::watch::{Ended, Watch, Watched};
+use crate::watch::{self, Ended, Watch, Watched};
 use crate::{log, output, outputs, words};
 
 /// A sealed backup of any kind of database.
@@ -185,7 +185,8 @@ impl Job<'_> {
         database: &str,
         outputs: &Outputs,
     ) -> Result<(BackupRun, Watch), Failure> {
-        devices::check(&self.devices, outputs)?;
+        let protected = &devices::protect(&self.devices, outputs)?;
+        watch::check(self.global, &self.arguments.watching, protected)?;
         self.devices
             .iter()
             .try_for_each(|device| device.make(None))?;
@@ -227,7 +228,7 @@ impl Job<'_> {
         let watch = Watch::start(&Watched {
             global: self.global,
             watching: &self.arguments.watching,
-            outputs,
+            outputs: protected,
             command: "backup",
             subject: self.subject(database),
             percent: self.arguments.stats,

@@ -127,11 +127,11 @@ fn look(arguments: &Backup, predicts: bool) -> Result<Looked, Failure> {
         .inspect_err(|failure| checks.failure("database", failure))
         .ok();
     let bytes = source.as_ref().map(|source| source.bytes);
-    let outputs = match &source {
+    let mut outputs = match &source {
         Some(source) => source.outputs.clone(),
         None => outputs::outputs(),
     };
-    let devices = targets::check(&mut checks, arguments, &outputs, bytes);
+    let devices = targets::check(&mut checks, arguments, &mut outputs, bytes);
     let volumes = source.as_ref().map_or(1, |source| source.volumes);
     let request = super::request(&arguments.buffers, &arguments.layout)?;
     let plan = request.plan(arguments.to.len().max(1), volumes)?;

@@ -9,7 +9,11 @@ use crate::output;
 use crate::outputs::outputs;
 
 pub fn run(global: &Global, arguments: &Events) -> Result<Code, Failure> {
-    let file = EventFile::open(&arguments.file)?;
+    let file = EventFile::open(&arguments.file);
+    let file = file.map_err(|error| {
+        let hint = "Name a file that --events of an earlier run has written.";
+        Failure::from(error).or_hint(hint)
+    })?;
     let table = EventTable::of(&file);
     if let Some(path) = &arguments.html {
         let page = event_page(&file, &table);

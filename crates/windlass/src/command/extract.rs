@@ -1,6 +1,7 @@
 //! `windlass extract`: reads single files of a set, and only the frames that hold them.
 
 use std::collections::HashSet;
+use std::path::Path;
 use std::sync::Arc;
 
 use windlass_engine::OpenSet;
@@ -31,7 +32,7 @@ pub fn run(global: &Global, arguments: &Extract) -> Result<Code, Failure> {
     if !arguments.relation.is_empty() {
         check_has_relations(&set)?;
     }
-    outputs::of_files().check(&arguments.into)?;
+    check_into(&arguments.into)?;
     let total = set.stripe_bytes();
     let image = SetImage::open(set, &SetImageOptions::default())?;
     let mut patterns = Patterns::new(&arguments.patterns)?;
@@ -69,6 +70,18 @@ pub fn run(global: &Global, arguments: &Extract) -> Result<Code, Failure> {
     }
     let complete = unmatched.is_empty() && report.links_skipped == 0;
     Ok(if complete { Code::Done } else { Code::Warnings })
+}
+
+/// Refuses a directory where no output may be. Directories above it that do not exist yet would be
+/// created, too.
+fn check_into(into: &Path) -> Result<(), Failure> {
+    let outputs = outputs::of_files();
+    let above = into.ancestors().skip(1);
+    let made = above.take_while(|path| !path.as_os_str().is_empty() && !path.is_dir());
+    for path in std::iter::once(into).chain(made) {
+        outputs.check(path)?;
+    }
+    Ok(())
 }
 
 /// Only PostgreSQL has relations in files of their own.

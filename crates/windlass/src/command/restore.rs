@@ -6,7 +6,8 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use windlass_engine::{
-    Cancel, DirectoryTarget, OpenSet, OpenStripe, RunReport, TargetLayout, restore, show_size,
+    Cancel, DirectoryTarget, OpenSet, OpenStripe, Outputs, RunReport, TargetLayout, restore,
+    show_size,
 };
 use windlass_image::{SetImage, SetImageOptions};
 use windlass_postgres::{
@@ -20,7 +21,7 @@ use crate::images::AsCluster;
 use crate::probed::Ends;
 use crate::run::{Run, RunEnd};
 use crate::table::{self, Finished};
-use crate::watch::{Ended, Watch, Watched};
+use crate::watch::{self, Ended, Watch, Watched};
 use crate::{log, output, outputs, places, privilege, words};
 
 pub fn run(global: &Global, arguments: &Restore) -> Result<Code, Failure> {
@@ -102,11 +103,17 @@ fn postgres(
     let owner = cluster_owner(&description.facts.database)?;
     let request = request(arguments);
     // A refused restore must leave no directory behind.
-    let outputs = outputs::of_set(set)?;
-    outputs.check(&arguments.into)?;
-    for (_, becomes) in &arguments.tablespace_map {
-        outputs.check(becomes)?;
+    let mut outputs = outputs::of_set(set)?;
+    let spaces = arguments.tablespace_map.iter().map(|(_, becomes)| becomes);
+    let places = std::iter::once(&arguments.into).chain(spaces);
+    for place in places.clone() {
+        outputs.check(place)?;
     }
+    for place in places {
+        let what = format!("this run restores the cluster into {}", place.display());
+        outputs.protect_directory(place, &what)?;
+    }
+    watch::check(global, &arguments.watching, &outputs)?;
     let replayed = replayed(arguments, set)?;
     let plan = privilege::as_user(owner, || {
         let (facts, files) = (&description.facts, &description.files);
@@ -122,7 +129,7 @@ fn postgres(
     plan.prepare()?;
     replayed.iter().try_for_each(ReplayedTablespace::prepare)?;
     let layout = plan.layout(description.files.clone());
-    let written = write(global, arguments, set, cancel, layout);
+    let written = write((global, arguments), set, cancel, layout, &outputs);
     let report = written.map_err(|failure| failure.or_hint(&left_behind(&plan)))?;
     Ok((report, plan.next_steps()))
 }
@@ -202,10 +209,17 @@ fn sqlite(
     run.hooks.before()?;
     let description = set.description();
     let force = arguments.force;
-    let mut plan =
-        windlass_sqlite::restore_layout(description, into, force, &outputs::of_set(set)?)?;
+    let mut outputs = outputs::of_set(set)?;
+    let mut plan = windlass_sqlite::restore_layout(description, into, force, &outputs)?;
+    let what = format!("this run restores the database {}", plan.target.display());
+    for file in plan.files() {
+        outputs.protect_file(&file, &what)?;
+    }
+    outputs.protect_directory(&plan.layout.root, &what)?;
+    watch::check(global, &arguments.watching, &outputs)?;
     plan.prepare()?;
-    match write(global, arguments, set, cancel, plan.layout.clone()) {
+    let layout = plan.layout.clone();
+    match write((global, arguments), set, cancel, layout, &outputs) {
         Ok(report) => {
             let next = format!("{} is ready to open\n", plan.target.display());
             plan.publish()?;
@@ -219,11 +233,11 @@ fn sqlite(
 }
 
 fn write(
-    global: &Global,
-    arguments: &Restore,
+    (global, arguments): (&Global, &Restore),
     set: &OpenSet,
     cancel: &Cancel,
     layout: TargetLayout,
+    outputs: &Outputs,
 ) -> Result<RunReport, Failure> {
     let target = DirectoryTarget::create(layout)?;
     let options = super::restore_options(set, &arguments.buffers, arguments.max_rate, true)?;
@@ -234,7 +248,7 @@ fn write(
     let watch = Watch::start(&Watched {
         global,
         watching: &arguments.watching,
-        outputs: &outputs::of_set(set)?,
+        outputs,
         command: "restore",
         subject: arguments.into.display().to_string(),
         percent: 10,

@@ -70,7 +70,7 @@ fn a_stripe_that_is_there_is_not_overwritten_unasked() {
         Some(0)
     );
     let before = std::fs::read(place.path("one.stripe")).unwrap();
-    refused(&["backup", &db, "--to", &stripe], 1, "exists");
+    refused(&["backup", &db, "--to", &stripe], 1, "already there");
     assert_eq!(std::fs::read(place.path("one.stripe")).unwrap(), before);
     place.ledger.commit(21, 22);
     let words = ["backup", &db, "--to", &stripe, "--overwrite"];

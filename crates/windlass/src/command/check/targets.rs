@@ -14,11 +14,12 @@ use crate::cli::{Backup, Watching};
 use crate::devices::{self, DeviceName};
 use crate::outputs::METRICS;
 
-/// Checks each device, and whether each file system has room for its part of `bytes`.
+/// Checks each device, and whether each file system has room for its part of `bytes`. Then
+/// `outputs` protects the stripes, too.
 pub fn check(
     checks: &mut Checks,
     arguments: &Backup,
-    outputs: &Outputs,
+    outputs: &mut Outputs,
     bytes: Option<u64>,
 ) -> Vec<DeviceName> {
     let mut devices = Vec::new();
@@ -35,8 +36,9 @@ pub fn check(
             "Name the devices of the backup with --to, or in the configuration.",
         );
     }
-    if let Err(failure) = devices::check(&devices, outputs) {
-        checks.failure("target", &failure);
+    match devices::protect(&devices, outputs) {
+        Ok(protected) => *outputs = protected,
+        Err(failure) => checks.failure("target", &failure),
     }
     // By file system, because all stripes on one file system share its room.
     let mut systems: BTreeMap<u64, (PathBuf, u64)> = BTreeMap::new();
@@ -138,6 +140,7 @@ fn left_over(checks: &mut Checks, directory: &Path) {
 
 /// Checks the files that the run would write besides its set.
 pub fn check_watching(checks: &mut Checks, watching: &Watching, outputs: &Outputs) {
+    let mut outputs = outputs.clone();
     let files = [
         ("metrics", &watching.metrics_file, METRICS),
         ("events", &watching.events, OutputKind::EVENTS),
@@ -146,7 +149,12 @@ pub fn check_watching(checks: &mut Checks, watching: &Watching, outputs: &Output
         let Some(path) = path else { continue };
         let directory = path.parent().filter(|it| !it.as_os_str().is_empty());
         let directory = directory.unwrap_or(Path::new("."));
-        match outputs.check_kind(path, &kind) {
+        let checked = match name {
+            "metrics" => outputs.check_replaceable(path, &kind),
+            _ => outputs.check_kind(path, &kind),
+        };
+        let what = format!("the {name} of this run go there");
+        match checked.and_then(|()| outputs.protect_output(path, &what)) {
             Err(error) => checks.failure(name, &error.into()),
             Ok(()) if is_writable(directory) => {
                 checks.ok(name, format!("{} can be written", path.display()));

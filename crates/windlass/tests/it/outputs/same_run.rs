@@ -1,0 +1,185 @@
+//! The outputs of one command are different files, and a pipe is no file.
+
+use std::fs;
+use std::os::unix::fs::symlink;
+use std::process::{Command, Stdio};
+
+use super::refused;
+use crate::support::*;
+
+/// The options that name an output beside the set or the restored database.
+const OPTIONS: [&str; 2] = ["--events", "--metrics-file"];
+
+#[test]
+fn no_output_of_a_backup_is_a_stripe_that_it_writes() {
+    let place = Place::new();
+    let (db, set) = (place.arg("shop.db"), place.arg("q.windlass"));
+    fs::create_dir(place.path("links")).unwrap();
+    symlink(place.dir.path(), place.path("links/up")).unwrap();
+    symlink(place.path("q.windlass.partial"), place.path("links/soft")).unwrap();
+    let names = [
+        "q.windlass",
+        "q.windlass.partial",
+        "links/up/q.windlass",
+        "links/up/q.windlass.partial",
+        "links/../q.windlass.partial",
+        "links/soft",
+    ];
+    let refuse_all = || {
+        for name in names.map(|name| place.arg(name)) {
+            for option in OPTIONS {
+                for words in [&["--to", &set][..], &["--to", "nul", "--to", &set]] {
+                    let words = [&["backup", &db], words, &[option, &name]].concat();
+                    refused(&place, &words);
+                    refused(&place, &[&words[..], &["--overwrite"]].concat());
+                }
+            }
+        }
+    };
+    refuse_all();
+    let output = windlass(&["backup", &db, "--to", &set]);
+    assert_eq!(output.status.code(), Some(0), "{}", text(&output));
+    refuse_all();
+    // An empty file counts as one of every kind. Here the stripe would be written into it.
+    fs::File::create(place.path("q.windlass.partial")).unwrap();
+    fs::hard_link(place.path("q.windlass.partial"), place.path("hard")).unwrap();
+    refuse_all();
+    for option in OPTIONS {
+        let words = ["backup", &db, "--to", &set, "--overwrite"];
+        refused(
+            &place,
+            &[&words[..], &[option, &place.arg("hard")]].concat(),
+        );
+    }
+    assert_eq!(place.restored(&place.path("q.windlass")), 20);
+}
+
+#[test]
+fn no_two_stripes_of_a_backup_are_one_file() {
+    let place = Place::new();
+    let db = place.arg("shop.db");
+    symlink(place.dir.path(), place.path("up")).unwrap();
+    for (one, other) in [
+        ("q.windlass", "up/q.windlass"),
+        ("q.windlass", "q.windlass.partial"),
+        ("q.windlass.partial", "up/q.windlass"),
+    ] {
+        // An existing name is a file, whatever its ending.
+        fs::File::create(place.path("q.windlass.partial")).unwrap();
+        let (one, other) = (place.arg(one), place.arg(other));
+        let words = ["backup", &db, "--to", &one, "--to", &other];
+        refused(&place, &words);
+        refused(&place, &[&words[..], &["--overwrite"]].concat());
+    }
+}
+
+#[test]
+fn no_two_outputs_beside_the_set_are_one_file() {
+    let place = Place::new();
+    let (db, one) = (place.arg("shop.db"), place.arg("one"));
+    let set = place.back_up();
+    let set = set.to_str().unwrap();
+    symlink(place.dir.path(), place.path("up")).unwrap();
+    let into = place.arg("new.db");
+    for other in [&one, &place.arg("up/one")] {
+        let outputs = ["--events", &one, "--metrics-file", other];
+        refused(
+            &place,
+            &[&["backup", &db, "--to", "nul"], &outputs[..]].concat(),
+        );
+        refused(&place, &[&["verify", set], &outputs[..]].concat());
+        refused(
+            &place,
+            &[&["restore", set, "--into", &into], &outputs[..]].concat(),
+        );
+    }
+    // With this level, the log is empty, and so no file of another kind.
+    fs::File::create(&one).unwrap();
+    let log = ["--log", &one, "--log-level", "error"];
+    for option in OPTIONS {
+        let words = ["verify", set, option, &one];
+        let output = windlass(&[&words[..], &log].concat());
+        assert_eq!(output.status.code(), Some(1), "{}", text(&output));
+        assert!(text(&output).contains("cannot "), "{}", text(&output));
+    }
+}
+
+#[test]
+fn no_output_of_a_restore_is_what_it_restores() {
+    let place = Place::new();
+    let set = place.back_up();
+    let set = set.to_str().unwrap();
+    let into = place.arg("new.db");
+    symlink(place.dir.path(), place.path("up")).unwrap();
+    for name in [
+        "new.db",
+        "new.db-wal",
+        "new.db-shm",
+        "new.db-journal",
+        "up/new.db",
+        "up/new.db-journal",
+        "new.db.windlass-restore/shop.db",
+    ] {
+        for option in OPTIONS {
+            let words = ["restore", set, "--into", &into, option, &place.arg(name)];
+            refused(&place, &words);
+            refused(&place, &[&words[..], &["--force"]].concat());
+        }
+    }
+}
+
+#[test]
+fn no_extract_creates_a_directory_with_the_name_of_a_side_file() {
+    let place = Place::new();
+    let set = place.back_up();
+    let set = set.to_str().unwrap();
+    for name in [
+        "shop.db-wal",
+        "shop.db-shm",
+        "shop.db-journal",
+        "shop.db-wal/below/it",
+    ] {
+        refused(&place, &["extract", set, "*", "--into", &place.arg(name)]);
+    }
+}
+
+/// Runs a command that must end by itself with this code and a hint.
+fn ends_at_once(words: &[&str], code: i32) {
+    // After this time `timeout` kills the command, and its exit code is 137.
+    let mut command = Command::new("timeout");
+    command.args(["--signal=KILL", "60", env!("CARGO_BIN_EXE_windlass")]);
+    command.env("WINDLASS_STATE_DIR", "/nonexistent");
+    if !words.contains(&"--config") {
+        command.env("WINDLASS_CONFIG", "/dev/null");
+    }
+    let output = command.args(words).stdin(Stdio::null()).output().unwrap();
+    let printed = text(&output);
+    assert_eq!(output.status.code(), Some(code), "{words:?}: {printed}");
+    assert!(printed.contains("hint: "), "{words:?}: {printed}");
+}
+
+#[test]
+fn a_pipe_that_nobody_writes_to_is_refused_at_once() {
+    let place = Place::new();
+    let (db, pipe) = (place.arg("shop.db"), place.arg("pipe"));
+    let set = place.back_up();
+    let set = set.to_str().unwrap();
+    let made = Command::new("mkfifo").arg(&pipe).status();
+    assert!(made.unwrap().success());
+    ends_at_once(&["backup", &pipe, "--to", "nul"], 2);
+    ends_at_once(&["check", &pipe], 2);
+    ends_at_once(&["events", &pipe], 1);
+    ends_at_once(&["--config", &pipe, "backup", &db, "--to", "nul"], 2);
+    let metrics = ["--metrics-file", &pipe];
+    let into = place.arg("new.db");
+    for words in [
+        &["backup", &db, "--to", "nul"][..],
+        &["backup", &pipe, "--to", "nul"],
+        &["verify", set],
+        &["restore", set, "--into", &into],
+    ] {
+        let code = if words.contains(&pipe.as_str()) { 2 } else { 1 };
+        ends_at_once(&[words, &metrics].concat(), code);
+    }
+    assert!(!place.path("new.db").exists());
+}

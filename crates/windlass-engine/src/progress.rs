@@ -222,3 +222,19 @@ impl Setting {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_total_is_never_less_than_what_is_done() {
+        let progress = Progress::default();
+        progress.compressor.add_work(50);
+        assert_eq!(progress.total(), 0, "not known yet");
+        progress.set_total(100);
+        assert_eq!(progress.total(), 100);
+        progress.compressor.add_work(100);
+        assert_eq!((progress.done(), progress.total()), (150, 150));
+    }
+}

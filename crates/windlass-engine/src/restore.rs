@@ -139,7 +139,8 @@ pub(crate) fn run_through(
     )?;
     progress.begin(setting(set, &options, target.keeps(), &pool));
     let shared = Shared::new(pool, Arc::clone(progress), cancel.clone());
-    progress.set_total(set.file_bytes());
+    // A damaged set may have no list of its stripes.
+    progress.set_total(set.held_bytes().max(set.file_bytes()));
     progress.set_phase(if target.keeps() {
         "restoring"
     } else {

@@ -144,8 +144,7 @@ impl OpenSet {
                 what,
             });
         }
-        let listed = self.description.stripes.iter();
-        let held = listed.fold(0u64, |sum, entry| sum.saturating_add(entry.raw_bytes));
+        let held = self.held_bytes();
         if self.file_bytes() > held {
             let what = format!(
                 "its files are {} bytes long, and its stripes hold {held}",
@@ -191,6 +190,12 @@ impl OpenSet {
     pub fn file_bytes(&self) -> u64 {
         let files = self.description.files.0.iter();
         files.fold(0, |sum, file| sum.saturating_add(file.bytes))
+    }
+
+    /// Bytes that the stripes hold of files, also of files that were copied again later.
+    pub(crate) fn held_bytes(&self) -> u64 {
+        let listed = self.description.stripes.iter();
+        listed.fold(0, |sum, entry| sum.saturating_add(entry.raw_bytes))
     }
 
     /// Bytes of all stripes.

@@ -1,7 +1,9 @@
 //! Files that were copied and then taken out of the set: their bytes are there and do not count.
 
-use windlass_engine::Cancel;
+use std::sync::Arc;
+
 use windlass_engine::media::{Codec, FileEntry, FileFlags, FileNo, FileTable, crc32c};
+use windlass_engine::{Cancel, Discard, Progress, restore};
 
 use crate::support::*;
 
@@ -60,6 +62,23 @@ fn what_a_file_held_before_it_was_copied_again_is_not_restored() {
             assert!(std::fs::read(into.join(path)).unwrap() == content, "{path}");
         }
     }
+}
+
+#[test]
+fn the_total_of_a_restore_counts_what_was_copied_twice_from_the_start() {
+    let (dir, _) = copied_twice(Codec::Zstd(1), true);
+    let set = open(&[dir.path().to_owned()]).unwrap();
+    let progress = Arc::<Progress>::default();
+    let options = lean_options();
+    restore(&set, &Discard, &options, &progress, &Cancel::new()).unwrap();
+    let whole = 300 + 700_000 + 5000 + 900 + 500_000;
+    assert!(whole > set.file_bytes());
+    assert_eq!((progress.done(), progress.total()), (whole, whole));
+    // A restore that ends before its first frame knows as much.
+    let (progress, cancel) = (Arc::<Progress>::default(), Cancel::new());
+    cancel.cancel();
+    restore(&set, &Discard, &options, &progress, &cancel).unwrap_err();
+    assert!(progress.done() < whole && progress.total() == whole);
 }
 
 #[test]

@@ -191,6 +191,8 @@ impl Assembly {
         let mut entry = self.new_entry(format!("pg_wal/{}", segment.name).as_bytes(), bytes);
         entry.mtime_nanos = segment.mtime_nanos;
         let content = FileContent::Path(segment.path.clone());
+        let progress = run.progress();
+        progress.set_total(progress.total().saturating_add(bytes));
         run.push(FileSpec {
             file: entry.file,
             content,

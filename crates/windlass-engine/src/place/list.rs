@@ -109,8 +109,8 @@ fn siblings(places: &[&dyn Place], sets: &mut Sets, set_id: SetId) -> Broken {
 }
 
 impl Gathered {
-    /// Takes out the unfinished stripes that are also there as sealed ones. The sealed stripe proves
-    /// that the set was completed, whatever such a copy is.
+    /// Takes out the unfinished stripes that are also there as sealed ones. The sealed stripe
+    /// proves that the set was completed, whatever such a copy is.
     fn take_unfinished_copies(&mut self) -> Vec<PathBuf> {
         let sealed = self.stripes.iter().filter(|one| one.fault.is_none());
         let sealed: Vec<_> = sealed.map(|one| one.index).collect();

@@ -68,7 +68,7 @@ fn hooks_are_told_of_a_backup_that_succeeds_and_of_one_that_fails() {
         all[3].starts_with("on-failure last backup shop code=1"),
         "{all:#?}"
     );
-    assert!(all[3].contains("exists"), "{all:#?}");
+    assert!(all[3].contains("already there"), "{all:#?}");
 }
 
 #[test]

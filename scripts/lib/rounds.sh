@@ -10,8 +10,9 @@ declare -A counted=()
 disturber=
 keeper=
 
+# count NAME [HOW_MANY]
 count() {
-    counted[$1]=$((${counted[$1]:-0} + 1))
+    counted[$1]=$((${counted[$1]:-0} + ${2:-1}))
 }
 
 # random_below N: in the variable drawn, 0 to N - 1.

@@ -142,7 +142,7 @@ storm_round() {
     storm_backup=
     wait "$storm"
     storm=
-    counted[statements]=$((${counted[statements]:-0} + $(<stormed)))
+    count statements "$(<stormed)"
     if ((status == 1)) && grep --quiet 'in each of' backup.err; then
         count refused
     elif ((status == 0 || status == 3)); then

@@ -34,7 +34,7 @@ fn verify_open_names_the_relations_that_are_damaged() {
     assert_eq!((code, &report["ok"]), (Some(0), &true.into()), "{report}");
     assert!(report["open"]["tables"].as_u64() > Some(100), "{report}");
     rot(&set);
-    let hints = ["Use another set", "`windlass verify` without --quick"];
+    let hints = ["Use an older set", "`windlass verify` without --quick"];
     for (options, hint) in [&[][..], &["--quick"]].into_iter().zip(hints) {
         let (code, report, complaints) = verify(options);
         assert!(

@@ -58,14 +58,15 @@ impl Database {
     /// Opens the database at `path`. Like SQLite, it follows a symbolic link.
     pub fn open(path: &Path) -> Result<Self, SqliteError> {
         let real = path.canonicalize().during("find", path)?;
-        let file = open_regular(&real).during("open", &real)?;
-        let metadata = file.metadata().during("inspect", &real)?;
-        if !metadata.is_file() {
+        // A directory or a pipe is named for what it is. It is looked at before it is opened.
+        if !real.metadata().during("inspect", &real)?.is_file() {
             return Err(SqliteError::NotADatabase {
                 path: real,
                 what: "it is not a file",
             });
         }
+        let file = open_regular(&real).during("open", &real)?;
+        let metadata = file.metadata().during("inspect", &real)?;
         let header = read_header(&file, &real)?;
         let facts = DatabaseFacts::new(&real, metadata.len(), header.as_ref());
         let wal_bytes = std::fs::metadata(beside(&real, "-wal")).map_or(0, |wal| wal.len());

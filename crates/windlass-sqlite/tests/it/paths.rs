@@ -193,7 +193,7 @@ fn a_forced_restore_replaces_no_device_and_no_pipe() {
     assert!(
         matches!(
             &error,
-            SqliteError::Engine(windlass_engine::EngineError::OutputForeign { .. })
+            SqliteError::Engine(windlass_engine::EngineError::OutputStream { .. })
         ),
         "{error}"
     );

@@ -167,7 +167,7 @@ impl Parts {
             }),
         };
         let sound = self.header.is_ok() && self.seal.is_ok() && !walked;
-        let stripe = self.stripe(file, header, directory);
+        let stripe = self.stripe(file, header, (directory, walked));
         if sound
             && let Some(listed) = agreed.listed
             && let Err(error) = stripe.check(listed, &agreed.root)
@@ -242,7 +242,7 @@ impl Parts {
         self,
         file: ReadFile,
         header: StripeHeader,
-        directory: Vec<IndexDirectoryEntry>,
+        (directory, is_walked): (Vec<IndexDirectoryEntry>, bool),
     ) -> OpenStripe {
         let unsealed = Seal {
             set_id: header.set_id,
@@ -262,6 +262,7 @@ impl Parts {
             header_bytes: self.header.map_or_else(|_| Vec::new(), |(_, bytes)| bytes),
             seal: self.seal.unwrap_or(unsealed),
             directory,
+            is_walked,
         }
     }
 }

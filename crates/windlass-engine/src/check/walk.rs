@@ -4,6 +4,9 @@
 //! describes. It names its set and its stripe and has a checksum. So the blocks of a stripe can be
 //! found by looking at each multiple of the alignment. If a block does not follow the one before
 //! it, everything between them is lost.
+//!
+//! Nobody knows how many blocks were lost. So a block need not have the next number, but its number
+//! must be higher than that of the block before.
 
 use std::fs::File;
 use std::os::unix::fs::FileExt;
@@ -24,18 +27,22 @@ pub(super) fn walk(
     let mut directory: Vec<IndexDirectoryEntry> = Vec::new();
     let length = file.metadata().map_or(0, |metadata| metadata.len());
     let until = end.unwrap_or(length).min(length);
-    let mut position = start;
-    while let Some((offset, bytes, block)) = next_block(file, header, position.unwrap_or(0), until)
-    {
+    let (mut position, mut look) = (start, start.unwrap_or(0));
+    let mut number_min = 0;
+    while let Some((offset, bytes, block)) = next_block(file, header, look, until) {
         let begin = block.region_offset;
+        look = offset + bytes.len() as u64;
+        if block.number < number_min || position.is_some_and(|position| begin < position) {
+            // It describes nothing that can be trusted, so it is part of what is lost.
+            continue;
+        }
         match position {
             Some(position) if begin > position => lost(position, begin - position),
             _ => {}
         }
-        if position.is_none_or(|position| begin >= position) {
-            directory.push(entry(offset, &bytes, &block));
-        }
-        position = Some(offset + bytes.len() as u64);
+        directory.push(entry(offset, &bytes, &block));
+        number_min = block.number.saturating_add(1);
+        position = Some(look);
     }
     let position = position.unwrap_or(0);
     // If the end is not known, what follows the last block may be the footer.
@@ -119,5 +126,73 @@ fn entry(offset: u64, bytes: &[u8], block: &IndexBlock) -> IndexDirectoryEntry {
             .max()
             .unwrap_or(0),
         hash: *blake3::hash(bytes).as_bytes(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::io::Write;
+    use windlass_media::{Codec, FrameEntry, IndexBlockBuilder, PieceEntry, SetId, StripeIndex};
+
+    const ALIGNMENT: u32 = 512;
+
+    /// The numbers of the blocks that a walk takes, and the parts that are lost, of a stripe whose
+    /// blocks have these numbers.
+    fn walked(numbers: &[u32]) -> (Vec<u64>, Vec<(u64, u64)>) {
+        let header = StripeHeader {
+            set_id: SetId([7; 16]),
+            stripe: StripeIndex(0),
+            alignment: ALIGNMENT,
+            transfer_bytes: ALIGNMENT,
+            frame_bytes: ALIGNMENT,
+            created_nanos: 0,
+            locations: vec![b"a".to_vec()],
+        };
+        let mut file = tempfile::tempfile().unwrap();
+        let region = u64::from(ALIGNMENT);
+        let mut position = 0;
+        for number in numbers {
+            let mut builder = IndexBlockBuilder::default();
+            let frame = FrameEntry {
+                offset: position,
+                stored_bytes: ALIGNMENT,
+                raw_bytes: ALIGNMENT,
+                crc32c: 0,
+                codec: Codec::None,
+                piece_count: 0,
+            };
+            let piece = PieceEntry {
+                file: FileNo(0),
+                bytes: ALIGNMENT,
+                offset: position,
+                crc32c: 0,
+                layer: 0,
+            };
+            builder.push(frame, &[piece]);
+            let mut block = builder.take(header.set_id, StripeIndex(0), *number, position, region);
+            let bytes = block.encode(ALIGNMENT).unwrap();
+            file.write_all(&[0; ALIGNMENT as usize]).unwrap();
+            file.write_all(&bytes).unwrap();
+            position += region + bytes.len() as u64;
+        }
+        let mut lost = Vec::new();
+        let found = walk(
+            &file,
+            &header,
+            (Some(0), Some(position)),
+            |offset, bytes| {
+                lost.push((offset, bytes));
+            },
+        );
+        (found.iter().map(|entry| entry.offset).collect(), lost)
+    }
+
+    #[test]
+    fn numbers_may_have_gaps_but_a_block_whose_number_came_before_is_lost() {
+        assert_eq!(walked(&[0, 1, 2]), (vec![512, 1536, 2560], vec![]));
+        assert_eq!(walked(&[3, 4, 9]), (vec![512, 1536, 2560], vec![]));
+        assert_eq!(walked(&[5, 1, 6]), (vec![512, 2560], vec![(1024, 1024)]));
+        assert_eq!(walked(&[0, 0]), (vec![512], vec![(1024, 1024)]));
     }
 }

@@ -24,6 +24,9 @@ pub struct OpenStripe {
     pub(crate) header_bytes: Vec<u8>,
     pub(crate) seal: Seal,
     pub(crate) directory: Vec<IndexDirectoryEntry>,
+    /// The directory was put together from the blocks that a walk found. Blocks before and between
+    /// them may be lost, so their places in it say nothing about their numbers.
+    pub(crate) is_walked: bool,
 }
 
 impl OpenStripe {
@@ -71,7 +74,9 @@ impl OpenStripe {
             };
             return Err(self.damage(entry.offset, fault));
         }
-        let what = if !is_as_listed(&block, entry) {
+        let what = if !self.is_numbered(&block, entry) {
+            Some("it has the number of another index block of this stripe")
+        } else if !is_as_listed(&block, entry) {
             Some("it holds other files, layers or frames than the index directory says")
         } else if overlaps(&block) {
             Some("pieces of one layer overlap")
@@ -96,6 +101,15 @@ impl OpenStripe {
             return Err(self.damage(entry.offset, fault));
         }
         Ok(block)
+    }
+
+    /// Whether a block has the number of its place in the directory.
+    fn is_numbered(&self, block: &IndexBlock, entry: &IndexDirectoryEntry) -> bool {
+        let by_offset = |one: &IndexDirectoryEntry| one.offset.cmp(&entry.offset);
+        match self.directory.binary_search_by(by_offset) {
+            Ok(place) if !self.is_walked => u32::try_from(place) == Ok(block.number),
+            _ => true,
+        }
     }
 
     /// Announces that these bytes will be read soon. If the system ignores that, it costs only
@@ -257,6 +271,7 @@ pub(crate) fn open_stripe(path: &Path, limit: u64) -> Result<(OpenStripe, Footer
         header_bytes,
         seal,
         directory,
+        is_walked: false,
     };
     Ok((stripe, footer))
 }

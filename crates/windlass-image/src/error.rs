@@ -41,6 +41,16 @@ pub enum ImageError {
         /// Where in the file.
         offset: u64,
     },
+    /// Every byte of a file was read and passed its checksum, but the file as a whole does not.
+    #[error("read {path}: the checksum of the whole file is {found:08x}, not {expected:08x}")]
+    FileChecksum {
+        /// The file's path in the image.
+        path: String,
+        /// The checksum that the image keeps.
+        expected: u32,
+        /// That of the bytes that were read.
+        found: u32,
+    },
     /// The set's index cannot be read.
     #[error(transparent)]
     Engine(#[from] EngineError),
@@ -147,7 +157,7 @@ impl ImageError {
     /// True when a set was read and found damaged or incomplete.
     pub fn is_damage(&self) -> bool {
         match self {
-            Self::Missing { .. } => true,
+            Self::Missing { .. } | Self::FileChecksum { .. } => true,
             Self::Read { source, .. } | Self::Engine(source) => source.is_damage(),
             _ => false,
         }
@@ -158,7 +168,7 @@ impl ImageError {
     pub fn is_of_set(&self) -> bool {
         matches!(
             self,
-            Self::Missing { .. } | Self::Read { .. } | Self::Engine(_)
+            Self::Missing { .. } | Self::FileChecksum { .. } | Self::Read { .. } | Self::Engine(_)
         )
     }
 
@@ -189,7 +199,9 @@ impl ImageError {
     pub fn hint(&self) -> Option<String> {
         let text = match self {
             Self::Read { source, .. } | Self::Engine(source) => return source.hint(),
-            Self::Missing { .. } => "Run `windlass verify` on the set to see all damage.",
+            Self::Missing { .. } | Self::FileChecksum { .. } => {
+                "Run `windlass verify` on the set to see all damage."
+            }
             Self::Shrunk { .. } => "Compare with a directory that nobody writes to.",
             Self::NoIdentity => "Back the database up first, and name that set.",
             Self::OverlayPlace { .. } => "Name a directory that is empty or does not exist.",
@@ -207,6 +219,15 @@ impl ImageError {
             }
             Self::Extract { source, .. } if source.kind() == io::ErrorKind::AlreadyExists => {
                 "Windlass overwrites no files. Name a new directory with --into."
+            }
+            Self::Extract { source, .. } if source.kind() == io::ErrorKind::StorageFull => {
+                "Free space there, or name another directory with --into. What was extracted \
+                 completely is there already: remove it before the next try, because Windlass \
+                 overwrites no files."
+            }
+            Self::Extract { source, .. } if source.kind() == io::ErrorKind::PermissionDenied => {
+                "If root starts it, Windlass becomes the owner of the directory that exists: let \
+                 that user write there, or name another directory with --into."
             }
             _ => return None,
         };

@@ -5,7 +5,8 @@
 //! Invariants
 //! - Nothing is overwritten: a file that exists is an error. Below the directory that the caller
 //!   named, no links are followed.
-//! - A file that could not be read to its end is removed again.
+//! - A file that could not be read to its end is removed again, and so is one whose bytes do not
+//!   have the checksum that the image keeps of the whole file.
 //! - All extracted files are durable when the call returns.
 
 use std::collections::HashSet;
@@ -21,7 +22,9 @@ use std::time::{Duration, SystemTime};
 use globset::{GlobBuilder, GlobSet};
 use rustix::fs::{AtFlags, Mode, OFlags};
 use windlass_engine::Cancel;
-use windlass_engine::media::{FileEntry, FileKind, check_path, is_zero};
+use windlass_engine::media::{
+    FileEntry, FileKind, check_path, crc32c, crc32c_zeros_after, is_zero,
+};
 
 use crate::error::ImageError;
 use crate::image::{Image, read_exact};
@@ -279,9 +282,11 @@ fn pump(
 ) -> Result<(), ImageError> {
     let fault = |source| error("write", path, source);
     file.set_len(entry.bytes).map_err(fault)?;
+    let mut found = 0;
     if entry.bytes <= EXTRACT_GROUP_BYTES as u64 {
         let mut bytes = vec![0; usize::try_from(entry.bytes).unwrap_or(EXTRACT_GROUP_BYTES)];
         read_exact(image, entry, 0, &mut bytes)?;
+        found = crc32c(&bytes);
         write(file, 0, &bytes).map_err(fault)?;
     } else {
         std::thread::scope(|scope| {
@@ -293,6 +298,8 @@ fn pump(
             }
             let reader = scope.spawn(move || read_ahead(image, entry, &full, &spare, cancel));
             for (offset, bytes) in groups {
+                let after = entry.bytes - offset - bytes.len() as u64;
+                found ^= crc32c_zeros_after(crc32c(&bytes), after);
                 write(file, offset, &bytes).map_err(fault)?;
                 // The reader may have ended, because it has read everything.
                 free.send(bytes).unwrap_or_default();
@@ -302,7 +309,14 @@ fn pump(
                 .unwrap_or_else(|panic| std::panic::resume_unwind(panic))
         })?;
     }
-    finish(file, entry).map_err(fault)
+    match image.file_checksum(entry) {
+        Some(expected) if expected != found => Err(ImageError::FileChecksum {
+            path: entry.path_lossy(),
+            expected,
+            found,
+        }),
+        _ => finish(file, entry).map_err(fault),
+    }
 }
 
 fn read_ahead(

@@ -23,6 +23,12 @@ pub trait Image: Send + Sync {
         Ok(None)
     }
 
+    /// The CRC-32C of a whole file, if the image keeps it. Whoever has read the whole file can
+    /// compare: this finds bytes that are right one by one and do not belong together.
+    fn file_checksum(&self, _entry: &FileEntry) -> Option<u32> {
+        None
+    }
+
     /// Announces that a file will be read from `offset` on. The system may fetch those bytes in the
     /// background; this call does not wait for them.
     fn will_need(&self, _file: FileNo, _offset: u64) {}

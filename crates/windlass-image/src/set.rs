@@ -291,6 +291,12 @@ impl Image for SetImage {
         }))
     }
 
+    fn file_checksum(&self, entry: &FileEntry) -> Option<u32> {
+        // The format keeps no checksum of a file with layers.
+        let is_known = entry.flags.crc_known && !self.upper.has(entry.file);
+        is_known.then_some(entry.crc32c)
+    }
+
     fn will_need(&self, file: FileNo, offset: u64) {
         // If something here is damaged or missing, the later read reports it.
         if let Ok(Some(run)) = self.run(file, offset) {

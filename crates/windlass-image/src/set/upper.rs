@@ -44,6 +44,11 @@ impl UpperLayers {
         Self(files.into_iter().map(flat).collect())
     }
 
+    /// Whether a layer above 0 counts anywhere in this file.
+    pub(crate) fn has(&self, file: FileNo) -> bool {
+        self.0.contains_key(&file)
+    }
+
     /// Which layer counts at `offset` of a file.
     pub(crate) fn at(&self, file: FileNo, offset: u64) -> Layer {
         let Some(ranges) = self.0.get(&file) else {

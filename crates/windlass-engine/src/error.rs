@@ -284,6 +284,7 @@ impl EngineError {
                 "Use an older set; the next backup to this place removes the unfinished one."
             }
             Self::Damage { source, offset, .. } => damage_hint(source, *offset),
+            Self::Incomplete { .. } => OLDER_SET,
             Self::OutputRefused { .. } => {
                 "Windlass writes to no source, to nothing that belongs to one, to no stripe that \
                  it reads, and to no file for two purposes. Name another place."
@@ -341,16 +342,17 @@ impl EngineError {
     }
 }
 
+/// What to do when a set is damaged.
+const OLDER_SET: &str = "Use an older set: `windlass info PLACE` lists the sets of a directory. \
+    `windlass verify SET` lists what is lost in this one.";
+
 fn damage_hint(source: &FormatError, offset: u64) -> &'static str {
     match source {
         FormatError::Magic(_) if offset == 0 => {
             "Name a stripe of a set, or the directory that holds its stripes. If this file was a \
              stripe, its beginning was overwritten: use another set."
         }
-        _ => {
-            "Use an older set: `windlass info PLACE` lists the sets of a directory. `windlass \
-             verify SET` lists what is lost in this one."
-        }
+        _ => OLDER_SET,
     }
 }
 

@@ -246,7 +246,7 @@ pub enum PostgresError {
         what: &'static str,
     },
     /// The set is not one of a PostgreSQL cluster, or this build does not understand it.
-    #[error("set: {what}")]
+    #[error("the set cannot be restored: {what}")]
     Set {
         /// What is missing or contradictory.
         what: String,

@@ -1,6 +1,7 @@
 //! What a set says about its cluster (`Facts.database`), and what a cluster says about itself.
 
 use std::fmt;
+use std::ops::RangeInclusive;
 use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
@@ -13,6 +14,10 @@ use crate::warning::Warning;
 
 /// The `kind` that marks a set as one of a PostgreSQL cluster.
 pub const KIND: &str = "postgresql";
+/// The sizes of pages that a server can be built with.
+const BLOCK_BYTES: RangeInclusive<u32> = 1024..=32 * 1024;
+/// The sizes of WAL segments that `initdb` accepts.
+const SEGMENT_BYTES: RangeInclusive<u32> = 1024 * 1024..=1024 * 1024 * 1024;
 
 /// What a cluster is. Windlass asks when the session begins and checks the answers against the data
 /// directory.
@@ -280,12 +285,29 @@ impl DatabaseFacts {
             .and_then(serde_json::Value::as_str)
             .unwrap_or("none");
         if kind != KIND {
-            let what = format!("is of a {kind:?} database, not of a PostgreSQL cluster");
+            let what = format!("it is of a {kind:?} database, not of a PostgreSQL cluster");
             return Err(PostgresError::Set { what });
         }
-        serde_json::from_value(database.clone()).map_err(|error| PostgresError::Set {
-            what: format!("database facts: {error}"),
-        })
+        let found: Self =
+            serde_json::from_value(database.clone()).map_err(|error| PostgresError::Set {
+                what: format!("its facts are not those of a PostgreSQL cluster: {error}"),
+            })?;
+        found.check_sizes()?;
+        Ok(found)
+    }
+
+    /// Refuses sizes that no server has. Readers divide by them.
+    fn check_sizes(&self) -> Result<(), PostgresError> {
+        for (name, bytes, allowed) in [
+            ("page size", self.block_bytes, BLOCK_BYTES),
+            ("WAL segment size", self.wal_segment_bytes, SEGMENT_BYTES),
+        ] {
+            if !bytes.is_power_of_two() || !allowed.contains(&bytes) {
+                let what = format!("its facts name a {name} of {bytes} bytes, which no server has");
+                return Err(PostgresError::Set { what });
+            }
+        }
+        Ok(())
     }
 
     /// The document for `Facts.database`.

@@ -58,7 +58,7 @@ pub use relations::{
     ClusterFiles, Fork, NameFault, NamedFile, ReadError, Relation, RelationKind, RelationNames,
     RelationPattern, RelationPatternError, is_beside_the_data, is_relation_file,
 };
-pub use restore::{Kept, RestorePlan, RestoreRequest, TablespacePlan};
+pub use restore::{Kept, RestorePlan, RestoreRequest, TablespacePlan, check_set};
 pub use rights::{Right, Rights};
 pub use wal::outside::{ReplayedTablespace, replayed_tablespaces};
 pub use wal::records::{Record as LogRecord, Records as LogRecords};

@@ -330,7 +330,7 @@ fn connect(host: &Path, port: u16, logins: &Logins) -> Result<Connection, Postgr
             source: source.into(),
         },
         None => PostgresError::Set {
-            what: "names no role to connect as".into(),
+            what: "it names no role to connect as".into(),
         },
     })
 }

@@ -86,10 +86,7 @@ impl RestorePlan {
         request: &RestoreRequest,
     ) -> Result<Self, PostgresError> {
         let facts = DatabaseFacts::of_set(&facts.database)?;
-        let identifier = &facts.system_identifier;
-        let system_identifier = identifier.parse().map_err(|_| PostgresError::Set {
-            what: format!("system identifier {identifier:?} is not a number"),
-        })?;
+        let system_identifier = identifier(&facts)?;
         let into = std::path::absolute(&request.into).doing("resolve", &request.into)?;
         checks::check_table(files)?;
         let tablespaces = plan_tablespaces(files, &request.tablespace_map)?;
@@ -252,6 +249,21 @@ impl RestorePlan {
     }
 }
 
+/// Refuses a set that holds no cluster, although all of its checksums may be right. A restore does
+/// the same before it creates anything.
+pub fn check_set(facts: &Facts, files: &FileTable) -> Result<(), PostgresError> {
+    identifier(&DatabaseFacts::of_set(&facts.database)?)?;
+    checks::check_table(files)?;
+    plan_tablespaces(files, &[]).map(drop)
+}
+
+fn identifier(facts: &DatabaseFacts) -> Result<u64, PostgresError> {
+    let text = &facts.system_identifier;
+    text.parse().map_err(|_| PostgresError::Set {
+        what: format!("its system identifier {text:?} is not a number"),
+    })
+}
+
 fn plan_tablespaces(
     files: &FileTable,
     map: &[(PathBuf, PathBuf)],
@@ -263,7 +275,10 @@ fn plan_tablespaces(
         .filter(|entry| entry.kind == FileKind::Symlink)
     {
         let oid = oid_of_link(&entry.path).ok_or_else(|| PostgresError::Set {
-            what: format!("symbolic link {:?} is no tablespace's", entry.path_lossy()),
+            what: format!(
+                "its symbolic link {:?} is no tablespace's",
+                entry.path_lossy()
+            ),
         })?;
         let was = PathBuf::from(OsStr::from_bytes(&entry.link_target));
         let mapped = map

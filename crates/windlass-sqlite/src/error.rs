@@ -118,11 +118,17 @@ pub enum SqliteError {
         /// The database.
         path: PathBuf,
     },
-    /// The facts of a set are not those of a SQLite database.
-    #[error("read the facts of the set: {what}")]
+    /// The facts or the list of files of a set are not those of a SQLite database.
+    #[error("the set cannot be restored: {what}")]
     Facts {
         /// What is missing or wrong.
         what: &'static str,
+    },
+    /// The path to restore to ends in `..` or has no name at all.
+    #[error("{} has no file name", path.display())]
+    TargetName {
+        /// The path.
+        path: PathBuf,
     },
     /// A file is already at the place to restore to.
     #[error("{} is already there", path.display())]
@@ -191,6 +197,11 @@ impl SqliteError {
                  and -journal files."
             }
             Self::TargetInUse { .. } => "Stop that process, or restore to another path.",
+            Self::TargetName { .. } => "Name the file to restore to, or a directory that exists.",
+            Self::Facts { .. } => {
+                "No backup of this version writes such a set. If `windlass info` says that a \
+                 newer version wrote it, use that version. If not, use another set."
+            }
             _ => return None,
         })
     }

@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 use windlass_media::Facts;
 
 use crate::error::SqliteError;
-use crate::header::DatabaseHeader;
+use crate::header::{DatabaseHeader, is_page_size};
 
 /// Value of `kind` in the facts of a set of a SQLite database.
 pub const KIND: &str = "sqlite";
@@ -88,11 +88,16 @@ impl DatabaseFacts {
     pub fn of_set(facts: &Facts) -> Result<Self, SqliteError> {
         let found: Self =
             serde_json::from_value(facts.database.clone()).map_err(|_| SqliteError::Facts {
-                what: "they are not those of a SQLite database",
+                what: "its facts are not those of a SQLite database",
             })?;
         if found.kind != KIND {
             return Err(SqliteError::Facts {
                 what: "the set is not one of a SQLite database",
+            });
+        }
+        if found.page_bytes != 0 && !is_page_size(found.page_bytes) {
+            return Err(SqliteError::Facts {
+                what: "its facts name a page size that SQLite does not have",
             });
         }
         Ok(found)

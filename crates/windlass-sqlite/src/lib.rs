@@ -46,7 +46,7 @@ pub use facts::{DatabaseFacts, JournalMode, KIND};
 pub use header::{DATABASE_HEADER_BYTES, DATABASE_MAGIC, DatabaseHeader};
 pub use open::{Inspection, View, inspect, view};
 pub use pinned::{PinnedReader, PinnedState};
-pub use restore::{RestorePlan, restore_layout};
+pub use restore::{RestorePlan, check_set, restore_layout};
 pub use shm::{WAL_INDEX_BYTES, WalIndex};
 pub use sides::{files_of, side_file_of};
 pub use wal::{

@@ -16,7 +16,7 @@ use std::path::{Path, PathBuf};
 
 use rustix::fs::FlockOperation;
 use windlass_engine::{OutputKind, Outputs, TargetLayout, durable};
-use windlass_media::{FileEntry, FileKind, FileTable, SetDescription};
+use windlass_media::{Facts, FileEntry, FileKind, FileTable, SetDescription};
 
 use crate::error::{IoContext, SqliteError};
 use crate::facts::DatabaseFacts;
@@ -59,8 +59,8 @@ pub fn restore_layout(
     force: bool,
     outputs: &Outputs,
 ) -> Result<RestorePlan, SqliteError> {
+    check_set(&set.facts, &set.files)?;
     let files = &set.files;
-    DatabaseFacts::of_set(&set.facts)?;
     let target = place(files, into)?;
     outputs.check(&target)?;
     let leftovers = in_the_way(&target);
@@ -154,6 +154,13 @@ impl RestorePlan {
     }
 }
 
+/// Refuses a set that holds no SQLite database, although all of its checksums may be right. A
+/// restore does this before it creates anything, and a verification does the same.
+pub fn check_set(facts: &Facts, files: &FileTable) -> Result<(), SqliteError> {
+    DatabaseFacts::of_set(facts)?;
+    only_file(files).map(drop)
+}
+
 /// The set's only file, and its name.
 pub(crate) fn only_file(files: &FileTable) -> Result<(&FileEntry, PathBuf), SqliteError> {
     let [entry] = files.0.as_slice() else {
@@ -177,8 +184,8 @@ fn place(files: &FileTable, into: &Path) -> Result<PathBuf, SqliteError> {
     }
     match into.file_name() {
         Some(_) => Ok(into.to_path_buf()),
-        None => Err(SqliteError::Facts {
-            what: "the target has no file name",
+        None => Err(SqliteError::TargetName {
+            path: into.to_path_buf(),
         }),
     }
 }

@@ -217,6 +217,7 @@ impl From<PostgresError> for Failure {
                     PostgresError::Conninfo { .. }
                     | PostgresError::Service { .. }
                     | PostgresError::Label { .. } => Code::Usage,
+                    PostgresError::Set { .. } => Code::Damage,
                     _ => Code::Failed,
                 };
                 Self {
@@ -235,8 +236,13 @@ impl From<SqliteError> for Failure {
             SqliteError::Engine(error) => error.into(),
             error => {
                 let hint = error.hint().map(str::to_owned);
+                let code = match &error {
+                    SqliteError::Facts { .. } => Code::Damage,
+                    SqliteError::TargetName { .. } => Code::Usage,
+                    _ => Code::Failed,
+                };
                 Self {
-                    code: Code::Failed,
+                    code,
                     message: chain(&error),
                     hint,
                 }

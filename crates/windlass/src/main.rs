@@ -16,6 +16,7 @@ mod database;
 mod devices;
 mod exit;
 mod foretold;
+mod held;
 mod hooks;
 mod images;
 mod log;

@@ -19,6 +19,7 @@ use windlass_postgres::{DatabaseFacts, OpenRequest, Programs, Server, server_vie
 
 use crate::cli::OpenOptions;
 use crate::exit::{Code, Failure};
+use crate::held::Held;
 use crate::scratch::Scratch;
 use crate::status::Operation;
 use crate::{output, privilege};
@@ -62,14 +63,9 @@ impl Opened {
         writable: bool,
         cancel: &Cancel,
     ) -> Result<Self, Failure> {
-        let kind = set.description().facts.database["kind"].as_str();
-        match kind.unwrap_or_default() {
-            windlass_postgres::KIND => postgres(set, options, writable, cancel),
-            windlass_sqlite::KIND => sqlite(set, options, writable),
-            other => {
-                let message = format!("the set is of a database of kind {other:?}");
-                Err(Failure::new(Code::Failed, message, "Use a newer windlass."))
-            }
+        match Held::of(set.description())? {
+            Held::Postgres => postgres(set, options, writable, cancel),
+            Held::Sqlite => sqlite(set, options, writable),
         }
     }
 

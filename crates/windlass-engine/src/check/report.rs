@@ -120,6 +120,20 @@ pub struct DamageReport {
 }
 
 impl DamageReport {
+    /// Adds what is wrong with the set as a whole. A database's crate can find more of that than
+    /// this one.
+    pub fn add(&mut self, fault: &str) {
+        let damage = Damage::new(
+            0,
+            "",
+            DamagedPart::Set,
+            (self.damage_count, 0),
+            fault.into(),
+        );
+        self.damage.push(damage);
+        self.damage_count += 1;
+    }
+
     /// True when nothing is damaged: the set can be restored.
     pub fn is_empty(&self) -> bool {
         self.damage_count == 0

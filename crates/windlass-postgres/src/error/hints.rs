@@ -99,6 +99,10 @@ impl PostgresError {
             Self::WalMissing { .. } => {
                 "Raise wal_keep_size, or let a replication slot be made (max_replication_slots)."
             }
+            Self::Set { .. } => {
+                "No backup of this version writes such a set. If `windlass info` says that a \
+                 newer version wrote it, use that version. If not, use another set."
+            }
             Self::TargetNotEmpty { .. } => {
                 "Name an empty or absent directory; map tablespaces to empty directories."
             }

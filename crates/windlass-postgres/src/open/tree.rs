@@ -50,7 +50,10 @@ pub fn server_view(files: &FileTable) -> Result<FileTable, PostgresError> {
         .filter(|entry| entry.kind == FileKind::Symlink)
         .collect();
     if let Some(link) = spaces.iter().find(|link| oid_of_link(&link.path).is_none()) {
-        let what = format!("symbolic link {:?} is no tablespace's", link.path_lossy());
+        let what = format!(
+            "its symbolic link {:?} is no tablespace's",
+            link.path_lossy()
+        );
         return Err(PostgresError::Set { what });
     }
     let Some(first) = spaces.first() else {

@@ -15,7 +15,7 @@ use crate::facts::Tablespace;
 /// Refuses a set that cannot start as a cluster: damaged by hand, or not made by this crate.
 pub(super) fn check_table(files: &FileTable) -> Result<(), PostgresError> {
     let absent = |path: &str| PostgresError::Set {
-        what: format!("holds no {path}"),
+        what: format!("it holds no {path}"),
     };
     let find = |path: &str| files.0.iter().find(|entry| entry.path == path.as_bytes());
     for path in ["PG_VERSION", "backup_label"] {
@@ -23,7 +23,7 @@ pub(super) fn check_table(files: &FileTable) -> Result<(), PostgresError> {
     }
     let control = find(CONTROL_PATH).ok_or_else(|| absent(CONTROL_PATH))?;
     if !control.flags.last {
-        let what = "pg_control is not marked as the file to appear last".into();
+        let what = "its pg_control is not marked as the file to appear last".into();
         return Err(PostgresError::Set { what });
     }
     Ok(())

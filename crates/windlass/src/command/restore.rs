@@ -17,6 +17,7 @@ use windlass_postgres::{
 use crate::cli::{Global, Layout, OffOrKeep, Restore};
 use crate::exit::{Code, Failure};
 use crate::foretold::{Done, Judgement, State};
+use crate::held::Held;
 use crate::images::AsCluster;
 use crate::probed::Ends;
 use crate::run::{Run, RunEnd};
@@ -49,14 +50,9 @@ fn restore_set(
     let emulation = super::emulation(&arguments.buffers)?;
     let state = State::open(&emulation, !arguments.no_prediction);
     let facts = &set.description().facts;
-    let kind = facts.database["kind"].as_str().unwrap_or_default();
-    let restored = match kind {
-        windlass_postgres::KIND => postgres((global, arguments), &set, run, cancel),
-        "sqlite" => sqlite((global, arguments), &set, run, cancel),
-        other => {
-            let message = format!("the set is of a database of kind {other:?}");
-            return Err(Failure::new(Code::Failed, message, "Use a newer windlass."));
-        }
+    let restored = match Held::of(set.description())? {
+        Held::Postgres => postgres((global, arguments), &set, run, cancel),
+        Held::Sqlite => sqlite((global, arguments), &set, run, cancel),
     };
     // Damage in a frame is found only by reading it.
     let (mut report, next) = restored.map_err(|failure| found.advised(failure, false))?;

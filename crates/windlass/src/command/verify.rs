@@ -17,6 +17,7 @@ use windlass_lab::state_directory;
 use crate::cli::{Global, Verify};
 use crate::damage::{Pages, print_damage};
 use crate::exit::{Code, Failure};
+use crate::held::Held;
 use crate::outputs;
 use crate::places::{self, Which};
 use crate::probed::Ends;
@@ -67,6 +68,8 @@ struct Verified {
     id: SetId,
     stripe_bytes: u64,
     damage: DamageReport,
+    /// What to do about the damage, if there is more to say than to use another set.
+    hint: Option<String>,
     opened: Option<Checked>,
 }
 
@@ -77,9 +80,9 @@ impl Verified {
         if !self.damage.is_empty() {
             let places = output::count(self.damage.damage_count, "place");
             output::note(&format!("error: set {id} is damaged in {places}"));
-            output::note(
-                "hint: Use an older set: `windlass info PLACE` lists the sets of a directory.",
-            );
+            let usual = "Use an older set: `windlass info PLACE` lists the sets of a directory.";
+            let hint = self.hint.as_deref().unwrap_or(usual);
+            output::note(&format!("hint: {hint}"));
         } else if let Some(checked) = &self.opened {
             checked.complain(&id);
         }
@@ -91,10 +94,13 @@ impl How<'_> {
     fn verify(&self, stripes: &[PathBuf], cancel: &Cancel) -> Result<Verified, Failure> {
         let (global, arguments) = (self.global, self.arguments);
         let survey = Survey::of(stripes, METADATA_LIMIT_DEFAULT)?;
+        let refused = refused(&survey)?;
         let (run, damage) = if arguments.quick {
-            (None, verify_index(&survey)?)
+            let mut damage = verify_index(&survey)?;
+            refused.iter().for_each(|one| damage.add(one.message()));
+            (None, damage)
         } else {
-            let Verification { run, damage } = self.read(&survey, cancel)?;
+            let Verification { run, damage } = self.read(&survey, refused.as_ref(), cancel)?;
             (Some(run), damage)
         };
         if !(global.json || self.brief && damage.is_empty()) {
@@ -135,12 +141,18 @@ impl How<'_> {
             id: survey.set().set_id(),
             stripe_bytes: survey.set().stripe_bytes(),
             damage,
+            hint: refused.and_then(|one| one.hint().map(str::to_owned)),
             opened,
         })
     }
 
-    /// Reads every byte.
-    fn read(&self, survey: &Survey, cancel: &Cancel) -> Result<Verification, Failure> {
+    /// Reads every byte. `refused` is what the description of the set shows.
+    fn read(
+        &self,
+        survey: &Survey,
+        refused: Option<&Failure>,
+        cancel: &Cancel,
+    ) -> Result<Verification, Failure> {
         let (global, arguments, set) = (self.global, self.arguments, survey.set());
         let options = super::restore_options(set, &arguments.buffers, arguments.max_rate, false)?;
         log::settings(&options.plan, None);
@@ -155,7 +167,11 @@ impl How<'_> {
             subject: set.set_id().to_string(),
             percent: 10,
         })?;
-        let verified = verify(survey, &options, watch.progress(), cancel);
+        let verified = verify(survey, &options, watch.progress(), cancel).map(|mut verified| {
+            let refused = refused.into_iter();
+            refused.for_each(|one| verified.damage.add(one.message()));
+            verified
+        });
         let mut verified = watch.end(verified, |done| Ended {
             report: &done.run,
             well: done.damage.is_empty() && self.well_so_far,
@@ -168,6 +184,19 @@ impl How<'_> {
         };
         ends.judge(state_directory().as_deref(), &mut verified.run);
         Ok(verified)
+    }
+}
+
+/// What every restore of the set would refuse, although its checksums are right. Fails if this
+/// version does not know the kind of database: then nothing here is damage.
+fn refused(survey: &Survey) -> Result<Option<Failure>, Failure> {
+    // If the list of files is lost, nothing is known about the database.
+    if !survey.files_known() {
+        return Ok(None);
+    }
+    match Held::check(survey.set().description()) {
+        Err(failure) if failure.is_damage() => Ok(Some(failure)),
+        other => other.map(|()| None),
     }
 }
 

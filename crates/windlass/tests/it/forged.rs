@@ -8,6 +8,9 @@ use windlass_testkit::reforge::{Parts, reforge};
 
 use crate::support::*;
 
+/// A change of a set.
+type Lie = fn(&mut Parts);
+
 /// A set of this database with a change in it.
 fn forged(place: &Place, change: impl FnOnce(&mut Parts)) -> PathBuf {
     let set = place.back_up();
@@ -81,7 +84,7 @@ fn sets_that_build_on_others_are_refused_by_every_reader_and_described_by_info()
 #[test]
 fn an_index_directory_that_says_otherwise_than_its_blocks_is_damage_to_every_reader() {
     let place = Place::new();
-    let lies: [fn(&mut Parts); 4] = [
+    let lies: [Lie; 4] = [
         |parts| parts.entry.file_min = FileNo(7),
         |parts| parts.entry.file_max = FileNo(7),
         |parts| parts.entry.layer_max = 3,
@@ -106,4 +109,103 @@ fn pieces_of_one_layer_that_overlap_are_damage_to_every_reader() {
         });
         refused_by_all(&place, &set, 4, "overlap");
     }
+}
+
+#[test]
+fn an_index_block_with_the_number_of_another_is_damage_to_every_reader() {
+    let place = Place::new();
+    let set = forged(&place, |parts| parts.block.number = 5);
+    refused_by_all(&place, &set, 4, "number of another index block");
+}
+
+/// Runs the commands that check a whole set or need the database in it. Each must end with this
+/// code, print `says` and give a hint. Nothing may be left where a restore would put the database.
+fn refused_as_a_database(place: &Place, set: &PathBuf, code: i32, says: &str) {
+    let (name, into) = (set.to_str().unwrap(), place.arg("new.db"));
+    let directory = place.arg("sets");
+    for words in [
+        &["verify", name][..],
+        &["verify", "--quick", name],
+        &["verify", "--open", name],
+        &["verify", &directory],
+        &["restore", name, "--into", &into],
+        &["restore", name, "--into", &into, "--dry-run"],
+        &["open", name, "--", "true"],
+    ] {
+        let output = windlass(words);
+        let printed = text(&output);
+        // A dry run lists what fails and is not itself about damage.
+        let expected = if words.contains(&"--dry-run") {
+            1
+        } else {
+            code
+        };
+        assert_eq!(output.status.code(), Some(expected), "{words:?}: {printed}");
+        assert!(printed.contains(says), "{words:?}: {printed}");
+        assert!(printed.contains("hint: "), "{words:?}: {printed}");
+        assert!(!place.path("new.db").exists(), "{words:?}");
+    }
+    std::fs::remove_file(set).unwrap();
+}
+
+#[test]
+fn facts_and_a_list_of_files_that_no_restore_accepts_are_damage_to_verify_too() {
+    let place = Place::new();
+    let lies: [(Lie, &str); 5] = [
+        (
+            |parts| parts.description.files.0[0].path = b"sub/a.db".to_vec(),
+            "not a plain file at its root",
+        ),
+        (
+            |parts| parts.description.facts.database["page_bytes"] = 1000.into(),
+            "a page size that SQLite does not have",
+        ),
+        (
+            |parts| parts.description.facts.database["page_bytes"] = "big".into(),
+            "its facts are not those of a SQLite database",
+        ),
+        (
+            |parts| parts.description.facts.database["kind"] = windlass_postgres::KIND.into(),
+            "its facts are not those of a PostgreSQL cluster",
+        ),
+        (
+            |parts| parts.description.facts.database["journal_mode"] = "none".into(),
+            "its facts are not those of a SQLite database",
+        ),
+    ];
+    for (lie, says) in lies {
+        let set = forged(&place, lie);
+        refused_as_a_database(&place, &set, 4, says);
+    }
+    let set = forged(&place, |parts| {
+        parts.description.facts.database["kind"] = "oracle".into();
+    });
+    refused_as_a_database(&place, &set, 1, "a database of kind \"oracle\"");
+}
+
+#[test]
+fn a_file_whose_own_checksum_is_wrong_is_damage_to_all_who_read_it_whole() {
+    let place = Place::new();
+    let set = forged(&place, |parts| {
+        let file = &mut parts.description.files.0[0];
+        assert!(file.flags.crc_known);
+        file.crc32c ^= 1;
+    });
+    let name = set.to_str().unwrap();
+    let (into, files) = (place.arg("new.db"), place.arg("files"));
+    for words in [
+        &["verify", name][..],
+        &["verify", "--quick", name],
+        &["restore", name, "--into", &into],
+        &["extract", name, "**", "--into", &files],
+    ] {
+        let output = windlass(words);
+        let printed = text(&output);
+        assert_eq!(output.status.code(), Some(4), "{words:?}: {printed}");
+        assert!(printed.contains("checksum"), "{words:?}: {printed}");
+        assert!(printed.contains("hint: "), "{words:?}: {printed}");
+        assert!(!place.path("new.db").exists(), "{words:?}");
+    }
+    let left = std::fs::read_dir(&files).unwrap().count();
+    assert_eq!(left, 0, "what is wrong is not kept");
 }

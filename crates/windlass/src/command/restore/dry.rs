@@ -14,6 +14,7 @@ use crate::checks::Checks;
 use crate::cli::{Global, Layout, Restore};
 use crate::exit::{Code, Failure};
 use crate::foretold::{self, State};
+use crate::held::Held;
 use crate::probed::Ends;
 use crate::{output, outputs, places, privilege};
 
@@ -21,14 +22,13 @@ pub fn run(global: &Global, arguments: &Restore) -> Result<Code, Failure> {
     let set = places::open(global, &arguments.set, &arguments.choice)?;
     let mut checks = Checks::default();
     let description = set.description();
-    let facts = &description.facts;
     checks.ok(
         "set",
         format!("{} is sealed, and its indexes are whole", set.set_id()),
     );
-    let places = match facts.database["kind"].as_str() {
-        Some(windlass_postgres::KIND) => postgres(&mut checks, arguments, &set),
-        _ => sqlite(&mut checks, arguments, &set),
+    let places = match Held::of(description)? {
+        Held::Postgres => postgres(&mut checks, arguments, &set),
+        Held::Sqlite => sqlite(&mut checks, arguments, &set),
     };
     let places = places.unwrap_or_else(|failure| {
         checks.failure("target", &failure);

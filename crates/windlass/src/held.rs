@@ -1,0 +1,42 @@
+//! What a set holds: a cluster or a SQLite database, and whether it can be one.
+//!
+//! All checksums of a set can be right and its content wrong, because a CRC is not a signature. So
+//! every command that needs the database asks here, and all of them give the same answer.
+
+use windlass_engine::media::SetDescription;
+
+use crate::exit::{Code, Failure};
+
+/// The kind of database in a set.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Held {
+    /// A PostgreSQL cluster.
+    Postgres,
+    /// A SQLite database.
+    Sqlite,
+}
+
+impl Held {
+    /// The kind that the set names. Fails for one that this version does not know.
+    pub fn of(description: &SetDescription) -> Result<Self, Failure> {
+        let kind = description.facts.database["kind"].as_str();
+        match kind.unwrap_or_default() {
+            windlass_postgres::KIND => Ok(Self::Postgres),
+            windlass_sqlite::KIND => Ok(Self::Sqlite),
+            other => {
+                let message = format!("the set is of a database of kind {other:?}");
+                let hint = "Use a newer windlass: this version knows PostgreSQL and SQLite.";
+                Err(Failure::new(Code::Failed, message, hint))
+            }
+        }
+    }
+
+    /// Refuses a set whose facts and list of files a restore would refuse, wherever it restores to.
+    pub fn check(description: &SetDescription) -> Result<(), Failure> {
+        let (facts, files) = (&description.facts, &description.files);
+        match Self::of(description)? {
+            Self::Postgres => Ok(windlass_postgres::check_set(facts, files)?),
+            Self::Sqlite => Ok(windlass_sqlite::check_set(facts, files)?),
+        }
+    }
+}

@@ -218,6 +218,22 @@ fn a_rehearsal_stands_beside_its_plan_and_leaves_nothing() {
 }
 
 #[test]
+fn each_row_of_a_rehearsal_is_printed_once() {
+    let place = Place::new();
+    let words = ["--bytes", "1MiB", "--only", "latency of the device"];
+    let there = place.arg("sets");
+    let words = [&["lab", "rehearse", &there][..], &words].concat();
+    let shown = text(&run(&place.path("state"), &words));
+    for row in [
+        "latency of the device | backup |",
+        "latency of the device | restore |",
+    ] {
+        assert_eq!(shown.matches(row).count(), 1, "{row}: {shown}");
+    }
+    assert!(shown.contains("1 of 1  latency of the device"), "{shown}");
+}
+
+#[test]
 fn tuning_finds_a_setting_and_writes_it_where_backups_read_it() {
     let place = Place::new();
     let config = place.arg("windlass.toml");

@@ -62,12 +62,12 @@ fn all(
     codecs.dedup();
     let speeds = measure_codecs(&corpus.sample(SAMPLE_BYTES)?, &codecs, SAMPLE_TIME, cancel)?;
     let mut rehearsals = Vec::new();
-    for setup in setups {
-        let both = rehearse(setup, &corpus, place, &speeds, cancel)?;
+    for (index, setup) in setups.iter().enumerate() {
         if !super::super::is_silent(global) {
-            both.iter().for_each(|one| output::note(&text(one)));
+            let (number, count) = (index + 1, setups.len());
+            output::note(&format!("{number:>4} of {count}  {}", setup.name));
         }
-        rehearsals.extend(both);
+        rehearsals.extend(rehearse(setup, &corpus, place, &speeds, cancel)?);
     }
     Ok(rehearsals)
 }

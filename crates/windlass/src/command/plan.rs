@@ -58,7 +58,17 @@ pub fn run(global: &Global, arguments: &Plan) -> Result<Code, Failure> {
     } else {
         answer.show();
     }
-    Ok(Code::Done)
+    Ok(match (&answer.choice, arguments.within) {
+        (Some(choice), Some(window)) if !choice.meets => {
+            output::note(&format!(
+                "warning: nothing here ends within {}",
+                answer::duration(window)
+            ));
+            output::note("hint: Compare more --files and other codecs, or name faster storage.");
+            Code::Warnings
+        }
+        _ => Code::Done,
+    })
 }
 
 /// The question, and remarks on how it was understood.

@@ -40,6 +40,26 @@ fn a_plan_has_minutes_and_a_limit_for_every_alternative() {
 }
 
 #[test]
+fn a_plan_in_which_nothing_fits_says_so_and_ends_with_exit_code_3() {
+    let place = Place::new();
+    let words = "plan --used-bytes 1TB --source hdd --target nul --within";
+    let words: Vec<_> = words.split(' ').collect();
+    for (within, code) in [("10m", 3), ("3h", 0)] {
+        for format in [&[][..], &["--json"]] {
+            let output = run(&place.path("state"), &[&words[..], &[within], format].concat());
+            assert_eq!(output.status.code(), Some(code), "{}", text(&output));
+            let said = String::from_utf8_lossy(&output.stderr);
+            let warned = said.contains("warning: nothing here ends within 10 min");
+            assert_eq!(warned, code == 3, "{said}");
+            if !format.is_empty() {
+                let plan: Value = serde_json::from_slice(&output.stdout).unwrap();
+                assert_eq!(plan["choice"]["meets"], code == 0);
+            }
+        }
+    }
+}
+
+#[test]
 fn a_restore_is_planned_by_the_sizes_of_its_files() {
     let place = Place::new();
     let words = "plan --restore --used-bytes 100GB --file-bytes 200GB --source rate:1GB/s \

@@ -174,7 +174,7 @@ fn show_chain(direction: Direction, chain: &ChainPrediction) {
 }
 
 /// A time for people: `42 s`, `66 min`, `3.5 h`.
-fn duration(seconds: f64) -> String {
+pub(super) fn duration(seconds: f64) -> String {
     match seconds {
         seconds if seconds < 10.0 => format!("{seconds:.1} s"),
         seconds if seconds < 120.0 => format!("{seconds:.0} s"),

@@ -25,9 +25,9 @@ use crate::plan::Direction;
 
 const FILE: &str = "predictions.jsonl";
 const FILE_BYTES_MAX: u64 = 1024 * 1024;
-/// A shorter run is kept in the ledger, but judges no plan: most of its time is its beginning and
-/// its end.
-const JUDGED_SECONDS_MIN: f64 = 1.0;
+/// A plan predicts how long data move. Most of a shorter run is its beginning and its end, so a
+/// shorter time is no prediction, and a shorter run judges none. The ledger keeps it all the same.
+pub const PREDICTED_SECONDS_MIN: f64 = 1.0;
 
 /// A run that was predicted and then made.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -60,6 +60,16 @@ impl Record {
     /// How far the prediction was from what happened, as a share of what happened.
     pub fn error(&self) -> f64 {
         self.predicted_seconds / self.measured_seconds.max(1e-9) - 1.0
+    }
+
+    /// Whether the run was too short to judge the prediction.
+    fn is_over_soon(&self) -> bool {
+        self.measured_seconds < PREDICTED_SECONDS_MIN
+    }
+
+    /// Whether data would move for too short a time to predict how long the run takes.
+    pub fn is_too_short(&self) -> bool {
+        self.predicted_seconds < PREDICTED_SECONDS_MIN
     }
 }
 
@@ -193,11 +203,15 @@ impl OpenLedger {
 }
 
 impl Records {
+    /// How many runs were too short to judge a prediction.
+    pub fn too_short(&self) -> usize {
+        let records = self.records.iter();
+        records.filter(|one| one.is_over_soon()).count()
+    }
+
     /// How good the predictions of a direction were; `None` if no run was long enough to tell.
     pub fn accuracy(&self, direction: Direction) -> Option<Accuracy> {
-        let of = |record: &&Record| {
-            record.direction == direction && record.measured_seconds >= JUDGED_SECONDS_MIN
-        };
+        let of = |record: &&Record| record.direction == direction && !record.is_over_soon();
         let records: Vec<_> = self.records.iter().filter(of).collect();
         if records.is_empty() {
             return None;
@@ -293,7 +307,7 @@ mod tests {
         let ledger = Ledger::of(place.path());
         ledger.open().unwrap().append(&record(0.01, 0.5)).unwrap();
         let found = ledger.read().unwrap();
-        assert_eq!(found.records.len(), 1);
+        assert_eq!((found.records.len(), found.too_short()), (1, 1));
         assert_eq!(found.accuracy(Direction::Backup), None);
     }
 

@@ -31,7 +31,9 @@ mod sweep;
 mod trial;
 mod tune;
 
-pub use accuracy::{Accuracy, Ledger, OpenLedger, Record, Records, quantile};
+pub use accuracy::{
+    Accuracy, Ledger, OpenLedger, PREDICTED_SECONDS_MIN, Record, Records, quantile,
+};
 pub use advice::{Advice, Advised, Measured, advise};
 pub use error::LabError;
 pub use events::{EventFile, EventTable, IoRow, Spread, WaitRow, event_page};

@@ -18,6 +18,7 @@ use windlass_engine::{
     Attachment, BufferPlan, BufferRequest, EngineError, Instance, Model, TARGET_WRITERS,
 };
 
+use crate::accuracy::PREDICTED_SECONDS_MIN;
 use crate::error::LabError;
 use crate::numbers::to_f64;
 use crate::simulate::{Job, simulate};
@@ -112,6 +113,13 @@ pub struct Prediction {
     pub limit: PlanLimit,
     /// What would bind it next, if that is known.
     pub next: Option<PlanLimit>,
+}
+
+impl Prediction {
+    /// Whether data would move for too short a time to predict how long the run takes.
+    pub fn is_too_short(&self) -> bool {
+        self.seconds < PREDICTED_SECONDS_MIN
+    }
 }
 
 impl Question {

@@ -94,11 +94,30 @@ impl Judgement {
     }
 }
 
+/// Why a prediction has no time.
+pub const TOO_SHORT: &str =
+    "too short to predict: a run of less than 1 s is mostly its beginning and its end";
+
+/// A prediction in JSON. Times that are too short to predict are null.
+pub fn document(prediction: &Prediction) -> serde_json::Value {
+    let mut document = serde_json::to_value(prediction).unwrap_or_default();
+    let too_short = prediction.is_too_short();
+    document["too_short"] = too_short.into();
+    if too_short {
+        for key in ["minutes", "seconds", "rate"] {
+            document[key] = serde_json::Value::Null;
+        }
+    }
+    document
+}
+
 /// The prediction in the run's JSON object; null if there is none.
 fn prediction(record: Option<&Record>) -> serde_json::Value {
     record.map_or(serde_json::Value::Null, |record| {
+        let too_short = record.is_too_short();
         serde_json::json!({
-            "seconds": record.predicted_seconds,
+            "seconds": (!too_short).then_some(record.predicted_seconds),
+            "too_short": too_short,
             "limit": record.predicted_limit,
             "basis": record.basis,
         })

@@ -6,7 +6,7 @@ use windlass_lab::Record;
 
 use crate::advice;
 use crate::cli::Global;
-use crate::foretold::Judgement;
+use crate::foretold::{self, Judgement};
 use crate::output::{self, Tone};
 use crate::words::{bound, duration};
 
@@ -124,6 +124,9 @@ pub fn print_details(report: &RunReport) {
 /// Prints what the plan would have predicted, if it could predict anything.
 fn print_foretold(record: Option<&Record>) {
     let Some(record) = record else { return };
+    if record.is_too_short() {
+        return output::entry("predicted", foretold::TOO_SHORT, Tone::Plain);
+    }
     let percent = record.error() * 100.0;
     let far = match percent {
         percent if percent.abs() < 0.5 => "which it took".to_owned(),

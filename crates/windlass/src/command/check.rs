@@ -77,7 +77,7 @@ pub fn dry_run(global: &Global, arguments: &Backup) -> Result<Code, Failure> {
             "bytes": bytes,
             "to": to,
             "plan": looked.plan,
-            "prediction": looked.prediction,
+            "prediction": looked.prediction.as_ref().map(foretold::document),
             "checks": looked.checks.document(),
             "exit_code": code.number(),
         });
@@ -102,6 +102,9 @@ pub fn dry_run(global: &Global, arguments: &Backup) -> Result<Code, Failure> {
 /// How long it would take, if the storage was probed.
 pub fn show_time(prediction: Option<&Prediction>) {
     output::line(&match prediction {
+        Some(prediction) if prediction.is_too_short() => {
+            format!("would take    {}", foretold::TOO_SHORT)
+        }
         Some(prediction) => format!(
             "would take    about {:.1} s, bound by the {}",
             prediction.seconds, prediction.limit.stage

@@ -287,14 +287,30 @@ fn show_accuracy(global: &Global, records: &Records) {
         let document = serde_json::json!({
             "accuracy": known,
             "runs": records.records.len(),
+            "too_short": records.too_short(),
             "unreadable": records.unreadable,
         });
         return output::line(&document.to_string());
     }
-    if known.is_empty() {
+    let (all, short) = (records.records.len() as u64, records.too_short() as u64);
+    let short = match short {
+        1 => "1 run took less than 1 s and does not count".to_owned(),
+        more => format!(
+            "{} took less than 1 s and do not count",
+            output::count(more, "run")
+        ),
+    };
+    if all == 0 {
         output::line("no run has been predicted yet");
         output::note(
-            "hint: Probe the storage of both ends (`windlass lab probe`): then each run is.",
+            "hint: A plan alone is compared with nothing. Probe the storage of both ends \
+             (`windlass lab probe PATH`): then Windlass predicts every backup and restore.",
+        );
+    } else if known.is_empty() {
+        output::line(&format!("no prediction can be judged yet: {short}"));
+        output::note(
+            "hint: Back up or restore a larger database: a shorter run is mostly its beginning \
+             and its end.",
         );
     }
     for one in &known {
@@ -309,6 +325,9 @@ fn show_accuracy(global: &Global, records: &Records) {
             bias(one.bias),
             percent(one.limit_right),
         ));
+    }
+    if !known.is_empty() && records.too_short() > 0 {
+        output::line(&short);
     }
     if records.unreadable > 0 {
         output::note(&format!(

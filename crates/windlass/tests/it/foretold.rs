@@ -82,6 +82,49 @@ fn a_backup_and_a_restore_are_kept_beside_their_predictions() {
 }
 
 #[test]
+fn a_run_too_short_to_predict_is_kept_and_told_apart_from_no_run() {
+    let place = Place::with_accounts(100);
+    let accuracy = |place: &Place| {
+        text(
+            &command(place)
+                .args(["plan", "--accuracy"])
+                .output()
+                .unwrap(),
+        )
+    };
+    assert!(accuracy(&place).contains("no run has been predicted yet"));
+    let fast = [
+        "--emulate",
+        "source=rate:1GB/s",
+        "--emulate",
+        "target=rate:1GB/s",
+    ];
+    let prediction = &back_up(&place, &fast)["prediction"];
+    assert_eq!(prediction["too_short"], true);
+    assert!(prediction["seconds"].is_null(), "{prediction}");
+    let said = accuracy(&place);
+    assert!(
+        said.contains("no prediction can be judged yet: 1 run took less than 1 s"),
+        "{said}"
+    );
+    assert_eq!(run(&place, &["plan", "--accuracy"])["too_short"], 1);
+    // The dry run, and the report for people, say the same.
+    let (database, set) = (place.arg("shop.db"), place.arg("one.stripe"));
+    let words = ["backup", &database, "--to", &set, "--overwrite"];
+    for (more, said) in [
+        (&["--dry-run"][..], "would take    too short to predict"),
+        (&[], "predicted     too short to predict"),
+    ] {
+        let mut command = command(&place);
+        let output = command
+            .args([&words, &fast[..], more].concat())
+            .output()
+            .unwrap();
+        assert!(text(&output).contains(said), "{}", text(&output));
+    }
+}
+
+#[test]
 fn root_keeps_the_prediction_of_a_run_that_became_the_databases_owner() {
     let place = Place::with_accounts(100);
     let nobody = Some(65534);
@@ -104,7 +147,7 @@ fn nothing_is_foretold_of_what_is_not_known() {
     assert!(!place.path("state").exists());
     // The prediction is made but not kept.
     let unkept = back_up(&place, &[&EMULATED[..], &["--no-prediction"]].concat());
-    assert!(unkept["prediction"]["seconds"].is_f64());
+    assert!(unkept["prediction"]["limit"].is_string());
     assert!(!place.path("state").exists());
     // One known end is not enough.
     assert_eq!(back_up(&place, &EMULATED[2..])["prediction"], Value::Null);

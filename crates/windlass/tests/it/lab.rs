@@ -46,7 +46,10 @@ fn a_plan_in_which_nothing_fits_says_so_and_ends_with_exit_code_3() {
     let words: Vec<_> = words.split(' ').collect();
     for (within, code) in [("10m", 3), ("3h", 0)] {
         for format in [&[][..], &["--json"]] {
-            let output = run(&place.path("state"), &[&words[..], &[within], format].concat());
+            let output = run(
+                &place.path("state"),
+                &[&words[..], &[within], format].concat(),
+            );
             assert_eq!(output.status.code(), Some(code), "{}", text(&output));
             let said = String::from_utf8_lossy(&output.stderr);
             let warned = said.contains("warning: nothing here ends within 10 min");
@@ -56,6 +59,30 @@ fn a_plan_in_which_nothing_fits_says_so_and_ends_with_exit_code_3() {
                 assert_eq!(plan["choice"]["meets"], code == 0);
             }
         }
+    }
+}
+
+#[test]
+fn a_time_of_less_than_a_second_is_too_short_to_predict() {
+    let place = Place::new();
+    let words = "plan --used-bytes 10MB --source nul --target rate:100MB/s";
+    let words: Vec<_> = words.split(' ').collect();
+    let output = run(&place.path("state"), &words);
+    let shown = text(&output);
+    assert_eq!(output.status.code(), Some(0), "{shown}");
+    assert!(
+        shown.contains("sure          too short to predict"),
+        "{shown}"
+    );
+    assert!(shown.contains(" < 1 s "), "{shown}");
+    let plan = json(&run(
+        &place.path("state"),
+        &[&words[..], &["--json"]].concat(),
+    ));
+    let one = &plan["alternatives"][0];
+    assert_eq!(one["too_short"], true);
+    for key in ["seconds", "minutes", "rate", "minutes_low", "minutes_high"] {
+        assert!(one[key].is_null(), "{key}: {one}");
     }
 }
 

@@ -2,9 +2,12 @@
 //! that is.
 
 use windlass_engine::{Model, show_rate};
-use windlass_lab::{ChainPrediction, Choice, Direction, LinkKind, Prediction, Sureness};
+use windlass_lab::{
+    ChainPrediction, Choice, Direction, LinkKind, PREDICTED_SECONDS_MIN, Prediction, Sureness,
+};
 
 use super::Asked;
+use crate::foretold;
 use crate::output;
 use windlass_engine::show_size;
 
@@ -25,17 +28,14 @@ impl Answer<'_> {
         let names = |models: &[Model]| -> Vec<String> {
             models.iter().map(|model| model.name.clone()).collect()
         };
-        let mut alternatives = serde_json::to_value(&self.predictions).unwrap_or_default();
-        for (value, one) in alternatives
-            .as_array_mut()
-            .into_iter()
-            .flatten()
-            .zip(&self.predictions)
-        {
-            let (low, high) = self.range(one);
-            value["minutes_low"] = low.into();
-            value["minutes_high"] = high.into();
-        }
+        let document = |one: &Prediction| {
+            let mut document = foretold::document(one);
+            let range = (!one.is_too_short()).then(|| self.range(one));
+            document["minutes_low"] = range.map(|(low, _)| low).into();
+            document["minutes_high"] = range.map(|(_, high)| high).into();
+            document
+        };
+        let mut alternatives: Vec<_> = self.predictions.iter().map(document).collect();
         for (index, chain) in self.chains.iter().enumerate() {
             alternatives[index]["chain"] = serde_json::to_value(chain).unwrap_or_default();
         }
@@ -58,6 +58,16 @@ impl Answer<'_> {
     fn range(&self, one: &Prediction) -> (f64, f64) {
         let share = self.sure.share.min(0.9);
         (one.minutes * (1.0 - share), one.minutes * (1.0 + share))
+    }
+
+    /// How certain the time of an alternative is, in words.
+    fn sure_text(&self, one: &Prediction) -> String {
+        if one.is_too_short() {
+            return foretold::TOO_SHORT.to_owned();
+        }
+        let (low, high) = self.range(one);
+        let (low, high) = (duration(low * 60.0), duration(high * 60.0));
+        format!("{low} to {high}: {}", self.sure.why)
     }
 
     /// For people.
@@ -93,19 +103,13 @@ impl Answer<'_> {
         output::line("");
         if let Some(choice) = &self.choice {
             let one = &self.predictions[choice.index];
-            let (low, high) = self.range(one);
             output::line(&format!(
                 "choice        {}, {}: {}",
                 output::count(one.files as u64, "file"),
                 one.compress,
                 choice.why
             ));
-            output::line(&format!(
-                "sure          {} to {}: {}",
-                duration(low * 60.0),
-                duration(high * 60.0),
-                self.sure.why
-            ));
+            output::line(&format!("sure          {}", self.sure_text(one)));
             if let Some(next) = &one.next {
                 output::line(&format!("next limit    {}", next.words()));
             }
@@ -131,7 +135,10 @@ fn show_prediction(one: &Prediction, chosen: bool) {
         one.files,
         one.compress,
         duration(one.seconds),
-        show_rate(one.rate),
+        match one.is_too_short() {
+            true => "-".to_owned(),
+            false => show_rate(one.rate),
+        },
         show_size(one.stored_bytes as u64),
         format!("{} x {}", one.buffers, show_size(one.transfer_bytes as u64)),
         duration(one.cpu_seconds),
@@ -173,9 +180,10 @@ fn show_chain(direction: Direction, chain: &ChainPrediction) {
     }
 }
 
-/// A time for people: `42 s`, `66 min`, `3.5 h`.
+/// A time for people: `42 s`, `66 min`, `3.5 h`. A time below a second is too short to predict.
 pub(super) fn duration(seconds: f64) -> String {
     match seconds {
+        seconds if seconds < PREDICTED_SECONDS_MIN => "< 1 s".to_owned(),
         seconds if seconds < 10.0 => format!("{seconds:.1} s"),
         seconds if seconds < 120.0 => format!("{seconds:.0} s"),
         seconds if seconds < 4.0 * 3600.0 => format!("{:.0} min", seconds / 60.0),
@@ -189,6 +197,7 @@ mod tests {
 
     #[test]
     fn times_are_for_people() {
+        assert_eq!(duration(0.26), "< 1 s");
         assert_eq!(duration(3.26), "3.3 s");
         assert_eq!(duration(90.0), "90 s");
         assert_eq!(duration(3960.0), "66 min");

@@ -54,7 +54,7 @@ pub fn run(global: &Global, arguments: &Restore) -> Result<Code, Failure> {
             "read_bytes": set.stripe_bytes(),
             "bytes": bytes,
             "into": places,
-            "prediction": prediction,
+            "prediction": prediction.as_ref().map(foretold::document),
             "checks": checks.document(),
             "exit_code": code.number(),
         });

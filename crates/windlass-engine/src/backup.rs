@@ -13,8 +13,13 @@
 //! - Frames may finish out of order and on any stripe. The index says where each is.
 //! - A run that is dropped before `finish` leaves no stripe behind.
 
+mod compressor;
 mod hurry;
+mod reader;
 mod sealing;
+mod source;
+mod stripes;
+mod writer;
 
 use std::sync::{Arc, OnceLock};
 use std::thread::JoinHandle;
@@ -23,23 +28,25 @@ use std::time::Instant;
 use crossbeam_channel::{Receiver, Sender, bounded, unbounded};
 use windlass_media::{Encoder, Facts, FileNo, FileTable, SetId};
 
+use crate::activity::Activity;
 use crate::adaptive::Watch;
 use crate::buffer::Pool;
 use crate::cancel::Cancel;
-use crate::compressor::{Chunk, Compressor};
 use crate::device::Device;
 use crate::emulate::{EmulatedStream, Emulator, Emulators, emulated};
 use crate::error::EngineError;
 use crate::options::BackupOptions;
+use crate::process::process_cpu_seconds;
 use crate::progress::{Progress, Setting};
 use crate::rate::RateLimit;
 use crate::read::ReadQueue;
-use crate::reader::{Filled, Reader};
-use crate::report::{Activity, RunReport};
+use crate::report::{Ended, RunReport};
 use crate::shared::{Shared, spawn};
-use crate::source::{Cutter, FileOutcome, FileSpec, Outcomes, PageHook, SourceFile, Uncut, Unit};
-use crate::stripes;
-use crate::writer::StripeWriter;
+use compressor::{Chunk, Compressor};
+use reader::{Filled, Reader};
+use source::{Cutter, Outcomes, SourceFile, Uncut, Unit};
+pub use source::{FileContent, FileOutcome, FileSpec, Missing, PageHook};
+use writer::StripeWriter;
 
 /// How many units may wait for a reader.
 const UNITS_WAITING_MAX: usize = 256;
@@ -120,7 +127,7 @@ impl BackupRun {
             writers: Vec::new(),
             keeps,
             began: Instant::now(),
-            cpu_began: crate::report::process_cpu_seconds(),
+            cpu_began: process_cpu_seconds(),
             data_began: None,
             adaptive,
             source_limit: options.source_rate.map(RateLimit::new).map(Arc::new),
@@ -405,12 +412,19 @@ impl BackupRun {
         activity.codec = codec.to_string();
         activity.source_rate = self.options.source_rate;
         activity.device_rate = self.options.device_rate;
-        let cpu = crate::report::process_cpu_seconds() - self.cpu_began;
-        let report =
-            RunReport::of_backup(self.set_id, self.began.elapsed(), cpu, &activity, stripes);
+        let devices = stripes.iter().map(|stripe| stripe.report(data_seconds));
+        let ended = Ended {
+            set_id: self.set_id,
+            elapsed: self.began.elapsed(),
+            cpu_seconds: process_cpu_seconds() - self.cpu_began,
+            data_seconds,
+            bytes_read: activity.reader.bytes,
+            bytes_written: stripes.iter().map(|stripe| stripe.offset).sum(),
+            devices: devices.collect(),
+        };
         RunReport {
             compression,
-            ..report
+            ..RunReport::of_backup(ended, &activity)
         }
     }
 

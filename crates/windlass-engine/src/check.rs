@@ -25,17 +25,15 @@ use crate::cancel::Cancel;
 use crate::error::EngineError;
 use crate::progress::Progress;
 use crate::report::RunReport;
-use crate::restore::{Discard, Ledger, RestoreOptions, run_through};
+use crate::restore::{Faults, RestoreOptions, run_through};
+use crate::target::Discard;
 
-pub(crate) use findings::{Faults, Findings};
-pub use report::{ByteRange, Damage, DamageReport, DamagedPart, FileRange, LostFile};
+use findings::Findings;
+pub use report::{
+    ByteRange, DAMAGE_LISTED_MAX, Damage, DamageReport, DamagedPart, FileRange, LOST_LISTED_MAX,
+    LostFile,
+};
 pub use survey::Survey;
-
-/// How many damaged places are listed. Further ones are only counted.
-pub const DAMAGE_LISTED_MAX: usize = 1000;
-/// How many files that lost bytes are listed, and how many ranges of each. Further ones are only
-/// counted.
-pub const LOST_LISTED_MAX: usize = 1000;
 
 /// What a verification found.
 #[derive(Debug)]
@@ -54,9 +52,8 @@ pub fn verify(
     cancel: &Cancel,
 ) -> Result<Verification, EngineError> {
     let findings = Findings::new(survey);
-    let faults = Faults::List(&findings);
     let set = survey.set();
-    let (run, ledger) = run_through(set, &Discard, options, progress, cancel, &faults)?;
+    let (run, ledger) = run_through(set, &Discard, options, progress, cancel, &findings)?;
     let damage = findings.settle(survey, &ledger)?;
     Ok(Verification { run, damage })
 }
@@ -64,8 +61,8 @@ pub fn verify(
 /// Checks seals, footers and index blocks, and that the frames they list make up every file.
 pub fn verify_index(survey: &Survey) -> Result<DamageReport, EngineError> {
     let findings = Findings::new(survey);
-    let faults = Faults::List(&findings);
-    let ledger = Ledger::new(survey.set(), &faults)?;
+    let faults: &dyn Faults = &findings;
+    let ledger = faults.ledger(survey.set())?;
     for stripe in survey.set().stripes() {
         for entry in stripe.directory() {
             let block = match stripe.index_block(entry) {
@@ -76,7 +73,7 @@ pub fn verify_index(survey: &Survey) -> Result<DamageReport, EngineError> {
                 }
             };
             for piece in &block.pieces {
-                faults.whole(ledger.enter(piece).map(drop))?;
+                faults.pass(ledger.enter(piece).map(drop))?;
             }
         }
     }

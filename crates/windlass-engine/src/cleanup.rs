@@ -18,10 +18,10 @@ mod leftover;
 use std::fmt;
 use std::path::{Path, PathBuf};
 
-use crate::device::is_partial;
 use crate::durable;
 use crate::error::EngineError;
-use crate::set::{METADATA_LIMIT_DEFAULT, OpenSet};
+use crate::set::{FoundSet, METADATA_LIMIT_DEFAULT};
+use crate::stripe_name::is_partial;
 use leftover::{Leftover, Look, Sibling, look, siblings};
 
 /// What was done with one left-over stripe.
@@ -117,7 +117,7 @@ fn settle(stripe: Leftover, metadata_limit: u64) -> std::io::Result<Vec<CleanedU
     if let Some(why) = unclear {
         return left(why);
     }
-    match OpenSet::open_any(std::slice::from_ref(&stripe.path), metadata_limit) {
+    match FoundSet::whole(std::slice::from_ref(&stripe.path), metadata_limit) {
         Ok(_) => publish(&stripe).map(|done| vec![done]),
         Err(error) => left(error.to_string()),
     }

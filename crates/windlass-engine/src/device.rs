@@ -12,8 +12,8 @@ use std::time::Duration;
 use crate::buffer::Buffer;
 use crate::error::EngineError;
 
-pub use file::{FileDevice, FileDeviceOptions, PARTIAL_SUFFIX, partial_path};
-pub(crate) use file::{holds_nothing, is_partial, is_stripe};
+pub use file::{FileDevice, FileDeviceOptions};
+pub(crate) use file::{holds_nothing, is_stripe};
 pub use nul::NulDevice;
 
 /// A finished write. Dropping it frees its buffer.

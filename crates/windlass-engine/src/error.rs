@@ -238,6 +238,19 @@ pub enum EngineError {
 }
 
 impl EngineError {
+    /// True for an error that says that media are damaged or cannot be read. False if the run failed
+    /// for another reason.
+    pub(crate) fn is_of_media(&self) -> bool {
+        let unreadable = matches!(
+            self,
+            Self::DeviceIo {
+                operation: "read",
+                ..
+            }
+        );
+        self.is_damage() || unreadable
+    }
+
     /// True when media were read and were found damaged, incomplete or mixed up.
     pub fn is_damage(&self) -> bool {
         matches!(

@@ -4,7 +4,7 @@
 //!                                                            ^
 //!                                    samples of buffers and bytes, taken by that thread
 //!
-//! The stages time their waits anyway (`waits`), and a [`Tap`] passes them to a recorder. This
+//! The stages time their waits anyway (`waits`), and tell the recorder about each. This
 //! costs a thread of the pipeline one reading of the clock and a copy of about fifty bytes.
 //!
 //! Invariants
@@ -26,16 +26,15 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::thread::JoinHandle;
 
-use serde::Serialize;
-
 use crate::error::EngineError;
 use crate::outputs::{OutputKind, Outputs};
 use crate::progress::Progress;
 use crate::report::RunReport;
+use crate::waits::Recording;
 
-pub use format::EventFormat;
-use recorder::{End, Message};
-pub(crate) use recorder::{Recorder, Tap, device, flush_thread, set_device};
+pub use format::{EventFormat, EventHeader};
+use recorder::{End, Listener, Message, Recorder, flush_thread};
+pub use sink::EventSummary;
 use sink::Sink;
 
 /// A lower limit would leave no room for the report at the end.
@@ -54,32 +53,6 @@ pub struct EventOptions {
     pub limit_bytes: u64,
     /// Data about the run for the file's first line.
     pub header: EventHeader,
-}
-
-/// What the file says about the run before it begins.
-#[derive(Clone, Debug, Serialize)]
-pub struct EventHeader {
-    /// Program and version.
-    pub tool: String,
-    /// `backup`, `restore`, `verify`.
-    pub command: String,
-    /// The database or set that the run works on.
-    pub subject: String,
-    /// When it began, RFC 3339.
-    pub started: String,
-}
-
-/// The result of the recording.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct EventSummary {
-    /// Bytes of the file.
-    pub bytes: u64,
-    /// Events in it.
-    pub written: u64,
-    /// Events that were left out. Events in the file stand for them.
-    pub thinned: u64,
-    /// Events that were lost because the file's device was too slow. Nothing stands for them.
-    pub lost: u64,
 }
 
 /// A file of events that is being written.
@@ -114,7 +87,8 @@ impl EventLog {
         let thread = std::thread::Builder::new().name("events".to_owned());
         let writer = thread.spawn(body);
         let writer = writer.map_err(|source| failed("start a thread for", &path, source))?;
-        progress.record(&recorder);
+        let listener: Arc<dyn Recording> = Arc::new(Listener(Arc::clone(&recorder)));
+        progress.record(&listener);
         Ok(Self {
             path,
             recorder,

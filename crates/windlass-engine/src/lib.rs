@@ -9,6 +9,7 @@
 //! - The engine never prints, and never runs async code.
 //! - Every blocking call is timed under its cause (`waits`); the verdict is made of that.
 
+mod activity;
 mod adaptive;
 mod backup;
 mod bounded;
@@ -16,7 +17,6 @@ mod buffer;
 mod cancel;
 mod check;
 mod cleanup;
-mod compressor;
 mod device;
 pub mod durable;
 mod emulate;
@@ -27,29 +27,27 @@ mod model;
 mod options;
 mod outputs;
 mod place;
+mod process;
 mod progress;
 mod rate;
 mod read;
-mod reader;
 mod report;
 mod restore;
 mod ring;
 mod set;
 mod shared;
 mod slice;
-mod source;
-mod stripes;
+mod stripe_name;
 mod sync;
 mod target;
 mod units;
 mod verdict;
 mod waits;
-mod writer;
 
 pub use windlass_media as media;
 
 pub use adaptive::{CodecChange, CodecRange, CodecUse, CompressionReport, Controller, Observation};
-pub use backup::{BackupRun, Stopper};
+pub use backup::{BackupRun, FileContent, FileOutcome, FileSpec, Missing, PageHook, Stopper};
 pub use bounded::{open_regular, read_at_most};
 pub use buffer::{Buffer, Occupancy, Pool, Role};
 pub use cancel::Cancel;
@@ -58,9 +56,7 @@ pub use check::{
     LostFile, Survey, Verification, verify, verify_index,
 };
 pub use cleanup::{CleanedUp, clean_up, clean_up_within};
-pub use device::{
-    Device, FileDevice, FileDeviceOptions, NulDevice, PARTIAL_SUFFIX, WriteDone, partial_path,
-};
+pub use device::{Device, FileDevice, FileDeviceOptions, NulDevice, WriteDone};
 pub use emulate::Emulation;
 pub use error::EngineError;
 pub use events::{
@@ -79,20 +75,21 @@ pub use options::{
 };
 pub use outputs::{Guard, OutputKind, Outputs};
 pub use place::{
-    DirectoryPlace, Place, PlaceFile, STRIPE_SUFFIX, SetAbout, SetEntry, SetList, SetState,
-    StripeEntry, UnknownStripe, list_sets,
+    DirectoryPlace, Place, PlaceFile, SetAbout, SetEntry, SetList, SetState, StripeEntry,
+    UnknownStripe, list_sets,
 };
 pub use progress::Progress;
 pub use rate::RateLimit;
 pub use read::cached_pages;
 pub use report::{DeviceReport, RunReport};
-pub use restore::{Discard, RestoreOptions, TARGET_WRITERS, Target, restore, target_writers};
+pub use restore::{RestoreOptions, TARGET_WRITERS, restore, target_writers};
 pub use ring::{Ring, RingDone};
 pub use set::{
-    METADATA_LIMIT_DEFAULT, OpenSet, OpenStripe, StripeGlance, UpperLayers, glance, set_of_stripe,
+    FoundSet, METADATA_LIMIT_DEFAULT, OpenSet, OpenStripe, StripeGlance, UpperLayers, glance,
+    set_of_stripe,
 };
-pub use source::{FileContent, FileOutcome, FileSpec, Missing, PageHook};
-pub use target::{DirectoryTarget, TargetLayout};
+pub use stripe_name::{PARTIAL_SUFFIX, STRIPE_SUFFIX, partial_path};
+pub use target::{DirectoryTarget, Discard, Target, TargetLayout};
 pub use units::{
     UnitError, parse_rate, parse_seconds, parse_size, show_bytes, show_number, show_rate, show_size,
 };

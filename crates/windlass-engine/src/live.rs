@@ -9,9 +9,10 @@ use std::time::{Duration, Instant};
 
 use serde::Serialize;
 
+use crate::activity::Activity;
 use crate::buffer::Occupancy;
 use crate::progress::{DeviceCounter, Progress, Setting};
-use crate::report::{Activity, DeviceReport};
+use crate::report::DeviceReport;
 use crate::verdict::Verdict;
 use crate::waits::{StageReport, WaitReport};
 

@@ -23,7 +23,7 @@ use rustix::fs::OFlags;
 
 use crate::durable;
 use crate::error::EngineError;
-use crate::set::OpenSet;
+use crate::set::FoundSet;
 use name::{Identity, Name, Tree};
 
 /// How much of a file is read to find out its kind.
@@ -118,7 +118,7 @@ impl Outputs {
     }
 
     /// No output may be a stripe of this set.
-    pub fn protect_set(&mut self, set: &OpenSet) -> Result<(), EngineError> {
+    pub fn protect_set(&mut self, set: &FoundSet) -> Result<(), EngineError> {
         for stripe in set.stripes() {
             let index = stripe.header().stripe;
             let what = format!("it is stripe {index} of the set that is being read");

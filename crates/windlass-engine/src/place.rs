@@ -25,9 +25,6 @@ use crate::error::EngineError;
 pub use directory::DirectoryPlace;
 pub use list::list_sets;
 
-/// The end of the names that Windlass gives to its stripes.
-pub const STRIPE_SUFFIX: &str = ".windlass";
-
 /// A file or object of a place.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PlaceFile {

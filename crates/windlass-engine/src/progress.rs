@@ -2,12 +2,10 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
-use std::time::Duration;
 
 use crate::buffer::{Occupancy, Pool};
-use crate::events::{self, Recorder, Tap};
 use crate::options::{BackupOptions, BufferPlan};
-use crate::waits::{Cause, Stage, StageReport};
+use crate::waits::{Io, Recording, Stage, StageReport, Tap, serve_device, served_device};
 
 /// How many phases are kept. If there are more, the last entry is the newest phase.
 const PHASES_MAX: usize = 64;
@@ -25,7 +23,7 @@ pub struct Progress {
     /// Writers: they write stripes in a backup, and files in a restore.
     pub writer: Stage,
     setting: OnceLock<Setting>,
-    recorder: OnceLock<Arc<Recorder>>,
+    recorder: OnceLock<Arc<dyn Recording>>,
 }
 
 /// How a run is set up. It is known as soon as the run's threads start.
@@ -68,18 +66,6 @@ impl DeviceCounter {
     pub(crate) fn operations(&self) -> u64 {
         self.operations.load(Ordering::Relaxed)
     }
-}
-
-/// One I/O that has completed.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Io {
-    /// The cause under which a wait for it counts.
-    pub(crate) cause: Cause,
-    pub(crate) bytes: u64,
-    /// From submission to completion.
-    pub(crate) elapsed: Duration,
-    /// How many I/Os were in flight on its thread, including this one.
-    pub(crate) depth: usize,
 }
 
 impl Progress {
@@ -129,7 +115,7 @@ impl Progress {
     pub(crate) fn begin(&self, setting: Setting) {
         let setting = self.setting.get_or_init(|| setting);
         if let Some(recorder) = self.recorder.get() {
-            recorder.begin(setting);
+            recorder.begin(setting.describe());
         }
     }
 
@@ -138,7 +124,7 @@ impl Progress {
     }
 
     /// From now on, reports all waits and I/Os to a recorder.
-    pub(crate) fn record(&self, recorder: &Arc<Recorder>) {
+    pub(crate) fn record(&self, recorder: &Arc<dyn Recording>) {
         let recorder = self.recorder.get_or_init(|| Arc::clone(recorder));
         for (index, stage) in self.stages().into_iter().enumerate() {
             stage.set_tap(Tap::new(recorder, index));
@@ -162,25 +148,25 @@ impl Progress {
 
     /// From here on, everything that the calling thread does is for the device of this stripe.
     pub(crate) fn serve(stripe: usize) {
-        events::set_device(stripe);
+        serve_device(stripe);
     }
 
     /// Does the same for the source of a backup, or the target of a restore.
     pub(crate) fn serve_outside(&self) {
         if let Some(setting) = self.setting.get() {
-            events::set_device(setting.devices.len().saturating_sub(1));
+            serve_device(setting.devices.len().saturating_sub(1));
         }
     }
 
     /// Counts an I/O for the device that the calling thread serves.
     pub(crate) fn io(&self, stage: &Stage, io: Io) {
-        let device = self.setting.get().zip(events::device());
+        let device = self.setting.get().zip(served_device());
         if let Some(device) = device.and_then(|(setting, device)| setting.devices.get(device)) {
             device.bytes.fetch_add(io.bytes, Ordering::Relaxed);
             device.operations.fetch_add(1, Ordering::Relaxed);
         }
         if let Some(tap) = stage.tap() {
-            tap.io(&io);
+            tap.completed(&io);
         }
     }
 
@@ -211,6 +197,22 @@ impl Setting {
             devices: devices.collect(),
             pool: Arc::downgrade(pool),
         }
+    }
+
+    /// The setting for a recorder.
+    fn describe(&self) -> serde_json::Value {
+        let outside = if self.backs_up { "source" } else { "target" };
+        let last = self.devices.len().saturating_sub(1);
+        let devices = self.devices.iter().enumerate().map(|(index, device)| {
+            let role = if index == last { outside } else { "stripe" };
+            serde_json::json!({"device": index, "name": device.name, "role": role})
+        });
+        serde_json::json!({
+            "stages": self.stages(),
+            "devices": devices.collect::<Vec<_>>(),
+            "plan": self.plan,
+            "codec": self.codec,
+        })
     }
 
     /// The stages' names.

@@ -13,6 +13,7 @@
 //! - At the end each file has exactly the bytes the file table says, and its CRC where known.
 
 mod decompressor;
+mod faults;
 mod ledger;
 mod stages;
 mod stripe_reader;
@@ -23,64 +24,31 @@ use std::thread::{Scope, ScopedJoinHandle};
 use std::time::Instant;
 
 use crossbeam_channel::{Receiver, Sender, bounded, unbounded};
-use windlass_media::{Decoder, FileNo};
+use windlass_media::Decoder;
 
+use crate::activity::Activity;
 use crate::buffer::Pool;
 use crate::cancel::Cancel;
-use crate::check::Faults;
 use crate::emulate::{EmulatedStream, EmulatedTarget, Emulation, Emulator, Emulators};
 use crate::error::EngineError;
 use crate::options::BufferPlan;
+use crate::process::process_cpu_seconds;
 use crate::progress::{DeviceCounter, Progress, Setting};
 use crate::rate::RateLimit;
 use crate::read::ReadQueue;
-use crate::report::{Activity, RunReport, process_cpu_seconds};
-use crate::set::OpenSet;
+use crate::report::{Ended, RunReport};
+use crate::set::{FoundSet, OpenSet};
 use crate::shared::Shared;
+use crate::target::Target;
 use crate::waits::Cause;
 
 use decompressor::Decompressor;
+pub(crate) use faults::Faults;
+use faults::Stop;
 pub(crate) use ledger::Ledger;
 use stages::{Decoded, Stored};
-pub(crate) use stripe_reader::StripeReader;
+use stripe_reader::StripeReader;
 use target_writer::TargetWriter;
-
-/// Where restored bytes go. Several threads call it, with ranges that never overlap.
-pub trait Target: Sync {
-    /// Takes bytes of a file.
-    fn write(&self, file: FileNo, offset: u64, bytes: &[u8]) -> Result<(), EngineError>;
-    /// Takes note of zeros in a file. The file was created with its full length, so it has a hole
-    /// there.
-    fn hole(&self, file: FileNo, offset: u64, bytes: u64) -> Result<(), EngineError>;
-    /// Ends the restore: first everything becomes durable, then the last files get their names.
-    fn finish(&self) -> Result<(), EngineError>;
-    /// False when nothing is kept (verification).
-    fn keeps(&self) -> bool {
-        true
-    }
-}
-
-/// A target that keeps nothing. A verification uses it.
-#[derive(Debug, Default)]
-pub struct Discard;
-
-impl Target for Discard {
-    fn write(&self, _file: FileNo, _offset: u64, _bytes: &[u8]) -> Result<(), EngineError> {
-        Ok(())
-    }
-
-    fn hole(&self, _file: FileNo, _offset: u64, _bytes: u64) -> Result<(), EngineError> {
-        Ok(())
-    }
-
-    fn finish(&self) -> Result<(), EngineError> {
-        Ok(())
-    }
-
-    fn keeps(&self) -> bool {
-        false
-    }
-}
 
 /// How a restore runs.
 #[derive(Clone, Debug)]
@@ -97,7 +65,7 @@ pub struct RestoreOptions {
 
 impl RestoreOptions {
     /// Makes the buffers large enough for the set's frames, within the allowed memory.
-    pub fn fit(mut self, set: &OpenSet) -> Result<Self, EngineError> {
+    pub fn fit(mut self, set: &FoundSet) -> Result<Self, EngineError> {
         for stripe in set.stripes() {
             // A buffer must hold a frame, the padding before and after it, and the alignment of a
             // direct read.
@@ -117,18 +85,18 @@ pub fn restore(
     progress: &Arc<Progress>,
     cancel: &Cancel,
 ) -> Result<RunReport, EngineError> {
-    let (report, _) = run_through(set, target, options, progress, cancel, &Faults::Stop)?;
+    let (report, _) = run_through(set, target, options, progress, cancel, &Stop)?;
     Ok(report)
 }
 
 /// Runs a set through the pipeline. Returns the report, and the ledger of the files.
 pub(crate) fn run_through(
-    set: &OpenSet,
+    set: &FoundSet,
     target: &dyn Target,
     options: &RestoreOptions,
     progress: &Arc<Progress>,
     cancel: &Cancel,
-    faults: &Faults<'_>,
+    faults: &dyn Faults,
 ) -> Result<(RunReport, Ledger), EngineError> {
     let options = options.clone().fit(set)?;
     let (began, cpu_began) = (Instant::now(), process_cpu_seconds());
@@ -146,7 +114,7 @@ pub(crate) fn run_through(
     } else {
         "verifying"
     });
-    let ledger = Ledger::new(set, faults)?;
+    let ledger = faults.ledger(set)?;
     let emulators = Emulators::start(&options.emulation, cancel);
     let slow = emulators
         .source
@@ -162,9 +130,7 @@ pub(crate) fn run_through(
     };
     let readers = run.run()?;
     let data_seconds = began.elapsed().as_secs_f64();
-    if matches!(faults, Faults::Stop) {
-        ledger.check(set)?;
-    }
+    faults.complete(set, &ledger)?;
     progress.set_phase("syncing");
     progress
         .writer
@@ -172,14 +138,25 @@ pub(crate) fn run_through(
     let mut activity = Activity::new(progress, &options.plan, began.elapsed().as_secs_f64());
     activity.source_rate = options.device_rate;
     activity.codec = "decompression".to_owned();
-    let cpu = process_cpu_seconds() - cpu_began;
-    let moved = (readers, data_seconds, target.keeps());
-    let report = RunReport::of_restore(set, began.elapsed(), cpu, &activity, moved);
-    Ok((report, ledger))
+    let bytes_written = if target.keeps() {
+        activity.writer.bytes
+    } else {
+        0
+    };
+    let ended = Ended {
+        set_id: set.set_id(),
+        elapsed: began.elapsed(),
+        cpu_seconds: process_cpu_seconds() - cpu_began,
+        data_seconds,
+        bytes_read: readers.iter().map(|reader| reader.bytes).sum(),
+        bytes_written,
+        devices: readers.iter().map(StripeReader::report).collect(),
+    };
+    Ok((RunReport::of_restore(ended, &activity), ledger))
 }
 
 /// The facts about the run for its observers.
-fn setting(set: &OpenSet, options: &RestoreOptions, keeps: bool, pool: &Arc<Pool>) -> Setting {
+fn setting(set: &FoundSet, options: &RestoreOptions, keeps: bool, pool: &Arc<Pool>) -> Setting {
     let stripes = set.stripes().iter();
     let names = stripes.map(|stripe| stripe.location().to_string_lossy().into_owned());
     let target = if keeps { "target" } else { "nowhere" };
@@ -197,12 +174,12 @@ fn setting(set: &OpenSet, options: &RestoreOptions, keeps: bool, pool: &Arc<Pool
 
 /// A restore under way, as all its threads see it.
 struct Run<'a> {
-    set: &'a OpenSet,
+    set: &'a FoundSet,
     target: &'a dyn Target,
     options: &'a RestoreOptions,
     shared: &'a Shared,
     ledger: &'a Ledger,
-    faults: &'a Faults<'a>,
+    faults: &'a dyn Faults,
     /// The model of the storage that the stripes lie on.
     emulated: Option<Arc<Emulator>>,
 }

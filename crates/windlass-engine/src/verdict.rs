@@ -14,7 +14,8 @@
 
 use serde::Serialize;
 
-use crate::report::{Activity, DeviceReport};
+use crate::activity::Activity;
+use crate::report::DeviceReport;
 use crate::units::{show_rate, show_size};
 use crate::waits::{Cause, StageReport};
 

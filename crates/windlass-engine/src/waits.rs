@@ -4,10 +4,12 @@
 //! thread's own clock, so that time in which a thread was ready but had no core counts neither as
 //! work nor as a wait for a device.
 //!
-//! Waits that have not ended count, too, in a report in the middle of a run (`open`). This is the
-//! only place that tells a recorder of events about waits.
+//! Waits that have not ended count, too, in a report in the middle of a run (`open`). A stage can
+//! tell a recorder about each wait (`recording`); it knows nothing about the recorder.
 
+mod cause;
 mod open;
+mod recording;
 
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -15,82 +17,9 @@ use std::time::{Duration, Instant};
 
 use serde::Serialize;
 
-use crate::events::Tap;
+pub use cause::Cause;
 use open::Open;
-
-/// Why a stage stood still.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Cause {
-    /// A reader had nothing to read, because the database was not ready (checkpoint, listing, log).
-    Jobs,
-    /// The device of the source had not delivered yet.
-    SourceRead,
-    /// No buffer was free.
-    FreeBuffer,
-    /// There was no full buffer to work on.
-    FullBuffer,
-    /// There were no frames to write.
-    Frames,
-    /// The device had not taken a write yet.
-    DeviceWrite,
-    /// The device had not made its data durable yet.
-    DeviceSync,
-    /// The device had not delivered a read yet (restore, verify).
-    DeviceRead,
-    /// The restored file had not taken a write yet.
-    TargetWrite,
-    /// The restored files were not durable yet.
-    TargetSync,
-    /// A rate limit held the stage back.
-    RateLimit,
-}
-
-impl Cause {
-    /// Every cause, in the order of reports.
-    pub const ALL: [Self; 11] = [
-        Self::Jobs,
-        Self::SourceRead,
-        Self::FreeBuffer,
-        Self::FullBuffer,
-        Self::Frames,
-        Self::DeviceWrite,
-        Self::DeviceSync,
-        Self::DeviceRead,
-        Self::TargetWrite,
-        Self::TargetSync,
-        Self::RateLimit,
-    ];
-
-    /// The name in reports and JSON.
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Jobs => "jobs",
-            Self::SourceRead => "source_read",
-            Self::FreeBuffer => "free_buffer",
-            Self::FullBuffer => "full_buffer",
-            Self::Frames => "frames",
-            Self::DeviceWrite => "device_write",
-            Self::DeviceSync => "device_sync",
-            Self::DeviceRead => "device_read",
-            Self::TargetWrite => "target_write",
-            Self::TargetSync => "target_sync",
-            Self::RateLimit => "rate_limit",
-        }
-    }
-
-    /// The cause of this name.
-    pub fn parse(name: &str) -> Option<Self> {
-        Self::ALL.into_iter().find(|cause| cause.name() == name)
-    }
-
-    fn index(self) -> usize {
-        Self::ALL
-            .iter()
-            .position(|cause| *cause == self)
-            .unwrap_or(0)
-    }
-}
+pub(crate) use recording::{Io, Recording, Tap, serve_device, served_device};
 
 /// The live counters of one stage, added to by all of its threads.
 #[derive(Debug, Default)]
@@ -196,8 +125,9 @@ impl Stage {
         self.running.leave(entered);
         self.wall_nanos
             .fetch_add(nanos(begin.elapsed()), Ordering::Relaxed);
-        // This happens now and not after the thread is gone, because nobody waits for that.
-        crate::events::flush_thread();
+        if let Some(tap) = self.tap.get() {
+            tap.thread_ends();
+        }
         result
     }
 

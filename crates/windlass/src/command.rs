@@ -23,8 +23,8 @@ use std::sync::Arc;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 
 use windlass_engine::{
-    BufferPlan, BufferRequest, Cancel, Emulation, METADATA_LIMIT_DEFAULT, OpenSet, OpenStripe,
-    RestoreOptions, target_writers,
+    BufferPlan, BufferRequest, Cancel, Emulation, FoundSet, METADATA_LIMIT_DEFAULT, OpenSet,
+    OpenStripe, RestoreOptions, target_writers,
 };
 
 use crate::cli::{Buffers, Cli, Command, Global, Layout};
@@ -119,7 +119,7 @@ fn request(buffers: &Buffers, layout: &Layout) -> Result<BufferRequest, Failure>
 /// Buffers for reading a set. Each stripe is a volume with one reader. `keeps` says whether the
 /// data that are read go anywhere.
 fn restore_options(
-    set: &OpenSet,
+    set: &FoundSet,
     buffers: &Buffers,
     max_rate: Option<u64>,
     keeps: bool,

@@ -5,7 +5,7 @@
 
 use std::path::Path;
 
-use windlass_engine::{OpenSet, OutputKind, Outputs};
+use windlass_engine::{FoundSet, OutputKind, Outputs};
 
 use crate::exit::Failure;
 
@@ -51,7 +51,7 @@ pub fn of_files() -> Outputs {
 }
 
 /// Outputs of a command that reads a set.
-pub fn of_set(set: &OpenSet) -> Result<Outputs, Failure> {
+pub fn of_set(set: &FoundSet) -> Result<Outputs, Failure> {
     let mut outputs = outputs();
     outputs.protect_set(set)?;
     Ok(outputs)

@@ -14,10 +14,10 @@ use std::time::{Duration, Instant};
 use crossbeam_channel::SendTimeoutError;
 
 use super::BackupRun;
+use super::source::Unit;
 use crate::error::EngineError;
 use crate::rate::RateLimit;
 use crate::shared::{LOOK, time_left};
-use crate::source::Unit;
 
 /// How long to wait between two looks at the buffers.
 const BUFFER_PAUSE: Duration = Duration::from_millis(5);

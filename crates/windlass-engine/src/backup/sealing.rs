@@ -7,11 +7,11 @@
 use windlass_media::{Facts, FileTable, Seal, SetDescription, SupersededFiles};
 
 use super::BackupRun;
+use super::stripes;
+use super::writer::StripeWriter;
 use crate::error::EngineError;
 use crate::progress::Progress;
-use crate::stripes;
 use crate::waits::Cause;
-use crate::writer::StripeWriter;
 
 impl BackupRun {
     pub(super) fn seal(

@@ -4,9 +4,8 @@ use std::collections::BTreeMap;
 
 use windlass_media::FileNo;
 
-use super::findings::Faults;
 use crate::error::EngineError;
-use crate::set::OpenSet;
+use crate::set::FoundSet;
 
 /// When a file has this many ranges, neighbours are joined to make room.
 const RANGES_MAX: usize = 1 << 20;
@@ -44,7 +43,7 @@ pub(super) type Gaps = BTreeMap<FileNo, Option<Vec<(u64, u64)>>>;
 
 /// The ranges of files (number, length) that no readable index block lists. `None` for a file that
 /// has too many listed ranges to keep.
-pub(super) fn unlisted(set: &OpenSet, files: &[(FileNo, u64)]) -> Result<Gaps, EngineError> {
+pub(super) fn unlisted(set: &FoundSet, files: &[(FileNo, u64)]) -> Result<Gaps, EngineError> {
     let mut listed: Gaps = files
         .iter()
         .map(|(file, _)| (*file, Some(Vec::new())))
@@ -53,7 +52,7 @@ pub(super) fn unlisted(set: &OpenSet, files: &[(FileNo, u64)]) -> Result<Gaps, E
         for entry in stripe.directory() {
             let block = match stripe.index_block(entry) {
                 Ok(block) => block,
-                Err(error) if Faults::is_of_media(&error) => continue,
+                Err(error) if error.is_of_media() => continue,
                 Err(error) => return Err(error),
             };
             for piece in &block.pieces {

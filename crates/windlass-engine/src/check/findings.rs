@@ -6,25 +6,19 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use windlass_media::{FileEntry, FileNo, FrameEntry, IndexDirectoryEntry, PieceEntry};
 
 use super::cover::{join, unlisted};
-use super::report::{ByteRange, Damage, DamageReport, DamagedPart, FileRange, LostFile};
+use super::report::{
+    ByteRange, DAMAGE_LISTED_MAX, Damage, DamageReport, DamagedPart, FileRange, LOST_LISTED_MAX,
+    LostFile,
+};
 use super::survey::Survey;
-use super::{DAMAGE_LISTED_MAX, LOST_LISTED_MAX};
 use crate::error::EngineError;
-use crate::restore::Ledger;
-use crate::set::OpenStripe;
+use crate::restore::{Faults, Ledger};
+use crate::set::{FoundSet, OpenStripe};
 
 /// How many ranges of files are kept with one damaged place.
 const RANGES_OF_ONE: usize = 16;
 /// How many lost ranges are kept while reading. Beyond that, only their bytes are counted.
 const RANGES_KEPT_MAX: usize = 1 << 20;
-
-/// What a run does when it meets damage.
-pub(crate) enum Faults<'a> {
-    /// It ends with the error: a restore.
-    Stop,
-    /// It lists the damage and goes on: a verification.
-    List(&'a Findings),
-}
 
 /// The damage met so far.
 #[derive(Debug)]
@@ -56,85 +50,73 @@ struct Lost {
     incomplete: bool,
 }
 
-impl<'a> Faults<'a> {
-    /// True for an error that says that media are damaged or cannot be read. False if the run
-    /// failed for another reason.
-    pub(crate) fn is_of_media(error: &EngineError) -> bool {
-        error.is_damage()
-            || matches!(
-                error,
-                EngineError::DeviceIo {
-                    operation: "read",
-                    ..
-                }
-            )
+impl Faults for Findings {
+    fn lists(&self, error: &EngineError) -> bool {
+        error.is_of_media()
     }
 
-    /// True when the error is listed and does not end the run.
-    pub(crate) fn lists(&self, error: &EngineError) -> bool {
-        matches!(self, Self::List(_)) && Self::is_of_media(error)
-    }
-
-    fn list(&self, error: EngineError) -> Result<(&'a Findings, EngineError), EngineError> {
-        match self {
-            Self::List(findings) if Self::is_of_media(&error) => Ok((findings, error)),
-            _ => Err(error),
-        }
-    }
-
-    /// Reports a damaged frame. `ledger` says which of its bytes count.
-    pub(crate) fn frame(
+    fn frame(
         &self,
         stripe: &OpenStripe,
         (frame, pieces): (&FrameEntry, &[PieceEntry]),
         ledger: &Ledger,
         error: EngineError,
     ) -> Result<(), EngineError> {
-        let (findings, error) = self.list(error)?;
+        let error = of_media(error)?;
         let place = (frame.offset, u64::from(frame.stored_bytes));
         let damage = Damage::at(stripe, DamagedPart::Frame, place, &error);
-        findings.frame(damage, pieces, ledger);
+        self.add_frame(damage, pieces, ledger);
         Ok(())
     }
 
-    /// Reports a damaged index block: its region cannot be read.
-    pub(crate) fn block(
+    fn block(
         &self,
         stripe: &OpenStripe,
         entry: &IndexDirectoryEntry,
         error: EngineError,
     ) -> Result<(), EngineError> {
-        let (findings, error) = self.list(error)?;
+        let error = of_media(error)?;
         let bytes = entry.offset - entry.region_offset + u64::from(entry.bytes);
         let place = (entry.offset, bytes);
-        let mut inner = findings.lock();
+        let mut inner = self.lock();
         inner.unknown = true;
         inner.older |= entry.layer_max > 0;
         inner.add(Damage::at(stripe, DamagedPart::IndexBlock, place, &error));
         Ok(())
     }
 
-    /// Reports that bytes between frames are not zero.
-    pub(crate) fn padding(
+    fn padding(
         &self,
         stripe: &OpenStripe,
         place: (u64, u64),
         error: EngineError,
     ) -> Result<(), EngineError> {
-        let (findings, error) = self.list(error)?;
+        let error = of_media(error)?;
         let damage = Damage::at(stripe, DamagedPart::Padding, place, &error);
-        findings.lock().add(damage);
+        self.lock().add(damage);
         Ok(())
     }
 
-    /// Reports that parts which are right one by one do not add up to the set.
-    pub(crate) fn whole(&self, result: Result<(), EngineError>) -> Result<(), EngineError> {
-        let Err(error) = result else { return Ok(()) };
-        let (findings, error) = self.list(error)?;
-        let mut inner = findings.lock();
+    fn whole(&self, error: EngineError) -> Result<(), EngineError> {
+        let error = of_media(error)?;
+        let mut inner = self.lock();
         let place = Damage::of_set(&error, inner.count);
         inner.add(place);
         Ok(())
+    }
+
+    /// `settle` finds out what is missing.
+    fn complete(&self, _: &FoundSet, _: &Ledger) -> Result<(), EngineError> {
+        Ok(())
+    }
+}
+
+/// Returns an error that says that media are damaged or cannot be read. Any other ends the run.
+fn of_media(error: EngineError) -> Result<EngineError, EngineError> {
+    if error.is_of_media() {
+        Ok(error)
+    } else {
+        Err(error)
     }
 }
 
@@ -232,7 +214,7 @@ impl Findings {
         self.inner.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn frame(&self, mut place: Damage, pieces: &[PieceEntry], ledger: &Ledger) {
+    fn add_frame(&self, mut place: Damage, pieces: &[PieceEntry], ledger: &Ledger) {
         let mut inner = self.lock();
         for piece in pieces {
             for (from, to) in ledger.counts(piece) {
@@ -259,7 +241,7 @@ impl Findings {
     ) -> Result<DamageReport, EngineError> {
         let set = survey.set();
         let unknown = self.lock().unknown;
-        let faults = Faults::List(self);
+        let faults: &dyn Faults = self;
         let mut short = Vec::new();
         for file in &set.description().files.0 {
             let lost = self
@@ -271,7 +253,7 @@ impl Findings {
             if missing > 0 && unknown {
                 short.push((file.file, file.bytes, missing));
             } else if lost == 0 {
-                faults.whole(ledger.check_file(file))?;
+                faults.pass(ledger.check_file(file))?;
             }
         }
         let names: Vec<_> = short

@@ -2,6 +2,12 @@
 
 use serde::Serialize;
 
+/// How many damaged places are listed. Further ones are only counted.
+pub const DAMAGE_LISTED_MAX: usize = 1000;
+/// How many files that lost bytes are listed, and how many ranges of each. Further ones are only
+/// counted.
+pub const LOST_LISTED_MAX: usize = 1000;
+
 /// The part of a set that is damaged.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "snake_case")]

@@ -12,17 +12,16 @@ use windlass_media::{
     StripeTableEntry, SupersededFiles,
 };
 
-use super::findings::Faults;
 use super::parts::{Agreed, Parts};
 use super::report::{Damage, DamagedPart};
-use crate::device::PARTIAL_SUFFIX;
 use crate::error::EngineError;
-use crate::set::{OpenSet, OpenStripe, places};
+use crate::set::{FoundSet, OpenStripe, places};
+use crate::stripe_name::is_partial;
 
 /// A set, as far as it exists.
 #[derive(Debug)]
 pub struct Survey {
-    set: OpenSet,
+    set: FoundSet,
     found: Vec<Damage>,
     short: bool,
     files_known: bool,
@@ -41,7 +40,7 @@ impl Survey {
 
     /// Does the same for a set of any type, to say what it is and what is left of it.
     pub fn of_any(places: &[PathBuf], metadata_limit: u64) -> Result<Self, EngineError> {
-        let refused = match OpenSet::open_any(places, metadata_limit) {
+        let refused = match FoundSet::whole(places, metadata_limit) {
             Ok(set) => {
                 return Ok(Self {
                     set,
@@ -50,7 +49,7 @@ impl Survey {
                     files_known: true,
                 });
             }
-            Err(error) if is_ambiguous(&error) || !Faults::is_of_media(&error) => {
+            Err(error) if is_ambiguous(&error) || !error.is_of_media() => {
                 return Err(error);
             }
             Err(error) => error,
@@ -67,7 +66,7 @@ impl Survey {
     }
 
     /// The stripes that exist, with what can be read of each.
-    pub fn set(&self) -> &OpenSet {
+    pub fn set(&self) -> &FoundSet {
         &self.set
     }
 
@@ -118,7 +117,7 @@ impl Survey {
         }
         short |= open.len() < usize::from(count);
         Ok(Self {
-            set: OpenSet::as_found(set_id, root, open, description),
+            set: FoundSet::new(set_id, root, open, description),
             found,
             short,
             files_known,
@@ -140,8 +139,7 @@ fn gather(places: &[PathBuf], limit: u64) -> Result<Option<(SetId, Stripes)>, En
     let mut stripes = Stripes::new();
     let mut set_id = None;
     for path in places::expand(places)? {
-        let partial = path.to_string_lossy().ends_with(PARTIAL_SUFFIX);
-        if partial && !places.contains(&path) {
+        if is_partial(&path) && !places.contains(&path) {
             continue;
         }
         let parts = Parts::of(&path, limit.saturating_sub(held(&stripes)));

@@ -11,10 +11,10 @@ use rustix::fs::FlockOperation;
 use windlass_media::{SEAL_BYTES, Seal, StripeHeader};
 
 use crate::bounded::open_regular;
-use crate::device::{PARTIAL_SUFFIX, holds_nothing, is_partial, is_stripe, partial_path};
-use crate::place::STRIPE_SUFFIX;
+use crate::device::{holds_nothing, is_stripe};
 use crate::set::places::where_it_may_be;
 use crate::set::stripe::read_header;
+use crate::stripe_name::{PARTIAL_SUFFIX, STRIPE_SUFFIX, is_partial, partial_path};
 
 /// The first bytes of a seal, and where the set's id stands in it.
 const SEAL_MAGIC: &[u8] = b"WNDLSEAL";

@@ -7,7 +7,6 @@
 
 use std::fs::{File, OpenOptions};
 use std::io;
-use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -23,9 +22,8 @@ use crate::durable;
 use crate::error::EngineError;
 use crate::outputs::{self, OutputKind};
 use crate::ring::Ring;
+use crate::stripe_name::partial_path;
 
-/// The end of the file name of a stripe that is not sealed yet.
-pub const PARTIAL_SUFFIX: &str = ".partial";
 const PREALLOCATE_BYTES_MIN: u64 = 64 * 1024 * 1024;
 const PREALLOCATE_BYTES_MAX: u64 = 1024 * 1024 * 1024;
 const SCRATCH_BYTES: usize = 64 * 1024;
@@ -152,20 +150,6 @@ impl FileDevice {
             elapsed: done.elapsed,
         })
     }
-}
-
-/// The name of a stripe until its set is sealed.
-pub fn partial_path(path: &Path) -> PathBuf {
-    let mut name = path.as_os_str().to_owned();
-    name.push(PARTIAL_SUFFIX);
-    PathBuf::from(name)
-}
-
-/// True for the name of a stripe whose set is not sealed yet.
-pub(crate) fn is_partial(path: &Path) -> bool {
-    path.as_os_str()
-        .as_bytes()
-        .ends_with(PARTIAL_SUFFIX.as_bytes())
 }
 
 /// Whether a file begins as a stripe does. The stripe need not be complete.

@@ -7,7 +7,7 @@ use windlass_media::FileNo;
 use super::Emulator;
 use crate::error::EngineError;
 use crate::model::ModelIo;
-use crate::restore::Target;
+use crate::target::Target;
 
 /// A target that is as slow as a model. Holes take no time, because nothing is written.
 pub(crate) struct EmulatedTarget<'a> {

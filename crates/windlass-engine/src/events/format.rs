@@ -2,9 +2,9 @@
 
 use std::fmt::Write as _;
 
+use serde::Serialize;
 use serde_json::{Value, json};
 
-use super::EventHeader;
 use super::recorder::Event;
 
 /// How events are written.
@@ -14,6 +14,19 @@ pub enum EventFormat {
     JsonLines,
     /// For chrome://tracing and ui.perfetto.dev.
     Chrome,
+}
+
+/// What the file says about the run before it begins.
+#[derive(Clone, Debug, Serialize)]
+pub struct EventHeader {
+    /// Program and version.
+    pub tool: String,
+    /// `backup`, `restore`, `verify`.
+    pub command: String,
+    /// The database or set that the run works on.
+    pub subject: String,
+    /// When it began, RFC 3339.
+    pub started: String,
 }
 
 /// The version of the JSON lines. A reader refuses a newer one.

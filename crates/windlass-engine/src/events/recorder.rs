@@ -1,15 +1,14 @@
 //! The part of the recorder that runs in the pipeline's threads. Each thread has a buffer and hands
 //! it over when it is full.
 
-use std::cell::{Cell, RefCell};
+use std::cell::RefCell;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU16, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use crossbeam_channel::{Receiver, Sender, TrySendError, bounded};
 
-use crate::progress::{Io, Setting};
-use crate::waits::{Cause, StageReport};
+use crate::waits::{Cause, Io, Recording, StageReport, served_device};
 
 /// How many events a thread keeps before it hands them over: some milliseconds to seconds of its
 /// work.
@@ -70,7 +69,7 @@ pub(super) struct End {
 
 /// Takes events from all threads of a run.
 #[derive(Debug)]
-pub(crate) struct Recorder {
+pub(super) struct Recorder {
     origin: Instant,
     messages: Sender<Message>,
     threads: AtomicU16,
@@ -98,22 +97,6 @@ impl Recorder {
         self.lost.load(Ordering::Relaxed)
     }
 
-    /// Notes that the run is set up.
-    pub(crate) fn begin(&self, setting: &Setting) {
-        let outside = if setting.backs_up { "source" } else { "target" };
-        let last = setting.devices.len().saturating_sub(1);
-        let devices = setting.devices.iter().enumerate().map(|(index, device)| {
-            let role = if index == last { outside } else { "stripe" };
-            serde_json::json!({"device": index, "name": device.name, "role": role})
-        });
-        self.send(Message::Begin(Box::new(serde_json::json!({
-            "stages": setting.stages(),
-            "devices": devices.collect::<Vec<_>>(),
-            "plan": setting.plan,
-            "codec": setting.codec,
-        }))));
-    }
-
     /// Waits until there is room in the queue. This is for messages that are rare and must not be
     /// lost.
     pub(super) fn send(&self, message: Message) {
@@ -131,41 +114,35 @@ impl Recorder {
     }
 }
 
-/// Reports to the recorder what one stage does.
+/// What the stages of the run tell, for the recorder.
 #[derive(Debug)]
-pub(crate) struct Tap {
-    recorder: Arc<Recorder>,
-    stage: u8,
-}
+pub(super) struct Listener(pub(super) Arc<Recorder>);
 
-impl Tap {
-    pub(crate) fn new(recorder: &Arc<Recorder>, stage: usize) -> Self {
-        Self {
-            recorder: Arc::clone(recorder),
-            stage: u8::try_from(stage).unwrap_or(u8::MAX),
-        }
+impl Recording for Listener {
+    fn begin(&self, setting: serde_json::Value) {
+        self.0.send(Message::Begin(Box::new(setting)));
     }
 
-    /// Records a wait of the calling thread.
-    pub(crate) fn waited(&self, cause: Cause, begin: Instant, time: Duration) {
+    fn waited(&self, stage: usize, cause: Cause, begin: Instant, time: Duration) {
         self.add(Event {
             io: false,
             cause,
-            stage: self.stage,
-            device: DEVICE.get(),
+            stage: number(stage),
+            device: device(),
             depth: 0,
-            start_nanos: self.recorder.nanos(begin),
+            start_nanos: self.0.nanos(begin),
             nanos: nanos(time),
             bytes: 0,
         });
     }
 
-    /// Records an I/O of the calling thread that has just completed. If the thread waited for it,
-    /// that was its last wait. The number of bytes of that wait is now known, too.
-    pub(crate) fn io(&self, io: &Io) {
-        let end = self.recorder.nanos(Instant::now());
+    /// If the thread waited for the I/O, that was its last wait. The number of bytes of that wait
+    /// is now known, too.
+    fn completed(&self, stage: usize, io: &Io) {
+        let end = self.0.nanos(Instant::now());
         let depth = u32::try_from(io.depth).unwrap_or(u32::MAX);
-        self.with_local(|local| {
+        let stage = number(stage);
+        self.with_local(stage, |local| {
             let last = local.events.last_mut();
             if let Some(wait) = last.filter(|last| !last.io && last.cause == io.cause) {
                 (wait.bytes, wait.depth) = (io.bytes, depth);
@@ -174,8 +151,8 @@ impl Tap {
         self.add(Event {
             io: true,
             cause: io.cause,
-            stage: self.stage,
-            device: DEVICE.get(),
+            stage,
+            device: device(),
             depth,
             start_nanos: end.saturating_sub(nanos(io.elapsed)),
             nanos: nanos(io.elapsed),
@@ -183,17 +160,23 @@ impl Tap {
         });
     }
 
+    fn thread_ends(&self) {
+        flush_thread();
+    }
+}
+
+impl Listener {
     fn add(&self, event: Event) {
-        self.with_local(|local| local.add(event));
+        self.with_local(event.stage, |local| local.add(event));
     }
 
-    fn with_local(&self, work: impl FnOnce(&mut Local)) {
+    fn with_local(&self, stage: u8, work: impl FnOnce(&mut Local)) {
         LOCAL.with_borrow_mut(|local| {
             // If the thread served another run before, its events of that run are handed over here.
             let own = local
                 .take()
-                .filter(|local| Arc::ptr_eq(&local.recorder, &self.recorder));
-            work(local.insert(own.unwrap_or_else(|| Local::new(self))));
+                .filter(|local| Arc::ptr_eq(&local.recorder, &self.0));
+            work(local.insert(own.unwrap_or_else(|| Local::new(&self.0, stage))));
         });
     }
 }
@@ -206,11 +189,10 @@ struct Local {
 }
 
 impl Local {
-    fn new(tap: &Tap) -> Self {
-        let recorder = Arc::clone(&tap.recorder);
+    fn new(recorder: &Arc<Recorder>, stage: u8) -> Self {
+        let recorder = Arc::clone(recorder);
         let thread = recorder.threads.fetch_add(1, Ordering::Relaxed);
         let name = std::thread::current().name().unwrap_or_default().to_owned();
-        let stage = tap.stage;
         recorder.send(Message::Thread {
             thread,
             name,
@@ -250,23 +232,20 @@ impl Drop for Local {
 }
 
 thread_local! {
-    static DEVICE: Cell<u16> = const { Cell::new(NONE) };
     static LOCAL: RefCell<Option<Local>> = const { RefCell::new(None) };
 }
 
-/// From here on, everything that the calling thread does is for this device.
-pub(crate) fn set_device(device: usize) {
-    DEVICE.set(u16::try_from(device).unwrap_or(NONE));
+/// The device that the calling thread serves.
+fn device() -> u16 {
+    served_device().map_or(NONE, |device| u16::try_from(device).unwrap_or(NONE))
 }
 
-/// The device that the calling thread serves.
-pub(crate) fn device() -> Option<usize> {
-    let device = DEVICE.get();
-    (device != NONE).then_some(usize::from(device))
+fn number(stage: usize) -> u8 {
+    u8::try_from(stage).unwrap_or(u8::MAX)
 }
 
 /// Hands over the events of the calling thread, because the thread or the run ends.
-pub(crate) fn flush_thread() {
+pub(super) fn flush_thread() {
     drop(LOCAL.take());
 }
 

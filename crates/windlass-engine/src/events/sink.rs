@@ -8,10 +8,9 @@ use std::time::{Duration, Instant};
 use crossbeam_channel::{Receiver, RecvTimeoutError};
 use serde_json::{Value, json};
 
-use super::format::{EventFormat, Formatter, Sample};
+use super::format::{EventFormat, EventHeader, Formatter, Sample};
 use super::recorder::{End, Event, Message, Recorder};
 use super::thin::{Fate, Thinner};
-use super::{EventHeader, EventSummary};
 use crate::progress::{DeviceCounter, Progress};
 
 /// How much text is kept before it is written.
@@ -21,6 +20,19 @@ const FLUSH: Duration = Duration::from_secs(1);
 /// One part in this many of the file is reserved for what is always written: threads, notes of
 /// thinning, the report.
 const RESERVE_SHARE: u64 = 8;
+
+/// The result of the recording.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct EventSummary {
+    /// Bytes of the file.
+    pub bytes: u64,
+    /// Events in it.
+    pub written: u64,
+    /// Events that were left out. Events in the file stand for them.
+    pub thinned: u64,
+    /// Events that were lost because the file's device was too slow. Nothing stands for them.
+    pub lost: u64,
+}
 
 /// Writes one file.
 pub(super) struct Sink {

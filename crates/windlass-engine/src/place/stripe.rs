@@ -5,10 +5,10 @@ use std::path::Path;
 use windlass_media::{Footer, FormatError, SEAL_BYTES, Seal, SetId, StripeHeader, StripeIndex};
 use windlass_media::{Structure, is_zero};
 
-use super::{Place, PlaceFile, STRIPE_SUFFIX};
-use crate::device::PARTIAL_SUFFIX;
+use super::{Place, PlaceFile};
 use crate::error::EngineError;
 use crate::set::stripe::{damage, read_error};
+use crate::stripe_name::{self, is_partial};
 
 /// How much is read from each end at once. It holds a whole header and a whole seal, unless blocks
 /// are larger.
@@ -97,14 +97,15 @@ fn disagreement(file: &PlaceFile, header: &StripeHeader, seal: &Seal) -> Option<
     (!same).then(|| damage(&file.location, file.bytes, fault))
 }
 
-fn is_partial(path: &Path) -> bool {
-    path.to_string_lossy().ends_with(PARTIAL_SUFFIX)
-}
-
+/// True for a name that Windlass gives to stripes, sealed or not.
 fn is_named_as_stripe(path: &Path) -> bool {
-    let name = path.to_string_lossy();
-    let name = name.strip_suffix(PARTIAL_SUFFIX).unwrap_or(&name);
-    name.ends_with(STRIPE_SUFFIX)
+    let unfinished = is_partial(path);
+    let sealed = if unfinished {
+        path.with_extension("")
+    } else {
+        path.to_owned()
+    };
+    stripe_name::is_named_as_stripe(&sealed)
 }
 
 /// True for a file that a run has just created: it has a stripe's name, and nothing in it yet.

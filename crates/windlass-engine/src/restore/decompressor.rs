@@ -6,9 +6,9 @@ use windlass_media::{
 };
 
 use super::Target;
+use super::faults::Faults;
 use super::ledger::Ledger;
 use super::stages::{Decoded, PlannedFrame, Stored};
-use crate::check::Faults;
 use crate::error::EngineError;
 use crate::read::DIRECT_ALIGNMENT;
 use crate::set::OpenStripe;
@@ -20,7 +20,7 @@ pub(super) struct Decompressor<'a> {
     pub(super) shared: &'a Shared,
     pub(super) target: &'a dyn Target,
     pub(super) ledger: &'a Ledger,
-    pub(super) faults: &'a Faults<'a>,
+    pub(super) faults: &'a dyn Faults,
     pub(super) decoder: Decoder,
     pub(super) input: Receiver<Stored<'a>>,
     pub(super) output: Sender<Decoded>,
@@ -180,7 +180,7 @@ impl<'a> Decompressor<'a> {
             let ranges = match self.ledger.enter(piece) {
                 Ok(ranges) => ranges,
                 Err(error) => {
-                    self.faults.whole(Err(error))?;
+                    self.faults.whole(error)?;
                     continue;
                 }
             };

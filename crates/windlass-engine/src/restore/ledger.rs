@@ -5,7 +5,7 @@
 //! marks cancel. So for a file that is covered exactly once, the sum is `mark(0) - mark(length)`.
 //! Nobody can make a set for which the sum is right by other means, because the key is not known.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::HashMap;
 use std::hash::{BuildHasher, RandomState};
 use std::sync::{Mutex, PoisonError};
 
@@ -13,16 +13,15 @@ use windlass_media::{
     FRAME_BYTES_MAX, FileEntry, FileNo, PieceEntry, SupersededFiles, crc32c_zeros_after,
 };
 
-use crate::check::Faults;
 use crate::error::EngineError;
-use crate::set::OpenSet;
+use crate::set::{FoundSet, UpperLayers};
 
 /// The bytes of every file of a set that have been seen.
 pub(crate) struct Ledger {
     set: windlass_media::SetId,
     files: HashMap<FileNo, Mutex<Account>>,
     /// The ranges above layer 0: (start, end, layer), sorted.
-    upper: BTreeMap<FileNo, Vec<(u64, u64, u8)>>,
+    upper: UpperLayers,
     superseded: SupersededFiles,
     key: RandomState,
     /// There is no list of files, so nothing can be entered.
@@ -37,10 +36,8 @@ struct Account {
 }
 
 impl Ledger {
-    pub(crate) fn new(set: &OpenSet, faults: &Faults<'_>) -> Result<Self, EngineError> {
-        // Blocks that cannot be read are reported when the stripe is read.
-        let upper = set.upper_layers_unless(|error| faults.lists(error))?;
-        faults.whole(set.check_upper(&upper))?;
+    /// `upper` has the ranges above layer 0.
+    pub(super) fn new(set: &FoundSet, upper: UpperLayers) -> Self {
         let files = &set.description().files.0;
         let account = |bytes| {
             Mutex::new(Account {
@@ -50,7 +47,7 @@ impl Ledger {
                 crc: 0,
             })
         };
-        Ok(Self {
+        Self {
             set: set.set_id(),
             files: files
                 .iter()
@@ -60,7 +57,7 @@ impl Ledger {
             superseded: set.description().superseded.clone(),
             key: RandomState::new(),
             blind: !set.is_described(),
-        })
+        }
     }
 
     /// Enters a piece. Returns the ranges of it that count, relative to its start. What a higher
@@ -130,7 +127,7 @@ impl Ledger {
     }
 
     /// Checks that every file has all its bytes, and the CRC that its entry states.
-    pub(super) fn check(&self, set: &OpenSet) -> Result<(), EngineError> {
+    pub(super) fn check(&self, set: &FoundSet) -> Result<(), EngineError> {
         let files = &set.description().files.0;
         files.iter().try_for_each(|file| self.check_file(file))
     }

@@ -7,37 +7,36 @@ use crossbeam_channel::Sender;
 use hdrhistogram::Histogram;
 use windlass_media::{FormatError, IndexBlock, Structure};
 
+use super::faults::Faults;
 use super::ledger::Ledger;
 use super::stages::{Plan, PlannedFrame, Stored};
 use crate::buffer::{Buffer, Role};
-use crate::check::Faults;
 use crate::error::EngineError;
-use crate::progress::Io;
 use crate::rate::RateLimit;
 use crate::read::{DIRECT_ALIGNMENT, ReadDone, ReadQueue, ReadRequest, read_uncached};
-use crate::report::latencies;
+use crate::report::{DeviceReport, latencies};
 use crate::set::OpenStripe;
 use crate::shared::Shared;
-use crate::waits::Cause;
+use crate::waits::{Cause, Io};
 
 /// Reads one stripe from its first region to its last.
-pub(crate) struct StripeReader<'a> {
-    pub(crate) stripe: &'a OpenStripe,
+pub(super) struct StripeReader<'a> {
+    stripe: &'a OpenStripe,
     shared: &'a Shared,
     ledger: &'a Ledger,
-    faults: &'a Faults<'a>,
+    faults: &'a dyn Faults,
     queue: ReadQueue,
     reading: Vec<(u64, Plan)>,
     token: u64,
-    pub(crate) latency: Histogram<u64>,
-    pub(crate) bytes: u64,
-    pub(crate) busy_seconds: f64,
+    latency: Histogram<u64>,
+    pub(super) bytes: u64,
+    busy_seconds: f64,
 }
 
 impl<'a> StripeReader<'a> {
     pub(super) fn new(
         stripe: &'a OpenStripe,
-        (shared, ledger, faults): (&'a Shared, &'a Ledger, &'a Faults<'a>),
+        (shared, ledger, faults): (&'a Shared, &'a Ledger, &'a dyn Faults),
         queue: ReadQueue,
     ) -> Result<Self, EngineError> {
         let latency = latencies()?;
@@ -56,6 +55,12 @@ impl<'a> StripeReader<'a> {
         })
     }
 
+    /// What the stripe's device did.
+    pub(super) fn report(&self) -> DeviceReport {
+        let name = self.stripe.location().to_string_lossy();
+        DeviceReport::new(&name, self.bytes, self.busy_seconds, &self.latency)
+    }
+
     pub(super) fn run(
         mut self,
         stored: &Sender<Stored<'a>>,
@@ -63,7 +68,9 @@ impl<'a> StripeReader<'a> {
     ) -> Result<Self, EngineError> {
         let capacity = self.shared.pool.buffer_bytes();
         for entry in self.stripe.directory() {
-            let block = match self.stripe.index_block(entry) {
+            let stage = &self.shared.progress.reader;
+            let block = stage.wait_off_core(Cause::DeviceRead, || self.stripe.index_block(entry));
+            let block = match block {
                 Ok(block) => block,
                 Err(error) => {
                     self.faults.block(self.stripe, entry, error)?;
@@ -157,9 +164,12 @@ impl<'a> StripeReader<'a> {
         let filled = done.result.unwrap_or(0).min(length);
         if filled < length {
             let at = plan.read_offset + filled as u64;
-            let whole = self.read_again(at, &mut buffer.space()[filled..length]);
+            let into = &mut buffer.space()[filled..length];
+            let stage = &self.shared.progress.reader;
+            let whole = stage.wait(Cause::DeviceRead, || self.read_again(at, into));
             if whole.is_err() {
-                self.piecemeal(&mut plan, &mut buffer)?;
+                let piecemeal = || self.piecemeal(&mut plan, &mut buffer);
+                stage.wait(Cause::DeviceRead, piecemeal)?;
             }
         }
         buffer.set_len(length);

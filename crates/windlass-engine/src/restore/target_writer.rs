@@ -5,14 +5,13 @@ use std::time::Duration;
 use crossbeam_channel::Receiver;
 use windlass_media::{PieceEntry, is_zero};
 
-use super::Target;
+use super::faults::Faults;
 use super::ledger::Ledger;
 use super::stages::Decoded;
-use crate::check::Faults;
 use crate::error::EngineError;
-use crate::progress::Io;
 use crate::shared::Shared;
-use crate::waits::Cause;
+use crate::target::Target;
+use crate::waits::{Cause, Io};
 
 /// Zeros that have at least this length and alignment are left as a hole.
 const HOLE_BYTES: usize = 64 * 1024;
@@ -22,7 +21,7 @@ pub(super) struct TargetWriter<'a> {
     pub(super) shared: &'a Shared,
     pub(super) target: &'a dyn Target,
     pub(super) ledger: &'a Ledger,
-    pub(super) faults: &'a Faults<'a>,
+    pub(super) faults: &'a dyn Faults,
     pub(super) input: Receiver<Decoded>,
 }
 
@@ -69,7 +68,7 @@ impl TargetWriter<'_> {
             let ranges = match self.ledger.enter(piece) {
                 Ok(ranges) => ranges,
                 Err(error) => {
-                    self.faults.whole(Err(error))?;
+                    self.faults.whole(error)?;
                     continue;
                 }
             };

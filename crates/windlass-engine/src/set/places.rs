@@ -2,7 +2,6 @@
 
 use std::collections::BTreeMap;
 use std::fs::File;
-use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
@@ -10,9 +9,8 @@ use windlass_media::{Footer, SEAL_BYTES, Seal, SetDescription, StripeHeader};
 
 use super::stripe::{OpenStripe, open_stripe, read_error, read_header};
 use crate::bounded::open_regular;
-use crate::device::PARTIAL_SUFFIX;
 use crate::error::EngineError;
-use crate::place::STRIPE_SUFFIX;
+use crate::stripe_name::{is_named_as_stripe, is_partial, partial_path};
 
 /// The first stripe that `places` lead to. All stripes that are found must be of one set.
 pub(super) fn first_stripe(
@@ -34,7 +32,7 @@ pub(super) fn first_stripe(
             }
         };
         // In a directory, stripes that are not sealed belong to another run.
-        if !named && path.to_string_lossy().ends_with(PARTIAL_SUFFIX) {
+        if !named && is_partial(&path) {
             continue;
         }
         if let Some((_, other)) = &first
@@ -114,10 +112,7 @@ fn looks_like_stripe(path: &Path) -> bool {
     if file.read_exact_at(&mut magic, 0).is_ok() && &magic == b"WNDLASS" {
         return true;
     }
-    path.as_os_str()
-        .as_bytes()
-        .ends_with(STRIPE_SUFFIX.as_bytes())
-        || ends_in_seal(&file)
+    is_named_as_stripe(path) || ends_in_seal(&file)
 }
 
 fn ends_in_seal(file: &File) -> bool {
@@ -163,8 +158,7 @@ pub(crate) fn where_it_may_be(siblings: &[PathBuf], location: &[u8]) -> Vec<Path
         written.file_name().map(|name| directory.join(name))
     });
     let mut places: Vec<_> = beside.collect();
-    let mut partial = written.clone().into_os_string();
-    partial.push(PARTIAL_SUFFIX);
-    places.extend([written, PathBuf::from(partial)]);
+    let partial = partial_path(&written);
+    places.extend([written, partial]);
     places
 }

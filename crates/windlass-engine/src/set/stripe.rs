@@ -11,9 +11,9 @@ use windlass_media::{
 };
 
 use crate::bounded::open_regular;
-use crate::device::PARTIAL_SUFFIX;
 use crate::error::EngineError;
 use crate::read::ReadFile;
+use crate::stripe_name::is_partial;
 
 /// One stripe of an open set.
 #[derive(Debug)]
@@ -286,7 +286,7 @@ pub(crate) fn read_seal(path: &Path, file: &File, length: u64) -> Result<Seal, E
         .map_err(|source| read_error(path, offset, source))?;
     let seal = Seal::decode(&record, length).map_err(|source| match source {
         // A run that was cut off leaves no seal. A seal with wrong content is damage.
-        FormatError::Magic(_) if path.to_string_lossy().ends_with(PARTIAL_SUFFIX) => unsealed(),
+        FormatError::Magic(_) if is_partial(path) => unsealed(),
         source => damage(path, offset, source),
     })?;
     let mut padding = vec![0; seal.alignment as usize - SEAL_BYTES];

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use serde_json::Value;
 use windlass_engine::media::{FileEntry, FileKind, SetDescription, SetId};
 use windlass_engine::{
-    DamagedPart, EngineError, METADATA_LIMIT_DEFAULT, OpenSet, OpenStripe, PARTIAL_SUFFIX,
+    DamagedPart, EngineError, FoundSet, METADATA_LIMIT_DEFAULT, OpenStripe, PARTIAL_SUFFIX,
     StripeGlance, Survey, glance,
 };
 use windlass_image::{SetImage, SetImageOptions};
@@ -108,7 +108,7 @@ impl SetView {
     /// that `info` has time for: seals, footers, sibling stripes.
     fn new(id: SetId, stripes: &[StripeGlance]) -> Self {
         let places: Vec<_> = stripes.iter().map(|one| one.location.clone()).collect();
-        let fault = match OpenSet::open_any(&places, METADATA_LIMIT_DEFAULT) {
+        let fault = match FoundSet::whole(&places, METADATA_LIMIT_DEFAULT) {
             Ok(set) => return Self::whole(&set),
             Err(fault) => fault.to_string(),
         };
@@ -124,7 +124,7 @@ impl SetView {
         }
     }
 
-    fn whole(set: &OpenSet) -> Self {
+    fn whole(set: &FoundSet) -> Self {
         let view = |stripe: &OpenStripe| StripeView {
             index: stripe.header().stripe.0,
             location: stripe.location().to_owned(),

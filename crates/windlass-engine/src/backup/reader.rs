@@ -10,14 +10,13 @@ use std::time::{Duration, Instant};
 use crossbeam_channel::{Receiver, Sender, TryRecvError};
 use windlass_media::FileNo;
 
+use super::source::{FileContent, Outcomes, Part, Unit};
 use crate::buffer::{Buffer, Role};
 use crate::error::EngineError;
-use crate::progress::Io;
 use crate::rate::RateLimit;
 use crate::read::{ReadDone, ReadQueue, ReadRequest, read_uncached};
 use crate::shared::Shared;
-use crate::source::{FileContent, Outcomes, Part, Unit};
-use crate::waits::Cause;
+use crate::waits::{Cause, Io};
 
 /// A unit whose bytes are in a buffer, one part after the other.
 pub(crate) struct Filled {

@@ -13,14 +13,14 @@ use windlass_media::{
     FileNo, IndexBlockBuilder, IndexDirectoryEntry, SetId, StripeHeader, StripeIndex,
 };
 
-use crate::compressor::Chunk;
+use super::compressor::Chunk;
 use crate::device::{Device, WriteDone};
 use crate::error::EngineError;
-use crate::progress::{Io, Progress};
+use crate::progress::Progress;
 use crate::rate::RateLimit;
-use crate::report::latencies;
+use crate::report::{DeviceReport, latencies};
 use crate::shared::Shared;
-use crate::waits::{Cause, Stage};
+use crate::waits::{Cause, Io, Stage};
 
 /// An index block is written when its entries take this much. That describes about 700 MB of a
 /// database.
@@ -76,6 +76,15 @@ impl StripeWriter {
             latency,
             waits: Stage::default(),
         })
+    }
+
+    /// What its device did in a run in which data moved for `data_seconds`.
+    pub(crate) fn report(&self, data_seconds: f64) -> DeviceReport {
+        // A device is busy while something is in flight. That is always so, except when its writer
+        // waits for frames.
+        let idle = self.waits.report("writer").waited(Cause::Frames);
+        let busy = (data_seconds - idle).max(0.0);
+        DeviceReport::new(self.device.location(), self.offset, busy, &self.latency)
     }
 
     /// Writes chunks until no compressor is left.

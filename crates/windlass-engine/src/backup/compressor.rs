@@ -8,12 +8,12 @@ use std::sync::{Arc, OnceLock};
 use crossbeam_channel::{Receiver, Sender};
 use windlass_media::{Codec, Encoder, FrameEntry, PieceEntry, crc32c, is_zero};
 
+use super::reader::Filled;
+use super::source::{Outcomes, PageHook, Part};
 use crate::adaptive::Watch;
 use crate::buffer::Buffer;
 use crate::error::EngineError;
-use crate::reader::Filled;
 use crate::shared::Shared;
-use crate::source::{Outcomes, PageHook, Part};
 use crate::waits::Cause;
 
 /// How many pieces a chunk may have. Frames of zeros take no room, so the room of the buffer does

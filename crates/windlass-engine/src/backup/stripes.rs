@@ -2,10 +2,10 @@
 
 use windlass_media::{STRIPES_MAX, SetId, StripeHeader, StripeIndex, StripeTableEntry};
 
+use super::writer::StripeWriter;
 use crate::device::Device;
 use crate::error::EngineError;
 use crate::options::BackupOptions;
-use crate::writer::StripeWriter;
 
 /// Whether the devices keep what they take. Either all of them do, or (`nul`) none.
 pub(crate) fn keeps(devices: &[Box<dyn Device>]) -> Result<bool, EngineError> {

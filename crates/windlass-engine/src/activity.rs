@@ -1,0 +1,43 @@
+//! What the stages of a run have done, as the verdict needs it.
+
+use crate::options::BufferPlan;
+use crate::progress::Progress;
+use crate::waits::{Stage, StageReport};
+
+/// The measurements from which a verdict is made.
+pub(crate) struct Activity {
+    pub(crate) plan: BufferPlan,
+    pub(crate) reader: StageReport,
+    pub(crate) compressor: StageReport,
+    pub(crate) writer: StageReport,
+    pub(crate) data_seconds: f64,
+    pub(crate) codec: String,
+    pub(crate) source_rate: Option<u64>,
+    pub(crate) device_rate: Option<u64>,
+    pub(crate) cores: usize,
+}
+
+impl Activity {
+    pub(crate) fn new(progress: &Progress, plan: &BufferPlan, data_seconds: f64) -> Self {
+        let report = |stage: &Stage, name| stage.report(name);
+        Self {
+            plan: plan.clone(),
+            reader: report(&progress.reader, "reader"),
+            compressor: report(&progress.compressor, "compressor"),
+            writer: report(&progress.writer, "writer"),
+            data_seconds,
+            codec: String::new(),
+            source_rate: None,
+            device_rate: None,
+            cores: std::thread::available_parallelism().map_or(1, usize::from),
+        }
+    }
+
+    pub(crate) fn stages(&self) -> Vec<StageReport> {
+        vec![
+            self.reader.clone(),
+            self.compressor.clone(),
+            self.writer.clone(),
+        ]
+    }
+}

@@ -1,0 +1,38 @@
+//! What this process has used: CPU time and memory.
+
+use std::time::Duration;
+
+/// CPU time of this process so far, in seconds.
+pub(crate) fn process_cpu_seconds() -> f64 {
+    let time = rustix::time::clock_gettime(rustix::time::ClockId::ProcessCPUTime);
+    let seconds = u64::try_from(time.tv_sec).unwrap_or(0);
+    Duration::new(seconds, u32::try_from(time.tv_nsec).unwrap_or(0)).as_secs_f64()
+}
+
+/// Most memory that this process has had since it was started, in bytes: `VmHWM` of proc(5). Unlike
+/// `ru_maxrss`, it begins anew at exec.
+pub(crate) fn peak_memory_bytes() -> u64 {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let peak = status.lines().find_map(|line| line.strip_prefix("VmHWM:"));
+    let kibibytes =
+        peak.and_then(|peak| peak.trim().strip_suffix("kB")?.trim().parse::<u64>().ok());
+    kibibytes.unwrap_or(0) * 1024
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_peak_of_memory_rises_with_what_was_touched_and_never_falls() {
+        let before = peak_memory_bytes();
+        assert!(before > 0, "the kernel says it");
+        let block = std::hint::black_box(vec![1u8; 64 << 20]);
+        let with = peak_memory_bytes();
+        drop(block);
+        let after = peak_memory_bytes();
+        // The kernel counts pages for each core separately, so a few may be missing at any moment.
+        assert!(with >= 60 << 20, "{before} {with}");
+        assert!(after >= 60 << 20, "{with} {after}");
+    }
+}

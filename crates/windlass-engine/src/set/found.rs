@@ -1,0 +1,252 @@
+//! Stripes as they were found: whole or not, of any type of backup.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+
+use windlass_media::{
+    BackupType, FRAME_BYTES_MAX, FileNo, FormatError, SetDescription, SetId, StripeIndex, Structure,
+};
+
+use super::places::{candidates, first_stripe, is_occupied};
+use super::stripe::{OpenStripe, open_stripe, peek_header, read_header};
+use crate::error::EngineError;
+
+/// How many layers are possible.
+const LAYERS: usize = 256;
+
+/// The ranges above layer 0, by file: (start, end, layer), sorted. None is longer than a frame may
+/// be.
+pub type UpperLayers = BTreeMap<FileNo, Vec<(u64, u64, u8)>>;
+
+/// The stripes of a set as they were found, complete or not. It is for checks, and to say what a
+/// set is. A restore takes an [`OpenSet`](super::OpenSet).
+#[derive(Debug)]
+pub struct FoundSet {
+    set_id: SetId,
+    root: [u8; 32],
+    stripes: Vec<OpenStripe>,
+    description: SetDescription,
+}
+
+impl FoundSet {
+    /// Finds a set of any type whose stripes all exist, are sealed and agree with each other.
+    pub fn whole(places: &[PathBuf], metadata_limit: u64) -> Result<Self, EngineError> {
+        let (first, footer) = first_stripe(places, metadata_limit)?;
+        let set_id = first.header.set_id;
+        let description = footer.description;
+        let candidates = candidates(places, &first, &description);
+        let mut found: BTreeMap<u16, OpenStripe> = BTreeMap::new();
+        let count = first.header.stripe_count();
+        found.insert(first.header.stripe.0, first);
+        // If the set says that a stripe is at this place, a file there that cannot be read is that
+        // damaged stripe. To use another copy from farther away would hide the damage.
+        let mut broken: BTreeMap<u16, PathBuf> = BTreeMap::new();
+        for (listed, candidate) in candidates {
+            let Some(header) = peek_header(&candidate) else {
+                if let Some(index) = listed.filter(|_| is_occupied(&candidate)) {
+                    broken.entry(index).or_insert(candidate);
+                }
+                continue;
+            };
+            let index = header.stripe.0;
+            let known = found.contains_key(&index) || broken.contains_key(&index);
+            if header.set_id != set_id || known || index >= count {
+                continue;
+            }
+            let held: u64 = found.values().map(OpenStripe::directory_bytes).sum();
+            let left = metadata_limit.saturating_sub(held);
+            let (stripe, other) = open_stripe(&candidate, left)?;
+            if other.description != description {
+                let fault = FormatError::Hash(Structure::StripeTable);
+                return Err(stripe.damage(stripe.seal.footer_offset, fault));
+            }
+            found.insert(index, stripe);
+        }
+        for index in 0..count {
+            if !found.contains_key(&index) {
+                broken
+                    .get(&index)
+                    .map_or(Ok(()), |path| read_header(path).map(drop))?;
+                return Err(missing(set_id, index, &description));
+            }
+        }
+        let stripes: Vec<_> = found.into_values().collect();
+        let root = stripes[0].seal.set_root;
+        let set = Self {
+            set_id,
+            root,
+            stripes,
+            description,
+        };
+        set.check()?;
+        Ok(set)
+    }
+
+    /// Refuses a set that is not a full backup.
+    pub(crate) fn check_is_full(&self) -> Result<(), EngineError> {
+        let facts = &self.description.facts;
+        let what = match facts.backup_type {
+            BackupType::Full if facts.parents.is_empty() => return Ok(()),
+            BackupType::Full => "a backup that builds on other sets",
+            BackupType::Diff => "a differential backup",
+            BackupType::Incr => "an incremental backup",
+            BackupType::Log => "a backup of the log",
+        };
+        let set = self.set_id;
+        Err(EngineError::NotFull { set, what })
+    }
+
+    /// What was found of a set.
+    pub(crate) fn new(
+        set_id: SetId,
+        root: [u8; 32],
+        stripes: Vec<OpenStripe>,
+        description: SetDescription,
+    ) -> Self {
+        Self {
+            set_id,
+            root,
+            stripes,
+            description,
+        }
+    }
+
+    fn check(&self) -> Result<(), EngineError> {
+        if self.description.stripes.len() != self.stripes.len() {
+            let what = "the stripe table does not list as many stripes as there are".to_owned();
+            return Err(EngineError::Incomplete {
+                set: self.set_id,
+                what,
+            });
+        }
+        let held = self.held_bytes();
+        if self.file_bytes() > held {
+            let what = format!(
+                "its files are {} bytes long, and its stripes hold {held}",
+                self.file_bytes()
+            );
+            return Err(EngineError::Incomplete {
+                set: self.set_id,
+                what,
+            });
+        }
+        for (stripe, listed) in self.stripes.iter().zip(&self.description.stripes) {
+            stripe.check(listed, &self.root)?;
+        }
+        Ok(())
+    }
+
+    /// The set's id.
+    pub fn set_id(&self) -> SetId {
+        self.set_id
+    }
+
+    /// The set's root hash. Everything in the set depends on it.
+    pub fn root(&self) -> [u8; 32] {
+        self.root
+    }
+
+    /// Its stripes, in order.
+    pub fn stripes(&self) -> &[OpenStripe] {
+        &self.stripes
+    }
+
+    /// Files, facts and stripe table.
+    pub fn description(&self) -> &SetDescription {
+        &self.description
+    }
+
+    /// False for a set of which no description was found.
+    pub(crate) fn is_described(&self) -> bool {
+        !self.description.stripes.is_empty()
+    }
+
+    /// Bytes of all files.
+    pub fn file_bytes(&self) -> u64 {
+        let files = self.description.files.0.iter();
+        files.fold(0, |sum, file| sum.saturating_add(file.bytes))
+    }
+
+    /// Bytes that the stripes hold of files, also of files that were copied again later.
+    pub(crate) fn held_bytes(&self) -> u64 {
+        let listed = self.description.stripes.iter();
+        listed.fold(0, |sum, entry| sum.saturating_add(entry.raw_bytes))
+    }
+
+    /// Bytes of all stripes.
+    pub fn stripe_bytes(&self) -> u64 {
+        self.stripes.iter().map(OpenStripe::bytes).sum()
+    }
+
+    /// Refuses pieces of one layer that overlap, even if they are in different index blocks.
+    pub(crate) fn check_upper(&self, upper: &UpperLayers) -> Result<(), EngineError> {
+        for (file, ranges) in upper {
+            let mut ends = [0; LAYERS];
+            for (start, end, layer) in ranges {
+                let last = &mut ends[usize::from(*layer)];
+                if start < last {
+                    return Err(EngineError::Incomplete {
+                        set: self.set_id,
+                        what: format!("pieces of layer {layer} of file {file} overlap at {start}"),
+                    });
+                }
+                *last = *end;
+            }
+        }
+        Ok(())
+    }
+
+    /// Does the same without the check. It leaves out index blocks that cannot be read, if `passes`
+    /// accepts the error.
+    pub(crate) fn upper_layers_unless(
+        &self,
+        passes: impl Fn(&EngineError) -> bool,
+    ) -> Result<UpperLayers, EngineError> {
+        let mut upper = UpperLayers::new();
+        for stripe in &self.stripes {
+            for entry in stripe.directory.iter().filter(|entry| entry.layer_max > 0) {
+                let block = match stripe.index_block(entry) {
+                    Err(error) if passes(&error) => continue,
+                    block => block?,
+                };
+                for piece in block.pieces.iter().filter(|piece| piece.layer > 0) {
+                    let end = piece.offset + u64::from(piece.bytes);
+                    let ranges = upper.entry(piece.file).or_default();
+                    push_joined(ranges, (piece.offset, end, piece.layer));
+                }
+            }
+        }
+        for ranges in upper.values_mut() {
+            ranges.sort_unstable();
+            let mut joined = Vec::new();
+            for range in ranges.drain(..) {
+                push_joined(&mut joined, range);
+            }
+            *ranges = joined;
+        }
+        Ok(upper)
+    }
+}
+
+/// Adds a range. It is joined to the last one if both are of one layer and touch. If much of a
+/// database was copied again, there are millions of pieces but few joined ranges. No range becomes
+/// longer than a frame may be. So a search for what lies over a piece need not go back farther than
+/// that.
+fn push_joined(ranges: &mut Vec<(u64, u64, u8)>, (start, end, layer): (u64, u64, u8)) {
+    let most = u64::from(FRAME_BYTES_MAX);
+    match ranges.last_mut() {
+        Some(last) if (last.1, last.2) == (start, layer) && end - last.0 <= most => last.1 = end,
+        _ => ranges.push((start, end, layer)),
+    }
+}
+
+fn missing(set: SetId, index: u16, description: &SetDescription) -> EngineError {
+    let listed = description.stripes.get(usize::from(index));
+    let location = listed.map(|entry| String::from_utf8_lossy(&entry.location).into_owned());
+    let location = location.unwrap_or_default();
+    EngineError::StripeMissing {
+        set,
+        stripe: StripeIndex(index),
+        location,
+    }
+}

@@ -1,0 +1,447 @@
+//! Restoring into a directory: files made anew, written once, synced, startable only at the end.
+//!
+//! Invariants
+//! - The target directory is new or empty: no file of it is ever overwritten, no link of it ever
+//!   followed. Links of the set are made after all files, so no path of the set goes through one.
+//! - A file flagged `last` (pg_control) has a temporary name until everything else is durable.
+//! - Modes are set explicitly, whatever the umask.
+
+use std::collections::HashMap;
+use std::fs::{self, DirBuilder, File, OpenOptions, Permissions};
+use std::io;
+use std::os::fd::AsRawFd;
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::{DirBuilderExt, FileExt, OpenOptionsExt, PermissionsExt};
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, SystemTime};
+
+use rustix::fs::FallocateFlags;
+use windlass_media::{FileEntry, FileKind, FileNo, FileTable};
+
+use super::Target;
+use crate::durable;
+use crate::error::EngineError;
+
+/// The unit of direct writes.
+const BLOCK_BYTES: usize = 4096;
+/// Smaller files are written through the page cache, because opening them twice costs more.
+const DIRECT_FILE_BYTES_MIN: u64 = 256 * 1024;
+/// The end of the temporary name of a file that must appear last.
+const LAST_SUFFIX: &str = ".windlass-last";
+
+/// Where a set's files go.
+#[derive(Clone, Debug, Default)]
+pub struct TargetLayout {
+    /// The directory that becomes the image's root.
+    pub root: PathBuf,
+    /// Path prefixes of the image that belong to other directories (tablespaces), as absolute
+    /// paths.
+    pub mounts: Vec<(Vec<u8>, PathBuf)>,
+    /// Files that get this content instead of the set's.
+    pub replace: Vec<(FileNo, Vec<u8>)>,
+    /// What is appended to files, after the set's own bytes. Each file occurs once.
+    pub append: Vec<(FileNo, Vec<u8>)>,
+    /// The files, as the set lists them, or edited (link targets, lengths of replaced files).
+    pub files: FileTable,
+}
+
+/// A directory being restored into.
+#[derive(Debug)]
+pub struct DirectoryTarget {
+    layout: TargetLayout,
+    files: HashMap<FileNo, TargetFile>,
+    replaced: HashMap<FileNo, Vec<u8>>,
+    /// Opened before the first write, so that syncing them reports every later error.
+    roots: Vec<(PathBuf, File)>,
+}
+
+#[derive(Debug)]
+struct TargetFile {
+    path: PathBuf,
+    mode: u32,
+    bytes: u64,
+    mtime: SystemTime,
+    state: Mutex<State>,
+}
+
+/// A file that is open for writing. Large files are open a second time, for direct writes.
+#[derive(Debug)]
+struct Handle {
+    file: File,
+    direct: Option<File>,
+}
+
+#[derive(Debug)]
+struct State {
+    file: Option<Arc<Handle>>,
+    made: bool,
+    written: u64,
+}
+
+impl DirectoryTarget {
+    /// Prepares a target: creates the directories and learns the files. Refuses a root or mount
+    /// that is not empty.
+    pub fn create(layout: TargetLayout) -> Result<Self, EngineError> {
+        let mut roots = Vec::new();
+        let bases = std::iter::once(&layout.root).chain(layout.mounts.iter().map(|(_, path)| path));
+        for base in bases {
+            make_base(base)?;
+            let file = File::open(base).map_err(|source| error("open", base, source))?;
+            roots.push((base.clone(), file));
+        }
+        let replaced: HashMap<_, _> = layout.replace.iter().cloned().collect();
+        let mut target = Self {
+            layout,
+            files: HashMap::new(),
+            replaced,
+            roots,
+        };
+        target.make_tree()?;
+        Ok(target)
+    }
+
+    fn make_tree(&mut self) -> Result<(), EngineError> {
+        for entry in &self.layout.files.0 {
+            let path = self.layout.place(&entry.path);
+            match entry.kind {
+                FileKind::Directory => make_directory(&path)?,
+                FileKind::Symlink => {}
+                FileKind::File => {
+                    if let Some(parent) = path.parent() {
+                        make_directory(parent)?;
+                    }
+                    let mut file = TargetFile::new(entry, path);
+                    file.bytes += appended_bytes(&self.layout, entry.file);
+                    self.files.insert(entry.file, file);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Completes files that were never written to (empty, or all zeros), replaced ones, and longer
+    /// ones.
+    fn complete(&self) -> Result<(), EngineError> {
+        self.append()?;
+        for (number, file) in &self.files {
+            if let Some(bytes) = self.replaced.get(number) {
+                let open = &file.open()?.file;
+                open.write_all_at(bytes, 0)
+                    .map_err(|source| error("write", &file.path, source))?;
+                open.set_len(bytes.len() as u64)
+                    .map_err(|source| error("truncate", &file.path, source))?;
+            }
+            file.close()?;
+        }
+        Ok(())
+    }
+
+    fn append(&self) -> Result<(), EngineError> {
+        for (number, bytes) in &self.layout.append {
+            if let Some(file) = self.files.get(number) {
+                // The file is still open, whatever its mode, because it does not have all its bytes
+                // yet.
+                let offset = file.bytes.saturating_sub(bytes.len() as u64);
+                let write = file.open()?.file.write_all_at(bytes, offset);
+                write.map_err(|source| error("write", &file.path, source))?;
+            }
+        }
+        Ok(())
+    }
+
+    fn make_links(&self) -> Result<(), EngineError> {
+        for entry in self
+            .layout
+            .files
+            .0
+            .iter()
+            .filter(|entry| entry.kind == FileKind::Symlink)
+        {
+            let path = self.layout.place_link(&entry.path);
+            let target = Path::new(std::ffi::OsStr::from_bytes(&entry.link_target));
+            let made = std::os::unix::fs::symlink(target, &path);
+            made.map_err(|source| error("link", &path, source))?;
+        }
+        Ok(())
+    }
+
+    /// Sets the modes of directories, children before parents: a directory may be read-only in the
+    /// set.
+    fn set_modes(&self) -> Result<(), EngineError> {
+        let entries = self.layout.files.0.iter().rev();
+        for entry in entries.filter(|entry| entry.kind == FileKind::Directory) {
+            let path = self.layout.place(&entry.path);
+            let mode = Permissions::from_mode(entry.mode);
+            fs::set_permissions(&path, mode).map_err(|source| error("chmod", &path, source))?;
+        }
+        Ok(())
+    }
+
+    /// Makes all files, directories and names durable, with one call for each file system.
+    fn sync(&self) -> Result<(), EngineError> {
+        for (path, root) in &self.roots {
+            rustix::fs::syncfs(root).map_err(|errno| error("sync", path, errno.into()))?;
+        }
+        Ok(())
+    }
+
+    fn reveal(&self) -> Result<(), EngineError> {
+        for entry in self.layout.files.0.iter().filter(|entry| entry.flags.last) {
+            let path = self.layout.place(&entry.path);
+            let renamed = durable::rename(&last_name(&path), &path);
+            renamed.map_err(|source| error("rename", &path, source))?;
+        }
+        Ok(())
+    }
+}
+
+impl TargetLayout {
+    /// Where a link is created. A link that stands for a mount lies outside the mount.
+    fn place_link(&self, path: &[u8]) -> PathBuf {
+        if self.mounts.iter().any(|(prefix, _)| prefix == path) {
+            return self.root.join(std::ffi::OsStr::from_bytes(path));
+        }
+        self.place(path)
+    }
+
+    /// The place in the target for a path of the image.
+    fn place(&self, path: &[u8]) -> PathBuf {
+        for (prefix, base) in &self.mounts {
+            match path.strip_prefix(prefix.as_slice()) {
+                Some([]) => return base.clone(),
+                Some([b'/', rest @ ..]) => return base.join(std::ffi::OsStr::from_bytes(rest)),
+                _ => {}
+            }
+        }
+        self.root.join(std::ffi::OsStr::from_bytes(path))
+    }
+}
+
+impl TargetFile {
+    fn new(entry: &FileEntry, path: PathBuf) -> Self {
+        let path = if entry.flags.last {
+            last_name(&path)
+        } else {
+            path
+        };
+        let nanos = u64::try_from(entry.mtime_nanos).unwrap_or(0);
+        Self {
+            path,
+            mode: entry.mode,
+            bytes: entry.bytes,
+            mtime: SystemTime::UNIX_EPOCH + Duration::from_nanos(nanos),
+            state: Mutex::new(State {
+                file: None,
+                made: false,
+                written: 0,
+            }),
+        }
+    }
+
+    /// The open file. The first call creates it with its full length.
+    fn open(&self) -> Result<Arc<Handle>, EngineError> {
+        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(handle) = &state.file {
+            return Ok(Arc::clone(handle));
+        }
+        let fault = |source| error("create", &self.path, source);
+        let mut options = OpenOptions::new();
+        options
+            .write(true)
+            .mode(self.mode | 0o200)
+            .custom_flags(libc::O_NOFOLLOW);
+        options.create_new(!state.made);
+        let file = options.open(&self.path).map_err(fault)?;
+        if !state.made {
+            file.set_permissions(Permissions::from_mode(self.mode | 0o200))
+                .map_err(fault)?;
+            file.set_len(self.bytes).map_err(fault)?;
+        }
+        state.made = true;
+        let handle = Arc::new(Handle {
+            direct: self.open_direct(&file).map_err(fault)?,
+            file,
+        });
+        state.file = Some(Arc::clone(&handle));
+        Ok(handle)
+    }
+
+    /// The same file, opened for direct writes and allocated first. A direct write that allocates
+    /// takes an exclusive lock on the file, so only one would be under way at a time.
+    fn open_direct(&self, file: &File) -> io::Result<Option<File>> {
+        if self.bytes < DIRECT_FILE_BYTES_MIN {
+            return Ok(None);
+        }
+        let path = format!("/proc/self/fd/{}", file.as_raw_fd());
+        let mut options = OpenOptions::new();
+        let direct = options.write(true).custom_flags(libc::O_DIRECT).open(path);
+        match direct {
+            Ok(direct) => Ok(allocate(file, self.bytes)?.then_some(direct)),
+            Err(_) => Ok(None),
+        }
+    }
+
+    /// Counts written bytes, and closes the file when it has all of its bytes.
+    fn wrote(&self, bytes: u64) -> Result<(), EngineError> {
+        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        state.written += bytes;
+        let full = state.written >= self.bytes;
+        drop(state);
+        if full { self.close() } else { Ok(()) }
+    }
+
+    fn close(&self) -> Result<(), EngineError> {
+        let made = self
+            .state
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .made;
+        let open = self
+            .state
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .file
+            .is_some();
+        if made && !open {
+            return Ok(());
+        }
+        let handle = self.open()?;
+        let file = &handle.file;
+        self.state
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .file = None;
+        if self.mode & 0o200 == 0 {
+            let mode = Permissions::from_mode(self.mode);
+            file.set_permissions(mode)
+                .map_err(|source| error("chmod", &self.path, source))?;
+        }
+        file.set_modified(self.mtime)
+            .map_err(|source| error("touch", &self.path, source))
+    }
+}
+
+impl Handle {
+    /// Writes whole blocks directly, and the rest through the cache.
+    fn write(&self, offset: u64, bytes: &[u8]) -> io::Result<()> {
+        let Some(direct) = &self.direct else {
+            return self.file.write_all_at(bytes, offset);
+        };
+        let aligned = offset.is_multiple_of(BLOCK_BYTES as u64)
+            && bytes.as_ptr().addr().is_multiple_of(BLOCK_BYTES);
+        let blocks = if aligned {
+            bytes.len() - bytes.len() % BLOCK_BYTES
+        } else {
+            0
+        };
+        let (whole, rest) = bytes.split_at(blocks);
+        if direct.write_all_at(whole, offset).is_err() {
+            // Direct writes do not work on this file system, or not now. If the disk is at fault,
+            // this call fails too.
+            self.file.write_all_at(whole, offset)?;
+        }
+        self.file.write_all_at(rest, offset + blocks as u64)
+    }
+
+    /// Gives back the blocks of a hole, if they were allocated. They read as zeros in any case.
+    fn punch(&self, offset: u64, bytes: u64) {
+        if self.direct.is_some() {
+            let flags = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
+            rustix::fs::fallocate(&self.file, flags, offset, bytes).unwrap_or_default();
+        }
+    }
+}
+
+impl Target for DirectoryTarget {
+    fn write(&self, file: FileNo, offset: u64, bytes: &[u8]) -> Result<(), EngineError> {
+        // The layout leaves out or replaces this file of the set, so the bytes are not written.
+        let Some(entry) = self.files.get(&file) else {
+            return Ok(());
+        };
+        if self.replaced.contains_key(&file) {
+            return Ok(());
+        }
+        let write = entry.open()?.write(offset, bytes);
+        write.map_err(|source| error("write", &entry.path, source))?;
+        entry.wrote(bytes.len() as u64)
+    }
+
+    fn hole(&self, file: FileNo, offset: u64, bytes: u64) -> Result<(), EngineError> {
+        match self.files.get(&file) {
+            Some(entry) if !self.replaced.contains_key(&file) => {
+                entry.open()?.punch(offset, bytes);
+                entry.wrote(bytes)
+            }
+            _ => Ok(()),
+        }
+    }
+
+    fn finish(&self) -> Result<(), EngineError> {
+        self.complete()?;
+        self.make_links()?;
+        self.set_modes()?;
+        self.sync()?;
+        self.reveal()
+    }
+}
+
+fn appended_bytes(layout: &TargetLayout, file: FileNo) -> u64 {
+    let appended = layout.append.iter().find(|(number, _)| *number == file);
+    appended.map_or(0, |(_, bytes)| bytes.len() as u64)
+}
+
+/// Allocates the whole file or nothing, and returns whether it did. A file with holes may fit
+/// although the disk has less room than its length. And a file system that runs out of room keeps
+/// what it has allocated so far.
+fn allocate(file: &File, bytes: u64) -> io::Result<bool> {
+    let disk = rustix::fs::fstatvfs(file)?;
+    if bytes > disk.f_bavail.saturating_mul(disk.f_frsize) {
+        return Ok(false);
+    }
+    if rustix::fs::fallocate(file, FallocateFlags::empty(), 0, bytes).is_ok() {
+        return Ok(true);
+    }
+    file.set_len(0)?;
+    file.set_len(bytes)?;
+    Ok(false)
+}
+
+fn last_name(path: &Path) -> PathBuf {
+    let mut name = path.as_os_str().to_owned();
+    name.push(LAST_SUFFIX);
+    PathBuf::from(name)
+}
+
+/// Prepares a root or mount: creates it if it does not exist. It must be empty.
+fn make_base(path: &Path) -> Result<(), EngineError> {
+    match fs::read_dir(path) {
+        Ok(mut entries) => match entries.next() {
+            None => Ok(()),
+            Some(_) => {
+                let (path, what) = (path.to_owned(), "is not empty");
+                Err(EngineError::TargetRefused { path, what })
+            }
+        },
+        Err(source) if source.kind() == io::ErrorKind::NotFound => make_directory(path),
+        Err(source) if source.kind() == io::ErrorKind::NotADirectory => {
+            let (path, what) = (path.to_owned(), "is not a directory");
+            Err(EngineError::TargetRefused { path, what })
+        }
+        Err(source) => Err(error("open", path, source)),
+    }
+}
+
+/// Creates a directory with its parents. It is private until its mode is set at the end.
+fn make_directory(path: &Path) -> Result<(), EngineError> {
+    let made = DirBuilder::new().recursive(true).mode(0o700).create(path);
+    made.map_err(|source| error("create", path, source))
+}
+
+fn error(operation: &'static str, path: &Path, source: io::Error) -> EngineError {
+    EngineError::TargetIo {
+        operation,
+        path: path.to_owned(),
+        source,
+    }
+}

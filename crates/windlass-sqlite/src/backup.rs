@@ -17,31 +17,26 @@
 //! Locking: see `session.rs`.
 
 use std::fs::File;
-use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::MetadataExt;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use jiff::Timestamp;
 use windlass_engine::{BackupRun, EngineError, FileContent, FileSpec, Missing};
-use windlass_media::{BackupType, Facts, FileEntry, FileFlags, FileKind, FileNo, FileTable};
 
-use crate::database::{BackupOutcome, Database, read_header};
+use crate::database::{Database, check_same_file, read_header};
 use crate::error::{IoContext, SqliteError};
 use crate::extent::{Extent, cut_off};
 use crate::facts::DatabaseFacts;
 use crate::fingerprint::Fingerprint;
 use crate::header::{DATABASE_HEADER_BYTES, DatabaseHeader};
 use crate::hook::SourceHook;
-use crate::lock;
+use crate::journal::hot_journal_warning;
+use crate::outcome::{BackupOutcome, Copied, DATABASE_FILE, file_table, set_facts};
 use crate::pinned;
-use crate::session::{Session, check_same_file, journal_header};
+use crate::session::Session;
 use crate::settle::{self, Target};
 use crate::view::WalView;
 use crate::wal::ReadAt;
-
-/// The number of the database file, which is the only file of a set.
-const DATABASE_FILE: FileNo = FileNo(0);
 
 /// At most this many passes without a lock come before the pass under the lock.
 const FREE_PASSES_MAX: u8 = 3;
@@ -49,18 +44,6 @@ const FREE_PASSES_MAX: u8 = 3;
 /// If a pass copied fewer bytes than this, and fewer than the buffers hold, little enough is left
 /// to do under the lock.
 const FREE_PASS_BYTES_MIN: u64 = 64 << 20;
-
-/// What the backup read, and what the database was.
-struct Copied {
-    bytes: u64,
-    facts: DatabaseFacts,
-    lock_held: Duration,
-    /// Bytes that were read again while writers were locked out.
-    lock_bytes: u64,
-    /// More than one layer was written, so the engine's checksum of the first layer is not the
-    /// file's.
-    layered: bool,
-}
 
 struct Backup<'a> {
     database: &'a Database,
@@ -71,14 +54,22 @@ struct Backup<'a> {
     warnings: Vec<String>,
 }
 
-pub(crate) fn backup(
-    database: &mut Database,
-    mut run: BackupRun,
-) -> Result<BackupOutcome, SqliteError> {
+impl Database {
+    /// Backs the database up. The set holds exactly one committed state, of a moment during the
+    /// call.
+    ///
+    /// The process must have no other connection to the database during the call. If it closed such
+    /// a connection, the kernel would drop the locks of this one, and the other way round.
+    pub fn backup(&mut self, run: BackupRun) -> Result<BackupOutcome, SqliteError> {
+        backup(self, run)
+    }
+}
+
+fn backup(database: &Database, mut run: BackupRun) -> Result<BackupOutcome, SqliteError> {
     let started = Timestamp::now();
     check_same_file(&database.path, &database.file)?;
     let mut warnings = database.warnings.clone();
-    warnings.extend(hot_journal_warning(database));
+    warnings.extend(hot_journal_warning(&database.path, &database.file));
     let session = Session::open(&database.path, &database.file)?;
     let mut backup = Backup {
         database,
@@ -399,58 +390,5 @@ fn file_spec(file: &Arc<File>, extent: Extent) -> FileSpec {
         bytes: extent.bytes,
         needed_bytes: extent.in_file,
         missing: Missing::Fail,
-    }
-}
-
-/// If a journal lies beside a database that nobody is writing to, a transaction never ended. The
-/// journal's header holds a random number. So if the header is the same before and after the look
-/// at the lock, it is the same journal, and it was there while nobody was writing.
-fn hot_journal_warning(database: &Database) -> Option<String> {
-    let before = journal_header(&database.path)?;
-    let idle = !lock::is_reserved(&database.file).ok()?;
-    let hot = idle && journal_header(&database.path)? == before;
-    hot.then(|| {
-        "A transaction that had not ended when its process did was rolled back, as SQLite does \
-         on every opening."
-            .to_owned()
-    })
-}
-
-fn file_table(
-    database: &Database,
-    run: &BackupRun,
-    copied: &Copied,
-) -> Result<FileTable, SqliteError> {
-    let metadata = database.file.metadata().during("inspect", &database.path)?;
-    let outcome = run.outcome(DATABASE_FILE).filter(|_| !copied.layered);
-    let name = database.path.file_name().unwrap_or_default();
-    Ok(FileTable(vec![FileEntry {
-        file: DATABASE_FILE,
-        kind: FileKind::File,
-        flags: FileFlags {
-            last: true,
-            crc_known: outcome.is_some(),
-        },
-        mode: metadata.mode() & 0o777,
-        bytes: copied.bytes,
-        mtime_nanos: metadata
-            .mtime()
-            .saturating_mul(1_000_000_000)
-            .saturating_add(metadata.mtime_nsec()),
-        crc32c: outcome.map_or(0, |outcome| outcome.crc32c),
-        path: name.as_bytes().to_vec(),
-        link_target: Vec::new(),
-    }]))
-}
-
-fn set_facts(database: &Database, copied: &Copied, started: Timestamp) -> Facts {
-    Facts {
-        tool: concat!("windlass ", env!("CARGO_PKG_VERSION")).to_owned(),
-        backup_type: BackupType::Full,
-        started: started.to_string(),
-        finished: Timestamp::now().to_string(),
-        options: database.options.clone(),
-        database: copied.facts.to_json(),
-        parents: Vec::new(),
     }
 }

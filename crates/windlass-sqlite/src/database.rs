@@ -1,15 +1,15 @@
-//! The database: the type that a program opens, asks for facts and backs up.
+//! The database: the type that a program opens and asks for facts. `backup.rs` backs it up,
+//! `pinned.rs` pins a state of it, and `extent.rs` checks its end.
 
 use std::fs::File;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use windlass_engine::{BackupRun, RunReport, open_regular};
+use windlass_engine::open_regular;
 
-use crate::backup;
 use crate::error::{IoContext, SqliteError};
-use crate::extent::Extent;
 use crate::facts::DatabaseFacts;
 use crate::header::{DATABASE_HEADER_BYTES, DATABASE_MAGIC, DatabaseHeader};
 use crate::view::beside;
@@ -35,23 +35,6 @@ pub struct Database {
     pub(crate) warnings: Vec<String>,
     facts: DatabaseFacts,
     wal_bytes: u64,
-}
-
-/// The outcome of a backup.
-#[derive(Debug)]
-pub struct BackupOutcome {
-    /// The engine's report.
-    pub report: RunReport,
-    /// What the database was at the moment of the backup.
-    pub facts: DatabaseFacts,
-    /// How long the backup held a lock that other processes notice. In rollback mode writers could
-    /// not commit for that long. In WAL mode they could, but no checkpoint could go beyond the
-    /// backup's moment.
-    pub lock_held: Duration,
-    /// Bytes that were read again while writers were locked out; 0 in WAL mode.
-    pub lock_bytes: u64,
-    /// What the user should know; each warning is a sentence.
-    pub warnings: Vec<String>,
 }
 
 impl Database {
@@ -120,20 +103,6 @@ impl Database {
     pub fn estimate_bytes(&self) -> u64 {
         self.facts.bytes + self.wal_bytes
     }
-
-    /// Fails if the end of the database is lost: then a backup would fail, too. It locks nothing.
-    pub fn check_end(&self) -> Result<(), SqliteError> {
-        Extent::check_unlocked(self)
-    }
-
-    /// Backs the database up. The set holds exactly one committed state, of a moment during the
-    /// call.
-    ///
-    /// The process must have no other connection to the database during the call. If it closed such
-    /// a connection, the kernel would drop the locks of this one, and the other way round.
-    pub fn backup(&mut self, run: BackupRun) -> Result<BackupOutcome, SqliteError> {
-        backup::backup(self, run)
-    }
 }
 
 /// Whether the file at `path` is a SQLite database: its first 16 bytes are SQLite's, or it is
@@ -163,8 +132,23 @@ pub(crate) fn read_header(file: &File, path: &Path) -> Result<Option<DatabaseHea
         })
 }
 
+/// Fails if `path` no longer names the file that is open as `file`.
+pub(crate) fn check_same_file(path: &Path, file: &File) -> Result<(), SqliteError> {
+    let opened = file.metadata().during("inspect", path)?;
+    let named = std::fs::metadata(path).ok();
+    let same = named.is_some_and(|named| {
+        (named.dev(), named.ino()) == (opened.dev(), opened.ino()) && opened.nlink() > 0
+    });
+    if same {
+        Ok(())
+    } else {
+        Err(SqliteError::SourceReplaced {
+            path: path.to_path_buf(),
+        })
+    }
+}
+
 fn path_warnings(asked: &Path, real: &Path, metadata: &std::fs::Metadata) -> Vec<String> {
-    use std::os::unix::fs::MetadataExt;
     let mut warnings = Vec::new();
     if asked.symlink_metadata().is_ok_and(|link| link.is_symlink()) {
         warnings.push(format!(

@@ -17,9 +17,9 @@ use std::path::Path;
 use crate::database::{Database, read_header};
 use crate::error::{IoContext, SqliteError};
 use crate::header::DatabaseHeader;
+use crate::journal::{check_not_emptied, journal_header};
 use crate::lock::PENDING_OFFSET;
 use crate::overlay::Overlay;
-use crate::session::{check_not_emptied, journal_header};
 use crate::view::{WalView, beside};
 use crate::wal;
 
@@ -33,6 +33,13 @@ pub(crate) struct Extent {
     pub(crate) bytes: u64,
     /// How many of these bytes, counted from the start, must be in the file.
     pub(crate) in_file: u64,
+}
+
+impl Database {
+    /// Fails if the end of the database is lost: then a backup would fail, too. It locks nothing.
+    pub fn check_end(&self) -> Result<(), SqliteError> {
+        Extent::check_unlocked(self)
+    }
 }
 
 impl Extent {
@@ -74,7 +81,7 @@ impl Extent {
 
     /// Fails if the end of the database is lost, as a backup would. It takes no lock, so somebody
     /// may write between two of its reads. A lost end is lost at the next look, too.
-    pub(crate) fn check_unlocked(database: &Database) -> Result<(), SqliteError> {
+    fn check_unlocked(database: &Database) -> Result<(), SqliteError> {
         check_not_emptied(&database.path, &database.file)?;
         // A transaction is under way, or the next reader plays the journal back, which can restore
         // the end of the file.

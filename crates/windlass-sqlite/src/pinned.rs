@@ -14,12 +14,12 @@ use std::time::Duration;
 
 use windlass_engine::Cancel;
 
-use crate::database::{Database, read_header};
+use crate::database::{Database, check_same_file, read_header};
 use crate::error::{IoContext, SqliteError};
 use crate::extent::Extent;
 use crate::header::DatabaseHeader;
 use crate::overlay::Overlay;
-use crate::session::{Session, check_same_file};
+use crate::session::Session;
 use crate::view::{WalView, beside};
 use crate::wal::ReadAt;
 

@@ -13,21 +13,19 @@
 //! Locking: `begin` waits at most `lock_wait` and can be cancelled; nothing else here blocks.
 
 use std::fs::File;
-use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use rusqlite::config::DbConfig;
 use rusqlite::{Connection, ErrorCode, OpenFlags, ffi};
-use windlass_engine::{Cancel, open_regular};
+use windlass_engine::Cancel;
 
 use crate::error::{IoContext, SqliteError};
 use crate::extent::Extent;
-use crate::header::be32;
-use crate::lock::{self, SharedLock};
+use crate::journal::check_not_emptied;
+use crate::lock::SharedLock;
 use crate::view::beside;
-use crate::wal::ReadAt;
 
 /// Pause between two tries for the lock. SQLite's own busy handler waits up to 100 ms between
 /// tries. Under a storm of writers it would miss most of the short gaps.
@@ -209,58 +207,6 @@ fn is_busy(error: &rusqlite::Error) -> bool {
     let busy = [ffi::SQLITE_BUSY, ffi::SQLITE_LOCKED, ffi::SQLITE_PROTOCOL];
     let code = error.sqlite_error().map(|error| error.extended_code & 0xff);
     code.is_some_and(|code| busy.contains(&code))
-}
-
-/// Fails if the database is empty and a file beside it holds data of it. SQLite would take that
-/// file for a leftover and remove it as soon as somebody reads the database. But it may be all that
-/// is left of the data.
-pub(crate) fn check_not_emptied(path: &Path, file: &File) -> Result<(), SqliteError> {
-    if file.metadata().during("inspect", path)?.len() > 0 {
-        return Ok(());
-    }
-    let (wal, journal) = (beside(path, "-wal"), beside(path, "-journal"));
-    let logged = std::fs::metadata(&wal).is_ok_and(|wal| wal.len() > 0);
-    let emptied = match journal_header(path).map(|header| be32(&header, 16)) {
-        _ if logged => Some(wal),
-        // When a database gets its first transaction ever, the journal says that it had no pages.
-        Some(pages) if pages > 0 && !lock::is_reserved(file).during("inspect", path)? => {
-            Some(journal)
-        }
-        _ => None,
-    };
-    match emptied {
-        Some(kept) => Err(SqliteError::Emptied {
-            path: path.to_path_buf(),
-            kept,
-        }),
-        None => Ok(()),
-    }
-}
-
-/// Magic, page count, random number, initial size in pages, sector size and page size of the
-/// database's journal. `None` if there is no journal, or if it is zeroed, as a commit in persist
-/// mode leaves it.
-pub(crate) fn journal_header(database: &Path) -> Option<[u8; 28]> {
-    let journal = open_regular(&beside(database, "-journal")).ok()?;
-    let mut header = [0; 28];
-    let found = journal.read_full_at(&mut header, 0).ok()?;
-    (found == header.len() && header[0] != 0).then_some(header)
-}
-
-/// Fails if `path` no longer names the file that is open as `file`.
-pub(crate) fn check_same_file(path: &Path, file: &File) -> Result<(), SqliteError> {
-    let opened = file.metadata().during("inspect", path)?;
-    let named = std::fs::metadata(path).ok();
-    let same = named.is_some_and(|named| {
-        (named.dev(), named.ino()) == (opened.dev(), opened.ino()) && opened.nlink() > 0
-    });
-    if same {
-        Ok(())
-    } else {
-        Err(SqliteError::SourceReplaced {
-            path: path.to_path_buf(),
-        })
-    }
 }
 
 #[cfg(test)]

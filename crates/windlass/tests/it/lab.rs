@@ -241,24 +241,30 @@ fn a_rehearsal_stands_beside_its_plan_and_leaves_nothing() {
         "--bytes",
         "16MiB",
         "--only",
-        "slow device, zstd",
+        "slow device",
         "--json",
     ];
     let found = json(&run(&place.path("state"), &words));
     let runs = found["runs"].as_array().unwrap();
-    assert_eq!(runs.len(), 2);
-    for run in runs {
-        // At least 8 MiB have to go through 30 MB/s, so neither plan nor run may be faster than
-        // that.
+    let of = |name: &str| -> Vec<&Value> {
+        let own = runs.iter().filter(|run| run["setup"] == name);
+        own.collect()
+    };
+    assert_eq!((of("slow device").len(), runs.len()), (2, 6));
+    // Nothing is compressed here. So the plan does not depend on how fast this machine's cores are
+    // at the moment, and 16 MiB need their time at 40 MB/s, in the plan and in the run.
+    for run in of("slow device") {
         let seconds = |key: &str| run[key].as_f64().unwrap();
-        assert!(seconds("predicted_seconds") > 0.25, "{run}");
-        assert!(seconds("measured_seconds") > 0.25, "{run}");
+        assert!(seconds("predicted_seconds") > 0.41, "{run}");
+        assert!(seconds("measured_seconds") > 0.41, "{run}");
         assert_eq!(run["predicted_limit"], "device");
     }
-    assert_eq!(runs[0]["measured_limit"], "device");
-    // Such a small restore may need longer to make its files durable on the real disk.
-    let limit = runs[1]["measured_limit"].as_str().unwrap();
-    assert!(["device", "target"].contains(&limit), "{limit}");
+    // What binds the real runs, and the plans of those that compress, depends on what else the
+    // machine does meanwhile.
+    for run in runs {
+        let words = |key: &str| run[key].as_str().unwrap().to_owned();
+        assert!(!words("predicted_limit").is_empty() && !words("measured_limit").is_empty());
+    }
     assert!(found["error_worst"].as_f64().unwrap() >= found["error_median"].as_f64().unwrap());
     let left = std::fs::read_dir(place.path("there")).unwrap().count();
     assert_eq!(left, 0);
@@ -361,6 +367,107 @@ fn tuning_never_changes_where_a_configured_database_is_backed_up_to() {
     let (_, new) = written.split_once("[database.kept]\n").unwrap();
     let expected = format!("source = {db:?}\nto = [{sets:?}]\ncompress");
     assert!(new.starts_with(&expected), "{new}");
+}
+
+/// Tunes for a moment, with few trials, and writes the result.
+const TUNE: [&str; 7] = [
+    "--write",
+    "--compress",
+    "none",
+    "--trial-bytes",
+    "1MiB",
+    "--budget",
+    "1s",
+];
+
+#[test]
+fn tuning_creates_the_configuration_that_is_not_there_yet() {
+    let place = Place::new();
+    let mut command = command();
+    command.env("WINDLASS_STATE_DIR", place.path("state"));
+    // The paths are relative, and the backup may start anywhere.
+    command.current_dir(place.path(""));
+    command.args([
+        "--config",
+        "etc/new.toml",
+        "tune",
+        "shop.db",
+        "--to",
+        "sets",
+    ]);
+    let output = command.args(TUNE).output().unwrap();
+    assert_eq!(output.status.code(), Some(0), "{}", text(&output));
+    let config = place.path("etc/new.toml");
+    assert_eq!(mode(&config), 0o644);
+    let written = std::fs::read_to_string(&config).unwrap();
+    let real = |name: &str| place.path(name).canonicalize().unwrap();
+    let (db, sets) = (real("shop.db"), real("sets"));
+    let whose = format!("[database.shop]\nsource = {db:?}\nto = [{sets:?}]\n");
+    assert!(written.starts_with(&whose), "{written}");
+    // Every other command still wants the file that it is told to read.
+    let missing = place.arg("missing.toml");
+    let words = ["--config", &missing, "tune", "shop", "--to", "nul"];
+    assert_eq!(run(&place.path("state"), &words).status.code(), Some(2));
+    let backup = ["--config", &place.arg("etc/new.toml"), "backup", "shop"];
+    let output = run(&place.path("state"), &backup);
+    assert_eq!(output.status.code(), Some(0), "{}", text(&output));
+}
+
+#[test]
+fn tuning_leaves_the_configuration_to_its_owner_and_its_readers() {
+    use std::os::unix::fs::{MetadataExt, PermissionsExt, chown};
+    let place = Place::new();
+    let (config, path) = (place.arg("windlass.toml"), place.path("windlass.toml"));
+    for (rights, owner) in [(0o600, 0), (0o640, 65534), (0o666, 65534)] {
+        windlass_engine::durable::write(&path, b"", 0o600).unwrap();
+        chown(&path, Some(owner), Some(owner)).unwrap();
+        std::fs::set_permissions(&path, PermissionsExt::from_mode(rights)).unwrap();
+        let words = [
+            "--config",
+            &config,
+            "tune",
+            &place.arg("shop.db"),
+            "--to",
+            "nul",
+        ];
+        let output = run(&place.path("state"), &[&words[..], &TUNE].concat());
+        assert_eq!(output.status.code(), Some(0), "{}", text(&output));
+        let found = path.metadata().unwrap();
+        assert_eq!(
+            (mode(&path), found.uid(), found.gid()),
+            (rights, owner, owner)
+        );
+    }
+}
+
+fn mode(path: &Path) -> u32 {
+    std::os::unix::fs::MetadataExt::mode(&path.metadata().unwrap()) & 0o777
+}
+
+#[test]
+fn tuning_begins_with_the_setting_that_the_configuration_has() {
+    let place = Place::new();
+    let config = place.arg("windlass.toml");
+    let words = format!(
+        "[backup]\nreaders = 1\n[database.shop]\nsource = {:?}\ncompress = \"lz4\"\nbuffers = 9\n",
+        place.arg("shop.db")
+    );
+    windlass_engine::durable::write(Path::new(&config), words.as_bytes(), 0o600).unwrap();
+    let tune = |more: &[&str]| {
+        let words = ["--config", &config, "tune", "shop", "--to", "nul"];
+        run(&place.path("state"), &[&words, &TUNE[1..], more].concat())
+    };
+    let tuned = json(&tune(&["--json"]));
+    assert_eq!(tuned["first_is_configured"], true);
+    let first = &tuned["first"]["setting"];
+    assert_eq!(
+        (&first["codec"], &first["buffers"], &first["readers"]),
+        (&"lz4".into(), &9.into(), &1.into())
+    );
+    let (best, first) = (&tuned["best"]["rate"], &tuned["first"]["rate"]);
+    assert!(best.as_f64() >= first.as_f64(), "{tuned}");
+    let shown = text(&tune(&[]));
+    assert!(shown.contains("present       lz4"), "{shown}");
 }
 
 #[test]

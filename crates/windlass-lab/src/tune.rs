@@ -43,6 +43,8 @@ const COST_PART_MAX: usize = 5;
 const TRIALS_MIN: usize = 8;
 /// This many of the fastest settings are tried once more.
 const CONFIRMED: usize = 3;
+/// The trials of one round of these.
+const DUEL_TRIALS: usize = 2;
 /// At most this often, the default and the best setting are tried once more at the end.
 const DUEL_ROUNDS: usize = 3;
 /// If a rate reaches this share of the predicted limit, there is nothing left to find.
@@ -142,6 +144,11 @@ pub fn tune(
     let best = search.cheapest_like(&best);
     search.duel(&first.setting, &best.setting)?;
     let (best, first) = (search.mean(&best), search.mean(&first));
+    // The repeated trials may show that the best one was only lucky.
+    let best = match search.allowed(&first) && best.rate < first.rate {
+        true => first.clone(),
+        false => best,
+    };
     Ok(Tuned {
         difference: difference(&search.trials, &first.setting, &best.setting),
         best,
@@ -161,7 +168,9 @@ pub fn exhaust(
     trial: &mut dyn FnMut(&Setting) -> Result<Trial, LabError>,
 ) -> Result<Tuned, LabError> {
     let mut trials = Vec::new();
-    for setting in space.all() {
+    let others = space.all().into_iter();
+    let others = others.filter(|setting| *setting != space.first());
+    for setting in std::iter::once(space.first()).chain(others) {
         trials.push(trial(&setting)?);
     }
     let fastest = trials
@@ -304,7 +313,7 @@ impl Search<'_> {
     /// after that.
     fn confirm(&mut self) -> Result<Option<Trial>, LabError> {
         for trial in self.fastest() {
-            if self.is_spent() || self.trials.len() >= self.confirmed_max {
+            if self.is_spent() || self.trials.len() + DUEL_TRIALS >= self.confirmed_max {
                 break;
             }
             self.measure(&trial.setting)?;
@@ -313,13 +322,14 @@ impl Search<'_> {
     }
 
     /// Repeats the first setting and the best one, in turn, to get enough trials to tell them
-    /// apart. It does so as often as the allowed cost permits.
+    /// apart. It does so as often as the allowed cost permits; the phases before leave room for one
+    /// round, because the best setting may have had only one trial, and a lucky one.
     fn duel(&mut self, first: &Setting, best: &Setting) -> Result<(), LabError> {
         if first == best {
             return Ok(());
         }
         for _ in 0..DUEL_ROUNDS {
-            for setting in [first, best] {
+            for setting in [best, first] {
                 if self.is_spent() || self.trials.len() >= self.confirmed_max {
                     return Ok(());
                 }

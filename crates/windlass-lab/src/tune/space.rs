@@ -86,12 +86,7 @@ impl Space {
         threads: usize,
         memory: u64,
     ) -> Self {
-        let weakness = |codec: &Codec| match codec {
-            Codec::Zstd(level) => *level,
-            Codec::Lz4 => -500,
-            Codec::None | Codec::Zero => -1000,
-        };
-        codecs.sort_by_key(weakness);
+        codecs.sort_by_key(strength);
         codecs.dedup();
         let default = default_buffer_count(devices, volumes);
         let readers = threads.clamp(1, 2);
@@ -120,6 +115,17 @@ impl Space {
             space.first.transfer_bytes = space.transfers[0];
         }
         space
+    }
+
+    /// The same space, in which a search begins with the setting in use: every other setting is
+    /// compared with that one. Its values become values to choose from.
+    pub fn beginning_with(mut self, present: Setting) -> Self {
+        add(&mut self.codecs, present.codec, strength);
+        add(&mut self.buffers, present.buffers, |value| *value);
+        add(&mut self.transfers, present.transfer_bytes, |value| *value);
+        add(&mut self.readers, present.readers, |value| *value);
+        self.first = present;
+        self
     }
 
     /// The setting with which a search begins.
@@ -166,6 +172,23 @@ impl Space {
             Step::FewerReaders => next.readers = beside(&self.readers, from.readers, -1)?,
         }
         (next.memory() <= self.memory).then_some(next)
+    }
+}
+
+/// How strong a codec compresses.
+fn strength(codec: &Codec) -> i32 {
+    match codec {
+        Codec::Zstd(level) => *level,
+        Codec::Lz4 => -500,
+        Codec::None | Codec::Zero => -1000,
+    }
+}
+
+/// Adds a value if it is missing, and keeps the order.
+fn add<T: PartialEq, K: Ord>(values: &mut Vec<T>, value: T, key: fn(&T) -> K) {
+    if !values.contains(&value) {
+        values.push(value);
+        values.sort_by_key(key);
     }
 }
 

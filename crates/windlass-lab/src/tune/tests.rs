@@ -153,6 +153,62 @@ fn it_keeps_within_memory_and_cores() {
 }
 
 #[test]
+fn a_setting_that_was_only_lucky_is_not_recommended() {
+    // Every setting is a little slower than the first one, but looks faster at its first trial.
+    let first = space(1).first();
+    let mut tried: Vec<Setting> = Vec::new();
+    let mut lucky = |setting: &Setting| {
+        let again = tried.contains(setting);
+        tried.push(setting.clone());
+        let rate = match (*setting == first, again) {
+            (true, _) => 100e6,
+            (false, false) => 104e6,
+            (false, true) => 90e6,
+        };
+        Ok(Trial {
+            rate,
+            ..world("nul", "nul", 1)(setting)
+        })
+    };
+    let tuned = tune(&space(1), &bounds(), &mut lucky).unwrap();
+    assert!(tuned.trials.iter().any(|one| one.rate > 100e6));
+    assert_eq!(tuned.best.setting, first, "{tuned:?}");
+}
+
+#[test]
+fn the_setting_in_use_is_the_one_to_beat() {
+    let present = Setting {
+        codec: Codec::Zstd(2),
+        buffers: 9,
+        transfer_bytes: 2 << 20,
+        readers: 3,
+        threads: 1,
+    };
+    let space = space(1).beginning_with(present.clone());
+    // Nothing is faster than it, so it stays.
+    let world = world("rate:900MB/s", "rate:40MB/s", 1);
+    let mut best_of_all = |setting: &Setting| {
+        let trial = world(setting);
+        let rate = if *setting == present { 1e9 } else { trial.rate };
+        Ok(Trial { rate, ..trial })
+    };
+    let tuned = tune(&space, &bounds(), &mut best_of_all).unwrap();
+    assert_eq!(
+        (&tuned.first.setting, &tuned.best.setting),
+        (&present, &present)
+    );
+    let all = exhaust(&space, &bounds(), &mut best_of_all).unwrap();
+    assert_eq!(
+        (&all.first.setting, &all.best.setting),
+        (&present, &present)
+    );
+    // Where it can be beaten, the search leaves it: a stronger codec spares the device.
+    let tuned = tune(&space, &bounds(), &mut |setting| Ok(world(setting))).unwrap();
+    assert_eq!(tuned.first.setting, present);
+    assert!(tuned.best.rate > tuned.first.rate, "{tuned:?}");
+}
+
+#[test]
 fn of_equals_the_one_that_stores_least_is_kept() {
     // The source binds at 30 MB/s, whatever the setting.
     let tuned = found(&world("rate:30MB/s", "nul", 1), 1, &bounds());

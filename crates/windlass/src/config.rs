@@ -35,9 +35,9 @@ const DIRECTORY: &str = "/etc/windlass/conf.d";
 /// Parses the command line. It wins over the environment, which wins over the configuration.
 pub fn parse(arguments: &[OsString]) -> Result<Cli, Failed> {
     let command = cli();
-    let config = Config::load(arguments)?;
-    defaults::check(&command, &config)?;
     let said = databases_said(&command, arguments);
+    let config = Config::load(arguments, said.writes)?;
+    defaults::check(&command, &config)?;
     // This comes first: if a database's name is unknown, its options are unknown too.
     check_names(&config, &said.databases)?;
     let with_defaults = defaults::apply(command, &config, &said);
@@ -53,7 +53,7 @@ pub fn parse(arguments: &[OsString]) -> Result<Cli, Failed> {
 /// The names of the configured databases; none if the configuration cannot be read.
 pub fn database_names() -> Vec<String> {
     let arguments: Vec<_> = std::env::args_os().collect();
-    let config = Config::load(&arguments);
+    let config = Config::load(&arguments, false);
     config.map_or_else(
         |_| Vec::new(),
         |config| config.databases.into_keys().collect(),
@@ -99,6 +99,8 @@ fn parse_flag(text: &str) -> Result<bool, String> {
 struct Said {
     command: Vec<String>,
     databases: Vec<String>,
+    /// Whether the command writes into the configuration (`tune --write`).
+    writes: bool,
 }
 
 fn databases_said(command: &clap::Command, arguments: &[OsString]) -> Said {
@@ -106,6 +108,7 @@ fn databases_said(command: &clap::Command, arguments: &[OsString]) -> Said {
     let mut said = Said {
         command: Vec::new(),
         databases: Vec::new(),
+        writes: false,
     };
     // `--help` counts as an error here; the second parse shows it.
     let Ok(matches) = lenient.try_get_matches_from(arguments) else {
@@ -116,6 +119,8 @@ fn databases_said(command: &clap::Command, arguments: &[OsString]) -> Said {
         said.command.push(name.to_owned());
         level = inner;
     }
+    let writes = level.try_get_one::<bool>("write").ok().flatten();
+    said.writes = writes.copied().unwrap_or(false);
     for id in ["database", "databases"] {
         let words = level.try_get_raw(id).ok().flatten();
         let words = words.into_iter().flatten();
@@ -134,7 +139,10 @@ fn optional(command: clap::Command) -> clap::Command {
 fn resolve(config: &Config, command: &mut cli::Command) -> Result<(), Failure> {
     let configured = |word: &String| config.databases.contains_key(word).then(|| word.clone());
     match command {
-        cli::Command::Tune(tune) => tune.name = tune.name.take().or(configured(&tune.database)),
+        cli::Command::Tune(tune) => {
+            tune.present = defaults::tuned(config, &tune.database);
+            tune.name = tune.name.take().or(configured(&tune.database));
+        }
         cli::Command::Backup(backup) => backup.name = configured(&backup.database),
         _ => {}
     }

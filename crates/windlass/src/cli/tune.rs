@@ -1,5 +1,7 @@
 //! `windlass tune`.
 
+use std::collections::BTreeMap;
+
 use clap::Args;
 use windlass_engine::{parse_rate, parse_size};
 
@@ -78,6 +80,9 @@ pub struct Tune {
     /// Try every setting instead of searching
     #[arg(long)]
     pub exhaustive: bool,
+    /// What the configuration says now about the options that are to be tuned, by their names.
+    #[arg(skip)]
+    pub present: BTreeMap<String, String>,
 }
 
 fn cores(text: &str) -> Result<f64, String> {

@@ -2,7 +2,8 @@
 
 mod limit;
 
-use std::path::PathBuf;
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use windlass_engine::media::{Codec, SetId};
@@ -111,6 +112,8 @@ impl Place {
 /// What a search found, and what was known before it.
 struct Found {
     tuned: Tuned,
+    /// Whether the first setting is the configured one. Else it is the default.
+    is_present: bool,
     limit: f64,
     trial_bytes: u64,
 }
@@ -138,6 +141,13 @@ impl Bench<'_> {
         let memory = self.arguments.max_memory.unwrap_or(MEMORY_LIMIT_DEFAULT);
         let ends = (self.devices.len(), place.volumes);
         let space = Space::new(codecs.clone(), ends, threads, memory);
+        let present = present(&self.arguments.present, &space.first());
+        let present = present.filter(|setting| setting.memory() <= memory);
+        let is_present = present.is_some();
+        let space = match present {
+            Some(present) => space.beginning_with(present),
+            None => space,
+        };
         let sample = Sample::of_files(&place.files, SAMPLE_BYTES)?;
         let speeds = measure_codecs(&sample, &codecs, SAMPLE_TIME, self.cancel)?;
         let limit = known.limit(&speeds, &codecs, threads, self.arguments);
@@ -173,6 +183,7 @@ impl Bench<'_> {
         tuned.bytes += spent.1;
         Ok(Found {
             tuned,
+            is_present,
             limit,
             trial_bytes,
         })
@@ -236,6 +247,33 @@ impl Bench<'_> {
     }
 }
 
+/// The setting that backups have now by the configuration; `None` if it leaves all of it to the
+/// defaults, or to each run (`--compress auto`).
+fn present(configured: &BTreeMap<String, String>, default: &Setting) -> Option<Setting> {
+    if configured.is_empty() {
+        return None;
+    }
+    let number = |key: &str, default: usize| match configured.get(key) {
+        Some(text) => text.parse().ok(),
+        None => Some(default),
+    };
+    let size = |key: &str, default: usize| match configured.get(key) {
+        Some(text) => usize::try_from(windlass_engine::parse_size(text).ok()?).ok(),
+        None => Some(default),
+    };
+    let codec = configured.get("compress").map(String::as_str);
+    Some(Setting {
+        codec: match codec {
+            Some(text) => super::backup::parse_codec(text).ok()?,
+            None => default.codec,
+        },
+        buffers: number("buffers", default.buffers)?,
+        transfer_bytes: size("transfer-size", default.transfer_bytes)?,
+        readers: number("readers", default.readers)?,
+        threads: number("threads", default.threads)?,
+    })
+}
+
 /// The number of compressors: one for each core, or fewer if fewer may be busy.
 #[expect(
     clippy::cast_possible_truncation,
@@ -293,48 +331,44 @@ fn write(
 fn whose(database: &DatabaseName, devices: &[DeviceName]) -> Result<edit::Options, Failure> {
     let source = match database {
         DatabaseName::Postgres(conninfo) => conninfo.clone(),
-        DatabaseName::Sqlite(path) => {
-            let path = std::path::absolute(path).map_err(|error| {
-                let message = format!("{}: {error}", path.display());
-                Failure::new(
-                    Code::Failed,
-                    message,
-                    "Name the database by its whole path.",
-                )
-            })?;
-            path.display().to_string()
-        }
+        DatabaseName::Sqlite(path) => absolute(path)?,
     };
     let mut whose = vec![("source", source.into())];
     let paths: Option<Vec<_>> = devices.iter().map(DeviceName::path).collect();
     if let Some(paths) = paths {
-        let to: toml_edit::Array = paths
-            .iter()
-            .map(|path| path.display().to_string())
-            .collect();
-        whose.push(("to", to.into()));
+        let to: Result<toml_edit::Array, _> = paths.into_iter().map(absolute).collect();
+        whose.push(("to", to?.into()));
     }
     Ok(whose)
 }
 
+/// A path as it is meant wherever the next backup starts.
+fn absolute(path: &Path) -> Result<String, Failure> {
+    let absolute = std::path::absolute(path).map_err(|error| {
+        let message = format!("{}: {error}", path.display());
+        Failure::new(Code::Failed, message, "Name the whole path.")
+    })?;
+    Ok(absolute.display().to_string())
+}
+
 /// What the trials prove about the gain, and nothing beyond that.
-fn gain_text(difference: &Difference, is_default: bool) -> String {
+fn gain_text(difference: &Difference, first: &str, is_first: bool) -> String {
     let Difference {
         ratio,
         needed,
         apart,
     } = difference;
-    match (is_default, apart) {
-        (true, _) => "none: no setting was better than the default".to_owned(),
+    match (is_first, apart) {
+        (true, _) => format!("none: no setting was better than the {first}"),
         (false, true) => {
-            format!("{ratio:.3} times the default; chance alone can give up to {needed:.3} times")
+            format!("{ratio:.3} times the {first}; chance alone can give up to {needed:.3} times")
         }
         (false, false) if needed.is_finite() => format!(
-            "not shown: {ratio:.3} times the default, and chance alone can give up to {needed:.3} \
-             times. As far as these trials tell, the default is as fast"
+            "not shown: {ratio:.3} times the {first}, and chance alone can give up to {needed:.3} \
+             times. As far as these trials tell, the {first} is as fast"
         ),
         (false, false) => format!(
-            "not shown: {ratio:.3} times the default, but there are too few trials to tell chance \
+            "not shown: {ratio:.3} times the {first}, but there are too few trials to tell chance \
              from gain"
         ),
     }
@@ -346,16 +380,21 @@ fn show(global: &Global, found: &Found, written: Option<(PathBuf, String)>) {
         let mut document = serde_json::to_value(tuned).unwrap_or_default();
         document["predicted_limit"] =
             serde_json::json!(found.limit.is_finite().then_some(found.limit));
+        document["first_is_configured"] = found.is_present.into();
         document["trial_bytes"] = found.trial_bytes.into();
         document["written"] = serde_json::json!(written);
         return output::line(&document.to_string());
     }
     let (best, first) = (&tuned.best, &tuned.first);
-    output::line(&format!("default       {}", setting_text(first)));
+    let (label, words) = match found.is_present {
+        true => ("present", "present setting"),
+        false => ("default", "default"),
+    };
+    output::line(&format!("{label}       {}", setting_text(first)));
     output::line(&format!("best          {}", setting_text(best)));
     output::line(&format!(
         "gain          {}",
-        gain_text(&tuned.difference, best.setting == first.setting)
+        gain_text(&tuned.difference, words, best.setting == first.setting)
     ));
     output::line(&format!("limit         {}", best.verdict));
     let predicted = match found.limit.is_finite() {
@@ -423,7 +462,7 @@ mod tests {
                 needed,
                 apart,
             };
-            gain_text(&difference, false)
+            gain_text(&difference, "default", false)
         };
         assert!(text(1.5, 1.1, true).starts_with("1.500 times the default"));
         assert!(text(1.04, 1.12, false).starts_with("not shown: 1.040 times"));

@@ -2,6 +2,8 @@
 //!
 //! The parser of its option checks every value before, even if another command runs.
 
+use std::collections::BTreeMap;
+
 use clap::{Arg, ArgAction, Command};
 
 use super::file::{Config, Entry, Section, mistake};
@@ -10,7 +12,7 @@ use crate::exit::Failure;
 
 /// Commands that take a configured database's name, by their words.
 const OF_DATABASES: [&str; 6] = ["backup", "check", "plan", "tune", "lab probe", "lab sweep"];
-/// The options that `tune` chooses itself. It ignores what the configured database says about them.
+/// The options that `tune` chooses itself. They are the setting that it starts from, not its options.
 const TUNED: [&str; 5] = ["compress", "buffers", "transfer-size", "readers", "threads"];
 /// The key of a database that is not an option.
 const SOURCE: &str = "source";
@@ -123,6 +125,19 @@ pub fn apply(mut command: Command, config: &Config, said: &Said) -> Command {
         command = below(command, &said.command, |sub| with_default(sub, name, entry));
     }
     command
+}
+
+/// What the configuration says about the options that `tune` chooses, for this database's backups.
+pub fn tuned(config: &Config, database: &str) -> BTreeMap<String, String> {
+    let sections = [
+        config.commands.get("backup"),
+        config.databases.get(database),
+    ];
+    let entries = sections.into_iter().flatten().flat_map(|one| &one.entries);
+    let tuned = entries.filter(|(name, _)| TUNED.contains(&name.as_str()));
+    tuned
+        .filter_map(|(name, entry)| Some((name.clone(), entry.values.first()?.clone())))
+        .collect()
 }
 
 /// Whether a command uses this key of a database.

@@ -1,7 +1,10 @@
 //! Writes a database's options into the configuration. Everything else stays as it is.
 //!
-//! Comments, order and other tables stay. The file is replaced as a whole, durably.
+//! Comments, order and other tables stay. The file is replaced as a whole, durably, and keeps its
+//! owner and its rights. A new file that holds a password is for its owner alone.
 
+use std::fs::{Metadata, Permissions};
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
 use toml_edit::{DocumentMut, Item, Table, Value};
@@ -44,7 +47,41 @@ pub fn set(path: &Path, name: &str, whose: Options, options: Options) -> Result<
     if let Some(directory) = path.parent().filter(|it| !it.as_os_str().is_empty()) {
         std::fs::create_dir_all(directory).map_err(|error| fault(error.to_string()))?;
     }
-    Ok(outputs.replace(path, &CONFIGURATION, text.as_bytes(), 0o644)?)
+    let old = path.metadata().ok();
+    let mode = match &old {
+        Some(old) => old.mode() & 0o777,
+        None if has_password(&text) => 0o600,
+        None => 0o644,
+    };
+    outputs.replace(path, &CONFIGURATION, text.as_bytes(), mode)?;
+    keep_rights(path, old.as_ref(), mode).map_err(|error| fault(error.to_string()))
+}
+
+/// Gives the new file the owner that the old one had, and exactly this mode: the umask has taken
+/// bits away.
+fn keep_rights(path: &Path, old: Option<&Metadata>, mode: u32) -> std::io::Result<()> {
+    let Some(old) = old.filter(|old| old.is_file()) else {
+        return Ok(());
+    };
+    let new = path.metadata()?;
+    if (new.uid(), new.gid()) != (old.uid(), old.gid()) {
+        std::os::unix::fs::chown(path, Some(old.uid()), Some(old.gid()))?;
+    }
+    std::fs::set_permissions(path, Permissions::from_mode(mode))
+}
+
+/// Whether a connection string in this text may hold a password: `password=...` as in libpq, or
+/// `//user:password@host` as in a URI.
+fn has_password(text: &str) -> bool {
+    let in_uri = |line: &str| {
+        let mut rests = line.split("://").skip(1);
+        rests.any(|rest| {
+            let user = rest.split_once('@').map(|(user, _)| user);
+            user.is_some_and(|user| user.contains(':') && !user.contains('/'))
+        })
+    };
+    text.lines()
+        .any(|line| line.contains("password") || in_uri(line))
 }
 
 fn changed(text: &str, name: &str, whose: Options, options: Options) -> Result<String, String> {
@@ -94,6 +131,23 @@ mod tests {
             new,
             "[database.a]\nsource = \"/a.db\"\ncompress = \"none\"\n"
         );
+    }
+
+    #[test]
+    fn a_password_is_seen_in_both_kinds_of_connection_string() {
+        for text in [
+            "source = \"host=/run user=u password=x\"",
+            "source = \"postgresql://u:secret@host/db\"",
+        ] {
+            assert!(has_password(text), "{text}");
+        }
+        for text in [
+            "source = \"/srv/shop.db\"",
+            "source = \"postgresql://u@host:5432/db\"",
+            "source = \"postgresql:///db?host=/run:1@2\"",
+        ] {
+            assert!(!has_password(text), "{text}");
+        }
     }
 
     #[test]

@@ -76,11 +76,14 @@ pub struct Config {
 
 impl Config {
     /// Reads the file that the command line or the environment names. If they name none, it reads
-    /// the default files.
-    pub fn load(arguments: &[OsString]) -> Result<Self, Failure> {
+    /// the default files. A command that writes the named file may create it (`may_be_new`).
+    pub fn load(arguments: &[OsString], may_be_new: bool) -> Result<Self, Failure> {
         let mut config = Self::default();
         if let Some(path) = named(arguments) {
-            config.read(&path)?;
+            let is_new = may_be_new && path.symlink_metadata().is_err_and(is_missing);
+            if !is_new {
+                config.read(&path)?;
+            }
             return Ok(config);
         }
         let mut paths = vec![PathBuf::from(PATH)];
@@ -262,6 +265,10 @@ fn named(arguments: &[OsString]) -> Option<PathBuf> {
         }
     }
     std::env::var_os("WINDLASS_CONFIG").map(PathBuf::from)
+}
+
+fn is_missing(error: std::io::Error) -> bool {
+    error.kind() == std::io::ErrorKind::NotFound
 }
 
 /// The text of a file. Fails if the file is not text or does not end.

@@ -222,6 +222,12 @@ impl Outputs {
     }
 }
 
+/// Whether two outputs would be one file: by device and inode, or by directory and name.
+pub fn is_same_output(one: &Path, other: &Path) -> Result<bool, EngineError> {
+    let (ones, others) = (Name::of(one)?, Name::of(other)?);
+    Ok(ones.iter().any(|name| others.iter().any(|it| it.is(name))))
+}
+
 fn is_stream(metadata: &Metadata) -> bool {
     let file_type = metadata.file_type();
     file_type.is_char_device() || file_type.is_fifo()

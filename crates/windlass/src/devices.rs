@@ -6,7 +6,9 @@
 use std::path::{Path, PathBuf};
 
 use windlass_engine::media::SetId;
-use windlass_engine::{Device, FileDevice, FileDeviceOptions, NulDevice, Outputs, partial_path};
+use windlass_engine::{
+    Device, FileDevice, FileDeviceOptions, NulDevice, Outputs, is_same_output, partial_path,
+};
 
 use crate::exit::{Code, Failure};
 use crate::{outputs, privilege};
@@ -71,6 +73,14 @@ impl DeviceName {
         match self {
             Self::Nul => None,
             Self::File(path) | Self::Directory(path) | Self::NewDirectory(path) => Some(path),
+        }
+    }
+
+    /// The path of the stripe, if it was named.
+    fn file(&self) -> Option<&Path> {
+        match self {
+            Self::File(path) => Some(path),
+            _ => None,
         }
     }
 
@@ -158,13 +168,10 @@ pub fn protect(devices: &[DeviceName], outputs: &Outputs) -> Result<Outputs, Fai
     let mut outputs = outputs.clone();
     for (index, device) in devices.iter().enumerate() {
         if let DeviceName::File(path) = device {
-            if devices[..index].contains(device) {
-                let message = format!("{} is named twice", path.display());
-                let hint = "Each stripe needs a file of its own.";
-                return Err(Failure::usage(message, hint));
-            }
             let names = [path.clone(), partial_path(path)];
-            names.iter().try_for_each(|name| outputs.check(name))?;
+            for earlier in devices[..index].iter().filter_map(DeviceName::file) {
+                check_differ(earlier, path)?;
+            }
             let what = format!("this run writes stripe {index} of its set there");
             for name in &names {
                 outputs.protect_file(name, &what)?;
@@ -172,6 +179,29 @@ pub fn protect(devices: &[DeviceName], outputs: &Outputs) -> Result<Outputs, Fai
         }
     }
     Ok(outputs)
+}
+
+/// Refuses two devices that are one file, or of which one has the name that the other has until
+/// the set is sealed.
+fn check_differ(one: &Path, other: &Path) -> Result<(), Failure> {
+    let hint = "Each stripe needs a file of its own. Name another file, or a directory: there \
+                Windlass gives each stripe its own name.";
+    let (first, second) = (one.display(), other.display());
+    if is_same_output(one, other)? {
+        let message = match one == other {
+            true => format!("{first} is named twice"),
+            false => format!("{first} and {second} are the same file"),
+        };
+        return Err(Failure::usage(message, hint));
+    }
+    for (named, partial) in [(other, one), (one, other)] {
+        if is_same_output(named, &partial_path(partial))? {
+            let (named, partial) = (named.display(), partial.display());
+            let message = format!("{named} is the file that {partial} is until its set is sealed");
+            return Err(Failure::usage(message, hint));
+        }
+    }
+    Ok(())
 }
 
 /// Opens the devices for a new set.

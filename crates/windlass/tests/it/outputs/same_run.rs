@@ -59,17 +59,37 @@ fn no_two_stripes_of_a_backup_are_one_file() {
     let place = Place::new();
     let db = place.arg("shop.db");
     symlink(place.dir.path(), place.path("up")).unwrap();
-    for (one, other) in [
-        ("q.windlass", "up/q.windlass"),
-        ("q.windlass", "q.windlass.partial"),
-        ("q.windlass.partial", "up/q.windlass"),
+    // An existing name is a file, whatever its ending.
+    fs::File::create(place.path("q.windlass.partial")).unwrap();
+    fs::File::create(place.path("q")).unwrap();
+    fs::hard_link(place.path("q"), place.path("hard")).unwrap();
+    for (one, other, says) in [
+        ("q.windlass", "q.windlass", "is named twice"),
+        ("q.windlass", "up/q.windlass", "are the same file"),
+        ("q", "hard", "are the same file"),
+        (
+            "q.windlass",
+            "q.windlass.partial",
+            "until its set is sealed",
+        ),
+        (
+            "q.windlass.partial",
+            "up/q.windlass",
+            "until its set is sealed",
+        ),
     ] {
-        // An existing name is a file, whatever its ending.
-        fs::File::create(place.path("q.windlass.partial")).unwrap();
         let (one, other) = (place.arg(one), place.arg(other));
         let words = ["backup", &db, "--to", &one, "--to", &other];
-        refused(&place, &words);
-        refused(&place, &[&words[..], &["--overwrite"]].concat());
+        for words in [words.to_vec(), [&words[..], &["--overwrite"]].concat()] {
+            let before = super::everything(place.dir.path());
+            let output = windlass(&words);
+            let printed = text(&output);
+            assert_eq!(output.status.code(), Some(2), "{words:?}: {printed}");
+            assert!(printed.contains(says), "{words:?}: {printed}");
+            assert!(printed.contains(&one) && printed.contains(&other));
+            assert!(printed.contains("hint: Each stripe"), "{printed}");
+            assert!(before == super::everything(place.dir.path()), "{words:?}");
+        }
     }
 }
 

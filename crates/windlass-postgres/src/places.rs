@@ -1,9 +1,14 @@
 //! Places: where a cluster's files are, so that nobody writes there.
 
+use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 
 use crate::control::CONTROL_PATH;
 use crate::tablespace::TABLESPACE_LINKS;
+
+/// How many entries of a directory are looked at to find out whether it is a tablespace. A tablespace is
+/// empty when it is created, so there is little beside the server's own directory.
+const ENTRIES_LOOKED_AT: usize = 1000;
 
 /// The data directory, and every directory that a link in it leads to: tablespaces, `pg_wal`.
 pub fn places_of(data_directory: &Path) -> Vec<PathBuf> {
@@ -34,29 +39,40 @@ pub fn cluster_around(path: &Path) -> Option<String> {
     })
 }
 
-/// Like [`cluster_around`], but only for clusters on which a server runs: not even a new file may
-/// appear there.
+/// Like [`cluster_around`], but a data directory counts only if a server runs on it: not even a new
+/// file may appear there. Nothing in a tablespace shows whether its server runs, so each counts.
 pub fn running_cluster_around(path: &Path) -> Option<String> {
-    let running = |above: &&Path| above.join("postmaster.pid").exists() && is_data_directory(above);
-    let above = path.ancestors().find(running)?;
-    let place = above.display();
-    Some(format!(
-        "it is in the data directory {place}, on which a server runs"
-    ))
+    path.ancestors().find_map(|above| {
+        let place = above.display();
+        if above.join("postmaster.pid").exists() && is_data_directory(above) {
+            let what = format!("it is in the data directory {place}, on which a server runs");
+            return Some(what);
+        }
+        is_tablespace(above).then(|| format!("it is in the tablespace {place}"))
+    })
 }
 
 fn is_data_directory(path: &Path) -> bool {
     path.join("PG_VERSION").is_file() && path.join(CONTROL_PATH).is_file()
 }
 
-/// In a tablespace a server keeps everything in one directory, `PG_<major>_<catalog version>`.
+/// Whether this is the location of a tablespace, or the server's own directory in one. The location
+/// as a whole is the server's: its user owns it, and each major version puts a directory there.
 fn is_tablespace(path: &Path) -> bool {
-    let name = path.file_name().and_then(|name| name.to_str());
+    if path.file_name().is_some_and(is_version_directory) {
+        return path.is_dir();
+    }
+    let entries = std::fs::read_dir(path).into_iter().flatten().flatten();
+    let mut entries = entries.take(ENTRIES_LOOKED_AT);
+    entries.any(|entry| is_version_directory(&entry.file_name()) && entry.path().is_dir())
+}
+
+/// In a tablespace a server keeps everything in one directory, `PG_<major>_<catalog version>`.
+fn is_version_directory(name: &OsStr) -> bool {
+    let name = name.to_str();
     let versions = name.and_then(|name| name.strip_prefix("PG_")?.split_once('_'));
     let number = |text: &str| !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
-    versions.is_some_and(|(major, catalog)| {
-        number(major) && number(catalog) && catalog.len() == 9 && path.is_dir()
-    })
+    versions.is_some_and(|(major, catalog)| number(major) && number(catalog) && catalog.len() == 9)
 }
 
 #[cfg(test)]
@@ -82,8 +98,11 @@ mod tests {
         for path in ["data", "data/new", "data/base/5/1", "data/a/b"] {
             assert!(cluster_around(&at(path)).is_some(), "{path}");
         }
-        assert!(cluster_around(&at("fast/PG_18_202506291/5/x")).is_some());
-        for path in ["new", "fast", "fast/new", "PG_18_202506291"] {
+        for path in ["fast/PG_18_202506291/5/x", "fast", "fast/new", "fast/a/b"] {
+            assert!(cluster_around(&at(path)).is_some(), "{path}");
+            assert!(running_cluster_around(&at(path)).is_some(), "{path}");
+        }
+        for path in ["new", "fast2", "PG_18_202506291"] {
             assert_eq!(cluster_around(&at(path)), None, "{path}");
         }
         assert_eq!(running_cluster_around(&at("data/new")), None);

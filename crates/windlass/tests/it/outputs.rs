@@ -268,6 +268,7 @@ fn no_output_goes_into_a_data_directory_or_a_tablespace() {
         "to-data",
         "to-data/base",
         "space/PG_17_202406281",
+        "space",
     ] {
         let (inside, new) = (place.arg(directory), place.arg(&format!("{directory}/new")));
         refused(&place, &["backup", &db, "--to", &inside]);
@@ -296,9 +297,8 @@ fn no_output_goes_into_a_data_directory_or_a_tablespace() {
                 "lab", "sweep", "nul", &db, "--out", &inside, "--repeat", "1",
             ],
         );
-        if !directory.starts_with("space") {
-            refused(&place, &["extract", set, "*", "--into", &inside]);
-        }
+        refused(&place, &["extract", set, "*", "--into", &inside]);
+        refused(&place, &["extract", set, "*", "--into", &new]);
     }
     for config in ["data/conf.toml", "to-data/conf.toml"] {
         let config = place.arg(config);

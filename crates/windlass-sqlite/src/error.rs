@@ -144,6 +144,25 @@ pub enum SqliteError {
         /// A process that holds a lock on it.
         pid: i32,
     },
+    /// The restored database is complete, but it could not be put into its place.
+    #[error("{source}. The restored database is complete in {}", restored.display())]
+    NotInPlace {
+        /// Where it is.
+        restored: PathBuf,
+        /// What failed.
+        source: Box<SqliteError>,
+    },
+    /// The restored database is in its place, but its name may not survive a power cut.
+    #[error(
+        "sync the directory of {}: {source}. The restored database is complete and in its place, \
+         but a power cut may bring back what was there before", path.display()
+    )]
+    NotDurable {
+        /// The database.
+        path: PathBuf,
+        /// What the system said.
+        source: io::Error,
+    },
     /// The engine failed.
     #[error(transparent)]
     Engine(#[from] EngineError),
@@ -197,6 +216,15 @@ impl SqliteError {
                  and -journal files."
             }
             Self::TargetInUse { .. } => "Stop that process, or restore to another path.",
+            Self::NotInPlace { .. } => {
+                "The old database may have lost its -wal or -journal file already, so do not use \
+                 it. Move the restored file into its place, or restore again: that removes the \
+                 file and its directory."
+            }
+            Self::NotDurable { .. } => {
+                "Look at the disk first (`dmesg`). Then run `sync`. If that succeeds, the database \
+                 is safe; if not, restore to another disk."
+            }
             Self::TargetName { .. } => "Name the file to restore to, or a directory that exists.",
             Self::Facts { .. } => {
                 "No backup of this version writes such a set. If `windlass info` says that a \

@@ -90,15 +90,14 @@ pub fn restore_layout(
 
 impl RestorePlan {
     /// Makes the directory that the engine restores into, and removes what an interrupted restore
-    /// left there. Fails while another restore to the same target runs.
-    pub fn prepare(&mut self) -> Result<(), SqliteError> {
+    /// left there. Returns whether there was such a directory. Fails while another restore to the
+    /// same target runs.
+    pub fn prepare(&mut self) -> Result<bool, SqliteError> {
         let root = &self.layout.root;
-        match std::fs::create_dir(root) {
-            Err(error) if error.kind() != std::io::ErrorKind::AlreadyExists => {
-                return Err(error).during("create", root);
-            }
-            _ => {}
-        }
+        let is_left = match std::fs::create_dir(root) {
+            Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists => true,
+            created => created.during("create", root).map(|()| false)?,
+        };
         let staging = File::open(root).during("open", root)?;
         if rustix::fs::flock(&staging, FlockOperation::NonBlockingLockExclusive).is_err() {
             return Err(SqliteError::TargetInUse {
@@ -112,23 +111,48 @@ impl RestorePlan {
             std::fs::remove_file(&path).during("remove", &path)?;
         }
         self.staging = Some(staging);
-        Ok(())
+        Ok(is_left)
     }
 
     /// Puts the restored file in its place, durably. Fails, and leaves the old database untouched,
     /// if another process has the old database open. Only its locks show that: an idle connection
     /// in rollback mode holds none.
+    ///
+    /// After any other failure the error says which file holds the restored database, because the
+    /// old one may have lost its log by then.
     pub fn publish(self) -> Result<(), SqliteError> {
-        if self.leftovers.contains(&self.target) {
-            check_unused(&self.target)?;
+        if self.leftovers.contains(&self.target)
+            && let Err(error) = check_unused(&self.target)
+        {
+            return Err(self.abandon().err().unwrap_or(error));
         }
+        let restored = self.restored();
+        self.clear_way()
+            .and_then(|()| {
+                #[expect(clippy::disallowed_methods, reason = "the directory is synced below")]
+                std::fs::rename(&restored, &self.target).during("rename", &restored)
+            })
+            .map_err(|source| SqliteError::NotInPlace {
+                restored,
+                source: Box::new(source),
+            })?;
+        let synced = durable::sync_parent(&self.target);
+        let target = self.target.clone();
+        // The staging directory is empty now. If it stays, the next restore removes it.
+        let abandoned = self.abandon();
+        synced.map_err(|source| SqliteError::NotDurable {
+            path: target,
+            source,
+        })?;
+        abandoned
+    }
+
+    /// Removes the files that must not lie beside the restored database.
+    fn clear_way(&self) -> Result<(), SqliteError> {
         for path in self.leftovers.iter().filter(|path| **path != self.target) {
             std::fs::remove_file(path).during("remove", path)?;
         }
-        durable::sync_parent(&self.target).during("sync the directory of", &self.target)?;
-        let restored = self.restored();
-        durable::rename(&restored, &self.target).during("rename", &restored)?;
-        self.abandon()
+        durable::sync_parent(&self.target).during("sync the directory of", &self.target)
     }
 
     /// The paths of the restored database and its side files, whether or not they exist.

@@ -110,13 +110,17 @@ fn postgres(
         outputs.protect_directory(place, &what)?;
     }
     watch::check(global, &arguments.watching, &outputs)?;
-    let replayed = replayed(arguments, set)?;
+    let replayed = replayed(set)?;
     let plan = privilege::as_user(owner, || {
         let (facts, files) = (&description.facts, &description.files);
         let map = &request.tablespace_map;
         replayed.iter().try_for_each(|space| space.check(map))?;
         Ok(RestorePlan::new(facts, files, &request)?)
     })?;
+    // A tablespace that is not mapped goes to where it was, which may be beside a live one.
+    for space in &plan.tablespaces {
+        outputs::outputs().check(&space.becomes)?;
+    }
     if owner.is_some() {
         run.hooks.set_owner(owner);
     }
@@ -132,15 +136,15 @@ fn postgres(
 
 /// The tablespaces that replay will create by itself. This version searches the log when it makes a
 /// set. So only the log of an older set is read here.
-fn replayed(arguments: &Restore, set: &OpenSet) -> Result<Vec<ReplayedTablespace>, Failure> {
+fn replayed(set: &OpenSet) -> Result<Vec<ReplayedTablespace>, Failure> {
     let facts = DatabaseFacts::of_set(&set.description().facts.database)?;
     if facts.log_surveyed {
         return Ok(Vec::new());
     }
-    let image = SetImage::open(
-        Arc::new(super::open(&arguments.set)?),
-        &SetImageOptions::default(),
-    )?;
+    let stripes = set.stripes().iter();
+    let stripes: Vec<_> = stripes.map(|it| it.location().to_owned()).collect();
+    let options = SetImageOptions::default();
+    let image = SetImage::open(Arc::new(super::open(&stripes)?), &options)?;
     Ok(replayed_tablespaces(&AsCluster(&image), &facts)?)
 }
 
@@ -213,7 +217,12 @@ fn sqlite(
     }
     outputs.protect_directory(&plan.layout.root, &what)?;
     watch::check(global, &arguments.watching, &outputs)?;
-    plan.prepare()?;
+    let staging = plan.layout.root.display().to_string();
+    if plan.prepare()? {
+        output::note(&format!(
+            "note: a restore that was cut off had left {staging}: this one removes it"
+        ));
+    }
     let layout = plan.layout.clone();
     match write((global, arguments), set, cancel, layout, &outputs) {
         Ok(report) => {
@@ -221,10 +230,13 @@ fn sqlite(
             plan.publish()?;
             Ok((report, next))
         }
-        Err(failure) => {
-            plan.abandon()?;
-            Err(failure)
-        }
+        Err(failure) => match plan.abandon() {
+            Ok(()) => Err(failure),
+            // What stopped the restore matters more than what it left.
+            Err(_) => Err(failure.or_hint(&format!(
+                "The next restore to the same path removes {staging}, or remove it yourself."
+            ))),
+        },
     }
 }
 

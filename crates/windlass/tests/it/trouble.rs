@@ -118,13 +118,19 @@ fn an_interrupted_restore_leaves_the_database_that_was_there() {
 /// Runs the command while `sets` is a file system of its own, which nobody else sees. It has room
 /// for one small file, and that file is there. Then it lists what is there.
 fn on_a_full_disk(place: &Place, words: &[&str]) -> Output {
-    let script = "mount -t tmpfs -o size=256k none \"$1\" && cd \"$1\" && echo precious > older && \
+    on_a_disk_of("256k", place, words)
+}
+
+fn on_a_disk_of(size: &str, place: &Place, words: &[&str]) -> Output {
+    let mount = format!("mount -t tmpfs -o size={size} none \"$1\"");
+    let script = "cd \"$1\" && echo precious > older && \
                   shift && \"$@\" >&2; code=$?; ls; cat older; exit $code";
+    let script = format!("{mount} && {script}");
     let mut unshare = Command::new("unshare");
     if !rustix::process::geteuid().is_root() {
         unshare.args(["--user", "--map-root-user"]);
     }
-    unshare.args(["--mount", "sh", "-c", script, "sh", &place.arg("sets")]);
+    unshare.args(["--mount", "sh", "-c", &script, "sh", &place.arg("sets")]);
     unshare.arg(env!("CARGO_BIN_EXE_windlass")).args(words);
     unshare
         .env("WINDLASS_CONFIG", "/dev/null")
@@ -267,5 +273,156 @@ impl Place {
             .find(|name| !before.contains(name))
             .unwrap();
         self.path("sets").join(new)
+    }
+}
+
+/// Runs the command, and lets the last of these calls of its thread fail. A run before, with the
+/// same words, showed which one that is.
+fn failing_last(
+    place: &Place,
+    words: &[&str],
+    (call, error): (&str, &str),
+    is_meant: impl Fn(&String) -> bool,
+) -> Output {
+    let calls = durable_calls(place, words);
+    let begins = format!(" {call}(");
+    let calls: Vec<_> = calls.iter().filter(|line| line.contains(&begins)).collect();
+    let last = calls.iter().rposition(|line| is_meant(line)).expect(call);
+    let thread = |line: &String| line.split(' ').next().unwrap().to_owned();
+    let own = calls[..=last]
+        .iter()
+        .filter(|line| thread(line) == thread(calls[last]));
+    let inject = format!("inject={call}:error={error}:when={}", own.count());
+    let mut strace = Command::new("strace");
+    strace.args(["-f", "-qq", "-o", "/dev/null", "-e", &inject]);
+    strace.arg(env!("CARGO_BIN_EXE_windlass")).args(words);
+    let strace = strace.env("WINDLASS_CONFIG", "/dev/null");
+    strace.env("WINDLASS_NO_PREDICTION", "1").output().unwrap()
+}
+
+/// A place with a set, and the words that restore it over the database that is there.
+fn forced() -> (Place, [String; 5]) {
+    let place = Place::new();
+    let set = place.back_up().to_str().unwrap().to_owned();
+    let into = place.arg("new.db");
+    let words = ["restore", &set, "--into", &into, "--force"].map(str::to_owned);
+    let output = windlass(&words.each_ref().map(String::as_str));
+    assert_eq!(output.status.code(), Some(0), "{}", text(&output));
+    (place, words)
+}
+
+#[test]
+fn a_restore_whose_last_sync_fails_says_that_the_database_is_in_its_place() {
+    let (place, words) = forced();
+    let home = format!("<{}>", place.dir.path().display());
+    let words = words.each_ref().map(String::as_str);
+    let is_home = |line: &String| line.contains(&home);
+    let output = failing_last(&place, &words, ("fsync", "EIO"), is_home);
+    let printed = text(&output);
+    assert_eq!(output.status.code(), Some(1), "{printed}");
+    assert!(printed.contains("Input/output error"), "{printed}");
+    assert!(printed.contains("complete and in its place"), "{printed}");
+    assert!(printed.contains("hint: Look at the disk"), "{printed}");
+    assert_eq!(place.ledger.check(&place.path("new.db")), 20);
+    assert!(!place.path("new.db.windlass-restore").exists());
+}
+
+#[test]
+fn a_restored_database_that_cannot_be_put_in_its_place_is_kept_and_named() {
+    let (place, words) = forced();
+    let staged = place.path("new.db.windlass-restore/shop.db");
+    let into = format!("\"{}\"", place.arg("new.db"));
+    let words = words.each_ref().map(String::as_str);
+    let is_final = |line: &String| line.contains(&into);
+    let output = failing_last(&place, &words, ("rename", "EIO"), is_final);
+    let printed = text(&output);
+    assert_eq!(output.status.code(), Some(1), "{printed}");
+    let says = format!("The restored database is complete in {}", staged.display());
+    assert!(printed.contains(&says), "{printed}");
+    assert!(printed.contains("hint: The old database may"), "{printed}");
+    assert_eq!(place.ledger.check(&staged), 20);
+    // The next restore tells of it and puts it away.
+    let output = windlass(&words);
+    let printed = text(&output);
+    assert_eq!(output.status.code(), Some(0), "{printed}");
+    assert!(
+        printed.contains("a restore that was cut off had left"),
+        "{printed}"
+    );
+    assert_eq!(place.ledger.check(&place.path("new.db")), 20);
+    assert!(!place.path("new.db.windlass-restore").exists());
+}
+
+#[test]
+fn a_stripe_that_does_not_get_its_name_is_sealed_and_the_run_says_so() {
+    let place = Place::new();
+    let (db, set) = (place.arg("shop.db"), place.arg("sets/one.stripe"));
+    let output = without("rename", "EIO", &["backup", &db, "--to", &set]);
+    let printed = text(&output);
+    assert_eq!(output.status.code(), Some(1), "{printed}");
+    assert!(
+        printed.contains("hint: All stripes are sealed"),
+        "{printed}"
+    );
+    assert_eq!(place.restored(&place.path("sets")), 20);
+    place.back_up_cleaning();
+    assert!(place.sets().contains(&"one.stripe".to_owned()));
+}
+
+#[test]
+fn a_full_disk_has_a_hint_wherever_it_is_met() {
+    let place = Place::new();
+    grow(&place);
+    let (set, events) = (place.arg("one.stripe"), place.arg("run.jsonl"));
+    let words = [
+        "backup",
+        &place.arg("shop.db"),
+        "--to",
+        &set,
+        "--events",
+        &events,
+    ];
+    assert_eq!(windlass(&words).status.code(), Some(0));
+    let (files, page) = (place.arg("sets/files"), place.arg("sets/page.html"));
+    for words in [
+        &["extract", &set, "**", "--into", &files][..],
+        &["events", &events, "--html", &page],
+    ] {
+        let output = on_a_disk_of("8k", &place, words);
+        let printed = text(&output);
+        assert_eq!(output.status.code(), Some(1), "{words:?}: {printed}");
+        assert!(printed.contains("No space left on device"), "{printed}");
+        assert!(printed.contains("hint: Free space there"), "{printed}");
+    }
+}
+
+#[test]
+fn a_pipe_that_is_given_as_a_set_is_refused_at_once_with_a_hint() {
+    let place = Place::new();
+    let pipe = place.arg("pipe");
+    assert!(
+        Command::new("mkfifo")
+            .arg(&pipe)
+            .status()
+            .unwrap()
+            .success()
+    );
+    let into = place.arg("new.db");
+    for words in [
+        &["verify", &pipe][..],
+        &["info", &pipe],
+        &["restore", &pipe, "--into", &into],
+    ] {
+        let output = windlass(words);
+        let printed = text(&output);
+        assert_eq!(output.status.code(), Some(1), "{words:?}: {printed}");
+        assert!(
+            printed.contains("not a regular file"),
+            "{words:?}: {printed}"
+        );
+        assert!(
+            printed.contains("hint: A set is read from"),
+            "{words:?}: {printed}"
+        );
     }
 }

@@ -13,7 +13,8 @@ pub fn open_regular(path: &Path) -> io::Result<File> {
     if file.metadata()?.is_file() {
         return Ok(file);
     }
-    Err(io::Error::other("not a regular file"))
+    let what = "not a regular file";
+    Err(io::Error::new(io::ErrorKind::InvalidInput, what))
 }
 
 /// Reads a file that has at most `bytes_max` bytes. For a longer file, the error states the limit.

@@ -328,6 +328,27 @@ impl EngineError {
             Self::TargetIo { source, .. } if source.kind() == io::ErrorKind::StorageFull => {
                 "Free space there and remove what was written, or restore somewhere else."
             }
+            Self::OutputIo { source, .. } | Self::EventFile { source, .. }
+                if source.kind() == io::ErrorKind::StorageFull =>
+            {
+                "Free space there, or name another place."
+            }
+            Self::DeviceIo {
+                operation: "publish",
+                ..
+            } => {
+                "All stripes are sealed, so the set is complete. A stripe that did not get its \
+                 name is still called NAME.partial. Name the directories of the stripes to use the \
+                 set. The next backup there gives the stripe its name."
+            }
+            Self::DeviceIo {
+                operation: "read",
+                source,
+                ..
+            } if source.kind() == io::ErrorKind::InvalidInput => {
+                "A set is read from regular files. Name a stripe of it, or the directory that holds \
+                 its stripes."
+            }
             Self::DeviceIo {
                 operation: "create",
                 source,

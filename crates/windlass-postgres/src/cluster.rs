@@ -342,13 +342,31 @@ fn outgoing(
     Ok(Outgoing {
         subscriptions: Some(count_subscriptions(session)?),
         log_directory: value("log_directory", leads_out).filter(|_| collects),
-        log_filename: value("log_filename", |name| name.contains('/')).filter(|_| collects),
+        log_filename: value("log_filename", names_directory).filter(|_| collects),
         statistics_directory: value("stats_temp_directory", leads_out)
             .filter(|_| settings.contains_key("stats_temp_directory")),
         external_pid_file: Some(external_pid_file.unwrap_or_default()),
         names_data_directory: inside && configuration.value("data_directory").is_some(),
         includes: includes.map(|path| path.display().to_string()).collect(),
     })
+}
+
+/// True if log_filename may make a path with a slash, of which no copy has the directories. The
+/// server puts the time into it as strftime does: `%D` and `%x` become dates like 11/22/26, and `E`
+/// or `O` may stand before the letter.
+fn names_directory(pattern: &str) -> bool {
+    let mut letters = pattern.chars();
+    while let Some(letter) = letters.next() {
+        let conversion = match letter {
+            '/' => return true,
+            '%' => letters.by_ref().find(|it| !matches!(it, 'E' | 'O')),
+            _ => continue,
+        };
+        if let Some('D' | 'x') = conversion {
+            return true;
+        }
+    }
+    false
 }
 
 /// True if a path of a setting may lead out of the data directory of a copy. An absolute path
@@ -380,4 +398,27 @@ fn statistics_directory(settings: &Settings, root: &Path) -> Option<String> {
             .trim_end_matches('/')
             .to_owned(),
     )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_pattern_that_makes_a_slash_names_a_directory() {
+        for pattern in ["a/b", "pg-%D.log", "%x", "%ED", "%OEx", "%%%D"] {
+            assert!(names_directory(pattern), "{pattern}");
+        }
+        for pattern in [
+            "postgresql-%Y-%m-%d_%H%M%S.log",
+            "",
+            "%",
+            "%%D",
+            "D",
+            "%c",
+            "%E",
+        ] {
+            assert!(!names_directory(pattern), "{pattern}");
+        }
+    }
 }

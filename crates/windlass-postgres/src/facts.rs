@@ -92,7 +92,7 @@ pub struct Outgoing {
     pub subscriptions: Option<u64>,
     /// log_directory, if it leads out of the data directory and the server writes its log there.
     pub log_directory: Option<String>,
-    /// log_filename, if it holds a slash and the server writes its log so.
+    /// log_filename, if it holds or makes a slash (`%D`) and the server writes its log so.
     pub log_filename: Option<String>,
     /// PostgreSQL 14's stats_temp_directory, if it leads out of the data directory.
     pub statistics_directory: Option<String>,

@@ -44,6 +44,10 @@ impl PostgresError {
                     "As a superuser, type in database {database}: {grant}"
                 ));
             }
+            Self::Sql { source, .. } if source.is_end() => {
+                "The server was stopped or restarted, it crashed, or somebody ended this session. \
+                 See the server's log. When the server runs, start again."
+            }
             Self::TlsFile { keyword, .. } => connect::tls_file_hint(keyword),
             Self::Conninfo { .. } => {
                 "Write it as for psql: keyword=value pairs with blanks between, or a URI."

@@ -8,6 +8,8 @@ use std::error::Error;
 use std::fmt;
 use std::ops::Deref;
 
+use postgres::error::SqlState;
+
 /// An error of the client crate. If the server said something, it is shown in the server's words.
 pub struct ServerError(postgres::Error);
 
@@ -15,6 +17,18 @@ impl ServerError {
     /// The server's own hint, as a sentence.
     pub fn hint(&self) -> Option<&str> {
         self.0.as_db_error()?.hint()
+    }
+}
+
+impl ServerError {
+    /// Whether the session is over: the server was stopped, crashed, or ended the session.
+    pub(crate) fn is_end(&self) -> bool {
+        let ends = [SqlState::ADMIN_SHUTDOWN, SqlState::CRASH_SHUTDOWN];
+        let io = self
+            .0
+            .source()
+            .is_some_and(<dyn Error>::is::<std::io::Error>);
+        self.0.is_closed() || io || self.0.code().is_some_and(|code| ends.contains(code))
     }
 }
 

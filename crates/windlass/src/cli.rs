@@ -22,6 +22,7 @@ pub use choice::{Choice, WHICH_OF_ALL};
 pub use open::{Open, OpenOptions};
 use windlass_engine::{parse_rate, parse_size};
 
+use crate::places::Configured;
 use crate::terminal::Color;
 use mapping::parse_mapping;
 
@@ -91,6 +92,9 @@ pub struct Global {
     /// The name of the command: `backup`, `lab`.
     #[arg(skip)]
     pub command: String,
+    /// The configured databases, whose names stand for the places of their sets.
+    #[arg(skip)]
+    pub configured: Vec<Configured>,
 }
 
 /// The commands.
@@ -263,8 +267,8 @@ pub enum OffOrKeep {
 /// `windlass restore`
 #[derive(Debug, Args)]
 pub struct Restore {
-    /// A directory of sets, or a stripe of a set. Name several places if the stripes are not
-    /// together
+    /// A directory of sets, a stripe of a set, or the name of a configured database. Name several
+    /// places if the stripes are not together
     #[arg(required = true, value_name = "SET")]
     pub set: Vec<PathBuf>,
     /// PostgreSQL: the new data directory. SQLite: the new file, or the directory to put it in
@@ -318,8 +322,8 @@ pub struct Restore {
 /// `windlass verify`
 #[derive(Debug, Args)]
 pub struct Verify {
-    /// A directory of sets, or a stripe of a set. Name several places if the stripes are not
-    /// together
+    /// A directory of sets, a stripe of a set, or the name of a configured database. Name several
+    /// places if the stripes are not together
     #[arg(required = true, value_name = "SET")]
     pub set: Vec<PathBuf>,
     /// Verify only the newest set of the directory
@@ -351,7 +355,7 @@ pub struct Verify {
 /// `windlass info`
 #[derive(Debug, Args)]
 pub struct Info {
-    /// A directory of sets, or a stripe of a set
+    /// A directory of sets, a stripe of a set, or the name of a configured database
     #[arg(required = true, value_name = "SET")]
     pub set: Vec<PathBuf>,
     /// Show everything about each set of a directory, instead of one line
@@ -403,7 +407,7 @@ pub struct Events {
 /// `windlass extract`
 #[derive(Debug, Args)]
 pub struct Extract {
-    /// A directory of sets, or a stripe of a set
+    /// A directory of sets, a stripe of a set, or the name of a configured database
     #[arg(value_name = "SET")]
     pub set: PathBuf,
     /// Files to write, by their paths in the set: `base/5/16384*`, `**/PG_VERSION`
@@ -424,7 +428,7 @@ pub struct Extract {
 /// `windlass mount`
 #[derive(Debug, Args)]
 pub struct MountSet {
-    /// A directory of sets, or a stripe of a set
+    /// A directory of sets, a stripe of a set, or the name of a configured database
     #[arg(value_name = "SET")]
     pub set: PathBuf,
     /// An empty directory where the files will appear

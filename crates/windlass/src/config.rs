@@ -21,13 +21,16 @@ mod file;
 mod nearest;
 
 use std::ffi::OsString;
+use std::path::PathBuf;
 
 use clap::{ArgAction, ArgMatches, CommandFactory, FromArgMatches};
 
 use crate::cli::{self, Cli};
 use crate::database::DatabaseName;
 use crate::exit::Failure;
+use crate::places::Configured;
 use file::Config;
+pub use nearest::nearest;
 
 const PATH: &str = "/etc/windlass/windlass.toml";
 const DIRECTORY: &str = "/etc/windlass/conf.d";
@@ -47,7 +50,30 @@ pub fn parse(arguments: &[OsString]) -> Result<Cli, Failed> {
     name.clone_into(&mut cli.global.command);
     environment::check()?;
     resolve(&config, &mut cli.command)?;
+    cli.global.configured = configured(&config)?;
     Ok(cli)
+}
+
+/// The databases of the configuration, as the commands that read sets know them.
+fn configured(config: &Config) -> Result<Vec<Configured>, Failure> {
+    let backup = config.commands.get("backup");
+    // As for a backup, the environment wins over the configuration.
+    let environment = std::env::var("WINDLASS_TO").ok();
+    let environment: Option<Vec<_>> =
+        environment.map(|text| text.split(',').map(str::to_owned).collect());
+    let one = |(name, section): (&String, &file::Section)| {
+        let own = section.entries.get("to");
+        let to = own.or_else(|| backup.and_then(|section| section.entries.get("to")));
+        let configured = to.map_or(&[][..], |entry| entry.values.as_slice());
+        let devices = environment.as_deref().unwrap_or(configured).iter();
+        let places = devices.filter(|device| *device != "nul");
+        Ok(Configured {
+            name: name.clone(),
+            source: section.source(name)?,
+            places: places.map(PathBuf::from).collect(),
+        })
+    };
+    config.databases.iter().map(one).collect()
 }
 
 /// The names of the configured databases; none if the configuration cannot be read.

@@ -2,8 +2,11 @@
 //!
 //!   words --> stripes named?  -- yes --> their set
 //!                             -- no  --> list of the directories --> choice --> one set
+//!
+//! A configured database's name stands for the places that its backups go to.
 
 mod choose;
+mod configured;
 mod identity;
 mod which;
 
@@ -20,6 +23,7 @@ use crate::exit::Failure;
 use crate::output;
 use choose::Chosen;
 pub use choose::{choose, of_database, short_id};
+pub use configured::{Configured, narrowed};
 pub use identity::Identity;
 pub use which::{Which, local_time, timestamp, when};
 
@@ -57,11 +61,12 @@ impl FoundSet {
 
 /// The set that these words mean. A line on standard error says which set was chosen.
 pub fn find(global: &Global, words: &[PathBuf], choice: &Choice) -> Result<FoundSet, Failure> {
-    let (words, choice) = named(words, choice)?;
+    let (words, choice) = named(global, words, choice)?;
     if let Some(stripe) = words.iter().find(|word| !word.is_dir()) {
         return of_stripe(stripe, &words, &choice);
     }
     let list = list(&words)?;
+    let choice = narrowed(&choice, &list);
     let chosen = choose(&list, &choice, &names(&words))?;
     if !(global.json || global.quiet) {
         say(&chosen);
@@ -77,13 +82,28 @@ pub fn open(global: &Global, words: &[PathBuf], choice: &Choice) -> Result<OpenS
     find(global, words, choice)?.open()
 }
 
-/// Words that may end in `@WHICH`, and the choice made by the words or by options.
-pub fn named(words: &[PathBuf], choice: &Choice) -> Result<(Vec<PathBuf>, Choice), Failure> {
+/// The paths that words mean, which may be configured names and may end in `@WHICH`, and the choice
+/// made by the words or by options.
+pub fn named(
+    global: &Global,
+    words: &[PathBuf],
+    choice: &Choice,
+) -> Result<(Vec<PathBuf>, Choice), Failure> {
     let mut choice = choice.clone();
     let mut plain = Vec::new();
+    let mut add = |word: &Path, choice: &mut Choice| -> Result<(), Failure> {
+        match configured::find(global, word)? {
+            None => plain.push(word.to_owned()),
+            Some(found) => {
+                plain.extend(found.places.iter().cloned());
+                choice.meant.extend(found.words());
+            }
+        }
+        Ok(())
+    };
     for word in words {
-        let Some((place, which)) = split(word) else {
-            plain.push(word.clone());
+        let Some((place, which)) = split(global, word) else {
+            add(word, &mut choice)?;
             continue;
         };
         let which = Which::parse(which).map_err(|error| {
@@ -95,19 +115,20 @@ pub fn named(words: &[PathBuf], choice: &Choice) -> Result<(Vec<PathBuf>, Choice
             return Err(Failure::usage(message, "Choose the set once."));
         }
         choice.which = Some(which);
-        plain.push(place.to_owned());
+        add(place, &mut choice)?;
     }
     Ok((plain, choice))
 }
 
 /// The two parts of `PLACE@WHICH`, unless something with that whole name exists.
-fn split(word: &Path) -> Option<(&Path, &str)> {
+fn split<'a>(global: &Global, word: &'a Path) -> Option<(&'a Path, &'a str)> {
     if word.symlink_metadata().is_ok() {
         return None;
     }
     let (place, which) = word.to_str()?.rsplit_once('@')?;
+    let is_configured = global.configured.iter().any(|one| one.name == place);
     let place = Path::new(place);
-    place.is_dir().then_some((place, which))
+    (place.is_dir() || is_configured).then_some((place, which))
 }
 
 /// The sets of these directories.

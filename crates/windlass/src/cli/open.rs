@@ -11,8 +11,8 @@ use windlass_engine::parse_size;
 #[derive(Debug, Args)]
 #[command(after_long_help = OPEN_EXAMPLES)]
 pub struct Open {
-    /// A directory of sets, or a stripe of a set. Name several places if the stripes are not
-    /// together
+    /// A directory of sets, a stripe of a set, or the name of a configured database. Name several
+    /// places if the stripes are not together
     #[arg(required = true, value_name = "SET")]
     pub set: Vec<PathBuf>,
     /// Allow writing. All changes are thrown away at the end; the set is never changed

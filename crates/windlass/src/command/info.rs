@@ -24,7 +24,7 @@ use crate::words::moment_of;
 use windlass_engine::show_size;
 
 pub fn run(global: &Global, arguments: &Info) -> Result<Code, Failure> {
-    let (words, choice) = places::named(&arguments.set, &arguments.choice)?;
+    let (words, choice) = places::named(global, &arguments.set, &arguments.choice)?;
     if choice.which.is_some() {
         let found = places::find(global, &words, &choice)?;
         return stripes(global, arguments, &found.stripes);
@@ -249,14 +249,15 @@ impl SetView {
             .iter()
             .filter(|stripe| stripe.fault.is_none())
             .count();
-        let count = self.stripe_count;
+        let stripes = output::count(self.stripe_count.into(), "stripe");
+        let are = if self.stripe_count == 1 { "is" } else { "are" };
         let described = if self.description.is_some() {
             "is"
         } else {
             "is not"
         };
         output::line(&format!(
-            "recoverable   {sound} of {count} stripes are sound; the file list {described} \
+            "recoverable   {sound} of {stripes} {are} sound; the file list {described} \
              readable; `windlass verify` says what is lost"
         ));
     }
@@ -342,7 +343,9 @@ fn words(value: &Value) -> String {
         false => parts.join(between),
     };
     match value {
-        Value::String(text) => text.trim_end().replace('\n', "; "),
+        // A fact is one line. A line break in it is shown as in JSON, like other characters that
+        // could control a terminal.
+        Value::String(text) => text.replace('\n', "\\u000a"),
         Value::Bool(true) => "yes".to_owned(),
         Value::Bool(false) => "no".to_owned(),
         Value::Array(items) => joined(items.iter().map(words).collect(), "; "),

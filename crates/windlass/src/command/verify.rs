@@ -29,7 +29,7 @@ use relations::Checked;
 
 pub fn run(global: &Global, arguments: &Verify) -> Result<Code, Failure> {
     let cancel = super::cancel_on_signals()?;
-    let (words, mut choice) = places::named(&arguments.set, &arguments.choice)?;
+    let (words, mut choice) = places::named(global, &arguments.set, &arguments.choice)?;
     if arguments.latest {
         choice.which = Some(Which::Latest);
     }
@@ -40,7 +40,7 @@ pub fn run(global: &Global, arguments: &Verify) -> Result<Code, Failure> {
     let how = How {
         global,
         arguments,
-        brief: false,
+        title: None,
         well_so_far: true,
     };
     let verified = how.verify(&found.stripes, &cancel)?;
@@ -55,8 +55,8 @@ pub fn run(global: &Global, arguments: &Verify) -> Result<Code, Failure> {
 struct How<'a> {
     global: &'a Global,
     arguments: &'a Verify,
-    /// Whether nothing is printed about a sound set.
-    brief: bool,
+    /// The beginning of the one line about a set, if it is one of several.
+    title: Option<String>,
     /// Whether no earlier set was damaged. The metrics describe all sets together.
     well_so_far: bool,
 }
@@ -103,15 +103,28 @@ impl How<'_> {
             let Verification { run, damage } = self.read(&survey, refused.as_ref(), cancel)?;
             (Some(run), damage)
         };
-        if !(global.json || self.brief && damage.is_empty()) {
-            let run = run.as_ref().filter(|_| !self.brief);
+        // The set is named before anything else is printed about it.
+        let line = self.title.as_ref().map(|title| {
+            let bytes = show_size(survey.set().stripe_bytes());
+            match (damage.is_empty(), arguments.quick) {
+                (false, _) => format!("{title}  damaged"),
+                (true, true) => format!("{title}  sealed, all index blocks right"),
+                (true, false) => format!("{title}  all {bytes} read and right"),
+            }
+        });
+        let waits = global.json || global.quiet && damage.is_empty();
+        let (now, later) = if waits { (None, line) } else { (line, None) };
+        now.iter().for_each(|line| output::line(line));
+        let brief = self.title.is_some();
+        if !(global.json || brief && damage.is_empty()) {
+            let run = run.as_ref().filter(|_| !brief);
             show(global, arguments, &survey, run, &damage);
         }
         let mut document = document(&survey, run.as_ref(), &damage);
         // Go on after damage: `--open` can still say which relations it is in.
         let opened = arguments
             .open
-            .then(|| relations::check(global, arguments, stripes, cancel));
+            .then(|| relations::check((global, later), arguments, stripes, cancel));
         let opened = match opened {
             // The damage listed above is why the set cannot be opened.
             Some(Err(failure)) if !damage.is_empty() && !cancel.is_cancelled() => {
@@ -156,7 +169,7 @@ impl How<'_> {
         let (global, arguments, set) = (self.global, self.arguments, survey.set());
         let options = super::restore_options(set, &arguments.buffers, arguments.max_rate, false)?;
         log::settings(&options.plan, None);
-        if !(super::is_silent(global) || self.brief) {
+        if !(super::is_silent(global) || self.title.is_some()) {
             table::print_plan(&options.plan, None, arguments.watching.details);
         }
         let watch = Watch::start(&Watched {

@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use clap_complete::engine::{CompletionCandidate, PathCompleter, ValueCompleter};
 use windlass_engine::SetList;
 
+use crate::config;
 use crate::places::{self, Identity, local_time, short_id};
 
 /// The most ids that are offered; these are the newest ones.
@@ -16,12 +17,20 @@ const OFFERED_MAX: usize = 100;
 pub fn stripes(current: &OsStr) -> Vec<CompletionCandidate> {
     let is_stripe = |path: &Path| path.extension().is_some_and(|end| end == "windlass");
     let offered = PathCompleter::any().filter(move |path| path.is_dir() || is_stripe(path));
-    chosen(current).unwrap_or_else(|| offered.complete(current))
+    chosen(current).unwrap_or_else(|| with_names(current, offered.complete(current)))
 }
 
 /// Offers any file or directory. After `DIRECTORY@` it offers the sets there.
 pub fn images(current: &OsStr) -> Vec<CompletionCandidate> {
-    chosen(current).unwrap_or_else(|| PathCompleter::any().complete(current))
+    let files = || PathCompleter::any().complete(current);
+    chosen(current).unwrap_or_else(|| with_names(current, files()))
+}
+
+/// The configured names that begin like the word, and then these files.
+fn with_names(current: &OsStr, files: Vec<CompletionCandidate>) -> Vec<CompletionCandidate> {
+    let mut offered = super::words(current, config::database_names());
+    offered.extend(files);
+    offered
 }
 
 /// `DIRECTORY@WHICH` for each set of a directory.

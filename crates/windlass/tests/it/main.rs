@@ -31,6 +31,7 @@ mod renames;
 #[path = "../shared/run.rs"]
 mod run;
 mod samples;
+mod set_names;
 mod settings;
 mod shown;
 mod support;

@@ -30,6 +30,7 @@ pub(super) fn run(
     choice: &Choice,
 ) -> Result<Code, Failure> {
     let list = places::list(words)?;
+    let choice = &places::narrowed(choice, &list);
     let place = places::names(words);
     let all = places::of_database(list.sets.iter().collect(), choice.of.as_deref(), &place)?;
     let (unfinished, sets): (Vec<_>, Vec<_>) = all

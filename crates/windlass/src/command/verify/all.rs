@@ -38,6 +38,7 @@ pub(super) fn run(
         return Err(Failure::usage(message, hint));
     }
     let list = places::list(words)?;
+    let choice = &places::narrowed(choice, &list);
     let place = places::names(words);
     let all = places::of_database(list.sets.iter().collect(), choice.of.as_deref(), &place)?;
     let (unfinished, sets): (Vec<_>, Vec<_>) = all
@@ -59,10 +60,11 @@ pub(super) fn run(
     let mut how = How {
         global,
         arguments,
-        brief: sets.len() > 1,
+        title: None,
         well_so_far: list.unknown.is_empty() && sets.iter().all(is_sound_so_far),
     };
     for set in &sets {
+        how.title = (sets.len() > 1).then(|| title(set));
         one(&how, set, &mut outcome, cancel)?;
         how.well_so_far &= outcome.damaged.is_empty() && outcome.failed.is_empty();
     }
@@ -85,7 +87,10 @@ fn one(
     let verified = match how.verify(&set.locations(), cancel) {
         Ok(verified) => verified,
         // If there is only one set, its failure is reported in full by the caller.
-        Err(failure) if failure.is_of_one_set() && (how.brief || !outcome.documents.is_empty()) => {
+        Err(failure)
+            if failure.is_of_one_set()
+                && (how.title.is_some() || !outcome.documents.is_empty()) =>
+        {
             if !how.global.json {
                 output::line(&format!("{}  {}", title(set), failure.message()));
             }
@@ -99,16 +104,7 @@ fn one(
         }
         Err(failure) => return Err(failure),
     };
-    let silent = how.global.json || how.global.quiet && verified.code == Code::Done;
-    if how.brief && !silent {
-        let words = match verified.code {
-            Code::Damage => "damaged".to_owned(),
-            _ if how.arguments.quick => "sealed, all index blocks right".to_owned(),
-            _ => format!("all {} read and right", show_size(verified.stripe_bytes)),
-        };
-        output::line(&format!("{}  {words}", title(set)));
-    }
-    outcome.add(set, verified, how.brief);
+    outcome.add(set, verified, how.title.is_some());
     Ok(())
 }
 

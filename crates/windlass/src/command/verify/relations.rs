@@ -63,9 +63,9 @@ struct Findings {
     warnings: Vec<Finding>,
 }
 
-/// Opens the set and checks what is in it.
+/// Opens the set and checks what is in it. `line` names the set, if nothing has named it yet.
 pub(super) fn check(
-    global: &Global,
+    (global, line): (&Global, Option<String>),
     arguments: &Verify,
     stripes: &[PathBuf],
     cancel: &Cancel,
@@ -96,6 +96,9 @@ pub(super) fn check(
     if !global.json {
         let seconds = duration(begun.elapsed().as_secs_f64());
         let opened = format!("{}, in {seconds}", findings.summary);
+        if damaged {
+            line.iter().for_each(|line| output::line(line));
+        }
         if damaged || !global.quiet {
             output::entry("opened", &opened, Tone::Plain);
         }
@@ -153,8 +156,11 @@ fn postgres(found: windlass_postgres::Inspection) -> Findings {
     };
     Findings {
         summary: format!(
-            "{databases} databases: {tables} tables, {indexes} indexes against them, \
-             {pages} pages read, {judged}"
+            "{}: {}, {} against them, {} read, {judged}",
+            output::count(databases, "database"),
+            output::count(tables, "table"),
+            output::count(indexes, "index"),
+            output::count(pages, "page")
         ),
         document: json!({
             "databases": databases,

@@ -1,0 +1,88 @@
+//! A configured database's name in the place of a set: it stands for the places of its backups.
+
+use std::path::{Path, PathBuf};
+
+use windlass_engine::{EngineError, SetList};
+
+use super::identity::Identity;
+use crate::cli::{Choice, Global};
+use crate::config;
+use crate::exit::Failure;
+
+/// What the configuration says about a database and its sets.
+#[derive(Clone, Debug)]
+pub struct Configured {
+    /// Its name.
+    pub name: String,
+    /// The database itself: a path or a connection string.
+    pub source: String,
+    /// Where its backups go.
+    pub places: Vec<PathBuf>,
+}
+
+/// The configured database that a word means. A file or directory of this name comes first, and a
+/// word with a slash is always a path.
+pub(super) fn find<'a>(global: &'a Global, word: &Path) -> Result<Option<&'a Configured>, Failure> {
+    let Some(name) = name(word) else {
+        return Ok(None);
+    };
+    let mut all = global.configured.iter();
+    let Some(found) = all.find(|one| one.name == name) else {
+        return Err(unknown(global, name));
+    };
+    if found.places.is_empty() {
+        let message = format!("the configuration does not say where the sets of {name} are");
+        let hint = "Name a stripe or a directory, or add to the database in the configuration: \
+                    to = [\"/path/of/its/sets\"]";
+        return Err(Failure::usage(message, hint));
+    }
+    Ok(Some(found))
+}
+
+/// The word, if it can be a name.
+fn name(word: &Path) -> Option<&str> {
+    let name = word.to_str()?;
+    let is_path = name.is_empty() || name.contains('/') || word.symlink_metadata().is_ok();
+    (!is_path).then_some(name)
+}
+
+/// The failure for a word that is neither a file nor a name.
+fn unknown(global: &Global, word: &str) -> Failure {
+    let location = word.to_owned();
+    let failure = Failure::from(EngineError::NoSet { location });
+    let names = global.configured.iter().map(|one| one.name.as_str());
+    match config::nearest(word, names) {
+        Some(near) => {
+            let hint = format!("Did you mean {near}, which the configuration names?");
+            failure.hinting(&hint)
+        }
+        None => failure,
+    }
+}
+
+impl Configured {
+    /// What its sets may call it: the words of `--database` that may mean it.
+    pub(super) fn words(&self) -> Vec<String> {
+        // A set has the path without links. On another machine the file need not exist.
+        let real = Path::new(&self.source).canonicalize().ok();
+        let real = real.map(|path| path.to_string_lossy().into_owned());
+        let words = [Some(self.source.clone()), Some(self.name.clone())];
+        real.into_iter()
+            .chain(words.into_iter().flatten())
+            .collect()
+    }
+}
+
+/// The choice for these sets. If they are of several databases, a configured name also says which
+/// of them is meant.
+pub fn narrowed(choice: &Choice, list: &SetList) -> Choice {
+    let mut choice = choice.clone();
+    let of: Vec<_> = list.sets.iter().filter_map(Identity::of).collect();
+    let is_one = of.windows(2).all(|pair| pair[0].is_same(&pair[1]));
+    if choice.of.is_none() && !is_one {
+        let mut words = choice.meant.iter();
+        let found = words.find(|word| of.iter().any(|of| of.is_called(word)));
+        choice.of = found.cloned();
+    }
+    choice
+}

@@ -1,0 +1,175 @@
+//! A configured database's name in the place of a set: it stands for the places of its backups.
+
+use crate::support::*;
+
+/// Runs the command with this configuration.
+fn with(place: &Place, words: &[&str]) -> (i32, String) {
+    let mut command = command();
+    command.env("WINDLASS_CONFIG", place.path("windlass.toml"));
+    let output = command.args(words).current_dir(place.dir.path()).output();
+    let output = output.unwrap();
+    (output.status.code().unwrap(), text(&output))
+}
+
+fn configure(place: &Place, text: &str) {
+    let path = place.path("windlass.toml");
+    windlass_engine::durable::write(&path, text.as_bytes(), 0o600).unwrap();
+}
+
+/// A place whose configuration names its database and the directory of its sets.
+fn configured() -> Place {
+    let place = Place::new();
+    let (db, sets) = (place.arg("shop.db"), place.arg("sets"));
+    let text = format!("[database.orders]\nsource = \"{db}\"\nto = [\"{sets}\"]\n");
+    configure(&place, &text);
+    place
+}
+
+#[test]
+fn every_command_that_reads_sets_takes_the_name_of_a_configured_database() {
+    let place = configured();
+    let (code, printed) = with(&place, &["backup", "orders"]);
+    assert_eq!(code, 0, "{printed}");
+    place.ledger.commit(21, 22);
+    let (code, printed) = with(&place, &["backup", "orders"]);
+    assert_eq!(code, 0, "{printed}");
+    std::fs::create_dir(place.path("mount")).unwrap();
+    let (db, into, files) = (
+        place.arg("shop.db"),
+        place.arg("new.db"),
+        place.arg("files"),
+    );
+    let overlay = place.arg("mount/absent/overlay");
+    for (words, expected, says) in [
+        (&["info", "orders"][..], 0, "sealed"),
+        (&["verify", "orders"], 0, "2 sets"),
+        (&["verify", "orders", "--latest"], 0, "all "),
+        (
+            &["verify", "orders@latest", "--quick"],
+            0,
+            "1 stripe sealed",
+        ),
+        (
+            &["restore", "orders", "--into", &into, "--dry-run"],
+            0,
+            "the newest of 2",
+        ),
+        (
+            &["restore", "orders", "--into", &into],
+            0,
+            "the newest of 2",
+        ),
+        (&["extract", "orders", "**", "--into", &files], 0, "1 file"),
+        (&["diff", "orders", &db], 0, ""),
+        (
+            &["diff", "orders@latest", "orders", "--database", "shop"],
+            0,
+            "",
+        ),
+        (
+            &["open", "orders", "--", "sqlite3", "{}", "SELECT 7 * 6"],
+            0,
+            "42",
+        ),
+        // The overlay cannot be made, so nothing is mounted; the set was found before.
+        (
+            &["mount", "orders", &files, "--overlay", &overlay, "-f"],
+            1,
+            "the newest of 2",
+        ),
+    ] {
+        let (code, printed) = with(&place, words);
+        assert_eq!(code, expected, "{words:?}: {printed}");
+        assert!(printed.contains(says), "{words:?}: {printed}");
+    }
+    assert_eq!(place.ledger.check(&place.path("new.db")), 22);
+}
+
+#[test]
+fn a_name_that_is_almost_a_configured_one_is_offered() {
+    let place = configured();
+    for word in ["order", "orderz", "Orders"] {
+        for words in [
+            &["restore", word, "--into", "new.db"][..],
+            &["verify", word],
+            &["info", word],
+        ] {
+            let (code, printed) = with(&place, words);
+            assert_eq!(code, 1, "{words:?}: {printed}");
+            assert!(printed.contains("no backup set at"), "{words:?}: {printed}");
+            let hint = "hint: Did you mean orders, which the configuration names?";
+            assert!(printed.contains(hint), "{words:?}: {printed}");
+        }
+    }
+    let (code, printed) = with(&place, &["verify", "nothing"]);
+    assert_eq!(code, 1, "{printed}");
+    assert!(printed.contains("hint: Name a stripe"), "{printed}");
+}
+
+#[test]
+fn a_file_of_that_name_comes_first_and_a_word_with_a_slash_is_a_path() {
+    let place = configured();
+    let (code, printed) = with(&place, &["backup", "orders"]);
+    assert_eq!(code, 0, "{printed}");
+    let (code, printed) = with(&place, &["verify", "./orders"]);
+    assert_eq!(code, 1, "{printed}");
+    std::fs::create_dir(place.path("orders")).unwrap();
+    let (code, printed) = with(&place, &["verify", "orders"]);
+    assert_eq!(code, 1, "{printed}");
+    assert!(printed.contains("no backup set at orders"), "{printed}");
+}
+
+#[test]
+fn a_place_of_several_databases_is_narrowed_to_the_one_that_is_meant() {
+    let place = configured();
+    let other = place.arg("other.db");
+    std::fs::copy(place.path("shop.db"), &other).unwrap();
+    for words in [
+        &["backup", "orders"][..],
+        &["backup", &other, "--to", "sets"],
+    ] {
+        let (code, printed) = with(&place, words);
+        assert_eq!(code, 0, "{printed}");
+    }
+    let (code, printed) = with(&place, &["verify", "sets", "--latest"]);
+    assert_eq!(code, 2, "{printed}");
+    let into = ["--into", "new.db"];
+    for words in [
+        &["verify", "orders", "--latest"][..],
+        &["restore", "orders"],
+    ] {
+        let words = match words[0] {
+            "restore" => [words, &into].concat(),
+            _ => words.to_vec(),
+        };
+        let (code, printed) = with(&place, &words);
+        assert_eq!(code, 0, "{words:?}: {printed}");
+        assert!(
+            printed.contains("of shop.db (SQLite"),
+            "{words:?}: {printed}"
+        );
+    }
+    let (code, printed) = with(&place, &["info", "orders"]);
+    assert_eq!(code, 0, "{printed}");
+    assert!(!printed.contains("other.db"), "{printed}");
+}
+
+#[test]
+fn a_configured_database_without_a_place_says_what_is_missing() {
+    let place = Place::new();
+    let db = place.arg("shop.db");
+    configure(&place, &format!("[database.orders]\nsource = \"{db}\"\n"));
+    let (code, printed) = with(&place, &["verify", "orders"]);
+    assert_eq!(code, 2, "{printed}");
+    let says = "the configuration does not say where the sets of orders are";
+    assert!(printed.contains(says), "{printed}");
+    assert!(printed.contains("hint: "), "{printed}");
+    // The places of all backups are those of this one, too.
+    let sets = place.arg("sets");
+    let text = format!("[backup]\nto = [\"{sets}\"]\n[database.orders]\nsource = \"{db}\"\n");
+    configure(&place, &text);
+    let (code, printed) = with(&place, &["backup", "orders"]);
+    assert_eq!(code, 0, "{printed}");
+    let (code, printed) = with(&place, &["verify", "orders"]);
+    assert_eq!(code, 0, "{printed}");
+}

@@ -91,7 +91,8 @@ pub use set::{
 pub use stripe_name::{PARTIAL_SUFFIX, STRIPE_SUFFIX, partial_path};
 pub use target::{DirectoryTarget, Discard, Target, TargetLayout};
 pub use units::{
-    UnitError, parse_rate, parse_seconds, parse_size, show_bytes, show_number, show_rate, show_size,
+    UnitError, counted, parse_rate, parse_seconds, parse_size, show_bytes, show_number, show_rate,
+    show_size,
 };
 pub use verdict::{Limit, NextLimit, ResourceUse, resource_words};
 pub use waits::{Cause, Stage, StageReport, WaitReport};

@@ -100,6 +100,16 @@ pub fn parse_seconds(text: &str) -> Result<f64, UnitError> {
     }
 }
 
+/// A number with its noun: `1 device`, `4 devices`, `2 indexes`.
+pub fn counted(number: u64, noun: &str) -> String {
+    let plural = match number {
+        1 => "",
+        _ if noun.ends_with('x') => "es",
+        _ => "s",
+    };
+    format!("{number} {noun}{plural}")
+}
+
 /// A size for people: `512 B`, `64 KiB`, `2.79 GiB`.
 pub fn show_size(bytes: u64) -> String {
     show_bytes(to_f64(bytes))
@@ -218,6 +228,18 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
+
+    #[test]
+    fn nouns_are_counted_as_people_write_them() {
+        for (number, noun, words) in [
+            (0, "file", "0 files"),
+            (1, "index", "1 index"),
+            (2, "index", "2 indexes"),
+            (3, "more range", "3 more ranges"),
+        ] {
+            assert_eq!(counted(number, noun), words);
+        }
+    }
 
     #[test]
     fn sizes_are_read_as_written_in_binary_and_decimal_units() {

@@ -4,6 +4,7 @@
 use std::fmt;
 
 use serde::{Deserialize, Serialize};
+use windlass_engine::counted;
 
 /// Something that the user should know about a backup that is nevertheless good.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -103,6 +104,7 @@ impl Warning {
                 write!(f, "{path} ends within a page")?;
                 match more {
                     0 => Ok(()),
+                    1 => write!(f, ", and so does 1 more file"),
                     more => write!(f, ", and so do {more} more files"),
                 }
             }
@@ -159,7 +161,8 @@ impl fmt::Display for Warning {
             | Self::PartialPages { .. }
             | Self::DatabaseWithoutFiles { .. } => self.fmt_files(f),
             Self::PageChecksums { pages, files } => {
-                write!(f, "{pages} pages in {files} files fail their checksum")
+                let (pages, files) = (counted(*pages, "page"), counted(*files, "file"));
+                write!(f, "page checksums are wrong: {pages} in {files}")
             }
             Self::ChecksumsChanging => {
                 write!(

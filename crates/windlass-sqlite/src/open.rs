@@ -9,6 +9,7 @@
 use std::path::{Path, PathBuf};
 
 use rusqlite::{Connection, ErrorCode, OpenFlags};
+use windlass_engine::counted;
 use windlass_media::{Facts, FileNo, FileTable};
 
 use crate::error::SqliteError;
@@ -128,8 +129,11 @@ impl Inspection {
         let missing = database.prepare(SQL).and_then(|mut statement| {
             let rows = statement.query_map([], |row| {
                 let (table, parent): (String, String) = (row.get(0)?, row.get(1)?);
-                let count: i64 = row.get(2)?;
-                Ok((table, format!("{count} rows without their row in {parent}")))
+                let count = u64::try_from(row.get::<_, i64>(2)?).unwrap_or_default();
+                Ok((
+                    table,
+                    format!("{} without a row in {parent}", counted(count, "row")),
+                ))
             })?;
             rows.take(ROWS_MAX).collect::<Result<Vec<_>, _>>()
         });

@@ -45,7 +45,7 @@ impl Pages {
 
     /// A range of a file in bytes. If the file has pages of this kind, the page numbers are added.
     fn range(&self, path: &str, offset: u64, bytes: u64) -> String {
-        let text = format!("{bytes} bytes at {offset}");
+        let text = format!("{} at {offset}", output::count(bytes, "byte"));
         let paged = self.below.is_empty() || self.below.iter().any(|dir| path.starts_with(dir));
         if self.bytes == 0 || bytes == 0 || !paged {
             return text;
@@ -67,19 +67,19 @@ pub fn print_damage(report: &DamageReport, pages: &Pages) {
         .take(LINES_MAX)
         .for_each(|damage| print_place(damage, pages));
     let listed = report.damage.len().min(LINES_MAX) as u64;
-    more(report.damage_count - listed, "damaged places");
+    more(report.damage_count - listed, "more damaged place");
     output::line("");
     for file in report.lost.iter().take(LINES_MAX) {
         print_lost(file, pages);
     }
     let listed = report.lost.len().min(LINES_MAX) as u64;
-    more(report.lost_file_count - listed, "files");
+    more(report.lost_file_count - listed, "more file");
     print_sum(report);
 }
 
 fn more(count: u64, what: &str) {
     if count > 0 {
-        output::line(&format!("              and {count} more {what}"));
+        output::line(&format!("              and {}", output::count(count, what)));
     }
 }
 
@@ -98,7 +98,8 @@ fn print_place(damage: &Damage, pages: &Pages) {
         DamagedPart::Set => format!("damage        {fault}"),
         DamagedPart::Stripe => format!("damage        stripe {stripe}  {location}  {fault}"),
         _ => format!(
-            "damage        stripe {stripe}  {location}  {name} at offset {offset}, {bytes} bytes: {fault}"
+            "damage        stripe {stripe}  {location}  {name} at offset {offset}, {}: {fault}",
+            output::count(*bytes, "byte")
         ),
     });
     for range in &damage.files {
@@ -108,7 +109,8 @@ fn print_place(damage: &Damage, pages: &Pages) {
     let shown = damage.files.len() as u64;
     if damage.range_count > shown {
         let rest = damage.range_count - shown;
-        output::line(&format!("                held {rest} more ranges of files"));
+        let rest = output::count(rest, "more range");
+        output::line(&format!("                held {rest} of files"));
     }
 }
 
@@ -120,7 +122,8 @@ fn print_lost(file: &LostFile, pages: &Pages) {
         ..
     } = file;
     output::line(&format!(
-        "lost          {path}: {lost_bytes} of {file_bytes} bytes"
+        "lost          {path}: {lost_bytes} of {}",
+        output::count(*file_bytes, "byte")
     ));
     for range in file.ranges.iter().take(RANGES_SHOWN) {
         let text = pages.range(path, range.offset, range.bytes);
@@ -129,7 +132,8 @@ fn print_lost(file: &LostFile, pages: &Pages) {
     let shown = file.ranges.len().min(RANGES_SHOWN) as u64;
     if file.range_count > shown {
         let rest = file.range_count - shown;
-        output::line(&format!("                and {rest} more ranges"));
+        let rest = output::count(rest, "more range");
+        output::line(&format!("                and {rest}"));
     }
 }
 
@@ -140,8 +144,10 @@ fn print_sum(report: &DamageReport) {
             "sum           no list of files can be read: nobody can say what is lost".to_owned()
         }
         (true, 0) => "sum           no byte of any file is lost".to_owned(),
-        (true, 1) => format!("sum           {bytes} of 1 file are lost"),
-        (true, _) => format!("sum           {bytes} of {files} files are lost"),
+        (true, _) => format!(
+            "sum           {bytes} of {} are lost",
+            output::count(files, "file")
+        ),
     });
     if report.maybe_older {
         output::line(

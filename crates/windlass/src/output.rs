@@ -15,6 +15,8 @@ use std::sync::{Mutex, PoisonError};
 use crate::exit::{Code, Failure};
 use crate::terminal::{self, Stream};
 
+pub use windlass_engine::counted as count;
+
 /// The column in which the text of an entry begins.
 const LABEL_COLUMNS: usize = 14;
 /// Text is never broken into shorter lines than this.
@@ -122,12 +124,6 @@ pub fn bar(text: &str, columns: usize) {
         columns,
     };
     write(Stream::Err, &format!("{gone}{text}"));
-}
-
-/// A number with its noun: `1 device`, `4 devices`.
-pub fn count(number: u64, noun: &str) -> String {
-    let plural = if number == 1 { "" } else { "s" };
-    format!("{number} {noun}{plural}")
 }
 
 impl Bar {

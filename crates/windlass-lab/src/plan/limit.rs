@@ -2,7 +2,7 @@
 //! helps most when it is relaxed.
 
 use serde::Serialize;
-use windlass_engine::{Model, Usages, resource_words, show_rate};
+use windlass_engine::{Model, Usages, counted, resource_words, show_rate};
 
 use super::{Direction, Question};
 use crate::numbers::to_f64;
@@ -121,10 +121,7 @@ fn resources(question: &Question, job: &Job, outcome: &Outcome) -> Vec<PlanLimit
     let threads = job.cores.min(job.buffers.compressors).max(1);
     #[expect(clippy::cast_precision_loss, reason = "a number of cores")]
     let share = outcome.cpu_seconds / (seconds * threads as f64);
-    let what = match threads {
-        1 => "1 core".to_owned(),
-        more => format!("{more} cores"),
-    };
+    let what = counted(threads as u64, "core");
     found.push(PlanLimit::busy("compressor", "", what, share, rate));
     found
 }

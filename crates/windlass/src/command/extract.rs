@@ -45,9 +45,9 @@ pub fn run(global: &Global, arguments: &Extract) -> Result<Code, Failure> {
         output::note(&format!("warning: {pattern} matches no file of the set"));
     }
     if report.links_skipped > 0 {
-        let count = report.links_skipped;
+        let links = output::count(report.links_skipped, "symbolic link");
         output::note(&format!(
-            "warning: {count} symbolic links match and were not made"
+            "warning: {links} not made: Windlass extracts files only"
         ));
     }
     if global.json {

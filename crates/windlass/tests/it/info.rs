@@ -140,3 +140,16 @@ fn two_copies_of_a_stripe_are_both_listed() {
         "{printed}"
     );
 }
+
+#[test]
+fn a_line_break_in_a_path_is_shown_as_what_it_is() {
+    let place = Place::new();
+    let odd = place.path("odd\nname.db");
+    std::fs::copy(place.path("shop.db"), &odd).unwrap();
+    let (odd, set) = (odd.to_str().unwrap(), place.arg("one.stripe"));
+    let output = windlass(&["backup", odd, "--to", &set]);
+    assert_eq!(output.status.code(), Some(0), "{}", text(&output));
+    let printed = info(&set, 0);
+    let path = place.arg("odd\\u000aname.db");
+    assert!(printed.contains(&path), "{printed}");
+}

@@ -7,7 +7,7 @@ use std::path::Path;
 use windlass_testkit::sqlite::run_once;
 
 use crate::opening::{Opened, Scratch, User, open_to_all, users};
-use crate::support::{Place, text};
+use crate::support::{Place, text, windlass};
 
 /// A place with a set that everybody can read.
 fn place_with_set() -> (Place, String) {
@@ -232,5 +232,36 @@ fn status_shows_an_opened_set_until_it_is_closed() {
             .unwrap();
         let after = text(&scratch.run(None, &["status"]));
         assert!(!after.contains(place), "{after}");
+    }
+}
+
+#[test]
+fn ctrl_c_ends_an_opened_set_as_it_should_and_is_no_failure() {
+    let (_place, set) = place_with_set();
+    let scratch = Scratch::new();
+    for signal in ["INT", "TERM", "HUP"] {
+        let opened = Opened::start(&scratch, None, &[&set]);
+        assert_eq!(opened.end(signal), Some(0), "{signal}");
+        scratch.assert_clean();
+    }
+}
+
+#[test]
+fn verify_open_of_a_directory_names_each_set_before_it_opens_it() {
+    let place = Place::new();
+    let sets = [place.back_up(), place.back_up()];
+    let output = windlass(&["verify", "--open", &place.arg("sets")]);
+    let printed = String::from_utf8_lossy(&output.stdout).into_owned();
+    assert_eq!(output.status.code(), Some(0), "{}", text(&output));
+    let lines: Vec<_> = printed.lines().collect();
+    for set in &sets {
+        // shop-20261121T081500Z-1f0c9a2e.1of1.windlass
+        let name = set.file_name().unwrap().to_str().unwrap();
+        let id = &name.split('.').next().unwrap()[name.find('Z').unwrap() + 2..];
+        let named = lines.iter().position(|line| line.starts_with(id));
+        let named = named.unwrap_or_else(|| panic!("{id} is not in {printed}"));
+        assert!(lines[named].ends_with("read and right"), "{printed}");
+        assert!(lines[named + 1].starts_with("opened  "), "{printed}");
+        assert!(lines[named + 2].starts_with("sound  "), "{printed}");
     }
 }

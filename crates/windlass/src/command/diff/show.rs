@@ -119,8 +119,12 @@ fn word(relation: &RelationDiff) -> &'static str {
 fn file_line(file: &FileDiff, page_bytes: u32, limit: usize) -> String {
     let path = &file.path;
     let text = match file.there {
-        [Some((_, bytes)), None] => format!("{:<13} {path}  {bytes} bytes", ONLY[0]),
-        [None, Some((_, bytes))] => format!("{:<13} {path}  {bytes} bytes", ONLY[1]),
+        [Some((_, bytes)), None] => {
+            format!("{:<13} {path}  {}", ONLY[0], output::count(bytes, "byte"))
+        }
+        [None, Some((_, bytes))] => {
+            format!("{:<13} {path}  {}", ONLY[1], output::count(bytes, "byte"))
+        }
         [Some((first, one)), Some((second, other))] => {
             let what = match (first, second) {
                 (FileKind::File, FileKind::File) => {
@@ -179,8 +183,7 @@ fn ranges(ranges: &[Range<u64>], limit: usize) -> String {
     let shown = shown.join(", ");
     match ranges.len().saturating_sub(limit) {
         0 => shown,
-        1 => format!("{shown} and 1 more range"),
-        more => format!("{shown} and {more} more ranges"),
+        more => format!("{shown} and {}", output::count(more as u64, "more range")),
     }
 }
 

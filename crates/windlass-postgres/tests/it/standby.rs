@@ -2,7 +2,8 @@
 
 use std::path::Path;
 
-use windlass_postgres::PostgresError;
+use windlass_postgres::{PostgresError, WindowCause};
+use windlass_testkit::gate::Gate;
 use windlass_testkit::postgres::{ClusterOptions, PrivateCluster, become_server_user, succeed};
 
 use crate::support::{Wish, holds_no_set, restore_and_judge, try_backup};
@@ -136,4 +137,51 @@ fn a_standby_promoted_during_its_backup_is_an_error() {
     });
     assert!(matches!(error, PostgresError::Promoted), "{error}");
     assert!(holds_no_set(&set));
+}
+
+/// On the standby, the database is copied by replay. Its second window begins behind a checkpoint
+/// that the standby has replayed.
+#[test]
+fn a_database_copied_on_the_primary_makes_the_backup_of_a_standby_begin_again() {
+    become_server_user();
+    let place = tempfile::tempdir().unwrap();
+    let (primary, standby) = pair(place.path());
+    primary.sql("postgres", "CREATE DATABASE tpl");
+    let fill = "CREATE TABLE t AS SELECT i, md5(i::text) FROM generate_series(1, 20000) i";
+    primary.sql("tpl", fill);
+    let replay = || {
+        primary.sql("postgres", "CHECKPOINT");
+        let sent = primary.sql("postgres", "SELECT pg_current_wal_lsn()");
+        let replayed = format!("SELECT pg_last_wal_replay_lsn() >= '{sent}'");
+        standby.wait_until(&replayed, "t");
+    };
+    replay();
+    let set = place.path().join("set");
+    let gate = Gate::default();
+    let wish = Wish {
+        gate: Some(gate.clone()),
+        ..Wish::default()
+    };
+    let outcome = std::thread::scope(|scope| {
+        let backup = scope.spawn(|| try_backup(&standby, &set, &wish));
+        gate.wait_reached();
+        let copy = "CREATE DATABASE cpy TEMPLATE tpl STRATEGY file_copy";
+        primary.sql("postgres", copy);
+        primary.sql("postgres", "DROP DATABASE tpl");
+        replay();
+        gate.open();
+        backup.join().unwrap().unwrap()
+    });
+    let earlier = &outcome.facts.earlier_windows;
+    assert_eq!(earlier.len(), 1, "{earlier:?}");
+    let WindowCause::DatabaseCopied { lsn, .. } = &earlier[0].cause else {
+        panic!("{earlier:?}");
+    };
+    // It may begin before the first window ended, but not before what made it necessary.
+    assert!(outcome.facts.start_lsn > *lsn, "{earlier:?}");
+
+    let into = place.path().join("restored");
+    let server = restore_and_judge(&standby, &set, &into, &[]);
+    assert_eq!(server.sql("cpy", "SELECT count(*) FROM t"), "20000");
+    assert!(!server.try_sql("tpl", "SELECT 1").status.success());
 }

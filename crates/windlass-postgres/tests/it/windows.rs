@@ -4,11 +4,11 @@
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
-use windlass_postgres::{BackupOutcome, WindowCause};
+use windlass_postgres::{BackupOutcome, PostgresError, WindowCause};
 use windlass_testkit::gate::Gate;
 use windlass_testkit::postgres::{ClusterOptions, PrivateCluster, become_server_user};
 
-use crate::support::{Wish, restore_and_judge, try_backup};
+use crate::support::{Wish, holds_no_set, restore_and_judge, try_backup};
 use crate::versions::versions;
 
 /// A cluster with a database `app`, a template `tpl` and a directory for a tablespace.
@@ -289,6 +289,10 @@ fn a_tablespace_created_during_the_backup_is_restored_elsewhere() {
 const WAITS_AT_END: &str = "SELECT count(*) FROM pg_stat_get_activity(NULL) \
     WHERE wait_event_type = 'Lock' AND query LIKE '%tablespace%'";
 
+/// Takes that lock, until the prepared transaction ends.
+const HOLD: &str =
+    "BEGIN; LOCK TABLE pg_tablespace IN ACCESS EXCLUSIVE MODE; PREPARE TRANSACTION 'hold'";
+
 #[test]
 fn a_tablespace_created_in_one_window_and_dropped_in_the_next_is_named() {
     let options = ClusterOptions::default().setting("max_prepared_transactions = 1");
@@ -314,10 +318,7 @@ fn a_tablespace_created_in_one_window_and_dropped_in_the_next_is_named() {
         );
         // Whoever plans a query reads pg_tablespace. So the backup stands still at the end of its
         // first window, when all files are copied.
-        source.sql(
-            "postgres",
-            "BEGIN; LOCK TABLE pg_tablespace IN ACCESS EXCLUSIVE MODE; PREPARE TRANSACTION 'hold'",
-        );
+        source.sql("postgres", HOLD);
         gate.open();
         source.wait_until(WAITS_AT_END, "1");
         gate.close();
@@ -339,6 +340,50 @@ fn a_tablespace_created_in_one_window_and_dropped_in_the_next_is_named() {
     let before = stamps(&live);
     fixture.restored(&["space", "later"]);
     assert_eq!(stamps(&live), before, "the source's directory was touched");
+}
+
+/// As many windows as a backup has at most.
+const WINDOWS_MAX: usize = 8;
+
+#[test]
+fn a_backup_ends_when_a_database_is_moved_in_each_of_its_windows() {
+    let options = ClusterOptions::default().setting("max_prepared_transactions = 1");
+    let fixture = Fixture::new(options);
+    let source = &fixture.source;
+    let set = fixture.place.path().join("set");
+    let gate = Gate::default();
+    let wish = Wish {
+        gate: Some(gate.clone()),
+        ..Wish::default()
+    };
+    let error = std::thread::scope(|scope| {
+        let backup = scope.spawn(|| try_backup(source, &set, &wish));
+        for window in 1..=WINDOWS_MAX {
+            gate.wait_reached();
+            let to = ["pg_default", "dts"][window % 2];
+            let sql = format!("ALTER DATABASE app SET TABLESPACE {to}");
+            source.sql("postgres", &sql);
+            // The lock stops the backup at the end of its window, so that the gate can be closed
+            // before the next one.
+            source.sql("postgres", HOLD);
+            gate.open();
+            source.wait_until(WAITS_AT_END, "1");
+            gate.close();
+            source.sql("postgres", "COMMIT PREPARED 'hold'");
+        }
+        gate.open();
+        backup.join().unwrap().unwrap_err()
+    });
+    let text = error.to_string();
+    assert!(text.contains("in each of 8 attempts"), "{text}");
+    assert!(text.contains("the server copied the files"), "{text}");
+    let hint = error.hint().unwrap();
+    assert!(hint.starts_with("Back up while no database"), "{hint}");
+    let PostgresError::WindowsEnded { earlier } = error else {
+        panic!("{text}");
+    };
+    assert_eq!(earlier.len(), WINDOWS_MAX);
+    assert!(holds_no_set(&set));
 }
 
 #[test]

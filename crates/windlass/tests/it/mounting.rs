@@ -239,6 +239,42 @@ fn a_killed_mount_is_mounted_again_and_its_overlay_goes_on() {
     );
 }
 
+/// Whether `windlass status` shows an operation of this process.
+fn is_shown(scratch: &Scratch, user: User, process: u32) -> bool {
+    let output = scratch.run(user, &["status", "--json"]);
+    assert_eq!(output.status.code(), Some(0), "{}", text(&output));
+    let status: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    let operations = status["operations"].as_array().unwrap();
+    operations.iter().any(|one| one["pid"] == process)
+}
+
+#[test]
+fn status_shows_a_mount_until_its_process_is_killed() {
+    let place = Place::new();
+    let set = readable_set(&place);
+    let scratch = Scratch::new();
+    for (index, user) in users().into_iter().enumerate() {
+        let at = format!("at-{index}");
+        directory(&scratch, user, &at);
+        let mut mounted = Mounted::start(&scratch, user, &at, &[&set]);
+        let process = mounted.child.id();
+        // It shows itself at about the moment when the files can be read.
+        while !is_shown(&scratch, user, process) {
+            std::thread::yield_now();
+        }
+        mounted.child.kill().unwrap();
+        mounted.child.wait().unwrap();
+        assert!(!is_shown(&scratch, user, process));
+        assert!(!is_shown(&scratch, None, process), "nor does root see it");
+        // The kernel still has the mount. The next one on this directory replaces it.
+        let dead = mounted.run_at("ls", &[""]);
+        assert!(text(&dead).contains("not connected"), "{}", text(&dead));
+        let mounted = Mounted::start(&scratch, user, &at, &[&set]);
+        assert_eq!(mounted.unmount(), Some(0));
+    }
+    scratch.assert_clean();
+}
+
 #[test]
 fn what_cannot_be_mounted_on_says_why_and_nothing_is_left_behind() {
     let place = Place::new();

@@ -2,6 +2,9 @@
 
 use std::process::Stdio;
 
+use serde_json::json;
+use windlass_testkit::reforge::reforge;
+
 use crate::support::*;
 
 #[test]
@@ -28,4 +31,44 @@ fn an_interrupted_restore_does_not_start_and_says_what_it_leaves() {
     let output = windlass(&["restore", &set, "--into", &into]);
     assert_eq!(output.status.code(), Some(1));
     assert!(text(&output).contains("is not empty"), "{}", text(&output));
+}
+
+/// The oldest version of this program did not list tablespaces, and did not search the log. In its
+/// sets nothing but the links says where the tablespaces were.
+#[test]
+fn a_set_that_does_not_list_its_tablespaces_is_restored_only_to_named_places() {
+    let place = Place::new();
+    let space = place.path("space");
+    std::fs::create_dir(&space).unwrap();
+    let live = space.display();
+    place.sql(&format!("CREATE TABLESPACE s LOCATION '{live}'"));
+    place.sql("CREATE TABLE t TABLESPACE s AS SELECT 1 AS i");
+    let set = place.back_up("set");
+    let stripe = std::fs::read_dir(&set).unwrap().next().unwrap().unwrap();
+    reforge(&stripe.path(), |parts| {
+        let facts = parts.description.facts.database.as_object_mut().unwrap();
+        facts["tablespaces"] = json!([]);
+        facts.remove("log_surveyed");
+        facts.remove("earlier_windows");
+    });
+    let into = place.arg("into");
+    let output = windlass(&["restore", &set, "--into", &into]);
+    let printed = text(&output);
+    assert_eq!(output.status.code(), Some(1), "{printed}");
+    let says = format!("which its facts do not list: its directory {live} may belong");
+    assert!(printed.contains(&says), "{printed}");
+    let hint = "hint: Map that directory to an empty one: --tablespace-map OLD=NEW";
+    assert!(printed.contains(hint), "{printed}");
+    assert!(!place.path("into").exists(), "nothing was made");
+    // The set itself is sound: with a place for the tablespace it is restored.
+    let output = windlass(&["verify", &set]);
+    assert_eq!(output.status.code(), Some(0), "{}", text(&output));
+    let map = format!("{live}={}", place.arg("moved"));
+    let output = windlass(&["restore", &set, "--into", &into, "--tablespace-map", &map]);
+    assert_eq!(output.status.code(), Some(0), "{}", text(&output));
+    let links = std::fs::read_dir(place.path("into/pg_tblspc")).unwrap();
+    let targets: Vec<_> = links
+        .map(|link| std::fs::read_link(link.unwrap().path()).unwrap())
+        .collect();
+    assert_eq!(targets, [place.path("moved")]);
 }

@@ -125,6 +125,7 @@ impl Browser {
         for domain in ["Page", "Runtime", "Log", "Network"] {
             self.call(&format!("{domain}.enable"), json!({}));
         }
+        self.call("Page.setLifecycleEventsEnabled", json!({"enabled": true}));
     }
 
     /// Opens a page in a window of this width, in the `light` or `dark` scheme.
@@ -139,11 +140,14 @@ impl Browser {
         let url = format!("file://{}", path.canonicalize().unwrap().display());
         let opened = self.call("Page.navigate", json!({"url": url}));
         assert!(opened["errorText"].is_null(), "open {url}: {opened}");
-        while !self
-            .heard
-            .iter()
-            .any(|event| event["method"] == "Page.loadEventFired")
-        {
+        // The load of this page, and not that of an earlier one, which may be reported late.
+        let loaded = |event: &Value| {
+            let of = &event["params"];
+            event["method"] == "Page.lifecycleEvent"
+                && of["name"] == "load"
+                && of["loaderId"] == opened["loaderId"]
+        };
+        while !self.heard.iter().any(loaded) {
             let message = self.hear();
             self.heard.push(message);
         }

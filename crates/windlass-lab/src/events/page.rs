@@ -97,6 +97,9 @@ fn over_time(title: &str, description: &str, y: Unit, series: Vec<Series>) -> Li
 
 fn devices(file: &EventFile) -> LineChart {
     let names = file.short_names();
+    let roles = file.header.devices.iter().map(|device| &device.role);
+    // A stripe that got nothing is shown: a reader wants to know that one device did no work.
+    let stripes: Vec<_> = roles.map(|role| role == "stripe").collect();
     let series = names.into_iter().enumerate().map(|(index, name)| Series {
         name,
         points: rates(&file.samples, |sample| {
@@ -105,7 +108,10 @@ fn devices(file: &EventFile) -> LineChart {
         ..Series::default()
     });
     let description = "Bytes read from and written to each device per second.";
-    let series = series.filter(|series| series.points.iter().any(|point| point.1 > 0.0));
+    let works = |series: &Series| series.points.iter().any(|point| point.1 > 0.0);
+    let series = series.zip(stripes);
+    let series = series.filter(|(series, is_stripe)| *is_stripe || works(series));
+    let series = series.map(|(series, _)| series);
     let (unit, series) = (Unit::BytesPerSecond, series.collect());
     over_time("Throughput by device", description, unit, series)
 }

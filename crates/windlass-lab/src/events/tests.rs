@@ -110,6 +110,29 @@ fn lines_and_words_of_a_newer_program_are_passed_over() {
 }
 
 #[test]
+fn a_stripe_that_got_nothing_is_shown_and_other_silent_devices_are_not() {
+    let two = r#"{"device":1,"name":"/backup/idle","role":"stripe"},{"device":2,"name":"source""#;
+    let header = HEADER.replace(r#"{"device":1,"name":"source""#, two);
+    let sample = |at: u64, bytes: u64| {
+        format!(
+            "{{\"event\":\"sample\",\"at_nanos\":{at},\"stage_bytes\":[0,0,0],\"device_bytes\":\
+             [{bytes},0,0]}}"
+        )
+    };
+    let samples = [
+        sample(1000, 0),
+        sample(2_000_000, 5000),
+        sample(9_000_000, 9000),
+    ];
+    let file = read(&format!("{header}\n{}\n", samples.join("\n"))).unwrap();
+    let page = event_page(&file, &EventTable::of(&file));
+    let (_, chart) = page.split_once("Throughput by device").unwrap();
+    let (chart, _) = chart.split_once("Throughput by stage").unwrap();
+    assert!(chart.contains(">0<") && chart.contains(">idle<"), "{chart}");
+    assert!(!chart.contains(">source<"), "{chart}");
+}
+
+#[test]
 fn devices_of_one_name_are_told_apart() {
     let header = HEADER.replace("\"name\":\"source\"", "\"name\":\"/other/0\"");
     let file = read(&format!("{header}\n")).unwrap();

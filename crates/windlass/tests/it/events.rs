@@ -71,7 +71,6 @@ fn backup_restore_and_verify_record_what_they_report() {
 
 #[test]
 fn a_recorded_run_is_a_page_that_a_browser_shows() {
-    // The database is large enough that each of the two devices gets some bytes.
     let place = Place::with_accounts(40_000);
     let (database, sets) = (place.arg("shop.db"), place.arg("sets"));
     recorded(&place, &["backup", &database, "--to", &sets, "--to", &sets]);

@@ -16,10 +16,11 @@
 mod assembly;
 mod databases;
 mod log;
+mod request;
+mod running;
 mod survey;
 mod window;
 
-use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
@@ -28,62 +29,28 @@ use windlass_engine::{BackupRun, RunReport};
 use windlass_media::{BackupType, Facts};
 
 use crate::cluster::{Cluster, ask, count_subscriptions, open};
-use crate::conninfo::Target;
 use crate::control::{CONTROL_PATH, Checksums};
 use crate::error::PostgresError;
-use crate::facts::{
-    ChecksumFacts, ClusterFacts, DatabaseFacts, EarlierWindow, KIND, Outgoing, Tablespace,
-};
+use crate::facts::{ChecksumFacts, DatabaseFacts, KIND, Outgoing};
 use crate::hook::PageCheck;
-use crate::keeper::{FirstSegment, Pin};
+use crate::keeper::Pin;
 use crate::listing::Moment;
-use crate::lsn::{Lsn, Segment, segment_of};
+use crate::lsn::Lsn;
 use crate::manifest::{MANIFEST_PATH, Manifest};
 use crate::owner::user_name;
-use crate::session::{Session, Stopped};
-use crate::wal::WalRange;
+use crate::session::Session;
 use crate::warning::Warning;
+use crate::windows::EarlierWindow;
 use assembly::Assembly;
-use databases::Database;
+use databases::Databases;
 pub(crate) use log::BackupLabel;
-use log::FoundSegment;
-pub(crate) use window::WINDOWS_MAX;
+pub use request::BackupRequest;
+use running::{Backup, Begun};
 use window::Window;
 
 /// If the facts are older than this, the backup asks for them again. A change after that shows at
 /// the end: the server is then no longer a standby, or no longer a primary.
 const FACTS_AGE_MAX: Duration = Duration::from_secs(5);
-/// The server takes labels as long as its longest path. A line break in a label would forge a line
-/// of backup_label.
-const LABEL_BYTES_MAX: usize = 1024;
-
-/// What the user asks of a backup.
-#[derive(Clone, Debug)]
-pub struct BackupRequest {
-    /// A name for people; it appears in backup_label.
-    pub label: String,
-    /// Begin with an immediate checkpoint instead of waiting for one that is spread over minutes.
-    pub fast_checkpoint: bool,
-    /// Check page checksums, if the cluster has them.
-    pub verify_checksums: bool,
-    /// Name and version of the program, for the set's facts.
-    pub tool: String,
-    /// The options as the user gave them, for the set's facts.
-    pub options: serde_json::Value,
-}
-
-impl Default for BackupRequest {
-    fn default() -> Self {
-        Self {
-            label: "windlass".into(),
-            fast_checkpoint: true,
-            verify_checksums: true,
-            tool: concat!("windlass ", env!("CARGO_PKG_VERSION")).into(),
-            options: serde_json::Value::Null,
-        }
-    }
-}
-
 /// A sealed backup.
 #[derive(Debug)]
 pub struct BackupOutcome {
@@ -101,7 +68,7 @@ impl Cluster {
         request: &BackupRequest,
         run: BackupRun,
     ) -> Result<BackupOutcome, PostgresError> {
-        check_label(&request.label)?;
+        request.check()?;
         let mut session = match self.session.take() {
             Some(session) => session,
             None => open(&self.target)?,
@@ -111,6 +78,7 @@ impl Cluster {
         if asked.is_none_or(|asked| asked.elapsed() > FACTS_AGE_MAX) {
             self.facts = ask(&mut session)?;
         }
+        let databases = Databases::before_backup(&self.facts, &mut session)?;
         let known = self.facts.tablespaces.iter().cloned();
         let known = known.map(|space| (space.oid, space));
         let backup = Backup {
@@ -118,33 +86,13 @@ impl Cluster {
             cluster: &self.facts,
             request,
             session: &mut session,
-            without_files: Vec::new(),
+            databases,
             spaces: known.collect(),
         };
         let outcome = backup.run(run)?;
         self.session = Some(session);
         Ok(outcome)
     }
-}
-
-struct Backup<'a> {
-    target: &'a Target,
-    cluster: &'a ClusterFacts,
-    request: &'a BackupRequest,
-    session: &'a mut Session,
-    /// The databases that had no files before the backup began.
-    without_files: Vec<Database>,
-    /// Every tablespace that existed at the beginning or at the stop of a window, by number.
-    spaces: BTreeMap<u32, Tablespace>,
-}
-
-/// A window that the server has started.
-struct Begun {
-    start_lsn: Lsn,
-    /// The server's clock before the start.
-    time: String,
-    /// This machine's clock before the start.
-    moment: Moment,
 }
 
 /// The times at which a backup began and ended, for its facts.
@@ -161,7 +109,6 @@ impl Backup<'_> {
         let started = jiff::Timestamp::now().to_string();
         let mut warnings = self.warn_of_slots()?;
         warnings.extend(self.warn_of_configuration());
-        self.without_files = self.databases_without_files()?;
         let (time, moment) = (self.session.now()?, Moment::now());
         let (start_lsn, pin) = self.start(&run, &mut warnings)?;
         let begun = Begun {
@@ -177,7 +124,7 @@ impl Backup<'_> {
             self.windows(&mut run, &mut assembly, check.as_deref(), begun)?;
         let stop_time = self.session.now()?;
         let outgoing = self.outgoing()?;
-        warnings.extend(self.warn_of_databases()?);
+        warnings.extend(self.databases.warnings(self.cluster, self.session)?);
         warnings.extend(pin.map(Pin::end).unwrap_or_default());
 
         warnings.extend(self.warn_of_partial_pages(&assembly));
@@ -279,50 +226,6 @@ impl Backup<'_> {
             run.set_hook(Arc::clone(check) as _);
         }
         check
-    }
-
-    /// The first segment of the log of a backup that began at `start`.
-    fn first_segment(&self, start: Lsn) -> Option<FirstSegment> {
-        let bytes = u64::from(self.cluster.wal_segment_bytes);
-        let segment = Segment {
-            timeline: self.cluster.timeline,
-            number: segment_of(start, bytes),
-        };
-        let directory = self.cluster.data_directory.join("pg_wal");
-        FirstSegment::new(directory, segment.name(bytes))
-    }
-
-    fn stop(&mut self, run: &BackupRun) -> Result<Stopped, PostgresError> {
-        run.progress().set_phase("ending the backup on the server");
-        // The server refuses too, but each version uses other words; programs can match this error.
-        if self.session.in_recovery()? != self.cluster.standby {
-            return Err(PostgresError::Promoted);
-        }
-        self.session.stop_backup(run.cancel())
-    }
-
-    /// Adds what is known only at the end of the backup: the log, backup_label and tablespace_map.
-    fn copy_log(
-        &mut self,
-        run: &mut BackupRun,
-        assembly: &mut Assembly,
-        (label, stopped): (&BackupLabel, &Stopped),
-        (ranges, segments): (&[WalRange], &[FoundSegment]),
-    ) -> Result<(), PostgresError> {
-        for segment in segments {
-            assembly.push_segment(run, segment, self.cluster)?;
-        }
-        for (name, content) in log::history_files(self.cluster, label, ranges)? {
-            assembly.push_bytes(run, format!("pg_wal/{name}").as_bytes(), content)?;
-        }
-        assembly.push_bytes(run, b"backup_label", stopped.label.as_slice())?;
-        if !stopped.tablespace_map.is_empty() {
-            assembly.push_bytes(run, b"tablespace_map", stopped.tablespace_map.as_slice())?;
-        }
-        run.drain()?;
-        // Check again: if the server recycled a segment during the read, the segment is now gone or
-        // another one.
-        log::check_segments(self.cluster, segments)
     }
 
     /// The result of the page checksums. While a server switches them on or off, two kinds of pages
@@ -432,18 +335,4 @@ fn pinned(mut session: Session) -> Result<Session, String> {
 /// The data directory's owner is this process's user; otherwise the backup would have refused.
 fn owner_name() -> String {
     user_name(nix::unistd::geteuid().as_raw())
-}
-
-fn check_label(label: &str) -> Result<(), PostgresError> {
-    if label.len() > LABEL_BYTES_MAX {
-        return Err(PostgresError::Label {
-            what: "is longer than 1024 bytes",
-        });
-    }
-    if label.contains(['\n', '\r', '\0']) {
-        return Err(PostgresError::Label {
-            what: "has a line break or a NUL",
-        });
-    }
-    Ok(())
 }

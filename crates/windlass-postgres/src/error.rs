@@ -11,8 +11,8 @@ use windlass_engine::EngineError;
 
 pub use server::ServerError;
 
-use crate::facts::EarlierWindow;
 use crate::lsn::{Lsn, Timeline};
+use crate::windows::EarlierWindow;
 
 /// Why a cluster cannot be backed up, or a set cannot be restored.
 #[derive(Debug, thiserror::Error)]

@@ -1,6 +1,5 @@
 //! What a set says about its cluster (`Facts.database`), and what a cluster says about itself.
 
-use std::fmt;
 use std::ops::RangeInclusive;
 use std::path::PathBuf;
 
@@ -11,6 +10,7 @@ use crate::error::PostgresError;
 use crate::lsn::{Lsn, Timeline};
 use crate::wal::WalRange;
 use crate::warning::Warning;
+use crate::windows::EarlierWindow;
 
 /// The `kind` that marks a set as one of a PostgreSQL cluster.
 pub const KIND: &str = "postgresql";
@@ -201,80 +201,6 @@ pub struct DatabaseFacts {
     /// and found nothing. Sets of older versions do not record this.
     #[serde(default)]
     pub log_surveyed: bool,
-}
-
-/// A window of a backup that had to be followed by another one.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct EarlierWindow {
-    /// Where its log began.
-    pub start_lsn: Lsn,
-    /// Where it ended.
-    pub stop_lsn: Lsn,
-    /// Why a set of this window would not be right.
-    pub cause: WindowCause,
-}
-
-/// Why the log of a window cannot be replayed on the files that were read in it.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(tag = "kind", rename_all = "snake_case")]
-#[non_exhaustive]
-pub enum WindowCause {
-    /// The server copied a database's files: somebody moved it to a tablespace, or made it from a
-    /// template that changed meanwhile.
-    DatabaseCopied {
-        /// The copy's number in pg_database.
-        database: u32,
-        /// Where the log says so.
-        lsn: Lsn,
-    },
-    /// A tablespace was created.
-    TablespaceCreated {
-        /// Its number in pg_tablespace.
-        tablespace: u32,
-        /// Its directory in the source.
-        location: String,
-        /// Where the log says so.
-        lsn: Lsn,
-    },
-    /// Somebody dropped a tablespace that existed at the start.
-    TablespaceDropped {
-        /// Its number.
-        tablespace: u32,
-    },
-}
-
-impl WindowCause {
-    /// The next window must begin behind this position.
-    pub(crate) fn lsn(&self) -> Lsn {
-        match self {
-            Self::DatabaseCopied { lsn, .. } | Self::TablespaceCreated { lsn, .. } => *lsn,
-            Self::TablespaceDropped { .. } => Lsn(0),
-        }
-    }
-}
-
-impl fmt::Display for WindowCause {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::DatabaseCopied { database, lsn } => {
-                write!(
-                    f,
-                    "the server copied the files of database {database} (log at {lsn})"
-                )
-            }
-            Self::TablespaceCreated {
-                tablespace,
-                location,
-                lsn,
-            } => write!(
-                f,
-                "tablespace {tablespace} was created in {location} (log at {lsn})"
-            ),
-            Self::TablespaceDropped { tablespace } => {
-                write!(f, "tablespace {tablespace} was dropped")
-            }
-        }
-    }
 }
 
 impl DatabaseFacts {

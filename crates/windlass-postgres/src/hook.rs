@@ -15,11 +15,11 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use windlass_engine::{EngineError, PageHook};
 use windlass_media::FileNo;
 
-use crate::backup::WINDOWS_MAX;
 use crate::checksum::{PageState, judge_page};
 use crate::facts::{BadFile, ChecksumFacts};
 use crate::listing::{Entry, Listing};
 use crate::lsn::Lsn;
+use crate::windows::WINDOWS_MAX;
 
 /// At most this many bad blocks of a file are named.
 const BLOCKS_NAMED: usize = 5;

@@ -15,6 +15,7 @@
 mod backup;
 mod checksum;
 mod cluster;
+mod cluster_files;
 mod configuration;
 mod conninfo;
 mod control;
@@ -39,24 +40,24 @@ mod tablespace;
 mod tls;
 mod wal;
 mod warning;
+mod windows;
 
 pub use backup::{BackupOutcome, BackupRequest};
 pub use checksum::{PageState, judge_page, page_checksum};
 pub use cluster::{Cluster, MAJOR_NEWEST, MAJOR_OLDEST};
+pub use cluster_files::{ClusterFiles, ReadError};
 pub use control::{Checksums, Control};
 pub use error::{PostgresError, ServerError};
-pub use facts::{
-    BadFile, ChecksumFacts, ClusterFacts, DatabaseFacts, EarlierWindow, KIND, Outgoing, Tablespace,
-    WindowCause,
-};
+pub use facts::{BadFile, ChecksumFacts, ClusterFacts, DatabaseFacts, KIND, Outgoing, Tablespace};
 pub use inspect::{Inspection, RelationFault, inspect};
 pub use lsn::{Lsn, Segment, Timeline};
+pub use names::{Fork, is_beside_the_data, is_relation_file};
 pub use open::{Connection, OpenRequest, Programs, Server, server_view};
 pub use owner::socket_owner;
 pub use places::{cluster_around, places_of, running_cluster_around};
 pub use relations::{
-    ClusterFiles, Fork, NameFault, NamedFile, ReadError, Relation, RelationKind, RelationNames,
-    RelationPattern, RelationPatternError, is_beside_the_data, is_relation_file,
+    NameFault, NamedFile, Relation, RelationKind, RelationNames, RelationPattern,
+    RelationPatternError,
 };
 pub use restore::{Kept, RestorePlan, RestoreRequest, TablespacePlan, check_set};
 pub use rights::{Right, Rights};
@@ -65,3 +66,4 @@ pub use wal::records::{Record as LogRecord, Records as LogRecords};
 pub use wal::source::{LogSource, SegmentFiles};
 pub use wal::{LogEnd, WalRange};
 pub use warning::Warning;
+pub use windows::{EarlierWindow, WindowCause};

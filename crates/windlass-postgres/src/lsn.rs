@@ -4,8 +4,6 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-use crate::error::PostgresError;
-
 /// A position in the write-ahead log, in bytes; displayed as PostgreSQL does (`16/B374D848`).
 #[derive(
     Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize, Deserialize,
@@ -38,13 +36,6 @@ impl Lsn {
             digits.then(|| u32::from_str_radix(text, 16).ok()).flatten()
         };
         Some(Self(u64::from(word(high)?) << 32 | u64::from(word(low)?)))
-    }
-
-    pub(crate) fn of_answer(doing: &'static str, text: &str) -> Result<Self, PostgresError> {
-        Self::parse(text).ok_or_else(|| PostgresError::Answer {
-            doing,
-            answer: text.into(),
-        })
     }
 }
 

@@ -127,6 +127,32 @@ impl RelationFile {
     }
 }
 
+/// True for a relation's file, which consists of pages. Data with its own CRC-32C behind it can
+/// change although the checksum over both stays the same. In a page this hides nothing, because a
+/// page that changes gets another LSN.
+pub fn is_relation_file(path: &[u8]) -> bool {
+    let Some(slash) = path.iter().rposition(|byte| *byte == b'/') else {
+        return false;
+    };
+    is_relation_directory(&path[..slash]) && RelationFile::parse(&path[slash + 1..]).is_some()
+}
+
+/// True for a path that only one side has, because a backup leaves it out or adds it. Such files of
+/// a live data directory and of a set cannot be compared. This includes the log, which is history
+/// and not state.
+pub fn is_beside_the_data(path: &[u8]) -> bool {
+    let mut parts = path.split(|byte| *byte == b'/');
+    let first = parts.next().unwrap_or_default();
+    let name = path.rsplit(|byte| *byte == b'/').next().unwrap_or_default();
+    let below = parts.next().is_some();
+    let relation = RelationFile::parse(name);
+    first == b"pg_wal"
+        || (below && is_emptied_directory(first))
+        || (!below && is_skipped_root_file(first))
+        || is_skipped_anywhere(name)
+        || (below && relation.is_some_and(|relation| relation.temporary))
+}
+
 fn split_at_byte(bytes: &[u8], at: u8) -> Option<(&[u8], &[u8])> {
     let position = bytes.iter().position(|byte| *byte == at)?;
     Some((&bytes[..position], &bytes[position + 1..]))

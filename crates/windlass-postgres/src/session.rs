@@ -195,7 +195,7 @@ impl Session {
         let row = row?
             .doing(DOING)
             .map_err(|error| self.lacking(error, function))?;
-        Lsn::of_answer(DOING, row.try_get(0).doing(DOING)?)
+        position(DOING, &row)
     }
 
     /// Ends the backup. The server does not wait for its archive, because the log goes into the
@@ -218,7 +218,7 @@ impl Session {
             .map_err(|error| self.lacking(error, rights::stop_function(self.version_number)))?;
         let map: Option<Vec<u8>> = row.try_get(2).doing(DOING)?;
         Ok(Stopped {
-            lsn: Lsn::of_answer(DOING, row.try_get(0).doing(DOING)?)?,
+            lsn: position(DOING, &row)?,
             label: row.try_get(1).doing(DOING)?,
             tablespace_map: map.unwrap_or_default(),
         })
@@ -274,4 +274,13 @@ fn no_row(doing: &'static str) -> PostgresError {
         doing,
         answer: "nothing".into(),
     }
+}
+
+/// The log position in the first column of an answer.
+fn position(doing: &'static str, row: &postgres::Row) -> Result<Lsn, PostgresError> {
+    let text: &str = row.try_get(0).doing(doing)?;
+    Lsn::parse(text).ok_or_else(|| PostgresError::Answer {
+        doing,
+        answer: text.into(),
+    })
 }

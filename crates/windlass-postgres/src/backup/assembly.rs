@@ -13,7 +13,6 @@ use std::sync::Arc;
 use windlass_engine::{BackupRun, FileContent, FileSpec, Missing};
 use windlass_media::{FileEntry, FileFlags, FileKind, FileNo, FileTable, crc32c};
 
-use super::databases::Directories;
 use super::log::FoundSegment;
 use crate::error::PostgresError;
 use crate::facts::ClusterFacts;
@@ -22,6 +21,9 @@ use crate::tablespace::oid_of_link;
 
 /// No cluster, or no database, starts without these files.
 const ESSENTIAL_NAMES: [&[u8]; 2] = [b"PG_VERSION", b"pg_filenode.map"];
+
+/// The directories of the databases that were there when the backup stopped.
+type Directories = HashSet<Vec<u8>>;
 
 pub(super) struct Assembly {
     /// The files as the latest window found them.

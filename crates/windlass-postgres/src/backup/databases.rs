@@ -6,15 +6,15 @@
 //! row without files. So before it stops, the backup waits until each row has its files or is gone.
 //! What is committed before the stop is in the set's log.
 
-use std::collections::HashSet;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use windlass_engine::BackupRun;
 
-use super::Backup;
 use super::assembly::Assembly;
 use crate::error::{PostgresError, SqlContext};
+use crate::facts::ClusterFacts;
+use crate::session::Session;
 use crate::warning::Warning;
 
 /// How long the backup waits for a database to be dropped. Dropping a large one takes a while.
@@ -25,8 +25,14 @@ const DEFAULT_TABLESPACE: u32 = 1663;
 const DATABASES: &str = "SELECT oid, dattablespace, datname::text, datconnlimit = -2 \
      FROM pg_database ORDER BY oid";
 
+/// The databases of the cluster that is backed up.
+pub(super) struct Databases {
+    /// Those that had no files before the backup began.
+    without_files: Vec<Database>,
+}
+
 /// A row of pg_database.
-pub(super) struct Database {
+struct Database {
     /// Its directory, below the data directory.
     directory: String,
     name: String,
@@ -35,21 +41,29 @@ pub(super) struct Database {
     invalid: bool,
 }
 
-impl Backup<'_> {
-    /// The databases that have no files in the source itself. Call it before the backup starts.
-    pub(super) fn databases_without_files(&mut self) -> Result<Vec<Database>, PostgresError> {
-        let databases = self.databases()?.into_iter();
-        let lacking = databases.filter(|database| !self.version_file(database).exists());
-        Ok(lacking.collect())
+impl Databases {
+    /// Finds the databases that have no files in the source itself. Call it before the backup
+    /// starts.
+    pub(super) fn before_backup(
+        cluster: &ClusterFacts,
+        session: &mut Session,
+    ) -> Result<Self, PostgresError> {
+        let mut without_files = databases(cluster, session)?;
+        without_files.retain(|database| !database.version_file(cluster).exists());
+        Ok(Self { without_files })
     }
 
     /// Warns about the databases that had no files before the backup and still exist at its end.
     /// Somebody may have been dropping one when the backup began.
-    pub(super) fn warn_of_databases(&mut self) -> Result<Vec<Warning>, PostgresError> {
+    pub(super) fn warnings(
+        &self,
+        cluster: &ClusterFacts,
+        session: &mut Session,
+    ) -> Result<Vec<Warning>, PostgresError> {
         if self.without_files.is_empty() {
             return Ok(Vec::new());
         }
-        let now = self.databases()?;
+        let now = databases(cluster, session)?;
         let before = self.without_files.iter();
         let left = before.filter(|one| now.iter().any(|other| one.is(other)));
         Ok(left.map(Database::warning).collect())
@@ -58,22 +72,23 @@ impl Backup<'_> {
     /// Waits until no database is being dropped, and tells the assembly which directories belong to
     /// databases. Call it when all files are copied, before the backup stops. It ignores databases
     /// that had no files before the backup.
-    pub(super) fn settle_databases(
-        &mut self,
+    pub(super) fn settle(
+        &self,
+        (cluster, session): (&ClusterFacts, &mut Session),
         run: &BackupRun,
         assembly: &mut Assembly,
     ) -> Result<(), PostgresError> {
         let begun = Instant::now();
         loop {
-            let mut databases = self.databases()?;
+            let mut databases = databases(cluster, session)?;
             let before = &self.without_files;
             databases.retain(|database| !before.iter().any(|one| one.is(database)));
-            let is_lacking = |one: &&Database| !self.version_file(one).exists();
+            let is_lacking = |one: &&Database| !one.version_file(cluster).exists();
             let waiting = databases.iter().any(|one| is_lacking(&one));
             if !waiting || begun.elapsed() > DROP_WAIT {
                 databases.retain(|database| !database.invalid);
                 if let Some(database) = databases.iter().find(is_lacking) {
-                    let path = self.version_file(database);
+                    let path = database.version_file(cluster);
                     return Err(PostgresError::Vanished { path });
                 }
                 let directories = databases.into_iter().map(|database| database.directory);
@@ -86,34 +101,37 @@ impl Backup<'_> {
             std::thread::sleep(DROP_PAUSE);
         }
     }
+}
 
-    fn databases(&mut self) -> Result<Vec<Database>, PostgresError> {
-        const DOING: &str = "list databases";
-        let (major, catalog) = (self.cluster.major(), self.cluster.catalog_version);
-        let rows = self.session.rows(DOING, DATABASES)?;
-        let database = |row: &postgres::Row| -> Result<Database, postgres::Error> {
-            let (oid, tablespace): (u32, u32) = (row.try_get(0)?, row.try_get(1)?);
-            let directory = match tablespace {
-                DEFAULT_TABLESPACE => format!("base/{oid}"),
-                other => format!("pg_tblspc/{other}/PG_{major}_{catalog}/{oid}"),
-            };
-            Ok(Database {
-                directory,
-                name: row.try_get(2)?,
-                invalid: row.try_get(3)?,
-            })
+fn databases(
+    cluster: &ClusterFacts,
+    session: &mut Session,
+) -> Result<Vec<Database>, PostgresError> {
+    const DOING: &str = "list databases";
+    let (major, catalog) = (cluster.major(), cluster.catalog_version);
+    let rows = session.rows(DOING, DATABASES)?;
+    let database = |row: &postgres::Row| -> Result<Database, postgres::Error> {
+        let (oid, tablespace): (u32, u32) = (row.try_get(0)?, row.try_get(1)?);
+        let directory = match tablespace {
+            DEFAULT_TABLESPACE => format!("base/{oid}"),
+            other => format!("pg_tblspc/{other}/PG_{major}_{catalog}/{oid}"),
         };
-        let databases: Result<Vec<_>, _> = rows.iter().map(database).collect();
-        databases.doing(DOING)
-    }
-
-    fn version_file(&self, database: &Database) -> PathBuf {
-        let directory = self.cluster.data_directory.join(&database.directory);
-        directory.join("PG_VERSION")
-    }
+        Ok(Database {
+            directory,
+            name: row.try_get(2)?,
+            invalid: row.try_get(3)?,
+        })
+    };
+    let databases: Result<Vec<_>, _> = rows.iter().map(database).collect();
+    databases.doing(DOING)
 }
 
 impl Database {
+    fn version_file(&self, cluster: &ClusterFacts) -> PathBuf {
+        let directory = cluster.data_directory.join(&self.directory);
+        directory.join("PG_VERSION")
+    }
+
     fn is(&self, other: &Self) -> bool {
         self.directory == other.directory
     }
@@ -125,6 +143,3 @@ impl Database {
         }
     }
 }
-
-/// The directories of the databases that were there when the backup stopped.
-pub(super) type Directories = HashSet<Vec<u8>>;

@@ -23,13 +23,14 @@ use windlass_media::FileKind;
 
 use super::log::{FoundSegment, LogRange};
 use crate::error::{IoContext, PostgresError};
-use crate::facts::{ClusterFacts, WindowCause};
+use crate::facts::ClusterFacts;
 use crate::listing::{Attributes, Moment};
 use crate::lsn::Lsn;
 use crate::tablespace::DEFAULT_TABLESPACE;
 use crate::wal::effects::{DatabaseDirectory, Effect, MANAGERS, next_effect};
 use crate::wal::records::Records;
 use crate::wal::source::SegmentFiles;
+use crate::windows::WindowCause;
 
 /// Reads the log of a window that began at `began`. Returns the first reason for another window.
 pub(super) fn survey(

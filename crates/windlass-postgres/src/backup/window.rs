@@ -21,25 +21,24 @@ use std::time::{Duration, Instant};
 use windlass_engine::BackupRun;
 
 use super::assembly::Assembly;
-use super::log::{self, BackupLabel, LogRange};
+use super::log::{self, BackupLabel, FoundSegment, LogRange};
+use super::running::{Backup, Begun};
 use super::survey::{survey, unlisted};
-use super::{Backup, Begun};
 use crate::cluster::ask_tablespaces;
 use crate::control::Control;
 use crate::error::PostgresError;
-use crate::facts::{EarlierWindow, Tablespace, WindowCause};
+use crate::facts::Tablespace;
 use crate::hook::PageCheck;
-use crate::keeper;
+use crate::keeper::{self, FirstSegment};
 use crate::listing::Moment;
-use crate::lsn::Lsn;
+use crate::lsn::{Lsn, Segment, segment_of};
 use crate::scan::{ScanRules, scan};
 use crate::session::Stopped;
 use crate::tablespace::oids_of_map;
 use crate::wal::WalRange;
 use crate::warning::Warning;
+use crate::windows::{EarlierWindow, WINDOWS_MAX, WindowCause};
 
-/// The most windows of one backup. If databases are copied again and again, more would not help.
-pub(crate) const WINDOWS_MAX: usize = 8;
 /// How long a standby may take to replay a checkpoint behind a record. By default a primary makes a
 /// checkpoint every five minutes.
 const CHECKPOINT_WAIT: Duration = Duration::from_secs(15 * 60);
@@ -94,7 +93,8 @@ impl Backup<'_> {
     ) -> Result<(Window, Option<WindowCause>), PostgresError> {
         let (start_lsn, start_time) = (begun.start_lsn, begun.time);
         let mut warnings = self.copy_files(run, assembly, check, start_lsn)?;
-        self.settle_databases(run, assembly)?;
+        let source = (self.cluster, &mut *self.session);
+        self.databases.settle(source, run, assembly)?;
         let control = Control::read(&self.cluster.data_directory)?;
         let stopped = self.stop(run)?;
         let tablespaces = self.tablespaces(assembly)?;
@@ -212,5 +212,48 @@ impl Backup<'_> {
             run.cancel().check()?;
             sleep(CHECKPOINT_PAUSE);
         }
+    }
+    fn stop(&mut self, run: &BackupRun) -> Result<Stopped, PostgresError> {
+        run.progress().set_phase("ending the backup on the server");
+        // The server refuses too, but each version uses other words; programs can match this error.
+        if self.session.in_recovery()? != self.cluster.standby {
+            return Err(PostgresError::Promoted);
+        }
+        self.session.stop_backup(run.cancel())
+    }
+
+    /// Adds what is known only at the end of the backup: the log, backup_label and tablespace_map.
+    fn copy_log(
+        &mut self,
+        run: &mut BackupRun,
+        assembly: &mut Assembly,
+        (label, stopped): (&BackupLabel, &Stopped),
+        (ranges, segments): (&[WalRange], &[FoundSegment]),
+    ) -> Result<(), PostgresError> {
+        for segment in segments {
+            assembly.push_segment(run, segment, self.cluster)?;
+        }
+        for (name, content) in log::history_files(self.cluster, label, ranges)? {
+            assembly.push_bytes(run, format!("pg_wal/{name}").as_bytes(), content)?;
+        }
+        assembly.push_bytes(run, b"backup_label", stopped.label.as_slice())?;
+        if !stopped.tablespace_map.is_empty() {
+            assembly.push_bytes(run, b"tablespace_map", stopped.tablespace_map.as_slice())?;
+        }
+        run.drain()?;
+        // Check again: if the server recycled a segment during the read, the segment is now gone or
+        // another one.
+        log::check_segments(self.cluster, segments)
+    }
+
+    /// The first segment of the log of a backup that began at `start`.
+    fn first_segment(&self, start: Lsn) -> Option<FirstSegment> {
+        let bytes = u64::from(self.cluster.wal_segment_bytes);
+        let segment = Segment {
+            timeline: self.cluster.timeline,
+            number: segment_of(start, bytes),
+        };
+        let directory = self.cluster.data_directory.join("pg_wal");
+        FirstSegment::new(directory, segment.name(bytes))
     }
 }

@@ -5,7 +5,8 @@ use std::path::PathBuf;
 
 use windlass_engine::read_at_most;
 
-use super::{Address, Environment, KEYWORDS, SOCKET_DIRECTORIES, Settings, fault};
+use super::address::{Address, SOCKET_DIRECTORIES};
+use super::settings::{Environment, IGNORED, KEYWORDS, Settings, fault};
 use crate::error::{IoContext, PostgresError};
 
 /// Largest service file; a larger file is not a service file.
@@ -84,7 +85,7 @@ fn service_line(line: &str) -> Result<(String, String), PostgresError> {
         return fault(format!("service file: {line:?} is not keyword=value"));
     };
     let known = KEYWORDS.iter().any(|(known, _)| *known == keyword);
-    if keyword == "service" || !(known || super::IGNORED.contains(&keyword)) {
+    if keyword == "service" || !(known || IGNORED.contains(&keyword)) {
         return fault(format!("service file: invalid keyword {keyword:?}"));
     }
     Ok((keyword.into(), value.into()))

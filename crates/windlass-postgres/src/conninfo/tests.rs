@@ -1,6 +1,7 @@
 //! What libpq's documentation says about connection strings, with one example each.
 
 use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
 
 use proptest::prelude::*;
 

@@ -1,6 +1,6 @@
 //! The two forms of a connection string: `key=value key='value'`, and `postgresql://...`.
 
-use super::{Settings, fault};
+use super::settings::{Settings, fault};
 use crate::error::PostgresError;
 
 /// Parses either form.

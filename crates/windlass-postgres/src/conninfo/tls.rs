@@ -3,7 +3,7 @@
 
 use std::path::{Path, PathBuf};
 
-use super::{Settings, fault};
+use super::settings::{Settings, fault};
 use crate::error::PostgresError;
 
 /// libpq's sslmode, weakest first.

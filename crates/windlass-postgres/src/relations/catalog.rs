@@ -3,8 +3,8 @@
 //! All columns read here come before the first one that may be null or of varying length, so each
 //! has a fixed place. PostgreSQL 18 inserted `relallfrozen` into the middle of pg_class.
 
-use super::RelationKind;
 use super::heap::u32_at;
+use super::relation::RelationKind;
 
 /// pg_class.
 pub(crate) const CLASS: u32 = 1259;

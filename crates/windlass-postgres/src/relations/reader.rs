@@ -8,8 +8,10 @@ use windlass_media::FileEntry;
 use super::catalog::{self, ClassRow, Layout, SPACE_DEFAULT, SPACE_GLOBAL};
 use super::heap::tuples;
 use super::map::{FileMap, MAP_BYTES_MAX, MAP_NAME};
+use super::relation::{Certainty, Relation, RelationKind};
 use super::status::Transactions;
-use super::{Certainty, ClusterFiles, NameFault, Relation, RelationKind, RelationNames};
+use super::table::{NameFault, RelationNames};
+use crate::cluster_files::ClusterFiles;
 use crate::control::{CONTROL_BYTES, CONTROL_PATH, Control};
 
 /// How many pages of a catalog are read at a time.
@@ -22,8 +24,20 @@ const READ_PAUSE: Duration = Duration::from_millis(10);
 const NAME_BYTES_MAX: u32 = 1024;
 const VERSION_PATH: &str = "PG_VERSION";
 
+impl RelationNames {
+    /// Reads the catalogs of an image. What cannot be read goes to the faults.
+    pub fn read(files: &dyn ClusterFiles) -> Self {
+        let mut names = Self::default();
+        if let Err(fault) = read(files, &mut names) {
+            names.faults.push(fault);
+        }
+        names.settle();
+        names
+    }
+}
+
 /// Reads all names. A fault of one database is recorded in `names`; a returned fault concerns all.
-pub(super) fn read(files: &dyn ClusterFiles, names: &mut RelationNames) -> Result<(), NameFault> {
+fn read(files: &dyn ClusterFiles, names: &mut RelationNames) -> Result<(), NameFault> {
     let image = ClusterImage::new(files);
     let control = image.control()?;
     let major = image.major()?;

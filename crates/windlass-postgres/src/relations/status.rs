@@ -2,8 +2,8 @@
 
 use std::collections::HashMap;
 
-use super::Certainty;
 use super::heap::Tuple;
+use super::relation::Certainty;
 
 /// Bits of `t_infomask` (PostgreSQL's htup_details.h).
 const LOCK_KEY_SHARE: u16 = 0x0010;

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use super::Relation;
+use super::relation::{Relation, quoted};
 
 /// A relation that a user named. As in SQL and pg_dump, letters become lower case unless quoted.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -57,16 +57,6 @@ impl fmt::Display for RelationPattern {
         }
         write!(f, "{}.{}", quoted(&self.schema), quoted(&self.name))
     }
-}
-
-/// A name as a user has to write it: in quotes if it would otherwise be read as another name.
-pub(super) fn quoted(name: &str) -> String {
-    let plain =
-        |letter: char| letter.is_lowercase() || letter.is_numeric() || "_$".contains(letter);
-    if name.chars().all(plain) {
-        return name.to_owned();
-    }
-    format!("\"{}\"", name.replace('"', "\"\""))
 }
 
 /// The names between points; `None` if a quote is not closed, or no point follows it.

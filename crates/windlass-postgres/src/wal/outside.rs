@@ -11,10 +11,10 @@ use std::path::{Path, PathBuf};
 use super::effects::{Effect, MANAGERS, next_effect};
 use super::records::Records;
 use super::source::{ImageSegments, LogSource, SegmentFiles, segment_of_name};
+use crate::cluster_files::ClusterFiles;
 use crate::error::{IoContext, PostgresError};
 use crate::facts::DatabaseFacts;
 use crate::lsn::Lsn;
-use crate::relations::ClusterFiles;
 use crate::restore::make_directory;
 
 /// A tablespace that replay of a log creates again.

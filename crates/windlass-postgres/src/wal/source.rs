@@ -7,8 +7,8 @@ use std::path::PathBuf;
 
 use windlass_media::{FileNo, FileTable};
 
+use crate::cluster_files::ClusterFiles;
 use crate::error::{IoContext, PostgresError};
-use crate::relations::ClusterFiles;
 
 /// The segments of a log by their numbers, on the timeline that recovery would choose.
 pub trait LogSource {

@@ -1,0 +1,30 @@
+//! A backup that is running: what each of its steps works on.
+
+use std::collections::BTreeMap;
+
+use super::databases::Databases;
+use super::request::BackupRequest;
+use crate::conninfo::Target;
+use crate::facts::{ClusterFacts, Tablespace};
+use crate::listing::Moment;
+use crate::lsn::Lsn;
+use crate::session::Session;
+
+pub(super) struct Backup<'a> {
+    pub(super) target: &'a Target,
+    pub(super) cluster: &'a ClusterFacts,
+    pub(super) request: &'a BackupRequest,
+    pub(super) session: &'a mut Session,
+    pub(super) databases: Databases,
+    /// Every tablespace that existed at the beginning or at the stop of a window, by number.
+    pub(super) spaces: BTreeMap<u32, Tablespace>,
+}
+
+/// A window that the server has started.
+pub(super) struct Begun {
+    pub(super) start_lsn: Lsn,
+    /// The server's clock before the start.
+    pub(super) time: String,
+    /// This machine's clock before the start.
+    pub(super) moment: Moment,
+}

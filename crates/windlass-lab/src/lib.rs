@@ -20,6 +20,7 @@ mod error;
 mod events;
 mod numbers;
 mod plan;
+mod points;
 mod probe;
 mod profile;
 mod rehearsal;
@@ -42,15 +43,13 @@ pub use plan::{
     Alternative, ChainPrediction, Choice, Direction, Link, LinkKind, LinkPrediction, PlanLimit,
     Prediction, Question, Sureness, choose, sureness,
 };
-pub use probe::{
-    CODECS, FLIGHT_BYTES_MAX, Knee, MemorySpeeds, Operation, Pattern, Point, ProbeRequest,
-    measure_codecs, measure_memory, probe,
-};
+pub use points::{Knee, Operation, Pattern, Point};
+pub use probe::{CODECS, FLIGHT_BYTES_MAX, ProbeRequest, measure_codecs, measure_memory, probe};
 pub use profile::{CpuProfile, DeviceId, Profile, Worse, profiles_directory};
 pub use rehearsal::{Corpus, Rehearsal, SETUPS, SetUp, rehearse};
 pub use sample::{Sample, plain_files};
 pub use simulate::{Job, Outcome, simulate};
-pub use speeds::{CodecSpeed, Speeds};
+pub use speeds::{CodecSpeed, MemorySpeeds, Speeds};
 pub use state_dir::{Surroundings, state_directory};
 pub use sweep::{
     Axes, Axis, Case, Chosen, DeviceRun, Difference, Environment, Experiment, Findings, Inputs,

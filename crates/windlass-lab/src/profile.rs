@@ -12,8 +12,8 @@ use serde::{Deserialize, Serialize, de::DeserializeOwned};
 use windlass_engine::{Model, durable};
 
 use crate::error::LabError;
-use crate::probe::{Knee, MemorySpeeds, Operation, Pattern, Point};
-use crate::speeds::Speeds;
+use crate::points::{Knee, Operation, Pattern, Point};
+use crate::speeds::{MemorySpeeds, Speeds};
 
 /// The version of the files' format. Files of other versions are not read.
 const VERSION: u32 = 1;
@@ -237,6 +237,17 @@ impl CpuProfile {
     }
 }
 
+impl Speeds {
+    /// The speeds in this machine's profile; the default ones if it was never probed.
+    pub fn probed(state_directory: Option<&Path>) -> Result<Self, LabError> {
+        let cpu = match state_directory {
+            Some(state) => CpuProfile::load(state)?,
+            None => None,
+        };
+        Ok(cpu.and_then(|cpu| cpu.speeds).unwrap_or_default())
+    }
+}
+
 /// The directory of the profiles. It exists once something was probed.
 pub fn profiles_directory(state_directory: &Path) -> PathBuf {
     state_directory.join(DIRECTORY)
@@ -261,7 +272,10 @@ fn load<T: DeserializeOwned>(path: &Path) -> Result<Option<T>, LabError> {
 fn save<T: Serialize>(path: &Path, value: &T) -> Result<PathBuf, LabError> {
     let directory = path.parent().unwrap_or(Path::new("."));
     fs::create_dir_all(directory).map_err(LabError::io("create", directory))?;
-    let text = serde_json::to_vec_pretty(value).unwrap_or_default();
+    let text = serde_json::to_vec_pretty(value).map_err(|error| LabError::State {
+        path: path.to_owned(),
+        what: error.to_string(),
+    })?;
     durable::write(path, &text, 0o644).map_err(LabError::io("write", path))?;
     Ok(path.to_owned())
 }

@@ -1,12 +1,7 @@
 //! What a core can do in a second: compressing, decompressing, checksums.
 
-use std::path::Path;
-
 use serde::{Deserialize, Serialize, Serializer};
 use windlass_engine::media::Codec;
-
-use crate::error::LabError;
-use crate::profile::CpuProfile;
 
 /// One codec on one core, in bytes of the database per second.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -28,6 +23,17 @@ pub struct Speeds {
     pub origin: String,
     /// One for each codec.
     pub codecs: Vec<CodecSpeed>,
+}
+
+/// What a core does with memory, in bytes per second.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct MemorySpeeds {
+    /// CRC-32C, the frames' checksum.
+    pub crc32c_bytes_per_second: f64,
+    /// BLAKE3, the set's root hash.
+    pub blake3_bytes_per_second: f64,
+    /// Copying.
+    pub copy_bytes_per_second: f64,
 }
 
 impl Default for Speeds {
@@ -55,15 +61,6 @@ impl Default for Speeds {
 }
 
 impl Speeds {
-    /// The speeds in this machine's profile; the default ones if it was never probed.
-    pub fn probed(state_directory: Option<&Path>) -> Result<Self, LabError> {
-        let cpu = match state_directory {
-            Some(state) => CpuProfile::load(state)?,
-            None => None,
-        };
-        Ok(cpu.and_then(|cpu| cpu.speeds).unwrap_or_default())
-    }
-
     /// The speed of a codec: the measured one, or that of the nearest level that was measured.
     pub fn of(&self, codec: Codec) -> CodecSpeed {
         let name = codec.to_string();

@@ -3,13 +3,12 @@
 use std::hint::black_box;
 use std::time::{Duration, Instant};
 
-use serde::{Deserialize, Serialize};
 use windlass_engine::Cancel;
 use windlass_engine::media::{Codec, Decoder, Encoder, crc32c};
 
 use crate::error::LabError;
 use crate::sample::Sample;
-use crate::speeds::{CodecSpeed, Speeds};
+use crate::speeds::{CodecSpeed, MemorySpeeds, Speeds};
 
 /// The frame size that a backup uses by default.
 const FRAME_BYTES: usize = windlass_engine::FRAME_BYTES_DEFAULT;
@@ -25,17 +24,6 @@ pub const CODECS: [Codec; 9] = [
     Codec::Zstd(12),
     Codec::Zstd(19),
 ];
-
-/// What a core does with memory, in bytes per second.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct MemorySpeeds {
-    /// CRC-32C, the frames' checksum.
-    pub crc32c_bytes_per_second: f64,
-    /// BLAKE3, the set's root hash.
-    pub blake3_bytes_per_second: f64,
-    /// Copying.
-    pub copy_bytes_per_second: f64,
-}
 
 /// Measures codecs on a sample, for about `budget` altogether.
 pub fn measure_codecs(

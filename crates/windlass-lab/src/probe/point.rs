@@ -9,8 +9,8 @@ use hdrhistogram::Histogram;
 use windlass_engine::{Buffer, Cancel, EngineError, Pool, Ring, Role};
 
 use super::scratch::{Scratch, randomise};
-use super::{Operation, Pattern, Point, PointPlan};
 use crate::error::LabError;
+use crate::points::{Operation, Pattern, Point};
 use crate::sample::next;
 
 /// With fewer operations a rate says nothing, even if there is little time.
@@ -20,6 +20,16 @@ const OPERATIONS_MIN: u64 = 8;
 /// for a rate.
 const PARTS: usize = 4;
 const PART_OPERATIONS_MIN: u64 = 8;
+
+/// A combination to measure.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) struct PointPlan {
+    pub(super) pattern: Pattern,
+    pub(super) operation: Operation,
+    pub(super) direct: bool,
+    pub(super) block_bytes: u64,
+    pub(super) depth: usize,
+}
 
 /// Measures one combination for about `time`.
 pub(super) fn measure(

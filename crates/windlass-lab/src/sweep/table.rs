@@ -7,7 +7,7 @@ use super::series::{Run, Series};
 use super::{Axis, Difference, Noise, published};
 use crate::chart::{Cell, Table};
 use crate::numbers::to_f64;
-use crate::probe::{Operation, Pattern};
+use crate::points::{Operation, Pattern};
 
 /// Smaller blocks say nothing about a backup's I/O.
 const BLOCK_BYTES_MIN: u64 = 128 << 10;

@@ -149,23 +149,6 @@ impl Failure {
     pub fn hinting(self, hint: &str) -> Self {
         Self::new(self.code, self.message, hint)
     }
-
-    /// Prints the failure. Returns the exit code.
-    pub fn report(&self, json: bool) -> ExitCode {
-        if json {
-            let document = serde_json::json!({
-                "error": self.message,
-                "hint": self.hint,
-                "exit_code": self.code.number(),
-            });
-            crate::output::line(&document.to_string());
-        }
-        crate::output::note(&format!("error: {}", self.message));
-        if let Some(hint) = &self.hint {
-            crate::output::note(&format!("hint: {hint}"));
-        }
-        self.code.into()
-    }
 }
 
 impl From<EngineError> for Failure {

@@ -24,8 +24,7 @@ use windlass_engine::{BufferPlan, show_size};
 
 use crate::cli::{Global, LogLevel};
 use crate::exit::{Code, Failure};
-use crate::output;
-pub use file::is_log;
+use crate::output::screen;
 pub use hidden::hidden;
 
 /// There is one log in each process. Everything that is printed anywhere reaches it.
@@ -159,7 +158,7 @@ fn write(level: LogLevel, text: &str) {
             log.has_failed = true;
             drop(log);
             // `note` would write to this log again.
-            output::unlogged(&format!("warning: the log cannot be written: {error}"));
+            screen::unlogged(&format!("warning: the log cannot be written: {error}"));
         }
         _ => {}
     }

@@ -43,7 +43,7 @@ fn main() -> ExitCode {
     let arguments: Vec<_> = std::env::args_os().collect();
     let cli = match config::parse(&arguments) {
         Ok(cli) => cli,
-        Err(config::Failed::Config(failure)) => return failure.report(false),
+        Err(config::Failed::Config(failure)) => return output::report(&failure, false),
         Err(config::Failed::Clap(error)) => {
             // `--help` and `--version` also arrive here, but they are not errors.
             let code = if error.use_stderr() {
@@ -56,13 +56,14 @@ fn main() -> ExitCode {
                 true => error.to_string().lines().for_each(output::note),
                 false => error.print().unwrap_or_else(output::keep),
             }
-            return ended(code).map_or_else(|failure| failure.report(false), ExitCode::from);
+            return ended(code)
+                .map_or_else(|failure| output::report(&failure, false), ExitCode::from);
         }
     };
     terminal::set_color(cli.global.color);
     let json = cli.global.json;
     if let Err(failure) = log::open(&cli.global, &arguments) {
-        return failure.report(json);
+        return output::report(&failure, json);
     }
     let ended = command::run(cli).and_then(ended);
     let code = match &ended {
@@ -72,7 +73,7 @@ fn main() -> ExitCode {
     let exit_code = match ended {
         Ok(code) => code.into(),
         // If standard output has failed, nobody can read a document there.
-        Err(failure) => failure.report(json && output::failure().is_none()),
+        Err(failure) => output::report(&failure, json && output::failure().is_none()),
     };
     log::ended(code);
     exit_code

@@ -15,12 +15,6 @@ pub const METRICS: OutputKind = OutputKind {
     is_own: |beginning| beginning.starts_with(b"# HELP windlass_"),
 };
 
-/// The log of runs. It is never replaced: new lines are added at its end.
-pub const LOG: OutputKind = OutputKind {
-    noun: "a log of Windlass",
-    is_own: crate::log::is_log,
-};
-
 /// A man page.
 pub const MAN_PAGE: OutputKind = OutputKind {
     noun: "a man page of Windlass",

@@ -5,7 +5,7 @@ use std::io::{self, Write};
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
-use windlass_engine::EngineError;
+use windlass_engine::{EngineError, OutputKind};
 
 use crate::cli::LogLevel;
 use crate::exit::{Code, Failure};
@@ -15,6 +15,12 @@ use crate::outputs;
 const BEGINNING_BYTES: usize = 256;
 /// The mark in each line, after the time.
 const MARK: &str = "windlass[";
+
+/// The log of runs. It is never replaced: new lines are added at its end.
+const LOG: OutputKind = OutputKind {
+    noun: "a log of Windlass",
+    is_own: is_log,
+};
 
 pub struct LogFile {
     path: PathBuf,
@@ -65,7 +71,7 @@ impl LogFile {
 
 /// Opens a file that is a log or may become one.
 fn open(path: &Path) -> Result<(File, (u64, u64)), EngineError> {
-    outputs::outputs().check_kind(path, &outputs::LOG)?;
+    outputs::outputs().check_kind(path, &LOG)?;
     let failed = |source| EngineError::OutputIo {
         operation: "open",
         path: path.to_owned(),
@@ -81,7 +87,7 @@ fn open(path: &Path) -> Result<(File, (u64, u64)), EngineError> {
 }
 
 /// Whether a file with this beginning is a log: its first line must be one of Windlass.
-pub fn is_log(beginning: &[u8]) -> bool {
+fn is_log(beginning: &[u8]) -> bool {
     let line = beginning.get(..BEGINNING_BYTES).unwrap_or(beginning);
     let text = String::from_utf8_lossy(line);
     text.split_once(' ').is_some_and(|(time, rest)| {

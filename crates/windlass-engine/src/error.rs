@@ -238,8 +238,8 @@ pub enum EngineError {
 }
 
 impl EngineError {
-    /// True for an error that says that media are damaged or cannot be read. False if the run failed
-    /// for another reason.
+    /// True for an error that says that media are damaged or cannot be read. False if the run
+    /// failed for another reason.
     pub(crate) fn is_of_media(&self) -> bool {
         let unreadable = matches!(
             self,
@@ -346,8 +346,8 @@ impl EngineError {
                 source,
                 ..
             } if source.kind() == io::ErrorKind::InvalidInput => {
-                "A set is read from regular files. Name a stripe of it, or the directory that holds \
-                 its stripes."
+                "A set is read from regular files. Name a stripe of it, or the directory that \
+                 holds its stripes."
             }
             Self::DeviceIo {
                 operation: "create",

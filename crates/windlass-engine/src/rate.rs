@@ -2,8 +2,8 @@
 //!
 //! Every transfer is paid for in time before it passes, the first one too. So what has passed since
 //! the first transfer was asked for is never more than the rate times the time, also in a run of a
-//! second. The bucket holds at most one transfer: while nobody asks, the time that the next transfer
-//! costs can be saved up, and no more. Any transfer size works with any rate.
+//! second. The bucket holds at most one transfer: while nobody asks, the time that the next
+//! transfer costs can be saved up, and no more. Any transfer size works with any rate.
 //!
 //! A limit can be lifted for a while. Nobody waits then, and who is waiting stops waiting. What
 //! passes meanwhile is still counted as debt, so the average rate holds once the limit is back.
@@ -11,7 +11,8 @@
 //! Invariants
 //! - In any stretch of time, at most the rate times that time passes, and one transfer.
 //!
-//! Locking: one mutex around the time up to which all is paid; nothing else is taken while it is held.
+//! Locking: one mutex around the time up to which all is paid; nothing else is taken while it is
+//! held.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Condvar, Mutex, PoisonError};

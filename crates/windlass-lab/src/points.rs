@@ -1,5 +1,5 @@
-//! What a probe measures: the rate at each point, and the knees beyond which more in flight does not
-//! help.
+//! What a probe measures: the rate at each point, and the knees beyond which more in flight does
+//! not help.
 
 use serde::{Deserialize, Serialize};
 

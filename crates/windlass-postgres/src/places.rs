@@ -6,8 +6,8 @@ use std::path::{Path, PathBuf};
 use crate::control::CONTROL_PATH;
 use crate::tablespace::TABLESPACE_LINKS;
 
-/// How many entries of a directory are looked at to find out whether it is a tablespace. A tablespace is
-/// empty when it is created, so there is little beside the server's own directory.
+/// How many entries of a directory are looked at to find out whether it is a tablespace. A
+/// tablespace is empty when it is created, so there is little beside the server's own directory.
 const ENTRIES_LOOKED_AT: usize = 1000;
 
 /// The data directory, and every directory that a link in it leads to: tablespaces, `pg_wal`.

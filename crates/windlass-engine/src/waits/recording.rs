@@ -1,4 +1,4 @@
-//! What a stage tells about its waits and I/Os, while they happen, in the threads where they happen.
+//! What a stage tells about its waits and I/Os while they happen, in the threads where they do.
 //!
 //! This is the lower side of every recorder: the pipeline calls it and knows none of them.
 

@@ -12,7 +12,8 @@ use crate::exit::Failure;
 
 /// Commands that take a configured database's name, by their words.
 const OF_DATABASES: [&str; 6] = ["backup", "check", "plan", "tune", "lab probe", "lab sweep"];
-/// The options that `tune` chooses itself. They are the setting that it starts from, not its options.
+/// The options that `tune` chooses itself. They are the setting that it starts from, not its
+/// options.
 const TUNED: [&str; 5] = ["compress", "buffers", "transfer-size", "readers", "threads"];
 /// The key of a database that is not an option.
 const SOURCE: &str = "source";

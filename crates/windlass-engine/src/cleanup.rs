@@ -21,6 +21,7 @@ use std::path::{Path, PathBuf};
 use crate::durable;
 use crate::error::EngineError;
 use crate::set::{FoundSet, METADATA_LIMIT_DEFAULT};
+use crate::storage::Files;
 use crate::stripe_name::is_partial;
 use leftover::{Leftover, Look, Sibling, look, siblings};
 
@@ -117,7 +118,7 @@ fn settle(stripe: Leftover, metadata_limit: u64) -> std::io::Result<Vec<CleanedU
     if let Some(why) = unclear {
         return left(why);
     }
-    match FoundSet::whole(std::slice::from_ref(&stripe.path), metadata_limit) {
+    match FoundSet::whole(&Files, std::slice::from_ref(&stripe.path), metadata_limit) {
         Ok(_) => publish(&stripe).map(|done| vec![done]),
         Err(error) => left(error.to_string()),
     }

@@ -1,9 +1,9 @@
 //! What can go wrong between a source and a device, by place.
 
 use std::io;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
-use windlass_media::{FormatError, SetId, StripeIndex};
+use windlass_media::{FormatError, SetId, StripeIndex, Structure};
 
 /// Why a run failed.
 #[derive(Debug, thiserror::Error)]
@@ -373,6 +373,28 @@ impl EngineError {
             }
             _ => return None,
         })
+    }
+}
+
+/// Damage of a stripe.
+pub(crate) fn damage(location: &Path, offset: u64, source: FormatError) -> EngineError {
+    EngineError::Damage {
+        location: location.to_string_lossy().into_owned(),
+        offset,
+        source,
+    }
+}
+
+/// A stripe that cannot be read. One that ends too early is damaged.
+pub(crate) fn read_error(location: &Path, offset: u64, source: io::Error) -> EngineError {
+    if source.kind() == io::ErrorKind::UnexpectedEof {
+        return damage(location, offset, FormatError::Truncated(Structure::Header));
+    }
+    EngineError::DeviceIo {
+        operation: "read",
+        device: location.to_string_lossy().into_owned(),
+        offset,
+        source,
     }
 }
 

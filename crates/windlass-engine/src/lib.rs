@@ -37,6 +37,7 @@ mod ring;
 mod set;
 mod shared;
 mod slice;
+mod storage;
 mod stripe_name;
 mod sync;
 mod target;
@@ -74,10 +75,7 @@ pub use options::{
     default_buffer_count,
 };
 pub use outputs::{Guard, OutputKind, Outputs, is_same_output};
-pub use place::{
-    DirectoryPlace, Place, PlaceFile, SetAbout, SetEntry, SetList, SetState, StripeEntry,
-    UnknownStripe, list_sets,
-};
+pub use place::{SetAbout, SetEntry, SetList, SetState, StripeEntry, UnknownStripe, list_sets};
 pub use progress::Progress;
 pub use rate::RateLimit;
 pub use read::cached_pages;
@@ -88,6 +86,7 @@ pub use set::{
     FoundSet, METADATA_LIMIT_DEFAULT, OpenSet, OpenStripe, StripeGlance, UpperLayers, glance,
     set_of_stripe,
 };
+pub use storage::{Files, Lies, PlaceFile, ReadAt, Storage};
 pub use stripe_name::{PARTIAL_SUFFIX, STRIPE_SUFFIX, partial_path};
 pub use target::{DirectoryTarget, Discard, Target, TargetLayout};
 pub use units::{

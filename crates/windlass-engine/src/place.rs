@@ -2,8 +2,7 @@
 //!
 //!   files of the places --head, tail--> stripes --ids--> sets --one footer each--> SetList
 //!
-//! A place is a directory today. The trait asks for nothing that a prefix of an object store has
-//! not: a listing with lengths and times, and reads of ranges.
+//! A place is a directory, or the prefix of objects in a bucket: whatever a `Storage` lists.
 //!
 //! Invariants
 //! - Windlass reads the head and the tail of each stripe, and one footer of each sealed set. It
@@ -12,42 +11,16 @@
 //! - Ids decide which stripes belong together; names decide nothing.
 //! - A file that is no stripe is passed over. A file that may have been one is listed.
 
-mod directory;
 mod list;
 mod stripe;
 
-use std::io;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use windlass_media::{BackupType, SetId, StripeIndex};
 
 use crate::error::EngineError;
-pub use directory::DirectoryPlace;
+use crate::storage::PlaceFile;
 pub use list::list_sets;
-
-/// A file or object of a place.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct PlaceFile {
-    /// Where it is. `Place::read` takes this, and it opens as a stripe.
-    pub location: PathBuf,
-    /// Its length.
-    pub bytes: u64,
-    /// When it was last written to, in nanoseconds since 1970 UTC.
-    pub modified_nanos: i64,
-}
-
-/// Where stripes lie.
-pub trait Place {
-    /// Hands over every file of the place once, in any order.
-    fn files(&self, each: &mut dyn FnMut(PlaceFile)) -> Result<(), EngineError>;
-
-    /// Reads exactly `into.len()` bytes from `offset` on.
-    fn read(&self, location: &Path, offset: u64, into: &mut [u8]) -> io::Result<()>;
-
-    /// Where the stripe that was written to `written` may be, if it is not among the files. Returns
-    /// whatever exists there.
-    fn elsewhere(&self, written: &[u8]) -> Vec<PlaceFile>;
-}
 
 /// What lies in one place or in several.
 #[derive(Debug, Default)]

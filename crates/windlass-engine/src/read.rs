@@ -16,7 +16,6 @@
 use std::collections::VecDeque;
 use std::fs::File;
 use std::io::{self, IoSliceMut};
-use std::num::NonZeroU64;
 use std::os::fd::{AsRawFd, RawFd};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
@@ -30,6 +29,7 @@ use rustix::io::ReadWriteFlags;
 use crate::buffer::Buffer;
 use crate::emulate::EmulatedStream;
 use crate::ring::Ring;
+use crate::storage::{FileBytes, ReadAt};
 
 /// RWF_DONTCACHE of Linux 6.14.
 const DONTCACHE: ReadWriteFlags = ReadWriteFlags::from_bits_retain(0x80);
@@ -42,45 +42,60 @@ const DIRECT_BYTES_MIN: usize = 128 * 1024;
 static HAS_DONTCACHE: AtomicBool = AtomicBool::new(true);
 static HAS_CACHESTAT: AtomicBool = AtomicBool::new(true);
 
-/// A file that is open for reading. It is opened for direct reads as well when they are wanted.
+/// Bytes that are open for reading. If they are those of a file, it is opened for direct reads as
+/// well when they are wanted.
 #[derive(Debug)]
 pub(crate) struct ReadFile {
-    buffered: Arc<File>,
+    bytes: Arc<dyn ReadAt>,
     direct: OnceLock<Option<Arc<File>>>,
 }
 
 impl ReadFile {
     pub(crate) fn open(path: &Path) -> io::Result<Self> {
-        Ok(Self::of(Arc::new(File::open(path)?)))
+        Ok(Self::of_file(Arc::new(File::open(path)?)))
     }
 
-    pub(crate) fn of(buffered: Arc<File>) -> Self {
+    pub(crate) fn of_file(file: Arc<File>) -> Self {
+        Self::of(Arc::new(FileBytes(file)))
+    }
+
+    pub(crate) fn of(bytes: Arc<dyn ReadAt>) -> Self {
         // Readahead is off. Suppose two threads read neighbouring ranges uncached. The readahead of
         // one would bring back what the other has read and dropped, and nobody would drop it again.
         // If the kernel ignores the advice, it costs the cache some pages, but does not harm the
         // backup.
-        rustix::fs::fadvise(&*buffered, 0, None, Advice::Random).unwrap_or_default();
+        if let Some(file) = bytes.file() {
+            rustix::fs::fadvise(&**file, 0, None, Advice::Random).unwrap_or_default();
+        }
         Self {
-            buffered,
+            bytes,
             direct: OnceLock::new(),
         }
     }
 
-    pub(crate) fn file(&self) -> &Arc<File> {
-        &self.buffered
+    pub(crate) fn bytes(&self) -> &dyn ReadAt {
+        &*self.bytes
     }
 
     /// Advises the system to read these bytes into its cache. The system may ignore that.
     pub(crate) fn will_need(&self, offset: u64, bytes: u64) {
-        let bytes = NonZeroU64::new(bytes);
-        rustix::fs::fadvise(&*self.buffered, offset, bytes, Advice::WillNeed).unwrap_or_default();
+        self.bytes.will_need(offset, bytes);
+    }
+
+    /// Reads at `offset`, and leaves nothing in the page cache that was not there before. Returns
+    /// fewer bytes than requested only at the end.
+    pub(crate) fn read_uncached(&self, offset: u64, into: &mut [u8]) -> io::Result<usize> {
+        match self.bytes.file() {
+            Some(file) => read_uncached(file, offset, into),
+            None => self.bytes.read_at(offset, into),
+        }
     }
 
     /// The same file, opened for direct reads. It is not looked up by name: another file may have
     /// that now.
     fn direct(&self) -> Option<&Arc<File>> {
         let open = || {
-            let path = format!("/proc/self/fd/{}", self.buffered.as_raw_fd());
+            let path = format!("/proc/self/fd/{}", self.bytes.file()?.as_raw_fd());
             let flags = libc::O_DIRECT;
             let file = File::options()
                 .read(true)
@@ -146,7 +161,7 @@ pub fn cached_pages(file: &File, offset: u64, bytes: usize) -> Option<(u64, u64)
 /// Reads at `offset`, and leaves no pages in the cache that were not there before.
 ///
 /// Returns fewer bytes than requested only at the end of the file.
-pub(crate) fn read_uncached(file: &File, offset: u64, into: &mut [u8]) -> io::Result<usize> {
+fn read_uncached(file: &File, offset: u64, into: &mut [u8]) -> io::Result<usize> {
     let mut filled = 0;
     while filled < into.len() {
         let at = offset + filled as u64;
@@ -301,7 +316,9 @@ impl ReadQueue {
 }
 
 fn choose(request: &ReadRequest<'_>) -> Way {
-    let file = &request.file.buffered;
+    let Some(file) = request.file.bytes.file() else {
+        return Way::Uncached;
+    };
     if request.length < DIRECT_BYTES_MIN || !request.offset.is_multiple_of(DIRECT_ALIGNMENT as u64)
     {
         return Way::Uncached;
@@ -321,7 +338,7 @@ fn choose(request: &ReadRequest<'_>) -> Way {
 
 fn read_now(request: &ReadRequest<'_>, mut buffer: Buffer, way: Way, begin: Instant) -> ReadDone {
     let into = &mut buffer.space()[..request.length];
-    let result = read_uncached(&request.file.buffered, request.offset, into);
+    let result = request.file.read_uncached(request.offset, into);
     let (token, elapsed) = (request.token, begin.elapsed());
     ReadDone {
         buffer,
@@ -343,7 +360,7 @@ fn read_direct_now(
     let result = direct.read_at(&mut buffer.space()[..length], request.offset);
     let result = result.or_else(|_| {
         let into = &mut buffer.space()[..request.length];
-        read_uncached(&request.file.buffered, request.offset, into)
+        request.file.read_uncached(request.offset, into)
     });
     ReadDone {
         buffer,

@@ -6,6 +6,7 @@
 //! footer and seal follow each other without a gap. Index blocks are checked when they are read,
 //! frames when they are used.
 
+mod ends;
 mod found;
 pub(crate) mod places;
 pub(crate) mod stripe;
@@ -16,6 +17,8 @@ use std::path::{Path, PathBuf};
 use windlass_media::{SetDescription, SetId, StripeHeader};
 
 use crate::error::EngineError;
+use crate::storage::{Files, Storage};
+pub(crate) use ends::{Ends, check_same_footer, check_same_stripe};
 pub use found::{FoundSet, UpperLayers};
 use places::expand;
 pub use stripe::OpenStripe;
@@ -37,7 +40,16 @@ impl OpenSet {
     /// Refuses a set that builds on others. Alone it is no database, and nobody must take its list
     /// of files for the whole.
     pub fn open(places: &[PathBuf], metadata_limit: u64) -> Result<Self, EngineError> {
-        let set = FoundSet::whole(places, metadata_limit)?;
+        Self::open_in(&Files, places, metadata_limit)
+    }
+
+    /// Does the same in any storage.
+    pub fn open_in(
+        storage: &dyn Storage,
+        places: &[PathBuf],
+        metadata_limit: u64,
+    ) -> Result<Self, EngineError> {
+        let set = FoundSet::whole(storage, places, metadata_limit)?;
         set.check_is_full()?;
         Ok(Self(set))
     }
@@ -69,14 +81,12 @@ impl Deref for OpenSet {
 }
 
 /// The set to which a stripe belongs. The header says it, or the seal if the header is damaged.
-pub fn set_of_stripe(path: &Path) -> Option<SetId> {
-    if let Some(header) = peek_header(path) {
-        return Some(header.set_id);
+pub fn set_of_stripe(storage: &dyn Storage, location: &Path) -> Option<SetId> {
+    let ends = Ends::open(storage, location).ok()?;
+    match ends.header() {
+        Ok((header, _)) => Some(header.set_id),
+        Err(_) => Some(ends.seal().ok()?.set_id),
     }
-    let file = crate::bounded::open_regular(path).ok()?;
-    let length = file.metadata().ok()?.len();
-    let seal = stripe::read_seal(path, &file, length).ok()?;
-    Some(seal.set_id)
 }
 
 /// A stripe whose header could be read, for lists and for damaged sets.
@@ -94,13 +104,17 @@ pub struct StripeGlance {
 
 /// Looks at every stripe in `places`, damaged or not. Reports what exists and what is wrong with
 /// it.
-pub fn glance(places: &[PathBuf], metadata_limit: u64) -> Result<Vec<StripeGlance>, EngineError> {
+pub fn glance(
+    storage: &dyn Storage,
+    places: &[PathBuf],
+    metadata_limit: u64,
+) -> Result<Vec<StripeGlance>, EngineError> {
     let mut glances: Vec<StripeGlance> = Vec::new();
-    for path in expand(places)? {
-        let Some(header) = peek_header(&path) else {
+    for path in expand(storage, places)? {
+        let Some(header) = peek_header(storage, &path) else {
             continue;
         };
-        let (fault, description) = match open_stripe(&path, metadata_limit) {
+        let (fault, description) = match open_stripe(storage, &path, metadata_limit) {
             Ok((_, footer)) => (None, Some(footer.description)),
             Err(fault) => (Some(fault), None),
         };

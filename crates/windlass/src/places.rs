@@ -14,8 +14,7 @@ use std::path::{Path, PathBuf};
 
 use jiff::Timestamp;
 use windlass_engine::{
-    DirectoryPlace, EngineError, METADATA_LIMIT_DEFAULT, OpenSet, Place, SetList, list_sets,
-    set_of_stripe,
+    EngineError, Files, METADATA_LIMIT_DEFAULT, OpenSet, SetList, list_sets, set_of_stripe,
 };
 
 use crate::cli::{Choice, Global};
@@ -133,9 +132,7 @@ fn split<'a>(global: &Global, word: &'a Path) -> Option<(&'a Path, &'a str)> {
 
 /// The sets of these directories.
 pub fn list(directories: &[PathBuf]) -> Result<SetList, Failure> {
-    let places: Vec<_> = directories.iter().map(DirectoryPlace::new).collect();
-    let places: Vec<_> = places.iter().map(|place| place as &dyn Place).collect();
-    let mut list = list_sets(&places, METADATA_LIMIT_DEFAULT)?;
+    let mut list = list_sets(&Files, directories, METADATA_LIMIT_DEFAULT)?;
     for set in list.sets.iter_mut().filter(|set| !set.is_dated) {
         // The footer has the time too, as text.
         let started = set.about.as_ref().map(|about| about.started.parse());
@@ -164,7 +161,7 @@ fn of_stripe(stripe: &Path, words: &[PathBuf], choice: &Choice) -> Result<FoundS
         let hint = "--set and --database choose among the sets of a directory: name the directory.";
         return Err(Failure::usage(message, hint));
     }
-    let stripes = match set_of_stripe(stripe) {
+    let stripes = match set_of_stripe(&Files, stripe) {
         None => words.to_vec(),
         Some(set_id) => {
             let (directories, mut stripes): (Vec<_>, Vec<_>) =

@@ -14,7 +14,7 @@ use super::source::{FileContent, Outcomes, Part, Unit};
 use crate::buffer::{Buffer, Role};
 use crate::error::EngineError;
 use crate::rate::RateLimit;
-use crate::read::{ReadDone, ReadQueue, ReadRequest, read_uncached};
+use crate::read::{ReadDone, ReadQueue, ReadRequest};
 use crate::shared::Shared;
 use crate::waits::{Cause, Io};
 
@@ -187,7 +187,8 @@ impl Reader<'_> {
         let Some(file) = part.file.open()? else {
             return Err(EngineError::Stopped);
         };
-        let more = read_uncached(file.file(), offset, &mut into[filled..])
+        let more = file
+            .read_uncached(offset, &mut into[filled..])
             .map_err(|source| part.file.error("read", offset, source))?;
         let missing = into.len() - filled - more;
         if missing > 0 {

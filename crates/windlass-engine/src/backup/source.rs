@@ -12,6 +12,7 @@ use windlass_media::{FileNo, crc32c_zeros_after};
 
 use crate::error::EngineError;
 use crate::read::ReadFile;
+use crate::storage::ReadAt;
 
 /// A file to back up. Exactly `bytes` bytes of it go into the set. If the file is longer, it is cut
 /// there (the log holds the rest). If it is shorter, its first `needed_bytes` must still be there,
@@ -38,6 +39,8 @@ pub enum FileContent {
     Path(PathBuf),
     /// An open file.
     Open(Arc<File>),
+    /// Bytes of anything else, such as a file in an image.
+    At(Arc<dyn ReadAt>),
     /// These bytes.
     Bytes(Arc<[u8]>),
 }
@@ -102,7 +105,8 @@ impl SourceFile {
 
     fn open_now(&self) -> io::Result<Option<ReadFile>> {
         match &self.spec.content {
-            FileContent::Open(file) => Ok(Some(ReadFile::of(Arc::clone(file)))),
+            FileContent::Open(file) => Ok(Some(ReadFile::of_file(Arc::clone(file)))),
+            FileContent::At(bytes) => Ok(Some(ReadFile::of(Arc::clone(bytes)))),
             FileContent::Bytes(_) => Ok(None),
             FileContent::Path(path) => match ReadFile::open(path) {
                 Err(error) if self.may_vanish(&error) => Ok(None),
@@ -144,7 +148,9 @@ impl SourceFile {
     fn path(&self) -> PathBuf {
         match &self.spec.content {
             FileContent::Path(path) => path.clone(),
-            FileContent::Open(_) => PathBuf::from(format!("(file {})", self.spec.file)),
+            FileContent::Open(_) | FileContent::At(_) => {
+                PathBuf::from(format!("(file {})", self.spec.file))
+            }
             FileContent::Bytes(_) => Path::new("(memory)").to_owned(),
         }
     }

@@ -3,6 +3,7 @@
 //! the footer is damaged, `walk.rs` goes from index block to index block.
 
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use windlass_media::{
     FRAME_BYTES_MAX, FormatError, IndexDirectoryEntry, SEAL_BYTES, Seal, SetDescription, SetId,
@@ -12,14 +13,16 @@ use windlass_media::{
 use super::findings::explain;
 use super::report::{Damage, DamagedPart};
 use super::walk::walk;
-use crate::bounded::open_regular;
-use crate::error::EngineError;
+use crate::error::{EngineError, damage};
 use crate::read::ReadFile;
-use crate::set::{OpenStripe, stripe};
+use crate::set::{Ends, OpenStripe};
+use crate::storage::{ReadAt, Storage};
 
 /// The parts of one stripe.
 pub(super) struct Parts {
     path: PathBuf,
+    /// None when it cannot be opened.
+    device: Option<Arc<dyn ReadAt>>,
     header: Result<(StripeHeader, Vec<u8>), EngineError>,
     seal: Result<Seal, EngineError>,
     /// None when there is no seal that says where the footer is.
@@ -47,23 +50,23 @@ pub(super) struct Agreed<'a> {
 }
 
 impl Parts {
-    pub(super) fn of(path: &Path, limit: u64) -> Self {
-        let header = stripe::read_header(path);
-        let mut parts = Self {
-            path: path.to_owned(),
-            header,
-            seal: Err(EngineError::Stopped),
-            footer: None,
-            length: 0,
+    pub(super) fn of(storage: &dyn Storage, path: &Path, limit: u64) -> Self {
+        let ends = match Ends::open(storage, path) {
+            Ok(ends) => ends,
+            Err(error) => {
+                return Self {
+                    path: path.to_owned(),
+                    device: None,
+                    header: Err(error),
+                    seal: Err(EngineError::Stopped),
+                    footer: None,
+                    length: 0,
+                };
+            }
         };
-        let Ok(file) = open_regular(path) else {
-            return parts;
-        };
-        parts.length = file.metadata().map_or(0, |metadata| metadata.len());
-        parts.seal = stripe::read_seal(path, &file, parts.length);
-        if let Ok(seal) = &parts.seal {
-            let footer = stripe::read_footer(path, &file, seal, limit);
-            parts.footer = Some(footer.map(|footer| Index {
+        let seal = ends.seal();
+        let footer = seal.as_ref().ok().map(|seal| {
+            ends.footer(seal, limit).map(|footer| Index {
                 set_id: footer.set_id,
                 stripe: footer.stripe,
                 root: footer.set_root,
@@ -72,9 +75,24 @@ impl Parts {
                     let stripes = footer.description.stripes.into_iter();
                     stripes.map(|entry| entry.location).collect()
                 },
-            }));
+            })
+        });
+        Self {
+            path: path.to_owned(),
+            header: ends.header(),
+            seal,
+            footer,
+            length: ends.bytes,
+            device: Some(ends.device),
         }
-        parts
+    }
+
+    fn ends(&self) -> Option<Ends<'_>> {
+        Some(Ends {
+            location: &self.path,
+            device: Arc::clone(self.device.as_ref()?),
+            bytes: self.length,
+        })
     }
 
     pub(super) fn path(&self) -> &Path {
@@ -119,8 +137,7 @@ impl Parts {
     }
 
     pub(super) fn description(&self, limit: u64) -> Option<SetDescription> {
-        let (seal, file) = (self.seal.as_ref().ok()?, open_regular(&self.path).ok()?);
-        let footer = stripe::read_footer(&self.path, &file, seal, limit);
+        let footer = self.ends()?.footer(self.seal.as_ref().ok()?, limit);
         footer.ok().map(|footer| footer.description)
     }
 
@@ -151,18 +168,20 @@ impl Parts {
         }
         if let Some((part, fault)) = self.contradiction(&header, agreed.root) {
             let offset = self.seal.as_ref().map_or(0, |seal| seal.footer_offset);
-            let error = stripe::damage(&self.path, offset, fault);
+            let error = damage(&self.path, offset, fault);
             list(part, footer_bytes, &error);
             return Ok(None);
         }
-        let file = ReadFile::open(&self.path);
-        let file = file.map_err(|source| stripe::read_error(&self.path, 0, source))?;
+        let Some(device) = self.device.take() else {
+            return Ok(None);
+        };
+        let file = ReadFile::of(device);
         let (start, end) = (self.start(agreed, header_bytes), self.end(agreed));
         let walked = self.index().is_none();
         let directory = match self.footer.take() {
             Some(Ok(index)) => index.directory,
-            _ => walk(file.file(), &header, (start, end), |offset, bytes| {
-                let error = stripe::damage(&self.path, offset, no_block());
+            _ => walk(file.bytes(), &header, (start, end), |offset, bytes| {
+                let error = damage(&self.path, offset, no_block());
                 list(DamagedPart::IndexBlock, bytes, &error);
             }),
         };

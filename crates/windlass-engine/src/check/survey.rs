@@ -16,6 +16,7 @@ use super::parts::{Agreed, Parts};
 use super::report::{Damage, DamagedPart};
 use crate::error::EngineError;
 use crate::set::{FoundSet, OpenStripe, places};
+use crate::storage::Storage;
 use crate::stripe_name::is_partial;
 
 /// A set, as far as it exists.
@@ -32,15 +33,23 @@ type Stripes = BTreeMap<u16, Parts>;
 impl Survey {
     /// Looks for the stripes that `places` lead to. Fails when there is no set, when there is more
     /// than one, or when the set is not a full backup.
-    pub fn of(places: &[PathBuf], metadata_limit: u64) -> Result<Self, EngineError> {
-        let survey = Self::of_any(places, metadata_limit)?;
+    pub fn of(
+        storage: &dyn Storage,
+        places: &[PathBuf],
+        metadata_limit: u64,
+    ) -> Result<Self, EngineError> {
+        let survey = Self::of_any(storage, places, metadata_limit)?;
         survey.set.check_is_full()?;
         Ok(survey)
     }
 
     /// Does the same for a set of any type, to say what it is and what is left of it.
-    pub fn of_any(places: &[PathBuf], metadata_limit: u64) -> Result<Self, EngineError> {
-        let refused = match FoundSet::whole(places, metadata_limit) {
+    pub fn of_any(
+        storage: &dyn Storage,
+        places: &[PathBuf],
+        metadata_limit: u64,
+    ) -> Result<Self, EngineError> {
+        let refused = match FoundSet::whole(storage, places, metadata_limit) {
             Ok(set) => {
                 return Ok(Self {
                     set,
@@ -54,7 +63,7 @@ impl Survey {
             }
             Err(error) => error,
         };
-        let Some((set_id, stripes)) = gather(places, metadata_limit)? else {
+        let Some((set_id, stripes)) = gather(storage, places, metadata_limit)? else {
             return Err(refused);
         };
         let mut survey = Self::of_stripes(set_id, stripes, metadata_limit)?;
@@ -135,14 +144,18 @@ fn is_ambiguous(error: &EngineError) -> bool {
 
 /// The stripes of the first set that `places` lead to, and their siblings; `None` when there is no
 /// set.
-fn gather(places: &[PathBuf], limit: u64) -> Result<Option<(SetId, Stripes)>, EngineError> {
+fn gather(
+    storage: &dyn Storage,
+    places: &[PathBuf],
+    limit: u64,
+) -> Result<Option<(SetId, Stripes)>, EngineError> {
     let mut stripes = Stripes::new();
     let mut set_id = None;
-    for path in places::expand(places)? {
+    for path in places::expand(storage, places)? {
         if is_partial(&path) && !places.contains(&path) {
             continue;
         }
-        let parts = Parts::of(&path, limit.saturating_sub(held(&stripes)));
+        let parts = Parts::of(storage, &path, limit.saturating_sub(held(&stripes)));
         let Some((set, index)) = parts.identity() else {
             continue;
         };
@@ -163,12 +176,14 @@ fn gather(places: &[PathBuf], limit: u64) -> Result<Option<(SetId, Stripes)>, En
         }
         let may_be = places::where_it_may_be(&beside, &location);
         let left = limit.saturating_sub(held(&stripes));
-        let mut may_be = may_be.into_iter().map(|path| Parts::of(&path, left));
+        let mut may_be = may_be
+            .into_iter()
+            .map(|path| Parts::of(storage, &path, left));
         let sibling = may_be.find(|parts| match parts.identity() {
             Some(own) => own == (set_id, StripeIndex(index)),
             // The set says that its stripe is at this place. So a file here that cannot be read is
             // the damaged stripe, not an unrelated file.
-            None => places::is_occupied(parts.path()),
+            None => places::is_occupied(storage, parts.path()),
         });
         sibling.map(|parts| stripes.insert(index, parts));
     }

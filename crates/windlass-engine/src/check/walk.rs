@@ -8,24 +8,25 @@
 //! Nobody knows how many blocks were lost. So a block need not have the next number, but its number
 //! must be higher than that of the block before.
 
-use std::fs::File;
-use std::os::unix::fs::FileExt;
-
 use windlass_media::{FileNo, IndexBlock, IndexDirectoryEntry, StripeHeader};
+
+use crate::storage::ReadAt;
 
 /// How many bytes of the stripe one read takes.
 const LOOK_BYTES: usize = 1024 * 1024;
+/// What a bad sector costs.
+const PART_BYTES: usize = 4096;
 
 /// Finds the index blocks of a stripe. Its data lies between `start` and `end`, as far as these are
 /// known. `lost` receives each part (offset, bytes) that no block describes.
 pub(super) fn walk(
-    file: &File,
+    file: &dyn ReadAt,
     header: &StripeHeader,
     (start, end): (Option<u64>, Option<u64>),
     mut lost: impl FnMut(u64, u64),
 ) -> Vec<IndexDirectoryEntry> {
     let mut directory: Vec<IndexDirectoryEntry> = Vec::new();
-    let length = file.metadata().map_or(0, |metadata| metadata.len());
+    let length = file.length().unwrap_or(0);
     let until = end.unwrap_or(length).min(length);
     let (mut position, mut look) = (start, start.unwrap_or(0));
     let mut number_min = 0;
@@ -54,7 +55,7 @@ pub(super) fn walk(
 }
 
 fn next_block(
-    file: &File,
+    file: &dyn ReadAt,
     header: &StripeHeader,
     from: u64,
     end: u64,
@@ -82,29 +83,29 @@ fn next_block(
 }
 
 /// Reads what can be read. A part that cannot be read holds no block.
-fn filled(file: &File, offset: u64, into: &mut [u8]) -> usize {
-    let mut done = 0;
-    while done < into.len() {
-        match file.read_at(&mut into[done..], offset + done as u64) {
-            Ok(0) => return done,
-            Ok(count) => done += count,
-            Err(_) => {
-                into[done..].fill(0);
-                return into.len();
-            }
+fn filled(file: &dyn ReadAt, offset: u64, into: &mut [u8]) -> usize {
+    if let Ok(count) = file.read_at(offset, into) {
+        return count;
+    }
+    for (at, part) in (offset..)
+        .step_by(PART_BYTES)
+        .zip(into.chunks_mut(PART_BYTES))
+    {
+        if file.read_exact_at(at, part).is_err() {
+            part.fill(0);
         }
     }
-    done
+    into.len()
 }
 
 fn block_at(
-    file: &File,
+    file: &dyn ReadAt,
     header: &StripeHeader,
     offset: u64,
     total: u32,
 ) -> Option<(Vec<u8>, IndexBlock)> {
     let mut bytes = vec![0; total as usize];
-    file.read_exact_at(&mut bytes, offset).ok()?;
+    file.read_exact_at(offset, &mut bytes).ok()?;
     let block = IndexBlock::decode(&bytes, offset, header.alignment).ok()?;
     let own = block.set_id == header.set_id && block.stripe == header.stripe;
     own.then_some((bytes, block))
@@ -132,7 +133,9 @@ fn entry(offset: u64, bytes: &[u8], block: &IndexBlock) -> IndexDirectoryEntry {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::storage::FileBytes;
     use std::io::Write;
+    use std::sync::Arc;
     use windlass_media::{Codec, FrameEntry, IndexBlockBuilder, PieceEntry, SetId, StripeIndex};
 
     const ALIGNMENT: u32 = 512;
@@ -178,7 +181,7 @@ mod tests {
         }
         let mut lost = Vec::new();
         let found = walk(
-            &file,
+            &FileBytes(Arc::new(file)),
             &header,
             (Some(0), Some(position)),
             |offset, bytes| {

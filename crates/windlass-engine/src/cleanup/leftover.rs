@@ -12,8 +12,10 @@ use windlass_media::{SEAL_BYTES, Seal, StripeHeader};
 
 use crate::bounded::open_regular;
 use crate::device::{holds_nothing, is_stripe};
+use crate::error::EngineError;
+use crate::set::Ends;
 use crate::set::places::where_it_may_be;
-use crate::set::stripe::read_header;
+use crate::storage::Files;
 use crate::stripe_name::{PARTIAL_SUFFIX, STRIPE_SUFFIX, is_partial, partial_path};
 
 /// The first bytes of a seal, and where the set's id stands in it.
@@ -63,6 +65,10 @@ impl Leftover {
     pub(super) fn is_newer_than(&self, name: &Path) -> bool {
         read_header(name).is_ok_and(|(other, _)| other.created_nanos < self.header.created_nanos)
     }
+}
+
+fn read_header(path: &Path) -> Result<(StripeHeader, Vec<u8>), EngineError> {
+    Ends::open(&Files, path)?.header()
 }
 
 /// Looks at a file named `*.partial`, and locks it if it is ours.
@@ -211,7 +217,7 @@ fn one(stripe: &Leftover, index: u16, place: &Path) -> Option<Sibling> {
         |header: &StripeHeader| (header.set_id, header.stripe.0) == (stripe.header.set_id, index);
     let header = match read_header(place) {
         Ok((header, _)) => header,
-        Err(crate::EngineError::NoSet { .. }) => return None,
+        Err(EngineError::NoSet { .. }) => return None,
         Err(error) if is_partial(place) => return Some(Sibling::Unknown(error.to_string())),
         // It is a stripe of an older set, or a file of somebody else. It says nothing about this
         // set.

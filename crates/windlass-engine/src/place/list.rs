@@ -7,9 +7,10 @@ use serde_json::Value;
 use windlass_media::{SetDescription, SetId, StripeHeader, StripeIndex};
 
 use super::stripe::{Found, Stripe, is_just_begun, look, read_footer};
-use super::{Place, PlaceFile, SetAbout, SetEntry, SetList, SetState, StripeEntry, UnknownStripe};
-use crate::error::EngineError;
-use crate::set::places::same_file;
+use super::{SetAbout, SetEntry, SetList, SetState, StripeEntry, UnknownStripe};
+use crate::error::{EngineError, damage};
+use crate::set::places::where_it_may_be;
+use crate::storage::{PlaceFile, Storage};
 
 /// Longest word that a list keeps from a database's facts.
 const WORD_BYTES_MAX: usize = 4096;
@@ -24,12 +25,16 @@ struct Gathered {
 type Sets = BTreeMap<SetId, Gathered>;
 
 /// Lists the sets of these places. `metadata_limit` bounds the memory that one footer takes.
-pub fn list_sets(places: &[&dyn Place], metadata_limit: u64) -> Result<SetList, EngineError> {
+pub fn list_sets(
+    storage: &dyn Storage,
+    places: &[PathBuf],
+    metadata_limit: u64,
+) -> Result<SetList, EngineError> {
     let mut list = SetList::default();
     let mut sets = Sets::new();
-    for place in 0..places.len() {
-        places[place].files(&mut |file| match look(places, place, file) {
-            Found::Stripe(stripe, header) => gather(&mut sets, *stripe, header),
+    for place in places {
+        storage.list(place, &mut |file| match look(storage, file) {
+            Found::Stripe(stripe, header) => gather(storage, &mut sets, *stripe, header),
             Found::Unknown(file, _) if is_just_begun(&file) => list.unfinished.push(file.location),
             Found::Unknown(file, fault) => list.unknown.push(UnknownStripe { file, fault }),
             Found::Foreign => {}
@@ -37,15 +42,15 @@ pub fn list_sets(places: &[&dyn Place], metadata_limit: u64) -> Result<SetList, 
     }
     let known: Vec<_> = sets.keys().copied().collect();
     for set_id in known {
-        let broken = siblings(places, &mut sets, set_id);
+        let broken = siblings(storage, places, &mut sets, set_id);
         let is_of_set = |one: &UnknownStripe| {
             let mut broken = broken.values().map(|(file, _)| file);
-            broken.any(|file| same_file(&file.location, &one.file.location))
+            broken.any(|file| storage.is_same(&file.location, &one.file.location))
         };
         list.unknown.retain(|one| !is_of_set(one));
         if let Some(mut gathered) = sets.remove(&set_id) {
             list.unfinished.extend(gathered.take_unfinished_copies());
-            let entry = gathered.entry(places, set_id, broken, metadata_limit);
+            let entry = gathered.entry(storage, set_id, broken, metadata_limit);
             list.sets.push(entry);
         }
     }
@@ -54,12 +59,12 @@ pub fn list_sets(places: &[&dyn Place], metadata_limit: u64) -> Result<SetList, 
     Ok(list)
 }
 
-fn gather(sets: &mut Sets, stripe: Stripe, header: Option<StripeHeader>) {
+fn gather(storage: &dyn Storage, sets: &mut Sets, stripe: Stripe, header: Option<StripeHeader>) {
     let set = sets.entry(stripe.set_id).or_default();
     let known = set.stripes.iter();
     // The same stripe again: a place was named twice, or one place lies inside another.
     let mut known = known.filter(|other| other.index == stripe.index);
-    if known.any(|other| same_file(&other.file.location, &stripe.file.location)) {
+    if known.any(|other| storage.is_same(&other.file.location, &stripe.file.location)) {
         return;
     }
     set.header = set.header.take().or(header);
@@ -71,7 +76,7 @@ type Broken = BTreeMap<u16, (PlaceFile, EngineError)>;
 
 /// Looks for stripes of a set that are in none of the places. It looks where the set says they are,
 /// and returns what exists there but cannot be read.
-fn siblings(places: &[&dyn Place], sets: &mut Sets, set_id: SetId) -> Broken {
+fn siblings(storage: &dyn Storage, places: &[PathBuf], sets: &mut Sets, set_id: SetId) -> Broken {
     let mut broken = Broken::new();
     let Some(set) = sets.get(&set_id) else {
         return broken;
@@ -82,16 +87,15 @@ fn siblings(places: &[&dyn Place], sets: &mut Sets, set_id: SetId) -> Broken {
         .filter(|(index, _)| set.stripes.iter().all(|one| one.index.0 != *index))
         .collect();
     for (index, location) in missing {
-        let there = (0..places.len()).flat_map(|place| {
-            let files = places[place].elsewhere(&location).into_iter();
-            files.map(move |file| (place, file))
-        });
-        for (place, file) in there.filter(|(_, file)| file.bytes > 0) {
+        let inside: Vec<_> = places.iter().map(|place| place.join("any")).collect();
+        let may_be = where_it_may_be(&inside, &location).into_iter();
+        let there = may_be.filter_map(|location| storage.file_at(location));
+        for file in there.filter(|file| file.bytes > 0) {
             let name = file.clone();
-            match look(places, place, file) {
+            match look(storage, file) {
                 Found::Stripe(stripe, header) => {
                     if (stripe.set_id, stripe.index.0) == (set_id, index) {
-                        gather(sets, *stripe, header);
+                        gather(storage, sets, *stripe, header);
                         break;
                     }
                 }
@@ -121,7 +125,7 @@ impl Gathered {
 
     fn entry(
         mut self,
-        places: &[&dyn Place],
+        storage: &dyn Storage,
         set_id: SetId,
         mut broken: Broken,
         limit: u64,
@@ -130,7 +134,7 @@ impl Gathered {
             .sort_by(|a, b| (a.index, &a.file.location).cmp(&(b.index, &b.file.location)));
         let count = self.stripes.iter().map(|stripe| stripe.count).max();
         let count = count.unwrap_or(0);
-        let (about, footer_fault) = self.describe(places, limit);
+        let (about, footer_fault) = self.describe(storage, limit);
         let begun_nanos = self.begun();
         let state = match (self.state(set_id, count, &mut broken), footer_fault) {
             (SetState::Sealed, Some(fault)) => SetState::Damaged(fault),
@@ -155,13 +159,13 @@ impl Gathered {
     /// The content of the first footer that can be read, and why an earlier one cannot be read.
     fn describe(
         &self,
-        places: &[&dyn Place],
+        storage: &dyn Storage,
         limit: u64,
     ) -> (Option<SetAbout>, Option<EngineError>) {
         let mut first_fault = None;
         for stripe in &self.stripes {
             let Some(seal) = &stripe.seal else { continue };
-            match read_footer(places[stripe.place], &stripe.file, seal, limit) {
+            match read_footer(storage, &stripe.file, seal, limit) {
                 Ok(footer) => return (Some(about(&footer.description)), first_fault),
                 Err(fault) => drop(first_fault.get_or_insert(fault)),
             }
@@ -204,7 +208,7 @@ impl Gathered {
             None => SetState::Sealed,
             Some((file, _)) => {
                 let fault = windlass_media::FormatError::Hash(windlass_media::Structure::Seal);
-                let fault = crate::set::stripe::damage(&file.location, file.bytes, fault);
+                let fault = damage(&file.location, file.bytes, fault);
                 SetState::Damaged(fault)
             }
         }

@@ -2,23 +2,16 @@
 
 use std::path::Path;
 
-use windlass_media::{Footer, FormatError, SEAL_BYTES, Seal, SetId, StripeHeader, StripeIndex};
-use windlass_media::{Structure, is_zero};
+use windlass_media::{Footer, Seal, SetId, StripeHeader, StripeIndex};
 
-use super::{Place, PlaceFile};
-use crate::error::EngineError;
-use crate::set::stripe::{damage, read_error};
+use crate::error::{EngineError, damage};
+use crate::set::{Ends, check_same_footer, check_same_stripe};
+use crate::storage::{PlaceFile, Storage};
 use crate::stripe_name::{self, is_partial};
-
-/// How much is read from each end at once. It holds a whole header and a whole seal, unless blocks
-/// are larger.
-const END_BYTES: u64 = 4096;
 
 /// A file that is a stripe, or once was.
 pub(super) struct Stripe {
     pub(super) file: PlaceFile,
-    /// The index of the place in which it was found.
-    pub(super) place: usize,
     pub(super) set_id: SetId,
     pub(super) index: StripeIndex,
     pub(super) count: u16,
@@ -45,9 +38,15 @@ impl Stripe {
 }
 
 /// Reads both ends of a file.
-pub(super) fn look(places: &[&dyn Place], place: usize, file: PlaceFile) -> Found {
-    let header = read_header(places[place], &file);
-    let seal = read_seal(places[place], &file);
+pub(super) fn look(storage: &dyn Storage, file: PlaceFile) -> Found {
+    let ends = match Ends::open(storage, &file.location) {
+        Ok(ends) => ends,
+        Err(_) if !is_named_as_stripe(&file.location) => return Found::Foreign,
+        Err(fault) => return Found::Unknown(file, fault),
+    };
+    let header = ends.header().map(|(header, _)| header);
+    let seal = ends.seal();
+    drop(ends);
     let (set_id, index, count) = match (&header, &seal) {
         (Ok(header), _) => (header.set_id, header.stripe, header.stripe_count()),
         (_, Ok(seal)) => (seal.set_id, seal.stripe, seal.stripe_count),
@@ -63,7 +62,6 @@ pub(super) fn look(places: &[&dyn Place], place: usize, file: PlaceFile) -> Foun
     let fault = header_fault.or(seal_fault).or_else(disagree);
     let stripe = Box::new(Stripe {
         file,
-        place,
         set_id,
         index,
         count,
@@ -82,19 +80,8 @@ fn split<T>(result: Result<T, EngineError>) -> (Option<T>, Option<EngineError>) 
 
 /// The error when the seal and the header are not of the same stripe.
 fn disagreement(file: &PlaceFile, header: &StripeHeader, seal: &Seal) -> Option<EngineError> {
-    let same = (seal.set_id, seal.stripe, seal.stripe_count, seal.alignment)
-        == (
-            header.set_id,
-            header.stripe,
-            header.stripe_count(),
-            header.alignment,
-        );
-    let fault = FormatError::Foreign {
-        structure: Structure::Seal,
-        expected: header.set_id,
-        found: seal.set_id,
-    };
-    (!same).then(|| damage(&file.location, file.bytes, fault))
+    let fault = check_same_stripe(header, seal).err()?;
+    Some(damage(&file.location, file.bytes, fault))
 }
 
 /// True for a name that Windlass gives to stripes, sealed or not.
@@ -113,86 +100,15 @@ pub(super) fn is_just_begun(file: &PlaceFile) -> bool {
     is_partial(&file.location)
 }
 
-fn read(
-    place: &dyn Place,
-    file: &PlaceFile,
-    offset: u64,
-    bytes: u64,
-) -> Result<Vec<u8>, EngineError> {
-    let mut into = vec![0; usize::try_from(bytes).unwrap_or(usize::MAX)];
-    let read = place.read(&file.location, offset, &mut into);
-    read.map_err(|source| read_error(&file.location, offset, source))?;
-    Ok(into)
-}
-
-fn read_header(place: &dyn Place, file: &PlaceFile) -> Result<StripeHeader, EngineError> {
-    let fault = |source| damage(&file.location, 0, source);
-    let mut bytes = read(place, file, 0, file.bytes.min(END_BYTES))?;
-    let total = u64::from(StripeHeader::encoded_bytes(&bytes).map_err(fault)?);
-    if total > bytes.len() as u64 {
-        bytes = read(place, file, 0, total)?;
-    }
-    bytes.truncate(usize::try_from(total).unwrap_or(usize::MAX));
-    StripeHeader::decode(&bytes).map_err(fault)
-}
-
-fn read_seal(place: &dyn Place, file: &PlaceFile) -> Result<Seal, EngineError> {
-    let unsealed = || EngineError::NotSealed {
-        location: file.location.to_string_lossy().into_owned(),
-    };
-    if file.bytes < SEAL_BYTES as u64 {
-        return Err(unsealed());
-    }
-    let mut bytes = read_end(place, file, file.bytes.min(END_BYTES))?;
-    let record = &bytes[bytes.len() - SEAL_BYTES..];
-    let seal = Seal::decode(record, file.bytes).map_err(|source| match source {
-        // A run that was cut off leaves no seal. A seal with wrong content is damage.
-        FormatError::Magic(_) if is_partial(&file.location) => unsealed(),
-        source => damage(&file.location, file.bytes - SEAL_BYTES as u64, source),
-    })?;
-    let alignment = u64::from(seal.alignment);
-    if alignment > bytes.len() as u64 {
-        bytes = read_end(place, file, alignment)?;
-    }
-    let block = &bytes[bytes.len().saturating_sub(seal.alignment as usize)..];
-    if is_zero(&block[..block.len() - SEAL_BYTES]) {
-        return Ok(seal);
-    }
-    let what = "padding is not zero";
-    let structure = Structure::Seal;
-    let fault = FormatError::Invalid { structure, what };
-    Err(damage(&file.location, file.bytes - alignment, fault))
-}
-
-fn read_end(place: &dyn Place, file: &PlaceFile, bytes: u64) -> Result<Vec<u8>, EngineError> {
-    read(place, file, file.bytes - bytes, bytes)
-}
-
 /// Reads and checks the footer of a sealed stripe.
 pub(super) fn read_footer(
-    place: &dyn Place,
+    storage: &dyn Storage,
     file: &PlaceFile,
     seal: &Seal,
     limit: u64,
 ) -> Result<Footer, EngineError> {
-    let fault = |source| damage(&file.location, seal.footer_offset, source);
-    let structure = Structure::Footer;
-    if seal.footer_bytes > limit {
-        return Err(fault(FormatError::Limit {
-            structure,
-            what: "length",
-            found: seal.footer_bytes,
-            limit,
-        }));
-    }
-    let bytes = read(place, file, seal.footer_offset, seal.footer_bytes)?;
-    if blake3::hash(&bytes).as_bytes() != &seal.footer_hash {
-        return Err(fault(FormatError::Hash(structure)));
-    }
-    let footer = Footer::decode(&bytes, limit).map_err(fault)?;
-    let of_seal = (seal.set_id, seal.stripe, seal.set_root);
-    if (footer.set_id, footer.stripe, footer.set_root) != of_seal {
-        return Err(fault(FormatError::Hash(Structure::Seal)));
-    }
+    let footer = Ends::open(storage, &file.location)?.footer(seal, limit)?;
+    check_same_footer(seal, &footer)
+        .map_err(|fault| damage(&file.location, seal.footer_offset, fault))?;
     Ok(footer)
 }

@@ -13,7 +13,7 @@ use super::stages::{Plan, PlannedFrame, Stored};
 use crate::buffer::{Buffer, Role};
 use crate::error::EngineError;
 use crate::rate::RateLimit;
-use crate::read::{DIRECT_ALIGNMENT, ReadDone, ReadQueue, ReadRequest, read_uncached};
+use crate::read::{DIRECT_ALIGNMENT, ReadDone, ReadQueue, ReadRequest};
 use crate::report::{DeviceReport, latencies};
 use crate::set::OpenStripe;
 use crate::shared::Shared;
@@ -195,7 +195,7 @@ impl<'a> StripeReader<'a> {
     }
 
     fn read_again(&self, at: u64, into: &mut [u8]) -> Result<(), EngineError> {
-        let read = read_uncached(self.stripe.file.file(), at, into);
+        let read = self.stripe.file.read_uncached(at, into);
         match read {
             Err(source) => Err(self.stripe.io(at, source)),
             Ok(count) if count < into.len() => {

@@ -7,9 +7,11 @@ use windlass_media::{
     BackupType, FRAME_BYTES_MAX, FileNo, FormatError, SetDescription, SetId, StripeIndex, Structure,
 };
 
+use super::ends::Ends;
 use super::places::{candidates, first_stripe, is_occupied};
-use super::stripe::{OpenStripe, open_stripe, peek_header, read_header};
+use super::stripe::{OpenStripe, open_stripe, peek_header};
 use crate::error::EngineError;
+use crate::storage::Storage;
 
 /// How many layers are possible.
 const LAYERS: usize = 256;
@@ -30,11 +32,15 @@ pub struct FoundSet {
 
 impl FoundSet {
     /// Finds a set of any type whose stripes all exist, are sealed and agree with each other.
-    pub fn whole(places: &[PathBuf], metadata_limit: u64) -> Result<Self, EngineError> {
-        let (first, footer) = first_stripe(places, metadata_limit)?;
+    pub fn whole(
+        storage: &dyn Storage,
+        places: &[PathBuf],
+        metadata_limit: u64,
+    ) -> Result<Self, EngineError> {
+        let (first, footer) = first_stripe(storage, places, metadata_limit)?;
         let set_id = first.header.set_id;
         let description = footer.description;
-        let candidates = candidates(places, &first, &description);
+        let candidates = candidates(storage, places, &first, &description);
         let mut found: BTreeMap<u16, OpenStripe> = BTreeMap::new();
         let count = first.header.stripe_count();
         found.insert(first.header.stripe.0, first);
@@ -42,8 +48,8 @@ impl FoundSet {
         // damaged stripe. To use another copy from farther away would hide the damage.
         let mut broken: BTreeMap<u16, PathBuf> = BTreeMap::new();
         for (listed, candidate) in candidates {
-            let Some(header) = peek_header(&candidate) else {
-                if let Some(index) = listed.filter(|_| is_occupied(&candidate)) {
+            let Some(header) = peek_header(storage, &candidate) else {
+                if let Some(index) = listed.filter(|_| is_occupied(storage, &candidate)) {
                     broken.entry(index).or_insert(candidate);
                 }
                 continue;
@@ -55,7 +61,7 @@ impl FoundSet {
             }
             let held: u64 = found.values().map(OpenStripe::directory_bytes).sum();
             let left = metadata_limit.saturating_sub(held);
-            let (stripe, other) = open_stripe(&candidate, left)?;
+            let (stripe, other) = open_stripe(storage, &candidate, left)?;
             if other.description != description {
                 let fault = FormatError::Hash(Structure::StripeTable);
                 return Err(stripe.damage(stripe.seal.footer_offset, fault));
@@ -64,9 +70,9 @@ impl FoundSet {
         }
         for index in 0..count {
             if !found.contains_key(&index) {
-                broken
-                    .get(&index)
-                    .map_or(Ok(()), |path| read_header(path).map(drop))?;
+                if let Some(location) = broken.get(&index) {
+                    Ends::open(storage, location)?.header()?;
+                }
                 return Err(missing(set_id, index, &description));
             }
         }

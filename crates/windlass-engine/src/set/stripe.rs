@@ -1,19 +1,17 @@
 //! One stripe: its header, seal, footer and index blocks, each checked before it is believed.
 
-use std::fs::File;
 use std::io;
-use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
 use windlass_media::{
-    Footer, FormatError, IndexBlock, IndexDirectoryEntry, SEAL_BYTES, Seal, StripeHeader,
-    StripeTableEntry, Structure,
+    Footer, FormatError, IndexBlock, IndexDirectoryEntry, Seal, StripeHeader, StripeTableEntry,
+    Structure,
 };
 
-use crate::bounded::open_regular;
-use crate::error::EngineError;
+use super::ends::{Ends, check_same_footer, check_same_stripe};
+use crate::error::{EngineError, damage, read_error};
 use crate::read::ReadFile;
-use crate::stripe_name::is_partial;
+use crate::storage::Storage;
 
 /// One stripe of an open set.
 #[derive(Debug)]
@@ -121,8 +119,8 @@ impl OpenStripe {
     /// Reads exactly `into.len()` bytes. A stripe that ends before that is damaged.
     pub fn read(&self, offset: u64, into: &mut [u8]) -> Result<(), EngineError> {
         self.file
-            .file()
-            .read_exact_at(into, offset)
+            .bytes()
+            .read_exact_at(offset, into)
             .map_err(|source| self.io(offset, source))
     }
 
@@ -198,75 +196,29 @@ fn overlaps(block: &IndexBlock) -> bool {
     })
 }
 
-pub(crate) fn peek_header(path: &Path) -> Option<StripeHeader> {
-    read_header(path).ok().map(|(header, _)| header)
+/// The header of the stripe at a location, if there is one.
+pub(super) fn peek_header(storage: &dyn Storage, location: &Path) -> Option<StripeHeader> {
+    let ends = Ends::open(storage, location).ok()?;
+    ends.header().ok().map(|(header, _)| header)
 }
 
-pub(crate) fn read_header(path: &Path) -> Result<(StripeHeader, Vec<u8>), EngineError> {
-    let file = open_regular(path).map_err(|source| match source.kind() {
-        io::ErrorKind::NotFound => EngineError::NoSet {
-            location: path.to_string_lossy().into_owned(),
-        },
-        _ => read_error(path, 0, source),
-    })?;
-    let fault = |source| damage(path, 0, source);
-    let mut prefix = [0; StripeHeader::PREFIX_BYTES];
-    file.read_exact_at(&mut prefix, 0)
-        .map_err(|source| read_error(path, 0, source))?;
-    let total = StripeHeader::encoded_bytes(&prefix).map_err(fault)?;
-    let mut bytes = vec![0; total as usize];
-    file.read_exact_at(&mut bytes, 0)
-        .map_err(|source| read_error(path, 0, source))?;
-    let header = StripeHeader::decode(&bytes).map_err(fault)?;
-    Ok((header, bytes))
-}
-
-pub(crate) fn open_stripe(path: &Path, limit: u64) -> Result<(OpenStripe, Footer), EngineError> {
-    let (header, header_bytes) = read_header(path)?;
-    let io = |source| read_error(path, 0, source);
-    let file = ReadFile::open(path).map_err(io)?;
-    let length = file.file().metadata().map_err(io)?.len();
-    let seal = read_seal(path, file.file(), length)?;
-    if seal.set_id != header.set_id || seal.alignment != header.alignment {
-        let (expected, found) = (header.set_id, seal.set_id);
-        let fault = FormatError::Foreign {
-            structure: Structure::Seal,
-            expected,
-            found,
-        };
-        return Err(damage(path, length, fault));
-    }
-    if seal.stripe != header.stripe || seal.stripe_count != header.stripe_count() {
-        let (expected, found) = (header.stripe, seal.stripe);
-        let fault = FormatError::StripeIndex {
-            structure: Structure::Seal,
-            expected,
-            found,
-        };
-        return Err(damage(path, length, fault));
-    }
-    let mut footer = read_footer(path, file.file(), &seal, limit)?;
-    if footer.set_id != header.set_id || footer.stripe != header.stripe {
-        let (expected, found) = (header.set_id, footer.set_id);
-        let fault = FormatError::Foreign {
-            structure: Structure::Footer,
-            expected,
-            found,
-        };
-        return Err(damage(path, seal.footer_offset, fault));
-    }
-    if footer.set_root != seal.set_root {
-        return Err(damage(
-            path,
-            seal.footer_offset,
-            FormatError::Hash(Structure::Seal),
-        ));
-    }
+/// Opens a stripe, and checks that its parts belong together.
+pub(super) fn open_stripe(
+    storage: &dyn Storage,
+    location: &Path,
+    limit: u64,
+) -> Result<(OpenStripe, Footer), EngineError> {
+    let ends = Ends::open(storage, location)?;
+    let (header, header_bytes) = ends.header()?;
+    let seal = ends.seal()?;
+    check_same_stripe(&header, &seal).map_err(|fault| damage(location, ends.bytes, fault))?;
+    let mut footer = ends.footer(&seal, limit)?;
+    check_same_footer(&seal, &footer)
+        .map_err(|fault| damage(location, seal.footer_offset, fault))?;
     let directory = std::mem::take(&mut footer.directory);
-    let location = path.to_owned();
     let stripe = OpenStripe {
-        location,
-        file,
+        location: location.to_owned(),
+        file: ReadFile::of(ends.device),
         header,
         header_bytes,
         seal,
@@ -274,85 +226,4 @@ pub(crate) fn open_stripe(path: &Path, limit: u64) -> Result<(OpenStripe, Footer
         is_walked: false,
     };
     Ok((stripe, footer))
-}
-
-pub(crate) fn read_seal(path: &Path, file: &File, length: u64) -> Result<Seal, EngineError> {
-    let unsealed = || EngineError::NotSealed {
-        location: path.to_string_lossy().into_owned(),
-    };
-    let offset = length.checked_sub(SEAL_BYTES as u64).ok_or_else(unsealed)?;
-    let mut record = [0; SEAL_BYTES];
-    file.read_exact_at(&mut record, offset)
-        .map_err(|source| read_error(path, offset, source))?;
-    let seal = Seal::decode(&record, length).map_err(|source| match source {
-        // A run that was cut off leaves no seal. A seal with wrong content is damage.
-        FormatError::Magic(_) if is_partial(path) => unsealed(),
-        source => damage(path, offset, source),
-    })?;
-    let mut padding = vec![0; seal.alignment as usize - SEAL_BYTES];
-    let start = length - u64::from(seal.alignment);
-    file.read_exact_at(&mut padding, start)
-        .map_err(|source| read_error(path, start, source))?;
-    if !windlass_media::is_zero(&padding) {
-        let what = "padding is not zero";
-        return Err(damage(
-            path,
-            start,
-            FormatError::Invalid {
-                structure: Structure::Seal,
-                what,
-            },
-        ));
-    }
-    Ok(seal)
-}
-
-pub(crate) fn read_footer(
-    path: &Path,
-    file: &File,
-    seal: &Seal,
-    limit: u64,
-) -> Result<Footer, EngineError> {
-    let fault = |source| damage(path, seal.footer_offset, source);
-    if seal.footer_bytes > limit {
-        return Err(fault(FormatError::Limit {
-            structure: Structure::Footer,
-            what: "length",
-            found: seal.footer_bytes,
-            limit,
-        }));
-    }
-    let mut bytes = vec![0; usize::try_from(seal.footer_bytes).unwrap_or(usize::MAX)];
-    let read = file.read_exact_at(&mut bytes, seal.footer_offset);
-    read.map_err(|source| read_error(path, seal.footer_offset, source))?;
-    if blake3::hash(&bytes).as_bytes() != &seal.footer_hash {
-        return Err(fault(FormatError::Hash(Structure::Footer)));
-    }
-    Footer::decode(&bytes, limit).map_err(fault)
-}
-
-pub(crate) fn damage(path: &Path, offset: u64, source: FormatError) -> EngineError {
-    EngineError::Damage {
-        location: path.to_string_lossy().into_owned(),
-        offset,
-        source,
-    }
-}
-
-pub(crate) fn read_error(path: &Path, offset: u64, source: io::Error) -> EngineError {
-    let location = path.to_string_lossy().into_owned();
-    if source.kind() == io::ErrorKind::UnexpectedEof {
-        let source = FormatError::Truncated(Structure::Header);
-        return EngineError::Damage {
-            location,
-            offset,
-            source,
-        };
-    }
-    EngineError::DeviceIo {
-        operation: "read",
-        device: location,
-        offset,
-        source,
-    }
 }

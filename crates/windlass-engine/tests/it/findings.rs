@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use windlass_engine::media::{Codec, FrameEntry, PieceEntry};
 use windlass_engine::{
-    Cancel, DAMAGE_LISTED_MAX, DamageReport, DamagedPart, OpenSet, Survey, verify_index,
+    Cancel, DAMAGE_LISTED_MAX, DamageReport, DamagedPart, Files, OpenSet, Survey, verify_index,
 };
 
 use crate::spread::*;
@@ -92,7 +92,7 @@ impl Fixture {
     }
 
     fn index_of(&self) -> DamageReport {
-        verify_index(&Survey::of(&self.places, 1 << 30).unwrap()).unwrap()
+        verify_index(&Survey::of(&Files, &self.places, 1 << 30).unwrap()).unwrap()
     }
 }
 

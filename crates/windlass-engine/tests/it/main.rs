@@ -29,6 +29,7 @@ mod round_trip;
 mod set_bytes;
 mod sources;
 mod spread;
+mod storage;
 mod stripes;
 mod superseded;
 mod support;

@@ -5,7 +5,7 @@ use std::fs;
 use std::path::PathBuf;
 
 use windlass_engine::media::Codec;
-use windlass_engine::{METADATA_LIMIT_DEFAULT, OpenSet, Survey};
+use windlass_engine::{Files, METADATA_LIMIT_DEFAULT, OpenSet, Survey};
 
 use crate::forge::*;
 use crate::support::*;
@@ -23,7 +23,7 @@ fn a_flipped_bit_in_any_byte_of_a_header_is_damage_where_the_directory_is_named_
             let named = [named.clone()];
             let error = open(&named).unwrap_err();
             assert!(error.is_damage(), "{offset}: {error}");
-            let survey = Survey::of(&named, METADATA_LIMIT_DEFAULT).unwrap();
+            let survey = Survey::of(&Files, &named, METADATA_LIMIT_DEFAULT).unwrap();
             assert!(!survey.found().is_empty(), "{offset}");
         }
     }
@@ -42,7 +42,7 @@ fn an_empty_stripe_beside_the_set_is_damage_although_another_copy_is_sound() {
     for named in [copies.path().to_owned(), copy(&places[0])] {
         let error = open(std::slice::from_ref(&named)).unwrap_err();
         assert!(error.is_damage(), "{error}");
-        let survey = Survey::of(&[named], METADATA_LIMIT_DEFAULT).unwrap();
+        let survey = Survey::of(&Files, &[named], METADATA_LIMIT_DEFAULT).unwrap();
         assert!(!survey.found().is_empty());
     }
 }

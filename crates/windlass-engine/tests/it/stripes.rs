@@ -281,7 +281,7 @@ fn a_glance_shows_what_is_there_and_what_is_wrong_with_it() {
         .unwrap()
         .set_len(length - 1)
         .unwrap();
-    let glances = glance(&[fixture.path("sets")], 1 << 20).unwrap();
+    let glances = glance(&windlass_engine::Files, &[fixture.path("sets")], 1 << 20).unwrap();
     let faulty: Vec<_> = glances
         .iter()
         .map(|glance| glance.fault.is_some())

@@ -6,7 +6,8 @@ use std::sync::Arc;
 use windlass_engine::media::{FileEntry, FileFlags, FileNo, FileTable};
 use windlass_engine::{
     BackupRun, BufferRequest, Cancel, DamageReport, Device, DirectoryTarget, Discard, EngineError,
-    METADATA_LIMIT_DEFAULT, OpenSet, RestoreOptions, RunReport, Survey, TargetLayout, restore,
+    Files, METADATA_LIMIT_DEFAULT, OpenSet, RestoreOptions, RunReport, Survey, TargetLayout,
+    restore,
 };
 pub use windlass_testkit::runs::*;
 
@@ -146,7 +147,7 @@ pub fn verify(places: &[PathBuf]) -> Result<OpenSet, EngineError> {
 
 /// Does what `windlass verify` does: lists all damage.
 pub fn check(places: &[PathBuf]) -> Result<DamageReport, EngineError> {
-    let survey = Survey::of(places, METADATA_LIMIT_DEFAULT)?;
+    let survey = Survey::of(&Files, places, METADATA_LIMIT_DEFAULT)?;
     let options = lean_options();
     let found = windlass_engine::verify(&survey, &options, &Arc::default(), &Cancel::new())?;
     Ok(found.damage)

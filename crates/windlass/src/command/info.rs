@@ -9,7 +9,7 @@ use std::sync::Arc;
 use serde_json::Value;
 use windlass_engine::media::{FileEntry, FileKind, SetDescription, SetId};
 use windlass_engine::{
-    DamagedPart, EngineError, FoundSet, METADATA_LIMIT_DEFAULT, OpenStripe, PARTIAL_SUFFIX,
+    DamagedPart, EngineError, Files, FoundSet, METADATA_LIMIT_DEFAULT, OpenStripe, PARTIAL_SUFFIX,
     StripeGlance, Survey, glance,
 };
 use windlass_image::{SetImage, SetImageOptions};
@@ -37,7 +37,7 @@ pub fn run(global: &Global, arguments: &Info) -> Result<Code, Failure> {
 
 /// Shows the sets to which these words lead.
 fn stripes(global: &Global, arguments: &Info, words: &[PathBuf]) -> Result<Code, Failure> {
-    let glances = glance(words, METADATA_LIMIT_DEFAULT)?;
+    let glances = glance(&Files, words, METADATA_LIMIT_DEFAULT)?;
     let (unfinished, glances): (Vec<_>, Vec<_>) = glances
         .into_iter()
         .partition(|one| is_unfinished(one, words));
@@ -108,11 +108,11 @@ impl SetView {
     /// that `info` has time for: seals, footers, sibling stripes.
     fn new(id: SetId, stripes: &[StripeGlance]) -> Self {
         let places: Vec<_> = stripes.iter().map(|one| one.location.clone()).collect();
-        let fault = match FoundSet::whole(&places, METADATA_LIMIT_DEFAULT) {
+        let fault = match FoundSet::whole(&Files, &places, METADATA_LIMIT_DEFAULT) {
             Ok(set) => return Self::whole(&set),
             Err(fault) => fault.to_string(),
         };
-        let surveyed = Survey::of_any(&places, METADATA_LIMIT_DEFAULT);
+        let surveyed = Survey::of_any(&Files, &places, METADATA_LIMIT_DEFAULT);
         let view = match &surveyed {
             Ok(survey) => Self::surveyed(survey, stripes),
             // There are two copies of a stripe: show what is there, and trust neither copy.

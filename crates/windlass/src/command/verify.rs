@@ -8,8 +8,8 @@ use std::path::PathBuf;
 
 use windlass_engine::media::SetId;
 use windlass_engine::{
-    Cancel, DamageReport, METADATA_LIMIT_DEFAULT, OpenStripe, RunReport, Survey, Verification,
-    show_size, verify, verify_index,
+    Cancel, DamageReport, Files, METADATA_LIMIT_DEFAULT, OpenStripe, RunReport, Survey,
+    Verification, show_size, verify, verify_index,
 };
 
 use windlass_lab::state_directory;
@@ -93,7 +93,7 @@ impl How<'_> {
     /// Verifies the set that these stripes belong to.
     fn verify(&self, stripes: &[PathBuf], cancel: &Cancel) -> Result<Verified, Failure> {
         let (global, arguments) = (self.global, self.arguments);
-        let survey = Survey::of(stripes, METADATA_LIMIT_DEFAULT)?;
+        let survey = Survey::of(&Files, stripes, METADATA_LIMIT_DEFAULT)?;
         let refused = refused(&survey)?;
         let (run, damage) = if arguments.quick {
             let mut damage = verify_index(&survey)?;

@@ -6,7 +6,9 @@ use std::path::PathBuf;
 use jiff::Timestamp;
 use serde_json::{Value, json};
 use windlass_engine::media::BackupType;
-use windlass_engine::{METADATA_LIMIT_DEFAULT, SetEntry, SetList, SetState, glance, show_size};
+use windlass_engine::{
+    Files, METADATA_LIMIT_DEFAULT, SetEntry, SetList, SetState, glance, show_size,
+};
 
 use super::SetView;
 use crate::cli::{Choice, Global, Info};
@@ -81,7 +83,7 @@ fn long(
     for set in sets {
         let view = SetView::new(
             set.set_id,
-            &glance(&set.locations(), METADATA_LIMIT_DEFAULT)?,
+            &glance(&Files, &set.locations(), METADATA_LIMIT_DEFAULT)?,
         );
         *damaged |= view.fault.is_some();
         if global.json {

@@ -1,0 +1,106 @@
+//! Storage: where stripes lie, and how their bytes are read.
+//!
+//! A directory tree is a storage, and so is a bucket, and what a test makes. A location is the name
+//! of something in it, with parts between slashes. Sets, lists of sets and checks know no more than
+//! this about where stripes are.
+
+mod files;
+
+use std::fmt::Debug;
+use std::fs::File;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use crate::error::EngineError;
+pub(crate) use files::FileBytes;
+pub use files::Files;
+
+/// Bytes that can be read from any offset on: of a file, of an object, of a file in an image.
+pub trait ReadAt: Debug + Send + Sync {
+    /// How many bytes there are.
+    fn length(&self) -> io::Result<u64>;
+
+    /// Reads from `offset` on. Fills `into`, unless the bytes end before that.
+    fn read_at(&self, offset: u64, into: &mut [u8]) -> io::Result<usize>;
+
+    /// Announces that these bytes will be read soon. If that is ignored, it costs only time.
+    fn will_need(&self, _offset: u64, _bytes: u64) {}
+
+    /// The file of the operating system, if the bytes are those of one. Then they are read past the
+    /// page cache, several reads at a time.
+    fn file(&self) -> Option<&Arc<File>> {
+        None
+    }
+}
+
+impl dyn ReadAt + '_ {
+    /// Reads exactly `into.len()` bytes. If there are fewer, that is the error `UnexpectedEof`.
+    pub fn read_exact_at(&self, offset: u64, into: &mut [u8]) -> io::Result<()> {
+        match self.read_at(offset, into)? {
+            read if read == into.len() => Ok(()),
+            _ => Err(io::ErrorKind::UnexpectedEof.into()),
+        }
+    }
+}
+
+/// What lies at a location.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Lies {
+    /// One file or object.
+    File {
+        /// Its length.
+        bytes: u64,
+        /// When it was last written to, in nanoseconds since 1970 UTC.
+        modified_nanos: i64,
+    },
+    /// A place, which files lie in: a directory, or the prefix of objects.
+    Place,
+    /// Something else, such as a pipe.
+    Other,
+}
+
+/// A file or object of a place.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PlaceFile {
+    /// Where it is. It opens as a stripe.
+    pub location: PathBuf,
+    /// Its length.
+    pub bytes: u64,
+    /// When it was last written to, in nanoseconds since 1970 UTC.
+    pub modified_nanos: i64,
+}
+
+/// Where stripes lie.
+pub trait Storage: Debug + Send + Sync {
+    /// What lies at a location. If nothing does, that is the error `NotFound`.
+    fn look(&self, location: &Path) -> io::Result<Lies>;
+
+    /// Opens a file or object. Never waits for a writer of it.
+    fn open(&self, location: &Path) -> io::Result<Arc<dyn ReadAt>>;
+
+    /// Hands over every file of a place once, in any order. What lies deeper is left out.
+    fn list(&self, place: &Path, each: &mut dyn FnMut(PlaceFile)) -> Result<(), EngineError>;
+
+    /// Whether two locations lead to the same file.
+    fn is_same(&self, one: &Path, other: &Path) -> bool {
+        one == other
+    }
+}
+
+impl dyn Storage + '_ {
+    /// The file at a location, if one lies there.
+    pub(crate) fn file_at(&self, location: PathBuf) -> Option<PlaceFile> {
+        match self.look(&location).ok()? {
+            Lies::File {
+                bytes,
+                modified_nanos,
+            } => Some(PlaceFile {
+                location,
+                bytes,
+                modified_nanos,
+            }),
+            _ => None,
+        }
+    }
+}

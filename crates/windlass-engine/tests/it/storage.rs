@@ -1,0 +1,162 @@
+//! Storage: sets are read from whatever has bytes, and a backup reads whatever has bytes.
+
+use std::collections::BTreeMap;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use windlass_engine::media::Codec;
+use windlass_engine::{
+    Cancel, EngineError, FileContent, FileSpec, Files, Lies, METADATA_LIMIT_DEFAULT, OpenSet,
+    PlaceFile, ReadAt, SetState, Storage, Survey, list_sets, verify,
+};
+
+use crate::support::*;
+
+/// Objects in memory, by name. Nothing in it is a file of the operating system.
+#[derive(Debug, Default)]
+struct Objects(BTreeMap<PathBuf, Arc<Object>>);
+
+#[derive(Debug)]
+struct Object(Vec<u8>);
+
+impl ReadAt for Object {
+    fn length(&self) -> io::Result<u64> {
+        Ok(self.0.len() as u64)
+    }
+
+    fn read_at(&self, offset: u64, into: &mut [u8]) -> io::Result<usize> {
+        let from = usize::try_from(offset).unwrap().min(self.0.len());
+        let count = into.len().min(self.0.len() - from);
+        into[..count].copy_from_slice(&self.0[from..from + count]);
+        Ok(count)
+    }
+}
+
+impl Storage for Objects {
+    fn look(&self, location: &Path) -> io::Result<Lies> {
+        if let Some(object) = self.0.get(location) {
+            let bytes = object.0.len() as u64;
+            let modified_nanos = 0;
+            return Ok(Lies::File {
+                bytes,
+                modified_nanos,
+            });
+        }
+        match self.0.keys().any(|name| name.starts_with(location)) {
+            true => Ok(Lies::Place),
+            false => Err(io::ErrorKind::NotFound.into()),
+        }
+    }
+
+    fn open(&self, location: &Path) -> io::Result<Arc<dyn ReadAt>> {
+        let object = self.0.get(location).ok_or(io::ErrorKind::NotFound)?;
+        Ok(Arc::clone(object) as Arc<dyn ReadAt>)
+    }
+
+    fn list(&self, place: &Path, each: &mut dyn FnMut(PlaceFile)) -> Result<(), EngineError> {
+        let inside = self
+            .0
+            .iter()
+            .filter(|(name, _)| name.parent() == Some(place));
+        for (name, object) in inside {
+            each(PlaceFile {
+                location: name.clone(),
+                bytes: object.0.len() as u64,
+                modified_nanos: 0,
+            });
+        }
+        Ok(())
+    }
+}
+
+/// A set whose stripes are objects in `bucket/shop`. Its files are gone.
+fn stored(tree: &Tree, stripes: usize) -> Objects {
+    let dir = tempfile::tempdir().unwrap();
+    let setup = Setup::small(stripes, Codec::Zstd(1));
+    let paths = make_set(tree, dir.path(), &setup);
+    let object = |path: PathBuf| {
+        let name = Path::new("bucket/shop").join(path.file_name().unwrap());
+        (name, Arc::new(Object(std::fs::read(&path).unwrap())))
+    };
+    Objects(paths.into_iter().map(object).collect())
+}
+
+fn place() -> [PathBuf; 1] {
+    [PathBuf::from("bucket/shop")]
+}
+
+#[test]
+fn a_set_that_is_in_no_file_is_listed_verified_and_restored() {
+    let (tree, dir) = (mixed_tree(1), tempfile::tempdir().unwrap());
+    let objects = stored(&tree, 3);
+    let list = list_sets(&objects, &place(), METADATA_LIMIT_DEFAULT).unwrap();
+    assert_eq!(list.sets.len(), 1);
+    assert!(matches!(list.sets[0].state, SetState::Sealed));
+    let survey = Survey::of(&objects, &place(), METADATA_LIMIT_DEFAULT).unwrap();
+    let found = verify(&survey, &lean_options(), &Arc::default(), &Cancel::new()).unwrap();
+    assert_eq!(found.damage.damage_count, 0);
+    let set = OpenSet::open_in(&objects, &place(), METADATA_LIMIT_DEFAULT).unwrap();
+    let into = dir.path().join("restored");
+    bring_back(&set, &into).unwrap();
+    for (name, bytes) in &tree {
+        assert_eq!(&std::fs::read(into.join(name)).unwrap(), bytes, "{name}");
+    }
+    // Only this storage has the set.
+    assert!(OpenSet::open_in(&Files, &place(), METADATA_LIMIT_DEFAULT).is_err());
+}
+
+#[test]
+fn an_object_that_is_cut_off_or_missing_is_found() {
+    let tree = mixed_tree(2);
+    let mut objects = stored(&tree, 2);
+    let name = objects.0.keys().next().unwrap().clone();
+    let whole = objects.0.remove(&name).unwrap();
+    let error = OpenSet::open_in(&objects, &place(), METADATA_LIMIT_DEFAULT).unwrap_err();
+    assert!(
+        matches!(error, EngineError::StripeMissing { .. }),
+        "{error}"
+    );
+    let half = whole.0[..whole.0.len() / 2].to_vec();
+    objects.0.insert(name, Arc::new(Object(half)));
+    let survey = Survey::of(&objects, &place(), METADATA_LIMIT_DEFAULT).unwrap();
+    let found = verify(&survey, &lean_options(), &Arc::default(), &Cancel::new()).unwrap();
+    assert!(found.damage.damage_count > 0);
+    assert!(found.damage.lost_bytes > 0);
+}
+
+#[test]
+fn a_backup_takes_bytes_of_anything_and_finds_that_they_end_too_early() {
+    let dir = tempfile::tempdir().unwrap();
+    let setup = Setup::small(1, Codec::Lz4);
+    let bytes = Random::new(3).noise(300_000);
+    let at = |bytes: &[u8]| FileContent::At(Arc::new(Object(bytes.to_vec())));
+    let tree: Tree = vec![
+        ("large".into(), bytes.clone()),
+        ("small".into(), plain(900, 7)),
+    ];
+    let devices = file_devices(dir.path(), &setup);
+    let mut run = begin(&setup, devices, &Cancel::new()).unwrap();
+    for (index, (_, bytes)) in tree.iter().enumerate() {
+        run.push(spec(index, at(bytes), bytes.len())).unwrap();
+    }
+    run.drain().unwrap();
+    let files = table(&run, &tree);
+    run.finish(files, facts()).unwrap();
+    let set = open(&stripe_paths(dir.path(), &setup)).unwrap();
+    let into = dir.path().join("restored");
+    bring_back(&set, &into).unwrap();
+    assert_eq!(std::fs::read(into.join("large")).unwrap(), bytes);
+
+    let short = tempfile::tempdir().unwrap();
+    let devices = file_devices(short.path(), &setup);
+    let mut run = begin(&setup, devices, &Cancel::new()).unwrap();
+    let all = spec(0, at(&bytes[..200_000]), bytes.len());
+    run.push(FileSpec {
+        needed_bytes: all.bytes,
+        ..all
+    })
+    .unwrap();
+    let error = run.drain().unwrap_err();
+    assert!(matches!(error, EngineError::SourceShort { .. }), "{error}");
+}

@@ -174,7 +174,7 @@ fn check_is_stripe(path: &Path) -> Result<(), EngineError> {
 pub(crate) fn holds_nothing(path: &Path) -> io::Result<bool> {
     let file = match open_regular(path) {
         Ok(file) => file,
-        Err(error) if error.kind() == io::ErrorKind::Other => return Ok(false),
+        Err(error) if error.kind() == io::ErrorKind::InvalidInput => return Ok(false),
         Err(error) => return Err(error),
     };
     let mut bytes = vec![0; SCRATCH_BYTES];

@@ -42,6 +42,17 @@ need_rust() {
     need cc:build-essential pkg-config:pkg-config
 }
 
+# need_cargo_deny: the checker of licences, bans and sources, in this version.
+cargo_deny=0.20.2
+need_cargo_deny() {
+    local place=$target_dir/tools
+    if [[ $("$place/bin/cargo-deny" --version 2>/dev/null) != "cargo-deny $cargo_deny" ]]; then
+        note "installing cargo-deny $cargo_deny"
+        cargo install cargo-deny --version "$cargo_deny" --locked --no-default-features --quiet --root "$place"
+    fi
+    PATH=$place/bin:$PATH
+}
+
 # Whoever may open /dev/fuse may mount; udev's rule lets everybody, a container without udev has what it was given.
 need_fuse() {
     need fusermount3:fuse3
@@ -273,6 +284,7 @@ install_for_tests() {
     need shellcheck:shellcheck sqlite3:sqlite3 strace:strace mkfs.xfs:xfsprogs mkfs.ext4:e2fsprogs prlimit:util-linux \
         pgrep:procps mandoc:mandoc systemd-analyze:systemd
     need chromium:chromium openssl:openssl
+    need_cargo_deny
     need_fuse
     need_postgres
     WINDLASS_TEST_PG_BINDIRS=$(embedded_bindirs 14 17 18)

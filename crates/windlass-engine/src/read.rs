@@ -153,9 +153,10 @@ fn cachestat(file: RawFd, offset: u64, length: usize) -> Option<Cachestat> {
     None
 }
 
-/// Pages of `file` in the page cache, and how many of them are dirty; for reports and tests.
+/// Pages of `file` in the page cache, and how many pages the kernel has reclaimed since they were
+/// last there; for tests. A page that somebody dropped on purpose does not count as reclaimed.
 pub fn cached_pages(file: &File, offset: u64, bytes: usize) -> Option<(u64, u64)> {
-    cachestat(file.as_raw_fd(), offset, bytes).map(|stat| (stat.cached, stat.dirty))
+    cachestat(file.as_raw_fd(), offset, bytes).map(|stat| (stat.cached, stat.evicted))
 }
 
 /// Reads at `offset`, and leaves no pages in the cache that were not there before.

@@ -1,9 +1,9 @@
 //! What can go wrong in the laboratory.
 
 use std::io;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
-use windlass_engine::EngineError;
+use windlass_engine::{EngineError, show_size};
 
 /// Why an experiment or a plan failed.
 #[derive(Debug, thiserror::Error)]
@@ -53,14 +53,15 @@ pub enum LabError {
         /// What is wrong.
         what: String,
     },
-    /// There is too little space for the scratch file.
+    /// There is too little space for what an experiment writes.
     #[error(
-        "{path}: the probe needs {needed_bytes} bytes of free space, and there are {free_bytes}"
+        "{path}: this needs {} of free space, and there are {}",
+        show_size(*needed_bytes), show_size(*free_bytes)
     )]
     Space {
         /// Where.
         path: PathBuf,
-        /// What the probe writes plus what must stay free.
+        /// What it writes plus what must stay free.
         needed_bytes: u64,
         /// What is free.
         free_bytes: u64,
@@ -90,15 +91,30 @@ impl LabError {
             Self::Option { .. } => {
                 Some("The command's --help says which values each option takes.".into())
             }
-            Self::Io { .. } => None,
+            Self::Io { path, source, .. } => io_hint(path, source),
             Self::Events { .. } => {
                 Some("Name a file that --events wrote, in its default format.".to_owned())
             }
             Self::State { .. } => Some("Remove the file. Windlass makes a new one.".to_owned()),
             Self::Series { .. } => Some("Name a file that `lab sweep` wrote.".to_owned()),
-            Self::Space { .. } => {
-                Some("Free some space, or use a smaller scratch file (--scratch-bytes).".to_owned())
-            }
+            Self::Space { .. } => Some(
+                "Name a directory with more room, or write less (--scratch-bytes, --bytes)."
+                    .to_owned(),
+            ),
         }
     }
+}
+
+/// What to do when the system refuses a file or directory.
+fn io_hint(path: &Path, source: &io::Error) -> Option<String> {
+    let path = path.display();
+    Some(match source.kind() {
+        io::ErrorKind::PermissionDenied => format!(
+            "Run the command as a user who may use {path}, or name another one. For profiles and \
+             predictions, WINDLASS_STATE_DIR names another directory."
+        ),
+        io::ErrorKind::ReadOnlyFilesystem => "Name a directory that can be written to.".to_owned(),
+        io::ErrorKind::StorageFull => "Free some space, or name another directory.".to_owned(),
+        _ => return None,
+    })
 }

@@ -23,6 +23,8 @@ use crate::points::{Knee, Operation, Pattern, Point};
 use crate::profile::{DeviceId, Profile};
 
 pub use cpu::{CODECS, measure_codecs, measure_memory};
+pub(crate) use scratch::check_space;
+
 use point::PointPlan;
 use scratch::Scratch;
 

@@ -113,7 +113,7 @@ mod tests {
     #[test]
     fn a_trial_reads_its_part_and_leaves_nothing() {
         let place = tempfile::tempdir().unwrap();
-        let corpus = Corpus::write(&place.path().join("corpus"), 48 << 20).unwrap();
+        let corpus = Corpus::write(&place.path().join("corpus"), 48 << 20, &Cancel::new()).unwrap();
         let source = TrialSource::draw(&corpus.files, 20 << 20).unwrap();
         assert_eq!(source.bytes(), 20 << 20);
         let options = BackupOptions {
@@ -140,7 +140,7 @@ mod tests {
     #[test]
     fn a_small_database_is_read_whole() {
         let place = tempfile::tempdir().unwrap();
-        let corpus = Corpus::write(place.path(), 1).unwrap();
+        let corpus = Corpus::write(place.path(), 1, &Cancel::new()).unwrap();
         let source = TrialSource::draw(&corpus.files, 1 << 40).unwrap();
         assert_eq!(source.bytes(), corpus.bytes);
         assert_eq!(TrialSource::draw(&[], 1).unwrap().bytes(), 0);

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use rustix::fs::{Advice, FallocateFlags, Mode, OFlags};
-use windlass_engine::Cancel;
+use windlass_engine::{Cancel, show_size};
 
 use crate::error::LabError;
 use crate::sample::next;
@@ -40,7 +40,10 @@ impl Scratch {
         if bytes < SCRATCH_BYTES_MIN {
             return Err(LabError::Option {
                 option: "--scratch-bytes",
-                what: format!("{bytes} is less than 16 MiB, which tells nothing"),
+                what: format!(
+                    "{} is less than 16 MiB, which tells nothing",
+                    show_size(bytes)
+                ),
             });
         }
         check_space(directory, bytes)?;
@@ -80,7 +83,8 @@ impl Scratch {
     }
 }
 
-fn check_space(directory: &Path, bytes: u64) -> Result<(), LabError> {
+/// Fails if there is no room for so many bytes more.
+pub(crate) fn check_space(directory: &Path, bytes: u64) -> Result<(), LabError> {
     let found = rustix::fs::statvfs(directory);
     let found = found.map_err(|errno| LabError::io("examine", directory)(errno.into()))?;
     let free_bytes = found.f_bavail.saturating_mul(found.f_frsize);

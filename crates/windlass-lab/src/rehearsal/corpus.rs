@@ -6,9 +6,10 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use windlass_engine::durable;
+use windlass_engine::{Cancel, durable};
 
 use crate::error::LabError;
+use crate::probe::check_space;
 use crate::sample::{Sample, next};
 
 const PAGE_BYTES: usize = 8192;
@@ -36,13 +37,22 @@ pub struct Corpus {
 }
 
 impl Corpus {
+    /// How many times its bytes a rehearsal needs: the files, the stripes, the restored files.
+    const COPIES: u64 = 3;
+
+    /// Fails if there is no room at `place` to rehearse with `bytes` bytes.
+    pub fn check_space(place: &Path, bytes: u64) -> Result<(), LabError> {
+        check_space(place, bytes.saturating_mul(Self::COPIES))
+    }
+
     /// Writes about `bytes` bytes of pages below a directory.
-    pub fn write(directory: &Path, bytes: u64) -> Result<Self, LabError> {
+    pub fn write(directory: &Path, bytes: u64, cancel: &Cancel) -> Result<Self, LabError> {
         fs::create_dir_all(directory).map_err(LabError::io("create", directory))?;
         let mut random = SEED;
         let count = bytes.div_ceil(FILE_BYTES).max(1);
         let mut files = Vec::new();
         for index in 0..count {
+            cancel.check()?;
             let path = directory.join(format!("{index}"));
             let content = pages(&mut random, FILE_BYTES);
             durable::write(&path, &content, 0o600).map_err(LabError::io("write", &path))?;
@@ -84,8 +94,8 @@ mod tests {
     #[test]
     fn a_corpus_is_the_same_again_and_compresses_to_about_half() {
         let place = tempfile::tempdir().unwrap();
-        let corpus = Corpus::write(&place.path().join("one"), 1).unwrap();
-        let again = Corpus::write(&place.path().join("two"), 1).unwrap();
+        let corpus = Corpus::write(&place.path().join("one"), 1, &Cancel::new()).unwrap();
+        let again = Corpus::write(&place.path().join("two"), 1, &Cancel::new()).unwrap();
         let content = fs::read(&corpus.files[0]).unwrap();
         assert_eq!(content.len() as u64, corpus.bytes);
         assert!(content == fs::read(&again.files[0]).unwrap());

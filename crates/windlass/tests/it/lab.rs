@@ -271,6 +271,95 @@ fn a_rehearsal_stands_beside_its_plan_and_leaves_nothing() {
 }
 
 #[test]
+fn what_the_lab_cannot_use_is_named_with_what_to_do() {
+    use std::os::unix::fs::PermissionsExt;
+    let place = Place::new();
+    // Nobody runs the commands; nothing here belongs to nobody.
+    for path in ["", "sets"] {
+        std::fs::set_permissions(place.path(path), PermissionsExt::from_mode(0o755)).unwrap();
+    }
+    let (sets, db, state) = (place.arg("sets"), place.arg("shop.db"), place.arg("state"));
+    std::fs::create_dir(&state).unwrap();
+    let nobody = |words: &[&str]| {
+        let mut command = std::process::Command::new("setpriv");
+        command.args(["--reuid=65534", "--regid=65534", "--clear-groups"]);
+        command.arg(env!("CARGO_BIN_EXE_windlass")).args(words);
+        command.env("WINDLASS_CONFIG", "/dev/null");
+        command.env("WINDLASS_STATE_DIR", &state).output().unwrap()
+    };
+    let small = ["--budget", "1s", "--scratch-bytes"];
+    for (words, code, said) in [
+        (
+            &["lab", "probe", &sets, small[0], small[1], small[2], "16MiB"][..],
+            1,
+            "hint: Run the command as a user who",
+        ),
+        (
+            &["lab", "probe", &sets, small[0], small[1], small[2], "1MiB"],
+            2,
+            "1 MiB is less than 16 MiB",
+        ),
+        (
+            &[
+                "lab", "probe", &sets, small[0], small[1], small[2], "1000TiB",
+            ],
+            1,
+            "needs 1000 TiB of free space",
+        ),
+        (
+            &["lab", "rehearse", &sets],
+            1,
+            "hint: Name a directory that can be written",
+        ),
+        (&["lab", "rehearse", &db], 2, "is not a directory"),
+        (
+            &["lab", "rehearse", "/nonexistent"],
+            2,
+            "is not a directory",
+        ),
+        (
+            &["lab", "rehearse", &sets, "--bytes", "1000TiB"],
+            1,
+            "of free space",
+        ),
+        (
+            &["lab", "rehearse", &sets, "--at-most", "0.1"],
+            2,
+            "--at-most takes two numbers",
+        ),
+        (&["events", &sets], 1, "hint: Name a file"),
+        (&["events", "/nonexistent"], 1, "hint: Name a file"),
+    ] {
+        let output = nobody(words);
+        assert_eq!(
+            output.status.code(),
+            Some(code),
+            "{words:?}: {}",
+            text(&output)
+        );
+        assert!(text(&output).contains(said), "{words:?}: {}", text(&output));
+        assert!(
+            text(&output).contains("hint: "),
+            "{words:?}: {}",
+            text(&output)
+        );
+        assert!(place.sets().is_empty(), "{words:?}");
+    }
+    // A bound that does not hold is an error on standard error; the result is one JSON object.
+    let words = [
+        "--only",
+        "latency of the device",
+        "--at-most",
+        "0,0",
+        "--json",
+    ];
+    let words = [&["lab", "rehearse", &sets, "--bytes", "1MiB"][..], &words].concat();
+    let output = run(&place.path("state"), &words);
+    assert_eq!(output.status.code(), Some(1), "{}", text(&output));
+    serde_json::from_slice::<Value>(&output.stdout).unwrap();
+}
+
+#[test]
 fn each_row_of_a_rehearsal_is_printed_once() {
     let place = Place::new();
     let words = ["--bytes", "1MiB", "--only", "latency of the device"];

@@ -17,7 +17,18 @@ const SAMPLE_TIME: Duration = Duration::from_secs(6);
 
 pub fn run(global: &Global, arguments: &Rehearse) -> Result<Code, Failure> {
     let cancel = super::super::cancel_on_signals()?;
+    let median_and_worst = [0, 2].contains(&arguments.at_most.len());
+    if !median_and_worst {
+        let hint = "Name the largest median error and the largest error: --at-most 0.10,0.25";
+        return Err(Failure::usage("--at-most takes two numbers", hint));
+    }
+    if !arguments.path.is_dir() {
+        let message = format!("{} is not a directory", arguments.path.display());
+        let hint = "Name a directory with room for three times --bytes; it is left as it was.";
+        return Err(Failure::usage(message, hint));
+    }
     crate::outputs::outputs().check(&arguments.path)?;
+    Corpus::check_space(&arguments.path, arguments.bytes)?;
     let place = Place::create(&arguments.path)?;
     let rehearsals = all(global, arguments, &place.0, &cancel)?;
     if rehearsals.is_empty() {
@@ -40,11 +51,14 @@ pub fn run(global: &Global, arguments: &Rehearse) -> Result<Code, Failure> {
         show(&rehearsals, &summary);
     }
     match arguments.at_most[..] {
-        [median, worst] if summary.median > median || summary.worst > worst => Err(Failure::new(
-            Code::Failed,
-            "the plan is further off than it may be",
-            "Run it again on an idle machine; if it stays so, the simulation is wrong.",
-        )),
+        [median, worst] if summary.median > median || summary.worst > worst => {
+            // The result is printed, and in JSON it is the only object.
+            output::note("error: the plan is further off than it may be");
+            output::note(
+                "hint: Run it again on an idle machine; if it stays so, the simulation is wrong.",
+            );
+            Ok(Code::Failed)
+        }
         _ => Ok(Code::Done),
     }
 }
@@ -57,7 +71,7 @@ fn all(
 ) -> Result<Vec<Rehearsal>, Failure> {
     let wanted = |name: &str| name.contains(&arguments.only);
     let setups: Vec<_> = SETUPS.iter().filter(|one| wanted(one.name)).collect();
-    let corpus = Corpus::write(&place.join("corpus"), arguments.bytes)?;
+    let corpus = Corpus::write(&place.join("corpus"), arguments.bytes, cancel)?;
     let mut codecs: Vec<Codec> = setups.iter().map(|setup| setup.codec).collect();
     codecs.dedup();
     let speeds = measure_codecs(&corpus.sample(SAMPLE_BYTES)?, &codecs, SAMPLE_TIME, cancel)?;

@@ -53,8 +53,8 @@ fn pages(path: &Path) -> (u64, u64) {
 /// A kernel reclaims pages whenever it wants: with DAMON some of a file that was read a moment ago,
 /// on a machine with gigabytes of free memory. So the pages that it took meanwhile are counted. If
 /// it takes a page before the backup reads it, the backup reads it past the cache, as it should; if
-/// that happens between two looks, nobody sees it, so an eighth may be missing. A backup that did not
-/// leave the cache alone would drop whole transfers.
+/// that happens between two looks, nobody sees it, so an eighth may be missing. A backup that did
+/// not leave the cache alone would drop whole transfers.
 fn back_up_and_compare(path: &PathBuf) {
     let (before, reclaimed) = pages(path);
     let ended = AtomicBool::new(false);

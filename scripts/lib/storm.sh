@@ -6,8 +6,8 @@
 # work, seed, rounds, profile, draw, drawn, begin_work, end_work, judge_leavings.
 set -euo pipefail
 
-# The server of the storm; another version's directory of programs may be named.
-storm_bin=${WINDLASS_TEST_STORM_BINDIR:-}
+# The server of the storm: the directory of its programs.
+storm_bin=
 storm=
 storm_backup=
 kept_content=
@@ -169,16 +169,44 @@ stop_storm() {
     [[ ! -d $work/source || ! -d $work/space-x ]] || cluster_stop "$work/source" "$storm_bin" immediate
 }
 
+# The server programs of a major version: those that the tests use, those of a package, or nothing.
+storm_bindir() {
+    local pair dir
+    for pair in ${WINDLASS_TEST_PG_BINDIRS//:/ }; do
+        [[ $pair != "$1="* ]] || { echo "${pair#*=}" && return; }
+    done
+    for dir in "/usr/lib/postgresql/$1/bin" "/usr/pgsql-$1/bin"; do
+        [[ ! -x $dir/postgres ]] || { echo "$dir" && return; }
+    done
+}
+
+# One version after the other; a version whose programs are not here is named and left out.
 soak_storm() {
+    local major
+    need_postgres
+    PG_BINDIR=$(postgres_bindir)
+    if [[ -z $majors ]]; then
+        storm_bin=$PG_BINDIR
+        storm_of_version
+        return
+    fi
+    for major in ${majors//,/ }; do
+        storm_bin=$(storm_bindir "$major")
+        if [[ -z $storm_bin ]]; then
+            note "storm: the programs of PostgreSQL $major are not here: it is NOT tried (WINDLASS_TEST_PG_BINDIRS names them)"
+            continue
+        fi
+        storm_of_version
+    done
+}
+
+storm_of_version() {
     local round name
-    note "storm: $rounds rounds, seed $seed"
+    note "storm: $rounds rounds, seed $seed, $("$storm_bin/postgres" --version)"
     RANDOM=$seed
     counted=()
-    need_postgres
     begin_work
     chmod 755 "$work"
-    PG_BINDIR=$(postgres_bindir)
-    storm_bin=${storm_bin:-$PG_BINDIR}
     make_storm_source
     for ((round = 1; round <= rounds; round++)); do
         note "storm: round $round of $rounds"

@@ -5,6 +5,7 @@
 //! the stripe is removed.
 
 mod file;
+mod layer;
 mod nul;
 
 use std::time::Duration;
@@ -14,6 +15,7 @@ use crate::error::EngineError;
 
 pub use file::{FileDevice, FileDeviceOptions};
 pub(crate) use file::{holds_nothing, is_stripe};
+pub use layer::{DeviceLayer, LayeredDevice};
 pub use nul::NulDevice;
 
 /// A finished write. Dropping it frees its buffer.

@@ -57,7 +57,9 @@ pub use check::{
     LostFile, Survey, Verification, verify, verify_index,
 };
 pub use cleanup::{CleanedUp, clean_up, clean_up_within};
-pub use device::{Device, FileDevice, FileDeviceOptions, NulDevice, WriteDone};
+pub use device::{
+    Device, DeviceLayer, FileDevice, FileDeviceOptions, LayeredDevice, NulDevice, WriteDone,
+};
 pub use emulate::Emulation;
 pub use error::EngineError;
 pub use events::{

@@ -9,7 +9,7 @@ use std::io;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use windlass_engine::{Buffer, Device, EngineError, WriteDone};
+use windlass_engine::{Buffer, Device, DeviceLayer, EngineError, LayeredDevice, WriteDone};
 
 /// The calls of [`Device`] that can fail.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -73,6 +73,11 @@ impl Faults {
         Self::new(Some((call, number)), effect)
     }
 
+    /// Wraps a device that fails where these faults say so.
+    pub fn device(&self, inner: Box<dyn Device>) -> Box<dyn Device> {
+        layered(self, Duration::ZERO, Duration::ZERO, inner)
+    }
+
     fn new(fail_at: Option<(Call, u64)>, effect: Effect) -> Self {
         let by_kind = BTreeMap::new();
         let counts = Counts {
@@ -120,56 +125,54 @@ impl Faults {
     }
 }
 
-/// A device that fails where its [`Faults`] say so. It can also wait before each write.
-pub struct FaultyDevice {
+/// Wraps a device that takes `delay` to make its data durable.
+pub fn slow_to_sync(inner: Box<dyn Device>, delay: Duration) -> Box<dyn Device> {
+    layered(&Faults::none(), Duration::ZERO, delay, inner)
+}
+
+/// Wraps a device that takes `delay` for every transfer.
+pub fn slow(inner: Box<dyn Device>, delay: Duration) -> Box<dyn Device> {
+    layered(&Faults::none(), delay, Duration::ZERO, inner)
+}
+
+fn layered(
+    faults: &Faults,
+    delay: Duration,
+    sync_delay: Duration,
     inner: Box<dyn Device>,
+) -> Box<dyn Device> {
+    let layer = FaultyLayer {
+        faults: faults.clone(),
+        delay,
+        sync_delay,
+        dead: false,
+    };
+    Box::new(LayeredDevice::new(layer, inner))
+}
+
+/// Fails calls where its [`Faults`] say so. It can also wait before each write.
+struct FaultyLayer {
     faults: Faults,
     delay: Duration,
     sync_delay: Duration,
     dead: bool,
 }
 
-impl FaultyDevice {
-    /// Wraps a device.
-    pub fn new(inner: Box<dyn Device>, faults: &Faults) -> Self {
-        Self {
-            inner,
-            faults: faults.clone(),
-            delay: Duration::ZERO,
-            sync_delay: Duration::ZERO,
-            dead: false,
-        }
-    }
-
-    /// Wraps a device that takes `delay` to make its data durable.
-    pub fn slow_to_sync(inner: Box<dyn Device>, delay: Duration) -> Self {
-        Self {
-            sync_delay: delay,
-            ..Self::new(inner, &Faults::none())
-        }
-    }
-
-    /// Wraps a device that takes `delay` for every transfer.
-    pub fn slow(inner: Box<dyn Device>, delay: Duration) -> Self {
-        Self {
-            delay,
-            ..Self::new(inner, &Faults::none())
-        }
-    }
-
+impl FaultyLayer {
     fn call<T>(
         &mut self,
+        below: &mut dyn Device,
         call: Call,
         make: impl FnOnce(&mut dyn Device) -> Result<T, EngineError>,
     ) -> Result<T, EngineError> {
         match self.faults.count(call, &mut self.dead) {
-            None => return make(&mut *self.inner),
+            None => return make(below),
             // When the rename of a sealed stripe fails, the stripe stays under its partial name.
             // Only the real device can do that, so the call is made.
             Some(Effect::None) if call != Call::Publish => {}
-            Some(_) => drop(make(&mut *self.inner)?),
+            Some(_) => drop(make(below)?),
         }
-        let device = self.inner.location().to_owned();
+        let device = below.location().to_owned();
         let source = io::Error::other(format!("injected fault at {call:?}"));
         Err(EngineError::DeviceIo {
             operation: "write",
@@ -180,50 +183,40 @@ impl FaultyDevice {
     }
 }
 
-impl Device for FaultyDevice {
-    fn location(&self) -> &str {
-        self.inner.location()
-    }
-
-    fn alignment(&self) -> u32 {
-        self.inner.alignment()
-    }
-
-    fn depth(&self) -> usize {
-        self.inner.depth()
-    }
-
-    fn in_flight(&self) -> usize {
-        self.inner.in_flight()
-    }
-
-    fn keeps(&self) -> bool {
-        self.inner.keeps()
-    }
-
-    fn submit(&mut self, offset: u64, buffer: Buffer) -> Result<Option<WriteDone>, EngineError> {
+impl DeviceLayer for FaultyLayer {
+    fn submit(
+        &mut self,
+        below: &mut dyn Device,
+        offset: u64,
+        buffer: Buffer,
+    ) -> Result<Option<WriteDone>, EngineError> {
         std::thread::sleep(self.delay);
-        self.call(Call::Submit, |device| device.submit(offset, buffer))
+        self.call(below, Call::Submit, |device| device.submit(offset, buffer))
     }
 
-    fn reap(&mut self) -> Result<Option<WriteDone>, EngineError> {
-        self.call(Call::Reap, |device| device.reap())
+    fn reap(&mut self, below: &mut dyn Device) -> Result<Option<WriteDone>, EngineError> {
+        self.call(below, Call::Reap, |device| device.reap())
     }
 
-    fn write(&mut self, offset: u64, bytes: &[u8]) -> Result<(), EngineError> {
-        self.call(Call::Write, |device| device.write(offset, bytes))
+    fn write(
+        &mut self,
+        below: &mut dyn Device,
+        offset: u64,
+        bytes: &[u8],
+    ) -> Result<(), EngineError> {
+        self.call(below, Call::Write, |device| device.write(offset, bytes))
     }
 
-    fn truncate(&mut self, bytes: u64) -> Result<(), EngineError> {
-        self.call(Call::Truncate, |device| device.truncate(bytes))
+    fn truncate(&mut self, below: &mut dyn Device, bytes: u64) -> Result<(), EngineError> {
+        self.call(below, Call::Truncate, |device| device.truncate(bytes))
     }
 
-    fn sync(&mut self) -> Result<(), EngineError> {
+    fn sync(&mut self, below: &mut dyn Device) -> Result<(), EngineError> {
         std::thread::sleep(self.sync_delay);
-        self.call(Call::Sync, |device| device.sync())
+        self.call(below, Call::Sync, |device| device.sync())
     }
 
-    fn publish(&mut self) -> Result<(), EngineError> {
-        self.call(Call::Publish, |device| device.publish())
+    fn publish(&mut self, below: &mut dyn Device) -> Result<(), EngineError> {
+        self.call(below, Call::Publish, |device| device.publish())
     }
 }

@@ -3,7 +3,7 @@
 
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 
-use windlass_engine::{Buffer, Device, EngineError, WriteDone};
+use windlass_engine::{Buffer, Device, DeviceLayer, EngineError, LayeredDevice, WriteDone};
 
 #[derive(Debug, Default)]
 struct State {
@@ -18,10 +18,7 @@ pub struct Gate(Arc<(Mutex<State>, Condvar)>);
 impl Gate {
     /// Wraps a device, so that its writes of data wait at the gate.
     pub fn device(&self, inner: Box<dyn Device>) -> Box<dyn Device> {
-        Box::new(GatedDevice {
-            gate: self.clone(),
-            inner,
-        })
+        Box::new(LayeredDevice::new(self.clone(), inner))
     }
 
     /// Waits until a run has data to write.
@@ -59,54 +56,14 @@ impl Gate {
     }
 }
 
-struct GatedDevice {
-    gate: Gate,
-    inner: Box<dyn Device>,
-}
-
-impl Device for GatedDevice {
-    fn location(&self) -> &str {
-        self.inner.location()
-    }
-
-    fn alignment(&self) -> u32 {
-        self.inner.alignment()
-    }
-
-    fn depth(&self) -> usize {
-        self.inner.depth()
-    }
-
-    fn in_flight(&self) -> usize {
-        self.inner.in_flight()
-    }
-
-    fn keeps(&self) -> bool {
-        self.inner.keeps()
-    }
-
-    fn submit(&mut self, offset: u64, buffer: Buffer) -> Result<Option<WriteDone>, EngineError> {
-        self.gate.pass();
-        self.inner.submit(offset, buffer)
-    }
-
-    fn reap(&mut self) -> Result<Option<WriteDone>, EngineError> {
-        self.inner.reap()
-    }
-
-    fn write(&mut self, offset: u64, bytes: &[u8]) -> Result<(), EngineError> {
-        self.inner.write(offset, bytes)
-    }
-
-    fn truncate(&mut self, bytes: u64) -> Result<(), EngineError> {
-        self.inner.truncate(bytes)
-    }
-
-    fn sync(&mut self) -> Result<(), EngineError> {
-        self.inner.sync()
-    }
-
-    fn publish(&mut self) -> Result<(), EngineError> {
-        self.inner.publish()
+impl DeviceLayer for Gate {
+    fn submit(
+        &mut self,
+        below: &mut dyn Device,
+        offset: u64,
+        buffer: Buffer,
+    ) -> Result<Option<WriteDone>, EngineError> {
+        self.pass();
+        below.submit(offset, buffer)
     }
 }

@@ -6,13 +6,12 @@ use std::time::Instant;
 
 use super::{EmulatedStream, Emulator};
 use crate::buffer::Buffer;
-use crate::device::{Device, WriteDone};
+use crate::device::{Device, DeviceLayer, LayeredDevice, WriteDone};
 use crate::error::EngineError;
 use crate::options::DEVICE_DEPTH;
 
-/// A device that is as slow as a model.
-struct EmulatedDevice {
-    inner: Box<dyn Device>,
+/// Makes a device as slow as a model.
+struct SlowLayer {
     stream: EmulatedStream,
     waiting: VecDeque<Waiting>,
 }
@@ -25,26 +24,17 @@ struct Waiting {
     buffer: Buffer,
 }
 
-impl EmulatedDevice {
-    fn new(inner: Box<dyn Device>, stream: EmulatedStream) -> Self {
-        let waiting = VecDeque::new();
-        Self {
-            inner,
-            stream,
-            waiting,
-        }
-    }
-
+impl SlowLayer {
     /// Waits until the model has finished the oldest write, and then makes that write.
-    fn finish_oldest(&mut self) -> Result<Option<WriteDone>, EngineError> {
+    fn finish_oldest(&mut self, below: &mut dyn Device) -> Result<Option<WriteDone>, EngineError> {
         let Some(oldest) = self.waiting.pop_front() else {
             return Ok(None);
         };
         self.stream.emulator.wait_until(oldest.due);
         let bytes = oldest.buffer.len() as u64;
-        self.inner.submit(oldest.offset, oldest.buffer)?;
-        while self.inner.in_flight() > 0 {
-            self.inner.reap()?;
+        below.submit(oldest.offset, oldest.buffer)?;
+        while below.in_flight() > 0 {
+            below.reap()?;
         }
         let elapsed = oldest.begun.elapsed();
         Ok(Some(WriteDone { bytes, elapsed }))
@@ -61,38 +51,36 @@ pub(crate) fn emulated(
     };
     let slow = |(stream, device)| {
         let emulator = Arc::clone(emulator);
-        Box::new(EmulatedDevice::new(
-            device,
-            EmulatedStream { emulator, stream },
-        )) as _
+        let layer = SlowLayer {
+            stream: EmulatedStream { emulator, stream },
+            waiting: VecDeque::new(),
+        };
+        Box::new(LayeredDevice::new(layer, device)) as _
     };
     devices.into_iter().enumerate().map(slow).collect()
 }
 
-impl Device for EmulatedDevice {
-    fn location(&self) -> &str {
-        self.inner.location()
-    }
-
-    fn alignment(&self) -> u32 {
-        self.inner.alignment()
-    }
-
-    fn depth(&self) -> usize {
+impl DeviceLayer for SlowLayer {
+    fn depth(&self, _: &dyn Device) -> usize {
         DEVICE_DEPTH
     }
 
-    fn in_flight(&self) -> usize {
+    fn in_flight(&self, _: &dyn Device) -> usize {
         self.waiting.len()
     }
 
-    fn keeps(&self) -> bool {
-        self.inner.keeps()
-    }
-
-    fn submit(&mut self, offset: u64, buffer: Buffer) -> Result<Option<WriteDone>, EngineError> {
+    fn submit(
+        &mut self,
+        below: &mut dyn Device,
+        offset: u64,
+        buffer: Buffer,
+    ) -> Result<Option<WriteDone>, EngineError> {
         let full = self.waiting.len() == DEVICE_DEPTH;
-        let finished = if full { self.finish_oldest()? } else { None };
+        let finished = if full {
+            self.finish_oldest(below)?
+        } else {
+            None
+        };
         self.waiting.push_back(Waiting {
             due: self
                 .stream
@@ -104,25 +92,18 @@ impl Device for EmulatedDevice {
         Ok(finished)
     }
 
-    fn reap(&mut self) -> Result<Option<WriteDone>, EngineError> {
-        self.finish_oldest()
+    fn reap(&mut self, below: &mut dyn Device) -> Result<Option<WriteDone>, EngineError> {
+        self.finish_oldest(below)
     }
 
-    fn write(&mut self, offset: u64, bytes: &[u8]) -> Result<(), EngineError> {
+    fn write(
+        &mut self,
+        below: &mut dyn Device,
+        offset: u64,
+        bytes: &[u8],
+    ) -> Result<(), EngineError> {
         let due = self.stream.done_at(self.stream.stream, offset, bytes.len());
         self.stream.emulator.wait_until(due);
-        self.inner.write(offset, bytes)
-    }
-
-    fn truncate(&mut self, bytes: u64) -> Result<(), EngineError> {
-        self.inner.truncate(bytes)
-    }
-
-    fn sync(&mut self) -> Result<(), EngineError> {
-        self.inner.sync()
-    }
-
-    fn publish(&mut self) -> Result<(), EngineError> {
-        self.inner.publish()
+        below.write(offset, bytes)
     }
 }

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 
 use windlass_engine::media::{Codec, SEAL_BYTES, SetId};
 use windlass_engine::{Cancel, Device, EngineError, PARTIAL_SUFFIX};
-use windlass_testkit::faulty::{Call, Effect, Faults, FaultyDevice};
+use windlass_testkit::faulty::{Call, Effect, Faults};
 use windlass_testkit::recording::{Act, Recording, crash_image, crash_name};
 
 use crate::support::*;
@@ -22,7 +22,7 @@ fn setup(stripes: usize, codec: Codec, ring: bool) -> Setup {
 }
 
 fn faulty_devices(dir: &Path, setup: &Setup, faults: &Faults) -> Vec<Box<dyn Device>> {
-    let wrap = |inner| Box::new(FaultyDevice::new(inner, faults)) as Box<dyn Device>;
+    let wrap = |inner| faults.device(inner);
     file_devices(dir, setup).into_iter().map(wrap).collect()
 }
 

@@ -3,48 +3,25 @@
 use std::sync::{Arc, Barrier};
 
 use windlass_engine::media::FileNo;
-use windlass_engine::{Buffer, Device, EngineError, PageHook, WriteDone};
+use windlass_engine::{
+    Buffer, Device, DeviceLayer, EngineError, LayeredDevice, PageHook, WriteDone,
+};
 
-/// A device that delays its first transfer until every other device has its first one. So a set of
-/// a few KiB has frames on each stripe.
-struct Turn {
-    inner: Box<dyn Device>,
-    all: Option<Arc<Barrier>>,
-}
+/// Delays the first transfer of a device until every other device has its first one. So a set of a
+/// few KiB has frames on each stripe.
+struct Turn(Option<Arc<Barrier>>);
 
-impl Device for Turn {
-    fn location(&self) -> &str {
-        self.inner.location()
-    }
-    fn alignment(&self) -> u32 {
-        self.inner.alignment()
-    }
-    fn depth(&self) -> usize {
-        self.inner.depth()
-    }
-    fn in_flight(&self) -> usize {
-        self.inner.in_flight()
-    }
-    fn submit(&mut self, offset: u64, buffer: Buffer) -> Result<Option<WriteDone>, EngineError> {
-        if let Some(all) = self.all.take() {
+impl DeviceLayer for Turn {
+    fn submit(
+        &mut self,
+        below: &mut dyn Device,
+        offset: u64,
+        buffer: Buffer,
+    ) -> Result<Option<WriteDone>, EngineError> {
+        if let Some(all) = self.0.take() {
             all.wait();
         }
-        self.inner.submit(offset, buffer)
-    }
-    fn reap(&mut self) -> Result<Option<WriteDone>, EngineError> {
-        self.inner.reap()
-    }
-    fn write(&mut self, offset: u64, bytes: &[u8]) -> Result<(), EngineError> {
-        self.inner.write(offset, bytes)
-    }
-    fn truncate(&mut self, bytes: u64) -> Result<(), EngineError> {
-        self.inner.truncate(bytes)
-    }
-    fn sync(&mut self) -> Result<(), EngineError> {
-        self.inner.sync()
-    }
-    fn publish(&mut self) -> Result<(), EngineError> {
-        self.inner.publish()
+        below.submit(offset, buffer)
     }
 }
 
@@ -64,8 +41,8 @@ impl PageHook for OneEach {
 pub fn in_turn(devices: Vec<Box<dyn Device>>) -> Vec<Box<dyn Device>> {
     let all = Arc::new(Barrier::new(devices.len()));
     let turn = |inner| {
-        let all = Some(Arc::clone(&all));
-        Box::new(Turn { inner, all }) as Box<dyn Device>
+        let turn = Turn(Some(Arc::clone(&all)));
+        Box::new(LayeredDevice::new(turn, inner)) as Box<dyn Device>
     };
     devices.into_iter().map(turn).collect()
 }

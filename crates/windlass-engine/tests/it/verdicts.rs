@@ -8,7 +8,7 @@ use windlass_engine::media::{Codec, FileNo, FileTable};
 use windlass_engine::{
     Cancel, Device, EngineError, NulDevice, PageHook, RestoreOptions, RunReport, Target, restore,
 };
-use windlass_testkit::faulty::FaultyDevice;
+use windlass_testkit::faulty;
 
 use crate::support::*;
 
@@ -20,7 +20,7 @@ fn nul() -> Box<dyn Device> {
 }
 
 fn slow_nul(millis: u64) -> Box<dyn Device> {
-    Box::new(FaultyDevice::slow(nul(), Duration::from_millis(millis)))
+    faulty::slow(nul(), Duration::from_millis(millis))
 }
 
 /// Backs up `files` files of noise.
@@ -145,8 +145,8 @@ fn a_device_slow_to_sync_is_named() {
     let dir = tempfile::tempdir().unwrap();
     let setup = uncompressed();
     let file = file_devices(dir.path(), &setup).remove(0);
-    let device = FaultyDevice::slow_to_sync(file, Duration::from_millis(1000));
-    assert_limit(&noise_run(&setup, vec![Box::new(device)], 16), "device");
+    let device = faulty::slow_to_sync(file, Duration::from_millis(1000));
+    assert_limit(&noise_run(&setup, vec![device], 16), "device");
 }
 
 #[test]

@@ -5,9 +5,9 @@ use std::sync::Arc;
 
 use windlass_engine::media::{Codec, Decoder, FileEntry, Footer, IndexBlock, SEAL_BYTES, Seal};
 use windlass_engine::{
-    BackupOptions, BackupRun, Buffer, BufferRequest, Cancel, Device, DirectoryTarget, EngineError,
-    FileDevice, FileDeviceOptions, METADATA_LIMIT_DEFAULT, OpenSet, Outputs, Progress,
-    RestoreOptions, WriteDone, restore,
+    BackupOptions, BackupRun, Buffer, BufferRequest, Cancel, Device, DeviceLayer, DirectoryTarget,
+    EngineError, FileDevice, FileDeviceOptions, LayeredDevice, METADATA_LIMIT_DEFAULT, OpenSet,
+    Outputs, Progress, RestoreOptions, WriteDone, restore,
 };
 use windlass_media::{Facts, SetId, crc32c};
 use windlass_sqlite::{BackupOutcome, Database, SqliteError, restore_layout};
@@ -47,42 +47,19 @@ pub struct Set {
 type BeforeWrite = Box<dyn FnMut(&Progress) + Send>;
 
 struct Gated {
-    inner: FileDevice,
     before_write: BeforeWrite,
     progress: Arc<Progress>,
 }
 
-impl Device for Gated {
-    fn location(&self) -> &str {
-        self.inner.location()
-    }
-    fn alignment(&self) -> u32 {
-        self.inner.alignment()
-    }
-    fn depth(&self) -> usize {
-        self.inner.depth()
-    }
-    fn in_flight(&self) -> usize {
-        self.inner.in_flight()
-    }
-    fn submit(&mut self, offset: u64, buffer: Buffer) -> Result<Option<WriteDone>, EngineError> {
+impl DeviceLayer for Gated {
+    fn submit(
+        &mut self,
+        below: &mut dyn Device,
+        offset: u64,
+        buffer: Buffer,
+    ) -> Result<Option<WriteDone>, EngineError> {
         (self.before_write)(&self.progress);
-        self.inner.submit(offset, buffer)
-    }
-    fn reap(&mut self) -> Result<Option<WriteDone>, EngineError> {
-        self.inner.reap()
-    }
-    fn write(&mut self, offset: u64, bytes: &[u8]) -> Result<(), EngineError> {
-        self.inner.write(offset, bytes)
-    }
-    fn truncate(&mut self, bytes: u64) -> Result<(), EngineError> {
-        self.inner.truncate(bytes)
-    }
-    fn sync(&mut self) -> Result<(), EngineError> {
-        self.inner.sync()
-    }
-    fn publish(&mut self) -> Result<(), EngineError> {
-        self.inner.publish()
+        below.submit(offset, buffer)
     }
 }
 
@@ -125,11 +102,12 @@ pub fn gated_run(
 ) -> BackupRun {
     assert!(database.facts().bytes > 16 * transfer_bytes as u64);
     let progress = Arc::new(Progress::default());
-    let device = Gated {
-        inner: FileDevice::create(stripe, FileDeviceOptions::default()).unwrap(),
+    let gate = Gated {
         before_write: Box::new(before_write),
         progress: Arc::clone(&progress),
     };
+    let file = FileDevice::create(stripe, FileDeviceOptions::default()).unwrap();
+    let device = LayeredDevice::new(gate, Box::new(file));
     start_with(Box::new(device), transfer_bytes, rate, progress)
 }
 

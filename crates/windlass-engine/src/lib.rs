@@ -80,7 +80,7 @@ pub use outputs::{Guard, OutputKind, Outputs, is_same_output};
 pub use place::{SetAbout, SetEntry, SetList, SetState, StripeEntry, UnknownStripe, list_sets};
 pub use progress::Progress;
 pub use rate::RateLimit;
-pub use read::cached_pages;
+pub use read::{cached_pages, read_uncached};
 pub use report::{DeviceReport, RunReport};
 pub use restore::{RestoreOptions, TARGET_WRITERS, restore, target_writers};
 pub use ring::{Ring, RingDone};

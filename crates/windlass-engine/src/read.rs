@@ -24,7 +24,7 @@ use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 use rustix::fs::Advice;
-use rustix::io::ReadWriteFlags;
+use rustix::io::{Errno, ReadWriteFlags};
 
 use crate::buffer::Buffer;
 use crate::emulate::EmulatedStream;
@@ -162,7 +162,7 @@ pub fn cached_pages(file: &File, offset: u64, bytes: usize) -> Option<(u64, u64)
 /// Reads at `offset`, and leaves no pages in the cache that were not there before.
 ///
 /// Returns fewer bytes than requested only at the end of the file.
-fn read_uncached(file: &File, offset: u64, into: &mut [u8]) -> io::Result<usize> {
+pub fn read_uncached(file: &File, offset: u64, into: &mut [u8]) -> io::Result<usize> {
     let mut filled = 0;
     while filled < into.len() {
         let at = offset + filled as u64;
@@ -179,7 +179,7 @@ fn read_uncached(file: &File, offset: u64, into: &mut [u8]) -> io::Result<usize>
 fn read_once(file: &File, offset: u64, into: &mut [u8]) -> io::Result<usize> {
     if HAS_DONTCACHE.load(Ordering::Relaxed) {
         match rustix::io::preadv2(file, &mut [IoSliceMut::new(into)], offset, DONTCACHE) {
-            Err(rustix::io::Errno::OPNOTSUPP | rustix::io::Errno::INVAL) => {
+            Err(Errno::OPNOTSUPP | Errno::INVAL | Errno::NOSYS) => {
                 HAS_DONTCACHE.store(false, Ordering::Relaxed);
             }
             other => return other.map_err(io::Error::from),

@@ -17,6 +17,7 @@ mod error;
 mod facts;
 mod files;
 mod footer;
+mod frame;
 mod header;
 mod ids;
 mod index;

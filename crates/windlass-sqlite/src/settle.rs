@@ -10,14 +10,12 @@
 //!   others are brought in.
 
 use std::fs::File;
-use std::io::{self, IoSliceMut};
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
 
 use crossbeam_channel::Sender;
-use rustix::io::{Errno, ReadWriteFlags};
-use windlass_engine::{Cancel, EngineError, RateLimit, Stage};
+use windlass_engine::{Cancel, EngineError, RateLimit, Stage, read_uncached};
 
 use crate::error::{IoContext, SqliteError};
 use crate::extent::Extent;
@@ -29,9 +27,6 @@ const BLOCK_BYTES: u64 = 1 << 20;
 
 /// How many changed ranges may wait for the sink.
 const QUEUE_RANGES: usize = 64;
-
-/// RWF_DONTCACHE of Linux 6.14: reads through the page cache and leaves nothing there.
-const DONTCACHE: ReadWriteFlags = ReadWriteFlags::from_bits_retain(0x80);
 
 /// The state of the database to compare: the file, the overlay on it, and its extent.
 pub(crate) struct Target<'a> {
@@ -165,7 +160,7 @@ impl Worker<'_> {
     /// file where the extent allows that.
     fn read(&self, offset: u64, block: &mut [u8]) -> Result<(), SqliteError> {
         let found =
-            read_uncached(self.target.file, block, offset).during("read", self.target.path)?;
+            read_uncached(self.target.file, offset, block).during("read", self.target.path)?;
         if found < block.len() {
             let end_offset = offset + found as u64;
             self.target
@@ -178,22 +173,4 @@ impl Worker<'_> {
             None => Ok(()),
         }
     }
-}
-
-/// Fills `into` up to the end of the file. Returns how many bytes there were.
-fn read_uncached(file: &File, into: &mut [u8], offset: u64) -> io::Result<usize> {
-    let (mut filled, mut flags) = (0, DONTCACHE);
-    while filled < into.len() {
-        let parts = &mut [IoSliceMut::new(&mut into[filled..])];
-        match rustix::io::preadv2(file, parts, offset + filled as u64, flags) {
-            Ok(0) => break,
-            Ok(bytes) => filled += bytes,
-            Err(Errno::INTR) => {}
-            Err(Errno::OPNOTSUPP | Errno::INVAL | Errno::NOSYS) if !flags.is_empty() => {
-                flags = ReadWriteFlags::empty();
-            }
-            Err(error) => return Err(error.into()),
-        }
-    }
-    Ok(filled)
 }

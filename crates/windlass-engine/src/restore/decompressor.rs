@@ -1,9 +1,7 @@
 //! The decompressors of a restore: they check each frame, decode it, and check what came out.
 
 use crossbeam_channel::{Receiver, Sender};
-use windlass_media::{
-    Codec, Decoder, FormatError, FrameEntry, PieceEntry, Structure, crc32c, is_zero,
-};
+use windlass_media::{Codec, Decoder, FormatError, Structure, is_zero};
 
 use super::Target;
 use super::faults::Faults;
@@ -47,8 +45,7 @@ impl<'a> Decompressor<'a> {
         self.check_padding(&stored)?;
         let mut frames = std::mem::take(&mut stored.plan.frames);
         for frame in frames.iter_mut().filter(|frame| frame.sound) {
-            let found = crc32c(stored.frame(&frame.entry));
-            let right = same_crc(stored.stripe, &frame.entry, frame.entry.crc32c, found);
+            let right = frame.entry.check_stored(stored.frame(&frame.entry));
             self.judge(stored.stripe, frame, right)?;
         }
         frames.retain(|frame| frame.sound);
@@ -65,9 +62,10 @@ impl<'a> Decompressor<'a> {
         &self,
         stripe: &OpenStripe,
         frame: &mut PlannedFrame,
-        result: Result<(), EngineError>,
+        result: Result<(), FormatError>,
     ) -> Result<(), EngineError> {
-        let Err(error) = result else { return Ok(()) };
+        let Err(fault) = result else { return Ok(()) };
+        let error = stripe.damage(frame.entry.offset, fault);
         frame.sound = false;
         self.faults.frame(stripe, frame.named(), self.ledger, error)
     }
@@ -98,14 +96,8 @@ impl<'a> Decompressor<'a> {
     ) -> Result<(), EngineError> {
         let mut pieces = Vec::new();
         for frame in &mut frames {
-            let checked = match frame.pieces.as_slice() {
-                // A frame of one piece has the checksum of the piece, and that was right.
-                [only] => {
-                    let found = frame.entry.crc32c;
-                    same_crc(stored.stripe, &frame.entry, only.crc32c, found)
-                }
-                _ => check_pieces(stored.stripe, frame, stored.frame(&frame.entry)),
-            };
+            let raw = stored.frame(&frame.entry);
+            let checked = frame.entry.check_pieces(&frame.pieces, raw);
             self.judge(stored.stripe, frame, checked)?;
             if !frame.sound {
                 continue;
@@ -133,10 +125,10 @@ impl<'a> Decompressor<'a> {
             let decoded = if frame.entry.codec == Codec::Zero {
                 // These zeros are not written: the file was created with its length, and a hole
                 // reads as zeros.
-                check_zeros(stored.stripe, frame)
+                frame.entry.check_pieces(&frame.pieces, &[])
             } else {
                 self.make_room(frame.entry.raw_bytes as usize)?;
-                self.decode_one(stored, frame)
+                self.decode_one(stored, frame)?
             };
             self.judge(stored.stripe, frame, decoded)?;
             if frame.sound && frame.entry.codec == Codec::Zero {
@@ -149,7 +141,11 @@ impl<'a> Decompressor<'a> {
     }
 
     /// Decodes a frame behind what is in the open buffer. Takes it out again if it is not right.
-    fn decode_one(&mut self, stored: &Stored<'a>, frame: &PlannedFrame) -> Result<(), EngineError> {
+    fn decode_one(
+        &mut self,
+        stored: &Stored<'a>,
+        frame: &PlannedFrame,
+    ) -> Result<Result<(), FormatError>, EngineError> {
         let Some(open) = self.open.as_mut() else {
             return Err(EngineError::Stopped);
         };
@@ -160,19 +156,17 @@ impl<'a> Decompressor<'a> {
         open.buffer.set_len(used + entry.raw_bytes as usize);
         let into = &mut open.buffer[used..];
         let decoded = self.decoder.decode(entry.codec, stored.frame(entry), into);
-        let decoded = decoded
-            .map_err(|source| stored.stripe.damage(entry.offset, source))
-            .and_then(|()| check_pieces(stored.stripe, frame, into));
+        let decoded = decoded.and_then(|()| entry.check_pieces(&frame.pieces, into));
         if decoded.is_err() {
             open.buffer.set_len(before);
-            return decoded;
+            return Ok(decoded);
         }
         let mut position = used;
         for piece in &frame.pieces {
             open.pieces.push((position, *piece));
             position += piece.bytes as usize;
         }
-        Ok(())
+        Ok(Ok(()))
     }
 
     fn hole(&self, frame: &PlannedFrame) -> Result<(), EngineError> {
@@ -216,40 +210,4 @@ impl<'a> Decompressor<'a> {
     fn send(&self, decoded: Decoded) -> Result<(), EngineError> {
         self.output.send(decoded).map_err(|_| EngineError::Stopped)
     }
-}
-
-fn check_pieces(stripe: &OpenStripe, frame: &PlannedFrame, raw: &[u8]) -> Result<(), EngineError> {
-    let mut rest = raw;
-    for piece in &frame.pieces {
-        let (bytes, tail) = rest.split_at(piece.bytes as usize);
-        same_crc(stripe, &frame.entry, piece.crc32c, crc32c(bytes))?;
-        rest = tail;
-    }
-    Ok(())
-}
-
-fn check_zeros(stripe: &OpenStripe, frame: &PlannedFrame) -> Result<(), EngineError> {
-    for piece in &frame.pieces {
-        let PieceEntry {
-            bytes,
-            crc32c: expected,
-            ..
-        } = *piece;
-        let zeros = vec![0; bytes as usize];
-        same_crc(stripe, &frame.entry, expected, crc32c(&zeros))?;
-    }
-    Ok(())
-}
-
-fn same_crc(
-    stripe: &OpenStripe,
-    frame: &FrameEntry,
-    expected: u32,
-    found: u32,
-) -> Result<(), EngineError> {
-    if expected == found {
-        return Ok(());
-    }
-    let fault = FormatError::FrameChecksum { expected, found };
-    Err(stripe.damage(frame.offset, fault))
 }

@@ -124,7 +124,8 @@ impl OpenStripe {
             .map_err(|source| self.io(offset, source))
     }
 
-    pub(crate) fn damage(&self, offset: u64, source: FormatError) -> EngineError {
+    /// The error for a fault of the stripe's content.
+    pub fn damage(&self, offset: u64, source: FormatError) -> EngineError {
         damage(&self.location, offset, source)
     }
 

@@ -2,10 +2,9 @@
 
 use std::collections::HashSet;
 use std::mem;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use windlass_engine::media::{Codec, Decoder, FormatError, FrameEntry, PieceEntry, crc32c};
+use windlass_engine::media::{Codec, Decoder, FrameEntry, PieceEntry};
 use windlass_engine::{EngineError, OpenStripe};
 
 use super::cache::{ByteCache, Weighed};
@@ -33,7 +32,6 @@ pub(crate) struct Frames {
     /// Memory of frames that the cache has dropped. New memory would cost a page fault and zeros
     /// for each page.
     buffers: Arc<Spares<Vec<u8>>>,
-    zeros: ZeroCrc,
 }
 
 /// The bytes of a frame. The checksums of all its pieces were right.
@@ -69,7 +67,6 @@ impl Frames {
             ahead: Mutex::default(),
             benches: Spares::default(),
             buffers: Arc::default(),
-            zeros: ZeroCrc::default(),
         }
     }
 
@@ -92,9 +89,7 @@ impl Frames {
         if entry.codec == Codec::Zero {
             // A frame of zeros is not worth a place in the cache: there is nothing to fetch or
             // decode.
-            pieces
-                .iter()
-                .try_for_each(|piece| self.zeros.check(stripe, entry, piece))?;
+            check_pieces(stripe, entry, pieces, &[])?;
             into.fill(0);
             return Ok(());
         }
@@ -201,7 +196,7 @@ impl Frames {
             counters.decode_nanos.time(|| {
                 check_frame(stripe, entry, stored)?;
                 let decoded = decoder.decode(entry.codec, stored, raw);
-                decoded.map_err(|source| damage(stripe, entry, source))?;
+                decoded.map_err(|source| stripe.damage(entry.offset, source))?;
                 check_pieces(stripe, entry, pieces, raw)
             })?;
             self.benches.give(bench);
@@ -226,79 +221,17 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Checks that the stored bytes match the index. Only checked bytes reach a decoder.
 fn check_frame(stripe: &OpenStripe, entry: &FrameEntry, stored: &[u8]) -> Result<(), EngineError> {
-    check_crc(stripe, entry, entry.crc32c, crc32c(stored))
+    let checked = entry.check_stored(stored);
+    checked.map_err(|fault| stripe.damage(entry.offset, fault))
 }
 
-/// Checks that the decoded bytes are those that were read from the source.
 fn check_pieces(
     stripe: &OpenStripe,
     entry: &FrameEntry,
     pieces: &[PieceEntry],
     raw: &[u8],
 ) -> Result<(), EngineError> {
-    // An uncompressed frame of one piece needs no second check: its bytes are the stored bytes.
-    if let (Codec::None, [only]) = (entry.codec, pieces) {
-        return check_crc(stripe, entry, only.crc32c, entry.crc32c);
-    }
-    let mut rest = raw;
-    for piece in pieces {
-        let (bytes, tail) = rest.split_at(piece.bytes as usize);
-        check_crc(stripe, entry, piece.crc32c, crc32c(bytes))?;
-        rest = tail;
-    }
-    Ok(())
-}
-
-fn check_crc(
-    stripe: &OpenStripe,
-    entry: &FrameEntry,
-    expected: u32,
-    found: u32,
-) -> Result<(), EngineError> {
-    if expected == found {
-        return Ok(());
-    }
-    Err(damage(
-        stripe,
-        entry,
-        FormatError::FrameChecksum { expected, found },
-    ))
-}
-
-fn damage(stripe: &OpenStripe, entry: &FrameEntry, source: FormatError) -> EngineError {
-    let location = stripe.location().to_string_lossy().into_owned();
-    EngineError::Damage {
-        location,
-        offset: entry.offset,
-        source,
-    }
-}
-
-/// The checksum of a number of zeros. Most frames of zeros have the same length, so it is enough to
-/// remember the last answer, with length and checksum in one word.
-#[derive(Debug, Default)]
-struct ZeroCrc(AtomicU64);
-
-impl ZeroCrc {
-    fn check(
-        &self,
-        stripe: &OpenStripe,
-        entry: &FrameEntry,
-        piece: &PieceEntry,
-    ) -> Result<(), EngineError> {
-        check_crc(stripe, entry, piece.crc32c, self.of(piece.bytes))
-    }
-
-    fn of(&self, bytes: u32) -> u32 {
-        let last = self.0.load(Ordering::Relaxed);
-        if last >> 32 == u64::from(bytes) {
-            return u32::try_from(last & u64::from(u32::MAX)).unwrap_or(0);
-        }
-        let crc = crc32c(&vec![0; bytes as usize]);
-        self.0
-            .store(u64::from(bytes) << 32 | u64::from(crc), Ordering::Relaxed);
-        crc
-    }
+    let checked = entry.check_pieces(pieces, raw);
+    checked.map_err(|fault| stripe.damage(entry.offset, fault))
 }

@@ -1,0 +1,120 @@
+//! The checks of a frame: are its stored bytes those that the index names, and its decoded bytes
+//! those that were read from the source?
+
+use crate::codec::{Codec, crc32c, crc32c_zeros_after};
+use crate::error::{FormatError, Structure};
+use crate::index::{FrameEntry, PieceEntry};
+
+impl FrameEntry {
+    /// Fails if the stored bytes do not match the index. Only checked bytes may reach a decoder.
+    pub fn check_stored(&self, stored: &[u8]) -> Result<(), FormatError> {
+        same(self.crc32c, crc32c(stored))
+    }
+
+    /// Fails if the decoded bytes are not those that were read from the source. Call it after
+    /// [`FrameEntry::check_stored`]: an uncompressed frame of one piece needs no second look at its
+    /// bytes. For a frame of zeros, `raw` is not looked at.
+    pub fn check_pieces(&self, pieces: &[PieceEntry], raw: &[u8]) -> Result<(), FormatError> {
+        match (self.codec, pieces) {
+            (Codec::None, [only]) => same(only.crc32c, self.crc32c),
+            (Codec::Zero, _) => pieces
+                .iter()
+                .try_for_each(|piece| same(piece.crc32c, crc32c_of_zeros(piece.bytes))),
+            _ => check_each(pieces, raw),
+        }
+    }
+}
+
+fn check_each(pieces: &[PieceEntry], raw: &[u8]) -> Result<(), FormatError> {
+    let mut rest = raw;
+    for piece in pieces {
+        let (bytes, tail) =
+            rest.split_at_checked(piece.bytes as usize)
+                .ok_or(FormatError::Invalid {
+                    structure: Structure::IndexBlock,
+                    what: "a frame is shorter than its pieces",
+                })?;
+        same(piece.crc32c, crc32c(bytes))?;
+        rest = tail;
+    }
+    Ok(())
+}
+
+/// The CRC-32C of this many zeros, which need not exist anywhere for that. A CRC begins with all
+/// bits set and is inverted at the end.
+fn crc32c_of_zeros(bytes: u32) -> u32 {
+    !crc32c_zeros_after(u32::MAX, bytes.into())
+}
+
+fn same(expected: u32, found: u32) -> Result<(), FormatError> {
+    if expected == found {
+        return Ok(());
+    }
+    Err(FormatError::FrameChecksum { expected, found })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::ids::FileNo;
+
+    fn piece(bytes: &[u8]) -> PieceEntry {
+        PieceEntry {
+            file: FileNo(1),
+            bytes: u32::try_from(bytes.len()).unwrap(),
+            offset: 0,
+            layer: 0,
+            crc32c: crc32c(bytes),
+        }
+    }
+
+    fn frame(codec: Codec, stored: &[u8]) -> FrameEntry {
+        FrameEntry {
+            offset: 4096,
+            stored_bytes: u32::try_from(stored.len()).unwrap(),
+            raw_bytes: 8,
+            crc32c: crc32c(stored),
+            codec,
+            piece_count: 2,
+        }
+    }
+
+    #[test]
+    fn zeros_have_the_checksum_of_zeros() {
+        for bytes in [0, 1, 7, 8192, 131_072, 1 << 20] {
+            assert_eq!(crc32c_of_zeros(bytes), crc32c(&vec![0; bytes as usize]));
+        }
+    }
+
+    #[test]
+    fn every_changed_byte_is_found_whatever_the_codec() {
+        let raw = *b"abcdefgh";
+        let pieces = [piece(&raw[..3]), piece(&raw[3..])];
+        let entry = frame(Codec::Zstd(1), b"stored");
+        entry.check_stored(b"stored").unwrap();
+        entry.check_stored(b"stoled").unwrap_err();
+        entry.check_pieces(&pieces, &raw).unwrap();
+        for at in 0..raw.len() {
+            let mut changed = raw;
+            changed[at] ^= 1;
+            entry.check_pieces(&pieces, &changed).unwrap_err();
+        }
+        entry.check_pieces(&pieces, &raw[..7]).unwrap_err();
+    }
+
+    #[test]
+    fn the_piece_of_an_uncompressed_frame_must_have_the_checksum_of_the_frame() {
+        let entry = frame(Codec::None, b"abcdefgh");
+        entry.check_pieces(&[piece(b"abcdefgh")], &[]).unwrap();
+        entry
+            .check_pieces(&[piece(b"abcdefgX")], b"abcdefgh")
+            .unwrap_err();
+    }
+
+    #[test]
+    fn the_pieces_of_a_frame_of_zeros_must_be_zeros() {
+        let entry = frame(Codec::Zero, b"");
+        entry.check_pieces(&[piece(&[0; 8])], &[]).unwrap();
+        entry.check_pieces(&[piece(b"12345678")], &[]).unwrap_err();
+    }
+}

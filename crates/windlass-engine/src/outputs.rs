@@ -36,6 +36,9 @@ pub struct OutputKind {
     pub noun: &'static str,
     /// Whether a file that begins with these bytes (up to 64 KiB) is of this kind.
     pub is_own: fn(&[u8]) -> bool,
+    /// Whether such a file is put in place by a rename. A rename would replace a device or a pipe
+    /// as well, so neither may be there. Other outputs may be written to a device or a pipe.
+    pub is_renamed: bool,
 }
 
 impl OutputKind {
@@ -43,6 +46,7 @@ impl OutputKind {
     pub const STRIPE: Self = Self {
         noun: "a stripe of a backup",
         is_own: |beginning| beginning.starts_with(b"WNDLASS\x01"),
+        is_renamed: false,
     };
 
     /// What a run has recorded, in either format.
@@ -52,6 +56,7 @@ impl OutputKind {
             let has = |text: &[u8]| beginning.windows(text.len()).any(|part| part == text);
             beginning.starts_with(b"{") && has(b"\"format\":\"windlass-events\"")
         },
+        is_renamed: false,
     };
 }
 
@@ -140,20 +145,10 @@ impl Outputs {
         Ok(())
     }
 
-    /// Refuses a path that is protected, or that has a file of another kind. An empty file counts
-    /// as one of every kind.
+    /// Refuses a path that is protected, or that has something else than a file of this kind, or
+    /// than a device or a pipe if the kind allows these. An empty file counts as one of every kind.
     pub fn check_kind(&self, path: &Path, kind: &OutputKind) -> Result<(), EngineError> {
         self.look(path, kind).map(drop)
-    }
-
-    /// The same, for what a rename is to put there: that would replace a device or a pipe as well.
-    pub fn check_replaceable(&self, path: &Path, kind: &OutputKind) -> Result<(), EngineError> {
-        match self.look(path, kind)? {
-            Existing::Stream => Err(EngineError::OutputStream {
-                path: path.to_owned(),
-            }),
-            Existing::Nothing | Existing::File(_) => Ok(()),
-        }
     }
 
     /// Opens a file for writing, emptied or new.
@@ -181,7 +176,11 @@ impl Outputs {
     /// Does the same, but not durably. This is for files that nobody needs after a power cut, and
     /// that are written again and again: a pipe would block the run as soon as nobody reads it.
     pub fn refresh(&self, path: &Path, kind: &OutputKind, bytes: &[u8]) -> Result<(), EngineError> {
-        self.check_replaceable(path, kind)?;
+        assert!(
+            kind.is_renamed,
+            "a refreshed file is put in place by a rename"
+        );
+        self.look(path, kind)?;
         let written = durable::write_unsynced(&target(path), bytes, 0o644);
         written.map_err(|source| failed("write", path, source))
     }
@@ -206,6 +205,11 @@ impl Outputs {
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Existing::Nothing),
             Err(source) => return Err(failed("look at", path, source)),
         };
+        if is_stream(&metadata) && kind.is_renamed {
+            return Err(EngineError::OutputStream {
+                path: path.to_owned(),
+            });
+        }
         if is_stream(&metadata) {
             return Ok(Existing::Stream);
         }

@@ -29,6 +29,7 @@ use crate::view::beside;
 const DATABASE: OutputKind = OutputKind {
     noun: "a SQLite database",
     is_own: |beginning| beginning.starts_with(DATABASE_MAGIC),
+    is_renamed: true,
 };
 
 /// The end of the name of the directory that a database is first restored into.
@@ -71,7 +72,7 @@ pub fn restore_layout(
     let unguarded = outputs.clone().unguarded();
     for path in &leftovers {
         let kind = if *path == target { DATABASE } else { SIDE_FILE };
-        unguarded.check_replaceable(path, &kind)?;
+        unguarded.check_kind(path, &kind)?;
     }
     let root = beside(&target, STAGING_SUFFIX);
     let layout = TargetLayout {

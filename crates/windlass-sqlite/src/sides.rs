@@ -35,6 +35,7 @@ pub(crate) const SIDE_FILE: OutputKind = OutputKind {
             .all(|byte| *byte == 0);
         log || journal || index || ended
     },
+    is_renamed: true,
 };
 
 /// The paths of a database and its side files, whether or not they exist: under the given name, and

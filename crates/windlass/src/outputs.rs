@@ -13,12 +13,14 @@ use crate::exit::Failure;
 pub const METRICS: OutputKind = OutputKind {
     noun: "a file of Windlass's metrics",
     is_own: |beginning| beginning.starts_with(b"# HELP windlass_"),
+    is_renamed: true,
 };
 
 /// A man page.
 pub const MAN_PAGE: OutputKind = OutputKind {
     noun: "a man page of Windlass",
     is_own: |beginning| contains(beginning, b".TH") && contains(beginning, b"indlass"),
+    is_renamed: false,
 };
 
 /// The configuration.
@@ -26,6 +28,7 @@ pub const CONFIGURATION: OutputKind = OutputKind {
     noun: "a configuration of Windlass",
     // A program that changes the file has read it as a configuration before.
     is_own: |beginning| std::str::from_utf8(beginning).is_ok() && !beginning.contains(&0),
+    is_renamed: false,
 };
 
 /// Outputs of a command that reads no database and no set.

@@ -59,7 +59,7 @@ fn check_files(
         outputs.protect_output(path, "the events of this run go there")?;
     }
     match &watching.metrics_file {
-        Some(path) => outputs.check_replaceable(path, &METRICS),
+        Some(path) => outputs.check_kind(path, &METRICS),
         None => Ok(()),
     }
 }

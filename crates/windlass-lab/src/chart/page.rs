@@ -14,6 +14,7 @@ pub const PAGE: OutputKind = OutputKind {
         let mut parts = beginning.windows(GENERATOR.len());
         parts.any(|part| part == GENERATOR.as_bytes())
     },
+    is_renamed: false,
 };
 
 /// A page under construction, from top to bottom.

@@ -22,6 +22,7 @@ const SERIES: OutputKind = OutputKind {
         let has = |text: &[u8]| beginning.windows(text.len()).any(|part| part == text);
         beginning.starts_with(b"{") && has(b"\"inputs\":{\"experiment\"")
     },
+    is_renamed: false,
 };
 
 /// The version of the files' format. Files of other versions are not read.

@@ -20,6 +20,7 @@ const MARK: &str = "windlass[";
 const LOG: OutputKind = OutputKind {
     noun: "a log of Windlass",
     is_own: is_log,
+    is_renamed: false,
 };
 
 pub struct LogFile {

@@ -149,10 +149,7 @@ pub fn check_watching(checks: &mut Checks, watching: &Watching, outputs: &Output
         let Some(path) = path else { continue };
         let directory = path.parent().filter(|it| !it.as_os_str().is_empty());
         let directory = directory.unwrap_or(Path::new("."));
-        let checked = match name {
-            "metrics" => outputs.check_replaceable(path, &kind),
-            _ => outputs.check_kind(path, &kind),
-        };
+        let checked = outputs.check_kind(path, &kind);
         let what = format!("the {name} of this run go there");
         match checked.and_then(|()| outputs.protect_output(path, &what)) {
             Err(error) => checks.failure(name, &error.into()),

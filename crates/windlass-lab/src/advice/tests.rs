@@ -7,7 +7,11 @@ use super::*;
 use crate::simulate::simulate;
 
 const GIB: u64 = 1 << 30;
-const WORLDS: u64 = 250;
+const WORLDS: u64 = 350;
+/// In the worlds with larger numbers, the database has many small files.
+const LARGE_FILES: u64 = 250;
+/// In the worlds with still larger numbers, few cores compress for fast storage.
+const SMALL_FILES: u64 = 300;
 
 /// The truth about a machine. A run shows only a part of it.
 #[derive(Clone, Debug)]
@@ -44,6 +48,34 @@ fn some_storage(random: &mut Random) -> Model {
 }
 
 impl World {
+    /// The same world with many small files: each thread that reads or writes them opens one after
+    /// the other, so it has a rate of its own that the storage does not.
+    fn with_small_files(mut self, random: &mut Random) -> Self {
+        let storage = match self.question.direction {
+            Direction::Backup => &mut self.question.sources,
+            Direction::Restore => &mut self.question.targets,
+        };
+        for model in storage {
+            model.stream.bytes_per_second = Some(scaled_between(random, 2e6, 1e8));
+        }
+        self
+    }
+
+    /// The same world with fast storage and few cores, which compress strongly: then a weaker codec
+    /// may help.
+    fn with_fast_storage(mut self, random: &mut Random) -> Self {
+        let question = &mut self.question;
+        let ends = [&mut question.sources, &mut question.targets];
+        for model in ends.into_iter().flatten() {
+            *model = Model::unlimited("fast storage");
+            model.whole.bytes_per_second = Some(scaled_between(random, 1e9, 2e10));
+        }
+        (question.read_rate, question.write_rate) = (None, None);
+        question.cores = 1 + random.below(2) as usize;
+        self.codec = self.ratios[2 + random.below(2) as usize].0;
+        self
+    }
+
     fn new(random: &mut Random) -> Self {
         let direction = match chance(random, 70) {
             true => Direction::Backup,
@@ -206,9 +238,15 @@ fn f64_bytes(value: f64) -> u64 {
 fn following_the_advice_never_makes_a_run_slower() {
     let known = Speeds::default();
     let (mut codecs, mut settings, mut machinery, mut as_said) = (0, 0, 0, 0usize);
+    let (mut restores, mut small_files, mut faster_codecs) = (0, 0, 0);
     for seed in 1..=WORLDS {
         let mut random = Random(seed);
         let world = World::new(&mut random);
+        let world = match seed {
+            ..=LARGE_FILES => world,
+            ..=SMALL_FILES => world.with_small_files(&mut random),
+            _ => world.with_fast_storage(&mut random),
+        };
         let measured = world.measured(&mut random);
         let Some(advised) = advise(&measured, &known) else {
             continue;
@@ -217,6 +255,13 @@ fn following_the_advice_never_makes_a_run_slower() {
         assert!(
             after <= before * (1.0 + 2.0 * NOISE),
             "seed {seed}: {before:.2} s became {after:.2} s: {advised:?} of {measured:?} in {world:?}"
+        );
+        restores += usize::from(measured.direction == Direction::Restore);
+        small_files += usize::from((LARGE_FILES..SMALL_FILES).contains(&(seed - 1)));
+        let is_fast = |codec| matches!(codec, Codec::None | Codec::Lz4);
+        faster_codecs += usize::from(
+            matches!(advised.advice, Advice::Codec(codec) if is_fast(codec))
+                && !is_fast(world.codec),
         );
         match advised.advice {
             Advice::Codec(_) => codecs += 1,
@@ -235,6 +280,10 @@ fn following_the_advice_never_makes_a_run_slower() {
     assert!(
         codecs >= 10 && settings >= 25 && machinery >= 100,
         "{codecs} {settings} {machinery}"
+    );
+    assert!(
+        restores >= 30 && small_files >= 15 && faster_codecs >= 3,
+        "{restores} {small_files} {faster_codecs}"
     );
 }
 

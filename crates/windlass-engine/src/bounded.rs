@@ -1,10 +1,13 @@
-//! Reading a file that somebody named: it may be large by mistake, a device may never end, and a
+//! Reads a file that somebody named: it may be large by mistake, a device may never end, and a
 //! pipe may wait for a writer for ever.
 
 use std::fs::File;
 use std::io::{self, Read};
 use std::os::unix::fs::{FileTypeExt, OpenOptionsExt};
 use std::path::Path;
+use std::time::Duration;
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 /// Opens a file without waiting. Only a regular file is opened: somebody may name a pipe or a
 /// terminal by mistake.
@@ -20,18 +23,63 @@ pub fn open_regular(path: &Path) -> io::Result<File> {
 /// Reads a file that has at most `bytes_max` bytes. For a longer file, the error states the limit.
 /// A pipe is an error; a device such as `/dev/null` is not.
 pub fn read_at_most(path: impl AsRef<Path>, bytes_max: u64) -> io::Result<Vec<u8>> {
-    let mut bytes = Vec::new();
     let file = open_at_once(path.as_ref())?;
     if file.metadata()?.file_type().is_fifo() {
         return Err(io::Error::other("it is a pipe, not a file"));
     }
-    let mut file = file.take(bytes_max.saturating_add(1));
-    file.read_to_end(&mut bytes)?;
+    read_all(file, bytes_max)
+}
+
+/// Reads the same from a pipe, too: a shell gives one for `<(command)`. It is an error if nobody
+/// writes to the pipe for a while, because no signal would end that wait everywhere.
+pub fn read_stream_at_most(path: impl AsRef<Path>, bytes_max: u64) -> io::Result<Vec<u8>> {
+    let file = open_at_once(path.as_ref())?;
+    match file.metadata()?.file_type().is_fifo() {
+        true => read_all(
+            Pipe {
+                file,
+                wait: PIPE_WAIT,
+            },
+            bytes_max,
+        ),
+        false => read_all(file, bytes_max),
+    }
+}
+
+fn read_all(from: impl Read, bytes_max: u64) -> io::Result<Vec<u8>> {
+    let mut bytes = Vec::new();
+    from.take(bytes_max.saturating_add(1))
+        .read_to_end(&mut bytes)?;
     if bytes.len() as u64 > bytes_max {
         let what = format!("it is larger than {} KiB", bytes_max >> 10);
         return Err(io::Error::new(io::ErrorKind::InvalidData, what));
     }
     Ok(bytes)
+}
+
+/// How long a pipe may be silent.
+const PIPE_WAIT: Duration = Duration::from_secs(10);
+
+/// A pipe that was opened without waiting.
+struct Pipe {
+    file: File,
+    wait: Duration,
+}
+
+impl Read for Pipe {
+    fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
+        // Without a writer a read returns 0 bytes, which would look like the end of the content.
+        let mut asked = [PollFd::new(&self.file, PollFlags::IN)];
+        let wait = Timespec::try_from(self.wait).map_err(io::Error::other)?;
+        match poll(&mut asked, Some(&wait))? {
+            0 => {
+                let seconds = self.wait.as_secs();
+                let what = format!("it is a pipe to which nobody wrote for {seconds} s");
+                Err(io::Error::new(io::ErrorKind::TimedOut, what))
+            }
+            _ => self.file.read(into),
+        }
+    }
 }
 
 /// For a pipe without a writer, a plain open is a wait that no signal ends.
@@ -43,6 +91,33 @@ fn open_at_once(path: &Path) -> io::Result<File> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_pipe_is_read_where_the_caller_allows_it_and_a_silent_one_is_an_error() {
+        let place = tempfile::tempdir().unwrap();
+        let path = place.path().join("pipe");
+        let made = std::process::Command::new("mkfifo").arg(&path).status();
+        assert!(made.unwrap().success());
+        assert!(read_at_most(&path, 4096).is_err());
+        let writer = {
+            let path = path.clone();
+            let write = move || {
+                let mut pipe = File::options().write(true).open(path).unwrap();
+                io::Write::write_all(&mut pipe, &[7; 100_000]).unwrap();
+            };
+            std::thread::spawn(write)
+        };
+        assert_eq!(read_stream_at_most(&path, 100_000).unwrap(), [7; 100_000]);
+        writer.join().unwrap();
+        let silent = Pipe {
+            file: open_at_once(&path).unwrap(),
+            wait: Duration::from_millis(10),
+        };
+        let error = read_all(silent, 4096).unwrap_err();
+        assert_eq!(error.kind(), io::ErrorKind::TimedOut);
+        let endless = read_stream_at_most("/dev/zero", 4096).unwrap_err();
+        assert_eq!(endless.to_string(), "it is larger than 4 KiB");
+    }
 
     #[test]
     fn a_file_that_never_ends_is_an_error_and_one_that_fits_is_whole() {

@@ -49,7 +49,7 @@ pub use windlass_media as media;
 
 pub use adaptive::{CodecChange, CodecRange, CodecUse, CompressionReport, Controller, Observation};
 pub use backup::{BackupRun, FileContent, FileOutcome, FileSpec, Missing, PageHook, Stopper};
-pub use bounded::{open_regular, read_at_most};
+pub use bounded::{open_regular, read_at_most, read_stream_at_most};
 pub use buffer::{Buffer, Occupancy, Pool, Role};
 pub use cancel::Cancel;
 pub use check::{
@@ -92,8 +92,8 @@ pub use storage::{Files, Lies, PlaceFile, ReadAt, Storage};
 pub use stripe_name::{PARTIAL_SUFFIX, STRIPE_SUFFIX, partial_path};
 pub use target::{DirectoryTarget, Discard, Target, TargetLayout};
 pub use units::{
-    UnitError, counted, parse_rate, parse_seconds, parse_size, show_bytes, show_number, show_rate,
-    show_size,
+    UnitError, counted, parse_amount, parse_rate, parse_rate_limit, parse_seconds, parse_size,
+    show_bytes, show_number, show_rate, show_size,
 };
 pub use verdict::{Limit, NextLimit, ResourceUse, resource_words};
 pub use waits::{Cause, Stage, StageReport, WaitReport};

@@ -18,6 +18,8 @@ pub const DEVICE_DEPTH: usize = 4;
 /// Largest frame that a backup makes, unless the transfer size asks for smaller ones. It was
 /// measured in docs/bench-frames.md.
 pub const FRAME_BYTES_DEFAULT: usize = 128 * 1024;
+/// Smallest frame that the user can ask for: a page of most databases is not larger.
+const FRAME_BYTES_MIN: usize = 4096;
 /// Memory that buffers may take, unless the user sets it.
 pub const MEMORY_LIMIT_DEFAULT: u64 = 1024 * 1024 * 1024;
 
@@ -25,6 +27,32 @@ pub const MEMORY_LIMIT_DEFAULT: u64 = 1024 * 1024 * 1024;
 /// mistake, and the system would refuse the threads or the memory halfway.
 const THREADS_MAX: usize = 1024;
 const BUFFERS_MAX: usize = 1 << 20;
+
+/// The two powers of two next to a number that is none, or the number itself.
+fn near_powers(bytes: usize, most: usize) -> String {
+    let above = bytes.next_power_of_two();
+    match above == bytes {
+        true => word(bytes),
+        false => near(above / 2, above.min(most)),
+    }
+}
+
+/// Two values of which the user may mean one.
+fn near(below: usize, above: usize) -> String {
+    match below == above {
+        true => word(below),
+        false => format!("{} or {}", word(below), word(above)),
+    }
+}
+
+/// A size as it is typed on the command line: `512KiB`.
+fn word(bytes: usize) -> String {
+    match bytes {
+        bytes if bytes < 4096 => bytes.to_string(),
+        bytes if bytes.is_multiple_of(1 << 20) => format!("{}MiB", bytes >> 20),
+        bytes => format!("{}KiB", bytes >> 10),
+    }
+}
 
 /// Default number of buffers: devices x depth + devices + 2 x source volumes.
 pub fn default_buffer_count(devices: usize, volumes: usize) -> usize {
@@ -87,12 +115,19 @@ impl BufferRequest {
         if !transfers.contains(&transfer_bytes)
             || !transfer_bytes.is_multiple_of(TRANSFER_BYTES_MIN)
         {
-            let what = format!("{transfer_bytes} is not a multiple of 64 KiB from 64 KiB to 4 MiB");
+            let unit = TRANSFER_BYTES_MIN;
+            let below = (transfer_bytes / unit * unit).clamp(unit, TRANSFER_BYTES_MAX);
+            let near = near(below, (below + unit).min(TRANSFER_BYTES_MAX));
+            let what = format!(
+                "{transfer_bytes} is not a multiple of 64 KiB from 64 KiB to 4 MiB: write {near}"
+            );
             return option("--transfer-size", what);
         }
         let alignment = self.alignment.unwrap_or(4096);
         if !alignment.is_power_of_two() || !(ALIGNMENT_MIN..=ALIGNMENT_MAX).contains(&alignment) {
-            let what = format!("{alignment} is not a power of two from 512 to 65536");
+            let (least, most) = (ALIGNMENT_MIN as usize, ALIGNMENT_MAX as usize);
+            let near = near_powers((alignment as usize).clamp(least, most), most);
+            let what = format!("{alignment} is not a power of two from 512 to 65536: write {near}");
             return option("--block-size", what);
         }
         let cores = std::thread::available_parallelism().map_or(1, usize::from);
@@ -114,16 +149,7 @@ impl BufferRequest {
             .compressors
             .unwrap_or(cores)
             .clamp(1, (buffers / 2).max(1));
-        // Two frames fit into a transfer; with any codec, at least one compressed frame does.
-        let frame_max = 1 << (transfer_bytes / 2).ilog2();
-        let frame_bytes = self
-            .frame_bytes
-            .unwrap_or(FRAME_BYTES_DEFAULT)
-            .min(frame_max);
-        if frame_bytes < 4096 || !frame_bytes.is_power_of_two() {
-            let what = format!("{frame_bytes} is not a power of two of at least 4 KiB");
-            return option("--frame-size", what);
-        }
+        let frame_bytes = self.frame_bytes(transfer_bytes)?;
         let plan = BufferPlan {
             buffers,
             transfer_bytes,
@@ -143,6 +169,35 @@ impl BufferRequest {
 }
 
 impl BufferRequest {
+    /// The largest frame. Two frames fit into a transfer; with any codec, at least one compressed
+    /// frame does.
+    fn frame_bytes(&self, transfer_bytes: usize) -> Result<usize, EngineError> {
+        let most = 1 << (transfer_bytes / 2).ilog2();
+        let Some(frame_bytes) = self.frame_bytes else {
+            return Ok(FRAME_BYTES_DEFAULT.min(most));
+        };
+        let most_ever = TRANSFER_BYTES_MAX / 2;
+        let what = if !frame_bytes.is_power_of_two() || frame_bytes < FRAME_BYTES_MIN {
+            let near = near_powers(frame_bytes.clamp(FRAME_BYTES_MIN, most_ever), most_ever);
+            format!("{frame_bytes} is not a power of two of at least 4 KiB: write {near}")
+        } else if frame_bytes > most {
+            let (frame, most) = (word(frame_bytes), word(most));
+            let needed = match frame_bytes > most_ever {
+                true => String::new(),
+                false => format!(", or --transfer-size {}", word(frame_bytes * 2)),
+            };
+            let transfer = word(transfer_bytes);
+            format!(
+                "a frame of {frame} is more than half a transfer of {transfer}: write {most} at \
+                 most{needed}"
+            )
+        } else {
+            return Ok(frame_bytes);
+        };
+        let option = "--frame-size";
+        Err(EngineError::Option { option, what })
+    }
+
     fn check_threads(&self) -> Result<(), EngineError> {
         for (option, threads) in [("--threads", self.compressors), ("--readers", self.readers)] {
             if let Some(threads) = threads.filter(|threads| !(1..=THREADS_MAX).contains(threads)) {
@@ -254,6 +309,38 @@ mod tests {
             };
             assert!(request.plan(1, 1).unwrap().frame_bytes.is_power_of_two());
         }
+    }
+
+    #[test]
+    fn a_size_that_does_not_fit_is_refused_with_those_that_do() {
+        let says = |request: BufferRequest| request.plan(1, 1).unwrap_err().to_string();
+        let frame = |bytes| BufferRequest {
+            frame_bytes: Some(bytes),
+            ..Default::default()
+        };
+        let near = says(frame(300_000));
+        assert!(near.ends_with("write 256KiB or 512KiB"), "{near}");
+        let near = says(frame(700_000));
+        assert!(near.ends_with("write 512KiB or 1MiB"), "{near}");
+        assert!(says(frame(3 << 20)).ends_with("write 2MiB"));
+        assert!(says(frame(100)).ends_with("write 4KiB"));
+        // Half a transfer is the most. The user decides which of both changes.
+        let large = says(frame(1 << 20));
+        let ends = "write 512KiB at most, or --transfer-size 2MiB";
+        assert!(large.ends_with(ends), "{large}");
+        assert!(says(frame(8 << 20)).ends_with("write 512KiB at most"));
+        let plan = frame(512 << 10).plan(1, 1).unwrap();
+        assert_eq!(plan.frame_bytes, 512 << 10);
+        let transfer = says(BufferRequest {
+            transfer_bytes: Some(100_000),
+            ..Default::default()
+        });
+        assert!(transfer.ends_with("write 64KiB or 128KiB"), "{transfer}");
+        let block = says(BufferRequest {
+            alignment: Some(1000),
+            ..Default::default()
+        });
+        assert!(block.ends_with("write 512 or 1024"), "{block}");
     }
 
     #[test]

@@ -40,6 +40,30 @@ pub enum UnitError {
         /// What was given.
         text: String,
     },
+    /// The number begins or ends with its point.
+    #[error("{text:?} has a point without digits on both sides: write it like 0.5MiB")]
+    Point {
+        /// What was given.
+        text: String,
+    },
+    /// There is a fraction, but no unit.
+    #[error("{text:?} is no whole number of bytes: add a unit, as in 1.5MiB")]
+    Fraction {
+        /// What was given.
+        text: String,
+    },
+    /// The value is smaller than any that makes sense. A unit is probably missing.
+    #[error("{}", too_small_words(text, *bytes, *least, of))]
+    TooSmall {
+        /// What was given.
+        text: String,
+        /// What it means in bytes.
+        bytes: u64,
+        /// The smallest value that is accepted.
+        least: u64,
+        /// What comes after the unit: `/s`, or nothing.
+        of: &'static str,
+    },
     /// The value is zero, where zero makes no sense.
     #[error("{text:?} must be more than nothing")]
     Zero {
@@ -49,6 +73,10 @@ pub enum UnitError {
 }
 
 const SIZES: &str = "B, KiB, MiB, GiB, TiB, kB, MB, GB, TB";
+/// The lowest rate limit. With a lower one, a transfer of 1 MiB would take more than a minute.
+pub const RATE_LIMIT_MIN: u64 = 16 << 10;
+/// The smallest amount of memory, or of a file, that an option can be given.
+pub const AMOUNT_MIN: u64 = 64 << 10;
 /// About thirty years. A longer time is a mistake, and some clocks could not add it.
 const SECONDS_MAX: f64 = 1e9;
 const TIMES: &str = "us, ms, s, m, h";
@@ -60,6 +88,10 @@ pub fn parse_size(text: &str) -> Result<u64, UnitError> {
     let (number, unit) = split(text);
     let value = parse_number(number, text)?;
     let unit = size_unit(unit)?;
+    if unit == 1 && number.contains('.') {
+        let text = text.trim().to_owned();
+        return Err(UnitError::Fraction { text });
+    }
     if let Ok(whole) = number.parse::<u64>() {
         let bytes = whole.checked_mul(unit);
         return bytes.ok_or_else(|| too_large(text));
@@ -79,6 +111,41 @@ pub fn parse_rate(text: &str) -> Result<u64, UnitError> {
         }),
         rate => Ok(rate),
     }
+}
+
+/// Reads a rate that limits a run. `10` alone is 10 bytes a second, which nobody means.
+pub fn parse_rate_limit(text: &str) -> Result<u64, UnitError> {
+    at_least(RATE_LIMIT_MIN, text, parse_rate(text)?, "/s")
+}
+
+/// Reads an amount of memory or of a file. `512` alone is 512 bytes, which nobody means.
+pub fn parse_amount(text: &str) -> Result<u64, UnitError> {
+    at_least(AMOUNT_MIN, text, parse_size(text)?, "")
+}
+
+fn at_least(least: u64, text: &str, bytes: u64, of: &'static str) -> Result<u64, UnitError> {
+    if bytes >= least {
+        return Ok(bytes);
+    }
+    Err(UnitError::TooSmall {
+        text: text.trim().to_owned(),
+        bytes,
+        least,
+        of,
+    })
+}
+
+/// Names the value with the unit that is probably missing.
+fn too_small_words(text: &str, bytes: u64, least: u64, of: &str) -> String {
+    let number = text.trim_end_matches("/s");
+    let has_unit = number.parse::<u64>().is_err();
+    let meant = match bytes {
+        0 => String::new(),
+        _ if has_unit => String::new(),
+        _ => format!("; did you mean {number}MiB{of}?"),
+    };
+    let (found, least) = (show_size(bytes), show_size(least));
+    format!("{text:?} means {found}{of}, and the least is {least}{of}{meant}")
 }
 
 /// Reads a time in seconds: `5ms`, `500us`, `2s`, `90m`, `2h`.
@@ -187,9 +254,13 @@ fn split(text: &str) -> (&str, &str) {
 }
 
 fn parse_number(number: &str, text: &str) -> Result<f64, UnitError> {
-    number.parse().map_err(|_| UnitError::NoNumber {
-        text: text.trim().to_owned(),
-    })
+    let text = text.trim().to_owned();
+    let value = number.parse();
+    match value {
+        Ok(_) if number.starts_with('.') || number.ends_with('.') => Err(UnitError::Point { text }),
+        Ok(value) => Ok(value),
+        Err(_) => Err(UnitError::NoNumber { text }),
+    }
 }
 
 /// Rounds to whole bytes: for a float, 97.2 times a million is a little less than 97,200,000.
@@ -283,12 +354,31 @@ mod tests {
             ("99999999999999999999", "is too large"),
             ("99999999TiB", "is too large"),
             ("0/s", "must be more than nothing"),
-            ("0.2", "must be more than nothing"),
+            ("0.2", "no whole number of bytes: add a unit"),
+            (".5", "write it like 0.5MiB"),
+            (".5MiB", "write it like 0.5MiB"),
+            ("1.GiB", "write it like 0.5MiB"),
             ("200Mb/s", "write MB for bytes, Mbps for bits per second"),
         ] {
             let error = parse_rate(text).unwrap_err().to_string();
             assert!(error.contains(words), "{text}: {error}");
         }
+    }
+
+    #[test]
+    fn a_limit_without_its_unit_is_asked_back() {
+        let rate = |text: &str| parse_rate_limit(text).map_err(|error| error.to_string());
+        assert_eq!(rate("10MiB/s"), Ok(10 << 20));
+        assert_eq!(rate("16KiB"), Ok(16 << 10));
+        let meant = "\"10\" means 10 B/s, and the least is 16 KiB/s; did you mean 10MiB/s?";
+        assert_eq!(rate("10"), Err(meant.to_owned()));
+        assert!(rate("100/s").unwrap_err().contains("mean 100MiB/s?"));
+        let small = "\"1KiB/s\" means 1 KiB/s, and the least is 16 KiB/s";
+        assert_eq!(rate("1KiB/s"), Err(small.to_owned()));
+        let amount = |text: &str| parse_amount(text).map_err(|error| error.to_string());
+        assert_eq!(amount("64KiB"), Ok(64 << 10));
+        assert!(amount("512").unwrap_err().contains("mean 512MiB?"));
+        assert!(amount("0").unwrap_err().ends_with("the least is 64 KiB"));
     }
 
     #[test]

@@ -55,7 +55,8 @@ fn setup() -> impl Strategy<Value = Setup> {
         let request = BufferRequest {
             transfer_bytes: Some(transfers * 64 * 1024),
             alignment: Some(1 << alignment),
-            frame_bytes: Some(1 << frame),
+            // A frame is at most half a transfer.
+            frame_bytes: Some((1 << frame).min(1 << (transfers * 32 * 1024).ilog2())),
             buffers: Some(buffers),
             ..BufferRequest::default()
         };

@@ -110,7 +110,12 @@ fn start(dir: &Path, setup: &Setup) -> BackupRun {
     let request = BufferRequest {
         transfer_bytes: Some(setup.transfer_bytes),
         alignment: Some(setup.alignment),
-        frame_bytes: Some(setup.frame_bytes),
+        // A frame is at most half a transfer.
+        frame_bytes: Some(
+            setup
+                .frame_bytes
+                .min(1 << (setup.transfer_bytes / 2).ilog2()),
+        ),
         ..BufferRequest::default()
     };
     let setup = runs::Setup {

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use clap::{Args, Subcommand};
-use windlass_engine::{parse_seconds, parse_size};
+use windlass_engine::{parse_amount, parse_seconds, parse_size};
 use windlass_lab::{Link, LinkKind};
 
 use super::{Buffers, Layout};
@@ -78,10 +78,10 @@ pub struct Plan {
     #[arg(long)]
     pub accuracy: bool,
     /// Read at most this much per second
-    #[arg(long, value_name = "RATE", value_parser = windlass_engine::parse_rate)]
+    #[arg(long, value_name = "RATE", value_parser = windlass_engine::parse_rate_limit)]
     pub max_rate: Option<u64>,
     /// Write at most this much per second
-    #[arg(long, value_name = "RATE", value_parser = windlass_engine::parse_rate)]
+    #[arg(long, value_name = "RATE", value_parser = windlass_engine::parse_rate_limit)]
     pub max_device_rate: Option<u64>,
     /// Buffers and threads
     #[command(flatten)]
@@ -116,7 +116,7 @@ pub struct Probe {
     #[arg(long, value_name = "TIME", value_parser = time, default_value = "60s")]
     pub budget: f64,
     /// Size of the scratch file
-    #[arg(long, value_name = "SIZE", value_parser = size, default_value = "1GiB")]
+    #[arg(long, value_name = "SIZE", value_parser = parse_amount, default_value = "1GiB")]
     pub scratch_bytes: u64,
     /// Show the result and keep nothing
     #[arg(long)]

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use clap::Args;
 
 use super::Choice;
-use windlass_engine::parse_size;
+use windlass_engine::parse_amount;
 
 /// `windlass open`
 #[derive(Debug, Args)]
@@ -50,7 +50,7 @@ pub struct OpenOptions {
     #[arg(long, value_name = "DIRECTORY", env = "WINDLASS_SCRATCH")]
     pub scratch: Option<PathBuf>,
     /// Memory for decoded frames
-    #[arg(long, value_name = "SIZE", value_parser = parse_size, default_value = "64MiB", env = "WINDLASS_CACHE")]
+    #[arg(long, value_name = "SIZE", value_parser = parse_amount, default_value = "64MiB", env = "WINDLASS_CACHE")]
     pub cache: u64,
     /// PostgreSQL: the directory of the server's programs. They must have the set's major version
     #[arg(long, value_name = "DIRECTORY", env = "WINDLASS_BINDIR")]

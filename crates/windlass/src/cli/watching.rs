@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use clap::{Args, ValueEnum};
-use windlass_engine::parse_size;
+use windlass_engine::parse_amount;
 
 /// How a run can be watched and recorded.
 #[derive(Debug, Args)]
@@ -28,7 +28,7 @@ pub struct Watching {
     #[arg(
         long,
         value_name = "SIZE",
-        value_parser = parse_size,
+        value_parser = parse_amount,
         default_value = "64MiB",
         env = "WINDLASS_EVENTS_LIMIT"
     )]

@@ -218,6 +218,14 @@ pub enum EngineError {
         /// What is allowed.
         limit_bytes: u64,
     },
+    /// The system refused one more thread.
+    #[error("cannot start one more {stage} thread: {source}")]
+    Thread {
+        /// The stage: `reader`, `compressor`, `decompressor`, `writer`.
+        stage: &'static str,
+        /// What the system said.
+        source: io::Error,
+    },
     /// An option has a value with which the engine cannot work.
     #[error("{option}: {what}")]
     Option {
@@ -282,6 +290,7 @@ impl EngineError {
                     "Pass --max-memory {needed_bytes}, or fewer --buffers (2 are enough)."
                 ));
             }
+            Self::Thread { stage, .. } => thread_hint(stage),
             Self::NoSet { .. } => {
                 "Name a stripe of the set, or the directory that holds its stripes."
             }
@@ -371,6 +380,22 @@ impl EngineError {
             {
                 "Windlass runs as the owner of the database; let that user write there."
             }
+            Self::DeviceIo { source, .. }
+            | Self::TargetIo { source, .. }
+            | Self::EventFile { source, .. }
+            | Self::OutputIo { source, .. } => match source.kind() {
+                io::ErrorKind::ReadOnlyFilesystem => {
+                    "The file system is mounted read-only: name a place on another one, or mount \
+                     it again with `mount -o remount,rw`."
+                }
+                io::ErrorKind::NotFound | io::ErrorKind::NotADirectory => {
+                    "Name a path whose directory exists, or make the directory first."
+                }
+                io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => {
+                    "Free space there, or name a place on another file system."
+                }
+                _ => return None,
+            },
             _ => return None,
         })
     }
@@ -401,6 +426,23 @@ pub(crate) fn read_error(location: &Path, offset: u64, source: io::Error) -> Eng
 /// What to do when a set is damaged.
 const OLDER_SET: &str = "Use an older set: `windlass info PLACE` lists the sets of a directory. \
     `windlass verify SET` lists what is lost in this one.";
+
+fn thread_hint(stage: &str) -> &'static str {
+    match stage {
+        "reader" => {
+            "Lower --readers, or raise the limit of this user on processes (ulimit -u, TasksMax of \
+             a systemd unit) or on memory (ulimit -v)."
+        }
+        "compressor" | "decompressor" => {
+            "Lower --threads, or raise the limit of this user on processes (ulimit -u, TasksMax of \
+             a systemd unit) or on memory (ulimit -v)."
+        }
+        _ => {
+            "Raise the limit of this user on processes (ulimit -u, TasksMax of a systemd unit) or \
+             on memory (ulimit -v)."
+        }
+    }
+}
 
 fn damage_hint(source: &FormatError, offset: u64) -> &'static str {
     match source {

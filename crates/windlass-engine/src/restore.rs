@@ -195,15 +195,24 @@ impl<'a> Run<'a> {
         let (stored, stored_out) = unbounded::<Stored<'a>>();
         let (decoded, decoded_out) = bounded::<Decoded>(plan.buffers.max(2));
         let readers = std::thread::scope(|scope| {
-            let readers = self.start_readers(scope, &stored, rate.as_ref())?;
-            self.start_decompressors(scope, &stored_out, &decoded)?;
-            self.start_writers(scope, &decoded_out);
+            let started = self
+                .start_readers(scope, &stored, rate.as_ref())
+                .and_then(|readers| {
+                    self.start_decompressors(scope, &stored_out, &decoded)?;
+                    self.start_writers(scope, &decoded_out)?;
+                    Ok(readers)
+                });
             drop((stored, stored_out, decoded, decoded_out));
+            let readers = started.unwrap_or_else(|error| {
+                // The threads that were started wait for the others: this ends them.
+                self.shared.fail(error);
+                Vec::new()
+            });
             let ended = readers
                 .into_iter()
                 .map(|reader| reader.join().ok().flatten());
-            Ok::<_, EngineError>(ended.flatten().collect())
-        })?;
+            ended.flatten().collect()
+        });
         match self.shared.take_error() {
             Some(error) => Err(error),
             None => Ok(readers),
@@ -235,12 +244,12 @@ impl<'a> Run<'a> {
             let reader = StripeReader::new(stripe, around, queue)?;
             let stored = stored.clone();
             let place = readers.len();
-            readers.push(scope.spawn(move || {
+            readers.push(start(scope, "reader", move || {
                 crate::slice::shorten();
                 Progress::serve(place);
                 let run = || shared.guard(|| reader.run(&stored, rate));
                 shared.progress.reader.thread(run)
-            }));
+            })?);
         }
         Ok(readers)
     }
@@ -267,12 +276,17 @@ impl<'a> Run<'a> {
                 open: None,
             };
             let run = move || shared.guard(|| stage.run());
-            scope.spawn(move || shared.progress.compressor.thread(run));
+            let body = move || shared.progress.compressor.thread(run);
+            start(scope, "decompressor", body)?;
         }
         Ok(())
     }
 
-    fn start_writers<'scope>(&self, scope: &'scope Scope<'scope, '_>, input: &Receiver<Decoded>)
+    fn start_writers<'scope>(
+        &self,
+        scope: &'scope Scope<'scope, '_>,
+        input: &Receiver<Decoded>,
+    ) -> Result<(), EngineError>
     where
         'a: 'scope,
     {
@@ -285,14 +299,26 @@ impl<'a> Run<'a> {
                 faults: self.faults,
                 input: input.clone(),
             };
-            scope.spawn(move || {
+            start(scope, "writer", move || {
                 crate::slice::shorten();
                 shared.progress.serve_outside();
                 let run = || shared.guard(|| stage.run());
                 shared.progress.writer.thread(run)
-            });
+            })?;
         }
+        Ok(())
     }
+}
+
+/// Starts a thread of a stage. The system may refuse it.
+fn start<'scope, T: Send + 'scope>(
+    scope: &'scope Scope<'scope, '_>,
+    stage: &'static str,
+    body: impl FnOnce() -> T + Send + 'scope,
+) -> Result<ScopedJoinHandle<'scope, T>, EngineError> {
+    let thread = std::thread::Builder::new().name(stage.to_owned());
+    let started = thread.spawn_scoped(scope, body);
+    started.map_err(|source| EngineError::Thread { stage, source })
 }
 
 /// How many threads write to a target.

@@ -135,13 +135,16 @@ pub(crate) fn time_left(until: Option<Instant>) -> Result<Duration, EngineError>
     Ok(left)
 }
 
-/// Starts a thread of a run.
+/// Starts a thread of a stage.
 pub(crate) fn spawn<T: Send + 'static>(
-    name: &str,
+    name: &'static str,
     body: impl FnOnce() -> T + Send + 'static,
 ) -> Result<JoinHandle<T>, EngineError> {
     let thread = std::thread::Builder::new()
         .name(name.to_owned())
         .spawn(body);
-    thread.map_err(|error| EngineError::Source(Box::new(error)))
+    thread.map_err(|source| EngineError::Thread {
+        stage: name,
+        source,
+    })
 }

@@ -37,7 +37,7 @@ use crate::keeper::Pin;
 use crate::listing::Moment;
 use crate::lsn::Lsn;
 use crate::manifest::{MANIFEST_PATH, Manifest};
-use crate::owner::user_name;
+use crate::users::user_name;
 use crate::session::Session;
 use crate::warning::Warning;
 use crate::windows::EarlierWindow;

@@ -30,6 +30,8 @@ pub(crate) struct Target {
     pub(crate) addresses: Vec<Address>,
     /// What must be encrypted, and which certificates are trusted.
     pub(crate) tls: TlsRequest,
+    /// Why the password file is not used, as a sentence.
+    pub(crate) skipped: Option<String>,
     settings: Settings,
 }
 
@@ -60,13 +62,20 @@ impl Target {
         default(&mut settings, "dbname", || Some("postgres".into()));
         default(&mut settings, "user", || environment.user.clone());
         let addresses = addresses(&settings)?;
+        let mut skipped = None;
         if !settings.contains_key("password")
-            && let Some(password) = files::password(&settings, &addresses, environment)
+            && let Some(path) = files::password_file(&settings, environment)
         {
-            settings.insert("password".into(), password);
+            skipped = files::skipped(&path, settings.contains_key("passfile"));
+            let found = match skipped {
+                None => files::password(&path, &settings, &addresses),
+                Some(_) => None,
+            };
+            found.map(|password| settings.insert("password".into(), password));
         }
         Ok(Self {
             addresses,
+            skipped,
             tls: TlsRequest::new(&settings, environment.home.as_deref())?,
             settings,
         })

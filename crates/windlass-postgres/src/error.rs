@@ -12,6 +12,7 @@ use windlass_engine::EngineError;
 pub use server::ServerError;
 
 use crate::lsn::{Lsn, Timeline};
+use crate::users::user_shown;
 use crate::windows::EarlierWindow;
 
 /// Why a cluster cannot be backed up, or a set cannot be restored.
@@ -41,6 +42,8 @@ pub enum PostgresError {
         database: String,
         /// Whether the client tried it with TLS.
         encrypted: bool,
+        /// Why the password file was skipped, if it was.
+        skipped: Option<String>,
         /// What the client says.
         #[source]
         source: ServerError,
@@ -109,7 +112,7 @@ pub enum PostgresError {
     #[error("wal_level is minimal: a running server cannot be backed up")]
     WalLevelMinimal,
     /// The data directory belongs to another user than the one this program runs as.
-    #[error("data directory {} belongs to user {owner}, this program runs as user {us}", path.display())]
+    #[error("data directory {} belongs to {}, this program runs as {}", path.display(), user_shown(*owner), user_shown(*us))]
     Owner {
         /// The data directory.
         path: PathBuf,

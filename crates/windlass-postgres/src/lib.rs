@@ -38,6 +38,7 @@ mod scan;
 mod session;
 mod tablespace;
 mod tls;
+mod users;
 mod wal;
 mod warning;
 mod windows;
@@ -53,7 +54,7 @@ pub use inspect::{Inspection, RelationFault, inspect};
 pub use lsn::{Lsn, Segment, Timeline};
 pub use names::{Fork, is_beside_the_data, is_relation_file};
 pub use open::{Connection, OpenRequest, Programs, Server, server_view};
-pub use owner::socket_owner;
+pub use owner::{server_address, socket_owner};
 pub use places::{cluster_around, places_of, running_cluster_around};
 pub use relations::{
     NameFault, NamedFile, Relation, RelationKind, RelationNames, RelationPattern,
@@ -61,6 +62,7 @@ pub use relations::{
 };
 pub use restore::{Kept, RestorePlan, RestoreRequest, TablespacePlan, check_set};
 pub use rights::{Right, Rights};
+pub use users::user_shown;
 pub use wal::outside::{ReplayedTablespace, replayed_tablespaces};
 pub use wal::records::{Record as LogRecord, Records as LogRecords};
 pub use wal::source::{LogSource, SegmentFiles};

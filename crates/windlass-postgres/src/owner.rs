@@ -34,8 +34,9 @@ fn address_owner(address: &Address) -> Option<(u32, u32)> {
     ))
 }
 
-/// The name of a user, or the number if the machine knows no name.
-pub(crate) fn user_name(uid: u32) -> String {
-    let user = User::from_uid(Uid::from_raw(uid)).ok().flatten();
-    user.map_or_else(|| uid.to_string(), |user| user.name)
+/// The address of the server that a connection string leads to: host and port, or the path of the
+/// socket. `None` if the string cannot be understood.
+pub fn server_address(conninfo: &str) -> Option<String> {
+    let target = Target::resolve(conninfo).ok()?;
+    target.addresses.first().map(Address::display)
 }

@@ -87,6 +87,52 @@ pub enum Warning {
 }
 
 impl Warning {
+    /// The names of all warnings.
+    pub const NAMES: &[&str] = &[
+        "wal-not-pinned",
+        "wal-pin-lost",
+        "replication-slots",
+        "configuration-outside",
+        "include-outside",
+        "link-followed",
+        "link-dangling",
+        "special-file",
+        "page-checksums",
+        "partial-pages",
+        "database-without-files",
+        "checksums-changing",
+        "wal-tail-missing",
+    ];
+    /// The names of those that say how the cluster is set up. They come back with each backup.
+    pub const LASTING: &[&str] = &[
+        "wal-not-pinned",
+        "replication-slots",
+        "configuration-outside",
+        "include-outside",
+        "link-followed",
+        "link-dangling",
+        "special-file",
+    ];
+
+    /// The name of this kind of warning: that of its JSON, with dashes. It never changes.
+    pub fn name(&self) -> &'static str {
+        match self {
+            Self::WalNotPinned { .. } => "wal-not-pinned",
+            Self::WalPinLost { .. } => "wal-pin-lost",
+            Self::ReplicationSlots { .. } => "replication-slots",
+            Self::ConfigurationOutside { .. } => "configuration-outside",
+            Self::IncludeOutside { .. } => "include-outside",
+            Self::LinkFollowed { .. } => "link-followed",
+            Self::LinkDangling { .. } => "link-dangling",
+            Self::SpecialFile { .. } => "special-file",
+            Self::PageChecksums { .. } => "page-checksums",
+            Self::PartialPages { .. } => "partial-pages",
+            Self::DatabaseWithoutFiles { .. } => "database-without-files",
+            Self::ChecksumsChanging => "checksums-changing",
+            Self::WalTailMissing { .. } => "wal-tail-missing",
+        }
+    }
+
     /// Writes the text of warnings about files that are not as a backup expects them.
     fn fmt_files(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {

@@ -1,9 +1,9 @@
 //! The service file and the password file.
 
 use std::os::unix::fs::PermissionsExt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
-use windlass_engine::read_at_most;
+use windlass_engine::read_stream_at_most;
 
 use super::address::{Address, SOCKET_DIRECTORIES};
 use super::settings::{Environment, IGNORED, KEYWORDS, Settings, fault};
@@ -26,7 +26,7 @@ pub(super) fn apply_service(
         if !path.exists() {
             continue;
         }
-        let bytes = read_at_most(&path, BYTES_MAX).doing("read service file", &path)?;
+        let bytes = read_stream_at_most(&path, BYTES_MAX).doing("read service file", &path)?;
         let text = String::from_utf8_lossy(&bytes);
         if let Some(found) = service_section(&text, &service)? {
             found.into_iter().for_each(|(keyword, value)| {
@@ -91,21 +91,32 @@ fn service_line(line: &str) -> Result<(String, String), PostgresError> {
     Ok((keyword.into(), value.into()))
 }
 
-/// The password of the first matching line of the password file. As in libpq, a file that others
-/// may read is not used. A missing file is not an error, because the server may not ask for a
-/// password.
-pub(super) fn password(
-    settings: &Settings,
-    addresses: &[Address],
-    environment: &Environment<'_>,
-) -> Option<String> {
+/// The password file: the one that the string or PGPASSFILE names, or the usual one.
+pub(super) fn password_file(settings: &Settings, environment: &Environment<'_>) -> Option<PathBuf> {
     let named = settings.get("passfile").map(PathBuf::from);
-    let path = named.or_else(|| environment.home.as_ref().map(|home| home.join(".pgpass")))?;
-    let metadata = std::fs::metadata(&path).ok()?;
-    if !metadata.is_file() || metadata.permissions().mode() & 0o077 != 0 {
-        return None;
-    }
-    let text = std::fs::read_to_string(&path).ok()?;
+    named.or_else(|| environment.home.as_ref().map(|home| home.join(".pgpass")))
+}
+
+/// Why a password file is not used, as a sentence. As in libpq, a file that others may read is not
+/// used. A missing file is a fault only if somebody named it.
+pub(super) fn skipped(path: &Path, is_named: bool) -> Option<String> {
+    let why = match std::fs::metadata(path) {
+        Err(_) if !is_named => return None,
+        Err(error) => error.to_string(),
+        Ok(metadata) if !metadata.is_file() => "it is not a file".to_owned(),
+        Ok(metadata) if metadata.permissions().mode() & 0o077 != 0 => {
+            let mode = metadata.permissions().mode() & 0o777;
+            format!("others may use it (mode {mode:04o}, and 0600 is the most)")
+        }
+        Ok(_) => std::fs::File::open(path).err()?.to_string(),
+    };
+    let path = path.display();
+    Some(format!("The password file {path} was not used: {why}."))
+}
+
+/// The password of the first matching line of the password file.
+pub(super) fn password(path: &Path, settings: &Settings, addresses: &[Address]) -> Option<String> {
+    let text = std::fs::read_to_string(path).ok()?;
     let (database, user) = (settings.get("dbname")?, settings.get("user")?);
     addresses.iter().find_map(|address| {
         let (host, port) = passfile_host(address);

@@ -22,6 +22,7 @@ pub(super) struct Tried<'a> {
     pub(super) role: &'a str,
     pub(super) database: &'a str,
     pub(super) encrypted: bool,
+    pub(super) skipped: Option<&'a str>,
 }
 
 impl Tried<'_> {
@@ -104,8 +105,9 @@ impl Tried<'_> {
     }
 
     fn password_hint(&self) -> String {
+        let skipped = self.skipped.map_or(String::new(), |why| format!("{why} "));
         format!(
-            "Give the password of role {} in ~/.pgpass (mode 0600), in PGPASSFILE, or in \
+            "{skipped}Give the password of role {} in ~/.pgpass (mode 0600), in PGPASSFILE, or in \
              PGPASSWORD.",
             self.role
         )
@@ -125,10 +127,17 @@ impl Tried<'_> {
         };
         let mut directories: Vec<PathBuf> = SOCKET_DIRECTORIES.map(PathBuf::from).into();
         if let Some(own) = Path::new(self.at).parent().filter(|_| is_socket) {
+            directories.retain(|known| !is_same(known, own));
             directories.insert(0, own.to_owned());
         }
         format!("{asked} {}", listening(&directories))
     }
+}
+
+/// Whether two paths lead to one directory: /var/run is usually a link to /run.
+fn is_same(one: &Path, other: &Path) -> bool {
+    let real = |path: &Path| path.canonicalize().unwrap_or_else(|_| path.to_owned());
+    real(one) == real(other)
 }
 
 /// Says which servers answer on sockets in these directories.

@@ -19,6 +19,7 @@ impl PostgresError {
             role,
             database,
             encrypted,
+            skipped,
             source,
         } = self
         else {
@@ -29,6 +30,7 @@ impl PostgresError {
             role,
             database,
             encrypted: *encrypted,
+            skipped: skipped.as_deref(),
         };
         Some(tried.hint(source))
     }

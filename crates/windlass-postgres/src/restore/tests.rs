@@ -269,7 +269,7 @@ fn the_owner_of_the_new_directory_starts_the_server() {
         nix::unistd::chown(&into, Some(user), Some(group)).unwrap();
         assert!(plan.next_steps().contains("as 4000000:"));
     } else {
-        let us = crate::owner::user_name(nix::unistd::geteuid().as_raw());
+        let us = crate::users::user_name(nix::unistd::geteuid().as_raw());
         assert!(plan.next_steps().contains(&format!("as {us}:")));
     }
 }

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use rustls::pki_types::pem::{self, PemObject};
 use rustls::pki_types::{CertificateDer, CertificateRevocationListDer, PrivateKeyDer};
 
-use windlass_engine::read_at_most;
+use windlass_engine::read_stream_at_most;
 
 use crate::conninfo::{ClientFiles, Roots, TlsRequest};
 use crate::error::PostgresError;
@@ -133,7 +133,7 @@ fn check_private(path: &Path) -> Result<(), PostgresError> {
 const BYTES_MAX: u64 = 16 << 20;
 
 fn read(keyword: &'static str, path: &Path) -> Result<Vec<u8>, PostgresError> {
-    match read_at_most(path, BYTES_MAX) {
+    match read_stream_at_most(path, BYTES_MAX) {
         Ok(text) => Ok(text),
         Err(error) => fault(keyword, path, error.to_string()),
     }

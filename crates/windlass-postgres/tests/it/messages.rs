@@ -32,12 +32,22 @@ fn each_refusal_of_a_session_says_what_to_do() {
     source.run();
     let socket = source.conninfo();
     let as_role = |role: &str| socket.replace("user=postgres", &format!("user={role}"));
+    let open = source.place().join("open.pgpass");
+    std::fs::write(&open, "*:*:*:*:x\n").unwrap();
+    let mode = std::os::unix::fs::PermissionsExt::from_mode(0o644);
+    std::fs::set_permissions(&open, mode).unwrap();
+    let open = open.display();
     for (conninfo, says) in [
         (as_role("nobody"), "CREATE ROLE nobody LOGIN REPLICATION;"),
         (format!("{socket} dbname=nowhere"), "write dbname=postgres"),
         (
             as_role("mapped"),
             "lets only certain users of the system connect as role mapped",
+        ),
+        (
+            // A password file that is skipped is named, with the reason.
+            format!("host={address} user=limited passfile={open} dbname=postgres"),
+            "open.pgpass was not used: others may use it (mode 0644, and 0600 is the most)",
         ),
         (
             format!("{} dbname=closed", as_role("limited")),

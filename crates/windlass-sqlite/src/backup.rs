@@ -37,6 +37,7 @@ use crate::session::Session;
 use crate::settle::{self, Target};
 use crate::view::WalView;
 use crate::wal::ReadAt;
+use crate::warning::Warning;
 
 /// At most this many passes without a lock come before the pass under the lock.
 const FREE_PASSES_MAX: u8 = 3;
@@ -51,7 +52,7 @@ struct Backup<'a> {
     run: &'a mut BackupRun,
     /// The greatest length that the file has had so far.
     longest_bytes: u64,
-    warnings: Vec<String>,
+    warnings: Vec<Warning>,
 }
 
 impl Database {
@@ -219,8 +220,7 @@ impl Backup<'_> {
             .set_phase("settling under the database lock");
         let mut checked = None;
         if let Some((_, mut view)) = view {
-            self.warnings
-                .push("The database changed to WAL mode during the backup.".to_owned());
+            self.warnings.push(Warning::BecameWal);
             let overlay = view.take_overlay();
             checked = Some((view, overlay.is_some()));
             if let Some(overlay) = overlay {

@@ -14,6 +14,7 @@ use crate::facts::DatabaseFacts;
 use crate::header::{DATABASE_HEADER_BYTES, DATABASE_MAGIC, DatabaseHeader};
 use crate::view::beside;
 use crate::wal::ReadAt;
+use crate::warning::Warning;
 
 /// How long a backup waits for a lock, unless the caller sets another time.
 pub const LOCK_WAIT_DEFAULT: Duration = Duration::from_secs(60);
@@ -32,7 +33,7 @@ pub struct Database {
     pub(crate) lock_limit: Option<Duration>,
     pub(crate) options: serde_json::Value,
     pub(crate) label: String,
-    pub(crate) warnings: Vec<String>,
+    pub(crate) warnings: Vec<Warning>,
     facts: DatabaseFacts,
     wal_bytes: u64,
 }
@@ -148,22 +149,19 @@ pub(crate) fn check_same_file(path: &Path, file: &File) -> Result<(), SqliteErro
     }
 }
 
-fn path_warnings(asked: &Path, real: &Path, metadata: &std::fs::Metadata) -> Vec<String> {
+fn path_warnings(asked: &Path, real: &Path, metadata: &std::fs::Metadata) -> Vec<Warning> {
     let mut warnings = Vec::new();
     if asked.symlink_metadata().is_ok_and(|link| link.is_symlink()) {
-        warnings.push(format!(
-            "{} is a symbolic link; {} is backed up.",
-            asked.display(),
-            real.display()
-        ));
+        warnings.push(Warning::SymbolicLink {
+            link: asked.to_owned(),
+            target: real.to_owned(),
+        });
     }
     if metadata.nlink() > 1 {
-        warnings.push(format!(
-            "{} has {} hard links: processes that use different names do not share a journal, \
-             which SQLite warns can corrupt the database.",
-            real.display(),
-            metadata.nlink()
-        ));
+        warnings.push(Warning::HardLinks {
+            path: real.to_owned(),
+            count: metadata.nlink(),
+        });
     }
     warnings
 }

@@ -11,6 +11,7 @@ use crate::header::be32;
 use crate::lock;
 use crate::view::beside;
 use crate::wal::ReadAt;
+use crate::warning::Warning;
 
 /// Fails if the database is empty and a file beside it holds data of it. SQLite would take that
 /// file for a leftover and remove it as soon as somebody reads the database. But it may be all that
@@ -51,13 +52,9 @@ pub(crate) fn journal_header(database: &Path) -> Option<[u8; 28]> {
 /// If a journal lies beside a database that nobody is writing to, a transaction never ended. The
 /// journal's header holds a random number. So if the header is the same before and after the look
 /// at the lock, it is the same journal, and it was there while nobody was writing.
-pub(crate) fn hot_journal_warning(path: &Path, file: &File) -> Option<String> {
+pub(crate) fn hot_journal_warning(path: &Path, file: &File) -> Option<Warning> {
     let before = journal_header(path)?;
     let idle = !lock::is_reserved(file).ok()?;
     let hot = idle && journal_header(path)? == before;
-    hot.then(|| {
-        "A transaction that had not ended when its process did was rolled back, as SQLite does \
-         on every opening."
-            .to_owned()
-    })
+    hot.then_some(Warning::TransactionRolledBack)
 }

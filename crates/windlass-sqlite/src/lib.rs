@@ -41,6 +41,7 @@ mod shm;
 mod sides;
 mod view;
 mod wal;
+mod warning;
 
 pub use database::{Database, LOCK_LIMIT_DEFAULT, LOCK_WAIT_DEFAULT, is_sqlite};
 pub use error::SqliteError;
@@ -55,3 +56,4 @@ pub use sides::{files_of, side_file_of};
 pub use wal::{
     Checksum, FRAME_HEADER_BYTES, PageFrame, ReadAt, WAL_HEADER_BYTES, WalHeader, WalState, scan,
 };
+pub use warning::Warning;

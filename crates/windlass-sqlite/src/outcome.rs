@@ -11,6 +11,7 @@ use windlass_media::{BackupType, Facts, FileEntry, FileFlags, FileKind, FileNo, 
 use crate::database::Database;
 use crate::error::{IoContext, SqliteError};
 use crate::facts::DatabaseFacts;
+use crate::warning::Warning;
 
 /// The number of the database file, which is the only file of a set.
 pub(crate) const DATABASE_FILE: FileNo = FileNo(0);
@@ -28,8 +29,8 @@ pub struct BackupOutcome {
     pub lock_held: Duration,
     /// Bytes that were read again while writers were locked out; 0 in WAL mode.
     pub lock_bytes: u64,
-    /// What the user should know; each warning is a sentence.
-    pub warnings: Vec<String>,
+    /// What the user should know.
+    pub warnings: Vec<Warning>,
 }
 
 /// What the backup read, and what the database was.

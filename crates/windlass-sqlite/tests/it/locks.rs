@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use windlass_sqlite::{Database, SqliteError};
+use windlass_sqlite::{Database, SqliteError, Warning};
 use windlass_testkit::sqlite::{Journal, Ledger, LedgerSpec, run_once};
 
 use crate::support::{Room, backup_while, round_trip, run_to, write_copy};
@@ -258,10 +258,7 @@ fn a_database_that_turns_to_wal_mode_during_the_copy() {
             }
         });
         assert_eq!(found, 60);
-        assert!(
-            warnings.iter().any(|warning| warning.contains("WAL mode")),
-            "{warnings:?}"
-        );
+        assert!(warnings.contains(&Warning::BecameWal), "{warnings:?}");
         drop(shell);
         assert_eq!(scene.ledger.check(&path), 60);
     }
@@ -348,7 +345,7 @@ fn a_hot_journal_is_rolled_back_and_reported() {
         let warned = outcome
             .warnings
             .iter()
-            .any(|warning| warning.contains("rolled back"));
+            .any(|warning| *warning == Warning::TransactionRolledBack);
         assert!(warned, "{:?}", outcome.warnings);
         assert_ne!(
             std::fs::read(&scene.ledger.path).unwrap(),

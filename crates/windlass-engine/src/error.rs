@@ -383,19 +383,7 @@ impl EngineError {
             Self::DeviceIo { source, .. }
             | Self::TargetIo { source, .. }
             | Self::EventFile { source, .. }
-            | Self::OutputIo { source, .. } => match source.kind() {
-                io::ErrorKind::ReadOnlyFilesystem => {
-                    "The file system is mounted read-only: name a place on another one, or mount \
-                     it again with `mount -o remount,rw`."
-                }
-                io::ErrorKind::NotFound | io::ErrorKind::NotADirectory => {
-                    "Name a path whose directory exists, or make the directory first."
-                }
-                io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => {
-                    "Free space there, or name a place on another file system."
-                }
-                _ => return None,
-            },
+            | Self::OutputIo { source, .. } => return place_hint(source),
             _ => return None,
         })
     }
@@ -421,6 +409,23 @@ pub(crate) fn read_error(location: &Path, offset: u64, source: io::Error) -> Eng
         offset,
         source,
     }
+}
+
+/// What to do about a place where nothing can be written.
+fn place_hint(fault: &io::Error) -> Option<&'static str> {
+    Some(match fault.kind() {
+        io::ErrorKind::ReadOnlyFilesystem => {
+            "The file system is mounted read-only: name a place on another one, or mount it again \
+             with `mount -o remount,rw`."
+        }
+        io::ErrorKind::NotFound | io::ErrorKind::NotADirectory => {
+            "Name a path whose directory exists, or make the directory first."
+        }
+        io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => {
+            "Free space there, or name a place on another file system."
+        }
+        _ => return None,
+    })
 }
 
 /// What to do when a set is damaged.

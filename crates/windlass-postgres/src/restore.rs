@@ -25,8 +25,8 @@ use windlass_media::{Facts, FileEntry, FileFlags, FileKind, FileNo, FileTable, c
 use crate::error::{IoContext, PostgresError};
 use crate::facts::DatabaseFacts;
 use crate::manifest::{MANIFEST_PATH, Manifest};
-use crate::users::user_name;
 use crate::tablespace::{TABLESPACE_MAP_PATH, oid_of_link, tablespace_map};
+use crate::users::user_name;
 
 /// Settings of ALTER SYSTEM. The server reads them after its other files, wherever those are, and
 /// pg_verifybackup does not check them.

@@ -1,5 +1,6 @@
 //! The command line: what can be said, and what each word of it means.
 
+mod accept;
 mod buffers;
 mod choice;
 #[cfg(test)]
@@ -20,13 +21,14 @@ use windlass_postgres::RelationPattern;
 
 pub use choice::{Choice, WHICH_OF_ALL};
 pub use open::{Open, OpenOptions};
-use windlass_engine::{parse_rate, parse_size};
+use windlass_engine::{parse_amount, parse_rate_limit};
 
 use crate::places::Configured;
 use crate::terminal::Color;
 use mapping::parse_mapping;
 
-pub use buffers::{Buffers, Layout};
+pub use accept::{SQLITE_VERSION, acceptable};
+pub use buffers::{Buffers, Layout, Rates};
 pub use operations::{Hooks, LogLevel};
 
 pub use lab::{Lab, Plan, Probe, Rehearse};
@@ -59,7 +61,8 @@ pub struct Global {
     #[arg(long, global = true, env = "WINDLASS_JSON")]
     pub json: bool,
     /// Print nothing if all is well: no progress and no report. Warnings and errors go to standard
-    /// error as always
+    /// error as always. A command that you ask a question (info, status, diff, plan, tune, events
+    /// and so on) prints its answer all the same
     #[arg(long, short, global = true, env = "WINDLASS_QUIET")]
     pub quiet: bool,
     /// Use colours: auto (on a terminal, unless NO_COLOR is set), always or never
@@ -197,12 +200,9 @@ pub struct Backup {
     /// If the output is not a terminal, print a line each time PERCENT more is done
     #[arg(long, value_name = "PERCENT", default_value_t = 10, value_parser = clap::value_parser!(u8).range(1..=100), env = "WINDLASS_STATS")]
     pub stats: u8,
-    /// Read at most this much per second from the database
-    #[arg(long, value_name = "RATE", value_parser = parse_rate, env = "WINDLASS_MAX_RATE")]
-    pub max_rate: Option<u64>,
-    /// Write at most this much per second to all devices together
-    #[arg(long, value_name = "RATE", value_parser = parse_rate, env = "WINDLASS_MAX_DEVICE_RATE")]
-    pub max_device_rate: Option<u64>,
+    /// Limits of speed
+    #[command(flatten)]
+    pub rates: Rates,
     /// Replace stripes that exist, after the new set is sealed
     #[arg(long, env = "WINDLASS_OVERWRITE")]
     pub overwrite: bool,
@@ -235,6 +235,16 @@ pub struct Backup {
     /// is without end [default: 60]
     #[arg(long, value_name = "SECONDS", env = "WINDLASS_LOCK_LIMIT")]
     pub lock_limit: Option<u64>,
+    /// Accept the warnings of this name: they no longer change the exit code, and only --details
+    /// shows them. Repeat it for several
+    #[arg(
+        long,
+        value_name = "NAME",
+        value_parser = accept::parser(),
+        value_delimiter = ',',
+        env = "WINDLASS_ACCEPT"
+    )]
+    pub accept: Vec<String>,
     /// Say what would be read and written, and how long it would take; change nothing
     #[arg(long)]
     pub dry_run: bool,
@@ -300,7 +310,7 @@ pub struct Restore {
     #[arg(long, env = "WINDLASS_NO_PREDICTION")]
     pub no_prediction: bool,
     /// Read at most this much per second from the devices
-    #[arg(long, value_name = "RATE", value_parser = parse_rate, env = "WINDLASS_MAX_RATE")]
+    #[arg(long, value_name = "RATE", value_parser = parse_rate_limit, env = "WINDLASS_MAX_RATE")]
     pub max_rate: Option<u64>,
     /// Say what would be written where, and how long it would take. Change nothing
     #[arg(long)]
@@ -336,7 +346,7 @@ pub struct Verify {
     #[arg(long)]
     pub open: bool,
     /// Read at most this much per second from the devices
-    #[arg(long, value_name = "RATE", value_parser = parse_rate, env = "WINDLASS_MAX_RATE")]
+    #[arg(long, value_name = "RATE", value_parser = parse_rate_limit, env = "WINDLASS_MAX_RATE")]
     pub max_rate: Option<u64>,
     /// Which set
     #[command(flatten)]
@@ -438,7 +448,7 @@ pub struct MountSet {
     #[arg(long, value_name = "DIRECTORY")]
     pub overlay: Option<PathBuf>,
     /// Memory for decoded frames
-    #[arg(long, value_name = "SIZE", value_parser = parse_size, default_value = "64MiB", env = "WINDLASS_CACHE")]
+    #[arg(long, value_name = "SIZE", value_parser = parse_amount, default_value = "64MiB", env = "WINDLASS_CACHE")]
     pub cache: Option<u64>,
     /// Read past the kernel's page cache. Faster for copying whole files once, slower for the rest
     #[arg(long, conflicts_with = "overlay")]

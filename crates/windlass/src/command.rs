@@ -88,7 +88,7 @@ pub fn is_ignored(signal: i32) -> bool {
 /// The models that storage has to imitate.
 fn emulation(buffers: &Buffers) -> Result<Emulation, Failure> {
     Ok(Emulation::parse(
-        buffers.emulate.iter().map(String::as_str),
+        buffers.bounds.emulate.iter().map(String::as_str),
     )?)
 }
 
@@ -112,7 +112,7 @@ fn request(buffers: &Buffers, layout: &Layout) -> Result<BufferRequest, Failure>
         frame_bytes: narrow("--frame-size", layout.frame_size)?,
         compressors: buffers.threads,
         readers: layout.readers,
-        memory_limit: buffers.max_memory,
+        memory_limit: buffers.bounds.max_memory,
     })
 }
 
@@ -153,7 +153,7 @@ pub fn open(stripes: &[PathBuf]) -> Result<OpenSet, Failure> {
     Ok(OpenSet::open(stripes, METADATA_LIMIT_DEFAULT)?)
 }
 
-/// Whether only the result is to be printed.
+/// Whether nothing but a result that was asked for is to be printed: no notes, no progress.
 fn is_silent(global: &Global) -> bool {
     global.json || global.quiet
 }

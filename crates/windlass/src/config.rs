@@ -19,6 +19,7 @@ pub mod edit;
 mod environment;
 mod file;
 mod nearest;
+mod values;
 
 use std::ffi::OsString;
 use std::path::PathBuf;

@@ -101,6 +101,20 @@ impl DatabaseName {
         }
     }
 
+    /// The place of the database, which no other database has: the absolute path of the file, or
+    /// the address of the server. Nothing is asked.
+    pub fn place(&self) -> String {
+        match self {
+            Self::Postgres(conninfo) => {
+                windlass_postgres::server_address(conninfo).unwrap_or_else(|| self.short_name())
+            }
+            Self::Sqlite(path) => {
+                let real = path.canonicalize().or_else(|_| std::path::absolute(path));
+                real.unwrap_or_else(|_| path.clone()).display().to_string()
+            }
+        }
+    }
+
     /// A short name that is known without asking the database: the file's stem, or the kind of the
     /// cluster.
     pub fn short_name(&self) -> String {

@@ -11,7 +11,7 @@ use windlass_engine::{
 };
 
 use crate::exit::{Code, Failure};
-use crate::{outputs, privilege};
+use crate::{privilege, words};
 
 /// Endings of the names of new files, after a dot.
 const FILE_ENDINGS: [&str; 3] = ["windlass", "stripe", "bak"];
@@ -55,7 +55,10 @@ impl DeviceName {
             return Err(Failure::new(
                 Code::Failed,
                 format!("there is no directory {}", parent.display()),
-                "Make it: Windlass makes the last directory of a path only.",
+                format!(
+                    "Type mkdir -p {}: Windlass makes the last directory of a path only.",
+                    words::quoted(&parent.display().to_string())
+                ),
             ));
         }
         if path.symlink_metadata().is_err() && (text.ends_with('/') || !is_file_name(&path)) {
@@ -92,27 +95,30 @@ impl DeviceName {
             Self::Directory(path) | Self::NewDirectory(path) => Some(path),
         }
     }
-
-    /// Creates the directory for this user, if it is one that does not exist yet.
-    pub fn make(&self, owner: Option<(u32, u32)>) -> Result<(), Failure> {
-        match self {
-            Self::NewDirectory(path) if !path.is_dir() => privilege::make_directory(path, owner),
-            _ => Ok(()),
-        }
-    }
 }
 
-/// The devices that these words name, for a database of this owner. If this process is root, it
-/// creates new directories now, because the owner may not be allowed to. It does so only where an
-/// output may be.
-pub fn resolve(words: &[String], owner: Option<(u32, u32)>) -> Result<Vec<DeviceName>, Failure> {
-    let devices = words.iter().map(|text| DeviceName::resolve(text));
-    let devices = devices.collect::<Result<Vec<_>, _>>()?;
-    if nix::unistd::Uid::effective().is_root() && owner.is_some_and(|(uid, _)| uid != 0) {
-        check(&devices, &outputs::outputs())?;
-        devices.iter().try_for_each(|device| device.make(owner))?;
+/// The devices that these words name.
+pub fn resolve(words: &[String]) -> Result<Vec<DeviceName>, Failure> {
+    words.iter().map(|text| DeviceName::resolve(text)).collect()
+}
+
+/// Creates the directories that do not exist yet, and returns them. A command calls this when
+/// nothing else can refuse the run, so that a mistake leaves no directory behind. If this process
+/// is root, it gives them to the owner of the database, who may not be allowed to create them.
+pub fn make_directories(
+    devices: &[DeviceName],
+    owner: Option<(u32, u32)>,
+) -> Result<Vec<&Path>, Failure> {
+    let mut made = Vec::new();
+    for device in devices {
+        if let DeviceName::NewDirectory(path) = device
+            && !path.is_dir()
+        {
+            privilege::make_directory(path, owner)?;
+            made.push(path.as_path());
+        }
     }
-    Ok(devices)
+    Ok(made)
 }
 
 /// Whether a new name means a file.
@@ -223,7 +229,7 @@ pub fn create(
             }
         })
         .collect();
-    devices.iter().try_for_each(|device| device.make(None))?;
+    make_directories(devices, None)?;
     let mut created: Vec<Box<dyn Device>> = Vec::with_capacity(paths.len());
     for path in paths {
         created.push(match path {

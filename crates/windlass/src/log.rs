@@ -8,8 +8,8 @@
 //! - Each line is a single write at the end of the file. So the lines of simultaneous runs may
 //!   alternate, but never mix.
 //! - A file that is not a log of Windlass is never written to.
-//! - If the log can no longer be written, the run goes on, and Windlass warns once. If the log
-//!   cannot even be opened, the command ends before it does anything.
+//! - If the log can no longer be written, the run goes on. Windlass warns once, and the exit code
+//!   becomes 3. If the log cannot even be opened, the command ends before it does anything.
 //! - No password reaches a log.
 
 mod file;
@@ -21,6 +21,7 @@ use std::path::Path;
 use std::sync::{Mutex, OnceLock, PoisonError};
 
 use windlass_engine::{BufferPlan, show_size};
+use windlass_postgres::user_shown;
 
 use crate::cli::{Global, LogLevel};
 use crate::exit::{Code, Failure};
@@ -63,12 +64,10 @@ pub fn open(global: &Global, arguments: &[OsString]) -> Result<(), Failure> {
     };
     // `main` calls this once.
     LOG.set(Mutex::new(log)).unwrap_or_default();
-    let (version, user) = (
-        env!("CARGO_PKG_VERSION"),
-        rustix::process::geteuid().as_raw(),
-    );
+    let version = env!("CARGO_PKG_VERSION");
+    let user = user_shown(rustix::process::geteuid().as_raw());
     info(&format!(
-        "started by user {user}, windlass {version}: {}",
+        "started by {user}, windlass {version}: {}",
         words.join(" ")
     ));
     Ok(())
@@ -158,7 +157,7 @@ fn write(level: LogLevel, text: &str) {
             log.has_failed = true;
             drop(log);
             // `note` would write to this log again.
-            screen::unlogged(&format!("warning: the log cannot be written: {error}"));
+            screen::degrade(&format!("the log cannot be written: {error}"));
         }
         _ => {}
     }

@@ -10,6 +10,7 @@ mod checks;
 mod cli;
 mod command;
 mod completions;
+mod compression;
 mod config;
 mod damage;
 mod database;
@@ -33,6 +34,7 @@ mod scratch;
 mod status;
 mod table;
 mod terminal;
+mod warnings;
 mod watch;
 mod words;
 
@@ -81,6 +83,7 @@ fn main() -> ExitCode {
 
 /// The end of a command that did its work. It is a failure if nobody received the result.
 fn ended(code: exit::Code) -> Result<exit::Code, exit::Failure> {
+    let code = output::degraded(code);
     match (code, output::failure()) {
         (exit::Code::Done | exit::Code::Warnings, Some(failure)) => Err(failure),
         _ => Ok(code),

@@ -2,6 +2,7 @@
 //! textfile collector (`--metrics-file`).
 //!
 //! Invariants
+//! - A run goes on if its metrics cannot be served or written. Windlass warns before and after it.
 //! - A scrape costs the run no more than reading its counters.
 //! - The file is complete at any moment, because a rename replaces it. It stays after the run and
 //!   says how the run ended.
@@ -12,8 +13,9 @@
 mod http;
 mod render;
 
+use std::io::ErrorKind;
 use std::net::SocketAddr;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -23,7 +25,8 @@ use std::time::Duration;
 use windlass_engine::{EngineError, Outputs};
 
 use crate::cli::Watching;
-use crate::exit::{Code, Failure};
+use crate::exit::Failure;
+use crate::output;
 use crate::outputs::METRICS;
 
 use http::{Answer, Server};
@@ -34,19 +37,26 @@ const FILE_BYTES_MAX: u64 = 1 << 20;
 /// How often the file is written. node_exporter reads it about every 15 seconds.
 const PERIOD: Duration = Duration::from_secs(5);
 
-/// Whether a run failed because its file cannot be written. Nobody then tries it again.
-static FILE_FAILED: AtomicBool = AtomicBool::new(false);
+/// Whether a run failed because its file was refused. Nobody then tries it again.
+static REFUSED: AtomicBool = AtomicBool::new(false);
 
-/// Whether the run failed because its file of metrics cannot be written.
-pub fn has_failed() -> bool {
-    FILE_FAILED.load(Ordering::Relaxed)
+/// Whether the run failed because its file of metrics was refused.
+pub fn was_refused() -> bool {
+    REFUSED.load(Ordering::Relaxed)
+}
+
+/// The file of metrics and the thread that writes it, until `stop` is dropped.
+struct Textfile {
+    path: PathBuf,
+    stop: Sender<()>,
+    thread: JoinHandle<Result<(), EngineError>>,
 }
 
 /// Serves and writes metrics until it ends.
 pub struct Metrics {
     exporter: Arc<Mutex<Exporter>>,
     server: Option<Server>,
-    file: Option<(Sender<()>, JoinHandle<()>)>,
+    file: Option<Textfile>,
     has_ended: bool,
 }
 
@@ -96,31 +106,35 @@ impl Metrics {
             "/" => Answer::found("windlass: see /metrics\n".to_owned()),
             _ => Answer::not_found(),
         };
-        let server = Server::start(address, answer).map_err(|error| {
-            let message = format!("cannot serve metrics on {address}: {error}");
-            let hint = "Use an address of this machine with a free port for --metrics.";
-            Failure::new(Code::Failed, message, hint)
-        })?;
-        self.server = Some(server);
+        match Server::start(address, answer) {
+            Ok(server) => self.server = Some(server),
+            Err(error) if error.kind() == ErrorKind::InvalidInput => {
+                let message = format!("--metrics: {address:?} is no address: {error}");
+                let hint = "Write ADDRESS:PORT for --metrics, as in 127.0.0.1:9187.";
+                return Err(Failure::usage(message, hint));
+            }
+            Err(error) => {
+                output::degrade(&format!("this run serves no metrics on {address}: {error}"))
+            }
+        }
         Ok(())
     }
 
     fn keep(&mut self, path: &Path, outputs: &Outputs) -> Result<(), Failure> {
-        let failed = |error: &dyn std::fmt::Display| {
-            let message = format!("cannot write metrics to {}: {error}", path.display());
-            let hint = "Name a file for --metrics-file in a directory that exists and that the \
-                        database's owner can write to.";
-            Failure::new(Code::Failed, message, hint)
-        };
         carry(
             path,
             &mut self.exporter.lock().unwrap_or_else(PoisonError::into_inner),
         );
-        let replaced = replace(path, outputs, &text(&self.exporter));
-        FILE_FAILED.store(replaced.is_err(), Ordering::Relaxed);
-        match replaced {
-            Err(EngineError::OutputIo { source, .. }) => return Err(failed(&source)),
-            other => other?,
+        match replace(path, outputs, &text(&self.exporter)) {
+            Ok(()) => {}
+            // The end of the run tries it again, and decides whether the warning stays.
+            Err(error @ EngineError::OutputIo { .. }) => {
+                output::note(&format!("warning: {}", unwritten(path, &error)));
+            }
+            Err(error) => {
+                REFUSED.store(true, Ordering::Relaxed);
+                return Err(error.into());
+            }
         }
         let (stop, stopped) = channel();
         let (exporter, own) = (Arc::clone(&self.exporter), path.to_owned());
@@ -130,19 +144,29 @@ impl Metrics {
                 // It is written again in some seconds, and at the end.
                 replace(&own, &outputs, &text(&exporter)).unwrap_or_default();
             }
-            replace(&own, &outputs, &text(&exporter)).unwrap_or_default();
+            replace(&own, &outputs, &text(&exporter))
         };
         let thread = std::thread::Builder::new().name("metrics".to_owned());
-        let thread = thread.spawn(body).map_err(|error| failed(&error))?;
-        self.file = Some((stop, thread));
+        match thread.spawn(body) {
+            Ok(thread) => {
+                self.file = Some(Textfile {
+                    path: path.to_owned(),
+                    stop,
+                    thread,
+                })
+            }
+            Err(error) => output::degrade(&unwritten(path, &error)),
+        }
         Ok(())
     }
 
     fn stop(&mut self) {
         drop(self.server.take());
-        if let Some((stop, thread)) = self.file.take() {
+        if let Some(Textfile { path, stop, thread }) = self.file.take() {
             drop(stop);
-            thread.join().unwrap_or_default();
+            if let Ok(Err(error)) = thread.join() {
+                output::degrade(&unwritten(&path, &error));
+            }
         }
     }
 }
@@ -169,6 +193,15 @@ pub fn failed(path: &Path, outputs: &Outputs, mut exporter: Exporter) -> Result<
 fn carry(path: &Path, exporter: &mut Exporter) {
     let text = windlass_engine::read_at_most(path, FILE_BYTES_MAX).unwrap_or_default();
     exporter.carry(&String::from_utf8_lossy(&text));
+}
+
+/// A warning that also says what to do. It must fit before the run and after it.
+fn unwritten(path: &Path, error: &dyn std::fmt::Display) -> String {
+    format!(
+        "the metrics of this run are not in {}: {error}. Name a file for --metrics-file in a \
+         directory that exists and that the database's owner can write to",
+        path.display()
+    )
 }
 
 fn text(exporter: &Mutex<Exporter>) -> String {

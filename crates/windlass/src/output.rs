@@ -16,7 +16,7 @@ use crate::exit::Failure;
 use crate::log;
 use crate::terminal::{self, Stream};
 use screen::{BOLD, GREEN, RED, RESET, print, write};
-pub use screen::{bar, failure, keep, printable, unlogged};
+pub use screen::{bar, degraded, failure, keep, printable, unlogged};
 pub use windlass_engine::counted as count;
 
 /// The column in which the text of an entry begins.
@@ -35,6 +35,13 @@ pub enum Tone {
     Good,
     /// Something is wrong.
     Bad,
+}
+
+/// Prints a warning about something beside the result, like the metrics. It does not stop the
+/// command, which then ends with the exit code for warnings.
+pub fn degrade(text: &str) {
+    log::warn(text);
+    screen::degrade(text);
 }
 
 /// Prints a line of the result, on standard output.

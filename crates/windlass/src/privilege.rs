@@ -5,6 +5,7 @@ use std::ffi::CString;
 use std::path::Path;
 
 use nix::unistd::{Gid, Uid, User};
+use windlass_postgres::user_shown;
 
 use crate::exit::{Code, Failure};
 
@@ -14,7 +15,7 @@ pub fn become_user(uid: u32, gid: u32) -> Result<(), Failure> {
         return Ok(());
     }
     drop_to(Uid::from_raw(uid), Gid::from_raw(gid)).map_err(|error| {
-        let message = format!("cannot become user {uid}: {error}");
+        let message = format!("cannot become {}: {error}", user_shown(uid));
         Failure::new(
             Code::Failed,
             message,
@@ -37,7 +38,7 @@ pub fn as_user<T>(
         return body();
     };
     let fault = |error: nix::Error| {
-        let message = format!("cannot become user {uid} for a while: {error}");
+        let message = format!("cannot become {} for a while: {error}", user_shown(uid));
         Failure::new(
             Code::Failed,
             message,
@@ -45,20 +46,28 @@ pub fn as_user<T>(
         )
     };
     let (root_uid, root_gid) = (Uid::effective(), Gid::effective());
+    let root_groups = nix::unistd::getgroups().map_err(fault)?;
+    take_groups(Uid::from_raw(uid), Gid::from_raw(gid)).map_err(fault)?;
     nix::unistd::setegid(Gid::from_raw(gid)).map_err(fault)?;
     nix::unistd::seteuid(Uid::from_raw(uid)).map_err(fault)?;
     let result = body();
     nix::unistd::seteuid(root_uid).map_err(fault)?;
     nix::unistd::setegid(root_gid).map_err(fault)?;
+    nix::unistd::setgroups(&root_groups).map_err(fault)?;
     result
 }
 
-fn drop_to(uid: Uid, gid: Gid) -> nix::Result<()> {
+/// Takes the groups of a user, and no others.
+fn take_groups(uid: Uid, gid: Gid) -> nix::Result<()> {
     let name = User::from_uid(uid)?.and_then(|user| CString::new(user.name).ok());
     match name {
-        Some(name) => nix::unistd::initgroups(&name, gid)?,
-        None => nix::unistd::setgroups(&[])?,
+        Some(name) => nix::unistd::initgroups(&name, gid),
+        None => nix::unistd::setgroups(&[]),
     }
+}
+
+fn drop_to(uid: Uid, gid: Gid) -> nix::Result<()> {
+    take_groups(uid, gid)?;
     nix::unistd::setresgid(gid, gid, gid)?;
     nix::unistd::setresuid(uid, uid, uid)
 }

@@ -25,7 +25,7 @@ impl RunEnd {
         let stripes: Vec<_> = report.devices.iter().map(|one| one.name.as_str()).collect();
         log::info(&format!("verdict: {}", report.verdict));
         Self {
-            code,
+            code: output::degraded(code),
             told: vec![
                 ("SET_ID", report.set_id.clone()),
                 ("STRIPES", stripes.join("\n")),
@@ -45,14 +45,16 @@ pub struct Run<'a> {
     watching: &'a Watching,
     command: &'static str,
     subject: String,
+    series: String,
 }
 
 impl<'a> Run<'a> {
-    /// `subject` is what the run works on, as the command line names it.
+    /// `subject` is what the run works on, as the command line names it; `series` is the same for
+    /// metrics.
     pub fn new(
         (global, watching, hooks): (&'a Global, &'a Watching, &cli::Hooks),
         command: &'static str,
-        subject: &str,
+        (subject, series): (&str, &str),
         cancel: &Cancel,
     ) -> Result<Self, Failure> {
         Ok(Self {
@@ -61,6 +63,7 @@ impl<'a> Run<'a> {
             watching,
             command,
             subject: subject.to_owned(),
+            series: series.to_owned(),
         })
     }
 
@@ -85,7 +88,7 @@ impl<'a> Run<'a> {
             .watching
             .metrics_file
             .as_deref()
-            .filter(|_| watch::may_tell() && !metrics::has_failed())
+            .filter(|_| watch::may_tell() && !metrics::was_refused())
         else {
             return;
         };
@@ -96,6 +99,7 @@ impl<'a> Run<'a> {
             outputs: &outputs,
             command: self.command,
             subject: self.subject.clone(),
+            series: self.series.clone(),
             percent: 100,
         };
         let exporter = Exporter::new(&run, jiff::Timestamp::now(), &Arc::<Progress>::default());

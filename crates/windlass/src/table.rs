@@ -14,6 +14,8 @@ use crate::words::{bound, duration};
 pub struct Finished<'a> {
     /// The result (`sealed`, `restored`, `verified`), and of what.
     pub result: (&'static str, String),
+    /// What a person needs after the result and the verdict: where it is, and what to type next.
+    pub then: Vec<(&'static str, String)>,
     pub report: &'a RunReport,
     /// What the plan would have predicted, and what would make the run faster.
     pub judgement: Option<&'a Judgement>,
@@ -32,6 +34,9 @@ impl Finished<'_> {
         let (label, text) = &self.result;
         output::entry(label, text, Tone::Good);
         print_verdict(self.report);
+        for (label, text) in &self.then {
+            output::entry(label, text, Tone::Plain);
+        }
         if let Some(judgement) = self.judgement {
             if let Some(advised) = &judgement.advice {
                 let words = advice::words(advised, self.report);

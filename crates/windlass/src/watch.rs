@@ -4,9 +4,11 @@
 //!                                    ^
 //!                     bar, status, metrics, events look at it
 //!
-//! Invariant: a run goes on if it cannot be shown. There is one exception: if something that the
-//! user asked for by name (a file, an address) cannot even begin, the command ends before it does
-//! anything.
+//! Invariant: a run goes on if it cannot be shown. There are two exceptions, and then the command
+//! ends before it does anything: an output that is refused (it is the database, or a file of
+//! another kind), and a file of events that cannot be created. Somebody who records a run wants the
+//! record. Metrics that cannot be written or served are a warning: a backup must not fail for its
+//! metrics.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -74,6 +76,8 @@ pub struct Watched<'a> {
     pub command: &'static str,
     /// What it works on.
     pub subject: String,
+    /// The same for metrics. It is another one for each database, and the same one every night.
+    pub series: String,
     /// Without a terminal, a line is printed each time that this many more percent are done.
     pub percent: u8,
 }

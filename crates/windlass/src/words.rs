@@ -38,6 +38,11 @@ pub fn moment_of(text: &str) -> String {
         .map_or(text.to_owned(), |time| format!("{text} ({})", moment(time)))
 }
 
+/// The [`moment`] that a text of RFC 3339 means. If the text is not a time, it stays as it is.
+pub fn moment_of_begin(text: &str) -> String {
+    text.parse().map_or(text.to_owned(), moment)
+}
+
 fn at_zone(time: Timestamp, now: Timestamp, zone: &TimeZone) -> String {
     let local = time.to_zoned(zone.clone()).strftime("%F %T %:z");
     format!("{local}, {}", age(now.duration_since(time)))
@@ -70,6 +75,15 @@ pub fn bound(stage: &str) -> String {
     format!("bound by {}", resource_words(stage))
 }
 
+/// A word as a shell takes it: in quotes if it has letters that a shell would change.
+pub fn quoted(word: &str) -> String {
+    let is_plain = |letter: char| letter.is_alphanumeric() || "-_./:@%+,".contains(letter);
+    match !word.is_empty() && word.chars().all(is_plain) {
+        true => word.to_owned(),
+        false => format!("'{}'", word.replace('\'', "'\\''")),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -91,6 +105,14 @@ mod tests {
         for (seconds, words) in expected {
             assert_eq!(duration(seconds), words);
         }
+    }
+
+    #[test]
+    fn a_word_can_be_typed_as_it_is_shown() {
+        assert_eq!(quoted("/backup/shop-1.windlass"), "/backup/shop-1.windlass");
+        assert_eq!(quoted("/my backup/x"), "'/my backup/x'");
+        assert_eq!(quoted("it's"), "'it'\\''s'");
+        assert_eq!(quoted(""), "''");
     }
 
     #[test]

@@ -35,7 +35,7 @@ impl Scene {
 
     /// Backs up while `meanwhile` runs. Returns the warnings, and the number of transactions in the
     /// copy.
-    fn backup(&self, meanwhile: impl FnOnce(Ledger) + Send + 'static) -> (Vec<String>, u64) {
+    fn backup(&self, meanwhile: impl FnOnce(Ledger) + Send + 'static) -> (Vec<Warning>, u64) {
         let (stripe, copy) = (self.room.path("set"), self.room.path("copy"));
         let ledger = self.ledger.clone();
         let outcome = backup_while(&ledger.path.clone(), &stripe, move || meanwhile(ledger));

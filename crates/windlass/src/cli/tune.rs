@@ -3,9 +3,10 @@
 use std::collections::BTreeMap;
 
 use clap::Args;
-use windlass_engine::{parse_rate, parse_size};
+use windlass_engine::parse_amount;
 
-use super::lab::{size, time};
+use super::buffers::{Bounds, Rates};
+use super::lab::time;
 
 const EXAMPLES: &str = "\
 Examples:
@@ -44,31 +45,20 @@ pub struct Tune {
     #[arg(long, value_name = "TIME", value_parser = time, default_value = "60s")]
     pub budget: f64,
     /// How much of the database all trials together may read
-    #[arg(long, value_name = "SIZE", value_parser = size, default_value = "32GiB")]
+    #[arg(long, value_name = "SIZE", value_parser = parse_amount, default_value = "32GiB")]
     pub budget_bytes: u64,
     /// How much one trial reads [default: about what half a second can read]
-    #[arg(long, value_name = "SIZE", value_parser = size)]
+    #[arg(long, value_name = "SIZE", value_parser = parse_amount)]
     pub trial_bytes: Option<u64>,
-    /// Read at most this much per second from the database
-    #[arg(long, value_name = "RATE", value_parser = parse_rate, env = "WINDLASS_MAX_RATE")]
-    pub max_rate: Option<u64>,
-    /// Write at most this much per second to all devices together
-    #[arg(long, value_name = "RATE", value_parser = parse_rate, env = "WINDLASS_MAX_DEVICE_RATE")]
-    pub max_device_rate: Option<u64>,
-    /// How much memory the buffers may take [default: 1GiB]
-    #[arg(long, value_name = "SIZE", value_parser = parse_size, env = "WINDLASS_MAX_MEMORY")]
-    pub max_memory: Option<u64>,
+    /// Limits of speed
+    #[command(flatten)]
+    pub rates: Rates,
+    /// Memory and storage
+    #[command(flatten)]
+    pub bounds: Bounds,
     /// How many cores a backup may keep busy, for example 1.5 [default: all]
     #[arg(long, value_name = "CORES", value_parser = cores)]
     pub max_cpu: Option<f64>,
-    /// Behave as if the storage were slower, as for `backup`
-    #[arg(
-        long,
-        value_name = "WHAT=MODEL",
-        env = "WINDLASS_EMULATE",
-        value_delimiter = ' '
-    )]
-    pub emulate: Vec<String>,
     /// Write compress, buffers, transfer-size, readers and threads into the configuration, as
     /// options of the database. A database that is new there also gets its source, and the devices
     /// of --to unless one is `nul`

@@ -4,15 +4,16 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use windlass_engine::media::{Codec, SetId};
+use windlass_engine::media::SetId;
 use windlass_engine::{
-    BackupOptions, BackupRun, BufferPlan, Cancel, CodecRange, Emulation, FileDeviceOptions,
-    Outputs, RunReport, clean_up, show_size,
+    BackupOptions, BackupRun, BufferPlan, Cancel, Emulation, FileDeviceOptions, Outputs, RunReport,
+    clean_up, show_size,
 };
 use windlass_postgres::{BackupRequest, Cluster, EarlierWindow};
 use windlass_sqlite::Database;
 
-use crate::cli::{Backup, Global};
+use crate::cli::{Backup, Global, SQLITE_VERSION};
+use crate::compression::Compression;
 use crate::database::{DatabaseName, plain_name};
 use crate::devices::{self, DeviceName, StripeNames};
 use crate::exit::{Code, Failure};
@@ -20,16 +21,23 @@ use crate::foretold::{Done, Judgement, State};
 use crate::probed::Ends;
 use crate::run::{Run, RunEnd};
 use crate::table::{self, Finished};
+use crate::warnings::{self, Warnings};
 use crate::watch::{self, Ended, Watch, Watched};
-use crate::{log, output, outputs, words};
+use crate::{log, output, outputs, privilege, words};
 
 /// A sealed backup of any kind of database.
 struct Sealed {
     report: RunReport,
     database: serde_json::Value,
     places: Vec<PathBuf>,
-    warnings: Vec<String>,
+    warnings: Warnings,
     remarks: Vec<String>,
+}
+
+/// A database that can be backed up now. Nothing has been written yet.
+enum Ready {
+    Postgres(Box<Cluster>, BufferPlan, Outputs),
+    Sqlite(Box<Database>, BufferPlan, Outputs),
 }
 
 pub fn run(global: &Global, arguments: &Backup) -> Result<Code, Failure> {
@@ -37,12 +45,12 @@ pub fn run(global: &Global, arguments: &Backup) -> Result<Code, Failure> {
         return super::check::dry_run(global, arguments);
     }
     let cancel = super::cancel_on_signals()?;
-    let subject = match &arguments.name {
-        Some(name) => name.clone(),
-        None => DatabaseName::guess(&arguments.database).short_name(),
-    };
+    let guessed = DatabaseName::guess(&arguments.database);
+    let configured = |other: String| arguments.name.clone().unwrap_or(other);
+    let subject = configured(guessed.short_name());
+    let series = configured(guessed.place());
     let about = (global, &arguments.watching, &arguments.hooks);
-    let run = Run::new(about, "backup", &subject, &cancel)?;
+    let run = Run::new(about, "backup", (&subject, &series), &cancel)?;
     run.go(|run| back_up(global, arguments, run, cancel))
 }
 
@@ -61,8 +69,7 @@ fn back_up(
     let state = State::open(&emulation, !arguments.no_prediction);
     // The hook comes first, because it may be what mounts the devices.
     run.hooks.before()?;
-    let devices = devices::resolve(&arguments.to, name.owner())?;
-    name.become_owner()?;
+    let devices = devices::resolve(&arguments.to)?;
     let job = Job {
         global,
         arguments,
@@ -72,18 +79,25 @@ fn back_up(
         devices,
         cancel,
     };
-    let mut sealed = match &name {
-        DatabaseName::Postgres(conninfo) => job.postgres(conninfo)?,
-        DatabaseName::Sqlite(path) => job.sqlite(path)?,
+    // Only root may be allowed to create the directories of --to, so it is still root here. A
+    // mistake in what was asked for is found before they are created.
+    let ready = privilege::as_user(name.owner(), || job.prepare());
+    let made = ready.and_then(|ready| {
+        let made = devices::make_directories(&job.devices, name.owner())?;
+        Ok((ready, made))
+    });
+    name.become_owner()?;
+    let (ready, made) = made?;
+    for directory in made {
+        job.note(&format!("made the directory {}", directory.display()));
+    }
+    let mut sealed = match ready {
+        Ready::Postgres(cluster, plan, outputs) => job.postgres(*cluster, plan, &outputs)?,
+        Ready::Sqlite(database, plan, outputs) => job.sqlite(*database, plan, &outputs)?,
     };
     let judgement = job.judge(&mut sealed, state)?;
     job.show(&sealed, &judgement);
-    let code = if sealed.warnings.is_empty() {
-        Code::Done
-    } else {
-        Code::Warnings
-    };
-    Ok(RunEnd::new(code, &sealed.report))
+    Ok(RunEnd::new(sealed.warnings.code(), &sealed.report))
 }
 
 /// One backup to make.
@@ -98,10 +112,34 @@ struct Job<'a> {
 }
 
 impl Job<'_> {
-    fn postgres(&self, conninfo: &str) -> Result<Sealed, Failure> {
-        let mut cluster = Cluster::connect(conninfo)?;
-        let plan = super::request(&self.arguments.buffers, &self.arguments.layout)?
-            .plan(self.devices.len(), cluster.scan_volumes()?)?;
+    /// Connects to the database or opens it, and checks everything that was asked for.
+    fn prepare(&self) -> Result<Ready, Failure> {
+        let asked = super::request(&self.arguments.buffers, &self.arguments.layout)?;
+        let ready = match self.name {
+            DatabaseName::Postgres(conninfo) => {
+                let cluster = Cluster::connect(conninfo)?;
+                let plan = asked.plan(self.devices.len(), cluster.scan_volumes()?)?;
+                let outputs = outputs::of_cluster(&cluster.facts().data_directory)?;
+                Ready::Postgres(Box::new(cluster), plan, outputs)
+            }
+            DatabaseName::Sqlite(path) => {
+                let database = Database::open(path)?;
+                let plan = asked.plan(self.devices.len(), 1)?;
+                Ready::Sqlite(Box::new(database), plan, outputs::of_sqlite(path)?)
+            }
+        };
+        let (Ready::Postgres(_, _, outputs) | Ready::Sqlite(_, _, outputs)) = &ready;
+        let protected = devices::protect(&self.devices, outputs)?;
+        watch::check(self.global, &self.arguments.watching, &protected)?;
+        Ok(ready)
+    }
+
+    fn postgres(
+        &self,
+        mut cluster: Cluster,
+        plan: BufferPlan,
+        outputs: &Outputs,
+    ) -> Result<Sealed, Failure> {
         let request = BackupRequest {
             label: self.arguments.label.clone(),
             fast_checkpoint: self.arguments.checkpoint == "fast",
@@ -109,9 +147,8 @@ impl Job<'_> {
             options: self.options_json(&plan),
             ..BackupRequest::default()
         };
-        let outputs = outputs::of_cluster(&cluster.facts().data_directory)?;
         let database = cluster.facts().name.clone();
-        let (run, watch) = self.start(plan, &database, &outputs)?;
+        let (run, watch) = self.start(plan, &database, outputs)?;
         let mut places = vec![cluster.facts().data_directory.clone()];
         let outcome = watch.end(cluster.backup(&request, run), |done| {
             Ended::well(&done.report)
@@ -123,12 +160,9 @@ impl Job<'_> {
                 .filter(|path| path.is_absolute()),
         );
         let database = serde_json::to_value(&outcome.facts).unwrap_or_default();
-        let warnings = outcome
-            .facts
-            .warnings
-            .iter()
-            .map(ToString::to_string)
-            .collect();
+        let warnings = outcome.facts.warnings.iter();
+        let warnings = warnings.map(|warning| (warning.name(), warning.to_string()));
+        let warnings = Warnings::new(warnings, &self.arguments.accept);
         let earlier = outcome.facts.earlier_windows.iter();
         let remark = |window: &EarlierWindow| {
             let cause = &window.cause;
@@ -143,20 +177,22 @@ impl Job<'_> {
         })
     }
 
-    fn sqlite(&self, path: &std::path::Path) -> Result<Sealed, Failure> {
-        let mut database = Database::open(path)?;
+    fn sqlite(
+        &self,
+        mut database: Database,
+        plan: BufferPlan,
+        outputs: &Outputs,
+    ) -> Result<Sealed, Failure> {
         if let Some(seconds) = self.arguments.lock_wait {
             database.set_lock_wait(Duration::from_secs(seconds));
         }
         if let Some(seconds) = self.arguments.lock_limit {
             database.set_lock_limit((seconds > 0).then(|| Duration::from_secs(seconds)));
         }
-        let plan = super::request(&self.arguments.buffers, &self.arguments.layout)?
-            .plan(self.devices.len(), 1)?;
         database.set_options(self.options_json(&plan));
         database.set_label(&self.arguments.label);
-        let outputs = outputs::of_sqlite(path)?;
-        let (run, watch) = self.start(plan, &self.name.short_name(), &outputs)?;
+        let path = PathBuf::from(&database.facts().path);
+        let (run, watch) = self.start(plan, &self.name.short_name(), outputs)?;
         let outcome = watch.end(database.backup(run), |done| Ended::well(&done.report))?;
         let held = outcome.lock_held.as_secs_f64() * 1000.0;
         let remark = match outcome.facts.journal_mode {
@@ -164,16 +200,20 @@ impl Job<'_> {
             _ => format!("writers were locked out for {held:.1} ms (rollback mode)"),
         };
         let mut remarks = vec![remark];
-        remarks.extend(wal_reset_remark(&outcome.facts));
+        let is_accepted = warnings::is_accepted(SQLITE_VERSION, &self.arguments.accept);
+        if !is_accepted || self.arguments.watching.details || self.global.json {
+            remarks.extend(wal_reset_remark(&outcome.facts));
+        }
         let mut facts = outcome.facts.to_json();
         facts["lock_held_seconds"] = outcome.lock_held.as_secs_f64().into();
         facts["lock_bytes_read"] = outcome.lock_bytes.into();
-        let (report, warnings) = (outcome.report, outcome.warnings);
+        let warnings = outcome.warnings.iter();
+        let warnings = warnings.map(|warning| (warning.name(), warning.to_string()));
         Ok(Sealed {
-            report,
+            report: outcome.report,
             database: facts,
-            places: vec![path.to_owned()],
-            warnings,
+            places: vec![path],
+            warnings: Warnings::new(warnings, &self.arguments.accept),
             remarks,
         })
     }
@@ -186,10 +226,6 @@ impl Job<'_> {
         outputs: &Outputs,
     ) -> Result<(BackupRun, Watch), Failure> {
         let protected = &devices::protect(&self.devices, outputs)?;
-        watch::check(self.global, &self.arguments.watching, protected)?;
-        self.devices
-            .iter()
-            .try_for_each(|device| device.make(None))?;
         for directory in devices::directories(&self.devices) {
             for done in clean_up(&directory)? {
                 self.note(&done.to_string());
@@ -220,8 +256,8 @@ impl Job<'_> {
             plan,
             codec: self.compression.codec,
             range: self.compression.range,
-            source_rate: self.arguments.max_rate,
-            device_rate: self.arguments.max_device_rate,
+            source_rate: self.arguments.rates.max_rate,
+            device_rate: self.arguments.rates.max_device_rate,
             ring: !self.arguments.buffers.no_ring,
             emulation: self.emulation.clone(),
         };
@@ -230,7 +266,8 @@ impl Job<'_> {
             watching: &self.arguments.watching,
             outputs: protected,
             command: "backup",
-            subject: self.subject(database),
+            subject: self.subject(plain_name(database)),
+            series: self.subject(self.name.place()),
             percent: self.arguments.stats,
         })?;
         let progress = Arc::clone(watch.progress());
@@ -240,10 +277,9 @@ impl Job<'_> {
         Ok((run, watch))
     }
 
-    /// The database's name in metrics and in the status: the configured one, or `own`.
-    fn subject(&self, own: &str) -> String {
-        let configured = self.arguments.name.clone();
-        configured.unwrap_or_else(|| plain_name(own))
+    /// The database's configured name, or `other`.
+    fn subject(&self, other: String) -> String {
+        self.arguments.name.clone().unwrap_or(other)
     }
 
     fn options_json(&self, plan: &BufferPlan) -> serde_json::Value {
@@ -272,15 +308,16 @@ impl Job<'_> {
             report: &sealed.report,
             codec: fixed.then_some(self.compression.codec),
             request: super::request(&self.arguments.buffers, &self.arguments.layout)?,
-            rates: (self.arguments.max_rate, self.arguments.max_device_rate),
+            rates: (
+                self.arguments.rates.max_rate,
+                self.arguments.rates.max_device_rate,
+            ),
         };
         Ok(state.judge(&ends, &done))
     }
 
     fn show(&self, sealed: &Sealed, judgement: &Judgement) {
-        for warning in &sealed.warnings {
-            output::note(&format!("warning: {warning}"));
-        }
+        sealed.warnings.print(self.arguments.watching.details);
         let report = &sealed.report;
         if self.global.json {
             return output::line(&document(sealed, judgement).to_string());
@@ -303,12 +340,28 @@ impl Job<'_> {
         let remarks = sealed.remarks.iter().map(|text| ("source", text.clone()));
         let finished = Finished {
             result,
+            then: self.stripes(report),
             report,
             judgement: Some(judgement),
             remarks: remarks.collect(),
             details: self.arguments.watching.details,
         };
         finished.print(self.global);
+    }
+
+    /// Where the set is, and how to restore it.
+    fn stripes(&self, report: &RunReport) -> Vec<(&'static str, String)> {
+        let kept = report.devices.iter().map(|device| device.name.as_str());
+        let kept: Vec<_> = kept.filter(|name| name.starts_with('/')).collect();
+        let mut lines: Vec<_> = kept
+            .iter()
+            .map(|name| ("stripe", (*name).to_owned()))
+            .collect();
+        if let (true, Some(first)) = (kept.len() == self.devices.len(), kept.first()) {
+            let stripe = words::quoted(first);
+            lines.push(("restore", format!("windlass restore {stripe} --into PATH")));
+        }
+        lines
     }
 
     fn note(&self, text: &str) {
@@ -324,7 +377,7 @@ fn wal_reset_remark(facts: &windlass_sqlite::DatabaseFacts) -> Option<String> {
     facts.wal_reset_bug.then(|| {
         format!(
             "last written by SQLite {}, which can corrupt a database in WAL mode in rare cases; \
-             3.51.3, 3.50.7 and 3.44.6 are fixed",
+             3.51.3, 3.50.7 and 3.44.6 are fixed ({SQLITE_VERSION})",
             facts.sqlite_version
         )
     })
@@ -336,114 +389,7 @@ fn document(sealed: &Sealed, judgement: &Judgement) -> serde_json::Value {
     judgement.describe(&mut document);
     document["type"] = "full".into();
     document["database"] = sealed.database.clone();
-    document["warnings"] = sealed.warnings.clone().into();
+    document["warnings"] = sealed.warnings.document();
     document["remarks"] = sealed.remarks.clone().into();
     document
-}
-
-/// The value of `--compress`.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub(super) struct Compression {
-    /// The codec; with a range, the first one.
-    codec: Codec,
-    /// The codecs between which the run chooses.
-    range: Option<CodecRange>,
-}
-
-impl Compression {
-    /// The codec with which a run begins.
-    pub(super) fn first(&self) -> Codec {
-        self.codec
-    }
-
-    /// A codec, `auto`, or `auto:WEAKEST..STRONGEST`.
-    pub(super) fn parse(text: &str) -> Result<Self, Failure> {
-        let range = match text.strip_prefix("auto") {
-            Some("") => CodecRange::default(),
-            Some(bounds) => parse_range(text, bounds)?,
-            None => {
-                let codec = parse_codec(text)?;
-                return Ok(Self { codec, range: None });
-            }
-        };
-        Ok(Self {
-            codec: range.start(),
-            range: Some(range),
-        })
-    }
-}
-
-impl std::fmt::Display for Compression {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        match self.range {
-            Some(range) => write!(f, "auto:{range}"),
-            None => write!(f, "{}", self.codec),
-        }
-    }
-}
-
-/// `:WEAKEST..STRONGEST`.
-fn parse_range(text: &str, bounds: &str) -> Result<CodecRange, Failure> {
-    let fault = || {
-        Failure::usage(
-            format!("--compress: {text:?} is no range of codecs"),
-            "Say auto, or auto:WEAKEST..STRONGEST as in auto:lz4..zstd:6.",
-        )
-    };
-    let bounds = bounds.strip_prefix(':').and_then(|it| it.split_once(".."));
-    let (weakest, strongest) = bounds.ok_or_else(fault)?;
-    CodecRange::new(parse_codec(weakest)?, parse_codec(strongest)?).ok_or_else(fault)
-}
-
-/// `none`, `lz4`, `zstd`, `zstd:LEVEL`.
-pub(super) fn parse_codec(text: &str) -> Result<Codec, Failure> {
-    let fault = || {
-        Failure::usage(
-            format!("--compress: {text:?} is no codec"),
-            "Use none, lz4, zstd, auto or zstd:LEVEL, with a LEVEL from 1 to 19, or -7 to -1.",
-        )
-    };
-    match text
-        .split_once(':')
-        .map_or((text, None), |(name, level)| (name, Some(level)))
-    {
-        ("none", None) => Ok(Codec::None),
-        ("lz4", None) => Ok(Codec::Lz4),
-        ("zstd", None) => Ok(Codec::Zstd(1)),
-        ("zstd", Some(level)) => {
-            let level: i32 = level.parse().map_err(|_| fault())?;
-            let known = (1..=19).contains(&level) || (-7..=-1).contains(&level);
-            if known {
-                Ok(Codec::Zstd(level))
-            } else {
-                Err(fault())
-            }
-        }
-        _ => Err(fault()),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_range_of_codecs_is_read_and_shown() {
-        let shown = |text| Compression::parse(text).ok().map(|it| it.to_string());
-        assert_eq!(shown("auto").as_deref(), Some("auto:lz4..zstd:9"));
-        assert_eq!(
-            shown("auto:none..zstd").as_deref(),
-            Some("auto:none..zstd:1")
-        );
-        assert_eq!(shown("zstd:3").as_deref(), Some("zstd:3"));
-        for bad in [
-            "auto:",
-            "auto:lz4",
-            "auto:zstd:6..lz4",
-            "auto:lz4..tar",
-            "automatic",
-        ] {
-            assert_eq!(shown(bad), None, "{bad}");
-        }
-    }
 }

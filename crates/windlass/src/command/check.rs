@@ -15,16 +15,16 @@ use windlass_lab::{Prediction, Sample, measure_codecs};
 use windlass_postgres::Cluster;
 use windlass_sqlite::{Database, JournalMode};
 
-use super::backup::Compression;
 use crate::checks::Checks;
 use crate::cli::{Backup, Global};
+use crate::compression::Compression;
 use crate::database::DatabaseName;
 use crate::devices::DeviceName;
 use crate::exit::{Code, Failure};
 use crate::foretold::{self, State};
 use crate::hooks::Hooks;
 use crate::probed::Ends;
-use crate::{output, outputs};
+use crate::{output, outputs, warnings, words};
 
 /// The bytes of the database from which the compression ratio is estimated.
 const SAMPLE_BYTES: u64 = 16 << 20;
@@ -106,8 +106,9 @@ pub fn show_time(prediction: Option<&Prediction>) {
             format!("would take    {}", foretold::TOO_SHORT)
         }
         Some(prediction) => format!(
-            "would take    about {:.1} s, bound by the {}",
-            prediction.seconds, prediction.limit.stage
+            "would take    about {}, {}",
+            words::duration(prediction.seconds),
+            words::bound(prediction.limit.stage)
         ),
         None => "would take    unknown: `windlass lab probe PATH` measures the storage of each end"
             .to_owned(),
@@ -123,7 +124,7 @@ fn look(arguments: &Backup, predicts: bool) -> Result<Looked, Failure> {
         checks.failure("user", &failure);
     }
     let source = match &name {
-        DatabaseName::Postgres(conninfo) => postgres(&mut checks, conninfo),
+        DatabaseName::Postgres(conninfo) => postgres(&mut checks, conninfo, &arguments.accept),
         DatabaseName::Sqlite(path) => sqlite(&mut checks, path),
     };
     let source = source
@@ -192,7 +193,7 @@ fn predict(
         ratio: speeds.of(codec).ratio,
         speeds,
         request,
-        rates: (arguments.max_rate, arguments.max_device_rate),
+        rates: (arguments.rates.max_rate, arguments.rates.max_device_rate),
     };
     Ok(foretold::before(state.directory(), &ends, before))
 }
@@ -229,7 +230,7 @@ fn hooks(checks: &mut Checks, arguments: &Backup) -> Result<(), Failure> {
     Ok(())
 }
 
-fn postgres(checks: &mut Checks, conninfo: &str) -> Result<Source, Failure> {
+fn postgres(checks: &mut Checks, conninfo: &str, accept: &[String]) -> Result<Source, Failure> {
     let mut cluster = Cluster::connect(conninfo)?;
     let facts = cluster.facts().clone();
     let kind = if facts.standby { "standby" } else { "primary" };
@@ -253,14 +254,19 @@ fn postgres(checks: &mut Checks, conninfo: &str) -> Result<Source, Failure> {
     };
     checks.ok("checksums", sums);
     for path in &facts.configuration_outside {
-        checks.warning(
-            "files",
-            format!(
-                "{} lies outside the data directory and is not in the backup",
-                path.display()
-            ),
-            "Back this file up by other means.",
+        let name = "configuration-outside";
+        let text = format!(
+            "{} lies outside the data directory and is not in the backup ({name})",
+            path.display()
         );
+        match warnings::is_accepted(name, accept) {
+            true => checks.ok("files", format!("accepted: {text}")),
+            false => checks.warning(
+                "files",
+                text,
+                format!("Back this file up by other means, and add --accept {name}."),
+            ),
+        }
     }
     let mut files = Vec::new();
     for part in ["base", "global", "pg_tblspc"] {

@@ -41,26 +41,34 @@ pub fn pages(into: &Path) -> Result<Code, Failure> {
     }
     let mut windlass = Cli::command().disable_help_subcommand(true);
     windlass.build();
-    write_pages(&windlass, into, &outputs())?;
+    write_pages(&windlass, (&windlass, into), &outputs())?;
     Ok(Code::Done)
 }
 
 /// Writes the page of this command, and those of the commands below it.
-fn write_pages(command: &Command, into: &Path, outputs: &Outputs) -> Result<(), Failure> {
+fn write_pages(
+    command: &Command,
+    (windlass, into): (&Command, &Path),
+    outputs: &Outputs,
+) -> Result<(), Failure> {
     for below in command.get_subcommands().filter(|sub| !sub.is_hide_set()) {
-        write_pages(below, into, outputs)?;
+        write_pages(below, (windlass, into), outputs)?;
     }
     let man = Man::new(command.clone());
     let path = into.join(man.get_filename());
     let mut text = Vec::new();
-    write_page(command, &man, &mut text).map_err(|error| {
+    write_page((command, windlass), &man, &mut text).map_err(|error| {
         let message = format!("cannot make {}: {error}", path.display());
         Failure::hinted(Code::Failed, message, None)
     })?;
     Ok(outputs.replace(&path, &MAN_PAGE, &text, 0o644)?)
 }
 
-fn write_page(command: &Command, man: &Man, out: &mut dyn Write) -> io::Result<()> {
+fn write_page(
+    (command, windlass): (&Command, &Command),
+    man: &Man,
+    out: &mut dyn Write,
+) -> io::Result<()> {
     let mut roff = Roff::new();
     let name = command.get_display_name().unwrap_or("windlass");
     let version = concat!("windlass ", env!("CARGO_PKG_VERSION"));
@@ -84,6 +92,6 @@ fn write_page(command: &Command, man: &Man, out: &mut dyn Write) -> io::Result<(
     sections::exit_status(&mut roff, command);
     sections::files(&mut roff, command);
     sections::environment(&mut roff, command);
-    sections::see_also(&mut roff, command);
+    sections::see_also(&mut roff, command, windlass);
     roff.to_writer(out)
 }

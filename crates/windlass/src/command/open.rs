@@ -13,7 +13,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
-use windlass_engine::Cancel;
+use windlass_engine::{Cancel, OpenSet};
 
 use crate::cli::{Global, Open};
 use crate::exit::{Code, Failure};
@@ -39,6 +39,7 @@ pub fn run(global: &Global, arguments: &Open) -> Result<Code, Failure> {
     let begun = Instant::now();
     let set = places::open(global, &arguments.set, &arguments.choice);
     let set = Arc::new(set.map_err(|failure| explained(failure, arguments))?);
+    remind_of_path(&set, &arguments.command);
     let mut opened = Opened::open(&set, &arguments.opening, arguments.writable, &asked.end)?;
     if arguments.command.is_empty() {
         say(global, &opened, arguments.writable, begun.elapsed());
@@ -64,6 +65,29 @@ fn explained(failure: Failure, arguments: &Open) -> Failure {
         return failure;
     }
     failure.hinting("A command comes after two dashes: windlass open SET -- COMMAND.")
+}
+
+/// A program like sqlite3 has to be told which file to open. Without the path it opens an empty
+/// database in memory, and finds no table in it.
+fn remind_of_path(set: &OpenSet, words: &[OsString]) {
+    let kind = set.description().facts.database["kind"].as_str();
+    let names_path = |word: &OsString| {
+        let bytes = word.as_bytes();
+        let says = |part: &[u8]| bytes.windows(part.len()).any(|found| found == part);
+        says(PATH_PLACE) || says(b"WINDLASS_DATABASE")
+    };
+    let program = words.first().map(std::path::Path::new);
+    let is_sqlite = program
+        .and_then(|path| path.file_name())
+        .is_some_and(|name| name.as_bytes().starts_with(b"sqlite3"));
+    if kind == Some(windlass_sqlite::KIND) && is_sqlite && !words.iter().any(names_path) {
+        output::note(
+            "warning: no word of the command names the database: sqlite3 opens an empty one",
+        );
+        output::note(
+            "hint: Write {} where the path belongs: windlass open SET -- sqlite3 {} .tables",
+        );
+    }
 }
 
 fn listen() -> Result<Asked, Failure> {

@@ -182,7 +182,7 @@ fn whole(
 fn codecs(arguments: &Plan) -> Result<Vec<Codec>, Failure> {
     let codecs = arguments.compress.iter();
     codecs
-        .map(|text| super::backup::parse_codec(text))
+        .map(|text| crate::compression::parse_codec(text))
         .collect()
 }
 

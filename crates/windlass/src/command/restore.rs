@@ -32,7 +32,7 @@ pub fn run(global: &Global, arguments: &Restore) -> Result<Code, Failure> {
     let cancel = super::cancel_on_signals()?;
     let subject = arguments.into.display().to_string();
     let about = (global, &arguments.watching, &arguments.hooks);
-    let run = Run::new(about, "restore", &subject, &cancel)?;
+    let run = Run::new(about, "restore", (&subject, &series(arguments)), &cancel)?;
     run.go(|run| restore_set(global, arguments, run, &cancel))
 }
 
@@ -68,13 +68,19 @@ fn restore_set(
     let codec = facts.options["compress"].as_str();
     let done = Done {
         report: &report,
-        codec: codec.and_then(|text| super::backup::parse_codec(text).ok()),
+        codec: codec.and_then(|text| crate::compression::parse_codec(text).ok()),
         request: super::request(&arguments.buffers, &Layout::default())?,
         rates: (arguments.max_rate, None),
     };
     let judgement = state.judge(&ends, &done);
     show(global, arguments, &set, (&report, &judgement), &next);
     Ok(RunEnd::new(Code::Done, &report))
+}
+
+/// The subject of the metrics.
+fn series(arguments: &Restore) -> String {
+    let into = std::path::absolute(&arguments.into);
+    into.unwrap_or(arguments.into.clone()).display().to_string()
 }
 
 /// What to restore of a cluster, and where to.
@@ -259,6 +265,7 @@ fn write(
         outputs,
         command: "restore",
         subject: arguments.into.display().to_string(),
+        series: series(arguments),
         percent: 10,
     })?;
     let restored = restore(set, &target, &options, watch.progress(), cancel);
@@ -288,6 +295,7 @@ fn show(
             "restored",
             format!("{written} from a set of {stored}, in {seconds}"),
         ),
+        then: vec![],
         report,
         judgement: Some(judgement),
         remarks: next.collect(),

@@ -71,8 +71,8 @@ impl<'a> Sweeper<'a> {
     ) -> Result<Self, Failure> {
         let databases = Databases::find(&arguments.databases)?;
         let codecs = arguments.compress.iter();
-        let codecs =
-            codecs.map(|text| super::backup::Compression::parse(text).map(|it| it.to_string()));
+        let codecs = codecs
+            .map(|text| crate::compression::Compression::parse(text).map(|it| it.to_string()));
         let chosen = Chosen {
             devices: arguments.devices.clone(),
             transfer_bytes: arguments.transfer_size.clone(),

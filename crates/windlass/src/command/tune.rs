@@ -18,6 +18,7 @@ use windlass_lab::{
 use windlass_sqlite::Database;
 
 use crate::cli::{Global, Tune};
+use crate::compression::parse_codec;
 use crate::config::{self, edit};
 use crate::database::DatabaseName;
 use crate::devices::{self, DeviceName, StripeNames};
@@ -46,13 +47,21 @@ pub fn run(global: &Global, arguments: &Tune) -> Result<Code, Failure> {
     }
     let cancel = super::cancel_on_signals()?;
     let name = DatabaseName::resolve(&arguments.database)?;
-    let devices = devices::resolve(&arguments.to, name.owner())?;
-    let emulation = Emulation::parse(arguments.emulate.iter().map(String::as_str))?;
+    let devices = devices::resolve(&arguments.to)?;
+    let emulation = Emulation::parse(arguments.bounds.emulate.iter().map(String::as_str))?;
     // The profiles belong to the user who probed, who need not be the database's owner.
     let state = state_directory();
-    let found = privilege::as_user(name.owner(), || {
+    let place = privilege::as_user(name.owner(), || {
         let place = Place::find(&name)?;
         devices::check(&devices, &place.outputs)?;
+        Ok(place)
+    })?;
+    for made in devices::make_directories(&devices, name.owner())? {
+        if !super::is_silent(global) {
+            output::note(&format!("made the directory {}", made.display()));
+        }
+    }
+    let found = privilege::as_user(name.owner(), || {
         let known = limit::Known::of(&emulation, state.as_deref(), &place.files, &devices);
         let bench = Bench {
             global,
@@ -133,12 +142,13 @@ impl Bench<'_> {
     fn tune(&self, place: &Place, known: &limit::Known) -> Result<Found, Failure> {
         let codecs = self.arguments.compress.iter();
         let codecs = codecs
-            .map(|text| super::backup::parse_codec(text))
+            .map(|text| parse_codec(text))
             .collect::<Result<Vec<Codec>, _>>()?;
         let cores = std::thread::available_parallelism().map_or(1, usize::from);
         let most = self.arguments.max_cpu.unwrap_or(f64::INFINITY);
         let threads = threads(most, cores);
-        let memory = self.arguments.max_memory.unwrap_or(MEMORY_LIMIT_DEFAULT);
+        let memory = self.arguments.bounds.max_memory;
+        let memory = memory.unwrap_or(MEMORY_LIMIT_DEFAULT);
         let ends = (self.devices.len(), place.volumes);
         let space = Space::new(codecs.clone(), ends, threads, memory);
         let present = present(&self.arguments.present, &space.first());
@@ -196,7 +206,7 @@ impl Bench<'_> {
         volumes: usize,
     ) -> Result<Trial, LabError> {
         let asked = BufferRequest {
-            memory_limit: self.arguments.max_memory,
+            memory_limit: self.arguments.bounds.max_memory,
             ..BufferRequest::default()
         };
         let plan = setting.request(&asked).plan(self.devices.len(), volumes)?;
@@ -221,8 +231,8 @@ impl Bench<'_> {
             plan,
             codec: setting.codec,
             range: None,
-            source_rate: self.arguments.max_rate,
-            device_rate: self.arguments.max_device_rate,
+            source_rate: self.arguments.rates.max_rate,
+            device_rate: self.arguments.rates.max_device_rate,
             ring: true,
             emulation: self.emulation.clone(),
         };
@@ -264,7 +274,7 @@ fn present(configured: &BTreeMap<String, String>, default: &Setting) -> Option<S
     let codec = configured.get("compress").map(String::as_str);
     Some(Setting {
         codec: match codec {
-            Some(text) => super::backup::parse_codec(text).ok()?,
+            Some(text) => parse_codec(text).ok()?,
             None => default.codec,
         },
         buffers: number("buffers", default.buffers)?,

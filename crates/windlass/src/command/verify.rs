@@ -8,7 +8,7 @@ use std::path::PathBuf;
 
 use windlass_engine::media::SetId;
 use windlass_engine::{
-    Cancel, DamageReport, Files, METADATA_LIMIT_DEFAULT, OpenStripe, RunReport, Survey,
+    Cancel, DamageReport, Files, FoundSet, METADATA_LIMIT_DEFAULT, OpenStripe, RunReport, Survey,
     Verification, show_size, verify, verify_index,
 };
 
@@ -178,6 +178,7 @@ impl How<'_> {
             outputs: &outputs::of_set(set)?,
             command: "verify",
             subject: set.set_id().to_string(),
+            series: series(set),
             percent: 10,
         })?;
         let verified = verify(survey, &options, watch.progress(), cancel).map(|mut verified| {
@@ -211,6 +212,14 @@ fn refused(survey: &Survey) -> Result<Option<Failure>, Failure> {
         Err(failure) if failure.is_damage() => Ok(Some(failure)),
         other => other.map(|()| None),
     }
+}
+
+/// The subject of the metrics: the directory of the set. The id would be another one every night.
+fn series(set: &FoundSet) -> String {
+    let first = set.stripes().first().map(OpenStripe::location);
+    let directory =
+        first.and_then(|path| std::path::absolute(path).ok()?.parent().map(PathBuf::from));
+    directory.map_or(String::new(), |path| path.display().to_string())
 }
 
 /// Prints the findings. `run` is present if everything was read.
@@ -250,6 +259,7 @@ fn show(
                     "verified",
                     format!("set {id}: all {bytes} read and right, in {seconds}"),
                 ),
+                then: vec![],
                 report: run,
                 judgement: None,
                 remarks: vec![],

@@ -1,13 +1,14 @@
 //! The configuration's values as the defaults of options.
 //!
-//! The parser of its option checks every value before, even if another command runs.
+//! Every value is checked before, even if another command runs: by the parser of its option, and as
+//! its command would check it.
 
 use std::collections::BTreeMap;
 
 use clap::{Arg, ArgAction, Command};
 
 use super::file::{Config, Entry, Section, mistake};
-use super::{Said, nearest};
+use super::{Said, nearest, values};
 use crate::exit::Failure;
 
 /// Commands that take a configured database's name, by their words.
@@ -28,7 +29,7 @@ pub fn check(command: &Command, config: &Config) -> Result<(), Failure> {
             let hint = nearest::hint(name, options(command), rest);
             return Err(mistake(&entry.place, &what, &hint));
         };
-        check_value(argument, name, entry)?;
+        check_value(argument, ("", name), entry)?;
     }
     for (name, section) in &config.commands {
         let Some(sub) = find(command, name) else {
@@ -39,19 +40,24 @@ pub fn check(command: &Command, config: &Config) -> Result<(), Failure> {
             let hint = nearest::hint(name, known.iter().map(String::as_str), rest);
             return Err(mistake(&section.place, &what, &hint));
         };
-        check_section(section, &[sub], &format!("windlass {name}"))?;
+        check_section(section, (command, &[sub]), name)?;
     }
     let subs = OF_DATABASES.map(|name| find(command, name));
     let subs: Vec<_> = subs.into_iter().flatten().collect();
     for (name, section) in &config.databases {
         section.source(name)?;
-        check_section(section, &subs, "a database")?;
+        check_section(section, (command, &subs), "")?;
     }
     Ok(())
 }
 
-/// Refuses a key that is not an option of any of the commands.
-fn check_section(section: &Section, subs: &[&Command], of: &str) -> Result<(), Failure> {
+/// Refuses a key that is not an option of any of the commands. `words` is the name of the table, or
+/// nothing for the table of a database.
+fn check_section(
+    section: &Section,
+    (all, subs): (&Command, &[&Command]),
+    words: &str,
+) -> Result<(), Failure> {
     let keys = section
         .entries
         .iter()
@@ -59,7 +65,17 @@ fn check_section(section: &Section, subs: &[&Command], of: &str) -> Result<(), F
     for (name, entry) in keys {
         let mut arguments = subs.iter().filter_map(|sub| option(sub, name));
         let Some(argument) = arguments.next() else {
+            let of = match words {
+                "" => "a database".to_owned(),
+                words => format!("windlass {words}"),
+            };
             let what = format!("no option of {of} is called {name}");
+            if option(all, name).is_some() {
+                let hint = format!(
+                    "{name} is an option of every command: write it above the first table."
+                );
+                return Err(mistake(&entry.place, &what, &hint));
+            }
             let known = subs.iter().flat_map(|sub| options(sub));
             let rest = match subs {
                 [one] => format!("`windlass {} --help` lists all.", one.get_name()),
@@ -68,13 +84,13 @@ fn check_section(section: &Section, subs: &[&Command], of: &str) -> Result<(), F
             let hint = nearest::hint(name, known, &rest);
             return Err(mistake(&entry.place, &what, &hint));
         };
-        check_value(argument, name, entry)?;
+        check_value(argument, (words, name), entry)?;
     }
     Ok(())
 }
 
-/// Asks the option's own parser.
-fn check_value(argument: &Arg, name: &str, entry: &Entry) -> Result<(), Failure> {
+/// Asks the option's own parser, then what the command itself will ask.
+fn check_value(argument: &Arg, (table, name): (&str, &str), entry: &Entry) -> Result<(), Failure> {
     let takes_several = matches!(argument.get_action(), ArgAction::Append)
         || argument.get_value_delimiter().is_some();
     if entry.is_list && !takes_several {
@@ -97,6 +113,11 @@ fn check_value(argument: &Arg, name: &str, entry: &Entry) -> Result<(), Failure>
             let what = text.trim_start_matches("error: ");
             return Err(mistake(&entry.place, what, "Correct it there."));
         }
+        let checked = values::check(table, name, value);
+        checked.map_err(|failure| {
+            let hint = failure.hint().unwrap_or("Correct it there.");
+            mistake(&entry.place, failure.message(), hint)
+        })?;
     }
     Ok(())
 }

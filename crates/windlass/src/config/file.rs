@@ -8,7 +8,7 @@ use std::fmt;
 use std::path::{Path, PathBuf};
 
 use toml::de::{DeTable, DeValue};
-use windlass_engine::read_at_most;
+use windlass_engine::read_stream_at_most;
 
 use super::{DIRECTORY, PATH};
 use crate::exit::Failure;
@@ -107,11 +107,13 @@ impl Config {
                 file: path.into(),
                 line,
             };
-            mistake(
-                &place,
-                error.message(),
-                "The file must be TOML: key = \"value\".",
-            )
+            let hint = match text.lines().nth(line - 1).map(str::trim) {
+                Some(table) if table.starts_with('[') && !table.contains(']') => {
+                    format!("Close the bracket: {}]", table.trim_end())
+                }
+                _ => "The file must be TOML: key = \"value\" below [TABLE].".to_owned(),
+            };
+            mistake(&place, error.message(), &hint)
         })?;
         let lines = Lines {
             text: &text,
@@ -277,6 +279,6 @@ fn read(path: &Path) -> Result<String, Failure> {
         let message = format!("configuration {}: {what}", path.display());
         Failure::usage(message, "Name a file that can be read with --config.")
     };
-    let bytes = read_at_most(path, BYTES_MAX).map_err(|error| fault(error.to_string()))?;
+    let bytes = read_stream_at_most(path, BYTES_MAX).map_err(|error| fault(error.to_string()))?;
     String::from_utf8(bytes).map_err(|_| fault("it is not text in UTF-8".to_owned()))
 }

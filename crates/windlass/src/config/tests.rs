@@ -81,7 +81,7 @@ fn every_command_has_a_table() {
     let cli::Command::Tune(tune) = run(&["tune", "shop", "--to", "nul"]).command else {
         panic!("not a tune")
     };
-    assert_eq!((tune.budget, tune.max_rate), (7.0, Some(1 << 20)));
+    assert_eq!((tune.budget, tune.rates.max_rate), (7.0, Some(1 << 20)));
     let cli::Command::Info(info) = run(&["info", "x"]).command else {
         panic!("not an info")
     };
@@ -155,7 +155,22 @@ fn a_mistake_is_named_with_its_line() {
             "line 2: ",
             "takes one value",
         ),
-        ("[restore]\n[backup\n", "line 2: ", "TOML"),
+        (
+            "[restore]\n[backup\n",
+            "line 2: ",
+            "Close the bracket: [backup]",
+        ),
+        ("[restore]\nx\n", "line 2: ", "TOML"),
+        (
+            "[backup]\nquiet = true\n",
+            "line 2: ",
+            "above the first table",
+        ),
+        (
+            "[database.a]\nsource = \"/x\"\nlog = \"/y\"\n",
+            "line 3: ",
+            "above the first table",
+        ),
         ("[database.a]\nto = \"/x\"\n", "line 1: ", "has no source"),
         (
             "[database.a]\nsource = \"/x\"\nmax-rat = 1\n",
@@ -175,6 +190,42 @@ fn a_mistake_is_named_with_its_line() {
         );
         assert!(error.contains("Usage"), "{config}: {error}");
     }
+}
+
+#[test]
+fn a_value_that_only_its_command_understands_is_checked_by_every_command() {
+    let values = [
+        ("[backup]\ncompress = \"lz5\"\n", "is no codec"),
+        (
+            "[database.a]\nsource = \"/x\"\ncompress = \"zstd:77\"\n",
+            "is no codec",
+        ),
+        ("[tune]\ncompress = [\"lz4\", \"zip\"]\n", "is no codec"),
+        ("[restore]\nemulate = \"source=floppy\"\n", "storage model"),
+        ("[plan]\ntarget = [\"hdd\", \"floppy\"]\n", "storage model"),
+        ("[backup]\nbefore = \"sh -c 'x\"\n", "quote without its end"),
+        ("[backup]\ntransfer-size = \"100KiB\"\n", "64KiB or 128KiB"),
+        ("[backup]\nframe-size = \"300KiB\"\n", "256KiB or 512KiB"),
+        ("[backup]\nblock-size = 1000\n", "512 or 1024"),
+        ("[verify]\nthreads = 9999\n", "number of threads"),
+        ("[backup]\nbuffers = 1\n", "too few"),
+        ("[backup]\nmax-rate = 10\n", "did you mean 10MiB/s?"),
+        (
+            "[backup]\naccept = [\"link-followed\", \"x\"]\n",
+            "invalid value 'x'",
+        ),
+    ];
+    for (config, says) in values {
+        let error = parsed(config, &["status"]).unwrap_err();
+        let line = config.lines().count();
+        let found = error.contains(says) && error.contains(&format!("line {line}: "));
+        assert!(found && error.contains("Usage"), "{config}: {error}");
+    }
+    let right = "[backup]\ncompress = \"auto:lz4..zstd:6\"\nframe-size = \"1MiB\"\n\
+        emulate = \"source=hdd target=s3\"\nafter = \"echo 'a b'\"\n\
+        [plan]\nsource = [\"/srv\", \"gp2:1.5TB\"]\n\
+        [lab.sweep]\nemulate = [\"slow: source=hdd target=s3\"]\n";
+    parsed(right, &["status"]).unwrap();
 }
 
 #[test]

@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, HashMap};
 use std::fmt::Write as _;
+use std::path::Path;
 use std::sync::Arc;
 
 use windlass_engine::{Live, Meter, Progress, StageReport};
@@ -51,7 +52,7 @@ type Sample = (String, f64);
 
 impl Exporter {
     pub fn new(run: &Watched<'_>, started: jiff::Timestamp, progress: &Arc<Progress>) -> Self {
-        let labels = [("operation", run.command), ("subject", &run.subject)];
+        let labels = [("operation", run.command), ("subject", &run.series)];
         Self {
             meter: Meter::new(progress),
             common: labels.map(|(name, value)| label(name, value)).join(","),
@@ -210,9 +211,13 @@ impl Exporter {
     }
 
     fn devices(&mut self, out: &mut String, live: &Live) {
-        // Two devices may have the same name (`nul`): the number tells them apart.
+        // Two devices may have the same place: the number tells them apart.
         let labels = |index: usize, name: &str| {
-            [label("device", name), label("index", &index.to_string())].join(",")
+            [
+                label("device", &place(name)),
+                label("index", &index.to_string()),
+            ]
+            .join(",")
         };
         let devices = || live.devices.iter().enumerate();
         let bytes = devices().map(|(at, one)| (labels(at, &one.name), float(one.bytes)));
@@ -275,6 +280,18 @@ impl Exporter {
             }
             append(out, format_args!("{series} {value}\n"));
         }
+    }
+}
+
+/// The directory of a stripe. The stripe's own name would be a new label every night, and each one
+/// would be a new series for Prometheus.
+fn place(device: &str) -> String {
+    let path = Path::new(device);
+    let parent = path.parent().filter(|_| device.contains('/'));
+    let place = std::path::absolute(parent.unwrap_or(path));
+    match (parent, place) {
+        (Some(_), Ok(place)) => place.display().to_string(),
+        _ => device.to_owned(),
     }
 }
 

@@ -3,6 +3,7 @@
 
 use std::borrow::Cow;
 use std::io::{ErrorKind, Write};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, PoisonError};
 
 use crate::exit::{Code, Failure};
@@ -24,6 +25,9 @@ static BAR: Mutex<Bar> = Mutex::new(Bar {
 /// The first error of writing a result to standard output.
 static FAILED: Mutex<Option<std::io::Error>> = Mutex::new(None);
 
+/// Whether something beside the result failed: the log, or the metrics.
+static DEGRADED: AtomicBool = AtomicBool::new(false);
+
 struct Bar {
     text: String,
     /// The columns of the terminal when the line was drawn.
@@ -44,6 +48,21 @@ pub fn unlogged(text: &str) {
             );
         }
         None => print(Stream::Err, &text),
+    }
+}
+
+/// Prints a warning about something beside the result. The command then ends with the exit code for
+/// warnings. The log does not get it.
+pub fn degrade(text: &str) {
+    DEGRADED.store(true, Ordering::Relaxed);
+    unlogged(&format!("warning: {text}"));
+}
+
+/// The exit code of a command that would end with `code`.
+pub fn degraded(code: Code) -> Code {
+    match code {
+        Code::Done if DEGRADED.load(Ordering::Relaxed) => Code::Warnings,
+        code => code,
     }
 }
 

@@ -3,10 +3,11 @@
 //! Invariant: if a set cannot be used, Windlass never takes an older one in its place without
 //! saying so. A user who restores the newest backup and gets an older one would not notice.
 
+use jiff::{SignedDuration, Timestamp};
 use windlass_engine::{EngineError, SetEntry, SetList, SetState};
 
 use super::identity::Identity;
-use super::which::{Which, local_time, when};
+use super::which::{Which, local_time, timestamp, when};
 use crate::cli::Choice;
 use crate::exit::{Code, Failure};
 
@@ -37,7 +38,10 @@ pub fn choose<'a>(list: &'a SetList, choice: &Choice, place: &str) -> Result<Cho
         });
     }
     let bound = match which {
-        Which::By(moment) => *moment,
+        Which::By(moment) => {
+            check_past(*moment)?;
+            *moment
+        }
         _ => i64::MAX,
     };
     let is_candidate =
@@ -57,6 +61,22 @@ pub fn choose<'a>(list: &'a SetList, choice: &Choice, place: &str) -> Result<Cho
         },
     };
     Ok(chosen)
+}
+
+/// Refuses a moment that is still to come: the newest set would be taken for one of that day.
+fn check_past(moment: i64) -> Result<(), Failure> {
+    // A day means its end, so the end of today is no mistake. A day has up to 25 hours.
+    let limit = Timestamp::now() + SignedDuration::from_hours(25);
+    match timestamp(moment) > limit {
+        false => Ok(()),
+        true => {
+            let message = format!("--set: {} is in the future", local_time(moment));
+            Err(Failure::usage(
+                message,
+                "For the newest set write --set latest.",
+            ))
+        }
+    }
 }
 
 /// The sets of the named database, and the sets that do not say their database.

@@ -33,10 +33,30 @@ impl Which {
             return Ok(Self::Id(text.replace('-', "").to_ascii_lowercase()));
         }
         moment(text).map(Self::By).ok_or_else(|| {
+            if let Some(what) = impossible(text) {
+                return what;
+            }
             "write the beginning of a set's id, latest, or a time: 2026-11-22, '2026-11-22 03:00', \
              2026-11-22T03:00:00Z"
                 .to_owned()
         })
+    }
+}
+
+/// Says what is wrong with a text that is written like a time, but is none.
+fn impossible(text: &str) -> Option<String> {
+    let day = text.get(..10)?;
+    let is_day = day.char_indices().all(|(at, letter)| match at {
+        4 | 7 => letter == '-',
+        _ => letter.is_ascii_digit(),
+    });
+    match day.parse::<Date>() {
+        _ if !is_day => None,
+        Err(_) => Some(format!("there is no day {day}")),
+        Ok(_) => Some(format!(
+            "there is no time {}",
+            text[10..].trim_start_matches(['T', 't', ' '])
+        )),
     }
 }
 
@@ -126,6 +146,15 @@ mod tests {
         ] {
             assert!(Which::parse(wrong).is_err(), "{wrong}");
         }
+    }
+
+    #[test]
+    fn a_day_that_does_not_exist_is_named() {
+        let says = |text: &str| Which::parse(text).unwrap_err();
+        assert_eq!(says("2026-11-31"), "there is no day 2026-11-31");
+        assert_eq!(says("2026-02-30 03:00"), "there is no day 2026-02-30");
+        assert_eq!(says("2026-11-22 25:00"), "there is no time 25:00");
+        assert!(says("yesterday").starts_with("write the beginning"));
     }
 
     #[test]

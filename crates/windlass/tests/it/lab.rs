@@ -705,7 +705,7 @@ fn what_cannot_be_understood_ends_with_exit_code_2_everywhere() {
             "no KIND:SIZExCOUNT",
         ),
         (
-            "plan --used-bytes 1TB --source hdd --target s3 --max-memory 1KiB",
+            "plan --used-bytes 1TB --source hdd --target s3 --max-memory 1MiB",
             "above the limit",
         ),
         ("plan /nonexistent --source hdd --target s3", "/nonexistent"),

@@ -2,6 +2,7 @@
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
+mod accepting;
 mod checking;
 mod clusters;
 mod diff;

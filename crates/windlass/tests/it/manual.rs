@@ -56,7 +56,7 @@ fn every_man_page_has_the_sections_that_readers_look_for() {
 }
 
 #[test]
-fn man_pages_refer_to_pages_that_exist() {
+fn man_pages_refer_to_all_others_and_to_none_that_does_not_exist() {
     let place = Place::new();
     let pages = pages(&place);
     for (name, text) in &pages {
@@ -65,6 +65,12 @@ fn man_pages_refer_to_pages_that_exist() {
         let ours = words
             .split_whitespace()
             .filter(|word| word.starts_with("windlass"));
+        let mut named: Vec<_> = ours.clone().map(|page| format!("{page}.1")).collect();
+        named.push(name.clone());
+        named.sort();
+        named.dedup();
+        let all: Vec<_> = pages.iter().map(|(name, _)| name.clone()).collect();
+        assert_eq!(named, all, "{name}");
         for other in ours {
             let file = format!("{other}.1");
             assert!(

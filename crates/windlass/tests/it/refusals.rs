@@ -59,6 +59,8 @@ fn options_out_of_range_are_named() {
     run("--block-size", "1000", "--block-size");
     run("--buffers", "1", "--buffers");
     run("--max-memory", "1MiB", "above the limit");
+    run("--frame-size", "700000", "write 512KiB or 1MiB");
+    run("--frame-size", "1MiB", "or --transfer-size 2MiB");
 }
 
 #[test]
@@ -247,4 +249,97 @@ fn what_is_announced_is_what_runs() {
         &into,
     ]));
     assert!(restored.contains("4 writers"), "{restored}");
+}
+
+#[test]
+fn a_rate_or_an_amount_without_its_unit_is_asked_back() {
+    let place = Place::new();
+    let db = place.arg("shop.db");
+    for (option, value, meant) in [
+        ("--max-rate", "10", "did you mean 10MiB/s?"),
+        ("--max-device-rate", "200", "did you mean 200MiB/s?"),
+        ("--max-memory", "512", "did you mean 512MiB?"),
+        ("--transfer-size", "1", "did you mean 1MiB?"),
+        ("--events-limit", "64", "did you mean 64MiB?"),
+        ("--max-rate", ".5MiB", "write it like 0.5MiB"),
+    ] {
+        let output = windlass(&["backup", &db, "--to", "nul", option, value]);
+        let printed = text(&output);
+        assert_eq!(output.status.code(), Some(2), "{option}: {printed}");
+        assert!(
+            printed.contains(meant) && printed.contains(option),
+            "{printed}"
+        );
+    }
+}
+
+#[test]
+fn threads_that_the_system_refuses_are_named_with_their_option() {
+    use std::os::unix::process::CommandExt;
+    let place = Place::new();
+    let set = place.back_up();
+    let mut nobody_else = None;
+    if rustix::process::geteuid().is_root() {
+        // The limit counts all processes of a user, and does not bind root.
+        nobody_else = Some(54_321);
+        for path in [
+            place.dir.path(),
+            &place.path("shop.db"),
+            &place.path("sets"),
+            &set,
+        ] {
+            std::os::unix::fs::chown(path, nobody_else, nobody_else).unwrap();
+        }
+    }
+    let (db, set) = (place.arg("shop.db"), set.to_str().unwrap());
+    let many = [
+        "--threads",
+        "1000",
+        "--buffers",
+        "2000",
+        "--transfer-size",
+        "64KiB",
+    ];
+    for (words, option) in [
+        (
+            vec!["backup", &db, "--to", "nul", "--readers", "1000"],
+            "--readers",
+        ),
+        (
+            [&["backup", &db, "--to", "nul"][..], &many].concat(),
+            "--threads",
+        ),
+        ([&["verify", set][..], &many].concat(), "--threads"),
+    ] {
+        let mut limited = std::process::Command::new("bash");
+        limited.args(["-c", "ulimit -u 40 && exec timeout 60 \"$@\"", "bash"]);
+        limited.arg(env!("CARGO_BIN_EXE_windlass")).args(&words);
+        limited.args(["--config", "/dev/null"]);
+        nobody_else.map(|user| limited.uid(user).gid(user));
+        let output = limited.output().unwrap();
+        let printed = text(&output);
+        assert_eq!(output.status.code(), Some(1), "{words:?}: {printed}");
+        assert!(
+            printed.contains("error: cannot start one more "),
+            "{printed}"
+        );
+        assert!(
+            printed.contains(&format!("hint: Lower {option}, or raise")),
+            "{printed}"
+        );
+    }
+}
+
+#[test]
+fn a_set_of_a_day_to_come_or_of_no_day_is_refused() {
+    let place = Place::new();
+    place.back_up();
+    let (sets, into) = (place.arg("sets"), place.arg("x.db"));
+    let restore = |day: &str| {
+        let output = windlass(&["restore", &sets, "--into", &into, "--set", day]);
+        assert_eq!(output.status.code(), Some(2), "{}", text(&output));
+        text(&output)
+    };
+    assert!(restore("2099-01-01").contains("2099-01-01 23:59:59 is in the future"));
+    assert!(restore("2026-11-31").contains("there is no day 2026-11-31"));
 }

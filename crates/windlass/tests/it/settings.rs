@@ -147,3 +147,21 @@ fn a_mistake_in_the_configuration_is_shown_with_its_line() {
     );
     assert_eq!(text(&output), expected);
 }
+
+#[test]
+fn a_configuration_can_come_from_a_pipe() {
+    let place = Place::new();
+    let script = "exec \"$0\" backup \"$1\" --to nul --config <(printf 'quiet = true\\n')";
+    let mut shell = std::process::Command::new("bash");
+    let words = [
+        "-c",
+        script,
+        env!("CARGO_BIN_EXE_windlass"),
+        &place.arg("shop.db"),
+    ];
+    let output = shell.args(words).output().unwrap();
+    assert_eq!(
+        (output.status.code(), text(&output)),
+        (Some(0), String::new())
+    );
+}

@@ -134,7 +134,7 @@ fn a_run_under_way_is_told_in_the_terms_of_prometheus() {
     let metrics = slow.metrics_with(waiting);
     prometheus_accepts(&metrics);
     assert!(
-        metrics.contains("operation=\"backup\",subject=\"shop\""),
+        metrics.contains("operation=\"backup\",subject=\"/"),
         "{metrics}"
     );
     assert_eq!(value(&metrics, "windlass_run_running"), 1.0);
@@ -325,22 +325,82 @@ fn the_time_of_the_last_success_outlives_runs_that_fail_and_runs_that_are_killed
 }
 
 #[test]
-fn a_run_is_not_begun_when_its_metrics_cannot_be_shown() {
+fn a_backup_does_not_fail_for_metrics_that_cannot_be_shown() {
     let place = Place::new();
     let (database, sets) = (place.arg("shop.db"), place.arg("sets"));
+    let backup = |words: [&str; 2]| {
+        let words = [&["backup", &database, "--to", &sets][..], &words].concat();
+        let output = windlass(&words);
+        (output.status.code(), text(&output))
+    };
+    // An address that is none is a mistake, whatever machine it is.
+    let (code, said) = backup(["--metrics", "nonsense"]);
+    assert_eq!(code, Some(2), "{said}");
+    assert!(said.contains("hint: Write ADDRESS:PORT"), "{said}");
+    assert!(place.sets().is_empty(), "{:?}", place.sets());
+    // A file that cannot be written is a warning, before the run and after it.
     let missing = place.arg("missing/windlass.prom");
-    for words in [["--metrics", "nonsense"], ["--metrics-file", &missing]] {
-        let output = windlass(&[&["backup", &database, "--to", &sets][..], &words].concat());
-        assert_eq!(output.status.code(), Some(1), "{}", text(&output));
-        let said = text(&output);
-        // It says so once, and the hint is about the option that is wrong.
-        assert_eq!(said.matches("error: ").count(), 1, "{said}");
-        assert!(!said.contains("warning: "), "{said}");
-        let (_, hint) = said.split_once("hint: ").unwrap();
+    let (code, said) = backup(["--metrics-file", &missing]);
+    assert_eq!(code, Some(3), "{said}");
+    let warning = format!("warning: the metrics of this run are not in {missing}: ");
+    assert_eq!(said.matches(&warning).count(), 2, "{said}");
+    assert_eq!(place.sets().len(), 1);
+    let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = taken.local_addr().unwrap().to_string();
+    let (code, said) = backup(["--metrics", &address]);
+    assert_eq!(code, Some(3), "{said}");
+    assert!(
+        said.contains(&format!("no metrics on {address}: ")),
+        "{said}"
+    );
+    assert_eq!(place.sets().len(), 2);
+}
+
+/// The values of a label in a text of metrics.
+fn values(metrics: &str, label: &str) -> std::collections::BTreeSet<String> {
+    let begin = format!("{label}=\"");
+    let found = metrics.split(&begin).skip(1);
+    found
+        .map(|rest| rest.split('"').next().unwrap().to_owned())
+        .collect()
+}
+
+#[test]
+fn labels_tell_databases_of_one_name_apart_and_stay_the_same_every_night() {
+    let (one, other) = (Place::new(), Place::new());
+    let file = one.arg("windlass.prom");
+    let night = |place: &Place, words: &[&str]| {
+        let with_file = [words, &["--metrics-file", &file]].concat();
+        let output = windlass(&with_file);
+        assert_eq!(output.status.code(), Some(0), "{}", text(&output));
+        let text = std::fs::read_to_string(&file).unwrap();
+        assert_eq!(values(&text, "device").len(), 2, "{text}");
         assert!(
-            hint.contains(&format!("{} ", words[0])) || hint.contains(&format!("{}.", words[0]))
+            values(&text, "device").contains(&place.arg("sets")),
+            "{text}"
         );
-        assert_eq!(hint.contains("port"), words[0] == "--metrics", "{said}");
-        assert!(place.sets().is_empty(), "{:?}", place.sets());
-    }
+        let run = text
+            .lines()
+            .find(|line| line.starts_with("windlass_run_success"));
+        (values(run.unwrap(), "subject"), text)
+    };
+    let back_up = |place: &Place, sets: &str| {
+        let database = place.arg("shop.db");
+        night(place, &["backup", &database, "--to", sets])
+    };
+    let (subject, _) = back_up(&one, &one.arg("sets"));
+    assert_eq!(subject, [one.arg("shop.db")].into());
+    // A stripe with a name of its own has the label of its directory, too.
+    let dated = one.arg("sets/2026-11-22.windlass");
+    assert_eq!(back_up(&one, &dated).0, subject);
+    assert_ne!(back_up(&other, &other.arg("sets")).0, subject);
+    let verify = |place: &Place| night(place, &["verify", "--latest", &place.arg("sets")]);
+    let (verified, text) = verify(&one);
+    assert_eq!(verified, [one.arg("sets")].into());
+    assert_eq!(verify(&one).0, verified);
+    // Each database has a series of its own, and no night adds one.
+    let successes = text
+        .lines()
+        .filter(|line| line.starts_with("windlass_last_success"));
+    assert_eq!(successes.count(), 3, "{text}");
 }

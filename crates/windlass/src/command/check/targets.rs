@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 
 use rustix::fs::{Access, AtFlags, CWD, accessat};
 use windlass_engine::{OutputKind, Outputs, show_size};
+use windlass_postgres::user_shown;
 
 use super::existing;
 use crate::checks::Checks;
@@ -86,10 +87,10 @@ fn check_one(checks: &mut Checks, device: &DeviceName, directory: &Path, overwri
             format!("{} can be written to", directory.display()),
         );
     } else {
-        let user = rustix::process::geteuid().as_raw();
+        let user = user_shown(rustix::process::geteuid().as_raw());
         checks.failed(
             "target",
-            format!("user {user} may not write to {}", directory.display()),
+            format!("{user} may not write to {}", directory.display()),
             "Give the directory to the database's owner: backups run as that user.",
         );
     }

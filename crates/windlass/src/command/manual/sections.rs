@@ -143,19 +143,30 @@ fn shown(argument: &Arg) -> String {
     }
 }
 
-/// SEE ALSO: the command above, those below or beside it, and programs of other projects.
-pub fn see_also(roff: &mut Roff, command: &Command) {
+/// The names of the pages of this command and of all below it.
+fn all_pages(command: &Command) -> Vec<String> {
+    let shown = command.get_subcommands().filter(|sub| !sub.is_hide_set());
+    let own = command.get_display_name().unwrap_or("windlass");
+    std::iter::once(own.to_owned())
+        .chain(shown.flat_map(all_pages))
+        .collect()
+}
+
+/// SEE ALSO: the command above, those that belong to the same work, all others of `windlass`, and
+/// programs of other projects.
+pub fn see_also(roff: &mut Roff, command: &Command, windlass: &Command) {
     roff.control("SH", ["SEE ALSO"]);
     let near = beside(&words(command)).iter();
     let mut pages: Vec<String> = near.map(|name| format!("windlass-{name}")).collect();
-    pages.extend(
-        command
-            .get_subcommands()
-            .filter(|sub| !sub.is_hide_set())
-            .filter_map(|sub| sub.get_display_name().map(ToOwned::to_owned)),
-    );
     if !words(command).is_empty() {
         pages.insert(0, "windlass".to_owned());
+    }
+    // All others follow, so that no page is missing anywhere.
+    let own = command.get_display_name().unwrap_or_default();
+    for page in all_pages(windlass) {
+        if page != own && !pages.contains(&page) {
+            pages.push(page);
+        }
     }
     pages.extend(others(&words(command)).iter().map(|&name| name.to_owned()));
     let mut line = Vec::new();

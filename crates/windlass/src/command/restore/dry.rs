@@ -16,16 +16,13 @@ use crate::exit::{Code, Failure};
 use crate::foretold::{self, State};
 use crate::held::Held;
 use crate::probed::Ends;
-use crate::{output, outputs, places, privilege};
+use crate::{output, outputs, places, privilege, words};
 
 pub fn run(global: &Global, arguments: &Restore) -> Result<Code, Failure> {
     let set = places::open(global, &arguments.set, &arguments.choice)?;
     let mut checks = Checks::default();
     let description = set.description();
-    checks.ok(
-        "set",
-        format!("{} is sealed, and its indexes are whole", set.set_id()),
-    );
+    checks.ok("set", sealed(&set));
     let places = match Held::of(description)? {
         Held::Postgres => postgres(&mut checks, arguments, &set),
         Held::Sqlite => sqlite(&mut checks, arguments, &set),
@@ -66,7 +63,7 @@ pub fn run(global: &Global, arguments: &Restore) -> Result<Code, Failure> {
         return Ok(code);
     }
     let (read, written) = (show_size(set.stripe_bytes()), show_size(bytes));
-    output::line(&format!("would read    {read} of set {}", set.set_id()));
+    output::line(&format!("would read    {read} of set {}", short_id(&set)));
     for place in &places {
         output::line(&format!("would write   {}", place.display()));
     }
@@ -76,6 +73,19 @@ pub fn run(global: &Global, arguments: &Restore) -> Result<Code, Failure> {
     show_time(prediction.as_ref());
     output::line("nothing was changed");
     Ok(code)
+}
+
+/// Which set it is, as other commands say it.
+fn sealed(set: &OpenSet) -> String {
+    let facts = &set.description().facts;
+    let name = facts.database["name"].as_str().unwrap_or("a database");
+    let (id, begun) = (short_id(set), words::moment_of_begin(&facts.started));
+    format!("set {id} of {name}, begun {begun}, is sealed, and its indexes are whole")
+}
+
+/// The beginning of the set's id, as lists show it.
+fn short_id(set: &OpenSet) -> String {
+    set.set_id().to_string().chars().take(8).collect()
 }
 
 /// Predicts how long it would take, if the storage was probed.
@@ -95,7 +105,7 @@ fn predict(
         emulation: &emulation,
     };
     let codec = facts.options["compress"].as_str();
-    let codec = codec.and_then(|text| super::super::backup::parse_codec(text).ok());
+    let codec = codec.and_then(|text| crate::compression::parse_codec(text).ok());
     let speeds = Speeds::probed(state.directory()).unwrap_or_default();
     let request = super::super::request(&arguments.buffers, &Layout::default())?;
     Ok(codec.and_then(|codec| {

@@ -57,8 +57,8 @@ impl Known {
         threads: usize,
         arguments: &Tune,
     ) -> f64 {
-        let source = lowest(self.source, arguments.max_rate.map(to_f64));
-        let devices = lowest(self.devices, arguments.max_device_rate.map(to_f64));
+        let source = lowest(self.source, arguments.rates.max_rate.map(to_f64));
+        let devices = lowest(self.devices, arguments.rates.max_device_rate.map(to_f64));
         // If no storage is known, the cores are no limit: copies and caches bind before them.
         if source.is_infinite() && devices.is_infinite() {
             return f64::INFINITY;

@@ -1,0 +1,113 @@
+//! The value of `--compress`: a codec, or the range from which a run chooses.
+
+use windlass_engine::CodecRange;
+use windlass_engine::media::Codec;
+
+use crate::exit::Failure;
+
+/// The value of `--compress`.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Compression {
+    /// The codec; with a range, the first one.
+    pub codec: Codec,
+    /// The codecs between which the run chooses.
+    pub range: Option<CodecRange>,
+}
+
+impl Compression {
+    /// The codec with which a run begins.
+    pub fn first(&self) -> Codec {
+        self.codec
+    }
+
+    /// A codec, `auto`, or `auto:WEAKEST..STRONGEST`.
+    pub fn parse(text: &str) -> Result<Self, Failure> {
+        let range = match text.strip_prefix("auto") {
+            Some("") => CodecRange::default(),
+            Some(bounds) => parse_range(text, bounds)?,
+            None => {
+                let codec = parse_codec(text)?;
+                return Ok(Self { codec, range: None });
+            }
+        };
+        Ok(Self {
+            codec: range.start(),
+            range: Some(range),
+        })
+    }
+}
+
+impl std::fmt::Display for Compression {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self.range {
+            Some(range) => write!(f, "auto:{range}"),
+            None => write!(f, "{}", self.codec),
+        }
+    }
+}
+
+/// `:WEAKEST..STRONGEST`.
+fn parse_range(text: &str, bounds: &str) -> Result<CodecRange, Failure> {
+    let fault = || {
+        Failure::usage(
+            format!("--compress: {text:?} is no range of codecs"),
+            "Say auto, or auto:WEAKEST..STRONGEST as in auto:lz4..zstd:6.",
+        )
+    };
+    let bounds = bounds.strip_prefix(':').and_then(|it| it.split_once(".."));
+    let (weakest, strongest) = bounds.ok_or_else(fault)?;
+    CodecRange::new(parse_codec(weakest)?, parse_codec(strongest)?).ok_or_else(fault)
+}
+
+/// `none`, `lz4`, `zstd`, `zstd:LEVEL`.
+pub fn parse_codec(text: &str) -> Result<Codec, Failure> {
+    let fault = || {
+        Failure::usage(
+            format!("--compress: {text:?} is no codec"),
+            "Use none, lz4, zstd, auto or zstd:LEVEL, with a LEVEL from 1 to 19, or -7 to -1.",
+        )
+    };
+    match text
+        .split_once(':')
+        .map_or((text, None), |(name, level)| (name, Some(level)))
+    {
+        ("none", None) => Ok(Codec::None),
+        ("lz4", None) => Ok(Codec::Lz4),
+        ("zstd", None) => Ok(Codec::Zstd(1)),
+        ("zstd", Some(level)) => {
+            let level: i32 = level.parse().map_err(|_| fault())?;
+            let known = (1..=19).contains(&level) || (-7..=-1).contains(&level);
+            if known {
+                Ok(Codec::Zstd(level))
+            } else {
+                Err(fault())
+            }
+        }
+        _ => Err(fault()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_range_of_codecs_is_read_and_shown() {
+        let shown = |text| Compression::parse(text).ok().map(|it| it.to_string());
+        assert_eq!(shown("auto").as_deref(), Some("auto:lz4..zstd:9"));
+        assert_eq!(
+            shown("auto:none..zstd").as_deref(),
+            Some("auto:none..zstd:1")
+        );
+        assert_eq!(shown("zstd:3").as_deref(), Some("zstd:3"));
+        for bad in [
+            "auto:",
+            "auto:lz4",
+            "auto:zstd:6..lz4",
+            "auto:lz4..tar",
+            "automatic",
+        ] {
+            assert_eq!(shown(bad), None, "{bad}");
+        }
+    }
+}

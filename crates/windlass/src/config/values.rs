@@ -1,0 +1,72 @@
+//! Values that the command line takes as plain text or as plain numbers. The command that uses such
+//! a value checks it later. In a file, nobody would notice a mistake before that command runs, so
+//! every command checks them all.
+
+use windlass_engine::{BufferRequest, Emulation, Model, TRANSFER_BYTES_MAX, parse_size};
+
+use crate::compression::Compression;
+use crate::exit::Failure;
+
+/// The failure that a command would end with because of this value. `command` is the name of its
+/// table.
+pub fn check(command: &str, name: &str, value: &str) -> Result<(), Failure> {
+    match name {
+        "compress" => Compression::parse(value).map(drop),
+        "emulate" if command != "lab sweep" => {
+            Emulation::parse(value.split(' ').filter(|word| !word.is_empty()))?;
+            Ok(())
+        }
+        "source" | "target" if command == "plan" => model(value),
+        "before" | "after" | "on-failure" => hook(name, value),
+        _ if command == "lab sweep" => Ok(()),
+        _ => number(name, value),
+    }
+}
+
+/// In the table of `plan`, a source and a target are models of storage, or paths.
+fn model(value: &str) -> Result<(), Failure> {
+    if !value.starts_with(['/', '.']) {
+        Model::parse(value)?;
+    }
+    Ok(())
+}
+
+/// As `Hooks` reads it.
+fn hook(name: &str, value: &str) -> Result<(), Failure> {
+    match shlex::split(value) {
+        Some(_) => Ok(()),
+        None => Err(Failure::usage(
+            format!("--{name}: {value:?} has a quote without its end"),
+            "Write a program and its arguments, as for a shell but without its other signs.",
+        )),
+    }
+}
+
+/// Buffers and threads. clap has read the value as a number before.
+fn number(name: &str, value: &str) -> Result<(), Failure> {
+    let Some(number) = parse_size(value)
+        .ok()
+        .and_then(|it| usize::try_from(it).ok())
+    else {
+        return Ok(());
+    };
+    let mut asked = BufferRequest {
+        memory_limit: Some(u64::MAX),
+        ..BufferRequest::default()
+    };
+    match name {
+        "buffers" => asked.buffers = Some(number),
+        "transfer-size" => asked.transfer_bytes = Some(number),
+        "block-size" => asked.alignment = Some(u32::try_from(number).unwrap_or(u32::MAX)),
+        "threads" => asked.compressors = Some(number),
+        "readers" => asked.readers = Some(number),
+        "frame-size" => {
+            asked.frame_bytes = Some(number);
+            // Whether it fits into a transfer depends on the transfer size of the run.
+            asked.transfer_bytes = Some(TRANSFER_BYTES_MAX);
+        }
+        _ => return Ok(()),
+    }
+    asked.plan(1, 1)?;
+    Ok(())
+}

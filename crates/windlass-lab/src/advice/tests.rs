@@ -243,8 +243,8 @@ fn following_the_advice_never_makes_a_run_slower() {
         let mut random = Random(seed);
         let world = World::new(&mut random);
         let world = match seed {
-            ..=LARGE_FILES => world,
-            ..=SMALL_FILES => world.with_small_files(&mut random),
+            seed if seed <= LARGE_FILES => world,
+            seed if seed <= SMALL_FILES => world.with_small_files(&mut random),
             _ => world.with_fast_storage(&mut random),
         };
         let measured = world.measured(&mut random);

@@ -154,6 +154,10 @@ impl Warning {
                     more => write!(f, ", and so do {more} more files"),
                 }
             }
+            Self::PageChecksums { pages, files } => {
+                let (pages, files) = (counted(*pages, "page"), counted(*files, "file"));
+                write!(f, "page checksums are wrong: {pages} in {files}")
+            }
             Self::DatabaseWithoutFiles { database } => {
                 write!(f, "database {database:?} has no files in the source itself")
             }
@@ -205,11 +209,8 @@ impl fmt::Display for Warning {
             | Self::LinkDangling { .. }
             | Self::SpecialFile { .. }
             | Self::PartialPages { .. }
+            | Self::PageChecksums { .. }
             | Self::DatabaseWithoutFiles { .. } => self.fmt_files(f),
-            Self::PageChecksums { pages, files } => {
-                let (pages, files) = (counted(*pages, "page"), counted(*files, "file"));
-                write!(f, "page checksums are wrong: {pages} in {files}")
-            }
             Self::ChecksumsChanging => {
                 write!(
                     f,

@@ -211,6 +211,13 @@ impl SqliteError {
                 "Another part of this process closed the database file, which drops POSIX locks, \
                  or the filesystem does not keep them; back up from a process of its own."
             }
+            _ => return self.hint_of_restore(),
+        })
+    }
+
+    /// The hint when a set or the target of a restore is the cause.
+    fn hint_of_restore(&self) -> Option<&'static str> {
+        Some(match self {
             Self::TargetExists { .. } => {
                 "Choose another path, or use --force to replace the database and its -wal, -shm \
                  and -journal files."

@@ -104,14 +104,7 @@ impl How<'_> {
             (Some(run), damage)
         };
         // The set is named before anything else is printed about it.
-        let line = self.title.as_ref().map(|title| {
-            let bytes = show_size(survey.set().stripe_bytes());
-            match (damage.is_empty(), arguments.quick) {
-                (false, _) => format!("{title}  damaged"),
-                (true, true) => format!("{title}  sealed, all index blocks right"),
-                (true, false) => format!("{title}  all {bytes} read and right"),
-            }
-        });
+        let line = self.line(&survey, &damage);
         let waits = global.json || global.quiet && damage.is_empty();
         let (now, later) = if waits { (None, line) } else { (line, None) };
         now.iter().for_each(|line| output::line(line));
@@ -156,6 +149,17 @@ impl How<'_> {
             damage,
             hint: refused.and_then(|one| one.hint().map(str::to_owned)),
             opened,
+        })
+    }
+
+    /// The one line about a set that is one of several.
+    fn line(&self, survey: &Survey, damage: &DamageReport) -> Option<String> {
+        let bytes = show_size(survey.set().stripe_bytes());
+        let title = self.title.as_ref()?;
+        Some(match (damage.is_empty(), self.arguments.quick) {
+            (false, _) => format!("{title}  damaged"),
+            (true, true) => format!("{title}  sealed, all index blocks right"),
+            (true, false) => format!("{title}  all {bytes} read and right"),
         })
     }
 

@@ -431,11 +431,11 @@ impl BackupRun {
     /// Waits for all threads to end. Returns their stripes, or the first error.
     fn join(&mut self) -> Result<Vec<StripeWriter>, EngineError> {
         for worker in self.workers.drain(..) {
-            worker.join().unwrap_or_default();
+            self.shared.joined(worker.join());
         }
         let writers = self.writers.drain(..);
         let stripes: Vec<_> = writers
-            .filter_map(|writer| writer.join().ok().flatten())
+            .filter_map(|writer| self.shared.joined(writer.join()).flatten())
             .collect();
         match self.shared.take_error() {
             Some(error) => Err(error),

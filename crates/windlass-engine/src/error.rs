@@ -240,6 +240,12 @@ pub enum EngineError {
     /// A database's crate failed inside the pipeline.
     #[error("{0}")]
     Source(Box<dyn std::error::Error + Send + Sync>),
+    /// A thread of the run panicked, which is a bug in Windlass or in a hook.
+    #[error("a thread of the run panicked: {message}")]
+    ThreadPanicked {
+        /// What it said.
+        message: String,
+    },
     /// Another thread of the run failed first. Its error is the one to show.
     #[error("the run stopped because of another error")]
     Stopped,
@@ -323,6 +329,9 @@ impl EngineError {
                  it up again."
             }
             Self::TargetRefused { .. } => "Name an empty or a new directory.",
+            Self::ThreadPanicked { .. } => {
+                "This is a bug in Windlass. Report it with this message and the lines above it."
+            }
             _ => self.hint_of_io()?,
         };
         Some(text.to_owned())

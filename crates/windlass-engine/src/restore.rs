@@ -210,7 +210,7 @@ impl<'a> Run<'a> {
             });
             let ended = readers
                 .into_iter()
-                .map(|reader| reader.join().ok().flatten());
+                .map(|reader| self.shared.joined(reader.join()).flatten());
             ended.flatten().collect()
         });
         match self.shared.take_error() {

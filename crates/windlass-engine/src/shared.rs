@@ -1,5 +1,6 @@
 //! What all threads of one run share: pool, counters, the first error, the flag to stop.
 
+use std::any::Any;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::thread::JoinHandle;
@@ -115,12 +116,25 @@ impl Shared {
                 self.fail(error);
                 None
             }
-            Err(_) => {
-                let what = "a thread of the pipeline panicked".into();
-                self.fail(EngineError::Source(what));
+            Err(panic) => {
+                self.fail(panicked(&*panic));
                 None
             }
         }
+    }
+
+    /// Waits for a thread to end. If it panicked, the run has failed.
+    pub(crate) fn joined<T>(&self, ended: std::thread::Result<T>) -> Option<T> {
+        ended.map_err(|panic| self.fail(panicked(&*panic))).ok()
+    }
+}
+
+/// The error for a thread that panicked.
+pub(crate) fn panicked(panic: &(dyn Any + Send)) -> EngineError {
+    let text = panic.downcast_ref::<&str>().copied();
+    let text = text.or_else(|| panic.downcast_ref::<String>().map(String::as_str));
+    EngineError::ThreadPanicked {
+        message: text.unwrap_or("it said nothing").to_owned(),
     }
 }
 

@@ -11,6 +11,7 @@ use super::stripes;
 use super::writer::StripeWriter;
 use crate::error::EngineError;
 use crate::progress::Progress;
+use crate::shared::panicked;
 use crate::waits::Cause;
 
 impl BackupRun {
@@ -95,6 +96,6 @@ impl BackupRun {
         });
         results
             .into_iter()
-            .try_for_each(|result| result.unwrap_or(Err(EngineError::Stopped)))
+            .try_for_each(|result| result.unwrap_or_else(|panic| Err(panicked(&*panic))))
     }
 }

@@ -57,7 +57,7 @@ impl StripeWriter {
         let encoded = header.encode()?;
         device.write(0, &encoded)?;
         let offset = encoded.len() as u64;
-        let latency = latencies()?;
+        let latency = latencies();
         Ok(Self {
             device,
             set_id: header.set_id,

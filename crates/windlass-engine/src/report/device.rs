@@ -3,8 +3,6 @@
 use hdrhistogram::Histogram;
 use serde::Serialize;
 
-use crate::error::EngineError;
-
 /// One device of a finished run.
 #[derive(Clone, Debug, Serialize)]
 pub struct DeviceReport {
@@ -39,7 +37,6 @@ impl DeviceReport {
 }
 
 /// Latencies of one device: from a microsecond to an hour, to two digits.
-pub(crate) fn latencies() -> Result<Histogram<u64>, EngineError> {
-    let histogram = Histogram::new_with_bounds(1, 3_600_000_000, 2);
-    histogram.map_err(|error| EngineError::Source(Box::new(error)))
+pub(crate) fn latencies() -> Histogram<u64> {
+    Histogram::new_with_bounds(1, 3_600_000_000, 2).expect("these bounds make a histogram")
 }

@@ -39,7 +39,7 @@ impl<'a> StripeReader<'a> {
         (shared, ledger, faults): (&'a Shared, &'a Ledger, &'a dyn Faults),
         queue: ReadQueue,
     ) -> Result<Self, EngineError> {
-        let latency = latencies()?;
+        let latency = latencies();
         let (reading, token, bytes, busy_seconds) = (Vec::new(), 0, 0, 0.0);
         Ok(Self {
             stripe,

@@ -205,14 +205,19 @@ impl PageHook for Panics {
 }
 
 #[test]
-fn a_panic_in_a_thread_fails_the_run() {
+fn a_panic_in_a_thread_fails_the_run_with_what_it_said() {
     let dir = tempfile::tempdir().unwrap();
     let setup = Setup::default();
     let mut run = start(dir.path(), &setup);
     run.set_hook(Arc::new(Panics));
     let pushed = (0..10).try_for_each(|index| run.push(bytes_spec(index, &plain(90_000, 1))));
     let result = pushed.and_then(|()| run.finish(FileTable::default(), facts()).map(drop));
-    assert!(matches!(result, Err(EngineError::Source(_))));
+    let error = result.unwrap_err();
+    let EngineError::ThreadPanicked { message } = &error else {
+        panic!("{error}");
+    };
+    assert_eq!(message, "a bug in a hook");
+    assert!(error.hint().is_some_and(|hint| hint.contains("bug")));
     assert_nothing_left(dir.path());
 }
 

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use hdrhistogram::Histogram;
-use windlass_engine::{Buffer, Cancel, EngineError, Pool, Ring, Role};
+use windlass_engine::{Buffer, Cancel, Pool, Ring, Role};
 
 use super::scratch::{Scratch, randomise};
 use crate::error::LabError;
@@ -48,7 +48,7 @@ pub(super) fn measure(
         file: Arc::clone(scratch.file(plan.direct)),
         plan: *plan,
         places: Places::new(plan, scratch.bytes()),
-        latency: histogram()?,
+        latency: histogram(),
         operations: 0,
         began: Instant::now(),
         part: time / u32::try_from(PARTS).unwrap_or(1),
@@ -222,10 +222,9 @@ fn fill(pool: &Arc<Pool>, block: usize) {
     }
 }
 
-fn histogram() -> Result<Histogram<u64>, LabError> {
-    // From a nanosecond to an hour, with two significant digits.
-    Histogram::new_with_bounds(1, 3_600_000_000_000, 2)
-        .map_err(|error| LabError::Engine(EngineError::Source(Box::new(error))))
+/// From a nanosecond to an hour, with two significant digits.
+fn histogram() -> Histogram<u64> {
+    Histogram::new_with_bounds(1, 3_600_000_000_000, 2).expect("these bounds make a histogram")
 }
 
 fn fault(error: std::io::Error) -> LabError {

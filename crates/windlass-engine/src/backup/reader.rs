@@ -192,7 +192,7 @@ impl Reader<'_> {
             .map_err(|source| part.file.error("read", offset, source))?;
         let missing = into.len() - filled - more;
         if missing > 0 {
-            part.file.check_end(offset + more as u64)?;
+            part.file.check_end(file, offset + more as u64)?;
             into[filled + more..].fill(0);
             self.outcomes.short(part.file.spec.file, missing as u64);
         }

@@ -119,14 +119,16 @@ impl SourceFile {
         self.spec.missing == Missing::Skip && error.kind() == io::ErrorKind::NotFound
     }
 
-    /// Returns an error if the file ends at `end_offset` although it must be longer.
-    pub(crate) fn check_end(&self, end_offset: u64) -> Result<(), EngineError> {
+    /// Returns an error if the file has nothing at `end_offset` although it must be longer. The
+    /// error names the end of the file, which may lie before `end_offset`: several threads read.
+    pub(crate) fn check_end(&self, file: &ReadFile, end_offset: u64) -> Result<(), EngineError> {
         if end_offset >= self.spec.needed_bytes {
             return Ok(());
         }
+        let length = file.bytes().length();
         Err(EngineError::SourceShort {
             path: self.path(),
-            found_bytes: end_offset,
+            found_bytes: length.map_or(end_offset, |length| length.min(end_offset)),
             needed_bytes: self.spec.needed_bytes,
         })
     }

@@ -33,9 +33,9 @@ use crate::adaptive::Watch;
 use crate::buffer::Pool;
 use crate::cancel::Cancel;
 use crate::device::Device;
-use crate::emulate::{EmulatedStream, Emulator, Emulators, emulated};
 use crate::error::EngineError;
 use crate::options::BackupOptions;
+use crate::pace::{Paced, paced};
 use crate::process::process_cpu_seconds;
 use crate::progress::{Progress, Setting};
 use crate::rate::RateLimit;
@@ -97,8 +97,8 @@ impl BackupRun {
         cancel: Cancel,
     ) -> Result<Self, EngineError> {
         let keeps = stripes::keeps(&devices)?;
-        let emulators = Emulators::start(&options.emulation, &cancel);
-        let devices = emulated(devices, emulators.target.as_ref());
+        let (source, target) = Paced::start(options.pacing.as_ref(), &cancel);
+        let devices = paced(devices, target.as_ref());
         let plan = &options.plan;
         // A compressor holds an output beside its input. Without compression, the input is the
         // output.
@@ -135,14 +135,14 @@ impl BackupRun {
             until: None,
             options,
         };
-        run.spawn(stripes, emulators.source.as_ref())?;
+        run.spawn(stripes, source.as_ref())?;
         Ok(run)
     }
 
     fn spawn(
         &mut self,
         stripes: Vec<StripeWriter>,
-        source: Option<&Arc<Emulator>>,
+        source: Option<&Paced>,
     ) -> Result<(), EngineError> {
         let plan = self.options.plan.clone();
         let (units, units_out) = bounded::<Unit>(UNITS_WAITING_MAX);
@@ -158,11 +158,8 @@ impl BackupRun {
             .div_ceil(plan.readers)
             .clamp(1, 32);
         for stream in 0..plan.readers {
-            let emulated = source.map(|emulator| EmulatedStream {
-                emulator: Arc::clone(emulator),
-                stream,
-            });
-            let queue = ReadQueue::new(depth, self.options.ring, emulated);
+            let pace = source.map(|source| source.stream(stream));
+            let queue = ReadQueue::new(depth, self.options.ring, pace);
             let ends = (units_out.clone(), full.clone());
             self.spawn_reader(queue, ends, self.source_limit.clone())?;
         }

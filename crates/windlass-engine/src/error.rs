@@ -180,14 +180,6 @@ pub enum EngineError {
         /// Where the search looked.
         location: String,
     },
-    /// A text that is not a storage model.
-    #[error("storage model {text:?}: {what}")]
-    Model {
-        /// The text.
-        text: String,
-        /// What is wrong with it.
-        what: String,
-    },
     /// The buffers would take more memory than allowed.
     #[error(
         "{buffers} buffers of {transfer_bytes} bytes take {needed_bytes} bytes, above the limit of {limit_bytes}"
@@ -282,12 +274,6 @@ impl EngineError {
     pub fn hint(&self) -> Option<String> {
         let text = match self {
             Self::Option { .. } => "The command's --help says which values each option takes.",
-            Self::Model { .. } => {
-                return Some(format!(
-                    "Models are, for example: {}.",
-                    crate::Model::EXAMPLES
-                ));
-            }
             Self::MemoryLimit { .. } => {
                 "Lower --buffers or --transfer-size, or raise --max-memory."
             }

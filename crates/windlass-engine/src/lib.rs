@@ -19,13 +19,12 @@ mod check;
 mod cleanup;
 mod device;
 pub mod durable;
-mod emulate;
 mod error;
 mod events;
 mod live;
-mod model;
 mod options;
 mod outputs;
+mod pace;
 mod place;
 mod process;
 mod progress;
@@ -60,23 +59,19 @@ pub use cleanup::{CleanedUp, clean_up, clean_up_within};
 pub use device::{
     Device, DeviceLayer, FileDevice, FileDeviceOptions, LayeredDevice, NulDevice, WriteDone,
 };
-pub use emulate::Emulation;
 pub use error::EngineError;
 pub use events::{
     EVENT_BYTES_DEFAULT, EVENT_BYTES_MIN, EventFormat, EventHeader, EventLog, EventOptions,
     EventSummary,
 };
 pub use live::{Live, LiveDevice, LiveLimit, Meter};
-pub use model::{
-    Attachment, Burst, Instance, InstanceClock, Limits, Model, ModelClock, ModelIo,
-    S3_STREAM_BYTES_PER_SECOND, Usage, Usages,
-};
 pub use options::{
     BackupOptions, BufferPlan, BufferRequest, DEVICE_DEPTH, FRAME_BYTES_DEFAULT,
     MEMORY_LIMIT_DEFAULT, TRANSFER_BYTES_DEFAULT, TRANSFER_BYTES_MAX, TRANSFER_BYTES_MIN,
     default_buffer_count,
 };
 pub use outputs::{Guard, OutputKind, Outputs, is_same_output};
+pub use pace::{Pace, PacedIo, Paces, Pacing};
 pub use place::{SetAbout, SetEntry, SetList, SetState, StripeEntry, UnknownStripe, list_sets};
 pub use progress::Progress;
 pub use rate::RateLimit;

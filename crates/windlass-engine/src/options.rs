@@ -1,11 +1,13 @@
 //! How a run uses memory, cores and devices; printed before it starts.
 
 use serde::Serialize;
+use std::sync::Arc;
+
 use windlass_media::{ALIGNMENT_MAX, ALIGNMENT_MIN, Codec};
 
 use crate::adaptive::CodecRange;
-use crate::emulate::Emulation;
 use crate::error::EngineError;
+use crate::pace::Pacing;
 
 /// Smallest transfer, in bytes. All transfers are multiples of it.
 pub const TRANSFER_BYTES_MIN: usize = 64 * 1024;
@@ -262,8 +264,8 @@ pub struct BackupOptions {
     pub device_rate: Option<u64>,
     /// Use io_uring where the kernel has it.
     pub ring: bool,
-    /// Storage that behaves like a model of other storage.
-    pub emulation: Emulation,
+    /// How fast the storage is, if not as fast as it can.
+    pub pacing: Option<Arc<dyn Pacing>>,
 }
 
 impl BackupOptions {

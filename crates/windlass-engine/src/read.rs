@@ -27,7 +27,7 @@ use rustix::fs::Advice;
 use rustix::io::{Errno, ReadWriteFlags};
 
 use crate::buffer::Buffer;
-use crate::emulate::EmulatedStream;
+use crate::pace::PacedStream;
 use crate::ring::Ring;
 use crate::storage::{FileBytes, ReadAt};
 
@@ -192,9 +192,9 @@ fn read_once(file: &File, offset: u64, into: &mut [u8]) -> io::Result<usize> {
 pub(crate) struct ReadQueue {
     ring: Option<Ring>,
     depth: usize,
-    /// The model whose speed all reads have, if there is one.
-    emulated: Option<EmulatedStream>,
-    /// Reads that are made but that the model has not finished: when it will be, when the read
+    /// The pace that all reads have, if there is one.
+    pace: Option<PacedStream>,
+    /// Reads that are made but that are not done at their pace: when they will be, when the read
     /// began, and its result.
     held: VecDeque<(Instant, Instant, ReadDone)>,
 }
@@ -222,8 +222,8 @@ pub(crate) struct ReadDone {
 
 impl ReadQueue {
     /// A queue for at most `depth` reads in flight. Without a ring, every read is made at once.
-    pub(crate) fn new(depth: usize, use_ring: bool, emulated: Option<EmulatedStream>) -> Self {
-        let ring = if use_ring && depth > 1 && emulated.is_none() {
+    pub(crate) fn new(depth: usize, use_ring: bool, pace: Option<PacedStream>) -> Self {
+        let ring = if use_ring && depth > 1 && pace.is_none() {
             Ring::new(depth).ok()
         } else {
             None
@@ -231,7 +231,7 @@ impl ReadQueue {
         Self {
             ring,
             depth,
-            emulated,
+            pace,
             held: VecDeque::new(),
         }
     }
@@ -251,8 +251,8 @@ impl ReadQueue {
         buffer: Buffer,
     ) -> io::Result<Option<ReadDone>> {
         let begin = Instant::now();
-        if let Some(emulated) = &self.emulated {
-            let due = emulated.done_at(request.number, request.offset, request.length);
+        if let Some(pace) = &self.pace {
+            let due = pace.done_at(request.number, request.offset, request.length);
             let done = read_now(request, buffer, Way::Uncached, begin);
             self.held.push_back((due, begin, done));
             return Ok(None);
@@ -288,9 +288,8 @@ impl ReadQueue {
 
     /// Waits for a queued read; `None` when nothing is in flight.
     pub(crate) fn wait(&mut self) -> io::Result<Option<ReadDone>> {
-        if let (Some(emulated), Some((due, begin, done))) = (&self.emulated, self.held.pop_front())
-        {
-            emulated.emulator.wait_until(due);
+        if let (Some(pace), Some((due, begin, done))) = (&self.pace, self.held.pop_front()) {
+            pace.paced.wait_until(due);
             let elapsed = begin.elapsed();
             return Ok(Some(ReadDone { elapsed, ..done }));
         }
@@ -307,11 +306,10 @@ impl ReadQueue {
         }))
     }
 
-    /// Waits as long as the model takes, for a read that was not made through the queue.
+    /// Waits as long as the pace says, for a read that was not made through the queue.
     pub(crate) fn pass(&self, number: usize, offset: u64, bytes: usize) {
-        if let Some(emulated) = &self.emulated {
-            let due = emulated.done_at(number, offset, bytes);
-            emulated.emulator.wait_until(due);
+        if let Some(pace) = &self.pace {
+            pace.pass(number, offset, bytes);
         }
     }
 }

@@ -29,9 +29,9 @@ use windlass_media::Decoder;
 use crate::activity::Activity;
 use crate::buffer::Pool;
 use crate::cancel::Cancel;
-use crate::emulate::{EmulatedStream, EmulatedTarget, Emulation, Emulator, Emulators};
 use crate::error::EngineError;
 use crate::options::BufferPlan;
+use crate::pace::{Paced, PacedTarget, Pacing};
 use crate::process::process_cpu_seconds;
 use crate::progress::{DeviceCounter, Progress, Setting};
 use crate::rate::RateLimit;
@@ -59,8 +59,8 @@ pub struct RestoreOptions {
     pub device_rate: Option<u64>,
     /// Use io_uring where the kernel has it.
     pub ring: bool,
-    /// Storage that behaves like a model of other storage.
-    pub emulation: Emulation,
+    /// How fast the storage is, if not as fast as it can.
+    pub pacing: Option<Arc<dyn Pacing>>,
 }
 
 impl RestoreOptions {
@@ -115,10 +115,8 @@ pub(crate) fn run_through(
         "verifying"
     });
     let ledger = faults.ledger(set)?;
-    let emulators = Emulators::start(&options.emulation, cancel);
-    let slow = emulators
-        .source
-        .map(|source| EmulatedTarget::new(target, source));
+    let (source, stripes) = Paced::start(options.pacing.as_ref(), cancel);
+    let slow = source.map(|source| PacedTarget::new(target, &source));
     let run = Run {
         set,
         target: slow.as_ref().map_or(target, |slow| slow),
@@ -126,7 +124,7 @@ pub(crate) fn run_through(
         shared: &shared,
         ledger: &ledger,
         faults,
-        emulated: emulators.target,
+        pace: stripes,
     };
     let readers = run.run()?;
     let data_seconds = began.elapsed().as_secs_f64();
@@ -180,8 +178,8 @@ struct Run<'a> {
     shared: &'a Shared,
     ledger: &'a Ledger,
     faults: &'a dyn Faults,
-    /// The model of the storage that the stripes lie on.
-    emulated: Option<Arc<Emulator>>,
+    /// The pace of the storage that the stripes lie on.
+    pace: Option<Paced>,
 }
 
 type Threads<'scope, T> = Vec<ScopedJoinHandle<'scope, Option<T>>>;
@@ -236,11 +234,8 @@ impl<'a> Run<'a> {
         let mut readers = Vec::new();
         for stripe in self.set.stripes() {
             let around = (shared, self.ledger, self.faults);
-            let emulated = self.emulated.as_ref().map(|emulator| EmulatedStream {
-                emulator: Arc::clone(emulator),
-                stream: readers.len(),
-            });
-            let queue = ReadQueue::new(depth, ring, emulated);
+            let pace = self.pace.as_ref().map(|pace| pace.stream(readers.len()));
+            let queue = ReadQueue::new(depth, ring, pace);
             let reader = StripeReader::new(stripe, around, queue)?;
             let stored = stored.clone();
             let place = readers.len();

@@ -13,8 +13,9 @@
 //!   only if the run would take no longer with the ratio that was measured.
 //! - What no setting can change (cores, storage) is advised only when no setting helps.
 
+use windlass_engine::BufferRequest;
 use windlass_engine::media::Codec;
-use windlass_engine::{BufferRequest, Model};
+use windlass_model::Model;
 
 use crate::numbers::to_f64;
 use crate::plan::{Alternative, Direction, Prediction, Question};

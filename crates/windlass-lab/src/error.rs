@@ -4,6 +4,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use windlass_engine::{EngineError, show_size};
+use windlass_model::ModelError;
 
 /// Why an experiment or a plan failed.
 #[derive(Debug, thiserror::Error)]
@@ -17,6 +18,9 @@ pub enum LabError {
         /// What is wrong with it.
         what: String,
     },
+    /// A text is not a model of storage.
+    #[error(transparent)]
+    Model(#[from] ModelError),
     /// A file of Windlass, or of the database that is sampled, cannot be used.
     #[error("{operation} {path}: {source}")]
     Io {
@@ -88,6 +92,7 @@ impl LabError {
     pub fn hint(&self) -> Option<String> {
         match self {
             Self::Engine(error) => error.hint(),
+            Self::Model(error) => error.hint(),
             Self::Option { .. } => {
                 Some("The command's --help says which values each option takes.".into())
             }

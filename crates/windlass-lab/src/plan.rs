@@ -14,9 +14,8 @@ mod limit;
 
 use serde::Serialize;
 use windlass_engine::media::Codec;
-use windlass_engine::{
-    Attachment, BufferPlan, BufferRequest, EngineError, Instance, Model, TARGET_WRITERS,
-};
+use windlass_engine::{BufferPlan, BufferRequest, EngineError, TARGET_WRITERS};
+use windlass_model::{Attachment, Instance, Model};
 
 use crate::accuracy::PREDICTED_SECONDS_MIN;
 use crate::error::LabError;

@@ -9,7 +9,8 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
-use windlass_engine::{Model, durable};
+use windlass_engine::durable;
+use windlass_model::Model;
 
 use crate::error::LabError;
 use crate::points::{Knee, Operation, Pattern, Point};

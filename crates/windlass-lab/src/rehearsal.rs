@@ -22,9 +22,10 @@ use windlass_engine::media::{
 };
 use windlass_engine::{
     BackupOptions, BackupRun, BufferPlan, BufferRequest, Cancel, Device, DirectoryTarget,
-    FileContent, FileDevice, FileDeviceOptions, FileSpec, METADATA_LIMIT_DEFAULT, Missing, Model,
-    OpenSet, Progress, RestoreOptions, RunReport, TargetLayout, restore,
+    FileContent, FileDevice, FileDeviceOptions, FileSpec, METADATA_LIMIT_DEFAULT, Missing, OpenSet,
+    Progress, RestoreOptions, RunReport, TargetLayout, restore,
 };
+use windlass_model::Model;
 
 use crate::error::LabError;
 use crate::plan::{Alternative, Direction, Question};
@@ -180,7 +181,7 @@ impl Stage<'_> {
             source_rate: None,
             device_rate: None,
             ring: true,
-            emulation: self.setup.emulation()?,
+            pacing: self.setup.emulation()?.pacing(),
         };
         let (progress, cancel) = (Arc::<Progress>::default(), self.cancel.clone());
         let set = new_set();
@@ -215,7 +216,7 @@ impl Stage<'_> {
             plan,
             device_rate: None,
             ring: true,
-            emulation: self.setup.emulation()?,
+            pacing: self.setup.emulation()?.pacing(),
         };
         let report = restore(&set, &target, &options, &Arc::default(), self.cancel)?;
         std::fs::remove_dir_all(&root).map_err(LabError::io("remove", &root))?;

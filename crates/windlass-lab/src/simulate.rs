@@ -22,7 +22,8 @@ mod jump;
 mod state;
 
 use serde::Serialize;
-use windlass_engine::{BufferPlan, Instance, Model, Usage, Usages};
+use windlass_engine::BufferPlan;
+use windlass_model::{Instance, Model, Usage, Usages};
 
 use state::State;
 

@@ -123,7 +123,7 @@ mod tests {
             source_rate: None,
             device_rate: None,
             ring: true,
-            emulation: Default::default(),
+            pacing: None,
         };
         let stripe = place.path().join("stripe");
         let device = FileDevice::create(&stripe, FileDeviceOptions::default()).unwrap();

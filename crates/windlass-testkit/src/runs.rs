@@ -13,8 +13,8 @@ use windlass_engine::media::{
     BackupType, Codec, Facts, FileEntry, FileFlags, FileKind, FileNo, SetId,
 };
 use windlass_engine::{
-    BackupOptions, BackupRun, BufferRequest, Cancel, CodecRange, Device, Emulation, EngineError,
-    FileContent, FileDevice, FileDeviceOptions, FileSpec, Missing, Progress,
+    BackupOptions, BackupRun, BufferRequest, Cancel, CodecRange, Device, EngineError, FileContent,
+    FileDevice, FileDeviceOptions, FileSpec, Missing, Pacing, Progress,
 };
 
 /// The id of a set, for tests that do not care which it is.
@@ -42,7 +42,7 @@ pub struct Setup {
     /// Limit on writing.
     pub device_rate: Option<u64>,
     /// Emulated storage, which is slower than the real one.
-    pub emulation: Emulation,
+    pub pacing: Option<Arc<dyn Pacing>>,
 }
 
 impl Default for Setup {
@@ -61,7 +61,7 @@ impl Default for Setup {
             created_nanos: 1,
             source_rate: None,
             device_rate: None,
-            emulation: Emulation::default(),
+            pacing: None,
         }
     }
 }
@@ -119,7 +119,7 @@ pub fn begin(
         source_rate: setup.source_rate,
         device_rate: setup.device_rate,
         ring: setup.ring,
-        emulation: setup.emulation.clone(),
+        pacing: setup.pacing.clone(),
     };
     let progress = Arc::<Progress>::default();
     let created = setup.created_nanos;

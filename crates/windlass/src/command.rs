@@ -23,9 +23,10 @@ use std::sync::Arc;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 
 use windlass_engine::{
-    BufferPlan, BufferRequest, Cancel, Emulation, FoundSet, METADATA_LIMIT_DEFAULT, OpenSet,
-    OpenStripe, RestoreOptions, target_writers,
+    BufferPlan, BufferRequest, Cancel, FoundSet, METADATA_LIMIT_DEFAULT, OpenSet, OpenStripe,
+    RestoreOptions, target_writers,
 };
+use windlass_model::Emulation;
 
 use crate::cli::{Buffers, Cli, Command, Global, Layout};
 use crate::exit::{Code, Failure};
@@ -143,7 +144,7 @@ fn restore_options(
         plan,
         device_rate: max_rate,
         ring: !buffers.no_ring,
-        emulation: emulation(buffers)?,
+        pacing: emulation(buffers)?.pacing(),
     };
     Ok(options.fit(set)?)
 }

@@ -5,6 +5,7 @@ use std::process::ExitCode;
 use windlass_engine::EngineError;
 use windlass_image::ImageError;
 use windlass_lab::LabError;
+use windlass_model::ModelError;
 use windlass_postgres::PostgresError;
 use windlass_sqlite::SqliteError;
 
@@ -62,6 +63,9 @@ impl From<Code> for ExitCode {
         code.number().into()
     }
 }
+
+/// What to do about a value that an option does not take.
+const OPTION_VALUES: &str = "The command's --help says which values each option takes.";
 
 /// Why a command failed, in words.
 #[derive(Debug)]
@@ -155,9 +159,7 @@ impl From<EngineError> for Failure {
     fn from(error: EngineError) -> Self {
         let code = match &error {
             EngineError::Cancelled => Code::Interrupted,
-            EngineError::Option { .. }
-            | EngineError::MemoryLimit { .. }
-            | EngineError::Model { .. } => Code::Usage,
+            EngineError::Option { .. } | EngineError::MemoryLimit { .. } => Code::Usage,
             error if error.is_damage() => Code::Damage,
             _ => Code::Failed,
         };
@@ -169,10 +171,23 @@ impl From<EngineError> for Failure {
     }
 }
 
+impl From<ModelError> for Failure {
+    fn from(error: ModelError) -> Self {
+        let message = match error {
+            ModelError::Emulation { .. } => format!("--emulate: {error}"),
+            _ => error.to_string(),
+        };
+        let hint = error.hint();
+        let hint = hint.unwrap_or_else(|| OPTION_VALUES.to_owned());
+        Self::usage(message, hint)
+    }
+}
+
 impl From<LabError> for Failure {
     fn from(error: LabError) -> Self {
         match error {
             LabError::Engine(error) => error.into(),
+            LabError::Model(error) => error.into(),
             error => {
                 let code = match error {
                     LabError::Option { .. } => Code::Usage,

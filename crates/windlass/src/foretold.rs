@@ -15,11 +15,12 @@
 use std::path::{Path, PathBuf};
 
 use windlass_engine::media::Codec;
-use windlass_engine::{BufferRequest, Emulation, FileDeviceOptions, Model, RunReport};
+use windlass_engine::{BufferRequest, FileDeviceOptions, RunReport};
 use windlass_lab::{
     Advised, Alternative, Direction, LabError, Ledger, OpenLedger, Operation, Prediction, Question,
     Record, Speeds, profiles_directory, state_directory, to_f64,
 };
+use windlass_model::{Emulation, Model};
 
 use crate::advice;
 use crate::output;

@@ -5,8 +5,9 @@
 
 use std::path::Path;
 
-use windlass_engine::{Emulation, RunReport, show_rate};
+use windlass_engine::{RunReport, show_rate};
 use windlass_lab::{Operation, Profile, to_f64};
+use windlass_model::Emulation;
 
 /// The two ends of a run.
 #[derive(Debug)]

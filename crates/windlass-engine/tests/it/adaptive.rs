@@ -5,7 +5,8 @@
 use std::collections::BTreeSet;
 
 use windlass_engine::media::Codec;
-use windlass_engine::{CodecRange, CompressionReport, Emulation, NulDevice};
+use windlass_engine::{CodecRange, CompressionReport, NulDevice};
+use windlass_model::Emulation;
 
 use crate::support::*;
 
@@ -34,7 +35,7 @@ fn setup(start: Codec, items: &[&str]) -> Setup {
     Setup {
         codec: start,
         range: CodecRange::new(Codec::Lz4, Codec::Zstd(9)),
-        emulation: Emulation::parse(items.iter().copied()).unwrap(),
+        pacing: Emulation::parse(items.iter().copied()).unwrap().pacing(),
         ..Setup::default()
     }
 }

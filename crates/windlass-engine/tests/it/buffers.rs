@@ -52,8 +52,7 @@ proptest! {
         let setup = Setup { stripes, codec, ring, request: there, ..Setup::default() };
         let set = open(&make_set(&tree, dir.path(), &setup)).unwrap();
         let plan = back.plan(stripes, 1).unwrap();
-        let emulation = Default::default();
-        let options = RestoreOptions { plan, device_rate: None, ring, emulation };
+        let options = RestoreOptions { plan, device_rate: None, ring, pacing: None };
         restore(&set, &Discard, &options, &Default::default(), &Cancel::new()).unwrap();
         let into = dir.path().join("into");
         bring_back(&set, &into).unwrap();
@@ -80,7 +79,7 @@ fn a_set_with_large_frames_does_not_raise_the_memory_above_its_limit() {
             plan,
             device_rate: None,
             ring: true,
-            emulation: Default::default(),
+            pacing: None,
         };
         options.fit(&set)
     };

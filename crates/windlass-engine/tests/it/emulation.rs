@@ -6,8 +6,9 @@ use std::sync::Arc;
 
 use windlass_engine::media::Codec;
 use windlass_engine::{
-    Cancel, DirectoryTarget, Emulation, NulDevice, RestoreOptions, RunReport, TargetLayout, restore,
+    Cancel, DirectoryTarget, NulDevice, RestoreOptions, RunReport, TargetLayout, restore,
 };
+use windlass_model::Emulation;
 
 use crate::support::*;
 
@@ -27,7 +28,7 @@ fn database() -> (tempfile::TempDir, Tree) {
 fn emulating(codec: Codec, items: &[&str]) -> Setup {
     Setup {
         codec,
-        emulation: Emulation::parse(items.iter().copied()).unwrap(),
+        pacing: Emulation::parse(items.iter().copied()).unwrap().pacing(),
         ..Setup::default()
     }
 }
@@ -172,7 +173,7 @@ fn a_restore_is_as_slow_as_the_models_of_its_stripes_and_of_its_target() {
         };
         let target = DirectoryTarget::create(layout).unwrap();
         let options = RestoreOptions {
-            emulation: Emulation::parse([item]).unwrap(),
+            pacing: Emulation::parse([item]).unwrap().pacing(),
             ..restore_options()
         };
         let report = restore(&set, &target, &options, &Arc::default(), &Cancel::new()).unwrap();

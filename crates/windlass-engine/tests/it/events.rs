@@ -7,8 +7,8 @@ use std::sync::Arc;
 use serde_json::Value;
 use windlass_engine::media::{Codec, FileTable};
 use windlass_engine::{
-    BackupOptions, BackupRun, Cancel, EVENT_BYTES_MIN, Emulation, EventFormat, EventHeader,
-    EventLog, EventOptions, Meter, NulDevice, Outputs, Progress, RunReport,
+    BackupOptions, BackupRun, Cancel, EVENT_BYTES_MIN, EventFormat, EventHeader, EventLog,
+    EventOptions, Meter, NulDevice, Outputs, Progress, RunReport,
 };
 
 use crate::support::*;
@@ -59,7 +59,7 @@ fn begin_watched(progress: &Arc<Progress>) -> BackupRun {
         source_rate: None,
         device_rate: None,
         ring: false,
-        emulation: Emulation::default(),
+        pacing: None,
     };
     let (progress, cancel) = (Arc::clone(progress), Cancel::new());
     BackupRun::start(setup.set_id, 1, options, devices, progress, cancel).unwrap()

@@ -76,7 +76,7 @@ fn bring_back_many(dir: &Path) {
         plan,
         device_rate: None,
         ring: true,
-        emulation: Default::default(),
+        pacing: None,
     };
     restore(&set, &target, &options, &Arc::default(), &Cancel::new()).unwrap();
 }

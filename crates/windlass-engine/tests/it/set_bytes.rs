@@ -46,7 +46,7 @@ fn verify(bytes: &[u8], dir: &Path) -> bool {
         plan,
         device_rate: None,
         ring: false,
-        emulation: Default::default(),
+        pacing: None,
     };
     let verified = restore(&set, &Discard, &options, &Arc::default(), &Cancel::new());
     // A set that restores must have a right index.

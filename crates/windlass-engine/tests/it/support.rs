@@ -179,7 +179,7 @@ pub fn restore_options() -> RestoreOptions {
         plan: request.plan(1, 1).unwrap(),
         device_rate: None,
         ring: true,
-        emulation: Default::default(),
+        pacing: None,
     }
 }
 
@@ -195,7 +195,7 @@ pub fn lean_options() -> RestoreOptions {
         plan: request.plan(1, 1).unwrap(),
         device_rate: None,
         ring: false,
-        emulation: Default::default(),
+        pacing: None,
     }
 }
 

@@ -152,8 +152,8 @@ impl World {
         let (question, alternative) = (&self.question, self.alternative());
         let found = question.predict(&alternative).unwrap();
         let outcome = simulate(&question.job(&alternative).unwrap());
-        let busy = |(models, usages): (&[Model], &[windlass_engine::Usages]), stage: &str| {
-            let share = |(model, usage): (&Model, &windlass_engine::Usages)| {
+        let busy = |(models, usages): (&[Model], &[windlass_model::Usages]), stage: &str| {
+            let share = |(model, usage): (&Model, &windlass_model::Usages)| {
                 let moved = usage.whole.seconds().max(usage.stream.seconds());
                 // The engine counts a device as busy while anything is in flight.
                 let transfers = found.stored_bytes / to_f64(usages.len() as u64) / 1048576.0;

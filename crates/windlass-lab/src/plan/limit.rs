@@ -2,7 +2,8 @@
 //! helps most when it is relaxed.
 
 use serde::Serialize;
-use windlass_engine::{Model, Usages, counted, resource_words, show_rate};
+use windlass_engine::{counted, resource_words, show_rate};
+use windlass_model::{Model, Usages};
 
 use super::{Direction, Question};
 use crate::numbers::to_f64;

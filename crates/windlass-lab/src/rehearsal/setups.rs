@@ -2,7 +2,7 @@
 //! so that a run takes a second or two.
 
 use windlass_engine::media::Codec;
-use windlass_engine::{Emulation, EngineError};
+use windlass_model::{Emulation, ModelError};
 
 /// Emulated storage, and how a backup is made on it.
 #[derive(Clone, Copy, Debug)]
@@ -121,7 +121,7 @@ pub const SETUPS: [SetUp; 14] = [
 
 impl SetUp {
     /// What is emulated.
-    pub fn emulation(&self) -> Result<Emulation, EngineError> {
+    pub fn emulation(&self) -> Result<Emulation, ModelError> {
         Emulation::parse(self.emulate.iter().copied())
     }
 }

@@ -3,7 +3,7 @@
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
 
-use windlass_engine::{InstanceClock, Model, ModelClock, ModelIo};
+use windlass_model::{InstanceClock, Model, ModelClock, ModelIo};
 
 use super::{Job, Outcome};
 use crate::numbers::to_f64;

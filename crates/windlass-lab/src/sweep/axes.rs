@@ -1,9 +1,8 @@
 //! Axes: what a sweep varies. The cases of a sweep are all combinations of the axes' values.
 
 use serde::{Deserialize, Serialize};
-use windlass_engine::{
-    Emulation, EngineError, TRANSFER_BYTES_DEFAULT, default_buffer_count, show_size,
-};
+use windlass_engine::{TRANSFER_BYTES_DEFAULT, default_buffer_count, show_size};
+use windlass_model::{Emulation, ModelError};
 
 use super::experiment::Experiment;
 
@@ -25,7 +24,7 @@ pub struct Storage {
 
 impl Storage {
     /// Reads `[NAME: ]source=MODEL target=MODEL ...`; without a name, that text is its name.
-    pub fn parse(text: &str) -> Result<Self, EngineError> {
+    pub fn parse(text: &str) -> Result<Self, ModelError> {
         let is_name = |name: &str| !name.contains('=');
         let (name, items) = match text.split_once(": ") {
             Some((name, items)) if is_name(name) => (name, items),

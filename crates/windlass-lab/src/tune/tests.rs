@@ -1,8 +1,9 @@
 //! What a search promises, tested in simulated time: it finds as good a setting as trying
 //! everything, for a fraction of the cost.
 
+use windlass_engine::BufferRequest;
 use windlass_engine::media::Codec;
-use windlass_engine::{BufferRequest, Model};
+use windlass_model::Model;
 use windlass_testkit::sqlite::Random;
 
 use super::*;

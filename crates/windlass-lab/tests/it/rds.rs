@@ -6,9 +6,10 @@
 //! fitted here, on six of the twelve rows. The plan then predicts the other six rows. The speeds of
 //! volumes and machines are not fitted: their vendor publishes them.
 
+use windlass_engine::BufferRequest;
 use windlass_engine::media::Codec;
-use windlass_engine::{BufferRequest, Instance, Model};
 use windlass_lab::{Alternative, Direction, Prediction, Question, Speeds, quantile};
+use windlass_model::{Instance, Model};
 
 const CSV: &str = include_str!("../../testdata/rds_native_backup_1tb.csv");
 const INSTANCES: [&str; 2] = ["r5.8xlarge", "r5.24xlarge"];

@@ -7,8 +7,9 @@ use std::os::unix::fs::{FileExt, MetadataExt, PermissionsExt};
 use std::path::Path;
 use std::process::Command;
 
+use windlass_engine::CodecRange;
 use windlass_engine::media::{Codec, FileKind};
-use windlass_engine::{CodecRange, Emulation};
+use windlass_model::Emulation;
 use windlass_mount::{Mount, MountOptions, Unmounted};
 use windlass_testkit::sqlite::Random;
 
@@ -79,7 +80,7 @@ fn a_set_whose_codec_changed_in_its_making_reads_as_its_source_was() {
     let spec = Setup {
         codec: Codec::None,
         range: CodecRange::new(Codec::None, Codec::Zstd(9)),
-        emulation: Emulation::parse(["target=rate:6MB/s"]).unwrap(),
+        pacing: Emulation::parse(["target=rate:6MB/s"]).unwrap().pacing(),
         ..two_stripes()
     };
     let place = Place::new(tree.collect(), &spec);

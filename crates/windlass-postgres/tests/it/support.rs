@@ -90,7 +90,7 @@ fn begin_run(directory: &Path, wish: &Wish, volumes: usize) -> BackupRun {
         source_rate: wish.source_rate,
         device_rate: None,
         ring: true,
-        emulation: Default::default(),
+        pacing: None,
     };
     let device = |index: usize| {
         let path = directory.join(format!("stripe-{index}"));
@@ -143,7 +143,7 @@ pub fn restore_keeping(
         plan: buffers,
         device_rate: None,
         ring: true,
-        emulation: Default::default(),
+        pacing: None,
     };
     restore(
         &set,
@@ -173,7 +173,7 @@ pub fn restore_view(directory: &Path, into: &Path) -> DatabaseFacts {
         plan: BufferRequest::default().plan(STRIPES, 1).unwrap(),
         device_rate: None,
         ring: true,
-        emulation: Default::default(),
+        pacing: None,
     };
     let progress = Arc::new(Progress::default());
     restore(&set, &target, &options, &progress, &Cancel::new()).unwrap();

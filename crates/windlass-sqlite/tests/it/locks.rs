@@ -342,10 +342,7 @@ fn a_hot_journal_is_rolled_back_and_reported() {
             &scene.room.path("copy"),
         );
         assert_eq!(scene.ledger.check(&scene.room.path("copy")), 10);
-        let warned = outcome
-            .warnings
-            .iter()
-            .any(|warning| *warning == Warning::TransactionRolledBack);
+        let warned = outcome.warnings.contains(&Warning::TransactionRolledBack);
         assert!(warned, "{:?}", outcome.warnings);
         assert_ne!(
             std::fs::read(&scene.ledger.path).unwrap(),

@@ -136,7 +136,7 @@ fn start_with(
         source_rate: rate,
         device_rate: rate,
         ring: true,
-        emulation: Default::default(),
+        pacing: None,
     };
     let cancel = Cancel::new();
     BackupRun::start(SetId([7; 16]), 0, options, vec![device], progress, cancel).unwrap()
@@ -179,7 +179,7 @@ pub fn restore_to(stripe: &Path, into: &Path, force: bool) -> Result<PathBuf, Sq
         plan: buffers,
         device_rate: None,
         ring: true,
-        emulation: Default::default(),
+        pacing: None,
     };
     restore(
         &set,

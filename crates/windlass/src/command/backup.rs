@@ -6,9 +6,10 @@ use std::time::Duration;
 
 use windlass_engine::media::SetId;
 use windlass_engine::{
-    BackupOptions, BackupRun, BufferPlan, Cancel, Emulation, FileDeviceOptions, Outputs, RunReport,
-    clean_up, show_size,
+    BackupOptions, BackupRun, BufferPlan, Cancel, FileDeviceOptions, Outputs, RunReport, clean_up,
+    show_size,
 };
+use windlass_model::Emulation;
 use windlass_postgres::{BackupRequest, Cluster, EarlierWindow};
 use windlass_sqlite::Database;
 
@@ -259,7 +260,7 @@ impl Job<'_> {
             source_rate: self.arguments.rates.max_rate,
             device_rate: self.arguments.rates.max_device_rate,
             ring: !self.arguments.buffers.no_ring,
-            emulation: self.emulation.clone(),
+            pacing: self.emulation.pacing(),
         };
         let watch = Watch::start(&Watched {
             global: self.global,

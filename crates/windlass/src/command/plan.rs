@@ -6,11 +6,12 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use windlass_engine::media::Codec;
-use windlass_engine::{Cancel, FileDeviceOptions, Instance, Model};
+use windlass_engine::{Cancel, FileDeviceOptions};
 use windlass_lab::{
     Alternative, ChainPrediction, Direction, LabError, Ledger, Link, Operation, Prediction,
     Profile, Question, Records, Speeds, choose, measure_codecs, state_directory, sureness, to_f64,
 };
+use windlass_model::{Instance, Model};
 use windlass_postgres::Cluster;
 use windlass_sqlite::Database;
 

@@ -8,13 +8,14 @@ use std::time::Duration;
 
 use windlass_engine::media::{Codec, SetId};
 use windlass_engine::{
-    BackupOptions, BufferRequest, Cancel, Emulation, FileDeviceOptions, MEMORY_LIMIT_DEFAULT,
-    Outputs, show_rate,
+    BackupOptions, BufferRequest, Cancel, FileDeviceOptions, MEMORY_LIMIT_DEFAULT, Outputs,
+    show_rate,
 };
 use windlass_lab::{
     Bounds, Difference, Ended, LabError, Sample, Setting, Space, Trial, TrialSource, Tuned,
     exhaust, measure_codecs, state_directory, to_f64, tune,
 };
+use windlass_model::Emulation;
 use windlass_sqlite::Database;
 
 use crate::cli::{Global, Tune};
@@ -234,7 +235,7 @@ impl Bench<'_> {
             source_rate: self.arguments.rates.max_rate,
             device_rate: self.arguments.rates.max_device_rate,
             ring: true,
-            emulation: self.emulation.clone(),
+            pacing: self.emulation.pacing(),
         };
         let (report, seconds) = source.run(options, devices, self.cancel)?;
         let data_seconds = report.data_seconds.max(1e-9);

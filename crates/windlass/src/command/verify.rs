@@ -198,7 +198,7 @@ impl How<'_> {
             database: vec![],
             stripes: set.stripes().iter().map(OpenStripe::location).collect(),
             is_backup: false,
-            emulation: &options.emulation,
+            emulation: &super::emulation(&arguments.buffers)?,
         };
         ends.judge(state_directory().as_deref(), &mut verified.run);
         Ok(verified)

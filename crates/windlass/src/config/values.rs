@@ -2,7 +2,8 @@
 //! a value checks it later. In a file, nobody would notice a mistake before that command runs, so
 //! every command checks them all.
 
-use windlass_engine::{BufferRequest, Emulation, Model, TRANSFER_BYTES_MAX, parse_size};
+use windlass_engine::{BufferRequest, TRANSFER_BYTES_MAX, parse_size};
+use windlass_model::{Emulation, Model};
 
 use crate::compression::Compression;
 use crate::exit::Failure;

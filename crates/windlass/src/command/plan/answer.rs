@@ -1,10 +1,11 @@
 //! The answer of `windlass plan`: a table of alternatives, the recommended one, and how certain
 //! that is.
 
-use windlass_engine::{Model, show_rate};
+use windlass_engine::show_rate;
 use windlass_lab::{
     ChainPrediction, Choice, Direction, LinkKind, PREDICTED_SECONDS_MIN, Prediction, Sureness,
 };
+use windlass_model::Model;
 
 use super::Asked;
 use crate::foretold;

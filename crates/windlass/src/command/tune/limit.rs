@@ -2,9 +2,10 @@
 
 use std::path::{Path, PathBuf};
 
+use windlass_engine::TRANSFER_BYTES_DEFAULT;
 use windlass_engine::media::Codec;
-use windlass_engine::{Emulation, TRANSFER_BYTES_DEFAULT};
 use windlass_lab::{Operation, Profile, Speeds, to_f64};
+use windlass_model::Emulation;
 
 use super::Tune;
 use crate::devices::DeviceName;

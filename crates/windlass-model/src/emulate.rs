@@ -1,28 +1,21 @@
 //! Emulation: real storage behaves like a model of slower storage.
 //!
-//!   reader, writer --I/O--> emulator: when would the model be done? --> the I/O itself, not before
+//!   reader, writer --I/O--> when would the model be done? --> the I/O itself, not before
 //!
 //! The database's storage is `source`, that of the stripes `target`, in a backup as in a restore.
-//! The I/Os are real, one at a time for each thread. Each is delayed until the model would be done
-//! with it. So the real storage must be faster than the model.
+//! The engine makes the I/Os and waits; this says for how long. So the real storage must be faster
+//! than the model.
 //!
-//! Locking: an emulator's clock, then the machine's; neither is held while anybody sleeps.
-
-mod device;
-mod target;
+//! Locking: a model's clock, then the machine's; neither is held while anybody sleeps.
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use crate::cancel::Cancel;
-use crate::error::EngineError;
+use windlass_engine::{Pace, PacedIo, Paces, Pacing};
+
+use crate::error::ModelError;
 use crate::model::{Instance, InstanceClock, Model, ModelClock, ModelIo};
 
-pub(crate) use device::emulated;
-pub(crate) use target::EmulatedTarget;
-
-/// Longest sleep between two looks at the cancel flag.
-const SLEEP_MAX: Duration = Duration::from_millis(100);
 /// How much faster or slower than the real storage a model may be made.
 const SCALES: std::ops::RangeInclusive<f64> = 0.0001..=1000.0;
 
@@ -41,7 +34,7 @@ impl Emulation {
     /// Reads `source=MODEL`, `target=MODEL`, `instance=NAME` and `scale=FACTOR`. The factor makes
     /// all of these that many times as fast, so that a small database takes as long as a large one
     /// would.
-    pub fn parse<'a>(items: impl IntoIterator<Item = &'a str>) -> Result<Self, EngineError> {
+    pub fn parse<'a>(items: impl IntoIterator<Item = &'a str>) -> Result<Self, ModelError> {
         let mut emulation = Self::default();
         let mut scale = 1.0;
         for item in items {
@@ -71,6 +64,12 @@ impl Emulation {
         Ok(emulation.scaled(scale))
     }
 
+    /// What a run takes as the pace of its storage. `None` if none is emulated.
+    pub fn pacing(&self) -> Option<Arc<dyn Pacing>> {
+        let emulates = self.source.is_some() || self.target.is_some();
+        emulates.then(|| Arc::new(self.clone()) as Arc<dyn Pacing>)
+    }
+
     fn scaled(mut self, factor: f64) -> Self {
         if let Some(model) = &mut self.source {
             model.scale(factor);
@@ -85,97 +84,55 @@ impl Emulation {
     }
 }
 
-fn fault(what: String) -> EngineError {
-    EngineError::Option {
-        option: "--emulate",
-        what,
-    }
+fn fault(what: String) -> ModelError {
+    ModelError::Emulation { what }
 }
 
-/// The emulators of one run.
-#[derive(Debug, Default)]
-pub(crate) struct Emulators {
-    pub(crate) source: Option<Arc<Emulator>>,
-    pub(crate) target: Option<Arc<Emulator>>,
-}
-
-impl Emulators {
-    /// Starts the clocks of a run.
-    pub(crate) fn start(emulation: &Emulation, cancel: &Cancel) -> Self {
-        let machine = emulation.instance.as_ref();
+impl Pacing for Emulation {
+    fn start(&self) -> Paces {
+        let machine = self.instance.as_ref();
         let machine = machine.map(|instance| Arc::new(Mutex::new(InstanceClock::new(instance))));
         let began = Instant::now();
         let start = |model: &Option<Model>| {
             let clock = Mutex::new(ModelClock::new(model.as_ref()?));
-            Some(Arc::new(Emulator {
+            let machine = machine.clone();
+            let pace = RealTime {
                 began,
                 clock,
-                machine: machine.clone(),
-                cancel: cancel.clone(),
-            }))
+                machine,
+            };
+            Some(Arc::new(pace) as Arc<dyn Pace>)
         };
-        Self {
-            source: start(&emulation.source),
-            target: start(&emulation.target),
+        Paces {
+            source: start(&self.source),
+            target: start(&self.target),
         }
     }
 }
 
 /// The clock of one model in real time. All threads that use its storage share it.
 #[derive(Debug)]
-pub(crate) struct Emulator {
+struct RealTime {
     began: Instant,
     clock: Mutex<ModelClock>,
     machine: Option<Arc<Mutex<InstanceClock>>>,
-    cancel: Cancel,
 }
 
-impl Emulator {
-    /// When the model finishes an I/O that arrives now.
-    pub(crate) fn done_at(&self, io: &ModelIo) -> Instant {
+impl Pace for RealTime {
+    fn done_at(&self, io: &PacedIo) -> Instant {
         let mut clock = self.clock.lock().unwrap_or_else(PoisonError::into_inner);
         let machine = self.machine.as_ref();
         let mut machine =
             machine.map(|machine| machine.lock().unwrap_or_else(PoisonError::into_inner));
         let now = u64::try_from(self.began.elapsed().as_nanos()).unwrap_or(u64::MAX);
-        let done = clock.done_at(io, now, machine.as_deref_mut());
+        let io = ModelIo {
+            stream: io.stream,
+            file: io.file,
+            offset: io.offset,
+            bytes: io.bytes,
+        };
+        let done = clock.done_at(&io, now, machine.as_deref_mut());
         self.began + Duration::from_nanos(done)
-    }
-
-    /// Sleeps until `end`, or until the run is cancelled. The caller checks the cancel flag
-    /// afterwards.
-    pub(crate) fn wait_until(&self, end: Instant) {
-        while !self.cancel.is_cancelled() {
-            let left = end.saturating_duration_since(Instant::now());
-            if left.is_zero() {
-                return;
-            }
-            std::thread::sleep(left.min(SLEEP_MAX));
-        }
-    }
-
-    /// Waits as long as the model takes for an I/O that arrives now.
-    pub(crate) fn pass(&self, io: &ModelIo) {
-        self.wait_until(self.done_at(io));
-    }
-}
-
-/// An emulator as one stream sees it.
-#[derive(Clone, Debug)]
-pub(crate) struct EmulatedStream {
-    pub(crate) emulator: Arc<Emulator>,
-    pub(crate) stream: usize,
-}
-
-impl EmulatedStream {
-    /// When the model finishes an I/O of this stream that arrives now.
-    pub(crate) fn done_at(&self, file: usize, offset: u64, bytes: usize) -> Instant {
-        self.emulator.done_at(&ModelIo {
-            stream: self.stream,
-            file,
-            offset,
-            bytes: bytes as u64,
-        })
     }
 }
 

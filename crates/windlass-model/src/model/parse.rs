@@ -8,13 +8,14 @@
 
 use std::ops::RangeInclusive;
 
+use windlass_engine::{UnitError, parse_rate, parse_seconds, parse_size, show_size};
+
 use super::{Burst, Model, known};
-use crate::error::EngineError;
-use crate::units::{UnitError, parse_rate, parse_seconds, parse_size, show_size};
+use crate::error::ModelError;
 
 impl Model {
     /// Reads a model. The error names the part that was not understood.
-    pub fn parse(text: &str) -> Result<Self, EngineError> {
+    pub fn parse(text: &str) -> Result<Self, ModelError> {
         let words = Words::of(text).map_err(|what| fault(text, what))?;
         let model = words.model().map_err(|what| fault(text, what))?;
         Ok(Self {
@@ -29,8 +30,8 @@ impl Model {
                                 rate:200MB/s,latency=5ms, nul";
 }
 
-fn fault(text: &str, what: String) -> EngineError {
-    EngineError::Model {
+fn fault(text: &str, what: String) -> ModelError {
+    ModelError::Model {
         text: text.to_owned(),
         what,
     }

@@ -1,22 +1,21 @@
-//! A device behind a model: writes are taken at once and made when the model is done with them.
+//! A device with a pace: writes are taken at once, and made when their pace says that they are done.
 
 use std::collections::VecDeque;
-use std::sync::Arc;
 use std::time::Instant;
 
-use super::{EmulatedStream, Emulator};
+use super::{Paced, PacedStream};
 use crate::buffer::Buffer;
 use crate::device::{Device, DeviceLayer, LayeredDevice, WriteDone};
 use crate::error::EngineError;
 use crate::options::DEVICE_DEPTH;
 
-/// Makes a device as slow as a model.
+/// Gives a device a pace.
 struct SlowLayer {
-    stream: EmulatedStream,
+    stream: PacedStream,
     waiting: VecDeque<Waiting>,
 }
 
-/// A write that the model has not finished.
+/// A write that is not done yet.
 struct Waiting {
     due: Instant,
     begun: Instant,
@@ -25,12 +24,12 @@ struct Waiting {
 }
 
 impl SlowLayer {
-    /// Waits until the model has finished the oldest write, and then makes that write.
+    /// Waits until the oldest write is done, and then makes that write.
     fn finish_oldest(&mut self, below: &mut dyn Device) -> Result<Option<WriteDone>, EngineError> {
         let Some(oldest) = self.waiting.pop_front() else {
             return Ok(None);
         };
-        self.stream.emulator.wait_until(oldest.due);
+        self.stream.paced.wait_until(oldest.due);
         let bytes = oldest.buffer.len() as u64;
         below.submit(oldest.offset, oldest.buffer)?;
         while below.in_flight() > 0 {
@@ -41,18 +40,14 @@ impl SlowLayer {
     }
 }
 
-/// Puts each device behind the model, if there is one.
-pub(crate) fn emulated(
-    devices: Vec<Box<dyn Device>>,
-    model: Option<&Arc<Emulator>>,
-) -> Vec<Box<dyn Device>> {
-    let Some(emulator) = model else {
+/// Gives each device the pace, if there is one.
+pub(crate) fn paced(devices: Vec<Box<dyn Device>>, pace: Option<&Paced>) -> Vec<Box<dyn Device>> {
+    let Some(pace) = pace else {
         return devices;
     };
     let slow = |(stream, device)| {
-        let emulator = Arc::clone(emulator);
         let layer = SlowLayer {
-            stream: EmulatedStream { emulator, stream },
+            stream: pace.stream(stream),
             waiting: VecDeque::new(),
         };
         Box::new(LayeredDevice::new(layer, device)) as _
@@ -102,8 +97,8 @@ impl DeviceLayer for SlowLayer {
         offset: u64,
         bytes: &[u8],
     ) -> Result<(), EngineError> {
-        let due = self.stream.done_at(self.stream.stream, offset, bytes.len());
-        self.stream.emulator.wait_until(due);
+        let stream = &self.stream;
+        stream.pass(stream.stream, offset, bytes.len());
         below.write(offset, bytes)
     }
 }

@@ -23,7 +23,7 @@ pub use choice::{Choice, WHICH_OF_ALL};
 pub use open::{Open, OpenOptions};
 use windlass_engine::{parse_amount, parse_rate_limit};
 
-use crate::places::Configured;
+use crate::configured::Configured;
 use crate::terminal::Color;
 use mapping::parse_mapping;
 
@@ -98,6 +98,13 @@ pub struct Global {
     /// The configured databases, whose names stand for the places of their sets.
     #[arg(skip)]
     pub configured: Vec<Configured>,
+}
+
+impl Global {
+    /// Whether nothing but a result that was asked for is to be printed: no notes, no progress.
+    pub fn is_silent(&self) -> bool {
+        self.json || self.quiet
+    }
 }
 
 /// The commands.

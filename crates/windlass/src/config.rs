@@ -18,7 +18,6 @@ mod defaults;
 pub mod edit;
 mod environment;
 mod file;
-mod nearest;
 mod values;
 
 use std::ffi::OsString;
@@ -27,11 +26,11 @@ use std::path::PathBuf;
 use clap::{ArgAction, ArgMatches, CommandFactory, FromArgMatches};
 
 use crate::cli::{self, Cli};
+use crate::configured::Configured;
 use crate::database::DatabaseName;
 use crate::exit::Failure;
-use crate::places::Configured;
 use file::Config;
-pub use nearest::nearest;
+use crate::nearest;
 
 const PATH: &str = "/etc/windlass/windlass.toml";
 const DIRECTORY: &str = "/etc/windlass/conf.d";

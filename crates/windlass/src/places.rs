@@ -22,7 +22,7 @@ use crate::exit::Failure;
 use crate::output;
 use choose::Chosen;
 pub use choose::{choose, of_database, short_id};
-pub use configured::{Configured, narrowed};
+pub use configured::narrowed;
 pub use identity::Identity;
 pub use which::{Which, local_time, timestamp, when};
 
@@ -128,6 +128,11 @@ fn split<'a>(global: &Global, word: &'a Path) -> Option<(&'a Path, &'a str)> {
     let is_configured = global.configured.iter().any(|one| one.name == place);
     let place = Path::new(place);
     (place.is_dir() || is_configured).then_some((place, which))
+}
+
+/// The set that these stripes belong to.
+pub fn open_stripes(stripes: &[PathBuf]) -> Result<OpenSet, Failure> {
+    Ok(OpenSet::open(stripes, METADATA_LIMIT_DEFAULT)?)
 }
 
 /// The sets of these directories.

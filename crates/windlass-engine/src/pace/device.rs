@@ -1,4 +1,4 @@
-//! A device with a pace: writes are taken at once, and made when their pace says that they are done.
+//! A device with a pace: writes are taken at once, and made when their pace says they are done.
 
 use std::collections::VecDeque;
 use std::time::Instant;

@@ -21,6 +21,8 @@ use crate::exit::{Code, Failure};
 use crate::foretold::{Done, Judgement, State};
 use crate::probed::Ends;
 use crate::run::{Run, RunEnd};
+use crate::settings;
+use crate::signals;
 use crate::table::{self, Finished};
 use crate::warnings::{self, Warnings};
 use crate::watch::{self, Ended, Watch, Watched};
@@ -45,7 +47,7 @@ pub fn run(global: &Global, arguments: &Backup) -> Result<Code, Failure> {
     if arguments.dry_run {
         return super::check::dry_run(global, arguments);
     }
-    let cancel = super::cancel_on_signals()?;
+    let cancel = signals::cancel_on_signals()?;
     let guessed = DatabaseName::guess(&arguments.database);
     let configured = |other: String| arguments.name.clone().unwrap_or(other);
     let subject = configured(guessed.short_name());
@@ -65,7 +67,7 @@ fn back_up(
     run.hooks
         .set_owner(DatabaseName::guess(&arguments.database).owner_or_usual());
     let name = DatabaseName::resolve(&arguments.database)?;
-    let emulation = super::emulation(&arguments.buffers)?;
+    let emulation = settings::emulation(&arguments.buffers)?;
     // The profiles belong to the user who probed, who need not be the database's owner.
     let state = State::open(&emulation, !arguments.no_prediction);
     // The hook comes first, because it may be what mounts the devices.
@@ -115,7 +117,7 @@ struct Job<'a> {
 impl Job<'_> {
     /// Connects to the database or opens it, and checks everything that was asked for.
     fn prepare(&self) -> Result<Ready, Failure> {
-        let asked = super::request(&self.arguments.buffers, &self.arguments.layout)?;
+        let asked = settings::request(&self.arguments.buffers, &self.arguments.layout)?;
         let ready = match self.name {
             DatabaseName::Postgres(conninfo) => {
                 let cluster = Cluster::connect(conninfo)?;
@@ -249,7 +251,7 @@ impl Job<'_> {
         };
         let devices = devices::create(&self.devices, &names, options, outputs)?;
         log::settings(&plan, Some(&self.arguments.compress));
-        if !super::is_silent(self.global) {
+        if !self.global.is_silent() {
             let details = self.arguments.watching.details;
             table::print_plan(&plan, Some(&self.arguments.compress), details);
         }
@@ -308,7 +310,7 @@ impl Job<'_> {
         let done = Done {
             report: &sealed.report,
             codec: fixed.then_some(self.compression.codec),
-            request: super::request(&self.arguments.buffers, &self.arguments.layout)?,
+            request: settings::request(&self.arguments.buffers, &self.arguments.layout)?,
             rates: (
                 self.arguments.rates.max_rate,
                 self.arguments.rates.max_device_rate,
@@ -366,7 +368,7 @@ impl Job<'_> {
     }
 
     fn note(&self, text: &str) {
-        if !super::is_silent(self.global) {
+        if !self.global.is_silent() {
             output::note(text);
         }
     }

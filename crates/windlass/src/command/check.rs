@@ -24,6 +24,7 @@ use crate::exit::{Code, Failure};
 use crate::foretold::{self, State};
 use crate::hooks::Hooks;
 use crate::probed::Ends;
+use crate::settings;
 use crate::{output, outputs, warnings, words};
 
 /// The bytes of the database from which the compression ratio is estimated.
@@ -137,7 +138,7 @@ fn look(arguments: &Backup, predicts: bool) -> Result<Looked, Failure> {
     };
     let devices = targets::check(&mut checks, arguments, &mut outputs, bytes);
     let volumes = source.as_ref().map_or(1, |source| source.volumes);
-    let request = super::request(&arguments.buffers, &arguments.layout)?;
+    let request = settings::request(&arguments.buffers, &arguments.layout)?;
     let plan = request.plan(arguments.to.len().max(1), volumes)?;
     checks.ok(
         "settings",
@@ -171,7 +172,7 @@ fn predict(
     codec: Codec,
     request: BufferRequest,
 ) -> Result<Option<Prediction>, Failure> {
-    let emulation = super::emulation(&arguments.buffers)?;
+    let emulation = settings::emulation(&arguments.buffers)?;
     let state = State::open(&emulation, false);
     let ends = Ends {
         database: source.places.iter().map(PathBuf::as_path).collect(),

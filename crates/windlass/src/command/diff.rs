@@ -17,13 +17,14 @@ use crate::exit::{Code, Failure};
 use crate::images::{AsCluster, Asked, ImageKind, OpenImage};
 use crate::output;
 use crate::progress::{Show, Shown};
+use crate::signals;
 use report::{DiffReport, Side};
 
 /// The page size if the images have no pages of their own.
 const PAGE_BYTES_DEFAULT: u32 = 8192;
 
 pub fn run(global: &Global, arguments: &Diff) -> Result<Code, Failure> {
-    let cancel = super::cancel_on_signals()?;
+    let cancel = signals::cancel_on_signals()?;
     // An image that is not a set is opened first: it decides which user this process becomes.
     let mut places = [&arguments.first, &arguments.second];
     let live_last = arguments.second.join("PG_VERSION").is_file();
@@ -80,7 +81,7 @@ fn compared(
     cancel: &Cancel,
 ) -> Result<DiffReport, Failure> {
     let progress = Arc::<Progress>::default();
-    let shown = Shown::start(&progress, Show::choose(super::is_silent(global), 10));
+    let shown = Shown::start(&progress, Show::choose(global.is_silent(), 10));
     let postgres = first.kind == ImageKind::Postgres;
     let names = |image: &dyn Image| match postgres {
         true => RelationNames::read(&AsCluster(image)),

@@ -15,10 +15,11 @@ use crate::output;
 use crate::outputs;
 use crate::places;
 use crate::privilege;
+use crate::signals;
 use windlass_engine::show_size;
 
 pub fn run(global: &Global, arguments: &Extract) -> Result<Code, Failure> {
-    let cancel = super::cancel_on_signals()?;
+    let cancel = signals::cancel_on_signals()?;
     // The owner of the directory will own the files.
     let parent = arguments.into.ancestors().find(|path| path.is_dir());
     if let Some((uid, gid)) = parent.and_then(privilege::owner) {

@@ -47,7 +47,7 @@ fn stripes(global: &Global, arguments: &Info, words: &[PathBuf]) -> Result<Code,
     }
     if sets.is_empty() {
         // The reason why there is no set says more than the fact that there is none.
-        super::open(words)?;
+        places::open_stripes(words)?;
     }
     let mut damaged = false;
     let mut documents = Vec::new();
@@ -233,8 +233,8 @@ impl SetView {
             .map(|one| one.location.clone())
             .collect();
         let options = SetImageOptions::default();
-        let image =
-            super::open(&places).and_then(|set| Ok(SetImage::open(Arc::new(set), &options)?));
+        let image = places::open_stripes(&places)
+            .and_then(|set| Ok(SetImage::open(Arc::new(set), &options)?));
         match image {
             Ok(image) => RelationNames::read(&AsCluster(&image)),
             // The list itself is still useful without the names.

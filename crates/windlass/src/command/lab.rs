@@ -16,6 +16,7 @@ use crate::cli::{Global, Lab, Probe};
 use crate::exit::{Code, Failure};
 use crate::output;
 use crate::outputs::outputs;
+use crate::signals;
 use windlass_engine::show_size;
 
 /// The output mentions a spread above this.
@@ -33,7 +34,7 @@ pub fn run(global: &Global, arguments: &Lab) -> Result<Code, Failure> {
 }
 
 fn run_probe(global: &Global, arguments: &Probe) -> Result<Code, Failure> {
-    let cancel = super::cancel_on_signals()?;
+    let cancel = signals::cancel_on_signals()?;
     let directory = match &arguments.path {
         Some(path) => Some(probed_directory(path)?),
         None => None,
@@ -144,7 +145,7 @@ fn probed_directory(path: &Path) -> Result<&Path, Failure> {
 
 fn cpu_profile(global: &Global, arguments: &Probe, at: String) -> Result<CpuProfile, Failure> {
     let note = |text: &str| {
-        if !super::is_silent(global) {
+        if !global.is_silent() {
             output::note(text);
         }
     };
@@ -165,7 +166,7 @@ fn io_profile(
     (at, cancel): (String, &Cancel),
 ) -> Result<Profile, Failure> {
     outputs().check(directory)?;
-    let silent = super::is_silent(global);
+    let silent = global.is_silent();
     let request = ProbeRequest {
         budget: Duration::from_secs_f64(arguments.budget),
         scratch_bytes: arguments.scratch_bytes,

@@ -20,6 +20,7 @@ use crate::output;
 use crate::outputs;
 use crate::places;
 use crate::privilege;
+use crate::signals;
 use crate::status::Operation;
 
 /// The pause between two looks at the signals.
@@ -34,7 +35,7 @@ pub fn run(global: &Global, arguments: &MountSet) -> Result<Code, Failure> {
     if !arguments.foreground {
         return detach::run(global.json);
     }
-    let cancel = super::cancel_on_signals()?;
+    let cancel = signals::cancel_on_signals()?;
     let set = Arc::new(places::open(
         global,
         std::slice::from_ref(&arguments.set),

@@ -20,6 +20,7 @@ use crate::exit::{Code, Failure};
 use crate::opened::Opened;
 use crate::output;
 use crate::places;
+use crate::signals;
 
 /// The pause between two looks at signals and processes.
 const LOOK: Duration = Duration::from_millis(5);
@@ -103,7 +104,7 @@ fn listen() -> Result<Asked, Failure> {
         Ok(())
     };
     let signals = [SIGINT, SIGTERM, SIGHUP].into_iter();
-    let mut signals = signals.filter(|signal| !super::is_ignored(*signal));
+    let mut signals = signals.filter(|signal| !signals::is_ignored(*signal));
     let registered = signals.try_for_each(register);
     registered.map_err(|error| {
         let message = format!("cannot handle signals: {error}");

@@ -20,6 +20,7 @@ use crate::database::DatabaseName;
 use crate::exit::{Code, Failure};
 use crate::output;
 use crate::privilege;
+use crate::settings;
 use answer::Answer;
 
 /// The most bytes of a database that are read for a sample.
@@ -119,7 +120,7 @@ impl Asked {
             cores: cores
                 .unwrap_or_else(|| std::thread::available_parallelism().map_or(1, usize::from)),
             instance,
-            request: super::request(&arguments.buffers, &arguments.layout)?,
+            request: settings::request(&arguments.buffers, &arguments.layout)?,
             write_depth: FileDeviceOptions::default().depth,
             read_rate: arguments.max_rate.map(to_f64),
             write_rate: arguments.max_device_rate.map(to_f64),

@@ -21,6 +21,8 @@ use crate::held::Held;
 use crate::images::AsCluster;
 use crate::probed::Ends;
 use crate::run::{Run, RunEnd};
+use crate::settings;
+use crate::signals;
 use crate::table::{self, Finished};
 use crate::watch::{self, Ended, Watch, Watched};
 use crate::{log, output, outputs, places, privilege, words};
@@ -29,7 +31,7 @@ pub fn run(global: &Global, arguments: &Restore) -> Result<Code, Failure> {
     if arguments.dry_run {
         return dry::run(global, arguments);
     }
-    let cancel = super::cancel_on_signals()?;
+    let cancel = signals::cancel_on_signals()?;
     let subject = arguments.into.display().to_string();
     let about = (global, &arguments.watching, &arguments.hooks);
     let run = Run::new(about, "restore", (&subject, &series(arguments)), &cancel)?;
@@ -47,7 +49,7 @@ fn restore_set(
     let found = places::find(global, &arguments.set, &arguments.choice)?;
     let set = found.open()?;
     // The profiles belong to the user who probed, who need not be the database's owner.
-    let emulation = super::emulation(&arguments.buffers)?;
+    let emulation = settings::emulation(&arguments.buffers)?;
     let state = State::open(&emulation, !arguments.no_prediction);
     let facts = &set.description().facts;
     let restored = match Held::of(set.description())? {
@@ -69,7 +71,7 @@ fn restore_set(
     let done = Done {
         report: &report,
         codec: codec.and_then(|text| crate::compression::parse_codec(text).ok()),
-        request: super::request(&arguments.buffers, &Layout::default())?,
+        request: settings::request(&arguments.buffers, &Layout::default())?,
         rates: (arguments.max_rate, None),
     };
     let judgement = state.judge(&ends, &done);
@@ -150,7 +152,7 @@ fn replayed(set: &OpenSet) -> Result<Vec<ReplayedTablespace>, Failure> {
     let stripes = set.stripes().iter();
     let stripes: Vec<_> = stripes.map(|it| it.location().to_owned()).collect();
     let options = SetImageOptions::default();
-    let image = SetImage::open(Arc::new(super::open(&stripes)?), &options)?;
+    let image = SetImage::open(Arc::new(places::open_stripes(&stripes)?), &options)?;
     Ok(replayed_tablespaces(&AsCluster(&image), &facts)?)
 }
 
@@ -254,9 +256,9 @@ fn write(
     outputs: &Outputs,
 ) -> Result<RunReport, Failure> {
     let target = DirectoryTarget::create(layout)?;
-    let options = super::restore_options(set, &arguments.buffers, arguments.max_rate, true)?;
+    let options = settings::restore_options(set, &arguments.buffers, arguments.max_rate, true)?;
     log::settings(&options.plan, None);
-    if !super::is_silent(global) {
+    if !global.is_silent() {
         table::print_plan(&options.plan, None, arguments.watching.details);
     }
     let watch = Watch::start(&Watched {

@@ -24,6 +24,7 @@ use windlass_lab::{Case, Chosen, Direction, Environment, Experiment, Inputs, Run
 use crate::cli::{Global, Sweep};
 use crate::exit::{Code, Failure};
 use crate::output;
+use crate::signals;
 use child::Child;
 use databases::Databases;
 use place::Places;
@@ -36,7 +37,7 @@ pub fn run(global: &Global, arguments: &Sweep) -> Result<Code, Failure> {
         let series = Series::load(path)?;
         return show::show(global, &series, arguments.out.as_deref(), false);
     }
-    let cancel = super::cancel_on_signals()?;
+    let cancel = signals::cancel_on_signals()?;
     let experiment = arguments.experiment.unwrap_or(Experiment::Grid);
     let databases = &arguments.databases;
     let out = show::out_directory(arguments.out.clone());
@@ -213,7 +214,7 @@ impl<'a> Sweeper<'a> {
     }
 
     fn note(&self, text: &str) {
-        if !super::is_silent(self.global) {
+        if !self.global.is_silent() {
             output::note(text);
         }
     }

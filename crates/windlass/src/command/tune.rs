@@ -27,6 +27,7 @@ use crate::exit::{Code, Failure};
 use crate::output;
 use crate::outputs;
 use crate::privilege;
+use crate::signals;
 use windlass_engine::show_size;
 
 /// The bytes that the first trial reads; then the seconds that each later trial should take.
@@ -46,7 +47,7 @@ pub fn run(global: &Global, arguments: &Tune) -> Result<Code, Failure> {
     if arguments.write {
         outputs::outputs().check(&edit::file(global.config.as_deref()))?;
     }
-    let cancel = super::cancel_on_signals()?;
+    let cancel = signals::cancel_on_signals()?;
     let name = DatabaseName::resolve(&arguments.database)?;
     let devices = devices::resolve(&arguments.to)?;
     let emulation = Emulation::parse(arguments.bounds.emulate.iter().map(String::as_str))?;
@@ -58,7 +59,7 @@ pub fn run(global: &Global, arguments: &Tune) -> Result<Code, Failure> {
         Ok(place)
     })?;
     for made in devices::make_directories(&devices, name.owner())? {
-        if !super::is_silent(global) {
+        if !global.is_silent() {
             output::note(&format!("made the directory {}", made.display()));
         }
     }
@@ -252,7 +253,7 @@ impl Bench<'_> {
     }
 
     fn tell(&self, trial: &Trial) {
-        if !super::is_silent(self.global) {
+        if !self.global.is_silent() {
             output::note(&format!("{}  {}", setting_text(trial), trial.verdict));
         }
     }

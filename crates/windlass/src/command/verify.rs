@@ -21,6 +21,8 @@ use crate::held::Held;
 use crate::outputs;
 use crate::places::{self, Which};
 use crate::probed::Ends;
+use crate::settings;
+use crate::signals;
 use crate::table::{self, Finished};
 use crate::watch::{Ended, Watch, Watched};
 use crate::words::duration;
@@ -28,7 +30,7 @@ use crate::{log, output};
 use relations::Checked;
 
 pub fn run(global: &Global, arguments: &Verify) -> Result<Code, Failure> {
-    let cancel = super::cancel_on_signals()?;
+    let cancel = signals::cancel_on_signals()?;
     let (words, mut choice) = places::named(global, &arguments.set, &arguments.choice)?;
     if arguments.latest {
         choice.which = Some(Which::Latest);
@@ -171,9 +173,10 @@ impl How<'_> {
         cancel: &Cancel,
     ) -> Result<Verification, Failure> {
         let (global, arguments, set) = (self.global, self.arguments, survey.set());
-        let options = super::restore_options(set, &arguments.buffers, arguments.max_rate, false)?;
+        let options =
+            settings::restore_options(set, &arguments.buffers, arguments.max_rate, false)?;
         log::settings(&options.plan, None);
-        if !(super::is_silent(global) || self.title.is_some()) {
+        if !(global.is_silent() || self.title.is_some()) {
             table::print_plan(&options.plan, None, arguments.watching.details);
         }
         let watch = Watch::start(&Watched {
@@ -198,7 +201,7 @@ impl How<'_> {
             database: vec![],
             stripes: set.stripes().iter().map(OpenStripe::location).collect(),
             is_backup: false,
-            emulation: &super::emulation(&arguments.buffers)?,
+            emulation: &settings::emulation(&arguments.buffers)?,
         };
         ends.judge(state_directory().as_deref(), &mut verified.run);
         Ok(verified)

@@ -8,8 +8,9 @@ use std::collections::BTreeMap;
 use clap::{Arg, ArgAction, Command};
 
 use super::file::{Config, Entry, Section, mistake};
-use super::{Said, nearest, values};
+use super::{Said, values};
 use crate::exit::Failure;
+use crate::nearest;
 
 /// Commands that take a configured database's name, by their words.
 const OF_DATABASES: [&str; 6] = ["backup", "check", "plan", "tune", "lab probe", "lab sweep"];

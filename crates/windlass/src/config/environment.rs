@@ -4,8 +4,8 @@
 //! WINDLASS_MAX_RAT believes that a limit holds. Names for other commands are fine, since one
 //! environment often serves several commands.
 
-use super::nearest;
 use crate::exit::Failure;
+use crate::nearest;
 
 const PREFIX: &str = "WINDLASS_";
 /// Names that are not options: where the lab keeps its state, and what `open` tells its program.

@@ -1,24 +1,14 @@
 //! A configured database's name in the place of a set: it stands for the places of its backups.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use windlass_engine::{EngineError, SetList};
 
 use super::identity::Identity;
 use crate::cli::{Choice, Global};
-use crate::config;
+use crate::configured::Configured;
 use crate::exit::Failure;
-
-/// What the configuration says about a database and its sets.
-#[derive(Clone, Debug)]
-pub struct Configured {
-    /// Its name.
-    pub name: String,
-    /// The database itself: a path or a connection string.
-    pub source: String,
-    /// Where its backups go.
-    pub places: Vec<PathBuf>,
-}
+use crate::nearest::nearest;
 
 /// The configured database that a word means. A file or directory of this name comes first, and a
 /// word with a slash is always a path.
@@ -51,25 +41,12 @@ fn unknown(global: &Global, word: &str) -> Failure {
     let location = word.to_owned();
     let failure = Failure::from(EngineError::NoSet { location });
     let names = global.configured.iter().map(|one| one.name.as_str());
-    match config::nearest(word, names) {
+    match nearest(word, names) {
         Some(near) => {
             let hint = format!("Did you mean {near}, which the configuration names?");
             failure.hinting(&hint)
         }
         None => failure,
-    }
-}
-
-impl Configured {
-    /// What its sets may call it: the words of `--database` that may mean it.
-    pub(super) fn words(&self) -> Vec<String> {
-        // A set has the path without links. On another machine the file need not exist.
-        let real = Path::new(&self.source).canonicalize().ok();
-        let real = real.map(|path| path.to_string_lossy().into_owned());
-        let words = [Some(self.source.clone()), Some(self.name.clone())];
-        real.into_iter()
-            .chain(words.into_iter().flatten())
-            .collect()
     }
 }
 

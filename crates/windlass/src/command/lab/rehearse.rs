@@ -10,13 +10,14 @@ use windlass_lab::{Corpus, Direction, Rehearsal, SETUPS, measure_codecs, quantil
 use crate::cli::{Global, Rehearse};
 use crate::exit::{Code, Failure};
 use crate::output;
+use crate::signals;
 
 /// The bytes of the corpus on which codecs are measured; then the time for all of them together.
 const SAMPLE_BYTES: u64 = 16 << 20;
 const SAMPLE_TIME: Duration = Duration::from_secs(6);
 
 pub fn run(global: &Global, arguments: &Rehearse) -> Result<Code, Failure> {
-    let cancel = super::super::cancel_on_signals()?;
+    let cancel = signals::cancel_on_signals()?;
     let median_and_worst = [0, 2].contains(&arguments.at_most.len());
     if !median_and_worst {
         let hint = "Name the largest median error and the largest error: --at-most 0.10,0.25";
@@ -77,7 +78,7 @@ fn all(
     let speeds = measure_codecs(&corpus.sample(SAMPLE_BYTES)?, &codecs, SAMPLE_TIME, cancel)?;
     let mut rehearsals = Vec::new();
     for (index, setup) in setups.iter().enumerate() {
-        if !super::super::is_silent(global) {
+        if !global.is_silent() {
             let (number, count) = (index + 1, setups.len());
             output::note(&format!("{number:>4} of {count}  {}", setup.name));
         }

@@ -16,6 +16,7 @@ use crate::exit::{Code, Failure};
 use crate::foretold::{self, State};
 use crate::held::Held;
 use crate::probed::Ends;
+use crate::settings;
 use crate::{output, outputs, places, privilege, words};
 
 pub fn run(global: &Global, arguments: &Restore) -> Result<Code, Failure> {
@@ -95,7 +96,7 @@ fn predict(
     places: &[PathBuf],
     bytes: u64,
 ) -> Result<Option<Prediction>, Failure> {
-    let emulation = super::super::emulation(&arguments.buffers)?;
+    let emulation = settings::emulation(&arguments.buffers)?;
     let state = State::open(&emulation, false);
     let facts = &set.description().facts;
     let ends = Ends {
@@ -107,7 +108,7 @@ fn predict(
     let codec = facts.options["compress"].as_str();
     let codec = codec.and_then(|text| crate::compression::parse_codec(text).ok());
     let speeds = Speeds::probed(state.directory()).unwrap_or_default();
-    let request = super::super::request(&arguments.buffers, &Layout::default())?;
+    let request = settings::request(&arguments.buffers, &Layout::default())?;
     Ok(codec.and_then(|codec| {
         let before = foretold::Before {
             bytes,

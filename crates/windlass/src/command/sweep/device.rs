@@ -50,7 +50,7 @@ pub fn measure(
     let environment = Environment::of_machine(env!("CARGO_PKG_VERSION"));
     let mut series = Series::new(at.clone(), inputs, environment, Vec::new());
     for round in 1..=repeat {
-        if !super::super::is_silent(global) {
+        if !global.is_silent() {
             output::note(&format!(
                 "round {round} of {repeat}: {:.0} s",
                 arguments.budget

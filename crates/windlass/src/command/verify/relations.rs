@@ -13,6 +13,7 @@ use crate::cli::{Global, Verify};
 use crate::exit::{Code, Failure};
 use crate::opened::Opened;
 use crate::output::{self, Tone};
+use crate::places;
 use crate::words::duration;
 
 /// The result of a check.
@@ -71,7 +72,7 @@ pub(super) fn check(
     cancel: &Cancel,
 ) -> Result<Checked, Failure> {
     let begun = Instant::now();
-    let set = Arc::new(crate::command::open(stripes)?);
+    let set = Arc::new(places::open_stripes(stripes)?);
     let writable = set.description().facts.database["kind"] == windlass_postgres::KIND;
     let mut opened = Opened::open(&set, &arguments.opening, writable, cancel)?;
     let findings = match &opened {

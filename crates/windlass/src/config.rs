@@ -29,8 +29,8 @@ use crate::cli::{self, Cli};
 use crate::configured::Configured;
 use crate::database::DatabaseName;
 use crate::exit::Failure;
-use file::Config;
 use crate::nearest;
+use file::Config;
 
 const PATH: &str = "/etc/windlass/windlass.toml";
 const DIRECTORY: &str = "/etc/windlass/conf.d";

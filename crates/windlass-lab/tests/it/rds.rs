@@ -92,7 +92,8 @@ fn predict(free: &Free, row: &Row, direction: Direction, instance: &str) -> Pred
         "gp2" => "gp2:1.5TB",
         _ => "io1:9000",
     };
-    let s3 = |stream: f64, all: f64| format!("s3:{stream}B/s,throughput={all}B/s");
+    // Rates are whole numbers of bytes.
+    let s3 = |stream: f64, all: f64| format!("s3:{stream:.0}B/s,throughput={all:.0}B/s");
     let (source, target) = match direction {
         Direction::Backup => (volume.to_owned(), s3(free.upload_stream, free.upload_all)),
         Direction::Restore => (

@@ -26,7 +26,7 @@ use std::thread::JoinHandle;
 use std::time::Instant;
 
 use crossbeam_channel::{Receiver, Sender, bounded, unbounded};
-use windlass_media::{Encoder, Facts, FileNo, FileTable, SetId};
+use windlass_media::{Encoder, Facts, FileNo, FileTable, SetId, fitted};
 
 use crate::activity::Activity;
 use crate::adaptive::Watch;
@@ -260,7 +260,7 @@ impl BackupRun {
 
     /// Largest frame, decompressed, in bytes.
     pub fn frame_bytes(&self) -> u32 {
-        u32::try_from(self.options.plan.frame_bytes).unwrap_or(u32::MAX)
+        fitted(self.options.plan.frame_bytes)
     }
 
     /// How the run was set up.

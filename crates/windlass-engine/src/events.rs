@@ -27,6 +27,7 @@ use std::sync::Arc;
 use std::thread::JoinHandle;
 
 use crate::error::EngineError;
+use crate::json::to_json;
 use crate::outputs::{OutputKind, Outputs};
 use crate::progress::Progress;
 use crate::report::RunReport;
@@ -113,9 +114,7 @@ impl EventLog {
         };
         flush_thread();
         self.recorder.send(Message::End(Box::new(End {
-            report: outcome
-                .ok()
-                .map(|report| serde_json::to_value(report).unwrap_or_default()),
+            report: outcome.ok().map(to_json),
             error: outcome.err().map(str::to_owned),
             stages: self.progress.reports().to_vec(),
         })));

@@ -21,6 +21,7 @@ mod device;
 pub mod durable;
 mod error;
 mod events;
+mod json;
 mod live;
 mod options;
 mod outputs;
@@ -64,6 +65,7 @@ pub use events::{
     EVENT_BYTES_DEFAULT, EVENT_BYTES_MIN, EventFormat, EventHeader, EventLog, EventOptions,
     EventSummary,
 };
+pub use json::to_json;
 pub use live::{Live, LiveDevice, LiveLimit, Meter};
 pub use options::{
     BackupOptions, BufferPlan, BufferRequest, DEVICE_DEPTH, FRAME_BYTES_DEFAULT,

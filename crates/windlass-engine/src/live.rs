@@ -8,6 +8,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use serde::Serialize;
+use windlass_media::fitted;
 
 use crate::activity::Activity;
 use crate::buffer::Occupancy;
@@ -147,8 +148,7 @@ impl Meter {
         while self.looks.get(1).is_some_and(too_old) {
             self.looks.pop_front();
         }
-        let recent =
-            |last: &Look| now.at - last.at < WINDOW / u32::try_from(LOOKS_MAX).unwrap_or(1);
+        let recent = |last: &Look| now.at - last.at < WINDOW / fitted(LOOKS_MAX);
         if !self.looks.back().is_some_and(recent) {
             self.looks.push_back(now.clone());
         }

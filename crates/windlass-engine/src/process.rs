@@ -2,11 +2,13 @@
 
 use std::time::Duration;
 
+use windlass_media::fitted;
+
 /// CPU time of this process so far, in seconds.
 pub(crate) fn process_cpu_seconds() -> f64 {
     let time = rustix::time::clock_gettime(rustix::time::ClockId::ProcessCPUTime);
-    let seconds = u64::try_from(time.tv_sec).unwrap_or(0);
-    Duration::new(seconds, u32::try_from(time.tv_nsec).unwrap_or(0)).as_secs_f64()
+    let seconds = fitted(time.tv_sec);
+    Duration::new(seconds, fitted(time.tv_nsec)).as_secs_f64()
 }
 
 /// Most memory that this process has had since it was started, in bytes: `VmHWM` of proc(5). Unlike

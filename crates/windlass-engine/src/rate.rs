@@ -18,6 +18,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Condvar, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
+use windlass_media::saturated;
+
 use crate::cancel::Cancel;
 use crate::error::EngineError;
 use crate::waits::{Cause, Stage};
@@ -81,7 +83,7 @@ impl RateLimit {
     /// paid for.
     fn reserve(&self, bytes: u64, now: Instant) -> Duration {
         let nanos = u128::from(bytes) * 1_000_000_000 / u128::from(self.bytes_per_second);
-        let cost = Duration::from_nanos(u64::try_from(nanos).unwrap_or(u64::MAX));
+        let cost = Duration::from_nanos(saturated(nanos));
         let mut paid = self.paid.lock().unwrap_or_else(PoisonError::into_inner);
         let turn = (paid.unwrap_or(now) + cost).max(now);
         *paid = Some(turn);

@@ -17,6 +17,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use io_uring::{IoUring, opcode, types};
+use windlass_media::fitted;
 
 use crate::buffer::Buffer;
 
@@ -51,7 +52,7 @@ pub struct RingDone {
 impl Ring {
     /// Creates a ring. It is an error if the kernel has none or forbids it (containers often do).
     pub fn new(depth: usize) -> io::Result<Self> {
-        let entries = u32::try_from(depth.next_power_of_two()).unwrap_or(64);
+        let entries = fitted(depth.next_power_of_two());
         let ring = IoUring::new(entries)?;
         Ok(Self {
             ring,
@@ -80,7 +81,7 @@ impl Ring {
         token: u64,
     ) -> io::Result<()> {
         let space = &mut buffer.space()[at..at + length];
-        let bytes = u32::try_from(space.len()).unwrap_or(u32::MAX);
+        let bytes = fitted(space.len());
         let entry = opcode::Read::new(types::Fd(file.as_raw_fd()), space.as_mut_ptr(), bytes);
         self.submit(entry.offset(offset).build(), buffer, token, file)
     }
@@ -93,7 +94,7 @@ impl Ring {
         buffer: Buffer,
         token: u64,
     ) -> io::Result<()> {
-        let bytes = u32::try_from(buffer.len()).unwrap_or(u32::MAX);
+        let bytes = fitted(buffer.len());
         let entry = opcode::Write::new(types::Fd(file.as_raw_fd()), buffer.as_ptr(), bytes);
         self.submit(entry.offset(offset).build(), buffer, token, file)
     }
@@ -151,7 +152,7 @@ impl Ring {
     /// Returns one finished operation, if there is any.
     pub fn reap(&mut self) -> Option<RingDone> {
         let entry = self.ring.completion().next()?;
-        let index = usize::try_from(entry.user_data()).unwrap_or(usize::MAX);
+        let index: usize = fitted(entry.user_data());
         let slot = self.slots.get_mut(index)?.take()?;
         self.in_flight -= 1;
         let result = usize::try_from(entry.result())

@@ -16,7 +16,7 @@ pub(crate) fn shorten() {
     // Zeros are the defaults: SCHED_OTHER, nice 0, no utilization bounds.
     // SAFETY: sched_attr is plain integers, for which all zeros is a valid value.
     let mut attributes: libc::sched_attr = unsafe { std::mem::zeroed() };
-    attributes.size = u32::try_from(size_of::<libc::sched_attr>()).unwrap_or(0);
+    attributes.size = windlass_media::fitted(size_of::<libc::sched_attr>());
     attributes.sched_runtime = SLICE_NANOS;
     // SAFETY: the structure lives through the call and states its own size; thread 0 is the
     // caller; the call writes nothing.

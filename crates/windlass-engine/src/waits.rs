@@ -16,6 +16,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use serde::Serialize;
+use windlass_media::fitted;
 
 pub use cause::Cause;
 use open::Open;
@@ -208,12 +209,12 @@ pub struct WaitReport {
 /// CPU time of the calling thread.
 fn thread_cpu() -> Duration {
     let time = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
-    let seconds = u64::try_from(time.tv_sec).unwrap_or(0);
-    Duration::new(seconds, u32::try_from(time.tv_nsec).unwrap_or(0))
+    let seconds = fitted(time.tv_sec);
+    Duration::new(seconds, fitted(time.tv_nsec))
 }
 
 fn nanos(time: Duration) -> u64 {
-    u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
+    fitted(time.as_nanos())
 }
 
 #[expect(

@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use quick_cache::sync::Cache;
-use windlass_engine::media::{FileEntry, FileFlags, FileKind, FileNo, FileTable};
+use windlass_engine::media::{FileEntry, FileFlags, FileKind, FileNo, FileTable, fitted};
 
 use crate::error::ImageError;
 use crate::image::{FileLookup, Image, read_length};
@@ -160,7 +160,7 @@ impl Listing {
             _ => Vec::new(),
         };
         self.entries.push(FileEntry {
-            file: FileNo(u32::try_from(self.entries.len()).unwrap_or(u32::MAX)),
+            file: FileNo(fitted(self.entries.len())),
             kind,
             flags: FileFlags::default(),
             mode: metadata.mode() & 0o777,

@@ -5,7 +5,7 @@
 
 use std::sync::Arc;
 
-use windlass_engine::media::{FileNo, FileTable};
+use windlass_engine::media::{FileNo, FileTable, fitted};
 
 use crate::error::ImageError;
 use crate::image::{FileLookup, Image, read_length};
@@ -88,8 +88,8 @@ fn apply(patch: &Patch, offset: u64, into: &mut [u8]) {
     if start >= end {
         return;
     }
-    let within = |from: u64| usize::try_from(start - from).unwrap_or(usize::MAX);
-    let count = usize::try_from(end - start).unwrap_or(0);
+    let within = |from: u64| fitted(start - from);
+    let count: usize = fitted(end - start);
     let (to, from) = (within(offset), within(patch.offset));
     into[to..to + count].copy_from_slice(&patch.bytes[from..from + count]);
 }

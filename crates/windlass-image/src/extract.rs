@@ -23,7 +23,7 @@ use globset::{GlobBuilder, GlobSet};
 use rustix::fs::{AtFlags, Mode, OFlags};
 use windlass_engine::Cancel;
 use windlass_engine::media::{
-    FileEntry, FileKind, check_path, crc32c, crc32c_zeros_after, is_zero,
+    FileEntry, FileKind, check_path, crc32c, crc32c_zeros_after, fitted, is_zero,
 };
 
 use crate::error::ImageError;
@@ -284,7 +284,7 @@ fn pump(
     file.set_len(entry.bytes).map_err(fault)?;
     let mut found = 0;
     if entry.bytes <= EXTRACT_GROUP_BYTES as u64 {
-        let mut bytes = vec![0; usize::try_from(entry.bytes).unwrap_or(EXTRACT_GROUP_BYTES)];
+        let mut bytes = vec![0; fitted(entry.bytes)];
         read_exact(image, entry, 0, &mut bytes)?;
         found = crc32c(&bytes);
         write(file, 0, &bytes).map_err(fault)?;
@@ -333,7 +333,7 @@ fn read_ahead(
         let Ok(mut bytes) = spare.recv() else {
             return Ok(());
         };
-        let left = usize::try_from(entry.bytes - offset).unwrap_or(usize::MAX);
+        let left: usize = fitted(entry.bytes - offset);
         bytes.resize(left.min(EXTRACT_GROUP_BYTES), 0);
         read_exact(image, entry, offset, &mut bytes)?;
         let next = offset + bytes.len() as u64;
@@ -364,7 +364,7 @@ fn write(file: &File, offset: u64, bytes: &[u8]) -> io::Result<()> {
 }
 
 fn finish(file: &File, entry: &FileEntry) -> io::Result<()> {
-    let nanos = u64::try_from(entry.mtime_nanos).unwrap_or(0);
+    let nanos = entry.mtime_nanos.max(0).cast_unsigned();
     file.set_modified(SystemTime::UNIX_EPOCH + Duration::from_nanos(nanos))?;
     file.set_permissions(Permissions::from_mode(entry.mode))
 }

@@ -38,7 +38,7 @@ use std::time::SystemTime;
 
 use rustix::io::Errno;
 use serde::Serialize;
-use windlass_engine::media::FileKind;
+use windlass_engine::media::{FileKind, fitted};
 
 use crate::error::ImageError;
 use crate::image::Image;
@@ -228,9 +228,7 @@ impl Drop for Overlay {
 
 fn now() -> i64 {
     let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
-    since.map_or(0, |since| {
-        i64::try_from(since.as_nanos()).unwrap_or(i64::MAX)
-    })
+    since.map_or(0, |since| fitted(since.as_nanos()))
 }
 
 impl View for Overlay {

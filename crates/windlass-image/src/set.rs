@@ -23,7 +23,7 @@ mod upper;
 
 use std::sync::Arc;
 
-use windlass_engine::media::{FileEntry, FileNo, FileTable};
+use windlass_engine::media::{FileEntry, FileNo, FileTable, fitted};
 use windlass_engine::{EngineError, OpenSet};
 
 use crate::error::ImageError;
@@ -203,7 +203,7 @@ impl SetImage {
             let piece = &located.at.piece;
             let skip = offset - piece.offset;
             let end = until.min(piece.offset + u64::from(piece.bytes));
-            let start = located.at.start + usize::try_from(skip).unwrap_or(usize::MAX);
+            let start = located.at.start + fitted::<usize, _>(skip);
             Run {
                 start,
                 bytes: end - offset,

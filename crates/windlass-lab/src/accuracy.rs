@@ -181,7 +181,8 @@ impl Ledger {
 impl OpenLedger {
     /// Appends a record, durably.
     pub fn append(mut self, record: &Record) -> Result<(), LabError> {
-        let mut line = serde_json::to_vec(record).unwrap_or_default();
+        let line = serde_json::to_vec(record);
+        let mut line = line.map_err(|error| LabError::io("write", &self.path)(error.into()))?;
         line.push(b'\n');
         // If the last line was cut off, the new record must not become a part of it.
         if self.ends_inside_a_line() {

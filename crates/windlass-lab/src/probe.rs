@@ -17,6 +17,7 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use windlass_engine::Cancel;
+use windlass_engine::media::fitted;
 
 use crate::error::LabError;
 use crate::points::{Knee, Operation, Pattern, Point};
@@ -68,7 +69,7 @@ pub fn probe(
     let plans = plans(scratch.is_direct());
     for (index, plan) in plans.iter().enumerate() {
         let left = request.budget.saturating_sub(began.elapsed());
-        let share = left / u32::try_from(plans.len() - index).unwrap_or(1);
+        let share = left / fitted(plans.len() - index);
         let found = point::measure(&scratch, plan, share, cancel)?;
         progress(index + 1, plans.len(), &found);
         profile.points.push(found);

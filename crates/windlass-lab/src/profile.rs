@@ -273,10 +273,8 @@ fn load<T: DeserializeOwned>(path: &Path) -> Result<Option<T>, LabError> {
 fn save<T: Serialize>(path: &Path, value: &T) -> Result<PathBuf, LabError> {
     let directory = path.parent().unwrap_or(Path::new("."));
     fs::create_dir_all(directory).map_err(LabError::io("create", directory))?;
-    let text = serde_json::to_vec_pretty(value).map_err(|error| LabError::State {
-        path: path.to_owned(),
-        what: error.to_string(),
-    })?;
+    let text = serde_json::to_vec_pretty(value)
+        .map_err(|error| LabError::io("write", path)(error.into()))?;
     durable::write(path, &text, 0o644).map_err(LabError::io("write", path))?;
     Ok(path.to_owned())
 }

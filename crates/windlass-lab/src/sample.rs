@@ -10,6 +10,8 @@ use std::io;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
+use windlass_engine::media::fitted;
+
 use crate::error::LabError;
 
 /// Bytes read at a place.
@@ -58,7 +60,7 @@ impl Sample {
                 continue;
             }
             let length = EXTENT_BYTES.min(size - position);
-            let mut extent = vec![0; usize::try_from(length).unwrap_or(0)];
+            let mut extent = vec![0; fitted(length)];
             let read = File::open(path).and_then(|file| read_at(&file, position, &mut extent));
             match read {
                 Ok(count) => extent.truncate(count),

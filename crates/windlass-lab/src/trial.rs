@@ -16,7 +16,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Instant;
 
-use windlass_engine::media::{FileNo, SetId};
+use windlass_engine::media::{FileNo, SetId, fitted};
 use windlass_engine::{
     BackupOptions, BackupRun, Cancel, Device, EngineError, FileContent, FileSpec, Missing,
     Progress, RunReport,
@@ -57,7 +57,7 @@ impl TrialSource {
         let mean = (total / (all.len() as u64).max(1)).max(1);
         let mut left = bytes.max(1);
         for place in places(all.len() as u64, bytes.div_ceil(mean)) {
-            let (file, start, length) = all[usize::try_from(place).unwrap_or(0)];
+            let (file, start, length) = all[fitted::<usize, _>(place)];
             let length = length.min(left);
             left -= length;
             if length > 0 {
@@ -87,7 +87,7 @@ impl TrialSource {
         for (file, offset, bytes) in &self.runs {
             let (path, size) = &self.files[*file];
             let spec = FileSpec {
-                file: FileNo(u32::try_from(*file).unwrap_or(u32::MAX)),
+                file: FileNo(fitted(*file)),
                 content: FileContent::Path(path.clone()),
                 bytes: *size,
                 needed_bytes: 0,

@@ -6,6 +6,7 @@
 use crc_fast::CrcAlgorithm;
 
 use crate::error::FormatError;
+use crate::number::fitted;
 
 /// CRC-32C (Castagnoli), the checksum PostgreSQL's manifests use too.
 pub fn crc32c(bytes: &[u8]) -> u32 {
@@ -64,7 +65,7 @@ const fn multiply(one: u32, other: u32) -> u32 {
 }
 
 fn narrow(crc: u64) -> u32 {
-    u32::try_from(crc & 0xffff_ffff).unwrap_or(0)
+    fitted(crc & 0xffff_ffff)
 }
 
 /// True when every byte is zero. The function looks at 1 KiB at a time: that is wide enough for
@@ -206,7 +207,7 @@ impl Decoder {
         stored: &[u8],
         into: &mut [u8],
     ) -> Result<(), FormatError> {
-        let expected_bytes = u32::try_from(into.len()).unwrap_or(u32::MAX);
+        let expected_bytes = fitted(into.len());
         let fault = || FormatError::FrameContent {
             codec: codec.name(),
             expected_bytes,

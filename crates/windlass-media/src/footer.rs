@@ -12,6 +12,7 @@ use crate::files::FileTable;
 use crate::ids::{FileNo, SetId, StripeIndex};
 use crate::limits::*;
 use crate::memory;
+use crate::number::fitted;
 use crate::superseded::SupersededFiles;
 use crate::wire::{Reader, put_string, round_up};
 use directory::{decode_directory, encode_directory};
@@ -188,7 +189,7 @@ impl SetDescription {
     ) -> Result<(), E> {
         let common = self.encode()?;
         for (number, directory) in directories.iter().enumerate() {
-            let stripe = StripeIndex(u16::try_from(number).unwrap_or(u16::MAX));
+            let stripe = StripeIndex(fitted(number));
             let footer = encode_footer(set_id, stripe, directory, &common, alignment)?;
             each(stripe, footer, common.root)?;
         }
@@ -218,15 +219,11 @@ fn encode_footer(
             limit,
         });
     }
-    let mut out = Vec::with_capacity(usize::try_from(total).unwrap_or(content));
+    let mut out = Vec::with_capacity(fitted(total));
     out.extend_from_slice(MAGIC);
     out.extend_from_slice(&FORMAT_VERSION.to_le_bytes());
     out.extend_from_slice(&stripe.0.to_le_bytes());
-    out.extend_from_slice(
-        &u32::try_from(sections.len())
-            .unwrap_or(u32::MAX)
-            .to_le_bytes(),
-    );
+    out.extend_from_slice(&fitted::<u32, _>(sections.len()).to_le_bytes());
     out.extend_from_slice(&set_id.0);
     out.extend_from_slice(&total.to_le_bytes());
     for section in &sections {
@@ -238,7 +235,7 @@ fn encode_footer(
     sections
         .iter()
         .for_each(|section| out.extend_from_slice(&section.stored));
-    out.resize(usize::try_from(total).unwrap_or(content), 0);
+    out.resize(fitted(total), 0);
     Ok(out)
 }
 
@@ -393,13 +390,13 @@ fn unpack_sections(
     }
     let mut raws = Vec::with_capacity(heads.len());
     for head in heads {
-        let stored = usize::try_from(head.stored_bytes).unwrap_or(usize::MAX);
+        let stored = fitted(head.stored_bytes);
         let stored = reader.bytes(stored)?;
         // A section that this version does not know stays compressed.
         if !is_known(head.kind) {
             continue;
         }
-        let raw_bytes = usize::try_from(head.raw_bytes).unwrap_or(usize::MAX);
+        let raw_bytes = fitted(head.raw_bytes);
         let raw = match head.compressed {
             false => stored.to_vec(),
             true => zstd::bulk::decompress(stored, raw_bytes)
@@ -416,11 +413,7 @@ fn unpack_sections(
 
 fn encode_stripes(stripes: &[StripeTableEntry]) -> Result<Vec<u8>, FormatError> {
     let mut out = Vec::new();
-    out.extend_from_slice(
-        &u32::try_from(stripes.len())
-            .unwrap_or(u32::MAX)
-            .to_le_bytes(),
-    );
+    out.extend_from_slice(&fitted::<u32, _>(stripes.len()).to_le_bytes());
     for entry in stripes {
         put_string(&mut out, &entry.location)?;
         out.extend_from_slice(&entry.data_bytes.to_le_bytes());

@@ -3,6 +3,7 @@
 use crate::error::{FormatError, Structure};
 use crate::ids::{SetId, StripeIndex};
 use crate::limits::*;
+use crate::number::fitted;
 use crate::wire::{Reader, check_crc, put_string, round_up, seal_with_crc};
 
 const MAGIC: &[u8; 8] = b"WNDLASS\x01";
@@ -41,7 +42,7 @@ impl StripeHeader {
         out.extend_from_slice(&[0; 4]);
         out.extend_from_slice(&self.set_id.0);
         out.extend_from_slice(&self.stripe.0.to_le_bytes());
-        let count = u16::try_from(self.locations.len()).unwrap_or(u16::MAX);
+        let count: u16 = fitted(self.locations.len());
         out.extend_from_slice(&count.to_le_bytes());
         out.extend_from_slice(&self.alignment.to_le_bytes());
         out.extend_from_slice(&self.transfer_bytes.to_le_bytes());
@@ -148,7 +149,7 @@ impl StripeHeader {
 
     /// How many stripes the set has.
     pub fn stripe_count(&self) -> u16 {
-        u16::try_from(self.locations.len()).unwrap_or(u16::MAX)
+        fitted(self.locations.len())
     }
 
     fn check(&self) -> Result<(), FormatError> {

@@ -7,6 +7,7 @@ use crate::codec::Codec;
 use crate::error::{FormatError, Structure};
 use crate::ids::{FileNo, SetId, StripeIndex};
 use crate::limits::*;
+use crate::number::fitted;
 use crate::wire::{Reader, check_crc, round_up, seal_with_crc};
 
 const MAGIC: &[u8; 8] = b"WNDLINDX";
@@ -78,7 +79,7 @@ pub struct IndexBlockBuilder {
 impl IndexBlockBuilder {
     /// Adds a frame and its pieces. `frame.piece_count` is set from `pieces`.
     pub fn push(&mut self, mut frame: FrameEntry, pieces: &[PieceEntry]) {
-        frame.piece_count = u16::try_from(pieces.len()).unwrap_or(u16::MAX);
+        frame.piece_count = fitted(pieces.len());
         self.frames.push(frame);
         self.pieces.extend_from_slice(pieces);
     }
@@ -154,8 +155,8 @@ impl IndexBlock {
         out.extend_from_slice(&self.number.to_le_bytes());
         out.extend_from_slice(&self.region_offset.to_le_bytes());
         out.extend_from_slice(&self.region_bytes.to_le_bytes());
-        let frame_count = u32::try_from(self.frames.len()).unwrap_or(u32::MAX);
-        let piece_count = u32::try_from(self.pieces.len()).unwrap_or(u32::MAX);
+        let frame_count: u32 = fitted(self.frames.len());
+        let piece_count: u32 = fitted(self.pieces.len());
         out.extend_from_slice(&frame_count.to_le_bytes());
         out.extend_from_slice(&piece_count.to_le_bytes());
         out.extend_from_slice(&total.to_le_bytes());

@@ -11,6 +11,7 @@
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
+use windlass_engine::media::fitted;
 use windlass_engine::{Pace, PacedIo, Paces, Pacing};
 
 use crate::error::ModelError;
@@ -124,7 +125,7 @@ impl Pace for RealTime {
         let machine = self.machine.as_ref();
         let mut machine =
             machine.map(|machine| machine.lock().unwrap_or_else(PoisonError::into_inner));
-        let now = u64::try_from(self.began.elapsed().as_nanos()).unwrap_or(u64::MAX);
+        let now = fitted(self.began.elapsed().as_nanos());
         let io = ModelIo {
             stream: io.stream,
             file: io.file,

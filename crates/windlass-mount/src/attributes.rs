@@ -3,7 +3,7 @@
 use std::time::{Duration, SystemTime};
 
 use fuser::{Errno, FileAttr, FileType, INodeNo, TimeOrNow};
-use windlass_engine::media::FileKind;
+use windlass_engine::media::{FileKind, fitted, saturated};
 use windlass_image::{Attributes, ImageError, NodeNo};
 
 use crate::filesystem::REQUEST_BYTES;
@@ -33,7 +33,7 @@ pub(crate) fn attributes(of: &Attributes, owner: (u32, u32), direct_io: bool) ->
         ctime: changed,
         crtime: changed,
         kind: kind(of.kind),
-        perm: u16::try_from(of.mode & 0o7777).unwrap_or(0),
+        perm: fitted(of.mode & 0o7777),
         nlink: of.links,
         uid,
         gid,
@@ -83,8 +83,8 @@ pub(crate) fn nanos(time: TimeOrNow) -> i64 {
         TimeOrNow::Now => SystemTime::now(),
     };
     match time.duration_since(SystemTime::UNIX_EPOCH) {
-        Ok(after) => i64::try_from(after.as_nanos()).unwrap_or(i64::MAX),
-        Err(before) => i64::try_from(before.duration().as_nanos()).map_or(i64::MIN, |n| -n),
+        Ok(after) => saturated(after.as_nanos()),
+        Err(before) => -saturated::<i64, _>(before.duration().as_nanos()),
     }
 }
 

@@ -15,7 +15,7 @@ use fuser::{
     ReplyDirectoryPlus, ReplyEmpty, ReplyEntry, ReplyOpen, ReplyStatfs, ReplyWrite, Request,
     TimeOrNow, WriteFlags,
 };
-use windlass_engine::media::FileKind;
+use windlass_engine::media::{FileKind, fitted};
 use windlass_image::{Change, ImageError};
 
 use crate::attributes::{kind, nanos, node, nothing};
@@ -284,7 +284,7 @@ impl Filesystem for Served {
         match self.view.write(node(ino), offset, data) {
             Ok(()) => {
                 self.counters.written_bytes.add(data.len() as u64);
-                reply.written(u32::try_from(data.len()).unwrap_or(u32::MAX));
+                reply.written(fitted(data.len()));
             }
             Err(error) => reply.error(self.fault(&error)),
         }
@@ -361,7 +361,7 @@ impl Filesystem for Served {
         let Some(listed) = self.listings.get(handle.0) else {
             return reply.error(Errno::EBADF);
         };
-        let from = usize::try_from(offset).unwrap_or(usize::MAX);
+        let from = fitted(offset);
         for (item, next) in listed.iter().zip(1..).skip(from) {
             let (number, name) = (INodeNo(item.node.0), OsStr::from_bytes(&item.name));
             if reply.add(number, next, kind(item.kind), name) {
@@ -382,7 +382,7 @@ impl Filesystem for Served {
         let Some(listed) = self.listings.get(handle.0) else {
             return reply.error(Errno::EBADF);
         };
-        let from = usize::try_from(offset).unwrap_or(usize::MAX);
+        let from = fitted(offset);
         for (item, next) in listed.iter().zip(1..).skip(from) {
             // The file was removed after the directory was opened, so it is left out.
             let Ok(found) = self.view.attributes(item.node) else {

@@ -9,6 +9,8 @@
 //! Invariants
 //! - Both variants compile the same source, so they cannot compute different results.
 
+use windlass_media::fitted;
+
 use crate::lsn::Lsn;
 
 const SUMS: usize = 32;
@@ -100,7 +102,7 @@ fn page_lsn(page: &[u8]) -> Lsn {
 pub fn page_checksum(page: &[u8], block: u32) -> u16 {
     let folded = fold(page) ^ block;
     // The checksum is never zero, so zero can mean "none". The remainder is below 65535.
-    u16::try_from(folded % 65_535 + 1).unwrap_or(u16::MAX)
+    fitted(folded % 65_535 + 1)
 }
 
 #[cfg(target_arch = "x86_64")]

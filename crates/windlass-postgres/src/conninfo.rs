@@ -22,6 +22,7 @@ pub(crate) use address::{Address, SOCKET_DIRECTORIES, socket_path};
 pub(crate) use settings::Environment;
 use settings::{Settings, apply_environment, check_demands, check_keywords, default, fault};
 pub(crate) use tls::{ClientFiles, Roots, TlsMode, TlsRequest};
+use windlass_media::saturated;
 
 const APPLICATION_NAME: &str = "windlass";
 /// A connection string with everything filled in.
@@ -127,7 +128,7 @@ impl Target {
             config.keepalives_interval(Duration::from_secs(seconds));
         }
         if let Some(count) = number("keepalives_count")? {
-            config.keepalives_retries(u32::try_from(count).unwrap_or(u32::MAX));
+            config.keepalives_retries(saturated(count));
         }
         Ok(())
     }

@@ -14,7 +14,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
-use windlass_media::{FileEntry, FileFlags, FileKind, FileNo};
+use windlass_media::{FileEntry, FileFlags, FileKind, FileNo, fitted};
 
 use crate::error::PostgresError;
 
@@ -66,7 +66,7 @@ pub(crate) struct Moment(pub(crate) i64);
 
 impl Moment {
     pub(crate) fn now() -> Self {
-        Self(i64::try_from(jiff::Timestamp::now().as_nanosecond()).unwrap_or_default())
+        Self(fitted(jiff::Timestamp::now().as_nanosecond()))
     }
 }
 
@@ -103,7 +103,7 @@ impl Attributes {
         let changed = metadata.ctime().saturating_mul(1_000_000_000);
         Self {
             kind,
-            mode: u16::try_from(metadata.mode() & 0o777).unwrap_or(0o700),
+            mode: fitted(metadata.mode() & 0o777),
             bytes: if kind == FileKind::File {
                 metadata.len()
             } else {
@@ -170,7 +170,7 @@ impl Listing {
 
     /// The positions of all entries, sorted by path.
     pub(crate) fn by_path(&self) -> Vec<u32> {
-        let count = u32::try_from(self.entries.len()).unwrap_or(u32::MAX);
+        let count = fitted(self.entries.len());
         let mut positions: Vec<u32> = (0..count).collect();
         positions.sort_unstable_by_key(|position| self.path_at(*position));
         positions

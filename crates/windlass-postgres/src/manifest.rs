@@ -124,7 +124,8 @@ fn range_line(range: &WalRange) -> String {
 }
 
 fn modified(nanos: i64) -> String {
-    let time = jiff::Timestamp::from_nanosecond(i128::from(nanos)).unwrap_or_default();
+    let time = jiff::Timestamp::from_nanosecond(i128::from(nanos));
+    let time = time.expect("64 bits of nanoseconds are within its range");
     time.strftime("%Y-%m-%d %H:%M:%S GMT").to_string()
 }
 

@@ -398,12 +398,25 @@ fn inner_tablespaces(root: &Path, real_root: &Path) -> Result<HashSet<Vec<u8>>, 
     for entry in std::fs::read_dir(&directory).doing("list", &directory)? {
         let path = entry.doing("list", &directory)?.path();
         let is_link = std::fs::symlink_metadata(&path).is_ok_and(|metadata| metadata.is_symlink());
-        let real = path.canonicalize().unwrap_or_default();
-        if let (true, Ok(inner)) = (is_link, real.strip_prefix(real_root)) {
+        if !is_link {
+            continue;
+        }
+        let real = match path.canonicalize() {
+            // The scan itself tells of a link that leads nowhere.
+            Err(error) if leads_nowhere(&error) => continue,
+            real => real.doing("follow", &path)?,
+        };
+        if let Ok(inner) = real.strip_prefix(real_root) {
             found.insert(inner.as_os_str().as_bytes().to_vec());
         }
     }
     Ok(found)
+}
+
+fn leads_nowhere(error: &std::io::Error) -> bool {
+    use std::io::ErrorKind::{NotADirectory, NotFound};
+    matches!(error.kind(), NotADirectory | NotFound)
+        || error.raw_os_error() == Some(nix::libc::ELOOP)
 }
 
 #[cfg(test)]

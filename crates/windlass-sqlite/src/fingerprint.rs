@@ -10,6 +10,8 @@ use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::time::{Duration, SystemTime};
 
+use windlass_media::saturated;
+
 use crate::error::{IoContext, SqliteError};
 use crate::header::DATABASE_HEADER_BYTES;
 use crate::wal::ReadAt;
@@ -35,7 +37,7 @@ impl Fingerprint {
         let mut header = vec![0; DATABASE_HEADER_BYTES];
         let found = file.read_full_at(&mut header, 0).during("read", path)?;
         header.truncate(found);
-        let seconds = u64::try_from(metadata.ctime()).unwrap_or(u64::MAX);
+        let seconds = saturated(metadata.ctime());
         let changed = SystemTime::UNIX_EPOCH.checked_add(Duration::from_secs(seconds));
         let age = changed.and_then(|changed| SystemTime::now().duration_since(changed).ok());
         Ok(Self {

@@ -129,7 +129,7 @@ impl Inspection {
         let missing = database.prepare(SQL).and_then(|mut statement| {
             let rows = statement.query_map([], |row| {
                 let (table, parent): (String, String) = (row.get(0)?, row.get(1)?);
-                let count = u64::try_from(row.get::<_, i64>(2)?).unwrap_or_default();
+                let count = row.get::<_, i64>(2)?.cast_unsigned();
                 Ok((
                     table,
                     format!("{} without a row in {parent}", counted(count, "row")),

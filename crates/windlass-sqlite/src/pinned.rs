@@ -13,6 +13,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use windlass_engine::Cancel;
+use windlass_media::fitted;
 
 use crate::database::{Database, check_same_file, read_header};
 use crate::error::{IoContext, SqliteError};
@@ -118,10 +119,10 @@ impl PinnedReader {
             return Ok(length);
         };
         // The overlay replaces whole pages, so read whole pages first.
-        let before = usize::try_from(offset % self.page_bytes).unwrap_or(0);
+        let before = fitted(offset % self.page_bytes);
         let start = offset - before as u64;
         let end = (offset + length as u64).next_multiple_of(self.page_bytes);
-        let mut pages = vec![0; usize::try_from(end - start).unwrap_or(0)];
+        let mut pages = vec![0; fitted(end - start)];
         self.read_file(&mut pages, start)?;
         overlay.apply(start, &mut pages)?;
         into.copy_from_slice(&pages[before..before + length]);

@@ -20,6 +20,7 @@
 
 use std::sync::{Mutex, PoisonError};
 
+use windlass_media::fitted;
 use xxhash_rust::xxh3::xxh3_128_with_seed;
 
 /// Bytes of a part, and of the smallest range. The engine gives the hook pieces that start at
@@ -90,7 +91,7 @@ impl RangeHashes {
             offset.is_multiple_of(self.range_bytes),
             "whole ranges are compared"
         );
-        let ranges = usize::try_from(bytes.div_ceil(self.range_bytes)).unwrap_or(usize::MAX);
+        let ranges = fitted(bytes.div_ceil(self.range_bytes));
         Comparison {
             hashes: self,
             offset,
@@ -115,7 +116,7 @@ impl RangeHashes {
     fn forget(&self, range: ByteRange) {
         let mut sums = self.sums.lock().unwrap_or_else(PoisonError::into_inner);
         let first = self.index(range.offset).unwrap_or(sums.len());
-        let count = usize::try_from(range.bytes.div_ceil(self.range_bytes)).unwrap_or(usize::MAX);
+        let count = fitted(range.bytes.div_ceil(self.range_bytes));
         sums.iter_mut()
             .skip(first)
             .take(count)
@@ -128,7 +129,7 @@ impl Comparison<'_> {
     pub(crate) fn add(&mut self, offset: u64, bytes: &[u8]) {
         for (at, part) in parts(offset, bytes) {
             let range = (at - self.offset) / self.hashes.range_bytes;
-            let sum = &mut self.sums[usize::try_from(range).unwrap_or(usize::MAX)];
+            let sum = &mut self.sums[fitted::<usize, _>(range)];
             *sum = sum.wrapping_add(hash(at, part));
         }
     }
@@ -172,7 +173,7 @@ impl Comparison<'_> {
         let ranges = bytes.div_ceil(range_bytes);
         (0..ranges).all(|range| {
             let at = offset + range * range_bytes;
-            let index = usize::try_from((at - self.offset) / range_bytes).unwrap_or(usize::MAX);
+            let index: usize = fitted((at - self.offset) / range_bytes);
             self.hashes.is_known(at, self.sums[index])
         })
     }

@@ -16,6 +16,7 @@ use std::time::Instant;
 
 use crossbeam_channel::Sender;
 use windlass_engine::{Cancel, EngineError, RateLimit, Stage, read_uncached};
+use windlass_media::fitted;
 
 use crate::error::{IoContext, SqliteError};
 use crate::extent::Extent;
@@ -105,7 +106,7 @@ struct Worker<'a> {
 impl Worker<'_> {
     fn run(&self, cancel: &Cancel) -> Result<(), SqliteError> {
         let claim_bytes = BLOCK_BYTES.max(self.target.unit_bytes);
-        let mut buffer = vec![0; usize::try_from(BLOCK_BYTES).unwrap_or(usize::MAX)];
+        let mut buffer = vec![0; fitted(BLOCK_BYTES)];
         loop {
             let offset = self.next.fetch_add(claim_bytes, Ordering::Relaxed);
             if offset >= self.target.extent.bytes {
@@ -136,7 +137,7 @@ impl Worker<'_> {
         while at < offset + bytes {
             self.check(cancel)?;
             let length = BLOCK_BYTES.min(offset + bytes - at);
-            let block = &mut buffer[..usize::try_from(length).unwrap_or(usize::MAX)];
+            let block = &mut buffer[..fitted(length)];
             if let Some(pace) = self.target.pace {
                 pace.pass(length, &self.paced, cancel)?;
             }

@@ -3,6 +3,7 @@
 //! - Every file begins with a header that says what it is for.
 //! - Lines have at most 100 characters, source files at most 500 lines, functions at most 60.
 //! - No notes about work to do, and no debugging code, are left.
+//! - No error becomes a default value, and no number that does not fit becomes another one.
 //! - ARCHITECTURE.md's map names every file, and only files that exist.
 //!
 //! The table of exceptions is a ratchet. An entry says how long a file may be. The number may only
@@ -218,6 +219,111 @@ fn nothing_is_left_to_do() {
         }
     }
     assert_none(&faults, "left to do");
+}
+
+/// Calls that can fail for reasons from outside. Their errors are returned or told.
+const FALLIBLE: [&str; 10] = [
+    "serde_json::to_value(",
+    "serde_json::to_vec(",
+    "serde_json::to_string(",
+    "serde_json::from_slice(",
+    "serde_json::from_value(",
+    "fs::read(",
+    "fs::read_to_string(",
+    "fs::read_dir(",
+    "read_at_most(",
+    ".canonicalize()",
+];
+/// Files in which such a call may have a default value, with the reason.
+const DEFAULTED: [(&str, &str); 5] = [
+    (
+        "windlass-engine/src/process.rs",
+        "without proc(5), nothing is known of memory",
+    ),
+    (
+        "windlass-lab/src/sweep/environment.rs",
+        "what the kernel does not say stays empty",
+    ),
+    (
+        "windlass-postgres/src/open/process.rs",
+        "a server without a file is not ready",
+    ),
+    (
+        "windlass/src/signals.rs",
+        "without proc(5), no signal is ignored",
+    ),
+    (
+        "windlass/src/metrics.rs",
+        "a metrics file that cannot be read adds nothing",
+    ),
+];
+
+/// The code of a file without its tests, each statement on one line.
+fn statements(text: &str) -> Vec<String> {
+    let code = text.split("#[cfg(test)]").next().unwrap_or_default();
+    let lines = code.lines().map(str::trim);
+    let lines = lines.filter(|line| !line.starts_with("//"));
+    let joined: String = lines.collect();
+    joined.split([';', '{', '}']).map(str::to_owned).collect()
+}
+
+/// Whether a statement gives a default value in place of an error, or another number in place of
+/// one that does not fit.
+fn hides_a_fault(statement: &str) -> bool {
+    let default = [".unwrap_or_default()", ".unwrap_or("];
+    let defaulted = default.iter().any(|default| statement.contains(default));
+    let fails = FALLIBLE.iter().any(|call| statement.contains(call));
+    let casts = ["::try_from(", ".try_into()"];
+    let cast = casts.iter().any(|cast| statement.contains(cast));
+    let limited = [
+        "::MAX)",
+        ".unwrap_or(0)",
+        ".unwrap_or(1)",
+        ".unwrap_or_default()",
+    ];
+    let saturates = limited.iter().any(|limit| statement.contains(limit));
+    (fails && defaulted) || (cast && defaulted && saturates)
+}
+
+#[test]
+fn no_fault_becomes_a_default() {
+    let mut faults = Vec::new();
+    for source in sources().into_iter().filter(Source::ships) {
+        let listed = DEFAULTED
+            .iter()
+            .any(|(name, _)| source.name.ends_with(name));
+        let hidden = statements(&source.text)
+            .into_iter()
+            .find(|it| hides_a_fault(it));
+        match hidden {
+            // `saturated` is the one place where a number is cut.
+            Some(_) if source.name.ends_with("windlass-media/src/number.rs") => {}
+            Some(_) if source.name.contains("windlass-testkit/") => {}
+            Some(hidden) if !listed => faults.push(format!("{}: {hidden}", source.name)),
+            None if listed => faults.push(format!("{}: list it no more", source.name)),
+            _ => {}
+        }
+    }
+    assert_none(&faults, "return the error, or use `fitted` or `saturated`");
+}
+
+#[test]
+fn the_search_for_hidden_faults_finds_them() {
+    for hidden in [
+        "let text = fs::read_to_string(path).unwrap_or_default()",
+        "let real = path.canonicalize().unwrap_or(path)",
+        "let length = u16::try_from(text.len()).unwrap_or(u16::MAX)",
+        "let count: u64 = count.try_into().unwrap_or_default()",
+    ] {
+        assert!(hides_a_fault(hidden), "{hidden}");
+    }
+    for open in [
+        "let text = fs::read_to_string(path)?",
+        "let name = path.file_name().unwrap_or_default()",
+        "let number = u16::try_from(number).map_err(fault)?",
+    ] {
+        assert!(!hides_a_fault(open), "{open}");
+    }
 }
 
 /// The names in the first column of a crate's table in ARCHITECTURE.md.

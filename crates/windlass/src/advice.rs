@@ -3,7 +3,7 @@
 //! The engine says what a run did. The lab says what other settings would have brought
 //! ([`windlass_lab::advise`]). Only this file knows which option a setting belongs to.
 
-use windlass_engine::media::Codec;
+use windlass_engine::media::{Codec, fitted};
 use windlass_engine::{BufferRequest, FileDeviceOptions, RunReport, resource_words};
 use windlass_lab::{Advice, Advised, Direction, Measured, Speeds, to_f64};
 
@@ -29,7 +29,7 @@ fn measured(ends: &Ends<'_>, done: &Done<'_>) -> Measured {
     };
     let seconds = report.data_seconds.max(1e-9);
     let threads = |index: usize| report.stages.get(index).map(|stage| stage.threads);
-    let narrow = |count: u64| usize::try_from(count).unwrap_or(usize::MAX);
+    let narrow = |count: u64| fitted(count);
     // A thread that was ready but waited for a core counts too: it needed one.
     let on_cores: f64 = report.stages.iter().map(|stage| stage.cpu_seconds).sum();
     let ready = report.stages.get(1).map_or(0.0, |stage| stage.busy_seconds);

@@ -15,7 +15,7 @@
 use std::path::{Path, PathBuf};
 
 use windlass_engine::media::Codec;
-use windlass_engine::{BufferRequest, FileDeviceOptions, RunReport};
+use windlass_engine::{BufferRequest, FileDeviceOptions, RunReport, to_json};
 use windlass_lab::{
     Advised, Alternative, Direction, LabError, Ledger, OpenLedger, Operation, Prediction, Question,
     Record, Speeds, profiles_directory, state_directory, to_f64,
@@ -66,11 +66,11 @@ impl State {
     /// Judges a finished run, and keeps the plan's prediction beside what was measured.
     pub fn judge(self, ends: &Ends<'_>, done: &Done<'_>) -> Judgement {
         let state = self.directory.as_deref();
-        let foretold = record(state, ends, done);
+        let speeds = speeds(state);
+        let foretold = record(state, ends, done, &speeds);
         if let Some((ledger, record)) = self.ledger.zip(foretold.as_ref()) {
             kept(ledger.append(record));
         }
-        let speeds = Speeds::probed(state).unwrap_or_default();
         Judgement {
             foretold,
             advice: advice::of(ends, done, &speeds),
@@ -101,7 +101,7 @@ pub const TOO_SHORT: &str =
 
 /// A prediction in JSON. Times that are too short to predict are null.
 pub fn document(prediction: &Prediction) -> serde_json::Value {
-    let mut document = serde_json::to_value(prediction).unwrap_or_default();
+    let mut document = to_json(prediction);
     let too_short = prediction.is_too_short();
     document["too_short"] = too_short.into();
     if too_short {
@@ -132,13 +132,25 @@ fn kept<T>(result: Result<T, LabError>) -> Option<T> {
         .ok()
 }
 
+/// The speeds of this machine's cores. If the profile cannot be read, these are the usual ones.
+fn speeds(state: Option<&Path>) -> Speeds {
+    let probed = Speeds::probed(state);
+    let told = |error| output::note(&format!("warning: speeds of cores are guessed: {error}"));
+    probed.map_err(told).unwrap_or_default()
+}
+
 fn is_emulated(emulation: &Emulation) -> bool {
     emulation.source.is_some() || emulation.target.is_some() || emulation.instance.is_some()
 }
 
-fn record(state: Option<&Path>, ends: &Ends<'_>, done: &Done<'_>) -> Option<Record> {
+fn record(
+    state: Option<&Path>,
+    ends: &Ends<'_>,
+    done: &Done<'_>,
+    speeds: &Speeds,
+) -> Option<Record> {
     let (report, codec) = (done.report, done.codec?);
-    let question = question(state, ends, done)?;
+    let question = question(state, ends, done, speeds)?;
     let (bytes, stored) = ends.amounts(report);
     let alternative = Alternative {
         files: report.devices.len(),
@@ -166,7 +178,12 @@ fn record(state: Option<&Path>, ends: &Ends<'_>, done: &Done<'_>) -> Option<Reco
     })
 }
 
-fn question(state: Option<&Path>, ends: &Ends<'_>, done: &Done<'_>) -> Option<Question> {
+fn question(
+    state: Option<&Path>,
+    ends: &Ends<'_>,
+    done: &Done<'_>,
+    speeds: &Speeds,
+) -> Option<Question> {
     let (used_bytes, _) = ends.amounts(done.report);
     let request = BufferRequest {
         buffers: Some(done.report.buffers),
@@ -174,8 +191,11 @@ fn question(state: Option<&Path>, ends: &Ends<'_>, done: &Done<'_>) -> Option<Qu
         memory_limit: Some(u64::MAX),
         ..done.request.clone()
     };
-    let speeds = Speeds::probed(state).unwrap_or_default();
-    ask(state, ends, (used_bytes, request, done.rates, speeds))
+    ask(
+        state,
+        ends,
+        (used_bytes, request, done.rates, speeds.clone()),
+    )
 }
 
 /// What the plan needs: bytes of the database, buffers, rate limits, speeds of codecs.

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use windlass_engine::Cancel;
-use windlass_engine::media::{FileEntry, FileFlags, FileKind, FileNo, FileTable};
+use windlass_engine::media::{FileEntry, FileFlags, FileKind, FileNo, FileTable, fitted};
 use windlass_image::{
     Checksummed, DirectoryImage, Image, ImageError, ImageStatistics, SetImage, SetImageOptions,
 };
@@ -86,7 +86,7 @@ impl OpenImage {
         become_owner(place)?;
         let pinned = Database::open(place)?.pin(cancel)?;
         let reader = pinned.reader();
-        let page_bytes = u32::try_from(reader.page_bytes()).unwrap_or(0);
+        let page_bytes = fitted(reader.page_bytes());
         Ok(Self {
             place: place.to_owned(),
             kind: ImageKind::Sqlite(page_bytes),
@@ -165,16 +165,16 @@ fn tablespaces(root: &Path) -> Result<Vec<(Vec<u8>, PathBuf)>, Failure> {
         return Ok(Vec::new());
     };
     let control = Control::read(root)?;
-    let version = std::fs::read_to_string(root.join("PG_VERSION")).unwrap_or_default();
-    let version = format!("PG_{}_{}", version.trim(), control.catalog_version);
     let failed = |error: std::io::Error| {
-        let message = format!("list {}: {error}", links.display());
+        let message = format!("read {}: {error}", root.display());
         Failure::new(
             Code::Failed,
             message,
             "Run as the owner of the data directory.",
         )
     };
+    let version = std::fs::read_to_string(root.join("PG_VERSION")).map_err(failed)?;
+    let version = format!("PG_{}_{}", version.trim(), control.catalog_version);
     let mut mounts = Vec::new();
     for entry in entries {
         let entry = entry.map_err(failed)?;

@@ -13,6 +13,7 @@ mod which;
 use std::path::{Path, PathBuf};
 
 use jiff::Timestamp;
+use windlass_engine::media::fitted;
 use windlass_engine::{
     EngineError, Files, METADATA_LIMIT_DEFAULT, OpenSet, SetList, list_sets, set_of_stripe,
 };
@@ -143,7 +144,7 @@ pub fn list(directories: &[PathBuf]) -> Result<SetList, Failure> {
         let started = set.about.as_ref().map(|about| about.started.parse());
         if let Some(Ok(started)) = started {
             let started: Timestamp = started;
-            set.begun_nanos = i64::try_from(started.as_nanosecond()).unwrap_or_default();
+            set.begun_nanos = fitted(started.as_nanosecond());
         }
     }
     list.sets.sort_by_key(|set| (set.begun_nanos, set.set_id.0));

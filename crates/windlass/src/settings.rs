@@ -1,5 +1,6 @@
 //! The user's settings in the form that the engine takes.
 
+use windlass_engine::media::saturated;
 use windlass_engine::{
     BufferPlan, BufferRequest, FoundSet, OpenStripe, RestoreOptions, target_writers,
 };
@@ -29,9 +30,7 @@ pub fn request(buffers: &Buffers, layout: &Layout) -> Result<BufferRequest, Fail
     Ok(BufferRequest {
         buffers: buffers.buffers,
         transfer_bytes: narrow("--transfer-size", buffers.transfer_size)?,
-        alignment: layout
-            .block_size
-            .map(|bytes| u32::try_from(bytes).unwrap_or(u32::MAX)),
+        alignment: layout.block_size.map(saturated),
         frame_bytes: narrow("--frame-size", layout.frame_size)?,
         compressors: buffers.threads,
         readers: layout.readers,

@@ -15,7 +15,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use windlass_engine::{
     EngineError, EventFormat, EventHeader, EventLog, EventOptions, Live, Meter, OutputKind,
-    Outputs, Progress, RunReport,
+    Outputs, Progress, RunReport, to_json,
 };
 
 use crate::cli::{Global, TraceFormat, Watching};
@@ -151,7 +151,7 @@ impl Watch {
         let look = move || {
             let live = meter.lock().unwrap_or_else(PoisonError::into_inner).look();
             told.tell();
-            let mut numbers = serde_json::to_value(&live).unwrap_or_default();
+            let mut numbers = to_json(&live);
             numbers["estimated_completion"] = completion(&live).into();
             (live.phase.to_owned(), numbers)
         };

@@ -9,7 +9,7 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
-use windlass_media::Codec;
+use windlass_media::{Codec, fitted};
 
 use super::{CodecChange, CodecRange, CodecUse, CompressionReport, Controller, Observation};
 use crate::waits::{Cause, Stage};
@@ -73,7 +73,7 @@ impl Watch {
                 last: Counters::default(),
                 settling: true,
                 window_bytes,
-                threads: u32::try_from(threads.max(1)).unwrap_or(1),
+                threads: fitted(threads.max(1)),
                 changes: Vec::new(),
             }),
         }

@@ -6,7 +6,7 @@
 use std::sync::{Arc, OnceLock};
 
 use crossbeam_channel::{Receiver, Sender};
-use windlass_media::{Codec, Encoder, FrameEntry, PieceEntry, crc32c, is_zero};
+use windlass_media::{Codec, Encoder, FrameEntry, PieceEntry, crc32c, fitted, is_zero};
 
 use super::reader::Filled;
 use super::source::{Outcomes, PageHook, Part};
@@ -264,9 +264,9 @@ fn group(parts: &[Part], frame_bytes: usize) -> Vec<Group> {
 
 /// Converts a length inside a buffer, which is at most 4 MiB.
 fn narrow(value: usize) -> u32 {
-    u32::try_from(value).unwrap_or(u32::MAX)
+    fitted(value)
 }
 
 fn narrow16(value: usize) -> u16 {
-    u16::try_from(value).unwrap_or(u16::MAX)
+    fitted(value)
 }

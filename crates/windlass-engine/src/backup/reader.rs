@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use crossbeam_channel::{Receiver, Sender, TryRecvError};
-use windlass_media::FileNo;
+use windlass_media::{FileNo, fitted};
 
 use super::source::{FileContent, Outcomes, Part, Unit};
 use crate::buffer::{Buffer, Role};
@@ -219,7 +219,7 @@ impl Reader<'_> {
         for part in unit.parts.drain(..) {
             let into = &mut buffer.space()[position..position + part.bytes];
             if let FileContent::Bytes(bytes) = &part.file.spec.content {
-                let from = usize::try_from(part.offset).unwrap_or(usize::MAX);
+                let from = fitted(part.offset);
                 into.copy_from_slice(&bytes[from..from + part.bytes]);
             } else if part.file.open()?.is_some() {
                 self.queue

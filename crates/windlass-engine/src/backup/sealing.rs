@@ -4,7 +4,7 @@
 //! - No seal is written before the footers of all stripes are durable.
 //! - No stripe gets its name before the seals of all stripes are durable.
 
-use windlass_media::{Facts, FileTable, Seal, SetDescription, SupersededFiles};
+use windlass_media::{Facts, FileTable, Seal, SetDescription, SupersededFiles, fitted};
 
 use super::BackupRun;
 use super::stripes;
@@ -47,7 +47,7 @@ impl BackupRun {
                 seals.push(Seal {
                     set_id: self.set_id,
                     stripe: index,
-                    stripe_count: u16::try_from(directories.len()).unwrap_or(u16::MAX),
+                    stripe_count: fitted(directories.len()),
                     footer_offset: offset,
                     footer_bytes: bytes,
                     footer_hash: *blake3::hash(&footer).as_bytes(),

@@ -1,6 +1,6 @@
 //! The stripes of a set being written: begun together, described together.
 
-use windlass_media::{STRIPES_MAX, SetId, StripeHeader, StripeIndex, StripeTableEntry};
+use windlass_media::{STRIPES_MAX, SetId, StripeHeader, StripeIndex, StripeTableEntry, fitted};
 
 use super::writer::StripeWriter;
 use crate::device::Device;
@@ -43,14 +43,14 @@ pub(crate) fn begin(
         set_id,
         stripe: StripeIndex(0),
         alignment: plan.alignment,
-        transfer_bytes: u32::try_from(plan.transfer_bytes).unwrap_or(u32::MAX),
-        frame_bytes: u32::try_from(plan.frame_bytes).unwrap_or(u32::MAX),
+        transfer_bytes: fitted(plan.transfer_bytes),
+        frame_bytes: fitted(plan.frame_bytes),
         created_nanos,
         locations,
     };
     let mut stripes = Vec::with_capacity(devices.len());
     for (index, device) in devices.into_iter().enumerate() {
-        header.stripe = StripeIndex(u16::try_from(index).unwrap_or(u16::MAX));
+        header.stripe = StripeIndex(fitted(index));
         stripes.push(StripeWriter::begin(device, &header)?);
     }
     Ok(stripes)
@@ -61,7 +61,7 @@ pub(crate) fn describe(stripes: &[StripeWriter]) -> Vec<StripeTableEntry> {
     let entry = |stripe: &StripeWriter| StripeTableEntry {
         location: stripe.device.location().as_bytes().to_vec(),
         data_bytes: stripe.offset,
-        index_blocks: u32::try_from(stripe.directory.len()).unwrap_or(u32::MAX),
+        index_blocks: fitted(stripe.directory.len()),
         frames: stripe.frames,
         raw_bytes: stripe.raw_bytes,
         stored_bytes: stripe.stored_bytes,

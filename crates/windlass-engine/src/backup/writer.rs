@@ -10,7 +10,7 @@ use std::time::Instant;
 use crossbeam_channel::{Receiver, TryRecvError};
 use hdrhistogram::Histogram;
 use windlass_media::{
-    FileNo, IndexBlockBuilder, IndexDirectoryEntry, SetId, StripeHeader, StripeIndex,
+    FileNo, IndexBlockBuilder, IndexDirectoryEntry, SetId, StripeHeader, StripeIndex, fitted,
 };
 
 use super::compressor::Chunk;
@@ -166,7 +166,7 @@ impl StripeWriter {
     fn count(&mut self, done: Option<WriteDone>, shared: &Shared) {
         let Some(done) = done else { return };
         self.operations += 1;
-        let micros = u64::try_from(done.elapsed.as_micros()).unwrap_or(u64::MAX);
+        let micros = fitted(done.elapsed.as_micros());
         self.latency.saturating_record(micros);
         let progress = &shared.progress;
         progress.writer.add_work(done.bytes);
@@ -180,7 +180,7 @@ impl StripeWriter {
     }
 
     fn index_block(&mut self, shared: &Shared) -> Result<(), EngineError> {
-        let number = u32::try_from(self.directory.len()).unwrap_or(u32::MAX);
+        let number = fitted(self.directory.len());
         let (offset, region) = (self.offset, self.region_offset);
         let mut block =
             self.builder
@@ -201,7 +201,7 @@ impl StripeWriter {
         self.directory.push(IndexDirectoryEntry {
             offset,
             bytes: block.encoded_bytes,
-            frame_count: u32::try_from(block.frames.len()).unwrap_or(u32::MAX),
+            frame_count: fitted(block.frames.len()),
             region_offset: region,
             file_min,
             file_max,

@@ -8,7 +8,7 @@
 //! Nobody knows how many blocks were lost. So a block need not have the next number, but its number
 //! must be higher than that of the block before.
 
-use windlass_media::{FileNo, IndexBlock, IndexDirectoryEntry, StripeHeader};
+use windlass_media::{FileNo, IndexBlock, IndexDirectoryEntry, StripeHeader, fitted};
 
 use crate::storage::ReadAt;
 
@@ -64,9 +64,7 @@ fn next_block(
     let mut look = vec![0; LOOK_BYTES];
     let mut position = from;
     while position < end {
-        let wanted = usize::try_from(end - position)
-            .unwrap_or(usize::MAX)
-            .min(LOOK_BYTES);
+        let wanted = fitted::<usize, _>(end - position).min(LOOK_BYTES);
         let count = filled(file, position, &mut look[..wanted]);
         for at in (0..count).step_by(step) {
             let offset = position + at as u64;
@@ -115,8 +113,8 @@ fn entry(offset: u64, bytes: &[u8], block: &IndexBlock) -> IndexDirectoryEntry {
     let files = || block.pieces.iter().map(|piece| piece.file);
     IndexDirectoryEntry {
         offset,
-        bytes: u32::try_from(bytes.len()).unwrap_or(u32::MAX),
-        frame_count: u32::try_from(block.frames.len()).unwrap_or(u32::MAX),
+        bytes: fitted(bytes.len()),
+        frame_count: fitted(block.frames.len()),
         region_offset: block.region_offset,
         file_min: files().min().unwrap_or(FileNo(0)),
         file_max: files().max().unwrap_or(FileNo(0)),

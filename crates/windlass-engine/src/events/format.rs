@@ -4,8 +4,10 @@ use std::fmt::Write as _;
 
 use serde::Serialize;
 use serde_json::{Value, json};
+use windlass_media::fitted;
 
 use super::recorder::Event;
+use crate::json::to_json;
 
 /// How events are written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -87,7 +89,7 @@ impl Formatter {
             "event": "header", "format": "windlass-events", "version": VERSION,
             "limit_bytes": limit, "stages": self.stages, "devices": [],
         });
-        add(&mut line, &serde_json::to_value(header).unwrap_or_default());
+        add(&mut line, &to_json(header));
         add(&mut line, run);
         match self.format {
             EventFormat::JsonLines => push(out, &line),
@@ -206,7 +208,7 @@ impl Formatter {
             let rate = (u128::from(since) * 1_000_000_000 / u128::from(nanos)) >> 20;
             let name = self.devices.get(index).map_or("", String::as_str);
             let counter = json!({"ph": "C", "pid": 1, "name": format!("MiB/s {name}"), "ts": at,
-                "args": {"MiB/s": u64::try_from(rate).unwrap_or(u64::MAX)}});
+                "args": {"MiB/s": fitted::<u64, _>(rate)}});
             self.trace(out, &counter);
         }
         self.last = Some((sample.at_nanos, sample.device_bytes.clone()));

@@ -7,6 +7,7 @@ use std::sync::atomic::{AtomicU16, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use crossbeam_channel::{Receiver, Sender, TrySendError, bounded};
+use windlass_media::fitted;
 
 use crate::waits::{Cause, Io, Recording, StageReport, served_device};
 
@@ -140,7 +141,7 @@ impl Recording for Listener {
     /// is now known, too.
     fn completed(&self, stage: usize, io: &Io) {
         let end = self.0.nanos(Instant::now());
-        let depth = u32::try_from(io.depth).unwrap_or(u32::MAX);
+        let depth = fitted(io.depth);
         let stage = number(stage);
         self.with_local(stage, |local| {
             let last = local.events.last_mut();
@@ -237,11 +238,11 @@ thread_local! {
 
 /// The device that the calling thread serves.
 fn device() -> u16 {
-    served_device().map_or(NONE, |device| u16::try_from(device).unwrap_or(NONE))
+    served_device().map_or(NONE, |device| fitted(device))
 }
 
 fn number(stage: usize) -> u8 {
-    u8::try_from(stage).unwrap_or(u8::MAX)
+    fitted(stage)
 }
 
 /// Hands over the events of the calling thread, because the thread or the run ends.
@@ -250,5 +251,5 @@ pub(super) fn flush_thread() {
 }
 
 fn nanos(time: Duration) -> u64 {
-    u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
+    fitted(time.as_nanos())
 }

@@ -10,7 +10,7 @@ use std::hash::{BuildHasher, RandomState};
 use std::sync::{Mutex, PoisonError};
 
 use windlass_media::{
-    FRAME_BYTES_MAX, FileEntry, FileNo, PieceEntry, SupersededFiles, crc32c_zeros_after,
+    FRAME_BYTES_MAX, FileEntry, FileNo, PieceEntry, SupersededFiles, crc32c_zeros_after, fitted,
 };
 
 use crate::error::EngineError;
@@ -85,7 +85,7 @@ impl Ledger {
             account.seen = account.seen.saturating_add(to - from);
             account.seams = account.seams.wrapping_add(self.seams(*from, *to));
         }
-        let relative = |at: u64| usize::try_from(at - piece.offset).unwrap_or(usize::MAX);
+        let relative = |at: u64| fitted(at - piece.offset);
         Ok(visible
             .into_iter()
             .map(|(from, to)| (relative(from), relative(to)))

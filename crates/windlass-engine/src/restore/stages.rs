@@ -1,6 +1,6 @@
 //! What the stages of a restore hand to each other.
 
-use windlass_media::{FrameEntry, PieceEntry};
+use windlass_media::{FrameEntry, PieceEntry, fitted};
 
 use crate::buffer::Buffer;
 use crate::set::OpenStripe;
@@ -51,7 +51,7 @@ pub(super) struct Decoded {
 impl Plan {
     /// The position in the buffer of a byte of the stripe.
     pub(super) fn position(&self, offset: u64) -> usize {
-        usize::try_from(offset - self.read_offset).unwrap_or(usize::MAX)
+        fitted(offset - self.read_offset)
     }
 
     /// The padding before, between and after the frames, as (from, to).

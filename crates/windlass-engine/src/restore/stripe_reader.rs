@@ -5,7 +5,7 @@ use std::time::Instant;
 
 use crossbeam_channel::Sender;
 use hdrhistogram::Histogram;
-use windlass_media::{FormatError, IndexBlock, Structure};
+use windlass_media::{FormatError, IndexBlock, Structure, fitted};
 
 use super::faults::Faults;
 use super::ledger::Ledger;
@@ -173,7 +173,7 @@ impl<'a> StripeReader<'a> {
             }
         }
         buffer.set_len(length);
-        let micros = u64::try_from(done.elapsed.as_micros()).unwrap_or(u64::MAX);
+        let micros = fitted(done.elapsed.as_micros());
         self.latency.saturating_record(micros);
         let bytes = plan.end - plan.start;
         self.bytes += bytes;
@@ -219,7 +219,7 @@ impl<'a> StripeReader<'a> {
             }
         }
         let read_offset = plan.read_offset;
-        let position = |offset: u64| usize::try_from(offset - read_offset).unwrap_or(usize::MAX);
+        let position = |offset: u64| fitted(offset - read_offset);
         for frame in &mut plan.frames {
             let (from, to) = (frame.entry.offset, frame.end());
             let into = &mut buffer.space()[position(from)..position(to)];

@@ -5,7 +5,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use windlass_media::{
-    Footer, FormatError, SEAL_BYTES, Seal, StripeHeader, StripeIndex, Structure, is_zero,
+    Footer, FormatError, SEAL_BYTES, Seal, StripeHeader, StripeIndex, Structure, fitted, is_zero,
 };
 
 use crate::error::{EngineError, damage, read_error};
@@ -108,7 +108,7 @@ impl<'a> Ends<'a> {
     }
 
     fn read(&self, offset: u64, bytes: u64) -> Result<Vec<u8>, EngineError> {
-        let mut into = vec![0; usize::try_from(bytes).unwrap_or(usize::MAX)];
+        let mut into = vec![0; fitted(bytes)];
         let read = self.device.read_exact_at(offset, &mut into);
         read.map_err(|source| read_error(self.location, offset, source))?;
         Ok(into)

@@ -40,7 +40,7 @@ impl FoundSet {
         let (first, footer) = first_stripe(storage, places, metadata_limit)?;
         let set_id = first.header.set_id;
         let description = footer.description;
-        let candidates = candidates(storage, places, &first, &description);
+        let candidates = candidates(storage, places, &first, &description)?;
         let mut found: BTreeMap<u16, OpenStripe> = BTreeMap::new();
         let count = first.header.stripe_count();
         found.insert(first.header.stripe.0, first);

@@ -107,15 +107,15 @@ pub(super) fn candidates(
     places: &[PathBuf],
     first: &OpenStripe,
     set: &SetDescription,
-) -> Vec<(Option<u16>, PathBuf)> {
-    let told = expand(storage, places).unwrap_or_default();
+) -> Result<Vec<(Option<u16>, PathBuf)>, EngineError> {
+    let told = expand(storage, places)?;
     let mut candidates: Vec<_> = told.into_iter().map(|path| (None, path)).collect();
     let beside = [first.location().to_owned()];
     for (index, entry) in (0..).zip(&set.stripes) {
         let may_be = where_it_may_be(&beside, &entry.location);
         candidates.extend(may_be.into_iter().map(|path| (Some(index), path)));
     }
-    candidates
+    Ok(candidates)
 }
 
 /// Whether a file exists there. An empty file is a stripe that has lost everything.

@@ -225,7 +225,7 @@ impl TargetFile {
         } else {
             path
         };
-        let nanos = u64::try_from(entry.mtime_nanos).unwrap_or(0);
+        let nanos = entry.mtime_nanos.max(0).cast_unsigned();
         Self {
             path,
             mode: entry.mode,

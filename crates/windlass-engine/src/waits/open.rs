@@ -4,6 +4,8 @@ use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
 
+use windlass_media::fitted;
+
 /// How many bits the sum of start times has. The rest is enough for 1023 threads; the sum is enough
 /// for a run of half a year.
 const SUM_BITS: u32 = 54;
@@ -39,7 +41,7 @@ impl Open {
 fn micros(at: Instant) -> u64 {
     static FIRST: OnceLock<Instant> = OnceLock::new();
     let first = FIRST.get_or_init(|| at);
-    u64::try_from(at.saturating_duration_since(*first).as_micros()).unwrap_or(0)
+    fitted(at.saturating_duration_since(*first).as_micros())
 }
 
 #[cfg(test)]

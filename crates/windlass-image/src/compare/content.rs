@@ -12,7 +12,7 @@
 use std::ops::Range;
 
 use windlass_engine::Cause;
-use windlass_engine::media::{FileEntry, crc32c, crc32c_zeros_after};
+use windlass_engine::media::{FileEntry, crc32c, crc32c_zeros_after, fitted};
 
 use super::{CompareOptions, FileDifference};
 use crate::error::ImageError;
@@ -187,7 +187,7 @@ impl<'a> Content<'a> {
         entry: &FileEntry,
         range: Range<u64>,
     ) -> Result<u32, ImageError> {
-        let length = usize::try_from(range.end - range.start).unwrap_or(usize::MAX);
+        let length = fitted(range.end - range.start);
         let mut bytes = vec![0; length];
         let progress = &self.options.progress;
         progress.compressor.wait(Cause::FullBuffer, || {
@@ -213,7 +213,7 @@ impl<'a> Content<'a> {
         let group = GROUP_BYTES as u64 / self.page * self.page;
         let (mut ours, mut theirs) = std::mem::take(&mut self.buffers);
         while offset < end {
-            let length = usize::try_from(group.min(end - offset)).unwrap_or(GROUP_BYTES);
+            let length = fitted(group.min(end - offset));
             ours.resize(length, 0);
             theirs.resize(length, 0);
             self.fill(offset, &mut ours, &mut theirs)?;
@@ -252,7 +252,7 @@ impl<'a> Content<'a> {
 
     /// Adds the pages that differ.
     fn pages(&self, offset: u64, ours: &[u8], theirs: &[u8], difference: &mut FileDifference) {
-        let page = usize::try_from(self.page).unwrap_or(GROUP_BYTES);
+        let page = fitted(self.page);
         let mut start = offset;
         for (our, their) in ours.chunks(page).zip(theirs.chunks(page)) {
             let end = start + our.len() as u64;

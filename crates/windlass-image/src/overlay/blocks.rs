@@ -4,6 +4,8 @@
 
 use std::collections::BTreeMap;
 
+use windlass_engine::media::fitted;
+
 use super::record::Slot;
 
 /// How many blocks a leaf covers.
@@ -57,7 +59,7 @@ impl BlockMap {
 }
 
 fn place(block: u64) -> usize {
-    usize::try_from(block % LEAF_BLOCKS).unwrap_or(0)
+    fitted(block % LEAF_BLOCKS)
 }
 
 #[cfg(test)]

@@ -12,6 +12,8 @@
 use std::io;
 use std::ops::Range;
 
+use windlass_engine::media::fitted;
+
 use super::Overlay;
 use super::node::{Node, State};
 use super::record::{Record, Slot};
@@ -36,7 +38,7 @@ fn parts(offset: u64, bytes: usize) -> impl Iterator<Item = Part> {
     let mut from = 0;
     std::iter::from_fn(move || {
         let at = offset + from as u64;
-        let within = usize::try_from(at % PAGE).unwrap_or(0);
+        let within = fitted(at % PAGE);
         let to = bytes.min(from + PAGE_BYTES - within);
         let part = Part {
             block: at / PAGE,
@@ -99,7 +101,7 @@ impl Overlay {
         match slot {
             None => self.read_base(node, state, at, into),
             Some(slot) => {
-                let within = usize::try_from(at % PAGE).unwrap_or(0);
+                let within = fitted(at % PAGE);
                 let read = self.store.read(slot, within, into);
                 read.map_err(|source| self.fault("read pages of", source))
             }
@@ -114,7 +116,7 @@ impl Overlay {
         offset: u64,
         into: &mut [u8],
     ) -> Result<(), ImageError> {
-        let has = usize::try_from(state.base_bytes.saturating_sub(offset)).unwrap_or(usize::MAX);
+        let has: usize = fitted(state.base_bytes.saturating_sub(offset));
         let (base, beyond) = into.split_at_mut(has.min(into.len()));
         beyond.fill(0);
         match node.base {
@@ -247,11 +249,11 @@ impl Overlay {
     /// write that was cut off before its record was written may have left something there.
     fn clear_tail(&self, state: &State, until: u64) -> Result<(), ImageError> {
         let end = state.attributes.bytes;
-        let (block, within) = (end / PAGE, usize::try_from(end % PAGE).unwrap_or(0));
+        let (block, within) = (end / PAGE, fitted(end % PAGE));
         let Some(slot) = state.blocks.get(block).filter(|_| within > 0) else {
             return Ok(());
         };
-        let until = usize::try_from(until - block * PAGE).unwrap_or(usize::MAX);
+        let until: usize = fitted(until - block * PAGE);
         let zeros = vec![0; until.min(PAGE_BYTES) - within];
         let cleared = self.store.write(slot, within, &zeros);
         cleared.map_err(|source| self.fault("write pages of", source))
@@ -297,7 +299,7 @@ impl Overlay {
     /// If the page in which the shorter file ends is in the store, copies it to a new slot, up to
     /// the new end. The old page stays as it is until the journal says otherwise.
     fn cut_page(&self, state: &State, bytes: u64) -> Result<Option<Slot>, ImageError> {
-        let within = usize::try_from(bytes % PAGE).unwrap_or(0);
+        let within = fitted(bytes % PAGE);
         let Some(slot) = state.blocks.get(bytes / PAGE).filter(|_| within > 0) else {
             return Ok(None);
         };

@@ -13,7 +13,7 @@ use std::sync::{Arc, Mutex, RwLock};
 
 use rustix::fs::FlockOperation;
 use windlass_engine::durable;
-use windlass_engine::media::crc32c;
+use windlass_engine::media::{crc32c, fitted};
 
 use super::journal::{Journal, JournalEnd};
 use super::record::{Record, Slot};
@@ -66,7 +66,7 @@ fn header(identity: &[u8; 32]) -> Vec<u8> {
     let mut bytes = Vec::with_capacity(HEADER_BYTES);
     bytes.extend_from_slice(&MAGIC);
     bytes.extend_from_slice(&VERSION.to_le_bytes());
-    let page = u32::try_from(PAGE_BYTES).unwrap_or(u32::MAX);
+    let page: u32 = fitted(PAGE_BYTES);
     bytes.extend_from_slice(&page.to_le_bytes());
     bytes.extend_from_slice(identity);
     bytes.resize(HEADER_BYTES - 4, 0);

@@ -12,7 +12,7 @@
 
 use std::ops::Range;
 
-use windlass_engine::media::{FileKind, crc32c};
+use windlass_engine::media::{FileKind, crc32c, fitted};
 
 use crate::view::NodeNo;
 
@@ -122,7 +122,7 @@ impl Record {
         out.extend_from_slice(&sequence.to_le_bytes());
         self.put(&mut Writer(out));
         let payload = out.len() - start - HEADER_BYTES;
-        let length = u32::try_from(payload).unwrap_or(u32::MAX).to_le_bytes();
+        let length = fitted::<u32, _>(payload).to_le_bytes();
         out[start + 4..start + 8].copy_from_slice(&length);
         let crc = crc32c(&out[start..]);
         out.extend_from_slice(&crc.to_le_bytes());
@@ -363,7 +363,7 @@ impl Writer<'_> {
 
     /// Names and targets are shorter than 64 KiB: the code that creates them has checked that.
     fn string(&mut self, text: &[u8]) -> &mut Self {
-        let length = u16::try_from(text.len()).unwrap_or(u16::MAX);
+        let length: u16 = fitted(text.len());
         self.bytes(&length.to_le_bytes()).bytes(text)
     }
 

@@ -6,6 +6,8 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use windlass_engine::media::fitted;
+
 /// How much of a stripe one request covers.
 pub(crate) const REGION_BYTES: u64 = 1024 * 1024;
 
@@ -31,7 +33,7 @@ impl AskedRegions {
     pub(crate) fn is_new(&self, stripe: u16, region: u64) -> bool {
         let name = u64::from(stripe) << 48 | region;
         let place = name.wrapping_mul(SPREAD) >> (u64::BITS - REMEMBERED_BITS);
-        let place = usize::try_from(place).unwrap_or(0);
+        let place: usize = fitted(place);
         self.0[place].swap(name, Ordering::Relaxed) != name
     }
 }

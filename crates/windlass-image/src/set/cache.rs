@@ -11,6 +11,7 @@ use std::sync::Arc;
 use quick_cache::sync::{Cache, DefaultLifecycle};
 use quick_cache::{DefaultHashBuilder, OptionsBuilder, Weighter};
 use windlass_engine::EngineError;
+use windlass_engine::media::fitted;
 
 /// Most shards. With several, threads that look up different values seldom meet.
 const SHARDS: usize = 4;
@@ -44,7 +45,7 @@ impl<K: Eq + Hash + Copy, V: Weighed> ByteCache<K, V> {
         let options = OptionsBuilder::new()
             .shards(SHARDS)
             .hot_allocation(HOT_SHARE)
-            .estimated_items_capacity(usize::try_from(items).unwrap_or(usize::MAX).max(1))
+            .estimated_items_capacity(fitted::<usize, _>(items).max(1))
             .weight_capacity(capacity - capacity % SHARDS as u64)
             .build()
             .unwrap_or_else(|_| unreachable!("both capacities are given"));

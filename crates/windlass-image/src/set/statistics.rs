@@ -4,6 +4,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
 
 use serde::Serialize;
+use windlass_engine::media::fitted;
 
 /// What a set's image has done since it was opened.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
@@ -73,7 +74,7 @@ impl Counter {
     pub(crate) fn time<T>(&self, work: impl FnOnce() -> T) -> T {
         let begin = Instant::now();
         let result = work();
-        self.add(u64::try_from(begin.elapsed().as_nanos()).unwrap_or(u64::MAX));
+        self.add(fitted(begin.elapsed().as_nanos()));
         result
     }
 

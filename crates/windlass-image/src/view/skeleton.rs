@@ -5,7 +5,7 @@
 
 use std::collections::HashMap;
 
-use windlass_engine::media::{FileEntry, FileKind, FileTable};
+use windlass_engine::media::{FileEntry, FileKind, FileTable, fitted};
 
 use super::NodeNo;
 
@@ -132,7 +132,7 @@ fn number(position: usize) -> NodeNo {
 }
 
 fn position(number: NodeNo) -> usize {
-    usize::try_from(number.0.wrapping_sub(1)).unwrap_or(usize::MAX)
+    fitted(number.0.wrapping_sub(1))
 }
 
 #[cfg(test)]

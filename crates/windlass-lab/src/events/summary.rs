@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use serde::Serialize;
 use windlass_engine::Cause;
+use windlass_engine::media::saturated;
 
 use super::read::EventFile;
 use super::spread::{Spread, float};
@@ -143,7 +144,7 @@ fn ios(file: &EventFile) -> Vec<IoRow> {
         name: name(index).unwrap_or_default(),
         operation: cause.name(),
         spread: Spread::of(sums.values),
-        bytes: u64::try_from(sums.bytes).unwrap_or(u64::MAX),
+        bytes: saturated(sums.bytes),
         mean_bytes: float(sums.bytes) / float(sums.weight.max(1)),
         mean_depth: float(sums.depth) / float(sums.weight.max(1)),
     };

@@ -4,7 +4,7 @@ use std::hint::black_box;
 use std::time::{Duration, Instant};
 
 use windlass_engine::Cancel;
-use windlass_engine::media::{Codec, Decoder, Encoder, crc32c};
+use windlass_engine::media::{Codec, Decoder, Encoder, crc32c, fitted};
 
 use crate::error::LabError;
 use crate::sample::Sample;
@@ -43,7 +43,7 @@ pub fn measure_codecs(
             what: "there is nothing in it to take a sample of".to_owned(),
         });
     }
-    let share = budget / u32::try_from(codecs.len().max(1)).unwrap_or(1);
+    let share = budget / fitted(codecs.len().max(1));
     let mut speeds = Speeds {
         origin: format!("a sample of {} MiB", sample.bytes() >> 20),
         codecs: Vec::new(),
@@ -122,9 +122,7 @@ fn spread(count: usize) -> impl Iterator<Item = usize> {
 /// Measures checksums and copies, for about `budget` altogether.
 pub fn measure_memory(budget: Duration) -> MemorySpeeds {
     const BYTES: usize = 1024 * 1024;
-    let from: Vec<u8> = (0..BYTES)
-        .map(|at| u8::try_from(at % 251).unwrap_or(0))
-        .collect();
+    let from: Vec<u8> = (0..BYTES).map(|at| fitted(at % 251)).collect();
     let mut to = vec![0; BYTES];
     let share = budget / 3;
     MemorySpeeds {

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use hdrhistogram::Histogram;
+use windlass_engine::media::fitted;
 use windlass_engine::{Buffer, Cancel, Pool, Ring, Role};
 
 use super::scratch::{Scratch, randomise};
@@ -39,7 +40,7 @@ pub(super) fn measure(
     cancel: &Cancel,
 ) -> Result<Point, LabError> {
     scratch.forget().map_err(fault)?;
-    let block = usize::try_from(plan.block_bytes).unwrap_or(usize::MAX);
+    let block = fitted(plan.block_bytes);
     let pool = Pool::new(plan.depth, 0, block)?;
     if plan.operation == Operation::Write {
         fill(&pool, block);
@@ -51,7 +52,7 @@ pub(super) fn measure(
         latency: histogram(),
         operations: 0,
         began: Instant::now(),
-        part: time / u32::try_from(PARTS).unwrap_or(1),
+        part: time / fitted(PARTS),
         parts: [0; PARTS],
     };
     let began = run.began;
@@ -151,7 +152,7 @@ impl Run {
         if let Some(part) = part {
             *part += 1;
         }
-        let nanos = u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
+        let nanos = fitted(time.as_nanos());
         self.latency.saturating_record(nanos);
         Ok(())
     }

@@ -9,6 +9,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use rustix::fs::{Advice, FallocateFlags, Mode, OFlags};
+use windlass_engine::media::fitted;
 use windlass_engine::{Cancel, show_size};
 
 use crate::error::LabError;
@@ -123,7 +124,7 @@ fn nameless(directory: &Path) -> Result<File, LabError> {
 
 /// O_DIRECT as [`OpenOptionsExt::custom_flags`] takes it.
 fn libc_direct() -> i32 {
-    i32::try_from(OFlags::DIRECT.bits()).unwrap_or(0)
+    fitted(OFlags::DIRECT.bits())
 }
 
 /// Opens the same file once more; `None` if the file system refuses.

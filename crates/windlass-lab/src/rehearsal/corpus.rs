@@ -6,6 +6,7 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
+use windlass_engine::media::fitted;
 use windlass_engine::{Cancel, durable};
 
 use crate::error::LabError;
@@ -69,7 +70,7 @@ impl Corpus {
 }
 
 fn pages(random: &mut u64, bytes: u64) -> Vec<u8> {
-    let bytes = usize::try_from(bytes).unwrap_or(0);
+    let bytes = fitted(bytes);
     let mut content = Vec::with_capacity(bytes + PAGE_BYTES);
     while content.len() < bytes {
         let end = content.len() + PAGE_BYTES;
@@ -79,7 +80,7 @@ fn pages(random: &mut u64, bytes: u64) -> Vec<u8> {
         }
         while content.len() < end {
             *random = next(*random);
-            let word = usize::try_from(*random % WORDS.len() as u64).unwrap_or(0);
+            let word: usize = fitted(*random % WORDS.len() as u64);
             content.extend_from_slice(WORDS[word]);
         }
         content.truncate(end);

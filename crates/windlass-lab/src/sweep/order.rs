@@ -4,6 +4,8 @@
 //! made in a row, drift would look like an effect of the case. In rounds it affects all cases
 //! alike, and the shuffle keeps a case from always running after the same other one.
 
+use windlass_engine::media::fitted;
+
 use crate::sample::next;
 
 /// The cases of each round, in the order of running.
@@ -23,5 +25,5 @@ pub fn rounds(cases: usize, repeat: usize, seed: u64) -> Vec<Vec<usize>> {
 fn below(state: &mut u64, end: usize) -> usize {
     *state = next(*state);
     let number = *state % (end as u64);
-    usize::try_from(number).unwrap_or(0)
+    fitted(number)
 }

@@ -205,7 +205,8 @@ impl Series {
 
     /// Writes the series to a file, if `outputs` allows it.
     pub fn save(&self, path: &Path, outputs: &Outputs) -> Result<(), LabError> {
-        let bytes = serde_json::to_vec(self).unwrap_or_default();
+        let bytes =
+            serde_json::to_vec(self).map_err(|error| LabError::io("write", path)(error.into()))?;
         Ok(outputs.replace(path, &SERIES, &bytes, 0o644)?)
     }
 

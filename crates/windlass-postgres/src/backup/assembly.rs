@@ -11,7 +11,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use windlass_engine::{BackupRun, FileContent, FileSpec, Missing};
-use windlass_media::{FileEntry, FileFlags, FileKind, FileNo, FileTable, crc32c};
+use windlass_media::{FileEntry, FileFlags, FileKind, FileNo, FileTable, crc32c, fitted};
 
 use super::log::FoundSegment;
 use crate::error::PostgresError;
@@ -268,7 +268,7 @@ impl Assembly {
             flags: FileFlags::default(),
             mode: self.mode,
             bytes,
-            mtime_nanos: i64::try_from(jiff::Timestamp::now().as_nanosecond()).unwrap_or_default(),
+            mtime_nanos: fitted(jiff::Timestamp::now().as_nanosecond()),
             crc32c: 0,
             path: path.to_vec(),
             link_target: Vec::new(),

@@ -7,6 +7,8 @@
 //!   this version and this cluster's sizes.
 //! - Memory: one block, whatever the log holds.
 
+use windlass_media::fitted;
+
 use super::source::LogSource;
 use crate::error::PostgresError;
 use crate::lsn::Lsn;
@@ -200,7 +202,7 @@ impl<'a> Pages<'a> {
         let start = Lsn(at.0 / block_bytes * block_bytes);
         if self.block_at != Some(start) {
             self.block_at = None;
-            let length = usize::try_from(block_bytes).unwrap_or(usize::MAX);
+            let length = fitted(block_bytes);
             self.block.resize(length, 0);
             let (segment, offset) = (start.0 / self.segment_bytes, start.0 % self.segment_bytes);
             if !self.source.read(segment, offset, &mut self.block)? {
@@ -209,7 +211,7 @@ impl<'a> Pages<'a> {
             }
             self.block_at = Some(start);
         }
-        let from = usize::try_from(at.0 - start.0).unwrap_or(usize::MAX);
+        let from: usize = fitted(at.0 - start.0);
         match self.block.get(from..from.saturating_add(bytes)) {
             Some(found) => Ok(found),
             None => Err(Halt::End(LogEnd {

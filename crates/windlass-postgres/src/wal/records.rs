@@ -9,7 +9,7 @@
 //! - Memory: one block of the log, and one body of at most [`BODY_BYTES_MAX`].
 //! - Nothing in the log can make the reader panic or read for ever: every step moves forward.
 
-use windlass_media::{crc32c, crc32c_zeros_after};
+use windlass_media::{crc32c, crc32c_zeros_after, fitted};
 
 use super::pages::{Halt, LogEnd, Pages};
 use super::source::LogSource;
@@ -185,7 +185,7 @@ impl<'a> Records<'a> {
             let part = self.pages.take(into.len() - filled)?;
             into[filled..filled + part.len()].copy_from_slice(part);
             filled += part.len();
-            body.left -= u32::try_from(part.len()).unwrap_or(body.left);
+            body.left -= fitted::<u32, _>(part.len());
         }
         Ok(true)
     }
@@ -201,7 +201,7 @@ impl<'a> Records<'a> {
             if let Some(kept) = &mut body.kept {
                 kept.extend_from_slice(part);
             }
-            body.left -= u32::try_from(part.len()).unwrap_or(body.left);
+            body.left -= fitted::<u32, _>(part.len());
         }
         Ok(true)
     }

@@ -4,10 +4,10 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use windlass_engine::media::SetId;
+use windlass_engine::media::{SetId, fitted};
 use windlass_engine::{
     BackupOptions, BackupRun, BufferPlan, Cancel, FileDeviceOptions, Outputs, RunReport, clean_up,
-    show_size,
+    show_size, to_json,
 };
 use windlass_model::Emulation;
 use windlass_postgres::{BackupRequest, Cluster, EarlierWindow};
@@ -162,7 +162,7 @@ impl Job<'_> {
                 .map(PathBuf::from)
                 .filter(|path| path.is_absolute()),
         );
-        let database = serde_json::to_value(&outcome.facts).unwrap_or_default();
+        let database = to_json(&outcome.facts);
         let warnings = outcome.facts.warnings.iter();
         let warnings = warnings.map(|warning| (warning.name(), warning.to_string()));
         let warnings = Warnings::new(warnings, &self.arguments.accept);
@@ -274,7 +274,7 @@ impl Job<'_> {
             percent: self.arguments.stats,
         })?;
         let progress = Arc::clone(watch.progress());
-        let created = i64::try_from(now.as_nanosecond()).unwrap_or(0);
+        let created = fitted(now.as_nanosecond());
         let cancel = self.cancel.clone();
         let run = BackupRun::start(set_id, created, options, devices, progress, cancel)?;
         Ok((run, watch))
@@ -388,7 +388,7 @@ fn wal_reset_remark(facts: &windlass_sqlite::DatabaseFacts) -> Option<String> {
 
 /// The JSON object at the end of a backup: the report, and what was backed up.
 fn document(sealed: &Sealed, judgement: &Judgement) -> serde_json::Value {
-    let mut document = serde_json::to_value(&sealed.report).unwrap_or_default();
+    let mut document = to_json(&sealed.report);
     judgement.describe(&mut document);
     document["type"] = "full".into();
     document["database"] = sealed.database.clone();

@@ -1,5 +1,6 @@
 //! `windlass events`: the content of a file of events as a table, as JSON, or as a page.
 
+use windlass_engine::to_json;
 use windlass_lab::chart::{PAGE, Unit};
 use windlass_lab::{EventFile, EventTable, IoRow, Spread, WaitRow, event_page};
 
@@ -20,7 +21,7 @@ pub fn run(global: &Global, arguments: &Events) -> Result<Code, Failure> {
         outputs().replace(path, &PAGE, page.as_bytes(), 0o644)?;
     }
     if global.json {
-        let document = serde_json::to_value(&table).unwrap_or_default();
+        let document = to_json(&table);
         output::line(&document.to_string());
     } else {
         print(&table);

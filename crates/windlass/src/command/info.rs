@@ -7,10 +7,10 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use serde_json::Value;
-use windlass_engine::media::{FileEntry, FileKind, SetDescription, SetId};
+use windlass_engine::media::{FileEntry, FileKind, SetDescription, SetId, fitted};
 use windlass_engine::{
     DamagedPart, EngineError, Files, FoundSet, METADATA_LIMIT_DEFAULT, OpenStripe, PARTIAL_SUFFIX,
-    StripeGlance, Survey, glance,
+    StripeGlance, Survey, glance, to_json,
 };
 use windlass_image::{SetImage, SetImageOptions};
 use windlass_postgres::{KIND, RelationNames};
@@ -133,7 +133,7 @@ impl SetView {
         };
         Self {
             id: set.set_id(),
-            stripe_count: u16::try_from(set.stripes().len()).unwrap_or(u16::MAX),
+            stripe_count: fitted(set.stripes().len()),
             stripes: set.stripes().iter().map(view).collect(),
             description: Some(set.description().clone()),
             fault: None,
@@ -281,7 +281,7 @@ impl SetView {
             "stripes": stripes,
         });
         if let Some(description) = &self.description {
-            document["facts"] = serde_json::to_value(&description.facts).unwrap_or_default();
+            document["facts"] = to_json(&description.facts);
             let entries = &description.files.0;
             document["file_count"] = entries.len().into();
             document["file_bytes"] = entries.iter().map(|file| file.bytes).sum::<u64>().into();

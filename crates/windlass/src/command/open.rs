@@ -13,6 +13,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+use windlass_engine::media::saturated;
 use windlass_engine::{Cancel, OpenSet};
 
 use crate::cli::{Global, Open};
@@ -245,7 +246,7 @@ fn code(status: ExitStatus) -> u8 {
         (Some(code), _) => code,
         (None, signal) => 128 + signal.unwrap_or(0),
     };
-    u8::try_from(number).unwrap_or(u8::MAX)
+    saturated(number)
 }
 
 #[cfg(test)]

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use windlass_engine::{
     Cancel, DirectoryTarget, OpenSet, OpenStripe, Outputs, RunReport, TargetLayout, restore,
-    show_size,
+    show_size, to_json,
 };
 use windlass_image::{SetImage, SetImageOptions};
 use windlass_postgres::{
@@ -282,7 +282,7 @@ fn show(
     next: &str,
 ) {
     if global.json {
-        let mut document = serde_json::to_value(report).unwrap_or_default();
+        let mut document = to_json(report);
         judgement.describe(&mut document);
         return output::line(&document.to_string());
     }

@@ -6,10 +6,10 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use windlass_engine::media::{Codec, SetId};
+use windlass_engine::media::{Codec, SetId, fitted};
 use windlass_engine::{
     BackupOptions, BufferRequest, Cancel, FileDeviceOptions, MEMORY_LIMIT_DEFAULT, Outputs,
-    show_rate,
+    show_rate, to_json,
 };
 use windlass_lab::{
     Bounds, Difference, Ended, LabError, Sample, Setting, Space, Trial, TrialSource, Tuned,
@@ -318,7 +318,7 @@ fn write(
 ) -> Result<(PathBuf, String), Failure> {
     let path = edit::file(global.config.as_deref());
     let name = arguments.name.clone().unwrap_or(database.short_name());
-    let number = |value: usize| i64::try_from(value).unwrap_or(i64::MAX).into();
+    let number = |value: usize| fitted::<i64, _>(value).into();
     let options = vec![
         ("compress", setting.codec.to_string().into()),
         ("buffers", number(setting.buffers)),
@@ -389,7 +389,7 @@ fn gain_text(difference: &Difference, first: &str, is_first: bool) -> String {
 fn show(global: &Global, found: &Found, written: Option<(PathBuf, String)>) {
     let tuned = &found.tuned;
     if global.json {
-        let mut document = serde_json::to_value(tuned).unwrap_or_default();
+        let mut document = to_json(tuned);
         document["predicted_limit"] =
             serde_json::json!(found.limit.is_finite().then_some(found.limit));
         document["first_is_configured"] = found.is_present.into();

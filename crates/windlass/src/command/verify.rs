@@ -9,7 +9,7 @@ use std::path::PathBuf;
 use windlass_engine::media::SetId;
 use windlass_engine::{
     Cancel, DamageReport, Files, FoundSet, METADATA_LIMIT_DEFAULT, OpenStripe, RunReport, Survey,
-    Verification, show_size, verify, verify_index,
+    Verification, show_size, to_json, verify, verify_index,
 };
 
 use windlass_lab::state_directory;
@@ -279,14 +279,14 @@ fn show(
 
 fn document(survey: &Survey, run: Option<&RunReport>, damage: &DamageReport) -> serde_json::Value {
     let mut document = match run {
-        Some(run) => serde_json::to_value(run).unwrap_or_default(),
+        Some(run) => to_json(run),
         None => serde_json::json!({
             "set_id": survey.set().set_id().to_string(),
             "quick": true,
         }),
     };
     document["ok"] = damage.is_empty().into();
-    let found = serde_json::to_value(damage).unwrap_or_default();
+    let found = to_json(damage);
     for (key, value) in found.as_object().into_iter().flatten() {
         document[key] = value.clone();
     }

@@ -2,6 +2,7 @@
 //! a value checks it later. In a file, nobody would notice a mistake before that command runs, so
 //! every command checks them all.
 
+use windlass_engine::media::saturated;
 use windlass_engine::{BufferRequest, TRANSFER_BYTES_MAX, parse_size};
 use windlass_model::{Emulation, Model};
 
@@ -58,7 +59,7 @@ fn number(name: &str, value: &str) -> Result<(), Failure> {
     match name {
         "buffers" => asked.buffers = Some(number),
         "transfer-size" => asked.transfer_bytes = Some(number),
-        "block-size" => asked.alignment = Some(u32::try_from(number).unwrap_or(u32::MAX)),
+        "block-size" => asked.alignment = Some(saturated(number)),
         "threads" => asked.compressors = Some(number),
         "readers" => asked.readers = Some(number),
         "frame-size" => {

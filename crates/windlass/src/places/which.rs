@@ -112,7 +112,8 @@ pub fn when(nanos: i64) -> String {
 
 /// A moment.
 pub fn timestamp(nanos: i64) -> Timestamp {
-    Timestamp::from_nanosecond(i128::from(nanos)).unwrap_or_default()
+    let time = Timestamp::from_nanosecond(i128::from(nanos));
+    time.expect("64 bits of nanoseconds are within its range")
 }
 
 #[cfg(test)]

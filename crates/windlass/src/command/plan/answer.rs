@@ -1,7 +1,7 @@
 //! The answer of `windlass plan`: a table of alternatives, the recommended one, and how certain
 //! that is.
 
-use windlass_engine::show_rate;
+use windlass_engine::{show_rate, to_json};
 use windlass_lab::{
     ChainPrediction, Choice, Direction, LinkKind, PREDICTED_SECONDS_MIN, Prediction, Sureness,
 };
@@ -38,7 +38,7 @@ impl Answer<'_> {
         };
         let mut alternatives: Vec<_> = self.predictions.iter().map(document).collect();
         for (index, chain) in self.chains.iter().enumerate() {
-            alternatives[index]["chain"] = serde_json::to_value(chain).unwrap_or_default();
+            alternatives[index]["chain"] = to_json(chain);
         }
         serde_json::json!({
             "direction": question.direction,

@@ -107,7 +107,7 @@ fn predict(
     };
     let codec = facts.options["compress"].as_str();
     let codec = codec.and_then(|text| crate::compression::parse_codec(text).ok());
-    let speeds = Speeds::probed(state.directory()).unwrap_or_default();
+    let speeds = Speeds::probed(state.directory())?;
     let request = settings::request(&arguments.buffers, &Layout::default())?;
     Ok(codec.and_then(|codec| {
         let before = foretold::Before {

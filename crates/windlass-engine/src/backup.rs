@@ -30,7 +30,7 @@ use windlass_media::{Encoder, Facts, FileNo, FileTable, SetId, fitted};
 
 use crate::activity::Activity;
 use crate::adaptive::Watch;
-use crate::buffer::Pool;
+use crate::buffer::{Pool, read_depth};
 use crate::cancel::Cancel;
 use crate::device::Device;
 use crate::error::EngineError;
@@ -151,12 +151,7 @@ impl BackupRun {
         let (chunks, chunks_out) = bounded::<Chunk>(plan.buffers.max(2));
         self.units = Some(units);
         let compress = self.options.compresses();
-        let depth = self
-            .shared
-            .pool
-            .inputs_max()
-            .div_ceil(plan.readers)
-            .clamp(1, 32);
+        let depth = read_depth(self.shared.pool.inputs_max(), plan.readers);
         for stream in 0..plan.readers {
             let pace = source.map(|source| source.stream(stream));
             let queue = ReadQueue::new(depth, self.options.ring, pace);

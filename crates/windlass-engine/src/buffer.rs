@@ -20,6 +20,26 @@ use memmap2::MmapMut;
 use crate::error::EngineError;
 use crate::sync::{Condvar, Mutex, MutexGuard};
 
+/// The most reads that one stream keeps in flight.
+const READ_DEPTH_MAX: usize = 32;
+
+/// How many of `buffers` may be inputs at once, when compressors hold `outputs` of them.
+///
+/// Readers are usually the fastest stage. If they could have all other buffers, they would fill
+/// them with inputs that wait, and a compressor would get an output only when a device returns a
+/// buffer. With half of the others, compressors and devices are busy at the same time. Without
+/// this, a compressed backup lost a fifth of its time.
+pub fn inputs_max(buffers: usize, outputs: usize) -> usize {
+    let rest = buffers.saturating_sub(outputs);
+    let most = if outputs == 0 { rest } else { rest.div_ceil(2) };
+    most.max(1)
+}
+
+/// How many reads each of so many streams keeps in flight, when so many buffers may be inputs.
+pub fn read_depth(inputs_max: usize, streams: usize) -> usize {
+    inputs_max.div_ceil(streams.max(1)).clamp(1, READ_DEPTH_MAX)
+}
+
 /// The buffers of a run.
 #[derive(Debug)]
 pub struct Pool {
@@ -77,17 +97,7 @@ impl Pool {
             inputs: 0,
             closed: false,
         });
-        // Readers are usually the fastest stage. If they could have all other buffers, they would
-        // fill them with inputs that wait, and a compressor would get an output only when a device
-        // returns a buffer. With half of the others, compressors and devices are busy at the same
-        // time. Without this, a compressed backup lost a fifth of its time.
-        let rest = count.saturating_sub(outputs);
-        let inputs_max = if outputs == 0 {
-            count
-        } else {
-            rest.div_ceil(2)
-        }
-        .max(1);
+        let inputs_max = inputs_max(count, outputs);
         let returned = Condvar::new();
         Ok(Arc::new(Self {
             free,

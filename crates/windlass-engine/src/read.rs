@@ -30,6 +30,7 @@ use crate::buffer::Buffer;
 use crate::pace::PacedStream;
 use crate::ring::Ring;
 use crate::storage::{FileBytes, ReadAt};
+use crate::waits::{counted_by_caller, may_block};
 
 /// RWF_DONTCACHE of Linux 6.14.
 const DONTCACHE: ReadWriteFlags = ReadWriteFlags::from_bits_retain(0x80);
@@ -85,6 +86,7 @@ impl ReadFile {
     /// Reads at `offset`, and leaves nothing in the page cache that was not there before. Returns
     /// fewer bytes than requested only at the end.
     pub(crate) fn read_uncached(&self, offset: u64, into: &mut [u8]) -> io::Result<usize> {
+        may_block();
         match self.bytes.file() {
             Some(file) => read_uncached(file, offset, into),
             None => self.bytes.read_at(offset, into),
@@ -253,7 +255,8 @@ impl ReadQueue {
         let begin = Instant::now();
         if let Some(pace) = &self.pace {
             let due = pace.done_at(request.number, request.offset, request.length);
-            let done = read_now(request, buffer, Way::Uncached, begin);
+            let read = || read_now(request, buffer, Way::Uncached, begin);
+            let done = counted_by_caller(read);
             self.held.push_back((due, begin, done));
             return Ok(None);
         }
@@ -261,7 +264,8 @@ impl ReadQueue {
         if way == Way::Direct {
             return self.submit_direct(request, buffer, begin);
         }
-        Ok(Some(read_now(request, buffer, way, begin)))
+        let read = || read_now(request, buffer, way, begin);
+        Ok(Some(counted_by_caller(read)))
     }
 
     fn submit_direct(
@@ -271,16 +275,16 @@ impl ReadQueue {
         begin: Instant,
     ) -> io::Result<Option<ReadDone>> {
         let Some(direct) = request.file.direct() else {
-            return Ok(Some(read_now(request, buffer, Way::Uncached, begin)));
+            let read = || read_now(request, buffer, Way::Uncached, begin);
+            return Ok(Some(counted_by_caller(read)));
         };
         let length = request
             .length
             .next_multiple_of(DIRECT_ALIGNMENT)
             .min(buffer.capacity());
         let Some(ring) = self.ring.as_mut() else {
-            return Ok(Some(read_direct_now(
-                request, direct, buffer, length, begin,
-            )));
+            let read = || read_direct_now(request, direct, buffer, length, begin);
+            return Ok(Some(counted_by_caller(read)));
         };
         ring.read(direct, request.offset, buffer, (0, length), request.token)?;
         Ok(None)

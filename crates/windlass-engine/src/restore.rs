@@ -27,7 +27,7 @@ use crossbeam_channel::{Receiver, Sender, bounded, unbounded};
 use windlass_media::Decoder;
 
 use crate::activity::Activity;
-use crate::buffer::Pool;
+use crate::buffer::{Pool, read_depth};
 use crate::cancel::Cancel;
 use crate::error::EngineError;
 use crate::options::BufferPlan;
@@ -227,10 +227,7 @@ impl<'a> Run<'a> {
         'a: 'scope,
     {
         let (shared, ring) = (self.shared, self.options.ring);
-        let inputs = shared.pool.inputs_max();
-        let depth = inputs
-            .div_ceil(self.set.stripes().len().max(1))
-            .clamp(1, 32);
+        let depth = read_depth(shared.pool.inputs_max(), self.set.stripes().len());
         let mut readers = Vec::new();
         for stripe in self.set.stripes() {
             let around = (shared, self.ledger, self.faults);

@@ -20,6 +20,7 @@ use io_uring::{IoUring, opcode, types};
 use windlass_media::fitted;
 
 use crate::buffer::Buffer;
+use crate::waits::may_block;
 
 /// An io_uring of one thread.
 pub struct Ring {
@@ -137,6 +138,7 @@ impl Ring {
 
     /// Waits for one operation to finish; `None` when nothing is in flight.
     pub fn wait(&mut self) -> io::Result<Option<RingDone>> {
+        may_block();
         while self.in_flight > 0 {
             if let Some(done) = self.reap() {
                 return Ok(Some(done));

@@ -1,6 +1,6 @@
 //! Waits: how long each stage waited, by cause, and how much it did.
 //!
-//! Every blocking call of the pipeline is inside [`Stage::wait`]. CPU time is read from the
+//! Every blocking call of the pipeline is inside [`Stage::wait`]; debug builds check it (`inside`). CPU time is read from the
 //! thread's own clock, so that time in which a thread was ready but had no core counts neither as
 //! work nor as a wait for a device.
 //!
@@ -8,6 +8,7 @@
 //! tell a recorder about each wait (`recording`); it knows nothing about the recorder.
 
 mod cause;
+mod inside;
 mod open;
 mod recording;
 
@@ -15,10 +16,13 @@ use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
+use crossbeam_channel::{Receiver, Sender, TryRecvError, TrySendError};
 use serde::Serialize;
 use windlass_media::fitted;
 
 pub use cause::Cause;
+use inside::Inside;
+pub(crate) use inside::{counted_by_caller, may_block};
 use open::Open;
 pub(crate) use recording::{Io, Recording, Tap, serve_device, served_device};
 
@@ -68,7 +72,9 @@ impl Stage {
     pub fn timed<T>(&self, cause: Cause, call: impl FnOnce() -> T) -> (T, Duration) {
         let (begin, waited) = (Instant::now(), &self.waits[cause.index()]);
         let entered = waited.open.enter(begin);
+        let inside = Inside::wait();
         let result = call();
+        drop(inside);
         let time = begin.elapsed();
         waited.open.leave(entered);
         self.count(cause, begin, time);
@@ -79,10 +85,32 @@ impl Stage {
     /// wait.
     pub fn wait_off_core<T>(&self, cause: Cause, call: impl FnOnce() -> T) -> T {
         let (begin, cpu_begin) = (Instant::now(), thread_cpu());
+        let inside = Inside::wait();
         let result = call();
+        drop(inside);
         let cpu = thread_cpu().saturating_sub(cpu_begin);
         self.count(cause, begin, begin.elapsed().saturating_sub(cpu));
         result
+    }
+
+    /// Takes the next message, and waits for it if there is none. `None` when nobody can send any
+    /// more.
+    pub(crate) fn next<T>(&self, cause: Cause, messages: &Receiver<T>) -> Option<T> {
+        match messages.try_recv() {
+            Ok(message) => Some(message),
+            Err(TryRecvError::Disconnected) => None,
+            Err(TryRecvError::Empty) => self.wait(cause, || messages.recv()).ok(),
+        }
+    }
+
+    /// Hands a message to the next stage, and waits while there is no room. Returns false when
+    /// nobody takes any more.
+    pub(crate) fn hand<T>(&self, cause: Cause, messages: &Sender<T>, message: T) -> bool {
+        match messages.try_send(message) {
+            Ok(()) => true,
+            Err(TrySendError::Disconnected(_)) => false,
+            Err(TrySendError::Full(message)) => self.wait(cause, || messages.send(message)).is_ok(),
+        }
     }
 
     /// Counts a wait that the caller has timed and that has just ended.
@@ -120,7 +148,9 @@ impl Stage {
         self.threads.fetch_add(1, Ordering::Relaxed);
         let (begin, cpu_begin) = (Instant::now(), thread_cpu());
         let entered = self.running.enter(begin);
+        let inside = Inside::stage();
         let result = body();
+        drop(inside);
         let cpu = thread_cpu().saturating_sub(cpu_begin);
         self.cpu_nanos.fetch_add(nanos(cpu), Ordering::Relaxed);
         self.running.leave(entered);

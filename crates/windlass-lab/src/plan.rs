@@ -14,7 +14,9 @@ mod limit;
 
 use serde::Serialize;
 use windlass_engine::media::Codec;
-use windlass_engine::{BufferPlan, BufferRequest, EngineError, TARGET_WRITERS};
+use windlass_engine::{
+    BufferPlan, BufferRequest, EngineError, TARGET_WRITERS, inputs_max, read_depth,
+};
 use windlass_model::{Attachment, Instance, Model};
 
 use crate::accuracy::PREDICTED_SECONDS_MIN;
@@ -180,9 +182,7 @@ impl Question {
         } else {
             plan.compressors
         };
-        // Readers share the buffers that the pool keeps for inputs, as in the engine.
-        let rest = plan.buffers.saturating_sub(outputs);
-        let inputs = if outputs == 0 { rest } else { rest.div_ceil(2) };
+        let inputs = inputs_max(plan.buffers, outputs);
         let stored_bytes = to_whole(to_f64(self.used_bytes) / ratio);
         let speed = self.speeds.of(alternative.codec);
         let (read_bytes, gain, cpu_seconds_per_byte) = if restore {
@@ -214,7 +214,7 @@ impl Question {
                 plan.transfer_bytes as u64
             },
             split_every: if restore { RESTORE_SPLIT_EVERY } else { 0 },
-            read_depth: inputs.div_ceil(plan.readers.max(1)).clamp(1, 32),
+            read_depth: read_depth(inputs, plan.readers),
             write_depth: if restore { 1 } else { self.write_depth },
             instance: self.instance.clone(),
             read_rate: self.read_rate,

@@ -64,11 +64,9 @@ impl Compressor<'_> {
         loop {
             self.shared.check()?;
             let stage = &self.shared.progress.compressor;
-            let filled = match self.full.try_recv() {
-                Ok(filled) => Ok(filled),
-                Err(_) => stage.wait(Cause::FullBuffer, || self.full.recv()),
+            let Some(filled) = stage.next(Cause::FullBuffer, &self.full) else {
+                break;
             };
-            let Ok(filled) = filled else { break };
             stage.add_work(filled.buffer.len() as u64);
             self.unit(filled)?;
             self.shared.end_unit();
@@ -213,7 +211,12 @@ impl Compressor<'_> {
     }
 
     fn send(&self, chunk: Chunk) -> Result<(), EngineError> {
-        self.chunks.send(chunk).map_err(|_| EngineError::Stopped)
+        // Chunks of zeros hold no buffer, so the queue can be full of them.
+        let stage = &self.shared.progress.compressor;
+        match stage.hand(Cause::FreeBuffer, &self.chunks, chunk) {
+            true => Ok(()),
+            false => Err(EngineError::Stopped),
+        }
     }
 }
 

@@ -130,7 +130,7 @@ impl Reader<'_> {
     }
 
     fn start_single(&mut self, unit: Unit, part: &Part, buffer: Buffer) -> Result<(), EngineError> {
-        let Some(file) = part.file.open()? else {
+        let Some(file) = part.file.open(&self.shared.progress.reader)? else {
             return self.send(Unit::default(), buffer, Some(part.file.spec.file));
         };
         self.token += 1;
@@ -174,7 +174,9 @@ impl Reader<'_> {
             // page.
             let filled = done.result.unwrap_or(0).min(part.bytes);
             if filled < part.bytes {
-                self.complete(part, &mut buffer.space()[..part.bytes], filled)?;
+                let into = &mut buffer.space()[..part.bytes];
+                let stage = &self.shared.progress.reader;
+                stage.wait(Cause::SourceRead, || self.complete(part, into, filled))?;
             }
             buffer.set_len(part.bytes);
         }
@@ -184,7 +186,7 @@ impl Reader<'_> {
     /// Reads what is missing of a part. Fills it with zeros where the file ends early, if it may.
     fn complete(&self, part: &Part, into: &mut [u8], filled: usize) -> Result<(), EngineError> {
         let offset = part.offset + filled as u64;
-        let Some(file) = part.file.open()? else {
+        let Some(file) = part.file.open(&self.shared.progress.reader)? else {
             return Err(EngineError::Stopped);
         };
         let more = file
@@ -221,7 +223,7 @@ impl Reader<'_> {
             if let FileContent::Bytes(bytes) = &part.file.spec.content {
                 let from = fitted(part.offset);
                 into.copy_from_slice(&bytes[from..from + part.bytes]);
-            } else if part.file.open()?.is_some() {
+            } else if part.file.open(&self.shared.progress.reader)?.is_some() {
                 self.queue
                     .pass(part.file.spec.file.0 as usize, part.offset, part.bytes);
                 self.complete(&part, into, 0)?;

@@ -42,7 +42,8 @@ impl BackupRun {
                 self.shared.cancel.check()?;
                 let offset = stripe.offset;
                 let bytes = footer.len() as u64;
-                stripe.device.write(offset, &footer)?;
+                let write = |stripe: &mut StripeWriter| stripe.device.write(offset, &footer);
+                stripe.timed(&self.shared, Cause::DeviceWrite, write)?;
                 stripe.offset += bytes + u64::from(alignment);
                 seals.push(Seal {
                     set_id: self.set_id,

@@ -23,6 +23,7 @@ use crate::error::EngineError;
 use crate::outputs::{self, OutputKind};
 use crate::ring::Ring;
 use crate::stripe_name::partial_path;
+use crate::waits::may_block;
 
 const PREALLOCATE_BYTES_MIN: u64 = 64 * 1024 * 1024;
 const PREALLOCATE_BYTES_MAX: u64 = 1024 * 1024 * 1024;
@@ -243,6 +244,7 @@ impl Device for FileDevice {
     }
 
     fn submit(&mut self, offset: u64, buffer: Buffer) -> Result<Option<WriteDone>, EngineError> {
+        may_block();
         self.allocate(offset + buffer.len() as u64);
         let Some(ring) = self.ring.as_mut() else {
             let begin = Instant::now();
@@ -276,6 +278,7 @@ impl Device for FileDevice {
     }
 
     fn write(&mut self, offset: u64, bytes: &[u8]) -> Result<(), EngineError> {
+        may_block();
         self.allocate(offset + bytes.len() as u64);
         let mut at = offset;
         // The bytes go through memory that is aligned for direct writes. Each chunk is a multiple
@@ -290,6 +293,7 @@ impl Device for FileDevice {
     }
 
     fn truncate(&mut self, bytes: u64) -> Result<(), EngineError> {
+        may_block();
         self.preallocate = false;
         self.file
             .set_len(bytes)
@@ -297,12 +301,14 @@ impl Device for FileDevice {
     }
 
     fn sync(&mut self) -> Result<(), EngineError> {
+        may_block();
         self.file
             .sync_all()
             .map_err(|source| self.error("sync", 0, source))
     }
 
     fn publish(&mut self) -> Result<(), EngineError> {
+        may_block();
         // The set is sealed. Whatever happens now, this stripe belongs to it and must stay.
         self.published = true;
         let rename = durable::rename(&self.partial, &self.path);

@@ -31,11 +31,9 @@ impl<'a> Decompressor<'a> {
         loop {
             self.shared.check()?;
             let stage = &self.shared.progress.compressor;
-            let stored = match self.input.try_recv() {
-                Ok(stored) => Ok(stored),
-                Err(_) => stage.wait(Cause::FullBuffer, || self.input.recv()),
+            let Some(stored) = stage.next(Cause::FullBuffer, &self.input) else {
+                break;
             };
-            let Ok(stored) = stored else { break };
             self.unit(stored)?;
         }
         self.flush()
@@ -208,6 +206,10 @@ impl<'a> Decompressor<'a> {
     }
 
     fn send(&self, decoded: Decoded) -> Result<(), EngineError> {
-        self.output.send(decoded).map_err(|_| EngineError::Stopped)
+        let stage = &self.shared.progress.compressor;
+        match stage.hand(Cause::FreeBuffer, &self.output, decoded) {
+            true => Ok(()),
+            false => Err(EngineError::Stopped),
+        }
     }
 }

@@ -30,11 +30,9 @@ impl TargetWriter<'_> {
         let stage = &self.shared.progress.writer;
         loop {
             self.shared.check()?;
-            let decoded = match self.input.try_recv() {
-                Ok(decoded) => Ok(decoded),
-                Err(_) => stage.wait(Cause::Frames, || self.input.recv()),
+            let Some(decoded) = stage.next(Cause::Frames, &self.input) else {
+                return Ok(());
             };
-            let Ok(decoded) = decoded else { return Ok(()) };
             for (position, piece, length) in self.runs(&decoded)? {
                 let bytes = &decoded.buffer[position..position + length];
                 if self.target.keeps() {

@@ -12,6 +12,7 @@ use super::ends::{Ends, check_same_footer, check_same_stripe};
 use crate::error::{EngineError, damage, read_error};
 use crate::read::ReadFile;
 use crate::storage::Storage;
+use crate::waits::may_block;
 
 /// One stripe of an open set.
 #[derive(Debug)]
@@ -118,6 +119,7 @@ impl OpenStripe {
 
     /// Reads exactly `into.len()` bytes. A stripe that ends before that is damaged.
     pub fn read(&self, offset: u64, into: &mut [u8]) -> Result<(), EngineError> {
+        may_block();
         self.file
             .bytes()
             .read_exact_at(offset, into)

@@ -22,6 +22,7 @@ use windlass_media::{FileEntry, FileKind, FileNo, FileTable};
 use super::Target;
 use crate::durable;
 use crate::error::EngineError;
+use crate::waits::may_block;
 
 /// The unit of direct writes.
 const BLOCK_BYTES: usize = 4096;
@@ -355,6 +356,7 @@ impl Handle {
 
 impl Target for DirectoryTarget {
     fn write(&self, file: FileNo, offset: u64, bytes: &[u8]) -> Result<(), EngineError> {
+        may_block();
         // The layout leaves out or replaces this file of the set, so the bytes are not written.
         let Some(entry) = self.files.get(&file) else {
             return Ok(());

@@ -10,7 +10,7 @@ pub enum Cause {
     Jobs,
     /// The device of the source had not delivered yet.
     SourceRead,
-    /// No buffer was free.
+    /// No buffer was free, or the next stage had no room for what needs none.
     FreeBuffer,
     /// There was no full buffer to work on.
     FullBuffer,

@@ -3,6 +3,7 @@
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
 
+use windlass_engine::inputs_max;
 use windlass_model::{InstanceClock, Model, ModelClock, ModelIo};
 
 use super::{Job, Outcome};
@@ -97,13 +98,6 @@ impl State {
         let clocks = |models: &[Model]| models.iter().map(ModelClock::new).collect::<Vec<_>>();
         let plan = &job.buffers;
         let (sources, targets) = (clocks(&job.sources), clocks(&job.targets));
-        // As in the engine's pool: readers get half of the buffers that are not kept for outputs.
-        let rest = plan.buffers.saturating_sub(job.outputs);
-        let share = if job.outputs == 0 {
-            plan.buffers
-        } else {
-            rest.div_ceil(2)
-        };
         Self {
             now: 0,
             began: 0,
@@ -120,7 +114,7 @@ impl State {
             sequence: 0,
             free: plan.buffers,
             inputs: 0,
-            inputs_max: share.max(1),
+            inputs_max: inputs_max(plan.buffers, job.outputs),
             readers: vec![0; plan.readers],
             full: VecDeque::new(),
             workers: vec![Worker::default(); plan.compressors.max(1)],

@@ -2,7 +2,7 @@
 //! nothing.
 
 use proptest::prelude::*;
-use windlass_engine::BufferRequest;
+use windlass_engine::{BufferRequest, inputs_max, read_depth};
 
 use super::*;
 
@@ -26,11 +26,7 @@ fn backup(bytes: u64, source: &str, targets: &[&str], buffers: Option<usize>, ra
     let buffers = request.plan(targets.len(), 1).unwrap();
     let pass_through = ratio <= 1.0;
     let outputs = if pass_through { 0 } else { buffers.compressors };
-    let inputs = if pass_through {
-        buffers.buffers
-    } else {
-        (buffers.buffers - outputs).div_ceil(2).max(1)
-    };
+    let inputs = inputs_max(buffers.buffers, outputs);
     Job {
         read_bytes: bytes,
         gain: 1.0 / ratio,
@@ -43,7 +39,7 @@ fn backup(bytes: u64, source: &str, targets: &[&str], buffers: Option<usize>, ra
         targets: models(targets),
         unit_bytes: buffers.transfer_bytes as u64,
         split_every: 0,
-        read_depth: inputs.div_ceil(buffers.readers).clamp(1, 32),
+        read_depth: read_depth(inputs, buffers.readers),
         write_depth: 4,
         instance: None,
         read_rate: None,

@@ -1,8 +1,8 @@
 //! Waits: how long each stage waited, by cause, and how much it did.
 //!
-//! Every blocking call of the pipeline is inside [`Stage::wait`]; debug builds check it (`inside`). CPU time is read from the
-//! thread's own clock, so that time in which a thread was ready but had no core counts neither as
-//! work nor as a wait for a device.
+//! Every blocking call of the pipeline is inside [`Stage::wait`]; debug builds check it. CPU time is
+//! read from the thread's own clock, so that time in which a thread was ready but had no core
+//! counts neither as work nor as a wait for a device.
 //!
 //! Waits that have not ended count, too, in a report in the middle of a run (`open`). A stage can
 //! tell a recorder about each wait (`recording`); it knows nothing about the recorder.

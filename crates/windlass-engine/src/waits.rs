@@ -1,7 +1,7 @@
 //! Waits: how long each stage waited, by cause, and how much it did.
 //!
-//! Every blocking call of the pipeline is inside [`Stage::wait`]; debug builds check it. CPU time is
-//! read from the thread's own clock, so that time in which a thread was ready but had no core
+//! Every blocking call of the pipeline is inside [`Stage::wait`]; debug builds check it. CPU time
+//! is read from the thread's own clock, so that time in which a thread was ready but had no core
 //! counts neither as work nor as a wait for a device.
 //!
 //! Waits that have not ended count, too, in a report in the middle of a run (`open`). A stage can

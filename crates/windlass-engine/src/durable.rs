@@ -4,7 +4,7 @@ use std::ffi::OsStr;
 use std::fs::{File, OpenOptions};
 use std::io::{self, Write};
 use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::OpenOptionsExt;
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::UNIX_EPOCH;
@@ -27,6 +27,27 @@ pub fn rename(from: &Path, to: &Path) -> io::Result<()> {
     #[expect(clippy::disallowed_methods, reason = "this is the durable version")]
     std::fs::rename(from, to)?;
     sync_parent(to)
+}
+
+/// Does the same, but never replaces what has the name `to`: then the error is `AlreadyExists`.
+pub fn rename_new(from: &Path, to: &Path) -> io::Result<()> {
+    use rustix::fs::{CWD, RenameFlags, renameat_with};
+    match renameat_with(CWD, from, CWD, to, RenameFlags::NOREPLACE) {
+        Ok(()) => sync_parent(to),
+        // Not every file system knows how to rename like this. A link never replaces anything.
+        Err(rustix::io::Errno::INVAL | rustix::io::Errno::NOSYS) => {
+            std::fs::hard_link(from, to)?;
+            std::fs::remove_file(from)?;
+            sync_parent(to)
+        }
+        Err(errno) => Err(errno.into()),
+    }
+}
+
+/// Whether the file that has this name is the open one.
+pub fn is_file_at(file: &File, path: &Path) -> io::Result<bool> {
+    let (own, found) = (file.metadata()?, path.symlink_metadata()?);
+    Ok((own.dev(), own.ino()) == (found.dev(), found.ino()))
 }
 
 /// Writes a new file of this mode under a temporary name, syncs it, and renames it to `path`.

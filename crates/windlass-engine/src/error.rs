@@ -218,6 +218,12 @@ pub enum EngineError {
         /// What the system said.
         source: io::Error,
     },
+    /// The file of a stripe was moved away or replaced while it was written.
+    #[error("{} was moved, removed or replaced during the backup: the stripe is not there", path.display())]
+    StripeTaken {
+        /// The name under which it was written.
+        path: PathBuf,
+    },
     /// An option has a value with which the engine cannot work.
     #[error("{option}: {what}")]
     Option {
@@ -336,6 +342,17 @@ impl EngineError {
                 if source.kind() == io::ErrorKind::StorageFull =>
             {
                 "Free space there, or name another place."
+            }
+            Self::StripeTaken { .. } => {
+                "Nothing may move, remove or replace the files of a backup under way. Begin it again."
+            }
+            Self::DeviceIo {
+                operation: "publish",
+                source,
+                ..
+            } if source.kind() == io::ErrorKind::AlreadyExists => {
+                "The stripe is sealed and is called NAME.partial. Move the other file away, and \
+                 rename the stripe to NAME."
             }
             Self::DeviceIo {
                 operation: "publish",
@@ -459,6 +476,9 @@ fn device_words(operation: &str, device: &str, offset: u64, source: &io::Error) 
     match operation {
         "create" if source.kind() == io::ErrorKind::AlreadyExists => {
             format!("create {device}: a file of this name is already there")
+        }
+        "publish" if source.kind() == io::ErrorKind::AlreadyExists => {
+            format!("cannot name {device}: a file of this name appeared during the backup")
         }
         "read" | "write" => format!("{operation} device {device} at offset {offset}: {source}"),
         _ => format!("{operation} device {device}: {source}"),

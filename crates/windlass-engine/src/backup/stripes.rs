@@ -35,6 +35,18 @@ pub(crate) fn begin(
     devices: Vec<Box<dyn Device>>,
 ) -> Result<Vec<StripeWriter>, EngineError> {
     let plan = &options.plan;
+    // Offsets are multiples of the set's alignment, and buffers are padded to the device's.
+    if let Some(device) = devices
+        .iter()
+        .find(|device| device.alignment() != plan.alignment)
+    {
+        let (own, of_set) = (device.alignment(), plan.alignment);
+        let what = format!("blocks of {own} bytes do not fit a set with blocks of {of_set}");
+        return Err(EngineError::Option {
+            option: "--block-size",
+            what,
+        });
+    }
     let locations: Vec<_> = devices
         .iter()
         .map(|device| device.location().as_bytes().to_vec())

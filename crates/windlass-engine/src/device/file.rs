@@ -112,6 +112,17 @@ impl FileDevice {
         })
     }
 
+    /// Refuses to go on if the file was moved away or replaced: what has its name now is not what
+    /// was written.
+    fn check_own(&self) -> Result<(), EngineError> {
+        match durable::is_file_at(&self.file, &self.partial) {
+            Ok(true) => Ok(()),
+            _ => Err(EngineError::StripeTaken {
+                path: self.partial.clone(),
+            }),
+        }
+    }
+
     fn error(&self, operation: &'static str, offset: u64, source: io::Error) -> EngineError {
         device_error(operation, &self.location, offset, source)
     }
@@ -295,6 +306,8 @@ impl Device for FileDevice {
     fn truncate(&mut self, bytes: u64) -> Result<(), EngineError> {
         may_block();
         self.preallocate = false;
+        // Before the seal: a stripe that nobody can find must not become part of a set.
+        self.check_own()?;
         self.file
             .set_len(bytes)
             .map_err(|source| self.error("truncate", bytes, source))
@@ -311,14 +324,24 @@ impl Device for FileDevice {
         may_block();
         // The set is sealed. Whatever happens now, this stripe belongs to it and must stay.
         self.published = true;
-        let rename = durable::rename(&self.partial, &self.path);
-        rename.map_err(|source| self.error("publish", 0, source))
+        self.check_own()?;
+        let publish = |source| self.error("publish", 0, source);
+        match durable::rename_new(&self.partial, &self.path) {
+            Err(error)
+                if error.kind() == io::ErrorKind::AlreadyExists && self.options.overwrite =>
+            {
+                // It was looked at when the run began. Another file may have the name now.
+                check_is_stripe(&self.path)?;
+                durable::rename(&self.partial, &self.path).map_err(publish)
+            }
+            renamed => renamed.map_err(publish),
+        }
     }
 }
 
 impl Drop for FileDevice {
     fn drop(&mut self) {
-        if !self.published {
+        if !self.published && self.check_own().is_ok() {
             // If the file cannot be removed now, the clean-up of the next run removes it.
             drop(std::fs::remove_file(&self.partial));
         }

@@ -3,8 +3,10 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use windlass_engine::media::{Codec, SetId, StripeIndex};
-use windlass_engine::{EngineError, glance};
+use windlass_engine::media::{Codec, FileTable, SetId, StripeIndex};
+use windlass_engine::{
+    BackupRun, Cancel, EngineError, FileDevice, FileDeviceOptions, glance, partial_path,
+};
 
 use crate::support::*;
 
@@ -291,4 +293,71 @@ fn a_glance_shows_what_is_there_and_what_is_wrong_with_it() {
         glances[0].description.as_ref().unwrap().files.0.len(),
         fixture.tree.len()
     );
+}
+
+/// A backup that is ready to be sealed, to one stripe in `dir`.
+fn unsealed(dir: &Path, setup: &Setup, overwrite: bool) -> (BackupRun, FileTable) {
+    let tree = mixed_tree(5);
+    let options = FileDeviceOptions {
+        overwrite,
+        alignment: setup.request.alignment.unwrap_or(4096),
+        ..FileDeviceOptions::default()
+    };
+    let device = FileDevice::create(&stripe_path(dir, 0), options).unwrap();
+    let mut run = begin(setup, vec![Box::new(device)], &Cancel::new()).unwrap();
+    for (index, (_, bytes)) in tree.iter().enumerate() {
+        run.push(bytes_spec(index, bytes)).unwrap();
+    }
+    run.drain().unwrap();
+    let files = table(&run, &tree);
+    (run, files)
+}
+
+#[test]
+fn a_file_that_appears_under_the_name_of_a_stripe_is_never_replaced() {
+    for overwrite in [false, true] {
+        let dir = tempfile::tempdir().unwrap();
+        let setup = Setup::small(1, Codec::Lz4);
+        let (run, files) = unsealed(dir.path(), &setup, overwrite);
+        let name = stripe_path(dir.path(), 0);
+        write(&name, b"precious");
+        let error = run.finish(files, facts()).unwrap_err();
+        assert!(error.hint().is_some(), "{error}");
+        assert_eq!(std::fs::read(&name).unwrap(), b"precious", "{overwrite}");
+        // The set is sealed and can be used where it is.
+        verify(&[partial_path(&name)]).unwrap();
+    }
+}
+
+#[test]
+fn a_stripe_that_was_moved_or_replaced_meanwhile_makes_no_set() {
+    for replaced in [false, true] {
+        let dir = tempfile::tempdir().unwrap();
+        let setup = Setup::small(1, Codec::Lz4);
+        let (run, files) = unsealed(dir.path(), &setup, false);
+        let partial = partial_path(&stripe_path(dir.path(), 0));
+        rename(&partial, &dir.path().join("away"));
+        if replaced {
+            write(&partial, b"junk");
+        }
+        let error = run.finish(files, facts()).unwrap_err();
+        assert!(matches!(error, EngineError::StripeTaken { .. }), "{error}");
+        assert!(!stripe_path(dir.path(), 0).exists());
+        // What is there now belongs to somebody else.
+        assert_eq!(partial.exists(), replaced);
+        assert!(
+            verify(&[dir.path().join("away")]).is_err(),
+            "it is not sealed"
+        );
+    }
+}
+
+#[test]
+fn a_device_with_other_blocks_than_the_set_is_refused() {
+    let dir = tempfile::tempdir().unwrap();
+    let setup = Setup::small(1, Codec::Lz4);
+    let device = FileDevice::create(&stripe_path(dir.path(), 0), FileDeviceOptions::default());
+    let begun = begin(&setup, vec![Box::new(device.unwrap())], &Cancel::new());
+    let error = begun.map(drop).unwrap_err();
+    assert!(error.to_string().contains("4096"), "{error}");
 }

@@ -357,7 +357,7 @@ fn a_restored_database_that_cannot_be_put_in_its_place_is_kept_and_named() {
 fn a_stripe_that_does_not_get_its_name_is_sealed_and_the_run_says_so() {
     let place = Place::new();
     let (db, set) = (place.arg("shop.db"), place.arg("sets/one.stripe"));
-    let output = without("rename", "EIO", &["backup", &db, "--to", &set]);
+    let output = without("renameat2", "EIO", &["backup", &db, "--to", &set]);
     let printed = text(&output);
     assert_eq!(output.status.code(), Some(1), "{printed}");
     assert!(

@@ -1,6 +1,7 @@
 //! Targets: where restored bytes go.
 
 mod directory;
+mod last;
 
 use windlass_media::FileNo;
 

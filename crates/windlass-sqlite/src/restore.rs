@@ -10,6 +10,7 @@
 //!   crashes at that point, the old database remains without its log, which `force` allows. The
 //!   other order could leave the new database with the old log.
 
+use std::ffi::OsStr;
 use std::fs::File;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
@@ -17,6 +18,7 @@ use std::path::{Path, PathBuf};
 use rustix::fs::FlockOperation;
 use windlass_engine::{OutputKind, Outputs, TargetLayout, durable};
 use windlass_media::{Facts, FileEntry, FileKind, FileTable, SetDescription};
+use xxhash_rust::xxh3::xxh3_64;
 
 use crate::error::{IoContext, SqliteError};
 use crate::facts::DatabaseFacts;
@@ -34,6 +36,8 @@ const DATABASE: OutputKind = OutputKind {
 
 /// The end of the name of the directory that a database is first restored into.
 const STAGING_SUFFIX: &str = ".windlass-restore";
+/// The longest name of a file on Linux.
+const NAME_BYTES_MAX: usize = 255;
 
 /// Where the database of a set goes; made before anything is written.
 #[derive(Debug)]
@@ -74,7 +78,7 @@ pub fn restore_layout(
         let kind = if *path == target { DATABASE } else { SIDE_FILE };
         unguarded.check_kind(path, &kind)?;
     }
-    let root = beside(&target, STAGING_SUFFIX);
+    let root = staging(&target);
     let layout = TargetLayout {
         root,
         files: files.clone(),
@@ -212,6 +216,20 @@ fn place(files: &FileTable, into: &Path) -> Result<PathBuf, SqliteError> {
         None => Err(SqliteError::TargetName {
             path: into.to_path_buf(),
         }),
+    }
+}
+
+/// The directory that a database is first restored into, always the same one for a target. If the
+/// database's name leaves no room for a suffix, a hash of it takes its place.
+fn staging(target: &Path) -> PathBuf {
+    let named = beside(target, STAGING_SUFFIX);
+    let is_long = |name: &OsStr| name.len() > NAME_BYTES_MAX;
+    match target.file_name() {
+        Some(name) if named.file_name().is_some_and(is_long) => {
+            let hash = xxh3_64(name.as_bytes());
+            target.with_file_name(format!("{hash:016x}{STAGING_SUFFIX}"))
+        }
+        _ => named,
     }
 }
 

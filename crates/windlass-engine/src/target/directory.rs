@@ -7,6 +7,7 @@
 //! - Modes are set explicitly, whatever the umask.
 
 use std::collections::HashMap;
+use std::ffi::OsString;
 use std::fs::{self, DirBuilder, File, OpenOptions, Permissions};
 use std::io;
 use std::os::fd::AsRawFd;
@@ -19,7 +20,7 @@ use std::time::{Duration, SystemTime};
 use rustix::fs::FallocateFlags;
 use windlass_media::{FileEntry, FileKind, FileNo, FileTable};
 
-use super::Target;
+use super::{Target, last};
 use crate::durable;
 use crate::error::EngineError;
 use crate::waits::may_block;
@@ -28,8 +29,6 @@ use crate::waits::may_block;
 const BLOCK_BYTES: usize = 4096;
 /// Smaller files are written through the page cache, because opening them twice costs more.
 const DIRECT_FILE_BYTES_MIN: u64 = 256 * 1024;
-/// The end of the temporary name of a file that must appear last.
-const LAST_SUFFIX: &str = ".windlass-last";
 
 /// Where a set's files go.
 #[derive(Clone, Debug, Default)]
@@ -53,6 +52,8 @@ pub struct DirectoryTarget {
     layout: TargetLayout,
     files: HashMap<FileNo, TargetFile>,
     replaced: HashMap<FileNo, Vec<u8>>,
+    /// The temporary names of the files that must appear last.
+    last: HashMap<FileNo, OsString>,
     /// Opened before the first write, so that syncing them reports every later error.
     roots: Vec<(PathBuf, File)>,
 }
@@ -93,6 +94,7 @@ impl DirectoryTarget {
         }
         let replaced: HashMap<_, _> = layout.replace.iter().cloned().collect();
         let mut target = Self {
+            last: last::names(&layout.files),
             layout,
             files: HashMap::new(),
             replaced,
@@ -112,6 +114,8 @@ impl DirectoryTarget {
                     if let Some(parent) = path.parent() {
                         make_directory(parent)?;
                     }
+                    let temporary = self.last.get(&entry.file);
+                    let path = temporary.map_or(path.clone(), |name| last::beside(&path, name));
                     let mut file = TargetFile::new(entry, path);
                     file.bytes += appended_bytes(&self.layout, entry.file);
                     self.files.insert(entry.file, file);
@@ -188,9 +192,12 @@ impl DirectoryTarget {
     }
 
     fn reveal(&self) -> Result<(), EngineError> {
-        for entry in self.layout.files.0.iter().filter(|entry| entry.flags.last) {
+        for entry in &self.layout.files.0 {
+            let Some(name) = self.last.get(&entry.file) else {
+                continue;
+            };
             let path = self.layout.place(&entry.path);
-            let renamed = durable::rename(&last_name(&path), &path);
+            let renamed = durable::rename(&last::beside(&path, name), &path);
             renamed.map_err(|source| error("rename", &path, source))?;
         }
         Ok(())
@@ -221,11 +228,6 @@ impl TargetLayout {
 
 impl TargetFile {
     fn new(entry: &FileEntry, path: PathBuf) -> Self {
-        let path = if entry.flags.last {
-            last_name(&path)
-        } else {
-            path
-        };
         let nanos = entry.mtime_nanos.max(0).cast_unsigned();
         Self {
             path,
@@ -407,12 +409,6 @@ fn allocate(file: &File, bytes: u64) -> io::Result<bool> {
     file.set_len(0)?;
     file.set_len(bytes)?;
     Ok(false)
-}
-
-fn last_name(path: &Path) -> PathBuf {
-    let mut name = path.as_os_str().to_owned();
-    name.push(LAST_SUFFIX);
-    PathBuf::from(name)
 }
 
 /// Prepares a root or mount: creates it if it does not exist. It must be empty.

@@ -68,3 +68,64 @@ fn what_is_appended_stands_behind_the_bytes_of_the_set() {
         assert_eq!(std::fs::metadata(&path).unwrap().mode() & 0o777, 0o400);
     }
 }
+
+/// Writes one byte into each of these files, of which the first must appear last.
+fn restore_last(
+    root: &std::path::Path,
+    names: &[&str],
+) -> Result<(), windlass_engine::EngineError> {
+    let mut files: Vec<_> = (0..)
+        .zip(names)
+        .map(|(number, name)| entry(number, name, 1))
+        .collect();
+    files[0].flags.last = true;
+    let target = DirectoryTarget::create(TargetLayout {
+        root: root.to_owned(),
+        files: FileTable(files),
+        ..TargetLayout::default()
+    })?;
+    (0..)
+        .zip(names)
+        .try_for_each(|(number, _)| target.write(FileNo(number), 0, b"x"))?;
+    assert!(!root.join(names[0]).exists(), "it appears at the end");
+    target.finish()
+}
+
+#[test]
+fn a_file_that_appears_last_may_have_any_name_and_any_neighbour() {
+    let dir = tempfile::tempdir().unwrap();
+    let long = "n".repeat(255);
+    let left = [".windlass-last-0", ".windlass-last-1"];
+    let sets = [
+        vec!["pg_control", "pg_control.windlass-last", left[0], left[1]],
+        vec![
+            "global/pg_control",
+            "global/.windlass-last-0/below",
+            "global/.windlass-last-2",
+        ],
+        vec![long.as_str()],
+        vec![left[0], left[1]],
+    ];
+    for (number, names) in sets.iter().enumerate() {
+        let root = dir.path().join(number.to_string());
+        restore_last(&root, names).unwrap();
+        let mut expected: Vec<_> = names.iter().map(|name| name.to_string()).collect();
+        expected.sort();
+        assert_eq!(restored_files(&root), expected);
+    }
+}
+
+/// The paths of all files below a directory.
+fn restored_files(root: &std::path::Path) -> Vec<String> {
+    let relative = |path: &std::path::PathBuf| {
+        let path = path.strip_prefix(root).unwrap();
+        path.to_str().unwrap().to_owned()
+    };
+    let mut found: Vec<_> = names(root)
+        .iter()
+        .filter(|path| path.is_file())
+        .map(relative)
+        .collect();
+    found.sort();
+    found
+}

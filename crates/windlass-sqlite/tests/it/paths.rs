@@ -85,6 +85,40 @@ fn a_restore_into_a_directory_keeps_the_name_and_leaves_its_neighbours() {
     assert_eq!(names, 2, "nothing else is left");
 }
 
+/// SQLite needs room for "-wal" behind the name of a database in WAL mode.
+#[test]
+fn a_database_with_the_longest_name_is_restored() {
+    let modes = [
+        (Journal::Wal, 238),
+        (Journal::Wal, 239),
+        (Journal::Wal, 251),
+    ];
+    for (journal, bytes) in modes.into_iter().chain([(Journal::Delete, 255)]) {
+        let room = Room::new();
+        let spec = LedgerSpec {
+            journal,
+            ..LedgerSpec::default()
+        };
+        let ledger = Ledger::create(&room.path("a.db"), spec);
+        ledger.commit(1, 10);
+        let name = "n".repeat(bytes);
+        let (source, set, into) = (room.path("source"), room.path("set"), room.path("into"));
+        for dir in [&source, &into] {
+            std::fs::create_dir(dir).unwrap();
+        }
+        std::fs::copy(&ledger.path, source.join(&name)).unwrap();
+        try_backup(&source.join(&name), &set).unwrap();
+        for _ in 0..2 {
+            let path = restore_to(&set, &into, true).unwrap();
+            assert_eq!(path, into.join(&name));
+            assert!(std::fs::read(&path).unwrap() == std::fs::read(&ledger.path).unwrap());
+            assert_eq!(std::fs::read_dir(&into).unwrap().count(), 1);
+        }
+        restore_to(&set, &room.path("short.db"), true).unwrap();
+        assert_eq!(ledger.check(&room.path("short.db")), 10);
+    }
+}
+
 #[test]
 fn a_set_with_layers_is_restored_by_the_engine_too() {
     for vacuum in [true, false] {

@@ -121,13 +121,6 @@ fn links() -> Cases {
             with(|forge| forge.files.push(entry(1, "file/below", 0))),
         ),
         (
-            "file-that-takes-the-temporary-name",
-            with(|forge| {
-                forge.files[0].flags.last = true;
-                forge.files.push(entry(1, "file.windlass-last", 0));
-            }),
-        ),
-        (
             "mode-with-set-user-id",
             with(|forge| forge.files[0].mode = 0o4755),
         ),

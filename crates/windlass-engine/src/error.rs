@@ -299,6 +299,9 @@ impl EngineError {
             Self::NotFull { .. } => {
                 "Use a newer version of Windlass. `windlass info` says what is in the set."
             }
+            Self::StripeTaken { .. } => {
+                "Nothing may move, remove or replace the files of a backup under way. Begin it again."
+            }
             Self::SetsMixed { .. } => "Name the stripes of one set only.",
             Self::NotSealed { .. } => {
                 "Use an older set; the next backup to this place removes the unfinished one."
@@ -343,46 +346,10 @@ impl EngineError {
             {
                 "Free space there, or name another place."
             }
-            Self::StripeTaken { .. } => {
-                "Nothing may move, remove or replace the files of a backup under way. Begin it again."
-            }
             Self::DeviceIo {
-                operation: "publish",
-                source,
-                ..
-            } if source.kind() == io::ErrorKind::AlreadyExists => {
-                "The stripe is sealed and is called NAME.partial. Move the other file away, and \
-                 rename the stripe to NAME."
-            }
-            Self::DeviceIo {
-                operation: "publish",
-                ..
-            } => {
-                "All stripes are sealed, so the set is complete. A stripe that did not get its \
-                 name is still called NAME.partial. Name the directories of the stripes to use the \
-                 set. The next backup there gives the stripe its name."
-            }
-            Self::DeviceIo {
-                operation: "read",
-                source,
-                ..
-            } if source.kind() == io::ErrorKind::InvalidInput => {
-                "A set is read from regular files. Name a stripe of it, or the directory that \
-                 holds its stripes."
-            }
-            Self::DeviceIo {
-                operation: "create",
-                source,
-                ..
-            } if source.kind() == io::ErrorKind::AlreadyExists => {
-                "Choose another name, name a directory, or pass --overwrite."
-            }
-            Self::DeviceIo {
-                operation: "read",
-                source,
-                ..
-            } if source.kind() == io::ErrorKind::PermissionDenied => {
-                "Let this user read it, or run as the user who owns it."
+                operation, source, ..
+            } if device_hint(operation, source).is_some() => {
+                return device_hint(operation, source);
             }
             Self::DeviceIo { source, .. }
             | Self::TargetIo { source, .. }
@@ -399,6 +366,32 @@ impl EngineError {
             _ => return None,
         })
     }
+}
+
+/// What to do when this operation on a stripe fails in this way, if that needs words of its own.
+fn device_hint(operation: &str, source: &io::Error) -> Option<&'static str> {
+    Some(match (operation, source.kind()) {
+        ("publish", io::ErrorKind::AlreadyExists) => {
+            "The stripe is sealed and is called NAME.partial. Move the other file away, and rename \
+             the stripe to NAME."
+        }
+        ("publish", _) => {
+            "All stripes are sealed, so the set is complete. A stripe that did not get its name is \
+             still called NAME.partial. Name the directories of the stripes to use the set. The \
+             next backup there gives the stripe its name."
+        }
+        ("read", io::ErrorKind::InvalidInput) => {
+            "A set is read from regular files. Name a stripe of it, or the directory that holds \
+             its stripes."
+        }
+        ("create", io::ErrorKind::AlreadyExists) => {
+            "Choose another name, name a directory, or pass --overwrite."
+        }
+        ("read", io::ErrorKind::PermissionDenied) => {
+            "Let this user read it, or run as the user who owns it."
+        }
+        _ => return None,
+    })
 }
 
 /// Damage of a stripe.

@@ -79,6 +79,17 @@ pub enum EngineError {
         /// What is there, or what the path belongs to.
         what: String,
     },
+    /// This user may not enter a directory of the output's path, so nobody sees whether the path
+    /// belongs to a database.
+    #[error(
+        "cannot write {path}: the user of this run may not enter {directory}, and that may belong to a database"
+    )]
+    OutputUnseen {
+        /// The output as it was named.
+        path: PathBuf,
+        /// The directory.
+        directory: PathBuf,
+    },
     /// The output would replace a file of another kind.
     #[error("cannot replace {path}: it is not {noun}")]
     OutputForeign {
@@ -311,6 +322,10 @@ impl EngineError {
             Self::OutputRefused { .. } => {
                 "Windlass writes to no source, to nothing that belongs to one, to no stripe that \
                  it reads, and to no file for two purposes. Name another place."
+            }
+            Self::OutputUnseen { .. } => {
+                "If root starts a run, the run goes on as the owner of the database. Name another \
+                 place, or let that user enter the directory."
             }
             Self::OutputStream { .. } => {
                 "Windlass puts a new file under this name. Name a regular file, or a new one."

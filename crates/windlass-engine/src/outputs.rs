@@ -10,6 +10,8 @@
 //!   their directory's: links, hard links, bind mounts and relative names change nothing.
 //! - What is there is opened without truncating it, and looked at, before it is emptied or renamed
 //!   over.
+//! - A guard that cannot see what a path belongs to lets nothing through: a directory that this
+//!   user may not enter may be a data directory.
 //! - The engine knows no database. What belongs to one, its own crate says, through a [`Guard`].
 
 mod name;
@@ -139,6 +141,12 @@ impl Outputs {
                 return Err(EngineError::OutputRefused {
                     path: path.to_owned(),
                     what,
+                });
+            }
+            if let Some(directory) = name.closed().filter(|_| !self.guards.is_empty()) {
+                return Err(EngineError::OutputUnseen {
+                    path: path.to_owned(),
+                    directory: directory.to_owned(),
                 });
             }
         }

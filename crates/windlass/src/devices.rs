@@ -11,7 +11,7 @@ use windlass_engine::{
 };
 
 use crate::exit::{Code, Failure};
-use crate::{privilege, words};
+use crate::{outputs, privilege, words};
 
 /// Endings of the names of new files, after a dot.
 const FILE_ENDINGS: [&str; 3] = ["windlass", "stripe", "bak"];
@@ -105,10 +105,12 @@ pub fn resolve(words: &[String]) -> Result<Vec<DeviceName>, Failure> {
 /// Creates the directories that do not exist yet, and returns them. A command calls this when
 /// nothing else can refuse the run, so that a mistake leaves no directory behind. If this process
 /// is root, it gives them to the owner of the database, who may not be allowed to create them.
+/// Root sees what that owner may not see, so the guards look once more.
 pub fn make_directories(
     devices: &[DeviceName],
     owner: Option<(u32, u32)>,
 ) -> Result<Vec<&Path>, Failure> {
+    check(devices, &outputs::outputs())?;
     let mut made = Vec::new();
     for device in devices {
         if let DeviceName::NewDirectory(path) = device

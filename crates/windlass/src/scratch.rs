@@ -106,6 +106,7 @@ fn us() -> u32 {
 /// must belong to this user: another user could have put a link there.
 fn own_base() -> Result<PathBuf, Failure> {
     let base = std::env::temp_dir().join(format!("windlass-{}", us()));
+    outputs().check(&base)?;
     // If root creates it, the server's user must be able to pass through it.
     let mode = if us() == 0 { 0o711 } else { 0o700 };
     match DirBuilder::new().mode(mode).create(&base) {

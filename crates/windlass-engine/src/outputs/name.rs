@@ -76,6 +76,18 @@ impl Name {
         &self.path
     }
 
+    /// A directory on the way to this name, or the directory with this name, that this user may not
+    /// enter. What is in it cannot be seen.
+    pub(super) fn closed(&self) -> Option<&Path> {
+        let is_closed = |path: &&Path| {
+            let inside = path.join(".").symlink_metadata();
+            inside.is_err_and(|error| error.kind() == io::ErrorKind::PermissionDenied)
+        };
+        // Everything below the first such directory is closed too.
+        let above: Vec<_> = self.path.ancestors().collect();
+        above.into_iter().rev().find(is_closed)
+    }
+
     /// Whether both names are, or would be, the same file.
     pub(super) fn is(&self, other: &Self) -> bool {
         let same_file = self.identity.is_some() && self.identity == other.identity;

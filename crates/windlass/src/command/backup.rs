@@ -83,7 +83,9 @@ fn back_up(
         cancel,
     };
     // Only root may be allowed to create the directories of --to, so it is still root here. A
-    // mistake in what was asked for is found before they are created.
+    // mistake in what was asked for is found before they are created. Root looks first, because the
+    // owner of the database may not see what a directory belongs to.
+    devices::check(&job.devices, &outputs::outputs())?;
     let ready = privilege::as_user(name.owner(), || job.prepare());
     let made = ready.and_then(|ready| {
         let made = devices::make_directories(&job.devices, name.owner())?;

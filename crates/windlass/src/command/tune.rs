@@ -53,6 +53,8 @@ pub fn run(global: &Global, arguments: &Tune) -> Result<Code, Failure> {
     let emulation = Emulation::parse(arguments.bounds.emulate.iter().map(String::as_str))?;
     // The profiles belong to the user who probed, who need not be the database's owner.
     let state = state_directory();
+    // Root sees what the owner of the database may not see.
+    devices::check(&devices, &outputs::outputs())?;
     let place = privilege::as_user(name.owner(), || {
         let place = Place::find(&name)?;
         devices::check(&devices, &place.outputs)?;

@@ -9,6 +9,7 @@ use std::path::{Path, PathBuf};
 use crate::support::*;
 
 mod same_run;
+mod unseen;
 
 /// Everything below a directory: links with their targets, files with their content.
 fn everything(place: &Path) -> BTreeMap<PathBuf, Vec<u8>> {

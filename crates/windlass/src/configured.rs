@@ -2,6 +2,9 @@
 
 use std::path::{Path, PathBuf};
 
+use crate::database::DatabaseName;
+use crate::places::Identity;
+
 /// What the configuration says about a database and its sets.
 #[derive(Clone, Debug)]
 pub struct Configured {
@@ -14,14 +17,17 @@ pub struct Configured {
 }
 
 impl Configured {
-    /// What its sets may call it: the words of `--database` that may mean it.
-    pub fn words(&self) -> Vec<String> {
+    /// Whether the database of a set is of the same kind. A connection string means a cluster.
+    pub fn may_be(&self, of: &Identity) -> bool {
+        let is_cluster = matches!(DatabaseName::guess(&self.source), DatabaseName::Postgres(_));
+        is_cluster == of.is_cluster()
+    }
+
+    /// Whether the database of a set has the path of this one.
+    pub fn is_at(&self, of: &Identity) -> bool {
         // A set has the path without links. On another machine the file need not exist.
         let real = Path::new(&self.source).canonicalize().ok();
         let real = real.map(|path| path.to_string_lossy().into_owned());
-        let words = [Some(self.source.clone()), Some(self.name.clone())];
-        real.into_iter()
-            .chain(words.into_iter().flatten())
-            .collect()
+        self.source == of.key() || real.as_deref() == Some(of.key())
     }
 }

@@ -8,6 +8,7 @@
 mod choose;
 mod configured;
 mod identity;
+mod named;
 mod which;
 
 use std::path::{Path, PathBuf};
@@ -22,9 +23,9 @@ use crate::cli::{Choice, Global};
 use crate::exit::Failure;
 use crate::output;
 use choose::Chosen;
-pub use choose::{choose, of_database, short_id};
-pub use configured::narrowed;
+pub use choose::{choose, short_id};
 pub use identity::Identity;
+pub use named::{Named, typed};
 pub use which::{Which, local_time, timestamp, when};
 
 /// The stripes of one set, found and not yet opened.
@@ -61,63 +62,30 @@ impl FoundSet {
 
 /// The set that these words mean. A line on standard error says which set was chosen.
 pub fn find(global: &Global, words: &[PathBuf], choice: &Choice) -> Result<FoundSet, Failure> {
-    let (words, choice) = named(global, words, choice)?;
+    find_named(global, &Named::new(global, words, choice)?)
+}
+
+/// The set that these words mean, if it is known already what each of them is.
+pub fn find_named(global: &Global, named: &Named) -> Result<FoundSet, Failure> {
+    let words = &named.paths;
     if let Some(stripe) = words.iter().find(|word| !word.is_dir()) {
-        return of_stripe(stripe, &words, &choice);
+        return of_stripe(stripe, words, &named.choice);
     }
-    let list = list(&words)?;
-    let choice = narrowed(&choice, &list);
-    let chosen = choose(&list, &choice, &names(&words))?;
+    named.check_one()?;
+    let list = list(words)?;
+    let chosen = choose(&list, named)?;
     if !(global.json || global.quiet) {
         say(&chosen);
     }
     Ok(FoundSet {
         stripes: chosen.set.locations(),
-        advice: Some(advice(&chosen, &names(&words))),
+        advice: Some(advice(&chosen, &typed(words))),
     })
 }
 
 /// Finds a set and opens it.
 pub fn open(global: &Global, words: &[PathBuf], choice: &Choice) -> Result<OpenSet, Failure> {
     find(global, words, choice)?.open()
-}
-
-/// The paths that words mean, which may be configured names and may end in `@WHICH`, and the choice
-/// made by the words or by options.
-pub fn named(
-    global: &Global,
-    words: &[PathBuf],
-    choice: &Choice,
-) -> Result<(Vec<PathBuf>, Choice), Failure> {
-    let mut choice = choice.clone();
-    let mut plain = Vec::new();
-    let mut add = |word: &Path, choice: &mut Choice| -> Result<(), Failure> {
-        match configured::find(global, word)? {
-            None => plain.push(word.to_owned()),
-            Some(found) => {
-                plain.extend(found.places.iter().cloned());
-                choice.meant.extend(found.words());
-            }
-        }
-        Ok(())
-    };
-    for word in words {
-        let Some((place, which)) = split(global, word) else {
-            add(word, &mut choice)?;
-            continue;
-        };
-        let which = Which::parse(which).map_err(|error| {
-            let message = format!("{}: {which:?} names no set", word.display());
-            Failure::usage(message, format!("After @, {error}."))
-        })?;
-        if choice.which.as_ref().is_some_and(|other| *other != which) {
-            let message = format!("{} names another set than --set", word.display());
-            return Err(Failure::usage(message, "Choose the set once."));
-        }
-        choice.which = Some(which);
-        add(place, &mut choice)?;
-    }
-    Ok((plain, choice))
 }
 
 /// The two parts of `PLACE@WHICH`, unless something with that whole name exists.

@@ -19,7 +19,4 @@ pub struct Choice {
     /// Only sets of this database, if the directory holds sets of several
     #[arg(long = "database", value_name = "NAME")]
     pub of: Option<String>,
-    /// What a configured database's name says about its sets, if such a name was given.
-    #[arg(skip)]
-    pub meant: Vec<String>,
 }

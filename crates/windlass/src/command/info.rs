@@ -19,20 +19,20 @@ use crate::cli::{Global, Info};
 use crate::exit::{Code, Failure};
 use crate::images::AsCluster;
 use crate::output;
-use crate::places;
+use crate::places::{self, Named};
 use crate::words::moment_of;
 use windlass_engine::show_size;
 
 pub fn run(global: &Global, arguments: &Info) -> Result<Code, Failure> {
-    let (words, choice) = places::named(global, &arguments.set, &arguments.choice)?;
-    if choice.which.is_some() {
-        let found = places::find(global, &words, &choice)?;
+    let named = Named::new(global, &arguments.set, &arguments.choice)?;
+    if named.choice.which.is_some() {
+        let found = places::find_named(global, &named)?;
         return stripes(global, arguments, &found.stripes);
     }
-    if words.iter().all(|word| word.is_dir()) {
-        return list::run(global, arguments, &words, &choice);
+    if named.are_directories() {
+        return list::run(global, arguments, &named);
     }
-    stripes(global, arguments, &words)
+    stripes(global, arguments, &named.paths)
 }
 
 /// Shows the sets to which these words lead.

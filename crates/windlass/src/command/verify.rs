@@ -19,7 +19,7 @@ use crate::damage::{Pages, print_damage};
 use crate::exit::{Code, Failure};
 use crate::held::Held;
 use crate::outputs;
-use crate::places::{self, Which};
+use crate::places::{self, Named, Which};
 use crate::probed::Ends;
 use crate::settings;
 use crate::signals;
@@ -31,14 +31,14 @@ use relations::Checked;
 
 pub fn run(global: &Global, arguments: &Verify) -> Result<Code, Failure> {
     let cancel = signals::cancel_on_signals()?;
-    let (words, mut choice) = places::named(global, &arguments.set, &arguments.choice)?;
+    let mut named = Named::new(global, &arguments.set, &arguments.choice)?;
     if arguments.latest {
-        choice.which = Some(Which::Latest);
+        named.choice.which = Some(Which::Latest);
     }
-    if choice.which.is_none() && words.iter().all(|word| word.is_dir()) {
-        return all::run(global, arguments, &words, &choice, &cancel);
+    if named.choice.which.is_none() && named.are_directories() {
+        return all::run(global, arguments, &named, &cancel);
     }
-    let found = places::find(global, &words, &choice)?;
+    let found = places::find_named(global, &named)?;
     let how = How {
         global,
         arguments,

@@ -7,9 +7,10 @@ use jiff::{SignedDuration, Timestamp};
 use windlass_engine::{EngineError, SetEntry, SetList, SetState};
 
 use super::identity::Identity;
+use super::named::Named;
 use super::which::{Which, local_time, timestamp, when};
-use crate::cli::Choice;
 use crate::exit::{Code, Failure};
+use crate::words::quoted;
 
 /// The most sets that a message lists.
 const LISTED_MAX: usize = 12;
@@ -24,11 +25,11 @@ pub struct Chosen<'a> {
     pub how: String,
 }
 
-/// The set that `choice` means among the sets of `place`.
-pub fn choose<'a>(list: &'a SetList, choice: &Choice, place: &str) -> Result<Chosen<'a>, Failure> {
-    let sets: Vec<_> = list.sets.iter().collect();
-    let sets = of_database(sets, choice.of.as_deref(), place)?;
-    let which = choice.which.as_ref().unwrap_or(&Which::Latest);
+/// The set that the words mean among the sets of their places.
+pub fn choose<'a>(list: &'a SetList, named: &Named) -> Result<Chosen<'a>, Failure> {
+    let place = &*named.places();
+    let sets = named.sets(list)?;
+    let which = named.choice.which.as_ref().unwrap_or(&Which::Latest);
     if let Which::Id(start) = which {
         let set = by_id(&sets, start, place)?;
         return Ok(Chosen {
@@ -80,12 +81,11 @@ fn check_past(moment: i64) -> Result<(), Failure> {
 }
 
 /// The sets of the named database, and the sets that do not say their database.
-pub fn of_database<'a>(
+pub(super) fn of_database<'a>(
     sets: Vec<&'a SetEntry>,
-    word: Option<&str>,
+    word: &str,
     place: &str,
 ) -> Result<Vec<&'a SetEntry>, Failure> {
-    let Some(word) = word else { return Ok(sets) };
     let is_called = |set: &&SetEntry| Identity::of(set).is_some_and(|of| of.is_called(word));
     if !sets.iter().any(is_called) {
         let message = format!("no set in {place} is of a database {word}");
@@ -107,7 +107,7 @@ fn databases_hint(sets: &[&SetEntry]) -> String {
 }
 
 /// The databases of these sets, each with its newest set.
-fn databases<'a>(sets: &[&'a SetEntry]) -> Vec<(Identity, &'a SetEntry)> {
+pub(super) fn databases<'a>(sets: &[&'a SetEntry]) -> Vec<(Identity, &'a SetEntry)> {
     let mut found: Vec<(Identity, &SetEntry)> = Vec::new();
     for set in sets.iter().rev() {
         let Some(of) = Identity::of(set) else {
@@ -123,7 +123,7 @@ fn databases<'a>(sets: &[&'a SetEntry]) -> Vec<(Identity, &'a SetEntry)> {
 /// Fails if Windlass would have to guess which database is meant.
 fn one_database(sets: &[&SetEntry], place: &str) -> Result<(), Failure> {
     let found = databases(sets);
-    let [(first, _), (second, _), ..] = found.as_slice() else {
+    let [(first, _), _, ..] = found.as_slice() else {
         return Ok(());
     };
     let lines: Vec<_> = found
@@ -142,10 +142,12 @@ fn one_database(sets: &[&SetEntry], place: &str) -> Result<(), Failure> {
         "{place} holds sets of {count} databases:\n{}",
         lines.join("\n")
     );
-    let word = match first.name() == second.name() {
-        true => first.key(),
-        false => first.name(),
+    let is_called = |word: &str| found.iter().filter(|(of, _)| of.is_called(word)).count();
+    let word = match is_called(first.name()) {
+        1 => first.name(),
+        _ => first.key(),
     };
+    let word = quoted(word);
     let hint = format!("Name one: --database {word}, or --set with the beginning of an id.");
     Err(Failure::usage(message, hint))
 }

@@ -2,10 +2,9 @@
 
 use std::path::Path;
 
-use windlass_engine::{EngineError, SetList};
+use windlass_engine::EngineError;
 
-use super::identity::Identity;
-use crate::cli::{Choice, Global};
+use crate::cli::Global;
 use crate::configured::Configured;
 use crate::exit::Failure;
 use crate::nearest::nearest;
@@ -48,18 +47,4 @@ fn unknown(global: &Global, word: &str) -> Failure {
         }
         None => failure,
     }
-}
-
-/// The choice for these sets. If they are of several databases, a configured name also says which
-/// of them is meant.
-pub fn narrowed(choice: &Choice, list: &SetList) -> Choice {
-    let mut choice = choice.clone();
-    let of: Vec<_> = list.sets.iter().filter_map(Identity::of).collect();
-    let is_one = of.windows(2).all(|pair| pair[0].is_same(&pair[1]));
-    if choice.of.is_none() && !is_one {
-        let mut words = choice.meant.iter();
-        let found = words.find(|word| of.iter().any(|of| of.is_called(word)));
-        choice.of = found.cloned();
-    }
-    choice
 }

@@ -54,7 +54,14 @@ impl Identity {
     /// Whether a user may mean this database by this word.
     pub fn is_called(&self, word: &str) -> bool {
         let stem = self.name.rsplit_once('.').map(|(stem, _)| stem);
-        word == self.name || word == self.key || stem == Some(word)
+        // Debian calls its clusters by version and name: 15/main.
+        let last = self.name.rsplit_once('/').map(|(_, last)| last);
+        word == self.name || word == self.key || stem == Some(word) || last == Some(word)
+    }
+
+    /// Whether it is a PostgreSQL cluster.
+    pub fn is_cluster(&self) -> bool {
+        self.kind == windlass_postgres::KIND
     }
 
     /// Its name.

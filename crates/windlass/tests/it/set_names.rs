@@ -173,3 +173,123 @@ fn a_configured_database_without_a_place_says_what_is_missing() {
     let (code, printed) = with(&place, &["verify", "orders"]);
     assert_eq!(code, 0, "{printed}");
 }
+
+/// Two configured databases with a directory each, and one backup of `orders`.
+fn two_configured() -> Place {
+    let place = Place::new();
+    std::fs::copy(place.path("shop.db"), place.path("crm.db")).unwrap();
+    let section = |name: &str, file: &str| {
+        let (db, sets) = (place.arg(file), place.arg(&format!("sets/{name}")));
+        format!("[database.{name}]\nsource = \"{db}\"\nto = [\"{sets}\"]\n")
+    };
+    let text = section("orders", "shop.db") + &section("crm", "crm.db");
+    configure(&place, &text);
+    let (code, printed) = with(&place, &["backup", "orders"]);
+    assert_eq!(code, 0, "{printed}");
+    place
+}
+
+#[test]
+fn each_of_several_configured_names_counts() {
+    let place = two_configured();
+    let (code, printed) = with(&place, &["backup", "crm"]);
+    assert_eq!(code, 0, "{printed}");
+    for names in [["orders", "crm"], ["crm", "orders"]] {
+        let (code, printed) = with(&place, &["info", names[0], names[1]]);
+        assert_eq!(code, 0, "{printed}");
+        assert!(printed.contains("  shop.db "), "{printed}");
+        assert!(printed.contains("  crm.db "), "{printed}");
+        let (code, printed) = with(&place, &["verify", names[0], names[1]]);
+        assert_eq!(code, 0, "{printed}");
+        assert!(printed.contains("verified      2 sets"), "{printed}");
+    }
+    // A damaged set of either is found.
+    for name in ["orders", "crm"] {
+        let mut entries = std::fs::read_dir(place.path(&format!("sets/{name}"))).unwrap();
+        let stripe = entries.next().unwrap().unwrap().path();
+        let whole = std::fs::read(&stripe).unwrap();
+        let mut bytes = whole.clone();
+        let middle = bytes.len() / 3;
+        bytes[middle] ^= 1;
+        write(&stripe, &bytes);
+        let (code, printed) = with(&place, &["verify", "orders", "crm"]);
+        assert_eq!(code, 4, "{printed}");
+        assert!(printed.contains("error: 1 of 2 sets damaged"), "{printed}");
+        write(&stripe, &whole);
+    }
+}
+
+#[expect(clippy::disallowed_methods, reason = "a fixture needs no durability")]
+fn write(path: &std::path::Path, bytes: &[u8]) {
+    std::fs::write(path, bytes).unwrap();
+}
+
+#[test]
+fn a_command_that_takes_one_set_refuses_two_configured_databases() {
+    let place = two_configured();
+    let (code, printed) = with(&place, &["backup", "crm"]);
+    assert_eq!(code, 0, "{printed}");
+    for words in [
+        &["restore", "orders", "crm", "--into", "new.db"][..],
+        &["restore", "crm", "orders", "--into", "new.db", "--dry-run"],
+        &["verify", "orders", "crm", "--latest"],
+        &["info", "orders", "crm", "--set", "latest"],
+        &["open", "orders", "crm", "--", "true"],
+    ] {
+        let (code, printed) = with(&place, words);
+        assert_eq!(code, 2, "{words:?}: {printed}");
+        let says = "are two configured databases, and this command takes one set";
+        assert!(printed.contains(says), "{words:?}: {printed}");
+    }
+    assert!(!place.path("new.db").exists());
+    // An id means one set, whichever names were given with it.
+    let (_, document) = {
+        let mut entries = std::fs::read_dir(place.path("sets/orders")).unwrap();
+        json(&[
+            "info",
+            entries.next().unwrap().unwrap().path().to_str().unwrap(),
+        ])
+    };
+    let id = document["sets"][0]["set_id"].as_str().unwrap();
+    let words = ["restore", "orders", "crm", "--set", id, "--into", "new.db"];
+    let (code, printed) = with(&place, &words);
+    assert_eq!(code, 0, "{printed}");
+    // A name says nothing beside a stripe.
+    let mut entries = std::fs::read_dir(place.path("sets/orders")).unwrap();
+    let stripe = entries.next().unwrap().unwrap().path();
+    for command in ["verify", "info"] {
+        let (code, printed) = with(&place, &[command, "crm", stripe.to_str().unwrap()]);
+        assert_eq!(code, 2, "{printed}");
+        assert!(
+            printed.contains("is one stripe, and crm names all"),
+            "{printed}"
+        );
+    }
+}
+
+#[test]
+fn a_configured_database_without_a_set_never_takes_that_of_another() {
+    let place = two_configured();
+    let text = std::fs::read_to_string(place.path("windlass.toml")).unwrap();
+    configure(&place, &text.replace("sets/crm", "sets/orders"));
+    let named = "is of the configured database crm";
+    for words in [
+        &["restore", "crm", "--into", "new.db"][..],
+        &["verify", "crm"],
+        &["verify", "crm", "--latest"],
+        &["verify", "orders", "crm"],
+        &["info", "crm"],
+        &["diff", "crm", "orders"],
+        &["extract", "crm", "**", "--into", "files"],
+    ] {
+        let (code, printed) = with(&place, words);
+        assert_eq!(code, 1, "{words:?}: {printed}");
+        assert!(printed.contains(named), "{words:?}: {printed}");
+        let holds = format!(
+            "These places hold sets of shop.db (SQLite, {}",
+            place.arg("shop.db")
+        );
+        assert!(printed.contains(&holds), "{words:?}: {printed}");
+    }
+    assert!(!place.path("new.db").exists());
+}

@@ -11,10 +11,10 @@ use windlass_engine::{
 };
 
 use super::SetView;
-use crate::cli::{Choice, Global, Info};
+use crate::cli::{Global, Info};
 use crate::exit::{Code, Failure};
 use crate::output;
-use crate::places::{self, Identity, local_time, short_id, timestamp};
+use crate::places::{self, Identity, Named, local_time, short_id, timestamp};
 use crate::words::age;
 
 const HEADS: [&str; 10] = [
@@ -25,16 +25,9 @@ const RIGHT: [&str; 3] = ["size", "stored", "ratio"];
 
 type Row = [String; 10];
 
-pub(super) fn run(
-    global: &Global,
-    arguments: &Info,
-    words: &[PathBuf],
-    choice: &Choice,
-) -> Result<Code, Failure> {
-    let list = places::list(words)?;
-    let choice = &places::narrowed(choice, &list);
-    let place = places::names(words);
-    let all = places::of_database(list.sets.iter().collect(), choice.of.as_deref(), &place)?;
+pub(super) fn run(global: &Global, arguments: &Info, named: &Named) -> Result<Code, Failure> {
+    let list = places::list(&named.paths)?;
+    let all = named.sets(&list)?;
     let (unfinished, sets): (Vec<_>, Vec<_>) = all
         .into_iter()
         .partition(|set| matches!(set.state, SetState::Unfinished));
@@ -42,7 +35,7 @@ pub(super) fn run(
     let partials: Vec<_> = partials.chain(list.unfinished.iter().cloned()).collect();
     if sets.is_empty() && partials.is_empty() && list.unknown.is_empty() {
         // `choose` fails and says why there is no set.
-        places::choose(&list, choice, &place)?;
+        places::choose(&list, named)?;
     }
     let mut damaged = !list.unknown.is_empty();
     if arguments.long || arguments.files || global.json {

@@ -7,10 +7,10 @@ use serde_json::{Value, json};
 use windlass_engine::{Cancel, SetEntry, SetState, show_size};
 
 use super::{How, Verified};
-use crate::cli::{Choice, Global, Verify};
+use crate::cli::{Global, Verify};
 use crate::exit::{Code, Failure};
 use crate::output;
-use crate::places::{self, Identity, local_time, short_id};
+use crate::places::{self, Identity, Named, local_time, short_id};
 
 /// The results of all sets.
 #[derive(Default)]
@@ -28,8 +28,7 @@ struct Outcome {
 pub(super) fn run(
     global: &Global,
     arguments: &Verify,
-    words: &[PathBuf],
-    choice: &Choice,
+    named: &Named,
     cancel: &Cancel,
 ) -> Result<Code, Failure> {
     if arguments.watching.events.is_some() {
@@ -37,16 +36,14 @@ pub(super) fn run(
         let hint = "Choose a set with --latest or --set, or name a stripe.";
         return Err(Failure::usage(message, hint));
     }
-    let list = places::list(words)?;
-    let choice = &places::narrowed(choice, &list);
-    let place = places::names(words);
-    let all = places::of_database(list.sets.iter().collect(), choice.of.as_deref(), &place)?;
+    let list = places::list(&named.paths)?;
+    let all = named.sets(&list)?;
     let (unfinished, sets): (Vec<_>, Vec<_>) = all
         .into_iter()
         .partition(|set| matches!(set.state, SetState::Unfinished));
     if sets.is_empty() && list.unknown.is_empty() {
         // `choose` fails and says why there is no set.
-        places::choose(&list, choice, &place)?;
+        places::choose(&list, named)?;
     }
     let mut outcome = Outcome::default();
     for unknown in &list.unknown {

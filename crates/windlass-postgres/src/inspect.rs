@@ -2,7 +2,8 @@
 //! server, and Windlass reads every page of every file.
 //!
 //!   databases --> relations --verify_heapam, bt_index_check--> faults by relation
-//!   files ------> pages ------checksums, read errors---------> faults by relation
+//!   catalogs ---> missing ----files that do not exist---------> faults by relation
+//!   files ------> pages ------checksums, read errors, gaps----> faults by relation
 //!
 //! amcheck checks the content of tables and B-trees: it finds impossible rows, and rows that an
 //! index lacks. It does not check other kinds of indexes, the free space and visibility maps, or
@@ -12,6 +13,8 @@
 //! Invariants
 //! - What could not be checked is named, and never reported as sound.
 
+mod found;
+mod missing;
 mod pages;
 mod relations;
 
@@ -22,40 +25,8 @@ use windlass_engine::Cancel;
 
 use crate::error::{PostgresError, SqlContext};
 use crate::open::Server;
+pub use found::{Inspection, RelationFault};
 use relations::Relation;
-
-/// At most this many faults of one relation are spelled out; the others are counted.
-const FAULTS_NAMED: usize = 5;
-
-/// What was checked, and what is wrong.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Inspection {
-    /// Databases whose relations were checked.
-    pub databases: u64,
-    /// Tables whose rows were checked.
-    pub tables: u64,
-    /// Indexes checked against their tables.
-    pub indexes: u64,
-    /// Pages read.
-    pub pages: u64,
-    /// True if the pages have checksums, and these were checked.
-    pub checksums: bool,
-    /// What is damaged.
-    pub faults: Vec<RelationFault>,
-    /// What could not be checked, although nothing says that it is damaged.
-    pub unchecked: Vec<RelationFault>,
-}
-
-/// A fault of a relation, or the reason why it could not be checked.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct RelationFault {
-    /// The database; empty if it is not known.
-    pub database: String,
-    /// The relation with its schema; its file if the relation is not known.
-    pub relation: String,
-    /// What is wrong.
-    pub what: String,
-}
 
 /// Checks every database of an opened server. The server must be writable, because Windlass may
 /// have to install amcheck. `data` is the server's data directory. `jobs` sessions and readers work
@@ -97,6 +68,7 @@ pub fn inspect(
         .batch_execute("CHECKPOINT")
         .doing("write a checkpoint")?;
     drop(session);
+    missing::find(server.connection(), &databases, data, &mut found)?;
     pages::read_all(
         server.connection(),
         &databases,

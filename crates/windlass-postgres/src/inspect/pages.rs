@@ -9,12 +9,13 @@ use std::path::{Path, PathBuf};
 
 use windlass_engine::Cancel;
 
-use super::{FAULTS_NAMED, Inspection, RelationFault, in_parallel, relations};
+use super::found::{FAULTS_NAMED, Inspection, RelationFault};
+use super::{in_parallel, relations};
 use crate::checksum::{PageState, judge_page};
 use crate::control::{Checksums, Control};
 use crate::error::{IoContext, PostgresError, SqlContext};
 use crate::lsn::Lsn;
-use crate::names::{RelationFile, is_relation_directory};
+use crate::names::{Fork, RelationFile, is_relation_directory};
 use crate::open::Connection;
 
 const READ_BYTES: usize = 256 * 1024;
@@ -31,7 +32,9 @@ struct PageFile {
     path: PathBuf,
     /// Path of the relation's first file.
     relation: String,
+    fork: Fork,
     segment: u32,
+    bytes: u64,
 }
 
 /// What reading one file found.
@@ -60,7 +63,7 @@ pub(super) fn read_all(
         Ok(move |file: &PageFile| read(data, file, control, &mut buffer))
     })?;
     found.pages = reads.iter().map(|read| read.pages).sum();
-    let mut faults: BTreeMap<&str, String> = BTreeMap::new();
+    let mut faults: BTreeMap<&str, String> = gaps(&files, &control);
     for (file, read) in files.iter().zip(&reads) {
         if read.faults_count == 0 {
             continue;
@@ -77,6 +80,32 @@ pub(super) fn read_all(
     }
     found.faults.extend(name(connection, databases, faults)?);
     Ok(())
+}
+
+/// Forks with a gap: a segment that is missing or not full, and one behind it that is not empty.
+/// The server reads such a fork only up to the gap and takes that for its end. Empty segments at
+/// the end are no gap: a server that shortens a relation leaves them there.
+fn gaps<'a>(files: &'a [PageFile], control: &Control) -> BTreeMap<&'a str, String> {
+    let full = u64::from(control.relation_segment_blocks) * u64::from(control.block_bytes);
+    let mut forks: BTreeMap<(&str, Fork), BTreeMap<u32, &PageFile>> = BTreeMap::new();
+    for file in files.iter().filter(|file| file.bytes > 0) {
+        let fork = forks.entry((&file.relation, file.fork)).or_default();
+        fork.insert(file.segment, file);
+    }
+    let mut faults: BTreeMap<&str, String> = BTreeMap::new();
+    for ((relation, _), segments) in forks {
+        let ends = (0..).find(|at| segments.get(at).is_none_or(|file| file.bytes < full));
+        let behind = ends.and_then(|end: u32| segments.range(end.saturating_add(1)..).next());
+        if let (Some(end), Some((_, behind))) = (ends, behind) {
+            let text = faults.entry(relation).or_default();
+            let comma = if text.is_empty() { "" } else { "; " };
+            let path = behind.path.display();
+            *text = format!(
+                "{text}{comma}segment {end} is missing or not full, although {path} follows it"
+            );
+        }
+    }
+    faults
 }
 
 /// Names the relations of the damaged files.
@@ -190,15 +219,11 @@ impl Read {
 fn list(data: &Path) -> Result<Vec<PageFile>, PostgresError> {
     let mut found = Vec::new();
     list_below(data, Path::new(""), &mut found)?;
-    found.sort_by_key(|(bytes, _)| std::cmp::Reverse(*bytes));
-    Ok(found.into_iter().map(|(_, file)| file).collect())
+    found.sort_by_key(|file: &PageFile| std::cmp::Reverse(file.bytes));
+    Ok(found)
 }
 
-fn list_below(
-    data: &Path,
-    below: &Path,
-    found: &mut Vec<(u64, PageFile)>,
-) -> Result<(), PostgresError> {
+fn list_below(data: &Path, below: &Path, found: &mut Vec<PageFile>) -> Result<(), PostgresError> {
     let place = data.join(below);
     for entry in std::fs::read_dir(&place).doing("list", &place)? {
         let entry = entry.doing("list", &place)?;
@@ -210,8 +235,8 @@ fn list_below(
         };
         if metadata.is_dir() && LISTED.iter().any(|root| path.starts_with(root)) {
             list_below(data, &path, found)?;
-        } else if let Some(file) = page_file(below, &entry.file_name()) {
-            found.push((metadata.len(), file));
+        } else if let Some(file) = page_file(below, &entry.file_name(), metadata.len()) {
+            found.push(file);
         }
     }
     Ok(())
@@ -220,11 +245,13 @@ fn list_below(
 /// The directories that hold relations.
 const LISTED: [&str; 3] = ["base", "global", "pg_tblspc"];
 
-fn page_file(directory: &Path, name: &std::ffi::OsStr) -> Option<PageFile> {
+fn page_file(directory: &Path, name: &std::ffi::OsStr, bytes: u64) -> Option<PageFile> {
     let parsed = RelationFile::parse(name.as_bytes()).filter(|file| !file.temporary)?;
     is_relation_directory(directory.as_os_str().as_bytes()).then(|| PageFile {
         path: directory.join(name),
         relation: format!("{}/{}", directory.display(), parsed.number),
+        fork: parsed.fork,
         segment: parsed.segment,
+        bytes,
     })
 }

@@ -3,7 +3,7 @@
 use postgres::error::{DbError, SqlState};
 use postgres::{Client, Row};
 
-use super::{FAULTS_NAMED, RelationFault};
+use super::found::{FAULTS_NAMED, RelationFault};
 use crate::error::{PostgresError, SqlContext};
 use crate::open::Connection;
 

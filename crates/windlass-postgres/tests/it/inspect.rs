@@ -4,7 +4,9 @@ use std::os::unix::fs::{FileExt, symlink};
 use std::path::{Path, PathBuf};
 
 use windlass_engine::Cancel;
-use windlass_postgres::{Inspection, PostgresError, Programs, Server, Warning, inspect};
+use windlass_postgres::{
+    Inspection, PostgresError, Programs, RelationFault, Server, Warning, inspect,
+};
 use windlass_testkit::postgres::{ClusterOptions, DEFAULT_BIN, PrivateCluster, become_server_user};
 
 use crate::open::Opened;
@@ -128,6 +130,44 @@ fn damage_that_no_checksum_shows_is_found_from_inside() {
     assert!(found(&inspection, "public.\"Odd name\"").contains("block 5, item 1"));
     assert!(found(&inspection, "public.odd_btree").contains("odd_btree"));
     assert!(!inspection.checksums);
+}
+
+/// The server says only that it could not open the file, and cannot check the relation. The pages
+/// that remain are all sound.
+#[test]
+fn a_file_that_is_missing_is_a_fault_of_its_relation() {
+    let (opened, path) = set_of(&ClusterOptions::default().initdb("--data-checksums"));
+    for relation in ["\"Odd name\"", "odd_hash"] {
+        std::fs::remove_file(path(relation)).unwrap();
+    }
+    let inspection = inspected(&opened);
+    for relation in ["public.\"Odd name\"", "public.odd_hash"] {
+        let what = found(&inspection, relation);
+        assert!(
+            what.starts_with("its file base/") && what.ends_with(" is missing"),
+            "{relation}: {what}"
+        );
+    }
+    let unchecked = |remark: &RelationFault| remark.relation == "public.\"Odd name\"";
+    assert!(
+        !inspection.unchecked.iter().any(unchecked),
+        "{inspection:#?}"
+    );
+}
+
+/// The server takes the gap for the end of the table, and shows nothing of what lies behind it.
+#[test]
+fn a_segment_behind_one_that_is_not_full_is_a_fault() {
+    let (opened, path) = set_of(&ClusterOptions::default());
+    let table = path("\"Odd name\"");
+    let empty = PathBuf::from(format!("{}.1", path("odd_hash").display()));
+    std::fs::write(empty, []).unwrap();
+    let behind = PathBuf::from(format!("{}.2", table.display()));
+    std::fs::copy(&table, &behind).unwrap();
+    let inspection = inspected(&opened);
+    let what = found(&inspection, "public.\"Odd name\"");
+    assert!(what.contains("segment 0 is missing or not full"), "{what}");
+    assert_eq!(inspection.faults.len(), 1, "{inspection:#?}");
 }
 
 /// A page that was written only in part, as a full disk or a broken copy leaves it.

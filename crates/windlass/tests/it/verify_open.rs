@@ -56,18 +56,24 @@ fn verify_open_names_the_relations_that_are_damaged() {
     scratch.assert_clean();
 }
 
-/// An undamaged set of a cluster with a broken table.
+/// An undamaged set of a cluster with a broken table, and with one whose file is missing.
 fn set_of_a_broken_table(place: &std::path::Path) -> String {
     let source = PrivateCluster::start(&ClusterOptions::default());
     let sql = |text: &str| source.sql("postgres", text);
     sql("CREATE TABLE broken AS SELECT i FROM generate_series(1, 50000) i");
     sql("CREATE TABLE plain AS SELECT i FROM generate_series(1, 50000) i");
+    sql("CREATE TABLE gone AS SELECT i FROM generate_series(1, 9) i");
     sql("CHECKPOINT");
-    let path = source
-        .data()
-        .join(sql("SELECT pg_relation_filepath('broken')"));
-    let file = std::fs::OpenOptions::new().write(true).open(path).unwrap();
+    let path = |table: &str| {
+        let below = sql(&format!("SELECT pg_relation_filepath('{table}')"));
+        source.data().join(below)
+    };
+    let file = std::fs::OpenOptions::new()
+        .write(true)
+        .open(path("broken"))
+        .unwrap();
     file.write_all_at(&ITEM_NOWHERE, ITEM_AT).unwrap();
+    std::fs::remove_file(path("gone")).unwrap();
     back_up(&source, place, &[])
 }
 
@@ -91,14 +97,16 @@ fn verify_open_prints_the_relations_that_were_damaged_before_the_backup() {
         .lines()
         .filter_map(|line| line.strip_prefix("damaged       "))
         .collect();
-    assert_eq!(damaged.len(), 1, "{said}");
+    assert_eq!(damaged.len(), 2, "{said}");
     let is_it = damaged[0].starts_with("postgres: public.broken: block 5, item 1: line pointer ");
     assert!(is_it, "{said}");
+    let is_it = damaged[1].starts_with("postgres: public.gone: its file base/");
+    assert!(is_it && damaged[1].ends_with(" is missing"), "{said}");
     assert!(!printed.contains("sound"), "{said}");
     let said = String::from_utf8_lossy(&output.stderr);
     let (error, hint) = said.trim_end().split_once('\n').unwrap();
     assert!(error.starts_with("error: the database in set "), "{said}");
-    assert!(error.ends_with(" is damaged in 1 place"), "{said}");
+    assert!(error.ends_with(" is damaged in 2 places"), "{said}");
     let hinted = hint.starts_with("hint: The set is what was backed up: ");
     assert!(hinted, "{said}");
     let (code, output) = verify(&["--open", "--json"]);
@@ -106,7 +114,7 @@ fn verify_open_prints_the_relations_that_were_damaged_before_the_backup() {
     assert_eq!((code, &report["ok"]), (Some(4), &false.into()), "{report}");
     assert_eq!(report["damage_count"], 0, "the set is sound: {report}");
     let found = &report["open"]["damaged"];
-    assert_eq!(found.as_array().map(Vec::len), Some(1), "{report}");
+    assert_eq!(found.as_array().map(Vec::len), Some(2), "{report}");
     assert_eq!(found[0]["relation"], "postgres: public.broken");
     assert!(
         found[0]["what"]
@@ -142,7 +150,7 @@ fn a_set_that_is_too_damaged_to_be_opened_is_still_reported_on() {
         said.contains(&format!("cannot be opened: {error}")),
         "{said}"
     );
-    assert!(said.contains("is damaged in 1 place"), "{said}");
+    assert!(said.contains("is damaged in 2 places"), "{said}");
     // The command alone says what to do.
     let output = scratch.run(None, &["open", &set, "--", "true"]);
     let said = text(&output);

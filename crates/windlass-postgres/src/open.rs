@@ -110,8 +110,8 @@ impl Server {
         let control = Control::read(&request.data)?;
         let port = request.port.unwrap_or(PORT_DEFAULT);
         check_socket(&request.scratch, port)?;
-        tree::check_log(&request.data, &control)?;
-        let prepared = tree::prepare(&request.data, &request.was)?;
+        let replayed = tree::check_log(&request.data, &control)?;
+        let prepared = tree::prepare(&request.data, &request.was, replayed)?;
         configure(&request, &control, &prepared, port)?;
         let log = request.scratch.join(LOG_FILE);
         let mut process = Process::start(Launch {

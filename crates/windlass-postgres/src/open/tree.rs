@@ -6,6 +6,8 @@
 //!   nothing, the server would show empty tables.
 //! - During replay the server cannot make a tablespace link. If a tablespace was made during the
 //!   backup, the log names the source's directory, which may be on this machine and in use.
+//! - The server may make directories in pg_tblspc only if its log creates tablespaces there, and
+//!   none elsewhere.
 
 use std::io::ErrorKind;
 use std::os::unix::fs::PermissionsExt;
@@ -19,7 +21,7 @@ use crate::configuration::{Configuration, Place};
 use crate::control::Control;
 use crate::error::{IoContext, PostgresError};
 use crate::tablespace::{TABLESPACE_LINKS, TABLESPACE_MAP_PATH, oid_of_link};
-use crate::wal::outside::replayed_in;
+use crate::wal::outside::{ReplayedTablespace, replayed_in};
 
 /// Where a view puts the tablespaces, each in a directory named by its number.
 const TABLESPACES: &str = "windlass_tablespaces";
@@ -113,7 +115,11 @@ pub(super) struct Prepared {
 }
 
 /// Prepares a data directory for its server. `was` is where the source had it.
-pub(super) fn prepare(data: &Path, was: &Path) -> Result<Prepared, PostgresError> {
+pub(super) fn prepare(
+    data: &Path,
+    was: &Path,
+    replayed: Replayed,
+) -> Result<Prepared, PostgresError> {
     let mut source = Configuration::default();
     let place = Place {
         root: data,
@@ -130,30 +136,38 @@ pub(super) fn prepare(data: &Path, was: &Path) -> Result<Prepared, PostgresError
     }
     let links = data.join(TABLESPACE_DIRECTORY);
     let in_place_tablespaces = check_links(data, &links)?;
-    set_mode(&links, 0o500)?;
+    set_mode(&links, if replayed.in_place { 0o700 } else { 0o500 })?;
     Ok(Prepared {
         carried,
-        in_place_tablespaces,
+        in_place_tablespaces: in_place_tablespaces || replayed.in_place,
         links,
     })
 }
 
-/// Refuses a directory whose log creates a tablespace. Before replay comes to the link, it changes
-/// the mode of the path that the log names, and makes a directory there.
-pub(super) fn check_log(data: &Path, control: &Control) -> Result<(), PostgresError> {
+/// The tablespaces that the log of a directory creates.
+#[derive(Clone, Copy, Default)]
+pub(super) struct Replayed {
+    /// True if it creates some in pg_tblspc itself.
+    in_place: bool,
+}
+
+/// Refuses a directory whose log creates a tablespace elsewhere. Before replay comes to the link,
+/// it changes the mode of the path that the log names, and makes a directory there.
+pub(super) fn check_log(data: &Path, control: &Control) -> Result<Replayed, PostgresError> {
     let path = data.join(BACKUP_LABEL_PATH);
     let Some(label) = absent_is_none(std::fs::read(&path)).doing("read", &path)? else {
-        return Ok(());
+        return Ok(Replayed::default());
     };
     let start = BackupLabel::parse(&label)?.start;
     let replayed = replayed_in(data, u64::from(control.wal_segment_bytes), start)?;
-    match replayed.into_iter().next() {
+    let in_place = replayed.iter().any(ReplayedTablespace::is_in_place);
+    match replayed.into_iter().find(|space| !space.is_in_place()) {
         Some(space) => Err(PostgresError::ReplaysOutside {
             oid: space.oid,
             location: space.location,
             what: "an opened server may write only into its own directory",
         }),
-        None => Ok(()),
+        None => Ok(Replayed { in_place }),
     }
 }
 

@@ -1,4 +1,4 @@
-//! Tablespaces that replay creates again at their paths in the source.
+//! Tablespaces that replay creates again, most of them at their paths in the source.
 //!
 //! A backup of this version ends with a window whose log has no such record. But a set of an older
 //! version, a copy that another tool made, or a directory restored from either may have one. Replay
@@ -22,7 +22,8 @@ use crate::restore::make_directory;
 pub struct ReplayedTablespace {
     /// Its number.
     pub oid: u32,
-    /// Its path in the source, at which replay would create it.
+    /// Its path in the source, at which replay would create it. It is empty if the tablespace is a
+    /// directory in pg_tblspc.
     pub location: PathBuf,
     /// Where the log says so.
     pub lsn: Lsn,
@@ -39,10 +40,13 @@ pub fn replayed_tablespaces(
     }
     let segment_bytes = u64::from(facts.wal_segment_bytes);
     let mut segments = ImageSegments::new(files, segment_bytes);
-    created_in(&mut segments, segment_bytes, facts.start_lsn)
+    let mut created = created_in(&mut segments, segment_bytes, facts.start_lsn)?;
+    created.retain(|space| !space.is_in_place());
+    Ok(created)
 }
 
-/// The same for a data directory that a server is to recover from `start`.
+/// The same for a data directory that a server is to recover from `start`. Tablespaces that are
+/// created in place are among them.
 pub(crate) fn replayed_in(
     data: &Path,
     segment_bytes: u64,
@@ -81,10 +85,7 @@ fn created_in(
     };
     let mut created = Vec::new();
     while let Some((record, effect)) = next_effect(&mut records)? {
-        // Without a path the tablespace is made in place, below pg_tblspc.
-        if let Effect::TablespaceCreated { tablespace, path } = effect
-            && !path.is_empty()
-        {
+        if let Effect::TablespaceCreated { tablespace, path } = effect {
             created.push(ReplayedTablespace {
                 oid: tablespace,
                 location: std::ffi::OsString::from_vec(path).into(),
@@ -96,6 +97,11 @@ fn created_in(
 }
 
 impl ReplayedTablespace {
+    /// True if replay creates it as a directory in pg_tblspc.
+    pub(crate) fn is_in_place(&self) -> bool {
+        self.location.as_os_str().is_empty()
+    }
+
     /// Makes the directory; without it the server would not recover.
     pub fn prepare(&self) -> Result<(), PostgresError> {
         make_directory(&self.location, 0o700)

@@ -6,6 +6,7 @@ use std::process::Output;
 
 use windlass_engine::Cancel;
 use windlass_postgres::{Cluster, OpenRequest, PostgresError, Programs, Server, Warning};
+use windlass_testkit::gate::Gate;
 use windlass_testkit::postgres::{
     ClusterOptions, DEFAULT_BIN, PrivateCluster, become_server_user, succeed,
 };
@@ -360,6 +361,36 @@ fn a_tablespace_made_during_the_backup_is_opened_and_its_source_left_alone() {
     opened.sql(&server, "INSERT INTO t VALUES (7); CHECKPOINT");
     assert_eq!(listing(space.path()), before);
     assert_eq!(source.sql("postgres", "SELECT sum(i) FROM t"), "3");
+}
+
+/// Such a tablespace needs no other window, because replay makes it in the data directory. The
+/// files were listed before it existed, so only the log has it.
+#[test]
+fn a_tablespace_that_the_log_creates_in_place_is_opened() {
+    become_server_user();
+    let place = tempfile::tempdir().unwrap();
+    let options = ClusterOptions::default().setting("allow_in_place_tablespaces = on");
+    let source = PrivateCluster::start(&options);
+    let gate = Gate::default();
+    let wish = Wish {
+        gate: Some(gate.clone()),
+        ..Wish::default()
+    };
+    std::thread::scope(|scope| {
+        let backup = scope.spawn(|| try_backup(&source, &place.path().join("set"), &wish));
+        gate.wait_reached();
+        source.sql("postgres", "CREATE TABLESPACE tz LOCATION ''");
+        source.sql("postgres", "CREATE TABLE t TABLESPACE tz AS SELECT 7 AS i");
+        gate.open();
+        backup.join().unwrap().unwrap();
+    });
+    let opened = Opened::new(source.bin(), place);
+    let spaces = std::fs::read_dir(opened.place.path().join("view/pg_tblspc"));
+    assert_eq!(spaces.unwrap().count(), 0, "only the log has it");
+    let server = Server::start(opened.request(15), &Cancel::new()).unwrap();
+    assert_eq!(opened.sql(&server, "SELECT i FROM t"), "7");
+    opened.sql(&server, "DROP TABLE t; CHECKPOINT");
+    opened.sql(&server, "DROP TABLESPACE tz");
 }
 
 #[test]

@@ -68,6 +68,7 @@ impl OpenSet {
     pub fn upper_layers(&self) -> Result<UpperLayers, EngineError> {
         let upper = self.upper_layers_unless(|_| false)?;
         self.check_upper(&upper)?;
+        self.check_layered(|file| upper.contains_key(&file))?;
         Ok(upper)
     }
 }

@@ -108,6 +108,7 @@ impl SetImage {
             set,
         };
         image.upper = image.read_upper()?;
+        image.set.check_layered(|file| image.upper.has(file))?;
         Ok(image)
     }
 

@@ -50,6 +50,7 @@ impl dyn Faults + '_ {
         // Blocks that cannot be read are reported when the stripe is read.
         let upper = set.upper_layers_unless(|error| self.lists(error))?;
         self.pass(set.check_upper(&upper))?;
+        self.pass(set.check_layered(|file| upper.contains_key(&file)))?;
         Ok(Ledger::new(set, upper))
     }
 

@@ -202,7 +202,23 @@ impl FoundSet {
         Ok(())
     }
 
-    /// Does the same without the check. It leaves out index blocks that cannot be read, if `passes`
+    /// Refuses a file with layers whose entry states a CRC. The format knows no CRC of such a file,
+    /// so nobody could say which content has it.
+    pub fn check_layered(&self, layered: impl Fn(FileNo) -> bool) -> Result<(), EngineError> {
+        let mut files = self.description.files.0.iter();
+        match files.find(|file| file.flags.crc_known && layered(file.file)) {
+            Some(file) => Err(EngineError::Incomplete {
+                set: self.set_id,
+                what: format!(
+                    "file {} has layers, and its entry states a checksum all the same",
+                    file.path_lossy()
+                ),
+            }),
+            None => Ok(()),
+        }
+    }
+
+    /// The ranges above layer 0, without the checks. It leaves out index blocks that cannot be read, if `passes`
     /// accepts the error.
     pub(crate) fn upper_layers_unless(
         &self,

@@ -112,6 +112,23 @@ fn pieces_of_one_layer_that_overlap_are_damage_to_every_reader() {
 }
 
 #[test]
+fn a_file_with_layers_and_a_checksum_is_damage_to_every_reader() {
+    let place = Place::new();
+    std::fs::create_dir(place.path("mount")).unwrap();
+    let set = forged(&place, |parts| {
+        assert!(parts.description.files.0[0].flags.crc_known);
+        let pieces = parts.block.pieces.iter_mut();
+        pieces.for_each(|piece| piece.layer = 1);
+        parts.entry.layer_max = 1;
+    });
+    let says = "has layers, and its entry states a checksum";
+    let output = windlass(&["mount", set.to_str().unwrap(), &place.arg("mount"), "-f"]);
+    assert_eq!(output.status.code(), Some(4), "{}", text(&output));
+    assert!(text(&output).contains(says), "{}", text(&output));
+    refused_by_all(&place, &set, 4, says);
+}
+
+#[test]
 fn an_index_block_with_the_number_of_another_is_damage_to_every_reader() {
     let place = Place::new();
     let set = forged(&place, |parts| parts.block.number = 5);

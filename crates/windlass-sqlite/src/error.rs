@@ -137,12 +137,37 @@ pub enum SqliteError {
         path: PathBuf,
     },
     /// Another process has the database open that the restore would replace.
-    #[error("{} is in use by process {pid}", path.display())]
+    #[error("{} is in use by {}", path.display(), process(*pid))]
     TargetInUse {
         /// The file in use.
         path: PathBuf,
-        /// A process that holds a lock on it.
+        /// A process that holds a lock on it; 0 if the system does not name it.
         pid: i32,
+    },
+    /// The restored database is complete, but what is at the target now must stay.
+    #[error("{source}. The restored database is complete in {}", restored.display())]
+    Withheld {
+        /// Where it is.
+        restored: PathBuf,
+        /// What is at the target.
+        source: Box<SqliteError>,
+    },
+    /// Something else is where the restored database was written.
+    #[error("{} was moved away or replaced by another file during the restore", path.display())]
+    RestoredTaken {
+        /// Where it was.
+        path: PathBuf,
+    },
+    /// The restored database is in its place, but the directory that it was restored into remains.
+    #[error("remove {}: {source}. The restored database {} is complete and in its place",
+        staging.display(), path.display())]
+    StagingLeft {
+        /// The database.
+        path: PathBuf,
+        /// The directory.
+        staging: PathBuf,
+        /// What the system said.
+        source: io::Error,
     },
     /// The restored database is complete, but it could not be put into its place.
     #[error("{source}. The restored database is complete in {}", restored.display())]
@@ -223,6 +248,19 @@ impl SqliteError {
                  and -journal files."
             }
             Self::TargetInUse { .. } => "Stop that process, or restore to another path.",
+            Self::Withheld { .. } => {
+                "Windlass changed nothing at the target. Stop the program that uses it and move \
+                 its files away. Then move the restored file there, or restore again: that \
+                 removes the file and its directory."
+            }
+            Self::RestoredTaken { .. } => {
+                "Windlass changed nothing at the target. Find out what changes files in that \
+                 directory, then restore again."
+            }
+            Self::StagingLeft { .. } => {
+                "You can use the database. Look into the directory, and at the disk (`dmesg`); \
+                 then remove the directory yourself."
+            }
             Self::NotInPlace { .. } => {
                 "The old database may have lost its -wal or -journal file already, so do not use \
                  it. Move the restored file into its place, or restore again: that removes the \
@@ -239,6 +277,13 @@ impl SqliteError {
             }
             _ => return None,
         })
+    }
+}
+
+fn process(pid: i32) -> String {
+    match pid {
+        0 => "another process".to_owned(),
+        pid => format!("process {pid}"),
     }
 }
 

@@ -12,6 +12,7 @@
 use std::fs::File;
 use std::io;
 use std::os::fd::AsRawFd;
+use std::path::Path;
 use std::sync::Arc;
 
 use rustix::process::{Flock, FlockType};
@@ -23,6 +24,11 @@ const RESERVED_OFFSET: u64 = PENDING_OFFSET + 1;
 /// Readers take a read lock on these bytes; a writer that changes the file takes a write lock.
 const SHARED_OFFSET: u64 = PENDING_OFFSET + 2;
 const SHARED_BYTES: u64 = 510;
+/// The whole lock range.
+const ALL_BYTES: u64 = SHARED_OFFSET + SHARED_BYTES - PENDING_OFFSET;
+
+/// The command of fcntl(2) that names the signal of a lease. The crate `libc` lacks it.
+const F_SETSIG: libc::c_int = 10;
 
 /// A shared lock of the file's description; dropping this value unlocks it.
 #[derive(Debug)]
@@ -45,6 +51,57 @@ impl Drop for SharedLock {
     }
 }
 
+/// All of SQLite's locks at once, for the file's description: no process can begin to read or write
+/// the database. They last until this value is dropped.
+#[derive(Debug)]
+pub(crate) struct ExclusiveLock {
+    _file: File,
+}
+
+impl ExclusiveLock {
+    /// Takes the locks without waiting. If this process may not write the file, it cannot lock it,
+    /// and this value only keeps it open.
+    pub(crate) fn take(path: &Path) -> io::Result<Self> {
+        let file = match File::options().read(true).write(true).open(path) {
+            Err(error) if is_not_writable(&error) => return File::open(path).map(Self::of),
+            opened => opened?,
+        };
+        set_range(&file, libc::F_WRLCK, PENDING_OFFSET, ALL_BYTES)?;
+        Ok(Self::of(file))
+    }
+
+    fn of(file: File) -> Self {
+        Self { _file: file }
+    }
+}
+
+fn is_not_writable(error: &io::Error) -> bool {
+    use io::ErrorKind::{ExecutableFileBusy, PermissionDenied, ReadOnlyFilesystem};
+    matches!(
+        error.kind(),
+        ExecutableFileBusy | PermissionDenied | ReadOnlyFilesystem
+    )
+}
+
+/// Whether any process has the file open for writing, with a lock or without. `file` must be open
+/// for reading only. False if the system does not say, for example for a file of another user.
+///
+/// The kernel grants a read lease only if nobody has the file open for writing (fcntl(2)).
+pub(crate) fn is_open_for_writing(file: &File) -> bool {
+    let descriptor = file.as_raw_fd();
+    // A process that opens the file in this moment breaks the lease, and the kernel tells us with a
+    // signal. SIGIO, the default, would end this process. It ignores SIGURG.
+    // SAFETY: the descriptor is open as long as `file` lives, and the calls take plain numbers.
+    let asked = unsafe {
+        libc::fcntl(descriptor, F_SETSIG, libc::SIGURG) == 0
+            && libc::fcntl(descriptor, libc::F_SETLEASE, libc::F_RDLCK) != 0
+    };
+    let refused = asked && io::Error::last_os_error().kind() == io::ErrorKind::WouldBlock;
+    // SAFETY: as above. Without a lease this changes nothing.
+    unsafe { libc::fcntl(descriptor, libc::F_SETLEASE, libc::F_UNLCK) };
+    refused
+}
+
 /// Whether another process is in a write transaction in rollback mode.
 pub(crate) fn is_reserved(file: &File) -> io::Result<bool> {
     Ok(holder(file, RESERVED_OFFSET, 1)?.is_some())
@@ -52,11 +109,7 @@ pub(crate) fn is_reserved(file: &File) -> io::Result<bool> {
 
 /// A process that holds any of SQLite's locks; 0 if the system cannot name it.
 pub(crate) fn user(file: &File) -> io::Result<Option<i32>> {
-    holder(
-        file,
-        PENDING_OFFSET,
-        SHARED_OFFSET + SHARED_BYTES - PENDING_OFFSET,
-    )
+    holder(file, PENDING_OFFSET, ALL_BYTES)
 }
 
 fn holder(file: &File, start: u64, length: u64) -> io::Result<Option<i32>> {
@@ -68,12 +121,16 @@ fn holder(file: &File, start: u64, length: u64) -> io::Result<Option<i32>> {
 }
 
 fn set(file: &File, kind: libc::c_int) -> io::Result<()> {
+    set_range(file, kind, SHARED_OFFSET, SHARED_BYTES)
+}
+
+fn set_range(file: &File, kind: libc::c_int, start: u64, bytes: u64) -> io::Result<()> {
     let overflow = |_| io::Error::from(io::ErrorKind::InvalidInput);
     let lock = libc::flock {
         l_type: kind.try_into().map_err(overflow)?,
         l_whence: libc::SEEK_SET.try_into().map_err(overflow)?,
-        l_start: SHARED_OFFSET.try_into().map_err(overflow)?,
-        l_len: SHARED_BYTES.try_into().map_err(overflow)?,
+        l_start: start.try_into().map_err(overflow)?,
+        l_len: bytes.try_into().map_err(overflow)?,
         l_pid: 0,
     };
     // SAFETY: the descriptor is open as long as `file` lives, and the call only reads `lock`.

@@ -1,14 +1,10 @@
 //! The restore plan: where the database file goes, and which files must not lie beside it.
 //!
-//!   engine --> target.windlass-restore/name --> publish: clear the way, rename --> target
+//!   engine --> target.windlass-restore/name --> publish --> target
 //!
-//! Invariants
-//! - Planning changes nothing. Until `publish`, everything at the target stays as it is. `publish`
-//!   renames the restored file, so it appears whole and durable.
-//! - A restored file never meets a -wal, -journal or -shm of another database, because SQLite would
-//!   play it back into the restored one. So `publish` removes these files first. If the machine
-//!   crashes at that point, the old database remains without its log, which `force` allows. The
-//!   other order could leave the new database with the old log.
+//! Invariant: planning changes nothing. Until `publish`, everything at the target stays as it is.
+
+mod publish;
 
 use std::ffi::OsStr;
 use std::fs::File;
@@ -16,14 +12,13 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
 use rustix::fs::FlockOperation;
-use windlass_engine::{OutputKind, Outputs, TargetLayout, durable};
+use windlass_engine::{DirectoryTarget, OutputKind, Outputs, TargetLayout};
 use windlass_media::{Facts, FileEntry, FileKind, FileTable, SetDescription};
 use xxhash_rust::xxh3::xxh3_64;
 
 use crate::error::{IoContext, SqliteError};
 use crate::facts::DatabaseFacts;
 use crate::header::DATABASE_MAGIC;
-use crate::lock;
 use crate::sides::{SIDE_FILE, SIDE_SUFFIXES};
 use crate::view::beside;
 
@@ -46,18 +41,23 @@ pub struct RestorePlan {
     pub layout: TargetLayout,
     /// The restored database.
     pub target: PathBuf,
-    /// Files in the way, which `publish` removes or replaces; empty unless forced.
+    /// Files in the way, which `publish` would remove or replace now. Empty unless forced.
     pub leftovers: Vec<PathBuf>,
+    /// Whether `publish` may replace a database, also one that appears during the restore.
+    force: bool,
     /// The locked staging directory. The restore that holds the lock may remove what another one
     /// left there.
     staging: Option<File>,
+    /// The file that the engine writes.
+    written: Option<File>,
     /// The files that clearing the way must not remove.
     outputs: Outputs,
 }
 
 /// Plans to restore the set's database to `into`: a file, or a directory that exists. Refuses if a
 /// database, or a leftover of one, is already there, unless `force` is set. Even with `force` it
-/// refuses a file that `outputs` protects and that is not a database.
+/// refuses a file that `outputs` protects or that is not a database, and a database that another
+/// process has open: a restore takes long, and `publish` would refuse it too.
 pub fn restore_layout(
     set: &SetDescription,
     into: &Path,
@@ -74,9 +74,9 @@ pub fn restore_layout(
         _ => {}
     }
     let unguarded = outputs.clone().unguarded();
-    for path in &leftovers {
-        let kind = if *path == target { DATABASE } else { SIDE_FILE };
-        unguarded.check_kind(path, &kind)?;
+    check_kinds(&target, &leftovers, &unguarded)?;
+    if leftovers.contains(&target) {
+        publish::check_unused(&target)?;
     }
     let root = staging(&target);
     let layout = TargetLayout {
@@ -88,7 +88,9 @@ pub fn restore_layout(
         layout,
         target,
         leftovers,
+        force,
         staging: None,
+        written: None,
         outputs: unguarded,
     })
 }
@@ -119,45 +121,11 @@ impl RestorePlan {
         Ok(is_left)
     }
 
-    /// Puts the restored file in its place, durably. Fails, and leaves the old database untouched,
-    /// if another process has the old database open. Only its locks show that: an idle connection
-    /// in rollback mode holds none.
-    ///
-    /// After any other failure the error says which file holds the restored database, because the
-    /// old one may have lost its log by then.
-    pub fn publish(self) -> Result<(), SqliteError> {
-        if self.leftovers.contains(&self.target)
-            && let Err(error) = check_unused(&self.target)
-        {
-            return Err(self.abandon().err().unwrap_or(error));
-        }
-        let restored = self.restored();
-        self.clear_way()
-            .and_then(|()| {
-                #[expect(clippy::disallowed_methods, reason = "the directory is synced below")]
-                std::fs::rename(&restored, &self.target).during("rename", &restored)
-            })
-            .map_err(|source| SqliteError::NotInPlace {
-                restored,
-                source: Box::new(source),
-            })?;
-        let synced = durable::sync_parent(&self.target);
-        let target = self.target.clone();
-        // The staging directory is empty now. If it stays, the next restore removes it.
-        let abandoned = self.abandon();
-        synced.map_err(|source| SqliteError::NotDurable {
-            path: target,
-            source,
-        })?;
-        abandoned
-    }
-
-    /// Removes the files that must not lie beside the restored database.
-    fn clear_way(&self) -> Result<(), SqliteError> {
-        for path in self.leftovers.iter().filter(|path| **path != self.target) {
-            std::fs::remove_file(path).during("remove", path)?;
-        }
-        durable::sync_parent(&self.target).during("sync the directory of", &self.target)
+    /// Creates the file that the engine will write, and keeps it open, so that `publish` knows it.
+    pub fn hold(&mut self, target: &DirectoryTarget) -> Result<(), SqliteError> {
+        let (entry, _) = only_file(&self.layout.files)?;
+        self.written = target.created(entry.file)?;
+        Ok(())
     }
 
     /// The paths of the restored database and its side files, whether or not they exist.
@@ -242,13 +210,11 @@ fn in_the_way(target: &Path) -> Vec<PathBuf> {
         .collect()
 }
 
-fn check_unused(path: &Path) -> Result<(), SqliteError> {
-    let file = File::open(path).during("open", path)?;
-    match lock::user(&file).during("inspect the locks of", path)? {
-        Some(pid) => Err(SqliteError::TargetInUse {
-            path: path.to_path_buf(),
-            pid,
-        }),
-        None => Ok(()),
+/// Refuses files that SQLite did not write, even if they have the names of its files.
+fn check_kinds(target: &Path, paths: &[PathBuf], outputs: &Outputs) -> Result<(), SqliteError> {
+    for path in paths {
+        let kind = if *path == target { DATABASE } else { SIDE_FILE };
+        outputs.check_kind(path, &kind)?;
     }
+    Ok(())
 }

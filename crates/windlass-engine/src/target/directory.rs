@@ -104,6 +104,17 @@ impl DirectoryTarget {
         Ok(target)
     }
 
+    /// Creates this file with its full length, unless the layout does not have it, and returns it
+    /// opened once more. Its owner can tell later whether a name still leads to it.
+    pub fn created(&self, file: FileNo) -> Result<Option<File>, EngineError> {
+        let Some(entry) = self.files.get(&file) else {
+            return Ok(None);
+        };
+        let copy = entry.open()?.file.try_clone();
+        copy.map(Some)
+            .map_err(|source| error("create", &entry.path, source))
+    }
+
     fn make_tree(&mut self) -> Result<(), EngineError> {
         for entry in &self.layout.files.0 {
             let path = self.layout.place(&entry.path);

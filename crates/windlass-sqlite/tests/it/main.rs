@@ -10,5 +10,6 @@ mod lock_limit;
 mod locks;
 mod paths;
 mod pinned;
+mod publish;
 mod support;
 mod wal_reader;

@@ -169,11 +169,22 @@ pub fn write_copy(stripe: &Path, copy: &Path) -> Set {
 
 /// Restores the set at `stripe` with the engine, as a user would. Returns the restored file.
 pub fn restore_to(stripe: &Path, into: &Path, force: bool) -> Result<PathBuf, SqliteError> {
+    restore_while(stripe, into, force, || ())
+}
+
+/// Like [`restore_to`], and calls `meanwhile` when everything is written and nothing has its name.
+pub fn restore_while(
+    stripe: &Path,
+    into: &Path,
+    force: bool,
+    meanwhile: impl FnOnce(),
+) -> Result<PathBuf, SqliteError> {
     let set = OpenSet::open(&[stripe.to_path_buf()], METADATA_LIMIT_DEFAULT)?;
     let description = set.description();
     let mut plan = restore_layout(description, into, force, &Outputs::new())?;
     plan.prepare()?;
     let target = DirectoryTarget::create(plan.layout.clone())?;
+    plan.hold(&target)?;
     let buffers = BufferRequest::default().plan(1, 1)?;
     let options = RestoreOptions {
         plan: buffers,
@@ -189,6 +200,7 @@ pub fn restore_to(stripe: &Path, into: &Path, force: bool) -> Result<PathBuf, Sq
         &Cancel::new(),
     )?;
     drop(target);
+    meanwhile();
     let path = plan.target.clone();
     plan.publish()?;
     Ok(path)

@@ -6,8 +6,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use windlass_engine::{
-    Cancel, DirectoryTarget, OpenSet, OpenStripe, Outputs, RunReport, TargetLayout, restore,
-    show_size, to_json,
+    Cancel, DirectoryTarget, OpenSet, OpenStripe, Outputs, RunReport, restore, show_size, to_json,
 };
 use windlass_image::{SetImage, SetImageOptions};
 use windlass_postgres::{
@@ -137,7 +136,9 @@ fn postgres(
     plan.prepare()?;
     replayed.iter().try_for_each(ReplayedTablespace::prepare)?;
     let layout = plan.layout(description.files.clone());
-    let written = write((global, arguments), set, cancel, layout, &outputs);
+    let written = DirectoryTarget::create(layout)
+        .map_err(Failure::from)
+        .and_then(|target| write((global, arguments), set, cancel, &target, &outputs));
     let report = written.map_err(|failure| failure.or_hint(&left_behind(&plan)))?;
     Ok((report, plan.next_steps()))
 }
@@ -231,8 +232,13 @@ fn sqlite(
             "note: a restore that was cut off had left {staging}: this one removes it"
         ));
     }
-    let layout = plan.layout.clone();
-    match write((global, arguments), set, cancel, layout, &outputs) {
+    let written = DirectoryTarget::create(plan.layout.clone())
+        .map_err(Failure::from)
+        .and_then(|target| {
+            plan.hold(&target)?;
+            write((global, arguments), set, cancel, &target, &outputs)
+        });
+    match written {
         Ok(report) => {
             let next = format!("{} is ready to open\n", plan.target.display());
             plan.publish()?;
@@ -252,10 +258,9 @@ fn write(
     (global, arguments): (&Global, &Restore),
     set: &OpenSet,
     cancel: &Cancel,
-    layout: TargetLayout,
+    target: &DirectoryTarget,
     outputs: &Outputs,
 ) -> Result<RunReport, Failure> {
-    let target = DirectoryTarget::create(layout)?;
     let options = settings::restore_options(set, &arguments.buffers, arguments.max_rate, true)?;
     log::settings(&options.plan, None);
     if !global.is_silent() {
@@ -270,7 +275,7 @@ fn write(
         series: series(arguments),
         percent: 10,
     })?;
-    let restored = restore(set, &target, &options, watch.progress(), cancel);
+    let restored = restore(set, target, &options, watch.progress(), cancel);
     watch.end(restored, |report| Ended::well(report))
 }
 

@@ -1,0 +1,155 @@
+//! The end of a restore: the restored file gets its name.
+//!
+//!   lock the old database --> look again --> remove its side files --> rename --> remove staging
+//!
+//! A restore takes long, so what was found at its beginning counts no more. Everything is looked at
+//! again, right before the rename.
+//!
+//! Invariants
+//! - Without `force` nothing is replaced: the rename itself fails if the name exists.
+//! - With `force` nobody uses the old database: SQLite's exclusive lock is held until the new one
+//!   has its name.
+//! - A restored file never meets a -wal, -journal or -shm of another database, because SQLite would
+//!   play it back into the restored one. So these files are removed first. If the machine crashes
+//!   at that point, the old database remains without its log, which `force` allows. The other order
+//!   could leave the new database with the old log.
+//! - What gets the name is the file that was written, and no other.
+
+use std::fs::File;
+use std::io;
+use std::path::{Path, PathBuf};
+
+use windlass_engine::durable;
+
+use super::{RestorePlan, check_kinds, in_the_way};
+use crate::error::{IoContext, SqliteError};
+use crate::lock::{self, ExclusiveLock};
+
+impl RestorePlan {
+    /// Puts the restored file in its place, durably. An error says what is at the target then, and
+    /// where the restored database is.
+    pub fn publish(self) -> Result<(), SqliteError> {
+        let restored = self.restored();
+        self.check_written(&restored)?;
+        let withheld = |source| SqliteError::Withheld {
+            restored: restored.clone(),
+            source: Box::new(source),
+        };
+        let old = self.take_over().map_err(withheld)?;
+        self.clear_way()
+            .and_then(|()| self.put_in_place(&restored, old.is_some()))?;
+        drop(old);
+        self.remove_staging()
+    }
+
+    /// Refuses if another file has taken the place of the one that the engine wrote.
+    fn check_written(&self, restored: &Path) -> Result<(), SqliteError> {
+        match self.is_written_at(restored) {
+            true => Ok(()),
+            false => Err(SqliteError::RestoredTaken {
+                path: restored.to_owned(),
+            }),
+        }
+    }
+
+    fn is_written_at(&self, path: &Path) -> bool {
+        let written = self.written.as_ref();
+        written.is_some_and(|file| durable::is_file_at(file, path).unwrap_or(false))
+    }
+
+    /// Looks at the target again. If there is a database that may be replaced, this locks it.
+    fn take_over(&self) -> Result<Option<ExclusiveLock>, SqliteError> {
+        let found = in_the_way(&self.target);
+        match found.first() {
+            Some(path) if !self.force => {
+                return Err(SqliteError::TargetExists { path: path.clone() });
+            }
+            _ => {}
+        }
+        let is_there = found.contains(&self.target);
+        let lock = is_there.then(|| lock_unused(&self.target)).transpose()?;
+        // With the lock held, SQLite makes no new files beside the database.
+        check_kinds(&self.target, &in_the_way(&self.target), &self.outputs)?;
+        Ok(lock)
+    }
+
+    /// Removes the files that must not lie beside the restored database.
+    fn clear_way(&self) -> Result<(), SqliteError> {
+        let sides: Vec<PathBuf> = in_the_way(&self.target);
+        let mut sides = sides.iter().filter(|path| **path != self.target).peekable();
+        if sides.peek().is_none() {
+            return Ok(());
+        }
+        let removed = sides
+            .try_for_each(|path| std::fs::remove_file(path).during("remove", path))
+            .and_then(|()| {
+                durable::sync_parent(&self.target).during("sync the directory of", &self.target)
+            });
+        removed.map_err(|source| SqliteError::NotInPlace {
+            restored: self.restored(),
+            source: Box::new(source),
+        })
+    }
+
+    fn put_in_place(&self, restored: &Path, replaces: bool) -> Result<(), SqliteError> {
+        let renamed = match replaces {
+            true => durable::rename(restored, &self.target),
+            false => durable::rename_new(restored, &self.target),
+        };
+        let Err(source) = renamed else { return Ok(()) };
+        if self.is_written_at(&self.target) {
+            return Err(SqliteError::NotDurable {
+                path: self.target.clone(),
+                source,
+            });
+        }
+        let restored = restored.to_owned();
+        if source.kind() == io::ErrorKind::AlreadyExists {
+            let path = self.target.clone();
+            let source = Box::new(SqliteError::TargetExists { path });
+            return Err(SqliteError::Withheld { restored, source });
+        }
+        let failed: Result<(), _> = Err(source);
+        failed.during("rename", &restored).map_err(|source| {
+            let source = Box::new(source);
+            SqliteError::NotInPlace { restored, source }
+        })
+    }
+
+    /// The directory is empty now, unless somebody else put a file there, which then stays.
+    fn remove_staging(self) -> Result<(), SqliteError> {
+        let staging = self.layout.root;
+        std::fs::remove_dir(&staging).map_err(|source| SqliteError::StagingLeft {
+            path: self.target,
+            staging,
+            source,
+        })
+    }
+}
+
+/// Refuses a database that another process has open, as far as the system can tell.
+pub(super) fn check_unused(path: &Path) -> Result<(), SqliteError> {
+    let file = File::open(path).during("open", path)?;
+    let user = match lock::user(&file).during("inspect the locks of", path)? {
+        // An idle connection in rollback mode holds no lock.
+        None => lock::is_open_for_writing(&file).then_some(0),
+        user => user,
+    };
+    match user {
+        Some(pid) => Err(SqliteError::TargetInUse {
+            path: path.to_path_buf(),
+            pid,
+        }),
+        None => Ok(()),
+    }
+}
+
+/// Refuses the same, and locks the database against every later user.
+fn lock_unused(path: &Path) -> Result<ExclusiveLock, SqliteError> {
+    check_unused(path)?;
+    ExclusiveLock::take(path).or_else(|error| {
+        // Somebody took a lock just now. If the system cannot say who, this error is the answer.
+        check_unused(path)?;
+        Err(error).during("lock", path)
+    })
+}

@@ -1,0 +1,173 @@
+//! The end of a restore: what appears, changes or goes at the target while the restore writes.
+
+use std::path::{Path, PathBuf};
+
+use windlass_engine::EngineError;
+use windlass_sqlite::SqliteError;
+use windlass_testkit::sqlite::{Journal, Ledger, LedgerSpec, Shell, run_once};
+
+use crate::support::{Room, restore_to, restore_while, try_backup};
+
+/// A ledger of ten transactions and its set; the target is another path.
+fn scene() -> (Room, Ledger, PathBuf, PathBuf) {
+    let room = Room::new();
+    let ledger = Ledger::create(&room.path("a.db"), LedgerSpec::default());
+    ledger.commit(1, 10);
+    let (stripe, target) = (room.path("set"), room.path("new.db"));
+    try_backup(&ledger.path, &stripe).unwrap();
+    (room, ledger, stripe, target)
+}
+
+fn create_other(path: &Path, journal: Journal) -> Shell {
+    let mut shell = Shell::open(path);
+    let mode = match journal {
+        Journal::Wal => "wal",
+        _ => "delete",
+    };
+    shell.run(&format!(
+        "PRAGMA journal_mode={mode}; CREATE TABLE mine(a); INSERT INTO mine VALUES(7);"
+    ));
+    shell
+}
+
+fn withheld(result: Result<PathBuf, SqliteError>) -> (PathBuf, SqliteError) {
+    let error = result.unwrap_err();
+    assert!(error.hint().unwrap().contains("changed nothing"));
+    match error {
+        SqliteError::Withheld { restored, source } => (restored, *source),
+        error => panic!("{error}"),
+    }
+}
+
+#[test]
+fn a_database_that_appears_during_a_restore_stays_and_the_restored_one_waits() {
+    for journal in [Journal::Delete, Journal::Wal] {
+        for is_open in [true, false] {
+            let (_room, ledger, stripe, target) = scene();
+            let mut shell = None;
+            let meanwhile = || shell = Some(create_other(&target, journal)).filter(|_| is_open);
+            let (restored, why) = withheld(restore_while(&stripe, &target, false, meanwhile));
+            let SqliteError::TargetExists { path } = why else {
+                panic!("{why}")
+            };
+            assert_eq!(path, target);
+            assert_eq!(run_once(&target, "SELECT a FROM mine;").unwrap(), "7");
+            assert_eq!(ledger.check(&restored), 10);
+        }
+    }
+}
+
+/// SQLite would play such a log into the restored database, or hide it behind the log's pages. Even
+/// with `force` the file stays, because SQLite did not write it.
+#[test]
+fn a_side_file_that_appears_during_a_restore_stays_alone() {
+    for (suffix, force) in [
+        ("-wal", false),
+        ("-journal", false),
+        ("-shm", false),
+        ("-wal", true),
+    ] {
+        let (room, _ledger, stripe, target) = scene();
+        let side = room.path(&format!("new.db{suffix}"));
+        let meanwhile = || std::fs::write(&side, "foreign").unwrap();
+        let (_, why) = withheld(restore_while(&stripe, &target, force, meanwhile));
+        let is_seen = match why {
+            SqliteError::TargetExists { .. } => !force,
+            SqliteError::Engine(EngineError::OutputForeign { .. }) => force,
+            _ => false,
+        };
+        assert!(is_seen, "{why}");
+        assert!(!target.exists());
+        assert_eq!(std::fs::read(&side).unwrap(), b"foreign");
+    }
+}
+
+/// A connection in rollback mode holds no lock between its transactions. It would go on in a file
+/// without a name, and all of its later commits would be lost.
+#[test]
+fn a_forced_restore_sees_each_user_who_came_during_the_restore() {
+    let users = [
+        (Journal::Delete, "SELECT count(*) FROM mine;", ""),
+        (Journal::Delete, "BEGIN; SELECT a FROM mine;", "COMMIT;"),
+        (Journal::Delete, "BEGIN IMMEDIATE;", "COMMIT;"),
+        (Journal::Wal, "SELECT count(*) FROM mine;", ""),
+    ];
+    for (journal, sql, end) in users {
+        for is_there_before in [true, false] {
+            let (_room, ledger, stripe, target) = scene();
+            if is_there_before {
+                run_once(&target, "CREATE TABLE old(a);").unwrap();
+            }
+            let mut shell = None;
+            let meanwhile = || {
+                let mut user = create_other(&target, journal);
+                user.run(sql);
+                shell = Some(user);
+            };
+            let (restored, why) = withheld(restore_while(&stripe, &target, true, meanwhile));
+            assert!(matches!(why, SqliteError::TargetInUse { .. }), "{why}");
+            let commit = format!("INSERT INTO mine VALUES(9); {end}");
+            shell.unwrap().run(&commit);
+            assert_eq!(run_once(&target, "SELECT max(a) FROM mine;").unwrap(), "9");
+            assert_eq!(ledger.check(&restored), 10);
+        }
+    }
+}
+
+#[test]
+fn a_forced_restore_replaces_what_appeared_together_with_its_side_files() {
+    for journal in [Journal::Delete, Journal::Wal] {
+        let (room, ledger, stripe, target) = scene();
+        let meanwhile = || {
+            let mut user = create_other(&target, journal);
+            user.run("PRAGMA cache_size=2; BEGIN; UPDATE mine SET a = 8;");
+            user.kill();
+        };
+        restore_while(&stripe, &target, true, meanwhile).unwrap();
+        assert_eq!(room.names(), ["a.db", "new.db", "set"]);
+        assert_eq!(ledger.check(&target), 10);
+    }
+}
+
+/// The user is seen before the restore writes anything: a restore can take hours.
+#[test]
+fn a_forced_restore_refuses_an_idle_user_at_once() {
+    let (_room, _ledger, stripe, target) = scene();
+    let shell = create_other(&target, Journal::Delete);
+    let meanwhile = || panic!("the restore must not begin");
+    let error = restore_while(&stripe, &target, true, meanwhile).unwrap_err();
+    assert!(matches!(error, SqliteError::TargetInUse { .. }), "{error}");
+    shell.close();
+    restore_to(&stripe, &target, true).unwrap();
+}
+
+#[test]
+fn a_file_that_took_the_place_of_the_restored_one_does_not_get_its_name() {
+    for force in [false, true] {
+        let (room, _ledger, stripe, target) = scene();
+        let restored = room.path("new.db.windlass-restore/a.db");
+        let meanwhile = || {
+            std::fs::copy(&restored, room.path("other")).unwrap();
+            std::fs::remove_file(&restored).unwrap();
+            std::fs::hard_link(room.path("other"), &restored).unwrap();
+        };
+        let error = restore_while(&stripe, &target, force, meanwhile).unwrap_err();
+        assert!(
+            matches!(error, SqliteError::RestoredTaken { .. }),
+            "{error}"
+        );
+        assert!(!target.exists());
+    }
+}
+
+#[test]
+fn a_staging_directory_that_cannot_be_removed_is_named_with_the_restored_database() {
+    let (room, ledger, stripe, target) = scene();
+    let foreign = room.path("new.db.windlass-restore/foreign");
+    let meanwhile = || std::fs::write(&foreign, "precious").unwrap();
+    let error = restore_while(&stripe, &target, false, meanwhile).unwrap_err();
+    assert!(matches!(error, SqliteError::StagingLeft { .. }), "{error}");
+    assert!(error.to_string().contains("complete and in its place"));
+    assert_eq!(ledger.check(&target), 10);
+    assert!(foreign.exists());
+}

@@ -235,7 +235,7 @@ const FALLIBLE: [&str; 10] = [
     ".canonicalize()",
 ];
 /// Files in which such a call may have a default value, with the reason.
-const DEFAULTED: [(&str, &str); 5] = [
+const DEFAULTED: [(&str, &str); 4] = [
     (
         "windlass-engine/src/process.rs",
         "without proc(5), nothing is known of memory",
@@ -251,10 +251,6 @@ const DEFAULTED: [(&str, &str); 5] = [
     (
         "windlass/src/signals.rs",
         "without proc(5), no signal is ignored",
-    ),
-    (
-        "windlass/src/metrics.rs",
-        "a metrics file that cannot be read adds nothing",
     ),
 ];
 

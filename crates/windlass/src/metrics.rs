@@ -6,13 +6,15 @@
 //! - A scrape costs the run no more than reading its counters.
 //! - The file is complete at any moment, because a rename replaces it. It stays after the run and
 //!   says how the run ended.
-//! - The time of each database's last success is copied from each file to the next. So a run that
-//!   fails or is killed does not remove it.
+//! - A run replaces only the series of its own operation and subject. So databases can share a
+//!   file, and a run that fails or is killed does not remove the time of the last success.
 //! - A counter never decreases, although its parts are read one after the other.
 
 mod http;
+mod kept;
 mod render;
 
+use std::fs::File;
 use std::io::ErrorKind;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -20,7 +22,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use windlass_engine::{EngineError, Outputs};
 
@@ -33,9 +35,11 @@ use http::{Answer, Server};
 pub use render::Exporter;
 
 /// The largest file of an earlier run that is read.
-const FILE_BYTES_MAX: u64 = 1 << 20;
+const FILE_BYTES_MAX: u64 = 16 << 20;
 /// How often the file is written. node_exporter reads it about every 15 seconds.
 const PERIOD: Duration = Duration::from_secs(5);
+/// How long a run waits for another one that is writing the file.
+const TURN_WAIT_MAX: Duration = Duration::from_secs(1);
 
 /// Whether a run failed because its file was refused. Nobody then tries it again.
 static REFUSED: AtomicBool = AtomicBool::new(false);
@@ -121,11 +125,7 @@ impl Metrics {
     }
 
     fn keep(&mut self, path: &Path, outputs: &Outputs) -> Result<(), Failure> {
-        carry(
-            path,
-            &mut self.exporter.lock().unwrap_or_else(PoisonError::into_inner),
-        );
-        match replace(path, outputs, &text(&self.exporter)) {
+        match replace(path, outputs, &self.exporter) {
             Ok(()) => {}
             // The end of the run tries it again, and decides whether the warning stays.
             Err(error @ EngineError::OutputIo { .. }) => {
@@ -142,9 +142,9 @@ impl Metrics {
         let body = move || {
             while stopped.recv_timeout(PERIOD) == Err(RecvTimeoutError::Timeout) {
                 // It is written again in some seconds, and at the end.
-                replace(&own, &outputs, &text(&exporter)).unwrap_or_default();
+                replace(&own, &outputs, &exporter).unwrap_or_default();
             }
-            replace(&own, &outputs, &text(&exporter))
+            replace(&own, &outputs, &exporter)
         };
         let thread = std::thread::Builder::new().name("metrics".to_owned());
         match thread.spawn(body) {
@@ -183,16 +183,8 @@ impl Drop for Metrics {
 
 /// Writes the file of a run that failed before it could be watched.
 pub fn failed(path: &Path, outputs: &Outputs, mut exporter: Exporter) -> Result<(), EngineError> {
-    carry(path, &mut exporter);
     exporter.end(false);
-    replace(path, outputs, &exporter.render())
-}
-
-/// Copies the successes in the old file into the new one. If the old file does not exist or cannot
-/// be read, it adds nothing.
-fn carry(path: &Path, exporter: &mut Exporter) {
-    let text = windlass_engine::read_at_most(path, FILE_BYTES_MAX).unwrap_or_default();
-    exporter.carry(&String::from_utf8_lossy(&text));
+    replace(path, outputs, &Mutex::new(exporter))
 }
 
 /// A warning that also says what to do. It must fit before the run and after it.
@@ -209,7 +201,37 @@ fn text(exporter: &Mutex<Exporter>) -> String {
     exporter.render()
 }
 
-/// The rename is not durable: after a power cut there is no run to report.
-fn replace(path: &Path, outputs: &Outputs, text: &str) -> Result<(), EngineError> {
+/// Writes the series of this run into the file, and leaves those of other runs as they are. The
+/// rename is not durable: after a power cut there is no run to report.
+fn replace(path: &Path, outputs: &Outputs, exporter: &Mutex<Exporter>) -> Result<(), EngineError> {
+    let _turn = turn(path);
+    outputs.check_kind(path, &METRICS)?;
+    let file = match windlass_engine::read_at_most(path, FILE_BYTES_MAX) {
+        Ok(bytes) => bytes,
+        Err(error) if error.kind() == ErrorKind::NotFound => Vec::new(),
+        // To write the file anyway would remove what it says about other databases.
+        Err(source) => {
+            return Err(EngineError::OutputIo {
+                operation: "read",
+                path: path.to_owned(),
+                source,
+            });
+        }
+    };
+    let mut exporter = exporter.lock().unwrap_or_else(PoisonError::into_inner);
+    let text = exporter.render_into(&String::from_utf8_lossy(&file));
     outputs.refresh(path, &METRICS, text.as_bytes())
+}
+
+/// Waits until no other run writes a file of metrics in this directory, so that no run puts back
+/// an older state of another one. The wait is bounded, because a process that was stopped keeps
+/// its lock.
+fn turn(path: &Path) -> Option<File> {
+    let directory = std::path::absolute(path).ok()?.parent().map(File::open)?;
+    let directory = directory.ok()?;
+    let began = Instant::now();
+    while directory.try_lock().is_err() && began.elapsed() < TURN_WAIT_MAX {
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    Some(directory)
 }

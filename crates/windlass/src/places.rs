@@ -24,6 +24,7 @@ use crate::exit::Failure;
 use crate::output;
 use choose::Chosen;
 pub use choose::{choose, short_id};
+pub use configured::names_of;
 pub use identity::Identity;
 pub use named::{Named, typed};
 pub use which::{Which, local_time, timestamp, when};

@@ -165,6 +165,23 @@ impl How<'_> {
         })
     }
 
+    /// The subject of the metrics: the configured name, else the directory of the set, with the
+    /// database if `--database` chose one. The id would be another one every night.
+    fn series(&self, set: &FoundSet) -> String {
+        let arguments = self.arguments;
+        if let Some(names) = places::names_of(self.global, &arguments.set) {
+            return names;
+        }
+        let first = set.stripes().first().map(OpenStripe::location);
+        let directory =
+            first.and_then(|path| std::path::absolute(path).ok()?.parent().map(PathBuf::from));
+        let directory = directory.map_or(String::new(), |path| path.display().to_string());
+        match &arguments.choice.of {
+            Some(database) => format!("{database} in {directory}"),
+            None => directory,
+        }
+    }
+
     /// Reads every byte. `refused` is what the description of the set shows.
     fn read(
         &self,
@@ -185,7 +202,7 @@ impl How<'_> {
             outputs: &outputs::of_set(set)?,
             command: "verify",
             subject: set.set_id().to_string(),
-            series: series(set),
+            series: self.series(set),
             percent: 10,
         })?;
         let verified = verify(survey, &options, watch.progress(), cancel).map(|mut verified| {
@@ -219,14 +236,6 @@ fn refused(survey: &Survey) -> Result<Option<Failure>, Failure> {
         Err(failure) if failure.is_damage() => Ok(Some(failure)),
         other => other.map(|()| None),
     }
-}
-
-/// The subject of the metrics: the directory of the set. The id would be another one every night.
-fn series(set: &FoundSet) -> String {
-    let first = set.stripes().first().map(OpenStripe::location);
-    let directory =
-        first.and_then(|path| std::path::absolute(path).ok()?.parent().map(PathBuf::from));
-    directory.map_or(String::new(), |path| path.display().to_string())
 }
 
 /// Prints the findings. `run` is present if everything was read.

@@ -1,12 +1,13 @@
 //! The names of the metrics, and their text in Prometheus's format 0.0.4.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::HashMap;
 use std::fmt::Write as _;
 use std::path::Path;
 use std::sync::Arc;
 
 use windlass_engine::{Live, Meter, Progress, StageReport};
 
+use super::kept::Kept;
 use crate::watch::Watched;
 
 /// The resources that may bind a run, in the words of the verdict.
@@ -22,9 +23,6 @@ const RESOURCES: [&str; 9] = [
     "database",
 ];
 
-/// The metric that is copied from file to file.
-const LAST_SUCCESS: &str = "windlass_last_success_time_seconds";
-
 /// Reads the state of one run and writes it as metrics.
 pub struct Exporter {
     meter: Meter,
@@ -34,8 +32,10 @@ pub struct Exporter {
     started: f64,
     /// The end of the run: the time, and whether it succeeded.
     ended: Option<(f64, bool)>,
-    /// The time of each operation's last success, by series.
-    successes: BTreeMap<String, f64>,
+    /// When this operation and subject last succeeded.
+    last_success: Option<f64>,
+    /// The series of other runs, while a file is written.
+    kept: Kept,
     /// The last printed values of the counters. A sum of parts may be a little lower when it is
     /// read again.
     said: HashMap<String, f64>,
@@ -59,7 +59,8 @@ impl Exporter {
             version: env!("CARGO_PKG_VERSION"),
             started: unix_seconds(started),
             ended: None,
-            successes: BTreeMap::new(),
+            last_success: None,
+            kept: Kept::default(),
             said: HashMap::new(),
         }
     }
@@ -69,44 +70,33 @@ impl Exporter {
         let now = unix_seconds(jiff::Timestamp::now());
         self.ended = Some((now, success));
         if success {
-            self.successes
-                .insert(format!("{LAST_SUCCESS}{{{}}}", self.common), now);
+            self.last_success = Some(now);
         }
     }
 
-    /// Takes the successes over from an earlier file.
-    pub fn carry(&mut self, text: &str) {
-        let lines = text.lines().filter(|line| line.starts_with(LAST_SUCCESS));
-        for (series, value) in lines.filter_map(|line| line.rsplit_once(' ')) {
-            let labels = series[LAST_SUCCESS.len()..].strip_prefix('{');
-            let is_whole = labels.is_some_and(|labels| labels.ends_with('}'));
-            // Somebody else may have written the file, so only well-formed lines are repeated.
-            if let (true, Ok(value)) = (is_whole, value.parse::<f64>()) {
-                self.successes.insert(series.to_owned(), value);
-            }
-        }
+    /// The text of a file that has these contents now: the metrics of this run, and those of all
+    /// other operations and subjects as the file has them.
+    pub fn render_into(&mut self, file: &str) -> String {
+        let now = unix_seconds(jiff::Timestamp::now());
+        self.kept = Kept::read(file, &self.common, now);
+        self.last_success = self.last_success.or(self.kept.own_success);
+        let mut out = self.render();
+        std::mem::take(&mut self.kept).append_rest(&mut out);
+        out
     }
 
-    fn successes(&self, out: &mut String) {
-        if self.successes.is_empty() {
-            return;
-        }
-        let help = "When a run of this operation and subject last succeeded, in Unix time.";
-        append(
-            out,
-            format_args!("# HELP {LAST_SUCCESS} {help}\n# TYPE {LAST_SUCCESS} gauge\n"),
-        );
-        for (series, value) in &self.successes {
-            append(out, format_args!("{series} {value}\n"));
-        }
-    }
-
-    /// All metrics with their present values.
+    /// All metrics of this run with their present values.
     pub fn render(&mut self) -> String {
         let live = self.meter.look();
         let mut out = String::new();
         self.run(&mut out, &live);
-        self.successes(&mut out);
+        let help = "When a run of this operation and subject last succeeded, in Unix time.";
+        self.one(
+            &mut out,
+            "last_success_time_seconds",
+            help,
+            self.last_success,
+        );
         self.progress(&mut out, &live);
         self.stages(&mut out, &live.stages);
         self.devices(&mut out, &live);
@@ -280,6 +270,7 @@ impl Exporter {
             }
             append(out, format_args!("{series} {value}\n"));
         }
+        self.kept.append(&format!("windlass_{name}"), out);
     }
 }
 

@@ -1,6 +1,6 @@
 //! A configured database's name in the place of a set: it stands for the places of its backups.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use windlass_engine::EngineError;
 
@@ -26,6 +26,17 @@ pub(super) fn find<'a>(global: &'a Global, word: &Path) -> Result<Option<&'a Con
         return Err(Failure::usage(message, hint));
     }
     Ok(Some(found))
+}
+
+/// The configured names that these words are, which may end in `@WHICH`. None if a word is a path.
+pub fn names_of(global: &Global, words: &[PathBuf]) -> Option<String> {
+    let names = words.iter().map(|word| {
+        let name = name(word)?;
+        let name = name.split_once('@').map_or(name, |(name, _)| name);
+        let is_configured = global.configured.iter().any(|one| one.name == name);
+        is_configured.then_some(name)
+    });
+    Some(names.collect::<Option<Vec<_>>>()?.join(", "))
 }
 
 /// The word, if it can be a name.

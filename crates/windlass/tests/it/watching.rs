@@ -31,8 +31,12 @@ struct Slow {
 
 impl Slow {
     fn start(place: &Place) -> Self {
+        Self::start_with(place, &place.arg("windlass.prom"))
+    }
+
+    /// `file` is where it writes its metrics.
+    fn start_with(place: &Place, file: &str) -> Self {
         let (database, sets) = (place.arg("shop.db"), place.arg("sets"));
-        let file = place.arg("windlass.prom");
         let mut process = command()
             .args(["backup", &database, "--to", &sets, "--max-rate", "128KiB"])
             .args([
@@ -41,7 +45,7 @@ impl Slow {
                 "--metrics",
                 "127.0.0.1:0",
                 "--metrics-file",
-                &file,
+                file,
             ])
             .stdout(Stdio::null())
             .stderr(Stdio::piped())
@@ -365,6 +369,94 @@ fn values(metrics: &str, label: &str) -> std::collections::BTreeSet<String> {
         .collect()
 }
 
+/// The series of one operation and subject, sorted.
+fn of_subject(metrics: &str, operation: &str, subject: &str) -> String {
+    let labels = format!("{{operation=\"{operation}\",subject=\"{subject}\"");
+    let own = metrics.lines().filter(|line| line.contains(&labels));
+    let own: std::collections::BTreeSet<_> = own.map(|line| format!("{line}\n")).collect();
+    own.into_iter().collect()
+}
+
+#[test]
+fn databases_share_a_file_of_metrics_and_a_success_of_one_hides_no_failure_of_another() {
+    let (good, bad) = (Place::new(), Place::new());
+    let file = good.arg("windlass.prom");
+    let night = |place: &Place, to: &str, code: i32| {
+        let database = place.arg("shop.db");
+        let output = windlass(&["backup", &database, "--to", to, "--metrics-file", &file]);
+        assert_eq!(output.status.code(), Some(code), "{}", text(&output));
+        let text = std::fs::read_to_string(&file).unwrap();
+        prometheus_accepts(&text);
+        text
+    };
+    let of = |text: &str, place: &Place| of_subject(text, "backup", &place.arg("shop.db"));
+    let first = of(&night(&bad, "nul", 0), &bad);
+    assert_eq!(value(&first, "windlass_run_success"), 1.0);
+    // The second night of this database fails, and then the other one succeeds.
+    let failed = of(&night(&bad, &bad.arg("no/such/place"), 1), &bad);
+    let both = night(&good, &good.arg("sets"), 0);
+    assert_eq!(value(&of(&both, &good), "windlass_run_success"), 1.0);
+    assert_eq!(of(&both, &bad), failed);
+    assert_eq!(value(&failed, "windlass_run_success"), 0.0);
+    assert_eq!(
+        last_success(&failed, "backup"),
+        last_success(&first, "backup")
+    );
+    // Another night replaces the series and adds none.
+    let again = night(&good, &good.arg("sets"), 0);
+    assert_eq!(again.lines().count(), both.lines().count(), "{again}");
+    // A run under way leaves the other series alone, also those of a run that ends meanwhile.
+    let third = Place::with_accounts(ACCOUNTS);
+    let slow = Slow::start_with(&third, &file);
+    let healed = of(&night(&bad, "nul", 0), &bad);
+    slow.end();
+    let after = std::fs::read_to_string(&file).unwrap();
+    prometheus_accepts(&after);
+    assert_eq!(of(&after, &bad), healed);
+    assert_eq!(after.matches("windlass_run_success{").count(), 3, "{after}");
+}
+
+#[test]
+fn the_verifications_of_two_databases_in_one_place_have_labels_of_their_own() {
+    let place = Place::new();
+    place.back_up();
+    let config = format!(
+        "[database.shop]\nsource = {0:?}\nto = {1:?}\n[database.crm]\nsource = {0:?}\nto = {1:?}\n",
+        place.arg("shop.db"),
+        place.arg("sets")
+    );
+    #[allow(clippy::disallowed_methods, reason = "a fixture")]
+    std::fs::write(place.path("windlass.toml"), config).unwrap();
+    let (config, file) = (place.arg("windlass.toml"), place.arg("windlass.prom"));
+    let sets = place.arg("sets");
+    let cases: [(&[&str], String); 5] = [
+        (&["shop"], "shop".to_owned()),
+        (&["crm"], "crm".to_owned()),
+        (&["crm@latest"], "crm".to_owned()),
+        (&[&sets], sets.clone()),
+        (
+            &[&sets, "--database", "shop.db"],
+            format!("shop.db in {sets}"),
+        ),
+    ];
+    for (words, expected) in cases {
+        let run = [
+            &["verify"],
+            words,
+            &["--config", &config, "--metrics-file", &file],
+        ]
+        .concat();
+        let verified = windlass(&run);
+        assert_eq!(verified.status.code(), Some(0), "{}", text(&verified));
+        let text = std::fs::read_to_string(&file).unwrap();
+        prometheus_accepts(&text);
+        let own = of_subject(&text, "verify", &expected);
+        assert_eq!(value(&own, "windlass_run_success"), 1.0, "{text}");
+    }
+    let text = std::fs::read_to_string(&file).unwrap();
+    assert_eq!(values(&text, "subject").len(), 4, "{text}");
+}
+
 #[test]
 fn labels_tell_databases_of_one_name_apart_and_stay_the_same_every_night() {
     let (one, other) = (Place::new(), Place::new());
@@ -374,15 +466,14 @@ fn labels_tell_databases_of_one_name_apart_and_stay_the_same_every_night() {
         let output = windlass(&with_file);
         assert_eq!(output.status.code(), Some(0), "{}", text(&output));
         let text = std::fs::read_to_string(&file).unwrap();
-        assert_eq!(values(&text, "device").len(), 2, "{text}");
-        assert!(
-            values(&text, "device").contains(&place.arg("sets")),
-            "{text}"
-        );
         let run = text
             .lines()
             .find(|line| line.starts_with("windlass_run_success"));
-        (values(run.unwrap(), "subject"), text)
+        let subject = values(run.unwrap(), "subject");
+        let own = of_subject(&text, words[0], subject.first().unwrap());
+        assert_eq!(values(&own, "device").len(), 2, "{own}");
+        assert!(values(&own, "device").contains(&place.arg("sets")), "{own}");
+        (subject, text)
     };
     let back_up = |place: &Place, sets: &str| {
         let database = place.arg("shop.db");

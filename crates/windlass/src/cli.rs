@@ -242,8 +242,8 @@ pub struct Backup {
     /// is without end [default: 60]
     #[arg(long, value_name = "SECONDS", env = "WINDLASS_LOCK_LIMIT")]
     pub lock_limit: Option<u64>,
-    /// Accept the warnings of this name: they no longer change the exit code, and only --details
-    /// shows them. Repeat it for several
+    /// Accept the warnings of this name: they no longer change the exit code. A backup shows them
+    /// only with --details, with --json and in the log. Repeat it for several
     #[arg(
         long,
         value_name = "NAME",

@@ -14,6 +14,7 @@
 //!   says.
 
 mod assembly;
+mod complete;
 mod databases;
 mod log;
 mod request;
@@ -280,7 +281,9 @@ impl Backup<'_> {
             database: database.to_json()?,
             parents: Vec::new(),
         };
-        let report = run.finish(assembly.into_table(), facts)?;
+        let table = assembly.into_table();
+        complete::check(&facts, &table, &window.status)?;
+        let report = run.finish(table, facts)?;
         Ok(BackupOutcome {
             report,
             facts: database,

@@ -25,6 +25,9 @@ pub const CONTROL_PATH: &str = "global/pg_control";
 const SAFE_BYTES: usize = 512;
 const CHECKPOINT_AT: usize = 32;
 const CHECKPOINT_TIMELINE_AT: usize = 48;
+/// nextXid of the copy of the last checkpoint; in 19 another field stands before it.
+const NEXT_TRANSACTION_AT: usize = 64;
+const NEXT_TRANSACTION_AT_19: usize = 72;
 /// `FLOATFORMAT_VALUE` of pg_control.h; the build constants follow it.
 const FLOAT_FORMAT: f64 = 1_234_567.0;
 /// minRecoveryPointTLI stands this far before the double, in 14 to 19.
@@ -37,6 +40,8 @@ const COMMIT_TIMESTAMPS_BEFORE: usize = 8;
 /// From this layout on (PostgreSQL 19) the build constants include the pages of an SLRU segment,
 /// behind those of a relation's segment.
 const SLRU_PAGES_SINCE: u32 = 1900;
+/// Pages of an SLRU segment before that.
+const SLRU_PAGES: u32 = 32;
 /// An address that no checkpoint can have: WAL begins in segment 1 or later.
 const CHECKPOINT_INVALID: u64 = 0xDEAD;
 const READS_MAX: u32 = 100;
@@ -67,12 +72,17 @@ pub struct Control {
     pub checkpoint: Lsn,
     /// Timeline of the last checkpoint.
     pub checkpoint_timeline: Timeline,
+    /// The number that the next transaction would have had at the last checkpoint; the upper half
+    /// is the epoch.
+    pub next_transaction: u64,
     /// On a standby, the timeline of the minimum recovery point; otherwise 0.
     pub min_recovery_timeline: Timeline,
     /// Bytes of a data page.
     pub block_bytes: u32,
     /// Pages in one segment file of a relation.
     pub relation_segment_blocks: u32,
+    /// Pages in one segment file of pg_xact.
+    pub slru_segment_pages: u32,
     /// Bytes of a WAL page.
     pub wal_block_bytes: u32,
     /// Bytes of a WAL segment.
@@ -129,12 +139,22 @@ impl Control {
             catalog_version: u32_at(&bytes, 12),
             checkpoint: Lsn(u64_at(&bytes, CHECKPOINT_AT)),
             checkpoint_timeline: Timeline(u32_at(&bytes, CHECKPOINT_TIMELINE_AT)),
+            next_transaction: if slru_pages {
+                u64_at(&bytes, NEXT_TRANSACTION_AT_19)
+            } else {
+                u64_at(&bytes, NEXT_TRANSACTION_AT)
+            },
             min_recovery_timeline: Timeline(u32_at(
                 &bytes,
                 float_at - MIN_RECOVERY_TIMELINE_BEFORE,
             )),
             block_bytes: u32_at(&bytes, constants),
             relation_segment_blocks: u32_at(&bytes, constants + 4),
+            slru_segment_pages: if slru_pages {
+                u32_at(&bytes, constants + 8)
+            } else {
+                SLRU_PAGES
+            },
             wal_block_bytes: u32_at(&bytes, later + 8),
             wal_segment_bytes: u32_at(&bytes, later + 12),
             name_bytes: u32_at(&bytes, later + 16),

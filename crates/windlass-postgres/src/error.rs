@@ -170,6 +170,13 @@ pub enum PostgresError {
         /// The file.
         path: PathBuf,
     },
+    /// What was copied is not a whole cluster, so a restore would refuse it or a server would not
+    /// start on it.
+    #[error("the copy is not a whole cluster: {what}")]
+    Incomplete {
+        /// What is missing.
+        what: String,
+    },
     /// A label that the server would refuse, or that would break backup_label.
     #[error("label: {what}")]
     Label {

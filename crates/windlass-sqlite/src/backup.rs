@@ -33,6 +33,7 @@ use crate::hook::SourceHook;
 use crate::journal::hot_journal_warning;
 use crate::outcome::{BackupOutcome, Copied, DATABASE_FILE, file_table, set_facts};
 use crate::pinned;
+use crate::restore::check_set;
 use crate::session::Session;
 use crate::settle::{self, Target};
 use crate::view::WalView;
@@ -91,6 +92,7 @@ fn backup(database: &Database, mut run: BackupRun) -> Result<BackupOutcome, Sqli
     copied.facts.label.clone_from(&database.label);
     let table = file_table(database, &run, &copied)?;
     let facts = set_facts(database, &copied, started);
+    check_set(&facts, &table)?;
     let report = run.finish(table, facts)?;
     let Copied {
         facts,

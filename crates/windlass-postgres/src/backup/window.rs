@@ -21,6 +21,7 @@ use std::time::{Duration, Instant};
 use windlass_engine::BackupRun;
 
 use super::assembly::Assembly;
+use super::complete::StatusSegments;
 use super::log::{self, BackupLabel, FoundSegment, LogRange};
 use super::running::{Backup, Begun};
 use super::survey::{survey, unlisted};
@@ -49,6 +50,7 @@ pub(super) struct Window {
     pub(super) start_lsn: Lsn,
     pub(super) start_time: String,
     pub(super) control: Control,
+    pub(super) status: StatusSegments,
     pub(super) stopped: Stopped,
     pub(super) ranges: Vec<WalRange>,
     pub(super) tablespaces: Vec<Tablespace>,
@@ -92,6 +94,8 @@ impl Backup<'_> {
         begun: Begun,
     ) -> Result<(Window, Option<WindowCause>), PostgresError> {
         let (start_lsn, start_time) = (begun.start_lsn, begun.time);
+        let control = Control::read(&self.cluster.data_directory)?;
+        let status = StatusSegments::of(&control, self.cluster.standby);
         let mut warnings = self.copy_files(run, assembly, check, start_lsn)?;
         let source = (self.cluster, &mut *self.session);
         self.databases.settle(source, run, assembly)?;
@@ -122,6 +126,7 @@ impl Backup<'_> {
             start_lsn,
             start_time,
             control,
+            status,
             stopped,
             ranges,
             tablespaces,

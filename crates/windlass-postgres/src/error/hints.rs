@@ -101,6 +101,10 @@ impl PostgresError {
                 "Start the backup again. If it fails again, see whether the database of this \
                  directory can still be used."
             }
+            Self::Incomplete { .. } => {
+                "A running server never removes this file. See whether it is in the data \
+                 directory, and what the server's log says. Then start the backup again."
+            }
             Self::Promoted => "Start the backup again, of the new primary.",
             Self::WalMissing { .. } => {
                 "Raise wal_keep_size, or let a replication slot be made (max_replication_slots)."

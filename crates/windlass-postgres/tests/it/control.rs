@@ -4,7 +4,7 @@ use windlass_engine::media::crc32c;
 use windlass_postgres::{Checksums, Control, Lsn, MAJOR_NEWEST};
 use windlass_testkit::postgres::{ClusterOptions, PrivateCluster, become_server_user, succeed};
 
-use crate::versions::own_clients;
+use crate::versions::{own_clients, versions};
 
 #[test]
 fn pg_control_says_what_pg_controldata_says_and_no_byte_may_change() {
@@ -21,6 +21,24 @@ fn pg_control_of_the_newest_version_says_what_its_pg_controldata_says() {
             bin,
             ..ClusterOptions::default()
         });
+    }
+}
+
+/// The field stands in the middle of the layout. Some versions have no pg_controldata here, so the
+/// server itself says what it is.
+#[test]
+fn the_next_transaction_is_what_the_server_of_each_version_says() {
+    become_server_user();
+    for (major, bin) in versions() {
+        let options = ClusterOptions {
+            bin,
+            ..ClusterOptions::default()
+        };
+        let cluster = PrivateCluster::start(&options);
+        let next = cluster.sql("postgres", "SELECT next_xid FROM pg_control_checkpoint()");
+        let control = Control::read(cluster.data()).unwrap();
+        let found = format!("0:{}", control.next_transaction);
+        assert_eq!(found, next, "PostgreSQL {major}");
     }
 }
 
@@ -77,6 +95,14 @@ fn says_the_same(options: ClusterOptions) {
         says("Data page checksum version")
     );
     assert_eq!(control.checksums(), Checksums::On);
+    let (epoch, next) = (
+        control.next_transaction >> 32,
+        control.next_transaction & u64::from(u32::MAX),
+    );
+    assert_eq!(
+        format!("{epoch}:{next}"),
+        says("Latest checkpoint's NextXID")
+    );
     let connections = control.connections_max.to_string();
     assert_eq!(connections, says("max_connections setting"));
     let prepared = control.prepared_transactions_max.to_string();

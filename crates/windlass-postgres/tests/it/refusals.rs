@@ -3,6 +3,7 @@
 use std::path::Path;
 
 use windlass_postgres::{Cluster, PostgresError, Warning};
+use windlass_testkit::gate::Gate;
 use windlass_testkit::postgres::{ClusterOptions, PrivateCluster, become_server_user, succeed};
 
 use crate::support::{Wish, backup_connected, holds_no_set, try_backup};
@@ -135,6 +136,53 @@ fn a_backup_whose_server_dies_fails() {
     });
     assert!(matches!(error, PostgresError::Sql { .. }), "{error}");
     assert!(holds_no_set(&set));
+}
+
+/// A directory that the system shows without this file would give a set that no restore takes.
+#[test]
+fn a_copy_that_no_restore_would_take_is_not_sealed() {
+    let (place, mut source) = small_cluster();
+    let set = place.path().join("set");
+    let (version, away) = (source.data().join("PG_VERSION"), place.path().join("away"));
+    std::fs::rename(&version, &away).unwrap();
+    let error = try_backup(&source, &set, &Wish::default()).unwrap_err();
+    std::fs::rename(&away, &version).unwrap();
+    assert_eq!(
+        error.to_string(),
+        "the copy is not a whole cluster: it holds no PG_VERSION"
+    );
+    assert!(holds_no_set(&set));
+    source.stop("immediate");
+}
+
+/// Its files look like those that a server removes. A set without them would not start.
+#[test]
+fn a_backup_whose_status_of_transactions_vanishes_fails() {
+    let (place, mut source) = small_cluster();
+    let set = place.path().join("set");
+    let status = source.data().join("pg_xact");
+    let away = source.data().join("away");
+    let gate = Gate::default();
+    let wish = Wish {
+        gate: Some(gate.clone()),
+        ..Wish::default()
+    };
+    let error = std::thread::scope(|scope| {
+        let backup = scope.spawn(|| try_backup(&source, &set, &wish));
+        gate.wait_reached();
+        std::fs::rename(&status, &away).unwrap();
+        std::fs::create_dir(&status).unwrap();
+        gate.open();
+        backup.join().unwrap().unwrap_err()
+    });
+    let said = error.to_string();
+    assert_eq!(
+        said,
+        "the copy is not a whole cluster: it holds no pg_xact/0000"
+    );
+    assert!(error.hint().is_some());
+    assert!(holds_no_set(&set));
+    source.stop("immediate");
 }
 
 #[test]

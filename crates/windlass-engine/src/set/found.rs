@@ -218,8 +218,8 @@ impl FoundSet {
         }
     }
 
-    /// The ranges above layer 0, without the checks. It leaves out index blocks that cannot be read, if `passes`
-    /// accepts the error.
+    /// The ranges above layer 0, without the checks. It leaves out index blocks that cannot be
+    /// read, if `passes` accepts the error.
     pub(crate) fn upper_layers_unless(
         &self,
         passes: impl Fn(&EngineError) -> bool,

@@ -193,7 +193,8 @@ impl Watch {
         };
         match events.finish(outcome) {
             // The run itself has succeeded, and a missing record must not change that.
-            Err(error) => output::note(&format!("warning: {error}")),
+            Err(error) => output::degrade(&error.to_string()),
+            // The file says this too, and so does `windlass events`.
             Ok(summary) if summary.lost > 0 => output::note(&format!(
                 "warning: {} events were lost: the file could not be written fast enough",
                 summary.lost

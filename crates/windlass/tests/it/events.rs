@@ -45,6 +45,25 @@ fn report_in(place: &Place) -> Value {
 }
 
 #[test]
+fn events_that_cannot_be_written_are_a_warning_of_every_run() {
+    let place = Place::new();
+    let set = place.back_up();
+    let (set, db) = (set.to_str().unwrap(), place.arg("shop.db"));
+    for words in [
+        &["backup", &db, "--to", "nul"][..],
+        &["verify", set],
+        &["restore", set, "--into", &place.arg("new.db")],
+    ] {
+        let output = windlass(&[words, &["--events", "/dev/full"]].concat());
+        let printed = text(&output);
+        assert_eq!(output.status.code(), Some(3), "{words:?}: {printed}");
+        assert!(printed.contains("warning: "), "{words:?}: {printed}");
+        assert!(printed.contains("/dev/full"), "{words:?}: {printed}");
+    }
+    assert_eq!(place.ledger.check(&place.path("new.db")), 20);
+}
+
+#[test]
 fn backup_restore_and_verify_record_what_they_report() {
     let place = Place::new();
     let (database, sets) = (place.arg("shop.db"), place.arg("sets"));

@@ -60,7 +60,7 @@ fn main() -> ExitCode {
             match error.use_stderr() {
                 // The message repeats the user's words, which may contain the name of a file.
                 true => error.to_string().lines().for_each(output::note),
-                false => error.print().unwrap_or_else(output::keep),
+                false => output::help(&error),
             }
             return ended(code)
                 .map_or_else(|failure| output::report(&failure, false), ExitCode::from);

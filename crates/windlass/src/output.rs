@@ -8,6 +8,7 @@
 //!   has ended. So no backup is stopped in its middle because of it. If the reader of a pipe has
 //!   gone, that is not a failure: the reader wanted no more (`windlass info | head`).
 
+mod closed;
 pub(crate) mod screen;
 
 use std::process::ExitCode;
@@ -16,7 +17,7 @@ use crate::exit::Failure;
 use crate::log;
 use crate::terminal::{self, Stream};
 use screen::{BOLD, GREEN, RED, RESET, print, write};
-pub use screen::{bar, degraded, failure, keep, printable, unlogged};
+pub use screen::{bar, degraded, failure, help, printable, unlogged};
 pub use windlass_engine::counted as count;
 
 /// The column in which the text of an entry begins.

@@ -135,8 +135,17 @@ pub fn failure() -> Option<Failure> {
     Some(Failure::new(Code::Failed, message, hint))
 }
 
+/// Prints a help text or the version, with its colours.
+pub fn help(text: &clap::Error) {
+    let written = match super::closed::error() {
+        Some(error) => Err(error),
+        None => text.print(),
+    };
+    written.unwrap_or_else(keep);
+}
+
 /// Keeps the first error of writing a result.
-pub fn keep(error: std::io::Error) {
+fn keep(error: std::io::Error) {
     if error.kind() != ErrorKind::BrokenPipe {
         let mut failed = FAILED.lock().unwrap_or_else(PoisonError::into_inner);
         failed.get_or_insert(error);
@@ -147,7 +156,10 @@ pub(super) fn write(stream: Stream, text: &str) {
     match stream {
         Stream::Out => {
             let mut out = std::io::stdout().lock();
-            let written = out.write_all(text.as_bytes()).and_then(|()| out.flush());
+            let written = match super::closed::error() {
+                Some(error) => Err(error),
+                None => out.write_all(text.as_bytes()).and_then(|()| out.flush()),
+            };
             written.unwrap_or_else(keep);
         }
         Stream::Err => std::io::stderr()

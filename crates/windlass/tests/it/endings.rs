@@ -45,6 +45,45 @@ fn a_result_that_cannot_be_written_is_a_failure() {
     assert_eq!(place.ledger.check(&place.path("new.db")), 20);
 }
 
+/// Runs `windlass` in a shell that closes standard output first.
+fn with_closed_output(words: &[&str]) -> std::process::Output {
+    let mut command = Command::new("sh");
+    command.args([
+        "-c",
+        "exec \"$0\" \"$@\" >&-",
+        env!("CARGO_BIN_EXE_windlass"),
+    ]);
+    command.args(words).env("WINDLASS_CONFIG", "/dev/null");
+    command.output().unwrap()
+}
+
+#[test]
+fn a_result_for_a_closed_standard_output_is_a_failure() {
+    let place = Place::new();
+    let set = place.back_up();
+    let (set, db) = (set.to_str().unwrap(), place.arg("shop.db"));
+    for words in [
+        &["info", "--json", set, set][..],
+        &["info", set],
+        &["verify", set],
+        &["backup", &db, "--to", "nul"],
+        &["--version"],
+    ] {
+        let output = with_closed_output(words);
+        let printed = text(&output);
+        assert_eq!(output.status.code(), Some(1), "{words:?}: {printed}");
+        let says = "cannot write the result to standard output";
+        assert!(printed.contains(says), "{words:?}: {printed}");
+    }
+    // Without a result nothing has to be written.
+    let quiet = with_closed_output(&["backup", &db, "--to", "nul", "--quiet"]);
+    assert_eq!(quiet.status.code(), Some(0), "{}", text(&quiet));
+    // A result that nobody wants may go to /dev/null.
+    let mut command = command();
+    let null = command.args(["info", set]).stdout(Stdio::null());
+    assert_eq!(null.status().unwrap().code(), Some(0));
+}
+
 #[test]
 fn a_reader_that_wants_no_more_makes_no_failure() {
     let place = Place::new();

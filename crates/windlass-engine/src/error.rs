@@ -402,6 +402,9 @@ fn device_hint(operation: &str, source: &io::Error) -> Option<&'static str> {
         ("create", io::ErrorKind::AlreadyExists) => {
             "Choose another name, name a directory, or pass --overwrite."
         }
+        ("create", io::ErrorKind::WouldBlock) => {
+            "Wait for that backup (`windlass status` shows it), or choose another name."
+        }
         ("read", io::ErrorKind::PermissionDenied) => {
             "Let this user read it, or run as the user who owns it."
         }
@@ -484,6 +487,9 @@ fn device_words(operation: &str, device: &str, offset: u64, source: &io::Error) 
     match operation {
         "create" if source.kind() == io::ErrorKind::AlreadyExists => {
             format!("create {device}: a file of this name is already there")
+        }
+        "create" if source.kind() == io::ErrorKind::WouldBlock => {
+            format!("create {device}: another run is writing a backup with this name")
         }
         "publish" if source.kind() == io::ErrorKind::AlreadyExists => {
             format!("cannot name {device}: a file of this name appeared during the backup")

@@ -90,7 +90,8 @@ impl Cluster {
             databases,
             spaces: known.collect(),
         };
-        let outcome = backup.run(run)?;
+        let outcome = backup.run(run);
+        let outcome = outcome.map_err(|error| error.or_gone(&self.facts.data_directory))?;
         self.session = Some(session);
         Ok(outcome)
     }

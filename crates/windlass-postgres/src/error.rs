@@ -170,6 +170,12 @@ pub enum PostgresError {
         /// The file.
         path: PathBuf,
     },
+    /// The whole data directory is away, so none of its files can be read.
+    #[error("data directory {} is not there any more", path.display())]
+    DataDirectoryGone {
+        /// The data directory.
+        path: PathBuf,
+    },
     /// What was copied is not a whole cluster, so a restore would refuse it or a server would not
     /// start on it.
     #[error("the copy is not a whole cluster: {what}")]
@@ -361,6 +367,24 @@ impl PostgresError {
                 }
             }
             _ => self,
+        }
+    }
+
+    /// The same error, or its cause if that is the loss of the data directory.
+    pub(crate) fn or_gone(self, data_directory: &std::path::Path) -> Self {
+        let of_files = matches!(
+            self,
+            Self::WalMissing { .. }
+                | Self::Vanished { .. }
+                | Self::Incomplete { .. }
+                | Self::Io { .. }
+                | Self::Engine(EngineError::SourceIo { .. })
+        );
+        if !of_files || data_directory.exists() {
+            return self;
+        }
+        Self::DataDirectoryGone {
+            path: data_directory.into(),
         }
     }
 

@@ -361,3 +361,16 @@ fn a_device_with_other_blocks_than_the_set_is_refused() {
     let error = begun.map(drop).unwrap_err();
     assert!(error.to_string().contains("4096"), "{error}");
 }
+
+#[test]
+fn a_second_backup_to_the_same_name_is_told_of_the_first() {
+    let dir = tempfile::tempdir().unwrap();
+    let create = || FileDevice::create(&stripe_path(dir.path(), 0), FileDeviceOptions::default());
+    let first = create().unwrap();
+    let error = create().map(drop).unwrap_err();
+    let said = error.to_string();
+    let expected = "another run is writing a backup with this name";
+    assert!(said.ends_with(expected), "{said}");
+    assert!(error.hint().unwrap().contains("windlass status"));
+    drop(first);
+}

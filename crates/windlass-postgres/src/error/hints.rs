@@ -97,14 +97,6 @@ impl PostgresError {
                 "Look at the log there with pg_waldump. If that reads on, report this as a fault \
                  of Windlass."
             }
-            Self::Vanished { .. } => {
-                "Start the backup again. If it fails again, see whether the database of this \
-                 directory can still be used."
-            }
-            Self::Incomplete { .. } => {
-                "A running server never removes this file. See whether it is in the data \
-                 directory, and what the server's log says. Then start the backup again."
-            }
             Self::Promoted => "Start the backup again, of the new primary.",
             Self::WalMissing { .. } => {
                 "Raise wal_keep_size, or let a replication slot be made (max_replication_slots)."
@@ -125,9 +117,28 @@ impl PostgresError {
             }
             Self::TargetRunning { .. } => "Stop that server, or restore somewhere else.",
             Self::Link { .. } => "Replace the link by what it points to, or point it elsewhere.",
-            _ => return None,
+            _ => return self.hint_of_missing(),
         };
         Some(text)
+    }
+
+    /// The hint when something of the cluster was missing that should have been there.
+    fn hint_of_missing(&self) -> Option<&'static str> {
+        Some(match self {
+            Self::Vanished { .. } => {
+                "Start the backup again. If it fails again, see whether the database of this \
+                 directory can still be used."
+            }
+            Self::Incomplete { .. } => {
+                "A running server never removes this file. See whether it is in the data \
+                 directory, and what the server's log says. Then start the backup again."
+            }
+            Self::DataDirectoryGone { .. } => {
+                "Somebody moved or removed it, or its file system was unmounted. Put it back, see \
+                 whether the server still works, and start the backup again."
+            }
+            _ => return None,
+        })
     }
 }
 
@@ -151,8 +162,13 @@ fn server_hint(log: &str) -> Option<String> {
         "unrecognized configuration parameter",
     ]) {
         "Set or leave out the parameter with -c NAME=VALUE."
-    } else if has(&["could not access", "Permission denied"]) {
+    } else if has(&["Permission denied"]) {
         "The server's user must be able to enter the scratch directory: name one with --scratch."
+    } else if has(&["could not access file"]) {
+        "Install the library that the server names, or leave it out of --preload."
+    } else if has(&["No such file or directory"]) {
+        "The set lacks a file that the server needs. `windlass verify` says whether the set is \
+         damaged. If it is not, the source lacked the file during the backup. Use another set."
     } else {
         return None;
     };

@@ -25,6 +25,21 @@ const STATUS_LINE: usize = 7;
 /// Lines of the server log that an error shows.
 const LOG_LINES: usize = 6;
 
+/// With such a line a process of the server ends.
+const ENDS: [&str; 2] = ["FATAL:", "PANIC:"];
+/// What a line that gives a reason contains.
+const COMPLAINTS: [&str; 8] = [
+    ENDS[0],
+    ENDS[1],
+    "ERROR:",
+    "HINT:",
+    "DETAIL:",
+    "could not",
+    // The server logs an error in its configuration before it logs that it ends.
+    "configuration parameter",
+    "invalid value",
+];
+
 /// Everything needed to start a server.
 pub(super) struct Launch<'a> {
     pub(super) postgres: PathBuf,
@@ -123,26 +138,7 @@ impl Process {
     /// The reasons in the server log, or its last lines if it gives no reason.
     pub(super) fn last_words(&self) -> String {
         let text = std::fs::read(&self.log).unwrap_or_default();
-        let text = String::from_utf8_lossy(&text);
-        let word = |line: &&str| {
-            let words = [
-                "FATAL:",
-                "PANIC:",
-                "ERROR:",
-                "HINT:",
-                "DETAIL:",
-                "could not",
-                // The server logs an error in its configuration before it logs that it ends.
-                "configuration parameter",
-                "invalid value",
-            ];
-            words.iter().any(|word| line.contains(word))
-        };
-        let mut lines: Vec<&str> = text.lines().filter(word).map(without_prefix).collect();
-        if lines.is_empty() {
-            lines = text.lines().map(without_prefix).collect();
-        }
-        lines[lines.len().saturating_sub(LOG_LINES)..].join("; ")
+        reasons(&String::from_utf8_lossy(&text))
     }
 
     /// Ends the server at once. Nothing of it has to last.
@@ -176,6 +172,23 @@ impl Drop for Process {
     }
 }
 
+/// The lines of a server log that say why the server ended. The line that ended it comes first,
+/// with what follows it. Then come earlier complaints. If its configuration has a fault, the server
+/// server says first what it is, and then that it ends.
+fn reasons(log: &str) -> String {
+    let has = |line: &str, words: &[&str]| words.iter().any(|word| line.contains(word));
+    let complaints = log.lines().filter(|line| has(line, &COMPLAINTS));
+    let mut lines: Vec<&str> = complaints.map(without_prefix).collect();
+    if lines.is_empty() {
+        lines = log.lines().map(without_prefix).collect();
+        return lines[lines.len().saturating_sub(LOG_LINES)..].join("; ");
+    }
+    let end = lines.iter().position(|line| has(line, &ENDS));
+    lines.rotate_left(end.unwrap_or(0));
+    lines.truncate(LOG_LINES);
+    lines.join("; ")
+}
+
 /// Removes time and process from `2026-11-21 11:00:00.000 UTC [77] FATAL:  ...`.
 fn without_prefix(line: &str) -> &str {
     line.split_once("] ").map_or(line, |(_, rest)| rest)
@@ -202,5 +215,26 @@ fn end_with_this_thread(command: &mut Command) {
     // two system calls, and allocates, locks and drops nothing.
     unsafe {
         command.pre_exec(request);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::reasons;
+
+    #[test]
+    fn the_line_that_ended_the_server_comes_first() {
+        let log = "2026-11-21 11:00:00.000 UTC [77] LOG:  starting PostgreSQL\n\
+            2026-11-21 11:00:00.000 UTC [77] LOG:  could not bind a port\n\
+            2026-11-21 11:00:00.000 UTC [78] FATAL:  could not access status of transaction 730\n\
+            2026-11-21 11:00:00.000 UTC [78] DETAIL:  Could not open file \"pg_xact/0000\".\n\
+            2026-11-21 11:00:00.000 UTC [77] LOG:  aborting startup\n";
+        let expected = "FATAL:  could not access status of transaction 730; \
+            DETAIL:  Could not open file \"pg_xact/0000\".; LOG:  could not bind a port";
+        assert_eq!(reasons(log), expected);
+        assert_eq!(
+            reasons("[1] LOG:  one\n[1] LOG:  two"),
+            "LOG:  one; LOG:  two"
+        );
     }
 }

@@ -36,7 +36,7 @@ pub(super) const CARRIED: [&str; 16] = [
 ];
 
 /// Settings that are always the same.
-const FIXED: [(&str, &str); 42] = [
+const FIXED: [(&str, &str); 41] = [
     // The server connects to nothing outside, and nothing outside connects to it.
     ("archive_mode", "off"),
     ("archive_command", ""),
@@ -49,7 +49,6 @@ const FIXED: [(&str, &str); 42] = [
     ("max_logical_replication_workers", "0"),
     ("session_preload_libraries", ""),
     ("local_preload_libraries", ""),
-    ("external_pid_file", ""),
     ("bonjour", "off"),
     ("ssl", "off"),
     // Nobody needs maintenance of a copy.

@@ -394,6 +394,24 @@ fn a_tablespace_that_the_log_creates_in_place_is_opened() {
 }
 
 #[test]
+fn a_set_that_lacks_a_file_of_the_server_fails_with_the_servers_last_words() {
+    become_server_user();
+    let place = tempfile::tempdir().unwrap();
+    let source = PrivateCluster::start(&ClusterOptions::default());
+    try_backup(&source, &place.path().join("set"), &Wish::default()).unwrap();
+    let opened = Opened::new(source.bin(), place);
+    std::fs::remove_file(opened.place.path().join("view/pg_xact/0000")).unwrap();
+    let error = Server::start(opened.request(15), &Cancel::new()).unwrap_err();
+    let said = error.to_string();
+    let (_, words) = said.split_once(": ").unwrap();
+    let expected = "FATAL:  could not access status of transaction";
+    assert!(words.starts_with(expected), "{said}");
+    assert!(!said.contains("external PID file"), "{said}");
+    let hint = error.hint().unwrap();
+    assert!(hint.starts_with("The set lacks a file"), "{hint}");
+}
+
+#[test]
 fn a_link_that_leaves_the_directory_is_refused() {
     become_server_user();
     let place = tempfile::tempdir().unwrap();

@@ -185,6 +185,22 @@ fn a_backup_whose_status_of_transactions_vanishes_fails() {
     source.stop("immediate");
 }
 
+/// Each file of it is then missing, and the log's first segment is noticed first. But more log would
+/// not help.
+#[test]
+fn a_data_directory_that_is_moved_away_is_named_as_the_cause() {
+    let (place, source) = small_cluster();
+    let (data, away) = (source.data().to_owned(), place.path().join("away"));
+    let error = disturbed(&source, &place.path().join("set"), |source, _| {
+        std::fs::rename(source.data(), &away).unwrap();
+    });
+    std::fs::rename(&away, &data).unwrap();
+    let said = error.to_string();
+    let expected = format!("data directory {} is not there any more", data.display());
+    assert_eq!(said, expected);
+    assert!(error.hint().unwrap().contains("moved"));
+}
+
 #[test]
 fn a_cancelled_backup_ends_at_once_and_leaves_nothing() {
     let (place, source) = small_cluster();

@@ -60,7 +60,7 @@ pub use relations::{
     NameFault, NamedFile, Relation, RelationKind, RelationNames, RelationPattern,
     RelationPatternError,
 };
-pub use restore::{Kept, RestorePlan, RestoreRequest, TablespacePlan, check_set};
+pub use restore::{Kept, RestorePlan, RestoreRequest, TablespacePlan, check_set, check_unoccupied};
 pub use rights::{Right, Rights};
 pub use users::user_shown;
 pub use wal::outside::{ReplayedTablespace, replayed_tablespaces};

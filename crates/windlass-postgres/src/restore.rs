@@ -32,6 +32,8 @@ use crate::users::user_name;
 /// pg_verifybackup does not check them.
 const AUTO_CONF: &str = "postgresql.auto.conf";
 
+pub use checks::check_unoccupied;
+
 /// What the user asks of a restore.
 #[derive(Clone, Debug, Default)]
 pub struct RestoreRequest {
@@ -89,6 +91,7 @@ impl RestorePlan {
         let system_identifier = identifier(&facts)?;
         let into = std::path::absolute(&request.into).doing("resolve", &request.into)?;
         checks::check_table(files)?;
+        checks::check_map(&request.tablespace_map)?;
         let tablespaces = plan_tablespaces(files, &request.tablespace_map)?;
         checks::check_listed(&tablespaces, &facts.tablespaces, &request.tablespace_map)?;
         checks::check_data_directory(&into)?;

@@ -5,12 +5,17 @@ use std::path::{Component, Path, PathBuf};
 
 use nix::sys::signal::kill;
 use nix::unistd::Pid;
+use windlass_engine::{EngineError, Outputs};
 use windlass_media::FileTable;
 
 use super::TablespacePlan;
 use crate::control::CONTROL_PATH;
 use crate::error::{IoContext, PostgresError};
 use crate::facts::Tablespace;
+
+/// What is protected while the places of a restore are compared with each other.
+const DATA_DIRECTORY: &str = "the data directory";
+const TABLESPACE: &str = "a tablespace";
 
 /// Refuses a set that cannot start as a cluster: damaged by hand, or not made by this crate.
 pub(super) fn check_table(files: &FileTable) -> Result<(), PostgresError> {
@@ -38,7 +43,7 @@ pub(super) fn check_data_directory(into: &Path) -> Result<(), PostgresError> {
             process,
         });
     }
-    check_empty(into)
+    check_unoccupied(into)
 }
 
 /// Refuses a tablespace that the set holds but its facts do not list, unless it is mapped. `info`
@@ -66,31 +71,58 @@ pub(super) fn check_tablespaces(
     into: &Path,
     plans: &[TablespacePlan],
 ) -> Result<(), PostgresError> {
-    for (index, plan) in plans.iter().enumerate() {
-        let path = &plan.becomes;
-        let refuse = |what| {
-            Err(PostgresError::Target {
-                path: path.clone(),
-                what,
-            })
-        };
-        check_shape(path)?;
-        if overlap(path, into) {
-            return refuse("a tablespace and the data directory may not lie in each other");
-        }
-        if plans[..index]
-            .iter()
-            .any(|other| overlap(path, &other.becomes))
-        {
-            return refuse("two tablespaces may not lie in each other");
-        }
-        check_empty(path)?;
+    for plan in plans {
+        check_shape(&plan.becomes)?;
+    }
+    let mut places: Vec<_> = plans.iter().map(|plan| plan.becomes.as_path()).collect();
+    places.insert(0, into);
+    check_apart(into, places.iter().copied())?;
+    check_apart(into, places.iter().rev().copied())?;
+    for plan in plans {
+        check_unoccupied(&plan.becomes)?;
     }
     Ok(())
 }
 
-fn overlap(one: &Path, other: &Path) -> bool {
-    one.starts_with(other) || other.starts_with(one)
+/// Refuses a directory that is, or lies in, one before it in this order, whatever links and mounts
+/// lead there.
+fn check_apart<'a>(
+    into: &Path,
+    places: impl Iterator<Item = &'a Path>,
+) -> Result<(), PostgresError> {
+    let mut earlier = Outputs::new();
+    for place in places {
+        match earlier.check(place) {
+            Err(EngineError::OutputRefused { path, what }) => {
+                let what = match place == into || what == DATA_DIRECTORY {
+                    true => "a tablespace and the data directory may not lie in each other",
+                    false => "two tablespaces may not lie in each other",
+                };
+                return Err(PostgresError::Target { path, what });
+            }
+            checked => checked?,
+        }
+        let what = if place == into {
+            DATA_DIRECTORY
+        } else {
+            TABLESPACE
+        };
+        earlier.protect_directory(place, what)?;
+    }
+    Ok(())
+}
+
+/// Refuses a tablespace that is mapped to two directories: only one of them could be meant.
+pub(super) fn check_map(map: &[(PathBuf, PathBuf)]) -> Result<(), PostgresError> {
+    for (index, (was, _)) in map.iter().enumerate() {
+        if map[..index].iter().any(|(other, _)| other == was) {
+            return Err(PostgresError::Target {
+                path: was.clone(),
+                what: "is mapped twice",
+            });
+        }
+    }
+    Ok(())
 }
 
 fn check_shape(path: &Path) -> Result<(), PostgresError> {
@@ -109,7 +141,8 @@ fn check_shape(path: &Path) -> Result<(), PostgresError> {
     Ok(())
 }
 
-fn check_empty(path: &Path) -> Result<(), PostgresError> {
+/// Refuses a directory that holds anything.
+pub fn check_unoccupied(path: &Path) -> Result<(), PostgresError> {
     let mut entries = match std::fs::read_dir(path) {
         Err(error) if error.kind() == ErrorKind::NotFound => return Ok(()),
         other => other.doing("list", path)?,

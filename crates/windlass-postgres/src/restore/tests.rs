@@ -185,6 +185,55 @@ fn directories_that_hold_something_overlap_or_are_odd_are_refused() {
 }
 
 #[test]
+fn two_directories_that_links_make_one_are_refused() {
+    let place = tempfile::tempdir().unwrap();
+    let at = |name: &str| place.path().join(name);
+    let (into, real, linked) = (at("data"), at("real"), at("link"));
+    std::fs::create_dir(&real).unwrap();
+    std::os::unix::fs::symlink(&real, &linked).unwrap();
+    let mut files = table();
+    files.0.push(link(6, "pg_tblspc/16401", "/srv/two"));
+    let mapped = |one: &Path, two: &Path, into: &Path| {
+        let map: [(&str, &Path); 2] = [("/srv/one", one), ("/srv/two", two)];
+        plan(into, &files, &map).map(drop)
+    };
+    // The last two do not exist yet, and one lies in the other.
+    for (one, two) in [
+        (real.clone(), linked.clone()),
+        (linked.clone(), real.join("deep/er")),
+        (real.join("deep/er"), linked.clone()),
+        (real.join("x/y"), linked.join("x")),
+    ] {
+        let error = mapped(&one, &two, &into).unwrap_err().to_string();
+        let says = "two tablespaces may not lie in each other";
+        assert!(error.contains(says), "{one:?} {two:?}: {error}");
+    }
+    for (one, into) in [
+        (&linked, &real),
+        (&linked, &real.join("d")),
+        (&linked.join("s"), &real),
+    ] {
+        let error = mapped(one, &at("other"), into).unwrap_err().to_string();
+        let says = "a tablespace and the data directory may not lie in each other";
+        assert!(error.contains(says), "{one:?} {into:?}: {error}");
+    }
+    mapped(&linked, &at("other"), &into).unwrap();
+    assert!(!into.exists());
+}
+
+#[test]
+fn a_tablespace_that_is_mapped_twice_is_refused() {
+    let place = tempfile::tempdir().unwrap();
+    let at = |name: &str| place.path().join(name);
+    let (one, two) = (at("one"), at("two"));
+    for was in ["/srv/one", "/srv/one/"] {
+        let map: [(&str, &Path); 2] = [("/srv/one", &one), (was, &two)];
+        let error = plan(&at("data"), &table(), &map).unwrap_err();
+        assert!(error.to_string().contains("is mapped twice"), "{error}");
+    }
+}
+
+#[test]
 fn a_tablespace_that_the_facts_do_not_list_must_be_mapped() {
     let place = tempfile::tempdir().unwrap();
     let (into, space) = (place.path().join("data"), place.path().join("space"));

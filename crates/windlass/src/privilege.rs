@@ -94,12 +94,33 @@ pub fn owner(path: &Path) -> Option<(u32, u32)> {
 }
 
 /// If this process is root, creates a directory and gives it to a user, who may not be allowed to
-/// create it. The parent must exist.
+/// create it. The parent must exist. An empty directory of root is given as well: root made it for
+/// this purpose.
 pub fn give_directory(path: &Path, owner: (u32, u32)) -> Result<(), Failure> {
-    if !Uid::effective().is_root() || path.exists() {
+    if !Uid::effective().is_root() {
         return Ok(());
     }
-    make_directory(path, Some(owner))
+    match std::fs::read_dir(path) {
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
+            make_directory(path, Some(owner))
+        }
+        Ok(mut entries) if self::owner(path).is_some_and(|(uid, _)| uid == 0) => {
+            if entries.next().is_some() {
+                return Ok(());
+            }
+            std::os::unix::fs::chown(path, Some(owner.0), Some(owner.1)).map_err(|error| {
+                let message = format!(
+                    "cannot give {} to {}: {error}",
+                    path.display(),
+                    user_shown(owner.0)
+                );
+                let hint =
+                    "Give it to that user yourself, or name a directory that does not exist.";
+                Failure::new(Code::Failed, message, hint)
+            })
+        }
+        _ => Ok(()),
+    }
 }
 
 /// Creates a directory that only its owner can read, durably. The parent must exist. If this

@@ -106,7 +106,8 @@ impl PostgresError {
                  newer version wrote it, use that version. If not, use another set."
             }
             Self::TargetNotEmpty { .. } => {
-                "Name an empty or absent directory; map tablespaces to empty directories."
+                "Name an empty or absent directory, also for each tablespace. If a restore that \
+                 was cut off left these files, and no server uses them, remove them first."
             }
             Self::Target { .. } => {
                 "`windlass info` names the set's tablespaces. Each goes into a directory of its \

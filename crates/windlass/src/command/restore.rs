@@ -10,7 +10,8 @@ use windlass_engine::{
 };
 use windlass_image::{SetImage, SetImageOptions};
 use windlass_postgres::{
-    DatabaseFacts, Kept, ReplayedTablespace, RestorePlan, RestoreRequest, replayed_tablespaces,
+    DatabaseFacts, Kept, ReplayedTablespace, RestorePlan, RestoreRequest, check_unoccupied,
+    replayed_tablespaces,
 };
 
 use crate::cli::{Global, Layout, OffOrKeep, Restore};
@@ -25,6 +26,10 @@ use crate::signals;
 use crate::table::{self, Finished};
 use crate::watch::{self, Ended, Watch, Watched};
 use crate::{log, output, outputs, places, privilege, words};
+
+/// The hint if the user who restores may not use a directory of the restore.
+const OWN_DIRECTORY: &str = "Each directory of the restore must belong to the user who will start \
+                             the server. Name one that does not exist, or use chown first.";
 
 pub fn run(global: &Global, arguments: &Restore) -> Result<Code, Failure> {
     if arguments.dry_run {
@@ -108,7 +113,11 @@ fn postgres(
     // A refused restore must leave no directory behind.
     let mut outputs = outputs::of_set(set)?;
     let spaces = arguments.tablespace_map.iter().map(|(_, becomes)| becomes);
-    let places = std::iter::once(&arguments.into).chain(spaces);
+    let places = std::iter::once(&arguments.into).chain(spaces.clone());
+    // What a restore left that was cut off looks like a tablespace, and is no source.
+    spaces
+        .clone()
+        .try_for_each(|space| check_unoccupied(space))?;
     for place in places.clone() {
         outputs.check(place)?;
     }
@@ -123,7 +132,8 @@ fn postgres(
         let map = &request.tablespace_map;
         replayed.iter().try_for_each(|space| space.check(map))?;
         Ok(RestorePlan::new(facts, files, &request)?)
-    })?;
+    })
+    .map_err(|failure| failure.or_hint(OWN_DIRECTORY))?;
     // A tablespace that is not mapped goes to where it was, which may be beside a live one.
     for space in &plan.tablespaces {
         outputs::outputs().check(&space.becomes)?;
@@ -133,13 +143,17 @@ fn postgres(
     }
     run.hooks.before()?;
     become_cluster_owner(owner, arguments)?;
-    plan.prepare()?;
+    plan.prepare()
+        .map_err(|error| Failure::from(error).or_hint(OWN_DIRECTORY))?;
     replayed.iter().try_for_each(ReplayedTablespace::prepare)?;
     let layout = plan.layout(description.files.clone());
     let written = DirectoryTarget::create(layout)
         .map_err(Failure::from)
         .and_then(|target| write((global, arguments), set, cancel, &target, &outputs));
-    let report = written.map_err(|failure| failure.or_hint(&left_behind(&plan)))?;
+    let report = written.map_err(|failure| {
+        let spaces = plan.tablespaces.iter().map(|space| space.becomes.as_path());
+        failure.or_hint(&left_behind(&plan.into, spaces))
+    })?;
     Ok((report, plan.next_steps()))
 }
 
@@ -157,12 +171,20 @@ fn replayed(set: &OpenSet) -> Result<Vec<ReplayedTablespace>, Failure> {
     Ok(replayed_tablespaces(&AsCluster(&image), &facts)?)
 }
 
-/// The hint after a restore that did not end: no server starts on what it leaves.
-fn left_behind(plan: &RestorePlan) -> String {
-    let spaces = plan.tablespaces.iter().map(|space| &space.becomes);
-    let places = std::iter::once(&plan.into).chain(spaces);
+/// The hint after a restore that did not end: no server starts on what it leaves, unless everything
+/// was there and only the last sync failed.
+fn left_behind<'a>(into: &'a Path, spaces: impl Iterator<Item = &'a Path>) -> String {
+    let places = std::iter::once(into).chain(spaces);
     let places: Vec<_> = places.map(|path| path.display().to_string()).collect();
     let places = places.join(" and ");
+    // pg_control gets its name when everything else is durable.
+    if into.join("global/pg_control").exists() {
+        return format!(
+            "The restored cluster in {places} is complete, but a power cut may still damage it. \
+             Look at the disk first (`dmesg`). Then run `sync`. If that succeeds, you can start \
+             the cluster; if not, restore to another disk."
+        );
+    }
     format!("What is in {places} does not start: remove it before the next try.")
 }
 
@@ -309,4 +331,22 @@ fn show(
         details: arguments.watching.details,
     };
     finished.print(global);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    #[expect(clippy::disallowed_methods, reason = "a fixture needs no durability")]
+    fn a_cluster_that_only_lacks_the_last_sync_is_not_called_useless() {
+        let place = tempfile::tempdir().unwrap();
+        let (into, space) = (place.path().join("data"), place.path().join("space"));
+        std::fs::create_dir_all(into.join("global")).unwrap();
+        let hint = || left_behind(&into, std::iter::once(space.as_path()));
+        assert!(hint().ends_with("space does not start: remove it before the next try."));
+        std::fs::write(into.join("global/pg_control"), "x").unwrap();
+        assert!(hint().contains("is complete, but a power cut"));
+        assert!(!hint().contains("remove it"));
+    }
 }

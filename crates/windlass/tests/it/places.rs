@@ -173,18 +173,21 @@ impl Drop for Server {
     }
 }
 
-/// Runs the program as root. This process may be root itself.
+/// Runs the program as root.
 fn as_root(words: &[&str]) -> Output {
-    let program = env!("CARGO_BIN_EXE_windlass");
-    let mut command = if rustix::process::geteuid().is_root() {
-        Command::new(program)
-    } else {
-        let mut sudo = Command::new("sudo");
-        sudo.args(["-n", program]);
-        sudo
-    };
+    let mut command = by_root(env!("CARGO_BIN_EXE_windlass"));
     let quiet = ["--config", "/dev/null"];
     command.args(words).args(quiet).output().unwrap()
+}
+
+/// A program that root runs. This process may be root itself.
+fn by_root(program: &str) -> Command {
+    if rustix::process::geteuid().is_root() {
+        return Command::new(program);
+    }
+    let mut sudo = Command::new("sudo");
+    sudo.args(["-n", program]);
+    sudo
 }
 
 #[test]
@@ -207,6 +210,10 @@ fn a_backup_and_a_restore_that_root_starts_leave_nothing_that_root_owns() {
     root(&["backup", &conninfo, "--to", sets]);
     root(&["verify", sets]);
     root(&["restore", sets, "--into", into]);
+    // An empty directory that root made for the cluster.
+    let made = server_place.join("made");
+    assert!(by_root("mkdir").arg(&made).status().unwrap().success());
+    root(&["restore", sets, "--into", made.to_str().unwrap()]);
     // A refused run leaves no directory behind.
     let other = server_place.join("other");
     let words = ["restore", sets, "--into", other.to_str().unwrap()];

@@ -72,3 +72,39 @@ fn a_set_that_does_not_list_its_tablespaces_is_restored_only_to_named_places() {
         .collect();
     assert_eq!(targets, [place.path("moved")]);
 }
+
+/// The next try meets the tablespaces of a restore that was cut off, if only its data directory was
+/// removed. Nothing tells such a tablespace from a live one, but the answer must fit both.
+#[test]
+fn a_tablespace_that_an_earlier_restore_left_is_not_empty_and_no_source() {
+    let place = Place::new();
+    let space = place.path("space");
+    std::fs::create_dir(&space).unwrap();
+    place.sql(&format!(
+        "CREATE TABLESPACE s LOCATION '{}'",
+        space.display()
+    ));
+    place.sql("CREATE TABLE t TABLESPACE s AS SELECT 1 AS i");
+    let (set, into, moved) = (place.back_up("set"), place.arg("into"), place.arg("moved"));
+    let map = format!("{}={moved}", space.display());
+    let words = ["restore", &set, "--into", &into, "--tablespace-map", &map];
+    let output = windlass(&words);
+    assert_eq!(output.status.code(), Some(0), "{}", text(&output));
+    std::fs::remove_dir_all(&into).unwrap();
+    let output = windlass(&words);
+    let printed = text(&output);
+    assert_eq!(output.status.code(), Some(1), "{printed}");
+    assert!(
+        printed.contains(&format!("{moved} is not empty")),
+        "{printed}"
+    );
+    assert!(
+        printed.contains("If a restore that was cut off left these"),
+        "{printed}"
+    );
+    assert!(!printed.contains("no source"), "{printed}");
+    assert!(!place.path("into").exists());
+    std::fs::remove_dir_all(&moved).unwrap();
+    let output = windlass(&words);
+    assert_eq!(output.status.code(), Some(0), "{}", text(&output));
+}

@@ -150,7 +150,7 @@ fn a_set_that_is_too_damaged_to_be_opened_is_still_reported_on() {
         said.contains(&format!("cannot be opened: {error}")),
         "{said}"
     );
-    assert!(said.contains("is damaged in 2 places"), "{said}");
+    assert!(said.contains("is damaged in 1 place"), "{said}");
     // The command alone says what to do.
     let output = scratch.run(None, &["open", &set, "--", "true"]);
     let said = text(&output);

@@ -67,6 +67,13 @@ pub enum SqliteError {
         /// The database.
         path: PathBuf,
     },
+    /// The first page of the file is not one that SQLite can have written while the backup held its
+    /// lock.
+    #[error("{} was overwritten during the backup, past SQLite's locks", path.display())]
+    SourceOverwritten {
+        /// The database.
+        path: PathBuf,
+    },
     /// The database is longer than its file, and its log does not hold the rest.
     #[error("{} is cut off at byte {found_bytes}: the database is {needed_bytes} bytes long",
         path.display())]
@@ -211,6 +218,10 @@ impl SqliteError {
             Self::WalUnavailable { .. } => {
                 "SQLite needs to write the -shm file even to read: run as a user who may write \
                  the directory, or copy the database and its -wal to a writable place."
+            }
+            Self::SourceOverwritten { .. } => {
+                "Something wrote into the file without SQLite, as cp does. That can damage the \
+                 database: check it with PRAGMA integrity_check, then back it up again."
             }
             Self::SourceReplaced { .. } => {
                 "Something moved another file over the database, which SQLite forbids while it \

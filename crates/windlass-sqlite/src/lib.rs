@@ -25,6 +25,7 @@ mod error;
 mod extent;
 mod facts;
 mod fingerprint;
+mod foreign;
 mod header;
 mod hook;
 mod journal;

@@ -155,7 +155,7 @@ pub(crate) fn begin(
             return Ok(None);
         };
         let shm = session.shm()?;
-        if let Some(view) = WalView::take(&database.path, shm, &header)? {
+        if let Some(view) = WalView::take(database, shm, &header)? {
             return Ok(Some((header, view)));
         }
         session.end()?;

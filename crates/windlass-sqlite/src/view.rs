@@ -33,7 +33,9 @@ use std::time::Duration;
 
 use windlass_engine::open_regular;
 
+use crate::database::Database;
 use crate::error::{IoContext, SqliteError};
+use crate::foreign::KnownHeader;
 use crate::header::DatabaseHeader;
 use crate::overlay::Overlay;
 use crate::shm::{WAL_INDEX_BYTES, WalIndex};
@@ -52,16 +54,18 @@ pub(crate) struct WalView {
     shm: Arc<File>,
     index: WalIndex,
     overlay: Option<Overlay>,
+    known: KnownHeader,
 }
 
 impl WalView {
     /// Takes the view. `None` if the WAL-index was left half-written: begin a new read transaction,
     /// so that SQLite can repair it.
     pub(crate) fn take(
-        database: &Path,
+        source: &Database,
         shm: Arc<File>,
         header: &DatabaseHeader,
     ) -> Result<Option<Self>, SqliteError> {
+        let database = &source.path;
         let shm_path = beside(database, "-shm");
         let Some(index) = read_index(&shm, &shm_path)? else {
             return Ok(None);
@@ -71,13 +75,14 @@ impl WalView {
         } else {
             Some(open_overlay(database, &index, header)?)
         };
-        let database = database.to_path_buf();
+        let known = KnownHeader::take(source, overlay.as_ref(), header.page_bytes)?;
         Ok(Some(Self {
-            database,
+            database: database.clone(),
             shm_path,
             shm,
             index,
             overlay,
+            known,
         }))
     }
 
@@ -107,8 +112,8 @@ impl WalView {
         self.overlay.take()
     }
 
-    /// Fails if the log or the file moved on in a way that the read lock forbids. `overlaid` says
-    /// whether frames were read.
+    /// Fails if the log or the file moved on in a way that the read lock forbids, or if the file
+    /// was overwritten past the lock. `overlaid` says whether frames were read.
     pub(crate) fn check(&self, overlaid: bool) -> Result<(), SqliteError> {
         let lost = || SqliteError::LockLost {
             path: self.database.clone(),
@@ -126,14 +131,18 @@ impl WalView {
         // A writer died and left the header half-written. It was not running a checkpoint, so no
         // frames were copied.
         let Some(now) = read_index(&self.shm, &self.shm_path)? else {
-            return Ok(());
+            return self.known.check();
         };
         let kept = if now.same_generation(&self.index) {
             now.frame_count >= self.index.frame_count && now.backfilled <= self.index.frame_count
         } else {
             !overlaid && (now.frame_count == 0 || now.backfilled == 0)
         };
-        if kept { Ok(()) } else { Err(lost()) }
+        if kept {
+            self.known.check()
+        } else {
+            Err(lost())
+        }
     }
 }
 

@@ -185,8 +185,8 @@ fn a_backup_whose_status_of_transactions_vanishes_fails() {
     source.stop("immediate");
 }
 
-/// Each file of it is then missing, and the log's first segment is noticed first. But more log would
-/// not help.
+/// Each file of it is then missing, and the log's first segment is noticed first. But more log
+/// would not help.
 #[test]
 fn a_data_directory_that_is_moved_away_is_named_as_the_cause() {
     let (place, source) = small_cluster();

@@ -69,6 +69,29 @@ fn a_database_that_is_cut_off_during_the_copy_is_an_error() {
     }
 }
 
+/// SQLite forbids this, and no lock prevents it. The set would mix rows of both databases.
+#[test]
+fn another_database_that_is_copied_over_one_in_wal_mode_is_noticed() {
+    let (room, ledger, _keeper) = scene(Journal::Wal);
+    let spec = LedgerSpec {
+        journal: Journal::Delete,
+        accounts: 4000,
+        payload_bytes: 1500,
+        seed: 23,
+        ..LedgerSpec::default()
+    };
+    let other = Ledger::create(&room.path("other.db"), spec).path;
+    let path = ledger.path.clone();
+    let meanwhile = move || assert!(std::fs::copy(&other, &path).is_ok());
+    let result = backup_while(&ledger.path, &room.path("set"), meanwhile);
+    let error = result.map(|outcome| outcome.facts).unwrap_err();
+    let SqliteError::SourceOverwritten { .. } = error else {
+        panic!("{error:?}")
+    };
+    assert!(error.hint().is_some());
+    assert!(!room.names().iter().any(|name| name.starts_with("set")));
+}
+
 #[test]
 fn a_database_that_was_cut_off_before_is_an_error() {
     for journal in BOTH_MODES {

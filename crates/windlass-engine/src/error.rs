@@ -271,7 +271,19 @@ impl EngineError {
                 ..
             }
         );
-        self.is_damage() || unreadable
+        self.is_damage() || unreadable && !self.is_denied()
+    }
+
+    /// True when this user may not read the media. That says nothing about their state.
+    pub fn is_denied(&self) -> bool {
+        matches!(
+            self,
+            Self::DeviceIo {
+                operation: "read",
+                source,
+                ..
+            } if source.kind() == io::ErrorKind::PermissionDenied
+        )
     }
 
     /// True when media were read and were found damaged, incomplete or mixed up.

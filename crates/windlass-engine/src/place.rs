@@ -105,9 +105,19 @@ pub enum SetState {
     Incomplete(EngineError),
     /// A stripe exists but cannot be used, or exists twice.
     Damaged(EngineError),
+    /// This user may not read a stripe.
+    Denied(EngineError),
 }
 
 impl SetState {
+    /// The state of a set with a stripe that cannot be used.
+    fn of_fault(fault: EngineError) -> Self {
+        match fault.is_denied() {
+            true => Self::Denied(fault),
+            false => Self::Damaged(fault),
+        }
+    }
+
     /// The state in one word, for people and programs.
     pub fn name(&self) -> &'static str {
         match self {
@@ -115,6 +125,7 @@ impl SetState {
             Self::Unfinished => "unfinished",
             Self::Incomplete(_) => "incomplete",
             Self::Damaged(_) => "damaged",
+            Self::Denied(_) => "not readable",
         }
     }
 
@@ -122,7 +133,7 @@ impl SetState {
     pub fn fault(&self) -> Option<&EngineError> {
         match self {
             Self::Sealed | Self::Unfinished => None,
-            Self::Incomplete(fault) | Self::Damaged(fault) => Some(fault),
+            Self::Incomplete(fault) | Self::Damaged(fault) | Self::Denied(fault) => Some(fault),
         }
     }
 }

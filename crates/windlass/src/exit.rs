@@ -9,6 +9,8 @@ use windlass_model::ModelError;
 use windlass_postgres::PostgresError;
 use windlass_sqlite::SqliteError;
 
+use crate::denied;
+
 /// How the command ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Code {
@@ -163,6 +165,9 @@ impl From<EngineError> for Failure {
             error if error.is_damage() => Code::Damage,
             _ => Code::Failed,
         };
+        if let Some((message, hint)) = denied::words(&error) {
+            return Self::new(code, message, hint);
+        }
         Self {
             code,
             hint: error.hint(),

@@ -15,6 +15,7 @@ mod config;
 mod configured;
 mod damage;
 mod database;
+mod denied;
 mod devices;
 mod exit;
 mod foretold;

@@ -1,14 +1,14 @@
 //! The sets of places: stripes gathered by the id of their set, and what becomes of each set.
 
 use std::collections::BTreeMap;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use serde_json::Value;
 use windlass_media::{SetDescription, SetId, StripeHeader, StripeIndex};
 
 use super::stripe::{Found, Stripe, is_just_begun, look, read_footer};
 use super::{SetAbout, SetEntry, SetList, SetState, StripeEntry, UnknownStripe};
-use crate::error::{EngineError, damage};
+use crate::error::{EngineError, damage, read_error};
 use crate::set::places::where_it_may_be;
 use crate::storage::{PlaceFile, Storage};
 
@@ -88,7 +88,11 @@ fn siblings(storage: &dyn Storage, places: &[PathBuf], sets: &mut Sets, set_id: 
         .collect();
     for (index, location) in missing {
         let inside: Vec<_> = places.iter().map(|place| place.join("any")).collect();
-        let may_be = where_it_may_be(&inside, &location).into_iter();
+        let may_be = where_it_may_be(&inside, &location);
+        if let Some((file, fault)) = may_be.iter().find_map(|path| denied(storage, path)) {
+            broken.entry(index).or_insert((file, fault));
+        }
+        let may_be = may_be.into_iter();
         let there = may_be.filter_map(|location| storage.file_at(location));
         for file in there.filter(|file| file.bytes > 0) {
             let name = file.clone();
@@ -110,6 +114,17 @@ fn siblings(storage: &dyn Storage, places: &[PathBuf], sets: &mut Sets, set_id: 
         }
     }
     broken
+}
+
+/// What a user who may not look into the directory of a stripe can say about the stripe.
+fn denied(storage: &dyn Storage, location: &Path) -> Option<(PlaceFile, EngineError)> {
+    let fault = read_error(location, 0, storage.look(location).err()?);
+    let file = PlaceFile {
+        location: location.to_owned(),
+        bytes: 0,
+        modified_nanos: 0,
+    };
+    fault.is_denied().then_some((file, fault))
 }
 
 impl Gathered {
@@ -137,7 +152,7 @@ impl Gathered {
         let (about, footer_fault) = self.describe(storage, limit);
         let begun_nanos = self.begun();
         let state = match (self.state(set_id, count, &mut broken), footer_fault) {
-            (SetState::Sealed, Some(fault)) => SetState::Damaged(fault),
+            (SetState::Sealed, Some(fault)) => SetState::of_fault(fault),
             (state, _) => state,
         };
         let stripe = |stripe: Stripe| StripeEntry {
@@ -190,10 +205,10 @@ impl Gathered {
         }
         let mut faults = self.stripes.iter_mut();
         if let Some(fault) = faults.find_map(|stripe| stripe.fault.take()) {
-            return SetState::Damaged(fault);
+            return SetState::of_fault(fault);
         }
         if let Some((_, (_, fault))) = broken.pop_first() {
-            return SetState::Damaged(fault);
+            return SetState::of_fault(fault);
         }
         let there = |index| self.stripes.iter().any(|stripe| stripe.index.0 == index);
         if let Some(index) = (0..count).find(|index| !there(*index)) {

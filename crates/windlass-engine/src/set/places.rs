@@ -118,9 +118,13 @@ pub(super) fn candidates(
     Ok(candidates)
 }
 
-/// Whether a file exists there. An empty file is a stripe that has lost everything.
+/// Whether a file exists there, or may exist in a directory that this user may not look into. An
+/// empty file is a stripe that has lost everything.
 pub(crate) fn is_occupied(storage: &dyn Storage, location: &Path) -> bool {
-    matches!(storage.look(location), Ok(Lies::File { .. }))
+    match storage.look(location) {
+        Ok(lies) => matches!(lies, Lies::File { .. }),
+        Err(error) => error.kind() == std::io::ErrorKind::PermissionDenied,
+    }
 }
 
 /// Where the stripe that was written to `location` may be: beside its siblings, or still at

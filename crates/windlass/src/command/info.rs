@@ -16,6 +16,7 @@ use windlass_image::{SetImage, SetImageOptions};
 use windlass_postgres::{KIND, RelationNames};
 
 use crate::cli::{Global, Info};
+use crate::denied;
 use crate::exit::{Code, Failure};
 use crate::images::AsCluster;
 use crate::output;
@@ -49,11 +50,11 @@ fn stripes(global: &Global, arguments: &Info, words: &[PathBuf]) -> Result<Code,
         // The reason why there is no set says more than the fact that there is none.
         places::open_stripes(words)?;
     }
-    let mut damaged = false;
+    let mut code = Code::Done;
     let mut documents = Vec::new();
     for (id, stripes) in &sets {
         let view = SetView::new(*id, stripes);
-        damaged |= view.fault.is_some();
+        code = view.worse_than(code);
         documents.push(view.json(arguments.files));
         if !global.json {
             view.print(arguments.files);
@@ -73,7 +74,15 @@ fn stripes(global: &Global, arguments: &Info, words: &[PathBuf]) -> Result<Code,
             ));
         });
     }
-    Ok(if damaged { Code::Damage } else { Code::Done })
+    Ok(code)
+}
+
+/// The worse of a code and that of a fault. If this user may not read a set, that is no damage.
+fn worse(code: Code, fault: &EngineError) -> Code {
+    match fault.is_denied() {
+        true if code != Code::Damage => Code::Failed,
+        _ => Code::Damage,
+    }
 }
 
 /// An unsealed stripe in a directory is neither a set nor a damaged one: no backup has sealed it
@@ -91,7 +100,7 @@ struct SetView {
     stripes: Vec<StripeView>,
     description: Option<SetDescription>,
     /// Why the set cannot be restored; `None` if it can.
-    fault: Option<String>,
+    fault: Option<EngineError>,
 }
 
 /// One stripe, wherever it was found.
@@ -110,7 +119,7 @@ impl SetView {
         let places: Vec<_> = stripes.iter().map(|one| one.location.clone()).collect();
         let fault = match FoundSet::whole(&Files, &places, METADATA_LIMIT_DEFAULT) {
             Ok(set) => return Self::whole(&set),
-            Err(fault) => fault.to_string(),
+            Err(fault) => fault,
         };
         let surveyed = Survey::of_any(&Files, &places, METADATA_LIMIT_DEFAULT);
         let view = match &surveyed {
@@ -122,6 +131,11 @@ impl SetView {
             fault: Some(fault),
             ..view
         }
+    }
+
+    /// The worse of a code and that of this set.
+    fn worse_than(&self, code: Code) -> Code {
+        self.fault.as_ref().map_or(code, |fault| worse(code, fault))
     }
 
     fn whole(set: &FoundSet) -> Self {
@@ -242,7 +256,11 @@ impl SetView {
         }
     }
 
-    fn print_damage(&self, fault: &str) {
+    fn print_damage(&self, fault: &EngineError) {
+        if let Some((message, hint)) = denied::words(fault) {
+            output::line(&format!("state         not readable: {message}. {hint}"));
+            return;
+        }
         output::line(&format!("state         cannot be restored: {fault}"));
         let sound = self
             .stripes
@@ -276,7 +294,7 @@ impl SetView {
         let mut document = serde_json::json!({
             "set_id": self.id.to_string(),
             "restorable": self.fault.is_none(),
-            "fault": self.fault,
+            "fault": self.fault.as_ref().map(ToString::to_string),
             "stripe_count": self.stripe_count,
             "stripes": stripes,
         });

@@ -4,13 +4,14 @@
 //! saying so. A user who restores the newest backup and gets an older one would not notice.
 
 use jiff::{SignedDuration, Timestamp};
-use windlass_engine::{EngineError, SetEntry, SetList, SetState};
+use windlass_engine::{EngineError, SetEntry, SetList, SetState, UnknownStripe};
 
 use super::identity::Identity;
 use super::named::Named;
 use super::which::{Which, local_time, timestamp, when};
 use crate::exit::{Code, Failure};
 use crate::words::quoted;
+use crate::{denied, output};
 
 /// The most sets that a message lists.
 const LISTED_MAX: usize = 12;
@@ -210,8 +211,19 @@ fn older<'a>(sets: &[&'a SetEntry], than: &SetEntry) -> Option<&'a SetEntry> {
 /// Fails if a file there may belong to a newer set.
 fn passed_over_unknown(list: &SetList, set: &SetEntry, bound: i64) -> Result<(), Failure> {
     let newer = |nanos: i64| nanos > set.begun_nanos && nanos <= bound;
-    let mut unknown = list.unknown.iter();
-    let Some(unknown) = unknown.find(|one| newer(one.file.modified_nanos)) else {
+    let unknown = list.unknown.iter();
+    let unknown = unknown.filter(|one| newer(one.file.modified_nanos));
+    // Sets of another user, which only that user may read, keep nobody from using his own.
+    let (others, unknown): (Vec<_>, Vec<_>) = unknown.partition(|one| is_of_another(one));
+    if let Some(first) = others.first() {
+        let (count, path) = (others.len() as u64, first.file.location.display());
+        let files = output::count(count, "newer file");
+        let user = denied::user();
+        output::note(&format!(
+            "note: {files} of another user there cannot be read by {user}, the first is {path}"
+        ));
+    }
+    let Some(unknown) = unknown.first() else {
         return Ok(());
     };
     let (id, begun) = (short_id(set), when(set.begun_nanos));
@@ -230,8 +242,16 @@ fn passed_over_unknown(list: &SetList, set: &SetEntry, bound: i64) -> Result<(),
     Err(Failure::from_fault(&unknown.fault, message, hint))
 }
 
+/// Whether it is a file of another user that this user may not read.
+fn is_of_another(unknown: &UnknownStripe) -> bool {
+    unknown.fault.is_denied() && denied::is_of_another(&unknown.file.location)
+}
+
 fn nothing(list: &SetList, sets: &[&SetEntry], bound: i64, place: &str) -> Failure {
     if let (Some(unknown), true) = (list.unknown.first(), sets.is_empty()) {
+        if let Some((message, hint)) = denied::words(&unknown.fault) {
+            return Failure::new(Code::Failed, message, hint);
+        }
         let path = unknown.file.location.display();
         let message = format!("{path} is no stripe that can be read: {}", unknown.fault);
         let hint = "It carries a stripe's name. Use another set.".to_owned();

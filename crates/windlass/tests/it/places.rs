@@ -277,3 +277,144 @@ fn a_sqlite_database_is_backed_up_and_restored_as_its_owner() {
     assert_eq!(roots_files(&home), "");
     assert_eq!(run("sqlite3", &[&new, "SELECT a FROM t"]), "42\n");
 }
+
+/// Whether this process may become another user.
+fn may_become_another() -> bool {
+    rustix::process::geteuid().is_root()
+}
+
+#[test]
+fn a_set_that_this_user_may_not_read_is_not_called_damaged() {
+    if !may_become_another() {
+        return;
+    }
+    let place = Place::new();
+    let set = place.back_up();
+    place.back_up();
+    for name in place.sets() {
+        set_mode(&place.path("sets").join(name), 0o600);
+    }
+    let open = open_directory(&place);
+    set_mode(place.dir.path(), 0o755);
+    let into = open.join("new.db").display().to_string();
+    let (sets, stripe) = (place.arg("sets"), set.to_str().unwrap());
+    for words in [
+        &["info", &sets][..],
+        &["info", &sets, "--long"],
+        &["info", stripe],
+        &["verify", &sets],
+        &["verify", &sets, "--quick"],
+        &["verify", &sets, "--latest"],
+        &["verify", stripe],
+        &["restore", &sets, "--into", &into],
+        &["restore", stripe, "--into", &into],
+        &["extract", &sets, "**", "--into", &into],
+        &["open", &sets, "--", "true"],
+    ] {
+        let output = ordinary(words);
+        let said = text(&output);
+        assert_eq!(output.status.code(), Some(1), "{words:?}: {said}");
+        assert!(!said.contains("damaged"), "{words:?}: {said}");
+        let says = "cannot be read by user nobody: permission denied";
+        assert!(said.contains(says), "{words:?}: {said}");
+        // A list has no hints.
+        let is_list = words[0] == "info" && words[1] == sets;
+        assert!(is_list || said.contains("as root"), "{words:?}: {said}");
+    }
+}
+
+#[test]
+fn a_stripe_in_a_directory_that_this_user_may_not_enter_is_not_called_missing() {
+    if !may_become_another() {
+        return;
+    }
+    let place = Place::new();
+    let (db, near, far) = (place.arg("shop.db"), place.arg("sets"), place.arg("far"));
+    let output = windlass(&["backup", &db, "--to", &near, "--to", &far]);
+    assert_eq!(output.status.code(), Some(0), "{}", text(&output));
+    set_mode(place.dir.path(), 0o755);
+    set_mode(&place.path("sets"), 0o755);
+    for name in place.sets() {
+        set_mode(&place.path("sets").join(name), 0o644);
+    }
+    set_mode(&place.path("far"), 0o700);
+    for words in [
+        &["info", &near][..],
+        &["info", &near, "--long"],
+        &["verify", &near],
+        &["verify", &near, "--latest"],
+    ] {
+        let output = ordinary(words);
+        let said = text(&output);
+        assert_eq!(output.status.code(), Some(1), "{words:?}: {said}");
+        assert!(!said.contains("missing"), "{words:?}: {said}");
+        assert!(said.to_lowercase().contains("permission denied"), "{said}");
+    }
+}
+
+#[test]
+fn newer_sets_of_another_user_keep_nobody_from_his_own() {
+    if !may_become_another() {
+        return;
+    }
+    let place = Place::new();
+    let own = place.back_up();
+    let other = {
+        place.ledger.commit(21, 30);
+        place.back_up()
+    };
+    let nobody = Some(NOBODY.parse().unwrap());
+    std::os::unix::fs::chown(&own, nobody, nobody).unwrap();
+    set_mode(&other, 0o600);
+    set_mode(place.dir.path(), 0o755);
+    let into = open_directory(&place).join("new.db");
+    let words = [
+        "restore",
+        &place.arg("sets"),
+        "--into",
+        into.to_str().unwrap(),
+    ];
+    let output = ordinary(&words);
+    let said = text(&output);
+    assert_eq!(output.status.code(), Some(0), "{said}");
+    let says = "note: 1 newer file of another user there cannot be read by user nobody";
+    assert!(said.contains(says), "{said}");
+    assert_eq!(place.ledger.check(&into), 20);
+    std::fs::remove_file(&into).unwrap();
+    // His own file that he may not read may be the newest set: that still stops him.
+    std::os::unix::fs::chown(&other, nobody, nobody).unwrap();
+    set_mode(&other, 0o000);
+    let output = ordinary(&words);
+    assert_eq!(output.status.code(), Some(1), "{}", text(&output));
+    assert!(
+        text(&output).contains("may be a newer set"),
+        "{}",
+        text(&output)
+    );
+}
+
+#[test]
+fn root_reads_a_set_that_the_owner_of_the_target_may_not_read() {
+    if !may_become_another() {
+        return;
+    }
+    let place = Place::new();
+    let set = place.back_up();
+    set_mode(&set, 0o600);
+    set_mode(place.dir.path(), 0o755);
+    set_mode(&place.path("sets"), 0o700);
+    let open = open_directory(&place);
+    let nobody = Some(NOBODY.parse().unwrap());
+    std::os::unix::fs::chown(&open, nobody, nobody).unwrap();
+    let (sets, files) = (place.arg("sets"), open.display().to_string());
+    let output = as_root(&["extract", &sets, "shop.db", "--into", &files]);
+    assert_eq!(output.status.code(), Some(0), "{}", text(&output));
+    use std::os::unix::fs::MetadataExt;
+    let made = open.join("shop.db").metadata().unwrap();
+    assert_eq!(Some(made.uid()), nobody);
+    let live = open.join("shop.db").display().to_string();
+    for words in [["diff", &sets, &live], ["diff", &live, &sets]] {
+        let output = as_root(&words);
+        assert_eq!(output.status.code(), Some(0), "{}", text(&output));
+    }
+}

@@ -7,11 +7,12 @@ use jiff::Timestamp;
 use serde_json::{Value, json};
 use windlass_engine::media::BackupType;
 use windlass_engine::{
-    Files, METADATA_LIMIT_DEFAULT, SetEntry, SetList, SetState, glance, show_size,
+    Files, METADATA_LIMIT_DEFAULT, SetEntry, SetList, SetState, UnknownStripe, glance, show_size,
 };
 
-use super::SetView;
+use super::{SetView, worse};
 use crate::cli::{Global, Info};
+use crate::denied;
 use crate::exit::{Code, Failure};
 use crate::output;
 use crate::places::{self, Identity, Named, local_time, short_id, timestamp};
@@ -37,20 +38,23 @@ pub(super) fn run(global: &Global, arguments: &Info, named: &Named) -> Result<Co
         // `choose` fails and says why there is no set.
         places::choose(&list, named)?;
     }
-    let mut damaged = !list.unknown.is_empty();
+    let mut code = list
+        .unknown
+        .iter()
+        .fold(Code::Done, |code, one| worse(code, &one.fault));
     if arguments.long || arguments.files || global.json {
-        let documents = long(global, arguments, &sets, &mut damaged)?;
+        let documents = long(global, arguments, &sets, &mut code)?;
         if global.json {
             output::line(&document(documents, &list, &partials).to_string());
-            return Ok(code(damaged));
+            return Ok(code);
         }
     } else {
-        damaged |= sets.iter().any(|set| set.state.fault().is_some());
+        let faults = sets.iter().filter_map(|set| set.state.fault());
+        code = faults.fold(code, worse);
         short(&sets);
     }
     for unknown in &list.unknown {
-        let path = unknown.file.location.display();
-        output::line(&format!("damaged       {path}  {}", unknown.fault));
+        output::line(&unknown_line(unknown));
     }
     for path in &partials {
         let path = path.display();
@@ -58,11 +62,16 @@ pub(super) fn run(global: &Global, arguments: &Info, named: &Named) -> Result<Co
             "unfinished    {path}  of a backup under way, or cut off"
         ));
     }
-    Ok(code(damaged))
+    Ok(code)
 }
 
-fn code(damaged: bool) -> Code {
-    if damaged { Code::Damage } else { Code::Done }
+/// The line about a file that may be a stripe.
+fn unknown_line(unknown: &UnknownStripe) -> String {
+    let path = unknown.file.location.display();
+    match denied::words(&unknown.fault) {
+        Some((message, _)) => format!("not readable  {message}"),
+        None => format!("damaged       {path}  {}", unknown.fault),
+    }
 }
 
 /// Shows everything about each set, one after another.
@@ -70,7 +79,7 @@ fn long(
     global: &Global,
     arguments: &Info,
     sets: &[&SetEntry],
-    damaged: &mut bool,
+    code: &mut Code,
 ) -> Result<Vec<Value>, Failure> {
     let mut documents = Vec::new();
     for set in sets {
@@ -78,7 +87,7 @@ fn long(
             set.set_id,
             &glance(&Files, &set.locations(), METADATA_LIMIT_DEFAULT)?,
         );
-        *damaged |= view.fault.is_some();
+        *code = view.worse_than(*code);
         if global.json {
             documents.push(view.json(arguments.files));
         } else {

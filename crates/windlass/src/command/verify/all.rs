@@ -8,6 +8,7 @@ use windlass_engine::{Cancel, SetEntry, SetState, show_size};
 
 use super::{How, Verified};
 use crate::cli::{Global, Verify};
+use crate::denied;
 use crate::exit::{Code, Failure};
 use crate::output;
 use crate::places::{self, Identity, Named, local_time, short_id};
@@ -22,6 +23,8 @@ struct Outcome {
     damaged: Vec<String>,
     /// The sets that could not be verified for another reason than damage.
     failed: Vec<String>,
+    /// How many of these this user may not read.
+    denied: usize,
     warnings: bool,
 }
 
@@ -48,6 +51,10 @@ pub(super) fn run(
     let mut outcome = Outcome::default();
     for unknown in &list.unknown {
         let path = unknown.file.location.display().to_string();
+        if let Some((message, _)) = denied::words(&unknown.fault) {
+            outcome.not_allowed(global, &path, None, message);
+            continue;
+        }
         if !global.json {
             output::line(&format!("damaged       {path}: {}", unknown.fault));
         }
@@ -81,6 +88,11 @@ fn one(
     outcome: &mut Outcome,
     cancel: &Cancel,
 ) -> Result<(), Failure> {
+    if let Some((message, _)) = set.state.fault().and_then(denied::words) {
+        let id = set.set_id.to_string();
+        outcome.not_allowed(how.global, &short_id(set), Some(id), message);
+        return Ok(());
+    }
     let verified = match how.verify(&set.locations(), cancel) {
         Ok(verified) => verified,
         // If there is only one set, its failure is reported in full by the caller.
@@ -117,6 +129,16 @@ impl Outcome {
         self.damaged.push(name.to_owned());
         self.documents
             .push(json!({"set_id": id, "name": name, "ok": false, "error": fault}));
+    }
+
+    /// What this user may not read is not verified, and not damaged either.
+    fn not_allowed(&mut self, global: &Global, name: &str, id: Option<String>, why: String) {
+        if !global.json {
+            output::line(&format!("not readable  {why}"));
+        }
+        self.not_read(name, id, why);
+        self.failed.extend(self.damaged.pop());
+        self.denied += 1;
     }
 
     fn add(&mut self, set: &SetEntry, verified: Verified, brief: bool) {
@@ -164,13 +186,18 @@ impl Outcome {
 
     /// Reports which sets are damaged. Returns how the command ends.
     fn end(&self, count: usize) -> Code {
-        if count > 1 || self.documents.len() > count {
+        if count > 1 || self.documents.len() > count || self.denied > 0 {
             for (what, names) in [("damaged", &self.damaged), ("not verified", &self.failed)] {
                 if !names.is_empty() {
                     let (bad, names) = (names.len(), names.join(", "));
                     let of = self.documents.len();
                     output::note(&format!("error: {bad} of {of} sets {what}: {names}"));
                 }
+            }
+            if self.denied > 0 {
+                output::note(
+                    "hint: Run the command as a user who may read what is not readable, or as root.",
+                );
             }
             if !self.damaged.is_empty() {
                 output::note(

@@ -70,6 +70,12 @@ impl OpenImage {
         Self::set(asked)
     }
 
+    /// Whether the word names a database itself, and not a set of it.
+    pub fn is_live(place: &Path) -> bool {
+        let is_sqlite = || place.is_file() && windlass_sqlite::is_sqlite(place).unwrap_or(false);
+        place.join("PG_VERSION").is_file() || is_sqlite()
+    }
+
     fn directory(place: &Path) -> Result<Self, Failure> {
         become_owner(place)?;
         let image = DirectoryImage::open_with(place, &tablespaces(place)?)?;

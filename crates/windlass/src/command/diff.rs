@@ -25,10 +25,11 @@ const PAGE_BYTES_DEFAULT: u32 = 8192;
 
 pub fn run(global: &Global, arguments: &Diff) -> Result<Code, Failure> {
     let cancel = signals::cancel_on_signals()?;
-    // An image that is not a set is opened first: it decides which user this process becomes.
+    // A set is opened first: an image that is none decides which user this process becomes, and
+    // that user need not be allowed to read the set.
     let mut places = [&arguments.first, &arguments.second];
-    let live_last = arguments.second.join("PG_VERSION").is_file();
-    if live_last {
+    let swapped = OpenImage::is_live(&arguments.first) && !OpenImage::is_live(&arguments.second);
+    if swapped {
         places.swap(0, 1);
     }
     let open = |place: &PathBuf| {
@@ -44,11 +45,7 @@ pub fn run(global: &Global, arguments: &Diff) -> Result<Code, Failure> {
         OpenImage::open(&asked, &cancel)
     };
     let (one, other) = (open(places[0])?, open(places[1])?);
-    let (first, second) = if live_last {
-        (other, one)
-    } else {
-        (one, other)
-    };
+    let (first, second) = if swapped { (other, one) } else { (one, other) };
     let page_bytes = page_bytes(&first, &second)?;
     for image in [&first, &second] {
         if image.holds_writers() {

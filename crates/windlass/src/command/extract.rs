@@ -20,16 +20,17 @@ use windlass_engine::show_size;
 
 pub fn run(global: &Global, arguments: &Extract) -> Result<Code, Failure> {
     let cancel = signals::cancel_on_signals()?;
-    // The owner of the directory will own the files.
-    let parent = arguments.into.ancestors().find(|path| path.is_dir());
-    if let Some((uid, gid)) = parent.and_then(privilege::owner) {
-        privilege::become_user(uid, gid)?;
-    }
+    // The set is opened first: only root may be allowed to read it.
     let set = Arc::new(places::open(
         global,
         std::slice::from_ref(&arguments.set),
         &arguments.choice,
     )?);
+    // The owner of the directory will own the files.
+    let parent = arguments.into.ancestors().find(|path| path.is_dir());
+    if let Some((uid, gid)) = parent.and_then(privilege::owner) {
+        privilege::become_user(uid, gid)?;
+    }
     if !arguments.relation.is_empty() {
         check_has_relations(&set)?;
     }

@@ -131,7 +131,7 @@ pub fn names(words: &[PathBuf]) -> String {
 
 /// A stripe means its own set. Directories named with it are places where its other stripes may be.
 fn of_stripe(stripe: &Path, words: &[PathBuf], choice: &Choice) -> Result<FoundSet, Failure> {
-    if choice.which.is_some() || choice.of.is_some() {
+    if (choice.which.is_some() || choice.of.is_some()) && stripe.exists() {
         let message = format!("{} is one stripe, which is of one set", stripe.display());
         let hint = "--set and --database choose among the sets of a directory: name the directory.";
         return Err(Failure::usage(message, hint));

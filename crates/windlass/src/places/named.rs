@@ -88,8 +88,25 @@ impl Named {
         Ok(())
     }
 
-    /// Fails if a stripe and a configured name were given together.
+    /// Fails if a place does not exist, or if a stripe and a configured name were given together.
     fn check(&self) -> Result<(), Failure> {
+        for one in &self.meant {
+            let missing = one.places.iter().find(|place| is_missing(place));
+            if let Some(missing) = missing {
+                return Err(not_mounted(one, missing));
+            }
+        }
+        let is_several = self.paths.iter().any(|path| path.is_dir());
+        if let Some(missing) = self
+            .plain
+            .iter()
+            .find(|path| is_several && is_missing(path))
+        {
+            let message = format!("there is no file or directory {}", missing.display());
+            let hint = "Check the path, and whether its disk is mounted. To read the other places \
+                        without it, leave it out.";
+            return Err(Failure::new(Code::Failed, message, hint));
+        }
         let stripe = self.plain.iter().find(|path| !path.is_dir());
         match (stripe, self.meant.first()) {
             (Some(stripe), Some(one)) => {
@@ -200,6 +217,26 @@ impl Named {
         };
         Failure::hinted(Code::Failed, message, hint)
     }
+}
+
+/// The failure when a place of a configured database is missing.
+fn not_mounted(one: &Configured, missing: &Path) -> Failure {
+    let (name, path) = (&one.name, missing.display());
+    let message = format!("there is no directory {path}, where sets of {name} are kept");
+    let there = one.places.iter().filter(|place| place.exists());
+    let there: Vec<_> = there.cloned().collect();
+    let hint = match there.is_empty() {
+        true => "Is its disk mounted? If no backup was made yet, make the first one.".to_owned(),
+        false => {
+            let info = format!("windlass info {}", typed(&there));
+            format!("Is its disk mounted? `{info}` shows what can be restored without it.")
+        }
+    };
+    Failure::new(Code::Failed, message, hint)
+}
+
+fn is_missing(path: &Path) -> bool {
+    matches!(path.symlink_metadata(), Err(error) if error.kind() == std::io::ErrorKind::NotFound)
 }
 
 /// Words as they are typed in a shell.

@@ -293,3 +293,58 @@ fn a_configured_database_without_a_set_never_takes_that_of_another() {
     }
     assert!(!place.path("new.db").exists());
 }
+
+#[test]
+fn a_place_that_does_not_exist_is_named_as_such() {
+    let place = Place::new();
+    let (db, near, far) = (place.arg("shop.db"), place.arg("sets"), place.arg("far"));
+    let text = format!("[database.orders]\nsource = \"{db}\"\nto = [\"{near}\", \"{far}\"]\n");
+    configure(&place, &text);
+    for _ in 0..2 {
+        let (code, printed) = with(&place, &["backup", "orders"]);
+        assert_eq!(code, 0, "{printed}");
+    }
+    std::fs::rename(place.path("far"), place.path("away")).unwrap();
+    for words in [
+        &["restore", "orders", "--into", "new.db"][..],
+        &["restore", "orders", "--into", "new.db", "--set", "latest"],
+        &["verify", "orders"],
+        &["verify", "orders", "--latest"],
+        &["info", "orders"],
+        &["info", "orders@latest"],
+        &["open", "orders", "--", "true"],
+    ] {
+        let (code, printed) = with(&place, words);
+        assert_eq!(code, 1, "{words:?}: {printed}");
+        let says = format!("there is no directory {far}, where sets of orders are kept");
+        assert!(printed.contains(&says), "{words:?}: {printed}");
+        let hint = format!("Is its disk mounted? `windlass info {near}` shows");
+        assert!(printed.contains(&hint), "{words:?}: {printed}");
+    }
+    for words in [
+        &["info", &far, &near][..],
+        &["info", &near, &far],
+        &["verify", &far, &near],
+        &[
+            "restore", &near, &far, "--into", "new.db", "--set", "latest",
+        ],
+    ] {
+        let (code, printed) = with(&place, words);
+        assert_eq!(code, 1, "{words:?}: {printed}");
+        let says = format!("there is no file or directory {far}");
+        assert!(printed.contains(&says), "{words:?}: {printed}");
+    }
+    for words in [&["info", &far][..], &["info", &far, "--set", "latest"]] {
+        let (code, printed) = with(&place, words);
+        assert_eq!(code, 1, "{words:?}: {printed}");
+        assert!(printed.contains("no backup set at"), "{words:?}: {printed}");
+    }
+    // The only place of a database.
+    std::fs::rename(place.path("sets"), place.path("other")).unwrap();
+    let (code, printed) = with(&place, &["info", "orders"]);
+    assert_eq!(code, 1, "{printed}");
+    assert!(
+        printed.contains("hint: Is its disk mounted? If no"),
+        "{printed}"
+    );
+}

@@ -14,7 +14,6 @@ mod which;
 use std::path::{Path, PathBuf};
 
 use jiff::Timestamp;
-use windlass_engine::media::fitted;
 use windlass_engine::{
     EngineError, Files, METADATA_LIMIT_DEFAULT, OpenSet, SetList, list_sets, set_of_stripe,
 };
@@ -108,12 +107,14 @@ pub fn open_stripes(stripes: &[PathBuf]) -> Result<OpenSet, Failure> {
 /// The sets of these directories.
 pub fn list(directories: &[PathBuf]) -> Result<SetList, Failure> {
     let mut list = list_sets(&Files, directories, METADATA_LIMIT_DEFAULT)?;
-    for set in list.sets.iter_mut().filter(|set| !set.is_dated) {
-        // The footer has the time too, as text.
+    for set in &mut list.sets {
+        // The description has the time of every message. The header has that of its own making,
+        // which may be in the second before.
         let started = set.about.as_ref().map(|about| about.started.parse());
         if let Some(Ok(started)) = started {
             let started: Timestamp = started;
-            set.begun_nanos = fitted(started.as_nanosecond());
+            let nanos = i64::try_from(started.as_nanosecond());
+            set.begun_nanos = nanos.unwrap_or(set.begun_nanos);
         }
     }
     list.sets.sort_by_key(|set| (set.begun_nanos, set.set_id.0));

@@ -16,6 +16,9 @@ use crate::{denied, output};
 /// The most sets that a message lists.
 const LISTED_MAX: usize = 12;
 
+/// How far apart the clocks of two machines may be without a word about it.
+const CLOCKS_DIFFER_MINUTES: i64 = 5;
+
 /// The chosen set of a list.
 pub struct Chosen<'a> {
     /// The set.
@@ -54,6 +57,7 @@ pub fn choose<'a>(list: &'a SetList, named: &Named) -> Result<Chosen<'a>, Failur
         return Err(nothing(list, &sets, bound, place));
     };
     passed_over_unknown(list, set, bound)?;
+    warn_of_future(set, &candidates);
     let chosen = Chosen {
         set,
         older: older(&sets, set),
@@ -63,6 +67,29 @@ pub fn choose<'a>(list: &'a SetList, named: &Named) -> Result<Chosen<'a>, Failur
         },
     };
     Ok(chosen)
+}
+
+/// Warns if the newest set says that it was begun in the future. The clock that gave it this time
+/// was wrong, so another set may be newer.
+fn warn_of_future(set: &SetEntry, candidates: &[&SetEntry]) {
+    let limit = Timestamp::now() + SignedDuration::from_mins(CLOCKS_DIFFER_MINUTES);
+    let is_future = |set: &SetEntry| timestamp(set.begun_nanos) > limit;
+    if !is_future(set) {
+        return;
+    }
+    let (id, begun) = (short_id(set), local_time(set.begun_nanos));
+    output::note(&format!(
+        "warning: set {id} says that it was begun at {begun}, which is in the future: the clock \
+         of its machine was wrong, so it need not be the newest"
+    ));
+    let mut before = candidates.iter().rev().filter(|set| !is_future(set));
+    if let Some(other) = before.next() {
+        let (id, begun) = (short_id(other), when(other.begun_nanos));
+        output::note(&format!(
+            "hint: The newest set that was not begun in the future is {id}, begun {begun}: take \
+             it with --set {id}."
+        ));
+    }
 }
 
 /// Refuses a moment that is still to come: the newest set would be taken for one of that day.

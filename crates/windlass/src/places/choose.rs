@@ -61,10 +61,7 @@ pub fn choose<'a>(list: &'a SetList, named: &Named) -> Result<Chosen<'a>, Failur
     let chosen = Chosen {
         set,
         older: older(&sets, set),
-        how: match candidates.len() {
-            1 => format!("the only one in {place}"),
-            count => format!("the newest of {count} in {place}"),
-        },
+        how: how(candidates.len(), bound, place),
     };
     Ok(chosen)
 }
@@ -89,6 +86,18 @@ fn warn_of_future(set: &SetEntry, candidates: &[&SetEntry]) {
             "hint: The newest set that was not begun in the future is {id}, begun {begun}: take \
              it with --set {id}."
         ));
+    }
+}
+
+/// How the newest of so many sets was chosen.
+fn how(count: usize, bound: i64, place: &str) -> String {
+    let by = match bound {
+        i64::MAX => String::new(),
+        bound => format!(" begun by {}", local_time(bound)),
+    };
+    match count {
+        1 => format!("the only one{by} in {place}"),
+        count => format!("the newest of {count}{by} in {place}"),
     }
 }
 

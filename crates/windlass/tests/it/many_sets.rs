@@ -94,7 +94,10 @@ fn the_newest_set_is_restored_unless_another_is_chosen() {
         .find(|line| line.starts_with(&second))
         .unwrap();
     let begun = &line[second.len()..].trim_start()[..19];
-    assert_eq!(restored(&place, &[&sets, "--set", begun]).0, 30);
+    let (count, said) = restored(&place, &[&sets, "--set", begun]);
+    assert_eq!(count, 30);
+    // The number is that of the sets up to this time, and the words say so.
+    assert!(said.contains(&format!(" begun by {begun} in ")), "{said}");
     // Naming a stripe means its own set.
     let stripe = stripe_of(&place, &first);
     assert_eq!(restored(&place, &[stripe.to_str().unwrap()]).0, 20);

@@ -35,7 +35,11 @@ pub fn choose<'a>(list: &'a SetList, named: &Named) -> Result<Chosen<'a>, Failur
     let sets = named.sets(list)?;
     let which = named.choice.which.as_ref().unwrap_or(&Which::Latest);
     if let Which::Id(start) = which {
-        let set = by_id(&sets, start, place)?;
+        let found = by_id(&sets, start, place);
+        let set = found.map_err(|failure| match left_out(list, &sets, named) {
+            others if others.is_empty() => failure,
+            others => failure.hinting(others.trim_start()),
+        })?;
         return Ok(Chosen {
             set,
             older: older(&sets, set),
@@ -54,7 +58,7 @@ pub fn choose<'a>(list: &'a SetList, named: &Named) -> Result<Chosen<'a>, Failur
     let candidates: Vec<&SetEntry> = sets.iter().filter(is_candidate).copied().collect();
     one_database(&candidates, place)?;
     let Some(set) = candidates.last().copied() else {
-        return Err(nothing(list, &sets, bound, place));
+        return Err(nothing(list, &sets, bound, named));
     };
     passed_over_unknown(list, set, bound)?;
     warn_of_future(set, &candidates);
@@ -211,10 +215,8 @@ fn by_id<'a>(sets: &[&'a SetEntry], start: &str, place: &str) -> Result<&'a SetE
         [set] => Ok(set),
         [] => {
             let message = format!("the id of no set in {place} begins with {start}");
-            Err(Failure::usage(
-                message,
-                "`windlass info` lists the sets of a directory.",
-            ))
+            let hint = "`windlass info` lists the sets of a directory.";
+            Err(Failure::usage(message, hint))
         }
         several => {
             let lines = several.iter().take(LISTED_MAX).map(|set| {
@@ -278,12 +280,23 @@ fn passed_over_unknown(list: &SetList, set: &SetEntry, bound: i64) -> Result<(),
     Err(Failure::from_fault(&unknown.fault, message, hint))
 }
 
+/// The databases with sets in the same places that may be this one under the path that it had.
+fn left_out(list: &SetList, sets: &[&SetEntry], named: &Named) -> String {
+    let others = named.left_out(list, sets).into_iter();
+    let others = others.map(|(of, _)| {
+        let typed = quoted(of.key());
+        format!(" There are sets of {of} too: --database {typed} takes these.")
+    });
+    others.collect()
+}
+
 /// Whether it is a file of another user that this user may not read.
 fn is_of_another(unknown: &UnknownStripe) -> bool {
     unknown.fault.is_denied() && denied::is_of_another(&unknown.file.location)
 }
 
-fn nothing(list: &SetList, sets: &[&SetEntry], bound: i64, place: &str) -> Failure {
+fn nothing(list: &SetList, sets: &[&SetEntry], bound: i64, named: &Named) -> Failure {
+    let place = &*named.places();
     if let (Some(unknown), true) = (list.unknown.first(), sets.is_empty()) {
         if let Some((message, hint)) = denied::words(&unknown.fault) {
             return Failure::new(Code::Failed, message, hint);
@@ -298,7 +311,8 @@ fn nothing(list: &SetList, sets: &[&SetEntry], bound: i64, place: &str) -> Failu
         Some(oldest) if bound < i64::MAX => {
             let (id, begun) = (short_id(oldest), when(oldest.begun_nanos));
             let message = format!("no set in {place} was begun by {}", local_time(bound));
-            Failure::usage(message, format!("The oldest is {id}, begun {begun}."))
+            let oldest = format!("The oldest is {id}, begun {begun}.");
+            Failure::usage(message, oldest + &left_out(list, sets, named))
         }
         _ if !sets.is_empty() || !list.unfinished.is_empty() => Failure::new(
             Code::Failed,

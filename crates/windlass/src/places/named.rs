@@ -217,6 +217,31 @@ impl Named {
         };
         Failure::hinted(Code::Failed, message, hint)
     }
+
+    /// The databases of these places that the words do not mean, and that no other configured
+    /// database means either: those of a database that had another path once.
+    pub fn left_out<'a>(
+        &self,
+        list: &'a SetList,
+        taken: &[&SetEntry],
+    ) -> Vec<(Identity, &'a SetEntry)> {
+        if self.meant.is_empty() || self.choice.of.is_some() {
+            return Vec::new();
+        }
+        let taken: Vec<_> = taken.iter().filter_map(|set| Identity::of(set)).collect();
+        let all: Vec<_> = list.sets.iter().collect();
+        let mut found = databases(&all);
+        found.retain(|(of, _)| {
+            let is_taken = taken.iter().any(|other| other.is_same(of));
+            let is_at = |one: &Configured| one.may_be(of) && one.is_at(of);
+            let may_be = self
+                .meant
+                .iter()
+                .any(|one| one.may_be(of) && !self.is_of_another(one, of));
+            !is_taken && may_be && !self.configured.iter().any(is_at)
+        });
+        found
+    }
 }
 
 /// The failure when a place of a configured database is missing.

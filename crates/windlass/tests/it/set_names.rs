@@ -348,3 +348,38 @@ fn a_place_that_does_not_exist_is_named_as_such() {
         "{printed}"
     );
 }
+
+#[test]
+fn the_sets_that_a_database_had_under_another_path_are_not_forgotten() {
+    let place = configured();
+    let (code, printed) = with(&place, &["backup", "orders"]);
+    assert_eq!(code, 0, "{printed}");
+    std::fs::copy(place.path("shop.db"), place.path("renamed.db")).unwrap();
+    let (old, new) = (place.arg("shop.db"), place.arg("renamed.db"));
+    let text = std::fs::read_to_string(place.path("windlass.toml")).unwrap();
+    configure(&place, &text.replace("shop.db", "renamed.db"));
+    let (code, printed) = with(&place, &["backup", "orders"]);
+    assert_eq!(code, 0, "{printed}");
+    let (code, printed) = with(&place, &["info", "orders"]);
+    assert_eq!(code, 0, "{printed}");
+    assert!(printed.contains("  renamed.db "), "{printed}");
+    let says = format!("other         shop.db (SQLite, {old}) has sets there too");
+    assert!(printed.contains(&says), "{printed}");
+    let words = ["restore", "orders", "--into", "new.db"];
+    let (code, printed) = with(&place, &[&words[..], &["--set", "2001-01-01"]].concat());
+    assert_eq!(code, 2, "{printed}");
+    let says = format!("There are sets of shop.db (SQLite, {old}) too: --database {old}");
+    assert!(printed.contains(&says), "{printed}");
+    let (code, printed) = with(&place, &[&words[..], &["--database", &old]].concat());
+    assert_eq!(code, 0, "{printed}");
+    // If the old path is that of another configured database, nothing is said.
+    let both = format!(
+        "[database.old]\nsource = \"{old}\"\nto = [\"{}\"]\n",
+        place.arg("sets")
+    );
+    let text = std::fs::read_to_string(place.path("windlass.toml")).unwrap();
+    configure(&place, &(text + &both));
+    let (code, printed) = with(&place, &["info", "orders"]);
+    assert_eq!(code, 0, "{printed}");
+    assert!(!printed.contains("other  ") && !printed.contains(&new.replace("renamed", "shop")));
+}

@@ -16,7 +16,7 @@ use crate::denied;
 use crate::exit::{Code, Failure};
 use crate::output;
 use crate::places::{self, Identity, Named, local_time, short_id, timestamp};
-use crate::words::age;
+use crate::words::{age, quoted};
 
 const HEADS: [&str; 10] = [
     "set", "begun", "age", "database", "kind", "type", "size", "stored", "ratio", "state",
@@ -29,6 +29,7 @@ type Row = [String; 10];
 pub(super) fn run(global: &Global, arguments: &Info, named: &Named) -> Result<Code, Failure> {
     let list = places::list(&named.paths)?;
     let all = named.sets(&list)?;
+    let all_sets = all.clone();
     let (unfinished, sets): (Vec<_>, Vec<_>) = all
         .into_iter()
         .partition(|set| matches!(set.state, SetState::Unfinished));
@@ -52,6 +53,12 @@ pub(super) fn run(global: &Global, arguments: &Info, named: &Named) -> Result<Co
         let faults = sets.iter().filter_map(|set| set.state.fault());
         code = faults.fold(code, worse);
         short(&sets);
+        for (of, newest) in named.left_out(&list, &all_sets) {
+            let (id, typed) = (short_id(newest), quoted(of.key()));
+            output::line(&format!(
+                "other         {of} has sets there too, the newest is {id}: --database {typed}"
+            ));
+        }
     }
     for unknown in &list.unknown {
         output::line(&unknown_line(unknown));

@@ -261,29 +261,16 @@ pub enum EngineError {
 }
 
 impl EngineError {
-    /// True for an error that says that media are damaged or cannot be read. False if the run
-    /// failed for another reason.
+    /// True if media are damaged or cannot be read, false if the run failed for another reason.
     pub(crate) fn is_of_media(&self) -> bool {
-        let unreadable = matches!(
-            self,
-            Self::DeviceIo {
-                operation: "read",
-                ..
-            }
-        );
-        self.is_damage() || unreadable && !self.is_denied()
+        let unread = matches!(self, Self::DeviceIo { operation, .. } if *operation == "read");
+        self.is_damage() || unread && !self.is_denied()
     }
 
     /// True when this user may not read the media. That says nothing about their state.
     pub fn is_denied(&self) -> bool {
-        matches!(
-            self,
-            Self::DeviceIo {
-                operation: "read",
-                source,
-                ..
-            } if source.kind() == io::ErrorKind::PermissionDenied
-        )
+        let denied = |source: &io::Error| source.kind() == io::ErrorKind::PermissionDenied;
+        matches!(self, Self::DeviceIo { operation: "read", source, .. } if denied(source))
     }
 
     /// True when media were read and were found damaged, incomplete or mixed up.

@@ -36,10 +36,14 @@ impl RestorePlan {
             source: Box::new(source),
         };
         let old = self.take_over().map_err(withheld)?;
-        self.clear_way()
-            .and_then(|()| self.put_in_place(&restored, old.is_some()))?;
+        self.clear_way()?;
+        let placed = self.put_in_place(&restored, old.is_some());
         drop(old);
-        self.remove_staging()
+        if placed.is_ok() || self.is_written_at(&self.target) {
+            // That the name is not durable matters more than what is left beside it.
+            return placed.and(self.remove_staging());
+        }
+        placed
     }
 
     /// Refuses if another file has taken the place of the one that the engine wrote.

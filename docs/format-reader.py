@@ -224,6 +224,9 @@ class Set:
             need(path and not set(parts) & {b"", b".", b".."} and b"\0" not in path, "an unsafe path")
             files[path] = (number, "fdl"[kind], mode, size, crc if flags & 2 else None, link)
         need(fields.at == len(raw), "file table: bytes follow")
+        for path in files:
+            above = [path[:at] for at, byte in enumerate(path) if byte == 47]
+            need(all(files[name][1] != "f" for name in above if name in files), "a path through a file")
         return files
 
     def check_superseded(self, raw):

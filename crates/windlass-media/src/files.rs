@@ -83,11 +83,12 @@ impl FileTable {
             check_path(entry.file, &entry.path)?;
             put_entry(&mut out, entry)?;
         }
+        check_nested(&self.0)?;
         Ok(out)
     }
 
     /// Reads a table. It checks every path (see [`check_path`]), and refuses a path that occurs
-    /// twice.
+    /// twice or leads through a regular file.
     pub fn decode(bytes: &[u8]) -> Result<Self, FormatError> {
         let mut reader = Reader::new(bytes, STRUCTURE);
         let count = reader.u32()?;
@@ -104,6 +105,7 @@ impl FileTable {
         }
         reader.end()?;
         check_unique(&entries)?;
+        check_nested(&entries)?;
         Ok(Self(entries))
     }
 }
@@ -142,26 +144,45 @@ pub fn check_path(file: FileNo, path: &[u8]) -> Result<(), FormatError> {
 }
 
 fn check_unique(entries: &[FileEntry]) -> Result<(), FormatError> {
-    let mut paths = HashSet::with_capacity(entries.len());
     let mut numbers = HashSet::with_capacity(entries.len());
-    for entry in entries {
-        if !paths.insert(entry.path.as_slice()) {
-            let (file, path) = (entry.file, entry.path_lossy());
-            return Err(FormatError::Path {
-                file,
-                path,
-                what: "occurs twice",
-            });
-        }
-        if !numbers.insert(entry.file) {
-            let what = "a file number occurs twice";
-            return Err(FormatError::Invalid {
-                structure: STRUCTURE,
-                what,
-            });
-        }
+    if entries.iter().any(|entry| !numbers.insert(entry.file)) {
+        let what = "a file number occurs twice";
+        return Err(FormatError::Invalid {
+            structure: STRUCTURE,
+            what,
+        });
     }
-    Ok(())
+    drop(numbers);
+    let mut paths = HashSet::with_capacity(entries.len());
+    match entries.iter().find(|it| !paths.insert(it.path.as_slice())) {
+        Some(entry) => Err(path_fault(entry, "occurs twice")),
+        None => Ok(()),
+    }
+}
+
+/// Refuses a path that leads through a regular file. No directory can be made there.
+fn check_nested(entries: &[FileEntry]) -> Result<(), FormatError> {
+    let mut sorted: Vec<_> = entries.iter().collect();
+    sorted.sort_by(|one, other| Iterator::cmp(ordered(&one.path), ordered(&other.path)));
+    let is_below = |above: &FileEntry, entry: &FileEntry| {
+        let rest = entry.path.strip_prefix(above.path.as_slice());
+        above.kind == FileKind::File && rest.is_some_and(|rest| rest.first() == Some(&b'/'))
+    };
+    match sorted.windows(2).find(|pair| is_below(pair[0], pair[1])) {
+        Some(pair) => Err(path_fault(pair[1], "leads through a regular file")),
+        None => Ok(()),
+    }
+}
+
+/// A path's bytes in an order in which whatever is below a path comes directly after it.
+fn ordered(path: &[u8]) -> impl Iterator<Item = u8> {
+    let before_all = |byte: &u8| if *byte == b'/' { 0 } else { *byte };
+    path.iter().map(before_all)
+}
+
+fn path_fault(entry: &FileEntry, what: &'static str) -> FormatError {
+    let (file, path) = (entry.file, entry.path_lossy());
+    FormatError::Path { file, path, what }
 }
 
 fn put_entry(out: &mut Vec<u8>, entry: &FileEntry) -> Result<(), FormatError> {

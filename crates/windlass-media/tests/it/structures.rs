@@ -210,12 +210,43 @@ proptest! {
     ) {
         let mut files = samples::files();
         let sample = files.0[1].clone();
-        files.0 = names.into_iter().zip(0..).map(|(name, number)| {
+        let is_above = |name: &str, other: &String| other.starts_with(&format!("{name}/"));
+        let mut files_only = names.clone();
+        files_only.retain(|name| !names.iter().any(|other| is_above(name, other)));
+        files.0 = files_only.into_iter().zip(0..).map(|(name, number)| {
             let (path, file) = (name.into_bytes(), windlass_media::FileNo(number));
             windlass_media::FileEntry {
                 file, path, bytes, mode, mtime_nanos: mtime, crc32c: crc, ..sample.clone()
             }
         }).collect();
         prop_assert_eq!(FileTable::decode(&files.encode().unwrap()).unwrap(), files);
+    }
+}
+
+#[test]
+fn a_path_that_leads_through_a_regular_file_is_refused_at_any_depth() {
+    let sample = samples::files().0[1].clone();
+    let table = |paths: &[&str]| {
+        let entry = |(number, path): (u32, &&str)| windlass_media::FileEntry {
+            file: windlass_media::FileNo(number),
+            path: path.as_bytes().to_vec(),
+            ..sample.clone()
+        };
+        FileTable((0..).zip(paths).map(entry).collect())
+    };
+    for paths in [
+        &["global", "global/pg_control"][..],
+        &["a/b/c", "a", "a.b", "a-"],
+        &["x", "a/b", "a", "a\u{1}"],
+    ] {
+        let error = table(paths).encode().unwrap_err().to_string();
+        assert!(error.contains("leads through a regular file"), "{error}");
+    }
+    for paths in [
+        &["a", "a.b/c", "a-/d", "ab/e"][..],
+        &["a/b", "a/bc/d", "a/b.c"],
+    ] {
+        let table = table(paths);
+        assert_eq!(FileTable::decode(&table.encode().unwrap()).unwrap(), table);
     }
 }

@@ -62,6 +62,7 @@ pub use relations::{
 };
 pub use restore::{Kept, RestorePlan, RestoreRequest, TablespacePlan, check_set, check_unoccupied};
 pub use rights::{Right, Rights};
+pub use tablespace::check_links;
 pub use users::user_shown;
 pub use wal::outside::{ReplayedTablespace, replayed_tablespaces};
 pub use wal::records::{Record as LogRecord, Records as LogRecords};

@@ -25,7 +25,7 @@ use windlass_media::{Facts, FileEntry, FileFlags, FileKind, FileNo, FileTable, c
 use crate::error::{IoContext, PostgresError};
 use crate::facts::DatabaseFacts;
 use crate::manifest::{MANIFEST_PATH, Manifest};
-use crate::tablespace::{TABLESPACE_MAP_PATH, oid_of_link, tablespace_map};
+use crate::tablespace::{TABLESPACE_MAP_PATH, oid_of, oid_of_link, tablespace_map};
 use crate::users::user_name;
 
 /// Settings of ALTER SYSTEM. The server reads them after its other files, wherever those are, and
@@ -277,13 +277,9 @@ fn plan_tablespaces(
         .iter()
         .filter(|entry| entry.kind == FileKind::Symlink)
     {
-        let oid = oid_of_link(&entry.path).ok_or_else(|| PostgresError::Set {
-            what: format!(
-                "its symbolic link {:?} is no tablespace's",
-                entry.path_lossy()
-            ),
-        })?;
+        let oid = oid_of(entry)?;
         let was = PathBuf::from(OsStr::from_bytes(&entry.link_target));
+        checks::check_location(oid, &was, &plans)?;
         let mapped = map
             .iter()
             .find(|(from, _)| *from == was)

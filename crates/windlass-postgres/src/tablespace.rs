@@ -3,6 +3,10 @@
 
 use std::collections::BTreeSet;
 
+use windlass_media::{FileEntry, FileKind, FileTable};
+
+use crate::error::PostgresError;
+
 /// The file's name in the data directory.
 pub(crate) const TABLESPACE_MAP_PATH: &str = "tablespace_map";
 /// The oid of the tablespace whose databases lie in `base`.
@@ -17,6 +21,22 @@ pub(crate) fn oid_of_link(path: &[u8]) -> Option<u32> {
     digits
         .then(|| std::str::from_utf8(name).ok()?.parse().ok())
         .flatten()
+}
+
+/// The oid of the tablespace whose link this is. No other link belongs into a set.
+pub(crate) fn oid_of(link: &FileEntry) -> Result<u32, PostgresError> {
+    oid_of_link(&link.path).ok_or_else(|| PostgresError::Set {
+        what: format!(
+            "its symbolic link {:?} is no tablespace's",
+            link.path_lossy()
+        ),
+    })
+}
+
+/// Refuses a set with a link that is no tablespace's, whatever kind of database the set holds.
+pub fn check_links(files: &FileTable) -> Result<(), PostgresError> {
+    let mut links = files.0.iter().filter(|it| it.kind == FileKind::Symlink);
+    links.try_for_each(|link| oid_of(link).map(drop))
 }
 
 /// The tablespaces that a map names.

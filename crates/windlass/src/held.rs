@@ -31,6 +31,12 @@ impl Held {
         }
     }
 
+    /// Refuses a set with a link that a restore would refuse. Whoever looks into a mount would
+    /// follow it.
+    pub fn check_links(description: &SetDescription) -> Result<(), Failure> {
+        Ok(windlass_postgres::check_links(&description.files)?)
+    }
+
     /// Refuses a set whose facts and list of files a restore would refuse, wherever it restores to.
     pub fn check(description: &SetDescription) -> Result<(), Failure> {
         let (facts, files) = (&description.facts, &description.files);

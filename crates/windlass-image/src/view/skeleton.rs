@@ -2,6 +2,9 @@
 //!
 //! A table lists paths; a directory may be missing from it, and a link may have files below it
 //! (PostgreSQL's tablespaces: the set holds what the link led to). Both are directories here.
+//!
+//! Invariant: no link leads out of the tree. A link that would is an empty directory, because on
+//! this machine it could lead to files that have nothing to do with the image.
 
 use std::collections::HashMap;
 
@@ -119,12 +122,31 @@ fn directory(mode: u32) -> SkeletonNode {
 }
 
 fn of_entry((index, entry): (usize, &FileEntry)) -> SkeletonNode {
+    if entry.kind == FileKind::Symlink && leads_out(&entry.path, &entry.link_target) {
+        return SkeletonNode {
+            entry: Some(index),
+            ..directory(MODE_PRIVATE)
+        };
+    }
     SkeletonNode {
         kind: entry.kind,
         mode: entry.mode & 0o7777,
         entry: Some(index),
         ..directory(0)
     }
+}
+
+/// Whether a link could lead out of the tree. It may begin with `..` as often as it has directories
+/// above it. A later `..` might come after another link, and then nobody knows where it leads.
+fn leads_out(path: &[u8], target: &[u8]) -> bool {
+    let parts = || {
+        target
+            .split(|byte| *byte == b'/')
+            .filter(|part| part != b".")
+    };
+    let up = parts().take_while(|part| *part == b"..").count();
+    let above = path.iter().filter(|byte| **byte == b'/').count();
+    target.first() == Some(&b'/') || up > above || parts().skip(up).any(|part| part == b"..")
 }
 
 fn number(position: usize) -> NodeNo {
@@ -153,6 +175,30 @@ mod tests {
             link_target: vec![],
         };
         FileTable((0..).zip(paths).map(entry).collect())
+    }
+
+    #[test]
+    fn a_link_that_leads_out_is_an_empty_directory() {
+        let shown = |path: &str, target: &str| {
+            let mut table = table(&[(path, FileKind::Symlink), ("s", FileKind::Symlink)]);
+            table.0[0].link_target = target.into();
+            table.0[1].link_target = ".".into();
+            let skeleton = Skeleton::new(&table);
+            let node = find(&skeleton, path).unwrap();
+            skeleton.node(node).unwrap().kind
+        };
+        for (path, target) in [
+            ("etc", "/etc/passwd"),
+            ("up", ".."),
+            ("pg_tblspc/1", "../.."),
+            ("pg_tblspc/1", ".././../x"),
+            ("t", "s/s/../.."),
+        ] {
+            assert_eq!(shown(path, target), FileKind::Directory, "{path} {target}");
+        }
+        for (path, target) in [("a", "b"), ("pg_tblspc/1", "../x/1"), ("a/b/c", "../..")] {
+            assert_eq!(shown(path, target), FileKind::Symlink, "{path} {target}");
+        }
     }
 
     fn find(skeleton: &Skeleton, path: &str) -> Option<NodeNo> {

@@ -20,7 +20,7 @@ use crate::backup::BackupLabel;
 use crate::configuration::{Configuration, Place};
 use crate::control::Control;
 use crate::error::{IoContext, PostgresError};
-use crate::tablespace::{TABLESPACE_LINKS, TABLESPACE_MAP_PATH, oid_of_link};
+use crate::tablespace::{TABLESPACE_LINKS, TABLESPACE_MAP_PATH, check_links as check_set_links};
 use crate::wal::outside::{ReplayedTablespace, replayed_in};
 
 /// Where a view puts the tablespaces, each in a directory named by its number.
@@ -47,17 +47,11 @@ const REMOVED: [&str; 4] = [
 /// allow_in_place_tablespaces is set) or cannot say where they are (14). Windlass refuses a set
 /// with any other link.
 pub fn server_view(files: &FileTable) -> Result<FileTable, PostgresError> {
+    check_set_links(files)?;
     let links = files.0.iter();
     let spaces: Vec<_> = links
         .filter(|entry| entry.kind == FileKind::Symlink)
         .collect();
-    if let Some(link) = spaces.iter().find(|link| oid_of_link(&link.path).is_none()) {
-        let what = format!(
-            "its symbolic link {:?} is no tablespace's",
-            link.path_lossy()
-        );
-        return Err(PostgresError::Set { what });
-    }
     let Some(first) = spaces.first() else {
         return Ok(files.clone());
     };

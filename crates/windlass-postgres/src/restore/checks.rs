@@ -34,6 +34,30 @@ pub(super) fn check_table(files: &FileTable) -> Result<(), PostgresError> {
     Ok(())
 }
 
+/// Refuses the location of a tablespace that PostgreSQL does not allow, or that another tablespace
+/// of the set has. A restore could not make it, and could not tell two of them apart to map them.
+pub(super) fn check_location(
+    oid: u32,
+    location: &Path,
+    others: &[TablespacePlan],
+) -> Result<(), PostgresError> {
+    let wrong = |what: String| Err(PostgresError::Set { what });
+    let shown = location.display();
+    let is_up = |part: Component<'_>| part == Component::ParentDir;
+    if !location.is_absolute() || location.components().any(is_up) {
+        return wrong(format!(
+            "its tablespace {oid} lies in {shown:?}, which is not an absolute path without '..'"
+        ));
+    }
+    match others.iter().find(|other| other.was == location) {
+        Some(other) => wrong(format!(
+            "its tablespaces {} and {oid} lie in the same directory {shown:?}",
+            other.oid
+        )),
+        None => Ok(()),
+    }
+}
+
 /// Refuses a data directory that is in use or holds anything.
 pub(super) fn check_data_directory(into: &Path) -> Result<(), PostgresError> {
     check_shape(into)?;

@@ -16,6 +16,7 @@ use windlass_postgres::DatabaseFacts;
 
 use crate::cli::{Global, MountSet};
 use crate::exit::{Code, Failure};
+use crate::held::Held;
 use crate::output;
 use crate::outputs;
 use crate::places;
@@ -41,6 +42,7 @@ pub fn run(global: &Global, arguments: &MountSet) -> Result<Code, Failure> {
         std::slice::from_ref(&arguments.set),
         &arguments.choice,
     )?);
+    Held::check_links(set.description())?;
     let defaults = SetImageOptions::default();
     let options = SetImageOptions {
         frame_cache_bytes: arguments.cache.unwrap_or(defaults.frame_cache_bytes),

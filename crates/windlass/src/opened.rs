@@ -63,6 +63,7 @@ impl Opened {
         writable: bool,
         cancel: &Cancel,
     ) -> Result<Self, Failure> {
+        Held::check(set.description())?;
         match Held::of(set.description())? {
             Held::Postgres => postgres(set, options, writable, cancel),
             Held::Sqlite => sqlite(set, options, writable),

@@ -3,7 +3,7 @@
 
 use std::path::PathBuf;
 
-use windlass_engine::media::{BackupType, FileNo};
+use windlass_engine::media::{BackupType, FileEntry, FileFlags, FileKind, FileNo};
 use windlass_testkit::reforge::{Parts, reforge};
 
 use crate::support::*;
@@ -225,4 +225,113 @@ fn a_file_whose_own_checksum_is_wrong_is_damage_to_all_who_read_it_whole() {
     }
     let left = std::fs::read_dir(&files).unwrap().count();
     assert_eq!(left, 0, "what is wrong is not kept");
+}
+
+/// What a set says about a small cluster.
+fn cluster_facts() -> serde_json::Value {
+    serde_json::json!({
+        "kind": windlass_postgres::KIND, "version": "15.4", "version_number": 150_004,
+        "system_identifier": "7000000000000000001", "timeline": 1, "start_lsn": "0/2000028",
+        "stop_lsn": "0/2000100", "start_time": "2026-11-21T09:00:00Z",
+        "stop_time": "2026-11-21T09:00:01Z", "wal": [], "wal_segment_bytes": 16 << 20,
+        "block_bytes": 8192, "label": "", "standby": false, "tablespaces": [],
+        "checksums": { "enabled": false, "verified": false, "pages_checked": 0, "pages_bad": 0,
+            "files": [] },
+        "owner": "postgres", "group_access": false, "data_directory": "/nonexistent",
+        "configuration_outside": [], "warnings": [],
+    })
+}
+
+/// Turns a set of a SQLite database into one of a cluster, whose content is nothing: the database
+/// is its `base/1`.
+fn as_cluster(parts: &mut Parts) {
+    parts.description.facts.database = cluster_facts();
+    let first = &mut parts.description.files.0[0];
+    first.path = b"base/1".to_vec();
+    first.flags.last = false;
+    for name in ["PG_VERSION", "backup_label", "global/pg_control"] {
+        add(parts, FileKind::File, name, "");
+    }
+}
+
+fn add(parts: &mut Parts, kind: FileKind, path: &str, target: &str) {
+    let files = &mut parts.description.files.0;
+    files.push(FileEntry {
+        file: FileNo(u32::try_from(files.len()).unwrap()),
+        kind,
+        flags: FileFlags {
+            last: path == "global/pg_control",
+            crc_known: false,
+        },
+        mode: 0o600,
+        bytes: 0,
+        mtime_nanos: 0,
+        crc32c: 0,
+        path: path.into(),
+        link_target: target.into(),
+    });
+}
+
+#[test]
+fn a_set_that_is_no_cluster_is_damage_to_verify_restore_and_open_alike() {
+    let place = Place::new();
+    let lies: [(Lie, &str); 7] = [
+        (
+            |parts| drop(parts.description.files.0.remove(1)),
+            "it holds no PG_VERSION",
+        ),
+        (
+            |parts| drop(parts.description.files.0.remove(2)),
+            "it holds no backup_label",
+        ),
+        (
+            |parts| drop(parts.description.files.0.remove(3)),
+            "it holds no global/pg_control",
+        ),
+        (
+            |parts| parts.description.files.0[3].flags.last = false,
+            "not marked as the file",
+        ),
+        (
+            |parts| add(parts, FileKind::Symlink, "pg_tblspc/7", "srv/space"),
+            "its tablespace 7 lies in \"srv/space\"",
+        ),
+        (
+            |parts| add(parts, FileKind::Symlink, "pg_tblspc/7", "/srv/../space"),
+            "not an absolute path without '..'",
+        ),
+        (
+            |parts| {
+                add(parts, FileKind::Symlink, "pg_tblspc/7", "/srv/space");
+                add(parts, FileKind::Symlink, "pg_tblspc/8", "/srv//space/");
+            },
+            "its tablespaces 7 and 8 lie in the same directory",
+        ),
+    ];
+    for (lie, says) in lies {
+        let set = forged(&place, |parts| {
+            as_cluster(parts);
+            lie(parts);
+        });
+        refused_as_a_database(&place, &set, 4, says);
+    }
+}
+
+#[test]
+fn a_mount_refuses_links_that_a_restore_would_refuse() {
+    let place = Place::new();
+    std::fs::create_dir(place.path("mount")).unwrap();
+    for is_cluster in [false, true] {
+        let set = forged(&place, |parts| {
+            if is_cluster {
+                as_cluster(parts);
+            }
+            add(parts, FileKind::Symlink, "link_etc", "/etc/passwd");
+        });
+        let output = windlass(&["mount", set.to_str().unwrap(), &place.arg("mount"), "-f"]);
+        let printed = text(&output);
+        assert_eq!(output.status.code(), Some(4), "{printed}");
+        assert!(printed.contains("link_etc"), "{printed}");
+        std::fs::remove_file(set).unwrap();
+    }
 }

@@ -33,6 +33,8 @@ pub(crate) struct Target {
     pub(crate) tls: TlsRequest,
     /// Why the password file is not used, as a sentence.
     pub(crate) skipped: Option<String>,
+    /// Where the user said that the password is, as a sentence.
+    pub(crate) password_place: Option<String>,
     settings: Settings,
 }
 
@@ -64,6 +66,7 @@ impl Target {
         default(&mut settings, "user", || environment.user.clone());
         let addresses = addresses(&settings)?;
         let mut skipped = None;
+        let password_place = files::password_place(&settings);
         if !settings.contains_key("password")
             && let Some(path) = files::password_file(&settings, environment)
         {
@@ -77,9 +80,24 @@ impl Target {
         Ok(Self {
             addresses,
             skipped,
+            password_place,
             tls: TlsRequest::new(&settings, environment.home.as_deref())?,
             settings,
         })
+    }
+
+    /// What to do if the password is missing or wrong, in sentences.
+    pub(crate) fn password_hint(&self) -> String {
+        let skipped = self.skipped.as_ref();
+        let skipped = skipped.map_or(String::new(), |why| format!("{why} "));
+        match &self.password_place {
+            Some(place) => format!("{skipped}{place}"),
+            None => format!(
+                "{skipped}Give the password of role {} in ~/.pgpass (mode 0600), in PGPASSFILE, or \
+                 in PGPASSWORD.",
+                self.get("user").unwrap_or_default()
+            ),
+        }
     }
 
     /// The resolved value of a keyword.

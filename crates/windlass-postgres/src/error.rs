@@ -42,8 +42,8 @@ pub enum PostgresError {
         database: String,
         /// Whether the client tried it with TLS.
         encrypted: bool,
-        /// Why the password file was skipped, if it was.
-        skipped: Option<String>,
+        /// What to do if the password is missing or wrong, in sentences.
+        password_hint: String,
         /// What the client says.
         #[source]
         source: ServerError,
@@ -281,8 +281,14 @@ pub enum PostgresError {
         /// The process named in postmaster.pid.
         process: i32,
     },
+    /// A cluster cannot be restored into something that is not a directory.
+    #[error("{} is not a directory", path.display())]
+    TargetNotDirectory {
+        /// What was named.
+        path: PathBuf,
+    },
     /// A restore target or tablespace mapping that cannot be right.
-    #[error("{}: {what}", path.display())]
+    #[error("{} {what}", path.display())]
     Target {
         /// The directory.
         path: PathBuf,

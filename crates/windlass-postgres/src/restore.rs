@@ -227,8 +227,8 @@ impl RestorePlan {
             for path in &facts.configuration_outside {
                 put(&mut text, format_args!("  {path}\n"));
             }
-            let file = "-c config_file=PATH -c hba_file=PATH -c ident_file=PATH";
-            let options = format!("-c data_directory={} {file}", self.into.display());
+            let files = configuration_options(&facts.configuration_outside);
+            let options = format!("-c data_directory={}{files}", self.into.display());
             format!(
                 "pg_ctl -D {into} -w -o {} start",
                 shell_quoted(Path::new(&options))
@@ -258,6 +258,33 @@ pub fn check_set(facts: &Facts, files: &FileTable) -> Result<(), PostgresError> 
     identifier(&DatabaseFacts::of_set(&facts.database)?)?;
     checks::check_table(files)?;
     plan_tablespaces(files, &[]).map(drop)
+}
+
+/// Server options that name the configuration files which are outside the data directory. A file
+/// with a name of its own could be any of the three, so the user has to choose.
+fn configuration_options(paths: &[String]) -> String {
+    let files = [
+        ("config_file", "postgresql.conf"),
+        ("hba_file", "pg_hba.conf"),
+        ("ident_file", "pg_ident.conf"),
+    ];
+    let is_usual = |path: &&String| {
+        let name = Path::new(path).file_name();
+        files
+            .iter()
+            .any(|(_, usual)| name == Some(OsStr::new(usual)))
+    };
+    let has_others = !paths.iter().all(|path| is_usual(&path));
+    let mut text = String::new();
+    for (option, usual) in files {
+        let named = |path: &&String| Path::new(path).file_name() == Some(OsStr::new(usual));
+        match paths.iter().find(named) {
+            Some(path) => put(&mut text, format_args!(" -c {option}={path}")),
+            None if has_others => put(&mut text, format_args!(" -c {option}=PATH")),
+            None => {}
+        }
+    }
+    text
 }
 
 fn identifier(facts: &DatabaseFacts) -> Result<u64, PostgresError> {

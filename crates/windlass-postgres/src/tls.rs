@@ -133,7 +133,7 @@ fn connect_way(
         role: target.get("user").unwrap_or_default().to_owned(),
         database: target.get("dbname").unwrap_or_default().to_owned(),
         encrypted: tls.is_some(),
-        skipped: target.skipped.clone(),
+        password_hint: target.password_hint(),
         source: source.into(),
     })?;
     let token = client.cancel_token();

@@ -91,6 +91,14 @@ fn address(host: &str, number: &str, port: &str) -> Result<Address, PostgresErro
             port,
         });
     }
+    if let Some((name, number)) = host.split_once(':')
+        && !name.is_empty()
+        && number.parse::<u16>().is_ok()
+    {
+        return fault(format!(
+            "host is {host:?}, with a port in it: write host={name} port={number}"
+        ));
+    }
     if host.is_empty() {
         return Ok(Address::Socket {
             directory: default_directory(port),

@@ -97,6 +97,19 @@ pub(super) fn password_file(settings: &Settings, environment: &Environment<'_>) 
     named.or_else(|| environment.home.as_ref().map(|home| home.join(".pgpass")))
 }
 
+/// Where the connection string or the environment says that the password is, as a sentence. What
+/// is said there wins over every other place.
+pub(super) fn password_place(settings: &Settings) -> Option<String> {
+    if settings.contains_key("password") {
+        let place = "The password is the one of password= or PGPASSWORD: correct it there.";
+        return Some(place.to_owned());
+    }
+    let file = settings.get("passfile")?;
+    Some(format!(
+        "passfile= or PGPASSFILE names {file}: correct the role's line in that file (mode 0600)."
+    ))
+}
+
 /// Why a password file is not used, as a sentence. As in libpq, a file that others may read is not
 /// used. A missing file is a fault only if somebody named it.
 pub(super) fn skipped(path: &Path, is_named: bool) -> Option<String> {

@@ -148,6 +148,7 @@ fn what_cannot_be_right_is_refused_by_name() {
         ("host", "missing \"=\""),
         ("host='x", "unterminated quote"),
         ("hots=x", "invalid keyword \"hots\""),
+        ("host=localhost:5633", "write host=localhost port=5633"),
         ("port=0", "port is \"0\""),
         ("port=70000", "port is \"70000\""),
         ("host=a,b port=1,2,3", "3 ports for 2 hosts"),
@@ -183,6 +184,31 @@ fn what_cannot_be_right_is_refused_by_name() {
     assert!(try_resolve("host=h target_session_attrs=any", &[], None).is_ok());
     let error = try_resolve("service=none", &[], None).unwrap_err();
     assert!(matches!(error, PostgresError::Service { .. }));
+}
+
+#[test]
+fn the_hint_about_a_password_names_the_place_that_counts() {
+    let hint = |conninfo: &str, variables: &[(&str, &str)]| {
+        resolve(conninfo, variables, None).password_hint()
+    };
+    let usual = hint("host=h user=keeper", &[]);
+    assert!(usual.contains("role keeper in ~/.pgpass"), "{usual}");
+    for named in [
+        hint("host=h passfile=/srv/pass", &[]),
+        hint("host=h", &[("PGPASSFILE", "/srv/pass")]),
+    ] {
+        assert!(named.contains("names /srv/pass: correct"), "{named}");
+        assert!(
+            named.contains("The password file /srv/pass was not used"),
+            "{named}"
+        );
+    }
+    for given in [
+        hint("host=h password=x passfile=/srv/pass", &[]),
+        hint("host=h", &[("PGPASSWORD", "x")]),
+    ] {
+        assert!(given.contains("password= or PGPASSWORD"), "{given}");
+    }
 }
 
 #[test]

@@ -7,13 +7,15 @@ use std::path::{Path, PathBuf};
 use postgres::error::SqlState;
 use rustls::CertificateError;
 
+use rustix::process::geteuid;
+
+use super::server::PASSWORD_MISSING;
 use crate::conninfo::SOCKET_DIRECTORIES;
+use crate::users::user_shown;
 
 /// The client crate's words when the server has no TLS, or none that fits. The crate gives no other
 /// sign of this kind of error.
 const HANDSHAKE_FAILED: &str = "error performing TLS handshake";
-/// The client crate's words when the server asked for a password and there is none.
-const PASSWORD_MISSING: &str = "password missing";
 
 /// The attempt that failed.
 pub(super) struct Tried<'a> {
@@ -22,7 +24,7 @@ pub(super) struct Tried<'a> {
     pub(super) role: &'a str,
     pub(super) database: &'a str,
     pub(super) encrypted: bool,
-    pub(super) skipped: Option<&'a str>,
+    pub(super) password_hint: &'a str,
 }
 
 impl Tried<'_> {
@@ -42,7 +44,7 @@ impl Tried<'_> {
         }
         let cause = std::error::Error::source(error);
         if cause.is_some_and(|cause| cause.to_string() == PASSWORD_MISSING) {
-            return self.password_hint();
+            return self.password_hint.to_owned();
         }
         match io_fault(error) {
             Some(fault) => self.unreachable_hint(fault),
@@ -58,7 +60,7 @@ impl Tried<'_> {
         // The name of a function of the server. No translation changes it.
         let routine = error.as_db_error().and_then(|said| said.routine());
         match *code {
-            SqlState::INVALID_PASSWORD => self.password_hint(),
+            SqlState::INVALID_PASSWORD => self.password_hint.to_owned(),
             SqlState::INVALID_CATALOG_NAME => {
                 "A session in any database of the server will do: write dbname=postgres, or \
                  another one that `psql -l` lists."
@@ -73,10 +75,12 @@ impl Tried<'_> {
                 )
             }
             SqlState::INVALID_AUTHORIZATION_SPECIFICATION if routine == Some("auth_failed") => {
+                let user = user_shown(geteuid().as_raw());
                 format!(
                     "pg_hba.conf lets only certain users of the system connect as role {role} \
-                     here. Run as the server's own user or as root, or map your user in \
-                     pg_ident.conf."
+                     here (method peer), and Windlass connects as {user}. Name the role of that \
+                     user with user=, map the user to {role} in pg_ident.conf, or give {role} a \
+                     password and connect with host=localhost."
                 )
             }
             SqlState::INVALID_AUTHORIZATION_SPECIFICATION if !self.encrypted => {
@@ -102,15 +106,6 @@ impl Tried<'_> {
             }
             _ => "Check the connection string with psql.".to_owned(),
         }
-    }
-
-    fn password_hint(&self) -> String {
-        let skipped = self.skipped.map_or(String::new(), |why| format!("{why} "));
-        format!(
-            "{skipped}Give the password of role {} in ~/.pgpass (mode 0600), in PGPASSFILE, or in \
-             PGPASSWORD.",
-            self.role
-        )
     }
 
     /// The hint when no server answered.

@@ -19,7 +19,7 @@ impl PostgresError {
             role,
             database,
             encrypted,
-            skipped,
+            password_hint,
             source,
         } = self
         else {
@@ -30,7 +30,7 @@ impl PostgresError {
             role,
             database,
             encrypted: *encrypted,
-            skipped: skipped.as_deref(),
+            password_hint,
         };
         Some(tried.hint(source))
     }
@@ -105,9 +105,23 @@ impl PostgresError {
                 "No backup of this version writes such a set. If `windlass info` says that a \
                  newer version wrote it, use that version. If not, use another set."
             }
+            Self::Link { .. } => "Replace the link by what it points to, or point it elsewhere.",
+            _ => return self.hint_of_target(),
+        };
+        Some(text)
+    }
+
+    /// The hint when the target of a restore is the cause.
+    fn hint_of_target(&self) -> Option<&'static str> {
+        let text = match self {
             Self::TargetNotEmpty { .. } => {
-                "Name an empty or absent directory, also for each tablespace. If a restore that \
-                 was cut off left these files, and no server uses them, remove them first."
+                "Name an empty directory or a new one, also for each tablespace. To restore in \
+                 place of an old cluster, stop its server and move the old directory away. If a \
+                 restore that was cut off left these files, and no server uses them, remove them. \
+                 --force replaces SQLite files only."
+            }
+            Self::TargetNotDirectory { .. } => {
+                "A cluster is restored into a directory: name an empty one or a new one."
             }
             Self::Target { .. } => {
                 "`windlass info` names the set's tablespaces. Each goes into a directory of its \
@@ -116,8 +130,9 @@ impl PostgresError {
             Self::TablespaceUnlisted { .. } => {
                 "Map that directory to an empty one: --tablespace-map OLD=NEW, both absolute."
             }
-            Self::TargetRunning { .. } => "Stop that server, or restore somewhere else.",
-            Self::Link { .. } => "Replace the link by what it points to, or point it elsewhere.",
+            Self::TargetRunning { .. } => {
+                "Stop that server and move the directory away, or restore somewhere else."
+            }
             _ => return self.hint_of_missing(),
         };
         Some(text)

@@ -6,6 +6,7 @@
 
 use std::error::Error;
 use std::fmt;
+use std::io;
 use std::ops::Deref;
 
 use postgres::error::SqlState;
@@ -20,7 +21,21 @@ impl ServerError {
     }
 }
 
+/// The client crate's words when the server asked for a password and there is none.
+pub(super) const PASSWORD_MISSING: &str = "password missing";
+
 impl ServerError {
+    /// Words for a user in place of words for developers.
+    fn plain(&self) -> Option<&'static str> {
+        let cause = self.0.source()?;
+        let io = cause.downcast_ref::<io::Error>();
+        if io.is_some_and(|io| io.kind() == io::ErrorKind::UnexpectedEof) {
+            return Some("the server closed the connection");
+        }
+        (cause.to_string() == PASSWORD_MISSING)
+            .then_some("the server asks for a password, and none was given")
+    }
+
     /// Whether the session is over: the server was stopped, crashed, or ended the session.
     pub(crate) fn is_end(&self) -> bool {
         let ends = [SqlState::ADMIN_SHUTDOWN, SqlState::CRASH_SHUTDOWN];
@@ -55,7 +70,10 @@ impl fmt::Debug for ServerError {
 impl fmt::Display for ServerError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Some(said) = self.0.as_db_error() else {
-            return self.0.fmt(f);
+            return match self.plain() {
+                Some(words) => f.write_str(words),
+                None => self.0.fmt(f),
+            };
         };
         write!(f, "{}: {}", said.severity(), said.message())?;
         match said.detail() {
@@ -71,6 +89,7 @@ impl Error for ServerError {
         match self.0.as_db_error() {
             // Display has already shown everything.
             Some(_) => None,
+            None if self.plain().is_some() => None,
             None => self.0.source(),
         }
     }

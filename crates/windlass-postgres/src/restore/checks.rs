@@ -169,6 +169,9 @@ fn check_shape(path: &Path) -> Result<(), PostgresError> {
 pub fn check_unoccupied(path: &Path) -> Result<(), PostgresError> {
     let mut entries = match std::fs::read_dir(path) {
         Err(error) if error.kind() == ErrorKind::NotFound => return Ok(()),
+        Err(error) if error.kind() == ErrorKind::NotADirectory => {
+            return Err(PostgresError::TargetNotDirectory { path: path.into() });
+        }
         other => other.doing("list", path)?,
     };
     match entries.next() {

@@ -322,3 +322,44 @@ fn the_owner_of_the_new_directory_starts_the_server() {
         assert!(plan.next_steps().contains(&format!("as {us}:")));
     }
 }
+
+#[test]
+fn a_file_is_no_place_for_a_cluster() {
+    let place = tempfile::tempdir().unwrap();
+    let file = place.path().join("file");
+    std::fs::write(&file, "").unwrap();
+    let error = super::checks::check_data_directory(&file).unwrap_err();
+    assert!(
+        matches!(error, PostgresError::TargetNotDirectory { .. }),
+        "{error}"
+    );
+    assert!(
+        error
+            .hint()
+            .is_some_and(|hint| hint.contains("a directory"))
+    );
+}
+
+#[test]
+fn the_configuration_outside_is_named_in_the_command_that_starts_the_server() {
+    let paths = |names: &[&str]| {
+        let paths = names
+            .iter()
+            .map(|name| format!("/etc/postgresql/15/main/{name}"));
+        configuration_options(&paths.collect::<Vec<_>>())
+    };
+    assert_eq!(
+        paths(&["postgresql.conf", "pg_hba.conf", "pg_ident.conf"]),
+        " -c config_file=/etc/postgresql/15/main/postgresql.conf \
+         -c hba_file=/etc/postgresql/15/main/pg_hba.conf \
+         -c ident_file=/etc/postgresql/15/main/pg_ident.conf"
+    );
+    assert_eq!(
+        paths(&["pg_hba.conf"]),
+        " -c hba_file=/etc/postgresql/15/main/pg_hba.conf"
+    );
+    assert_eq!(
+        paths(&["pg_hba.conf", "shop.conf"]),
+        " -c config_file=PATH -c hba_file=/etc/postgresql/15/main/pg_hba.conf -c ident_file=PATH"
+    );
+}

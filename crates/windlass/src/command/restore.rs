@@ -110,6 +110,15 @@ fn postgres(
     let description = set.description();
     let owner = cluster_owner(&description.facts.database)?;
     let request = request(arguments);
+    let replayed = replayed(set)?;
+    // This says most about a directory that is in use or not empty. Nothing is made yet.
+    let plan = privilege::as_user(owner, || {
+        let (facts, files) = (&description.facts, &description.files);
+        let map = &request.tablespace_map;
+        replayed.iter().try_for_each(|space| space.check(map))?;
+        Ok(RestorePlan::new(facts, files, &request)?)
+    })
+    .map_err(|failure| failure.or_hint(OWN_DIRECTORY))?;
     // A refused restore must leave no directory behind.
     let mut outputs = outputs::of_set(set)?;
     let spaces = arguments.tablespace_map.iter().map(|(_, becomes)| becomes);
@@ -126,14 +135,6 @@ fn postgres(
         outputs.protect_directory(place, &what)?;
     }
     watch::check(global, &arguments.watching, &outputs)?;
-    let replayed = replayed(set)?;
-    let plan = privilege::as_user(owner, || {
-        let (facts, files) = (&description.facts, &description.files);
-        let map = &request.tablespace_map;
-        replayed.iter().try_for_each(|space| space.check(map))?;
-        Ok(RestorePlan::new(facts, files, &request)?)
-    })
-    .map_err(|failure| failure.or_hint(OWN_DIRECTORY))?;
     // A tablespace that is not mapped goes to where it was, which may be beside a live one.
     for space in &plan.tablespaces {
         outputs::outputs().check(&space.becomes)?;

@@ -137,6 +137,12 @@ pub enum SqliteError {
         /// The path.
         path: PathBuf,
     },
+    /// The directory to restore into does not exist.
+    #[error("there is no directory {}", path.display())]
+    TargetParent {
+        /// The directory.
+        path: PathBuf,
+    },
     /// A file is already at the place to restore to.
     #[error("{} is already there", path.display())]
     TargetExists {
@@ -280,6 +286,9 @@ impl SqliteError {
             Self::NotDurable { .. } => {
                 "Look at the disk first (`dmesg`). Then run `sync`. If that succeeds, the database \
                  is safe; if not, restore to another disk."
+            }
+            Self::TargetParent { .. } => {
+                "Make the directory first (mkdir -p). A path that ends in / is always a directory."
             }
             Self::TargetName { .. } => "Name the file to restore to, or a directory that exists.",
             Self::Facts { .. } => {

@@ -179,7 +179,16 @@ fn place(files: &FileTable, into: &Path) -> Result<PathBuf, SqliteError> {
     if into.is_dir() {
         return Ok(into.join(name));
     }
+    let parent = into.parent().filter(|it| !it.as_os_str().is_empty());
+    let is_directory = into.as_os_str().as_bytes().ends_with(b"/");
+    let missing = match is_directory {
+        true => Some(into),
+        false => parent.filter(|it| !it.is_dir()),
+    };
     match into.file_name() {
+        Some(_) if let Some(path) = missing => Err(SqliteError::TargetParent {
+            path: path.to_path_buf(),
+        }),
         Some(_) => Ok(into.to_path_buf()),
         None => Err(SqliteError::TargetName {
             path: into.to_path_buf(),

@@ -26,15 +26,15 @@ pub fn run(global: &Global, arguments: &Extract) -> Result<Code, Failure> {
         std::slice::from_ref(&arguments.set),
         &arguments.choice,
     )?);
-    // The owner of the directory will own the files.
-    let parent = arguments.into.ancestors().find(|path| path.is_dir());
-    if let Some((uid, gid)) = parent.and_then(privilege::owner) {
-        privilege::become_user(uid, gid)?;
-    }
     if !arguments.relation.is_empty() {
         check_has_relations(&set)?;
     }
     check_into(&arguments.into)?;
+    // The owner of the directory will own the files.
+    let above = super::check::existing(&arguments.into);
+    if let Some((uid, gid)) = above.and_then(privilege::owner) {
+        privilege::become_user(uid, gid)?;
+    }
     let total = set.stripe_bytes();
     let image = SetImage::open(set, &SetImageOptions::default())?;
     let mut patterns = Patterns::new(&arguments.patterns)?;

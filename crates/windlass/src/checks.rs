@@ -5,7 +5,7 @@ use serde::Serialize;
 
 use crate::cli::Global;
 use crate::exit::{Code, Failure};
-use crate::output;
+use crate::{log, output};
 
 /// The result of one check.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
@@ -58,7 +58,15 @@ impl Checks {
         self.push(name, State::Failed, text, hint);
     }
 
+    /// Adds a check, and logs it.
     fn push(&mut self, name: &'static str, state: State, text: String, hint: Option<String>) {
+        let hinted = hint.as_ref().map(|hint| format!(" hint: {hint}"));
+        let line = format!("{name}: {text}{}", hinted.unwrap_or_default());
+        match state {
+            State::Ok => log::info(&line),
+            State::Warning => log::warn(&line),
+            State::Failed => log::error(&line),
+        }
         self.0.push(Check {
             name,
             state,

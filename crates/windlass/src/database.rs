@@ -15,6 +15,14 @@ pub enum DatabaseName {
 }
 
 impl DatabaseName {
+    /// Finds out what a word means that may stand for a configured database called `name`.
+    pub fn resolve_named(text: &str, name: Option<&str>) -> Result<Self, Failure> {
+        match name {
+            Some(name) if !Self::is_one(text) => Err(Self::vanished(text, name)),
+            _ => Self::resolve(text),
+        }
+    }
+
     /// Tells a path from a connection string. An existing file is a file, whatever its name.
     pub fn resolve(text: &str) -> Result<Self, Failure> {
         let path = Path::new(text);
@@ -54,8 +62,25 @@ impl DatabaseName {
         is_string || Path::new(text).symlink_metadata().is_ok()
     }
 
+    /// The failure for a database that the configuration names and that is not there.
+    pub fn vanished(text: &str, name: &str) -> Failure {
+        let hint = format!(
+            "source of [database.{name}] in the configuration names it. Is its disk mounted, or \
+             was the file moved?"
+        );
+        Failure::new(
+            Code::Failed,
+            format!("the file {text} does not exist"),
+            hint,
+        )
+    }
+
     /// The failure for a word that is not a database.
     pub fn unknown(text: &str) -> Failure {
+        if text.contains('/') {
+            let message = format!("the file {text} does not exist");
+            return Failure::new(Code::Failed, message, "Check the path of the database.");
+        }
         Failure::usage(
             format!("{text} is no file, no connection string and no configured database"),
             "Name a SQLite file, a connection string like 'host=/var/run/postgresql', or a URI \

@@ -2,7 +2,7 @@
 //! textfile collector (`--metrics-file`).
 //!
 //! Invariants
-//! - A run goes on if its metrics cannot be served or written. Windlass warns before and after it.
+//! - A run goes on if its metrics cannot be served or written. Windlass warns once.
 //! - A scrape costs the run no more than reading its counters.
 //! - The file is complete at any moment, because a rename replaces it. It stays after the run and
 //!   says how the run ended.
@@ -17,6 +17,7 @@ mod render;
 use std::fs::File;
 use std::io::ErrorKind;
 use std::net::SocketAddr;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
@@ -25,6 +26,7 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use windlass_engine::{EngineError, Outputs};
+use windlass_postgres::user_shown;
 
 use crate::cli::Watching;
 use crate::exit::Failure;
@@ -62,6 +64,8 @@ pub struct Metrics {
     server: Option<Server>,
     file: Option<Textfile>,
     has_ended: bool,
+    /// Whether the user was already told that the file cannot be written.
+    was_told: bool,
 }
 
 impl Metrics {
@@ -76,6 +80,7 @@ impl Metrics {
             server: None,
             file: None,
             has_ended: false,
+            was_told: false,
         };
         if let Some(address) = &watching.metrics {
             metrics.serve(address)?;
@@ -130,6 +135,7 @@ impl Metrics {
             // The end of the run tries it again, and decides whether the warning stays.
             Err(error @ EngineError::OutputIo { .. }) => {
                 output::note(&format!("warning: {}", unwritten(path, &error)));
+                self.was_told = true;
             }
             Err(error) => {
                 REFUSED.store(true, Ordering::Relaxed);
@@ -164,8 +170,10 @@ impl Metrics {
         drop(self.server.take());
         if let Some(Textfile { path, stop, thread }) = self.file.take() {
             drop(stop);
-            if let Ok(Err(error)) = thread.join() {
-                output::degrade(&unwritten(&path, &error));
+            match thread.join() {
+                Ok(Err(_)) if self.was_told => output::degrade_silently(),
+                Ok(Err(error)) => output::degrade(&unwritten(&path, &error)),
+                _ => {}
             }
         }
     }
@@ -189,11 +197,34 @@ pub fn failed(path: &Path, outputs: &Outputs, mut exporter: Exporter) -> Result<
 
 /// A warning that also says what to do. It must fit before the run and after it.
 fn unwritten(path: &Path, error: &dyn std::fmt::Display) -> String {
-    format!(
-        "the metrics of this run are not in {}: {error}. Name a file for --metrics-file in a \
-         directory that exists and that the database's owner can write to",
-        path.display()
-    )
+    let (path_words, error) = (path.display(), error.to_string());
+    match unreplaceable(path) {
+        Some(why) => {
+            format!("the metrics of this run are not in {path_words}: {error}. {why}. {REMOVE}")
+        }
+        None => format!(
+            "the metrics of this run are not in {path_words}: {error}. Name a file for \
+             --metrics-file in a directory that exists and that the database's owner can write to"
+        ),
+    }
+}
+
+/// What to do about a file of another user.
+pub const REMOVE: &str = "Remove the file as its owner, or name another one for --metrics-file.";
+
+/// Why this user may not put a new file in the place of an old one, although the directory can be
+/// written to: in a directory like /tmp only the owner of a file may do that.
+pub fn unreplaceable(path: &Path) -> Option<String> {
+    const STICKY: u32 = 0o1000;
+    let path = path.canonicalize().ok()?;
+    let (file, directory) = (path.metadata().ok()?, path.parent()?.metadata().ok()?);
+    let us = rustix::process::geteuid().as_raw();
+    let is_sticky = directory.mode() & STICKY != 0;
+    let may = us == 0 || us == file.uid() || us == directory.uid();
+    (is_sticky && !may).then(|| {
+        let owner = user_shown(file.uid());
+        format!("It belongs to {owner}, and only its owner may replace a file in that directory")
+    })
 }
 
 fn text(exporter: &Mutex<Exporter>) -> String {

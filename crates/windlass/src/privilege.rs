@@ -2,6 +2,7 @@
 //! the database's own user could neither read nor remove what root leaves there.
 
 use std::ffi::CString;
+use std::io::ErrorKind;
 use std::path::Path;
 
 use nix::unistd::{Gid, Uid, User};
@@ -135,7 +136,17 @@ pub fn make_directory(path: &Path, owner: Option<(u32, u32)>) -> Result<(), Fail
     });
     let kept = given.and_then(|()| sync_parent(path));
     kept.map_err(|error| {
-        let message = format!("cannot make {}: {error}", path.display());
-        Failure::new(Code::Failed, message, "Its parent directory must exist.")
+        let message = format!("cannot make the directory {}: {error}", path.display());
+        let parent = path.parent().unwrap_or(Path::new("/")).display();
+        let hint = match error.kind() {
+            ErrorKind::NotFound => format!("Make {parent} first."),
+            ErrorKind::PermissionDenied => format!(
+                "{} may not write to {parent}. Make the directory, and give it to the owner of the \
+                 database; or run Windlass as root, which does both.",
+                user_shown(Uid::effective().as_raw())
+            ),
+            _ => format!("Look at {parent}, or name another directory."),
+        };
+        Failure::new(Code::Failed, message, hint)
     })
 }

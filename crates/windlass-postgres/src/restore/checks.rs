@@ -119,8 +119,10 @@ fn check_apart<'a>(
         match earlier.check(place) {
             Err(EngineError::OutputRefused { path, what }) => {
                 let what = match place == into || what == DATA_DIRECTORY {
-                    true => "a tablespace and the data directory may not lie in each other",
-                    false => "two tablespaces may not lie in each other",
+                    true => {
+"is refused: a tablespace and the data directory may not lie in each other"
+},
+                    false => "is refused: two tablespaces may not lie in each other",
                 };
                 return Err(PostgresError::Target { path, what });
             }

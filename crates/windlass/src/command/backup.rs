@@ -63,10 +63,10 @@ fn back_up(
     run: &mut Run<'_>,
     cancel: Cancel,
 ) -> Result<RunEnd, Failure> {
-    let compression = Compression::parse(&arguments.compress)?;
     run.hooks
         .set_owner(DatabaseName::guess(&arguments.database).owner_or_usual());
-    let name = DatabaseName::resolve(&arguments.database)?;
+    let compression = Compression::parse(&arguments.compress)?;
+    let name = DatabaseName::resolve_named(&arguments.database, arguments.name.as_deref())?;
     let emulation = settings::emulation(&arguments.buffers)?;
     // The profiles belong to the user who probed, who need not be the database's owner.
     let state = State::open(&emulation, !arguments.no_prediction);
@@ -94,7 +94,11 @@ fn back_up(
     name.become_owner()?;
     let (ready, made) = made?;
     for directory in made {
-        job.note(&format!("made the directory {}", directory.display()));
+        // A mistyped name, or a disk that is not mounted, must not stay unseen: this is also for
+        // --quiet. A directory is made once.
+        let text = format!("made the directory {}", directory.display());
+        log::info(&text);
+        output::unlogged(&text);
     }
     let mut sealed = match ready {
         Ready::Postgres(cluster, plan, outputs) => job.postgres(*cluster, plan, &outputs)?,

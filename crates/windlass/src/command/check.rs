@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use serde_json::json;
 use windlass_engine::media::Codec;
-use windlass_engine::{BufferPlan, BufferRequest, Cancel, Outputs, show_size};
+use windlass_engine::{BufferPlan, BufferRequest, Cancel, Outputs, counted, show_size};
 use windlass_lab::{Prediction, Sample, measure_codecs};
 use windlass_postgres::Cluster;
 use windlass_sqlite::{Database, JournalMode};
@@ -25,7 +25,7 @@ use crate::foretold::{self, State};
 use crate::hooks::Hooks;
 use crate::probed::Ends;
 use crate::settings;
-use crate::{output, outputs, warnings, words};
+use crate::{output, outputs, privilege, warnings, words};
 
 /// The bytes of the database from which the compression ratio is estimated.
 const SAMPLE_BYTES: u64 = 16 << 20;
@@ -117,10 +117,11 @@ pub fn show_time(prediction: Option<&Prediction>) {
 }
 
 fn look(arguments: &Backup, predicts: bool) -> Result<Looked, Failure> {
-    let name = DatabaseName::resolve(&arguments.database)?;
+    let name = DatabaseName::resolve_named(&arguments.database, arguments.name.as_deref())?;
     let compression = Compression::parse(&arguments.compress)?;
     let mut checks = Checks::default();
     hooks(&mut checks, arguments)?;
+    let was_root = privilege::is_root();
     if let Err(failure) = name.become_owner() {
         checks.failure("user", &failure);
     }
@@ -136,18 +137,18 @@ fn look(arguments: &Backup, predicts: bool) -> Result<Looked, Failure> {
         Some(source) => source.outputs.clone(),
         None => outputs::outputs(),
     };
-    let devices = targets::check(&mut checks, arguments, &mut outputs, bytes);
+    let devices = targets::check(&mut checks, arguments, &mut outputs, (bytes, was_root));
     let volumes = source.as_ref().map_or(1, |source| source.volumes);
     let request = settings::request(&arguments.buffers, &arguments.layout)?;
     let plan = request.plan(arguments.to.len().max(1), volumes)?;
     checks.ok(
         "settings",
         format!(
-            "{} buffers of {}, {} readers, {} compressors, {compression}",
+            "{} buffers of {}, {}, {}, {compression}",
             plan.buffers,
             show_size(plan.transfer_bytes as u64),
-            plan.readers,
-            plan.compressors
+            counted(plan.readers as u64, "reader"),
+            counted(plan.compressors as u64, "compressor")
         ),
     );
     targets::check_watching(&mut checks, &arguments.watching, &outputs);
@@ -220,7 +221,7 @@ fn hooks(checks: &mut Checks, arguments: &Backup) -> Result<(), Failure> {
     )?;
     for (option, program) in hooks.programs() {
         match targets::find_program(program) {
-            Some(path) => checks.ok("hooks", format!("{option} runs {}", path.display())),
+            Some(path) => checks.ok("hooks", format!("{option} would run {}", path.display())),
             None => checks.failed(
                 "hooks",
                 format!("{option}: there is no program {program}"),
@@ -254,21 +255,7 @@ fn postgres(checks: &mut Checks, conninfo: &str, accept: &[String]) -> Result<So
         false => "off: a backup cannot tell a damaged page",
     };
     checks.ok("checksums", sums);
-    for path in &facts.configuration_outside {
-        let name = "configuration-outside";
-        let text = format!(
-            "{} lies outside the data directory and is not in the backup ({name})",
-            path.display()
-        );
-        match warnings::is_accepted(name, accept) {
-            true => checks.ok("files", format!("accepted: {text}")),
-            false => checks.warning(
-                "files",
-                text,
-                format!("Back this file up by other means, and add --accept {name}."),
-            ),
-        }
-    }
+    outside(checks, &facts.configuration_outside, accept);
     let mut files = Vec::new();
     for part in ["base", "global", "pg_tblspc"] {
         files.extend(windlass_lab::plain_files(&root.join(part))?);
@@ -287,6 +274,28 @@ fn postgres(checks: &mut Checks, conninfo: &str, accept: &[String]) -> Result<So
         places,
         outputs,
     })
+}
+
+/// Names the files of the configuration that no backup holds, all in one line.
+fn outside(checks: &mut Checks, paths: &[PathBuf], accept: &[String]) {
+    let name = "configuration-outside";
+    let paths: Vec<_> = paths
+        .iter()
+        .map(|path| path.display().to_string())
+        .collect();
+    let are = match paths.len() {
+        0 => return,
+        1 => "lies outside the data directory and is not in the backup",
+        _ => "lie outside the data directory and are not in the backup",
+    };
+    let text = format!("{} {are} ({name})", paths.join(", "));
+    match warnings::is_accepted(name, accept) {
+        true => checks.ok("files", format!("accepted: {text}")),
+        false => {
+            let hint = format!("Back this up by other means, and add --accept {name}.");
+            checks.warning("files", text, hint);
+        }
+    }
 }
 
 /// Checks the rights of the role, and the slots of the server.

@@ -48,7 +48,7 @@ pub fn run(global: &Global, arguments: &Tune) -> Result<Code, Failure> {
         outputs::outputs().check(&edit::file(global.config.as_deref()))?;
     }
     let cancel = signals::cancel_on_signals()?;
-    let name = DatabaseName::resolve(&arguments.database)?;
+    let name = DatabaseName::resolve_named(&arguments.database, arguments.name.as_deref())?;
     let devices = devices::resolve(&arguments.to)?;
     let emulation = Emulation::parse(arguments.bounds.emulate.iter().map(String::as_str))?;
     // The profiles belong to the user who probed, who need not be the database's owner.

@@ -58,6 +58,11 @@ pub fn degrade(text: &str) {
     unlogged(&format!("warning: {text}"));
 }
 
+/// Does the same without a word, because the user was told before.
+pub fn degrade_silently() {
+    DEGRADED.store(true, Ordering::Relaxed);
+}
+
 /// The exit code of a command that would end with `code`.
 pub fn degraded(code: Code) -> Code {
     match code {

@@ -301,4 +301,112 @@ fn a_dry_run_of_a_clusters_restore_makes_no_directory() {
     let data = source.data().to_str().unwrap();
     let output = Scratch::new().run(None, &["restore", &set, "--into", data, "--dry-run"]);
     assert_eq!(output.status.code(), Some(1), "{}", text(&output));
+    // The restore itself says the same: what the directory is, and how to get it out of the way.
+    let over = |says: [&str; 2]| {
+        let output = Scratch::new().run(None, &["restore", &set, "--into", data, "--force"]);
+        let printed = text(&output);
+        assert_eq!(output.status.code(), Some(1), "{printed}");
+        assert!(says.iter().all(|it| printed.contains(it)), "{printed}");
+    };
+    over([
+        "is the data directory of a running server",
+        "Stop that server and move",
+    ]);
+    let old = clusters::directory(place.path(), "old");
+    std::fs::write(old.join("PG_VERSION"), "15").unwrap();
+    let old = old.to_str().unwrap();
+    let output = Scratch::new().run(None, &["restore", &set, "--into", old]);
+    let printed = text(&output);
+    assert_eq!(output.status.code(), Some(1), "{printed}");
+    assert!(
+        printed.contains("is not empty") && printed.contains("move the old"),
+        "{printed}"
+    );
+}
+
+#[test]
+fn a_check_says_that_a_directory_would_be_made_and_logs_what_it_found() {
+    let place = Place::new();
+    let (db, new, log) = (place.arg("shop.db"), place.arg("new"), place.arg("log"));
+    let words = ["check", &db, "--to", &new, "--log", &log];
+    let output = windlass(&words);
+    let printed = text(&output);
+    assert_eq!(output.status.code(), Some(0), "{printed}");
+    let says = format!("{new} does not exist: the backup would make it");
+    assert!(printed.contains(&says), "{printed}");
+    assert!(!place.path("new").exists());
+    let logged = std::fs::read_to_string(&log).unwrap();
+    assert!(
+        logged.contains(&format!("] info: check: target: {new}")),
+        "{logged}"
+    );
+    let words = [
+        "check",
+        &db,
+        "--before",
+        "true",
+        "--readers",
+        "1",
+        "--log",
+        &log,
+    ];
+    let printed = text(&windlass(&words));
+    assert!(printed.contains("--before would run "), "{printed}");
+    assert!(printed.contains(" 1 reader, "), "{printed}");
+    let logged = std::fs::read_to_string(&log).unwrap();
+    assert!(
+        logged.contains("] warn: check: target: no device"),
+        "{logged}"
+    );
+}
+
+#[test]
+fn a_check_finds_metrics_that_another_user_owns_in_a_sticky_directory() {
+    if !rustix::process::geteuid().is_root() {
+        return;
+    }
+    let place = Place::new();
+    let nobody = Some(65534);
+    for name in ["", "shop.db", "shop.db-wal", "shop.db-shm", "sets"] {
+        if place.path(name).exists() {
+            std::os::unix::fs::chown(place.path(name), nobody, nobody).unwrap();
+        }
+    }
+    let metrics = clusters::directory(place.dir.path(), "metrics");
+    let file = metrics.join("windlass.prom");
+    std::fs::write(&file, "").unwrap();
+    std::os::unix::fs::chown(&metrics, Some(0), Some(0)).unwrap();
+    std::os::unix::fs::chown(&file, Some(0), Some(0)).unwrap();
+    std::fs::set_permissions(&metrics, PermissionsExt::from_mode(0o1777)).unwrap();
+    std::fs::set_permissions(&file, PermissionsExt::from_mode(0o644)).unwrap();
+    let (db, sets, file) = (
+        place.arg("shop.db"),
+        place.arg("sets"),
+        file.to_str().unwrap(),
+    );
+    let words = ["check", &db, "--to", &sets, "--metrics-file", file];
+    let (code, document) = json(&words);
+    assert_eq!(
+        (code, state(&document, "metrics").as_str()),
+        (1, "failed"),
+        "{document}"
+    );
+    assert!(
+        document.to_string().contains("only its owner may replace"),
+        "{document}"
+    );
+    let output = windlass(&["backup", &db, "--to", &sets, "--metrics-file", file]);
+    let printed = text(&output);
+    assert_eq!(output.status.code(), Some(3), "{printed}");
+    assert_eq!(
+        printed
+            .matches("the metrics of this run are not in")
+            .count(),
+        1,
+        "{printed}"
+    );
+    assert!(
+        printed.contains("Remove the file as its owner"),
+        "{printed}"
+    );
 }

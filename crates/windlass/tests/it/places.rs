@@ -418,3 +418,59 @@ fn root_reads_a_set_that_the_owner_of_the_target_may_not_read() {
         assert_eq!(output.status.code(), Some(0), "{}", text(&output));
     }
 }
+
+#[test]
+fn an_extract_by_root_reads_a_set_that_the_owner_of_the_directory_may_not_read() {
+    if !rustix::process::geteuid().is_root() {
+        return;
+    }
+    let place = Place::new();
+    let set = place.back_up();
+    std::fs::set_permissions(place.dir.path(), std::fs::Permissions::from_mode(0o755)).unwrap();
+    std::fs::set_permissions(place.path("sets"), std::fs::Permissions::from_mode(0o700)).unwrap();
+    std::fs::create_dir(place.path("out")).unwrap();
+    std::os::unix::fs::chown(place.path("out"), Some(65534), Some(65534)).unwrap();
+    let (set, out) = (set.to_str().unwrap(), place.arg("out"));
+    let output = windlass(&["extract", set, "shop.db", "--into", &out]);
+    assert_eq!(output.status.code(), Some(0), "{}", text(&output));
+    let found = place.path("out/shop.db").metadata().unwrap();
+    assert_eq!(std::os::unix::fs::MetadataExt::uid(&found), 65534);
+}
+
+#[test]
+fn a_directory_that_may_not_be_made_is_told_with_who_may_not_write_where() {
+    if !rustix::process::geteuid().is_root() {
+        return;
+    }
+    let place = Place::new();
+    let nobody = Some(65534);
+    for name in ["shop.db", "shop.db-wal", "shop.db-shm"] {
+        if place.path(name).exists() {
+            std::os::unix::fs::chown(place.path(name), nobody, nobody).unwrap();
+        }
+    }
+    let own = std::fs::Permissions::from_mode(0o777);
+    std::fs::set_permissions(place.dir.path(), own).unwrap();
+    std::fs::set_permissions(place.path("sets"), PermissionsExt::from_mode(0o755)).unwrap();
+    let (db, new) = (place.arg("shop.db"), place.arg("sets/new"));
+    let output = ordinary(&["backup", &db, "--to", &new]);
+    let printed = text(&output);
+    assert_eq!(output.status.code(), Some(1), "{printed}");
+    let says = format!("may not write to {}. Make the directory", place.arg("sets"));
+    assert!(printed.contains(&says), "{printed}");
+    // A check says the same before, and root would make the directory.
+    let printed = text(&ordinary(&["check", &db, "--to", &new]));
+    assert!(printed.contains("does not exist, and user"), "{printed}");
+    let checked = windlass(&["check", &db, "--to", &new]);
+    assert_eq!(checked.status.code(), Some(0), "{}", text(&checked));
+}
+
+#[test]
+fn a_verification_prints_no_line_for_each_set_but_its_result() {
+    let place = Place::new();
+    place.back_up();
+    place.back_up();
+    let output = windlass(&["verify", &place.arg("sets")]);
+    let errors = String::from_utf8(output.stderr).unwrap();
+    assert!(!errors.lines().any(|line| line == "verifying"), "{errors}");
+}

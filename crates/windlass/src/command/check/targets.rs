@@ -13,6 +13,7 @@ use super::existing;
 use crate::checks::Checks;
 use crate::cli::{Backup, Watching};
 use crate::devices::{self, DeviceName};
+use crate::metrics::{self, REMOVE};
 use crate::outputs::METRICS;
 
 /// Checks each device, and whether each file system has room for its part of `bytes`. Then
@@ -21,7 +22,7 @@ pub fn check(
     checks: &mut Checks,
     arguments: &Backup,
     outputs: &mut Outputs,
-    bytes: Option<u64>,
+    (bytes, was_root): (Option<u64>, bool),
 ) -> Vec<DeviceName> {
     let mut devices = Vec::new();
     for text in &arguments.to {
@@ -52,8 +53,10 @@ pub fn check(
         let Some(directory) = existing(directory) else {
             continue;
         };
-        let overwrite = arguments.overwrite;
-        check_one(checks, device, directory, overwrite);
+        match device {
+            DeviceName::NewDirectory(new) => check_new(checks, new, directory, was_root),
+            _ => check_one(checks, device, directory, arguments.overwrite),
+        }
         left_over(checks, directory);
         if let Ok(data) = directory.metadata() {
             let system = systems
@@ -65,7 +68,7 @@ pub fn check(
     if bytes.is_some() {
         systems
             .values()
-            .for_each(|(place, needed)| room(checks, place, *needed, &arguments.compress));
+            .for_each(|(place, needed)| room_for_set(checks, place, *needed, &arguments.compress));
     }
     devices
 }
@@ -96,12 +99,38 @@ fn check_one(checks: &mut Checks, device: &DeviceName, directory: &Path, overwri
     }
 }
 
+/// Checks whether a directory that does not exist yet can be made. If root starts the backup, root
+/// makes it. A directory that was there on other nights may be one whose disk is not mounted.
+fn check_new(checks: &mut Checks, new: &Path, parent: &Path, was_root: bool) {
+    let path = new.display();
+    if was_root || is_writable(parent) {
+        let text = format!(
+            "{path} does not exist: the backup would make it. If a disk belongs there, mount it \
+             first"
+        );
+        return checks.ok("target", text);
+    }
+    let user = user_shown(rustix::process::geteuid().as_raw());
+    checks.failed(
+        "target",
+        format!(
+            "{path} does not exist, and {user} may not make it in {}",
+            parent.display()
+        ),
+        "If a disk belongs there, mount it. Or make the directory and give it to the database's \
+         owner, or run the backup as root.",
+    );
+}
+
+/// The free bytes at a place, if they are known.
+fn free(place: &Path) -> Option<u64> {
+    let system = rustix::fs::statvfs(place).ok()?;
+    Some(system.f_bavail.saturating_mul(system.f_frsize))
+}
+
 /// Compares the free space with the size of the stripes without compression.
-pub fn room(checks: &mut Checks, place: &Path, needed: u64, codec: &str) {
-    let Ok(system) = rustix::fs::statvfs(place) else {
-        return;
-    };
-    let free = system.f_bavail.saturating_mul(system.f_frsize);
+fn room_for_set(checks: &mut Checks, place: &Path, needed: u64, codec: &str) {
+    let Some(free) = free(place) else { return };
     let text = format!(
         "{} free at {}, for {} before compression",
         show_size(free),
@@ -115,6 +144,24 @@ pub fn room(checks: &mut Checks, place: &Path, needed: u64, codec: &str) {
         checks.failed("room", text, hint);
     } else {
         checks.warning("room", text, hint);
+    }
+}
+
+/// Compares the free space with the size of what a restore would write.
+pub fn room_for_files(checks: &mut Checks, place: &Path, needed: u64) {
+    let Some(free) = free(place) else { return };
+    let (place, needed_words) = (place.display(), show_size(needed));
+    let text = format!(
+        "{} free at {place}, for {needed_words} at most",
+        show_size(free)
+    );
+    match free >= needed {
+        true => checks.ok("room", text),
+        false => checks.failed(
+            "room",
+            text,
+            "Free space there, or restore to another place.",
+        ),
     }
 }
 
@@ -152,6 +199,14 @@ pub fn check_watching(checks: &mut Checks, watching: &Watching, outputs: &Output
         let directory = directory.unwrap_or(Path::new("."));
         let checked = outputs.check_kind(path, &kind);
         let what = format!("the {name} of this run go there");
+        if let (true, Some(why)) = (kind.is_renamed, metrics::unreplaceable(path)) {
+            checks.failed(
+                name,
+                format!("{} cannot be replaced: {why}", path.display()),
+                REMOVE,
+            );
+            continue;
+        }
         match checked.and_then(|()| outputs.protect_output(path, &what)) {
             Err(error) => checks.failure(name, &error.into()),
             Ok(()) if is_writable(directory) => {

@@ -34,7 +34,7 @@ pub fn run(global: &Global, arguments: &Restore) -> Result<Code, Failure> {
     });
     let bytes: u64 = description.files.0.iter().map(|file| file.bytes).sum();
     if let Some(place) = places.first().and_then(|place| existing(place)) {
-        targets::room(&mut checks, place, bytes, "none");
+        targets::room_for_files(&mut checks, place, bytes);
     }
     let outputs = outputs::of_set(&set)?;
     for place in &places {

@@ -92,6 +92,9 @@ pub struct Global {
     /// Read this configuration instead of /etc/windlass/windlass.toml
     #[arg(long, global = true, value_name = "FILE", env = "WINDLASS_CONFIG")]
     pub config: Option<PathBuf>,
+    /// What names the log, in words.
+    #[arg(skip)]
+    pub log_from: &'static str,
     /// The name of the command: `backup`, `lab`.
     #[arg(skip)]
     pub command: String,

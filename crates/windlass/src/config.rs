@@ -18,12 +18,14 @@ mod defaults;
 pub mod edit;
 mod environment;
 mod file;
+mod mistyped;
 mod values;
 
 use std::ffi::OsString;
 use std::path::PathBuf;
 
-use clap::{ArgAction, ArgMatches, CommandFactory, FromArgMatches};
+use clap::parser::ValueSource;
+use clap::{ArgAction, CommandFactory, FromArgMatches};
 
 use crate::cli::{self, Cli};
 use crate::configured::Configured;
@@ -43,11 +45,17 @@ pub fn parse(arguments: &[OsString]) -> Result<Cli, Failed> {
     defaults::check(&command, &config)?;
     // This comes first: if a database's name is unknown, its options are unknown too.
     check_names(&config, &said.databases)?;
-    let with_defaults = defaults::apply(command, &config, &said);
-    let matches: ArgMatches = with_defaults.try_get_matches_from(arguments)?;
+    let mut with_defaults = defaults::apply(command, &config, &said);
+    let matches = with_defaults.try_get_matches_from_mut(arguments);
+    let matches = matches.map_err(|error| mistyped::plain(error, with_defaults, &said.command))?;
     let mut cli = Cli::from_arg_matches(&matches)?;
     let name = matches.subcommand_name().unwrap_or_default();
     name.clone_into(&mut cli.global.command);
+    cli.global.log_from = match matches.value_source("log") {
+        Some(ValueSource::CommandLine) => "--log",
+        Some(ValueSource::EnvVariable) => "WINDLASS_LOG in the environment",
+        _ => "the key log of the configuration",
+    };
     environment::check()?;
     resolve(&config, &mut cli.command)?;
     cli.global.configured = configured(&config)?;
@@ -74,6 +82,14 @@ fn configured(config: &Config) -> Result<Vec<Configured>, Failure> {
         })
     };
     config.databases.iter().map(one).collect()
+}
+
+/// Whether the user wants JSON, although the command line cannot be understood.
+pub fn wants_json(arguments: &[OsString]) -> bool {
+    let mut words = arguments.iter().take_while(|word| *word != "--");
+    let from_environment = std::env::var("WINDLASS_JSON").ok();
+    let from_environment = from_environment.is_some_and(|text| parse_flag(&text) == Ok(true));
+    words.any(|word| word == "--json") || from_environment
 }
 
 /// The names of the configured databases; none if the configuration cannot be read.
@@ -169,7 +185,9 @@ fn resolve(config: &Config, command: &mut cli::Command) -> Result<(), Failure> {
             tune.present = defaults::tuned(config, &tune.database);
             tune.name = tune.name.take().or(configured(&tune.database));
         }
-        cli::Command::Backup(backup) => backup.name = configured(&backup.database),
+        cli::Command::Backup(backup) | cli::Command::Check(backup) => {
+            backup.name = configured(&backup.database)
+        }
         _ => {}
     }
     for word in databases(command) {

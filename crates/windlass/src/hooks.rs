@@ -105,7 +105,7 @@ impl Hooks {
             return Ok(());
         };
         self.run("before", words, &[]).map_err(|what| {
-            let message = format!("the hook --before ({}) {what}", words.join(" "));
+            let message = format!("{} {what}", self.called("before", words));
             match self.cancel.is_cancelled() {
                 true => Failure::new(Code::Interrupted, message, "Nothing was begun."),
                 false => Failure::new(
@@ -126,10 +126,7 @@ impl Hooks {
         match self.run("after", words, &told) {
             Ok(()) => code,
             Err(what) => {
-                output::note(&format!(
-                    "warning: the hook --after ({}) {what}",
-                    words.join(" ")
-                ));
+                output::note(&format!("warning: {} {what}", self.called("after", words)));
                 if code == Code::Done {
                     Code::Warnings
                 } else {
@@ -150,10 +147,23 @@ impl Hooks {
         ];
         if let Err(what) = self.run("on-failure", words, &told) {
             output::note(&format!(
-                "warning: the hook --on-failure ({}) {what}",
-                words.join(" ")
+                "warning: {} {what}",
+                self.called("on-failure", words)
             ));
         }
+    }
+
+    /// The hook in messages, with the run that it belongs to.
+    fn called(&self, event: &str, words: &[String]) -> String {
+        let told = |wanted: &str| {
+            let found = self.told.iter().find(|(name, _)| *name == wanted);
+            found.map_or("", |(_, value)| value.as_str())
+        };
+        let (command, subject) = (told("COMMAND"), told("SUBJECT"));
+        format!(
+            "the hook --{event} ({}) of {command} {subject}",
+            words.join(" ")
+        )
     }
 
     fn run(

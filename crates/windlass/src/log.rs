@@ -9,7 +9,8 @@
 //!   alternate, but never mix.
 //! - A file that is not a log of Windlass is never written to.
 //! - If the log can no longer be written, the run goes on. Windlass warns once, and the exit code
-//!   becomes 3. If the log cannot even be opened, the command ends before it does anything.
+//!   becomes 3. If the log cannot even be opened, the command ends before it does anything; only
+//!   a command that asks a question goes on, if this user may not write to the log.
 //! - No password reaches a log.
 
 mod file;
@@ -17,10 +18,11 @@ mod hidden;
 mod socket;
 
 use std::ffi::OsString;
+use std::io::ErrorKind;
 use std::path::Path;
 use std::sync::{Mutex, OnceLock, PoisonError};
 
-use windlass_engine::{BufferPlan, show_size};
+use windlass_engine::{BufferPlan, EngineError, counted, show_size};
 use windlass_postgres::user_shown;
 
 use crate::cli::{Global, LogLevel};
@@ -30,6 +32,19 @@ pub use hidden::hidden;
 
 /// There is one log in each process. Everything that is printed anywhere reaches it.
 static LOG: OnceLock<Mutex<Log>> = OnceLock::new();
+
+/// Commands that only answer a question. They go on if this user may not write to the log: another
+/// user often owns it, for example root, who runs the backups.
+const ASKING: [&str; 8] = [
+    "info",
+    "status",
+    "diff",
+    "plan",
+    "events",
+    "check",
+    "man",
+    "completions",
+];
 
 struct Log {
     level: LogLevel,
@@ -52,7 +67,16 @@ pub fn open(global: &Global, arguments: &[OsString]) -> Result<(), Failure> {
     let sink = match place.split_once(':').unwrap_or((place, "")) {
         ("journal", path) => Sink::Socket(socket::Socket::journal(path)?),
         ("syslog", path) => Sink::Socket(socket::Socket::syslog(path)?),
-        _ => Sink::File(file::LogFile::open(place.as_ref())?),
+        _ => match file::LogFile::open(place.as_ref()) {
+            Ok(file) => Sink::File(file),
+            Err(error) if is_denied(&error) && ASKING.contains(&global.command.as_str()) => {
+                if !global.is_silent() {
+                    screen::unlogged(&format!("note: this command is not logged: {error}"));
+                }
+                return Ok(());
+            }
+            Err(error) => return Err(unopened(global, place, error)),
+        },
     };
     let words = arguments.iter().skip(1);
     let words: Vec<_> = words.map(|word| hidden(&word.to_string_lossy())).collect();
@@ -71,6 +95,30 @@ pub fn open(global: &Global, arguments: &[OsString]) -> Result<(), Failure> {
         words.join(" ")
     ));
     Ok(())
+}
+
+/// Whether this user lacks a right, so that another user can log there.
+fn is_denied(error: &EngineError) -> bool {
+    match error {
+        EngineError::OutputIo { source, .. } => source.kind() == ErrorKind::PermissionDenied,
+        error => matches!(error, EngineError::OutputUnseen { .. }),
+    }
+}
+
+fn unopened(global: &Global, place: &str, error: EngineError) -> Failure {
+    let why = match error {
+        EngineError::OutputForeign { noun, .. } => format!("it is not {noun}"),
+        EngineError::OutputRefused { what, .. } => what,
+        EngineError::OutputIo { source, .. } => source.to_string(),
+        error => error.to_string(),
+    };
+    let from = global.log_from;
+    Failure::new(
+        Code::Failed,
+        format!("cannot append to the log {place}, which {from} names: {why}"),
+        "Name a new file, an empty one or a log of Windlass, in a directory that can be written \
+         to. If several users run Windlass, name syslog or journal.",
+    )
 }
 
 /// The file of the log, if the log goes to a file.
@@ -119,12 +167,12 @@ pub fn told(text: &str) {
 pub fn settings(plan: &BufferPlan, codec: Option<&str>) {
     let codec = codec.map_or(String::new(), |codec| format!(", {codec}"));
     info(&format!(
-        "settings: {} buffers of {}, {} readers, {} compressors, {} writers{codec}",
+        "settings: {} buffers of {}, {}, {}, {}{codec}",
         plan.buffers,
         show_size(plan.transfer_bytes as u64),
-        plan.readers,
-        plan.compressors,
-        plan.writers
+        counted(plan.readers as u64, "reader"),
+        counted(plan.compressors as u64, "compressor"),
+        counted(plan.writers as u64, "writer")
     ));
 }
 

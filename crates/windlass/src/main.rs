@@ -50,7 +50,9 @@ fn main() -> ExitCode {
     let arguments: Vec<_> = std::env::args_os().collect();
     let cli = match config::parse(&arguments) {
         Ok(cli) => cli,
-        Err(config::Failed::Config(failure)) => return output::report(&failure, false),
+        Err(config::Failed::Config(failure)) => {
+            return output::report(&failure, config::wants_json(&arguments));
+        }
         Err(config::Failed::Clap(error)) => {
             // `--help` and `--version` also arrive here, but they are not errors.
             let code = if error.use_stderr() {
@@ -60,7 +62,7 @@ fn main() -> ExitCode {
             };
             match error.use_stderr() {
                 // The message repeats the user's words, which may contain the name of a file.
-                true => error.to_string().lines().for_each(output::note),
+                true => misused(&error.to_string(), config::wants_json(&arguments)),
                 false => output::help(&error),
             }
             return ended(code)
@@ -84,6 +86,20 @@ fn main() -> ExitCode {
     };
     log::ended(code);
     exit_code
+}
+
+/// Prints what is wrong with the command line.
+fn misused(text: &str, json: bool) {
+    text.lines().for_each(output::note);
+    if json {
+        let first = text.lines().next().unwrap_or_default();
+        let document = serde_json::json!({
+            "error": first.trim_start_matches("error: "),
+            "hint": null,
+            "exit_code": exit::Code::Usage.number(),
+        });
+        output::line(&document.to_string());
+    }
 }
 
 /// The end of a command that did its work. It is a failure if nobody received the result.

@@ -156,7 +156,9 @@ fn lines(progress: &Arc<Progress>, percent: u8, stop: &AtomicBool) {
         let done = progress.done();
         let total = progress.total();
         let now = progress.phase();
-        if now != phase && !now.is_empty() && done == 0 {
+        // A directory has many sets, and the result of each names it.
+        let is_news = now != phase && !now.is_empty() && now != "verifying";
+        if is_news && done == 0 {
             output::note(now);
         }
         phase = now;

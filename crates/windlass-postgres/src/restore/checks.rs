@@ -120,8 +120,8 @@ fn check_apart<'a>(
             Err(EngineError::OutputRefused { path, what }) => {
                 let what = match place == into || what == DATA_DIRECTORY {
                     true => {
-"is refused: a tablespace and the data directory may not lie in each other"
-},
+                        "is refused: a tablespace and the data directory may not lie in each other"
+                    }
                     false => "is refused: two tablespaces may not lie in each other",
                 };
                 return Err(PostgresError::Target { path, what });

@@ -119,11 +119,11 @@ impl ReplayedTablespace {
         };
         let mapped = |(was, becomes): &(PathBuf, PathBuf)| *was == self.location && was != becomes;
         if map.iter().any(mapped) {
-            return refuse("is a path that the log names, so it cannot be mapped");
+            return refuse("the log names this path, so it cannot be mapped");
         }
         match std::fs::symlink_metadata(&self.location) {
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(()),
-            _ => refuse("exists already"),
+            _ => refuse("this path exists"),
         }
     }
 }

@@ -12,6 +12,7 @@ use windlass_engine::read_stream_at_most;
 
 use super::{DIRECTORY, PATH};
 use crate::exit::Failure;
+use crate::nearest::nearest;
 
 /// The largest file that is read.
 pub const BYTES_MAX: u64 = 1 << 20;
@@ -138,6 +139,7 @@ impl Config {
                     }
                 }
                 DeValue::Table(inner) => {
+                    lines.check_alone(name, inner)?;
                     let section = lines.section(place, inner)?;
                     merge(&mut self.commands, name.to_owned(), section);
                 }
@@ -194,6 +196,22 @@ impl Lines<'_> {
             merge(into, name.to_owned(), self.section(place, inner)?);
         }
         Ok(())
+    }
+
+    /// Refuses a table in a table that takes keys only.
+    fn check_alone(&self, outer: &str, table: &DeTable<'_>) -> Result<(), Failure> {
+        let is_table = |value: &DeValue<'_>| matches!(value, DeValue::Table(_));
+        let mut tables = table.iter().filter(|(_, value)| is_table(value.get_ref()));
+        let Some((key, _)) = tables.next() else {
+            return Ok(());
+        };
+        let name: &str = key.get_ref();
+        let what = format!("no table is called [{outer}.{name}]");
+        let hint = match nearest(outer, ["database", "lab"]) {
+            Some(near) => format!("Did you mean [{near}.{name}]?"),
+            None => "Only [database.NAME] and [lab.COMMAND] have a name of two parts.".to_owned(),
+        };
+        Err(mistake(&self.place(key.span().start), &what, &hint))
     }
 
     fn section(&self, place: Place, table: &DeTable<'_>) -> Result<Section, Failure> {

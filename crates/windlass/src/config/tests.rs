@@ -178,6 +178,12 @@ fn a_mistake_is_named_with_its_line() {
             "Did you mean max-rate?",
         ),
         ("[database]\na = 1\n", "line 2: ", "[database.NAME]"),
+        (
+            "[databse.a]\nsource = \"/x\"\n",
+            "line 1: no table is called [databse.a]",
+            "Did you mean [database.a]?",
+        ),
+        ("[backup.a]\nx = 1\n", "line 1: ", "a name of two parts"),
         ("[backup]\ndatabase = \"x\"\n", "line 2: ", "no option"),
         ("[info]\nfiles = 1979-05-27\n", "line 2: ", "true or false"),
     ];

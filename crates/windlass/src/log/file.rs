@@ -8,7 +8,6 @@ use std::path::{Path, PathBuf};
 use windlass_engine::{EngineError, OutputKind};
 
 use crate::cli::LogLevel;
-use crate::exit::{Code, Failure};
 use crate::outputs;
 
 /// The bytes at a file's beginning that show whether it is a log.
@@ -31,17 +30,10 @@ pub struct LogFile {
 }
 
 impl LogFile {
-    pub fn open(path: &Path) -> Result<Self, Failure> {
+    /// Opens or creates the file.
+    pub fn open(path: &Path) -> Result<Self, EngineError> {
         let path = std::path::absolute(path).unwrap_or_else(|_| path.to_owned());
-        let (file, identity) = open(&path).map_err(|error| {
-            let message = format!("cannot append to the log {}: {error}", path.display());
-            Failure::new(
-                Code::Failed,
-                message,
-                "Name a new file, an empty one or a log of Windlass, in a directory that can be \
-                 written to; or name syslog or journal.",
-            )
-        })?;
+        let (file, identity) = open(&path)?;
         Ok(Self {
             path,
             file,

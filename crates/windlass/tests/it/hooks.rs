@@ -204,3 +204,24 @@ fn a_restore_has_hooks_too_and_a_dry_run_has_none() {
     assert_eq!(windlass(&words[..5]).status.code(), Some(0));
     assert_eq!(told(&place).len(), 1);
 }
+
+#[test]
+fn a_hook_hears_of_a_wrong_option_and_its_own_failure_names_the_database() {
+    let place = Place::new();
+    let (db, sets, teller) = (place.arg("shop.db"), place.arg("sets"), teller(&place));
+    let failure = format!("--on-failure={teller} last");
+    let words = ["backup", &db, "--to", &sets, "--compress", "gzip", &failure];
+    let output = windlass(&words);
+    let printed = text(&output);
+    assert_eq!(output.status.code(), Some(2), "{printed}");
+    let all = told(&place);
+    assert_eq!(all.len(), 1, "{all:#?} {printed}");
+    assert!(
+        all[0].starts_with("on-failure last backup shop code=2"),
+        "{all:#?}"
+    );
+    let words = ["backup", &db, "--to", &sets, "--after", "false"];
+    let printed = text(&windlass(&words));
+    let says = "the hook --after (false) of backup shop ended with exit code 1";
+    assert!(printed.contains(says), "{printed}");
+}

@@ -220,3 +220,55 @@ fn the_journal_gets_fields_and_syslog_gets_priorities() {
     let output = windlass(&["status", "--log", "journal:/nowhere"]);
     assert_eq!(output.status.code(), Some(1), "{}", text(&output));
 }
+
+#[test]
+fn a_directory_that_a_backup_makes_is_told_and_logged_although_it_is_quiet() {
+    let place = Place::new();
+    let (db, new, log) = (place.arg("shop.db"), place.arg("new"), place.arg("log"));
+    let words = ["backup", &db, "--to", &new, "--log", &log, "--quiet"];
+    let told = format!("made the directory {new}\n");
+    assert_eq!(text(&windlass(&words)), told);
+    assert_eq!(text(&windlass(&words)), "", "the second run makes none");
+    let logged = lines(&place.path("log")).join("\n");
+    let line = format!("] info: backup: made the directory {new}");
+    assert_eq!(logged.matches(&line).count(), 1, "{logged}");
+}
+
+#[test]
+fn a_log_of_another_user_stops_a_run_but_no_question() {
+    let place = Place::new();
+    let log = place.path("log");
+    std::fs::write(&log, "").unwrap();
+    let mode = |path: &Path, mode: u32| {
+        std::fs::set_permissions(path, std::os::unix::fs::PermissionsExt::from_mode(mode)).unwrap();
+    };
+    mode(place.dir.path(), 0o755);
+    mode(&log, 0o400);
+    let run = |words: &[&str]| {
+        let program = env!("CARGO_BIN_EXE_windlass");
+        let mut command = match rustix::process::geteuid().is_root() {
+            true => {
+                let mut command = std::process::Command::new("setpriv");
+                command.args(["--reuid=65534", "--regid=65534", "--clear-groups", program]);
+                command
+            }
+            false => std::process::Command::new(program),
+        };
+        command.args(words).env("WINDLASS_CONFIG", "/dev/null");
+        command.env("WINDLASS_LOG", &log).output().unwrap()
+    };
+    let asked = run(&["status"]);
+    assert_eq!(asked.status.code(), Some(0), "{}", text(&asked));
+    assert!(
+        text(&asked).contains("this command is not logged"),
+        "{}",
+        text(&asked)
+    );
+    let refused = run(&["verify", "/nonexistent"]);
+    let printed = text(&refused);
+    assert_eq!(refused.status.code(), Some(1), "{printed}");
+    assert!(
+        printed.contains("which WINDLASS_LOG in the environment names"),
+        "{printed}"
+    );
+}

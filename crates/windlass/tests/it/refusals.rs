@@ -343,3 +343,55 @@ fn a_set_of_a_day_to_come_or_of_no_day_is_refused() {
     assert!(restore("2099-01-01").contains("2099-01-01 23:59:59 is in the future"));
     assert!(restore("2026-11-31").contains("there is no day 2026-11-31"));
 }
+
+#[test]
+fn a_source_that_is_gone_is_named_with_what_names_it_and_as_json() {
+    let place = Place::new();
+    let config = place.arg("windlass.toml");
+    let (gone, sets) = (place.arg("gone.db"), place.arg("sets"));
+    let toml = format!("[database.shop]\nsource = {gone:?}\nto = [{sets:?}]\n");
+    windlass_engine::durable::write(config.as_ref(), toml.as_bytes(), 0o644).unwrap();
+    for command in ["backup", "check"] {
+        let words = [command, "shop", "--config", &config];
+        refused(&words, 1, &format!("the file {gone} does not exist"));
+        let printed = text(&windlass(&words));
+        assert!(printed.contains("[database.shop]"), "{printed}");
+    }
+    refused(&["backup", &gone, "--to", &sets], 1, "does not exist");
+    for wrong in ["nowhere.db", &gone] {
+        let output = windlass(&["backup", wrong, "--to", &sets, "--json"]);
+        let document: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+        let code = output.status.code().map(i64::from);
+        assert_eq!(document["exit_code"].as_i64(), code, "{document}");
+    }
+    let output = windlass(&["backup", "--nonsense", "--json"]);
+    let document: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!(document["exit_code"], 2, "{document}");
+}
+
+#[test]
+fn a_directory_that_is_missing_or_is_a_file_is_named_before_a_restore() {
+    let place = Place::new();
+    let set = place.back_up();
+    let set = set.to_str().unwrap();
+    let missing = place.arg("nodir");
+    let into = format!("{missing}/x.db");
+    let says = format!("there is no directory {missing}");
+    refused(&["restore", set, "--into", &into], 1, &says);
+    let slash = format!("{}/", place.arg("shop.db"));
+    let says = format!("there is no directory {slash}");
+    refused(&["restore", set, "--into", &slash], 1, &says);
+}
+
+#[test]
+fn a_usage_line_names_no_option_that_the_environment_sets() {
+    let printed = text(&windlass(&["backup", "--nonsense"]));
+    assert!(printed.contains("Usage: windlass backup"), "{printed}");
+    assert!(!printed.contains("--config <FILE>"), "{printed}");
+    for words in [&["version"][..], &["stop"], &["backup", "--stanza"]] {
+        let printed = text(&windlass(words));
+        assert!(!printed.contains("tip: "), "{words:?}: {printed}");
+    }
+    let printed = text(&windlass(&["restor"]));
+    assert!(printed.contains("'restore'"), "{printed}");
+}

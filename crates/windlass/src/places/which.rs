@@ -43,6 +43,20 @@ impl Which {
     }
 }
 
+/// Gives the hour its second digit: people write 1:15 for 01:15.
+fn with_whole_hour(text: &str) -> String {
+    let hour = text
+        .get(10..)
+        .and_then(|rest| rest.strip_prefix(['T', 't', ' ']));
+    let digits = hour.and_then(|hour| hour.split_once(':'));
+    match (hour, digits) {
+        (Some(hour), Some((digits, _))) if digits.len() == 1 => {
+            format!("{}0{hour}", &text[..11])
+        }
+        _ => text.to_owned(),
+    }
+}
+
 /// Says what is wrong with a text that is written like a time, but is none.
 fn impossible(text: &str) -> Option<String> {
     let day = text.get(..10)?;
@@ -54,7 +68,7 @@ fn impossible(text: &str) -> Option<String> {
         _ if !is_day => None,
         Err(_) => Some(format!("there is no day {day}")),
         Ok(_) => Some(format!(
-            "there is no time {}",
+            "there is no time {}: write 02:15, or with a zone 02:15Z or 02:15+01:00",
             text[10..].trim_start_matches(['T', 't', ' '])
         )),
     }
@@ -71,7 +85,11 @@ fn is_id(text: &str) -> bool {
 /// The last nanosecond of the written time.
 fn moment(text: &str) -> Option<i64> {
     // Messages show times like this, with a space before the zone.
-    let text = &text.replace(" +", "+").replace(" -", "-");
+    let text = text
+        .replace(" +", "+")
+        .replace(" -", "-")
+        .replace(" Z", "Z");
+    let text = &with_whole_hour(&text);
     let Some(at) = text.find(['T', 't', ' ']) else {
         let day: Date = text.parse().ok()?;
         let next = day.tomorrow().ok()?.to_zoned(TimeZone::system()).ok()?;
@@ -154,7 +172,11 @@ mod tests {
         let says = |text: &str| Which::parse(text).unwrap_err();
         assert_eq!(says("2026-11-31"), "there is no day 2026-11-31");
         assert_eq!(says("2026-02-30 03:00"), "there is no day 2026-02-30");
-        assert_eq!(says("2026-11-22 25:00"), "there is no time 25:00");
+        for time in ["25:00", "02h15", "02:15 CET"] {
+            let says = says(&format!("2026-11-22 {time}"));
+            let expected = format!("there is no time {time}: write 02:15, or with a zone");
+            assert!(says.starts_with(&expected), "{says}");
+        }
         assert!(says("yesterday").starts_with("write the beginning"));
     }
 
@@ -170,6 +192,9 @@ mod tests {
         assert_eq!(by(&local), by("2026-11-22T03:00:00Z"));
         assert_eq!(by(&local[..16]), by("2026-11-22T03:00Z"));
         assert_eq!(by("2026-11-22 04:00:00 +01:00"), by("2026-11-22T03:00:00Z"));
+        assert_eq!(by("2026-11-22 3:00Z"), by("2026-11-22T03:00Z"));
+        assert_eq!(by("2026-11-22 3:00 Z"), by("2026-11-22T03:00Z"));
+        assert_eq!(by("2026-11-22 3:00"), by("2026-11-22 03:00"));
         let day = by("2026-11-22") - by("2026-11-21");
         assert!((23..=25).contains(&(day / NANOS_PER_SECOND / 3600)));
     }

@@ -317,6 +317,10 @@ fn two_databases_in_one_directory_are_told_apart() {
         assert!(said.contains(line), "{said}");
     }
     assert!(said.contains("hint: Name one: --database /"), "{said}");
+    let (printed, _) = ends(0, &["info", &sets]);
+    for path in [&place.arg("deeper/shop.db"), &place.arg("shop.db")] {
+        assert!(printed.contains(&format!("  {path} ")), "{printed}");
+    }
     let database = place.arg("deeper/shop.db");
     ends(
         0,

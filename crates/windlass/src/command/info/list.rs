@@ -125,7 +125,8 @@ fn short(sets: &[&SetEntry]) {
         return;
     }
     let now = Timestamp::now();
-    let rows: Vec<Row> = sets.iter().map(|set| row(set, now)).collect();
+    let all: Vec<_> = sets.iter().filter_map(|set| Identity::of(set)).collect();
+    let rows: Vec<Row> = sets.iter().map(|set| row(set, now, &all)).collect();
     let heads = HEADS.map(str::to_owned);
     let width = |column: usize| {
         let words = rows.iter().chain([&heads]).map(|row| &row[column]);
@@ -146,11 +147,23 @@ fn short(sets: &[&SetEntry]) {
     }
 }
 
-fn row(set: &SetEntry, now: Timestamp) -> Row {
+/// The name of a database among these, with its key if two have the same name.
+fn database(of: &Identity, all: &[Identity]) -> String {
+    let is_namesake = |other: &Identity| other.name() == of.name() && !other.is_same(of);
+    match all.iter().any(is_namesake) {
+        false => of.name().to_owned(),
+        true if of.is_cluster() => format!("{} {}", of.name(), of.key()),
+        true => of.key().to_owned(),
+    }
+}
+
+fn row(set: &SetEntry, now: Timestamp, all: &[Identity]) -> Row {
     let of = Identity::of(set);
     let unknown = || "?".to_owned();
     let about = set.about.as_ref();
     let stored = set.bytes();
+    // The stripes that are missing would count, too.
+    let whole = about.filter(|_| matches!(set.state, SetState::Sealed));
     let state = match set.state.fault() {
         None => set.state.name().to_owned(),
         Some(fault) => format!("{}: {fault}", set.state.name()),
@@ -159,12 +172,12 @@ fn row(set: &SetEntry, now: Timestamp) -> Row {
         short_id(set),
         local_time(set.begun_nanos),
         age(now.duration_since(timestamp(set.begun_nanos))),
-        of.as_ref().map_or_else(unknown, |of| of.name().to_owned()),
+        of.as_ref().map_or_else(unknown, |of| database(of, all)),
         of.as_ref().map_or_else(unknown, Identity::kind),
         about.map_or_else(unknown, |about| type_name(about.backup_type).to_owned()),
         about.map_or_else(unknown, |about| show_size(about.file_bytes)),
         show_size(stored),
-        about.map_or_else(unknown, |about| ratio(about.file_bytes, stored)),
+        whole.map_or_else(unknown, |about| ratio(about.file_bytes, stored)),
         state,
     ]
 }

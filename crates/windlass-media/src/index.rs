@@ -299,6 +299,8 @@ fn check_pieces(frame: &FrameEntry, pieces: &[PieceEntry]) -> Result<(), FormatE
             invalid("an uncompressed frame's lengths differ")
         }
         Codec::Zero if frame.stored_bytes != 0 => invalid("a frame of zeros is stored"),
+        // The CRC of no bytes is 0.
+        Codec::Zero if frame.crc32c != 0 => invalid("a frame of zeros has a stored CRC"),
         _ => Ok(()),
     }
 }

@@ -250,3 +250,15 @@ fn a_path_that_leads_through_a_regular_file_is_refused_at_any_depth() {
         assert_eq!(FileTable::decode(&table.encode().unwrap()).unwrap(), table);
     }
 }
+
+#[test]
+fn a_frame_of_zeros_with_a_stored_crc_is_refused() {
+    let mut block = samples::index_block();
+    let mut frames = block.frames.iter_mut();
+    let zeros = frames.find(|frame| frame.codec == windlass_media::Codec::Zero);
+    zeros.unwrap().crc32c = 1;
+    let bytes = block.encode(512).unwrap();
+    let at = samples::REGION + samples::REGION_BYTES;
+    let error = IndexBlock::decode(&bytes, at, 512).unwrap_err();
+    assert!(error.to_string().contains("a frame of zeros"), "{error}");
+}

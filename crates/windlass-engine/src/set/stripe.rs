@@ -155,12 +155,17 @@ impl OpenStripe {
     fn check_layout(&self) -> Result<(), EngineError> {
         let mut position = self.header_bytes.len() as u64;
         for entry in &self.directory {
-            if entry.region_offset != position {
+            let is_aligned = entry
+                .offset
+                .is_multiple_of(u64::from(self.header.alignment));
+            if entry.region_offset != position || !is_aligned {
                 break;
             }
             position = entry.offset + u64::from(entry.bytes);
         }
-        if position == self.seal.footer_offset {
+        if position == self.seal.footer_offset
+            && position.is_multiple_of(u64::from(self.header.alignment))
+        {
             return Ok(());
         }
         let what = "header, regions and index blocks do not fill the stripe up to its footer";

@@ -552,9 +552,28 @@ fn places() -> Cases {
     ]
 }
 
+/// Structures that do not begin where the format wants them.
+fn unaligned() -> Cases {
+    let longer = |bytes: usize| {
+        with(|forge| forge.region = Box::new(move |region| region.extend(vec![0; bytes])))
+    };
+    vec![
+        ("block-not-aligned", longer(1)),
+        ("block-not-aligned-by-8", longer(8)),
+    ]
+}
+
 pub fn all_cases() -> Cases {
-    [paths(), links(), counts(), pieces(), bombs(), places()]
-        .into_iter()
-        .flatten()
-        .collect()
+    [
+        paths(),
+        links(),
+        counts(),
+        pieces(),
+        bombs(),
+        places(),
+        unaligned(),
+    ]
+    .into_iter()
+    .flatten()
+    .collect()
 }

@@ -55,11 +55,11 @@ fn each_refusal_of_a_session_says_what_to_do() {
         ),
         (
             format!("host={address} user=limited password=wrong dbname=postgres"),
-            "Give the password of role limited in ~/.pgpass",
+            "The password is the one of password= or PGPASSWORD",
         ),
         (
             format!("host={address} user=limited passfile=/nowhere dbname=postgres"),
-            "Give the password of role limited in ~/.pgpass",
+            "names /nowhere: correct the role's line",
         ),
     ] {
         let hint = hint(&conninfo);

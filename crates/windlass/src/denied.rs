@@ -29,8 +29,12 @@ pub fn user() -> String {
 pub fn hint(path: &Path) -> String {
     // If the directory may not be looked into either, nothing is known of the file.
     let owner = path.ancestors().find_map(privilege::owner);
-    let owner = owner.map_or("its owner".to_owned(), |(uid, _)| user_shown(uid));
-    format!("Run the command as {owner} or as root, or let this user read it.")
+    let who = match owner {
+        Some((0, _)) => "root".to_owned(),
+        Some((uid, _)) => format!("{} or as root", user_shown(uid)),
+        None => "its owner or as root".to_owned(),
+    };
+    format!("Run the command as {who}, or let this user read it.")
 }
 
 /// Whether the file belongs to another user than that of this process.

@@ -317,7 +317,7 @@ fn what_cannot_be_swept_is_refused_and_leaves_nothing() {
             2,
             "no kind of storage",
         ),
-        (vec!["grid", &database, "--", "--colour"], 1, "--colour"),
+        (vec!["grid", &database, "--", "--colour"], 2, "--colour"),
         (vec!["device", &database], 2, "no directory"),
     ] {
         let output = run(&place, &words);

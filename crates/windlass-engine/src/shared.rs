@@ -6,6 +6,8 @@ use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
+use crossbeam_channel::Sender;
+
 use crate::buffer::{Buffer, Pool, Role};
 use crate::cancel::Cancel;
 use crate::error::EngineError;
@@ -79,6 +81,16 @@ impl Shared {
         let free = pool.try_take(Role::Output);
         let free = free.or_else(|| stage.wait(Cause::FreeBuffer, || pool.take(Role::Output)));
         free.ok_or(EngineError::Stopped)
+    }
+
+    /// Hands over what a compressor or decompressor has made. What holds no buffer may find the
+    /// queue full; that wait counts for them.
+    pub(crate) fn hand_on<T>(&self, queue: &Sender<T>, made: T) -> Result<(), EngineError> {
+        let stage = &self.progress.compressor;
+        match stage.hand(Cause::FreeBuffer, queue, made) {
+            true => Ok(()),
+            false => Err(EngineError::Stopped),
+        }
     }
 
     /// Counts one more unit that is under way.

@@ -118,11 +118,11 @@ impl Compressor<'_> {
             };
             chunk.frames.push(FrameEntry {
                 offset: if zero { 0 } else { group.start as u64 },
-                stored_bytes: if zero { 0 } else { narrow(raw.len()) },
-                raw_bytes: narrow(raw.len()),
+                stored_bytes: if zero { 0 } else { fitted(raw.len()) },
+                raw_bytes: fitted(raw.len()),
                 crc32c: if zero { 0 } else { whole },
                 codec: if zero { Codec::Zero } else { Codec::None },
-                piece_count: narrow16(group.pieces.len()),
+                piece_count: fitted(group.pieces.len()),
             });
         }
         chunk.buffer = (!zero).then_some(filled.buffer);
@@ -153,11 +153,11 @@ impl Compressor<'_> {
             self.add_pieces(&mut output, filled, group);
             output.frames.push(FrameEntry {
                 offset: used as u64,
-                stored_bytes: narrow(stored),
-                raw_bytes: narrow(raw.len()),
+                stored_bytes: fitted(stored),
+                raw_bytes: fitted(raw.len()),
                 crc32c: crc,
                 codec,
-                piece_count: narrow16(group.pieces.len()),
+                piece_count: fitted(group.pieces.len()),
             });
             self.output = output;
         }
@@ -193,7 +193,7 @@ impl Compressor<'_> {
             }
             chunk.pieces.push(PieceEntry {
                 file: spec.file,
-                bytes: narrow(run.bytes),
+                bytes: fitted(run.bytes),
                 offset: run.offset,
                 crc32c: crc,
                 layer: part.layer,
@@ -211,12 +211,7 @@ impl Compressor<'_> {
     }
 
     fn send(&self, chunk: Chunk) -> Result<(), EngineError> {
-        // Chunks of zeros hold no buffer, so the queue can be full of them.
-        let stage = &self.shared.progress.compressor;
-        match stage.hand(Cause::FreeBuffer, &self.chunks, chunk) {
-            true => Ok(()),
-            false => Err(EngineError::Stopped),
-        }
+        self.shared.hand_on(&self.chunks, chunk)
     }
 }
 
@@ -263,13 +258,4 @@ fn group(parts: &[Part], frame_bytes: usize) -> Vec<Group> {
         }
     }
     groups
-}
-
-/// Converts a length inside a buffer, which is at most 4 MiB.
-fn narrow(value: usize) -> u32 {
-    fitted(value)
-}
-
-fn narrow16(value: usize) -> u16 {
-    fitted(value)
 }

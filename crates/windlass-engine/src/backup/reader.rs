@@ -130,7 +130,13 @@ impl Reader<'_> {
     }
 
     fn start_single(&mut self, unit: Unit, part: &Part, buffer: Buffer) -> Result<(), EngineError> {
-        let Some(file) = part.file.open(&self.shared.progress.reader)? else {
+        let stage = &self.shared.progress.reader;
+        let file = match part.file.is_open() {
+            true => part.file.open(),
+            // Another thread may be opening it now.
+            false => stage.wait_off_core(Cause::SourceRead, || part.file.open()),
+        };
+        let Some(file) = file? else {
             return self.send(Unit::default(), buffer, Some(part.file.spec.file));
         };
         self.token += 1;
@@ -186,7 +192,7 @@ impl Reader<'_> {
     /// Reads what is missing of a part. Fills it with zeros where the file ends early, if it may.
     fn complete(&self, part: &Part, into: &mut [u8], filled: usize) -> Result<(), EngineError> {
         let offset = part.offset + filled as u64;
-        let Some(file) = part.file.open(&self.shared.progress.reader)? else {
+        let Some(file) = part.file.open()? else {
             return Err(EngineError::Stopped);
         };
         let more = file
@@ -223,7 +229,7 @@ impl Reader<'_> {
             if let FileContent::Bytes(bytes) = &part.file.spec.content {
                 let from = fitted(part.offset);
                 into.copy_from_slice(&bytes[from..from + part.bytes]);
-            } else if part.file.open(&self.shared.progress.reader)?.is_some() {
+            } else if part.file.open()?.is_some() {
                 self.queue
                     .pass(part.file.spec.file.0 as usize, part.offset, part.bytes);
                 self.complete(&part, into, 0)?;

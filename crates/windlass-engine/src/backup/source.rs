@@ -13,7 +13,7 @@ use windlass_media::{FileNo, crc32c_zeros_after};
 use crate::error::EngineError;
 use crate::read::ReadFile;
 use crate::storage::ReadAt;
-use crate::waits::{Cause, Stage};
+use crate::waits::may_block;
 
 /// A file to back up. Exactly `bytes` bytes of it go into the set. If the file is longer, it is cut
 /// there (the log holds the rest). If it is shorter, its first `needed_bytes` must still be there,
@@ -91,13 +91,9 @@ impl SourceFile {
 
     /// The open file, or `None` when it has vanished and may. It is opened once, so extents that
     /// are read later see the same inode, or the same absence, as the first one.
-    pub(crate) fn open(&self, stage: &Stage) -> Result<Option<&ReadFile>, EngineError> {
+    pub(crate) fn open(&self) -> Result<Option<&ReadFile>, EngineError> {
         let open = || self.open_now().map_err(|error| Mutex::new(Some(error)));
-        let opened = match self.opened.get() {
-            Some(opened) => opened,
-            // Another thread may be opening it now.
-            None => stage.wait_off_core(Cause::SourceRead, || self.opened.get_or_init(open)),
-        };
+        let opened = self.opened.get_or_init(open);
         opened.as_ref().map(Option::as_ref).map_err(|failed| {
             let mut failed = failed.lock().unwrap_or_else(PoisonError::into_inner);
             match failed.take() {
@@ -107,7 +103,13 @@ impl SourceFile {
         })
     }
 
+    /// True when opening it is no wait any more.
+    pub(crate) fn is_open(&self) -> bool {
+        self.opened.get().is_some()
+    }
+
     fn open_now(&self) -> io::Result<Option<ReadFile>> {
+        may_block();
         match &self.spec.content {
             FileContent::Open(file) => Ok(Some(ReadFile::of_file(Arc::clone(file)))),
             FileContent::At(bytes) => Ok(Some(ReadFile::of(Arc::clone(bytes)))),

@@ -206,10 +206,6 @@ impl<'a> Decompressor<'a> {
     }
 
     fn send(&self, decoded: Decoded) -> Result<(), EngineError> {
-        let stage = &self.shared.progress.compressor;
-        match stage.hand(Cause::FreeBuffer, &self.output, decoded) {
-            true => Ok(()),
-            false => Err(EngineError::Stopped),
-        }
+        self.shared.hand_on(&self.output, decoded)
     }
 }

@@ -373,3 +373,18 @@ fn a_hurry_that_ends_fails_the_run_and_leaves_nothing() {
     drop(run);
     assert_nothing_left(dir.path());
 }
+
+#[test]
+fn opening_the_files_of_a_bundle_is_one_wait_with_reading_them() {
+    let (root, dir) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let tree: Tree = (0..300)
+        .map(|index| (format!("file{index}"), plain(100, 1)))
+        .collect();
+    plant(&tree, root.path());
+    let setup = Setup::small(1, Codec::Lz4);
+    let devices = file_devices(dir.path(), &setup);
+    let report = back_up(&tree, root.path(), &setup, devices).unwrap();
+    let waits = &report.stages[0].waits;
+    let reads = waits.iter().find(|wait| wait.cause == Cause::SourceRead);
+    assert!(reads.is_some_and(|reads| reads.count < 10), "{waits:?}");
+}

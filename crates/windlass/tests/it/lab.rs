@@ -424,15 +424,7 @@ fn tuning_never_changes_where_a_configured_database_is_backed_up_to() {
     let text = format!("[database.shop]\nsource = {db:?}\nto = [{sets:?}]\n");
     windlass_engine::durable::write(Path::new(&config), text.as_bytes(), 0o600).unwrap();
     let tune = |words: &[&str]| {
-        let trials = [
-            "--compress",
-            "none",
-            "--trial-bytes",
-            "1MiB",
-            "--budget",
-            "1s",
-        ];
-        let words = [&["--config", &config, "tune"], words, &["--write"], &trials].concat();
+        let words = [&["--config", &config, "tune"], words, &TUNE].concat();
         assert_eq!(run(&state, &words).status.code(), Some(0), "{words:?}");
         std::fs::read_to_string(&config).unwrap()
     };

@@ -95,6 +95,14 @@ pub fn restore_layout(
     })
 }
 
+/// The paths of the database that a restore of these files to `into` makes, and of its side files,
+/// whether or not they exist.
+pub fn target_files(files: &FileTable, into: &Path) -> Result<Vec<PathBuf>, SqliteError> {
+    let target = place(files, into)?;
+    let sides = SIDE_SUFFIXES.map(|suffix| beside(&target, suffix));
+    Ok(std::iter::once(target).chain(sides).collect())
+}
+
 impl RestorePlan {
     /// Makes the directory that the engine restores into, and removes what an interrupted restore
     /// left there. Returns whether there was such a directory. Fails while another restore to the
@@ -126,12 +134,6 @@ impl RestorePlan {
         let (entry, _) = only_file(&self.layout.files)?;
         self.written = target.created(entry.file)?;
         Ok(())
-    }
-
-    /// The paths of the restored database and its side files, whether or not they exist.
-    pub fn files(&self) -> Vec<PathBuf> {
-        let sides = SIDE_SUFFIXES.map(|suffix| beside(&self.target, suffix));
-        std::iter::once(self.target.clone()).chain(sides).collect()
     }
 
     /// Removes what was restored, if it was not published.

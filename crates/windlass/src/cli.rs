@@ -6,6 +6,7 @@ mod choice;
 #[cfg(test)]
 mod documented;
 mod examples;
+mod files;
 mod lab;
 mod mapping;
 mod open;
@@ -20,6 +21,7 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 use windlass_postgres::RelationPattern;
 
 pub use choice::{Choice, WHICH_OF_ALL};
+pub use files::named as named_files;
 pub use open::{Open, OpenOptions};
 use windlass_engine::{parse_amount, parse_rate_limit};
 

@@ -7,7 +7,8 @@
 //! Invariants
 //! - Each line is a single write at the end of the file. So the lines of simultaneous runs may
 //!   alternate, but never mix.
-//! - A file that is not a log of Windlass is never written to.
+//! - A file that is not a log of Windlass is never written to, nor one that the command line names
+//!   for another purpose.
 //! - If the log can no longer be written, the run goes on. Windlass warns once, and the exit code
 //!   becomes 3. If the log cannot even be opened, the command ends before it does anything; only
 //!   a command that asks a question goes on, if this user may not write to the log.
@@ -22,7 +23,7 @@ use std::io::ErrorKind;
 use std::path::Path;
 use std::sync::{Mutex, OnceLock, PoisonError};
 
-use windlass_engine::{BufferPlan, EngineError, counted, show_size};
+use windlass_engine::{BufferPlan, EngineError, Outputs, counted, show_size};
 use windlass_postgres::user_shown;
 
 use crate::cli::{Global, LogLevel};
@@ -57,13 +58,20 @@ struct Log {
 enum Sink {
     File(file::LogFile),
     Socket(socket::Socket),
+    /// The log was withdrawn.
+    Nothing,
 }
 
-/// Opens the log that the command line asks for, and logs the command.
-pub fn open(global: &Global, arguments: &[OsString]) -> Result<(), Failure> {
+/// Opens the log that the command line asks for, and logs the command. `named` are the files that
+/// the command line names for other purposes.
+pub fn open(global: &Global, arguments: &[OsString], named: &Outputs) -> Result<(), Failure> {
     let Some(place) = &global.log else {
         return Ok(());
     };
+    if let Some(path) = file(global) {
+        let checked = named.check(path);
+        checked.map_err(|error| unopened(global, place, error))?;
+    }
     let sink = match place.split_once(':').unwrap_or((place, "")) {
         ("journal", path) => Sink::Socket(socket::Socket::journal(path)?),
         ("syslog", path) => Sink::Socket(socket::Socket::syslog(path)?),
@@ -119,6 +127,18 @@ fn unopened(global: &Global, place: &str, error: EngineError) -> Failure {
         "Name a new file, an empty one or a log of Windlass, in a directory that can be written \
          to. If several users run Windlass, name syslog or journal.",
     )
+}
+
+/// Removes the log again if this process created it, because the run needs its path for something
+/// else. Nothing is logged after that.
+pub fn withdraw() {
+    let Some(log) = LOG.get() else { return };
+    let mut log = log.lock().unwrap_or_else(PoisonError::into_inner);
+    if let Sink::File(file) = &mut log.sink
+        && file.withdraw()
+    {
+        log.sink = Sink::Nothing;
+    }
 }
 
 /// The file of the log, if the log goes to a file.
@@ -199,6 +219,7 @@ fn write(level: LogLevel, text: &str) {
     let written = match &mut log.sink {
         Sink::File(file) => file.write(level, &text),
         Sink::Socket(socket) => socket.write(level, &text),
+        Sink::Nothing => Ok(()),
     };
     match written {
         Err(error) if !log.has_failed => {

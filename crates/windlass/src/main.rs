@@ -71,7 +71,11 @@ fn main() -> ExitCode {
     };
     terminal::set_color(cli.global.color);
     let json = cli.global.json;
-    if let Err(failure) = log::open(&cli.global, &arguments) {
+    let logged = match cli::named_files(&cli) {
+        Ok(named) => log::open(&cli.global, &arguments, &named),
+        Err(error) => Err(error.into()),
+    };
+    if let Err(failure) = logged {
         return output::report(&failure, json);
     }
     let ended = command::run(cli).and_then(ended);

@@ -53,9 +53,7 @@ fn check_files(
     mut outputs: Outputs,
 ) -> Result<(), EngineError> {
     if let Some(path) = log::file(global) {
-        // The guards looked when the log was opened. Root may have opened it where the database's
-        // owner sees nothing.
-        outputs.clone().unguarded().check(path)?;
+        check_log(global, &outputs)?;
         outputs.protect_output(path, "the log of this run goes there")?;
     }
     if let Some(path) = &watching.events {
@@ -66,6 +64,18 @@ fn check_files(
         Some(path) => outputs.check_kind(path, &METRICS),
         None => Ok(()),
     }
+}
+
+/// Refuses a log where no output may be, and removes it if this process created it. The log is
+/// opened first of all, and what it writes to may turn out to be a file that a restore creates.
+pub fn check_log(global: &Global, outputs: &Outputs) -> Result<(), EngineError> {
+    let Some(path) = log::file(global) else {
+        return Ok(());
+    };
+    // The guards looked when the log was opened. Root may have opened it where the database's owner
+    // sees nothing.
+    let checked = outputs.clone().unguarded().check(path);
+    checked.inspect_err(|_| log::withdraw())
 }
 
 /// A run, with what those need who watch it.

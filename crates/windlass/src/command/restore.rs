@@ -111,6 +111,10 @@ fn postgres(
     let owner = cluster_owner(&description.facts.database)?;
     let request = request(arguments);
     let replayed = replayed(set)?;
+    let spaces = arguments.tablespace_map.iter().map(|(_, becomes)| becomes);
+    let places = std::iter::once(&arguments.into).chain(spaces.clone());
+    let targets = restored_into(Outputs::new(), places.clone())?;
+    watch::check_log(global, &targets)?;
     // This says most about a directory that is in use or not empty. Nothing is made yet.
     let plan = privilege::as_user(owner, || {
         let (facts, files) = (&description.facts, &description.files);
@@ -120,9 +124,7 @@ fn postgres(
     })
     .map_err(|failure| failure.or_hint(OWN_DIRECTORY))?;
     // A refused restore must leave no directory behind.
-    let mut outputs = outputs::of_set(set)?;
-    let spaces = arguments.tablespace_map.iter().map(|(_, becomes)| becomes);
-    let places = std::iter::once(&arguments.into).chain(spaces.clone());
+    let outputs = outputs::of_set(set)?;
     // What a restore left that was cut off looks like a tablespace, and is no source.
     spaces
         .clone()
@@ -130,10 +132,7 @@ fn postgres(
     for place in places.clone() {
         outputs.check(place)?;
     }
-    for place in places {
-        let what = format!("this run restores the cluster into {}", place.display());
-        outputs.protect_directory(place, &what)?;
-    }
+    let outputs = restored_into(outputs, places)?;
     watch::check(global, &arguments.watching, &outputs)?;
     // A tablespace that is not mapped goes to where it was, which may be beside a live one.
     for space in &plan.tablespaces {
@@ -156,6 +155,18 @@ fn postgres(
         failure.or_hint(&left_behind(&plan.into, spaces))
     })?;
     Ok((report, plan.next_steps()))
+}
+
+/// Protects these directories, into which a cluster is restored, from the other outputs.
+fn restored_into<'a>(
+    mut outputs: Outputs,
+    places: impl Iterator<Item = &'a PathBuf>,
+) -> Result<Outputs, Failure> {
+    for place in places {
+        let what = format!("this run restores the cluster into {}", place.display());
+        outputs.protect_directory(place, &what)?;
+    }
+    Ok(outputs)
 }
 
 /// The tablespaces that replay will create by itself. This version searches the log when it makes a
@@ -238,15 +249,15 @@ fn sqlite(
     if let Some((uid, gid)) = privilege::owner(parent(into)) {
         privilege::become_user(uid, gid)?;
     }
-    run.hooks.before()?;
     let description = set.description();
-    let force = arguments.force;
-    let mut outputs = outputs::of_set(set)?;
-    let mut plan = windlass_sqlite::restore_layout(description, into, force, &outputs)?;
-    let what = format!("this run restores the database {}", plan.target.display());
-    for file in plan.files() {
-        outputs.protect_file(&file, &what)?;
-    }
+    let files = windlass_sqlite::target_files(&description.files, into)?;
+    let target = files.first().unwrap_or(into).display();
+    let what = format!("this run restores the database {target}");
+    watch::check_log(global, &restored_as(Outputs::new(), &files, &what)?)?;
+    run.hooks.before()?;
+    let outputs = outputs::of_set(set)?;
+    let mut plan = windlass_sqlite::restore_layout(description, into, arguments.force, &outputs)?;
+    let mut outputs = restored_as(outputs, &files, &what)?;
     outputs.protect_directory(&plan.layout.root, &what)?;
     watch::check(global, &arguments.watching, &outputs)?;
     let staging = plan.layout.root.display().to_string();
@@ -275,6 +286,14 @@ fn sqlite(
             ))),
         },
     }
+}
+
+/// Protects these files, as which a database is restored, from the other outputs.
+fn restored_as(mut outputs: Outputs, files: &[PathBuf], what: &str) -> Result<Outputs, Failure> {
+    for file in files {
+        outputs.protect_file(file, what)?;
+    }
+    Ok(outputs)
 }
 
 fn write(

@@ -27,18 +27,27 @@ pub struct LogFile {
     file: File,
     /// The device and the inode of the file.
     identity: (u64, u64),
+    /// Whether this process created it.
+    is_new: bool,
 }
 
 impl LogFile {
     /// Opens or creates the file.
     pub fn open(path: &Path) -> Result<Self, EngineError> {
         let path = std::path::absolute(path).unwrap_or_else(|_| path.to_owned());
+        let is_new = path.symlink_metadata().is_err();
         let (file, identity) = open(&path)?;
         Ok(Self {
             path,
             file,
             identity,
+            is_new,
         })
+    }
+
+    /// Removes the file if this process created it. Returns whether it is gone.
+    pub fn withdraw(&self) -> bool {
+        self.is_new && std::fs::remove_file(&self.path).is_ok()
     }
 
     pub fn write(&mut self, level: LogLevel, text: &str) -> io::Result<()> {

@@ -203,3 +203,87 @@ fn a_pipe_that_nobody_writes_to_is_refused_at_once() {
     }
     assert!(!place.path("new.db").exists());
 }
+
+/// The log is opened before anything else, so it must not create a file for another purpose.
+#[test]
+fn no_log_is_a_file_that_the_command_line_names() {
+    let place = Place::new();
+    let (db, new, sets) = (place.arg("shop.db"), place.arg("new"), place.arg("sets"));
+    let set = place.back_up();
+    let set = set.to_str().unwrap();
+    symlink(place.dir.path(), place.path("up")).unwrap();
+    let restore = ["restore", set, "--into"];
+    for words in [
+        &["backup", &db, "--to", &new][..],
+        &["backup", &new, "--to", "nul"],
+        &["backup", &db, "--to", &sets, "--events", &new],
+        &["backup", &db, "--to", &sets, "--metrics-file", &new],
+        &["check", &db, "--to", &new],
+        &["restore", set, "--into", &new],
+        &["restore", set, "--into", &new, "--force"],
+        &["restore", set, "--into", &new, "--dry-run"],
+        &[&restore[..], &[&place.arg("r.db"), "--events", &new]].concat(),
+        &["verify", set, "--events", &new],
+        &["verify", &new],
+        &["info", &new],
+        &["diff", set, &new],
+        &["extract", set, "*", "--into", &new],
+        &["mount", set, &new],
+        &["mount", set, &place.arg("sets"), "--overlay", &new],
+        &["events", &new],
+        &["man", &new],
+        &["tune", &db, "--to", &new],
+    ] {
+        for log in [&new, &place.arg("up/new")] {
+            let words = [words, &["--log", log]].concat();
+            let before = super::everything(place.dir.path());
+            let output = windlass(&words);
+            let printed = text(&output);
+            assert_eq!(output.status.code(), Some(1), "{words:?}: {printed}");
+            let says = format!("cannot append to the log {log}, which --log names: ");
+            assert!(printed.contains(&says), "{words:?}: {printed}");
+            assert!(printed.contains("hint: "), "{words:?}: {printed}");
+            assert!(before == super::everything(place.dir.path()), "{words:?}");
+        }
+    }
+    for name in ["new-wal", "new-journal", "new-shm"] {
+        refused_log(&place, &[&restore[..], &[&new]].concat(), name);
+    }
+}
+
+/// Runs a command with a log of this name, which it must refuse, and which it must not leave there.
+fn refused_log(place: &Place, words: &[&str], name: &str) {
+    let log = place.arg(name);
+    let before = super::everything(place.dir.path());
+    let output = windlass(&[words, &["--log", &log]].concat());
+    let printed = text(&output);
+    assert_eq!(output.status.code(), Some(1), "{words:?}: {printed}");
+    let says = [
+        format!("cannot append to the log {log}"),
+        format!("cannot write {log}: this run restores the database "),
+    ];
+    assert!(
+        says.iter().any(|it| printed.contains(it)),
+        "{words:?}: {printed}"
+    );
+    assert!(before == super::everything(place.dir.path()), "{words:?}");
+}
+
+/// Only the set says how the restored file is called.
+#[test]
+fn a_log_with_the_name_of_the_restored_file_is_removed_again() {
+    let place = Place::new();
+    let set = place.back_up();
+    let set = set.to_str().unwrap();
+    fs::create_dir(place.path("into")).unwrap();
+    let into = place.arg("into");
+    for name in ["into/shop.db", "into/shop.db-wal", "into/shop.db-journal"] {
+        refused_log(&place, &["restore", set, "--into", &into], name);
+        refused_log(&place, &["restore", set, "--into", &into, "--force"], name);
+    }
+    // A log beside it is no problem.
+    let log = place.arg("into/log");
+    let output = windlass(&["restore", set, "--into", &into, "--log", &log]);
+    assert_eq!(output.status.code(), Some(0), "{}", text(&output));
+    assert!(place.path("into/log").is_file());
+}

@@ -1,0 +1,113 @@
+//! The files that a command line names, for the log: it may be none of them.
+//!
+//! The log is opened before anything else. If one file were named for two purposes, the log would
+//! create the file, and the command would then find something that nobody put there.
+
+use std::path::PathBuf;
+
+use windlass_engine::{EngineError, Outputs, partial_path};
+
+use super::{Backup, Cli, Command, Lab, Restore, Watching};
+
+/// The files that this command line names, apart from the log itself. A stream may have several
+/// purposes, so terminals and pipes are not among them.
+pub fn named(cli: &Cli) -> Result<Outputs, EngineError> {
+    let mut files = Files::default();
+    files.add(&cli.global.config, "the configuration is read from there");
+    match &cli.command {
+        Command::Backup(backup) | Command::Check(backup) => files.of_backup(backup),
+        Command::Restore(restore) => files.of_restore(restore),
+        Command::Verify(verify) => {
+            files.of_set(&verify.set);
+            files.add(&verify.opening.scratch, SCRATCH);
+            files.of_watching(&verify.watching);
+        }
+        Command::Info(info) => files.of_set(&info.set),
+        Command::Diff(diff) => files.of_set([&diff.first, &diff.second]),
+        Command::Extract(extract) => {
+            files.of_set([&extract.set]);
+            files.add([&extract.into], "the extracted files go there");
+        }
+        Command::Mount(mount) => {
+            files.of_set([&mount.set]);
+            files.add([&mount.at], "the set is mounted there");
+            files.add(&mount.overlay, "the changes are kept there");
+        }
+        Command::Open(open) => {
+            files.of_set(&open.set);
+            files.add(&open.opening.scratch, SCRATCH);
+        }
+        Command::Events(events) => {
+            files.add([&events.file], "the events are read from there");
+            files.add(&events.html, "the page is written there");
+        }
+        Command::Tune(tune) => {
+            files.add([PathBuf::from(&tune.database)], DATABASE);
+            files.add(tune.to.iter().map(PathBuf::from), STRIPE);
+        }
+        Command::Lab(Lab::Sweep(sweep)) => {
+            files.add(sweep.databases.iter().map(PathBuf::from), DATABASE);
+            files.add(sweep.to.iter().map(PathBuf::from), STRIPE);
+            files.add(&sweep.into, "restored files go there");
+            files.add(&sweep.out, "the series and the report are written there");
+            files.add(&sweep.from, "the series is read from there");
+        }
+        Command::Man { into } => files.add([into], "the man pages are written there"),
+        Command::Lab(_) | Command::Plan(_) | Command::Status | Command::Completions { .. } => {}
+    }
+    files.protected()
+}
+
+const DATABASE: &str = "it is the database";
+const SCRATCH: &str = "it is the scratch directory";
+const STRIPE: &str = "a stripe is written there";
+
+/// Files, each with what is done with it, in words that follow `cannot write PATH:`.
+#[derive(Default)]
+struct Files(Vec<(PathBuf, &'static str)>);
+
+impl Files {
+    fn add<P: Into<PathBuf>>(&mut self, paths: impl IntoIterator<Item = P>, what: &'static str) {
+        let paths = paths.into_iter().map(|path| (path.into(), what));
+        self.0.extend(paths);
+    }
+
+    fn of_set<'a>(&mut self, words: impl IntoIterator<Item = &'a PathBuf>) {
+        self.add(words, "the set is read from there");
+    }
+
+    fn of_backup(&mut self, backup: &Backup) {
+        self.add([PathBuf::from(&backup.database)], DATABASE);
+        for word in backup.to.iter().filter(|word| *word != "nul") {
+            let path = PathBuf::from(word);
+            self.add([partial_path(&path), path], STRIPE);
+        }
+        self.of_watching(&backup.watching);
+    }
+
+    fn of_restore(&mut self, restore: &Restore) {
+        self.of_set(&restore.set);
+        let what = "this run restores the database there";
+        self.add([&restore.into], what);
+        // If it is no SQLite database, nothing has these names.
+        let files = windlass_sqlite::files_of(&restore.into);
+        self.add(files.into_iter().flatten(), what);
+        let spaces = restore.tablespace_map.iter().map(|(_, becomes)| becomes);
+        self.add(spaces, "this run restores a tablespace there");
+        self.of_watching(&restore.watching);
+    }
+
+    fn of_watching(&mut self, watching: &Watching) {
+        self.add(&watching.events, "the events of this run go there");
+        self.add(&watching.metrics_file, "the metrics of this run go there");
+    }
+
+    fn protected(self) -> Result<Outputs, EngineError> {
+        let mut outputs = Outputs::new();
+        let is_named = |path: &PathBuf| !path.as_os_str().is_empty();
+        for (path, what) in self.0.into_iter().filter(|(path, _)| is_named(path)) {
+            outputs.protect_output(&path, what)?;
+        }
+        Ok(outputs)
+    }
+}

@@ -18,7 +18,7 @@ mod leftover;
 use std::fmt;
 use std::path::{Path, PathBuf};
 
-use crate::durable;
+use crate::durable::{self, NameError};
 use crate::error::EngineError;
 use crate::set::{FoundSet, METADATA_LIMIT_DEFAULT};
 use crate::storage::Files;
@@ -143,13 +143,21 @@ fn remove(path: &Path) -> std::io::Result<CleanedUp> {
 }
 
 /// Gives a sealed stripe its name. A file that has this name goes only if the run would have
-/// replaced it: if it is a stripe of an older set.
+/// replaced it: if it is a stripe of an older set, or if it only reserves the name for this one.
 fn publish(stripe: &Leftover) -> std::io::Result<CleanedUp> {
     let name = stripe.name();
-    if name.symlink_metadata().is_ok() && !stripe.is_newer_than(&name) {
-        let why = format!("{} has its name and is no older stripe", name.display());
-        return Ok(CleanedUp::Left(stripe.path.clone(), why));
+    let is_reserved = || durable::reserved_for(&name).as_deref() == stripe.path.file_name();
+    let named = match durable::name_new(stripe.file(), &stripe.path, &name) {
+        Err(NameError::Taken) if stripe.is_newer_than(&name) || is_reserved() => {
+            durable::name_over(stripe.file(), &stripe.path, &name)
+        }
+        named => named,
+    };
+    match named {
+        Err(NameError::Taken) => {
+            let why = format!("{} has its name and is no older stripe", name.display());
+            Ok(CleanedUp::Left(stripe.path.clone(), why))
+        }
+        named => Ok(named.map(|()| CleanedUp::Published(name))?),
     }
-    durable::rename(&stripe.path, &name)?;
-    Ok(CleanedUp::Published(name))
 }

@@ -1,5 +1,7 @@
 //! File operations that are durable when they return: the file's data and the directory's entry.
 
+mod names;
+
 use std::ffi::OsStr;
 use std::fs::{File, OpenOptions};
 use std::io::{self, Write};
@@ -8,6 +10,8 @@ use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::UNIX_EPOCH;
+
+pub use names::{NameError, name_new, name_over, reserved_for};
 
 /// The end of the file name of a file that is not complete yet.
 const TEMPORARY_SUFFIX: &str = ".windlass-tmp";
@@ -27,21 +31,6 @@ pub fn rename(from: &Path, to: &Path) -> io::Result<()> {
     #[expect(clippy::disallowed_methods, reason = "this is the durable version")]
     std::fs::rename(from, to)?;
     sync_parent(to)
-}
-
-/// Does the same, but never replaces what has the name `to`: then the error is `AlreadyExists`.
-pub fn rename_new(from: &Path, to: &Path) -> io::Result<()> {
-    use rustix::fs::{CWD, RenameFlags, renameat_with};
-    match renameat_with(CWD, from, CWD, to, RenameFlags::NOREPLACE) {
-        Ok(()) => sync_parent(to),
-        // Not every file system knows how to rename like this. A link never replaces anything.
-        Err(rustix::io::Errno::INVAL | rustix::io::Errno::NOSYS) => {
-            std::fs::hard_link(from, to)?;
-            std::fs::remove_file(from)?;
-            sync_parent(to)
-        }
-        Err(errno) => Err(errno.into()),
-    }
 }
 
 /// Whether the file that has this name is the open one.

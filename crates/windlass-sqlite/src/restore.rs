@@ -12,7 +12,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
 use rustix::fs::FlockOperation;
-use windlass_engine::{DirectoryTarget, OutputKind, Outputs, TargetLayout};
+use windlass_engine::{DirectoryTarget, OutputKind, Outputs, TargetLayout, durable};
 use windlass_media::{Facts, FileEntry, FileKind, FileTable, SetDescription};
 use xxhash_rust::xxh3::xxh3_64;
 
@@ -120,6 +120,10 @@ impl RestorePlan {
                 pid: 0,
             });
         }
+        if durable::reserved_for(&self.target).is_some() {
+            // Nobody else restores to this target, so a restore that crashed left it.
+            std::fs::remove_file(&self.target).during("remove", &self.target)?;
+        }
         for entry in std::fs::read_dir(root).during("list", root)? {
             let path = entry.during("list", root)?.path();
             self.outputs.check(&path)?;
@@ -212,12 +216,13 @@ fn staging(target: &Path) -> PathBuf {
     }
 }
 
-/// The database and its side files, as far as they exist, including links that lead nowhere.
+/// The database and its side files, as far as they exist, including links that lead nowhere. A name
+/// that a restore reserved is not in the way.
 fn in_the_way(target: &Path) -> Vec<PathBuf> {
     let sides = SIDE_SUFFIXES.iter().map(|suffix| beside(target, suffix));
     std::iter::once(target.to_path_buf())
         .chain(sides)
-        .filter(|path| path.symlink_metadata().is_ok())
+        .filter(|path| path.symlink_metadata().is_ok() && durable::reserved_for(path).is_none())
         .collect()
 }
 

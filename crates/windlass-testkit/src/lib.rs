@@ -9,6 +9,7 @@ pub mod browser;
 pub mod faulty;
 pub mod gate;
 pub mod load;
+pub mod plain_names;
 pub mod postgres;
 pub mod recording;
 pub mod reforge;

@@ -38,8 +38,8 @@ pub(super) struct Leftover {
     pub(super) path: PathBuf,
     pub(super) sealed: bool,
     header: StripeHeader,
-    /// Keeps other runs and other clean-ups away from the file.
-    _lock: File,
+    /// Its lock keeps other runs and other clean-ups away from the file.
+    file: File,
 }
 
 /// Another stripe of the set that a left-over stripe belongs to.
@@ -59,6 +59,11 @@ impl Leftover {
         let name = self.path.as_os_str().as_bytes();
         let end = name.len().saturating_sub(PARTIAL_SUFFIX.len());
         OsStr::from_bytes(&name[..end]).into()
+    }
+
+    /// The open file, which is locked.
+    pub(super) fn file(&self) -> &File {
+        &self.file
     }
 
     /// True when the file with that name is a stripe of a set that was begun earlier.
@@ -105,7 +110,7 @@ pub(super) fn look(path: &Path) -> Look {
             path: path.to_owned(),
             sealed,
             header,
-            _lock: file,
+            file,
         })),
         Err(why) => Look::Unknown(why),
     }

@@ -18,7 +18,7 @@ use rustix::fs::{FallocateFlags, FlockOperation};
 use super::{Device, WriteDone};
 use crate::bounded::open_regular;
 use crate::buffer::Buffer;
-use crate::durable;
+use crate::durable::{self, NameError};
 use crate::error::EngineError;
 use crate::outputs::{self, OutputKind};
 use crate::ring::Ring;
@@ -325,17 +325,16 @@ impl Device for FileDevice {
         // The set is sealed. Whatever happens now, this stripe belongs to it and must stay.
         self.published = true;
         self.check_own()?;
-        let publish = |source| self.error("publish", 0, source);
-        match durable::rename_new(&self.partial, &self.path) {
-            Err(error)
-                if error.kind() == io::ErrorKind::AlreadyExists && self.options.overwrite =>
-            {
+        let (file, partial, path) = (&self.file, &self.partial, &self.path);
+        let named = match durable::name_new(file, partial, path) {
+            Err(NameError::Taken) if self.options.overwrite => {
                 // It was looked at when the run began. Another file may have the name now.
-                check_is_stripe(&self.path)?;
-                durable::rename(&self.partial, &self.path).map_err(publish)
+                check_is_stripe(path)?;
+                durable::name_over(file, partial, path)
             }
-            renamed => renamed.map_err(publish),
-        }
+            named => named,
+        };
+        named.map_err(|source| self.error("publish", 0, source.into()))
     }
 }
 

@@ -24,6 +24,7 @@ mod layers;
 mod memory;
 mod nul;
 mod place;
+mod plain_names;
 mod readers;
 mod round_trip;
 mod set_bytes;

@@ -16,10 +16,9 @@
 //! - What gets the name is the file that was written, and no other.
 
 use std::fs::File;
-use std::io;
 use std::path::{Path, PathBuf};
 
-use windlass_engine::durable;
+use windlass_engine::durable::{self, NameError};
 
 use super::{RestorePlan, check_kinds, in_the_way};
 use crate::error::{IoContext, SqliteError};
@@ -96,27 +95,30 @@ impl RestorePlan {
     }
 
     fn put_in_place(&self, restored: &Path, replaces: bool) -> Result<(), SqliteError> {
-        let renamed = match replaces {
-            true => durable::rename(restored, &self.target),
-            false => durable::rename_new(restored, &self.target),
+        let taken = || SqliteError::RestoredTaken {
+            path: restored.to_owned(),
         };
-        let Err(source) = renamed else { return Ok(()) };
-        if self.is_written_at(&self.target) {
-            return Err(SqliteError::NotDurable {
-                path: self.target.clone(),
-                source,
-            });
-        }
-        let restored = restored.to_owned();
-        if source.kind() == io::ErrorKind::AlreadyExists {
-            let path = self.target.clone();
-            let source = Box::new(SqliteError::TargetExists { path });
-            return Err(SqliteError::Withheld { restored, source });
-        }
-        let failed: Result<(), _> = Err(source);
-        failed.during("rename", &restored).map_err(|source| {
-            let source = Box::new(source);
-            SqliteError::NotInPlace { restored, source }
+        let written = self.written.as_ref().ok_or_else(taken)?;
+        let named = match replaces {
+            true => durable::name_over(written, restored, &self.target),
+            false => durable::name_new(written, restored, &self.target),
+        };
+        let (restored, path) = (restored.to_owned(), self.target.clone());
+        named.map_err(|error| match error {
+            NameError::Unfinished(source) => SqliteError::NotDurable { path, source },
+            NameError::Taken => SqliteError::Withheld {
+                restored,
+                source: Box::new(SqliteError::TargetExists { path }),
+            },
+            NameError::Failed(source) => {
+                let (action, path) = ("rename", restored.clone());
+                let source = Box::new(SqliteError::Io {
+                    action,
+                    path,
+                    source,
+                });
+                SqliteError::NotInPlace { restored, source }
+            }
         })
     }
 

@@ -4,6 +4,7 @@ use std::path::{Path, PathBuf};
 
 use windlass_engine::EngineError;
 use windlass_sqlite::SqliteError;
+use windlass_testkit::plain_names::{PlainNames, Renames};
 use windlass_testkit::sqlite::{Journal, Ledger, LedgerSpec, Shell, run_once};
 
 use crate::support::{Room, restore_to, restore_while, try_backup};
@@ -170,4 +171,37 @@ fn a_staging_directory_that_cannot_be_removed_is_named_with_the_restored_databas
     assert!(error.to_string().contains("complete and in its place"));
     assert_eq!(ledger.check(&target), 10);
     assert!(foreign.exists());
+}
+
+/// There are no hard links and no rename that refuses to replace, for example on FAT.
+#[test]
+fn a_restore_gets_its_name_where_no_rename_refuses_to_replace() {
+    let (room, ledger, stripe, _) = scene();
+    let names = PlainNames::mount();
+    let target = names.path("new.db");
+    let restored = |copy: &str| {
+        std::fs::copy(&target, room.path(copy)).unwrap();
+        ledger.check(&room.path(copy))
+    };
+    let mine = b"precious";
+    let meanwhile = || std::fs::write(&target, mine).unwrap();
+    let (waiting, _) = withheld(restore_while(&stripe, &target, false, meanwhile));
+    assert_eq!(std::fs::read(&target).unwrap(), mine);
+    assert!(waiting.exists());
+    std::fs::remove_file(&target).unwrap();
+    // A crash leaves the name reserved. That is in nobody's way, forced or not.
+    for force in [false, true] {
+        let crash = || names.set_renames(Renames::Die);
+        let error = restore_while(&stripe, &target, force, crash).unwrap_err();
+        assert!(matches!(error, SqliteError::NotInPlace { .. }), "{error}");
+        names.set_renames(Renames::Work);
+        let left = std::fs::read_to_string(&target).unwrap();
+        assert!(left.contains("reserves this name"), "{left}");
+        restore_to(&stripe, &target, force).unwrap();
+        assert_eq!(restored(if force { "one.db" } else { "two.db" }), 10);
+        std::fs::remove_file(&target).unwrap();
+    }
+    let lose = || names.set_renames(Renames::LoseAnswer);
+    restore_while(&stripe, &target, false, lose).unwrap();
+    assert_eq!(restored("three.db"), 10);
 }

@@ -1,0 +1,132 @@
+//! How a complete file gets its name, durably, and without replacing another file.
+//!
+//!   rename that refuses to replace --> hard link --> reserve the name, and rename over that
+//!
+//! Not every file system knows the first way, and some (FAT, some network and FUSE file systems)
+//! do not know the second. The third works everywhere: a new file takes the name, which fails if
+//! the name is in use, and the complete file is renamed over it.
+//!
+//! Invariants
+//! - What has the name already stays. With the third way, a file is lost only if its program
+//!   removes the reservation and takes the name in the moment between a look and the rename.
+//! - An error that is only the system's answer does not count: what counts is which file has the
+//!   name afterwards. A network file system may lose the answer to a rename that it did.
+//! - After a crash, a reservation says in words what it is, and for which file. It holds nothing,
+//!   so whoever holds the lock of that file may replace it.
+
+use std::ffi::{OsStr, OsString};
+use std::fs::{File, OpenOptions};
+use std::io::{self, Read, Write};
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::Path;
+
+use rustix::fs::{CWD, RenameFlags, renameat_with};
+use rustix::io::Errno;
+
+use super::{is_file_at, sync_parent};
+use crate::bounded::open_regular;
+
+/// What a reservation contains, in front of the name of the file that is to have the name.
+const RESERVED: &[u8] = b"Windlass reserves this name. The content is still in this file: ";
+/// More than a name of a file has.
+const RESERVED_BYTES_MAX: u64 = 1024;
+
+/// Why a file did not get its name, or not for sure.
+#[derive(Debug, thiserror::Error)]
+pub enum NameError {
+    /// Another file has the name. It stays, and so does the file under its old name.
+    #[error("another file has the name")]
+    Taken,
+    /// The file still has its old name.
+    #[error(transparent)]
+    Failed(io::Error),
+    /// The file has its name, but a power cut may take it away, or the old name remains, too.
+    #[error(transparent)]
+    Unfinished(io::Error),
+}
+
+impl From<NameError> for io::Error {
+    fn from(error: NameError) -> Self {
+        match error {
+            NameError::Taken => io::ErrorKind::AlreadyExists.into(),
+            NameError::Failed(source) | NameError::Unfinished(source) => source,
+        }
+    }
+}
+
+/// Renames `file` from `from` to `to`. Never replaces what has the name `to`. Both must be in one
+/// file system.
+pub fn name_new(file: &File, from: &Path, to: &Path) -> Result<(), NameError> {
+    settle(file, from, to, rename_new(file, from, to))
+}
+
+/// Does the same, but replaces what has the name `to`.
+pub fn name_over(file: &File, from: &Path, to: &Path) -> Result<(), NameError> {
+    #[expect(clippy::disallowed_methods, reason = "this is the durable version")]
+    settle(file, from, to, std::fs::rename(from, to))
+}
+
+/// The name of the file for which `path` is reserved, if it is. A crash can leave that.
+pub fn reserved_for(path: &Path) -> Option<OsString> {
+    let mut bytes = Vec::new();
+    let file = open_regular(path).ok()?;
+    let read = file.take(RESERVED_BYTES_MAX).read_to_end(&mut bytes);
+    read.ok()?;
+    let name = bytes.strip_prefix(RESERVED)?.strip_suffix(b"\n")?;
+    Some(OsString::from_vec(name.to_vec()))
+}
+
+/// Makes a rename durable, after a look at what it did.
+fn settle(file: &File, from: &Path, to: &Path, renamed: io::Result<()>) -> Result<(), NameError> {
+    let has = |path| is_file_at(file, path).unwrap_or(false);
+    match renamed {
+        Err(error) if has(to) && has(from) => Err(NameError::Unfinished(error)),
+        Err(error) if !has(to) => Err(match error.kind() {
+            io::ErrorKind::AlreadyExists => NameError::Taken,
+            _ => NameError::Failed(error),
+        }),
+        _ => sync_parent(to).map_err(NameError::Unfinished),
+    }
+}
+
+fn rename_new(file: &File, from: &Path, to: &Path) -> io::Result<()> {
+    match renameat_with(CWD, from, CWD, to, RenameFlags::NOREPLACE) {
+        Err(Errno::INVAL | Errno::NOSYS | Errno::OPNOTSUPP) => {}
+        renamed => return Ok(renamed?),
+    }
+    match rustix::fs::link(from, to) {
+        Err(Errno::PERM | Errno::NOSYS | Errno::OPNOTSUPP | Errno::INVAL | Errno::MLINK) => {
+            rename_reserved(from, to)
+        }
+        Err(errno) if !is_file_at(file, to).unwrap_or(false) => Err(errno.into()),
+        // A link never replaces anything.
+        _ => std::fs::remove_file(from),
+    }
+}
+
+/// Takes the name with a new file, and renames over that.
+fn rename_reserved(from: &Path, to: &Path) -> io::Result<()> {
+    let mut options = OpenOptions::new();
+    let mut own = options.write(true).create_new(true).mode(0o600).open(to)?;
+    let reserved = own.write_all(&reservation(from));
+    let is_own = || is_file_at(&own, to);
+    let renamed = reserved.and_then(|()| match is_own()? {
+        #[expect(
+            clippy::disallowed_methods,
+            reason = "what it replaces is our own file"
+        )]
+        true => std::fs::rename(from, to),
+        false => Err(io::ErrorKind::AlreadyExists.into()),
+    });
+    if renamed.is_err() && is_own().unwrap_or(false) {
+        // It holds nothing. The error to show is the one of the rename.
+        std::fs::remove_file(to).unwrap_or_default();
+    }
+    renamed
+}
+
+fn reservation(of: &Path) -> Vec<u8> {
+    let name = of.file_name().map_or(&b""[..], OsStr::as_bytes);
+    [RESERVED, name, b"\n"].concat()
+}

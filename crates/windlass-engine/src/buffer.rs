@@ -18,6 +18,7 @@ use std::sync::{Arc, PoisonError};
 use memmap2::MmapMut;
 
 use crate::error::EngineError;
+use crate::setting::{Setting, SettingFault};
 use crate::sync::{Condvar, Mutex, MutexGuard};
 
 /// The most reads that one stream keeps in flight.
@@ -88,9 +89,13 @@ impl Pool {
     ) -> Result<Arc<Self>, EngineError> {
         let map = || MmapMut::map_anon(buffer_bytes);
         let buffers = (0..count).map(|_| map()).collect::<Result<Vec<_>, _>>();
-        let buffers = buffers.map_err(|source| EngineError::Option {
-            option: "--buffers",
-            what: format!("cannot get {count} buffers of {buffer_bytes} bytes: {source}"),
+        let buffers = buffers.map_err(|source| EngineError::Setting {
+            setting: Setting::Buffers,
+            fault: SettingFault::Memory {
+                count: count as u64,
+                buffer_bytes,
+                source,
+            },
         })?;
         let free = Mutex::new(Free {
             buffers,

@@ -5,6 +5,8 @@ use std::path::{Path, PathBuf};
 
 use windlass_media::{FormatError, SetId, StripeIndex, Structure};
 
+use crate::setting::{Setting, SettingFault};
+
 /// Why a run failed.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
@@ -207,7 +209,7 @@ pub enum EngineError {
     },
     /// The set's frames need larger buffers, and these do not fit into the allowed memory.
     #[error(
-        "the set's frames of up to {frame_bytes} bytes need {buffers} buffers of {transfer_bytes} bytes: --max-memory is {limit_bytes} and must be at least {needed_bytes}"
+        "the set's frames of up to {frame_bytes} bytes need {buffers} buffers of {transfer_bytes} bytes: the memory limit is {limit_bytes} and must be at least {needed_bytes}"
     )]
     FramesTooLarge {
         /// The set's largest frame.
@@ -235,13 +237,13 @@ pub enum EngineError {
         /// The name under which it was written.
         path: PathBuf,
     },
-    /// An option has a value with which the engine cannot work.
-    #[error("{option}: {what}")]
-    Option {
-        /// The option, as on the command line.
-        option: &'static str,
+    /// A setting has a value with which the engine cannot work.
+    #[error("{setting}: {fault}")]
+    Setting {
+        /// Which one.
+        setting: Setting,
         /// What is wrong.
-        what: String,
+        fault: SettingFault,
     },
     /// The format refused something that the run wanted to write.
     #[error("cannot describe the set: {0}")]
@@ -258,6 +260,16 @@ pub enum EngineError {
     /// Another thread of the run failed first. Its error is the one to show.
     #[error("the run stopped because of another error")]
     Stopped,
+}
+
+impl Setting {
+    /// The error that says what is wrong with the value of this setting.
+    pub(crate) fn refused(self, fault: SettingFault) -> EngineError {
+        EngineError::Setting {
+            setting: self,
+            fault,
+        }
+    }
 }
 
 impl EngineError {
@@ -286,19 +298,10 @@ impl EngineError {
         )
     }
 
-    /// What can be done about it, as a full sentence.
+    /// What can be done about it, as a full sentence. Whoever has commands and options to offer
+    /// says more.
     pub fn hint(&self) -> Option<String> {
         let text = match self {
-            Self::Option { .. } => "The command's --help says which values each option takes.",
-            Self::MemoryLimit { .. } => {
-                "Lower --buffers or --transfer-size, or raise --max-memory."
-            }
-            Self::FramesTooLarge { needed_bytes, .. } => {
-                return Some(format!(
-                    "Pass --max-memory {needed_bytes}, or fewer --buffers (2 are enough)."
-                ));
-            }
-            Self::Thread { stage, .. } => thread_hint(stage),
             Self::NoSet { .. } => {
                 "Name a stripe of the set, or the directory that holds its stripes."
             }
@@ -306,9 +309,7 @@ impl EngineError {
                 "Name every place that holds stripes of this set, or copy the missing one back."
             }
             Self::StripeTwice { .. } => "Name the file that you mean instead of the directory.",
-            Self::NotFull { .. } => {
-                "Use a newer version of Windlass. `windlass info` says what is in the set."
-            }
+            Self::NotFull { .. } => "Use a newer version of Windlass.",
             Self::StripeTaken { .. } => {
                 "Nothing may move, remove or replace the files of a backup under way. Begin it again."
             }
@@ -318,6 +319,10 @@ impl EngineError {
             }
             Self::Damage { source, offset, .. } => damage_hint(source, *offset),
             Self::Incomplete { .. } => OLDER_SET,
+            Self::Thread { .. } => {
+                "Raise the limit of this user on processes (ulimit -u, TasksMax of a systemd unit) \
+                 or on memory (ulimit -v)."
+            }
             Self::OutputRefused { .. } => {
                 "Windlass writes to no source, to nothing that belongs to one, to no stripe that \
                  it reads, and to no file for two purposes. Name another place."
@@ -350,7 +355,7 @@ impl EngineError {
     fn hint_of_io(&self) -> Option<&'static str> {
         Some(match self {
             Self::DeviceIo { source, .. } if source.kind() == io::ErrorKind::StorageFull => {
-                "Free space on the device, or add a device with another --to."
+                "Free space on the device, or add another device."
             }
             Self::TargetIo { source, .. } if source.kind() == io::ErrorKind::StorageFull => {
                 "Free space there and remove what was written, or restore somewhere else."
@@ -398,12 +403,8 @@ fn device_hint(operation: &str, source: &io::Error) -> Option<&'static str> {
             "A set is read from regular files. Name a stripe of it, or the directory that holds \
              its stripes."
         }
-        ("create", io::ErrorKind::AlreadyExists) => {
-            "Choose another name, name a directory, or pass --overwrite."
-        }
-        ("create", io::ErrorKind::WouldBlock) => {
-            "Wait for that backup (`windlass status` shows it), or choose another name."
-        }
+        ("create", io::ErrorKind::AlreadyExists) => "Choose another name, or name a directory.",
+        ("create", io::ErrorKind::WouldBlock) => "Wait for that backup, or choose another name.",
         ("read", io::ErrorKind::PermissionDenied) => {
             "Let this user read it, or run as the user who owns it."
         }
@@ -451,25 +452,7 @@ fn place_hint(fault: &io::Error) -> Option<&'static str> {
 }
 
 /// What to do when a set is damaged.
-const OLDER_SET: &str = "Use an older set: `windlass info PLACE` lists the sets of a directory. \
-    `windlass verify SET` lists what is lost in this one.";
-
-fn thread_hint(stage: &str) -> &'static str {
-    match stage {
-        "reader" => {
-            "Lower --readers, or raise the limit of this user on processes (ulimit -u, TasksMax of \
-             a systemd unit) or on memory (ulimit -v)."
-        }
-        "compressor" | "decompressor" => {
-            "Lower --threads, or raise the limit of this user on processes (ulimit -u, TasksMax of \
-             a systemd unit) or on memory (ulimit -v)."
-        }
-        _ => {
-            "Raise the limit of this user on processes (ulimit -u, TasksMax of a systemd unit) or \
-             on memory (ulimit -v)."
-        }
-    }
-}
+const OLDER_SET: &str = "Use an older set.";
 
 fn damage_hint(source: &FormatError, offset: u64) -> &'static str {
     match source {

@@ -31,6 +31,7 @@ use crate::json::to_json;
 use crate::outputs::{OutputKind, Outputs};
 use crate::progress::Progress;
 use crate::report::RunReport;
+use crate::setting::{Setting, SettingFault};
 use crate::waits::Recording;
 
 pub use format::{EventFormat, EventHeader};
@@ -75,10 +76,10 @@ impl EventLog {
     ) -> Result<Self, EngineError> {
         let path = options.path;
         if options.limit_bytes < EVENT_BYTES_MIN {
-            return Err(EngineError::Option {
-                option: "--events-limit",
-                what: format!("{} is below {EVENT_BYTES_MIN} bytes", options.limit_bytes),
-            });
+            return Err(Setting::EventsLimit.refused(SettingFault::TooSmall {
+                asked_bytes: options.limit_bytes,
+                least_bytes: EVENT_BYTES_MIN,
+            }));
         }
         let file = outputs.create(&path, &OutputKind::EVENTS)?;
         let (recorder, messages) = Recorder::new();

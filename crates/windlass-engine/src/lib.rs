@@ -35,6 +35,7 @@ mod report;
 mod restore;
 mod ring;
 mod set;
+mod setting;
 mod shared;
 mod slice;
 mod storage;
@@ -85,6 +86,7 @@ pub use set::{
     FoundSet, METADATA_LIMIT_DEFAULT, OpenSet, OpenStripe, StripeGlance, UpperLayers, glance,
     set_of_stripe,
 };
+pub use setting::{Setting, SettingFault};
 pub use storage::{Files, Lies, PlaceFile, ReadAt, Storage};
 pub use stripe_name::{PARTIAL_SUFFIX, STRIPE_SUFFIX, partial_path};
 pub use target::{DirectoryTarget, Discard, Target, TargetLayout};

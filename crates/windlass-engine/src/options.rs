@@ -8,6 +8,7 @@ use windlass_media::{ALIGNMENT_MAX, ALIGNMENT_MIN, Codec};
 use crate::adaptive::CodecRange;
 use crate::error::EngineError;
 use crate::pace::Pacing;
+use crate::setting::{Setting, SettingFault};
 
 /// Smallest transfer, in bytes. All transfers are multiples of it.
 pub const TRANSFER_BYTES_MIN: usize = 64 * 1024;
@@ -29,32 +30,6 @@ pub const MEMORY_LIMIT_DEFAULT: u64 = 1024 * 1024 * 1024;
 /// mistake, and the system would refuse the threads or the memory halfway.
 const THREADS_MAX: usize = 1024;
 const BUFFERS_MAX: usize = 1 << 20;
-
-/// The two powers of two next to a number that is none, or the number itself.
-fn near_powers(bytes: usize, most: usize) -> String {
-    let above = bytes.next_power_of_two();
-    match above == bytes {
-        true => word(bytes),
-        false => near(above / 2, above.min(most)),
-    }
-}
-
-/// Two values of which the user may mean one.
-fn near(below: usize, above: usize) -> String {
-    match below == above {
-        true => word(below),
-        false => format!("{} or {}", word(below), word(above)),
-    }
-}
-
-/// A size as it is typed on the command line: `512KiB`.
-fn word(bytes: usize) -> String {
-    match bytes {
-        bytes if bytes < 4096 => bytes.to_string(),
-        bytes if bytes.is_multiple_of(1 << 20) => format!("{}MiB", bytes >> 20),
-        bytes => format!("{}KiB", bytes >> 10),
-    }
-}
 
 /// Default number of buffers: devices x depth + devices + 2 x source volumes.
 pub fn default_buffer_count(devices: usize, volumes: usize) -> usize {
@@ -92,59 +67,32 @@ pub struct BufferPlan {
 /// What a user may set. `None` means the default.
 #[derive(Clone, Debug, Default)]
 pub struct BufferRequest {
-    /// `--buffers`.
+    /// How many buffers.
     pub buffers: Option<usize>,
-    /// `--transfer-size`.
+    /// Bytes of a buffer: the largest transfer.
     pub transfer_bytes: Option<usize>,
-    /// `--block-size`.
+    /// Block size of the devices.
     pub alignment: Option<u32>,
-    /// `--frame-size`.
+    /// Largest frame, decompressed.
     pub frame_bytes: Option<usize>,
-    /// `--threads`: compressors.
+    /// How many threads compress or decompress.
     pub compressors: Option<usize>,
-    /// `--readers`: how many readers for each volume.
+    /// How many readers for each volume.
     pub readers: Option<usize>,
-    /// `--max-memory`.
+    /// How much memory the buffers may take, in bytes.
     pub memory_limit: Option<u64>,
 }
 
 impl BufferRequest {
     /// Checks the request and fills in the defaults.
     pub fn plan(&self, devices: usize, volumes: usize) -> Result<BufferPlan, EngineError> {
-        let option = |option, what: String| Err(EngineError::Option { option, what });
-        let transfer_bytes = self.transfer_bytes.unwrap_or(TRANSFER_BYTES_DEFAULT);
-        let transfers = TRANSFER_BYTES_MIN..=TRANSFER_BYTES_MAX;
-        if !transfers.contains(&transfer_bytes)
-            || !transfer_bytes.is_multiple_of(TRANSFER_BYTES_MIN)
-        {
-            let unit = TRANSFER_BYTES_MIN;
-            let below = (transfer_bytes / unit * unit).clamp(unit, TRANSFER_BYTES_MAX);
-            let near = near(below, (below + unit).min(TRANSFER_BYTES_MAX));
-            let what = format!(
-                "{transfer_bytes} is not a multiple of 64 KiB from 64 KiB to 4 MiB: write {near}"
-            );
-            return option("--transfer-size", what);
-        }
-        let alignment = self.alignment.unwrap_or(4096);
-        if !alignment.is_power_of_two() || !(ALIGNMENT_MIN..=ALIGNMENT_MAX).contains(&alignment) {
-            let (least, most) = (ALIGNMENT_MIN as usize, ALIGNMENT_MAX as usize);
-            let near = near_powers((alignment as usize).clamp(least, most), most);
-            let what = format!("{alignment} is not a power of two from 512 to 65536: write {near}");
-            return option("--block-size", what);
-        }
+        let transfer_bytes = self.transfer_bytes()?;
+        let alignment = self.alignment()?;
         let cores = std::thread::available_parallelism().map_or(1, usize::from);
         let buffers = self
             .buffers
             .unwrap_or_else(|| default_buffer_count(devices, volumes));
-        if buffers < 2 {
-            return option(
-                "--buffers",
-                format!("{buffers} is too few: a reader and a writer need one each"),
-            );
-        }
-        if buffers > BUFFERS_MAX {
-            return option("--buffers", format!("{buffers} is more than {BUFFERS_MAX}"));
-        }
+        check_buffers(buffers)?;
         self.check_threads()?;
         // Each compressor holds an input and an output. One more buffer is left for a reader.
         let compressors = self
@@ -171,6 +119,32 @@ impl BufferRequest {
 }
 
 impl BufferRequest {
+    fn transfer_bytes(&self) -> Result<usize, EngineError> {
+        let transfer_bytes = self.transfer_bytes.unwrap_or(TRANSFER_BYTES_DEFAULT);
+        let in_range = (TRANSFER_BYTES_MIN..=TRANSFER_BYTES_MAX).contains(&transfer_bytes);
+        match in_range && transfer_bytes.is_multiple_of(TRANSFER_BYTES_MIN) {
+            true => Ok(transfer_bytes),
+            false => Err(Setting::TransferSize.refused(SettingFault::NoMultiple {
+                asked_bytes: transfer_bytes as u64,
+                unit_bytes: TRANSFER_BYTES_MIN as u64,
+                most_bytes: TRANSFER_BYTES_MAX as u64,
+            })),
+        }
+    }
+
+    fn alignment(&self) -> Result<u32, EngineError> {
+        let alignment = self.alignment.unwrap_or(4096);
+        let in_range = (ALIGNMENT_MIN..=ALIGNMENT_MAX).contains(&alignment);
+        match in_range && alignment.is_power_of_two() {
+            true => Ok(alignment),
+            false => Err(Setting::BlockSize.refused(SettingFault::NoPowerOfTwo {
+                asked_bytes: alignment.into(),
+                least_bytes: ALIGNMENT_MIN.into(),
+                most_bytes: ALIGNMENT_MAX.into(),
+            })),
+        }
+    }
+
     /// The largest frame. Two frames fit into a transfer; with any codec, at least one compressed
     /// frame does.
     fn frame_bytes(&self, transfer_bytes: usize) -> Result<usize, EngineError> {
@@ -179,36 +153,50 @@ impl BufferRequest {
             return Ok(FRAME_BYTES_DEFAULT.min(most));
         };
         let most_ever = TRANSFER_BYTES_MAX / 2;
-        let what = if !frame_bytes.is_power_of_two() || frame_bytes < FRAME_BYTES_MIN {
-            let near = near_powers(frame_bytes.clamp(FRAME_BYTES_MIN, most_ever), most_ever);
-            format!("{frame_bytes} is not a power of two of at least 4 KiB: write {near}")
+        let asked_bytes = frame_bytes as u64;
+        let fault = if !frame_bytes.is_power_of_two() || frame_bytes < FRAME_BYTES_MIN {
+            SettingFault::NoPowerOfTwo {
+                asked_bytes,
+                least_bytes: FRAME_BYTES_MIN as u64,
+                most_bytes: most_ever as u64,
+            }
         } else if frame_bytes > most {
-            let (frame, most) = (word(frame_bytes), word(most));
-            let needed = match frame_bytes > most_ever {
-                true => String::new(),
-                false => format!(", or --transfer-size {}", word(frame_bytes * 2)),
-            };
-            let transfer = word(transfer_bytes);
-            format!(
-                "a frame of {frame} is more than half a transfer of {transfer}: write {most} at \
-                 most{needed}"
-            )
+            SettingFault::FrameOfTransfer {
+                asked_bytes,
+                transfer_bytes: transfer_bytes as u64,
+                most_bytes: most as u64,
+                needed_bytes: (frame_bytes <= most_ever).then_some(asked_bytes * 2),
+            }
         } else {
             return Ok(frame_bytes);
         };
-        let option = "--frame-size";
-        Err(EngineError::Option { option, what })
+        Err(Setting::FrameSize.refused(fault))
     }
 
     fn check_threads(&self) -> Result<(), EngineError> {
-        for (option, threads) in [("--threads", self.compressors), ("--readers", self.readers)] {
-            if let Some(threads) = threads.filter(|threads| !(1..=THREADS_MAX).contains(threads)) {
-                let what = format!("{threads} is not a number of threads from 1 to {THREADS_MAX}");
-                return Err(EngineError::Option { option, what });
+        let counts = [
+            (Setting::Compressors, self.compressors),
+            (Setting::Readers, self.readers),
+        ];
+        for (setting, threads) in counts {
+            let wrong = threads.filter(|threads| !(1..=THREADS_MAX).contains(threads));
+            if let Some(asked) = wrong {
+                let most = THREADS_MAX;
+                return Err(setting.refused(SettingFault::Threads { asked, most }));
             }
         }
         Ok(())
     }
+}
+
+fn check_buffers(asked: usize) -> Result<(), EngineError> {
+    let most = BUFFERS_MAX;
+    let fault = match asked {
+        0 | 1 => SettingFault::BuffersFew { asked },
+        _ if asked > most => SettingFault::TooMany { asked, most },
+        _ => return Ok(()),
+    };
+    Err(Setting::Buffers.refused(fault))
 }
 
 impl BufferPlan {
@@ -313,72 +301,73 @@ mod tests {
         }
     }
 
+    /// The setting that is refused, and why.
+    fn refused(request: BufferRequest) -> (Setting, SettingFault) {
+        match request.plan(1, 1) {
+            Err(EngineError::Setting { setting, fault }) => (setting, fault),
+            other => panic!("{other:?}"),
+        }
+    }
+
     #[test]
-    fn a_size_that_does_not_fit_is_refused_with_those_that_do() {
-        let says = |request: BufferRequest| request.plan(1, 1).unwrap_err().to_string();
+    fn a_frame_size_that_does_not_fit_is_refused_with_those_that_do() {
         let frame = |bytes| BufferRequest {
             frame_bytes: Some(bytes),
             ..Default::default()
         };
-        let near = says(frame(300_000));
-        assert!(near.ends_with("write 256KiB or 512KiB"), "{near}");
-        let near = says(frame(700_000));
-        assert!(near.ends_with("write 512KiB or 1MiB"), "{near}");
-        assert!(says(frame(3 << 20)).ends_with("write 2MiB"));
-        assert!(says(frame(100)).ends_with("write 4KiB"));
+        let near = |bytes| refused(frame(bytes)).1.near();
+        assert_eq!(near(300_000), [256 << 10, 512 << 10]);
+        assert_eq!(near(700_000), [512 << 10, 1 << 20]);
+        assert_eq!(near(3 << 20), [2 << 20]);
+        assert_eq!(near(100), [4096]);
         // Half a transfer is the most. The user decides which of both changes.
-        let large = says(frame(1 << 20));
-        let ends = "write 512KiB at most, or --transfer-size 2MiB";
-        assert!(large.ends_with(ends), "{large}");
-        assert!(says(frame(8 << 20)).ends_with("write 512KiB at most"));
+        let needed = |bytes| match refused(frame(bytes)) {
+            (
+                Setting::FrameSize,
+                SettingFault::FrameOfTransfer {
+                    most_bytes,
+                    needed_bytes,
+                    ..
+                },
+            ) => (most_bytes, needed_bytes),
+            other => panic!("{other:?}"),
+        };
+        assert_eq!(needed(1 << 20), (512 << 10, Some(2 << 20)));
+        assert_eq!(needed(8 << 20), (512 << 10, None));
         let plan = frame(512 << 10).plan(1, 1).unwrap();
         assert_eq!(plan.frame_bytes, 512 << 10);
-        let transfer = says(BufferRequest {
-            transfer_bytes: Some(100_000),
-            ..Default::default()
-        });
-        assert!(transfer.ends_with("write 64KiB or 128KiB"), "{transfer}");
-        let block = says(BufferRequest {
-            alignment: Some(1000),
-            ..Default::default()
-        });
-        assert!(block.ends_with("write 512 or 1024"), "{block}");
     }
 
     #[test]
-    fn odd_sizes_are_refused_by_name() {
-        for (request, option) in [
-            (
-                BufferRequest {
-                    transfer_bytes: Some(65_535),
-                    ..Default::default()
-                },
-                "--transfer-size",
-            ),
-            (
-                BufferRequest {
-                    transfer_bytes: Some(8 << 20),
-                    ..Default::default()
-                },
-                "--transfer-size",
-            ),
-            (
-                BufferRequest {
-                    alignment: Some(1000),
-                    ..Default::default()
-                },
-                "--block-size",
-            ),
-            (
-                BufferRequest {
-                    buffers: Some(1),
-                    ..Default::default()
-                },
-                "--buffers",
-            ),
-        ] {
-            let error = request.plan(1, 1).unwrap_err();
-            assert!(error.to_string().starts_with(option), "{error}");
-        }
+    fn a_value_that_does_not_fit_is_refused_with_its_setting_and_in_words() {
+        let says = |request: BufferRequest| request.plan(1, 1).unwrap_err().to_string();
+        let transfer = |bytes| BufferRequest {
+            transfer_bytes: Some(bytes),
+            ..Default::default()
+        };
+        let words = "transfer size: 65535 is not a multiple of 64 KiB from 64 KiB to 4 MiB";
+        assert_eq!(says(transfer(65_535)), words);
+        assert_eq!(refused(transfer(8 << 20)).1.near(), [4 << 20]);
+        let block = BufferRequest {
+            alignment: Some(1000),
+            ..Default::default()
+        };
+        let words = "block size: 1000 is not a power of two from 512 B to 64 KiB";
+        assert_eq!(says(block), words);
+        let buffers = |count| BufferRequest {
+            buffers: Some(count),
+            ..Default::default()
+        };
+        let words = "number of buffers: 1 is too few: a reader and a writer need one each";
+        assert_eq!(says(buffers(1)), words);
+        let (setting, fault) = refused(buffers(BUFFERS_MAX + 1));
+        assert_eq!(setting, Setting::Buffers);
+        assert!(matches!(fault, SettingFault::TooMany { .. }), "{fault}");
+        let threads = BufferRequest {
+            compressors: Some(0),
+            ..Default::default()
+        };
+        let words = "number of compressors: 0 is not a number of threads from 1 to 1024";
+        assert_eq!(says(threads), words);
     }
 }

@@ -10,6 +10,7 @@ use windlass_postgres::PostgresError;
 use windlass_sqlite::SqliteError;
 
 use crate::denied;
+use crate::hints;
 
 /// How the command ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -65,9 +66,6 @@ impl From<Code> for ExitCode {
         code.number().into()
     }
 }
-
-/// What to do about a value that an option does not take.
-const OPTION_VALUES: &str = "The command's --help says which values each option takes.";
 
 /// Why a command failed, in words.
 #[derive(Debug)]
@@ -161,7 +159,7 @@ impl From<EngineError> for Failure {
     fn from(error: EngineError) -> Self {
         let code = match &error {
             EngineError::Cancelled => Code::Interrupted,
-            EngineError::Option { .. } | EngineError::MemoryLimit { .. } => Code::Usage,
+            EngineError::Setting { .. } | EngineError::MemoryLimit { .. } => Code::Usage,
             error if error.is_damage() => Code::Damage,
             _ => Code::Failed,
         };
@@ -170,8 +168,8 @@ impl From<EngineError> for Failure {
         }
         Self {
             code,
-            hint: error.hint(),
-            message: error.to_string(),
+            hint: hints::engine(&error),
+            message: hints::engine_message(&error),
         }
     }
 }
@@ -183,7 +181,7 @@ impl From<ModelError> for Failure {
             _ => error.to_string(),
         };
         let hint = error.hint();
-        let hint = hint.unwrap_or_else(|| OPTION_VALUES.to_owned());
+        let hint = hint.unwrap_or_else(|| hints::OPTION_VALUES.to_owned());
         Self::usage(message, hint)
     }
 }

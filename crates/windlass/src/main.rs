@@ -20,6 +20,7 @@ mod devices;
 mod exit;
 mod foretold;
 mod held;
+mod hints;
 mod hooks;
 mod images;
 mod log;

@@ -6,25 +6,20 @@ use super::writer::StripeWriter;
 use crate::device::Device;
 use crate::error::EngineError;
 use crate::options::BackupOptions;
+use crate::setting::{Setting, SettingFault};
 
 /// Whether the devices keep what they take. Either all of them do, or (`nul`) none.
 pub(crate) fn keeps(devices: &[Box<dyn Device>]) -> Result<bool, EngineError> {
     let keeping = devices.iter().filter(|device| device.keeps()).count();
-    if devices.len() > usize::from(STRIPES_MAX) {
-        let what = format!("{} devices are more than {STRIPES_MAX}", devices.len());
-        return Err(EngineError::Option {
-            option: "--to",
-            what,
-        });
-    }
-    if devices.is_empty() || (keeping > 0 && keeping < devices.len()) {
-        let what = "name one or more devices, and `nul` only with other `nul`s".to_owned();
-        return Err(EngineError::Option {
-            option: "--to",
-            what,
-        });
-    }
-    Ok(keeping > 0)
+    let (asked, most) = (devices.len(), usize::from(STRIPES_MAX));
+    let fault = match keeping {
+        _ if asked > most => SettingFault::TooMany { asked, most },
+        _ if asked == 0 => SettingFault::NoDevice,
+        0 => return Ok(false),
+        _ if keeping < asked => SettingFault::DevicesMixed,
+        _ => return Ok(true),
+    };
+    Err(Setting::Devices.refused(fault))
 }
 
 /// The stripes of a new set, one for each device, with their headers written.
@@ -40,12 +35,10 @@ pub(crate) fn begin(
         .iter()
         .find(|device| device.alignment() != plan.alignment)
     {
-        let (own, of_set) = (device.alignment(), plan.alignment);
-        let what = format!("blocks of {own} bytes do not fit a set with blocks of {of_set}");
-        return Err(EngineError::Option {
-            option: "--block-size",
-            what,
-        });
+        return Err(Setting::BlockSize.refused(SettingFault::BlocksOfDevice {
+            device_bytes: device.alignment(),
+            set_bytes: plan.alignment,
+        }));
     }
     let locations: Vec<_> = devices
         .iter()

@@ -87,7 +87,7 @@ fn a_set_with_large_frames_does_not_raise_the_memory_above_its_limit() {
     let EngineError::FramesTooLarge { needed_bytes, .. } = error else {
         panic!("{error}")
     };
-    assert!(error.to_string().contains("--max-memory"), "{error}");
+    assert!(error.to_string().contains("memory limit"), "{error}");
     assert!(
         error.to_string().ends_with(&needed_bytes.to_string()),
         "{error}"

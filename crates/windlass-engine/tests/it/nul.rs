@@ -1,12 +1,17 @@
 //! `nul` measures the pipeline and keeps nothing.
 
 use windlass_engine::media::{Codec, FileTable};
-use windlass_engine::{Cancel, Device, EngineError, NulDevice};
+use windlass_engine::{Cancel, Device, EngineError, NulDevice, Setting, SettingFault};
 
 use crate::support::*;
 
 fn nul() -> Box<dyn Device> {
     Box::new(NulDevice::new(4096))
+}
+
+/// Whether the error is this fault of the devices.
+fn is_fault(error: &EngineError, is: impl Fn(&SettingFault) -> bool) -> bool {
+    matches!(error, EngineError::Setting { setting: Setting::Devices, fault } if is(fault))
 }
 
 #[test]
@@ -46,7 +51,7 @@ fn nul_beside_a_device_that_keeps_is_refused() {
     devices.push(nul());
     let error = begin(&setup, devices, &Cancel::new()).err().unwrap();
     assert!(
-        matches!(error, EngineError::Option { option: "--to", .. }),
+        is_fault(&error, |fault| matches!(fault, SettingFault::DevicesMixed)),
         "{error}"
     );
     assert!(names(dir.path()).is_empty());
@@ -58,7 +63,7 @@ fn no_device_at_all_is_refused() {
         .err()
         .unwrap();
     assert!(
-        matches!(error, EngineError::Option { option: "--to", .. }),
+        is_fault(&error, |fault| matches!(fault, SettingFault::NoDevice)),
         "{error}"
     );
 }

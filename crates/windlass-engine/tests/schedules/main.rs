@@ -26,6 +26,10 @@ mod error {
     pub(crate) use windlass_engine::EngineError;
 }
 
+mod setting {
+    pub(crate) use windlass_engine::{Setting, SettingFault};
+}
+
 /// Replaces the engine's module of this name with the types of shuttle.
 mod sync {
     pub(crate) use shuttle::sync::{Condvar, Mutex, MutexGuard};

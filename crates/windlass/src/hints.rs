@@ -1,0 +1,32 @@
+//! Errors in the words of the command line: the option that a setting belongs to, and what to type
+//! next.
+//!
+//! The libraries say what is wrong and what can be done about it whoever asks. They know no
+//! options and no commands. What needs one is said here, and nowhere else.
+
+mod engine;
+
+pub use engine::{hint as engine, message as engine_message};
+
+use windlass_engine::Setting;
+
+/// What to do about a value that an option does not take.
+pub const OPTION_VALUES: &str = "The command's --help says which values each option takes.";
+
+/// The option that a setting belongs to.
+pub fn option(setting: Setting) -> &'static str {
+    match setting {
+        Setting::Devices => "--to",
+        Setting::Buffers => "--buffers",
+        Setting::TransferSize => "--transfer-size",
+        Setting::BlockSize => "--block-size",
+        Setting::FrameSize => "--frame-size",
+        Setting::Compressors => "--threads",
+        Setting::Readers => "--readers",
+        Setting::MemoryLimit => "--max-memory",
+        Setting::SourceRate => "--max-rate",
+        Setting::DeviceRate => "--max-device-rate",
+        Setting::EventsLimit => "--events-limit",
+        _ => "an option",
+    }
+}

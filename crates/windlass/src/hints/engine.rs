@@ -1,0 +1,150 @@
+//! The errors of the engine.
+
+use std::io::ErrorKind;
+
+use windlass_engine::media::FormatError;
+use windlass_engine::{EngineError, Setting, SettingFault};
+
+use super::{OPTION_VALUES, option};
+
+/// What went wrong.
+pub fn message(error: &EngineError) -> String {
+    match error {
+        EngineError::Setting { setting, fault } => {
+            format!("{}: {}", option(*setting), fault_words(*setting, fault))
+        }
+        error => error.to_string(),
+    }
+}
+
+fn fault_words(setting: Setting, fault: &SettingFault) -> String {
+    let near: Vec<String> = fault.near().into_iter().map(typed).collect();
+    match fault {
+        SettingFault::NoDevice | SettingFault::DevicesMixed => {
+            "name one or more devices, and `nul` only with other `nul`s".to_owned()
+        }
+        SettingFault::TooMany { asked, most } if setting == Setting::Devices => {
+            format!("{asked} devices are more than {most}")
+        }
+        SettingFault::FrameOfTransfer {
+            most_bytes,
+            needed_bytes,
+            ..
+        } => {
+            let transfer = option(Setting::TransferSize);
+            let or = |needed| format!(", or {transfer} {}", typed(needed));
+            let needed = needed_bytes.map_or_else(String::new, or);
+            format!("{fault}: write {} at most{needed}", typed(*most_bytes))
+        }
+        _ if near.is_empty() => fault.to_string(),
+        _ => format!("{fault}: write {}", near.join(" or ")),
+    }
+}
+
+/// A size as it is typed on the command line: `512KiB`.
+fn typed(bytes: u64) -> String {
+    match bytes {
+        bytes if bytes < 4096 => bytes.to_string(),
+        bytes if bytes.is_multiple_of(1 << 20) => format!("{}MiB", bytes >> 20),
+        bytes => format!("{}KiB", bytes >> 10),
+    }
+}
+
+/// What to do about it.
+pub fn hint(error: &EngineError) -> Option<String> {
+    let text = match error {
+        EngineError::Setting { .. } => OPTION_VALUES,
+        EngineError::MemoryLimit { .. } => {
+            "Lower --buffers or --transfer-size, or raise --max-memory."
+        }
+        EngineError::FramesTooLarge { needed_bytes, .. } => {
+            return Some(format!(
+                "Pass --max-memory {needed_bytes}, or fewer --buffers (2 are enough)."
+            ));
+        }
+        EngineError::Thread { stage, .. } => return thread_hint(stage).or(error.hint()),
+        EngineError::NotFull { .. } => {
+            "Use a newer version of Windlass. `windlass info` says what is in the set."
+        }
+        EngineError::DeviceIo {
+            operation, source, ..
+        } if device_hint(operation, source.kind()).is_some() => {
+            device_hint(operation, source.kind())?
+        }
+        EngineError::Damage {
+            source: FormatError::Magic(_),
+            offset: 0,
+            ..
+        } => return error.hint(),
+        EngineError::Damage { .. } | EngineError::Incomplete { .. } => {
+            "Use an older set: `windlass info PLACE` lists the sets of a directory. `windlass \
+             verify SET` lists what is lost in this one."
+        }
+        error => return error.hint(),
+    };
+    Some(text.to_owned())
+}
+
+fn device_hint(operation: &str, kind: ErrorKind) -> Option<&'static str> {
+    Some(match (operation, kind) {
+        ("create", ErrorKind::AlreadyExists) => {
+            "Choose another name, name a directory, or pass --overwrite."
+        }
+        ("create", ErrorKind::WouldBlock) => {
+            "Wait for that backup (`windlass status` shows it), or choose another name."
+        }
+        (_, ErrorKind::StorageFull) => {
+            "Free space on the device, or add a device with another --to."
+        }
+        _ => return None,
+    })
+}
+
+fn thread_hint(stage: &str) -> Option<String> {
+    let setting = match stage {
+        "reader" => Setting::Readers,
+        "compressor" | "decompressor" => Setting::Compressors,
+        _ => return None,
+    };
+    let option = option(setting);
+    Some(format!(
+        "Lower {option}, or raise the limit of this user on processes (ulimit -u, TasksMax of a \
+         systemd unit) or on memory (ulimit -v)."
+    ))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use windlass_engine::BufferRequest;
+
+    #[test]
+    fn a_size_that_does_not_fit_is_refused_with_what_to_type() {
+        let says = |request: BufferRequest| message(&request.plan(1, 1).unwrap_err());
+        let frame = |bytes| BufferRequest {
+            frame_bytes: Some(bytes),
+            ..Default::default()
+        };
+        let near = "--frame-size: 300000 is not a power of two from 4 KiB to 2 MiB: write 256KiB \
+                    or 512KiB";
+        assert_eq!(says(frame(300_000)), near);
+        assert!(says(frame(3 << 20)).ends_with("write 2MiB"));
+        let large = "--frame-size: a frame of 1 MiB is more than half a transfer of 1 MiB: write \
+                     512KiB at most, or --transfer-size 2MiB";
+        assert_eq!(says(frame(1 << 20)), large);
+        assert!(says(frame(8 << 20)).ends_with("write 512KiB at most"));
+        let block = BufferRequest {
+            alignment: Some(1000),
+            ..Default::default()
+        };
+        let near =
+            "--block-size: 1000 is not a power of two from 512 B to 64 KiB: write 512 or 1024";
+        assert_eq!(says(block), near);
+        let buffers = BufferRequest {
+            buffers: Some(1),
+            ..Default::default()
+        };
+        let few = "--buffers: 1 is too few: a reader and a writer need one each";
+        assert_eq!(says(buffers), few);
+    }
+}

@@ -447,6 +447,7 @@ fn place_hint(fault: &io::Error) -> Option<&'static str> {
         io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => {
             "Free space there, or name a place on another file system."
         }
+        io::ErrorKind::FileTooLarge => crate::outputs::FILE_SIZE_LIMIT,
         _ => return None,
     })
 }

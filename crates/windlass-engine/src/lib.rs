@@ -73,7 +73,7 @@ pub use options::{
     MEMORY_LIMIT_DEFAULT, TRANSFER_BYTES_DEFAULT, TRANSFER_BYTES_MAX, TRANSFER_BYTES_MIN,
     default_buffer_count,
 };
-pub use outputs::{Guard, OutputKind, Outputs, is_same_output};
+pub use outputs::{FILE_SIZE_LIMIT, Guard, OutputKind, Outputs, is_same_output};
 pub use pace::{Pace, PacedIo, Paces, Pacing};
 pub use place::{SetAbout, SetEntry, SetList, SetState, StripeEntry, UnknownStripe, list_sets};
 pub use progress::Progress;

@@ -146,7 +146,10 @@ impl Session {
     }
 
     /// Closes the connection. Removes the -wal if opening created it and nobody has written to it.
-    pub(crate) fn close(self) -> Result<(), SqliteError> {
+    pub(crate) fn close(mut self) -> Result<(), SqliteError> {
+        // After a failure the second lock is still there. It would keep SQLite from removing what
+        // this session made.
+        self.held = None;
         let wal = beside(&self.path, "-wal");
         let untouched = self.made_wal && std::fs::metadata(&wal).is_ok_and(|wal| wal.len() == 0);
         if untouched {

@@ -1,8 +1,9 @@
 //! Exit codes, in one table, and failures, each of which has a code. The numbers never change.
 
+use std::io::ErrorKind;
 use std::process::ExitCode;
 
-use windlass_engine::EngineError;
+use windlass_engine::{EngineError, FILE_SIZE_LIMIT};
 use windlass_image::ImageError;
 use windlass_lab::LabError;
 use windlass_model::ModelError;
@@ -196,7 +197,7 @@ impl From<LabError> for Failure {
                     LabError::Option { .. } => Code::Usage,
                     _ => Code::Failed,
                 };
-                let hint = error.hint();
+                let hint = error.hint().or_else(|| limited(&error));
                 Self {
                     code,
                     message: chain(&error),
@@ -212,7 +213,7 @@ impl From<PostgresError> for Failure {
         match error {
             PostgresError::Engine(error) => error.into(),
             error => {
-                let hint = error.hint();
+                let hint = error.hint().or_else(|| limited(&error));
                 let code = match &error {
                     // The words on the command line are wrong, whatever exists.
                     PostgresError::Conninfo { .. }
@@ -237,6 +238,7 @@ impl From<SqliteError> for Failure {
             SqliteError::Engine(error) => error.into(),
             error => {
                 let hint = error.hint().map(str::to_owned);
+                let hint = hint.or_else(|| limited(&error));
                 let code = match &error {
                     SqliteError::Facts { .. } => Code::Damage,
                     SqliteError::TargetName { .. } => Code::Usage,
@@ -265,11 +267,19 @@ impl From<ImageError> for Failure {
                 Self {
                     code,
                     message: chain(&error),
-                    hint: error.hint(),
+                    hint: error.hint().or_else(|| limited(&error)),
                 }
             }
         }
     }
+}
+
+/// What to do if the cause of an error is the limit on the size of a file.
+fn limited(error: &(dyn std::error::Error + 'static)) -> Option<String> {
+    let causes = std::iter::successors(Some(error), |error| error.source());
+    let mut faults = causes.filter_map(|cause| cause.downcast_ref::<std::io::Error>());
+    let is_limit = faults.any(|fault| fault.kind() == ErrorKind::FileTooLarge);
+    is_limit.then(|| FILE_SIZE_LIMIT.to_owned())
 }
 
 /// The message of an error and of its causes, each named once.

@@ -47,6 +47,7 @@ mod words;
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
+    signals::take_file_size_limit();
     completions::answer();
     let arguments: Vec<_> = std::env::args_os().collect();
     let cli = match config::parse(&arguments) {

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM, SIGXFSZ};
 use windlass_engine::Cancel;
 
 use crate::exit::{Code, Failure};
@@ -27,6 +27,14 @@ pub fn cancel_on_signals() -> Result<Cancel, Failure> {
             })?;
     }
     Ok(cancel)
+}
+
+/// A write beyond the limit on the size of a file (`ulimit -f`) becomes an error, with a message and
+/// without leftovers. Otherwise SIGXFSZ would end the process on the spot. A handler, other than a
+/// signal that is ignored, stays in this process: the programs that it starts begin as usual.
+pub fn take_file_size_limit() {
+    // If there can be no handler, the signal does what it does to other programs.
+    drop(signal_hook::flag::register(SIGXFSZ, Arc::default()));
 }
 
 /// Whether the caller wants this process to ignore a signal. `nohup` wants that for SIGHUP.

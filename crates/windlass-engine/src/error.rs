@@ -434,6 +434,10 @@ pub(crate) fn read_error(location: &Path, offset: u64, source: io::Error) -> Eng
     }
 }
 
+/// What to do if a file may not become larger.
+pub const FILE_SIZE_LIMIT: &str = "Raise the limit on the size of a file (`ulimit -f unlimited`, \
+    LimitFSIZE= of a systemd unit), or name a place whose file system takes files of this size.";
+
 /// What to do about a place where nothing can be written.
 fn place_hint(fault: &io::Error) -> Option<&'static str> {
     Some(match fault.kind() {
@@ -447,7 +451,7 @@ fn place_hint(fault: &io::Error) -> Option<&'static str> {
         io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => {
             "Free space there, or name a place on another file system."
         }
-        io::ErrorKind::FileTooLarge => crate::outputs::FILE_SIZE_LIMIT,
+        io::ErrorKind::FileTooLarge => FILE_SIZE_LIMIT,
         _ => return None,
     })
 }

@@ -61,7 +61,7 @@ pub use cleanup::{CleanedUp, clean_up, clean_up_within};
 pub use device::{
     Device, DeviceLayer, FileDevice, FileDeviceOptions, LayeredDevice, NulDevice, WriteDone,
 };
-pub use error::EngineError;
+pub use error::{EngineError, FILE_SIZE_LIMIT};
 pub use events::{
     EVENT_BYTES_DEFAULT, EVENT_BYTES_MIN, EventFormat, EventHeader, EventLog, EventOptions,
     EventSummary,
@@ -73,7 +73,7 @@ pub use options::{
     MEMORY_LIMIT_DEFAULT, TRANSFER_BYTES_DEFAULT, TRANSFER_BYTES_MAX, TRANSFER_BYTES_MIN,
     default_buffer_count,
 };
-pub use outputs::{FILE_SIZE_LIMIT, Guard, OutputKind, Outputs, is_same_output};
+pub use outputs::{Guard, OutputKind, Outputs, is_same_output};
 pub use pace::{Pace, PacedIo, Paces, Pacing};
 pub use place::{SetAbout, SetEntry, SetList, SetState, StripeEntry, UnknownStripe, list_sets};
 pub use progress::Progress;

@@ -31,10 +31,6 @@ use name::{Identity, Name, Tree};
 /// How much of a file is read to find out its kind.
 const BEGINNING_BYTES: usize = 64 * 1024;
 
-/// What to do if a file may not become larger.
-pub const FILE_SIZE_LIMIT: &str = "Raise the limit on the size of a file (`ulimit -f unlimited`, \
-    LimitFSIZE= of a systemd unit), or name a place whose file system takes files of this size.";
-
 /// A kind of output. An output replaces only files of its own kind.
 #[derive(Clone, Copy, Debug)]
 pub struct OutputKind {

@@ -12,6 +12,7 @@ use windlass_engine::open_regular;
 use crate::error::{IoContext, SqliteError};
 use crate::facts::DatabaseFacts;
 use crate::header::{DATABASE_HEADER_BYTES, DATABASE_MAGIC, DatabaseHeader};
+use crate::lock;
 use crate::view::beside;
 use crate::wal::ReadAt;
 use crate::warning::Warning;
@@ -98,6 +99,17 @@ impl Database {
     /// The facts as a set keeps them.
     pub fn facts_json(&self) -> serde_json::Value {
         self.facts.to_json()
+    }
+
+    /// The process that just now keeps everybody else from reading the database; 0 if the system
+    /// cannot name it. A backup would wait for it. This asks the system, and locks nothing.
+    pub fn locked_by(&self) -> Result<Option<i32>, SqliteError> {
+        lock::excluder(&self.file).during("ask for the locks of", &self.path)
+    }
+
+    /// What is known already that a backup would warn of.
+    pub fn warnings(&self) -> &[Warning] {
+        &self.warnings
     }
 
     /// The most bytes that a backup would read, as the database is now.

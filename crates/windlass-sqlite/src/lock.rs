@@ -112,8 +112,27 @@ pub(crate) fn user(file: &File) -> io::Result<Option<i32>> {
     holder(file, PENDING_OFFSET, ALL_BYTES)
 }
 
+/// A process that keeps readers from beginning; 0 if the system cannot name it. A writer in
+/// rollback mode does so while it commits, a connection with `locking_mode=EXCLUSIVE` to its end.
+pub(crate) fn excluder(file: &File) -> io::Result<Option<i32>> {
+    let pending = holder_against(file, FlockType::ReadLock, (PENDING_OFFSET, 1))?;
+    match pending {
+        Some(pid) => Ok(Some(pid)),
+        None => holder_against(file, FlockType::ReadLock, (SHARED_OFFSET, SHARED_BYTES)),
+    }
+}
+
 fn holder(file: &File, start: u64, length: u64) -> io::Result<Option<i32>> {
-    let mut lock = Flock::from(FlockType::WriteLock);
+    holder_against(file, FlockType::WriteLock, (start, length))
+}
+
+/// A process whose lock would conflict with a lock of this type on these bytes.
+fn holder_against(
+    file: &File,
+    kind: FlockType,
+    (start, length): (u64, u64),
+) -> io::Result<Option<i32>> {
+    let mut lock = Flock::from(kind);
     lock.start = start;
     lock.length = length;
     let holder = rustix::process::fcntl_getlk(file, &lock)?;

@@ -29,7 +29,11 @@ pub struct Check {
 
 /// All checks, in their order.
 #[derive(Debug, Default)]
-pub struct Checks(Vec<Check>);
+pub struct Checks {
+    all: Vec<Check>,
+    /// Whether the run would end with the exit code for usage.
+    is_misused: bool,
+}
 
 impl Checks {
     pub fn ok(&mut self, name: &'static str, text: impl Into<String>) {
@@ -55,6 +59,7 @@ impl Checks {
             failure.message().to_owned(),
             failure.hint().map(str::to_owned),
         );
+        self.is_misused |= failure.code() == Code::Usage;
         self.push(name, State::Failed, text, hint);
     }
 
@@ -67,7 +72,7 @@ impl Checks {
             State::Warning => log::warn(&line),
             State::Failed => log::error(&line),
         }
-        self.0.push(Check {
+        self.all.push(Check {
             name,
             state,
             text,
@@ -75,11 +80,13 @@ impl Checks {
         });
     }
 
-    /// The exit code of the worst check.
+    /// The exit code of the worst check. If the run would end as one that was asked for something
+    /// impossible, so does the check.
     pub fn code(&self) -> Code {
-        match self.0.iter().map(|check| check.state).max() {
+        match self.all.iter().map(|check| check.state).max() {
             None | Some(State::Ok) => Code::Done,
             Some(State::Warning) => Code::Warnings,
+            Some(State::Failed) if self.is_misused => Code::Usage,
             Some(State::Failed) => Code::Failed,
         }
     }
@@ -87,7 +94,7 @@ impl Checks {
     /// Prints a line for each check, with its hint below. With `--quiet` it leaves out what is
     /// right.
     pub fn print(&self, global: &Global) {
-        for check in &self.0 {
+        for check in &self.all {
             if global.quiet && check.state == State::Ok {
                 continue;
             }
@@ -105,6 +112,6 @@ impl Checks {
 
     /// The checks as JSON.
     pub fn document(&self) -> serde_json::Value {
-        serde_json::json!(self.0)
+        serde_json::json!(self.all)
     }
 }

@@ -27,7 +27,7 @@ use windlass_engine::{parse_amount, parse_rate_limit};
 
 use crate::configured::Configured;
 use crate::terminal::Color;
-use mapping::parse_mapping;
+use mapping::{parse_mapping, parse_relation};
 
 pub use accept::{SQLITE_VERSION, acceptable};
 pub use buffers::{Buffers, Layout, Rates};
@@ -263,6 +263,9 @@ pub struct Backup {
     /// What the configuration calls the database.
     #[arg(skip)]
     pub name: Option<String>,
+    /// Whether the configuration names the devices.
+    #[arg(skip)]
+    pub to_is_configured: bool,
     /// Before and after
     #[command(flatten)]
     pub hooks: Hooks,
@@ -480,10 +483,6 @@ pub struct MountSet {
     /// Which set
     #[command(flatten)]
     pub choice: Choice,
-}
-
-fn parse_relation(text: &str) -> Result<RelationPattern, String> {
-    RelationPattern::parse(text).map_err(|error| error.to_string())
 }
 
 #[cfg(test)]

@@ -58,6 +58,11 @@ pub fn parse(arguments: &[OsString]) -> Result<Cli, Failed> {
     };
     environment::check()?;
     resolve(&config, &mut cli.command)?;
+    if let cli::Command::Backup(backup) | cli::Command::Check(backup) = &mut cli.command {
+        let inner = matches.subcommand().map(|(_, inner)| inner);
+        let from = inner.and_then(|inner| inner.value_source("to"));
+        backup.to_is_configured = from == Some(ValueSource::DefaultValue);
+    }
     cli.global.configured = configured(&config)?;
     Ok(cli)
 }

@@ -13,6 +13,8 @@ use windlass_engine::{
 use crate::exit::{Code, Failure};
 use crate::{outputs, privilege, words};
 
+/// The device that keeps nothing.
+const NUL: &str = "nul";
 /// Endings of the names of new files, after a dot.
 const FILE_ENDINGS: [&str; 3] = ["windlass", "stripe", "bak"];
 
@@ -32,7 +34,7 @@ pub enum DeviceName {
 impl DeviceName {
     /// Finds out which kind of device a word means.
     pub fn resolve(text: &str) -> Result<Self, Failure> {
-        if text == "nul" {
+        if text == NUL {
             return Ok(Self::Nul);
         }
         if text.starts_with("s3://") {
@@ -97,6 +99,11 @@ impl DeviceName {
     }
 }
 
+/// Whether a backup to these devices keeps nothing. Then it makes no set.
+pub fn keep_nothing(words: &[String]) -> bool {
+    !words.is_empty() && words.iter().all(|word| word == NUL)
+}
+
 /// The devices that these words name.
 pub fn resolve(words: &[String]) -> Result<Vec<DeviceName>, Failure> {
     words.iter().map(|text| DeviceName::resolve(text)).collect()
@@ -155,6 +162,14 @@ impl StripeNames {
 
 /// Refuses devices at places where no output may be, before anything is created or removed there.
 pub fn check(devices: &[DeviceName], outputs: &Outputs) -> Result<(), Failure> {
+    let nuls = devices.iter().filter(|one| **one == DeviceName::Nul);
+    let nuls = nuls.count();
+    if nuls > 0 && nuls < devices.len() {
+        return Err(Failure::usage(
+            "--to: nul keeps nothing, and the other devices would hold a part of the set only",
+            "Name nul alone, or leave it out.",
+        ));
+    }
     for device in devices {
         match device {
             DeviceName::Nul => {}

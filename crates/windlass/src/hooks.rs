@@ -8,7 +8,8 @@
 //! - Nothing of a hook runs longer than its time allows: Windlass ends its whole process group.
 //! - A hook never runs as root just because the owner of the database is unknown: the programs that
 //!   it runs may belong to somebody else.
-//! - A run that a hook starts runs no hooks.
+//! - A run that a hook starts runs no hooks. A backup that keeps nothing runs none either: a hook
+//!   that tells a monitor of a backup would tell of one that does not exist.
 
 use std::os::unix::process::CommandExt;
 use std::process::{Child, Command, ExitStatus, Stdio};
@@ -85,6 +86,13 @@ impl Hooks {
     /// Sets the user for hooks that start while this process is still root.
     pub fn set_owner(&mut self, owner: Option<(u32, u32)>) {
         self.owner = owner;
+    }
+
+    /// Runs none of the hooks. Returns whether there are any.
+    pub fn give_up(&mut self) -> bool {
+        let hooks = [&mut self.before, &mut self.after, &mut self.on_failure];
+        let given_up = hooks.into_iter().filter_map(Option::take).count();
+        given_up > 0
     }
 
     /// The programs of all hooks, with their options.

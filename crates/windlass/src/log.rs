@@ -10,8 +10,8 @@
 //! - A file that is not a log of Windlass is never written to, nor one that the command line names
 //!   for another purpose.
 //! - If the log can no longer be written, the run goes on. Windlass warns once, and the exit code
-//!   becomes 3. If the log cannot even be opened, the command ends before it does anything; only
-//!   a command that asks a question goes on, if this user may not write to the log.
+//!   becomes 3. The same holds if the log cannot even be opened: no backup fails for its log. If
+//!   only this user may not write to it, a command that asks a question notes that, and no more.
 //! - No password reaches a log.
 
 mod file;
@@ -29,6 +29,7 @@ use windlass_postgres::user_shown;
 use crate::cli::{Global, LogLevel};
 use crate::exit::{Code, Failure};
 use crate::output::screen;
+use crate::outputs;
 pub use hidden::hidden;
 
 /// There is one log in each process. Everything that is printed anywhere reaches it.
@@ -68,9 +69,8 @@ pub fn open(global: &Global, arguments: &[OsString], named: &Outputs) -> Result<
     let Some(place) = &global.log else {
         return Ok(());
     };
-    if let Some(path) = file(global) {
-        let checked = named.check(path);
-        checked.map_err(|error| unopened(global, place, error))?;
+    if let Some(Err(error)) = file(global).map(|path| named.check(path)) {
+        return unopened(global, place, error);
     }
     let sink = match place.split_once(':').unwrap_or((place, "")) {
         ("journal", path) => Sink::Socket(socket::Socket::journal(path)?),
@@ -83,7 +83,7 @@ pub fn open(global: &Global, arguments: &[OsString], named: &Outputs) -> Result<
                 }
                 return Ok(());
             }
-            Err(error) => return Err(unopened(global, place, error)),
+            Err(error) => return unopened(global, place, error),
         },
     };
     let words = arguments.iter().skip(1);
@@ -113,7 +113,9 @@ fn is_denied(error: &EngineError) -> bool {
     }
 }
 
-fn unopened(global: &Global, place: &str, error: EngineError) -> Failure {
+/// A run goes on without its log, with a warning, unless the log would go where it may not be.
+fn unopened(global: &Global, place: &str, error: EngineError) -> Result<(), Failure> {
+    let is_of_place = outputs::is_of_place(&error);
     let why = match error {
         EngineError::OutputForeign { noun, .. } => format!("it is not {noun}"),
         EngineError::OutputRefused { what, .. } => what,
@@ -121,12 +123,15 @@ fn unopened(global: &Global, place: &str, error: EngineError) -> Failure {
         error => error.to_string(),
     };
     let from = global.log_from;
-    Failure::new(
-        Code::Failed,
-        format!("cannot append to the log {place}, which {from} names: {why}"),
-        "Name a new file, an empty one or a log of Windlass, in a directory that can be written \
-         to. If several users run Windlass, name syslog or journal.",
-    )
+    let what = format!("cannot append to the log {place}, which {from} names: {why}");
+    let hint = "Name a new file, an empty one or a log of Windlass, in a directory that can be \
+                written to. If several users run Windlass, name syslog or journal.";
+    if is_of_place {
+        screen::degrade(&format!("this run is not logged: {what}"));
+        screen::unlogged(&format!("hint: {hint}"));
+        return Ok(());
+    }
+    Err(Failure::new(Code::Failed, what, hint))
 }
 
 /// Removes the log again if this process created it, because the run needs its path for something

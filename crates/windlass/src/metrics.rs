@@ -30,8 +30,8 @@ use windlass_postgres::user_shown;
 
 use crate::cli::Watching;
 use crate::exit::Failure;
-use crate::output;
 use crate::outputs::METRICS;
+use crate::{output, outputs};
 
 use http::{Answer, Server};
 pub use render::Exporter;
@@ -109,6 +109,7 @@ impl Metrics {
     }
 
     fn serve(&mut self, address: &str) -> Result<(), Failure> {
+        check_address(address)?;
         let exporter = Arc::clone(&self.exporter);
         let answer = move |path: &str| match path {
             "/metrics" => Answer::found(text(&exporter)),
@@ -117,11 +118,6 @@ impl Metrics {
         };
         match Server::start(address, answer) {
             Ok(server) => self.server = Some(server),
-            Err(error) if error.kind() == ErrorKind::InvalidInput => {
-                let message = format!("--metrics: {address:?} is no address: {error}");
-                let hint = "Write ADDRESS:PORT for --metrics, as in 127.0.0.1:9187.";
-                return Err(Failure::usage(message, hint));
-            }
             Err(error) => {
                 output::degrade(&format!("this run serves no metrics on {address}: {error}"))
             }
@@ -133,7 +129,7 @@ impl Metrics {
         match replace(path, outputs, &self.exporter) {
             Ok(()) => {}
             // The end of the run tries it again, and decides whether the warning stays.
-            Err(error @ EngineError::OutputIo { .. }) => {
+            Err(error) if outputs::is_of_place(&error) => {
                 output::note(&format!("warning: {}", unwritten(path, &error)));
                 self.was_told = true;
             }
@@ -186,6 +182,22 @@ impl Drop for Metrics {
             self.ended(false);
         }
         self.stop();
+    }
+}
+
+/// Refuses a value of `--metrics` that is an address on no machine.
+pub fn check_address(address: &str) -> Result<(), Failure> {
+    let parts = address.rsplit_once(':');
+    let is_one = parts.is_some_and(|(host, port)| {
+        let is_host = !host.is_empty() && !host.contains(char::is_whitespace);
+        is_host && port.parse::<u16>().is_ok()
+    });
+    match is_one {
+        true => Ok(()),
+        false => Err(Failure::usage(
+            format!("--metrics: {address:?} is no address"),
+            "Write ADDRESS:PORT for --metrics, as in 127.0.0.1:9187.",
+        )),
     }
 }
 

@@ -5,7 +5,7 @@
 
 use std::path::Path;
 
-use windlass_engine::{FoundSet, OutputKind, Outputs};
+use windlass_engine::{EngineError, FoundSet, OutputKind, Outputs};
 
 use crate::exit::Failure;
 
@@ -78,6 +78,19 @@ pub fn of_cluster(data_directory: &Path) -> Result<Outputs, Failure> {
         }
     }
     Ok(outputs)
+}
+
+/// Whether an output cannot be written because of the place where it would be: its directory is
+/// missing, the file system is read-only, this user lacks a right. What a run tells beside its
+/// result is then missing, and the run goes on. Other errors are mistakes: the output would
+/// replace something that must stay.
+pub fn is_of_place(error: &EngineError) -> bool {
+    matches!(
+        error,
+        EngineError::OutputIo { .. }
+            | EngineError::OutputUnseen { .. }
+            | EngineError::EventFile { .. }
+    )
 }
 
 fn contains(bytes: &[u8], text: &[u8]) -> bool {

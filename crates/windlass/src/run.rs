@@ -13,6 +13,9 @@ use crate::metrics::{self, Exporter};
 use crate::watch::{self, Watched};
 use crate::{log, output, outputs};
 
+/// What metrics call a backup that keeps nothing.
+pub const TRIAL: &str = "trial";
+
 /// What a finished run tells its hook.
 pub struct RunEnd {
     pub code: Code,
@@ -44,6 +47,7 @@ pub struct Run<'a> {
     global: &'a Global,
     watching: &'a Watching,
     command: &'static str,
+    operation: &'static str,
     subject: String,
     series: String,
 }
@@ -62,9 +66,19 @@ impl<'a> Run<'a> {
             global,
             watching,
             command,
+            operation: command,
             subject: subject.to_owned(),
             series: series.to_owned(),
         })
+    }
+
+    /// Makes this a run that keeps nothing. Neither its metrics nor its hooks may tell anybody that
+    /// there is a backup.
+    pub fn become_trial(&mut self, global: &Global) {
+        self.operation = TRIAL;
+        if self.hooks.give_up() && !global.is_silent() {
+            output::note("note: no hook runs, because nul keeps nothing: this is no backup");
+        }
     }
 
     /// Does the work, then runs the hook for the way it ended.
@@ -98,6 +112,7 @@ impl<'a> Run<'a> {
             watching: self.watching,
             outputs: &outputs,
             command: self.command,
+            operation: self.operation,
             subject: self.subject.clone(),
             series: self.series.clone(),
             percent: 100,

@@ -5,8 +5,9 @@ use windlass_engine::{
     BufferPlan, BufferRequest, FoundSet, OpenStripe, RestoreOptions, target_writers,
 };
 use windlass_model::Emulation;
+use windlass_postgres::BackupRequest;
 
-use crate::cli::{Buffers, Layout};
+use crate::cli::{Backup, Buffers, Layout};
 use crate::exit::Failure;
 
 /// The models that storage has to imitate.
@@ -36,6 +37,14 @@ pub fn request(buffers: &Buffers, layout: &Layout) -> Result<BufferRequest, Fail
         readers: layout.readers,
         memory_limit: buffers.bounds.max_memory,
     })
+}
+
+/// The usual request to the server, with the label that was asked for.
+pub fn postgres_request(arguments: &Backup) -> BackupRequest {
+    BackupRequest {
+        label: arguments.label.clone(),
+        ..BackupRequest::default()
+    }
 }
 
 /// Buffers for reading a set. Each stripe is a volume with one reader. `keeps` says whether the

@@ -29,7 +29,7 @@ pub fn cancel_on_signals() -> Result<Cancel, Failure> {
     Ok(cancel)
 }
 
-/// A write beyond the limit on the size of a file (`ulimit -f`) becomes an error, with a message and
+/// A write beyond the limit on the size of a file (`ulimit -f`) becomes an error with a message and
 /// without leftovers. Otherwise SIGXFSZ would end the process on the spot. A handler, other than a
 /// signal that is ignored, stays in this process: the programs that it starts begin as usual.
 pub fn take_file_size_limit() {

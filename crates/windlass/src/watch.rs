@@ -4,11 +4,9 @@
 //!                                    ^
 //!                     bar, status, metrics, events look at it
 //!
-//! Invariant: a run goes on if it cannot be shown. There are two exceptions, and then the command
-//! ends before it does anything: an output that is refused (it is the database, or a file of
-//! another kind), and a file of events that cannot be created. Somebody who records a run wants the
-//! record. Metrics that cannot be written or served are a warning: a backup must not fail for its
-//! metrics.
+//! Invariant: a run goes on if it cannot be shown, and ends with a warning: a backup must not fail
+//! for its metrics, its events or its log. The exception is an output that is refused, because it
+//! is the database or a file of another kind. Then the command ends before it does anything.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -20,11 +18,11 @@ use windlass_engine::{
 
 use crate::cli::{Global, TraceFormat, Watching};
 use crate::exit::Failure;
-use crate::metrics::{Exporter, Metrics};
+use crate::metrics::{self, Exporter, Metrics};
 use crate::outputs::METRICS;
 use crate::progress::{Show, Shown};
 use crate::status::Operation;
-use crate::{log, output};
+use crate::{log, output, outputs};
 
 /// Whether any run of this process was shown. If so, its own metrics report its end.
 static BEGUN: AtomicBool = AtomicBool::new(false);
@@ -40,6 +38,9 @@ pub fn may_tell() -> bool {
 /// Refuses files of events and metrics, and a log, where no output may be, and two of them that are
 /// one file. A command calls this before it writes anything.
 pub fn check(global: &Global, watching: &Watching, outputs: &Outputs) -> Result<(), Failure> {
+    if let Some(address) = &watching.metrics {
+        metrics::check_address(address)?;
+    }
     let checked = check_files(global, watching, outputs.clone());
     if checked.is_err() {
         REFUSED.store(true, Ordering::Relaxed);
@@ -54,14 +55,14 @@ fn check_files(
 ) -> Result<(), EngineError> {
     if let Some(path) = log::file(global) {
         check_log(global, &outputs)?;
-        outputs.protect_output(path, "the log of this run goes there")?;
+        allowed(outputs.protect_output(path, "the log of this run goes there"))?;
     }
     if let Some(path) = &watching.events {
-        outputs.check_kind(path, &OutputKind::EVENTS)?;
-        outputs.protect_output(path, "the events of this run go there")?;
+        allowed(outputs.check_kind(path, &OutputKind::EVENTS))?;
+        allowed(outputs.protect_output(path, "the events of this run go there"))?;
     }
     match &watching.metrics_file {
-        Some(path) => outputs.check_kind(path, &METRICS),
+        Some(path) => allowed(outputs.check_kind(path, &METRICS)),
         None => Ok(()),
     }
 }
@@ -74,8 +75,16 @@ pub fn check_log(global: &Global, outputs: &Outputs) -> Result<(), EngineError> 
     };
     // The guards looked when the log was opened. Root may have opened it where the database's owner
     // sees nothing.
-    let checked = outputs.clone().unguarded().check(path);
+    let checked = allowed(outputs.clone().unguarded().check(path));
     checked.inspect_err(|_| log::withdraw())
+}
+
+/// An output that cannot be written at all is no mistake. The run warns when it comes to write it.
+fn allowed(checked: Result<(), EngineError>) -> Result<(), EngineError> {
+    checked.or_else(|error| match outputs::is_of_place(&error) {
+        true => Ok(()),
+        false => Err(error),
+    })
 }
 
 /// A run, with what those need who watch it.
@@ -86,6 +95,9 @@ pub struct Watched<'a> {
     pub outputs: &'a Outputs,
     /// `backup`, `restore`, `verify`.
     pub command: &'static str,
+    /// The same for metrics, but a backup that keeps nothing is a `trial`: nobody who looks for the
+    /// last backup may find it.
+    pub operation: &'static str,
     /// What it works on.
     pub subject: String,
     /// The same for metrics. It is another one for each database, and the same one every night.
@@ -237,7 +249,23 @@ fn events(
             started: started.to_string(),
         },
     };
-    Ok(Some(EventLog::create(options, run.outputs, progress)?))
+    let path = options.path.display().to_string();
+    match EventLog::create(options, run.outputs, progress) {
+        Err(error) if outputs::is_of_place(&error) => {
+            let text = format!("the events of this run are not in {path}: {error}");
+            output::degrade(&hinted(&text, &error));
+            Ok(None)
+        }
+        created => Ok(Some(created?)),
+    }
+}
+
+/// A warning that also says what to do.
+fn hinted(text: &str, error: &EngineError) -> String {
+    match error.hint() {
+        Some(hint) => format!("{text}. {}", hint.trim_end_matches('.')),
+        None => text.to_owned(),
+    }
 }
 
 /// When everything will be done at the present speed; RFC 3339.

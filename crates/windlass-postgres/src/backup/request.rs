@@ -35,7 +35,7 @@ impl Default for BackupRequest {
 
 impl BackupRequest {
     /// Fails if no server takes the label.
-    pub(super) fn check(&self) -> Result<(), PostgresError> {
+    pub fn check(&self) -> Result<(), PostgresError> {
         let label = &self.label;
         if label.len() > LABEL_BYTES_MAX {
             return Err(PostgresError::Label {

@@ -136,6 +136,7 @@ pub(super) fn size(text: &str) -> Result<u64, String> {
 
 /// A time with its unit: 2 alone may be meant as anything.
 pub(super) fn time(text: &str) -> Result<f64, String> {
+    let text = text.trim();
     if text.parse::<f64>().is_ok() {
         return Err(format!(
             "{text} what? Give a unit, e.g. {text}h, {text}m or {text}s"

@@ -1,6 +1,8 @@
-//! `--tablespace-map OLD=NEW`.
+//! Values with a form of their own: `--tablespace-map OLD=NEW`, and `--relation NAME`.
 
 use std::path::PathBuf;
+
+use windlass_postgres::RelationPattern;
 
 pub fn parse_mapping(text: &str) -> Result<(PathBuf, PathBuf), String> {
     // As in pg_basebackup a backslash hides an equals sign that belongs to a path.
@@ -26,6 +28,10 @@ pub fn parse_mapping(text: &str) -> Result<(PathBuf, PathBuf), String> {
         [_, _] => Err("both paths must be absolute".to_owned()),
         _ => Err("write OLD=NEW, with \\= for an equals sign inside a path".to_owned()),
     }
+}
+
+pub fn parse_relation(text: &str) -> Result<RelationPattern, String> {
+    RelationPattern::parse(text).map_err(|error| error.to_string())
 }
 
 #[cfg(test)]

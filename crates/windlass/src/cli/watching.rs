@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use clap::{Args, ValueEnum};
-use windlass_engine::parse_amount;
+use windlass_engine::{EVENT_BYTES_MIN, parse_amount, show_size};
 
 /// How a run can be watched and recorded.
 #[derive(Debug, Args)]
@@ -28,7 +28,7 @@ pub struct Watching {
     #[arg(
         long,
         value_name = "SIZE",
-        value_parser = parse_amount,
+        value_parser = events_limit,
         default_value = "64MiB",
         env = "WINDLASS_EVENTS_LIMIT"
     )]
@@ -39,6 +39,15 @@ pub struct Watching {
     /// Write metrics to this file, for node_exporter's textfile collector
     #[arg(long, value_name = "FILE", env = "WINDLASS_METRICS_FILE")]
     pub metrics_file: Option<PathBuf>,
+}
+
+/// A size in which the ends of a file of events fit.
+fn events_limit(text: &str) -> Result<u64, String> {
+    let bytes = parse_amount(text).map_err(|error| error.to_string())?;
+    match bytes >= EVENT_BYTES_MIN {
+        true => Ok(bytes),
+        false => Err(format!("write at least {}", show_size(EVENT_BYTES_MIN))),
+    }
 }
 
 /// How events are written.

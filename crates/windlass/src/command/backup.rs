@@ -20,7 +20,7 @@ use crate::devices::{self, DeviceName, StripeNames};
 use crate::exit::{Code, Failure};
 use crate::foretold::{Done, Judgement, State};
 use crate::probed::Ends;
-use crate::run::{Run, RunEnd};
+use crate::run::{Run, RunEnd, TRIAL};
 use crate::settings;
 use crate::signals;
 use crate::table::{self, Finished};
@@ -53,8 +53,19 @@ pub fn run(global: &Global, arguments: &Backup) -> Result<Code, Failure> {
     let subject = configured(guessed.short_name());
     let series = configured(guessed.place());
     let about = (global, &arguments.watching, &arguments.hooks);
-    let run = Run::new(about, "backup", (&subject, &series), &cancel)?;
+    let mut run = Run::new(about, "backup", (&subject, &series), &cancel)?;
+    if devices::keep_nothing(&arguments.to) {
+        run.become_trial(global);
+    }
     run.go(|run| back_up(global, arguments, run, cancel))
+}
+
+/// What metrics call the run.
+fn operation(to: &[String]) -> &'static str {
+    match devices::keep_nothing(to) {
+        true => TRIAL,
+        false => "backup",
+    }
 }
 
 fn back_up(
@@ -97,6 +108,12 @@ fn back_up(
         // A mistyped name, or a disk that is not mounted, must not stay unseen: this is also for
         // --quiet. A directory is made once.
         let text = format!("made the directory {}", directory.display());
+        if arguments.to_is_configured {
+            output::degrade(&format!(
+                "{text}, which the configuration names. If a disk belongs there, it is not mounted"
+            ));
+            continue;
+        }
         log::info(&text);
         output::unlogged(&text);
     }
@@ -126,6 +143,7 @@ impl Job<'_> {
         let asked = settings::request(&self.arguments.buffers, &self.arguments.layout)?;
         let ready = match self.name {
             DatabaseName::Postgres(conninfo) => {
+                settings::postgres_request(self.arguments).check()?;
                 let cluster = Cluster::connect(conninfo)?;
                 let plan = asked.plan(self.devices.len(), cluster.scan_volumes()?)?;
                 let outputs = outputs::of_cluster(&cluster.facts().data_directory)?;
@@ -150,11 +168,10 @@ impl Job<'_> {
         outputs: &Outputs,
     ) -> Result<Sealed, Failure> {
         let request = BackupRequest {
-            label: self.arguments.label.clone(),
             fast_checkpoint: self.arguments.checkpoint == "fast",
             verify_checksums: !self.arguments.no_page_checksums,
             options: self.options_json(&plan),
-            ..BackupRequest::default()
+            ..settings::postgres_request(self.arguments)
         };
         let database = cluster.facts().name.clone();
         let (run, watch) = self.start(plan, &database, outputs)?;
@@ -275,6 +292,7 @@ impl Job<'_> {
             watching: &self.arguments.watching,
             outputs: protected,
             command: "backup",
+            operation: operation(&self.arguments.to),
             subject: self.subject(plain_name(database)),
             series: self.subject(self.name.place()),
             percent: self.arguments.stats,
@@ -328,15 +346,21 @@ impl Job<'_> {
     fn show(&self, sealed: &Sealed, judgement: &Judgement) {
         sealed.warnings.print(self.arguments.watching.details);
         let report = &sealed.report;
+        let is_trial = devices::keep_nothing(&self.arguments.to);
         if self.global.json {
-            return output::line(&document(sealed, judgement).to_string());
+            let mut document = document(sealed, judgement);
+            if is_trial {
+                // There is no set, so nobody may look for it.
+                document["set_id"] = serde_json::Value::Null;
+            }
+            return output::line(&document.to_string());
         }
         let read = show_size(report.bytes_read);
         let (written, seconds) = (
             show_size(report.bytes_written),
             words::duration(report.seconds),
         );
-        let result = match self.devices.iter().all(|device| *device == DeviceName::Nul) {
+        let result = match is_trial {
             true => ("nothing kept", format!("{read} read in {seconds}")),
             false => {
                 let id = &report.set_id;

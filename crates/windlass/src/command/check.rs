@@ -3,6 +3,7 @@
 //!
 //! Invariant: nothing is written anywhere, and nothing is locked.
 
+mod sqlite;
 pub mod targets;
 
 use std::path::{Path, PathBuf};
@@ -13,7 +14,6 @@ use windlass_engine::media::Codec;
 use windlass_engine::{BufferPlan, BufferRequest, Cancel, Outputs, counted, show_size};
 use windlass_lab::{Prediction, Sample, measure_codecs};
 use windlass_postgres::Cluster;
-use windlass_sqlite::{Database, JournalMode};
 
 use crate::checks::Checks;
 use crate::cli::{Backup, Global};
@@ -52,7 +52,7 @@ struct Looked {
 }
 
 pub fn run(global: &Global, arguments: &Backup) -> Result<Code, Failure> {
-    let looked = look(arguments, false)?;
+    let looked = look(global, arguments, false)?;
     if global.json {
         let code = looked.checks.code();
         let document = json!({
@@ -68,7 +68,7 @@ pub fn run(global: &Global, arguments: &Backup) -> Result<Code, Failure> {
 
 /// Makes the same checks, and says what the run would read, write and take.
 pub fn dry_run(global: &Global, arguments: &Backup) -> Result<Code, Failure> {
-    let looked = look(arguments, true)?;
+    let looked = look(global, arguments, true)?;
     let code = looked.checks.code();
     let bytes = looked.source.as_ref().map(|source| source.bytes);
     let to: Vec<_> = looked.devices.iter().map(targets::describe).collect();
@@ -116,9 +116,11 @@ pub fn show_time(prediction: Option<&Prediction>) {
     });
 }
 
-fn look(arguments: &Backup, predicts: bool) -> Result<Looked, Failure> {
+fn look(global: &Global, arguments: &Backup, predicts: bool) -> Result<Looked, Failure> {
     let name = DatabaseName::resolve_named(&arguments.database, arguments.name.as_deref())?;
     let compression = Compression::parse(&arguments.compress)?;
+    // As in a backup, a mistake in these ends the command.
+    settings::emulation(&arguments.buffers)?;
     let mut checks = Checks::default();
     hooks(&mut checks, arguments)?;
     let was_root = privilege::is_root();
@@ -126,8 +128,11 @@ fn look(arguments: &Backup, predicts: bool) -> Result<Looked, Failure> {
         checks.failure("user", &failure);
     }
     let source = match &name {
-        DatabaseName::Postgres(conninfo) => postgres(&mut checks, conninfo, &arguments.accept),
-        DatabaseName::Sqlite(path) => sqlite(&mut checks, path),
+        DatabaseName::Postgres(conninfo) => {
+            settings::postgres_request(arguments).check()?;
+            postgres(&mut checks, conninfo, &arguments.accept)
+        }
+        DatabaseName::Sqlite(path) => sqlite::check(&mut checks, path, arguments),
     };
     let source = source
         .inspect_err(|failure| checks.failure("database", failure))
@@ -151,7 +156,7 @@ fn look(arguments: &Backup, predicts: bool) -> Result<Looked, Failure> {
             counted(plan.compressors as u64, "compressor")
         ),
     );
-    targets::check_watching(&mut checks, &arguments.watching, &outputs);
+    targets::check_watching(&mut checks, (global, &arguments.watching), &outputs)?;
     let mut looked = Looked {
         checks,
         source,
@@ -288,12 +293,26 @@ fn outside(checks: &mut Checks, paths: &[PathBuf], accept: &[String]) {
         1 => "lies outside the data directory and is not in the backup",
         _ => "lie outside the data directory and are not in the backup",
     };
-    let text = format!("{} {are} ({name})", paths.join(", "));
+    let text = format!("{} {are}", paths.join(", "));
+    foreseen(checks, "files", (name, text), accept);
+}
+
+/// Adds what the backup would warn of.
+fn foreseen(
+    checks: &mut Checks,
+    check: &'static str,
+    (name, text): (&str, String),
+    accept: &[String],
+) {
+    let text = format!("{text} ({name})");
     match warnings::is_accepted(name, accept) {
-        true => checks.ok("files", format!("accepted: {text}")),
+        true => checks.ok(check, format!("accepted: {text}")),
         false => {
-            let hint = format!("Back this up by other means, and add --accept {name}.");
-            checks.warning("files", text, hint);
+            let hint = match name {
+                "configuration-outside" => "Back this up by other means, and add",
+                _ => "If it is meant to be so, add",
+            };
+            checks.warning(check, text, format!("{hint} --accept {name}."));
         }
     }
 }
@@ -332,79 +351,4 @@ fn rights(checks: &mut Checks, cluster: &mut Cluster) -> Result<(), Failure> {
         ),
     }
     Ok(())
-}
-
-fn sqlite(checks: &mut Checks, path: &Path) -> Result<Source, Failure> {
-    let database = Database::open(path)?;
-    database.check_end()?;
-    let facts = database.facts();
-    let real = PathBuf::from(&facts.path);
-    let mode = match facts.journal_mode {
-        JournalMode::Wal => "WAL mode: writers go on during a backup",
-        _ => "rollback mode: writers wait at the end of a backup",
-    };
-    let bytes = database.estimate_bytes();
-    checks.ok(
-        "database",
-        format!("{} in {}, {mode}", show_size(bytes), real.display()),
-    );
-    side_files(checks, &real);
-    let directory = real.parent().unwrap_or(Path::new("/"));
-    if facts.journal_mode == JournalMode::Wal && !targets::is_writable(directory) {
-        checks.warning(
-            "locks",
-            format!("{} cannot be written to", directory.display()),
-            "In WAL mode every reader needs the -shm file. Run as the database's owner.",
-        );
-    } else {
-        checks.ok("locks", "the files for locks can be used");
-    }
-    checks.ok(
-        "sqlite",
-        match facts.wal_reset_bug {
-            // As in a backup this is not a warning: most systems have such a version.
-            true => format!(
-                "last written by SQLite {}, which can corrupt a database in WAL mode in rare cases",
-                facts.sqlite_version
-            ),
-            false => format!("last written by SQLite {}", facts.sqlite_version),
-        },
-    );
-    let files = vec![real.clone()];
-    Ok(Source {
-        bytes,
-        volumes: 1,
-        files,
-        places: vec![real],
-        outputs: outputs::of_sqlite(path)?,
-    })
-}
-
-/// Checks the files that SQLite keeps beside the database.
-fn side_files(checks: &mut Checks, real: &Path) {
-    let beside = |suffix: &str| {
-        let mut name = real.as_os_str().to_owned();
-        name.push(suffix);
-        let path = PathBuf::from(name);
-        let bytes = std::fs::metadata(&path).map_or(0, |data| data.len());
-        (path, bytes)
-    };
-    let (journal, journal_bytes) = beside("-journal");
-    if journal_bytes > 0 {
-        checks.warning(
-            "side files",
-            format!(
-                "{} is there: a transaction is under way, or was cut off",
-                journal.display()
-            ),
-            "A backup waits for a transaction (--lock-wait), and plays a cut-off one back as every \
-             reader does.",
-        );
-    } else {
-        let (_, wal_bytes) = beside("-wal");
-        checks.ok(
-            "side files",
-            format!("no journal, {} in the WAL", show_size(wal_bytes)),
-        );
-    }
 }

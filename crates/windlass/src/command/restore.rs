@@ -313,6 +313,7 @@ fn write(
         watching: &arguments.watching,
         outputs,
         command: "restore",
+        operation: "restore",
         subject: arguments.into.display().to_string(),
         series: series(arguments),
         percent: 10,

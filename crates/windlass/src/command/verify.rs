@@ -201,6 +201,7 @@ impl How<'_> {
             watching: &arguments.watching,
             outputs: &outputs::of_set(set)?,
             command: "verify",
+            operation: "verify",
             subject: set.set_id().to_string(),
             series: self.series(set),
             percent: 10,

@@ -3,7 +3,9 @@
 //! Every value is checked before, even if another command runs: by the parser of its option, and as
 //! its command would check it.
 
+use std::any::TypeId;
 use std::collections::BTreeMap;
+use std::path::PathBuf;
 
 use clap::{Arg, ArgAction, Command};
 
@@ -46,8 +48,8 @@ pub fn check(command: &Command, config: &Config) -> Result<(), Failure> {
     let subs = OF_DATABASES.map(|name| find(command, name));
     let subs: Vec<_> = subs.into_iter().flatten().collect();
     for (name, section) in &config.databases {
-        section.source(name)?;
         check_section(section, (command, &subs), "")?;
+        section.source(name)?;
     }
     Ok(())
 }
@@ -78,6 +80,7 @@ fn check_section(
                 return Err(mistake(&entry.place, &what, &hint));
             }
             let known = subs.iter().flat_map(|sub| options(sub));
+            let known = known.chain((words.is_empty()).then_some(SOURCE));
             let rest = match subs {
                 [one] => format!("`windlass {} --help` lists all.", one.get_name()),
                 _ => "`windlass backup --help` lists those of backups.".to_owned(),
@@ -97,6 +100,13 @@ fn check_value(argument: &Arg, (table, name): (&str, &str), entry: &Entry) -> Re
     if entry.is_list && !takes_several {
         let what = format!("{name} takes one value, not a list");
         return Err(mistake(&entry.place, &what, "Write it without brackets."));
+    }
+    let parser = argument.get_value_parser().type_id();
+    let is_of_text = parser == TypeId::of::<String>() || parser == TypeId::of::<PathBuf>();
+    if is_of_text && !entry.is_text {
+        let what = format!("{name} must be a text");
+        let hint = format!("Write it in quotes: {name} = \"...\"");
+        return Err(mistake(&entry.place, &what, &hint));
     }
     let mut alone = Arg::new("value")
         .long(leak(name))
@@ -223,8 +233,15 @@ fn find<'a>(command: &'a Command, words: &str) -> Option<&'a Command> {
 }
 
 fn words(command: &Command) -> Vec<String> {
-    let all = command.get_subcommands();
-    all.map(|sub| sub.get_name().to_owned())
-        .chain(["database".to_owned()])
-        .collect()
+    let names = |sub: &Command| match sub.has_subcommands() {
+        true => {
+            let inner = sub.get_subcommands();
+            inner
+                .map(|inner| format!("{} {}", sub.get_name(), inner.get_name()))
+                .collect()
+        }
+        false => vec![sub.get_name().to_owned()],
+    };
+    let all = command.get_subcommands().flat_map(names);
+    all.chain(["database".to_owned()]).collect()
 }

@@ -5,6 +5,7 @@
 use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::fmt;
+use std::mem::discriminant;
 use std::path::{Path, PathBuf};
 
 use toml::de::{DeTable, DeValue};
@@ -37,6 +38,8 @@ pub struct Entry {
     pub values: Vec<String>,
     /// Whether the value is a list. A list may have any number of values.
     pub is_list: bool,
+    /// Whether the value, or each of the list, stands in quotes.
+    pub is_text: bool,
 }
 
 /// A table with its keys.
@@ -49,18 +52,24 @@ pub struct Section {
 impl Section {
     /// The source of the configured database `name`, in the form of the command line.
     pub fn source(&self, name: &str) -> Result<String, Failure> {
-        let source = self
-            .entries
-            .get("source")
-            .and_then(|entry| entry.values.first());
-        source.cloned().ok_or_else(|| {
-            let what = format!("database {name} has no source");
-            mistake(
-                &self.place,
-                &what,
-                "Add: source = \"/path/of/the/database\"",
-            )
-        })
+        let hint = "Write: source = \"/path/of/the/database\"";
+        let what = format!("database {name} has no source");
+        let Some(entry) = self.entries.get("source") else {
+            return Err(mistake(&self.place, &what, hint));
+        };
+        match entry.values.as_slice() {
+            [source] if entry.is_text && !entry.is_list && !source.trim().is_empty() => {
+                Ok(source.clone())
+            }
+            [source] if source.trim().is_empty() => {
+                let what = format!("{what}: its text is empty");
+                Err(mistake(&entry.place, &what, hint))
+            }
+            _ => {
+                let what = format!("the source of database {name} must be one text");
+                Err(mistake(&entry.place, &what, hint))
+            }
+        }
     }
 }
 
@@ -129,6 +138,7 @@ impl Config {
             let name: &str = key.get_ref();
             match value.get_ref() {
                 DeValue::Table(inner) if name == "database" => {
+                    lines.check_named(inner)?;
                     lines.sections(inner, "database", &mut self.databases)?;
                 }
                 DeValue::Table(inner) if name == "lab" => {
@@ -145,7 +155,7 @@ impl Config {
                 }
                 value => {
                     let entry = lines.entry(place, name, value)?;
-                    self.every.insert(name.to_owned(), entry);
+                    self.every.insert(name.replace('_', "-"), entry);
                 }
             }
         }
@@ -198,6 +208,19 @@ impl Lines<'_> {
         Ok(())
     }
 
+    /// Refuses a database without a name: nobody could say that name to a command.
+    fn check_named(&self, databases: &DeTable<'_>) -> Result<(), Failure> {
+        let mut names = databases.keys();
+        match names.find(|name| name.get_ref().trim().is_empty()) {
+            None => Ok(()),
+            Some(name) => Err(mistake(
+                &self.place(name.span().start),
+                "a database has no name",
+                "Write [database.NAME], with the name that you want to type.",
+            )),
+        }
+    }
+
     /// Refuses a table in a table that takes keys only.
     fn check_alone(&self, outer: &str, table: &DeTable<'_>) -> Result<(), Failure> {
         let is_table = |value: &DeValue<'_>| matches!(value, DeValue::Table(_));
@@ -219,32 +242,51 @@ impl Lines<'_> {
         for (key, value) in table {
             let place = self.place(key.span().start);
             let name: &str = key.get_ref();
-            let entry = self.entry(place, name, value.get_ref())?;
-            entries.insert(name.replace('_', "-"), entry);
+            let entry = self.entry(place.clone(), name, value.get_ref())?;
+            let option = name.replace('_', "-");
+            if entries.contains_key(&option) {
+                let what = format!("{option} is there twice, as {option} and as {name}");
+                return Err(mistake(&place, &what, "Keep one of the two lines."));
+            }
+            entries.insert(option, entry);
         }
         Ok(Section { place, entries })
     }
 
     fn entry(&self, place: Place, name: &str, value: &DeValue<'_>) -> Result<Entry, Failure> {
-        let values = texts(value).ok_or_else(|| {
-            let what =
-                format!("{name} must be a text, a number, true or false, or a list of texts");
-            mistake(
-                &place,
-                &what,
-                "Options stand in the table of their command, as key = value.",
-            )
-        })?;
         let is_list = matches!(value, DeValue::Array(_));
+        let values = texts(value).ok_or_else(|| {
+            let (what, hint) = match is_list {
+                true => (
+                    "a list of texts, or a list of numbers",
+                    "Write [\"A\", \"B\"], or leave the line out for the default.",
+                ),
+                false => (
+                    "a text, a number, true or false, or a list of texts",
+                    "Options stand in the table of their command, as key = value.",
+                ),
+            };
+            mistake(&place, &format!("{name} must be {what}"), hint)
+        })?;
         Ok(Entry {
             place,
             values,
             is_list,
+            is_text: is_text(value),
         })
     }
 }
 
-/// A value in the words of an option.
+/// Whether a value is a text, or a list of texts.
+fn is_text(value: &DeValue<'_>) -> bool {
+    match value {
+        DeValue::String(_) => true,
+        DeValue::Array(values) => values.iter().all(|it| is_text(it.get_ref())),
+        _ => false,
+    }
+}
+
+/// A value in the words of an option. A list has at least one value, and all are of one kind.
 fn texts(value: &DeValue<'_>) -> Option<Vec<String>> {
     match value {
         DeValue::String(text) => Some(vec![text.clone().into_owned()]),
@@ -252,8 +294,13 @@ fn texts(value: &DeValue<'_>) -> Option<Vec<String>> {
         DeValue::Float(number) => Some(vec![number.to_string()]),
         DeValue::Boolean(yes) => Some(vec![yes.to_string()]),
         DeValue::Array(values) => {
-            let words: Option<Vec<Vec<_>>> = values.iter().map(|it| texts(it.get_ref())).collect();
-            words.map(|words| words.concat())
+            let first = values.iter().next()?.get_ref();
+            let each = values.iter().map(|it| {
+                let it = it.get_ref();
+                let is_alike = discriminant(it) == discriminant(first) && !it.is_array();
+                texts(it).filter(|_| is_alike)
+            });
+            each.collect::<Option<Vec<_>>>().map(|words| words.concat())
         }
         DeValue::Datetime(_) | DeValue::Table(_) => None,
     }

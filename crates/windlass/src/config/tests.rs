@@ -186,6 +186,52 @@ fn a_mistake_is_named_with_its_line() {
         ("[backup.a]\nx = 1\n", "line 1: ", "a name of two parts"),
         ("[backup]\ndatabase = \"x\"\n", "line 2: ", "no option"),
         ("[info]\nfiles = 1979-05-27\n", "line 2: ", "true or false"),
+        (
+            "[database.a]\nsource = \"\"\n",
+            "line 2: ",
+            "its text is empty",
+        ),
+        ("[database.a]\nsource = 5\n", "line 2: ", "one text"),
+        (
+            "[database.a]\nsource = [\"/a\", \"/b\"]\n",
+            "line 2: ",
+            "one text",
+        ),
+        (
+            "[database.a]\nsourc = \"/a\"\n",
+            "line 2: ",
+            "Did you mean source?",
+        ),
+        (
+            "[database.\"\"]\nsource = \"/a\"\n",
+            "line 1: a database has no name",
+            "[database.NAME]",
+        ),
+        ("[backup]\nto = []\n", "line 2: to must be", "a list of"),
+        (
+            "[backup]\nto = [\"a\", 5]\n",
+            "line 2: to must be",
+            "a list of",
+        ),
+        (
+            "[backup]\nto = [[\"a\"], [\"b\"]]\n",
+            "line 2: to must be",
+            "a list of",
+        ),
+        ("[backup]\nto = [5]\n", "line 2: ", "to must be a text"),
+        ("[backup]\nto = \"\"\n", "line 2: ", "has no name"),
+        ("[backup]\nlabel = 5\n", "line 2: ", "in quotes"),
+        ("log = true\n", "line 1: ", "log must be a text"),
+        (
+            "[backup]\nmax-rate = \"1MiB\"\nmax_rate = \"2MiB\"\n",
+            "line 3: ",
+            "is there twice",
+        ),
+        (
+            "[lab.prob]\nbudget = \"5s\"\n",
+            "line 1: ",
+            "Did you mean lab probe?",
+        ),
     ];
     for (config, place, says) in mistakes {
         // The mistake is found whatever command runs.
@@ -216,6 +262,14 @@ fn a_value_that_only_its_command_understands_is_checked_by_every_command() {
         ("[verify]\nthreads = 9999\n", "number of threads"),
         ("[backup]\nbuffers = 1\n", "too few"),
         ("[backup]\nmax-rate = 10\n", "did you mean 10MiB/s?"),
+        ("[backup]\nmetrics = \"zz\"\n", "is no address"),
+        ("[verify]\nmetrics = \":9187\"\n", "is no address"),
+        ("[restore]\nmetrics = \"127.0.0.1:x\"\n", "is no address"),
+        ("[backup]\nhook-timeout = \" 5\"\n", "5 what?"),
+        (
+            "[backup]\nevents-limit = \"100KiB\"\n",
+            "write at least 1 MiB",
+        ),
         (
             "[backup]\naccept = [\"link-followed\", \"x\"]\n",
             "invalid value 'x'",

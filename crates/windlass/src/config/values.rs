@@ -8,6 +8,7 @@ use windlass_model::{Emulation, Model};
 
 use crate::compression::Compression;
 use crate::exit::Failure;
+use crate::metrics;
 
 /// The failure that a command would end with because of this value. `command` is the name of its
 /// table.
@@ -20,6 +21,8 @@ pub fn check(command: &str, name: &str, value: &str) -> Result<(), Failure> {
         }
         "source" | "target" if command == "plan" => model(value),
         "before" | "after" | "on-failure" => hook(name, value),
+        "metrics" => metrics::check_address(value),
+        "to" if command != "lab sweep" => device(value),
         _ if command == "lab sweep" => Ok(()),
         _ => number(name, value),
     }
@@ -31,6 +34,17 @@ fn model(value: &str) -> Result<(), Failure> {
         Model::parse(value)?;
     }
     Ok(())
+}
+
+/// A device has a name, whether it is there or not.
+fn device(value: &str) -> Result<(), Failure> {
+    match value.trim().is_empty() {
+        true => Err(Failure::usage(
+            "a device has no name",
+            "Name a file, a directory or nul.",
+        )),
+        false => Ok(()),
+    }
 }
 
 /// As `Hooks` reads it.

@@ -52,7 +52,7 @@ type Sample = (String, f64);
 
 impl Exporter {
     pub fn new(run: &Watched<'_>, started: jiff::Timestamp, progress: &Arc<Progress>) -> Self {
-        let labels = [("operation", run.command), ("subject", &run.series)];
+        let labels = [("operation", run.operation), ("subject", &run.series)];
         Self {
             meter: Meter::new(progress),
             common: labels.map(|(name, value)| label(name, value)).join(","),

@@ -388,7 +388,7 @@ fn a_check_finds_metrics_that_another_user_owns_in_a_sticky_directory() {
     let (code, document) = json(&words);
     assert_eq!(
         (code, state(&document, "metrics").as_str()),
-        (1, "failed"),
+        (3, "warning"),
         "{document}"
     );
     assert!(
@@ -409,4 +409,125 @@ fn a_check_finds_metrics_that_another_user_owns_in_a_sticky_directory() {
         printed.contains("Remove the file as its owner"),
         "{printed}"
     );
+}
+
+#[test]
+fn a_check_refuses_what_the_run_refuses() {
+    let place = Place::new();
+    let (db, sets) = (place.arg("shop.db"), place.arg("sets"));
+    let long = "x".repeat(2000);
+    for (option, value) in [
+        ("--metrics", "zz"),
+        ("--metrics", ":9187"),
+        ("--emulate", "zz"),
+        ("--emulate", "source=floppy"),
+        ("--events-limit", "1KiB"),
+        ("--hook-timeout", " 5"),
+        ("--compress", "zip"),
+        ("--before", "sh -c 'x"),
+        ("--buffers", "1"),
+        ("--frame-size", "700000"),
+        ("--to", ""),
+        ("--to", "nul"),
+        ("--to", "s3://bucket/x"),
+        ("--label", long.as_str()),
+    ] {
+        let (codes, printed): (Vec<_>, Vec<_>) = ["backup", "check"]
+            .map(|command| {
+                let output = windlass(&[command, &db, "--to", &sets, option, value]);
+                (output.status.code(), text(&output))
+            })
+            .into_iter()
+            .unzip();
+        // SQLite keeps any label.
+        let expected = Some(if option == "--label" { 0 } else { 2 });
+        assert_eq!(codes, [expected; 2], "{option} {value}: {printed:?}");
+    }
+    assert_eq!(
+        place.sets().len(),
+        1,
+        "one backup was made, that with the label"
+    );
+}
+
+#[test]
+fn a_check_warns_of_what_the_backup_would_warn_of() {
+    let place = Place::new();
+    let (db, sets) = (place.arg("shop.db"), place.arg("sets"));
+    std::os::unix::fs::symlink(&db, place.path("link.db")).unwrap();
+    let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let taken = taken.local_addr().unwrap().to_string();
+    let (link, missing) = (place.arg("link.db"), place.arg("missing/file"));
+    for (database, option) in [
+        (&link, [].as_slice()),
+        (&db, &["--metrics", &taken]),
+        (&db, &["--metrics-file", &missing]),
+        (&db, &["--events", &missing]),
+        (&link, &["--accept", "symbolic-link"]),
+    ] {
+        let run = |command: &str| {
+            let words = [&[command, database, "--to", &sets][..], option].concat();
+            let output = windlass(&words);
+            (output.status.code(), text(&output))
+        };
+        let expected = Some(if option.first() == Some(&"--accept") {
+            0
+        } else {
+            3
+        });
+        let (check, backup) = (run("check"), run("backup"));
+        assert_eq!(check.0, expected, "{option:?}: {}", check.1);
+        assert_eq!(backup.0, expected, "{option:?}: {}", backup.1);
+    }
+}
+
+#[test]
+fn a_check_sees_that_somebody_has_locked_the_database() {
+    let place = Place::new();
+    let (db, sets) = (place.arg("shop.db"), place.arg("sets"));
+    let words = ["check", &db, "--to", &sets];
+    assert_eq!(json(&words).0, 0);
+    for statement in [
+        "PRAGMA locking_mode=EXCLUSIVE; BEGIN IMMEDIATE; COMMIT;",
+        "PRAGMA journal_mode=DELETE; BEGIN EXCLUSIVE;",
+    ] {
+        let mut shell = place.ledger.shell();
+        shell.run(statement);
+        let (code, document) = json(&words);
+        let found = (code, state(&document, "locks"));
+        assert_eq!(found, (3, "warning".to_owned()), "{document}");
+        let told = document["checks"].to_string();
+        assert!(told.contains("has locked the database just now"), "{told}");
+        let backup = windlass(&["backup", &db, "--to", &sets, "--lock-wait", "0"]);
+        assert_eq!(backup.status.code(), Some(1), "{}", text(&backup));
+    }
+    // The check itself has locked nothing, and changed nothing.
+    assert_eq!(json(&words).0, 0);
+}
+
+#[test]
+fn a_directory_of_the_configuration_that_is_missing_is_a_warning() {
+    let place = Place::new();
+    let config = place.arg("windlass.toml");
+    let (db, new) = (place.arg("shop.db"), place.arg("disk"));
+    let text_of = format!("[database.shop]\nsource = \"{db}\"\nto = \"{new}\"\n");
+    std::fs::write(&config, text_of).unwrap();
+    let run = |command: &str| {
+        let output = windlass(&[command, "shop", "--config", &config]);
+        (output.status.code(), text(&output))
+    };
+    let (code, printed) = run("check");
+    assert_eq!(code, Some(3), "{printed}");
+    let says = format!("{new} does not exist, although the configuration names it");
+    assert!(printed.contains(&says), "{printed}");
+    assert!(!place.path("disk").exists());
+    let (code, printed) = run("backup");
+    assert_eq!(code, Some(3), "{printed}");
+    assert!(
+        printed.contains("If a disk belongs there, it is not mounted"),
+        "{printed}"
+    );
+    // The directory is there now, and the next night is like any other.
+    assert_eq!(run("check").0, Some(0));
+    assert_eq!(run("backup").0, Some(0));
 }

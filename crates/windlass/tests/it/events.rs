@@ -152,22 +152,12 @@ fn a_trace_is_what_perfetto_reads_and_events_refuses() {
 }
 
 #[test]
-fn a_run_is_not_begun_when_its_events_cannot_be_kept() {
+fn a_run_is_not_begun_when_its_events_have_no_room_at_all() {
     let place = Place::new();
     let (database, sets) = (place.arg("shop.db"), place.arg("sets"));
-    for (path, limit, code) in [("missing/events", "64MiB", 1), ("events", "1KiB", 2)] {
-        let path = place.arg(path);
-        let output = windlass(&[
-            "backup",
-            &database,
-            "--to",
-            &sets,
-            "--events",
-            &path,
-            "--events-limit",
-            limit,
-        ]);
-        assert_eq!(output.status.code(), Some(code), "{}", text(&output));
-        assert!(place.sets().is_empty(), "{:?}", place.sets());
-    }
+    let path = place.arg("events");
+    let words = ["backup", &database, "--to", &sets, "--events", &path];
+    let output = windlass(&[&words[..], &["--events-limit", "1KiB"]].concat());
+    assert_eq!(output.status.code(), Some(2), "{}", text(&output));
+    assert!(place.sets().is_empty(), "{:?}", place.sets());
 }

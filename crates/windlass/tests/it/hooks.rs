@@ -106,12 +106,12 @@ fn a_hook_that_takes_too_long_is_ended_with_all_it_started() {
     let pid = place.arg("pid");
     let body = format!("sleep 1000 & echo $! > {pid}; wait");
     let sleeper = program(&place, "sleeper", &body);
-    let db = place.arg("shop.db");
+    let (db, sets) = (place.arg("shop.db"), place.arg("sets"));
     let words = [
         "backup",
         &db,
         "--to",
-        "nul",
+        &sets,
         "--before",
         &sleeper,
         "--hook-timeout",
@@ -149,7 +149,7 @@ fn an_interrupted_hook_ends_with_the_run() {
         "backup",
         &place.arg("shop.db"),
         "--to",
-        "nul",
+        &place.arg("sets"),
         "--before",
         &sleeper,
     ]);
@@ -174,12 +174,13 @@ fn hooks_of_a_configured_database_run_as_its_owner_and_only_once() {
         ),
     );
     let config = format!(
-        "[backup]\nbefore = \"{who}\"\n[database.shop]\nsource = \"{}\"\nto = \"nul\"\n",
-        place.arg("shop.db")
+        "[backup]\nbefore = \"{who}\"\n[database.shop]\nsource = \"{}\"\nto = \"{}\"\n",
+        place.arg("shop.db"),
+        place.arg("sets")
     );
     std::fs::write(place.path("windlass.toml"), config).unwrap();
     std::fs::write(place.path("told"), "").unwrap();
-    for path in [".", "shop.db", "told"] {
+    for path in [".", "shop.db", "told", "sets"] {
         chown(place.path(path), Some(NOBODY), Some(NOBODY)).unwrap();
     }
     let owner = std::fs::metadata(place.path("shop.db")).unwrap().uid();

@@ -35,6 +35,7 @@ mod samples;
 mod set_names;
 mod settings;
 mod shown;
+mod sinks;
 mod support;
 mod sweep;
 mod terminal;

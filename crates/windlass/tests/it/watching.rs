@@ -264,7 +264,8 @@ fn the_textfile_tells_of_a_run_and_then_of_its_end() {
     slow.end();
     assert_eq!(value(&read(), "windlass_run_success"), 0.0);
     let (database, path) = (place.arg("shop.db"), place.arg("windlass.prom"));
-    let done = windlass(&["backup", &database, "--to", "nul", "--metrics-file", &path]);
+    let sets = place.arg("sets");
+    let done = windlass(&["backup", &database, "--to", &sets, "--metrics-file", &path]);
     assert_eq!(done.status.code(), Some(0), "{}", text(&done));
     let after = read();
     prometheus_accepts(&after);
@@ -301,7 +302,7 @@ fn the_time_of_the_last_success_outlives_runs_that_fail_and_runs_that_are_killed
                  windlass_last_success_time_seconds{operation=\"verify\",subject=\"x\"} 12.5\n";
     #[allow(clippy::disallowed_methods, reason = "a fixture")]
     std::fs::write(&path, other).unwrap();
-    assert_eq!(back_up(&database, "nul").status.code(), Some(0));
+    assert_eq!(back_up(&database, &sets).status.code(), Some(0));
     let first = last_success(&read(), "backup").expect("the time of the success");
     assert_eq!(first, value(&read(), "windlass_run_end_time_seconds"));
     assert_eq!(last_success(&read(), "verify"), Some(12.5));
@@ -390,7 +391,7 @@ fn databases_share_a_file_of_metrics_and_a_success_of_one_hides_no_failure_of_an
         text
     };
     let of = |text: &str, place: &Place| of_subject(text, "backup", &place.arg("shop.db"));
-    let first = of(&night(&bad, "nul", 0), &bad);
+    let first = of(&night(&bad, &bad.arg("sets"), 0), &bad);
     assert_eq!(value(&first, "windlass_run_success"), 1.0);
     // The second night of this database fails, and then the other one succeeds.
     let failed = of(&night(&bad, &bad.arg("no/such/place"), 1), &bad);
@@ -408,7 +409,7 @@ fn databases_share_a_file_of_metrics_and_a_success_of_one_hides_no_failure_of_an
     // A run under way leaves the other series alone, also those of a run that ends meanwhile.
     let third = Place::with_accounts(ACCOUNTS);
     let slow = Slow::start_with(&third, &file);
-    let healed = of(&night(&bad, "nul", 0), &bad);
+    let healed = of(&night(&bad, &bad.arg("sets"), 0), &bad);
     slow.end();
     let after = std::fs::read_to_string(&file).unwrap();
     prometheus_accepts(&after);

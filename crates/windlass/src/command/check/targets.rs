@@ -2,19 +2,23 @@
 //! there is enough room.
 
 use std::collections::BTreeMap;
+use std::io;
+use std::net::TcpListener;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use rustix::fs::{Access, AtFlags, CWD, accessat};
-use windlass_engine::{OutputKind, Outputs, show_size};
+use windlass_engine::{EngineError, OutputKind, Outputs, show_size};
 use windlass_postgres::user_shown;
 
 use super::existing;
 use crate::checks::Checks;
-use crate::cli::{Backup, Watching};
+use crate::cli::{Backup, Global, Watching};
 use crate::devices::{self, DeviceName};
+use crate::exit::Failure;
 use crate::metrics::{self, REMOVE};
 use crate::outputs::METRICS;
+use crate::{log, outputs, watch};
 
 /// Checks each device, and whether each file system has room for its part of `bytes`. Then
 /// `outputs` protects the stripes, too.
@@ -45,6 +49,7 @@ pub fn check(
     // By file system, because all stripes on one file system share its room.
     let mut systems: BTreeMap<u64, (PathBuf, u64)> = BTreeMap::new();
     let share = bytes.map_or(0, |bytes| bytes / devices.len().max(1) as u64);
+    let about_new = (was_root, arguments.to_is_configured);
     for device in &devices {
         let Some(directory) = device.directory() else {
             checks.ok("target", "nul keeps nothing");
@@ -54,7 +59,7 @@ pub fn check(
             continue;
         };
         match device {
-            DeviceName::NewDirectory(new) => check_new(checks, new, directory, was_root),
+            DeviceName::NewDirectory(new) => check_new(checks, new, directory, about_new),
             _ => check_one(checks, device, directory, arguments.overwrite),
         }
         left_over(checks, directory);
@@ -101,9 +106,21 @@ fn check_one(checks: &mut Checks, device: &DeviceName, directory: &Path, overwri
 
 /// Checks whether a directory that does not exist yet can be made. If root starts the backup, root
 /// makes it. A directory that was there on other nights may be one whose disk is not mounted.
-fn check_new(checks: &mut Checks, new: &Path, parent: &Path, was_root: bool) {
+fn check_new(
+    checks: &mut Checks,
+    new: &Path,
+    parent: &Path,
+    (was_root, is_configured): (bool, bool),
+) {
     let path = new.display();
-    if was_root || is_writable(parent) {
+    let may_make = was_root || is_writable(parent);
+    if may_make && is_configured {
+        let text = format!("{path} does not exist, although the configuration names it");
+        let hint = "If a disk belongs there, mount it. Otherwise make the directory, or let the \
+                    backup make it once.";
+        return checks.warning("target", text, hint);
+    }
+    if may_make {
         let text = format!(
             "{path} does not exist: the backup would make it. If a disk belongs there, mount it \
              first"
@@ -186,45 +203,94 @@ fn left_over(checks: &mut Checks, directory: &Path) {
     }
 }
 
-/// Checks the files that the run would write besides its set.
-pub fn check_watching(checks: &mut Checks, watching: &Watching, outputs: &Outputs) {
+/// Checks what the run would write and serve besides its set. What cannot be written is a warning
+/// of the run, and of this check; what may not be written fails both.
+pub fn check_watching(
+    checks: &mut Checks,
+    (global, watching): (&Global, &Watching),
+    outputs: &Outputs,
+) -> Result<(), Failure> {
+    if let Some(address) = &watching.metrics {
+        metrics::check_address(address)?;
+        match TcpListener::bind(address) {
+            Ok(_) => checks.ok("metrics", format!("{address} can be served on")),
+            Err(error) => checks.warning(
+                "metrics",
+                format!("{address} cannot be served on: {error}"),
+                "Name another address, or end what uses this one. A run goes on without it.",
+            ),
+        }
+    }
     let mut outputs = outputs.clone();
+    if let Some(path) = log::file(global) {
+        // Whether it can be written was seen when it was opened.
+        let what = "the log of this run goes there";
+        let checked = watch::check_log(global, &outputs);
+        if let Err(error) = checked.and_then(|()| outputs.protect_output(path, what)) {
+            sink_fails(checks, "log", error);
+        }
+    }
     let files = [
         ("metrics", &watching.metrics_file, METRICS),
         ("events", &watching.events, OutputKind::EVENTS),
     ];
     for (name, path, kind) in files {
         let Some(path) = path else { continue };
-        let directory = path.parent().filter(|it| !it.as_os_str().is_empty());
-        let directory = directory.unwrap_or(Path::new("."));
-        let checked = outputs.check_kind(path, &kind);
-        let what = format!("the {name} of this run go there");
-        if let (true, Some(why)) = (kind.is_renamed, metrics::unreplaceable(path)) {
-            checks.failed(
-                name,
-                format!("{} cannot be replaced: {why}", path.display()),
-                REMOVE,
-            );
-            continue;
-        }
-        match checked.and_then(|()| outputs.protect_output(path, &what)) {
-            Err(error) => checks.failure(name, &error.into()),
-            Ok(()) if is_writable(directory) => {
-                checks.ok(name, format!("{} can be written", path.display()));
-            }
-            Ok(()) => checks.failed(
-                name,
-                format!("{} cannot be written to", directory.display()),
-                "Name a file in a directory that the database's owner can write to.",
-            ),
+        match check_sink(&mut outputs, (name, path), &kind) {
+            Ok(()) => checks.ok(name, format!("{} can be written", path.display())),
+            Err(error) => sink_fails(checks, name, error),
         }
     }
+    Ok(())
+}
+
+/// Checks one file that the run would write besides its set.
+fn check_sink(
+    outputs: &mut Outputs,
+    (name, path): (&str, &Path),
+    kind: &OutputKind,
+) -> Result<(), EngineError> {
+    outputs.check_kind(path, kind)?;
+    let what = format!("the {name} of this run go there");
+    outputs.protect_output(path, &what)?;
+    let directory = path.parent().filter(|it| !it.as_os_str().is_empty());
+    let directory = directory.unwrap_or(Path::new("."));
+    let refused = match metrics::unreplaceable(path).filter(|_| kind.is_renamed) {
+        Some(why) => Err(io::Error::other(why)),
+        // A file that is there keeps its place in the directory.
+        None if !kind.is_renamed && path.exists() => may(path, Access::WRITE_OK),
+        None => may(directory, Access::WRITE_OK | Access::EXEC_OK),
+    };
+    refused.map_err(|source| EngineError::OutputIo {
+        operation: "write",
+        path: path.to_owned(),
+        source,
+    })
+}
+
+fn sink_fails(checks: &mut Checks, name: &'static str, error: EngineError) {
+    let is_of_place = outputs::is_of_place(&error);
+    let failure = Failure::from(error);
+    match is_of_place {
+        true => {
+            let hint = failure.hint().unwrap_or(match name {
+                "metrics" => REMOVE,
+                _ => "Name another file. A run goes on without it.",
+            });
+            checks.warning(name, failure.message(), hint);
+        }
+        false => checks.failure(name, &failure),
+    }
+}
+
+/// Whether the current user may do this to a path.
+fn may(path: &Path, access: Access) -> io::Result<()> {
+    Ok(accessat(CWD, path, access, AtFlags::EACCESS)?)
 }
 
 /// Whether the current user may create files in a directory.
 pub fn is_writable(directory: &Path) -> bool {
-    let access = Access::WRITE_OK | Access::EXEC_OK;
-    accessat(CWD, directory, access, AtFlags::EACCESS).is_ok()
+    may(directory, Access::WRITE_OK | Access::EXEC_OK).is_ok()
 }
 
 /// The path of a program, found as the system would find it.

@@ -42,7 +42,7 @@ pub fn run(global: &Global, arguments: &Restore) -> Result<Code, Failure> {
             checks.failure("target", &error.into());
         }
     }
-    targets::check_watching(&mut checks, &arguments.watching, &outputs);
+    targets::check_watching(&mut checks, (global, &arguments.watching), &outputs)?;
     let prediction = predict(arguments, &set, &places, bytes)?;
     let code = checks.code();
     if global.json {

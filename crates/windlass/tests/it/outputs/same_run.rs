@@ -13,7 +13,11 @@ const OPTIONS: [&str; 2] = ["--events", "--metrics-file"];
 #[test]
 fn no_output_of_a_backup_is_a_stripe_that_it_writes() {
     let place = Place::new();
-    let (db, set) = (place.arg("shop.db"), place.arg("q.windlass"));
+    let (db, set, sets) = (
+        place.arg("shop.db"),
+        place.arg("q.windlass"),
+        place.arg("sets"),
+    );
     fs::create_dir(place.path("links")).unwrap();
     symlink(place.dir.path(), place.path("links/up")).unwrap();
     symlink(place.path("q.windlass.partial"), place.path("links/soft")).unwrap();
@@ -28,7 +32,7 @@ fn no_output_of_a_backup_is_a_stripe_that_it_writes() {
     let refuse_all = || {
         for name in names.map(|name| place.arg(name)) {
             for option in OPTIONS {
-                for words in [&["--to", &set][..], &["--to", "nul", "--to", &set]] {
+                for words in [&["--to", &set][..], &["--to", &sets, "--to", &set]] {
                     let words = [&["backup", &db], words, &[option, &name]].concat();
                     refused(&place, &words);
                     refused(&place, &[&words[..], &["--overwrite"]].concat());

@@ -20,7 +20,7 @@ use io_uring::{IoUring, opcode, types};
 use windlass_media::fitted;
 
 use crate::buffer::Buffer;
-use crate::waits::may_block;
+use crate::waits::{counted_by_caller, may_block};
 
 /// An io_uring of one thread.
 pub struct Ring {
@@ -172,7 +172,9 @@ impl Ring {
 impl Drop for Ring {
     fn drop(&mut self) {
         while self.in_flight > 0 {
-            match self.wait() {
+            // A stage drops its ring when it has ended or failed, outside of its waits. That time
+            // counts for nobody.
+            match counted_by_caller(|| self.wait()) {
                 Ok(_) => {}
                 // The kernel may still write to these buffers. So they are leaked, and never lent
                 // again.
@@ -185,5 +187,35 @@ impl Drop for Ring {
                 }
             }
         }
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
+mod tests {
+    use std::io::Write;
+
+    use super::*;
+    use crate::buffer::{Pool, Role};
+    use crate::waits::Stage;
+
+    /// A stage that fails drops its ring. Nobody waits for it then, so no wait counts the time.
+    #[test]
+    fn a_stage_may_drop_a_ring_while_a_read_is_in_flight() {
+        let Ok(mut ring) = Ring::new(1) else {
+            return println!("no io_uring here");
+        };
+        let pool = Pool::new(2, 1, 64 * 1024).unwrap();
+        let buffer = pool.try_take(Role::Input).unwrap();
+        let (from, mut to) = io::pipe().unwrap();
+        let from = Arc::new(File::from(std::os::fd::OwnedFd::from(from)));
+        Stage::default().thread(|| {
+            ring.read(&from, 0, buffer, (0, 4096), 1).unwrap();
+            to.write_all(b"late").unwrap();
+            assert_eq!(ring.in_flight(), 1);
+            drop(ring);
+        });
+        assert_eq!(Arc::strong_count(&from), 1);
+        assert!(pool.try_take(Role::Input).is_some());
     }
 }

@@ -39,7 +39,7 @@ pub struct FileEntry {
     /// Restore order and known checksum.
     pub flags: FileFlags,
     /// Permission bits (0777). The files of a database have no set-user-id, set-group-id or sticky
-    /// bits, and a reader refuses a set that says otherwise.
+    /// bits, and a reader refuses a set that says otherwise. Use [`Self::permissions`] to show it.
     pub mode: u32,
     /// Length in bytes; zero for directories and links.
     pub bytes: u64,
@@ -54,6 +54,15 @@ pub struct FileEntry {
 }
 
 impl FileEntry {
+    /// The permission bits that count. A link has none of its own: Linux shows 0777 for every link,
+    /// and a restore cannot set others, whatever the entry says.
+    pub fn permissions(&self) -> u32 {
+        match self.kind {
+            FileKind::Symlink => 0o777,
+            FileKind::File | FileKind::Directory => self.mode,
+        }
+    }
+
     /// The path for messages; bytes that are not UTF-8 are replaced.
     pub fn path_lossy(&self) -> String {
         String::from_utf8_lossy(&self.path).into_owned()
@@ -81,6 +90,7 @@ impl FileTable {
         out.extend_from_slice(&count.to_le_bytes());
         for entry in &self.0 {
             check_path(entry.file, &entry.path)?;
+            check_flags(entry)?;
             put_entry(&mut out, entry)?;
         }
         check_nested(&self.0)?;
@@ -141,6 +151,22 @@ pub fn check_path(file: FileNo, path: &[u8]) -> Result<(), FormatError> {
         }
     }
     Ok(())
+}
+
+/// Refuses flags of files on what is no file, and a checksum that is said to be unknown. Otherwise
+/// some readers would act on them, and others would not.
+fn check_flags(entry: &FileEntry) -> Result<(), FormatError> {
+    let FileFlags { last, crc_known } = entry.flags;
+    if entry.kind != FileKind::File && (last || crc_known) {
+        return Err(path_fault(entry, "is no file and has a flag of files"));
+    }
+    match crc_known || entry.crc32c == 0 {
+        true => Ok(()),
+        false => Err(path_fault(
+            entry,
+            "has a checksum that is said to be unknown",
+        )),
+    }
 }
 
 fn check_unique(entries: &[FileEntry]) -> Result<(), FormatError> {
@@ -234,7 +260,7 @@ fn read_entry(reader: &mut Reader<'_>) -> Result<FileEntry, FormatError> {
     if link_target.is_empty() == (kind == FileKind::Symlink) || link_target.contains(&0) {
         return Err(reader.invalid("a link has no target, or what is no link has one"));
     }
-    Ok(FileEntry {
+    let entry = FileEntry {
         file,
         kind,
         flags,
@@ -244,5 +270,7 @@ fn read_entry(reader: &mut Reader<'_>) -> Result<FileEntry, FormatError> {
         crc32c,
         path,
         link_target,
-    })
+    };
+    check_flags(&entry)?;
+    Ok(entry)
 }

@@ -130,7 +130,7 @@ fn of_entry((index, entry): (usize, &FileEntry)) -> SkeletonNode {
     }
     SkeletonNode {
         kind: entry.kind,
-        mode: entry.mode & 0o7777,
+        mode: entry.permissions(),
         entry: Some(index),
         ..directory(0)
     }
@@ -199,6 +199,15 @@ mod tests {
         for (path, target) in [("a", "b"), ("pg_tblspc/1", "../x/1"), ("a/b/c", "../..")] {
             assert_eq!(shown(path, target), FileKind::Symlink, "{path} {target}");
         }
+    }
+
+    #[test]
+    fn a_link_has_no_permissions_of_its_own() {
+        let mut table = table(&[("link", FileKind::Symlink), ("file", FileKind::File)]);
+        table.0[0].link_target = "file".into();
+        let skeleton = Skeleton::new(&table);
+        let mode = |path| skeleton.node(find(&skeleton, path)?).map(|it| it.mode);
+        assert_eq!((mode("link"), mode("file")), (Some(0o777), Some(0o750)));
     }
 
     fn find(skeleton: &Skeleton, path: &str) -> Option<NodeNo> {

@@ -76,7 +76,10 @@ pub fn files() -> FileTable {
     };
     let kind = |kind, number, path| FileEntry {
         kind,
+        flags: FileFlags::default(),
+        mode: 0o777,
         bytes: 0,
+        crc32c: 0,
         ..entry(number, path)
     };
     let link_target = b"../base".to_vec();

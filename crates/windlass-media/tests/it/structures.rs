@@ -223,6 +223,45 @@ proptest! {
     }
 }
 
+/// The encoder refuses what the decoder refuses. So the test changes the bytes: kind, flags, mode
+/// and checksum stand at fixed places of the first entry.
+#[test]
+fn flags_and_modes_of_files_mean_nothing_on_directories_and_links() {
+    use windlass_media::{FileEntry, FileFlags, FileKind};
+    const FLAGS: usize = 4 + 5;
+    const MODE: usize = 4 + 6;
+    const CRC: usize = 4 + 26;
+    let sample = samples::files();
+    let encoded = |index: usize, at: usize, value: u8| {
+        let entry = FileEntry {
+            flags: FileFlags::default(),
+            crc32c: 0,
+            ..sample.0[index].clone()
+        };
+        let mut bytes = FileTable(vec![entry]).encode().unwrap();
+        bytes[at] = value;
+        FileTable::decode(&bytes)
+    };
+    for (index, kind) in [
+        (0, FileKind::Directory),
+        (1, FileKind::File),
+        (3, FileKind::Symlink),
+    ] {
+        let is_file = kind == FileKind::File;
+        assert_eq!(sample.0[index].kind, kind);
+        for flags in 1..4 {
+            assert_eq!(
+                encoded(index, FLAGS, flags).is_ok(),
+                is_file,
+                "{kind:?} {flags}"
+            );
+        }
+        encoded(index, CRC, 1).unwrap_err();
+        let mode = encoded(index, MODE, 0o111).unwrap().0[0].permissions();
+        assert_eq!(mode & 0o777 == 0o777, kind == FileKind::Symlink, "{mode:o}");
+    }
+}
+
 #[test]
 fn a_path_that_leads_through_a_regular_file_is_refused_at_any_depth() {
     let sample = samples::files().0[1].clone();

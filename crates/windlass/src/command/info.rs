@@ -401,7 +401,7 @@ fn print_files(description: &SetDescription, names: &RelationNames) {
         };
         output::line(&format!(
             "{kind} {:04o} {:>14} {}{}",
-            file.mode,
+            file.permissions(),
             file.bytes,
             file.path_lossy(),
             relation_of(names, file).map_or(String::new(), |name| format!("  {name}"))
@@ -421,7 +421,7 @@ fn file_json(file: &FileEntry, names: &RelationNames) -> Value {
     serde_json::json!({
         "path": file.path_lossy(),
         "bytes": file.bytes,
-        "mode": format!("{:04o}", file.mode),
+        "mode": format!("{:04o}", file.permissions()),
         "relation": relation_of(names, file),
         "crc32c": file.flags.crc_known.then(|| format!("{:08x}", file.crc32c)),
     })

@@ -26,6 +26,7 @@ use crate::error::EngineError;
 use crate::progress::Progress;
 use crate::report::RunReport;
 use crate::restore::{Faults, RestoreOptions, run_through};
+use crate::set::Tally;
 use crate::target::Discard;
 
 use findings::Findings;
@@ -64,18 +65,22 @@ pub fn verify_index(survey: &Survey) -> Result<DamageReport, EngineError> {
     let faults: &dyn Faults = &findings;
     let ledger = faults.ledger(survey.set())?;
     for stripe in survey.set().stripes() {
+        let mut tally = Tally::default();
         for entry in stripe.directory() {
             let block = match stripe.index_block(entry) {
                 Ok(block) => block,
                 Err(error) => {
                     faults.block(stripe, entry, error)?;
+                    tally.miss();
                     continue;
                 }
             };
+            tally.add(&block);
             for piece in &block.pieces {
                 faults.pass(ledger.enter(piece).map(drop))?;
             }
         }
+        faults.pass(tally.check(survey.set(), stripe))?;
     }
     findings.settle(survey, &ledger)
 }

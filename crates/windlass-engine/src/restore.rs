@@ -233,7 +233,7 @@ impl<'a> Run<'a> {
             let around = (shared, self.ledger, self.faults);
             let pace = self.pace.as_ref().map(|pace| pace.stream(readers.len()));
             let queue = ReadQueue::new(depth, ring, pace);
-            let reader = StripeReader::new(stripe, around, queue)?;
+            let reader = StripeReader::new((self.set, stripe), around, queue)?;
             let stored = stored.clone();
             let place = readers.len();
             readers.push(start(scope, "reader", move || {

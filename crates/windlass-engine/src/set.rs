@@ -10,6 +10,7 @@ mod ends;
 mod found;
 pub(crate) mod places;
 pub(crate) mod stripe;
+mod tally;
 
 use std::ops::Deref;
 use std::path::{Path, PathBuf};
@@ -19,10 +20,12 @@ use windlass_media::{SetDescription, SetId, StripeHeader};
 use crate::error::EngineError;
 use crate::storage::{Files, Storage};
 pub(crate) use ends::{Ends, check_same_footer, check_same_stripe};
+pub(crate) use found::ranges;
 pub use found::{FoundSet, UpperLayers};
 use places::expand;
 pub use stripe::OpenStripe;
 use stripe::{open_stripe, peek_header};
+pub(crate) use tally::Tally;
 
 /// How much memory a set's metadata may take, unless the user sets it. Ten million files fit.
 pub const METADATA_LIMIT_DEFAULT: u64 = 6 * 1024 * 1024 * 1024;
@@ -57,9 +60,11 @@ impl OpenSet {
     /// Reads and checks every index block. `verify --quick` does this after opening.
     pub fn check_index(&self) -> Result<(), EngineError> {
         for stripe in self.stripes() {
+            let mut tally = Tally::default();
             for entry in stripe.directory() {
-                stripe.index_block(entry)?;
+                tally.add(&stripe.index_block(entry)?);
             }
+            tally.check(self, stripe)?;
         }
         Ok(())
     }
@@ -67,7 +72,7 @@ impl OpenSet {
     /// The ranges above layer 0, by file: (start, end, layer).
     pub fn upper_layers(&self) -> Result<UpperLayers, EngineError> {
         let upper = self.upper_layers_unless(|_| false)?;
-        self.check_upper(&upper)?;
+        self.check_upper(ranges(&upper))?;
         self.check_layered(|file| upper.contains_key(&file))?;
         Ok(upper)
     }

@@ -146,6 +146,11 @@ impl SetImage {
                 }));
             }
         }
+        pieces.sort_unstable_by_key(|(file, range)| (*file, range.layer, range.start));
+        let ranges = pieces
+            .iter()
+            .map(|(file, it)| (*file, it.start, it.end, it.layer));
+        self.set.check_upper(ranges)?;
         Ok(UpperLayers::new(pieces))
     }
 

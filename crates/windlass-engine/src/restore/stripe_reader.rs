@@ -15,12 +15,13 @@ use crate::error::EngineError;
 use crate::rate::RateLimit;
 use crate::read::{DIRECT_ALIGNMENT, ReadDone, ReadQueue, ReadRequest};
 use crate::report::{DeviceReport, latencies};
-use crate::set::OpenStripe;
+use crate::set::{FoundSet, OpenStripe, Tally};
 use crate::shared::Shared;
 use crate::waits::{Cause, Io};
 
 /// Reads one stripe from its first region to its last.
 pub(super) struct StripeReader<'a> {
+    set: &'a FoundSet,
     stripe: &'a OpenStripe,
     shared: &'a Shared,
     ledger: &'a Ledger,
@@ -35,13 +36,14 @@ pub(super) struct StripeReader<'a> {
 
 impl<'a> StripeReader<'a> {
     pub(super) fn new(
-        stripe: &'a OpenStripe,
+        (set, stripe): (&'a FoundSet, &'a OpenStripe),
         (shared, ledger, faults): (&'a Shared, &'a Ledger, &'a dyn Faults),
         queue: ReadQueue,
     ) -> Result<Self, EngineError> {
         let latency = latencies();
         let (reading, token, bytes, busy_seconds) = (Vec::new(), 0, 0, 0.0);
         Ok(Self {
+            set,
             stripe,
             shared,
             ledger,
@@ -67,6 +69,7 @@ impl<'a> StripeReader<'a> {
         rate: Option<&RateLimit>,
     ) -> Result<Self, EngineError> {
         let capacity = self.shared.pool.buffer_bytes();
+        let mut tally = Tally::default();
         for entry in self.stripe.directory() {
             let stage = &self.shared.progress.reader;
             let block = stage.wait_off_core(Cause::DeviceRead, || self.stripe.index_block(entry));
@@ -74,9 +77,11 @@ impl<'a> StripeReader<'a> {
                 Ok(block) => block,
                 Err(error) => {
                     self.faults.block(self.stripe, entry, error)?;
+                    tally.miss();
                     continue;
                 }
             };
+            tally.add(&block);
             self.bytes += u64::from(entry.bytes);
             for plan in plans(&block, capacity) {
                 self.shared.check()?;
@@ -86,6 +91,7 @@ impl<'a> StripeReader<'a> {
         while self.queue.in_flight() > 0 {
             self.wait(stored)?;
         }
+        self.faults.pass(tally.check(self.set, self.stripe))?;
         Ok(self)
     }
 

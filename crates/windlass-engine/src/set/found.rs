@@ -4,7 +4,8 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 use windlass_media::{
-    BackupType, FRAME_BYTES_MAX, FileNo, FormatError, SetDescription, SetId, StripeIndex, Structure,
+    BackupType, FRAME_BYTES_MAX, FileNo, FormatError, PieceEntry, SetDescription, SetId,
+    StripeIndex, Structure,
 };
 
 use super::ends::Ends;
@@ -19,6 +20,14 @@ const LAYERS: usize = 256;
 /// The ranges above layer 0, by file: (start, end, layer), sorted. None is longer than a frame may
 /// be.
 pub type UpperLayers = BTreeMap<FileNo, Vec<(u64, u64, u8)>>;
+
+/// All ranges (file, start, end, layer), by file and start.
+pub(crate) fn ranges(upper: &UpperLayers) -> impl Iterator<Item = (FileNo, u64, u64, u8)> {
+    upper.iter().flat_map(|(file, ranges)| {
+        let ranges = ranges.iter();
+        ranges.map(|(start, end, layer)| (*file, *start, *end, *layer))
+    })
+}
 
 /// The stripes of a set as they were found, complete or not. It is for checks, and to say what a
 /// set is. A restore takes an [`OpenSet`](super::OpenSet).
@@ -184,20 +193,22 @@ impl FoundSet {
         self.stripes.iter().map(OpenStripe::bytes).sum()
     }
 
-    /// Refuses pieces of one layer that overlap, even if they are in different index blocks.
-    pub(crate) fn check_upper(&self, upper: &UpperLayers) -> Result<(), EngineError> {
-        for (file, ranges) in upper {
-            let mut ends = [0; LAYERS];
-            for (start, end, layer) in ranges {
-                let last = &mut ends[usize::from(*layer)];
-                if start < last {
-                    return Err(EngineError::Incomplete {
-                        set: self.set_id,
-                        what: format!("pieces of layer {layer} of file {file} overlap at {start}"),
-                    });
-                }
-                *last = *end;
+    /// Refuses pieces of one layer that overlap, even if they are in different index blocks. Takes
+    /// ranges (file, start, end, layer); those of one file and layer come in order.
+    pub fn check_upper(
+        &self,
+        ranges: impl IntoIterator<Item = (FileNo, u64, u64, u8)>,
+    ) -> Result<(), EngineError> {
+        let mut ends = [(FileNo(0), 0); LAYERS];
+        for (file, start, end, layer) in ranges {
+            let last = &mut ends[usize::from(layer)];
+            if last.0 == file && start < last.1 {
+                return Err(EngineError::Incomplete {
+                    set: self.set_id,
+                    what: format!("pieces of layer {layer} of file {file} overlap at {start}"),
+                });
             }
+            *last = (file, end);
         }
         Ok(())
     }
@@ -231,7 +242,9 @@ impl FoundSet {
                     Err(error) if passes(&error) => continue,
                     block => block?,
                 };
-                for piece in block.pieces.iter().filter(|piece| piece.layer > 0) {
+                // An empty piece holds nothing, so it makes no layer.
+                let counts = |piece: &&PieceEntry| piece.layer > 0 && piece.bytes > 0;
+                for piece in block.pieces.iter().filter(counts) {
                     let end = piece.offset + u64::from(piece.bytes);
                     let ranges = upper.entry(piece.file).or_default();
                     push_joined(ranges, (piece.offset, end, piece.layer));

@@ -148,7 +148,21 @@ impl OpenStripe {
         if self.seal.set_root != *root {
             return Err(self.damage(0, FormatError::Hash(Structure::Seal)));
         }
+        self.check_counts(listed)?;
         self.check_layout()
+    }
+
+    /// Compares the numbers of index blocks and frames with the stripe table. The bytes of the
+    /// frames stand only in the blocks: see `tally.rs`.
+    fn check_counts(&self, listed: &StripeTableEntry) -> Result<(), EngineError> {
+        let frames = self.directory.iter().map(|it| u64::from(it.frame_count));
+        let blocks = self.directory.len() as u64;
+        if (u64::from(listed.index_blocks), listed.frames) == (blocks, frames.sum()) {
+            return Ok(());
+        }
+        let what = "it states other numbers of index blocks or frames than the stripe has";
+        let structure = Structure::StripeTable;
+        Err(self.damage(0, FormatError::Invalid { structure, what }))
     }
 
     /// Checks that header, regions, index blocks and footer follow each other without a gap.

@@ -35,8 +35,8 @@ pub struct Forge {
     pub frames: Vec<(FrameEntry, Vec<PieceEntry>, Vec<u8>)>,
     pub files: Vec<FileEntry>,
     pub facts: Vec<u8>,
-    /// What the stripe table states as the decoded bytes of the frames.
-    pub raw_bytes: u64,
+    /// What the stripe table states as the decoded bytes of the frames, if not what they are.
+    pub raw_bytes: Option<u64>,
     pub header_bytes: Hook<Vec<u8>>,
     pub region: Hook<Vec<u8>>,
     pub block: Hook<Vec<u8>>,
@@ -63,7 +63,7 @@ impl Default for Forge {
             frames: vec![frame(&content, vec![piece(0, 0, &content)])],
             files: vec![entry(0, "file", content.len())],
             facts: facts().encode().unwrap(),
-            raw_bytes: 3000,
+            raw_bytes: None,
             header_bytes: nothing(),
             region: nothing(),
             block: nothing(),
@@ -224,7 +224,7 @@ impl Forge {
         data_bytes: u64,
     ) -> (Vec<u8>, [u8; 32]) {
         let hash = StripeTableEntry::hash_of(header, &directory);
-        let mut stripes = encode_stripe_table(&self.header, data_bytes, self.raw_bytes, hash);
+        let mut stripes = self.encode_stripe_table(data_bytes, directory.len(), hash);
         (self.stripe_table)(&mut stripes);
         let mut files = encode_files(&self.files);
         (self.file_table)(&mut files);
@@ -252,6 +252,27 @@ impl Forge {
             *root.finalize().as_bytes(),
         )
     }
+
+    fn encode_stripe_table(&self, data_bytes: u64, blocks: usize, hash: [u8; 32]) -> Vec<u8> {
+        let sum = |bytes: fn(&FrameEntry) -> u32| -> u64 {
+            let frames = self.frames.iter();
+            frames.map(|(frame, ..)| u64::from(bytes(frame))).sum()
+        };
+        let raw_bytes = self
+            .raw_bytes
+            .unwrap_or_else(|| sum(|frame| frame.raw_bytes));
+        let location = &self.header.locations[0];
+        let mut out = 1u32.to_le_bytes().to_vec();
+        out.extend((location.len() as u16).to_le_bytes());
+        out.extend(location);
+        out.extend(data_bytes.to_le_bytes());
+        out.extend((blocks as u32).to_le_bytes());
+        out.extend((self.frames.len() as u64).to_le_bytes());
+        out.extend(raw_bytes.to_le_bytes());
+        out.extend(sum(|frame| frame.stored_bytes).to_le_bytes());
+        out.extend(hash);
+        out
+    }
 }
 
 fn encode_directory(directory: &[IndexDirectoryEntry]) -> Vec<u8> {
@@ -267,24 +288,6 @@ fn encode_directory(directory: &[IndexDirectoryEntry]) -> Vec<u8> {
         out.extend([0; 15]);
         out.extend(entry.hash);
     }
-    out
-}
-
-fn encode_stripe_table(
-    header: &StripeHeader,
-    data_bytes: u64,
-    raw_bytes: u64,
-    hash: [u8; 32],
-) -> Vec<u8> {
-    let mut out = 1u32.to_le_bytes().to_vec();
-    out.extend((header.locations[0].len() as u16).to_le_bytes());
-    out.extend(&header.locations[0]);
-    out.extend(data_bytes.to_le_bytes());
-    out.extend(1u32.to_le_bytes());
-    out.extend(1u64.to_le_bytes());
-    out.extend(raw_bytes.to_le_bytes());
-    out.extend(data_bytes.to_le_bytes());
-    out.extend(hash);
     out
 }
 

@@ -143,7 +143,6 @@ fn frames_that_expand_a_thousandfold_are_restored_in_little_memory() {
     let forge = with(|forge| {
         forge.header.frame_bytes = FRAME_BYTES as u32;
         forge.files[0].bytes = (FRAMES * FRAME_BYTES) as u64;
-        forge.raw_bytes = forge.files[0].bytes;
         let at = |index: usize| PieceEntry {
             offset: (index * FRAME_BYTES) as u64,
             ..whole

@@ -32,9 +32,8 @@ pub(crate) enum Layer {
 }
 
 impl UpperLayers {
-    /// Takes pieces in any order. Where they overlap, the highest layer counts.
-    pub(crate) fn new(mut pieces: Vec<(FileNo, UpperRange)>) -> Self {
-        pieces.sort_by_key(|(file, range)| (*file, range.layer, range.start));
+    /// Takes pieces by file and layer. Where they overlap, the highest layer counts.
+    pub(crate) fn new(pieces: Vec<(FileNo, UpperRange)>) -> Self {
         let mut files: BTreeMap<FileNo, BTreeMap<u64, UpperRange>> = BTreeMap::new();
         for (file, range) in pieces {
             paint(files.entry(file).or_default(), range);
@@ -118,6 +117,7 @@ mod tests {
                     *cell = (*cell).max(layer);
                 }
             }
+            ranges.sort_by_key(|(_, range)| (range.layer, range.start));
             let upper = UpperLayers::new(ranges);
             for (offset, layer) in (0u64..).zip(model) {
                 match upper.at(FileNo(1), offset) {

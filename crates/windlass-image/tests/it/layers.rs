@@ -1,7 +1,10 @@
 //! Newer versions of ranges: everywhere the highest layer holds.
 
+use std::sync::Arc;
+
 use proptest::prelude::*;
 use windlass_engine::media::Codec;
+use windlass_image::{SetImage, SetImageOptions};
 
 use crate::support::*;
 
@@ -46,6 +49,38 @@ proptest! {
             assert_range(&image, &tree, file, 0, length);
             for offset in (0..length as u64).step_by(8192) {
                 assert_range(&image, &tree, file, offset, 8192);
+            }
+        }
+    }
+}
+
+/// One index block describes about 5,400 frames, so the last patch is in another block than the
+/// patch that it overlaps.
+#[test]
+fn upper_layers_that_overlap_in_two_index_blocks_are_refused_by_every_reader() {
+    const FRAME: usize = 4096;
+    let content = text(6000 * FRAME, 1);
+    let tree: Tree = vec![("a".into(), content.clone())];
+    let setup = Setup {
+        stripes: 1,
+        codec: Codec::None,
+        frame_bytes: FRAME,
+        transfer_bytes: 64 * 1024,
+        ..Setup::default()
+    };
+    for layer in [1, 2] {
+        let dir = tempfile::tempdir().unwrap();
+        let patches = [(0, 0, content.clone(), 1), (0, 0, text(FRAME, 2), layer)];
+        back_up(&tree, &patches, dir.path(), &setup);
+        let set = open_set(dir.path());
+        assert!(set.stripes()[0].directory().len() > 2);
+        let image = SetImage::open(Arc::clone(&set), &SetImageOptions::default());
+        assert_eq!(set.upper_layers().is_ok(), layer == 2);
+        match image {
+            Ok(_) => assert_eq!(layer, 2, "the image takes what a restore refuses"),
+            Err(error) => {
+                assert_eq!(layer, 1, "{error}");
+                assert!(error.to_string().contains("overlap"), "{error}");
             }
         }
     }

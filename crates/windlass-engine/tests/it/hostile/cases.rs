@@ -140,7 +140,7 @@ fn counts() -> Cases {
     let file_bytes = |bytes: u64| {
         with(move |forge| {
             forge.files[0].bytes = bytes;
-            forge.raw_bytes = bytes;
+            forge.raw_bytes = Some(bytes);
         })
     };
     let in_block = |at: usize, value: u32| {
@@ -155,7 +155,17 @@ fn counts() -> Cases {
     let in_stripes = |value: u32| {
         with(move |forge| forge.stripe_table = Box::new(move |table| patch32(table, 0, value)))
     };
+    // The place of each number in the stripe table, behind the location.
+    let states = |at: usize| {
+        with(move |forge| {
+            forge.stripe_table = Box::new(move |table| table[4 + 2 + 12 + at] ^= 1);
+        })
+    };
     vec![
+        ("states-another-number-of-index-blocks", states(8)),
+        ("states-another-number-of-frames", states(12)),
+        ("states-other-bytes-of-files", states(20)),
+        ("states-other-bytes-of-frames", states(28)),
         ("file-of-2-to-the-62", file_bytes(1 << 62)),
         ("file-of-2-to-the-63", file_bytes(1 << 63)),
         ("file-of-2-to-the-64", file_bytes(u64::MAX)),
@@ -166,7 +176,7 @@ fn counts() -> Cases {
                     bytes: 1 << 62,
                     ..entry(index, &format!("f{index}"), 0)
                 }));
-                forge.raw_bytes = u64::MAX;
+                forge.raw_bytes = Some(u64::MAX);
             }),
         ),
         (
@@ -323,7 +333,6 @@ fn bomb(frame_bytes: u32, said: usize, held: usize) -> Forge {
         let content = vec![7; said];
         forge.header.frame_bytes = frame_bytes;
         forge.files[0].bytes = said as u64;
-        forge.raw_bytes = said as u64;
         let pieces = vec![piece(0, 0, &content)];
         forge.frames = vec![packed(Codec::Zstd(3), said, zstd(held), pieces)];
     })

@@ -19,6 +19,7 @@ mod databases;
 mod log;
 mod request;
 mod running;
+mod status;
 mod survey;
 mod window;
 
@@ -111,12 +112,14 @@ impl Backup<'_> {
         let started = jiff::Timestamp::now().to_string();
         let mut warnings = self.warn_of_slots()?;
         warnings.extend(self.warn_of_configuration());
+        let known = self.known_directories()?;
         let (time, moment) = (self.session.now()?, Moment::now());
         let (start_lsn, pin) = self.start(&run, &mut warnings)?;
         let begun = Begun {
             start_lsn,
             time,
             moment,
+            known,
         };
 
         let check = self.page_check(&mut run);

@@ -11,6 +11,8 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Component, Path, PathBuf};
 use std::time::Instant;
 
+use postgres::error::SqlState;
+
 use crate::configuration::{Configuration, Place};
 use crate::conninfo::Target;
 use crate::control::{Checksums, Control};
@@ -31,7 +33,7 @@ const SETTINGS: &str = "SELECT name, setting FROM pg_settings WHERE name IN ('se
      'logging_collector', 'log_directory', 'log_filename', 'external_pid_file', 'cluster_name', \
      'port')";
 const SUBSCRIPTIONS: &str = "SELECT count(subname) FROM pg_subscription WHERE subenabled";
-const TABLESPACES: &str = "SELECT oid, spcname::text, pg_tablespace_location(oid) \
+const TABLESPACES: &str = "SELECT oid, spcname::text \
      FROM pg_tablespace WHERE oid NOT IN (1663, 1664) ORDER BY oid";
 
 /// A running cluster that can be backed up.
@@ -124,6 +126,8 @@ impl ScanRules {
             version_directory: facts.version_directory().into(),
             statistics_directory: facts.statistics_directory.clone().map(String::into_bytes),
             summaries: facts.major() >= 17,
+            expected: Vec::new(),
+            catalogs: None,
         }
     }
 }
@@ -219,14 +223,25 @@ fn cluster_name(settings: &Settings, root: &Path) -> String {
     format!("{directory}-{}", word("port"))
 }
 
+/// The tablespaces that are there now. While somebody drops one, its row is still there and its
+/// link is gone, and asking for its location fails. Such a tablespace is left out.
 pub(crate) fn ask_tablespaces(session: &mut Session) -> Result<Vec<Tablespace>, PostgresError> {
-    let rows = session.rows("ask for tablespaces", TABLESPACES)?;
-    let space = |row: &postgres::Row| Tablespace {
-        oid: row.get(0),
-        name: row.get(1),
-        location: row.get(2),
-    };
-    Ok(rows.iter().map(space).collect())
+    const DOING: &str = "ask for tablespaces";
+    let mut found = Vec::new();
+    for row in session.rows(DOING, TABLESPACES)? {
+        let (oid, name): (u32, String) = (row.get(0), row.get(1));
+        let location = session.value(DOING, &format!("SELECT pg_tablespace_location({oid})"));
+        match location {
+            Err(PostgresError::Sql { source, .. })
+                if source.code() == Some(&SqlState::UNDEFINED_FILE) => {}
+            location => found.push(Tablespace {
+                oid,
+                name,
+                location: location?,
+            }),
+        }
+    }
+    Ok(found)
 }
 
 /// The directory's permission bits; an error if another user owns it.

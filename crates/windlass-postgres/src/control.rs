@@ -28,6 +28,9 @@ const CHECKPOINT_TIMELINE_AT: usize = 48;
 /// nextXid of the copy of the last checkpoint; in 19 another field stands before it.
 const NEXT_TRANSACTION_AT: usize = 64;
 const NEXT_TRANSACTION_AT_19: usize = 72;
+/// nextMulti and nextMultiOffset stand this far behind it. In 19 the second has eight bytes.
+const NEXT_MULTIXACT_BEHIND: usize = 12;
+const NEXT_MEMBER_BEHIND: usize = 16;
 /// `FLOATFORMAT_VALUE` of pg_control.h; the build constants follow it.
 const FLOAT_FORMAT: f64 = 1_234_567.0;
 /// minRecoveryPointTLI stands this far before the double, in 14 to 19.
@@ -75,6 +78,10 @@ pub struct Control {
     /// The number that the next transaction would have had at the last checkpoint; the upper half
     /// is the epoch.
     pub next_transaction: u64,
+    /// The number that the next multixact would have had then.
+    pub next_multixact: u32,
+    /// The number that its first member would have had.
+    pub next_member: u64,
     /// On a standby, the timeline of the minimum recovery point; otherwise 0.
     pub min_recovery_timeline: Timeline,
     /// Bytes of a data page.
@@ -132,6 +139,12 @@ impl Control {
         let float_at = find_float(&bytes[..crc_at]).ok_or("has an unknown layout")?;
         let constants = float_at + 8;
         let slru_pages = u32_at(&bytes, 8) >= SLRU_PAGES_SINCE;
+        let next_at = if slru_pages {
+            NEXT_TRANSACTION_AT_19
+        } else {
+            NEXT_TRANSACTION_AT
+        };
+        let next_member_at = next_at + NEXT_MEMBER_BEHIND;
         let later = constants + if slru_pages { 4 } else { 0 };
         let control = Self {
             system_identifier: u64_at(&bytes, 0),
@@ -139,10 +152,12 @@ impl Control {
             catalog_version: u32_at(&bytes, 12),
             checkpoint: Lsn(u64_at(&bytes, CHECKPOINT_AT)),
             checkpoint_timeline: Timeline(u32_at(&bytes, CHECKPOINT_TIMELINE_AT)),
-            next_transaction: if slru_pages {
-                u64_at(&bytes, NEXT_TRANSACTION_AT_19)
+            next_transaction: u64_at(&bytes, next_at),
+            next_multixact: u32_at(&bytes, next_at + NEXT_MULTIXACT_BEHIND),
+            next_member: if slru_pages {
+                u64_at(&bytes, next_member_at)
             } else {
-                u64_at(&bytes, NEXT_TRANSACTION_AT)
+                u64::from(u32_at(&bytes, next_member_at))
             },
             min_recovery_timeline: Timeline(u32_at(
                 &bytes,
@@ -168,6 +183,11 @@ impl Control {
         };
         control.check_sizes()?;
         Ok(control)
+    }
+
+    /// Whether members of multixacts have numbers of eight bytes, as in 19.
+    pub(crate) fn has_wide_members(&self) -> bool {
+        self.control_version >= SLRU_PAGES_SINCE
     }
 
     /// Whether data pages have checksums that can be checked.

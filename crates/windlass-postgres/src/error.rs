@@ -170,6 +170,12 @@ pub enum PostgresError {
         /// The file.
         path: PathBuf,
     },
+    /// A file is there that the list of its directory leaves out.
+    #[error("{} is there, but the list of its directory leaves it out", path.display())]
+    Unlisted {
+        /// The file or directory.
+        path: PathBuf,
+    },
     /// The whole data directory is away, so none of its files can be read.
     #[error("data directory {} is not there any more", path.display())]
     DataDirectoryGone {

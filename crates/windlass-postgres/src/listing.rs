@@ -10,6 +10,7 @@
 //! - A directory stands before everything that it holds.
 
 use std::ffi::OsStr;
+use std::ops::Range;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
@@ -203,14 +204,17 @@ impl Listing {
         entries[first..].sort_unstable_by(|a, b| path_in(arena, a).cmp(path_in(arena, b)));
     }
 
-    /// Removes the entries for which `keep`, called with position and path, returns false.
-    pub(crate) fn retain(&mut self, mut keep: impl FnMut(usize, &[u8]) -> bool) {
+    /// True if one of the entries in `range` has this path. They are sorted by path.
+    pub(crate) fn holds(&self, range: Range<usize>, path: &[u8]) -> bool {
+        let entries = &self.entries[range];
+        let found = entries.binary_search_by(|entry| self.path(entry).cmp(path));
+        found.is_ok()
+    }
+
+    /// Removes the entries for whose paths `keep` returns false.
+    pub(crate) fn retain(&mut self, keep: impl Fn(&[u8]) -> bool) {
         let Self { arena, entries } = self;
-        let mut position = 0;
-        entries.retain(|entry| {
-            position += 1;
-            keep(position - 1, path_in(arena, entry))
-        });
+        entries.retain(|entry| keep(path_in(arena, entry)));
     }
 
     /// An entry's path below the data directory.

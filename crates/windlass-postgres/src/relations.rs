@@ -16,9 +16,9 @@
 //! - No content breaks it: lengths and offsets from pages are bounds-checked, and memory grows only
 //!   with the rows that were found.
 
-mod catalog;
-mod heap;
-mod map;
+pub(crate) mod catalog;
+pub(crate) mod heap;
+pub(crate) mod map;
 mod reader;
 mod relation;
 pub(crate) mod shared;

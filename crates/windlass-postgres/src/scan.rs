@@ -1,9 +1,11 @@
 //! The scan: lists the files of a data directory that go into a backup.
 //!
-//!   PGDATA --walk--> listing --second look at `_init` forks--> listing without unlogged relations
+//!   PGDATA --walk--> listing --every directory again--> listing --> without unlogged relations
 //!
 //! The server goes on during the scan, so anything may vanish between two calls. That is not an
-//! error, because the log from the backup's start on says what became of it.
+//! error, because the log from the backup's start on says what became of it. Some file systems
+//! leave entries out of a list, so the scan reads each directory again (`scan/again.rs`). Then it
+//! looks for files that must be there and that no list named (`scan/unlisted.rs`).
 //!
 //! The scan does not list pg_control: the backup reads it last, separately.
 //!
@@ -13,11 +15,14 @@
 //! to a directory inside or above the data directory. It also refuses a link to a directory inside
 //! or above the one that holds the link, because it would list that one for ever.
 
-use std::collections::HashSet;
+mod again;
+mod catalogs;
+mod unlisted;
+
+use std::collections::{HashMap, HashSet};
 use std::ffi::OsStr;
-use std::fs::{DirEntry, FileType, Metadata};
+use std::fs::{FileType, Metadata};
 use std::io::{self, ErrorKind};
-use std::ops::Range;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};
@@ -29,6 +34,7 @@ use crate::control::CONTROL_PATH;
 use crate::error::{IoContext, PostgresError};
 use crate::listing::{Attributes, Listing};
 use crate::names::{self, Fork, RelationFile};
+use crate::relations::catalog::Layout;
 use crate::warning::Warning;
 
 /// What a scan must know about the cluster.
@@ -42,6 +48,18 @@ pub(crate) struct ScanRules {
     pub(crate) statistics_directory: Option<Vec<u8>>,
     /// PostgreSQL 17 and newer keep `pg_wal/summaries`.
     pub(crate) summaries: bool,
+    /// Directories that the server knew before the scan: databases and tablespaces.
+    pub(crate) expected: Vec<Vec<u8>>,
+    /// How to read the catalogs; `None` to believe the lists.
+    pub(crate) catalogs: Option<CatalogForm>,
+}
+
+/// What a reader of a cluster's catalogs must know.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct CatalogForm {
+    pub(crate) layout: Layout,
+    pub(crate) page_bytes: u32,
+    pub(crate) segment_pages: u32,
 }
 
 /// What a scan found.
@@ -55,7 +73,8 @@ pub(crate) struct Scanned {
 pub(crate) fn scan(rules: &ScanRules) -> Result<Scanned, PostgresError> {
     let mut scanner = Scanner::new(rules)?;
     scanner.walk()?;
-    scanner.look_again_for_init_forks()?;
+    scanner.read_again()?;
+    scanner.look_for_unlisted()?;
     scanner.remove_unlogged();
     Ok(Scanned {
         listing: scanner.listing,
@@ -69,20 +88,20 @@ struct Scanner<'a> {
     warnings: Vec<Warning>,
     /// Directories that the scan has yet to list, relative to the root.
     pending: Vec<Vec<u8>>,
-    relation_directories: Vec<RelationDirectory>,
+    /// Directories that the scan has listed.
+    listed: Vec<again::Listed>,
+    /// How many of them the scan has read again.
+    read_again: usize,
+    /// Paths that only a later read of their directory found.
+    later: HashSet<Vec<u8>>,
+    /// The unlogged relations of each directory: those with an `_init` fork.
+    unlogged: HashMap<Vec<u8>, HashSet<u32>>,
     /// The root with all links resolved, to recognise links that lead back into it.
     real_root: PathBuf,
     /// Directories that the scan reached by links: the link's path with a slash, and the directory.
     followed: Vec<(Vec<u8>, PathBuf)>,
     /// Tablespaces inside the root. They are listed through `pg_tblspc`, so not a second time.
     inner_tablespaces: HashSet<Vec<u8>>,
-}
-
-/// A directory of relation files: its part of the listing, and the unlogged relations in it.
-struct RelationDirectory {
-    path: Vec<u8>,
-    entries: Range<usize>,
-    unlogged: HashSet<u32>,
 }
 
 impl<'a> Scanner<'a> {
@@ -93,7 +112,10 @@ impl<'a> Scanner<'a> {
             listing: Listing::default(),
             warnings: Vec::new(),
             pending: Vec::new(),
-            relation_directories: Vec::new(),
+            listed: Vec::new(),
+            read_again: 0,
+            later: HashSet::new(),
+            unlogged: HashMap::new(),
             followed: Vec::new(),
             inner_tablespaces: inner_tablespaces(&rules.root, &real_root)?,
             real_root,
@@ -102,6 +124,10 @@ impl<'a> Scanner<'a> {
 
     fn walk(&mut self) -> Result<(), PostgresError> {
         self.list_directory(&[])?;
+        self.walk_pending()
+    }
+
+    fn walk_pending(&mut self) -> Result<(), PostgresError> {
         while let Some(directory) = self.pending.pop() {
             self.list_directory(&directory)?;
         }
@@ -114,30 +140,14 @@ impl<'a> Scanner<'a> {
             return Ok(());
         };
         let first = self.listing.len();
-        let relations = names::is_relation_directory(directory);
-        let mut unlogged = HashSet::new();
         for entry in entries {
             let entry = entry.doing("list", &path)?;
             let name = entry.file_name();
-            let relation = if relations {
-                RelationFile::parse(name.as_bytes())
-            } else {
-                None
-            };
-            if let Some(relation) = relation.filter(|relation| relation.fork == Fork::Init) {
-                unlogged.insert(relation.number);
-            }
-            self.list_entry(directory, name.as_bytes(), &entry, relation)?;
+            self.list_entry(directory, name.as_bytes(), || entry.metadata())?;
         }
         self.listing.sort_from(first);
-        if relations {
-            let (path, entries) = (directory.to_vec(), first..self.listing.len());
-            self.relation_directories.push(RelationDirectory {
-                path,
-                entries,
-                unlogged,
-            });
-        }
+        let entries = first..self.listing.len();
+        self.listed.push(again::Listed::new(directory, entries));
         Ok(())
     }
 
@@ -145,9 +155,14 @@ impl<'a> Scanner<'a> {
         &mut self,
         directory: &[u8],
         name: &[u8],
-        entry: &DirEntry,
-        relation: Option<RelationFile>,
+        metadata: impl FnOnce() -> io::Result<Metadata>,
     ) -> Result<(), PostgresError> {
+        let relation = names::is_relation_directory(directory);
+        let relation = relation.then(|| RelationFile::parse(name)).flatten();
+        if let Some(relation) = relation.filter(|relation| relation.fork == Fork::Init) {
+            let unlogged = self.unlogged.entry(directory.to_vec()).or_default();
+            unlogged.insert(relation.number);
+        }
         if is_skipped(directory, name) || relation.is_some_and(|relation| relation.temporary) {
             return Ok(());
         }
@@ -155,7 +170,8 @@ impl<'a> Scanner<'a> {
         if path == CONTROL_PATH.as_bytes() {
             return Ok(());
         }
-        let Some(metadata) = gone_is_none(entry.metadata()).doing("examine", entry.path())? else {
+        let examined = gone_is_none(metadata());
+        let Some(metadata) = examined.doing("examine", self.path_of(&path))? else {
             return Ok(());
         };
         let kind = metadata.file_type();
@@ -225,12 +241,11 @@ impl<'a> Scanner<'a> {
             reached => gone_is_none(reached).doing("examine", &target)?,
         };
         let Some(metadata) = reached else {
-            self.warnings
-                .push(Warning::LinkDangling { path: lossy(&path) });
+            self.warn(Warning::LinkDangling { path: lossy(&path) });
             return Ok(());
         };
         if in_tablespaces {
-            return self.list_tablespace(path, &target);
+            return self.list_tablespace(path, &target, &metadata);
         }
         if path == b"pg_wal" || self.is_emptied(&path) {
             return self.list_subdirectory(path, &metadata);
@@ -258,7 +273,7 @@ impl<'a> Scanner<'a> {
             self.note_special(&path, metadata.file_type());
             return Ok(());
         }
-        self.warnings.push(Warning::LinkFollowed {
+        self.warn(Warning::LinkFollowed {
             path: shown.0,
             target: shown.1,
         });
@@ -292,8 +307,12 @@ impl<'a> Scanner<'a> {
 
     /// Lists a tablespace: the link, and behind it only the directory of this version. Clusters of
     /// several versions may share the place (pg_upgrade).
-    fn list_tablespace(&mut self, path: Vec<u8>, target: &Path) -> Result<(), PostgresError> {
-        let metadata = std::fs::metadata(target).doing("examine", target)?;
+    fn list_tablespace(
+        &mut self,
+        path: Vec<u8>,
+        target: &Path,
+        metadata: &Metadata,
+    ) -> Result<(), PostgresError> {
         if !metadata.is_dir() {
             let what = "a tablespace must be a directory";
             return Err(PostgresError::Link {
@@ -301,7 +320,7 @@ impl<'a> Scanner<'a> {
                 what,
             });
         }
-        let attributes = Attributes::of(&metadata, FileKind::Symlink);
+        let attributes = Attributes::of(metadata, FileKind::Symlink);
         self.listing
             .add(&path, target.as_os_str().as_bytes(), attributes, None)?;
         let version = joined(&path, &self.rules.version_directory);
@@ -315,47 +334,27 @@ impl<'a> Scanner<'a> {
     /// Sockets need no warning: a server in this directory makes its own.
     fn note_special(&mut self, path: &[u8], kind: FileType) {
         if !kind.is_socket() {
-            self.warnings
-                .push(Warning::SpecialFile { path: lossy(path) });
+            self.warn(Warning::SpecialFile { path: lossy(path) });
         }
     }
 
-    /// The backup leaves out an unlogged relation's files, except its `_init` fork. The walk may
-    /// have seen the main fork of a new relation before its `_init` existed. After the whole walk
-    /// the `_init` must exist, unless the relation was dropped. In that case replaying the log
-    /// removes what was copied of it.
-    fn look_again_for_init_forks(&mut self) -> Result<(), PostgresError> {
-        for directory in &mut self.relation_directories {
-            let path = self.rules.root.join(OsStr::from_bytes(&directory.path));
-            let Some(entries) = gone_is_none(std::fs::read_dir(&path)).doing("list", &path)? else {
-                continue;
-            };
-            for entry in entries {
-                let name = entry.doing("list", &path)?.file_name();
-                let relation = RelationFile::parse(name.as_bytes());
-                if let Some(relation) = relation.filter(|relation| relation.fork == Fork::Init) {
-                    directory.unlogged.insert(relation.number);
-                }
-            }
+    /// A later read of a directory comes to the same entries again.
+    fn warn(&mut self, warning: Warning) {
+        if !self.warnings.contains(&warning) {
+            self.warnings.push(warning);
         }
-        Ok(())
     }
 
+    /// The backup leaves out an unlogged relation's files, except its `_init` fork.
     fn remove_unlogged(&mut self) {
-        let mut directories = std::mem::take(&mut self.relation_directories);
-        directories.retain(|directory| !directory.unlogged.is_empty());
-        directories.sort_unstable_by_key(|directory| directory.entries.start);
-        let mut current = directories.iter().peekable();
-        self.listing.retain(|position, path| {
-            while current
-                .next_if(|directory| directory.entries.end <= position)
-                .is_some()
-            {}
-            let directory = current.peek().filter(|one| one.entries.contains(&position));
-            let name = path.rsplit(|byte| *byte == b'/').next().unwrap_or(path);
-            match (directory, RelationFile::parse(name)) {
-                (Some(directory), Some(relation)) => {
-                    relation.fork == Fork::Init || !directory.unlogged.contains(&relation.number)
+        let unlogged = std::mem::take(&mut self.unlogged);
+        self.listing.retain(|path| {
+            let slash = path.iter().rposition(|byte| *byte == b'/').unwrap_or(0);
+            let numbers = unlogged.get(&path[..slash]);
+            let name = path.get(slash + 1..).unwrap_or_default();
+            match (numbers, RelationFile::parse(name)) {
+                (Some(numbers), Some(relation)) => {
+                    relation.fork == Fork::Init || !numbers.contains(&relation.number)
                 }
                 _ => true,
             }

@@ -76,6 +76,13 @@ pub enum Warning {
         /// Its name.
         database: String,
     },
+    /// Segments that say what became of transactions are missing in the source itself.
+    StatusMissing {
+        /// The first of them, below the data directory.
+        path: String,
+        /// How many more there are.
+        more: u64,
+    },
     /// The server switched page checksums on or off during the backup, so the backup did not check
     /// them.
     ChecksumsChanging,
@@ -100,6 +107,7 @@ impl Warning {
         "page-checksums",
         "partial-pages",
         "database-without-files",
+        "status-missing",
         "checksums-changing",
         "wal-tail-missing",
     ];
@@ -128,6 +136,7 @@ impl Warning {
             Self::PageChecksums { .. } => "page-checksums",
             Self::PartialPages { .. } => "partial-pages",
             Self::DatabaseWithoutFiles { .. } => "database-without-files",
+            Self::StatusMissing { .. } => "status-missing",
             Self::ChecksumsChanging => "checksums-changing",
             Self::WalTailMissing { .. } => "wal-tail-missing",
         }
@@ -160,6 +169,17 @@ impl Warning {
             }
             Self::DatabaseWithoutFiles { database } => {
                 write!(f, "database {database:?} has no files in the source itself")
+            }
+            Self::StatusMissing { path, more } => {
+                write!(
+                    f,
+                    "{path} is missing, which says what became of transactions"
+                )?;
+                match more {
+                    0 => Ok(()),
+                    1 => write!(f, ", and so is 1 more file"),
+                    more => write!(f, ", and so are {more} more files"),
+                }
             }
             _ => Ok(()),
         }
@@ -210,6 +230,7 @@ impl fmt::Display for Warning {
             | Self::SpecialFile { .. }
             | Self::PartialPages { .. }
             | Self::PageChecksums { .. }
+            | Self::StatusMissing { .. }
             | Self::DatabaseWithoutFiles { .. } => self.fmt_files(f),
             Self::ChecksumsChanging => {
                 write!(

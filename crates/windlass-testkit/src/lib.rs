@@ -15,5 +15,6 @@ pub mod recording;
 pub mod reforge;
 pub mod runs;
 pub mod sets;
+pub mod sick;
 pub mod sparse;
 pub mod sqlite;

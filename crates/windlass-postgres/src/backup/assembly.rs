@@ -151,6 +151,11 @@ impl Assembly {
         entries.filter_map(space).collect()
     }
 
+    /// The files as the latest window found them.
+    pub(super) fn listing(&self) -> &Listing {
+        &self.listing
+    }
+
     /// The listed entries that this window copies, with their numbers.
     fn to_push(&self) -> impl Iterator<Item = (FileNo, &Entry)> {
         let entries = self.numbers.iter().copied().zip(self.listing.entries());

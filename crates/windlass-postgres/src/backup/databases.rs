@@ -53,6 +53,16 @@ impl Databases {
         Ok(Self { without_files })
     }
 
+    /// The directories of the databases that are there now, below the data directory.
+    pub(super) fn directories(
+        &self,
+        cluster: &ClusterFacts,
+        session: &mut Session,
+    ) -> Result<impl Iterator<Item = Vec<u8>>, PostgresError> {
+        let now = databases(cluster, session)?.into_iter();
+        Ok(now.map(|database| database.directory.into_bytes()))
+    }
+
     /// Warns about the databases that had no files before the backup and still exist at its end.
     /// Somebody may have been dropping one when the backup began.
     pub(super) fn warnings(

@@ -27,4 +27,6 @@ pub(super) struct Begun {
     pub(super) time: String,
     /// This machine's clock before the start.
     pub(super) moment: Moment,
+    /// The directories of the databases and tablespaces that the server had then.
+    pub(super) known: Vec<Vec<u8>>,
 }

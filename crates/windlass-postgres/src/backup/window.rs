@@ -21,9 +21,9 @@ use std::time::{Duration, Instant};
 use windlass_engine::BackupRun;
 
 use super::assembly::Assembly;
-use super::complete::StatusSegments;
 use super::log::{self, BackupLabel, FoundSegment, LogRange};
 use super::running::{Backup, Begun};
+use super::status::StatusSegments;
 use super::survey::{survey, unlisted};
 use crate::cluster::ask_tablespaces;
 use crate::control::Control;
@@ -33,9 +33,10 @@ use crate::hook::PageCheck;
 use crate::keeper::{self, FirstSegment};
 use crate::listing::Moment;
 use crate::lsn::{Lsn, Segment, segment_of};
-use crate::scan::{ScanRules, scan};
+use crate::relations::catalog::Layout;
+use crate::scan::{CatalogForm, ScanRules, scan};
 use crate::session::Stopped;
-use crate::tablespace::oids_of_map;
+use crate::tablespace::{TABLESPACE_LINKS, oids_of_map};
 use crate::wal::WalRange;
 use crate::warning::Warning;
 use crate::windows::{EarlierWindow, WINDOWS_MAX, WindowCause};
@@ -96,9 +97,11 @@ impl Backup<'_> {
         let (start_lsn, start_time) = (begun.start_lsn, begun.time);
         let control = Control::read(&self.cluster.data_directory)?;
         let status = StatusSegments::of(&control, self.cluster.standby);
-        let mut warnings = self.copy_files(run, assembly, check, start_lsn)?;
+        let rules = self.scan_rules(&control, begun.known);
+        let mut warnings = self.copy_files(run, assembly, check, (start_lsn, &rules))?;
         let source = (self.cluster, &mut *self.session);
         self.databases.settle(source, run, assembly)?;
+        warnings.extend(status.gaps(self.session, assembly.listing())?);
         let control = Control::read(&self.cluster.data_directory)?;
         let stopped = self.stop(run)?;
         let tablespaces = self.tablespaces(assembly)?;
@@ -135,6 +138,29 @@ impl Backup<'_> {
         Ok((window, cause))
     }
 
+    /// The directories of the databases and tablespaces that the server has now.
+    pub(super) fn known_directories(&mut self) -> Result<Vec<Vec<u8>>, PostgresError> {
+        let mut known = Vec::new();
+        for space in ask_tablespaces(self.session)? {
+            known.push(format!("{TABLESPACE_LINKS}{}", space.oid).into_bytes());
+            self.spaces.insert(space.oid, space);
+        }
+        known.extend(self.databases.directories(self.cluster, self.session)?);
+        Ok(known)
+    }
+
+    fn scan_rules(&self, control: &Control, expected: Vec<Vec<u8>>) -> ScanRules {
+        ScanRules {
+            expected,
+            catalogs: Some(CatalogForm {
+                layout: Layout::new(self.cluster.major(), control.name_bytes as usize),
+                page_bytes: control.block_bytes,
+                segment_pages: control.relation_segment_blocks,
+            }),
+            ..ScanRules::of(self.cluster)
+        }
+    }
+
     /// Lists all files except pg_control and the log. Copies those that the set does not yet hold
     /// in their present state.
     fn copy_files(
@@ -142,12 +168,12 @@ impl Backup<'_> {
         run: &mut BackupRun,
         assembly: &mut Assembly,
         check: Option<&PageCheck>,
-        start: Lsn,
+        (start, rules): (Lsn, &ScanRules),
     ) -> Result<Vec<Warning>, PostgresError> {
         let again = assembly.has_files();
         run.progress().set_phase("listing files");
         let moment = Moment::now();
-        let scanned = scan(&ScanRules::of(self.cluster))?;
+        let scanned = scan(rules)?;
         let listing = Arc::new(scanned.listing);
         let first = assembly.renew(Arc::clone(&listing), moment, run)?;
         if let Some(check) = check {
@@ -201,6 +227,7 @@ impl Backup<'_> {
         let asked = Instant::now();
         run.progress().set_phase("waiting for a checkpoint");
         loop {
+            let known = self.known_directories()?;
             let (time, moment) = (self.session.now()?, Moment::now());
             let start_lsn = self.session.start_backup(label, fast, run.cancel())?;
             if start_lsn > behind {
@@ -208,6 +235,7 @@ impl Backup<'_> {
                     start_lsn,
                     time,
                     moment,
+                    known,
                 });
             }
             self.session.stop_backup(run.cancel())?;

@@ -80,6 +80,10 @@ impl PostgresError {
                 "Use a newer windlass: a new major version changes pg_control and the log, and a \
                  backup that misreads them would be worth nothing."
             }
+            Self::Unlisted { .. } => {
+                "The file system does not name all files, so the backup cannot find all. Check the \
+                 file system and, if it is a network file system, its server."
+            }
             Self::WalLevelMinimal => "Set wal_level to replica and restart the server.",
             Self::WindowsEnded { .. } => {
                 "Back up while no database or tablespace is created or moved. From PostgreSQL 15 \

@@ -39,6 +39,8 @@ pub(crate) struct ClassRow {
     /// Oid of its TOAST table; 0 if it has none.
     pub(crate) toast: u32,
     pub(crate) kind: RelationKind,
+    /// `p` for permanent, `u` for unlogged, `t` for temporary relations.
+    pub(crate) persistence: u8,
 }
 
 impl Layout {
@@ -65,6 +67,7 @@ impl Layout {
             tablespace: u32_at(columns, after_name + 24)?,
             toast: u32_at(columns, self.class_toast_at)?,
             kind: kind(*columns.get(self.class_toast_at + 7)?)?,
+            persistence: *columns.get(self.class_toast_at + 6)?,
         })
     }
 

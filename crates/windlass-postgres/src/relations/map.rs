@@ -45,6 +45,11 @@ impl FileMap {
         let found = self.0.iter().find(|(catalog, _)| *catalog == oid);
         found.map(|(_, number)| *number)
     }
+
+    /// All file numbers.
+    pub(crate) fn numbers(&self) -> impl Iterator<Item = u32> {
+        self.0.iter().map(|(_, number)| *number)
+    }
 }
 
 #[cfg(test)]

@@ -4,6 +4,7 @@ use std::fs;
 use std::os::unix::fs::symlink;
 
 use windlass_media::FileNo;
+use windlass_testkit::sick::SickDirectory;
 
 use super::*;
 
@@ -51,6 +52,8 @@ impl Place {
             version_directory: b"PG_15_202209061".to_vec(),
             statistics_directory: Some(b"stat_elsewhere".to_vec()),
             summaries: false,
+            expected: Vec::new(),
+            catalogs: None,
         }
     }
 
@@ -162,7 +165,7 @@ fn an_init_fork_that_appears_during_the_walk_counts() {
     let mut scanner = Scanner::new(&rules).unwrap();
     scanner.walk().unwrap();
     place.put("base/5/100_init");
-    scanner.look_again_for_init_forks().unwrap();
+    scanner.read_again().unwrap();
     scanner.remove_unlogged();
     let listing = scanner.listing;
     let paths = listing
@@ -170,7 +173,7 @@ fn an_init_fork_that_appears_during_the_walk_counts() {
         .iter()
         .map(|entry| lossy(listing.path(entry)));
     let files: Vec<String> = paths.filter(|path| path.starts_with("base/5/")).collect();
-    assert_eq!(files, ["base/5/200"]);
+    assert_eq!(files, ["base/5/200", "base/5/100_init"]);
 }
 
 #[test]
@@ -180,7 +183,7 @@ fn an_init_fork_that_vanishes_during_the_walk_counts_too() {
     let mut scanner = Scanner::new(&rules).unwrap();
     scanner.walk().unwrap();
     fs::remove_file(place.data().join("base/5/100_init")).unwrap();
-    scanner.look_again_for_init_forks().unwrap();
+    scanner.read_again().unwrap();
     scanner.remove_unlogged();
     let listing = scanner.listing;
     assert!(
@@ -200,7 +203,7 @@ fn a_database_that_vanishes_during_the_walk_is_no_error() {
     scanner.list_directory(b"base").unwrap();
     fs::remove_dir_all(place.data().join("base/6")).unwrap();
     scanner.walk().unwrap();
-    scanner.look_again_for_init_forks().unwrap();
+    scanner.read_again().unwrap();
 }
 
 #[test]
@@ -342,4 +345,56 @@ fn links_back_are_refused() {
     fs::create_dir(&outside).unwrap();
     symlink(&outside, outside.join("again")).unwrap();
     refused(&outside, "log");
+}
+
+/// A list that ends early looks as if the server had removed the files behind its end.
+#[test]
+fn what_one_list_of_a_directory_leaves_out_the_next_one_finds() {
+    let place = Place::new().with(&["PG_VERSION", "base/5/16384", "base/5/16385", "base/6/1"]);
+    let sound = place.paths();
+    for left_out in ["16384", "6", "base"] {
+        let leaves_out = move |read, name: &OsStr| read == 0 && name == left_out;
+        let directory = match left_out {
+            "16384" => "base/5",
+            "6" => "base",
+            _ => "",
+        };
+        let covered = place.data().join(directory);
+        let _sick = SickDirectory::cover(&covered, Box::new(leaves_out));
+        assert_eq!(place.paths(), sound, "without {left_out}");
+    }
+}
+
+#[test]
+fn a_file_that_no_list_names_is_an_error_if_the_cluster_must_have_it() {
+    let place = Place::new().with(&[
+        "PG_VERSION",
+        "base/5/16384",
+        "base/5/16384.1",
+        "pg_xact/0000",
+    ]);
+    let mut rules = place.rules();
+    rules.expected = vec![b"base/5".to_vec()];
+    rules.catalogs = Some(CatalogForm {
+        layout: Layout::new(15, 64),
+        page_bytes: 4,
+        segment_pages: 3,
+    });
+    assert!(scan(&rules).is_ok());
+    for (directory, left_out) in [
+        ("base", "5"),
+        ("base/5", "16384"),
+        ("base/5", "16384.1"),
+        ("", "pg_xact"),
+    ] {
+        let leaves_out = move |_, name: &OsStr| name == left_out;
+        let covered = place.data().join(directory);
+        let _sick = SickDirectory::cover(&covered, Box::new(leaves_out));
+        let error = scan(&rules).unwrap_err();
+        let expected = covered.join(left_out);
+        assert!(
+            matches!(&error, PostgresError::Unlisted { path } if *path == expected),
+            "{error}"
+        );
+    }
 }

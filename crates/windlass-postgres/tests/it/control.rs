@@ -35,11 +35,23 @@ fn the_next_transaction_is_what_the_server_of_each_version_says() {
             ..ClusterOptions::default()
         };
         let cluster = PrivateCluster::start(&options);
+        lock_a_row_twice(&cluster);
         let next = cluster.sql("postgres", "SELECT next_xid FROM pg_control_checkpoint()");
         let control = Control::read(cluster.data()).unwrap();
         let found = format!("0:{}", control.next_transaction);
         assert_eq!(found, next, "PostgreSQL {major}");
+        let ask = "SELECT next_multixact_id, next_multi_offset FROM pg_control_checkpoint()";
+        let found = format!("{}|{}", control.next_multixact, control.next_member);
+        assert_eq!(found, cluster.sql("postgres", ask), "PostgreSQL {major}");
     }
+}
+
+/// Makes a multixact: two transactions lock the same row. A checkpoint records it.
+fn lock_a_row_twice(cluster: &PrivateCluster) {
+    let lock = "BEGIN; SELECT FROM locked FOR KEY SHARE; SAVEPOINT again; \
+        UPDATE locked SET x = 1; COMMIT; CHECKPOINT";
+    let sql = format!("CREATE TABLE locked AS SELECT 1 i, 0 x; {lock}");
+    cluster.sql("postgres", &sql);
 }
 
 fn says_the_same(options: ClusterOptions) {

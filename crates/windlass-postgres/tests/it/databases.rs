@@ -6,11 +6,13 @@
 
 use std::path::PathBuf;
 
-use windlass_postgres::{BackupOutcome, PostgresError, Warning};
+use windlass_postgres::{BackupOutcome, Cluster, PostgresError, Warning};
 use windlass_testkit::postgres::{ClusterOptions, PrivateCluster, become_server_user};
 
 use crate::refusals::IN_BACKUP;
-use crate::support::{Wish, check_relations, holds_no_set, restore_set, try_backup, verify_backup};
+use crate::support::{
+    Wish, backup_connected, check_relations, holds_no_set, restore_set, try_backup, verify_backup,
+};
 
 const CRAWL: u64 = 2 << 20;
 const GOING: [&str; 3] = ["first", "second", "third"];
@@ -135,4 +137,31 @@ fn a_database_that_is_there_without_its_files_fails_the_backup() {
         panic!("{warnings:?}");
     };
     assert!(GOING.contains(&database.as_str()));
+}
+
+/// The server removes a tablespace's link first, and its row afterwards. In between it cannot say
+/// where the tablespace is.
+#[test]
+fn a_tablespace_that_was_being_dropped_when_the_backup_began_is_no_fault() {
+    let (place, source) = cluster();
+    let location = place.path().join("space");
+    std::fs::create_dir(&location).unwrap();
+    let make = format!("CREATE TABLESPACE going LOCATION '{}'", location.display());
+    source.sql("postgres", &make);
+    let oid = source.sql(
+        "postgres",
+        "SELECT oid FROM pg_tablespace WHERE spcname = 'going'",
+    );
+    let link = source.data().join("pg_tblspc").join(oid);
+    let away = place.path().join("link");
+    std::fs::rename(&link, &away).unwrap();
+    let mut connected = Cluster::connect(&source.conninfo()).unwrap();
+    std::fs::rename(&away, &link).unwrap();
+    source.sql("postgres", "DROP TABLESPACE going");
+    drop_all(&source);
+    let set = place.path().join("set");
+    let outcome = backup_connected(&mut connected, &set, &Wish::default()).unwrap();
+    assert_eq!(outcome.facts.warnings, []);
+    assert_eq!(outcome.facts.tablespaces, []);
+    judge(&source, &place);
 }

@@ -18,6 +18,7 @@ mod refusals;
 mod regression;
 mod relations;
 mod segments;
+mod sick;
 mod standby;
 mod support;
 mod tls;

@@ -1,7 +1,7 @@
 //! The settings of a run that the engine checks, and what can be wrong with their values.
 //!
 //! A setting is a value here and not a word: the engine does not know what the user typed. Whoever
-//! shows an error gives the setting its name, as `--buffers` on the command line.
+//! shows an error gives the setting the name under which the user knows it.
 
 use std::fmt;
 use std::io;

@@ -199,9 +199,7 @@ impl ImageError {
     pub fn hint(&self) -> Option<String> {
         let text = match self {
             Self::Read { source, .. } | Self::Engine(source) => return source.hint(),
-            Self::Missing { .. } | Self::FileChecksum { .. } => {
-                "Run `windlass verify` on the set to see all damage."
-            }
+            Self::Missing { .. } | Self::FileChecksum { .. } => "Verify the set to see all damage.",
             Self::Shrunk { .. } => "Compare with a directory that nobody writes to.",
             Self::NoIdentity => "Back the database up first, and name that set.",
             Self::OverlayPlace { .. } => "Name a directory that is empty or does not exist.",
@@ -218,16 +216,16 @@ impl ImageError {
                 "Free space where the overlay is."
             }
             Self::Extract { source, .. } if source.kind() == io::ErrorKind::AlreadyExists => {
-                "Windlass overwrites no files. Name a new directory with --into."
+                "Windlass overwrites no files. Name a new directory."
             }
             Self::Extract { source, .. } if source.kind() == io::ErrorKind::StorageFull => {
-                "Free space there, or name another directory with --into. What was extracted \
+                "Free space there, or name another directory. What was extracted \
                  completely is there already: remove it before the next try, because Windlass \
                  overwrites no files."
             }
             Self::Extract { source, .. } if source.kind() == io::ErrorKind::PermissionDenied => {
                 "If root starts it, Windlass becomes the owner of the directory that exists: let \
-                 that user write there, or name another directory with --into."
+                 that user write there, or name another directory."
             }
             _ => return None,
         };

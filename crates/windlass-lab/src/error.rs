@@ -6,16 +6,24 @@ use std::path::{Path, PathBuf};
 use windlass_engine::{EngineError, show_size};
 use windlass_model::ModelError;
 
+use crate::setting::{LabFault, LabSetting};
+
 /// Why an experiment or a plan failed.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum LabError {
-    /// An option makes no sense.
-    #[error("{option}: {what}")]
-    Option {
-        /// The option.
-        option: &'static str,
+    /// A setting has a value that makes no sense.
+    #[error("{setting}: {fault}")]
+    Setting {
+        /// Which one.
+        setting: LabSetting,
         /// What is wrong with it.
+        fault: LabFault,
+    },
+    /// Whoever makes the devices of a trial could not make them.
+    #[error("devices of a trial: {what}")]
+    TrialDevices {
+        /// Why.
         what: String,
     },
     /// A text is not a model of storage.
@@ -93,19 +101,14 @@ impl LabError {
         match self {
             Self::Engine(error) => error.hint(),
             Self::Model(error) => error.hint(),
-            Self::Option { .. } => {
-                Some("The command's --help says which values each option takes.".into())
-            }
+            Self::Setting { .. } | Self::TrialDevices { .. } => None,
             Self::Io { path, source, .. } => io_hint(path, source),
-            Self::Events { .. } => {
-                Some("Name a file that --events wrote, in its default format.".to_owned())
-            }
+            Self::Events { .. } => Some("Name a file of events, in its default format.".to_owned()),
             Self::State { .. } => Some("Remove the file. Windlass makes a new one.".to_owned()),
-            Self::Series { .. } => Some("Name a file that `lab sweep` wrote.".to_owned()),
-            Self::Space { .. } => Some(
-                "Name a directory with more room, or write less (--scratch-bytes, --bytes)."
-                    .to_owned(),
-            ),
+            Self::Series { .. } => Some("Name a file that a sweep wrote.".to_owned()),
+            Self::Space { .. } => {
+                Some("Name a directory with more room, or write less.".to_owned())
+            }
         }
     }
 }

@@ -25,6 +25,7 @@ mod probe;
 mod profile;
 mod rehearsal;
 mod sample;
+mod setting;
 mod simulate;
 mod speeds;
 mod state_dir;
@@ -48,6 +49,7 @@ pub use probe::{CODECS, FLIGHT_BYTES_MAX, ProbeRequest, measure_codecs, measure_
 pub use profile::{CpuProfile, DeviceId, Profile, Worse, profiles_directory};
 pub use rehearsal::{Corpus, Rehearsal, SETUPS, SetUp, rehearse};
 pub use sample::{Sample, plain_files};
+pub use setting::{LabFault, LabSetting};
 pub use simulate::{Job, Outcome, simulate};
 pub use speeds::{CodecSpeed, MemorySpeeds, Speeds};
 pub use state_dir::{Surroundings, state_directory};

@@ -22,6 +22,7 @@ use windlass_model::{Attachment, Instance, Model};
 use crate::accuracy::PREDICTED_SECONDS_MIN;
 use crate::error::LabError;
 use crate::numbers::to_f64;
+use crate::setting::{LabFault, LabSetting};
 use crate::simulate::{Job, simulate};
 use crate::speeds::Speeds;
 
@@ -147,9 +148,9 @@ impl Question {
     /// Predicts how long an alternative takes, and what binds it.
     pub fn predict(&self, alternative: &Alternative) -> Result<Prediction, LabError> {
         if self.used_bytes == 0 {
-            return Err(LabError::Option {
-                option: "--used-bytes",
-                what: "there is nothing to plan for".to_owned(),
+            return Err(LabError::Setting {
+                setting: LabSetting::UsedSize,
+                fault: LabFault::NothingToPlan,
             });
         }
         let job = self.job(alternative)?;

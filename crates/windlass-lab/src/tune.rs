@@ -23,6 +23,7 @@ mod space;
 use serde::Serialize;
 
 use crate::error::LabError;
+use crate::setting::{LabFault, LabSetting};
 use crate::sweep::{Difference, Noise};
 
 pub use space::{Setting, Space};
@@ -214,9 +215,9 @@ fn difference(trials: &[Trial], first: &Setting, best: &Setting) -> Difference {
 }
 
 fn nothing_fits() -> LabError {
-    LabError::Option {
-        option: "--max-memory, --max-cpu",
-        what: "no setting takes as little".to_owned(),
+    LabError::Setting {
+        setting: LabSetting::Bounds,
+        fault: LabFault::NothingFits,
     }
 }
 

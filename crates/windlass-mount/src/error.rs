@@ -75,24 +75,15 @@ impl MountError {
     /// What can be done about it, as a full sentence.
     pub fn hint(&self) -> Option<&'static str> {
         let text = match self {
-            Self::NoDevice => {
-                "Load FUSE with `modprobe fuse`, or give /dev/fuse to the container; \
-                 `windlass extract` and `windlass restore` need no FUSE."
-            }
-            Self::Device { .. } => {
-                "Run as root, or let users open it with `chmod 0666 /dev/fuse`; \
-                 `windlass extract` and `windlass restore` need no FUSE."
-            }
-            Self::NoHelper => {
-                "Install it with `apt install fuse3`; \
-                 `windlass extract` and `windlass restore` need no FUSE."
-            }
+            Self::NoDevice => "Load FUSE with `modprobe fuse`, or give /dev/fuse to the container.",
+            Self::Device { .. } => "Run as root, or let users open it with `chmod 0666 /dev/fuse`.",
+            Self::NoHelper => "Install it with `apt install fuse3`.",
             Self::Place { .. } => "Name an empty directory that is yours.",
             Self::Taken { .. } => {
                 "Unmount that first with `fusermount3 -u`, or name another directory."
             }
             Self::NotForOthers { .. } => {
-                "Write user_allow_other into /etc/fuse.conf, or mount without --allow-other."
+                "Write user_allow_other into /etc/fuse.conf, or mount for the own user alone."
             }
             Self::NotForOwner { .. } => "Run as root, or as the user who will own the files.",
             Self::Unmount { .. } => "End the programs that use it. `fuser -m` lists them.",

@@ -1,6 +1,7 @@
 //! The errors between Windlass and a PostgreSQL cluster; each names the thing and the position.
 
 mod connect;
+mod ended;
 mod hints;
 mod server;
 
@@ -9,6 +10,7 @@ use std::path::PathBuf;
 use postgres::error::SqlState;
 use windlass_engine::EngineError;
 
+pub use ended::ServerEnd;
 pub use server::ServerError;
 
 use crate::lsn::{Lsn, Timeline};

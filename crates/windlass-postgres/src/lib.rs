@@ -48,7 +48,7 @@ pub use checksum::{PageState, judge_page, page_checksum};
 pub use cluster::{Cluster, MAJOR_NEWEST, MAJOR_OLDEST};
 pub use cluster_files::{ClusterFiles, ReadError};
 pub use control::{Checksums, Control};
-pub use error::{PostgresError, ServerError};
+pub use error::{PostgresError, ServerEnd, ServerError};
 pub use facts::{BadFile, ChecksumFacts, ClusterFacts, DatabaseFacts, KIND, Outgoing, Tablespace};
 pub use inspect::{Inspection, RelationFault, inspect};
 pub use lsn::{Lsn, Segment, Timeline};

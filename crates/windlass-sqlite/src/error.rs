@@ -215,7 +215,7 @@ impl SqliteError {
             }
             Self::Busy { .. } => {
                 "A connection with locking_mode=EXCLUSIVE or a long write transaction holds it; \
-                 end that one, or wait longer with --lock-wait."
+                 end that one, or wait longer."
             }
             Self::HotJournalReadOnly { .. } => {
                 "Run as a user who may write the database and its directory, or open it once \
@@ -243,7 +243,7 @@ impl SqliteError {
             }
             Self::LockLimit { .. } => {
                 "Windlass gave the lock back and made no backup. Run the backup when less is \
-                 written, allow more with --lock-limit SECONDS, or put the database into WAL \
+                 written, allow more seconds, or put the database into WAL \
                  mode, where writers are never locked out."
             }
             Self::WalDamaged { .. } | Self::WalIndex { .. } => {
@@ -261,8 +261,8 @@ impl SqliteError {
     fn hint_of_restore(&self) -> Option<&'static str> {
         Some(match self {
             Self::TargetExists { .. } => {
-                "Choose another path, or use --force to replace the database and its -wal, -shm \
-                 and -journal files."
+                "Choose another path, or have the database replaced, with its -wal, -shm and \
+                 -journal files."
             }
             Self::TargetInUse { .. } => "Stop that process, or restore to another path.",
             Self::Withheld { .. } => {
@@ -292,8 +292,8 @@ impl SqliteError {
             }
             Self::TargetName { .. } => "Name the file to restore to, or a directory that exists.",
             Self::Facts { .. } => {
-                "No backup of this version writes such a set. If `windlass info` says that a \
-                 newer version wrote it, use that version. If not, use another set."
+                "No backup of this version writes such a set. If a newer version \
+                 wrote it, use that version. If not, use another set."
             }
             _ => return None,
         })

@@ -4,6 +4,7 @@
 //! - Lines have at most 100 characters, source files at most 500 lines, functions at most 60.
 //! - No notes about work to do, and no debugging code, are left.
 //! - No error becomes a default value, and no number that does not fit becomes another one.
+//! - Libraries know no option and no command of the command line.
 //! - ARCHITECTURE.md's map names every file, and only files that exist.
 //!
 //! The table of exceptions is a ratchet. An entry says how long a file may be. The number may only
@@ -320,6 +321,94 @@ fn the_search_for_hidden_faults_finds_them() {
     ] {
         assert!(!hides_a_fault(open), "{open}");
     }
+}
+
+/// Crates that know the command line, or run programs in tests.
+const KNOW_COMMANDS: [&str; 3] = [
+    "crates/windlass/",
+    "crates/windlass-operations/",
+    "crates/windlass-testkit/",
+];
+/// Lines of libraries that contain an option or a command, with the reason.
+const COMMAND_WORDS: [(&str, &str, &str); 4] = [
+    (
+        "windlass-postgres/src/open/programs.rs",
+        "--bindir",
+        "pg_config's option",
+    ),
+    (
+        "windlass-postgres/src/open/programs.rs",
+        "--version",
+        "postgres's option",
+    ),
+    (
+        "windlass-postgres/src/open/settings.rs",
+        "windlass open",
+        "how `ps` shows an opened server",
+    ),
+    (
+        "windlass-lab/src/rehearsal.rs",
+        "windlass lab",
+        "the maker that a rehearsal's set names",
+    ),
+];
+const COMMANDS: [&str; 15] = [
+    "backup", "check", "close", "diff", "events", "extract", "info", "lab", "mount", "open",
+    "plan", "restore", "status", "tune", "verify",
+];
+
+/// The option or the command that a line of code contains.
+fn command_word(line: &str) -> Option<String> {
+    let letters = |text: &str| text.chars().take_while(char::is_ascii_lowercase).collect();
+    for (at, _) in line.match_indices("--") {
+        let word: String = letters(&line[at + 2..]);
+        if !word.is_empty() && !line[..at].ends_with(|before: char| before.is_alphanumeric()) {
+            return Some(format!("--{word}"));
+        }
+    }
+    let commands = line.match_indices("windlass ").find_map(|(at, name)| {
+        let word: String = letters(&line[at + name.len()..]);
+        COMMANDS.contains(&word.as_str()).then_some(word)
+    });
+    commands.map(|word| format!("windlass {word}"))
+}
+
+/// The binary gives settings their options and says what to type (`hints.rs`).
+#[test]
+fn libraries_know_no_command_line() {
+    let mut faults = Vec::new();
+    let mut seen = Vec::new();
+    let knows = |name: &str| KNOW_COMMANDS.iter().any(|known| name.starts_with(known));
+    let libraries = sources().into_iter().filter(Source::ships);
+    for source in libraries.filter(|source| !knows(&source.name)) {
+        let code = source.text.split("#[cfg(test)]").next().unwrap_or_default();
+        let lines = (1..).zip(code.lines());
+        for (number, line) in lines.filter(|(_, line)| !line.trim_start().starts_with("//")) {
+            let Some(word) = command_word(line) else {
+                continue;
+            };
+            let is_listed = |(file, listed, _): &&(&str, &str, &str)| {
+                source.name.ends_with(file) && *listed == word
+            };
+            match COMMAND_WORDS.iter().find(is_listed) {
+                Some(listed) => seen.push(listed),
+                None => faults.push(format!("{}:{number}: {word}", source.name)),
+            }
+        }
+    }
+    let unseen = COMMAND_WORDS.iter().filter(|listed| !seen.contains(listed));
+    faults.extend(unseen.map(|(file, word, _)| format!("{file}: {word}: list it no more")));
+    assert_none(&faults, "words of the command line in libraries");
+}
+
+#[test]
+fn the_search_for_words_of_the_command_line_finds_them() {
+    let found = |line: &str| command_word(line).unwrap_or_default();
+    assert_eq!(found("\"Lower --buffers.\""), "--buffers");
+    assert_eq!(found("\"`windlass verify` says where\""), "windlass verify");
+    assert_eq!(found("\"the word windlass is no command\""), "");
+    assert_eq!(found("let count = one - -other;"), "");
+    assert_eq!(found("\"---- a line ----\""), "");
 }
 
 /// The names in the first column of a crate's table in ARCHITECTURE.md.

@@ -194,13 +194,13 @@ impl From<LabError> for Failure {
             LabError::Model(error) => error.into(),
             error => {
                 let code = match error {
-                    LabError::Option { .. } => Code::Usage,
+                    LabError::Setting { .. } | LabError::TrialDevices { .. } => Code::Usage,
                     _ => Code::Failed,
                 };
-                let hint = error.hint().or_else(|| limited(&error));
+                let hint = hints::lab(&error).or_else(|| limited(&error));
                 Self {
                     code,
-                    message: chain(&error),
+                    message: chain(hints::lab_message(&error), &error),
                     hint,
                 }
             }
@@ -213,7 +213,7 @@ impl From<PostgresError> for Failure {
         match error {
             PostgresError::Engine(error) => error.into(),
             error => {
-                let hint = error.hint().or_else(|| limited(&error));
+                let hint = hints::postgres(&error).or_else(|| limited(&error));
                 let code = match &error {
                     // The words on the command line are wrong, whatever exists.
                     PostgresError::Conninfo { .. }
@@ -224,7 +224,7 @@ impl From<PostgresError> for Failure {
                 };
                 Self {
                     code,
-                    message: chain(&error),
+                    message: chain(error.to_string(), &error),
                     hint,
                 }
             }
@@ -237,8 +237,7 @@ impl From<SqliteError> for Failure {
         match error {
             SqliteError::Engine(error) => error.into(),
             error => {
-                let hint = error.hint().map(str::to_owned);
-                let hint = hint.or_else(|| limited(&error));
+                let hint = hints::sqlite(&error).or_else(|| limited(&error));
                 let code = match &error {
                     SqliteError::Facts { .. } => Code::Damage,
                     SqliteError::TargetName { .. } => Code::Usage,
@@ -246,7 +245,7 @@ impl From<SqliteError> for Failure {
                 };
                 Self {
                     code,
-                    message: chain(&error),
+                    message: chain(error.to_string(), &error),
                     hint,
                 }
             }
@@ -266,8 +265,8 @@ impl From<ImageError> for Failure {
                 };
                 Self {
                     code,
-                    message: chain(&error),
-                    hint: error.hint().or_else(|| limited(&error)),
+                    message: chain(error.to_string(), &error),
+                    hint: hints::image(&error).or_else(|| limited(&error)),
                 }
             }
         }
@@ -283,8 +282,8 @@ fn limited(error: &(dyn std::error::Error + 'static)) -> Option<String> {
 }
 
 /// The message of an error and of its causes, each named once.
-fn chain(error: &dyn std::error::Error) -> String {
-    let mut text = error.to_string();
+fn chain(message: String, error: &dyn std::error::Error) -> String {
+    let mut text = message;
     let mut cause = error.source();
     while let Some(inner) = cause {
         let words = inner.to_string();

@@ -4,9 +4,15 @@
 //! The libraries say what is wrong and what can be done about it whoever asks. They know no
 //! options and no commands. What needs one is said here, and nowhere else.
 
+mod databases;
 mod engine;
+mod images;
+mod lab;
 
+pub use databases::{postgres, sqlite};
 pub use engine::{hint as engine, message as engine_message};
+pub use images::{image, mount};
+pub use lab::{hint as lab, message as lab_message};
 
 use windlass_engine::Setting;
 

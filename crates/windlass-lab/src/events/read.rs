@@ -12,7 +12,7 @@ use crate::error::LabError;
 /// The version of the format that this program reads.
 const VERSION: u64 = 1;
 /// The error for a file of another kind, for example a trace or a picture.
-const FOREIGN: &str = "this is not a file of events in JSON lines (--events-format jsonl)";
+const FOREIGN: &str = "this is not a file of events in JSON lines";
 
 /// The content of a file.
 #[derive(Debug, Default)]

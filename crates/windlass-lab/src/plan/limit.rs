@@ -107,8 +107,8 @@ fn resources(question: &Question, job: &Job, outcome: &Outcome) -> Vec<PlanLimit
         ));
     }
     for (usage, what) in [
-        (outcome.rates.0, "--max-rate"),
-        (outcome.rates.1, "--max-device-rate"),
+        (outcome.rates.0, "bytes per second from the source"),
+        (outcome.rates.1, "bytes per second to the devices"),
     ] {
         let share = usage.seconds() / seconds;
         found.push(PlanLimit::busy(

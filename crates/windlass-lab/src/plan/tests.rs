@@ -67,7 +67,7 @@ fn the_limit_has_a_name() {
     ruled.read_rate = Some(1e7);
     assert_eq!(
         limit(&ruled, 1, Codec::None, 1.0),
-        stage("rate_limit", "--max-rate")
+        stage("rate_limit", "bytes per second from the source")
     );
 }
 

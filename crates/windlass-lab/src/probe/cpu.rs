@@ -8,6 +8,7 @@ use windlass_engine::media::{Codec, Decoder, Encoder, crc32c, fitted};
 
 use crate::error::LabError;
 use crate::sample::Sample;
+use crate::setting::{LabFault, LabSetting};
 use crate::speeds::{CodecSpeed, MemorySpeeds, Speeds};
 
 /// The frame size that a backup uses by default.
@@ -38,9 +39,9 @@ pub fn measure_codecs(
         .flat_map(|extent| extent.chunks(FRAME_BYTES))
         .collect();
     if frames.is_empty() {
-        return Err(LabError::Option {
-            option: "DATABASE",
-            what: "there is nothing in it to take a sample of".to_owned(),
+        return Err(LabError::Setting {
+            setting: LabSetting::Database,
+            fault: LabFault::NothingToSample,
         });
     }
     let share = budget / fitted(codecs.len().max(1));

@@ -9,11 +9,12 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use rustix::fs::{Advice, FallocateFlags, Mode, OFlags};
+use windlass_engine::Cancel;
 use windlass_engine::media::fitted;
-use windlass_engine::{Cancel, show_size};
 
 use crate::error::LabError;
 use crate::sample::next;
+use crate::setting::{LabFault, LabSetting};
 
 /// The space that must stay free. Others who write there must not run out of space because of a
 /// probe.
@@ -39,12 +40,12 @@ impl Scratch {
         cancel: &Cancel,
     ) -> Result<Self, LabError> {
         if bytes < SCRATCH_BYTES_MIN {
-            return Err(LabError::Option {
-                option: "--scratch-bytes",
-                what: format!(
-                    "{} is less than 16 MiB, which tells nothing",
-                    show_size(bytes)
-                ),
+            return Err(LabError::Setting {
+                setting: LabSetting::ScratchSize,
+                fault: LabFault::TooSmall {
+                    asked_bytes: bytes,
+                    least_bytes: SCRATCH_BYTES_MIN,
+                },
             });
         }
         check_space(directory, bytes)?;

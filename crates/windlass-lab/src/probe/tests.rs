@@ -135,7 +135,8 @@ fn too_little_space_is_refused_before_anything_is_written() {
     let error = probe(place.path(), &request(1 << 60), &Cancel::new(), &mut tell).unwrap_err();
     assert!(matches!(error, LabError::Space { .. }), "{error}");
     let error = probe(place.path(), &request(4096), &Cancel::new(), &mut tell).unwrap_err();
-    assert!(error.to_string().contains("--scratch-bytes"), "{error}");
+    let small = "size of the scratch file: 4 KiB is less than 16 MiB, which tells nothing";
+    assert_eq!(error.to_string(), small);
     let nowhere = place.path().join("nowhere");
     assert!(probe(&nowhere, &request(16 << 20), &Cancel::new(), &mut tell).is_err());
     assert_eq!(files_in(place.path()), 0);

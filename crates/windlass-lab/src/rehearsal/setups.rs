@@ -9,7 +9,7 @@ use windlass_model::{Emulation, ModelError};
 pub struct SetUp {
     /// What is special about it.
     pub name: &'static str,
-    /// What is emulated, in the form that `--emulate` takes. If it is empty, the machine's own
+    /// What is emulated, as a text that `Emulation::parse` reads. If it is empty, the machine's own
     /// storage is used.
     pub emulate: &'static [&'static str],
     /// Stripes.

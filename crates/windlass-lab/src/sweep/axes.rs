@@ -18,7 +18,7 @@ pub(super) const DEFAULT: &str = "default";
 pub struct Storage {
     /// What it is called in tables.
     pub name: String,
-    /// The values that `--emulate` gets.
+    /// The storage that is emulated, as texts.
     pub emulate: Vec<String>,
 }
 
@@ -292,19 +292,19 @@ fn each<T: Clone>(cases: &mut Vec<Case>, values: &[T], set: impl Fn(&mut Case, T
 /// What the user chose. An axis without values gets those of the experiment.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Chosen {
-    /// `--devices`.
+    /// How many devices.
     pub devices: Vec<usize>,
-    /// `--transfer-size`.
+    /// Bytes of a transfer.
     pub transfer_bytes: Vec<u64>,
-    /// `--buffers`; `None` is `default`.
+    /// How many buffers; `None` is `default`.
     pub buffers: Vec<Option<usize>>,
-    /// `--block-size`.
+    /// Block size of the devices.
     pub block_bytes: Vec<u64>,
-    /// `--compress`.
+    /// Codecs.
     pub codecs: Vec<String>,
-    /// `--emulate`.
+    /// Emulated storage.
     pub set_ups: Vec<Storage>,
-    /// `--scale`.
+    /// How large the database is, as a multiple of its usual size.
     pub scale: Option<f64>,
     /// The databases, if there are several.
     pub sources: Vec<Source>,

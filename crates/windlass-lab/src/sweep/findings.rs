@@ -364,7 +364,7 @@ impl View<'_> {
         let percent = |share: f64| format!("{:.1} %", share * 100.0);
         if self.seconds.freedom == 0 {
             findings.method.push(
-                "one run of each setting: nothing is told apart from noise; repeat them (--repeat)"
+                "one run of each setting: nothing is told apart from noise; repeat the runs"
                     .to_owned(),
             );
             return;

@@ -200,7 +200,10 @@ fn equal_settings_are_rarely_called_different() {
 fn one_run_each_tells_nothing_apart() {
     let series = series(Experiment::Grid, &devices(&[1, 2]), &[10.0, 1.0], 1);
     let findings = findings(&series);
-    assert!(findings.method[0].contains("--repeat"), "{findings:?}");
+    assert!(
+        findings.method[0].contains("repeat the runs"),
+        "{findings:?}"
+    );
     let found = findings.found.join("\n");
     assert!(
         !found.contains("times as fast") && !found.contains("duration"),

@@ -5,11 +5,22 @@ use super::{PostgresError, ServerError, connect};
 impl PostgresError {
     /// What the user can do about it, in full sentences: first the server's advice, then ours.
     pub fn hint(&self) -> Option<String> {
-        let servers = self.server_error().and_then(ServerError::hint);
-        match (servers, self.own_hint()) {
-            (Some(servers), Some(ours)) => Some(format!("{servers} {ours}")),
-            (servers, ours) => ours.or_else(|| servers.map(str::to_owned)),
+        match self.own_hint() {
+            Some(ours) => Some(self.with_server_hint(&ours)),
+            None => self.server_hint().map(str::to_owned),
         }
+    }
+
+    /// The server's advice, if it gave any, and then `ours`.
+    pub fn with_server_hint(&self, ours: &str) -> String {
+        match self.server_hint() {
+            Some(servers) => format!("{servers} {ours}"),
+            None => ours.to_owned(),
+        }
+    }
+
+    fn server_hint(&self) -> Option<&str> {
+        self.server_error().and_then(ServerError::hint)
     }
 
     /// The hint for a session that could not be opened.
@@ -55,15 +66,15 @@ impl PostgresError {
                 "Write it as for psql: keyword=value pairs with blanks between, or a URI."
             }
             Self::Programs { .. } => {
-                "Install that version's server package, or name its directory with --bindir."
+                "Install that version's server package, or name its directory."
             }
-            Self::ServerEnded { log, .. } => return server_hint(log),
-            Self::OpenedConnect { .. } => "Name a role of the cluster with --user.",
+            Self::ServerEnded { .. } => return Some(self.server_end()?.hint().to_owned()),
+            Self::OpenedConnect { .. } => "Name a role of the cluster.",
             Self::Amcheck { .. } => {
                 "Install PostgreSQL's contrib package of that version, or name a directory of \
-                 programs that has it with --bindir."
+                 programs that has it."
             }
-            Self::SocketPath { .. } => "Name a shorter directory with --scratch.",
+            Self::SocketPath { .. } => "Name a shorter directory.",
             _ => return self.hint_of_files().map(str::to_owned),
         };
         Some(text.to_owned())
@@ -106,8 +117,8 @@ impl PostgresError {
                 "Raise wal_keep_size, or let a replication slot be made (max_replication_slots)."
             }
             Self::Set { .. } => {
-                "No backup of this version writes such a set. If `windlass info` says that a \
-                 newer version wrote it, use that version. If not, use another set."
+                "No backup of this version writes such a set. If a newer version \
+                 wrote it, use that version. If not, use another set."
             }
             Self::Link { .. } => "Replace the link by what it points to, or point it elsewhere.",
             _ => return self.hint_of_target(),
@@ -121,18 +132,17 @@ impl PostgresError {
             Self::TargetNotEmpty { .. } => {
                 "Name an empty directory or a new one, also for each tablespace. To restore in \
                  place of an old cluster, stop its server and move the old directory away. If a \
-                 restore that was cut off left these files, and no server uses them, remove them. \
-                 --force replaces SQLite files only."
+                 restore that was cut off left these files, and no server uses them, remove them."
             }
             Self::TargetNotDirectory { .. } => {
                 "A cluster is restored into a directory: name an empty one or a new one."
             }
             Self::Target { .. } => {
-                "`windlass info` names the set's tablespaces. Each goes into a directory of its \
-                 own: --tablespace-map OLD=NEW, both absolute."
+                "Each tablespace of the set goes into a directory of its own. Map it to one, with \
+                 two absolute paths."
             }
             Self::TablespaceUnlisted { .. } => {
-                "Map that directory to an empty one: --tablespace-map OLD=NEW, both absolute."
+                "Map that directory to an empty one, with two absolute paths."
             }
             Self::TargetRunning { .. } => {
                 "Stop that server and move the directory away, or restore somewhere else."
@@ -160,37 +170,4 @@ impl PostgresError {
             _ => return None,
         })
     }
-}
-
-/// The hint for the last words of a server's log.
-fn server_hint(log: &str) -> Option<String> {
-    let has = |words: &[&str]| words.iter().any(|word| log.contains(word));
-    let text = if has(&["shared_preload_libraries", "resource manager with ID"]) {
-        "Name the library that the set needs with --preload."
-    } else if has(&["Input/output error", "Transport endpoint"]) {
-        "The set may be damaged: `windlass verify` says where. Use another set."
-    } else if has(&["No space left"]) {
-        "Free space, or name a roomier directory with --scratch."
-    } else if has(&[
-        "could not create symbolic link",
-        "directory for the tablespace",
-    ]) {
-        "A tablespace was created while this copy was made, and replay would link to the source's \
-         own directory. Do not start it on the source's machine: make a new backup and open that."
-    } else if has(&[
-        "invalid value for parameter",
-        "unrecognized configuration parameter",
-    ]) {
-        "Set or leave out the parameter with -c NAME=VALUE."
-    } else if has(&["Permission denied"]) {
-        "The server's user must be able to enter the scratch directory: name one with --scratch."
-    } else if has(&["could not access file"]) {
-        "Install the library that the server names, or leave it out of --preload."
-    } else if has(&["No such file or directory"]) {
-        "The set lacks a file that the server needs. `windlass verify` says whether the set is \
-         damaged. If it is not, the source lacked the file during the backup. Use another set."
-    } else {
-        return None;
-    };
-    Some(text.to_owned())
 }

@@ -103,7 +103,7 @@ pub(super) struct Wanted<'a> {
 /// The content of postgresql.conf. If a name appears twice, the last one wins, so the user's own
 /// settings come last.
 pub(super) fn configuration(wanted: &Wanted<'_>) -> String {
-    let mut text = String::from("# Written by windlass open; removed when it ends.\n");
+    let mut text = String::from("# Written by Windlass for an opened set; removed when it ends.\n");
     let mut put = |name: &str, value: &str| text.push_str(&line(name, value));
     FIXED.iter().for_each(|(name, value)| put(name, value));
     let carried = wanted.carried.iter();

@@ -18,8 +18,8 @@ use std::path::Path;
 use super::{Kept, put};
 use crate::facts::DatabaseFacts;
 
-const INTRODUCTION: &str = "\n# Written by windlass restore, so that this server reaches nothing \
-     of its source.\n";
+const INTRODUCTION: &str = "\n# Written by Windlass when it restored this cluster, so that the \
+     server reaches nothing of its source.\n";
 /// A file in the data directory. If the setting is empty, the server complains that it cannot write
 /// a file without a name.
 const EXTERNAL_PID_FILE: &str = "external.pid";

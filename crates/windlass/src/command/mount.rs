@@ -17,6 +17,7 @@ use windlass_postgres::DatabaseFacts;
 use crate::cli::{Global, MountSet};
 use crate::exit::{Code, Failure};
 use crate::held::Held;
+use crate::hints;
 use crate::output;
 use crate::outputs;
 use crate::places;
@@ -211,7 +212,7 @@ fn serve(mount: &Mount, cancel: &Cancel) -> Result<(), Failure> {
 
 impl From<MountError> for Failure {
     fn from(error: MountError) -> Self {
-        let hint = error.hint().map(str::to_owned);
+        let hint = hints::mount(&error);
         Self::hinted(Code::Failed, error.to_string(), hint)
     }
 }

@@ -227,8 +227,7 @@ impl Bench<'_> {
             ..FileDeviceOptions::default()
         };
         let devices = devices::create(self.devices, &names, files, self.outputs);
-        let devices = devices.map_err(|failure| LabError::Option {
-            option: "--to",
+        let devices = devices.map_err(|failure| LabError::TrialDevices {
             what: failure.message().to_owned(),
         })?;
         let options = BackupOptions {

@@ -1,0 +1,96 @@
+//! Why an opened server ended, read from the last lines of its log.
+
+use super::PostgresError;
+
+/// Why an opened server ended, if its log says so in words that we know.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum ServerEnd {
+    /// The log needs a library that is not preloaded.
+    LibraryNeeded,
+    /// A file cannot be read.
+    Unreadable,
+    /// The file system is full.
+    NoSpace,
+    /// Replay would create a tablespace outside.
+    TablespaceOutside,
+    /// The server does not take the value or the name of a parameter.
+    Parameter,
+    /// The server may not use a file or directory.
+    Denied,
+    /// A library that shall be preloaded is not installed.
+    LibraryMissing,
+    /// A file of the cluster is missing.
+    FileMissing,
+}
+
+/// What the log says in each case. The first that is found counts.
+const WORDS: [(ServerEnd, &[&str]); 8] = [
+    (
+        ServerEnd::LibraryNeeded,
+        &["shared_preload_libraries", "resource manager with ID"],
+    ),
+    (
+        ServerEnd::Unreadable,
+        &["Input/output error", "Transport endpoint"],
+    ),
+    (ServerEnd::NoSpace, &["No space left"]),
+    (
+        ServerEnd::TablespaceOutside,
+        &[
+            "could not create symbolic link",
+            "directory for the tablespace",
+        ],
+    ),
+    (
+        ServerEnd::Parameter,
+        &[
+            "invalid value for parameter",
+            "unrecognized configuration parameter",
+        ],
+    ),
+    (ServerEnd::Denied, &["Permission denied"]),
+    (ServerEnd::LibraryMissing, &["could not access file"]),
+    (ServerEnd::FileMissing, &["No such file or directory"]),
+];
+
+impl ServerEnd {
+    fn of_log(log: &str) -> Option<Self> {
+        let says = |words: &[&str]| words.iter().any(|word| log.contains(word));
+        let found = WORDS.into_iter().find(|(_, words)| says(words));
+        found.map(|(end, _)| end)
+    }
+
+    /// What the user can do about it.
+    pub(super) fn hint(self) -> &'static str {
+        match self {
+            Self::LibraryNeeded => "Preload the library that the set needs.",
+            Self::Unreadable => "The set may be damaged. Verify it, or use another set.",
+            Self::NoSpace => "Free space, or name a roomier scratch directory.",
+            Self::TablespaceOutside => {
+                "A tablespace was created while this copy was made, and replay would link to the \
+                 source's own directory. Do not start it on the source's machine: make a new \
+                 backup and open that."
+            }
+            Self::Parameter => "Set or leave out the parameter.",
+            Self::Denied => "The server's user must be able to enter the scratch directory.",
+            Self::LibraryMissing => {
+                "Install the library that the server names, or do not preload it."
+            }
+            Self::FileMissing => {
+                "The set lacks a file that the server needs. Verify the set. If it is not damaged, \
+                 the source lacked the file during the backup. Use another set."
+            }
+        }
+    }
+}
+
+impl PostgresError {
+    /// Why the opened server ended, if its log says so.
+    pub fn server_end(&self) -> Option<ServerEnd> {
+        match self {
+            Self::ServerEnded { log, .. } => ServerEnd::of_log(log),
+            _ => None,
+        }
+    }
+}

@@ -25,7 +25,7 @@ use crate::cancel::Cancel;
 use crate::error::EngineError;
 use crate::progress::Progress;
 use crate::report::RunReport;
-use crate::restore::{Faults, RestoreOptions, run_through};
+use crate::restore::{Faults, FittedOptions, run_through};
 use crate::set::Tally;
 use crate::target::Discard;
 
@@ -48,7 +48,7 @@ pub struct Verification {
 /// Reads and checks everything that exists of a set, and lists all damage.
 pub fn verify(
     survey: &Survey,
-    options: &RestoreOptions,
+    options: &FittedOptions,
     progress: &Arc<Progress>,
     cancel: &Cancel,
 ) -> Result<Verification, EngineError> {

@@ -80,7 +80,7 @@ pub use progress::Progress;
 pub use rate::RateLimit;
 pub use read::{cached_pages, read_uncached};
 pub use report::{DeviceReport, RunReport};
-pub use restore::{RestoreOptions, TARGET_WRITERS, restore, target_writers};
+pub use restore::{FittedOptions, RestoreOptions, TARGET_WRITERS, restore, target_writers};
 pub use ring::{Ring, RingDone};
 pub use set::{
     FoundSet, METADATA_LIMIT_DEFAULT, OpenSet, OpenStripe, StripeGlance, UpperLayers, glance,

@@ -19,12 +19,13 @@ mod stages;
 mod stripe_reader;
 mod target_writer;
 
+use std::ops::Deref;
 use std::sync::Arc;
 use std::thread::{Scope, ScopedJoinHandle};
 use std::time::Instant;
 
 use crossbeam_channel::{Receiver, Sender, bounded, unbounded};
-use windlass_media::Decoder;
+use windlass_media::{Decoder, StripeHeader};
 
 use crate::activity::Activity;
 use crate::buffer::{Pool, read_depth};
@@ -63,25 +64,47 @@ pub struct RestoreOptions {
     pub pacing: Option<Arc<dyn Pacing>>,
 }
 
+/// How the restore of one set runs: options with buffers that hold each of its frames. This is the
+/// only place where a plan is fitted to a set, so what a command shows is what runs.
+#[derive(Clone, Debug)]
+pub struct FittedOptions(RestoreOptions);
+
+impl Deref for FittedOptions {
+    type Target = RestoreOptions;
+
+    fn deref(&self) -> &RestoreOptions {
+        &self.0
+    }
+}
+
 impl RestoreOptions {
     /// Makes the buffers large enough for the set's frames, within the allowed memory.
-    pub fn fit(mut self, set: &FoundSet) -> Result<Self, EngineError> {
+    pub fn fit(mut self, set: &FoundSet) -> Result<FittedOptions, EngineError> {
         for stripe in set.stripes() {
-            // A buffer must hold a frame, the padding before and after it, and the alignment of a
-            // direct read.
-            let (alignment, frame_bytes) = (stripe.header().alignment, stripe.header().frame_bytes);
-            let least = frame_bytes as usize + 2 * alignment as usize + 2 * 4096;
-            self.plan.grow(least, frame_bytes)?;
+            let frame_bytes = stripe.header().frame_bytes;
+            self.plan.grow(buffer_bytes(stripe.header()), frame_bytes)?;
         }
-        Ok(self)
+        Ok(FittedOptions(self))
     }
+}
+
+impl FittedOptions {
+    fn holds(&self, set: &FoundSet) -> bool {
+        let mut stripes = set.stripes().iter();
+        stripes.all(|stripe| self.plan.transfer_bytes >= buffer_bytes(stripe.header()))
+    }
+}
+
+/// A buffer must hold a frame, the padding before and after it, and the alignment of a direct read.
+fn buffer_bytes(header: &StripeHeader) -> usize {
+    header.frame_bytes as usize + 2 * header.alignment as usize + 2 * 4096
 }
 
 /// Restores a set to a target; ends at the first damage.
 pub fn restore(
     set: &OpenSet,
     target: &dyn Target,
-    options: &RestoreOptions,
+    options: &FittedOptions,
     progress: &Arc<Progress>,
     cancel: &Cancel,
 ) -> Result<RunReport, EngineError> {
@@ -93,19 +116,19 @@ pub fn restore(
 pub(crate) fn run_through(
     set: &FoundSet,
     target: &dyn Target,
-    options: &RestoreOptions,
+    options: &FittedOptions,
     progress: &Arc<Progress>,
     cancel: &Cancel,
     faults: &dyn Faults,
 ) -> Result<(RunReport, Ledger), EngineError> {
-    let options = options.clone().fit(set)?;
+    assert!(options.holds(set), "the options were fitted to another set");
     let (began, cpu_began) = (Instant::now(), process_cpu_seconds());
     let pool = Pool::new(
         options.plan.buffers,
         options.plan.compressors,
         options.plan.transfer_bytes,
     )?;
-    progress.begin(setting(set, &options, target.keeps(), &pool));
+    progress.begin(setting(set, options, target.keeps(), &pool));
     let shared = Shared::new(pool, Arc::clone(progress), cancel.clone());
     // A damaged set may have no list of its stripes.
     progress.set_total(set.held_bytes().max(set.file_bytes()));
@@ -120,7 +143,7 @@ pub(crate) fn run_through(
     let run = Run {
         set,
         target: slow.as_ref().map_or(target, |slow| slow),
-        options: &options,
+        options,
         shared: &shared,
         ledger: &ledger,
         faults,

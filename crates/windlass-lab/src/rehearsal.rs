@@ -218,6 +218,7 @@ impl Stage<'_> {
             ring: true,
             pacing: self.setup.emulation()?.pacing(),
         };
+        let options = options.fit(&set)?;
         let report = restore(&set, &target, &options, &Arc::default(), self.cancel)?;
         std::fs::remove_dir_all(&root).map_err(LabError::io("remove", &root))?;
         Ok(report)

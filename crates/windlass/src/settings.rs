@@ -2,7 +2,7 @@
 
 use windlass_engine::media::saturated;
 use windlass_engine::{
-    BufferPlan, BufferRequest, FoundSet, OpenStripe, RestoreOptions, target_writers,
+    BufferPlan, BufferRequest, FittedOptions, FoundSet, OpenStripe, RestoreOptions, target_writers,
 };
 use windlass_model::Emulation;
 use windlass_postgres::BackupRequest;
@@ -54,7 +54,7 @@ pub fn restore_options(
     buffers: &Buffers,
     max_rate: Option<u64>,
     keeps: bool,
-) -> Result<RestoreOptions, Failure> {
+) -> Result<FittedOptions, Failure> {
     let one_each = Layout {
         readers: Some(1),
         ..Layout::default()

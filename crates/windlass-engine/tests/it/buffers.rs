@@ -53,6 +53,7 @@ proptest! {
         let set = open(&make_set(&tree, dir.path(), &setup)).unwrap();
         let plan = back.plan(stripes, 1).unwrap();
         let options = RestoreOptions { plan, device_rate: None, ring, pacing: None };
+        let options = options.fit(&set).unwrap();
         restore(&set, &Discard, &options, &Default::default(), &Cancel::new()).unwrap();
         let into = dir.path().join("into");
         bring_back(&set, &into).unwrap();

@@ -176,6 +176,7 @@ fn a_restore_is_as_slow_as_the_models_of_its_stripes_and_of_its_target() {
             pacing: Emulation::parse([item]).unwrap().pacing(),
             ..restore_options()
         };
+        let options = options.fit(&set).unwrap();
         let report = restore(&set, &target, &options, &Arc::default(), &Cancel::new()).unwrap();
         assert_eq!(report.limit.stage, stage, "{}", report.verdict);
         assert!(report.limit.rate <= 22e6, "{}", report.verdict);

@@ -27,13 +27,9 @@ const METADATA_LIMIT: u64 = 64 << 20;
 fn use_set(dir: &Path) -> Result<(), EngineError> {
     let set = OpenSet::open(&[dir.join("set.windlass")], METADATA_LIMIT)?;
     set.check_index()?;
-    let verified = restore(
-        &set,
-        &Discard,
-        &lean_options(),
-        &Arc::default(),
-        &Cancel::new(),
-    );
+    let options = lean_options().fit(&set);
+    let verified = options
+        .and_then(|options| restore(&set, &Discard, &options, &Arc::default(), &Cancel::new()));
     // The set is restored whatever verify says: a user in a hurry does that.
     let files = set.description().files.clone();
     let layout = TargetLayout {
@@ -45,7 +41,7 @@ fn use_set(dir: &Path) -> Result<(), EngineError> {
     restore(
         &set,
         &target,
-        &restore_options(),
+        &restore_options().fit(&set)?,
         &Arc::default(),
         &Cancel::new(),
     )?;

@@ -78,6 +78,7 @@ fn bring_back_many(dir: &Path) {
         ring: true,
         pacing: None,
     };
+    let options = options.fit(&set).unwrap();
     restore(&set, &target, &options, &Arc::default(), &Cancel::new()).unwrap();
 }
 

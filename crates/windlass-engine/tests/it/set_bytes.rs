@@ -48,6 +48,7 @@ fn verify(bytes: &[u8], dir: &Path) -> bool {
         ring: false,
         pacing: None,
     };
+    let options = options.fit(&set).unwrap();
     let verified = restore(&set, &Discard, &options, &Arc::default(), &Cancel::new());
     // A set that restores must have a right index.
     assert!(indexed.is_ok() || verified.is_err());

@@ -94,7 +94,13 @@ fn a_set_that_is_in_no_file_is_listed_verified_and_restored() {
     assert_eq!(list.sets.len(), 1);
     assert!(matches!(list.sets[0].state, SetState::Sealed));
     let survey = Survey::of(&objects, &place(), METADATA_LIMIT_DEFAULT).unwrap();
-    let found = verify(&survey, &lean_options(), &Arc::default(), &Cancel::new()).unwrap();
+    let found = verify(
+        &survey,
+        &lean_options().fit(survey.set()).unwrap(),
+        &Arc::default(),
+        &Cancel::new(),
+    )
+    .unwrap();
     assert_eq!(found.damage.damage_count, 0);
     let set = OpenSet::open_in(&objects, &place(), METADATA_LIMIT_DEFAULT).unwrap();
     let into = dir.path().join("restored");
@@ -120,7 +126,13 @@ fn an_object_that_is_cut_off_or_missing_is_found() {
     let half = whole.0[..whole.0.len() / 2].to_vec();
     objects.0.insert(name, Arc::new(Object(half)));
     let survey = Survey::of(&objects, &place(), METADATA_LIMIT_DEFAULT).unwrap();
-    let found = verify(&survey, &lean_options(), &Arc::default(), &Cancel::new()).unwrap();
+    let found = verify(
+        &survey,
+        &lean_options().fit(survey.set()).unwrap(),
+        &Arc::default(),
+        &Cancel::new(),
+    )
+    .unwrap();
     assert!(found.damage.damage_count > 0);
     assert!(found.damage.lost_bytes > 0);
 }

@@ -69,7 +69,7 @@ fn the_total_of_a_restore_counts_what_was_copied_twice_from_the_start() {
     let (dir, _) = copied_twice(Codec::Zstd(1), true);
     let set = open(&[dir.path().to_owned()]).unwrap();
     let progress = Arc::<Progress>::default();
-    let options = lean_options();
+    let options = lean_options().fit(&set).unwrap();
     restore(&set, &Discard, &options, &progress, &Cancel::new()).unwrap();
     let whole = 300 + 700_000 + 5000 + 900 + 500_000;
     assert!(whole > set.file_bytes());

@@ -138,7 +138,7 @@ pub fn verify(places: &[PathBuf]) -> Result<OpenSet, EngineError> {
     restore(
         &set,
         &Discard,
-        &lean_options(),
+        &lean_options().fit(&set)?,
         &Arc::default(),
         &Cancel::new(),
     )?;
@@ -148,7 +148,7 @@ pub fn verify(places: &[PathBuf]) -> Result<OpenSet, EngineError> {
 /// Does what `windlass verify` does: lists all damage.
 pub fn check(places: &[PathBuf]) -> Result<DamageReport, EngineError> {
     let survey = Survey::of(&Files, places, METADATA_LIMIT_DEFAULT)?;
-    let options = lean_options();
+    let options = lean_options().fit(survey.set())?;
     let found = windlass_engine::verify(&survey, &options, &Arc::default(), &Cancel::new())?;
     Ok(found.damage)
 }
@@ -164,7 +164,7 @@ pub fn bring_back(set: &OpenSet, into: &Path) -> Result<RunReport, EngineError> 
     restore(
         set,
         &target,
-        &restore_options(),
+        &restore_options().fit(set)?,
         &Arc::default(),
         &Cancel::new(),
     )

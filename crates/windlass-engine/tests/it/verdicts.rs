@@ -261,6 +261,7 @@ fn restored(target: &dyn Target, device_rate: Option<u64>) -> RunReport {
         device_rate,
         ..restore_options()
     };
+    let options = options.fit(&set).unwrap();
     restore(&set, target, &options, &Arc::default(), &Cancel::new()).unwrap()
 }
 

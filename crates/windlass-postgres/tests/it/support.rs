@@ -145,6 +145,7 @@ pub fn restore_keeping(
         ring: true,
         pacing: None,
     };
+    let options = options.fit(&set).unwrap();
     restore(
         &set,
         &target,
@@ -175,6 +176,7 @@ pub fn restore_view(directory: &Path, into: &Path) -> DatabaseFacts {
         ring: true,
         pacing: None,
     };
+    let options = options.fit(&set).unwrap();
     let progress = Arc::new(Progress::default());
     restore(&set, &target, &options, &progress, &Cancel::new()).unwrap();
     DatabaseFacts::of_set(&description.facts.database).unwrap()

@@ -192,6 +192,7 @@ pub fn restore_while(
         ring: true,
         pacing: None,
     };
+    let options = options.fit(&set).unwrap();
     restore(
         &set,
         &target,

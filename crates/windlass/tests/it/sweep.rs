@@ -81,7 +81,7 @@ fn each_experiment_runs_its_own_grid() {
         let series = &document["series"];
         assert_eq!(array(series, "runs").len(), runs, "{experiment}");
         assert_eq!(series["inputs"]["experiment"], experiment);
-        assert!(words(&document["findings"]["method"]).contains("--repeat"));
+        assert!(words(&document["findings"]["method"]).contains("repeat the runs"));
         check_page(Path::new(document["kept"][1].as_str().unwrap()), charts);
     }
 }

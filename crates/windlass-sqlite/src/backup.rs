@@ -23,7 +23,7 @@ use std::time::{Duration, Instant};
 use jiff::Timestamp;
 use windlass_engine::{BackupRun, EngineError, FileContent, FileSpec, Missing};
 
-use crate::database::{Database, check_same_file, read_header};
+use crate::database::{Database, check_same_file, read_header, replaced_or};
 use crate::error::{IoContext, SqliteError};
 use crate::extent::{Extent, cut_off};
 use crate::facts::DatabaseFacts;
@@ -87,7 +87,8 @@ fn backup(database: &Database, mut run: BackupRun) -> Result<BackupOutcome, Sqli
     // Close the session whether or not the copy succeeded, and before waiting for the run's
     // threads: writers can then go on.
     let closed = session.close();
-    let mut copied = copied.map_err(|error| explain(database, error))?;
+    let explained = |error| replaced_or(&database.path, &database.file, explain(database, error));
+    let mut copied = copied.map_err(explained)?;
     closed?;
     copied.facts.label.clone_from(&database.label);
     let table = file_table(database, &run, &copied)?;

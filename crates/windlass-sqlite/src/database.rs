@@ -161,6 +161,27 @@ pub(crate) fn check_same_file(path: &Path, file: &File) -> Result<(), SqliteErro
     }
 }
 
+/// Names the cause of an error that the source shows. If the path names another file by now, that
+/// is the cause, whatever the old file and the files beside it look like.
+pub(crate) fn replaced_or(path: &Path, file: &File, error: SqliteError) -> SqliteError {
+    use SqliteError::*;
+    let is_of_source = matches!(
+        error,
+        Io { .. }
+            | NotADatabase { .. }
+            | SourceOverwritten { .. }
+            | CutOff { .. }
+            | Emptied { .. }
+            | WalDamaged { .. }
+            | WalIndex { .. }
+            | LockLost { .. }
+    );
+    match check_same_file(path, file) {
+        Err(replaced @ SourceReplaced { .. }) if is_of_source => replaced,
+        _ => error,
+    }
+}
+
 fn path_warnings(asked: &Path, real: &Path, metadata: &std::fs::Metadata) -> Vec<Warning> {
     let mut warnings = Vec::new();
     if asked.symlink_metadata().is_ok_and(|link| link.is_symlink()) {

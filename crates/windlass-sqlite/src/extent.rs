@@ -14,7 +14,7 @@ use std::fs::File;
 use std::io;
 use std::path::Path;
 
-use crate::database::{Database, read_header};
+use crate::database::{Database, read_header, replaced_or};
 use crate::error::{IoContext, SqliteError};
 use crate::header::DatabaseHeader;
 use crate::journal::{check_not_emptied, journal_header};
@@ -38,7 +38,8 @@ pub(crate) struct Extent {
 impl Database {
     /// Fails if the end of the database is lost: then a backup would fail, too. It locks nothing.
     pub fn check_end(&self) -> Result<(), SqliteError> {
-        Extent::check_unlocked(self)
+        let checked = Extent::check_unlocked(self);
+        checked.map_err(|error| replaced_or(&self.path, &self.file, error))
     }
 }
 

@@ -15,7 +15,7 @@ use std::time::Duration;
 use windlass_engine::Cancel;
 use windlass_media::fitted;
 
-use crate::database::{Database, check_same_file, read_header};
+use crate::database::{Database, check_same_file, read_header, replaced_or};
 use crate::error::{IoContext, SqliteError};
 use crate::extent::Extent;
 use crate::header::DatabaseHeader;
@@ -48,6 +48,11 @@ pub struct PinnedReader {
 impl Database {
     /// Pins the newest committed state.
     pub fn pin(&self, cancel: &Cancel) -> Result<PinnedState, SqliteError> {
+        let pinned = self.pin_newest(cancel);
+        pinned.map_err(|error| replaced_or(&self.path, &self.file, error))
+    }
+
+    fn pin_newest(&self, cancel: &Cancel) -> Result<PinnedState, SqliteError> {
         check_same_file(&self.path, &self.file)?;
         let mut session = Session::open(&self.path, &self.file)?;
         let view = begin(&mut session, self, cancel)?;
@@ -90,7 +95,9 @@ impl PinnedState {
     /// succeeds.
     pub fn end(mut self) -> Result<Duration, SqliteError> {
         if let Some((view, overlaid)) = &self.view {
-            view.check(*overlaid)?;
+            let reader = &self.reader;
+            let checked = view.check(*overlaid);
+            checked.map_err(|error| replaced_or(&reader.path, &reader.file, error))?;
         }
         let held = self.session.end()?;
         self.session.close()?;
@@ -111,6 +118,11 @@ impl PinnedReader {
 
     /// Reads bytes at `offset`. Returns how many; fewer than asked for only at the end.
     pub fn read(&self, offset: u64, into: &mut [u8]) -> Result<usize, SqliteError> {
+        let read = self.read_pinned(offset, into);
+        read.map_err(|error| replaced_or(&self.path, &self.file, error))
+    }
+
+    fn read_pinned(&self, offset: u64, into: &mut [u8]) -> Result<usize, SqliteError> {
         let left = self.extent.bytes.saturating_sub(offset);
         let length = usize::try_from(left).map_or(into.len(), |left| left.min(into.len()));
         let into = &mut into[..length];

@@ -2,6 +2,7 @@
 //! is an error in every mode and for every reader; Windlass never reads zeros for missing bytes.
 
 use std::fs::{File, OpenOptions};
+use std::os::unix::fs::FileExt;
 use std::path::Path;
 
 use windlass_engine::Cancel;
@@ -82,7 +83,12 @@ fn another_database_that_is_copied_over_one_in_wal_mode_is_noticed() {
     };
     let other = Ledger::create(&room.path("other.db"), spec).path;
     let path = ledger.path.clone();
-    let meanwhile = move || assert!(std::fs::copy(&other, &path).is_ok());
+    // The file is not emptied first: readers go on meanwhile, and would find it cut off.
+    let meanwhile = move || {
+        let bytes = std::fs::read(&other).unwrap();
+        let file = OpenOptions::new().write(true).open(&path).unwrap();
+        file.write_all_at(&bytes, 0).unwrap();
+    };
     let result = backup_while(&ledger.path, &room.path("set"), meanwhile);
     let error = result.map(|outcome| outcome.facts).unwrap_err();
     let SqliteError::SourceOverwritten { .. } = error else {
@@ -197,4 +203,75 @@ fn a_database_in_its_first_transaction_is_empty() {
     shell.run("COMMIT;");
     shell.close();
     assert_eq!(run_once(&path, "SELECT a FROM t;").unwrap(), "1");
+}
+
+/// Moves the database away, cuts it off there, and puts another one in its place.
+fn replace(path: &Path, other: &Path) {
+    let aside = path.with_extension("aside");
+    std::fs::rename(path, &aside).unwrap();
+    std::fs::copy(other, path).unwrap();
+    cut(&aside, CUT_BYTES);
+}
+
+fn expect_replaced<T>(result: Result<T, SqliteError>) {
+    let error = result.map(drop).unwrap_err();
+    assert!(
+        matches!(error, SqliteError::SourceReplaced { .. }),
+        "{error}"
+    );
+}
+
+/// What the old file looks like then is of no interest to anybody: the path names a whole database.
+#[test]
+fn a_database_that_was_replaced_is_not_called_cut_off() {
+    for journal in BOTH_MODES {
+        for with_sides in [false, true] {
+            let (room, ledger, _keeper) = scene(journal);
+            let (path, other) = (ledger.path.clone(), room.path("other.db"));
+            run_once(&other, "CREATE TABLE other(a);").unwrap();
+            let meanwhile = move || {
+                if with_sides {
+                    for suffix in ["db-wal", "db-shm"] {
+                        std::fs::remove_file(path.with_extension(suffix)).unwrap_or_default();
+                    }
+                }
+                replace(&path, &other);
+            };
+            let result = backup_while(&ledger.path, &room.path("set"), meanwhile);
+            expect_replaced(result);
+            assert!(!room.names().iter().any(|name| name.starts_with("set")));
+        }
+    }
+}
+
+/// The log may be removed with the old database, before all of it was read.
+#[test]
+fn a_database_that_was_replaced_with_its_log_is_not_called_broken() {
+    let (room, ledger, _keeper) = scene(Journal::Wal);
+    let (path, other) = (ledger.path.clone(), room.path("other.db"));
+    run_once(&other, "CREATE TABLE other(a);").unwrap();
+    let meanwhile = move || {
+        for suffix in ["db-wal", "db-shm"] {
+            std::fs::remove_file(path.with_extension(suffix)).unwrap();
+        }
+        std::fs::remove_file(&path).unwrap();
+        std::fs::copy(other, &path).unwrap();
+    };
+    expect_replaced(backup_while(&ledger.path, &room.path("set"), meanwhile));
+}
+
+#[test]
+fn a_reader_of_a_database_that_was_replaced_says_so() {
+    for journal in BOTH_MODES {
+        let (room, ledger, _keeper) = scene(journal);
+        let other = room.path("other.db");
+        run_once(&other, "CREATE TABLE other(a);").unwrap();
+        let database = Database::open(&ledger.path).unwrap();
+        let pinned = database.pin(&Cancel::new()).unwrap();
+        replace(&ledger.path, &other);
+        let mut page = [0; 4096];
+        expect_replaced(pinned.reader().read(2 * CUT_BYTES, &mut page));
+        drop(pinned);
+        expect_replaced(database.check_end());
+    }
 }

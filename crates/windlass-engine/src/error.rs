@@ -1,11 +1,15 @@
 //! What can go wrong between a source and a device, by place.
 
+mod hints;
+
 use std::io;
 use std::path::{Path, PathBuf};
 
 use windlass_media::{FormatError, SetId, StripeIndex, Structure};
 
 use crate::setting::{Setting, SettingFault};
+pub use hints::FILE_SIZE_LIMIT;
+use hints::{damage_hint, device_words, mixed_words, place_hint};
 
 /// Why a run failed.
 #[derive(Debug, thiserror::Error)]
@@ -164,12 +168,10 @@ pub enum EngineError {
         second: String,
     },
     /// The given places hold stripes of more than one set.
-    #[error("stripes of different sets were given: {first} and {second}")]
+    #[error("stripes of different sets were given:{}", mixed_words(stripes))]
     SetsMixed {
-        /// One set.
-        first: SetId,
-        /// The other.
-        second: SetId,
+        /// Where each stripe is, and its set.
+        stripes: Vec<(String, SetId)>,
     },
     /// The set builds on other sets, and this version cannot put them together.
     #[error("set {set} is {what}, and this version of Windlass reads full backups only")]
@@ -313,12 +315,14 @@ impl EngineError {
             Self::StripeTaken { .. } => {
                 "Nothing may move, remove or replace the files of a backup under way. Begin it again."
             }
-            Self::SetsMixed { .. } => "Name the stripes of one set only.",
-            Self::NotSealed { .. } => {
-                "Use an older set; the next backup to this place removes the unfinished one."
+            Self::SetsMixed { .. } => {
+                "Name one stripe of the set that you mean: Windlass finds its other stripes beside \
+                 it and where they were written."
             }
-            Self::Damage { source, offset, .. } => damage_hint(source, *offset),
-            Self::Incomplete { .. } => OLDER_SET,
+            Self::NotSealed { .. } => {
+                "The next backup to this place removes it, or gives it its name if it is complete."
+            }
+            Self::Damage { source, offset, .. } => damage_hint(source, *offset)?,
             Self::Thread { .. } => {
                 "Raise the limit of this user on processes (ulimit -u, TasksMax of a systemd unit) \
                  or on memory (ulimit -v)."
@@ -431,57 +435,5 @@ pub(crate) fn read_error(location: &Path, offset: u64, source: io::Error) -> Eng
         device: location.to_string_lossy().into_owned(),
         offset,
         source,
-    }
-}
-
-/// What to do if a file may not become larger.
-pub const FILE_SIZE_LIMIT: &str = "Raise the limit on the size of a file (`ulimit -f unlimited`, \
-    LimitFSIZE= of a systemd unit), or name a place whose file system takes files of this size.";
-
-/// What to do about a place where nothing can be written.
-fn place_hint(fault: &io::Error) -> Option<&'static str> {
-    Some(match fault.kind() {
-        io::ErrorKind::ReadOnlyFilesystem => {
-            "The file system is mounted read-only: name a place on another one, or mount it again \
-             with `mount -o remount,rw`."
-        }
-        io::ErrorKind::NotFound | io::ErrorKind::NotADirectory => {
-            "Name a path whose directory exists, or make the directory first."
-        }
-        io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => {
-            "Free space there, or name a place on another file system."
-        }
-        io::ErrorKind::FileTooLarge => FILE_SIZE_LIMIT,
-        _ => return None,
-    })
-}
-
-/// What to do when a set is damaged.
-const OLDER_SET: &str = "Use an older set.";
-
-fn damage_hint(source: &FormatError, offset: u64) -> &'static str {
-    match source {
-        FormatError::Magic(_) if offset == 0 => {
-            "Name a stripe of a set, or the directory that holds its stripes. If this file was a \
-             stripe, its beginning was overwritten: use another set."
-        }
-        _ => OLDER_SET,
-    }
-}
-
-/// Says what failed on a device. Only reading and writing happen at an offset.
-fn device_words(operation: &str, device: &str, offset: u64, source: &io::Error) -> String {
-    match operation {
-        "create" if source.kind() == io::ErrorKind::AlreadyExists => {
-            format!("create {device}: a file of this name is already there")
-        }
-        "create" if source.kind() == io::ErrorKind::WouldBlock => {
-            format!("create {device}: another run is writing a backup with this name")
-        }
-        "publish" if source.kind() == io::ErrorKind::AlreadyExists => {
-            format!("cannot name {device}: a file of this name appeared during the backup")
-        }
-        "read" | "write" => format!("{operation} device {device} at offset {offset}: {source}"),
-        _ => format!("{operation} device {device}: {source}"),
     }
 }

@@ -14,6 +14,7 @@
 mod list;
 mod stripe;
 
+use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 use windlass_media::{BackupType, SetId, StripeIndex};
@@ -55,9 +56,14 @@ pub struct SetEntry {
 }
 
 impl SetEntry {
-    /// Bytes of the stripes that were found.
+    /// Bytes of the stripes that were found. Copies of a stripe count once.
     pub fn bytes(&self) -> u64 {
-        self.stripes.iter().map(|stripe| stripe.bytes).sum()
+        let mut lengths: BTreeMap<u16, u64> = BTreeMap::new();
+        for stripe in &self.stripes {
+            let length = lengths.entry(stripe.index.0).or_default();
+            *length = stripe.bytes.max(*length);
+        }
+        lengths.into_values().sum()
     }
 
     /// Where its stripes are.

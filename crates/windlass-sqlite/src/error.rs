@@ -293,7 +293,7 @@ impl SqliteError {
             Self::TargetName { .. } => "Name the file to restore to, or a directory that exists.",
             Self::Facts { .. } => {
                 "No backup of this version writes such a set. If a newer version \
-                 wrote it, use that version. If not, use another set."
+                 wrote it, use that version."
             }
             _ => return None,
         })

@@ -6,10 +6,31 @@ use windlass_engine::{Damage, DamageReport, DamagedPart, LostFile};
 use crate::output;
 use windlass_engine::show_size;
 
-/// At most this many lines of each list are printed; `--json` has more.
-pub const LINES_MAX: usize = 100;
-/// At most this many ranges of one file are printed.
-const RANGES_SHOWN: usize = 8;
+/// How much of each list is printed. After a lost disk nearly every file has lost something, and
+/// what matters must stay on the screen.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Limits {
+    /// Damaged places, and files that lost bytes.
+    entries: usize,
+    /// Ranges of one file.
+    ranges: usize,
+}
+
+impl Limits {
+    /// With `--details`: everything that is kept.
+    pub fn new(details: bool) -> Self {
+        match details {
+            true => Self {
+                entries: usize::MAX,
+                ranges: usize::MAX,
+            },
+            false => Self {
+                entries: 10,
+                ranges: 3,
+            },
+        }
+    }
+}
 
 /// How a database counts its pages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -59,31 +80,40 @@ impl Pages {
 }
 
 /// Prints the findings: damaged places, files that lost bytes, and the sum.
-pub fn print_damage(report: &DamageReport, pages: &Pages) {
+pub fn print_damage(report: &DamageReport, pages: &Pages, limits: Limits) {
     output::line("");
-    report
-        .damage
+    let shown = limits.entries.min(report.damage.len());
+    let places = &report.damage[..shown];
+    places
         .iter()
-        .take(LINES_MAX)
-        .for_each(|damage| print_place(damage, pages));
-    let listed = report.damage.len().min(LINES_MAX) as u64;
-    more(report.damage_count - listed, "more damaged place");
+        .for_each(|damage| print_place(damage, pages, limits));
+    more(report.damage_count, shown, "more damaged place");
     output::line("");
-    for file in report.lost.iter().take(LINES_MAX) {
-        print_lost(file, pages);
+    // Those that lost most come first, if not all can be shown.
+    let mut lost: Vec<_> = report.lost.iter().collect();
+    if lost.len() > limits.entries {
+        lost.sort_by_key(|file| std::cmp::Reverse(file.lost_bytes));
     }
-    let listed = report.lost.len().min(LINES_MAX) as u64;
-    more(report.lost_file_count - listed, "more file");
+    let shown = limits.entries.min(lost.len());
+    lost[..shown]
+        .iter()
+        .for_each(|file| print_lost(file, pages, limits));
+    more(report.lost_file_count, shown, "more file");
     print_sum(report);
-}
-
-fn more(count: u64, what: &str) {
-    if count > 0 {
-        output::line(&format!("              and {}", output::count(count, what)));
+    let all_shown = shown == lost.len() && places.len() == report.damage.len();
+    if !all_shown {
+        output::line("              --details lists more of it");
     }
 }
 
-fn print_place(damage: &Damage, pages: &Pages) {
+fn more(count: u64, shown: usize, what: &str) {
+    let rest = count - shown as u64;
+    if rest > 0 {
+        output::line(&format!("              and {}", output::count(rest, what)));
+    }
+}
+
+fn print_place(damage: &Damage, pages: &Pages, limits: Limits) {
     let Damage {
         stripe,
         location,
@@ -102,19 +132,19 @@ fn print_place(damage: &Damage, pages: &Pages) {
             output::count(*bytes, "byte")
         ),
     });
-    for range in &damage.files {
+    let listed = limits.ranges.min(damage.files.len());
+    for range in &damage.files[..listed] {
         let text = pages.range(&range.path, range.offset, range.bytes);
         output::line(&format!("                held {}: {text}", range.path));
     }
-    let shown = damage.files.len() as u64;
-    if damage.range_count > shown {
-        let rest = damage.range_count - shown;
+    if damage.range_count > listed as u64 {
+        let rest = damage.range_count - listed as u64;
         let rest = output::count(rest, "more range");
         output::line(&format!("                held {rest} of files"));
     }
 }
 
-fn print_lost(file: &LostFile, pages: &Pages) {
+fn print_lost(file: &LostFile, pages: &Pages, limits: Limits) {
     let LostFile {
         path,
         file_bytes,
@@ -125,13 +155,13 @@ fn print_lost(file: &LostFile, pages: &Pages) {
         "lost          {path}: {lost_bytes} of {}",
         output::count(*file_bytes, "byte")
     ));
-    for range in file.ranges.iter().take(RANGES_SHOWN) {
+    let listed = limits.ranges.min(file.ranges.len());
+    for range in &file.ranges[..listed] {
         let text = pages.range(path, range.offset, range.bytes);
         output::line(&format!("                {text}"));
     }
-    let shown = file.ranges.len().min(RANGES_SHOWN) as u64;
-    if file.range_count > shown {
-        let rest = file.range_count - shown;
+    if file.range_count > listed as u64 {
+        let rest = file.range_count - listed as u64;
         let rest = output::count(rest, "more range");
         output::line(&format!("                and {rest}"));
     }

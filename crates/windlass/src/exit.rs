@@ -132,12 +132,8 @@ impl Failure {
 
     /// The same failure, as one caused by damage of a set.
     pub fn of_damage(self) -> Self {
-        let hint = "Use another set; `windlass verify` says what is damaged in this one.";
-        Self::new(
-            Code::Damage,
-            self.message,
-            self.hint.unwrap_or(hint.to_owned()),
-        )
+        let hint = self.hint.unwrap_or(hints::DAMAGED.to_owned());
+        Self::new(Code::Damage, self.message, hint)
     }
 
     /// Whether damage of a set causes it.

@@ -10,7 +10,7 @@ mod images;
 mod lab;
 
 pub use databases::{postgres, sqlite};
-pub use engine::{hint as engine, message as engine_message};
+pub use engine::{DAMAGED, hint as engine, message as engine_message};
 pub use images::{image, mount};
 pub use lab::{hint as lab, message as lab_message};
 

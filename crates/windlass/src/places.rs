@@ -5,58 +5,72 @@
 //!
 //! A configured database's name stands for the places that its backups go to.
 
+pub mod below;
 mod choose;
 mod configured;
 mod identity;
+mod listed;
 mod named;
+mod other;
 mod which;
 
 use std::path::{Path, PathBuf};
 
-use jiff::Timestamp;
 use windlass_engine::{
-    EngineError, Files, METADATA_LIMIT_DEFAULT, OpenSet, SetList, list_sets, set_of_stripe,
+    EngineError, Files, METADATA_LIMIT_DEFAULT, OpenSet, SetEntry, glance, set_of_stripe,
 };
 
 use crate::cli::{Choice, Global};
 use crate::exit::Failure;
 use crate::output;
 use choose::Chosen;
-pub use choose::{choose, short_id};
+pub use choose::choose;
 pub use configured::names_of;
 pub use identity::Identity;
-pub use named::{Named, typed};
+pub use listed::{list, short_id, typed};
+pub use named::Named;
+pub use other::Advice;
 pub use which::{Which, local_time, timestamp, when};
 
 /// The stripes of one set, found and not yet opened.
 pub struct FoundSet {
     /// The paths of its stripes.
     pub stripes: Vec<PathBuf>,
-    /// What to do if the set is damaged.
-    advice: Option<String>,
+    /// What to do if the set is damaged. For stripes it is found out when it is needed.
+    advice: Option<Advice>,
 }
 
 impl FoundSet {
     /// Opens it.
     pub fn open(&self) -> Result<OpenSet, Failure> {
         let opened = OpenSet::open(&self.stripes, METADATA_LIMIT_DEFAULT);
-        opened.map_err(|error| {
-            let can_be_mended = matches!(
-                error,
-                EngineError::StripeMissing { .. } | EngineError::StripeTwice { .. }
-            );
-            self.advised(error.into(), can_be_mended)
-        })
+        opened.map_err(|error| self.explained(error))
+    }
+
+    /// What to do if the set is damaged or not whole. None if that cannot be known.
+    pub fn advice(&self) -> Option<Advice> {
+        let advice = self.advice.clone();
+        advice.or_else(|| Advice::of_stripes(&self.stripes))
+    }
+
+    /// The failure that an error of the set is.
+    pub fn explained(&self, error: EngineError) -> Failure {
+        match error {
+            // Nothing is lost: only the words on the command line must change.
+            EngineError::SetsMixed { .. } | EngineError::StripeTwice { .. } => error.into(),
+            error => self.advised(error.into()),
+        }
     }
 
     /// If damage causes the failure, the failure names the set to use instead.
-    pub fn advised(&self, failure: Failure, can_be_mended: bool) -> Failure {
-        let Some(advice) = self.advice.as_ref().filter(|_| failure.is_damage()) else {
-            return failure;
-        };
-        let own = failure.hint().filter(|_| can_be_mended);
-        let hint = own.map_or(advice.clone(), |own| format!("{own} {advice}"));
-        failure.hinting(&hint)
+    pub fn advised(&self, failure: Failure) -> Failure {
+        match self.advice().filter(|_| failure.is_damage()) {
+            Some(advice) => {
+                let hint = advice.hint(failure.hint());
+                failure.hinting(&hint)
+            }
+            None => failure,
+        }
     }
 }
 
@@ -79,8 +93,25 @@ pub fn find_named(global: &Global, named: &Named) -> Result<FoundSet, Failure> {
     }
     Ok(FoundSet {
         stripes: chosen.set.locations(),
-        advice: Some(advice(&chosen, &typed(words))),
+        advice: Some(chosen.advice),
     })
+}
+
+impl FoundSet {
+    /// One set of a list.
+    pub fn of_list(set: &SetEntry, sets: &[&SetEntry], places: &[PathBuf]) -> Self {
+        Self {
+            stripes: set.locations(),
+            advice: Some(Advice::new(sets, set, places)),
+        }
+    }
+
+    /// Says what to do about damage that has been reported.
+    pub fn say_advice(&self) {
+        if let Some(advice) = self.advice() {
+            output::note(&format!("hint: {}", advice.hint(None)));
+        }
+    }
 }
 
 /// Finds a set and opens it.
@@ -104,39 +135,9 @@ pub fn open_stripes(stripes: &[PathBuf]) -> Result<OpenSet, Failure> {
     Ok(OpenSet::open(stripes, METADATA_LIMIT_DEFAULT)?)
 }
 
-/// The sets of these directories.
-pub fn list(directories: &[PathBuf]) -> Result<SetList, Failure> {
-    let mut list = list_sets(&Files, directories, METADATA_LIMIT_DEFAULT)?;
-    for set in &mut list.sets {
-        // The description has the time of every message. The header has that of its own making,
-        // which may be in the second before.
-        let started = set.about.as_ref().map(|about| about.started.parse());
-        if let Some(Ok(started)) = started {
-            let started: Timestamp = started;
-            let nanos = i64::try_from(started.as_nanosecond());
-            set.begun_nanos = nanos.unwrap_or(set.begun_nanos);
-        }
-    }
-    list.sets.sort_by_key(|set| (set.begun_nanos, set.set_id.0));
-    Ok(list)
-}
-
-/// Places, as part of a sentence.
-pub fn names(words: &[PathBuf]) -> String {
-    let names: Vec<_> = words
-        .iter()
-        .map(|word| word.display().to_string())
-        .collect();
-    names.join(", ")
-}
-
 /// A stripe means its own set. Directories named with it are places where its other stripes may be.
 fn of_stripe(stripe: &Path, words: &[PathBuf], choice: &Choice) -> Result<FoundSet, Failure> {
-    if (choice.which.is_some() || choice.of.is_some()) && stripe.exists() {
-        let message = format!("{} is one stripe, which is of one set", stripe.display());
-        let hint = "--set and --database choose among the sets of a directory: name the directory.";
-        return Err(Failure::usage(message, hint));
-    }
+    check_unchosen(stripe, choice)?;
     let stripes = match set_of_stripe(&Files, stripe) {
         None => words.to_vec(),
         Some(set_id) => {
@@ -154,6 +155,26 @@ fn of_stripe(stripe: &Path, words: &[PathBuf], choice: &Choice) -> Result<FoundS
     })
 }
 
+/// Refuses to choose a set if a stripe was named, which is of one set.
+pub fn check_unchosen(stripe: &Path, choice: &Choice) -> Result<(), Failure> {
+    if (choice.which.is_none() && choice.of.is_none()) || !stripe.exists() {
+        return Ok(());
+    }
+    let glances = glance(&Files, &[stripe.to_owned()], METADATA_LIMIT_DEFAULT)?;
+    let of = glances.first().map_or(String::new(), |one| {
+        let id = &one.header.set_id.to_string()[..8];
+        let facts = one.description.as_ref().map(|about| &about.facts.database);
+        let of = facts.map(|facts| format!(" of {}", Identity::of_facts(facts)));
+        format!(": {id}{}", of.unwrap_or_default())
+    });
+    let message = format!(
+        "{} is one stripe, which is of one set{of}",
+        stripe.display()
+    );
+    let hint = "--set and --database choose among the sets of a directory: name the directory.";
+    Err(Failure::usage(message, hint))
+}
+
 /// Prints which set was chosen.
 fn say(chosen: &Chosen<'_>) {
     let set = chosen.set;
@@ -161,22 +182,4 @@ fn say(chosen: &Chosen<'_>) {
     let (id, how) = (short_id(set), &chosen.how);
     let begun = when(set.begun_nanos);
     output::note(&format!("set {id}{of}, begun {begun}: {how}"));
-}
-
-/// What to do if the chosen set is damaged.
-fn advice(chosen: &Chosen<'_>, place: &str) -> String {
-    let bad = short_id(chosen.set);
-    let verify = format!("`windlass verify {place} --set {bad}` lists what is lost");
-    match chosen.older {
-        None => format!(
-            "No older sound set of it is there: `windlass info {place}` lists all. {verify}."
-        ),
-        Some(older) => {
-            let (id, begun) = (short_id(older), when(older.begun_nanos));
-            format!(
-                "The next older sound set is {id}, begun {begun}: take it with --set {id}. \
-                 {verify}."
-            )
-        }
-    }
 }

@@ -3,10 +3,10 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-use windlass_media::{Footer, SetDescription, StripeHeader};
+use windlass_media::{Footer, SetDescription, SetId, StripeHeader};
 
 use super::ends::Ends;
-use super::stripe::{OpenStripe, open_stripe};
+use super::stripe::{OpenStripe, open_stripe, peek_header};
 use crate::error::EngineError;
 use crate::storage::{Lies, Storage};
 use crate::stripe_name::{is_named_as_stripe, is_partial, partial_path};
@@ -38,10 +38,8 @@ pub(super) fn first_stripe(
         if let Some((_, other)) = &first
             && other.set_id != header.set_id
         {
-            return Err(EngineError::SetsMixed {
-                first: other.set_id,
-                second: header.set_id,
-            });
+            let stripes = sets_of(storage, places)?;
+            return Err(EngineError::SetsMixed { stripes });
         }
         if let Some(other) = seen.insert(header.stripe.0, path.clone())
             && !storage.is_same(&other, &path)
@@ -65,6 +63,17 @@ pub(super) fn first_stripe(
             })
         }
     }
+}
+
+/// The set of each stripe in these places, as far as headers say it.
+fn sets_of(storage: &dyn Storage, places: &[PathBuf]) -> Result<Vec<(String, SetId)>, EngineError> {
+    let paths = expand(storage, places)?.into_iter();
+    let paths = paths.filter(|path| places.contains(path) || !is_partial(path));
+    let set_of = |path: PathBuf| {
+        let header = peek_header(storage, &path)?;
+        Some((path.to_string_lossy().into_owned(), header.set_id))
+    };
+    Ok(paths.filter_map(set_of).collect())
 }
 
 /// Turns each place into the stripes in it. Files stay as they are.

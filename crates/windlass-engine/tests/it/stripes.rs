@@ -146,6 +146,12 @@ fn two_sets_in_one_directory_are_told_apart_by_naming_a_stripe() {
     let named = [fixture.places[0].clone(), fixture.path("sets/other1")];
     let error = open(&named).unwrap_err();
     assert!(matches!(error, EngineError::SetsMixed { .. }), "{error}");
+    // Which stripe is of which set.
+    let mixed = error.to_string();
+    for (path, set) in named.iter().zip([three().set_id, setup.set_id]) {
+        let says = format!("\n  {} is of set {set}", path.display());
+        assert!(mixed.contains(&says), "{mixed}");
+    }
 }
 
 #[test]

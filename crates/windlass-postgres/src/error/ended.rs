@@ -65,7 +65,7 @@ impl ServerEnd {
     pub(super) fn hint(self) -> &'static str {
         match self {
             Self::LibraryNeeded => "Preload the library that the set needs.",
-            Self::Unreadable => "The set may be damaged. Verify it, or use another set.",
+            Self::Unreadable => "The set may be damaged: verify it.",
             Self::NoSpace => "Free space, or name a roomier scratch directory.",
             Self::TablespaceOutside => {
                 "A tablespace was created while this copy was made, and replay would link to the \
@@ -79,7 +79,7 @@ impl ServerEnd {
             }
             Self::FileMissing => {
                 "The set lacks a file that the server needs. Verify the set. If it is not damaged, \
-                 the source lacked the file during the backup. Use another set."
+                 the source lacked the file during the backup."
             }
         }
     }

@@ -118,7 +118,7 @@ impl PostgresError {
             }
             Self::Set { .. } => {
                 "No backup of this version writes such a set. If a newer version \
-                 wrote it, use that version. If not, use another set."
+                 wrote it, use that version."
             }
             Self::Link { .. } => "Replace the link by what it points to, or point it elsewhere.",
             _ => return self.hint_of_target(),

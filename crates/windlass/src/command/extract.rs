@@ -5,7 +5,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use windlass_engine::OpenSet;
-use windlass_image::{Image, Patterns, SetImage, SetImageOptions, extract_files};
+use windlass_image::{Image, ImageError, Patterns, SetImage, SetImageOptions, extract_files};
 use windlass_postgres::{Relation, RelationNames, RelationPattern};
 
 use crate::cli::{Extract, Global};
@@ -21,11 +21,12 @@ use windlass_engine::show_size;
 pub fn run(global: &Global, arguments: &Extract) -> Result<Code, Failure> {
     let cancel = signals::cancel_on_signals()?;
     // The set is opened first: only root may be allowed to read it.
-    let set = Arc::new(places::open(
+    let found = places::find(
         global,
         std::slice::from_ref(&arguments.set),
         &arguments.choice,
-    )?);
+    )?;
+    let set = Arc::new(found.open()?);
     if !arguments.relation.is_empty() {
         check_has_relations(&set)?;
     }
@@ -36,11 +37,12 @@ pub fn run(global: &Global, arguments: &Extract) -> Result<Code, Failure> {
         privilege::become_user(uid, gid)?;
     }
     let total = set.stripe_bytes();
-    let image = SetImage::open(set, &SetImageOptions::default())?;
+    let failed = |error: ImageError| found.advised(error.into());
+    let image = SetImage::open(set, &SetImageOptions::default()).map_err(failed)?;
     let mut patterns = Patterns::new(&arguments.patterns)?;
     let relations = relation_paths(&image, &arguments.relation)?;
     let mut wanted = |path: &[u8]| patterns.matches(path) || relations.contains(path);
-    let report = extract_files(&image, &mut wanted, &arguments.into, &cancel)?;
+    let report = extract_files(&image, &mut wanted, &arguments.into, &cancel).map_err(failed)?;
     let unmatched = patterns.unmatched();
     let fetched = image.statistics().fetched_bytes;
     for pattern in &unmatched {

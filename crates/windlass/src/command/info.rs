@@ -2,7 +2,7 @@
 
 mod list;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -33,6 +33,8 @@ pub fn run(global: &Global, arguments: &Info) -> Result<Code, Failure> {
     if named.are_directories() {
         return list::run(global, arguments, &named);
     }
+    let mut named_stripes = named.paths.iter().filter(|path| !path.is_dir());
+    named_stripes.try_for_each(|stripe| places::check_unchosen(stripe, &named.choice))?;
     stripes(global, arguments, &named.paths)
 }
 
@@ -262,11 +264,10 @@ impl SetView {
             return;
         }
         output::line(&format!("state         cannot be restored: {fault}"));
-        let sound = self
-            .stripes
-            .iter()
-            .filter(|stripe| stripe.fault.is_none())
-            .count();
+        let sound = self.stripes.iter().filter(|stripe| stripe.fault.is_none());
+        // Copies of a stripe are one stripe.
+        let sound = sound.map(|stripe| stripe.index).collect::<BTreeSet<_>>();
+        let sound = sound.len();
         let stripes = output::count(self.stripe_count.into(), "stripe");
         let are = if self.stripe_count == 1 { "is" } else { "are" };
         let described = if self.description.is_some() {
@@ -280,13 +281,15 @@ impl SetView {
         ));
     }
 
-    /// Bytes of the stripes that are there.
+    /// Bytes of the stripes that are there. Copies of a stripe count once.
     fn stored_bytes(&self) -> u64 {
-        let there = self.stripes.iter().filter(|stripe| stripe.is_there);
-        there
-            .filter_map(|stripe| stripe.location.metadata().ok())
-            .map(|file| file.len())
-            .sum()
+        let mut lengths: BTreeMap<u16, u64> = BTreeMap::new();
+        for stripe in self.stripes.iter().filter(|stripe| stripe.is_there) {
+            let bytes = stripe.location.metadata().map_or(0, |file| file.len());
+            let length = lengths.entry(stripe.index).or_default();
+            *length = bytes.max(*length);
+        }
+        lengths.into_values().sum()
     }
 
     fn json(&self, files: bool) -> Value {

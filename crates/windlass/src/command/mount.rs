@@ -38,18 +38,17 @@ pub fn run(global: &Global, arguments: &MountSet) -> Result<Code, Failure> {
         return detach::run(global.json);
     }
     let cancel = signals::cancel_on_signals()?;
-    let set = Arc::new(places::open(
-        global,
-        std::slice::from_ref(&arguments.set),
-        &arguments.choice,
-    )?);
+    let words = std::slice::from_ref(&arguments.set);
+    let found = places::find(global, words, &arguments.choice)?;
+    let set = Arc::new(found.open()?);
     Held::check_links(set.description())?;
     let defaults = SetImageOptions::default();
     let options = SetImageOptions {
         frame_cache_bytes: arguments.cache.unwrap_or(defaults.frame_cache_bytes),
         ..defaults
     };
-    let image = Arc::new(SetImage::open(Arc::clone(&set), &options)?);
+    let image = SetImage::open(Arc::clone(&set), &options);
+    let image = Arc::new(image.map_err(|error| found.advised(error.into()))?);
     let messages = Messages::default();
     let options = MountOptions {
         threads: arguments.threads,
@@ -78,7 +77,7 @@ pub fn run(global: &Global, arguments: &MountSet) -> Result<Code, Failure> {
     let operation = shown.begin(&set, mount.at());
     say_mounted(global, &set, mount.at());
     if arguments.detached {
-        detach::leave()?;
+        detach::leave(output::degraded(Code::Done))?;
     }
     let ended = serve(&mount, &cancel);
     drop(operation);
@@ -86,10 +85,11 @@ pub fn run(global: &Global, arguments: &MountSet) -> Result<Code, Failure> {
     if let Some(overlay) = overlay {
         overlay.sync()?;
     }
-    Ok(match mount.statistics().damaged {
-        0 => Code::Done,
-        _ => Code::Damage,
-    })
+    if mount.statistics().damaged == 0 {
+        return Ok(Code::Done);
+    }
+    found.say_advice();
+    Ok(Code::Damage)
 }
 
 /// The owner of the files: the source's owner if this process is root and knows that user;

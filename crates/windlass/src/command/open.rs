@@ -20,7 +20,7 @@ use crate::cli::{Global, Open};
 use crate::exit::{Code, Failure};
 use crate::opened::Opened;
 use crate::output;
-use crate::places;
+use crate::places::{self, FoundSet};
 use crate::signals;
 
 /// The pause between two looks at signals and processes.
@@ -39,25 +39,41 @@ struct Asked {
 pub fn run(global: &Global, arguments: &Open) -> Result<Code, Failure> {
     let asked = listen()?;
     let begun = Instant::now();
-    let set = places::open(global, &arguments.set, &arguments.choice);
-    let set = Arc::new(set.map_err(|failure| explained(failure, arguments))?);
+    let found = places::find(global, &arguments.set, &arguments.choice);
+    let set = found.and_then(|found| Ok((found.open()?, found)));
+    let (set, found) = set.map_err(|failure| explained(failure, arguments))?;
+    let set = Arc::new(set);
     remind_of_path(&set, &arguments.command);
-    let mut opened = Opened::open(&set, &arguments.opening, arguments.writable, &asked.end)?;
+    let opened = Opened::open(&set, &arguments.opening, arguments.writable, &asked.end);
+    let mut opened = opened.map_err(|failure| found.advised(failure))?;
     if arguments.command.is_empty() {
         say(global, &opened, arguments.writable, begun.elapsed());
-        wait(&mut opened, &asked)?;
-        let damaged = opened.close()?;
-        return Ok(if damaged { Code::Damage } else { Code::Done });
+        wait(&mut opened, &asked).map_err(|failure| found.advised(failure))?;
+        return Ok(match close(opened, &found)? {
+            true => Code::Damage,
+            false => Code::Done,
+        });
     }
     let ended = run_command(&opened, &arguments.command, &asked)?;
-    let alive = opened.check_alive();
-    let damaged = opened.close()?;
+    let alive = opened
+        .check_alive()
+        .map_err(|failure| found.advised(failure));
+    let damaged = close(opened, &found)?;
     // The command may have succeeded without reading what is damaged.
     match code(ended) {
         0 if damaged => Ok(Code::Damage),
         0 => alive.map(|()| Code::Done),
         code => Ok(Code::Program(code)),
     }
+}
+
+/// Closes the database. Returns whether damage of the set was found, and says what to do about it.
+fn close(opened: Opened, found: &FoundSet) -> Result<bool, Failure> {
+    let damaged = opened.close()?;
+    if damaged {
+        found.say_advice();
+    }
+    Ok(damaged)
 }
 
 /// If a word is not a place of stripes, it is probably a command whose two dashes are missing.

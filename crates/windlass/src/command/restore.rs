@@ -61,7 +61,7 @@ fn restore_set(
         Held::Sqlite => sqlite((global, arguments), &set, run, cancel),
     };
     // Damage in a frame is found only by reading it.
-    let (mut report, next) = restored.map_err(|failure| found.advised(failure, false))?;
+    let (mut report, next) = restored.map_err(|failure| found.advised(failure))?;
     let tablespaces = arguments.tablespace_map.iter().map(|(_, becomes)| becomes);
     let places = std::iter::once(&arguments.into).chain(tablespaces);
     let ends = Ends {

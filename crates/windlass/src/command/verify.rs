@@ -8,18 +8,18 @@ use std::path::PathBuf;
 
 use windlass_engine::media::SetId;
 use windlass_engine::{
-    Cancel, DamageReport, Files, FoundSet, METADATA_LIMIT_DEFAULT, OpenStripe, RunReport, Survey,
-    Verification, show_size, to_json, verify, verify_index,
+    Cancel, DamageReport, DamagedPart, Files, FoundSet, METADATA_LIMIT_DEFAULT, OpenStripe,
+    RunReport, Survey, Verification, show_size, to_json, verify, verify_index,
 };
 
 use windlass_lab::state_directory;
 
 use crate::cli::{Global, Verify};
-use crate::damage::{Pages, print_damage};
+use crate::damage::{Limits, Pages, print_damage};
 use crate::exit::{Code, Failure};
 use crate::held::Held;
 use crate::outputs;
-use crate::places::{self, Named, Which};
+use crate::places::{self, Advice, Named, Which};
 use crate::probed::Ends;
 use crate::settings;
 use crate::signals;
@@ -45,7 +45,7 @@ pub fn run(global: &Global, arguments: &Verify) -> Result<Code, Failure> {
         title: None,
         well_so_far: true,
     };
-    let verified = how.verify(&found.stripes, &cancel)?;
+    let verified = how.verify(&found, &cancel)?;
     if global.json {
         output::line(&verified.document.to_string());
     }
@@ -72,30 +72,52 @@ struct Verified {
     damage: DamageReport,
     /// What to do about the damage, if there is more to say than to use another set.
     hint: Option<String>,
+    /// Which set to use instead, if something is wrong with this one.
+    advice: Option<Advice>,
     opened: Option<Checked>,
 }
 
 impl Verified {
     /// Reports at the end what is wrong.
     fn complain(&self) {
-        let id = self.id;
-        if !self.damage.is_empty() {
-            let places = output::count(self.damage.damage_count, "place");
-            output::note(&format!("error: set {id} is damaged in {places}"));
-            let usual = "Use an older set: `windlass info PLACE` lists the sets of a directory.";
-            let hint = self.hint.as_deref().unwrap_or(usual);
-            output::note(&format!("hint: {hint}"));
-        } else if let Some(checked) = &self.opened {
-            checked.complain(&id);
+        if self.damage.is_empty() {
+            let checked = self.opened.iter();
+            return checked.for_each(|one| one.complain(&self.id, self.advice.as_ref()));
+        }
+        let (what, own) = wrong(&self.damage);
+        output::note(&format!("error: set {} is {what}", self.id));
+        let instead = self.advice.as_ref().map(Advice::instead);
+        let own = self.hint.as_deref().or(own);
+        let hint: Vec<_> = own.into_iter().chain(instead).collect();
+        if !hint.is_empty() {
+            output::note(&format!("hint: {}", hint.join(" ")));
         }
     }
 }
 
+/// What is wrong with a set in words that follow `is`, and what can be done about it.
+fn wrong(report: &DamageReport) -> (String, Option<&'static str>) {
+    let missing = report.damage.iter();
+    let missing = missing.filter(|one| one.part == DamagedPart::Stripe);
+    let missing: Vec<_> = missing.map(|one| one.stripe.to_string()).collect();
+    if missing.len() as u64 != report.damage_count {
+        let places = output::count(report.damage_count, "place");
+        return (format!("damaged in {places}"), None);
+    }
+    let what = match missing.as_slice() {
+        [one] => format!("incomplete: stripe {one} is missing"),
+        several => format!("incomplete: stripes {} are missing", several.join(", ")),
+    };
+    let own = "Name every place that holds stripes of this set, or copy the missing one back.";
+    (what, Some(own))
+}
+
 impl How<'_> {
     /// Verifies the set that these stripes belong to.
-    fn verify(&self, stripes: &[PathBuf], cancel: &Cancel) -> Result<Verified, Failure> {
-        let (global, arguments) = (self.global, self.arguments);
-        let survey = Survey::of(&Files, stripes, METADATA_LIMIT_DEFAULT)?;
+    fn verify(&self, found: &places::FoundSet, cancel: &Cancel) -> Result<Verified, Failure> {
+        let (global, arguments, stripes) = (self.global, self.arguments, &found.stripes);
+        let survey = Survey::of(&Files, stripes, METADATA_LIMIT_DEFAULT);
+        let survey = survey.map_err(|error| found.explained(error))?;
         let refused = refused(&survey)?;
         let (run, damage) = if arguments.quick {
             let mut damage = verify_index(&survey)?;
@@ -129,20 +151,18 @@ impl How<'_> {
             }
             result => result.transpose()?,
         };
-        let mut code = if damage.is_empty() {
-            Code::Done
-        } else {
-            Code::Damage
+        let mut code = match damage.is_empty() {
+            true => Code::Done,
+            false => Code::Damage,
         };
         if let Some(checked) = &opened {
             document["ok"] = (damage.is_empty() && checked.code != Code::Damage).into();
             document["open"] = checked.document.clone();
-            code = if code == Code::Damage {
-                code
-            } else {
-                checked.code
-            };
+            if damage.is_empty() {
+                code = checked.code;
+            }
         }
+        let is_wrong = code == Code::Damage;
         Ok(Verified {
             code,
             document,
@@ -150,6 +170,7 @@ impl How<'_> {
             stripe_bytes: survey.set().stripe_bytes(),
             damage,
             hint: refused.and_then(|one| one.hint().map(str::to_owned)),
+            advice: is_wrong.then(|| found.advice()).flatten(),
             opened,
         })
     }
@@ -249,7 +270,8 @@ fn show(
 ) {
     if !damage.is_empty() {
         let facts = &survey.set().description().facts.database;
-        print_damage(damage, &Pages::of(facts));
+        let limits = Limits::new(arguments.watching.details);
+        print_damage(damage, &Pages::of(facts), limits);
         if let Some(run) = run.filter(|_| !global.quiet) {
             table::print_verdict(run);
             arguments

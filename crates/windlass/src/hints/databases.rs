@@ -5,7 +5,7 @@ use windlass_sqlite::SqliteError;
 
 /// What to do about a set that no backup of this version writes.
 const FOREIGN_SET: &str = "No backup of this version writes such a set. If `windlass info` says \
-    that a newer version wrote it, use that version. If not, use another set.";
+    that a newer version wrote it, use that version.";
 
 /// What to do about a cluster, a session, a restore of a cluster, or an opened server: first the
 /// server's advice, then ours.
@@ -55,7 +55,7 @@ fn server_end(end: ServerEnd) -> Option<&'static str> {
     Some(match end {
         ServerEnd::LibraryNeeded => "Name the library that the set needs with --preload.",
         ServerEnd::Unreadable => {
-            "The set may be damaged: `windlass verify` says where. Use another set."
+            "The set may be damaged: `windlass verify` says where."
         }
         ServerEnd::NoSpace => "Free space, or name a roomier directory with --scratch.",
         ServerEnd::Parameter => "Set or leave out the parameter with -c NAME=VALUE.",
@@ -68,7 +68,7 @@ fn server_end(end: ServerEnd) -> Option<&'static str> {
         }
         ServerEnd::FileMissing => {
             "The set lacks a file that the server needs. `windlass verify` says whether the set is \
-             damaged. If it is not, the source lacked the file during the backup. Use another set."
+             damaged. If it is not, the source lacked the file during the backup."
         }
         _ => return None,
     })

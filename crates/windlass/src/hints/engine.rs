@@ -7,6 +7,10 @@ use windlass_engine::{EngineError, Setting, SettingFault};
 
 use super::{OPTION_VALUES, option};
 
+/// What to do when a set is damaged, as far as it does not depend on which other sets there are.
+pub const DAMAGED: &str = "`windlass verify SET` lists what is lost in this set, and `windlass \
+    info PLACE` the sets of a directory.";
+
 /// What went wrong.
 pub fn message(error: &EngineError) -> String {
     match error {
@@ -76,10 +80,7 @@ pub fn hint(error: &EngineError) -> Option<String> {
             offset: 0,
             ..
         } => return error.hint(),
-        EngineError::Damage { .. } | EngineError::Incomplete { .. } => {
-            "Use an older set: `windlass info PLACE` lists the sets of a directory. `windlass \
-             verify SET` lists what is lost in this one."
-        }
+        EngineError::Damage { .. } | EngineError::Incomplete { .. } => DAMAGED,
         error => return error.hint(),
     };
     Some(text.to_owned())

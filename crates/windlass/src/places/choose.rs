@@ -6,9 +6,12 @@
 use jiff::{SignedDuration, Timestamp};
 use windlass_engine::{EngineError, SetEntry, SetList, SetState, UnknownStripe};
 
+use super::below;
 use super::identity::Identity;
+use super::listed::short_id;
 use super::named::Named;
-use super::which::{Which, local_time, timestamp, when};
+use super::other::Advice;
+use super::which::{Which, local_time, meant, timestamp, when};
 use crate::exit::{Code, Failure};
 use crate::words::quoted;
 use crate::{denied, output};
@@ -23,8 +26,8 @@ const CLOCKS_DIFFER_MINUTES: i64 = 5;
 pub struct Chosen<'a> {
     /// The set.
     pub set: &'a SetEntry,
-    /// The newest older set of the same database that is sound.
-    pub older: Option<&'a SetEntry>,
+    /// What to do if it is damaged.
+    pub advice: Advice,
     /// How the set was chosen, as part of a sentence.
     pub how: String,
 }
@@ -42,7 +45,7 @@ pub fn choose<'a>(list: &'a SetList, named: &Named) -> Result<Chosen<'a>, Failur
         })?;
         return Ok(Chosen {
             set,
-            older: older(&sets, set),
+            advice: Advice::new(&sets, set, &named.paths),
             how: format!("as --set {start} says"),
         });
     }
@@ -64,14 +67,14 @@ pub fn choose<'a>(list: &'a SetList, named: &Named) -> Result<Chosen<'a>, Failur
     warn_of_future(set, &candidates);
     let chosen = Chosen {
         set,
-        older: older(&sets, set),
+        advice: Advice::new(&sets, set, &named.paths),
         how: how(candidates.len(), bound, place),
     };
     Ok(chosen)
 }
 
 /// Warns if the newest set says that it was begun in the future. The clock that gave it this time
-/// was wrong, so another set may be newer.
+/// was wrong, so another set may be newer. The command then ends with the code of warnings.
 fn warn_of_future(set: &SetEntry, candidates: &[&SetEntry]) {
     let limit = Timestamp::now() + SignedDuration::from_mins(CLOCKS_DIFFER_MINUTES);
     let is_future = |set: &SetEntry| timestamp(set.begun_nanos) > limit;
@@ -79,9 +82,9 @@ fn warn_of_future(set: &SetEntry, candidates: &[&SetEntry]) {
         return;
     }
     let (id, begun) = (short_id(set), local_time(set.begun_nanos));
-    output::note(&format!(
-        "warning: set {id} says that it was begun at {begun}, which is in the future: the clock \
-         of its machine was wrong, so it need not be the newest"
+    output::degrade(&format!(
+        "set {id} says that it was begun at {begun}, which is in the future: the clock of its \
+         machine was wrong, so it need not be the newest"
     ));
     let mut before = candidates.iter().rev().filter(|set| !is_future(set));
     if let Some(other) = before.next() {
@@ -203,11 +206,6 @@ fn line(set: &SetEntry) -> String {
     format!("{}  {}", short_id(set), when(set.begun_nanos))
 }
 
-/// The first eight digits of a set's id.
-pub fn short_id(set: &SetEntry) -> String {
-    set.set_id.to_string()[..8].to_owned()
-}
-
 fn by_id<'a>(sets: &[&'a SetEntry], start: &str, place: &str) -> Result<&'a SetEntry, Failure> {
     let begins = |set: &&&SetEntry| set.set_id.to_string().starts_with(start);
     let found: Vec<_> = sets.iter().filter(begins).copied().collect();
@@ -215,7 +213,13 @@ fn by_id<'a>(sets: &[&'a SetEntry], start: &str, place: &str) -> Result<&'a SetE
         [set] => Ok(set),
         [] => {
             let message = format!("the id of no set in {place} begins with {start}");
-            let hint = "`windlass info` lists the sets of a directory.";
+            let hint = match meant(start) {
+                Some(time) => format!(
+                    "Did you mean the time {time}? Type --set {}.",
+                    quoted(&time)
+                ),
+                None => "`windlass info` lists the sets of a directory.".to_owned(),
+            };
             Err(Failure::usage(message, hint))
         }
         several => {
@@ -230,20 +234,6 @@ fn by_id<'a>(sets: &[&'a SetEntry], start: &str, place: &str) -> Result<&'a SetE
             Err(Failure::usage(message, "Write more of the id."))
         }
     }
-}
-
-/// The newest sealed set that is older, and of the same database as far as that is known.
-fn older<'a>(sets: &[&'a SetEntry], than: &SetEntry) -> Option<&'a SetEntry> {
-    let of = Identity::of(than);
-    let is_older = |set: &&&SetEntry| {
-        let same = match (&of, Identity::of(set)) {
-            (Some(of), Some(other)) => other.is_same(of),
-            _ => true,
-        };
-        let earlier = (set.begun_nanos, set.set_id.0) < (than.begun_nanos, than.set_id.0);
-        earlier && same && matches!(set.state, SetState::Sealed)
-    };
-    sets.iter().rev().find(is_older).copied()
 }
 
 /// Fails if a file there may belong to a newer set.
@@ -303,7 +293,7 @@ fn nothing(list: &SetList, sets: &[&SetEntry], bound: i64, named: &Named) -> Fai
         }
         let path = unknown.file.location.display();
         let message = format!("{path} is no stripe that can be read: {}", unknown.fault);
-        let hint = "It carries a stripe's name. Use another set.".to_owned();
+        let hint = "It carries a stripe's name, and no other set is there.".to_owned();
         return Failure::from_fault(&unknown.fault, message, hint);
     }
     let usable = |set: &&&SetEntry| !matches!(set.state, SetState::Unfinished);
@@ -321,7 +311,11 @@ fn nothing(list: &SetList, sets: &[&SetEntry], bound: i64, named: &Named) -> Fai
         ),
         _ => {
             let location = place.to_owned();
-            EngineError::NoSet { location }.into()
+            let failure = Failure::from(EngineError::NoSet { location });
+            match below::hint(&named.paths) {
+                Some(hint) => failure.hinting(&hint),
+                None => failure,
+            }
         }
     }
 }

@@ -6,16 +6,17 @@
 
 use std::path::{Path, PathBuf};
 
+use rustix::io::Errno;
 use windlass_engine::{EngineError, SetEntry, SetList};
 
 use super::choose::{databases, of_database};
 use super::identity::Identity;
-use super::{configured, names, split};
+use super::listed::{names, typed};
+use super::{configured, split};
 use crate::cli::{Choice, Global};
 use crate::configured::Configured;
 use crate::exit::{Code, Failure};
 use crate::places::Which;
-use crate::words::quoted;
 
 /// What the words for sets mean.
 pub struct Named {
@@ -42,6 +43,7 @@ impl Named {
             configured: global.configured.clone(),
         };
         for word in words {
+            check_path(word)?;
             let Some((place, which)) = split(global, word) else {
                 named.add(global, word)?;
                 continue;
@@ -260,15 +262,26 @@ fn not_mounted(one: &Configured, missing: &Path) -> Failure {
     Failure::new(Code::Failed, message, hint)
 }
 
-fn is_missing(path: &Path) -> bool {
-    matches!(path.symlink_metadata(), Err(error) if error.kind() == std::io::ErrorKind::NotFound)
+/// Refuses a word that can be no path to a set, whatever is there.
+fn check_path(word: &Path) -> Result<(), Failure> {
+    let fault = word.metadata().err();
+    let errno = fault.as_ref().and_then(Errno::from_io_error);
+    let (name, typed) = (word.display(), typed(&[word.to_owned()]));
+    match errno {
+        Some(Errno::LOOP) => Err(Failure::usage(
+            format!("{name} is a symbolic link that leads back to itself"),
+            format!(
+                "`ls -l {typed}` shows where it leads. Name the stripe or the directory itself."
+            ),
+        )),
+        Some(Errno::NAMETOOLONG) => Err(Failure::usage(
+            format!("{name} is too long: a name has at most 255 bytes, and a path at most 4095"),
+            "Check the path. If it is right, change into its directory (cd) and name the rest.",
+        )),
+        _ => Ok(()),
+    }
 }
 
-/// Words as they are typed in a shell.
-pub fn typed(words: &[PathBuf]) -> String {
-    let words: Vec<_> = words
-        .iter()
-        .map(|word| quoted(&word.display().to_string()))
-        .collect();
-    words.join(" ")
+fn is_missing(path: &Path) -> bool {
+    matches!(path.symlink_metadata(), Err(error) if error.kind() == std::io::ErrorKind::NotFound)
 }

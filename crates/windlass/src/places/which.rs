@@ -113,14 +113,43 @@ fn moment(text: &str) -> Option<i64> {
     nanos(begin).map(|nanos| nanos + seconds * NANOS_PER_SECOND - 1)
 }
 
+/// The time that digits without dashes say, as a person writes it: 2026-11-17 for 20261117. Such a
+/// word is taken for the beginning of an id.
+pub(super) fn meant(digits: &str) -> Option<String> {
+    if !digits.bytes().all(|letter| letter.is_ascii_digit()) {
+        return None;
+    }
+    let day = digits.get(..8)?;
+    let day = format!("{}-{}-{}", &day[..4], &day[4..6], &day[6..]);
+    let clock = match digits.len() {
+        8 => return day.parse::<Date>().is_ok().then_some(day),
+        10 => format!("{}:00", &digits[8..]),
+        12 => format!("{}:{}", &digits[8..10], &digits[10..]),
+        14 => format!("{}:{}:{}", &digits[8..10], &digits[10..12], &digits[12..]),
+        _ => return None,
+    };
+    let time = format!("{day} {clock}");
+    time.parse::<DateTime>().is_ok().then_some(time)
+}
+
 fn nanos(moment: Timestamp) -> Option<i64> {
     i64::try_from(moment.as_nanosecond()).ok()
 }
 
-/// A moment as this machine's clock shows it: `2026-11-22 03:00:07`.
+/// A moment as this machine's clock shows it: `2026-11-22 03:00:07`. If the clock shows this time
+/// twice, because it is set back in autumn, the offset tells which one it is.
 pub fn local_time(nanos: i64) -> String {
-    let local: Zoned = timestamp(nanos).to_zoned(TimeZone::system());
-    local.strftime("%Y-%m-%d %H:%M:%S").to_string()
+    local_in(timestamp(nanos), TimeZone::system())
+}
+
+fn local_in(moment: Timestamp, zone: TimeZone) -> String {
+    let local: Zoned = moment.to_zoned(zone);
+    let shown = local.time_zone().to_ambiguous_zoned(local.datetime());
+    let form = match shown.is_ambiguous() {
+        false => "%Y-%m-%d %H:%M:%S",
+        true => "%Y-%m-%d %H:%M:%S %:z",
+    };
+    local.strftime(form).to_string()
 }
 
 /// A moment as messages show it, and how long ago it was.
@@ -178,6 +207,42 @@ mod tests {
             assert!(says.starts_with(&expected), "{says}");
         }
         assert!(says("yesterday").starts_with("write the beginning"));
+    }
+
+    #[test]
+    fn digits_that_read_as_a_time_are_told_from_an_id() {
+        for (digits, time) in [
+            ("20261117", Some("2026-11-17")),
+            ("2026111701", Some("2026-11-17 01:00")),
+            ("202611170115", Some("2026-11-17 01:15")),
+            ("20261117011530", Some("2026-11-17 01:15:30")),
+            ("20261317", None),
+            ("202611172515", None),
+            ("2026111", None),
+            ("2026111a", None),
+            ("", None),
+        ] {
+            assert_eq!(meant(digits).as_deref(), time, "{digits}");
+        }
+    }
+
+    #[test]
+    fn a_time_that_the_clock_shows_twice_has_its_offset() {
+        let zone = TimeZone::get("Europe/Berlin").unwrap();
+        let shown = |text: &str| local_in(text.parse().unwrap(), zone.clone());
+        for (moment, expected) in [
+            ("2026-10-25T00:59:59Z", "2026-10-25 02:59:59 +02:00"),
+            ("2026-10-25T00:00:00Z", "2026-10-25 02:00:00 +02:00"),
+            ("2026-10-25T01:00:00Z", "2026-10-25 02:00:00 +01:00"),
+            ("2026-10-25T02:00:00Z", "2026-10-25 03:00:00"),
+            ("2026-10-24T23:59:59Z", "2026-10-25 01:59:59"),
+            ("2026-03-29T01:00:00Z", "2026-03-29 03:00:00"),
+        ] {
+            assert_eq!(shown(moment), expected, "{moment}");
+        }
+        // The offset makes it a time that `--set` takes.
+        let begun = by("2026-10-25 02:00:00 +01:00");
+        assert_eq!(begun, by("2026-10-25T01:00:00Z"));
     }
 
     #[test]

@@ -25,6 +25,7 @@ mod open_places;
 mod open_postgres;
 mod open_sqlite;
 mod opening;
+mod other_sets;
 mod outputs;
 mod places;
 mod refusals;

@@ -460,30 +460,6 @@ fn two_clusters_of_one_name_are_told_apart_in_one_directory() {
 }
 
 #[test]
-fn a_set_of_a_clock_that_ran_fast_is_not_the_newest_in_silence() {
-    let (place, first, second) = two_nights();
-    let fast = stripe_of(&place, &first);
-    windlass_testkit::reforge::reforge(&fast, |parts| {
-        parts.description.facts.started = "2199-01-01T03:00:00Z".to_owned();
-    });
-    let sets = place.arg("sets");
-    let (count, said) = restored(&place, &[&sets]);
-    assert_eq!(count, 20);
-    let says = format!("warning: set {first} says that it was begun at 2199-01-01");
-    assert!(said.contains(&says), "{said}");
-    assert!(
-        said.contains(&format!("take it with --set {second}.")),
-        "{said}"
-    );
-    let (count, said) = restored(&place, &[&sets, "--set", &second]);
-    assert_eq!(count, 30);
-    assert!(!said.contains("warning"), "{said}");
-    let into = place.arg("x.db");
-    let (_, said) = ends(0, &["restore", &sets, "--into", &into, "--dry-run"]);
-    assert!(said.contains(&says), "{said}");
-}
-
-#[test]
 fn a_set_has_one_time_in_every_message() {
     let place = Place::new();
     let stripe = place.back_up();

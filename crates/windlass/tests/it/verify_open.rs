@@ -34,7 +34,7 @@ fn verify_open_names_the_relations_that_are_damaged() {
     assert_eq!((code, &report["ok"]), (Some(0), &true.into()), "{report}");
     assert!(report["open"]["tables"].as_u64() > Some(100), "{report}");
     rot(&set);
-    let hints = ["Use an older set", "`windlass verify` without --quick"];
+    let hints = ["No other sound set", "`windlass verify` without --quick"];
     for (options, hint) in [&[][..], &["--quick"]].into_iter().zip(hints) {
         let (code, report, complaints) = verify(options);
         assert!(
@@ -156,7 +156,7 @@ fn a_set_that_is_too_damaged_to_be_opened_is_still_reported_on() {
     let said = text(&output);
     assert_eq!(output.status.code(), Some(4), "{said}");
     assert!(
-        said.contains("hint: Use another set; `windlass verify`"),
+        said.contains("hint: No other sound set of this database is in "),
         "{said}"
     );
     scratch.assert_clean();

@@ -15,7 +15,7 @@ use crate::cli::{Global, Info};
 use crate::denied;
 use crate::exit::{Code, Failure};
 use crate::output;
-use crate::places::{self, Identity, Named, local_time, short_id, timestamp};
+use crate::places::{self, Identity, Named, local_time, short_id, timestamp, typed};
 use crate::words::{age, quoted};
 
 const HEADS: [&str; 10] = [
@@ -62,6 +62,13 @@ pub(super) fn run(global: &Global, arguments: &Info, named: &Named) -> Result<Co
     }
     for unknown in &list.unknown {
         output::line(&unknown_line(unknown));
+    }
+    for below in places::below::places(&named.paths) {
+        let (path, sets) = (
+            typed(std::slice::from_ref(&below.0)),
+            places::below::shown(&below),
+        );
+        output::line(&format!("below         {sets}: windlass info {path}"));
     }
     for path in &partials {
         let path = path.display();

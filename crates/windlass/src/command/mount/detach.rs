@@ -12,7 +12,7 @@ use crate::exit::{Code, Failure};
 use crate::output;
 
 /// The mark at the end of what the child prints until it has mounted. No line of output contains
-/// it.
+/// it. The code with which this command ends follows.
 const READY: &str = "\0ready";
 
 /// Starts the command again as a background process with `--foreground`, and waits for the mount.
@@ -39,9 +39,10 @@ pub fn run(json: bool) -> Result<Code, Failure> {
         pipe.read_to_string(&mut said).map_err(fault)?;
     }
     forward.join().unwrap_or_default();
-    if let Some(words) = said.strip_suffix(READY) {
+    if let Some((words, code)) = said.rsplit_once(READY) {
         output::line(words.trim_end());
-        return Ok(Code::Done);
+        let code = code.parse().ok().and_then(Code::of_number);
+        return Ok(code.unwrap_or(Code::Done));
     }
     if json {
         output::line(said.trim_end());
@@ -52,8 +53,9 @@ pub fn run(json: bool) -> Result<Code, Failure> {
     Ok(number.and_then(Code::of_number).unwrap_or(Code::Failed))
 }
 
-/// Called in the child when the mount is there: nobody waits for it any more.
-pub fn leave() -> Result<(), Failure> {
+/// Called in the child when the mount is there: nobody waits for it any more. `code` is that of the
+/// command in the foreground.
+pub fn leave(code: Code) -> Result<(), Failure> {
     let fault = |error: std::io::Error| {
         let message = format!("cannot leave the terminal: {error}");
         Failure::new(Code::Failed, message, "Try --foreground.")
@@ -66,7 +68,7 @@ pub fn leave() -> Result<(), Failure> {
     rustix::process::setsid().map_err(|errno| fault(errno.into()))?;
     std::env::set_current_dir("/").map_err(fault)?;
     let mut out = std::io::stdout();
-    out.write_all(READY.as_bytes())
+    out.write_all(format!("{READY}{}", code.number()).as_bytes())
         .and_then(|()| out.flush())
         .map_err(fault)?;
     let redirected = rustix::stdio::dup2_stdin(&nothing)

@@ -44,7 +44,7 @@ pub fn run(global: &Global, arguments: &Restore) -> Result<Code, Failure> {
     }
     targets::check_watching(&mut checks, (global, &arguments.watching), &outputs)?;
     let prediction = predict(arguments, &set, &places, bytes)?;
-    let code = checks.code();
+    let code = output::degraded(checks.code());
     if global.json {
         let document = json!({
             "dry_run": true,

@@ -11,7 +11,7 @@ use crate::cli::{Global, Verify};
 use crate::denied;
 use crate::exit::{Code, Failure};
 use crate::output;
-use crate::places::{self, Identity, Named, local_time, short_id};
+use crate::places::{self, Advice, FoundSet, Identity, Named, local_time, short_id, typed};
 
 /// The results of all sets.
 #[derive(Default)]
@@ -69,7 +69,8 @@ pub(super) fn run(
     };
     for set in &sets {
         how.title = (sets.len() > 1).then(|| title(set));
-        one(&how, set, &mut outcome, cancel)?;
+        let found = FoundSet::of_list(set, &sets, &named.paths);
+        one(&how, (set, &found), &mut outcome, cancel)?;
         how.well_so_far &= outcome.damaged.is_empty() && outcome.failed.is_empty();
     }
     if global.json {
@@ -78,13 +79,14 @@ pub(super) fn run(
     } else {
         outcome.print(sets.len(), global.quiet);
     }
-    Ok(outcome.end(sets.len()))
+    let hint = outcome.hint(&sets, &named.paths);
+    Ok(outcome.end(sets.len(), &hint))
 }
 
 /// Verifies one set of several. It returns an error only if the error ends all of them.
 fn one(
     how: &How<'_>,
-    set: &SetEntry,
+    (set, found): (&SetEntry, &FoundSet),
     outcome: &mut Outcome,
     cancel: &Cancel,
 ) -> Result<(), Failure> {
@@ -93,7 +95,7 @@ fn one(
         outcome.not_allowed(how.global, &short_id(set), Some(id), message);
         return Ok(());
     }
-    let verified = match how.verify(&set.locations(), cancel) {
+    let verified = match how.verify(found, cancel) {
         Ok(verified) => verified,
         // If there is only one set, its failure is reported in full by the caller.
         Err(failure)
@@ -184,8 +186,29 @@ impl Outcome {
         }
     }
 
+    /// What to do about damaged sets. Only what was verified is named as sound.
+    fn hint(&self, sets: &[&SetEntry], places: &[PathBuf]) -> String {
+        let is_in = |names: &[String], set: &SetEntry| names.contains(&short_id(set));
+        let bad: Vec<_> = sets
+            .iter()
+            .filter(|set| is_in(&self.damaged, set))
+            .collect();
+        let is_usable = |set: &&&SetEntry| !is_in(&self.failed, set) && !is_in(&self.damaged, set);
+        let usable: Vec<_> = sets.iter().filter(is_usable).copied().collect();
+        match bad.as_slice() {
+            [bad] => Advice::new(&usable, bad, places).hint(None),
+            [] => {
+                "Nothing of such a file can be read. If it is no stripe, move it away.".to_owned()
+            }
+            _ => {
+                let place = typed(places);
+                format!("`windlass verify {place} --set ID` lists what is lost in one of them.")
+            }
+        }
+    }
+
     /// Reports which sets are damaged. Returns how the command ends.
-    fn end(&self, count: usize) -> Code {
+    fn end(&self, count: usize, hint: &str) -> Code {
         if count > 1 || self.documents.len() > count || self.denied > 0 {
             for (what, names) in [("damaged", &self.damaged), ("not verified", &self.failed)] {
                 if !names.is_empty() {
@@ -200,9 +223,7 @@ impl Outcome {
                 );
             }
             if !self.damaged.is_empty() {
-                output::note(
-                    "hint: Use another set; `windlass verify PLACE --set ID` lists what is lost in one.",
-                );
+                output::note(&format!("hint: {hint}"));
             }
         }
         match (self.damaged.is_empty(), self.failed.is_empty()) {

@@ -13,7 +13,7 @@ use crate::cli::{Global, Verify};
 use crate::exit::{Code, Failure};
 use crate::opened::Opened;
 use crate::output::{self, Tone};
-use crate::places;
+use crate::places::{self, Advice};
 use crate::words::duration;
 
 /// The result of a check.
@@ -28,11 +28,14 @@ pub(super) struct Checked {
 impl Checked {
     /// Reports at the end what is wrong. It is called only if no damage of the set was found
     /// before.
-    pub(super) fn complain(&self, id: &SetId) {
-        let (error, hint) = match (self.set_is_damaged, self.faults) {
+    pub(super) fn complain(&self, id: &SetId, advice: Option<&Advice>) {
+        let older = advice
+            .filter(|advice| advice.is_older())
+            .map(Advice::instead);
+        let (error, mut hint) = match (self.set_is_damaged, self.faults) {
             (true, _) => (
                 format!("set {id} is damaged"),
-                "`windlass verify` without --quick lists all of its damage.",
+                "`windlass verify` without --quick lists all of its damage.".to_owned(),
             ),
             (false, 0) => return,
             (false, faults) => (
@@ -40,10 +43,14 @@ impl Checked {
                     "the database in set {id} is damaged in {}",
                     output::count(faults, "place")
                 ),
-                "The set is what was backed up: the damage was in the source. An older set may be \
-                 without it.",
+                "The set is what was backed up: the damage was in the source.".to_owned(),
             ),
         };
+        match (older, self.set_is_damaged) {
+            (Some(older), true) => hint += &format!(" {older}"),
+            (Some(older), false) => hint += &format!(" An older set may be without it. {older}"),
+            (None, _) => {}
+        }
         output::note(&format!("error: {error}"));
         output::note(&format!("hint: {hint}"));
     }

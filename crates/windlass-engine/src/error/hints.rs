@@ -1,0 +1,74 @@
+//! Parts of the messages of errors, and of what can be done about them.
+
+use std::io;
+
+use windlass_media::{FormatError, SetId};
+
+/// What to do if a file may not become larger.
+pub const FILE_SIZE_LIMIT: &str = "Raise the limit on the size of a file (`ulimit -f unlimited`, \
+    LimitFSIZE= of a systemd unit), or name a place whose file system takes files of this size.";
+
+/// What to do about a place where nothing can be written.
+pub(super) fn place_hint(fault: &io::Error) -> Option<&'static str> {
+    Some(match fault.kind() {
+        io::ErrorKind::ReadOnlyFilesystem => {
+            "The file system is mounted read-only: name a place on another one, or mount it again \
+             with `mount -o remount,rw`."
+        }
+        io::ErrorKind::NotFound | io::ErrorKind::NotADirectory => {
+            "Name a path whose directory exists, or make the directory first."
+        }
+        io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => {
+            "Free space there, or name a place on another file system."
+        }
+        io::ErrorKind::FileTooLarge => FILE_SIZE_LIMIT,
+        _ => return None,
+    })
+}
+
+/// The most stripes that a message lists.
+const STRIPES_LISTED_MAX: usize = 12;
+
+/// Which stripe is of which set, one line each.
+pub(super) fn mixed_words(stripes: &[(String, SetId)]) -> String {
+    let listed = stripes.iter().take(STRIPES_LISTED_MAX);
+    let mut text: String = listed
+        .map(|(location, set)| format!("\n  {location} is of set {set}"))
+        .collect();
+    let more = stripes.len().saturating_sub(STRIPES_LISTED_MAX);
+    if more > 0 {
+        text += &format!("\n  and {more} more");
+    }
+    text
+}
+
+/// What to do about a file that is no stripe. Which other sets there are, the engine does not know.
+pub(super) fn damage_hint(source: &FormatError, offset: u64) -> Option<&'static str> {
+    let is_none = offset == 0 && matches!(source, FormatError::Magic(_));
+    is_none.then_some(
+        "Name a stripe of a set, or the directory that holds its stripes. If this file was a \
+         stripe, its beginning was overwritten.",
+    )
+}
+
+/// Says what failed on a device. Only reading and writing happen at an offset.
+pub(super) fn device_words(
+    operation: &str,
+    device: &str,
+    offset: u64,
+    source: &io::Error,
+) -> String {
+    match operation {
+        "create" if source.kind() == io::ErrorKind::AlreadyExists => {
+            format!("create {device}: a file of this name is already there")
+        }
+        "create" if source.kind() == io::ErrorKind::WouldBlock => {
+            format!("create {device}: another run is writing a backup with this name")
+        }
+        "publish" if source.kind() == io::ErrorKind::AlreadyExists => {
+            format!("cannot name {device}: a file of this name appeared during the backup")
+        }
+        "read" | "write" => format!("{operation} device {device} at offset {offset}: {source}"),
+        _ => format!("{operation} device {device}: {source}"),
+    }
+}

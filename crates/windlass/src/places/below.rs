@@ -1,0 +1,75 @@
+//! Sets one level below a directory. People name /backup and mean the places in it.
+//!
+//! Windlass never takes a set from below: it only says where sets are. The look is bounded, because
+//! the directory may be any directory of the machine.
+
+use std::fs::read_dir;
+use std::path::{Path, PathBuf};
+
+use windlass_engine::{STRIPE_SUFFIX, SetState, counted};
+
+use super::listed::{list, typed};
+
+/// How many directories below are looked at.
+const LOOKED_AT_MAX: usize = 100;
+/// How many names of a directory are looked at.
+const NAMES_MAX: usize = 10_000;
+/// How many directories are named.
+const NAMED_MAX: usize = 8;
+
+/// The directories below these that hold sets, each with how many it holds.
+pub fn places(above: &[PathBuf]) -> Vec<(PathBuf, usize)> {
+    let mut below: Vec<_> = above.iter().flat_map(|place| entries(place)).collect();
+    below.retain(|path| path.is_dir() && !above.contains(path));
+    below.sort();
+    below.truncate(LOOKED_AT_MAX);
+    let with_count = |path: PathBuf| {
+        let count = sets(&path);
+        (count > 0).then_some((path, count))
+    };
+    below.into_iter().filter_map(with_count).collect()
+}
+
+/// What to do if a directory has no sets, and those below it do.
+pub(super) fn hint(above: &[PathBuf]) -> Option<String> {
+    let found = places(above);
+    let first = typed(&[found.first()?.0.clone()]);
+    let named = found.iter().take(NAMED_MAX);
+    let mut words: Vec<_> = named
+        .map(|(path, count)| format!("{count} in {}", path.display()))
+        .collect();
+    if found.len() > NAMED_MAX {
+        words.push("so on".to_owned());
+    }
+    let last = words.pop()?;
+    let words = match words.is_empty() {
+        true => last,
+        false => format!("{} and {last}", words.join(", ")),
+    };
+    Some(format!(
+        "Sets lie one level below: {words}. Name such a directory, as in `windlass info {first}`."
+    ))
+}
+
+/// How many sets are where.
+pub fn shown((path, count): &(PathBuf, usize)) -> String {
+    format!("{} in {}", counted(*count as u64, "set"), path.display())
+}
+
+/// How many sets are in a directory. A directory without the name of a stripe is not read on.
+fn sets(place: &Path) -> usize {
+    let ending = STRIPE_SUFFIX.trim_start_matches('.');
+    let is_stripe = |path: &PathBuf| path.extension().is_some_and(|end| end == ending);
+    if !entries(place).any(|path| is_stripe(&path)) {
+        return 0;
+    }
+    let sets = list(&[place.to_owned()]).unwrap_or_default().sets;
+    let is_begun = |state: &SetState| !matches!(state, SetState::Unfinished);
+    sets.iter().filter(|set| is_begun(&set.state)).count()
+}
+
+/// What lies in a directory, as far as this user may see it.
+fn entries(place: &Path) -> impl Iterator<Item = PathBuf> {
+    let entries = read_dir(place).into_iter().flatten().take(NAMES_MAX);
+    entries.filter_map(|entry| Some(entry.ok()?.path()))
+}

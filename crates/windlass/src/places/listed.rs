@@ -1,0 +1,49 @@
+//! The sets of directories, and how directories and sets are called in messages.
+
+use std::path::PathBuf;
+
+use jiff::Timestamp;
+use windlass_engine::{Files, METADATA_LIMIT_DEFAULT, SetEntry, SetList, list_sets};
+
+use crate::exit::Failure;
+use crate::words::quoted;
+
+/// The sets of these directories.
+pub fn list(directories: &[PathBuf]) -> Result<SetList, Failure> {
+    let mut list = list_sets(&Files, directories, METADATA_LIMIT_DEFAULT)?;
+    for set in &mut list.sets {
+        // The description has the time of every message. The header has that of its own making,
+        // which may be in the second before.
+        let started = set.about.as_ref().map(|about| about.started.parse());
+        if let Some(Ok(started)) = started {
+            let started: Timestamp = started;
+            let nanos = i64::try_from(started.as_nanosecond());
+            set.begun_nanos = nanos.unwrap_or(set.begun_nanos);
+        }
+    }
+    list.sets.sort_by_key(|set| (set.begun_nanos, set.set_id.0));
+    Ok(list)
+}
+
+/// Places, as part of a sentence.
+pub fn names(words: &[PathBuf]) -> String {
+    let names: Vec<_> = words
+        .iter()
+        .map(|word| word.display().to_string())
+        .collect();
+    names.join(", ")
+}
+
+/// Words as they are typed in a shell.
+pub fn typed(words: &[PathBuf]) -> String {
+    let words: Vec<_> = words
+        .iter()
+        .map(|word| quoted(&word.display().to_string()))
+        .collect();
+    words.join(" ")
+}
+
+/// The first eight digits of a set's id.
+pub fn short_id(set: &SetEntry) -> String {
+    set.set_id.to_string()[..8].to_owned()
+}

@@ -4,6 +4,8 @@ mod accept;
 mod buffers;
 mod choice;
 #[cfg(test)]
+mod command_lines;
+#[cfg(test)]
 mod documented;
 mod examples;
 mod files;

@@ -195,7 +195,8 @@ pub fn protect(devices: &[DeviceName], outputs: &Outputs) -> Result<Outputs, Fai
             for earlier in devices[..index].iter().filter_map(DeviceName::file) {
                 check_differ(earlier, path)?;
             }
-            let what = format!("this run writes stripe {index} of its set there");
+            let number = index + 1;
+            let what = format!("this run writes stripe {number} of its set there");
             for name in &names {
                 outputs.protect_file(name, &what)?;
             }

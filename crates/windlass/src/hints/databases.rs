@@ -54,9 +54,7 @@ fn postgres_text(error: &PostgresError) -> Option<&'static str> {
 fn server_end(end: ServerEnd) -> Option<&'static str> {
     Some(match end {
         ServerEnd::LibraryNeeded => "Name the library that the set needs with --preload.",
-        ServerEnd::Unreadable => {
-            "The set may be damaged: `windlass verify` says where."
-        }
+        ServerEnd::Unreadable => "The set may be damaged: `windlass verify` says where.",
         ServerEnd::NoSpace => "Free space, or name a roomier directory with --scratch.",
         ServerEnd::Parameter => "Set or leave out the parameter with -c NAME=VALUE.",
         ServerEnd::Denied => {

@@ -55,6 +55,10 @@ fn no_output_of_a_backup_is_a_stripe_that_it_writes() {
             &[&words[..], &[option, &place.arg("hard")]].concat(),
         );
     }
+    // Stripes are counted from 1.
+    let words = ["backup", &db, "--to", &set, "--overwrite", "--events", &set];
+    let printed = text(&windlass(&words));
+    assert!(printed.contains("this run writes stripe 1 of its set there"));
     assert_eq!(place.restored(&place.path("q.windlass")), 20);
 }
 

@@ -256,17 +256,48 @@ fn without_a_slot_the_log_may_be_recycled_and_then_the_backup_fails() {
         kept.facts.warnings
     );
     let error = disturbed(&source, &place.path().join("set"), |source, _| {
-        for _ in 0..8 {
-            source.sql(
-                "postgres",
-                "SELECT pg_logical_emit_message(true, '', repeat('x', 900000))",
-            );
-            source.sql("postgres", "SELECT pg_switch_wal()");
-            source.sql("postgres", "CHECKPOINT");
-        }
+        fill_log(source);
     });
     assert!(matches!(error, PostgresError::WalMissing { .. }), "{error}");
     assert!(error.hint().unwrap().contains("wal_keep_size"));
+}
+
+/// The server ends the session that holds the slot, and takes the slot's log. Another slot, which
+/// Windlass makes then, does not bring that log back.
+#[test]
+fn a_slot_that_the_server_takes_for_its_size_fails_the_backup() {
+    become_server_user();
+    let options = ClusterOptions::default().initdb("--wal-segsize=1");
+    let source = PrivateCluster::start(
+        &options
+            .setting("max_slot_wal_keep_size = 1MB")
+            .setting("wal_keep_size = 0")
+            .setting("min_wal_size = 2MB"),
+    );
+    let place = tempfile::tempdir().unwrap();
+    let slots = "SELECT count(*) FROM pg_replication_slots WHERE temporary";
+    let error = disturbed(&source, &place.path().join("set"), |source, _| {
+        source.wait_until(slots, "1");
+        fill_log(source);
+    });
+    let PostgresError::WalMissing { segment, .. } = &error else {
+        panic!("{error}");
+    };
+    assert!(segment.starts_with("00000001"), "{segment}");
+    assert!(error.hint().unwrap().contains("max_slot_wal_keep_size"));
+    assert!(source.log().contains("to release replication slot"));
+}
+
+/// Writes eight segments of 1 MiB, each with a checkpoint behind it.
+fn fill_log(source: &PrivateCluster) {
+    for _ in 0..8 {
+        source.sql(
+            "postgres",
+            "SELECT pg_logical_emit_message(true, '', repeat('x', 900000))",
+        );
+        source.sql("postgres", "SELECT pg_switch_wal()");
+        source.sql("postgres", "CHECKPOINT");
+    }
 }
 
 /// The session is silent while files are copied, and the server must accept that.

@@ -12,6 +12,7 @@
 //! - This crate follows no links. It looks up names one by one, and only in the view.
 //! - This crate never knows a database, and never prints.
 
+mod apart;
 mod attributes;
 mod counters;
 mod damage;
@@ -24,6 +25,7 @@ mod read_ahead;
 mod served;
 mod unmount;
 
+pub use apart::apart;
 pub use counters::MountStatistics;
 pub use damage::DamageHook;
 pub use error::MountError;

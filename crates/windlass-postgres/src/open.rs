@@ -26,6 +26,7 @@ mod settings;
 mod tree;
 
 use std::fs::File;
+use std::io;
 use std::os::unix::fs::fchown;
 use std::path::{Path, PathBuf};
 
@@ -95,6 +96,10 @@ pub struct Connection {
     pub options: String,
 }
 
+/// Runs work on a data directory. If this process itself serves the directory as a mount, the work
+/// needs a thread with open files of its own.
+pub type Apart<'a> = &'a dyn Fn(&mut (dyn FnMut() + Send)) -> io::Result<()>;
+
 /// A running server; dropping this ends the server.
 #[derive(Debug)]
 pub struct Server {
@@ -106,13 +111,28 @@ pub struct Server {
 
 impl Server {
     /// Starts a server and waits until it has recovered and answered a query.
-    pub fn start(mut request: OpenRequest, cancel: &Cancel) -> Result<Self, PostgresError> {
-        let control = Control::read(&request.data)?;
+    pub fn start(request: OpenRequest, cancel: &Cancel) -> Result<Self, PostgresError> {
+        Self::start_apart(request, cancel, &|work| {
+            work();
+            Ok(())
+        })
+    }
+
+    /// As [`Server::start`]; what reads and changes the data directory runs through `apart`.
+    pub fn start_apart(
+        mut request: OpenRequest,
+        cancel: &Cancel,
+        apart: Apart<'_>,
+    ) -> Result<Self, PostgresError> {
         let port = request.port.unwrap_or(PORT_DEFAULT);
         check_socket(&request.scratch, port)?;
-        let replayed = tree::check_log(&request.data, &control)?;
-        let prepared = tree::prepare(&request.data, &request.was, replayed)?;
-        configure(&request, &control, &prepared, port)?;
+        let (control, prepared) = returned(apart, || {
+            let control = Control::read(&request.data)?;
+            let replayed = tree::check_log(&request.data, &control)?;
+            let prepared = tree::prepare(&request.data, &request.was, replayed)?;
+            configure(&request, &control, &prepared, port)?;
+            Ok((control, prepared))
+        })?;
         let log = request.scratch.join(LOG_FILE);
         let mut process = Process::start(Launch {
             postgres: request.programs.postgres(),
@@ -123,8 +143,10 @@ impl Server {
             lock: request.lock.take(),
         })?;
         process.wait_ready(cancel)?;
-        prepared.finish()?;
-        let logins = Logins::new(&request, &control);
+        let logins = returned(apart, || {
+            prepared.finish()?;
+            Ok(Logins::new(&request, &control))
+        })?;
         let connection = connect(&request.scratch, port, &logins)?;
         Ok(Self {
             process,
@@ -235,6 +257,17 @@ fn quoted(value: &str) -> String {
         return value.to_owned();
     }
     format!("'{}'", value.replace('\\', r"\\").replace('\'', r"\'"))
+}
+
+/// Runs work and returns what it returns.
+fn returned<T: Send>(
+    apart: Apart<'_>,
+    mut work: impl FnMut() -> Result<T, PostgresError> + Send,
+) -> Result<T, PostgresError> {
+    let mut done = None;
+    let ran = apart(&mut || done = Some(work()));
+    ran.doing("start a thread for", "the opened server")?;
+    done.unwrap_or_else(|| unreachable!("whoever runs the work runs it"))
 }
 
 fn check_socket(scratch: &Path, port: u16) -> Result<(), PostgresError> {

@@ -48,6 +48,7 @@ use std::process::ExitCode;
 
 fn main() -> ExitCode {
     signals::take_file_size_limit();
+    signals::end_on_abort();
     completions::answer();
     let arguments: Vec<_> = std::env::args_os().collect();
     let cli = match config::parse(&arguments) {

@@ -14,7 +14,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use windlass_engine::{Cancel, OpenSet};
 use windlass_image::{EditedImage, Image, Overlay, Patch, SetImage, SetImageOptions};
-use windlass_mount::{DamageHook, Mount, MountOptions};
+use windlass_mount::{DamageHook, Mount, MountOptions, apart};
 use windlass_postgres::{DatabaseFacts, OpenRequest, Programs, Server, server_view};
 
 use crate::cli::OpenOptions;
@@ -228,7 +228,8 @@ fn postgres(
         run_as,
         lock: Some(view.scratch.lock()?),
     };
-    match Server::start(request, cancel) {
+    // The data directory is our own mount.
+    match Server::start_apart(request, cancel, &|work| apart(work)) {
         Ok(server) => Ok(Opened::Postgres {
             server: Box::new(server),
             view,

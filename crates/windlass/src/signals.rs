@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM, SIGXFSZ};
+use signal_hook::consts::{SIGABRT, SIGHUP, SIGINT, SIGTERM, SIGXFSZ};
 use windlass_engine::Cancel;
 
 use crate::exit::{Code, Failure};
@@ -35,6 +35,17 @@ pub fn cancel_on_signals() -> Result<Cancel, Failure> {
 pub fn take_file_size_limit() {
     // If there can be no handler, the signal does what it does to other programs.
     drop(signal_hook::flag::register(SIGXFSZ, Arc::default()));
+}
+
+/// A process that finds no more memory says so and aborts. Then the kernel stops all threads for a
+/// core dump, and a thread that waits for our own mount never stops. So the process ends at once,
+/// without a core dump, as a command that failed.
+pub fn end_on_abort() {
+    let always = Arc::new(true.into());
+    let code = Code::Failed.number().into();
+    drop(signal_hook::flag::register_conditional_shutdown(
+        SIGABRT, code, always,
+    ));
 }
 
 /// Whether the caller wants this process to ignore a signal. `nohup` wants that for SIGHUP.

@@ -6,6 +6,7 @@
     reason = "a test ends where something is wrong, and its numbers are small"
 )]
 
+mod apart;
 mod damage;
 mod model;
 mod overlay;

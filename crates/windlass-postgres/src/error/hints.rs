@@ -114,8 +114,8 @@ impl PostgresError {
             }
             Self::Promoted => "Start the backup again, of the new primary.",
             Self::WalMissing { .. } => {
-                "Raise wal_keep_size, or let a replication slot be made (max_replication_slots). If \
-                 max_slot_wal_keep_size is set, raise it above the log that a backup needs."
+                "Raise wal_keep_size, or let a replication slot be made (max_replication_slots). \
+                 If max_slot_wal_keep_size is set, raise it above the log that a backup needs."
             }
             Self::Set { .. } => {
                 "No backup of this version writes such a set. If a newer version \

@@ -1,13 +1,14 @@
 //! `windlass verify --open`: opens the set, and checks every relation with the database's own
 //! tools.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Instant;
 
 use serde_json::{Value, json};
 use windlass_engine::Cancel;
 use windlass_engine::media::SetId;
+use windlass_mount::{MountError, apart};
 
 use crate::cli::{Global, Verify};
 use crate::exit::{Code, Failure};
@@ -85,11 +86,12 @@ pub(super) fn check(
     let findings = match &opened {
         Opened::Postgres { server, view } => {
             let jobs = std::thread::available_parallelism().map_or(2, usize::from);
-            let found = windlass_postgres::inspect(server, view.at(), jobs, cancel);
+            let inspect = || windlass_postgres::inspect(server, view.at(), jobs, cancel);
+            let found = read_apart(view.at(), inspect)?;
             found.map(postgres).map_err(Failure::from)
         }
         Opened::Sqlite { database, .. } => {
-            let found = windlass_sqlite::inspect(database);
+            let found = read_apart(database, || windlass_sqlite::inspect(database))?;
             found.map(sqlite).map_err(Failure::from)
         }
     };
@@ -134,6 +136,15 @@ pub(super) fn check(
         faults,
         set_is_damaged,
     })
+}
+
+/// Reads our own mount. Otherwise a process that is killed could wait for itself for ever.
+fn read_apart<T: Send>(at: &Path, read: impl FnOnce() -> T + Send) -> Result<T, Failure> {
+    let failed = |source| MountError::Serve {
+        at: at.to_owned(),
+        source,
+    };
+    Ok(apart(read).map_err(failed)?)
 }
 
 fn shown(finding: &Finding) -> Value {

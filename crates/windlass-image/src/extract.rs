@@ -7,34 +7,31 @@
 //!   named, no links are followed.
 //! - A file that could not be read to its end is removed again, and so is one whose bytes do not
 //!   have the checksum that the image keeps of the whole file.
+//! - An extract that is cancelled ends soon: the flag is looked at between small steps, and what
+//!   waits to be made durable is bounded for each file.
 //! - All extracted files are durable when the call returns.
 
+mod pump;
+
 use std::collections::HashSet;
-use std::fs::{DirBuilder, File, Permissions};
+use std::fs::{DirBuilder, File};
 use std::io;
 use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::{FileExt, PermissionsExt};
 use std::path::{Path, PathBuf};
-use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
-use std::time::{Duration, SystemTime};
 
 use globset::{GlobBuilder, GlobSet};
 use rustix::fs::{AtFlags, Mode, OFlags};
 use windlass_engine::Cancel;
-use windlass_engine::media::{
-    FileEntry, FileKind, check_path, crc32c, crc32c_zeros_after, fitted, is_zero,
-};
+use windlass_engine::media::{FileEntry, FileKind, check_path};
 
 use crate::error::ImageError;
-use crate::image::{Image, read_exact};
+use crate::image::Image;
+use pump::Pump;
+pub use pump::{EXTRACT_FLUSH_BYTES, EXTRACT_GROUP_BYTES};
 
-/// How much is read ahead while the bytes before it are written.
-pub const EXTRACT_GROUP_BYTES: usize = 1024 * 1024;
 /// Up to this many files are synced one by one.
 const SYNCED_ALONE_MAX: usize = 64;
-/// Zeros of this length are not written, but left as a hole.
-const HOLE_BYTES: usize = 64 * 1024;
 
 /// What was extracted.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -139,7 +136,7 @@ pub fn extract_files(
             }
         }
     }
-    target.sync()?;
+    target.sync(cancel)?;
     Ok(report)
 }
 
@@ -193,7 +190,14 @@ impl<'a> Target<'a> {
         let flags = OFlags::CREATE | OFlags::EXCL | OFlags::WRONLY | OFlags::CLOEXEC;
         let file = rustix::fs::openat(&parent, name, flags, Mode::RUSR | Mode::WUSR);
         let file = File::from(file.map_err(create)?);
-        let written = pump(image, entry, &file, &path, cancel);
+        let written = Pump {
+            image,
+            entry,
+            file: &file,
+            path: &path,
+            cancel,
+        }
+        .run();
         if written.is_err() {
             // The file is ours alone and incomplete. The error to show is the one that stopped it.
             rustix::fs::unlinkat(&parent, name, AtFlags::empty()).unwrap_or_default();
@@ -232,13 +236,18 @@ impl<'a> Target<'a> {
 
     /// Makes all files and names durable. A few files are synced one by one, because a sync of the
     /// whole file system would also wait for what others write to it, perhaps the database.
-    fn sync(&self) -> Result<(), ImageError> {
-        let synced = match &self.unsynced {
-            None => rustix::fs::syncfs(&self.directory),
-            Some(unsynced) => unsynced.iter().try_for_each(rustix::fs::fsync),
-        };
-        let above = synced.and_then(|()| self.sync_above());
-        above.map_err(|errno| error("sync", self.path, errno.into()))
+    fn sync(&self, cancel: &Cancel) -> Result<(), ImageError> {
+        let fault = |errno: rustix::io::Errno| error("sync", self.path, errno.into());
+        match &self.unsynced {
+            None => rustix::fs::syncfs(&self.directory).map_err(fault)?,
+            Some(unsynced) => {
+                for one in unsynced {
+                    cancel.check()?;
+                    rustix::fs::fsync(one).map_err(fault)?;
+                }
+            }
+        }
+        self.sync_above().map_err(fault)
     }
 
     /// Syncs the names of the directories that were created: each stands in the directory above it.
@@ -267,106 +276,6 @@ impl<'a> Target<'a> {
         }
         Ok(())
     }
-}
-
-/// A run of a file on its way from the reader to the writer.
-type Group = (u64, Vec<u8>);
-
-/// Copies a file: one thread reads ahead while this one writes.
-fn pump(
-    image: &dyn Image,
-    entry: &FileEntry,
-    file: &File,
-    path: &Path,
-    cancel: &Cancel,
-) -> Result<(), ImageError> {
-    let fault = |source| error("write", path, source);
-    file.set_len(entry.bytes).map_err(fault)?;
-    let mut found = 0;
-    if entry.bytes <= EXTRACT_GROUP_BYTES as u64 {
-        let mut bytes = vec![0; fitted(entry.bytes)];
-        read_exact(image, entry, 0, &mut bytes)?;
-        found = crc32c(&bytes);
-        write(file, 0, &bytes).map_err(fault)?;
-    } else {
-        std::thread::scope(|scope| {
-            // There are two groups: one is being read while the other is being written.
-            let (full, groups) = sync_channel::<Group>(1);
-            let (free, spare) = sync_channel::<Vec<u8>>(2);
-            for _ in 0..2 {
-                free.send(vec![0; EXTRACT_GROUP_BYTES]).unwrap_or_default();
-            }
-            let reader = scope.spawn(move || read_ahead(image, entry, &full, &spare, cancel));
-            for (offset, bytes) in groups {
-                let after = entry.bytes - offset - bytes.len() as u64;
-                found ^= crc32c_zeros_after(crc32c(&bytes), after);
-                write(file, offset, &bytes).map_err(fault)?;
-                // The reader may have ended, because it has read everything.
-                free.send(bytes).unwrap_or_default();
-            }
-            reader
-                .join()
-                .unwrap_or_else(|panic| std::panic::resume_unwind(panic))
-        })?;
-    }
-    match image.file_checksum(entry) {
-        Some(expected) if expected != found => Err(ImageError::FileChecksum {
-            path: entry.path_lossy(),
-            expected,
-            found,
-        }),
-        _ => finish(file, entry).map_err(fault),
-    }
-}
-
-fn read_ahead(
-    image: &dyn Image,
-    entry: &FileEntry,
-    full: &SyncSender<Group>,
-    spare: &Receiver<Vec<u8>>,
-    cancel: &Cancel,
-) -> Result<(), ImageError> {
-    let mut offset = 0;
-    while offset < entry.bytes {
-        cancel.check()?;
-        // The writer has ended with an error, and that error is the one to show.
-        let Ok(mut bytes) = spare.recv() else {
-            return Ok(());
-        };
-        let left: usize = fitted(entry.bytes - offset);
-        bytes.resize(left.min(EXTRACT_GROUP_BYTES), 0);
-        read_exact(image, entry, offset, &mut bytes)?;
-        let next = offset + bytes.len() as u64;
-        if full.send((offset, bytes)).is_err() {
-            return Ok(());
-        }
-        offset = next;
-    }
-    Ok(())
-}
-
-/// Writes all that is not zero. The file has its full length already, so the rest are holes.
-fn write(file: &File, offset: u64, bytes: &[u8]) -> io::Result<()> {
-    let mut at = 0;
-    let blocks = |bytes: &[u8], zero: bool| {
-        let same = bytes
-            .chunks(HOLE_BYTES)
-            .take_while(|block| is_zero(block) == zero);
-        same.map(<[u8]>::len).sum::<usize>()
-    };
-    while at < bytes.len() {
-        at += blocks(&bytes[at..], true);
-        let data = blocks(&bytes[at..], false);
-        file.write_all_at(&bytes[at..at + data], offset + at as u64)?;
-        at += data;
-    }
-    Ok(())
-}
-
-fn finish(file: &File, entry: &FileEntry) -> io::Result<()> {
-    let nanos = entry.mtime_nanos.max(0).cast_unsigned();
-    file.set_modified(SystemTime::UNIX_EPOCH + Duration::from_nanos(nanos))?;
-    file.set_permissions(Permissions::from_mode(entry.mode))
 }
 
 fn error(operation: &'static str, path: &Path, source: io::Error) -> ImageError {

@@ -27,7 +27,9 @@ pub use compare::{CompareOptions, Differences, FileDifference, RANGES_MAX, compa
 pub use directory::DirectoryImage;
 pub use edited::{EditedImage, Patch};
 pub use error::ImageError;
-pub use extract::{EXTRACT_GROUP_BYTES, ExtractReport, Patterns, extract, extract_files};
+pub use extract::{
+    EXTRACT_FLUSH_BYTES, EXTRACT_GROUP_BYTES, ExtractReport, Patterns, extract, extract_files,
+};
 pub use image::{Checksummed, Image};
 pub use overlay::{Overlay, OverlayStatistics};
 pub use set::{

@@ -1,6 +1,6 @@
 //! A file system with plain names: it has no hard links, and no rename that refuses to replace.
 //! Some network and FUSE file systems and FAT are like this. It serves a directory of the test
-//! through FUSE, and it can make renames fail, or lose their answers.
+//! through FUSE, counts syncs of files, and can make renames fail, or lose their answers.
 
 #![allow(
     clippy::unwrap_used,
@@ -14,7 +14,7 @@ use std::fs::{self, File};
 use std::io;
 use std::os::unix::fs::{DirBuilderExt, FileExt, MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicU8, Ordering};
+use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, SystemTime};
 
@@ -46,6 +46,7 @@ pub enum Renames {
 pub struct PlainNames {
     at: PathBuf,
     renames: Arc<AtomicU8>,
+    syncs: Arc<AtomicU64>,
     session: Option<BackgroundSession>,
     _dir: tempfile::TempDir,
 }
@@ -54,6 +55,7 @@ struct Served {
     /// The path of each file below, by its number.
     paths: Mutex<HashMap<u64, PathBuf>>,
     renames: Arc<AtomicU8>,
+    syncs: Arc<AtomicU64>,
 }
 
 impl PlainNames {
@@ -64,14 +66,17 @@ impl PlainNames {
         fs::create_dir(&below).unwrap();
         fs::create_dir(&at).unwrap();
         let renames = Arc::new(AtomicU8::new(Renames::Work as u8));
+        let syncs = Arc::<AtomicU64>::default();
         let served = Served {
             paths: Mutex::new(HashMap::from([(INodeNo::ROOT.0, below)])),
             renames: Arc::clone(&renames),
+            syncs: Arc::clone(&syncs),
         };
         let session = fuser::spawn_mount(served, &at, &Config::default());
         Self {
             at,
             renames,
+            syncs,
             session: Some(session.expect("mount a file system (needs /dev/fuse)")),
             _dir: dir,
         }
@@ -80,6 +85,11 @@ impl PlainNames {
     /// The path of a name in it.
     pub fn path(&self, name: &str) -> PathBuf {
         self.at.join(name)
+    }
+
+    /// How often a file was synced.
+    pub fn syncs(&self) -> u64 {
+        self.syncs.load(Ordering::SeqCst)
     }
 
     /// Sets what renames do from now on.
@@ -339,6 +349,7 @@ impl Filesystem for Served {
     }
 
     fn fsync(&self, _: &Request, _: INodeNo, _: FileHandle, _: bool, reply: ReplyEmpty) {
+        self.syncs.fetch_add(1, Ordering::SeqCst);
         reply.ok();
     }
 

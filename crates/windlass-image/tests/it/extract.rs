@@ -2,9 +2,15 @@
 
 use std::os::unix::fs::{MetadataExt, symlink};
 use std::path::Path;
+use std::sync::atomic::{AtomicU64, Ordering};
 
-use windlass_engine::Cancel;
-use windlass_image::{DirectoryImage, ExtractReport, Image, ImageError, extract};
+use windlass_engine::media::{FileEntry, FileKind, FileNo, FileTable};
+use windlass_engine::{Cancel, EngineError};
+use windlass_image::{
+    DirectoryImage, EXTRACT_FLUSH_BYTES, EXTRACT_GROUP_BYTES, ExtractReport, Image, ImageError,
+    extract,
+};
+use windlass_testkit::plain_names::PlainNames;
 
 use crate::support::*;
 
@@ -155,4 +161,73 @@ fn links_are_counted_not_made_and_bad_patterns_named() {
     assert_eq!(names(&into), ["a"]);
     let error = take(&image, &["a[", "b"], &into).unwrap_err();
     assert!(error.to_string().starts_with("pattern a[:"), "{error}");
+}
+
+/// An image of files full of ones, which notes each read and does something at each.
+struct Ones<F> {
+    files: FileTable,
+    reads: AtomicU64,
+    at_read: F,
+}
+
+impl<F: Fn(u64) + Send + Sync> Ones<F> {
+    fn new(count: u32, bytes: u64, at_read: F) -> Self {
+        let entry = |number| FileEntry {
+            bytes,
+            ..entry(number, FileKind::File, &format!("f{number}"), 0)
+        };
+        Self {
+            files: FileTable((0..count).map(entry).collect()),
+            reads: AtomicU64::new(0),
+            at_read,
+        }
+    }
+
+    fn cancelled(&self, cancel: &Cancel) -> u64 {
+        let dir = tempfile::tempdir().unwrap();
+        let error = extract(self, &["**".into()], dir.path(), cancel).unwrap_err();
+        let is_cancel = matches!(error, ImageError::Engine(EngineError::Cancelled));
+        assert!(is_cancel, "{error}");
+        assert_eq!(names(dir.path()), Vec::<String>::new());
+        self.reads.load(Ordering::SeqCst)
+    }
+}
+
+impl<F: Fn(u64) + Send + Sync> Image for Ones<F> {
+    fn files(&self) -> &FileTable {
+        &self.files
+    }
+
+    fn read(&self, file: FileNo, offset: u64, into: &mut [u8]) -> Result<usize, ImageError> {
+        self.reads.fetch_add(1, Ordering::SeqCst);
+        (self.at_read)(offset);
+        let left = self.files.0[file.0 as usize].bytes - offset;
+        let length = into.len().min(left as usize);
+        into[..length].fill(1);
+        Ok(length)
+    }
+}
+
+#[test]
+fn a_cancelled_extract_takes_no_further_file_and_no_further_group() {
+    for (count, bytes) in [(50, 1000), (1, 50 << 20)] {
+        let cancel = Cancel::new();
+        let image = Ones::new(count, bytes, |_| cancel.cancel());
+        assert_eq!(image.cancelled(&cancel), 1, "{count} files");
+    }
+}
+
+/// Otherwise the last sync would wait for the whole file, and so would whoever cancels.
+#[test]
+fn what_is_not_durable_yet_is_bounded_while_a_large_file_is_written() {
+    let target = PlainNames::mount();
+    let bytes = 4 * EXTRACT_FLUSH_BYTES;
+    let last = bytes - EXTRACT_GROUP_BYTES as u64;
+    let image = Ones::new(1, bytes, |offset| {
+        // Three flushes were begun by then, and each begins when the one before it has ended.
+        assert!(offset < last || target.syncs() >= 2, "{}", target.syncs());
+    });
+    let into = target.path("out");
+    extract(&image, &["**".into()], &into, &Cancel::new()).unwrap();
+    assert_eq!(into.join("f0").metadata().unwrap().len(), bytes);
 }

@@ -107,6 +107,15 @@ pub fn database_names() -> Vec<String> {
     )
 }
 
+/// The configured databases with the places of their sets; none if the configuration cannot be
+/// read.
+pub fn configured_databases() -> Vec<Configured> {
+    let arguments: Vec<_> = std::env::args_os().collect();
+    let config = Config::load(&arguments, false);
+    let found = config.and_then(|config| configured(&config));
+    found.unwrap_or_default()
+}
+
 /// The command line as clap knows it, but every flag takes the same words for yes and no. Any other
 /// word from the environment or the configuration is an error, and never silently means yes.
 pub fn cli() -> clap::Command {

@@ -36,7 +36,7 @@ fn with_names(current: &OsStr, files: Vec<CompletionCandidate>) -> Vec<Completio
 /// `DIRECTORY@WHICH` for each set of a directory.
 fn chosen(current: &OsStr) -> Option<Vec<CompletionCandidate>> {
     let (directory, begun) = current.to_str()?.rsplit_once('@')?;
-    let list = places::list(&[PathBuf::from(directory)]).ok()?;
+    let list = places::list(&places_of(directory.into())).ok()?;
     let offered = named(&list, begun).into_iter();
     let whole = offered.map(|one| one.add_prefix(format!("{directory}@")));
     Some(whole.collect())
@@ -74,11 +74,22 @@ pub fn databases(current: &OsStr) -> Vec<CompletionCandidate> {
     names.into_iter().map(CompletionCandidate::new).collect()
 }
 
-/// The directories among the words of the command line that is being completed.
+/// The directories that the words of the command line that is being completed name, or mean as
+/// configured names.
 fn directories() -> Vec<PathBuf> {
     let words = std::env::args_os().skip_while(|word| word != "--").skip(2);
-    words
-        .map(PathBuf::from)
-        .filter(|word| word.is_dir())
-        .collect()
+    let places = words.flat_map(|word| places_of(word.into()));
+    places.filter(|place| place.is_dir()).collect()
+}
+
+/// The places of a configured database, or the word itself if it is a path.
+fn places_of(word: PathBuf) -> Vec<PathBuf> {
+    if word.exists() {
+        return vec![word];
+    }
+    let all = config::configured_databases();
+    let named = all
+        .into_iter()
+        .find(|one| word.as_os_str() == one.name.as_str());
+    named.map_or(vec![word], |one| one.places)
 }

@@ -146,6 +146,37 @@ fn completions_know_the_sets_of_a_directory() {
     }
 }
 
+#[test]
+fn completions_know_the_sets_of_a_configured_database() {
+    let place = Place::new();
+    let stripe = place.back_up();
+    let name = stripe.file_name().unwrap().to_str().unwrap();
+    let id = &name[name.find('.').unwrap() - 8..][..8];
+    let (db, sets) = (place.arg("shop.db"), place.arg("sets"));
+    let config = format!("[database.orders]\nsource = {db:?}\nto = [{sets:?}]\n");
+    let mut file = File::create(place.path("windlass.toml")).unwrap();
+    file.write_all(config.as_bytes()).unwrap();
+    for command in [
+        "restore", "open", "mount", "extract", "verify", "info", "diff",
+    ] {
+        let offered = offered(&place, &["windlass", command, "ord"]);
+        assert_eq!(offered, ["orders"], "{command}");
+    }
+    let at = format!("orders@{}", &id[..2]);
+    let cases: [(&[&str], &str); 3] = [
+        (&["windlass", "restore", "orders", "--set", &id[..2]], id),
+        (
+            &["windlass", "info", "orders", "--database", "sh"],
+            "shop.db",
+        ),
+        (&["windlass", "diff", &at], &format!("orders@{id}")),
+    ];
+    for (words, expected) in cases {
+        let offered = offered(&place, words);
+        assert_eq!(offered, [expected], "{words:?}");
+    }
+}
+
 /// This runs bash itself, with the printed script and the words as a person types them.
 #[test]
 fn bash_completes_the_id_of_a_set() {

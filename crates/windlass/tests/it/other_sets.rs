@@ -384,3 +384,23 @@ fn a_set_of_a_clock_that_ran_fast_is_not_the_newest_in_silence() {
     // A command that fails by itself keeps its code.
     says(7, &["open", &sets, "--", "sh", "-c", "exit 7"]);
 }
+
+#[test]
+fn the_list_shows_labels_if_there_are_any() {
+    let place = Place::new();
+    let (db, sets) = (place.arg("shop.db"), place.arg("sets"));
+    place.back_up();
+    let printed = says(0, &["info", &sets]);
+    assert!(!printed.contains("label"), "{printed}");
+    let label = "before the move of everything to the new machine";
+    says(0, &["backup", &db, "--to", &sets, "--label", label]);
+    let printed = says(0, &["info", &sets]);
+    let lines: Vec<_> = printed.lines().collect();
+    assert!(
+        lines[0].ends_with("  state") && lines[0].contains("  label "),
+        "{printed}"
+    );
+    let shown = format!("  {}...  sealed", &label[..30]);
+    assert!(lines[2].ends_with(&shown), "{printed}");
+    assert!(lines[1].ends_with("  sealed"), "{printed}");
+}

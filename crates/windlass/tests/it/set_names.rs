@@ -184,6 +184,9 @@ fn a_configured_database_without_a_place_says_what_is_missing() {
 fn two_configured() -> Place {
     let place = Place::new();
     std::fs::copy(place.path("shop.db"), place.path("crm.db")).unwrap();
+    for name in ["orders", "crm"] {
+        std::fs::create_dir(place.path("sets").join(name)).unwrap();
+    }
     let section = |name: &str, file: &str| {
         let (db, sets) = (place.arg(file), place.arg(&format!("sets/{name}")));
         format!("[database.{name}]\nsource = \"{db}\"\nto = [\"{sets}\"]\n")
@@ -309,6 +312,7 @@ fn rename(place: &Place, from: &str, to: &str) {
 fn a_place_that_does_not_exist_is_named_as_such() {
     let place = Place::new();
     let (db, near, far) = (place.arg("shop.db"), place.arg("sets"), place.arg("far"));
+    std::fs::create_dir(&far).unwrap();
     let text = format!("[database.orders]\nsource = \"{db}\"\nto = [\"{near}\", \"{far}\"]\n");
     configure(&place, &text);
     for _ in 0..2 {

@@ -18,13 +18,18 @@ use crate::output;
 use crate::places::{self, Identity, Named, local_time, short_id, timestamp, typed};
 use crate::words::{age, quoted};
 
-const HEADS: [&str; 10] = [
-    "set", "begun", "age", "database", "kind", "type", "size", "stored", "ratio", "state",
+const COLUMNS: usize = 11;
+const HEADS: [&str; COLUMNS] = [
+    "set", "begun", "age", "database", "kind", "type", "size", "stored", "ratio", "label", "state",
 ];
+/// The label of a backup that got none.
+const LABEL_DEFAULT: &str = "windlass";
+/// The most characters of a label that a row shows.
+const LABEL_SHOWN: usize = 30;
 /// Columns that are aligned to the right.
 const RIGHT: [&str; 3] = ["size", "stored", "ratio"];
 
-type Row = [String; 10];
+type Row = [String; COLUMNS];
 
 pub(super) fn run(global: &Global, arguments: &Info, named: &Named) -> Result<Code, Failure> {
     let list = places::list(&named.paths)?;
@@ -139,16 +144,16 @@ fn short(sets: &[&SetEntry]) {
         let words = rows.iter().chain([&heads]).map(|row| &row[column]);
         words.map(|word| word.chars().count()).max().unwrap_or(0)
     };
-    let widths: [usize; 10] = std::array::from_fn(width);
+    let widths: [usize; COLUMNS] = std::array::from_fn(width);
+    // Most backups have no label.
+    let is_labelled = rows.iter().any(|row| !row[COLUMNS - 2].is_empty());
     for row in [&heads].into_iter().chain(&rows) {
-        let cells = row
-            .iter()
-            .zip(widths)
-            .zip(HEADS)
-            .map(|((word, width), head)| match RIGHT.contains(&head) {
-                true => format!("{word:>width$}"),
-                false => format!("{word:<width$}"),
-            });
+        let cells = row.iter().zip(widths).zip(HEADS);
+        let cells = cells.filter(|(_, head)| is_labelled || *head != "label");
+        let cells = cells.map(|((word, width), head)| match RIGHT.contains(&head) {
+            true => format!("{word:>width$}"),
+            false => format!("{word:<width$}"),
+        });
         let cells: Vec<_> = cells.collect();
         output::line(cells.join("  ").trim_end());
     }
@@ -185,8 +190,23 @@ fn row(set: &SetEntry, now: Timestamp, all: &[Identity]) -> Row {
         about.map_or_else(unknown, |about| show_size(about.file_bytes)),
         show_size(stored),
         whole.map_or_else(unknown, |about| ratio(about.file_bytes, stored)),
+        about.map_or_else(String::new, |about| label(&about.database)),
         state,
     ]
+}
+
+/// The label that a person gave to the backup, on one line.
+fn label(facts: &Value) -> String {
+    let label = facts["label"].as_str().unwrap_or_default();
+    if label == LABEL_DEFAULT {
+        return String::new();
+    }
+    let plain = |letter: char| if letter.is_control() { ' ' } else { letter };
+    let mut shown: String = label.chars().map(plain).take(LABEL_SHOWN).collect();
+    if shown.chars().count() < label.chars().count() {
+        shown += "...";
+    }
+    shown
 }
 
 fn type_name(kind: BackupType) -> &'static str {

@@ -23,7 +23,7 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 use windlass_postgres::RelationPattern;
 
 pub use choice::{Choice, WHICH_OF_ALL};
-pub use files::named as named_files;
+pub use files::{check as check_paths, named as named_files};
 pub use open::{Open, OpenOptions};
 use windlass_engine::{parse_amount, parse_rate_limit};
 

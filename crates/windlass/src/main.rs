@@ -81,7 +81,8 @@ fn main() -> ExitCode {
     if let Err(failure) = logged {
         return output::report(&failure, json);
     }
-    let ended = command::run(cli).and_then(ended);
+    let checked = cli::check_paths(&cli);
+    let ended = checked.and_then(|()| command::run(cli)).and_then(ended);
     let code = match &ended {
         Ok(code) => *code,
         Err(failure) => failure.code(),

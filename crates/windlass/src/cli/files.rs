@@ -1,17 +1,33 @@
-//! The files that a command line names, for the log: it may be none of them.
+//! The files that a command line names.
 //!
-//! The log is opened before anything else. If one file were named for two purposes, the log would
-//! create the file, and the command would then find something that nobody put there.
+//! The log may be none of them. It is opened before anything else. If one file were named for two
+//! purposes, the log would create the file, and the command would then find something that nobody
+//! put there.
+//!
+//! A word that can be no path, whatever is there, is refused before anything is done with it.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
+use rustix::io::Errno;
 use windlass_engine::{EngineError, Outputs, partial_path};
 
 use super::{Backup, Cli, Command, Lab, Restore, Watching};
+use crate::exit::Failure;
 
 /// The files that this command line names, apart from the log itself. A stream may have several
 /// purposes, so terminals and pipes are not among them.
 pub fn named(cli: &Cli) -> Result<Outputs, EngineError> {
+    of(cli).protected()
+}
+
+/// Refuses words that can be no paths.
+pub fn check(cli: &Cli) -> Result<(), Failure> {
+    let files = of(cli).0;
+    let mut words = files.iter().filter(|(path, what)| is_path(path, what));
+    words.try_for_each(|(path, _)| check_path(path))
+}
+
+fn of(cli: &Cli) -> Files {
     let mut files = Files::default();
     files.add(&cli.global.config, "the configuration is read from there");
     match &cli.command {
@@ -55,12 +71,14 @@ pub fn named(cli: &Cli) -> Result<Outputs, EngineError> {
         Command::Man { into } => files.add([into], "the man pages are written there"),
         Command::Lab(_) | Command::Plan(_) | Command::Status | Command::Completions { .. } => {}
     }
-    files.protected()
+    files
 }
 
 const DATABASE: &str = "it is the database";
 const SCRATCH: &str = "it is the scratch directory";
 const STRIPE: &str = "a stripe is written there";
+const UNSEALED: &str = "a stripe has this name until it is sealed";
+const BESIDE: &str = "it belongs to the database that this run restores";
 
 /// Files, each with what is done with it, in words that follow `cannot write PATH:`.
 #[derive(Default)]
@@ -80,7 +98,8 @@ impl Files {
         self.add([PathBuf::from(&backup.database)], DATABASE);
         for word in backup.to.iter().filter(|word| *word != "nul") {
             let path = PathBuf::from(word);
-            self.add([partial_path(&path), path], STRIPE);
+            self.add([partial_path(&path)], UNSEALED);
+            self.add([path], STRIPE);
         }
         self.of_watching(&backup.watching);
     }
@@ -91,7 +110,7 @@ impl Files {
         self.add([&restore.into], what);
         // If it is no SQLite database, nothing has these names.
         let files = windlass_sqlite::files_of(&restore.into);
-        self.add(files.into_iter().flatten(), what);
+        self.add(files.into_iter().flatten(), BESIDE);
         let spaces = restore.tablespace_map.iter().map(|(_, becomes)| becomes);
         self.add(spaces, "this run restores a tablespace there");
         self.of_watching(&restore.watching);
@@ -109,5 +128,35 @@ impl Files {
             outputs.protect_output(&path, what)?;
         }
         Ok(outputs)
+    }
+}
+
+/// Whether a word is a path that somebody typed.
+fn is_path(word: &Path, what: &str) -> bool {
+    let text = word.to_string_lossy();
+    let is_connection = what == DATABASE && (text.contains('=') || text.contains("://"));
+    ![UNSEALED, BESIDE].contains(&what) && !is_connection
+}
+
+fn check_path(word: &Path) -> Result<(), Failure> {
+    let errno = |path: &Path| Errno::from_io_error(&path.metadata().err()?);
+    // The word may go on after the place: PLACE@WHICH.
+    let text = word.to_str().unwrap_or_default();
+    let place = text
+        .rsplit_once('@')
+        .map_or(word, |(place, _)| Path::new(place));
+    let name = word.display();
+    match errno(word) {
+        Some(Errno::LOOP) => Err(Failure::usage(
+            format!("{name} is a symbolic link that leads back to itself"),
+            format!("`ls -l {name}` shows where it leads. Name a file or directory itself."),
+        )),
+        Some(Errno::NAMETOOLONG) if errno(place) == Some(Errno::NAMETOOLONG) => {
+            Err(Failure::usage(
+                format!("{name} is too long: a name has at most 255 bytes, and a path 4095"),
+                "Write a shorter path, for example one from within its directory.",
+            ))
+        }
+        _ => Ok(()),
     }
 }

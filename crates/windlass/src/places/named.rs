@@ -6,7 +6,6 @@
 
 use std::path::{Path, PathBuf};
 
-use rustix::io::Errno;
 use windlass_engine::{EngineError, SetEntry, SetList};
 
 use super::choose::{databases, of_database};
@@ -43,7 +42,6 @@ impl Named {
             configured: global.configured.clone(),
         };
         for word in words {
-            check_path(word)?;
             let Some((place, which)) = split(global, word) else {
                 named.add(global, word)?;
                 continue;
@@ -260,26 +258,6 @@ fn not_mounted(one: &Configured, missing: &Path) -> Failure {
         }
     };
     Failure::new(Code::Failed, message, hint)
-}
-
-/// Refuses a word that can be no path to a set, whatever is there.
-fn check_path(word: &Path) -> Result<(), Failure> {
-    let fault = word.metadata().err();
-    let errno = fault.as_ref().and_then(Errno::from_io_error);
-    let (name, typed) = (word.display(), typed(&[word.to_owned()]));
-    match errno {
-        Some(Errno::LOOP) => Err(Failure::usage(
-            format!("{name} is a symbolic link that leads back to itself"),
-            format!(
-                "`ls -l {typed}` shows where it leads. Name the stripe or the directory itself."
-            ),
-        )),
-        Some(Errno::NAMETOOLONG) => Err(Failure::usage(
-            format!("{name} is too long: a name has at most 255 bytes, and a path at most 4095"),
-            "Check the path. If it is right, change into its directory (cd) and name the rest.",
-        )),
-        _ => Ok(()),
-    }
 }
 
 fn is_missing(path: &Path) -> bool {

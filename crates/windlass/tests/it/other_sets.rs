@@ -284,6 +284,7 @@ fn a_word_that_can_be_no_path_is_refused_with_a_hint() {
     symlink(&looped, &looped).unwrap();
     let long = place.arg(&"n".repeat(256));
     let bare = "n".repeat(256);
+    let set = place.back_up();
     let (looped, into) = (looped.to_str().unwrap(), place.arg("x.db"));
     for (word, what) in [
         (looped, "is a symbolic link that leads back to itself"),
@@ -299,12 +300,38 @@ fn a_word_that_can_be_no_path_is_refused_with_a_hint() {
             &["open", word, "--", "true"],
             &["mount", word, &place.arg("sets"), "-f"],
             &["diff", word, &place.arg("shop.db")],
+            &["backup", &place.arg("shop.db"), "--to", word],
+            &["backup", word, "--to", "nul"],
+            &["check", &place.arg("shop.db"), "--to", word],
+            &["restore", &place.arg("sets"), "--into", word],
+            &["verify", &place.arg("sets"), "--events", word],
+            &["extract", &place.arg("sets"), "*", "--into", word],
+            &["events", word],
+            &["man", word],
         ] {
             let printed = says(2, words);
-            assert!(printed.contains(what), "{words:?}: {printed}");
+            // A bare word may also be the name of a database.
+            let is_named = printed.contains(what) || printed.contains("is no file, no connection");
+            assert!(is_named, "{words:?}: {printed}");
             assert!(printed.contains("hint: "), "{words:?}: {printed}");
         }
     }
+    // A connection string is no path, and a choice may follow a long one.
+    let conninfo = format!("host=/nonexistent user={}", "n".repeat(300));
+    says(1, &["backup", &conninfo, "--to", "nul"]);
+    let long = place.path(&"n".repeat(250));
+    std::fs::create_dir(&long).unwrap();
+    std::fs::copy(&set, long.join("a.windlass")).unwrap();
+    says(0, &["info", &format!("{}@latest", long.to_str().unwrap())]);
+    says(
+        0,
+        &[
+            "backup",
+            &place.arg("shop.db"),
+            "--to",
+            long.to_str().unwrap(),
+        ],
+    );
 }
 
 #[test]

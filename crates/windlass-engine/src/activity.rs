@@ -2,6 +2,7 @@
 
 use crate::options::BufferPlan;
 use crate::progress::Progress;
+use crate::resource::StageName;
 use crate::waits::{Stage, StageReport};
 
 /// The measurements from which a verdict is made.
@@ -22,9 +23,9 @@ impl Activity {
         let report = |stage: &Stage, name| stage.report(name);
         Self {
             plan: plan.clone(),
-            reader: report(&progress.reader, "reader"),
-            compressor: report(&progress.compressor, "compressor"),
-            writer: report(&progress.writer, "writer"),
+            reader: report(&progress.reader, StageName::Reader),
+            compressor: report(&progress.compressor, StageName::Compressor),
+            writer: report(&progress.writer, StageName::Writer),
             data_seconds,
             codec: String::new(),
             source_rate: None,

@@ -41,6 +41,7 @@ use crate::progress::{Progress, Setting};
 use crate::rate::RateLimit;
 use crate::read::ReadQueue;
 use crate::report::{Ended, RunReport};
+use crate::resource::StageName;
 use crate::shared::{Shared, spawn};
 use compressor::{Chunk, Compressor};
 use reader::{Filled, Reader};
@@ -194,7 +195,7 @@ impl BackupRun {
                 .thread(|| shared.guard(|| reader.run()))
                 .unwrap_or_default();
         };
-        self.workers.push(spawn("reader", body)?);
+        self.workers.push(spawn(StageName::Reader, body)?);
         Ok(())
     }
 
@@ -227,7 +228,7 @@ impl BackupRun {
                 .thread(|| shared.guard(|| compressor.run()))
                 .unwrap_or_default();
         };
-        self.workers.push(spawn("compressor", body)?);
+        self.workers.push(spawn(StageName::Compressor, body)?);
         Ok(())
     }
 
@@ -244,7 +245,7 @@ impl BackupRun {
             let done = shared.progress.writer.thread(|| shared.guard(run));
             done.map(|()| stripe)
         };
-        self.writers.push(spawn("writer", body)?);
+        self.writers.push(spawn(StageName::Writer, body)?);
         Ok(())
     }
 

@@ -59,7 +59,7 @@ struct Free {
 }
 
 /// Who has the buffers at one moment.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub struct Occupancy {
     /// In the pool.
     pub free: usize,

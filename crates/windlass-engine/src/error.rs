@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 
 use windlass_media::{FormatError, SetId, StripeIndex, Structure};
 
+use crate::resource::StageName;
 use crate::setting::{Setting, SettingFault};
 pub use hints::FILE_SIZE_LIMIT;
 use hints::{damage_hint, device_words, mixed_words, place_hint};
@@ -228,8 +229,8 @@ pub enum EngineError {
     /// The system refused one more thread.
     #[error("cannot start one more {stage} thread: {source}")]
     Thread {
-        /// The stage: `reader`, `compressor`, `decompressor`, `writer`.
-        stage: &'static str,
+        /// The stage.
+        stage: StageName,
         /// What the system said.
         source: io::Error,
     },

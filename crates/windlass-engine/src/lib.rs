@@ -32,6 +32,7 @@ mod progress;
 mod rate;
 mod read;
 mod report;
+mod resource;
 mod restore;
 mod ring;
 mod set;
@@ -80,6 +81,7 @@ pub use progress::Progress;
 pub use rate::RateLimit;
 pub use read::{cached_pages, read_uncached};
 pub use report::{DeviceReport, RunReport};
+pub use resource::{Resource, StageName};
 pub use restore::{FittedOptions, RestoreOptions, TARGET_WRITERS, restore, target_writers};
 pub use ring::{Ring, RingDone};
 pub use set::{
@@ -94,5 +96,5 @@ pub use units::{
     UnitError, counted, parse_amount, parse_rate, parse_rate_limit, parse_seconds, parse_size,
     show_bytes, show_number, show_rate, show_size,
 };
-pub use verdict::{Limit, NextLimit, ResourceUse, resource_words};
+pub use verdict::{Limit, NextLimit, ResourceUse};
 pub use waits::{Cause, Stage, StageReport, WaitReport};

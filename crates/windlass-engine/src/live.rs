@@ -7,13 +7,14 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use windlass_media::fitted;
 
 use crate::activity::Activity;
 use crate::buffer::Occupancy;
 use crate::progress::{DeviceCounter, Progress, Setting};
 use crate::report::DeviceReport;
+use crate::resource::Resource;
 use crate::verdict::Verdict;
 use crate::waits::{StageReport, WaitReport};
 
@@ -23,10 +24,10 @@ const WINDOW: Duration = Duration::from_secs(5);
 const LOOKS_MAX: usize = 64;
 
 /// A run at one moment.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Live {
     /// What it is doing: `reading`, `sealing`.
-    pub phase: &'static str,
+    pub phase: String,
     /// Seconds since the meter was created.
     pub elapsed_seconds: f64,
     /// Bytes of the database that are done.
@@ -50,16 +51,16 @@ pub struct Live {
 }
 
 /// What holds a run back right now, in the words of [`crate::Limit`].
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct LiveLimit {
     /// The stage, or the other resource, that holds it back.
-    pub stage: &'static str,
+    pub stage: Resource,
     /// The device, if it is one.
     pub device: Option<String>,
 }
 
 /// One device of a run under way.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct LiveDevice {
     /// Its location, or `source` or `target`.
     pub name: String,
@@ -128,7 +129,7 @@ impl Meter {
             ),
         };
         Live {
-            phase: progress.phase(),
+            phase: progress.phase().to_owned(),
             elapsed_seconds,
             done_bytes: now.done,
             total_bytes,

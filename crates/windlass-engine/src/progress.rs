@@ -5,6 +5,7 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
 
 use crate::buffer::{Occupancy, Pool};
 use crate::options::{BackupOptions, BufferPlan};
+use crate::resource::StageName;
 use crate::waits::{Io, Recording, Stage, StageReport, Tap, serve_device, served_device};
 
 /// How many phases are kept. If there are more, the last entry is the newest phase.
@@ -177,8 +178,12 @@ impl Progress {
     }
 }
 
-const BACKUP_STAGES: [&str; 3] = ["reader", "compressor", "writer"];
-const RESTORE_STAGES: [&str; 3] = ["reader", "decompressor", "writer"];
+const BACKUP_STAGES: [StageName; 3] = [StageName::Reader, StageName::Compressor, StageName::Writer];
+const RESTORE_STAGES: [StageName; 3] = [
+    StageName::Reader,
+    StageName::Decompressor,
+    StageName::Writer,
+];
 
 impl Setting {
     /// The setting of a backup to stripes at these places.
@@ -216,7 +221,7 @@ impl Setting {
     }
 
     /// The stages' names.
-    pub(crate) fn stages(&self) -> [&'static str; 3] {
+    pub(crate) fn stages(&self) -> [StageName; 3] {
         if self.backs_up {
             BACKUP_STAGES
         } else {

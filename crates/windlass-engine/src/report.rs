@@ -10,6 +10,7 @@ use windlass_media::SetId;
 use crate::activity::Activity;
 use crate::adaptive::CompressionReport;
 use crate::process::peak_memory_bytes;
+use crate::resource::StageName;
 use crate::verdict::{Limit, Verdict};
 use crate::waits::StageReport;
 
@@ -17,7 +18,7 @@ pub use device::DeviceReport;
 pub(crate) use device::latencies;
 
 /// A finished backup, restore or verification.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct RunReport {
     /// The set, as 32 hex digits.
     pub set_id: String,
@@ -73,7 +74,7 @@ impl RunReport {
     pub(crate) fn of_restore(ended: Ended, activity: &Activity) -> Self {
         let verdict = Verdict::of_restore(activity, &ended.devices);
         let mut report = Self::new(ended, activity, verdict);
-        report.stages[1].name = "decompressor";
+        report.stages[1].name = StageName::Decompressor;
         report
     }
 

@@ -38,6 +38,7 @@ use crate::progress::{DeviceCounter, Progress, Setting};
 use crate::rate::RateLimit;
 use crate::read::ReadQueue;
 use crate::report::{Ended, RunReport};
+use crate::resource::StageName;
 use crate::set::{FoundSet, OpenSet};
 use crate::shared::Shared;
 use crate::target::Target;
@@ -259,7 +260,7 @@ impl<'a> Run<'a> {
             let reader = StripeReader::new((self.set, stripe), around, queue)?;
             let stored = stored.clone();
             let place = readers.len();
-            readers.push(start(scope, "reader", move || {
+            readers.push(start(scope, StageName::Reader, move || {
                 crate::slice::shorten();
                 Progress::serve(place);
                 let run = || shared.guard(|| reader.run(&stored, rate));
@@ -292,7 +293,7 @@ impl<'a> Run<'a> {
             };
             let run = move || shared.guard(|| stage.run());
             let body = move || shared.progress.compressor.thread(run);
-            start(scope, "decompressor", body)?;
+            start(scope, StageName::Decompressor, body)?;
         }
         Ok(())
     }
@@ -314,7 +315,7 @@ impl<'a> Run<'a> {
                 faults: self.faults,
                 input: input.clone(),
             };
-            start(scope, "writer", move || {
+            start(scope, StageName::Writer, move || {
                 crate::slice::shorten();
                 shared.progress.serve_outside();
                 let run = || shared.guard(|| stage.run());
@@ -328,10 +329,10 @@ impl<'a> Run<'a> {
 /// Starts a thread of a stage. The system may refuse it.
 fn start<'scope, T: Send + 'scope>(
     scope: &'scope Scope<'scope, '_>,
-    stage: &'static str,
+    stage: StageName,
     body: impl FnOnce() -> T + Send + 'scope,
 ) -> Result<ScopedJoinHandle<'scope, T>, EngineError> {
-    let thread = std::thread::Builder::new().name(stage.to_owned());
+    let thread = std::thread::Builder::new().name(stage.name().to_owned());
     let started = thread.spawn_scoped(scope, body);
     started.map_err(|source| EngineError::Thread { stage, source })
 }

@@ -12,6 +12,7 @@ use crate::buffer::{Buffer, Pool, Role};
 use crate::cancel::Cancel;
 use crate::error::EngineError;
 use crate::progress::Progress;
+use crate::resource::StageName;
 use crate::waits::Cause;
 
 /// Longest wait between two looks at the flags.
@@ -163,14 +164,11 @@ pub(crate) fn time_left(until: Option<Instant>) -> Result<Duration, EngineError>
 
 /// Starts a thread of a stage.
 pub(crate) fn spawn<T: Send + 'static>(
-    name: &'static str,
+    stage: StageName,
     body: impl FnOnce() -> T + Send + 'static,
 ) -> Result<JoinHandle<T>, EngineError> {
     let thread = std::thread::Builder::new()
-        .name(name.to_owned())
+        .name(stage.name().to_owned())
         .spawn(body);
-    thread.map_err(|source| EngineError::Thread {
-        stage: name,
-        source,
-    })
+    thread.map_err(|source| EngineError::Thread { stage, source })
 }

@@ -12,20 +12,19 @@
 //! busiest of the others is the next limit. What would help is not decided here: the lab knows what
 //! other settings would bring (`windlass_lab::advise`).
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use crate::activity::Activity;
 use crate::report::DeviceReport;
+use crate::resource::Resource;
 use crate::units::{show_rate, show_size};
 use crate::waits::{Cause, StageReport};
 
 /// What bound a run.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Limit {
-    /// `source`, `compressor`, `reader`, `device`, `target`, `rate_limit` (on the source of a
-    /// backup, or on the stripes that a restore reads), `device_rate_limit`, `buffers` or
-    /// `database`.
-    pub stage: &'static str,
+    /// What bound it.
+    pub stage: Resource,
     /// The device, if it is one.
     pub device: Option<String>,
     /// The rate of the run in bytes of the database per second.
@@ -42,10 +41,10 @@ pub struct Limit {
 }
 
 /// One resource in a run.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct ResourceUse {
     /// As in [`Limit::stage`].
-    pub stage: &'static str,
+    pub stage: Resource,
     /// Its share of the blame for the run's time; all shares add up to one.
     pub blame: f64,
     /// Share of the time in which it was busy; zero if that is not known.
@@ -53,30 +52,12 @@ pub struct ResourceUse {
 }
 
 /// The limit that would come next.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct NextLimit {
     /// As in [`Limit::stage`].
-    pub stage: &'static str,
+    pub stage: Resource,
     /// How many bytes of the database per second it could have given.
     pub rate: f64,
-}
-
-/// The words for a resource, by its name in [`Limit::stage`]. Progress, verdict, plan and manual
-/// use the same words.
-pub fn resource_words(stage: &str) -> &str {
-    match stage {
-        "source" => "the source",
-        "device" => "the devices",
-        "target" => "the target",
-        "compressor" | "decompressor" | "reader" => "the cores",
-        "rate_limit" => "the rate limit",
-        "device_rate_limit" => "the rate limit on the devices",
-        "buffers" => "too few buffers",
-        "database" => "waiting for the database",
-        "instance" => "the machine's bandwidth",
-        "pipeline" => "no single part",
-        other => other,
-    }
 }
 
 /// A resource that was busy for less than this share of the time gives no reliable estimate of its
@@ -90,8 +71,8 @@ pub(crate) struct Verdict {
 
 /// One resource: its share of the blame, how busy it was, and the words for it.
 #[derive(Clone, Debug)]
-struct Resource {
-    stage: &'static str,
+struct Suspect {
+    stage: Resource,
     device: Option<String>,
     blame: f64,
     occupation: f64,
@@ -99,18 +80,13 @@ struct Resource {
     words: String,
 }
 
-impl Resource {
+impl Suspect {
     fn usage(&self) -> ResourceUse {
         ResourceUse {
             stage: self.stage,
             blame: self.blame,
             busy: self.occupation.min(1.0),
         }
-    }
-
-    /// True for storage. Its first and last transfers say little about it.
-    fn is_storage(&self) -> bool {
-        matches!(self.stage, "source" | "device" | "target")
     }
 
     /// The rate of the run if only this resource had bound it, calculated from the actual rate.
@@ -228,12 +204,12 @@ impl Verdict {
         Self::judge(resources, activity, activity.compressor.bytes)
     }
 
-    fn judge(mut resources: Vec<Resource>, activity: &Activity, bytes: u64) -> Self {
+    fn judge(mut resources: Vec<Suspect>, activity: &Activity, bytes: u64) -> Self {
         let rate = bytes_per(bytes, activity.data_seconds.max(1e-9));
         resources.sort_by(|a, b| b.blame.total_cmp(&a.blame));
-        let uses = resources.iter().map(Resource::usage).collect();
+        let uses = resources.iter().map(Suspect::usage).collect();
         let first = resources.remove(0);
-        let conclusive = !first.is_storage() || bytes > activity.plan.buffer_bytes;
+        let conclusive = !first.stage.is_storage() || bytes > activity.plan.buffer_bytes;
         let next = resources
             .into_iter()
             .filter(|next| conclusive && next.occupation >= OCCUPATION_MIN)
@@ -252,7 +228,7 @@ impl Verdict {
                 show_rate(next.alone(rate))
             ),
         };
-        let on_cores = matches!(first.stage, "compressor" | "reader");
+        let on_cores = matches!(first.stage, Resource::Compressor | Resource::Reader);
         let share_of_probed = on_cores.then_some(first.occupation.min(1.0));
         let limit = Limit {
             stage: first.stage,
@@ -270,11 +246,11 @@ impl Verdict {
     }
 }
 
-fn source(activity: &Activity, seconds: f64, blame: f64) -> Resource {
+fn source(activity: &Activity, seconds: f64, blame: f64) -> Suspect {
     let reader = &activity.reader;
     let volumes = activity.plan.volumes;
-    Resource {
-        stage: "source",
+    Suspect {
+        stage: Resource::Source,
         device: None,
         blame,
         occupation: share(reader.waited(Cause::SourceRead), reader.threads, seconds),
@@ -285,14 +261,14 @@ fn source(activity: &Activity, seconds: f64, blame: f64) -> Resource {
     }
 }
 
-fn cores(activity: &Activity, seconds: f64, blame: Blame) -> Resource {
+fn cores(activity: &Activity, seconds: f64, blame: Blame) -> Suspect {
     let stages = [&activity.compressor, &activity.reader, &activity.writer];
     let cpu: f64 = stages.iter().map(|stage| stage.cpu_seconds).sum();
     let on_core = cpu / (seconds * to_f64(activity.cores as u64));
     let stage = if blame.copying > blame.cores {
-        "reader"
+        Resource::Reader
     } else {
-        "compressor"
+        Resource::Compressor
     };
     let ready = share(
         activity.compressor.busy_seconds,
@@ -309,11 +285,11 @@ fn cores(activity: &Activity, seconds: f64, blame: Blame) -> Resource {
     let compressing = !["none", ""].contains(&activity.codec.as_str());
     let cores = activity.cores;
     let words = match stage {
-        "reader" => format!("the cores (copying from the page cache on {cores}{with})"),
+        Resource::Reader => format!("the cores (copying from the page cache on {cores}{with})"),
         _ if compressing => format!("the cores ({} on {cores}{with})", activity.codec),
         _ => format!("the cores (checksums on {cores}{with})"),
     };
-    Resource {
+    Suspect {
         stage,
         device: None,
         blame: blame.cores + blame.copying,
@@ -322,7 +298,7 @@ fn cores(activity: &Activity, seconds: f64, blame: Blame) -> Resource {
     }
 }
 
-fn device(devices: &[DeviceReport], seconds: f64, blame: f64) -> Resource {
+fn device(devices: &[DeviceReport], seconds: f64, blame: f64) -> Suspect {
     let most = devices
         .iter()
         .max_by(|a, b| a.busy_seconds.total_cmp(&b.busy_seconds));
@@ -337,8 +313,8 @@ fn device(devices: &[DeviceReport], seconds: f64, blame: f64) -> Resource {
     };
     // Frames go to any device that is free. So the devices hold the run back only when all of them
     // are busy.
-    Resource {
-        stage: "device",
+    Suspect {
+        stage: Resource::Device,
         device: Some(name.to_owned()),
         blame,
         occupation: if busy > 0.0 {
@@ -351,13 +327,13 @@ fn device(devices: &[DeviceReport], seconds: f64, blame: f64) -> Resource {
 }
 
 /// `what` names what is read under the limit.
-fn source_limit(activity: &Activity, seconds: f64, blame: f64, what: &str) -> Resource {
+fn source_limit(activity: &Activity, seconds: f64, blame: f64, what: &str) -> Suspect {
     let reader = &activity.reader;
     let rate = activity
         .source_rate
         .map_or(String::new(), |rate| show_rate(to_f64(rate)));
-    Resource {
-        stage: "rate_limit",
+    Suspect {
+        stage: Resource::RateLimit,
         device: None,
         blame,
         occupation: share(reader.waited(Cause::RateLimit), reader.threads, seconds),
@@ -365,13 +341,13 @@ fn source_limit(activity: &Activity, seconds: f64, blame: f64, what: &str) -> Re
     }
 }
 
-fn device_limit(activity: &Activity, seconds: f64, blame: f64) -> Resource {
+fn device_limit(activity: &Activity, seconds: f64, blame: f64) -> Suspect {
     let writer = &activity.writer;
     let rate = activity
         .device_rate
         .map_or(String::new(), |rate| show_rate(to_f64(rate)));
-    Resource {
-        stage: "device_rate_limit",
+    Suspect {
+        stage: Resource::DeviceRateLimit,
         device: None,
         blame,
         occupation: share(writer.waited(Cause::RateLimit), writer.threads, seconds),
@@ -381,9 +357,9 @@ fn device_limit(activity: &Activity, seconds: f64, blame: f64) -> Resource {
     }
 }
 
-fn database(blame: f64) -> Resource {
-    Resource {
-        stage: "database",
+fn database(blame: f64) -> Suspect {
+    Suspect {
+        stage: Resource::Database,
         device: None,
         blame,
         occupation: 0.0,
@@ -391,10 +367,10 @@ fn database(blame: f64) -> Resource {
     }
 }
 
-fn buffers(activity: &Activity, blame: f64) -> Resource {
+fn buffers(activity: &Activity, blame: f64) -> Suspect {
     let (count, bytes) = (activity.plan.buffers, activity.plan.transfer_bytes);
-    Resource {
-        stage: "buffers",
+    Suspect {
+        stage: Resource::Buffers,
         device: None,
         blame,
         occupation: 0.0,
@@ -407,14 +383,14 @@ fn stripes_read(
     devices: &[DeviceReport],
     seconds: f64,
     blame: f64,
-) -> Resource {
+) -> Suspect {
     let reader = &activity.reader;
     let most = devices
         .iter()
         .max_by(|a, b| a.busy_seconds.total_cmp(&b.busy_seconds));
     let name = most.map_or("", |most| most.name.as_str());
-    Resource {
-        stage: "device",
+    Suspect {
+        stage: Resource::Device,
         device: Some(name.to_owned()),
         blame,
         occupation: share(reader.waited(Cause::DeviceRead), reader.threads, seconds),
@@ -422,11 +398,11 @@ fn stripes_read(
     }
 }
 
-fn target(activity: &Activity, seconds: f64, blame: f64) -> Resource {
+fn target(activity: &Activity, seconds: f64, blame: f64) -> Suspect {
     let writer = &activity.writer;
     let waited = writer.waited(Cause::TargetWrite);
-    Resource {
-        stage: "target",
+    Suspect {
+        stage: Resource::Target,
         device: None,
         blame,
         occupation: share(waited, writer.threads, seconds)

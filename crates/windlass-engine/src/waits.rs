@@ -17,8 +17,10 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use crossbeam_channel::{Receiver, Sender, TryRecvError, TrySendError};
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use windlass_media::fitted;
+
+use crate::resource::StageName;
 
 pub use cause::Cause;
 use inside::Inside;
@@ -172,9 +174,9 @@ impl Stage {
         self.waits[cause.index()].nanos.load(Ordering::Relaxed)
     }
 
-    /// The counters up to now, as a report. `name` is the stage's noun. The CPU time is that of
+    /// The counters up to now, as a report. The CPU time is that of
     /// threads that have ended.
-    pub fn report(&self, name: &'static str) -> StageReport {
+    pub fn report(&self, name: StageName) -> StageReport {
         let now = Instant::now();
         let waits = Cause::ALL.into_iter().zip(&self.waits);
         let waits = waits.map(|(cause, waited)| waited.report(cause, now));
@@ -197,10 +199,10 @@ impl Stage {
 }
 
 /// One stage of a finished run.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct StageReport {
-    /// `reader`, `compressor`, `writer`, ...
-    pub name: &'static str,
+    /// Which one.
+    pub name: StageName,
     /// How many threads it had.
     pub threads: u64,
     /// Seconds in which it did not wait, summed over threads.
@@ -226,7 +228,7 @@ impl StageReport {
 }
 
 /// Time a stage stood still for one cause.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct WaitReport {
     /// The cause.
     pub cause: Cause,

@@ -18,7 +18,7 @@ use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
-use windlass_engine::durable;
+use windlass_engine::{Resource, durable};
 
 use crate::error::LabError;
 use crate::plan::Direction;
@@ -48,10 +48,10 @@ pub struct Record {
     pub predicted_seconds: f64,
     /// The duration that was measured, in seconds.
     pub measured_seconds: f64,
-    /// The stage that the plan expected to bind.
-    pub predicted_limit: String,
-    /// The stage that did bind.
-    pub measured_limit: String,
+    /// What the plan expected to bind.
+    pub predicted_limit: Resource,
+    /// What did bind.
+    pub measured_limit: Resource,
     /// The models that the plan used: profiles, or names of models.
     pub basis: String,
 }
@@ -269,8 +269,12 @@ mod tests {
             bytes: 1 << 30,
             predicted_seconds: predicted,
             measured_seconds: measured,
-            predicted_limit: "source".to_owned(),
-            measured_limit: if measured > 100.0 { "device" } else { "source" }.to_owned(),
+            predicted_limit: Resource::Source,
+            measured_limit: if measured > 100.0 {
+                Resource::Device
+            } else {
+                Resource::Source
+            },
             basis: "profile".to_owned(),
         }
     }

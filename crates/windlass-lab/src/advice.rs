@@ -13,8 +13,8 @@
 //!   only if the run would take no longer with the ratio that was measured.
 //! - What no setting can change (cores, storage) is advised only when no setting helps.
 
-use windlass_engine::BufferRequest;
 use windlass_engine::media::Codec;
+use windlass_engine::{BufferRequest, Resource};
 use windlass_model::Model;
 
 use crate::numbers::to_f64;
@@ -54,7 +54,7 @@ pub struct Measured {
     /// The user's limit on writing to the devices, in bytes per second.
     pub write_rate: Option<f64>,
     /// What bound the run, as in [`windlass_engine::Limit::stage`].
-    pub limit: String,
+    pub limit: Resource,
     /// The limit's share of the blame.
     pub blame: f64,
 }
@@ -90,7 +90,7 @@ pub struct Advised {
     /// Share of the time that would be saved.
     pub saved: f64,
     /// What would bind the run if the user followed it, as in [`crate::PlanLimit::stage`].
-    pub limit: &'static str,
+    pub limit: Resource,
     /// The ratio that this prediction assumes, where it is not known: bytes of the database for
     /// each stored byte.
     pub ratio: Option<f64>,
@@ -139,9 +139,9 @@ pub fn advise(run: &Measured, known: &Speeds) -> Option<Advised> {
             .collect::<Vec<_>>()
     };
     let settings = advised(asked.settings());
-    let first = match run.limit.as_str() {
+    let first = match run.limit {
         // The strongest of the weaker codecs that help: what it stores is kept for a long time.
-        "compressor" | "reader" => settings.into_iter().next_back(),
+        Resource::Compressor | Resource::Reader => settings.into_iter().next_back(),
         _ => fastest(settings),
     };
     first.or_else(|| fastest(advised(asked.machinery())))
@@ -163,21 +163,22 @@ impl Case {
     /// The run as it was. Storage gets the speed that it had while it was busy.
     fn of(run: &Measured, known: &Speeds) -> Self {
         let codec = run.codec.unwrap_or(Codec::Zstd(1));
-        let busy = |stage: &str, share: f64| match run.limit == stage {
+        let busy = |end: Resource, share: f64| match run.limit == end {
             true => share.max(BUSY_OF_LIMIT),
             false => share,
         };
         let end = match run.direction {
-            Direction::Backup => "source",
-            Direction::Restore => "target",
+            Direction::Backup => Resource::Source,
+            Direction::Restore => Resource::Target,
         };
         let database = vec![storage(
             run.bytes,
             busy(end, run.database_busy),
             run.seconds,
         )];
-        let device =
-            |(bytes, share): &(u64, f64)| storage(*bytes, busy("device", *share), run.seconds);
+        let device = |(bytes, share): &(u64, f64)| {
+            storage(*bytes, busy(Resource::Device, *share), run.seconds)
+        };
         let devices: Vec<_> = run.devices.iter().map(device).collect();
         let (sources, targets) = match run.direction {
             Direction::Backup => (database, devices),
@@ -278,16 +279,18 @@ impl Asked<'_> {
     /// What a user can set.
     fn settings(&self) -> Vec<Advice> {
         let backs_up = self.run.direction == Direction::Backup;
-        match self.run.limit.as_str() {
-            "compressor" | "reader" if backs_up => self.codecs(|one, other| one < other),
-            "device" if backs_up => {
+        match self.run.limit {
+            Resource::Compressor | Resource::Reader if backs_up => {
+                self.codecs(|one, other| one < other)
+            }
+            Resource::Device if backs_up => {
                 let mut advice = self.codecs(|one, other| one > other);
                 advice.push(Advice::MoreDevices);
                 advice
             }
-            "rate_limit" => vec![Advice::NoReadRate],
-            "device_rate_limit" => vec![Advice::NoWriteRate],
-            "buffers" => {
+            Resource::RateLimit => vec![Advice::NoReadRate],
+            Resource::DeviceRateLimit => vec![Advice::NoWriteRate],
+            Resource::Buffers => {
                 let buffers = self.run.request.buffers;
                 buffers
                     .map(|count| Advice::Buffers(2 * count))
@@ -300,10 +303,10 @@ impl Asked<'_> {
 
     /// What only another machine can change.
     fn machinery(&self) -> Vec<Advice> {
-        match self.run.limit.as_str() {
-            "compressor" | "reader" => vec![Advice::Cores(2 * self.run.cores)],
-            "source" | "target" => vec![Advice::FasterDatabase],
-            "device" => vec![Advice::FasterDevices],
+        match self.run.limit {
+            Resource::Compressor | Resource::Reader => vec![Advice::Cores(2 * self.run.cores)],
+            Resource::Source | Resource::Target => vec![Advice::FasterDatabase],
+            Resource::Device => vec![Advice::FasterDevices],
             _ => vec![],
         }
     }

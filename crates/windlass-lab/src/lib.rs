@@ -55,8 +55,8 @@ pub use speeds::{CodecSpeed, MemorySpeeds, Speeds};
 pub use state_dir::{Surroundings, state_directory};
 pub use sweep::{
     Axes, Axis, Case, Chosen, DeviceRun, Difference, Environment, Experiment, Findings, Inputs,
-    Measure, Noise, Run, RunRecord, Series, Source, StageRun, Storage, Titled, WaitRun, findings,
-    median, report, rounds, tables,
+    Measure, Noise, Run, RunRecord, Series, Source, Storage, Titled, findings, median, report,
+    rounds, tables,
 };
 pub use trial::TrialSource;
 pub use tune::{Bounds, Ended, Setting, Space, Trial, Tuned, exhaust, tune};

@@ -23,7 +23,7 @@ use windlass_engine::media::{
 use windlass_engine::{
     BackupOptions, BackupRun, BufferPlan, BufferRequest, Cancel, Device, DirectoryTarget,
     FileContent, FileDevice, FileDeviceOptions, FileSpec, METADATA_LIMIT_DEFAULT, Missing, OpenSet,
-    Progress, RestoreOptions, RunReport, TargetLayout, restore,
+    Progress, Resource, RestoreOptions, RunReport, TargetLayout, restore,
 };
 use windlass_model::Model;
 
@@ -45,10 +45,10 @@ pub struct Rehearsal {
     pub predicted_seconds: f64,
     /// The duration that was measured.
     pub measured_seconds: f64,
-    /// The stage that the plan named.
-    pub predicted_limit: String,
-    /// The stage that the verdict named.
-    pub measured_limit: String,
+    /// What the plan named.
+    pub predicted_limit: Resource,
+    /// What the verdict named.
+    pub measured_limit: Resource,
 }
 
 impl Rehearsal {
@@ -86,7 +86,7 @@ pub fn rehearse(
 /// What the plan says.
 struct Predicted {
     seconds: f64,
-    limit: &'static str,
+    limit: Resource,
 }
 
 struct Stage<'a> {
@@ -153,8 +153,8 @@ impl Stage<'_> {
             direction,
             predicted_seconds: predicted.seconds,
             measured_seconds: report.seconds,
-            predicted_limit: predicted.limit.to_owned(),
-            measured_limit: report.limit.stage.to_owned(),
+            predicted_limit: predicted.limit,
+            measured_limit: report.limit.stage,
         }
     }
 

@@ -21,6 +21,7 @@ mod moves;
 mod space;
 
 use serde::Serialize;
+use windlass_engine::Resource;
 
 use crate::error::LabError;
 use crate::setting::{LabFault, LabSetting};
@@ -62,8 +63,8 @@ pub struct Trial {
     pub ratio: f64,
     /// The number of cores that it kept busy.
     pub cores: f64,
-    /// The stage that bound it, as in a verdict.
-    pub limit: String,
+    /// What bound it, as in a verdict.
+    pub limit: Resource,
     /// The verdict.
     pub verdict: String,
     /// What the trial cost, in seconds.
@@ -265,7 +266,7 @@ impl Search<'_> {
             if self.allowed(&best) && best.rate >= AT_LIMIT * self.bounds.limit {
                 return Ok((best, Ended::AtTheLimit));
             }
-            if self.allowed(&best) && best.limit == "rate_limit" {
+            if self.allowed(&best) && best.limit == Resource::RateLimit {
                 return Ok((best, Ended::AtTheRate));
             }
             // If nothing gains more than the noise, the climb goes on from the fastest setting so
@@ -281,9 +282,9 @@ impl Search<'_> {
     /// Finds the first move that helps, and repeats it until it no longer helps.
     fn improve(&mut self, best: &Trial) -> Result<Option<Trial>, LabError> {
         let limit = if self.allowed(best) {
-            best.limit.as_str()
+            best.limit
         } else {
-            "compressor"
+            Resource::Compressor
         };
         for step in moves(limit) {
             let mut better: Option<Trial> = None;

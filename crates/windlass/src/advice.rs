@@ -4,7 +4,7 @@
 //! ([`windlass_lab::advise`]). Only this file knows which option a setting belongs to.
 
 use windlass_engine::media::{Codec, fitted};
-use windlass_engine::{BufferRequest, FileDeviceOptions, RunReport, resource_words};
+use windlass_engine::{BufferRequest, FileDeviceOptions, Resource, RunReport};
 use windlass_lab::{Advice, Advised, Direction, Measured, Speeds, to_f64};
 
 use crate::foretold::Done;
@@ -23,8 +23,12 @@ pub fn of(ends: &Ends<'_>, done: &Done<'_>, speeds: &Speeds) -> Option<Advised> 
 fn measured(ends: &Ends<'_>, done: &Done<'_>) -> Measured {
     let report = done.report;
     let (bytes, stored_bytes) = ends.amounts(report);
-    let busy = |stage: &str| {
-        let found = report.limit.resources.iter().find(|one| one.stage == stage);
+    let busy = |resource: Resource| {
+        let found = report
+            .limit
+            .resources
+            .iter()
+            .find(|one| one.stage == resource);
         found.map_or(0.0, |found| found.busy)
     };
     let seconds = report.data_seconds.max(1e-9);
@@ -53,7 +57,11 @@ fn measured(ends: &Ends<'_>, done: &Done<'_>) -> Measured {
         },
         buffers_asked: done.request.buffers,
         write_depth: FileDeviceOptions::default().depth,
-        database_busy: busy(if ends.is_backup { "source" } else { "target" }),
+        database_busy: busy(if ends.is_backup {
+            Resource::Source
+        } else {
+            Resource::Target
+        }),
         devices: report
             .devices
             .iter()
@@ -62,7 +70,7 @@ fn measured(ends: &Ends<'_>, done: &Done<'_>) -> Measured {
         core_seconds: on_cores.max(ready),
         read_rate: done.rates.0.map(to_f64),
         write_rate: done.rates.1.map(to_f64),
-        limit: report.limit.stage.to_owned(),
+        limit: report.limit.stage,
         blame: report
             .limit
             .resources
@@ -96,7 +104,7 @@ pub fn words(advised: &Advised, report: &RunReport) -> String {
         }
         _ => String::new(),
     };
-    let limit = resource_words(advised.limit);
+    let limit = advised.limit.words();
     format!("{what}: as little as {then} instead of {now}{given}; then {limit} would bind")
 }
 

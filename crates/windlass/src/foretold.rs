@@ -168,8 +168,8 @@ fn record(
         bytes,
         predicted_seconds: prediction.seconds,
         measured_seconds: report.seconds,
-        predicted_limit: prediction.limit.stage.to_owned(),
-        measured_limit: report.limit.stage.to_owned(),
+        predicted_limit: prediction.limit.stage,
+        measured_limit: report.limit.stage,
         basis: format!(
             "{} to {}",
             names(&question.sources),

@@ -5,7 +5,7 @@
 
 use std::path::Path;
 
-use windlass_engine::{RunReport, show_rate};
+use windlass_engine::{Resource, RunReport, show_rate};
 use windlass_lab::{Operation, Profile, to_f64};
 use windlass_model::Emulation;
 
@@ -35,7 +35,7 @@ impl Ends<'_> {
         report.limit.share_of_probed = Some(share);
         // A run's rate counts bytes of the database, a device's rate counts stored bytes.
         let of = match report.limit.stage {
-            "device" => " of stored bytes",
+            Resource::Device => " of stored bytes",
             _ => "",
         };
         report.verdict += &format!(
@@ -67,13 +67,13 @@ impl Ends<'_> {
         let (rate, places, operation, model) = match (report.limit.stage, self.is_backup) {
             // At the database's end, the bytes moved are those that the verdict's rate counts. The
             // time is the same too, because making them durable happens in it.
-            ("source", true) | ("target", false) => (
+            (Resource::Source, true) | (Resource::Target, false) => (
                 report.limit.rate,
                 &self.database,
                 at_database,
                 &self.emulation.source,
             ),
-            ("device", _) => (
+            (Resource::Device, _) => (
                 to_f64(self.amounts(report).1) / report.data_seconds.max(1e-9),
                 &self.stripes,
                 at_stripes,

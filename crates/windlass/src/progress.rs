@@ -193,7 +193,7 @@ mod tests {
         let progress = Arc::<Progress>::default();
         let live = Meter::new(&progress).look();
         Live {
-            phase: "copying",
+            phase: "copying".to_owned(),
             done_bytes: done,
             total_bytes: total,
             #[expect(clippy::cast_precision_loss, reason = "a share")]
@@ -201,7 +201,7 @@ mod tests {
             rate: 1023.0 * 1048576.0,
             remaining_seconds: Some(12_000.0),
             limit: Some(windlass_engine::LiveLimit {
-                stage: "device_rate_limit",
+                stage: windlass_engine::Resource::DeviceRateLimit,
                 device: None,
             }),
             ..live

@@ -140,7 +140,7 @@ fn print_foretold(record: Option<&Record>) {
     };
     let (seconds, limit) = (
         duration(record.predicted_seconds),
-        bound(&record.predicted_limit),
+        bound(record.predicted_limit),
     );
     output::entry(
         "predicted",

@@ -1,7 +1,7 @@
 //! Words for durations, moments and limits. They are the same wherever they are shown.
 
 use jiff::{SignedDuration, Timestamp, tz::TimeZone};
-use windlass_engine::{Live, resource_words};
+use windlass_engine::{Live, Resource};
 
 /// A duration: `0.35 s`, `12.3 s`, `5 min 10 s`, `3 h 20 min`, `4 days`.
 pub fn duration(seconds: f64) -> String {
@@ -71,8 +71,8 @@ pub fn bound_now(live: &Live) -> String {
 }
 
 /// What bound a run, in a few words.
-pub fn bound(stage: &str) -> String {
-    format!("bound by {}", resource_words(stage))
+pub fn bound(resource: Resource) -> String {
+    format!("bound by {}", resource.words())
 }
 
 /// A word as a shell takes it: in quotes if it has letters that a shell would change.

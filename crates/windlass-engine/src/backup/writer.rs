@@ -19,6 +19,7 @@ use crate::error::EngineError;
 use crate::progress::Progress;
 use crate::rate::RateLimit;
 use crate::report::{DeviceReport, latencies};
+use crate::resource::StageName;
 use crate::shared::Shared;
 use crate::waits::{Cause, Io, Stage};
 
@@ -82,7 +83,7 @@ impl StripeWriter {
     pub(crate) fn report(&self, data_seconds: f64) -> DeviceReport {
         // A device is busy while something is in flight. That is always so, except when its writer
         // waits for frames.
-        let idle = self.waits.report("writer").waited(Cause::Frames);
+        let idle = self.waits.report(StageName::Writer).waited(Cause::Frames);
         let busy = (data_seconds - idle).max(0.0);
         DeviceReport::new(self.device.location(), self.offset, busy, &self.latency)
     }

@@ -1,10 +1,10 @@
 //! What one device did in a run.
 
 use hdrhistogram::Histogram;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 /// One device of a finished run.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct DeviceReport {
     /// Its location.
     pub name: String,

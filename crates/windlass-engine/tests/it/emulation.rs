@@ -104,7 +104,7 @@ fn the_verdict_names_what_the_model_makes_the_limit() {
     for (stage, most, devices, codec, items) in cases {
         let report = backup(dir.path(), &tree, codec, devices, items);
         let limit = &report.limit;
-        assert_eq!(limit.stage, stage, "{items:?}: {}", report.verdict);
+        assert_eq!(limit.stage.name(), stage, "{items:?}: {}", report.verdict);
         assert!(limit.rate <= most * 1.1, "{items:?}: {}", report.verdict);
     }
 }
@@ -123,7 +123,7 @@ fn a_machine_shares_its_caps() {
         report.verdict
     );
     assert!(
-        ["source", "device"].contains(&report.limit.stage),
+        ["source", "device"].contains(&report.limit.stage.name()),
         "{}",
         report.verdict
     );
@@ -178,7 +178,7 @@ fn a_restore_is_as_slow_as_the_models_of_its_stripes_and_of_its_target() {
         };
         let options = options.fit(&set).unwrap();
         let report = restore(&set, &target, &options, &Arc::default(), &Cancel::new()).unwrap();
-        assert_eq!(report.limit.stage, stage, "{}", report.verdict);
+        assert_eq!(report.limit.stage.name(), stage, "{}", report.verdict);
         assert!(report.limit.rate <= 22e6, "{}", report.verdict);
         assert_same(&tree, &place.path().join(stage));
     }

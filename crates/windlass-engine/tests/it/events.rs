@@ -99,7 +99,7 @@ fn a_file_agrees_with_the_report_of_its_run() {
     }
     for stage in &report.stages {
         for wait in &stage.waits {
-            let key = (stage.name.to_owned(), wait.cause.name().to_owned());
+            let key = (stage.name.to_string(), wait.cause.name().to_owned());
             let (count, seconds) = waits.remove(&key).unwrap();
             assert_eq!(count, wait.count, "{key:?}");
             assert!((seconds - wait.seconds).abs() < 1e-6, "{key:?}");

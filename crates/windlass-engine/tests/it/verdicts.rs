@@ -50,9 +50,11 @@ fn uncompressed() -> Setup {
 
 fn assert_limit(report: &RunReport, stage: &str) {
     assert_eq!(
-        report.limit.stage, stage,
+        report.limit.stage.name(),
+        stage,
         "{}: {:#?}",
-        report.verdict, report.stages
+        report.verdict,
+        report.stages
     );
 }
 

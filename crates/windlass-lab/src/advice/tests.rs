@@ -152,12 +152,12 @@ impl World {
         let (question, alternative) = (&self.question, self.alternative());
         let found = question.predict(&alternative).unwrap();
         let outcome = simulate(&question.job(&alternative).unwrap());
-        let busy = |(models, usages): (&[Model], &[windlass_model::Usages]), stage: &str| {
+        let busy = |(models, usages): (&[Model], &[windlass_model::Usages]), stage: Resource| {
             let share = |(model, usage): (&Model, &windlass_model::Usages)| {
                 let moved = usage.whole.seconds().max(usage.stream.seconds());
                 // The engine counts a device as busy while anything is in flight.
                 let transfers = found.stored_bytes / to_f64(usages.len() as u64) / 1048576.0;
-                let waited = if stage == "device" {
+                let waited = if stage == Resource::Device {
                     model.latency_seconds * transfers
                 } else {
                     0.0
@@ -173,8 +173,8 @@ impl World {
         let to = (&question.targets[..], &outcome.targets[..]);
         let stored = f64_bytes(found.stored_bytes);
         let (database, devices) = match question.direction {
-            Direction::Backup => (busy(from, "source"), busy(to, "device")),
-            Direction::Restore => (busy(to, "target"), busy(from, "device")),
+            Direction::Backup => (busy(from, Resource::Source), busy(to, Resource::Device)),
+            Direction::Restore => (busy(to, Resource::Target), busy(from, Resource::Device)),
         };
         let each = stored / devices.len() as u64;
         let mut off = |value: f64| value * between(random, 0.95, 1.05);
@@ -196,7 +196,7 @@ impl World {
             core_seconds: off(outcome.cpu_seconds),
             read_rate: question.read_rate,
             write_rate: question.write_rate,
-            limit: found.limit.stage.to_owned(),
+            limit: found.limit.stage,
             blame: 0.9,
         }
     }
@@ -307,7 +307,7 @@ fn on_cores(device_busy: f64) -> Measured {
         core_seconds: 19.8,
         read_rate: None,
         write_rate: None,
-        limit: "compressor".to_owned(),
+        limit: Resource::Compressor,
         blame: 0.9,
     }
 }

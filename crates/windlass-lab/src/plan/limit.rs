@@ -2,7 +2,7 @@
 //! helps most when it is relaxed.
 
 use serde::Serialize;
-use windlass_engine::{counted, resource_words, show_rate};
+use windlass_engine::{Resource, counted, show_rate};
 use windlass_model::{Model, Usages};
 
 use super::{Direction, Question};
@@ -17,9 +17,8 @@ const GAIN_MIN: f64 = 0.02;
 /// What binds a run.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct PlanLimit {
-    /// `source`, `device`, `target`, `instance`, `compressor`, `buffers`, `rate_limit`; or
-    /// `latency` at one of the ends.
-    pub stage: &'static str,
+    /// What binds it.
+    pub stage: Resource,
     /// Which storage or machine binds.
     pub device: String,
     /// Which of its properties binds.
@@ -31,7 +30,7 @@ pub struct PlanLimit {
 }
 
 impl PlanLimit {
-    fn busy(stage: &'static str, device: &str, what: String, share: f64, rate: f64) -> Self {
+    fn busy(stage: Resource, device: &str, what: String, share: f64, rate: f64) -> Self {
         Self {
             stage,
             device: device.to_owned(),
@@ -47,12 +46,8 @@ impl PlanLimit {
             .rate
             .map_or(String::new(), |rate| format!(", {}", show_rate(rate)));
         match self.device.as_str() {
-            "" => format!("{}: {}{rate}", resource_words(self.stage), self.what),
-            device => format!(
-                "{} {device}: {}{rate}",
-                resource_words(self.stage),
-                self.what
-            ),
+            "" => format!("{}: {}{rate}", self.stage.words(), self.what),
+            device => format!("{} {device}: {}{rate}", self.stage.words(), self.what),
         }
     }
 }
@@ -99,7 +94,7 @@ fn resources(question: &Question, job: &Job, outcome: &Outcome) -> Vec<PlanLimit
     ] {
         let share = usage.seconds() / seconds;
         found.push(PlanLimit::busy(
-            "instance",
+            Resource::Instance,
             machine,
             what.to_owned(),
             share,
@@ -112,7 +107,7 @@ fn resources(question: &Question, job: &Job, outcome: &Outcome) -> Vec<PlanLimit
     ] {
         let share = usage.seconds() / seconds;
         found.push(PlanLimit::busy(
-            "rate_limit",
+            Resource::RateLimit,
             "",
             what.to_owned(),
             share,
@@ -123,20 +118,20 @@ fn resources(question: &Question, job: &Job, outcome: &Outcome) -> Vec<PlanLimit
     #[expect(clippy::cast_precision_loss, reason = "a number of cores")]
     let share = outcome.cpu_seconds / (seconds * threads as f64);
     let what = counted(threads as u64, "core");
-    found.push(PlanLimit::busy("compressor", "", what, share, rate));
+    found.push(PlanLimit::busy(Resource::Compressor, "", what, share, rate));
     found
 }
 
 /// The names of the two ends of the pipeline.
-fn ends(direction: Direction) -> (&'static str, &'static str) {
+fn ends(direction: Direction) -> (Resource, Resource) {
     match direction {
-        Direction::Backup => ("source", "device"),
-        Direction::Restore => ("device", "target"),
+        Direction::Backup => (Resource::Source, Resource::Device),
+        Direction::Restore => (Resource::Device, Resource::Target),
     }
 }
 
 fn storage(
-    stage: &'static str,
+    stage: Resource,
     models: &[Model],
     usages: &[Usages],
     (seconds, rate): (f64, f64),
@@ -167,10 +162,10 @@ fn waiting(question: &Question, job: &Job, outcome: &Outcome) -> PlanLimit {
     threads.buffers.compressors *= 2;
     threads.cores *= 2;
     let candidates = [
-        ("buffers", String::new(), "too few of them", buffers),
+        (Resource::Buffers, String::new(), "too few of them", buffers),
         (from, name(&job.sources), "latency", source),
         (to, name(&job.targets), "latency", target),
-        ("compressor", String::new(), "cores", threads),
+        (Resource::Compressor, String::new(), "cores", threads),
     ];
     let gains = candidates.map(|(stage, device, what, relaxed)| {
         let gain = 1.0 - simulate(&relaxed).seconds / outcome.seconds.max(1e-9);
@@ -181,7 +176,13 @@ fn waiting(question: &Question, job: &Job, outcome: &Outcome) -> PlanLimit {
         .map(|found| found.0)
         .fold(f64::NEG_INFINITY, f64::max);
     // If more buffers would hide a latency, name the buffers: a user can change these.
-    let least = |stage| if stage == "buffers" { 0.5 } else { 0.95 };
+    let least = |stage| {
+        if stage == Resource::Buffers {
+            0.5
+        } else {
+            0.95
+        }
+    };
     let first = gains
         .into_iter()
         .find(|found| found.0 >= best * least(found.1));
@@ -195,7 +196,7 @@ fn waiting(question: &Question, job: &Job, outcome: &Outcome) -> PlanLimit {
         },
         // Everything binds a little: the two ends take turns.
         _ => PlanLimit {
-            stage: "pipeline",
+            stage: Resource::Pipeline,
             device: String::new(),
             what: "its parts take turns".to_owned(),
             share: 0.0,

@@ -37,7 +37,7 @@ fn the_limit_has_a_name() {
     let backup = |source: &str, target: &str| question(Direction::Backup, source, target);
     let limit = |question: &Question, files, codec, ratio| {
         let found = predict(question, files, codec, ratio).limit;
-        (found.stage, found.what)
+        (found.stage.name(), found.what)
     };
     let to_s3 = backup("gp2:1.5TB", "s3");
     let stage = |stage, what: &str| (stage, what.to_owned());
@@ -76,12 +76,15 @@ fn waiting_has_a_name_too() {
     let mut deep = question(Direction::Backup, "rate:2GB/s,latency=30ms", "rate:2GB/s");
     deep.request.buffers = Some(4);
     let found = predict(&deep, 1, Codec::None, 1.0);
-    assert_eq!(found.limit.stage, "buffers");
+    assert_eq!(found.limit.stage.name(), "buffers");
     assert_eq!(found.limit.rate, None);
     // Four writes are in flight, whatever the number of buffers. So the device's latency binds.
     let slow = question(Direction::Backup, "rate:2GB/s", "rate:2GB/s,latency=50ms");
     let found = predict(&slow, 1, Codec::None, 1.0).limit;
-    assert_eq!((found.stage, found.what.as_str()), ("device", "latency"));
+    assert_eq!(
+        (found.stage.name(), found.what.as_str()),
+        ("device", "latency")
+    );
 }
 
 #[test]
@@ -93,7 +96,7 @@ fn a_restore_follows_the_sizes_of_the_files() {
         "{}",
         found.seconds
     );
-    assert_eq!(found.limit.stage, "target");
+    assert_eq!(found.limit.stage.name(), "target");
     let backup = question(Direction::Backup, "rate:200MB/s", "rate:500MB/s");
     let found = predict(&backup, 2, Codec::Zstd(1), 4.0);
     assert!(
@@ -101,7 +104,7 @@ fn a_restore_follows_the_sizes_of_the_files() {
         "{}",
         found.seconds
     );
-    assert_eq!(found.limit.stage, "source");
+    assert_eq!(found.limit.stage.name(), "source");
     assert_eq!(found.stored_bytes, 25e9);
 }
 

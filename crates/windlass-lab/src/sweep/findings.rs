@@ -1,7 +1,7 @@
 //! What a sweep found, in words, and what it could not tell from noise.
 
 use serde::Serialize;
-use windlass_engine::{show_rate, show_size};
+use windlass_engine::{Cause, Resource, StageName, show_rate, show_size};
 
 use super::axes::Axis;
 use super::experiment::Experiment;
@@ -281,8 +281,8 @@ impl View<'_> {
             let runs = self.series.runs_of(case);
             let waits: Vec<_> = runs
                 .map(|run| {
-                    let [one, other] = ["reader", "compressor"]
-                        .map(|stage| run.report.waited(stage, "free_buffer"));
+                    let [one, other] = [StageName::Reader, StageName::Compressor]
+                        .map(|stage| run.report.waited(stage, Cause::FreeBuffer));
                     (one.0 + other.0, one.1 + other.1)
                 })
                 .collect();
@@ -309,9 +309,9 @@ impl View<'_> {
 
     /// What bound the runs.
     fn limits(&self, findings: &mut Findings) {
-        let mut counts: Vec<(&str, usize)> = Vec::new();
+        let mut counts: Vec<(Resource, usize)> = Vec::new();
         for run in &self.series.runs {
-            let stage = run.report.limit.stage.as_str();
+            let stage = run.report.limit.stage;
             match counts.iter_mut().find(|(name, _)| *name == stage) {
                 Some((_, count)) => *count += 1,
                 None => counts.push((stage, 1)),

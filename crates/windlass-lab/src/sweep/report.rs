@@ -338,7 +338,7 @@ fn waits(series: &Series) -> BarChart {
         label: bar_label(series, case),
         values: causes
             .iter()
-            .map(|(stage, cause)| waited(series, case, stage, cause).0)
+            .map(|(stage, cause)| waited(series, case, *stage, *cause).0)
             .collect(),
         ..Group::default()
     };
@@ -351,7 +351,7 @@ fn waits(series: &Series) -> BarChart {
         unit: Unit::Seconds,
         series: causes
             .iter()
-            .map(|(stage, cause)| cause_words(stage, cause))
+            .map(|(stage, cause)| cause_words(*stage, *cause))
             .collect(),
         groups: shown(series).into_iter().map(group).collect(),
         layout: BarLayout::Stacked,

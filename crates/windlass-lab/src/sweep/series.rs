@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use serde::{Deserialize, Serialize};
-use windlass_engine::{OutputKind, Outputs, read_at_most};
+use windlass_engine::{Cause, OutputKind, Outputs, Resource, StageName, StageReport, read_at_most};
 
 use super::axes::{Axis, Case};
 use super::environment::Environment;
@@ -100,7 +100,7 @@ pub struct RunRecord {
     /// Bytes of all.
     pub buffer_bytes: u64,
     /// What each stage did.
-    pub stages: Vec<StageRun>,
+    pub stages: Vec<StageReport>,
     /// What each device did.
     pub devices: Vec<DeviceRun>,
     /// What bound it.
@@ -110,40 +110,10 @@ pub struct RunRecord {
 /// What bound a run.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct LimitRun {
-    /// The stage.
-    pub stage: String,
+    /// What bound it.
+    pub stage: Resource,
     /// Bytes of the database per second.
     pub rate: f64,
-}
-
-/// One stage of a run.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct StageRun {
-    /// Its noun.
-    pub name: String,
-    /// Threads.
-    pub threads: u64,
-    /// Seconds in which its threads did not wait, over all threads.
-    pub busy_seconds: f64,
-    /// CPU seconds.
-    pub cpu_seconds: f64,
-    /// Operations.
-    pub operations: u64,
-    /// Bytes.
-    pub bytes: u64,
-    /// Where it stood still.
-    pub waits: Vec<WaitRun>,
-}
-
-/// One cause of waiting.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct WaitRun {
-    /// Why.
-    pub cause: String,
-    /// Seconds, over all threads.
-    pub seconds: f64,
-    /// How often.
-    pub count: u64,
 }
 
 /// One device of a run.
@@ -163,7 +133,7 @@ pub struct DeviceRun {
 
 impl RunRecord {
     /// Seconds and number of a stage's waits; zero if there were none.
-    pub fn waited(&self, stage: &str, cause: &str) -> (f64, u64) {
+    pub fn waited(&self, stage: StageName, cause: Cause) -> (f64, u64) {
         let stage = self.stages.iter().find(|one| one.name == stage);
         let waits = stage.map_or(&[][..], |stage| &stage.waits);
         let wait = waits.iter().find(|wait| wait.cause == cause);

@@ -1,6 +1,6 @@
 //! The tables of a sweep, as the text and the report show them.
 
-use windlass_engine::{show_bytes, show_rate, show_size};
+use windlass_engine::{Cause, StageName, show_bytes, show_rate, show_size};
 
 use super::measure::{Measure, median};
 use super::series::{Run, Series};
@@ -143,11 +143,11 @@ fn speed_up(difference: &Difference) -> String {
 
 /// What bound most of the runs.
 fn bound(runs: &[&Run]) -> String {
-    let stages = runs.iter().map(|run| run.report.limit.stage.as_str());
+    let stages = runs.iter().map(|run| run.report.limit.stage);
     let most = stages
         .clone()
         .max_by_key(|one| stages.clone().filter(|other| other == one).count());
-    most.unwrap_or_default().to_owned()
+    most.map_or_else(String::new, |most| most.to_string())
 }
 
 fn median_of(runs: &[&Run], of: fn(&Run) -> Option<f64>) -> Option<f64> {
@@ -182,7 +182,7 @@ fn waits(series: &Series) -> Table {
     columns.extend(
         causes
             .iter()
-            .map(|(stage, cause)| cause_words(stage, cause)),
+            .map(|(stage, cause)| cause_words(*stage, *cause)),
     );
     let axes = series.axes();
     let row = |index: usize| {
@@ -192,7 +192,7 @@ fn waits(series: &Series) -> Table {
         };
         let mut cells = vec![words(title)];
         cells.extend(causes.iter().map(|(stage, cause)| {
-            let (seconds, count) = waited(series, index, stage, cause);
+            let (seconds, count) = waited(series, index, *stage, *cause);
             number(format!("{seconds:.2} s / {count:.0}"))
         }));
         cells
@@ -204,34 +204,29 @@ fn waits(series: &Series) -> Table {
 }
 
 /// Stage and cause of every wait that took at least a hundredth of the wall time in some run.
-pub(super) fn causes(series: &Series) -> Vec<(String, String)> {
-    let mut causes: Vec<(String, String)> = Vec::new();
+pub(super) fn causes(series: &Series) -> Vec<(StageName, Cause)> {
+    let mut causes: Vec<(StageName, Cause)> = Vec::new();
     for run in &series.runs {
         for stage in &run.report.stages {
             for wait in &stage.waits {
-                let pair = (stage.name.clone(), wait.cause.clone());
+                let pair = (stage.name, wait.cause);
                 if wait.seconds > 0.01 * run.report.seconds && !causes.contains(&pair) {
                     causes.push(pair);
                 }
             }
         }
     }
-    let place = |stage: &str| {
-        ["reader", "compressor", "decompressor", "writer"]
-            .iter()
-            .position(|one| *one == stage)
-    };
-    causes.sort_by(|one, other| (place(&one.0), &one.1).cmp(&(place(&other.0), &other.1)));
+    causes.sort_by_key(|(stage, cause)| (*stage, cause.name()));
     causes
 }
 
 /// `reader: free buffer`.
-pub(super) fn cause_words(stage: &str, cause: &str) -> String {
-    format!("{stage}: {}", cause.replace('_', " "))
+pub(super) fn cause_words(stage: StageName, cause: Cause) -> String {
+    format!("{stage}: {}", cause.name().replace('_', " "))
 }
 
 /// Medians of a wait's seconds and count over a case's runs.
-pub(super) fn waited(series: &Series, case: usize, stage: &str, cause: &str) -> (f64, f64) {
+pub(super) fn waited(series: &Series, case: usize, stage: StageName, cause: Cause) -> (f64, f64) {
     let waits: Vec<_> = series
         .runs_of(case)
         .map(|run| run.report.waited(stage, cause))

@@ -3,7 +3,7 @@
 use super::series::LimitRun;
 use super::*;
 use crate::plan::Direction;
-use windlass_engine::Outputs;
+use windlass_engine::{Cause, Outputs, Resource, StageName, StageReport, WaitReport};
 
 fn record(seconds: f64) -> RunRecord {
     RunRecord {
@@ -15,22 +15,22 @@ fn record(seconds: f64) -> RunRecord {
         buffers: 7,
         transfer_bytes: 1 << 20,
         buffer_bytes: 7 << 20,
-        stages: vec![StageRun {
-            name: "reader".to_owned(),
+        stages: vec![StageReport {
+            name: StageName::Reader,
             threads: 2,
             busy_seconds: 0.1,
             cpu_seconds: 0.1,
             operations: 1024,
             bytes: 1 << 30,
-            waits: vec![WaitRun {
-                cause: "free_buffer".to_owned(),
+            waits: vec![WaitReport {
+                cause: Cause::FreeBuffer,
                 seconds: seconds / 2.0,
                 count: 100,
             }],
         }],
         devices: Vec::new(),
         limit: LimitRun {
-            stage: "device".to_owned(),
+            stage: Resource::Device,
             rate: 1e9 / seconds,
         },
     }

@@ -1,25 +1,27 @@
 //! Which knobs can help, depending on what binds a run. The most likely one comes first.
 
+use windlass_engine::Resource;
+
 use super::space::Step;
 
-/// The steps to try, given the stage that the verdict named.
-pub(super) fn moves(limit: &str) -> &'static [Step] {
+/// The steps to try, given what the verdict named.
+pub(super) fn moves(limit: Resource) -> &'static [Step] {
     match limit {
-        "compressor" | "reader" => &[
+        Resource::Compressor | Resource::Reader => &[
             Step::Weaker,
             Step::MoreBuffers,
             Step::SmallerTransfers,
             Step::LargerTransfers,
             Step::FewerReaders,
         ],
-        "device" | "device_rate_limit" => &[
+        Resource::Device | Resource::DeviceRateLimit => &[
             Step::Stronger,
             Step::MoreBuffers,
             Step::SmallerTransfers,
             Step::LargerTransfers,
             Step::Weaker,
         ],
-        "source" => &[
+        Resource::Source => &[
             Step::MoreBuffers,
             Step::LargerTransfers,
             Step::MoreReaders,

@@ -44,7 +44,7 @@ fn world(source: &str, target: &str, files: usize) -> impl Fn(&Setting) -> Trial
             rate: found.rate,
             ratio: alternative.ratio,
             cores: found.cpu_seconds / found.seconds,
-            limit: found.limit.stage.to_owned(),
+            limit: found.limit.stage,
             verdict: found.limit.words(),
             seconds: found.seconds,
             bytes: BYTES,

@@ -273,7 +273,7 @@ fn every_row_has_its_limit_named() {
                     found.limit.words(),
                 );
                 assert_eq!(
-                    found.limit.stage,
+                    found.limit.stage.name(),
                     expected(&row, direction),
                     "{:?}",
                     found.limit

@@ -42,7 +42,7 @@ fn keep_changing(path: &Path, writes: &mut u32, progress: &Progress) -> bool {
     !locked
 }
 
-fn rate_limit_waits(progress: &Progress) -> Vec<(&'static str, u64)> {
+fn rate_limit_waits(progress: &Progress) -> Vec<(windlass_engine::StageName, u64)> {
     let waits = |stage: windlass_engine::StageReport| {
         let waits = stage.waits.into_iter();
         let limited = waits.filter(|wait| wait.cause == Cause::RateLimit);

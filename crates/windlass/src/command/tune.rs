@@ -246,7 +246,7 @@ impl Bench<'_> {
             rate: to_f64(report.bytes_read) / data_seconds,
             ratio: to_f64(report.bytes_read) / to_f64(report.bytes_written.max(1)),
             cores: report.cpu_seconds / report.seconds.max(1e-9),
-            limit: report.limit.stage.to_owned(),
+            limit: report.limit.stage,
             verdict: report.verdict,
             seconds,
             bytes: report.bytes_read,

@@ -3,7 +3,7 @@
 use std::io::ErrorKind;
 
 use windlass_engine::media::FormatError;
-use windlass_engine::{EngineError, Setting, SettingFault};
+use windlass_engine::{EngineError, Setting, SettingFault, StageName};
 
 use super::{OPTION_VALUES, option};
 
@@ -66,7 +66,7 @@ pub fn hint(error: &EngineError) -> Option<String> {
                 "Pass --max-memory {needed_bytes}, or fewer --buffers (2 are enough)."
             ));
         }
-        EngineError::Thread { stage, .. } => return thread_hint(stage).or(error.hint()),
+        EngineError::Thread { stage, .. } => return thread_hint(*stage).or(error.hint()),
         EngineError::NotFull { .. } => {
             "Use a newer version of Windlass. `windlass info` says what is in the set."
         }
@@ -101,10 +101,10 @@ fn device_hint(operation: &str, kind: ErrorKind) -> Option<&'static str> {
     })
 }
 
-fn thread_hint(stage: &str) -> Option<String> {
+fn thread_hint(stage: StageName) -> Option<String> {
     let setting = match stage {
-        "reader" => Setting::Readers,
-        "compressor" | "decompressor" => Setting::Compressors,
+        StageName::Reader => Setting::Readers,
+        StageName::Compressor | StageName::Decompressor => Setting::Compressors,
         _ => return None,
     };
     let option = option(setting);

@@ -5,23 +5,10 @@ use std::fmt::Write as _;
 use std::path::Path;
 use std::sync::Arc;
 
-use windlass_engine::{Live, Meter, Progress, StageReport};
+use windlass_engine::{Live, Meter, Progress, Resource, StageReport};
 
 use super::kept::Kept;
 use crate::watch::Watched;
-
-/// The resources that may bind a run, in the words of the verdict.
-const RESOURCES: [&str; 9] = [
-    "source",
-    "reader",
-    "compressor",
-    "device",
-    "target",
-    "rate_limit",
-    "device_rate_limit",
-    "buffers",
-    "database",
-];
 
 /// Reads the state of one run and writes it as metrics.
 pub struct Exporter {
@@ -106,7 +93,7 @@ impl Exporter {
     fn run(&mut self, out: &mut String, live: &Live) {
         let version = label("version", self.version);
         self.gauge(out, "run_info", "What runs.", &[(version, 1.0)]);
-        let phase = label("phase", live.phase);
+        let phase = label("phase", &live.phase);
         self.gauge(
             out,
             "run_phase_info",
@@ -152,15 +139,16 @@ impl Exporter {
         let help = "Bytes of the database per second, in the last seconds.";
         let rate = self.ended.is_none().then_some(live.rate);
         self.one(out, "throughput_bytes_per_second", help, rate);
-        let bound = live.limit.as_ref().map_or("", |limit| limit.stage);
-        let states = RESOURCES.map(|name| (label("resource", name), flag(name == bound)));
+        let bound = live.limit.as_ref().map(|limit| limit.stage);
+        let states =
+            Resource::OF_RUNS.map(|one| (label("resource", one.name()), flag(Some(one) == bound)));
         let help = "1 for what holds the run back right now.";
         self.gauge(out, "bottleneck", help, &states);
     }
 
     fn stages(&mut self, out: &mut String, stages: &[StageReport]) {
         let each = |value: fn(&StageReport) -> f64| -> Vec<Sample> {
-            let sample = |stage: &StageReport| (label("stage", stage.name), value(stage));
+            let sample = |stage: &StageReport| (label("stage", stage.name.name()), value(stage));
             stages.iter().map(sample).collect()
         };
         let help = "Threads that the stage has had.";
@@ -186,7 +174,7 @@ impl Exporter {
         let waits = stages.iter().flat_map(|stage| {
             stage.waits.iter().map(|wait| {
                 let labels = [
-                    label("stage", stage.name),
+                    label("stage", stage.name.name()),
                     label("cause", wait.cause.name()),
                 ];
                 (labels.join(","), wait.seconds, float(wait.count))

@@ -2,65 +2,25 @@
 
 use serde::Deserialize;
 use serde_json::Value;
-use windlass_engine::{resource_words, show_rate};
-
-use windlass_engine::show_size;
+use windlass_engine::{Live, Occupancy, StageReport, WaitReport, show_rate, show_size};
 
 /// The most waits that are shown for each stage.
 const WAITS_MAX: usize = 3;
 
-/// What a run reports about itself: the fields of [`windlass_engine::Live`] that are shown.
+/// What a run reports about itself.
 #[derive(Deserialize)]
 struct Run {
-    elapsed_seconds: f64,
-    done_bytes: u64,
-    total_bytes: u64,
-    done_share: Option<f64>,
-    rate: f64,
+    #[serde(flatten)]
+    live: Live,
     estimated_completion: Option<String>,
-    limit: Option<Limit>,
-    stages: Vec<Stage>,
-    devices: Vec<Device>,
-    buffers: Option<Buffers>,
-}
-
-#[derive(Deserialize)]
-struct Limit {
-    stage: String,
-    device: Option<String>,
-}
-
-#[derive(Deserialize)]
-struct Stage {
-    name: String,
-    #[serde(default)]
-    threads: u64,
-    waits: Vec<Wait>,
-}
-
-#[derive(Deserialize)]
-struct Wait {
-    cause: String,
-    seconds: f64,
-}
-
-#[derive(Deserialize)]
-struct Device {
-    name: String,
-    bytes: u64,
-    rate: f64,
-}
-
-#[derive(Deserialize)]
-struct Buffers {
-    free: u64,
-    inputs: u64,
-    outputs: u64,
 }
 
 /// The lines of a run; `None` when the numbers belong to another kind of operation.
 pub fn lines(numbers: &Value) -> Option<Vec<(String, String)>> {
-    let run: Run = serde_json::from_value(numbers.clone()).ok()?;
+    let Run {
+        live: run,
+        estimated_completion,
+    } = serde_json::from_value(numbers.clone()).ok()?;
     let mut found = Vec::new();
     let mut line = |name: &str, text: String| found.push((name.to_owned(), text));
     let done = show_size(run.done_bytes);
@@ -75,11 +35,11 @@ pub fn lines(numbers: &Value) -> Option<Vec<(String, String)>> {
         },
     );
     line("rate", rates(&run));
-    if let Some(end) = &run.estimated_completion {
-        line("estimated completion", end.clone());
+    if let Some(end) = estimated_completion {
+        line("estimated completion", end);
     }
     if let Some(limit) = &run.limit {
-        let resource = resource_words(&limit.stage);
+        let resource = limit.stage.words();
         let device = limit.device.as_ref();
         let words = device.map_or(resource.to_owned(), |name| format!("the device {name}"));
         line("bottleneck", words);
@@ -91,7 +51,7 @@ pub fn lines(numbers: &Value) -> Option<Vec<(String, String)>> {
         let (bytes, rate) = (show_size(device.bytes), show_rate(device.rate));
         line("device", format!("{}: {bytes}, {rate}", device.name));
     }
-    if let Some(Buffers {
+    if let Some(Occupancy {
         free,
         inputs,
         outputs,
@@ -106,7 +66,7 @@ pub fn lines(numbers: &Value) -> Option<Vec<(String, String)>> {
 }
 
 #[expect(clippy::cast_precision_loss, reason = "a rate for people")]
-fn rates(run: &Run) -> String {
+fn rates(run: &Live) -> String {
     let mean = run.done_bytes as f64 / run.elapsed_seconds.max(1e-3);
     format!(
         "{} now, {} in the mean",
@@ -116,10 +76,16 @@ fn rates(run: &Run) -> String {
 }
 
 /// The longest waits of a stage.
-fn waits(stage: &Stage) -> String {
+fn waits(stage: &StageReport) -> String {
     let mut waits: Vec<_> = stage.waits.iter().collect();
     waits.sort_by(|one, other| other.seconds.total_cmp(&one.seconds));
-    let wait = |wait: &&Wait| format!("{:.1} s {}", wait.seconds, wait.cause.replace('_', " "));
+    let wait = |wait: &&WaitReport| {
+        format!(
+            "{:.1} s {}",
+            wait.seconds,
+            wait.cause.name().replace('_', " ")
+        )
+    };
     let waits: Vec<_> = waits.iter().take(WAITS_MAX).map(wait).collect();
     match waits.as_slice() {
         [] => "not yet".to_owned(),
@@ -137,13 +103,14 @@ mod tests {
     #[test]
     fn a_run_is_told_in_words() {
         let numbers = serde_json::json!({
-            "elapsed_seconds": 2.0, "done_bytes": 1_048_576, "total_bytes": 4_194_304,
+            "phase": "reading", "elapsed_seconds": 2.0, "done_bytes": 1_048_576, "total_bytes": 4_194_304,
             "done_share": 0.25, "rate": 3e6, "estimated_completion": "2026-01-01T00:00:00Z",
             "limit": {"stage": "device", "device": "/backup/0"},
             "stages": [{"name": "reader", "threads": 2, "waits": [
-                {"cause": "jobs", "seconds": 0.5}, {"cause": "free_buffer", "seconds": 1.25},
-            ]}],
-            "devices": [{"name": "/backup/0", "bytes": 2048, "rate": 1e6}],
+                {"cause": "jobs", "seconds": 0.5, "count": 1},
+                {"cause": "free_buffer", "seconds": 1.25, "count": 2},
+            ], "busy_seconds": 0.0, "cpu_seconds": 0.0, "operations": 3, "bytes": 4096}],
+            "devices": [{"name": "/backup/0", "bytes": 2048, "operations": 1, "rate": 1e6}],
             "buffers": {"free": 1, "inputs": 2, "outputs": 3},
         });
         let lines = lines(&numbers).unwrap();

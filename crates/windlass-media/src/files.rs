@@ -146,7 +146,9 @@ pub fn check_path(file: FileNo, path: &[u8]) -> Result<(), FormatError> {
         match component {
             b"" => return fault("has an empty component"),
             b"." | b".." => return fault("has a component that is '.' or '..'"),
-            name if name.len() > 255 => return fault("has a component longer than 255 bytes"),
+            name if name.len() > COMPONENT_BYTES_MAX => {
+                return fault("has a component longer than 255 bytes");
+            }
             _ => {}
         }
     }

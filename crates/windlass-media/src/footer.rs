@@ -260,8 +260,9 @@ impl Footer {
         if reader.u64()? != bytes.len() as u64 {
             return Err(FormatError::Truncated(Structure::Footer));
         }
-        if section_count > 64 {
-            return Err(reader.limit("section count", u64::from(section_count), 64));
+        if section_count > SECTIONS_MAX {
+            let (found, most) = (u64::from(section_count), u64::from(SECTIONS_MAX));
+            return Err(reader.limit("section count", found, most));
         }
         let heads = read_section_heads(&mut reader, section_count)?;
         let raws = unpack_sections(reader, &heads, metadata_limit)?;

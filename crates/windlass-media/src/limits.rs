@@ -19,13 +19,17 @@ pub const INDEX_BLOCK_BYTES_MAX: u32 = 4 * 1024 * 1024;
 pub const INDEX_BLOCKS_MAX: u32 = 4_000_000;
 /// Largest footer, padding included, in bytes.
 pub const FOOTER_BYTES_MAX: u64 = 2 * 1024 * 1024 * 1024;
+/// Most sections in one footer.
+pub const SECTIONS_MAX: u32 = 64;
 /// Most files in one set.
 pub const FILES_MAX: u32 = 10_000_000;
 /// Most superseded file numbers: room for every file to be copied again a few times.
 pub const SUPERSEDED_MAX: u64 = 4 * FILES_MAX as u64;
 /// Longest path or symbolic link target, in bytes (Linux's PATH_MAX).
 pub const PATH_BYTES_MAX: usize = 4096;
-/// Longest file table, decompressed, in bytes.
+/// Longest component of a path, in bytes (Linux's NAME_MAX).
+pub const COMPONENT_BYTES_MAX: usize = 255;
+/// Longest section of a footer, decompressed, in bytes; the longest one is the file table.
 pub const FILE_TABLE_BYTES_MAX: u64 = 1024 * 1024 * 1024;
 /// Longest facts document, decompressed, in bytes.
 pub const FACTS_BYTES_MAX: u64 = 16 * 1024 * 1024;

@@ -5,5 +5,6 @@
 
 mod corpus;
 mod decoders;
+mod limits;
 mod samples;
 mod structures;

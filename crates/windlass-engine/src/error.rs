@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 
 use windlass_media::{FormatError, SetId, StripeIndex, Structure};
 
+use crate::mismatch::Mismatch;
 use crate::resource::StageName;
 use crate::setting::{Setting, SettingFault};
 pub use hints::FILE_SIZE_LIMIT;
@@ -187,8 +188,8 @@ pub enum EngineError {
     Incomplete {
         /// The set.
         set: SetId,
-        /// What is missing, or what there is too much of.
-        what: String,
+        /// What does not add up.
+        what: Mismatch,
     },
     /// There is no set at the named place.
     #[error("no backup set at {location}")]

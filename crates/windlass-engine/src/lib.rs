@@ -23,6 +23,7 @@ mod error;
 mod events;
 mod json;
 mod live;
+mod mismatch;
 mod options;
 mod outputs;
 mod pace;
@@ -69,6 +70,7 @@ pub use events::{
 };
 pub use json::to_json;
 pub use live::{Live, LiveDevice, LiveLimit, Meter};
+pub use mismatch::Mismatch;
 pub use options::{
     BackupOptions, BufferPlan, BufferRequest, DEVICE_DEPTH, FRAME_BYTES_DEFAULT,
     MEMORY_LIMIT_DEFAULT, TRANSFER_BYTES_DEFAULT, TRANSFER_BYTES_MAX, TRANSFER_BYTES_MIN,

@@ -125,7 +125,7 @@ pub(super) fn explain(error: &EngineError) -> (u64, String) {
     match error {
         EngineError::Damage { offset, source, .. } => (*offset, source.to_string()),
         EngineError::DeviceIo { offset, source, .. } => (*offset, source.to_string()),
-        EngineError::Incomplete { what, .. } => (0, what.clone()),
+        EngineError::Incomplete { what, .. } => (0, what.to_string()),
         error => (0, error.to_string()),
     }
 }

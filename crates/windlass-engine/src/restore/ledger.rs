@@ -14,6 +14,7 @@ use windlass_media::{
 };
 
 use crate::error::EngineError;
+use crate::mismatch::Mismatch;
 use crate::set::{FoundSet, UpperLayers};
 
 /// The bytes of every file of a set that have been seen.
@@ -71,13 +72,17 @@ impl Ledger {
             if self.superseded.contains(piece.file) {
                 return Ok(Vec::new());
             }
-            return Err(self.fault(piece, "is of a file the set does not list"));
+            let (file, offset) = (piece.file, piece.offset);
+            return Err(self.incomplete(Mismatch::PieceOfNone { file, offset }));
         };
         let mut account = account.lock().unwrap_or_else(PoisonError::into_inner);
         if !self.upper.contains_key(&piece.file) {
             let end = piece.offset.saturating_add(u64::from(piece.bytes));
             let after = account.bytes.checked_sub(end);
-            let after = after.ok_or_else(|| self.fault(piece, "ends beyond its file"))?;
+            let after = after.ok_or_else(|| {
+                let (file, offset) = (piece.file, piece.offset);
+                self.incomplete(Mismatch::PieceBeyond { file, offset })
+            })?;
             account.crc ^= crc32c_zeros_after(piece.crc32c, after);
         }
         let visible = self.visible(piece, account.bytes);
@@ -138,33 +143,29 @@ impl Ledger {
             return Ok(());
         };
         let account = account.lock().unwrap_or_else(PoisonError::into_inner);
-        let wrong = |what: String| {
-            Err(EngineError::Incomplete {
-                set: self.set,
-                what: format!("file {}: {what}", file.path_lossy()),
-            })
-        };
-        if account.seen != account.bytes {
-            return wrong(format!(
-                "{} of {} bytes are there",
-                account.seen, account.bytes
-            ));
-        }
-        if account.seams != self.seams(0, account.bytes) {
-            return wrong("some bytes are there twice, and others not at all".to_owned());
-        }
+        let path = || file.path_lossy();
         let layered = self.upper.contains_key(&file.file);
-        if file.flags.crc_known && !layered && account.crc != file.crc32c {
-            return wrong(format!(
-                "checksum is {:08x}, not {:08x}",
-                account.crc, file.crc32c
-            ));
-        }
-        Ok(())
+        let what = if account.seen != account.bytes {
+            Mismatch::FileBytes {
+                path: path(),
+                found_bytes: account.seen,
+                file_bytes: account.bytes,
+            }
+        } else if account.seams != self.seams(0, account.bytes) {
+            Mismatch::FileTwice { path: path() }
+        } else if file.flags.crc_known && !layered && account.crc != file.crc32c {
+            Mismatch::FileChecksum {
+                path: path(),
+                found: account.crc,
+                expected: file.crc32c,
+            }
+        } else {
+            return Ok(());
+        };
+        Err(self.incomplete(what))
     }
 
-    fn fault(&self, piece: &PieceEntry, what: &str) -> EngineError {
-        let what = format!("piece at {} of file {} {what}", piece.offset, piece.file);
+    fn incomplete(&self, what: Mismatch) -> EngineError {
         EngineError::Incomplete {
             set: self.set,
             what,

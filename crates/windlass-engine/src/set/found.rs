@@ -12,6 +12,7 @@ use super::ends::Ends;
 use super::places::{candidates, first_stripe, is_occupied};
 use super::stripe::{OpenStripe, open_stripe, peek_header};
 use crate::error::EngineError;
+use crate::mismatch::Mismatch;
 use crate::storage::Storage;
 
 /// How many layers are possible.
@@ -128,7 +129,10 @@ impl FoundSet {
 
     fn check(&self) -> Result<(), EngineError> {
         if self.description.stripes.len() != self.stripes.len() {
-            let what = "the stripe table does not list as many stripes as there are".to_owned();
+            let what = Mismatch::Stripes {
+                listed: self.description.stripes.len(),
+                found: self.stripes.len(),
+            };
             return Err(EngineError::Incomplete {
                 set: self.set_id,
                 what,
@@ -136,10 +140,10 @@ impl FoundSet {
         }
         let held = self.held_bytes();
         if self.file_bytes() > held {
-            let what = format!(
-                "its files are {} bytes long, and its stripes hold {held}",
-                self.file_bytes()
-            );
+            let what = Mismatch::TooLong {
+                file_bytes: self.file_bytes(),
+                held_bytes: held,
+            };
             return Err(EngineError::Incomplete {
                 set: self.set_id,
                 what,
@@ -205,7 +209,11 @@ impl FoundSet {
             if last.0 == file && start < last.1 {
                 return Err(EngineError::Incomplete {
                     set: self.set_id,
-                    what: format!("pieces of layer {layer} of file {file} overlap at {start}"),
+                    what: Mismatch::Overlap {
+                        layer,
+                        file,
+                        offset: start,
+                    },
                 });
             }
             *last = (file, end);
@@ -220,10 +228,9 @@ impl FoundSet {
         match files.find(|file| file.flags.crc_known && layered(file.file)) {
             Some(file) => Err(EngineError::Incomplete {
                 set: self.set_id,
-                what: format!(
-                    "file {} has layers, and its entry states a checksum all the same",
-                    file.path_lossy()
-                ),
+                what: Mismatch::LayeredChecksum {
+                    path: file.path_lossy(),
+                },
             }),
             None => Ok(()),
         }

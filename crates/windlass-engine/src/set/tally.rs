@@ -4,10 +4,11 @@
 //! when it opens a set. The bytes stand only in the blocks. Whoever reads all blocks of a stripe
 //! adds them up.
 
-use windlass_media::{IndexBlock, SetId};
+use windlass_media::IndexBlock;
 
 use super::{FoundSet, OpenStripe};
 use crate::error::EngineError;
+use crate::mismatch::Mismatch;
 
 /// The bytes of the frames of one stripe.
 #[derive(Clone, Copy, Debug, Default)]
@@ -43,16 +44,16 @@ impl Tally {
         if self.is_partial || stripe.is_walked || held == stated {
             return Ok(());
         }
-        Err(differs(set.set_id(), stripe, held, stated))
+        let what = Mismatch::Frames {
+            stripe: stripe.header().stripe,
+            raw_bytes: self.raw_bytes,
+            stored_bytes: self.stored_bytes,
+            raw_listed: listed.raw_bytes,
+            stored_listed: listed.stored_bytes,
+        };
+        Err(EngineError::Incomplete {
+            set: set.set_id(),
+            what,
+        })
     }
-}
-
-fn differs(set: SetId, stripe: &OpenStripe, held: (u64, u64), stated: (u64, u64)) -> EngineError {
-    let number = stripe.header().stripe.number();
-    let ((raw, stored), (raw_stated, stored_stated)) = (held, stated);
-    let what = format!(
-        "the frames of stripe {number} hold {raw} bytes of files in {stored} bytes, and the stripe \
-         table says {raw_stated} in {stored_stated}"
-    );
-    EngineError::Incomplete { set, what }
 }

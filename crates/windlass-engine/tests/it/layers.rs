@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use proptest::prelude::*;
 use windlass_engine::media::{Codec, FileEntry, FileFlags, FileNo, FileTable, crc32c};
-use windlass_engine::{Cancel, EngineError, FileContent};
+use windlass_engine::{Cancel, EngineError, FileContent, Mismatch};
 
 use crate::support::*;
 
@@ -196,17 +196,27 @@ fn told_otherwise(entry: FileEntry, layer: Option<u8>) -> EngineError {
     verify(&[dir.path().to_owned()]).unwrap_err()
 }
 
+/// What does not add up in a set.
+fn mismatch(error: EngineError) -> Mismatch {
+    match error {
+        EngineError::Incomplete { what, .. } => what,
+        error => panic!("{error}"),
+    }
+}
+
 #[test]
 fn a_piece_beyond_the_end_of_a_file_without_layers_is_refused() {
     let error = told_otherwise(entry(0, "f", 3 * FRAME - 1), None);
-    assert!(matches!(error, EngineError::Incomplete { .. }), "{error}");
+    assert!(matches!(mismatch(error), Mismatch::PieceBeyond { .. }));
 }
 
 #[test]
 fn bytes_that_never_came_are_missed() {
     for layer in [None, Some(1)] {
         let error = told_otherwise(entry(0, "f", 3 * FRAME + 1), layer);
-        assert!(matches!(error, EngineError::Incomplete { .. }), "{error}");
+        let found = mismatch(error);
+        let is_missed = matches!(found, Mismatch::TooLong { .. } | Mismatch::FileBytes { .. });
+        assert!(is_missed, "{found}");
     }
 }
 
@@ -226,7 +236,7 @@ fn the_checksum_of_a_file_without_layers_is_compared() {
         ..right
     };
     let error = told_otherwise(wrong, None);
-    assert!(matches!(error, EngineError::Incomplete { .. }), "{error}");
+    assert!(matches!(mismatch(error), Mismatch::FileChecksum { .. }));
 }
 
 #[test]

@@ -43,7 +43,11 @@ fn the_limits_on_the_page_are_those_of_the_code() {
         ("stripes", number(STRIPES_MAX)),
         (
             "alignment",
-            format!("{} to {}, a power of two", size(ALIGNMENT_MIN), size(ALIGNMENT_MAX)),
+            format!(
+                "{} to {}, a power of two",
+                size(ALIGNMENT_MIN),
+                size(ALIGNMENT_MAX)
+            ),
         ),
         (
             "frame, stored or decoded",
@@ -60,7 +64,11 @@ fn the_limits_on_the_page_are_those_of_the_code() {
         ),
         (
             "footer",
-            format!("{}; {} sections", size(FOOTER_BYTES_MAX), number(SECTIONS_MAX)),
+            format!(
+                "{}; {} sections",
+                size(FOOTER_BYTES_MAX),
+                number(SECTIONS_MAX)
+            ),
         ),
         (
             "all sections of a footer, decoded",

@@ -208,8 +208,16 @@ impl DirectoryTarget {
                 continue;
             };
             let path = self.layout.place(&entry.path);
-            let renamed = durable::rename(&last::beside(&path, name), &path);
-            renamed.map_err(|source| error("rename", &path, source))?;
+            let complete = last::beside(&path, name);
+            // Its mode may forbid to read it. What is needed is only which file it is.
+            let mut which = OpenOptions::new();
+            let which = which
+                .read(true)
+                .custom_flags(libc::O_PATH | libc::O_NOFOLLOW);
+            let named = which
+                .open(&complete)
+                .and_then(|file| Ok(durable::name_new(&file, &complete, &path)?));
+            named.map_err(|source| error("rename", &path, source))?;
         }
         Ok(())
     }

@@ -1,9 +1,10 @@
 //! Directories that are restored into, beside what the other tests restore.
 
 use std::os::unix::fs::MetadataExt;
+use std::path::Path;
 
 use windlass_engine::media::{FileNo, FileTable};
-use windlass_engine::{DirectoryTarget, Target, TargetLayout};
+use windlass_engine::{DirectoryTarget, EngineError, Target, TargetLayout};
 
 use crate::support::*;
 
@@ -69,11 +70,17 @@ fn what_is_appended_stands_behind_the_bytes_of_the_set() {
     }
 }
 
-/// Writes one byte into each of these files, of which the first must appear last.
-fn restore_last(
-    root: &std::path::Path,
+fn restore_last(root: &Path, names: &[&str]) -> Result<(), EngineError> {
+    restore_last_while(root, names, || ())
+}
+
+/// Writes one byte into each of these files, of which the first must appear last. Calls `meanwhile`
+/// before it does.
+fn restore_last_while(
+    root: &Path,
     names: &[&str],
-) -> Result<(), windlass_engine::EngineError> {
+    meanwhile: impl FnOnce(),
+) -> Result<(), EngineError> {
     let mut files: Vec<_> = (0..)
         .zip(names)
         .map(|(number, name)| entry(number, name, 1))
@@ -88,7 +95,28 @@ fn restore_last(
         .zip(names)
         .try_for_each(|(number, _)| target.write(FileNo(number), 0, b"x"))?;
     assert!(!root.join(names[0]).exists(), "it appears at the end");
+    meanwhile();
     target.finish()
+}
+
+#[test]
+fn a_file_that_took_the_last_name_is_not_replaced() {
+    let dir = tempfile::tempdir().unwrap();
+    let root = dir.path().join("new");
+    let taken = root.join("global/pg_control");
+    let meanwhile = || write(&taken, b"precious");
+    let files = ["global/pg_control", "global/1260"];
+    let error = restore_last_while(&root, &files, meanwhile).unwrap_err();
+    assert!(error.to_string().contains("global/pg_control"), "{error}");
+    assert_eq!(std::fs::read(&taken).unwrap(), b"precious");
+}
+
+#[test]
+fn the_last_file_gets_its_name_where_no_rename_refuses_to_replace() {
+    let plain = windlass_testkit::plain_names::PlainNames::mount();
+    let files = ["pg_control", "1260"];
+    restore_last(&plain.path("new"), &files).unwrap();
+    assert_eq!(restored_files(&plain.path("new")), ["1260", "pg_control"]);
 }
 
 #[test]

@@ -31,7 +31,7 @@ use crate::configured::Configured;
 use crate::terminal::Color;
 use mapping::{parse_mapping, parse_relation};
 
-pub use accept::{SQLITE_VERSION, acceptable};
+pub use accept::SQLITE_VERSION;
 pub use buffers::{Buffers, Layout, Rates};
 pub use operations::{Hooks, LogLevel};
 

@@ -228,7 +228,7 @@ fn check_names(config: &Config, words: &[String]) -> Result<(), Failure> {
 }
 
 fn unknown_database(word: &str, known: Vec<&str>) -> Failure {
-    let failure = DatabaseName::unknown(word);
+    let failure = Failure::from(DatabaseName::unknown(word));
     let hint = match nearest::nearest(word, known.iter().copied()) {
         Some(near) => format!("Did you mean {near}, which the configuration names?"),
         None if known.is_empty() => return failure,

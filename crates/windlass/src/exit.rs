@@ -1,16 +1,19 @@
 //! Exit codes, in one table, and failures, each of which has a code. The numbers never change.
 
-use std::io::ErrorKind;
 use std::process::ExitCode;
 
-use windlass_engine::{EngineError, FILE_SIZE_LIMIT};
+use windlass_engine::EngineError;
 use windlass_image::ImageError;
 use windlass_lab::LabError;
 use windlass_model::ModelError;
+use windlass_mount::MountError;
+use windlass_operations::run::RunFailure;
+use windlass_operations::{
+    CompressionError, DatabaseError, DeviceError, Ending, HookError, OperationError, OwnerError,
+};
 use windlass_postgres::PostgresError;
 use windlass_sqlite::SqliteError;
 
-use crate::denied;
 use crate::hints;
 
 /// How the command ends.
@@ -59,6 +62,19 @@ impl Code {
             Self::Interrupted,
         ];
         codes.into_iter().find(|code| code.number() == number)
+    }
+}
+
+impl From<Ending> for Code {
+    fn from(ending: Ending) -> Self {
+        match ending {
+            Ending::Done => Self::Done,
+            Ending::Failed => Self::Failed,
+            Ending::Usage => Self::Usage,
+            Ending::Warnings => Self::Warnings,
+            Ending::Damage => Self::Damage,
+            Ending::Interrupted => Self::Interrupted,
+        }
     }
 }
 
@@ -130,12 +146,6 @@ impl Failure {
         Self { hint, ..self }
     }
 
-    /// The same failure, as one caused by damage of a set.
-    pub fn of_damage(self) -> Self {
-        let hint = self.hint.unwrap_or(hints::DAMAGED.to_owned());
-        Self::new(Code::Damage, self.message, hint)
-    }
-
     /// Whether damage of a set causes it.
     pub fn is_damage(&self) -> bool {
         self.code == Code::Damage
@@ -152,144 +162,50 @@ impl Failure {
     }
 }
 
-impl From<EngineError> for Failure {
-    fn from(error: EngineError) -> Self {
-        let code = match &error {
-            EngineError::Cancelled => Code::Interrupted,
-            EngineError::Setting { .. } | EngineError::MemoryLimit { .. } => Code::Usage,
-            error if error.is_damage() => Code::Damage,
-            _ => Code::Failed,
-        };
-        if let Some((message, hint)) = denied::words(&error) {
-            return Self::new(code, message, hint);
-        }
-        Self {
-            code,
-            hint: hints::engine(&error),
-            message: hints::engine_message(&error),
-        }
+impl From<OperationError> for Failure {
+    fn from(error: OperationError) -> Self {
+        let (message, hint) = hints::operation::words(&error);
+        Self::hinted(error.ending().into(), message, hint)
     }
 }
 
-impl From<ModelError> for Failure {
-    fn from(error: ModelError) -> Self {
-        let message = match error {
-            ModelError::Emulation { .. } => format!("--emulate: {error}"),
-            _ => error.to_string(),
-        };
-        let hint = error.hint();
-        let hint = hint.unwrap_or_else(|| hints::OPTION_VALUES.to_owned());
-        Self::usage(message, hint)
+impl RunFailure for Failure {
+    fn ending(&self) -> Ending {
+        let codes = Ending::ALL.into_iter();
+        let mut codes = codes.filter(|ending| Code::from(*ending) == self.code);
+        codes.next().unwrap_or(Ending::Failed)
+    }
+
+    fn text(&self) -> String {
+        self.message.clone()
     }
 }
 
-impl From<LabError> for Failure {
-    fn from(error: LabError) -> Self {
-        match error {
-            LabError::Engine(error) => error.into(),
-            LabError::Model(error) => error.into(),
-            error => {
-                let code = match error {
-                    LabError::Setting { .. } | LabError::TrialDevices { .. } => Code::Usage,
-                    _ => Code::Failed,
-                };
-                let hint = hints::lab(&error).or_else(|| limited(&error));
-                Self {
-                    code,
-                    message: chain(hints::lab_message(&error), &error),
-                    hint,
-                }
+/// A failure of what an operation is made of is one of an operation.
+macro_rules! through_operation {
+    ($($error:ty),*) => {$(
+        impl From<$error> for Failure {
+            fn from(error: $error) -> Self {
+                OperationError::from(error).into()
             }
         }
-    }
+    )*};
 }
 
-impl From<PostgresError> for Failure {
-    fn from(error: PostgresError) -> Self {
-        match error {
-            PostgresError::Engine(error) => error.into(),
-            error => {
-                let hint = hints::postgres(&error).or_else(|| limited(&error));
-                let code = match &error {
-                    // The words on the command line are wrong, whatever exists.
-                    PostgresError::Conninfo { .. }
-                    | PostgresError::Service { .. }
-                    | PostgresError::Label { .. } => Code::Usage,
-                    PostgresError::Set { .. } => Code::Damage,
-                    _ => Code::Failed,
-                };
-                Self {
-                    code,
-                    message: chain(error.to_string(), &error),
-                    hint,
-                }
-            }
-        }
-    }
-}
-
-impl From<SqliteError> for Failure {
-    fn from(error: SqliteError) -> Self {
-        match error {
-            SqliteError::Engine(error) => error.into(),
-            error => {
-                let hint = hints::sqlite(&error).or_else(|| limited(&error));
-                let code = match &error {
-                    SqliteError::Facts { .. } => Code::Damage,
-                    SqliteError::TargetName { .. } => Code::Usage,
-                    _ => Code::Failed,
-                };
-                Self {
-                    code,
-                    message: chain(error.to_string(), &error),
-                    hint,
-                }
-            }
-        }
-    }
-}
-
-impl From<ImageError> for Failure {
-    fn from(error: ImageError) -> Self {
-        match error {
-            ImageError::Engine(source) => source.into(),
-            error => {
-                let code = if error.is_damage() {
-                    Code::Damage
-                } else {
-                    Code::Failed
-                };
-                Self {
-                    code,
-                    message: chain(error.to_string(), &error),
-                    hint: hints::image(&error).or_else(|| limited(&error)),
-                }
-            }
-        }
-    }
-}
-
-/// What to do if the cause of an error is the limit on the size of a file.
-fn limited(error: &(dyn std::error::Error + 'static)) -> Option<String> {
-    let causes = std::iter::successors(Some(error), |error| error.source());
-    let mut faults = causes.filter_map(|cause| cause.downcast_ref::<std::io::Error>());
-    let is_limit = faults.any(|fault| fault.kind() == ErrorKind::FileTooLarge);
-    is_limit.then(|| FILE_SIZE_LIMIT.to_owned())
-}
-
-/// The message of an error and of its causes, each named once.
-fn chain(message: String, error: &dyn std::error::Error) -> String {
-    let mut text = message;
-    let mut cause = error.source();
-    while let Some(inner) = cause {
-        let words = inner.to_string();
-        if !text.contains(&words) {
-            text = format!("{text}: {words}");
-        }
-        cause = inner.source();
-    }
-    text
-}
+through_operation!(
+    EngineError,
+    ImageError,
+    LabError,
+    ModelError,
+    PostgresError,
+    SqliteError,
+    CompressionError,
+    DatabaseError,
+    DeviceError,
+    HookError,
+    MountError,
+    OwnerError
+);
 
 #[cfg(test)]
 mod tests {

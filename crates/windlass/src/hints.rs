@@ -8,6 +8,8 @@ mod databases;
 mod engine;
 mod images;
 mod lab;
+pub mod metrics;
+pub mod operation;
 
 pub use databases::{postgres, sqlite};
 pub use engine::{DAMAGED, hint as engine, message as engine_message};

@@ -19,6 +19,7 @@ use crate::cli::{Choice, Global};
 use crate::exit::{Code, Failure};
 use crate::places;
 use crate::privilege;
+use windlass_operations::ProcessUse;
 
 /// The path of the database's file in any image of a SQLite database, whatever the file is called
 /// on disk.
@@ -160,7 +161,9 @@ impl OpenImage {
 }
 
 fn become_owner(place: &Path) -> Result<(), Failure> {
-    privilege::owner(place).map_or(Ok(()), |(uid, gid)| privilege::become_user(uid, gid))
+    privilege::owner(place).map_or(Ok(()), |(uid, gid)| {
+        Ok(privilege::become_user(ProcessUse::Own, uid, gid)?)
+    })
 }
 
 /// Where the files of this cluster's tablespaces are: behind the links, in the directory that has

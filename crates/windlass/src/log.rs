@@ -15,7 +15,6 @@
 //! - No password reaches a log.
 
 mod file;
-mod hidden;
 mod socket;
 
 use std::ffi::OsString;
@@ -30,7 +29,7 @@ use crate::cli::{Global, LogLevel};
 use crate::exit::{Code, Failure};
 use crate::output::screen;
 use crate::outputs;
-pub use hidden::hidden;
+pub use windlass_operations::hidden;
 
 /// There is one log in each process. Everything that is printed anywhere reaches it.
 static LOG: OnceLock<Mutex<Log>> = OnceLock::new();

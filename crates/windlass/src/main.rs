@@ -10,41 +10,29 @@ mod checks;
 mod cli;
 mod command;
 mod completions;
-mod compression;
 mod config;
 mod configured;
 mod damage;
-mod database;
-mod denied;
-mod devices;
 mod exit;
-mod foretold;
-mod held;
 mod hints;
-mod hooks;
 mod images;
 mod log;
-mod metrics;
-mod nearest;
-mod opened;
+mod observer;
 mod output;
-mod outputs;
 mod places;
-mod privilege;
-mod probed;
 mod progress;
-mod run;
-mod scratch;
-mod settings;
+mod requests;
 mod signals;
-mod status;
 mod table;
 mod terminal;
-mod warnings;
-mod watch;
 mod words;
 
 use std::process::ExitCode;
+
+use windlass_operations::{
+    compression, database, denied, devices, foretold, metrics, nearest, outputs, privilege, probed,
+    status, warnings,
+};
 
 fn main() -> ExitCode {
     signals::take_file_size_limit();

@@ -17,7 +17,9 @@ use crate::exit::Failure;
 use crate::log;
 use crate::terminal::{self, Stream};
 use screen::{BOLD, GREEN, RED, RESET, print, write};
-pub use screen::{bar, degrade_silently, degraded, failure, help, printable, unlogged};
+pub use screen::{
+    bar, degrade_silently, degraded, failure, help, is_degraded, printable, unlogged,
+};
 pub use windlass_engine::counted as count;
 
 /// The column in which the text of an entry begins.

@@ -22,10 +22,9 @@ use crate::database::DatabaseName;
 use crate::devices::DeviceName;
 use crate::exit::{Code, Failure};
 use crate::foretold::{self, State};
-use crate::hooks::Hooks;
 use crate::probed::Ends;
-use crate::settings;
-use crate::{output, outputs, privilege, warnings, words};
+use crate::{output, outputs, privilege, requests, warnings, words};
+use windlass_operations::ProcessUse;
 
 /// The bytes of the database from which the compression ratio is estimated.
 const SAMPLE_BYTES: u64 = 16 << 20;
@@ -120,16 +119,16 @@ fn look(global: &Global, arguments: &Backup, predicts: bool) -> Result<Looked, F
     let name = DatabaseName::resolve_named(&arguments.database, arguments.name.as_deref())?;
     let compression = Compression::parse(&arguments.compress)?;
     // As in a backup, a mistake in these ends the command.
-    settings::emulation(&arguments.buffers)?;
+    requests::emulation(&arguments.buffers)?;
     let mut checks = Checks::default();
     hooks(&mut checks, arguments)?;
     let was_root = privilege::is_root();
-    if let Err(failure) = name.become_owner() {
-        checks.failure("user", &failure);
+    if let Err(failure) = name.become_owner(ProcessUse::Own) {
+        checks.failure("user", &failure.into());
     }
     let source = match &name {
         DatabaseName::Postgres(conninfo) => {
-            settings::postgres_request(arguments).check()?;
+            requests::backup(arguments)?.cluster_request().check()?;
             postgres(&mut checks, conninfo, &arguments.accept)
         }
         DatabaseName::Sqlite(path) => sqlite::check(&mut checks, path, arguments),
@@ -144,7 +143,7 @@ fn look(global: &Global, arguments: &Backup, predicts: bool) -> Result<Looked, F
     };
     let devices = targets::check(&mut checks, arguments, &mut outputs, (bytes, was_root));
     let volumes = source.as_ref().map_or(1, |source| source.volumes);
-    let request = settings::request(&arguments.buffers, &arguments.layout)?;
+    let request = requests::request(&arguments.buffers, &arguments.layout)?;
     let plan = request.plan(arguments.to.len().max(1), volumes)?;
     checks.ok(
         "settings",
@@ -178,8 +177,8 @@ fn predict(
     codec: Codec,
     request: BufferRequest,
 ) -> Result<Option<Prediction>, Failure> {
-    let emulation = settings::emulation(&arguments.buffers)?;
-    let state = State::open(&emulation, false);
+    let emulation = requests::emulation(&arguments.buffers)?;
+    let state = State::to_read();
     let ends = Ends {
         database: source.places.iter().map(PathBuf::as_path).collect(),
         // For a directory that has to be created, take the one that it will be in.
@@ -218,13 +217,8 @@ pub fn existing(path: &Path) -> Option<&Path> {
 }
 
 fn hooks(checks: &mut Checks, arguments: &Backup) -> Result<(), Failure> {
-    let hooks = Hooks::new(
-        &arguments.hooks,
-        "check",
-        &arguments.database,
-        &Cancel::new(),
-    )?;
-    for (option, program) in hooks.programs() {
+    for (event, program) in requests::hooks(&arguments.hooks)?.programs() {
+        let option = format!("--{}", event.word());
         match targets::find_program(program) {
             Some(path) => checks.ok("hooks", format!("{option} would run {}", path.display())),
             None => checks.failed(

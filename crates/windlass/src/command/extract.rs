@@ -17,6 +17,7 @@ use crate::places;
 use crate::privilege;
 use crate::signals;
 use windlass_engine::show_size;
+use windlass_operations::ProcessUse;
 
 pub fn run(global: &Global, arguments: &Extract) -> Result<Code, Failure> {
     let cancel = signals::cancel_on_signals()?;
@@ -34,7 +35,7 @@ pub fn run(global: &Global, arguments: &Extract) -> Result<Code, Failure> {
     // The owner of the directory will own the files.
     let above = super::check::existing(&arguments.into);
     if let Some((uid, gid)) = above.and_then(privilege::owner) {
-        privilege::become_user(uid, gid)?;
+        privilege::become_user(ProcessUse::Own, uid, gid)?;
     }
     let total = set.stripe_bytes();
     let failed = |error: ImageError| found.advised(error.into());

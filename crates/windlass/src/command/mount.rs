@@ -11,19 +11,18 @@ use std::time::Duration;
 
 use windlass_engine::{Cancel, OpenSet};
 use windlass_image::{Image, Overlay, SetImage, SetImageOptions, View};
-use windlass_mount::{DamageHook, Mount, MountError, MountOptions, Unmounted};
+use windlass_mount::{DamageHook, Mount, MountOptions, Unmounted};
 use windlass_postgres::DatabaseFacts;
 
 use crate::cli::{Global, MountSet};
 use crate::exit::{Code, Failure};
-use crate::held::Held;
-use crate::hints;
 use crate::output;
 use crate::outputs;
 use crate::places;
 use crate::privilege;
 use crate::signals;
 use crate::status::Operation;
+use windlass_operations::Held;
 
 /// The pause between two looks at the signals.
 const LOOK: Duration = Duration::from_millis(100);
@@ -208,11 +207,4 @@ fn serve(mount: &Mount, cancel: &Cancel) -> Result<(), Failure> {
         }
     }
     Ok(mount.wait()?)
-}
-
-impl From<MountError> for Failure {
-    fn from(error: MountError) -> Self {
-        let hint = hints::mount(&error);
-        Self::hinted(Code::Failed, error.to_string(), hint)
-    }
 }

@@ -15,12 +15,14 @@ use std::time::{Duration, Instant};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use windlass_engine::media::saturated;
 use windlass_engine::{Cancel, OpenSet};
+use windlass_operations::{Observer, Opened};
 
 use crate::cli::{Global, Open};
 use crate::exit::{Code, Failure};
-use crate::opened::Opened;
+use crate::observer::Terminal;
 use crate::output;
 use crate::places::{self, FoundSet};
+use crate::requests;
 use crate::signals;
 
 /// The pause between two looks at signals and processes.
@@ -44,8 +46,10 @@ pub fn run(global: &Global, arguments: &Open) -> Result<Code, Failure> {
     let (set, found) = set.map_err(|failure| explained(failure, arguments))?;
     let set = Arc::new(set);
     remind_of_path(&set, &arguments.command);
-    let opened = Opened::open(&set, &arguments.opening, arguments.writable, &asked.end);
-    let mut opened = opened.map_err(|failure| found.advised(failure))?;
+    let observer: Arc<dyn Observer> = Arc::new(Terminal::new(global, false, 10));
+    let settings = requests::opening(&arguments.opening, arguments.writable);
+    let opened = Opened::open(&observer, &set, &settings, &asked.end);
+    let mut opened = opened.map_err(|error| found.advised(error.into()))?;
     if arguments.command.is_empty() {
         say(global, &opened, arguments.writable, begun.elapsed());
         wait(&mut opened, &asked).map_err(|failure| found.advised(failure))?;
@@ -57,7 +61,7 @@ pub fn run(global: &Global, arguments: &Open) -> Result<Code, Failure> {
     let ended = run_command(&opened, &arguments.command, &asked)?;
     let alive = opened
         .check_alive()
-        .map_err(|failure| found.advised(failure));
+        .map_err(|error| found.advised(error.into()));
     let damaged = close(opened, &found)?;
     // The command may have succeeded without reading what is damaged.
     match code(ended) {

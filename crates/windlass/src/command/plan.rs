@@ -20,8 +20,9 @@ use crate::database::DatabaseName;
 use crate::exit::{Code, Failure};
 use crate::output;
 use crate::privilege;
-use crate::settings;
+use crate::requests;
 use answer::Answer;
+use windlass_operations::ProcessUse;
 
 /// The most bytes of a database that are read for a sample.
 const SAMPLE_BYTES: u64 = 64 << 20;
@@ -120,7 +121,7 @@ impl Asked {
             cores: cores
                 .unwrap_or_else(|| std::thread::available_parallelism().map_or(1, usize::from)),
             instance,
-            request: settings::request(&arguments.buffers, &arguments.layout)?,
+            request: requests::request(&arguments.buffers, &arguments.layout)?,
             write_depth: FileDeviceOptions::default().depth,
             read_rate: arguments.max_rate.map(to_f64),
             write_rate: arguments.max_device_rate.map(to_f64),
@@ -184,7 +185,7 @@ fn whole(
 fn codecs(arguments: &Plan) -> Result<Vec<Codec>, Failure> {
     let codecs = arguments.compress.iter();
     codecs
-        .map(|text| crate::compression::parse_codec(text))
+        .map(|text| Ok(crate::compression::parse_codec(text)?))
         .collect()
 }
 
@@ -256,7 +257,7 @@ pub(super) struct Measured {
 /// Looks at a database as its owner.
 pub(super) fn measure(text: &str, codecs: &[Codec]) -> Result<Measured, Failure> {
     let name = DatabaseName::resolve(text)?;
-    privilege::as_user(name.owner(), || {
+    privilege::as_user(ProcessUse::Own, name.owner(), || {
         let (bytes, files) = match &name {
             DatabaseName::Sqlite(path) => {
                 (Database::open(path)?.estimate_bytes(), vec![path.clone()])

@@ -17,15 +17,17 @@ use windlass_postgres::{
 use crate::cli::{Global, Layout, OffOrKeep, Restore};
 use crate::exit::{Code, Failure};
 use crate::foretold::{Done, Judgement, State};
-use crate::held::Held;
 use crate::images::AsCluster;
+use crate::observer::Terminal;
 use crate::probed::Ends;
-use crate::run::{Run, RunEnd};
-use crate::settings;
 use crate::signals;
-use crate::table::{self, Finished};
-use crate::watch::{self, Ended, Watch, Watched};
-use crate::{log, output, outputs, places, privilege, words};
+use crate::table::Finished;
+use crate::{output, outputs, places, privilege, requests, words};
+use windlass_operations::Held;
+use windlass_operations::ProcessUse;
+use windlass_operations::run::{Run, RunEnd};
+use windlass_operations::watch::{self, Ended};
+use windlass_operations::{Caller, Ending, Notice};
 
 /// The hint if the user who restores may not use a directory of the restore.
 const OWN_DIRECTORY: &str = "Each directory of the restore must belong to the user who will start \
@@ -37,28 +39,47 @@ pub fn run(global: &Global, arguments: &Restore) -> Result<Code, Failure> {
     }
     let cancel = signals::cancel_on_signals()?;
     let subject = arguments.into.display().to_string();
-    let about = (global, &arguments.watching, &arguments.hooks);
-    let run = Run::new(about, "restore", (&subject, &series(arguments)), &cancel)?;
-    run.go(|run| restore_set(global, arguments, run, &cancel))
+    let caller = requests::caller(
+        global,
+        Terminal::new(global, arguments.watching.details, 10),
+    );
+    let (watching, hooks) = (
+        requests::watching(&arguments.watching),
+        requests::hooks(&arguments.hooks)?,
+    );
+    let about = (&caller, &watching, &hooks);
+    let run = Run::new(about, "restore", (&subject, &series(arguments)), &cancel);
+    let work = |run: &mut Run<'_>| restore_set((global, arguments), &caller, run, &cancel);
+    let (restored, ending) = run.go(work)?;
+    show(global, arguments, &restored);
+    Ok(output::degraded(ending.into()))
+}
+
+/// A restored set.
+struct Restored {
+    report: RunReport,
+    stripe_bytes: u64,
+    judgement: Judgement,
+    next: String,
 }
 
 fn restore_set(
-    global: &Global,
-    arguments: &Restore,
+    (global, arguments): (&Global, &Restore),
+    caller: &Caller,
     run: &mut Run<'_>,
     cancel: &Cancel,
-) -> Result<RunEnd, Failure> {
+) -> Result<(Restored, RunEnd), Failure> {
     run.hooks
         .set_owner(privilege::owner(parent(&arguments.into)));
     let found = places::find(global, &arguments.set, &arguments.choice)?;
     let set = found.open()?;
     // The profiles belong to the user who probed, who need not be the database's owner.
-    let emulation = settings::emulation(&arguments.buffers)?;
-    let state = State::open(&emulation, !arguments.no_prediction);
+    let emulation = requests::emulation(&arguments.buffers)?;
+    let state = State::open(caller, &emulation, !arguments.no_prediction);
     let facts = &set.description().facts;
     let restored = match Held::of(set.description())? {
-        Held::Postgres => postgres((global, arguments), &set, run, cancel),
-        Held::Sqlite => sqlite((global, arguments), &set, run, cancel),
+        Held::Postgres => postgres((caller, arguments), &set, run, cancel),
+        Held::Sqlite => sqlite((caller, arguments), &set, run, cancel),
     };
     // Damage in a frame is found only by reading it.
     let (mut report, next) = restored.map_err(|failure| found.advised(failure))?;
@@ -75,12 +96,19 @@ fn restore_set(
     let done = Done {
         report: &report,
         codec: codec.and_then(|text| crate::compression::parse_codec(text).ok()),
-        request: settings::request(&arguments.buffers, &Layout::default())?,
+        request: requests::request(&arguments.buffers, &Layout::default())?,
         rates: (arguments.max_rate, None),
     };
-    let judgement = state.judge(&ends, &done);
-    show(global, arguments, &set, (&report, &judgement), &next);
-    Ok(RunEnd::new(Code::Done, &report))
+    let judgement = state.judge(caller, &ends, &done);
+    let end = RunEnd::new(caller, Ending::Done, &report);
+    let stripe_bytes = set.stripe_bytes();
+    let restored = Restored {
+        report,
+        stripe_bytes,
+        judgement,
+        next,
+    };
+    Ok((restored, end))
 }
 
 /// The subject of the metrics.
@@ -102,7 +130,7 @@ fn request(arguments: &Restore) -> RestoreRequest {
 }
 
 fn postgres(
-    (global, arguments): (&Global, &Restore),
+    (caller, arguments): (&Caller, &Restore),
     set: &OpenSet,
     run: &mut Run<'_>,
     cancel: &Cancel,
@@ -114,15 +142,15 @@ fn postgres(
     let spaces = arguments.tablespace_map.iter().map(|(_, becomes)| becomes);
     let places = std::iter::once(&arguments.into).chain(spaces.clone());
     let targets = restored_into(Outputs::new(), places.clone())?;
-    watch::check_log(global, &targets)?;
+    watch::check_log(caller, &targets)?;
     // This says most about a directory that is in use or not empty. Nothing is made yet.
-    let plan = privilege::as_user(owner, || {
+    let plan = privilege::as_user(ProcessUse::Own, owner, || {
         let (facts, files) = (&description.facts, &description.files);
         let map = &request.tablespace_map;
         replayed.iter().try_for_each(|space| space.check(map))?;
         Ok(RestorePlan::new(facts, files, &request)?)
     })
-    .map_err(|failure| failure.or_hint(OWN_DIRECTORY))?;
+    .map_err(|failure: Failure| failure.or_hint(OWN_DIRECTORY))?;
     // A refused restore must leave no directory behind.
     let outputs = outputs::of_set(set)?;
     // What a restore left that was cut off looks like a tablespace, and is no source.
@@ -133,7 +161,7 @@ fn postgres(
         outputs.check(place)?;
     }
     let outputs = restored_into(outputs, places)?;
-    watch::check(global, &arguments.watching, &outputs)?;
+    run.check(&outputs)?;
     // A tablespace that is not mapped goes to where it was, which may be beside a live one.
     for space in &plan.tablespaces {
         outputs::outputs().check(&space.becomes)?;
@@ -149,7 +177,7 @@ fn postgres(
     let layout = plan.layout(description.files.clone());
     let written = DirectoryTarget::create(layout)
         .map_err(Failure::from)
-        .and_then(|target| write((global, arguments), set, cancel, &target, &outputs));
+        .and_then(|target| write((caller, run), arguments, set, (&target, &outputs), cancel));
     let report = written.map_err(|failure| {
         let spaces = plan.tablespaces.iter().map(|space| space.becomes.as_path());
         failure.or_hint(&left_behind(&plan.into, spaces))
@@ -224,7 +252,7 @@ fn become_cluster_owner(owner: Option<(u32, u32)>, arguments: &Restore) -> Resul
     for (_, becomes) in &arguments.tablespace_map {
         privilege::give_directory(becomes, ids)?;
     }
-    privilege::become_user(ids.0, ids.1)
+    Ok(privilege::become_user(ProcessUse::Own, ids.0, ids.1)?)
 }
 
 /// The directory that a restored file goes into.
@@ -240,26 +268,26 @@ fn parent(into: &Path) -> &Path {
 }
 
 fn sqlite(
-    (global, arguments): (&Global, &Restore),
+    (caller, arguments): (&Caller, &Restore),
     set: &OpenSet,
     run: &mut Run<'_>,
     cancel: &Cancel,
 ) -> Result<(RunReport, String), Failure> {
     let into = &arguments.into;
     if let Some((uid, gid)) = privilege::owner(parent(into)) {
-        privilege::become_user(uid, gid)?;
+        privilege::become_user(ProcessUse::Own, uid, gid)?;
     }
     let description = set.description();
     let files = windlass_sqlite::target_files(&description.files, into)?;
     let target = files.first().unwrap_or(into).display();
     let what = format!("this run restores the database {target}");
-    watch::check_log(global, &restored_as(Outputs::new(), &files, &what)?)?;
+    watch::check_log(caller, &restored_as(Outputs::new(), &files, &what)?)?;
     run.hooks.before()?;
     let outputs = outputs::of_set(set)?;
     let mut plan = windlass_sqlite::restore_layout(description, into, arguments.force, &outputs)?;
     let mut outputs = restored_as(outputs, &files, &what)?;
     outputs.protect_directory(&plan.layout.root, &what)?;
-    watch::check(global, &arguments.watching, &outputs)?;
+    run.check(&outputs)?;
     let staging = plan.layout.root.display().to_string();
     if plan.prepare()? {
         output::note(&format!(
@@ -270,7 +298,7 @@ fn sqlite(
         .map_err(Failure::from)
         .and_then(|target| {
             plan.hold(&target)?;
-            write((global, arguments), set, cancel, &target, &outputs)
+            write((caller, run), arguments, set, (&target, &outputs), cancel)
         });
     match written {
         Ok(report) => {
@@ -297,49 +325,37 @@ fn restored_as(mut outputs: Outputs, files: &[PathBuf], what: &str) -> Result<Ou
 }
 
 fn write(
-    (global, arguments): (&Global, &Restore),
-    set: &OpenSet,
-    cancel: &Cancel,
-    target: &DirectoryTarget,
-    outputs: &Outputs,
-) -> Result<RunReport, Failure> {
-    let options = settings::restore_options(set, &arguments.buffers, arguments.max_rate, true)?;
-    log::settings(&options.plan, None);
-    if !global.is_silent() {
-        table::print_plan(&options.plan, None, arguments.watching.details);
-    }
-    let watch = Watch::start(&Watched {
-        global,
-        watching: &arguments.watching,
-        outputs,
-        command: "restore",
-        operation: "restore",
-        subject: arguments.into.display().to_string(),
-        series: series(arguments),
-        percent: 10,
-    })?;
-    let restored = restore(set, target, &options, watch.progress(), cancel);
-    watch.end(restored, |report| Ended::well(report))
-}
-
-fn show(
-    global: &Global,
+    (caller, run): (&Caller, &Run<'_>),
     arguments: &Restore,
     set: &OpenSet,
-    (report, judgement): (&RunReport, &Judgement),
-    next: &str,
-) {
+    (target, outputs): (&DirectoryTarget, &Outputs),
+    cancel: &Cancel,
+) -> Result<RunReport, Failure> {
+    let settings = requests::settings(&arguments.buffers, &Layout::default())?;
+    let options = settings.restore_options(set, arguments.max_rate, true)?;
+    caller.observer.notice(&Notice::Settings {
+        plan: &options.plan,
+        codec: None,
+    });
+    let subject = arguments.into.display().to_string();
+    let watch = run.watch(outputs, (&subject, &series(arguments)))?;
+    let restored = restore(set, target, &options, watch.progress(), cancel);
+    Ok(watch.end(restored, |report| Ended::well(report))?)
+}
+
+fn show(global: &Global, arguments: &Restore, restored: &Restored) {
+    let report = &restored.report;
     if global.json {
         let mut document = to_json(report);
-        judgement.describe(&mut document);
+        restored.judgement.describe(&mut document);
         return output::line(&document.to_string());
     }
     let (written, stored) = (
         show_size(report.bytes_written),
-        show_size(set.stripe_bytes()),
+        show_size(restored.stripe_bytes),
     );
     let seconds = words::duration(report.seconds);
-    let next = next.lines().map(|line| ("next", line.to_owned()));
+    let next = restored.next.lines().map(|line| ("next", line.to_owned()));
     let finished = Finished {
         result: (
             "restored",
@@ -347,7 +363,7 @@ fn show(
         ),
         then: vec![],
         report,
-        judgement: Some(judgement),
+        judgement: Some(&restored.judgement),
         remarks: next.collect(),
         details: arguments.watching.details,
     };

@@ -29,6 +29,7 @@ use crate::outputs;
 use crate::privilege;
 use crate::signals;
 use windlass_engine::show_size;
+use windlass_operations::ProcessUse;
 
 /// The bytes that the first trial reads; then the seconds that each later trial should take.
 const LOOK_BYTES: u64 = 16 << 20;
@@ -55,17 +56,17 @@ pub fn run(global: &Global, arguments: &Tune) -> Result<Code, Failure> {
     let state = state_directory();
     // Root sees what the owner of the database may not see.
     devices::check(&devices, &outputs::outputs())?;
-    let place = privilege::as_user(name.owner(), || {
+    let place = privilege::as_user(ProcessUse::Own, name.owner(), || {
         let place = Place::find(&name)?;
         devices::check(&devices, &place.outputs)?;
-        Ok(place)
+        Ok::<_, Failure>(place)
     })?;
     for made in devices::make_directories(&devices, name.owner())? {
         if !global.is_silent() {
             output::note(&format!("made the directory {}", made.display()));
         }
     }
-    let found = privilege::as_user(name.owner(), || {
+    let found = privilege::as_user(ProcessUse::Own, name.owner(), || {
         let known = limit::Known::of(&emulation, state.as_deref(), &place.files, &devices);
         let bench = Bench {
             global,
@@ -228,7 +229,7 @@ impl Bench<'_> {
         };
         let devices = devices::create(self.devices, &names, files, self.outputs);
         let devices = devices.map_err(|failure| LabError::TrialDevices {
-            what: failure.message().to_owned(),
+            what: failure.to_string(),
         })?;
         let options = BackupOptions {
             plan,

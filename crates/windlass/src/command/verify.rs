@@ -14,20 +14,21 @@ use windlass_engine::{
 
 use windlass_lab::state_directory;
 
-use crate::cli::{Global, Verify};
+use crate::cli::{Global, Layout, Verify};
 use crate::damage::{Limits, Pages, print_damage};
 use crate::exit::{Code, Failure};
-use crate::held::Held;
+use crate::observer::Terminal;
 use crate::outputs;
 use crate::places::{self, Advice, Named, Which};
 use crate::probed::Ends;
-use crate::settings;
 use crate::signals;
 use crate::table::{self, Finished};
-use crate::watch::{Ended, Watch, Watched};
 use crate::words::duration;
-use crate::{log, output};
+use crate::{output, requests};
 use relations::Checked;
+use windlass_operations::Held;
+use windlass_operations::watch::{Ended, Watch, Watched};
+use windlass_operations::{Ending, Notice};
 
 pub fn run(global: &Global, arguments: &Verify) -> Result<Code, Failure> {
     let cancel = signals::cancel_on_signals()?;
@@ -211,21 +212,22 @@ impl How<'_> {
         cancel: &Cancel,
     ) -> Result<Verification, Failure> {
         let (global, arguments, set) = (self.global, self.arguments, survey.set());
-        let options =
-            settings::restore_options(set, &arguments.buffers, arguments.max_rate, false)?;
-        log::settings(&options.plan, None);
-        if !(global.is_silent() || self.title.is_some()) {
-            table::print_plan(&options.plan, None, arguments.watching.details);
-        }
+        let settings = requests::settings(&arguments.buffers, &Layout::default())?;
+        let options = settings.restore_options(set, arguments.max_rate, false)?;
+        let terminal = Terminal::new(global, arguments.watching.details, 10);
+        let caller = requests::caller(global, terminal.brief(self.title.is_some()));
+        caller.observer.notice(&Notice::Settings {
+            plan: &options.plan,
+            codec: None,
+        });
         let watch = Watch::start(&Watched {
-            global,
-            watching: &arguments.watching,
+            caller: &caller,
+            watching: &requests::watching(&arguments.watching),
             outputs: &outputs::of_set(set)?,
             command: "verify",
             operation: "verify",
             subject: set.set_id().to_string(),
             series: self.series(set),
-            percent: 10,
         })?;
         let verified = verify(survey, &options, watch.progress(), cancel).map(|mut verified| {
             let refused = refused.into_iter();
@@ -240,7 +242,7 @@ impl How<'_> {
             database: vec![],
             stripes: set.stripes().iter().map(OpenStripe::location).collect(),
             is_backup: false,
-            emulation: &settings::emulation(&arguments.buffers)?,
+            emulation: &settings.emulation,
         };
         ends.judge(state_directory().as_deref(), &mut verified.run);
         Ok(verified)
@@ -255,8 +257,9 @@ fn refused(survey: &Survey) -> Result<Option<Failure>, Failure> {
         return Ok(None);
     }
     match Held::check(survey.set().description()) {
-        Err(failure) if failure.is_damage() => Ok(Some(failure)),
-        other => other.map(|()| None),
+        Err(error) if error.ending() == Ending::Damage => Ok(Some(error.into())),
+        Err(error) => Err(error.into()),
+        Ok(()) => Ok(None),
     }
 }
 

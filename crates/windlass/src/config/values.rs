@@ -14,14 +14,14 @@ use crate::metrics;
 /// table.
 pub fn check(command: &str, name: &str, value: &str) -> Result<(), Failure> {
     match name {
-        "compress" => Compression::parse(value).map(drop),
+        "compress" => Ok(Compression::parse(value).map(drop)?),
         "emulate" if command != "lab sweep" => {
             Emulation::parse(value.split(' ').filter(|word| !word.is_empty()))?;
             Ok(())
         }
         "source" | "target" if command == "plan" => model(value),
         "before" | "after" | "on-failure" => hook(name, value),
-        "metrics" => metrics::check_address(value),
+        "metrics" => Ok(metrics::check_address(value)?),
         "to" if command != "lab sweep" => device(value),
         _ if command == "lab sweep" => Ok(()),
         _ => number(name, value),

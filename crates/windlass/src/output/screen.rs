@@ -63,10 +63,15 @@ pub fn degrade_silently() {
     DEGRADED.store(true, Ordering::Relaxed);
 }
 
+/// Whether something went wrong beside the purpose of the command.
+pub fn is_degraded() -> bool {
+    DEGRADED.load(Ordering::Relaxed)
+}
+
 /// The exit code of a command that would end with `code`.
 pub fn degraded(code: Code) -> Code {
     match code {
-        Code::Done if DEGRADED.load(Ordering::Relaxed) => Code::Warnings,
+        Code::Done if is_degraded() => Code::Warnings,
         code => code,
     }
 }

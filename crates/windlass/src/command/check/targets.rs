@@ -16,9 +16,12 @@ use crate::checks::Checks;
 use crate::cli::{Backup, Global, Watching};
 use crate::devices::{self, DeviceName};
 use crate::exit::Failure;
-use crate::metrics::{self, REMOVE};
+use crate::hints::metrics::REMOVE;
+use crate::metrics;
+use crate::observer::Terminal;
 use crate::outputs::METRICS;
-use crate::{log, outputs, watch};
+use crate::{log, outputs, requests};
+use windlass_operations::watch;
 
 /// Checks each device, and whether each file system has room for its part of `bytes`. Then
 /// `outputs` protects the stripes, too.
@@ -32,7 +35,7 @@ pub fn check(
     for text in &arguments.to {
         match DeviceName::resolve(text) {
             Ok(device) => devices.push(device),
-            Err(failure) => checks.failure("target", &failure),
+            Err(failure) => checks.failure("target", &failure.into()),
         }
     }
     if arguments.to.is_empty() {
@@ -44,7 +47,7 @@ pub fn check(
     }
     match devices::protect(&devices, outputs) {
         Ok(protected) => *outputs = protected,
-        Err(failure) => checks.failure("target", &failure),
+        Err(failure) => checks.failure("target", &failure.into()),
     }
     // By file system, because all stripes on one file system share its room.
     let mut systems: BTreeMap<u64, (PathBuf, u64)> = BTreeMap::new();
@@ -225,8 +228,11 @@ pub fn check_watching(
     if let Some(path) = log::file(global) {
         // Whether it can be written was seen when it was opened.
         let what = "the log of this run goes there";
-        let checked = watch::check_log(global, &outputs);
-        if let Err(error) = checked.and_then(|()| outputs.protect_output(path, what)) {
+        let caller = requests::caller(global, Terminal::new(global, false, 10));
+        let checked = watch::check_log(&caller, &outputs);
+        if let Err(failure) = checked {
+            checks.failure("log", &failure.into());
+        } else if let Err(error) = outputs.protect_output(path, what) {
             sink_fails(checks, "log", error);
         }
     }

@@ -14,10 +14,10 @@ use crate::checks::Checks;
 use crate::cli::{Global, Layout, Restore};
 use crate::exit::{Code, Failure};
 use crate::foretold::{self, State};
-use crate::held::Held;
 use crate::probed::Ends;
-use crate::settings;
-use crate::{output, outputs, places, privilege, words};
+use crate::{output, outputs, places, privilege, requests, words};
+use windlass_operations::Held;
+use windlass_operations::ProcessUse;
 
 pub fn run(global: &Global, arguments: &Restore) -> Result<Code, Failure> {
     let set = places::open(global, &arguments.set, &arguments.choice)?;
@@ -96,8 +96,8 @@ fn predict(
     places: &[PathBuf],
     bytes: u64,
 ) -> Result<Option<Prediction>, Failure> {
-    let emulation = settings::emulation(&arguments.buffers)?;
-    let state = State::open(&emulation, false);
+    let emulation = requests::emulation(&arguments.buffers)?;
+    let state = State::to_read();
     let facts = &set.description().facts;
     let ends = Ends {
         database: places.iter().filter_map(|place| existing(place)).collect(),
@@ -108,7 +108,7 @@ fn predict(
     let codec = facts.options["compress"].as_str();
     let codec = codec.and_then(|text| crate::compression::parse_codec(text).ok());
     let speeds = Speeds::probed(state.directory())?;
-    let request = settings::request(&arguments.buffers, &Layout::default())?;
+    let request = requests::request(&arguments.buffers, &Layout::default())?;
     Ok(codec.and_then(|codec| {
         let before = foretold::Before {
             bytes,
@@ -131,9 +131,9 @@ fn postgres(
     let description = set.description();
     let owner = super::cluster_owner(&description.facts.database)?;
     let request = super::request(arguments);
-    let plan = privilege::as_user(owner, || {
+    let plan = privilege::as_user(ProcessUse::Own, owner, || {
         let (facts, files) = (&description.facts, &description.files);
-        Ok(RestorePlan::new(facts, files, &request)?)
+        Ok::<_, Failure>(RestorePlan::new(facts, files, &request)?)
     })?;
     let spaces = plan.tablespaces.iter().map(|space| space.becomes.clone());
     let places: Vec<_> = std::iter::once(plan.into.clone()).chain(spaces).collect();
@@ -153,7 +153,7 @@ fn sqlite(
     set: &OpenSet,
 ) -> Result<Vec<PathBuf>, Failure> {
     let parent = super::parent(&arguments.into);
-    privilege::as_user(privilege::owner(parent), || {
+    privilege::as_user(ProcessUse::Own, privilege::owner(parent), || {
         let outputs = outputs::of_set(set)?;
         let (into, force) = (&arguments.into, arguments.force);
         let plan = windlass_sqlite::restore_layout(set.description(), into, force, &outputs)?;

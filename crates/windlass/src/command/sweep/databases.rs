@@ -7,6 +7,7 @@ use windlass_sqlite::Database;
 use crate::database::DatabaseName;
 use crate::exit::Failure;
 use crate::privilege;
+use windlass_operations::ProcessUse;
 
 /// One of them.
 pub struct Known {
@@ -73,7 +74,7 @@ impl Databases {
 }
 
 fn look(name: DatabaseName) -> Result<Known, Failure> {
-    let (kind, bytes) = privilege::as_user(name.owner(), || size(&name))?;
+    let (kind, bytes) = privilege::as_user(ProcessUse::Own, name.owner(), || size(&name))?;
     Ok(Known {
         name: absolute(name),
         kind,

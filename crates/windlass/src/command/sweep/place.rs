@@ -9,6 +9,7 @@ use crate::exit::{Code, Failure};
 use crate::outputs::outputs;
 use crate::privilege;
 use windlass_engine::show_size;
+use windlass_operations::ProcessUse;
 
 /// The default directory. On most systems it is large and on a disk.
 const DEFAULT: &str = "/var/tmp";
@@ -146,7 +147,7 @@ fn scratch(parent: &Path, owner: Option<(u32, u32)>) -> Result<PathBuf, Failure>
     let id = uuid::Uuid::new_v4().simple().to_string();
     let path = parent.join(format!("windlass-sweep-{}", &id[..8]));
     outputs().check(&path)?;
-    privilege::as_user(owner, || {
+    privilege::as_user(ProcessUse::Own, owner, || {
         let made = DirBuilder::new().mode(0o700).create(&path);
         made.map_err(|error| fault("make", &path, &error))
     })?;

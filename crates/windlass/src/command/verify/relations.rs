@@ -12,9 +12,12 @@ use windlass_mount::{MountError, apart};
 
 use crate::cli::{Global, Verify};
 use crate::exit::{Code, Failure};
-use crate::opened::Opened;
+use windlass_operations::{Observer, Opened};
+
+use crate::observer::Terminal;
 use crate::output::{self, Tone};
 use crate::places::{self, Advice};
+use crate::requests;
 use crate::words::duration;
 
 /// The result of a check.
@@ -82,7 +85,9 @@ pub(super) fn check(
     let begun = Instant::now();
     let set = Arc::new(places::open_stripes(stripes)?);
     let writable = set.description().facts.database["kind"] == windlass_postgres::KIND;
-    let mut opened = Opened::open(&set, &arguments.opening, writable, cancel)?;
+    let observer: Arc<dyn Observer> = Arc::new(Terminal::new(global, false, 10));
+    let settings = requests::opening(&arguments.opening, writable);
+    let mut opened = Opened::open(&observer, &set, &settings, cancel)?;
     let findings = match &opened {
         Opened::Postgres { server, view } => {
             let jobs = std::thread::available_parallelism().map_or(2, usize::from);
@@ -98,7 +103,10 @@ pub(super) fn check(
     // If damage ended the server, its end says more than the session that broke with it.
     let findings = match findings {
         Ok(findings) => findings,
-        Err(failure) => return Err(opened.check_alive().err().unwrap_or(failure)),
+        Err(failure) => {
+            let ended = opened.check_alive().err();
+            return Err(ended.map_or(failure, Failure::from));
+        }
     };
     let set_is_damaged = opened.close()?;
     let faults = findings.faults.len() as u64;

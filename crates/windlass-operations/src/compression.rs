@@ -1,11 +1,11 @@
-//! The value of `--compress`: a codec, or the range from which a run chooses.
+//! How a run compresses: a codec, or the range from which a run chooses.
 
 use windlass_engine::CodecRange;
 use windlass_engine::media::Codec;
 
-use crate::exit::Failure;
+use crate::error::CompressionError;
 
-/// The value of `--compress`.
+/// How a run compresses.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Compression {
     /// The codec; with a range, the first one.
@@ -21,7 +21,7 @@ impl Compression {
     }
 
     /// A codec, `auto`, or `auto:WEAKEST..STRONGEST`.
-    pub fn parse(text: &str) -> Result<Self, Failure> {
+    pub fn parse(text: &str) -> Result<Self, CompressionError> {
         let range = match text.strip_prefix("auto") {
             Some("") => CodecRange::default(),
             Some(bounds) => parse_range(text, bounds)?,
@@ -37,6 +37,15 @@ impl Compression {
     }
 }
 
+impl Default for Compression {
+    fn default() -> Self {
+        Self {
+            codec: Codec::Zstd(1),
+            range: None,
+        }
+    }
+}
+
 impl std::fmt::Display for Compression {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self.range {
@@ -47,12 +56,9 @@ impl std::fmt::Display for Compression {
 }
 
 /// `:WEAKEST..STRONGEST`.
-fn parse_range(text: &str, bounds: &str) -> Result<CodecRange, Failure> {
-    let fault = || {
-        Failure::usage(
-            format!("--compress: {text:?} is no range of codecs"),
-            "Say auto, or auto:WEAKEST..STRONGEST as in auto:lz4..zstd:6.",
-        )
+fn parse_range(text: &str, bounds: &str) -> Result<CodecRange, CompressionError> {
+    let fault = || CompressionError::Range {
+        text: text.to_owned(),
     };
     let bounds = bounds.strip_prefix(':').and_then(|it| it.split_once(".."));
     let (weakest, strongest) = bounds.ok_or_else(fault)?;
@@ -60,12 +66,9 @@ fn parse_range(text: &str, bounds: &str) -> Result<CodecRange, Failure> {
 }
 
 /// `none`, `lz4`, `zstd`, `zstd:LEVEL`.
-pub fn parse_codec(text: &str) -> Result<Codec, Failure> {
-    let fault = || {
-        Failure::usage(
-            format!("--compress: {text:?} is no codec"),
-            "Use none, lz4, zstd, auto or zstd:LEVEL, with a LEVEL from 1 to 19, or -7 to -1.",
-        )
+pub fn parse_codec(text: &str) -> Result<Codec, CompressionError> {
+    let fault = || CompressionError::Codec {
+        text: text.to_owned(),
     };
     match text
         .split_once(':')

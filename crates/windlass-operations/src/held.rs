@@ -5,7 +5,7 @@
 
 use windlass_engine::media::SetDescription;
 
-use crate::exit::{Code, Failure};
+use crate::error::OperationError;
 
 /// The kind of database in a set.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -18,27 +18,25 @@ pub enum Held {
 
 impl Held {
     /// The kind that the set names. Fails for one that this version does not know.
-    pub fn of(description: &SetDescription) -> Result<Self, Failure> {
+    pub fn of(description: &SetDescription) -> Result<Self, OperationError> {
         let kind = description.facts.database["kind"].as_str();
         match kind.unwrap_or_default() {
             windlass_postgres::KIND => Ok(Self::Postgres),
             windlass_sqlite::KIND => Ok(Self::Sqlite),
-            other => {
-                let message = format!("the set is of a database of kind {other:?}");
-                let hint = "Use a newer windlass: this version knows PostgreSQL and SQLite.";
-                Err(Failure::new(Code::Failed, message, hint))
-            }
+            other => Err(OperationError::UnknownKind {
+                kind: other.to_owned(),
+            }),
         }
     }
 
     /// Refuses a set with a link that a restore would refuse. Whoever looks into a mount would
     /// follow it.
-    pub fn check_links(description: &SetDescription) -> Result<(), Failure> {
+    pub fn check_links(description: &SetDescription) -> Result<(), OperationError> {
         Ok(windlass_postgres::check_links(&description.files)?)
     }
 
     /// Refuses a set whose facts and list of files a restore would refuse, wherever it restores to.
-    pub fn check(description: &SetDescription) -> Result<(), Failure> {
+    pub fn check(description: &SetDescription) -> Result<(), OperationError> {
         let (facts, files) = (&description.facts, &description.files);
         match Self::of(description)? {
             Self::Postgres => Ok(windlass_postgres::check_set(facts, files)?),

@@ -19,7 +19,6 @@ use std::io::ErrorKind;
 use std::net::SocketAddr;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
@@ -28,10 +27,9 @@ use std::time::{Duration, Instant};
 use windlass_engine::{EngineError, Outputs};
 use windlass_postgres::user_shown;
 
-use crate::cli::Watching;
-use crate::exit::Failure;
-use crate::outputs::METRICS;
-use crate::{output, outputs};
+use crate::error::OperationError;
+use crate::notice::{Notice, Observer};
+use crate::outputs::{self, METRICS};
 
 use http::{Answer, Server};
 pub use render::Exporter;
@@ -43,14 +41,6 @@ const PERIOD: Duration = Duration::from_secs(5);
 /// How long a run waits for another one that is writing the file.
 const TURN_WAIT_MAX: Duration = Duration::from_secs(1);
 
-/// Whether a run failed because its file was refused. Nobody then tries it again.
-static REFUSED: AtomicBool = AtomicBool::new(false);
-
-/// Whether the run failed because its file of metrics was refused.
-pub fn was_refused() -> bool {
-    REFUSED.load(Ordering::Relaxed)
-}
-
 /// The file of metrics and the thread that writes it, until `stop` is dropped.
 struct Textfile {
     path: PathBuf,
@@ -60,6 +50,7 @@ struct Textfile {
 
 /// Serves and writes metrics until it ends.
 pub struct Metrics {
+    observer: Arc<dyn Observer>,
     exporter: Arc<Mutex<Exporter>>,
     server: Option<Server>,
     file: Option<Textfile>,
@@ -71,21 +62,23 @@ pub struct Metrics {
 impl Metrics {
     /// Starts what the user asked for. Before that it binds the address and writes the file once.
     pub fn start(
-        watching: &Watching,
+        (address, file): (Option<&str>, Option<&Path>),
         outputs: &Outputs,
         exporter: Exporter,
-    ) -> Result<Self, Failure> {
+        observer: &Arc<dyn Observer>,
+    ) -> Result<Self, OperationError> {
         let mut metrics = Self {
+            observer: Arc::clone(observer),
             exporter: Arc::new(Mutex::new(exporter)),
             server: None,
             file: None,
             has_ended: false,
             was_told: false,
         };
-        if let Some(address) = &watching.metrics {
+        if let Some(address) = address {
             metrics.serve(address)?;
         }
-        if let Some(path) = &watching.metrics_file {
+        if let Some(path) = file {
             metrics.keep(path, outputs)?;
         }
         Ok(metrics)
@@ -108,7 +101,7 @@ impl Metrics {
         exporter.end(success);
     }
 
-    fn serve(&mut self, address: &str) -> Result<(), Failure> {
+    fn serve(&mut self, address: &str) -> Result<(), OperationError> {
         check_address(address)?;
         let exporter = Arc::clone(&self.exporter);
         let answer = move |path: &str| match path {
@@ -118,25 +111,23 @@ impl Metrics {
         };
         match Server::start(address, answer) {
             Ok(server) => self.server = Some(server),
-            Err(error) => {
-                output::degrade(&format!("this run serves no metrics on {address}: {error}"))
-            }
+            Err(error) => self.observer.notice(&Notice::MetricsUnserved {
+                address,
+                error: &error,
+            }),
         }
         Ok(())
     }
 
-    fn keep(&mut self, path: &Path, outputs: &Outputs) -> Result<(), Failure> {
+    fn keep(&mut self, path: &Path, outputs: &Outputs) -> Result<(), OperationError> {
         match replace(path, outputs, &self.exporter) {
             Ok(()) => {}
             // The end of the run tries it again, and decides whether the warning stays.
             Err(error) if outputs::is_of_place(&error) => {
-                output::note(&format!("warning: {}", unwritten(path, &error)));
+                self.observer.notice(&unwritten(path, &error, true));
                 self.was_told = true;
             }
-            Err(error) => {
-                REFUSED.store(true, Ordering::Relaxed);
-                return Err(error.into());
-            }
+            Err(error) => return Err(error.into()),
         }
         let (stop, stopped) = channel();
         let (exporter, own) = (Arc::clone(&self.exporter), path.to_owned());
@@ -157,7 +148,7 @@ impl Metrics {
                     thread,
                 })
             }
-            Err(error) => output::degrade(&unwritten(path, &error)),
+            Err(error) => self.observer.notice(&unwritten(path, &error, false)),
         }
         Ok(())
     }
@@ -167,8 +158,8 @@ impl Metrics {
         if let Some(Textfile { path, stop, thread }) = self.file.take() {
             drop(stop);
             match thread.join() {
-                Ok(Err(_)) if self.was_told => output::degrade_silently(),
-                Ok(Err(error)) => output::degrade(&unwritten(&path, &error)),
+                Ok(Err(_)) if self.was_told => self.observer.notice(&Notice::MetricsStillUnwritten),
+                Ok(Err(error)) => self.observer.notice(&unwritten(&path, &error, false)),
                 _ => {}
             }
         }
@@ -185,8 +176,8 @@ impl Drop for Metrics {
     }
 }
 
-/// Refuses a value of `--metrics` that is an address on no machine.
-pub fn check_address(address: &str) -> Result<(), Failure> {
+/// Refuses a word that is an address on no machine.
+pub fn check_address(address: &str) -> Result<(), OperationError> {
     let parts = address.rsplit_once(':');
     let is_one = parts.is_some_and(|(host, port)| {
         let is_host = !host.is_empty() && !host.contains(char::is_whitespace);
@@ -194,10 +185,9 @@ pub fn check_address(address: &str) -> Result<(), Failure> {
     });
     match is_one {
         true => Ok(()),
-        false => Err(Failure::usage(
-            format!("--metrics: {address:?} is no address"),
-            "Write ADDRESS:PORT for --metrics, as in 127.0.0.1:9187.",
-        )),
+        false => Err(OperationError::MetricsAddress {
+            address: address.to_owned(),
+        }),
     }
 }
 
@@ -207,22 +197,15 @@ pub fn failed(path: &Path, outputs: &Outputs, mut exporter: Exporter) -> Result<
     replace(path, outputs, &Mutex::new(exporter))
 }
 
-/// A warning that also says what to do. It must fit before the run and after it.
-fn unwritten(path: &Path, error: &dyn std::fmt::Display) -> String {
-    let (path_words, error) = (path.display(), error.to_string());
-    match unreplaceable(path) {
-        Some(why) => {
-            format!("the metrics of this run are not in {path_words}: {error}. {why}. {REMOVE}")
-        }
-        None => format!(
-            "the metrics of this run are not in {path_words}: {error}. Name a file for \
-             --metrics-file in a directory that exists and that the database's owner can write to"
-        ),
+/// What is told about a file that cannot be written, before the run or after it.
+fn unwritten(path: &Path, error: &dyn std::fmt::Display, is_early: bool) -> Notice<'static> {
+    Notice::MetricsUnwritten {
+        path: path.to_owned(),
+        error: error.to_string(),
+        foreign: unreplaceable(path),
+        is_early,
     }
 }
-
-/// What to do about a file of another user.
-pub const REMOVE: &str = "Remove the file as its owner, or name another one for --metrics-file.";
 
 /// Why this user may not put a new file in the place of an old one, although the directory can be
 /// written to: in a directory like /tmp only the owner of a file may do that.

@@ -23,7 +23,8 @@ use windlass_lab::{
 use windlass_model::{Emulation, Model};
 
 use crate::advice;
-use crate::output;
+use crate::caller::Caller;
+use crate::notice::Notice;
 use crate::probed::{self, Ends};
 
 /// The state directory of the user who started the program, and its ledger.
@@ -36,6 +37,7 @@ pub struct State {
 /// A finished run, with what the plan needs to know about it.
 #[derive(Debug)]
 pub struct Done<'a> {
+    /// What it did.
     pub report: &'a RunReport,
     /// The codec of all its frames; `None` if the codec changed during the run.
     pub codec: Option<Codec>,
@@ -47,15 +49,23 @@ pub struct Done<'a> {
 
 impl State {
     /// Opens the state directory for a run, and its ledger too if `keep` is set. If the ledger
-    /// cannot be opened, this prints a warning and the run goes on without it.
-    pub fn open(emulation: &Emulation, keep: bool) -> Self {
+    /// cannot be opened, this tells so and the run goes on without it.
+    pub fn open(caller: &Caller, emulation: &Emulation, keep: bool) -> Self {
         let directory = state_directory();
         let ledger = directory
             .as_deref()
             .filter(|_| keep)
             .filter(|state| is_emulated(emulation) || profiles_directory(state).is_dir())
-            .and_then(|state| kept(Ledger::of(state).open()));
+            .and_then(|state| kept(caller, Ledger::of(state).open()));
         Self { directory, ledger }
+    }
+
+    /// The state directory for somebody who keeps nothing there.
+    pub fn to_read() -> Self {
+        Self {
+            directory: state_directory(),
+            ledger: None,
+        }
     }
 
     /// The directory of the profiles.
@@ -64,12 +74,12 @@ impl State {
     }
 
     /// Judges a finished run, and keeps the plan's prediction beside what was measured.
-    pub fn judge(self, ends: &Ends<'_>, done: &Done<'_>) -> Judgement {
+    pub fn judge(self, caller: &Caller, ends: &Ends<'_>, done: &Done<'_>) -> Judgement {
         let state = self.directory.as_deref();
-        let speeds = speeds(state);
+        let speeds = speeds(caller, state);
         let foretold = record(state, ends, done, &speeds);
         if let Some((ledger, record)) = self.ledger.zip(foretold.as_ref()) {
-            kept(ledger.append(record));
+            kept(caller, ledger.append(record));
         }
         Judgement {
             foretold,
@@ -126,16 +136,16 @@ fn prediction(record: Option<&Record>) -> serde_json::Value {
 }
 
 /// The run itself has succeeded. A missing record gives a warning and must not make the run fail.
-fn kept<T>(result: Result<T, LabError>) -> Option<T> {
+fn kept<T>(caller: &Caller, result: Result<T, LabError>) -> Option<T> {
     result
-        .map_err(|error| output::note(&format!("warning: no prediction is kept: {error}")))
+        .map_err(|error| caller.tell(&Notice::NoPrediction(&error)))
         .ok()
 }
 
 /// The speeds of this machine's cores. If the profile cannot be read, these are the usual ones.
-fn speeds(state: Option<&Path>) -> Speeds {
+fn speeds(caller: &Caller, state: Option<&Path>) -> Speeds {
     let probed = Speeds::probed(state);
-    let told = |error| output::note(&format!("warning: speeds of cores are guessed: {error}"));
+    let told = |error| caller.tell(&Notice::GuessedSpeeds(&error));
     probed.map_err(told).unwrap_or_default()
 }
 
@@ -242,9 +252,11 @@ pub struct Before {
     pub bytes: u64,
     /// Stripes.
     pub files: usize,
+    /// The codec of all its frames.
     pub codec: Codec,
     /// Bytes of the database for each stored byte.
     pub ratio: f64,
+    /// The speeds of the cores.
     pub speeds: Speeds,
     /// Buffers and threads as asked for.
     pub request: BufferRequest,

@@ -2,7 +2,8 @@
 
 use std::path::{Path, PathBuf};
 
-use crate::exit::{Code, Failure};
+use crate::caller::ProcessUse;
+use crate::error::{DatabaseError, OperationError, OwnerError};
 use crate::privilege;
 
 /// A database as named on the command line.
@@ -16,15 +17,15 @@ pub enum DatabaseName {
 
 impl DatabaseName {
     /// Finds out what a word means that may stand for a configured database called `name`.
-    pub fn resolve_named(text: &str, name: Option<&str>) -> Result<Self, Failure> {
+    pub fn resolve_named(text: &str, name: Option<&str>) -> Result<Self, OperationError> {
         match name {
-            Some(name) if !Self::is_one(text) => Err(Self::vanished(text, name)),
+            Some(name) if !Self::is_one(text) => Err(Self::vanished(text, name).into()),
             _ => Self::resolve(text),
         }
     }
 
     /// Tells a path from a connection string. An existing file is a file, whatever its name.
-    pub fn resolve(text: &str) -> Result<Self, Failure> {
+    pub fn resolve(text: &str) -> Result<Self, OperationError> {
         let path = Path::new(text);
         let uri = text.starts_with("postgres://") || text.starts_with("postgresql://");
         if !uri && path.symlink_metadata().is_ok() {
@@ -33,7 +34,7 @@ impl DatabaseName {
         if Self::is_one(text) {
             return Ok(Self::Postgres(text.to_owned()));
         }
-        Err(Self::unknown(text))
+        Err(Self::unknown(text).into())
     }
 
     /// What a word most likely means; nothing is looked up.
@@ -62,60 +63,45 @@ impl DatabaseName {
         is_string || Path::new(text).symlink_metadata().is_ok()
     }
 
-    /// The failure for a database that the configuration names and that is not there.
-    pub fn vanished(text: &str, name: &str) -> Failure {
-        let hint = format!(
-            "source of [database.{name}] in the configuration names it. Is its disk mounted, or \
-             was the file moved?"
-        );
-        Failure::new(
-            Code::Failed,
-            format!("the file {text} does not exist"),
-            hint,
-        )
-    }
-
-    /// The failure for a word that is not a database.
-    pub fn unknown(text: &str) -> Failure {
-        if text.contains('/') {
-            let message = format!("the file {text} does not exist");
-            return Failure::new(Code::Failed, message, "Check the path of the database.");
+    /// The error for a database that the configuration names and that is not there.
+    pub fn vanished(text: &str, name: &str) -> DatabaseError {
+        DatabaseError::Vanished {
+            text: text.to_owned(),
+            name: name.to_owned(),
         }
-        Failure::usage(
-            format!("{text} is no file, no connection string and no configured database"),
-            "Name a SQLite file, a connection string like 'host=/var/run/postgresql', or a URI \
-             like postgresql:///postgres.",
-        )
     }
 
-    fn file(path: &Path) -> Result<Self, Failure> {
+    /// The error for a word that is not a database.
+    pub fn unknown(text: &str) -> DatabaseError {
+        let text = text.to_owned();
+        match text.contains('/') {
+            true => DatabaseError::Missing { text },
+            false => DatabaseError::Unknown { text },
+        }
+    }
+
+    fn file(path: &Path) -> Result<Self, OperationError> {
+        let owned = path.to_owned();
         if path.join("PG_VERSION").is_file() {
-            return Err(Failure::usage(
-                format!("{} is a PostgreSQL data directory", path.display()),
-                "Name the running server instead, by a connection string: a data directory alone \
-                 cannot be copied consistently.",
-            ));
+            return Err(DatabaseError::DataDirectory { path: owned }.into());
         }
         if path.is_dir() {
-            let message = format!("{} is a directory", path.display());
-            return Err(Failure::usage(message, "Name a SQLite database file."));
+            return Err(DatabaseError::Directory { path: owned }.into());
         }
         if path.metadata().is_ok_and(|found| !found.is_file()) {
-            let message = format!("{} is a device or a pipe, not a file", path.display());
-            return Err(Failure::usage(message, "Name a SQLite database file."));
+            return Err(DatabaseError::Special { path: owned }.into());
         }
-        if windlass_sqlite::is_sqlite(path)? {
-            return Ok(Self::Sqlite(path.to_owned()));
+        match windlass_sqlite::is_sqlite(path)? {
+            true => Ok(Self::Sqlite(owned)),
+            false => Err(DatabaseError::NotSqlite { path: owned }.into()),
         }
-        let message = format!("{} is not a SQLite database", path.display());
-        let hint = "Its first bytes are not SQLite's; an encrypted one cannot be read.";
-        Err(Failure::new(Code::Failed, message, hint))
     }
 
     /// Becomes the database's owner, if root started this process.
-    pub fn become_owner(&self) -> Result<(), Failure> {
-        self.owner()
-            .map_or(Ok(()), |(uid, gid)| privilege::become_user(uid, gid))
+    pub fn become_owner(&self, process: ProcessUse) -> Result<(), OwnerError> {
+        self.owner().map_or(Ok(()), |(uid, gid)| {
+            privilege::become_user(process, uid, gid)
+        })
     }
 
     /// User and group of the database's owner, if they can be found.

@@ -1,21 +1,33 @@
 //! Warnings of a backup. Each has a name that never changes. The user can accept a warning by its
-//! name (`--accept`): then it no longer changes the exit code, and only `--details` and `--json`
-//! show it.
+//! name. Then it no longer changes how the backup ends.
 //!
 //! Only a warning about how the source is set up can be accepted. A warning about something that
 //! happened, or about damage of the source, cannot: a new damage would stay unseen.
 
 use serde::Serialize;
 
-use crate::cli::acceptable;
-use crate::exit::Code;
-use crate::{log, output};
+use crate::ending::Ending;
+
+/// The name of the remark about the SQLite version that last wrote the database.
+pub const SQLITE_VERSION: &str = "sqlite-version";
+
+/// The names of the warnings that can be accepted.
+pub fn acceptable() -> Vec<&'static str> {
+    let postgres = windlass_postgres::Warning::LASTING.iter();
+    let sqlite = windlass_sqlite::Warning::LASTING.iter();
+    let mut names: Vec<_> = postgres.chain(sqlite).copied().collect();
+    names.push(SQLITE_VERSION);
+    names
+}
 
 /// One warning.
 #[derive(Clone, Debug, Serialize)]
 pub struct Warning {
+    /// Its name.
     pub name: &'static str,
+    /// What is the matter.
     pub text: String,
+    /// Whether the user accepted it.
     pub accepted: bool,
 }
 
@@ -34,40 +46,26 @@ impl Warnings {
         Self(judged.collect())
     }
 
-    /// The exit code of a backup that succeeded with these warnings.
-    pub fn code(&self) -> Code {
+    /// The ending of a backup that succeeded with these warnings.
+    pub fn ending(&self) -> Ending {
         match self.0.iter().all(|warning| warning.accepted) {
-            true => Code::Done,
-            false => Code::Warnings,
+            true => Ending::Done,
+            false => Ending::Warnings,
         }
     }
 
-    /// Prints them on standard error: those that are accepted with `details` only.
-    pub fn print(&self, details: bool) {
-        for Warning {
-            name,
-            text,
-            accepted,
-        } in &self.0
-        {
-            match (accepted, details) {
-                (false, _) => output::note(&format!("warning: {text} ({name})")),
-                (true, true) => output::note(&format!("accepted: {text} ({name})")),
-                (true, false) => log::info(&format!("accepted: {text} ({name})")),
-            }
-        }
+    /// Each of them.
+    pub fn iter(&self) -> impl Iterator<Item = &Warning> {
+        self.0.iter()
+    }
+
+    /// The names of those that nobody accepted, and that can be accepted; each once.
+    pub fn open_names(&self) -> Vec<&'static str> {
         let open = self.0.iter().filter(|warning| !warning.accepted);
         let mut names: Vec<_> = open.map(|warning| warning.name).collect();
         names.retain(|name| acceptable().contains(name));
         names.dedup();
-        if !names.is_empty() {
-            let names = names.join(",");
-            // A hint in the log would have the level of an error.
-            output::unlogged(&format!(
-                "hint: If it is meant to be so, add --accept {names} (in the configuration: accept \
-                 = \"{names}\"). Then it does not change the exit code."
-            ));
-        }
+        names
     }
 
     /// The warnings as JSON.
@@ -84,20 +82,19 @@ pub fn is_accepted(name: &str, accept: &[String]) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::cli::SQLITE_VERSION;
 
     #[test]
-    fn an_accepted_warning_does_not_change_the_exit_code_and_another_does() {
+    fn an_accepted_warning_does_not_change_the_ending_and_another_does() {
         let found = || [("link-followed", "a link".to_owned())];
-        assert_eq!(Warnings::new(found(), &[]).code(), Code::Warnings);
+        assert_eq!(Warnings::new(found(), &[]).ending(), Ending::Warnings);
         let accept = ["link-followed".to_owned()];
         let accepted = Warnings::new(found(), &accept);
-        assert_eq!(accepted.code(), Code::Done);
+        assert_eq!(accepted.ending(), Ending::Done);
         assert_eq!(accepted.document()[0]["accepted"], true);
         let both = found()
             .into_iter()
             .chain([("special-file", "x".to_owned())]);
-        assert_eq!(Warnings::new(both, &accept).code(), Code::Warnings);
+        assert_eq!(Warnings::new(both, &accept).ending(), Ending::Warnings);
     }
 
     #[test]

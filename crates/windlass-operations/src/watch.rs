@@ -6,9 +6,10 @@
 //!
 //! Invariant: a run goes on if it cannot be shown, and ends with a warning: a backup must not fail
 //! for its metrics, its events or its log. The exception is an output that is refused, because it
-//! is the database or a file of another kind. Then the command ends before it does anything.
+//! is the database or a file of another kind. Then the operation ends before it does anything.
 
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::any::Any;
+use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use windlass_engine::{
@@ -16,67 +17,70 @@ use windlass_engine::{
     Outputs, Progress, RunReport, to_json,
 };
 
-use crate::cli::{Global, TraceFormat, Watching};
-use crate::exit::Failure;
+use crate::caller::Caller;
+use crate::error::OperationError;
 use crate::metrics::{self, Exporter, Metrics};
-use crate::outputs::METRICS;
-use crate::progress::{Show, Shown};
+use crate::notice::{Notice, Observer};
+use crate::outputs::{self, METRICS};
 use crate::status::Operation;
-use crate::{log, output, outputs};
 
-/// Whether any run of this process was shown. If so, its own metrics report its end.
-static BEGUN: AtomicBool = AtomicBool::new(false);
+/// How a run is recorded, beside what its observer shows.
+#[derive(Clone, Debug, Default)]
+pub struct Watching {
+    /// Records every wait and transfer.
+    pub events: Option<Events>,
+    /// The address at which metrics for Prometheus are served: `127.0.0.1:9187`.
+    pub metrics: Option<String>,
+    /// The file of metrics for node_exporter's textfile collector.
+    pub metrics_file: Option<PathBuf>,
+}
 
-/// Whether the files that the user named were refused. Then nothing is written to them.
-static REFUSED: AtomicBool = AtomicBool::new(false);
-
-/// Whether a run that failed early may write its metrics.
-pub fn may_tell() -> bool {
-    !BEGUN.load(Ordering::Relaxed) && !REFUSED.load(Ordering::Relaxed)
+/// A file of events.
+#[derive(Clone, Debug)]
+pub struct Events {
+    /// The file.
+    pub path: PathBuf,
+    /// How it is written.
+    pub format: EventFormat,
+    /// Its largest size. To stay below it, only a sample of the short events is kept.
+    pub limit_bytes: u64,
 }
 
 /// Refuses files of events and metrics, and a log, where no output may be, and two of them that are
-/// one file. A command calls this before it writes anything.
-pub fn check(global: &Global, watching: &Watching, outputs: &Outputs) -> Result<(), Failure> {
+/// one file. An operation calls this before it writes anything.
+pub fn check(
+    caller: &Caller,
+    watching: &Watching,
+    outputs: &Outputs,
+) -> Result<(), OperationError> {
     if let Some(address) = &watching.metrics {
         metrics::check_address(address)?;
     }
-    let checked = check_files(global, watching, outputs.clone());
-    if checked.is_err() {
-        REFUSED.store(true, Ordering::Relaxed);
-    }
-    Ok(checked?)
-}
-
-fn check_files(
-    global: &Global,
-    watching: &Watching,
-    mut outputs: Outputs,
-) -> Result<(), EngineError> {
-    if let Some(path) = log::file(global) {
-        check_log(global, &outputs)?;
+    let mut outputs = outputs.clone();
+    if let Some(path) = &caller.log {
+        check_log(caller, &outputs)?;
         allowed(outputs.protect_output(path, "the log of this run goes there"))?;
     }
-    if let Some(path) = &watching.events {
-        allowed(outputs.check_kind(path, &OutputKind::EVENTS))?;
-        allowed(outputs.protect_output(path, "the events of this run go there"))?;
+    if let Some(events) = &watching.events {
+        allowed(outputs.check_kind(&events.path, &OutputKind::EVENTS))?;
+        allowed(outputs.protect_output(&events.path, "the events of this run go there"))?;
     }
     match &watching.metrics_file {
-        Some(path) => allowed(outputs.check_kind(path, &METRICS)),
+        Some(path) => Ok(allowed(outputs.check_kind(path, &METRICS))?),
         None => Ok(()),
     }
 }
 
-/// Refuses a log where no output may be, and removes it if this process created it. The log is
-/// opened first of all, and what it writes to may turn out to be a file that a restore creates.
-pub fn check_log(global: &Global, outputs: &Outputs) -> Result<(), EngineError> {
-    let Some(path) = log::file(global) else {
+/// Refuses a log where no output may be, and tells so: the caller removes it if it created it. A
+/// log is opened first of all, and what it writes to may turn out to be a file that a restore creates.
+pub fn check_log(caller: &Caller, outputs: &Outputs) -> Result<(), OperationError> {
+    let Some(path) = &caller.log else {
         return Ok(());
     };
     // The guards looked when the log was opened. Root may have opened it where the database's owner
     // sees nothing.
     let checked = allowed(outputs.clone().unguarded().check(path));
-    checked.inspect_err(|_| log::withdraw())
+    Ok(checked.inspect_err(|_| caller.tell(&Notice::LogRefused))?)
 }
 
 /// An output that cannot be written at all is no mistake. The run warns when it comes to write it.
@@ -89,7 +93,9 @@ fn allowed(checked: Result<(), EngineError>) -> Result<(), EngineError> {
 
 /// A run, with what those need who watch it.
 pub struct Watched<'a> {
-    pub global: &'a Global,
+    /// Who called.
+    pub caller: &'a Caller,
+    /// How it is recorded.
     pub watching: &'a Watching,
     /// What may not be written to.
     pub outputs: &'a Outputs,
@@ -102,40 +108,41 @@ pub struct Watched<'a> {
     pub subject: String,
     /// The same for metrics. It is another one for each database, and the same one every night.
     pub series: String,
-    /// Without a terminal, a line is printed each time that this many more percent are done.
-    pub percent: u8,
 }
 
 /// Everything that shows a run, until it is ended.
 pub struct Watch {
+    observer: Arc<dyn Observer>,
     progress: Arc<Progress>,
-    shown: Option<Shown>,
+    shown: Option<Box<dyn Any>>,
     operation: Option<Operation>,
     metrics: Option<Metrics>,
     events: Option<EventLog>,
     phases: Arc<PhaseLog>,
 }
 
-/// Remembers which of a run's phases are already in the log.
+/// Remembers which of a run's phases were told.
 struct PhaseLog {
+    observer: Arc<dyn Observer>,
     progress: Arc<Progress>,
     told: Mutex<usize>,
 }
 
 impl PhaseLog {
-    fn new(progress: &Arc<Progress>) -> Self {
+    fn new(observer: &Arc<dyn Observer>, progress: &Arc<Progress>) -> Self {
         Self {
+            observer: Arc::clone(observer),
             progress: Arc::clone(progress),
             told: Mutex::new(0),
         }
     }
 
-    /// Logs the phases that are new.
+    /// Tells the phases that are new.
     fn tell(&self) {
         let mut told = self.told.lock().unwrap_or_else(PoisonError::into_inner);
         let phases = self.progress.phases();
         for phase in phases.iter().skip(*told) {
-            log::info(&format!("phase: {phase}"));
+            self.observer.notice(&Notice::Phase(phase));
         }
         *told = phases.len();
     }
@@ -143,6 +150,7 @@ impl PhaseLog {
 
 /// The end of a run that was not cut short.
 pub struct Ended<'a> {
+    /// What the run did.
     pub report: &'a RunReport,
     /// False when it found damage.
     pub well: bool,
@@ -156,21 +164,25 @@ impl<'a> Ended<'a> {
 }
 
 impl Watch {
-    /// Starts everything that the user asked for.
-    pub fn start(run: &Watched<'_>) -> Result<Self, Failure> {
-        check(run.global, run.watching, run.outputs)?;
-        let silent = run.global.json || run.global.quiet;
+    /// Starts everything that was asked for.
+    pub fn start(run: &Watched<'_>) -> Result<Self, OperationError> {
+        let (caller, watching) = (run.caller, run.watching);
+        check(caller, watching, run.outputs)?;
         let progress = Arc::<Progress>::default();
         let started = jiff::Timestamp::now();
         let events = events(run, started, &progress)?;
-        let exporter = Exporter::new(run, started, &progress);
-        let metrics = Metrics::start(run.watching, run.outputs, exporter)?;
-        BEGUN.store(true, Ordering::Relaxed);
-        if let Some(address) = metrics.address().filter(|_| !silent) {
-            output::note(&format!("metrics     http://{address}/metrics"));
+        let labels = (run.operation, run.series.as_str(), caller.version());
+        let exporter = Exporter::new(labels, started, &progress);
+        let asked = (
+            watching.metrics.as_deref(),
+            watching.metrics_file.as_deref(),
+        );
+        let metrics = Metrics::start(asked, run.outputs, exporter, &caller.observer)?;
+        if let Some(address) = metrics.address() {
+            caller.tell(&Notice::Metrics(address));
         }
         let meter = Mutex::new(Meter::new(&progress));
-        let phases = Arc::new(PhaseLog::new(&progress));
+        let phases = Arc::new(PhaseLog::new(&caller.observer, &progress));
         let told = Arc::clone(&phases);
         let look = move || {
             let live = meter.lock().unwrap_or_else(PoisonError::into_inner).look();
@@ -180,7 +192,8 @@ impl Watch {
             (live.phase.to_owned(), numbers)
         };
         Ok(Self {
-            shown: Some(Shown::start(&progress, Show::choose(silent, run.percent))),
+            shown: caller.observer.watch(&progress),
+            observer: Arc::clone(&caller.observer),
             operation: Some(Operation::begin(run.command, &run.subject, look)),
             metrics: Some(metrics),
             events,
@@ -195,11 +208,11 @@ impl Watch {
     }
 
     /// Ends the run's display. Metrics and events record how the run ended.
-    pub fn end<T, E: Into<Failure>>(
+    pub fn end<T, E: Into<OperationError>>(
         mut self,
         result: Result<T, E>,
         ended: impl for<'a> Fn(&'a T) -> Ended<'a>,
-    ) -> Result<T, Failure> {
+    ) -> Result<T, OperationError> {
         let result = result.map_err(Into::into);
         (self.shown, self.operation) = (None, None);
         self.phases.tell();
@@ -211,16 +224,15 @@ impl Watch {
         };
         let outcome = match &result {
             Ok(done) => Ok(ended(done).report),
-            Err(failure) => Err(failure.message()),
+            Err(failure) => Err(failure.to_string()),
         };
-        match events.finish(outcome) {
+        match events.finish(outcome.as_ref().copied().map_err(String::as_str)) {
             // The run itself has succeeded, and a missing record must not change that.
-            Err(error) => output::degrade(&error.to_string()),
-            // The file says this too, and so does `windlass events`.
-            Ok(summary) if summary.lost > 0 => output::note(&format!(
-                "warning: {} events were lost: the file could not be written fast enough",
-                summary.lost
-            )),
+            Err(error) => self.observer.notice(&Notice::EventsFailed(&error)),
+            // The file says this too, and so does its evaluation.
+            Ok(summary) if summary.lost > 0 => {
+                self.observer.notice(&Notice::LostEvents(summary.lost));
+            }
             Ok(_) => {}
         }
         result
@@ -231,40 +243,29 @@ fn events(
     run: &Watched<'_>,
     started: jiff::Timestamp,
     progress: &Arc<Progress>,
-) -> Result<Option<EventLog>, Failure> {
-    let Some(path) = run.watching.events.clone() else {
+) -> Result<Option<EventLog>, OperationError> {
+    let Some(events) = &run.watching.events else {
         return Ok(None);
     };
     let options = EventOptions {
-        path,
-        format: match run.watching.events_format {
-            TraceFormat::Jsonl => EventFormat::JsonLines,
-            TraceFormat::Trace => EventFormat::Chrome,
-        },
-        limit_bytes: run.watching.events_limit,
+        path: events.path.clone(),
+        format: events.format,
+        limit_bytes: events.limit_bytes,
         header: EventHeader {
-            tool: format!("windlass {}", env!("CARGO_PKG_VERSION")),
+            tool: run.caller.tool.clone(),
             command: run.command.to_owned(),
             subject: run.subject.clone(),
             started: started.to_string(),
         },
     };
-    let path = options.path.display().to_string();
     match EventLog::create(options, run.outputs, progress) {
         Err(error) if outputs::is_of_place(&error) => {
-            let text = format!("the events of this run are not in {path}: {error}");
-            output::degrade(&hinted(&text, &error));
+            let path = &events.path;
+            let error = &error;
+            run.caller.tell(&Notice::EventsUnwritten { path, error });
             Ok(None)
         }
         created => Ok(Some(created?)),
-    }
-}
-
-/// A warning that also says what to do.
-fn hinted(text: &str, error: &EngineError) -> String {
-    match error.hint() {
-        Some(hint) => format!("{text}. {}", hint.trim_end_matches('.')),
-        None => text.to_owned(),
     }
 }
 

@@ -2,26 +2,26 @@
 //! the database's own user could neither read nor remove what root leaves there.
 
 use std::ffi::CString;
-use std::io::ErrorKind;
 use std::path::Path;
 
 use nix::unistd::{Gid, Uid, User};
-use windlass_postgres::user_shown;
 
-use crate::exit::{Code, Failure};
+use crate::caller::ProcessUse;
+use crate::error::OwnerError;
 
-/// Becomes this user for good, if root started the process. Otherwise it changes nothing.
-pub fn become_user(uid: u32, gid: u32) -> Result<(), Failure> {
+/// Becomes this user for good, if root started the process. Otherwise it changes nothing. It fails
+/// in a process that other operations use.
+pub fn become_user(process: ProcessUse, uid: u32, gid: u32) -> Result<(), OwnerError> {
     if !Uid::effective().is_root() || uid == 0 {
         return Ok(());
     }
-    drop_to(Uid::from_raw(uid), Gid::from_raw(gid)).map_err(|error| {
-        let message = format!("cannot become {}: {error}", user_shown(uid));
-        Failure::new(
-            Code::Failed,
-            message,
-            "Run as the database's owner instead of root.",
-        )
+    if process == ProcessUse::Shared {
+        return Err(OwnerError::Shared { uid });
+    }
+    drop_to(Uid::from_raw(uid), Gid::from_raw(gid)).map_err(|source| OwnerError::Become {
+        uid,
+        for_good: true,
+        source,
     })
 }
 
@@ -31,20 +31,21 @@ pub fn is_root() -> bool {
 }
 
 /// Runs `body` as this user if the process is root, and becomes root again afterwards.
-pub fn as_user<T>(
+pub fn as_user<T, E: From<OwnerError>>(
+    process: ProcessUse,
     owner: Option<(u32, u32)>,
-    body: impl FnOnce() -> Result<T, Failure>,
-) -> Result<T, Failure> {
+    body: impl FnOnce() -> Result<T, E>,
+) -> Result<T, E> {
     let Some((uid, gid)) = owner.filter(|(uid, _)| Uid::effective().is_root() && *uid != 0) else {
         return body();
     };
-    let fault = |error: nix::Error| {
-        let message = format!("cannot become {} for a while: {error}", user_shown(uid));
-        Failure::new(
-            Code::Failed,
-            message,
-            "Run as the database's owner instead of root.",
-        )
+    if process == ProcessUse::Shared {
+        return Err(OwnerError::Shared { uid }.into());
+    }
+    let fault = |source: nix::Error| OwnerError::Become {
+        uid,
+        for_good: false,
+        source,
     };
     let (root_uid, root_gid) = (Uid::effective(), Gid::effective());
     let root_groups = nix::unistd::getgroups().map_err(fault)?;
@@ -97,7 +98,7 @@ pub fn owner(path: &Path) -> Option<(u32, u32)> {
 /// If this process is root, creates a directory and gives it to a user, who may not be allowed to
 /// create it. The parent must exist. An empty directory of root is given as well: root made it for
 /// this purpose.
-pub fn give_directory(path: &Path, owner: (u32, u32)) -> Result<(), Failure> {
+pub fn give_directory(path: &Path, owner: (u32, u32)) -> Result<(), OwnerError> {
     if !Uid::effective().is_root() {
         return Ok(());
     }
@@ -109,15 +110,12 @@ pub fn give_directory(path: &Path, owner: (u32, u32)) -> Result<(), Failure> {
             if entries.next().is_some() {
                 return Ok(());
             }
-            std::os::unix::fs::chown(path, Some(owner.0), Some(owner.1)).map_err(|error| {
-                let message = format!(
-                    "cannot give {} to {}: {error}",
-                    path.display(),
-                    user_shown(owner.0)
-                );
-                let hint =
-                    "Give it to that user yourself, or name a directory that does not exist.";
-                Failure::new(Code::Failed, message, hint)
+            std::os::unix::fs::chown(path, Some(owner.0), Some(owner.1)).map_err(|source| {
+                OwnerError::Give {
+                    path: path.to_owned(),
+                    uid: owner.0,
+                    source,
+                }
             })
         }
         _ => Ok(()),
@@ -126,7 +124,7 @@ pub fn give_directory(path: &Path, owner: (u32, u32)) -> Result<(), Failure> {
 
 /// Creates a directory that only its owner can read, durably. The parent must exist. If this
 /// process is root, it gives the directory to the owner.
-pub fn make_directory(path: &Path, owner: Option<(u32, u32)>) -> Result<(), Failure> {
+pub fn make_directory(path: &Path, owner: Option<(u32, u32)>) -> Result<(), OwnerError> {
     use std::os::unix::fs::DirBuilderExt;
     let owner = owner.filter(|_| Uid::effective().is_root());
     let made = std::fs::DirBuilder::new().mode(0o700).create(path);
@@ -135,18 +133,9 @@ pub fn make_directory(path: &Path, owner: Option<(u32, u32)>) -> Result<(), Fail
         None => Ok(()),
     });
     let kept = given.and_then(|()| sync_parent(path));
-    kept.map_err(|error| {
-        let message = format!("cannot make the directory {}: {error}", path.display());
-        let parent = path.parent().unwrap_or(Path::new("/")).display();
-        let hint = match error.kind() {
-            ErrorKind::NotFound => format!("Make {parent} first."),
-            ErrorKind::PermissionDenied => format!(
-                "{} may not write to {parent}. Make the directory, and give it to the owner of the \
-                 database; or run Windlass as root, which does both.",
-                user_shown(Uid::effective().as_raw())
-            ),
-            _ => format!("Look at {parent}, or name another directory."),
-        };
-        Failure::new(Code::Failed, message, hint)
+    kept.map_err(|source| OwnerError::Make {
+        path: path.to_owned(),
+        uid: Uid::effective().as_raw(),
+        source,
     })
 }

@@ -7,7 +7,7 @@ use std::path::Path;
 
 use windlass_engine::{EngineError, FoundSet, OutputKind, Outputs};
 
-use crate::exit::Failure;
+use crate::error::{DatabaseError, OperationError};
 
 /// Metrics for the textfile collector.
 pub const METRICS: OutputKind = OutputKind {
@@ -48,18 +48,18 @@ pub fn of_files() -> Outputs {
 }
 
 /// Outputs of a command that reads a set.
-pub fn of_set(set: &FoundSet) -> Result<Outputs, Failure> {
+pub fn of_set(set: &FoundSet) -> Result<Outputs, OperationError> {
     let mut outputs = outputs();
     outputs.protect_set(set)?;
     Ok(outputs)
 }
 
 /// Outputs of a command that reads a SQLite database.
-pub fn of_sqlite(database: &Path) -> Result<Outputs, Failure> {
+pub fn of_sqlite(database: &Path) -> Result<Outputs, OperationError> {
     let mut outputs = outputs();
-    let files = windlass_sqlite::files_of(database).map_err(|error| {
-        let message = format!("{}: {error}", database.display());
-        Failure::usage(message, "Name a SQLite database file.")
+    let files = windlass_sqlite::files_of(database).map_err(|source| DatabaseError::Files {
+        path: database.to_owned(),
+        source,
     })?;
     let what = format!("it belongs to the database {}", database.display());
     for file in files {
@@ -69,7 +69,7 @@ pub fn of_sqlite(database: &Path) -> Result<Outputs, Failure> {
 }
 
 /// Outputs of a command that reads a cluster.
-pub fn of_cluster(data_directory: &Path) -> Result<Outputs, Failure> {
+pub fn of_cluster(data_directory: &Path) -> Result<Outputs, OperationError> {
     let mut outputs = outputs();
     for place in windlass_postgres::places_of(data_directory) {
         if place.is_dir() {

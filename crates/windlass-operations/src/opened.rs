@@ -17,15 +17,40 @@ use windlass_image::{EditedImage, Image, Overlay, Patch, SetImage, SetImageOptio
 use windlass_mount::{DamageHook, Mount, MountOptions, apart};
 use windlass_postgres::{DatabaseFacts, OpenRequest, Programs, Server, server_view};
 
-use crate::cli::OpenOptions;
-use crate::exit::{Code, Failure};
+use crate::error::OperationError;
 use crate::held::Held;
+use crate::notice::{Notice, Observer};
+use crate::privilege;
 use crate::scratch::Scratch;
 use crate::status::Operation;
-use crate::{output, privilege};
 
 /// The user for servers whose set belongs to root.
 const USUAL_USER: &str = "postgres";
+
+/// How a set is opened.
+#[derive(Clone, Debug)]
+pub struct OpenSettings {
+    /// The directory for the changes and the server's files; without it, the temporary one.
+    pub scratch: Option<PathBuf>,
+    /// Memory for decoded frames, in bytes.
+    pub cache_bytes: u64,
+    /// PostgreSQL: the directory of the server's programs.
+    pub bindir: Option<PathBuf>,
+    /// PostgreSQL: libraries that the server must preload, as in `shared_preload_libraries`.
+    pub preload: String,
+    /// PostgreSQL: settings of the server.
+    pub settings: Vec<(String, String)>,
+    /// PostgreSQL: the role to connect as; without it, the one that initdb created.
+    pub role: Option<String>,
+    /// PostgreSQL: the user that runs the server if root opens the set.
+    pub run_as: Option<String>,
+    /// PostgreSQL: a TCP port to listen on, too.
+    pub port: Option<u16>,
+    /// PostgreSQL: the addresses for the port.
+    pub listen: String,
+    /// Whether the database can be written to. What is written is thrown away at the end.
+    pub writable: bool,
+}
 
 /// An opened set.
 pub enum Opened {
@@ -58,15 +83,15 @@ pub struct Mounted {
 impl Opened {
     /// Opens a set.
     pub fn open(
+        observer: &Arc<dyn Observer>,
         set: &Arc<OpenSet>,
-        options: &OpenOptions,
-        writable: bool,
+        options: &OpenSettings,
         cancel: &Cancel,
-    ) -> Result<Self, Failure> {
+    ) -> Result<Self, OperationError> {
         Held::check(set.description())?;
         match Held::of(set.description())? {
-            Held::Postgres => postgres(set, options, writable, cancel),
-            Held::Sqlite => sqlite(set, options, writable),
+            Held::Postgres => postgres(observer, set, options, cancel),
+            Held::Sqlite => sqlite(observer, set, options),
         }
     }
 
@@ -78,7 +103,7 @@ impl Opened {
     }
 
     /// Fails if the server is no longer there.
-    pub fn check_alive(&mut self) -> Result<(), Failure> {
+    pub fn check_alive(&mut self) -> Result<(), OperationError> {
         if let Self::Postgres { server, view } = self {
             let alive = server.check_alive();
             return alive.map_err(|error| view.explained(error.into()));
@@ -87,7 +112,7 @@ impl Opened {
     }
 
     /// Closes the set. Returns whether damage of the set was found while it was open.
-    pub fn close(self) -> Result<bool, Failure> {
+    pub fn close(self) -> Result<bool, OperationError> {
         let view = match self {
             Self::Postgres { server, view } => {
                 server.stop()?;
@@ -124,37 +149,37 @@ impl Mounted {
     }
 
     /// The failure with its real cause: damage of the set, or a lack of free space.
-    fn explained(&self, failure: Failure) -> Failure {
+    fn explained(&self, error: OperationError) -> OperationError {
         if self.is_damaged() {
-            return failure.of_damage();
+            return OperationError::OfDamage(Box::new(error));
         }
         if !self.full.load(Ordering::Relaxed) {
-            return failure;
+            return error;
         }
-        let (scratch, failure) = (self.scratch.path().display(), failure.message());
-        let message = format!("the scratch directory {scratch} is full: {failure}");
-        let hint = "Free space there, or name a directory on a larger disk with --scratch.";
-        Failure::new(Code::Failed, message, hint)
+        OperationError::ScratchFull {
+            path: self.scratch.path().to_owned(),
+            error: Box::new(error),
+        }
     }
 
     fn new(
+        observer: &Arc<dyn Observer>,
         set: &OpenSet,
         image: Arc<dyn Image>,
-        options: &OpenOptions,
+        options: &OpenSettings,
         owner: Option<(u32, u32)>,
-        (overlaid, writable): (bool, bool),
-    ) -> Result<Self, Failure> {
-        let scratch = Scratch::create(options.scratch.as_deref(), owner)?;
+        overlaid: bool,
+    ) -> Result<Self, OperationError> {
+        let scratch = Scratch::create(observer, options.scratch.as_deref(), owner)?;
         let full = Arc::<AtomicBool>::default();
         let mount_options = MountOptions {
             owner,
             name: "windlass-open".to_owned(),
             on_damage: Some(DamageHook::new({
-                let full = Arc::clone(&full);
+                let (full, observer) = (Arc::clone(&full), Arc::clone(observer));
                 move |error| {
                     full.fetch_or(error.is_full(), Ordering::Relaxed);
-                    let what = if error.is_of_set() { "damage" } else { "error" };
-                    output::note(&format!("{what}: {error}"));
+                    observer.notice(&Notice::OfMount(error));
                 }
             })),
             ..MountOptions::default()
@@ -168,7 +193,7 @@ impl Mounted {
         };
         let mount = Arc::new(mount);
         Ok(Self {
-            operation: operation(set, &mount, writable),
+            operation: operation(set, &mount, options.writable),
             mount,
             scratch,
             full,
@@ -191,20 +216,20 @@ fn operation(set: &OpenSet, mount: &Arc<Mount>, writable: bool) -> Operation {
     })
 }
 
-fn image(set: &Arc<OpenSet>, options: &OpenOptions) -> Result<Arc<SetImage>, Failure> {
+fn image(set: &Arc<OpenSet>, options: &OpenSettings) -> Result<Arc<SetImage>, OperationError> {
     let image_options = SetImageOptions {
-        frame_cache_bytes: options.cache,
+        frame_cache_bytes: options.cache_bytes,
         ..SetImageOptions::default()
     };
     Ok(Arc::new(SetImage::open(Arc::clone(set), &image_options)?))
 }
 
 fn postgres(
+    observer: &Arc<dyn Observer>,
     set: &Arc<OpenSet>,
-    options: &OpenOptions,
-    writable: bool,
+    options: &OpenSettings,
     cancel: &Cancel,
-) -> Result<Opened, Failure> {
+) -> Result<Opened, OperationError> {
     let description = set.description();
     let facts = DatabaseFacts::of_set(&description.facts.database)?;
     let programs = Programs::find(facts.major(), options.bindir.as_deref())?;
@@ -212,18 +237,18 @@ fn postgres(
     let files = server_view(&description.files)?;
     let edited = EditedImage::new(image(set, options)?, files, Vec::new());
     // Recovery writes, even if nobody writes afterwards.
-    let view = Mounted::new(set, Arc::new(edited), options, run_as, (true, writable))?;
+    let view = Mounted::new(observer, set, Arc::new(edited), options, run_as, true)?;
     let request = OpenRequest {
         data: view.at().to_owned(),
         was: facts.data_directory.into(),
         scratch: view.scratch.path().to_owned(),
         programs,
-        writable,
+        writable: options.writable,
         port: options.port,
         listen: options.listen.clone(),
         preload: options.preload.clone(),
         settings: options.settings.clone(),
-        role: options.user.clone(),
+        role: options.role.clone(),
         owner: facts.owner,
         run_as,
         lock: Some(view.scratch.lock()?),
@@ -239,7 +264,10 @@ fn postgres(
 }
 
 /// The user of the server and of its files. Nobody can run a server as root.
-fn server_user(set: &OpenSet, options: &OpenOptions) -> Result<Option<(u32, u32)>, Failure> {
+fn server_user(
+    set: &OpenSet,
+    options: &OpenSettings,
+) -> Result<Option<(u32, u32)>, OperationError> {
     if !rustix::process::geteuid().is_root() {
         return Ok(None);
     }
@@ -250,11 +278,9 @@ fn server_user(set: &OpenSet, options: &OpenOptions) -> Result<Option<(u32, u32)
     let name = named.unwrap_or(USUAL_USER);
     match privilege::user_ids(name) {
         Some(ids) if ids.0 != 0 => Ok(Some(ids)),
-        _ => Err(Failure::new(
-            Code::Failed,
-            format!("a server cannot run as user {name:?}"),
-            "Name another user with --run-as.",
-        )),
+        _ => Err(OperationError::NoServerUser {
+            user: name.to_owned(),
+        }),
     }
 }
 
@@ -264,12 +290,16 @@ fn set_owner(set: &OpenSet) -> Option<(u32, u32)> {
     (uid != 0).then_some((uid, gid))
 }
 
-fn sqlite(set: &Arc<OpenSet>, options: &OpenOptions, writable: bool) -> Result<Opened, Failure> {
+fn sqlite(
+    observer: &Arc<dyn Observer>,
+    set: &Arc<OpenSet>,
+    options: &OpenSettings,
+) -> Result<Opened, OperationError> {
     let description = set.description();
     let shown = windlass_sqlite::view(&description.facts, &description.files)?;
     let owner = rustix::process::geteuid().is_root().then(|| set_owner(set));
     let image = image(set, options)?;
-    let image: Arc<dyn Image> = if writable {
+    let image: Arc<dyn Image> = if options.writable {
         image
     } else {
         let patch = |(file, offset, bytes)| Patch {
@@ -280,7 +310,8 @@ fn sqlite(set: &Arc<OpenSet>, options: &OpenOptions, writable: bool) -> Result<O
         let patches = shown.read_only.into_iter().map(patch).collect();
         Arc::new(EditedImage::new(image, description.files.clone(), patches))
     };
-    let view = Mounted::new(set, image, options, owner.flatten(), (writable, writable))?;
+    let owner = owner.flatten();
+    let view = Mounted::new(observer, set, image, options, owner, options.writable)?;
     Ok(Opened::Sqlite {
         database: view.at().join(shown.name),
         view,

@@ -13,11 +13,12 @@ use std::fs::{DirBuilder, File};
 use std::io;
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, lchown};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use rustix::fs::{FlockOperation, flock};
 
-use crate::exit::{Code, Failure};
-use crate::output;
+use crate::error::OperationError;
+use crate::notice::{Notice, Observer};
 use crate::outputs::outputs;
 
 const PREFIX: &str = "windlass-open-";
@@ -27,7 +28,8 @@ const DATA: &str = "data";
 const OVERLAY: &str = "overlay";
 
 /// A scratch directory; removed when dropped.
-pub struct Scratch {
+pub(crate) struct Scratch {
+    observer: Arc<dyn Observer>,
     path: PathBuf,
     lock: File,
 }
@@ -36,29 +38,42 @@ impl Scratch {
     /// Creates a scratch directory in `base`, or in this user's own directory below the temporary
     /// one. First it removes what is left over there. If this process is root, it gives the
     /// directory to `owner`.
-    pub fn create(base: Option<&Path>, owner: Option<(u32, u32)>) -> Result<Self, Failure> {
+    pub fn create(
+        observer: &Arc<dyn Observer>,
+        base: Option<&Path>,
+        owner: Option<(u32, u32)>,
+    ) -> Result<Self, OperationError> {
         let base = match base {
             Some(base) => {
                 outputs().check(base)?;
-                std::path::absolute(base).map_err(|error| failure(base, &error))?
+                std::path::absolute(base).map_err(|error| failure(base, error))?
             }
             None => own_base()?,
         };
-        Self::create_in(&base, owner).map_err(|error| failure(&base, &error))
+        Self::create_in(observer, &base, owner).map_err(|error| failure(&base, error))
     }
 
-    fn create_in(base: &Path, owner: Option<(u32, u32)>) -> io::Result<Self> {
+    fn create_in(
+        observer: &Arc<dyn Observer>,
+        base: &Path,
+        owner: Option<(u32, u32)>,
+    ) -> io::Result<Self> {
         // One process at a time: a directory without its lock would look left over.
         let alone = File::open(base)?;
         flock(&alone, FlockOperation::LockExclusive)?;
-        clean(base)?;
+        clean(&**observer, base)?;
         let id = uuid::Uuid::new_v4().simple().to_string();
         let path = base.join(format!("{PREFIX}{}", &id[..ID_DIGITS]));
         let private = |path: &Path| DirBuilder::new().mode(0o700).create(path);
         private(&path)?;
         let lock = File::open(&path)?;
         flock(&lock, FlockOperation::NonBlockingLockExclusive)?;
-        let scratch = Self { path, lock };
+        let observer = Arc::clone(observer);
+        let scratch = Self {
+            observer,
+            path,
+            lock,
+        };
         private(&scratch.data())?;
         private(&scratch.overlay())?;
         if let Some((uid, gid)) = owner {
@@ -83,17 +98,19 @@ impl Scratch {
     }
 
     /// The lock, which the server holds as well.
-    pub fn lock(&self) -> Result<File, Failure> {
+    pub fn lock(&self) -> Result<File, OperationError> {
         let cloned = self.lock.try_clone();
-        cloned.map_err(|error| failure(&self.path, &error))
+        cloned.map_err(|error| failure(&self.path, error))
     }
 }
 
 impl Drop for Scratch {
     fn drop(&mut self) {
         if let Err(error) = remove(&self.path) {
-            let path = self.path.display();
-            output::note(&format!("warning: {path} could not be removed: {error}"));
+            self.observer.notice(&Notice::ScratchLeft {
+                path: &self.path,
+                error: &error,
+            });
         }
     }
 }
@@ -104,14 +121,14 @@ fn us() -> u32 {
 
 /// This user's own directory for all scratch directories. Everybody may write to its parent. So it
 /// must belong to this user: another user could have put a link there.
-fn own_base() -> Result<PathBuf, Failure> {
+fn own_base() -> Result<PathBuf, OperationError> {
     let base = std::env::temp_dir().join(format!("windlass-{}", us()));
     outputs().check(&base)?;
     // If root creates it, the server's user must be able to pass through it.
     let mode = if us() == 0 { 0o711 } else { 0o700 };
     match DirBuilder::new().mode(mode).create(&base) {
         Err(error) if error.kind() != io::ErrorKind::AlreadyExists => {
-            return Err(failure(&base, &error));
+            return Err(failure(&base, error));
         }
         _ => {}
     }
@@ -120,7 +137,7 @@ fn own_base() -> Result<PathBuf, Failure> {
         return Ok(base);
     }
     let error = io::Error::other("it is not a directory of this user's");
-    Err(failure(&base, &error))
+    Err(failure(&base, error))
 }
 
 fn is_scratch(name: &str) -> bool {
@@ -130,7 +147,7 @@ fn is_scratch(name: &str) -> bool {
 
 /// Removes what killed processes left here. If something cannot be removed, it stays, and a warning
 /// says so.
-fn clean(base: &Path) -> io::Result<()> {
+fn clean(observer: &dyn Observer, base: &Path) -> io::Result<()> {
     for entry in std::fs::read_dir(base)? {
         let entry = entry?;
         let is_directory = entry.metadata().is_ok_and(|metadata| metadata.is_dir());
@@ -143,8 +160,10 @@ fn clean(base: &Path) -> io::Result<()> {
         // Only an unlocked directory is removed: a locked one is in use.
         let removed = if free { remove(&path) } else { Ok(()) };
         if let Err(error) = removed {
-            let path = path.display();
-            output::note(&format!("warning: {path} is left over and stays: {error}"));
+            observer.notice(&Notice::ScratchStays {
+                path: &path,
+                error: &error,
+            });
         }
     }
     Ok(())
@@ -168,15 +187,11 @@ fn may_be_mounted(path: &Path) -> bool {
     }
 }
 
-fn failure(path: &Path, error: &io::Error) -> Failure {
-    Failure::new(
-        Code::Failed,
-        format!(
-            "cannot make a scratch directory in {}: {error}",
-            path.display()
-        ),
-        "Name another directory with --scratch.",
-    )
+fn failure(path: &Path, source: io::Error) -> OperationError {
+    OperationError::Scratch {
+        path: path.to_owned(),
+        source,
+    }
 }
 
 #[cfg(test)]

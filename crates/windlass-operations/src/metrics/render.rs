@@ -8,14 +8,13 @@ use std::sync::Arc;
 use windlass_engine::{Live, Meter, Progress, Resource, StageReport};
 
 use super::kept::Kept;
-use crate::watch::Watched;
 
 /// Reads the state of one run and writes it as metrics.
 pub struct Exporter {
     meter: Meter,
     /// Labels of every series.
     common: String,
-    version: &'static str,
+    version: String,
     started: f64,
     /// The end of the run: the time, and whether it succeeded.
     ended: Option<(f64, bool)>,
@@ -38,12 +37,18 @@ enum Kind {
 type Sample = (String, f64);
 
 impl Exporter {
-    pub fn new(run: &Watched<'_>, started: jiff::Timestamp, progress: &Arc<Progress>) -> Self {
-        let labels = [("operation", run.operation), ("subject", &run.series)];
+    /// Metrics of a run of this operation on this subject, by this version of the program.
+    pub fn new(
+        labels: (&str, &str, &str),
+        started: jiff::Timestamp,
+        progress: &Arc<Progress>,
+    ) -> Self {
+        let (operation, subject, version) = labels;
+        let labels = [("operation", operation), ("subject", subject)];
         Self {
             meter: Meter::new(progress),
             common: labels.map(|(name, value)| label(name, value)).join(","),
-            version: env!("CARGO_PKG_VERSION"),
+            version: version.to_owned(),
             started: unix_seconds(started),
             ended: None,
             last_success: None,
@@ -91,7 +96,7 @@ impl Exporter {
     }
 
     fn run(&mut self, out: &mut String, live: &Live) {
-        let version = label("version", self.version);
+        let version = label("version", &self.version);
         self.gauge(out, "run_info", "What runs.", &[(version, 1.0)]);
         let phase = label("phase", &live.phase);
         self.gauge(

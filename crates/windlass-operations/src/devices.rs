@@ -10,8 +10,8 @@ use windlass_engine::{
     Device, FileDevice, FileDeviceOptions, NulDevice, Outputs, is_same_output, partial_path,
 };
 
-use crate::exit::{Code, Failure};
-use crate::{outputs, privilege, words};
+use crate::error::{DeviceError, OperationError};
+use crate::{outputs, privilege};
 
 /// The device that keeps nothing.
 const NUL: &str = "nul";
@@ -33,44 +33,33 @@ pub enum DeviceName {
 
 impl DeviceName {
     /// Finds out which kind of device a word means.
-    pub fn resolve(text: &str) -> Result<Self, Failure> {
+    pub fn resolve(text: &str) -> Result<Self, DeviceError> {
         if text == NUL {
             return Ok(Self::Nul);
         }
         if text.starts_with("s3://") {
-            return Err(Failure::usage(
-                format!("{text}: object stores are not supported yet"),
-                "Name a file, a directory or nul.",
-            ));
+            let text = text.to_owned();
+            return Err(DeviceError::ObjectStore { text });
         }
-        let path = std::path::absolute(text).map_err(|error| {
-            Failure::usage(
-                format!("--to {text:?}: {error}"),
-                "Name a file, a directory or nul.",
-            )
+        let path = std::path::absolute(text).map_err(|source| DeviceError::NoPath {
+            text: text.to_owned(),
+            source,
         })?;
         if path.is_dir() {
             return Ok(Self::Directory(path));
         }
         let parent = path.parent().unwrap_or(Path::new("/"));
         if !parent.is_dir() {
-            return Err(Failure::new(
-                Code::Failed,
-                format!("there is no directory {}", parent.display()),
-                format!(
-                    "Type mkdir -p {}: Windlass makes the last directory of a path only.",
-                    words::quoted(&parent.display().to_string())
-                ),
-            ));
+            let parent = parent.to_owned();
+            return Err(DeviceError::NoParent { parent });
         }
         if path.symlink_metadata().is_err() && (text.ends_with('/') || !is_file_name(&path)) {
             return Ok(Self::NewDirectory(path));
         }
-        if path.exists() && !path.is_file() {
-            let message = format!("{} is neither a file nor a directory", path.display());
-            return Err(Failure::usage(message, "Name a file, a directory or nul."));
+        match path.exists() && !path.is_file() {
+            true => Err(DeviceError::Special { path }),
+            false => Ok(Self::File(path)),
         }
-        Ok(Self::File(path))
     }
 
     /// The absolute path of the file or directory; none for a device that keeps nothing.
@@ -105,7 +94,7 @@ pub fn keep_nothing(words: &[String]) -> bool {
 }
 
 /// The devices that these words name.
-pub fn resolve(words: &[String]) -> Result<Vec<DeviceName>, Failure> {
+pub fn resolve(words: &[String]) -> Result<Vec<DeviceName>, DeviceError> {
     words.iter().map(|text| DeviceName::resolve(text)).collect()
 }
 
@@ -116,7 +105,7 @@ pub fn resolve(words: &[String]) -> Result<Vec<DeviceName>, Failure> {
 pub fn make_directories(
     devices: &[DeviceName],
     owner: Option<(u32, u32)>,
-) -> Result<Vec<&Path>, Failure> {
+) -> Result<Vec<&Path>, OperationError> {
     check(devices, &outputs::outputs())?;
     let mut made = Vec::new();
     for device in devices {
@@ -161,14 +150,11 @@ impl StripeNames {
 }
 
 /// Refuses devices at places where no output may be, before anything is created or removed there.
-pub fn check(devices: &[DeviceName], outputs: &Outputs) -> Result<(), Failure> {
+pub fn check(devices: &[DeviceName], outputs: &Outputs) -> Result<(), OperationError> {
     let nuls = devices.iter().filter(|one| **one == DeviceName::Nul);
     let nuls = nuls.count();
     if nuls > 0 && nuls < devices.len() {
-        return Err(Failure::usage(
-            "--to: nul keeps nothing, and the other devices would hold a part of the set only",
-            "Name nul alone, or leave it out.",
-        ));
+        return Err(DeviceError::Mixed.into());
     }
     for device in devices {
         match device {
@@ -186,7 +172,7 @@ pub fn check(devices: &[DeviceName], outputs: &Outputs) -> Result<(), Failure> {
 /// Refuses devices as `check` does, and two stripes that would be one file. The result protects
 /// the stripes of this run from each other output of it, also under the names that they have until
 /// the set is sealed.
-pub fn protect(devices: &[DeviceName], outputs: &Outputs) -> Result<Outputs, Failure> {
+pub fn protect(devices: &[DeviceName], outputs: &Outputs) -> Result<Outputs, OperationError> {
     check(devices, outputs)?;
     let mut outputs = outputs.clone();
     for (index, device) in devices.iter().enumerate() {
@@ -207,22 +193,22 @@ pub fn protect(devices: &[DeviceName], outputs: &Outputs) -> Result<Outputs, Fai
 
 /// Refuses two devices that are one file, or of which one has the name that the other has until
 /// the set is sealed.
-fn check_differ(one: &Path, other: &Path) -> Result<(), Failure> {
-    let hint = "Each stripe needs a file of its own. Name another file, or a directory: there \
-                Windlass gives each stripe its own name.";
-    let (first, second) = (one.display(), other.display());
+fn check_differ(one: &Path, other: &Path) -> Result<(), OperationError> {
+    let (first, second) = (one.to_owned(), other.to_owned());
     if is_same_output(one, other)? {
-        let message = match one == other {
-            true => format!("{first} is named twice"),
-            false => format!("{first} and {second} are the same file"),
+        let error = match one == other {
+            true => DeviceError::Twice { path: first },
+            false => DeviceError::Same {
+                one: first,
+                other: second,
+            },
         };
-        return Err(Failure::usage(message, hint));
+        return Err(error.into());
     }
     for (named, partial) in [(other, one), (one, other)] {
         if is_same_output(named, &partial_path(partial))? {
-            let (named, partial) = (named.display(), partial.display());
-            let message = format!("{named} is the file that {partial} is until its set is sealed");
-            return Err(Failure::usage(message, hint));
+            let (named, partial) = (named.to_owned(), partial.to_owned());
+            return Err(DeviceError::Partial { named, partial }.into());
         }
     }
     Ok(())
@@ -234,7 +220,7 @@ pub fn create(
     names: &StripeNames,
     options: FileDeviceOptions,
     outputs: &Outputs,
-) -> Result<Vec<Box<dyn Device>>, Failure> {
+) -> Result<Vec<Box<dyn Device>>, OperationError> {
     protect(devices, outputs)?;
     let paths: Vec<_> = devices
         .iter()

@@ -1,0 +1,340 @@
+//! Hooks: commands that run before a backup or restore, after it, or when it fails.
+//!
+//! A hook is a program with its arguments, exactly as written. No shell reads it, unless the hook
+//! names one (`sh -c '...'`). It runs as the database's owner, with `WINDLASS_HOOK_*` in its
+//! environment, and its output goes to standard error.
+//!
+//! Invariants
+//! - Nothing of a hook runs longer than its time allows: Windlass ends its whole process group.
+//! - A hook never runs as root just because the owner of the database is unknown: the programs that
+//!   it runs may belong to somebody else.
+//! - A run that a hook starts runs no hooks. A backup that keeps nothing runs none either: a hook
+//!   that tells a monitor of a backup would tell of one that does not exist.
+
+use std::os::unix::process::CommandExt;
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use nix::sys::signal::{Signal, killpg};
+use nix::unistd::{Pid, Uid, User};
+use windlass_engine::Cancel;
+
+use thiserror::Error;
+
+use crate::ending::Ending;
+use crate::hidden::hidden;
+use crate::notice::{Notice, Observer};
+
+const TIMEOUT: Duration = Duration::from_secs(600);
+/// The time between asking a hook to end and killing it.
+const GRACE: Duration = Duration::from_secs(5);
+const POLL: Duration = Duration::from_millis(20);
+/// Hooks get this variable. So a run that finds it knows that a hook started it.
+const EVENT: &str = "WINDLASS_HOOK_EVENT";
+/// The variables of the environment that a run inside a hook may need.
+const KEPT: [&str; 2] = ["WINDLASS_CONFIG", "WINDLASS_STATE_DIR"];
+
+/// The commands of the user's hooks: each a program with its arguments.
+#[derive(Clone, Debug, Default)]
+pub struct HookCommands {
+    /// Runs before the run.
+    pub before: Option<Vec<String>>,
+    /// Runs after a run that came to its end.
+    pub after: Option<Vec<String>>,
+    /// Runs after a run that failed.
+    pub on_failure: Option<Vec<String>>,
+    /// How long each may take; without it, ten minutes.
+    pub timeout: Option<Duration>,
+}
+
+impl HookCommands {
+    /// The programs of all hooks, each with its event.
+    pub fn programs(&self) -> Vec<(HookEvent, &str)> {
+        let all = [
+            (HookEvent::Before, &self.before),
+            (HookEvent::After, &self.after),
+            (HookEvent::OnFailure, &self.on_failure),
+        ];
+        all.into_iter()
+            .filter_map(|(event, words)| Some((event, words.as_ref()?.first()?.as_str())))
+            .collect()
+    }
+}
+
+/// When a hook runs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum HookEvent {
+    /// Before the run.
+    Before,
+    /// After a run that came to its end.
+    After,
+    /// After a run that failed.
+    OnFailure,
+}
+
+impl HookEvent {
+    /// The word for it, in the hook's environment and in the log.
+    pub fn word(self) -> &'static str {
+        match self {
+            Self::Before => "before",
+            Self::After => "after",
+            Self::OnFailure => "on-failure",
+        }
+    }
+}
+
+/// A hook did not do its work.
+#[derive(Debug, Error)]
+#[error("the hook {} ({}) of {command} {subject} {fault}", event.word(), words.join(" "))]
+pub struct HookError {
+    /// Which one.
+    pub event: HookEvent,
+    /// The program and its arguments.
+    pub words: Vec<String>,
+    /// The operation.
+    pub command: String,
+    /// What the operation works on.
+    pub subject: String,
+    /// What went wrong.
+    pub fault: HookFault,
+    /// Whether the operation was interrupted.
+    pub interrupted: bool,
+}
+
+impl HookError {
+    /// How an operation ends that was not begun because of it.
+    pub fn ending(&self) -> Ending {
+        match self.interrupted {
+            true => Ending::Interrupted,
+            false => Ending::Failed,
+        }
+    }
+}
+
+/// What went wrong in a hook.
+#[derive(Debug, Error)]
+#[non_exhaustive]
+pub enum HookFault {
+    /// The program cannot be run.
+    #[error("cannot be run: {0}")]
+    Unrunnable(std::io::Error),
+    /// Nobody can wait for it.
+    #[error("was lost: {0}")]
+    Lost(std::io::Error),
+    /// As root it would run what belongs to somebody else.
+    #[error("was not run: nobody knows whose the database is")]
+    NoOwner,
+    /// It said itself that it failed.
+    #[error("ended with exit code {0}")]
+    Code(i32),
+    /// Somebody ended it.
+    #[error("was ended: {0}")]
+    Signal(ExitStatus),
+    /// The operation was interrupted.
+    #[error("was interrupted")]
+    Interrupted,
+    /// It took longer than it may.
+    #[error("took longer than {} s", .0.as_secs_f64())]
+    TooLong(Duration),
+}
+
+/// The hooks of one run.
+pub struct Hooks {
+    commands: HookCommands,
+    observer: Arc<dyn Observer>,
+    cancel: Cancel,
+    /// What is already known about the run.
+    told: Vec<(&'static str, String)>,
+    /// The user for hooks that start while this process is still root.
+    owner: Option<(u32, u32)>,
+}
+
+impl Hooks {
+    /// The hooks of a run of `command` on `subject`. There are none in a run that a hook started.
+    pub fn new(
+        commands: &HookCommands,
+        (command, subject): (&str, &str),
+        observer: &Arc<dyn Observer>,
+        cancel: &Cancel,
+    ) -> Self {
+        let nested = std::env::var_os(EVENT).is_some();
+        let commands = match nested {
+            true => HookCommands::default(),
+            false => commands.clone(),
+        };
+        Self {
+            commands,
+            observer: Arc::clone(observer),
+            cancel: cancel.clone(),
+            told: vec![
+                ("COMMAND", command.to_owned()),
+                ("SUBJECT", hidden(subject)),
+                ("STARTED", jiff::Timestamp::now().to_string()),
+            ],
+            owner: None,
+        }
+    }
+
+    /// Sets the user for hooks that start while this process is still root.
+    pub fn set_owner(&mut self, owner: Option<(u32, u32)>) {
+        self.owner = owner;
+    }
+
+    /// Runs none of the hooks. Returns whether there are any.
+    pub fn give_up(&mut self) -> bool {
+        let given_up = !self.commands.programs().is_empty();
+        self.commands = HookCommands::default();
+        given_up
+    }
+
+    /// Runs the hook before the run. If it fails, the run ends.
+    pub fn before(&self) -> Result<(), HookError> {
+        match &self.commands.before {
+            Some(words) => self.run(HookEvent::Before, words, &[]),
+            None => Ok(()),
+        }
+    }
+
+    /// Runs the hook after a run that came to its end. Returns the run's ending, or warnings.
+    pub fn after(&self, ending: Ending, told: &[(&'static str, String)]) -> Ending {
+        let Some(words) = &self.commands.after else {
+            return ending;
+        };
+        let told = [told, &[("EXIT_CODE", ending.number().to_string())]].concat();
+        match self.run(HookEvent::After, words, &told) {
+            Ok(()) => ending,
+            Err(error) => {
+                self.observer.notice(&Notice::HookFailed(&error));
+                ending.degraded()
+            }
+        }
+    }
+
+    /// Runs the hook of a failed run.
+    pub fn on_failure(&self, ending: Ending, error: String) {
+        let Some(words) = &self.commands.on_failure else {
+            return;
+        };
+        let told = [("ERROR", error), ("EXIT_CODE", ending.number().to_string())];
+        if let Err(error) = self.run(HookEvent::OnFailure, words, &told) {
+            self.observer.notice(&Notice::HookFailed(&error));
+        }
+    }
+
+    fn run(
+        &self,
+        event: HookEvent,
+        words: &[String],
+        told: &[(&'static str, String)],
+    ) -> Result<(), HookError> {
+        self.observer.notice(&Notice::Hook {
+            event: event.word(),
+            words,
+        });
+        self.run_program(event, words, told).map_err(|fault| {
+            let told = |wanted: &str| {
+                let found = self.told.iter().find(|(name, _)| *name == wanted);
+                found.map_or(String::new(), |(_, value)| value.clone())
+            };
+            HookError {
+                event,
+                words: words.to_owned(),
+                command: told("COMMAND"),
+                subject: told("SUBJECT"),
+                fault,
+                interrupted: self.cancel.is_cancelled(),
+            }
+        })
+    }
+
+    fn run_program(
+        &self,
+        event: HookEvent,
+        words: &[String],
+        told: &[(&'static str, String)],
+    ) -> Result<(), HookFault> {
+        let mut command = Command::new(&words[0]);
+        command
+            .args(&words[1..])
+            .stdin(Stdio::null())
+            .process_group(0);
+        // Standard output is reserved for the run's own result.
+        let errors = rustix::io::dup(std::io::stderr());
+        command.stdout(errors.map_or_else(|_| Stdio::null(), Stdio::from));
+        self.become_owner(&mut command)?;
+        for (name, _) in std::env::vars_os() {
+            let text = name.to_string_lossy();
+            if text.starts_with("WINDLASS_") && !KEPT.contains(&text.as_ref()) {
+                command.env_remove(&name);
+            }
+        }
+        command.env(EVENT, event.word());
+        for (name, value) in self.told.iter().chain(told) {
+            // A variable cannot contain a zero byte.
+            command.env(format!("WINDLASS_HOOK_{name}"), value.replace('\0', ""));
+        }
+        let child = command.spawn().map_err(HookFault::Unrunnable)?;
+        let status = self.wait(child, event == HookEvent::OnFailure)?;
+        match (status.success(), status.code()) {
+            (true, _) => Ok(()),
+            (false, Some(code)) => Err(HookFault::Code(code)),
+            (false, None) => Err(HookFault::Signal(status)),
+        }
+    }
+
+    /// Sets the user that hooks run as, and that user's home.
+    fn become_owner(&self, command: &mut Command) -> Result<(), HookFault> {
+        let mut uid = Uid::effective();
+        if uid.is_root() {
+            let Some((owner, group)) = self.owner else {
+                return Err(HookFault::NoOwner);
+            };
+            if owner != 0 {
+                command.uid(owner).gid(group);
+            }
+            uid = Uid::from_raw(owner);
+        }
+        if let Ok(Some(user)) = User::from_uid(uid) {
+            command
+                .env("HOME", user.dir)
+                .env("USER", &user.name)
+                .env("LOGNAME", &user.name);
+        }
+        Ok(())
+    }
+
+    /// Waits for the end of a hook until its time is over. The hook that runs last, after a
+    /// failure, gets its full time even if the run was interrupted.
+    fn wait(&self, mut child: Child, is_last: bool) -> Result<ExitStatus, HookFault> {
+        let group = Pid::from_raw(child.id().cast_signed());
+        let timeout = self.commands.timeout.unwrap_or(TIMEOUT);
+        let end = Instant::now() + timeout;
+        loop {
+            if let Some(status) = child.try_wait().map_err(HookFault::Lost)? {
+                return Ok(status);
+            }
+            let interrupted = self.cancel.is_cancelled() && !is_last;
+            if interrupted || Instant::now() >= end {
+                stop(&mut child, group);
+                return Err(match interrupted {
+                    true => HookFault::Interrupted,
+                    false => HookFault::TooLong(timeout),
+                });
+            }
+            std::thread::sleep(POLL);
+        }
+    }
+}
+
+/// Asks the process group to end, then kills it.
+fn stop(child: &mut Child, group: Pid) {
+    // A process that has already ended cannot be asked.
+    killpg(group, Signal::SIGTERM).unwrap_or_default();
+    let end = Instant::now() + GRACE;
+    while Instant::now() < end && matches!(child.try_wait(), Ok(None)) {
+        std::thread::sleep(POLL);
+    }
+    killpg(group, Signal::SIGKILL).unwrap_or_default();
+    child.wait().map(drop).unwrap_or_default();
+}

@@ -1,0 +1,133 @@
+//! What an operation tells while it runs. These are values; the words are up to whoever shows them.
+
+use std::any::Any;
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use windlass_engine::{BufferPlan, EngineError, Progress};
+use windlass_image::ImageError;
+use windlass_lab::LabError;
+
+use crate::hooks::HookError;
+
+/// What happened beside the result of an operation.
+#[derive(Debug)]
+#[non_exhaustive]
+pub enum Notice<'a> {
+    /// A directory was made for stripes. A mistyped name must not stay unseen.
+    MadeDirectory {
+        /// The directory.
+        path: &'a Path,
+        /// Whether it was expected to exist: a disk may not be mounted.
+        is_expected: bool,
+    },
+    /// No hook runs, because nothing is kept: this is no backup.
+    NoHooks,
+    /// What an interrupted run left was dealt with.
+    CleanedUp(String),
+    /// The run is about to start with these buffers and threads.
+    Settings {
+        /// Buffers and threads.
+        plan: &'a BufferPlan,
+        /// The codec; none if the run reads a set.
+        codec: Option<&'a str>,
+    },
+    /// The log of the caller lies where no output may be. The operation fails.
+    LogRefused,
+    /// The run has come to another phase.
+    Phase(&'a str),
+    /// What limited a finished run.
+    Verdict(&'a str),
+    /// Metrics are served here.
+    Metrics(SocketAddr),
+    /// A mount found damage of its set, or could not do what it was asked for.
+    OfMount(&'a ImageError),
+    /// A scratch directory could not be removed. The next opened set tries again.
+    ScratchLeft {
+        /// The directory.
+        path: &'a Path,
+        /// Why.
+        error: &'a std::io::Error,
+    },
+    /// A scratch directory that a killed process left could not be removed.
+    ScratchStays {
+        /// The directory.
+        path: &'a Path,
+        /// Why.
+        error: &'a std::io::Error,
+    },
+    /// A hook begins.
+    Hook {
+        /// Which one.
+        event: &'static str,
+        /// The program and its arguments.
+        words: &'a [String],
+    },
+    /// A hook failed after the run. It does not change the result.
+    HookFailed(&'a HookError),
+    /// The prediction of the run is not kept.
+    NoPrediction(&'a LabError),
+    /// The speeds of the machine's cores are guessed, because the profile cannot be read.
+    GuessedSpeeds(&'a LabError),
+    /// Some events were lost, because the file could not be written fast enough.
+    LostEvents(u64),
+    /// The file of events is not complete.
+    EventsFailed(&'a EngineError),
+    /// The file of events cannot be created.
+    EventsUnwritten {
+        /// The file.
+        path: &'a Path,
+        /// Why.
+        error: &'a EngineError,
+    },
+    /// Metrics are not served.
+    MetricsUnserved {
+        /// The address.
+        address: &'a str,
+        /// Why.
+        error: &'a std::io::Error,
+    },
+    /// The file of metrics is not written.
+    MetricsUnwritten {
+        /// The file.
+        path: PathBuf,
+        /// Why, in words.
+        error: String,
+        /// Why this user may not replace the file, if that is so.
+        foreign: Option<String>,
+        /// Whether the end of the run tries again, and decides.
+        is_early: bool,
+    },
+    /// The file of metrics, of which an early notice told, is still not written after the run.
+    MetricsStillUnwritten,
+    /// The run failed before it was watched, and its metrics cannot be written.
+    MetricsOfFailure(&'a EngineError),
+}
+
+/// Learns what an operation does. All calls come from the thread of the operation, unless a method
+/// says otherwise.
+pub trait Observer: Send + Sync {
+    /// Something happened. It is called from other threads, too.
+    fn notice(&self, notice: &Notice<'_>);
+
+    /// A run begins to move bytes. What is returned is dropped when that ends.
+    fn watch(&self, progress: &Arc<Progress>) -> Option<Box<dyn Any>> {
+        let _ = progress;
+        None
+    }
+
+    /// Whether something went wrong that must not pass unseen, beside the purpose of the operation:
+    /// metrics that cannot be written, for example. Then a run that is done ends with warnings.
+    fn is_degraded(&self) -> bool {
+        false
+    }
+}
+
+/// An observer that looks away.
+#[derive(Debug, Default)]
+pub struct Unobserved;
+
+impl Observer for Unobserved {
+    fn notice(&self, _notice: &Notice<'_>) {}
+}

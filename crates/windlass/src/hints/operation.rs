@@ -1,0 +1,197 @@
+//! What an operation's error means on the command line: its message, and what to do about it.
+
+use std::io::ErrorKind;
+
+use windlass_engine::{EngineError, FILE_SIZE_LIMIT};
+use windlass_model::ModelError;
+use windlass_operations::{
+    CompressionError, DatabaseError, DeviceError, HookError, HookFault, OperationError, OwnerError,
+    chain, denied,
+};
+use windlass_postgres::user_shown;
+
+use super::OPTION_VALUES;
+use crate::words::quoted;
+
+/// The message, and the hint if there is one.
+pub fn words(error: &OperationError) -> (String, Option<String>) {
+    let said = |hint: &str| Some(hint.to_owned());
+    match error {
+        OperationError::Engine(error) => engine(error),
+        OperationError::Image(inner) => (error.to_string(), or_limited(super::image(inner), inner)),
+        OperationError::Lab(inner) => (
+            chain(super::lab_message(inner), inner),
+            or_limited(super::lab(inner), inner),
+        ),
+        OperationError::Model(error) => model(error),
+        OperationError::Postgres(inner) => {
+            (error.to_string(), or_limited(super::postgres(inner), inner))
+        }
+        OperationError::Sqlite(inner) => {
+            (error.to_string(), or_limited(super::sqlite(inner), inner))
+        }
+        OperationError::Database(error) => (error.to_string(), Some(database(error))),
+        OperationError::Device(error) => device(error),
+        OperationError::Owner(error) => (error.to_string(), Some(owner(error))),
+        OperationError::Hook(error) => (hook_text(error), said(hook(error))),
+        OperationError::Compression(error) => {
+            (format!("--compress: {error}"), said(compression(error)))
+        }
+        OperationError::MetricsAddress { .. } => (
+            format!("--metrics: {error}"),
+            said("Write ADDRESS:PORT for --metrics, as in 127.0.0.1:9187."),
+        ),
+        OperationError::Mount(inner) => (error.to_string(), super::mount(inner)),
+        OperationError::Scratch { .. } => (
+            error.to_string(),
+            said("Name another directory with --scratch."),
+        ),
+        OperationError::ScratchFull { .. } => (
+            error.to_string(),
+            said("Free space there, or name a directory on a larger disk with --scratch."),
+        ),
+        OperationError::NoServerUser { .. } => {
+            (error.to_string(), said("Name another user with --run-as."))
+        }
+        OperationError::OfDamage(inner) => {
+            let (message, hint) = words(inner);
+            (message, hint.or_else(|| said(super::DAMAGED)))
+        }
+        OperationError::UnknownKind { .. } => (
+            error.to_string(),
+            said("Use a newer windlass: this version knows PostgreSQL and SQLite."),
+        ),
+        other => (other.to_string(), None),
+    }
+}
+
+/// The hint, or what to do if the cause of the error is the limit on the size of a file.
+fn or_limited(hint: Option<String>, error: &(dyn std::error::Error + 'static)) -> Option<String> {
+    let causes = std::iter::successors(Some(error), |error| error.source());
+    let mut faults = causes.filter_map(|cause| cause.downcast_ref::<std::io::Error>());
+    let is_limit = faults.any(|fault| fault.kind() == ErrorKind::FileTooLarge);
+    hint.or_else(|| is_limit.then(|| FILE_SIZE_LIMIT.to_owned()))
+}
+
+fn engine(error: &EngineError) -> (String, Option<String>) {
+    match denied::words(error) {
+        Some((message, hint)) => (message, Some(hint)),
+        None => (super::engine_message(error), super::engine(error)),
+    }
+}
+
+fn model(error: &ModelError) -> (String, Option<String>) {
+    let message = match error {
+        ModelError::Emulation { .. } => format!("--emulate: {error}"),
+        _ => error.to_string(),
+    };
+    let hint = error.hint().unwrap_or_else(|| OPTION_VALUES.to_owned());
+    (message, Some(hint))
+}
+
+fn database(error: &DatabaseError) -> String {
+    let text = match error {
+        DatabaseError::Missing { .. } => "Check the path of the database.",
+        DatabaseError::Vanished { name, .. } => {
+            return format!(
+                "source of [database.{name}] in the configuration names it. Is its disk mounted, \
+                 or was the file moved?"
+            );
+        }
+        DatabaseError::Unknown { .. } => {
+            "Name a SQLite file, a connection string like 'host=/var/run/postgresql', or a URI \
+             like postgresql:///postgres."
+        }
+        DatabaseError::DataDirectory { .. } => {
+            "Name the running server instead, by a connection string: a data directory alone \
+             cannot be copied consistently."
+        }
+        DatabaseError::NotSqlite { .. } => {
+            "Its first bytes are not SQLite's; an encrypted one cannot be read."
+        }
+        _ => "Name a SQLite database file.",
+    };
+    text.to_owned()
+}
+
+fn device(error: &DeviceError) -> (String, Option<String>) {
+    let message = match error {
+        DeviceError::NoPath { .. } => format!("--to {error}"),
+        DeviceError::Mixed => format!("--to: {error}"),
+        _ => error.to_string(),
+    };
+    let hint = match error {
+        DeviceError::NoParent { parent } => {
+            let parent = quoted(&parent.display().to_string());
+            format!("Type mkdir -p {parent}: Windlass makes the last directory of a path only.")
+        }
+        DeviceError::Twice { .. } | DeviceError::Same { .. } | DeviceError::Partial { .. } => {
+            "Each stripe needs a file of its own. Name another file, or a directory: there \
+             Windlass gives each stripe its own name."
+                .to_owned()
+        }
+        DeviceError::Mixed => "Name nul alone, or leave it out.".to_owned(),
+        _ => "Name a file, a directory or nul.".to_owned(),
+    };
+    (message, Some(hint))
+}
+
+fn owner(error: &OwnerError) -> String {
+    match error {
+        OwnerError::Give { .. } => {
+            "Give it to that user yourself, or name a directory that does not exist.".to_owned()
+        }
+        OwnerError::Make { path, uid, source } => {
+            let parent = path.parent().unwrap_or(std::path::Path::new("/")).display();
+            match source.kind() {
+                ErrorKind::NotFound => format!("Make {parent} first."),
+                ErrorKind::PermissionDenied => format!(
+                    "{} may not write to {parent}. Make the directory, and give it to the owner \
+                     of the database; or run Windlass as root, which does both.",
+                    user_shown(*uid)
+                ),
+                _ => format!("Look at {parent}, or name another directory."),
+            }
+        }
+        _ => "Run as the database's owner instead of root.".to_owned(),
+    }
+}
+
+/// A hook that failed, in the words of the command line.
+pub fn hook_text(error: &HookError) -> String {
+    let HookError {
+        event,
+        words,
+        command,
+        subject,
+        fault,
+        ..
+    } = error;
+    let option = match fault {
+        HookFault::TooLong(_) => " (--hook-timeout)",
+        _ => "",
+    };
+    format!(
+        "the hook --{} ({}) of {command} {subject} {fault}{option}",
+        event.word(),
+        words.join(" ")
+    )
+}
+
+fn hook(error: &HookError) -> &'static str {
+    match error.interrupted {
+        true => "Nothing was begun.",
+        false => "Nothing was begun. Run the command by hand, as the database's owner.",
+    }
+}
+
+fn compression(error: &CompressionError) -> &'static str {
+    match error {
+        CompressionError::Codec { .. } => {
+            "Use none, lz4, zstd, auto or zstd:LEVEL, with a LEVEL from 1 to 19, or -7 to -1."
+        }
+        CompressionError::Range { .. } => {
+            "Say auto, or auto:WEAKEST..STRONGEST as in auto:lz4..zstd:6."
+        }
+    }
+}

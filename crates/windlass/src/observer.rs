@@ -1,0 +1,158 @@
+//! Shows on the terminal, and writes to the log, what an operation tells.
+
+use std::any::Any;
+use std::path::Path;
+use std::sync::Arc;
+
+use windlass_engine::Progress;
+use windlass_operations::{Notice, Observer};
+
+use crate::cli::Global;
+use crate::hints::metrics::unwritten;
+use crate::progress::{Show, Shown};
+use crate::{hints, log, output, table};
+
+/// How the terminal shows an operation.
+#[derive(Clone, Copy, Debug)]
+pub struct Terminal {
+    /// Nothing but warnings and errors.
+    silent: bool,
+    /// Whether to show threads and layout before a run.
+    details: bool,
+    /// Without a terminal, a line is printed each time that this many more percent are done.
+    percent: u8,
+    /// Whether to leave the settings of the run out: it is one of several.
+    brief: bool,
+}
+
+impl Terminal {
+    /// As the command line asks for it.
+    pub fn new(global: &Global, details: bool, percent: u8) -> Self {
+        Self {
+            silent: global.is_silent(),
+            details,
+            percent,
+            brief: false,
+        }
+    }
+
+    /// The same without the settings of each run.
+    pub fn brief(self, brief: bool) -> Self {
+        Self { brief, ..self }
+    }
+
+    fn note(&self, text: &str) {
+        if !self.silent {
+            output::note(text);
+        }
+    }
+}
+
+impl Observer for Terminal {
+    fn notice(&self, notice: &Notice<'_>) {
+        match notice {
+            Notice::MadeDirectory { path, is_expected } => made(path, *is_expected),
+            Notice::NoHooks => {
+                self.note("note: no hook runs, because nul keeps nothing: this is no backup");
+            }
+            Notice::CleanedUp(text) => self.note(text),
+            Notice::Settings { plan, codec } => {
+                log::settings(plan, *codec);
+                if !self.silent && !self.brief {
+                    table::print_plan(plan, *codec, self.details);
+                }
+            }
+            Notice::LogRefused => log::withdraw(),
+            Notice::Phase(phase) => log::info(&format!("phase: {phase}")),
+            Notice::Verdict(verdict) => log::info(&format!("verdict: {verdict}")),
+            Notice::Metrics(address) => {
+                self.note(&format!("metrics     http://{address}/metrics"));
+            }
+            Notice::OfMount(error) => {
+                let what = if error.is_of_set() { "damage" } else { "error" };
+                output::note(&format!("{what}: {error}"));
+            }
+            Notice::ScratchLeft { path, error } => {
+                let path = path.display();
+                output::note(&format!("warning: {path} could not be removed: {error}"));
+            }
+            Notice::ScratchStays { path, error } => {
+                let path = path.display();
+                output::note(&format!("warning: {path} is left over and stays: {error}"));
+            }
+            Notice::Hook { event, words } => {
+                log::info(&format!("hook {event}: {}", words.join(" ")));
+            }
+            Notice::HookFailed(error) => {
+                output::note(&format!("warning: {}", hints::operation::hook_text(error)))
+            }
+            Notice::NoPrediction(error) => {
+                output::note(&format!("warning: no prediction is kept: {error}"));
+            }
+            Notice::GuessedSpeeds(error) => {
+                output::note(&format!("warning: speeds of cores are guessed: {error}"));
+            }
+            Notice::LostEvents(count) => output::note(&format!(
+                "warning: {count} events were lost: the file could not be written fast enough"
+            )),
+            other => recording(other),
+        }
+    }
+
+    fn watch(&self, progress: &Arc<Progress>) -> Option<Box<dyn Any>> {
+        let show = Show::choose(self.silent, self.percent);
+        Some(Box::new(Shown::start(progress, show)))
+    }
+
+    fn is_degraded(&self) -> bool {
+        output::is_degraded()
+    }
+}
+
+/// A mistyped name, or a disk that is not mounted, must not stay unseen: this is also for --quiet. A
+/// directory is made once.
+fn made(directory: &Path, is_expected: bool) {
+    let text = format!("made the directory {}", directory.display());
+    if is_expected {
+        return output::degrade(&format!(
+            "{text}, which the configuration names. If a disk belongs there, it is not mounted"
+        ));
+    }
+    log::info(&text);
+    output::unlogged(&text);
+}
+
+/// What cannot be recorded of a run. The run goes on.
+fn recording(notice: &Notice<'_>) {
+    match notice {
+        Notice::EventsUnwritten { path, error } => {
+            let path = path.display();
+            let text = format!("the events of this run are not in {path}: {error}");
+            output::degrade(&match hints::engine(error) {
+                Some(hint) => format!("{text}. {}", hint.trim_end_matches('.')),
+                None => text,
+            });
+        }
+        Notice::EventsFailed(error) => output::degrade(&error.to_string()),
+        Notice::MetricsUnserved { address, error } => {
+            output::degrade(&format!("this run serves no metrics on {address}: {error}"));
+        }
+        Notice::MetricsUnwritten {
+            path,
+            error,
+            foreign,
+            is_early,
+        } => {
+            let text = unwritten(path, error, foreign.as_deref());
+            match is_early {
+                true => output::note(&format!("warning: {text}")),
+                false => output::degrade(&text),
+            }
+        }
+        Notice::MetricsStillUnwritten => output::degrade_silently(),
+        Notice::MetricsOfFailure(error) => {
+            output::note(&format!("warning: no metrics of this run: {error}"));
+        }
+        other => output::note(&format!("note: {other:?}")),
+    }
+}

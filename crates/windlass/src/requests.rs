@@ -1,0 +1,153 @@
+//! From the command line to the requests of operations. Every option that only says how a run is
+//! done is read here, once.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use windlass_engine::media::saturated;
+use windlass_engine::{BufferRequest, EventFormat};
+use windlass_model::Emulation;
+use windlass_operations::{
+    BackupRequest, Caller, Compression, Events, HookCommands, OpenSettings, ProcessUse, Rates,
+    RunSettings, Watching,
+};
+
+use crate::cli::{self, Backup, Buffers, Global, Layout, TraceFormat};
+use crate::exit::Failure;
+use crate::log;
+use crate::observer::Terminal;
+
+/// The command line as the caller of an operation.
+pub fn caller(global: &Global, terminal: Terminal) -> Caller {
+    Caller {
+        process: ProcessUse::Own,
+        tool: format!("windlass {}", env!("CARGO_PKG_VERSION")),
+        log: log::file(global).map(std::path::Path::to_owned),
+        observer: Arc::new(terminal),
+    }
+}
+
+/// What a backup does.
+pub fn backup(arguments: &Backup) -> Result<BackupRequest, Failure> {
+    Ok(BackupRequest {
+        database: arguments.database.clone(),
+        name: arguments.name.clone(),
+        to: arguments.to.clone(),
+        to_is_expected: arguments.to_is_configured,
+        compression: Compression::parse(&arguments.compress)?,
+        compression_text: arguments.compress.clone(),
+        rates: rates(&arguments.rates),
+        overwrite: arguments.overwrite,
+        buffered: arguments.buffered,
+        label: arguments.label.clone(),
+        fast_checkpoint: arguments.checkpoint == "fast",
+        page_checksums: !arguments.no_page_checksums,
+        lock_wait: arguments.lock_wait.map(Duration::from_secs),
+        lock_limit: arguments.lock_limit.map(Duration::from_secs),
+        accept: arguments.accept.clone(),
+        keep_prediction: !arguments.no_prediction,
+        hooks: hooks(&arguments.hooks)?,
+        watching: watching(&arguments.watching),
+        settings: settings(&arguments.buffers, &arguments.layout)?,
+    })
+}
+
+/// How a set is opened.
+pub fn opening(options: &cli::OpenOptions, writable: bool) -> OpenSettings {
+    OpenSettings {
+        scratch: options.scratch.clone(),
+        cache_bytes: options.cache,
+        bindir: options.bindir.clone(),
+        preload: options.preload.clone(),
+        settings: options.settings.clone(),
+        role: options.user.clone(),
+        run_as: options.run_as.clone(),
+        port: options.port,
+        listen: options.listen.clone(),
+        writable,
+    }
+}
+
+/// Limits of speed.
+pub fn rates(rates: &cli::Rates) -> Rates {
+    Rates {
+        read: rates.max_rate,
+        write: rates.max_device_rate,
+    }
+}
+
+/// How a run is recorded.
+pub fn watching(watching: &cli::Watching) -> Watching {
+    Watching {
+        events: watching.events.as_ref().map(|path| Events {
+            path: path.clone(),
+            format: match watching.events_format {
+                TraceFormat::Jsonl => EventFormat::JsonLines,
+                TraceFormat::Trace => EventFormat::Chrome,
+            },
+            limit_bytes: watching.events_limit,
+        }),
+        metrics: watching.metrics.clone(),
+        metrics_file: watching.metrics_file.clone(),
+    }
+}
+
+/// The commands before and after. One that cannot be parsed is a mistake in the options.
+pub fn hooks(options: &cli::Hooks) -> Result<HookCommands, Failure> {
+    let words = |option: &str, text: &Option<String>| -> Result<_, Failure> {
+        let Some(text) = text.as_deref().filter(|text| !text.is_empty()) else {
+            return Ok(None);
+        };
+        let words = shlex::split(text).filter(|words| !words.is_empty());
+        words.map(Some).ok_or_else(|| {
+            Failure::usage(
+                format!("--{option}: {text:?} has a quote without its end"),
+                "Write a program and its arguments, as for a shell but without its other signs.",
+            )
+        })
+    };
+    Ok(HookCommands {
+        before: words("before", &options.before)?,
+        after: words("after", &options.after)?,
+        on_failure: words("on-failure", &options.on_failure)?,
+        timeout: options.hook_timeout.map(Duration::from_secs_f64),
+    })
+}
+
+/// The models that storage has to imitate.
+pub fn emulation(buffers: &Buffers) -> Result<Emulation, Failure> {
+    Ok(Emulation::parse(
+        buffers.bounds.emulate.iter().map(String::as_str),
+    )?)
+}
+
+/// Buffers, threads and storage.
+pub fn settings(buffers: &Buffers, layout: &Layout) -> Result<RunSettings, Failure> {
+    Ok(RunSettings {
+        buffers: request(buffers, layout)?,
+        emulation: emulation(buffers)?,
+        ring: !buffers.no_ring,
+    })
+}
+
+/// Buffers and threads.
+pub fn request(buffers: &Buffers, layout: &Layout) -> Result<BufferRequest, Failure> {
+    let narrow = |option, value: Option<u64>| {
+        value
+            .map(|value| {
+                usize::try_from(value).map_err(|_| {
+                    Failure::usage(format!("{option}: {value} is too large"), "Lower it.")
+                })
+            })
+            .transpose()
+    };
+    Ok(BufferRequest {
+        buffers: buffers.buffers,
+        transfer_bytes: narrow("--transfer-size", buffers.transfer_size)?,
+        alignment: layout.block_size.map(saturated),
+        frame_bytes: narrow("--frame-size", layout.frame_size)?,
+        compressors: buffers.threads,
+        readers: layout.readers,
+        memory_limit: buffers.bounds.max_memory,
+    })
+}

@@ -118,9 +118,8 @@ pub fn list() -> io::Result<Vec<Report>> {
     let mut reports = Vec::new();
     match directory(false) {
         Ok(own) => {
-            for left in list_one(&own, &mut reports)? {
-                std::fs::remove_file(&left)?;
-            }
+            let left = list_one(&own, &mut reports)?;
+            left.iter().try_for_each(|left| remove(left))?;
         }
         Err(error) if error.kind() == io::ErrorKind::NotFound => {}
         Err(error) => return Err(error),
@@ -162,6 +161,14 @@ fn list_one(directory: &Path, reports: &mut Vec<Report>) -> io::Result<Vec<PathB
         }
     }
     Ok(left)
+}
+
+/// Removes a file that may be gone: whoever lists the operations or begins one removes such files.
+fn remove(left: &Path) -> io::Result<()> {
+    match std::fs::remove_file(left) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
+        _ => Ok(()),
+    }
 }
 
 /// Whether a process was killed while it wrote this file for the first time or again.
@@ -269,6 +276,16 @@ fn is_private(directory: &Path, uid: u32) -> io::Result<bool> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_left_file_that_another_process_removed_is_no_failure() {
+        let place = tempfile::tempdir().unwrap();
+        let left = place.path().join("1-0.json");
+        drop(std::fs::File::create(&left).unwrap());
+        remove(&left).unwrap();
+        remove(&left).unwrap();
+        assert!(remove(place.path()).is_err());
+    }
 
     #[test]
     fn a_process_is_known_by_its_start() {

@@ -72,7 +72,8 @@ pub fn check(
 }
 
 /// Refuses a log where no output may be, and tells so: the caller removes it if it created it. A
-/// log is opened first of all, and what it writes to may turn out to be a file that a restore creates.
+/// log is opened first of all, and what it writes to may turn out to be a file that a restore
+/// creates.
 pub fn check_log(caller: &Caller, outputs: &Outputs) -> Result<(), OperationError> {
     let Some(path) = &caller.log else {
         return Ok(());

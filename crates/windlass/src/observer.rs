@@ -109,8 +109,8 @@ impl Observer for Terminal {
     }
 }
 
-/// A mistyped name, or a disk that is not mounted, must not stay unseen: this is also for --quiet. A
-/// directory is made once.
+/// A mistyped name, or a disk that is not mounted, must not stay unseen: this is also for --quiet.
+/// A directory is made once.
 fn made(directory: &Path, is_expected: bool) {
     let text = format!("made the directory {}", directory.display());
     if is_expected {

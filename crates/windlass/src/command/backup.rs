@@ -117,8 +117,8 @@ fn print_warnings(warnings: &warnings::Warnings, details: bool) {
 
 /// A remark in words; nothing if it was accepted and `all` is not asked for.
 ///
-/// The version of SQLite is a remark and not a warning. The backup itself is right, and most systems
-/// have such a SQLite. A warning would end every backup there with exit code 3.
+/// The version of SQLite is a remark and not a warning. The backup itself is right, and most
+/// systems have such a SQLite. A warning would end every backup there with exit code 3.
 fn remark_text(remark: &Remark, all: bool) -> Option<String> {
     Some(match remark {
         Remark::AnotherWindow { cause } => {

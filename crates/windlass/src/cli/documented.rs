@@ -9,7 +9,7 @@ use clap::{Command, CommandFactory};
 use super::Cli;
 
 /// Options of other programs that the manual's examples have.
-const FOREIGN: [&str; 3] = ["--nocapture", "--now", "--test"];
+const FOREIGN: [&str; 4] = ["--nocapture", "--now", "--test", "--waldir"];
 
 fn docs() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs")

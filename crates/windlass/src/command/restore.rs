@@ -348,6 +348,7 @@ fn show(global: &Global, arguments: &Restore, restored: &Restored) {
     if global.json {
         let mut document = to_json(report);
         restored.judgement.describe(&mut document);
+        document["next"] = restored.next.lines().map(str::trim_start).collect();
         return output::line(&document.to_string());
     }
     let (written, stored) = (

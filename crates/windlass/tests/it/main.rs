@@ -6,6 +6,7 @@ mod accepting;
 mod checking;
 mod clusters;
 mod diff;
+mod documents;
 mod endings;
 mod events;
 mod extremes;

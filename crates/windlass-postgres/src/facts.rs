@@ -18,6 +18,8 @@ pub const KIND: &str = "postgresql";
 const BLOCK_BYTES: RangeInclusive<u32> = 1024..=32 * 1024;
 /// The sizes of WAL segments that `initdb` accepts.
 const SEGMENT_BYTES: RangeInclusive<u32> = 1024 * 1024..=1024 * 1024 * 1024;
+/// Longest name of a user.
+const USER_BYTES_MAX: usize = 256;
 
 /// What a cluster is. Windlass asks when the session begins and checks the answers against the data
 /// directory.
@@ -219,6 +221,7 @@ impl DatabaseFacts {
                 what: format!("its facts are not those of a PostgreSQL cluster: {error}"),
             })?;
         found.check_sizes()?;
+        found.check_owner()?;
         Ok(found)
     }
 
@@ -232,6 +235,25 @@ impl DatabaseFacts {
                 let what = format!("its facts name a {name} of {bytes} bytes, which no server has");
                 return Err(PostgresError::Set { what });
             }
+        }
+        Ok(())
+    }
+
+    /// Refuses an owner that no system has, and whom nobody can name. One that only this machine
+    /// lacks is no fault of the set.
+    fn check_owner(&self) -> Result<(), PostgresError> {
+        let owner = &self.owner;
+        let is_strange = |letter: char| letter.is_control() || letter == '/' || letter == ':';
+        // The number of a user has 32 bits, and the largest one means nobody.
+        let is_digits = owner.chars().all(|letter| letter.is_ascii_digit());
+        let is_number = owner.parse().is_ok_and(|number: u32| number < u32::MAX);
+        if owner.is_empty()
+            || owner.len() > USER_BYTES_MAX
+            || owner.contains(is_strange)
+            || (is_digits && !is_number)
+        {
+            let what = format!("its facts name an owner {owner:?}, which no system has");
+            return Err(PostgresError::Set { what });
         }
         Ok(())
     }

@@ -275,7 +275,15 @@ fn add(parts: &mut Parts, kind: FileKind, path: &str, target: &str) {
 #[test]
 fn a_set_that_is_no_cluster_is_damage_to_verify_restore_and_open_alike() {
     let place = Place::new();
-    let lies: [(Lie, &str); 7] = [
+    let lies: [(Lie, &str); 9] = [
+        (
+            |parts| parts.description.facts.database["owner"] = "4294967295".into(),
+            "its facts name an owner \"4294967295\", which no system has",
+        ),
+        (
+            |parts| parts.description.facts.database["owner"] = "".into(),
+            "its facts name an owner \"\", which no system has",
+        ),
         (
             |parts| drop(parts.description.files.0.remove(1)),
             "it holds no PG_VERSION",

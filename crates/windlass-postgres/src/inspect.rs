@@ -4,19 +4,22 @@
 //!   databases --> relations --verify_heapam, bt_index_check--> faults by relation
 //!   catalogs ---> missing ----files that do not exist---------> faults by relation
 //!   files ------> pages ------checksums, read errors, gaps----> faults by relation
+//!                  +--------structure--lost pages-------------> faults by relation
 //!
 //! amcheck checks the content of tables and B-trees: it finds impossible rows, and rows that an
 //! index lacks. It does not check other kinds of indexes, the free space and visibility maps, or
 //! databases that nobody can connect to. Windlass at least reads their pages and checks the
-//! checksums.
+//! checksums. It also looks for pages that are lost: those that other pages need or point to.
 //!
 //! Invariants
 //! - What could not be checked is named, and never reported as sound.
 
 mod found;
+mod kinds;
 mod missing;
 mod pages;
 mod relations;
+mod structure;
 
 use std::path::Path;
 use std::sync::atomic::{AtomicUsize, Ordering};

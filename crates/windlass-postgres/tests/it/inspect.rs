@@ -12,7 +12,7 @@ use windlass_testkit::postgres::{ClusterOptions, DEFAULT_BIN, PrivateCluster, be
 use crate::open::Opened;
 use crate::support::{Wish, restore_set, try_backup, verify_backup};
 
-const PAGE: u64 = 8192;
+pub const PAGE: u64 = 8192;
 
 /// A set of a cluster with a table and two kinds of indexes on it, and a function for their paths.
 fn set_of(options: &ClusterOptions) -> (Opened, impl Fn(&str) -> PathBuf + use<>) {
@@ -38,8 +38,13 @@ fn set_of(options: &ClusterOptions) -> (Opened, impl Fn(&str) -> PathBuf + use<>
     (opened, path)
 }
 
-fn inspected(opened: &Opened) -> Inspection {
-    let server = Server::start(opened.request(15), &Cancel::new()).unwrap();
+pub fn inspected(opened: &Opened) -> Inspection {
+    inspected_by(opened, 15)
+}
+
+/// Inspects with a server of this version.
+pub fn inspected_by(opened: &Opened, major: u32) -> Inspection {
+    let server = Server::start(opened.request(major), &Cancel::new()).unwrap();
     let data = opened.place.path().join("view");
     inspect(&server, &data, 2, &Cancel::new()).unwrap()
 }
@@ -56,7 +61,7 @@ fn change(path: &Path, offset: u64, change: impl Fn(&mut [u8])) {
     file.write_all_at(&bytes, offset).unwrap();
 }
 
-fn found<'a>(inspection: &'a Inspection, relation: &str) -> &'a str {
+pub fn found<'a>(inspection: &'a Inspection, relation: &str) -> &'a str {
     let fault = inspection
         .faults
         .iter()

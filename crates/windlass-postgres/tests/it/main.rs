@@ -10,6 +10,7 @@ mod databases;
 mod inspect;
 mod live;
 mod log;
+mod lost;
 mod messages;
 mod open;
 mod outgoing;

@@ -1,9 +1,14 @@
 //! PostgreSQL's own regression database, which has the richest schema there is. The test backs it
 //! up while it is being made, and again when it is finished.
 
+use std::os::unix::fs::symlink;
+use std::path::Path;
+
 use windlass_testkit::load::{assert_same_dump, start_regression};
 use windlass_testkit::postgres::{ClusterOptions, PrivateCluster, become_server_user, succeed};
 
+use crate::inspect::inspected;
+use crate::open::Opened;
 use crate::support::{Wish, restore_and_judge, restore_set, try_backup, verify_backup};
 
 /// So slow that several groups of tests run during the copy.
@@ -13,6 +18,14 @@ fn dump(server: &PrivateCluster) -> String {
     // A restore leaves unlogged tables empty, as a crash does.
     let mut tool = server.tool("pg_dumpall");
     succeed(tool.args(["--no-sync", "--no-unlogged-table-data"]))
+}
+
+/// An opened set has relations of every kind, in every state that the suite brings about.
+fn assert_sound(source: &PrivateCluster, set: &Path) {
+    let place = tempfile::tempdir().unwrap();
+    symlink(set, place.path().join("set")).unwrap();
+    let inspection = inspected(&Opened::new(source.bin(), place));
+    assert_eq!(inspection.faults, []);
 }
 
 #[test]
@@ -43,6 +56,8 @@ fn the_regression_database_is_backed_up_in_the_making_and_when_done() {
         &[],
     ));
 
+    assert_sound(&source, &live);
+
     let relations = source.sql(
         "regression",
         "SELECT count(*) FROM pg_class WHERE relkind = 'r'",
@@ -53,6 +68,7 @@ fn the_regression_database_is_backed_up_in_the_making_and_when_done() {
     );
     let done = place.path().join("done");
     try_backup(&source, &done, &Wish::default()).unwrap();
+    assert_sound(&source, &done);
     let into = place.path().join("restored-done");
     restore_set(&done, &into, &[]);
     verify_backup(&source, &into);

@@ -1,0 +1,121 @@
+//! Lost pages in an opened database: what no file shows by itself, other files show.
+
+use std::collections::BTreeMap;
+use std::os::unix::fs::FileExt;
+use std::path::Path;
+
+use windlass_testkit::postgres::{ClusterOptions, DEFAULT_BIN, PrivateCluster, become_server_user};
+
+use crate::inspect::{PAGE, found, inspected, inspected_by};
+use crate::open::Opened;
+use crate::support::{Wish, try_backup};
+use crate::versions::versions;
+
+const KINDS: [&str; 11] = [
+    "by_hash",
+    "by_gist",
+    "by_gin",
+    "by_spgist",
+    "by_brin",
+    "cut",
+    "cut_index",
+    "mapped",
+    "counter",
+    "gone",
+    "hollow",
+];
+
+/// A set of a cluster with every kind of relation, and the paths of those that are named above and
+/// of the index on `hollow`.
+fn set_of_all_kinds(bin: &Path) -> (Opened, BTreeMap<&'static str, String>) {
+    become_server_user();
+    let place = tempfile::tempdir().unwrap();
+    let source = PrivateCluster::start(&ClusterOptions {
+        bin: bin.to_owned(),
+        ..ClusterOptions::default()
+    });
+    let sql = |text: &str| source.sql("postgres", text);
+    sql(
+        "CREATE TABLE rows AS SELECT i, i::text x, point(i, i) p, ARRAY[i] a \
+        FROM generate_series(1, 60000) i",
+    );
+    for (name, how) in [
+        ("by_btree", "btree (i)"),
+        ("by_hash", "hash (x)"),
+        ("by_gist", "gist (p)"),
+        ("by_gin", "gin (a)"),
+        ("by_spgist", "spgist (p)"),
+        ("by_brin", "brin (i)"),
+    ] {
+        sql(&format!("CREATE INDEX {name} ON rows USING {how}"));
+    }
+    sql("CREATE TABLE cut AS SELECT i FROM generate_series(1, 60000) i");
+    sql("CREATE INDEX cut_index ON cut (i)");
+    // No index leads to its rows, but its map does.
+    sql("CREATE TABLE mapped AS SELECT i FROM generate_series(1, 60000) i");
+    sql("CREATE SEQUENCE counter");
+    sql("CREATE SEQUENCE gone");
+    sql("CREATE TABLE hollow AS SELECT i % 5 i FROM generate_series(1, 60000) i");
+    sql("CREATE INDEX hollow_index ON hollow (i)");
+    sql("VACUUM ANALYZE");
+    let path = |name| (name, sql(&format!("SELECT pg_relation_filepath('{name}')")));
+    let paths = KINDS
+        .into_iter()
+        .chain(["hollow_index"])
+        .map(path)
+        .collect();
+    try_backup(&source, &place.path().join("set"), &Wish::default()).unwrap();
+    (Opened::new(source.bin(), place), paths)
+}
+
+#[test]
+fn sound_relations_of_every_kind_and_version_have_no_lost_pages() {
+    become_server_user();
+    for (major, bin) in versions() {
+        let (opened, _) = set_of_all_kinds(&bin);
+        let sound = inspected_by(&opened, major);
+        assert_eq!(sound.faults, [], "PostgreSQL {major}");
+    }
+}
+
+/// Pages of each kind of relation that are lost in ways that its files do not show by themselves.
+#[test]
+fn lost_pages_of_every_kind_of_relation_are_found() {
+    let (opened, paths) = set_of_all_kinds(Path::new(DEFAULT_BIN));
+    let view = opened.place.path().join("view");
+    for name in KINDS.iter().filter(|name| **name != "cut_index") {
+        let path = view.join(&paths[name]);
+        let file = std::fs::OpenOptions::new().write(true).open(&path).unwrap();
+        let pages = file.metadata().unwrap().len() / PAGE;
+        let zero = |block: u64| file.write_all_at(&[0; 8192], block * PAGE).unwrap();
+        match *name {
+            "cut" | "mapped" => file.set_len((pages - 3) * PAGE).unwrap(),
+            "gone" => file.set_len(0).unwrap(),
+            "counter" | "by_gin" | "by_spgist" | "by_brin" => zero(0),
+            "by_hash" => zero(5),
+            // Every page but the first is one that another leads to.
+            "by_gist" => zero(7),
+            _ => zero(9),
+        }
+    }
+    let inspection = inspected(&opened);
+    let points = |by: &str| format!("missing or empty, but {by} points there");
+    for name in KINDS.iter().filter(|name| **name != "cut_index") {
+        let what = found(&inspection, &format!("public.{name}"));
+        let expected = match *name {
+            "cut" => &points(&paths["cut_index"]),
+            "mapped" => &points(&format!("{}_vm", paths["mapped"])),
+            "hollow" => &points(&paths["hollow_index"]),
+            "by_hash" => "block 5 is missing or empty",
+            "by_gist" => "block 7 is missing or empty",
+            _ => "block 0 is missing or empty",
+        };
+        assert!(what.contains(expected), "{name}: {what}");
+    }
+    assert_eq!(
+        inspection.faults.len(),
+        KINDS.len() - 1,
+        "{:#?}",
+        inspection.faults
+    );
+}

@@ -37,7 +37,7 @@ use crate::error::EngineError;
 use crate::options::BackupOptions;
 use crate::pace::{Paced, paced};
 use crate::process::process_cpu_seconds;
-use crate::progress::{Progress, Setting};
+use crate::progress::{Progress, Setup};
 use crate::rate::RateLimit;
 use crate::read::ReadQueue;
 use crate::report::{Ended, RunReport};
@@ -115,7 +115,7 @@ impl BackupRun {
         let pool = Pool::new(plan.buffers, outputs, plan.transfer_bytes)?;
         let stripes = stripes::begin(set_id, created_nanos, &options, devices)?;
         let names = stripes.iter().map(|stripe| stripe.device.location());
-        progress.begin(Setting::of_backup(&options, names, &pool));
+        progress.begin(Setup::of_backup(&options, names, &pool));
         let mut run = Self {
             shared: Arc::new(Shared::new(pool, progress, cancel)),
             outcomes: Arc::default(),

@@ -12,7 +12,7 @@ use windlass_media::fitted;
 
 use crate::activity::Activity;
 use crate::buffer::Occupancy;
-use crate::progress::{DeviceCounter, Progress, Setting};
+use crate::progress::{DeviceCounter, Progress, Setup};
 use crate::report::DeviceReport;
 use crate::resource::Resource;
 use crate::verdict::Verdict;
@@ -102,8 +102,8 @@ impl Meter {
     /// Shows how the run is now. Call it from time to time: rates are calculated between two calls.
     pub fn look(&mut self) -> Live {
         let progress = Arc::clone(&self.progress);
-        let setting = progress.setting();
-        let devices = setting.map_or(&[][..], |setting| &setting.devices);
+        let setup = progress.setup();
+        let devices = setup.map_or(&[][..], |setup| &setup.devices);
         let now = Look {
             at: Instant::now(),
             done: progress.done(),
@@ -136,7 +136,7 @@ impl Meter {
             done_share,
             rate: rate(before.done, now.done, time),
             remaining_seconds: done_share.filter(|share| *share > 0.0).map(left),
-            limit: setting.and_then(|setting| limit(&before, &now, setting)),
+            limit: setup.and_then(|setup| limit(&before, &now, setup)),
             stages: now.stages.to_vec(),
             devices: devices.iter().enumerate().map(live_device).collect(),
             buffers: progress.occupancy(),
@@ -171,26 +171,26 @@ fn rate(before: u64, now: u64, time: Duration) -> f64 {
 }
 
 /// The verdict on what happened between two looks.
-fn limit(before: &Look, now: &Look, setting: &Setting) -> Option<LiveLimit> {
+fn limit(before: &Look, now: &Look, setup: &Setup) -> Option<LiveLimit> {
     let stage = |index: usize| since(&before.stages[index], &now.stages[index]);
     let activity = Activity {
-        plan: setting.plan.clone(),
+        plan: setup.plan.clone(),
         reader: stage(0),
         compressor: stage(1),
         writer: stage(2),
         data_seconds: (now.at - before.at).as_secs_f64(),
-        codec: setting.codec.clone(),
-        source_rate: setting.source_rate,
-        device_rate: setting.device_rate,
+        codec: setup.codec.clone(),
+        source_rate: setup.source_rate,
+        device_rate: setup.device_rate,
         cores: 1,
     };
     // Before the first byte, all threads wait for work. That says nothing about any resource.
     if activity.reader.threads == 0 || now.done == before.done {
         return None;
     }
-    let (_, stripes) = setting.devices.split_last()?;
+    let (_, stripes) = setup.devices.split_last()?;
     let devices: Vec<_> = stripes.iter().map(unmeasured).collect();
-    let verdict = if setting.backs_up {
+    let verdict = if setup.backs_up {
         Verdict::of_backup(&activity, &devices)
     } else {
         Verdict::of_restore(&activity, &devices)

@@ -23,13 +23,13 @@ pub struct Progress {
     pub compressor: Stage,
     /// Writers: they write stripes in a backup, and files in a restore.
     pub writer: Stage,
-    setting: OnceLock<Setting>,
+    setup: OnceLock<Setup>,
     recorder: OnceLock<Arc<dyn Recording>>,
 }
 
 /// How a run is set up. It is known as soon as the run's threads start.
 #[derive(Debug)]
-pub(crate) struct Setting {
+pub(crate) struct Setup {
     pub(crate) plan: BufferPlan,
     pub(crate) codec: String,
     pub(crate) source_rate: Option<u64>,
@@ -113,15 +113,15 @@ impl Progress {
     }
 
     /// Notes that the run's threads start now.
-    pub(crate) fn begin(&self, setting: Setting) {
-        let setting = self.setting.get_or_init(|| setting);
+    pub(crate) fn begin(&self, setup: Setup) {
+        let setup = self.setup.get_or_init(|| setup);
         if let Some(recorder) = self.recorder.get() {
-            recorder.begin(setting.describe());
+            recorder.begin(setup.describe());
         }
     }
 
-    pub(crate) fn setting(&self) -> Option<&Setting> {
-        self.setting.get()
+    pub(crate) fn setup(&self) -> Option<&Setup> {
+        self.setup.get()
     }
 
     /// From now on, reports all waits and I/Os to a recorder.
@@ -138,7 +138,7 @@ impl Progress {
 
     /// The counters of the stages up to now.
     pub fn reports(&self) -> [StageReport; 3] {
-        let names = self.setting.get().map_or(BACKUP_STAGES, Setting::stages);
+        let names = self.setup.get().map_or(BACKUP_STAGES, Setup::stages);
         let [reader, compressor, writer] = self.stages();
         [
             reader.report(names[0]),
@@ -154,15 +154,15 @@ impl Progress {
 
     /// Does the same for the source of a backup, or the target of a restore.
     pub(crate) fn serve_outside(&self) {
-        if let Some(setting) = self.setting.get() {
-            serve_device(setting.devices.len().saturating_sub(1));
+        if let Some(setup) = self.setup.get() {
+            serve_device(setup.devices.len().saturating_sub(1));
         }
     }
 
     /// Counts an I/O for the device that the calling thread serves.
     pub(crate) fn io(&self, stage: &Stage, io: Io) {
-        let device = self.setting.get().zip(served_device());
-        if let Some(device) = device.and_then(|(setting, device)| setting.devices.get(device)) {
+        let device = self.setup.get().zip(served_device());
+        if let Some(device) = device.and_then(|(setup, device)| setup.devices.get(device)) {
             device.bytes.fetch_add(io.bytes, Ordering::Relaxed);
             device.operations.fetch_add(1, Ordering::Relaxed);
         }
@@ -173,7 +173,7 @@ impl Progress {
 
     /// Who has the buffers right now. `None` before the run has a pool, and after it.
     pub(crate) fn occupancy(&self) -> Option<Occupancy> {
-        let pool = self.setting.get()?.pool.upgrade()?;
+        let pool = self.setup.get()?.pool.upgrade()?;
         Some(pool.occupancy())
     }
 }
@@ -185,8 +185,8 @@ const RESTORE_STAGES: [StageName; 3] = [
     StageName::Writer,
 ];
 
-impl Setting {
-    /// The setting of a backup to stripes at these places.
+impl Setup {
+    /// The setup of a backup to stripes at these places.
     pub(crate) fn of_backup<'a>(
         options: &BackupOptions,
         stripes: impl Iterator<Item = &'a str>,
@@ -204,7 +204,7 @@ impl Setting {
         }
     }
 
-    /// The setting for a recorder.
+    /// The setup for a recorder.
     fn describe(&self) -> serde_json::Value {
         let outside = if self.backs_up { "source" } else { "target" };
         let last = self.devices.len().saturating_sub(1);

@@ -34,7 +34,7 @@ use crate::error::EngineError;
 use crate::options::BufferPlan;
 use crate::pace::{Paced, PacedTarget, Pacing};
 use crate::process::process_cpu_seconds;
-use crate::progress::{DeviceCounter, Progress, Setting};
+use crate::progress::{DeviceCounter, Progress, Setup};
 use crate::rate::RateLimit;
 use crate::read::ReadQueue;
 use crate::report::{Ended, RunReport};
@@ -129,7 +129,7 @@ pub(crate) fn run_through(
         options.plan.compressors,
         options.plan.transfer_bytes,
     )?;
-    progress.begin(setting(set, options, target.keeps(), &pool));
+    progress.begin(setup(set, options, target.keeps(), &pool));
     let shared = Shared::new(pool, Arc::clone(progress), cancel.clone());
     // A damaged set may have no list of its stripes.
     progress.set_total(set.held_bytes().max(set.file_bytes()));
@@ -141,7 +141,7 @@ pub(crate) fn run_through(
     let ledger = faults.ledger(set)?;
     let (source, stripes) = Paced::start(options.pacing.as_ref(), cancel);
     let slow = source.map(|source| PacedTarget::new(target, &source));
-    let run = Run {
+    let run = RestoreRun {
         set,
         target: slow.as_ref().map_or(target, |slow| slow),
         options,
@@ -178,12 +178,12 @@ pub(crate) fn run_through(
 }
 
 /// The facts about the run for its observers.
-fn setting(set: &FoundSet, options: &RestoreOptions, keeps: bool, pool: &Arc<Pool>) -> Setting {
+fn setup(set: &FoundSet, options: &RestoreOptions, keeps: bool, pool: &Arc<Pool>) -> Setup {
     let stripes = set.stripes().iter();
     let names = stripes.map(|stripe| stripe.location().to_string_lossy().into_owned());
     let target = if keeps { "target" } else { "nowhere" };
     let devices = names.chain([target.to_owned()]).map(DeviceCounter::new);
-    Setting {
+    Setup {
         plan: options.plan.clone(),
         codec: "decompression".to_owned(),
         source_rate: options.device_rate,
@@ -195,7 +195,7 @@ fn setting(set: &FoundSet, options: &RestoreOptions, keeps: bool, pool: &Arc<Poo
 }
 
 /// A restore under way, as all its threads see it.
-struct Run<'a> {
+struct RestoreRun<'a> {
     set: &'a FoundSet,
     target: &'a dyn Target,
     options: &'a RestoreOptions,
@@ -208,7 +208,7 @@ struct Run<'a> {
 
 type Threads<'scope, T> = Vec<ScopedJoinHandle<'scope, Option<T>>>;
 
-impl<'a> Run<'a> {
+impl<'a> RestoreRun<'a> {
     /// Runs all stages to their end. Returns the readers, because they know what their stripes did.
     fn run(&self) -> Result<Vec<StripeReader<'a>>, EngineError> {
         let plan = &self.options.plan;

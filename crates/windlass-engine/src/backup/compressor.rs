@@ -181,20 +181,20 @@ impl Compressor<'_> {
     /// Appends the pieces of a group, and adds their CRCs to those of their files.
     fn add_pieces(&self, chunk: &mut Chunk, filled: &Filled, group: &Group) {
         let mut position = group.start;
-        for run in &group.pieces {
-            let bytes = &filled.buffer[position..position + run.bytes];
-            position += run.bytes;
-            let part = &filled.unit.parts[run.part];
+        for piece in &group.pieces {
+            let bytes = &filled.buffer[position..position + piece.bytes];
+            position += piece.bytes;
+            let part = &filled.unit.parts[piece.part];
             let spec = &part.file.spec;
             let crc = crc32c(bytes);
             if part.layer == 0 {
-                let end = run.offset + run.bytes as u64;
+                let end = piece.offset + piece.bytes as u64;
                 self.outcomes.add_crc(spec.file, crc, end, spec.bytes);
             }
             chunk.pieces.push(PieceEntry {
                 file: spec.file,
-                bytes: fitted(run.bytes),
-                offset: run.offset,
+                bytes: fitted(piece.bytes),
+                offset: piece.offset,
                 crc32c: crc,
                 layer: part.layer,
             });
@@ -215,14 +215,15 @@ impl Compressor<'_> {
     }
 }
 
-/// A frame that is to be made: a run of the buffer, and the runs of files in it.
+/// A frame that is to be made: a range of the buffer, and the pieces of files in it.
 struct Group {
     start: usize,
     end: usize,
-    pieces: Vec<Run>,
+    pieces: Vec<Piece>,
 }
 
-struct Run {
+/// What will be a piece on the stripe: bytes of one part of the unit.
+struct Piece {
     part: usize,
     offset: u64,
     bytes: usize,
@@ -237,7 +238,7 @@ fn group(parts: &[Part], frame_bytes: usize) -> Vec<Group> {
         let mut done = 0;
         while done < part.bytes {
             let bytes = (part.bytes - done).min(frame_bytes);
-            let run = Run {
+            let piece = Piece {
                 part: index,
                 offset: part.offset + done as u64,
                 bytes,
@@ -245,12 +246,12 @@ fn group(parts: &[Part], frame_bytes: usize) -> Vec<Group> {
             match groups.last_mut() {
                 Some(last) if last.end - last.start + bytes <= frame_bytes => {
                     last.end += bytes;
-                    last.pieces.push(run);
+                    last.pieces.push(piece);
                 }
                 _ => groups.push(Group {
                     start: position,
                     end: position + bytes,
-                    pieces: vec![run],
+                    pieces: vec![piece],
                 }),
             }
             position += bytes;

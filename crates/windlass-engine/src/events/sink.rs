@@ -149,14 +149,14 @@ impl Sink {
         let Some(progress) = progress.upgrade().filter(|_| self.begun) else {
             return;
         };
-        let Some(setting) = progress.setting() else {
+        let Some(setup) = progress.setup() else {
             return;
         };
         let stages = [&progress.reader, &progress.compressor, &progress.writer];
         let sample = Sample {
             at_nanos: recorder.nanos(Instant::now()),
             buffers: progress.occupancy(),
-            device_bytes: setting.devices.iter().map(DeviceCounter::bytes).collect(),
+            device_bytes: setup.devices.iter().map(DeviceCounter::bytes).collect(),
             stage_bytes: stages.iter().map(|stage| stage.bytes()).collect(),
         };
         self.formatter.sample(&mut self.text, &sample);

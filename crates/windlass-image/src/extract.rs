@@ -120,7 +120,7 @@ pub fn extract_files(
     into: &Path,
     cancel: &Cancel,
 ) -> Result<ExtractReport, ImageError> {
-    let mut target = Target::open(into)?;
+    let mut target = Destination::open(into)?;
     let mut report = ExtractReport::default();
     for entry in image.files().0.iter() {
         if !wanted(&entry.path) {
@@ -141,7 +141,7 @@ pub fn extract_files(
 }
 
 /// The directory that receives the files.
-struct Target<'a> {
+struct Destination<'a> {
     path: &'a Path,
     directory: OwnedFd,
     /// Files and directories to sync one by one; `None` when there are too many.
@@ -156,7 +156,7 @@ const DIRECTORY: OFlags = OFlags::DIRECTORY
     .union(OFlags::RDONLY)
     .union(OFlags::CLOEXEC);
 
-impl<'a> Target<'a> {
+impl<'a> Destination<'a> {
     fn open(path: &'a Path) -> Result<Self, ImageError> {
         let fault = |source| error("create", path, source);
         let absolute = std::path::absolute(path).map_err(fault)?;

@@ -81,8 +81,8 @@ impl Weighed for SortedBlock {
     }
 }
 
-/// A run of bytes of a file that lies in one frame.
-struct Run {
+/// Bytes of a file that follow each other and lie in one frame.
+struct Stretch {
     located: Located,
     start: usize,
     bytes: u64,
@@ -185,7 +185,7 @@ impl SetImage {
     }
 
     /// The frame that holds `offset` of a file, and up to where its bytes count.
-    fn run(&self, file: FileNo, offset: u64) -> Result<Option<Run>, EngineError> {
+    fn stretch(&self, file: FileNo, offset: u64) -> Result<Option<Stretch>, EngineError> {
         let (located, until) = match self.upper.at(file, offset) {
             Layer::Upper(range) => {
                 let block = self.block(range.place)?;
@@ -210,7 +210,7 @@ impl SetImage {
             let skip = offset - piece.offset;
             let end = until.min(piece.offset + u64::from(piece.bytes));
             let start = located.at.start + fitted::<usize, _>(skip);
-            Run {
+            Stretch {
                 start,
                 bytes: end - offset,
                 located,
@@ -218,11 +218,11 @@ impl SetImage {
         }))
     }
 
-    /// Like [`Self::run`], but it is an error if there are no bytes.
-    fn run_of(&self, entry: &FileEntry, offset: u64) -> Result<Run, ImageError> {
-        let run = self.run(entry.file, offset);
-        let run = run.map_err(|source| read_error(entry, offset, source))?;
-        run.ok_or_else(|| ImageError::Missing {
+    /// Like [`Self::stretch`], but it is an error if there are no bytes.
+    fn stretch_of(&self, entry: &FileEntry, offset: u64) -> Result<Stretch, ImageError> {
+        let stretch = self.stretch(entry.file, offset);
+        let stretch = stretch.map_err(|source| read_error(entry, offset, source))?;
+        stretch.ok_or_else(|| ImageError::Missing {
             path: entry.path_lossy(),
             offset,
         })
@@ -235,16 +235,17 @@ impl SetImage {
         offset: u64,
         into: &mut [u8],
     ) -> Result<usize, ImageError> {
-        let run = self.run_of(entry, offset)?;
-        let count = usize::try_from(run.bytes).map_or(into.len(), |bytes| bytes.min(into.len()));
-        let Located { place, block, at } = &run.located;
+        let stretch = self.stretch_of(entry, offset)?;
+        let count =
+            usize::try_from(stretch.bytes).map_or(into.len(), |bytes| bytes.min(into.len()));
+        let Located { place, block, at } = &stretch.located;
         let stripe = &self.set.stripes()[usize::from(place.stripe)];
         self.frames
             .copy(
                 stripe,
                 block,
                 at.frame,
-                run.start,
+                stretch.start,
                 &mut into[..count],
                 &self.counters,
             )
@@ -285,12 +286,12 @@ impl Image for SetImage {
         if offset >= entry.bytes {
             return Ok(None);
         }
-        let run = self.run_of(entry, offset)?;
-        let piece = &run.located.at.piece;
+        let stretch = self.stretch_of(entry, offset)?;
+        let piece = &stretch.located.at.piece;
         // The checksum of the piece is valid for the image only if no byte of it is replaced or cut
         // off.
-        let whole = piece.offset == offset && u64::from(piece.bytes) == run.bytes;
-        let end = offset + run.bytes;
+        let whole = piece.offset == offset && u64::from(piece.bytes) == stretch.bytes;
+        let end = offset + stretch.bytes;
         Ok(Some(Checksummed {
             end: end.min(entry.bytes),
             crc32c: (whole && end <= entry.bytes).then_some(piece.crc32c),
@@ -305,8 +306,8 @@ impl Image for SetImage {
 
     fn will_need(&self, file: FileNo, offset: u64) {
         // If something here is damaged or missing, the later read reports it.
-        if let Ok(Some(run)) = self.run(file, offset) {
-            let Located { place, block, at } = &run.located;
+        if let Ok(Some(stretch)) = self.stretch(file, offset) {
+            let Located { place, block, at } = &stretch.located;
             self.fetch_ahead(place.stripe, block.frame(at.frame).offset);
         }
     }
@@ -319,16 +320,16 @@ impl Image for SetImage {
         let end = files.0[index].bytes.min(offset.saturating_add(bytes));
         let mut from = offset;
         while from < end {
-            let Ok(Some(run)) = self.run(file, from) else {
+            let Ok(Some(stretch)) = self.stretch(file, from) else {
                 return;
             };
-            let Located { place, block, at } = &run.located;
+            let Located { place, block, at } = &stretch.located;
             let stripe = &self.set.stripes()[usize::from(place.stripe)];
             let counters = &self.counters;
             if !self.frames.prefetch(stripe, block, at.frame, counters) {
                 return;
             }
-            from += run.bytes;
+            from += stretch.bytes;
         }
     }
 

@@ -1,4 +1,4 @@
-//! The ledger of predictions, each beside what then happened: `predictions.jsonl` in the state
+//! The file of predictions, each beside what then happened: `predictions.jsonl` in the state
 //! directory.
 //!
 //! The file holds one JSON object a line, the newest last. Windlass appends one after each real run
@@ -9,8 +9,8 @@
 //! - A line that cannot be read (a power cut left half of it) is counted. The other lines are still
 //!   read.
 //! - Nothing here makes a run fail: the caller gets the error, and goes on.
-//! - The ledger is opened before a run and written to after it. By the end of the run the process
-//!   may have become another user, who has no right to open the file.
+//! - The file is opened before a run and written to after it. By the end of the run the process may
+//!   have become another user, who has no right to open the file.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::Write;
@@ -26,7 +26,7 @@ use crate::plan::Direction;
 const FILE: &str = "predictions.jsonl";
 const FILE_BYTES_MAX: u64 = 1024 * 1024;
 /// A plan predicts how long data move. Most of a shorter run is its beginning and its end, so a
-/// shorter time is no prediction, and a shorter run judges none. The ledger keeps it all the same.
+/// shorter time is no prediction, and a shorter run judges none. The file keeps it all the same.
 pub const PREDICTED_SECONDS_MIN: f64 = 1.0;
 
 /// A run that was predicted and then made.
@@ -94,18 +94,18 @@ pub struct Accuracy {
 
 /// Where records are kept.
 #[derive(Clone, Debug)]
-pub struct Ledger {
+pub struct Predictions {
     path: PathBuf,
 }
 
-/// A ledger that takes one more record.
+/// The file of predictions, open. It takes one more record.
 #[derive(Debug)]
-pub struct OpenLedger {
+pub struct OpenPredictions {
     path: PathBuf,
     file: File,
 }
 
-/// What a ledger holds.
+/// What such a file holds.
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct Records {
     /// Oldest first.
@@ -114,8 +114,8 @@ pub struct Records {
     pub unreadable: usize,
 }
 
-impl Ledger {
-    /// The ledger of a state directory.
+impl Predictions {
+    /// The file of predictions of a state directory.
     pub fn of(state_directory: &Path) -> Self {
         Self {
             path: state_directory.join(FILE),
@@ -128,14 +128,14 @@ impl Ledger {
     }
 
     /// Opens it for a run that is about to begin.
-    pub fn open(&self) -> Result<OpenLedger, LabError> {
+    pub fn open(&self) -> Result<OpenPredictions, LabError> {
         let directory = self.path.parent().unwrap_or(Path::new("."));
         fs::create_dir_all(directory).map_err(LabError::io("create", directory))?;
         self.shorten()?;
         let mut options = OpenOptions::new();
         options.read(true).append(true).create(true).mode(0o644);
         let file = options.open(&self.path);
-        Ok(OpenLedger {
+        Ok(OpenPredictions {
             file: file.map_err(LabError::io("open", &self.path))?,
             path: self.path.clone(),
         })
@@ -178,7 +178,7 @@ impl Ledger {
     }
 }
 
-impl OpenLedger {
+impl OpenPredictions {
     /// Appends a record, durably.
     pub fn append(mut self, record: &Record) -> Result<(), LabError> {
         let line = serde_json::to_vec(record);
@@ -282,21 +282,21 @@ mod tests {
     #[test]
     fn what_is_kept_is_what_is_read_and_judged() {
         let place = tempfile::tempdir().unwrap();
-        let ledger = Ledger::of(&place.path().join("state"));
-        assert!(ledger.read().unwrap().records.is_empty());
+        let predictions = Predictions::of(&place.path().join("state"));
+        assert!(predictions.read().unwrap().records.is_empty());
         for (predicted, measured) in [
             (90.0, 100.0),
             (110.0, 100.0),
             (100.0, 100.0),
             (150.0, 200.0),
         ] {
-            ledger
+            predictions
                 .open()
                 .unwrap()
                 .append(&record(predicted, measured))
                 .unwrap();
         }
-        let found = ledger.read().unwrap();
+        let found = predictions.read().unwrap();
         assert_eq!((found.records.len(), found.unreadable), (4, 0));
         let accuracy = found.accuracy(Direction::Backup).unwrap();
         assert!((accuracy.error_median - 0.1).abs() < 1e-9);
@@ -309,9 +309,13 @@ mod tests {
     #[test]
     fn short_runs_are_kept_and_judge_nothing() {
         let place = tempfile::tempdir().unwrap();
-        let ledger = Ledger::of(place.path());
-        ledger.open().unwrap().append(&record(0.01, 0.5)).unwrap();
-        let found = ledger.read().unwrap();
+        let predictions = Predictions::of(place.path());
+        predictions
+            .open()
+            .unwrap()
+            .append(&record(0.01, 0.5))
+            .unwrap();
+        let found = predictions.read().unwrap();
         assert_eq!((found.records.len(), found.too_short()), (1, 1));
         assert_eq!(found.accuracy(Direction::Backup), None);
     }
@@ -319,12 +323,23 @@ mod tests {
     #[test]
     fn half_a_line_costs_no_other_line() {
         let place = tempfile::tempdir().unwrap();
-        let ledger = Ledger::of(place.path());
-        ledger.open().unwrap().append(&record(1.0, 1.0)).unwrap();
-        let mut file = OpenOptions::new().append(true).open(ledger.path()).unwrap();
+        let predictions = Predictions::of(place.path());
+        predictions
+            .open()
+            .unwrap()
+            .append(&record(1.0, 1.0))
+            .unwrap();
+        let mut file = OpenOptions::new()
+            .append(true)
+            .open(predictions.path())
+            .unwrap();
         file.write_all(b"{\"at\":\"2026").unwrap();
-        ledger.open().unwrap().append(&record(2.0, 2.0)).unwrap();
-        let found = ledger.read().unwrap();
+        predictions
+            .open()
+            .unwrap()
+            .append(&record(2.0, 2.0))
+            .unwrap();
+        let found = predictions.read().unwrap();
         assert_eq!((found.records.len(), found.unreadable), (2, 1));
         assert_eq!(found.records[1], record(2.0, 2.0));
     }
@@ -332,15 +347,19 @@ mod tests {
     #[test]
     fn the_file_stays_within_its_bound_and_keeps_the_newest() {
         let place = tempfile::tempdir().unwrap();
-        let ledger = Ledger::of(place.path());
+        let predictions = Predictions::of(place.path());
         let line = serde_json::to_string(&record(1.0, 1.0)).unwrap() + "\n";
         let lines = FILE_BYTES_MAX / line.len() as u64 + 1;
         let many = line.repeat(usize::try_from(lines).unwrap());
-        durable::write(ledger.path(), many.as_bytes(), 0o644).unwrap();
-        ledger.open().unwrap().append(&record(7.0, 7.0)).unwrap();
-        let bytes = fs::metadata(ledger.path()).unwrap().len();
+        durable::write(predictions.path(), many.as_bytes(), 0o644).unwrap();
+        predictions
+            .open()
+            .unwrap()
+            .append(&record(7.0, 7.0))
+            .unwrap();
+        let bytes = fs::metadata(predictions.path()).unwrap().len();
         assert!(bytes < FILE_BYTES_MAX * 6 / 10, "{bytes}");
-        let found = ledger.read().unwrap();
+        let found = predictions.read().unwrap();
         assert_eq!(found.unreadable, 0);
         assert_eq!(found.records.last(), Some(&record(7.0, 7.0)));
     }

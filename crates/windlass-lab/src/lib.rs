@@ -34,7 +34,7 @@ mod trial;
 mod tune;
 
 pub use accuracy::{
-    Accuracy, Ledger, OpenLedger, PREDICTED_SECONDS_MIN, Record, Records, quantile,
+    Accuracy, OpenPredictions, PREDICTED_SECONDS_MIN, Predictions, Record, Records, quantile,
 };
 pub use advice::{Advice, Advised, Measured, advise};
 pub use error::LabError;
@@ -59,4 +59,4 @@ pub use sweep::{
     rounds, tables,
 };
 pub use trial::TrialSource;
-pub use tune::{Bounds, Ended, Setting, Space, Trial, Tuned, exhaust, tune};
+pub use tune::{Bounds, Ended, Settings, Space, Trial, Tuned, exhaust, tune};

@@ -67,7 +67,7 @@ pub fn rehearse(
     speeds: &Speeds,
     cancel: &Cancel,
 ) -> Result<[Rehearsal; 2], LabError> {
-    let stage = Stage {
+    let stage = Rehearsing {
         setup,
         corpus,
         place,
@@ -89,7 +89,7 @@ struct Predicted {
     limit: Resource,
 }
 
-struct Stage<'a> {
+struct Rehearsing<'a> {
     setup: &'a SetUp,
     corpus: &'a Corpus,
     place: &'a Path,
@@ -97,7 +97,7 @@ struct Stage<'a> {
     cancel: &'a Cancel,
 }
 
-impl Stage<'_> {
+impl Rehearsing<'_> {
     fn predict(&self, direction: Direction) -> Result<(Predicted, BufferPlan), LabError> {
         let question = self.question(direction)?;
         let codec = self.setup.codec;

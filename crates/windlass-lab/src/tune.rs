@@ -27,7 +27,7 @@ use crate::error::LabError;
 use crate::setting::{LabFault, LabSetting};
 use crate::sweep::{Difference, Noise};
 
-pub use space::{Setting, Space};
+pub use space::{Settings, Space};
 
 use moves::moves;
 
@@ -56,7 +56,7 @@ const AT_LIMIT: f64 = 0.97;
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Trial {
     /// What was tried.
-    pub setting: Setting,
+    pub setting: Settings,
     /// Bytes of the database per second.
     pub rate: f64,
     /// Bytes of the database for each stored byte.
@@ -126,7 +126,7 @@ pub struct Tuned {
 pub fn tune(
     space: &Space,
     bounds: &Bounds,
-    trial: &mut dyn FnMut(&Setting) -> Result<Trial, LabError>,
+    trial: &mut dyn FnMut(&Settings) -> Result<Trial, LabError>,
 ) -> Result<Tuned, LabError> {
     let settings = space.all().len();
     let mut search = Search {
@@ -167,7 +167,7 @@ pub fn tune(
 pub fn exhaust(
     space: &Space,
     bounds: &Bounds,
-    trial: &mut dyn FnMut(&Setting) -> Result<Trial, LabError>,
+    trial: &mut dyn FnMut(&Settings) -> Result<Trial, LabError>,
 ) -> Result<Tuned, LabError> {
     let mut trials = Vec::new();
     let others = space.all().into_iter();
@@ -199,8 +199,8 @@ pub fn exhaust(
 /// all settings that were tried more than once. The best was chosen among all settings that were
 /// tried, and each of them could have looked best by chance. So their number decides how many
 /// comparisons count.
-fn difference(trials: &[Trial], first: &Setting, best: &Setting) -> Difference {
-    let mut settings: Vec<&Setting> = Vec::new();
+fn difference(trials: &[Trial], first: &Settings, best: &Settings) -> Difference {
+    let mut settings: Vec<&Settings> = Vec::new();
     let mut values = Vec::new();
     for trial in trials {
         let known = settings.iter().position(|one| **one == trial.setting);
@@ -210,7 +210,7 @@ fn difference(trials: &[Trial], first: &Setting, best: &Setting) -> Difference {
         });
         values.push((case, 0, trial.rate));
     }
-    let case = |setting: &Setting| settings.iter().position(|one| *one == setting);
+    let case = |setting: &Settings| settings.iter().position(|one| *one == setting);
     let noise = Noise::of_values(values.into_iter(), settings.len(), settings.len() - 1);
     noise.compare(case(first).unwrap_or(0), case(best).unwrap_or(0))
 }
@@ -225,7 +225,7 @@ fn nothing_fits() -> LabError {
 struct Search<'a> {
     space: &'a Space,
     bounds: &'a Bounds,
-    trial: &'a mut dyn FnMut(&Setting) -> Result<Trial, LabError>,
+    trial: &'a mut dyn FnMut(&Settings) -> Result<Trial, LabError>,
     trials: Vec<Trial>,
     noise: f64,
     /// The most trials that the climb may reach.
@@ -235,7 +235,7 @@ struct Search<'a> {
 }
 
 impl Search<'_> {
-    fn measure(&mut self, setting: &Setting) -> Result<Trial, LabError> {
+    fn measure(&mut self, setting: &Settings) -> Result<Trial, LabError> {
         let found = (self.trial)(setting)?;
         self.trials.push(found.clone());
         Ok(found)
@@ -326,7 +326,7 @@ impl Search<'_> {
     /// Repeats the first setting and the best one, in turn, to get enough trials to tell them
     /// apart. It does so as often as the allowed cost permits; the phases before leave room for one
     /// round, because the best setting may have had only one trial, and a lucky one.
-    fn duel(&mut self, first: &Setting, best: &Setting) -> Result<(), LabError> {
+    fn duel(&mut self, first: &Settings, best: &Settings) -> Result<(), LabError> {
         if first == best {
             return Ok(());
         }
@@ -402,7 +402,7 @@ impl Search<'_> {
         trial.cores <= self.bounds.cores
     }
 
-    fn is_tried(&self, setting: &Setting) -> bool {
+    fn is_tried(&self, setting: &Settings) -> bool {
         self.trials.iter().any(|trial| trial.setting == *setting)
     }
 

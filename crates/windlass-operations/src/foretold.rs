@@ -9,16 +9,16 @@
 //! - A run never fails because there is no prediction, or because the prediction cannot be kept.
 //! - Windlass predicts nothing for storage that is neither probed nor emulated, or for a run that
 //!   changed its codec on the way.
-//! - The user who started the program opens the ledger, before the process becomes the database's
-//!   owner.
+//! - The user who started the program opens the file of predictions, before the process becomes the
+//!   database's owner.
 
 use std::path::{Path, PathBuf};
 
 use windlass_engine::media::Codec;
 use windlass_engine::{BufferRequest, FileDeviceOptions, RunReport, to_json};
 use windlass_lab::{
-    Advised, Alternative, Direction, LabError, Ledger, OpenLedger, Operation, Prediction, Question,
-    Record, Speeds, profiles_directory, state_directory, to_f64,
+    Advised, Alternative, Direction, LabError, OpenPredictions, Operation, Prediction, Predictions,
+    Question, Record, Speeds, profiles_directory, state_directory, to_f64,
 };
 use windlass_model::{Emulation, Model};
 
@@ -27,11 +27,11 @@ use crate::caller::Caller;
 use crate::notice::Notice;
 use crate::probed::{self, Ends};
 
-/// The state directory of the user who started the program, and its ledger.
+/// The state directory of the user who started the program, and its predictions.
 #[derive(Debug)]
 pub struct State {
     directory: Option<PathBuf>,
-    ledger: Option<OpenLedger>,
+    predictions: Option<OpenPredictions>,
 }
 
 /// A finished run, with what the plan needs to know about it.
@@ -48,23 +48,26 @@ pub struct Done<'a> {
 }
 
 impl State {
-    /// Opens the state directory for a run, and its ledger too if `keep` is set. If the ledger
+    /// Opens the state directory for a run, and its predictions too if `keep` is set. If their file
     /// cannot be opened, this tells so and the run goes on without it.
     pub fn open(caller: &Caller, emulation: &Emulation, keep: bool) -> Self {
         let directory = state_directory();
-        let ledger = directory
+        let predictions = directory
             .as_deref()
             .filter(|_| keep)
             .filter(|state| is_emulated(emulation) || profiles_directory(state).is_dir())
-            .and_then(|state| kept(caller, Ledger::of(state).open()));
-        Self { directory, ledger }
+            .and_then(|state| kept(caller, Predictions::of(state).open()));
+        Self {
+            directory,
+            predictions,
+        }
     }
 
     /// The state directory for somebody who keeps nothing there.
     pub fn to_read() -> Self {
         Self {
             directory: state_directory(),
-            ledger: None,
+            predictions: None,
         }
     }
 
@@ -78,8 +81,8 @@ impl State {
         let state = self.directory.as_deref();
         let speeds = speeds(caller, state);
         let foretold = record(state, ends, done, &speeds);
-        if let Some((ledger, record)) = self.ledger.zip(foretold.as_ref()) {
-            kept(caller, ledger.append(record));
+        if let Some((predictions, record)) = self.predictions.zip(foretold.as_ref()) {
+            kept(caller, predictions.append(record));
         }
         Judgement {
             foretold,

@@ -45,7 +45,7 @@ pub(super) fn measure(
     if plan.operation == Operation::Write {
         fill(&pool, block);
     }
-    let mut run = Run {
+    let mut run = Measuring {
         file: Arc::clone(scratch.file(plan.direct)),
         plan: *plan,
         places: Places::new(plan, scratch.bytes()),
@@ -68,7 +68,7 @@ pub(super) fn measure(
     Ok(run.point(began.elapsed()))
 }
 
-struct Run {
+struct Measuring {
     file: Arc<File>,
     plan: PointPlan,
     places: Places,
@@ -80,7 +80,7 @@ struct Run {
     parts: [u64; PARTS],
 }
 
-impl Run {
+impl Measuring {
     /// Keeps several blocks in flight, through a ring.
     fn deep(
         &mut self,

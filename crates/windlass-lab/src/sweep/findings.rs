@@ -37,7 +37,7 @@ pub fn findings(series: &Series) -> Findings {
         0..=2 => 1,
         cases => 2 * (cases - 1) + ends.sum::<usize>(),
     };
-    let view = View {
+    let view = Evaluated {
         series,
         axes,
         seconds: Noise::of(series, Measure::Seconds, comparisons),
@@ -104,14 +104,14 @@ fn probed(series: &Series) -> Findings {
     findings
 }
 
-struct View<'a> {
+struct Evaluated<'a> {
     series: &'a Series,
     axes: Vec<Axis>,
     seconds: Noise,
     cpu: Noise,
 }
 
-impl View<'_> {
+impl Evaluated<'_> {
     fn what(&self) -> &'static str {
         match self.series.inputs.direction {
             Direction::Backup => "backup",

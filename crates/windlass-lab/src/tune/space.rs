@@ -6,7 +6,7 @@ use windlass_engine::{BufferRequest, TRANSFER_BYTES_DEFAULT, default_buffer_coun
 
 /// One way to run a backup.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct Setting {
+pub struct Settings {
     /// How frames are compressed.
     #[serde(serialize_with = "crate::speeds::codec_name")]
     pub codec: Codec,
@@ -20,7 +20,7 @@ pub struct Setting {
     pub threads: usize,
 }
 
-impl Setting {
+impl Settings {
     /// Bytes that its buffers take.
     pub fn memory(&self) -> u64 {
         self.buffers as u64 * self.transfer_bytes as u64
@@ -74,7 +74,7 @@ pub struct Space {
     pub threads: usize,
     /// The most bytes that buffers may take.
     pub memory: u64,
-    first: Setting,
+    first: Settings,
 }
 
 impl Space {
@@ -96,7 +96,7 @@ impl Space {
             readers: vec![1, 2, 4],
             threads,
             memory,
-            first: Setting {
+            first: Settings {
                 codec: Codec::None,
                 buffers: default,
                 transfer_bytes: TRANSFER_BYTES_DEFAULT,
@@ -119,7 +119,7 @@ impl Space {
 
     /// The same space, in which a search begins with the setting in use: every other setting is
     /// compared with that one. Its values become values to choose from.
-    pub fn beginning_with(mut self, present: Setting) -> Self {
+    pub fn beginning_with(mut self, present: Settings) -> Self {
         add(&mut self.codecs, present.codec, strength);
         add(&mut self.buffers, present.buffers, |value| *value);
         add(&mut self.transfers, present.transfer_bytes, |value| *value);
@@ -129,18 +129,18 @@ impl Space {
     }
 
     /// The setting with which a search begins.
-    pub fn first(&self) -> Setting {
+    pub fn first(&self) -> Settings {
         self.first.clone()
     }
 
     /// Every setting that fits into the memory.
-    pub fn all(&self) -> Vec<Setting> {
+    pub fn all(&self) -> Vec<Settings> {
         let mut all = Vec::new();
         for codec in &self.codecs {
             for buffers in &self.buffers {
                 for transfer_bytes in &self.transfers {
                     for readers in &self.readers {
-                        all.push(Setting {
+                        all.push(Settings {
                             codec: *codec,
                             buffers: *buffers,
                             transfer_bytes: *transfer_bytes,
@@ -156,7 +156,7 @@ impl Space {
     }
 
     /// The next setting in this direction; `None` if there is none, or if it takes too much memory.
-    pub(super) fn step(&self, from: &Setting, step: Step) -> Option<Setting> {
+    pub(super) fn step(&self, from: &Settings, step: Step) -> Option<Settings> {
         let mut next = from.clone();
         match step {
             Step::Stronger => next.codec = beside(&self.codecs, from.codec, 1)?,

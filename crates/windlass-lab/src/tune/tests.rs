@@ -13,7 +13,7 @@ use crate::speeds::Speeds;
 const BYTES: u64 = 64 << 20;
 
 /// A simulated machine: two cores, and codecs with the speeds of TPC-H.
-fn world(source: &str, target: &str, files: usize) -> impl Fn(&Setting) -> Trial {
+fn world(source: &str, target: &str, files: usize) -> impl Fn(&Settings) -> Trial {
     let question = Question {
         direction: Direction::Backup,
         used_bytes: BYTES,
@@ -66,7 +66,7 @@ fn bounds() -> Bounds {
     }
 }
 
-fn found(world: &impl Fn(&Setting) -> Trial, files: usize, bounds: &Bounds) -> Tuned {
+fn found(world: &impl Fn(&Settings) -> Trial, files: usize, bounds: &Bounds) -> Tuned {
     tune(&space(files), bounds, &mut |setting| Ok(world(setting))).unwrap()
 }
 
@@ -157,8 +157,8 @@ fn it_keeps_within_memory_and_cores() {
 fn a_setting_that_was_only_lucky_is_not_recommended() {
     // Every setting is a little slower than the first one, but looks faster at its first trial.
     let first = space(1).first();
-    let mut tried: Vec<Setting> = Vec::new();
-    let mut lucky = |setting: &Setting| {
+    let mut tried: Vec<Settings> = Vec::new();
+    let mut lucky = |setting: &Settings| {
         let again = tried.contains(setting);
         tried.push(setting.clone());
         let rate = match (*setting == first, again) {
@@ -178,7 +178,7 @@ fn a_setting_that_was_only_lucky_is_not_recommended() {
 
 #[test]
 fn the_setting_in_use_is_the_one_to_beat() {
-    let present = Setting {
+    let present = Settings {
         codec: Codec::Zstd(2),
         buffers: 9,
         transfer_bytes: 2 << 20,
@@ -188,7 +188,7 @@ fn the_setting_in_use_is_the_one_to_beat() {
     let space = space(1).beginning_with(present.clone());
     // Nothing is faster than it, so it stays.
     let world = world("rate:900MB/s", "rate:40MB/s", 1);
-    let mut best_of_all = |setting: &Setting| {
+    let mut best_of_all = |setting: &Settings| {
         let trial = world(setting);
         let rate = if *setting == present { 1e9 } else { trial.rate };
         Ok(Trial { rate, ..trial })
@@ -221,11 +221,11 @@ fn of_equals_the_one_that_stores_least_is_kept() {
 /// How many of 40 searches find a setting within 5 % of the best when each trial is up to 5 % off.
 fn good_in_noise(source: &str, target: &str, files: usize) -> usize {
     let world = world(source, target, files);
-    let rate = |setting: &Setting| world(setting).rate;
+    let rate = |setting: &Settings| world(setting).rate;
     let most = space(files).all().iter().map(rate).fold(0.0, f64::max);
     let is_good = |seed: &u64| {
         let mut random = Random(seed + 1);
-        let mut noisy = |setting: &Setting| {
+        let mut noisy = |setting: &Settings| {
             let off = 0.05 - f64::from(random.below(1001)) / 1e4;
             let trial = world(setting);
             Ok(Trial {
@@ -254,10 +254,10 @@ fn noise_seldom_misleads_it() {
 }
 
 /// How many of 40 searches claim a gain when each trial is up to 5 % off.
-fn claims_in_noise(world: impl Fn(&Setting) -> Trial) -> usize {
+fn claims_in_noise(world: impl Fn(&Settings) -> Trial) -> usize {
     let claims = |seed: &u64| {
         let mut random = Random(seed + 100);
-        let mut noisy = |setting: &Setting| {
+        let mut noisy = |setting: &Settings| {
             let off = 0.05 - f64::from(random.below(1001)) / 1e4;
             let trial = world(setting);
             Ok(Trial {

@@ -8,7 +8,7 @@ use std::time::Duration;
 use windlass_engine::media::Codec;
 use windlass_engine::{Cancel, FileDeviceOptions};
 use windlass_lab::{
-    Alternative, ChainPrediction, Direction, LabError, Ledger, Link, Operation, Prediction,
+    Alternative, ChainPrediction, Direction, LabError, Link, Operation, Prediction, Predictions,
     Profile, Question, Records, Speeds, choose, measure_codecs, state_directory, sureness, to_f64,
 };
 use windlass_model::{Instance, Model};
@@ -32,7 +32,7 @@ const SAMPLE_TIME: Duration = Duration::from_secs(3);
 pub fn run(global: &Global, arguments: &Plan) -> Result<Code, Failure> {
     let state = state_directory();
     let records = match &state {
-        Some(directory) => Ledger::of(directory).read()?,
+        Some(directory) => Predictions::of(directory).read()?,
         None => Records::default(),
     };
     if arguments.accuracy {

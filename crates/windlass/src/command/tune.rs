@@ -12,7 +12,7 @@ use windlass_engine::{
     show_rate, to_json,
 };
 use windlass_lab::{
-    Bounds, Difference, Ended, LabError, Sample, Setting, Space, Trial, TrialSource, Tuned,
+    Bounds, Difference, Ended, LabError, Sample, Settings, Space, Trial, TrialSource, Tuned,
     exhaust, measure_codecs, state_directory, to_f64, tune,
 };
 use windlass_model::Emulation;
@@ -183,7 +183,7 @@ impl Bench<'_> {
             cores: most,
             limit,
         };
-        let mut trial = |setting: &Setting| {
+        let mut trial = |setting: &Settings| {
             let found = self.trial(&source, setting, place.volumes)?;
             self.tell(&found);
             Ok(found)
@@ -207,7 +207,7 @@ impl Bench<'_> {
     fn trial(
         &self,
         source: &TrialSource,
-        setting: &Setting,
+        setting: &Settings,
         volumes: usize,
     ) -> Result<Trial, LabError> {
         let asked = BufferRequest {
@@ -263,7 +263,7 @@ impl Bench<'_> {
 
 /// The setting that backups have now by the configuration; `None` if it leaves all of it to the
 /// defaults, or to each run (`--compress auto`).
-fn present(configured: &BTreeMap<String, String>, default: &Setting) -> Option<Setting> {
+fn present(configured: &BTreeMap<String, String>, default: &Settings) -> Option<Settings> {
     if configured.is_empty() {
         return None;
     }
@@ -276,7 +276,7 @@ fn present(configured: &BTreeMap<String, String>, default: &Setting) -> Option<S
         None => Some(default),
     };
     let codec = configured.get("compress").map(String::as_str);
-    Some(Setting {
+    Some(Settings {
         codec: match codec {
             Some(text) => parse_codec(text).ok()?,
             None => default.codec,
@@ -316,7 +316,7 @@ fn write(
     global: &Global,
     arguments: &Tune,
     (database, devices): (&DatabaseName, &[DeviceName]),
-    setting: &Setting,
+    setting: &Settings,
 ) -> Result<(PathBuf, String), Failure> {
     let path = edit::file(global.config.as_deref());
     let name = arguments.name.clone().unwrap_or(database.short_name());
@@ -422,7 +422,7 @@ fn show(global: &Global, found: &Found, written: Option<(PathBuf, String)>) {
         tuned.seconds,
         show_size(tuned.bytes)
     ));
-    let Setting {
+    let Settings {
         codec,
         buffers,
         transfer_bytes,

@@ -73,7 +73,7 @@ impl Cluster {
         request.check()?;
         let mut session = match self.session.take() {
             Some(session) => session,
-            None => open(&self.target)?,
+            None => open(&self.conninfo)?,
         };
         // A standby may have become a primary since the cluster was last asked.
         let asked = self.asked.take();
@@ -84,7 +84,7 @@ impl Cluster {
         let known = self.facts.tablespaces.iter().cloned();
         let known = known.map(|space| (space.oid, space));
         let backup = Backup {
-            target: &self.target,
+            conninfo: &self.conninfo,
             cluster: &self.facts,
             request,
             session: &mut session,
@@ -200,15 +200,15 @@ impl Backup<'_> {
     ) -> Result<(Lsn, Option<Pin>), PostgresError> {
         run.progress().set_phase("waiting for the start checkpoint");
         let (label, fast) = (&self.request.label, self.request.fast_checkpoint);
-        let target = self.target;
+        let conninfo = self.conninfo;
         let (started, pin) = std::thread::scope(|scope| {
-            let pin = scope.spawn(|| open(target).map(pinned));
+            let pin = scope.spawn(|| open(conninfo).map(pinned));
             let started = self.session.start_backup(label, fast, run.cancel());
             (started, pin.join())
         });
         let start_lsn = started?;
         let pin = match pin {
-            Ok(Ok(pin)) => pin.map(|session| Some(Pin::keep(session, target.clone()))),
+            Ok(Ok(pin)) => pin.map(|session| Some(Pin::keep(session, conninfo.clone()))),
             // There is no second connection, but the backup's own session can pin the log as well.
             _ => self.session.pin_wal().map(|()| None),
         };

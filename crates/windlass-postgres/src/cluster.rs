@@ -14,7 +14,7 @@ use std::time::Instant;
 use postgres::error::SqlState;
 
 use crate::configuration::{Configuration, Place};
-use crate::conninfo::Target;
+use crate::conninfo::Conninfo;
 use crate::control::{Checksums, Control};
 use crate::error::{IoContext, PostgresError};
 use crate::facts::{ClusterFacts, Outgoing, Tablespace};
@@ -38,7 +38,7 @@ const TABLESPACES: &str = "SELECT oid, spcname::text \
 
 /// A running cluster that can be backed up.
 pub struct Cluster {
-    pub(crate) target: Target,
+    pub(crate) conninfo: Conninfo,
     /// `None` after a failed backup. The session is then closed, so that the server ends the backup
     /// too.
     pub(crate) session: Option<Session>,
@@ -52,11 +52,11 @@ impl Cluster {
     /// machine. `conninfo` is keyword/value or a URI. The service file, the environment and the
     /// password file fill in what it leaves out.
     pub fn connect(conninfo: &str) -> Result<Self, PostgresError> {
-        let target = Target::resolve(conninfo)?;
-        let mut session = open(&target)?;
+        let conninfo = Conninfo::resolve(conninfo)?;
+        let mut session = open(&conninfo)?;
         let facts = ask(&mut session)?;
         Ok(Self {
-            target,
+            conninfo,
             session: Some(session),
             facts,
             asked: Some(Instant::now()),
@@ -72,7 +72,7 @@ impl Cluster {
     pub fn rights(&mut self) -> Result<rights::Rights, PostgresError> {
         match &mut self.session {
             Some(session) => rights::ask(session),
-            None => rights::ask(&mut open(&self.target)?),
+            None => rights::ask(&mut open(&self.conninfo)?),
         }
     }
 
@@ -87,7 +87,7 @@ impl Cluster {
         };
         match &mut self.session {
             Some(session) => ask(session),
-            None => ask(&mut open(&self.target)?),
+            None => ask(&mut open(&self.conninfo)?),
         }
     }
 
@@ -133,8 +133,8 @@ impl ScanRules {
 }
 
 /// Opens a session. The server's version must be one that this crate knows.
-pub(crate) fn open(target: &Target) -> Result<Session, PostgresError> {
-    let mut session = Session::connect(target)?;
+pub(crate) fn open(conninfo: &Conninfo) -> Result<Session, PostgresError> {
+    let mut session = Session::connect(conninfo)?;
     let found = session.version_number() / 10_000;
     if !(MAJOR_OLDEST..=MAJOR_NEWEST).contains(&found) {
         return Err(PostgresError::Version {

@@ -1,7 +1,7 @@
 //! Connection strings as libpq takes them: keyword/value or URI. The service file, the PG*
 //! environment and the password file complete them, in libpq's order.
 //!
-//!   string --> service file --> environment --> defaults --> password file --> `Target`
+//!   string --> service file --> environment --> defaults --> password file --> `Conninfo`
 //!
 //! The `postgres` crate parses strings too. But it does not know services, the environment or
 //! .pgpass, and it refuses keywords that people use. libpq's documentation says what each keyword
@@ -27,7 +27,7 @@ use windlass_media::saturated;
 const APPLICATION_NAME: &str = "windlass";
 /// A connection string with everything filled in.
 #[derive(Clone, PartialEq, Eq)]
-pub(crate) struct Target {
+pub(crate) struct Conninfo {
     pub(crate) addresses: Vec<Address>,
     /// What must be encrypted, and which certificates are trusted.
     pub(crate) tls: TlsRequest,
@@ -38,7 +38,7 @@ pub(crate) struct Target {
     settings: Settings,
 }
 
-impl Target {
+impl Conninfo {
     /// Parses and completes a connection string with this process's environment.
     pub(crate) fn resolve(conninfo: &str) -> Result<Self, PostgresError> {
         let user = nix::unistd::User::from_uid(nix::unistd::geteuid())
@@ -153,10 +153,10 @@ impl Target {
 }
 
 /// Leaves the settings out, because one of them is the password.
-impl std::fmt::Debug for Target {
+impl std::fmt::Debug for Conninfo {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let addresses: Vec<_> = self.addresses.iter().map(Address::display).collect();
-        write!(f, "Target({})", addresses.join(", "))
+        write!(f, "Conninfo({})", addresses.join(", "))
     }
 }
 

@@ -18,7 +18,7 @@ use std::time::Duration;
 use windlass_engine::Stopper;
 
 use crate::cluster::open;
-use crate::conninfo::Target;
+use crate::conninfo::Conninfo;
 use crate::error::PostgresError;
 use crate::session::Session;
 use crate::warning::Warning;
@@ -105,7 +105,7 @@ pub(crate) struct Pin {
 
 impl Pin {
     /// Keeps a session that already has a slot.
-    pub(crate) fn keep(mut session: Session, target: Target) -> Self {
+    pub(crate) fn keep(mut session: Session, conninfo: Conninfo) -> Self {
         let pin = Self {
             done: Arc::default(),
             warnings: Arc::default(),
@@ -118,7 +118,7 @@ impl Pin {
                 let Err(error) = keep(&mut session, &done, None) else {
                     return;
                 };
-                let again = open(&target).ok().and_then(|mut session| {
+                let again = open(&conninfo).ok().and_then(|mut session| {
                     session.pin_wal().ok()?;
                     Some(session)
                 });

@@ -4,7 +4,7 @@ use std::os::unix::fs::MetadataExt;
 
 use nix::unistd::{Uid, User};
 
-use crate::conninfo::{Address, Target, socket_path};
+use crate::conninfo::{Address, Conninfo, socket_path};
 
 /// The usual user name, for servers whose user cannot be found out.
 const USUAL_USER: &str = "postgres";
@@ -16,8 +16,8 @@ const USUAL_USER: &str = "postgres";
 /// enough: otherwise root would own everything written into a repository, and only root could
 /// repair that.
 pub fn socket_owner(conninfo: &str) -> Option<(u32, u32)> {
-    let target = Target::resolve(conninfo).ok()?;
-    target.addresses.iter().find_map(address_owner)
+    let conninfo = Conninfo::resolve(conninfo).ok()?;
+    conninfo.addresses.iter().find_map(address_owner)
 }
 
 fn address_owner(address: &Address) -> Option<(u32, u32)> {
@@ -37,6 +37,6 @@ fn address_owner(address: &Address) -> Option<(u32, u32)> {
 /// The address of the server that a connection string leads to: host and port, or the path of the
 /// socket. `None` if the string cannot be understood.
 pub fn server_address(conninfo: &str) -> Option<String> {
-    let target = Target::resolve(conninfo).ok()?;
-    target.addresses.first().map(Address::display)
+    let conninfo = Conninfo::resolve(conninfo).ok()?;
+    conninfo.addresses.first().map(Address::display)
 }

@@ -13,7 +13,7 @@ use postgres::fallible_iterator::FallibleIterator;
 use postgres::{Client, Row};
 use windlass_engine::Cancel;
 
-use crate::conninfo::Target;
+use crate::conninfo::Conninfo;
 use crate::error::{PostgresError, SqlContext};
 use crate::lsn::Lsn;
 use crate::rights;
@@ -56,8 +56,8 @@ pub(crate) struct Stopped {
 }
 
 impl Session {
-    pub(crate) fn connect(target: &Target) -> Result<Self, PostgresError> {
-        let (mut client, canceller) = tls::connect(target)?;
+    pub(crate) fn connect(conninfo: &Conninfo) -> Result<Self, PostgresError> {
+        let (mut client, canceller) = tls::connect(conninfo)?;
         let (text, role, database): (String, String, String) = client
             .query_one(WHO, &[])
             .and_then(|row| Ok((row.try_get(0)?, row.try_get(1)?, row.try_get(2)?)))

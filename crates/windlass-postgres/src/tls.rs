@@ -1,6 +1,6 @@
 //! Opens sessions with the server, encrypted as the connection string demands.
 //!
-//!   `Target` --> for each address, for each way its sslmode allows --> client
+//!   `Conninfo` --> for each address, for each way its sslmode allows --> client
 //!
 //! The ways are libpq's: `prefer` tries first with TLS and then without, `allow` the other way
 //! round. Every other mode has one way. A Unix socket is never encrypted, whatever the mode is.
@@ -23,7 +23,7 @@ use rustls::ClientConfig;
 use rustls::crypto::{CryptoProvider, ring};
 use tokio_postgres_rustls::MakeRustlsConnect;
 
-use crate::conninfo::{Address, Target, TlsMode, TlsRequest};
+use crate::conninfo::{Address, Conninfo, TlsMode, TlsRequest};
 use crate::error::PostgresError;
 
 /// The name of PostgreSQL's protocol within TLS, for servers of 17 and newer.
@@ -47,15 +47,15 @@ impl Canceller {
 }
 
 /// Opens a session with the first address that accepts one.
-pub(crate) fn connect(target: &Target) -> Result<(Client, Canceller), PostgresError> {
+pub(crate) fn connect(conninfo: &Conninfo) -> Result<(Client, Canceller), PostgresError> {
     let mut last = None;
-    for address in &target.addresses {
-        match connect_address(target, address) {
+    for address in &conninfo.addresses {
+        match connect_address(conninfo, address) {
             Ok(connected) => return Ok(connected),
             Err(error) => last = Some(error),
         }
     }
-    // A target has at least one address.
+    // A connection string has at least one address.
     Err(last.unwrap_or_else(|| PostgresError::Conninfo {
         what: "no address".into(),
     }))
@@ -63,13 +63,13 @@ pub(crate) fn connect(target: &Target) -> Result<(Client, Canceller), PostgresEr
 
 /// Tries the ways of the mode in turn. If all fail, returns the error of the first, preferred way.
 fn connect_address(
-    target: &Target,
+    conninfo: &Conninfo,
     address: &Address,
 ) -> Result<(Client, Canceller), PostgresError> {
-    let ways = ways(target.tls.mode, address);
+    let ways = ways(conninfo.tls.mode, address);
     let mut first = None;
     for way in ways {
-        match connect_way(target, address, *way) {
+        match connect_way(conninfo, address, *way) {
             Ok(connected) => return Ok(connected),
             Err(error) => {
                 let another = is_worth_another_way(&error);
@@ -111,18 +111,18 @@ fn is_worth_another_way(error: &PostgresError) -> bool {
 }
 
 fn connect_way(
-    target: &Target,
+    conninfo: &Conninfo,
     address: &Address,
     way: SslMode,
 ) -> Result<(Client, Canceller), PostgresError> {
-    let mut config = target.config(address)?;
-    config.ssl_mode(way).channel_binding(target.tls.binding);
-    if target.tls.direct && way == SslMode::Require {
+    let mut config = conninfo.config(address)?;
+    config.ssl_mode(way).channel_binding(conninfo.tls.binding);
+    if conninfo.tls.direct && way == SslMode::Require {
         config.ssl_negotiation(SslNegotiation::Direct);
     }
     let tls = match way {
         SslMode::Disable => None,
-        _ => Some(MakeRustlsConnect::new(client_config(&target.tls)?)),
+        _ => Some(MakeRustlsConnect::new(client_config(&conninfo.tls)?)),
     };
     let connected = match tls.clone() {
         Some(tls) => config.connect(tls),
@@ -130,10 +130,10 @@ fn connect_way(
     };
     let client = connected.map_err(|source| PostgresError::Connect {
         at: address.display(),
-        role: target.get("user").unwrap_or_default().to_owned(),
-        database: target.get("dbname").unwrap_or_default().to_owned(),
+        role: conninfo.get("user").unwrap_or_default().to_owned(),
+        database: conninfo.get("dbname").unwrap_or_default().to_owned(),
         encrypted: tls.is_some(),
-        password_hint: target.password_hint(),
+        password_hint: conninfo.password_hint(),
         source: source.into(),
     })?;
     let token = client.cancel_token();

@@ -4,14 +4,14 @@ use std::collections::BTreeMap;
 
 use super::databases::Databases;
 use super::request::BackupRequest;
-use crate::conninfo::Target;
+use crate::conninfo::Conninfo;
 use crate::facts::{ClusterFacts, Tablespace};
 use crate::listing::Moment;
 use crate::lsn::Lsn;
 use crate::session::Session;
 
 pub(super) struct Backup<'a> {
-    pub(super) target: &'a Target,
+    pub(super) conninfo: &'a Conninfo,
     pub(super) cluster: &'a ClusterFacts,
     pub(super) request: &'a BackupRequest,
     pub(super) session: &'a mut Session,

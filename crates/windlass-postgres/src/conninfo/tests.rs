@@ -7,7 +7,7 @@ use proptest::prelude::*;
 
 use super::*;
 
-fn resolve(conninfo: &str, variables: &[(&str, &str)], home: Option<&Path>) -> Target {
+fn resolve(conninfo: &str, variables: &[(&str, &str)], home: Option<&Path>) -> Conninfo {
     try_resolve(conninfo, variables, home).unwrap()
 }
 
@@ -15,7 +15,7 @@ fn try_resolve(
     conninfo: &str,
     variables: &[(&str, &str)],
     home: Option<&Path>,
-) -> Result<Target, PostgresError> {
+) -> Result<Conninfo, PostgresError> {
     let variable = |name: &str| {
         variables
             .iter()
@@ -27,7 +27,7 @@ fn try_resolve(
         user: Some("operator".into()),
         home: home.map(Path::to_path_buf),
     };
-    Target::complete(conninfo, &environment)
+    Conninfo::complete(conninfo, &environment)
 }
 
 fn tcp(host: &str, port: u16) -> Address {
@@ -40,25 +40,25 @@ fn tcp(host: &str, port: u16) -> Address {
 
 #[test]
 fn keywords_take_spaces_quotes_and_escapes() {
-    let target = resolve(
+    let conninfo = resolve(
         r"host = db user='o\'neil \\ co' password=a\ b port=6000",
         &[],
         None,
     );
-    assert_eq!(target.get("user"), Some(r"o'neil \ co"));
-    assert_eq!(target.get("password"), Some("a b"));
-    assert_eq!(target.addresses, [tcp("db", 6000)]);
+    assert_eq!(conninfo.get("user"), Some(r"o'neil \ co"));
+    assert_eq!(conninfo.get("password"), Some("a b"));
+    assert_eq!(conninfo.addresses, [tcp("db", 6000)]);
 }
 
 #[test]
 fn a_uri_takes_credentials_hosts_database_and_parameters() {
     let text = "postgresql://us%65r:p%40ss@h1:1,[::1]:2/data?application_name=x&connect_timeout=3";
-    let target = resolve(text, &[], None);
-    assert_eq!(target.get("user"), Some("user"));
-    assert_eq!(target.get("password"), Some("p@ss"));
-    assert_eq!(target.get("dbname"), Some("data"));
-    assert_eq!(target.addresses, [tcp("h1", 1), tcp("::1", 2)]);
-    assert_eq!(target.get("application_name"), Some("x"));
+    let conninfo = resolve(text, &[], None);
+    assert_eq!(conninfo.get("user"), Some("user"));
+    assert_eq!(conninfo.get("password"), Some("p@ss"));
+    assert_eq!(conninfo.get("dbname"), Some("data"));
+    assert_eq!(conninfo.addresses, [tcp("h1", 1), tcp("::1", 2)]);
+    assert_eq!(conninfo.get("application_name"), Some("x"));
 }
 
 #[test]
@@ -88,24 +88,24 @@ fn string_wins_over_service_over_environment_over_default() {
         ("PGDATABASE", "envdb"),
         ("PGPORT", "9"),
     ];
-    let target = resolve("port=8", &variables, Some(home.path()));
-    assert_eq!(target.addresses, [tcp("svc", 8)]);
-    assert_eq!(target.get("user"), Some("from_service"));
-    assert_eq!(target.get("dbname"), Some("envdb"));
+    let conninfo = resolve("port=8", &variables, Some(home.path()));
+    assert_eq!(conninfo.addresses, [tcp("svc", 8)]);
+    assert_eq!(conninfo.get("user"), Some("from_service"));
+    assert_eq!(conninfo.get("dbname"), Some("envdb"));
 }
 
 #[test]
 fn what_nothing_says_is_the_local_cluster() {
-    let target = resolve("", &[], None);
-    assert_eq!(target.get("user"), Some("operator"));
-    assert_eq!(target.get("dbname"), Some("postgres"));
+    let conninfo = resolve("", &[], None);
+    assert_eq!(conninfo.get("user"), Some("operator"));
+    assert_eq!(conninfo.get("dbname"), Some("postgres"));
     assert!(matches!(
-        &target.addresses[..],
+        &conninfo.addresses[..],
         [Address::Socket { port: 5432, .. }]
     ));
     assert_eq!(
-        target
-            .config(&target.addresses[0])
+        conninfo
+            .config(&conninfo.addresses[0])
             .unwrap()
             .get_application_name(),
         Some(APPLICATION_NAME)
@@ -249,29 +249,29 @@ fn encryption_follows_string_environment_and_home() {
 
 #[test]
 fn a_host_with_a_number_keeps_its_name_for_the_certificate() {
-    let target = resolve("host=db hostaddr=10.0.0.1 port=7", &[], None);
+    let conninfo = resolve("host=db hostaddr=10.0.0.1 port=7", &[], None);
     let expected = Address::Tcp {
         host: "db".into(),
         number: Some([10, 0, 0, 1].into()),
         port: 7,
     };
-    assert_eq!(target.addresses, [expected]);
-    assert_eq!(target.addresses[0].display(), "db:7");
+    assert_eq!(conninfo.addresses, [expected]);
+    assert_eq!(conninfo.addresses[0].display(), "db:7");
 }
 
 #[test]
 fn a_password_is_not_shown() {
-    let target = resolve("host=db password=secret", &[], None);
-    assert!(!format!("{target:?} {}", target.addresses[0].display()).contains("secret"));
+    let conninfo = resolve("host=db password=secret", &[], None);
+    assert!(!format!("{conninfo:?} {}", conninfo.addresses[0].display()).contains("secret"));
 }
 
 proptest! {
     #[test]
     fn any_value_survives_quoting(value in "\\PC*") {
         let quoted = value.replace('\\', r"\\").replace('\'', r"\'");
-        let target = resolve(&format!("user='{quoted}' host=h"), &[], None);
+        let conninfo = resolve(&format!("user='{quoted}' host=h"), &[], None);
         let expected = if value.is_empty() { "operator" } else { &value };
-        prop_assert_eq!(target.get("user"), Some(expected));
+        prop_assert_eq!(conninfo.get("user"), Some(expected));
     }
 
     #[test]

@@ -25,7 +25,6 @@ use windlass_engine::{BackupRun, EngineError, FileContent, FileSpec, Missing};
 
 use crate::database::{Database, check_same_file, read_header, replaced_or};
 use crate::error::{IoContext, SqliteError};
-use crate::extent::{Extent, cut_off};
 use crate::facts::DatabaseFacts;
 use crate::fingerprint::Fingerprint;
 use crate::header::{DATABASE_HEADER_BYTES, DatabaseHeader};
@@ -33,9 +32,10 @@ use crate::hook::SourceHook;
 use crate::journal::hot_journal_warning;
 use crate::outcome::{BackupOutcome, Copied, DATABASE_FILE, file_table, set_facts};
 use crate::pinned;
+use crate::reach::{Reach, cut_off};
 use crate::restore::check_set;
 use crate::session::Session;
-use crate::settle::{self, Target};
+use crate::settle::{self, Compared};
 use crate::view::WalView;
 use crate::wal::ReadAt;
 use crate::warning::Warning;
@@ -129,16 +129,16 @@ impl Backup<'_> {
     /// WAL mode: reads everything under one read transaction, which keeps no writer waiting.
     fn copy_wal(&mut self, header: DatabaseHeader, view: WalView) -> Result<Copied, SqliteError> {
         let view = (header, view);
-        let extent = Extent::of(self.database, Some(&view))?;
+        let reach = Reach::of(self.database, Some(&view))?;
         let (_, mut view) = view;
-        let overlay = view.take_overlay();
-        let overlaid = overlay.is_some();
-        let hook = SourceHook::overlaying(overlay);
+        let log_pages = view.take_log_pages();
+        let has_log_pages = log_pages.is_some();
+        let hook = SourceHook::with_log_pages(log_pages);
         self.run.set_hook(hook.clone());
-        self.copy_all(extent)?;
-        let bytes = extent.bytes;
-        let facts = self.facts(&hook, extent)?;
-        view.check(overlaid)?;
+        self.copy_all(reach)?;
+        let bytes = reach.bytes;
+        let facts = self.facts(&hook, reach)?;
+        view.check(has_log_pages)?;
         let lock_held = self.end()?;
         Ok(Copied {
             bytes,
@@ -156,7 +156,7 @@ impl Backup<'_> {
         let bytes = self.file_bytes()?;
         let hook = SourceHook::hashing(bytes);
         self.run.set_hook(hook.clone());
-        self.copy_all(self.unlocked_extent(bytes))?;
+        self.copy_all(self.unlocked_reach(bytes))?;
         let layer = self.settle_free(&mut before, &hook)?;
         // Empty the buffers now, so that no work under the lock has to wait for what was read
         // before.
@@ -168,19 +168,19 @@ impl Backup<'_> {
             self.run
                 .begin_hurry(limit.and_then(|limit| Instant::now().checked_add(limit)));
         }
-        let extent = Extent::of(self.database, view.as_ref())?;
+        let reach = Reach::of(self.database, view.as_ref())?;
         if view.is_none() && self.fingerprint()?.proves_unchanged_since(&before) {
-            let facts = self.facts(&hook, extent)?;
+            let facts = self.facts(&hook, reach)?;
             let lock_held = self.end()?;
             return Ok(Copied {
-                bytes: extent.bytes,
+                bytes: reach.bytes,
                 facts,
                 lock_held,
                 lock_bytes: 0,
                 layered: layer > 1,
             });
         }
-        self.settle_locked(view, extent, layer, &hook)
+        self.settle_locked(view, reach, layer, &hook)
     }
 
     /// Settles without a lock as long as much is changing, so that little is left to do under the
@@ -201,8 +201,8 @@ impl Backup<'_> {
                 .progress()
                 .set_phase("copying what changed meanwhile");
             *before = now;
-            let extent = self.unlocked_extent(self.file_bytes()?);
-            let moved = self.settle(extent, layer, hook)?;
+            let reach = self.unlocked_reach(self.file_bytes()?);
+            let moved = self.settle(reach, layer, hook)?;
             layer += 1;
             if moved < self.locked_bytes_max() {
                 break;
@@ -214,7 +214,7 @@ impl Backup<'_> {
     fn settle_locked(
         &mut self,
         view: Option<(DatabaseHeader, WalView)>,
-        extent: Extent,
+        reach: Reach,
         layer: u8,
         hook: &SourceHook,
     ) -> Result<Copied, SqliteError> {
@@ -224,19 +224,19 @@ impl Backup<'_> {
         let mut checked = None;
         if let Some((_, mut view)) = view {
             self.warnings.push(Warning::BecameWal);
-            let overlay = view.take_overlay();
-            checked = Some((view, overlay.is_some()));
-            if let Some(overlay) = overlay {
-                hook.set_overlay(overlay);
+            let log_pages = view.take_log_pages();
+            checked = Some((view, log_pages.is_some()));
+            if let Some(log_pages) = log_pages {
+                hook.set_log_pages(log_pages);
             }
         }
-        self.settle(extent, layer, hook)?;
-        let facts = self.facts(hook, extent)?;
-        if let Some((view, overlaid)) = checked {
-            view.check(overlaid)?;
+        self.settle(reach, layer, hook)?;
+        let facts = self.facts(hook, reach)?;
+        if let Some((view, has_log_pages)) = checked {
+            view.check(has_log_pages)?;
         }
         let lock_held = self.end()?;
-        let bytes = extent.bytes;
+        let bytes = reach.bytes;
         Ok(Copied {
             bytes,
             facts,
@@ -246,10 +246,10 @@ impl Backup<'_> {
         })
     }
 
-    /// The extent of a copy without a lock. The file may shrink meanwhile, so no byte has to be in
+    /// The reach of a copy without a lock. The file may shrink meanwhile, so no byte has to be in
     /// it: the pass under the lock settles what the file is in the end.
-    fn unlocked_extent(&self, bytes: u64) -> Extent {
-        Extent { bytes, in_file: 0 }
+    fn unlocked_reach(&self, bytes: u64) -> Reach {
+        Reach { bytes, in_file: 0 }
     }
 
     /// If no more than this is left to copy under the lock, the copy need not wait for any device.
@@ -259,35 +259,35 @@ impl Backup<'_> {
     }
 
     /// Copies the whole file, and returns when all of it has been read.
-    fn copy_all(&mut self, extent: Extent) -> Result<(), SqliteError> {
-        self.longest_bytes = extent.bytes;
-        self.run.progress().set_total(extent.bytes);
+    fn copy_all(&mut self, reach: Reach) -> Result<(), SqliteError> {
+        self.longest_bytes = reach.bytes;
+        self.run.progress().set_total(reach.bytes);
         self.run.progress().set_phase("copying the database");
-        self.run.push(file_spec(&self.database.file, extent))?;
+        self.run.push(file_spec(&self.database.file, reach))?;
         Ok(self.run.drain()?)
     }
 
     /// Writes every range that differs from the set into `layer`. Returns how many bytes that was.
-    fn settle(&mut self, extent: Extent, layer: u8, hook: &SourceHook) -> Result<u64, SqliteError> {
+    fn settle(&mut self, reach: Reach, layer: u8, hook: &SourceHook) -> Result<u64, SqliteError> {
         let Some(hashes) = hook.hashes() else {
             return Ok(0);
         };
-        let changed_from = self.changed_from(extent.bytes)?;
+        let changed_from = self.changed_from(reach.bytes)?;
         let pace = self.run.source_limit();
-        let target = Target {
+        let compared = Compared {
             file: &self.database.file,
             path: &self.database.path,
-            overlay: hook.overlay(),
-            extent,
+            log_pages: hook.log_pages(),
+            reach,
             pace: pace.as_deref(),
             until: self.run.hurry_until(),
             unit_bytes: u64::from(self.run.frame_bytes()).max(hashes.range_bytes()),
             changed_from,
         };
-        let spec = file_spec(&self.database.file, extent);
+        let spec = file_spec(&self.database.file, reach);
         let cancel = self.run.cancel().clone();
         let progress = Arc::clone(self.run.progress());
-        let moved = settle::settle(&target, hashes, &cancel, |range| {
+        let moved = settle::settle(&compared, hashes, &cancel, |range| {
             // A range that is copied again is additional work.
             progress.set_total(progress.total() + range.bytes);
             Ok(self
@@ -327,8 +327,8 @@ impl Backup<'_> {
     }
 
     /// The facts of the pinned state, from its first page.
-    fn facts(&self, hook: &SourceHook, extent: Extent) -> Result<DatabaseFacts, SqliteError> {
-        let (path, bytes) = (&self.database.path, extent.bytes);
+    fn facts(&self, hook: &SourceHook, reach: Reach) -> Result<DatabaseFacts, SqliteError> {
+        let (path, bytes) = (&self.database.path, reach.bytes);
         let Some(header) = read_header(&self.database.file, path)? else {
             return Ok(DatabaseFacts::new(path, bytes, None));
         };
@@ -336,10 +336,10 @@ impl Backup<'_> {
         let found = self.database.file.read_full_at(&mut page, 0);
         let found = found.during("read", path)?;
         if found < page.len() {
-            extent.check_read(path, found as u64)?;
+            reach.check_read(path, found as u64)?;
         }
-        if let Some(overlay) = hook.overlay() {
-            overlay.apply(0, &mut page)?;
+        if let Some(log_pages) = hook.log_pages() {
+            log_pages.apply(0, &mut page)?;
         }
         let header = DatabaseHeader::decode(&page[..DATABASE_HEADER_BYTES]).map_err(|what| {
             SqliteError::NotADatabase {
@@ -385,13 +385,13 @@ fn explain(database: &Database, error: SqliteError) -> SqliteError {
     }
 }
 
-fn file_spec(file: &Arc<File>, extent: Extent) -> FileSpec {
+fn file_spec(file: &Arc<File>, reach: Reach) -> FileSpec {
     let content = FileContent::Open(Arc::clone(file));
     FileSpec {
         file: DATABASE_FILE,
         content,
-        bytes: extent.bytes,
-        needed_bytes: extent.in_file,
+        bytes: reach.bytes,
+        needed_bytes: reach.in_file,
         missing: Missing::Fail,
     }
 }

@@ -1,5 +1,5 @@
 //! The database: the type that a program opens and asks for facts. `backup.rs` backs it up,
-//! `pinned.rs` pins a state of it, and `extent.rs` checks its end.
+//! `pinned.rs` pins a state of it, and `reach.rs` checks its end.
 
 use std::fs::File;
 use std::os::unix::fs::MetadataExt;

@@ -15,7 +15,7 @@ use std::sync::Arc;
 use crate::database::Database;
 use crate::error::{IoContext, SqliteError};
 use crate::header::{DATABASE_HEADER_BYTES, be32};
-use crate::overlay::Overlay;
+use crate::log_pages::LogPages;
 use crate::wal::ReadAt;
 
 /// Where the header has the counter of changes.
@@ -43,14 +43,14 @@ impl KnownHeader {
     /// Takes the header at the beginning, when the state has just been pinned.
     pub(crate) fn take(
         database: &Database,
-        overlay: Option<&Overlay>,
+        log_pages: Option<&LogPages>,
         page_bytes: u32,
     ) -> Result<Self, SqliteError> {
-        let in_log = match overlay.filter(|overlay| overlay.has(0)) {
+        let in_log = match log_pages.filter(|log_pages| log_pages.has(0)) {
             None => None,
-            Some(overlay) => {
+            Some(log_pages) => {
                 let mut page = vec![0; page_bytes as usize];
-                overlay.apply(0, &mut page)?;
+                log_pages.apply(0, &mut page)?;
                 page.first_chunk().copied()
             }
         };

@@ -5,26 +5,26 @@ use std::sync::{Arc, OnceLock};
 use windlass_engine::{EngineError, PageHook};
 use windlass_media::FileNo;
 
-use crate::overlay::Overlay;
+use crate::log_pages::LogPages;
 use crate::ranges::RangeHashes;
 
 /// Puts the WAL's pages over each piece, then remembers the hash of the piece.
 #[derive(Debug)]
 pub(crate) struct SourceHook {
-    overlay: OnceLock<Overlay>,
+    log_pages: OnceLock<LogPages>,
     /// Present only if the copy is made without a lock and must be settled later.
     hashes: Option<RangeHashes>,
 }
 
 impl SourceHook {
-    /// A hook that only puts the overlay over each piece.
-    pub(crate) fn overlaying(overlay: Option<Overlay>) -> Arc<Self> {
+    /// A hook that only puts the pages of the log over each piece.
+    pub(crate) fn with_log_pages(log_pages: Option<LogPages>) -> Arc<Self> {
         let hook = Self {
-            overlay: OnceLock::new(),
+            log_pages: OnceLock::new(),
             hashes: None,
         };
-        if let Some(overlay) = overlay {
-            hook.set_overlay(overlay);
+        if let Some(log_pages) = log_pages {
+            hook.set_log_pages(log_pages);
         }
         Arc::new(hook)
     }
@@ -32,22 +32,22 @@ impl SourceHook {
     /// A hook that remembers what went into the set. `bytes` is the length of the file now.
     pub(crate) fn hashing(bytes: u64) -> Arc<Self> {
         Arc::new(Self {
-            overlay: OnceLock::new(),
+            log_pages: OnceLock::new(),
             hashes: Some(RangeHashes::for_file(bytes)),
         })
     }
 
-    /// Puts `overlay` over every later piece. Call it at most once, while no piece is in the
+    /// Puts `log_pages` over every later piece. Call it at most once, while no piece is in the
     /// pipeline.
-    pub(crate) fn set_overlay(&self, overlay: Overlay) {
+    pub(crate) fn set_log_pages(&self, log_pages: LogPages) {
         assert!(
-            self.overlay.set(overlay).is_ok(),
+            self.log_pages.set(log_pages).is_ok(),
             "a backup has one WAL view"
         );
     }
 
-    pub(crate) fn overlay(&self) -> Option<&Overlay> {
-        self.overlay.get()
+    pub(crate) fn log_pages(&self) -> Option<&LogPages> {
+        self.log_pages.get()
     }
 
     pub(crate) fn hashes(&self) -> Option<&RangeHashes> {
@@ -57,8 +57,8 @@ impl SourceHook {
 
 impl PageHook for SourceHook {
     fn piece(&self, _file: FileNo, offset: u64, bytes: &mut [u8]) -> Result<(), EngineError> {
-        if let Some(overlay) = self.overlay.get() {
-            overlay
+        if let Some(log_pages) = self.log_pages.get() {
+            log_pages
                 .apply(offset, bytes)
                 .map_err(|error| EngineError::Source(Box::new(error)))?;
         }

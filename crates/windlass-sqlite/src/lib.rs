@@ -3,7 +3,7 @@
 //!   other processes --> database file, -wal, -shm
 //!                            |          |     |
 //!   session (SQLite's locks) |          |     +--> view: which commit is pinned
-//!                            |          +--------> overlay: its pages that are in the log only
+//!                            |          +--------> log pages: those that are in the log only
 //!                            +-------------------> engine: the bytes, at the hardware's speed
 //!
 //! Windlass reads the bytes itself and uses SQLite only for its locks. The result is one plain file
@@ -22,7 +22,6 @@
 mod backup;
 mod database;
 mod error;
-mod extent;
 mod facts;
 mod fingerprint;
 mod foreign;
@@ -30,11 +29,12 @@ mod header;
 mod hook;
 mod journal;
 mod lock;
+mod log_pages;
 mod open;
 mod outcome;
-mod overlay;
 mod pinned;
 mod ranges;
+mod reach;
 mod restore;
 mod session;
 mod settle;

@@ -17,9 +17,9 @@ use windlass_media::fitted;
 
 use crate::database::{Database, check_same_file, read_header, replaced_or};
 use crate::error::{IoContext, SqliteError};
-use crate::extent::Extent;
 use crate::header::DatabaseHeader;
-use crate::overlay::Overlay;
+use crate::log_pages::LogPages;
+use crate::reach::Reach;
 use crate::session::Session;
 use crate::view::{WalView, beside};
 use crate::wal::ReadAt;
@@ -40,8 +40,8 @@ pub struct PinnedState {
 pub struct PinnedReader {
     file: Arc<File>,
     path: PathBuf,
-    overlay: Option<Overlay>,
-    extent: Extent,
+    log_pages: Option<LogPages>,
+    reach: Reach,
     page_bytes: u64,
 }
 
@@ -56,20 +56,20 @@ impl Database {
         check_same_file(&self.path, &self.file)?;
         let mut session = Session::open(&self.path, &self.file)?;
         let view = begin(&mut session, self, cancel)?;
-        let extent = Extent::of(self, view.as_ref())?;
-        let (view, overlay) = match view {
+        let reach = Reach::of(self, view.as_ref())?;
+        let (view, log_pages) = match view {
             None => (None, None),
             Some((_, mut view)) => {
-                let overlay = view.take_overlay();
-                (Some((view, overlay.is_some())), overlay)
+                let log_pages = view.take_log_pages();
+                (Some((view, log_pages.is_some())), log_pages)
             }
         };
         let header = read_header(&self.file, &self.path)?;
         let reader = PinnedReader {
             file: Arc::clone(&self.file),
             path: self.path.clone(),
-            overlay,
-            extent,
+            log_pages,
+            reach,
             page_bytes: header.map_or(1, |header| u64::from(header.page_bytes)),
         };
         Ok(PinnedState {
@@ -94,9 +94,9 @@ impl PinnedState {
     /// Releases the state and returns how long it was pinned. What was read is valid only if this
     /// succeeds.
     pub fn end(mut self) -> Result<Duration, SqliteError> {
-        if let Some((view, overlaid)) = &self.view {
+        if let Some((view, has_log_pages)) = &self.view {
             let reader = &self.reader;
-            let checked = view.check(*overlaid);
+            let checked = view.check(*has_log_pages);
             checked.map_err(|error| replaced_or(&reader.path, &reader.file, error))?;
         }
         let held = self.session.end()?;
@@ -108,7 +108,7 @@ impl PinnedState {
 impl PinnedReader {
     /// Length of the state in bytes.
     pub fn bytes(&self) -> u64 {
-        self.extent.bytes
+        self.reach.bytes
     }
 
     /// Bytes of a page; 1 for an empty database.
@@ -123,20 +123,20 @@ impl PinnedReader {
     }
 
     fn read_pinned(&self, offset: u64, into: &mut [u8]) -> Result<usize, SqliteError> {
-        let left = self.extent.bytes.saturating_sub(offset);
+        let left = self.reach.bytes.saturating_sub(offset);
         let length = usize::try_from(left).map_or(into.len(), |left| left.min(into.len()));
         let into = &mut into[..length];
-        let Some(overlay) = &self.overlay else {
+        let Some(log_pages) = &self.log_pages else {
             self.read_file(into, offset)?;
             return Ok(length);
         };
-        // The overlay replaces whole pages, so read whole pages first.
+        // The log replaces whole pages, so read whole pages first.
         let before = fitted(offset % self.page_bytes);
         let start = offset - before as u64;
         let end = (offset + length as u64).next_multiple_of(self.page_bytes);
         let mut pages = vec![0; fitted(end - start)];
         self.read_file(&mut pages, start)?;
-        overlay.apply(start, &mut pages)?;
+        log_pages.apply(start, &mut pages)?;
         into.copy_from_slice(&pages[before..before + length]);
         Ok(length)
     }
@@ -146,7 +146,7 @@ impl PinnedReader {
         let found = self.file.read_full_at(into, offset);
         let found = found.during("read", &self.path)?;
         if found < into.len() {
-            self.extent.check_read(&self.path, offset + found as u64)?;
+            self.reach.check_read(&self.path, offset + found as u64)?;
         }
         into[found..].fill(0);
         Ok(())

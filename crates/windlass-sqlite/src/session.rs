@@ -22,9 +22,9 @@ use rusqlite::{Connection, ErrorCode, OpenFlags, ffi};
 use windlass_engine::Cancel;
 
 use crate::error::{IoContext, SqliteError};
-use crate::extent::Extent;
 use crate::journal::check_not_emptied;
 use crate::lock::SharedLock;
+use crate::reach::Reach;
 use crate::view::beside;
 
 /// Pause between two tries for the lock. SQLite's own busy handler waits up to 100 ms between
@@ -197,7 +197,7 @@ impl Session {
                     SqliteError::WalUnavailable { path, source }
                 }
             }
-            Some(ErrorCode::DatabaseCorrupt) => match Extent::of_file(&self.database, &path) {
+            Some(ErrorCode::DatabaseCorrupt) => match Reach::of_file(&self.database, &path) {
                 Err(error) => error,
                 Ok(_) => self.failed("begin a read transaction on", source),
             },

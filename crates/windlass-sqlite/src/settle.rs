@@ -19,9 +19,9 @@ use windlass_engine::{Cancel, EngineError, RateLimit, Stage, read_uncached};
 use windlass_media::fitted;
 
 use crate::error::{IoContext, SqliteError};
-use crate::extent::Extent;
-use crate::overlay::Overlay;
+use crate::log_pages::LogPages;
 use crate::ranges::{ByteRange, RangeHashes};
+use crate::reach::Reach;
 
 /// Bytes that a worker reads at a time: a power of two, as units are.
 const BLOCK_BYTES: u64 = 1 << 20;
@@ -29,12 +29,12 @@ const BLOCK_BYTES: u64 = 1 << 20;
 /// How many changed ranges may wait for the sink.
 const QUEUE_RANGES: usize = 64;
 
-/// The state of the database to compare: the file, the overlay on it, and its extent.
-pub(crate) struct Target<'a> {
+/// The state of the database to compare: the file, the pages of its log, and its reach.
+pub(crate) struct Compared<'a> {
     pub(crate) file: &'a File,
     pub(crate) path: &'a Path,
-    pub(crate) overlay: Option<&'a Overlay>,
-    pub(crate) extent: Extent,
+    pub(crate) log_pages: Option<&'a LogPages>,
+    pub(crate) reach: Reach,
     /// The limit on reading the source.
     pub(crate) pace: Option<&'a RateLimit>,
     /// The time limit: somebody is waiting for the end, and must not wait longer.
@@ -47,7 +47,7 @@ pub(crate) struct Target<'a> {
 
 /// Calls `sink` with each range that differs from `hashes`. Returns the sum of their bytes.
 pub(crate) fn settle(
-    target: &Target<'_>,
+    compared: &Compared<'_>,
     hashes: &RangeHashes,
     cancel: &Cancel,
     mut sink: impl FnMut(ByteRange) -> Result<(), SqliteError>,
@@ -62,7 +62,7 @@ pub(crate) fn settle(
                 let next = &next;
                 scope.spawn(move || {
                     Worker {
-                        target,
+                        compared,
                         hashes,
                         next,
                         sender,
@@ -95,7 +95,7 @@ pub(crate) fn settle(
 }
 
 struct Worker<'a> {
-    target: &'a Target<'a>,
+    compared: &'a Compared<'a>,
     hashes: &'a RangeHashes,
     next: &'a AtomicU64,
     sender: Sender<ByteRange>,
@@ -105,14 +105,14 @@ struct Worker<'a> {
 
 impl Worker<'_> {
     fn run(&self, cancel: &Cancel) -> Result<(), SqliteError> {
-        let claim_bytes = BLOCK_BYTES.max(self.target.unit_bytes);
+        let claim_bytes = BLOCK_BYTES.max(self.compared.unit_bytes);
         let mut buffer = vec![0; fitted(BLOCK_BYTES)];
         loop {
             let offset = self.next.fetch_add(claim_bytes, Ordering::Relaxed);
-            if offset >= self.target.extent.bytes {
+            if offset >= self.compared.reach.bytes {
                 return Ok(());
             }
-            let bytes = claim_bytes.min(self.target.extent.bytes - offset);
+            let bytes = claim_bytes.min(self.compared.reach.bytes - offset);
             for range in self.changed(offset, bytes, &mut buffer, cancel)? {
                 if self.sender.send(range).is_err() {
                     return Ok(());
@@ -130,7 +130,7 @@ impl Worker<'_> {
     ) -> Result<Vec<ByteRange>, SqliteError> {
         self.check(cancel)?;
         let mut comparison = self.hashes.compare(offset, bytes);
-        if offset + bytes > self.target.changed_from {
+        if offset + bytes > self.compared.changed_from {
             return Ok(comparison.all_changed());
         }
         let mut at = offset;
@@ -138,39 +138,39 @@ impl Worker<'_> {
             self.check(cancel)?;
             let length = BLOCK_BYTES.min(offset + bytes - at);
             let block = &mut buffer[..fitted(length)];
-            if let Some(pace) = self.target.pace {
+            if let Some(pace) = self.compared.pace {
                 pace.pass(length, &self.paced, cancel)?;
             }
             self.read(at, block)?;
             comparison.add(at, block);
             at += length;
         }
-        Ok(comparison.changed(self.target.unit_bytes))
+        Ok(comparison.changed(self.compared.unit_bytes))
     }
 
     /// Fails if the run has been cancelled or the time is over.
     fn check(&self, cancel: &Cancel) -> Result<(), SqliteError> {
         cancel.check()?;
-        match self.target.until {
+        match self.compared.until {
             Some(until) if Instant::now() >= until => Err(EngineError::HurryEnded.into()),
             _ => Ok(()),
         }
     }
 
-    /// Reads a block as the set would hold it: with the overlay, and zeros behind the end of the
-    /// file where the extent allows that.
+    /// Reads a block as the set would hold it: with the pages of the log, and zeros behind the end
+    /// of the file where the reach allows that.
     fn read(&self, offset: u64, block: &mut [u8]) -> Result<(), SqliteError> {
         let found =
-            read_uncached(self.target.file, offset, block).during("read", self.target.path)?;
+            read_uncached(self.compared.file, offset, block).during("read", self.compared.path)?;
         if found < block.len() {
             let end_offset = offset + found as u64;
-            self.target
-                .extent
-                .check_read(self.target.path, end_offset)?;
+            self.compared
+                .reach
+                .check_read(self.compared.path, end_offset)?;
         }
         block[found..].fill(0);
-        match self.target.overlay {
-            Some(overlay) => overlay.apply(offset, block),
+        match self.compared.log_pages {
+            Some(log_pages) => log_pages.apply(offset, block),
             None => Ok(()),
         }
     }

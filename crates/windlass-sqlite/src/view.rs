@@ -13,7 +13,7 @@
 //! 3. Say `backfilled < M`. With a mark 1..4 held the log cannot restart. With mark 0 held
 //!    nothing is copied, so "all frames are copied" stays false, and it cannot restart either.
 //!    Frames 1..M stay where they are. A page that a checkpoint writes while we read it has a
-//!    frame <= our mark <= M, so the overlay replaces whatever we read of it, torn or not. A
+//!    frame <= our mark <= M, so the log's page replaces whatever we read of it, torn or not. A
 //!    page without such a frame is not written. The file is cut only by a checkpoint that copied
 //!    the log's last commit; that can be no newer than our mark, so its size is N.
 //! 4. Say `backfilled = M`. Then the file alone is the state of commit M. With mark 0 nothing is
@@ -37,7 +37,7 @@ use crate::database::Database;
 use crate::error::{IoContext, SqliteError};
 use crate::foreign::KnownHeader;
 use crate::header::DatabaseHeader;
-use crate::overlay::Overlay;
+use crate::log_pages::LogPages;
 use crate::shm::{WAL_INDEX_BYTES, WalIndex};
 use crate::wal::{self, ReadAt, WalState};
 
@@ -53,7 +53,7 @@ pub(crate) struct WalView {
     /// Closing this file would drop the read transaction's lock, so the session keeps it open.
     shm: Arc<File>,
     index: WalIndex,
-    overlay: Option<Overlay>,
+    log_pages: Option<LogPages>,
     known: KnownHeader,
 }
 
@@ -70,18 +70,18 @@ impl WalView {
         let Some(index) = read_index(&shm, &shm_path)? else {
             return Ok(None);
         };
-        let overlay = if index.backfilled >= index.frame_count {
+        let log_pages = if index.backfilled >= index.frame_count {
             None
         } else {
-            Some(open_overlay(database, &index, header)?)
+            Some(open_log_pages(database, &index, header)?)
         };
-        let known = KnownHeader::take(source, overlay.as_ref(), header.page_bytes)?;
+        let known = KnownHeader::take(source, log_pages.as_ref(), header.page_bytes)?;
         Ok(Some(Self {
             database: database.clone(),
             shm_path,
             shm,
             index,
-            overlay,
+            log_pages,
             known,
         }))
     }
@@ -96,10 +96,10 @@ impl WalView {
     }
 
     /// Whether the log holds a page that goes over the file; pages are counted from 0. Call it
-    /// before `take_overlay`.
+    /// before `take_log_pages`.
     pub(crate) fn log_has(&self, page: u64) -> bool {
-        let overlay = self.overlay.as_ref();
-        overlay.is_some_and(|overlay| overlay.has(page))
+        let log_pages = self.log_pages.as_ref();
+        log_pages.is_some_and(|log_pages| log_pages.has(page))
     }
 
     /// Bytes of a page, as the log says. It is not 0 once there is a commit.
@@ -108,13 +108,13 @@ impl WalView {
     }
 
     /// The pages to put over the file; `None` when the file alone is the state.
-    pub(crate) fn take_overlay(&mut self) -> Option<Overlay> {
-        self.overlay.take()
+    pub(crate) fn take_log_pages(&mut self) -> Option<LogPages> {
+        self.log_pages.take()
     }
 
     /// Fails if the log or the file moved on in a way that the read lock forbids, or if the file
-    /// was overwritten past the lock. `overlaid` says whether frames were read.
-    pub(crate) fn check(&self, overlaid: bool) -> Result<(), SqliteError> {
+    /// was overwritten past the lock. `has_log_pages` says whether frames were read.
+    pub(crate) fn check(&self, has_log_pages: bool) -> Result<(), SqliteError> {
         let lost = || SqliteError::LockLost {
             path: self.database.clone(),
         };
@@ -136,7 +136,7 @@ impl WalView {
         let kept = if now.same_generation(&self.index) {
             now.frame_count >= self.index.frame_count && now.backfilled <= self.index.frame_count
         } else {
-            !overlaid && (now.frame_count == 0 || now.backfilled == 0)
+            !has_log_pages && (now.frame_count == 0 || now.backfilled == 0)
         };
         if kept {
             self.known.check()
@@ -178,11 +178,11 @@ fn read_once(shm: &File, path: &Path) -> Result<Option<WalIndex>, SqliteError> {
 }
 
 /// Scans the log up to the index's last commit and checks it against the index.
-fn open_overlay(
+fn open_log_pages(
     database: &Path,
     index: &WalIndex,
     header: &DatabaseHeader,
-) -> Result<Overlay, SqliteError> {
+) -> Result<LogPages, SqliteError> {
     let path = beside(database, "-wal");
     let wal = open_regular(&path).during("open", &path)?;
     let state = wal::scan(&wal, index.frame_count).during("read", &path)?;
@@ -193,7 +193,7 @@ fn open_overlay(
     };
     let state = state.ok_or_else(|| damaged(0, "(the header) is not valid"))?;
     compare(&state, index, header).map_err(|(frame, what)| damaged(frame, what))?;
-    Ok(Overlay::new(wal, path, state))
+    Ok(LogPages::new(wal, path, state))
 }
 
 fn compare(

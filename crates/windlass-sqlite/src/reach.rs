@@ -1,4 +1,4 @@
-//! The extent of a pinned state: how long it is, and how much of it must be in the database file.
+//! The reach of a pinned state: how long it is, and how much of it must be in the database file.
 //!
 //!   state    [ page 1 ][ page 2 ] ...                                [ page N ]
 //!   file     [ must have these ......... in_file ]  behind it: newest frame of the log
@@ -19,7 +19,7 @@ use crate::error::{IoContext, SqliteError};
 use crate::header::DatabaseHeader;
 use crate::journal::{check_not_emptied, journal_header};
 use crate::lock::PENDING_OFFSET;
-use crate::overlay::Overlay;
+use crate::log_pages::LogPages;
 use crate::view::{WalView, beside};
 use crate::wal;
 
@@ -28,7 +28,7 @@ const LOOKS_MAX: u32 = 3;
 
 /// Length of a pinned state.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Extent {
+pub(crate) struct Reach {
     /// Bytes of the state.
     pub(crate) bytes: u64,
     /// How many of these bytes, counted from the start, must be in the file.
@@ -38,13 +38,13 @@ pub(crate) struct Extent {
 impl Database {
     /// Fails if the end of the database is lost: then a backup would fail, too. It locks nothing.
     pub fn check_end(&self) -> Result<(), SqliteError> {
-        let checked = Extent::check_unlocked(self);
+        let checked = Reach::check_unlocked(self);
         checked.map_err(|error| replaced_or(&self.path, &self.file, error))
     }
 }
 
-impl Extent {
-    /// The extent of the state that a read transaction has just pinned. `view` is its WAL view.
+impl Reach {
+    /// The reach of the state that a read transaction has just pinned. `view` is its WAL view.
     pub(crate) fn of(
         database: &Database,
         view: Option<&(DatabaseHeader, WalView)>,
@@ -55,29 +55,29 @@ impl Extent {
         let Some((view, bytes)) = committed else {
             return Self::of_file(&database.file, path);
         };
-        let extent = Self {
+        let reach = Self {
             bytes,
             in_file: bytes.min(length(&database.file, path)?),
         };
         let in_log = |page| view.log_has(page);
-        match extent.missing(view.page_bytes(), in_log) {
-            Some(end_offset) => Err(extent.cut_off(path, end_offset)),
-            None => Ok(extent),
+        match reach.missing(view.page_bytes(), in_log) {
+            Some(end_offset) => Err(reach.cut_off(path, end_offset)),
+            None => Ok(reach),
         }
     }
 
-    /// The extent when there is no log to say how long the state is: the length of the file. The
+    /// The reach when there is no log to say how long the state is: the length of the file. The
     /// file must not be shorter than its header says.
     pub(crate) fn of_file(file: &File, path: &Path) -> Result<Self, SqliteError> {
         let file_bytes = length(file, path)?;
         let header = read_header(file, path)?;
         let promised = header.map_or(0, |header| header.promised_bytes());
-        let extent = Self {
+        let reach = Self {
             bytes: file_bytes.max(promised),
             in_file: file_bytes.max(promised),
         };
-        extent.check_read(path, file_bytes)?;
-        Ok(extent)
+        reach.check_read(path, file_bytes)?;
+        Ok(reach)
     }
 
     /// Fails if the end of the database is lost, as a backup would. It takes no lock, so somebody
@@ -110,12 +110,12 @@ impl Extent {
         let Some((page_bytes, bytes, log)) = log else {
             return Self::of_file(&database.file, path).map(drop);
         };
-        let extent = Self {
+        let reach = Self {
             bytes,
             in_file: bytes.min(length(&database.file, path)?),
         };
-        match extent.missing(page_bytes, |page| log.has(page)) {
-            Some(end_offset) => Err(extent.cut_off(path, end_offset)),
+        match reach.missing(page_bytes, |page| log.has(page)) {
+            Some(end_offset) => Err(reach.cut_off(path, end_offset)),
             None => Ok(()),
         }
     }
@@ -156,7 +156,7 @@ pub(crate) fn cut_off(path: &Path, end_offset: u64, needed_bytes: u64) -> Sqlite
 
 /// What the log holds: bytes of a page, bytes of the database, and the pages. `None` if nothing is
 /// committed in it.
-fn open_log(database: &Path) -> Result<Option<(u32, u64, Overlay)>, SqliteError> {
+fn open_log(database: &Path) -> Result<Option<(u32, u64, LogPages)>, SqliteError> {
     let path = beside(database, "-wal");
     let log = match File::open(&path) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
@@ -166,7 +166,7 @@ fn open_log(database: &Path) -> Result<Option<(u32, u64, Overlay)>, SqliteError>
     Ok(state.filter(|state| state.page_count > 0).map(|state| {
         let page_bytes = state.header.page_bytes;
         let bytes = u64::from(state.page_count) * u64::from(page_bytes);
-        (page_bytes, bytes, Overlay::new(log, path, state))
+        (page_bytes, bytes, LogPages::new(log, path, state))
     }))
 }
 

@@ -1,11 +1,11 @@
-//! The overlay: puts the newest committed version of each page, from the WAL, over the bytes that
-//! were read from the database file.
+//! The pages of the log: the newest committed version of each page, from the WAL, is put over the
+//! bytes that were read from the database file.
 //!
 //! Invariants
-//! - A page comes from the frame that the scan found. The overlay compares the frame's header again
+//! - A page comes from the frame that the scan found. This code compares the frame's header again
 //!   when it reads the page. If the log has moved on, it reports an error and never returns another
 //!   page.
-//! - Threads share the overlay without a lock, because it only reads at given positions.
+//! - Threads share the pages without a lock, because all reads are at given positions.
 
 use std::fs::File;
 use std::io::IoSliceMut;
@@ -17,14 +17,14 @@ use crate::wal::{FRAME_HEADER_BYTES, PageFrame, WAL_HEADER_BYTES, WalState};
 
 /// The pages of a WAL that lie over a database file.
 #[derive(Debug)]
-pub(crate) struct Overlay {
+pub(crate) struct LogPages {
     wal: File,
     path: PathBuf,
     state: WalState,
 }
 
-impl Overlay {
-    /// An overlay of the pages of `state`, which a scan of `wal` found.
+impl LogPages {
+    /// The pages of `state`, which a scan of `wal` found.
     pub(crate) fn new(wal: File, path: PathBuf, state: WalState) -> Self {
         Self { wal, path, state }
     }

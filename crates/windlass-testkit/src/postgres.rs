@@ -284,7 +284,7 @@ impl PrivateCluster {
         )
     }
 
-    /// The server's log.
+    /// The server log.
     pub fn log(&self) -> String {
         std::fs::read_to_string(self.log_path()).unwrap_or_default()
     }

@@ -59,7 +59,7 @@ impl PostgresError {
             }
             Self::Sql { source, .. } if source.is_end() => {
                 "The server was stopped or restarted, it crashed, or somebody ended this session. \
-                 See the server's log. When the server runs, start again."
+                 See the server log. When the server runs, start again."
             }
             Self::TlsFile { keyword, .. } => connect::tls_file_hint(keyword),
             Self::Conninfo { .. } => {
@@ -162,7 +162,7 @@ impl PostgresError {
             }
             Self::Incomplete { .. } => {
                 "A running server never removes this file. See whether it is in the data \
-                 directory, and what the server's log says. Then start the backup again."
+                 directory, and what the server log says. Then start the backup again."
             }
             Self::DataDirectoryGone { .. } => {
                 "Somebody moved or removed it, or its file system was unmounted. Put it back, see \

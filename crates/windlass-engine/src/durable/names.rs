@@ -18,7 +18,7 @@ use std::ffi::{OsStr, OsString};
 use std::fs::{File, OpenOptions};
 use std::io::{self, Read, Write};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
-use std::os::unix::fs::OpenOptionsExt;
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::Path;
 
 use rustix::fs::{CWD, RenameFlags, renameat_with};
@@ -41,7 +41,7 @@ pub enum NameError {
     /// The file still has its old name.
     #[error(transparent)]
     Failed(io::Error),
-    /// The file has its name, but a power cut may take it away, or the old name remains, too.
+    /// The file has its name. But a power cut may take that away, or the old name remains, too.
     #[error(transparent)]
     Unfinished(io::Error),
 }
@@ -58,7 +58,7 @@ impl From<NameError> for io::Error {
 /// Renames `file` from `from` to `to`. Never replaces what has the name `to`. Both must be in one
 /// file system.
 pub fn name_new(file: &File, from: &Path, to: &Path) -> Result<(), NameError> {
-    settle(file, from, to, rename_new(file, from, to))
+    settle(file, from, to, rename_new(from, to))
 }
 
 /// Does the same, but replaces what has the name `to`.
@@ -80,8 +80,13 @@ pub fn reserved_for(path: &Path) -> Option<OsString> {
 /// Makes a rename durable, after a look at what it did.
 fn settle(file: &File, from: &Path, to: &Path, renamed: io::Result<()>) -> Result<(), NameError> {
     let has = |path| is_file_at(file, path).unwrap_or(false);
+    let is_twice = has(to) && has(from) && file.metadata().is_ok_and(|it| it.nlink() > 1);
     match renamed {
-        Err(error) if has(to) && has(from) => Err(NameError::Unfinished(error)),
+        // A hard link gave the name, now or before a crash. A rename between two names of one file
+        // does nothing.
+        _ if is_twice => std::fs::remove_file(from)
+            .and_then(|()| sync_parent(to))
+            .map_err(NameError::Unfinished),
         Err(error) if !has(to) => Err(match error.kind() {
             io::ErrorKind::AlreadyExists => NameError::Taken,
             _ => NameError::Failed(error),
@@ -90,7 +95,7 @@ fn settle(file: &File, from: &Path, to: &Path, renamed: io::Result<()>) -> Resul
     }
 }
 
-fn rename_new(file: &File, from: &Path, to: &Path) -> io::Result<()> {
+fn rename_new(from: &Path, to: &Path) -> io::Result<()> {
     match renameat_with(CWD, from, CWD, to, RenameFlags::NOREPLACE) {
         Err(Errno::INVAL | Errno::NOSYS | Errno::OPNOTSUPP) => {}
         renamed => return Ok(renamed?),
@@ -99,9 +104,9 @@ fn rename_new(file: &File, from: &Path, to: &Path) -> io::Result<()> {
         Err(Errno::PERM | Errno::NOSYS | Errno::OPNOTSUPP | Errno::INVAL | Errno::MLINK) => {
             rename_reserved(from, to)
         }
-        Err(errno) if !is_file_at(file, to).unwrap_or(false) => Err(errno.into()),
+        Err(errno) => Err(errno.into()),
         // A link never replaces anything.
-        _ => std::fs::remove_file(from),
+        Ok(()) => std::fs::remove_file(from),
     }
 }
 

@@ -205,6 +205,20 @@ fn a_name_that_is_taken_is_given_only_over_an_older_stripe() {
     fixture.assert_left("a stripe has the name that is not older");
 }
 
+/// Where no rename refuses to replace, a hard link gives the name. A crash may leave both names.
+#[test]
+fn a_stripe_that_has_both_of_its_names_keeps_the_right_one() {
+    let fixture = sealed(2);
+    for index in 0..2 {
+        fs::hard_link(fixture.partial(index), &fixture.names[index]).unwrap();
+    }
+    let done = fixture.clean();
+    let named = |index: usize| CleanedUp::Published(fixture.names[index].clone());
+    assert_eq!(done, [named(0), named(1)]);
+    assert_eq!(names(fixture.dir.path()), fixture.names);
+    assert_eq!(fixture.clean(), []);
+}
+
 #[test]
 fn what_is_no_stripe_of_ours_is_passed_over() {
     let dir = tempfile::tempdir().unwrap();

@@ -394,7 +394,9 @@ fn gone_is_none<T>(result: io::Result<T>) -> io::Result<Option<T>> {
 fn inner_tablespaces(root: &Path, real_root: &Path) -> Result<HashSet<Vec<u8>>, PostgresError> {
     let directory = root.join("pg_tblspc");
     let mut found = HashSet::new();
-    for entry in std::fs::read_dir(&directory).doing("list", &directory)? {
+    // A list may leave entries out, so the directory is read twice.
+    let list = || std::fs::read_dir(&directory).doing("list", &directory);
+    for entry in list()?.chain(list()?) {
         let path = entry.doing("list", &directory)?.path();
         let is_link = std::fs::symlink_metadata(&path).is_ok_and(|metadata| metadata.is_symlink());
         if !is_link {

@@ -9,6 +9,7 @@ use std::time::Duration;
 use fuser::{Config, MountOption, Session, SessionACL};
 use windlass_image::{Image, ImageView, Overlay, View};
 
+use crate::apart::apart;
 use crate::counters::{Counters, MountStatistics};
 use crate::damage::{DamageHook, DamageLog};
 use crate::error::MountError;
@@ -125,7 +126,7 @@ impl Mount {
             .spawn(move || ending.note(session.run()))
             .map_err(serve)?;
         // This call asks the mount for attributes, so the threads must answer requests by now.
-        kernel_ahead::raise(&at, below);
+        apart(|| kernel_ahead::raise(&at, below)).map_err(serve)?;
         Ok(Self { at, counters, end })
     }
 

@@ -26,7 +26,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use windlass_engine::Cancel;
 
-use crate::error::{PostgresError, SqlContext};
+use crate::error::{IoContext, PostgresError, SqlContext};
 use crate::open::Server;
 pub use found::{Inspection, RelationFault};
 use relations::Relation;
@@ -108,9 +108,17 @@ fn in_parallel<T: Sync, R: Send, W: FnMut(&T) -> Result<R, PostgresError>>(
     };
     let thread = || thread().inspect_err(|_| failed.store(true, Ordering::Relaxed));
     let mut results = std::thread::scope(|scope| {
-        let threads: Vec<_> = (0..jobs.clamp(1, items.len().max(1)))
-            .map(|_| scope.spawn(thread))
-            .collect();
+        let mut threads = Vec::new();
+        for _ in 0..jobs.clamp(1, items.len().max(1)) {
+            match std::thread::Builder::new().spawn_scoped(scope, thread) {
+                Ok(started) => threads.push(started),
+                Err(error) if threads.is_empty() => {
+                    return Err(error).doing("start a thread for", "the opened server");
+                }
+                // The threads that there are do all of the work.
+                Err(_) => break,
+            }
+        }
         let joined = threads.into_iter().map(|thread| {
             let panicked = |panic| std::panic::resume_unwind(panic);
             thread.join().unwrap_or_else(panicked)

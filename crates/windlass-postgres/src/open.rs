@@ -142,7 +142,7 @@ impl Server {
             run_as: request.run_as,
             lock: request.lock.take(),
         })?;
-        process.wait_ready(cancel)?;
+        process.wait_ready(cancel, apart)?;
         let logins = returned(apart, || {
             prepared.finish()?;
             Ok(Logins::new(&request, &control))

@@ -15,6 +15,7 @@ use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use windlass_engine::Cancel;
 
+use super::{Apart, returned};
 use crate::error::{IoContext, PostgresError};
 
 const POLL: Duration = Duration::from_millis(3);
@@ -93,26 +94,23 @@ impl Process {
         })
     }
 
-    /// Waits until the server takes connections.
-    pub(super) fn wait_ready(&mut self, cancel: &Cancel) -> Result<(), PostgresError> {
+    /// Waits until the server takes connections. Looks into the data directory through `apart`.
+    pub(super) fn wait_ready(
+        &mut self,
+        cancel: &Cancel,
+        apart: Apart<'_>,
+    ) -> Result<(), PostgresError> {
         loop {
             if let Some(status) = self.try_wait()? {
                 return Err(self.failure(status));
             }
-            if self.is_ready() {
+            let data = &self.data;
+            if returned(apart, || Ok(is_ready(data)))? {
                 return Ok(());
             }
             cancel.check()?;
             std::thread::sleep(POLL);
         }
-    }
-
-    /// The server writes its status to a file. To ask the server itself again and again would cost
-    /// it one process each time.
-    fn is_ready(&self) -> bool {
-        let text = std::fs::read_to_string(self.data.join("postmaster.pid")).unwrap_or_default();
-        let status = text.lines().nth(STATUS_LINE).unwrap_or_default();
-        status.trim() == "ready"
     }
 
     /// How the server ended; `None` while it runs.
@@ -163,6 +161,14 @@ impl Process {
             kill(Pid::from_raw(process), signal).unwrap_or_default();
         }
     }
+}
+
+/// The server writes its status to a file. To ask the server itself again and again would cost it
+/// one process each time.
+fn is_ready(data: &Path) -> bool {
+    let text = std::fs::read_to_string(data.join("postmaster.pid")).unwrap_or_default();
+    let status = text.lines().nth(STATUS_LINE).unwrap_or_default();
+    status.trim() == "ready"
 }
 
 impl Drop for Process {

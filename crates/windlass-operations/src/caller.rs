@@ -28,7 +28,7 @@ pub enum ProcessUse {
 pub struct Caller {
     /// Whether the operation has its process for itself.
     pub process: ProcessUse,
-    /// The program and its version, for what is recorded: `windlass 0.1.0`.
+    /// The program and its version, for what is recorded: `example 1.0`.
     pub tool: String,
     /// A log that the caller writes. No output of the operation may go there.
     pub log: Option<PathBuf>,

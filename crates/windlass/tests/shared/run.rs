@@ -5,9 +5,10 @@
 
 use std::process::{Command, Output};
 
-/// The command, without this machine's configuration, without what the caller's environment says of
-/// databases and options, and nothing of tests in its state. Signals that whoever started the tests
-/// ignores (`nohup`, or a job in the background of a script) end the command as they do elsewhere.
+/// The command, without this machine's configuration and what somebody probed on it, without what
+/// the caller's environment says of databases and options, and nothing of tests in its state.
+/// Signals that whoever started the tests ignores (`nohup`, or a job in the background of a script)
+/// end the command as they do elsewhere.
 pub fn command() -> Command {
     let mut command = Command::new("/usr/bin/env");
     command.args([
@@ -21,6 +22,8 @@ pub fn command() -> Command {
         }
     }
     command.env("WINDLASS_CONFIG", "/dev/null");
+    // Where storage was probed, a run that nobody could predict elsewhere has a prediction.
+    command.env("WINDLASS_STATE_DIR", "/nonexistent");
     command.env("WINDLASS_NO_PREDICTION", "1");
     command
 }

@@ -60,9 +60,10 @@ pub struct NextLimit {
     pub rate: f64,
 }
 
-/// A resource that was busy for less than this share of the time gives no reliable estimate of its
-/// top speed.
-const OCCUPATION_MIN: f64 = 0.001;
+/// A resource that was busy for less than this share of the time is not named as the next limit.
+/// Its top speed would be extrapolated from few operations, or from reads that the page cache
+/// answered, to rates that no storage has.
+const OCCUPATION_MIN: f64 = 0.1;
 
 pub(crate) struct Verdict {
     pub(crate) limit: Limit,

@@ -5,7 +5,8 @@
 //!
 //! The run itself shows how fast storage and cores were. With these speeds the simulation must find
 //! the run's own duration; if it does not, Windlass gives no advice. Then the simulation changes
-//! one thing at a time. A change that saves less than a tenth of the time is not advised.
+//! one thing at a time. A change that saves less than a tenth of the whole run is not advised,
+//! and nothing is for a run of less than a second.
 //!
 //! Invariants
 //! - Nobody knows how well another codec would compress these data. A weaker codec is advised only
@@ -17,6 +18,7 @@ use windlass_engine::media::Codec;
 use windlass_engine::{BufferRequest, Resource};
 use windlass_model::Model;
 
+use crate::accuracy::PREDICTED_SECONDS_MIN;
 use crate::numbers::to_f64;
 use crate::plan::{Alternative, Direction, Prediction, Question};
 use crate::speeds::{CodecSpeed, Speeds};
@@ -32,6 +34,8 @@ pub struct Measured {
     pub stored_bytes: u64,
     /// Seconds in which data moved.
     pub seconds: f64,
+    /// Seconds of the run's beginning and end, in which no data moved. No advice changes them.
+    pub other_seconds: f64,
     /// The codec of all frames; `None` if the run changed the codec on the way.
     pub codec: Option<Codec>,
     /// Cores of the machine.
@@ -57,6 +61,13 @@ pub struct Measured {
     pub limit: Resource,
     /// The limit's share of the blame.
     pub blame: f64,
+}
+
+impl Measured {
+    /// Seconds of the whole run.
+    fn whole(&self) -> f64 {
+        self.seconds + self.other_seconds
+    }
 }
 
 /// Something that would make a run faster.
@@ -120,6 +131,10 @@ const CODECS: [Codec; 4] = [Codec::None, Codec::Lz4, Codec::Zstd(1), Codec::Zstd
 /// with other data.
 pub fn advise(run: &Measured, known: &Speeds) -> Option<Advised> {
     if run.bytes == 0 || run.stored_bytes == 0 || run.blame < BLAME_MIN {
+        return None;
+    }
+    // As for a prediction: such a run is mostly its beginning and its end.
+    if run.whole() < PREDICTED_SECONDS_MIN {
         return None;
     }
     let base = Case::of(run, known);
@@ -366,7 +381,9 @@ impl Asked<'_> {
         }
         let found = case.predict()?;
         let saved = 1.0 - found.seconds / self.seconds;
-        (saved >= SAVED_MIN).then(|| Advised {
+        // The user waits for the whole run, and its duration is what two runs differ in.
+        let saved_of_whole = saved * self.run.seconds / self.run.whole();
+        (saved_of_whole >= SAVED_MIN).then(|| Advised {
             advice,
             seconds: self.run.seconds * (1.0 - saved),
             saved,

@@ -44,6 +44,7 @@ fn measured(ends: &Ends<'_>, done: &Done<'_>) -> Measured {
         bytes,
         stored_bytes,
         seconds,
+        other_seconds: (report.seconds - report.data_seconds).max(0.0),
         codec: done.codec,
         cores: std::thread::available_parallelism().map_or(1, usize::from),
         request: BufferRequest {

@@ -25,9 +25,13 @@ pub struct Ends<'a> {
 
 impl Ends<'_> {
     /// Adds the share of the probed speed to the report, and to its verdict. It changes nothing if
-    /// nothing was probed, or if storage was not the limit. `state` is the state directory of the
-    /// user who probed.
+    /// nothing was probed, if storage was not the limit, or if nobody can say what was. `state` is
+    /// the state directory of the user who probed.
     pub fn judge(&self, state: Option<&Path>, report: &mut RunReport) {
+        // So few bytes moved that the storage had no chance to show what it can do.
+        if !report.limit.conclusive {
+            return;
+        }
         let Some((rate, probed)) = state.and_then(|state| self.rates(state, report)) else {
             return;
         };

@@ -284,3 +284,23 @@ fn throttled_stripes_are_named() {
     let words = "the rate limit of 8 MiB/s on reading the stripes";
     assert!(report.verdict.contains(words), "{}", report.verdict);
 }
+
+#[test]
+fn no_limit_is_named_that_nobody_measured() {
+    // With a strong codec a device that keeps nothing, and a source in memory, are nearly idle.
+    let setup = Setup {
+        codec: Codec::Zstd(19),
+        ..Setup::default()
+    };
+    for source_rate in [None, Some(4 * MIB)] {
+        let setup = Setup {
+            source_rate,
+            ..setup.clone()
+        };
+        let report = noise_run(&setup, vec![nul()], 32);
+        let rate = report.limit.rate;
+        if let Some(next) = report.limit.next {
+            assert!(next.rate <= 10.0 * rate, "{}", report.verdict);
+        }
+    }
+}

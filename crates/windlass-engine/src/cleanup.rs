@@ -133,11 +133,26 @@ fn remove_all(stripe: Leftover, siblings: Vec<Sibling>) -> std::io::Result<Vec<C
         _ => None,
     }));
     doomed.sort_by_key(|it| !it.sealed);
-    doomed.iter().map(|it| remove(&it.path)).collect()
+    let mut done = Vec::new();
+    for stripe in doomed {
+        done.push(remove(&stripe.path)?);
+        // What proves that the others may go must stay as long as they do.
+        if matches!(done.last(), Some(CleanedUp::Left(..))) {
+            break;
+        }
+    }
+    Ok(done)
 }
 
+/// Removes a stripe. One that this user or this directory keeps costs no later backup.
 fn remove(path: &Path) -> std::io::Result<CleanedUp> {
-    std::fs::remove_file(path)?;
+    match std::fs::remove_file(path) {
+        Err(error) if is_kept(&error) => {
+            let why = format!("its backup was cut off, but it cannot be removed: {error}");
+            return Ok(CleanedUp::Left(path.to_owned(), why));
+        }
+        removed => removed?,
+    }
     durable::sync_parent(path)?;
     Ok(CleanedUp::Removed(path.to_owned()))
 }
@@ -158,6 +173,17 @@ fn publish(stripe: &Leftover) -> std::io::Result<CleanedUp> {
             let why = format!("{} has its name and is no older stripe", name.display());
             Ok(CleanedUp::Left(stripe.path.clone(), why))
         }
+        Err(NameError::Failed(error)) if is_kept(&error) => {
+            let why = format!("its set is complete, but it cannot get its name: {error}");
+            Ok(CleanedUp::Left(stripe.path.clone(), why))
+        }
         named => Ok(named.map(|()| CleanedUp::Published(name))?),
     }
+}
+
+/// Whether the file stays because somebody wants it to stay: it belongs to another user, its
+/// directory is append-only, or something is mounted on it. The storage itself is sound.
+fn is_kept(error: &std::io::Error) -> bool {
+    use std::io::ErrorKind::{PermissionDenied, ResourceBusy};
+    matches!(error.kind(), PermissionDenied | ResourceBusy)
 }

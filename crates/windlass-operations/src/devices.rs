@@ -5,6 +5,7 @@
 
 use std::path::{Path, PathBuf};
 
+use rustix::fs::{AtFlags, CWD, StatxAttributes, StatxFlags, statx};
 use windlass_engine::media::SetId;
 use windlass_engine::{
     Device, FileDevice, FileDeviceOptions, NulDevice, Outputs, is_same_output, partial_path,
@@ -157,6 +158,7 @@ pub fn check(devices: &[DeviceName], outputs: &Outputs) -> Result<(), OperationE
         return Err(DeviceError::Mixed.into());
     }
     for device in devices {
+        device.directory().map_or(Ok(()), check_attributes)?;
         match device {
             DeviceName::Nul => {}
             DeviceName::Directory(path) | DeviceName::NewDirectory(path) => outputs.check(path)?,
@@ -167,6 +169,27 @@ pub fn check(devices: &[DeviceName], outputs: &Outputs) -> Result<(), OperationE
         }
     }
     Ok(())
+}
+
+/// Refuses a directory in which a stripe could not be made, or could not get its name: there a
+/// complete set would be called `.partial` for ever.
+fn check_attributes(directory: &Path) -> Result<(), DeviceError> {
+    // Not every file system has attributes, and a directory that is not there has none.
+    let found = statx(CWD, directory, AtFlags::empty(), StatxFlags::empty());
+    let attributes = found.map_or(0, |found| found.stx_attributes.bits());
+    let known = [
+        (StatxAttributes::APPEND, "append-only", 'a'),
+        (StatxAttributes::IMMUTABLE, "immutable", 'i'),
+    ];
+    let set = known.iter().find(|(one, ..)| attributes & one.bits() != 0);
+    match set {
+        None => Ok(()),
+        Some((_, word, letter)) => Err(DeviceError::Attribute {
+            directory: directory.to_owned(),
+            word,
+            letter: *letter,
+        }),
+    }
 }
 
 /// Refuses devices as `check` does, and two stripes that would be one file. The result protects

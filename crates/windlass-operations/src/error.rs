@@ -182,6 +182,16 @@ pub enum DeviceError {
         /// Its path.
         path: PathBuf,
     },
+    /// A directory in which no file can be made or renamed.
+    #[error("{} is {word} (chattr +{letter}): no stripe can get its name there", directory.display())]
+    Attribute {
+        /// The directory.
+        directory: PathBuf,
+        /// `append-only` or `immutable`.
+        word: &'static str,
+        /// The letter of chattr(1) for that.
+        letter: char,
+    },
     /// `nul` beside others.
     #[error("nul keeps nothing, and the other devices would hold a part of the set only")]
     Mixed,
@@ -291,7 +301,9 @@ impl OperationError {
                 Ending::Damage
             }
             Self::Database(error) => error.ending(),
-            Self::Device(DeviceError::NoParent { .. }) => Ending::Failed,
+            Self::Device(DeviceError::NoParent { .. } | DeviceError::Attribute { .. }) => {
+                Ending::Failed
+            }
             Self::Device(_) => Ending::Usage,
             Self::OfDamage(_) => Ending::Damage,
             Self::Hook(error) => error.ending(),

@@ -334,7 +334,11 @@ impl Device for FileDevice {
             }
             named => named,
         };
-        named.map_err(|source| self.error("publish", 0, source.into()))
+        let operation = match &named {
+            Err(NameError::Unfinished(_)) => "settle",
+            _ => "publish",
+        };
+        named.map_err(|source| self.error(operation, 0, source.into()))
     }
 }
 

@@ -68,6 +68,9 @@ pub(super) fn device_words(
         "publish" if source.kind() == io::ErrorKind::AlreadyExists => {
             format!("cannot name {device}: a file of this name appeared during the backup")
         }
+        "settle" => {
+            format!("{device} has its name, but not for sure, or the old one remains: {source}")
+        }
         "read" | "write" => format!("{operation} device {device} at offset {offset}: {source}"),
         _ => format!("{operation} device {device}: {source}"),
     }

@@ -125,6 +125,15 @@ fn device(error: &DeviceError) -> (String, Option<String>) {
             let parent = quoted(&parent.display().to_string());
             format!("Type mkdir -p {parent}: Windlass makes the last directory of a path only.")
         }
+        DeviceError::Attribute {
+            directory, letter, ..
+        } => {
+            let directory = quoted(&directory.display().to_string());
+            format!(
+                "Type chattr -{letter} {directory}, or name another directory. To protect sets \
+                 that are complete, set the attribute on their files."
+            )
+        }
         DeviceError::Twice { .. } | DeviceError::Same { .. } | DeviceError::Partial { .. } => {
             "Each stripe needs a file of its own. Name another file, or a directory: there \
              Windlass gives each stripe its own name."

@@ -40,7 +40,7 @@ fn state(document: &serde_json::Value, name: &str) -> String {
 #[test]
 fn a_check_of_sqlite_says_what_is_right_and_what_is_not_and_changes_nothing() {
     let place = Place::new();
-    let (db, sets) = (place.arg("shop.db"), place.arg("sets"));
+    let (db, sets) = place.ends();
     let before = contents(place.dir.path());
     let (code, document) = json(&["check", &db, "--to", &sets, "--compress", "none"]);
     assert_eq!(code, 0, "{document}");
@@ -83,7 +83,7 @@ fn a_check_of_sqlite_says_what_is_right_and_what_is_not_and_changes_nothing() {
 fn a_check_finds_what_a_cut_off_run_left() {
     let place = Place::new();
     std::fs::write(place.path("sets/x.windlass.partial"), "").unwrap();
-    let (db, sets) = (place.arg("shop.db"), place.arg("sets"));
+    let (db, sets) = place.ends();
     let output = windlass(&["check", &db, "--to", &sets, "--quiet"]);
     let printed = text(&output);
     assert_eq!(output.status.code(), Some(3), "{printed}");
@@ -100,7 +100,7 @@ fn a_target_without_room_fails_the_check() {
     if !rustix::process::geteuid().is_root() {
         unshare.args(["--user", "--map-root-user"]);
     }
-    let (db, sets) = (place.arg("shop.db"), place.arg("sets"));
+    let (db, sets) = place.ends();
     unshare.args(["--mount", "sh", "-c", script, "sh", &sets]);
     unshare.args([env!("CARGO_BIN_EXE_windlass"), "check", &db, "--to", &sets]);
     unshare.args(["--compress", "none", "--config", "/dev/null"]);
@@ -173,7 +173,7 @@ fn a_check_of_a_cluster_names_the_rights_that_are_missing() {
 #[test]
 fn a_dry_run_of_a_backup_tells_what_it_would_do_and_does_nothing() {
     let place = Place::new();
-    let (db, sets) = (place.arg("shop.db"), place.arg("sets"));
+    let (db, sets) = place.ends();
     let before = contents(place.dir.path());
     let words = ["backup", &db, "--to", &sets, "--dry-run"];
     let output = windlass(&words);
@@ -243,7 +243,7 @@ fn a_check_of_a_sqlite_database_that_is_cut_off_fails_as_its_backup_does() {
         // An open connection keeps the log, which then holds what was committed last.
         let keeper = in_log.then(|| place.ledger.shell());
         place.ledger.commit(21, 30);
-        let (db, sets) = (place.arg("shop.db"), place.arg("sets"));
+        let (db, sets) = place.ends();
         let words = ["check", &db, "--to", &sets];
         let (code, document) = json(&words);
         assert_eq!(code, 0, "{document}");
@@ -414,7 +414,7 @@ fn a_check_finds_metrics_that_another_user_owns_in_a_sticky_directory() {
 #[test]
 fn a_check_refuses_what_the_run_refuses() {
     let place = Place::new();
-    let (db, sets) = (place.arg("shop.db"), place.arg("sets"));
+    let (db, sets) = place.ends();
     let long = "x".repeat(2000);
     for (option, value) in [
         ("--metrics", "zz"),
@@ -453,7 +453,7 @@ fn a_check_refuses_what_the_run_refuses() {
 #[test]
 fn a_check_warns_of_what_the_backup_would_warn_of() {
     let place = Place::new();
-    let (db, sets) = (place.arg("shop.db"), place.arg("sets"));
+    let (db, sets) = place.ends();
     std::os::unix::fs::symlink(&db, place.path("link.db")).unwrap();
     let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let taken = taken.local_addr().unwrap().to_string();
@@ -484,7 +484,7 @@ fn a_check_warns_of_what_the_backup_would_warn_of() {
 #[test]
 fn a_check_sees_that_somebody_has_locked_the_database() {
     let place = Place::new();
-    let (db, sets) = (place.arg("shop.db"), place.arg("sets"));
+    let (db, sets) = place.ends();
     let words = ["check", &db, "--to", &sets];
     assert_eq!(json(&words).0, 0);
     for statement in [
@@ -530,4 +530,37 @@ fn a_directory_of_the_configuration_that_is_missing_is_a_warning() {
     // The directory is there now, and the next night is like any other.
     assert_eq!(run("check").0, Some(0));
     assert_eq!(run("backup").0, Some(0));
+}
+
+#[test]
+fn a_directory_that_is_append_only_is_refused_before_anything_is_done() {
+    let place = Place::new();
+    let (db, sets) = place.ends();
+    let attribute = |change: &str| {
+        let mut chattr = std::process::Command::new("chattr");
+        let output = chattr.args([change, &sets]).output();
+        output.is_ok_and(|output| output.status.success())
+    };
+    for (letter, word) in [("a", "append-only"), ("i", "immutable")] {
+        // Only root may set it, and not on every file system.
+        if !attribute(&format!("+{letter}")) {
+            return;
+        }
+        let outputs = ["check", "backup"].map(|command| windlass(&[command, &db, "--to", &sets]));
+        assert!(attribute(&format!("-{letter}")));
+        for output in outputs {
+            let printed = text(&output);
+            assert_eq!(output.status.code(), Some(1), "{printed}");
+            assert!(printed.contains(&format!("{sets} is {word}")), "{printed}");
+            assert!(
+                printed.contains(&format!("hint: Type chattr -{letter} ")),
+                "{printed}"
+            );
+        }
+        assert!(place.sets().is_empty(), "{:?}", place.sets());
+    }
+    assert_eq!(
+        windlass(&["backup", &db, "--to", &sets]).status.code(),
+        Some(0)
+    );
 }

@@ -18,7 +18,7 @@ fn refused(words: &[&str], code: i32, says: &str) {
 #[test]
 fn sources_and_devices_that_are_none_are_named() {
     let place = Place::new();
-    let (db, sets) = (place.arg("shop.db"), place.arg("sets"));
+    let (db, sets) = place.ends();
     refused(&["backup", "nowhere.db", "--to", &sets], 2, "nowhere.db");
     refused(&["backup", &sets, "--to", &sets], 2, "is a directory");
     refused(

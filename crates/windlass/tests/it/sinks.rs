@@ -66,7 +66,6 @@ fn a_run_that_keeps_nothing_is_no_backup_for_metrics_and_hooks() {
     assert_eq!(failed.status.code(), Some(2), "{}", text(&failed));
     assert!(!place.path("failed").exists());
     assert_eq!(series(&file, success, "backup").as_deref(), Some("1"));
-    assert_eq!(series(&file, success, "trial").as_deref(), Some("0"));
 }
 
 /// Places at which no file can be written, not even by root.

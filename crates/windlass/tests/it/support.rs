@@ -41,6 +41,11 @@ impl Place {
         self.path(name).to_str().unwrap().to_owned()
     }
 
+    /// The database and the directory of sets, as a command line names them.
+    pub fn ends(&self) -> (String, String) {
+        (self.arg("shop.db"), self.arg("sets"))
+    }
+
     /// The names in the directory of sets.
     pub fn sets(&self) -> Vec<String> {
         let entries = std::fs::read_dir(self.path("sets")).unwrap();

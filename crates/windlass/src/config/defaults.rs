@@ -108,25 +108,9 @@ fn check_value(argument: &Arg, (table, name): (&str, &str), entry: &Entry) -> Re
         let hint = format!("Write it in quotes: {name} = \"...\"");
         return Err(mistake(&entry.place, &what, &hint));
     }
-    let mut alone = Arg::new("value")
-        .long(leak(name))
-        .num_args(1)
-        .value_parser(argument.get_value_parser().clone());
-    if let Some(delimiter) = argument.get_value_delimiter() {
-        alone = alone.value_delimiter(delimiter);
-    }
-    let command = Command::new("value").no_binary_name(true).arg(alone);
     for value in &entry.values {
-        let words = [format!("--{name}={value}")];
-        if let Err(error) = command.clone().try_get_matches_from(words) {
-            let text = error.to_string();
-            let text = text.lines().next().unwrap_or_default();
-            let what = text.trim_start_matches("error: ");
-            return Err(mistake(&entry.place, what, "Correct it there."));
-        }
-        let checked = values::check(table, name, value);
-        checked.map_err(|failure| {
-            let hint = failure.hint().unwrap_or("Correct it there.");
+        values::parse(argument, (table, name), value).map_err(|failure| {
+            let hint = failure.hint().unwrap_or(values::CORRECT);
             mistake(&entry.place, failure.message(), hint)
         })?;
     }
@@ -198,15 +182,14 @@ fn with_default(command: Command, name: &str, entry: &Entry) -> Command {
     let Some(id) = option(&command, name).map(|argument| argument.get_id().clone()) else {
         return command;
     };
-    let values: Vec<_> = entry.values.iter().map(|value| leak(value)).collect();
+    let values: Vec<_> = entry
+        .values
+        .iter()
+        .map(|value| values::leak(value))
+        .collect();
     command.mut_arg(id, |argument| {
         argument.required(false).default_values(values)
     })
-}
-
-/// A text that lives as long as the process, as clap wants them.
-fn leak(text: &str) -> &'static str {
-    Box::leak(text.to_owned().into_boxed_str())
 }
 
 /// The option of a command with this name. Options that select the configuration do not count.

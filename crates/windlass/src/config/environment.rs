@@ -1,9 +1,13 @@
-//! Checks names in the environment that begin with WINDLASS_: Windlass must know each of them.
+//! Checks names in the environment that begin with WINDLASS_: Windlass must know each of them, and
+//! an option must take the value.
 //!
 //! Windlass refuses a name that no option has, like an unknown option: a person who wrote
 //! WINDLASS_MAX_RAT believes that a limit holds. Names for other commands are fine, since one
 //! environment often serves several commands.
 
+use clap::{Arg, Command};
+
+use super::values;
 use crate::exit::Failure;
 use crate::nearest;
 
@@ -21,9 +25,10 @@ const PREFIXES: [&str; 2] = ["WINDLASS_TEST_", "WINDLASS_HOOK_"];
 /// Refuses the first name that is unknown.
 pub fn check() -> Result<(), Failure> {
     let names = std::env::vars_os().map(|(name, _)| name.to_string_lossy().into_owned());
-    let known = known(&super::cli());
+    let command = super::cli();
+    let known = known(&command);
     match unknown(names, &known) {
-        None => Ok(()),
+        None => check_values(&command),
         Some(name) => {
             let rest = "`windlass COMMAND --help` names the variable of each option; unset this \
                         one if it is not for Windlass.";
@@ -34,6 +39,44 @@ pub fn check() -> Result<(), Failure> {
             ))
         }
     }
+}
+
+/// Refuses a value that no option of this name takes, whatever command runs. So nobody finds it only
+/// in the night when the command that takes it is needed.
+fn check_values(command: &Command) -> Result<(), Failure> {
+    let options = options(command, "");
+    for (name, value) in std::env::vars_os() {
+        let takers = options.iter().filter(|it| it.1.get_env() == Some(&name));
+        // Bytes that are no text can only be part of a path.
+        let Some(value) = value.to_str() else {
+            continue;
+        };
+        let mut refused = None;
+        for (table, option) in takers {
+            let long = option.get_long().unwrap_or_default();
+            refused = values::parse(option, (table, long), value).err();
+            if refused.is_none() {
+                break;
+            }
+        }
+        if let Some(failure) = refused {
+            let what = format!("{} in the environment: ", name.to_string_lossy());
+            let hint = failure.hint().unwrap_or(values::CORRECT);
+            return Err(Failure::usage(what + failure.message(), hint));
+        }
+    }
+    Ok(())
+}
+
+/// All options, each with the words of its command.
+fn options<'a>(command: &'a Command, words: &str) -> Vec<(String, &'a Arg)> {
+    let own = command.get_arguments().map(|it| (words.to_owned(), it));
+    let mut all: Vec<_> = own.collect();
+    for sub in command.get_subcommands() {
+        let words = format!("{words} {}", sub.get_name());
+        all.extend(options(sub, words.trim()));
+    }
+    all
 }
 
 fn unknown(names: impl Iterator<Item = String>, known: &[String]) -> Option<String> {

@@ -2,6 +2,7 @@
 //! a value checks it later. In a file, nobody would notice a mistake before that command runs, so
 //! every command checks them all.
 
+use clap::{Arg, Command};
 use windlass_engine::media::saturated;
 use windlass_engine::{BufferRequest, TRANSFER_BYTES_MAX, parse_size};
 use windlass_model::{Emulation, Model};
@@ -10,9 +11,37 @@ use crate::compression::Compression;
 use crate::exit::Failure;
 use crate::metrics;
 
+/// What to do about a value that only its own parser understands.
+pub const CORRECT: &str = "Correct it there.";
+
+/// Asks the option's own parser, then what the command itself will ask. `table` is the name of the
+/// command's table.
+pub fn parse(argument: &Arg, (table, name): (&str, &str), value: &str) -> Result<(), Failure> {
+    let mut alone = Arg::new("value")
+        .long(leak(name))
+        .num_args(1)
+        .value_parser(argument.get_value_parser().clone());
+    if let Some(delimiter) = argument.get_value_delimiter() {
+        alone = alone.value_delimiter(delimiter);
+    }
+    let command = Command::new("value").no_binary_name(true).arg(alone);
+    let words = [format!("--{name}={value}")];
+    if let Err(error) = command.try_get_matches_from(words) {
+        let text = error.to_string();
+        let text = text.lines().next().unwrap_or_default();
+        return Err(Failure::usage(text.trim_start_matches("error: "), CORRECT));
+    }
+    check(table, name, value)
+}
+
+/// A text that lives as long as the process, as clap wants them.
+pub fn leak(text: &str) -> &'static str {
+    Box::leak(text.to_owned().into_boxed_str())
+}
+
 /// The failure that a command would end with because of this value. `command` is the name of its
 /// table.
-pub fn check(command: &str, name: &str, value: &str) -> Result<(), Failure> {
+fn check(command: &str, name: &str, value: &str) -> Result<(), Failure> {
     match name {
         "compress" => Ok(Compression::parse(value).map(drop)?),
         "emulate" if command != "lab sweep" => {

@@ -83,6 +83,27 @@ fn a_name_that_no_option_has_is_refused_before_anything_is_done() {
 }
 
 #[test]
+fn a_value_of_the_environment_is_checked_whatever_command_runs() {
+    for (name, value, says) in [
+        ("WINDLASS_MAX_RATE", "fast", "invalid value 'fast'"),
+        ("WINDLASS_METRICS", "zz", "is no address"),
+        ("WINDLASS_EMULATE", "source=floppy", "storage model"),
+        ("WINDLASS_TO", "", "has no name"),
+        ("WINDLASS_COMPRESS", "lz5", "is no codec"),
+        ("WINDLASS_BEFORE", "sh -c 'x", "quote without its end"),
+        ("WINDLASS_OVERWRITE", "nein", "true, yes, on or 1"),
+    ] {
+        let output = with((name, value), &["status"]);
+        let printed = text(&output);
+        assert_eq!(output.status.code(), Some(2), "{name}={value}: {printed}");
+        let named = printed.contains(&format!("error: {name} in the environment: "));
+        assert!(named && printed.contains(says), "{name}={value}: {printed}");
+    }
+    let right = with(("WINDLASS_EMULATE", "source=hdd target=s3"), &["status"]);
+    assert_eq!(right.status.code(), Some(0), "{}", text(&right));
+}
+
+#[test]
 fn a_configuration_that_never_ends_is_refused() {
     for path in ["/dev/full", "/dev/zero"] {
         let mut command = std::process::Command::new("timeout");

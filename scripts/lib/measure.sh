@@ -1,6 +1,6 @@
 # shellcheck shell=bash
 # Measuring: one timed run, alternating rounds of several contenders, medians, and a description of the machine.
-# Never does: keep a number that it did not measure, or name the machine or its paths. Needs common.sh.
+# Never does: keep a number that it did not measure, or name the machine or its paths. Needs common.sh and against.sh.
 #
 # NAME.tsv in results_dir has one line a run: contender, seconds, peak memory of its largest process in KiB.
 set -euo pipefail
@@ -28,6 +28,23 @@ timed() {
     last_peak_kib=$(tail -n 1 "$bench_dir/last.peak")
 }
 
+# take_turn CONTENDER [NAME]: one run in a contest, which is kept under this name. Uses the contest's variables.
+take_turn() {
+    local contender=$1 called=${2:-${1#run_}}
+    "$contender"
+    note "$name, $( ((round == 0)) && echo "warm-up" || echo "round $round of $pairs"): $called" \
+        "$last_seconds s, peak $((last_peak_kib / 1024)) MiB"
+    ((round == 0)) || printf '%s\t%s\t%s\n' "$called" "$last_seconds" "$last_peak_kib" >>"$file.new"
+}
+
+# take_both_turns CONTENDER: of both builds of Windlass. The one that begins changes each round.
+take_both_turns() {
+    local called=${1#run_}
+    ((round % 2 == 0)) || as_other take_turn "$1" "${called/windlass/against}"
+    take_turn "$1"
+    ((round % 2 == 1)) || as_other take_turn "$1" "${called/windlass/against}"
+}
+
 # contest NAME CONTENDER ...: each contender is a function that prepares and then calls timed once. One round warms up;
 # then they take turns, so that a slow minute of the machine meets them all.
 contest() {
@@ -36,10 +53,7 @@ contest() {
     : >"$file.new"
     for ((round = 0; round <= pairs; round++)); do
         for contender in "$@"; do
-            "$contender"
-            note "$name, $( ((round == 0)) && echo "warm-up" || echo "round $round of $pairs"): ${contender#run_}" \
-                "$last_seconds s, peak $((last_peak_kib / 1024)) MiB"
-            ((round == 0)) || printf '%s\t%s\t%s\n' "${contender#run_}" "$last_seconds" "$last_peak_kib" >>"$file.new"
+            if takes_part "$contender"; then take_both_turns "$contender"; else take_turn "$contender"; fi
         done
     done
     build_name >"$results_dir/$name.build"

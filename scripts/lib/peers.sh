@@ -157,14 +157,16 @@ peers_sqlite() {
 peer_runs=(zstd none nul restore small sqlite)
 
 bench_peers() {
-    local name
+    local name runs=("${peer_runs[@]}")
     [[ -z $only || " ${peer_runs[*]} " == *" $only "* ]] || die "--only takes one of: ${peer_runs[*]}"
+    [[ -z $only ]] || runs=("$only")
     need pgbackrest:pgbackrest
     server_dir "$bench_dir/out"
-    for name in "${peer_runs[@]}"; do
-        [[ -n $only && $only != "$name" ]] || "peers_$name"
+    for name in "${runs[@]}"; do
+        "peers_$name"
     done
     stop_serving
     as_server rm -rf "$bench_dir/out"
     write_peers_table
+    print_against "${runs[@]}"
 }

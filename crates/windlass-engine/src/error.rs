@@ -406,8 +406,8 @@ fn device_hint(operation: &str, source: &io::Error) -> Option<&'static str> {
              next backup there gives the stripe its name, if the directory lets it."
         }
         ("settle", _) => {
-            "All stripes are sealed, so the set is complete, and it can be used. If NAME.partial is \
-             there too, remove it: it is the same file."
+            "All stripes are sealed, so the set is complete, and it can be used. If NAME.partial \
+             is there too, remove it: it is the same file."
         }
         ("read", io::ErrorKind::InvalidInput) => {
             "A set is read from regular files. Name a stripe of it, or the directory that holds \

@@ -41,8 +41,8 @@ pub fn check() -> Result<(), Failure> {
     }
 }
 
-/// Refuses a value that no option of this name takes, whatever command runs. So nobody finds it only
-/// in the night when the command that takes it is needed.
+/// Refuses a value that no option of this name takes, whatever command runs. So nobody finds it
+/// only in the night when the command that takes it is needed.
 fn check_values(command: &Command) -> Result<(), Failure> {
     let options = options(command, "");
     for (name, value) in std::env::vars_os() {

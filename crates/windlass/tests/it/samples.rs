@@ -121,6 +121,11 @@ fn the_lines_of_the_sample_crontab_are_commands_that_exist() {
                 .iter()
                 .all(|word| word.chars().all(|it| "0123456789*/,-".contains(it)))
         );
+        if words[6] == "windlass-remove-old" {
+            // Another test runs this sample.
+            assert!(words[7..].len() == 3 && words[8] == "30", "{line}");
+            continue;
+        }
         assert_eq!(words[5..7], ["root", "windlass"], "{line}");
         // With the sample configuration, it gets as far as the database, which does not exist.
         let mut command = command();
@@ -143,4 +148,51 @@ fn the_lines_of_the_sample_crontab_are_commands_that_exist() {
         count += 1;
     }
     assert_eq!(count, 4);
+}
+
+#[test]
+fn the_sample_that_removes_old_sets_keeps_them_when_no_new_one_is_sound() {
+    let place = Place::new();
+    let config = format!(
+        "[database.shop]\nsource = \"{}\"\nto = \"{}\"\n",
+        place.arg("shop.db"),
+        place.arg("sets")
+    );
+    std::fs::write(place.path("windlass.toml"), config).unwrap();
+    let (old, new) = (place.back_up(), place.back_up());
+    let age = |set: &Path, days: u64| {
+        let file = std::fs::File::options().append(true).open(set).unwrap();
+        let then = std::time::SystemTime::now() - std::time::Duration::from_hours(24 * days);
+        file.set_modified(then).unwrap();
+    };
+    let run = |days: &str| {
+        let mut script = Command::new("sh");
+        script.arg(sample("windlass-remove-old"));
+        script.args(["shop", days]).arg(place.path("sets"));
+        let programs = Path::new(env!("CARGO_BIN_EXE_windlass")).parent().unwrap();
+        script.env("PATH", format!("{}:/usr/bin:/bin", programs.display()));
+        script.env("WINDLASS_CONFIG", place.path("windlass.toml"));
+        let output = script.output().unwrap();
+        (output.status.code(), text(&output))
+    };
+    age(&old, 40);
+    // A month without backups: the newest set is old, too.
+    age(&new, 35);
+    let (code, printed) = run("30");
+    assert_eq!((code, place.sets().len()), (Some(1), 2), "{printed}");
+    assert!(printed.contains("nothing is removed"), "{printed}");
+    assert_eq!(run("1").0, Some(1));
+    // The newest set is damaged.
+    let newest = place.back_up();
+    let bytes = std::fs::read(&newest).unwrap();
+    let mut damaged = bytes.clone();
+    damaged[bytes.len() / 2] ^= 1;
+    std::fs::write(&newest, damaged).unwrap();
+    let (code, printed) = run("30");
+    assert_eq!((code, place.sets().len()), (Some(4), 3), "{printed}");
+    std::fs::write(&newest, bytes).unwrap();
+    let (code, printed) = run("30");
+    assert_eq!((code, printed.as_str()), (Some(0), ""));
+    assert_eq!(place.sets().len(), 1);
+    assert_eq!(place.restored(&newest), 20);
 }

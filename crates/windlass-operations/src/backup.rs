@@ -192,10 +192,14 @@ pub fn back_up(
 /// wrong. A nightly run with such a mistake must not pass unseen.
 pub fn not_begun<E: RunFailure>(
     about: (&Caller, &Watching, &HookCommands),
-    (database, name): (&str, Option<&str>),
+    (database, name, to): (&str, Option<&str>, &[String]),
     failure: &E,
 ) {
-    run_of(about, database, name, &Cancel::new()).failed(failure);
+    let mut run = run_of(about, database, name, &Cancel::new());
+    if devices::keep_nothing(to) {
+        run.become_trial();
+    }
+    run.failed(failure);
 }
 
 /// The run of a backup of this database, which the configuration may have a name for.

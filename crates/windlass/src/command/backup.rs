@@ -7,7 +7,7 @@ use crate::cli::{Backup, Global, SQLITE_VERSION};
 use crate::exit::{Code, Failure};
 use crate::observer::Terminal;
 use crate::table::Finished;
-use crate::{devices, log, output, requests, signals, warnings, words};
+use crate::{log, output, requests, signals, warnings, words};
 
 pub fn run(global: &Global, arguments: &Backup) -> Result<Code, Failure> {
     if arguments.dry_run {
@@ -27,13 +27,10 @@ pub fn run(global: &Global, arguments: &Backup) -> Result<Code, Failure> {
 /// they can be used themselves.
 fn tell_failure(caller: &Caller, arguments: &Backup, failure: &Failure) {
     let watching = requests::watching(&arguments.watching);
-    // A backup that keeps nothing is none that anybody waits for.
-    if devices::keep_nothing(&arguments.to) {
-        return;
-    }
     if let Ok(hooks) = requests::hooks(&arguments.hooks) {
-        let database = (arguments.database.as_str(), arguments.name.as_deref());
-        not_begun((caller, &watching, &hooks), database, failure);
+        let name = arguments.name.as_deref();
+        let what = (arguments.database.as_str(), name, arguments.to.as_slice());
+        not_begun((caller, &watching, &hooks), what, failure);
     }
 }
 

@@ -324,11 +324,7 @@ fn the_search_for_hidden_faults_finds_them() {
 }
 
 /// Crates that know the command line, or run programs in tests.
-const KNOW_COMMANDS: [&str; 3] = [
-    "crates/windlass/",
-    "crates/windlass-operations/",
-    "crates/windlass-testkit/",
-];
+const KNOW_COMMANDS: [&str; 2] = ["crates/windlass/", "crates/windlass-testkit/"];
 /// Lines of libraries that contain an option or a command, with the reason.
 const COMMAND_WORDS: [(&str, &str, &str); 4] = [
     (

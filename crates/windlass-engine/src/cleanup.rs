@@ -19,7 +19,7 @@ use std::fmt;
 use std::path::{Path, PathBuf};
 
 use crate::durable::{self, NameError};
-use crate::error::EngineError;
+use crate::error::{DeviceOperation, EngineError};
 use crate::set::{FoundSet, METADATA_LIMIT_DEFAULT};
 use crate::storage::Files;
 use crate::stripe_name::is_partial;
@@ -64,7 +64,7 @@ pub fn clean_up_within(
     metadata_limit: u64,
 ) -> Result<Vec<CleanedUp>, EngineError> {
     let fault = |source| EngineError::DeviceIo {
-        operation: "read",
+        operation: DeviceOperation::Read,
         device: directory.to_string_lossy().into_owned(),
         offset: 0,
         source,

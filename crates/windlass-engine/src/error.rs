@@ -2,6 +2,7 @@
 
 mod hints;
 
+use std::fmt;
 use std::io;
 use std::path::{Path, PathBuf};
 
@@ -48,10 +49,10 @@ pub enum EngineError {
     #[error("the run did not read the source in the time that it had")]
     HurryEnded,
     /// A device failed. After a failed write its stripe is dead.
-    #[error("{}", device_words(operation, device, *offset, source))]
+    #[error("{}", device_words(*operation, device, *offset, source))]
     DeviceIo {
-        /// What was being done: `create`, `write`, `sync`, `publish`, `read`.
-        operation: &'static str,
+        /// What was being done.
+        operation: DeviceOperation,
         /// The device.
         device: String,
         /// Where on the stripe.
@@ -266,6 +267,40 @@ pub enum EngineError {
     Stopped,
 }
 
+/// What is done with a device, or with a stripe that is read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum DeviceOperation {
+    /// Making its file.
+    Create,
+    /// Writing a transfer.
+    Write,
+    /// Cutting off what was allocated too much.
+    Truncate,
+    /// Making all writes durable.
+    Sync,
+    /// Giving the sealed stripe its name.
+    Publish,
+    /// Making the name durable, and removing the old one.
+    Settle,
+    /// Reading.
+    Read,
+}
+
+impl fmt::Display for DeviceOperation {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Create => "create",
+            Self::Write => "write",
+            Self::Truncate => "truncate",
+            Self::Sync => "sync",
+            Self::Publish => "publish",
+            Self::Settle => "settle",
+            Self::Read => "read",
+        })
+    }
+}
+
 impl Setting {
     /// The error that says what is wrong with the value of this setting.
     pub(crate) fn refused(self, fault: SettingFault) -> EngineError {
@@ -279,14 +314,19 @@ impl Setting {
 impl EngineError {
     /// True if media are damaged or cannot be read, false if the run failed for another reason.
     pub(crate) fn is_of_media(&self) -> bool {
-        let unread = matches!(self, Self::DeviceIo { operation, .. } if *operation == "read");
+        let unread =
+            matches!(self, Self::DeviceIo { operation, .. } if *operation == DeviceOperation::Read);
         self.is_damage() || unread && !self.is_denied()
     }
 
     /// True when this user may not read the media. That says nothing about their state.
     pub fn is_denied(&self) -> bool {
         let denied = |source: &io::Error| source.kind() == io::ErrorKind::PermissionDenied;
-        matches!(self, Self::DeviceIo { operation: "read", source, .. } if denied(source))
+        let read = DeviceOperation::Read;
+        matches!(
+            self,
+            Self::DeviceIo { operation, source, .. } if *operation == read && denied(source)
+        )
     }
 
     /// True when media were read and were found damaged, incomplete or mixed up.
@@ -373,8 +413,8 @@ impl EngineError {
             }
             Self::DeviceIo {
                 operation, source, ..
-            } if device_hint(operation, source).is_some() => {
-                return device_hint(operation, source);
+            } if device_hint(*operation, source).is_some() => {
+                return device_hint(*operation, source);
             }
             Self::DeviceIo { source, .. }
             | Self::TargetIo { source, .. }
@@ -394,28 +434,32 @@ impl EngineError {
 }
 
 /// What to do when this operation on a stripe fails in this way, if that needs words of its own.
-fn device_hint(operation: &str, source: &io::Error) -> Option<&'static str> {
+fn device_hint(operation: DeviceOperation, source: &io::Error) -> Option<&'static str> {
     Some(match (operation, source.kind()) {
-        ("publish", io::ErrorKind::AlreadyExists) => {
+        (DeviceOperation::Publish, io::ErrorKind::AlreadyExists) => {
             "The stripe is sealed and is called NAME.partial. Move the other file away, and rename \
              the stripe to NAME."
         }
-        ("publish", _) => {
+        (DeviceOperation::Publish, _) => {
             "All stripes are sealed, so the set is complete. A stripe that did not get its name is \
              still called NAME.partial. Name the directories of the stripes to use the set. The \
              next backup there gives the stripe its name, if the directory lets it."
         }
-        ("settle", _) => {
+        (DeviceOperation::Settle, _) => {
             "All stripes are sealed, so the set is complete, and it can be used. If NAME.partial \
              is there too, remove it: it is the same file."
         }
-        ("read", io::ErrorKind::InvalidInput) => {
+        (DeviceOperation::Read, io::ErrorKind::InvalidInput) => {
             "A set is read from regular files. Name a stripe of it, or the directory that holds \
              its stripes."
         }
-        ("create", io::ErrorKind::AlreadyExists) => "Choose another name, or name a directory.",
-        ("create", io::ErrorKind::WouldBlock) => "Wait for that backup, or choose another name.",
-        ("read", io::ErrorKind::PermissionDenied) => {
+        (DeviceOperation::Create, io::ErrorKind::AlreadyExists) => {
+            "Choose another name, or name a directory."
+        }
+        (DeviceOperation::Create, io::ErrorKind::WouldBlock) => {
+            "Wait for that backup, or choose another name."
+        }
+        (DeviceOperation::Read, io::ErrorKind::PermissionDenied) => {
             "Let this user read it, or run as the user who owns it."
         }
         _ => return None,
@@ -437,7 +481,7 @@ pub(crate) fn read_error(location: &Path, offset: u64, source: io::Error) -> Eng
         return damage(location, offset, FormatError::Truncated(Structure::Header));
     }
     EngineError::DeviceIo {
-        operation: "read",
+        operation: DeviceOperation::Read,
         device: location.to_string_lossy().into_owned(),
         offset,
         source,

@@ -9,7 +9,9 @@ use std::io;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use windlass_engine::{Buffer, Device, DeviceLayer, EngineError, LayeredDevice, WriteDone};
+use windlass_engine::{
+    Buffer, Device, DeviceLayer, DeviceOperation, EngineError, LayeredDevice, WriteDone,
+};
 
 /// The calls of [`Device`] that can fail.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -175,7 +177,7 @@ impl FaultyLayer {
         let device = below.location().to_owned();
         let source = io::Error::other(format!("injected fault at {call:?}"));
         Err(EngineError::DeviceIo {
-            operation: "write",
+            operation: DeviceOperation::Write,
             device,
             offset: 0,
             source,

@@ -19,7 +19,7 @@ use super::{Device, WriteDone};
 use crate::bounded::open_regular;
 use crate::buffer::Buffer;
 use crate::durable::{self, NameError};
-use crate::error::EngineError;
+use crate::error::{DeviceOperation, EngineError};
 use crate::outputs::{self, OutputKind};
 use crate::ring::Ring;
 use crate::stripe_name::partial_path;
@@ -75,7 +75,7 @@ impl FileDevice {
     /// that may be replaced. Refuses a `path`.partial that is neither a stripe nor empty.
     pub fn create(path: &Path, options: FileDeviceOptions) -> Result<Self, EngineError> {
         let location = path.to_string_lossy().into_owned();
-        let fault = |source| device_error("create", &location, 0, source);
+        let fault = |source| device_error(DeviceOperation::Create, &location, 0, source);
         if path.symlink_metadata().is_ok() {
             if !options.overwrite {
                 return Err(fault(io::ErrorKind::AlreadyExists.into()));
@@ -123,7 +123,7 @@ impl FileDevice {
         }
     }
 
-    fn error(&self, operation: &'static str, offset: u64, source: io::Error) -> EngineError {
+    fn error(&self, operation: DeviceOperation, offset: u64, source: io::Error) -> EngineError {
         device_error(operation, &self.location, offset, source)
     }
 
@@ -149,13 +149,13 @@ impl FileDevice {
         let offset = done.token;
         let written = done
             .result
-            .map_err(|source| self.error("write", offset, source))?;
+            .map_err(|source| self.error(DeviceOperation::Write, offset, source))?;
         if written < done.buffer.len() {
             // A short direct write ends at a block boundary. The rest is written through the page
             // cache.
             let rest = &done.buffer[written..];
             let write = self.file.write_all_at(rest, offset + written as u64);
-            write.map_err(|source| self.error("write", offset, source))?;
+            write.map_err(|source| self.error(DeviceOperation::Write, offset, source))?;
         }
         Ok(WriteDone {
             bytes: done.buffer.len() as u64,
@@ -220,7 +220,7 @@ fn open_partial(path: &Path, direct: bool) -> io::Result<File> {
 }
 
 fn device_error(
-    operation: &'static str,
+    operation: DeviceOperation,
     location: &str,
     offset: u64,
     source: io::Error,
@@ -260,7 +260,7 @@ impl Device for FileDevice {
         let Some(ring) = self.ring.as_mut() else {
             let begin = Instant::now();
             let write = self.file.write_all_at(&buffer, offset);
-            write.map_err(|source| self.error("write", offset, source))?;
+            write.map_err(|source| self.error(DeviceOperation::Write, offset, source))?;
             let bytes = buffer.len() as u64;
             return Ok(Some(WriteDone {
                 bytes,
@@ -273,8 +273,9 @@ impl Device for FileDevice {
             Ok(ring.reap())
         };
         let submitted = ring.write(&self.file, offset, buffer, offset);
-        submitted.map_err(|source| self.error("write", offset, source))?;
-        let finished = finished.map_err(|source| self.error("write", offset, source))?;
+        submitted.map_err(|source| self.error(DeviceOperation::Write, offset, source))?;
+        let finished =
+            finished.map_err(|source| self.error(DeviceOperation::Write, offset, source))?;
         finished.map(|done| self.finish(done)).transpose()
     }
 
@@ -284,7 +285,7 @@ impl Device for FileDevice {
         };
         let done = ring
             .wait()
-            .map_err(|source| self.error("write", 0, source))?;
+            .map_err(|source| self.error(DeviceOperation::Write, 0, source))?;
         done.map(|done| self.finish(done)).transpose()
     }
 
@@ -297,7 +298,7 @@ impl Device for FileDevice {
         for chunk in bytes.chunks(SCRATCH_BYTES) {
             self.scratch[..chunk.len()].copy_from_slice(chunk);
             let write = self.file.write_all_at(&self.scratch[..chunk.len()], at);
-            write.map_err(|source| self.error("write", at, source))?;
+            write.map_err(|source| self.error(DeviceOperation::Write, at, source))?;
             at += chunk.len() as u64;
         }
         Ok(())
@@ -310,14 +311,14 @@ impl Device for FileDevice {
         self.check_own()?;
         self.file
             .set_len(bytes)
-            .map_err(|source| self.error("truncate", bytes, source))
+            .map_err(|source| self.error(DeviceOperation::Truncate, bytes, source))
     }
 
     fn sync(&mut self) -> Result<(), EngineError> {
         may_block();
         self.file
             .sync_all()
-            .map_err(|source| self.error("sync", 0, source))
+            .map_err(|source| self.error(DeviceOperation::Sync, 0, source))
     }
 
     fn publish(&mut self) -> Result<(), EngineError> {
@@ -335,8 +336,8 @@ impl Device for FileDevice {
             named => named,
         };
         let operation = match &named {
-            Err(NameError::Unfinished(_)) => "settle",
-            _ => "publish",
+            Err(NameError::Unfinished(_)) => DeviceOperation::Settle,
+            _ => DeviceOperation::Publish,
         };
         named.map_err(|source| self.error(operation, 0, source.into()))
     }

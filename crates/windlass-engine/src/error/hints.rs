@@ -4,6 +4,8 @@ use std::io;
 
 use windlass_media::{FormatError, SetId};
 
+use super::DeviceOperation;
+
 /// What to do if a file may not become larger.
 pub const FILE_SIZE_LIMIT: &str = "Raise the limit on the size of a file (`ulimit -f unlimited`, \
     LimitFSIZE= of a systemd unit), or name a place whose file system takes files of this size.";
@@ -53,25 +55,27 @@ pub(super) fn damage_hint(source: &FormatError, offset: u64) -> Option<&'static 
 
 /// Says what failed on a device. Only reading and writing happen at an offset.
 pub(super) fn device_words(
-    operation: &str,
+    operation: DeviceOperation,
     device: &str,
     offset: u64,
     source: &io::Error,
 ) -> String {
     match operation {
-        "create" if source.kind() == io::ErrorKind::AlreadyExists => {
+        DeviceOperation::Create if source.kind() == io::ErrorKind::AlreadyExists => {
             format!("create {device}: a file of this name is already there")
         }
-        "create" if source.kind() == io::ErrorKind::WouldBlock => {
+        DeviceOperation::Create if source.kind() == io::ErrorKind::WouldBlock => {
             format!("create {device}: another run is writing a backup with this name")
         }
-        "publish" if source.kind() == io::ErrorKind::AlreadyExists => {
+        DeviceOperation::Publish if source.kind() == io::ErrorKind::AlreadyExists => {
             format!("cannot name {device}: a file of this name appeared during the backup")
         }
-        "settle" => {
+        DeviceOperation::Settle => {
             format!("{device} has its name, but not for sure, or the old one remains: {source}")
         }
-        "read" | "write" => format!("{operation} device {device} at offset {offset}: {source}"),
+        DeviceOperation::Read | DeviceOperation::Write => {
+            format!("{operation} device {device} at offset {offset}: {source}")
+        }
         _ => format!("{operation} device {device}: {source}"),
     }
 }

@@ -6,7 +6,7 @@ use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
 use windlass_engine::media::{Codec, SEAL_BYTES, SetId};
-use windlass_engine::{Cancel, Device, EngineError, PARTIAL_SUFFIX};
+use windlass_engine::{Cancel, Device, DeviceOperation, EngineError, PARTIAL_SUFFIX};
 use windlass_testkit::faulty::{Call, Effect, Faults};
 use windlass_testkit::recording::{Act, Recording, crash_image, crash_name};
 
@@ -160,7 +160,7 @@ fn a_sealed_set_whose_names_are_taken_opens_under_the_partial_ones() {
         matches!(
             error,
             EngineError::DeviceIo {
-                operation: "publish",
+                operation: DeviceOperation::Publish,
                 ..
             }
         ),
@@ -184,7 +184,7 @@ fn a_stripe_that_is_there_already_is_not_touched() {
     assert!(matches!(
         created.err(),
         Some(EngineError::DeviceIo {
-            operation: "create",
+            operation: DeviceOperation::Create,
             ..
         })
     ));

@@ -3,7 +3,7 @@
 use std::io::ErrorKind;
 
 use windlass_engine::media::FormatError;
-use windlass_engine::{EngineError, Setting, SettingFault, StageName};
+use windlass_engine::{DeviceOperation, EngineError, Setting, SettingFault, StageName};
 
 use super::{OPTION_VALUES, option};
 
@@ -72,8 +72,8 @@ pub fn hint(error: &EngineError) -> Option<String> {
         }
         EngineError::DeviceIo {
             operation, source, ..
-        } if device_hint(operation, source.kind()).is_some() => {
-            device_hint(operation, source.kind())?
+        } if device_hint(*operation, source.kind()).is_some() => {
+            device_hint(*operation, source.kind())?
         }
         EngineError::Damage {
             source: FormatError::Magic(_),
@@ -86,12 +86,12 @@ pub fn hint(error: &EngineError) -> Option<String> {
     Some(text.to_owned())
 }
 
-fn device_hint(operation: &str, kind: ErrorKind) -> Option<&'static str> {
+fn device_hint(operation: DeviceOperation, kind: ErrorKind) -> Option<&'static str> {
     Some(match (operation, kind) {
-        ("create", ErrorKind::AlreadyExists) => {
+        (DeviceOperation::Create, ErrorKind::AlreadyExists) => {
             "Choose another name, name a directory, or pass --overwrite."
         }
-        ("create", ErrorKind::WouldBlock) => {
+        (DeviceOperation::Create, ErrorKind::WouldBlock) => {
             "Wait for that backup (`windlass status` shows it), or choose another name."
         }
         (_, ErrorKind::StorageFull) => {

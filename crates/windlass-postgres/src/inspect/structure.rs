@@ -113,7 +113,7 @@ pub(super) fn point_into_table(page: &[u8], each: &mut dyn FnMut(u32)) {
         return;
     };
     let (right, flags) = (u32_at(page, special + 4), u16_at(page, special + 12));
-    if !flags.is_some_and(|flags| flags & (BTREE_LEAF | BTREE_UNUSED) == BTREE_LEAF) {
+    if flags.is_none_or(|flags| flags & (BTREE_LEAF | BTREE_UNUSED) != BTREE_LEAF) {
         return;
     }
     // If there is a page to the right, the first item is no row, but the upper bound.

@@ -171,6 +171,12 @@ pub enum SqliteError {
         /// Where it was.
         path: PathBuf,
     },
+    /// In the way of a restore lies what no restore left.
+    #[error("{} is not what a restore leaves that was cut off", path.display())]
+    StagingForeign {
+        /// What lies there.
+        path: PathBuf,
+    },
     /// The restored database is in its place, but the directory that it was restored into remains.
     #[error("remove {}: {source}. The restored database {} is complete and in its place",
         staging.display(), path.display())]
@@ -274,14 +280,18 @@ impl SqliteError {
                 "Windlass changed nothing at the target. Find out what changes files in that \
                  directory, then restore again."
             }
+            Self::StagingForeign { .. } => {
+                "A restore first writes into a directory of that name, and removes what an earlier \
+                 one left in it. Move away what is yours."
+            }
             Self::StagingLeft { .. } => {
                 "You can use the database. Look into the directory, and at the disk (`dmesg`); \
                  then remove the directory yourself."
             }
             Self::NotInPlace { .. } => {
                 "The old database may have lost its -wal or -journal file already, so do not use \
-                 it. Move the restored file into its place, or restore again: that removes the \
-                 file and its directory."
+                 it. Move the restored file into its place. If you restore again, move it away \
+                 first: the next restore removes it."
             }
             Self::NotDurable { .. } => {
                 "Look at the disk first (`dmesg`). Then run `sync`. If that succeeds, the database \

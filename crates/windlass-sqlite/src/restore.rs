@@ -4,6 +4,7 @@
 //!
 //! Invariant: planning changes nothing. Until `publish`, everything at the target stays as it is.
 
+mod left;
 mod publish;
 
 use std::ffi::OsStr;
@@ -79,6 +80,9 @@ pub fn restore_layout(
         publish::check_unused(&target)?;
     }
     let root = staging(&target);
+    if root.symlink_metadata().is_ok() {
+        left::found(&root, &unguarded)?;
+    }
     let layout = TargetLayout {
         root,
         files: files.clone(),
@@ -110,7 +114,10 @@ impl RestorePlan {
     pub fn prepare(&mut self) -> Result<bool, SqliteError> {
         let root = &self.layout.root;
         let is_left = match std::fs::create_dir(root) {
-            Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists => true,
+            Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists => {
+                left::check_directory(root)?;
+                true
+            }
             created => created.during("create", root).map(|()| false)?,
         };
         let staging = File::open(root).during("open", root)?;
@@ -124,9 +131,7 @@ impl RestorePlan {
             // Nobody else restores to this target, so a restore that crashed left it.
             std::fs::remove_file(&self.target).during("remove", &self.target)?;
         }
-        for entry in std::fs::read_dir(root).during("list", root)? {
-            let path = entry.during("list", root)?.path();
-            self.outputs.check(&path)?;
+        if let Some(path) = left::found(root, &self.outputs)? {
             std::fs::remove_file(&path).during("remove", &path)?;
         }
         self.staging = Some(staging);

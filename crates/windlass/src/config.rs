@@ -214,16 +214,19 @@ fn resolve(config: &Config, command: &mut cli::Command) -> Result<(), Failure> {
 
 fn check_names(config: &Config, words: &[String]) -> Result<(), Failure> {
     let configured = |word: &str| config.databases.contains_key(word);
-    // The command looks for words that are clearly paths, as the database's owner.
+    let known = || config.databases.keys().map(String::as_str);
+    // The command looks for words that are clearly paths, as the database's owner. Its hooks, its
+    // metrics and its log then hear of a file that vanished.
+    let is_path = |word: &str| {
+        let is_file_name = word.contains('.') && nearest::nearest(word, known()).is_none();
+        word.contains('/') || is_file_name
+    };
     let mut others = words
         .iter()
-        .filter(|word| !configured(word) && !word.contains('/') && !DatabaseName::is_one(word));
+        .filter(|word| !configured(word) && !is_path(word) && !DatabaseName::is_one(word));
     match others.next() {
         None => Ok(()),
-        Some(word) => {
-            let known = config.databases.keys().map(String::as_str);
-            Err(unknown_database(word, known.collect()))
-        }
+        Some(word) => Err(unknown_database(word, known().collect())),
     }
 }
 

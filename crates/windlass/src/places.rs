@@ -17,7 +17,7 @@ mod which;
 use std::path::{Path, PathBuf};
 
 use windlass_engine::{
-    EngineError, Files, METADATA_LIMIT_DEFAULT, OpenSet, SetEntry, glance, set_of_stripe,
+    EngineError, Files, METADATA_LIMIT_DEFAULT, OpenSet, SetEntry, SetState, glance, set_of_stripe,
 };
 
 use crate::cli::{Choice, Global};
@@ -38,6 +38,9 @@ pub struct FoundSet {
     pub stripes: Vec<PathBuf>,
     /// What to do if the set is damaged. For stripes it is found out when it is needed.
     advice: Option<Advice>,
+    /// What the list of its place says is wrong with one of its stripes, even if a copy of the stripe
+    /// elsewhere is right.
+    pub known: Option<String>,
 }
 
 impl FoundSet {
@@ -94,6 +97,7 @@ pub fn find_named(global: &Global, named: &Named) -> Result<FoundSet, Failure> {
     Ok(FoundSet {
         stripes: chosen.set.locations(),
         advice: Some(chosen.advice),
+        known: known(chosen.set),
     })
 }
 
@@ -103,6 +107,7 @@ impl FoundSet {
         Self {
             stripes: set.locations(),
             advice: Some(Advice::new(sets, set, places)),
+            known: known(set),
         }
     }
 
@@ -111,6 +116,14 @@ impl FoundSet {
         if let Some(advice) = self.advice() {
             output::note(&format!("hint: {}", advice.hint(None)));
         }
+    }
+}
+
+/// The damage of a stripe that a list shows.
+fn known(set: &SetEntry) -> Option<String> {
+    match &set.state {
+        SetState::Damaged(fault) => Some(fault.to_string()),
+        _ => None,
     }
 }
 
@@ -152,6 +165,7 @@ fn of_stripe(stripe: &Path, words: &[PathBuf], choice: &Choice) -> Result<FoundS
     Ok(FoundSet {
         stripes,
         advice: None,
+        known: None,
     })
 }
 

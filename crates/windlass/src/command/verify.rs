@@ -120,7 +120,7 @@ impl How<'_> {
         let survey = Survey::of(&Files, stripes, METADATA_LIMIT_DEFAULT);
         let survey = survey.map_err(|error| found.explained(error))?;
         let refused = refused(&survey)?;
-        let (run, damage) = if arguments.quick {
+        let (run, mut damage) = if arguments.quick {
             let mut damage = verify_index(&survey)?;
             refused.iter().for_each(|one| damage.add(one.message()));
             (None, damage)
@@ -128,6 +128,11 @@ impl How<'_> {
             let Verification { run, damage } = self.read(&survey, refused.as_ref(), cancel)?;
             (Some(run), damage)
         };
+        // A stripe in this place is damaged, and a copy elsewhere was read. Who keeps a copy of a set
+        // wants to know about this copy.
+        if let Some(known) = found.known.as_ref().filter(|_| damage.is_empty()) {
+            damage.add(known);
+        }
         // The set is named before anything else is printed about it.
         let line = self.line(&survey, &damage);
         let waits = global.json || global.quiet && damage.is_empty();

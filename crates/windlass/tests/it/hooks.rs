@@ -226,3 +226,19 @@ fn a_hook_hears_of_a_wrong_option_and_its_own_failure_names_the_database() {
     let says = "the hook --after (false) of backup shop ended with exit code 1";
     assert!(printed.contains(says), "{printed}");
 }
+
+#[test]
+fn a_hook_hears_of_a_file_that_vanished_whatever_the_words_for_it() {
+    let place = Place::new();
+    let (sets, teller) = (place.arg("sets"), teller(&place));
+    let failure = format!("--on-failure={teller} last");
+    for name in ["gone.db", "./gone.db"] {
+        let output = command()
+            .args(["backup", name, "--to", &sets, &failure])
+            .current_dir(place.dir.path())
+            .output()
+            .unwrap();
+        assert_ne!(output.status.code(), Some(0), "{}", text(&output));
+    }
+    assert_eq!(told(&place).len(), 2, "{:#?}", told(&place));
+}

@@ -570,6 +570,9 @@ fn a_run_says_how_near_it_came_to_what_was_probed() {
             &sets,
             "--compress",
             "none",
+            // Together smaller than the database, so that its storage has to show what it can do.
+            "--transfer-size",
+            "64KiB",
             "--json",
         ];
         json(&run(&state, &[&words, extra].concat()))

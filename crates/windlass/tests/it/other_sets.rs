@@ -431,3 +431,41 @@ fn the_list_shows_labels_if_there_are_any() {
     assert!(lines[2].ends_with(&shown), "{printed}");
     assert!(lines[1].ends_with("  sealed"), "{printed}");
 }
+
+#[test]
+#[expect(clippy::disallowed_methods, reason = "a fixture needs no durability")]
+fn a_damaged_copy_is_found_although_the_original_is_right() {
+    let place = Place::new();
+    let (db, one, two) = (place.arg("shop.db"), place.arg("one"), place.arg("two"));
+    says(0, &["backup", &db, "--to", &one, "--to", &two, "-q"]);
+    let copy = place.path("copy");
+    std::fs::create_dir(&copy).unwrap();
+    let stripe_in = |directory: &str| {
+        let mut entries = std::fs::read_dir(directory).unwrap();
+        entries.next().unwrap().unwrap().path()
+    };
+    for directory in [&one, &two] {
+        let stripe = stripe_in(directory);
+        std::fs::copy(&stripe, copy.join(stripe.file_name().unwrap())).unwrap();
+    }
+    let copy = place.arg("copy");
+    for way in [&["verify", &copy][..], &["verify", &copy, "--quick"]] {
+        says(0, way);
+    }
+    // The header is gone, so that only the name tells which stripe it was. The original is found.
+    let name = stripe_in(&one).file_name().unwrap().to_owned();
+    let first = place.path("copy").join(name);
+    let file = std::fs::File::options().write(true).open(first).unwrap();
+    file.set_len(2000).unwrap();
+    for way in [
+        &["verify", &copy][..],
+        &["verify", &copy, "--quick"],
+        &["verify", &copy, "--latest"],
+    ] {
+        let printed = says(4, way);
+        assert!(printed.contains("truncated"), "{printed}");
+    }
+    // A set whose stripes lie in several places is right in each of them.
+    says(0, &["verify", &one]);
+    says(0, &["verify", &two]);
+}

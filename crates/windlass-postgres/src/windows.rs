@@ -42,6 +42,13 @@ pub enum WindowCause {
         /// Where the log says so.
         lsn: Lsn,
     },
+    /// An unlogged relation was being built when its files were listed. Its `_init` fork came later.
+    UnloggedCreated {
+        /// Its main file, relative to the data directory.
+        file: String,
+        /// Where the log says so.
+        lsn: Lsn,
+    },
     /// Somebody dropped a tablespace that existed at the start.
     TablespaceDropped {
         /// Its number.
@@ -53,7 +60,9 @@ impl WindowCause {
     /// The next window must begin behind this position.
     pub(crate) fn lsn(&self) -> Lsn {
         match self {
-            Self::DatabaseCopied { lsn, .. } | Self::TablespaceCreated { lsn, .. } => *lsn,
+            Self::DatabaseCopied { lsn, .. }
+            | Self::TablespaceCreated { lsn, .. }
+            | Self::UnloggedCreated { lsn, .. } => *lsn,
             Self::TablespaceDropped { .. } => Lsn(0),
         }
     }
@@ -76,6 +85,12 @@ impl fmt::Display for WindowCause {
                 f,
                 "tablespace {tablespace} was created in {location} (log at {lsn})"
             ),
+            Self::UnloggedCreated { file, lsn } => {
+                write!(
+                    f,
+                    "the unlogged relation in {file} was being built (log at {lsn})"
+                )
+            }
             Self::TablespaceDropped { tablespace } => {
                 write!(f, "tablespace {tablespace} was dropped")
             }

@@ -6,6 +6,10 @@
 //! then is in the restored cluster. The backup read that source at another moment, or not at all.
 //! So the copy is wrong unless the source stood still.
 //!
+//! An unlogged relation gets its `_init` fork at the end of its first build, which may take hours.
+//! A listing before that moment has its main fork as one of an ordinary relation. At the end of
+//! recovery the server makes the main fork out of the `_init`, and does not start if it is there.
+//!
 //! Replay also makes a tablespace again at the very path where the source has it. That path may
 //! belong to a live cluster.
 //!
@@ -24,7 +28,7 @@ use windlass_media::FileKind;
 use super::log::{FoundSegment, LogRange};
 use crate::error::{IoContext, PostgresError};
 use crate::facts::ClusterFacts;
-use crate::listing::{Attributes, Moment};
+use crate::listing::{Attributes, Listing, Moment};
 use crate::lsn::Lsn;
 use crate::tablespace::DEFAULT_TABLESPACE;
 use crate::wal::effects::{DatabaseDirectory, Effect, MANAGERS, next_effect};
@@ -32,9 +36,11 @@ use crate::wal::records::Records;
 use crate::wal::source::SegmentFiles;
 use crate::windows::WindowCause;
 
-/// Reads the log of a window that began at `began`. Returns the first reason for another window.
+/// Reads the log of a window that began at `began` and listed these files. Returns the first reason
+/// for another window.
 pub(super) fn survey(
     cluster: &ClusterFacts,
+    listing: &Listing,
     range: LogRange,
     segments: &[FoundSegment],
     began: Moment,
@@ -53,6 +59,12 @@ pub(super) fn survey(
         still: HashMap::new(),
     };
     let mut created = None;
+    let mut unlogged = Unlogged {
+        cluster,
+        listing,
+        positions: None,
+        wrong: None,
+    };
     while let Some((record, effect)) = next_effect(&mut records)? {
         match effect {
             // Without a path the tablespace is made in place, below pg_tblspc.
@@ -63,6 +75,10 @@ pub(super) fn survey(
                     lsn: record.start,
                 });
             }
+            Effect::UnloggedCreated {
+                directory,
+                relation,
+            } => unlogged.note((directory, relation), record.start),
             effect => copies.note(&effect, record.start)?,
         }
     }
@@ -77,7 +93,7 @@ pub(super) fn survey(
         database: to.database,
         lsn,
     });
-    Ok(copied.or(created))
+    Ok(copied.or(created).or(unlogged.wrong))
 }
 
 /// Tablespaces that the map names and the set does not hold. Recovery would make links to where
@@ -98,6 +114,42 @@ struct Copies<'a> {
     wrong: BTreeMap<DatabaseDirectory, Lsn>,
     /// For each directory, whether it has stood still since before the window began.
     still: HashMap<DatabaseDirectory, bool>,
+}
+
+/// The unlogged relations that were listed as ordinary ones.
+struct Unlogged<'a> {
+    cluster: &'a ClusterFacts,
+    listing: &'a Listing,
+    /// The listing by path; made when it is first needed.
+    positions: Option<Vec<u32>>,
+    /// The last of them.
+    wrong: Option<WindowCause>,
+}
+
+impl Unlogged<'_> {
+    fn note(&mut self, (directory, relation): (DatabaseDirectory, u32), lsn: Lsn) {
+        let main = format!("{}/{relation}", below(self.cluster, directory));
+        let positions = self.positions.get_or_insert_with(|| self.listing.by_path());
+        let is_listed = |path: &str| self.listing.find(positions, path.as_bytes()).is_some();
+        if is_listed(&main) && !is_listed(&format!("{main}_init")) {
+            self.wrong = Some(WindowCause::UnloggedCreated { file: main, lsn });
+        }
+    }
+}
+
+/// A database's directory, relative to the data directory.
+fn below(cluster: &ClusterFacts, directory: DatabaseDirectory) -> String {
+    let DatabaseDirectory {
+        database,
+        tablespace,
+    } = directory;
+    if tablespace == DEFAULT_TABLESPACE {
+        return format!("base/{database}");
+    }
+    format!(
+        "pg_tblspc/{tablespace}/{}/{database}",
+        cluster.version_directory()
+    )
 }
 
 impl Copies<'_> {
@@ -132,14 +184,7 @@ impl Copies<'_> {
 
     fn path(&self, directory: DatabaseDirectory) -> PathBuf {
         let root = &self.cluster.data_directory;
-        let database = directory.database.to_string();
-        if directory.tablespace == DEFAULT_TABLESPACE {
-            return root.join("base").join(database);
-        }
-        let tablespace = directory.tablespace.to_string();
-        let version = self.cluster.version_directory();
-        let links = root.join("pg_tblspc").join(tablespace);
-        links.join(version).join(database)
+        root.join(below(self.cluster, directory))
     }
 }
 

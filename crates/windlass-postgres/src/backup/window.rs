@@ -115,14 +115,26 @@ impl Backup<'_> {
             stop: stopped.lsn,
         };
         let named = oids_of_map(&stopped.tablespace_map);
-        let mut cause = survey(self.cluster, range, &segments, begun.moment)?
-            .or_else(|| unlisted(&named, &assembly.tablespaces().into_keys().collect()));
+        let mut cause = survey(
+            self.cluster,
+            assembly.listing(),
+            range,
+            &segments,
+            begun.moment,
+        )?
+        .or_else(|| unlisted(&named, &assembly.tablespaces().into_keys().collect()));
         if cause.is_none() {
             self.copy_log(run, assembly, (&label, &stopped), (&ranges, &segments))?;
             if self.cluster.standby {
                 // The last segment of the log is still being written, so its copy may hold
                 // more than the first survey saw.
-                cause = survey(self.cluster, range, &segments, begun.moment)?;
+                cause = survey(
+                    self.cluster,
+                    assembly.listing(),
+                    range,
+                    &segments,
+                    begun.moment,
+                )?;
             }
         }
         let window = Window {

@@ -6,8 +6,11 @@ use super::relations;
 use crate::error::{PostgresError, SqlContext};
 use crate::open::Connection;
 
-/// An index that is being built, or whose building failed, may point anywhere.
-const KINDS: &str = "SELECT pg_relation_filepath(c.oid), c.relkind::text, \
+/// An index that is being built, or whose building failed, may point anywhere. An unlogged sequence
+/// that was made in the log may be empty after recovery: the server does not write its `_init` fork
+/// to the disk before it copies the fork.
+const KINDS: &str = "SELECT pg_relation_filepath(c.oid), \
+     CASE WHEN c.relkind = 'S' AND c.relpersistence = 'u' THEN '' ELSE c.relkind::text END, \
      coalesce(a.amname::text, ''), CASE WHEN i.indisvalid AND i.indisready AND i.indislive \
      THEN pg_relation_filepath(i.indrelid) END FROM pg_class c \
      LEFT JOIN pg_am a ON a.oid = c.relam LEFT JOIN pg_index i ON i.indexrelid = c.oid \

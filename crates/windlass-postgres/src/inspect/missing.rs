@@ -17,11 +17,14 @@ use super::relations;
 use crate::error::{PostgresError, SqlContext};
 use crate::open::Connection;
 
-/// A shared relation belongs to every database. Its path is the same in all of them.
+/// A shared relation belongs to every database. Its path is the same in all of them. An unlogged
+/// index that recovery met while it was being built has no files, and nobody uses it.
 const FILES: &str = "SELECT f.path, format('%I.%I', n.nspname, c.relname) FROM pg_class c \
      JOIN pg_namespace n ON n.oid = c.relnamespace LEFT JOIN pg_am a ON a.oid = c.relam \
      CROSS JOIN LATERAL (SELECT pg_relation_filepath(c.oid) AS path) f \
      WHERE f.path IS NOT NULL AND c.relpersistence <> 't' \
+       AND NOT (c.relpersistence = 'u' AND EXISTS \
+         (SELECT FROM pg_index i WHERE i.indexrelid = c.oid AND NOT i.indisready)) \
        AND (c.relkind IN ('i', 'S') OR c.relkind IN ('r', 'm', 't') AND a.amname = 'heap') \
      ORDER BY c.oid";
 

@@ -1,19 +1,28 @@
 //! Log records whose replay changes files by their paths, not pages of relations.
 //!
-//! Two of them affect more than the files that a backup copied under those names. For a copied
+//! Three of them affect more than the files that a backup copied under those names. For a copied
 //! database, replay copies the source directory again, as it then is. For a new tablespace, replay
-//! makes it again at the absolute path in the record. The other records only make, overwrite or
+//! makes it again at the absolute path in the record. For the `_init` fork of an unlogged relation, the
+//! end of recovery makes the main fork again, which must not be there. The other records only make, overwrite or
 //! remove files below the data directory.
 
 use super::records::{Record, Records};
 use crate::error::PostgresError;
 use crate::lsn::Lsn;
 
+const MANAGER_STORAGE: u8 = 2;
 const MANAGER_DATABASE: u8 = 4;
 const MANAGER_TABLESPACE: u8 = 5;
 const MANAGER_RELATION_MAP: u8 = 7;
 /// The resource managers whose bodies are read.
-pub(crate) const MANAGERS: [u8; 3] = [MANAGER_DATABASE, MANAGER_TABLESPACE, MANAGER_RELATION_MAP];
+pub(crate) const MANAGERS: [u8; 4] = [
+    MANAGER_STORAGE,
+    MANAGER_DATABASE,
+    MANAGER_TABLESPACE,
+    MANAGER_RELATION_MAP,
+];
+/// The number of the fork that an unlogged relation begins with after a crash.
+const FORK_INIT: u32 = 3;
 /// From this version on the server may create a database by logging its pages, and the record for
 /// dropping one has another number.
 const LOGGED_CREATION_SINCE: u32 = 15;
@@ -48,6 +57,13 @@ pub(crate) enum Effect {
     TablespaceDropped(u32),
     /// Overwrites the relation map of a database, or the shared one.
     RelationMap(DatabaseDirectory),
+    /// Makes the `_init` fork of an unlogged relation.
+    UnloggedCreated {
+        directory: DatabaseDirectory,
+        relation: u32,
+    },
+    /// Makes another fork of a relation, or truncates one.
+    Fork,
 }
 
 /// The next record that changes files by their paths, with its position.
@@ -95,6 +111,14 @@ impl Effect {
                 path: data.get(4..)?.split(|byte| *byte == 0).next()?.to_vec(),
             },
             (MANAGER_TABLESPACE, 0x10) => Self::TablespaceDropped(word(data, 0)?),
+            (MANAGER_STORAGE, 0x10) if word(data, 12)? == FORK_INIT => Self::UnloggedCreated {
+                directory: DatabaseDirectory {
+                    database: word(data, 4)?,
+                    tablespace: word(data, 0)?,
+                },
+                relation: word(data, 8)?,
+            },
+            (MANAGER_STORAGE, _) => Self::Fork,
             (MANAGER_RELATION_MAP, 0) => Self::RelationMap(directory(data, 0)?),
             _ => return None,
         })

@@ -125,6 +125,7 @@ fn causes(outcome: &BackupOutcome) -> Vec<&'static str> {
         WindowCause::DatabaseCopied { .. } => "copied",
         WindowCause::TablespaceCreated { .. } => "created",
         WindowCause::TablespaceDropped { .. } => "dropped",
+        WindowCause::UnloggedCreated { .. } => "unlogged",
         _ => "other",
     };
     let earlier = outcome.facts.earlier_windows.iter();
@@ -407,4 +408,44 @@ fn a_tablespace_dropped_during_the_backup_leaves_nothing_behind() {
     let left = std::fs::read_dir(server.data().join("pg_tblspc")).unwrap();
     assert_eq!(left.count(), 0);
     assert_eq!(stamps(&live), before, "the source's directory was touched");
+}
+
+#[test]
+fn an_unlogged_index_that_is_being_built_when_a_backup_begins_is_made_again_by_recovery() {
+    for (_, options) in servers(&[14, 18]) {
+        let fixture = Fixture::new(options);
+        let source = &fixture.source;
+        // The index is built row by row, and waits for a lock at its first row.
+        source.sql(
+            "app",
+            "CREATE FUNCTION slow(i int) RETURNS int LANGUAGE plpgsql IMMUTABLE AS \
+             'BEGIN PERFORM pg_advisory_lock(7); PERFORM pg_advisory_unlock(7); RETURN i; END'; \
+             CREATE UNLOGGED TABLE u AS SELECT i FROM generate_series(1, 100) i",
+        );
+        let count = |lock: &str, wanted: &str| {
+            let sql =
+                format!("SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND {lock}");
+            while source.sql("postgres", &sql).trim() != wanted {
+                std::thread::sleep(std::time::Duration::from_millis(20));
+            }
+        };
+        std::thread::scope(|scope| {
+            scope.spawn(|| source.try_sql("app", "SELECT pg_advisory_lock(7), pg_sleep(3600)"));
+            count("granted", "1");
+            scope.spawn(|| source.sql("app", "CREATE INDEX waiting ON u (slow(i))"));
+            count("NOT granted", "1");
+            let outcome = fixture.backup_while(&[
+                "SELECT pg_terminate_backend(pid) FROM pg_locks \
+                 WHERE locktype = 'advisory' AND granted",
+                // This waits for the end of the build.
+                "app: BEGIN; LOCK TABLE u IN ACCESS EXCLUSIVE MODE; COMMIT",
+            ]);
+            assert_eq!(causes(&outcome), ["unlogged"]);
+        });
+        let restored = fixture.restored(&["space"]);
+        assert_eq!(content(&restored, "app"), content(source, "app"));
+        // After recovery an unlogged table is empty, and its index can be used.
+        assert_eq!(restored.sql("app", "SELECT count(*) FROM u").trim(), "0");
+        restored.sql("app", "INSERT INTO u VALUES (1); REINDEX INDEX waiting");
+    }
 }

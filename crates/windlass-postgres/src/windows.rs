@@ -42,7 +42,8 @@ pub enum WindowCause {
         /// Where the log says so.
         lsn: Lsn,
     },
-    /// An unlogged relation was being built when its files were listed. Its `_init` fork came later.
+    /// An unlogged relation was being built when its files were listed. Its `_init` fork came
+    /// later.
     UnloggedCreated {
         /// Its main file, relative to the data directory.
         file: String,

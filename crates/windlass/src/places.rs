@@ -38,8 +38,8 @@ pub struct FoundSet {
     pub stripes: Vec<PathBuf>,
     /// What to do if the set is damaged. For stripes it is found out when it is needed.
     advice: Option<Advice>,
-    /// What the list of its place says is wrong with one of its stripes, even if a copy of the stripe
-    /// elsewhere is right.
+    /// What the list of its place says is wrong with one of its stripes, even if a copy of the
+    /// stripe elsewhere is right.
     pub known: Option<String>,
 }
 

@@ -31,7 +31,7 @@ use crate::error::PostgresError;
 use crate::facts::Tablespace;
 use crate::hook::PageCheck;
 use crate::keeper::{self, FirstSegment};
-use crate::listing::Moment;
+use crate::listing::{Listing, Moment};
 use crate::lsn::{Lsn, Segment, segment_of};
 use crate::relations::catalog::Layout;
 use crate::scan::{CatalogForm, ScanRules, scan};
@@ -115,26 +115,17 @@ impl Backup<'_> {
             stop: stopped.lsn,
         };
         let named = oids_of_map(&stopped.tablespace_map);
-        let mut cause = survey(
-            self.cluster,
-            assembly.listing(),
-            range,
-            &segments,
-            begun.moment,
-        )?
-        .or_else(|| unlisted(&named, &assembly.tablespaces().into_keys().collect()));
+        let began = begun.moment;
+        let cluster = self.cluster;
+        let survey = |listing: &Listing| survey(cluster, listing, range, &segments, began);
+        let mut cause = survey(assembly.listing())?
+            .or_else(|| unlisted(&named, &assembly.tablespaces().into_keys().collect()));
         if cause.is_none() {
             self.copy_log(run, assembly, (&label, &stopped), (&ranges, &segments))?;
             if self.cluster.standby {
                 // The last segment of the log is still being written, so its copy may hold
                 // more than the first survey saw.
-                cause = survey(
-                    self.cluster,
-                    assembly.listing(),
-                    range,
-                    &segments,
-                    begun.moment,
-                )?;
+                cause = survey(assembly.listing())?;
             }
         }
         let window = Window {

@@ -2,9 +2,9 @@
 //!
 //! Three of them affect more than the files that a backup copied under those names. For a copied
 //! database, replay copies the source directory again, as it then is. For a new tablespace, replay
-//! makes it again at the absolute path in the record. For the `_init` fork of an unlogged relation, the
-//! end of recovery makes the main fork again, which must not be there. The other records only make, overwrite or
-//! remove files below the data directory.
+//! makes it again at the absolute path in the record. For the `_init` fork of an unlogged relation,
+//! the end of recovery makes the main fork again, which must not be there. The other records only
+//! make, overwrite or remove files below the data directory.
 
 use super::records::{Record, Records};
 use crate::error::PostgresError;

@@ -1,4 +1,5 @@
-//! What a restore that was cut off left in its staging directory: nothing, or one file of a database.
+//! What a restore that was cut off left in its staging directory: nothing, or one file of a
+//! database.
 //!
 //! Invariant: only what such a restore can have left is ever removed. Whatever else somebody put
 //! there, and a link in the place of the directory, is refused before anything changes.

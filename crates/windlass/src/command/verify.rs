@@ -120,19 +120,7 @@ impl How<'_> {
         let survey = Survey::of(&Files, stripes, METADATA_LIMIT_DEFAULT);
         let survey = survey.map_err(|error| found.explained(error))?;
         let refused = refused(&survey)?;
-        let (run, mut damage) = if arguments.quick {
-            let mut damage = verify_index(&survey)?;
-            refused.iter().for_each(|one| damage.add(one.message()));
-            (None, damage)
-        } else {
-            let Verification { run, damage } = self.read(&survey, refused.as_ref(), cancel)?;
-            (Some(run), damage)
-        };
-        // A stripe in this place is damaged, and a copy elsewhere was read. Who keeps a copy of a set
-        // wants to know about this copy.
-        if let Some(known) = found.known.as_ref().filter(|_| damage.is_empty()) {
-            damage.add(known);
-        }
+        let (run, damage) = self.examine(&survey, (found, refused.as_ref()), cancel)?;
         // The set is named before anything else is printed about it.
         let line = self.line(&survey, &damage);
         let waits = global.json || global.quiet && damage.is_empty();
@@ -179,6 +167,29 @@ impl How<'_> {
             advice: is_wrong.then(|| found.advice()).flatten(),
             opened,
         })
+    }
+
+    /// What is wrong with a set; and the run, if everything was read.
+    fn examine(
+        &self,
+        survey: &Survey,
+        (found, refused): (&places::FoundSet, Option<&Failure>),
+        cancel: &Cancel,
+    ) -> Result<(Option<RunReport>, DamageReport), Failure> {
+        let (run, mut damage) = if self.arguments.quick {
+            let mut damage = verify_index(survey)?;
+            refused.iter().for_each(|one| damage.add(one.message()));
+            (None, damage)
+        } else {
+            let Verification { run, damage } = self.read(survey, refused, cancel)?;
+            (Some(run), damage)
+        };
+        // A stripe in this place is damaged, and a copy elsewhere was read. Who keeps a copy of a
+        // set wants to know about this copy.
+        if let Some(known) = found.known.as_ref().filter(|_| damage.is_empty()) {
+            damage.add(known);
+        }
+        Ok((run, damage))
     }
 
     /// The one line about a set that is one of several.

@@ -66,6 +66,7 @@ mod tests {
     use super::*;
 
     #[test]
+    #[expect(clippy::disallowed_methods, reason = "a fixture needs no durability")]
     fn only_what_a_restore_left_is_taken_for_it() {
         let place = tempfile::tempdir().unwrap();
         let root = place.path().join("a.db.windlass-restore");

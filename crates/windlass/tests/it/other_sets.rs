@@ -433,7 +433,6 @@ fn the_list_shows_labels_if_there_are_any() {
 }
 
 #[test]
-#[expect(clippy::disallowed_methods, reason = "a fixture needs no durability")]
 fn a_damaged_copy_is_found_although_the_original_is_right() {
     let place = Place::new();
     let (db, one, two) = (place.arg("shop.db"), place.arg("one"), place.arg("two"));

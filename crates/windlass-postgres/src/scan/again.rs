@@ -5,8 +5,9 @@
 //! these files looks as if the server had removed them. So what any read names counts.
 //!
 //! There is another reason. The walk may have seen the main fork of a new unlogged relation before
-//! its `_init` existed. After the whole walk the `_init` must exist, unless the relation was
-//! dropped. In that case replaying the log removes what was copied of it.
+//! its `_init` existed. For most relations a later read finds it. A long build ends after all
+//! reads: then the survey of the log (`backup/survey.rs`) sees the `_init` being made, and calls
+//! for another window.
 //!
 //! What no read names, `scan/unlisted.rs` looks for.
 

@@ -12,7 +12,7 @@
 mod controller;
 mod watch;
 
-use serde::{Serialize, Serializer};
+use serde::{Deserialize, Serialize};
 use windlass_media::Codec;
 
 pub use controller::{CodecChange, Controller, Observation};
@@ -94,7 +94,7 @@ fn strength(codec: Codec) -> i32 {
 }
 
 /// What an adaptive run used, and the reasons.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct CompressionReport {
     /// The range it chose from.
     pub range: String,
@@ -107,19 +107,14 @@ pub struct CompressionReport {
 }
 
 /// How much went through one codec.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct CodecUse {
     /// The codec.
-    #[serde(serialize_with = "codec_name")]
     pub codec: Codec,
     /// Bytes of the database.
     pub raw_bytes: u64,
     /// Bytes of their frames.
     pub stored_bytes: u64,
-}
-
-pub(crate) fn codec_name<S: Serializer>(codec: &Codec, serializer: S) -> Result<S::Ok, S::Error> {
-    serializer.collect_str(codec)
 }
 
 #[cfg(test)]

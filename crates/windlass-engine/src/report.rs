@@ -4,7 +4,7 @@ mod device;
 
 use std::time::Duration;
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use windlass_media::SetId;
 
 use crate::activity::Activity;
@@ -12,13 +12,13 @@ use crate::adaptive::CompressionReport;
 use crate::process::peak_memory_bytes;
 use crate::resource::StageName;
 use crate::verdict::{Limit, Verdict};
-use crate::waits::StageReport;
+use crate::waits::{Cause, StageReport};
 
 pub use device::DeviceReport;
 pub(crate) use device::latencies;
 
-/// A finished backup, restore or verification.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+/// A finished backup, restore or verification. What it becomes as JSON can be read back.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct RunReport {
     /// The set, as 32 hex digits.
     pub set_id: String,
@@ -66,6 +66,14 @@ pub(crate) struct Ended {
 }
 
 impl RunReport {
+    /// Seconds and number of a stage's waits; zero if there were none.
+    pub fn waited(&self, stage: StageName, cause: Cause) -> (f64, u64) {
+        let stage = self.stages.iter().find(|one| one.name == stage);
+        let waits = stage.map_or(&[][..], |stage| &stage.waits);
+        let wait = waits.iter().find(|wait| wait.cause == cause);
+        wait.map_or((0.0, 0), |wait| (wait.seconds, wait.count))
+    }
+
     pub(crate) fn of_backup(ended: Ended, activity: &Activity) -> Self {
         let verdict = Verdict::of_backup(activity, &ended.devices);
         Self::new(ended, activity, verdict)

@@ -54,9 +54,8 @@ pub use simulate::{Job, Outcome, simulate};
 pub use speeds::{CodecSpeed, MemorySpeeds, Speeds};
 pub use state_dir::{Surroundings, state_directory};
 pub use sweep::{
-    Axes, Axis, Case, Chosen, DeviceRun, Difference, Environment, Experiment, Findings, Inputs,
-    Measure, Noise, Run, RunRecord, Series, Source, Storage, Titled, findings, median, report,
-    rounds, tables,
+    Axes, Axis, Case, Chosen, Difference, Environment, Experiment, Findings, Inputs, Measure,
+    Noise, Run, Series, Source, Storage, Titled, findings, median, report, rounds, tables,
 };
 pub use trial::TrialSource;
 pub use tune::{Bounds, Ended, Settings, Space, Trial, Tuned, exhaust, tune};

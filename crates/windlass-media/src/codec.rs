@@ -3,9 +3,12 @@
 //! A frame carries its codec's number in its index entry, so one set may mix codecs: a frame that
 //! does not shrink is stored as it is, a frame of zeros is not stored at all.
 
-use crc_fast::CrcAlgorithm;
+use std::str::FromStr;
 
-use crate::error::FormatError;
+use crc_fast::CrcAlgorithm;
+use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
+
+use crate::error::{CodecText, FormatError};
 use crate::number::fitted;
 
 /// CRC-32C (Castagnoli), the checksum PostgreSQL's manifests use too.
@@ -128,6 +131,45 @@ impl std::fmt::Display for Codec {
             Self::Zstd(level) => write!(f, "zstd:{level}"),
             other => f.write_str(other.name()),
         }
+    }
+}
+
+/// `none`, `lz4`, `zstd` (which is `zstd:1`), or `zstd:LEVEL`. A text never names `zero`: nobody
+/// chooses it, a frame of zeros has it.
+impl FromStr for Codec {
+    type Err = CodecText;
+
+    fn from_str(text: &str) -> Result<Self, CodecText> {
+        let fault = || CodecText(text.to_owned());
+        let (name, level) = match text.split_once(':') {
+            Some((name, level)) => (name, Some(level)),
+            None => (text, None),
+        };
+        match (name, level) {
+            ("none", None) => Ok(Self::None),
+            ("lz4", None) => Ok(Self::Lz4),
+            ("zstd", None) => Ok(Self::Zstd(1)),
+            ("zstd", Some(level)) => {
+                let level: i32 = level.parse().map_err(|_| fault())?;
+                let known = (1..=19).contains(&level) || (-7..=-1).contains(&level);
+                known.then_some(Self::Zstd(level)).ok_or_else(fault)
+            }
+            _ => Err(fault()),
+        }
+    }
+}
+
+/// As it is shown.
+impl Serialize for Codec {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(self)
+    }
+}
+
+impl<'de> Deserialize<'de> for Codec {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let text = String::deserialize(deserializer)?;
+        text.parse().map_err(de::Error::custom)
     }
 }
 

@@ -154,3 +154,8 @@ pub enum FormatError {
         expected_bytes: u32,
     },
 }
+
+/// A text that names no codec.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{0:?} is no codec")]
+pub struct CodecText(pub String);

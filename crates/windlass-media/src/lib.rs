@@ -29,7 +29,7 @@ mod superseded;
 mod wire;
 
 pub use codec::{Codec, Decoder, Encoder, crc32c, crc32c_zeros_after, is_zero};
-pub use error::{FormatError, Structure};
+pub use error::{CodecText, FormatError, Structure};
 pub use facts::{BackupType, Facts};
 pub use files::{FileEntry, FileFlags, FileKind, FileTable, check_path};
 pub use footer::{Footer, IndexDirectoryEntry, SetDescription, StripeTableEntry};

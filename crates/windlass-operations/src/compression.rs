@@ -1,7 +1,7 @@
 //! How a run compresses: a codec, or the range from which a run chooses.
 
 use windlass_engine::CodecRange;
-use windlass_engine::media::Codec;
+use windlass_engine::media::{Codec, CodecText};
 
 use crate::error::CompressionError;
 
@@ -67,27 +67,8 @@ fn parse_range(text: &str, bounds: &str) -> Result<CodecRange, CompressionError>
 
 /// `none`, `lz4`, `zstd`, `zstd:LEVEL`.
 pub fn parse_codec(text: &str) -> Result<Codec, CompressionError> {
-    let fault = || CompressionError::Codec {
-        text: text.to_owned(),
-    };
-    match text
-        .split_once(':')
-        .map_or((text, None), |(name, level)| (name, Some(level)))
-    {
-        ("none", None) => Ok(Codec::None),
-        ("lz4", None) => Ok(Codec::Lz4),
-        ("zstd", None) => Ok(Codec::Zstd(1)),
-        ("zstd", Some(level)) => {
-            let level: i32 = level.parse().map_err(|_| fault())?;
-            let known = (1..=19).contains(&level) || (-7..=-1).contains(&level);
-            if known {
-                Ok(Codec::Zstd(level))
-            } else {
-                Err(fault())
-            }
-        }
-        _ => Err(fault()),
-    }
+    text.parse()
+        .map_err(|CodecText(text)| CompressionError::Codec { text })
 }
 
 #[cfg(test)]

@@ -8,10 +8,10 @@
 //! - The same observations give the same codecs: there is no clock in here, and no chance.
 //! - The codec is always one of the range.
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use windlass_media::Codec;
 
-use super::{CodecRange, codec_name};
+use super::CodecRange;
 
 /// If compressors wait this share of their time for buffers, the devices hold them up.
 const HELD_UP: f64 = 0.25;
@@ -36,15 +36,13 @@ pub struct Observation {
 }
 
 /// A change of the codec.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct CodecChange {
     /// Seconds since the run began.
     pub at_seconds: f64,
     /// The codec before the change.
-    #[serde(serialize_with = "codec_name")]
     pub from: Codec,
     /// The codec after the change.
-    #[serde(serialize_with = "codec_name")]
     pub to: Codec,
     /// Share of their time in which compressors waited for a buffer.
     pub held_up: f64,

@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use serde::{Deserialize, Serialize};
-use windlass_engine::{Cause, OutputKind, Outputs, Resource, StageName, StageReport, read_at_most};
+use windlass_engine::{OutputKind, Outputs, RunReport, read_at_most};
 
 use super::axes::{Axis, Case};
 use super::environment::Environment;
@@ -26,7 +26,7 @@ const SERIES: OutputKind = OutputKind {
 };
 
 /// The version of the files' format. Files of other versions are not read.
-const VERSION: u32 = 1;
+const VERSION: u32 = 2;
 
 /// What the user asked for.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -77,68 +77,7 @@ pub struct Run {
     /// CPU time of the whole process of this run, in seconds.
     pub process_cpu_seconds: f64,
     /// What it reported.
-    pub report: RunRecord,
-}
-
-/// What is kept of a run's report.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct RunRecord {
-    /// Wall time, from start to the last durable act.
-    pub seconds: f64,
-    /// Wall time while data moved.
-    pub data_seconds: f64,
-    /// Peak memory of the process, in bytes.
-    pub peak_memory_bytes: u64,
-    /// Bytes read.
-    pub bytes_read: u64,
-    /// Bytes written.
-    pub bytes_written: u64,
-    /// Buffers.
-    pub buffers: usize,
-    /// Bytes of one.
-    pub transfer_bytes: u64,
-    /// Bytes of all.
-    pub buffer_bytes: u64,
-    /// What each stage did.
-    pub stages: Vec<StageReport>,
-    /// What each device did.
-    pub devices: Vec<DeviceRun>,
-    /// What bound it.
-    pub limit: LimitRun,
-}
-
-/// What bound a run.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct LimitRun {
-    /// What bound it.
-    pub stage: Resource,
-    /// Bytes of the database per second.
-    pub rate: f64,
-}
-
-/// One device of a run.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct DeviceRun {
-    /// Bytes written to it or read from it.
-    pub bytes: u64,
-    /// Transfers.
-    pub operations: u64,
-    /// Seconds in which it had work.
-    pub busy_seconds: f64,
-    /// Median latency of a transfer, in microseconds.
-    pub latency_micros_p50: u64,
-    /// 99th percentile, in microseconds.
-    pub latency_micros_p99: u64,
-}
-
-impl RunRecord {
-    /// Seconds and number of a stage's waits; zero if there were none.
-    pub fn waited(&self, stage: StageName, cause: Cause) -> (f64, u64) {
-        let stage = self.stages.iter().find(|one| one.name == stage);
-        let waits = stage.map_or(&[][..], |stage| &stage.waits);
-        let wait = waits.iter().find(|wait| wait.cause == cause);
-        wait.map_or((0.0, 0), |wait| (wait.seconds, wait.count))
-    }
+    pub report: RunReport,
 }
 
 impl Series {

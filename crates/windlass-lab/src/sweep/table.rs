@@ -88,7 +88,7 @@ fn settings(series: &Series) -> Table {
             ))),
             number(show_bytes(of(Measure::BytesWritten))),
             words(first.map_or(String::new(), |it| {
-                format!("{} x {}", it.buffers, show_size(it.transfer_bytes))
+                format!("{} x {}", it.buffers, show_size(it.transfer_bytes as u64))
             })),
             number(show_bytes(of(Measure::PeakMemory))),
             number(median_of(&runs, io_bytes).map_or(String::new(), show_bytes)),

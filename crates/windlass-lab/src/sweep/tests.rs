@@ -1,14 +1,17 @@
 //! Series with known answers: the sweep finds what is there, and does not find what is not.
 
-use super::series::LimitRun;
 use super::*;
 use crate::plan::Direction;
-use windlass_engine::{Cause, Outputs, Resource, StageName, StageReport, WaitReport};
+use windlass_engine::{
+    Cause, Limit, Outputs, Resource, RunReport, StageName, StageReport, WaitReport,
+};
 
-fn record(seconds: f64) -> RunRecord {
-    RunRecord {
+fn record(seconds: f64) -> RunReport {
+    RunReport {
+        set_id: "00".repeat(16),
         seconds,
         data_seconds: seconds,
+        cpu_seconds: seconds,
         peak_memory_bytes: 20 << 20,
         bytes_read: 1 << 30,
         bytes_written: 1 << 29,
@@ -29,10 +32,17 @@ fn record(seconds: f64) -> RunRecord {
             }],
         }],
         devices: Vec::new(),
-        limit: LimitRun {
+        limit: Limit {
             stage: Resource::Device,
+            device: None,
             rate: 1e9 / seconds,
+            share_of_probed: None,
+            next: None,
+            conclusive: true,
+            resources: Vec::new(),
         },
+        verdict: String::new(),
+        compression: None,
     }
 }
 

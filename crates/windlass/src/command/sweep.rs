@@ -176,7 +176,7 @@ impl<'a> Sweeper<'a> {
     }
 
     /// Runs a case. Returns the CPU time of its process, and its report.
-    fn measure(&mut self, index: usize) -> Result<(f64, windlass_lab::RunRecord), Failure> {
+    fn measure(&mut self, index: usize) -> Result<(f64, windlass_engine::RunReport), Failure> {
         let case = &self.cases[index];
         match self.direction {
             Direction::Backup => {

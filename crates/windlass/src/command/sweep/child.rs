@@ -12,8 +12,9 @@ use nix::sys::resource::{UsageWho, getrusage};
 use nix::sys::signal::{Signal, kill};
 use nix::sys::time::TimeValLike;
 use nix::unistd::Pid;
+use windlass_engine::RunReport;
 use windlass_engine::{Cancel, EngineError};
-use windlass_lab::{Case, RunRecord};
+use windlass_lab::Case;
 
 use crate::exit::{Code, Failure};
 
@@ -36,7 +37,7 @@ impl Child<'_> {
         database: &str,
         case: &Case,
         to: &[PathBuf],
-    ) -> Result<(f64, RunRecord), Failure> {
+    ) -> Result<(f64, RunReport), Failure> {
         let mut words = vec!["backup".to_owned(), database.to_owned()];
         for path in to {
             words.extend(["--to".to_owned(), path.to_string_lossy().into_owned()]);
@@ -54,7 +55,7 @@ impl Child<'_> {
         case: &Case,
         stripes: &[PathBuf],
         into: &Path,
-    ) -> Result<(f64, RunRecord), Failure> {
+    ) -> Result<(f64, RunReport), Failure> {
         let mut words = vec!["restore".to_owned()];
         let stripes = stripes
             .iter()
@@ -64,7 +65,7 @@ impl Child<'_> {
         self.run(case, words)
     }
 
-    fn run(&self, case: &Case, mut words: Vec<String>) -> Result<(f64, RunRecord), Failure> {
+    fn run(&self, case: &Case, mut words: Vec<String>) -> Result<(f64, RunReport), Failure> {
         words.push(format!("--transfer-size={}", case.transfer_bytes));
         words.extend(case.buffers.map(|buffers| format!("--buffers={buffers}")));
         let emulate = case.set_up.iter().flat_map(|set_up| &set_up.emulate);

@@ -331,15 +331,17 @@ impl EngineError {
 
     /// True when media were read and were found damaged, incomplete or mixed up.
     pub fn is_damage(&self) -> bool {
-        matches!(
-            self,
+        match self {
+            // The source is a set itself.
+            Self::SourceIo { source, .. } => source.kind() == io::ErrorKind::InvalidData,
             Self::Damage { .. }
-                | Self::NotSealed { .. }
-                | Self::StripeMissing { .. }
-                | Self::StripeTwice { .. }
-                | Self::SetsMixed { .. }
-                | Self::Incomplete { .. }
-        )
+            | Self::NotSealed { .. }
+            | Self::StripeMissing { .. }
+            | Self::StripeTwice { .. }
+            | Self::SetsMixed { .. }
+            | Self::Incomplete { .. } => true,
+            _ => false,
+        }
     }
 
     /// What can be done about it, as a full sentence. Whoever has commands and options to offer

@@ -21,7 +21,8 @@ pub trait ReadAt: Debug + Send + Sync {
     /// How many bytes there are.
     fn length(&self) -> io::Result<u64>;
 
-    /// Reads from `offset` on. Fills `into`, unless the bytes end before that.
+    /// Reads from `offset` on. Fills `into`, unless the bytes end before that. The error
+    /// `InvalidData` says that the bytes are damaged.
     fn read_at(&self, offset: u64, into: &mut [u8]) -> io::Result<usize>;
 
     /// Announces that these bytes will be read soon. If that is ignored, it costs only time.
@@ -30,6 +31,11 @@ pub trait ReadAt: Debug + Send + Sync {
     /// The file of the operating system, if the bytes are those of one. Then they are read past the
     /// page cache, several reads at a time.
     fn file(&self) -> Option<&Arc<File>> {
+        None
+    }
+
+    /// What people call these bytes; for messages.
+    fn name(&self) -> Option<PathBuf> {
         None
     }
 }

@@ -2,9 +2,11 @@
 //!
 //!   media set ------> SetImage -------+                +--> compare
 //!   directory ------> DirectoryImage -+--> [Image] ----+--> extract
+//!   overlay --------> ViewImage ------+                +--> backup (ImageSource)
 //!                                                      +--> mount, open (the crates above)
 //!
-//! Whatever is an image can be compared, extracted, mounted or opened; nobody writes that twice.
+//! Whatever is an image can be compared, extracted, backed up, mounted or opened; nobody writes
+//! that twice.
 //!
 //! Invariants
 //! - An image never changes while it is open, and reading it never writes.
@@ -21,6 +23,7 @@ mod extract;
 mod image;
 mod overlay;
 mod set;
+mod source;
 mod view;
 
 pub use compare::{CompareOptions, Differences, FileDifference, RANGES_MAX, compare};
@@ -36,4 +39,5 @@ pub use set::{
     FRAME_CACHE_BYTES_DEFAULT, INDEX_CACHE_BYTES_DEFAULT, ImageStatistics, SetImage,
     SetImageOptions,
 };
-pub use view::{Attributes, Change, Creation, ImageView, Listed, NodeNo, Space, View};
+pub use source::ImageSource;
+pub use view::{Attributes, Change, Creation, ImageView, Listed, NodeNo, Space, View, ViewImage};

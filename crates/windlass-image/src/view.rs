@@ -10,6 +10,7 @@
 //!   file table, so an overlay may refer to them.
 
 mod image;
+mod listed;
 mod skeleton;
 
 use std::fmt;
@@ -20,6 +21,7 @@ use windlass_engine::media::FileKind;
 use crate::error::ImageError;
 pub use image::ImageView;
 pub(crate) use image::attributes_of;
+pub use listed::ViewImage;
 pub(crate) use skeleton::{Skeleton, SkeletonNode};
 
 /// Number of a file, directory or link of a view.

@@ -156,11 +156,14 @@ impl SourceFile {
     fn path(&self) -> PathBuf {
         match &self.spec.content {
             FileContent::Path(path) => path.clone(),
-            FileContent::Open(_) | FileContent::At(_) => {
-                PathBuf::from(format!("(file {})", self.spec.file))
-            }
+            FileContent::At(bytes) => bytes.name().unwrap_or_else(|| self.number()),
+            FileContent::Open(_) => self.number(),
             FileContent::Bytes(_) => Path::new("(memory)").to_owned(),
         }
+    }
+
+    fn number(&self) -> PathBuf {
+        PathBuf::from(format!("(file {})", self.spec.file))
     }
 }
 

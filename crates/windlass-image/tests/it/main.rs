@@ -14,4 +14,5 @@ mod edited;
 mod extract;
 mod layers;
 mod reads;
+mod sources;
 mod support;

@@ -296,7 +296,7 @@ fn sqlite(
     options: &OpenSettings,
 ) -> Result<Opened, OperationError> {
     let description = set.description();
-    let shown = windlass_sqlite::view(&description.facts, &description.files)?;
+    let shown = windlass_sqlite::shown(&description.facts, &description.files)?;
     let owner = rustix::process::geteuid().is_root().then(|| set_owner(set));
     let image = image(set, options)?;
     let image: Arc<dyn Image> = if options.writable {

@@ -48,7 +48,7 @@ pub use database::{Database, LOCK_LIMIT_DEFAULT, LOCK_WAIT_DEFAULT, is_sqlite};
 pub use error::SqliteError;
 pub use facts::{DatabaseFacts, JournalMode, KIND};
 pub use header::{DATABASE_HEADER_BYTES, DATABASE_MAGIC, DatabaseHeader};
-pub use open::{Inspection, View, inspect, view};
+pub use open::{Inspection, ShownDatabase, inspect, shown};
 pub use outcome::BackupOutcome;
 pub use pinned::{PinnedReader, PinnedState};
 pub use restore::{RestorePlan, check_set, restore_layout, target_files};

@@ -25,7 +25,7 @@ const ROWS_MAX: usize = 100;
 
 /// How an image's database is shown.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct View {
+pub struct ShownDatabase {
     /// The file's name.
     pub name: PathBuf,
     /// The bytes that a read-only view shows instead of the file's own: file, offset, bytes.
@@ -33,11 +33,11 @@ pub struct View {
 }
 
 /// How the database of a set is shown.
-pub fn view(facts: &Facts, files: &FileTable) -> Result<View, SqliteError> {
+pub fn shown(facts: &Facts, files: &FileTable) -> Result<ShownDatabase, SqliteError> {
     let database = DatabaseFacts::of_set(facts)?;
     let (entry, name) = only_file(files)?;
     let patch = || (entry.file, VERSIONS_AT, ROLLBACK_VERSIONS.to_vec());
-    Ok(View {
+    Ok(ShownDatabase {
         name,
         read_only: (database.journal_mode == JournalMode::Wal).then(patch),
     })

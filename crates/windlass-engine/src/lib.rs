@@ -4,6 +4,28 @@
 //!                 ^                                                   |
 //!                 +------------------ buffer pool <-------------------+
 //!
+//! Is a set sound?
+//!
+//! ```
+//! use std::sync::Arc;
+//! use windlass_engine::{
+//!     BufferRequest, Cancel, Files, METADATA_LIMIT_DEFAULT, RestoreOptions, Survey,
+//! };
+//!
+//! # use windlass_testkit::sets::{Planted, make_set, two_stripes};
+//! # let place = tempfile::tempdir()?;
+//! # make_set(&[Planted::file("base/1", vec![7; 50_000])], place.path(), &two_stripes());
+//! # let stripe = place.path().join("set.0.windlass");
+//! // One stripe is enough: the other one is found beside it.
+//! let survey = Survey::of(&Files, &[stripe], METADATA_LIMIT_DEFAULT)?;
+//! let plan = BufferRequest::default().plan(2, 1)?;
+//! let options = RestoreOptions { plan, device_rate: None, ring: true, pacing: None };
+//! let options = options.fit(survey.set())?;
+//! let found = windlass_engine::verify(&survey, &options, &Arc::default(), &Cancel::new())?;
+//! assert_eq!(found.damage.damage_count, 0);
+//! # Ok::<_, Box<dyn std::error::Error>>(())
+//! ```
+//!
 //! Invariants
 //! - The engine never knows a database: it is given files, and a hook for their pages.
 //! - The engine never prints, and never runs async code.

@@ -8,6 +8,25 @@
 //! Whatever is an image can be compared, extracted, backed up, mounted or opened; nobody writes
 //! that twice.
 //!
+//! What differs between a set and a directory:
+//!
+//! ```
+//! use windlass_image::{CompareOptions, DirectoryImage, SetImage, SetImageOptions, compare};
+//!
+//! # use windlass_testkit::sets::{Planted, make_set, open_set, two_stripes};
+//! # let (backup, place) = (tempfile::tempdir()?, tempfile::tempdir()?);
+//! # make_set(&[Planted::file("note", b"as it was".to_vec())], backup.path(), &two_stripes());
+//! # let set = open_set(backup.path());
+//! # let root = place.path();
+//! std::os::unix::fs::symlink("elsewhere", root.join("new"))?;
+//! let then = SetImage::open(set, &SetImageOptions::default())?;
+//! let now = DirectoryImage::open(root)?;
+//! let differences = compare(&then, &now, &CompareOptions::default())?;
+//! assert_eq!(differences.only_first, [b"note"]);
+//! assert_eq!(differences.only_second, [b"new"]);
+//! # Ok::<_, Box<dyn std::error::Error>>(())
+//! ```
+//!
 //! Invariants
 //! - An image never changes while it is open, and reading it never writes.
 //! - No byte of a set is given to a reader before its checksum was right. Damage is an error for

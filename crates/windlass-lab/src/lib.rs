@@ -8,6 +8,35 @@
 //!
 //!   file of events --> table, charts --> a page
 //!
+//! How long would a backup of 1 TB from one volume to two others take?
+//!
+//! ```
+//! use windlass_engine::{BufferRequest, DEVICE_DEPTH, media::Codec};
+//! use windlass_lab::{Alternative, Direction, Question, Speeds};
+//! use windlass_model::Model;
+//!
+//! let volume = Model::parse("rate:250MB/s")?;
+//! let question = Question {
+//!     direction: Direction::Backup,
+//!     used_bytes: 1_000_000_000_000,
+//!     file_bytes: 1_000_000_000_000,
+//!     sources: vec![volume.clone()],
+//!     targets: vec![volume.clone(), volume],
+//!     instance: None,
+//!     cores: 8,
+//!     request: BufferRequest::default(),
+//!     write_depth: DEVICE_DEPTH,
+//!     read_rate: None,
+//!     write_rate: None,
+//!     speeds: Speeds::default(),
+//! };
+//! let way = Alternative { files: 2, codec: Codec::Zstd(1), ratio: 3.0 };
+//! let prediction = question.predict(&way)?;
+//! // The volume that is read is the limit: 4,000 seconds.
+//! assert!((prediction.minutes - 66.7).abs() < 1.0);
+//! # Ok::<_, Box<dyn std::error::Error>>(())
+//! ```
+//!
 //! Invariants
 //! - The laboratory never changes a production setting, and never writes into a database.
 //! - It writes to a scratch file of its own, which it removes, and to the state directory.

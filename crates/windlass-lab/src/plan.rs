@@ -82,7 +82,6 @@ pub struct Alternative {
     /// Stripes.
     pub files: usize,
     /// How frames are compressed.
-    #[serde(serialize_with = "crate::speeds::codec_name")]
     pub codec: Codec,
     /// Bytes of the database for each stored byte.
     pub ratio: f64,

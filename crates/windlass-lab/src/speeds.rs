@@ -1,6 +1,6 @@
 //! What a core can do in a second: compressing, decompressing, checksums.
 
-use serde::{Deserialize, Serialize, Serializer};
+use serde::{Deserialize, Serialize};
 use windlass_engine::media::Codec;
 
 /// One codec on one core, in bytes of the database per second.
@@ -86,8 +86,4 @@ impl Speeds {
             ratio: 1.0,
         })
     }
-}
-
-pub(crate) fn codec_name<S: Serializer>(codec: &Codec, serializer: S) -> Result<S::Ok, S::Error> {
-    serializer.collect_str(codec)
 }

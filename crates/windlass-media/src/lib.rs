@@ -7,6 +7,22 @@
 //! checksum. The footer lists the index blocks and describes the whole set. The seal is written
 //! last. `docs/format.md` describes every byte.
 //!
+//! A frame, there and back:
+//!
+//! ```
+//! use windlass_media::{Codec, Decoder, Encoder, crc32c};
+//!
+//! let page = vec![7; 8192];
+//! let mut encoder = Encoder::new(Codec::Zstd(1))?;
+//! let mut stored = vec![0; encoder.bound(page.len())];
+//! let (codec, bytes) = encoder.encode(&page, &mut stored).expect("it can be made smaller");
+//! assert!(bytes < 100 && crc32c(&stored[..bytes]) != 0);
+//! let mut again = vec![0; page.len()];
+//! Decoder::new()?.decode(codec, &stored[..bytes], &mut again)?;
+//! assert_eq!(again, page);
+//! # Ok::<_, windlass_media::FormatError>(())
+//! ```
+//!
 //! Invariants
 //! - This crate never touches files, threads or clocks, and never panics on input.
 //! - Every length is checked against a stated limit before anything is allocated from it.

@@ -4,6 +4,23 @@
 //!                                                          |
 //!                                                     [read-ahead] --> image: decode on all cores
 //!
+//! A directory, mounted a second time and read through the mount:
+//!
+//! ```
+//! use std::sync::Arc;
+//! use windlass_image::DirectoryImage;
+//! use windlass_mount::{Mount, MountOptions};
+//!
+//! # let (source, at) = (tempfile::tempdir()?, tempfile::tempdir()?);
+//! # std::fs::create_dir(source.path().join("base"))?;
+//! let image = Arc::new(DirectoryImage::open(source.path())?);
+//! let mount = Mount::image(image, at.path(), &MountOptions::default())?;
+//! assert!(at.path().join("base").is_dir());
+//! mount.unmount()?;
+//! assert!(!at.path().join("base").exists());
+//! # Ok::<_, Box<dyn std::error::Error>>(())
+//! ```
+//!
 //! Invariants
 //! - Whoever reads damaged bytes gets an error, never zeros and never a short file. The damage is
 //!   reported once, and everything else can be read.

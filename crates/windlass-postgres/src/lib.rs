@@ -7,6 +7,20 @@
 //! This crate supports PostgreSQL 14 to 19, primaries and standbys. The data directory must be on
 //! this machine, and this process must run as its owner.
 //!
+//! Where a moment of the log is, and whether a page is sound:
+//!
+//! ```
+//! use windlass_postgres::{Lsn, PageState, judge_page};
+//!
+//! let lsn = Lsn::parse("0/3000028").expect("two numbers in hexadecimal digits");
+//! assert_eq!(lsn.0, 0x300_0028);
+//! // PostgreSQL has no checksum for a page that it has never written.
+//! assert_eq!(judge_page(&[0; 8192], 17, lsn), PageState::Good);
+//! let mut damaged = [0; 8192];
+//! damaged[5000] = 1;
+//! assert_eq!(judge_page(&damaged, 17, lsn), PageState::Bad);
+//! ```
+//!
 //! Invariants
 //! - Windlass never writes into a live data directory.
 //! - This crate never knows a device, and never prints.

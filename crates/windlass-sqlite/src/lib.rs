@@ -6,6 +6,22 @@
 //!                            |          +--------> log pages: those that are in the log only
 //!                            +-------------------> engine: the bytes, at the hardware's speed
 //!
+//! What a database file says of itself:
+//!
+//! ```
+//! use windlass_sqlite::{Database, JournalMode};
+//!
+//! # let place = tempfile::tempdir()?;
+//! # let path = place.path().join("shop.db");
+//! # let made = rusqlite::Connection::open(&path)?;
+//! # made.execute_batch("pragma journal_mode=wal; create table item(name)")?;
+//! # drop(made);
+//! let shop = Database::open(&path)?;
+//! assert_eq!(shop.facts().journal_mode, JournalMode::Wal);
+//! assert_eq!(shop.facts().page_bytes, 4096);
+//! # Ok::<_, Box<dyn std::error::Error>>(())
+//! ```
+//!
 //! Windlass reads the bytes itself and uses SQLite only for its locks. The result is one plain file
 //! in exactly one committed state.
 //!

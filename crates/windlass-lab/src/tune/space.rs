@@ -8,7 +8,6 @@ use windlass_engine::{BufferRequest, TRANSFER_BYTES_DEFAULT, default_buffer_coun
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Settings {
     /// How frames are compressed.
-    #[serde(serialize_with = "crate::speeds::codec_name")]
     pub codec: Codec,
     /// Buffers.
     pub buffers: usize,

@@ -162,6 +162,8 @@ pub enum SqliteError {
     Withheld {
         /// Where it is.
         restored: PathBuf,
+        /// Whether the next restore keeps it until its own is complete.
+        is_kept: bool,
         /// What is at the target.
         source: Box<SqliteError>,
     },
@@ -193,6 +195,8 @@ pub enum SqliteError {
     NotInPlace {
         /// Where it is.
         restored: PathBuf,
+        /// Whether the next restore keeps it until its own is complete.
+        is_kept: bool,
         /// What failed.
         source: Box<SqliteError>,
     },
@@ -271,10 +275,15 @@ impl SqliteError {
                  -journal files."
             }
             Self::TargetInUse { .. } => "Stop that process, or restore to another path.",
+            Self::Withheld { is_kept: false, .. } => {
+                "Windlass changed nothing at the target. Stop the program that uses it and move \
+                 its files away. Then move the restored file there. If you restore again, move it \
+                 away first: the next restore removes it."
+            }
             Self::Withheld { .. } => {
                 "Windlass changed nothing at the target. Stop the program that uses it and move \
-                 its files away. Then move the restored file there, or restore again: that \
-                 removes the file and its directory."
+                 its files away. Then move the restored file there, or restore again: that keeps \
+                 the file until the new one is complete."
             }
             Self::RestoredTaken { .. } => {
                 "Windlass changed nothing at the target. Find out what changes files in that \
@@ -288,10 +297,15 @@ impl SqliteError {
                 "You can use the database. Look into the directory, and at the disk (`dmesg`); \
                  then remove the directory yourself."
             }
-            Self::NotInPlace { .. } => {
+            Self::NotInPlace { is_kept: false, .. } => {
                 "The old database may have lost its -wal or -journal file already, so do not use \
                  it. Move the restored file into its place. If you restore again, move it away \
                  first: the next restore removes it."
+            }
+            Self::NotInPlace { .. } => {
+                "The old database may have lost its -wal or -journal file already, so do not use \
+                 it. Move the restored file into its place, or restore again: that keeps the file \
+                 until the new one is complete."
             }
             Self::NotDurable { .. } => {
                 "Look at the disk first (`dmesg`). Then run `sync`. If that succeeds, the database \

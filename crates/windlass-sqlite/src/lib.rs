@@ -67,7 +67,7 @@ pub use header::{DATABASE_HEADER_BYTES, DATABASE_MAGIC, DatabaseHeader};
 pub use open::{Inspection, ShownDatabase, inspect, shown};
 pub use outcome::BackupOutcome;
 pub use pinned::{PinnedReader, PinnedState};
-pub use restore::{RestorePlan, check_set, restore_layout, target_files};
+pub use restore::{Left, RestorePlan, check_set, restore_layout, target_files};
 pub use shm::{WAL_INDEX_BYTES, WalIndex};
 pub use sides::{files_of, side_file_of};
 pub use wal::{

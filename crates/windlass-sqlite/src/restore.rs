@@ -1,8 +1,13 @@
 //! The restore plan: where the database file goes, and which files must not lie beside it.
 //!
-//!   engine --> target.windlass-restore/name --> publish --> target
+//!   engine --> target.windlass-restore/unfinished/name --> publish --> target
+//!                                                            |
+//!                          target.windlass-restore/name <----+ if it cannot be put in its place
 //!
-//! Invariant: planning changes nothing. Until `publish`, everything at the target stays as it is.
+//! Invariants
+//! - Planning changes nothing. Until `publish`, everything at the target stays as it is.
+//! - A complete database that an earlier restore could not put in its place stays until the one of
+//!   this restore is complete.
 
 mod left;
 mod publish;
@@ -32,6 +37,8 @@ const DATABASE: OutputKind = OutputKind {
 
 /// The end of the name of the directory that a database is first restored into.
 const STAGING_SUFFIX: &str = ".windlass-restore";
+/// The directory in it that the engine writes into. What lies here is not complete.
+const UNFINISHED: &str = "unfinished";
 /// The longest name of a file on Linux.
 const NAME_BYTES_MAX: usize = 255;
 
@@ -46,13 +53,34 @@ pub struct RestorePlan {
     pub leftovers: Vec<PathBuf>,
     /// Whether `publish` may replace a database, also one that appears during the restore.
     force: bool,
-    /// The locked staging directory. The restore that holds the lock may remove what another one
-    /// left there.
-    staging: Option<File>,
+    /// The staging directory.
+    pub staging: PathBuf,
+    /// It is locked. The restore that holds the lock may remove what another one left there.
+    lock: Option<File>,
+    /// The database that an earlier restore could not put in its place.
+    kept: Option<Kept>,
     /// The file that the engine writes.
     written: Option<File>,
     /// The files that clearing the way must not remove.
     outputs: Outputs,
+}
+
+/// What earlier restores to the same target left.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Left {
+    /// Nothing.
+    Nothing,
+    /// What a restore had written that was cut off. It is gone now.
+    Unfinished,
+    /// This database, which could not be put in its place. It stays until this restore has one.
+    Database(PathBuf),
+}
+
+/// A database that an earlier restore left, opened to know it again.
+#[derive(Debug)]
+struct Kept {
+    path: PathBuf,
+    file: File,
 }
 
 /// Plans to restore the set's database to `into`: a file, or a directory that exists. Refuses if a
@@ -79,12 +107,12 @@ pub fn restore_layout(
     if leftovers.contains(&target) {
         publish::check_unused(&target)?;
     }
-    let root = staging(&target);
-    if root.symlink_metadata().is_ok() {
-        left::found(&root, &unguarded)?;
+    let staging = staging(&target);
+    if staging.symlink_metadata().is_ok() {
+        left::found(&staging, &unguarded)?;
     }
     let layout = TargetLayout {
-        root,
+        root: staging.join(UNFINISHED),
         files: files.clone(),
         ..TargetLayout::default()
     };
@@ -93,7 +121,9 @@ pub fn restore_layout(
         target,
         leftovers,
         force,
-        staging: None,
+        staging,
+        lock: None,
+        kept: None,
         written: None,
         outputs: unguarded,
     })
@@ -108,22 +138,21 @@ pub fn target_files(files: &FileTable, into: &Path) -> Result<Vec<PathBuf>, Sqli
 }
 
 impl RestorePlan {
-    /// Makes the directory that the engine restores into, and removes what an interrupted restore
-    /// left there. Returns whether there was such a directory. Fails while another restore to the
-    /// same target runs.
-    pub fn prepare(&mut self) -> Result<bool, SqliteError> {
-        let root = &self.layout.root;
-        let is_left = match std::fs::create_dir(root) {
+    /// Makes the directory that the engine restores into, and removes what a restore left there that
+    /// was cut off. Returns what was there. Fails while another restore to the same target runs.
+    pub fn prepare(&mut self) -> Result<Left, SqliteError> {
+        let staging = &self.staging;
+        let was_there = match std::fs::create_dir(staging) {
             Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists => {
-                left::check_directory(root)?;
+                left::check_directory(staging)?;
                 true
             }
-            created => created.during("create", root).map(|()| false)?,
+            created => created.during("create", staging).map(|()| false)?,
         };
-        let staging = File::open(root).during("open", root)?;
-        if rustix::fs::flock(&staging, FlockOperation::NonBlockingLockExclusive).is_err() {
+        let lock = File::open(staging).during("open", staging)?;
+        if rustix::fs::flock(&lock, FlockOperation::NonBlockingLockExclusive).is_err() {
             return Err(SqliteError::TargetInUse {
-                path: root.clone(),
+                path: staging.clone(),
                 pid: 0,
             });
         }
@@ -131,11 +160,21 @@ impl RestorePlan {
             // Nobody else restores to this target, so a restore that crashed left it.
             std::fs::remove_file(&self.target).during("remove", &self.target)?;
         }
-        if let Some(path) = left::found(root, &self.outputs)? {
-            std::fs::remove_file(&path).during("remove", &path)?;
-        }
-        self.staging = Some(staging);
-        Ok(is_left)
+        let found = left::found(staging, &self.outputs)?;
+        found.remove_unfinished()?;
+        self.lock = Some(lock);
+        let Some(path) = found.database else {
+            return Ok(match was_there {
+                true => Left::Unfinished,
+                false => Left::Nothing,
+            });
+        };
+        let file = File::open(&path).during("open", &path)?;
+        self.kept = Some(Kept {
+            path: path.clone(),
+            file,
+        });
+        Ok(Left::Database(path))
     }
 
     /// Creates the file that the engine will write, and keeps it open, so that `publish` knows it.
@@ -145,10 +184,17 @@ impl RestorePlan {
         Ok(())
     }
 
-    /// Removes what was restored, if it was not published.
+    /// Removes what was restored, if it was not published. What an earlier restore left stays.
     pub fn abandon(self) -> Result<(), SqliteError> {
         let root = &self.layout.root;
-        std::fs::remove_dir_all(root).during("remove", root)
+        match std::fs::remove_dir_all(root) {
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => {}
+            removed => removed.during("remove", root)?,
+        }
+        match self.kept {
+            Some(_) => Ok(()),
+            None => std::fs::remove_dir(&self.staging).during("remove", &self.staging),
+        }
     }
 
     fn restored(&self) -> PathBuf {

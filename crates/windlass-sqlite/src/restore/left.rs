@@ -1,5 +1,5 @@
-//! What a restore that was cut off left in its staging directory: nothing, or one file of a
-//! database.
+//! What earlier restores left in their staging directory: a database that could not be put in its
+//! place, and in a directory of its own what a restore had written that was cut off.
 //!
 //! Invariant: only what such a restore can have left is ever removed. Whatever else somebody put
 //! there, and a link in the place of the directory, is refused before anything changes.
@@ -8,10 +8,37 @@ use std::fs::File;
 use std::io::Read;
 use std::path::{Path, PathBuf};
 
-use windlass_engine::Outputs;
+use windlass_engine::{Outputs, durable};
 
+use super::UNFINISHED;
 use crate::error::{IoContext, SqliteError};
 use crate::header::DATABASE_MAGIC;
+
+/// What lies in a staging directory.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(super) struct Found {
+    /// A restored database. The restore could not put it in its place.
+    pub(super) database: Option<PathBuf>,
+    /// The directory of a restore that was cut off.
+    unfinished: Option<PathBuf>,
+    /// What that restore had written.
+    written: Option<PathBuf>,
+    /// A name that was reserved for a database, which then did not get it.
+    reserved: Option<PathBuf>,
+}
+
+impl Found {
+    /// Removes what was not complete.
+    pub(super) fn remove_unfinished(&self) -> Result<(), SqliteError> {
+        for path in self.written.iter().chain(&self.reserved) {
+            std::fs::remove_file(path).during("remove", path)?;
+        }
+        match &self.unfinished {
+            Some(path) => std::fs::remove_dir(path).during("remove", path),
+            None => Ok(()),
+        }
+    }
+}
 
 /// Refuses a staging directory that is a link or a file.
 pub(super) fn check_directory(root: &Path) -> Result<(), SqliteError> {
@@ -22,20 +49,40 @@ pub(super) fn check_directory(root: &Path) -> Result<(), SqliteError> {
     }
 }
 
-/// The file that a restore left in the directory, if there is one. Refuses everything else.
-pub(super) fn found(root: &Path, outputs: &Outputs) -> Result<Option<PathBuf>, SqliteError> {
-    check_directory(root)?;
-    let mut left = None;
-    for entry in std::fs::read_dir(root).during("list", root)? {
-        let path = entry.during("list", root)?.path();
+/// What restores left in the directory. Refuses everything else.
+pub(super) fn found(staging: &Path, outputs: &Outputs) -> Result<Found, SqliteError> {
+    check_directory(staging)?;
+    let mut found = Found::default();
+    for entry in std::fs::read_dir(staging).during("list", staging)? {
+        let path = entry.during("list", staging)?.path();
         outputs.check(&path)?;
-        // A restore writes a single file.
-        if left.is_some() || !is_of_restore(&path)? {
+        let metadata = path.symlink_metadata().during("look at", &path)?;
+        if metadata.is_dir() && path.ends_with(UNFINISHED) {
+            found.written = only_file(&path, outputs)?;
+            found.unfinished = Some(path);
+        } else if durable::reserved_for(&path).is_some() {
+            found.reserved = Some(path);
+        } else if found.database.is_none() && is_of_restore(&path)? {
+            found.database = Some(path);
+        } else {
             return Err(foreign(&path));
         }
-        left = Some(path);
     }
-    Ok(left)
+    Ok(found)
+}
+
+/// The file in the directory of a restore that was cut off. A restore writes a single one.
+fn only_file(unfinished: &Path, outputs: &Outputs) -> Result<Option<PathBuf>, SqliteError> {
+    let mut only = None;
+    for entry in std::fs::read_dir(unfinished).during("list", unfinished)? {
+        let path = entry.during("list", unfinished)?.path();
+        outputs.check(&path)?;
+        if only.is_some() || !is_of_restore(&path)? {
+            return Err(foreign(&path));
+        }
+        only = Some(path);
+    }
+    Ok(only)
 }
 
 /// Whether a restore can have written this file. The first page need not be there yet.
@@ -70,41 +117,51 @@ mod tests {
     fn only_what_a_restore_left_is_taken_for_it() {
         let place = tempfile::tempdir().unwrap();
         let root = place.path().join("a.db.windlass-restore");
+        let unfinished = root.join(UNFINISHED);
         let found = || found(&root, &Outputs::new());
-        std::fs::create_dir(&root).unwrap();
-        assert_eq!(found().unwrap(), None);
-        let file = root.join("a.db");
-        for bytes in [&b""[..], &[0; 100], b"SQLite format 3\0and pages"] {
-            std::fs::write(&file, bytes).unwrap();
-            assert_eq!(found().unwrap(), Some(file.clone()));
-        }
-        std::fs::write(&file, "precious").unwrap();
         let refused = |path: &Path| match found() {
             Err(SqliteError::StagingForeign { path: said }) => assert_eq!(said, path),
             other => panic!("{other:?}"),
         };
-        refused(&file);
-        std::fs::remove_file(&file).unwrap();
-        symlink("/nonexistent", &file).unwrap();
-        refused(&file);
-        std::fs::remove_file(&file).unwrap();
-        std::fs::create_dir(&file).unwrap();
-        refused(&file);
-        std::fs::remove_dir(&file).unwrap();
+        std::fs::create_dir_all(&unfinished).unwrap();
+        assert_eq!(found().unwrap().written, None);
+        for file in [root.join("a.db"), unfinished.join("a.db")] {
+            for bytes in [&b""[..], &[0; 100], b"SQLite format 3\0and pages"] {
+                std::fs::write(&file, bytes).unwrap();
+                let found = found().unwrap();
+                assert_eq!(found.database.or(found.written), Some(file.clone()));
+            }
+            std::fs::write(&file, "precious").unwrap();
+            refused(&file);
+            std::fs::remove_file(&file).unwrap();
+            symlink("/nonexistent", &file).unwrap();
+            refused(&file);
+            std::fs::remove_file(&file).unwrap();
+            std::fs::create_dir(&file).unwrap();
+            refused(&file);
+            std::fs::remove_dir(&file).unwrap();
+        }
         let elsewhere = place.path().join("elsewhere");
-        std::fs::rename(&root, &elsewhere).unwrap();
-        symlink(&elsewhere, &root).unwrap();
-        refused(&root);
+        for link in [&unfinished, &root] {
+            std::fs::rename(link, &elsewhere).unwrap();
+            symlink(&elsewhere, link).unwrap();
+            refused(link);
+            std::fs::remove_file(link).unwrap();
+            std::fs::rename(&elsewhere, link).unwrap();
+        }
     }
 
     #[test]
     fn two_files_are_not_of_one_restore() {
-        let place = tempfile::tempdir().unwrap();
-        let root = place.path().join("a.db.windlass-restore");
-        std::fs::create_dir(&root).unwrap();
-        drop(File::create(root.join("a.db")).unwrap());
-        drop(File::create(root.join("b.db")).unwrap());
-        assert!(found(&root, &Outputs::new()).is_err());
-        assert_eq!(std::fs::read_dir(&root).unwrap().count(), 2);
+        for below in ["", UNFINISHED] {
+            let place = tempfile::tempdir().unwrap();
+            let root = place.path().join("a.db.windlass-restore");
+            let within = root.join(below);
+            std::fs::create_dir_all(&within).unwrap();
+            drop(File::create(within.join("a.db")).unwrap());
+            drop(File::create(within.join("b.db")).unwrap());
+            assert!(found(&root, &Outputs::new()).is_err());
+            assert_eq!(std::fs::read_dir(&within).unwrap().count(), 2);
+        }
     }
 }

@@ -14,13 +14,16 @@
 //!   at that point, the old database remains without its log, which `force` allows. The other order
 //!   could leave the new database with the old log.
 //! - What gets the name is the file that was written, and no other.
+//! - If it cannot get the name, it takes the place of what an earlier restore left. Until then, both
+//!   are there.
 
+use std::ffi::OsStr;
 use std::fs::File;
 use std::path::{Path, PathBuf};
 
 use windlass_engine::durable::{self, NameError};
 
-use super::{RestorePlan, check_kinds, in_the_way};
+use super::{Kept, RestorePlan, UNFINISHED, check_kinds, in_the_way};
 use crate::error::{IoContext, SqliteError};
 use crate::lock::{self, ExclusiveLock};
 
@@ -30,19 +33,61 @@ impl RestorePlan {
     pub fn publish(self) -> Result<(), SqliteError> {
         let restored = self.restored();
         self.check_written(&restored)?;
-        let withheld = |source| SqliteError::Withheld {
-            restored: restored.clone(),
-            source: Box::new(source),
-        };
-        let old = self.take_over().map_err(withheld)?;
-        self.clear_way()?;
-        let placed = self.put_in_place(&restored, old.is_some());
-        drop(old);
+        let placed = self.place(&restored);
         if placed.is_ok() || self.is_written_at(&self.target) {
             // That the name is not durable matters more than what is left beside it.
             return placed.and(self.remove_staging());
         }
-        placed
+        placed.map_err(|error| self.keep(error, &restored))
+    }
+
+    fn place(&self, restored: &Path) -> Result<(), SqliteError> {
+        let old = self
+            .take_over()
+            .map_err(|source| withheld(restored, source))?;
+        self.clear_way()?;
+        self.put_in_place(restored, old.is_some())
+    }
+
+    /// Keeps the restored database where the next restore does not remove it, and says in the error
+    /// where it is. It takes the place of what an earlier restore left.
+    fn keep(&self, error: SqliteError, restored: &Path) -> SqliteError {
+        let Some(restored) = self.move_aside(restored) else {
+            return error;
+        };
+        let is_kept = true;
+        match error {
+            SqliteError::Withheld { source, .. } => SqliteError::Withheld {
+                restored,
+                is_kept,
+                source,
+            },
+            SqliteError::NotInPlace { source, .. } => SqliteError::NotInPlace {
+                restored,
+                is_kept,
+                source,
+            },
+            other => other,
+        }
+    }
+
+    /// Moves the restored database out of the directory for what is not complete. If that fails, it
+    /// stays there: what matters is why it did not get its name.
+    fn move_aside(&self, restored: &Path) -> Option<PathBuf> {
+        let written = self.written.as_ref()?;
+        let name = restored.file_name().filter(|name| *name != UNFINISHED);
+        let free = self.staging.join(name.unwrap_or(OsStr::new("database")));
+        let aside = self.kept.as_ref().map_or(free, |kept| kept.path.clone());
+        let moved = match &self.kept {
+            Some(kept) if kept.is_there() => durable::name_over(written, restored, &aside),
+            _ => durable::name_new(written, restored, &aside),
+        };
+        if moved.is_err() && !self.is_written_at(&aside) {
+            return None;
+        }
+        // It is empty, unless somebody else put a file there. The next restore looks.
+        std::fs::remove_dir(&self.layout.root).unwrap_or_default();
+        Some(aside)
     }
 
     /// Refuses if another file has taken the place of the one that the engine wrote.
@@ -90,6 +135,7 @@ impl RestorePlan {
             });
         removed.map_err(|source| SqliteError::NotInPlace {
             restored: self.restored(),
+            is_kept: false,
             source: Box::new(source),
         })
     }
@@ -106,10 +152,7 @@ impl RestorePlan {
         let (restored, path) = (restored.to_owned(), self.target.clone());
         named.map_err(|error| match error {
             NameError::Unfinished(source) => SqliteError::NotDurable { path, source },
-            NameError::Taken => SqliteError::Withheld {
-                restored,
-                source: Box::new(SqliteError::TargetExists { path }),
-            },
+            NameError::Taken => withheld(&restored, SqliteError::TargetExists { path }),
             NameError::Failed(source) => {
                 let (action, path) = ("rename", restored.clone());
                 let source = Box::new(SqliteError::Io {
@@ -117,19 +160,43 @@ impl RestorePlan {
                     path,
                     source,
                 });
-                SqliteError::NotInPlace { restored, source }
+                SqliteError::NotInPlace {
+                    restored,
+                    is_kept: false,
+                    source,
+                }
             }
         })
     }
 
-    /// The directory is empty now, unless somebody else put a file there, which then stays.
+    /// Removes what an earlier restore left, and the directories. These are empty now, unless
+    /// somebody else put a file there, which then stays.
     fn remove_staging(self) -> Result<(), SqliteError> {
-        let staging = self.layout.root;
-        std::fs::remove_dir(&staging).map_err(|source| SqliteError::StagingLeft {
+        let kept = self.kept.as_ref().filter(|kept| kept.is_there());
+        let removed = kept
+            .map_or(Ok(()), |kept| std::fs::remove_file(&kept.path))
+            .and_then(|()| std::fs::remove_dir(&self.layout.root))
+            .and_then(|()| std::fs::remove_dir(&self.staging));
+        removed.map_err(|source| SqliteError::StagingLeft {
             path: self.target,
-            staging,
+            staging: self.staging,
             source,
         })
+    }
+}
+
+impl Kept {
+    /// Whether it is still where it was found.
+    fn is_there(&self) -> bool {
+        durable::is_file_at(&self.file, &self.path).unwrap_or(false)
+    }
+}
+
+fn withheld(restored: &Path, source: SqliteError) -> SqliteError {
+    SqliteError::Withheld {
+        restored: restored.to_owned(),
+        is_kept: false,
+        source: Box::new(source),
     }
 }
 

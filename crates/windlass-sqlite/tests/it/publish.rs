@@ -35,7 +35,9 @@ fn withheld(result: Result<PathBuf, SqliteError>) -> (PathBuf, SqliteError) {
     let error = result.unwrap_err();
     assert!(error.hint().unwrap().contains("changed nothing"));
     match error {
-        SqliteError::Withheld { restored, source } => (restored, *source),
+        SqliteError::Withheld {
+            restored, source, ..
+        } => (restored, *source),
         error => panic!("{error}"),
     }
 }
@@ -146,7 +148,7 @@ fn a_forced_restore_refuses_an_idle_user_at_once() {
 fn a_file_that_took_the_place_of_the_restored_one_does_not_get_its_name() {
     for force in [false, true] {
         let (room, _ledger, stripe, target) = scene();
-        let restored = room.path("new.db.windlass-restore/a.db");
+        let restored = room.path("new.db.windlass-restore/unfinished/a.db");
         let meanwhile = || {
             std::fs::copy(&restored, room.path("other")).unwrap();
             std::fs::remove_file(&restored).unwrap();
@@ -159,6 +161,41 @@ fn a_file_that_took_the_place_of_the_restored_one_does_not_get_its_name() {
         );
         assert!(!target.exists());
     }
+}
+
+/// A restore of that set fails, and so would every later one.
+fn damage(stripe: &Path) {
+    let mut bytes = std::fs::read(stripe).unwrap();
+    let middle = bytes.len() / 3;
+    bytes[middle..middle + 64].fill(0xa5);
+    std::fs::write(stripe, bytes).unwrap();
+}
+
+#[test]
+fn a_database_that_was_not_put_in_its_place_stays_until_the_next_one_is_complete() {
+    let (room, ledger, stripe, target) = scene();
+    let other = room.path("other.set");
+    std::fs::copy(&stripe, &other).unwrap();
+    damage(&other);
+    let block = || std::fs::write(room.path("new.db-wal"), "foreign").unwrap();
+    let unblock = || std::fs::remove_file(room.path("new.db-wal")).unwrap();
+    let (first, _) = withheld(restore_while(&stripe, &target, false, block));
+    unblock();
+    assert_eq!(first, room.path("new.db.windlass-restore/a.db"));
+    // Neither a set that is damaged nor one that is cut off takes the complete database with it.
+    restore_to(&other, &target, false).unwrap_err();
+    assert_eq!(ledger.check(&first), 10);
+    // The next one that waits takes its place.
+    ledger.commit(11, 11);
+    try_backup(&ledger.path, &room.path("later.set")).unwrap();
+    let later = room.path("later.set");
+    let (second, _) = withheld(restore_while(&later, &target, false, block));
+    unblock();
+    assert_eq!(second, first);
+    assert_eq!(ledger.check(&second), 11);
+    restore_to(&stripe, &target, false).unwrap();
+    assert_eq!(ledger.check(&target), 10);
+    assert!(!room.path("new.db.windlass-restore").exists());
 }
 
 #[test]

@@ -13,6 +13,7 @@ use windlass_postgres::{
     DatabaseFacts, Kept, ReplayedTablespace, RestorePlan, RestoreRequest, check_unoccupied,
     replayed_tablespaces,
 };
+use windlass_sqlite::Left;
 
 use crate::cli::{Global, Layout, OffOrKeep, Restore};
 use crate::exit::{Code, Failure};
@@ -23,11 +24,9 @@ use crate::probed::Ends;
 use crate::signals;
 use crate::table::Finished;
 use crate::{output, outputs, places, privilege, requests, words};
-use windlass_operations::Held;
-use windlass_operations::ProcessUse;
 use windlass_operations::run::{Run, RunEnd};
 use windlass_operations::watch::{self, Ended};
-use windlass_operations::{Caller, Ending, Notice};
+use windlass_operations::{Caller, Ending, Held, Notice, ProcessUse, RunSettings};
 
 /// The hint if the user who restores may not use a directory of the restore.
 const OWN_DIRECTORY: &str = "Each directory of the restore must belong to the user who will start \
@@ -55,6 +54,14 @@ pub fn run(global: &Global, arguments: &Restore) -> Result<Code, Failure> {
     Ok(output::degraded(ending.into()))
 }
 
+/// What was asked for, and by whom.
+#[derive(Clone, Copy)]
+struct Asked<'a> {
+    caller: &'a Caller,
+    arguments: &'a Restore,
+    settings: &'a RunSettings,
+}
+
 /// A restored set.
 struct Restored {
     report: RunReport,
@@ -74,12 +81,18 @@ fn restore_set(
     let found = places::find(global, &arguments.set, &arguments.choice)?;
     let set = found.open()?;
     // The profiles belong to the user who probed, who need not be the database's owner.
-    let emulation = requests::emulation(&arguments.buffers)?;
-    let state = State::open(caller, &emulation, !arguments.no_prediction);
+    let settings = requests::settings(&arguments.buffers, &Layout::default())?;
+    let emulation = &settings.emulation;
+    let state = State::open(caller, emulation, !arguments.no_prediction);
     let facts = &set.description().facts;
+    let asked = Asked {
+        caller,
+        arguments,
+        settings: &settings,
+    };
     let restored = match Held::of(set.description())? {
-        Held::Postgres => postgres((caller, arguments), &set, run, cancel),
-        Held::Sqlite => sqlite((caller, arguments), &set, run, cancel),
+        Held::Postgres => postgres(asked, &set, run, cancel),
+        Held::Sqlite => sqlite(asked, &set, run, cancel),
     };
     // Damage in a frame is found only by reading it.
     let (mut report, next) = restored.map_err(|failure| found.advised(failure))?;
@@ -89,14 +102,14 @@ fn restore_set(
         database: places.map(PathBuf::as_path).collect(),
         stripes: set.stripes().iter().map(OpenStripe::location).collect(),
         is_backup: false,
-        emulation: &emulation,
+        emulation,
     };
     ends.judge(state.directory(), &mut report);
     let codec = facts.options["compress"].as_str();
     let done = Done {
         report: &report,
         codec: codec.and_then(|text| crate::compression::parse_codec(text).ok()),
-        request: requests::request(&arguments.buffers, &Layout::default())?,
+        request: settings.buffers.clone(),
         rates: (arguments.max_rate, None),
     };
     let judgement = state.judge(caller, &ends, &done);
@@ -130,11 +143,12 @@ fn request(arguments: &Restore) -> RestoreRequest {
 }
 
 fn postgres(
-    (caller, arguments): (&Caller, &Restore),
+    asked: Asked<'_>,
     set: &OpenSet,
     run: &mut Run<'_>,
     cancel: &Cancel,
 ) -> Result<(RunReport, String), Failure> {
+    let (caller, arguments) = (asked.caller, asked.arguments);
     let description = set.description();
     let owner = cluster_owner(&description.facts.database)?;
     let request = request(arguments);
@@ -177,7 +191,7 @@ fn postgres(
     let layout = plan.layout(description.files.clone());
     let written = DirectoryTarget::create(layout)
         .map_err(Failure::from)
-        .and_then(|target| write((caller, run), arguments, set, (&target, &outputs), cancel));
+        .and_then(|target| write(asked, run, set, (&target, &outputs), cancel));
     let report = written.map_err(|failure| {
         let spaces = plan.tablespaces.iter().map(|space| space.becomes.as_path());
         failure.or_hint(&left_behind(&plan.into, spaces))
@@ -268,11 +282,12 @@ fn parent(into: &Path) -> &Path {
 }
 
 fn sqlite(
-    (caller, arguments): (&Caller, &Restore),
+    asked: Asked<'_>,
     set: &OpenSet,
     run: &mut Run<'_>,
     cancel: &Cancel,
 ) -> Result<(RunReport, String), Failure> {
+    let (caller, arguments) = (asked.caller, asked.arguments);
     let into = &arguments.into;
     if let Some((uid, gid)) = privilege::owner(parent(into)) {
         privilege::become_user(ProcessUse::Own, uid, gid)?;
@@ -286,19 +301,24 @@ fn sqlite(
     let outputs = outputs::of_set(set)?;
     let mut plan = windlass_sqlite::restore_layout(description, into, arguments.force, &outputs)?;
     let mut outputs = restored_as(outputs, &files, &what)?;
-    outputs.protect_directory(&plan.layout.root, &what)?;
+    outputs.protect_directory(&plan.staging, &what)?;
     run.check(&outputs)?;
-    let staging = plan.layout.root.display().to_string();
-    if plan.prepare()? {
-        output::note(&format!(
+    let staging = plan.staging.display().to_string();
+    match plan.prepare()? {
+        Left::Nothing => {}
+        Left::Unfinished => output::note(&format!(
             "note: a restore that was cut off had left {staging}: this one removes it"
-        ));
+        )),
+        Left::Database(path) => output::note(&format!(
+            "note: an earlier restore left {}: this one keeps it until its own is complete",
+            path.display()
+        )),
     }
     let written = DirectoryTarget::create(plan.layout.clone())
         .map_err(Failure::from)
         .and_then(|target| {
             plan.hold(&target)?;
-            write((caller, run), arguments, set, (&target, &outputs), cancel)
+            write(asked, run, set, (&target, &outputs), cancel)
         });
     match written {
         Ok(report) => {
@@ -325,15 +345,17 @@ fn restored_as(mut outputs: Outputs, files: &[PathBuf], what: &str) -> Result<Ou
 }
 
 fn write(
-    (caller, run): (&Caller, &Run<'_>),
-    arguments: &Restore,
+    asked: Asked<'_>,
+    run: &Run<'_>,
     set: &OpenSet,
     (target, outputs): (&DirectoryTarget, &Outputs),
     cancel: &Cancel,
 ) -> Result<RunReport, Failure> {
-    let settings = requests::settings(&arguments.buffers, &Layout::default())?;
-    let options = settings.restore_options(set, arguments.max_rate, true)?;
-    caller.observer.notice(&Notice::Settings {
+    let arguments = asked.arguments;
+    let options = asked
+        .settings
+        .restore_options(set, arguments.max_rate, true)?;
+    asked.caller.observer.notice(&Notice::Settings {
         plan: &options.plan,
         codec: None,
     });

@@ -40,6 +40,11 @@ impl Ending {
         }
     }
 
+    /// The ending for a number with which a process ended.
+    pub fn of_number(number: u8) -> Option<Self> {
+        Self::ALL.into_iter().find(|one| one.number() == number)
+    }
+
     /// The same ending, if something beside the operation's purpose went wrong.
     pub fn degraded(self) -> Self {
         match self {
@@ -57,5 +62,7 @@ mod tests {
     fn numbers_never_change() {
         let numbers = Ending::ALL.map(Ending::number);
         assert_eq!(numbers, [0, 1, 2, 3, 4, 130]);
+        assert_eq!(numbers.map(Ending::of_number), Ending::ALL.map(Some));
+        assert_eq!(Ending::of_number(5), None);
     }
 }

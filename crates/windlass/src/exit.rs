@@ -1,4 +1,4 @@
-//! Exit codes, in one table, and failures, each of which has a code. The numbers never change.
+//! Exit codes, and failures, each of which has a code. The numbers are those of endings.
 
 use std::process::ExitCode;
 
@@ -36,32 +36,29 @@ pub enum Code {
 }
 
 impl Code {
-    /// The number the shell sees.
+    /// The number the shell sees. The table of numbers is that of endings.
     pub fn number(self) -> u8 {
         match self {
-            Self::Done => 0,
-            Self::Failed => 1,
-            Self::Usage => 2,
-            Self::Warnings => 3,
-            Self::Damage => 4,
-            Self::Interrupted => 130,
             Self::Program(code) => code,
+            _ => self.ending().number(),
         }
     }
-}
 
-impl Code {
     /// The code for a number with which a process ended.
     pub fn of_number(number: u8) -> Option<Self> {
-        let codes = [
-            Self::Done,
-            Self::Failed,
-            Self::Usage,
-            Self::Warnings,
-            Self::Damage,
-            Self::Interrupted,
-        ];
-        codes.into_iter().find(|code| code.number() == number)
+        Ending::of_number(number).map(Self::from)
+    }
+
+    /// How the operation ended. Windlass did its work, however a program ended that it ran.
+    fn ending(self) -> Ending {
+        match self {
+            Self::Done | Self::Program(_) => Ending::Done,
+            Self::Failed => Ending::Failed,
+            Self::Usage => Ending::Usage,
+            Self::Warnings => Ending::Warnings,
+            Self::Damage => Ending::Damage,
+            Self::Interrupted => Ending::Interrupted,
+        }
     }
 }
 
@@ -171,9 +168,7 @@ impl From<OperationError> for Failure {
 
 impl RunFailure for Failure {
     fn ending(&self) -> Ending {
-        let codes = Ending::ALL.into_iter();
-        let mut codes = codes.filter(|ending| Code::from(*ending) == self.code);
-        codes.next().unwrap_or(Ending::Failed)
+        self.code.ending()
     }
 
     fn text(&self) -> String {
@@ -212,18 +207,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn numbers_never_change() {
-        let codes = [
-            (Code::Done, 0),
-            (Code::Failed, 1),
-            (Code::Usage, 2),
-            (Code::Warnings, 3),
-            (Code::Damage, 4),
-            (Code::Interrupted, 130),
-        ];
-        for (code, number) in codes {
-            assert_eq!(code.number(), number);
-            assert_eq!(Code::of_number(number), Some(code));
+    fn every_ending_has_a_code_of_the_same_number() {
+        for ending in Ending::ALL {
+            let code = Code::from(ending);
+            assert_eq!(code.ending(), ending);
+            assert_eq!(code.number(), ending.number());
+            assert_eq!(Code::of_number(ending.number()), Some(code));
         }
     }
 }

@@ -10,21 +10,19 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use serde_json::json;
-use windlass_engine::media::Codec;
-use windlass_engine::{BufferPlan, BufferRequest, Cancel, Outputs, counted, show_size};
+use windlass_engine::{BufferPlan, Cancel, Outputs, counted, show_size};
 use windlass_lab::{Prediction, Sample, measure_codecs};
 use windlass_postgres::Cluster;
 
 use crate::checks::Checks;
 use crate::cli::{Backup, Global};
-use crate::compression::Compression;
 use crate::database::DatabaseName;
 use crate::devices::DeviceName;
 use crate::exit::{Code, Failure};
 use crate::foretold::{self, State};
 use crate::probed::Ends;
 use crate::{output, outputs, privilege, requests, warnings, words};
-use windlass_operations::ProcessUse;
+use windlass_operations::{BackupRequest, HookCommands, ProcessUse};
 
 /// The bytes of the database from which the compression ratio is estimated.
 const SAMPLE_BYTES: u64 = 16 << 20;
@@ -117,18 +115,17 @@ pub fn show_time(prediction: Option<&Prediction>) {
 
 fn look(global: &Global, arguments: &Backup, predicts: bool) -> Result<Looked, Failure> {
     let name = DatabaseName::resolve_named(&arguments.database, arguments.name.as_deref())?;
-    let compression = Compression::parse(&arguments.compress)?;
     // As in a backup, a mistake in these ends the command.
-    requests::emulation(&arguments.buffers)?;
+    let request = requests::backup(arguments)?;
     let mut checks = Checks::default();
-    hooks(&mut checks, arguments)?;
+    hooks(&mut checks, &request.hooks);
     let was_root = privilege::is_root();
     if let Err(failure) = name.become_owner(ProcessUse::Own) {
         checks.failure("user", &failure.into());
     }
     let source = match &name {
         DatabaseName::Postgres(conninfo) => {
-            requests::backup(arguments)?.cluster_request().check()?;
+            request.cluster_request().check()?;
             postgres(&mut checks, conninfo, &arguments.accept)
         }
         DatabaseName::Sqlite(path) => sqlite::check(&mut checks, path, arguments),
@@ -143,16 +140,17 @@ fn look(global: &Global, arguments: &Backup, predicts: bool) -> Result<Looked, F
     };
     let devices = targets::check(&mut checks, arguments, &mut outputs, (bytes, was_root));
     let volumes = source.as_ref().map_or(1, |source| source.volumes);
-    let request = requests::request(&arguments.buffers, &arguments.layout)?;
-    let plan = request.plan(arguments.to.len().max(1), volumes)?;
+    let buffers = &request.settings.buffers;
+    let plan = buffers.plan(arguments.to.len().max(1), volumes)?;
     checks.ok(
         "settings",
         format!(
-            "{} buffers of {}, {}, {}, {compression}",
+            "{} buffers of {}, {}, {}, {}",
             plan.buffers,
             show_size(plan.transfer_bytes as u64),
             counted(plan.readers as u64, "reader"),
-            counted(plan.compressors as u64, "compressor")
+            counted(plan.compressors as u64, "compressor"),
+            request.compression
         ),
     );
     targets::check_watching(&mut checks, (global, &arguments.watching), &outputs)?;
@@ -165,19 +163,17 @@ fn look(global: &Global, arguments: &Backup, predicts: bool) -> Result<Looked, F
     };
     if let (true, Some(source)) = (predicts, &looked.source) {
         let end = (source, looked.devices.as_slice());
-        looked.prediction = predict(arguments, end, compression.first(), request)?;
+        looked.prediction = predict(&request, end)?;
     }
     Ok(looked)
 }
 
 /// Predicts how long it would take, if the storage was probed. Reads a sample of the database.
 fn predict(
-    arguments: &Backup,
+    request: &BackupRequest,
     (source, devices): (&Source, &[DeviceName]),
-    codec: Codec,
-    request: BufferRequest,
 ) -> Result<Option<Prediction>, Failure> {
-    let emulation = requests::emulation(&arguments.buffers)?;
+    let codec = request.compression.first();
     let state = State::to_read();
     let ends = Ends {
         database: source.places.iter().map(PathBuf::as_path).collect(),
@@ -188,18 +184,18 @@ fn predict(
             .filter_map(existing)
             .collect(),
         is_backup: true,
-        emulation: &emulation,
+        emulation: &request.settings.emulation,
     };
     let sample = Sample::of_files(&source.files, SAMPLE_BYTES)?;
     let speeds = measure_codecs(&sample, &[codec], SAMPLE_TIME, &Cancel::new())?;
     let before = foretold::Before {
         bytes: source.bytes,
-        files: arguments.to.len(),
+        files: request.to.len(),
         codec,
         ratio: speeds.of(codec).ratio,
         speeds,
-        request,
-        rates: (arguments.rates.max_rate, arguments.rates.max_device_rate),
+        request: request.settings.buffers.clone(),
+        rates: (request.rates.read, request.rates.write),
     };
     Ok(foretold::before(state.directory(), &ends, before))
 }
@@ -216,8 +212,8 @@ pub fn existing(path: &Path) -> Option<&Path> {
     all.find(|path| path.is_dir())
 }
 
-fn hooks(checks: &mut Checks, arguments: &Backup) -> Result<(), Failure> {
-    for (event, program) in requests::hooks(&arguments.hooks)?.programs() {
+fn hooks(checks: &mut Checks, hooks: &HookCommands) {
+    for (event, program) in hooks.programs() {
         let option = format!("--{}", event.word());
         match targets::find_program(program) {
             Some(path) => checks.ok("hooks", format!("{option} would run {}", path.display())),
@@ -228,7 +224,6 @@ fn hooks(checks: &mut Checks, arguments: &Backup) -> Result<(), Failure> {
             ),
         }
     }
-    Ok(())
 }
 
 fn postgres(checks: &mut Checks, conninfo: &str, accept: &[String]) -> Result<Source, Failure> {

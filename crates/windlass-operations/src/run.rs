@@ -5,7 +5,7 @@
 use std::cell::Cell;
 use std::sync::Arc;
 
-use windlass_engine::{Cancel, EngineError, Outputs, Progress, RunReport};
+use windlass_engine::{Cancel, Outputs, Progress, RunReport};
 
 use crate::caller::Caller;
 use crate::ending::Ending;
@@ -131,9 +131,7 @@ impl<'a> Run<'a> {
 
     /// Refuses outputs where none may be, before anything is written.
     pub fn check(&self, outputs: &Outputs) -> Result<(), OperationError> {
-        let checked = watch::check(self.caller, self.watching, outputs);
-        self.was_refused.set(checked.is_err());
-        checked
+        self.note_refusal(watch::check(self.caller, self.watching, outputs))
     }
 
     /// Starts to watch the run, under a name that may be better known by now.
@@ -152,13 +150,13 @@ impl<'a> Run<'a> {
             series: series.to_owned(),
         });
         self.was_watched.set(watch.is_ok());
-        let is_refusal = |error: &OperationError| match error {
-            OperationError::Engine(error) => !matches!(error, EngineError::OutputIo { .. }),
-            _ => false,
-        };
-        self.was_refused
-            .set(watch.as_ref().err().is_some_and(is_refusal));
-        watch
+        self.note_refusal(watch)
+    }
+
+    fn note_refusal<T>(&self, done: Result<T, OperationError>) -> Result<T, OperationError> {
+        let error = done.as_ref().err();
+        self.was_refused.set(error.is_some_and(outputs::is_refusal));
+        done
     }
 
     /// Writes the textfile of a run that failed before it could be watched.

@@ -223,3 +223,36 @@ fn the_limit_on_the_size_of_a_file_is_an_error_with_a_hint_and_without_leftovers
         assert!(printed.contains("warning: "), "{option}: {printed}");
     }
 }
+
+#[test]
+fn a_mistake_in_one_output_is_told_in_the_file_of_metrics() {
+    let place = Place::new();
+    let (db, sets) = place.ends();
+    let set = place.back_up().to_str().unwrap().to_owned();
+    let into = place.arg("new.db");
+    let runs = [
+        ("backup", vec!["backup", &db, "--to", &sets]),
+        ("restore", vec!["restore", &set, "--into", &into]),
+    ];
+    for (operation, words) in runs {
+        let file = place.path(&format!("{operation}.prom"));
+        let metrics = ["--metrics", "nonsense", "--metrics-file"];
+        let output = windlass(&[&words[..], &metrics[..], &[file.to_str().unwrap()]].concat());
+        let printed = text(&output);
+        assert_eq!(output.status.code(), Some(2), "{printed}");
+        assert!(printed.contains("is no address"), "{printed}");
+        let success = series(&file, "windlass_run_success", operation);
+        assert_eq!(success.as_deref(), Some("0"), "{printed}");
+    }
+}
+
+#[test]
+fn a_refused_output_is_told_in_no_file() {
+    let place = Place::new();
+    let (db, sets) = place.ends();
+    let file = place.path("w.prom");
+    let metrics = ["--events", &db, "--metrics-file", file.to_str().unwrap()];
+    let output = windlass(&[&["backup", &db, "--to", &sets][..], &metrics[..]].concat());
+    assert_eq!(output.status.code(), Some(1), "{}", text(&output));
+    assert!(!file.exists());
+}

@@ -93,8 +93,8 @@ pub fn is_of_place(error: &EngineError) -> bool {
     )
 }
 
-/// Whether an operation ends because one of its outputs would harm something. Then it writes to none
-/// of them. After any other mistake, metrics still tell that it failed.
+/// Whether an operation ends because one of its outputs would harm something. Then it writes to
+/// none of them. After any other mistake, metrics still tell that it failed.
 pub fn is_refusal(error: &OperationError) -> bool {
     matches!(error, OperationError::Engine(error) if !is_of_place(error))
 }

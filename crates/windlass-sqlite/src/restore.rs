@@ -138,8 +138,8 @@ pub fn target_files(files: &FileTable, into: &Path) -> Result<Vec<PathBuf>, Sqli
 }
 
 impl RestorePlan {
-    /// Makes the directory that the engine restores into, and removes what a restore left there that
-    /// was cut off. Returns what was there. Fails while another restore to the same target runs.
+    /// Makes the staging directory, and removes what a restore left there that was cut off. Returns
+    /// what was there. Fails while another restore to the same target runs.
     pub fn prepare(&mut self) -> Result<Left, SqliteError> {
         let staging = &self.staging;
         let was_there = match std::fs::create_dir(staging) {

@@ -14,8 +14,8 @@
 //!   at that point, the old database remains without its log, which `force` allows. The other order
 //!   could leave the new database with the old log.
 //! - What gets the name is the file that was written, and no other.
-//! - If it cannot get the name, it takes the place of what an earlier restore left. Until then, both
-//!   are there.
+//! - If it cannot get the name, it takes the place of what an earlier restore left. Until then,
+//!   both are there.
 
 use std::ffi::OsStr;
 use std::fs::File;

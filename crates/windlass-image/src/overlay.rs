@@ -91,14 +91,23 @@ pub struct OverlayStatistics {
 impl Overlay {
     /// Creates an overlay of an image in a directory. The directory is empty or does not exist yet.
     pub fn create(image: Arc<dyn Image>, path: &Path) -> Result<Self, ImageError> {
-        directory::create(&*image, path)?;
+        let identity = image.identity().ok_or(ImageError::NoIdentity)?;
+        directory::create(&identity, path)?;
         Self::open(image, path)
+    }
+
+    /// As [`Overlay::create`], but for any image, also one that may be another tomorrow. The
+    /// overlay cannot be opened again.
+    pub fn create_once(image: Arc<dyn Image>, path: &Path) -> Result<Self, ImageError> {
+        directory::create(&directory::NO_IMAGE, path)?;
+        directory::open(image, &directory::NO_IMAGE, path)
     }
 
     /// Opens an overlay as it was left, whether it was closed or the process that had it open was
     /// killed.
     pub fn open(image: Arc<dyn Image>, path: &Path) -> Result<Self, ImageError> {
-        directory::open(image, path)
+        let identity = image.identity().ok_or(ImageError::NoIdentity)?;
+        directory::open(image, &identity, path)
     }
 
     /// True when a directory holds an overlay.

@@ -3,7 +3,7 @@
 //! All checksums of a set can be right and its content wrong, because a CRC is not a signature. So
 //! every command that needs the database asks here, and all of them give the same answer.
 
-use windlass_engine::media::SetDescription;
+use windlass_engine::media::{Facts, FileTable, SetDescription};
 
 use crate::error::OperationError;
 
@@ -19,7 +19,12 @@ pub enum Held {
 impl Held {
     /// The kind that the set names. Fails for one that this version does not know.
     pub fn of(description: &SetDescription) -> Result<Self, OperationError> {
-        let kind = description.facts.database["kind"].as_str();
+        Self::of_facts(&description.facts)
+    }
+
+    /// The kind that the facts name, wherever they come from.
+    pub fn of_facts(facts: &Facts) -> Result<Self, OperationError> {
+        let kind = facts.database["kind"].as_str();
         match kind.unwrap_or_default() {
             windlass_postgres::KIND => Ok(Self::Postgres),
             windlass_sqlite::KIND => Ok(Self::Sqlite),
@@ -40,6 +45,14 @@ impl Held {
         let (facts, files) = (&description.facts, &description.files);
         match Self::of(description)? {
             Self::Postgres => Ok(windlass_postgres::check_set(facts, files)?),
+            Self::Sqlite => Ok(windlass_sqlite::check_set(facts, files)?),
+        }
+    }
+
+    /// Refuses an image whose facts and files are not those of one database.
+    pub fn check_image(facts: &Facts, files: &FileTable) -> Result<(), OperationError> {
+        match Self::of_facts(facts)? {
+            Self::Postgres => Ok(windlass_postgres::check_image(facts, files)?),
             Self::Sqlite => Ok(windlass_sqlite::check_set(facts, files)?),
         }
     }

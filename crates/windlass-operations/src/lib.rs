@@ -70,6 +70,6 @@ pub use held::Held;
 pub use hidden::hidden;
 pub use hooks::{HookCommands, HookError, HookEvent, HookFault};
 pub use notice::{Notice, Observer, Unobserved};
-pub use opened::{Mounted, OpenSettings, Opened};
+pub use opened::{Mounted, OpenSettings, Opened, ToOpen};
 pub use settings::{Rates, RunSettings};
 pub use watch::{Events, Watching};

@@ -1,10 +1,12 @@
-//! An opened set: its image on a mount in a scratch directory, and for PostgreSQL a server on it.
+//! An opened image: a mount in a scratch directory, and for PostgreSQL a server on it.
 //!
 //!   set --> image --edits--> overlay --> mount --+--> PostgreSQL's own server
 //!                  \---- read-only ------> mount +--> a SQLite file
 //!
+//! A set is opened, or any other image for which somebody has the facts of its database.
+//!
 //! Invariants
-//! - The set is never written to. Changes go to the overlay, which is removed with the scratch
+//! - The image is never written to. Changes go to the overlay, which is removed with the scratch
 //!   directory.
 //! - The parts end in a fixed order: first the server, then the mount, then the directory.
 
@@ -12,6 +14,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use windlass_engine::media::Facts;
 use windlass_engine::{Cancel, OpenSet};
 use windlass_image::{EditedImage, Image, Overlay, Patch, SetImage, SetImageOptions};
 use windlass_mount::{DamageHook, Mount, MountOptions, apart};
@@ -27,12 +30,57 @@ use crate::status::Operation;
 /// The user for servers whose set belongs to root.
 const USUAL_USER: &str = "postgres";
 
+/// What is opened: an image, and what is known about the database in it.
+#[derive(Clone)]
+pub struct ToOpen {
+    image: Arc<dyn Image>,
+    facts: Facts,
+    /// What people call it.
+    title: String,
+    /// The user and group whose backup it is, unless that is root.
+    owner: Option<(u32, u32)>,
+}
+
+impl ToOpen {
+    /// A set. `cache_bytes` is the memory for decoded frames.
+    pub fn set(set: &Arc<OpenSet>, cache_bytes: u64) -> Result<Self, OperationError> {
+        Held::check(set.description())?;
+        let options = SetImageOptions {
+            frame_cache_bytes: cache_bytes,
+            ..SetImageOptions::default()
+        };
+        Ok(Self {
+            image: Arc::new(SetImage::open(Arc::clone(set), &options)?),
+            facts: set.description().facts.clone(),
+            title: format!("set {}", set.set_id()),
+            owner: set_owner(set),
+        })
+    }
+
+    /// An image of a database that was never started since it was backed up, and the facts of that
+    /// backup. `title` is what people call it, and `owner` the user and group whose it is.
+    pub fn image(
+        image: Arc<dyn Image>,
+        facts: Facts,
+        title: &str,
+        owner: Option<(u32, u32)>,
+    ) -> Result<Self, OperationError> {
+        Held::check_image(&facts, image.files())?;
+        Ok(Self {
+            image,
+            facts,
+            title: title.to_owned(),
+            owner: owner.filter(|(uid, _)| *uid != 0),
+        })
+    }
+}
+
 /// How a set is opened.
 #[derive(Clone, Debug)]
 pub struct OpenSettings {
     /// The directory for the changes and the server's files; without it, the temporary one.
     pub scratch: Option<PathBuf>,
-    /// Memory for decoded frames, in bytes.
+    /// Memory for decoded frames, in bytes; for [`ToOpen::set`].
     pub cache_bytes: u64,
     /// PostgreSQL: the directory of the server's programs.
     pub bindir: Option<PathBuf>,
@@ -81,17 +129,16 @@ pub struct Mounted {
 }
 
 impl Opened {
-    /// Opens a set.
+    /// Opens a set or another image.
     pub fn open(
         observer: &Arc<dyn Observer>,
-        set: &Arc<OpenSet>,
+        what: &ToOpen,
         options: &OpenSettings,
         cancel: &Cancel,
     ) -> Result<Self, OperationError> {
-        Held::check(set.description())?;
-        match Held::of(set.description())? {
-            Held::Postgres => postgres(observer, set, options, cancel),
-            Held::Sqlite => sqlite(observer, set, options),
+        match Held::of_facts(&what.facts)? {
+            Held::Postgres => postgres(observer, what, options, cancel),
+            Held::Sqlite => sqlite(observer, what, options),
         }
     }
 
@@ -164,7 +211,7 @@ impl Mounted {
 
     fn new(
         observer: &Arc<dyn Observer>,
-        set: &OpenSet,
+        title: &str,
         image: Arc<dyn Image>,
         options: &OpenSettings,
         owner: Option<(u32, u32)>,
@@ -186,14 +233,14 @@ impl Mounted {
         };
         let at = scratch.data();
         let mount = if overlaid {
-            let overlay = Overlay::create(image, &scratch.overlay())?;
+            let overlay = Overlay::create_once(image, &scratch.overlay())?;
             Mount::view(Arc::new(overlay), &at, &mount_options)?
         } else {
             Mount::image(image, &at, &mount_options)?
         };
         let mount = Arc::new(mount);
         Ok(Self {
-            operation: operation(set, &mount, options.writable),
+            operation: operation(title, &mount, options.writable),
             mount,
             scratch,
             full,
@@ -202,8 +249,8 @@ impl Mounted {
 }
 
 /// Shows an opened set in `windlass status`.
-fn operation(set: &OpenSet, mount: &Arc<Mount>, writable: bool) -> Operation {
-    let title = format!("set {} on {}", set.set_id(), mount.at().display());
+fn operation(title: &str, mount: &Arc<Mount>, writable: bool) -> Operation {
+    let title = format!("{title} on {}", mount.at().display());
     let phase = if writable {
         "opened, writable"
     } else {
@@ -216,28 +263,26 @@ fn operation(set: &OpenSet, mount: &Arc<Mount>, writable: bool) -> Operation {
     })
 }
 
-fn image(set: &Arc<OpenSet>, options: &OpenSettings) -> Result<Arc<SetImage>, OperationError> {
-    let image_options = SetImageOptions {
-        frame_cache_bytes: options.cache_bytes,
-        ..SetImageOptions::default()
-    };
-    Ok(Arc::new(SetImage::open(Arc::clone(set), &image_options)?))
-}
-
 fn postgres(
     observer: &Arc<dyn Observer>,
-    set: &Arc<OpenSet>,
+    what: &ToOpen,
     options: &OpenSettings,
     cancel: &Cancel,
 ) -> Result<Opened, OperationError> {
-    let description = set.description();
-    let facts = DatabaseFacts::of_set(&description.facts.database)?;
+    let facts = DatabaseFacts::of_set(&what.facts.database)?;
     let programs = Programs::find(facts.major(), options.bindir.as_deref())?;
-    let run_as = server_user(set, options)?;
-    let files = server_view(&description.files)?;
-    let edited = EditedImage::new(image(set, options)?, files, Vec::new());
+    let run_as = server_user(what, options)?;
+    let files = server_view(what.image.files())?;
+    let edited = EditedImage::new(Arc::clone(&what.image), files, Vec::new());
     // Recovery writes, even if nobody writes afterwards.
-    let view = Mounted::new(observer, set, Arc::new(edited), options, run_as, true)?;
+    let view = Mounted::new(
+        observer,
+        &what.title,
+        Arc::new(edited),
+        options,
+        run_as,
+        true,
+    )?;
     let request = OpenRequest {
         data: view.at().to_owned(),
         was: facts.data_directory.into(),
@@ -265,14 +310,14 @@ fn postgres(
 
 /// The user of the server and of its files. Nobody can run a server as root.
 fn server_user(
-    set: &OpenSet,
+    what: &ToOpen,
     options: &OpenSettings,
 ) -> Result<Option<(u32, u32)>, OperationError> {
     if !rustix::process::geteuid().is_root() {
         return Ok(None);
     }
     let named = options.run_as.as_deref();
-    if let (None, Some(owner)) = (named, set_owner(set)) {
+    if let (None, Some(owner)) = (named, what.owner) {
         return Ok(Some(owner));
     }
     let name = named.unwrap_or(USUAL_USER);
@@ -292,13 +337,14 @@ fn set_owner(set: &OpenSet) -> Option<(u32, u32)> {
 
 fn sqlite(
     observer: &Arc<dyn Observer>,
-    set: &Arc<OpenSet>,
+    what: &ToOpen,
     options: &OpenSettings,
 ) -> Result<Opened, OperationError> {
-    let description = set.description();
-    let shown = windlass_sqlite::shown(&description.facts, &description.files)?;
-    let owner = rustix::process::geteuid().is_root().then(|| set_owner(set));
-    let image = image(set, options)?;
+    let files = what.image.files();
+    let shown = windlass_sqlite::shown(&what.facts, files)?;
+    let is_root = rustix::process::geteuid().is_root();
+    let owner = what.owner.filter(|_| is_root);
+    let image = Arc::clone(&what.image);
     let image: Arc<dyn Image> = if options.writable {
         image
     } else {
@@ -308,10 +354,16 @@ fn sqlite(
             bytes,
         };
         let patches = shown.read_only.into_iter().map(patch).collect();
-        Arc::new(EditedImage::new(image, description.files.clone(), patches))
+        Arc::new(EditedImage::new(image, files.clone(), patches))
     };
-    let owner = owner.flatten();
-    let view = Mounted::new(observer, set, image, options, owner, options.writable)?;
+    let view = Mounted::new(
+        observer,
+        &what.title,
+        image,
+        options,
+        owner,
+        options.writable,
+    )?;
     Ok(Opened::Sqlite {
         database: view.at().join(shown.name),
         view,

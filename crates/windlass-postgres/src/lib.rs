@@ -74,7 +74,9 @@ pub use relations::{
     NameFault, NamedFile, Relation, RelationKind, RelationNames, RelationPattern,
     RelationPatternError,
 };
-pub use restore::{Kept, RestorePlan, RestoreRequest, TablespacePlan, check_set, check_unoccupied};
+pub use restore::{
+    Kept, RestorePlan, RestoreRequest, TablespacePlan, check_image, check_set, check_unoccupied,
+};
 pub use rights::{Right, Rights};
 pub use tablespace::check_links;
 pub use users::user_shown;

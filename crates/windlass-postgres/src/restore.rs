@@ -260,6 +260,14 @@ pub fn check_set(facts: &Facts, files: &FileTable) -> Result<(), PostgresError> 
     plan_tablespaces(files, &[]).map(drop)
 }
 
+/// As [`check_set`], for an image that is opened and not restored: it may lie somewhere else than
+/// in a set, and its server may begin with pg_control instead of a label.
+pub fn check_image(facts: &Facts, files: &FileTable) -> Result<(), PostgresError> {
+    identifier(&DatabaseFacts::of_set(&facts.database)?)?;
+    checks::check_cluster(files)?;
+    plan_tablespaces(files, &[]).map(drop)
+}
+
 /// Server options that name the configuration files which are outside the data directory. A file
 /// with a name of its own could be any of the three, so the user has to choose.
 fn configuration_options(paths: &[String]) -> String {

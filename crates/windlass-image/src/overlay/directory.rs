@@ -31,11 +31,12 @@ const JOURNAL: &str = "journal";
 const MAGIC: [u8; 8] = *b"WNDLOVLY";
 const VERSION: u32 = 1;
 const HEADER_BYTES: usize = 64;
+/// The identity that no image has. An overlay of it is never opened again.
+pub(super) const NO_IMAGE: [u8; 32] = [0; 32];
 
 /// Makes a directory an overlay of an image, without any changes so far.
-pub(super) fn create(image: &dyn Image, path: &Path) -> Result<(), ImageError> {
+pub(super) fn create(identity: &[u8; 32], path: &Path) -> Result<(), ImageError> {
     let fault = |source| fault("create", path, source);
-    let identity = image.identity().ok_or(ImageError::NoIdentity)?;
     match DirBuilder::new().mode(0o700).create(path) {
         Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
         made => made.map_err(fault)?,
@@ -58,7 +59,7 @@ pub(super) fn create(image: &dyn Image, path: &Path) -> Result<(), ImageError> {
         file.sync_all().map_err(fault)?;
     }
     // The header is written last, and durably: the overlay exists from then on.
-    durable::write(&path.join(HEADER), &header(&identity), 0o600).map_err(fault)?;
+    durable::write(&path.join(HEADER), &header(identity), 0o600).map_err(fault)?;
     durable::sync_parent(path).map_err(fault)
 }
 
@@ -75,10 +76,14 @@ fn header(identity: &[u8; 32]) -> Vec<u8> {
 }
 
 /// Opens the overlay in a directory.
-pub(super) fn open(image: Arc<dyn Image>, path: &Path) -> Result<Overlay, ImageError> {
+pub(super) fn open(
+    image: Arc<dyn Image>,
+    identity: &[u8; 32],
+    path: &Path,
+) -> Result<Overlay, ImageError> {
     let fault = |source| fault("open", path, source);
     let lock = lock(path)?;
-    check_header(&*image, path)?;
+    check_header(identity, path)?;
     let open = |name| {
         let mut options = File::options();
         options.read(true).write(true);
@@ -173,9 +178,8 @@ fn lock(path: &Path) -> Result<File, ImageError> {
     }
 }
 
-fn check_header(image: &dyn Image, path: &Path) -> Result<(), ImageError> {
-    let identity = image.identity().ok_or(ImageError::NoIdentity)?;
-    let expected = header(&identity);
+fn check_header(identity: &[u8; 32], path: &Path) -> Result<(), ImageError> {
+    let expected = header(identity);
     let found = std::fs::read(path.join(HEADER)).map_err(|source| fault("read", path, source))?;
     if found == expected {
         return Ok(());

@@ -6,7 +6,7 @@ use std::path::{Component, Path, PathBuf};
 use nix::sys::signal::kill;
 use nix::unistd::Pid;
 use windlass_engine::{EngineError, Outputs};
-use windlass_media::FileTable;
+use windlass_media::{FileEntry, FileTable};
 
 use super::TablespacePlan;
 use crate::control::CONTROL_PATH;
@@ -19,19 +19,26 @@ const TABLESPACE: &str = "a tablespace";
 
 /// Refuses a set that cannot start as a cluster: damaged by hand, or not made by this crate.
 pub(super) fn check_table(files: &FileTable) -> Result<(), PostgresError> {
-    let absent = |path: &str| PostgresError::Set {
-        what: format!("it holds no {path}"),
-    };
-    let find = |path: &str| files.0.iter().find(|entry| entry.path == path.as_bytes());
-    for path in ["PG_VERSION", "backup_label"] {
-        find(path).ok_or_else(|| absent(path))?;
-    }
-    let control = find(CONTROL_PATH).ok_or_else(|| absent(CONTROL_PATH))?;
-    if !control.flags.last {
+    find(files, "backup_label")?;
+    if !check_cluster(files)?.flags.last {
         let what = "its pg_control is not marked as the file to appear last".into();
         return Err(PostgresError::Set { what });
     }
     Ok(())
+}
+
+/// Refuses files that are no cluster's. Returns the entry of pg_control.
+pub(super) fn check_cluster(files: &FileTable) -> Result<&FileEntry, PostgresError> {
+    find(files, "PG_VERSION")?;
+    find(files, CONTROL_PATH)
+}
+
+fn find<'a>(files: &'a FileTable, path: &str) -> Result<&'a FileEntry, PostgresError> {
+    let mut entries = files.0.iter();
+    let found = entries.find(|entry| entry.path == path.as_bytes());
+    found.ok_or_else(|| PostgresError::Set {
+        what: format!("it holds no {path}"),
+    })
 }
 
 /// Refuses the location of a tablespace that PostgreSQL does not allow, or that another tablespace

@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use windlass_engine::media::saturated;
 use windlass_engine::{Cancel, OpenSet};
-use windlass_operations::{Observer, Opened};
+use windlass_operations::{Observer, Opened, ToOpen};
 
 use crate::cli::{Global, Open};
 use crate::exit::{Code, Failure};
@@ -48,7 +48,8 @@ pub fn run(global: &Global, arguments: &Open) -> Result<Code, Failure> {
     remind_of_path(&set, &arguments.command);
     let observer: Arc<dyn Observer> = Arc::new(Terminal::new(global, false, 10));
     let settings = requests::opening(&arguments.opening, arguments.writable);
-    let opened = Opened::open(&observer, &set, &settings, &asked.end);
+    let opened = ToOpen::set(&set, settings.cache_bytes)
+        .and_then(|what| Opened::open(&observer, &what, &settings, &asked.end));
     let mut opened = opened.map_err(|error| found.advised(error.into()))?;
     if arguments.command.is_empty() {
         say(global, &opened, arguments.writable, begun.elapsed());

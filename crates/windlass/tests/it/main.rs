@@ -22,6 +22,7 @@ mod manual;
 mod many_sets;
 mod mounting;
 mod open_content;
+mod open_images;
 mod open_places;
 mod open_postgres;
 mod open_sqlite;

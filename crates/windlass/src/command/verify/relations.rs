@@ -12,7 +12,7 @@ use windlass_mount::{MountError, apart};
 
 use crate::cli::{Global, Verify};
 use crate::exit::{Code, Failure};
-use windlass_operations::{Observer, Opened};
+use windlass_operations::{Observer, Opened, ToOpen};
 
 use crate::observer::Terminal;
 use crate::output::{self, Tone};
@@ -87,7 +87,8 @@ pub(super) fn check(
     let writable = set.description().facts.database["kind"] == windlass_postgres::KIND;
     let observer: Arc<dyn Observer> = Arc::new(Terminal::new(global, false, 10));
     let settings = requests::opening(&arguments.opening, writable);
-    let mut opened = Opened::open(&observer, &set, &settings, cancel)?;
+    let what = ToOpen::set(&set, settings.cache_bytes)?;
+    let mut opened = Opened::open(&observer, &what, &settings, cancel)?;
     let findings = match &opened {
         Opened::Postgres { server, view } => {
             let jobs = std::thread::available_parallelism().map_or(2, usize::from);

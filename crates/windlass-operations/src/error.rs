@@ -14,6 +14,7 @@ use windlass_sqlite::SqliteError;
 
 use crate::ending::Ending;
 use crate::hooks::HookError;
+use crate::places::{Advice, PlaceError};
 
 /// Why an operation failed.
 #[derive(Debug, Error)]
@@ -86,6 +87,25 @@ pub enum OperationError {
     /// Damage of the set causes it.
     #[error(transparent)]
     OfDamage(Box<OperationError>),
+    /// A data directory cannot be read.
+    #[error("read {}: {source}", path.display())]
+    DataDirectory {
+        /// The directory.
+        path: PathBuf,
+        /// Why.
+        source: io::Error,
+    },
+    /// Words for sets mean no set.
+    #[error(transparent)]
+    Place(#[from] PlaceError),
+    /// Damage of a set causes it, and it is known which other sets there are.
+    #[error("{error}")]
+    OfSet {
+        /// What failed.
+        error: Box<OperationError>,
+        /// Which set to use instead.
+        advice: Box<Advice>,
+    },
     /// The set is of a kind of database that this version does not know.
     #[error("the set is of a database of kind {kind:?}")]
     UnknownKind {
@@ -306,9 +326,16 @@ impl OperationError {
             }
             Self::Device(_) => Ending::Usage,
             Self::OfDamage(_) => Ending::Damage,
+            Self::OfSet { error, .. } => error.ending(),
+            Self::Place(error) => error.ending(),
             Self::Hook(error) => error.ending(),
             _ => Ending::Failed,
         }
+    }
+
+    /// Whether damage of a set causes it.
+    pub fn is_damage(&self) -> bool {
+        self.ending() == Ending::Damage
     }
 }
 

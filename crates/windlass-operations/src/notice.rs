@@ -5,11 +5,12 @@ use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use windlass_engine::{BufferPlan, EngineError, Progress};
+use windlass_engine::{BufferPlan, EngineError, Progress, SetEntry};
 use windlass_image::ImageError;
 use windlass_lab::LabError;
 
 use crate::hooks::HookError;
+use crate::places::How;
 
 /// What happened beside the result of an operation.
 #[derive(Debug)]
@@ -32,6 +33,27 @@ pub enum Notice<'a> {
         plan: &'a BufferPlan,
         /// The codec; none if the run reads a set.
         codec: Option<&'a str>,
+    },
+    /// Which set was chosen among several.
+    SetChosen {
+        /// The set.
+        set: &'a SetEntry,
+        /// How it was chosen.
+        how: &'a How,
+    },
+    /// The set that was chosen as the newest says that it was begun in the future.
+    SetOfFuture {
+        /// The set.
+        set: &'a SetEntry,
+        /// The newest set that was not begun in the future.
+        before: Option<&'a SetEntry>,
+    },
+    /// Newer files of other users, which this user may not read, were passed over.
+    FilesOfOthers {
+        /// How many.
+        count: u64,
+        /// The first.
+        first: &'a Path,
     },
     /// The log of the caller lies where no output may be. The operation fails.
     LogRefused,

@@ -27,7 +27,7 @@ pub use files::{check as check_paths, named as named_files};
 pub use open::{Open, OpenOptions};
 use windlass_engine::{parse_amount, parse_rate_limit};
 
-use crate::configured::Configured;
+use crate::places::Configured;
 use crate::terminal::Color;
 use mapping::{parse_mapping, parse_relation};
 

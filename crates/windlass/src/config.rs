@@ -28,10 +28,10 @@ use clap::parser::ValueSource;
 use clap::{ArgAction, CommandFactory, FromArgMatches};
 
 use crate::cli::{self, Cli};
-use crate::configured::Configured;
 use crate::database::DatabaseName;
 use crate::exit::Failure;
 use crate::nearest;
+use crate::places::Configured;
 use file::Config;
 
 const PATH: &str = "/etc/windlass/windlass.toml";

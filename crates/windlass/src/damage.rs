@@ -3,8 +3,17 @@
 use serde_json::Value;
 use windlass_engine::{Damage, DamageReport, DamagedPart, LostFile};
 
+use crate::hints::places::advice;
 use crate::output;
+use crate::places::LocatedSet;
 use windlass_engine::show_size;
+
+/// Says what to do about damage of this set that has been reported.
+pub fn say_advice(found: &LocatedSet) {
+    if let Some(found) = found.advice() {
+        output::note(&format!("hint: {}", advice(&found, None)));
+    }
+}
 
 /// How much of each list is printed. After a lost disk nearly every file has lost something, and
 /// what matters must stay on the screen.

@@ -10,6 +10,7 @@ use windlass_mount::MountError;
 use windlass_operations::run::RunFailure;
 use windlass_operations::{
     CompressionError, DatabaseError, DeviceError, Ending, HookError, OperationError, OwnerError,
+    PlaceError,
 };
 use windlass_postgres::PostgresError;
 use windlass_sqlite::SqliteError;
@@ -113,15 +114,6 @@ impl Failure {
         Self::new(Code::Usage, message, hint)
     }
 
-    /// A failure that a fault of the media causes. If the fault is damage, so is the failure.
-    pub fn from_fault(fault: &EngineError, message: String, hint: String) -> Self {
-        let code = match fault.is_damage() {
-            true => Code::Damage,
-            false => Code::Failed,
-        };
-        Self::new(code, message, hint)
-    }
-
     /// How the command ends.
     pub fn code(&self) -> Code {
         self.code
@@ -199,7 +191,8 @@ through_operation!(
     DeviceError,
     HookError,
     MountError,
-    OwnerError
+    OwnerError,
+    PlaceError
 );
 
 #[cfg(test)]

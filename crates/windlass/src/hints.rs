@@ -10,6 +10,7 @@ mod images;
 mod lab;
 pub mod metrics;
 pub mod operation;
+pub mod places;
 
 pub use databases::{postgres, sqlite};
 pub use engine::{DAMAGED, hint as engine, message as engine_message};

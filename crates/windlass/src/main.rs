@@ -11,15 +11,12 @@ mod cli;
 mod command;
 mod completions;
 mod config;
-mod configured;
 mod damage;
 mod exit;
 mod hints;
-mod images;
 mod log;
 mod observer;
 mod output;
-mod places;
 mod progress;
 mod requests;
 mod signals;
@@ -30,8 +27,8 @@ mod words;
 use std::process::ExitCode;
 
 use windlass_operations::{
-    compression, database, denied, devices, foretold, metrics, nearest, outputs, privilege, probed,
-    status, warnings,
+    compression, database, denied, devices, foretold, images, metrics, nearest, outputs, places,
+    privilege, probed, status, warnings,
 };
 
 fn main() -> ExitCode {

@@ -4,13 +4,15 @@ use std::any::Any;
 use std::path::Path;
 use std::sync::Arc;
 
-use windlass_engine::Progress;
+use windlass_engine::{Progress, SetEntry};
+use windlass_operations::places::{How, Identity, short_id};
 use windlass_operations::{Notice, Observer};
 
 use crate::cli::Global;
 use crate::hints::metrics::unwritten;
 use crate::progress::{Show, Shown};
-use crate::{hints, log, output, table};
+use crate::words::{local_time, when};
+use crate::{denied, hints, log, output, table};
 
 /// How the terminal shows an operation.
 #[derive(Clone, Copy, Debug)]
@@ -62,6 +64,16 @@ impl Observer for Terminal {
                     table::print_plan(plan, *codec, self.details);
                 }
             }
+            Notice::SetChosen { set, how } => self.note(&chosen(set, how)),
+            Notice::SetOfFuture { set, before } => of_future(set, *before),
+            Notice::FilesOfOthers { count, first } => {
+                let (path, user) = (first.display(), denied::user());
+                let files = output::count(*count, "newer file");
+                output::note(&format!(
+                    "note: {files} of another user there cannot be read by {user}, the first is \
+                     {path}"
+                ));
+            }
             Notice::LogRefused => log::withdraw(),
             Notice::Phase(phase) => log::info(&format!("phase: {phase}")),
             Notice::Verdict(verdict) => log::info(&format!("verdict: {verdict}")),
@@ -106,6 +118,40 @@ impl Observer for Terminal {
 
     fn is_degraded(&self) -> bool {
         output::is_degraded()
+    }
+}
+
+/// Which set was chosen, and how.
+fn chosen(set: &SetEntry, how: &How) -> String {
+    let of = Identity::of(set).map_or(String::new(), |of| format!(" of {of}"));
+    let (id, begun) = (short_id(set), when(set.begun_nanos));
+    let how = match how {
+        How::Id(start) => format!("as --set {start} says"),
+        How::Newest { count, by, place } => {
+            let by = by.map(|bound| format!(" begun by {}", local_time(bound)));
+            let by = by.unwrap_or_default();
+            match count {
+                1 => format!("the only one{by} in {place}"),
+                count => format!("the newest of {count}{by} in {place}"),
+            }
+        }
+    };
+    format!("set {id}{of}, begun {begun}: {how}")
+}
+
+/// Warns of a set from the future. The command then ends with the code of warnings.
+fn of_future(set: &SetEntry, before: Option<&SetEntry>) {
+    let (id, begun) = (short_id(set), local_time(set.begun_nanos));
+    output::degrade(&format!(
+        "set {id} says that it was begun at {begun}, which is in the future: the clock of its \
+         machine was wrong, so it need not be the newest"
+    ));
+    if let Some(other) = before {
+        let (id, begun) = (short_id(other), when(other.begun_nanos));
+        output::note(&format!(
+            "hint: The newest set that was not begun in the future is {id}, begun {begun}: take \
+             it with --set {id}."
+        ));
     }
 }
 

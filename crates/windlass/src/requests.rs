@@ -1,6 +1,7 @@
 //! From the command line to the requests of operations. Every option that only says how a run is
 //! done is read here, once.
 
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -9,10 +10,10 @@ use windlass_engine::{BufferRequest, EventFormat};
 use windlass_model::Emulation;
 use windlass_operations::{
     BackupRequest, Caller, Compression, Events, HookCommands, OpenSettings, ProcessUse, Rates,
-    RunSettings, Watching,
+    RunSettings, SetChoice, SetRequest, Watching,
 };
 
-use crate::cli::{self, Backup, Buffers, Global, Layout, TraceFormat};
+use crate::cli::{self, Backup, Buffers, Choice, Global, Layout, TraceFormat};
 use crate::exit::Failure;
 use crate::log;
 use crate::observer::Terminal;
@@ -24,6 +25,23 @@ pub fn caller(global: &Global, terminal: Terminal) -> Caller {
         tool: format!("windlass {}", env!("CARGO_PKG_VERSION")),
         log: log::file(global).map(std::path::Path::to_owned),
         observer: Arc::new(terminal),
+    }
+}
+
+/// The caller of an operation that reports little while it runs.
+pub fn quiet_caller(global: &Global) -> Caller {
+    caller(global, Terminal::new(global, false, 10))
+}
+
+/// The sets that these words mean.
+pub fn sets(global: &Global, words: &[PathBuf], choice: &Choice) -> SetRequest {
+    SetRequest {
+        words: words.to_vec(),
+        choice: SetChoice {
+            which: choice.which.clone(),
+            of: choice.of.clone(),
+        },
+        configured: global.configured.clone(),
     }
 }
 

@@ -2,7 +2,7 @@
 
 use clap::Args;
 
-use crate::places::Which;
+use windlass_operations::places::Which;
 
 /// The help of `--set` for commands that take all sets if none is chosen.
 pub const WHICH_OF_ALL: &str = "The beginning of the set's id, `latest`, or a time, which means \

@@ -12,13 +12,15 @@ use windlass_engine::{Cancel, Progress};
 use windlass_image::{CompareOptions, Image, compare};
 use windlass_postgres::RelationNames;
 
-use crate::cli::{Choice, Diff, Global};
+use crate::cli::{Diff, Global};
 use crate::exit::{Code, Failure};
-use crate::images::{AsCluster, Asked, ImageKind, OpenImage};
+use crate::images::{AsCluster, ImageKind, ImageRequest, OpenImage};
 use crate::output;
 use crate::progress::{Show, Shown};
+use crate::requests;
 use crate::signals;
 use report::{DiffReport, Side};
+use windlass_operations::SetChoice;
 
 /// The page size if the images have no pages of their own.
 const PAGE_BYTES_DEFAULT: u32 = 8192;
@@ -32,17 +34,17 @@ pub fn run(global: &Global, arguments: &Diff) -> Result<Code, Failure> {
     if swapped {
         places.swap(0, 1);
     }
+    let caller = requests::quiet_caller(global);
     let open = |place: &PathBuf| {
-        let choice = Choice {
-            of: arguments.of.clone(),
-            ..Choice::default()
+        let request = ImageRequest {
+            place: place.clone(),
+            choice: SetChoice {
+                of: arguments.of.clone(),
+                ..SetChoice::default()
+            },
+            configured: global.configured.clone(),
         };
-        let asked = Asked {
-            global,
-            place,
-            choice,
-        };
-        OpenImage::open(&asked, &cancel)
+        OpenImage::open(&caller, &request, &cancel)
     };
     let (one, other) = (open(places[0])?, open(places[1])?);
     let (first, second) = if swapped { (other, one) } else { (one, other) };

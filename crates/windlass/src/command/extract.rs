@@ -15,6 +15,7 @@ use crate::output;
 use crate::outputs;
 use crate::places;
 use crate::privilege;
+use crate::requests;
 use crate::signals;
 use windlass_engine::show_size;
 use windlass_operations::ProcessUse;
@@ -22,11 +23,9 @@ use windlass_operations::ProcessUse;
 pub fn run(global: &Global, arguments: &Extract) -> Result<Code, Failure> {
     let cancel = signals::cancel_on_signals()?;
     // The set is opened first: only root may be allowed to read it.
-    let found = places::find(
-        global,
-        std::slice::from_ref(&arguments.set),
-        &arguments.choice,
-    )?;
+    let words = std::slice::from_ref(&arguments.set);
+    let caller = requests::quiet_caller(global);
+    let found = places::find(&caller, &requests::sets(global, words, &arguments.choice))?;
     let set = Arc::new(found.open()?);
     if !arguments.relation.is_empty() {
         check_has_relations(&set)?;

@@ -21,17 +21,20 @@ use crate::exit::{Code, Failure};
 use crate::images::AsCluster;
 use crate::output;
 use crate::places::{self, Named};
+use crate::requests;
 use crate::words::moment_of;
 use windlass_engine::show_size;
 
 pub fn run(global: &Global, arguments: &Info) -> Result<Code, Failure> {
-    let named = Named::new(global, &arguments.set, &arguments.choice)?;
+    let caller = requests::quiet_caller(global);
+    let request = requests::sets(global, &arguments.set, &arguments.choice);
+    let named = Named::new(&request)?;
     if named.choice.which.is_some() {
-        let found = places::find_named(global, &named)?;
+        let found = places::find_named(&caller, &named)?;
         return stripes(global, arguments, &found.stripes);
     }
     if named.are_directories() {
-        return list::run(global, arguments, &named);
+        return list::run((global, &caller), arguments, &named);
     }
     let mut named_stripes = named.paths.iter().filter(|path| !path.is_dir());
     named_stripes.try_for_each(|stripe| places::check_unchosen(stripe, &named.choice))?;

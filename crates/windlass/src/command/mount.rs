@@ -15,11 +15,13 @@ use windlass_mount::{DamageHook, Mount, MountOptions, Unmounted};
 use windlass_postgres::DatabaseFacts;
 
 use crate::cli::{Global, MountSet};
+use crate::damage;
 use crate::exit::{Code, Failure};
 use crate::output;
 use crate::outputs;
 use crate::places;
 use crate::privilege;
+use crate::requests;
 use crate::signals;
 use crate::status::Operation;
 use windlass_operations::Held;
@@ -38,7 +40,8 @@ pub fn run(global: &Global, arguments: &MountSet) -> Result<Code, Failure> {
     }
     let cancel = signals::cancel_on_signals()?;
     let words = std::slice::from_ref(&arguments.set);
-    let found = places::find(global, words, &arguments.choice)?;
+    let caller = requests::quiet_caller(global);
+    let found = places::find(&caller, &requests::sets(global, words, &arguments.choice))?;
     let set = Arc::new(found.open()?);
     Held::check_links(set.description())?;
     let defaults = SetImageOptions::default();
@@ -87,7 +90,7 @@ pub fn run(global: &Global, arguments: &MountSet) -> Result<Code, Failure> {
     if mount.statistics().damaged == 0 {
         return Ok(Code::Done);
     }
-    found.say_advice();
+    damage::say_advice(&found);
     Ok(Code::Damage)
 }
 

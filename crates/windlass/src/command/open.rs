@@ -15,13 +15,13 @@ use std::time::{Duration, Instant};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use windlass_engine::media::saturated;
 use windlass_engine::{Cancel, OpenSet};
-use windlass_operations::{Observer, Opened, ToOpen};
+use windlass_operations::{Opened, OperationError, ToOpen};
 
 use crate::cli::{Global, Open};
+use crate::damage;
 use crate::exit::{Code, Failure};
-use crate::observer::Terminal;
 use crate::output;
-use crate::places::{self, FoundSet};
+use crate::places::{self, LocatedSet};
 use crate::requests;
 use crate::signals;
 
@@ -41,42 +41,43 @@ struct Asked {
 pub fn run(global: &Global, arguments: &Open) -> Result<Code, Failure> {
     let asked = listen()?;
     let begun = Instant::now();
-    let found = places::find(global, &arguments.set, &arguments.choice);
+    let caller = requests::quiet_caller(global);
+    let found = places::find(
+        &caller,
+        &requests::sets(global, &arguments.set, &arguments.choice),
+    );
     let set = found.and_then(|found| Ok((found.open()?, found)));
-    let (set, found) = set.map_err(|failure| explained(failure, arguments))?;
+    let (set, found) = set.map_err(|error| explained(error.into(), arguments))?;
     let set = Arc::new(set);
     remind_of_path(&set, &arguments.command);
-    let observer: Arc<dyn Observer> = Arc::new(Terminal::new(global, false, 10));
     let settings = requests::opening(&arguments.opening, arguments.writable);
     let opened = ToOpen::set(&set, settings.cache_bytes)
-        .and_then(|what| Opened::open(&observer, &what, &settings, &asked.end));
-    let mut opened = opened.map_err(|error| found.advised(error.into()))?;
+        .and_then(|what| Opened::open(&caller.observer, &what, &settings, &asked.end));
+    let mut opened = opened.map_err(|error| found.advised(error))?;
     if arguments.command.is_empty() {
         say(global, &opened, arguments.writable, begun.elapsed());
-        wait(&mut opened, &asked).map_err(|failure| found.advised(failure))?;
+        wait(&mut opened, &asked).map_err(|error| found.advised(error))?;
         return Ok(match close(opened, &found)? {
             true => Code::Damage,
             false => Code::Done,
         });
     }
     let ended = run_command(&opened, &arguments.command, &asked)?;
-    let alive = opened
-        .check_alive()
-        .map_err(|error| found.advised(error.into()));
+    let alive = opened.check_alive().map_err(|error| found.advised(error));
     let damaged = close(opened, &found)?;
     // The command may have succeeded without reading what is damaged.
     match code(ended) {
         0 if damaged => Ok(Code::Damage),
-        0 => alive.map(|()| Code::Done),
+        0 => Ok(alive.map(|()| Code::Done)?),
         code => Ok(Code::Program(code)),
     }
 }
 
 /// Closes the database. Returns whether damage of the set was found, and says what to do about it.
-fn close(opened: Opened, found: &FoundSet) -> Result<bool, Failure> {
+fn close(opened: Opened, found: &LocatedSet) -> Result<bool, Failure> {
     let damaged = opened.close()?;
     if damaged {
-        found.say_advice();
+        damage::say_advice(found);
     }
     Ok(damaged)
 }
@@ -186,7 +187,7 @@ fn say(global: &Global, opened: &Opened, writable: bool, took: Duration) {
 }
 
 /// Waits for a signal. Fails if the server ends before.
-fn wait(opened: &mut Opened, asked: &Asked) -> Result<(), Failure> {
+fn wait(opened: &mut Opened, asked: &Asked) -> Result<(), OperationError> {
     while !asked.end.is_cancelled() {
         opened.check_alive()?;
         std::thread::sleep(LOOK);

@@ -24,6 +24,7 @@ use crate::probed::Ends;
 use crate::signals;
 use crate::table::Finished;
 use crate::{output, outputs, places, privilege, requests, words};
+use windlass_operations::places::LocatedSet;
 use windlass_operations::run::{Run, RunEnd};
 use windlass_operations::watch::{self, Ended};
 use windlass_operations::{Caller, Ending, Held, Notice, ProcessUse, RunSettings};
@@ -78,7 +79,10 @@ fn restore_set(
 ) -> Result<(Restored, RunEnd), Failure> {
     run.hooks
         .set_owner(privilege::owner(parent(&arguments.into)));
-    let found = places::find(global, &arguments.set, &arguments.choice)?;
+    let found = places::find(
+        caller,
+        &requests::sets(global, &arguments.set, &arguments.choice),
+    )?;
     let set = found.open()?;
     // The profiles belong to the user who probed, who need not be the database's owner.
     let settings = requests::settings(&arguments.buffers, &Layout::default())?;
@@ -95,7 +99,7 @@ fn restore_set(
         Held::Sqlite => sqlite(asked, &set, run, cancel),
     };
     // Damage in a frame is found only by reading it.
-    let (mut report, next) = restored.map_err(|failure| found.advised(failure))?;
+    let (mut report, next) = restored.map_err(|failure| advised(&found, failure))?;
     let tablespaces = arguments.tablespace_map.iter().map(|(_, becomes)| becomes);
     let places = std::iter::once(&arguments.into).chain(tablespaces);
     let ends = Ends {
@@ -122,6 +126,17 @@ fn restore_set(
         next,
     };
     Ok((restored, end))
+}
+
+/// If damage causes the failure, the failure names the set to use instead.
+fn advised(found: &LocatedSet, failure: Failure) -> Failure {
+    match found.advice().filter(|_| failure.is_damage()) {
+        Some(advice) => {
+            let hint = crate::hints::places::advice(&advice, failure.hint());
+            failure.hinting(&hint)
+        }
+        None => failure,
+    }
 }
 
 /// The subject of the metrics.

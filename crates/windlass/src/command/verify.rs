@@ -17,6 +17,7 @@ use windlass_lab::state_directory;
 use crate::cli::{Global, Layout, Verify};
 use crate::damage::{Limits, Pages, print_damage};
 use crate::exit::{Code, Failure};
+use crate::hints;
 use crate::observer::Terminal;
 use crate::outputs;
 use crate::places::{self, Advice, Named, Which};
@@ -32,14 +33,16 @@ use windlass_operations::{Ending, Notice};
 
 pub fn run(global: &Global, arguments: &Verify) -> Result<Code, Failure> {
     let cancel = signals::cancel_on_signals()?;
-    let mut named = Named::new(global, &arguments.set, &arguments.choice)?;
+    let caller = requests::quiet_caller(global);
+    let request = requests::sets(global, &arguments.set, &arguments.choice);
+    let mut named = Named::new(&request)?;
     if arguments.latest {
         named.choice.which = Some(Which::Latest);
     }
     if named.choice.which.is_none() && named.are_directories() {
-        return all::run(global, arguments, &named, &cancel);
+        return all::run((global, &caller), arguments, &named, &cancel);
     }
-    let found = places::find_named(global, &named)?;
+    let found = places::find_named(&caller, &named)?;
     let how = How {
         global,
         arguments,
@@ -87,8 +90,9 @@ impl Verified {
         }
         let (what, own) = wrong(&self.damage);
         output::note(&format!("error: set {} is {what}", self.id));
-        let instead = self.advice.as_ref().map(Advice::instead);
+        let instead = self.advice.as_ref().map(hints::places::instead);
         let own = self.hint.as_deref().or(own);
+        let instead = instead.as_deref();
         let hint: Vec<_> = own.into_iter().chain(instead).collect();
         if !hint.is_empty() {
             output::note(&format!("hint: {}", hint.join(" ")));
@@ -115,7 +119,7 @@ fn wrong(report: &DamageReport) -> (String, Option<&'static str>) {
 
 impl How<'_> {
     /// Verifies the set that these stripes belong to.
-    fn verify(&self, found: &places::FoundSet, cancel: &Cancel) -> Result<Verified, Failure> {
+    fn verify(&self, found: &places::LocatedSet, cancel: &Cancel) -> Result<Verified, Failure> {
         let (global, arguments, stripes) = (self.global, self.arguments, &found.stripes);
         let survey = Survey::of(&Files, stripes, METADATA_LIMIT_DEFAULT);
         let survey = survey.map_err(|error| found.explained(error))?;
@@ -173,7 +177,7 @@ impl How<'_> {
     fn examine(
         &self,
         survey: &Survey,
-        (found, refused): (&places::FoundSet, Option<&Failure>),
+        (found, refused): (&places::LocatedSet, Option<&Failure>),
         cancel: &Cancel,
     ) -> Result<(Option<RunReport>, DamageReport), Failure> {
         let (run, mut damage) = if self.arguments.quick {
@@ -207,7 +211,8 @@ impl How<'_> {
     /// database if `--database` chose one. The id would be another one every night.
     fn series(&self, set: &FoundSet) -> String {
         let arguments = self.arguments;
-        if let Some(names) = places::names_of(self.global, &arguments.set) {
+        let named = requests::sets(self.global, &arguments.set, &arguments.choice);
+        if let Some(names) = named.configured_names() {
             return names;
         }
         let first = set.stripes().first().map(OpenStripe::location);

@@ -7,7 +7,8 @@ use clap_complete::engine::{CompletionCandidate, PathCompleter, ValueCompleter};
 use windlass_engine::SetList;
 
 use crate::config;
-use crate::places::{self, Identity, local_time, short_id};
+use crate::places::{self, Identity, short_id};
+use crate::words::local_time;
 
 /// The most ids that are offered; these are the newest ones.
 const OFFERED_MAX: usize = 100;

@@ -57,6 +57,16 @@ pub fn words(error: &OperationError) -> (String, Option<String>) {
             let (message, hint) = words(inner);
             (message, hint.or_else(|| said(super::DAMAGED)))
         }
+        OperationError::Place(error) => super::places::words(error),
+        OperationError::OfSet { error, advice } => {
+            let (message, hint) = words(error);
+            let hint = super::places::advice(advice, hint.as_deref());
+            (message, Some(hint))
+        }
+        OperationError::DataDirectory { .. } => (
+            error.to_string(),
+            said("Run as the owner of the data directory."),
+        ),
         OperationError::UnknownKind { .. } => (
             error.to_string(),
             said("Use a newer windlass: this version knows PostgreSQL and SQLite."),

@@ -14,9 +14,11 @@ use super::{SetView, worse};
 use crate::cli::{Global, Info};
 use crate::denied;
 use crate::exit::{Code, Failure};
+use crate::hints;
 use crate::output;
-use crate::places::{self, Identity, Named, local_time, short_id, timestamp, typed};
-use crate::words::{age, quoted};
+use crate::places::{self, Identity, Named, short_id};
+use crate::words::{age, local_time, quoted, timestamp, typed};
+use windlass_operations::Caller;
 
 const COLUMNS: usize = 11;
 const HEADS: [&str; COLUMNS] = [
@@ -31,7 +33,11 @@ const RIGHT: [&str; 3] = ["size", "stored", "ratio"];
 
 type Row = [String; COLUMNS];
 
-pub(super) fn run(global: &Global, arguments: &Info, named: &Named) -> Result<Code, Failure> {
+pub(super) fn run(
+    (global, caller): (&Global, &Caller),
+    arguments: &Info,
+    named: &Named,
+) -> Result<Code, Failure> {
     let list = places::list(&named.paths)?;
     let all = named.sets(&list)?;
     let all_sets = all.clone();
@@ -42,7 +48,7 @@ pub(super) fn run(global: &Global, arguments: &Info, named: &Named) -> Result<Co
     let partials: Vec<_> = partials.chain(list.unfinished.iter().cloned()).collect();
     if sets.is_empty() && partials.is_empty() && list.unknown.is_empty() {
         // `choose` fails and says why there is no set.
-        places::choose(&list, named)?;
+        places::choose(caller, &list, named)?;
     }
     let mut code = list
         .unknown
@@ -71,7 +77,7 @@ pub(super) fn run(global: &Global, arguments: &Info, named: &Named) -> Result<Co
     for below in places::below::places(&named.paths) {
         let (path, sets) = (
             typed(std::slice::from_ref(&below.0)),
-            places::below::shown(&below),
+            hints::places::below(&below),
         );
         output::line(&format!("below         {sets}: windlass info {path}"));
     }

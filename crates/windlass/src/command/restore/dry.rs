@@ -20,7 +20,9 @@ use windlass_operations::Held;
 use windlass_operations::ProcessUse;
 
 pub fn run(global: &Global, arguments: &Restore) -> Result<Code, Failure> {
-    let set = places::open(global, &arguments.set, &arguments.choice)?;
+    let caller = requests::quiet_caller(global);
+    let request = requests::sets(global, &arguments.set, &arguments.choice);
+    let set = places::open(&caller, &request)?;
     let mut checks = Checks::default();
     let description = set.description();
     checks.ok("set", sealed(&set));

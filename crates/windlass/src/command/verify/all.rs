@@ -10,8 +10,11 @@ use super::{How, Verified};
 use crate::cli::{Global, Verify};
 use crate::denied;
 use crate::exit::{Code, Failure};
+use crate::hints;
 use crate::output;
-use crate::places::{self, Advice, FoundSet, Identity, Named, local_time, short_id, typed};
+use crate::places::{self, Identity, LocatedSet, Named, advice_about, short_id};
+use crate::words::{local_time, typed};
+use windlass_operations::Caller;
 
 /// The results of all sets.
 #[derive(Default)]
@@ -29,7 +32,7 @@ struct Outcome {
 }
 
 pub(super) fn run(
-    global: &Global,
+    (global, caller): (&Global, &Caller),
     arguments: &Verify,
     named: &Named,
     cancel: &Cancel,
@@ -46,7 +49,7 @@ pub(super) fn run(
         .partition(|set| matches!(set.state, SetState::Unfinished));
     if sets.is_empty() && list.unknown.is_empty() {
         // `choose` fails and says why there is no set.
-        places::choose(&list, named)?;
+        places::choose(caller, &list, named)?;
     }
     let mut outcome = Outcome::default();
     for unknown in &list.unknown {
@@ -69,7 +72,7 @@ pub(super) fn run(
     };
     for set in &sets {
         how.title = (sets.len() > 1).then(|| title(set));
-        let found = FoundSet::of_list(set, &sets, &named.paths);
+        let found = LocatedSet::of_list(set, &sets, &named.paths);
         one(&how, (set, &found), &mut outcome, cancel)?;
         how.well_so_far &= outcome.damaged.is_empty() && outcome.failed.is_empty();
     }
@@ -86,7 +89,7 @@ pub(super) fn run(
 /// Verifies one set of several. It returns an error only if the error ends all of them.
 fn one(
     how: &How<'_>,
-    (set, found): (&SetEntry, &FoundSet),
+    (set, found): (&SetEntry, &LocatedSet),
     outcome: &mut Outcome,
     cancel: &Cancel,
 ) -> Result<(), Failure> {
@@ -196,7 +199,7 @@ impl Outcome {
         let is_usable = |set: &&&SetEntry| !is_in(&self.failed, set) && !is_in(&self.damaged, set);
         let usable: Vec<_> = sets.iter().filter(is_usable).copied().collect();
         match bad.as_slice() {
-            [bad] => Advice::new(&usable, bad, places).hint(None),
+            [bad] => hints::places::advice(&advice_about(&usable, bad, places), None),
             [] => {
                 "Nothing of such a file can be read. If it is no stripe, move it away.".to_owned()
             }

@@ -14,6 +14,7 @@ use crate::cli::{Global, Verify};
 use crate::exit::{Code, Failure};
 use windlass_operations::{Observer, Opened, ToOpen};
 
+use crate::hints;
 use crate::observer::Terminal;
 use crate::output::{self, Tone};
 use crate::places::{self, Advice};
@@ -35,7 +36,7 @@ impl Checked {
     pub(super) fn complain(&self, id: &SetId, advice: Option<&Advice>) {
         let older = advice
             .filter(|advice| advice.is_older())
-            .map(Advice::instead);
+            .map(hints::places::instead);
         let (error, mut hint) = match (self.set_is_damaged, self.faults) {
             (true, _) => (
                 format!("set {id} is damaged"),

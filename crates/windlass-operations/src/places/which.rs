@@ -1,10 +1,9 @@
-//! The values of `--set` and `PLACE@WHICH`: an id, `latest`, or a moment.
+//! Which set of a place, as people write it: an id, `latest`, or a moment.
 
+use jiff::Timestamp;
 use jiff::civil::{Date, DateTime};
 use jiff::tz::TimeZone;
-use jiff::{Timestamp, Zoned};
-
-use crate::words;
+use thiserror::Error;
 
 /// The positions at which an id may have dashes, because other programs write it so.
 const DASHES: [usize; 4] = [8, 13, 18, 23];
@@ -22,24 +21,51 @@ pub enum Which {
     By(i64),
 }
 
+/// How a set was chosen among those of its place.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum How {
+    /// Its id begins like this.
+    Id(String),
+    /// It is the newest.
+    Newest {
+        /// Of how many.
+        count: usize,
+        /// Of those that were begun by this moment, in nanoseconds since 1970.
+        by: Option<i64>,
+        /// Where.
+        place: String,
+    },
+}
+
+/// Why a text says no set.
+#[derive(Clone, Debug, Error, PartialEq, Eq)]
+pub enum WhichError {
+    /// A day that no calendar has.
+    #[error("there is no day {0}")]
+    NoDay(String),
+    /// A time that no clock shows.
+    #[error("there is no time {0}: write 02:15, or with a zone 02:15Z or 02:15+01:00")]
+    NoTime(String),
+    /// Something else.
+    #[error(
+        "write the beginning of a set's id, latest, or a time: 2026-11-22, '2026-11-22 03:00', \
+         2026-11-22T03:00:00Z"
+    )]
+    Unknown,
+}
+
 impl Which {
     /// Parses a choice. A time without seconds means the end of its minute, and a date means the
     /// end of its day: a backup that a list shows at 03:00 was begun a few seconds later.
-    pub fn parse(text: &str) -> Result<Self, String> {
+    pub fn parse(text: &str) -> Result<Self, WhichError> {
         if text == "latest" {
             return Ok(Self::Latest);
         }
         if is_id(text) {
             return Ok(Self::Id(text.replace('-', "").to_ascii_lowercase()));
         }
-        moment(text).map(Self::By).ok_or_else(|| {
-            if let Some(what) = impossible(text) {
-                return what;
-            }
-            "write the beginning of a set's id, latest, or a time: 2026-11-22, '2026-11-22 03:00', \
-             2026-11-22T03:00:00Z"
-                .to_owned()
-        })
+        let moment = moment(text).map(Self::By);
+        moment.ok_or_else(|| impossible(text).unwrap_or(WhichError::Unknown))
     }
 }
 
@@ -58,7 +84,7 @@ fn with_whole_hour(text: &str) -> String {
 }
 
 /// Says what is wrong with a text that is written like a time, but is none.
-fn impossible(text: &str) -> Option<String> {
+fn impossible(text: &str) -> Option<WhichError> {
     let day = text.get(..10)?;
     let is_day = day.char_indices().all(|(at, letter)| match at {
         4 | 7 => letter == '-',
@@ -66,11 +92,11 @@ fn impossible(text: &str) -> Option<String> {
     });
     match day.parse::<Date>() {
         _ if !is_day => None,
-        Err(_) => Some(format!("there is no day {day}")),
-        Ok(_) => Some(format!(
-            "there is no time {}: write 02:15, or with a zone 02:15Z or 02:15+01:00",
-            text[10..].trim_start_matches(['T', 't', ' '])
-        )),
+        Err(_) => Some(WhichError::NoDay(day.to_owned())),
+        Ok(_) => {
+            let clock = text[10..].trim_start_matches(['T', 't', ' ']);
+            Some(WhichError::NoTime(clock.to_owned()))
+        }
     }
 }
 
@@ -136,33 +162,6 @@ fn nanos(moment: Timestamp) -> Option<i64> {
     i64::try_from(moment.as_nanosecond()).ok()
 }
 
-/// A moment as this machine's clock shows it: `2026-11-22 03:00:07`. If the clock shows this time
-/// twice, because it is set back in autumn, the offset tells which one it is.
-pub fn local_time(nanos: i64) -> String {
-    local_in(timestamp(nanos), TimeZone::system())
-}
-
-fn local_in(moment: Timestamp, zone: TimeZone) -> String {
-    let local: Zoned = moment.to_zoned(zone);
-    let shown = local.time_zone().to_ambiguous_zoned(local.datetime());
-    let form = match shown.is_ambiguous() {
-        false => "%Y-%m-%d %H:%M:%S",
-        true => "%Y-%m-%d %H:%M:%S %:z",
-    };
-    local.strftime(form).to_string()
-}
-
-/// A moment as messages show it, and how long ago it was.
-pub fn when(nanos: i64) -> String {
-    words::moment(timestamp(nanos))
-}
-
-/// A moment.
-pub fn timestamp(nanos: i64) -> Timestamp {
-    let time = Timestamp::from_nanosecond(i128::from(nanos));
-    time.expect("64 bits of nanoseconds are within its range")
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -198,7 +197,7 @@ mod tests {
 
     #[test]
     fn a_day_that_does_not_exist_is_named() {
-        let says = |text: &str| Which::parse(text).unwrap_err();
+        let says = |text: &str| Which::parse(text).unwrap_err().to_string();
         assert_eq!(says("2026-11-31"), "there is no day 2026-11-31");
         assert_eq!(says("2026-02-30 03:00"), "there is no day 2026-02-30");
         for time in ["25:00", "02h15", "02:15 CET"] {
@@ -227,33 +226,17 @@ mod tests {
     }
 
     #[test]
-    fn a_time_that_the_clock_shows_twice_has_its_offset() {
-        let zone = TimeZone::get("Europe/Berlin").unwrap();
-        let shown = |text: &str| local_in(text.parse().unwrap(), zone.clone());
-        for (moment, expected) in [
-            ("2026-10-25T00:59:59Z", "2026-10-25 02:59:59 +02:00"),
-            ("2026-10-25T00:00:00Z", "2026-10-25 02:00:00 +02:00"),
-            ("2026-10-25T01:00:00Z", "2026-10-25 02:00:00 +01:00"),
-            ("2026-10-25T02:00:00Z", "2026-10-25 03:00:00"),
-            ("2026-10-24T23:59:59Z", "2026-10-25 01:59:59"),
-            ("2026-03-29T01:00:00Z", "2026-03-29 03:00:00"),
-        ] {
-            assert_eq!(shown(moment), expected, "{moment}");
-        }
-        // The offset makes it a time that `--set` takes.
+    fn a_time_means_the_end_of_what_was_written() {
+        // When a clock is set back, the offset tells the two hours apart.
         let begun = by("2026-10-25 02:00:00 +01:00");
         assert_eq!(begun, by("2026-10-25T01:00:00Z"));
-    }
-
-    #[test]
-    fn a_time_means_the_end_of_what_was_written() {
         let exact = by("2026-11-22T03:00:00.0Z");
         assert_eq!(by("2026-11-22T03:00:00Z"), exact + NANOS_PER_SECOND - 1);
         assert_eq!(by("2026-11-22T03:00Z"), exact + 60 * NANOS_PER_SECOND - 1);
         assert_eq!(by("20261122T030000Z"), by("2026-11-22T03:00:00Z"));
         assert_eq!(by("2026-11-22T04:00:00+01:00"), by("2026-11-22T03:00:00Z"));
         // The same moment in this machine's time zone, whichever that is.
-        let local = local_time(exact);
+        let local = crate::moments::local_time(exact);
         assert_eq!(by(&local), by("2026-11-22T03:00:00Z"));
         assert_eq!(by(&local[..16]), by("2026-11-22T03:00Z"));
         assert_eq!(by("2026-11-22 04:00:00 +01:00"), by("2026-11-22T03:00:00Z"));

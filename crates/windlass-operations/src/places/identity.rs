@@ -92,3 +92,17 @@ impl std::fmt::Display for Identity {
         write!(f, "{} ({}, {})", self.name, self.kind(), self.key)
     }
 }
+
+/// The databases of these sets, each with its newest set.
+pub(super) fn databases<'a>(sets: &[&'a SetEntry]) -> Vec<(Identity, &'a SetEntry)> {
+    let mut found: Vec<(Identity, &SetEntry)> = Vec::new();
+    for set in sets.iter().rev() {
+        let Some(of) = Identity::of(set) else {
+            continue;
+        };
+        if !found.iter().any(|(other, _)| other.is_same(&of)) {
+            found.push((of, *set));
+        }
+    }
+    found
+}

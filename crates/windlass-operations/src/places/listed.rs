@@ -5,11 +5,10 @@ use std::path::PathBuf;
 use jiff::Timestamp;
 use windlass_engine::{Files, METADATA_LIMIT_DEFAULT, SetEntry, SetList, list_sets};
 
-use crate::exit::Failure;
-use crate::words::quoted;
+use crate::error::OperationError;
 
 /// The sets of these directories.
-pub fn list(directories: &[PathBuf]) -> Result<SetList, Failure> {
+pub fn list(directories: &[PathBuf]) -> Result<SetList, OperationError> {
     let mut list = list_sets(&Files, directories, METADATA_LIMIT_DEFAULT)?;
     for set in &mut list.sets {
         // The description has the time of every message. The header has that of its own making,
@@ -32,15 +31,6 @@ pub fn names(words: &[PathBuf]) -> String {
         .map(|word| word.display().to_string())
         .collect();
     names.join(", ")
-}
-
-/// Words as they are typed in a shell.
-pub fn typed(words: &[PathBuf]) -> String {
-    let words: Vec<_> = words
-        .iter()
-        .map(|word| quoted(&word.display().to_string()))
-        .collect();
-    words.join(" ")
 }
 
 /// The first eight digits of a set's id.

@@ -6,23 +6,22 @@
 
 use std::path::{Path, PathBuf};
 
-use windlass_engine::{EngineError, SetEntry, SetList};
+use windlass_engine::{SetEntry, SetList};
 
-use super::choose::{databases, of_database};
-use super::identity::Identity;
-use super::listed::{names, typed};
-use super::{configured, split};
-use crate::cli::{Choice, Global};
-use crate::configured::Configured;
-use crate::exit::{Code, Failure};
-use crate::places::Which;
+use super::database::{Configured, find};
+use super::error::PlaceError;
+use super::identity::{Identity, databases};
+use super::listed::names;
+use super::request::{SetChoice, SetRequest};
+use super::which::Which;
+use crate::error::OperationError;
 
 /// What the words for sets mean.
 pub struct Named {
     /// The paths, and the places of the configured databases.
     pub paths: Vec<PathBuf>,
     /// The choice that the words or the options make.
-    pub choice: Choice,
+    pub choice: SetChoice,
     /// The directories that were named themselves.
     plain: Vec<PathBuf>,
     /// The configured databases that were named.
@@ -33,28 +32,28 @@ pub struct Named {
 
 impl Named {
     /// Finds out what the words mean. They may be configured names, and may end in `@WHICH`.
-    pub fn new(global: &Global, words: &[PathBuf], choice: &Choice) -> Result<Self, Failure> {
+    pub fn new(request: &SetRequest) -> Result<Self, OperationError> {
         let mut named = Self {
             paths: Vec::new(),
-            choice: choice.clone(),
+            choice: request.choice.clone(),
             plain: Vec::new(),
             meant: Vec::new(),
-            configured: global.configured.clone(),
+            configured: request.configured.clone(),
         };
-        for word in words {
-            let Some((place, which)) = split(global, word) else {
-                named.add(global, word)?;
+        for word in &request.words {
+            let Some((place, which)) = request.split(word) else {
+                named.add(request, word)?;
                 continue;
             };
             named.choose(word, which)?;
-            named.add(global, place)?;
+            named.add(request, place)?;
         }
         named.check()?;
         Ok(named)
     }
 
-    fn add(&mut self, global: &Global, word: &Path) -> Result<(), Failure> {
-        let Some(found) = configured::find(global, word)? else {
+    fn add(&mut self, request: &SetRequest, word: &Path) -> Result<(), OperationError> {
+        let Some(found) = find(request, word)? else {
             self.paths.push(word.to_owned());
             self.plain.push(word.to_owned());
             return Ok(());
@@ -70,26 +69,23 @@ impl Named {
         Ok(())
     }
 
-    fn choose(&mut self, word: &Path, which: &str) -> Result<(), Failure> {
-        let which = Which::parse(which).map_err(|error| {
-            let message = format!("{}: {which:?} names no set", word.display());
-            Failure::usage(message, format!("After @, {error}."))
+    fn choose(&mut self, word: &Path, which: &str) -> Result<(), PlaceError> {
+        let which = Which::parse(which).map_err(|error| PlaceError::Which {
+            word: word.to_owned(),
+            which: which.to_owned(),
+            error,
         })?;
-        if self
-            .choice
-            .which
-            .as_ref()
-            .is_some_and(|other| *other != which)
-        {
-            let message = format!("{} names another set than --set", word.display());
-            return Err(Failure::usage(message, "Choose the set once."));
+        let earlier = self.choice.which.as_ref();
+        if earlier.is_some_and(|other| *other != which) {
+            let word = word.to_owned();
+            return Err(PlaceError::ChosenTwice { word });
         }
         self.choice.which = Some(which);
         Ok(())
     }
 
     /// Fails if a place does not exist, or if a stripe and a configured name were given together.
-    fn check(&self) -> Result<(), Failure> {
+    fn check(&self) -> Result<(), PlaceError> {
         for one in &self.meant {
             let missing = one.places.iter().find(|place| is_missing(place));
             if let Some(missing) = missing {
@@ -97,27 +93,17 @@ impl Named {
             }
         }
         let is_several = self.paths.iter().any(|path| path.is_dir());
-        if let Some(missing) = self
-            .plain
-            .iter()
-            .find(|path| is_several && is_missing(path))
-        {
-            let message = format!("there is no file or directory {}", missing.display());
-            let hint = "Check the path, and whether its disk is mounted. To read the other places \
-                        without it, leave it out.";
-            return Err(Failure::new(Code::Failed, message, hint));
+        let mut plain = self.plain.iter();
+        if let Some(missing) = plain.find(|path| is_several && is_missing(path)) {
+            let path = missing.clone();
+            return Err(PlaceError::Missing { path });
         }
         let stripe = self.plain.iter().find(|path| !path.is_dir());
         match (stripe, self.meant.first()) {
-            (Some(stripe), Some(one)) => {
-                let (stripe, name) = (stripe.display(), &one.name);
-                let message =
-                    format!("{stripe} is one stripe, and {name} names all sets of {name}");
-                Err(Failure::usage(
-                    message,
-                    "Name either of them, or the stripe's directory.",
-                ))
-            }
+            (Some(stripe), Some(one)) => Err(PlaceError::StripeAndName {
+                stripe: stripe.clone(),
+                name: one.name.clone(),
+            }),
             _ => Ok(()),
         }
     }
@@ -133,22 +119,21 @@ impl Named {
     }
 
     /// Fails if the command would have to guess which of several configured databases is meant.
-    pub fn check_one(&self) -> Result<(), Failure> {
+    pub fn check_one(&self) -> Result<(), PlaceError> {
         let [first, second, ..] = self.meant.as_slice() else {
             return Ok(());
         };
         if matches!(self.choice.which, Some(Which::Id(_))) {
             return Ok(());
         }
-        let message = format!(
-            "{} and {} are two configured databases, and this command takes one set",
-            first.name, second.name
-        );
-        Err(Failure::usage(message, "Name one of them."))
+        Err(PlaceError::SeveralNames {
+            first: first.name.clone(),
+            second: second.name.clone(),
+        })
     }
 
     /// The sets that the words mean. Sets that do not say their database are among them.
-    pub fn sets<'a>(&self, list: &'a SetList) -> Result<Vec<&'a SetEntry>, Failure> {
+    pub fn sets<'a>(&self, list: &'a SetList) -> Result<Vec<&'a SetEntry>, PlaceError> {
         let all: Vec<_> = list.sets.iter().collect();
         if let Some(of) = &self.choice.of {
             return of_database(all, of, &self.places());
@@ -207,15 +192,12 @@ impl Named {
         others.any(|other| other.may_be(of) && (other.is_at(of) || of.is_called(&other.name)))
     }
 
-    fn none_of(&self, one: &Configured, found: &[Identity]) -> Failure {
-        let (name, places) = (&one.name, names(&one.places));
-        let message = format!("no set in {places} is of the configured database {name}");
-        let found: Vec<_> = found.iter().map(ToString::to_string).collect();
-        let hint = match found.is_empty() {
-            true => EngineError::NoSet { location: places }.hint(),
-            false => Some(format!("These places hold sets of {}.", found.join(", "))),
-        };
-        Failure::hinted(Code::Failed, message, hint)
+    fn none_of(&self, one: &Configured, found: &[Identity]) -> PlaceError {
+        PlaceError::NotOfConfigured {
+            place: names(&one.places),
+            name: one.name.clone(),
+            found: found.to_vec(),
+        }
     }
 
     /// The databases of these places that the words do not mean, and that no other configured
@@ -244,20 +226,33 @@ impl Named {
     }
 }
 
+/// The sets of the named database, and the sets that do not say their database.
+fn of_database<'a>(
+    sets: Vec<&'a SetEntry>,
+    word: &str,
+    place: &str,
+) -> Result<Vec<&'a SetEntry>, PlaceError> {
+    let is_called = |set: &&SetEntry| Identity::of(set).is_some_and(|of| of.is_called(word));
+    if !sets.iter().any(is_called) {
+        let found = databases(&sets).into_iter().map(|(of, _)| of);
+        return Err(PlaceError::NoDatabase {
+            place: place.to_owned(),
+            name: word.to_owned(),
+            found: found.collect(),
+        });
+    }
+    let may_be = |set: &&SetEntry| Identity::of(set).is_none_or(|of| of.is_called(word));
+    Ok(sets.into_iter().filter(may_be).collect())
+}
+
 /// The failure when a place of a configured database is missing.
-fn not_mounted(one: &Configured, missing: &Path) -> Failure {
-    let (name, path) = (&one.name, missing.display());
-    let message = format!("there is no directory {path}, where sets of {name} are kept");
+fn not_mounted(one: &Configured, missing: &Path) -> PlaceError {
     let there = one.places.iter().filter(|place| place.exists());
-    let there: Vec<_> = there.cloned().collect();
-    let hint = match there.is_empty() {
-        true => "Is its disk mounted? If no backup was made yet, make the first one.".to_owned(),
-        false => {
-            let info = format!("windlass info {}", typed(&there));
-            format!("Is its disk mounted? `{info}` shows what can be restored without it.")
-        }
-    };
-    Failure::new(Code::Failed, message, hint)
+    PlaceError::NotMounted {
+        name: one.name.clone(),
+        path: missing.to_owned(),
+        there: there.cloned().collect(),
+    }
 }
 
 fn is_missing(path: &Path) -> bool {

@@ -15,11 +15,10 @@ use windlass_image::{
 use windlass_postgres::{ClusterFiles, Control, ReadError};
 use windlass_sqlite::{Database, PinnedReader, PinnedState};
 
-use crate::cli::{Choice, Global};
-use crate::exit::{Code, Failure};
-use crate::places;
+use crate::caller::{Caller, ProcessUse};
+use crate::error::OperationError;
+use crate::places::{self, Configured, SetChoice, SetRequest};
 use crate::privilege;
-use windlass_operations::ProcessUse;
 
 /// The path of the database's file in any image of a SQLite database, whatever the file is called
 /// on disk.
@@ -36,14 +35,15 @@ pub enum ImageKind {
     Unknown,
 }
 
-/// What was asked for.
-pub struct Asked<'a> {
-    /// Options of every command.
-    pub global: &'a Global,
-    /// The word that names the image.
-    pub place: &'a Path,
+/// What names an image.
+#[derive(Clone, Debug, Default)]
+pub struct ImageRequest {
+    /// The word: a set, a data directory or a SQLite file.
+    pub place: PathBuf,
     /// Which set of a directory, if the word itself does not say it.
-    pub choice: Choice,
+    pub choice: SetChoice,
+    /// The databases whose names stand for the places of their sets.
+    pub configured: Vec<Configured>,
 }
 
 /// An image, opened.
@@ -60,15 +60,19 @@ pub struct OpenImage {
 impl OpenImage {
     /// Opens `place`. If root started this process and `place` is not a set, it becomes the owner
     /// of `place`.
-    pub fn open(asked: &Asked<'_>, cancel: &Cancel) -> Result<Self, Failure> {
-        let place = asked.place;
+    pub fn open(
+        caller: &Caller,
+        request: &ImageRequest,
+        cancel: &Cancel,
+    ) -> Result<Self, OperationError> {
+        let place = &request.place;
         if place.join("PG_VERSION").is_file() {
-            return Self::directory(place);
+            return Self::directory(place, caller.process);
         }
         if place.is_file() && windlass_sqlite::is_sqlite(place)? {
-            return Self::sqlite(place, cancel);
+            return Self::sqlite(place, caller.process, cancel);
         }
-        Self::set(asked)
+        Self::set(caller, request)
     }
 
     /// Whether the word names a database itself, and not a set of it.
@@ -77,8 +81,8 @@ impl OpenImage {
         place.join("PG_VERSION").is_file() || is_sqlite()
     }
 
-    fn directory(place: &Path) -> Result<Self, Failure> {
-        become_owner(place)?;
+    fn directory(place: &Path, process: ProcessUse) -> Result<Self, OperationError> {
+        become_owner(place, process)?;
         let image = DirectoryImage::open_with(place, &tablespaces(place)?)?;
         Ok(Self {
             place: place.to_owned(),
@@ -89,8 +93,8 @@ impl OpenImage {
         })
     }
 
-    fn sqlite(place: &Path, cancel: &Cancel) -> Result<Self, Failure> {
-        become_owner(place)?;
+    fn sqlite(place: &Path, process: ProcessUse, cancel: &Cancel) -> Result<Self, OperationError> {
+        become_owner(place, process)?;
         let pinned = Database::open(place)?.pin(cancel)?;
         let reader = pinned.reader();
         let page_bytes = fitted(reader.page_bytes());
@@ -103,10 +107,14 @@ impl OpenImage {
         })
     }
 
-    fn set(asked: &Asked<'_>) -> Result<Self, Failure> {
-        let place = asked.place;
-        let words = [place.to_owned()];
-        let set = Arc::new(places::open(asked.global, &words, &asked.choice)?);
+    fn set(caller: &Caller, request: &ImageRequest) -> Result<Self, OperationError> {
+        let place = &request.place;
+        let asked = SetRequest {
+            words: vec![place.clone()],
+            choice: request.choice.clone(),
+            configured: request.configured.clone(),
+        };
+        let set = Arc::new(places::open(caller, &asked)?);
         let facts = &set.description().facts;
         let kind = match facts.database["kind"].as_str() {
             Some(windlass_postgres::KIND) => ImageKind::Postgres,
@@ -152,7 +160,7 @@ impl OpenImage {
     }
 
     /// Ends the use of the image. What was read is valid only if this succeeds.
-    pub fn close(self) -> Result<(), Failure> {
+    pub fn close(self) -> Result<(), OperationError> {
         if let Some(pinned) = self.pinned {
             pinned.end()?;
         }
@@ -160,27 +168,23 @@ impl OpenImage {
     }
 }
 
-fn become_owner(place: &Path) -> Result<(), Failure> {
+fn become_owner(place: &Path, process: ProcessUse) -> Result<(), OperationError> {
     privilege::owner(place).map_or(Ok(()), |(uid, gid)| {
-        Ok(privilege::become_user(ProcessUse::Own, uid, gid)?)
+        Ok(privilege::become_user(process, uid, gid)?)
     })
 }
 
 /// Where the files of this cluster's tablespaces are: behind the links, in the directory that has
 /// the cluster's version in its name.
-fn tablespaces(root: &Path) -> Result<Vec<(Vec<u8>, PathBuf)>, Failure> {
+fn tablespaces(root: &Path) -> Result<Vec<(Vec<u8>, PathBuf)>, OperationError> {
     let links = root.join("pg_tblspc");
     let Ok(entries) = std::fs::read_dir(&links) else {
         return Ok(Vec::new());
     };
     let control = Control::read(root)?;
-    let failed = |error: std::io::Error| {
-        let message = format!("read {}: {error}", root.display());
-        Failure::new(
-            Code::Failed,
-            message,
-            "Run as the owner of the data directory.",
-        )
+    let failed = |source: std::io::Error| OperationError::DataDirectory {
+        path: root.to_owned(),
+        source,
     };
     let version = std::fs::read_to_string(root.join("PG_VERSION")).map_err(failed)?;
     let version = format!("PG_{}_{}", version.trim(), control.catalog_version);

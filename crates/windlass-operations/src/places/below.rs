@@ -6,16 +6,14 @@
 use std::fs::read_dir;
 use std::path::{Path, PathBuf};
 
-use windlass_engine::{STRIPE_SUFFIX, SetState, counted};
+use windlass_engine::{STRIPE_SUFFIX, SetState};
 
-use super::listed::{list, typed};
+use super::listed::list;
 
 /// How many directories below are looked at.
 const LOOKED_AT_MAX: usize = 100;
 /// How many names of a directory are looked at.
 const NAMES_MAX: usize = 10_000;
-/// How many directories are named.
-const NAMED_MAX: usize = 8;
 
 /// The directories below these that hold sets, each with how many it holds.
 pub fn places(above: &[PathBuf]) -> Vec<(PathBuf, usize)> {
@@ -28,32 +26,6 @@ pub fn places(above: &[PathBuf]) -> Vec<(PathBuf, usize)> {
         (count > 0).then_some((path, count))
     };
     below.into_iter().filter_map(with_count).collect()
-}
-
-/// What to do if a directory has no sets, and those below it do.
-pub(super) fn hint(above: &[PathBuf]) -> Option<String> {
-    let found = places(above);
-    let first = typed(&[found.first()?.0.clone()]);
-    let named = found.iter().take(NAMED_MAX);
-    let mut words: Vec<_> = named
-        .map(|(path, count)| format!("{count} in {}", path.display()))
-        .collect();
-    if found.len() > NAMED_MAX {
-        words.push("so on".to_owned());
-    }
-    let last = words.pop()?;
-    let words = match words.is_empty() {
-        true => last,
-        false => format!("{} and {last}", words.join(", ")),
-    };
-    Some(format!(
-        "Sets lie one level below: {words}. Name such a directory, as in `windlass info {first}`."
-    ))
-}
-
-/// How many sets are where.
-pub fn shown((path, count): &(PathBuf, usize)) -> String {
-    format!("{} in {}", counted(*count as u64, "set"), path.display())
 }
 
 /// How many sets are in a directory. A directory without the name of a stripe is not read on.

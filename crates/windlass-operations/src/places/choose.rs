@@ -1,0 +1,233 @@
+//! Chooses one set of a list: the newest, one by its id, or the newest up to a moment.
+//!
+//! Invariant: if a set cannot be used, Windlass never takes an older one in its place without
+//! saying so. A user who restores the newest backup and gets an older one would not notice.
+
+use jiff::{SignedDuration, Timestamp};
+use windlass_engine::{EngineError, SetEntry, SetList, SetState, UnknownStripe};
+
+use super::advice::Advice;
+use super::below;
+use super::error::{DatabaseSets, PlaceError, SetName};
+use super::identity::{Identity, databases};
+use super::named::Named;
+use super::other::advice_about;
+use super::which::{How, Which, meant};
+use crate::caller::Caller;
+use crate::denied;
+use crate::error::OperationError;
+use crate::moments::timestamp;
+use crate::notice::Notice;
+
+/// How far apart the clocks of two machines may be without a word about it.
+const CLOCKS_DIFFER_MINUTES: i64 = 5;
+
+/// The chosen set of a list.
+#[derive(Debug)]
+pub struct Chosen<'a> {
+    /// The set.
+    pub set: &'a SetEntry,
+    /// What to do if it is damaged.
+    pub advice: Advice,
+    /// How the set was chosen.
+    pub how: How,
+}
+
+/// The set that the words mean among the sets of their places.
+pub fn choose<'a>(
+    caller: &Caller,
+    list: &'a SetList,
+    named: &Named,
+) -> Result<Chosen<'a>, OperationError> {
+    let place = &*named.places();
+    let sets = named.sets(list)?;
+    let which = named.choice.which.as_ref().unwrap_or(&Which::Latest);
+    if let Which::Id(start) = which {
+        let set = by_id(&sets, start, place, || left_out(list, &sets, named))?;
+        return Ok(Chosen {
+            set,
+            advice: advice_about(&sets, set, &named.paths),
+            how: How::Id(start.clone()),
+        });
+    }
+    let bound = match which {
+        Which::By(moment) => {
+            check_past(*moment)?;
+            *moment
+        }
+        _ => i64::MAX,
+    };
+    let is_candidate =
+        |set: &&&SetEntry| !matches!(set.state, SetState::Unfinished) && set.begun_nanos <= bound;
+    let candidates: Vec<&SetEntry> = sets.iter().filter(is_candidate).copied().collect();
+    one_database(&candidates, place)?;
+    let Some(set) = candidates.last().copied() else {
+        return Err(nothing(list, &sets, bound, named));
+    };
+    passed_over_unknown(caller, list, set, bound)?;
+    tell_of_future(caller, set, &candidates);
+    Ok(Chosen {
+        set,
+        advice: advice_about(&sets, set, &named.paths),
+        how: How::Newest {
+            count: candidates.len(),
+            by: (bound < i64::MAX).then_some(bound),
+            place: place.to_owned(),
+        },
+    })
+}
+
+/// Tells if the newest set says that it was begun in the future. The clock that gave it this time
+/// was wrong, so another set may be newer.
+fn tell_of_future(caller: &Caller, set: &SetEntry, candidates: &[&SetEntry]) {
+    let limit = Timestamp::now() + SignedDuration::from_mins(CLOCKS_DIFFER_MINUTES);
+    let is_future = |set: &SetEntry| timestamp(set.begun_nanos) > limit;
+    if !is_future(set) {
+        return;
+    }
+    let mut before = candidates.iter().rev().filter(|set| !is_future(set));
+    let before = before.next().copied();
+    caller.tell(&Notice::SetOfFuture { set, before });
+}
+
+/// Refuses a moment that is still to come: the newest set would be taken for one of that day.
+fn check_past(nanos: i64) -> Result<(), PlaceError> {
+    // A day means its end, so the end of today is no mistake. A day has up to 25 hours.
+    let limit = Timestamp::now() + SignedDuration::from_hours(25);
+    match timestamp(nanos) > limit {
+        false => Ok(()),
+        true => Err(PlaceError::Future { nanos }),
+    }
+}
+
+/// Fails if Windlass would have to guess which database is meant.
+fn one_database(sets: &[&SetEntry], place: &str) -> Result<(), PlaceError> {
+    let found = databases(sets);
+    if found.len() < 2 {
+        return Ok(());
+    }
+    let found = found.into_iter().map(|(of, newest)| DatabaseSets {
+        count: count(sets, &of),
+        newest: name(newest),
+        of,
+    });
+    Err(PlaceError::SeveralDatabases {
+        place: place.to_owned(),
+        found: found.collect(),
+    })
+}
+
+fn count(sets: &[&SetEntry], of: &Identity) -> usize {
+    let same = |set: &&&SetEntry| Identity::of(set).is_some_and(|other| other.is_same(of));
+    sets.iter().filter(same).count()
+}
+
+/// What messages say of a set.
+fn name(set: &SetEntry) -> SetName {
+    SetName {
+        id: set.set_id.to_string(),
+        begun_nanos: set.begun_nanos,
+        of: Identity::of(set).map(Box::new),
+    }
+}
+
+fn by_id<'a>(
+    sets: &[&'a SetEntry],
+    start: &str,
+    place: &str,
+    left_out: impl FnOnce() -> Vec<Identity>,
+) -> Result<&'a SetEntry, PlaceError> {
+    let begins = |set: &&&SetEntry| set.set_id.to_string().starts_with(start);
+    let found: Vec<_> = sets.iter().filter(begins).copied().collect();
+    match found.as_slice() {
+        [set] => Ok(set),
+        [] => Err(PlaceError::NoId {
+            place: place.to_owned(),
+            start: start.to_owned(),
+            time: meant(start),
+            left_out: left_out(),
+        }),
+        several => Err(PlaceError::SeveralIds {
+            place: place.to_owned(),
+            start: start.to_owned(),
+            found: several.iter().map(|set| name(set)).collect(),
+        }),
+    }
+}
+
+/// Fails if a file there may belong to a newer set.
+fn passed_over_unknown(
+    caller: &Caller,
+    list: &SetList,
+    set: &SetEntry,
+    bound: i64,
+) -> Result<(), PlaceError> {
+    let newer = |nanos: i64| nanos > set.begun_nanos && nanos <= bound;
+    let unknown = list.unknown.iter();
+    let unknown = unknown.filter(|one| newer(one.file.modified_nanos));
+    // Sets of another user, which only that user may read, keep nobody from using his own.
+    let (others, unknown): (Vec<_>, Vec<_>) = unknown.partition(|one| is_of_another(one));
+    if let Some(first) = others.first() {
+        caller.tell(&Notice::FilesOfOthers {
+            count: others.len() as u64,
+            first: &first.file.location,
+        });
+    }
+    let Some(unknown) = unknown.first() else {
+        return Ok(());
+    };
+    Err(PlaceError::MaybeNewer {
+        path: unknown.file.location.clone(),
+        written_nanos: unknown.file.modified_nanos,
+        fault: unknown.fault.to_string(),
+        is_damage: unknown.fault.is_damage(),
+        newest: name(set),
+    })
+}
+
+/// The databases with sets in the same places that may be this one under the path that it had.
+fn left_out(list: &SetList, sets: &[&SetEntry], named: &Named) -> Vec<Identity> {
+    let others = named.left_out(list, sets).into_iter();
+    others.map(|(of, _)| of).collect()
+}
+
+/// Whether it is a file of another user that this user may not read.
+fn is_of_another(unknown: &UnknownStripe) -> bool {
+    unknown.fault.is_denied() && denied::is_of_another(&unknown.file.location)
+}
+
+fn nothing(list: &SetList, sets: &[&SetEntry], bound: i64, named: &Named) -> OperationError {
+    let place = named.places();
+    if let (Some(unknown), true) = (list.unknown.first(), sets.is_empty()) {
+        if let Some((message, hint)) = denied::words(&unknown.fault) {
+            return PlaceError::Denied { message, hint }.into();
+        }
+        let error = PlaceError::Unreadable {
+            path: unknown.file.location.clone(),
+            fault: unknown.fault.to_string(),
+            is_damage: unknown.fault.is_damage(),
+        };
+        return error.into();
+    }
+    let usable = |set: &&&SetEntry| !matches!(set.state, SetState::Unfinished);
+    match sets.iter().find(usable) {
+        Some(oldest) if bound < i64::MAX => PlaceError::NoneByThen {
+            place,
+            bound,
+            oldest: name(oldest),
+            left_out: left_out(list, sets, named),
+        }
+        .into(),
+        _ if !sets.is_empty() || !list.unfinished.is_empty() => {
+            PlaceError::Unfinished { place }.into()
+        }
+        _ => {
+            let error = EngineError::NoSet { location: place };
+            let found = below::places(&named.paths);
+            match found.is_empty() {
+                true => error.into(),
+                false => PlaceError::Below { error, found }.into(),
+            }
+        }
+    }
+}

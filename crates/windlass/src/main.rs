@@ -32,6 +32,7 @@ use windlass_operations::{
 };
 
 fn main() -> ExitCode {
+    signals::end_at_once();
     signals::take_file_size_limit();
     signals::end_on_abort();
     completions::answer();

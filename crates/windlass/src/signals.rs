@@ -1,16 +1,42 @@
 //! The signals that end a command.
 
-use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, LazyLock};
 
 use signal_hook::consts::{SIGABRT, SIGHUP, SIGINT, SIGTERM, SIGXFSZ};
 use windlass_engine::Cancel;
 
 use crate::exit::{Code, Failure};
 
+/// The signals that end a command.
+pub const ENDING: [i32; 3] = [SIGINT, SIGTERM, SIGHUP];
+
+/// Whether such a signal ends the process at once. It does until the command has something to clean
+/// up.
+static AT_ONCE: LazyLock<Arc<AtomicBool>> = LazyLock::new(|| Arc::new(true.into()));
+
+/// From now on, a signal ends the process with the code of an interrupted command. `main` calls
+/// this before everything else: a service manager may stop a command right after its start.
+pub fn end_at_once() {
+    let code = Code::Interrupted.number().into();
+    for signal in ENDING.into_iter().filter(|signal| !is_ignored(*signal)) {
+        // If there can be no handler, the signal does what it does to other programs.
+        let flag = Arc::clone(&AT_ONCE);
+        drop(signal_hook::flag::register_conditional_shutdown(
+            signal, code, flag,
+        ));
+    }
+}
+
+/// From now on, the command handles the signals itself. It has registered its own handlers.
+pub fn handled() {
+    AT_ONCE.store(false, Ordering::SeqCst);
+}
+
 /// A flag that SIGINT, SIGTERM and SIGHUP set.
 pub fn cancel_on_signals() -> Result<Cancel, Failure> {
     let cancel = Cancel::new();
-    for signal in [SIGINT, SIGTERM, SIGHUP] {
+    for signal in ENDING {
         if is_ignored(signal) {
             continue;
         }
@@ -26,6 +52,7 @@ pub fn cancel_on_signals() -> Result<Cancel, Failure> {
                 )
             })?;
     }
+    handled();
     Ok(cancel)
 }
 

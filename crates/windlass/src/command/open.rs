@@ -12,7 +12,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+use signal_hook::consts::SIGINT;
 use windlass_engine::media::saturated;
 use windlass_engine::{Cancel, OpenSet};
 use windlass_operations::{Opened, OperationError, ToOpen};
@@ -126,13 +126,14 @@ fn listen() -> Result<Asked, Failure> {
         }
         Ok(())
     };
-    let signals = [SIGINT, SIGTERM, SIGHUP].into_iter();
+    let signals = signals::ENDING.into_iter();
     let mut signals = signals.filter(|signal| !signals::is_ignored(*signal));
     let registered = signals.try_for_each(register);
     registered.map_err(|error| {
         let message = format!("cannot handle signals: {error}");
         Failure::new(Code::Failed, message, "Try again.")
     })?;
+    signals::handled();
     Ok(asked)
 }
 

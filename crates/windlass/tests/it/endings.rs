@@ -124,6 +124,24 @@ fn a_hangup_ends_a_backup_as_an_interrupt_does_unless_it_is_ignored() {
     assert_eq!(place.sets().len(), 1);
 }
 
+/// The signal arrives when the process opens its configuration, long before any work.
+#[test]
+fn a_signal_at_the_very_beginning_ends_a_command_as_a_later_one_does() {
+    let place = Place::new();
+    let (db, config) = (place.arg("shop.db"), place.arg("windlass.toml"));
+    std::fs::write(&config, "").unwrap();
+    for words in [&["backup", &db, "--to", "nul"][..], &["info", &db]] {
+        for signal in ["INT", "TERM", "HUP"] {
+            let mut strace = Command::new("strace");
+            let inject = format!("inject=openat:signal=SIG{signal}");
+            strace.args(["-f", "-qq", "-o", "/dev/null", "-P", &config, "-e", &inject]);
+            strace.arg(env!("CARGO_BIN_EXE_windlass")).args(words);
+            let status = strace.args(["--config", &config]).status().unwrap();
+            assert_eq!(status.code(), Some(130), "{signal} {words:?}");
+        }
+    }
+}
+
 #[test]
 fn a_flipped_bit_anywhere_in_the_magic_is_damage_wherever_the_set_is_named() {
     let place = Place::new();

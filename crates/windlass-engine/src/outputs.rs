@@ -26,6 +26,7 @@ use rustix::fs::OFlags;
 use crate::durable;
 use crate::error::EngineError;
 use crate::set::FoundSet;
+use crate::stripe_name::{PARTIAL_SUFFIX, STRIPE_SUFFIX, is_named_as_stripe, is_partial};
 use name::{Identity, Name, Tree};
 
 /// How much of a file is read to find out its kind.
@@ -203,13 +204,16 @@ impl Outputs {
 
     fn look(&self, path: &Path, kind: &OutputKind) -> Result<Existing, EngineError> {
         self.check(path)?;
+        check_name(path, kind)?;
         let foreign = || EngineError::OutputForeign {
             path: path.to_owned(),
             noun: kind.noun,
         };
         let metadata = match path.metadata() {
             Ok(metadata) => metadata,
-            Err(_) if path.is_symlink() => return Err(foreign()),
+            Err(error) if path.is_symlink() => {
+                return Err(failed("write", path, dangling(path, error)));
+            }
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Existing::Nothing),
             Err(source) => return Err(failed("look at", path, source)),
         };
@@ -238,6 +242,32 @@ impl Outputs {
 pub fn is_same_output(one: &Path, other: &Path) -> Result<bool, EngineError> {
     let (ones, others) = (Name::of(one)?, Name::of(other)?);
     Ok(ones.iter().any(|name| others.iter().any(|it| it.is(name))))
+}
+
+/// Refuses the name of a stripe for anything else. In a directory of sets, such a file would look
+/// like a damaged stripe, and every verification would tell of damage.
+fn check_name(path: &Path, kind: &OutputKind) -> Result<(), EngineError> {
+    let is_stripe = kind.noun == OutputKind::STRIPE.noun;
+    if is_stripe || !(is_named_as_stripe(path) || is_partial(path)) {
+        return Ok(());
+    }
+    Err(EngineError::OutputRefused {
+        path: path.to_owned(),
+        what: format!("a name that ends in {STRIPE_SUFFIX} or {PARTIAL_SUFFIX} is for stripes"),
+    })
+}
+
+/// Why nothing can be written to a symbolic link that leads to nothing that is there.
+fn dangling(link: &Path, error: io::Error) -> io::Error {
+    match std::fs::read_link(link) {
+        Ok(to) if error.kind() == io::ErrorKind::NotFound => {
+            let to = to.display();
+            io::Error::other(format!(
+                "it is a symbolic link to {to}, which does not exist"
+            ))
+        }
+        _ => error,
+    }
 }
 
 fn is_stream(metadata: &Metadata) -> bool {

@@ -29,7 +29,8 @@ pub enum SqliteError {
         what: &'static str,
     },
     /// Other connections kept the database locked for the whole time that the backup may wait.
-    #[error("{} stayed locked by another process for {waited:?}", path.display())]
+    #[error("{} stayed locked by another process for {}", path.display(),
+        seconds(waited))]
     Busy {
         /// The database.
         path: PathBuf,
@@ -94,7 +95,8 @@ pub enum SqliteError {
         kept: PathBuf,
     },
     /// The backup would have had to lock writers out for longer than allowed.
-    #[error("writers of {} were locked out for {limit:?}, and the backup was not done", path.display())]
+    #[error("writers of {} were locked out for {}, and the backup was not done", path.display(),
+        seconds(limit))]
     LockLimit {
         /// The database.
         path: PathBuf,
@@ -123,6 +125,12 @@ pub enum SqliteError {
     #[error("{} lost its read lock during the backup", path.display())]
     LockLost {
         /// The database.
+        path: PathBuf,
+    },
+    /// A file that all connections share was removed during the backup.
+    #[error("{} was removed during the backup, although the database is in use", path.display())]
+    SideRemoved {
+        /// The file.
         path: PathBuf,
     },
     /// The facts or the list of files of a set are not those of a SQLite database.
@@ -263,6 +271,11 @@ impl SqliteError {
                 "Another part of this process closed the database file, which drops POSIX locks, \
                  or the filesystem does not keep them; back up from a process of its own."
             }
+            Self::SideRemoved { .. } => {
+                "Programs that had the database open before and after that do not see each other's \
+                 locks, and may damage it. Stop all of them, run PRAGMA integrity_check, then \
+                 back it up again."
+            }
             _ => return self.hint_of_restore(),
         })
     }
@@ -329,6 +342,10 @@ fn process(pid: i32) -> String {
         0 => "another process".to_owned(),
         pid => format!("process {pid}"),
     }
+}
+
+fn seconds(time: &Duration) -> String {
+    format!("{} s", time.as_secs_f64())
 }
 
 /// Adds the action and the path to an I/O error, so that the message names both.

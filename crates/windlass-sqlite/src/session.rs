@@ -31,6 +31,10 @@ use crate::view::beside;
 /// tries. Under a storm of writers it would miss most of the short gaps.
 const LOCK_PAUSE: Duration = Duration::from_millis(1);
 
+/// The files that a connection has open at once: the database, its log or journal, the index of the
+/// log, and for a moment their directory.
+const FILES_OF_SQLITE: usize = 4;
+
 /// A connection that can hold a read transaction.
 pub(crate) struct Session {
     // Dropped first, so that SQLite releases its locks before the descriptors below are closed.
@@ -52,10 +56,12 @@ impl Session {
         // Ask for write access where possible (SQLite falls back to read-only by itself). SQLite
         // needs it to roll a hot journal back, and to clean up WAL files that it creates here.
         let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
-        let failed = |source| SqliteError::Sqlite {
-            action: "open",
-            path: path.into(),
-            source,
+        let failed = |source| {
+            no_more_files(path).unwrap_or(SqliteError::Sqlite {
+                action: "open",
+                path: path.into(),
+                source,
+            })
         };
         let connection = Connection::open_with_flags(path, flags).map_err(failed)?;
         connection.busy_timeout(Duration::ZERO).map_err(failed)?;
@@ -191,7 +197,9 @@ impl Session {
                 what: "SQLite does not recognize its header",
             },
             Some(ErrorCode::ReadOnly | ErrorCode::CannotOpen) => {
-                if beside(&self.path, "-journal").exists() {
+                if let Some(error) = no_more_files(&path) {
+                    error
+                } else if beside(&self.path, "-journal").exists() {
                     SqliteError::HotJournalReadOnly { path }
                 } else {
                     SqliteError::WalUnavailable { path, source }
@@ -204,6 +212,23 @@ impl Session {
             _ => self.failed("begin a read transaction on", source),
         }
     }
+}
+
+/// The error if this process may not open as many files as SQLite needs beside those that it has.
+/// SQLite itself does not say that this is why it cannot open one.
+fn no_more_files(path: &Path) -> Option<SqliteError> {
+    let tried: Result<Vec<_>, _> = (0..FILES_OF_SQLITE)
+        .map(|_| File::open("/dev/null"))
+        .collect();
+    let is_limit = |error: &std::io::Error| {
+        let limits = [libc::EMFILE, libc::ENFILE];
+        error.raw_os_error().is_some_and(|it| limits.contains(&it))
+    };
+    tried.err().filter(is_limit).map(|source| SqliteError::Io {
+        action: "open",
+        path: path.into(),
+        source,
+    })
 }
 
 fn is_busy(error: &rusqlite::Error) -> bool {

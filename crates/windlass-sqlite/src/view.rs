@@ -118,15 +118,12 @@ impl WalView {
         let lost = || SqliteError::LockLost {
             path: self.database.clone(),
         };
+        let index = self.shm.metadata().during("inspect", &self.shm_path)?;
         // Only the last connection removes the index, and this session is still connected.
-        if self
-            .shm
-            .metadata()
-            .during("inspect", &self.shm_path)?
-            .nlink()
-            == 0
-        {
-            return Err(lost());
+        if index.nlink() == 0 {
+            return Err(SqliteError::SideRemoved {
+                path: self.shm_path.clone(),
+            });
         }
         // A writer died and left the header half-written. It was not running a checkpoint, so no
         // frames were copied.

@@ -43,7 +43,8 @@ pub fn choose<'a>(
     let sets = named.sets(list)?;
     let which = named.choice.which.as_ref().unwrap_or(&Which::Latest);
     if let Which::Id(start) = which {
-        let set = by_id(&sets, start, place, || left_out(list, &sets, named))?;
+        let set = by_id(&sets, start, place, || left_out(list, &sets, named));
+        let set = set.map_err(|error| of_another(list, start, named).unwrap_or(error))?;
         return Ok(Chosen {
             set,
             advice: advice_about(&sets, set, &named.paths),
@@ -153,6 +154,20 @@ fn by_id<'a>(
             found: several.iter().map(|set| name(set)).collect(),
         }),
     }
+}
+
+/// The error if the id is that of a set of another database than the one that was asked for.
+fn of_another(list: &SetList, start: &str, named: &Named) -> Option<PlaceError> {
+    let asked = named.choice.of.clone()?;
+    let begins = |set: &&SetEntry| set.set_id.to_string().starts_with(start);
+    let set = list.sets.iter().find(begins)?;
+    let of = Identity::of(set).map(Box::new)?;
+    (!of.is_called(&asked)).then(|| PlaceError::OfAnother {
+        place: named.places(),
+        set: set.set_id.to_string(),
+        of,
+        asked,
+    })
 }
 
 /// Fails if a file there may belong to a newer set.

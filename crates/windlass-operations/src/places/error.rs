@@ -133,6 +133,18 @@ pub enum PlaceError {
         /// Databases of which there are sets too, which the words leave out.
         left_out: Vec<Identity>,
     },
+    /// The set that was asked for is of another database than the one that was asked for.
+    #[error("set {} in {place} is of {of}, not of {asked}", &set[..8])]
+    OfAnother {
+        /// Where.
+        place: String,
+        /// Its id.
+        set: String,
+        /// Its database.
+        of: Box<Identity>,
+        /// The database that was asked for.
+        asked: String,
+    },
     /// Several ids begin like this.
     #[error("the ids of {} sets in {place} begin with {start}:\n{}", found.len(), ids(found))]
     SeveralIds {

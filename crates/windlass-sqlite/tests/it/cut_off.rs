@@ -70,6 +70,21 @@ fn a_database_that_is_cut_off_during_the_copy_is_an_error() {
     }
 }
 
+/// Who connects then makes new files, so that two programs do not see each other's locks.
+#[test]
+fn an_index_of_the_log_that_is_removed_during_the_copy_is_named() {
+    let (room, ledger, _keeper) = scene(Journal::Wal);
+    let index = room.path("a.db-shm");
+    let removed = index.clone();
+    let meanwhile = move || std::fs::remove_file(removed).unwrap();
+    let error = backup_while(&ledger.path, &room.path("set"), meanwhile).unwrap_err();
+    let SqliteError::SideRemoved { path } = &error else {
+        panic!("{error:?}")
+    };
+    assert_eq!(*path, index);
+    assert!(!error.hint().unwrap().contains("this process"));
+}
+
 /// SQLite forbids this, and no lock prevents it. The set would mix rows of both databases.
 #[test]
 fn another_database_that_is_copied_over_one_in_wal_mode_is_noticed() {

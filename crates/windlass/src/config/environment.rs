@@ -32,7 +32,13 @@ pub fn check() -> Result<(), Failure> {
         Some(name) => {
             let rest = "`windlass COMMAND --help` names the variable of each option; unset this \
                         one if it is not for Windlass.";
-            let hint = nearest::hint(&name, known.iter().map(String::as_str), rest);
+            let hint = match without_variable(&command, &name) {
+                Some(option) => format!(
+                    "--{option} has no variable in the environment: type it on the command line, \
+                     and unset this one."
+                ),
+                None => nearest::hint(&name, known.iter().map(String::as_str), rest),
+            };
             Err(Failure::usage(
                 format!("no option is called {name} in the environment"),
                 hint,
@@ -66,6 +72,14 @@ fn check_values(command: &Command) -> Result<(), Failure> {
         }
     }
     Ok(())
+}
+
+/// The option that a variable would have if it had one.
+fn without_variable(command: &Command, name: &str) -> Option<String> {
+    let meant = name.strip_prefix(PREFIX)?.to_lowercase().replace('_', "-");
+    let options = options(command, "");
+    let mut longs = options.iter().filter_map(|it| it.1.get_long());
+    longs.any(|long| long == meant).then_some(meant)
 }
 
 /// All options, each with the words of its command.

@@ -2,6 +2,7 @@
 
 use std::io::ErrorKind;
 
+use nix::libc::{EMFILE, ENFILE};
 use windlass_engine::{EngineError, FILE_SIZE_LIMIT};
 use windlass_model::ModelError;
 use windlass_operations::{
@@ -12,6 +13,10 @@ use windlass_postgres::user_shown;
 
 use super::OPTION_VALUES;
 use crate::words::quoted;
+
+/// The hint if this process may not open another file.
+const OPEN_FILES_LIMIT: &str =
+    "Raise the limit on open files (ulimit -n, LimitNOFILE= of a systemd unit).";
 
 /// The message, and the hint if there is one.
 pub fn words(error: &OperationError) -> (String, Option<String>) {
@@ -79,14 +84,20 @@ pub fn words(error: &OperationError) -> (String, Option<String>) {
 fn or_limited(hint: Option<String>, error: &(dyn std::error::Error + 'static)) -> Option<String> {
     let causes = std::iter::successors(Some(error), |error| error.source());
     let mut faults = causes.filter_map(|cause| cause.downcast_ref::<std::io::Error>());
-    let is_limit = faults.any(|fault| fault.kind() == ErrorKind::FileTooLarge);
-    hint.or_else(|| is_limit.then(|| FILE_SIZE_LIMIT.to_owned()))
+    let limit = faults.find_map(|fault| match fault.raw_os_error() {
+        Some(EMFILE | ENFILE) => Some(OPEN_FILES_LIMIT),
+        _ => (fault.kind() == ErrorKind::FileTooLarge).then_some(FILE_SIZE_LIMIT),
+    });
+    hint.or_else(|| limit.map(str::to_owned))
 }
 
 fn engine(error: &EngineError) -> (String, Option<String>) {
     match denied::words(error) {
         Some((message, hint)) => (message, Some(hint)),
-        None => (super::engine_message(error), super::engine(error)),
+        None => (
+            super::engine_message(error),
+            or_limited(super::engine(error), error),
+        ),
     }
 }
 

@@ -92,6 +92,9 @@ fn composed(error: &PlaceError) -> Option<String> {
             }
             (true, None) => LISTED.to_owned(),
         },
+        PlaceError::OfAnother { .. } => "Leave out --database to take this set, or --set to take \
+                                         the newest of that database."
+            .to_owned(),
         PlaceError::MaybeNewer { newest, .. } => {
             let (id, begun) = (newest.short_id(), when(newest.begun_nanos));
             format!(

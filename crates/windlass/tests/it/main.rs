@@ -20,6 +20,7 @@ mod life;
 mod logging;
 mod manual;
 mod many_sets;
+mod messages;
 mod mounting;
 mod open_content;
 mod open_images;

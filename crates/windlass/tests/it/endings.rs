@@ -129,7 +129,7 @@ fn a_hangup_ends_a_backup_as_an_interrupt_does_unless_it_is_ignored() {
 fn a_signal_at_the_very_beginning_ends_a_command_as_a_later_one_does() {
     let place = Place::new();
     let (db, config) = (place.arg("shop.db"), place.arg("windlass.toml"));
-    std::fs::write(&config, "").unwrap();
+    drop(File::create(&config).unwrap());
     for words in [&["backup", &db, "--to", "nul"][..], &["info", &db]] {
         for signal in ["INT", "TERM", "HUP"] {
             let mut strace = Command::new("strace");

@@ -317,9 +317,8 @@ impl OperationError {
                 | PostgresError::Label { .. },
             )
             | Self::Sqlite(SqliteError::TargetName { .. }) => Ending::Usage,
-            Self::Postgres(PostgresError::Set { .. }) | Self::Sqlite(SqliteError::Facts { .. }) => {
-                Ending::Damage
-            }
+            Self::Postgres(error) if error.is_damage() => Ending::Damage,
+            Self::Sqlite(SqliteError::Facts { .. }) => Ending::Damage,
             Self::Database(error) => error.ending(),
             Self::Device(DeviceError::NoParent { .. } | DeviceError::Attribute { .. }) => {
                 Ending::Failed

@@ -19,6 +19,8 @@ use crate::lsn::{Lsn, Timeline};
 pub const CONTROL_BYTES: usize = 8192;
 /// Where the file lies below the data directory.
 pub const CONTROL_PATH: &str = "global/pg_control";
+const WRONG_LENGTH: &str = "is not 8192 bytes long";
+const NO_CRC: &str = "has no CRC-32C that holds";
 
 /// PostgreSQL keeps the meaningful part within one disk sector, so that the disk writes it as a
 /// whole.
@@ -130,12 +132,17 @@ impl Control {
         Err(PostgresError::Control { path, what: fault })
     }
 
+    /// Whether this error of [`Control::parse`] says that the bytes are not what a server wrote.
+    pub(crate) fn is_damage(what: &str) -> bool {
+        [WRONG_LENGTH, NO_CRC].contains(&what)
+    }
+
     /// Parses the file's bytes. The error says what is wrong with them.
     pub fn parse(bytes: Vec<u8>) -> Result<Self, &'static str> {
         if bytes.len() != CONTROL_BYTES {
-            return Err("is not 8192 bytes long");
+            return Err(WRONG_LENGTH);
         }
-        let crc_at = find_crc(&bytes).ok_or("has no CRC-32C that holds")?;
+        let crc_at = find_crc(&bytes).ok_or(NO_CRC)?;
         let float_at = find_float(&bytes[..crc_at]).ok_or("has an unknown layout")?;
         let constants = float_at + 8;
         let slru_pages = u32_at(&bytes, 8) >= SLRU_PAGES_SINCE;

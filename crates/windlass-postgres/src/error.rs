@@ -339,6 +339,12 @@ pub enum PostgresError {
         #[source]
         source: ServerError,
     },
+    /// The files of the cluster are damaged, so that no server can use them.
+    #[error("the cluster is damaged: {what}")]
+    ClusterDamaged {
+        /// Which files, and what is wrong with them.
+        what: String,
+    },
     /// amcheck cannot be used in a database of the opened server.
     #[error("install amcheck in database {database}: {source}")]
     Amcheck {
@@ -365,6 +371,26 @@ impl PostgresError {
         match self.server_error() {
             Some(error) => error.to_string(),
             None => self.to_string(),
+        }
+    }
+
+    /// Whether the error says that a set, or the cluster in an opened set, is damaged.
+    pub fn is_damage(&self) -> bool {
+        match self {
+            Self::Set { .. } | Self::ClusterDamaged { .. } => true,
+            Self::ServerEnded { .. } => self.server_end().is_some_and(ServerEnd::is_damage),
+            Self::OpenedConnect { source, .. } | Self::Amcheck { source, .. } => source.is_damage(),
+            _ => false,
+        }
+    }
+
+    /// The same error of an opened server, or the damage of its cluster if that is the cause.
+    pub(crate) fn of_opened(self) -> Self {
+        match &self {
+            Self::Sql { source, .. } if source.is_damage() => Self::ClusterDamaged {
+                what: self.to_string(),
+            },
+            _ => self,
         }
     }
 

@@ -31,6 +31,9 @@ use crate::open::Server;
 pub use found::{Inspection, RelationFault};
 use relations::Relation;
 
+/// What a fault is in if no relation of its database can be checked.
+const UNUSABLE: &str = "the whole database";
+
 /// Checks every database of an opened server. The server must be writable, because Windlass may
 /// have to install amcheck. `data` is the server's data directory. `jobs` sessions and readers work
 /// at once.
@@ -40,10 +43,31 @@ pub fn inspect(
     jobs: usize,
     cancel: &Cancel,
 ) -> Result<Inspection, PostgresError> {
+    inspect_all(server, data, jobs, cancel).map_err(PostgresError::of_opened)
+}
+
+fn inspect_all(
+    server: &Server,
+    data: &Path,
+    jobs: usize,
+    cancel: &Cancel,
+) -> Result<Inspection, PostgresError> {
     let mut found = Inspection::default();
-    let databases = relations::databases(server.connection())?;
-    for database in &databases {
-        let (session, checks) = relations::prepare(server.connection(), database)?;
+    let mut databases = Vec::new();
+    for database in &relations::databases(server.connection())? {
+        let prepared = relations::prepare(server.connection(), database);
+        let (session, checks) = match prepared.map_err(PostgresError::of_opened) {
+            Err(error) if error.is_damage() => {
+                found.faults.push(RelationFault {
+                    database: database.clone(),
+                    relation: UNUSABLE.to_owned(),
+                    what: error.words(),
+                });
+                continue;
+            }
+            prepared => prepared?,
+        };
+        databases.push(database.clone());
         let session = std::sync::Mutex::new(Some(session));
         let results = in_parallel(&checks, jobs, cancel, || {
             let first = session.lock().map_or(None, |mut session| session.take());

@@ -19,6 +19,7 @@
 //!   named.
 //! - The server ends with this process, however this process ends.
 
+mod damage;
 mod logins;
 mod process;
 mod programs;
@@ -127,7 +128,8 @@ impl Server {
         let port = request.port.unwrap_or(PORT_DEFAULT);
         check_socket(&request.scratch, port)?;
         let (control, prepared) = returned(apart, || {
-            let control = Control::read(&request.data)?;
+            let major = request.programs.major();
+            let control = damage::check_first_files(&request.data, major)?;
             let replayed = tree::check_log(&request.data, &control)?;
             let prepared = tree::prepare(&request.data, &request.was, replayed)?;
             configure(&request, &control, &prepared, port)?;
@@ -147,7 +149,17 @@ impl Server {
             prepared.finish()?;
             Ok(Logins::new(&request, &control))
         })?;
-        let connection = connect(&request.scratch, port, &logins)?;
+        let connected = connect(&request.scratch, port, &logins).and_then(|connection| {
+            // The first session reads the catalogs without their indexes, all others with them.
+            let again = connection.session(&connection.database);
+            again.map_err(|source| not_connected(logins.roles(), source))?;
+            Ok(connection)
+        });
+        let connection = connected.or_else(|failed| {
+            let major = request.programs.major();
+            let found = returned(apart, || damage::of_logins(&request.data, &control, major))?;
+            Err(found.unwrap_or(failed))
+        })?;
         Ok(Self {
             process,
             connection,
@@ -348,7 +360,10 @@ fn connect(host: &Path, port: u16, logins: &Logins) -> Result<Connection, Postgr
             options: String::new(),
         };
         match connection.session(database) {
-            Ok(mut client) => return settled(connection, &mut client, logins.named()),
+            Ok(mut client) => {
+                let settled = settled(connection, &mut client, logins.named());
+                return settled.map_err(PostgresError::of_opened);
+            }
             // Keep the first error that is not about a missing name: it says most.
             Err(source) if is_absent(&source) => failed = failed.or(Some((true, source))),
             Err(source) => match failed {
@@ -358,14 +373,18 @@ fn connect(host: &Path, port: u16, logins: &Logins) -> Result<Connection, Postgr
         }
     }
     Err(match failed {
-        Some((_, source)) => PostgresError::OpenedConnect {
-            roles: logins.roles(),
-            source: source.into(),
-        },
+        Some((_, source)) => not_connected(logins.roles(), source),
         None => PostgresError::Set {
             what: "it names no role to connect as".into(),
         },
     })
+}
+
+fn not_connected(roles: String, source: postgres::Error) -> PostgresError {
+    PostgresError::OpenedConnect {
+        roles,
+        source: source.into(),
+    }
 }
 
 /// True if the role or the database does not exist.

@@ -5,10 +5,11 @@
 //! - The newest segments are known before the files are listed, and the oldest after that. So what
 //!   the server removed or made meanwhile is not missed.
 
+use postgres::Row;
 use windlass_media::{FileEntry, FileKind, FileTable};
 
 use crate::control::Control;
-use crate::error::PostgresError;
+use crate::error::{PostgresError, SqlContext};
 use crate::listing::Listing;
 use crate::session::Session;
 use crate::warning::Warning;
@@ -121,13 +122,19 @@ impl StatusSegments {
         session: &mut Session,
         listing: &Listing,
     ) -> Result<Option<Warning>, PostgresError> {
-        let row = session.rows("ask for the oldest transactions", AGES)?;
-        let ages = row.first().map_or([0, 0], |row| [row.get(0), row.get(1)]);
+        const DOING: &str = "ask for the oldest transactions";
+        let row = session.rows(DOING, AGES)?;
+        // Both are null if the catalog of databases has lost its rows.
+        let age = |row: &Row, at| row.try_get::<_, Option<i64>>(at).doing(DOING);
+        let ages = match row.first() {
+            Some(row) => [age(row, 0)?, age(row, 1)?],
+            None => [None; 2],
+        };
         let listed = listing.by_path();
         let is_missing = |name: &String| listing.find(&listed, name.as_bytes()).is_none();
         let mut missing = Vec::new();
         for (one, age) in self.all.iter().zip(ages) {
-            let age = age.max(0_i64).cast_unsigned();
+            let age = age.unwrap_or(0).max(0).cast_unsigned();
             missing.extend(one.since(age).filter(is_missing));
         }
         let more = missing.len().saturating_sub(1) as u64;

@@ -20,12 +20,34 @@ pub enum ServerEnd {
     Denied,
     /// A library that shall be preloaded is not installed.
     LibraryMissing,
+    /// A file of the cluster is damaged.
+    FileDamaged,
     /// A file of the cluster is missing.
     FileMissing,
+    /// A file that is not the cluster's is missing.
+    OtherFileMissing,
 }
 
+/// What to do about a damaged cluster.
+pub(super) const DAMAGED: &str = "Verify the set. If it is not damaged, the source was damaged \
+    before the backup.";
+
+/// Where the files of a cluster are, as a server names them in its messages.
+const CLUSTER_FILES: [&str; 10] = [
+    "\"base/",
+    "\"global/",
+    "\"pg_commit_ts/",
+    "\"pg_logical/",
+    "\"pg_multixact/",
+    "\"pg_subtrans",
+    "\"pg_tblspc/",
+    "\"pg_twophase/",
+    "\"pg_wal/",
+    "\"pg_xact/",
+];
+
 /// What the log says in each case. The first that is found counts.
-const WORDS: [(ServerEnd, &[&str]); 8] = [
+const WORDS: [(ServerEnd, &[&str]); 9] = [
     (
         ServerEnd::LibraryNeeded,
         &["shared_preload_libraries", "resource manager with ID"],
@@ -51,14 +73,41 @@ const WORDS: [(ServerEnd, &[&str]); 8] = [
     ),
     (ServerEnd::Denied, &["Permission denied"]),
     (ServerEnd::LibraryMissing, &["could not access file"]),
-    (ServerEnd::FileMissing, &["No such file or directory"]),
+    (
+        ServerEnd::FileDamaged,
+        &[
+            "could not access status of transaction",
+            "invalid page in block",
+            "contains unexpected zero page",
+            "could not read block",
+            "could not read file",
+            "contains incorrect checksum",
+            "contains invalid data",
+            "could not locate a valid checkpoint record",
+            "could not locate required checkpoint record",
+        ],
+    ),
+    (ServerEnd::OtherFileMissing, &["No such file or directory"]),
 ];
+
+/// Whether a server's message names a file of its cluster.
+pub(super) fn names_cluster_file(message: &str) -> bool {
+    CLUSTER_FILES.iter().any(|file| message.contains(file))
+}
 
 impl ServerEnd {
     fn of_log(log: &str) -> Option<Self> {
         let says = |words: &[&str]| words.iter().any(|word| log.contains(word));
         let found = WORDS.into_iter().find(|(_, words)| says(words));
-        found.map(|(end, _)| end)
+        found.map(|(end, _)| match end {
+            Self::OtherFileMissing if names_cluster_file(log) => Self::FileMissing,
+            end => end,
+        })
+    }
+
+    /// Whether the set, or what was backed up, is damaged.
+    pub(super) fn is_damage(self) -> bool {
+        matches!(self, Self::FileDamaged | Self::FileMissing)
     }
 
     /// What the user can do about it.
@@ -77,9 +126,13 @@ impl ServerEnd {
             Self::LibraryMissing => {
                 "Install the library that the server names, or do not preload it."
             }
+            Self::FileDamaged => DAMAGED,
             Self::FileMissing => {
                 "The set lacks a file that the server needs. Verify the set. If it is not damaged, \
                  the source lacked the file during the backup."
+            }
+            Self::OtherFileMissing => {
+                "Put the file where the server looks for it, or leave out the setting that names it."
             }
         }
     }

@@ -1,6 +1,6 @@
 //! Hints: what a user can do about an error, in full sentences.
 
-use super::{PostgresError, ServerError, connect};
+use super::{PostgresError, ServerError, connect, ended};
 
 impl PostgresError {
     /// What the user can do about it, in full sentences: first the server's advice, then ours.
@@ -67,6 +67,12 @@ impl PostgresError {
             }
             Self::Programs { .. } => {
                 "Install that version's server package, or name its directory."
+            }
+            Self::ClusterDamaged { .. } => ended::DAMAGED,
+            Self::OpenedConnect { source, .. } | Self::Amcheck { source, .. }
+                if source.is_damage() =>
+            {
+                ended::DAMAGED
             }
             Self::ServerEnded { .. } => return Some(self.server_end()?.hint().to_owned()),
             Self::OpenedConnect { .. } => "Name a role of the cluster.",

@@ -11,6 +11,8 @@ use std::ops::Deref;
 
 use postgres::error::SqlState;
 
+use super::ended;
+
 /// An error of the client crate. If the server said something, it is shown in the server's words.
 pub struct ServerError(postgres::Error);
 
@@ -34,6 +36,23 @@ impl ServerError {
         }
         (cause.to_string() == PASSWORD_MISSING)
             .then_some("the server asks for a password, and none was given")
+    }
+
+    /// Whether an opened server says that files of its cluster are damaged or missing.
+    pub(super) fn is_damage(&self) -> bool {
+        let always = [
+            SqlState::DATA_CORRUPTED,
+            SqlState::INDEX_CORRUPTED,
+            SqlState::INTERNAL_ERROR,
+        ];
+        // The directory of a database is missing, or its PG_VERSION says nothing.
+        let of_files = [
+            SqlState::UNDEFINED_FILE,
+            SqlState::INVALID_CATALOG_NAME,
+            SqlState::INVALID_PARAMETER_VALUE,
+        ];
+        let is_one = |codes: &[SqlState]| self.0.code().is_some_and(|code| codes.contains(code));
+        is_one(&always) || is_one(&of_files) && ended::names_cluster_file(&self.to_string())
     }
 
     /// Whether the session is over: the server was stopped, crashed, or ended the session.

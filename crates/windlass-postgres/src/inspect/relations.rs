@@ -26,6 +26,9 @@ const RELATIONS: &str = "SELECT c.oid, format('%I.%I', n.nspname, c.relname), a.
             OR c.relkind = 'i' AND a.amname = 'btree' AND i.indisvalid AND i.indisready) \
      ORDER BY pg_relation_size(c.oid) DESC, c.oid";
 
+/// How the server says that a segment of pg_xact or pg_multixact is missing.
+const STATUS_UNKNOWN: &str = "could not access status of transaction";
+
 /// A relation to check.
 pub(super) struct Relation {
     oid: u32,
@@ -147,13 +150,14 @@ fn summary(rows: &[Row]) -> String {
 /// True if the error says that data is wrong or cannot be read. Any other error (a missing library,
 /// too little memory) says that the relation could not be checked.
 fn is_damage(error: &DbError) -> bool {
-    [
+    let codes = [
         SqlState::DATA_CORRUPTED,
         SqlState::INDEX_CORRUPTED,
         SqlState::IO_ERROR,
         SqlState::INTERNAL_ERROR,
-    ]
-    .contains(error.code())
+    ];
+    let of_status = error.message().starts_with(STATUS_UNKNOWN);
+    codes.contains(error.code()) || *error.code() == SqlState::UNDEFINED_FILE && of_status
 }
 
 fn said(error: &DbError) -> String {

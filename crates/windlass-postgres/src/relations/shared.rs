@@ -9,13 +9,14 @@ use std::io::Read;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 
-use super::catalog::{DATABASE, Layout};
+pub(crate) use super::catalog::DATABASE;
+use super::catalog::Layout;
 use super::heap::tuples;
 use super::map::{FileMap, MAP_BYTES_MAX};
 use crate::control::Control;
 
 /// pg_authid.
-const ROLES: u32 = 1260;
+pub(crate) const ROLES: u32 = 1260;
 /// The oid of the role that initdb makes, whatever its name is.
 const BOOTSTRAP_ROLE: u32 = 10;
 /// At most this many pages of a catalog are read. The rows of initdb come first.
@@ -27,6 +28,11 @@ pub(crate) fn bootstrap_roles(data: &Path, control: &Control, major: u32) -> Vec
     let rows = rows(data, control, (ROLES, major)).unwrap_or_default();
     let own = rows.into_iter().filter(|(oid, _)| *oid == BOOTSTRAP_ROLE);
     distinct(own.map(|(_, name)| name))
+}
+
+/// Whether the role of initdb is there. Nobody can drop it.
+pub(crate) fn has_bootstrap_role(data: &Path, control: &Control, major: u32) -> bool {
+    !bootstrap_roles(data, control, major).is_empty()
 }
 
 /// The names of databases.

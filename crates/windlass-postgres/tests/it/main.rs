@@ -6,6 +6,7 @@
 
 mod checksums;
 mod control;
+mod damaged;
 mod databases;
 mod inspect;
 mod live;

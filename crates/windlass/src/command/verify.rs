@@ -147,6 +147,13 @@ impl How<'_> {
                 document["open"] = serde_json::json!({"error": failure.message()});
                 None
             }
+            Some(Err(failure)) if failure.is_damage() => {
+                let failure = match arguments.quick {
+                    true => failure,
+                    false => failure.hinting(relations::OF_SOURCE),
+                };
+                return Err(found.advised(failure));
+            }
             result => result.transpose()?,
         };
         let mut code = match damage.is_empty() {

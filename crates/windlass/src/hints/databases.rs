@@ -7,6 +7,10 @@ use windlass_sqlite::SqliteError;
 const FOREIGN_SET: &str = "No backup of this version writes such a set. If `windlass info` says \
     that a newer version wrote it, use that version.";
 
+/// What to do about an opened cluster whose files are damaged.
+const CLUSTER_DAMAGED: &str = "`windlass verify` says whether the set is damaged. If it is not, \
+    the source was damaged before the backup.";
+
 /// What to do about a cluster, a session, a restore of a cluster, or an opened server: first the
 /// server's advice, then ours.
 pub fn postgres(error: &PostgresError) -> Option<String> {
@@ -25,6 +29,12 @@ fn postgres_text(error: &PostgresError) -> Option<&'static str> {
     Some(match error {
         PostgresError::Programs { .. } => {
             "Install that version's server package, or name its directory with --bindir."
+        }
+        PostgresError::ClusterDamaged { .. } => CLUSTER_DAMAGED,
+        PostgresError::OpenedConnect { .. } | PostgresError::Amcheck { .. }
+            if error.is_damage() =>
+        {
+            CLUSTER_DAMAGED
         }
         PostgresError::OpenedConnect { .. } => "Name a role of the cluster with --user.",
         PostgresError::Amcheck { .. } => {
@@ -67,6 +77,10 @@ fn server_end(end: ServerEnd) -> Option<&'static str> {
         ServerEnd::FileMissing => {
             "The set lacks a file that the server needs. `windlass verify` says whether the set is \
              damaged. If it is not, the source lacked the file during the backup."
+        }
+        ServerEnd::FileDamaged => CLUSTER_DAMAGED,
+        ServerEnd::OtherFileMissing => {
+            "Put the file where the server looks for it, or leave out the -c that names it."
         }
         _ => return None,
     })

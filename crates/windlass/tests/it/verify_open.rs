@@ -6,6 +6,7 @@
 use std::os::unix::fs::FileExt;
 
 use windlass_testkit::postgres::{ClusterOptions, PrivateCluster};
+use windlass_testkit::reforge::reforge;
 
 use crate::clusters::{back_up, bytes, place};
 use crate::open_postgres::{rot, set_with_words};
@@ -130,7 +131,7 @@ fn a_set_that_is_too_damaged_to_be_opened_is_still_reported_on() {
     let place = place();
     let (_source, set) = set_with_words(place.path());
     let (stripe, mut stored) = bytes(&set).remove(0);
-    // No server starts without its settings.
+    // No server starts without its settings, nor without its version, which is in the same frame.
     let settings = b"# PostgreSQL configuration file";
     let at = stored.windows(settings.len()).position(|it| it == settings);
     stored[at.unwrap()] ^= 1;
@@ -145,7 +146,7 @@ fn a_set_that_is_too_damaged_to_be_opened_is_still_reported_on() {
         (&false.into(), &1.into())
     );
     let error = report["open"]["error"].as_str().unwrap();
-    assert!(error.contains("postgresql.conf"), "{report}");
+    assert!(error.contains("PG_VERSION"), "{report}");
     assert!(
         said.contains(&format!("cannot be opened: {error}")),
         "{said}"
@@ -159,5 +160,51 @@ fn a_set_that_is_too_damaged_to_be_opened_is_still_reported_on() {
         said.contains("hint: No other sound set of this database is in "),
         "{said}"
     );
+    scratch.assert_clean();
+}
+
+/// Opens the set in both ways. Both must end with the code of damage and print `says`.
+fn is_damaged(scratch: &Scratch, set: &str, says: &str) {
+    let open = ["open", "--quiet", set, "--", "true"];
+    let verify = ["verify", "--latest", "--quiet", "--open", set];
+    for words in [&open[..], &verify] {
+        let output = scratch.run(None, words);
+        let said = text(&output);
+        assert_eq!(output.status.code(), Some(4), "{words:?}: {said}");
+        assert!(said.contains(says), "{words:?}: {said}");
+        assert!(!said.contains("--user"), "{words:?}: {said}");
+    }
+}
+
+#[test]
+fn a_cluster_whose_catalogs_were_damaged_before_the_backup_ends_with_the_code_of_damage() {
+    let place = place();
+    let source = PrivateCluster::start(&ClusterOptions::default().initdb("--data-checksums"));
+    source.sql("postgres", "CHECKPOINT");
+    let scratch = Scratch::new();
+    for (number, name) in [
+        (1260, "pg_authid"),
+        (1262, "pg_database"),
+        (2671, "pg_database_datname_index"),
+    ] {
+        // The server has the page in its memory and goes on.
+        let path = source.data().join(format!("global/{number}"));
+        let sound = std::fs::read(&path).unwrap();
+        let file = std::fs::OpenOptions::new().write(true).open(&path).unwrap();
+        file.write_all_at(&[0; 8192], 0).unwrap();
+        let set = back_up(&source, place.path(), &[]);
+        file.write_all_at(&sound, 0).unwrap();
+        is_damaged(&scratch, &set, &format!("global/{number} ({name})"));
+        std::fs::remove_dir_all(&set).unwrap();
+    }
+    // A backup of this version refuses such a source, but sets of older versions exist.
+    let set = back_up(&source, place.path(), &[]);
+    let (stripe, _) = bytes(&set).remove(0);
+    reforge(&stripe, |parts| {
+        let mut files = parts.description.files.0.iter_mut();
+        let segment = files.find(|file| file.path == b"pg_multixact/offsets/0000");
+        segment.unwrap().path = b"pg_multixact/lost".to_vec();
+    });
+    is_damaged(&scratch, &set, "pg_multixact/offsets has lost its segments");
     scratch.assert_clean();
 }

@@ -21,6 +21,9 @@ use crate::places::{self, Advice};
 use crate::requests;
 use crate::words::duration;
 
+/// What follows if the database is damaged, and every byte of its set is right.
+pub(super) const OF_SOURCE: &str = "The set is what was backed up: the damage was in the source.";
+
 /// The result of a check.
 pub(super) struct Checked {
     pub(super) code: Code,
@@ -48,7 +51,7 @@ impl Checked {
                     "the database in set {id} is damaged in {}",
                     output::count(faults, "place")
                 ),
-                "The set is what was backed up: the damage was in the source.".to_owned(),
+                OF_SOURCE.to_owned(),
             ),
         };
         match (older, self.set_is_damaged) {

@@ -24,6 +24,7 @@ mod structure;
 use std::path::Path;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
+use postgres::Client;
 use windlass_engine::Cancel;
 
 use crate::error::{IoContext, PostgresError, SqlContext};
@@ -55,17 +56,8 @@ fn inspect_all(
     let mut found = Inspection::default();
     let mut databases = Vec::new();
     for database in &relations::databases(server.connection())? {
-        let prepared = relations::prepare(server.connection(), database);
-        let (session, checks) = match prepared.map_err(PostgresError::of_opened) {
-            Err(error) if error.is_damage() => {
-                found.faults.push(RelationFault {
-                    database: database.clone(),
-                    relation: UNUSABLE.to_owned(),
-                    what: error.words(),
-                });
-                continue;
-            }
-            prepared => prepared?,
+        let Some((session, checks)) = prepare(server, database, &mut found)? else {
+            continue;
         };
         databases.push(database.clone());
         let session = std::sync::Mutex::new(Some(session));
@@ -107,6 +99,26 @@ fn inspect_all(
     found.faults.sort();
     found.faults.dedup();
     Ok(found)
+}
+
+/// Prepares the checks of a database. If nobody can use the database, that is a fault.
+fn prepare(
+    server: &Server,
+    database: &str,
+    found: &mut Inspection,
+) -> Result<Option<(Client, Vec<Relation>)>, PostgresError> {
+    let prepared = relations::prepare(server.connection(), database);
+    match prepared.map_err(PostgresError::of_opened) {
+        Err(error) if error.is_damage() => {
+            found.faults.push(RelationFault {
+                database: database.to_owned(),
+                relation: UNUSABLE.to_owned(),
+                what: error.words(),
+            });
+            Ok(None)
+        }
+        prepared => prepared.map(Some),
+    }
 }
 
 /// Runs `work` on all items, `jobs` at a time, and returns the results in the items' order. Each

@@ -63,8 +63,9 @@ impl Databases {
         Ok(now.map(|database| database.directory.into_bytes()))
     }
 
-    /// Warns about the databases that had no files before the backup and still exist at its end.
-    /// Somebody may have been dropping one when the backup began.
+    /// Warns about the databases that had no files before the backup, and have none at its end.
+    /// Somebody may have been dropping one when the backup began, and another database may have got
+    /// its number since. Call it when the backup has stopped.
     pub(super) fn warnings(
         &self,
         cluster: &ClusterFacts,
@@ -73,15 +74,20 @@ impl Databases {
         if self.without_files.is_empty() {
             return Ok(Vec::new());
         }
-        let now = databases(cluster, session)?;
-        let before = self.without_files.iter();
-        let left = before.filter(|one| now.iter().any(|other| one.is(other)));
-        Ok(left.map(Database::warning).collect())
+        let mut now = databases(cluster, session)?;
+        now.retain(|database| self.is_known(database, cluster));
+        Ok(now.iter().map(Database::warning).collect())
+    }
+
+    /// Whether a database had no files before the backup, and still has none.
+    fn is_known(&self, database: &Database, cluster: &ClusterFacts) -> bool {
+        let mut before = self.without_files.iter();
+        before.any(|one| one.is(database)) && !database.version_file(cluster).exists()
     }
 
     /// Waits until no database is being dropped, and tells the assembly which directories belong to
     /// databases. Call it when all files are copied, before the backup stops. It ignores databases
-    /// that had no files before the backup.
+    /// that had no files before the backup and have none now.
     pub(super) fn settle(
         &self,
         (cluster, session): (&ClusterFacts, &mut Session),
@@ -91,8 +97,7 @@ impl Databases {
         let begun = Instant::now();
         loop {
             let mut databases = databases(cluster, session)?;
-            let before = &self.without_files;
-            databases.retain(|database| !before.iter().any(|one| one.is(database)));
+            databases.retain(|database| !self.is_known(database, cluster));
             let is_lacking = |one: &&Database| !one.version_file(cluster).exists();
             let waiting = databases.iter().any(|one| is_lacking(&one));
             if !waiting || begun.elapsed() > DROP_WAIT {

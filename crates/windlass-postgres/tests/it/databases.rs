@@ -115,6 +115,31 @@ fn a_database_that_was_being_dropped_when_the_backup_began_is_no_fault() {
     judge(&source, &place);
 }
 
+/// The server gives numbers out again when it has used all of them, and pg_upgrade names them.
+#[test]
+fn a_database_that_got_the_number_of_a_dropped_one_is_no_database_without_files() {
+    let (place, source) = cluster();
+    let directories = directories(&source);
+    for directory in &directories {
+        std::fs::remove_file(directory.join("PG_VERSION")).unwrap();
+    }
+    let outcome = backup_while(&source, &place, || {
+        drop_all(&source);
+        for (directory, name) in directories.iter().zip(GOING) {
+            let number = directory.file_name().unwrap().to_str().unwrap();
+            let create = format!("CREATE DATABASE {name} OID = {number}");
+            source.sql("postgres", &create);
+        }
+    });
+    assert_eq!(outcome.unwrap().facts.warnings, []);
+    let into = place.path().join("restored");
+    restore_set(&place.path().join("set"), &into, &[]);
+    let server = PrivateCluster::adopt(&into, source.bin());
+    for database in GOING {
+        assert_eq!(server.sql(database, "SELECT 1"), "1");
+    }
+}
+
 #[test]
 fn a_database_that_is_there_without_its_files_fails_the_backup() {
     let (place, source) = cluster();

@@ -92,7 +92,8 @@ impl Cluster {
             spaces: known.collect(),
         };
         let outcome = backup.run(run);
-        let outcome = outcome.map_err(|error| error.or_gone(&self.facts.data_directory))?;
+        let outcome = outcome.map_err(|error| error.or_gone(&self.facts.data_directory));
+        let outcome = outcome.map_err(|error| error.or_limited(|| session.slot_limit()))?;
         self.session = Some(session);
         Ok(outcome)
     }

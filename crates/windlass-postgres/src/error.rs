@@ -201,12 +201,17 @@ pub enum PostgresError {
     #[error("the standby was promoted during the backup")]
     Promoted,
     /// A WAL segment of the backup's range is not in pg_wal any more.
-    #[error("WAL segment {segment} is no longer in {}", directory.display())]
+    #[error(
+        "the server has removed WAL segment {segment} from {}, and the backup needs it",
+        directory.display()
+    )]
     WalMissing {
         /// The segment's file name.
         segment: String,
         /// The directory that was searched.
         directory: PathBuf,
+        /// The server's max_slot_wal_keep_size, if it has a limit.
+        slot_limit: Option<String>,
     },
     /// A WAL segment does not hold what its name says.
     #[error("WAL segment {segment}: {what}")]
@@ -426,6 +431,14 @@ impl PostgresError {
         Self::DataDirectoryGone {
             path: data_directory.into(),
         }
+    }
+
+    /// The same error. If log is missing, it gets the limit on the log that slots keep.
+    pub(crate) fn or_limited(mut self, ask: impl FnOnce() -> Option<String>) -> Self {
+        if let Self::WalMissing { slot_limit, .. } = &mut self {
+            *slot_limit = ask();
+        }
+        self
     }
 
     /// What the server or the client crate said, if the error comes from a session.

@@ -50,6 +50,7 @@ impl FirstSegment {
         Err(PostgresError::WalMissing {
             segment: self.name.clone(),
             directory: self.directory.clone(),
+            slot_limit: None,
         })
     }
 }

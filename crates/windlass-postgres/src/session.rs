@@ -164,6 +164,13 @@ impl Session {
         Ok(seen)
     }
 
+    /// The limit on the log that slots keep, if there is one and the server still answers.
+    pub(crate) fn slot_limit(&mut self) -> Option<String> {
+        let sql = "SELECT current_setting('max_slot_wal_keep_size')";
+        let limit = self.value::<String>("ask for the limit of slots", sql).ok();
+        limit.filter(|limit| limit != "-1")
+    }
+
     /// Pins the log from here on with a temporary slot, which the server drops with the session.
     /// The error gives the server's reason: too few slots, or a role without REPLICATION.
     pub(crate) fn pin_wal(&mut self) -> Result<(), String> {

@@ -3,6 +3,8 @@
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
+use windlass_engine::EngineError;
+
 use crate::control::Control;
 use crate::error::{IoContext, PostgresError};
 use crate::facts::ClusterFacts;
@@ -134,6 +136,22 @@ pub(super) fn check_segments(
     Ok(())
 }
 
+/// The same error, or its cause if the server has removed one of the segments meanwhile. Whoever
+/// reads it then fails in words of his own.
+pub(super) fn or_removed(
+    error: PostgresError,
+    cluster: &ClusterFacts,
+    segments: &[FoundSegment],
+) -> PostgresError {
+    let removed = segments.iter().find(|found| !found.path.exists());
+    match removed {
+        Some(found) if !matches!(error, PostgresError::Engine(EngineError::Cancelled)) => {
+            missing(&found.name, &wal_directory(cluster))
+        }
+        _ => error,
+    }
+}
+
 /// The history files of the timelines from the start's to the last one, with their content. The
 /// first timeline has no history file. The file of an older timeline is needed only if the backup
 /// passed a switch.
@@ -168,6 +186,7 @@ fn missing(name: &str, directory: &Path) -> PostgresError {
     PostgresError::WalMissing {
         segment: name.into(),
         directory: directory.into(),
+        slot_limit: None,
     }
 }
 

@@ -58,6 +58,14 @@ pub(super) struct Window {
     pub(super) warnings: Vec<Warning>,
 }
 
+/// The log of a window, and what the server said about it when it stopped.
+type WindowLog<'a> = (
+    &'a BackupLabel,
+    &'a Stopped,
+    &'a [WalRange],
+    &'a [FoundSegment],
+);
+
 impl Backup<'_> {
     /// Reads files in as many windows as needed. Returns the last one, and the reasons for the
     /// earlier ones.
@@ -109,25 +117,9 @@ impl Backup<'_> {
         run.progress().set_phase("reading WAL");
         let ranges = log::plan_ranges(self.cluster, &label, stopped.lsn)?;
         let segments = log::find_segments(self.cluster, &ranges, &mut warnings)?;
-        log::check_segments(self.cluster, &segments)?;
-        let range = LogRange {
-            start: label.start,
-            stop: stopped.lsn,
-        };
-        let named = oids_of_map(&stopped.tablespace_map);
-        let began = begun.moment;
-        let cluster = self.cluster;
-        let survey = |listing: &Listing| survey(cluster, listing, range, &segments, began);
-        let mut cause = survey(assembly.listing())?
-            .or_else(|| unlisted(&named, &assembly.tablespaces().into_keys().collect()));
-        if cause.is_none() {
-            self.copy_log(run, assembly, (&label, &stopped), (&ranges, &segments))?;
-            if self.cluster.standby {
-                // The last segment of the log is still being written, so its copy may hold
-                // more than the first survey saw.
-                cause = survey(assembly.listing())?;
-            }
-        }
+        let log = (&label, &stopped, &ranges[..], &segments[..]);
+        let cause = self.read_log(run, assembly, log, begun.moment);
+        let cause = cause.map_err(|error| log::or_removed(error, self.cluster, &segments))?;
         let window = Window {
             start_lsn,
             start_time,
@@ -139,6 +131,36 @@ impl Backup<'_> {
             warnings,
         };
         Ok((window, cause))
+    }
+
+    /// Looks for records of the log that call for another window. If there are none, it copies the
+    /// log.
+    fn read_log(
+        &mut self,
+        run: &mut BackupRun,
+        assembly: &mut Assembly,
+        (label, stopped, ranges, segments): WindowLog<'_>,
+        began: Moment,
+    ) -> Result<Option<WindowCause>, PostgresError> {
+        log::check_segments(self.cluster, segments)?;
+        let range = LogRange {
+            start: label.start,
+            stop: stopped.lsn,
+        };
+        let named = oids_of_map(&stopped.tablespace_map);
+        let cluster = self.cluster;
+        let survey = |listing: &Listing| survey(cluster, listing, range, segments, began);
+        let mut cause = survey(assembly.listing())?
+            .or_else(|| unlisted(&named, &assembly.tablespaces().into_keys().collect()));
+        if cause.is_none() {
+            self.copy_log(run, assembly, (label, stopped), (ranges, segments))?;
+            if self.cluster.standby {
+                // The last segment of the log is still being written, so its copy may hold
+                // more than the first survey saw.
+                cause = survey(assembly.listing())?;
+            }
+        }
+        Ok(cause)
     }
 
     /// The directories of the databases and tablespaces that the server has now.

@@ -73,6 +73,7 @@ const WORDS: [(ServerEnd, &[&str]); 9] = [
     ),
     (ServerEnd::Denied, &["Permission denied"]),
     (ServerEnd::LibraryMissing, &["could not access file"]),
+    (ServerEnd::OtherFileMissing, &["No such file or directory"]),
     (
         ServerEnd::FileDamaged,
         &[
@@ -87,7 +88,6 @@ const WORDS: [(ServerEnd, &[&str]); 9] = [
             "could not locate required checkpoint record",
         ],
     ),
-    (ServerEnd::OtherFileMissing, &["No such file or directory"]),
 ];
 
 /// Whether a server's message names a file of its cluster.

@@ -81,6 +81,19 @@ impl PostgresError {
                  programs that has it."
             }
             Self::SocketPath { .. } => "Name a shorter directory.",
+            Self::WalMissing {
+                slot_limit: Some(limit),
+                ..
+            } => {
+                return Some(format!(
+                    "max_slot_wal_keep_size is {limit} on this server: replication slots keep no \
+                     more log than that. Raise it above the log that is written during a backup, \
+                     or set it to -1."
+                ));
+            }
+            Self::WalMissing { .. } => {
+                "Raise wal_keep_size, or let a replication slot be made (max_replication_slots)."
+            }
             _ => return self.hint_of_files().map(str::to_owned),
         };
         Some(text.to_owned())
@@ -119,10 +132,6 @@ impl PostgresError {
                  of Windlass."
             }
             Self::Promoted => "Start the backup again, of the new primary.",
-            Self::WalMissing { .. } => {
-                "Raise wal_keep_size, or let a replication slot be made (max_replication_slots). \
-                 If max_slot_wal_keep_size is set, raise it above the log that a backup needs."
-            }
             Self::Set { .. } => {
                 "No backup of this version writes such a set. If a newer version \
                  wrote it, use that version."

@@ -400,7 +400,8 @@ fn a_set_that_lacks_a_file_of_the_server_fails_with_the_servers_last_words() {
     let source = PrivateCluster::start(&ClusterOptions::default());
     try_backup(&source, &place.path().join("set"), &Wish::default()).unwrap();
     let opened = Opened::new(source.bin(), place);
-    std::fs::remove_file(opened.place.path().join("view/pg_xact/0000")).unwrap();
+    let status = opened.place.path().join("view/pg_xact");
+    std::fs::rename(status.join("0000"), status.join("0007")).unwrap();
     let error = Server::start(opened.request(15), &Cancel::new()).unwrap_err();
     let said = error.to_string();
     let (_, words) = said.split_once(": ").unwrap();

@@ -7,6 +7,7 @@ use windlass_testkit::gate::Gate;
 use windlass_testkit::postgres::{ClusterOptions, PrivateCluster, become_server_user, succeed};
 
 use crate::support::{Wish, backup_connected, holds_no_set, try_backup};
+use crate::windows::{HOLD, WAITS_AT_END};
 
 /// So slow that the copy is still running when something happens to it.
 const CRAWL: u64 = 2 << 20;
@@ -286,6 +287,47 @@ fn a_slot_that_the_server_takes_for_its_size_fails_the_backup() {
     assert!(segment.starts_with("00000001"), "{segment}");
     assert!(error.hint().unwrap().contains("max_slot_wal_keep_size"));
     assert!(source.log().contains("to release replication slot"));
+}
+
+/// The server has stopped the backup, and the log is being read.
+#[test]
+fn log_that_is_removed_while_it_is_read_is_named_with_the_limit_of_slots() {
+    become_server_user();
+    let options = ClusterOptions::default().initdb("--wal-segsize=1");
+    let options = options.setting("max_prepared_transactions = 1");
+    let source = PrivateCluster::start(&options.setting("max_slot_wal_keep_size = 1GB"));
+    let place = tempfile::tempdir().unwrap();
+    let set = place.path().join("set");
+    let gate = Gate::default();
+    let wish = Wish {
+        gate: Some(gate.clone()),
+        ..Wish::default()
+    };
+    let (error, last) = std::thread::scope(|scope| {
+        let backup = scope.spawn(|| try_backup(&source, &set, &wish));
+        gate.wait_reached();
+        fill_log(&source);
+        let last = source.sql("postgres", "SELECT pg_walfile_name(pg_current_wal_lsn())");
+        source.sql("postgres", HOLD);
+        gate.open();
+        source.wait_until(WAITS_AT_END, "1");
+        gate.close();
+        source.sql("postgres", "COMMIT PREPARED 'hold'");
+        // What has been read fills the buffers, and the last segment has not been read.
+        gate.wait_reached();
+        let path = source.data().join("pg_wal").join(&last);
+        std::fs::rename(path, place.path().join("away")).unwrap();
+        gate.open();
+        (backup.join().unwrap().unwrap_err(), last)
+    });
+    let said = error.to_string();
+    assert!(
+        said.starts_with(&format!("the server has removed WAL segment {last} from ")),
+        "{said}"
+    );
+    let hint = error.hint().unwrap();
+    assert!(hint.starts_with("max_slot_wal_keep_size is 1GB"), "{hint}");
+    assert!(holds_no_set(&set));
 }
 
 /// Writes eight segments of 1 MiB, each with a checkpoint behind it.

@@ -287,11 +287,11 @@ fn a_tablespace_created_during_the_backup_is_restored_elsewhere() {
 
 /// Counts the sessions that wait for the lock on pg_tablespace. A backup does so at the end of a
 /// window.
-const WAITS_AT_END: &str = "SELECT count(*) FROM pg_stat_get_activity(NULL) \
+pub const WAITS_AT_END: &str = "SELECT count(*) FROM pg_stat_get_activity(NULL) \
     WHERE wait_event_type = 'Lock' AND query LIKE '%tablespace%'";
 
 /// Takes that lock, until the prepared transaction ends.
-const HOLD: &str =
+pub const HOLD: &str =
     "BEGIN; LOCK TABLE pg_tablespace IN ACCESS EXCLUSIVE MODE; PREPARE TRANSACTION 'hold'";
 
 #[test]

@@ -7,6 +7,7 @@ use windlass_image::ImageError;
 use windlass_lab::LabError;
 use windlass_model::ModelError;
 use windlass_mount::MountError;
+use windlass_operations::places::LocatedSet;
 use windlass_operations::run::RunFailure;
 use windlass_operations::{
     CompressionError, DatabaseError, DeviceError, Ending, HookError, OperationError, OwnerError,
@@ -143,6 +144,17 @@ impl Failure {
     /// Whether other sets may succeed in spite of it.
     pub fn is_of_one_set(&self) -> bool {
         matches!(self.code, Code::Damage | Code::Failed)
+    }
+
+    /// If damage causes the failure, the same failure with the set to use instead.
+    pub fn advised(self, found: &LocatedSet) -> Self {
+        match found.advice().filter(|_| self.is_damage()) {
+            Some(advice) => {
+                let hint = hints::places::advice(&advice, self.hint());
+                self.hinting(&hint)
+            }
+            None => self,
+        }
     }
 
     /// The same failure with another hint.

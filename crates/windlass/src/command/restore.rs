@@ -24,7 +24,6 @@ use crate::probed::Ends;
 use crate::signals;
 use crate::table::Finished;
 use crate::{output, outputs, places, privilege, requests, words};
-use windlass_operations::places::LocatedSet;
 use windlass_operations::run::{Run, RunEnd};
 use windlass_operations::watch::{self, Ended};
 use windlass_operations::{Caller, Ending, Held, Notice, ProcessUse, RunSettings};
@@ -99,7 +98,7 @@ fn restore_set(
         Held::Sqlite => sqlite(asked, &set, run, cancel),
     };
     // Damage in a frame is found only by reading it.
-    let (mut report, next) = restored.map_err(|failure| advised(&found, failure))?;
+    let (mut report, next) = restored.map_err(|failure: Failure| failure.advised(&found))?;
     let tablespaces = arguments.tablespace_map.iter().map(|(_, becomes)| becomes);
     let places = std::iter::once(&arguments.into).chain(tablespaces);
     let ends = Ends {
@@ -126,17 +125,6 @@ fn restore_set(
         next,
     };
     Ok((restored, end))
-}
-
-/// If damage causes the failure, the failure names the set to use instead.
-fn advised(found: &LocatedSet, failure: Failure) -> Failure {
-    match found.advice().filter(|_| failure.is_damage()) {
-        Some(advice) => {
-            let hint = crate::hints::places::advice(&advice, failure.hint());
-            failure.hinting(&hint)
-        }
-        None => failure,
-    }
 }
 
 /// The subject of the metrics.

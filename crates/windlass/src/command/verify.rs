@@ -152,7 +152,7 @@ impl How<'_> {
                     true => failure,
                     false => failure.hinting(relations::OF_SOURCE),
                 };
-                return Err(found.advised(failure));
+                return Err(failure.advised(found));
             }
             result => result.transpose()?,
         };

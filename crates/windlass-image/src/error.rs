@@ -131,6 +131,16 @@ pub enum ImageError {
         /// Where in the journal.
         offset: u64,
     },
+    /// A page that was written to the overlay is not there as it was.
+    #[error(
+        "the overlay in {path} is damaged: its page at offset {offset} is not what was written"
+    )]
+    OverlayPage {
+        /// The directory.
+        path: PathBuf,
+        /// Where in the file of pages.
+        offset: u64,
+    },
     /// The overlay's files cannot be read or written.
     #[error("{operation} the overlay in {path}: {source}")]
     Overlay {
@@ -209,7 +219,7 @@ impl ImageError {
                 "Name the set that the overlay was made for, or another directory."
             }
             Self::OverlayVersion { .. } => "Use the version of windlass that made it.",
-            Self::OverlayDamaged { .. } => {
+            Self::OverlayDamaged { .. } | Self::OverlayPage { .. } => {
                 "The set is not damaged. Remove the overlay's directory, with all its changes, and start again."
             }
             Self::Overlay { source, .. } if source.kind() == io::ErrorKind::StorageFull => {

@@ -43,6 +43,7 @@ mod image;
 mod overlay;
 mod set;
 mod source;
+mod store;
 mod view;
 
 pub use compare::{CompareOptions, Differences, FileDifference, RANGES_MAX, compare};
@@ -59,4 +60,6 @@ pub use set::{
     SetImageOptions,
 };
 pub use source::ImageSource;
+pub use store::{PageOwner, PageStore, Slot, StoreError, Writing};
 pub use view::{Attributes, Change, Creation, ImageView, Listed, NodeNo, Space, View, ViewImage};
+pub use windlass_layout as layout;

@@ -2,7 +2,7 @@
 //!
 //!   View --> [tree]  names and nodes, in memory ----------------+
 //!     |                                                         |
-//!     +----> [content] page in the store?  --> [store]  pages   +--> [journal]  every change
+//!     +----> [content] page in the store?  --> PageStore        +--> [journal]  every change
 //!                      else the image's        (append-only)    |
 //!
 //! The overlay's directory has three files: `overlay` names the image, `pages` is the store, and
@@ -16,8 +16,9 @@
 //! - If a change fails (for example because the disk is full), nothing has changed, and nothing
 //!   else is affected. After a failed sync the overlay accepts no more changes.
 //!
-//! Locking: first the tree, then one node, then the slots, then the journal. A node is locked
-//! during each read and write of its pages, so that its slots stay its own.
+//! Locking: first the tree, then one node, then the right to write to the store, then the slots,
+//! then the journal. A node is locked during each read and write of its pages, so that its slots
+//! stay its own.
 
 mod blocks;
 mod content;
@@ -26,7 +27,6 @@ mod journal;
 mod node;
 mod record;
 mod replay;
-mod store;
 mod tree;
 
 use std::fs::File;
@@ -42,11 +42,11 @@ use windlass_engine::media::{FileKind, fitted};
 
 use crate::error::ImageError;
 use crate::image::Image;
+use crate::store::{PageStore, StoreError};
 use crate::view::{Attributes, Change, Creation, Listed, NodeNo, Space, View, refused};
 use journal::Journal;
 use node::Node;
-use record::{Name, Record};
-use store::{PAGE_BYTES, PageStore};
+use record::{Name, PAGE_BYTES, Record};
 use tree::Tree;
 
 /// A tree over an image that takes changes.
@@ -163,6 +163,18 @@ impl Overlay {
         }
     }
 
+    /// The error for a page of the store.
+    fn page_fault(&self, operation: &'static str, error: StoreError) -> ImageError {
+        match error {
+            StoreError::Damaged { offset } => ImageError::OverlayPage {
+                path: self.path.clone(),
+                offset,
+            },
+            StoreError::Io(source) => self.fault(operation, source),
+            other => self.fault(operation, io::Error::other(other)),
+        }
+    }
+
     fn append(&self, records: &[Record]) -> Result<(), ImageError> {
         let appended = self.journal.append(records);
         self.changes.fetch_add(1, Ordering::Relaxed);
@@ -193,8 +205,7 @@ impl Overlay {
         if changes == synced.changes && synced.syncs > 0 {
             return Ok(());
         }
-        let covered_bytes = self.journal.bytes();
-        let freed = self.store.freed();
+        let (freed, covered_bytes) = self.store.begin_sync(|| self.journal.bytes());
         let pages = self.store.sync();
         if pages.is_err() {
             self.journal.kill();

@@ -5,14 +5,14 @@
 use std::collections::BTreeMap;
 
 use windlass_engine::media::fitted;
+use windlass_layout::MapCell;
 
-use super::record::Slot;
+use crate::store::Slot;
 
 /// How many blocks a leaf covers.
 const LEAF_BLOCKS: u64 = 64;
 
-/// Slot + 1 of each block; 0 for none.
-type Leaf = Box<[u32; 64]>;
+type Leaf = Box<[MapCell; 64]>;
 
 /// Slots by block.
 #[derive(Debug, Default)]
@@ -22,14 +22,14 @@ impl BlockMap {
     /// The slot of a block.
     pub(crate) fn get(&self, block: u64) -> Option<Slot> {
         let leaf = self.0.get(&(block / LEAF_BLOCKS))?;
-        leaf[place(block)].checked_sub(1)
+        leaf[place(block)].slot()
     }
 
     /// Sets the slot of a block, and returns the one it had before.
     pub(crate) fn set(&mut self, block: u64, slot: Slot) -> Option<Slot> {
         let leaf = self.0.entry(block / LEAF_BLOCKS);
-        let cell = &mut leaf.or_insert_with(|| Box::new([0; 64]))[place(block)];
-        std::mem::replace(cell, slot + 1).checked_sub(1)
+        let cell = &mut leaf.or_insert_with(|| Box::new([MapCell::EMPTY; 64]))[place(block)];
+        std::mem::replace(cell, MapCell::of(slot).unwrap_or_default()).slot()
     }
 
     /// Forgets all blocks from `block` on, and returns their slots.
@@ -45,16 +45,16 @@ impl BlockMap {
                 slots.push(std::mem::take(cell));
             }
         }
-        slots
-            .into_iter()
-            .filter_map(|cell| cell.checked_sub(1))
-            .collect()
+        slots.into_iter().filter_map(MapCell::slot).collect()
     }
 
-    /// All slots.
-    pub(crate) fn slots(&self) -> impl Iterator<Item = Slot> {
-        let cells = self.0.values().flat_map(|leaf| leaf.iter());
-        cells.filter_map(|cell| cell.checked_sub(1))
+    /// All blocks that are in the store, with their slots.
+    pub(crate) fn slots(&self) -> impl Iterator<Item = (u64, Slot)> {
+        let cells = self.0.iter().flat_map(|(leaf, cells)| {
+            let first = leaf * LEAF_BLOCKS;
+            (first..).zip(cells.iter())
+        });
+        cells.filter_map(|(block, cell)| Some((block, cell.slot()?)))
     }
 }
 
@@ -87,10 +87,8 @@ mod tests {
                     prop_assert_eq!(map.get(block), model.get(&block).copied());
                 }
             }
-            let mut slots: Vec<_> = map.slots().collect();
-            let mut expected: Vec<_> = model.into_values().collect();
-            slots.sort_unstable();
-            expected.sort_unstable();
+            let slots: Vec<_> = map.slots().collect();
+            let expected: Vec<_> = model.into_iter().collect();
             prop_assert_eq!(slots, expected);
         }
     }

@@ -8,6 +8,8 @@
 //! - If a file grows, the bytes between its old and its new end are zeros. So a page that the end
 //!   of the file cuts is replaced, and what a killed write left behind the end is overwritten.
 //! - A page is written to the store before the record that mentions it is written to the journal.
+//! - A page that a sync has made durable is written to a new slot, never in place. So after a power
+//!   cut every page is as it was at the last sync.
 
 use std::io;
 use std::ops::Range;
@@ -16,9 +18,9 @@ use windlass_engine::media::fitted;
 
 use super::Overlay;
 use super::node::{Node, State};
-use super::record::{Record, Slot};
-use super::store::PAGE_BYTES;
+use super::record::{PAGE_BYTES, Record};
 use crate::error::ImageError;
+use crate::store::{PageOwner, Slot, Writing};
 
 const PAGE: u64 = PAGE_BYTES as u64;
 
@@ -31,6 +33,21 @@ struct Part {
     /// Where the part begins in the request.
     from: usize,
     to: usize,
+}
+
+/// What may be written about one file.
+#[derive(Clone, Copy)]
+struct Target<'a> {
+    node: &'a Node,
+    state: &'a State,
+    writing: &'a Writing<'a>,
+}
+
+fn owner(node: &Node, block: u64) -> PageOwner {
+    PageOwner {
+        file: node.number.0,
+        block,
+    }
 }
 
 /// Splits a request of `bytes` bytes at `offset` at the page boundaries.
@@ -102,8 +119,9 @@ impl Overlay {
             None => self.read_base(node, state, at, into),
             Some(slot) => {
                 let within = fitted(at % PAGE);
-                let read = self.store.read(slot, within, into);
-                read.map_err(|source| self.fault("read pages of", source))
+                let of = owner(node, at / PAGE);
+                let read = self.store.read(slot, of, within, into);
+                read.map_err(|error| self.page_fault("read pages of", error))
             }
         }
     }
@@ -135,7 +153,8 @@ impl Overlay {
         Ok(())
     }
 
-    /// Writes bytes of a file. New pages come first, then the pages that exist, then the records.
+    /// Writes bytes of a file. Pages that need a new slot come first, then those that are written
+    /// in place, then the records.
     pub(super) fn write_content(
         &self,
         node: &Node,
@@ -144,33 +163,33 @@ impl Overlay {
         bytes: &[u8],
         nanos: i64,
     ) -> Result<(), ImageError> {
+        let writing = self.store.writing();
         let before = state.attributes.bytes;
         let after = before.max(offset + bytes.len() as u64);
-        if offset > before {
-            self.clear_tail(state, offset)?;
+        let target = Target {
+            node,
+            state,
+            writing: &writing,
+        };
+        let tail = match offset > before {
+            true => self.clear_tail(target, offset)?,
+            false => None,
+        };
+        if let Some((block, slot)) = tail {
+            let record = paged(node, (block, slot, 1), before, nanos);
+            self.commit(state, &[record])?;
         }
+        let target = Target {
+            node,
+            state,
+            writing: &writing,
+        };
         let (old, new): (Vec<_>, Vec<_>) =
-            parts(offset, bytes.len()).partition(|part| state.blocks.get(part.block).is_some());
-        let runs = self.write_new(node, state, &new, bytes)?;
-        for part in old {
-            if let Some(slot) = state.blocks.get(part.block) {
-                let written = self
-                    .store
-                    .write(slot, part.within, &bytes[part.from..part.to]);
-                written.map_err(|source| self.fault("write pages of", source))?;
-            }
-        }
-        let mut records: Vec<_> = runs
-            .into_iter()
-            .map(|(block, slot, count)| Record::Paged {
-                node: node.number,
-                block,
-                slot,
-                count,
-                bytes: after,
-                nanos,
-            })
-            .collect();
+            parts(offset, bytes.len()).partition(|part| target.fresh(part.block).is_some());
+        let runs = self.write_new(target, &new, bytes)?;
+        self.write_in_place(target, &old, bytes)?;
+        let runs = runs.into_iter();
+        let mut records: Vec<_> = runs.map(|run| paged(node, run, after, nanos)).collect();
         if records.is_empty() && after > before {
             records.push(Record::Resized {
                 node: node.number,
@@ -179,24 +198,46 @@ impl Overlay {
                 nanos,
             });
         }
-        if let Err(error) = self.append(&records) {
-            let slots = records.iter().filter_map(Record::slots);
-            self.give_back(&slots.collect::<Vec<_>>());
-            return Err(error);
-        }
-        for record in &records {
-            self.store.free(state.apply(record));
-        }
+        self.commit(state, &records)?;
         state.touch(nanos);
         state.is_touched = true;
         Ok(())
     }
 
-    /// Puts pages into the store that are not there yet. Returns runs of (block, slot, count).
+    /// Writes records about one node to the journal, and makes their changes.
+    fn commit(&self, state: &mut State, records: &[Record]) -> Result<(), ImageError> {
+        if let Err(error) = self.append(records) {
+            let slots = records.iter().filter_map(Record::slots);
+            self.give_back(&slots.collect::<Vec<_>>());
+            return Err(error);
+        }
+        for record in records {
+            self.store.free(state.apply(record));
+        }
+        Ok(())
+    }
+
+    fn write_in_place(
+        &self,
+        target: Target<'_>,
+        parts: &[Part],
+        bytes: &[u8],
+    ) -> Result<(), ImageError> {
+        for part in parts {
+            let Some(slot) = target.fresh(part.block) else {
+                continue;
+            };
+            let (of, bytes) = (owner(target.node, part.block), &bytes[part.from..part.to]);
+            let written = target.writing.overwrite(slot, of, part.within, bytes);
+            written.map_err(|error| self.page_fault("write pages of", error))?;
+        }
+        Ok(())
+    }
+
+    /// Puts pages into slots of their own. Returns runs of (block, slot, count).
     fn write_new(
         &self,
-        node: &Node,
-        state: &State,
+        target: Target<'_>,
         parts: &[Part],
         bytes: &[u8],
     ) -> Result<Vec<(u64, Slot, u32)>, ImageError> {
@@ -204,35 +245,23 @@ impl Overlay {
             return Err(crate::view::refused(rustix::io::Errno::FBIG));
         };
         let full = || self.fault("write pages of", io::ErrorKind::StorageFull.into());
-        let slots = self.store.take(count).ok_or_else(full)?;
+        let slots = target.writing.take(count).ok_or_else(full)?;
+        let written = self.write_to(target, &slots, parts, bytes);
+        if written.is_err() {
+            self.store.give_back(&slots);
+        }
+        written
+    }
+
+    fn write_to(
+        &self,
+        target: Target<'_>,
+        slots: &[Range<Slot>],
+        parts: &[Part],
+        bytes: &[u8],
+    ) -> Result<Vec<(u64, Slot, u32)>, ImageError> {
         let mut runs: Vec<(u64, Slot, u32)> = Vec::new();
-        let mut pages = Vec::with_capacity(parts.len() * PAGE_BYTES);
-        for part in parts {
-            let start = pages.len();
-            pages.resize(start + PAGE_BYTES, 0);
-            let page = &mut pages[start..];
-            if part.to - part.from < PAGE_BYTES {
-                // The bytes that this write leaves out keep their content; beyond the end that is
-                // zeros.
-                let filled = self.read_base(node, state, part.block * PAGE, page);
-                if let Err(error) = filled {
-                    self.store.give_back(&slots);
-                    return Err(error);
-                }
-            }
-            let piece = &bytes[part.from..part.to];
-            page[part.within..part.within + piece.len()].copy_from_slice(piece);
-        }
-        let mut rest = pages.as_slice();
-        for run in &slots {
-            let (now, later) = rest.split_at((run.end - run.start) as usize * PAGE_BYTES);
-            if let Err(source) = self.store.write(run.start, 0, now) {
-                self.store.give_back(&slots);
-                return Err(self.fault("write pages of", source));
-            }
-            rest = later;
-        }
-        for (part, slot) in parts.iter().zip(slots.into_iter().flatten()) {
+        for (part, slot) in parts.iter().zip(slots.iter().cloned().flatten()) {
             match runs.last_mut() {
                 Some((block, first, count))
                     if *block + u64::from(*count) == part.block && *first + *count == slot =>
@@ -242,21 +271,76 @@ impl Overlay {
                 _ => runs.push((part.block, slot, 1)),
             }
         }
+        let (mut rest, mut pages) = (parts, Vec::new());
+        for (block, slot, count) in &runs {
+            let (now, later) = rest.split_at(*count as usize);
+            pages.clear();
+            for part in now {
+                self.add_page(target, part, bytes, &mut pages)?;
+            }
+            let written = target
+                .writing
+                .write(*slot, owner(target.node, *block), &pages);
+            written.map_err(|error| self.page_fault("write pages of", error))?;
+            rest = later;
+        }
         Ok(runs)
     }
 
+    /// Adds a page as it will be. The bytes that the write leaves out keep their content; beyond
+    /// the end that is zeros.
+    fn add_page(
+        &self,
+        target: Target<'_>,
+        part: &Part,
+        bytes: &[u8],
+        pages: &mut Vec<u8>,
+    ) -> Result<(), ImageError> {
+        let start = pages.len();
+        pages.resize(start + PAGE_BYTES, 0);
+        let page = &mut pages[start..];
+        if part.to - part.from < PAGE_BYTES {
+            let Target { node, state, .. } = target;
+            match state.blocks.get(part.block) {
+                None => self.read_base(node, state, part.block * PAGE, page)?,
+                Some(slot) => {
+                    let read = self.store.read(slot, owner(node, part.block), 0, page);
+                    read.map_err(|error| self.page_fault("read pages of", error))?;
+                }
+            }
+        }
+        let piece = &bytes[part.from..part.to];
+        page[part.within..part.within + piece.len()].copy_from_slice(piece);
+        Ok(())
+    }
+
     /// Writes zeros into the last page, from the file's end to `until` or to the page's end. A
-    /// write that was cut off before its record was written may have left something there.
-    fn clear_tail(&self, state: &State, until: u64) -> Result<(), ImageError> {
-        let end = state.attributes.bytes;
+    /// write that was cut off before its record was written may have left something there. Returns
+    /// the page's block and its new slot, if it has one.
+    fn clear_tail(
+        &self,
+        target: Target<'_>,
+        until: u64,
+    ) -> Result<Option<(u64, Slot)>, ImageError> {
+        let end = target.state.attributes.bytes;
         let (block, within) = (end / PAGE, fitted(end % PAGE));
-        let Some(slot) = state.blocks.get(block).filter(|_| within > 0) else {
-            return Ok(());
-        };
+        if within == 0 || target.state.blocks.get(block).is_none() {
+            return Ok(None);
+        }
         let until: usize = fitted(until - block * PAGE);
-        let zeros = vec![0; until.min(PAGE_BYTES) - within];
-        let cleared = self.store.write(slot, within, &zeros);
-        cleared.map_err(|source| self.fault("write pages of", source))
+        let part = Part {
+            block,
+            within,
+            from: 0,
+            to: until.min(PAGE_BYTES) - within,
+        };
+        let zeros = vec![0; part.to];
+        if target.fresh(block).is_some() {
+            self.write_in_place(target, &[part], &zeros)?;
+            return Ok(None);
+        }
+        let runs = self.write_new(target, &[part], &zeros)?;
+        Ok(runs.first().map(|(block, slot, _)| (*block, *slot)))
     }
 
     /// Changes the length of a file.
@@ -267,12 +351,20 @@ impl Overlay {
         bytes: u64,
         nanos: i64,
     ) -> Result<(), ImageError> {
+        let writing = self.store.writing();
         let before = state.attributes.bytes;
         let mut tail = None;
+        let target = Target {
+            node,
+            state,
+            writing: &writing,
+        };
         if bytes > before {
-            self.clear_tail(state, bytes)?;
+            if let Some((block, slot)) = self.clear_tail(target, bytes)? {
+                self.commit(state, &[paged(node, (block, slot, 1), before, nanos)])?;
+            }
         } else if bytes < before {
-            tail = self.cut_page(state, bytes)?;
+            tail = self.cut_page(target, bytes)?;
         }
         let record = Record::Resized {
             node: node.number,
@@ -280,12 +372,7 @@ impl Overlay {
             tail,
             nanos,
         };
-        if let Err(error) = self.append(std::slice::from_ref(&record)) {
-            self.give_back(tail.map(|slot| slot..slot + 1).as_slice());
-            return Err(error);
-        }
-        self.store.free(state.apply(&record));
-        Ok(())
+        self.commit(state, std::slice::from_ref(&record))
     }
 
     /// Gives back slots whose record was not written. After a failure the journal may contain the
@@ -298,23 +385,43 @@ impl Overlay {
 
     /// If the page in which the shorter file ends is in the store, copies it to a new slot, up to
     /// the new end. The old page stays as it is until the journal says otherwise.
-    fn cut_page(&self, state: &State, bytes: u64) -> Result<Option<Slot>, ImageError> {
-        let within = fitted(bytes % PAGE);
-        let Some(slot) = state.blocks.get(bytes / PAGE).filter(|_| within > 0) else {
+    fn cut_page(&self, target: Target<'_>, bytes: u64) -> Result<Option<Slot>, ImageError> {
+        let (block, within) = (bytes / PAGE, fitted(bytes % PAGE));
+        let Some(slot) = target.state.blocks.get(block).filter(|_| within > 0) else {
             return Ok(None);
         };
-        let fault = |source| self.fault("write pages of", source);
+        let of = owner(target.node, block);
         let mut page = vec![0; PAGE_BYTES];
-        self.store
-            .read(slot, 0, &mut page[..within])
-            .map_err(fault)?;
-        let taken = self.store.take(1);
-        let taken = taken.ok_or_else(|| fault(io::ErrorKind::StorageFull.into()))?;
+        let read = self.store.read(slot, of, 0, &mut page[..within]);
+        read.map_err(|error| self.page_fault("read pages of", error))?;
+        let full = || self.fault("write pages of", io::ErrorKind::StorageFull.into());
+        let taken = target.writing.take(1).ok_or_else(full)?;
         let new = taken[0].start;
-        if let Err(source) = self.store.write(new, 0, &page) {
+        let written = target.writing.write(new, of, &page);
+        if let Err(error) = written {
             self.store.give_back(&taken);
-            return Err(fault(source));
+            return Err(self.page_fault("write pages of", error));
         }
         Ok(Some(new))
+    }
+}
+
+impl Target<'_> {
+    /// The slot of a block that may be written in place.
+    fn fresh(&self, block: u64) -> Option<Slot> {
+        let slot = self.state.blocks.get(block)?;
+        self.writing.is_fresh(slot).then_some(slot)
+    }
+}
+
+/// The record of pages that are in the store from now on.
+fn paged(node: &Node, (block, slot, count): (u64, Slot, u32), bytes: u64, nanos: i64) -> Record {
+    Record::Paged {
+        node: node.number,
+        block,
+        slot,
+        count,
+        bytes,
+        nanos,
     }
 }

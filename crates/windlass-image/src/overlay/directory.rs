@@ -4,6 +4,7 @@
 //!   magic "WNDLOVLY"  8 | version  4 | page bytes  4 | identity of the image  32 | zeros  12 |
 //!   CRC-32C  4
 
+use std::collections::HashSet;
 use std::fs::{DirBuilder, File};
 use std::io;
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
@@ -14,22 +15,23 @@ use std::sync::{Arc, Mutex, RwLock};
 use rustix::fs::FlockOperation;
 use windlass_engine::durable;
 use windlass_engine::media::{crc32c, fitted};
+use windlass_layout::{Geometry, StoreHeader};
 
 use super::journal::{Journal, JournalEnd};
-use super::record::{Record, Slot};
+use super::record::{PAGE_BYTES, Record};
 use super::replay::{Holds, Records, boot_id, survey};
-use super::store::{PAGE_BYTES, PageStore};
 use super::tree::Tree;
 use super::{Overlay, Synced};
 use crate::error::ImageError;
 use crate::image::Image;
+use crate::store::{PageOwner, PageStore, Slot, StoreError};
 
 pub(super) const HEADER: &str = "overlay";
 const PAGES: &str = "pages";
 const JOURNAL: &str = "journal";
 
 const MAGIC: [u8; 8] = *b"WNDLOVLY";
-const VERSION: u32 = 1;
+const VERSION: u32 = 2;
 const HEADER_BYTES: usize = 64;
 /// The identity that no image has. An overlay of it is never opened again.
 pub(super) const NO_IMAGE: [u8; 32] = [0; 32];
@@ -95,11 +97,14 @@ pub(super) fn open(
         Holds::Until(end) => end,
         Holds::DamagedAt(offset) => return Err(damaged(path, offset)),
     };
-    let tree = replay(&*image, path, &journal, end)?;
-    let slots = used(&tree);
-    let store = PageStore::new(pages, slots.into_iter()).map_err(|error| match error.kind() {
-        io::ErrorKind::InvalidData => damaged(path, end.bytes),
-        _ => fault(error),
+    let (tree, unsynced) = replay(&*image, path, &journal, end)?;
+    let store = store(pages, identity, &tree, &unsynced).map_err(|error| match error {
+        StoreError::Io(source) => fault(source),
+        StoreError::Twice { .. } => damaged(path, end.bytes),
+        _ => ImageError::OverlayPage {
+            path: path.to_owned(),
+            offset: 0,
+        },
     })?;
     let journal = Journal::new(journal, end).map_err(fault)?;
     let overlay = Overlay {
@@ -119,13 +124,15 @@ pub(super) fn open(
     Ok(overlay)
 }
 
-/// Rebuilds the tree from the records of the journal.
+/// Rebuilds the tree from the records of the journal. Also returns the slots whose pages no sync
+/// covers.
 fn replay(
     image: &dyn Image,
     path: &Path,
     journal: &File,
     end: JournalEnd,
-) -> Result<Tree, ImageError> {
+) -> Result<(Tree, HashSet<Slot>), ImageError> {
+    let mut unsynced = HashSet::new();
     let mut tree = Tree::new(image);
     let mut records = Records::new(journal, end.bytes);
     let mut before = 0;
@@ -137,17 +144,39 @@ fn replay(
         // us.
         tree.check(&record).map_err(|_| damaged(path, before))?;
         tree.apply(&record);
+        if before >= end.synced_bytes {
+            unsynced.extend(record.slots().into_iter().flatten());
+        }
         before = after;
     }
-    Ok(tree)
+    Ok((tree, unsynced))
 }
 
-fn used(tree: &Tree) -> Vec<Slot> {
+/// Opens the store with the pages of the tree.
+fn store(
+    pages: File,
+    identity: &[u8; 32],
+    tree: &Tree,
+    unsynced: &HashSet<Slot>,
+) -> Result<PageStore, StoreError> {
+    let geometry = Geometry::new(fitted(PAGE_BYTES)).map_err(|_| StoreError::Header)?;
+    let header = StoreHeader {
+        geometry,
+        identity: *identity,
+    };
     let mut used = Vec::new();
     for node in tree.nodes() {
-        used.extend(node.read().blocks.slots());
+        let state = node.read();
+        let file = node.number.0;
+        let owner = |(block, slot)| (slot, PageOwner { file, block });
+        used.extend(state.blocks.slots().map(owner));
     }
-    used
+    let store = PageStore::open(pages, &header, used.iter().map(|(slot, _)| *slot))?;
+    let torn = used.iter().filter(|(slot, _)| unsynced.contains(slot));
+    for (slot, owner) in torn {
+        store.accept_torn(*slot, *owner)?;
+    }
+    Ok(store)
 }
 
 /// Removes files without a name. They were open when the overlay was last used, and nobody has them

@@ -42,6 +42,9 @@ struct State {
 pub(crate) struct JournalEnd {
     pub(crate) bytes: u64,
     pub(crate) sequence: u64,
+    /// The pages of the records before this are durable. If the process was killed, it may have
+    /// been writing to one of the others.
+    pub(crate) synced_bytes: u64,
 }
 
 impl Journal {

@@ -5,8 +5,8 @@ use std::sync::{PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use windlass_engine::media::{FileKind, FileNo};
 
 use super::blocks::BlockMap;
-use super::record::{Record, Slot};
-use super::store::PAGE_BYTES;
+use super::record::{PAGE_BYTES, Record};
+use crate::store::Slot;
 use crate::view::{Attributes, NodeNo};
 
 /// A file, directory or link.

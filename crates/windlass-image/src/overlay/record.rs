@@ -14,16 +14,17 @@ use std::ops::Range;
 
 use windlass_engine::media::{FileKind, crc32c, fitted};
 
+use crate::store::Slot;
 use crate::view::NodeNo;
+
+/// Bytes of a page.
+pub(crate) const PAGE_BYTES: usize = 8192;
 
 const MAGIC: [u8; 4] = *b"WJR1";
 const HEADER_BYTES: usize = 16;
 const CRC_BYTES: usize = 4;
 /// Room for two names of 255 bytes, or a link's target of 4096, and the fields beside them.
 const PAYLOAD_BYTES_MAX: usize = 8192;
-
-/// A slot of the page store.
-pub(crate) type Slot = u32;
 
 /// One change.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -48,9 +48,11 @@ pub(crate) fn survey(file: &File, boot: &[u8; 16]) -> io::Result<Holds> {
     if follows(file, end, is_same_boot)? {
         return Ok(Holds::DamagedAt(end));
     }
+    let covered = covered.min(end);
     Ok(Holds::Until(JournalEnd {
-        bytes: if is_same_boot { end } else { covered.min(end) },
+        bytes: if is_same_boot { end } else { covered },
         sequence: records.sequence,
+        synced_bytes: covered,
     }))
 }
 
@@ -158,18 +160,22 @@ mod tests {
         (file, ends)
     }
 
-    fn until(bytes: u64, sequence: u64) -> Holds {
-        Holds::Until(JournalEnd { bytes, sequence })
+    fn until(bytes: u64, sequence: u64, synced_bytes: u64) -> Holds {
+        Holds::Until(JournalEnd {
+            bytes,
+            sequence,
+            synced_bytes,
+        })
     }
 
     #[test]
     fn after_a_kill_every_whole_record_holds() {
         let opened = Record::Opened { boot: HERE };
         let (file, ends) = journal(&[opened, change(1), change(2), change(3)]);
-        assert_eq!(survey(&file, &HERE).unwrap(), until(ends[3], 4));
+        assert_eq!(survey(&file, &HERE).unwrap(), until(ends[3], 4, 0));
         for cut in ends[2] + 1..ends[3] {
             file.set_len(cut).unwrap();
-            assert_eq!(survey(&file, &HERE).unwrap(), until(ends[2], 3), "{cut}");
+            assert_eq!(survey(&file, &HERE).unwrap(), until(ends[2], 3, 0), "{cut}");
         }
     }
 
@@ -183,10 +189,10 @@ mod tests {
         };
         let records = [opened, change(1), change(2), synced, change(3)];
         let (file, _) = journal(&records);
-        assert_eq!(survey(&file, &HERE).unwrap(), until(ends[1], 5));
+        assert_eq!(survey(&file, &HERE).unwrap(), until(ends[1], 5, ends[1]));
         let closed = [&records[..], &[Record::Closed]].concat();
         let (file, ends) = journal(&closed);
-        assert_eq!(survey(&file, &HERE).unwrap(), until(ends[5], 6));
+        assert_eq!(survey(&file, &HERE).unwrap(), until(ends[5], 6, ends[5]));
     }
 
     #[test]

@@ -14,8 +14,9 @@ use rustix::io::Errno;
 use windlass_engine::media::FileKind;
 
 use super::node::Node;
-use super::record::{Name, Record, Slot};
+use super::record::{Name, Record};
 use crate::image::Image;
+use crate::store::Slot;
 use crate::view::{Attributes, NodeNo, Skeleton, attributes_of};
 
 const NAME_BYTES_MAX: usize = 255;

@@ -13,6 +13,7 @@ mod directory;
 mod edited;
 mod extract;
 mod layers;
+mod overlay;
 mod reads;
 mod sources;
 mod support;

@@ -28,7 +28,7 @@ use crate::foretold::{Done, Judgement, State};
 use crate::hooks::HookCommands;
 use crate::notice::Notice;
 use crate::probed::Ends;
-use crate::run::{Run, RunEnd, RunFailure};
+use crate::run::{Run, RunEnd};
 use crate::settings::{Rates, RunSettings};
 use crate::warnings::{SQLITE_VERSION, Warnings, is_accepted};
 use crate::watch::{Ended, Watch, Watching};
@@ -190,16 +190,16 @@ pub fn back_up(
 
 /// Tells metrics and hooks of a backup that could not be begun, because what was asked for is
 /// wrong. A nightly run with such a mistake must not pass unseen.
-pub fn not_begun<E: RunFailure>(
+pub fn backup_not_begun(
     about: (&Caller, &Watching, &HookCommands),
     (database, name, to): (&str, Option<&str>, &[String]),
-    failure: &E,
+    (ending, text): (Ending, &str),
 ) {
     let mut run = run_of(about, database, name, &Cancel::new());
     if devices::keep_nothing(to) {
         run.become_trial();
     }
-    run.failed(failure);
+    run.failed(ending, text);
 }
 
 /// The run of a backup of this database, which the configuration may have a name for.

@@ -87,6 +87,33 @@ pub enum OperationError {
     /// Damage of the set causes it.
     #[error(transparent)]
     OfDamage(Box<OperationError>),
+    /// A directory into which a cluster is restored cannot be used.
+    #[error("{0}")]
+    OfTarget(Box<OperationError>),
+    /// A restore of a cluster was begun and not ended.
+    #[error("{error}")]
+    CutOff {
+        /// Why.
+        error: Box<OperationError>,
+        /// Where something is left.
+        places: Vec<PathBuf>,
+        /// Whether everything is there, and only the last sync failed.
+        is_complete: bool,
+    },
+    /// A restore of a database failed, and what it wrote cannot be removed.
+    #[error("{error}")]
+    StagingLeft {
+        /// Why it failed.
+        error: Box<OperationError>,
+        /// The directory that it wrote.
+        staging: PathBuf,
+    },
+    /// The owner of the source is no user of this machine.
+    #[error("the cluster belonged to user {user:?}, who is not known here")]
+    UnknownOwner {
+        /// The owner.
+        user: String,
+    },
     /// A data directory cannot be read.
     #[error("read {}: {source}", path.display())]
     DataDirectory {
@@ -325,7 +352,10 @@ impl OperationError {
             }
             Self::Device(_) => Ending::Usage,
             Self::OfDamage(_) => Ending::Damage,
-            Self::OfSet { error, .. } => error.ending(),
+            Self::OfSet { error, .. }
+            | Self::OfTarget(error)
+            | Self::CutOff { error, .. }
+            | Self::StagingLeft { error, .. } => error.ending(),
             Self::Place(error) => error.ending(),
             Self::Hook(error) => error.ending(),
             _ => Ending::Failed,

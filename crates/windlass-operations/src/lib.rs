@@ -4,18 +4,20 @@
 //!                                                       |
 //!                                                       +--> [`Observer`]: what happens meanwhile
 //!
-//! A backup of a SQLite database, and what came of it:
+//! A backup of a SQLite database, and a restore of it:
 //!
 //! ```
 //! use std::sync::Arc;
 //!
 //! use windlass_engine::Cancel;
-//! use windlass_operations::{BackupRequest, Caller, Ending, Unobserved, back_up};
+//! use windlass_operations::{
+//!     BackupRequest, Caller, Ending, RestoreRequest, Unobserved, back_up, restore,
+//! };
 //!
 //! # fn main() -> Result<(), Box<dyn std::error::Error>> {
 //! # let place = tempfile::tempdir()?;
-//! # let shop = place.path().join("shop.db").display().to_string();
-//! # let backups = place.path().join("backups").display().to_string();
+//! # let path = |name: &str| place.path().join(name).display().to_string();
+//! # let (shop, backups, copy) = (path("shop.db"), path("backups"), path("copy.db"));
 //! # let shop_connection = rusqlite::Connection::open(&shop)?;
 //! # shop_connection.execute_batch("create table item(name)")?;
 //! let caller = Caller::sharing("example 1.0", Arc::new(Unobserved));
@@ -25,6 +27,15 @@
 //! assert_eq!(ending, Ending::Done);
 //! println!("{}: {}", backup.report.set_id, backup.report.verdict);
 //! assert_eq!(backup.stripes.len(), 1);
+//!
+//! let mut request = RestoreRequest::new(&backups, &copy);
+//! request.keep_prediction = false;
+//! let (restored, ending) = restore(&caller, &request, &Cancel::new())?;
+//! assert_eq!(ending, Ending::Done);
+//! assert_eq!(restored.report.set_id, backup.report.set_id);
+//! # let copied: i64 = rusqlite::Connection::open(&copy)?
+//! #     .query_row("select count(*) from item", [], |row| row.get(0))?;
+//! # assert_eq!(copied, 0);
 //! # Ok(()) }
 //! ```
 //!
@@ -57,6 +68,7 @@ pub mod outputs;
 pub mod places;
 pub mod privilege;
 pub mod probed;
+mod restore;
 pub mod run;
 mod scratch;
 mod settings;
@@ -64,7 +76,7 @@ pub mod status;
 pub mod warnings;
 pub mod watch;
 
-pub use backup::{BackupOutcome, BackupRequest, Remark, back_up, not_begun};
+pub use backup::{BackupOutcome, BackupRequest, Remark, back_up, backup_not_begun};
 pub use caller::{Caller, ProcessUse};
 pub use compression::Compression;
 pub use ending::Ending;
@@ -75,5 +87,8 @@ pub use hooks::{HookCommands, HookError, HookEvent, HookFault};
 pub use notice::{Notice, Observer, Unobserved};
 pub use opened::{Mounted, OpenSettings, Opened, ToOpen};
 pub use places::{PlaceError, SetChoice, SetRequest};
+pub use restore::{
+    RestoreOutcome, RestoreRequest, Restored, cluster_owner, parent, restore, restore_not_begun,
+};
 pub use settings::{Rates, RunSettings};
 pub use watch::{Events, Watching};

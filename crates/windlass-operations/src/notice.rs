@@ -55,6 +55,11 @@ pub enum Notice<'a> {
         /// The first.
         first: &'a Path,
     },
+    /// A restore that was cut off left this. The new one removes it.
+    RemovesLeft(&'a Path),
+    /// An earlier restore left this complete database. The new one keeps it until its own is
+    /// complete.
+    KeepsLeft(&'a Path),
     /// The log of the caller lies where no output may be. The operation fails.
     LogRefused,
     /// The run has come to another phase.

@@ -19,24 +19,6 @@ use crate::watch::{self, Watch, Watched, Watching};
 /// What metrics call a backup that keeps nothing.
 pub const TRIAL: &str = "trial";
 
-/// What a run ends with that failed.
-pub trait RunFailure: From<OperationError> {
-    /// How the run ends.
-    fn ending(&self) -> Ending;
-    /// What went wrong.
-    fn text(&self) -> String;
-}
-
-impl RunFailure for OperationError {
-    fn ending(&self) -> Ending {
-        self.ending()
-    }
-
-    fn text(&self) -> String {
-        self.to_string()
-    }
-}
-
 /// What a finished run tells its hook.
 pub struct RunEnd {
     ending: Ending,
@@ -110,23 +92,23 @@ impl<'a> Run<'a> {
     }
 
     /// Does the work, then runs the hook for the way it ended.
-    pub fn go<T, E: RunFailure>(
+    pub fn go<T>(
         mut self,
-        work: impl FnOnce(&mut Self) -> Result<(T, RunEnd), E>,
-    ) -> Result<(T, Ending), E> {
+        work: impl FnOnce(&mut Self) -> Result<(T, RunEnd), OperationError>,
+    ) -> Result<(T, Ending), OperationError> {
         match work(&mut self) {
             Ok((outcome, end)) => Ok((outcome, self.hooks.after(end.ending, &end.told))),
-            Err(failure) => {
-                self.failed(&failure);
-                Err(failure)
+            Err(error) => {
+                self.failed(error.ending(), &error.to_string());
+                Err(error)
             }
         }
     }
 
     /// Tells metrics and the hook that the run failed.
-    pub fn failed<E: RunFailure>(&self, failure: &E) {
+    pub fn failed(&self, ending: Ending, text: &str) {
         self.failed_early();
-        self.hooks.on_failure(failure.ending(), failure.text());
+        self.hooks.on_failure(ending, text.to_owned());
     }
 
     /// Refuses outputs where none may be, before anything is written.

@@ -8,7 +8,6 @@ use windlass_lab::LabError;
 use windlass_model::ModelError;
 use windlass_mount::MountError;
 use windlass_operations::places::LocatedSet;
-use windlass_operations::run::RunFailure;
 use windlass_operations::{
     CompressionError, DatabaseError, DeviceError, Ending, HookError, OperationError, OwnerError,
     PlaceError,
@@ -52,7 +51,7 @@ impl Code {
     }
 
     /// How the operation ended. Windlass did its work, however a program ended that it ran.
-    fn ending(self) -> Ending {
+    pub fn ending(self) -> Ending {
         match self {
             Self::Done | Self::Program(_) => Ending::Done,
             Self::Failed => Ending::Failed,
@@ -167,16 +166,6 @@ impl From<OperationError> for Failure {
     fn from(error: OperationError) -> Self {
         let (message, hint) = hints::operation::words(&error);
         Self::hinted(error.ending().into(), message, hint)
-    }
-}
-
-impl RunFailure for Failure {
-    fn ending(&self) -> Ending {
-        self.code.ending()
-    }
-
-    fn text(&self) -> String {
-        self.message.clone()
     }
 }
 

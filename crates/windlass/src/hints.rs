@@ -11,6 +11,7 @@ mod lab;
 pub mod metrics;
 pub mod operation;
 pub mod places;
+mod restore;
 
 pub use databases::{postgres, sqlite};
 pub use engine::{DAMAGED, hint as engine, message as engine_message};

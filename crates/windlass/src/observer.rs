@@ -48,6 +48,31 @@ impl Terminal {
             output::note(text);
         }
     }
+
+    /// What was found before a run: the set, and what an earlier run left.
+    fn found(&self, notice: &Notice<'_>) {
+        match notice {
+            Notice::SetChosen { set, how } => self.note(&chosen(set, how)),
+            Notice::SetOfFuture { set, before } => of_future(set, *before),
+            Notice::FilesOfOthers { count, first } => {
+                let (path, user) = (first.display(), denied::user());
+                let files = output::count(*count, "newer file");
+                output::note(&format!(
+                    "note: {files} of another user there cannot be read by {user}, the first is \
+                     {path}"
+                ));
+            }
+            Notice::RemovesLeft(path) => output::note(&format!(
+                "note: a restore that was cut off had left {}: this one removes it",
+                path.display()
+            )),
+            Notice::KeepsLeft(path) => output::note(&format!(
+                "note: an earlier restore left {}: this one keeps it until its own is complete",
+                path.display()
+            )),
+            other => recording(other),
+        }
+    }
 }
 
 impl Observer for Terminal {
@@ -63,16 +88,6 @@ impl Observer for Terminal {
                 if !self.silent && !self.brief {
                     table::print_plan(plan, *codec, self.details);
                 }
-            }
-            Notice::SetChosen { set, how } => self.note(&chosen(set, how)),
-            Notice::SetOfFuture { set, before } => of_future(set, *before),
-            Notice::FilesOfOthers { count, first } => {
-                let (path, user) = (first.display(), denied::user());
-                let files = output::count(*count, "newer file");
-                output::note(&format!(
-                    "note: {files} of another user there cannot be read by {user}, the first is \
-                     {path}"
-                ));
             }
             Notice::LogRefused => log::withdraw(),
             Notice::Phase(phase) => log::info(&format!("phase: {phase}")),
@@ -107,7 +122,7 @@ impl Observer for Terminal {
             Notice::LostEvents(count) => output::note(&format!(
                 "warning: {count} events were lost: the file could not be written fast enough"
             )),
-            other => recording(other),
+            other => self.found(other),
         }
     }
 

@@ -10,10 +10,12 @@ use windlass_engine::{BufferRequest, EventFormat};
 use windlass_model::Emulation;
 use windlass_operations::{
     BackupRequest, Caller, Compression, Events, HookCommands, OpenSettings, ProcessUse, Rates,
-    RunSettings, SetChoice, SetRequest, Watching,
+    RestoreRequest, RunSettings, SetChoice, SetRequest, Watching,
 };
 
-use crate::cli::{self, Backup, Buffers, Choice, Global, Layout, TraceFormat};
+use windlass_postgres::Kept;
+
+use crate::cli::{self, Backup, Buffers, Choice, Global, Layout, OffOrKeep, TraceFormat};
 use crate::exit::Failure;
 use crate::log;
 use crate::observer::Terminal;
@@ -67,6 +69,25 @@ pub fn backup(arguments: &Backup) -> Result<BackupRequest, Failure> {
         hooks: hooks(&arguments.hooks)?,
         watching: watching(&arguments.watching),
         settings: settings(&arguments.buffers, &arguments.layout)?,
+    })
+}
+
+/// What a restore does.
+pub fn restore(global: &Global, arguments: &cli::Restore) -> Result<RestoreRequest, Failure> {
+    Ok(RestoreRequest {
+        set: sets(global, &arguments.set, &arguments.choice),
+        into: arguments.into.clone(),
+        tablespace_map: arguments.tablespace_map.clone(),
+        keep: Kept {
+            archive: arguments.archive == OffOrKeep::Keep,
+            subscriptions: arguments.subscriptions == OffOrKeep::Keep,
+        },
+        force: arguments.force,
+        max_rate: arguments.max_rate,
+        keep_prediction: !arguments.no_prediction,
+        hooks: hooks(&arguments.hooks)?,
+        watching: watching(&arguments.watching),
+        settings: settings(&arguments.buffers, &Layout::default())?,
     })
 }
 

@@ -1,7 +1,7 @@
 //! `windlass backup`: a live database to a sealed set.
 
 use windlass_engine::{show_size, to_json};
-use windlass_operations::{BackupOutcome, Caller, Remark, back_up, not_begun};
+use windlass_operations::{BackupOutcome, Caller, Remark, back_up, backup_not_begun};
 
 use crate::cli::{Backup, Global, SQLITE_VERSION};
 use crate::exit::{Code, Failure};
@@ -30,7 +30,8 @@ fn tell_failure(caller: &Caller, arguments: &Backup, failure: &Failure) {
     if let Ok(hooks) = requests::hooks(&arguments.hooks) {
         let name = arguments.name.as_deref();
         let what = (arguments.database.as_str(), name, arguments.to.as_slice());
-        not_begun((caller, &watching, &hooks), what, failure);
+        let why = (failure.code().ending(), failure.message());
+        backup_not_begun((caller, &watching, &hooks), what, why);
     }
 }
 

@@ -46,6 +46,32 @@ pub fn words(error: &OperationError) -> (String, Option<String>) {
             format!("--metrics: {error}"),
             said("Write ADDRESS:PORT for --metrics, as in 127.0.0.1:9187."),
         ),
+        OperationError::OfDamage(inner) => {
+            let (message, hint) = words(inner);
+            (message, hint.or_else(|| said(super::DAMAGED)))
+        }
+        OperationError::Place(error) => super::places::words(error),
+        OperationError::OfSet { error, advice } => {
+            let (message, hint) = words(error);
+            let hint = super::places::advice(advice, hint.as_deref());
+            (message, Some(hint))
+        }
+        OperationError::OfTarget(_)
+        | OperationError::CutOff { .. }
+        | OperationError::StagingLeft { .. }
+        | OperationError::UnknownOwner { .. } => super::restore::words(error),
+        OperationError::UnknownKind { .. } => (
+            error.to_string(),
+            said("Use a newer windlass: this version knows PostgreSQL and SQLite."),
+        ),
+        other => of_place(other),
+    }
+}
+
+/// What can be wrong with a directory, a user or a mount.
+fn of_place(error: &OperationError) -> (String, Option<String>) {
+    let said = |hint: &str| Some(hint.to_owned());
+    match error {
         OperationError::Mount(inner) => (error.to_string(), super::mount(inner)),
         OperationError::Scratch { .. } => (
             error.to_string(),
@@ -58,23 +84,9 @@ pub fn words(error: &OperationError) -> (String, Option<String>) {
         OperationError::NoServerUser { .. } => {
             (error.to_string(), said("Name another user with --run-as."))
         }
-        OperationError::OfDamage(inner) => {
-            let (message, hint) = words(inner);
-            (message, hint.or_else(|| said(super::DAMAGED)))
-        }
-        OperationError::Place(error) => super::places::words(error),
-        OperationError::OfSet { error, advice } => {
-            let (message, hint) = words(error);
-            let hint = super::places::advice(advice, hint.as_deref());
-            (message, Some(hint))
-        }
         OperationError::DataDirectory { .. } => (
             error.to_string(),
             said("Run as the owner of the data directory."),
-        ),
-        OperationError::UnknownKind { .. } => (
-            error.to_string(),
-            said("Use a newer windlass: this version knows PostgreSQL and SQLite."),
         ),
         other => (other.to_string(), None),
     }

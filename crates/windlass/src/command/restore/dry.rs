@@ -16,18 +16,17 @@ use crate::exit::{Code, Failure};
 use crate::foretold::{self, State};
 use crate::probed::Ends;
 use crate::{output, outputs, places, privilege, requests, words};
-use windlass_operations::Held;
-use windlass_operations::ProcessUse;
+use windlass_operations::{Held, ProcessUse, RestoreRequest, cluster_owner, parent};
 
 pub fn run(global: &Global, arguments: &Restore) -> Result<Code, Failure> {
     let caller = requests::quiet_caller(global);
-    let request = requests::sets(global, &arguments.set, &arguments.choice);
-    let set = places::open(&caller, &request)?;
+    let request = requests::restore(global, arguments)?;
+    let set = places::open(&caller, &request.set)?;
     let mut checks = Checks::default();
     let description = set.description();
     checks.ok("set", sealed(&set));
     let places = match Held::of(description)? {
-        Held::Postgres => postgres(&mut checks, arguments, &set),
+        Held::Postgres => postgres(&mut checks, &request, &set),
         Held::Sqlite => sqlite(&mut checks, arguments, &set),
     };
     let places = places.unwrap_or_else(|failure| {
@@ -127,12 +126,12 @@ fn predict(
 
 fn postgres(
     checks: &mut Checks,
-    arguments: &Restore,
+    request: &RestoreRequest,
     set: &OpenSet,
 ) -> Result<Vec<PathBuf>, Failure> {
     let description = set.description();
-    let owner = super::cluster_owner(&description.facts.database)?;
-    let request = super::request(arguments);
+    let owner = cluster_owner(&description.facts.database)?;
+    let request = request.cluster_request();
     let plan = privilege::as_user(ProcessUse::Own, owner, || {
         let (facts, files) = (&description.facts, &description.files);
         Ok::<_, Failure>(RestorePlan::new(facts, files, &request)?)
@@ -154,8 +153,8 @@ fn sqlite(
     arguments: &Restore,
     set: &OpenSet,
 ) -> Result<Vec<PathBuf>, Failure> {
-    let parent = super::parent(&arguments.into);
-    privilege::as_user(ProcessUse::Own, privilege::owner(parent), || {
+    let above = parent(&arguments.into);
+    privilege::as_user(ProcessUse::Own, privilege::owner(above), || {
         let outputs = outputs::of_set(set)?;
         let (into, force) = (&arguments.into, arguments.force);
         let plan = windlass_sqlite::restore_layout(set.description(), into, force, &outputs)?;
@@ -168,7 +167,7 @@ fn sqlite(
         }
         // The whole path, also of a bare name: a reader sees which directory is meant.
         let target = std::path::absolute(&plan.target).unwrap_or(plan.target);
-        writable(checks, super::parent(&target));
+        writable(checks, parent(&target));
         Ok(vec![target])
     })
 }

@@ -1,0 +1,252 @@
+//! A restore: a set to a new data directory, or to a new database file.
+//!
+//!   request --> set --> what the target means --> checks --> owner --> run --> judgement
+//!
+//! Invariants
+//! - A refused restore leaves no directory behind.
+//! - If root started the process, the operation becomes the owner of what it restores before it
+//!   writes a byte of it.
+
+mod cluster;
+mod file;
+
+use std::path::{Path, PathBuf};
+
+use windlass_engine::{Cancel, DirectoryTarget, OpenSet, OpenStripe, Outputs, RunReport};
+use windlass_postgres::{Kept, RestoreRequest as ClusterRequest};
+
+use crate::caller::Caller;
+use crate::ending::Ending;
+use crate::error::OperationError;
+use crate::foretold::{Done, Judgement, State};
+use crate::held::Held;
+use crate::hooks::HookCommands;
+use crate::notice::Notice;
+use crate::places::{self, SetRequest};
+use crate::probed::Ends;
+use crate::run::{Run, RunEnd};
+use crate::settings::RunSettings;
+use crate::watch::{Ended, Watching};
+use crate::{compression, privilege};
+
+pub use cluster::cluster_owner;
+
+/// What to restore, where to, and how.
+#[derive(Clone, Debug)]
+pub struct RestoreRequest {
+    /// The set.
+    pub set: SetRequest,
+    /// PostgreSQL: the new data directory. SQLite: the new file, or the directory to put it in.
+    pub into: PathBuf,
+    /// PostgreSQL: where tablespaces were, and where they go.
+    pub tablespace_map: Vec<(PathBuf, PathBuf)>,
+    /// PostgreSQL: what the restored server does as its source did.
+    pub keep: Kept,
+    /// SQLite: whether to replace the database that exists.
+    pub force: bool,
+    /// The most bytes per second that are read from the devices.
+    pub max_rate: Option<u64>,
+    /// Whether to keep the plan's prediction beside what the run took.
+    pub keep_prediction: bool,
+    /// Commands before and after.
+    pub hooks: HookCommands,
+    /// How the run is recorded.
+    pub watching: Watching,
+    /// Buffers, threads, storage.
+    pub settings: RunSettings,
+}
+
+impl RestoreRequest {
+    /// A restore of the newest set in a directory, or of the set of a stripe.
+    pub fn new(set: impl AsRef<Path>, into: impl AsRef<Path>) -> Self {
+        Self {
+            set: SetRequest::at(set),
+            into: into.as_ref().to_owned(),
+            tablespace_map: Vec::new(),
+            keep: Kept::default(),
+            force: false,
+            max_rate: None,
+            keep_prediction: true,
+            hooks: HookCommands::default(),
+            watching: Watching::default(),
+            settings: RunSettings::default(),
+        }
+    }
+
+    /// What is restored of a cluster, and where to.
+    pub fn cluster_request(&self) -> ClusterRequest {
+        ClusterRequest {
+            into: self.into.clone(),
+            tablespace_map: self.tablespace_map.clone(),
+            keep: self.keep,
+        }
+    }
+
+    /// Where the tablespaces go that the request names.
+    fn spaces(&self) -> impl Iterator<Item = &PathBuf> + Clone {
+        self.tablespace_map.iter().map(|(_, becomes)| becomes)
+    }
+
+    /// All directories that the request names.
+    fn places(&self) -> impl Iterator<Item = &PathBuf> + Clone {
+        std::iter::once(&self.into).chain(self.spaces())
+    }
+}
+
+/// A restored set.
+#[derive(Debug)]
+pub struct RestoreOutcome {
+    /// What the run did, and what limited it.
+    pub report: RunReport,
+    /// Bytes of the set's stripes.
+    pub stripe_bytes: u64,
+    /// What the plan would have predicted, and what would have made the run faster.
+    pub judgement: Judgement,
+    /// What was restored.
+    pub restored: Restored,
+}
+
+/// What was restored.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Restored {
+    /// A cluster, with what to do before it can be used, line by line.
+    Cluster {
+        /// The steps.
+        next_steps: String,
+    },
+    /// A database, which is ready to open.
+    Database {
+        /// Its file.
+        path: PathBuf,
+    },
+}
+
+/// Restores a set. Returns the outcome, and how the operation ends.
+pub fn restore(
+    caller: &Caller,
+    request: &RestoreRequest,
+    cancel: &Cancel,
+) -> Result<(RestoreOutcome, Ending), OperationError> {
+    let about = (caller, &request.watching, &request.hooks);
+    let run = run_of(about, &request.into, cancel);
+    run.go(|run| restored(caller, request, run, cancel))
+}
+
+/// Tells metrics and hooks of a restore that could not be begun, because what was asked for is
+/// wrong.
+pub fn restore_not_begun(
+    about: (&Caller, &Watching, &HookCommands),
+    into: &Path,
+    (ending, text): (Ending, &str),
+) {
+    run_of(about, into, &Cancel::new()).failed(ending, text);
+}
+
+fn run_of<'a>(
+    about: (&'a Caller, &'a Watching, &HookCommands),
+    into: &Path,
+    cancel: &Cancel,
+) -> Run<'a> {
+    let subject = into.display().to_string();
+    let mut run = Run::new(about, "restore", (&subject, &series(into)), cancel);
+    run.hooks.set_owner(privilege::owner(parent(into)));
+    run
+}
+
+fn restored(
+    caller: &Caller,
+    request: &RestoreRequest,
+    run: &mut Run<'_>,
+    cancel: &Cancel,
+) -> Result<(RestoreOutcome, RunEnd), OperationError> {
+    let found = places::find(caller, &request.set)?;
+    let set = found.open()?;
+    // The profiles belong to the user who probed, who need not be the database's owner.
+    let emulation = &request.settings.emulation;
+    let state = State::open(caller, emulation, request.keep_prediction);
+    let mut job = Job {
+        caller,
+        request,
+        set: &set,
+        run,
+        cancel,
+    };
+    let restored = match Held::of(set.description())? {
+        Held::Postgres => job.cluster(),
+        Held::Sqlite => job.file(),
+    };
+    // Damage in a frame is found only by reading it.
+    let (mut report, restored) = restored.map_err(|error| found.advised(error))?;
+    let ends = Ends {
+        database: request.places().map(PathBuf::as_path).collect(),
+        stripes: set.stripes().iter().map(OpenStripe::location).collect(),
+        is_backup: false,
+        emulation,
+    };
+    ends.judge(state.directory(), &mut report);
+    let codec = set.description().facts.options["compress"].as_str();
+    let done = Done {
+        report: &report,
+        codec: codec.and_then(|text| compression::parse_codec(text).ok()),
+        request: request.settings.buffers.clone(),
+        rates: (request.max_rate, None),
+    };
+    let judgement = state.judge(caller, &ends, &done);
+    let end = RunEnd::new(caller, Ending::Done, &report);
+    let outcome = RestoreOutcome {
+        report,
+        stripe_bytes: set.stripe_bytes(),
+        judgement,
+        restored,
+    };
+    Ok((outcome, end))
+}
+
+/// One restore to make.
+struct Job<'a, 'b> {
+    caller: &'a Caller,
+    request: &'a RestoreRequest,
+    set: &'a OpenSet,
+    run: &'a mut Run<'b>,
+    cancel: &'a Cancel,
+}
+
+impl Job<'_, '_> {
+    fn write(
+        &self,
+        target: &DirectoryTarget,
+        outputs: &Outputs,
+    ) -> Result<RunReport, OperationError> {
+        let request = self.request;
+        let settings = &request.settings;
+        let options = settings.restore_options(self.set, request.max_rate, true)?;
+        self.caller.tell(&Notice::Settings {
+            plan: &options.plan,
+            codec: None,
+        });
+        let subject = request.into.display().to_string();
+        let names = (subject.as_str(), &*series(&request.into));
+        let watch = self.run.watch(outputs, names)?;
+        let (progress, cancel) = (watch.progress(), self.cancel);
+        let restored = windlass_engine::restore(self.set, target, &options, progress, cancel);
+        watch.end(restored, |report| Ended::well(report))
+    }
+}
+
+/// The subject of the metrics.
+fn series(into: &Path) -> String {
+    let absolute = std::path::absolute(into);
+    absolute.unwrap_or(into.to_owned()).display().to_string()
+}
+
+/// The directory that a restored file goes into.
+pub fn parent(into: &Path) -> &Path {
+    let parent = if into.is_dir() {
+        Some(into)
+    } else {
+        into.parent()
+    };
+    parent
+        .filter(|parent| !parent.as_os_str().is_empty())
+        .unwrap_or(Path::new("."))
+}

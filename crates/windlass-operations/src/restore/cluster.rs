@@ -1,0 +1,127 @@
+//! The restore of a cluster: a new data directory, and new directories of tablespaces.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use windlass_engine::{DirectoryTarget, OpenSet, Outputs, RunReport};
+use windlass_image::{SetImage, SetImageOptions};
+use windlass_postgres::{
+    DatabaseFacts, ReplayedTablespace, RestorePlan, check_unoccupied, replayed_tablespaces,
+};
+
+use super::{Job, Restored};
+use crate::error::OperationError;
+use crate::images::AsCluster;
+use crate::{outputs, places, privilege, watch};
+
+impl Job<'_, '_> {
+    pub(super) fn cluster(&mut self) -> Result<(RunReport, Restored), OperationError> {
+        let (request, set, process) = (self.request, self.set, self.caller.process);
+        let description = set.description();
+        let owner = cluster_owner(&description.facts.database)?;
+        let replayed = replayed(set)?;
+        let targets = restored_into(Outputs::new(), request.places())?;
+        watch::check_log(self.caller, &targets)?;
+        // This says most about a directory that is in use or not empty. Nothing is made yet.
+        let plan = privilege::as_user(process, owner, || {
+            let (facts, files) = (&description.facts, &description.files);
+            let map = &request.tablespace_map;
+            replayed.iter().try_for_each(|space| space.check(map))?;
+            let plan = RestorePlan::new(facts, files, &request.cluster_request());
+            Ok::<_, OperationError>(plan?)
+        })
+        .map_err(of_target)?;
+        // A refused restore must leave no directory behind.
+        let outputs = outputs::of_set(set)?;
+        // What a restore left that was cut off looks like a tablespace, and is no source.
+        let mut spaces = request.spaces();
+        spaces.try_for_each(|space| check_unoccupied(space))?;
+        for place in request.places() {
+            outputs.check(place)?;
+        }
+        let outputs = restored_into(outputs, request.places())?;
+        self.run.check(&outputs)?;
+        // A tablespace that is not mapped goes to where it was, which may be beside a live one.
+        for space in &plan.tablespaces {
+            outputs::outputs().check(&space.becomes)?;
+        }
+        if owner.is_some() {
+            self.run.hooks.set_owner(owner);
+        }
+        self.run.hooks.before()?;
+        self.become_owner(owner)?;
+        plan.prepare().map_err(|error| of_target(error.into()))?;
+        replayed.iter().try_for_each(ReplayedTablespace::prepare)?;
+        let layout = plan.layout(description.files.clone());
+        let written = DirectoryTarget::create(layout)
+            .map_err(OperationError::from)
+            .and_then(|target| self.write(&target, &outputs));
+        let report = written.map_err(|error| cut_off(&plan, error))?;
+        let next_steps = plan.next_steps();
+        Ok((report, Restored::Cluster { next_steps }))
+    }
+
+    /// Gives the owner the directories that only root can create, then becomes the owner.
+    fn become_owner(&self, owner: Option<(u32, u32)>) -> Result<(), OperationError> {
+        let Some(ids) = owner else { return Ok(()) };
+        for place in self.request.places() {
+            privilege::give_directory(place, ids)?;
+        }
+        Ok(privilege::become_user(self.caller.process, ids.0, ids.1)?)
+    }
+}
+
+/// The failure that a restored cluster's directory causes.
+fn of_target(error: OperationError) -> OperationError {
+    OperationError::OfTarget(Box::new(error))
+}
+
+/// The failure of a restore that was begun, and what it leaves. No server starts on that, unless
+/// everything was there and only the last sync failed.
+fn cut_off(plan: &RestorePlan, error: OperationError) -> OperationError {
+    let spaces = plan.tablespaces.iter().map(|space| space.becomes.clone());
+    OperationError::CutOff {
+        error: Box::new(error),
+        // pg_control gets its name when everything else is durable.
+        is_complete: plan.into.join("global/pg_control").exists(),
+        places: std::iter::once(plan.into.clone()).chain(spaces).collect(),
+    }
+}
+
+/// Protects these directories, into which a cluster is restored, from the other outputs.
+fn restored_into<'a>(
+    mut outputs: Outputs,
+    places: impl Iterator<Item = &'a PathBuf>,
+) -> Result<Outputs, OperationError> {
+    for place in places {
+        let what = format!("this run restores the cluster into {}", place.display());
+        outputs.protect_directory(place, &what)?;
+    }
+    Ok(outputs)
+}
+
+/// The tablespaces that replay will create by itself. This version searches the log when it makes a
+/// set. So only the log of an older set is read here.
+fn replayed(set: &OpenSet) -> Result<Vec<ReplayedTablespace>, OperationError> {
+    let facts = DatabaseFacts::of_set(&set.description().facts.database)?;
+    if facts.log_surveyed {
+        return Ok(Vec::new());
+    }
+    let stripes = set.stripes().iter();
+    let stripes: Vec<_> = stripes.map(|it| it.location().to_owned()).collect();
+    let options = SetImageOptions::default();
+    let image = SetImage::open(Arc::new(places::open_stripes(&stripes)?), &options)?;
+    Ok(replayed_tablespaces(&AsCluster(&image), &facts)?)
+}
+
+/// The user that root becomes: the owner of the source.
+pub fn cluster_owner(database: &serde_json::Value) -> Result<Option<(u32, u32)>, OperationError> {
+    if !privilege::is_root() {
+        return Ok(None);
+    }
+    let user = DatabaseFacts::of_set(database)?.owner;
+    match privilege::user_ids(&user) {
+        Some(ids) => Ok(Some(ids)),
+        None => Err(OperationError::UnknownOwner { user }),
+    }
+}

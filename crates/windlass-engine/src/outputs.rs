@@ -194,6 +194,13 @@ impl Outputs {
         written.map_err(|source| failed("write", path, source))
     }
 
+    /// Removes what killed runs left that wrote this file. Refuses what [`Outputs::refresh`] does.
+    pub fn remove_left(&self, path: &Path, kind: &OutputKind) -> Result<(), EngineError> {
+        self.look(path, kind)?;
+        durable::remove_left(&target(path));
+        Ok(())
+    }
+
     fn belongs_to(&self, name: &Name) -> Option<String> {
         let file = self.files.iter().find(|(file, _)| file.is(name));
         let tree = || self.trees.iter().find(|(root, _)| root.holds(name));

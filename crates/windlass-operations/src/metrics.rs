@@ -120,7 +120,8 @@ impl Metrics {
     }
 
     fn keep(&mut self, path: &Path, outputs: &Outputs) -> Result<(), OperationError> {
-        match replace(path, outputs, &self.exporter) {
+        let left = outputs.remove_left(path, &METRICS);
+        match left.and_then(|()| replace(path, outputs, &self.exporter)) {
             Ok(()) => {}
             // The end of the run tries it again, and decides whether the warning stays.
             Err(error) if outputs::is_of_place(&error) => {

@@ -359,3 +359,15 @@ fn a_source_that_is_mounted_a_second_time_is_the_source() {
     assert_eq!(output.status.code(), Some(0), "{}", text(&output));
     assert_eq!(place.ledger.check(&place.path("shop.db")), 20);
 }
+
+#[test]
+fn what_a_killed_run_left_of_its_metrics_is_removed_by_the_next_run() {
+    let place = Place::new();
+    let left = place.path(".mf.18ab-7-0.windlass-tmp");
+    windlass_engine::durable::write(&left, b"# half", 0o600).unwrap();
+    let (db, sets, metrics) = (place.arg("shop.db"), place.arg("sets"), place.arg("mf"));
+    let output = windlass(&["backup", &db, "--to", &sets, "--metrics-file", &metrics]);
+    assert_eq!(output.status.code(), Some(0), "{}", text(&output));
+    assert!(!left.exists());
+    assert!(place.path("mf").exists());
+}

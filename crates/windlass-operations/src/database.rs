@@ -19,6 +19,7 @@ impl DatabaseName {
     /// Finds out what a word means that may stand for a configured database called `name`.
     pub fn resolve_named(text: &str, name: Option<&str>) -> Result<Self, OperationError> {
         match name {
+            _ if text.trim().is_empty() => Err(DatabaseError::Empty.into()),
             Some(name) if !Self::is_one(text) => Err(Self::vanished(text, name).into()),
             _ => Self::resolve(text),
         }
@@ -26,6 +27,11 @@ impl DatabaseName {
 
     /// Tells a path from a connection string. An existing file is a file, whatever its name.
     pub fn resolve(text: &str) -> Result<Self, OperationError> {
+        // libpq takes the server of its variables then. But the word of a script is empty because
+        // a variable of the script is, and then another database would be taken.
+        if text.trim().is_empty() {
+            return Err(DatabaseError::Empty.into());
+        }
         let path = Path::new(text);
         let uri = text.starts_with("postgres://") || text.starts_with("postgresql://");
         if !uri && path.symlink_metadata().is_ok() {
@@ -40,7 +46,7 @@ impl DatabaseName {
     /// What a word most likely means; nothing is looked up.
     pub fn guess(text: &str) -> Self {
         let uri = text.starts_with("postgres://") || text.starts_with("postgresql://");
-        let is_string = uri || text.is_empty() || text.contains('=');
+        let is_string = uri || text.contains('=');
         match is_string && (uri || Path::new(text).symlink_metadata().is_err()) {
             true => Self::Postgres(text.to_owned()),
             false => Self::Sqlite(text.into()),
@@ -59,7 +65,7 @@ impl DatabaseName {
     /// Whether a word can be a database: a path where something exists, or a connection string.
     pub fn is_one(text: &str) -> bool {
         let uri = text.starts_with("postgres://") || text.starts_with("postgresql://");
-        let is_string = uri || text.is_empty() || text.contains('=');
+        let is_string = uri || text.contains('=');
         is_string || Path::new(text).symlink_metadata().is_ok()
     }
 
@@ -75,6 +81,7 @@ impl DatabaseName {
     pub fn unknown(text: &str) -> DatabaseError {
         let text = text.to_owned();
         match text.contains('/') {
+            _ if text.trim().is_empty() => DatabaseError::Empty,
             true => DatabaseError::Missing { text },
             false => DatabaseError::Unknown { text },
         }

@@ -159,6 +159,9 @@ pub enum DatabaseError {
         /// What the configuration calls the database.
         name: String,
     },
+    /// Nothing is named.
+    #[error("the name of the database is empty")]
+    Empty,
     /// Neither a path nor a connection string.
     #[error("{text} is no file, no connection string and no configured database")]
     Unknown {

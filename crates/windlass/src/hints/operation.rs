@@ -131,7 +131,7 @@ fn database(error: &DatabaseError) -> String {
                  or was the file moved?"
             );
         }
-        DatabaseError::Unknown { .. } => {
+        DatabaseError::Unknown { .. } | DatabaseError::Empty => {
             "Name a SQLite file, a connection string like 'host=/var/run/postgresql', or a URI \
              like postgresql:///postgres."
         }

@@ -15,6 +15,43 @@ fn refused(words: &[&str], code: i32, says: &str) {
     assert!(printed.contains("hint: "), "{words:?}: {printed}");
 }
 
+/// A word is empty because a variable of a script is. No server that happens to run is meant.
+#[test]
+fn an_empty_word_names_nothing() {
+    let place = Place::new();
+    let (db, sets) = place.ends();
+    for empty in ["", "  "] {
+        for words in [
+            &["backup", empty, "--to", &sets][..],
+            &["backup", "--dry-run", empty, "--to", &sets],
+            &["check", empty],
+            &["plan", empty],
+            &["tune", empty, "--to", &sets],
+        ] {
+            refused(words, 2, "the name of the database is empty");
+        }
+    }
+    for words in [
+        &["backup", &db, "--to", ""][..],
+        &["restore", "", "--into", &sets],
+        &["restore", &sets, "--into", ""],
+        &["verify", ""],
+        &["open", ""],
+        &["info", ""],
+        &["mount", "", &sets],
+        &["diff", &sets, ""],
+        &["extract", "", "x", "--into", &sets],
+    ] {
+        let output = windlass(words);
+        assert_eq!(
+            output.status.code(),
+            Some(2),
+            "{words:?}: {}",
+            text(&output)
+        );
+    }
+}
+
 #[test]
 fn sources_and_devices_that_are_none_are_named() {
     let place = Place::new();

@@ -57,10 +57,11 @@ pub(super) fn create(path: &Path, mode: u32) -> io::Result<(File, PathBuf)> {
 /// Removes the temporary files of `path` that killed runs left. What cannot be removed stays: it
 /// does no harm.
 pub fn remove_left(path: &Path) {
-    let parent = path
-        .parent()
-        .filter(|parent| !parent.as_os_str().is_empty());
-    let entries = std::fs::read_dir(parent.unwrap_or(Path::new(".")));
+    let parent = match path.parent() {
+        Some(parent) if !parent.as_os_str().is_empty() => parent,
+        _ => Path::new("."),
+    };
+    let entries = std::fs::read_dir(parent);
     for entry in entries.into_iter().flatten().flatten() {
         if is_temporary_of(&entry.file_name(), path) {
             remove(&entry.path()).unwrap_or_default();

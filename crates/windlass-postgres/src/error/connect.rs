@@ -1,6 +1,7 @@
 //! Hints for a session that could not be opened, as sentences.
 
 use std::io;
+use std::net::IpAddr;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 
@@ -120,13 +121,29 @@ impl Tried<'_> {
             true => "Is the server running, and is this the directory of its socket?",
             false => "Is the server running, and does it listen there (listen_addresses, port)?",
         };
+        let (host, port) = self.host_and_port();
+        if !is_socket && !is_this_machine(host) {
+            return format!("{asked} If not, name its host and port as for psql (PGHOST, PGPORT).");
+        }
         let mut directories: Vec<PathBuf> = SOCKET_DIRECTORIES.map(PathBuf::from).into();
         if let Some(own) = Path::new(self.at).parent().filter(|_| is_socket) {
             directories.retain(|known| !is_same(known, own));
             directories.insert(0, own.to_owned());
         }
-        format!("{asked} {}", listening(&directories))
+        format!("{asked} {}", listening(&directories, port))
     }
+
+    /// The host, or the path of the socket without its port, and the port.
+    fn host_and_port(&self) -> (&str, &str) {
+        let end = self.at.rfind([':', '.']).unwrap_or(0);
+        (&self.at[..end], self.at.get(end + 1..).unwrap_or_default())
+    }
+}
+
+/// Whether a host is certainly this machine: its sockets are then worth a look.
+fn is_this_machine(host: &str) -> bool {
+    let number = host.parse::<IpAddr>();
+    host == "localhost" || number.is_ok_and(|number| number.is_loopback())
 }
 
 /// Whether two paths lead to one directory: /var/run is usually a link to /run.
@@ -135,43 +152,56 @@ fn is_same(one: &Path, other: &Path) -> bool {
     real(one) == real(other)
 }
 
-/// Says which servers answer on sockets in these directories.
-fn listening(directories: &[PathBuf]) -> String {
+/// Says which servers answer on sockets in these directories: those with this port, or else that
+/// there are only others.
+fn listening(directories: &[PathBuf], port: &str) -> String {
+    let (same, others): (Vec<_>, Vec<_>) = servers(directories)
+        .into_iter()
+        .partition(|(_, its)| its == port);
+    let named = |servers: &[(PathBuf, String)]| {
+        let named = servers.iter();
+        let named = named.map(|(place, port)| format!("'host={} port={port}'", place.display()));
+        named.collect::<Vec<_>>().join(" and at ")
+    };
+    if !same.is_empty() {
+        return format!("A server with this port answers at {}.", named(&same));
+    }
+    let places: Vec<_> = directories
+        .iter()
+        .map(|it| it.display().to_string())
+        .collect();
+    let places = places.join(" or ");
+    let other = match others.is_empty() {
+        true => String::new(),
+        false => format!(" Other servers run here, at {}.", named(&others)),
+    };
+    format!(
+        "No server with port {port} answers on a socket in {places}.{other} Start the server, or \
+         name its host and port as for psql (PGHOST, PGPORT)."
+    )
+}
+
+/// Directory and port of each socket on which a server answers.
+fn servers(directories: &[PathBuf]) -> Vec<(PathBuf, String)> {
     let mut found = Vec::new();
     for directory in directories {
         let entries = std::fs::read_dir(directory).into_iter().flatten().flatten();
         for entry in entries {
             let name = entry.file_name();
-            let Some(port) = name
-                .to_str()
-                .and_then(|name| name.strip_prefix(".s.PGSQL."))
-            else {
+            let name = name.to_str().unwrap_or_default();
+            let Some(port) = name.strip_prefix(".s.PGSQL.") else {
                 continue;
             };
             // Skip a socket on which nobody listens any more: a server left it behind.
             let is_port = port.bytes().all(|letter| letter.is_ascii_digit());
             if is_port && UnixStream::connect(entry.path()).is_ok() {
-                found.push(format!("'host={} port={port}'", directory.display()));
+                found.push((directory.clone(), port.to_owned()));
             }
         }
     }
     found.sort();
     found.dedup();
-    if found.is_empty() {
-        let places: Vec<_> = directories
-            .iter()
-            .map(|it| it.display().to_string())
-            .collect();
-        return format!(
-            "No server answers on a socket in {}. Start it, or name its host and port as for psql \
-             (PGHOST, PGPORT).",
-            places.join(" or ")
-        );
-    }
-    format!(
-        "On this machine a server answers at {}.",
-        found.join(" and at ")
-    )
+    found
 }
 
 /// The system's error, somewhere in the chain of causes.
@@ -233,5 +263,69 @@ pub(super) fn tls_file_hint(keyword: &str) -> &'static str {
             "Put the authorities' lists of withdrawn certificates there, each a file in PEM form."
         }
         _ => "Name a readable file in PEM form.",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::net::UnixListener;
+
+    use super::*;
+
+    fn hint(at: &str) -> String {
+        let tried = Tried {
+            at,
+            role: "",
+            database: "",
+            encrypted: false,
+            password_hint: "",
+        };
+        tried.unreachable_hint(&io::ErrorKind::ConnectionRefused.into())
+    }
+
+    #[test]
+    fn only_servers_with_the_port_that_was_asked_for_are_offered() {
+        let place = tempfile::tempdir().unwrap();
+        let directories = [place.path().to_owned()];
+        let here = place.path().display();
+        assert_eq!(
+            listening(&directories, "5432"),
+            format!(
+                "No server with port 5432 answers on a socket in {here}. Start the server, or \
+                 name its host and port as for psql (PGHOST, PGPORT)."
+            )
+        );
+        let listen = |port: u16| {
+            let name = format!(".s.PGSQL.{port}");
+            UnixListener::bind(place.path().join(name)).unwrap()
+        };
+        let _other = listen(5433);
+        // A server that was killed leaves its socket behind.
+        drop(listen(5434));
+        assert_eq!(
+            listening(&directories, "5432"),
+            format!(
+                "No server with port 5432 answers on a socket in {here}. Other servers run here, \
+                 at 'host={here} port=5433'. Start the server, or name its host and port as for \
+                 psql (PGHOST, PGPORT)."
+            )
+        );
+        let _same = listen(5432);
+        assert_eq!(
+            listening(&directories, "5432"),
+            format!("A server with this port answers at 'host={here} port=5432'.")
+        );
+        assert!(hint(&format!("{here}/.s.PGSQL.5432")).ends_with("port=5432'."));
+    }
+
+    #[test]
+    fn the_sockets_of_this_machine_say_nothing_about_another_one() {
+        for at in ["db.example.com:5432", "192.0.2.1:5432", "2001:db8::1:5432"] {
+            assert!(!hint(at).contains("on a socket"), "{at}");
+            assert!(!hint(at).contains("answers at"), "{at}");
+        }
+        for at in ["localhost:1", "127.0.0.1:1", "::1:1"] {
+            assert!(hint(at).contains("No server with port 1 answers"), "{at}");
+        }
     }
 }

@@ -12,7 +12,7 @@ use crate::support::{Place, command, text};
 const VARIABLE: [(&str, &str); 18] = [
     // The servers that run on this machine.
     (
-        r"(No server answers on a socket|On this machine a server answers).*",
+        r"(No server with port \d+ answers on|A server with this port answers).*",
         "[sockets of this machine]",
     ),
     // Another test checks what a stage waited for, and how long.

@@ -108,6 +108,12 @@ pub enum OperationError {
         /// The directory that it wrote.
         staging: PathBuf,
     },
+    /// The database in a set is damaged, and every byte of the set is right.
+    #[error("{0}")]
+    OfSource(Box<OperationError>),
+    /// One file of events for several runs.
+    #[error("a file of events records one run, and each set of a directory has its own")]
+    EventsOfSeveral,
     /// The owner of the source is no user of this machine.
     #[error("the cluster belonged to user {user:?}, who is not known here")]
     UnknownOwner {
@@ -337,7 +343,8 @@ impl OperationError {
             | Self::Model(_)
             | Self::Lab(LabError::Setting { .. } | LabError::TrialDevices { .. })
             | Self::Compression(_)
-            | Self::MetricsAddress { .. } => Ending::Usage,
+            | Self::MetricsAddress { .. }
+            | Self::EventsOfSeveral => Ending::Usage,
             Self::Engine(error) if error.is_damage() => Ending::Damage,
             Self::Image(error) if error.is_damage() => Ending::Damage,
             // The words are wrong, whatever exists.
@@ -357,6 +364,7 @@ impl OperationError {
             Self::OfDamage(_) => Ending::Damage,
             Self::OfSet { error, .. }
             | Self::OfTarget(error)
+            | Self::OfSource(error)
             | Self::CutOff { error, .. }
             | Self::StagingLeft { error, .. } => error.ending(),
             Self::Place(error) => error.ending(),

@@ -73,6 +73,7 @@ pub mod run;
 mod scratch;
 mod settings;
 pub mod status;
+pub mod verify;
 pub mod warnings;
 pub mod watch;
 
@@ -91,4 +92,5 @@ pub use restore::{
     RestoreOutcome, RestoreRequest, Restored, cluster_owner, parent, restore, restore_not_begun,
 };
 pub use settings::{Rates, RunSettings};
+pub use verify::{VerifyRequest, VerifyStep, verify};
 pub use watch::{Events, Watching};

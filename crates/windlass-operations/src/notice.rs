@@ -11,6 +11,7 @@ use windlass_lab::LabError;
 
 use crate::hooks::HookError;
 use crate::places::How;
+use crate::verify::VerifyStep;
 
 /// What happened beside the result of an operation.
 #[derive(Debug)]
@@ -55,6 +56,8 @@ pub enum Notice<'a> {
         /// The first.
         first: &'a Path,
     },
+    /// A verification went on.
+    Verifying(VerifyStep<'a>),
     /// A restore that was cut off left this. The new one removes it.
     RemovesLeft(&'a Path),
     /// An earlier restore left this complete database. The new one keeps it until its own is

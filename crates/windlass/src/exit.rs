@@ -7,7 +7,6 @@ use windlass_image::ImageError;
 use windlass_lab::LabError;
 use windlass_model::ModelError;
 use windlass_mount::MountError;
-use windlass_operations::places::LocatedSet;
 use windlass_operations::{
     CompressionError, DatabaseError, DeviceError, Ending, HookError, OperationError, OwnerError,
     PlaceError,
@@ -133,27 +132,6 @@ impl Failure {
     pub fn or_hint(self, hint: &str) -> Self {
         let hint = self.hint.or_else(|| Some(hint.to_owned()));
         Self { hint, ..self }
-    }
-
-    /// Whether damage of a set causes it.
-    pub fn is_damage(&self) -> bool {
-        self.code == Code::Damage
-    }
-
-    /// Whether other sets may succeed in spite of it.
-    pub fn is_of_one_set(&self) -> bool {
-        matches!(self.code, Code::Damage | Code::Failed)
-    }
-
-    /// If damage causes the failure, the same failure with the set to use instead.
-    pub fn advised(self, found: &LocatedSet) -> Self {
-        match found.advice().filter(|_| self.is_damage()) {
-            Some(advice) => {
-                let hint = hints::places::advice(&advice, self.hint());
-                self.hinting(&hint)
-            }
-            None => self,
-        }
     }
 
     /// The same failure with another hint.

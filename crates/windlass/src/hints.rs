@@ -20,6 +20,9 @@ pub use lab::{hint as lab, message as lab_message};
 
 use windlass_engine::Setting;
 
+/// What follows if a database is damaged, and every byte of its set is right.
+pub const OF_SOURCE: &str = "The set is what was backed up: the damage was in the source.";
+
 /// What to do about a value that an option does not take.
 pub const OPTION_VALUES: &str = "The command's --help says which values each option takes.";
 

@@ -10,7 +10,7 @@ use windlass_engine::{BufferRequest, EventFormat};
 use windlass_model::Emulation;
 use windlass_operations::{
     BackupRequest, Caller, Compression, Events, HookCommands, OpenSettings, ProcessUse, Rates,
-    RestoreRequest, RunSettings, SetChoice, SetRequest, Watching,
+    RestoreRequest, RunSettings, SetChoice, SetRequest, VerifyRequest, Watching,
 };
 
 use windlass_postgres::Kept;
@@ -86,6 +86,22 @@ pub fn restore(global: &Global, arguments: &cli::Restore) -> Result<RestoreReque
         max_rate: arguments.max_rate,
         keep_prediction: !arguments.no_prediction,
         hooks: hooks(&arguments.hooks)?,
+        watching: watching(&arguments.watching),
+        settings: settings(&arguments.buffers, &Layout::default())?,
+    })
+}
+
+/// What a verification does.
+pub fn verify(global: &Global, arguments: &cli::Verify) -> Result<VerifyRequest, Failure> {
+    let writable = false;
+    Ok(VerifyRequest {
+        set: sets(global, &arguments.set, &arguments.choice),
+        latest: arguments.latest,
+        quick: arguments.quick,
+        open: arguments
+            .open
+            .then(|| opening(&arguments.opening, writable)),
+        max_rate: arguments.max_rate,
         watching: watching(&arguments.watching),
         settings: settings(&arguments.buffers, &Layout::default())?,
     })

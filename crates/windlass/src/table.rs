@@ -5,7 +5,6 @@ use windlass_engine::{BufferPlan, RunReport, StageReport, show_rate, show_size};
 use windlass_lab::Record;
 
 use crate::advice;
-use crate::cli::Global;
 use crate::foretold::{self, Judgement};
 use crate::output::{self, Tone};
 use crate::words::{bound, duration};
@@ -27,8 +26,8 @@ pub struct Finished<'a> {
 
 impl Finished<'_> {
     /// Prints it; nothing with `--quiet`.
-    pub fn print(&self, global: &Global) {
-        if global.quiet {
+    pub fn print(&self, quiet: bool) {
+        if quiet {
             return;
         }
         let (label, text) = &self.result;

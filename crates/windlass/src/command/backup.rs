@@ -73,7 +73,7 @@ fn show(global: &Global, arguments: &Backup, outcome: &BackupOutcome) {
         remarks: remarks.into_iter().map(|text| ("source", text)).collect(),
         details,
     };
-    finished.print(global);
+    finished.print(global.quiet);
 }
 
 /// Where the set is, and how to restore it.

@@ -61,7 +61,7 @@ fn show(global: &Global, arguments: &Restore, outcome: &RestoreOutcome) {
         remarks: next.collect(),
         details: arguments.watching.details,
     };
-    finished.print(global);
+    finished.print(global.quiet);
 }
 
 /// What to do with what was restored.

@@ -56,6 +56,11 @@ pub fn words(error: &OperationError) -> (String, Option<String>) {
             let hint = super::places::advice(advice, hint.as_deref());
             (message, Some(hint))
         }
+        OperationError::OfSource(inner) => (words(inner).0, said(super::OF_SOURCE)),
+        OperationError::EventsOfSeveral => (
+            "--events records one run, and each set of a directory has its own".to_owned(),
+            said("Choose a set with --latest or --set, or name a stripe."),
+        ),
         OperationError::OfTarget(_)
         | OperationError::CutOff { .. }
         | OperationError::StagingLeft { .. }

@@ -1,0 +1,239 @@
+//! A verification: reads everything, checks everything, and lists all damage. If it is asked to, it
+//! also checks the database in the set.
+//!
+//!   request --> sets --> each: survey --> read --> opened? --> what was found
+
+mod all;
+mod inspect;
+mod outcome;
+
+use std::path::PathBuf;
+
+use windlass_engine::{
+    Cancel, DamageReport, Files, FoundSet, METADATA_LIMIT_DEFAULT, OpenStripe, RunReport, SetEntry,
+    Survey, Verification, verify_index,
+};
+use windlass_lab::state_directory;
+
+use crate::caller::Caller;
+use crate::ending::Ending;
+use crate::error::OperationError;
+use crate::held::Held;
+use crate::notice::Notice;
+use crate::opened::OpenSettings;
+use crate::outputs;
+use crate::places::{self, LocatedSet, Named, SetRequest, Which};
+use crate::probed::Ends;
+use crate::settings::RunSettings;
+use crate::watch::{Ended, Watch, Watched, Watching};
+
+pub use outcome::{
+    BadSets, Findings, Inspected, NotRead, Opening, SetResult, VerifiedSet, VerifiedSets,
+    VerifyOutcome, VerifyStep,
+};
+
+/// What to verify, and how.
+#[derive(Clone, Debug, Default)]
+pub struct VerifyRequest {
+    /// The sets: all of the places that are named, or the one that is chosen.
+    pub set: SetRequest,
+    /// Whether to choose the newest set.
+    pub latest: bool,
+    /// Whether to check only seals and indexes.
+    pub quick: bool,
+    /// Whether to open each set, too, and let the database's own tools check it; and how.
+    pub open: Option<OpenSettings>,
+    /// The most bytes per second that are read from the devices.
+    pub max_rate: Option<u64>,
+    /// How the runs are recorded.
+    pub watching: Watching,
+    /// Buffers, threads, storage.
+    pub settings: RunSettings,
+}
+
+/// Verifies sets. It fails if it cannot say of a set whether it is damaged.
+pub fn verify(
+    caller: &Caller,
+    request: &VerifyRequest,
+    cancel: &Cancel,
+) -> Result<VerifyOutcome, OperationError> {
+    let mut named = Named::new(&request.set)?;
+    if request.latest {
+        named.choice.which = Some(Which::Latest);
+    }
+    let job = Job {
+        caller,
+        request,
+        cancel,
+        of: None,
+        well_so_far: true,
+    };
+    if named.choice.which.is_none() && named.are_directories() {
+        return Ok(VerifyOutcome::All(all::verify(&job, &named)?));
+    }
+    let found = places::find_named(caller, &named)?;
+    Ok(VerifyOutcome::One(Box::new(job.verify(&found)?)))
+}
+
+/// How sets are verified.
+struct Job<'a> {
+    caller: &'a Caller,
+    request: &'a VerifyRequest,
+    cancel: &'a Cancel,
+    /// The set, if it is one of several.
+    of: Option<&'a SetEntry>,
+    /// Whether no earlier set was damaged. The metrics describe all sets together.
+    well_so_far: bool,
+}
+
+impl Job<'_> {
+    /// Verifies the set that these stripes belong to.
+    fn verify(&self, found: &LocatedSet) -> Result<VerifiedSet, OperationError> {
+        self.tell(VerifyStep::Begins { of: self.of });
+        let survey = Survey::of(&Files, &found.stripes, METADATA_LIMIT_DEFAULT);
+        let survey = survey.map_err(|error| found.explained(error))?;
+        let refused = refused(&survey)?;
+        let (run, damage) = self.examine(&survey, found, refused.as_ref())?;
+        let set = survey.set();
+        let mut verified = VerifiedSet {
+            id: set.set_id(),
+            stripes: set.stripes().len(),
+            stripe_bytes: set.stripe_bytes(),
+            database: set.description().facts.database.clone(),
+            run,
+            damage,
+            refused,
+            opened: None,
+            advice: None,
+        };
+        let of = self.of;
+        self.tell(VerifyStep::Read {
+            of,
+            verified: &verified,
+        });
+        if let Some(settings) = &self.request.open {
+            verified.opened = Some(self.open(settings, found, &verified)?);
+            let verified = &verified;
+            self.tell(VerifyStep::Opened { of, verified });
+        }
+        let is_wrong = verified.ending() == Ending::Damage;
+        verified.advice = is_wrong.then(|| found.advice()).flatten();
+        Ok(verified)
+    }
+
+    /// Opens the set. Goes on after damage: what is opened can still say which relations it is in.
+    fn open(
+        &self,
+        settings: &OpenSettings,
+        found: &LocatedSet,
+        verified: &VerifiedSet,
+    ) -> Result<Opening, OperationError> {
+        match inspect::inspect(self.caller, &found.stripes, settings, self.cancel) {
+            Ok(inspected) => Ok(Opening::Inspected(inspected)),
+            // The damage that was found is why the set cannot be opened.
+            Err(error) if !verified.damage.is_empty() && !self.cancel.is_cancelled() => {
+                Ok(Opening::Failed(error))
+            }
+            Err(error) if error.is_damage() => Err(found.advised(match self.request.quick {
+                true => error,
+                false => OperationError::OfSource(Box::new(error)),
+            })),
+            Err(error) => Err(error),
+        }
+    }
+
+    fn tell(&self, step: VerifyStep<'_>) {
+        self.caller.tell(&Notice::Verifying(step));
+    }
+
+    /// What is wrong with a set; and the run, if everything was read.
+    fn examine(
+        &self,
+        survey: &Survey,
+        found: &LocatedSet,
+        refused: Option<&OperationError>,
+    ) -> Result<(Option<RunReport>, DamageReport), OperationError> {
+        let refused = refused.map(ToString::to_string);
+        let (run, mut damage) = if self.request.quick {
+            let mut damage = verify_index(survey)?;
+            refused.iter().for_each(|one| damage.add(one));
+            (None, damage)
+        } else {
+            let Verification { run, damage } = self.read(survey, refused.as_deref())?;
+            (Some(run), damage)
+        };
+        // A stripe in this place is damaged, and a copy elsewhere was read. Who keeps a copy of a
+        // set wants to know about this copy.
+        if let Some(known) = found.known.as_ref().filter(|_| damage.is_empty()) {
+            damage.add(known);
+        }
+        Ok((run, damage))
+    }
+
+    /// The subject of the metrics: the configured name, else the directory of the set, with the
+    /// database if one was chosen. The id would be another one every night.
+    fn series(&self, set: &FoundSet) -> String {
+        if let Some(names) = self.request.set.configured_names() {
+            return names;
+        }
+        let first = set.stripes().first().map(OpenStripe::location);
+        let directory =
+            first.and_then(|path| std::path::absolute(path).ok()?.parent().map(PathBuf::from));
+        let directory = directory.map_or(String::new(), |path| path.display().to_string());
+        match &self.request.set.choice.of {
+            Some(database) => format!("{database} in {directory}"),
+            None => directory,
+        }
+    }
+
+    /// Reads every byte. `refused` is what the description of the set shows.
+    fn read(&self, survey: &Survey, refused: Option<&str>) -> Result<Verification, OperationError> {
+        let (request, set) = (self.request, survey.set());
+        let settings = &request.settings;
+        let options = settings.restore_options(set, request.max_rate, false)?;
+        self.caller.tell(&Notice::Settings {
+            plan: &options.plan,
+            codec: None,
+        });
+        let watch = Watch::start(&Watched {
+            caller: self.caller,
+            watching: &request.watching,
+            outputs: &outputs::of_set(set)?,
+            command: "verify",
+            operation: "verify",
+            subject: set.set_id().to_string(),
+            series: self.series(set),
+        })?;
+        let verified = windlass_engine::verify(survey, &options, watch.progress(), self.cancel);
+        let verified = verified.map(|mut verified| {
+            refused.iter().for_each(|one| verified.damage.add(one));
+            verified
+        });
+        let mut verified = watch.end(verified, |done| Ended {
+            report: &done.run,
+            well: done.damage.is_empty() && self.well_so_far,
+        })?;
+        let ends = Ends {
+            database: vec![],
+            stripes: set.stripes().iter().map(OpenStripe::location).collect(),
+            is_backup: false,
+            emulation: &settings.emulation,
+        };
+        ends.judge(state_directory().as_deref(), &mut verified.run);
+        Ok(verified)
+    }
+}
+
+/// What every restore of the set would refuse, although its checksums are right. Fails if this
+/// version does not know the kind of database: then nothing here is damage.
+fn refused(survey: &Survey) -> Result<Option<OperationError>, OperationError> {
+    // If the list of files is lost, nothing is known about the database.
+    if !survey.files_known() {
+        return Ok(None);
+    }
+    match Held::check(survey.set().description()) {
+        Err(error) if error.is_damage() => Ok(Some(error)),
+        Err(error) => Err(error),
+        Ok(()) => Ok(None),
+    }
+}

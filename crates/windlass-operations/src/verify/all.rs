@@ -1,0 +1,124 @@
+//! Verifies all sets of some places, one after another.
+
+use std::path::PathBuf;
+
+use windlass_engine::{SetEntry, SetState};
+
+use super::Job;
+use super::outcome::{BadSets, NotRead, SetResult, VerifiedSets, VerifyStep};
+use crate::denied;
+use crate::ending::Ending;
+use crate::error::OperationError;
+use crate::places::{self, LocatedSet, Named, advice_about, short_id};
+
+pub(super) fn verify(job: &Job<'_>, named: &Named) -> Result<VerifiedSets, OperationError> {
+    if job.request.watching.events.is_some() {
+        return Err(OperationError::EventsOfSeveral);
+    }
+    let list = places::list(&named.paths)?;
+    let all = named.sets(&list)?;
+    let (unfinished, sets): (Vec<_>, Vec<_>) = all
+        .into_iter()
+        .partition(|set| matches!(set.state, SetState::Unfinished));
+    if sets.is_empty() && list.unknown.is_empty() {
+        // `choose` fails and says why there is no set.
+        places::choose(job.caller, &list, named)?;
+    }
+    let mut results = Vec::new();
+    for unknown in &list.unknown {
+        let denied = denied::words(&unknown.fault);
+        results.push(SetResult::NotRead {
+            name: unknown.file.location.display().to_string(),
+            id: None,
+            fault: match denied {
+                Some(_) => NotRead::Denied,
+                None => NotRead::Damaged,
+            },
+            why: denied.map_or_else(|| unknown.fault.to_string(), |(message, _)| message),
+        });
+        tell_last(job, None, &results);
+    }
+    let is_sound_so_far = |set: &&SetEntry| set.state.fault().is_none();
+    let well_so_far = list.unknown.is_empty() && sets.iter().all(is_sound_so_far);
+    let mut each = Job {
+        of: None,
+        well_so_far,
+        ..*job
+    };
+    for set in &sets {
+        each.of = (sets.len() > 1).then_some(*set);
+        let found = LocatedSet::of_list(set, &sets, &named.paths);
+        let result = one(&each, (set, &found), !results.is_empty())?;
+        let is_verified = result.verified().is_some();
+        results.push(result);
+        if !is_verified {
+            tell_last(job, Some(set), &results);
+        }
+        each.well_so_far &= !results
+            .iter()
+            .any(|one| one.is_damaged() || one.is_unknown());
+    }
+    Ok(VerifiedSets {
+        sets: sets.len(),
+        instead: instead(&results, &sets, &named.paths),
+        results,
+        unfinished: unfinished.iter().flat_map(|set| set.locations()).collect(),
+    })
+}
+
+/// Tells of what was not read.
+fn tell_last(job: &Job<'_>, of: Option<&SetEntry>, results: &[SetResult]) {
+    if let Some(result) = results.last() {
+        job.tell(VerifyStep::NotRead { of, result });
+    }
+}
+
+/// Verifies one set. It returns an error only if the error ends all of them.
+fn one(
+    job: &Job<'_>,
+    (set, found): (&SetEntry, &LocatedSet),
+    has_earlier: bool,
+) -> Result<SetResult, OperationError> {
+    let not_read = |why: String, fault| SetResult::NotRead {
+        name: short_id(set),
+        id: Some(set.set_id.to_string()),
+        why,
+        fault,
+    };
+    if let Some((message, _)) = set.state.fault().and_then(denied::words) {
+        return Ok(not_read(message, NotRead::Denied));
+    }
+    match job.verify(found) {
+        Ok(verified) => Ok(SetResult::Verified {
+            name: short_id(set),
+            verified: Box::new(verified),
+        }),
+        // If there is only one set, its failure is reported in full.
+        Err(error) if job.of.is_some() || has_earlier => match error.ending() {
+            Ending::Damage => Ok(not_read(error.to_string(), NotRead::Damaged)),
+            Ending::Failed => Ok(not_read(error.to_string(), NotRead::Failed)),
+            _ => Err(error),
+        },
+        Err(error) => Err(error),
+    }
+}
+
+/// What to do about damaged sets. Only what was verified is named as sound.
+fn instead(results: &[SetResult], sets: &[&SetEntry], places: &[PathBuf]) -> BadSets {
+    let of = |set: &SetEntry| {
+        let name = short_id(set);
+        results.iter().find(|one| one.name() == name)
+    };
+    let is_bad = |set: &&&SetEntry| of(set).is_some_and(SetResult::is_damaged);
+    let is_usable = |set: &&&SetEntry| {
+        let result = of(set);
+        !result.is_some_and(|one| one.is_damaged() || one.is_unknown())
+    };
+    let bad: Vec<_> = sets.iter().filter(is_bad).collect();
+    let usable: Vec<_> = sets.iter().filter(is_usable).copied().collect();
+    match bad.as_slice() {
+        [] => BadSets::None,
+        [bad] => BadSets::One(advice_about(&usable, bad, places)),
+        _ => BadSets::Several(places.to_vec()),
+    }
+}

@@ -1,0 +1,62 @@
+//! Opens a set, and lets the database's own tools check every relation.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Instant;
+
+use windlass_engine::Cancel;
+use windlass_mount::{MountError, apart};
+
+use super::outcome::{Findings, Inspected};
+use crate::caller::Caller;
+use crate::error::OperationError;
+use crate::opened::{OpenSettings, Opened, ToOpen};
+use crate::places;
+
+/// Opens the set of these stripes and checks what is in it.
+pub(super) fn inspect(
+    caller: &Caller,
+    stripes: &[PathBuf],
+    settings: &OpenSettings,
+    cancel: &Cancel,
+) -> Result<Inspected, OperationError> {
+    let begun = Instant::now();
+    let set = Arc::new(places::open_stripes(stripes)?);
+    let settings = OpenSettings {
+        writable: set.description().facts.database["kind"] == windlass_postgres::KIND,
+        ..settings.clone()
+    };
+    let what = ToOpen::set(&set, settings.cache_bytes)?;
+    let mut opened = Opened::open(&caller.observer, &what, &settings, cancel)?;
+    let findings = match &opened {
+        Opened::Postgres { server, view } => {
+            let jobs = std::thread::available_parallelism().map_or(2, usize::from);
+            let inspect = || windlass_postgres::inspect(server, view.at(), jobs, cancel);
+            let found = read_apart(view.at(), inspect)?;
+            found.map(Findings::Postgres).map_err(OperationError::from)
+        }
+        Opened::Sqlite { database, .. } => {
+            let found = read_apart(database, || windlass_sqlite::inspect(database))?;
+            found.map(Findings::Sqlite).map_err(OperationError::from)
+        }
+    };
+    // If damage ended the server, its end says more than the session that broke with it.
+    let findings = match findings {
+        Ok(findings) => findings,
+        Err(error) => return Err(opened.check_alive().err().unwrap_or(error)),
+    };
+    Ok(Inspected {
+        findings,
+        set_is_damaged: opened.close()?,
+        seconds: begun.elapsed().as_secs_f64(),
+    })
+}
+
+/// Reads our own mount. Otherwise a process that is killed could wait for itself for ever.
+fn read_apart<T: Send>(at: &Path, read: impl FnOnce() -> T + Send) -> Result<T, OperationError> {
+    let failed = |source| MountError::Serve {
+        at: at.to_owned(),
+        source,
+    };
+    Ok(apart(read).map_err(failed)?)
+}

@@ -1,0 +1,271 @@
+//! What a verification found, set by set.
+
+use std::path::PathBuf;
+
+use serde_json::Value;
+use windlass_engine::media::SetId;
+use windlass_engine::{DamageReport, RunReport, SetEntry};
+
+use crate::ending::Ending;
+use crate::error::OperationError;
+use crate::places::Advice;
+
+/// What a verification found.
+pub enum VerifyOutcome {
+    /// Of the one set that was named.
+    One(Box<VerifiedSet>),
+    /// Of all sets of some places.
+    All(VerifiedSets),
+}
+
+/// One verified set.
+pub struct VerifiedSet {
+    /// Its id.
+    pub id: SetId,
+    /// How many of its stripes were found.
+    pub stripes: usize,
+    /// The bytes of its stripes.
+    pub stripe_bytes: u64,
+    /// What it says about its database.
+    pub database: Value,
+    /// The run that read everything; none if only seals and indexes were checked.
+    pub run: Option<RunReport>,
+    /// What is wrong with it.
+    pub damage: DamageReport,
+    /// Why every restore refuses it, although its checksums are right.
+    pub refused: Option<OperationError>,
+    /// What the database's own tools found, if they were asked.
+    pub opened: Option<Opening>,
+    /// Which set to use instead, if something is wrong with this one.
+    pub advice: Option<Advice>,
+}
+
+/// The end of a set that was opened.
+pub enum Opening {
+    /// It was inspected.
+    Inspected(Inspected),
+    /// It cannot be opened, because it is damaged.
+    Failed(OperationError),
+}
+
+/// What the database's own tools found in an opened set.
+pub struct Inspected {
+    /// What they say.
+    pub findings: Findings,
+    /// How long it took.
+    pub seconds: f64,
+    /// Whether damage of the set was met.
+    pub set_is_damaged: bool,
+}
+
+/// The findings of a database's own tools.
+pub enum Findings {
+    /// Of a cluster.
+    Postgres(windlass_postgres::Inspection),
+    /// Of a SQLite database.
+    Sqlite(windlass_sqlite::Inspection),
+}
+
+impl Inspected {
+    /// How many places of the database are damaged.
+    pub fn faults(&self) -> u64 {
+        let faults = match &self.findings {
+            Findings::Postgres(found) => found.faults.len(),
+            Findings::Sqlite(found) => found.faults.len(),
+        };
+        faults as u64
+    }
+
+    fn has_warnings(&self) -> bool {
+        match &self.findings {
+            Findings::Postgres(found) => !found.unchecked.is_empty(),
+            Findings::Sqlite(found) => !found.warnings.is_empty(),
+        }
+    }
+
+    /// Whether the set or its database is damaged.
+    pub fn is_damaged(&self) -> bool {
+        self.set_is_damaged || self.faults() > 0
+    }
+}
+
+impl VerifiedSet {
+    /// What the database's own tools found, if the set could be opened.
+    pub fn inspected(&self) -> Option<&Inspected> {
+        match &self.opened {
+            Some(Opening::Inspected(inspected)) => Some(inspected),
+            _ => None,
+        }
+    }
+
+    /// Whether neither the set nor its database is damaged.
+    pub fn is_sound(&self) -> bool {
+        self.damage.is_empty() && !self.inspected().is_some_and(Inspected::is_damaged)
+    }
+
+    /// How the operation ends for this set.
+    pub fn ending(&self) -> Ending {
+        let has_warnings = self.inspected().is_some_and(Inspected::has_warnings);
+        match (self.is_sound(), has_warnings) {
+            (false, _) => Ending::Damage,
+            (true, true) => Ending::Warnings,
+            (true, false) => Ending::Done,
+        }
+    }
+}
+
+/// The sets of some places.
+#[derive(Default)]
+pub struct VerifiedSets {
+    /// How many sets there are.
+    pub sets: usize,
+    /// What was found: first of files that belong to no set, then of each set.
+    pub results: Vec<SetResult>,
+    /// Stripes of backups under way, or cut off.
+    pub unfinished: Vec<PathBuf>,
+    /// What to do about damaged sets.
+    pub instead: BadSets,
+}
+
+/// What was found of one set or file.
+pub enum SetResult {
+    /// It was verified.
+    Verified {
+        /// The beginning of its id.
+        name: String,
+        /// What was found.
+        verified: Box<VerifiedSet>,
+    },
+    /// It was not.
+    NotRead {
+        /// The beginning of its id, or the path of the file.
+        name: String,
+        /// Its whole id; none for a file.
+        id: Option<String>,
+        /// Why.
+        why: String,
+        /// What that means.
+        fault: NotRead,
+    },
+}
+
+/// What it means that a set was not read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum NotRead {
+    /// It is damaged.
+    Damaged,
+    /// This user may not read it.
+    Denied,
+    /// Something else failed.
+    Failed,
+}
+
+/// What to do about the damaged sets of some places.
+#[derive(Default)]
+pub enum BadSets {
+    /// No set is damaged; files that belong to none may be.
+    #[default]
+    None,
+    /// One is.
+    One(Advice),
+    /// Several are, in these places.
+    Several(Vec<PathBuf>),
+}
+
+impl SetResult {
+    /// The beginning of a set's id, or the path of a file.
+    pub fn name(&self) -> &str {
+        match self {
+            Self::Verified { name, .. } | Self::NotRead { name, .. } => name,
+        }
+    }
+
+    /// Whether it is damaged.
+    pub fn is_damaged(&self) -> bool {
+        match self {
+            Self::Verified { verified, .. } => verified.ending() == Ending::Damage,
+            Self::NotRead { fault, .. } => *fault == NotRead::Damaged,
+        }
+    }
+
+    /// Whether nothing is known of it.
+    pub fn is_unknown(&self) -> bool {
+        matches!(self, Self::NotRead { fault, .. } if *fault != NotRead::Damaged)
+    }
+
+    /// What was found, if it was verified.
+    pub fn verified(&self) -> Option<&VerifiedSet> {
+        match self {
+            Self::Verified { verified, .. } => Some(verified),
+            Self::NotRead { .. } => None,
+        }
+    }
+}
+
+impl VerifiedSets {
+    /// The names of what is damaged.
+    pub fn damaged(&self) -> Vec<&str> {
+        let damaged = self.results.iter().filter(|one| one.is_damaged());
+        damaged.map(SetResult::name).collect()
+    }
+
+    /// The names of what could not be verified for another reason than damage.
+    pub fn failed(&self) -> Vec<&str> {
+        let failed = self.results.iter().filter(|one| one.is_unknown());
+        failed.map(SetResult::name).collect()
+    }
+
+    /// How the operation ends.
+    pub fn ending(&self) -> Ending {
+        let verified = || self.results.iter().filter_map(SetResult::verified);
+        let has = |ending| verified().any(|one| one.ending() == ending);
+        match (self.damaged().is_empty(), self.failed().is_empty()) {
+            (false, _) => Ending::Damage,
+            (true, false) => Ending::Failed,
+            (true, true) if has(Ending::Warnings) => Ending::Warnings,
+            (true, true) => Ending::Done,
+        }
+    }
+}
+
+/// What happens during a verification, as soon as it is known.
+pub enum VerifyStep<'a> {
+    /// A set will be read. `of` is its entry if it is one of several.
+    Begins {
+        /// The entry.
+        of: Option<&'a SetEntry>,
+    },
+    /// A set was read. It is not opened yet.
+    Read {
+        /// Its entry, if it is one of several.
+        of: Option<&'a SetEntry>,
+        /// What was found.
+        verified: &'a VerifiedSet,
+    },
+    /// A set was opened, or cannot be.
+    Opened {
+        /// Its entry, if it is one of several.
+        of: Option<&'a SetEntry>,
+        /// What was found.
+        verified: &'a VerifiedSet,
+    },
+    /// A set or file was not read.
+    NotRead {
+        /// Its entry, if it is a set.
+        of: Option<&'a SetEntry>,
+        /// What it is.
+        result: &'a SetResult,
+    },
+}
+
+impl std::fmt::Debug for VerifyStep<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let (step, name) = match self {
+            Self::Begins { of } => ("begins", of.map(|set| set.set_id.to_string())),
+            Self::Read { verified, .. } => ("read", Some(verified.id.to_string())),
+            Self::Opened { verified, .. } => ("opened", Some(verified.id.to_string())),
+            Self::NotRead { result, .. } => ("not read", Some(result.name().to_owned())),
+        };
+        write!(f, "{step}: {}", name.unwrap_or_default())
+    }
+}

@@ -32,7 +32,7 @@ use crate::run::{Run, RunEnd};
 use crate::settings::{Rates, RunSettings};
 use crate::warnings::{SQLITE_VERSION, Warnings, is_accepted};
 use crate::watch::{Ended, Watch, Watching};
-use crate::{outputs, privilege};
+use crate::{emptied, outputs, privilege};
 
 /// What to back up, where to, and how.
 #[derive(Clone, Debug)]
@@ -368,7 +368,8 @@ impl Job<'_> {
         let mut facts = outcome.facts.to_json();
         facts["lock_held_seconds"] = outcome.lock_held.as_secs_f64().into();
         facts["lock_bytes_read"] = outcome.lock_bytes.into();
-        let warnings = outcome.warnings.iter();
+        let emptied = emptied::warning(&devices::directories(&self.devices), &outcome.facts);
+        let warnings = outcome.warnings.iter().chain(&emptied);
         let warnings = warnings.map(|warning| (warning.name(), warning.to_string()));
         Ok(Sealed {
             report: outcome.report,

@@ -52,6 +52,7 @@ pub mod compression;
 pub mod database;
 pub mod denied;
 pub mod devices;
+pub mod emptied;
 mod ending;
 mod error;
 pub mod foretold;

@@ -35,6 +35,7 @@
 //!
 //! Start with `backup.rs`; `view.rs` has the proof for WAL mode.
 
+mod access;
 mod backup;
 mod database;
 mod error;

@@ -21,6 +21,7 @@ use rusqlite::config::DbConfig;
 use rusqlite::{Connection, ErrorCode, OpenFlags, ffi};
 use windlass_engine::Cancel;
 
+use crate::access;
 use crate::error::{IoContext, SqliteError};
 use crate::journal::check_not_emptied;
 use crate::lock::SharedLock;
@@ -196,9 +197,12 @@ impl Session {
                 path,
                 what: "SQLite does not recognize its header",
             },
-            Some(ErrorCode::ReadOnly | ErrorCode::CannotOpen) => {
-                if let Some(error) = no_more_files(&path) {
+            Some(ErrorCode::ReadOnly | ErrorCode::CannotOpen | ErrorCode::SystemIoFailure) => {
+                let denied = access::check(&path, &self.database).err();
+                if let Some(error) = no_more_files(&path).or(denied) {
                     error
+                } else if source.sqlite_error_code() == Some(ErrorCode::SystemIoFailure) {
+                    self.failed("begin a read transaction on", source)
                 } else if beside(&self.path, "-journal").exists() {
                     SqliteError::HotJournalReadOnly { path }
                 } else {

@@ -4,6 +4,8 @@
 use std::fmt;
 use std::path::PathBuf;
 
+use windlass_engine::show_size;
+
 /// Something that the user should know about a backup that is nevertheless good.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
@@ -26,6 +28,15 @@ pub enum Warning {
     TransactionRolledBack,
     /// The database changed to WAL mode during the backup.
     BecameWal,
+    /// The database is empty, and was not when an earlier backup was made.
+    DatabaseEmptied {
+        /// The database.
+        path: PathBuf,
+        /// The beginning of the id of that backup's set.
+        set: String,
+        /// How large the database is in that set.
+        set_bytes: u64,
+    },
 }
 
 impl Warning {
@@ -35,9 +46,10 @@ impl Warning {
         "hard-links",
         "transaction-rolled-back",
         "became-wal",
+        "database-emptied",
     ];
     /// The names of those that say how the database is set up. They come back with each backup.
-    pub const LASTING: &[&str] = &["symbolic-link", "hard-links"];
+    pub const LASTING: &[&str] = &["symbolic-link", "hard-links", "database-emptied"];
 
     /// The name of this kind of warning. It never changes.
     pub fn name(&self) -> &'static str {
@@ -46,6 +58,7 @@ impl Warning {
             Self::HardLinks { .. } => "hard-links",
             Self::TransactionRolledBack => "transaction-rolled-back",
             Self::BecameWal => "became-wal",
+            Self::DatabaseEmptied { .. } => "database-emptied",
         }
     }
 }
@@ -70,6 +83,17 @@ impl fmt::Display for Warning {
                  does on every opening",
             ),
             Self::BecameWal => f.write_str("the database changed to WAL mode during the backup"),
+            Self::DatabaseEmptied {
+                path,
+                set,
+                set_bytes,
+            } => write!(
+                f,
+                "{} is empty, although set {set} holds {} of it: if nobody emptied it on purpose, \
+                 restore that set",
+                path.display(),
+                show_size(*set_bytes)
+            ),
         }
     }
 }

@@ -10,6 +10,7 @@ mod documents;
 mod endings;
 mod events;
 mod extremes;
+mod foreseen;
 mod foretold;
 mod forged;
 mod glance;

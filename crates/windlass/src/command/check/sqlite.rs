@@ -6,11 +6,13 @@ use std::time::Duration;
 use windlass_engine::show_size;
 use windlass_sqlite::{Database, JournalMode, LOCK_WAIT_DEFAULT};
 
-use super::{Source, targets};
+use super::Source;
 use crate::checks::Checks;
 use crate::cli::Backup;
+use crate::devices::{self, DeviceName};
 use crate::exit::Failure;
 use crate::{outputs, words};
+use windlass_operations::emptied;
 
 /// Looks at a SQLite database as its backup would, for as long as that needs no lock.
 pub(super) fn check(
@@ -32,9 +34,12 @@ pub(super) fn check(
         format!("{} in {}, {mode}", show_size(bytes), real.display()),
     );
     side_files(checks, &real);
-    let in_wal = facts.journal_mode == JournalMode::Wal;
-    locks(checks, &database, (&real, in_wal), arguments)?;
-    for warning in database.warnings() {
+    match database.check_access() {
+        Ok(()) => locks(checks, &database, arguments)?,
+        Err(error) => checks.failure("locks", &error.into()),
+    }
+    let emptied = emptied::warning(&directories(arguments), facts);
+    for warning in database.warnings().iter().chain(&emptied) {
         super::foreseen(
             checks,
             "database",
@@ -63,17 +68,17 @@ pub(super) fn check(
     })
 }
 
+/// The directories in which the backup would make a set.
+fn directories(arguments: &Backup) -> Vec<PathBuf> {
+    let devices = arguments.to.iter().map(|text| DeviceName::resolve(text));
+    devices::directories(&devices.filter_map(Result::ok).collect::<Vec<_>>())
+}
+
 /// Checks whether a backup could lock the database, and asks whether somebody else has locked it.
-fn locks(
-    checks: &mut Checks,
-    database: &Database,
-    (real, in_wal): (&Path, bool),
-    arguments: &Backup,
-) -> Result<(), Failure> {
+fn locks(checks: &mut Checks, database: &Database, arguments: &Backup) -> Result<(), Failure> {
     let wait = arguments
         .lock_wait
         .map_or(LOCK_WAIT_DEFAULT, Duration::from_secs);
-    let directory = real.parent().unwrap_or(Path::new("/"));
     if let Some(process) = database.locked_by()? {
         let who = match process {
             0 => "another process".to_owned(),
@@ -88,12 +93,6 @@ fn locks(
                  the process.",
                 words::duration(wait.as_secs_f64())
             ),
-        );
-    } else if in_wal && !targets::is_writable(directory) {
-        checks.warning(
-            "locks",
-            format!("{} cannot be written to", directory.display()),
-            "In WAL mode every reader needs the -shm file. Run as the database's owner.",
         );
     } else {
         checks.ok("locks", "the files for locks can be used");

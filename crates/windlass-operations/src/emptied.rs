@@ -1,0 +1,35 @@
+//! Notices that a SQLite database was emptied: a file of 0 bytes is an empty database to SQLite, and
+//! a backup of it succeeds.
+
+use std::path::PathBuf;
+
+use windlass_engine::{SetEntry, SetState};
+use windlass_sqlite::{DatabaseFacts, KIND, Warning};
+
+use crate::places::{list, short_id};
+
+/// The warning if the database is empty, and one of these directories has a sealed set of it that is
+/// not. A directory that cannot be listed has none: no backup fails for this.
+pub fn warning(directories: &[PathBuf], now: &DatabaseFacts) -> Option<Warning> {
+    if now.bytes > 0 {
+        return None;
+    }
+    let list = list(directories).ok()?;
+    let mut sets = list.sets.iter().rev();
+    sets.find_map(|set| {
+        let set_bytes = bytes_of(set, now).filter(|bytes| *bytes > 0)?;
+        Some(Warning::DatabaseEmptied {
+            path: PathBuf::from(&now.path),
+            set: short_id(set),
+            set_bytes,
+        })
+    })
+}
+
+/// How large the database is in a sealed set, if the set is of this database.
+fn bytes_of(set: &SetEntry, now: &DatabaseFacts) -> Option<u64> {
+    let facts = &set.about.as_ref()?.database;
+    let is_of_it = facts["kind"] == KIND && facts["path"] == now.path.as_str();
+    let is_sealed = matches!(set.state, SetState::Sealed);
+    facts["bytes"].as_u64().filter(|_| is_of_it && is_sealed)
+}

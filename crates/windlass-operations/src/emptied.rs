@@ -1,5 +1,5 @@
-//! Notices that a SQLite database was emptied: a file of 0 bytes is an empty database to SQLite, and
-//! a backup of it succeeds.
+//! Notices that a SQLite database was emptied: a file of 0 bytes is an empty database to SQLite,
+//! and a backup of it succeeds.
 
 use std::path::PathBuf;
 
@@ -8,8 +8,8 @@ use windlass_sqlite::{DatabaseFacts, KIND, Warning};
 
 use crate::places::{list, short_id};
 
-/// The warning if the database is empty, and one of these directories has a sealed set of it that is
-/// not. A directory that cannot be listed has none: no backup fails for this.
+/// The warning if the database is empty, and one of these directories has a sealed set of it that
+/// is not. A directory that cannot be listed has none: no backup fails for this.
 pub fn warning(directories: &[PathBuf], now: &DatabaseFacts) -> Option<Warning> {
     if now.bytes > 0 {
         return None;

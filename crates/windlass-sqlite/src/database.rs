@@ -175,7 +175,7 @@ pub(crate) fn replaced_or(path: &Path, file: &File, error: SqliteError) -> Sqlit
             | WalDamaged { .. }
             | WalIndex { .. }
             | LockLost { .. }
-            | SideRemoved { .. }
+            | SideLost { .. }
     );
     match check_same_file(path, file) {
         Err(replaced @ SourceReplaced { .. }) if is_of_source => replaced,

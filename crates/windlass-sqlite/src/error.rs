@@ -127,11 +127,13 @@ pub enum SqliteError {
         /// The database.
         path: PathBuf,
     },
-    /// A file that all connections share was removed during the backup.
-    #[error("{} was removed during the backup, although the database is in use", path.display())]
-    SideRemoved {
+    /// A file that all connections share was removed or cut off during the backup.
+    #[error("{} was {what} during the backup, although the database is in use", path.display())]
+    SideLost {
         /// The file.
         path: PathBuf,
+        /// What became of it.
+        what: &'static str,
     },
     /// The facts or the list of files of a set are not those of a SQLite database.
     #[error("the set cannot be restored: {what}")]
@@ -271,7 +273,7 @@ impl SqliteError {
                 "Another part of this process closed the database file, which drops POSIX locks, \
                  or the filesystem does not keep them; back up from a process of its own."
             }
-            Self::SideRemoved { .. } => {
+            Self::SideLost { .. } => {
                 "Programs that had the database open before and after that do not see each other's \
                  locks, and may damage it. Stop all of them, run PRAGMA integrity_check, then \
                  back it up again."

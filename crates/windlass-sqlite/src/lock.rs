@@ -62,10 +62,15 @@ impl ExclusiveLock {
     /// Takes the locks without waiting. If this process may not write the file, it cannot lock it,
     /// and this value only keeps it open.
     pub(crate) fn take(path: &Path) -> io::Result<Self> {
-        let file = match File::options().read(true).write(true).open(path) {
-            Err(error) if is_not_writable(&error) => return File::open(path).map(Self::of),
-            opened => opened?,
-        };
+        match Self::of_writable(path) {
+            Err(error) if is_not_writable(&error) => File::open(path).map(Self::of),
+            taken => taken,
+        }
+    }
+
+    /// Does the same, and fails if this process may not write the file.
+    pub(crate) fn of_writable(path: &Path) -> io::Result<Self> {
+        let file = File::options().read(true).write(true).open(path)?;
         set_range(&file, libc::F_WRLCK, PENDING_OFFSET, ALL_BYTES)?;
         Ok(Self::of(file))
     }

@@ -10,9 +10,16 @@
 //! - The session never checkpoints. It writes only what every SQLite reader would write: it rolls a
 //!   hot journal back, and creates the -wal and -shm files if they are missing.
 //!
+//! - SQLite maps the -shm into memory. If somebody cuts that file off, the next access to the lost
+//!   part ends the process (SIGBUS). So SQLite touches the map only while a transaction begins, and
+//!   before another one begins in the same session, the length of the file is looked at. Closing
+//!   does not touch it: what SQLite would remove at the end, the session removes (`close`).
+//!
 //! Locking: `begin` waits at most `lock_wait` and can be cancelled; nothing else here blocks.
 
+use std::cell::Cell;
 use std::fs::File;
+use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -24,7 +31,7 @@ use windlass_engine::Cancel;
 use crate::access;
 use crate::error::{IoContext, SqliteError};
 use crate::journal::check_not_emptied;
-use crate::lock::SharedLock;
+use crate::lock::{ExclusiveLock, SharedLock};
 use crate::reach::Reach;
 use crate::view::beside;
 
@@ -46,6 +53,8 @@ pub(crate) struct Session {
     /// Opening this session created an empty -wal, so closing it may remove that file.
     made_wal: bool,
     shm: Option<Arc<File>>,
+    /// The length of the -shm when SQLite last used it.
+    shm_bytes: Cell<u64>,
     database: Arc<File>,
 }
 
@@ -72,9 +81,10 @@ impl Session {
             held: None,
             made_wal,
             shm: None,
+            shm_bytes: Cell::new(0),
             database: Arc::clone(file),
         };
-        session.keep_wal(true)?;
+        session.keep_wal()?;
         Ok(session)
     }
 
@@ -83,7 +93,10 @@ impl Session {
         let start = Instant::now();
         loop {
             cancel.check()?;
-            match self.try_begin() {
+            self.check_map()?;
+            let begun = self.try_begin();
+            self.shm_bytes.set(self.shm_length());
+            match begun {
                 Ok(()) => break,
                 Err(error) if !is_busy(&error) => return Err(self.explain(error)),
                 Err(_) if start.elapsed() >= wait => {
@@ -99,6 +112,24 @@ impl Session {
         let lock = SharedLock::take(&self.database).during("lock", &self.path)?;
         self.held = Some((lock, since));
         Ok(())
+    }
+
+    /// Fails if the -shm became shorter since SQLite mapped it.
+    fn check_map(&self) -> Result<(), SqliteError> {
+        let path = beside(&self.path, "-shm");
+        match path.exists() && self.shm_length() < self.shm_bytes.get() {
+            true => Err(SqliteError::SideLost {
+                path,
+                what: "cut off",
+            }),
+            false => Ok(()),
+        }
+    }
+
+    /// The length of the -shm. This must not open the file: closing it would drop SQLite's locks.
+    fn shm_length(&self) -> u64 {
+        let shm = std::fs::metadata(beside(&self.path, "-shm"));
+        shm.map_or(0, |shm| shm.len())
     }
 
     fn try_begin(&self) -> Result<(), rusqlite::Error> {
@@ -152,31 +183,38 @@ impl Session {
         Ok(shm)
     }
 
-    /// Closes the connection. Removes the -wal if opening created it and nobody has written to it.
-    pub(crate) fn close(mut self) -> Result<(), SqliteError> {
-        // After a failure the second lock is still there. It would keep SQLite from removing what
-        // this session made.
-        self.held = None;
-        let wal = beside(&self.path, "-wal");
-        let untouched = self.made_wal && std::fs::metadata(&wal).is_ok_and(|wal| wal.len() == 0);
-        if untouched {
-            self.keep_wal(false)?;
-        }
+    /// Closes the connection. Removes the -wal and the -shm if opening created them and nobody has
+    /// written to the log or uses the database. SQLite would do this itself, but it would look into
+    /// its map of the -shm, which somebody may have cut off.
+    pub(crate) fn close(self) -> Result<(), SqliteError> {
         let Self {
-            connection, path, ..
+            connection,
+            path,
+            held,
+            made_wal,
+            shm,
+            ..
         } = self;
+        // After a failure the second lock is still there. It would keep this session from removing
+        // what it made.
+        drop((held, shm));
         connection
             .close()
             .map_err(|(_, source)| SqliteError::Sqlite {
                 action: "close",
-                path,
+                path: path.clone(),
                 source,
-            })
+            })?;
+        match made_wal {
+            true => remove_unused(&path),
+            false => Ok(()),
+        }
     }
 
-    fn keep_wal(&self, keep: bool) -> Result<(), SqliteError> {
+    /// Keeps SQLite from a checkpoint when it closes the connection.
+    fn keep_wal(&self) -> Result<(), SqliteError> {
         self.connection
-            .set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, keep)
+            .set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, true)
             .map(drop)
             .map_err(|source| self.failed("configure the connection to", source))
     }
@@ -216,6 +254,30 @@ impl Session {
             _ => self.failed("begin a read transaction on", source),
         }
     }
+}
+
+/// Removes an empty log and its index, as the last connection does. SQLite holds all locks of the
+/// database meanwhile, and so does this: nobody who begins to use it finds only one of the files.
+/// Without the locks the files stay, which does no harm.
+fn remove_unused(path: &Path) -> Result<(), SqliteError> {
+    let (wal, shm) = (beside(path, "-wal"), beside(path, "-shm"));
+    let is_empty = || std::fs::metadata(&wal).is_ok_and(|wal| wal.len() == 0);
+    if !is_empty() {
+        return Ok(());
+    }
+    let Ok(_lock) = ExclusiveLock::of_writable(path) else {
+        return Ok(());
+    };
+    if !is_empty() {
+        return Ok(());
+    }
+    for side in [wal, shm] {
+        match std::fs::remove_file(&side) {
+            Err(error) if error.kind() == ErrorKind::NotFound => {}
+            removed => removed.during("remove", &side)?,
+        }
+    }
+    Ok(())
 }
 
 /// The error if this process may not open as many files as SQLite needs beside those that it has.
@@ -316,6 +378,25 @@ mod tests {
             assert!(matches!(error, rusqlite::Error::InvalidQuery), "{error}");
             assert!(session.connection.is_autocommit());
         }
+    }
+
+    /// SQLite would look into the lost part of its map, and the process would end.
+    #[test]
+    fn an_index_that_was_cut_off_begins_no_further_transaction() {
+        let directory = tempfile::tempdir().unwrap();
+        let ledger = ledger(directory.path(), Journal::Wal);
+        let mut session = begun(&ledger);
+        session.end().unwrap();
+        let index = beside(&ledger.path, "-shm");
+        let file = File::options().write(true).open(&index).unwrap();
+        file.set_len(0).unwrap();
+        let error = session.begin(Duration::ZERO, &Cancel::new()).unwrap_err();
+        let SqliteError::SideLost { path, .. } = &error else {
+            panic!("{error}")
+        };
+        assert_eq!(*path, index);
+        session.close().unwrap();
+        assert!(!index.exists());
     }
 
     #[test]

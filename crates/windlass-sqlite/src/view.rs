@@ -121,8 +121,9 @@ impl WalView {
         let index = self.shm.metadata().during("inspect", &self.shm_path)?;
         // Only the last connection removes the index, and this session is still connected.
         if index.nlink() == 0 {
-            return Err(SqliteError::SideRemoved {
+            return Err(SqliteError::SideLost {
                 path: self.shm_path.clone(),
+                what: "removed",
             });
         }
         // A writer died and left the header half-written. It was not running a checkpoint, so no

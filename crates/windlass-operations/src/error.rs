@@ -13,6 +13,7 @@ use windlass_postgres::{PostgresError, user_shown};
 use windlass_sqlite::SqliteError;
 
 use crate::ending::Ending;
+use crate::extract::ExtractError;
 use crate::hooks::HookError;
 use crate::places::{Advice, PlaceError};
 
@@ -114,6 +115,25 @@ pub enum OperationError {
     /// One file of events for several runs.
     #[error("a file of events records one run, and each set of a directory has its own")]
     EventsOfSeveral,
+    /// A relation cannot be extracted.
+    #[error(transparent)]
+    Extract(#[from] ExtractError),
+    /// Images that cannot be compared.
+    #[error("{} and {} are of different kinds of database", one.display(), other.display())]
+    DifferentKinds {
+        /// One.
+        one: PathBuf,
+        /// The other.
+        other: PathBuf,
+    },
+    /// An overlay that its own mount would hide.
+    #[error("the overlay {} would disappear below the mount on {}", overlay.display(), mount.display())]
+    OverlayBelow {
+        /// The overlay.
+        overlay: PathBuf,
+        /// Where the set is mounted.
+        mount: PathBuf,
+    },
     /// The owner of the source is no user of this machine.
     #[error("the cluster belonged to user {user:?}, who is not known here")]
     UnknownOwner {
@@ -344,7 +364,9 @@ impl OperationError {
             | Self::Lab(LabError::Setting { .. } | LabError::TrialDevices { .. })
             | Self::Compression(_)
             | Self::MetricsAddress { .. }
-            | Self::EventsOfSeveral => Ending::Usage,
+            | Self::EventsOfSeveral
+            | Self::DifferentKinds { .. }
+            | Self::OverlayBelow { .. } => Ending::Usage,
             Self::Engine(error) if error.is_damage() => Ending::Damage,
             Self::Image(error) if error.is_damage() => Ending::Damage,
             // The words are wrong, whatever exists.
@@ -368,6 +390,7 @@ impl OperationError {
             | Self::CutOff { error, .. }
             | Self::StagingLeft { error, .. } => error.ending(),
             Self::Place(error) => error.ending(),
+            Self::Extract(error) => error.ending(),
             Self::Hook(error) => error.ending(),
             _ => Ending::Failed,
         }

@@ -56,6 +56,12 @@ pub enum Notice<'a> {
         /// The first.
         first: &'a Path,
     },
+    /// Nobody can commit to this database until the operation ends.
+    HoldsWriters(&'a Path),
+    /// Names of relations cannot be read, for this reason.
+    UnreadNames(&'a str),
+    /// A mount is in use. It ends when the last file of it is closed.
+    MountInUse(&'a Path),
     /// A verification went on.
     Verifying(VerifyStep<'a>),
     /// A restore that was cut off left this. The new one removes it.

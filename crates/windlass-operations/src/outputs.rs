@@ -99,6 +99,18 @@ pub fn is_refusal(error: &OperationError) -> bool {
     matches!(error, OperationError::Engine(error) if !is_of_place(error))
 }
 
+/// The nearest directory above the path, or the path itself, that exists. Above a bare name that is
+/// the current directory.
+pub fn existing(path: &Path) -> Option<&Path> {
+    let mut all = path
+        .ancestors()
+        .map(|path| match path.as_os_str().is_empty() {
+            true => Path::new("."),
+            false => path,
+        });
+    all.find(|path| path.is_dir())
+}
+
 fn contains(bytes: &[u8], text: &[u8]) -> bool {
     bytes.windows(text.len()).any(|part| part == text)
 }

@@ -62,6 +62,18 @@ impl Terminal {
                      {path}"
                 ));
             }
+            Notice::HoldsWriters(path) => output::note(&format!(
+                "note: nobody can commit to {} until this ends",
+                path.display()
+            )),
+            Notice::UnreadNames(fault) => {
+                output::note(&format!("warning: relation names: {fault}"));
+            }
+            Notice::MountInUse(path) => output::note(&format!(
+                "{} is in use: it is detached, and ends when the last file of it is closed; a \
+                 second signal ends it now",
+                path.display()
+            )),
             Notice::RemovesLeft(path) => output::note(&format!(
                 "note: a restore that was cut off had left {}: this one removes it",
                 path.display()

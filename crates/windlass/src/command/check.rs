@@ -6,7 +6,7 @@
 mod sqlite;
 pub mod targets;
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::time::Duration;
 
 use serde_json::json;
@@ -20,6 +20,7 @@ use crate::database::DatabaseName;
 use crate::devices::DeviceName;
 use crate::exit::{Code, Failure};
 use crate::foretold::{self, State};
+use crate::outputs::existing;
 use crate::probed::Ends;
 use crate::{output, outputs, privilege, requests, warnings, words};
 use windlass_operations::{BackupRequest, HookCommands, ProcessUse};
@@ -198,18 +199,6 @@ fn predict(
         rates: (request.rates.read, request.rates.write),
     };
     Ok(foretold::before(state.directory(), &ends, before))
-}
-
-/// The nearest directory above the path, or the path itself, that exists. Above a bare name that is
-/// the current directory.
-pub fn existing(path: &Path) -> Option<&Path> {
-    let mut all = path
-        .ancestors()
-        .map(|path| match path.as_os_str().is_empty() {
-            true => Path::new("."),
-            false => path,
-        });
-    all.find(|path| path.is_dir())
 }
 
 fn hooks(checks: &mut Checks, hooks: &HookCommands) {

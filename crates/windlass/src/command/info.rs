@@ -2,72 +2,43 @@
 
 mod list;
 
-use std::collections::{BTreeMap, BTreeSet};
-use std::path::PathBuf;
-use std::sync::Arc;
+use std::collections::BTreeSet;
 
 use serde_json::Value;
-use windlass_engine::media::{FileEntry, FileKind, SetDescription, SetId, fitted};
-use windlass_engine::{
-    DamagedPart, EngineError, Files, FoundSet, METADATA_LIMIT_DEFAULT, OpenStripe, PARTIAL_SUFFIX,
-    StripeGlance, Survey, glance, to_json,
-};
-use windlass_image::{SetImage, SetImageOptions};
-use windlass_postgres::{KIND, RelationNames};
+use windlass_engine::media::{FileEntry, FileKind, SetDescription};
+use windlass_engine::{EngineError, show_size, to_json};
+use windlass_operations::Ending;
+use windlass_operations::info::{InfoOutcome, NamedInfo, SetView, StripeView, info};
+use windlass_postgres::RelationNames;
 
 use crate::cli::{Global, Info};
-use crate::denied;
 use crate::exit::{Code, Failure};
-use crate::images::AsCluster;
-use crate::output;
-use crate::places::{self, Named};
-use crate::requests;
 use crate::words::moment_of;
-use windlass_engine::show_size;
+use crate::{denied, output, requests};
 
 pub fn run(global: &Global, arguments: &Info) -> Result<Code, Failure> {
     let caller = requests::quiet_caller(global);
     let request = requests::sets(global, &arguments.set, &arguments.choice);
-    let named = Named::new(&request)?;
-    if named.choice.which.is_some() {
-        let found = places::find_named(&caller, &named)?;
-        return stripes(global, arguments, &found.stripes);
-    }
-    if named.are_directories() {
-        return list::run((global, &caller), arguments, &named);
-    }
-    let mut named_stripes = named.paths.iter().filter(|path| !path.is_dir());
-    named_stripes.try_for_each(|stripe| places::check_unchosen(stripe, &named.choice))?;
-    stripes(global, arguments, &named.paths)
+    let ending = match info(&caller, &request)? {
+        InfoOutcome::Sets(sets) => show(global, arguments, &sets),
+        InfoOutcome::Places(places) => list::show(global, arguments, &places)?,
+    };
+    Ok(ending.into())
 }
 
-/// Shows the sets to which these words lead.
-fn stripes(global: &Global, arguments: &Info, words: &[PathBuf]) -> Result<Code, Failure> {
-    let glances = glance(&Files, words, METADATA_LIMIT_DEFAULT)?;
-    let (unfinished, glances): (Vec<_>, Vec<_>) = glances
-        .into_iter()
-        .partition(|one| is_unfinished(one, words));
-    let mut sets: BTreeMap<SetId, Vec<StripeGlance>> = BTreeMap::new();
-    for glance in glances {
-        sets.entry(glance.header.set_id).or_default().push(glance);
-    }
-    if sets.is_empty() {
-        // The reason why there is no set says more than the fact that there is none.
-        places::open_stripes(words)?;
-    }
-    let mut code = Code::Done;
+/// Shows sets, one after another.
+fn show(global: &Global, arguments: &Info, sets: &NamedInfo) -> Ending {
+    let mut ending = Ending::Done;
     let mut documents = Vec::new();
-    for (id, stripes) in &sets {
-        let view = SetView::new(*id, stripes);
-        code = view.worse_than(code);
-        documents.push(view.json(arguments.files));
-        if !global.json {
-            view.print(arguments.files);
+    for view in sets.views() {
+        ending = view.worse_than(ending);
+        match global.json {
+            true => documents.push(json(&view, arguments.files)),
+            false => print(&view, arguments.files),
         }
     }
-    let unfinished = unfinished
-        .iter()
-        .map(|one| one.location.display().to_string());
+    let unfinished = sets.unfinished.iter();
+    let unfinished = unfinished.map(|place| place.display().to_string());
     if global.json {
         let unfinished: Vec<_> = unfinished.collect();
         let document = serde_json::json!({ "sets": documents, "unfinished": unfinished });
@@ -79,244 +50,80 @@ fn stripes(global: &Global, arguments: &Info, words: &[PathBuf]) -> Result<Code,
             ));
         });
     }
-    Ok(code)
+    ending
 }
 
-/// The worse of a code and that of a fault. If this user may not read a set, that is no damage.
-fn worse(code: Code, fault: &EngineError) -> Code {
-    match fault.is_denied() {
-        true if code != Code::Damage => Code::Failed,
-        _ => Code::Damage,
+fn print(view: &SetView, files: bool) {
+    output::line(&format!("set           {}", view.id));
+    if let Some(description) = &view.description {
+        print_description(description, view.stored_bytes());
     }
-}
-
-/// An unsealed stripe in a directory is neither a set nor a damaged one: no backup has sealed it
-/// yet.
-fn is_unfinished(stripe: &StripeGlance, named: &[PathBuf]) -> bool {
-    let partial = stripe.location.to_string_lossy().ends_with(PARTIAL_SUFFIX);
-    let unsealed = matches!(stripe.fault, Some(EngineError::NotSealed { .. }));
-    partial && unsealed && !named.contains(&stripe.location)
-}
-
-/// One set, as far as it can be read.
-struct SetView {
-    id: SetId,
-    stripe_count: u16,
-    stripes: Vec<StripeView>,
-    description: Option<SetDescription>,
-    /// Why the set cannot be restored; `None` if it can.
-    fault: Option<EngineError>,
-}
-
-/// One stripe, wherever it was found.
-struct StripeView {
-    /// Counted from 0.
-    index: u16,
-    location: PathBuf,
-    is_there: bool,
-    fault: Option<String>,
-}
-
-impl SetView {
-    /// The set of these stripes, together with its stripes in other places. It makes all checks
-    /// that `info` has time for: seals, footers, sibling stripes.
-    fn new(id: SetId, stripes: &[StripeGlance]) -> Self {
-        let places: Vec<_> = stripes.iter().map(|one| one.location.clone()).collect();
-        let fault = match FoundSet::whole(&Files, &places, METADATA_LIMIT_DEFAULT) {
-            Ok(set) => return Self::whole(&set),
-            Err(fault) => fault,
+    for stripe in &view.stripes {
+        let state = match &stripe.fault {
+            None => "sealed".to_owned(),
+            Some(_) if !stripe.is_there => "missing".to_owned(),
+            Some(fault) => format!("damaged: {fault}"),
         };
-        let surveyed = Survey::of_any(&Files, &places, METADATA_LIMIT_DEFAULT);
-        let view = match &surveyed {
-            Ok(survey) => Self::surveyed(survey, stripes),
-            // There are two copies of a stripe: show what is there, and trust neither copy.
-            Err(_) => Self::glanced(id, stripes),
-        };
-        Self {
-            fault: Some(fault),
-            ..view
-        }
-    }
-
-    /// The worse of a code and that of this set.
-    fn worse_than(&self, code: Code) -> Code {
-        self.fault.as_ref().map_or(code, |fault| worse(code, fault))
-    }
-
-    fn whole(set: &FoundSet) -> Self {
-        let view = |stripe: &OpenStripe| StripeView {
-            index: stripe.header().stripe.0,
-            location: stripe.location().to_owned(),
-            is_there: true,
-            fault: None,
-        };
-        Self {
-            id: set.set_id(),
-            stripe_count: fitted(set.stripes().len()),
-            stripes: set.stripes().iter().map(view).collect(),
-            description: Some(set.description().clone()),
-            fault: None,
-        }
-    }
-
-    fn surveyed(survey: &Survey, glances: &[StripeGlance]) -> Self {
-        let set = survey.set();
-        let count = glances.first().map_or(0, |one| one.header.stripe_count());
-        let view = |index: u16| {
-            let opened = set
-                .stripes()
-                .iter()
-                .find(|one| one.header().stripe.0 == index);
-            let damage: Vec<_> = survey
-                .found()
-                .iter()
-                .filter(|damage| damage.stripe == index + 1)
-                .collect();
-            let listed = damage.first().map(|damage| PathBuf::from(&damage.location));
-            let words = damage.iter().map(|damage| damage.fault.as_str());
-            StripeView {
-                index,
-                location: opened
-                    .map(|one| one.location().to_owned())
-                    .or(listed)
-                    .unwrap_or_default(),
-                is_there: damage
-                    .iter()
-                    .all(|damage| damage.part != DamagedPart::Stripe),
-                fault: (!damage.is_empty()).then(|| words.collect::<Vec<_>>().join("; ")),
-            }
-        };
-        Self {
-            id: set.set_id(),
-            stripe_count: count,
-            stripes: (0..count).map(view).collect(),
-            description: survey.files_known().then(|| set.description().clone()),
-            fault: None,
-        }
-    }
-
-    fn glanced(id: SetId, glances: &[StripeGlance]) -> Self {
-        let view = |one: &StripeGlance| StripeView {
-            index: one.header.stripe.0,
-            location: one.location.clone(),
-            is_there: true,
-            fault: one.fault.as_ref().map(ToString::to_string),
-        };
-        let description = glances.iter().find_map(|one| one.description.clone());
-        Self {
-            id,
-            stripe_count: glances.first().map_or(0, |one| one.header.stripe_count()),
-            stripes: glances.iter().map(view).collect(),
-            description,
-            fault: None,
-        }
-    }
-
-    fn print(&self, files: bool) {
-        output::line(&format!("set           {}", self.id));
-        if let Some(description) = &self.description {
-            print_description(description, self.stored_bytes());
-        }
-        for stripe in &self.stripes {
-            let state = match &stripe.fault {
-                None => "sealed".to_owned(),
-                Some(_) if !stripe.is_there => "missing".to_owned(),
-                Some(fault) => format!("damaged: {fault}"),
-            };
-            let (index, count) = (stripe.index + 1, self.stripe_count);
-            let place = stripe.location.display();
-            output::line(&format!(
-                "stripe        {index} of {count}  {place}  {state}"
-            ));
-        }
-        match &self.fault {
-            None => output::line("state         restorable, as far as seals and footers tell"),
-            Some(fault) => self.print_damage(fault),
-        }
-        if files && let Some(description) = &self.description {
-            print_files(description, &self.names());
-        }
-        output::line("");
-    }
-
-    /// The names of a PostgreSQL cluster's relations; none if they cannot be read.
-    fn names(&self) -> RelationNames {
-        let kind = self.description.as_ref();
-        let kind = kind.map(|found| &found.facts.database["kind"]);
-        if self.fault.is_some() || kind.and_then(|kind| kind.as_str()) != Some(KIND) {
-            return RelationNames::default();
-        }
-        let places: Vec<_> = self
-            .stripes
-            .iter()
-            .map(|one| one.location.clone())
-            .collect();
-        let options = SetImageOptions::default();
-        let image = places::open_stripes(&places)
-            .and_then(|set| Ok(SetImage::open(Arc::new(set), &options)?));
-        match image {
-            Ok(image) => RelationNames::read(&AsCluster(&image)),
-            // The list itself is still useful without the names.
-            Err(_) => RelationNames::default(),
-        }
-    }
-
-    fn print_damage(&self, fault: &EngineError) {
-        if let Some((message, hint)) = denied::words(fault) {
-            output::line(&format!("state         not readable: {message}. {hint}"));
-            return;
-        }
-        output::line(&format!("state         cannot be restored: {fault}"));
-        let sound = self.stripes.iter().filter(|stripe| stripe.fault.is_none());
-        // Copies of a stripe are one stripe.
-        let sound = sound.map(|stripe| stripe.index).collect::<BTreeSet<_>>();
-        let sound = sound.len();
-        let stripes = output::count(self.stripe_count.into(), "stripe");
-        let are = if self.stripe_count == 1 { "is" } else { "are" };
-        let described = if self.description.is_some() {
-            "is"
-        } else {
-            "is not"
-        };
+        let (index, count) = (stripe.index + 1, view.stripe_count);
+        let place = stripe.location.display();
         output::line(&format!(
-            "recoverable   {sound} of {stripes} {are} sound; the file list {described} \
-             readable; `windlass verify` says what is lost"
+            "stripe        {index} of {count}  {place}  {state}"
         ));
     }
-
-    /// Bytes of the stripes that are there. Copies of a stripe count once.
-    fn stored_bytes(&self) -> u64 {
-        let mut lengths: BTreeMap<u16, u64> = BTreeMap::new();
-        for stripe in self.stripes.iter().filter(|stripe| stripe.is_there) {
-            let bytes = stripe.location.metadata().map_or(0, |file| file.len());
-            let length = lengths.entry(stripe.index).or_default();
-            *length = bytes.max(*length);
-        }
-        lengths.into_values().sum()
+    match &view.fault {
+        None => output::line("state         restorable, as far as seals and footers tell"),
+        Some(fault) => print_damage(view, fault),
     }
-
-    fn json(&self, files: bool) -> Value {
-        let stripes: Vec<_> = self.stripes.iter().map(stripe_json).collect();
-        let mut document = serde_json::json!({
-            "set_id": self.id.to_string(),
-            "restorable": self.fault.is_none(),
-            "fault": self.fault.as_ref().map(ToString::to_string),
-            "stripe_count": self.stripe_count,
-            "stripes": stripes,
-        });
-        if let Some(description) = &self.description {
-            document["facts"] = to_json(&description.facts);
-            let entries = &description.files.0;
-            document["file_count"] = entries.len().into();
-            document["file_bytes"] = entries.iter().map(|file| file.bytes).sum::<u64>().into();
-            if files {
-                let names = self.names();
-                let file = |entry| file_json(entry, &names);
-                document["files"] = entries.iter().map(file).collect();
-            }
-        }
-        document
+    if files && let Some(description) = &view.description {
+        print_files(description, &view.names());
     }
+    output::line("");
+}
+
+fn print_damage(view: &SetView, fault: &EngineError) {
+    if let Some((message, hint)) = denied::words(fault) {
+        output::line(&format!("state         not readable: {message}. {hint}"));
+        return;
+    }
+    output::line(&format!("state         cannot be restored: {fault}"));
+    let sound = view.stripes.iter().filter(|stripe| stripe.fault.is_none());
+    // Copies of a stripe are one stripe.
+    let sound = sound.map(|stripe| stripe.index).collect::<BTreeSet<_>>();
+    let sound = sound.len();
+    let stripes = output::count(view.stripe_count.into(), "stripe");
+    let are = if view.stripe_count == 1 { "is" } else { "are" };
+    let described = if view.description.is_some() {
+        "is"
+    } else {
+        "is not"
+    };
+    output::line(&format!(
+        "recoverable   {sound} of {stripes} {are} sound; the file list {described} \
+         readable; `windlass verify` says what is lost"
+    ));
+}
+
+fn json(view: &SetView, files: bool) -> Value {
+    let stripes: Vec<_> = view.stripes.iter().map(stripe_json).collect();
+    let mut document = serde_json::json!({
+        "set_id": view.id.to_string(),
+        "restorable": view.fault.is_none(),
+        "fault": view.fault.as_ref().map(ToString::to_string),
+        "stripe_count": view.stripe_count,
+        "stripes": stripes,
+    });
+    if let Some(description) = &view.description {
+        document["facts"] = to_json(&description.facts);
+        let entries = &description.files.0;
+        document["file_count"] = entries.len().into();
+        document["file_bytes"] = entries.iter().map(|file| file.bytes).sum::<u64>().into();
+        if files {
+            let names = view.names();
+            let file = |entry| file_json(entry, &names);
+            document["files"] = entries.iter().map(file).collect();
+        }
+    }
+    document
 }
 
 /// The relation of a file, named as diff and extract name it.

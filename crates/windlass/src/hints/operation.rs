@@ -5,6 +5,7 @@ use std::io::ErrorKind;
 use nix::libc::{EMFILE, ENFILE};
 use windlass_engine::{EngineError, FILE_SIZE_LIMIT};
 use windlass_model::ModelError;
+use windlass_operations::extract::ExtractError;
 use windlass_operations::{
     CompressionError, DatabaseError, DeviceError, HookError, HookFault, OperationError, OwnerError,
     chain, denied,
@@ -89,6 +90,15 @@ fn of_place(error: &OperationError) -> (String, Option<String>) {
         OperationError::NoServerUser { .. } => {
             (error.to_string(), said("Name another user with --run-as."))
         }
+        OperationError::Extract(inner) => extract(inner),
+        OperationError::DifferentKinds { .. } => (
+            error.to_string(),
+            said("Compare two images of PostgreSQL clusters, or two of SQLite databases."),
+        ),
+        OperationError::OverlayBelow { .. } => (
+            error.to_string(),
+            said("Name a directory elsewhere with --overlay."),
+        ),
         OperationError::DataDirectory { .. } => (
             error.to_string(),
             said("Run as the owner of the data directory."),
@@ -116,6 +126,23 @@ fn engine(error: &EngineError) -> (String, Option<String>) {
             or_limited(super::engine(error), error),
         ),
     }
+}
+
+fn extract(error: &ExtractError) -> (String, Option<String>) {
+    let (message, hint) = match error {
+        ExtractError::NoRelations { .. } => (
+            format!("--relation: {error}"),
+            "A SQLite table comes out of the opened set: windlass open SET -- sqlite3 {} '.dump \
+             TABLE'",
+        ),
+        ExtractError::NoRelation { .. } => (
+            error.to_string(),
+            "`windlass info --files` lists names. A partitioned table has none of its own: name \
+             its partitions.",
+        ),
+        _ => (error.to_string(), "Write DATABASE.SCHEMA.TABLE."),
+    };
+    (message, Some(hint.to_owned()))
 }
 
 fn model(error: &ModelError) -> (String, Option<String>) {

@@ -11,7 +11,6 @@ use rustix::fs::{Access, AtFlags, CWD, accessat};
 use windlass_engine::{EngineError, OutputKind, Outputs, show_size};
 use windlass_postgres::user_shown;
 
-use super::existing;
 use crate::checks::Checks;
 use crate::cli::{Backup, Global, Watching};
 use crate::devices::{self, DeviceName};
@@ -19,7 +18,7 @@ use crate::exit::Failure;
 use crate::hints::metrics::REMOVE;
 use crate::metrics;
 use crate::observer::Terminal;
-use crate::outputs::METRICS;
+use crate::outputs::{METRICS, existing};
 use crate::{log, outputs, requests};
 use windlass_operations::watch;
 

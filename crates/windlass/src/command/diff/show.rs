@@ -6,8 +6,10 @@ use std::ops::Range;
 use windlass_engine::media::FileKind;
 use windlass_postgres::{Fork, RelationKind};
 
-use super::report::{DatabaseDiff, DiffReport, FileDiff, Pages, RelationDiff};
-use crate::images::OpenImage;
+use windlass_operations::diff::{
+    ComparedImage, DatabaseDiff, DiffOutcome, DiffReport, FileDiff, Pages, RelationDiff,
+};
+
 use crate::output::{self, count};
 use windlass_engine::show_size;
 
@@ -196,25 +198,22 @@ fn range(range: &Range<u64>) -> String {
 }
 
 /// The report for programs. With `all` it has every range of pages.
-pub(super) fn json(
-    report: &DiffReport,
-    (first, second): (&OpenImage, &OpenImage),
-    all: bool,
-) -> serde_json::Value {
-    let fetched = |image: &OpenImage| image.statistics().map(|found| found.fetched_bytes);
-    let side = |image: &OpenImage| {
+pub(super) fn json(outcome: &DiffOutcome, all: bool) -> serde_json::Value {
+    let report = &outcome.report;
+    let side = |image: &ComparedImage| {
+        let fetched = image.statistics.as_ref().map(|found| found.fetched_bytes);
         serde_json::json!({
             "place": image.place.to_string_lossy(),
-            "set": image.is_set(),
-            "bytes_fetched": fetched(image),
+            "set": image.is_set,
+            "bytes_fetched": fetched,
         })
     };
     let relation = |one: &RelationDiff| relation_json(one, all);
     let file = |one: &FileDiff| file_json(one, all);
     serde_json::json!({
         "same": report.is_same(),
-        "first": side(first),
-        "second": side(second),
+        "first": side(&outcome.images[0]),
+        "second": side(&outcome.images[1]),
         "page_bytes": report.page_bytes,
         "files_compared": report.file_count,
         "bytes_by_checksum": report.bytes_believed,

@@ -1,24 +1,18 @@
 //! `windlass info DIRECTORY`: one line for each set, the newest last; with `--long` everything
 //! about each.
 
-use std::path::PathBuf;
-
 use jiff::Timestamp;
 use serde_json::{Value, json};
 use windlass_engine::media::BackupType;
-use windlass_engine::{
-    Files, METADATA_LIMIT_DEFAULT, SetEntry, SetList, SetState, UnknownStripe, glance, show_size,
-};
+use windlass_engine::{SetEntry, SetState, UnknownStripe, show_size};
+use windlass_operations::Ending;
+use windlass_operations::info::{PlaceInfo, worse};
 
-use super::{SetView, worse};
 use crate::cli::{Global, Info};
-use crate::denied;
-use crate::exit::{Code, Failure};
-use crate::hints;
-use crate::output;
-use crate::places::{self, Identity, Named, short_id};
+use crate::exit::Failure;
+use crate::places::{Identity, short_id};
 use crate::words::{age, local_time, quoted, timestamp, typed};
-use windlass_operations::Caller;
+use crate::{denied, hints, output};
 
 const COLUMNS: usize = 11;
 const HEADS: [&str; COLUMNS] = [
@@ -33,61 +27,47 @@ const RIGHT: [&str; 3] = ["size", "stored", "ratio"];
 
 type Row = [String; COLUMNS];
 
-pub(super) fn run(
-    (global, caller): (&Global, &Caller),
+pub(super) fn show(
+    global: &Global,
     arguments: &Info,
-    named: &Named,
-) -> Result<Code, Failure> {
-    let list = places::list(&named.paths)?;
-    let all = named.sets(&list)?;
-    let all_sets = all.clone();
-    let (unfinished, sets): (Vec<_>, Vec<_>) = all
-        .into_iter()
-        .partition(|set| matches!(set.state, SetState::Unfinished));
-    let partials = unfinished.iter().flat_map(|set| set.locations());
-    let partials: Vec<_> = partials.chain(list.unfinished.iter().cloned()).collect();
-    if sets.is_empty() && partials.is_empty() && list.unknown.is_empty() {
-        // `choose` fails and says why there is no set.
-        places::choose(caller, &list, named)?;
-    }
-    let mut code = list
-        .unknown
-        .iter()
-        .fold(Code::Done, |code, one| worse(code, &one.fault));
+    places: &PlaceInfo,
+) -> Result<Ending, Failure> {
+    let unknown = places.unknown.iter();
+    let mut ending = unknown.fold(Ending::Done, |ending, one| worse(ending, &one.fault));
     if arguments.long || arguments.files || global.json {
-        let documents = long(global, arguments, &sets, &mut code)?;
+        let documents = long(global, arguments, places, &mut ending)?;
         if global.json {
-            output::line(&document(documents, &list, &partials).to_string());
-            return Ok(code);
+            output::line(&document(documents, places).to_string());
+            return Ok(ending);
         }
     } else {
-        let faults = sets.iter().filter_map(|set| set.state.fault());
-        code = faults.fold(code, worse);
-        short(&sets);
-        for (of, newest) in named.left_out(&list, &all_sets) {
-            let (id, typed) = (short_id(newest), quoted(of.key()));
+        let faults = places.sets.iter().filter_map(|set| set.state.fault());
+        ending = faults.fold(ending, worse);
+        short(&places.sets);
+        for (of, newest) in &places.others {
+            let typed = quoted(of.key());
             output::line(&format!(
-                "other         {of} has sets there too, the newest is {id}: --database {typed}"
+                "other         {of} has sets there too, the newest is {newest}: --database {typed}"
             ));
         }
     }
-    for unknown in &list.unknown {
+    for unknown in &places.unknown {
         output::line(&unknown_line(unknown));
     }
-    for below in places::below::places(&named.paths) {
+    for below in &places.below {
         let (path, sets) = (
             typed(std::slice::from_ref(&below.0)),
-            hints::places::below(&below),
+            hints::places::below(below),
         );
         output::line(&format!("below         {sets}: windlass info {path}"));
     }
-    for path in &partials {
+    for path in &places.unfinished {
         let path = path.display();
         output::line(&format!(
             "unfinished    {path}  of a backup under way, or cut off"
         ));
     }
-    Ok(code)
+    Ok(ending)
 }
 
 /// The line about a file that may be a stripe.
@@ -103,33 +83,29 @@ fn unknown_line(unknown: &UnknownStripe) -> String {
 fn long(
     global: &Global,
     arguments: &Info,
-    sets: &[&SetEntry],
-    code: &mut Code,
+    places: &PlaceInfo,
+    ending: &mut Ending,
 ) -> Result<Vec<Value>, Failure> {
     let mut documents = Vec::new();
-    for set in sets {
-        let view = SetView::new(
-            set.set_id,
-            &glance(&Files, &set.locations(), METADATA_LIMIT_DEFAULT)?,
-        );
-        *code = view.worse_than(*code);
-        if global.json {
-            documents.push(view.json(arguments.files));
-        } else {
-            view.print(arguments.files);
+    for set in &places.sets {
+        let view = places.view(set)?;
+        *ending = view.worse_than(*ending);
+        match global.json {
+            true => documents.push(super::json(&view, arguments.files)),
+            false => super::print(&view, arguments.files),
         }
     }
     Ok(documents)
 }
 
-fn document(sets: Vec<Value>, list: &SetList, unfinished: &[PathBuf]) -> Value {
-    let unknown = list.unknown.iter().map(|one| {
+fn document(sets: Vec<Value>, places: &PlaceInfo) -> Value {
+    let unknown = places.unknown.iter().map(|one| {
         json!({
             "location": one.file.location.to_string_lossy(),
             "fault": one.fault.to_string(),
         })
     });
-    let unfinished = unfinished.iter().map(|path| path.to_string_lossy());
+    let unfinished = places.unfinished.iter().map(|path| path.to_string_lossy());
     json!({
         "sets": sets,
         "damaged_files": unknown.collect::<Vec<_>>(),
@@ -138,12 +114,12 @@ fn document(sets: Vec<Value>, list: &SetList, unfinished: &[PathBuf]) -> Value {
 }
 
 /// Shows one line for each set.
-fn short(sets: &[&SetEntry]) {
+fn short(sets: &[SetEntry]) {
     if sets.is_empty() {
         return;
     }
     let now = Timestamp::now();
-    let all: Vec<_> = sets.iter().filter_map(|set| Identity::of(set)).collect();
+    let all: Vec<_> = sets.iter().filter_map(Identity::of).collect();
     let rows: Vec<Row> = sets.iter().map(|set| row(set, now, &all)).collect();
     let heads = HEADS.map(str::to_owned);
     let width = |column: usize| {

@@ -9,11 +9,12 @@ use windlass_engine::{OpenSet, OpenStripe, show_size};
 use windlass_lab::{Prediction, Speeds, to_f64};
 use windlass_postgres::RestorePlan;
 
-use super::super::check::{existing, show_time, targets};
+use super::super::check::{show_time, targets};
 use crate::checks::Checks;
 use crate::cli::{Global, Layout, Restore};
 use crate::exit::{Code, Failure};
 use crate::foretold::{self, State};
+use crate::outputs::existing;
 use crate::probed::Ends;
 use crate::{output, outputs, places, privilege, requests, words};
 use windlass_operations::{Held, ProcessUse, RestoreRequest, cluster_owner, parent};

@@ -13,73 +13,92 @@ use windlass_postgres::{Fork, NamedFile, Relation, RelationKind, RelationNames};
 
 /// One of the two images.
 pub(super) struct Side<'a> {
-    pub(super) image: &'a dyn Image,
-    pub(super) names: &'a RelationNames,
-    pub(super) is_set: bool,
+    /// The image.
+    pub image: &'a dyn Image,
+    /// The names of its relations.
+    pub names: &'a RelationNames,
+    /// Whether it is a set.
+    pub is_set: bool,
 }
 
 /// All differences.
 #[derive(Debug, Default)]
-pub(super) struct DiffReport {
-    pub(super) page_bytes: u32,
-    pub(super) relations: Vec<RelationDiff>,
-    pub(super) files: Vec<FileDiff>,
+pub struct DiffReport {
+    /// The bytes of a page.
+    pub page_bytes: u32,
+    /// Relations that differ.
+    pub relations: Vec<RelationDiff>,
+    /// Other files that differ.
+    pub files: Vec<FileDiff>,
     /// Databases that only one image has, by name. All of their relations are in the list above,
     /// too.
-    pub(super) databases: BTreeMap<String, DatabaseDiff>,
+    pub databases: BTreeMap<String, DatabaseDiff>,
     /// Files that were compared, in either image.
-    pub(super) file_count: usize,
-    pub(super) bytes_believed: u64,
-    pub(super) bytes_read: u64,
+    pub file_count: usize,
+    /// Bytes that were taken for the same by their checksums.
+    pub bytes_believed: u64,
+    /// Bytes that were read.
+    pub bytes_read: u64,
     /// Catalogs that could not be read.
-    pub(super) faults: Vec<String>,
+    pub faults: Vec<String>,
 }
 
 /// Pages that differ.
 #[derive(Debug, Default)]
-pub(super) struct Pages {
-    pub(super) changed: u64,
+pub struct Pages {
+    /// How many.
+    pub changed: u64,
     /// Ranges of page numbers; the end is not included.
-    pub(super) ranges: Vec<Range<u64>>,
+    pub ranges: Vec<Range<u64>>,
 }
 
 /// A relation that differs.
 #[derive(Debug)]
-pub(super) struct RelationDiff {
-    /// The name as `--relation` of extract takes it.
-    pub(super) name: String,
-    pub(super) database: String,
-    pub(super) kind: RelationKind,
+pub struct RelationDiff {
+    /// Its name, as a relation to extract is named.
+    pub name: String,
+    /// Its database.
+    pub database: String,
+    /// What kind of relation.
+    pub kind: RelationKind,
     /// The table that it belongs to.
-    pub(super) serves: Option<String>,
+    pub serves: Option<String>,
     /// Its name in the second image, if it differs.
-    pub(super) renamed: Option<String>,
+    pub renamed: Option<String>,
     /// Pages of the main fork, in the image that has more pages.
-    pub(super) pages: u64,
-    pub(super) forks: BTreeMap<Fork, Pages>,
+    pub pages: u64,
+    /// Pages of each fork that differ.
+    pub forks: BTreeMap<Fork, Pages>,
     /// Files that only one image has, with their lengths.
-    pub(super) only: [Vec<(String, u64)>; 2],
-    pub(super) unsteady: bool,
+    pub only: [Vec<(String, u64)>; 2],
+    /// Whether it changed while it was read.
+    pub unsteady: bool,
 }
 
 /// A database that only one image has.
 #[derive(Debug)]
-pub(super) struct DatabaseDiff {
+pub struct DatabaseDiff {
     /// Which image has it; 0 is the first.
-    pub(super) side: usize,
-    pub(super) relations: u64,
-    pub(super) files: u64,
-    pub(super) bytes: u64,
+    pub side: usize,
+    /// How many relations it has.
+    pub relations: u64,
+    /// How many files.
+    pub files: u64,
+    /// Their bytes.
+    pub bytes: u64,
 }
 
 /// A differing file that belongs to no relation.
 #[derive(Debug)]
-pub(super) struct FileDiff {
-    pub(super) path: String,
+pub struct FileDiff {
+    /// Its path.
+    pub path: String,
     /// What it is in each image, and its length; `None` if the image does not have it.
-    pub(super) there: [Option<(FileKind, u64)>; 2],
-    pub(super) pages: Pages,
-    pub(super) unsteady: bool,
+    pub there: [Option<(FileKind, u64)>; 2],
+    /// Pages that differ.
+    pub pages: Pages,
+    /// Whether it changed while it was read.
+    pub unsteady: bool,
 }
 
 type Key = (String, u32);
@@ -141,14 +160,14 @@ impl DiffReport {
     }
 
     /// True when nothing differs.
-    pub(super) fn is_same(&self) -> bool {
+    pub fn is_same(&self) -> bool {
         self.relations.is_empty() && self.files.is_empty()
     }
 }
 
 impl RelationDiff {
     /// The image that has it, if only one does.
-    pub(super) fn side(&self) -> Option<usize> {
+    pub fn side(&self) -> Option<usize> {
         let [first, second] = &self.only;
         let is_alone = self.forks.is_empty() && first.is_empty() != second.is_empty();
         is_alone.then_some(usize::from(first.is_empty()))

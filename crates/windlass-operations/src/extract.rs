@@ -1,0 +1,161 @@
+//! Reads single files of a set, and only the frames that hold them.
+
+mod error;
+
+use std::collections::HashSet;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use windlass_engine::{Cancel, OpenSet};
+use windlass_image::{Image, ImageError, Patterns, SetImage, SetImageOptions, extract_files};
+use windlass_postgres::{Relation, RelationNames, RelationPattern};
+
+use crate::caller::Caller;
+use crate::ending::Ending;
+use crate::error::OperationError;
+use crate::images::AsCluster;
+use crate::notice::Notice;
+use crate::outputs::{self, existing};
+use crate::places::{self, SetRequest};
+use crate::privilege;
+
+pub use error::ExtractError;
+
+/// What to extract, and where to.
+#[derive(Clone, Debug, Default)]
+pub struct ExtractRequest {
+    /// The set.
+    pub set: SetRequest,
+    /// The directory that the files go into. It may exist; no file in it is replaced.
+    pub into: PathBuf,
+    /// Patterns of paths in the set.
+    pub patterns: Vec<String>,
+    /// PostgreSQL: relations, with everything that belongs to them.
+    pub relations: Vec<RelationPattern>,
+}
+
+/// What was extracted.
+#[derive(Clone, Debug)]
+pub struct ExtractOutcome {
+    /// Files that were written.
+    pub files: u64,
+    /// Their bytes.
+    pub bytes: u64,
+    /// Bytes of stripes that were read.
+    pub fetched_bytes: u64,
+    /// Bytes of all stripes of the set.
+    pub set_bytes: u64,
+    /// Patterns that match no file.
+    pub unmatched: Vec<String>,
+    /// Symbolic links that match, and were not made.
+    pub links_skipped: u64,
+}
+
+impl ExtractOutcome {
+    /// How the operation ends.
+    pub fn ending(&self) -> Ending {
+        match self.unmatched.is_empty() && self.links_skipped == 0 {
+            true => Ending::Done,
+            false => Ending::Warnings,
+        }
+    }
+}
+
+/// Extracts files of a set.
+pub fn extract(
+    caller: &Caller,
+    request: &ExtractRequest,
+    cancel: &Cancel,
+) -> Result<ExtractOutcome, OperationError> {
+    // The set is opened first: only root may be allowed to read it.
+    let found = places::find(caller, &request.set)?;
+    let set = Arc::new(found.open()?);
+    if !request.relations.is_empty() {
+        check_has_relations(&set)?;
+    }
+    check_into(&request.into)?;
+    // The owner of the directory will own the files.
+    let above = existing(&request.into);
+    if let Some((uid, gid)) = above.and_then(privilege::owner) {
+        privilege::become_user(caller.process, uid, gid)?;
+    }
+    let set_bytes = set.stripe_bytes();
+    let failed = |error: ImageError| found.advised(error.into());
+    let image = SetImage::open(set, &SetImageOptions::default()).map_err(failed)?;
+    let mut patterns = Patterns::new(&request.patterns)?;
+    let relations = relation_paths(caller, &image, &request.relations)?;
+    let mut wanted = |path: &[u8]| patterns.matches(path) || relations.contains(path);
+    let report = extract_files(&image, &mut wanted, &request.into, cancel).map_err(failed)?;
+    let unmatched = patterns.unmatched().into_iter();
+    Ok(ExtractOutcome {
+        files: report.files,
+        bytes: report.bytes,
+        fetched_bytes: image.statistics().fetched_bytes,
+        set_bytes,
+        unmatched: unmatched.map(|pattern| pattern.to_string()).collect(),
+        links_skipped: report.links_skipped,
+    })
+}
+
+/// Refuses a directory where no output may be. Directories above it that do not exist yet would be
+/// created, too.
+fn check_into(into: &Path) -> Result<(), OperationError> {
+    let outputs = outputs::of_files();
+    let above = into.ancestors().skip(1);
+    let made = above.take_while(|path| !path.as_os_str().is_empty() && !path.is_dir());
+    for path in std::iter::once(into).chain(made) {
+        outputs.check(path)?;
+    }
+    Ok(())
+}
+
+/// Only PostgreSQL has relations in files of their own.
+fn check_has_relations(set: &OpenSet) -> Result<(), ExtractError> {
+    let kind = set.description().facts.database["kind"].as_str();
+    if kind == Some(windlass_postgres::KIND) {
+        return Ok(());
+    }
+    let kind = kind.unwrap_or_default().to_owned();
+    Err(ExtractError::NoRelations { kind })
+}
+
+/// The files of the named relations, and of everything that belongs to these relations.
+fn relation_paths(
+    caller: &Caller,
+    image: &dyn Image,
+    wanted: &[RelationPattern],
+) -> Result<HashSet<Vec<u8>>, OperationError> {
+    if wanted.is_empty() {
+        return Ok(HashSet::new());
+    }
+    let names = RelationNames::read(&AsCluster(image));
+    for fault in names.faults() {
+        let (path, what) = (&fault.path, &fault.what);
+        caller.tell(&Notice::UnreadNames(&format!("{path}: {what}")));
+    }
+    let mut parts = Vec::new();
+    for pattern in wanted {
+        parts.extend(names.parts(only_match(&names, pattern)?));
+    }
+    let files = image.files().0.iter();
+    let own = files.filter(|entry| {
+        let named = names.of_path(&entry.path);
+        named.is_some_and(|named| parts.contains(&named.relation))
+    });
+    Ok(own.map(|entry| entry.path.clone()).collect())
+}
+
+fn only_match<'a>(
+    names: &'a RelationNames,
+    pattern: &RelationPattern,
+) -> Result<&'a Relation, ExtractError> {
+    let found = names.find(pattern);
+    let mut databases: Vec<_> = found.iter().map(|one| one.database.clone()).collect();
+    databases.dedup();
+    let pattern = pattern.to_string();
+    match (found.first(), databases.as_slice()) {
+        (Some(relation), [_]) => Ok(relation),
+        (None, _) => Err(ExtractError::NoRelation { pattern }),
+        _ => Err(ExtractError::SeveralDatabases { pattern, databases }),
+    }
+}

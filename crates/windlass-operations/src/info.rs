@@ -1,0 +1,297 @@
+//! What sets say about themselves, and what is left of damaged ones.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use windlass_engine::media::{SetDescription, SetId, fitted};
+use windlass_engine::{
+    DamagedPart, EngineError, Files, FoundSet, METADATA_LIMIT_DEFAULT, OpenStripe, PARTIAL_SUFFIX,
+    SetEntry, SetState, StripeGlance, Survey, UnknownStripe, glance,
+};
+use windlass_image::{SetImage, SetImageOptions};
+use windlass_postgres::{KIND, RelationNames};
+
+use crate::caller::Caller;
+use crate::ending::Ending;
+use crate::error::OperationError;
+use crate::images::AsCluster;
+use crate::places::{self, Identity, Named, SetRequest, below, short_id};
+
+/// What is known about sets.
+pub enum InfoOutcome {
+    /// Of those that were named or chosen.
+    Sets(NamedInfo),
+    /// Of all of some directories.
+    Places(PlaceInfo),
+}
+
+/// The sets to which some words lead.
+pub struct NamedInfo {
+    sets: BTreeMap<SetId, Vec<StripeGlance>>,
+    /// Stripes of backups under way, or cut off.
+    pub unfinished: Vec<PathBuf>,
+}
+
+/// The sets of some directories.
+pub struct PlaceInfo {
+    /// The sets.
+    pub sets: Vec<SetEntry>,
+    /// Files with a stripe's name that cannot be read as one.
+    pub unknown: Vec<UnknownStripe>,
+    /// Stripes of backups under way, or cut off.
+    pub unfinished: Vec<PathBuf>,
+    /// Databases with sets there that the words leave out, each with the id of its newest set.
+    pub others: Vec<(Identity, String)>,
+    /// Directories below with sets, and how many.
+    pub below: Vec<(PathBuf, usize)>,
+}
+
+/// Finds out what is known about sets.
+pub fn info(caller: &Caller, request: &SetRequest) -> Result<InfoOutcome, OperationError> {
+    let named = Named::new(request)?;
+    if named.choice.which.is_some() {
+        let found = places::find_named(caller, &named)?;
+        return Ok(InfoOutcome::Sets(NamedInfo::of(&found.stripes)?));
+    }
+    if named.are_directories() {
+        return Ok(InfoOutcome::Places(PlaceInfo::of(caller, &named)?));
+    }
+    let mut named_stripes = named.paths.iter().filter(|path| !path.is_dir());
+    named_stripes.try_for_each(|stripe| places::check_unchosen(stripe, &named.choice))?;
+    Ok(InfoOutcome::Sets(NamedInfo::of(&named.paths)?))
+}
+
+impl NamedInfo {
+    /// The sets to which these words lead.
+    fn of(words: &[PathBuf]) -> Result<Self, OperationError> {
+        let glances = glance(&Files, words, METADATA_LIMIT_DEFAULT)?;
+        let (unfinished, glances): (Vec<_>, Vec<_>) = glances
+            .into_iter()
+            .partition(|one| is_unfinished(one, words));
+        let mut sets: BTreeMap<SetId, Vec<StripeGlance>> = BTreeMap::new();
+        for glance in glances {
+            sets.entry(glance.header.set_id).or_default().push(glance);
+        }
+        if sets.is_empty() {
+            // The reason why there is no set says more than the fact that there is none.
+            places::open_stripes(words)?;
+        }
+        let unfinished = unfinished.into_iter().map(|one| one.location);
+        Ok(Self {
+            sets,
+            unfinished: unfinished.collect(),
+        })
+    }
+
+    /// Each set, as far as it can be read. Only one of them is in memory.
+    pub fn views(&self) -> impl Iterator<Item = SetView> {
+        let sets = self.sets.iter();
+        sets.map(|(id, stripes)| SetView::new(*id, stripes))
+    }
+}
+
+impl PlaceInfo {
+    fn of(caller: &Caller, named: &Named) -> Result<Self, OperationError> {
+        let list = places::list(&named.paths)?;
+        let all = named.sets(&list)?;
+        let is_unfinished = |set: &SetEntry| matches!(set.state, SetState::Unfinished);
+        let partials = all.iter().filter(|set| is_unfinished(set));
+        let partials = partials.flat_map(|set| set.locations());
+        let unfinished: Vec<_> = partials.chain(list.unfinished.iter().cloned()).collect();
+        let wanted = all.iter().filter(|set| !is_unfinished(set));
+        let wanted: BTreeSet<_> = wanted.map(|set| set.set_id.0).collect();
+        if wanted.is_empty() && unfinished.is_empty() && list.unknown.is_empty() {
+            // `choose` fails and says why there is no set.
+            places::choose(caller, &list, named)?;
+        }
+        let others = named.left_out(&list, &all).into_iter();
+        let others = others.map(|(of, newest)| (of, short_id(newest))).collect();
+        let sets = list.sets.into_iter();
+        Ok(Self {
+            sets: sets.filter(|set| wanted.contains(&set.set_id.0)).collect(),
+            unknown: list.unknown,
+            unfinished,
+            others,
+            below: below::places(&named.paths),
+        })
+    }
+
+    /// A set, as far as it can be read.
+    pub fn view(&self, set: &SetEntry) -> Result<SetView, OperationError> {
+        let glances = glance(&Files, &set.locations(), METADATA_LIMIT_DEFAULT)?;
+        Ok(SetView::new(set.set_id, &glances))
+    }
+}
+
+/// The worse of an ending and that of a fault. If this user may not read a set, that is no damage.
+pub fn worse(ending: Ending, fault: &EngineError) -> Ending {
+    match fault.is_denied() {
+        true if ending != Ending::Damage => Ending::Failed,
+        _ => Ending::Damage,
+    }
+}
+
+/// An unsealed stripe in a directory is neither a set nor a damaged one: no backup has sealed it
+/// yet.
+fn is_unfinished(stripe: &StripeGlance, named: &[PathBuf]) -> bool {
+    let partial = stripe.location.to_string_lossy().ends_with(PARTIAL_SUFFIX);
+    let unsealed = matches!(stripe.fault, Some(EngineError::NotSealed { .. }));
+    partial && unsealed && !named.contains(&stripe.location)
+}
+
+/// One set, as far as it can be read.
+pub struct SetView {
+    /// Its id.
+    pub id: SetId,
+    /// How many stripes it has.
+    pub stripe_count: u16,
+    /// Those that were found.
+    pub stripes: Vec<StripeView>,
+    /// What it says about itself, if that can be read.
+    pub description: Option<SetDescription>,
+    /// Why the set cannot be restored; `None` if it can.
+    pub fault: Option<EngineError>,
+}
+
+/// One stripe, wherever it was found.
+pub struct StripeView {
+    /// Counted from 0.
+    pub index: u16,
+    /// Its file.
+    pub location: PathBuf,
+    /// Whether that exists.
+    pub is_there: bool,
+    /// What is wrong with it.
+    pub fault: Option<String>,
+}
+
+impl SetView {
+    /// The set of these stripes, together with its stripes in other places. It makes all checks
+    /// that `info` has time for: seals, footers, sibling stripes.
+    fn new(id: SetId, stripes: &[StripeGlance]) -> Self {
+        let places: Vec<_> = stripes.iter().map(|one| one.location.clone()).collect();
+        let fault = match FoundSet::whole(&Files, &places, METADATA_LIMIT_DEFAULT) {
+            Ok(set) => return Self::whole(&set),
+            Err(fault) => fault,
+        };
+        let surveyed = Survey::of_any(&Files, &places, METADATA_LIMIT_DEFAULT);
+        let view = match &surveyed {
+            Ok(survey) => Self::surveyed(survey, stripes),
+            // There are two copies of a stripe: show what is there, and trust neither copy.
+            Err(_) => Self::glanced(id, stripes),
+        };
+        Self {
+            fault: Some(fault),
+            ..view
+        }
+    }
+
+    /// The worse of an ending and that of this set.
+    pub fn worse_than(&self, ending: Ending) -> Ending {
+        let fault = self.fault.as_ref();
+        fault.map_or(ending, |fault| worse(ending, fault))
+    }
+
+    fn whole(set: &FoundSet) -> Self {
+        let view = |stripe: &OpenStripe| StripeView {
+            index: stripe.header().stripe.0,
+            location: stripe.location().to_owned(),
+            is_there: true,
+            fault: None,
+        };
+        Self {
+            id: set.set_id(),
+            stripe_count: fitted(set.stripes().len()),
+            stripes: set.stripes().iter().map(view).collect(),
+            description: Some(set.description().clone()),
+            fault: None,
+        }
+    }
+
+    fn surveyed(survey: &Survey, glances: &[StripeGlance]) -> Self {
+        let set = survey.set();
+        let count = glances.first().map_or(0, |one| one.header.stripe_count());
+        let view = |index: u16| {
+            let opened = set
+                .stripes()
+                .iter()
+                .find(|one| one.header().stripe.0 == index);
+            let damage: Vec<_> = survey
+                .found()
+                .iter()
+                .filter(|damage| damage.stripe == index + 1)
+                .collect();
+            let listed = damage.first().map(|damage| PathBuf::from(&damage.location));
+            let words = damage.iter().map(|damage| damage.fault.as_str());
+            StripeView {
+                index,
+                location: opened
+                    .map(|one| one.location().to_owned())
+                    .or(listed)
+                    .unwrap_or_default(),
+                is_there: damage
+                    .iter()
+                    .all(|damage| damage.part != DamagedPart::Stripe),
+                fault: (!damage.is_empty()).then(|| words.collect::<Vec<_>>().join("; ")),
+            }
+        };
+        Self {
+            id: set.set_id(),
+            stripe_count: count,
+            stripes: (0..count).map(view).collect(),
+            description: survey.files_known().then(|| set.description().clone()),
+            fault: None,
+        }
+    }
+
+    fn glanced(id: SetId, glances: &[StripeGlance]) -> Self {
+        let view = |one: &StripeGlance| StripeView {
+            index: one.header.stripe.0,
+            location: one.location.clone(),
+            is_there: true,
+            fault: one.fault.as_ref().map(ToString::to_string),
+        };
+        let description = glances.iter().find_map(|one| one.description.clone());
+        Self {
+            id,
+            stripe_count: glances.first().map_or(0, |one| one.header.stripe_count()),
+            stripes: glances.iter().map(view).collect(),
+            description,
+            fault: None,
+        }
+    }
+
+    /// The names of a PostgreSQL cluster's relations; none if they cannot be read.
+    pub fn names(&self) -> RelationNames {
+        let kind = self.description.as_ref();
+        let kind = kind.map(|found| &found.facts.database["kind"]);
+        if self.fault.is_some() || kind.and_then(|kind| kind.as_str()) != Some(KIND) {
+            return RelationNames::default();
+        }
+        let places: Vec<_> = self
+            .stripes
+            .iter()
+            .map(|one| one.location.clone())
+            .collect();
+        let options = SetImageOptions::default();
+        let image = places::open_stripes(&places)
+            .and_then(|set| Ok(SetImage::open(Arc::new(set), &options)?));
+        match image {
+            Ok(image) => RelationNames::read(&AsCluster(&image)),
+            // The list itself is still useful without the names.
+            Err(_) => RelationNames::default(),
+        }
+    }
+
+    /// Bytes of the stripes that are there. Copies of a stripe count once.
+    pub fn stored_bytes(&self) -> u64 {
+        let mut lengths: BTreeMap<u16, u64> = BTreeMap::new();
+        for stripe in self.stripes.iter().filter(|stripe| stripe.is_there) {
+            let bytes = stripe.location.metadata().map_or(0, |file| file.len());
+            let length = lengths.entry(stripe.index).or_default();
+            *length = bytes.max(*length);
+        }
+        lengths.into_values().sum()
+    }
+}

@@ -101,7 +101,7 @@ class Stripe:
         head = Fields(self.read(0, 64))
         magic, version, features, self.header_bytes = head.take("8sHHI")
         need(magic == b"WNDLASS\x01", f"{self.path}: not a stripe")
-        need((version, features) == (1, 0), f"{self.path}: a newer format")
+        need(version == 1 and features in (0, 1), f"{self.path}: a newer format")
         need(512 <= self.header_bytes <= 1 << 20, "header: length")
         block = self.read(0, self.header_bytes)
         check_crc(block, "header")
@@ -159,42 +159,45 @@ class Stripe:
         need(position == self.footer_offset, "index directory: a gap before the footer")
 
     def frames(self):
-        """Every frame: (offset, stored bytes, raw bytes, crc, codec, [pieces])."""
+        """Every frame: (offset, stored bytes, raw bytes, crc, codec, [pieces], [its pages])."""
         for number, (offset, size, _, region, *_) in enumerate(self.directory):
             block = self.read(offset, size)
             check_crc(block, "index block")
             head = Fields(block)
             magic, set_id, stripe, zero, found = head.take("8s16sHHI")
-            start, length, frame_count, piece_count, total, reserved = head.take("QQIIII")
+            start, length, frame_count, piece_count, total, paged = head.take("QQIIII")
             need(magic == b"WNDLINDX" and (set_id, stripe) == (self.set_id, self.stripe), "index block: foreign")
             need((found, start, start + length, total) == (number, region, offset, size), "index block: misplaced")
-            need(zero == reserved == 0, "index block: reserved")
-            frames = [head.take("QIIIBBH") for _ in range(frame_count)]
+            need(zero == 0 and paged in (0, 1), "index block: reserved")
+            form = "QIIIBBHIIHHI" if paged else "QIIIBBH"
+            frames = [head.take(form) for _ in range(frame_count)]
             pieces = iter([head.take("IIQIB3s") for _ in range(piece_count)])
             need(is_zero(block[head.at : -4]), "index block: padding")
             position = start
-            for at, stored, raw, crc, codec, flags, count in frames:
+            for at, stored, raw, crc, codec, flags, count, *page in frames:
                 need(flags == 0 and codec in CODECS, "frame: a newer feature")
+                need(not page or page[1:3] == [raw, 0] and not page[4], "frame: a newer layout of pages")
                 need(0 <= at - position < self.alignment, "frame: out of order")
                 need(is_zero(self.read(position, at - position)), "padding between frames")
                 need(stored <= self.frame_bytes and raw <= self.frame_bytes, "frame: too large")
                 position = at + stored
                 own = [next(pieces) for _ in range(count)]
                 need(sum(piece[1] for piece in own) == raw, "frame: pieces do not add up")
-                yield at, stored, raw, crc, codec, own
+                yield at, stored, raw, crc, codec, own, page
             need(0 <= offset - position < self.alignment, "region: a gap at its end")
             need(is_zero(self.read(position, offset - position)), "padding before an index block")
 
     def decode(self, frame):
-        at, stored, raw, crc, codec, _ = frame
+        at, stored, raw, crc, codec, _, page = frame
         data = self.read(at, stored)
         need(crc32c(data) == crc, f"{self.path}: frame at {at}: checksum mismatch")
         if codec == 3:
             need(stored == 0, "frame of zeros is stored")
-            return bytes(raw)
+            data = bytes(raw)
         need(codec != 1, "an LZ4 frame: this reader has no LZ4")
         data = unzstd(data) if codec == 2 else data
         need(len(data) == raw, f"{self.path}: frame at {at}: wrong length")
+        need(not page or crc32c(data) == page[0], f"{self.path}: frame at {at}: pages differ")
         return data
 
 

@@ -15,6 +15,7 @@
 
 mod compressor;
 mod hurry;
+mod pages;
 mod reader;
 mod sealing;
 mod source;
@@ -26,7 +27,7 @@ use std::thread::JoinHandle;
 use std::time::Instant;
 
 use crossbeam_channel::{Receiver, Sender, bounded, unbounded};
-use windlass_media::{Encoder, Facts, FileNo, FileTable, SetId, fitted};
+use windlass_media::{BackupType, Encoder, Facts, FileNo, FileTable, SetId, fitted};
 
 use crate::activity::Activity;
 use crate::adaptive::Watch;
@@ -44,9 +45,10 @@ use crate::report::{Ended, RunReport};
 use crate::resource::StageName;
 use crate::shared::{Shared, spawn};
 use compressor::{Chunk, Compressor};
+pub use pages::{PageHook, Pages};
 use reader::{Filled, Reader};
 use source::{Cutter, Outcomes, SourceFile, Uncut, Unit};
-pub use source::{FileContent, FileOutcome, FileSpec, Missing, PageHook};
+pub use source::{FileContent, FileOutcome, FileSpec, Missing};
 use writer::StripeWriter;
 
 /// How many units may wait for a reader.
@@ -208,6 +210,7 @@ impl BackupRun {
         let (shared, outcomes) = (Arc::clone(&self.shared), Arc::clone(&self.outcomes));
         let (hook, adaptive) = (Arc::clone(&self.hook), self.adaptive.clone());
         let frame_bytes = self.options.plan.frame_bytes;
+        let page_frames = self.options.page_frames;
         let body = move || {
             let compressor = Compressor {
                 shared: &shared,
@@ -219,6 +222,7 @@ impl BackupRun {
                 adaptive: adaptive.as_deref(),
                 rung: None,
                 compress,
+                page_frames,
                 frame_bytes,
                 output: Chunk::empty(),
             };
@@ -373,6 +377,9 @@ impl BackupRun {
     /// Ends the backup: footers, seals, names. The set exists when this returns `Ok`.
     pub fn finish(mut self, files: FileTable, facts: Facts) -> Result<RunReport, EngineError> {
         let (stripes, seconds) = self.end()?;
+        if facts.backup_type == BackupType::Full && self.outcomes.any_dropped() {
+            return Err(EngineError::FullWithout);
+        }
         self.shared.progress.set_phase("sealing");
         let stripes = if self.keeps {
             self.seal(stripes, files, facts)?

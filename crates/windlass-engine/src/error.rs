@@ -18,6 +18,9 @@ use hints::{damage_hint, device_words, mixed_words, place_hint};
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum EngineError {
+    /// A hook has left bytes out, and the set was to be a full one.
+    #[error("a full backup must hold every byte, and some were left out")]
+    FullWithout,
     /// The caller asked the run to stop.
     #[error("interrupted")]
     Cancelled,

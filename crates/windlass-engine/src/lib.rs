@@ -73,7 +73,9 @@ mod waits;
 pub use windlass_media as media;
 
 pub use adaptive::{CodecChange, CodecRange, CodecUse, CompressionReport, Controller, Observation};
-pub use backup::{BackupRun, FileContent, FileOutcome, FileSpec, Missing, PageHook, Stopper};
+pub use backup::{
+    BackupRun, FileContent, FileOutcome, FileSpec, Missing, PageHook, Pages, Stopper,
+};
 pub use bounded::{open_regular, read_at_most, read_stream_at_most};
 pub use buffer::{Buffer, Occupancy, Pool, Role, inputs_max, read_depth};
 pub use cancel::Cancel;

@@ -254,6 +254,9 @@ pub struct BackupOptions {
     pub ring: bool,
     /// How fast the storage is, if not as fast as it can.
     pub pacing: Option<Arc<dyn Pacing>>,
+    /// Write page-aware frames: each has a checksum of its decoded bytes, and what its hook says
+    /// about its pages. Versions before these refuse such a set.
+    pub page_frames: bool,
 }
 
 impl BackupOptions {

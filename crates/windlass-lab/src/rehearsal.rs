@@ -182,6 +182,7 @@ impl Rehearsing<'_> {
             device_rate: None,
             ring: true,
             pacing: self.setup.emulation()?.pacing(),
+            page_frames: false,
         };
         let (progress, cancel) = (Arc::<Progress>::default(), self.cancel.clone());
         let set = new_set();

@@ -124,6 +124,7 @@ mod tests {
             device_rate: None,
             ring: true,
             pacing: None,
+            page_frames: false,
         };
         let stripe = place.path().join("stripe");
         let device = FileDevice::create(&stripe, FileDeviceOptions::default()).unwrap();

@@ -137,6 +137,9 @@ pub enum FormatError {
     /// A codec number this build does not know.
     #[error("frame: codec {0} is unknown to this build")]
     Codec(u8),
+    /// A layout of pages that this build does not know.
+    #[error("frame: page layout {0} is unknown to this build")]
+    PageLayout(u16),
     /// A frame's stored bytes do not match their checksum.
     #[error("frame: checksum mismatch (expected {expected:08x}, found {found:08x})")]
     FrameChecksum {

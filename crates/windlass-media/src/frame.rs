@@ -15,6 +15,14 @@ impl FrameEntry {
     /// [`FrameEntry::check_stored`]: an uncompressed frame of one piece needs no second look at its
     /// bytes. For a frame of zeros, `raw` is not looked at.
     pub fn check_pieces(&self, pieces: &[PieceEntry], raw: &[u8]) -> Result<(), FormatError> {
+        if let Some(page) = &self.page {
+            let found = match self.codec {
+                Codec::Zero => crc32c_of_zeros(self.raw_bytes),
+                Codec::None => self.crc32c,
+                _ => crc32c(raw),
+            };
+            same(page.raw_crc32c, found)?;
+        }
         match (self.codec, pieces) {
             (Codec::None, [only]) => same(only.crc32c, self.crc32c),
             (Codec::Zero, _) => pieces
@@ -76,6 +84,7 @@ mod tests {
             crc32c: crc32c(stored),
             codec,
             piece_count: 2,
+            page: None,
         }
     }
 

@@ -8,6 +8,8 @@ use crate::wire::{Reader, check_crc, put_string, round_up, seal_with_crc};
 
 const MAGIC: &[u8; 8] = b"WNDLASS\x01";
 const STRUCTURE: Structure = Structure::Header;
+/// The feature of sets whose index blocks may have entries of page-aware frames.
+const PAGE_FRAMES: u16 = 1;
 
 /// What stands at the start of every stripe.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -24,6 +26,8 @@ pub struct StripeHeader {
     pub frame_bytes: u32,
     /// When the set was begun, in nanoseconds since 1970 UTC.
     pub created_nanos: i64,
+    /// Whether index blocks may have entries of page-aware frames ([`crate::PageFrame`]).
+    pub page_frames: bool,
     /// Where each stripe of the set was written: one name for each stripe, this one included.
     pub locations: Vec<Vec<u8>>,
 }
@@ -37,7 +41,7 @@ impl StripeHeader {
         let mut out = Vec::new();
         out.extend_from_slice(MAGIC);
         out.extend_from_slice(&FORMAT_VERSION.to_le_bytes());
-        out.extend_from_slice(&[0; 2]); // features that a reader must know; none so far
+        out.extend_from_slice(&(u16::from(self.page_frames) * PAGE_FRAMES).to_le_bytes());
         let total_at = out.len();
         out.extend_from_slice(&[0; 4]);
         out.extend_from_slice(&self.set_id.0);
@@ -73,11 +77,11 @@ impl StripeHeader {
     /// Length of the whole header, from its first [`Self::PREFIX_BYTES`] bytes.
     pub fn encoded_bytes(prefix: &[u8]) -> Result<u32, FormatError> {
         let mut reader = Reader::new(prefix, STRUCTURE);
-        Self::preamble(&mut reader)
+        Self::preamble(&mut reader).map(|(_, total)| total)
     }
 
-    /// Magic, version, features, length.
-    fn preamble(reader: &mut Reader<'_>) -> Result<u32, FormatError> {
+    /// Magic, version, features, length. Returns features and length.
+    fn preamble(reader: &mut Reader<'_>) -> Result<(u16, u32), FormatError> {
         reader.magic(MAGIC)?;
         let version = reader.u16()?;
         if version != FORMAT_VERSION {
@@ -88,8 +92,8 @@ impl StripeHeader {
             });
         }
         let features = reader.u16()?;
-        if features != 0 {
-            let found = u32::from(features);
+        if features & !PAGE_FRAMES != 0 {
+            let found = u32::from(features & !PAGE_FRAMES);
             return Err(FormatError::Feature {
                 structure: STRUCTURE,
                 found,
@@ -99,7 +103,7 @@ impl StripeHeader {
         if !(ALIGNMENT_MIN..=HEADER_BYTES_MAX).contains(&total) {
             return Err(reader.limit("length", u64::from(total), u64::from(HEADER_BYTES_MAX)));
         }
-        Ok(total)
+        Ok((features, total))
     }
 
     /// Reads a header; `bytes` is exactly [`Self::encoded_bytes`] long.
@@ -109,7 +113,7 @@ impl StripeHeader {
             return Err(FormatError::Truncated(STRUCTURE));
         }
         let mut reader = Reader::new(check_crc(bytes, STRUCTURE)?, STRUCTURE);
-        Self::preamble(&mut reader)?;
+        let (features, _) = Self::preamble(&mut reader)?;
         let set_id = SetId(reader.array()?);
         let stripe = StripeIndex(reader.u16()?);
         let count = reader.u16()?;
@@ -141,6 +145,7 @@ impl StripeHeader {
             transfer_bytes,
             frame_bytes,
             created_nanos,
+            page_frames: features & PAGE_FRAMES != 0,
             locations,
         };
         header.check()?;

@@ -15,6 +15,10 @@ const STRUCTURE: Structure = Structure::IndexBlock;
 const HEAD_BYTES: usize = 64;
 const FRAME_ENTRY_BYTES: usize = 24;
 const PIECE_ENTRY_BYTES: usize = 24;
+/// How much longer the entry of a page-aware frame is.
+const PAGE_FRAME_BYTES: usize = 16;
+/// The flag of a block whose frames are all page-aware.
+const PAGE_FRAMES: u32 = 1;
 
 /// Where one frame lies and how to decode it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -31,7 +35,28 @@ pub struct FrameEntry {
     pub codec: Codec,
     /// How many pieces it holds; they follow in the block's list of pieces.
     pub piece_count: u16,
+    /// What is known about its pages. All frames of a block have this, or none.
+    pub page: Option<PageFrame>,
 }
+
+/// What the entry of a page-aware frame says besides.
+///
+///   stored bytes --codec--> laid out bytes --layout--> decoded bytes
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PageFrame {
+    /// CRC-32C of all decoded bytes.
+    pub raw_crc32c: u32,
+    /// Length between codec and layout.
+    pub laid_bytes: u32,
+    /// How the pages are laid out for the codec. This version knows only [`LAYOUT_PLAIN`].
+    pub layout: u16,
+    /// What the pages are, in the numbers of the database's crate; 0 if that is not known. Nobody
+    /// needs it to read them.
+    pub kind: u16,
+}
+
+/// Pages as they are in their file.
+pub const LAYOUT_PLAIN: u16 = 0;
 
 /// One run of bytes of one file inside a frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -86,10 +111,7 @@ impl IndexBlockBuilder {
 
     /// Length of the block so far, without padding.
     pub fn content_bytes(&self) -> usize {
-        HEAD_BYTES
-            + self.frames.len() * FRAME_ENTRY_BYTES
-            + self.pieces.len() * PIECE_ENTRY_BYTES
-            + 4
+        content_bytes(&self.frames, self.pieces.len())
     }
 
     /// How many frames it holds.
@@ -130,10 +152,17 @@ impl IndexBlock {
 
     /// The block as it stands on the stripe; sets `encoded_bytes`.
     pub fn encode(&mut self, alignment: u32) -> Result<Vec<u8>, FormatError> {
-        let content = HEAD_BYTES
-            + self.frames.len() * FRAME_ENTRY_BYTES
-            + self.pieces.len() * PIECE_ENTRY_BYTES
-            + 4;
+        let has_pages = has_pages(&self.frames);
+        if self
+            .frames
+            .iter()
+            .any(|frame| frame.page.is_some() != has_pages)
+        {
+            let what = "only some of its frames are page-aware";
+            let structure = STRUCTURE;
+            return Err(FormatError::Invalid { structure, what });
+        }
+        let content = content_bytes(&self.frames, self.pieces.len());
         let total = round_up(content as u64, alignment);
         let limit = u64::from(INDEX_BLOCK_BYTES_MAX);
         let fault = FormatError::Limit {
@@ -160,7 +189,7 @@ impl IndexBlock {
         out.extend_from_slice(&frame_count.to_le_bytes());
         out.extend_from_slice(&piece_count.to_le_bytes());
         out.extend_from_slice(&total.to_le_bytes());
-        out.extend_from_slice(&[0; 4]);
+        out.extend_from_slice(&(u32::from(has_pages) * PAGE_FRAMES).to_le_bytes());
         self.frames
             .iter()
             .for_each(|frame| put_frame(&mut out, frame));
@@ -200,16 +229,18 @@ impl IndexBlock {
         if u64::from(encoded_bytes) != bytes.len() as u64 {
             return Err(FormatError::Truncated(STRUCTURE));
         }
-        if reserved != 0 || reader.u32()? != 0 {
+        let flags = reader.u32()?;
+        if reserved != 0 || flags & !PAGE_FRAMES != 0 {
             return Err(reader.invalid("reserved bytes are not zero"));
         }
-        let needed = frame_count * FRAME_ENTRY_BYTES + piece_count * PIECE_ENTRY_BYTES;
+        let has_pages = flags != 0;
+        let needed = frame_count * frame_entry_bytes(has_pages) + piece_count * PIECE_ENTRY_BYTES;
         if needed > reader.remaining() {
             return Err(FormatError::Truncated(STRUCTURE));
         }
         let mut frames = Vec::with_capacity(frame_count);
         for _ in 0..frame_count {
-            frames.push(read_frame(&mut reader)?);
+            frames.push(read_frame(&mut reader, has_pages)?);
         }
         let mut pieces = Vec::with_capacity(piece_count);
         for _ in 0..piece_count {
@@ -294,8 +325,18 @@ fn check_pieces(frame: &FrameEntry, pieces: &[PieceEntry]) -> Result<(), FormatE
     if pieces.iter().any(|piece| piece.offset > FILE_BYTES_MAX) {
         return invalid("a piece lies beyond the largest file");
     }
+    let laid_bytes = match frame.page {
+        None => frame.raw_bytes,
+        Some(page) if page.layout != LAYOUT_PLAIN => {
+            return Err(FormatError::PageLayout(page.layout));
+        }
+        Some(page) if page.laid_bytes != frame.raw_bytes => {
+            return invalid("plain pages have two lengths");
+        }
+        Some(page) => page.laid_bytes,
+    };
     match frame.codec {
-        Codec::None if frame.stored_bytes != frame.raw_bytes => {
+        Codec::None if frame.stored_bytes != laid_bytes => {
             invalid("an uncompressed frame's lengths differ")
         }
         Codec::Zero if frame.stored_bytes != 0 => invalid("a frame of zeros is stored"),
@@ -313,9 +354,43 @@ fn put_frame(out: &mut Vec<u8>, frame: &FrameEntry) {
     out.push(frame.codec.number());
     out.push(0);
     out.extend_from_slice(&frame.piece_count.to_le_bytes());
+    if let Some(page) = &frame.page {
+        out.extend_from_slice(&page.raw_crc32c.to_le_bytes());
+        out.extend_from_slice(&page.laid_bytes.to_le_bytes());
+        out.extend_from_slice(&page.layout.to_le_bytes());
+        out.extend_from_slice(&page.kind.to_le_bytes());
+        out.extend_from_slice(&[0; 4]);
+    }
 }
 
-fn read_frame(reader: &mut Reader<'_>) -> Result<FrameEntry, FormatError> {
+fn read_page(reader: &mut Reader<'_>) -> Result<PageFrame, FormatError> {
+    let page = PageFrame {
+        raw_crc32c: reader.u32()?,
+        laid_bytes: reader.u32()?,
+        layout: reader.u16()?,
+        kind: reader.u16()?,
+    };
+    match reader.u32()? {
+        0 => Ok(page),
+        _ => Err(reader.invalid("reserved bytes are not zero")),
+    }
+}
+
+fn has_pages(frames: &[FrameEntry]) -> bool {
+    frames.first().is_some_and(|frame| frame.page.is_some())
+}
+
+fn frame_entry_bytes(has_pages: bool) -> usize {
+    FRAME_ENTRY_BYTES + usize::from(has_pages) * PAGE_FRAME_BYTES
+}
+
+/// Length of a block without padding.
+fn content_bytes(frames: &[FrameEntry], pieces: usize) -> usize {
+    let frame = frame_entry_bytes(has_pages(frames));
+    HEAD_BYTES + frames.len() * frame + pieces * PIECE_ENTRY_BYTES + 4
+}
+
+fn read_frame(reader: &mut Reader<'_>, has_pages: bool) -> Result<FrameEntry, FormatError> {
     let (offset, stored_bytes, raw_bytes) = (reader.u64()?, reader.u32()?, reader.u32()?);
     let (crc32c, codec, flags) = (reader.u32()?, reader.u8()?, reader.u8()?);
     if flags != 0 {
@@ -332,6 +407,7 @@ fn read_frame(reader: &mut Reader<'_>) -> Result<FrameEntry, FormatError> {
         crc32c,
         codec,
         piece_count: reader.u16()?,
+        page: has_pages.then(|| read_page(reader)).transpose()?,
     })
 }
 

@@ -51,7 +51,7 @@ pub use files::{FileEntry, FileFlags, FileKind, FileTable, check_path};
 pub use footer::{Footer, IndexDirectoryEntry, SetDescription, StripeTableEntry};
 pub use header::StripeHeader;
 pub use ids::{FileNo, SetId, StripeIndex};
-pub use index::{FrameEntry, IndexBlock, IndexBlockBuilder, PieceEntry};
+pub use index::{FrameEntry, IndexBlock, IndexBlockBuilder, LAYOUT_PLAIN, PageFrame, PieceEntry};
 pub use limits::*;
 pub use number::{Whole, fitted, saturated};
 pub use seal::Seal;

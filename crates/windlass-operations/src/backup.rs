@@ -409,6 +409,7 @@ impl Job<'_> {
             device_rate: self.request.rates.write,
             ring: self.request.settings.ring,
             pacing: self.request.settings.emulation.pacing(),
+            page_frames: false,
         };
         let configured = |other: String| self.request.name.clone().unwrap_or(other);
         let subject = configured(plain_name(database));

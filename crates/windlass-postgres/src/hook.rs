@@ -12,7 +12,7 @@ use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
-use windlass_engine::{EngineError, PageHook};
+use windlass_engine::{EngineError, PageHook, Pages};
 use windlass_media::FileNo;
 
 use crate::checksum::{PageState, judge_page};
@@ -147,7 +147,8 @@ impl PageCheck {
 }
 
 impl PageHook for PageCheck {
-    fn piece(&self, file: FileNo, offset: u64, bytes: &mut [u8]) -> Result<(), EngineError> {
+    fn pages(&self, run: &mut Pages<'_>) -> Result<(), EngineError> {
+        let (file, offset, bytes) = (run.file(), run.offset(), run.bytes());
         let Some((window, entry)) = self.find(file) else {
             return Ok(());
         };
@@ -217,6 +218,10 @@ mod tests {
         check
     }
 
+    fn run(check: &PageCheck, file: FileNo, at: u64, bytes: &mut [u8]) -> Result<(), EngineError> {
+        check.pages(&mut Pages::new(file, at, bytes))
+    }
+
     #[test]
     fn a_page_that_was_torn_only_while_it_was_read_is_no_damage() {
         let place = tempfile::tempdir().unwrap();
@@ -224,7 +229,7 @@ mod tests {
         let mut torn = good.clone();
         torn[PAGE + 4000] ^= 1;
         let check = check(&place, Some(&good));
-        check.piece(FileNo(0), 0, &mut torn).unwrap();
+        run(&check, FileNo(0), 0, &mut torn).unwrap();
         let report = check.report(|_| true);
         assert_eq!((report.pages_checked, report.pages_bad), (2, 0));
     }
@@ -236,8 +241,8 @@ mod tests {
         (8..16).for_each(|n| content[n * PAGE + 4000] ^= 1);
         let check = check(&place, Some(&content));
         let (first, second) = content.split_at_mut(8 * PAGE);
-        check.piece(FileNo(0), 8 * PAGE as u64, second).unwrap();
-        check.piece(FileNo(0), 0, first).unwrap();
+        run(&check, FileNo(0), 8 * PAGE as u64, second).unwrap();
+        run(&check, FileNo(0), 0, first).unwrap();
         let report = check.report(|_| true);
         let expected: Vec<u32> = (8..13).map(|n| SEGMENT_BLOCKS + n).collect();
         assert_eq!((report.pages_bad, &report.files[0].blocks), (8, &expected));
@@ -248,9 +253,9 @@ mod tests {
         let place = tempfile::tempdir().unwrap();
         let check = check(&place, None);
         let mut torn = page(7);
-        check.piece(FileNo(0), 0, &mut torn).unwrap();
-        check.piece(FileNo(1), 0, &mut torn).unwrap();
-        check.piece(FileNo(2), 0, &mut torn).unwrap();
+        run(&check, FileNo(0), 0, &mut torn).unwrap();
+        run(&check, FileNo(1), 0, &mut torn).unwrap();
+        run(&check, FileNo(2), 0, &mut torn).unwrap();
         assert_eq!(
             (
                 check.report(|_| true).pages_checked,

@@ -2,8 +2,7 @@
 
 use std::sync::{Arc, OnceLock};
 
-use windlass_engine::{EngineError, PageHook};
-use windlass_media::FileNo;
+use windlass_engine::{EngineError, PageHook, Pages};
 
 use crate::log_pages::LogPages;
 use crate::ranges::RangeHashes;
@@ -56,14 +55,15 @@ impl SourceHook {
 }
 
 impl PageHook for SourceHook {
-    fn piece(&self, _file: FileNo, offset: u64, bytes: &mut [u8]) -> Result<(), EngineError> {
+    fn pages(&self, pages: &mut Pages<'_>) -> Result<(), EngineError> {
+        let offset = pages.offset();
         if let Some(log_pages) = self.log_pages.get() {
             log_pages
-                .apply(offset, bytes)
+                .apply(offset, pages.bytes_mut())
                 .map_err(|error| EngineError::Source(Box::new(error)))?;
         }
         if let Some(hashes) = &self.hashes {
-            hashes.record(offset, bytes);
+            hashes.record(offset, pages.bytes());
         }
         Ok(())
     }

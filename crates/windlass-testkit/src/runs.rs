@@ -43,6 +43,8 @@ pub struct Setup {
     pub device_rate: Option<u64>,
     /// Emulated storage, which is slower than the real one.
     pub pacing: Option<Arc<dyn Pacing>>,
+    /// Whether frames are page-aware.
+    pub page_frames: bool,
 }
 
 impl Default for Setup {
@@ -62,6 +64,7 @@ impl Default for Setup {
             source_rate: None,
             device_rate: None,
             pacing: None,
+            page_frames: false,
         }
     }
 }
@@ -120,6 +123,7 @@ pub fn begin(
         device_rate: setup.device_rate,
         ring: setup.ring,
         pacing: setup.pacing.clone(),
+        page_frames: setup.page_frames,
     };
     let progress = Arc::<Progress>::default();
     let created = setup.created_nanos;

@@ -6,10 +6,13 @@
 use std::sync::{Arc, OnceLock};
 
 use crossbeam_channel::{Receiver, Sender};
-use windlass_media::{Codec, Encoder, FrameEntry, PieceEntry, crc32c, fitted, is_zero};
+use windlass_media::{
+    Codec, Encoder, FrameEntry, LAYOUT_PLAIN, PageFrame, PieceEntry, crc32c, fitted, is_zero,
+};
 
+use super::pages::{PageHook, Pages, Run};
 use super::reader::Filled;
-use super::source::{Outcomes, PageHook, Part};
+use super::source::Outcomes;
 use crate::adaptive::Watch;
 use crate::buffer::Buffer;
 use crate::error::EngineError;
@@ -40,6 +43,7 @@ pub(crate) struct Compressor<'a> {
     /// The rung of the watch for which the encoder was made.
     pub(crate) rung: Option<usize>,
     pub(crate) compress: bool,
+    pub(crate) page_frames: bool,
     pub(crate) frame_bytes: usize,
     pub(crate) output: Chunk,
 }
@@ -75,21 +79,53 @@ impl Compressor<'_> {
     }
 
     fn unit(&mut self, mut filled: Filled) -> Result<(), EngineError> {
-        if let Some(hook) = self.hook.get() {
-            let mut rest = &mut filled.buffer[..];
-            for part in &filled.unit.parts {
-                let (bytes, tail) = rest.split_at_mut(part.bytes);
-                hook.piece(part.file.spec.file, part.offset, bytes)?;
-                rest = tail;
-            }
+        let runs = self.runs(&mut filled)?;
+        if runs.is_empty() {
+            return Ok(());
         }
-        let groups = group(&filled.unit.parts, self.frame_bytes);
+        let groups = group(&runs, self.frame_bytes);
         self.adapt()?;
         if self.compress {
-            self.compress(&filled, &groups)
+            self.compress(&filled.buffer, &runs, &groups)
         } else {
-            self.pass(filled, &groups)
+            self.pass(filled.buffer, &runs, &groups)
         }
+    }
+
+    /// Shows each part to the hook. Returns what is kept, which lies at the start of the buffer.
+    fn runs(&self, filled: &mut Filled) -> Result<Vec<Run>, EngineError> {
+        let (mut from, mut to) = (0, 0);
+        let mut runs = Vec::with_capacity(filled.unit.parts.len());
+        for part in &filled.unit.parts {
+            let bytes = &mut filled.buffer[from..from + part.bytes];
+            let mut pages = Pages::new(part.file.spec.file, part.offset, bytes);
+            if let Some(hook) = self.hook.get() {
+                hook.pages(&mut pages)?;
+            }
+            let mut left = part.bytes;
+            for (range, kind) in pages.kept() {
+                let run = Run {
+                    file: Arc::clone(&part.file),
+                    offset: part.offset + range.start as u64,
+                    bytes: range.len(),
+                    layer: part.layer,
+                    kind,
+                };
+                let start = from + range.start;
+                if start > to {
+                    filled.buffer.copy_within(start..start + run.bytes, to);
+                }
+                (to, left) = (to + run.bytes, left - run.bytes);
+                runs.push(run);
+            }
+            if left > 0 {
+                let dropped = left as u64;
+                self.outcomes.dropped(part.file.spec.file, dropped);
+            }
+            from += part.bytes;
+        }
+        filled.buffer.set_len(to);
+        Ok(runs)
     }
 
     /// Changes to the codec that the waits call for.
@@ -106,12 +142,12 @@ impl Compressor<'_> {
     }
 
     /// Without compression, the buffer goes to a device as it is.
-    fn pass(&mut self, filled: Filled, groups: &[Group]) -> Result<(), EngineError> {
+    fn pass(&mut self, buffer: Buffer, runs: &[Run], groups: &[Group]) -> Result<(), EngineError> {
         let mut chunk = Chunk::empty();
-        let zero = is_zero(&filled.buffer);
+        let zero = is_zero(&buffer);
         for group in groups {
-            let raw = &filled.buffer[group.start..group.end];
-            self.add_pieces(&mut chunk, &filled, group);
+            let raw = &buffer[group.start..group.end];
+            self.add_pieces(&mut chunk, (&buffer, runs), group);
             let whole = match chunk.pieces.last() {
                 Some(only) if group.pieces.len() == 1 => only.crc32c,
                 _ => crc32c(raw),
@@ -123,15 +159,21 @@ impl Compressor<'_> {
                 crc32c: if zero { 0 } else { whole },
                 codec: if zero { Codec::Zero } else { Codec::None },
                 piece_count: fitted(group.pieces.len()),
+                page: self.page(group, raw, whole),
             });
         }
-        chunk.buffer = (!zero).then_some(filled.buffer);
+        chunk.buffer = (!zero).then_some(buffer);
         self.send(chunk)
     }
 
-    fn compress(&mut self, filled: &Filled, groups: &[Group]) -> Result<(), EngineError> {
+    fn compress(
+        &mut self,
+        input: &Buffer,
+        runs: &[Run],
+        groups: &[Group],
+    ) -> Result<(), EngineError> {
         for group in groups {
-            let raw = &filled.buffer[group.start..group.end];
+            let raw = &input[group.start..group.end];
             self.make_room(raw.len(), group.pieces.len())?;
             let mut output = std::mem::replace(&mut self.output, Chunk::empty());
             let used = output.used();
@@ -150,7 +192,12 @@ impl Compressor<'_> {
             }
             buffer.set_len(used + stored);
             let crc = crc32c(&buffer[used..]);
-            self.add_pieces(&mut output, filled, group);
+            self.add_pieces(&mut output, (input, runs), group);
+            let whole = match output.pieces.last() {
+                Some(only) if group.pieces.len() == 1 => only.crc32c,
+                _ if self.page_frames => crc32c(raw),
+                _ => 0,
+            };
             output.frames.push(FrameEntry {
                 offset: used as u64,
                 stored_bytes: fitted(stored),
@@ -158,6 +205,7 @@ impl Compressor<'_> {
                 crc32c: crc,
                 codec,
                 piece_count: fitted(group.pieces.len()),
+                page: self.page(group, raw, whole),
             });
             self.output = output;
         }
@@ -178,16 +226,27 @@ impl Compressor<'_> {
         Ok(())
     }
 
+    /// What the entry of a page-aware frame says, if the set has such. `whole` is the checksum of
+    /// the frame's bytes.
+    fn page(&self, group: &Group, raw: &[u8], whole: u32) -> Option<PageFrame> {
+        self.page_frames.then(|| PageFrame {
+            raw_crc32c: whole,
+            laid_bytes: fitted(raw.len()),
+            layout: LAYOUT_PLAIN,
+            kind: group.kind,
+        })
+    }
+
     /// Appends the pieces of a group, and adds their CRCs to those of their files.
-    fn add_pieces(&self, chunk: &mut Chunk, filled: &Filled, group: &Group) {
+    fn add_pieces(&self, chunk: &mut Chunk, (buffer, runs): (&Buffer, &[Run]), group: &Group) {
         let mut position = group.start;
         for piece in &group.pieces {
-            let bytes = &filled.buffer[position..position + piece.bytes];
+            let bytes = &buffer[position..position + piece.bytes];
             position += piece.bytes;
-            let part = &filled.unit.parts[piece.part];
-            let spec = &part.file.spec;
+            let run = &runs[piece.run];
+            let spec = &run.file.spec;
             let crc = crc32c(bytes);
-            if part.layer == 0 {
+            if run.layer == 0 {
                 let end = piece.offset + piece.bytes as u64;
                 self.outcomes.add_crc(spec.file, crc, end, spec.bytes);
             }
@@ -196,7 +255,7 @@ impl Compressor<'_> {
                 bytes: fitted(piece.bytes),
                 offset: piece.offset,
                 crc32c: crc,
-                layer: part.layer,
+                layer: run.layer,
             });
         }
     }
@@ -219,38 +278,45 @@ impl Compressor<'_> {
 struct Group {
     start: usize,
     end: usize,
+    /// What its pages are.
+    kind: u16,
     pieces: Vec<Piece>,
 }
 
-/// What will be a piece on the stripe: bytes of one part of the unit.
+/// What will be a piece on the stripe: bytes of one run.
 struct Piece {
-    part: usize,
+    run: usize,
     offset: u64,
     bytes: usize,
 }
 
-/// Cuts the parts of a unit into frames of at most `frame_bytes`. A large part is cut at multiples
-/// of the frame size, so that a division finds the frame of a page. Small parts share a frame.
-fn group(parts: &[Part], frame_bytes: usize) -> Vec<Group> {
+/// Cuts runs into frames of at most `frame_bytes`. A large run is cut at multiples of the frame
+/// size, so that a division finds the frame of a page. Small runs share a frame, if their pages are
+/// of one kind.
+fn group(runs: &[Run], frame_bytes: usize) -> Vec<Group> {
     let mut groups: Vec<Group> = Vec::new();
     let mut position = 0;
-    for (index, part) in parts.iter().enumerate() {
+    for (index, run) in runs.iter().enumerate() {
         let mut done = 0;
-        while done < part.bytes {
-            let bytes = (part.bytes - done).min(frame_bytes);
+        while done < run.bytes {
+            let bytes = (run.bytes - done).min(frame_bytes);
             let piece = Piece {
-                part: index,
-                offset: part.offset + done as u64,
+                run: index,
+                offset: run.offset + done as u64,
                 bytes,
             };
+            let fits = |last: &Group| {
+                last.kind == run.kind && last.end - last.start + bytes <= frame_bytes
+            };
             match groups.last_mut() {
-                Some(last) if last.end - last.start + bytes <= frame_bytes => {
+                Some(last) if fits(last) => {
                     last.end += bytes;
                     last.pieces.push(piece);
                 }
                 _ => groups.push(Group {
                     start: position,
                     end: position + bytes,
+                    kind: run.kind,
                     pieces: vec![piece],
                 }),
             }

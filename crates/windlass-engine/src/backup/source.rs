@@ -64,14 +64,8 @@ pub struct FileOutcome {
     pub crc32c: u32,
     /// How many bytes were missing at its end and were filled with zeros.
     pub short_bytes: u64,
-}
-
-/// Looks at, or changes, the bytes that were read, before they are compressed. Compressors call it
-/// in parallel and in any order. Each run of bytes starts at a multiple of 64 KiB of its file (a
-/// small file: at 0).
-pub trait PageHook: Send + Sync {
-    /// One run of bytes of a file.
-    fn piece(&self, file: FileNo, offset: u64, bytes: &mut [u8]) -> Result<(), EngineError>;
+    /// How many bytes a hook has left out. The CRC-32C means nothing if there are any.
+    pub dropped_bytes: u64,
 }
 
 /// A file of the source, while units of it are under way.
@@ -282,6 +276,16 @@ impl Outcomes {
 
     pub(crate) fn short(&self, file: FileNo, bytes: u64) {
         self.update(file, |outcome| outcome.short_bytes += bytes);
+    }
+
+    pub(crate) fn dropped(&self, file: FileNo, bytes: u64) {
+        self.update(file, |outcome| outcome.dropped_bytes += bytes);
+    }
+
+    /// Whether a hook has left out bytes of any file.
+    pub(crate) fn any_dropped(&self) -> bool {
+        let outcomes = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        outcomes.iter().any(|outcome| outcome.dropped_bytes > 0)
     }
 
     /// Makes the file known. An empty file has no pieces, and its CRC is that of no bytes.

@@ -51,6 +51,7 @@ pub(crate) fn begin(
         transfer_bytes: fitted(plan.transfer_bytes),
         frame_bytes: fitted(plan.frame_bytes),
         created_nanos,
+        page_frames: options.page_frames,
         locations,
     };
     let mut stripes = Vec::with_capacity(devices.len());

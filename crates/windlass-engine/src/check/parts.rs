@@ -236,6 +236,7 @@ impl Parts {
             transfer_bytes: 0,
             frame_bytes: FRAME_BYTES_MAX,
             created_nanos: 0,
+            page_frames: false,
             locations: vec![Vec::new(); count],
         };
         let model = agreed.model.cloned().unwrap_or_else(unknown);

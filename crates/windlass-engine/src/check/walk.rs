@@ -148,6 +148,7 @@ mod tests {
             transfer_bytes: ALIGNMENT,
             frame_bytes: ALIGNMENT,
             created_nanos: 0,
+            page_frames: false,
             locations: vec![b"a".to_vec()],
         };
         let mut file = tempfile::tempfile().unwrap();
@@ -162,6 +163,7 @@ mod tests {
                 crc32c: 0,
                 codec: Codec::None,
                 piece_count: 0,
+                page: None,
             };
             let piece = PieceEntry {
                 file: FileNo(0),

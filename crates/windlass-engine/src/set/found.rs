@@ -139,7 +139,8 @@ impl FoundSet {
             });
         }
         let held = self.held_bytes();
-        if self.file_bytes() > held {
+        // A set that builds on others holds only a part of its files.
+        if self.check_is_full().is_ok() && self.file_bytes() > held {
             let what = Mismatch::TooLong {
                 file_bytes: self.file_bytes(),
                 held_bytes: held,

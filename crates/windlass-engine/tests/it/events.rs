@@ -60,6 +60,7 @@ fn begin_watched(progress: &Arc<Progress>) -> BackupRun {
         device_rate: None,
         ring: false,
         pacing: None,
+        page_frames: false,
     };
     let (progress, cancel) = (Arc::clone(progress), Cancel::new());
     BackupRun::start(setup.set_id, 1, options, devices, progress, cancel).unwrap()

@@ -58,6 +58,7 @@ impl Default for Forge {
                 transfer_bytes: 64 * 1024,
                 frame_bytes: 64 * 1024,
                 created_nanos: 1,
+                page_frames: false,
                 locations: vec![b"set.windlass".to_vec()],
             },
             frames: vec![frame(&content, vec![piece(0, 0, &content)])],
@@ -99,6 +100,7 @@ pub fn packed(
         crc32c: crc32c(&stored),
         codec,
         piece_count: 0,
+        page: None,
     };
     (entry, pieces, stored)
 }

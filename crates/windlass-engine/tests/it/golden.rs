@@ -95,6 +95,7 @@ fn entries(tree: &Tree) -> FileTable {
 /// Writes one set. Its names reveal nothing about the machine.
 fn write_set(dir: &Path, stripes: usize, codec: Codec) {
     let mut setup = Setup::small(stripes, codec);
+    setup.page_frames = has_page_frames(dir);
     setup.request.compressors = Some(stripes);
     setup.request.buffers = Some(8);
     let recording = Recording::default();
@@ -127,7 +128,14 @@ fn sets() -> impl Iterator<Item = (PathBuf, usize, Codec)> {
         let name = format!("{}-{count}", Codec::name(codec));
         (golden().join(name), count, codec)
     };
-    CODECS.into_iter().flat_map(stripes).map(place)
+    let page_frames = (golden().join("zstd-page-frames-2"), 2, Codec::Zstd(1));
+    let plain = CODECS.into_iter().flat_map(stripes).map(place);
+    plain.chain([page_frames])
+}
+
+/// Sets of page-aware frames came later, as a feature of the same version.
+fn has_page_frames(dir: &Path) -> bool {
+    dir.to_string_lossy().contains("page-frames")
 }
 
 fn write_missing() {
@@ -181,6 +189,8 @@ fn sets_of_every_version_restore_for_ever() {
                 .map(|entry| stripe.index_block(entry).unwrap())
         });
         let frames: Vec<_> = used.flat_map(|block| block.frames).collect();
+        let pages = frames.iter().filter(|frame| frame.page.is_some()).count();
+        assert_eq!(pages, usize::from(has_page_frames(&dir)) * frames.len());
         assert!(
             frames
                 .iter()

@@ -23,6 +23,7 @@ mod hostile;
 mod layers;
 mod memory;
 mod nul;
+mod pages;
 mod place;
 mod plain_names;
 mod readers;

@@ -6,10 +6,10 @@ use std::process::Command;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use windlass_engine::media::{Codec, FileNo};
+use windlass_engine::media::Codec;
 use windlass_engine::{
-    BufferRequest, Cancel, DirectoryTarget, EngineError, PageHook, RestoreOptions, TargetLayout,
-    restore,
+    BufferRequest, Cancel, DirectoryTarget, EngineError, PageHook, Pages, RestoreOptions,
+    TargetLayout, restore,
 };
 
 use crate::support::*;
@@ -94,7 +94,7 @@ struct Enough {
 }
 
 impl PageHook for Enough {
-    fn piece(&self, _: FileNo, _: u64, _: &mut [u8]) -> Result<(), EngineError> {
+    fn pages(&self, _: &mut Pages<'_>) -> Result<(), EngineError> {
         if self.seen.fetch_add(1, Ordering::Relaxed) >= HUGE_PIECES {
             self.cancel.cancel();
         }

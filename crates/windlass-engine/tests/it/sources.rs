@@ -8,7 +8,8 @@ use std::time::Duration;
 
 use windlass_engine::media::{Codec, FileNo, FileTable};
 use windlass_engine::{
-    BackupRun, Cancel, Cause, EngineError, FileContent, FileSpec, Missing, PageHook, StageReport,
+    BackupRun, Cancel, Cause, EngineError, FileContent, FileSpec, Missing, PageHook, Pages,
+    StageReport,
 };
 
 use crate::support::*;
@@ -172,8 +173,8 @@ fn a_file_that_shrank_is_padded_and_one_that_grew_is_cut() {
 struct Refuses;
 
 impl PageHook for Refuses {
-    fn piece(&self, file: FileNo, _: u64, _: &mut [u8]) -> Result<(), EngineError> {
-        if file.0 < 5 {
+    fn pages(&self, pages: &mut Pages<'_>) -> Result<(), EngineError> {
+        if pages.file().0 < 5 {
             Ok(())
         } else {
             Err(EngineError::Source("page 7 is bad".into()))
@@ -199,7 +200,7 @@ fn an_error_of_the_hook_fails_the_run_with_its_own_words() {
 struct Panics;
 
 impl PageHook for Panics {
-    fn piece(&self, _: FileNo, _: u64, _: &mut [u8]) -> Result<(), EngineError> {
+    fn pages(&self, _: &mut Pages<'_>) -> Result<(), EngineError> {
         panic!("a bug in a hook")
     }
 }

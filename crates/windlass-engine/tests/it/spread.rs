@@ -2,9 +2,8 @@
 
 use std::sync::{Arc, Barrier};
 
-use windlass_engine::media::FileNo;
 use windlass_engine::{
-    Buffer, Device, DeviceLayer, EngineError, LayeredDevice, PageHook, WriteDone,
+    Buffer, Device, DeviceLayer, EngineError, LayeredDevice, PageHook, Pages, WriteDone,
 };
 
 /// Delays the first transfer of a device until every other device has its first one. So a set of a
@@ -28,8 +27,8 @@ impl DeviceLayer for Turn {
 struct OneEach(usize, Barrier);
 
 impl PageHook for OneEach {
-    fn piece(&self, file: FileNo, _: u64, _: &mut [u8]) -> Result<(), EngineError> {
-        if (file.0 as usize) < self.0 {
+    fn pages(&self, pages: &mut Pages<'_>) -> Result<(), EngineError> {
+        if (pages.file().0 as usize) < self.0 {
             self.1.wait();
         }
         Ok(())

@@ -6,7 +6,8 @@ use std::time::Duration;
 
 use windlass_engine::media::{Codec, FileNo, FileTable};
 use windlass_engine::{
-    Cancel, Device, EngineError, NulDevice, PageHook, RestoreOptions, RunReport, Target, restore,
+    Cancel, Device, EngineError, NulDevice, PageHook, Pages, RestoreOptions, RunReport, Target,
+    restore,
 };
 use windlass_testkit::faulty;
 
@@ -179,7 +180,7 @@ fn beside_a_slow_device_the_fast_one_takes_the_frames_and_neither_is_the_limit()
 struct SlowHook;
 
 impl PageHook for SlowHook {
-    fn piece(&self, _: FileNo, _: u64, _: &mut [u8]) -> Result<(), EngineError> {
+    fn pages(&self, _: &mut Pages<'_>) -> Result<(), EngineError> {
         std::thread::sleep(Duration::from_millis(20));
         Ok(())
     }

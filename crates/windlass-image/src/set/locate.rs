@@ -273,6 +273,7 @@ mod tests {
                 crc32c: 0,
                 codec: Codec::Lz4,
                 piece_count: 1,
+                page: None,
             };
             Ok(Arc::new(SortedBlock::new(IndexBlock {
                 set_id: SetId([0; 16]),

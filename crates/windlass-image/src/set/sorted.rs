@@ -146,6 +146,7 @@ mod tests {
             crc32c: 0,
             codec,
             piece_count,
+            page: None,
         }
     }
 

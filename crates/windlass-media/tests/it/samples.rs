@@ -18,6 +18,7 @@ pub fn header() -> StripeHeader {
         transfer_bytes: 1 << 20,
         frame_bytes: 1 << 17,
         created_nanos: 1_700_000_000_000_000_000,
+        page_frames: false,
         locations: vec![b"/backup/a".to_vec(), b"/backup/b".to_vec()],
     }
 }
@@ -39,6 +40,7 @@ pub fn index_block() -> IndexBlock {
         crc32c: 0x9abc_def0,
         codec: Codec::Lz4,
         piece_count: 0,
+        page: None,
     };
     builder.push(frame, &[piece(1, 0, 1000), piece(2, 0, 2000)]);
     let zeros = FrameEntry {
@@ -48,6 +50,7 @@ pub fn index_block() -> IndexBlock {
         crc32c: 0,
         codec: Codec::Zero,
         piece_count: 0,
+        page: None,
     };
     builder.push(
         zeros,

@@ -2,8 +2,8 @@
 
 use proptest::prelude::*;
 use windlass_media::{
-    Facts, FileTable, Footer, FormatError, IndexBlock, SEAL_BYTES, Seal, SetId, StripeHeader,
-    StripeIndex,
+    Facts, FileTable, Footer, FormatError, IndexBlock, LAYOUT_PLAIN, PageFrame, SEAL_BYTES, Seal,
+    SetId, StripeHeader, StripeIndex,
 };
 
 use crate::samples::{self, REGION, REGION_BYTES};
@@ -51,6 +51,54 @@ fn an_index_block_comes_back_and_no_flip_is_taken_for_it() {
     for elsewhere in [0, at - 1, at + 1, at + 512, u64::MAX] {
         assert!(IndexBlock::decode(&bytes, elsewhere, 512).is_err());
     }
+}
+
+/// The sample as a block of page-aware frames.
+fn page_aware() -> IndexBlock {
+    let mut block = samples::index_block();
+    for frame in &mut block.frames {
+        frame.page = Some(PageFrame {
+            raw_crc32c: 0x0bad_cafe,
+            laid_bytes: frame.raw_bytes,
+            layout: LAYOUT_PLAIN,
+            kind: 7,
+        });
+    }
+    block
+}
+
+#[test]
+fn page_aware_frames_come_back_and_no_flip_is_taken_for_them() {
+    let mut block = page_aware();
+    let bytes = block.encode(512).unwrap();
+    let at = REGION + REGION_BYTES;
+    assert_eq!(IndexBlock::decode(&bytes, at, 512).unwrap(), block);
+    every_flip_is_refused(&bytes, |bytes| IndexBlock::decode(bytes, at, 512));
+    let header = StripeHeader {
+        page_frames: true,
+        ..samples::header()
+    };
+    let bytes = header.encode().unwrap();
+    assert_eq!(StripeHeader::decode(&bytes).unwrap(), header);
+    every_flip_is_refused(&bytes, StripeHeader::decode);
+}
+
+#[test]
+fn pages_in_another_layout_and_blocks_of_two_kinds_are_refused() {
+    let at = REGION + REGION_BYTES;
+    let refused = |change: fn(&mut IndexBlock)| {
+        let mut block = page_aware();
+        change(&mut block);
+        let decoded = block
+            .encode(512)
+            .and_then(|bytes| IndexBlock::decode(&bytes, at, 512));
+        decoded.unwrap_err()
+    };
+    let layout = refused(|block| block.frames[0].page.as_mut().unwrap().layout = 3);
+    assert_eq!(layout, FormatError::PageLayout(3));
+    refused(|block| block.frames[0].page.as_mut().unwrap().laid_bytes += 1);
+    refused(|block| block.frames[1].page = None);
+    refused(|block| block.frames[0].page = None);
 }
 
 #[test]
@@ -195,6 +243,7 @@ proptest! {
             transfer_bytes: transfer,
             frame_bytes: frame,
             created_nanos,
+            page_frames: false,
             locations,
         };
         let bytes = header.encode().unwrap();

@@ -91,6 +91,7 @@ fn begin_run(directory: &Path, wish: &Wish, volumes: usize) -> BackupRun {
         device_rate: None,
         ring: true,
         pacing: None,
+        page_frames: false,
     };
     let device = |index: usize| {
         let path = directory.join(format!("stripe-{index}"));

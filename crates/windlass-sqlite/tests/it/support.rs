@@ -137,6 +137,7 @@ fn start_with(
         device_rate: rate,
         ring: true,
         pacing: None,
+        page_frames: false,
     };
     let cancel = Cancel::new();
     BackupRun::start(SetId([7; 16]), 0, options, vec![device], progress, cancel).unwrap()

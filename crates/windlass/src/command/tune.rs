@@ -239,6 +239,7 @@ impl Bench<'_> {
             device_rate: self.arguments.rates.max_device_rate,
             ring: true,
             pacing: self.emulation.pacing(),
+            page_frames: false,
         };
         let (report, seconds) = source.run(options, devices, self.cancel)?;
         let data_seconds = report.data_seconds.max(1e-9);

@@ -75,9 +75,9 @@ fn a_database_that_is_cut_off_during_the_copy_is_an_error() {
 #[test]
 fn an_index_of_the_log_that_is_emptied_during_the_copy_does_no_harm() {
     for is_in_use in [true, false] {
-        let (room, ledger, keeper) = scene(Journal::Wal);
-        if let Some(keeper) = keeper.filter(|_| !is_in_use) {
-            keeper.close();
+        let (room, ledger, mut keeper) = scene(Journal::Wal);
+        if !is_in_use {
+            keeper.take().unwrap().close();
         }
         let index = room.path("a.db-shm");
         let meanwhile = move || cut(&index, 0);

@@ -48,6 +48,8 @@
 pub mod advice;
 mod backup;
 mod caller;
+pub mod check;
+pub mod checks;
 pub mod compression;
 pub mod database;
 pub mod denied;

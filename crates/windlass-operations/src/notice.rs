@@ -9,6 +9,7 @@ use windlass_engine::{BufferPlan, EngineError, Progress, SetEntry};
 use windlass_image::ImageError;
 use windlass_lab::LabError;
 
+use crate::checks::Check;
 use crate::hooks::HookError;
 use crate::places::How;
 use crate::verify::VerifyStep;
@@ -56,6 +57,8 @@ pub enum Notice<'a> {
         /// The first.
         first: &'a Path,
     },
+    /// A check was made before a run.
+    Checked(&'a Check),
     /// Nobody can commit to this database until the operation ends.
     HoldsWriters(&'a Path),
     /// Names of relations cannot be read, for this reason.

@@ -12,7 +12,7 @@ use crate::cli::Global;
 use crate::hints::metrics::unwritten;
 use crate::progress::{Show, Shown};
 use crate::words::{local_time, when};
-use crate::{denied, hints, log, output, table};
+use crate::{checks, denied, hints, log, output, table};
 
 /// How the terminal shows an operation.
 #[derive(Clone, Copy, Debug)]
@@ -62,6 +62,7 @@ impl Terminal {
                      {path}"
                 ));
             }
+            Notice::Checked(check) => checks::log(check),
             Notice::HoldsWriters(path) => output::note(&format!(
                 "note: nobody can commit to {} until this ends",
                 path.display()

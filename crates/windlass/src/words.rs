@@ -35,11 +35,6 @@ pub fn moment_of(text: &str) -> String {
         .map_or(text.to_owned(), |time| format!("{text} ({})", moment(time)))
 }
 
-/// The [`moment`] that a text of RFC 3339 means. If the text is not a time, it stays as it is.
-pub fn moment_of_begin(text: &str) -> String {
-    text.parse().map_or(text.to_owned(), moment)
-}
-
 /// What binds a run right now; empty while that is not known.
 pub fn bound_now(live: &Live) -> String {
     let words = |limit: &windlass_engine::LiveLimit| bound(limit.stage);

@@ -1,25 +1,23 @@
-//! What `windlass check` looks at in a SQLite database.
+//! What is checked of a SQLite database.
 
 use std::path::{Path, PathBuf};
-use std::time::Duration;
 
 use windlass_engine::show_size;
 use windlass_sqlite::{Database, JournalMode, LOCK_WAIT_DEFAULT};
 
 use super::Source;
-use crate::checks::Checks;
-use crate::cli::Backup;
+use crate::backup::BackupRequest;
+use crate::checks::{Checks, Finding};
 use crate::devices::{self, DeviceName};
-use crate::exit::Failure;
-use crate::{outputs, words};
-use windlass_operations::emptied;
+use crate::error::OperationError;
+use crate::{emptied, outputs};
 
 /// Looks at a SQLite database as its backup would, for as long as that needs no lock.
 pub(super) fn check(
     checks: &mut Checks,
     path: &Path,
-    arguments: &Backup,
-) -> Result<Source, Failure> {
+    request: &BackupRequest,
+) -> Result<Source, OperationError> {
     let database = Database::open(path)?;
     database.check_end()?;
     let facts = database.facts();
@@ -35,16 +33,16 @@ pub(super) fn check(
     );
     side_files(checks, &real);
     match database.check_access() {
-        Ok(()) => locks(checks, &database, arguments)?,
-        Err(error) => checks.failure("locks", &error.into()),
+        Ok(()) => locks(checks, &database, request)?,
+        Err(error) => checks.failure("locks", error),
     }
-    let emptied = emptied::warning(&directories(arguments), facts);
+    let emptied = emptied::warning(&directories(request), facts);
     for warning in database.warnings().iter().chain(&emptied) {
         super::foreseen(
             checks,
             "database",
             (warning.name(), warning.to_string()),
-            &arguments.accept,
+            &request.accept,
         );
     }
     checks.ok(
@@ -69,31 +67,20 @@ pub(super) fn check(
 }
 
 /// The directories in which the backup would make a set.
-fn directories(arguments: &Backup) -> Vec<PathBuf> {
-    let devices = arguments.to.iter().map(|text| DeviceName::resolve(text));
+fn directories(request: &BackupRequest) -> Vec<PathBuf> {
+    let devices = request.to.iter().map(|text| DeviceName::resolve(text));
     devices::directories(&devices.filter_map(Result::ok).collect::<Vec<_>>())
 }
 
 /// Checks whether a backup could lock the database, and asks whether somebody else has locked it.
-fn locks(checks: &mut Checks, database: &Database, arguments: &Backup) -> Result<(), Failure> {
-    let wait = arguments
-        .lock_wait
-        .map_or(LOCK_WAIT_DEFAULT, Duration::from_secs);
+fn locks(
+    checks: &mut Checks,
+    database: &Database,
+    request: &BackupRequest,
+) -> Result<(), OperationError> {
+    let wait = request.lock_wait.unwrap_or(LOCK_WAIT_DEFAULT);
     if let Some(process) = database.locked_by()? {
-        let who = match process {
-            0 => "another process".to_owned(),
-            id => format!("process {id}"),
-        };
-        checks.warning(
-            "locks",
-            format!("{who} has locked the database just now"),
-            format!(
-                "A backup waits for {} at most (--lock-wait), and fails if the lock stays: a long \
-                 write transaction, or a connection with locking_mode=EXCLUSIVE. `ps -p PID` shows \
-                 the process.",
-                words::duration(wait.as_secs_f64())
-            ),
-        );
+        checks.warning("locks", Finding::Locked { process, wait });
     } else {
         checks.ok("locks", "the files for locks can be used");
     }
@@ -111,15 +98,7 @@ fn side_files(checks: &mut Checks, real: &Path) {
     };
     let (journal, journal_bytes) = beside("-journal");
     if journal_bytes > 0 {
-        checks.warning(
-            "side files",
-            format!(
-                "{} is there: a transaction is under way, or was cut off",
-                journal.display()
-            ),
-            "A backup waits for a transaction (--lock-wait), and plays a cut-off one back as every \
-             reader does.",
-        );
+        checks.warning("side files", Finding::Journal { path: journal });
     } else {
         let (_, wal_bytes) = beside("-wal");
         checks.ok(

@@ -1,0 +1,286 @@
+//! Proves that a backup or restore can run, without making one, and predicts how long it takes.
+//!
+//! Invariant: nothing is written anywhere, and nothing is locked.
+
+mod restore;
+mod sinks;
+mod sqlite;
+mod targets;
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use rustix::fs::{Access, AtFlags, CWD, accessat};
+use windlass_engine::{BufferPlan, Cancel, Outputs, counted, show_size};
+use windlass_lab::{Prediction, Sample, measure_codecs};
+use windlass_postgres::Cluster;
+
+use crate::backup::BackupRequest;
+use crate::caller::Caller;
+use crate::checks::{Checks, Finding};
+use crate::database::DatabaseName;
+use crate::devices::DeviceName;
+use crate::error::OperationError;
+use crate::foretold::{self, State};
+use crate::hooks::HookCommands;
+use crate::outputs::{self, existing};
+use crate::probed::Ends;
+use crate::{privilege, warnings};
+
+pub use restore::{CheckedRestore, check_restore};
+
+/// The bytes of the database from which the compression ratio is estimated.
+const SAMPLE_BYTES: u64 = 16 << 20;
+const SAMPLE_TIME: Duration = Duration::from_millis(500);
+
+/// What the checks found out about the source.
+struct Source {
+    bytes: u64,
+    volumes: usize,
+    /// The files from which a sample can be read.
+    files: Vec<PathBuf>,
+    places: Vec<PathBuf>,
+    /// What may not be written to.
+    outputs: Outputs,
+}
+
+/// A backup that was checked.
+pub struct CheckedBackup {
+    /// What was checked.
+    pub checks: Checks,
+    /// Bytes of the database, if they could be found out.
+    pub bytes: Option<u64>,
+    /// The devices that can be used.
+    pub devices: Vec<DeviceName>,
+    /// Buffers and threads.
+    pub plan: BufferPlan,
+    /// How long it would take, if that was asked for and the storage was probed.
+    pub prediction: Option<Prediction>,
+}
+
+/// Checks whether a backup can run, and if it is asked to, predicts how long it would take.
+pub fn check_backup(
+    caller: &Caller,
+    request: &BackupRequest,
+    predicts: bool,
+) -> Result<CheckedBackup, OperationError> {
+    let name = DatabaseName::resolve_named(&request.database, request.name.as_deref())?;
+    let mut checks = Checks::new(&caller.observer);
+    hooks(&mut checks, &request.hooks);
+    let was_root = privilege::is_root();
+    if let Err(error) = name.become_owner(caller.process) {
+        checks.failure("user", error);
+    }
+    let source = match &name {
+        DatabaseName::Postgres(conninfo) => {
+            request.cluster_request().check()?;
+            postgres(&mut checks, conninfo, &request.accept)
+        }
+        DatabaseName::Sqlite(path) => sqlite::check(&mut checks, path, request),
+    };
+    let source = source
+        .map_err(|error| checks.failure("database", error))
+        .ok();
+    let bytes = source.as_ref().map(|source| source.bytes);
+    let mut outputs = match &source {
+        Some(source) => source.outputs.clone(),
+        None => outputs::outputs(),
+    };
+    let devices = targets::check(&mut checks, request, &mut outputs, (bytes, was_root));
+    let volumes = source.as_ref().map_or(1, |source| source.volumes);
+    let buffers = &request.settings.buffers;
+    let plan = buffers.plan(request.to.len().max(1), volumes)?;
+    checks.ok(
+        "settings",
+        format!(
+            "{} buffers of {}, {}, {}, {}",
+            plan.buffers,
+            show_size(plan.transfer_bytes as u64),
+            counted(plan.readers as u64, "reader"),
+            counted(plan.compressors as u64, "compressor"),
+            request.compression
+        ),
+    );
+    sinks::check(&mut checks, (caller, &request.watching), &outputs)?;
+    let prediction = match source.filter(|_| predicts) {
+        Some(source) => predict(request, (&source, &devices))?,
+        None => None,
+    };
+    Ok(CheckedBackup {
+        checks,
+        bytes,
+        devices,
+        plan,
+        prediction,
+    })
+}
+
+/// Predicts how long it would take, if the storage was probed. Reads a sample of the database.
+fn predict(
+    request: &BackupRequest,
+    (source, devices): (&Source, &[DeviceName]),
+) -> Result<Option<Prediction>, OperationError> {
+    let codec = request.compression.first();
+    let state = State::to_read();
+    let ends = Ends {
+        database: source.places.iter().map(PathBuf::as_path).collect(),
+        // For a directory that has to be created, take the one that it will be in.
+        stripes: devices
+            .iter()
+            .filter_map(DeviceName::directory)
+            .filter_map(existing)
+            .collect(),
+        is_backup: true,
+        emulation: &request.settings.emulation,
+    };
+    let sample = Sample::of_files(&source.files, SAMPLE_BYTES)?;
+    let speeds = measure_codecs(&sample, &[codec], SAMPLE_TIME, &Cancel::new())?;
+    let before = foretold::Before {
+        bytes: source.bytes,
+        files: request.to.len(),
+        codec,
+        ratio: speeds.of(codec).ratio,
+        speeds,
+        request: request.settings.buffers.clone(),
+        rates: (request.rates.read, request.rates.write),
+    };
+    Ok(foretold::before(state.directory(), &ends, before))
+}
+
+fn hooks(checks: &mut Checks, hooks: &HookCommands) {
+    for (event, program) in hooks.programs() {
+        match find_program(program) {
+            Some(path) => checks.ok("hooks", Finding::Hook { event, path }),
+            None => {
+                let program = program.to_owned();
+                checks.failed("hooks", Finding::NoHook { event, program });
+            }
+        }
+    }
+}
+
+fn postgres(
+    checks: &mut Checks,
+    conninfo: &str,
+    accept: &[String],
+) -> Result<Source, OperationError> {
+    let mut cluster = Cluster::connect(conninfo)?;
+    let facts = cluster.facts().clone();
+    let kind = if facts.standby { "standby" } else { "primary" };
+    checks.ok(
+        "server",
+        format!(
+            "PostgreSQL {}, a {kind}, wal_level {}",
+            facts.version, facts.wal_level
+        ),
+    );
+    rights(checks, &mut cluster)?;
+    let bytes = cluster.estimate_bytes()?;
+    let root = facts.data_directory.clone();
+    checks.ok(
+        "files",
+        format!("{} in {} can be read", show_size(bytes), root.display()),
+    );
+    let sums = match facts.data_checksums {
+        true => "on: a backup tells damaged pages",
+        false => "off: a backup cannot tell a damaged page",
+    };
+    checks.ok("checksums", sums);
+    outside(checks, &facts.configuration_outside, accept);
+    let mut files = Vec::new();
+    for part in ["base", "global", "pg_tblspc"] {
+        files.extend(windlass_lab::plain_files(&root.join(part))?);
+    }
+    let outputs = outputs::of_cluster(&root)?;
+    let mut places = vec![root];
+    let spaces = facts
+        .tablespaces
+        .iter()
+        .map(|space| PathBuf::from(&space.location));
+    places.extend(spaces.filter(|path| path.is_absolute()));
+    Ok(Source {
+        bytes,
+        volumes: cluster.scan_volumes()?,
+        files,
+        places,
+        outputs,
+    })
+}
+
+/// Names the files of the configuration that no backup holds, all in one line.
+fn outside(checks: &mut Checks, paths: &[PathBuf], accept: &[String]) {
+    let name = "configuration-outside";
+    let paths: Vec<_> = paths
+        .iter()
+        .map(|path| path.display().to_string())
+        .collect();
+    let are = match paths.len() {
+        0 => return,
+        1 => "lies outside the data directory and is not in the backup",
+        _ => "lie outside the data directory and are not in the backup",
+    };
+    let text = format!("{} {are}", paths.join(", "));
+    foreseen(checks, "files", (name, text), accept);
+}
+
+/// Adds what the backup would warn of.
+fn foreseen(
+    checks: &mut Checks,
+    check: &'static str,
+    (name, text): (&str, String),
+    accept: &[String],
+) {
+    match warnings::is_accepted(name, accept) {
+        true => checks.ok(check, format!("accepted: {text} ({name})")),
+        false => {
+            let name = name.to_owned();
+            checks.warning(check, Finding::Foreseen { name, text });
+        }
+    }
+}
+
+/// Checks the rights of the role, and the slots of the server.
+fn rights(checks: &mut Checks, cluster: &mut Cluster) -> Result<(), OperationError> {
+    let rights = cluster.rights()?;
+    for right in rights.rights.iter().filter(|right| !right.granted) {
+        let lacking = Finding::Right {
+            role: rights.role.clone(),
+            what: right.what.to_string(),
+            database: rights.database.clone(),
+            grant: right.grant.clone(),
+        };
+        match right.optional {
+            true => checks.warning("rights", lacking),
+            false => checks.failed("rights", lacking),
+        }
+    }
+    if rights.rights.iter().all(|right| right.granted) {
+        checks.ok(
+            "rights",
+            format!("role {} has all rights of a backup", rights.role),
+        );
+    }
+    let (used, most) = cluster.slots()?;
+    match used < most {
+        true => checks.ok(
+            "slots",
+            format!("{} of {most} replication slots are free", most - used),
+        ),
+        false => checks.warning("slots", Finding::NoSlots { most }),
+    }
+    Ok(())
+}
+
+/// The path of a program, found as the system would find it.
+pub fn find_program(program: &str) -> Option<PathBuf> {
+    let can_run = |path: &PathBuf| {
+        path.is_file() && accessat(CWD, path, Access::EXEC_OK, AtFlags::EACCESS).is_ok()
+    };
+    if program.contains('/') {
+        return Some(PathBuf::from(program)).filter(can_run);
+    }
+    let path = std::env::var_os("PATH")?;
+    std::env::split_paths(&path)
+        .map(|directory| directory.join(program))
+        .find(can_run)
+}

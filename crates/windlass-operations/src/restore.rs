@@ -79,6 +79,7 @@ impl RestoreRequest {
             into: self.into.clone(),
             tablespace_map: self.tablespace_map.clone(),
             keep: self.keep,
+            recovery: None,
         }
     }
 

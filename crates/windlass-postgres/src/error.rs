@@ -300,6 +300,14 @@ pub enum PostgresError {
         /// What was named.
         path: PathBuf,
     },
+    /// A recovery target that a server could not reach from the set.
+    #[error("recovery target: {target} {what}")]
+    RecoveryTarget {
+        /// The target.
+        target: String,
+        /// What is wrong with it.
+        what: &'static str,
+    },
     /// A restore target or tablespace mapping that cannot be right.
     #[error("{} {what}", path.display())]
     Target {

@@ -75,7 +75,8 @@ pub use relations::{
     RelationPatternError,
 };
 pub use restore::{
-    Kept, RestorePlan, RestoreRequest, TablespacePlan, check_image, check_set, check_unoccupied,
+    Kept, Recovery, RecoveryAction, RecoveryPoint, RecoveryTimeline, RestorePlan, RestoreRequest,
+    TablespacePlan, check_image, check_set, check_unoccupied,
 };
 pub use rights::{Right, Rights};
 pub use tablespace::check_links;

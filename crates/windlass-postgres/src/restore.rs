@@ -12,6 +12,7 @@
 
 mod checks;
 mod outgoing;
+mod recovery;
 
 use std::ffi::OsStr;
 use std::fmt::Write;
@@ -33,6 +34,7 @@ use crate::users::user_name;
 const AUTO_CONF: &str = "postgresql.auto.conf";
 
 pub use checks::check_unoccupied;
+pub use recovery::{Recovery, RecoveryAction, RecoveryPoint, RecoveryTimeline};
 
 /// What the user asks of a restore.
 #[derive(Clone, Debug, Default)]
@@ -43,6 +45,8 @@ pub struct RestoreRequest {
     pub tablespace_map: Vec<(PathBuf, PathBuf)>,
     /// Which of the source's connections to the outside stay on.
     pub keep: Kept,
+    /// How the server recovers; without it, as after a crash, to the end of the set's log.
+    pub recovery: Option<Recovery>,
 }
 
 /// What stays on in a restored server as it was in its source. Everything else is off.
@@ -64,6 +68,7 @@ pub struct RestorePlan {
     /// What the set says about the cluster.
     pub facts: DatabaseFacts,
     keep: Kept,
+    recovery: Option<Recovery>,
     system_identifier: u64,
     files: u64,
     bytes: u64,
@@ -89,6 +94,9 @@ impl RestorePlan {
     ) -> Result<Self, PostgresError> {
         let facts = DatabaseFacts::of_set(&facts.database)?;
         let system_identifier = identifier(&facts)?;
+        if let Some(recovery) = &request.recovery {
+            recovery.check(&facts)?;
+        }
         let into = std::path::absolute(&request.into).doing("resolve", &request.into)?;
         checks::check_table(files)?;
         checks::check_map(&request.tablespace_map)?;
@@ -102,6 +110,7 @@ impl RestorePlan {
             tablespaces,
             facts,
             keep: request.keep,
+            recovery: request.recovery.clone(),
             system_identifier,
             files: regular.clone().count() as u64,
             bytes: regular.map(|entry| entry.bytes).sum(),
@@ -129,7 +138,12 @@ impl RestorePlan {
             Vec::new()
         };
         let mut append = Vec::new();
-        let block = outgoing::block(&self.facts, self.keep);
+        let mut block = outgoing::block(&self.facts, self.keep);
+        if let Some(recovery) = &self.recovery {
+            block.extend(recovery.block());
+            let (file, _) = add_to(&mut files, recovery::SIGNAL, self.facts.group_access);
+            replace.push((file, Vec::new()));
+        }
         if !block.is_empty() {
             // The manifest need not change: pg_verifybackup does not look at this file.
             match add_to(&mut files, AUTO_CONF, self.facts.group_access) {
@@ -244,6 +258,12 @@ impl RestorePlan {
             &mut text,
             format_args!("It replays its log from {first} and is consistent at {last}.\n"),
         );
+        if let Some(recovery) = &self.recovery {
+            put(
+                &mut text,
+                format_args!("It recovers up to {}.\n", recovery.point),
+            );
+        }
         if facts.standby {
             text.push_str("It becomes a primary; create standby.signal first to keep a standby.\n");
         }

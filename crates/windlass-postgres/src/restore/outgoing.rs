@@ -7,8 +7,9 @@
 //! still has no command to run.
 //!
 //! Windlass does not change primary_conninfo, primary_slot_name, restore_command,
-//! recovery_end_command and the recovery targets. A server uses them only if its user makes
-//! recovery.signal or standby.signal, and no set contains these files. archive_cleanup_command is
+//! recovery_end_command and the recovery targets. A server uses them only if there is a
+//! recovery.signal or standby.signal. No set contains these files; a restore to a recovery target
+//! makes the first, and then sets them all (`recovery`). archive_cleanup_command is
 //! different: from PostgreSQL 15 on it runs in every recovery that is long enough for a
 //! restartpoint.
 

@@ -111,6 +111,7 @@ fn plan(
         into: into.into(),
         tablespace_map: map,
         keep: Kept::default(),
+        recovery: None,
     };
     RestorePlan::new(&set_facts(&facts()), files, &request)
 }

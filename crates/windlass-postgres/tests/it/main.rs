@@ -16,6 +16,7 @@ mod messages;
 mod open;
 mod outgoing;
 mod places;
+mod recovery;
 mod refusals;
 mod regression;
 mod relations;

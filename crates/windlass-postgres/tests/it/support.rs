@@ -129,14 +129,23 @@ pub fn restore_keeping(
     map: &[(PathBuf, PathBuf)],
     keep: Kept,
 ) -> RestorePlan {
-    let set = OpenSet::open(&[directory.to_path_buf()], METADATA_LIMIT_DEFAULT).unwrap();
-    let description = set.description();
     let request = RestoreRequest {
         into: into.into(),
         tablespace_map: map.to_vec(),
         keep,
+        recovery: None,
     };
-    let plan = RestorePlan::new(&description.facts, &description.files, &request).unwrap();
+    restore_as(directory, &request).unwrap()
+}
+
+/// Restores the set in `directory` as the request says.
+pub fn restore_as(
+    directory: &Path,
+    request: &RestoreRequest,
+) -> Result<RestorePlan, PostgresError> {
+    let set = OpenSet::open(&[directory.to_path_buf()], METADATA_LIMIT_DEFAULT).unwrap();
+    let description = set.description();
+    let plan = RestorePlan::new(&description.facts, &description.files, request)?;
     plan.prepare().unwrap();
     let target = DirectoryTarget::create(plan.layout(description.files.clone())).unwrap();
     let buffers = BufferRequest::default().plan(STRIPES, 1).unwrap();
@@ -155,7 +164,7 @@ pub fn restore_keeping(
         &Cancel::new(),
     )
     .unwrap();
-    plan
+    Ok(plan)
 }
 
 /// Restores the set in `directory` in the form that an opened server must see: all of it in one

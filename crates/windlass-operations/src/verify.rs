@@ -121,7 +121,8 @@ impl Job<'_> {
         Ok(verified)
     }
 
-    /// Opens the set. Goes on after damage: what is opened can still say which relations it is in.
+    /// Opens the set. Goes on after damage: what is opened can still say which relations it is in,
+    /// and that nothing can be opened is a finding, too.
     fn open(
         &self,
         settings: &OpenSettings,
@@ -134,7 +135,7 @@ impl Job<'_> {
             Err(error) if !verified.damage.is_empty() && !self.cancel.is_cancelled() => {
                 Ok(Opening::Failed(error))
             }
-            Err(error) if error.is_damage() => Err(found.advised(match self.request.quick {
+            Err(error) if error.is_damage() => Ok(Opening::Failed(match self.request.quick {
                 true => error,
                 false => OperationError::OfSource(Box::new(error)),
             })),

@@ -67,7 +67,7 @@ pub use facts::{BadFile, ChecksumFacts, ClusterFacts, DatabaseFacts, KIND, Outgo
 pub use inspect::{Inspection, RelationFault, inspect};
 pub use lsn::{Lsn, Segment, Timeline};
 pub use names::{Fork, is_beside_the_data, is_relation_file};
-pub use open::{Apart, Connection, OpenRequest, Programs, Server, server_view};
+pub use open::{Apart, Connection, OpenRequest, Programs, Server, UnusableDatabase, server_view};
 pub use owner::{server_address, socket_owner};
 pub use places::{cluster_around, places_of, running_cluster_around};
 pub use relations::{

@@ -36,7 +36,7 @@ use postgres::{Client, NoTls};
 use windlass_engine::Cancel;
 
 use crate::control::Control;
-use crate::error::{IoContext, PostgresError, SqlContext};
+use crate::error::{IoContext, PostgresError, ServerError, SqlContext};
 use logins::{Logins, Preloads};
 use process::{Launch, Process};
 pub use programs::Programs;
@@ -101,11 +101,21 @@ pub struct Connection {
 /// needs a thread with open files of its own.
 pub type Apart<'a> = &'a dyn Fn(&mut (dyn FnMut() + Send)) -> io::Result<()>;
 
+/// A database of an opened server in which no session can begin.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct UnusableDatabase {
+    /// Its name.
+    pub database: String,
+    /// What the server says.
+    pub why: String,
+}
+
 /// A running server; dropping this ends the server.
 #[derive(Debug)]
 pub struct Server {
     process: Process,
     connection: Connection,
+    unusable: Vec<UnusableDatabase>,
     log: PathBuf,
     version: String,
 }
@@ -149,13 +159,14 @@ impl Server {
             prepared.finish()?;
             Ok(Logins::new(&request, &control))
         })?;
-        let connected = connect(&request.scratch, port, &logins).and_then(|connection| {
-            // The first session reads the catalogs without their indexes, all others with them.
-            let again = connection.session(&connection.database);
-            again.map_err(|source| not_connected(logins.roles(), source))?;
-            Ok(connection)
-        });
-        let connection = connected.or_else(|failed| {
+        let connected =
+            connect(&request.scratch, port, &logins).and_then(|(connection, unusable)| {
+                // The first session reads the catalogs without their indexes, all others with them.
+                let again = connection.session(&connection.database);
+                again.map_err(|source| not_connected(logins.roles(), source))?;
+                Ok((connection, unusable))
+            });
+        let (connection, unusable) = connected.or_else(|failed| {
             let major = request.programs.major();
             let found = returned(apart, || damage::of_logins(&request.data, &control, major))?;
             Err(found.unwrap_or(failed))
@@ -163,6 +174,7 @@ impl Server {
         Ok(Self {
             process,
             connection,
+            unusable,
             log,
             version: request.programs.version().to_owned(),
         })
@@ -176,6 +188,11 @@ impl Server {
     /// How to reach the server.
     pub fn connection(&self) -> &Connection {
         &self.connection
+    }
+
+    /// The databases that would have been connected to first, and cannot be used.
+    pub fn unusable(&self) -> &[UnusableDatabase] {
+        &self.unusable
     }
 
     /// The path of the server log.
@@ -348,9 +365,15 @@ fn arguments(request: &OpenRequest) -> Vec<String> {
     arguments
 }
 
-/// Finds a role and a database that exist, and runs a query there.
-fn connect(host: &Path, port: u16, logins: &Logins) -> Result<Connection, PostgresError> {
+/// Finds a role and a database that exist, and runs a query there. Also returns the databases that
+/// exist and cannot be used.
+fn connect(
+    host: &Path,
+    port: u16,
+    logins: &Logins,
+) -> Result<(Connection, Vec<UnusableDatabase>), PostgresError> {
     let mut failed = None;
+    let mut refused = Vec::new();
     for (user, database) in logins.pairs() {
         let connection = Connection {
             host: host.into(),
@@ -359,17 +382,25 @@ fn connect(host: &Path, port: u16, logins: &Logins) -> Result<Connection, Postgr
             database: database.to_owned(),
             options: String::new(),
         };
-        match connection.session(database) {
+        match connection.session(database).map_err(ServerError::from) {
             Ok(mut client) => {
+                // What another role may not use is not unusable.
+                refused.retain(|(role, _)| role == user);
+                let unusable = refused.into_iter().map(|(_, database)| database);
                 let settled = settled(connection, &mut client, logins.named());
-                return settled.map_err(PostgresError::of_opened);
+                let settled = settled.map_err(PostgresError::of_opened)?;
+                return Ok((settled, unusable.collect()));
             }
             // Keep the first error that is not about a missing name: it says most.
             Err(source) if is_absent(&source) => failed = failed.or(Some((true, source))),
-            Err(source) => match failed {
-                Some((false, _)) => {}
-                _ => failed = Some((false, source)),
-            },
+            Err(source) => {
+                let why = source.to_string();
+                let database = database.to_owned();
+                refused.push((user.to_owned(), UnusableDatabase { database, why }));
+                if !matches!(failed, Some((false, _))) {
+                    failed = Some((false, source));
+                }
+            }
         }
     }
     Err(match failed {
@@ -380,22 +411,24 @@ fn connect(host: &Path, port: u16, logins: &Logins) -> Result<Connection, Postgr
     })
 }
 
-fn not_connected(roles: String, source: postgres::Error) -> PostgresError {
+fn not_connected(roles: String, source: impl Into<ServerError>) -> PostgresError {
     PostgresError::OpenedConnect {
         roles,
         source: source.into(),
     }
 }
 
-/// True if the role or the database does not exist.
-fn is_absent(error: &postgres::Error) -> bool {
-    error.code().is_some_and(|code| {
-        [
-            SqlState::INVALID_AUTHORIZATION_SPECIFICATION,
-            SqlState::INVALID_CATALOG_NAME,
-        ]
-        .contains(code)
-    })
+/// True if the role or the database does not exist. The server says the same of a database whose
+/// directory is missing.
+fn is_absent(error: &ServerError) -> bool {
+    !error.is_damage()
+        && error.code().is_some_and(|code| {
+            [
+                SqlState::INVALID_AUTHORIZATION_SPECIFICATION,
+                SqlState::INVALID_CATALOG_NAME,
+            ]
+            .contains(code)
+        })
 }
 
 /// Completes the connection. If the user named no role, it uses the one that initdb made. If roles

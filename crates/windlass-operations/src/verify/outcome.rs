@@ -44,7 +44,7 @@ pub struct VerifiedSet {
 pub enum Opening {
     /// It was inspected.
     Inspected(Inspected),
-    /// It cannot be opened, because it is damaged.
+    /// It cannot be opened, because it or the database in it is damaged.
     Failed(OperationError),
 }
 
@@ -98,9 +98,18 @@ impl VerifiedSet {
         }
     }
 
+    /// Why the set cannot be opened, if it was tried.
+    pub fn unopened(&self) -> Option<&OperationError> {
+        match &self.opened {
+            Some(Opening::Failed(error)) => Some(error),
+            _ => None,
+        }
+    }
+
     /// Whether neither the set nor its database is damaged.
     pub fn is_sound(&self) -> bool {
-        self.damage.is_empty() && !self.inspected().is_some_and(Inspected::is_damaged)
+        let found = self.inspected().is_some_and(Inspected::is_damaged);
+        self.damage.is_empty() && !found && self.unopened().is_none()
     }
 
     /// How the operation ends for this set.

@@ -39,7 +39,7 @@ impl ServerError {
     }
 
     /// Whether an opened server says that files of its cluster are damaged or missing.
-    pub(super) fn is_damage(&self) -> bool {
+    pub(crate) fn is_damage(&self) -> bool {
         let always = [
             SqlState::DATA_CORRUPTED,
             SqlState::INDEX_CORRUPTED,

@@ -16,6 +16,7 @@ use signal_hook::consts::SIGINT;
 use windlass_engine::media::saturated;
 use windlass_engine::{Cancel, OpenSet};
 use windlass_operations::{Opened, OperationError, ToOpen};
+use windlass_postgres::{Server, UnusableDatabase};
 
 use crate::cli::{Global, Open};
 use crate::damage;
@@ -54,6 +55,7 @@ pub fn run(global: &Global, arguments: &Open) -> Result<Code, Failure> {
     let opened = ToOpen::set(&set, settings.cache_bytes)
         .and_then(|what| Opened::open(&caller.observer, &what, &settings, &asked.end));
     let mut opened = opened.map_err(|error| found.advised(error))?;
+    warn_of_unusable(&opened);
     if arguments.command.is_empty() {
         say(global, &opened, arguments.writable, begun.elapsed());
         wait(&mut opened, &asked).map_err(|error| found.advised(error))?;
@@ -114,6 +116,37 @@ fn remind_of_path(set: &OpenSet, words: &[OsString]) {
     }
 }
 
+/// Names the databases that cannot be used, so that nobody takes the one that is used instead for
+/// them.
+fn warn_of_unusable(opened: &Opened) {
+    let Opened::Postgres { server, .. } = opened else {
+        return;
+    };
+    let used = &server.connection().database;
+    for UnusableDatabase { database, why } in server.unusable() {
+        output::note(&format!(
+            "warning: database {database} cannot be used: {why}"
+        ));
+        output::note(&format!(
+            "hint: The connection leads to database {used} instead. `windlass verify --open` of \
+             the set lists what is damaged."
+        ));
+    }
+}
+
+/// The same as JSON.
+fn warnings(server: &Server) -> Vec<serde_json::Value> {
+    let unusable = server.unusable().iter();
+    let warning = |one: &UnusableDatabase| {
+        serde_json::json!({
+            "kind": "database_unusable",
+            "database": one.database,
+            "error": one.why,
+        })
+    };
+    unusable.map(warning).collect()
+}
+
 fn listen() -> Result<Asked, Failure> {
     let asked = Asked {
         end: Cancel::new(),
@@ -160,6 +193,7 @@ fn say(global: &Global, opened: &Opened, writable: bool, took: Duration) {
                     "dbname": to.database,
                     "directory": directory,
                     "log": server.log(),
+                    "warnings": warnings(server),
                 });
                 return output::line(&document.to_string());
             }

@@ -51,7 +51,10 @@ fn document(verified: &VerifiedSet) -> Value {
     document["ok"] = verified.is_sound().into();
     match &verified.opened {
         Some(Opening::Inspected(found)) => document["open"] = relations::document(found),
-        Some(Opening::Failed(error)) => document["open"] = json!({"error": message(error)}),
+        Some(Opening::Failed(error)) => {
+            let (error, hint) = hints::operation::words(error);
+            document["open"] = json!({"error": error, "hint": hint});
+        }
         None => {}
     }
     document
@@ -66,8 +69,11 @@ fn message(error: &OperationError) -> String {
 fn complain(verified: &VerifiedSet) {
     let advice = verified.advice.as_ref();
     if verified.damage.is_empty() {
-        let found = verified.inspected().into_iter();
-        return found.for_each(|found| relations::complain(found, &verified.id, advice));
+        return match &verified.opened {
+            Some(Opening::Inspected(found)) => relations::complain(found, &verified.id, advice),
+            Some(Opening::Failed(error)) => relations::unopened(error, &verified.id, advice),
+            None => {}
+        };
     }
     let (what, own) = wrong(&verified.damage);
     output::note(&format!("error: set {} is {what}", verified.id));

@@ -10,7 +10,7 @@ use windlass_testkit::reforge::reforge;
 
 use crate::clusters::{back_up, bytes, place};
 use crate::open_postgres::{rot, set_with_words};
-use crate::opening::Scratch;
+use crate::opening::{Opened, Scratch};
 use crate::support::text;
 
 /// A row that begins after the end of its page: offset 32767, 40 bytes, in use.
@@ -174,6 +174,18 @@ fn is_damaged(scratch: &Scratch, set: &str, says: &str) {
         assert!(said.contains(says), "{words:?}: {said}");
         assert!(!said.contains("--user"), "{words:?}: {said}");
     }
+    let output = scratch.run(None, &[&verify[..], &["--json"]].concat());
+    assert_eq!(output.status.code(), Some(4), "{}", text(&output));
+    let report: serde_json::Value = serde_json::from_slice(&output.stdout)
+        .unwrap_or_else(|error| panic!("{error}: {}", text(&output)));
+    assert_eq!(
+        (&report["ok"], &report["damage_count"]),
+        (&false.into(), &0.into()),
+        "the set is sound: {report}"
+    );
+    let of = |key: &str| report["open"][key].as_str().unwrap_or_default();
+    assert!(of("error").contains(says), "{report}");
+    assert!(of("hint").contains("in the source"), "{report}");
 }
 
 #[test]
@@ -206,5 +218,41 @@ fn a_cluster_whose_catalogs_were_damaged_before_the_backup_ends_with_the_code_of
         segment.unwrap().path = b"pg_multixact/lost".to_vec();
     });
     is_damaged(&scratch, &set, "pg_multixact/offsets has lost its segments");
+    scratch.assert_clean();
+}
+
+#[test]
+fn a_database_that_cannot_be_used_is_named_if_another_one_is_used_instead() {
+    let place = place();
+    let source = PrivateCluster::start(&ClusterOptions::default());
+    source.sql("postgres", "CHECKPOINT");
+    let path = source.sql("postgres", "SELECT pg_relation_filepath('pg_class')");
+    // The server has the page in its memory and goes on.
+    let path = source.data().join(path);
+    let file = std::fs::OpenOptions::new().write(true).open(&path).unwrap();
+    file.write_all_at(&[0xA5; 8192], 0).unwrap();
+    let set = back_up(&source, place.path(), &[]);
+    let scratch = Scratch::new();
+    let opened = Opened::start(&scratch, None, &[&set]);
+    let document = opened.document.clone();
+    assert_eq!(opened.end("TERM"), Some(0));
+    assert_eq!(document["dbname"], "template1", "{document}");
+    let warning = &document["warnings"][0];
+    assert_eq!(warning["kind"], "database_unusable", "{document}");
+    assert_eq!(warning["database"], "postgres", "{document}");
+    assert!(
+        warning["error"]
+            .as_str()
+            .is_some_and(|it| it.contains("pg_class") || it.contains("base/")),
+        "{document}"
+    );
+    let output = scratch.run(None, &["open", &set, "--", "true"]);
+    let said = text(&output);
+    assert_eq!(output.status.code(), Some(0), "{said}");
+    assert!(
+        said.contains("warning: database postgres cannot be used: "),
+        "{said}"
+    );
+    assert!(said.contains("template1"), "{said}");
     scratch.assert_clean();
 }

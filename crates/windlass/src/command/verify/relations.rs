@@ -2,6 +2,7 @@
 
 use serde_json::{Value, json};
 use windlass_engine::media::SetId;
+use windlass_operations::OperationError;
 use windlass_operations::places::Advice;
 use windlass_operations::verify::{self, Inspected};
 
@@ -11,10 +12,7 @@ use crate::words::duration;
 
 /// Reports at the end what is wrong. It is called only if no damage of the set was found before.
 pub(super) fn complain(found: &Inspected, id: &SetId, advice: Option<&Advice>) {
-    let older = advice
-        .filter(|advice| advice.is_older())
-        .map(hints::places::instead);
-    let (error, mut hint) = match (found.set_is_damaged, found.faults()) {
+    let (error, hint) = match (found.set_is_damaged, found.faults()) {
         (true, _) => (
             format!("set {id} is damaged"),
             "`windlass verify` without --quick lists all of its damage.".to_owned(),
@@ -28,7 +26,23 @@ pub(super) fn complain(found: &Inspected, id: &SetId, advice: Option<&Advice>) {
             OF_SOURCE.to_owned(),
         ),
     };
-    match (older, found.set_is_damaged) {
+    note(&error, hint, found.set_is_damaged, advice);
+}
+
+/// Reports at the end that the database cannot be opened, although no damage of the set was found.
+pub(super) fn unopened(why: &OperationError, id: &SetId, advice: Option<&Advice>) {
+    let is_of_set = !matches!(why, OperationError::OfSource(_));
+    let hint = hints::operation::words(why).1.unwrap_or_default();
+    let error = format!("the database in set {id} is damaged and cannot be opened");
+    note(&error, hint, is_of_set, advice);
+}
+
+/// Prints an error, and with the hint which older set there is.
+fn note(error: &str, mut hint: String, set_is_damaged: bool, advice: Option<&Advice>) {
+    let older = advice
+        .filter(|advice| advice.is_older())
+        .map(hints::places::instead);
+    match (older, set_is_damaged) {
         (Some(older), true) => hint += &format!(" {older}"),
         (Some(older), false) => hint += &format!(" An older set may be without it. {older}"),
         (None, _) => {}

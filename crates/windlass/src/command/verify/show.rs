@@ -64,19 +64,23 @@ impl Lines {
     }
 
     fn opened(&self, of: Option<&SetEntry>, verified: &VerifiedSet) {
+        let is_damaged = match &verified.opened {
+            Some(Opening::Inspected(found)) => found.is_damaged(),
+            Some(Opening::Failed(_)) => true,
+            None => return,
+        };
+        if let (Some(set), true, false) = (of, is_damaged, self.json)
+            && self.waits(verified)
+        {
+            output::line(&self.line(set, verified));
+        }
         let found = match &verified.opened {
             Some(Opening::Inspected(found)) => found,
-            // The damage listed above is why the set cannot be opened.
             Some(Opening::Failed(error)) => {
                 return output::note(&format!("cannot be opened: {}", message(error)));
             }
             None => return,
         };
-        if let (Some(set), true, false) = (of, found.is_damaged(), self.json)
-            && self.waits(verified)
-        {
-            output::line(&self.line(set, verified));
-        }
         if !self.json {
             relations::print(found, self.quiet);
         }

@@ -105,7 +105,10 @@ impl Tried<'_> {
                  standby needs hot_standby = on."
                     .to_owned()
             }
-            _ => "Check the connection string with psql.".to_owned(),
+            _ => {
+                "See the server log, and whether psql can connect with the same connection string."
+                    .to_owned()
+            }
         }
     }
 

@@ -32,6 +32,17 @@ pub enum ServerEnd {
 pub(super) const DAMAGED: &str = "Verify the set. If it is not damaged, the source was damaged \
     before the backup.";
 
+/// What to do if files of one database are damaged in the cluster that is backed up.
+pub(super) const DATABASE_DAMAGED: &str = "Files of this database are damaged or missing; nothing \
+    is wrong with the connection string. See the server log. A backup copies all databases, \
+    whichever one its session is in: to save what is left, write dbname=template1, or another \
+    database that works.";
+
+/// What to do if other files of it are.
+pub(super) const SERVER_DAMAGED: &str = "Files of the server are damaged or missing; nothing is \
+    wrong with the connection string. See the server log. Keep the sets that were made before, and \
+    a copy of the data directory as it is, before you repair anything.";
+
 /// Where the files of a cluster are, as a server names them in its messages.
 const CLUSTER_FILES: [&str; 10] = [
     "\"base/",

@@ -36,6 +36,9 @@ impl PostgresError {
         else {
             return None;
         };
+        if let Some(hint) = source.damage_hint() {
+            return Some(hint.to_owned());
+        }
         let tried = connect::Tried {
             at,
             role,
@@ -61,6 +64,7 @@ impl PostgresError {
                 "The server was stopped or restarted, it crashed, or somebody ended this session. \
                  See the server log. When the server runs, start again."
             }
+            Self::Sql { source, .. } => return source.damage_hint().map(str::to_owned),
             Self::TlsFile { keyword, .. } => connect::tls_file_hint(keyword),
             Self::Conninfo { .. } => {
                 "Write it as for psql: keyword=value pairs with blanks between, or a URI."

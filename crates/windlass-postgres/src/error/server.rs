@@ -55,6 +55,34 @@ impl ServerError {
         is_one(&always) || is_one(&of_files) && ended::names_cluster_file(&self.to_string())
     }
 
+    /// What to do if the server says that files of its cluster are damaged, missing or unreadable.
+    /// It is meant for the server that is backed up.
+    pub(super) fn damage_hint(&self) -> Option<&'static str> {
+        let always = [SqlState::DATA_CORRUPTED, SqlState::INDEX_CORRUPTED];
+        // Servers also give these to other faults.
+        let of_files = [
+            SqlState::INTERNAL_ERROR,
+            SqlState::IO_ERROR,
+            SqlState::UNDEFINED_FILE,
+            SqlState::INVALID_CATALOG_NAME,
+            SqlState::INVALID_PARAMETER_VALUE,
+        ];
+        let code = self.0.code()?;
+        let text = self.to_string();
+        let names_file = ended::names_cluster_file(&text);
+        if !(always.contains(code) || of_files.contains(code) && names_file) {
+            return None;
+        }
+        let is_of_database = ["base/", "pg_tblspc/"]
+            .iter()
+            .any(|part| text.contains(part));
+        Some(if is_of_database {
+            ended::DATABASE_DAMAGED
+        } else {
+            ended::SERVER_DAMAGED
+        })
+    }
+
     /// Whether the session is over: the server was stopped, crashed, or ended the session.
     pub(crate) fn is_end(&self) -> bool {
         let ends = [SqlState::ADMIN_SHUTDOWN, SqlState::CRASH_SHUTDOWN];

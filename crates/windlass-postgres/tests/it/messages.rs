@@ -77,12 +77,51 @@ fn a_server_that_is_down_is_asked_for_and_those_that_answer_are_named() {
     let hint = hint(&format!("host={place} port=6543"));
     assert!(hint.contains("Is the server running"), "{hint}");
     assert!(
-        hint.contains(&format!("a server answers at 'host={place} port=5432'")),
+        hint.contains(&format!(
+            "Other servers run here, at 'host={place} port=5432'"
+        )),
         "{hint}"
     );
     assert!(!hint.contains("7777"), "{hint}");
     let nowhere = hint_of_nowhere();
     assert!(nowhere.contains("Is the server running"), "{nowhere}");
+}
+
+#[test]
+fn damage_of_the_servers_files_is_no_fault_of_the_connection_string() {
+    become_server_user();
+    let source = PrivateCluster::start(&ClusterOptions::default());
+    source.sql("postgres", "CREATE DATABASE shop");
+    let number = "SELECT oid FROM pg_database WHERE datname = 'shop'";
+    let shop = format!("base/{}", source.sql("postgres", number));
+    let conninfo = source.conninfo();
+    let to_shop = format!("{conninfo} dbname=shop");
+    let harm = |path: &str, bytes: &[u8]| {
+        let path = source.data().join(path);
+        let sound = std::fs::read(&path).unwrap();
+        std::fs::write(&path, bytes).unwrap();
+        move || std::fs::write(&path, &sound).unwrap()
+    };
+    for file in ["pg_filenode.map", "PG_VERSION"] {
+        let mend = harm(&format!("{shop}/{file}"), &[0xA5; 512]);
+        let hint = hint(&to_shop);
+        assert!(
+            hint.contains("Files of this database are damaged"),
+            "{file}: {hint}"
+        );
+        assert!(hint.contains("dbname=template1"), "{file}: {hint}");
+        // The hint is true: a session in another database is enough for a backup.
+        let place = tempfile::tempdir().unwrap();
+        let other = conninfo.clone() + " dbname=template1";
+        let mut cluster = Cluster::connect(&other).unwrap();
+        backup_connected(&mut cluster, &place.path().join("set"), &Wish::default()).unwrap();
+        mend();
+    }
+    let mend = harm("global/pg_filenode.map", &[0xA5; 512]);
+    let hint = hint(&conninfo);
+    assert!(hint.contains("Files of the server are damaged"), "{hint}");
+    assert!(!hint.contains("dbname"), "{hint}");
+    mend();
 }
 
 fn hint_of_nowhere() -> String {

@@ -137,7 +137,7 @@ impl Backup<'_> {
         warnings.append(&mut window.warnings);
         let found = check
             .as_deref()
-            .map(|check| check.report(|file| assembly.counts(file)));
+            .map(|check| check.report(|file| assembly.counts(file), window.stopped.lsn));
         let checksums = self.judge(found, window.control.checksums(), &mut warnings);
         let span = Span {
             started,

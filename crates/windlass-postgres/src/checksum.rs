@@ -70,23 +70,39 @@ pub enum PageState {
 /// Judges one page of a relation file: `block` is its number in the whole relation, not in the
 /// segment file, and `start` is where the backup's log begins.
 pub fn judge_page(page: &[u8], block: u32, start: Lsn) -> PageState {
-    let word = |at: usize| u16::from_le_bytes([page[at], page[at + 1]]);
-    // A page that was never initialised is all zero. Many tools look only at pd_upper, but then a
-    // page that lost its header passes.
-    if word(UPPER_AT) == 0 && page.iter().all(|byte| *byte == 0) {
+    if is_new(page) {
         return PageState::Good;
     }
     if page_lsn(page) >= start {
         return PageState::Newer;
     }
-    if word(UPPER_AT) != 0 && word(CHECKSUM_AT) == page_checksum(page, block) {
-        return PageState::Good;
+    match has_checksum(page, block) {
+        true => PageState::Good,
+        false => PageState::Bad,
     }
-    PageState::Bad
+}
+
+/// Whether the checksum of a page holds, or the page is all zero, whenever it was last changed.
+pub(crate) fn is_whole(page: &[u8], block: u32) -> bool {
+    is_new(page) || has_checksum(page, block)
+}
+
+/// Whether a page was never initialised: it is all zero. Many tools look only at pd_upper, but then
+/// a page that lost its header passes.
+fn is_new(page: &[u8]) -> bool {
+    word_at(page, UPPER_AT) == 0 && page.iter().all(|byte| *byte == 0)
+}
+
+fn has_checksum(page: &[u8], block: u32) -> bool {
+    word_at(page, UPPER_AT) != 0 && word_at(page, CHECKSUM_AT) == page_checksum(page, block)
+}
+
+fn word_at(page: &[u8], at: usize) -> u16 {
+    u16::from_le_bytes([page[at], page[at + 1]])
 }
 
 /// The position of the last log record that changed the page (pd_lsn, two 32-bit words).
-fn page_lsn(page: &[u8]) -> Lsn {
+pub(crate) fn page_lsn(page: &[u8]) -> Lsn {
     let word = |at: usize| {
         u64::from(u32::from_le_bytes([
             page[at],
@@ -208,6 +224,13 @@ mod tests {
         let mut torn = stamped(filled(1), start, 5);
         torn[5000] ^= 1;
         assert_eq!(judge_page(&torn, 5, start), PageState::Newer);
+    }
+
+    #[test]
+    fn a_page_that_is_newer_than_every_log_is_not_whole() {
+        assert!(!is_whole(&[0xFF; PAGE], 5));
+        assert!(is_whole(&stamped(filled(1), Lsn(u64::MAX), 5), 5));
+        assert!(is_whole(&[0; PAGE], 5));
     }
 
     #[test]

@@ -4,18 +4,22 @@
 //! because replaying the log repairs newer ones. A page that fails is read once more, because the
 //! server may have been writing it. If it fails again, it is counted and reported. Windlass never
 //! refuses a backup for a bad page, because this may be the last backup of that cluster.
+//!
+//! A page can say that it is newer, and be damaged: its position in the log is damaged, too. No
+//! page is newer than the log, so at the end a page counts whose position lies behind the backup's
+//! stop. Its checksum must be wrong as well. After pg_resetwal whole pages are newer than the log.
 
 use std::collections::BTreeMap;
 use std::fs::File;
 use std::os::unix::fs::FileExt;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use windlass_engine::{EngineError, PageHook, Pages};
 use windlass_media::FileNo;
 
-use crate::checksum::{PageState, judge_page};
+use crate::checksum::{PageState, is_whole, judge_page, page_lsn};
 use crate::facts::{BadFile, ChecksumFacts};
 use crate::listing::{Entry, Listing};
 use crate::lsn::Lsn;
@@ -23,6 +27,9 @@ use crate::windows::WINDOWS_MAX;
 
 /// At most this many bad blocks of a file are named.
 const BLOCKS_NAMED: usize = 5;
+/// At most this many pages are kept that cannot be judged before the end, in about 1.5 MiB. Those
+/// beyond are not counted.
+const UNDECIDED_MAX: usize = 1 << 16;
 
 /// Checks the pages of a backup.
 pub(crate) struct PageCheck {
@@ -34,6 +41,15 @@ pub(crate) struct PageCheck {
     pages: AtomicU64,
     /// The bad pages of each file. Only a bad page touches this.
     bad: Mutex<BTreeMap<FileNo, BadPages>>,
+    undecided: Mutex<Vec<Undecided>>,
+}
+
+/// A page with a wrong checksum that is newer than the start of the backup, as it says. The log
+/// repairs it, unless it says something impossible.
+struct Undecided {
+    file: FileNo,
+    block: u32,
+    lsn: Lsn,
 }
 
 /// The files of one window; their numbers begin with `first`.
@@ -51,10 +67,20 @@ impl Listed {
     }
 }
 
-#[derive(Default)]
+#[derive(Clone, Default)]
 struct BadPages {
     pages: u64,
     blocks: Vec<u32>,
+}
+
+impl BadPages {
+    fn add(&mut self, block: u32) {
+        self.pages += 1;
+        // Pieces come in any order, but the report names the lowest blocks.
+        let position = self.blocks.partition_point(|known| *known < block);
+        self.blocks.insert(position, block);
+        self.blocks.truncate(BLOCKS_NAMED);
+    }
 }
 
 impl PageCheck {
@@ -66,6 +92,7 @@ impl PageCheck {
             segment_blocks,
             pages: AtomicU64::new(0),
             bad: Mutex::default(),
+            undecided: Mutex::default(),
         }
     }
 
@@ -92,9 +119,14 @@ impl PageCheck {
             .next()
     }
 
-    /// What was found in the files for which `counts` is true. Complete once the run is drained.
-    pub(crate) fn report(&self, counts: impl Fn(FileNo) -> bool) -> ChecksumFacts {
-        let bad = self.bad.lock().unwrap_or_else(PoisonError::into_inner);
+    /// What was found in the files for which `counts` is true. No page is newer than `stop`, where
+    /// the log of the backup ends. Complete once the run is drained.
+    pub(crate) fn report(&self, counts: impl Fn(FileNo) -> bool, stop: Lsn) -> ChecksumFacts {
+        let mut bad = locked(&self.bad).clone();
+        let undecided = locked(&self.undecided);
+        for page in undecided.iter().filter(|page| page.lsn > stop) {
+            bad.entry(page.file).or_default().add(page.block);
+        }
         let files: Vec<BadFile> = bad
             .iter()
             .filter(|(file, _)| counts(**file))
@@ -120,30 +152,51 @@ impl PageCheck {
         }
     }
 
-    /// True if a page that failed is still bad when it is read again from the file.
-    fn is_still_bad(&self, file: FileNo, offset: u64, block: u32) -> bool {
+    /// Reads a page that failed again from the file, and notes it if it still fails.
+    fn judge_again(&self, file: FileNo, offset: u64, block: u32) {
         let Some((window, entry)) = self.find(file) else {
-            return false;
+            return;
         };
         let mut page = vec![0; self.block_bytes];
         let opened = File::open(window.listing.source_path(&self.root, entry));
-        match opened.and_then(|opened| opened.read_exact_at(&mut page, offset)) {
-            Ok(()) => judge_page(&page, block, window.start) == PageState::Bad,
-            // The relation was dropped or truncated meanwhile. The log says so, and nobody will
-            // read the page.
-            Err(_) => false,
+        let read = opened.and_then(|opened| opened.read_exact_at(&mut page, offset));
+        // If it fails, the relation was dropped or truncated meanwhile. The log says so, and nobody
+        // will read the page.
+        if read.is_ok() {
+            match judged(&page, block, window.start) {
+                Judged::Good => {}
+                Judged::Bad => locked(&self.bad).entry(file).or_default().add(block),
+                Judged::Undecided(lsn) => {
+                    let mut undecided = locked(&self.undecided);
+                    if undecided.len() < UNDECIDED_MAX {
+                        undecided.push(Undecided { file, block, lsn });
+                    }
+                }
+            }
         }
     }
+}
 
-    fn note(&self, file: FileNo, block: u32) {
-        let mut bad = self.bad.lock().unwrap_or_else(PoisonError::into_inner);
-        let bad = bad.entry(file).or_default();
-        bad.pages += 1;
-        // Pieces come in any order, but the report names the lowest blocks.
-        let position = bad.blocks.partition_point(|known| *known < block);
-        bad.blocks.insert(position, block);
-        bad.blocks.truncate(BLOCKS_NAMED);
+/// What is known of a page before the backup has stopped.
+#[derive(PartialEq, Eq)]
+enum Judged {
+    Good,
+    Bad,
+    /// It names this position, and its checksum is wrong.
+    Undecided(Lsn),
+}
+
+fn judged(page: &[u8], block: u32, start: Lsn) -> Judged {
+    match judge_page(page, block, start) {
+        PageState::Good => Judged::Good,
+        PageState::Bad => Judged::Bad,
+        PageState::Newer if is_whole(page, block) => Judged::Good,
+        PageState::Newer => Judged::Undecided(page_lsn(page)),
     }
+}
+
+fn locked<T>(what: &Mutex<T>) -> MutexGuard<'_, T> {
+    what.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl PageHook for PageCheck {
@@ -164,10 +217,9 @@ impl PageHook for PageCheck {
             let Ok(block) = u32::try_from(base + index) else {
                 return Ok(());
             };
-            let bad = judge_page(page, block, window.start) == PageState::Bad;
-            let at = offset + index * self.block_bytes as u64;
-            if bad && self.is_still_bad(file, at, block) {
-                self.note(file, block);
+            if judged(page, block, window.start) != Judged::Good {
+                let at = offset + index * self.block_bytes as u64;
+                self.judge_again(file, at, block);
             }
         }
         Ok(())
@@ -186,6 +238,7 @@ mod tests {
     const PAGE: usize = 8192;
     const SEGMENT_BLOCKS: u32 = 131_072;
     const START: Lsn = Lsn(1000);
+    const STOP: Lsn = Lsn(2000);
 
     /// A page whose last change lies before the start of the backup.
     fn page(block: u32) -> Vec<u8> {
@@ -230,7 +283,7 @@ mod tests {
         torn[PAGE + 4000] ^= 1;
         let check = check(&place, Some(&good));
         run(&check, FileNo(0), 0, &mut torn).unwrap();
-        let report = check.report(|_| true);
+        let report = check.report(|_| true, STOP);
         assert_eq!((report.pages_checked, report.pages_bad), (2, 0));
     }
 
@@ -243,9 +296,31 @@ mod tests {
         let (first, second) = content.split_at_mut(8 * PAGE);
         run(&check, FileNo(0), 8 * PAGE as u64, second).unwrap();
         run(&check, FileNo(0), 0, first).unwrap();
-        let report = check.report(|_| true);
+        let report = check.report(|_| true, STOP);
         let expected: Vec<u32> = (8..13).map(|n| SEGMENT_BLOCKS + n).collect();
         assert_eq!((report.pages_bad, &report.files[0].blocks), (8, &expected));
+    }
+
+    #[test]
+    fn a_damaged_page_counts_if_it_is_newer_than_the_log_and_else_the_log_repairs_it() {
+        let place = tempfile::tempdir().unwrap();
+        let newer = |number: u32, lsn: Lsn| {
+            let mut page = page(SEGMENT_BLOCKS + number);
+            page[..8].copy_from_slice(&lsn.0.rotate_left(32).to_le_bytes());
+            page
+        };
+        let mut whole = newer(2, Lsn(STOP.0 + 1));
+        let checksum = page_checksum(&whole, SEGMENT_BLOCKS + 2);
+        whole[8..10].copy_from_slice(&checksum.to_le_bytes());
+        let damaged = [newer(0, STOP), newer(1, Lsn(STOP.0 + 1))];
+        let mut content = [damaged.concat(), whole].concat();
+        let check = check(&place, Some(&content));
+        run(&check, FileNo(0), 0, &mut content).unwrap();
+        let report = check.report(|_| true, STOP);
+        assert_eq!(
+            (report.pages_bad, &report.files[0].blocks),
+            (1, &vec![SEGMENT_BLOCKS + 1])
+        );
     }
 
     #[test]
@@ -258,8 +333,8 @@ mod tests {
         run(&check, FileNo(2), 0, &mut torn).unwrap();
         assert_eq!(
             (
-                check.report(|_| true).pages_checked,
-                check.report(|_| true).pages_bad
+                check.report(|_| true, STOP).pages_checked,
+                check.report(|_| true, STOP).pages_bad
             ),
             (1, 0)
         );

@@ -18,16 +18,13 @@ use super::found::{FAULTS_NAMED, Inspection, RelationFault};
 use super::kinds::{self, Kind, Known};
 use super::structure::{first_pages, follow, has_marks, mapped, point_into_table};
 use super::{in_parallel, relations};
-use crate::checksum::{PageState, judge_page};
+use crate::checksum::is_whole;
 use crate::control::{Checksums, Control};
 use crate::error::{IoContext, PostgresError, SqlContext};
-use crate::lsn::Lsn;
 use crate::names::{Fork, RelationFile, is_relation_directory};
 use crate::open::Connection;
 
 const READ_BYTES: usize = 256 * 1024;
-/// Every page counts, whenever the server last changed it.
-const ALWAYS: Lsn = Lsn(u64::MAX);
 /// Finds the relation of a file. `path` is the part of the path that all forks and segments share.
 const NAMES: &str = "SELECT f.path, format('%I.%I', n.nspname, c.relname) FROM pg_class c \
      JOIN pg_namespace n ON n.oid = c.relnamespace \
@@ -317,7 +314,7 @@ fn read(
 }
 
 fn found_bad(control: &Control, page: &[u8], block: u32) -> bool {
-    control.checksums() == Checksums::On && judge_page(page, block, ALWAYS) == PageState::Bad
+    control.checksums() == Checksums::On && !is_whole(page, block)
 }
 
 /// Reads until the buffer is full, the file ends, or an error.

@@ -16,10 +16,9 @@ use std::io::{ErrorKind, Read};
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 
-use crate::checksum::{PageState, judge_page};
+use crate::checksum::is_whole;
 use crate::control::{CONTROL_PATH, Checksums, Control};
 use crate::error::{IoContext, PostgresError};
-use crate::lsn::Lsn;
 use crate::relations::heap::{u16_at, u32_at};
 use crate::relations::map::{FileMap, MAP_BYTES_MAX};
 use crate::relations::shared::{DATABASE, ROLES, databases, has_bootstrap_role};
@@ -30,8 +29,6 @@ const VERSION_PATH: &str = "PG_VERSION";
 const STATUS_DIRECTORIES: [&str; 3] = ["pg_xact", "pg_multixact/offsets", "pg_multixact/members"];
 /// At most this many faults are spelled out.
 const FAULTS_NAMED: usize = 5;
-/// Every page counts, whenever the server last changed it.
-const ALWAYS: Lsn = Lsn(u64::MAX);
 /// At most this many pages of a catalog are read.
 const PAGES_MAX: u32 = 1 << 17;
 /// What the first page of a B-tree begins with, and where.
@@ -198,7 +195,7 @@ fn fault(page: &[u8], block: u32, control: &Control, content: Content) -> Option
         // A table may have such a page: the server leaves one if it crashes while it adds one.
         return (content == Index && block == 0).then_some("is empty");
     }
-    if control.checksums() == Checksums::On && judge_page(page, block, ALWAYS) == PageState::Bad {
+    if control.checksums() == Checksums::On && !is_whole(page, block) {
         return Some("checksum mismatch");
     }
     let field = |at| u16_at(page, at).unwrap_or(u16::MAX);

@@ -190,3 +190,17 @@ fn a_tablespace_that_was_being_dropped_when_the_backup_began_is_no_fault() {
     assert_eq!(outcome.facts.tablespaces, []);
     judge(&source, &place);
 }
+
+#[test]
+fn a_catalog_of_databases_without_rows_ends_in_no_panic() {
+    become_server_user();
+    let source = PrivateCluster::start(&ClusterOptions::default());
+    let place = tempfile::tempdir().unwrap();
+    // Nobody can connect any more when the rows are gone.
+    let mut connected = Cluster::connect(&source.conninfo()).unwrap();
+    let empty = "SET allow_system_table_mods = on; DELETE FROM pg_database";
+    source.sql("postgres", empty);
+    let set = place.path().join("set");
+    backup_connected(&mut connected, &set, &Wish::default()).unwrap();
+    assert!(!holds_no_set(&set));
+}

@@ -13,7 +13,7 @@ use std::time::Duration;
 use rustix::fs::{Access, AtFlags, CWD, accessat};
 use windlass_engine::{BufferPlan, Cancel, Outputs, counted, show_size};
 use windlass_lab::{Prediction, Sample, measure_codecs};
-use windlass_postgres::Cluster;
+use windlass_postgres::{Cluster, Warning};
 
 use crate::backup::BackupRequest;
 use crate::caller::Caller;
@@ -187,6 +187,9 @@ fn postgres(
     };
     checks.ok("checksums", sums);
     outside(checks, &facts.configuration_outside, accept);
+    if let Some(fault) = Warning::of_configuration(&facts.configuration_faults) {
+        foreseen(checks, "files", (fault.name(), fault.to_string()), accept);
+    }
     let mut files = Vec::new();
     for part in ["base", "global", "pg_tblspc"] {
         files.extend(windlass_lab::plain_files(&root.join(part))?);

@@ -167,7 +167,9 @@ impl Backup<'_> {
         };
         let includes = self.cluster.outgoing.includes.iter();
         let included = includes.map(|path| Warning::IncludeOutside { path: path.clone() });
-        outside.map(warning).chain(included).collect()
+        let faults = &self.cluster.configuration_faults;
+        let fault = Warning::of_configuration(faults);
+        outside.map(warning).chain(included).chain(fault).collect()
     }
 
     fn warn_of_partial_pages(&self, assembly: &Assembly) -> Option<Warning> {

@@ -17,7 +17,7 @@ use crate::configuration::{Configuration, Place};
 use crate::conninfo::Conninfo;
 use crate::control::{Checksums, Control};
 use crate::error::{IoContext, PostgresError};
-use crate::facts::{ClusterFacts, Outgoing, Tablespace};
+use crate::facts::{ClusterFacts, ConfigurationFault, Outgoing, Tablespace};
 use crate::rights;
 use crate::scan::{ScanRules, scan};
 use crate::session::Session;
@@ -32,6 +32,13 @@ const SETTINGS: &str = "SELECT name, setting FROM pg_settings WHERE name IN ('se
      'wal_level', 'config_file', 'hba_file', 'ident_file', 'stats_temp_directory', \
      'logging_collector', 'log_directory', 'log_filename', 'external_pid_file', 'cluster_name', \
      'port')";
+const MAY_SEE_FILES: &str = "SELECT has_table_privilege('pg_file_settings', 'SELECT') \
+     AND has_function_privilege('pg_show_all_file_settings()', 'EXECUTE')";
+/// The view has its rows in English. A value that could not be applied may need a restart, or be
+/// wrong only in the database of this session.
+const CONFIGURATION_FAULTS: &str = "SELECT sourcefile, sourceline, error FROM pg_file_settings \
+     WHERE error <> 'setting could not be applied' AND sourcefile IS NOT NULL \
+     AND sourceline IS NOT NULL ORDER BY seqno";
 const SUBSCRIPTIONS: &str = "SELECT count(subname) FROM pg_subscription WHERE subenabled";
 const TABLESPACES: &str = "SELECT oid, spcname::text \
      FROM pg_tablespace WHERE oid NOT IN (1663, 1664) ORDER BY oid";
@@ -187,6 +194,7 @@ pub(crate) fn ask(session: &mut Session) -> Result<ClusterFacts, PostgresError> 
         tablespaces: ask_tablespaces(session)?,
         catalog_version: control.catalog_version,
         configuration_outside: configuration_outside(&settings, &root),
+        configuration_faults: ask_configuration_faults(session)?,
         outgoing: outgoing(session, &settings, &root)?,
         statistics_directory: statistics_directory(&settings, &root),
         data_directory_mode,
@@ -312,6 +320,23 @@ fn check_sizes(settings: &Settings, control: &Control) -> Result<(), PostgresErr
         }
     }
     Ok(())
+}
+
+/// What no server would start with in the configuration files. Nothing if the role may not ask.
+fn ask_configuration_faults(
+    session: &mut Session,
+) -> Result<Vec<ConfigurationFault>, PostgresError> {
+    const DOING: &str = "ask for errors of the configuration";
+    if !session.value::<bool>(DOING, MAY_SEE_FILES)? {
+        return Ok(Vec::new());
+    }
+    let rows = session.rows(DOING, CONFIGURATION_FAULTS)?;
+    let fault = |row: &postgres::Row| ConfigurationFault {
+        path: row.get(0),
+        line: row.get::<_, i32>(1).cast_unsigned(),
+        what: row.get(2),
+    };
+    Ok(rows.iter().map(fault).collect())
 }
 
 fn configuration_outside(settings: &Settings, root: &Path) -> Vec<PathBuf> {

@@ -58,6 +58,8 @@ pub struct ClusterFacts {
     pub catalog_version: u32,
     /// Configuration files outside the data directory.
     pub configuration_outside: Vec<PathBuf>,
+    /// What no server would start with in the configuration files, as far as the role may see it.
+    pub configuration_faults: Vec<ConfigurationFault>,
     /// What a copy of it would do outside its own directories.
     pub outgoing: Outgoing,
     /// PostgreSQL 14's directory of temporary statistics, below the data directory.
@@ -105,6 +107,18 @@ pub struct Outgoing {
     pub names_data_directory: bool,
     /// What the configuration includes from outside the data directory.
     pub includes: Vec<String>,
+}
+
+/// A line of a configuration file that keeps every server from starting. The running server goes on
+/// with what it had read before.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct ConfigurationFault {
+    /// The file.
+    pub path: String,
+    /// The line, counted from 1.
+    pub line: u32,
+    /// What the server says about it.
+    pub what: String,
 }
 
 /// A tablespace.

@@ -63,7 +63,10 @@ pub use cluster::{Cluster, MAJOR_NEWEST, MAJOR_OLDEST};
 pub use cluster_files::{ClusterFiles, ReadError};
 pub use control::{Checksums, Control};
 pub use error::{PostgresError, ServerEnd, ServerError};
-pub use facts::{BadFile, ChecksumFacts, ClusterFacts, DatabaseFacts, KIND, Outgoing, Tablespace};
+pub use facts::{
+    BadFile, ChecksumFacts, ClusterFacts, ConfigurationFault, DatabaseFacts, KIND, Outgoing,
+    Tablespace,
+};
 pub use inspect::{Inspection, RelationFault, inspect};
 pub use lsn::{Lsn, Segment, Timeline};
 pub use names::{Fork, is_beside_the_data, is_relation_file};

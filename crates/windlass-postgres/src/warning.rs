@@ -6,6 +6,8 @@ use std::fmt;
 use serde::{Deserialize, Serialize};
 use windlass_engine::counted;
 
+use crate::facts::ConfigurationFault;
+
 /// Something that the user should know about a backup that is nevertheless good.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "kind", rename_all = "snake_case")]
@@ -39,6 +41,17 @@ pub enum Warning {
     IncludeOutside {
         /// The file or directory.
         path: String,
+    },
+    /// A line of the configuration keeps every server from starting, also a restored one.
+    ConfigurationError {
+        /// The file.
+        path: String,
+        /// The line, counted from 1.
+        line: u32,
+        /// What the server says about it.
+        what: String,
+        /// How many more such lines there are.
+        more: u64,
     },
     /// The backup followed a symbolic link: in its place the set holds what it points to.
     LinkFollowed {
@@ -101,6 +114,7 @@ impl Warning {
         "replication-slots",
         "configuration-outside",
         "include-outside",
+        "configuration-error",
         "link-followed",
         "link-dangling",
         "special-file",
@@ -117,6 +131,7 @@ impl Warning {
         "replication-slots",
         "configuration-outside",
         "include-outside",
+        "configuration-error",
         "link-followed",
         "link-dangling",
         "special-file",
@@ -130,6 +145,7 @@ impl Warning {
             Self::ReplicationSlots { .. } => "replication-slots",
             Self::ConfigurationOutside { .. } => "configuration-outside",
             Self::IncludeOutside { .. } => "include-outside",
+            Self::ConfigurationError { .. } => "configuration-error",
             Self::LinkFollowed { .. } => "link-followed",
             Self::LinkDangling { .. } => "link-dangling",
             Self::SpecialFile { .. } => "special-file",
@@ -142,6 +158,17 @@ impl Warning {
         }
     }
 
+    /// The warning about these faults of the configuration, if there are any.
+    pub fn of_configuration(faults: &[ConfigurationFault]) -> Option<Self> {
+        let (first, others) = faults.split_first()?;
+        Some(Self::ConfigurationError {
+            path: first.path.clone(),
+            line: first.line,
+            what: first.what.clone(),
+            more: others.len() as u64,
+        })
+    }
+
     /// Writes the text of warnings about files that are not as a backup expects them.
     fn fmt_files(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -150,6 +177,20 @@ impl Warning {
                     f,
                     "symbolic link {path} was followed: the set holds the content of {target}"
                 )
+            }
+            Self::ConfigurationError {
+                path,
+                line,
+                what,
+                more,
+            } => {
+                write!(f, "{path} line {line}: {what}")?;
+                match more {
+                    0 => Ok(()),
+                    1 => write!(f, ", and 1 more error"),
+                    more => write!(f, ", and {more} more errors"),
+                }?;
+                write!(f, ": no server starts with this configuration")
             }
             Self::LinkDangling { path } => {
                 write!(f, "symbolic link {path} points nowhere and was left out")
@@ -225,7 +266,8 @@ impl fmt::Display for Warning {
                      is not in the backup"
                 )
             }
-            Self::LinkFollowed { .. }
+            Self::ConfigurationError { .. }
+            | Self::LinkFollowed { .. }
             | Self::LinkDangling { .. }
             | Self::SpecialFile { .. }
             | Self::PartialPages { .. }

@@ -243,6 +243,33 @@ fn what_is_not_in_the_set_is_said() {
 }
 
 #[test]
+fn a_configuration_that_no_server_would_start_with_is_named() {
+    let place = place();
+    let source = PrivateCluster::start(&ClusterOptions::default());
+    let backed_up = |name: &str| {
+        let outcome = backup(&source, &place.path().join(name));
+        let warnings = outcome.facts.warnings.into_iter();
+        let of_configuration = warnings.filter(|one| one.name() == "configuration-error");
+        of_configuration
+            .map(|one| one.to_string())
+            .collect::<Vec<_>>()
+    };
+    // A server starts with these. The running one has not taken them.
+    source.configure(&["max_connections = 17", "search_path = 'nowhere'"]);
+    assert_eq!(backed_up("sound"), Vec::<String>::new());
+    source.configure(&["work_mem = = 1"]);
+    let file = source.data().join("postgresql.conf");
+    let lines = std::fs::read_to_string(&file).unwrap().lines().count();
+    let file = file.display();
+    assert_eq!(
+        backed_up("wrong"),
+        [format!(
+            "{file} line {lines}: syntax error: no server starts with this configuration"
+        )]
+    );
+}
+
+#[test]
 fn the_user_to_become_is_the_sockets_owner_or_the_usual_one() {
     let _place = place();
     let source = PrivateCluster::start(&ClusterOptions::default());

@@ -85,6 +85,7 @@ fn composed(finding: &Finding) -> Option<String> {
         Finding::Foreseen { name, .. } => {
             let hint = match name.as_str() {
                 "configuration-outside" => "Back this up by other means, and add",
+                "configuration-error" => "Correct that line, or add",
                 _ => "If it is meant to be so, add",
             };
             Some(format!("{hint} --accept {name}."))

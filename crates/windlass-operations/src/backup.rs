@@ -7,8 +7,9 @@
 //! - If root started the process, the operation becomes the owner of the database before it reads
 //!   or writes anything. Root only looks, and makes the directories that the owner may not make.
 
+mod request;
+
 use std::path::{Path, PathBuf};
-use std::time::Duration;
 
 use windlass_engine::media::{SetId, fitted};
 use windlass_engine::{
@@ -19,103 +20,21 @@ use windlass_postgres::{BackupRequest as ClusterRequest, Cluster, WindowCause};
 use windlass_sqlite::Database;
 
 use crate::caller::Caller;
-use crate::compression::Compression;
 use crate::database::{DatabaseName, plain_name};
 use crate::devices::{self, DeviceName, StripeNames};
+use crate::ended::RunEnd;
 use crate::ending::Ending;
 use crate::error::OperationError;
 use crate::foretold::{Done, Judgement, State};
 use crate::hooks::HookCommands;
 use crate::notice::Notice;
 use crate::probed::Ends;
-use crate::run::{Run, RunEnd};
-use crate::settings::{Rates, RunSettings};
+use crate::run::Run;
 use crate::warnings::{SQLITE_VERSION, Warnings, is_accepted};
 use crate::watch::{Ended, Watch, Watching};
 use crate::{emptied, outputs, privilege};
 
-/// What to back up, where to, and how.
-#[derive(Clone, Debug)]
-pub struct BackupRequest {
-    /// A SQLite file, or a libpq connection string or URI.
-    pub database: String,
-    /// What the configuration calls the database.
-    pub name: Option<String>,
-    /// Where to write each stripe: a file, a directory, or `nul`.
-    pub to: Vec<String>,
-    /// Whether these devices were there on other nights, so that one that is missing is a warning.
-    pub to_is_expected: bool,
-    /// How to compress.
-    pub compression: Compression,
-    /// The same as the user wrote it, for what is told.
-    pub compression_text: String,
-    /// Limits of speed.
-    pub rates: Rates,
-    /// Whether to replace stripes that exist, after the new set is sealed.
-    pub overwrite: bool,
-    /// Whether to write through the page cache instead of past it.
-    pub buffered: bool,
-    /// A name for the backup, which the set keeps.
-    pub label: String,
-    /// PostgreSQL: whether to start with a checkpoint at once.
-    pub fast_checkpoint: bool,
-    /// PostgreSQL: whether to check the checksums of pages.
-    pub page_checksums: bool,
-    /// SQLite: the longest wait for a lock.
-    pub lock_wait: Option<Duration>,
-    /// SQLite in rollback mode: the longest time for which writers are locked out; zero is without
-    /// end.
-    pub lock_limit: Option<Duration>,
-    /// The names of warnings that do not change the ending.
-    pub accept: Vec<String>,
-    /// Whether to keep the plan's prediction beside what the run took.
-    pub keep_prediction: bool,
-    /// Commands before and after.
-    pub hooks: HookCommands,
-    /// How the run is recorded.
-    pub watching: Watching,
-    /// Buffers, threads, storage.
-    pub settings: RunSettings,
-}
-
-impl BackupRequest {
-    /// A backup of `database` to `devices`, with the usual settings.
-    pub fn new(database: &str, to: &[&str]) -> Self {
-        Self {
-            database: database.to_owned(),
-            name: None,
-            to: to.iter().map(|&device| device.to_owned()).collect(),
-            to_is_expected: false,
-            compression: Compression::default(),
-            compression_text: Compression::default().to_string(),
-            rates: Rates::default(),
-            overwrite: false,
-            buffered: false,
-            label: "windlass".to_owned(),
-            fast_checkpoint: true,
-            page_checksums: true,
-            lock_wait: None,
-            lock_limit: None,
-            accept: Vec::new(),
-            keep_prediction: true,
-            hooks: HookCommands::default(),
-            watching: Watching::default(),
-            settings: RunSettings::default(),
-        }
-    }
-}
-
-impl BackupRequest {
-    /// What a server is asked for.
-    pub fn cluster_request(&self) -> ClusterRequest {
-        ClusterRequest {
-            label: self.label.clone(),
-            fast_checkpoint: self.fast_checkpoint,
-            verify_checksums: self.page_checksums,
-            ..ClusterRequest::default()
-        }
-    }
-}
+pub use request::BackupRequest;
 
 /// A sealed backup of any kind of database.
 #[derive(Debug)]
@@ -170,6 +89,7 @@ struct Sealed {
     places: Vec<PathBuf>,
     warnings: Warnings,
     remarks: Vec<Remark>,
+    end: RunEnd,
 }
 
 /// Backs a database up. The set exists when this returns, unless no device keeps anything.
@@ -242,8 +162,10 @@ fn watched(
         Ready::Postgres(cluster, plan, outputs) => job.postgres(*cluster, plan, &outputs)?,
         Ready::Sqlite(database, plan, outputs) => job.sqlite(*database, plan, &outputs)?,
     };
-    let (ending, outcome) = (sealed.warnings.ending(), job.judge(sealed, state));
-    let end = RunEnd::new(caller, ending, &outcome.report);
+    let (ending, end) = (sealed.warnings.ending(), sealed.end.clone());
+    let outcome = job.judge(sealed, state);
+    caller.tell(&Notice::Verdict(&outcome.report.verdict));
+    let end = end.judged(ending, &outcome.report);
     Ok((outcome, end))
 }
 
@@ -317,7 +239,7 @@ impl Job<'_> {
         let database = cluster.facts().name.clone();
         let (run, watch) = self.start(plan, &database, outputs)?;
         let mut places = vec![cluster.facts().data_directory.clone()];
-        let outcome = watch.end(cluster.backup(&request, run), |done| {
+        let (outcome, end) = watch.end(cluster.backup(&request, run), |done| {
             Ended::well(&done.report)
         })?;
         let tablespaces = outcome.facts.tablespaces.iter();
@@ -335,6 +257,7 @@ impl Job<'_> {
             places,
             warnings: Warnings::new(warnings, &self.request.accept),
             remarks: remark.collect(),
+            end,
         })
     }
 
@@ -354,7 +277,8 @@ impl Job<'_> {
         database.set_label(&self.request.label);
         let path = PathBuf::from(&database.facts().path);
         let (run, watch) = self.start(plan, &self.name.short_name(), outputs)?;
-        let outcome = watch.end(database.backup(run), |done| Ended::well(&done.report))?;
+        let sealed = database.backup(run);
+        let (outcome, end) = watch.end(sealed, |done| Ended::well(&done.report))?;
         let mut remarks = vec![match outcome.facts.journal_mode {
             windlass_sqlite::JournalMode::Wal => Remark::WritersWentOn,
             _ => Remark::WritersWaited(outcome.lock_held.as_secs_f64()),
@@ -377,6 +301,7 @@ impl Job<'_> {
             places: vec![path],
             warnings: Warnings::new(warnings, &self.request.accept),
             remarks,
+            end,
         })
     }
 

@@ -24,6 +24,7 @@ use windlass_engine::Cancel;
 
 pub use error::{HookError, HookEvent, HookFault};
 
+use crate::ended::{RunEnd, RunStart};
 use crate::ending::Ending;
 use crate::hidden::hidden;
 use crate::notice::{Notice, Observer};
@@ -64,6 +65,25 @@ impl HookCommands {
     }
 }
 
+/// What a hook learns of the end of its run.
+fn told(end: &RunEnd) -> Vec<(&'static str, String)> {
+    let mut told = vec![("EXIT_CODE", end.ending.number().to_string())];
+    if let Some(error) = &end.error {
+        told.push(("ERROR", error.clone()));
+    }
+    if let Some(counts) = &end.counts {
+        told.extend([
+            ("SET_ID", counts.set_id.clone()),
+            ("STRIPES", counts.stripes.join("\n")),
+            ("BYTES_READ", counts.bytes_read.to_string()),
+            ("BYTES_WRITTEN", counts.bytes_written.to_string()),
+            ("SECONDS", format!("{:.3}", counts.seconds)),
+            ("VERDICT", counts.verdict.clone()),
+        ]);
+    }
+    told
+}
+
 /// The hooks of one run.
 pub struct Hooks {
     commands: HookCommands,
@@ -76,10 +96,10 @@ pub struct Hooks {
 }
 
 impl Hooks {
-    /// The hooks of a run of `command` on `subject`. There are none in a run that a hook started.
+    /// The hooks of a run. There are none in a run that a hook started.
     pub fn new(
         commands: &HookCommands,
-        (command, subject): (&str, &str),
+        run: &RunStart,
         observer: &Arc<dyn Observer>,
         cancel: &Cancel,
     ) -> Self {
@@ -93,9 +113,9 @@ impl Hooks {
             observer: Arc::clone(observer),
             cancel: cancel.clone(),
             told: vec![
-                ("COMMAND", command.to_owned()),
-                ("SUBJECT", hidden(subject)),
-                ("STARTED", jiff::Timestamp::now().to_string()),
+                ("COMMAND", run.command.to_owned()),
+                ("SUBJECT", hidden(&run.subject)),
+                ("STARTED", run.started.to_string()),
             ],
             owner: None,
         }
@@ -122,27 +142,25 @@ impl Hooks {
     }
 
     /// Runs the hook after a run that came to its end. Returns the run's ending, or warnings.
-    pub fn after(&self, ending: Ending, told: &[(&'static str, String)]) -> Ending {
+    pub fn after(&self, end: &RunEnd) -> Ending {
         let Some(words) = &self.commands.after else {
-            return ending;
+            return end.ending;
         };
-        let told = [told, &[("EXIT_CODE", ending.number().to_string())]].concat();
-        match self.run(HookEvent::After, words, &told) {
-            Ok(()) => ending,
+        match self.run(HookEvent::After, words, &told(end)) {
+            Ok(()) => end.ending,
             Err(error) => {
                 self.observer.notice(&Notice::HookFailed(&error));
-                ending.degraded()
+                end.ending.degraded()
             }
         }
     }
 
     /// Runs the hook of a failed run.
-    pub fn on_failure(&self, ending: Ending, error: String) {
+    pub fn on_failure(&self, end: &RunEnd) {
         let Some(words) = &self.commands.on_failure else {
             return;
         };
-        let told = [("ERROR", error), ("EXIT_CODE", ending.number().to_string())];
-        if let Err(error) = self.run(HookEvent::OnFailure, words, &told) {
+        if let Err(error) = self.run(HookEvent::OnFailure, words, &told(end)) {
             self.observer.notice(&Notice::HookFailed(&error));
         }
     }

@@ -27,6 +27,7 @@ use std::time::{Duration, Instant};
 use windlass_engine::{EngineError, Outputs};
 use windlass_postgres::user_shown;
 
+use crate::ended::RunEnd;
 use crate::error::OperationError;
 use crate::notice::{Notice, Observer};
 use crate::outputs::{self, METRICS};
@@ -90,15 +91,15 @@ impl Metrics {
     }
 
     /// Ends the metrics of a finished run. The file then says how the run ended.
-    pub fn end(mut self, success: bool) {
-        self.ended(success);
+    pub fn end(mut self, end: &RunEnd, are_all_well: bool) {
+        self.ended(end.ended, end.is_success() && are_all_well);
         self.stop();
     }
 
-    fn ended(&mut self, success: bool) {
+    fn ended(&mut self, at: jiff::Timestamp, success: bool) {
         self.has_ended = true;
         let mut exporter = self.exporter.lock().unwrap_or_else(PoisonError::into_inner);
-        exporter.end(success);
+        exporter.end(at, success);
     }
 
     fn serve(&mut self, address: &str) -> Result<(), OperationError> {
@@ -171,7 +172,7 @@ impl Drop for Metrics {
     /// A run that did not come to its end has failed.
     fn drop(&mut self) {
         if !self.has_ended {
-            self.ended(false);
+            self.ended(jiff::Timestamp::now(), false);
         }
         self.stop();
     }
@@ -193,8 +194,13 @@ pub fn check_address(address: &str) -> Result<(), OperationError> {
 }
 
 /// Writes the file of a run that failed before it could be watched.
-pub fn failed(path: &Path, outputs: &Outputs, mut exporter: Exporter) -> Result<(), EngineError> {
-    exporter.end(false);
+pub fn failed(
+    path: &Path,
+    outputs: &Outputs,
+    mut exporter: Exporter,
+    end: &RunEnd,
+) -> Result<(), EngineError> {
+    exporter.end(end.ended, end.is_success());
     replace(path, outputs, &Mutex::new(exporter))
 }
 

@@ -10,6 +10,7 @@ use windlass_image::ImageError;
 use windlass_lab::LabError;
 
 use crate::checks::Check;
+use crate::ended::RunEnd;
 use crate::hooks::HookError;
 use crate::places::How;
 use crate::verify::VerifyStep;
@@ -78,6 +79,8 @@ pub enum Notice<'a> {
     Phase(&'a str),
     /// What limited a finished run.
     Verdict(&'a str),
+    /// A run has ended. Each run tells this once, when nothing of it is left to do.
+    RunEnded(&'a RunEnd),
     /// Metrics are served here.
     Metrics(SocketAddr),
     /// A mount found damage of its set, or could not do what it was asked for.

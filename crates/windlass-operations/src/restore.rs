@@ -16,6 +16,7 @@ use windlass_engine::{Cancel, DirectoryTarget, OpenSet, OpenStripe, Outputs, Run
 use windlass_postgres::{Kept, RestoreRequest as ClusterRequest};
 
 use crate::caller::Caller;
+use crate::ended::RunEnd;
 use crate::ending::Ending;
 use crate::error::OperationError;
 use crate::foretold::{Done, Judgement, State};
@@ -24,7 +25,7 @@ use crate::hooks::HookCommands;
 use crate::notice::Notice;
 use crate::places::{self, SetRequest};
 use crate::probed::Ends;
-use crate::run::{Run, RunEnd};
+use crate::run::Run;
 use crate::settings::RunSettings;
 use crate::watch::{Ended, Watching};
 use crate::{compression, privilege};
@@ -177,7 +178,7 @@ fn restored(
         Held::Sqlite => job.file(),
     };
     // Damage in a frame is found only by reading it.
-    let (mut report, restored) = restored.map_err(|error| found.advised(error))?;
+    let (mut report, end, restored) = restored.map_err(|error| found.advised(error))?;
     let ends = Ends {
         database: request.places().map(PathBuf::as_path).collect(),
         stripes: set.stripes().iter().map(OpenStripe::location).collect(),
@@ -193,7 +194,8 @@ fn restored(
         rates: (request.max_rate, None),
     };
     let judgement = state.judge(caller, &ends, &done);
-    let end = RunEnd::new(caller, Ending::Done, &report);
+    caller.tell(&Notice::Verdict(&report.verdict));
+    let end = end.judged(Ending::Done, &report);
     let outcome = RestoreOutcome {
         report,
         stripe_bytes: set.stripe_bytes(),
@@ -217,7 +219,7 @@ impl Job<'_, '_> {
         &self,
         target: &DirectoryTarget,
         outputs: &Outputs,
-    ) -> Result<RunReport, OperationError> {
+    ) -> Result<(RunReport, RunEnd), OperationError> {
         let request = self.request;
         let settings = &request.settings;
         let options = settings.restore_options(self.set, request.max_rate, true)?;

@@ -2,12 +2,13 @@
 //!
 //!   `Run::go` --> the operation's own work (`before`, then a `Watch`) --> after, or on failure
 
-use std::cell::Cell;
+use std::cell::{Cell, RefCell};
 use std::sync::Arc;
 
-use windlass_engine::{Cancel, Outputs, Progress, RunReport};
+use windlass_engine::{Cancel, Outputs, Progress};
 
 use crate::caller::Caller;
+use crate::ended::{RunEnd, RunStart};
 use crate::ending::Ending;
 use crate::error::OperationError;
 use crate::hooks::{HookCommands, Hooks};
@@ -19,43 +20,13 @@ use crate::watch::{self, Watch, Watched, Watching};
 /// What metrics call a backup that keeps nothing.
 pub const TRIAL: &str = "trial";
 
-/// What a finished run tells its hook.
-pub struct RunEnd {
-    ending: Ending,
-    told: Vec<(&'static str, String)>,
-}
-
-impl RunEnd {
-    /// The end of a backup or restore.
-    pub fn new(caller: &Caller, ending: Ending, report: &RunReport) -> Self {
-        let stripes: Vec<_> = report.devices.iter().map(|one| one.name.as_str()).collect();
-        caller.tell(&Notice::Verdict(&report.verdict));
-        Self {
-            ending: match caller.observer.is_degraded() {
-                true => ending.degraded(),
-                false => ending,
-            },
-            told: vec![
-                ("SET_ID", report.set_id.clone()),
-                ("STRIPES", stripes.join("\n")),
-                ("BYTES_READ", report.bytes_read.to_string()),
-                ("BYTES_WRITTEN", report.bytes_written.to_string()),
-                ("SECONDS", format!("{:.3}", report.seconds)),
-                ("VERDICT", report.verdict.clone()),
-            ],
-        }
-    }
-}
-
 /// One run of an operation.
 pub struct Run<'a> {
     /// Its hooks.
     pub hooks: Hooks,
     caller: &'a Caller,
     watching: &'a Watching,
-    command: &'static str,
-    operation: &'static str,
-    series: String,
+    start: RefCell<RunStart>,
     /// Whether the run was watched. If so, its own metrics report its end.
     was_watched: Cell<bool>,
     /// Whether an output that was asked for was refused. Then nothing is written to any.
@@ -70,13 +41,18 @@ impl<'a> Run<'a> {
         (subject, series): (&str, &str),
         cancel: &Cancel,
     ) -> Self {
-        Self {
-            hooks: Hooks::new(hooks, (command, subject), &caller.observer, cancel),
-            caller,
-            watching,
+        let start = RunStart {
             command,
             operation: command,
+            subject: subject.to_owned(),
             series: series.to_owned(),
+            started: jiff::Timestamp::now(),
+        };
+        Self {
+            hooks: Hooks::new(hooks, &start, &caller.observer, cancel),
+            caller,
+            watching,
+            start: RefCell::new(start),
             was_watched: Cell::new(false),
             was_refused: Cell::new(false),
         }
@@ -85,19 +61,26 @@ impl<'a> Run<'a> {
     /// Makes this a run that keeps nothing. Neither its metrics nor its hooks may tell anybody that
     /// there is a backup.
     pub fn become_trial(&mut self) {
-        self.operation = TRIAL;
+        self.start.get_mut().operation = TRIAL;
         if self.hooks.give_up() {
             self.caller.tell(&Notice::NoHooks);
         }
     }
 
-    /// Does the work, then runs the hook for the way it ended.
+    /// Does the work, then runs the hook for the way it ended. Every run ends here.
     pub fn go<T>(
         mut self,
         work: impl FnOnce(&mut Self) -> Result<(T, RunEnd), OperationError>,
     ) -> Result<(T, Ending), OperationError> {
         match work(&mut self) {
-            Ok((outcome, end)) => Ok((outcome, self.hooks.after(end.ending, &end.told))),
+            Ok((outcome, mut end)) => {
+                if self.caller.observer.is_degraded() {
+                    end.ending = end.ending.degraded();
+                }
+                end.ending = self.hooks.after(&end);
+                self.caller.tell(&Notice::RunEnded(&end));
+                Ok((outcome, end.ending))
+            }
             Err(error) => {
                 self.failed(error.ending(), &error.to_string());
                 Err(error)
@@ -107,8 +90,10 @@ impl<'a> Run<'a> {
 
     /// Tells metrics and the hook that the run failed.
     pub fn failed(&self, ending: Ending, text: &str) {
-        self.failed_early();
-        self.hooks.on_failure(ending, text.to_owned());
+        let end = self.start.borrow().failed(ending, Some(text));
+        self.failed_early(&end);
+        self.hooks.on_failure(&end);
+        self.caller.tell(&Notice::RunEnded(&end));
     }
 
     /// Refuses outputs where none may be, before anything is written.
@@ -122,14 +107,13 @@ impl<'a> Run<'a> {
         outputs: &Outputs,
         (subject, series): (&str, &str),
     ) -> Result<Watch, OperationError> {
+        let mut start = self.start.borrow_mut();
+        (start.subject, start.series) = (subject.to_owned(), series.to_owned());
         let watch = Watch::start(&Watched {
             caller: self.caller,
             watching: self.watching,
             outputs,
-            command: self.command,
-            operation: self.operation,
-            subject: subject.to_owned(),
-            series: series.to_owned(),
+            run: &start,
         });
         self.was_watched.set(watch.is_ok());
         self.note_refusal(watch)
@@ -142,17 +126,15 @@ impl<'a> Run<'a> {
     }
 
     /// Writes the textfile of a run that failed before it could be watched.
-    fn failed_early(&self) {
+    fn failed_early(&self, end: &RunEnd) {
         let may_tell = !self.was_watched.get() && !self.was_refused.get();
         let path = self.watching.metrics_file.as_deref();
         let Some(path) = path.filter(|_| may_tell) else {
             return;
         };
         let outputs = outputs::outputs();
-        let labels = (self.operation, self.series.as_str(), self.caller.version());
-        let now = jiff::Timestamp::now();
-        let exporter = Exporter::new(labels, now, &Arc::<Progress>::default());
-        if let Err(error) = metrics::failed(path, &outputs, exporter) {
+        let exporter = Exporter::new(&end.run, self.caller.version(), &Arc::<Progress>::default());
+        if let Err(error) = metrics::failed(path, &outputs, exporter, end) {
             self.caller.tell(&Notice::MetricsOfFailure(&error));
         }
     }

@@ -16,16 +16,19 @@ use windlass_engine::{
 use windlass_lab::state_directory;
 
 use crate::caller::Caller;
+use crate::ended::RunEnd;
 use crate::ending::Ending;
 use crate::error::OperationError;
 use crate::held::Held;
+use crate::hooks::HookCommands;
 use crate::notice::Notice;
 use crate::opened::OpenSettings;
 use crate::outputs;
 use crate::places::{self, LocatedSet, Named, SetRequest, Which};
 use crate::probed::Ends;
+use crate::run::Run;
 use crate::settings::RunSettings;
-use crate::watch::{Ended, Watch, Watched, Watching};
+use crate::watch::{Ended, Watching};
 
 pub use outcome::{
     BadSets, Findings, Inspected, NotRead, Opening, SetResult, VerifiedSet, VerifiedSets,
@@ -189,6 +192,24 @@ impl Job<'_> {
 
     /// Reads every byte. `refused` is what the description of the set shows.
     fn read(&self, survey: &Survey, refused: Option<&str>) -> Result<Verification, OperationError> {
+        let about = (
+            self.caller,
+            &self.request.watching,
+            &HookCommands::default(),
+        );
+        let (subject, series) = (survey.set().set_id().to_string(), self.series(survey.set()));
+        let names = (subject.as_str(), series.as_str());
+        let run = Run::new(about, "verify", names, self.cancel);
+        let (verified, _) = run.go(|run| self.run(run, names, (survey, refused)))?;
+        Ok(verified)
+    }
+
+    fn run(
+        &self,
+        run: &Run<'_>,
+        names: (&str, &str),
+        (survey, refused): (&Survey, Option<&str>),
+    ) -> Result<(Verification, RunEnd), OperationError> {
         let (request, set) = (self.request, survey.set());
         let settings = &request.settings;
         let options = settings.restore_options(set, request.max_rate, false)?;
@@ -196,23 +217,20 @@ impl Job<'_> {
             plan: &options.plan,
             codec: None,
         });
-        let watch = Watch::start(&Watched {
-            caller: self.caller,
-            watching: &request.watching,
-            outputs: &outputs::of_set(set)?,
-            command: "verify",
-            operation: "verify",
-            subject: set.set_id().to_string(),
-            series: self.series(set),
-        })?;
+        let watch = run.watch(&outputs::of_set(set)?, names)?;
         let verified = windlass_engine::verify(survey, &options, watch.progress(), self.cancel);
         let verified = verified.map(|mut verified| {
             refused.iter().for_each(|one| verified.damage.add(one));
             verified
         });
-        let mut verified = watch.end(verified, |done| Ended {
+        let ending = |done: &Verification| match done.damage.is_empty() {
+            true => Ending::Done,
+            false => Ending::Damage,
+        };
+        let (mut verified, end) = watch.end(verified, |done| Ended {
             report: &done.run,
-            well: done.damage.is_empty() && self.well_so_far,
+            ending: ending(done),
+            are_all_well: done.damage.is_empty() && self.well_so_far,
         })?;
         let ends = Ends {
             database: vec![],
@@ -221,7 +239,8 @@ impl Job<'_> {
             emulation: &settings.emulation,
         };
         ends.judge(state_directory().as_deref(), &mut verified.run);
-        Ok(verified)
+        let end = end.judged(ending(&verified), &verified.run);
+        Ok((verified, end))
     }
 }
 

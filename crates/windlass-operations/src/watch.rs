@@ -18,6 +18,8 @@ use windlass_engine::{
 };
 
 use crate::caller::Caller;
+use crate::ended::{RunEnd, RunStart};
+use crate::ending::Ending;
 use crate::error::OperationError;
 use crate::metrics::{self, Exporter, Metrics};
 use crate::notice::{Notice, Observer};
@@ -100,19 +102,13 @@ pub struct Watched<'a> {
     pub watching: &'a Watching,
     /// What may not be written to.
     pub outputs: &'a Outputs,
-    /// `backup`, `restore`, `verify`.
-    pub command: &'static str,
-    /// The same for metrics, but a backup that keeps nothing is a `trial`: nobody who looks for the
-    /// last backup may find it.
-    pub operation: &'static str,
-    /// What it works on.
-    pub subject: String,
-    /// The same for metrics. It is another one for each database, and the same one every night.
-    pub series: String,
+    /// What runs.
+    pub run: &'a RunStart,
 }
 
 /// Everything that shows a run, until it is ended.
 pub struct Watch {
+    run: RunStart,
     observer: Arc<dyn Observer>,
     progress: Arc<Progress>,
     shown: Option<Box<dyn Any>>,
@@ -153,14 +149,21 @@ impl PhaseLog {
 pub struct Ended<'a> {
     /// What the run did.
     pub report: &'a RunReport,
-    /// False when it found damage.
-    pub well: bool,
+    /// How it ended.
+    pub ending: Ending,
+    /// Whether neither it nor an earlier run of the same operation found damage. This is what
+    /// metrics say, because they describe these runs together.
+    pub are_all_well: bool,
 }
 
 impl<'a> Ended<'a> {
     /// An end without damage.
     pub fn well(report: &'a RunReport) -> Self {
-        Self { report, well: true }
+        Self {
+            report,
+            ending: Ending::Done,
+            are_all_well: true,
+        }
     }
 }
 
@@ -172,8 +175,7 @@ impl Watch {
         let progress = Arc::<Progress>::default();
         let started = jiff::Timestamp::now();
         let events = events(run, started, &progress)?;
-        let labels = (run.operation, run.series.as_str(), caller.version());
-        let exporter = Exporter::new(labels, started, &progress);
+        let exporter = Exporter::new(run.run, caller.version(), &progress);
         let asked = (
             watching.metrics.as_deref(),
             watching.metrics_file.as_deref(),
@@ -193,9 +195,10 @@ impl Watch {
             (live.phase.to_owned(), numbers)
         };
         Ok(Self {
+            run: run.run.clone(),
             shown: caller.observer.watch(&progress),
             observer: Arc::clone(&caller.observer),
-            operation: Some(Operation::begin(run.command, &run.subject, look)),
+            operation: Some(Operation::begin(run.run.command, &run.run.subject, look)),
             metrics: Some(metrics),
             events,
             progress,
@@ -213,21 +216,28 @@ impl Watch {
         mut self,
         result: Result<T, E>,
         ended: impl for<'a> Fn(&'a T) -> Ended<'a>,
-    ) -> Result<T, OperationError> {
+    ) -> Result<(T, RunEnd), OperationError> {
         let result = result.map_err(Into::into);
         (self.shown, self.operation) = (None, None);
         self.phases.tell();
+        let end = match &result {
+            Ok(done) => self.run.done(ended(done).ending, ended(done).report),
+            Err(error) => self.run.failed(error.ending(), Some(&error.to_string())),
+        };
         if let Some(metrics) = self.metrics.take() {
-            metrics.end(result.as_ref().is_ok_and(|done| ended(done).well));
+            let are_all_well = result.as_ref().is_ok_and(|done| ended(done).are_all_well);
+            metrics.end(&end, are_all_well);
         }
-        let Some(events) = self.events.take() else {
-            return result;
-        };
-        let outcome = match &result {
-            Ok(done) => Ok(ended(done).report),
-            Err(failure) => Err(failure.to_string()),
-        };
-        match events.finish(outcome.as_ref().copied().map_err(String::as_str)) {
+        if let Some(events) = self.events.take() {
+            let report = result.as_ref().ok().map(|done| ended(done).report);
+            let outcome = report.ok_or(end.error.as_deref().unwrap_or_default());
+            self.end_events(events, outcome);
+        }
+        Ok((result?, end))
+    }
+
+    fn end_events(&self, events: EventLog, outcome: Result<&RunReport, &str>) {
+        match events.finish(outcome) {
             // The run itself has succeeded, and a missing record must not change that.
             Err(error) => self.observer.notice(&Notice::EventsFailed(&error)),
             // The file says this too, and so does its evaluation.
@@ -236,7 +246,6 @@ impl Watch {
             }
             Ok(_) => {}
         }
-        result
     }
 }
 
@@ -254,8 +263,8 @@ fn events(
         limit_bytes: events.limit_bytes,
         header: EventHeader {
             tool: run.caller.tool.clone(),
-            command: run.command.to_owned(),
-            subject: run.subject.clone(),
+            command: run.run.command.to_owned(),
+            subject: run.run.subject.clone(),
             started: started.to_string(),
         },
     };

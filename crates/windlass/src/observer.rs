@@ -105,6 +105,8 @@ impl Observer for Terminal {
             Notice::LogRefused => log::withdraw(),
             Notice::Phase(phase) => log::info(&format!("phase: {phase}")),
             Notice::Verdict(verdict) => log::info(&format!("verdict: {verdict}")),
+            // Its parts were told before, and the exit code says the rest.
+            Notice::RunEnded(_) => {}
             Notice::Metrics(address) => {
                 self.note(&format!("metrics     http://{address}/metrics"));
             }

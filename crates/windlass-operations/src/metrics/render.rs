@@ -8,6 +8,7 @@ use std::sync::Arc;
 use windlass_engine::{Live, Meter, Progress, Resource, StageReport};
 
 use super::kept::Kept;
+use crate::ended::RunStart;
 
 /// Reads the state of one run and writes it as metrics.
 pub struct Exporter {
@@ -37,19 +38,14 @@ enum Kind {
 type Sample = (String, f64);
 
 impl Exporter {
-    /// Metrics of a run of this operation on this subject, by this version of the program.
-    pub fn new(
-        labels: (&str, &str, &str),
-        started: jiff::Timestamp,
-        progress: &Arc<Progress>,
-    ) -> Self {
-        let (operation, subject, version) = labels;
-        let labels = [("operation", operation), ("subject", subject)];
+    /// Metrics of a run, by this version of the program.
+    pub fn new(run: &RunStart, version: &str, progress: &Arc<Progress>) -> Self {
+        let labels = [("operation", run.operation), ("subject", &*run.series)];
         Self {
             meter: Meter::new(progress),
             common: labels.map(|(name, value)| label(name, value)).join(","),
             version: version.to_owned(),
-            started: unix_seconds(started),
+            started: unix_seconds(run.started),
             ended: None,
             last_success: None,
             kept: Kept::default(),
@@ -58,11 +54,11 @@ impl Exporter {
     }
 
     /// Records the end of the run.
-    pub fn end(&mut self, success: bool) {
-        let now = unix_seconds(jiff::Timestamp::now());
-        self.ended = Some((now, success));
+    pub fn end(&mut self, at: jiff::Timestamp, success: bool) {
+        let at = unix_seconds(at);
+        self.ended = Some((at, success));
         if success {
-            self.last_success = Some(now);
+            self.last_success = Some(at);
         }
     }
 

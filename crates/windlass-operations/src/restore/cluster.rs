@@ -10,12 +10,13 @@ use windlass_postgres::{
 };
 
 use super::{Job, Restored};
+use crate::ended::RunEnd;
 use crate::error::OperationError;
 use crate::images::AsCluster;
 use crate::{outputs, places, privilege, watch};
 
 impl Job<'_, '_> {
-    pub(super) fn cluster(&mut self) -> Result<(RunReport, Restored), OperationError> {
+    pub(super) fn cluster(&mut self) -> Result<(RunReport, RunEnd, Restored), OperationError> {
         let (request, set, process) = (self.request, self.set, self.caller.process);
         let description = set.description();
         let owner = cluster_owner(&description.facts.database)?;
@@ -56,9 +57,9 @@ impl Job<'_, '_> {
         let written = DirectoryTarget::create(layout)
             .map_err(OperationError::from)
             .and_then(|target| self.write(&target, &outputs));
-        let report = written.map_err(|error| cut_off(&plan, error))?;
+        let (report, end) = written.map_err(|error| cut_off(&plan, error))?;
         let next_steps = plan.next_steps();
-        Ok((report, Restored::Cluster { next_steps }))
+        Ok((report, end, Restored::Cluster { next_steps }))
     }
 
     /// Gives the owner the directories that only root can create, then becomes the owner.

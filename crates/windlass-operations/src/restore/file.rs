@@ -6,12 +6,13 @@ use windlass_engine::{DirectoryTarget, Outputs, RunReport};
 use windlass_sqlite::Left;
 
 use super::{Job, Restored, parent};
+use crate::ended::RunEnd;
 use crate::error::OperationError;
 use crate::notice::Notice;
 use crate::{outputs, privilege, watch};
 
 impl Job<'_, '_> {
-    pub(super) fn file(&mut self) -> Result<(RunReport, Restored), OperationError> {
+    pub(super) fn file(&mut self) -> Result<(RunReport, RunEnd, Restored), OperationError> {
         let (request, set) = (self.request, self.set);
         let into = &request.into;
         if let Some((uid, gid)) = privilege::owner(parent(into)) {
@@ -43,10 +44,10 @@ impl Job<'_, '_> {
                 self.write(&target, &outputs)
             });
         match written {
-            Ok(report) => {
+            Ok((report, end)) => {
                 let path = plan.target.clone();
                 plan.publish()?;
-                Ok((report, Restored::Database { path }))
+                Ok((report, end, Restored::Database { path }))
             }
             Err(error) => match plan.abandon() {
                 Ok(()) => Err(error),

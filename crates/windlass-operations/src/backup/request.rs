@@ -1,0 +1,93 @@
+//! What a backup is asked for.
+
+use std::time::Duration;
+
+use windlass_postgres::BackupRequest as ClusterRequest;
+
+use crate::compression::Compression;
+use crate::hooks::HookCommands;
+use crate::settings::{Rates, RunSettings};
+use crate::watch::Watching;
+
+/// What to back up, where to, and how.
+#[derive(Clone, Debug)]
+pub struct BackupRequest {
+    /// A SQLite file, or a libpq connection string or URI.
+    pub database: String,
+    /// What the configuration calls the database.
+    pub name: Option<String>,
+    /// Where to write each stripe: a file, a directory, or `nul`.
+    pub to: Vec<String>,
+    /// Whether these devices were there on other nights, so that one that is missing is a warning.
+    pub to_is_expected: bool,
+    /// How to compress.
+    pub compression: Compression,
+    /// The same as the user wrote it, for what is told.
+    pub compression_text: String,
+    /// Limits of speed.
+    pub rates: Rates,
+    /// Whether to replace stripes that exist, after the new set is sealed.
+    pub overwrite: bool,
+    /// Whether to write through the page cache instead of past it.
+    pub buffered: bool,
+    /// A name for the backup, which the set keeps.
+    pub label: String,
+    /// PostgreSQL: whether to start with a checkpoint at once.
+    pub fast_checkpoint: bool,
+    /// PostgreSQL: whether to check the checksums of pages.
+    pub page_checksums: bool,
+    /// SQLite: the longest wait for a lock.
+    pub lock_wait: Option<Duration>,
+    /// SQLite in rollback mode: the longest time for which writers are locked out; zero is without
+    /// end.
+    pub lock_limit: Option<Duration>,
+    /// The names of warnings that do not change the ending.
+    pub accept: Vec<String>,
+    /// Whether to keep the plan's prediction beside what the run took.
+    pub keep_prediction: bool,
+    /// Commands before and after.
+    pub hooks: HookCommands,
+    /// How the run is recorded.
+    pub watching: Watching,
+    /// Buffers, threads, storage.
+    pub settings: RunSettings,
+}
+
+impl BackupRequest {
+    /// A backup of `database` to `devices`, with the usual settings.
+    pub fn new(database: &str, to: &[&str]) -> Self {
+        Self {
+            database: database.to_owned(),
+            name: None,
+            to: to.iter().map(|&device| device.to_owned()).collect(),
+            to_is_expected: false,
+            compression: Compression::default(),
+            compression_text: Compression::default().to_string(),
+            rates: Rates::default(),
+            overwrite: false,
+            buffered: false,
+            label: "windlass".to_owned(),
+            fast_checkpoint: true,
+            page_checksums: true,
+            lock_wait: None,
+            lock_limit: None,
+            accept: Vec::new(),
+            keep_prediction: true,
+            hooks: HookCommands::default(),
+            watching: Watching::default(),
+            settings: RunSettings::default(),
+        }
+    }
+}
+
+impl BackupRequest {
+    /// What a server is asked for.
+    pub fn cluster_request(&self) -> ClusterRequest {
+        ClusterRequest {
+            label: self.label.clone(),
+            fast_checkpoint: self.fast_checkpoint,
+            verify_checksums: self.page_checksums,
+            ..ClusterRequest::default()
+        }
+    }
+}

@@ -6,8 +6,11 @@ use std::fs::{self, File, Permissions};
 use std::os::unix::fs::{PermissionsExt, chown};
 use std::path::Path;
 
+use windlass_testkit::postgres::{ClusterOptions, PrivateCluster};
 use windlass_testkit::sqlite::{Shell, run_once};
 
+use crate::clusters::{directory, place};
+use crate::opening::Scratch;
 use crate::support::*;
 
 /// What a case does to the directory of the database.
@@ -151,5 +154,31 @@ fn a_database_that_was_emptied_is_a_warning_as_long_as_a_larger_set_is_there() {
             let output = windlass(&[command, &new, "--to", &sets]);
             assert_eq!(output.status.code(), Some(0), "{}", text(&output));
         }
+    }
+}
+
+#[test]
+fn a_configuration_with_a_mistake_is_a_warning_until_it_is_accepted() {
+    let place = place();
+    let source = PrivateCluster::start(&ClusterOptions::default());
+    source.configure(&["work_mem = = 1"]);
+    let (conninfo, sets) = (source.conninfo(), directory(place.path(), "sets"));
+    let run = |command: &str, options: &[&str]| {
+        let words = [command, &conninfo, "--to", sets.to_str().unwrap()];
+        Scratch::new().run(None, &[&words[..], options].concat())
+    };
+    for (command, code) in [("check", 3), ("backup", 3)] {
+        let output = run(command, &[]);
+        let said = text(&output);
+        assert_eq!(output.status.code(), Some(code), "{command}: {said}");
+        assert!(said.contains("syntax error"), "{command}: {said}");
+        assert!(said.contains("configuration-error"), "{command}: {said}");
+        let output = run(command, &["--accept", "configuration-error"]);
+        assert_eq!(
+            output.status.code(),
+            Some(0),
+            "{command}: {}",
+            text(&output)
+        );
     }
 }

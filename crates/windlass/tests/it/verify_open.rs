@@ -218,6 +218,23 @@ fn a_cluster_whose_catalogs_were_damaged_before_the_backup_ends_with_the_code_of
         segment.unwrap().path = b"pg_multixact/lost".to_vec();
     });
     is_damaged(&scratch, &set, "pg_multixact/offsets has lost its segments");
+    // Beside a sound set, too.
+    let conninfo = source.conninfo();
+    scratch.run(None, &["backup", &conninfo, "--to", &set, "--quiet"]);
+    let output = scratch.run(None, &["verify", "--open", "--quiet", &set]);
+    let said = text(&output);
+    assert_eq!(output.status.code(), Some(4), "{said}");
+    assert_eq!(said.matches("cannot be opened: ").count(), 1, "{said}");
+    assert!(said.contains("error: 1 of 2 sets damaged: "), "{said}");
+    let output = scratch.run(None, &["verify", "--open", "--json", &set]);
+    let report: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    let sets = report["sets"].as_array().unwrap();
+    let unopened: Vec<_> = sets
+        .iter()
+        .filter(|it| !it["open"]["error"].is_null())
+        .collect();
+    assert_eq!(unopened.len(), 1, "{report}");
+    assert_eq!(unopened[0]["ok"], false, "{report}");
     scratch.assert_clean();
 }
 

@@ -16,6 +16,7 @@ use crate::ending::Ending;
 use crate::extract::ExtractError;
 use crate::hooks::HookError;
 use crate::places::{Advice, PlaceError};
+use crate::plan::PlanError;
 
 /// Why an operation failed.
 #[derive(Debug, Error)]
@@ -115,6 +116,9 @@ pub enum OperationError {
     /// One file of events for several runs.
     #[error("a file of events records one run, and each set of a directory has its own")]
     EventsOfSeveral,
+    /// A plan or a probe cannot be made.
+    #[error(transparent)]
+    Plan(#[from] PlanError),
     /// A relation cannot be extracted.
     #[error(transparent)]
     Extract(#[from] ExtractError),
@@ -365,6 +369,7 @@ impl OperationError {
             | Self::Compression(_)
             | Self::MetricsAddress { .. }
             | Self::EventsOfSeveral
+            | Self::Plan(_)
             | Self::DifferentKinds { .. }
             | Self::OverlayBelow { .. } => Ending::Usage,
             Self::Engine(error) if error.is_damage() => Ending::Damage,

@@ -4,10 +4,11 @@ use std::any::Any;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::Duration;
 
 use windlass_engine::{BufferPlan, EngineError, Progress, SetEntry};
 use windlass_image::ImageError;
-use windlass_lab::LabError;
+use windlass_lab::{LabError, Point};
 
 use crate::checks::Check;
 use crate::ended::RunEnd;
@@ -57,6 +58,26 @@ pub enum Notice<'a> {
         count: u64,
         /// The first.
         first: &'a Path,
+    },
+    /// Codecs are measured on a sample of a database.
+    MeasuresCodecs,
+    /// Storage is measured.
+    Probing {
+        /// Where.
+        directory: &'a Path,
+        /// Bytes of the scratch file.
+        scratch_bytes: u64,
+        /// How long.
+        budget: Duration,
+    },
+    /// A point of the storage was measured.
+    Probed {
+        /// Which one, from 1.
+        index: usize,
+        /// Of how many.
+        count: usize,
+        /// What was measured.
+        point: &'a Point,
     },
     /// A check was made before a run.
     Checked(&'a Check),

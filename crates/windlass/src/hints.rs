@@ -12,6 +12,7 @@ mod lab;
 pub mod metrics;
 pub mod operation;
 pub mod places;
+mod plan;
 mod restore;
 
 pub use databases::{postgres, sqlite};

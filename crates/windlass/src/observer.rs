@@ -4,14 +4,14 @@ use std::any::Any;
 use std::path::Path;
 use std::sync::Arc;
 
-use windlass_engine::{Progress, SetEntry};
+use windlass_engine::{Progress, SetEntry, show_size};
 use windlass_operations::places::{How, Identity, short_id};
 use windlass_operations::{Notice, Observer};
 
 use crate::cli::Global;
 use crate::hints::metrics::unwritten;
 use crate::progress::{Show, Shown};
-use crate::words::{local_time, when};
+use crate::words::{local_time, point_text, when};
 use crate::{checks, denied, hints, log, output, table};
 
 /// How the terminal shows an operation.
@@ -75,6 +75,22 @@ impl Terminal {
                  second signal ends it now",
                 path.display()
             )),
+            Notice::MeasuresCodecs => self.note("measuring codecs on a sample of the database"),
+            Notice::Probing {
+                directory,
+                scratch_bytes,
+                budget,
+            } => self.note(&format!(
+                "probing {} with a scratch file of {} for {:.0} s",
+                directory.display(),
+                show_size(*scratch_bytes),
+                budget.as_secs_f64()
+            )),
+            Notice::Probed {
+                index,
+                count,
+                point,
+            } => self.note(&format!("{index:>4} of {count}  {}", point_text(point))),
             Notice::RemovesLeft(path) => output::note(&format!(
                 "note: a restore that was cut off had left {}: this one removes it",
                 path.display()

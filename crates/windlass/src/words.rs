@@ -2,7 +2,8 @@
 
 use std::path::PathBuf;
 
-use windlass_engine::{Live, Resource};
+use windlass_engine::{Live, Resource, show_rate, show_size};
+use windlass_lab::{Operation, Pattern, Point};
 pub use windlass_operations::moments::{age, local_time, moment, timestamp, when};
 
 /// A duration: `0.35 s`, `12.3 s`, `5 min 10 s`, `3 h 20 min`, `4 days`.
@@ -59,6 +60,33 @@ pub fn quoted(word: &str) -> String {
         true => word.to_owned(),
         false => format!("'{}'", word.replace('\'', "'\\''")),
     }
+}
+
+/// A measured point of storage.
+pub fn point_text(point: &Point) -> String {
+    format!(
+        "{:<22} {:>8} x {:<2}  {:>10}  {:>8.0} a second  p50 {:.0} us",
+        path_kind(point.pattern, point.operation, point.direct),
+        show_size(point.block_bytes),
+        point.depth,
+        show_rate(point.bytes_per_second),
+        point.operations_per_second,
+        point.latency_micros_p50
+    )
+}
+
+/// A way to read or write storage.
+pub fn path_kind(pattern: Pattern, operation: Operation, direct: bool) -> String {
+    let pattern = match pattern {
+        Pattern::Sequential => "sequential",
+        Pattern::Random => "random",
+    };
+    let operation = match operation {
+        Operation::Read => "read",
+        Operation::Write => "write",
+    };
+    let way = if direct { "" } else { ", cached" };
+    format!("{pattern} {operation}{way}")
 }
 
 #[cfg(test)]

@@ -2,66 +2,28 @@
 
 mod answer;
 
-use std::path::{Path, PathBuf};
-use std::time::Duration;
-
-use windlass_engine::media::Codec;
-use windlass_engine::{Cancel, FileDeviceOptions};
-use windlass_lab::{
-    Alternative, ChainPrediction, Direction, LabError, Link, Operation, Prediction, Predictions,
-    Profile, Question, Records, Speeds, choose, measure_codecs, state_directory, sureness, to_f64,
-};
-use windlass_model::{Instance, Model};
-use windlass_postgres::Cluster;
-use windlass_sqlite::Database;
+use windlass_lab::{Direction, Records};
+use windlass_operations::plan::{PlanRequest, plan, records};
 
 use crate::cli::{Global, Plan};
-use crate::database::DatabaseName;
+use crate::compression::parse_codec;
 use crate::exit::{Code, Failure};
-use crate::output;
-use crate::privilege;
-use crate::requests;
+use crate::{output, requests};
 use answer::Answer;
-use windlass_operations::ProcessUse;
-
-/// The most bytes of a database that are read for a sample.
-const SAMPLE_BYTES: u64 = 64 << 20;
-/// How long codecs are measured on the sample.
-const SAMPLE_TIME: Duration = Duration::from_secs(3);
+use windlass_operations::Rates;
 
 pub fn run(global: &Global, arguments: &Plan) -> Result<Code, Failure> {
-    let state = state_directory();
-    let records = match &state {
-        Some(directory) => Predictions::of(directory).read()?,
-        None => Records::default(),
-    };
     if arguments.accuracy {
-        show_accuracy(global, &records);
+        show_accuracy(global, &records()?);
         return Ok(Code::Done);
     }
-    let asked = Asked::of(arguments, state.as_deref())?;
-    let alternatives = asked.alternatives(arguments)?;
-    let predictions = alternatives.iter().map(|one| asked.question.predict(one));
-    let predictions = predictions.collect::<Result<Vec<_>, _>>()?;
-    let chains = match arguments.chain.as_slice() {
-        [] => Vec::new(),
-        links => asked.chains((&alternatives, &predictions), links)?,
-    };
-    let direction = asked.question.direction;
-    let known = records.accuracy(direction);
-    let answer = Answer {
-        asked: &asked,
-        choice: choose(&whole(direction, &predictions, &chains), arguments.within),
-        sure: sureness(direction, known.as_ref(), arguments.database.is_some()),
-        predictions,
-        chains,
-    };
-    if global.json {
-        output::line(&answer.document().to_string());
-    } else {
-        answer.show();
+    let outcome = plan(&requests::quiet_caller(global), &request(arguments)?)?;
+    let answer = Answer(&outcome);
+    match global.json {
+        true => output::line(&answer.document().to_string()),
+        false => answer.show(),
     }
-    Ok(match (&answer.choice, arguments.within) {
+    Ok(match (&outcome.choice, arguments.within) {
         (Some(choice), Some(window)) if !choice.meets => {
             output::note(&format!(
                 "warning: nothing here ends within {}",
@@ -74,210 +36,32 @@ pub fn run(global: &Global, arguments: &Plan) -> Result<Code, Failure> {
     })
 }
 
-/// The question, and remarks on how it was understood.
-struct Asked {
-    question: Question,
-    /// The user's ratio, for every codec that compresses.
-    ratio: Option<f64>,
-    notes: Vec<String>,
-}
-
-impl Asked {
-    fn of(arguments: &Plan, state: Option<&Path>) -> Result<Self, Failure> {
-        let mut notes = Vec::new();
-        let measured = match &arguments.database {
-            Some(text) => Some(measure(text, &codecs(arguments)?)?),
-            None => None,
-        };
-        let used_bytes = measured.as_ref().map(|measured| measured.bytes);
-        let used_bytes = used_bytes.or(arguments.used_bytes).ok_or_else(|| {
-            let hint = "Name a database to measure, or say --used-bytes.";
-            Failure::usage("plan: there is no size to plan for", hint)
-        })?;
-        let speeds = match &measured {
-            Some(measured) => measured.speeds.clone(),
-            None => Speeds::probed(state)?,
-        };
-        if measured.is_none() && arguments.ratio.is_none() {
-            notes.push(format!(
-                "the ratio of each codec is that of {}",
-                speeds.origin
-            ));
-        }
-        let instance = arguments.instance.as_deref().map(instance).transpose()?;
-        let cores = arguments.cores.map(usize::from);
-        let cores = cores.or(instance.as_ref().map(|instance| instance.cores));
-        let restore = arguments.restore;
-        let mut question = Question {
-            direction: if restore {
-                Direction::Restore
-            } else {
-                Direction::Backup
-            },
-            used_bytes,
-            file_bytes: arguments.file_bytes.unwrap_or(used_bytes).max(used_bytes),
-            sources: ends("--source", &arguments.source, Operation::Read, state)?,
-            targets: ends("--target", &arguments.target, Operation::Write, state)?,
-            cores: cores
-                .unwrap_or_else(|| std::thread::available_parallelism().map_or(1, usize::from)),
-            instance,
-            request: requests::request(&arguments.buffers, &arguments.layout)?,
-            write_depth: FileDeviceOptions::default().depth,
-            read_rate: arguments.max_rate.map(to_f64),
-            write_rate: arguments.max_device_rate.map(to_f64),
-            speeds,
-        };
-        if question.orient() {
-            notes.push("an object store holds no live database: taken as the backup's end".into());
-        }
-        Ok(Self {
-            question,
-            ratio: arguments.ratio,
-            notes,
-        })
-    }
-
-    /// Every combination of a number of files and a codec.
-    fn alternatives(&self, arguments: &Plan) -> Result<Vec<Alternative>, Failure> {
-        let mut alternatives = Vec::new();
-        for codec in codecs(arguments)? {
-            for files in &arguments.files {
-                alternatives.push(Alternative {
-                    files: usize::from(*files),
-                    codec,
-                    ratio: match codec {
-                        Codec::None => 1.0,
-                        codec => self.ratio.unwrap_or(self.question.speeds.of(codec).ratio),
-                    },
-                });
-            }
-        }
-        Ok(alternatives)
-    }
-
-    /// The chain that begins with each alternative.
-    fn chains(
-        &self,
-        (alternatives, full): (&[Alternative], &[Prediction]),
-        links: &[Link],
-    ) -> Result<Vec<ChainPrediction>, LabError> {
-        let each = alternatives.iter().zip(full);
-        each.map(|(one, full)| self.question.predict_chain(one, full, links))
-            .collect()
-    }
-}
-
-/// What the window applies to: each backup by itself, or the restore of the whole chain.
-fn whole(
-    direction: Direction,
-    predictions: &[Prediction],
-    chains: &[ChainPrediction],
-) -> Vec<Prediction> {
-    let mut whole = predictions.to_vec();
-    if direction == Direction::Restore {
-        for (prediction, chain) in whole.iter_mut().zip(chains) {
-            prediction.seconds = chain.seconds;
-        }
-    }
-    whole
-}
-
-fn codecs(arguments: &Plan) -> Result<Vec<Codec>, Failure> {
+fn request(arguments: &Plan) -> Result<PlanRequest, Failure> {
     let codecs = arguments.compress.iter();
-    codecs
-        .map(|text| Ok(crate::compression::parse_codec(text)?))
-        .collect()
-}
-
-fn instance(name: &str) -> Result<Instance, Failure> {
-    Instance::named(name).ok_or_else(|| {
-        let known: Vec<_> = Instance::names().collect();
-        Failure::usage(
-            format!("--instance {name:?} is not known"),
-            format!(
-                "Known are {}; or say the limits as keys of a model.",
-                known.join(", ")
-            ),
-        )
+    let codecs = codecs.map(|text| Ok(parse_codec(text)?));
+    Ok(PlanRequest {
+        database: arguments.database.clone(),
+        used_bytes: arguments.used_bytes,
+        file_bytes: arguments.file_bytes,
+        ratio: arguments.ratio,
+        sources: arguments.source.clone(),
+        targets: arguments.target.clone(),
+        instance: arguments.instance.clone(),
+        stripes: arguments.files.clone(),
+        codecs: codecs.collect::<Result<_, Failure>>()?,
+        cores: arguments.cores,
+        direction: match arguments.restore {
+            true => Direction::Restore,
+            false => Direction::Backup,
+        },
+        chain: arguments.chain.clone(),
+        within: arguments.within,
+        rates: Rates {
+            read: arguments.max_rate,
+            write: arguments.max_device_rate,
+        },
+        buffers: requests::request(&arguments.buffers, &arguments.layout)?,
     })
-}
-
-/// The models of one end of the pipeline.
-fn ends(
-    option: &str,
-    texts: &[String],
-    operation: Operation,
-    state: Option<&Path>,
-) -> Result<Vec<Model>, Failure> {
-    if texts.is_empty() {
-        return Err(Failure::usage(
-            format!("{option} is missing"),
-            format!("Say what storage is there: {}.", Model::EXAMPLES),
-        ));
-    }
-    texts
-        .iter()
-        .map(|text| model(text, operation, state))
-        .collect()
-}
-
-/// A model by its name, or by a path that was probed.
-fn model(text: &str, operation: Operation, state: Option<&Path>) -> Result<Model, Failure> {
-    let path = Path::new(text);
-    if !text.starts_with(['/', '.']) {
-        return Ok(Model::parse(text)?);
-    }
-    path.metadata().map_err(|error| {
-        Failure::usage(
-            format!("{text}: {error}"),
-            "Name a path on storage that `windlass lab probe` has measured, or a model.",
-        )
-    })?;
-    let profile = match state {
-        Some(state) => Profile::for_path(state, path)?,
-        None => None,
-    };
-    let profile = profile.ok_or_else(|| {
-        Failure::usage(
-            format!("{text} has not been probed"),
-            format!("Run: windlass lab probe {text}"),
-        )
-    })?;
-    Ok(profile.model(operation))
-}
-
-/// What a look at a database found out.
-pub(super) struct Measured {
-    /// Bytes that a backup reads.
-    pub(super) bytes: u64,
-    /// Ratio and speed of each codec on a sample.
-    pub(super) speeds: Speeds,
-}
-
-/// Looks at a database as its owner.
-pub(super) fn measure(text: &str, codecs: &[Codec]) -> Result<Measured, Failure> {
-    let name = DatabaseName::resolve(text)?;
-    privilege::as_user(ProcessUse::Own, name.owner(), || {
-        let (bytes, files) = match &name {
-            DatabaseName::Sqlite(path) => {
-                (Database::open(path)?.estimate_bytes(), vec![path.clone()])
-            }
-            DatabaseName::Postgres(conninfo) => cluster(conninfo)?,
-        };
-        let sample = windlass_lab::Sample::of_files(&files, SAMPLE_BYTES)?;
-        let speeds = measure_codecs(&sample, codecs, SAMPLE_TIME, &Cancel::new())?;
-        Ok(Measured { bytes, speeds })
-    })
-}
-
-pub(super) fn cluster(conninfo: &str) -> Result<(u64, Vec<PathBuf>), Failure> {
-    let cluster = Cluster::connect(conninfo)?;
-    let root = &cluster.facts().data_directory;
-    let mut files = Vec::new();
-    for part in ["base", "global", "pg_tblspc"] {
-        files.extend(windlass_lab::plain_files(&root.join(part))?);
-    }
-    Ok((cluster.estimate_bytes()?, files))
 }
 
 fn show_accuracy(global: &Global, records: &Records) {

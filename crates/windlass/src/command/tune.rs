@@ -18,6 +18,8 @@ use windlass_lab::{
 use windlass_model::Emulation;
 use windlass_sqlite::Database;
 
+use windlass_operations::sampled::cluster_files;
+
 use crate::cli::{Global, Tune};
 use crate::compression::parse_codec;
 use crate::config::{self, edit};
@@ -111,7 +113,7 @@ impl Place {
                 })
             }
             DatabaseName::Postgres(conninfo) => {
-                let (_, files) = super::plan::cluster(conninfo)?;
+                let (_, files) = cluster_files(conninfo)?;
                 let cluster = windlass_postgres::Cluster::connect(conninfo)?;
                 Ok(Self {
                     files,

@@ -90,6 +90,7 @@ fn of_place(error: &OperationError) -> (String, Option<String>) {
         OperationError::NoServerUser { .. } => {
             (error.to_string(), said("Name another user with --run-as."))
         }
+        OperationError::Plan(inner) => super::plan::words(inner),
         OperationError::Extract(inner) => extract(inner),
         OperationError::DifferentKinds { .. } => (
             error.to_string(),

@@ -2,30 +2,21 @@
 //! that is.
 
 use windlass_engine::{show_rate, to_json};
-use windlass_lab::{
-    ChainPrediction, Choice, Direction, LinkKind, PREDICTED_SECONDS_MIN, Prediction, Sureness,
-};
+use windlass_lab::{ChainPrediction, Direction, LinkKind, PREDICTED_SECONDS_MIN, Prediction};
 use windlass_model::Model;
+use windlass_operations::plan::PlanOutcome;
 
-use super::Asked;
 use crate::foretold;
 use crate::output;
 use windlass_engine::show_size;
 
 /// The whole answer.
-pub(super) struct Answer<'a> {
-    pub(super) asked: &'a Asked,
-    pub(super) predictions: Vec<Prediction>,
-    /// The chain that begins with each alternative; empty if the user asked for none.
-    pub(super) chains: Vec<ChainPrediction>,
-    pub(super) choice: Option<Choice>,
-    pub(super) sure: Sureness,
-}
+pub(super) struct Answer<'a>(pub(super) &'a PlanOutcome);
 
 impl Answer<'_> {
     /// As JSON.
     pub(super) fn document(&self) -> serde_json::Value {
-        let question = &self.asked.question;
+        let question = &self.0.question;
         let names = |models: &[Model]| -> Vec<String> {
             models.iter().map(|model| model.name.clone()).collect()
         };
@@ -36,8 +27,8 @@ impl Answer<'_> {
             document["minutes_high"] = range.map(|(_, high)| high).into();
             document
         };
-        let mut alternatives: Vec<_> = self.predictions.iter().map(document).collect();
-        for (index, chain) in self.chains.iter().enumerate() {
+        let mut alternatives: Vec<_> = self.0.predictions.iter().map(document).collect();
+        for (index, chain) in self.0.chains.iter().enumerate() {
             alternatives[index]["chain"] = to_json(chain);
         }
         serde_json::json!({
@@ -49,15 +40,15 @@ impl Answer<'_> {
             "instance": question.instance.as_ref().map(|instance| &instance.name),
             "cores": question.cores,
             "alternatives": alternatives,
-            "choice": self.choice,
-            "sure": self.sure,
-            "notes": self.asked.notes,
+            "choice": self.0.choice,
+            "sure": self.0.sure,
+            "notes": self.0.notes.iter().map(ToString::to_string).collect::<Vec<_>>(),
         })
     }
 
     /// The shortest and the longest time it should take, in minutes.
     fn range(&self, one: &Prediction) -> (f64, f64) {
-        let share = self.sure.share.min(0.9);
+        let share = self.0.sure.share.min(0.9);
         (one.minutes * (1.0 - share), one.minutes * (1.0 + share))
     }
 
@@ -68,12 +59,12 @@ impl Answer<'_> {
         }
         let (low, high) = self.range(one);
         let (low, high) = (duration(low * 60.0), duration(high * 60.0));
-        format!("{low} to {high}: {}", self.sure.why)
+        format!("{low} to {high}: {}", self.0.sure.why)
     }
 
     /// For people.
     pub(super) fn show(&self) {
-        let question = &self.asked.question;
+        let question = &self.0.question;
         let what = match question.direction {
             Direction::Backup => "backup",
             Direction::Restore => "restore",
@@ -94,16 +85,17 @@ impl Answer<'_> {
         output::line(
             "  files  codec       time        rate     stored    buffers   CPU      bound by",
         );
-        for (index, one) in self.predictions.iter().enumerate() {
+        for (index, one) in self.0.predictions.iter().enumerate() {
             let chosen = self
+                .0
                 .choice
                 .as_ref()
                 .is_some_and(|choice| choice.index == index);
             show_prediction(one, chosen);
         }
         output::line("");
-        if let Some(choice) = &self.choice {
-            let one = &self.predictions[choice.index];
+        if let Some(choice) = &self.0.choice {
+            let one = &self.0.predictions[choice.index];
             output::line(&format!(
                 "choice        {}, {}: {}",
                 output::count(one.files as u64, "file"),
@@ -114,11 +106,11 @@ impl Answer<'_> {
             if let Some(next) = &one.next {
                 output::line(&format!("next limit    {}", next.words()));
             }
-            if let Some(chain) = self.chains.get(choice.index) {
+            if let Some(chain) = self.0.chains.get(choice.index) {
                 show_chain(question.direction, chain);
             }
         }
-        for note in &self.asked.notes {
+        for note in &self.0.notes {
             output::line(&format!("note          {note}"));
         }
     }

@@ -6,11 +6,14 @@ use super::relations;
 use crate::error::{PostgresError, SqlContext};
 use crate::open::Connection;
 
-/// An index that is being built, or whose building failed, may point anywhere. An unlogged sequence
-/// that was made in the log may be empty after recovery: the server does not write its `_init` fork
-/// to the disk before it copies the fork.
+/// An index that is not valid may lack rows, and it need not point to its table. The build of an
+/// index that is not ready failed or still runs: CREATE INDEX CONCURRENTLY and REINDEX CONCURRENTLY
+/// leave such an index with an empty file or with parts of a structure. An unlogged sequence that
+/// was made in the log may be empty after recovery: the server does not write its `_init` fork to
+/// the disk before it copies the fork.
 const KINDS: &str = "SELECT pg_relation_filepath(c.oid), \
-     CASE WHEN c.relkind = 'S' AND c.relpersistence = 'u' THEN '' ELSE c.relkind::text END, \
+     CASE WHEN c.relkind = 'S' AND c.relpersistence = 'u' THEN '' \
+       WHEN NOT i.indisready THEN 'not ready' ELSE c.relkind::text END, \
      coalesce(a.amname::text, ''), CASE WHEN i.indisvalid AND i.indisready AND i.indislive \
      THEN pg_relation_filepath(i.indrelid) END FROM pg_class c \
      LEFT JOIN pg_am a ON a.oid = c.relam LEFT JOIN pg_index i ON i.indexrelid = c.oid \
@@ -28,6 +31,8 @@ pub(super) enum Kind {
     SpGist,
     Brin,
     Sequence,
+    /// An index whose build has not ended. Nobody reads it, and no page of it must be there.
+    NotReady,
     /// Of an access method that this module does not know, or of a database that nobody can
     /// connect to.
     Unknown,
@@ -63,6 +68,7 @@ pub(super) fn ask(
 fn kind_of(kind: &str, method: &str) -> Kind {
     match (kind, method) {
         ("S", _) => Kind::Sequence,
+        ("not ready", _) => Kind::NotReady,
         ("r" | "m" | "t", "heap") => Kind::Table,
         ("i", "btree") => Kind::BTree,
         ("i", "hash") => Kind::Hash,

@@ -103,7 +103,7 @@ pub(super) fn read_all(
     reads.extend(read_these(&others, &tables)?);
     files.extend(others);
     found.pages = reads.iter().map(|read| read.pages).sum();
-    let mut faults: BTreeMap<&str, String> = gaps(&files, &control);
+    let mut faults: BTreeMap<&str, String> = gaps(&files, &known, &control);
     let forks = lengths(&files, &reads, &control);
     for (path, what) in lost_pages(&forks, &known).chain(lost_rows(&files, &reads, &known)) {
         add(&mut faults, path, &what);
@@ -210,11 +210,17 @@ fn blocks(blocks: &BTreeSet<u32>) -> Option<String> {
 
 /// Forks with a gap: a segment that is missing or not full, and one behind it that is not empty.
 /// The server reads such a fork only up to the gap and takes that for its end. Empty segments at
-/// the end are no gap: a server that shortens a relation leaves them there.
-fn gaps<'a>(files: &'a [PageFile], control: &Control) -> BTreeMap<&'a str, String> {
+/// the end are no gap: a server that shortens a relation leaves them there. An index that is not
+/// ready may have one: most of its pages get into the log only when its build ends.
+fn gaps<'a>(
+    files: &'a [PageFile],
+    known: &HashMap<String, Known>,
+    control: &Control,
+) -> BTreeMap<&'a str, String> {
     let full = u64::from(control.relation_segment_blocks) * u64::from(control.block_bytes);
     let mut forks: BTreeMap<(&str, Fork), BTreeMap<u32, &PageFile>> = BTreeMap::new();
-    for file in files.iter().filter(|file| file.bytes > 0) {
+    let is_ready = |file: &&PageFile| kind(known, file) != Kind::NotReady;
+    for file in files.iter().filter(is_ready).filter(|file| file.bytes > 0) {
         let fork = forks.entry((&file.relation, file.fork)).or_default();
         fork.insert(file.segment, file);
     }

@@ -41,7 +41,7 @@ const MAP_PAGES_PER_BYTE: u32 = 4;
 /// The pages that every relation of this kind has.
 pub(super) fn first_pages(kind: Kind) -> std::ops::Range<u32> {
     match kind {
-        Kind::Table | Kind::Unknown => 0..0,
+        Kind::Table | Kind::NotReady | Kind::Unknown => 0..0,
         Kind::Gin => 0..2,
         Kind::SpGist => 0..3,
         _ => 0..1,
@@ -53,7 +53,7 @@ pub(super) fn has_marks(kind: Kind, block: u32, page: &[u8]) -> bool {
     let last = || u16_at(page, page.len().saturating_sub(2));
     let meta = |magic| block != 0 || u32_at(page, CONTENT_AT) == Some(magic);
     match kind {
-        Kind::Table | Kind::Gin | Kind::Unknown => true,
+        Kind::Table | Kind::Gin | Kind::NotReady | Kind::Unknown => true,
         Kind::BTree => meta(BTREE_META),
         Kind::Hash => meta(HASH_META) && last() == Some(0xFF80),
         Kind::Gist => last() == Some(0xFF81),

@@ -136,3 +136,92 @@ fn lost_pages_of_every_kind_of_relation_are_found() {
         inspection.faults
     );
 }
+
+/// As a CREATE INDEX CONCURRENTLY or a REINDEX CONCURRENTLY leaves them that fails while it builds
+/// the index, or waits to build it.
+const NOT_READY: [&str; 7] = [
+    "failed_btree",
+    "failed_hash",
+    "failed_gist",
+    "failed_gin",
+    "failed_spgist",
+    "failed_brin",
+    "failed_part",
+];
+
+/// A set with all of these, the same of a TOAST table, and an index that is ready but not valid.
+/// Returns also the paths of some.
+fn set_of_unfinished_indexes(bin: &Path) -> (Opened, BTreeMap<&'static str, String>) {
+    become_server_user();
+    let place = tempfile::tempdir().unwrap();
+    let options = ClusterOptions {
+        bin: bin.to_owned(),
+        ..ClusterOptions::default()
+    };
+    let source = PrivateCluster::start(&options.setting("max_prepared_transactions = 1"));
+    let sql = |text: &str| source.sql("postgres", text);
+    sql("CREATE TABLE rows AS SELECT i, repeat('x', 9) x FROM generate_series(0, 10) i");
+    sql("CREATE TABLE parts (i int) PARTITION BY RANGE (i)");
+    sql("CREATE TABLE part PARTITION OF parts FOR VALUES FROM (0) TO (9)");
+    sql("INSERT INTO parts VALUES (0)");
+    for (name, how) in [
+        ("failed_btree", "rows ((1 / i))"),
+        ("failed_hash", "rows USING hash ((1 / i))"),
+        ("failed_gist", "rows USING gist (point(1 / i, 1))"),
+        ("failed_gin", "rows USING gin ((ARRAY[1 / i]))"),
+        ("failed_spgist", "rows USING spgist (point(1 / i, 1))"),
+        ("failed_brin", "rows USING brin ((1 / i))"),
+        ("failed_part", "part ((1 / i))"),
+    ] {
+        let text = format!("CREATE INDEX CONCURRENTLY {name} ON {how}");
+        assert!(!source.try_sql("postgres", &text).status.success());
+    }
+    sql("CREATE INDEX parts_index ON ONLY parts ((1 / i))");
+    // The transaction keeps a lock on the TOAST table for which the new index waits.
+    let toast = sql("SELECT reltoastrelid::regclass FROM pg_class WHERE relname = 'rows'");
+    sql("ALTER TABLE rows ALTER x SET STORAGE EXTERNAL");
+    sql("BEGIN; INSERT INTO rows VALUES (11, repeat('y', 9000)); PREPARE TRANSACTION 'holds'");
+    let mut rebuild = source.tool("psql");
+    rebuild.env("PGOPTIONS", "-c lock_timeout=1");
+    let text = format!("REINDEX INDEX CONCURRENTLY {toast}_index");
+    let rebuilt = rebuild.args(["-d", "postgres", "-c", &text]).output();
+    assert!(!rebuilt.unwrap().status.success());
+    sql("COMMIT PREPARED 'holds'");
+    let unready = sql("SELECT count(*) FROM pg_index WHERE NOT indisready");
+    assert_eq!(unready, (NOT_READY.len() + 1).to_string());
+    sql("CREATE INDEX incomplete ON rows USING hash (i)");
+    sql("UPDATE pg_index SET indisvalid = false WHERE indexrelid = 'incomplete'::regclass");
+    let path = |name| (name, sql(&format!("SELECT pg_relation_filepath('{name}')")));
+    let paths = NOT_READY.into_iter().chain(["incomplete"]).map(path);
+    let paths = paths.collect();
+    try_backup(&source, &place.path().join("set"), &Wish::default()).unwrap();
+    (Opened::new(source.bin(), place), paths)
+}
+
+#[test]
+fn an_index_that_is_not_ready_needs_no_pages() {
+    become_server_user();
+    for (major, bin) in versions() {
+        let (opened, paths) = set_of_unfinished_indexes(&bin);
+        let view = opened.place.path().join("view");
+        // What a build writes is in the log only when the build ends. So a backup during the build
+        // can have a later segment without all of the earlier one.
+        let later = view.join(format!("{}.1", paths["failed_gin"]));
+        std::fs::write(later, [0; 8192]).unwrap();
+        let sound = inspected_by(&opened, major);
+        assert_eq!(sound.faults, [], "PostgreSQL {major}");
+        assert_eq!(sound.unchecked, [], "PostgreSQL {major}");
+    }
+}
+
+#[test]
+fn an_index_that_is_ready_but_not_valid_has_all_its_pages() {
+    let (opened, paths) = set_of_unfinished_indexes(Path::new(DEFAULT_BIN));
+    let path = opened.place.path().join("view").join(&paths["incomplete"]);
+    let file = std::fs::OpenOptions::new().write(true).open(path).unwrap();
+    file.write_all_at(&[0; 8192], PAGE).unwrap();
+    let inspection = inspected(&opened);
+    let what = found(&inspection, "public.incomplete");
+    assert!(what.contains("block 1 is missing or empty"), "{what}");
+    assert_eq!(inspection.faults.len(), 1, "{:#?}", inspection.faults);
+}

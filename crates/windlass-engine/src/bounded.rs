@@ -1,9 +1,9 @@
 //! Reads a file that somebody named: it may be large by mistake, a device may never end, and a
 //! pipe may wait for a writer for ever.
 
-use std::fs::File;
+use std::fs::{File, OpenOptions};
 use std::io::{self, Read};
-use std::os::unix::fs::{FileTypeExt, OpenOptionsExt};
+use std::os::unix::fs::{FileTypeExt, MetadataExt, OpenOptionsExt};
 use std::path::Path;
 use std::time::Duration;
 
@@ -18,6 +18,30 @@ pub fn open_regular(path: &Path) -> io::Result<File> {
     }
     let what = "not a regular file";
     Err(io::Error::new(io::ErrorKind::InvalidInput, what))
+}
+
+/// Opens a file that an earlier run made, as `options` say, to write to it. Somebody may have put
+/// something else in its place: a link to another file, or another name of one, is refused. So no
+/// other file is written to. `options` must not cut the file off.
+pub fn open_own(path: &Path, options: &mut OpenOptions) -> io::Result<File> {
+    let refused = |what| Err(io::Error::new(io::ErrorKind::InvalidInput, what));
+    options.custom_flags(libc::O_NONBLOCK | libc::O_NOFOLLOW);
+    let file = match options.open(path) {
+        Err(error) if error.raw_os_error() == Some(libc::ELOOP) => {
+            return refused("it is a symbolic link");
+        }
+        // A pipe without a reader, or a socket.
+        Err(error) if error.raw_os_error() == Some(libc::ENXIO) => {
+            return refused("it is not a regular file");
+        }
+        opened => opened?,
+    };
+    let found = file.metadata()?;
+    match (found.is_file(), found.nlink()) {
+        (false, _) => refused("it is not a regular file"),
+        (true, 0 | 1) => Ok(file),
+        (true, _) => refused("it has another name, too (a hard link)"),
+    }
 }
 
 /// Reads a file that has at most `bytes_max` bytes. For a longer file, the error states the limit.

@@ -146,7 +146,7 @@ pub enum ImageError {
     Overlay {
         /// What was being done.
         operation: &'static str,
-        /// The directory.
+        /// The directory, or the file in it.
         path: PathBuf,
         /// What the system said.
         source: io::Error,
@@ -224,6 +224,10 @@ impl ImageError {
             }
             Self::Overlay { source, .. } if source.kind() == io::ErrorKind::StorageFull => {
                 "Free space where the overlay is."
+            }
+            Self::Overlay { source, .. } if source.kind() == io::ErrorKind::InvalidInput => {
+                "Windlass writes to this file in place, so it must be a file of its own. Copy the \
+                 overlay's directory without links, or name another directory."
             }
             Self::Extract { source, .. } if source.kind() == io::ErrorKind::AlreadyExists => {
                 "Windlass overwrites no files. Name a new directory."

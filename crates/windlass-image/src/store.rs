@@ -10,6 +10,7 @@
 //! - A slot holds at most one page that its owner's map or journal mentions.
 //! - What a sync made durable is not written again in place. Otherwise a power cut could leave a
 //!   page that is neither the old one nor the new one.
+//! - Nothing of a file changes before its header shows that it is this store.
 //! - A freed slot is used again only after the record that freed it is durable. Otherwise, after a
 //!   power cut, the old owner could come back and find the bytes of the new one.
 //!
@@ -109,8 +110,8 @@ pub struct Writing<'a> {
 }
 
 impl PageStore {
-    /// Opens a store in which exactly the slots of `used` hold pages. A file in which none is used
-    /// becomes an empty store.
+    /// Opens a store in which exactly the slots of `used` hold pages. If none is used, the file may
+    /// also be empty: it becomes a store. Every other file stays as it is, and is an error.
     pub fn open(
         file: File,
         header: &StoreHeader,
@@ -121,15 +122,9 @@ impl PageStore {
         if let Some(pair) = used.windows(2).find(|pair| pair[0] == pair[1]) {
             return Err(StoreError::Twice { slot: pair[0] });
         }
+        check_header(&file, header, used.is_empty())?;
         if used.is_empty() {
-            file.set_len(0)?;
             file.write_all_at(&header.encode(), 0)?;
-        } else {
-            let mut found = [0; HEADER_BYTES];
-            file.read_exact_at(&mut found, 0)?;
-            if StoreHeader::decode(&found) != Ok(*header) {
-                return Err(StoreError::Header);
-            }
         }
         let next = used.last().map_or(0, |last| last + 1);
         let mut free = Vec::new();
@@ -319,6 +314,24 @@ impl PageStore {
 
     fn lock(&self) -> MutexGuard<'_, Slots> {
         self.slots.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Refuses a file that is no store with this header, before anything of it changes. A store in
+/// which nothing is used yet may lack its header: its first opening was cut off.
+fn check_header(file: &File, header: &StoreHeader, is_new: bool) -> Result<(), StoreError> {
+    let mut found = [0; HEADER_BYTES];
+    let length = file.metadata()?.len();
+    let there = found
+        .len()
+        .min(usize::try_from(length).unwrap_or(usize::MAX));
+    file.read_exact_at(&mut found[..there], 0)?;
+    let mut own = found.iter().zip(header.encode());
+    let is_begun =
+        length <= header.geometry.length(0) && own.all(|(found, own)| *found == own || *found == 0);
+    match StoreHeader::decode(&found) == Ok(*header) || is_new && is_begun {
+        true => Ok(()),
+        false => Err(StoreError::Header),
     }
 }
 

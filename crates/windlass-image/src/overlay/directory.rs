@@ -3,18 +3,21 @@
 //! `overlay`, 64 bytes:
 //!   magic "WNDLOVLY"  8 | version  4 | page bytes  4 | identity of the image  32 | zeros  12 |
 //!   CRC-32C  4
+//!
+//! Invariant: nothing is written to a file before it is proven to be the overlay's own. It is a
+//! regular file with one name, reached through no link, and it begins as ours do.
 
 use std::collections::HashSet;
 use std::fs::{DirBuilder, File};
-use std::io;
-use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::io::{self, Read};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
 use std::path::Path;
 use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, Mutex, RwLock};
 
 use rustix::fs::FlockOperation;
-use windlass_engine::durable;
 use windlass_engine::media::{crc32c, fitted};
+use windlass_engine::{durable, open_own};
 use windlass_layout::{Geometry, StoreHeader};
 
 use super::journal::{Journal, JournalEnd};
@@ -48,7 +51,8 @@ pub(super) fn create(identity: &[u8; 32], path: &Path) -> Result<(), ImageError>
         let (name, found) = (entry.file_name(), entry.metadata().map_err(fault)?);
         // Files that an interrupted creation left may be removed. An overlay exists only with its
         // header, and nothing is written to these files before that.
-        let is_ours = (name == PAGES || name == JOURNAL) && found.is_file() && found.len() == 0;
+        let is_empty = found.is_file() && found.len() == 0 && found.nlink() == 1;
+        let is_ours = (name == PAGES || name == JOURNAL) && is_empty;
         if !is_ours {
             let path = path.to_owned();
             return Err(ImageError::OverlayPlace { path });
@@ -56,8 +60,8 @@ pub(super) fn create(identity: &[u8; 32], path: &Path) -> Result<(), ImageError>
     }
     for name in [PAGES, JOURNAL] {
         let mut options = File::options();
-        options.write(true).create(true).truncate(true).mode(0o600);
-        let file = options.open(path.join(name)).map_err(fault)?;
+        options.write(true).create(true).mode(0o600);
+        let file = open_own(&path.join(name), &mut options).map_err(fault)?;
         file.sync_all().map_err(fault)?;
     }
     // The header is written last, and durably: the overlay exists from then on.
@@ -85,11 +89,11 @@ pub(super) fn open(
 ) -> Result<Overlay, ImageError> {
     let fault = |source| fault("open", path, source);
     let lock = lock(path)?;
-    check_header(identity, path)?;
+    check_header(&lock, identity, path)?;
     let open = |name| {
-        let mut options = File::options();
-        options.read(true).write(true);
-        options.open(path.join(name)).map_err(fault)
+        let path = path.join(name);
+        let opened = open_own(&path, File::options().read(true).write(true));
+        opened.map_err(|source| self::fault("open", &path, source))
     };
     let (pages, journal) = (open(PAGES)?, open(JOURNAL)?);
     let boot = boot_id().map_err(fault)?;
@@ -192,12 +196,14 @@ fn drop_orphans(overlay: &Overlay) -> Result<(), ImageError> {
 }
 
 fn lock(path: &Path) -> Result<File, ImageError> {
-    let file = File::open(path.join(HEADER)).map_err(|source| match source.kind() {
-        io::ErrorKind::NotFound => ImageError::NoOverlay {
-            path: path.to_owned(),
-        },
-        _ => fault("open", path, source),
-    })?;
+    let header = path.join(HEADER);
+    let file =
+        open_own(&header, File::options().read(true)).map_err(|source| match source.kind() {
+            io::ErrorKind::NotFound => ImageError::NoOverlay {
+                path: path.to_owned(),
+            },
+            _ => fault("open", &header, source),
+        })?;
     match rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive) {
         Ok(()) => Ok(file),
         Err(rustix::io::Errno::WOULDBLOCK) => Err(ImageError::OverlayInUse {
@@ -207,9 +213,11 @@ fn lock(path: &Path) -> Result<File, ImageError> {
     }
 }
 
-fn check_header(identity: &[u8; 32], path: &Path) -> Result<(), ImageError> {
+fn check_header(file: &File, identity: &[u8; 32], path: &Path) -> Result<(), ImageError> {
     let expected = header(identity);
-    let found = std::fs::read(path.join(HEADER)).map_err(|source| fault("read", path, source))?;
+    let mut found = Vec::new();
+    let read = file.take(HEADER_BYTES as u64 + 1).read_to_end(&mut found);
+    read.map_err(|source| fault("read", path, source))?;
     if found == expected {
         return Ok(());
     }

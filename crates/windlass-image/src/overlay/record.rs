@@ -20,7 +20,7 @@ use crate::view::NodeNo;
 /// Bytes of a page.
 pub(crate) const PAGE_BYTES: usize = 8192;
 
-const MAGIC: [u8; 4] = *b"WJR1";
+pub(crate) const MAGIC: [u8; 4] = *b"WJR1";
 const HEADER_BYTES: usize = 16;
 const CRC_BYTES: usize = 4;
 /// Room for two names of 255 bytes, or a link's target of 4096, and the fields beside them.

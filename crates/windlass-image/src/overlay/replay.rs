@@ -9,8 +9,10 @@ use std::fs::File;
 use std::io;
 use std::os::unix::fs::FileExt;
 
+use windlass_engine::media::fitted;
+
 use super::journal::JournalEnd;
-use super::record::Record;
+use super::record::{MAGIC, Record};
 
 /// How much is read at a time. Several records of the largest kind fit in it.
 const CHUNK_BYTES: usize = 1024 * 1024;
@@ -45,6 +47,9 @@ pub(crate) fn survey(file: &File, boot: &[u8; 16]) -> io::Result<Holds> {
         }
     }
     let end = records.position;
+    if end == 0 && !is_begun(file)? {
+        return Ok(Holds::DamagedAt(0));
+    }
     if follows(file, end, is_same_boot)? {
         return Ok(Holds::DamagedAt(end));
     }
@@ -54,6 +59,22 @@ pub(crate) fn survey(file: &File, boot: &[u8; 16]) -> io::Result<Holds> {
         sequence: records.sequence,
         synced_bytes: covered,
     }))
+}
+
+/// Whether a file without a whole record can be a journal whose first record was cut off. Every
+/// other file is something else, and must stay as it is.
+fn is_begun(file: &File) -> io::Result<bool> {
+    let mut first = Vec::new();
+    Record::Opened { boot: [0; 16] }.encode(0, &mut first);
+    let length = file.metadata()?.len();
+    if length > first.len() as u64 {
+        return Ok(false);
+    }
+    let mut found = vec![0; fitted(length)];
+    file.read_exact_at(&mut found, 0)?;
+    let is_empty = found.iter().all(|byte| *byte == 0);
+    let mut magic = found.iter().zip(MAGIC);
+    Ok(is_empty || magic.all(|(found, own)| *found == own))
 }
 
 /// True when behind the last whole record there are others that cannot have been lost, because then

@@ -220,3 +220,108 @@ fn an_overlay_for_once_takes_any_image_and_is_never_opened_again() {
     );
     assert!(fs::read(root.join("a")).unwrap() == text(100, 1));
 }
+
+/// Everything that the names of a directory's files lead to.
+fn contents(paths: &[PathBuf]) -> Vec<Vec<u8>> {
+    paths.iter().map(|path| fs::read(path).unwrap()).collect()
+}
+
+#[test]
+fn a_file_of_the_overlay_that_leads_elsewhere_is_refused_and_stays_as_it_is() {
+    let fixture = Fixture::new();
+    drop(fixture.create());
+    let victim = fixture.path("precious");
+    fs::write(&victim, text(3 * PAGE, 9)).unwrap();
+    let before = contents(std::slice::from_ref(&victim));
+    for name in ["pages", "journal", "overlay"] {
+        for is_hard in [true, false] {
+            let copy = fixture.copy("copy");
+            fs::remove_file(copy.join(name)).unwrap();
+            match is_hard {
+                true => fs::hard_link(&victim, copy.join(name)).unwrap(),
+                false => std::os::unix::fs::symlink(&victim, copy.join(name)).unwrap(),
+            }
+            let error = fixture.open("copy").err().unwrap().to_string();
+            assert!(error.contains("link"), "{name}, {is_hard}: {error}");
+            assert!(contents(std::slice::from_ref(&victim)) == before, "{name}");
+            fs::remove_dir_all(copy).unwrap();
+        }
+        // A pipe has no end, and nobody writes to it.
+        let copy = fixture.copy("copy");
+        fs::remove_file(copy.join(name)).unwrap();
+        let made = std::process::Command::new("mkfifo")
+            .arg(copy.join(name))
+            .status();
+        assert!(made.unwrap().success());
+        let error = fixture.open("copy").err().unwrap().to_string();
+        assert!(error.contains("not a regular file"), "{name}: {error}");
+        fs::remove_dir_all(copy).unwrap();
+    }
+}
+
+#[test]
+fn a_new_overlay_takes_over_only_empty_files_of_one_name() {
+    let fixture = Fixture::new();
+    let at = fixture.path("overlay");
+    fs::create_dir(&at).unwrap();
+    let victim = fixture.path("precious");
+    fs::write(&victim, b"").unwrap();
+    fs::hard_link(&victim, at.join("pages")).unwrap();
+    let image = Arc::clone(&fixture.image) as Arc<dyn Image>;
+    let error = Overlay::create(Arc::clone(&image), &at).err().unwrap();
+    assert!(matches!(error, ImageError::OverlayPlace { .. }), "{error}");
+    assert_eq!(fs::read(&victim).unwrap(), b"");
+    // What a creation left that was cut off is no obstacle.
+    fs::remove_file(victim).unwrap();
+    drop(fixture.create());
+}
+
+#[test]
+fn a_file_of_another_kind_in_the_place_of_pages_or_journal_stays_as_it_is() {
+    let fixture = Fixture::new();
+    let overlay = fixture.create();
+    for is_used in [false, true] {
+        if is_used {
+            overlay.write(node(&overlay), 0, &text(PAGE, 2)).unwrap();
+            overlay.sync().unwrap();
+        }
+        for name in ["pages", "journal"] {
+            for foreign in [text(100, 9), text(3 * PAGE, 9), vec![0; 3 * PAGE]] {
+                let copy = fixture.copy("copy");
+                fs::write(copy.join(name), &foreign).unwrap();
+                let before = contents(&[copy.join("pages"), copy.join("journal")]);
+                let error = fixture.open("copy").err();
+                let error = error.unwrap_or_else(|| panic!("{name}, {}", foreign.len()));
+                let is_damage = matches!(
+                    error,
+                    ImageError::OverlayPage { offset: 0, .. }
+                        | ImageError::OverlayDamaged { offset: 0, .. }
+                );
+                assert!(is_damage, "{name}: {error}");
+                let after = contents(&[copy.join("pages"), copy.join("journal")]);
+                assert!(after == before, "{name}, {}", foreign.len());
+                fs::remove_dir_all(copy).unwrap();
+            }
+        }
+    }
+}
+
+#[test]
+fn an_overlay_whose_first_opening_was_cut_off_is_opened() {
+    let fixture = Fixture::new();
+    drop(fixture.create());
+    let whole = [("pages", PAGE), ("journal", 37)];
+    for (name, bytes) in whole {
+        for zeros in [0, 1, bytes - 1] {
+            let copy = fixture.copy("copy");
+            // As `create` left them, and of one of them a part that has reached the disk.
+            fs::write(copy.join("pages"), b"").unwrap();
+            fs::write(copy.join("journal"), b"").unwrap();
+            fs::write(copy.join(name), vec![0; zeros]).unwrap();
+            let overlay = fixture.open("copy").unwrap();
+            assert!(read(&overlay) == fixture.content, "{name}, {zeros}");
+            drop(overlay);
+            fs::remove_dir_all(copy).unwrap();
+        }
+    }
+}

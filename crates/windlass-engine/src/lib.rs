@@ -76,7 +76,9 @@ pub use adaptive::{CodecChange, CodecRange, CodecUse, CompressionReport, Control
 pub use backup::{
     BackupRun, FileContent, FileOutcome, FileSpec, Missing, PageHook, Pages, Stopper,
 };
-pub use bounded::{open_own, open_regular, read_at_most, read_stream_at_most};
+pub use bounded::{
+    open_own, open_regular, read_at_most, read_regular_at_most, read_stream_at_most,
+};
 pub use buffer::{Buffer, Occupancy, Pool, Role, inputs_max, read_depth};
 pub use cancel::Cancel;
 pub use check::{

@@ -18,13 +18,15 @@ use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
-use windlass_engine::{Resource, durable};
+use windlass_engine::{Resource, durable, open_own, read_regular_at_most};
 
 use crate::error::LabError;
 use crate::plan::Direction;
 
 const FILE: &str = "predictions.jsonl";
 const FILE_BYTES_MAX: u64 = 1024 * 1024;
+/// Windlass lets no file grow so long. What is longer is something else.
+const READ_BYTES_MAX: u64 = 16 * FILE_BYTES_MAX;
 /// A plan predicts how long data move. Most of a shorter run is its beginning and its end, so a
 /// shorter time is no prediction, and a shorter run judges none. The file keeps it all the same.
 pub const PREDICTED_SECONDS_MIN: f64 = 1.0;
@@ -134,7 +136,7 @@ impl Predictions {
         self.shorten()?;
         let mut options = OpenOptions::new();
         options.read(true).append(true).create(true).mode(0o644);
-        let file = options.open(&self.path);
+        let file = open_own(&self.path, &mut options);
         Ok(OpenPredictions {
             file: file.map_err(LabError::io("open", &self.path))?,
             path: self.path.clone(),
@@ -143,11 +145,12 @@ impl Predictions {
 
     /// Cuts the file to its newer half when it has become too long.
     fn shorten(&self) -> Result<(), LabError> {
-        let long = fs::metadata(&self.path).is_ok_and(|file| file.len() > FILE_BYTES_MAX);
-        if !long {
+        let found = fs::metadata(&self.path);
+        if !found.is_ok_and(|file| file.is_file() && file.len() > FILE_BYTES_MAX) {
             return Ok(());
         }
-        let text = fs::read(&self.path).map_err(LabError::io("read", &self.path))?;
+        let text = read_regular_at_most(&self.path, READ_BYTES_MAX);
+        let text = text.map_err(LabError::io("read", &self.path))?;
         let half = &text[text.len() / 2..];
         let begin = half
             .iter()
@@ -158,7 +161,7 @@ impl Predictions {
 
     /// Reads all records; none if there is no file.
     pub fn read(&self) -> Result<Records, LabError> {
-        let text = match fs::read(&self.path) {
+        let text = match read_regular_at_most(&self.path, READ_BYTES_MAX) {
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
                 return Ok(Records::default());
             }
@@ -318,6 +321,31 @@ mod tests {
         let found = predictions.read().unwrap();
         assert_eq!((found.records.len(), found.too_short()), (1, 1));
         assert_eq!(found.accuracy(Direction::Backup), None);
+    }
+
+    #[test]
+    #[expect(clippy::disallowed_methods, reason = "a fixture needs no durability")]
+    fn what_is_no_file_of_predictions_is_an_error_and_not_a_wait() {
+        let place = tempfile::tempdir().unwrap();
+        let predictions = Predictions::of(place.path());
+        let made = std::process::Command::new("mkfifo")
+            .arg(predictions.path())
+            .status();
+        assert!(made.unwrap().success());
+        assert!(predictions.read().is_err());
+        assert!(predictions.open().is_err());
+        let other = place.path().join("other");
+        fs::write(&other, "mine").unwrap();
+        for target in [Path::new("/dev/zero"), &other] {
+            fs::remove_file(predictions.path()).unwrap();
+            std::os::unix::fs::symlink(target, predictions.path()).unwrap();
+            assert!(predictions.open().is_err(), "{}", target.display());
+            assert_eq!(predictions.read().is_err(), target != other);
+        }
+        fs::remove_file(predictions.path()).unwrap();
+        fs::hard_link(&other, predictions.path()).unwrap();
+        assert!(predictions.open().is_err());
+        assert_eq!(fs::read(&other).unwrap(), b"mine");
     }
 
     #[test]

@@ -9,7 +9,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
-use windlass_engine::durable;
+use windlass_engine::{durable, read_regular_at_most};
 use windlass_model::Model;
 
 use crate::error::LabError;
@@ -258,8 +258,11 @@ fn file(state_directory: &Path, name: &str) -> PathBuf {
     profiles_directory(state_directory).join(name)
 }
 
+/// A longer file is no profile.
+const PROFILE_BYTES_MAX: u64 = 4 * 1024 * 1024;
+
 fn load<T: DeserializeOwned>(path: &Path) -> Result<Option<T>, LabError> {
-    let bytes = match fs::read(path) {
+    let bytes = match read_regular_at_most(path, PROFILE_BYTES_MAX) {
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(None),
         other => other.map_err(LabError::io("read", path))?,
     };

@@ -72,7 +72,7 @@ impl Operation {
             process_start: process_start(pid).unwrap_or(0),
             kind: kind.to_owned(),
             title: title.to_owned(),
-            started: jiff::Zoned::now().timestamp().to_string(),
+            started: jiff::Timestamp::now().to_string(),
             phase: String::new(),
             numbers: Value::Null,
         };

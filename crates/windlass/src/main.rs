@@ -78,6 +78,11 @@ fn main() -> ExitCode {
         // If standard output has failed, nobody can read a document there.
         Err(failure) => output::report(&failure, json && output::failure().is_none()),
     };
+    if let Some(fault) = words::zone_fault() {
+        output::note(&format!(
+            "warning: times are in UTC, because of TZ: {fault}"
+        ));
+    }
     log::ended(code);
     exit_code
 }

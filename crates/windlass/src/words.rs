@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use windlass_engine::{Live, Resource, show_rate, show_size};
 use windlass_lab::{Operation, Pattern, Point};
-pub use windlass_operations::moments::{age, local_time, moment, timestamp, when};
+pub use windlass_operations::moments::{age, local_time, moment, timestamp, when, zone_fault};
 
 /// A duration: `0.35 s`, `12.3 s`, `5 min 10 s`, `3 h 20 min`, `4 days`.
 pub fn duration(seconds: f64) -> String {

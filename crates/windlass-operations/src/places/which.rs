@@ -2,8 +2,9 @@
 
 use jiff::Timestamp;
 use jiff::civil::{Date, DateTime};
-use jiff::tz::TimeZone;
 use thiserror::Error;
+
+use crate::moments::zone;
 
 /// The positions at which an id may have dashes, because other programs write it so.
 const DASHES: [usize; 4] = [8, 13, 18, 23];
@@ -118,14 +119,14 @@ fn moment(text: &str) -> Option<i64> {
     let text = &with_whole_hour(&text);
     let Some(at) = text.find(['T', 't', ' ']) else {
         let day: Date = text.parse().ok()?;
-        let next = day.tomorrow().ok()?.to_zoned(TimeZone::system()).ok()?;
+        let next = day.tomorrow().ok()?.to_zoned(zone()).ok()?;
         return nanos(next.timestamp()).map(|nanos| nanos - 1);
     };
     let begin = match text.parse::<Timestamp>() {
         Ok(moment) => moment,
         Err(_) => {
             let local: DateTime = text.parse().ok()?;
-            local.to_zoned(TimeZone::system()).ok()?.timestamp()
+            local.to_zoned(zone()).ok()?.timestamp()
         }
     };
     let time = &text[at + 1..];

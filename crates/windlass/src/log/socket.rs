@@ -6,6 +6,8 @@ use std::io;
 use std::os::unix::net::UnixDatagram;
 use std::path::{Path, PathBuf};
 
+use windlass_operations::moments;
+
 use crate::cli::LogLevel;
 use crate::exit::{Code, Failure};
 
@@ -65,7 +67,8 @@ impl Socket {
                 std::process::id()
             ),
             false => {
-                let now = jiff::Zoned::now().strftime("%b %e %H:%M:%S");
+                let now = jiff::Timestamp::now().to_zoned(moments::zone());
+                let now = now.strftime("%b %e %H:%M:%S");
                 let priority = FACILITY_DAEMON * 8 + severity;
                 format!("<{priority}>{now} windlass[{}]: {text}", std::process::id())
             }

@@ -60,8 +60,9 @@ pub fn read_regular_at_most(path: impl AsRef<Path>, bytes_max: u64) -> io::Resul
     read_all(open_regular(path.as_ref())?, bytes_max)
 }
 
-/// Reads the same as [`read_at_most`] from a pipe, too: a shell gives one for `<(command)`. It is an error if nobody
-/// writes to the pipe for a while, because no signal would end that wait everywhere.
+/// Reads the same as [`read_at_most`] from a pipe, too: a shell gives one for `<(command)`. It is
+/// an error if nobody writes to the pipe for a while, because no signal would end that wait
+/// everywhere.
 pub fn read_stream_at_most(path: impl AsRef<Path>, bytes_max: u64) -> io::Result<Vec<u8>> {
     let file = open_at_once(path.as_ref())?;
     match file.metadata()?.file_type().is_fifo() {

@@ -322,9 +322,7 @@ impl PageStore {
 fn check_header(file: &File, header: &StoreHeader, is_new: bool) -> Result<(), StoreError> {
     let mut found = [0; HEADER_BYTES];
     let length = file.metadata()?.len();
-    let there = found
-        .len()
-        .min(usize::try_from(length).unwrap_or(usize::MAX));
+    let there: usize = fitted(length.min(HEADER_BYTES as u64));
     file.read_exact_at(&mut found[..there], 0)?;
     let mut own = found.iter().zip(header.encode());
     let is_begun =

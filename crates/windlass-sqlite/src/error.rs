@@ -313,13 +313,15 @@ impl SqliteError {
                  then remove the directory yourself."
             }
             Self::NotInPlace { is_kept: false, .. } => {
-                "The old database may have lost its -wal or -journal file already, so do not use \
-                 it. Move the restored file into its place. If you restore again, move it away \
+                "If there is a directory `replaced` beside the restored file, it has the -wal or \
+                 -journal file of the old database: do not use that database without it. Move the \
+                 restored file into its place. If you restore again, move it away \
                  first: the next restore removes it."
             }
             Self::NotInPlace { .. } => {
-                "The old database may have lost its -wal or -journal file already, so do not use \
-                 it. Move the restored file into its place, or restore again: that keeps the file \
+                "If there is a directory `replaced` beside the restored file, it has the -wal or \
+                 -journal file of the old database: do not use that database without it. Move the \
+                 restored file into its place, or restore again: that keeps the file \
                  until the new one is complete."
             }
             Self::NotDurable { .. } => {

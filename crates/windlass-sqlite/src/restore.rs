@@ -193,6 +193,8 @@ impl RestorePlan {
         }
         match self.kept {
             Some(_) => Ok(()),
+            // A log of the old database lies there since a crash.
+            None if self.staging.join(left::REPLACED).is_dir() => Ok(()),
             None => std::fs::remove_dir(&self.staging).during("remove", &self.staging),
         }
     }

@@ -1,5 +1,6 @@
 //! What earlier restores left in their staging directory: a database that could not be put in its
-//! place, and in a directory of its own what a restore had written that was cut off.
+//! place, in a directory of its own what a restore had written that was cut off, and in another one
+//! the side files of the database that was to be replaced.
 //!
 //! Invariant: only what such a restore can have left is ever removed. Whatever else somebody put
 //! there, and a link in the place of the directory, is refused before anything changes.
@@ -13,6 +14,7 @@ use windlass_engine::{Outputs, durable};
 use super::UNFINISHED;
 use crate::error::{IoContext, SqliteError};
 use crate::header::DATABASE_MAGIC;
+use crate::sides::{SIDE_FILE, SIDE_SUFFIXES};
 
 /// What lies in a staging directory.
 #[derive(Debug, Default, PartialEq, Eq)]
@@ -23,6 +25,8 @@ pub(super) struct Found {
     unfinished: Option<PathBuf>,
     /// What that restore had written.
     written: Option<PathBuf>,
+    /// The directory of the side files of the database that was to be replaced.
+    pub(super) replaced: Option<PathBuf>,
     /// A name that was reserved for a database, which then did not get it.
     reserved: Option<PathBuf>,
 }
@@ -37,6 +41,28 @@ impl Found {
             Some(path) => std::fs::remove_dir(path).during("remove", path),
             None => Ok(()),
         }
+    }
+}
+
+/// The directory in a staging directory for the side files of the database that is replaced. After
+/// a crash they stay there until another restore to this target is complete.
+pub(super) const REPLACED: &str = "replaced";
+
+/// Removes the side files of a database that was replaced.
+pub(super) fn remove_replaced(staging: &Path) -> std::io::Result<()> {
+    let directory = staging.join(REPLACED);
+    for suffix in SIDE_SUFFIXES {
+        absent_is_done(std::fs::remove_file(
+            directory.join(format!("database{suffix}")),
+        ))?;
+    }
+    absent_is_done(std::fs::remove_dir(directory))
+}
+
+fn absent_is_done(removed: std::io::Result<()>) -> std::io::Result<()> {
+    match removed {
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(()),
+        removed => removed,
     }
 }
 
@@ -60,6 +86,9 @@ pub(super) fn found(staging: &Path, outputs: &Outputs) -> Result<Found, SqliteEr
         if metadata.is_dir() && path.ends_with(UNFINISHED) {
             found.written = only_file(&path, outputs)?;
             found.unfinished = Some(path);
+        } else if metadata.is_dir() && path.ends_with(REPLACED) {
+            check_replaced(&path, outputs)?;
+            found.replaced = Some(path);
         } else if durable::reserved_for(&path).is_some() {
             found.reserved = Some(path);
         } else if found.database.is_none() && is_of_restore(&path)? {
@@ -69,6 +98,21 @@ pub(super) fn found(staging: &Path, outputs: &Outputs) -> Result<Found, SqliteEr
         }
     }
     Ok(found)
+}
+
+/// Refuses everything but side files in the directory for them.
+fn check_replaced(directory: &Path, outputs: &Outputs) -> Result<(), SqliteError> {
+    for entry in std::fs::read_dir(directory).during("list", directory)? {
+        let path = entry.during("list", directory)?.path();
+        let mut names = SIDE_SUFFIXES
+            .iter()
+            .map(|suffix| format!("database{suffix}"));
+        if !names.any(|name| path.ends_with(name)) {
+            return Err(foreign(&path));
+        }
+        outputs.check_kind(&path, &SIDE_FILE)?;
+    }
+    Ok(())
 }
 
 /// The file in the directory of a restore that was cut off. A restore writes a single one.

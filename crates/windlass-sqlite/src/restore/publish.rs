@@ -1,6 +1,7 @@
 //! The end of a restore: the restored file gets its name.
 //!
-//!   lock the old database --> look again --> remove its side files --> rename --> remove staging
+//!   lock the old database --> look again --> move its side files aside --> rename --> remove them,
+//!                                                                            and the staging
 //!
 //! A restore takes long, so what was found at its beginning counts no more. Everything is looked at
 //! again, right before the rename.
@@ -10,9 +11,11 @@
 //! - With `force` nobody uses the old database: SQLite's exclusive lock is held until the new one
 //!   has its name.
 //! - A restored file never meets a -wal, -journal or -shm of another database, because SQLite would
-//!   play it back into the restored one. So these files are removed first. If the machine crashes
-//!   at that point, the old database remains without its log, which `force` allows. The other order
-//!   could leave the new database with the old log.
+//!   play it back into the restored one. So these files are moved aside first, and back if the new
+//!   database cannot get the name. If the machine crashes between, the old database remains without
+//!   its log, which is in the staging directory. The other order could leave the new database with
+//!   the old log.
+//! - Nothing ever moves such a log back later: somebody may have used the database without it.
 //! - What gets the name is the file that was written, and no other.
 //! - If it cannot get the name, it takes the place of what an earlier restore left. Until then,
 //!   both are there.
@@ -23,9 +26,12 @@ use std::path::{Path, PathBuf};
 
 use windlass_engine::durable::{self, NameError};
 
+use super::left::{self, REPLACED};
 use super::{Kept, RestorePlan, UNFINISHED, check_kinds, in_the_way};
 use crate::error::{IoContext, SqliteError};
 use crate::lock::{self, ExclusiveLock};
+use crate::sides::SIDE_SUFFIXES;
+use crate::view::beside;
 
 impl RestorePlan {
     /// Puts the restored file in its place, durably. An error says what is at the target then, and
@@ -45,8 +51,21 @@ impl RestorePlan {
         let old = self
             .take_over()
             .map_err(|source| withheld(restored, source))?;
-        self.clear_way()?;
-        self.put_in_place(restored, old.is_some())
+        let aside = self.clear_way()?;
+        let placed = self.put_in_place(restored, old.is_some());
+        match placed {
+            // The old database is still there and locked, so its side files belong to it.
+            Err(error) if !self.is_written_at(&self.target) => {
+                aside.move_back()?;
+                Err(match (old, error) {
+                    (Some(_), SqliteError::NotInPlace { source, .. }) => {
+                        withheld(restored, *source)
+                    }
+                    (_, error) => error,
+                })
+            }
+            placed => placed,
+        }
     }
 
     /// Keeps the restored database where the next restore does not remove it, and says in the error
@@ -75,7 +94,9 @@ impl RestorePlan {
     /// stays there: what matters is why it did not get its name.
     fn move_aside(&self, restored: &Path) -> Option<PathBuf> {
         let written = self.written.as_ref()?;
-        let name = restored.file_name().filter(|name| *name != UNFINISHED);
+        let name = restored
+            .file_name()
+            .filter(|name| *name != UNFINISHED && *name != REPLACED);
         let free = self.staging.join(name.unwrap_or(OsStr::new("database")));
         let aside = self.kept.as_ref().map_or(free, |kept| kept.path.clone());
         let moved = match &self.kept {
@@ -121,23 +142,24 @@ impl RestorePlan {
         Ok(lock)
     }
 
-    /// Removes the files that must not lie beside the restored database.
-    fn clear_way(&self) -> Result<(), SqliteError> {
-        let sides: Vec<PathBuf> = in_the_way(&self.target);
-        let mut sides = sides.iter().filter(|path| **path != self.target).peekable();
-        if sides.peek().is_none() {
-            return Ok(());
+    /// Moves away the files that must not lie beside the restored database.
+    fn clear_way(&self) -> Result<Aside<'_>, SqliteError> {
+        let mut aside = Aside {
+            plan: self,
+            moved: Vec::new(),
+        };
+        let sides = in_the_way(&self.target).into_iter();
+        let sides: Vec<PathBuf> = sides.filter(|path| *path != self.target).collect();
+        if sides.is_empty() {
+            return Ok(aside);
         }
-        let removed = sides
-            .try_for_each(|path| std::fs::remove_file(path).during("remove", path))
-            .and_then(|()| {
-                durable::sync_parent(&self.target).during("sync the directory of", &self.target)
-            });
-        removed.map_err(|source| SqliteError::NotInPlace {
-            restored: self.restored(),
-            is_kept: false,
-            source: Box::new(source),
-        })
+        match sides.into_iter().try_for_each(|side| aside.take(side)) {
+            Ok(()) => Ok(aside),
+            Err(source) => {
+                aside.move_back()?;
+                Err(withheld(&self.restored(), source))
+            }
+        }
     }
 
     fn put_in_place(&self, restored: &Path, replaces: bool) -> Result<(), SqliteError> {
@@ -175,6 +197,7 @@ impl RestorePlan {
         let kept = self.kept.as_ref().filter(|kept| kept.is_there());
         let removed = kept
             .map_or(Ok(()), |kept| std::fs::remove_file(&kept.path))
+            .and_then(|()| left::remove_replaced(&self.staging))
             .and_then(|()| std::fs::remove_dir(&self.layout.root))
             .and_then(|()| std::fs::remove_dir(&self.staging));
         removed.map_err(|source| SqliteError::StagingLeft {
@@ -182,6 +205,47 @@ impl RestorePlan {
             staging: self.staging,
             source,
         })
+    }
+}
+
+/// The side files of the old database, in the staging directory.
+struct Aside<'a> {
+    plan: &'a RestorePlan,
+    /// Where each was, and where it is.
+    moved: Vec<(PathBuf, PathBuf)>,
+}
+
+impl Aside<'_> {
+    fn take(&mut self, side: PathBuf) -> Result<(), SqliteError> {
+        let directory = self.plan.staging.join(REPLACED);
+        match std::fs::create_dir(&directory) {
+            Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists => {}
+            made => made.during("create", &directory)?,
+        }
+        let suffix = SIDE_SUFFIXES
+            .iter()
+            .find(|suffix| beside(&self.plan.target, suffix) == side);
+        let to = directory.join(format!("database{}", suffix.unwrap_or(&"-side")));
+        durable::rename(&side, &to).during("move away", &side)?;
+        self.moved.push((side, to));
+        durable::sync_parent(&self.plan.target).during("sync the directory of", &self.plan.target)
+    }
+
+    /// Moves them back, durably. The old database is still locked, so nobody has made new ones.
+    fn move_back(self) -> Result<(), SqliteError> {
+        for (was, is) in &self.moved {
+            let moved = durable::rename(is, was).during("move back", is);
+            moved.map_err(|source| SqliteError::NotInPlace {
+                restored: self.plan.restored(),
+                is_kept: false,
+                source: Box::new(source),
+            })?;
+        }
+        if !self.moved.is_empty() {
+            // The restore ends with an error, and that one is to be shown.
+            std::fs::remove_dir(self.plan.staging.join(REPLACED)).unwrap_or_default();
+        }
+        Ok(())
     }
 }
 

@@ -210,6 +210,60 @@ fn a_staging_directory_that_cannot_be_removed_is_named_with_the_restored_databas
     assert!(foreign.exists());
 }
 
+/// Something is mounted on its name, or a crash of the machine was in the wrong moment.
+#[test]
+fn a_database_that_cannot_be_replaced_keeps_what_its_log_has() {
+    if !rustix::process::geteuid().is_root() {
+        eprintln!("skipped: only root may mount");
+        return;
+    }
+    let (room, ledger, stripe, target) = scene();
+    create_other(&target, Journal::Wal).kill();
+    let names = || {
+        let mut names = room.names();
+        names.retain(|name| name.starts_with("new.db"));
+        names
+    };
+    let expected = ["new.db", "new.db-shm", "new.db-wal"];
+    assert_eq!(names(), expected);
+    let mount = |words: &[&str]| {
+        let done = std::process::Command::new(words[0])
+            .args(&words[1..])
+            .arg(&target)
+            .status();
+        assert!(done.unwrap().success(), "{words:?}");
+    };
+    mount(&["mount", "--bind", target.to_str().unwrap()]);
+    let result = restore_to(&stripe, &target, true);
+    mount(&["umount"]);
+    let (restored, why) = withheld(result);
+    assert!(why.to_string().contains("busy"), "{why}");
+    assert_eq!(ledger.check(&restored), 10);
+    assert!(names().starts_with(&expected.map(str::to_owned)));
+    assert_eq!(run_once(&target, "SELECT a FROM mine;").unwrap(), "7");
+    restore_to(&stripe, &target, true).unwrap();
+    assert_eq!(ledger.check(&target), 10);
+    assert_eq!(room.names(), ["a.db", "new.db", "set"]);
+}
+
+/// The log that a crash left aside stays until another restore is complete.
+#[test]
+fn a_log_that_a_crash_left_aside_goes_when_another_database_is_in_place() {
+    let (room, ledger, stripe, target) = scene();
+    let other = room.path("other.set");
+    std::fs::copy(&stripe, &other).unwrap();
+    damage(&other);
+    create_other(&target, Journal::Wal).kill();
+    let replaced = room.path("new.db.windlass-restore/replaced");
+    std::fs::create_dir_all(&replaced).unwrap();
+    std::fs::rename(room.path("new.db-wal"), replaced.join("database-wal")).unwrap();
+    restore_to(&other, &target, true).unwrap_err();
+    assert!(replaced.join("database-wal").exists());
+    restore_to(&stripe, &target, true).unwrap();
+    assert_eq!(ledger.check(&target), 10);
+    assert_eq!(room.names(), ["a.db", "new.db", "other.set", "set"]);
+}
+
 /// There are no hard links and no rename that refuses to replace, for example on FAT.
 #[test]
 fn a_restore_gets_its_name_where_no_rename_refuses_to_replace() {

@@ -5,6 +5,10 @@
 //!                          +--> sealed, and all siblings: the set exists; it gets its name
 //!                          +--> anything else: left alone, and said so
 //!
+//! This is the other half of the file device, which writes under a temporary name and renames. So
+//! it knows paths, locks and names, as that device does. A storage whose objects appear whole, and
+//! under their own name, leaves nothing like this; what its device leaves, that device cleans up.
+//!
 //! Invariants
 //! - Nothing is removed but what is proven unsealed: a stripe whose header is whole and whose end
 //!   was read and is no seal, nor the remains of one; and the sealed siblings of such a stripe. A

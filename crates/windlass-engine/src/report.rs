@@ -20,8 +20,8 @@ pub(crate) use device::latencies;
 /// A finished backup, restore or verification. What it becomes as JSON can be read back.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct RunReport {
-    /// The set, as 32 hex digits.
-    pub set_id: String,
+    /// The set, as 32 hex digits; `None` if nothing was kept, so that nobody looks for it.
+    pub set_id: Option<String>,
     /// Wall time from the start until everything is durable.
     pub seconds: f64,
     /// Wall time during which data moved.
@@ -89,7 +89,7 @@ impl RunReport {
     fn new(ended: Ended, activity: &Activity, verdict: Verdict) -> Self {
         let plan = &activity.plan;
         Self {
-            set_id: ended.set_id.to_string(),
+            set_id: Some(ended.set_id.to_string()),
             seconds: ended.elapsed.as_secs_f64(),
             data_seconds: ended.data_seconds,
             cpu_seconds: ended.cpu_seconds,

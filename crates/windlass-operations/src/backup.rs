@@ -383,6 +383,10 @@ impl Job<'_> {
     /// Says how close the run came to the probed speed of its storage, and to the plan's
     /// prediction.
     fn judge(&self, mut sealed: Sealed, state: State) -> BackupOutcome {
+        let is_kept_nowhere = devices::keep_nothing(&self.request.to);
+        if is_kept_nowhere {
+            sealed.report.set_id = None;
+        }
         let directories = self.devices.iter().filter_map(DeviceName::directory);
         let settings = &self.request.settings;
         let ends = Ends {
@@ -407,7 +411,7 @@ impl Job<'_> {
             database: sealed.database,
             warnings: sealed.warnings,
             remarks: sealed.remarks,
-            is_kept_nowhere: devices::keep_nothing(&self.request.to),
+            is_kept_nowhere,
             judgement,
         }
     }

@@ -45,7 +45,7 @@ pub struct RunEnd {
 #[derive(Clone, Debug, PartialEq)]
 pub struct RunCounts {
     /// The set that it wrote or read.
-    pub set_id: String,
+    pub set_id: Option<String>,
     /// The stripes.
     pub stripes: Vec<String>,
     /// Bytes that were read.

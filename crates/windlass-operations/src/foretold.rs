@@ -175,7 +175,7 @@ fn record(
     Some(Record {
         at: jiff::Timestamp::now().to_string(),
         direction: question.direction,
-        set_id: report.set_id.clone(),
+        set_id: report.set_id.clone().unwrap_or_default(),
         files: alternative.files,
         compress: codec.to_string(),
         bytes,

@@ -25,7 +25,7 @@
 //! request.keep_prediction = false;
 //! let (backup, ending) = back_up(&caller, &request, &Cancel::new())?;
 //! assert_eq!(ending, Ending::Done);
-//! println!("{}: {}", backup.report.set_id, backup.report.verdict);
+//! println!("{:?}: {}", backup.report.set_id, backup.report.verdict);
 //! assert_eq!(backup.stripes.len(), 1);
 //!
 //! let mut request = RestoreRequest::new(&backups, &copy);

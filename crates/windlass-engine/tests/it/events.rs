@@ -81,7 +81,7 @@ fn a_file_agrees_with_the_report_of_its_run() {
     let end = lines.last().unwrap();
     assert_eq!(end["event"], "end");
     assert_eq!(end["outcome"], "done");
-    assert_eq!(end["report"]["set_id"], report.set_id);
+    assert_eq!(end["report"]["set_id"].as_str(), report.set_id.as_deref());
     let mut waits: HashMap<(String, String), (u64, f64)> = HashMap::new();
     let mut written = 0;
     for line in &lines {

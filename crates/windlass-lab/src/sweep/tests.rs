@@ -8,7 +8,7 @@ use windlass_engine::{
 
 fn record(seconds: f64) -> RunReport {
     RunReport {
-        set_id: "00".repeat(16),
+        set_id: None,
         seconds,
         data_seconds: seconds,
         cpu_seconds: seconds,

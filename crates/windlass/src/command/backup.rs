@@ -42,11 +42,7 @@ fn show(global: &Global, arguments: &Backup, outcome: &BackupOutcome) {
     let remarks = remarks.filter_map(|remark| remark_text(remark, details || global.json));
     let remarks: Vec<_> = remarks.collect();
     if global.json {
-        let mut document = document(outcome, remarks);
-        if outcome.is_kept_nowhere {
-            // There is no set, so nobody may look for it.
-            document["set_id"] = serde_json::Value::Null;
-        }
+        let document = document(outcome, remarks);
         return output::line(&document.to_string());
     }
     let report = &outcome.report;
@@ -58,7 +54,7 @@ fn show(global: &Global, arguments: &Backup, outcome: &BackupOutcome) {
     let result = match outcome.is_kept_nowhere {
         true => ("nothing kept", format!("{read} read in {seconds}")),
         false => {
-            let id = &report.set_id;
+            let id = report.set_id.as_deref().unwrap_or_default();
             (
                 "sealed",
                 format!("set {id}: {read} stored in {written}, in {seconds}"),

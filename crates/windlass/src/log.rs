@@ -10,15 +10,14 @@
 //! - A file that is not a log of Windlass is never written to, nor one that the command line names
 //!   for another purpose.
 //! - If the log can no longer be written, the run goes on. Windlass warns once, and the exit code
-//!   becomes 3. The same holds if the log cannot even be opened: no backup fails for its log. If
-//!   only this user may not write to it, a command that asks a question notes that, and no more.
+//!   becomes 3. The same holds if the log cannot even be opened: no backup fails for its log. A
+//!   command that asks a question notes it, and no more.
 //! - No password reaches a log.
 
 mod file;
 mod socket;
 
 use std::ffi::OsString;
-use std::io::ErrorKind;
 use std::path::Path;
 use std::sync::{Mutex, OnceLock, PoisonError};
 
@@ -34,15 +33,15 @@ pub use windlass_operations::hidden;
 /// There is one log in each process. Everything that is printed anywhere reaches it.
 static LOG: OnceLock<Mutex<Log>> = OnceLock::new();
 
-/// Commands that only answer a question. They go on if this user may not write to the log: another
-/// user often owns it, for example root, who runs the backups.
-const ASKING: [&str; 8] = [
+/// Commands that only answer a question. Whether the answer is logged changes nothing about it.
+/// Another user often owns the log, for example root, who runs the backups. `check` is none of
+/// them: it says how a backup would end, and a backup that is not logged ends with 3.
+const ASKING: [&str; 7] = [
     "info",
     "status",
     "diff",
     "plan",
     "events",
-    "check",
     "man",
     "completions",
 ];
@@ -51,6 +50,8 @@ struct Log {
     level: LogLevel,
     /// The command that is logged. It comes before the text of each line.
     command: String,
+    /// Whether it only answers a question.
+    is_asking: bool,
     sink: Sink,
     has_failed: bool,
 }
@@ -72,24 +73,26 @@ pub fn open(global: &Global, arguments: &[OsString], named: &Outputs) -> Result<
         return unopened(global, place, error);
     }
     let sink = match place.split_once(':').unwrap_or((place, "")) {
-        ("journal", path) => Sink::Socket(socket::Socket::journal(path)?),
-        ("syslog", path) => Sink::Socket(socket::Socket::syslog(path)?),
+        ("journal", path) => socket::Socket::journal(path).map(Sink::Socket),
+        ("syslog", path) => socket::Socket::syslog(path).map(Sink::Socket),
         _ => match file::LogFile::open(place.as_ref()) {
-            Ok(file) => Sink::File(file),
-            Err(error) if is_denied(&error) && ASKING.contains(&global.command.as_str()) => {
-                if !global.is_silent() {
-                    screen::unlogged(&format!("note: this command is not logged: {error}"));
-                }
-                return Ok(());
-            }
+            Ok(file) => Ok(Sink::File(file)),
             Err(error) => return unopened(global, place, error),
         },
+    };
+    let sink = match sink {
+        Ok(sink) => sink,
+        Err((what, hint)) => {
+            not_logged(global, &what, &hint);
+            return Ok(());
+        }
     };
     let words = arguments.iter().skip(1);
     let words: Vec<_> = words.map(|word| hidden(&word.to_string_lossy())).collect();
     let log = Log {
         level: global.log_level,
         command: global.command.clone(),
+        is_asking: is_asking(global),
         sink,
         has_failed: false,
     };
@@ -104,11 +107,17 @@ pub fn open(global: &Global, arguments: &[OsString], named: &Outputs) -> Result<
     Ok(())
 }
 
-/// Whether this user lacks a right, so that another user can log there.
-fn is_denied(error: &EngineError) -> bool {
-    match error {
-        EngineError::OutputIo { source, .. } => source.kind() == ErrorKind::PermissionDenied,
-        error => matches!(error, EngineError::OutputUnseen { .. }),
+fn is_asking(global: &Global) -> bool {
+    ASKING.contains(&global.command.as_str())
+}
+
+/// Says that the log cannot be opened. The command goes on.
+fn not_logged(global: &Global, what: &str, hint: &str) {
+    if !is_asking(global) {
+        screen::degrade(&format!("this run is not logged: {what}"));
+        screen::unlogged(&format!("hint: {hint}"));
+    } else if !global.is_silent() {
+        screen::unlogged(&format!("note: this command is not logged: {what}"));
     }
 }
 
@@ -126,8 +135,7 @@ fn unopened(global: &Global, place: &str, error: EngineError) -> Result<(), Fail
     let hint = "Name a new file, an empty one or a log of Windlass, in a directory that can be \
                 written to. If several users run Windlass, name syslog or journal.";
     if is_of_place {
-        screen::degrade(&format!("this run is not logged: {what}"));
-        screen::unlogged(&format!("hint: {hint}"));
+        not_logged(global, &what, hint);
         return Ok(());
     }
     Err(Failure::new(Code::Failed, what, hint))
@@ -228,9 +236,13 @@ fn write(level: LogLevel, text: &str) {
     match written {
         Err(error) if !log.has_failed => {
             log.has_failed = true;
+            let is_asking = log.is_asking;
             drop(log);
             // `note` would write to this log again.
-            screen::degrade(&format!("the log cannot be written: {error}"));
+            match is_asking {
+                true => screen::unlogged(&format!("note: the log cannot be written: {error}")),
+                false => screen::degrade(&format!("the log cannot be written: {error}")),
+            }
         }
         _ => {}
     }

@@ -9,7 +9,6 @@ use std::path::{Path, PathBuf};
 use windlass_operations::moments;
 
 use crate::cli::LogLevel;
-use crate::exit::{Code, Failure};
 
 const JOURNAL: &str = "/run/systemd/journal/socket";
 const SYSLOG: &str = "/dev/log";
@@ -18,6 +17,9 @@ const TEXT_BYTES_MAX: usize = 8000;
 /// Syslog's number for system services.
 const FACILITY_DAEMON: u8 = 3;
 
+/// Why nothing can be sent, and what to do about it.
+pub type Unreachable = (String, String);
+
 pub struct Socket {
     socket: UnixDatagram,
     path: PathBuf,
@@ -25,15 +27,15 @@ pub struct Socket {
 }
 
 impl Socket {
-    pub fn journal(path: &str) -> Result<Self, Failure> {
+    pub fn journal(path: &str) -> Result<Self, Unreachable> {
         Self::open("journal", if path.is_empty() { JOURNAL } else { path })
     }
 
-    pub fn syslog(path: &str) -> Result<Self, Failure> {
+    pub fn syslog(path: &str) -> Result<Self, Unreachable> {
         Self::open("syslog", if path.is_empty() { SYSLOG } else { path })
     }
 
-    fn open(name: &str, path: &str) -> Result<Self, Failure> {
+    fn open(name: &str, path: &str) -> Result<Self, Unreachable> {
         let path = Path::new(path);
         let fault = |error: io::Error| {
             let message = format!(
@@ -43,7 +45,7 @@ impl Socket {
             let hint = format!(
                 "Name the socket as in --log {name}:/path, or a file as in --log /var/log/windlass.log."
             );
-            Failure::new(Code::Failed, message, hint)
+            (message, hint)
         };
         let socket = UnixDatagram::unbound().map_err(fault)?;
         // This only tests whether a service listens. Each line is sent to the name of the socket,

@@ -216,9 +216,25 @@ fn the_journal_gets_fields_and_syslog_gets_priorities() {
         first.contains(" windlass[") && first.contains("]: backup: started"),
         "{first}"
     );
-    // If no service listens, the command does not begin.
-    let output = windlass(&["status", "--log", "journal:/nowhere"]);
-    assert_eq!(output.status.code(), Some(1), "{}", text(&output));
+}
+
+/// No run fails for its log, and no question ends differently for it.
+#[test]
+fn a_log_that_cannot_be_opened_is_a_warning_of_a_run_and_a_note_of_a_question() {
+    let place = Place::new();
+    let (db, sets) = (place.arg("shop.db"), place.arg("sets"));
+    let missing = place.arg("no/such/log");
+    for log in ["journal:/nowhere", "syslog:/nowhere", &missing] {
+        let run = windlass(&["backup", &db, "--to", &sets, "--log", log]);
+        assert_eq!(run.status.code(), Some(3), "{log}: {}", text(&run));
+        assert!(text(&run).contains("warning: this run is not logged"));
+        let asked = windlass(&["info", &sets, "--log", log]);
+        assert_eq!(asked.status.code(), Some(0), "{log}: {}", text(&asked));
+        assert!(text(&asked).contains("note: this command is not logged"));
+        // A check says how the backup would end.
+        let checked = windlass(&["check", &db, "--to", &sets, "--log", log]);
+        assert_eq!(checked.status.code(), Some(3), "{log}: {}", text(&checked));
+    }
 }
 
 #[test]

@@ -145,10 +145,10 @@ impl Observer for Terminal {
                 output::note(&format!("warning: {}", hints::operation::hook_text(error)))
             }
             Notice::NoPrediction(error) => {
-                output::note(&format!("warning: no prediction is kept: {error}"));
+                self.note(&format!("note: no prediction is kept: {error}"));
             }
             Notice::GuessedSpeeds(error) => {
-                output::note(&format!("warning: speeds of cores are guessed: {error}"));
+                self.note(&format!("note: speeds of cores are guessed: {error}"));
             }
             Notice::LostEvents(count) => output::note(&format!(
                 "warning: {count} events were lost: the file could not be written fast enough"

@@ -31,7 +31,7 @@ use crate::outputs;
 use crate::privilege;
 use crate::signals;
 use windlass_engine::show_size;
-use windlass_operations::ProcessUse;
+use windlass_operations::{OperationError, ProcessUse};
 
 /// The bytes that the first trial reads; then the seconds that each later trial should take.
 const LOOK_BYTES: u64 = 16 << 20;
@@ -230,8 +230,11 @@ impl Bench<'_> {
             ..FileDeviceOptions::default()
         };
         let devices = devices::create(self.devices, &names, files, self.outputs);
-        let devices = devices.map_err(|failure| LabError::TrialDevices {
-            what: failure.to_string(),
+        let devices = devices.map_err(|failure| match failure {
+            OperationError::Engine(error) => LabError::Engine(error),
+            failure => LabError::TrialDevices {
+                what: failure.to_string(),
+            },
         })?;
         let options = BackupOptions {
             plan,

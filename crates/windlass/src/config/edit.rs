@@ -38,6 +38,9 @@ pub fn set(path: &Path, name: &str, whose: Options, options: Options) -> Result<
     };
     let outputs = outputs();
     outputs.check(path)?;
+    if path.metadata().is_ok_and(|found| !found.is_file()) {
+        return Err(fault("it is not a regular file".to_owned()));
+    }
     let text = match read_at_most(path, BYTES_MAX) {
         Ok(bytes) => String::from_utf8(bytes).map_err(|_| fault("it is not text".to_owned()))?,
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => String::new(),

@@ -170,10 +170,7 @@ fn a_ledger_that_cannot_be_written_costs_no_backup() {
     let output = command.output().unwrap();
     assert_eq!(output.status.code(), Some(0), "{}", text(&output));
     let shown = text(&output);
-    assert!(
-        shown.contains("warning: no prediction is kept: "),
-        "{shown}"
-    );
+    assert!(shown.contains("note: no prediction is kept: "), "{shown}");
     assert!(shown.contains("predicted     "), "{shown}");
     assert!(place.path("one.stripe").is_file());
 }

@@ -724,3 +724,44 @@ fn what_cannot_be_understood_ends_with_exit_code_2_everywhere() {
         assert!(text(&output).contains(said), "{words:?}: {}", text(&output));
     }
 }
+
+#[test]
+fn what_tuning_finds_is_not_written_to_a_device_and_success_told() {
+    let place = Place::new();
+    let (state, db) = (place.path("state"), place.arg("shop.db"));
+    let words = [
+        "--config",
+        "/dev/null",
+        "tune",
+        &db,
+        "--name",
+        "x",
+        "--to",
+        "nul",
+    ];
+    let output = run(&state, &[&words[..], &TUNE].concat());
+    assert_eq!(output.status.code(), Some(1), "{}", text(&output));
+    assert!(text(&output).contains("/dev/null"), "{}", text(&output));
+    assert!(!text(&output).contains("written"), "{}", text(&output));
+}
+
+#[test]
+fn a_trial_on_a_disk_that_cannot_be_written_fails_as_a_backup_does() {
+    let place = Place::new();
+    let (db, sets) = (place.arg("shop.db"), place.arg("sets"));
+    std::fs::create_dir_all(&sets).unwrap();
+    let mut unshare = std::process::Command::new("unshare");
+    if !rustix::process::geteuid().is_root() {
+        unshare.args(["--user", "--map-root-user"]);
+    }
+    let script = "mount -t tmpfs -o ro none \"$1\" && shift && exec \"$@\"";
+    unshare.args(["--mount", "sh", "-c", script, "sh", &sets]);
+    unshare.args([env!("CARGO_BIN_EXE_windlass"), "tune", &db, "--to", &sets]);
+    unshare
+        .args(["--budget", "1s"])
+        .env("WINDLASS_CONFIG", "/dev/null");
+    unshare.env("WINDLASS_STATE_DIR", place.path("state"));
+    let output = unshare.output().unwrap();
+    assert_eq!(output.status.code(), Some(1), "{}", text(&output));
+    assert!(text(&output).contains("remount,rw"), "{}", text(&output));
+}

@@ -44,7 +44,7 @@ pub struct RunEnd {
 /// What a run did.
 #[derive(Clone, Debug, PartialEq)]
 pub struct RunCounts {
-    /// The set that it wrote or read.
+    /// The set that it wrote or read; `None` if nothing was kept.
     pub set_id: Option<String>,
     /// The stripes.
     pub stripes: Vec<String>,

@@ -29,7 +29,6 @@ use crate::facts::DatabaseFacts;
 use crate::fingerprint::Fingerprint;
 use crate::header::{DATABASE_HEADER_BYTES, DatabaseHeader};
 use crate::hook::SourceHook;
-use crate::journal::hot_journal_warning;
 use crate::outcome::{BackupOutcome, Copied, DATABASE_FILE, file_table, set_facts};
 use crate::pinned;
 use crate::reach::{Reach, cut_off};
@@ -70,9 +69,9 @@ impl Database {
 fn backup(database: &Database, mut run: BackupRun) -> Result<BackupOutcome, SqliteError> {
     let started = Timestamp::now();
     check_same_file(&database.path, &database.file)?;
-    let mut warnings = database.warnings.clone();
-    warnings.extend(hot_journal_warning(&database.path, &database.file));
-    let session = Session::open(&database.path, &database.file)?;
+    let explained = |error| replaced_or(&database.path, &database.file, explain(database, error));
+    let warnings = database.warnings.clone();
+    let session = Session::open(&database.path, &database.file).map_err(explained)?;
     let mut backup = Backup {
         database,
         session,
@@ -82,14 +81,18 @@ fn backup(database: &Database, mut run: BackupRun) -> Result<BackupOutcome, Sqli
     };
     let copied = backup.copy();
     let Backup {
-        session, warnings, ..
+        session,
+        mut warnings,
+        ..
     } = backup;
+    if session.found_hot_journal() {
+        warnings.push(Warning::TransactionRolledBack);
+    }
     // Close the session whether or not the copy succeeded, and before waiting for the run's
     // threads: writers can then go on.
     let closed = session.close();
-    let explained = |error| replaced_or(&database.path, &database.file, explain(database, error));
     let mut copied = copied.map_err(explained)?;
-    closed?;
+    closed.map_err(explained)?;
     copied.facts.label.clone_from(&database.label);
     let table = file_table(database, &run, &copied)?;
     let facts = set_facts(database, &copied, started);

@@ -161,24 +161,15 @@ pub(crate) fn check_same_file(path: &Path, file: &File) -> Result<(), SqliteErro
     }
 }
 
-/// Names the cause of an error that the source shows. If the path names another file by now, that
-/// is the cause, whatever the old file and the files beside it look like.
+/// Names the cause of an error of a database. If the path names another file by now, that is the
+/// cause, whatever the old file and the files beside it look like, and whatever SQLite says. Errors
+/// of the engine have other causes: a device, or that the user cancelled the run.
 pub(crate) fn replaced_or(path: &Path, file: &File, error: SqliteError) -> SqliteError {
-    use SqliteError::*;
-    let is_of_source = matches!(
-        error,
-        Io { .. }
-            | NotADatabase { .. }
-            | SourceOverwritten { .. }
-            | CutOff { .. }
-            | Emptied { .. }
-            | WalDamaged { .. }
-            | WalIndex { .. }
-            | LockLost { .. }
-            | SideLost { .. }
-    );
+    if matches!(error, SqliteError::Engine(_)) {
+        return error;
+    }
     match check_same_file(path, file) {
-        Err(replaced @ SourceReplaced { .. }) if is_of_source => replaced,
+        Err(replaced @ SqliteError::SourceReplaced { .. }) => replaced,
         _ => error,
     }
 }

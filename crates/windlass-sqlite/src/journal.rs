@@ -11,7 +11,10 @@ use crate::header::be32;
 use crate::lock;
 use crate::view::beside;
 use crate::wal::ReadAt;
-use crate::warning::Warning;
+
+/// The first bytes of every header in a journal, as SQLite's documentation of its file format gives
+/// them.
+pub(crate) const JOURNAL_MAGIC: [u8; 8] = [0xd9, 0xd5, 0x05, 0xf9, 0x20, 0xa1, 0x63, 0xd7];
 
 /// Fails if the database is empty and a file beside it holds data of it. SQLite would take that
 /// file for a leftover and remove it as soon as somebody reads the database. But it may be all that
@@ -52,9 +55,10 @@ pub(crate) fn journal_header(database: &Path) -> Option<[u8; 28]> {
 /// If a journal lies beside a database that nobody is writing to, a transaction never ended. The
 /// journal's header holds a random number. So if the header is the same before and after the look
 /// at the lock, it is the same journal, and it was there while nobody was writing.
-pub(crate) fn hot_journal_warning(path: &Path, file: &File) -> Option<Warning> {
-    let before = journal_header(path)?;
-    let idle = !lock::is_reserved(file).ok()?;
-    let hot = idle && journal_header(path)? == before;
-    hot.then_some(Warning::TransactionRolledBack)
+pub(crate) fn is_hot(path: &Path, file: &File) -> Result<bool, SqliteError> {
+    let Some(before) = journal_header(path) else {
+        return Ok(false);
+    };
+    let is_idle = !lock::is_reserved(file).during("inspect", path)?;
+    Ok(is_idle && journal_header(path) == Some(before))
 }

@@ -50,6 +50,7 @@ mod log_pages;
 mod open;
 mod outcome;
 mod pinned;
+mod playback;
 mod ranges;
 mod reach;
 mod restore;

@@ -93,11 +93,15 @@ impl PinnedState {
 
     /// Releases the state and returns how long it was pinned. What was read is valid only if this
     /// succeeds.
-    pub fn end(mut self) -> Result<Duration, SqliteError> {
+    pub fn end(self) -> Result<Duration, SqliteError> {
+        let reader = Arc::clone(&self.reader);
+        let ended = self.end_checked();
+        ended.map_err(|error| replaced_or(&reader.path, &reader.file, error))
+    }
+
+    fn end_checked(mut self) -> Result<Duration, SqliteError> {
         if let Some((view, has_log_pages)) = &self.view {
-            let reader = &self.reader;
-            let checked = view.check(*has_log_pages);
-            checked.map_err(|error| replaced_or(&reader.path, &reader.file, error))?;
+            view.check(*has_log_pages)?;
         }
         let held = self.session.end()?;
         self.session.close()?;

@@ -20,6 +20,7 @@ use crate::header::DatabaseHeader;
 use crate::journal::{check_not_emptied, journal_header};
 use crate::lock::PENDING_OFFSET;
 use crate::log_pages::LogPages;
+use crate::playback::check_rollback;
 use crate::view::{WalView, beside};
 use crate::wal;
 
@@ -87,7 +88,7 @@ impl Reach {
         // A transaction is under way, or the next reader plays the journal back, which can restore
         // the end of the file.
         if journal_header(&database.path).is_some() {
-            return Ok(());
+            return check_rollback(&database.path, &database.file);
         }
         let mut looked = Self::look(database);
         for _ in 1..LOOKS_MAX {

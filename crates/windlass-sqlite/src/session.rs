@@ -30,8 +30,9 @@ use windlass_engine::Cancel;
 
 use crate::access;
 use crate::error::{IoContext, SqliteError};
-use crate::journal::check_not_emptied;
+use crate::journal::{check_not_emptied, is_hot};
 use crate::lock::{ExclusiveLock, SharedLock};
+use crate::playback::check_rollback;
 use crate::reach::Reach;
 use crate::view::beside;
 
@@ -55,13 +56,15 @@ pub(crate) struct Session {
     shm: Option<Arc<File>>,
     /// The length of the -shm when SQLite last used it.
     shm_bytes: Cell<u64>,
+    /// A hot journal was there, which SQLite rolls back.
+    found_hot_journal: bool,
     database: Arc<File>,
 }
 
 impl Session {
     /// Opens a connection to the database at `path`. `file` is the same file, already open.
     pub(crate) fn open(path: &Path, file: &Arc<File>) -> Result<Self, SqliteError> {
-        check_not_emptied(path, file)?;
+        let found_hot_journal = look_at_journal(path, file)?;
         let made_wal = !beside(path, "-wal").exists();
         // Ask for write access where possible (SQLite falls back to read-only by itself). SQLite
         // needs it to roll a hot journal back, and to clean up WAL files that it creates here.
@@ -82,6 +85,7 @@ impl Session {
             made_wal,
             shm: None,
             shm_bytes: Cell::new(0),
+            found_hot_journal,
             database: Arc::clone(file),
         };
         session.keep_wal()?;
@@ -94,6 +98,7 @@ impl Session {
         loop {
             cancel.check()?;
             self.check_map()?;
+            self.found_hot_journal |= look_at_journal(&self.path, &self.database)?;
             let begun = self.try_begin();
             self.shm_bytes.set(self.shm_length());
             match begun {
@@ -112,6 +117,12 @@ impl Session {
         let lock = SharedLock::take(&self.database).during("lock", &self.path)?;
         self.held = Some((lock, since));
         Ok(())
+    }
+
+    /// Whether a hot journal was there when this session was opened or began a transaction. SQLite
+    /// rolled it back.
+    pub(crate) fn found_hot_journal(&self) -> bool {
+        self.found_hot_journal
     }
 
     /// Fails if the -shm became shorter since SQLite mapped it.
@@ -254,6 +265,14 @@ impl Session {
             _ => self.failed("begin a read transaction on", source),
         }
     }
+}
+
+/// Looks at the journal before SQLite does, and says whether it is hot. Fails if SQLite would roll
+/// it back although the end of the database is lost, or would remove it although the file is empty.
+fn look_at_journal(path: &Path, file: &File) -> Result<bool, SqliteError> {
+    check_not_emptied(path, file)?;
+    check_rollback(path, file)?;
+    is_hot(path, file)
 }
 
 /// Removes an empty log and its index, as the last connection does. SQLite holds all locks of the

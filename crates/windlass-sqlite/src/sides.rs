@@ -9,14 +9,12 @@ use std::path::{Path, PathBuf};
 use windlass_engine::OutputKind;
 
 use crate::database::is_sqlite;
+use crate::journal::JOURNAL_MAGIC;
 use crate::shm::VERSION as WAL_INDEX_VERSION;
 use crate::view::beside;
 
 /// The suffixes of side files.
 pub(crate) const SIDE_SUFFIXES: [&str; 3] = ["-wal", "-journal", "-shm"];
-
-/// The first bytes of a journal, as SQLite's documentation of its file format gives them.
-const JOURNAL_MAGIC: [u8; 8] = [0xd9, 0xd5, 0x05, 0xf9, 0x20, 0xa1, 0x63, 0xd7];
 
 /// What a file with such a name may hold so that it may be removed with its database: a log, a
 /// journal (it begins with zeros once its transaction has ended), or a log's index.

@@ -5,6 +5,7 @@
 
 mod at_rest;
 mod cut_off;
+mod hot_journal;
 mod live;
 mod lock_limit;
 mod locks;

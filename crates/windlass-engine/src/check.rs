@@ -28,6 +28,7 @@ use crate::report::RunReport;
 use crate::restore::{Faults, FittedOptions, run_through};
 use crate::set::Tally;
 use crate::target::Discard;
+use crate::waits::Stage;
 
 use findings::Findings;
 pub use report::{
@@ -64,6 +65,7 @@ pub fn verify_index(survey: &Survey) -> Result<DamageReport, EngineError> {
     let findings = Findings::new(survey);
     let faults: &dyn Faults = &findings;
     let ledger = faults.ledger(survey.set())?;
+    let stage = Stage::default();
     for stripe in survey.set().stripes() {
         let mut tally = Tally::default();
         for entry in stripe.directory() {
@@ -77,7 +79,7 @@ pub fn verify_index(survey: &Survey) -> Result<DamageReport, EngineError> {
             };
             tally.add(&block);
             for piece in &block.pieces {
-                faults.pass(ledger.enter(piece).map(drop))?;
+                faults.pass(ledger.enter(piece, &stage).map(drop))?;
             }
         }
         faults.pass(tally.check(survey.set(), stripe))?;

@@ -113,8 +113,8 @@ pub use resource::{Resource, StageName};
 pub use restore::{FittedOptions, RestoreOptions, TARGET_WRITERS, restore, target_writers};
 pub use ring::{Ring, RingDone};
 pub use set::{
-    FoundSet, METADATA_LIMIT_DEFAULT, OpenSet, OpenStripe, StripeGlance, UpperLayers, glance,
-    set_of_stripe,
+    FoundSet, METADATA_LIMIT_DEFAULT, OpenSet, OpenStripe, StripeGlance, UpperLayers, UpperRange,
+    glance, set_of_stripe,
 };
 pub use setting::{Setting, SettingFault};
 pub use storage::{Files, Lies, PlaceFile, ReadAt, Storage};

@@ -11,6 +11,7 @@ mod found;
 pub(crate) mod places;
 pub(crate) mod stripe;
 mod tally;
+mod upper;
 
 use std::ops::Deref;
 use std::path::{Path, PathBuf};
@@ -20,12 +21,12 @@ use windlass_media::{SetDescription, SetId, StripeHeader};
 use crate::error::EngineError;
 use crate::storage::{Files, Storage};
 pub(crate) use ends::{Ends, check_same_footer, check_same_stripe};
-pub(crate) use found::ranges;
-pub use found::{FoundSet, UpperLayers};
+pub use found::FoundSet;
 use places::expand;
 pub use stripe::OpenStripe;
 use stripe::{open_stripe, peek_header};
 pub(crate) use tally::Tally;
+pub use upper::{UpperLayers, UpperRange};
 
 /// How much memory a set's metadata may take, unless the user sets it. Ten million files fit.
 pub const METADATA_LIMIT_DEFAULT: u64 = 6 * 1024 * 1024 * 1024;
@@ -69,11 +70,11 @@ impl OpenSet {
         Ok(())
     }
 
-    /// The ranges above layer 0, by file: (start, end, layer).
+    /// The ranges above layer 0, after all checks.
     pub fn upper_layers(&self) -> Result<UpperLayers, EngineError> {
         let upper = self.upper_layers_unless(|_| false)?;
-        self.check_upper(ranges(&upper))?;
-        self.check_layered(|file| upper.contains_key(&file))?;
+        self.check_upper(&upper)?;
+        self.check_layered(|file| upper.has(file))?;
         Ok(upper)
     }
 }

@@ -1,11 +1,11 @@
 //! A backup set as an image: a page costs one frame.
 //!
 //!   file, offset --> upper layers? --> index block --> frame --> fetch, check, decode --> copy
-//!                    (all known)       (cached)        (cached)
+//!                    (cached)          (cached)        (cached)
 //!
 //! Invariants
-//! - Memory is bounded: the two caches, 32 bytes for each range of the upper layers, and for each
-//!   active reader one stored and one decoded frame; up to eight are kept for later readers.
+//! - Memory is bounded: the two caches, that of the upper layers, and for each active reader one
+//!   stored and one decoded frame; up to eight are kept for later readers.
 //! - A damaged frame fails only the reads that need its bytes. A failure is not kept: the next read
 //!   tries again.
 //!
@@ -24,7 +24,7 @@ mod upper;
 use std::sync::Arc;
 
 use windlass_engine::media::{FileEntry, FileNo, FileTable, fitted};
-use windlass_engine::{EngineError, OpenSet};
+use windlass_engine::{EngineError, OpenSet, UpperLayers};
 
 use crate::error::ImageError;
 use crate::image::{Checksummed, FileLookup, Image, read_length};
@@ -35,7 +35,7 @@ use locate::{BlockPlace, Located, Locator};
 use sorted::SortedBlock;
 use statistics::Counters;
 pub use statistics::ImageStatistics;
-use upper::{Layer, UpperLayers, UpperRange};
+use upper::{Layer, layer_at};
 
 /// Memory for decoded frames, unless the caller sets it.
 pub const FRAME_CACHE_BYTES_DEFAULT: u64 = 64 * 1024 * 1024;
@@ -69,6 +69,8 @@ pub struct SetImage {
     lookup: FileLookup,
     locator: Locator,
     upper: UpperLayers,
+    /// The longest piece: how far a reader has to look for what lies over its bytes.
+    reach: u64,
     blocks: ByteCache<BlockPlace, SortedBlock>,
     frames: Frames,
     asked: AskedRegions,
@@ -97,19 +99,17 @@ impl SetImage {
             .iter()
             .map(|stripe| stripe.header().frame_bytes)
             .max();
-        let mut image = Self {
+        Ok(Self {
             lookup: FileLookup::new(&set.description().files),
             locator: Locator::new(stripes.iter().map(|stripe| stripe.directory())),
-            upper: UpperLayers::default(),
+            upper: set.upper_layers()?,
+            reach: frame_bytes.unwrap_or(1).into(),
             blocks: ByteCache::new(options.index_cache_bytes, BLOCK_BYTES),
             frames: Frames::new(options.frame_cache_bytes, frame_bytes.unwrap_or(1).into()),
             asked: AskedRegions::default(),
             counters: Counters::default(),
             set,
-        };
-        image.upper = image.read_upper()?;
-        image.set.check_layered(|file| image.upper.has(file))?;
-        Ok(image)
+        })
     }
 
     /// The set.
@@ -121,37 +121,6 @@ impl SetImage {
     pub fn statistics(&self) -> ImageStatistics {
         self.counters
             .statistics(self.frames.cache_bytes(), self.blocks.bytes())
-    }
-
-    fn read_upper(&self) -> Result<UpperLayers, EngineError> {
-        let mut pieces = Vec::new();
-        for (stripe, open) in (0u16..).zip(self.set.stripes()) {
-            for (block, entry) in (0u32..).zip(open.directory()) {
-                if entry.layer_max == 0 {
-                    continue;
-                }
-                let place = BlockPlace { stripe, block };
-                pieces.extend(self.block(place)?.upper().map(|piece| {
-                    let (start, layer) = (piece.offset, piece.layer);
-                    let end = start + u64::from(piece.bytes);
-                    (
-                        piece.file,
-                        UpperRange {
-                            start,
-                            end,
-                            layer,
-                            place,
-                        },
-                    )
-                }));
-            }
-        }
-        pieces.sort_unstable_by_key(|(file, range)| (*file, range.layer, range.start));
-        let ranges = pieces
-            .iter()
-            .map(|(file, it)| (*file, it.start, it.end, it.layer));
-        self.set.check_upper(ranges)?;
-        Ok(UpperLayers::new(pieces))
     }
 
     /// An index block, from the cache or the stripe.
@@ -184,20 +153,27 @@ impl SetImage {
         }
     }
 
+    /// Which layer counts at `offset` of a file.
+    fn layer(&self, file: FileNo, offset: u64) -> Result<Layer, EngineError> {
+        if !self.upper.has(file) {
+            return Ok(Layer::Base(u64::MAX));
+        }
+        let until = offset.saturating_add(self.reach);
+        let near = self.upper.near(file, offset, until)?;
+        Ok(layer_at(&near, offset, until))
+    }
+
     /// The frame that holds `offset` of a file, and up to where its bytes count.
     fn stretch(&self, file: FileNo, offset: u64) -> Result<Option<Stretch>, EngineError> {
-        let (located, until) = match self.upper.at(file, offset) {
+        let (located, until) = match self.layer(file, offset)? {
             Layer::Upper(range) => {
-                let block = self.block(range.place)?;
+                let place = BlockPlace {
+                    stripe: range.stripe,
+                    block: range.block,
+                };
+                let block = self.block(place)?;
                 let at = block.find((file, offset), range.layer);
-                (
-                    at.map(|at| Located {
-                        block,
-                        at,
-                        place: range.place,
-                    }),
-                    range.end,
-                )
+                (at.map(|at| Located { block, at, place }), range.end)
             }
             Layer::Base(until) => (
                 self.locator

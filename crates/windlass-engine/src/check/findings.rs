@@ -65,8 +65,7 @@ impl Faults for Findings {
         let error = of_media(error)?;
         let place = (frame.offset, u64::from(frame.stored_bytes));
         let damage = Damage::at(stripe, DamagedPart::Frame, place, &error);
-        self.add_frame(damage, pieces, ledger);
-        Ok(())
+        self.add_frame(damage, pieces, ledger)
     }
 
     fn block(
@@ -214,10 +213,15 @@ impl Findings {
         self.inner.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn add_frame(&self, mut place: Damage, pieces: &[PieceEntry], ledger: &Ledger) {
+    fn add_frame(
+        &self,
+        mut place: Damage,
+        pieces: &[PieceEntry],
+        ledger: &Ledger,
+    ) -> Result<(), EngineError> {
         let mut inner = self.lock();
         for piece in pieces {
-            for (from, to) in ledger.counts(piece) {
+            for (from, to) in ledger.counts(piece)? {
                 inner.lose(piece.file, from, to);
                 place.range_count += 1;
                 if place.files.len() < RANGES_OF_ONE {
@@ -230,6 +234,7 @@ impl Findings {
             }
         }
         inner.add(place);
+        Ok(())
     }
 
     /// Ends the check. It finds out which bytes the files lack, and whether complete files are

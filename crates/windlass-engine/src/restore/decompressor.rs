@@ -65,7 +65,10 @@ impl<'a> Decompressor<'a> {
         let Err(fault) = result else { return Ok(()) };
         let error = stripe.damage(frame.entry.offset, fault);
         frame.sound = false;
-        self.faults.frame(stripe, frame.named(), self.ledger, error)
+        // Which bytes count may have to be read.
+        let stage = &self.shared.progress.compressor;
+        let note = || self.faults.frame(stripe, frame.named(), self.ledger, error);
+        stage.wait_off_core(Cause::DeviceRead, note)
     }
 
     /// Checks that the bytes between frames are zero.
@@ -169,7 +172,7 @@ impl<'a> Decompressor<'a> {
 
     fn hole(&self, frame: &PlannedFrame) -> Result<(), EngineError> {
         for piece in &frame.pieces {
-            let ranges = match self.ledger.enter(piece) {
+            let ranges = match self.ledger.enter(piece, &self.shared.progress.compressor) {
                 Ok(ranges) => ranges,
                 Err(error) => {
                     self.faults.whole(error)?;

@@ -4,7 +4,7 @@ use windlass_media::{FrameEntry, IndexDirectoryEntry, PieceEntry};
 
 use super::ledger::Ledger;
 use crate::error::EngineError;
-use crate::set::{FoundSet, OpenStripe, ranges};
+use crate::set::{FoundSet, OpenStripe};
 
 /// Is told about all damage that a run meets. Returns an error if the run has to end with it.
 pub(crate) trait Faults: Sync {
@@ -49,8 +49,8 @@ impl dyn Faults + '_ {
     pub(crate) fn ledger(&self, set: &FoundSet) -> Result<Ledger, EngineError> {
         // Blocks that cannot be read are reported when the stripe is read.
         let upper = set.upper_layers_unless(|error| self.lists(error))?;
-        self.pass(set.check_upper(ranges(&upper)))?;
-        self.pass(set.check_layered(|file| upper.contains_key(&file)))?;
+        self.pass(set.check_upper(&upper))?;
+        self.pass(set.check_layered(|file| upper.has(file)))?;
         Ok(Ledger::new(set, upper))
     }
 

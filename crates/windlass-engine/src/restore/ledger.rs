@@ -9,19 +9,17 @@ use std::collections::HashMap;
 use std::hash::{BuildHasher, RandomState};
 use std::sync::{Mutex, PoisonError};
 
-use windlass_media::{
-    FRAME_BYTES_MAX, FileEntry, FileNo, PieceEntry, SupersededFiles, crc32c_zeros_after, fitted,
-};
+use windlass_media::{FileEntry, FileNo, PieceEntry, SupersededFiles, crc32c_zeros_after, fitted};
 
 use crate::error::EngineError;
 use crate::mismatch::Mismatch;
-use crate::set::{FoundSet, UpperLayers};
+use crate::set::{FoundSet, UpperLayers, UpperRange};
+use crate::waits::Stage;
 
 /// The bytes of every file of a set that have been seen.
 pub(crate) struct Ledger {
     set: windlass_media::SetId,
     files: HashMap<FileNo, Mutex<Account>>,
-    /// The ranges above layer 0: (start, end, layer), sorted.
     upper: UpperLayers,
     superseded: SupersededFiles,
     key: RandomState,
@@ -37,7 +35,6 @@ struct Account {
 }
 
 impl Ledger {
-    /// `upper` has the ranges above layer 0.
     pub(super) fn new(set: &FoundSet, upper: UpperLayers) -> Self {
         let files = &set.description().files.0;
         let account = |bytes| {
@@ -63,8 +60,12 @@ impl Ledger {
 
     /// Enters a piece. Returns the ranges of it that count, relative to its start. What a higher
     /// layer replaces does not count, nor what lies beyond the end of a file that shrank while it
-    /// was copied.
-    pub(crate) fn enter(&self, piece: &PieceEntry) -> Result<Vec<(usize, usize)>, EngineError> {
+    /// was copied. If an index block must be read for that, `stage` waits.
+    pub(crate) fn enter(
+        &self,
+        piece: &PieceEntry,
+        stage: &Stage,
+    ) -> Result<Vec<(usize, usize)>, EngineError> {
         if self.blind {
             return Ok(vec![(0, piece.bytes as usize)]);
         }
@@ -75,8 +76,12 @@ impl Ledger {
             let (file, offset) = (piece.file, piece.offset);
             return Err(self.incomplete(Mismatch::PieceOfNone { file, offset }));
         };
-        let mut account = account.lock().unwrap_or_else(PoisonError::into_inner);
-        if !self.upper.contains_key(&piece.file) {
+        let lock = || account.lock().unwrap_or_else(PoisonError::into_inner);
+        let bytes = lock().bytes;
+        // The account is free while this reads.
+        let visible = self.visible(piece, bytes, Some(stage))?;
+        let mut account = lock();
+        if !self.upper.has(piece.file) {
             let end = piece.offset.saturating_add(u64::from(piece.bytes));
             let after = account.bytes.checked_sub(end);
             let after = after.ok_or_else(|| {
@@ -85,7 +90,6 @@ impl Ledger {
             })?;
             account.crc ^= crc32c_zeros_after(piece.crc32c, after);
         }
-        let visible = self.visible(piece, account.bytes);
         for (from, to) in &visible {
             account.seen = account.seen.saturating_add(to - from);
             account.seams = account.seams.wrapping_add(self.seams(*from, *to));
@@ -98,24 +102,29 @@ impl Ledger {
     }
 
     /// The ranges of a piece that count, as offsets in its file. Does not enter the piece.
-    pub(crate) fn counts(&self, piece: &PieceEntry) -> Vec<(u64, u64)> {
+    pub(crate) fn counts(&self, piece: &PieceEntry) -> Result<Vec<(u64, u64)>, EngineError> {
         let end = piece.offset.saturating_add(u64::from(piece.bytes));
         if self.blind {
-            return vec![(piece.offset, end)];
+            return Ok(vec![(piece.offset, end)]);
         }
         let account = self.files.get(&piece.file);
         let bytes = account.map(|account| {
             let account = account.lock().unwrap_or_else(PoisonError::into_inner);
             account.bytes
         });
-        self.visible(piece, bytes.unwrap_or(0))
+        self.visible(piece, bytes.unwrap_or(0), None)
     }
 
-    fn visible(&self, piece: &PieceEntry, file_bytes: u64) -> Vec<(u64, u64)> {
+    fn visible(
+        &self,
+        piece: &PieceEntry,
+        file_bytes: u64,
+        stage: Option<&Stage>,
+    ) -> Result<Vec<(u64, u64)>, EngineError> {
         let end = piece.offset.saturating_add(u64::from(piece.bytes));
-        let upper = self.upper.get(&piece.file);
-        let upper = upper.map_or(&[][..], Vec::as_slice);
-        visible(upper, piece, end.min(file_bytes))
+        let end = end.min(file_bytes);
+        let upper = self.upper.near_in(piece.file, (piece.offset, end), stage)?;
+        Ok(visible(&upper, piece, end))
     }
 
     fn seams(&self, from: u64, to: u64) -> u64 {
@@ -144,7 +153,7 @@ impl Ledger {
         };
         let account = account.lock().unwrap_or_else(PoisonError::into_inner);
         let path = || file.path_lossy();
-        let layered = self.upper.contains_key(&file.file);
+        let layered = self.upper.has(file.file);
         let what = if account.seen != account.bytes {
             Mismatch::FileBytes {
                 path: path(),
@@ -173,21 +182,16 @@ impl Ledger {
     }
 }
 
-/// The ranges of a piece, up to `end`, that no higher layer replaces.
-fn visible(upper: &[(u64, u64, u8)], piece: &PieceEntry, end: u64) -> Vec<(u64, u64)> {
-    // No range is longer than a frame. So a range can reach the piece only if it begins less than a
-    // frame's length before it.
-    let reach = u64::from(FRAME_BYTES_MAX);
-    let first = upper.partition_point(|(from, ..)| from.saturating_add(reach) <= piece.offset);
-    let near = upper[first..].iter().take_while(|(from, ..)| *from < end);
-    let over = near.filter(|(_, to, layer)| *layer > piece.layer && *to > piece.offset);
+/// The ranges of a piece, up to `end`, that no higher layer replaces. `upper` has the ranges near
+/// it in order.
+fn visible(upper: &[UpperRange], piece: &PieceEntry, end: u64) -> Vec<(u64, u64)> {
     let mut visible = Vec::new();
     let mut position = piece.offset;
-    for (from, to, _) in over {
-        if *from > position {
-            visible.push((position, *from));
+    for range in upper.iter().filter(|range| range.layer > piece.layer) {
+        if range.start > position {
+            visible.push((position, range.start));
         }
-        position = position.max(*to);
+        position = position.max(range.end);
     }
     if position < end {
         visible.push((position, end));

@@ -63,7 +63,7 @@ impl TargetWriter<'_> {
     fn runs(&self, decoded: &Decoded) -> Result<Vec<(usize, PieceEntry, usize)>, EngineError> {
         let mut runs: Vec<(usize, PieceEntry, usize)> = Vec::new();
         for (position, piece) in &decoded.pieces {
-            let ranges = match self.ledger.enter(piece) {
+            let ranges = match self.ledger.enter(piece, &self.shared.progress.writer) {
                 Ok(ranges) => ranges,
                 Err(error) => {
                     self.faults.whole(error)?;

@@ -2,15 +2,16 @@
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
+use std::sync::Arc;
 
 use windlass_media::{
-    BackupType, FRAME_BYTES_MAX, FileNo, FormatError, PieceEntry, SetDescription, SetId,
-    StripeIndex, Structure,
+    BackupType, FileNo, FormatError, SetDescription, SetId, StripeIndex, Structure,
 };
 
 use super::ends::Ends;
 use super::places::{candidates, first_stripe, is_occupied};
 use super::stripe::{OpenStripe, open_stripe, peek_header};
+use super::upper::UpperLayers;
 use crate::error::EngineError;
 use crate::mismatch::Mismatch;
 use crate::storage::Storage;
@@ -18,25 +19,13 @@ use crate::storage::Storage;
 /// How many layers are possible.
 const LAYERS: usize = 256;
 
-/// The ranges above layer 0, by file: (start, end, layer), sorted. None is longer than a frame may
-/// be.
-pub type UpperLayers = BTreeMap<FileNo, Vec<(u64, u64, u8)>>;
-
-/// All ranges (file, start, end, layer), by file and start.
-pub(crate) fn ranges(upper: &UpperLayers) -> impl Iterator<Item = (FileNo, u64, u64, u8)> {
-    upper.iter().flat_map(|(file, ranges)| {
-        let ranges = ranges.iter();
-        ranges.map(|(start, end, layer)| (*file, *start, *end, *layer))
-    })
-}
-
 /// The stripes of a set as they were found, complete or not. It is for checks, and to say what a
 /// set is. A restore takes an [`OpenSet`](super::OpenSet).
 #[derive(Debug)]
 pub struct FoundSet {
     set_id: SetId,
     root: [u8; 32],
-    stripes: Vec<OpenStripe>,
+    stripes: Arc<[OpenStripe]>,
     description: SetDescription,
 }
 
@@ -86,7 +75,7 @@ impl FoundSet {
                 return Err(missing(set_id, index, &description));
             }
         }
-        let stripes: Vec<_> = found.into_values().collect();
+        let stripes: Arc<[_]> = found.into_values().collect();
         let root = stripes[0].seal.set_root;
         let set = Self {
             set_id,
@@ -122,7 +111,7 @@ impl FoundSet {
         Self {
             set_id,
             root,
-            stripes,
+            stripes: stripes.into(),
             description,
         }
     }
@@ -198,33 +187,34 @@ impl FoundSet {
         self.stripes.iter().map(OpenStripe::bytes).sum()
     }
 
-    /// Refuses pieces of one layer that overlap, even if they are in different index blocks. Takes
-    /// ranges (file, start, end, layer); those of one file and layer come in order.
-    pub fn check_upper(
-        &self,
-        ranges: impl IntoIterator<Item = (FileNo, u64, u64, u8)>,
-    ) -> Result<(), EngineError> {
+    /// Refuses pieces of one layer that overlap, even if they are in different index blocks.
+    pub(crate) fn check_upper(&self, upper: &UpperLayers) -> Result<(), EngineError> {
         let mut ends = [(FileNo(0), 0); LAYERS];
-        for (file, start, end, layer) in ranges {
-            let last = &mut ends[usize::from(layer)];
-            if last.0 == file && start < last.1 {
-                return Err(EngineError::Incomplete {
-                    set: self.set_id,
-                    what: Mismatch::Overlap {
-                        layer,
-                        file,
-                        offset: start,
-                    },
-                });
+        upper.each_in_order(|pieces| {
+            for piece in pieces {
+                let last = &mut ends[usize::from(piece.layer)];
+                if last.0 == piece.file && piece.start < last.1 {
+                    return Err(EngineError::Incomplete {
+                        set: self.set_id,
+                        what: Mismatch::Overlap {
+                            layer: piece.layer,
+                            file: piece.file,
+                            offset: piece.start,
+                        },
+                    });
+                }
+                *last = (piece.file, piece.end());
             }
-            *last = (file, end);
-        }
-        Ok(())
+            Ok(())
+        })
     }
 
     /// Refuses a file with layers whose entry states a CRC. The format knows no CRC of such a file,
     /// so nobody could say which content has it.
-    pub fn check_layered(&self, layered: impl Fn(FileNo) -> bool) -> Result<(), EngineError> {
+    pub(crate) fn check_layered(
+        &self,
+        layered: impl Fn(FileNo) -> bool,
+    ) -> Result<(), EngineError> {
         let mut files = self.description.files.0.iter();
         match files.find(|file| file.flags.crc_known && layered(file.file)) {
             Some(file) => Err(EngineError::Incomplete {
@@ -243,43 +233,7 @@ impl FoundSet {
         &self,
         passes: impl Fn(&EngineError) -> bool,
     ) -> Result<UpperLayers, EngineError> {
-        let mut upper = UpperLayers::new();
-        for stripe in &self.stripes {
-            for entry in stripe.directory.iter().filter(|entry| entry.layer_max > 0) {
-                let block = match stripe.index_block(entry) {
-                    Err(error) if passes(&error) => continue,
-                    block => block?,
-                };
-                // An empty piece holds nothing, so it makes no layer.
-                let counts = |piece: &&PieceEntry| piece.layer > 0 && piece.bytes > 0;
-                for piece in block.pieces.iter().filter(counts) {
-                    let end = piece.offset + u64::from(piece.bytes);
-                    let ranges = upper.entry(piece.file).or_default();
-                    push_joined(ranges, (piece.offset, end, piece.layer));
-                }
-            }
-        }
-        for ranges in upper.values_mut() {
-            ranges.sort_unstable();
-            let mut joined = Vec::new();
-            for range in ranges.drain(..) {
-                push_joined(&mut joined, range);
-            }
-            *ranges = joined;
-        }
-        Ok(upper)
-    }
-}
-
-/// Adds a range. It is joined to the last one if both are of one layer and touch. If much of a
-/// database was copied again, there are millions of pieces but few joined ranges. No range becomes
-/// longer than a frame may be. So a search for what lies over a piece need not go back farther than
-/// that.
-fn push_joined(ranges: &mut Vec<(u64, u64, u8)>, (start, end, layer): (u64, u64, u8)) {
-    let most = u64::from(FRAME_BYTES_MAX);
-    match ranges.last_mut() {
-        Some(last) if (last.1, last.2) == (start, layer) && end - last.0 <= most => last.1 = end,
-        _ => ranges.push((start, end, layer)),
+        UpperLayers::read(&self.stripes, passes)
     }
 }
 

@@ -86,13 +86,6 @@ impl SortedBlock {
         &self.pieces[first..first + usize::from(self.frames[frame].piece_count)]
     }
 
-    /// Pieces above layer 0.
-    pub(crate) fn upper(&self) -> impl Iterator<Item = &PieceEntry> {
-        self.pieces
-            .iter()
-            .filter(|piece| piece.layer > 0 && piece.bytes > 0)
-    }
-
     /// From the start of the first piece of layer 0 to the end of the last.
     pub(crate) fn span(&self) -> Option<(Position, Position)> {
         let base = || {
@@ -188,7 +181,6 @@ mod tests {
             assert_eq!(block.find(position, layer), None);
         }
         assert_eq!(block.span(), Some(((FileNo(3), 0), (FileNo(9), 20))));
-        assert_eq!(block.upper().count(), 1);
         assert_eq!(block.pieces_of(1).len(), 3);
     }
 }

@@ -1,26 +1,9 @@
 //! Upper layers: ranges of files that were copied again, and replace what was copied first.
 //!
-//! There are few of them. They are read once when the image is opened, because a reader must know
-//! all of them before it can trust any byte of layer 0.
+//! Before a reader can trust any byte of layer 0, it must know what lies over it. The engine finds
+//! that on the stripes, within bounded memory.
 
-use std::collections::BTreeMap;
-
-use windlass_engine::media::FileNo;
-
-use super::locate::BlockPlace;
-
-/// A range of a file, and the layer whose bytes count there.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct UpperRange {
-    pub(crate) start: u64,
-    pub(crate) end: u64,
-    pub(crate) layer: u8,
-    pub(crate) place: BlockPlace,
-}
-
-/// The ranges of all files in which a layer above 0 counts: by file, sorted, without overlap.
-#[derive(Debug, Default)]
-pub(crate) struct UpperLayers(BTreeMap<FileNo, Vec<UpperRange>>);
+use windlass_engine::UpperRange;
 
 /// Which layer counts at a position.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -31,67 +14,22 @@ pub(crate) enum Layer {
     Upper(UpperRange),
 }
 
-impl UpperLayers {
-    /// Takes pieces by file and layer. Where they overlap, the highest layer counts.
-    pub(crate) fn new(pieces: Vec<(FileNo, UpperRange)>) -> Self {
-        let mut files: BTreeMap<FileNo, BTreeMap<u64, UpperRange>> = BTreeMap::new();
-        for (file, range) in pieces {
-            paint(files.entry(file).or_default(), range);
-        }
-        let flat =
-            |(file, ranges): (_, BTreeMap<u64, UpperRange>)| (file, ranges.into_values().collect());
-        Self(files.into_iter().map(flat).collect())
+/// Which layer counts at `offset`, and how far, at most up to `until`. `near` has all ranges of the
+/// file that lie between these two.
+pub(crate) fn layer_at(near: &[UpperRange], offset: u64, until: u64) -> Layer {
+    let here = |range: &&UpperRange| range.start <= offset && offset < range.end;
+    let top = near.iter().filter(here).max_by_key(|range| range.layer);
+    let over =
+        |range: &&UpperRange| range.start > offset && top.is_none_or(|top| range.layer > top.layer);
+    let next = near.iter().filter(over).map(|range| range.start).min();
+    let until = next.unwrap_or(until).min(until);
+    match top {
+        None => Layer::Base(until),
+        Some(top) => Layer::Upper(UpperRange {
+            end: top.end.min(until),
+            ..*top
+        }),
     }
-
-    /// Whether a layer above 0 counts anywhere in this file.
-    pub(crate) fn has(&self, file: FileNo) -> bool {
-        self.0.contains_key(&file)
-    }
-
-    /// Which layer counts at `offset` of a file.
-    pub(crate) fn at(&self, file: FileNo, offset: u64) -> Layer {
-        let Some(ranges) = self.0.get(&file) else {
-            return Layer::Base(u64::MAX);
-        };
-        let next = ranges.partition_point(|range| range.end <= offset);
-        match ranges.get(next) {
-            Some(range) if range.start <= offset => Layer::Upper(*range),
-            Some(range) => Layer::Base(range.start),
-            None => Layer::Base(u64::MAX),
-        }
-    }
-}
-
-/// Puts a range on top of those that are there.
-fn paint(ranges: &mut BTreeMap<u64, UpperRange>, new: UpperRange) {
-    let under: Vec<_> = ranges
-        .range(..new.end)
-        .rev()
-        .take_while(|(_, old)| old.end > new.start)
-        .map(|(_, old)| *old)
-        .collect();
-    for old in under {
-        ranges.remove(&old.start);
-        if old.start < new.start {
-            ranges.insert(
-                old.start,
-                UpperRange {
-                    end: new.start,
-                    ..old
-                },
-            );
-        }
-        if old.end > new.end {
-            ranges.insert(
-                new.end,
-                UpperRange {
-                    start: new.end,
-                    ..old
-                },
-            );
-        }
-    }
-    ranges.insert(new.start, new);
 }
 
 #[cfg(test)]
@@ -106,33 +44,40 @@ mod tests {
     proptest! {
         #[test]
         fn the_highest_layer_holds_everywhere(
-            pieces in proptest::collection::vec((1u8..5, 0u64..50, 1u64..20), 0..20)
+            pieces in proptest::collection::vec((1u8..5, 0u64..50, 1u64..20), 0..20),
+            reach in 1u64..80,
         ) {
             let mut model = [0u8; 80];
             let mut ranges = Vec::new();
             for (layer, start, bytes) in pieces {
-                let place = BlockPlace { stripe: 0, block: u32::from(layer) };
-                ranges.push((FileNo(1), UpperRange { start, end: start + bytes, layer, place }));
-                for cell in &mut model[start as usize..(start + bytes) as usize] {
+                let (end, block) = (start + bytes, u32::from(layer));
+                ranges.push(UpperRange { start, end, layer, stripe: 0, block });
+                for cell in &mut model[start as usize..end as usize] {
                     *cell = (*cell).max(layer);
                 }
             }
-            ranges.sort_by_key(|(_, range)| (range.layer, range.start));
-            let upper = UpperLayers::new(ranges);
             for (offset, layer) in (0u64..).zip(model) {
-                match upper.at(FileNo(1), offset) {
+                let until = offset + reach;
+                let near = |range: &&UpperRange| range.start < until && range.end > offset;
+                let near: Vec<_> = ranges.iter().filter(near).copied().collect();
+                let same = |to: u64| {
+                    let cells = &model[offset as usize..(to as usize).min(model.len())];
+                    cells.iter().all(|cell| *cell == layer)
+                };
+                match layer_at(&near, offset, until) {
                     Layer::Upper(range) => {
                         prop_assert_eq!(range.layer, layer);
                         prop_assert!(range.start <= offset && offset < range.end);
+                        prop_assert!(range.end <= until && same(range.end));
                     }
-                    Layer::Base(until) => {
+                    Layer::Base(to) => {
                         prop_assert_eq!(layer, 0);
-                        prop_assert!(until > offset);
-                        prop_assert!(until >= 80 || model[until as usize] > 0);
+                        prop_assert!(offset < to && to <= until && same(to));
+                        let ends = to == until || to >= 80 || model[to as usize] > 0;
+                        prop_assert!(ends);
                     }
                 }
             }
-            prop_assert_eq!(upper.at(FileNo(2), 0), Layer::Base(u64::MAX));
         }
     }
 }

@@ -44,7 +44,8 @@ pub fn choose<'a>(
     let which = named.choice.which.as_ref().unwrap_or(&Which::Latest);
     if let Which::Id(start) = which {
         let set = by_id(&sets, start, place, || left_out(list, &sets, named));
-        let set = set.map_err(|error| of_another(list, start, named).unwrap_or(error))?;
+        let other = || of_another(list, start, named).or_else(|| named.not_meant(list, start));
+        let set = set.map_err(|error| other().unwrap_or(error))?;
         return Ok(Chosen {
             set,
             advice: advice_about(&sets, set, &named.paths),

@@ -145,6 +145,32 @@ pub enum PlaceError {
         /// The database that was asked for.
         asked: String,
     },
+    /// The database that was asked for is not the one that the name means.
+    #[error("{asked} is {of}, which is not the configured database {name}")]
+    OfOtherName {
+        /// The word for the database.
+        asked: String,
+        /// The name that was given.
+        name: String,
+        /// The name of that database in the configuration.
+        other: Option<String>,
+        /// The database.
+        of: Box<Identity>,
+    },
+    /// The set that was asked for is of a database that the name does not mean.
+    #[error("set {} in {place} is of {of}, which is not what the configuration calls {name}", &set[..8])]
+    NotOfName {
+        /// Where.
+        place: String,
+        /// Its id.
+        set: String,
+        /// Its database.
+        of: Box<Identity>,
+        /// The name that was given.
+        name: String,
+        /// The name of its database in the configuration.
+        other: Option<String>,
+    },
     /// Several ids begin like this.
     #[error("the ids of {} sets in {place} begin with {start}:\n{}", found.len(), ids(found))]
     SeveralIds {

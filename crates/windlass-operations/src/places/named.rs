@@ -136,7 +136,8 @@ impl Named {
     pub fn sets<'a>(&self, list: &'a SetList) -> Result<Vec<&'a SetEntry>, PlaceError> {
         let all: Vec<_> = list.sets.iter().collect();
         if let Some(of) = &self.choice.of {
-            return of_database(all, of, &self.places());
+            let sets = of_database(all, of, &self.places())?;
+            return self.not_of_others(sets, of);
         }
         if self.meant.is_empty() {
             return Ok(all);
@@ -158,6 +159,38 @@ impl Named {
             of.is_none_or(is_of) || self.is_plain(set)
         };
         Ok(all.into_iter().filter(is_wanted).collect())
+    }
+
+    /// Leaves out the sets of databases that other configured names mean: the word for a database
+    /// chooses among the sets of the names that were given. Fails if none is left.
+    fn not_of_others<'a>(
+        &self,
+        mut sets: Vec<&'a SetEntry>,
+        asked: &str,
+    ) -> Result<Vec<&'a SetEntry>, PlaceError> {
+        let Some(first) = self.meant.first() else {
+            return Ok(sets);
+        };
+        let of_other = |set: &&SetEntry| {
+            let of = Identity::of(set).filter(|_| !self.is_plain(set))?;
+            let may_mean = |one: &Configured| {
+                one.may_be(&of) && (one.is_at(&of) || self.other(one, &of).is_none())
+            };
+            (!self.meant.iter().any(may_mean)).then_some(of)
+        };
+        let others: Vec<_> = sets.iter().filter_map(of_other).collect();
+        sets.retain(|set| of_other(set).is_none());
+        // A set that does not say its database is no answer to a question for one.
+        let is_left = sets.iter().any(|set| Identity::of(set).is_some());
+        match others.first().filter(|_| !is_left) {
+            Some(of) => Err(PlaceError::OfOtherName {
+                asked: asked.to_owned(),
+                name: first.name.clone(),
+                other: self.other(first, of).map(|other| other.name.clone()),
+                of: Box::new(of.clone()),
+            }),
+            None => Ok(sets),
+        }
     }
 
     /// Whether a set lies in a directory that was named itself.
@@ -185,11 +218,17 @@ impl Named {
     }
 
     fn is_of_another(&self, one: &Configured, of: &Identity) -> bool {
-        let mut others = self
-            .configured
-            .iter()
-            .filter(|other| other.name != one.name);
-        others.any(|other| other.may_be(of) && (other.is_at(of) || of.is_called(&other.name)))
+        self.other(one, of).is_some()
+    }
+
+    /// Another configured database that these sets may be of. One at their path comes first.
+    fn other(&self, one: &Configured, of: &Identity) -> Option<&Configured> {
+        let others = self.configured.iter();
+        let others = others.filter(|other| other.name != one.name && other.may_be(of));
+        let mut others: Vec<_> = others.collect();
+        others.sort_by_key(|other| !other.is_at(of));
+        let mut others = others.into_iter();
+        others.find(|other| other.is_at(of) || of.is_called(&other.name))
     }
 
     fn none_of(&self, one: &Configured, found: &[Identity]) -> PlaceError {
@@ -198,6 +237,25 @@ impl Named {
             name: one.name.clone(),
             found: found.to_vec(),
         }
+    }
+
+    /// The error if the one set of these places with this id is of a database that the words do
+    /// not mean: of another configured one, or of one that had another path once.
+    pub fn not_meant(&self, list: &SetList, start: &str) -> Option<PlaceError> {
+        let first = self.meant.first()?;
+        let begins = |set: &&SetEntry| set.set_id.to_string().starts_with(start);
+        let found: Vec<_> = list.sets.iter().filter(begins).collect();
+        let [set] = found.as_slice() else {
+            return None;
+        };
+        let of = Identity::of(set).map(Box::new)?;
+        Some(PlaceError::NotOfName {
+            place: self.places(),
+            set: set.set_id.to_string(),
+            name: first.name.clone(),
+            other: self.other(first, &of).map(|other| other.name.clone()),
+            of,
+        })
     }
 
     /// The databases of these places that the words do not mean, and that no other configured

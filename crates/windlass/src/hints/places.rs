@@ -85,16 +85,18 @@ fn composed(error: &PlaceError) -> Option<String> {
             format!("Name one: --database {word}, or --set with the beginning of an id.")
         }
         PlaceError::NoId { time, left_out, .. } => match (left_out.is_empty(), time) {
-            (false, _) => others(left_out).trim_start().to_owned(),
-            (true, Some(time)) => {
-                let time = (time, quoted(time));
-                format!("Did you mean the time {}? Type --set {}.", time.0, time.1)
+            (false, None) => others(left_out).trim_start().to_owned(),
+            (_, Some(time)) => {
+                let typed = quoted(time);
+                let others = others(left_out);
+                format!("Did you mean the time {time}? Type --set {typed}.{others}")
             }
             (true, None) => LISTED.to_owned(),
         },
         PlaceError::OfAnother { .. } => "Leave out --database to take this set, or --set to take \
                                          the newest of that database."
             .to_owned(),
+        PlaceError::OfOtherName { .. } | PlaceError::NotOfName { .. } => of_other(error)?,
         PlaceError::MaybeNewer { newest, .. } => {
             let (id, begun) = (newest.short_id(), when(newest.begun_nanos));
             format!(
@@ -110,6 +112,33 @@ fn composed(error: &PlaceError) -> Option<String> {
             format!("The oldest is {id}, begun {begun}.{}", others(left_out))
         }
         PlaceError::Below { found, .. } => look_below(found)?,
+        _ => return None,
+    })
+}
+
+/// How to take sets of a database that the configured name does not mean.
+fn of_other(error: &PlaceError) -> Option<String> {
+    Some(match error {
+        PlaceError::OfOtherName { name, other, .. } => {
+            let other = other
+                .as_ref()
+                .map(|other| format!(", or name {other} instead"));
+            format!(
+                "Leave out --database to take the sets of {name}{}.",
+                other.unwrap_or_default()
+            )
+        }
+        PlaceError::NotOfName {
+            other: Some(other), ..
+        } => format!("Name {other} instead."),
+        PlaceError::NotOfName { place, set, of, .. } => {
+            let key = quoted(of.key());
+            let place = quoted(&format!("{place}@{}", &set[..8]));
+            format!(
+                "If the database was moved, add --database {key} to take this set. To compare it \
+                 with a newer one, name it by its directory: {place}."
+            )
+        }
         _ => return None,
     })
 }

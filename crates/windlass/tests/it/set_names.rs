@@ -398,3 +398,100 @@ fn the_sets_that_a_database_had_under_another_path_are_not_forgotten() {
     assert_eq!(code, 0, "{printed}");
     assert!(!printed.contains("other  ") && !printed.contains(&new.replace("renamed", "shop")));
 }
+
+/// `orders` and `crm`, which is configured too, with a backup of each in the same directory.
+fn two_in_one_place() -> Place {
+    let place = Place::new();
+    std::fs::copy(place.path("shop.db"), place.path("crm.db")).unwrap();
+    let sets = place.arg("sets");
+    let section = |name: &str, file: &str| {
+        let db = place.arg(file);
+        format!("[database.{name}]\nsource = \"{db}\"\nto = [\"{sets}\"]\n")
+    };
+    configure(
+        &place,
+        &(section("orders", "shop.db") + &section("crm", "crm.db")),
+    );
+    for name in ["orders", "crm"] {
+        let (code, printed) = with(&place, &["backup", name]);
+        assert_eq!(code, 0, "{printed}");
+    }
+    place
+}
+
+#[test]
+fn a_database_option_never_takes_the_sets_of_another_configured_database() {
+    let place = two_in_one_place();
+    let path = place.arg("shop.db");
+    for database in ["shop.db", "shop", path.as_str()] {
+        for words in [
+            &["restore", "crm", "--into", "x.db"][..],
+            &["verify", "crm"],
+            &["info", "crm"],
+            &["diff", "orders@latest", "crm@latest"],
+        ] {
+            let words = [words, &["--database", database]].concat();
+            let (code, printed) = with(&place, &words);
+            assert_eq!(code, 2, "{words:?}: {printed}");
+            let says = "which is not the configured database crm";
+            assert!(printed.contains(says), "{words:?}: {printed}");
+            assert!(printed.contains("or name orders instead"), "{printed}");
+        }
+    }
+    assert!(!place.path("x.db").exists());
+    // The word for the database itself changes nothing.
+    for words in [
+        &["verify", "crm", "--database", "crm.db"][..],
+        &["verify", "orders", "crm", "--database", "shop.db"],
+    ] {
+        let (code, printed) = with(&place, words);
+        assert_eq!(code, 0, "{words:?}: {printed}");
+    }
+}
+
+#[test]
+fn a_set_of_a_database_that_was_moved_can_be_taken_by_its_id() {
+    let place = two_in_one_place();
+    let (_, printed) = with(&place, &["info", "crm", "--json"]);
+    let document: serde_json::Value = serde_json::from_str(&printed).unwrap();
+    let old = document["sets"][0]["set_id"].as_str().unwrap()[..8].to_owned();
+    let by_id = ["restore", "orders", "--set", &old, "--into", "x.db"];
+    let (code, printed) = with(&place, &by_id);
+    assert_eq!(code, 2, "{printed}");
+    assert!(printed.contains("hint: Name crm instead."), "{printed}");
+    windlass_engine::durable::rename(&place.path("crm.db"), &place.path("new.db")).unwrap();
+    let configured = std::fs::read_to_string(place.path("windlass.toml")).unwrap();
+    configure(&place, &configured.replace("crm.db", "new.db"));
+    let (code, printed) = with(&place, &["backup", "crm"]);
+    assert_eq!(code, 0, "{printed}");
+    let (key, sets) = (place.arg("crm.db"), place.arg("sets"));
+    let by_place = format!("{sets}@{old}");
+    let by_name = format!("crm@{old}");
+    for words in [
+        &["restore", "crm", "--set", &old, "--into", "x.db"][..],
+        &["diff", &by_name, "crm"],
+    ] {
+        let (code, printed) = with(&place, words);
+        assert_eq!(code, 2, "{words:?}: {printed}");
+        for says in [
+            &format!("set {old} in"),
+            &format!("--database {key}"),
+            &by_place,
+        ] {
+            assert!(printed.contains(says), "{says}: {printed}");
+        }
+    }
+    for words in [
+        &["verify", "crm", "--set", &old, "--database", &key][..],
+        &["diff", &by_place, "crm"],
+    ] {
+        let (code, printed) = with(&place, words);
+        assert_eq!(code, 0, "{words:?}: {printed}");
+    }
+    // A date without dashes is offered as a date, whatever else lies there.
+    let (code, printed) = with(&place, &["verify", "crm", "--set", "20201123"]);
+    assert_eq!(code, 2, "{printed}");
+    for says in ["--set 2020-11-23", "--database"] {
+        assert!(printed.contains(says), "{says}: {printed}");
+    }
+}

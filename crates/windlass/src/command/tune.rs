@@ -81,16 +81,17 @@ pub fn run(global: &Global, arguments: &Tune) -> Result<Code, Failure> {
         };
         bench.tune(&place, &known?)
     })?;
-    let written = match arguments.write {
+    let written = match arguments.write && !found.keeps_present() {
         true => Some(write(
             global,
             arguments,
             (&name, &devices),
-            &found.tuned.best.setting,
+            found.advised(),
         )?),
         false => None,
     };
-    show(global, &found, written);
+    let kept = arguments.write && written.is_none();
+    show(global, &found, written, kept);
     Ok(Code::Done)
 }
 
@@ -132,6 +133,21 @@ struct Found {
     is_present: bool,
     limit: f64,
     trial_bytes: u64,
+}
+
+impl Found {
+    /// The setting to use: the first one, unless the trials show that the best one is faster.
+    fn advised(&self) -> &Settings {
+        match self.tuned.difference.apart {
+            true => &self.tuned.best.setting,
+            false => &self.tuned.first.setting,
+        }
+    }
+
+    /// Whether the setting to use is the one that the configuration has already.
+    fn keeps_present(&self) -> bool {
+        self.is_present && !self.tuned.difference.apart
+    }
 }
 
 /// What all trials have in common.
@@ -394,7 +410,7 @@ fn gain_text(difference: &Difference, first: &str, is_first: bool) -> String {
     }
 }
 
-fn show(global: &Global, found: &Found, written: Option<(PathBuf, String)>) {
+fn show(global: &Global, found: &Found, written: Option<(PathBuf, String)>, kept: bool) {
     let tuned = &found.tuned;
     if global.json {
         let mut document = to_json(tuned);
@@ -402,6 +418,7 @@ fn show(global: &Global, found: &Found, written: Option<(PathBuf, String)>) {
             serde_json::json!(found.limit.is_finite().then_some(found.limit));
         document["first_is_configured"] = found.is_present.into();
         document["trial_bytes"] = found.trial_bytes.into();
+        document["advised"] = to_json(found.advised());
         document["written"] = serde_json::json!(written);
         return output::line(&document.to_string());
     }
@@ -434,7 +451,7 @@ fn show(global: &Global, found: &Found, written: Option<(PathBuf, String)>) {
         transfer_bytes,
         readers,
         threads,
-    } = &best.setting;
+    } = found.advised();
     output::line(&format!(
         "use           --compress {codec} --buffers {buffers} --transfer-size {}KiB --readers \
          {readers} --threads {threads}",
@@ -445,6 +462,9 @@ fn show(global: &Global, found: &Found, written: Option<(PathBuf, String)>) {
             "written       [database.{name}] of {}",
             path.display()
         ));
+    }
+    if kept {
+        output::line("written       nothing: the present setting stays, as no gain was shown");
     }
 }
 

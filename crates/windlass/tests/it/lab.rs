@@ -410,8 +410,9 @@ fn tuning_finds_a_setting_and_writes_it_where_backups_read_it() {
         &state,
         &["--config", &config, "backup", "shop", "--json"],
     ));
-    assert_eq!(backup["buffers"], best["buffers"]);
-    assert_eq!(backup["transfer_bytes"], best["transfer_bytes"]);
+    let advised = &tuned["advised"];
+    assert_eq!(backup["buffers"], advised["buffers"]);
+    assert_eq!(backup["transfer_bytes"], advised["transfer_bytes"]);
     assert_eq!(place.sets().len(), 1);
 }
 
@@ -549,6 +550,31 @@ fn tuning_begins_with_the_setting_that_the_configuration_has() {
     assert!(best.as_f64() >= first.as_f64(), "{tuned}");
     let shown = text(&tune(&[]));
     assert!(shown.contains("present       lz4"), "{shown}");
+}
+
+#[test]
+fn tuning_without_a_gain_leaves_the_present_setting_in_the_configuration() {
+    let place = Place::new();
+    let config = place.arg("windlass.toml");
+    let source = place.arg("shop.db");
+    let words = format!("[database.shop]\nsource = {source:?}\ncompress = \"lz4\"\n");
+    windlass_engine::durable::write(Path::new(&config), words.as_bytes(), 0o600).unwrap();
+    let tune = |more: &[&str]| {
+        // So few bytes that there are too few trials to show anything.
+        let few = ["--budget-bytes", "64KiB", "--write", "--to", "nul"];
+        let words = [&["--config", &config, "tune", "shop"], &few[..], more].concat();
+        run(&place.path("state"), &words)
+    };
+    let output = tune(&[]);
+    let shown = text(&output);
+    assert_eq!(output.status.code(), Some(0), "{shown}");
+    let says = "written       nothing: the present setting stays";
+    assert!(shown.contains(says), "{shown}");
+    assert!(shown.contains("use           --compress lz4"), "{shown}");
+    let tuned = json(&tune(&["--json"]));
+    assert_eq!(tuned["written"], Value::Null);
+    assert_eq!(tuned["advised"]["codec"], "lz4");
+    assert_eq!(std::fs::read_to_string(&config).unwrap(), words);
 }
 
 #[test]

@@ -1,5 +1,6 @@
 //! `windlass tune`: finds the setting that makes backups of this database to these devices fastest.
 
+mod gain;
 mod limit;
 
 use std::collections::BTreeMap;
@@ -12,8 +13,8 @@ use windlass_engine::{
     show_rate, to_json,
 };
 use windlass_lab::{
-    Bounds, Difference, Ended, LabError, Sample, Settings, Space, Trial, TrialSource, Tuned,
-    exhaust, measure_codecs, state_directory, to_f64, tune,
+    Bounds, Ended, LabError, Sample, Settings, Space, Trial, TrialSource, Tuned, exhaust,
+    measure_codecs, state_directory, to_f64, tune,
 };
 use windlass_model::Emulation;
 use windlass_sqlite::Database;
@@ -30,6 +31,7 @@ use crate::output;
 use crate::outputs;
 use crate::privilege;
 use crate::signals;
+use gain::gain_text;
 use windlass_engine::show_size;
 use windlass_operations::{OperationError, ProcessUse};
 
@@ -387,29 +389,6 @@ fn absolute(path: &Path) -> Result<String, Failure> {
     Ok(absolute.display().to_string())
 }
 
-/// What the trials prove about the gain, and nothing beyond that.
-fn gain_text(difference: &Difference, first: &str, is_first: bool) -> String {
-    let Difference {
-        ratio,
-        needed,
-        apart,
-    } = difference;
-    match (is_first, apart) {
-        (true, _) => format!("none: no setting was better than the {first}"),
-        (false, true) => {
-            format!("{ratio:.3} times the {first}; chance alone can give up to {needed:.3} times")
-        }
-        (false, false) if needed.is_finite() => format!(
-            "not shown: {ratio:.3} times the {first}, and chance alone can give up to {needed:.3} \
-             times. As far as these trials tell, the {first} is as fast"
-        ),
-        (false, false) => format!(
-            "not shown: {ratio:.3} times the {first}, but there are too few trials to tell chance \
-             from gain"
-        ),
-    }
-}
-
 fn show(global: &Global, found: &Found, written: Option<(PathBuf, String)>, kept: bool) {
     let tuned = &found.tuned;
     if global.json {
@@ -487,25 +466,5 @@ fn ended_text(ended: Ended) -> &'static str {
         Ended::AtTheRate => "at --max-rate",
         Ended::NoGain => "nothing more gains",
         Ended::Budget => "budget spent",
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_gain_that_the_trials_do_not_show_is_not_claimed() {
-        let text = |ratio, needed, apart| {
-            let difference = Difference {
-                ratio,
-                needed,
-                apart,
-            };
-            gain_text(&difference, "default", false)
-        };
-        assert!(text(1.5, 1.1, true).starts_with("1.500 times the default"));
-        assert!(text(1.04, 1.12, false).starts_with("not shown: 1.040 times"));
-        assert!(text(3.0, f64::INFINITY, false).contains("too few trials"));
     }
 }

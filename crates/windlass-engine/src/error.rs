@@ -11,7 +11,7 @@ use windlass_media::{FormatError, SetId, StripeIndex, Structure};
 use crate::mismatch::Mismatch;
 use crate::resource::StageName;
 use crate::setting::{Setting, SettingFault};
-pub use hints::FILE_SIZE_LIMIT;
+pub use hints::{FILE_SIZE_LIMIT, place_hint_for_all};
 use hints::{damage_hint, device_words, mixed_words, place_hint};
 
 /// Why a run failed.
@@ -425,7 +425,8 @@ impl EngineError {
             | Self::TargetIo { source, .. }
             | Self::EventFile { source, .. }
             | Self::OutputIo { source, .. }
-                if source.kind() == io::ErrorKind::PermissionDenied =>
+                if source.kind() == io::ErrorKind::PermissionDenied
+                    && !hints::is_for_all(source) =>
             {
                 "Windlass runs as the owner of the database; let that user write there."
             }

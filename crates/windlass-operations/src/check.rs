@@ -10,10 +10,9 @@ mod targets;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use rustix::fs::{Access, AtFlags, CWD, accessat};
 use windlass_engine::{BufferPlan, Cancel, Outputs, counted, show_size};
 use windlass_lab::{Prediction, Sample, measure_codecs};
-use windlass_postgres::{Cluster, Warning};
+use windlass_postgres::{Cluster, Foreseen, Warning};
 
 use crate::backup::BackupRequest;
 use crate::caller::Caller;
@@ -22,7 +21,7 @@ use crate::database::DatabaseName;
 use crate::devices::DeviceName;
 use crate::error::OperationError;
 use crate::foretold::{self, State};
-use crate::hooks::HookCommands;
+use crate::hooks::{HookCommands, HookEvent, ProgramFault, find_program};
 use crate::outputs::{self, existing};
 use crate::probed::Ends;
 use crate::{privilege, warnings};
@@ -66,7 +65,10 @@ pub fn check_backup(
 ) -> Result<CheckedBackup, OperationError> {
     let name = DatabaseName::resolve_named(&request.database, request.name.as_deref())?;
     let mut checks = Checks::new(&caller.observer);
-    hooks(&mut checks, &request.hooks);
+    // A backup that keeps nothing runs no hooks.
+    if request.to.is_empty() || request.to.iter().any(|to| to != "nul") {
+        hooks(&mut checks, &request.hooks);
+    }
     let was_root = privilege::is_root();
     if let Err(error) = name.become_owner(caller.process) {
         checks.failure("user", error);
@@ -152,8 +154,19 @@ fn hooks(checks: &mut Checks, hooks: &HookCommands) {
         match find_program(program) {
             Some(path) => checks.ok("hooks", Finding::Hook { event, path }),
             None => {
+                let fault = ProgramFault::of(program);
                 let program = program.to_owned();
-                checks.failed("hooks", Finding::NoHook { event, program });
+                let found = Finding::NoHook {
+                    event,
+                    program,
+                    fault,
+                };
+                // The check ends as the run would: a run that succeeds never needs the last one.
+                match event {
+                    HookEvent::Before => checks.failed("hooks", found),
+                    HookEvent::After => checks.warning("hooks", found),
+                    HookEvent::OnFailure => checks.ok("hooks", found),
+                }
             }
         }
     }
@@ -175,7 +188,7 @@ fn postgres(
         ),
     );
     rights(checks, &mut cluster)?;
-    let bytes = cluster.estimate_bytes()?;
+    let Foreseen { bytes, warnings } = cluster.foresee()?;
     let root = facts.data_directory.clone();
     checks.ok(
         "files",
@@ -187,8 +200,13 @@ fn postgres(
     };
     checks.ok("checksums", sums);
     outside(checks, &facts.configuration_outside, accept);
-    if let Some(fault) = Warning::of_configuration(&facts.configuration_faults) {
-        foreseen(checks, "files", (fault.name(), fault.to_string()), accept);
+    for warning in &warnings {
+        let what = match warning {
+            Warning::ConfigurationOutside { .. } => continue,
+            Warning::ReplicationSlots { .. } => "slots",
+            _ => "files",
+        };
+        foreseen(checks, what, (warning.name(), warning.to_string()), accept);
     }
     let mut files = Vec::new();
     for part in ["base", "global", "pg_tblspc"] {
@@ -272,18 +290,4 @@ fn rights(checks: &mut Checks, cluster: &mut Cluster) -> Result<(), OperationErr
         false => checks.warning("slots", Finding::NoSlots { most }),
     }
     Ok(())
-}
-
-/// The path of a program, found as the system would find it.
-pub fn find_program(program: &str) -> Option<PathBuf> {
-    let can_run = |path: &PathBuf| {
-        path.is_file() && accessat(CWD, path, Access::EXEC_OK, AtFlags::EACCESS).is_ok()
-    };
-    if program.contains('/') {
-        return Some(PathBuf::from(program)).filter(can_run);
-    }
-    let path = std::env::var_os("PATH")?;
-    std::env::split_paths(&path)
-        .map(|directory| directory.join(program))
-        .find(can_run)
 }

@@ -10,7 +10,7 @@ use windlass_engine::show_size;
 
 use crate::ending::Ending;
 use crate::error::OperationError;
-use crate::hooks::HookEvent;
+use crate::hooks::{HookEvent, ProgramFault};
 use crate::notice::{Notice, Observer};
 
 /// The result of one check.
@@ -54,12 +54,14 @@ pub enum Finding {
         path: PathBuf,
     },
     /// A hook that cannot run.
-    #[error("the hook {}: there is no program {program}", event.word())]
+    #[error("the hook {}: {}", event.word(), fault.text(program))]
     NoHook {
         /// Which one.
         event: HookEvent,
         /// The program.
         program: String,
+        /// What is wrong with it.
+        fault: ProgramFault,
     },
     /// The run would warn of this.
     #[error("{text} ({name})")]

@@ -173,7 +173,7 @@ pub fn check(devices: &[DeviceName], outputs: &Outputs) -> Result<(), OperationE
 
 /// Refuses a directory in which a stripe could not be made, or could not get its name: there a
 /// complete set would be called `.partial` for ever.
-fn check_attributes(directory: &Path) -> Result<(), DeviceError> {
+pub(crate) fn check_attributes(directory: &Path) -> Result<(), DeviceError> {
     // Not every file system has attributes, and a directory that is not there has none.
     let found = statx(CWD, directory, AtFlags::empty(), StatxFlags::empty());
     let attributes = found.map_or(0, |found| found.stx_attributes.bits());

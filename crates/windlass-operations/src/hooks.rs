@@ -12,6 +12,7 @@
 //!   that tells a monitor of a backup would tell of one that does not exist.
 
 mod error;
+mod program;
 
 use std::os::unix::process::CommandExt;
 use std::process::{Child, Command, ExitStatus, Stdio};
@@ -23,6 +24,7 @@ use nix::unistd::{Pid, Uid, User};
 use windlass_engine::Cancel;
 
 pub use error::{HookError, HookEvent, HookFault};
+pub use program::{ProgramFault, find_program};
 
 use crate::ended::{RunEnd, RunStart};
 use crate::ending::Ending;

@@ -16,6 +16,7 @@
 mod assembly;
 mod complete;
 mod databases;
+mod foreseen;
 mod log;
 mod request;
 mod running;
@@ -23,7 +24,6 @@ mod status;
 mod survey;
 mod window;
 
-use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -45,6 +45,7 @@ use crate::warning::Warning;
 use crate::windows::EarlierWindow;
 use assembly::Assembly;
 use databases::Databases;
+pub use foreseen::Foreseen;
 pub(crate) use log::BackupLabel;
 pub use request::BackupRequest;
 use running::{Backup, Begun};
@@ -111,8 +112,8 @@ struct Span {
 impl Backup<'_> {
     fn run(mut self, mut run: BackupRun) -> Result<BackupOutcome, PostgresError> {
         let started = jiff::Timestamp::now().to_string();
-        let mut warnings = self.warn_of_slots()?;
-        warnings.extend(self.warn_of_configuration());
+        let mut warnings = foreseen::of_slots(self.session)?;
+        warnings.extend(foreseen::of_configuration(self.cluster));
         let known = self.known_directories()?;
         let (time, moment) = (self.session.now()?, Moment::now());
         let (start_lsn, pin) = self.start(&run, &mut warnings)?;
@@ -133,7 +134,7 @@ impl Backup<'_> {
         warnings.extend(self.databases.warnings(self.cluster, self.session)?);
         warnings.extend(pin.map(Pin::end).unwrap_or_default());
 
-        warnings.extend(self.warn_of_partial_pages(&assembly));
+        warnings.extend(assembly.partial_pages(self.cluster.block_bytes));
         warnings.append(&mut window.warnings);
         let found = check
             .as_deref()
@@ -147,36 +148,6 @@ impl Backup<'_> {
             outgoing,
         };
         self.finish(run, assembly, (span, checksums, warnings))
-    }
-
-    fn warn_of_slots(&mut self) -> Result<Vec<Warning>, PostgresError> {
-        let sql = "SELECT count(*) FROM pg_replication_slots WHERE NOT temporary";
-        let count: i64 = self.session.value("count replication slots", sql)?;
-        let count = count.cast_unsigned();
-        Ok(if count > 0 {
-            vec![Warning::ReplicationSlots { count }]
-        } else {
-            Vec::new()
-        })
-    }
-
-    fn warn_of_configuration(&self) -> Vec<Warning> {
-        let outside = self.cluster.configuration_outside.iter();
-        let warning = |path: &PathBuf| Warning::ConfigurationOutside {
-            path: path.display().to_string(),
-        };
-        let includes = self.cluster.outgoing.includes.iter();
-        let included = includes.map(|path| Warning::IncludeOutside { path: path.clone() });
-        let faults = &self.cluster.configuration_faults;
-        let fault = Warning::of_configuration(faults);
-        outside.map(warning).chain(included).chain(fault).collect()
-    }
-
-    fn warn_of_partial_pages(&self, assembly: &Assembly) -> Option<Warning> {
-        let mut paths = assembly.partial_pages(self.cluster.block_bytes).into_iter();
-        let path = paths.next()?;
-        let more = paths.count() as u64;
-        Some(Warning::PartialPages { path, more })
     }
 
     /// Counts the subscriptions at the end and takes the larger of this number and the one from the

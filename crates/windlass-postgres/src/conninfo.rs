@@ -35,6 +35,9 @@ pub(crate) struct Conninfo {
     pub(crate) skipped: Option<String>,
     /// Where the user said that the password is, as a sentence.
     pub(crate) password_place: Option<String>,
+    /// The usual password file of the user who connects. If root starts a run, that is the owner of
+    /// the database.
+    password_file: String,
     settings: Settings,
 }
 
@@ -81,6 +84,8 @@ impl Conninfo {
             addresses,
             skipped,
             password_place,
+            password_file: files::usual(environment)
+                .map_or("~/.pgpass".to_owned(), |path| path.display().to_string()),
             tls: TlsRequest::new(&settings, environment.home.as_deref())?,
             settings,
         })
@@ -93,9 +98,10 @@ impl Conninfo {
         match &self.password_place {
             Some(place) => format!("{skipped}{place}"),
             None => format!(
-                "{skipped}Give the password of role {} in ~/.pgpass (mode 0600), in PGPASSFILE, or \
-                 in PGPASSWORD.",
-                self.get("user").unwrap_or_default()
+                "{skipped}Give the password of role {} in {} (mode 0600), in PGPASSFILE, or in \
+                 PGPASSWORD.",
+                self.get("user").unwrap_or_default(),
+                self.password_file
             ),
         }
     }

@@ -57,7 +57,7 @@ mod wal;
 mod warning;
 mod windows;
 
-pub use backup::{BackupOutcome, BackupRequest};
+pub use backup::{BackupOutcome, BackupRequest, Foreseen};
 pub use checksum::{PageState, judge_page, page_checksum};
 pub use cluster::{Cluster, MAJOR_NEWEST, MAJOR_OLDEST};
 pub use cluster_files::{ClusterFiles, ReadError};

@@ -113,7 +113,10 @@ fn is_asking(global: &Global) -> bool {
 
 /// Says that the log cannot be opened. The command goes on.
 fn not_logged(global: &Global, what: &str, hint: &str) {
-    if !is_asking(global) {
+    // The process that started this one in the background has said it already.
+    if std::env::args_os().any(|word| word == "--detached") {
+        screen::degrade_silently();
+    } else if !is_asking(global) {
         screen::degrade(&format!("this run is not logged: {what}"));
         screen::unlogged(&format!("hint: {hint}"));
     } else if !global.is_silent() {

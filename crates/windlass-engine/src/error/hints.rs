@@ -10,6 +10,29 @@ use super::DeviceOperation;
 pub const FILE_SIZE_LIMIT: &str = "Raise the limit on the size of a file (`ulimit -f unlimited`, \
     LimitFSIZE= of a systemd unit), or name a place whose file system takes files of this size.";
 
+/// What to do about a place that refuses even root.
+const IMMUTABLE: &str = "The directory or file may be immutable or append-only: `lsattr -d` shows \
+    it, and `chattr -i` or `chattr -a` ends it. Or name another place.";
+
+/// Whether it is a refusal that no user can avoid, as that of an immutable directory.
+pub(super) fn is_for_all(fault: &io::Error) -> bool {
+    fault.raw_os_error() == Some(rustix::io::Errno::PERM.raw_os_error())
+}
+
+/// What to do about a place where nothing can be written, whoever tries.
+pub fn place_hint_for_all(fault: &io::Error) -> Option<&'static str> {
+    let is_of_place = matches!(
+        fault.kind(),
+        io::ErrorKind::ReadOnlyFilesystem
+            | io::ErrorKind::StorageFull
+            | io::ErrorKind::QuotaExceeded
+            | io::ErrorKind::FileTooLarge
+    );
+    (is_of_place || is_for_all(fault))
+        .then(|| place_hint(fault))
+        .flatten()
+}
+
 /// What to do about a place where nothing can be written.
 pub(super) fn place_hint(fault: &io::Error) -> Option<&'static str> {
     Some(match fault.kind() {
@@ -24,6 +47,7 @@ pub(super) fn place_hint(fault: &io::Error) -> Option<&'static str> {
             "Free space there, or name a place on another file system."
         }
         io::ErrorKind::FileTooLarge => FILE_SIZE_LIMIT,
+        _ if is_for_all(fault) => IMMUTABLE,
         _ => return None,
     })
 }

@@ -9,7 +9,7 @@ use windlass_engine::{OpenSet, OpenStripe};
 use windlass_lab::{Prediction, Speeds, to_f64};
 use windlass_postgres::RestorePlan;
 
-use super::sinks::{self, is_writable};
+use super::sinks::{self, closed_to_all, may_create};
 use super::targets::room_for_files;
 use crate::caller::{Caller, ProcessUse};
 use crate::checks::{Checks, Finding};
@@ -134,7 +134,8 @@ fn postgres(
     let places: Vec<_> = std::iter::once(plan.into.clone()).chain(spaces).collect();
     for place in &places {
         // Root creates the last directory of the path itself, and gives it to the owner.
-        match privilege::is_root() {
+        let above = existing(place).unwrap_or(Path::new("/"));
+        match privilege::is_root() && closed_to_all(above).is_none() {
             true => checks.ok("target", format!("{} would be made", place.display())),
             false => writable(checks, place),
         }
@@ -165,11 +166,12 @@ fn sqlite(
 
 fn writable(checks: &mut Checks, place: &Path) {
     let found = existing(place).unwrap_or(Path::new("/"));
-    match is_writable(found) {
-        true => checks.ok("target", format!("{} can be written to", found.display())),
-        false => {
-            let directory = found.to_owned();
-            checks.failed("target", Finding::NotWritable { directory });
-        }
+    if let Some(error) = closed_to_all(found) {
+        checks.failure("target", error);
+    } else if may_create(found).is_ok() {
+        checks.ok("target", format!("{} can be written to", found.display()));
+    } else {
+        let directory = found.to_owned();
+        checks.failed("target", Finding::NotWritable { directory });
     }
 }

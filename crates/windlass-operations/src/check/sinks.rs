@@ -5,7 +5,7 @@ use std::net::TcpListener;
 use std::path::Path;
 
 use rustix::fs::{Access, AtFlags, CWD, accessat};
-use windlass_engine::{EngineError, OutputKind, Outputs};
+use windlass_engine::{EngineError, OutputKind, Outputs, place_hint_for_all};
 
 use crate::caller::Caller;
 use crate::checks::{Checks, Finding};
@@ -93,6 +93,18 @@ fn may(path: &Path, access: Access) -> io::Result<()> {
 }
 
 /// Whether the current user may create files in a directory.
-pub(super) fn is_writable(directory: &Path) -> bool {
-    may(directory, Access::WRITE_OK | Access::EXEC_OK).is_ok()
+pub(super) fn may_create(directory: &Path) -> io::Result<()> {
+    may(directory, Access::WRITE_OK | Access::EXEC_OK)
+}
+
+/// Whether nobody may create files in a directory: its file system is mounted read-only, or it is
+/// immutable. Then the error says so.
+pub(super) fn closed_to_all(directory: &Path) -> Option<EngineError> {
+    let source = may_create(directory).err()?;
+    place_hint_for_all(&source)?;
+    Some(EngineError::OutputIo {
+        operation: "write",
+        path: directory.to_owned(),
+        source,
+    })
 }

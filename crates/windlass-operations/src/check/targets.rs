@@ -7,10 +7,11 @@ use std::path::{Path, PathBuf};
 use windlass_engine::Outputs;
 use windlass_postgres::user_shown;
 
-use super::sinks::is_writable;
+use super::sinks::{closed_to_all, may_create};
 use crate::backup::BackupRequest;
 use crate::checks::{Checks, Finding};
 use crate::devices::{self, DeviceName};
+use crate::error::{DeviceError, OperationError};
 use crate::outputs::existing;
 
 /// Checks each device, and whether each file system has room for its part of `bytes`. Then
@@ -33,6 +34,8 @@ pub(super) fn check(
     }
     match devices::protect(&devices, outputs) {
         Ok(protected) => *outputs = protected,
+        // Said of each directory below.
+        Err(OperationError::Device(DeviceError::Attribute { .. })) => {}
         Err(error) => checks.failure("target", error),
     }
     // By file system, because all stripes on one file system share its room.
@@ -47,6 +50,14 @@ pub(super) fn check(
         let Some(directory) = existing(directory) else {
             continue;
         };
+        if let Err(error) = devices::check_attributes(directory) {
+            checks.failure("target", error);
+            continue;
+        }
+        if let Some(error) = closed_to_all(directory) {
+            checks.failure("target", error);
+            continue;
+        }
         match device {
             DeviceName::NewDirectory(new) => check_new(checks, new, directory, about_new),
             _ => check_one(checks, device, directory, request.overwrite),
@@ -75,7 +86,7 @@ fn check_one(checks: &mut Checks, device: &DeviceName, directory: &Path, overwri
     {
         let path = path.clone();
         checks.failed("target", Finding::Exists { path });
-    } else if is_writable(directory) {
+    } else if may_create(directory).is_ok() {
         checks.ok(
             "target",
             format!("{} can be written to", directory.display()),
@@ -96,7 +107,7 @@ fn check_new(
     (was_root, is_configured): (bool, bool),
 ) {
     let path = new.display();
-    let may_make = was_root || is_writable(parent);
+    let may_make = was_root || may_create(parent).is_ok();
     if may_make && is_configured {
         let path = new.to_owned();
         return checks.warning("target", Finding::Vanished { path });

@@ -13,11 +13,13 @@ use std::sync::Arc;
 use windlass_engine::{BackupRun, FileContent, FileSpec, Missing};
 use windlass_media::{FileEntry, FileFlags, FileKind, FileNo, FileTable, crc32c, fitted};
 
+use super::foreseen;
 use super::log::FoundSegment;
 use crate::error::PostgresError;
 use crate::facts::ClusterFacts;
 use crate::listing::{Entry, Listing, Moment};
 use crate::tablespace::oid_of_link;
+use crate::warning::Warning;
 
 /// No cluster, or no database, starts without these files.
 const ESSENTIAL_NAMES: [&[u8]; 2] = [b"PG_VERSION", b"pg_filenode.map"];
@@ -302,20 +304,9 @@ impl Assembly {
         Ok(())
     }
 
-    /// Relation files whose length is not a whole number of pages and has not changed since the
-    /// scan. If the length has changed, the server was extending the file, and its length may be
-    /// anything.
-    pub(super) fn partial_pages(&self, page_bytes: u32) -> Vec<String> {
-        let page_bytes = u64::from(page_bytes);
-        let listed = self.listing.entries().iter();
-        let partial = listed.filter(|entry| {
-            entry.segment.is_some()
-                && !entry.bytes.is_multiple_of(page_bytes)
-                && std::fs::metadata(self.listing.source_path(&self.root, entry))
-                    .is_ok_and(|now| now.len() == entry.bytes)
-        });
-        let path = |entry| String::from_utf8_lossy(self.listing.path(entry)).into_owned();
-        partial.map(path).collect()
+    /// The warning about relation files that end within a page.
+    pub(super) fn partial_pages(&self, page_bytes: u32) -> Option<Warning> {
+        foreseen::of_partial_pages(&self.listing, &self.root, page_bytes)
     }
 
     /// Takes the directories of the databases that were there when the backup stopped.

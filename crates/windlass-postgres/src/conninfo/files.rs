@@ -94,7 +94,12 @@ fn service_line(line: &str) -> Result<(String, String), PostgresError> {
 /// The password file: the one that the string or PGPASSFILE names, or the usual one.
 pub(super) fn password_file(settings: &Settings, environment: &Environment<'_>) -> Option<PathBuf> {
     let named = settings.get("passfile").map(PathBuf::from);
-    named.or_else(|| environment.home.as_ref().map(|home| home.join(".pgpass")))
+    named.or_else(|| usual(environment))
+}
+
+/// The password file if nobody names another.
+pub(super) fn usual(environment: &Environment<'_>) -> Option<PathBuf> {
+    environment.home.as_ref().map(|home| home.join(".pgpass"))
 }
 
 /// Where the connection string or the environment says that the password is, as a sentence. What
@@ -119,7 +124,10 @@ pub(super) fn skipped(path: &Path, is_named: bool) -> Option<String> {
         Ok(metadata) if !metadata.is_file() => "it is not a file".to_owned(),
         Ok(metadata) if metadata.permissions().mode() & 0o077 != 0 => {
             let mode = metadata.permissions().mode() & 0o777;
-            format!("others may use it (mode {mode:04o}, and 0600 is the most)")
+            let path = path.display();
+            format!(
+                "others may use it (mode {mode:04o}, and 0600 is the most). Type chmod 600 {path}"
+            )
         }
         Ok(_) => std::fs::File::open(path).err()?.to_string(),
     };

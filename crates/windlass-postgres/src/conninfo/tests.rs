@@ -193,6 +193,10 @@ fn the_hint_about_a_password_names_the_place_that_counts() {
     };
     let usual = hint("host=h user=keeper", &[]);
     assert!(usual.contains("role keeper in ~/.pgpass"), "{usual}");
+    let home = Some(Path::new("/var/lib/owner"));
+    let of_owner = resolve("host=h user=keeper", &[], home).password_hint();
+    let path = "role keeper in /var/lib/owner/.pgpass (mode 0600)";
+    assert!(of_owner.contains(path), "{of_owner}");
     for named in [
         hint("host=h passfile=/srv/pass", &[]),
         hint("host=h", &[("PGPASSFILE", "/srv/pass")]),

@@ -25,6 +25,14 @@ pub fn plain(mut error: clap::Error, mut command: clap::Command, words: &[String
             error.remove(tip);
         }
     }
+    let value = error.get(ContextKind::InvalidValue).map(texts);
+    let option = error.get(ContextKind::InvalidArg).map(texts);
+    if let (Some([value]), Some([option])) = (value.as_deref(), option.as_deref())
+        && let Some(name) = variable(&command, option, value)
+    {
+        let name = ContextValue::String(format!("{name} in the environment"));
+        error.insert(ContextKind::InvalidArg, name);
+    }
     let usage = error.get(ContextKind::Usage);
     if usage.is_some_and(|usage| usage.to_string().contains("--config <FILE>")) {
         command.build();
@@ -39,6 +47,27 @@ pub fn plain(mut error: clap::Error, mut command: clap::Command, words: &[String
         error.insert(ContextKind::Usage, usage);
     }
     error
+}
+
+/// The variable of the environment that gives this option this value, unless the option was typed.
+fn variable(command: &clap::Command, option: &str, value: &str) -> Option<String> {
+    let long = option.split([' ', '=']).next()?.strip_prefix("--")?;
+    let typed = std::env::args().any(|word| {
+        let word = word.split('=').next().unwrap_or_default();
+        word.strip_prefix("--") == Some(long)
+    });
+    let of = |argument: &clap::Arg| {
+        let name = argument
+            .get_env()
+            .filter(|_| argument.get_long() == Some(long))?;
+        let is_it = std::env::var(name).is_ok_and(|found| found == value);
+        is_it.then(|| name.to_string_lossy().into_owned())
+    };
+    let mut own = command.get_arguments().filter_map(of);
+    let mut subs = command.get_subcommands();
+    let found = own.next();
+    let found = found.or_else(|| subs.find_map(|sub| variable(sub, option, value)));
+    found.filter(|_| !typed)
 }
 
 fn texts(value: &ContextValue) -> Vec<String> {

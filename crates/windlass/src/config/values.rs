@@ -2,6 +2,7 @@
 //! a value checks it later. In a file, nobody would notice a mistake before that command runs, so
 //! every command checks them all.
 
+use clap::error::{ContextKind, ContextValue};
 use clap::{Arg, Command};
 use windlass_engine::media::saturated;
 use windlass_engine::{BufferRequest, TRANSFER_BYTES_MAX, parse_size};
@@ -10,6 +11,7 @@ use windlass_model::{Emulation, Model};
 use crate::compression::Compression;
 use crate::exit::Failure;
 use crate::metrics;
+use crate::nearest;
 
 /// What to do about a value that only its own parser understands.
 pub const CORRECT: &str = "Correct it there.";
@@ -29,7 +31,18 @@ pub fn parse(argument: &Arg, (table, name): (&str, &str), value: &str) -> Result
     if let Err(error) = command.try_get_matches_from(words) {
         let text = error.to_string();
         let text = text.lines().next().unwrap_or_default();
-        return Err(Failure::usage(text.trim_start_matches("error: "), CORRECT));
+        let hint = match error.get(ContextKind::ValidValue) {
+            Some(ContextValue::Strings(known)) => {
+                let all = format!("It takes {}.", known.join(", "));
+                let wrong = error
+                    .get(ContextKind::InvalidValue)
+                    .map(ToString::to_string);
+                let known = known.iter().map(String::as_str);
+                nearest::hint(&wrong.unwrap_or_default(), known, &all)
+            }
+            _ => CORRECT.to_owned(),
+        };
+        return Err(Failure::usage(text.trim_start_matches("error: "), &hint));
     }
     check(table, name, value)
 }

@@ -1,10 +1,12 @@
 //! What a check found, and what to do about it, in the words of the command line.
 
 use windlass_operations::checks::{Check, Finding, Level};
+use windlass_operations::hooks::{HookEvent, ProgramFault};
+use windlass_operations::warnings::acceptable;
 
 use super::metrics::REMOVE;
 use super::operation;
-use crate::words::duration;
+use crate::words::{duration, quoted};
 
 /// What was found; then what to do about it, unless it is right.
 pub fn words(check: &Check) -> (String, Option<String>) {
@@ -12,8 +14,16 @@ pub fn words(check: &Check) -> (String, Option<String>) {
         Finding::Hook { event, path } => {
             format!("--{} would run {}", event.word(), path.display())
         }
-        Finding::NoHook { event, program } => {
-            format!("--{}: there is no program {program}", event.word())
+        Finding::NoHook {
+            event,
+            program,
+            fault,
+        } => {
+            let follows = match event {
+                HookEvent::OnFailure => ", so nobody would be told of a failure",
+                HookEvent::Before | HookEvent::After => "",
+            };
+            format!("--{}: {}{follows}", event.word(), fault.text(program))
         }
         Finding::Error(error) => {
             let (message, hint) = operation::words(error);
@@ -40,7 +50,6 @@ fn sink(name: &str) -> String {
 
 fn hint(finding: &Finding) -> Option<String> {
     let text = match finding {
-        Finding::NoHook { .. } => "Write its whole path, and let the database's owner run it.",
         Finding::NoSlots { .. } => {
             "Raise max_replication_slots: without a slot of its own a backup fails if the server \
              recycles the log that it needs."
@@ -83,13 +92,28 @@ fn hint(finding: &Finding) -> Option<String> {
 fn composed(finding: &Finding) -> Option<String> {
     match finding {
         Finding::Foreseen { name, .. } => {
+            let may_accept = acceptable().contains(&name.as_str());
             let hint = match name.as_str() {
+                _ if !may_accept => {
+                    return Some(
+                        "Every backup will warn of this. Look at the database.".to_owned(),
+                    );
+                }
                 "configuration-outside" => "Back this up by other means, and add",
                 "configuration-error" => "Correct that line, or add",
                 _ => "If it is meant to be so, add",
             };
             Some(format!("{hint} --accept {name}."))
         }
+        Finding::NoHook { program, fault, .. } => Some(match fault {
+            ProgramFault::NotInPath => "Write its whole path.".to_owned(),
+            ProgramFault::Missing => "Correct the path.".to_owned(),
+            ProgramFault::NoFile => "Name the program itself.".to_owned(),
+            ProgramFault::NotExecutable => {
+                let program = quoted(program);
+                format!("Type chmod +x {program}: the database's owner runs it.")
+            }
+        }),
         Finding::Right {
             database, grant, ..
         } => Some(format!(

@@ -44,8 +44,9 @@ fn postgres_text(error: &PostgresError) -> Option<&'static str> {
         PostgresError::SocketPath { .. } => "Name a shorter directory with --scratch.",
         PostgresError::Set { .. } => FOREIGN_SET,
         PostgresError::TargetNotEmpty { .. } => {
-            "Name an empty directory or a new one, also for each tablespace. To restore in place \
-             of an old cluster, stop its server and move the old directory away. If a restore that \
+            "Name an empty directory or a new one. If it is the place of a tablespace, name \
+             another with --tablespace-map OLD=NEW, both absolute. To restore in place of an old \
+             cluster, stop its server and move the old directory away. If a restore that \
              was cut off left these files, and no server uses them, remove them. --force replaces \
              SQLite files only."
         }

@@ -2,8 +2,11 @@
 
 use std::io::ErrorKind;
 
+use windlass_engine::place_hint_for_all;
 use windlass_image::ImageError;
 use windlass_mount::MountError;
+
+use crate::words::quoted;
 
 /// What to do about an image.
 pub fn image(error: &ImageError) -> Option<String> {
@@ -23,11 +26,12 @@ pub fn image(error: &ImageError) -> Option<String> {
                  completely is there already: remove it before the next try, because Windlass \
                  overwrites no files."
             }
-            ErrorKind::PermissionDenied => {
+            // What even root may not do has a hint of its own.
+            ErrorKind::PermissionDenied if place_hint_for_all(source).is_none() => {
                 "If root starts it, Windlass becomes the owner of the directory that exists: let \
                  that user write there, or name another directory with --into."
             }
-            _ => return error.hint(),
+            _ => return place_hint_for_all(source).map(str::to_owned),
         },
         error => return error.hint(),
     };
@@ -42,6 +46,11 @@ pub fn mount(error: &MountError) -> Option<String> {
             let own = own.unwrap_or_default().trim_end_matches('.');
             let without = "`windlass extract` and `windlass restore` need no FUSE.";
             Some(format!("{own}; {without}"))
+        }
+        MountError::Taken { at } => {
+            let at = quoted(&at.display().to_string());
+            let text = format!("Type fusermount3 -u {at}, or name another directory.");
+            Some(text)
         }
         MountError::NotForOthers { .. } => {
             let text =

@@ -3,7 +3,7 @@
 use std::io::ErrorKind;
 
 use nix::libc::{EMFILE, ENFILE};
-use windlass_engine::{EngineError, FILE_SIZE_LIMIT};
+use windlass_engine::{EngineError, place_hint_for_all};
 use windlass_model::ModelError;
 use windlass_operations::extract::ExtractError;
 use windlass_operations::{
@@ -114,7 +114,7 @@ fn or_limited(hint: Option<String>, error: &(dyn std::error::Error + 'static)) -
     let mut faults = causes.filter_map(|cause| cause.downcast_ref::<std::io::Error>());
     let limit = faults.find_map(|fault| match fault.raw_os_error() {
         Some(EMFILE | ENFILE) => Some(OPEN_FILES_LIMIT),
-        _ => (fault.kind() == ErrorKind::FileTooLarge).then_some(FILE_SIZE_LIMIT),
+        _ => place_hint_for_all(fault),
     });
     hint.or_else(|| limit.map(str::to_owned))
 }
@@ -138,8 +138,9 @@ fn extract(error: &ExtractError) -> (String, Option<String>) {
         ),
         ExtractError::NoRelation { .. } => (
             error.to_string(),
-            "`windlass info --files` lists names. A partitioned table has none of its own: name \
-             its partitions.",
+            "`windlass info SET --files` lists names. A partitioned table has none of its own: \
+             name its partitions. If the table was dropped before this backup, take an older set \
+             with --set.",
         ),
         _ => (error.to_string(), "Write DATABASE.SCHEMA.TABLE."),
     };
@@ -189,7 +190,10 @@ fn device(error: &DeviceError) -> (String, Option<String>) {
     let hint = match error {
         DeviceError::NoParent { parent } => {
             let parent = quoted(&parent.display().to_string());
-            format!("Type mkdir -p {parent}: Windlass makes the last directory of a path only.")
+            format!(
+                "Is its disk mounted? If no disk belongs there, type mkdir -p {parent}: Windlass \
+                 makes the last directory of a path only."
+            )
         }
         DeviceError::Attribute {
             directory, letter, ..
@@ -220,6 +224,9 @@ fn owner(error: &OwnerError) -> String {
             let parent = path.parent().unwrap_or(std::path::Path::new("/")).display();
             match source.kind() {
                 ErrorKind::NotFound => format!("Make {parent} first."),
+                _ if place_hint_for_all(source).is_some() => {
+                    place_hint_for_all(source).unwrap_or_default().to_owned()
+                }
                 ErrorKind::PermissionDenied => format!(
                     "{} may not write to {parent}. Make the directory, and give it to the owner \
                      of the database; or run Windlass as root, which does both.",

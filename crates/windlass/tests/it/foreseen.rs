@@ -182,3 +182,87 @@ fn a_configuration_with_a_mistake_is_a_warning_until_it_is_accepted() {
         );
     }
 }
+
+#[test]
+fn a_check_of_a_cluster_foresees_the_warnings_of_its_backup() {
+    let place = place();
+    let source = PrivateCluster::start(&ClusterOptions::default());
+    let (sets, state) = (directory(place.path(), "sets"), Scratch::new());
+    let sets = sets.to_str().unwrap();
+    let data = Path::new(&source.sql("postgres", "SHOW data_directory")).to_owned();
+    source.sql(
+        "postgres",
+        "SELECT pg_create_physical_replication_slot('s1')",
+    );
+    std::os::unix::fs::symlink("/nowhere", data.join("dangling")).unwrap();
+    std::os::unix::fs::symlink("/etc/hostname", data.join("followed")).unwrap();
+    let made = std::process::Command::new("mkfifo")
+        .arg(data.join("pipe"))
+        .status();
+    assert!(made.unwrap().success());
+    let source = source.conninfo();
+    let names = [
+        "replication-slots",
+        "link-dangling",
+        "link-followed",
+        "special-file",
+    ];
+    let accept = names.map(|name| ["--accept", name]).concat();
+    for (accept, code) in [(&[][..], 3), (&accept, 0)] {
+        for command in ["check", "backup"] {
+            let words = [&[command, &source, "--to", sets, "--details"], accept].concat();
+            let words: Vec<_> = words
+                .into_iter()
+                .filter(|word| command == "backup" || *word != "--details")
+                .collect();
+            let output = state.run(None, &words);
+            let printed = text(&output);
+            assert_eq!(output.status.code(), Some(code), "{command}: {printed}");
+            for name in names {
+                assert!(
+                    printed.contains(&format!("({name})")),
+                    "{command} {name}: {printed}"
+                );
+            }
+        }
+    }
+}
+
+#[test]
+fn a_read_only_file_system_is_named_as_the_cause_by_every_command() {
+    let place = Place::new();
+    place.back_up();
+    let (db, sets) = place.ends();
+    for name in ["ro", "at"] {
+        fs::create_dir(place.path(name)).unwrap();
+    }
+    let [ro, new, at] = ["ro", "ro/new.db", "at"].map(|name| place.arg(name));
+    for words in [
+        &["check", &db, "--to", &ro][..],
+        &["check", &db, "--to", &new],
+        &["backup", &db, "--to", &ro, "--dry-run"],
+        &["backup", &db, "--to", &ro],
+        &["backup", &db, "--to", &new],
+        &["restore", &sets, "--into", &new, "--dry-run"],
+        &["restore", &sets, "--into", &new],
+        &["extract", &sets, "**", "--into", &new],
+        &["mount", &sets, &at, "--overlay", &new, "--foreground"],
+    ] {
+        let script = "mount -t tmpfs none \"$1\" && mount -o remount,ro \"$1\" && shift && \
+                      exec \"$@\"";
+        let mut unshare = std::process::Command::new("unshare");
+        if !rustix::process::geteuid().is_root() {
+            unshare.args(["--user", "--map-root-user"]);
+        }
+        unshare.args(["--mount", "sh", "-c", script, "sh", &ro]);
+        unshare.args([env!("CARGO_BIN_EXE_windlass"), "--config", "/dev/null"]);
+        let output = unshare.args(words).output().unwrap();
+        let printed = text(&output);
+        assert_eq!(output.status.code(), Some(1), "{words:?}: {printed}");
+        assert!(printed.contains("remount,rw"), "{words:?}: {printed}");
+        assert!(
+            !printed.contains("Give the directory"),
+            "{words:?}: {printed}"
+        );
+    }
+}

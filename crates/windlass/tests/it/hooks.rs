@@ -242,3 +242,46 @@ fn a_hook_hears_of_a_file_that_vanished_whatever_the_words_for_it() {
     }
     assert_eq!(told(&place).len(), 2, "{:#?}", told(&place));
 }
+
+#[test]
+fn a_check_judges_a_hook_that_cannot_run_as_the_backup_does() {
+    let place = Place::new();
+    let (db, sets) = place.ends();
+    std::fs::write(place.path("plain"), "#!/bin/sh\n").unwrap();
+    let (missing, plain) = (place.arg("missing"), place.arg("plain"));
+    let directory = place.arg("sets");
+    for (program, says, hint) in [
+        (&*missing, "there is no program", "Correct the path."),
+        (&*plain, "is not executable", "Type chmod +x"),
+        (&*directory, "is no program", "Name the program itself."),
+        (
+            "no-such-word",
+            "there is no program",
+            "Write its whole path.",
+        ),
+    ] {
+        for (event, code) in [("before", 1), ("after", 3), ("on-failure", 0)] {
+            let hook = format!("--{event}={program}");
+            for command in ["check", "backup"] {
+                let output = windlass(&[command, &db, "--to", &sets, &hook]);
+                let printed = text(&output);
+                assert_eq!(
+                    output.status.code(),
+                    Some(code),
+                    "{command} {hook}: {printed}"
+                );
+                let is_check = command == "check";
+                assert!(!is_check || printed.contains(says), "{hook}: {printed}");
+                assert!(
+                    !is_check || code == 0 || printed.contains(hint),
+                    "{hook}: {printed}"
+                );
+            }
+            // A backup that keeps nothing runs no hooks.
+            for command in ["check", "backup"] {
+                let output = windlass(&[command, &db, "--to", "nul", &hook]);
+                assert_eq!(output.status.code(), Some(0), "{hook}: {}", text(&output));
+            }
+        }
+    }
+}

@@ -186,3 +186,30 @@ fn a_configuration_can_come_from_a_pipe() {
         (Some(0), String::new())
     );
 }
+
+#[test]
+fn a_wrong_word_from_a_file_or_the_environment_is_refused_with_where_it_stands() {
+    let place = Place::new();
+    let config = place.arg("windlass.toml");
+    let text_of_config = "[backup]\naccept = [\"configuration-outsid\"]\n";
+    windlass_engine::durable::write(config.as_ref(), text_of_config.as_bytes(), 0o600).unwrap();
+    let output = windlass(&["info", &place.arg("sets"), "--config", &config]);
+    let printed = text(&output);
+    assert_eq!(output.status.code(), Some(2), "{printed}");
+    let says = "hint: Did you mean configuration-outside? It takes";
+    assert!(printed.contains(says), "{printed}");
+    let set = |typed: &[&str]| {
+        let mut command = command();
+        command.env("WINDLASS_QUIET", "maybe");
+        let output = command
+            .args(["info", &place.arg("sets")])
+            .args(typed)
+            .output();
+        text(&output.unwrap())
+    };
+    let printed = set(&[]);
+    assert!(
+        printed.contains("for 'WINDLASS_QUIET in the environment'"),
+        "{printed}"
+    );
+}

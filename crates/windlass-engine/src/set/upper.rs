@@ -9,7 +9,7 @@
 //!
 //! Invariants
 //! - Memory: `CACHE_BYTES` of pieces, twice `WINDOW_PIECES` pieces while the set is opened,
-//!   72 bytes for each index block with layers, and a number for each file with layers. It does not
+//!   56 bytes for each index block with layers, and a number for each file with layers. It does not
 //!   grow with the number of ranges.
 //! - Every block is checked each time that it is read.
 

@@ -8,8 +8,10 @@ use std::io::{self, Write};
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
-pub use names::{NameError, name_new, name_over, reserved_for};
-pub use temporary::remove_left;
+pub use names::{
+    NameError, name_new, name_new_unsynced, name_over, remove_reservation_left, reserved_for,
+};
+pub use temporary::{create as create_temporary, remove_all_left, remove_left};
 
 /// Syncs the directory that holds `path`, so that the directory entry survives a power cut.
 pub fn sync_parent(path: &Path) -> io::Result<()> {

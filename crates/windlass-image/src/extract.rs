@@ -1,12 +1,13 @@
 //! Taking files out of an image: what matches a pattern is written to a directory.
 //!
-//!   image --> [reader: group N + 1] --> writer: group N --> a new file
+//!   image --> [reader: group N + 1] --> writer: group N --> a temporary file --> its name
 //!
 //! Invariants
 //! - Nothing is overwritten: a file that exists is an error. Below the directory that the caller
 //!   named, no links are followed.
-//! - A file that could not be read to its end is removed again, and so is one whose bytes do not
-//!   have the checksum that the image keeps of the whole file.
+//! - A file has its name only when it is complete. One that could not be read to its end is removed
+//!   again, and so is one whose bytes do not have the checksum that the image keeps of the whole
+//!   file. What a killed extract left goes when another one writes to the same directory.
 //! - An extract that is cancelled ends soon: the flag is looked at between small steps, and what
 //!   waits to be made durable is bounded for each file.
 //! - All extracted files are durable when the call returns.
@@ -14,16 +15,17 @@
 mod pump;
 
 use std::collections::HashSet;
-use std::fs::{DirBuilder, File};
+use std::ffi::OsStr;
+use std::fs::DirBuilder;
 use std::io;
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
 use globset::{GlobBuilder, GlobSet};
-use rustix::fs::{AtFlags, Mode, OFlags};
-use windlass_engine::Cancel;
+use rustix::fs::{Mode, OFlags};
 use windlass_engine::media::{FileEntry, FileKind, check_path};
+use windlass_engine::{Cancel, durable};
 
 use crate::error::ImageError;
 use crate::image::Image;
@@ -83,7 +85,7 @@ impl Patterns {
         let slashes = path.iter().enumerate().filter(|(_, byte)| **byte == b'/');
         let mut any = false;
         for end in slashes.map(|(at, _)| at).chain([path.len()]) {
-            let path = Path::new(std::ffi::OsStr::from_bytes(&path[..end]));
+            let path = Path::new(OsStr::from_bytes(&path[..end]));
             for index in self.globs.matches(path) {
                 self.matched[index] = true;
                 any = true;
@@ -146,6 +148,8 @@ struct Destination<'a> {
     directory: OwnedFd,
     /// Files and directories to sync one by one; `None` when there are too many.
     unsynced: Option<Vec<OwnedFd>>,
+    /// The directories from which everything is gone that killed extracts left.
+    cleared: HashSet<(u64, u64)>,
     /// How many directories on the way to `path` did not exist before.
     made: usize,
 }
@@ -173,6 +177,7 @@ impl<'a> Destination<'a> {
             path,
             directory: opened.map_err(|errno| fault(errno.into()))?,
             unsynced: Some(Vec::new()),
+            cleared: HashSet::new(),
             made,
         })
     }
@@ -184,12 +189,19 @@ impl<'a> Destination<'a> {
         cancel: &Cancel,
     ) -> Result<(), ImageError> {
         check_path(entry.file, &entry.path).map_err(windlass_engine::EngineError::from)?;
-        let path = self.path.join(std::ffi::OsStr::from_bytes(&entry.path));
-        let create = |errno: rustix::io::Errno| error("create", &path, errno.into());
-        let (parent, name) = self.parent(&entry.path).map_err(create)?;
-        let flags = OFlags::CREATE | OFlags::EXCL | OFlags::WRONLY | OFlags::CLOEXEC;
-        let file = rustix::fs::openat(&parent, name, flags, Mode::RUSR | Mode::WUSR);
-        let file = File::from(file.map_err(create)?);
+        let path = self.path.join(OsStr::from_bytes(&entry.path));
+        let create = |source: io::Error| error("create", &path, source);
+        let (parent, name) = self
+            .parent(&entry.path)
+            .map_err(|errno| create(errno.into()))?;
+        let named = self
+            .place(&parent, &entry.path)
+            .join(OsStr::from_bytes(name));
+        self.clear(&parent, &named).map_err(create)?;
+        if named.symlink_metadata().is_ok() {
+            return Err(create(io::ErrorKind::AlreadyExists.into()));
+        }
+        let (file, temporary) = durable::create_temporary(&named, 0o600).map_err(create)?;
         let written = Pump {
             image,
             entry,
@@ -198,12 +210,37 @@ impl<'a> Destination<'a> {
             cancel,
         }
         .run();
-        if written.is_err() {
-            // The file is ours alone and incomplete. The error to show is the one that stopped it.
-            rustix::fs::unlinkat(&parent, name, AtFlags::empty()).unwrap_or_default();
+        let named = written.and_then(|()| {
+            let named = durable::name_new_unsynced(&file, &temporary, &named);
+            named.map_err(|error| create(error.into()))
+        });
+        if named.is_err() {
+            // The file is ours alone. The error to show is the one that stopped it.
+            std::fs::remove_file(&temporary).unwrap_or_default();
         }
-        written?;
+        named?;
         self.note(file.into(), parent);
+        Ok(())
+    }
+
+    /// The path of an open directory, which leads to that directory whatever its name is by now.
+    fn place(&self, parent: &OwnedFd, path: &[u8]) -> PathBuf {
+        let open = PathBuf::from(format!("/proc/self/fd/{}", parent.as_raw_fd()));
+        let above = Path::new(OsStr::from_bytes(path)).parent();
+        match open.is_dir() {
+            true => open,
+            // Without proc(5) there is only the name.
+            false => self.path.join(above.unwrap_or(Path::new(""))),
+        }
+    }
+
+    /// Removes what killed extracts left in a directory, once, and a name reserved for that.
+    fn clear(&mut self, parent: &OwnedFd, named: &Path) -> io::Result<()> {
+        let found = rustix::fs::fstat(parent)?;
+        if self.cleared.insert((found.st_dev, found.st_ino)) {
+            durable::remove_all_left(named.parent().unwrap_or(Path::new(".")));
+        }
+        durable::remove_reservation_left(named);
         Ok(())
     }
 

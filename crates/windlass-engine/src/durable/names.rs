@@ -58,13 +58,29 @@ impl From<NameError> for io::Error {
 /// Renames `file` from `from` to `to`. Never replaces what has the name `to`. Both must be in one
 /// file system.
 pub fn name_new(file: &File, from: &Path, to: &Path) -> Result<(), NameError> {
+    name_new_unsynced(file, from, to)?;
+    sync_parent(to).map_err(NameError::Unfinished)
+}
+
+/// Does the same as [`name_new`], but the caller makes the name durable.
+pub fn name_new_unsynced(file: &File, from: &Path, to: &Path) -> Result<(), NameError> {
     settle(file, from, to, rename_new(from, to))
 }
 
-/// Does the same, but replaces what has the name `to`.
+/// Does the same as [`name_new`], but replaces what has the name `to`.
 pub fn name_over(file: &File, from: &Path, to: &Path) -> Result<(), NameError> {
     #[expect(clippy::disallowed_methods, reason = "this is the durable version")]
-    settle(file, from, to, std::fs::rename(from, to))
+    settle(file, from, to, std::fs::rename(from, to))?;
+    sync_parent(to).map_err(NameError::Unfinished)
+}
+
+/// Removes a reservation that a crash left: its file is gone.
+pub fn remove_reservation_left(path: &Path) {
+    let is_left = |of: OsString| path.with_file_name(of).symlink_metadata().is_err();
+    if reserved_for(path).is_some_and(is_left) {
+        // If it stays, the name is in use, and that is what the caller finds.
+        std::fs::remove_file(path).unwrap_or_default();
+    }
 }
 
 /// The name of the file for which `path` is reserved, if it is. A crash can leave that.
@@ -77,21 +93,19 @@ pub fn reserved_for(path: &Path) -> Option<OsString> {
     Some(OsString::from_vec(name.to_vec()))
 }
 
-/// Makes a rename durable, after a look at what it did.
+/// Looks at what a rename did.
 fn settle(file: &File, from: &Path, to: &Path, renamed: io::Result<()>) -> Result<(), NameError> {
     let has = |path| is_file_at(file, path).unwrap_or(false);
     let is_twice = has(to) && has(from) && file.metadata().is_ok_and(|it| it.nlink() > 1);
     match renamed {
         // A hard link gave the name, now or before a crash. A rename between two names of one file
         // does nothing.
-        _ if is_twice => std::fs::remove_file(from)
-            .and_then(|()| sync_parent(to))
-            .map_err(NameError::Unfinished),
+        _ if is_twice => std::fs::remove_file(from).map_err(NameError::Unfinished),
         Err(error) if !has(to) => Err(match error.kind() {
             io::ErrorKind::AlreadyExists => NameError::Taken,
             _ => NameError::Failed(error),
         }),
-        _ => sync_parent(to).map_err(NameError::Unfinished),
+        _ => Ok(()),
     }
 }
 

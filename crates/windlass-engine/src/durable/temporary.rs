@@ -31,7 +31,7 @@ const NAME_BYTES_KEPT: usize = 180;
 const ATTEMPTS: u32 = 8;
 
 /// Creates a temporary file beside `path`, of this mode, and locks it as long as it is open.
-pub(super) fn create(path: &Path, mode: u32) -> io::Result<(File, PathBuf)> {
+pub fn create(path: &Path, mode: u32) -> io::Result<(File, PathBuf)> {
     let mut fault = io::ErrorKind::WouldBlock.into();
     for _ in 0..ATTEMPTS {
         let temporary = unused_name(path);
@@ -64,6 +64,15 @@ pub fn remove_left(path: &Path) {
     let entries = std::fs::read_dir(parent);
     for entry in entries.into_iter().flatten().flatten() {
         if is_temporary_of(&entry.file_name(), path) {
+            remove(&entry.path()).unwrap_or_default();
+        }
+    }
+}
+
+/// Removes the temporary files of all names in a directory that killed runs left.
+pub fn remove_all_left(directory: &Path) {
+    for entry in std::fs::read_dir(directory).into_iter().flatten().flatten() {
+        if is_temporary(&entry.file_name()) {
             remove(&entry.path()).unwrap_or_default();
         }
     }
@@ -104,7 +113,21 @@ fn beginning(path: &Path) -> OsString {
 /// Whether a name is one that [`unused_name`] makes for `path`.
 fn is_temporary_of(name: &OsStr, path: &Path) -> bool {
     let rest = name.as_bytes().strip_prefix(beginning(path).as_bytes());
-    let rest = rest.and_then(|rest| rest.strip_suffix(SUFFIX.as_bytes()));
+    rest.is_some_and(is_end)
+}
+
+/// Whether a name is one that [`unused_name`] makes for any path.
+fn is_temporary(name: &OsStr) -> bool {
+    let rest = name.as_bytes().strip_prefix(b".");
+    let dot = rest.and_then(|rest| rest.strip_suffix(SUFFIX.as_bytes()));
+    let dot = dot.and_then(|rest| rest.iter().rposition(|byte| *byte == b'.'));
+    rest.zip(dot)
+        .is_some_and(|(rest, dot)| is_end(&rest[dot + 1..]))
+}
+
+/// Whether these bytes are what [`unused_name`] adds behind the name.
+fn is_end(bytes: &[u8]) -> bool {
+    let rest = bytes.strip_suffix(SUFFIX.as_bytes());
     let Some(parts) = rest.and_then(|rest| std::str::from_utf8(rest).ok()) else {
         return false;
     };

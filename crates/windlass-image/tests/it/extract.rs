@@ -231,3 +231,49 @@ fn what_is_not_durable_yet_is_bounded_while_a_large_file_is_written() {
     extract(&image, &["**".into()], &into, &Cancel::new()).unwrap();
     assert_eq!(into.join("f0").metadata().unwrap().len(), bytes);
 }
+
+/// So a kill at any moment leaves no file that looks complete.
+#[test]
+fn a_file_has_its_name_only_when_it_is_complete() {
+    for bytes in [1000, 3 << 20] {
+        let place = tempfile::tempdir().unwrap();
+        let into = place.path().join("out");
+        let image = Ones::new(1, bytes, |_| assert!(!into.join("f0").exists()));
+        extract(&image, &["**".into()], &into, &Cancel::new()).unwrap();
+        let left: Vec<_> = std::fs::read_dir(&into).unwrap().collect();
+        assert_eq!(left.len(), 1);
+        assert_eq!(into.join("f0").metadata().unwrap().len(), bytes);
+    }
+}
+
+#[test]
+fn what_a_killed_extract_left_goes_and_nothing_else_does() {
+    let place = tempfile::tempdir().unwrap();
+    let at = |name: &str| place.path().join(name);
+    let left = [".f0.18f-7-0.windlass-tmp", ".other.18f-7-1.windlass-tmp"];
+    let mine = ["f0.windlass-tmp", ".f0.mine.windlass-tmp", "f1"];
+    for name in left.iter().chain(&mine) {
+        std::fs::write(at(name), "half").unwrap();
+    }
+    // A file system without hard links reserves the name before that.
+    let reserved = "Windlass reserves this name. The content is still in this file: ";
+    std::fs::write(at("f0"), format!("{reserved}{}\n", left[0])).unwrap();
+    let image = Ones::new(1, 1000, |_| ());
+    extract(&image, &["**".into()], place.path(), &Cancel::new()).unwrap();
+    assert_eq!(std::fs::read(at("f0")).unwrap(), [1; 1000]);
+    assert!(left.iter().all(|name| !at(name).exists()));
+    assert!(mine.iter().all(|name| at(name).exists()));
+}
+
+/// There are no hard links and no rename that refuses to replace, for example on FAT.
+#[test]
+fn a_file_gets_its_name_where_no_rename_refuses_to_replace() {
+    let target = PlainNames::mount();
+    let into = target.path("out");
+    let image = Ones::new(2, 1000, |_| ());
+    extract(&image, &["**".into()], &into, &Cancel::new()).unwrap();
+    assert_eq!(std::fs::read(into.join("f1")).unwrap(), [1; 1000]);
+    let again = extract(&image, &["**".into()], &into, &Cancel::new()).unwrap_err();
+    assert!(again.to_string().contains("f0"), "{again}");
+    assert_eq!(std::fs::read_dir(&into).unwrap().count(), 2);
+}

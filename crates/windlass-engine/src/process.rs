@@ -21,6 +21,16 @@ pub(crate) fn peak_memory_bytes() -> u64 {
     kibibytes.unwrap_or(0) * 1024
 }
 
+/// How much address space this process may still take; `None` without a limit (`ulimit -v`).
+pub fn address_space_left() -> Option<u64> {
+    let limit = rustix::process::getrlimit(rustix::process::Resource::As).current?;
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let size = status.lines().find_map(|line| line.strip_prefix("VmSize:"));
+    let kibibytes =
+        size.and_then(|size| size.trim().strip_suffix("kB")?.trim().parse::<u64>().ok());
+    Some(limit.saturating_sub(kibibytes.unwrap_or(0) * 1024))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -3,6 +3,8 @@
 use std::io;
 use std::path::PathBuf;
 
+use windlass_engine::show_size;
+
 /// Why a mount fails.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
@@ -53,6 +55,17 @@ pub enum MountError {
         /// What the system said.
         source: io::Error,
     },
+    /// The limit on the address space leaves too little.
+    #[error(
+        "a mount may need {} of address space, and the limit of this process leaves {}",
+        show_size(*needed_bytes), show_size(*left_bytes)
+    )]
+    AddressSpace {
+        /// What it may need.
+        needed_bytes: u64,
+        /// What is left.
+        left_bytes: u64,
+    },
     /// Serving the mount failed, or ended too early.
     #[error("serve {at}: {source}")]
     Serve {
@@ -79,6 +92,9 @@ impl MountError {
             Self::Device { .. } => "Run as root, or let users open it with `chmod 0666 /dev/fuse`.",
             Self::NoHelper => "Install it with `apt install fuse3`.",
             Self::Place { .. } => "Name an empty directory that is yours.",
+            Self::AddressSpace { .. } => {
+                "Raise the limit (ulimit -v, LimitAS= of a systemd unit), or use a smaller cache."
+            }
             Self::Taken { .. } => {
                 "Unmount that first with `fusermount3 -u`, or name another directory."
             }

@@ -33,6 +33,8 @@ pub struct MountOptions {
     pub threads: Option<usize>,
     /// Who owns the files [default: the user who mounts]. Only root can name another user.
     pub owner: Option<(u32, u32)>,
+    /// Memory that the view takes for its caches, as far as that is known.
+    pub cache_bytes: u64,
     /// Lets other users in, as far as the modes of the files allow. Naming another owner always
     /// does.
     pub allow_other: bool,
@@ -54,6 +56,42 @@ pub struct Mount {
 impl fmt::Debug for Mount {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         out.debug_struct("Mount").field("at", &self.at).finish()
+    }
+}
+
+/// Address space that a thread takes that answers the kernel: its stack, its buffer for requests,
+/// and what the C library reserves for its memory.
+const THREAD_BYTES: u64 = (2 + 16 + 64) << 20;
+/// Address space for everything else: the threads that read ahead, and those of the process.
+const OTHER_BYTES: u64 = 128 << 20;
+
+fn cores() -> usize {
+    std::thread::available_parallelism().map_or(2, usize::from)
+}
+
+impl MountOptions {
+    fn threads(&self) -> usize {
+        let default = (cores() * 2).clamp(THREADS.0, THREADS.1);
+        self.threads.unwrap_or(default).max(1)
+    }
+
+    /// Refuses a mount that would find no more memory later. Then the process would end, and leave
+    /// a mount that nobody serves. Only a limit on the address space shows that before.
+    pub fn check_room(&self) -> Result<(), MountError> {
+        let Some(left_bytes) = windlass_engine::address_space_left() else {
+            return Ok(());
+        };
+        let threads = (self.threads() as u64).saturating_mul(THREAD_BYTES);
+        let needed_bytes = threads
+            .saturating_add(self.cache_bytes)
+            .saturating_add(OTHER_BYTES);
+        match needed_bytes <= left_bytes {
+            true => Ok(()),
+            false => Err(MountError::AddressSpace {
+                needed_bytes,
+                left_bytes,
+            }),
+        }
     }
 }
 
@@ -105,13 +143,13 @@ impl Mount {
             at: at.clone(),
             source,
         };
-        let cores = std::thread::available_parallelism().map_or(2, usize::from);
-        let default = (cores * 2).clamp(THREADS.0, THREADS.1);
+        let cores = cores();
         let mut config = config(&*view, options);
         if options.allow_other || owner.0 != us.as_raw() {
             config.acl = SessionACL::All;
         }
-        config.n_threads = Some(options.threads.unwrap_or(default).max(1));
+        options.check_room()?;
+        config.n_threads = Some(options.threads());
         let counters = Arc::<Counters>::default();
         let ahead = ReadAhead::start(&view, cores, &counters).map_err(serve)?;
         let damage = DamageLog::new(options.on_damage.clone(), Arc::clone(&counters));

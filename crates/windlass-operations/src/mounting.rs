@@ -64,15 +64,16 @@ pub fn mount(caller: &Caller, request: &MountRequest) -> Result<MountedSet, Oper
     let set = Arc::new(found.open()?);
     Held::check_links(set.description())?;
     let defaults = SetImageOptions::default();
-    let options = SetImageOptions {
+    let image_options = SetImageOptions {
         frame_cache_bytes: request.cache_bytes.unwrap_or(defaults.frame_cache_bytes),
         ..defaults
     };
-    let image = SetImage::open(Arc::clone(&set), &options);
+    let image = SetImage::open(Arc::clone(&set), &image_options);
     let image = Arc::new(image.map_err(|error| found.advised(error.into()))?);
     let messages = Messages::default();
     let options = MountOptions {
         threads: request.threads,
+        cache_bytes: image_options.frame_cache_bytes,
         owner: owner(&set),
         allow_other: request.allow_other,
         direct_io: request.direct_io,
@@ -81,6 +82,7 @@ pub fn mount(caller: &Caller, request: &MountRequest) -> Result<MountedSet, Oper
     };
     // This comes before the overlay is made, because a failure would leave the overlay behind.
     let at = Mount::place(&request.at)?;
+    options.check_room()?;
     if let Some(overlay) = &request.overlay {
         outputs::of_set(&set)?.check(overlay)?;
     }

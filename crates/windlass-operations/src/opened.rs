@@ -221,6 +221,7 @@ impl Mounted {
         let full = Arc::<AtomicBool>::default();
         let mount_options = MountOptions {
             owner,
+            cache_bytes: options.cache_bytes,
             name: "windlass-open".to_owned(),
             on_damage: Some(DamageHook::new({
                 let (full, observer) = (Arc::clone(&full), Arc::clone(observer));
@@ -231,6 +232,7 @@ impl Mounted {
             })),
             ..MountOptions::default()
         };
+        mount_options.check_room()?;
         let at = scratch.data();
         let mount = if overlaid {
             let overlay = Overlay::create_once(image, &scratch.overlay())?;

@@ -52,6 +52,11 @@ pub fn mount(error: &MountError) -> Option<String> {
             let text = format!("Type fusermount3 -u {at}, or name another directory.");
             Some(text)
         }
+        MountError::AddressSpace { .. } => {
+            let text = "Raise the limit (ulimit -v, LimitAS= of a systemd unit), or take less with \
+                        --cache, and for `windlass mount` with --threads.";
+            Some(text.to_owned())
+        }
         MountError::NotForOthers { .. } => {
             let text =
                 "Write user_allow_other into /etc/fuse.conf, or mount without --allow-other.";

@@ -387,3 +387,36 @@ fn words_that_are_not_meant_so_are_explained() {
     let words = ["extract", &set, "--relation", "public.t", "--into", "x"];
     explained(&words, 2, "A SQLite table comes out of the opened set");
 }
+
+/// A process that finds no more memory ends at once, and its mount would be dead.
+#[test]
+fn a_mount_that_could_find_no_memory_is_refused_before_it_is_made() {
+    let place = Place::new();
+    let set = readable_set(&place);
+    let scratch = Scratch::new();
+    let user = users()[0];
+    directory(&scratch, user, "at");
+    let at = scratch.path().join("at");
+    let at = at.to_str().unwrap();
+    let overlay = scratch.path().join("overlay");
+    let words = ["mount", &set, at, "--overlay", overlay.to_str().unwrap()];
+    let command = scratch.command(user, &words);
+    let script = "ulimit -v 300000 && exec \"$0\" \"$@\"";
+    let mut limited = Command::new("sh");
+    as_user(&mut limited, user);
+    let set_variables = command
+        .get_envs()
+        .filter_map(|(name, value)| Some((name, value?)));
+    limited.envs(set_variables).args(["-c", script]);
+    let output = limited
+        .arg(command.get_program())
+        .args(command.get_args())
+        .output()
+        .unwrap();
+    assert_eq!(output.status.code(), Some(1), "{}", text(&output));
+    assert!(text(&output).contains("address space"), "{}", text(&output));
+    assert!(text(&output).contains("--threads"), "{}", text(&output));
+    assert_eq!(std::fs::read_dir(at).unwrap().count(), 0);
+    assert!(!overlay.exists());
+    scratch.assert_clean();
+}

@@ -1,5 +1,7 @@
 //! Files taken out of a set by pattern.
 
+#![allow(clippy::disallowed_methods, reason = "fixtures need no durability")]
+
 use std::os::unix::fs::{MetadataExt, symlink};
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};

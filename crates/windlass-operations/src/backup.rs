@@ -63,6 +63,11 @@ pub enum Remark {
         /// Why.
         cause: WindowCause,
     },
+    /// PostgreSQL: a tablespace lies in the data directory itself.
+    TablespaceInPlace {
+        /// Its name.
+        name: String,
+    },
     /// SQLite in WAL mode: writers were never blocked.
     WritersWentOn,
     /// SQLite in rollback mode: writers were locked out for this many seconds.
@@ -248,15 +253,20 @@ impl Job<'_> {
         let warnings = outcome.facts.warnings.iter();
         let warnings = warnings.map(|warning| (warning.name(), warning.to_string()));
         let earlier = outcome.facts.earlier_windows.iter();
-        let remark = earlier.map(|window| Remark::AnotherWindow {
+        let windows = earlier.map(|window| Remark::AnotherWindow {
             cause: window.cause.clone(),
+        });
+        let spaces = outcome.facts.tablespaces.iter();
+        let in_place = spaces.filter(|space| space.is_in_place());
+        let in_place = in_place.map(|space| Remark::TablespaceInPlace {
+            name: space.name.clone(),
         });
         Ok(Sealed {
             report: outcome.report,
             database: to_json(&outcome.facts),
             places,
             warnings: Warnings::new(warnings, &self.request.accept),
-            remarks: remark.collect(),
+            remarks: windows.chain(in_place).collect(),
             end,
         })
     }

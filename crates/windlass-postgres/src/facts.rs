@@ -8,6 +8,7 @@ use serde::{Deserialize, Serialize};
 use crate::control::Checksums;
 use crate::error::PostgresError;
 use crate::lsn::{Lsn, Timeline};
+use crate::tablespace::TABLESPACE_LINKS;
 use crate::wal::WalRange;
 use crate::warning::Warning;
 use crate::windows::EarlierWindow;
@@ -130,6 +131,13 @@ pub struct Tablespace {
     pub name: String,
     /// Its directory; relative (`pg_tblspc/<oid>`) for one that lies in the data directory.
     pub location: String,
+}
+
+impl Tablespace {
+    /// True if it lies in the data directory itself, which PostgreSQL has for tests of its own.
+    pub fn is_in_place(&self) -> bool {
+        self.location.starts_with(TABLESPACE_LINKS)
+    }
 }
 
 /// The page checksums of a backup.

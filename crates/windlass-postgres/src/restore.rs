@@ -24,7 +24,7 @@ use windlass_engine::TargetLayout;
 use windlass_media::{Facts, FileEntry, FileFlags, FileKind, FileNo, FileTable, crc32c};
 
 use crate::error::{IoContext, PostgresError};
-use crate::facts::DatabaseFacts;
+use crate::facts::{DatabaseFacts, Tablespace};
 use crate::manifest::{MANIFEST_PATH, Manifest};
 use crate::tablespace::{TABLESPACE_MAP_PATH, oid_of, oid_of_link, tablespace_map};
 use crate::users::user_name;
@@ -32,6 +32,10 @@ use crate::users::user_name;
 /// Settings of ALTER SYSTEM. The server reads them after its other files, wherever those are, and
 /// pg_verifybackup does not check them.
 const AUTO_CONF: &str = "postgresql.auto.conf";
+
+/// A server refuses to recover if pg_tblspc holds directories and this is off.
+const IN_PLACE_ALLOWED: &str = "\n# Written by Windlass when it restored this cluster, which has \
+     tablespaces in pg_tblspc itself.\nallow_in_place_tablespaces = 'on'\n";
 
 pub use checks::check_unoccupied;
 pub use recovery::{Recovery, RecoveryAction, RecoveryPoint, RecoveryTimeline};
@@ -69,6 +73,8 @@ pub struct RestorePlan {
     pub facts: DatabaseFacts,
     keep: Kept,
     recovery: Option<Recovery>,
+    /// Tablespaces lie in the data directory itself.
+    in_place: bool,
     system_identifier: u64,
     files: u64,
     bytes: u64,
@@ -105,7 +111,12 @@ impl RestorePlan {
         checks::check_data_directory(&into)?;
         checks::check_tablespaces(&into, &tablespaces)?;
         let regular = files.0.iter().filter(|entry| entry.kind == FileKind::File);
+        let in_place = |entry: &FileEntry| {
+            entry.kind == FileKind::Directory && oid_of_link(&entry.path).is_some()
+        };
         Ok(Self {
+            in_place: facts.tablespaces.iter().any(Tablespace::is_in_place)
+                || files.0.iter().any(in_place),
             into,
             tablespaces,
             facts,
@@ -143,6 +154,9 @@ impl RestorePlan {
             block.extend(recovery.block());
             let (file, _) = add_to(&mut files, recovery::SIGNAL, self.facts.group_access);
             replace.push((file, Vec::new()));
+        }
+        if self.in_place {
+            block.extend_from_slice(IN_PLACE_ALLOWED.as_bytes());
         }
         if !block.is_empty() {
             // The manifest need not change: pg_verifybackup does not look at this file.
@@ -266,6 +280,11 @@ impl RestorePlan {
         }
         if facts.standby {
             text.push_str("It becomes a primary; create standby.signal first to keep a standby.\n");
+        }
+        if self.in_place {
+            text.push_str(
+                "It has tablespaces in pg_tblspc itself, so allow_in_place_tablespaces is on.\n",
+            );
         }
         text.push_str(&outgoing::words(facts, self.keep, &self.into));
         text

@@ -226,7 +226,7 @@ impl Backup<'_> {
 
     /// The tablespaces in the set, as every window saw them. If one was dropped after it was
     /// listed, it is in the set, and replaying the log drops it. Users must know all of them to map
-    /// them.
+    /// them. One that was made in place after that is in the log alone.
     fn tablespaces(&mut self, assembly: &Assembly) -> Result<Vec<Tablespace>, PostgresError> {
         // If one is dropped later, the server no longer knows its name.
         let now = ask_tablespaces(self.session)?.into_iter();
@@ -242,7 +242,13 @@ impl Backup<'_> {
                 location: String::from_utf8_lossy(&location).into_owned(),
             },
         };
-        Ok(listed.map(known).collect())
+        let mut found: Vec<Tablespace> = listed.map(known).collect();
+        let is_found = |one: &Tablespace| found.iter().any(|other| other.oid == one.oid);
+        let spaces = self.spaces.values();
+        let in_log = spaces.filter(|one| one.is_in_place() && !is_found(one));
+        let in_log: Vec<_> = in_log.cloned().collect();
+        found.extend(in_log);
+        Ok(found)
     }
 
     /// Starts the next window behind the record that made it necessary. A primary makes a

@@ -5,10 +5,12 @@ use std::path::{Path, PathBuf};
 
 use windlass_engine::Cancel;
 use windlass_postgres::{Cluster, Server, Warning, socket_owner};
-use windlass_testkit::postgres::{ClusterOptions, PrivateCluster, become_server_user};
+use windlass_testkit::gate::Gate;
+use windlass_testkit::postgres::{ClusterOptions, PrivateCluster, become_server_user, succeed};
 
 use crate::open::Opened;
 use crate::support::{Wish, backup, restore_and_judge, restore_set, try_backup, verify_backup};
+use crate::versions::versions;
 
 fn place() -> tempfile::TempDir {
     become_server_user();
@@ -57,6 +59,64 @@ fn tablespaces_are_restored_elsewhere_and_the_old_ones_stay_untouched() {
     assert_eq!(server.sql("postgres", location), new.to_str().unwrap());
     server.sql("postgres", "DROP TABLE a");
     assert_eq!(source.sql("postgres", "SELECT count(*) FROM a"), "1000");
+}
+
+/// Makes a table in a tablespace in place, in a session that may. The configuration does not allow
+/// it, so by itself no server recovers with such a tablespace.
+fn create_in_place(source: &PrivateCluster, name: &str) {
+    let space = format!("CREATE TABLESPACE {name} LOCATION ''");
+    let mut psql = source.tool("psql");
+    psql.env("PGOPTIONS", "-c allow_in_place_tablespaces=on");
+    succeed(psql.args(["-X", "-d", "postgres", "-c", &space]));
+    let table = format!("CREATE TABLE in_{name} TABLESPACE {name} AS SELECT 42 i");
+    source.sql("postgres", &table);
+}
+
+fn starts_restored(source: &PrivateCluster, place: &Path, tables: &[&str]) {
+    let (set, into) = (place.join("set"), place.join("restored"));
+    let plan = restore_set(&set, &into, &[]);
+    let words = plan.next_steps();
+    assert!(words.contains("allow_in_place_tablespaces"), "{words}");
+    let server = PrivateCluster::adopt(&into, source.bin());
+    for table in tables {
+        let sql = format!("SELECT i FROM {table}");
+        assert_eq!(server.sql("postgres", &sql), "42");
+    }
+}
+
+#[test]
+fn a_restored_cluster_with_a_tablespace_in_place_starts() {
+    become_server_user();
+    for (_, bin) in versions().into_iter().filter(|(major, _)| *major >= 15) {
+        let place = place();
+        let source = PrivateCluster::start(&ClusterOptions {
+            bin,
+            ..ClusterOptions::default()
+        });
+        create_in_place(&source, "early");
+        backup(&source, &place.path().join("set"));
+        starts_restored(&source, place.path(), &["in_early"]);
+    }
+}
+
+/// The files were listed before the tablespace existed, so only the log has it.
+#[test]
+fn a_restored_cluster_starts_if_its_log_creates_a_tablespace_in_place() {
+    let place = place();
+    let source = PrivateCluster::start(&ClusterOptions::default());
+    let (set, gate) = (place.path().join("set"), Gate::default());
+    let wish = Wish {
+        gate: Some(gate.clone()),
+        ..Wish::default()
+    };
+    std::thread::scope(|scope| {
+        let backup = scope.spawn(|| try_backup(&source, &set, &wish));
+        gate.wait_reached();
+        create_in_place(&source, "late");
+        gate.open();
+        backup.join().unwrap().unwrap();
+    });
+    starts_restored(&source, place.path(), &["in_late"]);
 }
 
 #[test]

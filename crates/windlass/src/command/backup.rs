@@ -118,6 +118,10 @@ fn remark_text(remark: &Remark, all: bool) -> Option<String> {
         Remark::AnotherWindow { cause } => {
             format!("changed files were copied again after the first copy, because {cause}")
         }
+        Remark::TablespaceInPlace { name } => format!(
+            "tablespace {name:?} lies in pg_tblspc itself; without allow_in_place_tablespaces = on \
+             its server does not start again after a crash"
+        ),
         Remark::WritersWentOn => "writers were never blocked (WAL mode)".to_owned(),
         Remark::WritersWaited(seconds) => {
             let millis = seconds * 1000.0;

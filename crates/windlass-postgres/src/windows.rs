@@ -30,6 +30,14 @@ pub enum WindowCause {
     DatabaseCopied {
         /// The copy's number in pg_database.
         database: u32,
+        /// Its name, if it had one when the server was asked before or after the window. Sets of
+        /// older versions do not record it.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        name: Option<String>,
+        /// The database that was copied: the same number if it was moved. Sets of older versions do
+        /// not record it.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        template: Option<u32>,
         /// Where the log says so.
         lsn: Lsn,
     },
@@ -72,11 +80,25 @@ impl WindowCause {
 impl fmt::Display for WindowCause {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::DatabaseCopied { database, lsn } => {
-                write!(
-                    f,
-                    "the server copied the files of database {database} (log at {lsn})"
-                )
+            Self::DatabaseCopied {
+                database,
+                name,
+                template,
+                lsn,
+            } => {
+                write!(f, "the server copied the files of database ")?;
+                match name {
+                    Some(name) => write!(f, "{name:?} (number {database})")?,
+                    None => write!(f, "{database}")?,
+                }
+                match template {
+                    Some(from) if from == database => {
+                        write!(f, " for an ALTER DATABASE ... SET TABLESPACE")?;
+                    }
+                    Some(_) => write!(f, " for a CREATE DATABASE")?,
+                    None => {}
+                }
+                write!(f, " (log at {lsn})")
             }
             Self::TablespaceCreated {
                 tablespace,

@@ -6,6 +6,7 @@
 //! row without files. So before it stops, the backup waits until each row has its files or is gone.
 //! What is committed before the stop is in the set's log.
 
+use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
@@ -29,10 +30,13 @@ const DATABASES: &str = "SELECT oid, dattablespace, datname::text, datconnlimit 
 pub(super) struct Databases {
     /// Those that had no files before the backup began.
     without_files: Vec<Database>,
+    /// The latest name of each database that the server has had since.
+    names: BTreeMap<u32, String>,
 }
 
 /// A row of pg_database.
 struct Database {
+    oid: u32,
     /// Its directory, below the data directory.
     directory: String,
     name: String,
@@ -50,17 +54,34 @@ impl Databases {
     ) -> Result<Self, PostgresError> {
         let mut without_files = databases(cluster, session)?;
         without_files.retain(|database| !database.version_file(cluster).exists());
-        Ok(Self { without_files })
+        Ok(Self {
+            without_files,
+            names: BTreeMap::new(),
+        })
+    }
+
+    /// The name of a database that there is now, or that there was at the start of a window.
+    pub(super) fn name(
+        &mut self,
+        cluster: &ClusterFacts,
+        session: &mut Session,
+        oid: u32,
+    ) -> Result<Option<String>, PostgresError> {
+        drop(self.directories(cluster, session)?);
+        Ok(self.names.get(&oid).cloned())
     }
 
     /// The directories of the databases that are there now, below the data directory.
     pub(super) fn directories(
-        &self,
+        &mut self,
         cluster: &ClusterFacts,
         session: &mut Session,
-    ) -> Result<impl Iterator<Item = Vec<u8>>, PostgresError> {
-        let now = databases(cluster, session)?.into_iter();
-        Ok(now.map(|database| database.directory.into_bytes()))
+    ) -> Result<Vec<Vec<u8>>, PostgresError> {
+        let now = databases(cluster, session)?;
+        let names = now.iter().map(|one| (one.oid, one.name.clone()));
+        self.names.extend(names);
+        let now = now.into_iter();
+        Ok(now.map(|one| one.directory.into_bytes()).collect())
     }
 
     /// Warns about the databases that had no files before the backup, and have none at its end.
@@ -132,6 +153,7 @@ fn databases(
             other => format!("pg_tblspc/{other}/PG_{major}_{catalog}/{oid}"),
         };
         Ok(Database {
+            oid,
             directory,
             name: row.try_get(2)?,
             invalid: row.try_get(3)?,

@@ -88,9 +88,11 @@ pub(super) fn survey(
             what: end.what,
         });
     }
-    let latest = copies.wrong.into_iter().max_by_key(|(_, lsn)| *lsn);
-    let copied = latest.map(|(to, lsn)| WindowCause::DatabaseCopied {
+    let latest = copies.wrong.into_iter().max_by_key(|(_, (lsn, _))| *lsn);
+    let copied = latest.map(|(to, (lsn, from))| WindowCause::DatabaseCopied {
         database: to.database,
+        name: None,
+        template: Some(from.database),
         lsn,
     });
     Ok(copied.or(created).or(unlogged.wrong))
@@ -109,9 +111,9 @@ pub(super) fn unlisted(map: &BTreeSet<u32>, listed: &BTreeSet<u32>) -> Option<Wi
 struct Copies<'a> {
     cluster: &'a ClusterFacts,
     began: Moment,
-    /// The wrong copies, each with the log position that says so. The set does not hold their
-    /// source as it was then.
-    wrong: BTreeMap<DatabaseDirectory, Lsn>,
+    /// The wrong copies, each with the log position that says so and with its source. The set does
+    /// not hold the source as it was then.
+    wrong: BTreeMap<DatabaseDirectory, (Lsn, DatabaseDirectory)>,
     /// For each directory, whether it has stood still since before the window began.
     still: HashMap<DatabaseDirectory, bool>,
 }
@@ -157,7 +159,7 @@ impl Copies<'_> {
         if let Effect::DatabaseCopied { to, from } = effect
             && (self.wrong.contains_key(from) || !self.stood_still(*from)?)
         {
-            self.wrong.insert(*to, lsn);
+            self.wrong.insert(*to, (lsn, *from));
         }
         // Replay deletes the directory again, so a wrong copy in it does not matter.
         if let Effect::DatabaseDropped(directories) = effect {

@@ -119,7 +119,10 @@ impl Backup<'_> {
         let segments = log::find_segments(self.cluster, &ranges, &mut warnings)?;
         let log = (&label, &stopped, &ranges[..], &segments[..]);
         let cause = self.read_log(run, assembly, log, begun.moment);
-        let cause = cause.map_err(|error| log::or_removed(error, self.cluster, &segments))?;
+        let mut cause = cause.map_err(|error| log::or_removed(error, self.cluster, &segments))?;
+        if let Some(WindowCause::DatabaseCopied { database, name, .. }) = &mut cause {
+            *name = self.databases.name(self.cluster, self.session, *database)?;
+        }
         let window = Window {
             start_lsn,
             start_time,

@@ -377,7 +377,11 @@ fn a_backup_ends_when_a_database_is_moved_in_each_of_its_windows() {
     });
     let text = error.to_string();
     assert!(text.contains("in each of 8 attempts"), "{text}");
-    assert!(text.contains("the server copied the files"), "{text}");
+    assert!(
+        text.contains("copied the files of database \"app\""),
+        "{text}"
+    );
+    assert!(text.contains("ALTER DATABASE ... SET TABLESPACE"), "{text}");
     let hint = error.hint().unwrap();
     assert!(hint.starts_with("Back up while no database"), "{hint}");
     let PostgresError::WindowsEnded { earlier } = error else {

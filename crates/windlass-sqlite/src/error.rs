@@ -255,7 +255,8 @@ impl SqliteError {
             }
             Self::CutOff { .. } => {
                 "The end of the database is lost, so Windlass does not back it up as if it were \
-                 whole. Run PRAGMA integrity_check on it, and restore an older backup."
+                 whole. Copy the database, its -journal and its -wal away before any program \
+                 opens it: SQLite may fill the gap with zeros. Then restore an older backup."
             }
             Self::Emptied { .. } => {
                 "Something emptied the database. Copy both files away before any program opens \

@@ -158,6 +158,16 @@ impl Opened {
         Ok(())
     }
 
+    /// A failure with its real cause. If the server still runs, it says only what did not work.
+    pub fn explained(&mut self, error: OperationError) -> OperationError {
+        match (self.check_alive(), self) {
+            (Err(end), _) => end,
+            (Ok(()), Self::Postgres { view, .. } | Self::Sqlite { view, .. }) => {
+                view.explained(error)
+            }
+        }
+    }
+
     /// Closes the set. Returns whether damage of the set was found while it was open.
     pub fn close(self) -> Result<bool, OperationError> {
         let view = match self {

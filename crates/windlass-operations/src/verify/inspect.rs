@@ -1,15 +1,17 @@
 //! Opens a set, and lets the database's own tools check every relation.
 
+use std::any::Any;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Instant;
 
-use windlass_engine::Cancel;
+use windlass_engine::{Cancel, Progress};
 use windlass_mount::{MountError, apart};
 
 use super::outcome::{Findings, Inspected};
 use crate::caller::Caller;
 use crate::error::OperationError;
+use crate::notice::{Notice, Observer};
 use crate::opened::{OpenSettings, Opened, ToOpen};
 use crate::places;
 
@@ -27,7 +29,8 @@ pub(super) fn inspect(
         ..settings.clone()
     };
     let what = ToOpen::set(&set, settings.cache_bytes)?;
-    let mut opened = Opened::open(&caller.observer, &what, &settings, cancel)?;
+    let observer: Arc<dyn Observer> = Arc::new(WithoutFull(Arc::clone(&caller.observer)));
+    let mut opened = Opened::open(&observer, &what, &settings, cancel)?;
     let findings = match &opened {
         Opened::Postgres { server, view } => {
             let jobs = std::thread::available_parallelism().map_or(2, usize::from);
@@ -40,16 +43,37 @@ pub(super) fn inspect(
             found.map(Findings::Sqlite).map_err(OperationError::from)
         }
     };
-    // If damage ended the server, its end says more than the session that broke with it.
+    // If damage ended the server, its end says more than the session that broke with it. So does
+    // a scratch directory that is full.
     let findings = match findings {
         Ok(findings) => findings,
-        Err(error) => return Err(opened.check_alive().err().unwrap_or(error)),
+        Err(error) => return Err(opened.explained(error)),
     };
     Ok(Inspected {
         findings,
         set_is_damaged: opened.close()?,
         seconds: begun.elapsed().as_secs_f64(),
     })
+}
+
+/// Passes on what happens, except that the scratch directory is full. The failure of the whole
+/// inspection says that, and says it once.
+struct WithoutFull(Arc<dyn Observer>);
+
+impl Observer for WithoutFull {
+    fn notice(&self, notice: &Notice<'_>) {
+        if !matches!(notice, Notice::OfMount(error) if error.is_full()) {
+            self.0.notice(notice);
+        }
+    }
+
+    fn watch(&self, progress: &Arc<Progress>) -> Option<Box<dyn Any>> {
+        self.0.watch(progress)
+    }
+
+    fn is_degraded(&self) -> bool {
+        self.0.is_degraded()
+    }
 }
 
 /// Reads our own mount. Otherwise a process that is killed could wait for itself for ever.

@@ -52,6 +52,20 @@ impl Scratch {
         command
     }
 
+    /// Another program, with the same environment as [`Scratch::command`].
+    pub fn command_of(&self, program: &str) -> Command {
+        let like = self.command(None, &[]);
+        let mut command = Command::new(program);
+        for (name, value) in like.get_envs() {
+            match value {
+                Some(value) => command.env(name, value),
+                None => command.env_remove(name),
+            };
+        }
+        command.current_dir(self.path());
+        command
+    }
+
     pub fn run(&self, user: User, words: &[&str]) -> Output {
         self.command(user, words).output().unwrap()
     }

@@ -273,3 +273,30 @@ fn a_database_that_cannot_be_used_is_named_if_another_one_is_used_instead() {
     assert!(said.contains("template1"), "{said}");
     scratch.assert_clean();
 }
+
+/// The server says only that a checkpoint failed, and refers to a log that is removed.
+#[test]
+fn a_full_scratch_directory_is_the_one_error_of_verify_open() {
+    let place = place();
+    let (_source, set) = set_with_words(place.path());
+    let scratch = Scratch::new();
+    let small = scratch.path().join("small");
+    for size in ["size=1m", "size=3m"] {
+        let script = "mount -t tmpfs -o \"$1,mode=1777\" tmpfs \"$2\" && \
+                      exec \"$3\" verify --open --quick --latest \"$4\" --scratch \"$2\"";
+        std::fs::create_dir_all(&small).unwrap();
+        let mut unshare = scratch.command_of("unshare");
+        if !rustix::process::geteuid().is_root() {
+            unshare.args(["--user", "--map-root-user"]);
+        }
+        unshare.args(["--mount", "sh", "-c", script, "sh", size]);
+        unshare.arg(&small).arg(env!("CARGO_BIN_EXE_windlass"));
+        let output = unshare.arg(&set).output().unwrap();
+        let said = text(&output);
+        assert_eq!(output.status.code(), Some(1), "{size}: {said}");
+        assert_eq!(said.matches("error:").count(), 1, "{size}: {said}");
+        assert!(said.contains("is full"), "{size}: {said}");
+        assert!(said.contains("--scratch"), "{size}: {said}");
+        assert!(!said.contains("server log"), "{size}: {said}");
+    }
+}

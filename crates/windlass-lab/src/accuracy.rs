@@ -64,9 +64,10 @@ impl Record {
         self.predicted_seconds / self.measured_seconds.max(1e-9) - 1.0
     }
 
-    /// Whether the run was too short to judge the prediction.
-    fn is_over_soon(&self) -> bool {
-        self.measured_seconds < PREDICTED_SECONDS_MIN
+    /// Whether the run says nothing about predictions: it was too short, or what was told before it
+    /// was no time, but that it would be too short.
+    fn is_no_measure(&self) -> bool {
+        self.measured_seconds < PREDICTED_SECONDS_MIN || self.is_too_short()
     }
 
     /// Whether data would move for too short a time to predict how long the run takes.
@@ -207,15 +208,15 @@ impl OpenPredictions {
 }
 
 impl Records {
-    /// How many runs were too short to judge a prediction.
+    /// How many runs were, or seemed, too short to judge a prediction.
     pub fn too_short(&self) -> usize {
         let records = self.records.iter();
-        records.filter(|one| one.is_over_soon()).count()
+        records.filter(|one| one.is_no_measure()).count()
     }
 
     /// How good the predictions of a direction were; `None` if no run was long enough to tell.
     pub fn accuracy(&self, direction: Direction) -> Option<Accuracy> {
-        let of = |record: &&Record| record.direction == direction && !record.is_over_soon();
+        let of = |record: &&Record| record.direction == direction && !record.is_no_measure();
         let records: Vec<_> = self.records.iter().filter(of).collect();
         if records.is_empty() {
             return None;

@@ -231,7 +231,9 @@ fn models(
 /// A model by its name, or by a path that was probed.
 fn model(text: &str, operation: Operation, state: Option<&Path>) -> Result<Model, OperationError> {
     let path = Path::new(text);
-    if !text.starts_with(['/', '.']) {
+    // A model may have a slash, too: `rate:100MB/s`.
+    let is_path = text.starts_with(['/', '.']) || (text.contains('/') && path.exists());
+    if !is_path {
         return Ok(Model::parse(text)?);
     }
     path.metadata().map_err(|source| PlanError::NoPath {

@@ -9,6 +9,7 @@ use windlass_lab::{Direction, Environment, Experiment, Inputs, ProbeRequest, Ser
 use crate::cli::{Global, Sweep};
 use crate::exit::Failure;
 use crate::output;
+use crate::outputs::outputs;
 
 /// Bytes of the scratch file.
 const SCRATCH_BYTES: u64 = 1 << 30;
@@ -34,6 +35,8 @@ pub fn measure(
             "The experiment `device` takes a directory.",
         ));
     }
+    // Its scratch file is an output: it never lies in a data directory.
+    outputs().check(path)?;
     let repeat = arguments
         .repeat
         .map_or(Experiment::Device.repeat(), usize::from);

@@ -77,7 +77,11 @@ pub(super) fn print(found: &Inspected, quiet: bool) {
         output::entry("damaged", &format!("{name}: {what}"), Tone::Bad);
     }
     if !damaged && !quiet {
-        output::entry("sound", "nothing wrong was found in it", Tone::Good);
+        let words = match findings.warnings.is_empty() {
+            true => "nothing wrong was found in it",
+            false => "no damage was found in it, but there are warnings",
+        };
+        output::entry("sound", words, Tone::Good);
     }
 }
 

@@ -304,7 +304,7 @@ fn what_cannot_be_mounted_on_says_why_and_nothing_is_left_behind() {
         &[&["taken"], &new[..]].concat(),
         1,
         says,
-        "Unmount that first",
+        "Type fusermount3 -u ",
     );
     let below = "would disappear below the mount";
     for overlay in ["at", "at/inside", "at/../at/inside"] {

@@ -6,17 +6,17 @@ use std::os::unix::fs::FileExt;
 use std::path::Path;
 
 use windlass_engine::Cancel;
-use windlass_sqlite::{BackupOutcome, Database, SqliteError};
+use windlass_sqlite::{Database, SqliteError};
 use windlass_testkit::sqlite::{Journal, Ledger, LedgerSpec, Shell, run_once};
 
 use crate::support::{Room, backup_while, round_trip, try_backup};
 
 const BOTH_MODES: [Journal; 2] = [Journal::Wal, Journal::Delete];
 /// More than the buffers of a run hold, so that the run reads what lies behind it after the gate.
-const CUT_BYTES: u64 = 1 << 20;
+pub const CUT_BYTES: u64 = 1 << 20;
 
 /// A ledger of some 6 MB and ten transactions. In WAL mode an open connection keeps the log.
-fn scene(journal: Journal) -> (Room, Ledger, Option<Shell>) {
+pub fn scene(journal: Journal) -> (Room, Ledger, Option<Shell>) {
     let room = Room::new();
     let spec = LedgerSpec {
         journal,
@@ -31,7 +31,7 @@ fn scene(journal: Journal) -> (Room, Ledger, Option<Shell>) {
     (room, ledger, keeper)
 }
 
-fn cut(path: &Path, bytes: u64) {
+pub fn cut(path: &Path, bytes: u64) {
     let file = OpenOptions::new().write(true).open(path).unwrap();
     file.set_len(bytes).unwrap();
 }
@@ -43,17 +43,17 @@ fn pages(path: &Path) -> u64 {
         .unwrap()
 }
 
-fn expect_cut_off(result: Result<BackupOutcome, SqliteError>, at: u64, whole: u64) {
-    let error = result.map(|outcome| outcome.facts).unwrap_err();
+pub fn expect_cut_off<T>(result: Result<T, SqliteError>, at: u64, whole: u64) {
+    let error = result.map(drop).unwrap_err();
     let SqliteError::CutOff {
         found_bytes,
         needed_bytes,
         ..
-    } = error
+    } = &error
     else {
         panic!("{error:?}")
     };
-    assert_eq!((found_bytes, needed_bytes), (at, whole));
+    assert_eq!((*found_bytes, *needed_bytes), (at, whole));
     assert!(error.hint().is_some());
 }
 

@@ -1,35 +1,24 @@
 //! A writer dies in its transaction and leaves a hot journal. SQLite rolls it back for the backup.
 //! But if the file has lost its end, the rollback would fill it with zeros, so there must be none.
 
-use std::fs::OpenOptions;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use windlass_engine::Cancel;
 use windlass_sqlite::{Database, SqliteError, Warning};
-use windlass_testkit::sqlite::{Journal, Ledger, LedgerSpec, Random, Shell, run_once};
+use windlass_testkit::sqlite::{Journal, Ledger, Random, Shell, run_once};
 
+use crate::cut_off::{self, CUT_BYTES, cut, expect_cut_off};
 use crate::support::{Room, backup_while, round_trip, try_backup, write_copy};
 
 const ROLLBACK_MODES: [Journal; 3] = [Journal::Delete, Journal::Truncate, Journal::Persist];
-/// More than the buffers of a run hold, so that the run reads what lies behind it after the gate.
-const CUT_BYTES: u64 = 1 << 20;
 /// A transaction with so small a cache changes the file before it ends.
 const BEGIN: &str = "PRAGMA cache_size=2; BEGIN IMMEDIATE;";
 const FIRST_ROWS: &str = "UPDATE account SET balance = -1 WHERE id < 300;";
 
-/// A ledger of some 6 MB and ten transactions.
+/// A ledger in rollback mode.
 fn scene(journal: Journal) -> (Room, Ledger) {
-    let room = Room::new();
-    let spec = LedgerSpec {
-        journal,
-        accounts: 3000,
-        payload_bytes: 1500,
-        seed: 24,
-        ..LedgerSpec::default()
-    };
-    let ledger = Ledger::create(&room.path("a.db"), spec);
-    ledger.commit(1, 10);
+    let (room, ledger, _) = cut_off::scene(journal);
     (room, ledger)
 }
 
@@ -41,28 +30,10 @@ fn journal_of(path: &Path) -> PathBuf {
     path.with_extension("db-journal")
 }
 
-fn cut(path: &Path, bytes: u64) {
-    let file = OpenOptions::new().write(true).open(path).unwrap();
-    file.set_len(bytes).unwrap();
-}
-
 /// A shell begins a transaction, changes the file, and dies.
 fn die_within(mut shell: Shell, changes: &str) {
     shell.run(&format!("{BEGIN} {changes}"));
     shell.kill();
-}
-
-fn expect_cut_off<T>(result: Result<T, SqliteError>, at: u64, whole: u64) {
-    let error = result.map(drop).unwrap_err();
-    let SqliteError::CutOff {
-        found_bytes,
-        needed_bytes,
-        ..
-    } = error
-    else {
-        panic!("{error:?}")
-    };
-    assert_eq!((found_bytes, needed_bytes), (at, whole));
 }
 
 #[test]

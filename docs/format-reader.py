@@ -3,10 +3,15 @@
 
     format-reader.py STRIPE [STRIPE ...]                    what the set is, and its files
     format-reader.py STRIPE [STRIPE ...] --file PATH > OUT  one file's bytes, checked
+    format-reader.py OBJECT.wlog > OUT                      what a log object holds, checked
+    format-reader.py --frame STORED RAW_BYTES > OUT         one frame of pages, stored without a codec
+
+For a set that builds on others, name the stripes of all of them.
 
 Python's standard library and nothing else. What it lacks: zstd (the `zstd` program stands in, for
 footers and frames), LZ4 (frames of that codec are refused), BLAKE3 (hashes are not checked, and the
-program says so). CRC-32Cs, lengths, order and "must be zero" are checked, frame by frame.
+program says so). CRC-32Cs, lengths, order and "must be zero" are checked, frame by frame. Pages that were
+taken apart are put together by pages_reader.py, beside this file.
 """
 
 import json
@@ -15,7 +20,9 @@ import struct
 import subprocess
 import sys
 
-SECTIONS = {1: "directory", 2: "stripes", 3: "files", 4: "facts", 5: "superseded"}
+import pages_reader
+
+SECTIONS = {1: "directory", 2: "stripes", 3: "files", 4: "facts", 5: "superseded", 6: "base"}
 CODECS = {0: "none", 1: "lz4", 2: "zstd", 3: "zero"}
 
 
@@ -62,6 +69,49 @@ def unzstd(data):
     return done.stdout
 
 
+def unpacked(data, codec):
+    need(codec != 1, "an LZ4 frame: this reader has no LZ4")
+    return unzstd(data) if codec == 2 else data
+
+
+def laid_out(stored, codec, size):
+    """The laid out bytes of a frame: its parts, decoded, one after the other."""
+    head = Fields(stored)
+    table = [head.take("II") for _ in range(head.take("B"))]
+    laid = b""
+    for stored_bytes, raw_bytes in table:
+        part = head.bytes(stored_bytes)
+        part = part if stored_bytes == raw_bytes else unpacked(part, codec)
+        need(len(part) == raw_bytes, "frame: a part is not as long as stated")
+        laid += part
+    need(head.at == len(stored) and len(laid) == size, "frame: parts do not add up")
+    return laid
+
+
+def streams_of(laid):
+    """The description of the pages, and their streams."""
+    head = Fields(laid)
+    count = head.number()
+    need(count <= 1024, "frame: too many streams")
+    lengths = [head.number() for _ in range(count)]
+    description = head.bytes(head.number())
+    streams = [b""] * count
+    for group in (0, 1):
+        for index, length in enumerate(lengths):
+            if length & 1 == group:
+                streams[index] = head.bytes(length >> 1)
+    need(head.at == len(laid), "frame: streams do not add up")
+    return description, streams
+
+
+def pages_of(laid, raw_bytes):
+    """The pages of a frame."""
+    try:
+        return pages_reader.pages(*streams_of(laid), raw_bytes)
+    except pages_reader.Wrong as wrong:
+        raise Damage(f"a frame of pages: {wrong}") from wrong
+
+
 class Fields:
     """Reads little-endian fields one after the other."""
 
@@ -77,6 +127,15 @@ class Fields:
         need(self.at + count <= len(self.data), "a structure ends before its content")
         self.at += count
         return self.data[self.at - count : self.at]
+
+    def number(self):
+        value = 0
+        for shift in (0, 7, 14, 21):
+            byte = self.take("B")
+            value |= (byte & 127) << shift
+            if byte < 128:
+                return value
+        raise Damage("a number has more than 28 bits")
 
     def string(self):
         return self.bytes(self.take("H"))
@@ -176,7 +235,9 @@ class Stripe:
             position = start
             for at, stored, raw, crc, codec, flags, count, *page in frames:
                 need(flags == 0 and codec in CODECS, "frame: a newer feature")
-                need(not page or page[1:3] == [raw, 0] and not page[4], "frame: a newer layout of pages")
+                need(not page or not page[4], "frame: reserved")
+                need(not page or page[2] < 2, "frame: a newer layout of pages")
+                need(not page or page[1] == raw or page[2] and page[1] < raw and codec != 3, "frame: laid out length")
                 need(0 <= at - position < self.alignment, "frame: out of order")
                 need(is_zero(self.read(position, at - position)), "padding between frames")
                 need(stored <= self.frame_bytes and raw <= self.frame_bytes, "frame: too large")
@@ -194,21 +255,23 @@ class Stripe:
         if codec == 3:
             need(stored == 0, "frame of zeros is stored")
             data = bytes(raw)
-        need(codec != 1, "an LZ4 frame: this reader has no LZ4")
-        data = unzstd(data) if codec == 2 else data
+        if page and page[2] == 1:
+            data = pages_of(laid_out(data, codec, page[1]), raw)
+        else:
+            data = unpacked(data, codec)
         need(len(data) == raw, f"{self.path}: frame at {at}: wrong length")
         need(not page or crc32c(data) == page[0], f"{self.path}: frame at {at}: pages differ")
         return data
 
 
 class Set:
-    def __init__(self, paths):
-        self.stripes = sorted((Stripe(path) for path in paths), key=lambda stripe: stripe.stripe)
+    def __init__(self, stripes):
+        self.stripes = sorted(stripes, key=lambda stripe: stripe.stripe)
         first = self.stripes[0]
         for stripe in self.stripes:
             same = (stripe.set_id, stripe.root) == (first.set_id, first.root)
             need(same, "stripes of different sets")
-            for kind in (2, 3, 4, 5):
+            for kind in (2, 3, 4, 5, 6):
                 same = stripe.sections.get(kind) == first.sections.get(kind)
                 need(same, "stripes disagree on the set")
         found = [stripe.stripe for stripe in self.stripes]
@@ -216,6 +279,10 @@ class Set:
         self.facts = json.loads(first.sections[4])
         self.files = self.read_files(first.sections[3])
         self.check_superseded(first.sections.get(5, b""))
+        self.base, self.base_id, self.base_root, self.inherited = None, None, None, {}
+        need((self.facts["type"] in ("diff", "incr")) == (6 in first.sections), "a base, or none")
+        if 6 in first.sections:
+            self.read_base(first.sections[6])
 
     @staticmethod
     def read_files(raw):
@@ -239,6 +306,34 @@ class Set:
         need(numbers == sorted(set(numbers)), "superseded files: out of order")
         need(not {entry[0] for entry in self.files.values()} & set(numbers), "a listed file is superseded")
 
+    def read_base(self, raw):
+        """Which bytes of which files are in the base."""
+        fields = Fields(raw)
+        self.base_id, self.base_root, count = fields.take("16s32sH")
+        [fields.string() for _ in range(count)]
+        entries = [fields.take("IIQ") for _ in range(fields.take("I"))]
+        need(fields.at == len(raw), "base: bytes follow")
+        numbers = [number for number, _, _ in entries]
+        need(numbers == sorted(set(numbers)), "base: out of order")
+        need(len({below for _, below, _ in entries}) == len(entries), "base: one file for two")
+        own = {entry[0]: entry for entry in self.files.values()}
+        for number, below, limit in entries:
+            _, kind, _, size, crc, _ = own[number]
+            need(kind == "f" and crc is None and 0 < limit <= size, "base: a file that cannot inherit")
+            self.inherited[number] = (below, limit)
+
+    def stand_on(self, sets):
+        """Finds the base among other sets, and the bases below it."""
+        if self.base_id is None:
+            return
+        self.base = sets.get(self.base_id)
+        need(self.base, f"the base {self.base_id.hex()} is missing")
+        need(self.base.stripes[0].root == self.base_root, "another set has the id of the base")
+        lengths = {entry[0]: entry[3] for entry in self.base.files.values() if entry[1] == "f"}
+        for below, limit in self.inherited.values():
+            need(limit <= lengths.get(below, 0), "the base does not have the bytes of a file")
+        self.base.stand_on(sets)
+
     def list(self):
         first = self.stripes[0]
         print(f"set {first.set_id.hex()}, {len(self.stripes)} stripes, format 1, written by {self.facts['tool']}")
@@ -249,29 +344,40 @@ class Set:
             print(f"{kind} {mode:04o} {size:>14} {crc} {path.decode(errors='replace')}{arrow}")
 
     def extract(self, path, out):
-        """Gathers a file's pieces, lowest layer first, so that higher layers overwrite."""
         need(path in self.files, "no such file in the set")
         number, kind, _, size, crc, _ = self.files[path]
         need(kind == "f", "not a regular file")
+        content, seen = bytearray(size), bytearray(size)
+        layers = self.gather(number, size, content, seen)
+        need(all(seen), "bytes of the file are missing")
+        need(crc is None or not any(layers), "a file with layers states a checksum")
+        need(crc is None or crc32c(content) == crc, "the file's checksum differs")
+        out.write(content)
+
+    def gather(self, number, limit, content, seen):
+        """Gathers a file's bytes below the limit: those of the base first, then the lowest layer,
+        so that what is newer overwrites."""
+        if number in self.inherited:
+            below, least = self.inherited[number]
+            self.base.gather(below, min(limit, least), content, seen)
         found = []
         for stripe in self.stripes:
             for frame in stripe.frames():
                 if any(piece[0] == number for piece in frame[5]):
                     found.append((stripe, frame))
-        content, seen = bytearray(size), bytearray(size // 512 + 1)
         layers = sorted({piece[4] for _, frame in found for piece in frame[5] if piece[0] == number})
+        # Only then may a piece reach beyond the end of its file.
+        own = next((entry[3] for entry in self.files.values() if entry[0] == number))
+        reach = None if len(layers) > 1 or number in self.inherited else own
         for layer in layers:
             for stripe, frame in found:
                 if any(piece[0] == number and piece[4] == layer for piece in frame[5]):
-                    self.place(stripe.decode(frame), frame[5], (number, layer, layers), content, seen)
-        need(all(seen[: (size + 511) // 512]), "bytes of the file are missing")
-        need(crc is None or not any(layers), "a file with layers states a checksum")
-        need(crc is None or crc32c(content) == crc, "the file's checksum differs")
-        out.write(content)
+                    self.lay(stripe.decode(frame), frame[5], (number, layer, reach), (content, seen, limit))
+        return layers
 
     @staticmethod
-    def place(raw, pieces, wanted, content, seen):
-        number, layer, layers = wanted
+    def lay(raw, pieces, wanted, target):
+        (number, layer, reach), (content, seen, limit) = wanted, target
         at = 0
         for file, size, offset, crc, own_layer, _ in pieces:
             data = raw[at : at + size]
@@ -279,13 +385,65 @@ class Set:
             if (file, own_layer) != (number, layer):
                 continue
             need(crc32c(data) == crc, "a piece's checksum differs")
-            if offset + size > len(content):
-                need(len(layers) > 1, "a piece ends beyond its file")
-                size = max(0, len(content) - offset)  # the file shrank while it was copied
-                data = data[:size]
-            content[offset : offset + size] = data
-            for block in range(offset // 512, (offset + size + 511) // 512):
-                seen[block] = 1
+            need(reach is None or offset + size <= reach, "a piece ends beyond its file")
+            size = max(0, min(size, limit - offset))
+            content[offset : offset + size] = data[:size]
+            seen[offset : offset + size] = b"\1" * size
+
+
+def read_log(path, out):
+    """Writes what a log object holds: a run of a log, or a file that belongs to one."""
+    with open(path, "rb") as file:
+        data = file.read()
+    check_crc(data[:128], "log header")
+    head = Fields(data, 8)
+    version, features, frame_bytes, system, timeline, segment_bytes = head.take("HHIQII")
+    start, _, kind, length, zero = head.take("QqBB6s")
+    need((version, features) == (1, 0) and kind in (0, 1) and is_zero(zero), "log header: a newer format")
+    name = head.bytes(length)
+    need(length <= 64 and is_zero(data[head.at : 124]), "log header: padding")
+    sealed = data[-96:-88] == b"WNDLLEND"
+    index, limit = [], len(data)
+    if sealed:
+        check_crc(data[-96:], "log end")
+        version, features, count, end, limit, total, index_crc, _ = Fields(data, len(data) - 88).take("HHIQQQI32s")
+        need((version, features, total) == (1, 0, len(data)), "log end: a newer format")
+        need(limit + 16 * count + 96 == total and is_zero(data[-12:-4]), "log end: lengths")
+        need(crc32c(data[limit:-96]) == index_crc, "log index: checksum mismatch")
+        index = list(struct.iter_unpack("<QQ", data[limit:-96]))
+    at, position, found = 128, start, []
+    while at + 40 <= limit:
+        frame = data[at : at + 40]
+        if not sealed and (len(frame) < 40 or crc32c(frame[:-4]) != struct.unpack("<I", frame[-4:])[0]):
+            break  # the torn end of an object that grows
+        check_crc(frame, "log frame")
+        magic, codec, zero, stored, raw, where, crc, raw_crc, _ = Fields(frame).take("4sB3sIIQIII")
+        need(magic == b"WLFR" and codec in CODECS and is_zero(zero), "log frame: a newer feature")
+        need(max(stored, raw) <= frame_bytes and where == position, "log frame: out of order")
+        data_of = data[at + 40 : at + 40 + stored]
+        if not sealed and len(data_of) < stored:
+            break
+        need(crc32c(data_of) == crc, f"log frame at {at}: checksum mismatch")
+        need(codec != 1, "an LZ4 frame: this reader has no LZ4")
+        content = bytes(raw) if codec == 3 else unzstd(data_of) if codec == 2 else data_of
+        need(len(content) == raw and crc32c(content) == raw_crc, f"log frame at {at}: wrong content")
+        out.write(content)
+        found.append((where, at))
+        at, position = at + 40 + stored, position + raw
+    if sealed:
+        need((at, position, found) == (limit, end, index), "log index: it does not list the frames")
+    what = f"file {name.decode()}" if kind else f"log from {start:#x} to {position:#x}"
+    print(f"{what}, cluster {system}, timeline {timeline}, segments of {segment_bytes}", file=sys.stderr)
+
+
+def read_frame(path, raw_bytes, out):
+    """Writes the pages of one frame that is stored without a codec."""
+    with open(path, "rb") as file:
+        stored = file.read()
+    size = sum(decoded for _, decoded in struct.iter_unpack("<II", stored[1 : 1 + 8 * stored[0]]))
+    pages = pages_of(laid_out(stored, 0, size), raw_bytes)
+    need(len(pages) == raw_bytes, "a frame of pages: wrong length")
+    out.write(pages)
 
 
 def main(arguments):
@@ -298,7 +456,19 @@ def main(arguments):
         sys.exit(__doc__)
     print("note: BLAKE3 is not in Python's library; hashes are not checked", file=sys.stderr)
     try:
-        found = Set(arguments)
+        if arguments[0] == "--frame" and len(arguments) == 3:
+            return read_frame(arguments[1], int(arguments[2]), sys.stdout.buffer)
+        if arguments[0].endswith(".wlog"):
+            return read_log(arguments[0], sys.stdout.buffer)
+        stripes = [Stripe(name) for name in arguments]
+        ids = dict.fromkeys(stripe.set_id for stripe in stripes)
+        sets = {of: Set([one for one in stripes if one.set_id == of]) for of in ids}
+        # The set that is wanted is the one on which no other builds.
+        below = {one.base_id for one in sets.values()}
+        newest = [one for of, one in sets.items() if of not in below]
+        need(len(newest) == 1, "stripes of sets that do not form a chain")
+        found = newest[0]
+        found.stand_on(sets)
         found.list() if path is None else found.extract(path, sys.stdout.buffer)
     except (Damage, OSError, struct.error, subprocess.CalledProcessError) as error:
         sys.exit(f"error: {error}")

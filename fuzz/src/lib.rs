@@ -10,3 +10,5 @@
 pub mod decoders;
 #[path = "../../crates/windlass-engine/tests/it/set_bytes.rs"]
 pub mod set_bytes;
+#[path = "../../crates/windlass-pages/tests/it/decoders.rs"]
+pub mod pages;

@@ -93,6 +93,31 @@ build_pgbench_cluster() {
     cluster_stop "$dir"
 }
 
+# Kinds of data that nobody tuned the page codec for. Texts: the dictionary of WordNet, as Debian packages it.
+build_mixed_cluster() {
+    local dir=$1
+    need_debian_data
+    cluster_create "$dir"
+    cluster_start "$dir" "$PG_BINDIR" "${loading[@]}"
+    cluster_psql "$dir" postgres <"$here/lib/mixed-tables.sql"
+    sed 's/\\/\\\\/g; s/\t/ /g' "$debian_data/usr/share/wordnet/data.noun" "$debian_data/usr/share/wordnet/data.verb" |
+        cluster_psql "$dir" postgres --command "COPY texts (line) FROM STDIN"
+    cluster_psql "$dir" postgres --command "VACUUM FREEZE"
+    cluster_stop "$dir"
+}
+
+# Data of packages, without installing them.
+need_debian_data() {
+    debian_data="$bench_dir/tools/debian"
+    [[ ! -e $debian_data/usr/share/proj/proj.db ]] || return 0
+    note "fetching wordnet-base and proj-data"
+    mkdir -p "$debian_data/packages"
+    (cd "$debian_data/packages" && apt-get download --quiet wordnet-base proj-data >/dev/null)
+    local package
+    for package in "$debian_data"/packages/*.deb; do dpkg-deb --extract "$package" "$debian_data"; done
+}
+
+need_mixed_cluster() { made mixed build_mixed_cluster; }
 need_tpch_cluster() { made "tpch-$scale" build_tpch_cluster; }
 need_tpch_sqlite() { made "sqlite-$scale" build_tpch_sqlite; }
 need_small_tables() { made "small-$small_tables" build_small_tables; }

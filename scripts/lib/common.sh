@@ -28,6 +28,12 @@ target_dir=${CARGO_TARGET_DIR:-$repo_root/target}
 [[ $target_dir == /* ]] || target_dir=$repo_root/$target_dir
 export repo_root target_dir
 
+# cargo_build ARGUMENT ...: begun in the repository, because Cargo reads the .cargo/config.toml of the directory in which it is
+# started: with that, SQLite has what a revert needs.
+cargo_build() {
+    (cd "$repo_root" && cargo build --locked --quiet "$@")
+}
+
 die() {
     printf '%s: %s\n' "${0##*/}" "$*" >&2
     exit 1

@@ -75,7 +75,7 @@ frame_row() {
 
 bench_frames() {
     local kib
-    cargo build --release --locked --quiet --manifest-path "$repo_root/Cargo.toml" --package windlass-image --example random_read
+    cargo_build --release --package windlass-image --example random_read
     server_dir "$bench_dir/out"
     need_tpch_cluster
     serve "tpch-$scale"

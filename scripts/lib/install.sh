@@ -281,8 +281,8 @@ install_promtool() {
 # Everything that the tests of the workspace run, and where they find it.
 install_for_tests() {
     need_rust
-    need shellcheck:shellcheck sqlite3:sqlite3 strace:strace mkfs.xfs:xfsprogs mkfs.ext4:e2fsprogs prlimit:util-linux \
-        pgrep:procps mandoc:mandoc systemd-analyze:systemd
+    need shellcheck:shellcheck sqlite3:sqlite3 strace:strace mkfs.xfs:xfsprogs mkfs.ext4:e2fsprogs mkfs.btrfs:btrfs-progs prlimit:util-linux \
+        pgrep:procps mandoc:mandoc systemd-analyze:systemd python3:python3 zstd:zstd
     need chromium:chromium openssl:openssl
     need_cargo_deny
     need_fuse

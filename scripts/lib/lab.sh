@@ -11,7 +11,7 @@ prepare_lab() {
     [[ -z $windlass ]] || return 0
     need_rust
     note "building windlass"
-    cargo build --release --locked --quiet --manifest-path "$repo_root/Cargo.toml" --package windlass
+    cargo_build --release --package windlass
     windlass="$target_dir/release/windlass"
 }
 

@@ -181,7 +181,7 @@ bench_mount() {
     random_read=${WINDLASS_RANDOM_READ:-$target_dir/release/examples/random_read}
     nothing_to_decode=${WINDLASS_NOTHING_TO_DECODE:-$target_dir/release/examples/nothing_to_decode}
     [[ -n ${WINDLASS_RANDOM_READ:-} && -n ${WINDLASS_NOTHING_TO_DECODE:-} ]] ||
-        cargo build --release --locked --quiet --manifest-path "$repo_root/Cargo.toml" \
+        cargo_build --release \
             --package windlass-image --example random_read --package windlass-mount --example nothing_to_decode
     server_dir "$bench_dir/out"
     need_tpch_cluster

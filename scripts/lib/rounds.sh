@@ -61,11 +61,11 @@ reap_ledger_writer() {
     ledger_writer='' ledger_shell=''
 }
 
-# Exit code 3 is a warning: that a dead writer's transaction was rolled back.
+# back_up_round DATABASE [OPTION ...]. Exit code 3 is a warning: that a dead writer's transaction was rolled back.
 back_up_round() {
     local status=0
     mkdir -p set
-    "$windlass" backup "$1" --to set --compress lz4 --max-rate 8MiB/s --quiet >backup.out 2>&1 || status=$?
+    "$windlass" backup "$@" --to set --compress lz4 --quiet >backup.out 2>&1 || status=$?
     case $status in
         0) count "sets sealed" ;;
         3) count "sets sealed, with a warning" ;;
@@ -86,7 +86,7 @@ live_round() {
     first=$(ledger_length shop.db)
     "disturb_$disturbance" &
     disturber=$!
-    back_up_round shop.db || { cat backup.out >&2 && die "the backup ended with $?"; }
+    back_up_round shop.db --max-rate 8MiB/s || { cat backup.out >&2 && die "the backup ended with $?"; }
     wait "$disturber" || die "the disturbance $disturbance ended with $?"
     disturber=
     if [[ $disturbance == kill ]]; then reap_ledger_writer; else stop_ledger_writer; fi
@@ -128,7 +128,7 @@ cut_round() {
     disturber=$!
     draw before during during
     [[ $drawn == during ]] || wait "$disturber"
-    back_up_round victim.db || status=$?
+    back_up_round victim.db --max-rate 8MiB/s || status=$?
     wait "$disturber"
     disturber=
     let_go

@@ -31,16 +31,27 @@ COMMIT;
 SQL
 }
 
+# print_transfer NUMBER: the ledger's row of that number, drawn anew, and the two accounts that it changes.
+print_transfer() {
+    local payer=$((RANDOM * 3 % 100000 + 1)) payee=$((RANDOM * 5 % 100000 + 1)) amount=$((RANDOM % 90 + 10))
+    printf 'INSERT INTO ledger VALUES (%d, %d, %d, %d, datetime()); ' "$1" "$payer" "$payee" "$amount"
+    printf 'UPDATE accounts SET balance = balance - %d WHERE id = %d; ' "$amount" "$payer"
+    printf 'UPDATE accounts SET balance = balance + %d WHERE id = %d;\n' "$amount" "$payee"
+}
+
+# print_transaction NUMBER [SQL]: the same as one transaction, which does more if SQL is given.
+print_transaction() {
+    echo 'BEGIN IMMEDIATE;'
+    print_transfer "$1"
+    printf '%s COMMIT;\n' "${2:-}"
+}
+
 # One small transaction after the other, each numbered by its ledger row, about every 2 ms.
 write_ledger() {
-    local number payer payee amount pause
+    local number pause
     exec {pause}<> <(:)
     for ((number = $1 + 1; ; number++)); do
-        payer=$((RANDOM * 3 % 100000 + 1)) payee=$((RANDOM * 5 % 100000 + 1)) amount=$((RANDOM % 90 + 10))
-        printf 'BEGIN IMMEDIATE; INSERT INTO ledger VALUES (%d, %d, %d, %d, datetime()); ' \
-            "$number" "$payer" "$payee" "$amount"
-        printf 'UPDATE accounts SET balance = balance - %d WHERE id = %d; ' "$amount" "$payer"
-        printf 'UPDATE accounts SET balance = balance + %d WHERE id = %d; COMMIT;\n' "$amount" "$payee"
+        print_transaction "$number"
         read -r -t 0.002 -u "$pause" || true
     done
 }

@@ -13,7 +13,10 @@
 //! - Frames may finish out of order and on any stripe. The index says where each is.
 //! - A run that is dropped before `finish` leaves no stripe behind.
 
+mod class;
 mod compressor;
+mod encoding;
+mod group;
 mod hurry;
 mod pages;
 mod reader;
@@ -22,12 +25,13 @@ mod source;
 mod stripes;
 mod writer;
 
+use std::ops::Range;
 use std::sync::{Arc, OnceLock};
 use std::thread::JoinHandle;
 use std::time::Instant;
 
 use crossbeam_channel::{Receiver, Sender, bounded, unbounded};
-use windlass_media::{BackupType, Encoder, Facts, FileNo, FileTable, SetId, fitted};
+use windlass_media::{Base, Encoder, Facts, FileNo, FileTable, SetId, fitted};
 
 use crate::activity::Activity;
 use crate::adaptive::Watch;
@@ -44,7 +48,9 @@ use crate::read::ReadQueue;
 use crate::report::{Ended, RunReport};
 use crate::resource::StageName;
 use crate::shared::{Shared, spawn};
+pub use class::PageClass;
 use compressor::{Chunk, Compressor};
+use encoding::{FrameEncoder, PageCounts};
 pub use pages::{PageHook, Pages};
 use reader::{Filled, Reader};
 use source::{Cutter, Outcomes, SourceFile, Uncut, Unit};
@@ -63,6 +69,7 @@ pub struct BackupRun {
     set_id: SetId,
     cutter: Cutter,
     superseded: Vec<FileNo>,
+    base: Option<Base>,
     units: Option<Sender<Unit>>,
     workers: Vec<JoinHandle<()>>,
     writers: Vec<JoinHandle<Option<StripeWriter>>>,
@@ -71,6 +78,7 @@ pub struct BackupRun {
     cpu_began: f64,
     data_began: Option<Instant>,
     adaptive: Option<Arc<Watch>>,
+    page_counts: Arc<PageCounts>,
     source_limit: Option<Arc<RateLimit>>,
     device_limit: Option<Arc<RateLimit>>,
     /// If a hurry still lasts at this moment, it ends the run.
@@ -125,6 +133,7 @@ impl BackupRun {
             set_id,
             cutter: Cutter::new(plan.transfer_bytes),
             superseded: Vec::new(),
+            base: None,
             units: None,
             workers: Vec::new(),
             writers: Vec::new(),
@@ -133,6 +142,7 @@ impl BackupRun {
             cpu_began: process_cpu_seconds(),
             data_began: None,
             adaptive,
+            page_counts: Arc::default(),
             source_limit: options.source_rate.map(RateLimit::new).map(Arc::new),
             device_limit: options.device_rate.map(RateLimit::new).map(Arc::new),
             until: None,
@@ -163,7 +173,9 @@ impl BackupRun {
         }
         for _ in 0..plan.compressors {
             let encoder = Encoder::new(self.options.codec)?;
-            self.spawn_compressor(encoder, compress, (full_out.clone(), chunks.clone()))?;
+            let counts = Arc::clone(&self.page_counts);
+            let frames = FrameEncoder::new(encoder, counts, self.options.frame_proof);
+            self.spawn_compressor(frames, compress, (full_out.clone(), chunks.clone()))?;
         }
         for stripe in stripes {
             self.spawn_writer(stripe, chunks_out.clone(), self.device_limit.clone())?;
@@ -203,7 +215,7 @@ impl BackupRun {
 
     fn spawn_compressor(
         &mut self,
-        encoder: Encoder,
+        frames: FrameEncoder,
         compress: bool,
         (full, chunks): (Receiver<Filled>, Sender<Chunk>),
     ) -> Result<(), EngineError> {
@@ -218,7 +230,7 @@ impl BackupRun {
                 hook: &hook,
                 full,
                 chunks,
-                encoder,
+                frames,
                 adaptive: adaptive.as_deref(),
                 rung: None,
                 compress,
@@ -266,6 +278,11 @@ impl BackupRun {
     /// How the run was set up.
     pub fn options(&self) -> &BackupOptions {
         &self.options
+    }
+
+    /// Whether the run takes pages apart that its hook classifies ([`Pages::classify`]).
+    pub fn takes_pages_apart(&self) -> bool {
+        self.options.page_frames && self.options.compresses()
     }
 
     /// The live counters, and the phase to show.
@@ -318,10 +335,37 @@ impl BackupRun {
         self.superseded.extend(files);
     }
 
+    /// Adds ranges of a file, from the first to the last. The rest of the file is left out, so the
+    /// base of the set must have it.
+    pub fn push_parts(
+        &mut self,
+        spec: FileSpec,
+        parts: impl IntoIterator<Item = Range<u64>>,
+    ) -> Result<(), EngineError> {
+        let number = spec.file;
+        self.outcomes.know(number);
+        let mut left_out = spec.bytes;
+        let file = SourceFile::new(spec);
+        for part in parts {
+            left_out = left_out.saturating_sub(part.end - part.start);
+            self.cut(&file, part, 0)?;
+        }
+        if left_out > 0 {
+            self.outcomes.dropped(number, left_out);
+        }
+        Ok(())
+    }
+
+    /// Says on which set this one builds, and what it takes from there. What is left out of any
+    /// other file makes [`BackupRun::finish`] fail.
+    pub fn build_on(&mut self, base: Base) {
+        self.base = Some(base);
+    }
+
     fn cut(
         &mut self,
         file: &Arc<SourceFile>,
-        range: std::ops::Range<u64>,
+        range: Range<u64>,
         layer: u8,
     ) -> Result<(), EngineError> {
         self.data_began.get_or_insert_with(Instant::now);
@@ -377,9 +421,7 @@ impl BackupRun {
     /// Ends the backup: footers, seals, names. The set exists when this returns `Ok`.
     pub fn finish(mut self, files: FileTable, facts: Facts) -> Result<RunReport, EngineError> {
         let (stripes, seconds) = self.end()?;
-        if facts.backup_type == BackupType::Full && self.outcomes.any_dropped() {
-            return Err(EngineError::FullWithout);
-        }
+        self.check_base(&files, &facts)?;
         self.shared.progress.set_phase("sealing");
         let stripes = if self.keeps {
             self.seal(stripes, files, facts)?
@@ -424,6 +466,7 @@ impl BackupRun {
         };
         RunReport {
             compression,
+            pages: self.page_counts.report(),
             ..RunReport::of_backup(ended, &activity)
         }
     }

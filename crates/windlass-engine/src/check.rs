@@ -25,8 +25,8 @@ use crate::cancel::Cancel;
 use crate::error::EngineError;
 use crate::progress::Progress;
 use crate::report::RunReport;
-use crate::restore::{Faults, FittedOptions, run_through};
-use crate::set::Tally;
+use crate::restore::{Faults, FittedOptions, LinkLedger, run_through};
+use crate::set::{OpenStripe, Tally};
 use crate::target::Discard;
 use crate::waits::Stage;
 
@@ -65,24 +65,35 @@ pub fn verify_index(survey: &Survey) -> Result<DamageReport, EngineError> {
     let findings = Findings::new(survey);
     let faults: &dyn Faults = &findings;
     let ledger = faults.ledger(survey.set())?;
-    let stage = Stage::default();
-    for stripe in survey.set().stripes() {
-        let mut tally = Tally::default();
-        for entry in stripe.directory() {
-            let block = match stripe.index_block(entry) {
-                Ok(block) => block,
-                Err(error) => {
-                    faults.block(stripe, entry, error)?;
-                    tally.miss();
-                    continue;
-                }
-            };
-            tally.add(&block);
-            for piece in &block.pieces {
-                faults.pass(ledger.enter(piece, &stage).map(drop))?;
-            }
+    for (link, set) in survey.set().links().enumerate() {
+        for stripe in set.stripes() {
+            let tally = index_of((link, stripe), ledger.of_link(link), faults)?;
+            faults.pass(tally.check(set, stripe))?;
         }
-        faults.pass(tally.check(survey.set(), stripe))?;
     }
     findings.settle(survey, &ledger)
+}
+
+/// Enters every piece that the index blocks of a stripe list.
+fn index_of(
+    (link, stripe): (usize, &OpenStripe),
+    ledger: LinkLedger<'_>,
+    faults: &dyn Faults,
+) -> Result<Tally, EngineError> {
+    let (mut tally, stage) = (Tally::default(), Stage::default());
+    for entry in stripe.directory() {
+        let block = match stripe.index_block(entry) {
+            Ok(block) => block,
+            Err(error) => {
+                faults.block((link, stripe), entry, error)?;
+                tally.miss();
+                continue;
+            }
+        };
+        tally.add(&block);
+        for piece in &block.pieces {
+            faults.pass(ledger.enter(piece, &stage).map(drop))?;
+        }
+    }
+    Ok(tally)
 }

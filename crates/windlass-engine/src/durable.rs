@@ -1,5 +1,6 @@
 //! File operations that are durable when they return: the file's data and the directory's entry.
 
+mod locked;
 mod names;
 mod temporary;
 
@@ -8,6 +9,7 @@ use std::io::{self, Write};
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
+pub use locked::Locked;
 pub use names::{
     NameError, name_new, name_new_unsynced, name_over, remove_reservation_left, reserved_for,
 };

@@ -1,26 +1,33 @@
 //! What can go wrong between a source and a device, by place.
 
 mod hints;
+mod operation;
 
-use std::fmt;
 use std::io;
 use std::path::{Path, PathBuf};
 
-use windlass_media::{FormatError, SetId, StripeIndex, Structure};
+use windlass_media::{FileNo, FormatError, SetId, StripeIndex, Structure};
 
 use crate::mismatch::Mismatch;
 use crate::resource::StageName;
 use crate::setting::{Setting, SettingFault};
 pub use hints::{FILE_SIZE_LIMIT, place_hint_for_all};
 use hints::{damage_hint, device_words, mixed_words, place_hint};
+pub use operation::DeviceOperation;
 
 /// Why a run failed.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum EngineError {
-    /// A hook has left bytes out, and the set was to be a full one.
-    #[error("a full backup must hold every byte, and some were left out")]
-    FullWithout,
+    /// Bytes of a file were left out, and the set does not take the file from a base.
+    #[error("bytes of file {file} were left out, and no base of the set has them")]
+    LeftOut {
+        /// The file.
+        file: FileNo,
+    },
+    /// The type of the backup does not go with its base.
+    #[error("a full backup builds on no set, and every other backup of files builds on one")]
+    WrongBase,
     /// The caller asked the run to stop.
     #[error("interrupted")]
     Cancelled,
@@ -179,13 +186,31 @@ pub enum EngineError {
         /// Where each stripe is, and its set.
         stripes: Vec<(String, SetId)>,
     },
-    /// The set builds on other sets, and this version cannot put them together.
-    #[error("set {set} is {what}, and this version of Windlass reads full backups only")]
-    NotFull {
+    /// Nobody can make a database of this set, or this version does not know how.
+    #[error("set {set} is {what}, and this version of Windlass cannot make a database of it")]
+    NoDatabase {
         /// The set.
         set: SetId,
-        /// The type of the set, with its article.
+        /// What the set is, with its article.
         what: &'static str,
+    },
+    /// The set builds on another one, which was not found.
+    #[error("set {set} builds on set {base}, which is missing (it was at {location})")]
+    BaseMissing {
+        /// The set.
+        set: SetId,
+        /// The set on which it builds.
+        base: SetId,
+        /// Where a stripe of the base was when the set was written.
+        location: String,
+    },
+    /// There is a set with the id of the base, but it is not the set that was the base.
+    #[error("set {set} builds on set {base}, and the set with this id is another one")]
+    BaseDiffers {
+        /// The set.
+        set: SetId,
+        /// The id of the base.
+        base: SetId,
     },
     /// The content of the stripes does not add up to the files that the set lists.
     #[error("set {set}: {what}")]
@@ -270,40 +295,6 @@ pub enum EngineError {
     Stopped,
 }
 
-/// What is done with a device, or with a stripe that is read.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-#[non_exhaustive]
-pub enum DeviceOperation {
-    /// Making its file.
-    Create,
-    /// Writing a transfer.
-    Write,
-    /// Cutting off what was allocated too much.
-    Truncate,
-    /// Making all writes durable.
-    Sync,
-    /// Giving the sealed stripe its name.
-    Publish,
-    /// Making the name durable, and removing the old one.
-    Settle,
-    /// Reading.
-    Read,
-}
-
-impl fmt::Display for DeviceOperation {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Create => "create",
-            Self::Write => "write",
-            Self::Truncate => "truncate",
-            Self::Sync => "sync",
-            Self::Publish => "publish",
-            Self::Settle => "settle",
-            Self::Read => "read",
-        })
-    }
-}
-
 impl Setting {
     /// The error that says what is wrong with the value of this setting.
     pub(crate) fn refused(self, fault: SettingFault) -> EngineError {
@@ -342,6 +333,8 @@ impl EngineError {
             | Self::StripeMissing { .. }
             | Self::StripeTwice { .. }
             | Self::SetsMixed { .. }
+            | Self::BaseMissing { .. }
+            | Self::BaseDiffers { .. }
             | Self::Incomplete { .. } => true,
             _ => false,
         }
@@ -358,7 +351,11 @@ impl EngineError {
                 "Name every place that holds stripes of this set, or copy the missing one back."
             }
             Self::StripeTwice { .. } => "Name the file that you mean instead of the directory.",
-            Self::NotFull { .. } => "Use a newer version of Windlass.",
+            Self::NoDatabase { .. } => "Use a newer version of Windlass.",
+            Self::BaseMissing { .. } => "Copy the base back beside the set, or to where it was.",
+            Self::BaseDiffers { .. } => {
+                "Move the set that has this id away, and copy the right one back."
+            }
             Self::StripeTaken { .. } => {
                 "Nothing may move, remove or replace the files of a backup under way. Begin it again."
             }

@@ -74,7 +74,7 @@ pub use windlass_media as media;
 
 pub use adaptive::{CodecChange, CodecRange, CodecUse, CompressionReport, Controller, Observation};
 pub use backup::{
-    BackupRun, FileContent, FileOutcome, FileSpec, Missing, PageHook, Pages, Stopper,
+    BackupRun, FileContent, FileOutcome, FileSpec, Missing, PageClass, PageHook, Pages, Stopper,
 };
 pub use bounded::{
     open_own, open_regular, read_at_most, read_regular_at_most, read_stream_at_most,
@@ -105,17 +105,17 @@ pub use options::{
 pub use outputs::{Guard, OutputKind, Outputs, is_same_output};
 pub use pace::{Pace, PacedIo, Paces, Pacing};
 pub use place::{SetAbout, SetEntry, SetList, SetState, StripeEntry, UnknownStripe, list_sets};
-pub use process::address_space_left;
+pub use process::{address_space_has, address_space_left};
 pub use progress::Progress;
 pub use rate::RateLimit;
 pub use read::{cached_pages, read_uncached};
-pub use report::{DeviceReport, RunReport};
+pub use report::{DeviceReport, PagesReport, RunReport};
 pub use resource::{Resource, StageName};
 pub use restore::{FittedOptions, RestoreOptions, TARGET_WRITERS, restore, target_writers};
 pub use ring::{Ring, RingDone};
 pub use set::{
-    FoundSet, METADATA_LIMIT_DEFAULT, OpenSet, OpenStripe, StripeGlance, UpperLayers, UpperRange,
-    glance, set_of_stripe,
+    Ancestor, FoundSet, Lineage, METADATA_LIMIT_DEFAULT, OpenSet, OpenStripe, StripeGlance,
+    UpperLayers, UpperRange, glance, set_of_stripe,
 };
 pub use setting::{Setting, SettingFault};
 pub use storage::{Files, Lies, PlaceFile, ReadAt, Storage};

@@ -1,6 +1,6 @@
 //! Where the content of a set does not add up: its index blocks, its tables and its files.
 
-use windlass_media::{FileNo, StripeIndex};
+use windlass_media::{FileNo, SetId, StripeIndex};
 
 /// What does not add up.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -63,6 +63,18 @@ pub enum Mismatch {
         file: FileNo,
         /// Where in the file.
         offset: u64,
+    },
+    /// The base does not have as many bytes of a file as the set takes from it.
+    #[error(
+        "it takes the first {bytes} bytes of file {file} from set {base}, which does not have them"
+    )]
+    BaseFile {
+        /// The base.
+        base: SetId,
+        /// The file in the base.
+        file: FileNo,
+        /// How many bytes the set takes.
+        bytes: u64,
     },
     /// A piece is longer than the rest of its file.
     #[error("piece at {offset} of file {file} ends beyond its file")]

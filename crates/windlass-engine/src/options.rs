@@ -257,9 +257,23 @@ pub struct BackupOptions {
     /// Write page-aware frames: each has a checksum of its decoded bytes, and what its hook says
     /// about its pages. Versions before these refuse such a set.
     pub page_frames: bool,
+    /// Put pages that were taken apart together again before they are stored, and compare them.
+    /// Without that, only readers notice a mistake of the encoder, by the checksum of the frame.
+    pub frame_proof: bool,
 }
 
+/// How many bytes a compressor needs for each byte of a frame to take pages apart: most of them are
+/// numbers of 64 bits, of which several come out of eight bytes of a row.
+const PAGES_BYTES_FOR_EACH: u64 = 32;
+
 impl BackupOptions {
+    /// About how much memory the compressors need to take pages apart, besides the buffers.
+    pub fn pages_bytes(&self) -> u64 {
+        let apart = self.page_frames && self.compresses();
+        let each = self.plan.frame_bytes as u64 * PAGES_BYTES_FOR_EACH;
+        u64::from(apart) * self.plan.compressors as u64 * each
+    }
+
     /// Whether frames are made in buffers of their own. If not, the input is also the output.
     pub(crate) fn compresses(&self) -> bool {
         self.codec != Codec::None || self.range.is_some()

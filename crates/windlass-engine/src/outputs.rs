@@ -125,9 +125,9 @@ impl Outputs {
         Ok(())
     }
 
-    /// No output may be a stripe of this set.
+    /// No output may be a stripe of this set, or of one that it builds on.
     pub fn protect_set(&mut self, set: &FoundSet) -> Result<(), EngineError> {
-        for stripe in set.stripes() {
+        for stripe in set.links().flat_map(FoundSet::stripes) {
             let index = stripe.header().stripe;
             let what = format!("it is stripe {index} of the set that is being read");
             self.protect_file(stripe.location(), &what)?;

@@ -89,6 +89,8 @@ pub struct StripeEntry {
 pub struct SetAbout {
     /// Kind of backup.
     pub backup_type: BackupType,
+    /// The set that it builds on.
+    pub base: Option<SetId>,
     /// RFC 3339 time at which the backup began.
     pub started: String,
     /// RFC 3339 time at which the last page had been read.

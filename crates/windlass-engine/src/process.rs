@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use memmap2::MmapOptions;
 use windlass_media::fitted;
 
 /// CPU time of this process so far, in seconds.
@@ -21,7 +22,18 @@ pub(crate) fn peak_memory_bytes() -> u64 {
     kibibytes.unwrap_or(0) * 1024
 }
 
-/// How much address space this process may still take; `None` without a limit (`ulimit -v`).
+/// Whether this process may take so many more bytes of address space now (`ulimit -v`). The kernel
+/// answers: this maps them, touches none, and unmaps them again.
+pub fn address_space_has(bytes: u64) -> bool {
+    let mut mapping = MmapOptions::new();
+    let bytes = usize::try_from(bytes).unwrap_or(usize::MAX);
+    // A mapping of no bytes is an error.
+    let mapped = mapping.len(bytes.max(1)).no_reserve_swap().map_anon();
+    mapped.is_ok()
+}
+
+/// How much address space this process may still take, as far as proc(5) says what it has; `None`
+/// without a limit. Only [`address_space_has`] knows whether something fits.
 pub fn address_space_left() -> Option<u64> {
     let limit = rustix::process::getrlimit(rustix::process::Resource::As).current?;
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
@@ -34,6 +46,15 @@ pub fn address_space_left() -> Option<u64> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_has_room_in_the_address_space_is_asked_of_the_kernel() {
+        assert!(address_space_has(0));
+        assert!(address_space_has(1 << 30));
+        // No process has more than 56 bits of it.
+        assert!(!address_space_has(1 << 60));
+        assert!(!address_space_has(u64::MAX));
+    }
 
     #[test]
     fn the_peak_of_memory_rises_with_what_was_touched_and_never_falls() {

@@ -2,6 +2,7 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
+use std::time::{Duration, Instant};
 
 use crate::buffer::{Occupancy, Pool};
 use crate::options::{BackupOptions, BufferPlan};
@@ -15,7 +16,7 @@ const PHASES_MAX: usize = 64;
 #[derive(Debug, Default)]
 pub struct Progress {
     /// The phases that the run has had, with the present one last; at most [`PHASES_MAX`].
-    phases: Mutex<Vec<&'static str>>,
+    phases: Mutex<Vec<(&'static str, Instant)>>,
     total_bytes: AtomicU64,
     /// Readers: they read the source in a backup, and the stripes in a restore.
     pub reader: Stage,
@@ -73,23 +74,34 @@ impl Progress {
     /// Says what the run is doing now.
     pub fn set_phase(&self, phase: &'static str) {
         let mut phases = self.phases.lock().unwrap_or_else(PoisonError::into_inner);
-        if phases.last() == Some(&phase) {
+        if phases.last().is_some_and(|(last, _)| *last == phase) {
             return;
         }
         phases.truncate(PHASES_MAX - 1);
-        phases.push(phase);
+        phases.push((phase, Instant::now()));
     }
 
     /// What the run is doing now.
     pub fn phase(&self) -> &'static str {
         let phases = self.phases.lock().unwrap_or_else(PoisonError::into_inner);
-        phases.last().copied().unwrap_or_default()
+        phases.last().map_or("", |(phase, _)| phase)
     }
 
     /// Everything the run has done so far, in order. The last entry is what it does now.
     pub fn phases(&self) -> Vec<&'static str> {
         let phases = self.phases.lock().unwrap_or_else(PoisonError::into_inner);
-        phases.clone()
+        phases.iter().map(|(phase, _)| *phase).collect()
+    }
+
+    /// The same, each with the time that it took. The last one goes on until now.
+    pub fn phase_times(&self) -> Vec<(&'static str, Duration)> {
+        let phases = self.phases.lock().unwrap_or_else(PoisonError::into_inner);
+        let ends = phases.iter().skip(1).map(|(_, begun)| *begun);
+        let ends = ends.chain([Instant::now()]);
+        let times = phases.iter().zip(ends);
+        times
+            .map(|((phase, begun), end)| (*phase, end.saturating_duration_since(*begun)))
+            .collect()
     }
 
     /// Sets how many bytes there are to do, as far as that is known.

@@ -1,6 +1,7 @@
 //! What a run reports when it ends: stages, devices, and the limit.
 
 mod device;
+mod pages;
 
 use std::time::Duration;
 
@@ -16,6 +17,7 @@ use crate::waits::{Cause, StageReport};
 
 pub use device::DeviceReport;
 pub(crate) use device::latencies;
+pub use pages::PagesReport;
 
 /// A finished backup, restore or verification. What it becomes as JSON can be read back.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -51,6 +53,9 @@ pub struct RunReport {
     /// What an adaptive backup compressed with, and the reasons.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub compression: Option<CompressionReport>,
+    /// What a backup did with pages that it could take apart.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub pages: Option<PagesReport>,
 }
 
 /// What a run of either direction knows about itself when it ends.
@@ -104,6 +109,7 @@ impl RunReport {
             limit: verdict.limit,
             verdict: verdict.sentence,
             compression: None,
+            pages: None,
         }
     }
 }

@@ -4,12 +4,14 @@
 //!                  ^                                                       |
 //!                  +-------------------- buffer pool <---------------------+
 //!
-//! Each stripe is read once, in order, index block by index block, so memory does not grow with
-//! the set. Every byte of the data region is looked at: frames by their CRC, padding by being
-//! zero. Nothing is given to the target before its checksum was right.
+//! The sets of a chain are read one after the other, the newest first. Each stripe is read once, in
+//! order, index block by index block, so memory does not grow with the set. Every byte of the data
+//! region is looked at: frames by their CRC, padding by being zero. Nothing is given to the target
+//! before its checksum was right.
 //!
 //! Invariants
-//! - Every range of every file is written once: where layers overlap, only the highest is.
+//! - Every range of every file is written once: where layers overlap, only the highest is, and
+//!   where sets of a chain do, only the newest.
 //! - At the end each file has exactly the bytes the file table says, and its CRC where known.
 
 mod decompressor;
@@ -25,7 +27,7 @@ use std::thread::{Scope, ScopedJoinHandle};
 use std::time::Instant;
 
 use crossbeam_channel::{Receiver, Sender, bounded, unbounded};
-use windlass_media::{Decoder, StripeHeader};
+use windlass_media::{FrameDecoder, StripeHeader};
 
 use crate::activity::Activity;
 use crate::buffer::{Pool, read_depth};
@@ -47,7 +49,7 @@ use crate::waits::Cause;
 use decompressor::Decompressor;
 pub(crate) use faults::Faults;
 use faults::Stop;
-pub(crate) use ledger::Ledger;
+pub(crate) use ledger::{Ledger, LinkLedger};
 use stages::{Decoded, Stored};
 use stripe_reader::StripeReader;
 use target_writer::TargetWriter;
@@ -79,9 +81,10 @@ impl Deref for FittedOptions {
 }
 
 impl RestoreOptions {
-    /// Makes the buffers large enough for the set's frames, within the allowed memory.
+    /// Makes the buffers large enough for the frames of the set and of those that it builds on,
+    /// within the allowed memory.
     pub fn fit(mut self, set: &FoundSet) -> Result<FittedOptions, EngineError> {
-        for stripe in set.stripes() {
+        for stripe in set.links().flat_map(FoundSet::stripes) {
             let frame_bytes = stripe.header().frame_bytes;
             self.plan.grow(buffer_bytes(stripe.header()), frame_bytes)?;
         }
@@ -91,7 +94,7 @@ impl RestoreOptions {
 
 impl FittedOptions {
     fn holds(&self, set: &FoundSet) -> bool {
-        let mut stripes = set.stripes().iter();
+        let mut stripes = set.links().flat_map(FoundSet::stripes);
         stripes.all(|stripe| self.plan.transfer_bytes >= buffer_bytes(stripe.header()))
     }
 }
@@ -101,7 +104,8 @@ fn buffer_bytes(header: &StripeHeader) -> usize {
     header.frame_bytes as usize + 2 * header.alignment as usize + 2 * 4096
 }
 
-/// Restores a set to a target; ends at the first damage.
+/// Restores a set to a target, with what it takes from the sets that it builds on. Ends at the
+/// first damage.
 pub fn restore(
     set: &OpenSet,
     target: &dyn Target,
@@ -132,7 +136,8 @@ pub(crate) fn run_through(
     progress.begin(setup(set, options, target.keeps(), &pool));
     let shared = Shared::new(pool, Arc::clone(progress), cancel.clone());
     // A damaged set may have no list of its stripes.
-    progress.set_total(set.held_bytes().max(set.file_bytes()));
+    let held = set.links().map(FoundSet::held_bytes);
+    progress.set_total(held.sum::<u64>().max(set.file_bytes()));
     progress.set_phase(if target.keeps() {
         "restoring"
     } else {
@@ -141,16 +146,20 @@ pub(crate) fn run_through(
     let ledger = faults.ledger(set)?;
     let (source, stripes) = Paced::start(options.pacing.as_ref(), cancel);
     let slow = source.map(|source| PacedTarget::new(target, &source));
-    let run = RestoreRun {
-        set,
-        target: slow.as_ref().map_or(target, |slow| slow),
-        options,
-        shared: &shared,
-        ledger: &ledger,
-        faults,
-        pace: stripes,
-    };
-    let readers = run.run()?;
+    let mut readers = Vec::new();
+    for (link, set) in set.links().enumerate() {
+        let run = RestoreRun {
+            set,
+            target: slow.as_ref().map_or(target, |slow| slow),
+            options,
+            shared: &shared,
+            ledger: ledger.of_link(link),
+            faults,
+            pace: stripes.as_ref(),
+            before: readers.len(),
+        };
+        readers.extend(run.run()?);
+    }
     let data_seconds = began.elapsed().as_secs_f64();
     faults.complete(set, &ledger)?;
     progress.set_phase("syncing");
@@ -179,7 +188,7 @@ pub(crate) fn run_through(
 
 /// The facts about the run for its observers.
 fn setup(set: &FoundSet, options: &RestoreOptions, keeps: bool, pool: &Arc<Pool>) -> Setup {
-    let stripes = set.stripes().iter();
+    let stripes = set.links().flat_map(FoundSet::stripes);
     let names = stripes.map(|stripe| stripe.location().to_string_lossy().into_owned());
     let target = if keeps { "target" } else { "nowhere" };
     let devices = names.chain([target.to_owned()]).map(DeviceCounter::new);
@@ -194,16 +203,18 @@ fn setup(set: &FoundSet, options: &RestoreOptions, keeps: bool, pool: &Arc<Pool>
     }
 }
 
-/// A restore under way, as all its threads see it.
+/// The restore of one set under way, as all its threads see it.
 struct RestoreRun<'a> {
     set: &'a FoundSet,
     target: &'a dyn Target,
     options: &'a RestoreOptions,
     shared: &'a Shared,
-    ledger: &'a Ledger,
+    ledger: LinkLedger<'a>,
     faults: &'a dyn Faults,
     /// The pace of the storage that the stripes lie on.
-    pace: Option<Paced>,
+    pace: Option<&'a Paced>,
+    /// How many stripes newer sets have.
+    before: usize,
 }
 
 type Threads<'scope, T> = Vec<ScopedJoinHandle<'scope, Option<T>>>;
@@ -255,11 +266,11 @@ impl<'a> RestoreRun<'a> {
         let mut readers = Vec::new();
         for stripe in self.set.stripes() {
             let around = (shared, self.ledger, self.faults);
-            let pace = self.pace.as_ref().map(|pace| pace.stream(readers.len()));
+            let place = self.before + readers.len();
+            let pace = self.pace.map(|pace| pace.stream(place));
             let queue = ReadQueue::new(depth, ring, pace);
             let reader = StripeReader::new((self.set, stripe), around, queue)?;
             let stored = stored.clone();
-            let place = readers.len();
             readers.push(start(scope, StageName::Reader, move || {
                 crate::slice::shorten();
                 Progress::serve(place);
@@ -286,7 +297,7 @@ impl<'a> RestoreRun<'a> {
                 target: self.target,
                 ledger: self.ledger,
                 faults: self.faults,
-                decoder: Decoder::new()?,
+                decoder: FrameDecoder::new()?,
                 input: input.clone(),
                 output: output.clone(),
                 open: None,

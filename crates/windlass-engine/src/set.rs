@@ -6,8 +6,10 @@
 //! footer and seal follow each other without a gap. Index blocks are checked when they are read,
 //! frames when they are used.
 
+mod bases;
 mod ends;
 mod found;
+mod lineage;
 pub(crate) mod places;
 pub(crate) mod stripe;
 mod tally;
@@ -15,13 +17,16 @@ mod upper;
 
 use std::ops::Deref;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
-use windlass_media::{SetDescription, SetId, StripeHeader};
+use windlass_media::{SetDescription, SetId, StripeHeader, StripeIndex};
 
 use crate::error::EngineError;
 use crate::storage::{Files, Storage};
+pub(crate) use bases::Search;
 pub(crate) use ends::{Ends, check_same_footer, check_same_stripe};
 pub use found::FoundSet;
+pub use lineage::{Ancestor, Lineage};
 use places::expand;
 pub use stripe::OpenStripe;
 use stripe::{open_stripe, peek_header};
@@ -31,18 +36,18 @@ pub use upper::{UpperLayers, UpperRange};
 /// How much memory a set's metadata may take, unless the user sets it. Ten million files fit.
 pub const METADATA_LIMIT_DEFAULT: u64 = 6 * 1024 * 1024 * 1024;
 
-/// A set that can be restored: all its stripes exist, are sealed and agree with each other, and it
-/// needs no other set.
+/// A set that can be restored: all its stripes exist, are sealed and agree with each other, and so
+/// do those of all sets that it builds on.
 #[derive(Debug)]
 pub struct OpenSet(FoundSet);
 
 impl OpenSet {
-    /// Opens the set that `places` (stripes, or directories that hold them) lead to. All of its
-    /// metadata takes at most `metadata_limit` bytes, and as much again while one stripe's copy is
-    /// compared with another's.
+    /// Opens the set that `places` (stripes, or directories that hold them) lead to, and all sets
+    /// that it builds on. The metadata of each takes at most `metadata_limit` bytes, and as much
+    /// again while one stripe's copy is compared with another's.
     ///
-    /// Refuses a set that builds on others. Alone it is no database, and nobody must take its list
-    /// of files for the whole.
+    /// A base is looked for where it was, and beside the set. Without its base a set is no
+    /// database, and nobody must take its list of files for the whole.
     pub fn open(places: &[PathBuf], metadata_limit: u64) -> Result<Self, EngineError> {
         Self::open_in(&Files, places, metadata_limit)
     }
@@ -53,29 +58,54 @@ impl OpenSet {
         places: &[PathBuf],
         metadata_limit: u64,
     ) -> Result<Self, EngineError> {
-        let set = FoundSet::whole(storage, places, metadata_limit)?;
-        set.check_is_full()?;
+        Self::open_among(storage, places, &[], metadata_limit)
+    }
+
+    /// Does the same, and looks for bases in `further` places, too.
+    pub fn open_among(
+        storage: &dyn Storage,
+        places: &[PathBuf],
+        further: &[PathBuf],
+        metadata_limit: u64,
+    ) -> Result<Self, EngineError> {
+        let mut set = FoundSet::whole(storage, places, metadata_limit)?;
+        set.check_type()?;
+        let search = Search { storage, further };
+        let open = |stripes: &[PathBuf]| {
+            let base = FoundSet::whole(storage, stripes, metadata_limit)?;
+            base.check_type()?;
+            Ok(base)
+        };
+        let bases = search.all(&set, open, |base| base)?;
+        set.stand_on(bases);
         Ok(Self(set))
     }
 
     /// Reads and checks every index block. `verify --quick` does this after opening.
     pub fn check_index(&self) -> Result<(), EngineError> {
-        for stripe in self.stripes() {
-            let mut tally = Tally::default();
-            for entry in stripe.directory() {
-                tally.add(&stripe.index_block(entry)?);
+        for set in self.links() {
+            for stripe in set.stripes() {
+                let mut tally = Tally::default();
+                for entry in stripe.directory() {
+                    tally.add(&stripe.index_block(entry)?);
+                }
+                tally.check(set, stripe)?;
             }
-            tally.check(self, stripe)?;
         }
         Ok(())
     }
 
-    /// The ranges above layer 0, after all checks.
-    pub fn upper_layers(&self) -> Result<UpperLayers, EngineError> {
-        let upper = self.upper_layers_unless(|_| false)?;
-        self.check_upper(&upper)?;
-        self.check_layered(|file| upper.has(file))?;
-        Ok(upper)
+    /// What lies over other bytes, for each set of the chain, the newest first. All checks are
+    /// made. One cache serves all of them.
+    pub fn upper_layers(&self) -> Result<Vec<UpperLayers>, EngineError> {
+        let cache = Arc::default();
+        let of = |set: &FoundSet| {
+            let upper = set.upper_layers_unless(&cache, |_| false)?;
+            set.check_upper(&upper)?;
+            set.check_layered(|file| upper.has(file))?;
+            Ok(upper)
+        };
+        self.links().map(of).collect()
     }
 }
 
@@ -89,10 +119,15 @@ impl Deref for OpenSet {
 
 /// The set to which a stripe belongs. The header says it, or the seal if the header is damaged.
 pub fn set_of_stripe(storage: &dyn Storage, location: &Path) -> Option<SetId> {
+    identity_of_stripe(storage, location).map(|(set, _)| set)
+}
+
+/// The same, and which stripe it is.
+fn identity_of_stripe(storage: &dyn Storage, location: &Path) -> Option<(SetId, StripeIndex)> {
     let ends = Ends::open(storage, location).ok()?;
     match ends.header() {
-        Ok((header, _)) => Some(header.set_id),
-        Err(_) => Some(ends.seal().ok()?.set_id),
+        Ok((header, _)) => Some((header.set_id, header.stripe)),
+        Err(_) => ends.seal().ok().map(|seal| (seal.set_id, seal.stripe)),
     }
 }
 

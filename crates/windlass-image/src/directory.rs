@@ -27,6 +27,7 @@ pub struct DirectoryImage {
     /// Where each entry of the table is.
     paths: Vec<PathBuf>,
     open: Cache<usize, Arc<File>>,
+    identity: Option<[u8; 32]>,
 }
 
 impl DirectoryImage {
@@ -43,14 +44,23 @@ impl DirectoryImage {
         for (prefix, place) in mounts {
             listing.directory(place, prefix, mounts)?;
         }
-        let files = FileTable(listing.entries);
-        let lookup = FileLookup::new(&files);
-        Ok(Self {
-            lookup,
+        Ok(Self::new(FileTable(listing.entries), listing.paths, None))
+    }
+
+    /// The files of a table, each at its own path in `paths`. Nobody changes them, and `identity`
+    /// distinguishes them from all others. A path counts only for a regular file that has content.
+    pub fn of_files(files: FileTable, paths: Vec<PathBuf>, identity: [u8; 32]) -> Self {
+        Self::new(files, paths, Some(identity))
+    }
+
+    fn new(files: FileTable, paths: Vec<PathBuf>, identity: Option<[u8; 32]>) -> Self {
+        Self {
+            lookup: FileLookup::new(&files),
             files,
-            paths: listing.paths,
+            paths,
             open: Cache::new(OPEN_FILES_MAX),
-        })
+            identity,
+        }
     }
 
     fn file(&self, index: usize) -> Result<Arc<File>, ImageError> {
@@ -79,6 +89,9 @@ impl Image for DirectoryImage {
         let index = self.lookup.index(&self.files, file)?;
         let entry = &self.files.0[index];
         let length = read_length(entry, offset, into.len());
+        if length == 0 {
+            return Ok(0);
+        }
         let (open, path) = (self.file(index)?, &self.paths[index]);
         let mut done = 0;
         while done < length {
@@ -98,6 +111,10 @@ impl Image for DirectoryImage {
             }
         }
         Ok(length)
+    }
+
+    fn identity(&self) -> Option<[u8; 32]> {
+        self.identity
     }
 }
 

@@ -76,6 +76,24 @@ pub enum ImageError {
         /// Where it ended when it was read.
         found_bytes: u64,
     },
+    /// A snapshot no longer has all of its pages.
+    #[error("read {path} at offset {offset}: the snapshot is lost: {why}")]
+    SnapshotLost {
+        /// The file's path in the image.
+        path: String,
+        /// Where in the file.
+        offset: u64,
+        /// Why.
+        why: String,
+    },
+    /// A page in the store of a snapshot is not the one that was preserved.
+    #[error("read {path} at offset {offset}: the page in the snapshot's store is damaged")]
+    SnapshotPage {
+        /// The file's path in the image.
+        path: String,
+        /// Where in the file.
+        offset: u64,
+    },
     /// A pattern is not a valid glob.
     #[error("pattern {pattern}: {source}")]
     Pattern {
@@ -167,7 +185,10 @@ impl ImageError {
     /// True when a set was read and found damaged or incomplete.
     pub fn is_damage(&self) -> bool {
         match self {
-            Self::Missing { .. } | Self::FileChecksum { .. } => true,
+            Self::Missing { .. }
+            | Self::FileChecksum { .. }
+            | Self::SnapshotLost { .. }
+            | Self::SnapshotPage { .. } => true,
             Self::Read { source, .. } | Self::Engine(source) => source.is_damage(),
             _ => false,
         }
@@ -210,6 +231,9 @@ impl ImageError {
         let text = match self {
             Self::Read { source, .. } | Self::Engine(source) => return source.hint(),
             Self::Missing { .. } | Self::FileChecksum { .. } => "Verify the set to see all damage.",
+            Self::SnapshotLost { .. } | Self::SnapshotPage { .. } => {
+                "Drop the snapshot and make a new one."
+            }
             Self::Shrunk { .. } => "Compare with a directory that nobody writes to.",
             Self::NoIdentity => "Back the database up first, and name that set.",
             Self::OverlayPlace { .. } => "Name a directory that is empty or does not exist.",

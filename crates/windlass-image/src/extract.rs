@@ -21,6 +21,7 @@ use std::io;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
+use std::rc::Rc;
 
 use globset::{GlobBuilder, GlobSet};
 use rustix::fs::{Mode, OFlags};
@@ -146,12 +147,23 @@ pub fn extract_files(
 struct Destination<'a> {
     path: &'a Path,
     directory: OwnedFd,
-    /// Files and directories to sync one by one; `None` when there are too many.
-    unsynced: Option<Vec<OwnedFd>>,
+    /// The directory of the last file. Files that follow each other are mostly in the same one.
+    last: Option<Rc<Parent>>,
+    /// Files to sync one by one, with their directories; `None` when there are too many.
+    unsynced: Option<Vec<(OwnedFd, Rc<Parent>)>>,
     /// The directories from which everything is gone that killed extracts left.
     cleared: HashSet<(u64, u64)>,
     /// How many directories on the way to `path` did not exist before.
     made: usize,
+}
+
+/// A directory of the target that is open.
+struct Parent {
+    /// Its path in the image.
+    path: Vec<u8>,
+    directory: OwnedFd,
+    /// A path that leads to this directory, whatever its name is by now.
+    place: PathBuf,
 }
 
 /// How directories of the target are opened, one by one. A link among them is refused.
@@ -176,6 +188,7 @@ impl<'a> Destination<'a> {
         Ok(Self {
             path,
             directory: opened.map_err(|errno| fault(errno.into()))?,
+            last: None,
             unsynced: Some(Vec::new()),
             cleared: HashSet::new(),
             made,
@@ -191,14 +204,14 @@ impl<'a> Destination<'a> {
         check_path(entry.file, &entry.path).map_err(windlass_engine::EngineError::from)?;
         let path = self.path.join(OsStr::from_bytes(&entry.path));
         let create = |source: io::Error| error("create", &path, source);
-        let (parent, name) = self
-            .parent(&entry.path)
-            .map_err(|errno| create(errno.into()))?;
-        let named = self
-            .place(&parent, &entry.path)
-            .join(OsStr::from_bytes(name));
-        self.clear(&parent, &named).map_err(create)?;
-        if named.symlink_metadata().is_ok() {
+        let end = entry.path.iter().rposition(|byte| *byte == b'/');
+        let (above, name) = match end {
+            Some(end) => (&entry.path[..end], &entry.path[end + 1..]),
+            None => (&[][..], &entry.path[..]),
+        };
+        let parent = self.parent(above).map_err(create)?;
+        let named = parent.place.join(OsStr::from_bytes(name));
+        if is_in_use(&named) {
             return Err(create(io::ErrorKind::AlreadyExists.into()));
         }
         let (file, temporary) = durable::create_temporary(&named, 0o600).map_err(create)?;
@@ -223,52 +236,59 @@ impl<'a> Destination<'a> {
         Ok(())
     }
 
-    /// The path of an open directory, which leads to that directory whatever its name is by now.
-    fn place(&self, parent: &OwnedFd, path: &[u8]) -> PathBuf {
-        let open = PathBuf::from(format!("/proc/self/fd/{}", parent.as_raw_fd()));
-        let above = Path::new(OsStr::from_bytes(path)).parent();
-        match open.is_dir() {
-            true => open,
-            // Without proc(5) there is only the name.
-            false => self.path.join(above.unwrap_or(Path::new(""))),
-        }
-    }
-
-    /// Removes what killed extracts left in a directory, once, and a name reserved for that.
-    fn clear(&mut self, parent: &OwnedFd, named: &Path) -> io::Result<()> {
-        let found = rustix::fs::fstat(parent)?;
-        if self.cleared.insert((found.st_dev, found.st_ino)) {
-            durable::remove_all_left(named.parent().unwrap_or(Path::new(".")));
-        }
-        durable::remove_reservation_left(named);
-        Ok(())
-    }
-
-    fn note(&mut self, file: OwnedFd, parent: OwnedFd) {
+    fn note(&mut self, file: OwnedFd, parent: Rc<Parent>) {
         if let Some(unsynced) = &mut self.unsynced {
-            unsynced.extend([file, parent]);
-            if unsynced.len() > 2 * SYNCED_ALONE_MAX {
+            unsynced.push((file, parent));
+            if unsynced.len() > SYNCED_ALONE_MAX {
                 self.unsynced = None;
             }
         }
     }
 
-    /// Creates and opens the directories above a path of the image. Returns the last one, and the
-    /// name.
-    fn parent<'p>(&self, path: &'p [u8]) -> rustix::io::Result<(OwnedFd, &'p [u8])> {
+    /// The directory with this path in the image, empty for the target itself. It is made if it
+    /// does not exist, and cleared of what killed extracts left.
+    fn parent(&mut self, path: &[u8]) -> io::Result<Rc<Parent>> {
+        if let Some(last) = self.last.as_ref().filter(|last| last.path == path) {
+            return Ok(Rc::clone(last));
+        }
+        let directory = self.make(path)?;
+        let place = self.place(&directory, path);
+        let found = rustix::fs::fstat(&directory)?;
+        if self.cleared.insert((found.st_dev, found.st_ino)) {
+            durable::remove_all_left(&place);
+        }
+        let path = path.to_owned();
+        let parent = Rc::new(Parent {
+            path,
+            directory,
+            place,
+        });
+        self.last = Some(Rc::clone(&parent));
+        Ok(parent)
+    }
+
+    /// Creates and opens the directories of a path of the image, one by one.
+    fn make(&self, path: &[u8]) -> rustix::io::Result<OwnedFd> {
         let mut directory = rustix::io::fcntl_dupfd_cloexec(&self.directory, 0)?;
-        let mut names = path.split(|byte| *byte == b'/').peekable();
-        while let Some(name) = names.next() {
-            if names.peek().is_none() {
-                return Ok((directory, name));
-            }
+        let names = path.split(|byte| *byte == b'/');
+        for name in names.filter(|name| !name.is_empty()) {
             match rustix::fs::mkdirat(&directory, name, Mode::RWXU) {
                 Ok(()) | Err(rustix::io::Errno::EXIST) => {}
                 Err(errno) => return Err(errno),
             }
             directory = rustix::fs::openat(&directory, name, DIRECTORY, Mode::empty())?;
         }
-        Err(rustix::io::Errno::INVAL)
+        Ok(directory)
+    }
+
+    /// The path of an open directory.
+    fn place(&self, directory: &OwnedFd, path: &[u8]) -> PathBuf {
+        let open = PathBuf::from(format!("/proc/self/fd/{}", directory.as_raw_fd()));
+        match open.is_dir() {
+            true => open,
+            // Without proc(5) there is only the name.
+            false => self.path.join(OsStr::from_bytes(path)),
+        }
     }
 
     /// Makes all files and names durable. A few files are synced one by one, because a sync of the
@@ -278,9 +298,10 @@ impl<'a> Destination<'a> {
         match &self.unsynced {
             None => rustix::fs::syncfs(&self.directory).map_err(fault)?,
             Some(unsynced) => {
-                for one in unsynced {
+                for (file, parent) in unsynced {
                     cancel.check()?;
-                    rustix::fs::fsync(one).map_err(fault)?;
+                    rustix::fs::fsync(file).map_err(fault)?;
+                    rustix::fs::fsync(&parent.directory).map_err(fault)?;
                 }
             }
         }
@@ -298,8 +319,8 @@ impl<'a> Destination<'a> {
             rustix::fs::fstat(directory).map(|found| (found.st_dev, found.st_ino))
         };
         let mut seen = HashSet::from([identity(&self.directory)?]);
-        for parent in unsynced.iter().skip(1).step_by(2) {
-            let mut directory = rustix::io::fcntl_dupfd_cloexec(parent, 0)?;
+        for (_, parent) in unsynced {
+            let mut directory = rustix::io::fcntl_dupfd_cloexec(&parent.directory, 0)?;
             while seen.insert(identity(&directory)?) {
                 rustix::fs::fsync(&directory)?;
                 directory = above(&directory)?;
@@ -313,6 +334,15 @@ impl<'a> Destination<'a> {
         }
         Ok(())
     }
+}
+
+/// Whether a name is in use. One that a killed extract reserved is not, and the reservation goes.
+fn is_in_use(named: &Path) -> bool {
+    let is_there = || named.symlink_metadata().is_ok();
+    if is_there() {
+        durable::remove_reservation_left(named);
+    }
+    is_there()
 }
 
 fn error(operation: &'static str, path: &Path, source: io::Error) -> ImageError {

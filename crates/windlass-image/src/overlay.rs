@@ -38,6 +38,7 @@ use std::time::SystemTime;
 
 use rustix::io::Errno;
 use serde::Serialize;
+use windlass_engine::durable::Locked;
 use windlass_engine::media::{FileKind, fitted};
 
 use crate::error::ImageError;
@@ -60,7 +61,7 @@ pub struct Overlay {
     changes: AtomicU64,
     synced: Mutex<Synced>,
     /// Holds the lock on the overlay as long as it is open here.
-    _lock: File,
+    _lock: Locked<File>,
 }
 
 /// What the last sync covered.

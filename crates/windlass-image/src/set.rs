@@ -1,11 +1,15 @@
-//! A backup set as an image: a page costs one frame.
+//! A backup set, with the sets that it builds on, as an image: a page costs one frame.
 //!
 //!   file, offset --> upper layers? --> index block --> frame --> fetch, check, decode --> copy
 //!                    (cached)          (cached)        (cached)
 //!
+//! A byte of a chain comes from the newest set that has it. The image asks one set after the other,
+//! below the limits that the newer ones give.
+//!
 //! Invariants
-//! - Memory is bounded: the two caches, that of the upper layers, and for each active reader one
-//!   stored and one decoded frame; up to eight are kept for later readers.
+//! - Memory is bounded, however many sets there are: the two caches, that of the upper layers, and
+//!   for each active reader one stored and one decoded frame; up to eight are kept for later
+//!   readers.
 //! - A damaged frame fails only the reads that need its bytes. A failure is not kept: the next read
 //!   tries again.
 //!
@@ -15,6 +19,7 @@
 mod asked;
 mod cache;
 mod frames;
+mod link;
 mod locate;
 mod sorted;
 mod spares;
@@ -24,18 +29,19 @@ mod upper;
 use std::sync::Arc;
 
 use windlass_engine::media::{FileEntry, FileNo, FileTable, fitted};
-use windlass_engine::{EngineError, OpenSet, UpperLayers};
+use windlass_engine::{EngineError, FoundSet, OpenSet, OpenStripe};
 
 use crate::error::ImageError;
 use crate::image::{Checksummed, FileLookup, Image, read_length};
 use asked::{AskedRegions, REGION_BYTES};
 use cache::{ByteCache, Weighed};
 use frames::Frames;
-use locate::{BlockPlace, Located, Locator};
+use link::{Link, frame_bytes};
+use locate::{BlockPlace, Located};
 use sorted::SortedBlock;
 use statistics::Counters;
 pub use statistics::ImageStatistics;
-use upper::{Layer, layer_at};
+use upper::Layer;
 
 /// Memory for decoded frames, unless the caller sets it.
 pub const FRAME_CACHE_BYTES_DEFAULT: u64 = 64 * 1024 * 1024;
@@ -67,11 +73,9 @@ impl Default for SetImageOptions {
 pub struct SetImage {
     set: Arc<OpenSet>,
     lookup: FileLookup,
-    locator: Locator,
-    upper: UpperLayers,
-    /// The longest piece: how far a reader has to look for what lies over its bytes.
-    reach: u64,
-    blocks: ByteCache<BlockPlace, SortedBlock>,
+    /// The set, and then those that it builds on.
+    links: Vec<Link>,
+    blocks: ByteCache<(usize, BlockPlace), SortedBlock>,
     frames: Frames,
     asked: AskedRegions,
     counters: Counters,
@@ -85,6 +89,8 @@ impl Weighed for SortedBlock {
 
 /// Bytes of a file that follow each other and lie in one frame.
 struct Stretch {
+    /// The set of the chain: 0 is the newest.
+    link: usize,
     located: Located,
     start: usize,
     bytes: u64,
@@ -94,18 +100,14 @@ impl SetImage {
     /// Makes an image of a set. It reads the index blocks that describe upper layers, if there are
     /// any. It fails if one of them is damaged, because then no page would be certain.
     pub fn open(set: Arc<OpenSet>, options: &SetImageOptions) -> Result<Self, ImageError> {
-        let stripes = set.stripes();
-        let frame_bytes = stripes
-            .iter()
-            .map(|stripe| stripe.header().frame_bytes)
-            .max();
+        let uppers = set.upper_layers()?;
+        let links = set.links().zip(uppers);
+        let frame_bytes_max = set.links().map(frame_bytes).max();
         Ok(Self {
             lookup: FileLookup::new(&set.description().files),
-            locator: Locator::new(stripes.iter().map(|stripe| stripe.directory())),
-            upper: set.upper_layers()?,
-            reach: frame_bytes.unwrap_or(1).into(),
+            links: links.map(|(link, upper)| Link::new(link, upper)).collect(),
             blocks: ByteCache::new(options.index_cache_bytes, BLOCK_BYTES),
-            frames: Frames::new(options.frame_cache_bytes, frame_bytes.unwrap_or(1).into()),
+            frames: Frames::new(options.frame_cache_bytes, frame_bytes_max.unwrap_or(1)),
             asked: AskedRegions::default(),
             counters: Counters::default(),
             set,
@@ -123,14 +125,21 @@ impl SetImage {
             .statistics(self.frames.cache_bytes(), self.blocks.bytes())
     }
 
+    /// A stripe of a set of the chain.
+    fn stripe(&self, link: usize, stripe: u16) -> Result<&OpenStripe, EngineError> {
+        let set: Option<&FoundSet> = self.set.links().nth(link);
+        let stripe = set.and_then(|set| set.stripes().get(usize::from(stripe)));
+        stripe.ok_or(EngineError::Stopped)
+    }
+
     /// An index block, from the cache or the stripe.
-    fn block(&self, place: BlockPlace) -> Result<Arc<SortedBlock>, EngineError> {
+    fn block(&self, link: usize, place: BlockPlace) -> Result<Arc<SortedBlock>, EngineError> {
         let mut missed = false;
-        let block = self.blocks.get_or_make(place, || {
+        let block = self.blocks.get_or_make((link, place), || {
             missed = true;
             self.counters.index_misses.add(1);
             self.counters.index_nanos.time(|| {
-                let stripe = &self.set.stripes()[usize::from(place.stripe)];
+                let stripe = self.stripe(link, place.stripe)?;
                 let entry = &stripe.directory()[place.block as usize];
                 self.counters.fetched_bytes.add(u64::from(entry.bytes));
                 Ok(SortedBlock::new(stripe.index_block(entry)?))
@@ -143,50 +152,74 @@ impl SetImage {
     }
 
     /// Tells the system to read ahead from a frame of a stripe, in pieces larger than frames.
-    fn fetch_ahead(&self, stripe: u16, offset: u64) {
+    fn fetch_ahead(&self, (link, stripe): (usize, u16), offset: u64) {
         let from = offset / REGION_BYTES;
-        let open = &self.set.stripes()[usize::from(stripe)];
+        let Ok(open) = self.stripe(link, stripe) else {
+            return;
+        };
         for region in [from, from + 1] {
-            if self.asked.is_new(stripe, region) {
+            if self.asked.is_new((link, stripe), region) {
                 open.will_need(region * REGION_BYTES, REGION_BYTES);
             }
         }
     }
 
-    /// Which layer counts at `offset` of a file.
-    fn layer(&self, file: FileNo, offset: u64) -> Result<Layer, EngineError> {
-        if !self.upper.has(file) {
-            return Ok(Layer::Base(u64::MAX));
+    /// The frame that holds `offset` of a file, in the newest set that has it, and up to where its
+    /// bytes count.
+    fn stretch(&self, file: FileNo, offset: u64) -> Result<Option<Stretch>, EngineError> {
+        let (mut file_here, mut until) = (file, u64::MAX);
+        let mut older = self.set.lineage().ancestors(file).iter();
+        for number in 0..self.links.len() {
+            if let Some(found) = self.stretch_in(number, file_here, (offset, &mut until))? {
+                return Ok(Some(found));
+            }
+            let Some(ancestor) = older.next().filter(|one| offset < one.bytes) else {
+                return Ok(None);
+            };
+            file_here = ancestor.file;
+            until = until.min(ancestor.bytes);
         }
-        let until = offset.saturating_add(self.reach);
-        let near = self.upper.near(file, offset, until)?;
-        Ok(layer_at(&near, offset, until))
+        Ok(None)
     }
 
-    /// The frame that holds `offset` of a file, and up to where its bytes count.
-    fn stretch(&self, file: FileNo, offset: u64) -> Result<Option<Stretch>, EngineError> {
-        let (located, until) = match self.layer(file, offset)? {
+    /// The frame of one set that holds `offset` of a file of that set. `until` is where the bytes
+    /// stop to count; if the set does not hold them, it is lowered to where that may change.
+    fn stretch_in(
+        &self,
+        number: usize,
+        file: FileNo,
+        (offset, until): (u64, &mut u64),
+    ) -> Result<Option<Stretch>, EngineError> {
+        let link = &self.links[number];
+        let located = match link.layer(file, offset)? {
             Layer::Upper(range) => {
+                *until = range.end.min(*until);
                 let place = BlockPlace {
                     stripe: range.stripe,
                     block: range.block,
                 };
-                let block = self.block(place)?;
+                let block = self.block(number, place)?;
                 let at = block.find((file, offset), range.layer);
-                (at.map(|at| Located { block, at, place }), range.end)
+                let at =
+                    at.unwrap_or_else(|| unreachable!("this block has the piece of the range"));
+                Some(Located { block, at, place })
             }
-            Layer::Base(until) => (
-                self.locator
-                    .find((file, offset), &|place| self.block(place))?,
-                until,
-            ),
+            Layer::Base(end) => {
+                *until = end.min(*until);
+                if link.inherits(file) {
+                    return Ok(None);
+                }
+                let load = |place| self.block(number, place);
+                link.locator.find((file, offset), &load)?
+            }
         };
         Ok(located.map(|located| {
             let piece = &located.at.piece;
             let skip = offset - piece.offset;
-            let end = until.min(piece.offset + u64::from(piece.bytes));
+            let end = (*until).min(piece.offset + u64::from(piece.bytes));
             let start = located.at.start + fitted::<usize, _>(skip);
             Stretch {
+                link: number,
                 start,
                 bytes: end - offset,
                 located,
@@ -215,7 +248,7 @@ impl SetImage {
         let count =
             usize::try_from(stretch.bytes).map_or(into.len(), |bytes| bytes.min(into.len()));
         let Located { place, block, at } = &stretch.located;
-        let stripe = &self.set.stripes()[usize::from(place.stripe)];
+        let stripe = self.stripe(stretch.link, place.stripe)?;
         self.frames
             .copy(
                 stripe,
@@ -276,7 +309,7 @@ impl Image for SetImage {
 
     fn file_checksum(&self, entry: &FileEntry) -> Option<u32> {
         // The format keeps no checksum of a file with layers.
-        let is_known = entry.flags.crc_known && !self.upper.has(entry.file);
+        let is_known = entry.flags.crc_known && !self.links[0].upper.has(entry.file);
         is_known.then_some(entry.crc32c)
     }
 
@@ -284,7 +317,7 @@ impl Image for SetImage {
         // If something here is damaged or missing, the later read reports it.
         if let Ok(Some(stretch)) = self.stretch(file, offset) {
             let Located { place, block, at } = &stretch.located;
-            self.fetch_ahead(place.stripe, block.frame(at.frame).offset);
+            self.fetch_ahead((stretch.link, place.stripe), block.frame(at.frame).offset);
         }
     }
 
@@ -300,7 +333,9 @@ impl Image for SetImage {
                 return;
             };
             let Located { place, block, at } = &stretch.located;
-            let stripe = &self.set.stripes()[usize::from(place.stripe)];
+            let Ok(stripe) = self.stripe(stretch.link, place.stripe) else {
+                return;
+            };
             let counters = &self.counters;
             if !self.frames.prefetch(stripe, block, at.frame, counters) {
                 return;

@@ -41,6 +41,22 @@ impl ImageSource {
         Self { image }
     }
 
+    /// The bytes of one file of the image.
+    pub fn bytes_of(&self, file: FileNo) -> Option<Arc<dyn ReadAt>> {
+        let mut entries = self.image.files().0.iter();
+        let entry = entries.find(|entry| entry.file == file && entry.kind == FileKind::File)?;
+        Some(Arc::new(self.file(entry)))
+    }
+
+    fn file(&self, entry: &FileEntry) -> ImageFile {
+        ImageFile {
+            image: Arc::clone(&self.image),
+            file: entry.file,
+            bytes: entry.bytes,
+            path: PathBuf::from(entry.path_lossy()),
+        }
+    }
+
     /// Every entry of the image's table, with its number in the new set.
     fn entries(&self) -> impl Iterator<Item = (FileNo, &FileEntry)> {
         (0u32..).map(FileNo).zip(&self.image.files().0)
@@ -52,12 +68,7 @@ impl ImageSource {
         let files = files.filter(|(_, entry)| entry.kind == FileKind::File);
         files.map(|(file, entry)| FileSpec {
             file,
-            content: FileContent::At(Arc::new(ImageFile {
-                image: Arc::clone(&self.image),
-                file: entry.file,
-                bytes: entry.bytes,
-                path: PathBuf::from(entry.path_lossy()),
-            })),
+            content: FileContent::At(Arc::new(self.file(entry))),
             bytes: entry.bytes,
             needed_bytes: entry.bytes,
             missing: Missing::Fail,

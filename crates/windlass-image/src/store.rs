@@ -245,6 +245,7 @@ impl PageStore {
             let expected = SlotEntry {
                 file: owner.file,
                 block,
+                owner: 0,
                 page_crc: crc32c(bytes),
             };
             if SlotEntry::decode(entry) != Ok(Some(expected)) {
@@ -304,6 +305,7 @@ impl PageStore {
             let entry = SlotEntry {
                 file: owner.file,
                 block,
+                owner: 0,
                 page_crc: crc32c(page),
             };
             entries.extend_from_slice(&entry.encode());

@@ -20,12 +20,6 @@ pub enum LabError {
         /// What is wrong with it.
         fault: LabFault,
     },
-    /// Whoever makes the devices of a trial could not make them.
-    #[error("devices of a trial: {what}")]
-    TrialDevices {
-        /// Why.
-        what: String,
-    },
     /// A text is not a model of storage.
     #[error(transparent)]
     Model(#[from] ModelError),
@@ -101,7 +95,7 @@ impl LabError {
         match self {
             Self::Engine(error) => error.hint(),
             Self::Model(error) => error.hint(),
-            Self::Setting { .. } | Self::TrialDevices { .. } => None,
+            Self::Setting { .. } => None,
             Self::Io { path, source, .. } => io_hint(path, source),
             Self::Events { .. } => Some("Name a file of events, in its default format.".to_owned()),
             Self::State { .. } => Some("Remove the file. Windlass makes a new one.".to_owned()),

@@ -48,6 +48,7 @@ pub mod chart;
 mod error;
 mod events;
 mod numbers;
+mod pages;
 mod plan;
 mod points;
 mod probe;
@@ -69,6 +70,7 @@ pub use advice::{Advice, Advised, Measured, advise};
 pub use error::LabError;
 pub use events::{EventFile, EventTable, IoRow, Spread, WaitRow, event_page};
 pub use numbers::to_f64;
+pub use pages::{PageTrial, PageWay, Spent, try_pages};
 pub use plan::{
     Alternative, ChainPrediction, Choice, Direction, Link, LinkKind, LinkPrediction, PlanLimit,
     Prediction, Question, Sureness, choose, sureness,
@@ -84,7 +86,7 @@ pub use speeds::{CodecSpeed, MemorySpeeds, Speeds};
 pub use state_dir::{Surroundings, state_directory};
 pub use sweep::{
     Axes, Axis, Case, Chosen, Difference, Environment, Experiment, Findings, Inputs, Measure,
-    Noise, Run, Series, Source, Storage, Titled, findings, median, report, rounds, tables,
+    Noise, Series, Source, Storage, SweptRun, Titled, findings, median, report, rounds, tables,
 };
 pub use trial::TrialSource;
 pub use tune::{Bounds, Ended, Settings, Space, Trial, Tuned, exhaust, tune};

@@ -183,6 +183,7 @@ impl Rehearsing<'_> {
             ring: true,
             pacing: self.setup.emulation()?.pacing(),
             page_frames: false,
+            frame_proof: true,
         };
         let (progress, cancel) = (Arc::<Progress>::default(), self.cancel.clone());
         let set = new_set();

@@ -25,7 +25,7 @@ use serde::Serialize;
 use windlass_engine::BufferPlan;
 use windlass_model::{Instance, Model, Usage, Usages};
 
-use state::State;
+use state::Simulation;
 
 /// A run to simulate. "Read" and "written" mean the two ends of the pipeline: in a restore, the
 /// source is where the stripes are.
@@ -102,10 +102,10 @@ pub struct Outcome {
 
 /// Simulates a run.
 pub fn simulate(job: &Job) -> Outcome {
-    let mut state = State::new(job);
+    let mut state = Simulation::new(job);
     if job.initialise_bytes > 0 {
         let first = initialisation(job);
-        let mut before = State::new(&first);
+        let mut before = Simulation::new(&first);
         before.run(&first);
         state.go_on_from(before);
     }

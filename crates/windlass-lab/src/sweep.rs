@@ -32,5 +32,5 @@ pub use measure::{Measure, median};
 pub use noise::{Difference, Noise};
 pub use order::rounds;
 pub use report::report;
-pub use series::{Inputs, Run, Series};
+pub use series::{Inputs, Series, SweptRun};
 pub use table::{Titled, tables};

@@ -125,6 +125,7 @@ mod tests {
             ring: true,
             pacing: None,
             page_frames: false,
+            frame_proof: true,
         };
         let stripe = place.path().join("stripe");
         let device = FileDevice::create(&stripe, FileDeviceOptions::default()).unwrap();

@@ -122,12 +122,12 @@ pub struct Tuned {
     pub bytes: u64,
 }
 
-/// Looks for the fastest setting of a space.
-pub fn tune(
+/// Looks for the fastest setting of a space. The error of a trial ends the search as it is.
+pub fn tune<E: From<LabError>>(
     space: &Space,
     bounds: &Bounds,
-    trial: &mut dyn FnMut(&Settings) -> Result<Trial, LabError>,
-) -> Result<Tuned, LabError> {
+    trial: &mut dyn FnMut(&Settings) -> Result<Trial, E>,
+) -> Result<Tuned, E> {
     let settings = space.all().len();
     let mut search = Search {
         space,
@@ -164,11 +164,11 @@ pub fn tune(
 }
 
 /// Tries every setting of a space, to compare with a search. The fastest is the best.
-pub fn exhaust(
+pub fn exhaust<E: From<LabError>>(
     space: &Space,
     bounds: &Bounds,
-    trial: &mut dyn FnMut(&Settings) -> Result<Trial, LabError>,
-) -> Result<Tuned, LabError> {
+    trial: &mut dyn FnMut(&Settings) -> Result<Trial, E>,
+) -> Result<Tuned, E> {
     let mut trials = Vec::new();
     let others = space.all().into_iter();
     let others = others.filter(|setting| *setting != space.first());
@@ -181,7 +181,7 @@ pub fn exhaust(
         .max_by(|one, other| one.rate.total_cmp(&other.rate));
     let first = trials.iter().find(|one| one.setting == space.first());
     let (Some(best), Some(first)) = (fastest, first) else {
-        return Err(nothing_fits());
+        return Err(nothing_fits().into());
     };
     Ok(Tuned {
         difference: difference(&trials, &first.setting, &best.setting),
@@ -222,10 +222,10 @@ fn nothing_fits() -> LabError {
     }
 }
 
-struct Search<'a> {
+struct Search<'a, E> {
     space: &'a Space,
     bounds: &'a Bounds,
-    trial: &'a mut dyn FnMut(&Settings) -> Result<Trial, LabError>,
+    trial: &'a mut dyn FnMut(&Settings) -> Result<Trial, E>,
     trials: Vec<Trial>,
     noise: f64,
     /// The most trials that the climb may reach.
@@ -234,8 +234,8 @@ struct Search<'a> {
     confirmed_max: usize,
 }
 
-impl Search<'_> {
-    fn measure(&mut self, setting: &Settings) -> Result<Trial, LabError> {
+impl<E> Search<'_, E> {
+    fn measure(&mut self, setting: &Settings) -> Result<Trial, E> {
         let found = (self.trial)(setting)?;
         self.trials.push(found.clone());
         Ok(found)
@@ -243,7 +243,7 @@ impl Search<'_> {
 
     /// Climbs from the first setting. If repeated trials then find another setting to be the
     /// fastest, it climbs on from that one.
-    fn search(&mut self) -> Result<(Trial, Ended), LabError> {
+    fn search(&mut self) -> Result<(Trial, Ended), E> {
         let mut from = self.mean(&self.trials[0]);
         loop {
             let (best, ended) = self.climb(&from)?;
@@ -260,7 +260,7 @@ impl Search<'_> {
     }
 
     /// Goes from the best known setting to a better one, again and again, until the search ends.
-    fn climb(&mut self, first: &Trial) -> Result<(Trial, Ended), LabError> {
+    fn climb(&mut self, first: &Trial) -> Result<(Trial, Ended), E> {
         let mut best = first.clone();
         loop {
             if self.allowed(&best) && best.rate >= AT_LIMIT * self.bounds.limit {
@@ -280,7 +280,7 @@ impl Search<'_> {
     }
 
     /// Finds the first move that helps, and repeats it until it no longer helps.
-    fn improve(&mut self, best: &Trial) -> Result<Option<Trial>, LabError> {
+    fn improve(&mut self, best: &Trial) -> Result<Option<Trial>, E> {
         let limit = if self.allowed(best) {
             best.limit
         } else {
@@ -313,7 +313,7 @@ impl Search<'_> {
 
     /// Repeats the fastest settings once if they are too close to tell apart. Returns the fastest
     /// after that.
-    fn confirm(&mut self) -> Result<Option<Trial>, LabError> {
+    fn confirm(&mut self) -> Result<Option<Trial>, E> {
         for trial in self.fastest() {
             if self.is_spent() || self.trials.len() + DUEL_TRIALS >= self.confirmed_max {
                 break;
@@ -326,7 +326,7 @@ impl Search<'_> {
     /// Repeats the first setting and the best one, in turn, to get enough trials to tell them
     /// apart. It does so as often as the allowed cost permits; the phases before leave room for one
     /// round, because the best setting may have had only one trial, and a lucky one.
-    fn duel(&mut self, first: &Settings, best: &Settings) -> Result<(), LabError> {
+    fn duel(&mut self, first: &Settings, best: &Settings) -> Result<(), E> {
         if first == best {
             return Ok(());
         }

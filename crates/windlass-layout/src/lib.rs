@@ -11,7 +11,7 @@
 //!
 //! let geometry = Geometry::new(8192)?;
 //! let page = [7; 8192];
-//! let entry = SlotEntry { file: 3, block: 12, page_crc: crc32c(&page) };
+//! let entry = SlotEntry { file: 3, block: 12, owner: 0, page_crc: crc32c(&page) };
 //! let stored = entry.encode();
 //! assert_eq!(geometry.page_offset(0), geometry.entry_offset(0) + 8192);
 //! assert_eq!(SlotEntry::decode(&stored)?, Some(entry));
@@ -26,8 +26,10 @@
 #![forbid(unsafe_code)]
 
 mod crc;
+pub mod hook;
 mod map;
 mod store;
+mod sync;
 
 pub use crc::{crc32c, crc32c_more};
 pub use map::{MapCell, SLOT_LAST, Slot};

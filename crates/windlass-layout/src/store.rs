@@ -2,7 +2,7 @@
 //!
 //!   header  one page:  magic 8 | version 4 | page bytes 4 | identity 32 | zeros 12 | CRC-32C 4
 //!   group   one page of entries, then a page for each entry
-//!   entry   32 bytes:  file 8 | block 8 | zeros 8 | CRC-32C of the page 4 | CRC-32C of the entry 4
+//!   entry   32 bytes:  file 8 | block 8 | owner 8 | CRC-32C of the page 4 | CRC-32C of the entry 4
 //!
 //! Why groups: every page stays aligned, a slot's place follows from its number, and the store
 //! grows only at its end. Why file and block are in the entry: a page of another block with a right
@@ -172,6 +172,9 @@ pub struct SlotEntry {
     pub file: u64,
     /// Which of the file's pages it is.
     pub block: u64,
+    /// What else says whose page it is: 0 in an overlay; in a store of snapshots the device of the
+    /// file (the upper half) and the number of the snapshot.
+    pub owner: u64,
     /// The CRC-32C of the page's bytes.
     pub page_crc: u32,
 }
@@ -182,6 +185,7 @@ impl SlotEntry {
         let mut bytes = [0; ENTRY_BYTES];
         bytes[..8].copy_from_slice(&self.file.to_le_bytes());
         bytes[8..16].copy_from_slice(&self.block.to_le_bytes());
+        bytes[16..24].copy_from_slice(&self.owner.to_le_bytes());
         bytes[24..28].copy_from_slice(&self.page_crc.to_le_bytes());
         let crc = crc32c(&bytes[..28]);
         bytes[28..].copy_from_slice(&crc.to_le_bytes());
@@ -196,12 +200,10 @@ impl SlotEntry {
         if number(bytes, 28) != crc32c(&bytes[..28]) {
             return Err(LayoutFault::Checksum);
         }
-        if bytes[16..24] != [0; 8] {
-            return Err(LayoutFault::Reserved);
-        }
         Ok(Some(Self {
             file: long(bytes, 0),
             block: long(bytes, 8),
+            owner: long(bytes, 16),
             page_crc: number(bytes, 24),
         }))
     }
@@ -238,6 +240,7 @@ mod tests {
         let entry = SlotEntry {
             file: 5,
             block: u64::MAX,
+            owner: 7,
             page_crc: 0,
         };
         assert_eq!(SlotEntry::decode(&entry.encode()), Ok(Some(entry)));
@@ -251,6 +254,7 @@ mod tests {
         let first = SlotEntry {
             file: 0,
             block: 0,
+            owner: 0,
             page_crc: 0,
         };
         assert_eq!(SlotEntry::decode(&first.encode()), Ok(Some(first)));

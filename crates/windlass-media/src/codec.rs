@@ -213,6 +213,12 @@ impl Encoder {
         if is_zero(raw) {
             return Some((Codec::Zero, 0));
         }
+        self.shrink(raw, into).map(|stored| (self.codec, stored))
+    }
+
+    /// Compresses `raw` to the start of `into`. Returns the number of bytes written, or `None`
+    /// when they would not be fewer, or do not fit.
+    pub(crate) fn shrink(&mut self, raw: &[u8], into: &mut [u8]) -> Option<usize> {
         let stored = match self.codec {
             Codec::Zstd(_) => self.zstd.as_mut()?.compress_to_buffer(raw, into).ok()?,
             Codec::Lz4 => {
@@ -221,7 +227,12 @@ impl Encoder {
             }
             Codec::None | Codec::Zero => return None,
         };
-        (stored < raw.len()).then_some((self.codec, stored))
+        (stored < raw.len()).then_some(stored)
+    }
+
+    /// The codec that it was made for.
+    pub fn codec(&self) -> Codec {
+        self.codec
     }
 }
 

@@ -19,10 +19,20 @@ pub enum Structure {
     FileTable,
     /// The list, in a footer, of the file numbers whose pieces do not count.
     Superseded,
+    /// The section that names the base of a set.
+    Base,
     /// The JSON document in a footer.
     Facts,
     /// The last 512 bytes of a stripe.
     Seal,
+    /// The first bytes of a log object.
+    LogHeader,
+    /// A frame of a log object.
+    LogFrame,
+    /// The list of the frames of a log object.
+    LogIndex,
+    /// The last bytes of a log object.
+    LogEnd,
 }
 
 impl std::fmt::Display for Structure {
@@ -35,8 +45,13 @@ impl std::fmt::Display for Structure {
             Self::StripeTable => "stripe table",
             Self::FileTable => "file table",
             Self::Superseded => "list of superseded files",
+            Self::Base => "section about the base",
             Self::Facts => "facts",
             Self::Seal => "seal",
+            Self::LogHeader => "header of a log object",
+            Self::LogFrame => "frame of a log object",
+            Self::LogIndex => "index of a log object",
+            Self::LogEnd => "end of a log object",
         })
     }
 }
@@ -137,6 +152,12 @@ pub enum FormatError {
     /// A codec number this build does not know.
     #[error("frame: codec {0} is unknown to this build")]
     Codec(u8),
+    /// The streams of a frame of pages cannot be found.
+    #[error("frame: {0}")]
+    LaidOut(&'static str),
+    /// Streams of pages, or the description of the pages, are wrong.
+    #[error("frame: {0}")]
+    Pages(windlass_pages::PagesError),
     /// A layout of pages that this build does not know.
     #[error("frame: page layout {0} is unknown to this build")]
     PageLayout(u16),

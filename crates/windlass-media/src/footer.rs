@@ -6,6 +6,7 @@
 
 mod directory;
 
+use crate::base::Base;
 use crate::error::{FormatError, Structure};
 use crate::facts::Facts;
 use crate::files::FileTable;
@@ -28,6 +29,9 @@ pub(crate) const KIND_FACTS: u32 = 4;
 /// A set has this section only when a file number is superseded. The other sets look as they did
 /// before the section existed.
 const KIND_SUPERSEDED: u32 = 5;
+/// Only a set that builds on another one has this section. Versions that do not know it refuse the
+/// set, because it is critical.
+pub(crate) const KIND_BASE: u32 = 6;
 /// A reader that does not know a section with this bit must stop.
 const CRITICAL: u32 = 1;
 /// A section may expand to at most this many times its stored length, plus 64 KiB.
@@ -82,6 +86,8 @@ pub struct SetDescription {
     pub files: FileTable,
     /// Files whose pieces do not count.
     pub superseded: SupersededFiles,
+    /// The set that this one builds on; `None` for a set that is whole by itself.
+    pub base: Option<Base>,
     /// What the set says about itself, for people and for the database's crate.
     pub facts: Facts,
 }
@@ -163,6 +169,9 @@ impl SetDescription {
         ];
         if !self.superseded.is_empty() {
             raws.push((KIND_SUPERSEDED, self.superseded.encode()?));
+        }
+        if let Some(base) = &self.base {
+            raws.push((KIND_BASE, base.encode(&self.files)?));
         }
         let mut root = blake3::Hasher::new();
         let mut sections = Vec::with_capacity(raws.len());
@@ -297,13 +306,22 @@ impl Footer {
             hash_section(&mut root, kind, raw);
         }
         let files = FileTable::decode(files)?;
-        let superseded = match raws.iter().any(|(of, _)| *of == KIND_SUPERSEDED) {
+        let is_there = |kind| raws.iter().any(|(of, _)| *of == kind);
+        let superseded = match is_there(KIND_SUPERSEDED) {
             true => {
                 let raw = find(KIND_SUPERSEDED, Structure::Superseded)?;
                 hash_section(&mut root, KIND_SUPERSEDED, raw);
                 SupersededFiles::decode(raw, &files)?
             }
             false => SupersededFiles::default(),
+        };
+        let base = match is_there(KIND_BASE) {
+            true => {
+                let raw = find(KIND_BASE, Structure::Base)?;
+                hash_section(&mut root, KIND_BASE, raw);
+                Some(Base::decode(raw, &files)?)
+            }
+            false => None,
         };
         Ok(Self {
             set_id,
@@ -313,6 +331,7 @@ impl Footer {
                 stripes: decode_stripes(stripes)?,
                 files,
                 superseded,
+                base,
                 facts: Facts::decode(facts)?,
             },
             set_root: *root.finalize().as_bytes(),
@@ -327,7 +346,7 @@ fn hash_section(hasher: &mut blake3::Hasher, kind: u32, raw: &[u8]) {
 }
 
 fn is_known(kind: u32) -> bool {
-    (KIND_DIRECTORY..=KIND_SUPERSEDED).contains(&kind)
+    (KIND_DIRECTORY..=KIND_BASE).contains(&kind)
 }
 
 struct SectionHead {

@@ -3,7 +3,7 @@
 
 use crate::codec::{Codec, crc32c, crc32c_zeros_after};
 use crate::error::{FormatError, Structure};
-use crate::index::{FrameEntry, PieceEntry};
+use crate::index::{FrameEntry, LAYOUT_PLAIN, PieceEntry};
 
 impl FrameEntry {
     /// Fails if the stored bytes do not match the index. Only checked bytes may reach a decoder.
@@ -15,21 +15,28 @@ impl FrameEntry {
     /// [`FrameEntry::check_stored`]: an uncompressed frame of one piece needs no second look at its
     /// bytes. For a frame of zeros, `raw` is not looked at.
     pub fn check_pieces(&self, pieces: &[PieceEntry], raw: &[u8]) -> Result<(), FormatError> {
-        if let Some(page) = &self.page {
-            let found = match self.codec {
-                Codec::Zero => crc32c_of_zeros(self.raw_bytes),
-                Codec::None => self.crc32c,
-                _ => crc32c(raw),
-            };
-            same(page.raw_crc32c, found)?;
+        let whole = match (self.codec, self.page) {
+            (Codec::Zero, _) => Some(crc32c_of_zeros(self.raw_bytes)),
+            _ if self.is_stored_as_it_is() => Some(self.crc32c),
+            (_, Some(_)) => Some(crc32c(raw)),
+            (_, None) => None,
+        };
+        if let (Some(page), Some(whole)) = (self.page, whole) {
+            same(page.raw_crc32c, whole)?;
         }
-        match (self.codec, pieces) {
-            (Codec::None, [only]) => same(only.crc32c, self.crc32c),
-            (Codec::Zero, _) => pieces
+        match (pieces, whole) {
+            _ if self.codec == Codec::Zero => pieces
                 .iter()
                 .try_for_each(|piece| same(piece.crc32c, crc32c_of_zeros(piece.bytes))),
+            ([only], Some(whole)) if only.bytes == self.raw_bytes => same(only.crc32c, whole),
             _ => check_each(pieces, raw),
         }
+    }
+
+    /// Whether the stored bytes are the decoded ones, so that nobody needs a decoder.
+    pub fn is_stored_as_it_is(&self) -> bool {
+        let is_plain = self.page.is_none_or(|page| page.layout == LAYOUT_PLAIN);
+        self.codec == Codec::None && is_plain
     }
 }
 

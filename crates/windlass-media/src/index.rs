@@ -48,7 +48,7 @@ pub struct PageFrame {
     pub raw_crc32c: u32,
     /// Length between codec and layout.
     pub laid_bytes: u32,
-    /// How the pages are laid out for the codec. This version knows only [`LAYOUT_PLAIN`].
+    /// How the pages are laid out for the codec: [`LAYOUT_PLAIN`] or [`LAYOUT_STREAMS`].
     pub layout: u16,
     /// What the pages are, in the numbers of the database's crate; 0 if that is not known. Nobody
     /// needs it to read them.
@@ -57,6 +57,8 @@ pub struct PageFrame {
 
 /// Pages as they are in their file.
 pub const LAYOUT_PLAIN: u16 = 0;
+/// The parts of pages, sorted by kind into streams.
+pub const LAYOUT_STREAMS: u16 = 1;
 
 /// One run of bytes of one file inside a frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -325,20 +327,27 @@ fn check_pieces(frame: &FrameEntry, pieces: &[PieceEntry]) -> Result<(), FormatE
     if pieces.iter().any(|piece| piece.offset > FILE_BYTES_MAX) {
         return invalid("a piece lies beyond the largest file");
     }
-    let laid_bytes = match frame.page {
-        None => frame.raw_bytes,
-        Some(page) if page.layout != LAYOUT_PLAIN => {
-            return Err(FormatError::PageLayout(page.layout));
+    let is_laid_out = match frame.page {
+        None => false,
+        Some(page) if page.layout == LAYOUT_PLAIN => {
+            if page.laid_bytes != frame.raw_bytes {
+                return invalid("plain pages have two lengths");
+            }
+            false
         }
-        Some(page) if page.laid_bytes != frame.raw_bytes => {
-            return invalid("plain pages have two lengths");
+        Some(page) if page.layout == LAYOUT_STREAMS => {
+            if page.laid_bytes > frame.raw_bytes {
+                return invalid("laid out pages are longer than the pages");
+            }
+            true
         }
-        Some(page) => page.laid_bytes,
+        Some(page) => return Err(FormatError::PageLayout(page.layout)),
     };
     match frame.codec {
-        Codec::None if frame.stored_bytes != laid_bytes => {
+        Codec::None if !is_laid_out && frame.stored_bytes != frame.raw_bytes => {
             invalid("an uncompressed frame's lengths differ")
         }
+        Codec::Zero if is_laid_out => invalid("a frame of zeros is laid out"),
         Codec::Zero if frame.stored_bytes != 0 => invalid("a frame of zeros is stored"),
         // The CRC of no bytes is 0.
         Codec::Zero if frame.crc32c != 0 => invalid("a frame of zeros has a stored CRC"),

@@ -28,6 +28,7 @@
 //! - Every length is checked against a stated limit before anything is allocated from it.
 //! - Every byte of a stripe is covered: by a CRC-32C, by a BLAKE3 hash, or by "must be zero".
 
+mod base;
 mod codec;
 mod error;
 mod facts;
@@ -37,13 +38,17 @@ mod frame;
 mod header;
 mod ids;
 mod index;
+mod laid;
 mod limits;
+mod log;
 mod memory;
 mod number;
+mod pages;
 mod seal;
 mod superseded;
 mod wire;
 
+pub use base::{Base, Inherited, InheritedFiles};
 pub use codec::{Codec, Decoder, Encoder, crc32c, crc32c_zeros_after, is_zero};
 pub use error::{CodecText, FormatError, Structure};
 pub use facts::{BackupType, Facts};
@@ -51,9 +56,18 @@ pub use files::{FileEntry, FileFlags, FileKind, FileTable, check_path};
 pub use footer::{Footer, IndexDirectoryEntry, SetDescription, StripeTableEntry};
 pub use header::StripeHeader;
 pub use ids::{FileNo, SetId, StripeIndex};
-pub use index::{FrameEntry, IndexBlock, IndexBlockBuilder, LAYOUT_PLAIN, PageFrame, PieceEntry};
+pub use index::{
+    FrameEntry, IndexBlock, IndexBlockBuilder, LAYOUT_PLAIN, LAYOUT_STREAMS, PageFrame, PieceEntry,
+};
+pub use laid::Laid;
 pub use limits::*;
+pub use log::{
+    LOG_END_BYTES, LOG_FRAME_HEADER_BYTES, LOG_FRAMES_MAX, LOG_HEADER_BYTES, LogContent, LogEnd,
+    LogFrame, LogHeader, LogIndexEntry, decode_log_index, encode_log_index,
+};
 pub use number::{Whole, fitted, saturated};
+pub use pages::{FrameDecoder, PageEncoder, PageLayout, TakeApart, Taken};
 pub use seal::Seal;
 pub use superseded::SupersededFiles;
+pub use windlass_pages;
 pub use wire::round_up;

@@ -61,6 +61,10 @@ impl fmt::Debug for Mount {
 
 /// Address space that a thread takes that answers the kernel: its stack, its buffer for requests,
 /// and what the C library reserves for its memory.
+///
+/// These are constants because nobody can be asked. The crate that serves FUSE makes its threads
+/// and their buffers only when the mount is there, and tells no size. The C library tells none
+/// either. Nothing else in Windlass estimates these sizes.
 const THREAD_BYTES: u64 = (2 + 16 + 64) << 20;
 /// Address space for everything else: the threads that read ahead, and those of the process.
 const OTHER_BYTES: u64 = 128 << 20;
@@ -76,7 +80,8 @@ impl MountOptions {
     }
 
     /// Refuses a mount that would find no more memory later. Then the process would end, and leave
-    /// a mount that nobody serves. Only a limit on the address space shows that before.
+    /// a mount that nobody serves. Only a limit on the address space shows that before: without
+    /// one, the kernel promises memory that it may not have.
     pub fn check_room(&self) -> Result<(), MountError> {
         let Some(left_bytes) = windlass_engine::address_space_left() else {
             return Ok(());
@@ -85,7 +90,7 @@ impl MountOptions {
         let needed_bytes = threads
             .saturating_add(self.cache_bytes)
             .saturating_add(OTHER_BYTES);
-        match needed_bytes <= left_bytes {
+        match windlass_engine::address_space_has(needed_bytes) {
             true => Ok(()),
             false => Err(MountError::AddressSpace {
                 needed_bytes,

@@ -7,17 +7,22 @@
 //! - If root started the process, the operation becomes the owner of the database before it reads
 //!   or writes anything. Root only looks, and makes the directories that the owner may not make.
 
+mod base;
+mod image;
+mod log;
+mod outcome;
 mod request;
 
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
-use windlass_engine::media::{SetId, fitted};
+use windlass_engine::media::{BackupType, Codec, SetId, fitted};
 use windlass_engine::{
     BackupOptions, BackupRun, BufferPlan, Cancel, FileDeviceOptions, Outputs, RunReport, clean_up,
     to_json,
 };
-use windlass_postgres::{BackupRequest as ClusterRequest, Cluster, WindowCause};
-use windlass_sqlite::Database;
+use windlass_postgres::{BackupRequest as ClusterRequest, Chain, ChainBase, Cluster};
+use windlass_sqlite::{ChainBase as SqliteBase, Database};
 
 use crate::caller::Caller;
 use crate::database::{DatabaseName, plain_name};
@@ -25,71 +30,34 @@ use crate::devices::{self, DeviceName, StripeNames};
 use crate::ended::RunEnd;
 use crate::ending::Ending;
 use crate::error::OperationError;
-use crate::foretold::{Done, Judgement, State};
+use crate::foretold::{Done, StateDirectory};
 use crate::hooks::HookCommands;
 use crate::notice::Notice;
 use crate::probed::Ends;
 use crate::run::Run;
-use crate::warnings::{SQLITE_VERSION, Warnings, is_accepted};
+use crate::snapshots::find_named;
+use crate::warnings::{SQLITE_VERSION, Warnings, is_accepted, of_instead, of_pages};
 use crate::watch::{Ended, Watch, Watching};
 use crate::{emptied, outputs, privilege};
 
+use base::Basis;
+use image::SnapshotSource;
+pub use log::{LogBackupOutcome, LogBackupRequest, back_up_log};
+pub use outcome::{BackupOutcome, Remark};
 pub use request::BackupRequest;
-
-/// A sealed backup of any kind of database.
-#[derive(Debug)]
-pub struct BackupOutcome {
-    /// What the run did, and what limited it.
-    pub report: RunReport,
-    /// What the set says about the database.
-    pub database: serde_json::Value,
-    /// What the user should know about the source.
-    pub warnings: Warnings,
-    /// What happened, and is no reason to worry.
-    pub remarks: Vec<Remark>,
-    /// Whether no device keeps anything, so that there is no set.
-    pub is_kept_nowhere: bool,
-    /// The stripes, in their order; empty unless every stripe of the set can be read again.
-    pub stripes: Vec<PathBuf>,
-    /// What the plan would have predicted, and what would have made the run faster.
-    pub judgement: Judgement,
-}
-
-/// Something that happened during a backup.
-#[derive(Clone, Debug, PartialEq)]
-pub enum Remark {
-    /// What changed was copied again after the first copy.
-    AnotherWindow {
-        /// Why.
-        cause: WindowCause,
-    },
-    /// PostgreSQL: a tablespace lies in the data directory itself.
-    TablespaceInPlace {
-        /// Its name.
-        name: String,
-    },
-    /// SQLite in WAL mode: writers were never blocked.
-    WritersWentOn,
-    /// SQLite in rollback mode: writers were locked out for this many seconds.
-    WritersWaited(f64),
-    /// The SQLite that last wrote the database can corrupt it in rare cases.
-    WalResetBug {
-        /// Its version.
-        version: String,
-        /// Whether the user accepted it.
-        accepted: bool,
-    },
-}
 
 /// A database that can be backed up now. Nothing has been written yet.
 enum Ready {
-    Postgres(Box<Cluster>, BufferPlan, Outputs),
-    Sqlite(Box<Database>, BufferPlan, Outputs),
+    Postgres(Box<Cluster>, BufferPlan, Outputs, Basis<Arc<ChainBase>>),
+    Sqlite(Box<Database>, BufferPlan, Outputs, Basis<SqliteBase>),
+    Snapshot(Box<SnapshotSource>, BufferPlan, Outputs, Basis<()>),
 }
 
 /// A sealed set, not yet judged.
 struct Sealed {
     report: RunReport,
+    backup_type: BackupType,
+    base: Option<SetId>,
     database: serde_json::Value,
     places: Vec<PathBuf>,
     warnings: Warnings,
@@ -149,9 +117,16 @@ fn watched(
     run: &Run<'_>,
     cancel: &Cancel,
 ) -> Result<(BackupOutcome, RunEnd), OperationError> {
-    let name = DatabaseName::resolve_named(&request.database, request.name.as_deref())?;
+    let word = Path::new(&request.database);
+    let snapshot = find_named(caller, word, &[])?;
+    let snapshot = snapshot.map(SnapshotSource::open).transpose()?;
+    let name = match &snapshot {
+        // Its owner and its place are those of its directory.
+        Some(snapshot) => DatabaseName::Sqlite(snapshot.place()),
+        None => DatabaseName::resolve_named(&request.database, request.name.as_deref())?,
+    };
     // The profiles belong to the user who probed, who need not be the database's owner.
-    let state = State::open(caller, &request.settings.emulation, request.keep_prediction);
+    let state = StateDirectory::open(caller, &request.settings.emulation, request.keep_prediction);
     // The hook comes first, because it may be what mounts the devices.
     run.hooks.before()?;
     let devices = devices::resolve(&request.to)?;
@@ -160,12 +135,20 @@ fn watched(
         request,
         run,
         name: &name,
+        snapshot,
         devices,
         cancel,
     };
     let sealed = match job.made_ready()? {
-        Ready::Postgres(cluster, plan, outputs) => job.postgres(*cluster, plan, &outputs)?,
-        Ready::Sqlite(database, plan, outputs) => job.sqlite(*database, plan, &outputs)?,
+        Ready::Postgres(cluster, plan, outputs, base) => {
+            job.postgres(*cluster, plan, &outputs, base)?
+        }
+        Ready::Sqlite(database, plan, outputs, base) => {
+            job.sqlite(*database, plan, &outputs, base)?
+        }
+        Ready::Snapshot(snapshot, plan, outputs, base) => {
+            job.snapshot(&snapshot, plan, &outputs, base)?
+        }
     };
     let (ending, end) = (sealed.warnings.ending(), sealed.end.clone());
     let outcome = job.judge(sealed, state);
@@ -180,6 +163,8 @@ struct Job<'a> {
     request: &'a BackupRequest,
     run: &'a Run<'a>,
     name: &'a DatabaseName,
+    /// What is backed up in place of a live database.
+    snapshot: Option<SnapshotSource>,
     devices: Vec<DeviceName>,
     cancel: &'a Cancel,
 }
@@ -211,24 +196,58 @@ impl Job<'_> {
     /// Connects to the database or opens it, and checks everything that was asked for.
     fn prepare(&self) -> Result<Ready, OperationError> {
         let asked = &self.request.settings.buffers;
-        let ready = match self.name {
-            DatabaseName::Postgres(conninfo) => {
+        let ready = match (&self.snapshot, self.name) {
+            (Some(snapshot), _) => {
+                let plan = asked.plan(self.devices.len(), 1)?;
+                let base = self.whole("a snapshot is always backed up as a whole")?;
+                Ready::Snapshot(Box::new(snapshot.clone()), plan, snapshot.outputs()?, base)
+            }
+            (None, DatabaseName::Postgres(conninfo)) => {
                 self.request.cluster_request().check()?;
                 let cluster = Cluster::connect(conninfo)?;
                 let plan = asked.plan(self.devices.len(), cluster.scan_volumes()?)?;
-                let outputs = outputs::of_cluster(&cluster.facts().data_directory)?;
-                Ready::Postgres(Box::new(cluster), plan, outputs)
+                let mut outputs = outputs::of_cluster(&cluster.facts().data_directory)?;
+                let base = self.base_of_cluster(&cluster, &mut outputs)?;
+                Ready::Postgres(Box::new(cluster), plan, outputs, base)
             }
-            DatabaseName::Sqlite(path) => {
+            (None, DatabaseName::Sqlite(path)) => {
                 let database = Database::open(path)?;
                 let plan = asked.plan(self.devices.len(), 1)?;
-                Ready::Sqlite(Box::new(database), plan, outputs::of_sqlite(path)?)
+                let mut outputs = outputs::of_sqlite(path)?;
+                let base = self.base_of_file(&database, &mut outputs)?;
+                Ready::Sqlite(Box::new(database), plan, outputs, base)
             }
         };
-        let (Ready::Postgres(_, _, outputs) | Ready::Sqlite(_, _, outputs)) = &ready;
+        let (Ready::Postgres(_, _, outputs, _)
+        | Ready::Sqlite(_, _, outputs, _)
+        | Ready::Snapshot(_, _, outputs, _)) = &ready;
         let protected = devices::protect(&self.devices, outputs)?;
         self.run.check(&protected)?;
         Ok(ready)
+    }
+
+    fn snapshot(
+        &self,
+        snapshot: &SnapshotSource,
+        plan: BufferPlan,
+        outputs: &Outputs,
+        base: Basis<()>,
+    ) -> Result<Sealed, OperationError> {
+        let options = self.options_json(&plan);
+        let (run, watch) = self.start(plan, &snapshot.database(), outputs)?;
+        let sealed = snapshot.back_up(self.caller, options, run);
+        let (report, end) = watch.end(sealed, |report| Ended::well(report))?;
+        let instead = of_instead(base.and_then(Result::err));
+        Ok(Sealed {
+            report,
+            backup_type: BackupType::Full,
+            base: None,
+            database: snapshot.database_facts(),
+            places: vec![snapshot.place()],
+            warnings: Warnings::new(instead, &self.request.accept),
+            remarks: Vec::new(),
+            end,
+        })
     }
 
     fn postgres(
@@ -236,9 +255,20 @@ impl Job<'_> {
         mut cluster: Cluster,
         plan: BufferPlan,
         outputs: &Outputs,
+        base: Basis<Arc<ChainBase>>,
     ) -> Result<Sealed, OperationError> {
+        let (base, instead) = (
+            base.clone().and_then(Result::ok),
+            base.and_then(Result::err),
+        );
+        let base_id = base.as_ref().map(|base| base.set_id());
         let request = ClusterRequest {
             options: self.options_json(&plan),
+            chain: base.map(|base| Chain {
+                backup_type: self.request.backup_type,
+                base,
+                is_strict: self.request.is_strict,
+            }),
             ..self.request.cluster_request()
         };
         let database = cluster.facts().name.clone();
@@ -252,6 +282,9 @@ impl Job<'_> {
         places.extend(tablespaces.filter(|path| path.is_absolute()));
         let warnings = outcome.facts.warnings.iter();
         let warnings = warnings.map(|warning| (warning.name(), warning.to_string()));
+        let warnings = warnings.chain(of_pages(outcome.report.pages));
+        let instead = instead.or(outcome.instead.map(|fault| fault.to_string()));
+        let warnings = warnings.chain(of_instead(instead));
         let earlier = outcome.facts.earlier_windows.iter();
         let windows = earlier.map(|window| Remark::AnotherWindow {
             cause: window.cause.clone(),
@@ -261,8 +294,11 @@ impl Job<'_> {
         let in_place = in_place.map(|space| Remark::TablespaceInPlace {
             name: space.name.clone(),
         });
+        let is_chained = outcome.backup_type != BackupType::Full;
         Ok(Sealed {
             report: outcome.report,
+            backup_type: outcome.backup_type,
+            base: base_id.filter(|_| is_chained),
             database: to_json(&outcome.facts),
             places,
             warnings: Warnings::new(warnings, &self.request.accept),
@@ -276,6 +312,7 @@ impl Job<'_> {
         mut database: Database,
         plan: BufferPlan,
         outputs: &Outputs,
+        base: Basis<SqliteBase>,
     ) -> Result<Sealed, OperationError> {
         if let Some(wait) = self.request.lock_wait {
             database.set_lock_wait(wait);
@@ -283,6 +320,15 @@ impl Job<'_> {
         if let Some(limit) = self.request.lock_limit {
             database.set_lock_limit((!limit.is_zero()).then_some(limit));
         }
+        let (base, instead) = (
+            base.clone().and_then(Result::ok),
+            base.and_then(Result::err),
+        );
+        let base_id = base.as_ref().map(SqliteBase::set_id);
+        database.set_chain(base.map(|base| windlass_sqlite::Chain {
+            backup_type: self.request.backup_type,
+            base,
+        }));
         database.set_options(self.options_json(&plan));
         database.set_label(&self.request.label);
         let path = PathBuf::from(&database.facts().path);
@@ -305,8 +351,12 @@ impl Job<'_> {
         let emptied = emptied::warning(&devices::directories(&self.devices), &outcome.facts);
         let warnings = outcome.warnings.iter().chain(&emptied);
         let warnings = warnings.map(|warning| (warning.name(), warning.to_string()));
+        let warnings = warnings.chain(of_pages(outcome.report.pages));
+        let warnings = warnings.chain(of_instead(instead));
         Ok(Sealed {
             report: outcome.report,
+            backup_type: base_id.map_or(BackupType::Full, |_| self.request.backup_type),
+            base: base_id,
             database: facts,
             places: vec![path],
             warnings: Warnings::new(warnings, &self.request.accept),
@@ -325,16 +375,12 @@ impl Job<'_> {
         let protected = &devices::protect(&self.devices, outputs)?;
         for directory in devices::directories(&self.devices) {
             for done in clean_up(&directory)? {
-                self.caller.tell(&Notice::CleanedUp(done.to_string()));
+                self.caller.tell(&Notice::CleanedUp(&done));
             }
         }
         let set_id = SetId(*uuid::Uuid::new_v4().as_bytes());
         let now = jiff::Timestamp::now();
         let devices = self.create(&plan, (database, set_id, now), outputs)?;
-        self.caller.tell(&Notice::Settings {
-            plan: &plan,
-            codec: Some(&self.request.compression_text),
-        });
         let compression = &self.request.compression;
         let options = BackupOptions {
             plan,
@@ -344,8 +390,14 @@ impl Job<'_> {
             device_rate: self.request.rates.write,
             ring: self.request.settings.ring,
             pacing: self.request.settings.emulation.pacing(),
-            page_frames: false,
+            page_frames: self.takes_pages_apart(),
+            frame_proof: self.request.frame_proof,
         };
+        self.caller.tell(&Notice::Settings {
+            plan: &options.plan,
+            codec: Some(&self.request.compression_text),
+            pages_bytes: options.pages_bytes(),
+        });
         let configured = |other: String| self.request.name.clone().unwrap_or(other);
         let subject = configured(plain_name(database));
         let series = configured(self.name.place());
@@ -355,6 +407,14 @@ impl Job<'_> {
         let cancel = self.cancel.clone();
         let run = BackupRun::start(set_id, created, options, devices, progress, cancel)?;
         Ok((run, watch))
+    }
+
+    /// Whether the run takes pages apart. Nobody does that for snapshots yet. Without a codec it
+    /// would gain nothing.
+    fn takes_pages_apart(&self) -> bool {
+        let compression = &self.request.compression;
+        let compresses = compression.range.is_some() || compression.codec != Codec::None;
+        self.request.takes_pages_apart && compresses && self.snapshot.is_none()
     }
 
     /// Opens the devices of a new set, which is named after the database and begins now.
@@ -383,6 +443,11 @@ impl Job<'_> {
     fn options_json(&self, plan: &BufferPlan) -> serde_json::Value {
         serde_json::json!({
             "compress": self.request.compression.to_string(),
+            "pages": match (self.takes_pages_apart(), self.request.frame_proof) {
+                (false, _) => "off",
+                (true, true) => "auto",
+                (true, false) => "auto, without proof",
+            },
             "buffers": plan.buffers,
             "transfer_bytes": plan.transfer_bytes,
             "frame_bytes": plan.frame_bytes,
@@ -392,7 +457,7 @@ impl Job<'_> {
 
     /// Says how close the run came to the probed speed of its storage, and to the plan's
     /// prediction.
-    fn judge(&self, mut sealed: Sealed, state: State) -> BackupOutcome {
+    fn judge(&self, mut sealed: Sealed, state: StateDirectory) -> BackupOutcome {
         let is_kept_nowhere = devices::keep_nothing(&self.request.to);
         if is_kept_nowhere {
             sealed.report.set_id = None;
@@ -416,21 +481,15 @@ impl Job<'_> {
         };
         let judgement = state.judge(self.caller, &ends, &done);
         BackupOutcome {
-            stripes: self.stripes(&sealed.report),
+            stripes: outcome::stripes(&sealed.report),
             report: sealed.report,
+            backup_type: sealed.backup_type,
+            base: sealed.base.map(|base| base.to_string()),
             database: sealed.database,
             warnings: sealed.warnings,
             remarks: sealed.remarks,
             is_kept_nowhere,
             judgement,
         }
-    }
-
-    /// Where the stripes are that can be read again.
-    fn stripes(&self, report: &RunReport) -> Vec<PathBuf> {
-        let kept = report.devices.iter().map(|device| Path::new(&device.name));
-        kept.filter(|path| path.is_absolute())
-            .map(Path::to_owned)
-            .collect()
     }
 }

@@ -20,7 +20,7 @@ use crate::checks::{Checks, Finding};
 use crate::database::DatabaseName;
 use crate::devices::DeviceName;
 use crate::error::OperationError;
-use crate::foretold::{self, State};
+use crate::foretold::{self, StateDirectory};
 use crate::hooks::{HookCommands, HookEvent, ProgramFault, find_program};
 use crate::outputs::{self, existing};
 use crate::probed::Ends;
@@ -123,7 +123,7 @@ fn predict(
     (source, devices): (&Source, &[DeviceName]),
 ) -> Result<Option<Prediction>, OperationError> {
     let codec = request.compression.first();
-    let state = State::to_read();
+    let state = StateDirectory::to_read();
     let ends = Ends {
         database: source.places.iter().map(PathBuf::as_path).collect(),
         // For a directory that has to be created, take the one that it will be in.

@@ -1,44 +1,48 @@
-//! What to say when this user may not read a stripe or a place. That is no damage: another user may
-//! read it.
+//! This user may not read a stripe or a place. That is no damage: another user may read it.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
+use thiserror::Error;
 use windlass_engine::EngineError;
 use windlass_postgres::user_shown;
 
-use crate::privilege;
+use crate::owners;
 
-/// The message and the hint, if the error says that this user may not read.
-pub fn words(error: &EngineError) -> Option<(String, String)> {
-    let EngineError::DeviceIo { device, .. } = error else {
-        return None;
-    };
-    if !error.is_denied() {
-        return None;
+/// What this user may not read, and who may.
+#[derive(Clone, Debug, Error, PartialEq, Eq)]
+#[error("{} cannot be read by {}: permission denied", path.display(), user_shown(*uid))]
+pub struct Denied {
+    /// What may not be read.
+    pub path: PathBuf,
+    /// The user of this process.
+    pub uid: u32,
+    /// The owner; none if it cannot be found out.
+    pub owner: Option<u32>,
+}
+
+impl Denied {
+    /// What may not be read, if that is what the error says.
+    pub fn of(error: &EngineError) -> Option<Self> {
+        match error {
+            EngineError::DeviceIo { device, .. } if error.is_denied() => {
+                Some(Self::at(Path::new(device)))
+            }
+            _ => None,
+        }
     }
-    let message = format!("{device} cannot be read by {}: permission denied", user());
-    Some((message, hint(Path::new(device))))
-}
 
-/// The user of this process.
-pub fn user() -> String {
-    user_shown(nix::unistd::Uid::effective().as_raw())
-}
-
-/// Who may read it.
-pub fn hint(path: &Path) -> String {
-    // If the directory may not be looked into either, nothing is known of the file.
-    let owner = path.ancestors().find_map(privilege::owner);
-    let who = match owner {
-        Some((0, _)) => "root".to_owned(),
-        Some((uid, _)) => format!("{} or as root", user_shown(uid)),
-        None => "its owner or as root".to_owned(),
-    };
-    format!("Run the command as {who}, or let this user read it.")
+    fn at(path: &Path) -> Self {
+        // If the directory may not be looked into either, nothing is known of the file.
+        let owner = path.ancestors().find_map(owners::owner);
+        Self {
+            path: path.to_owned(),
+            uid: owners::this_user(),
+            owner: owner.map(|(uid, _)| uid),
+        }
+    }
 }
 
 /// Whether the file belongs to another user than that of this process.
-pub fn is_of_another(path: &Path) -> bool {
-    let owner = privilege::owner(path);
-    owner.is_none_or(|(uid, _)| uid != nix::unistd::Uid::effective().as_raw())
+pub(crate) fn is_of_another(path: &Path) -> bool {
+    owners::owner(path).is_none_or(|(uid, _)| uid != owners::this_user())
 }

@@ -133,7 +133,7 @@ fn compared(
     let options = CompareOptions {
         page_bytes,
         believe: believed(request.believe, postgres),
-        live: postgres && !(first.is_set() && second.is_set()),
+        live: postgres && !(first.is_fixed() && second.is_fixed()),
         skip: if postgres {
             windlass_postgres::is_beside_the_data
         } else {
@@ -150,8 +150,8 @@ fn compared(
         is_set,
     };
     let sides = [
-        side(first.image(), &ours, first.is_set()),
-        side(second.image(), &theirs, second.is_set()),
+        side(first.image(), &ours, first.is_fixed()),
+        side(second.image(), &theirs, second.is_fixed()),
     ];
     let first_page = u64::from(matches!(first.kind, ImageKind::Sqlite(_)));
     let layout = (page_bytes, first_page);

@@ -1,5 +1,8 @@
 //! Why an operation failed. Fields and causes only: what to type next is said by whoever shows it.
 
+mod named;
+mod wrap;
+
 use std::io;
 use std::path::PathBuf;
 
@@ -10,13 +13,20 @@ use windlass_lab::LabError;
 use windlass_model::ModelError;
 use windlass_mount::MountError;
 use windlass_postgres::{PostgresError, user_shown};
+use windlass_repository::RepositoryError;
+use windlass_snapshot::SnapshotError;
 use windlass_sqlite::SqliteError;
+
+pub use named::{CompressionError, DatabaseError, DeviceError};
 
 use crate::ending::Ending;
 use crate::extract::ExtractError;
 use crate::hooks::HookError;
 use crate::places::{Advice, PlaceError};
 use crate::plan::PlanError;
+use crate::recovery::RecoveryError;
+use crate::rehearsing::RehearseError;
+use crate::sweeping::SweepError;
 
 /// Why an operation failed.
 #[derive(Debug, Error)]
@@ -40,6 +50,15 @@ pub enum OperationError {
     /// Of a SQLite database.
     #[error("{}", chain(.0.to_string(), .0))]
     Sqlite(SqliteError),
+    /// Of a snapshot.
+    #[error("{}", chain(.0.to_string(), .0))]
+    Snapshot(SnapshotError),
+    /// Of an archived log.
+    #[error("{}", chain(.0.to_string(), .0))]
+    Repository(RepositoryError),
+    /// A cluster cannot recover to a point.
+    #[error(transparent)]
+    Recovery(#[from] RecoveryError),
     /// What was named as a database is none.
     #[error(transparent)]
     Database(#[from] DatabaseError),
@@ -119,6 +138,12 @@ pub enum OperationError {
     /// A plan or a probe cannot be made.
     #[error(transparent)]
     Plan(#[from] PlanError),
+    /// A sweep cannot be made.
+    #[error(transparent)]
+    Sweep(#[from] SweepError),
+    /// Nothing can be rehearsed.
+    #[error(transparent)]
+    Rehearse(#[from] RehearseError),
     /// A relation cannot be extracted.
     #[error(transparent)]
     Extract(#[from] ExtractError),
@@ -163,139 +188,25 @@ pub enum OperationError {
         /// Which set to use instead.
         advice: Box<Advice>,
     },
+    /// A backup was to build on an earlier set, and cannot.
+    #[error("there is nothing to build on: {reason}")]
+    NoBase {
+        /// Why.
+        reason: String,
+    },
+    /// The set that was named cannot be the base of the backup.
+    #[error("the backup cannot build on set {set}: {reason}")]
+    BaseUnfit {
+        /// The set.
+        set: String,
+        /// Why.
+        reason: String,
+    },
     /// The set is of a kind of database that this version does not know.
     #[error("the set is of a database of kind {kind:?}")]
     UnknownKind {
         /// What the set says.
         kind: String,
-    },
-}
-
-/// What was named as a database is none.
-#[derive(Debug, Error)]
-#[non_exhaustive]
-pub enum DatabaseError {
-    /// Nothing has this path.
-    #[error("the file {text} does not exist")]
-    Missing {
-        /// What was named.
-        text: String,
-    },
-    /// The configuration names it, and it is not there.
-    #[error("the file {text} does not exist")]
-    Vanished {
-        /// What was named.
-        text: String,
-        /// What the configuration calls the database.
-        name: String,
-    },
-    /// Nothing is named.
-    #[error("the name of the database is empty")]
-    Empty,
-    /// Neither a path nor a connection string.
-    #[error("{text} is no file, no connection string and no configured database")]
-    Unknown {
-        /// What was named.
-        text: String,
-    },
-    /// A data directory alone cannot be copied consistently.
-    #[error("{} is a PostgreSQL data directory", path.display())]
-    DataDirectory {
-        /// The directory.
-        path: PathBuf,
-    },
-    /// A directory.
-    #[error("{} is a directory", path.display())]
-    Directory {
-        /// The directory.
-        path: PathBuf,
-    },
-    /// A device, a pipe or a socket.
-    #[error("{} is a device or a pipe, not a file", path.display())]
-    Special {
-        /// Its path.
-        path: PathBuf,
-    },
-    /// A file of another kind.
-    #[error("{} is not a SQLite database", path.display())]
-    NotSqlite {
-        /// The file.
-        path: PathBuf,
-    },
-    /// The files of the database cannot be found.
-    #[error("{}: {source}", path.display())]
-    Files {
-        /// The database.
-        path: PathBuf,
-        /// Why.
-        source: io::Error,
-    },
-}
-
-/// What was named as a device is none, or is named twice.
-#[derive(Debug, Error)]
-#[non_exhaustive]
-pub enum DeviceError {
-    /// A bucket.
-    #[error("{text}: object stores are not supported yet")]
-    ObjectStore {
-        /// What was named.
-        text: String,
-    },
-    /// No path.
-    #[error("{text:?}: {source}")]
-    NoPath {
-        /// What was named.
-        text: String,
-        /// Why.
-        source: io::Error,
-    },
-    /// The directory that should hold it does not exist.
-    #[error("there is no directory {}", parent.display())]
-    NoParent {
-        /// That directory.
-        parent: PathBuf,
-    },
-    /// Something else has the name.
-    #[error("{} is neither a file nor a directory", path.display())]
-    Special {
-        /// Its path.
-        path: PathBuf,
-    },
-    /// A directory in which no file can be made or renamed.
-    #[error("{} is {word} (chattr +{letter}): no stripe can get its name there", directory.display())]
-    Attribute {
-        /// The directory.
-        directory: PathBuf,
-        /// `append-only` or `immutable`.
-        word: &'static str,
-        /// The letter of chattr(1) for that.
-        letter: char,
-    },
-    /// `nul` beside others.
-    #[error("nul keeps nothing, and the other devices would hold a part of the set only")]
-    Mixed,
-    /// One file for two stripes.
-    #[error("{} is named twice", path.display())]
-    Twice {
-        /// The file.
-        path: PathBuf,
-    },
-    /// Two names of one file.
-    #[error("{} and {} are the same file", one.display(), other.display())]
-    Same {
-        /// One name.
-        one: PathBuf,
-        /// The other.
-        other: PathBuf,
-    },
-    /// One stripe has the name that another one has until the set is sealed.
-    #[error("{} is the file that {} is until its set is sealed", named.display(), partial.display())]
-    Partial {
-        /// The stripe with that name.
-        named: PathBuf,
-        /// The other stripe.
-        partial: PathBuf,
     },
 }
 
@@ -341,23 +252,6 @@ pub enum OwnerError {
     },
 }
 
-/// Not a way to compress.
-#[derive(Clone, Debug, Error, PartialEq, Eq)]
-pub enum CompressionError {
-    /// No codec.
-    #[error("{text:?} is no codec")]
-    Codec {
-        /// What was asked for.
-        text: String,
-    },
-    /// No range of codecs.
-    #[error("{text:?} is no range of codecs")]
-    Range {
-        /// What was asked for.
-        text: String,
-    },
-}
-
 impl OperationError {
     /// How an operation ends that fails like this.
     pub fn ending(&self) -> Ending {
@@ -365,7 +259,7 @@ impl OperationError {
             Self::Engine(EngineError::Cancelled) => Ending::Interrupted,
             Self::Engine(EngineError::Setting { .. } | EngineError::MemoryLimit { .. })
             | Self::Model(_)
-            | Self::Lab(LabError::Setting { .. } | LabError::TrialDevices { .. })
+            | Self::Lab(LabError::Setting { .. })
             | Self::Compression(_)
             | Self::MetricsAddress { .. }
             | Self::EventsOfSeveral
@@ -383,11 +277,19 @@ impl OperationError {
             | Self::Sqlite(SqliteError::TargetName { .. }) => Ending::Usage,
             Self::Postgres(error) if error.is_damage() => Ending::Damage,
             Self::Sqlite(SqliteError::Facts { .. }) => Ending::Damage,
-            Self::Database(error) => error.ending(),
-            Self::Device(DeviceError::NoParent { .. } | DeviceError::Attribute { .. }) => {
-                Ending::Failed
+            Self::Snapshot(SnapshotError::Name { .. } | SnapshotError::NoName { .. }) => {
+                Ending::Usage
             }
-            Self::Device(_) => Ending::Usage,
+            Self::Snapshot(error) if error.is_damage() => Ending::Damage,
+            Self::Recovery(
+                RecoveryError::NotACluster
+                | RecoveryError::NoStream { .. }
+                | RecoveryError::NoLogKept { .. },
+            )
+            | Self::Repository(RepositoryError::Name { .. }) => Ending::Usage,
+            Self::Repository(error) if error.is_damage() => Ending::Damage,
+            Self::Database(error) => error.ending(),
+            Self::Device(error) => error.ending(),
             Self::OfDamage(_) => Ending::Damage,
             Self::OfSet { error, .. }
             | Self::OfTarget(error)
@@ -396,6 +298,8 @@ impl OperationError {
             | Self::StagingLeft { error, .. } => error.ending(),
             Self::Place(error) => error.ending(),
             Self::Extract(error) => error.ending(),
+            Self::Sweep(error) => error.ending(),
+            Self::Rehearse(error) => error.ending(),
             Self::Hook(error) => error.ending(),
             _ => Ending::Failed,
         }
@@ -404,64 +308,6 @@ impl OperationError {
     /// Whether damage of a set causes it.
     pub fn is_damage(&self) -> bool {
         self.ending() == Ending::Damage
-    }
-}
-
-impl DatabaseError {
-    fn ending(&self) -> Ending {
-        match self {
-            Self::Missing { .. } | Self::Vanished { .. } | Self::NotSqlite { .. } => Ending::Failed,
-            _ => Ending::Usage,
-        }
-    }
-}
-
-impl From<EngineError> for OperationError {
-    fn from(error: EngineError) -> Self {
-        Self::Engine(error)
-    }
-}
-
-impl From<ModelError> for OperationError {
-    fn from(error: ModelError) -> Self {
-        Self::Model(error)
-    }
-}
-
-impl From<ImageError> for OperationError {
-    fn from(error: ImageError) -> Self {
-        match error {
-            ImageError::Engine(error) => error.into(),
-            error => Self::Image(error),
-        }
-    }
-}
-
-impl From<LabError> for OperationError {
-    fn from(error: LabError) -> Self {
-        match error {
-            LabError::Engine(error) => error.into(),
-            LabError::Model(error) => error.into(),
-            error => Self::Lab(error),
-        }
-    }
-}
-
-impl From<PostgresError> for OperationError {
-    fn from(error: PostgresError) -> Self {
-        match error {
-            PostgresError::Engine(error) => error.into(),
-            error => Self::Postgres(error),
-        }
-    }
-}
-
-impl From<SqliteError> for OperationError {
-    fn from(error: SqliteError) -> Self {
-        match error {
-            SqliteError::Engine(error) => error.into(),
-            error => Self::Sqlite(error),
-        }
     }
 }
 

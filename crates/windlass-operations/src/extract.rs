@@ -6,8 +6,9 @@ use std::collections::HashSet;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use windlass_engine::{Cancel, OpenSet};
-use windlass_image::{Image, ImageError, Patterns, SetImage, SetImageOptions, extract_files};
+use windlass_engine::Cancel;
+use windlass_engine::media::Facts;
+use windlass_image::{Image, Patterns, SetImage, SetImageOptions, extract_files};
 use windlass_postgres::{Relation, RelationNames, RelationPattern};
 
 use crate::caller::Caller;
@@ -18,6 +19,7 @@ use crate::notice::Notice;
 use crate::outputs::{self, existing};
 use crate::places::{self, SetRequest};
 use crate::privilege;
+use crate::snapshots::SnapshotImage;
 
 pub use error::ExtractError;
 
@@ -41,10 +43,8 @@ pub struct ExtractOutcome {
     pub files: u64,
     /// Their bytes.
     pub bytes: u64,
-    /// Bytes of stripes that were read.
-    pub fetched_bytes: u64,
-    /// Bytes of all stripes of the set.
-    pub set_bytes: u64,
+    /// Of a set: how many bytes of its stripes were read, and how many they have.
+    pub read: Option<(u64, u64)>,
     /// Patterns that match no file.
     pub unmatched: Vec<String>,
     /// Symbolic links that match, and were not made.
@@ -68,30 +68,52 @@ pub fn extract(
     cancel: &Cancel,
 ) -> Result<ExtractOutcome, OperationError> {
     // The set is opened first: only root may be allowed to read it.
+    if let Some(snapshot) = SnapshotImage::of_request(caller, &request.set)? {
+        check_kind(request, snapshot.facts())?;
+        become_owner_of(caller, &request.into)?;
+        let outcome = extract_from(caller, request, &**snapshot.image(), cancel)?;
+        return Ok(outcome);
+    }
     let found = places::find(caller, &request.set)?;
     let set = Arc::new(found.open()?);
-    if !request.relations.is_empty() {
-        check_has_relations(&set)?;
-    }
-    check_into(&request.into)?;
-    // The owner of the directory will own the files.
-    let above = existing(&request.into);
+    check_kind(request, &set.description().facts)?;
+    become_owner_of(caller, &request.into)?;
+    let set_bytes = set.chain_bytes();
+    let image = SetImage::open(set, &SetImageOptions::default());
+    let image = image.map_err(|error| found.advised(error.into()))?;
+    let outcome = extract_from(caller, request, &image, cancel);
+    let outcome = outcome.map_err(|error| found.advised(error))?;
+    Ok(ExtractOutcome {
+        read: Some((image.statistics().fetched_bytes, set_bytes)),
+        ..outcome
+    })
+}
+
+/// The owner of the directory will own the files.
+fn become_owner_of(caller: &Caller, into: &Path) -> Result<(), OperationError> {
+    check_into(into)?;
+    let above = existing(into);
     if let Some((uid, gid)) = above.and_then(privilege::owner) {
         privilege::become_user(caller.process, uid, gid)?;
     }
-    let set_bytes = set.stripe_bytes();
-    let failed = |error: ImageError| found.advised(error.into());
-    let image = SetImage::open(set, &SetImageOptions::default()).map_err(failed)?;
+    Ok(())
+}
+
+fn extract_from(
+    caller: &Caller,
+    request: &ExtractRequest,
+    image: &dyn Image,
+    cancel: &Cancel,
+) -> Result<ExtractOutcome, OperationError> {
     let mut patterns = Patterns::new(&request.patterns)?;
-    let relations = relation_paths(caller, &image, &request.relations)?;
+    let relations = relation_paths(caller, image, &request.relations)?;
     let mut wanted = |path: &[u8]| patterns.matches(path) || relations.contains(path);
-    let report = extract_files(&image, &mut wanted, &request.into, cancel).map_err(failed)?;
+    let report = extract_files(image, &mut wanted, &request.into, cancel)?;
     let unmatched = patterns.unmatched().into_iter();
     Ok(ExtractOutcome {
         files: report.files,
         bytes: report.bytes,
-        fetched_bytes: image.statistics().fetched_bytes,
-        set_bytes,
+        read: None,
         unmatched: unmatched.map(|pattern| pattern.to_string()).collect(),
         links_skipped: report.links_skipped,
     })
@@ -110,9 +132,9 @@ fn check_into(into: &Path) -> Result<(), OperationError> {
 }
 
 /// Only PostgreSQL has relations in files of their own.
-fn check_has_relations(set: &OpenSet) -> Result<(), ExtractError> {
-    let kind = set.description().facts.database["kind"].as_str();
-    if kind == Some(windlass_postgres::KIND) {
+fn check_kind(request: &ExtractRequest, facts: &Facts) -> Result<(), ExtractError> {
+    let kind = facts.database["kind"].as_str();
+    if request.relations.is_empty() || kind == Some(windlass_postgres::KIND) {
         return Ok(());
     }
     let kind = kind.unwrap_or_default().to_owned();
@@ -130,8 +152,7 @@ fn relation_paths(
     }
     let names = RelationNames::read(&AsCluster(image));
     for fault in names.faults() {
-        let (path, what) = (&fault.path, &fault.what);
-        caller.tell(&Notice::UnreadNames(&format!("{path}: {what}")));
+        caller.tell(&Notice::UnreadNames(fault));
     }
     let mut parts = Vec::new();
     for pattern in wanted {

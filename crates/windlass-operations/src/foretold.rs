@@ -29,7 +29,7 @@ use crate::probed::{self, Ends};
 
 /// The state directory of the user who started the program, and its predictions.
 #[derive(Debug)]
-pub struct State {
+pub struct StateDirectory {
     directory: Option<PathBuf>,
     predictions: Option<OpenPredictions>,
 }
@@ -47,7 +47,7 @@ pub struct Done<'a> {
     pub rates: (Option<u64>, Option<u64>),
 }
 
-impl State {
+impl StateDirectory {
     /// Opens the state directory for a run, and its predictions too if `keep` is set. If their file
     /// cannot be opened, this tells so and the run goes on without it.
     pub fn open(caller: &Caller, emulation: &Emulation, keep: bool) -> Self {
@@ -107,10 +107,6 @@ impl Judgement {
         document["advice"] = advice::document(self.advice.as_ref());
     }
 }
-
-/// Why a prediction has no time.
-pub const TOO_SHORT: &str =
-    "too short to predict: a run of less than 1 s is mostly its beginning and its end";
 
 /// A prediction in JSON. Times that are too short to predict are null.
 pub fn document(prediction: &Prediction) -> serde_json::Value {

@@ -36,8 +36,8 @@ impl Held {
 
     /// Refuses a set with a link that a restore would refuse. Whoever looks into a mount would
     /// follow it.
-    pub fn check_links(description: &SetDescription) -> Result<(), OperationError> {
-        Ok(windlass_postgres::check_links(&description.files)?)
+    pub fn check_links(files: &FileTable) -> Result<(), OperationError> {
+        Ok(windlass_postgres::check_links(files)?)
     }
 
     /// Refuses a set whose facts and list of files a restore would refuse, wherever it restores to.

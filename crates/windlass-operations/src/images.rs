@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use windlass_engine::Cancel;
-use windlass_engine::media::{FileEntry, FileFlags, FileKind, FileNo, FileTable, fitted};
+use windlass_engine::media::{Facts, FileEntry, FileFlags, FileKind, FileNo, FileTable, fitted};
 use windlass_image::{
     Checksummed, DirectoryImage, Image, ImageError, ImageStatistics, SetImage, SetImageOptions,
 };
@@ -19,6 +19,7 @@ use crate::caller::{Caller, ProcessUse};
 use crate::error::OperationError;
 use crate::places::{self, Configured, SetChoice, SetRequest};
 use crate::privilege;
+use crate::snapshots::SnapshotImage;
 
 /// The path of the database's file in any image of a SQLite database, whatever the file is called
 /// on disk.
@@ -54,6 +55,7 @@ pub struct OpenImage {
     pub kind: ImageKind,
     image: Arc<dyn Image>,
     set: Option<Arc<SetImage>>,
+    is_fixed: bool,
     pinned: Option<PinnedState>,
 }
 
@@ -72,7 +74,26 @@ impl OpenImage {
         if place.is_file() && windlass_sqlite::is_sqlite(place)? {
             return Self::sqlite(place, caller.process, cancel);
         }
+        if let Some(snapshot) = SnapshotImage::find(caller, place, &request.configured)? {
+            return Self::snapshot(place, &snapshot);
+        }
         Self::set(caller, request)
+    }
+
+    fn snapshot(place: &Path, snapshot: &SnapshotImage) -> Result<Self, OperationError> {
+        let (kind, image) = (kind_of(snapshot.facts())?, Arc::clone(snapshot.image()));
+        let image: Arc<dyn Image> = match kind {
+            ImageKind::Sqlite(_) => Arc::new(Renamed::new(image)),
+            _ => image,
+        };
+        Ok(Self {
+            place: place.to_owned(),
+            kind,
+            image,
+            set: None,
+            is_fixed: true,
+            pinned: None,
+        })
     }
 
     /// Whether the word names a database itself, and not a set of it.
@@ -89,6 +110,7 @@ impl OpenImage {
             kind: ImageKind::Postgres,
             image: Arc::new(image),
             set: None,
+            is_fixed: false,
             pinned: None,
         })
     }
@@ -103,6 +125,7 @@ impl OpenImage {
             kind: ImageKind::Sqlite(page_bytes),
             image: Arc::new(PinnedImage::new(place, reader)),
             set: None,
+            is_fixed: false,
             pinned: Some(pinned),
         })
     }
@@ -115,18 +138,10 @@ impl OpenImage {
             configured: request.configured.clone(),
         };
         let set = Arc::new(places::open(caller, &asked)?);
-        let facts = &set.description().facts;
-        let kind = match facts.database["kind"].as_str() {
-            Some(windlass_postgres::KIND) => ImageKind::Postgres,
-            Some("sqlite") => {
-                let facts = windlass_sqlite::DatabaseFacts::of_set(facts)?;
-                ImageKind::Sqlite(facts.page_bytes)
-            }
-            _ => ImageKind::Unknown,
-        };
+        let kind = kind_of(&set.description().facts)?;
         let set = Arc::new(SetImage::open(set, &SetImageOptions::default())?);
         let image: Arc<dyn Image> = match kind {
-            ImageKind::Sqlite(_) => Arc::new(Renamed::new(Arc::clone(&set))),
+            ImageKind::Sqlite(_) => Arc::new(Renamed::new(Arc::clone(&set) as Arc<dyn Image>)),
             _ => Arc::clone(&set) as Arc<dyn Image>,
         };
         Ok(Self {
@@ -134,6 +149,7 @@ impl OpenImage {
             kind,
             image,
             set: Some(set),
+            is_fixed: true,
             pinned: None,
         })
     }
@@ -143,9 +159,14 @@ impl OpenImage {
         &*self.image
     }
 
-    /// Whether it is a backup set, which never changes.
+    /// Whether it is a backup set.
     pub fn is_set(&self) -> bool {
         self.set.is_some()
+    }
+
+    /// Whether it never changes: a set or a snapshot.
+    pub fn is_fixed(&self) -> bool {
+        self.is_fixed
     }
 
     /// Whether somebody writes to the database and has to wait until the image is closed.
@@ -166,6 +187,18 @@ impl OpenImage {
         }
         Ok(())
     }
+}
+
+/// The kind of database that facts name.
+fn kind_of(facts: &Facts) -> Result<ImageKind, OperationError> {
+    Ok(match facts.database["kind"].as_str() {
+        Some(windlass_postgres::KIND) => ImageKind::Postgres,
+        Some(windlass_sqlite::KIND) => {
+            let facts = windlass_sqlite::DatabaseFacts::of_set(facts)?;
+            ImageKind::Sqlite(facts.page_bytes)
+        }
+        _ => ImageKind::Unknown,
+    })
 }
 
 fn become_owner(place: &Path, process: ProcessUse) -> Result<(), OperationError> {
@@ -200,19 +233,19 @@ fn tablespaces(root: &Path) -> Result<Vec<(Vec<u8>, PathBuf)>, OperationError> {
     Ok(mounts)
 }
 
-/// The set of a SQLite database. Its file has the path that all such images share.
+/// The image of a SQLite database. Its file has the path that all such images share.
 struct Renamed {
-    set: Arc<SetImage>,
+    image: Arc<dyn Image>,
     files: FileTable,
 }
 
 impl Renamed {
-    fn new(set: Arc<SetImage>) -> Self {
-        let mut files = set.files().clone();
+    fn new(image: Arc<dyn Image>) -> Self {
+        let mut files = image.files().clone();
         if let [only] = files.0.as_mut_slice() {
             only.path = SQLITE_PATH.to_vec();
         }
-        Self { set, files }
+        Self { image, files }
     }
 }
 
@@ -222,11 +255,11 @@ impl Image for Renamed {
     }
 
     fn read(&self, file: FileNo, offset: u64, into: &mut [u8]) -> Result<usize, ImageError> {
-        self.set.read(file, offset, into)
+        self.image.read(file, offset, into)
     }
 
     fn checksum(&self, file: FileNo, offset: u64) -> Result<Option<Checksummed>, ImageError> {
-        self.set.checksum(file, offset)
+        self.image.checksum(file, offset)
     }
 }
 

@@ -1,18 +1,23 @@
 //! What sets say about themselves, and what is left of damaged ones.
 
+mod logs;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 use std::sync::Arc;
 
 use windlass_engine::media::{SetDescription, SetId, fitted};
 use windlass_engine::{
-    DamagedPart, EngineError, Files, FoundSet, METADATA_LIMIT_DEFAULT, OpenStripe, PARTIAL_SUFFIX,
+    DamagedPart, EngineError, FoundSet, METADATA_LIMIT_DEFAULT, OpenStripe, PARTIAL_SUFFIX,
     SetEntry, SetState, StripeGlance, Survey, UnknownStripe, glance,
 };
 use windlass_image::{SetImage, SetImageOptions};
 use windlass_postgres::{KIND, RelationNames};
 
+pub use logs::LogInfo;
+
 use crate::caller::Caller;
+use crate::devices::STORAGE;
 use crate::ending::Ending;
 use crate::error::OperationError;
 use crate::images::AsCluster;
@@ -43,13 +48,15 @@ pub struct PlaceInfo {
     pub unfinished: Vec<PathBuf>,
     /// Databases with sets there that the words leave out, each with the id of its newest set.
     pub others: Vec<(Identity, String)>,
+    /// The archived logs there.
+    pub logs: Vec<LogInfo>,
     /// Directories below with sets, and how many.
     pub below: Vec<(PathBuf, usize)>,
 }
 
 /// Finds out what is known about sets.
 pub fn info(caller: &Caller, request: &SetRequest) -> Result<InfoOutcome, OperationError> {
-    let named = Named::new(request)?;
+    let named = Named::new(caller, request)?;
     if named.choice.which.is_some() {
         let found = places::find_named(caller, &named)?;
         return Ok(InfoOutcome::Sets(NamedInfo::of(&found.stripes)?));
@@ -65,7 +72,7 @@ pub fn info(caller: &Caller, request: &SetRequest) -> Result<InfoOutcome, Operat
 impl NamedInfo {
     /// The sets to which these words lead.
     fn of(words: &[PathBuf]) -> Result<Self, OperationError> {
-        let glances = glance(&Files, words, METADATA_LIMIT_DEFAULT)?;
+        let glances = glance(STORAGE, words, METADATA_LIMIT_DEFAULT)?;
         let (unfinished, glances): (Vec<_>, Vec<_>) = glances
             .into_iter()
             .partition(|one| is_unfinished(one, words));
@@ -94,14 +101,16 @@ impl NamedInfo {
 impl PlaceInfo {
     fn of(caller: &Caller, named: &Named) -> Result<Self, OperationError> {
         let list = places::list(&named.paths)?;
-        let all = named.sets(&list)?;
+        let all = named.sets(&list.sets, list.unknown.is_empty())?;
         let is_unfinished = |set: &SetEntry| matches!(set.state, SetState::Unfinished);
         let partials = all.iter().filter(|set| is_unfinished(set));
         let partials = partials.flat_map(|set| set.locations());
         let unfinished: Vec<_> = partials.chain(list.unfinished.iter().cloned()).collect();
         let wanted = all.iter().filter(|set| !is_unfinished(set));
         let wanted: BTreeSet<_> = wanted.map(|set| set.set_id.0).collect();
-        if wanted.is_empty() && unfinished.is_empty() && list.unknown.is_empty() {
+        let logs = logs::logs_of(&named.paths, &list.sets);
+        let has_log = !logs.is_empty() && !named.chooses_database();
+        if wanted.is_empty() && unfinished.is_empty() && list.unknown.is_empty() && !has_log {
             // `choose` fails and says why there is no set.
             places::choose(caller, &list, named)?;
         }
@@ -113,13 +122,14 @@ impl PlaceInfo {
             unknown: list.unknown,
             unfinished,
             others,
+            logs,
             below: below::places(&named.paths),
         })
     }
 
     /// A set, as far as it can be read.
     pub fn view(&self, set: &SetEntry) -> Result<SetView, OperationError> {
-        let glances = glance(&Files, &set.locations(), METADATA_LIMIT_DEFAULT)?;
+        let glances = glance(STORAGE, &set.locations(), METADATA_LIMIT_DEFAULT)?;
         Ok(SetView::new(set.set_id, &glances))
     }
 }
@@ -171,11 +181,11 @@ impl SetView {
     /// that `info` has time for: seals, footers, sibling stripes.
     fn new(id: SetId, stripes: &[StripeGlance]) -> Self {
         let places: Vec<_> = stripes.iter().map(|one| one.location.clone()).collect();
-        let fault = match FoundSet::whole(&Files, &places, METADATA_LIMIT_DEFAULT) {
+        let fault = match FoundSet::whole(STORAGE, &places, METADATA_LIMIT_DEFAULT) {
             Ok(set) => return Self::whole(&set),
             Err(fault) => fault,
         };
-        let surveyed = Survey::of_any(&Files, &places, METADATA_LIMIT_DEFAULT);
+        let surveyed = Survey::of_any(STORAGE, &places, METADATA_LIMIT_DEFAULT);
         let view = match &surveyed {
             Ok(survey) => Self::surveyed(survey, stripes),
             // There are two copies of a stripe: show what is there, and trust neither copy.

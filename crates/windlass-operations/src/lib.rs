@@ -39,6 +39,16 @@
 //! # Ok(()) }
 //! ```
 //!
+//! The operations:
+//!
+//! - Sets: [`back_up`], [`restore`], [`verify`].
+//! - What would happen: [`check::check_backup`], [`check::check_restore`], [`plan::plan`].
+//! - What sets hold: [`info::info`], [`diff::diff`], [`extract::extract`], [`mounting::mount`],
+//!   [`opening::open`].
+//! - What storage and settings give: [`probing::probe`], [`tuning::tune`], [`sweeping::sweep`],
+//!   [`rehearsing::rehearse`].
+//! - What runs do, and did: [`status::list`], [`recorded::evaluate`].
+//!
 //! Invariants
 //! - Nothing is printed, and no signal is handled. What the process is asked to do is the caller's.
 //! - Operations of one process share nothing but what [`ProcessUse`] says: only an operation that
@@ -46,6 +56,7 @@
 //! - No word of a command line: what to type next is said by whoever shows an error.
 
 pub mod advice;
+mod archive;
 mod backup;
 mod caller;
 pub mod check;
@@ -72,23 +83,41 @@ pub mod mounting;
 pub mod nearest;
 mod notice;
 mod opened;
+pub mod opening;
 pub mod outputs;
+pub mod owners;
+pub mod paging;
 pub mod places;
 pub mod plan;
 pub mod privilege;
 pub mod probed;
 pub mod probing;
+pub mod reach;
+mod receive;
+pub mod recorded;
+mod recovery;
+pub mod rehearsing;
 mod restore;
 pub mod run;
 pub mod sampled;
 mod scratch;
 mod settings;
+pub mod snapshots;
 pub mod status;
+pub mod sweeping;
+pub mod tuning;
 pub mod verify;
 pub mod warnings;
 pub mod watch;
 
-pub use backup::{BackupOutcome, BackupRequest, Remark, back_up, backup_not_begun};
+pub use archive::{
+    ArchiveGetRequest, ArchivePushRequest, LOOK_AHEAD_DEFAULT, archive_get, archive_get_ahead,
+    archive_push,
+};
+pub use backup::{
+    BackupOutcome, BackupRequest, LogBackupOutcome, LogBackupRequest, Remark, back_up, back_up_log,
+    backup_not_begun,
+};
 pub use caller::{Caller, ProcessUse};
 pub use compression::Compression;
 pub use ended::{RunCounts, RunEnd, RunStart};
@@ -100,9 +129,11 @@ pub use hooks::{HookCommands, HookError, HookEvent, HookFault};
 pub use notice::{Notice, Observer, Unobserved};
 pub use opened::{Mounted, OpenSettings, Opened, ToOpen};
 pub use places::{PlaceError, SetChoice, SetRequest};
+pub use receive::{ReceiveRequest, Received, receive};
+pub use recovery::{RecoveryError, RecoveryPlan, RecoveryRequest};
 pub use restore::{
     RestoreOutcome, RestoreRequest, Restored, cluster_owner, parent, restore, restore_not_begun,
 };
 pub use settings::{Rates, RunSettings};
-pub use verify::{VerifyRequest, VerifyStep, verify};
+pub use verify::{VerifyRequest, VerifyStep, verify, verify_not_begun};
 pub use watch::{Events, Watching};

@@ -10,6 +10,8 @@
 //!   file, and a run that fails or is killed does not remove the time of the last success.
 //! - A counter never decreases, although its parts are read one after the other.
 
+mod address;
+mod foreign;
 mod http;
 mod kept;
 mod render;
@@ -17,7 +19,6 @@ mod render;
 use std::fs::File;
 use std::io::ErrorKind;
 use std::net::SocketAddr;
-use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -25,13 +26,14 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use windlass_engine::{EngineError, Outputs};
-use windlass_postgres::user_shown;
 
 use crate::ended::RunEnd;
 use crate::error::OperationError;
 use crate::notice::{Notice, Observer};
 use crate::outputs::{self, METRICS};
 
+pub use address::MetricsAddress;
+pub use foreign::{ForeignFile, unreplaceable};
 use http::{Answer, Server};
 pub use render::Exporter;
 
@@ -63,7 +65,7 @@ pub struct Metrics {
 impl Metrics {
     /// Starts what the user asked for. Before that it binds the address and writes the file once.
     pub fn start(
-        (address, file): (Option<&str>, Option<&Path>),
+        (address, file): (Option<&MetricsAddress>, Option<&Path>),
         outputs: &Outputs,
         exporter: Exporter,
         observer: &Arc<dyn Observer>,
@@ -77,7 +79,7 @@ impl Metrics {
             was_told: false,
         };
         if let Some(address) = address {
-            metrics.serve(address)?;
+            metrics.serve(address);
         }
         if let Some(path) = file {
             metrics.keep(path, outputs)?;
@@ -102,22 +104,20 @@ impl Metrics {
         exporter.end(at, success);
     }
 
-    fn serve(&mut self, address: &str) -> Result<(), OperationError> {
-        check_address(address)?;
+    fn serve(&mut self, address: &MetricsAddress) {
         let exporter = Arc::clone(&self.exporter);
         let answer = move |path: &str| match path {
             "/metrics" => Answer::found(text(&exporter)),
             "/" => Answer::found("windlass: see /metrics\n".to_owned()),
             _ => Answer::not_found(),
         };
-        match Server::start(address, answer) {
+        match Server::start(address.as_str(), answer) {
             Ok(server) => self.server = Some(server),
             Err(error) => self.observer.notice(&Notice::MetricsUnserved {
                 address,
                 error: &error,
             }),
         }
-        Ok(())
     }
 
     fn keep(&mut self, path: &Path, outputs: &Outputs) -> Result<(), OperationError> {
@@ -126,7 +126,7 @@ impl Metrics {
             Ok(()) => {}
             // The end of the run tries it again, and decides whether the warning stays.
             Err(error) if outputs::is_of_place(&error) => {
-                self.observer.notice(&unwritten(path, &error, true));
+                unwritten(&self.observer, path, &error, true);
                 self.was_told = true;
             }
             Err(error) => return Err(error.into()),
@@ -150,7 +150,14 @@ impl Metrics {
                     thread,
                 })
             }
-            Err(error) => self.observer.notice(&unwritten(path, &error, false)),
+            Err(source) => {
+                let error = EngineError::OutputIo {
+                    operation: "write",
+                    path: path.to_owned(),
+                    source,
+                };
+                unwritten(&self.observer, path, &error, false);
+            }
         }
         Ok(())
     }
@@ -161,7 +168,7 @@ impl Metrics {
             drop(stop);
             match thread.join() {
                 Ok(Err(_)) if self.was_told => self.observer.notice(&Notice::MetricsStillUnwritten),
-                Ok(Err(error)) => self.observer.notice(&unwritten(&path, &error, false)),
+                Ok(Err(error)) => unwritten(&self.observer, &path, &error, false),
                 _ => {}
             }
         }
@@ -178,21 +185,6 @@ impl Drop for Metrics {
     }
 }
 
-/// Refuses a word that is an address on no machine.
-pub fn check_address(address: &str) -> Result<(), OperationError> {
-    let parts = address.rsplit_once(':');
-    let is_one = parts.is_some_and(|(host, port)| {
-        let is_host = !host.is_empty() && !host.contains(char::is_whitespace);
-        is_host && port.parse::<u16>().is_ok()
-    });
-    match is_one {
-        true => Ok(()),
-        false => Err(OperationError::MetricsAddress {
-            address: address.to_owned(),
-        }),
-    }
-}
-
 /// Writes the file of a run that failed before it could be watched.
 pub fn failed(
     path: &Path,
@@ -204,29 +196,14 @@ pub fn failed(
     replace(path, outputs, &Mutex::new(exporter))
 }
 
-/// What is told about a file that cannot be written, before the run or after it.
-fn unwritten(path: &Path, error: &dyn std::fmt::Display, is_early: bool) -> Notice<'static> {
-    Notice::MetricsUnwritten {
-        path: path.to_owned(),
-        error: error.to_string(),
+/// Tells of a file that cannot be written, before the run or after it.
+fn unwritten(observer: &Arc<dyn Observer>, path: &Path, error: &EngineError, is_early: bool) {
+    observer.notice(&Notice::MetricsUnwritten {
+        path,
+        error,
         foreign: unreplaceable(path),
         is_early,
-    }
-}
-
-/// Why this user may not put a new file in the place of an old one, although the directory can be
-/// written to: in a directory like /tmp only the owner of a file may do that.
-pub fn unreplaceable(path: &Path) -> Option<String> {
-    const STICKY: u32 = 0o1000;
-    let path = path.canonicalize().ok()?;
-    let (file, directory) = (path.metadata().ok()?, path.parent()?.metadata().ok()?);
-    let us = rustix::process::geteuid().as_raw();
-    let is_sticky = directory.mode() & STICKY != 0;
-    let may = us == 0 || us == file.uid() || us == directory.uid();
-    (is_sticky && !may).then(|| {
-        let owner = user_shown(file.uid());
-        format!("It belongs to {owner}, and only its owner may replace a file in that directory")
-    })
+    });
 }
 
 fn text(exporter: &Mutex<Exporter>) -> String {

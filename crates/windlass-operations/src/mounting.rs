@@ -4,8 +4,8 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::Duration;
 
-use windlass_engine::media::SetId;
-use windlass_engine::{Cancel, OpenSet};
+use windlass_engine::media::{Facts, SetId};
+use windlass_engine::{Cancel, Outputs};
 use windlass_image::{Image, Overlay, SetImage, SetImageOptions, View};
 use windlass_mount::{DamageHook, Mount, MountOptions, Unmounted};
 use windlass_postgres::DatabaseFacts;
@@ -15,6 +15,7 @@ use crate::error::OperationError;
 use crate::held::Held;
 use crate::notice::{Notice, Observer};
 use crate::places::{self, LocatedSet, SetRequest};
+use crate::snapshots::SnapshotImage;
 use crate::status::Operation;
 use crate::{outputs, privilege};
 
@@ -45,12 +46,14 @@ pub struct MountRequest {
     pub direct_io: bool,
 }
 
-/// A mounted set.
+/// A mounted set or snapshot.
 pub struct MountedSet {
-    /// Its id.
-    pub id: SetId,
-    /// Which set to use instead, if damage is found.
-    pub found: LocatedSet,
+    /// What people call it.
+    pub title: String,
+    /// The id of the set; none if it is a snapshot that is no set.
+    pub id: Option<SetId>,
+    /// The set, to say which one to use instead if damage is found.
+    found: Option<LocatedSet>,
     /// Shows the mount to others. It is dropped before the mount.
     operation: Operation,
     mount: Arc<Mount>,
@@ -58,53 +61,109 @@ pub struct MountedSet {
     observer: Arc<dyn Observer>,
 }
 
-/// Mounts a set.
+/// What is mounted.
+struct Mountable {
+    title: String,
+    /// What mount(8) shows.
+    name: String,
+    id: Option<SetId>,
+    found: Option<LocatedSet>,
+    image: Arc<dyn Image>,
+    /// The set, which counts what is read of it.
+    set: Option<Arc<SetImage>>,
+    owner: Option<(u32, u32)>,
+    outputs: Outputs,
+}
+
+/// Mounts a set or a snapshot.
 pub fn mount(caller: &Caller, request: &MountRequest) -> Result<MountedSet, OperationError> {
-    let found = places::find(caller, &request.set)?;
-    let set = Arc::new(found.open()?);
-    Held::check_links(set.description())?;
     let defaults = SetImageOptions::default();
     let image_options = SetImageOptions {
         frame_cache_bytes: request.cache_bytes.unwrap_or(defaults.frame_cache_bytes),
         ..defaults
     };
-    let image = SetImage::open(Arc::clone(&set), &image_options);
-    let image = Arc::new(image.map_err(|error| found.advised(error.into()))?);
+    let what = match SnapshotImage::of_request(caller, &request.set)? {
+        Some(snapshot) => Mountable::snapshot(&snapshot)?,
+        None => Mountable::set(caller, &request.set, &image_options)?,
+    };
     let messages = Messages::default();
     let options = MountOptions {
         threads: request.threads,
         cache_bytes: image_options.frame_cache_bytes,
-        owner: owner(&set),
+        owner: what.owner,
         allow_other: request.allow_other,
         direct_io: request.direct_io,
-        name: format!("windlass:{}", set.set_id()),
+        name: what.name,
         on_damage: Some(tell_damage(&caller.observer, &messages)),
     };
     // This comes before the overlay is made, because a failure would leave the overlay behind.
     let at = Mount::place(&request.at)?;
     options.check_room()?;
     if let Some(overlay) = &request.overlay {
-        outputs::of_set(&set)?.check(overlay)?;
+        what.outputs.check(overlay)?;
     }
-    let overlay = overlay(&image, request.overlay.as_deref(), &at)?;
+    let overlay = overlay(&what.image, request.overlay.as_deref(), &at)?;
     let mount = Arc::new(match &overlay {
         Some(overlay) => Mount::overlay(Arc::clone(overlay), &at, &options)?,
-        None => Mount::image(Arc::clone(&image) as Arc<dyn Image>, &at, &options)?,
+        None => Mount::image(what.image, &at, &options)?,
     });
     let shown = Shown {
         mount: Arc::downgrade(&mount),
-        image,
+        set: what.set,
         overlay: overlay.as_ref().map(Arc::downgrade),
         messages,
     };
     Ok(MountedSet {
-        id: set.set_id(),
-        found,
-        operation: shown.begin(&set, mount.at()),
+        operation: shown.begin(&what.title, mount.at()),
+        title: what.title,
+        id: what.id,
+        found: what.found,
         mount,
         overlay,
         observer: Arc::clone(&caller.observer),
     })
+}
+
+impl Mountable {
+    fn set(
+        caller: &Caller,
+        request: &SetRequest,
+        options: &SetImageOptions,
+    ) -> Result<Self, OperationError> {
+        let found = places::find(caller, request)?;
+        let set = Arc::new(found.open()?);
+        Held::check_links(&set.description().files)?;
+        let image = SetImage::open(Arc::clone(&set), options);
+        let image = Arc::new(image.map_err(|error| found.advised(error.into()))?);
+        Ok(Self {
+            title: format!("set {}", set.set_id()),
+            name: format!("windlass:{}", set.set_id()),
+            id: Some(set.set_id()),
+            found: Some(found),
+            image: Arc::clone(&image) as Arc<dyn Image>,
+            set: Some(image),
+            owner: owner(&set.description().facts),
+            outputs: outputs::of_set(&set)?,
+        })
+    }
+
+    fn snapshot(snapshot: &SnapshotImage) -> Result<Self, OperationError> {
+        Held::check_links(snapshot.files())?;
+        let path = snapshot.snapshot().path();
+        let mut outputs = outputs::outputs();
+        let what = format!("{} belongs to a snapshot", path.display());
+        outputs.protect_directory(path, &what)?;
+        Ok(Self {
+            title: snapshot.title(),
+            name: format!("windlass:{}", snapshot.snapshot().record().name),
+            id: None,
+            found: None,
+            image: Arc::clone(snapshot.image()),
+            set: None,
+            owner: owner(snapshot.facts()),
+            outputs,
+        })
+    }
 }
 
 impl MountedSet {
@@ -123,7 +182,7 @@ impl MountedSet {
             overlay.sync()?;
         }
         let is_damaged = self.mount.statistics().damaged > 0;
-        Ok(is_damaged.then_some(self.found))
+        Ok(self.found.filter(|_| is_damaged))
     }
 
     fn wait(&self, cancel: &Cancel) -> Result<(), OperationError> {
@@ -141,11 +200,11 @@ impl MountedSet {
 
 /// The owner of the files: the source's owner if this process is root and knows that user;
 /// otherwise `None`, which means the user of this process.
-fn owner(set: &OpenSet) -> Option<(u32, u32)> {
+fn owner(facts: &Facts) -> Option<(u32, u32)> {
     if !privilege::is_root() {
         return None;
     }
-    let facts = DatabaseFacts::of_set(&set.description().facts.database).ok()?;
+    let facts = DatabaseFacts::of_set(&facts.database).ok()?;
     privilege::user_ids(&facts.owner)
 }
 
@@ -164,7 +223,7 @@ fn tell_damage(observer: &Arc<dyn Observer>, messages: &Messages) -> DamageHook 
 
 /// The overlay in a directory: the existing one, or a new one.
 fn overlay(
-    image: &Arc<SetImage>,
+    image: &Arc<dyn Image>,
     at: Option<&Path>,
     mount: &Path,
 ) -> Result<Option<Arc<Overlay>>, OperationError> {
@@ -177,7 +236,7 @@ fn overlay(
             mount: mount.to_owned(),
         });
     }
-    let image = Arc::clone(image) as Arc<dyn Image>;
+    let image = Arc::clone(image);
     let overlay = if Overlay::is_at(at) {
         Overlay::open(image, at)?
     } else {
@@ -196,14 +255,14 @@ fn lies_below(path: &Path, directory: &Path) -> bool {
 /// What others can see of a mount.
 struct Shown {
     mount: Weak<Mount>,
-    image: Arc<SetImage>,
+    set: Option<Arc<SetImage>>,
     overlay: Option<Weak<Overlay>>,
     messages: Messages,
 }
 
 impl Shown {
-    fn begin(self, set: &OpenSet, at: &Path) -> Operation {
-        let title = format!("set {} on {}", set.set_id(), at.display());
+    fn begin(self, title: &str, at: &Path) -> Operation {
+        let title = format!("{title} on {}", at.display());
         Operation::begin("mount", &title, move || {
             ("mounted".to_owned(), self.numbers())
         })
@@ -213,7 +272,7 @@ impl Shown {
         let messages = self.messages.lock().unwrap_or_else(PoisonError::into_inner);
         let mut numbers = serde_json::json!({
             "mount": self.mount.upgrade().map(|mount| mount.statistics()),
-            "image": self.image.statistics(),
+            "image": self.set.as_ref().map(|set| set.statistics()),
             "damage": *messages,
         });
         if let Some(overlay) = self.overlay.as_ref().and_then(Weak::upgrade) {

@@ -2,18 +2,22 @@
 
 use std::any::Any;
 use std::net::SocketAddr;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use windlass_engine::{BufferPlan, EngineError, Progress, SetEntry};
+use windlass_engine::{BufferPlan, CleanedUp, EngineError, Progress, SetEntry};
 use windlass_image::ImageError;
-use windlass_lab::{LabError, Point};
+use windlass_lab::{LabError, Point, Trial};
+use windlass_postgres::{Lsn, NameFault, PostgresError, Timeline};
 
 use crate::checks::Check;
 use crate::ended::RunEnd;
 use crate::hooks::HookError;
+use crate::metrics::{ForeignFile, MetricsAddress};
 use crate::places::How;
+use crate::recovery::RecoveryPlan;
+use crate::sweeping::SweepStep;
 use crate::verify::VerifyStep;
 
 /// What happened beside the result of an operation.
@@ -30,13 +34,17 @@ pub enum Notice<'a> {
     /// No hook runs, because nothing is kept: this is no backup.
     NoHooks,
     /// What an interrupted run left was dealt with.
-    CleanedUp(String),
+    CleanedUp(&'a CleanedUp),
+    /// What a killed process left of a snapshot was removed.
+    SnapshotRemoved(&'a Path),
     /// The run is about to start with these buffers and threads.
     Settings {
         /// Buffers and threads.
         plan: &'a BufferPlan,
         /// The codec; none if the run reads a set.
         codec: Option<&'a str>,
+        /// About how much memory the compressors need besides the buffers, to take pages apart.
+        pages_bytes: u64,
     },
     /// Which set was chosen among several.
     SetChosen {
@@ -45,6 +53,19 @@ pub enum Notice<'a> {
         /// How it was chosen.
         how: &'a How,
     },
+    /// The restored cluster will recover like this. Nothing is written yet.
+    Recovers(&'a RecoveryPlan),
+    /// Log is received from here on.
+    Receives {
+        /// The cluster.
+        system: u64,
+        /// The timeline.
+        timeline: Timeline,
+        /// The position.
+        from: Lsn,
+    },
+    /// The session in which log was received has ended. Another one is opened.
+    ReceiveBroken(&'a PostgresError),
     /// The set that was chosen as the newest says that it was begun in the future.
     SetOfFuture {
         /// The set.
@@ -79,12 +100,25 @@ pub enum Notice<'a> {
         /// What was measured.
         point: &'a Point,
     },
+    /// A setting was tried.
+    Tried(&'a Trial),
+    /// A set-up is rehearsed.
+    Rehearsing {
+        /// Which one, from 1.
+        number: usize,
+        /// Of how many.
+        count: usize,
+        /// Its name.
+        setup: &'a str,
+    },
+    /// A sweep went on.
+    Sweeping(SweepStep<'a>),
     /// A check was made before a run.
     Checked(&'a Check),
     /// Nobody can commit to this database until the operation ends.
     HoldsWriters(&'a Path),
-    /// Names of relations cannot be read, for this reason.
-    UnreadNames(&'a str),
+    /// Names of relations cannot be read.
+    UnreadNames(&'a NameFault),
     /// A mount is in use. It ends when the last file of it is closed.
     MountInUse(&'a Path),
     /// A verification went on.
@@ -106,7 +140,8 @@ pub enum Notice<'a> {
     Metrics(SocketAddr),
     /// A mount found damage of its set, or could not do what it was asked for.
     OfMount(&'a ImageError),
-    /// A scratch directory could not be removed. The next opened set tries again.
+    /// A scratch directory could not be removed. If it was of an opened set, the next one tries
+    /// again.
     ScratchLeft {
         /// The directory.
         path: &'a Path,
@@ -147,18 +182,18 @@ pub enum Notice<'a> {
     /// Metrics are not served.
     MetricsUnserved {
         /// The address.
-        address: &'a str,
+        address: &'a MetricsAddress,
         /// Why.
         error: &'a std::io::Error,
     },
     /// The file of metrics is not written.
     MetricsUnwritten {
         /// The file.
-        path: PathBuf,
-        /// Why, in words.
-        error: String,
-        /// Why this user may not replace the file, if that is so.
-        foreign: Option<String>,
+        path: &'a Path,
+        /// Why.
+        error: &'a EngineError,
+        /// The owner's file in its place, if this user may not replace it.
+        foreign: Option<ForeignFile>,
         /// Whether the end of the run tries again, and decides.
         is_early: bool,
     },

@@ -75,6 +75,13 @@ impl ToOpen {
     }
 }
 
+impl ToOpen {
+    /// The kind of the database, as the facts name it.
+    pub fn kind(&self) -> Option<&str> {
+        self.facts.database["kind"].as_str()
+    }
+}
+
 /// How a set is opened.
 #[derive(Clone, Debug)]
 pub struct OpenSettings {

@@ -20,10 +20,11 @@ mod which;
 use std::path::{Path, PathBuf};
 
 use windlass_engine::{
-    EngineError, Files, METADATA_LIMIT_DEFAULT, OpenSet, SetEntry, SetState, glance, set_of_stripe,
+    EngineError, METADATA_LIMIT_DEFAULT, OpenSet, SetEntry, SetState, glance, set_of_stripe,
 };
 
 use crate::caller::Caller;
+use crate::devices::STORAGE;
 use crate::error::OperationError;
 use crate::notice::Notice;
 pub use advice::{Advice, BadSet, Instead};
@@ -41,6 +42,8 @@ pub use which::{How, Which, WhichError};
 pub struct LocatedSet {
     /// The paths of its stripes.
     pub stripes: Vec<PathBuf>,
+    /// Directories in which sets on which it builds may be, besides those of its stripes.
+    pub places: Vec<PathBuf>,
     /// What to do if the set is damaged. For stripes it is found out when it is needed.
     advice: Option<Advice>,
     /// What the list of its place says is wrong with one of its stripes, even if a copy of the
@@ -53,15 +56,25 @@ impl LocatedSet {
     pub fn of_list(set: &SetEntry, sets: &[&SetEntry], places: &[PathBuf]) -> Self {
         Self {
             stripes: set.locations(),
+            places: places.to_vec(),
             advice: Some(advice_about(sets, set, places)),
             known: known(set),
         }
     }
 
-    /// Opens it.
+    /// Opens it, and the sets on which it builds.
     pub fn open(&self) -> Result<OpenSet, OperationError> {
-        let opened = OpenSet::open(&self.stripes, METADATA_LIMIT_DEFAULT);
-        opened.map_err(|error| self.explained(error))
+        self.open_sets().map_err(|error| self.explained(error))
+    }
+
+    /// Does the same. A failure does not say which other set there is.
+    pub fn open_plain(&self) -> Result<OpenSet, OperationError> {
+        Ok(self.open_sets()?)
+    }
+
+    fn open_sets(&self) -> Result<OpenSet, EngineError> {
+        let (stripes, places) = (&self.stripes, &self.places);
+        OpenSet::open_among(STORAGE, stripes, places, METADATA_LIMIT_DEFAULT)
     }
 
     /// What to do if the set is damaged or not whole. None if that cannot be known.
@@ -93,7 +106,7 @@ impl LocatedSet {
 
 /// The set that is asked for. The observer is told which set was chosen.
 pub fn find(caller: &Caller, request: &SetRequest) -> Result<LocatedSet, OperationError> {
-    find_named(caller, &Named::new(request)?)
+    find_named(caller, &Named::new(caller, request)?)
 }
 
 /// The set that these words mean, if it is known already what each of them is.
@@ -111,6 +124,7 @@ pub fn find_named(caller: &Caller, named: &Named) -> Result<LocatedSet, Operatio
     });
     Ok(LocatedSet {
         stripes: chosen.set.locations(),
+        places: words.clone(),
         advice: Some(chosen.advice),
         known: known(chosen.set),
     })
@@ -131,7 +145,7 @@ pub fn open(caller: &Caller, request: &SetRequest) -> Result<OpenSet, OperationE
 
 /// The set that these stripes belong to.
 pub fn open_stripes(stripes: &[PathBuf]) -> Result<OpenSet, OperationError> {
-    Ok(OpenSet::open(stripes, METADATA_LIMIT_DEFAULT)?)
+    Ok(OpenSet::open_in(STORAGE, stripes, METADATA_LIMIT_DEFAULT)?)
 }
 
 /// A stripe means its own set. Directories named with it are places where its other stripes may be.
@@ -141,7 +155,9 @@ fn of_stripe(
     choice: &SetChoice,
 ) -> Result<LocatedSet, OperationError> {
     check_unchosen(stripe, choice)?;
-    let stripes = match set_of_stripe(&Files, stripe) {
+    let directories = words.iter().filter(|word| word.is_dir()).cloned();
+    let places = directories.collect();
+    let stripes = match set_of_stripe(STORAGE, stripe) {
         None => words.to_vec(),
         Some(set_id) => {
             let (directories, mut stripes): (Vec<_>, Vec<_>) =
@@ -154,6 +170,7 @@ fn of_stripe(
     };
     Ok(LocatedSet {
         stripes,
+        places,
         advice: None,
         known: None,
     })
@@ -164,7 +181,7 @@ pub fn check_unchosen(stripe: &Path, choice: &SetChoice) -> Result<(), Operation
     if (choice.which.is_none() && choice.of.is_none()) || !stripe.exists() {
         return Ok(());
     }
-    let glances = glance(&Files, &[stripe.to_owned()], METADATA_LIMIT_DEFAULT)?;
+    let glances = glance(STORAGE, &[stripe.to_owned()], METADATA_LIMIT_DEFAULT)?;
     let set = glances.first().map(|one| {
         let facts = one.description.as_ref().map(|about| &about.facts.database);
         let id = one.header.set_id.to_string()[..8].to_owned();

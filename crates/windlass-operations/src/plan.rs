@@ -15,6 +15,7 @@ use windlass_lab::{
 use windlass_model::{Instance, Model};
 
 use crate::caller::Caller;
+use crate::ending::Ending;
 use crate::error::OperationError;
 use crate::sampled::measure;
 use crate::settings::Rates;
@@ -70,6 +71,16 @@ pub struct PlanOutcome {
     pub choice: Option<Choice>,
     /// How certain the times are.
     pub sure: Sureness,
+}
+
+impl PlanOutcome {
+    /// How the operation ends: with a warning if nothing fits into the time that was given.
+    pub fn ending(&self) -> Ending {
+        match &self.choice {
+            Some(choice) if !choice.meets => Ending::Warnings,
+            _ => Ending::Done,
+        }
+    }
 }
 
 /// What is to be said about how a question was understood.

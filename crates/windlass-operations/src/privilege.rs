@@ -9,6 +9,8 @@ use nix::unistd::{Gid, Uid, User};
 use crate::caller::ProcessUse;
 use crate::error::OwnerError;
 
+pub use crate::owners::{owner, user_ids};
+
 /// Becomes this user for good, if root started the process. Otherwise it changes nothing. It fails
 /// in a process that other operations use.
 pub fn become_user(process: ProcessUse, uid: u32, gid: u32) -> Result<(), OwnerError> {
@@ -80,19 +82,6 @@ fn sync_parent(path: &Path) -> std::io::Result<()> {
         .parent()
         .filter(|parent| !parent.as_os_str().is_empty());
     std::fs::File::open(parent.unwrap_or(Path::new(".")))?.sync_all()
-}
-
-/// The user and the group of a user name.
-pub fn user_ids(name: &str) -> Option<(u32, u32)> {
-    let user = User::from_name(name).ok().flatten()?;
-    Some((user.uid.as_raw(), user.gid.as_raw()))
-}
-
-/// Owner and group of a file or directory.
-pub fn owner(path: &Path) -> Option<(u32, u32)> {
-    use std::os::unix::fs::MetadataExt;
-    let metadata = path.metadata().ok()?;
-    Some((metadata.uid(), metadata.gid()))
 }
 
 /// If this process is root, creates a directory and gives it to a user, who may not be allowed to

@@ -19,12 +19,13 @@ use crate::caller::Caller;
 use crate::ended::RunEnd;
 use crate::ending::Ending;
 use crate::error::OperationError;
-use crate::foretold::{Done, Judgement, State};
+use crate::foretold::{Done, Judgement, StateDirectory};
 use crate::held::Held;
 use crate::hooks::HookCommands;
 use crate::notice::Notice;
-use crate::places::{self, SetRequest};
+use crate::places::SetRequest;
 use crate::probed::Ends;
+use crate::recovery::{self, RecoveryPlan, RecoveryRequest};
 use crate::run::Run;
 use crate::settings::RunSettings;
 use crate::watch::{Ended, Watching};
@@ -43,6 +44,8 @@ pub struct RestoreRequest {
     pub tablespace_map: Vec<(PathBuf, PathBuf)>,
     /// PostgreSQL: what the restored server does as its source did.
     pub keep: Kept,
+    /// PostgreSQL: how far the restored server recovers; without it to the end of the set's log.
+    pub recovery: Option<RecoveryRequest>,
     /// SQLite: whether to replace the database that exists.
     pub force: bool,
     /// The most bytes per second that are read from the devices.
@@ -65,6 +68,7 @@ impl RestoreRequest {
             into: into.as_ref().to_owned(),
             tablespace_map: Vec::new(),
             keep: Kept::default(),
+            recovery: None,
             force: false,
             max_rate: None,
             keep_prediction: true,
@@ -75,12 +79,12 @@ impl RestoreRequest {
     }
 
     /// What is restored of a cluster, and where to.
-    pub fn cluster_request(&self) -> ClusterRequest {
+    pub fn cluster_request(&self, recovery: Option<&RecoveryPlan>) -> ClusterRequest {
         ClusterRequest {
             into: self.into.clone(),
             tablespace_map: self.tablespace_map.clone(),
             keep: self.keep,
-            recovery: None,
+            recovery: recovery.map(|plan| plan.recovery.clone()),
         }
     }
 
@@ -161,15 +165,16 @@ fn restored(
     run: &mut Run<'_>,
     cancel: &Cancel,
 ) -> Result<(RestoreOutcome, RunEnd), OperationError> {
-    let found = places::find(caller, &request.set)?;
-    let set = found.open()?;
+    let chosen = recovery::choose(caller, &request.set, request.recovery.as_ref())?;
+    let (found, set, recovery) = chosen;
     // The profiles belong to the user who probed, who need not be the database's owner.
     let emulation = &request.settings.emulation;
-    let state = State::open(caller, emulation, request.keep_prediction);
+    let state = StateDirectory::open(caller, emulation, request.keep_prediction);
     let mut job = Job {
         caller,
         request,
         set: &set,
+        recovery: recovery.as_ref(),
         run,
         cancel,
     };
@@ -198,7 +203,7 @@ fn restored(
     let end = end.judged(Ending::Done, &report);
     let outcome = RestoreOutcome {
         report,
-        stripe_bytes: set.stripe_bytes(),
+        stripe_bytes: set.chain_bytes(),
         judgement,
         restored,
     };
@@ -210,6 +215,7 @@ struct Job<'a, 'b> {
     caller: &'a Caller,
     request: &'a RestoreRequest,
     set: &'a OpenSet,
+    recovery: Option<&'a RecoveryPlan>,
     run: &'a mut Run<'b>,
     cancel: &'a Cancel,
 }
@@ -226,6 +232,7 @@ impl Job<'_, '_> {
         self.caller.tell(&Notice::Settings {
             plan: &options.plan,
             codec: None,
+            pages_bytes: 0,
         });
         let subject = request.into.display().to_string();
         let names = (subject.as_str(), &*series(&request.into));

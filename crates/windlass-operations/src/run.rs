@@ -8,7 +8,7 @@ use std::sync::Arc;
 use windlass_engine::{Cancel, Outputs, Progress};
 
 use crate::caller::Caller;
-use crate::ended::{RunEnd, RunStart};
+use crate::ended::{RunCounts, RunEnd, RunStart};
 use crate::ending::Ending;
 use crate::error::OperationError;
 use crate::hooks::{HookCommands, Hooks};
@@ -19,6 +19,8 @@ use crate::watch::{self, Watch, Watched, Watching};
 
 /// What metrics call a backup that keeps nothing.
 pub const TRIAL: &str = "trial";
+/// What metrics call a backup of the log: nobody who looks for the last set may find it.
+pub const LOG: &str = "log";
 
 /// One run of an operation.
 pub struct Run<'a> {
@@ -67,6 +69,27 @@ impl<'a> Run<'a> {
         }
     }
 
+    /// Makes this a run that copies log and makes no set.
+    pub fn become_log(&mut self) {
+        self.start.get_mut().operation = LOG;
+    }
+
+    /// Does work that is too short to be watched: metrics tell only how it ended.
+    pub fn go_unwatched<T>(
+        self,
+        work: impl FnOnce(&Self) -> Result<(T, Ending, RunCounts), OperationError>,
+    ) -> Result<(T, Ending), OperationError> {
+        self.go(|run| {
+            let (outcome, ending, counts) = work(run)?;
+            let end = RunEnd {
+                counts: Some(counts),
+                ..run.start.borrow().failed(ending, None)
+            };
+            run.tell_metrics(&end);
+            Ok((outcome, end))
+        })
+    }
+
     /// Does the work, then runs the hook for the way it ended. Every run ends here.
     pub fn go<T>(
         mut self,
@@ -91,7 +114,7 @@ impl<'a> Run<'a> {
     /// Tells metrics and the hook that the run failed.
     pub fn failed(&self, ending: Ending, text: &str) {
         let end = self.start.borrow().failed(ending, Some(text));
-        self.failed_early(&end);
+        self.tell_metrics(&end);
         self.hooks.on_failure(&end);
         self.caller.tell(&Notice::RunEnded(&end));
     }
@@ -125,8 +148,8 @@ impl<'a> Run<'a> {
         done
     }
 
-    /// Writes the textfile of a run that failed before it could be watched.
-    fn failed_early(&self, end: &RunEnd) {
+    /// Writes the textfile of a run that was not watched.
+    fn tell_metrics(&self, end: &RunEnd) {
         let may_tell = !self.was_watched.get() && !self.was_refused.get();
         let path = self.watching.metrics_file.as_deref();
         let Some(path) = path.filter(|_| may_tell) else {

@@ -4,18 +4,21 @@
 //!   request --> sets --> each: survey --> read --> opened? --> what was found
 
 mod all;
+mod image;
 mod inspect;
+mod log;
 mod outcome;
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use windlass_engine::{
-    Cancel, DamageReport, Files, FoundSet, METADATA_LIMIT_DEFAULT, OpenStripe, RunReport, SetEntry,
+    Cancel, DamageReport, FoundSet, METADATA_LIMIT_DEFAULT, OpenStripe, RunReport, SetEntry,
     Survey, Verification, verify_index,
 };
 use windlass_lab::state_directory;
 
 use crate::caller::Caller;
+use crate::devices::STORAGE;
 use crate::ended::RunEnd;
 use crate::ending::Ending;
 use crate::error::OperationError;
@@ -28,11 +31,12 @@ use crate::places::{self, LocatedSet, Named, SetRequest, Which};
 use crate::probed::Ends;
 use crate::run::Run;
 use crate::settings::RunSettings;
+use crate::snapshots::SnapshotImage;
 use crate::watch::{Ended, Watching};
 
 pub use outcome::{
-    BadSets, Findings, Inspected, NotRead, Opening, SetResult, VerifiedSet, VerifiedSets,
-    VerifyOutcome, VerifyStep,
+    BadSets, Findings, Inspected, NotRead, Opening, SetResult, VerifiedImage, VerifiedLog,
+    VerifiedSet, VerifiedSets, VerifyOutcome, VerifyStep,
 };
 
 /// What to verify, and how.
@@ -60,10 +64,6 @@ pub fn verify(
     request: &VerifyRequest,
     cancel: &Cancel,
 ) -> Result<VerifyOutcome, OperationError> {
-    let mut named = Named::new(&request.set)?;
-    if request.latest {
-        named.choice.which = Some(Which::Latest);
-    }
     let job = Job {
         caller,
         request,
@@ -71,11 +71,50 @@ pub fn verify(
         of: None,
         well_so_far: true,
     };
+    if let Some(snapshot) = SnapshotImage::of_request(caller, &request.set)? {
+        let verified = image::verify(&job, &snapshot)?;
+        return Ok(VerifyOutcome::Image(Box::new(verified)));
+    }
+    let mut named = Named::new(caller, &request.set)?;
+    if request.latest {
+        named.choice.which = Some(Which::Latest);
+    }
     if named.choice.which.is_none() && named.are_directories() {
         return Ok(VerifyOutcome::All(all::verify(&job, &named)?));
     }
     let found = places::find_named(caller, &named)?;
     Ok(VerifyOutcome::One(Box::new(job.verify(&found)?)))
+}
+
+/// Tells metrics of a verification that could not be begun, because what was asked for is wrong.
+pub fn verify_not_begun(
+    (caller, watching): (&Caller, &Watching),
+    set: &SetRequest,
+    (ending, text): (Ending, &str),
+) {
+    let first = set.words.first().map(PathBuf::as_path);
+    let series = series(set, first);
+    let about = (caller, watching, &HookCommands::default());
+    let run = Run::new(about, "verify", (&series, &series), &Cancel::new());
+    run.failed(ending, text);
+}
+
+/// The subject of the metrics: the names in the configuration, else the directory of this stripe,
+/// or this directory.
+fn series(request: &SetRequest, place: Option<&Path>) -> String {
+    if let Some(names) = request.configured_names() {
+        return names;
+    }
+    let place = place.and_then(|path| std::path::absolute(path).ok());
+    let directory = place.and_then(|path| match path.is_dir() {
+        true => Some(path),
+        false => path.parent().map(PathBuf::from),
+    });
+    let directory = directory.map_or(String::new(), |path| path.display().to_string());
+    match &request.choice.of {
+        Some(database) => format!("{database} in {directory}"),
+        None => directory,
+    }
 }
 
 /// How sets are verified.
@@ -93,7 +132,12 @@ impl Job<'_> {
     /// Verifies the set that these stripes belong to.
     fn verify(&self, found: &LocatedSet) -> Result<VerifiedSet, OperationError> {
         self.tell(VerifyStep::Begins { of: self.of });
-        let survey = Survey::of(&Files, &found.stripes, METADATA_LIMIT_DEFAULT);
+        let survey = Survey::among(
+            STORAGE,
+            &found.stripes,
+            &found.places,
+            METADATA_LIMIT_DEFAULT,
+        );
         let survey = survey.map_err(|error| found.explained(error))?;
         let refused = refused(&survey)?;
         let (run, damage) = self.examine(&survey, found, refused.as_ref())?;
@@ -132,7 +176,7 @@ impl Job<'_> {
         found: &LocatedSet,
         verified: &VerifiedSet,
     ) -> Result<Opening, OperationError> {
-        match inspect::inspect(self.caller, &found.stripes, settings, self.cancel) {
+        match inspect::inspect(self.caller, found, settings, self.cancel) {
             Ok(inspected) => Ok(Opening::Inspected(inspected)),
             // The damage that was found is why the set cannot be opened.
             Err(error) if !verified.damage.is_empty() && !self.cancel.is_cancelled() => {
@@ -177,17 +221,8 @@ impl Job<'_> {
     /// The subject of the metrics: the configured name, else the directory of the set, with the
     /// database if one was chosen. The id would be another one every night.
     fn series(&self, set: &FoundSet) -> String {
-        if let Some(names) = self.request.set.configured_names() {
-            return names;
-        }
         let first = set.stripes().first().map(OpenStripe::location);
-        let directory =
-            first.and_then(|path| std::path::absolute(path).ok()?.parent().map(PathBuf::from));
-        let directory = directory.map_or(String::new(), |path| path.display().to_string());
-        match &self.request.set.choice.of {
-            Some(database) => format!("{database} in {directory}"),
-            None => directory,
-        }
+        series(&self.request.set, first)
     }
 
     /// Reads every byte. `refused` is what the description of the set shows.
@@ -216,6 +251,7 @@ impl Job<'_> {
         self.caller.tell(&Notice::Settings {
             plan: &options.plan,
             codec: None,
+            pages_bytes: 0,
         });
         let watch = run.watch(&outputs::of_set(set)?, names)?;
         let verified = windlass_engine::verify(survey, &options, watch.progress(), self.cancel);

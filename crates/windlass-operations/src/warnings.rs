@@ -5,18 +5,31 @@
 //! happened, or about damage of the source, cannot: a new damage would stay unseen.
 
 use serde::Serialize;
+use windlass_engine::{PagesReport, counted};
 
 use crate::ending::Ending;
 
 /// The name of the remark about the SQLite version that last wrote the database.
 pub const SQLITE_VERSION: &str = "sqlite-version";
 
+/// The name of the warning about frames that the page codec got wrong.
+pub const PAGE_CODEC: &str = "page-codec";
+
+/// The name of the warning about log that is missing between the newest set and now.
+pub const LOG_GAP: &str = "log-gap";
+
+/// The name of the warning about log in a place without a set.
+pub const LOG_WITHOUT_SET: &str = "log-without-set";
+
+/// The name of the warning about a full backup that was to build on an earlier set.
+pub const FULL_INSTEAD: &str = "full-instead";
+
 /// The names of the warnings that can be accepted.
 pub fn acceptable() -> Vec<&'static str> {
     let postgres = windlass_postgres::Warning::LASTING.iter();
     let sqlite = windlass_sqlite::Warning::LASTING.iter();
     let mut names: Vec<_> = postgres.chain(sqlite).copied().collect();
-    names.push(SQLITE_VERSION);
+    names.extend([SQLITE_VERSION, LOG_WITHOUT_SET]);
     names
 }
 
@@ -74,6 +87,23 @@ impl Warnings {
     }
 }
 
+/// The warning about a full backup that was to build on an earlier set, and why it is not.
+pub(crate) fn of_instead(reason: Option<String>) -> Option<(&'static str, String)> {
+    let text = format!("this is a full backup, because {}", reason?);
+    Some((FULL_INSTEAD, text))
+}
+
+/// The warning about frames whose pages did not come back when that was tried.
+pub(crate) fn of_pages(pages: Option<PagesReport>) -> Option<(&'static str, String)> {
+    let frames = pages.filter(|pages| pages.wrong_frames > 0)?.wrong_frames;
+    let frames = counted(frames, "frame");
+    let text = format!(
+        "{frames} would not have come back from the page codec, and are stored without it: the set \
+         is good, and this is a mistake in Windlass"
+    );
+    Some((PAGE_CODEC, text))
+}
+
 /// Whether the user has accepted the warnings of this name.
 pub fn is_accepted(name: &str, accept: &[String]) -> bool {
     accept.iter().any(|accepted| accepted == name)
@@ -106,7 +136,14 @@ mod tests {
         let manual = std::fs::read_to_string(path).unwrap();
         let postgres = windlass_postgres::Warning::NAMES.iter();
         let sqlite = windlass_sqlite::Warning::NAMES.iter();
-        let all = postgres.chain(sqlite).copied().chain([SQLITE_VERSION]);
+        let all = postgres.chain(sqlite).copied();
+        let all = all.chain([
+            SQLITE_VERSION,
+            PAGE_CODEC,
+            LOG_GAP,
+            LOG_WITHOUT_SET,
+            FULL_INSTEAD,
+        ]);
         for name in all.clone() {
             assert!(manual.contains(&format!("| `{name}` |")), "{name}");
         }

@@ -21,7 +21,7 @@ use crate::caller::Caller;
 use crate::ended::{RunEnd, RunStart};
 use crate::ending::Ending;
 use crate::error::OperationError;
-use crate::metrics::{self, Exporter, Metrics};
+use crate::metrics::{Exporter, Metrics, MetricsAddress};
 use crate::notice::{Notice, Observer};
 use crate::outputs::{self, METRICS};
 use crate::status::Operation;
@@ -31,8 +31,8 @@ use crate::status::Operation;
 pub struct Watching {
     /// Records every wait and transfer.
     pub events: Option<Events>,
-    /// The address at which metrics for Prometheus are served: `127.0.0.1:9187`.
-    pub metrics: Option<String>,
+    /// The address at which metrics for Prometheus are served.
+    pub metrics: Option<MetricsAddress>,
     /// The file of metrics for node_exporter's textfile collector.
     pub metrics_file: Option<PathBuf>,
 }
@@ -55,9 +55,6 @@ pub fn check(
     watching: &Watching,
     outputs: &Outputs,
 ) -> Result<(), OperationError> {
-    if let Some(address) = &watching.metrics {
-        metrics::check_address(address)?;
-    }
     let mut outputs = outputs.clone();
     if let Some(path) = &caller.log {
         check_log(caller, &outputs)?;
@@ -176,10 +173,7 @@ impl Watch {
         let started = jiff::Timestamp::now();
         let events = events(run, started, &progress)?;
         let exporter = Exporter::new(run.run, caller.version(), &progress);
-        let asked = (
-            watching.metrics.as_deref(),
-            watching.metrics_file.as_deref(),
-        );
+        let asked = (watching.metrics.as_ref(), watching.metrics_file.as_deref());
         let metrics = Metrics::start(asked, run.outputs, exporter, &caller.observer)?;
         if let Some(address) = metrics.address() {
             caller.tell(&Notice::Metrics(address));

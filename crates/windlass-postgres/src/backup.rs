@@ -1,4 +1,4 @@
-//! A full backup of a running cluster.
+//! A backup of a running cluster: of everything, or of what changed since an earlier set.
 //!
 //!   start, pin WAL --> scan --> push files, drain --> pg_control --> stop
 //!     --> push WAL, label, map, drain --> manifest, pg_control --> finish
@@ -14,12 +14,16 @@
 //!   says.
 
 mod assembly;
+mod bracket;
+mod changes;
 mod complete;
 mod databases;
 mod foreseen;
 mod log;
+mod paused;
 mod request;
 mod running;
+mod since;
 mod status;
 mod survey;
 mod window;
@@ -30,6 +34,7 @@ use std::time::Duration;
 use windlass_engine::{BackupRun, RunReport};
 use windlass_media::{BackupType, Facts};
 
+use crate::chain::ChainFault;
 use crate::cluster::{Cluster, ask, count_subscriptions, open};
 use crate::control::{CONTROL_PATH, Checksums};
 use crate::error::PostgresError;
@@ -44,11 +49,14 @@ use crate::users::user_name;
 use crate::warning::Warning;
 use crate::windows::EarlierWindow;
 use assembly::Assembly;
+pub use bracket::{Bracket, BracketEnd, BracketFiles};
 use databases::Databases;
 pub use foreseen::Foreseen;
 pub(crate) use log::BackupLabel;
-pub use request::BackupRequest;
+pub use paused::{CrashState, Pinned};
+pub use request::{BackupRequest, Chain};
 use running::{Backup, Begun};
+use since::SUMMARIES_SINCE;
 use window::Window;
 
 /// If the facts are older than this, the backup asks for them again. A change after that shows at
@@ -61,6 +69,10 @@ pub struct BackupOutcome {
     pub report: RunReport,
     /// What the set says about the cluster.
     pub facts: DatabaseFacts,
+    /// What kind of set it is.
+    pub backup_type: BackupType,
+    /// Why it is a full one although it was to build on a base.
+    pub instead: Option<ChainFault>,
 }
 
 impl Cluster {
@@ -82,6 +94,10 @@ impl Cluster {
             self.facts = ask(&mut session)?;
         }
         let databases = Databases::before_backup(&self.facts, &mut session)?;
+        let hints: String = session.value(
+            "ask for wal_log_hints",
+            "SELECT current_setting('wal_log_hints')",
+        )?;
         let known = self.facts.tablespaces.iter().cloned();
         let known = known.map(|space| (space.oid, space));
         let backup = Backup {
@@ -90,6 +106,8 @@ impl Cluster {
             request,
             session: &mut session,
             databases,
+            hints_logged: self.facts.data_checksums || hints == "on",
+            instead: None,
             spaces: known.collect(),
         };
         let outcome = backup.run(run);
@@ -138,6 +156,7 @@ impl Backup<'_> {
         warnings.append(&mut window.warnings);
         let found = check
             .as_deref()
+            .filter(|_| self.verifies_checksums())
             .map(|check| check.report(|file| assembly.counts(file), window.stopped.lsn));
         let checksums = self.judge(found, window.control.checksums(), &mut warnings);
         let span = Span {
@@ -193,13 +212,19 @@ impl Backup<'_> {
         Ok((start_lsn, pin))
     }
 
-    /// The check of page checksums, if the cluster has them and the user wants it.
+    /// Whether pages are checked: the cluster has checksums, and the user wants it.
+    fn verifies_checksums(&self) -> bool {
+        self.cluster.data_checksums && self.request.verify_checksums
+    }
+
+    /// What looks at pages on their way, if there is anything to look for.
     fn page_check(&self, run: &mut BackupRun) -> Option<Arc<PageCheck>> {
-        let cluster = self.cluster;
-        let verify = cluster.data_checksums && self.request.verify_checksums;
-        let check = verify.then(|| {
+        let (cluster, verifies) = (self.cluster, self.verifies_checksums());
+        let scans = self.request.chain.is_some() && cluster.major() < SUMMARIES_SINCE;
+        let check = (verifies || scans || run.takes_pages_apart()).then(|| {
             let sizes = (cluster.block_bytes, cluster.relation_segment_blocks);
-            Arc::new(PageCheck::new(cluster.data_directory.clone(), sizes))
+            let root = cluster.data_directory.clone();
+            Arc::new(PageCheck::new(root, sizes, verifies))
         });
         if let Some(check) = &check {
             run.set_hook(Arc::clone(check) as _);
@@ -250,21 +275,30 @@ impl Backup<'_> {
         let manifest = manifest.bytes(assembly.entries());
         assembly.push_bytes(&mut run, MANIFEST_PATH.as_bytes(), manifest)?;
         let database = self.database_facts(&span, checksums, warnings);
+        let base = assembly.base();
+        let chain = self.request.chain.as_ref();
+        let chain = chain.filter(|_| base.is_some());
+        let backup_type = chain.map_or(BackupType::Full, |chain| chain.backup_type);
         let facts = Facts {
             tool: self.request.tool.clone(),
-            backup_type: BackupType::Full,
+            backup_type,
             started: span.started,
             finished: jiff::Timestamp::now().to_string(),
             options: self.request.options.clone(),
             database: database.to_json()?,
-            parents: Vec::new(),
+            parents: chain.map_or_else(Vec::new, |chain| chain.base.ids()),
         };
+        if let Some(base) = base {
+            run.build_on(base);
+        }
         let table = assembly.into_table();
         complete::check(&facts, &table, &window.status)?;
         let report = run.finish(table, facts)?;
         Ok(BackupOutcome {
             report,
             facts: database,
+            backup_type,
+            instead: self.instead.clone(),
         })
     }
 
@@ -304,6 +338,7 @@ impl Backup<'_> {
             outgoing: span.outgoing.clone(),
             warnings,
             earlier_windows: span.earlier.clone(),
+            hints_logged: self.hints_logged,
             log_surveyed: true,
         }
     }

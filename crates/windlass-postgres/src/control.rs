@@ -26,6 +26,7 @@ const NO_CRC: &str = "has no CRC-32C that holds";
 /// whole.
 const SAFE_BYTES: usize = 512;
 const CHECKPOINT_AT: usize = 32;
+const REDO_AT: usize = 40;
 const CHECKPOINT_TIMELINE_AT: usize = 48;
 /// nextXid of the copy of the last checkpoint; in 19 another field stands before it.
 const NEXT_TRANSACTION_AT: usize = 64;
@@ -75,6 +76,8 @@ pub struct Control {
     pub catalog_version: u32,
     /// Position of the last checkpoint record.
     pub checkpoint: Lsn,
+    /// Where replay after a crash begins.
+    pub redo: Lsn,
     /// Timeline of the last checkpoint.
     pub checkpoint_timeline: Timeline,
     /// The number that the next transaction would have had at the last checkpoint; the upper half
@@ -158,6 +161,7 @@ impl Control {
             control_version: u32_at(&bytes, 8),
             catalog_version: u32_at(&bytes, 12),
             checkpoint: Lsn(u64_at(&bytes, CHECKPOINT_AT)),
+            redo: Lsn(u64_at(&bytes, REDO_AT)),
             checkpoint_timeline: Timeline(u32_at(&bytes, CHECKPOINT_TIMELINE_AT)),
             next_transaction: u64_at(&bytes, next_at),
             next_multixact: u32_at(&bytes, next_at + NEXT_MULTIXACT_BEHIND),
@@ -235,6 +239,11 @@ impl Control {
         let crc = crc32c(&bytes[..self.crc_at]);
         bytes[self.crc_at..self.crc_at + 4].copy_from_slice(&crc.to_le_bytes());
         bytes
+    }
+
+    /// The file's bytes.
+    pub fn into_bytes(self) -> Vec<u8> {
+        self.bytes
     }
 
     /// The newest timeline of this cluster's log on this machine.

@@ -1,6 +1,7 @@
 //! The errors between Windlass and a PostgreSQL cluster; each names the thing and the position.
 
 mod connect;
+mod context;
 mod ended;
 mod hints;
 mod server;
@@ -10,9 +11,11 @@ use std::path::PathBuf;
 use postgres::error::SqlState;
 use windlass_engine::EngineError;
 
+pub(crate) use context::{IoContext, SqlContext};
 pub use ended::ServerEnd;
 pub use server::ServerError;
 
+use crate::chain::fault::ChainFault;
 use crate::lsn::{Lsn, Timeline};
 use crate::users::user_shown;
 use crate::windows::EarlierWindow;
@@ -68,6 +71,25 @@ pub enum PostgresError {
         /// What the server or the client says.
         #[source]
         source: ServerError,
+    },
+    /// A connection for replication broke, or could not be opened.
+    #[error("{doing}: {source}")]
+    Stream {
+        /// What was tried.
+        doing: &'static str,
+        /// Why.
+        #[source]
+        source: std::io::Error,
+    },
+    /// The server refused something in a session for replication.
+    #[error("{doing}: {message}")]
+    Refused {
+        /// What was tried.
+        doing: &'static str,
+        /// What the server says.
+        message: String,
+        /// Its code for that.
+        code: String,
     },
     /// The role lacks a right. If the server was asked, the message is the server's.
     #[error("{what}")]
@@ -373,6 +395,9 @@ pub enum PostgresError {
         /// The socket.
         path: PathBuf,
     },
+    /// The backup cannot build on its base.
+    #[error("{0}")]
+    Chain(ChainFault),
     /// An error of the engine: devices, the pool, or cancelled.
     #[error(transparent)]
     Engine(#[from] EngineError),
@@ -458,42 +483,5 @@ impl PostgresError {
             | Self::Amcheck { source, .. } => Some(source),
             _ => None,
         }
-    }
-}
-
-/// Turns an I/O error into ours. Adds what was tried, and on which file.
-pub(crate) trait IoContext<T> {
-    fn doing(
-        self,
-        doing: &'static str,
-        path: impl AsRef<std::path::Path>,
-    ) -> Result<T, PostgresError>;
-}
-
-impl<T> IoContext<T> for std::io::Result<T> {
-    fn doing(
-        self,
-        doing: &'static str,
-        path: impl AsRef<std::path::Path>,
-    ) -> Result<T, PostgresError> {
-        self.map_err(|source| PostgresError::Io {
-            doing,
-            path: path.as_ref().into(),
-            source,
-        })
-    }
-}
-
-/// Turns the error of a statement into ours. Adds what the statement was for.
-pub(crate) trait SqlContext<T> {
-    fn doing(self, doing: &'static str) -> Result<T, PostgresError>;
-}
-
-impl<T> SqlContext<T> for Result<T, postgres::Error> {
-    fn doing(self, doing: &'static str) -> Result<T, PostgresError> {
-        self.map_err(|source| PostgresError::Sql {
-            doing,
-            source: source.into(),
-        })
     }
 }

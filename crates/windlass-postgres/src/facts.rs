@@ -221,6 +221,11 @@ pub struct DatabaseFacts {
     /// The windows before the one that the set holds, oldest first; empty for most backups.
     #[serde(default)]
     pub earlier_windows: Vec<EarlierWindow>,
+    /// Whoever sets a hint bit in a page logs that: the cluster has page checksums, or
+    /// wal_log_hints is on. Then a page that changed has another position in its header. Sets of
+    /// older versions do not record this.
+    #[serde(default)]
+    pub hints_logged: bool,
     /// The backup searched the log for anything that replay would do outside the data directory,
     /// and found nothing. Sets of older versions do not record this.
     #[serde(default)]

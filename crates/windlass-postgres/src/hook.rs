@@ -1,4 +1,5 @@
-//! Page checksums: every page of a relation is checked on its way through the compressors.
+//! The pages of relations on their way through the compressors: each is checked, and classified by
+//! how it is laid out.
 //!
 //! The rule is PostgreSQL's own for base backups. Only pages older than the backup's start count,
 //! because replaying the log repairs newer ones. A page that fails is read once more, because the
@@ -11,6 +12,7 @@
 
 use std::collections::BTreeMap;
 use std::fs::File;
+use std::ops::Range;
 use std::os::unix::fs::FileExt;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -21,6 +23,7 @@ use windlass_media::FileNo;
 
 use crate::checksum::{PageState, is_whole, judge_page, page_lsn};
 use crate::facts::{BadFile, ChecksumFacts};
+use crate::layouts::PageLayouts;
 use crate::listing::{Entry, Listing};
 use crate::lsn::Lsn;
 use crate::windows::WINDOWS_MAX;
@@ -31,8 +34,10 @@ const BLOCKS_NAMED: usize = 5;
 /// beyond are not counted.
 const UNDECIDED_MAX: usize = 1 << 16;
 
-/// Checks the pages of a backup.
+/// Checks the pages of a backup, and classifies them.
 pub(crate) struct PageCheck {
+    /// Whether pages have checksums to check.
+    verifies: bool,
     /// The files of each window.
     windows: [OnceLock<Listed>; WINDOWS_MAX],
     root: PathBuf,
@@ -53,11 +58,40 @@ struct Undecided {
 }
 
 /// The files of one window; their numbers begin with `first`.
-struct Listed {
-    first: FileNo,
-    listing: Arc<Listing>,
+pub(crate) struct Listed {
+    pub(crate) first: FileNo,
+    pub(crate) listing: Arc<Listing>,
     /// Where the window's log begins.
-    start: Lsn,
+    pub(crate) start: Lsn,
+    /// How pages are laid out, as far as that is known and wanted.
+    pub(crate) layouts: PageLayouts,
+    /// The pages to leave out, if the set builds on another one.
+    pub(crate) older: Option<OlderPages>,
+}
+
+/// Pages that the base of the set has.
+#[derive(Debug)]
+pub(crate) struct OlderPages {
+    /// A page is one of them if it was last changed before this position.
+    pub(crate) since: Lsn,
+    /// By entry of the listing: from this offset on no page is one of them.
+    pub(crate) limits: Vec<u64>,
+}
+
+impl OlderPages {
+    /// The ranges of these bytes that the base has. They were read at `offset` of an entry's file.
+    fn ranges(&self, position: usize, offset: u64, bytes: &[u8], page: usize) -> Vec<Range<usize>> {
+        let limit = self.limits.get(position).copied().unwrap_or(0);
+        let is_older = |at: usize, bytes: &[u8]| {
+            let lsn = page_lsn(bytes);
+            // Zeros that nobody logged have no position. What was there before must not come back.
+            offset + (at + page) as u64 <= limit && lsn != Lsn(0) && lsn < self.since
+        };
+        let pages = bytes.chunks_exact(page).enumerate();
+        let pages = pages.map(|(index, bytes)| (index * page, bytes));
+        let older = pages.filter(|(at, bytes)| is_older(*at, bytes));
+        older.map(|(at, _)| at..at + page).collect()
+    }
 }
 
 impl Listed {
@@ -84,8 +118,13 @@ impl BadPages {
 }
 
 impl PageCheck {
-    pub(crate) fn new(root: PathBuf, (block_bytes, segment_blocks): (u32, u32)) -> Self {
+    pub(crate) fn new(
+        root: PathBuf,
+        (block_bytes, segment_blocks): (u32, u32),
+        verifies: bool,
+    ) -> Self {
         Self {
+            verifies,
             windows: Default::default(),
             root,
             block_bytes: block_bytes as usize,
@@ -97,12 +136,8 @@ impl PageCheck {
     }
 
     /// Takes the files of a window, before the first of them is pushed.
-    pub(crate) fn add(&self, first: FileNo, listing: Arc<Listing>, start: Lsn) {
-        let mut listed = Some(Listed {
-            first,
-            listing,
-            start,
-        });
+    pub(crate) fn add(&self, listed: Listed) {
+        let mut listed = Some(listed);
         for window in &self.windows {
             if listed.is_none() {
                 break;
@@ -201,28 +236,46 @@ fn locked<T>(what: &Mutex<T>) -> MutexGuard<'_, T> {
 
 impl PageHook for PageCheck {
     fn pages(&self, run: &mut Pages<'_>) -> Result<(), EngineError> {
-        let (file, offset, bytes) = (run.file(), run.offset(), run.bytes());
+        let (file, offset) = (run.file(), run.offset());
         let Some((window, entry)) = self.find(file) else {
             return Ok(());
         };
         let Some(segment) = entry.segment else {
             return Ok(());
         };
+        if let Some(class) = window.layouts.class(window.listing.path(entry)) {
+            run.classify(class);
+        }
+        if self.verifies {
+            self.verify(window, (file, segment), run);
+        }
+        if let Some(older) = &window.older {
+            let position = file.0.saturating_sub(window.first.0) as usize;
+            let ranges = older.ranges(position, offset, run.bytes(), self.block_bytes);
+            ranges.into_iter().for_each(|range| run.drop_range(range));
+        }
+        Ok(())
+    }
+}
+
+impl PageCheck {
+    /// Checks the pages of a run.
+    fn verify(&self, window: &Listed, (file, segment): (FileNo, u32), run: &Pages<'_>) {
+        let offset = run.offset();
         let first = offset / self.block_bytes as u64;
-        let pages = bytes.chunks_exact(self.block_bytes);
+        let pages = run.bytes().chunks_exact(self.block_bytes);
         self.pages.fetch_add(pages.len() as u64, Ordering::Relaxed);
         let base = u64::from(segment) * u64::from(self.segment_blocks) + first;
         for (index, page) in (0_u64..).zip(pages) {
             // Block numbers have 32 bits, so a longer file belongs to no relation.
             let Ok(block) = u32::try_from(base + index) else {
-                return Ok(());
+                return;
             };
             if judged(page, block, window.start) != Judged::Good {
                 let at = offset + index * self.block_bytes as u64;
                 self.judge_again(file, at, block);
             }
         }
-        Ok(())
     }
 }
 
@@ -266,8 +319,14 @@ mod tests {
         listing.add(b"1.1", b"", attributes, Some(1)).unwrap();
         listing.add(b"no_relation", b"", attributes, None).unwrap();
         let root = place.path().to_path_buf();
-        let check = PageCheck::new(root, (8192, SEGMENT_BLOCKS));
-        check.add(FileNo(0), Arc::new(listing), START);
+        let check = PageCheck::new(root, (8192, SEGMENT_BLOCKS), true);
+        check.add(Listed {
+            first: FileNo(0),
+            listing: Arc::new(listing),
+            start: START,
+            layouts: PageLayouts::default(),
+            older: None,
+        });
         check
     }
 
@@ -338,5 +397,27 @@ mod tests {
             ),
             (1, 0)
         );
+    }
+
+    #[test]
+    fn a_page_is_left_out_if_it_says_that_the_base_has_it() {
+        let with_lsn = |lsn: u64| {
+            let mut page = page(0);
+            page[..8].copy_from_slice(&lsn.rotate_left(32).to_le_bytes());
+            page
+        };
+        let lsns = [500, 499, 0, 600, 10, 20, 30];
+        let mut bytes = lsns.map(with_lsn).concat();
+        bytes.extend([0; PAGE]);
+        let older = OlderPages {
+            since: Lsn(500),
+            limits: vec![0, (3 + 6) * PAGE as u64],
+        };
+        let offset = 3 * PAGE as u64;
+        let found = older.ranges(1, offset, &bytes, PAGE);
+        let pages: Vec<_> = found.iter().map(|range| range.start / PAGE).collect();
+        assert_eq!(pages, [1, 4, 5]);
+        assert!(older.ranges(0, 0, &bytes, PAGE).is_empty());
+        assert!(older.ranges(7, 0, &bytes, PAGE).is_empty());
     }
 }

@@ -27,6 +27,7 @@
 //! - The server goes on whatever happens here: when a session ends, the server ends its backup.
 
 mod backup;
+mod chain;
 mod checksum;
 mod cluster;
 mod cluster_files;
@@ -38,6 +39,7 @@ mod facts;
 mod hook;
 mod inspect;
 mod keeper;
+mod layouts;
 mod listing;
 mod lsn;
 mod manifest;
@@ -45,19 +47,27 @@ mod names;
 mod open;
 mod owner;
 mod places;
+mod preload;
 mod relations;
+mod replication;
 mod restore;
 mod rights;
 mod scan;
 mod session;
+mod summaries;
 mod tablespace;
 mod tls;
 mod users;
 mod wal;
 mod warning;
 mod windows;
+mod written;
 
-pub use backup::{BackupOutcome, BackupRequest, Foreseen};
+pub use backup::{
+    BackupOutcome, BackupRequest, Bracket, BracketEnd, BracketFiles, Chain, CrashState, Foreseen,
+    Pinned,
+};
+pub use chain::{ChainBase, ChainFault};
 pub use checksum::{PageState, judge_page, page_checksum};
 pub use cluster::{Cluster, MAJOR_NEWEST, MAJOR_OLDEST};
 pub use cluster_files::{ClusterFiles, ReadError};
@@ -68,15 +78,18 @@ pub use facts::{
     Tablespace,
 };
 pub use inspect::{Inspection, RelationFault, inspect};
+pub use layouts::PageRelation;
 pub use lsn::{Lsn, Segment, Timeline};
 pub use names::{Fork, is_beside_the_data, is_relation_file};
 pub use open::{Apart, Connection, OpenRequest, Programs, Server, UnusableDatabase, server_view};
 pub use owner::{server_address, socket_owner};
 pub use places::{cluster_around, places_of, running_cluster_around};
+pub use preload::Preload;
 pub use relations::{
     NameFault, NamedFile, Relation, RelationKind, RelationNames, RelationPattern,
     RelationPatternError,
 };
+pub use replication::{ReplicationSession, ReplicationSystem, Streamed};
 pub use restore::{
     Kept, Recovery, RecoveryAction, RecoveryPoint, RecoveryTimeline, RestorePlan, RestoreRequest,
     TablespacePlan, check_image, check_set, check_unoccupied,
@@ -84,9 +97,12 @@ pub use restore::{
 pub use rights::{Right, Rights};
 pub use tablespace::check_links;
 pub use users::user_shown;
+pub use wal::head::SegmentHead;
+pub use wal::moments::{Sought, last_transaction, seek_point};
 pub use wal::outside::{ReplayedTablespace, replayed_tablespaces};
 pub use wal::records::{Record as LogRecord, Records as LogRecords};
 pub use wal::source::{LogSource, SegmentFiles};
-pub use wal::{LogEnd, WalRange};
+pub use wal::{LogEnd, WalRange, parse_history};
 pub use warning::Warning;
 pub use windows::{EarlierWindow, WindowCause};
+pub use written::WrittenLog;

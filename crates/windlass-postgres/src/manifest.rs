@@ -30,7 +30,8 @@ pub(crate) struct Manifest<'a> {
 }
 
 impl Manifest<'_> {
-    /// Makes the manifest of `files`, each with its CRC. It writes the manifest twice, the first
+    /// Makes the manifest of `files`, each with its CRC if that is known. A file of
+    /// which a base has bytes has none. It writes the manifest twice, the first
     /// time only to learn its length. In a backup of many small files the manifest is the largest
     /// thing in memory. A buffer that grows, or is copied at the end, would need twice as much.
     pub(crate) fn bytes<'a>(
@@ -108,6 +109,12 @@ fn put_file(text: &mut String, entry: &FileEntry) {
         text,
         format_args!("\"Last-Modified\": \"{}\", ", modified(entry.mtime_nanos)),
     );
+    if !entry.flags.crc_known {
+        // As PostgreSQL writes it with --manifest-checksums=NONE.
+        text.truncate(text.len() - 2);
+        text.push_str(" }");
+        return;
+    }
     // PostgreSQL writes the CRC's bytes as they lie in memory. Our format is little-endian.
     let checksum = hex(&entry.crc32c.to_le_bytes());
     put(

@@ -17,6 +17,7 @@
 //!   with the rows that were found.
 
 pub(crate) mod catalog;
+pub(crate) mod files;
 pub(crate) mod heap;
 pub(crate) mod map;
 mod reader;

@@ -34,7 +34,7 @@ use crate::control::CONTROL_PATH;
 use crate::error::{IoContext, PostgresError};
 use crate::listing::{Attributes, Listing};
 use crate::names::{self, Fork, RelationFile};
-use crate::relations::catalog::Layout;
+use crate::relations::files::CatalogForm;
 use crate::warning::Warning;
 
 /// What a scan must know about the cluster.
@@ -52,14 +52,6 @@ pub(crate) struct ScanRules {
     pub(crate) expected: Vec<Vec<u8>>,
     /// How to read the catalogs; `None` to believe the lists.
     pub(crate) catalogs: Option<CatalogForm>,
-}
-
-/// What a reader of a cluster's catalogs must know.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct CatalogForm {
-    pub(crate) layout: Layout,
-    pub(crate) page_bytes: u32,
-    pub(crate) segment_pages: u32,
 }
 
 /// What a scan found.

@@ -119,6 +119,13 @@ impl Session {
         Ok(rows)
     }
 
+    /// Runs statements that return nothing of interest.
+    pub(crate) fn batch(&mut self, doing: &'static str, sql: &str) -> Result<(), PostgresError> {
+        self.client.batch_execute(sql).doing(doing)?;
+        self.last_answer = Instant::now();
+        Ok(())
+    }
+
     /// The first column of the only row.
     pub(crate) fn value<T>(&mut self, doing: &'static str, sql: &str) -> Result<T, PostgresError>
     where

@@ -11,6 +11,8 @@ use crate::error::PostgresError;
 pub(crate) const TABLESPACE_MAP_PATH: &str = "tablespace_map";
 /// The oid of the tablespace whose databases lie in `base`.
 pub(crate) const DEFAULT_TABLESPACE: u32 = 1663;
+/// The oid of the tablespace of `global`.
+pub(crate) const GLOBAL_TABLESPACE: u32 = 1664;
 /// The directory that holds the links.
 pub(crate) const TABLESPACE_LINKS: &str = "pg_tblspc/";
 

@@ -140,7 +140,7 @@ fn connect_way(
     Ok((client, Canceller { token, tls }))
 }
 
-fn client_config(request: &TlsRequest) -> Result<ClientConfig, PostgresError> {
+pub(crate) fn client_config(request: &TlsRequest) -> Result<ClientConfig, PostgresError> {
     let provider = Arc::new(ring::default_provider());
     let verifier = verifier::Verifier::new(request, &provider)?;
     let versions = versions(request);

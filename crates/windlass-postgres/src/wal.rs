@@ -6,6 +6,8 @@
 //! the history file of the last timeline names.
 
 pub(crate) mod effects;
+pub(crate) mod head;
+pub(crate) mod moments;
 pub(crate) mod outside;
 mod pages;
 #[cfg(test)]
@@ -51,7 +53,7 @@ pub(crate) struct NeededSegment {
 }
 
 /// Reads a history file: each ancestor, and where the history left it.
-pub(crate) fn parse_history(name: &str, text: &str) -> Result<Vec<(Timeline, Lsn)>, PostgresError> {
+pub fn parse_history(name: &str, text: &str) -> Result<Vec<(Timeline, Lsn)>, PostgresError> {
     let malformed = || PostgresError::Document {
         document: name.into(),
         what: "a line is not `timeline switch-point reason`",

@@ -72,6 +72,7 @@ fn is_hot(path: &Path, journal: &Path, file: &File) -> Result<bool, SqliteError>
     Ok(may_be && !lock::is_reserved(file).during("inspect", path)?)
 }
 
-fn may(path: &Path, access: Access) -> bool {
+/// Whether this user may do that with a file.
+pub(crate) fn may(path: &Path, access: Access) -> bool {
     accessat(CWD, path, access, AtFlags::EACCESS).is_ok()
 }

@@ -21,15 +21,16 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use jiff::Timestamp;
-use windlass_engine::{BackupRun, EngineError, FileContent, FileSpec, Missing};
+use windlass_engine::{BackupRun, EngineError, FileContent, FileSpec, Missing, PageClass};
 
+use crate::chain::ChainBase;
 use crate::database::{Database, check_same_file, read_header, replaced_or};
 use crate::error::{IoContext, SqliteError};
 use crate::facts::DatabaseFacts;
 use crate::fingerprint::Fingerprint;
 use crate::header::{DATABASE_HEADER_BYTES, DatabaseHeader};
-use crate::hook::SourceHook;
-use crate::outcome::{BackupOutcome, Copied, DATABASE_FILE, file_table, set_facts};
+use crate::hook::{SourceHook, layout_of};
+use crate::outcome::{BackupOutcome, Copied, DATABASE_FILE, file_table, left_out, set_facts};
 use crate::pinned;
 use crate::reach::{Reach, cut_off};
 use crate::restore::check_set;
@@ -46,12 +47,17 @@ const FREE_PASSES_MAX: u8 = 3;
 /// to do under the lock.
 const FREE_PASS_BYTES_MIN: u64 = 64 << 20;
 
+/// The pages of a file that does not say how long its pages are.
+const PAGE_BYTES_DEFAULT: usize = 4096;
+
 struct Backup<'a> {
     database: &'a Database,
     session: Session,
     run: &'a mut BackupRun,
     /// The greatest length that the file has had so far.
     longest_bytes: u64,
+    /// When the committed state was pinned that is read last.
+    pinned: Timestamp,
     warnings: Vec<Warning>,
 }
 
@@ -77,11 +83,13 @@ fn backup(database: &Database, mut run: BackupRun) -> Result<BackupOutcome, Sqli
         session,
         run: &mut run,
         longest_bytes: 0,
+        pinned: started,
         warnings,
     };
     let copied = backup.copy();
     let Backup {
         session,
+        pinned: as_of,
         mut warnings,
         ..
     } = backup;
@@ -97,6 +105,13 @@ fn backup(database: &Database, mut run: BackupRun) -> Result<BackupOutcome, Sqli
     let table = file_table(database, &run, &copied)?;
     let facts = set_facts(database, &copied, started);
     check_set(&facts, &table)?;
+    if let Some(chain) = &database.chain {
+        run.build_on(
+            chain
+                .base
+                .under((DATABASE_FILE, copied.bytes), left_out(&run)),
+        );
+    }
     let report = run.finish(table, facts)?;
     let Copied {
         facts,
@@ -106,6 +121,7 @@ fn backup(database: &Database, mut run: BackupRun) -> Result<BackupOutcome, Sqli
     } = copied;
     Ok(BackupOutcome {
         report,
+        as_of,
         facts,
         lock_held,
         lock_bytes,
@@ -126,17 +142,23 @@ impl Backup<'_> {
         self.run
             .progress()
             .set_phase("waiting for the database lock");
-        pinned::begin(&mut self.session, self.database, self.run.cancel())
+        let begun = pinned::begin(&mut self.session, self.database, self.run.cancel());
+        self.pinned = Timestamp::now();
+        begun
     }
 
     /// WAL mode: reads everything under one read transaction, which keeps no writer waiting.
     fn copy_wal(&mut self, header: DatabaseHeader, view: WalView) -> Result<Copied, SqliteError> {
         let view = (header, view);
         let reach = Reach::of(self.database, Some(&view))?;
-        let (_, mut view) = view;
+        let (header, mut view) = view;
         let log_pages = view.take_log_pages();
         let has_log_pages = log_pages.is_some();
-        let hook = SourceHook::with_log_pages(log_pages);
+        let hook = SourceHook::with_log_pages(
+            log_pages,
+            self.class(Some(&header)),
+            self.base(Some(&header)),
+        );
         self.run.set_hook(hook.clone());
         self.copy_all(reach)?;
         let bytes = reach.bytes;
@@ -152,12 +174,24 @@ impl Backup<'_> {
         })
     }
 
+    /// The base of the set, and how long the pages are that are compared with it.
+    fn base(&self, header: Option<&DatabaseHeader>) -> Option<(ChainBase, usize)> {
+        let chain = self.database.chain.as_ref()?;
+        let page_bytes = header.map_or(PAGE_BYTES_DEFAULT, |header| header.page_bytes as usize);
+        Some((chain.base.clone(), page_bytes))
+    }
+
     /// Rollback mode: copies without a lock, then settles the difference under the lock.
     fn copy_rollback(&mut self) -> Result<Copied, SqliteError> {
         let mut before = self.fingerprint()?;
+        let header = read_header(&self.database.file, &self.database.path)?;
         self.session.end()?;
         let bytes = self.file_bytes()?;
-        let hook = SourceHook::hashing(bytes);
+        let hook = SourceHook::hashing(
+            bytes,
+            self.class(header.as_ref()),
+            self.base(header.as_ref()),
+        );
         self.run.set_hook(hook.clone());
         self.copy_all(self.unlocked_reach(bytes))?;
         let layer = self.settle_free(&mut before, &hook)?;
@@ -247,6 +281,14 @@ impl Backup<'_> {
             lock_bytes: bytes,
             layered: true,
         })
+    }
+
+    /// The one class of all pages, if the run takes pages apart. The pages of all tables are in one
+    /// file, and each says itself what it is.
+    fn class(&self, header: Option<&DatabaseHeader>) -> Option<Arc<PageClass>> {
+        let header = header.filter(|_| self.run.takes_pages_apart());
+        let layout = header.and_then(layout_of);
+        layout.map(|layout| Arc::new(PageClass::new(layout)))
     }
 
     /// The reach of a copy without a lock. The file may shrink meanwhile, so no byte has to be in

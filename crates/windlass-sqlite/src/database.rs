@@ -8,10 +8,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use windlass_engine::open_regular;
+use windlass_media::PageLayout;
 
+use crate::chain::Chain;
 use crate::error::{IoContext, SqliteError};
 use crate::facts::DatabaseFacts;
 use crate::header::{DATABASE_HEADER_BYTES, DATABASE_MAGIC, DatabaseHeader};
+use crate::hook::layout_of;
 use crate::lock;
 use crate::view::beside;
 use crate::wal::ReadAt;
@@ -35,6 +38,7 @@ pub struct Database {
     pub(crate) options: serde_json::Value,
     pub(crate) label: String,
     pub(crate) warnings: Vec<Warning>,
+    pub(crate) chain: Option<Chain>,
     facts: DatabaseFacts,
     wal_bytes: u64,
 }
@@ -63,6 +67,7 @@ impl Database {
             lock_limit: Some(LOCK_LIMIT_DEFAULT),
             options: serde_json::Value::Null,
             label: String::new(),
+            chain: None,
             facts,
             wal_bytes,
         })
@@ -90,10 +95,21 @@ impl Database {
         label.clone_into(&mut self.label);
     }
 
+    /// Lets a backup build on an earlier set. What is the same there is left out.
+    pub fn set_chain(&mut self, chain: Option<Chain>) {
+        self.chain = chain;
+    }
+
     /// What the database file says about itself. In WAL mode this lacks commits that are only in
     /// the WAL; `BackupOutcome::facts` includes them.
     pub fn facts(&self) -> &DatabaseFacts {
         &self.facts
+    }
+
+    /// How the pages of the file are laid out; `None` if it is empty.
+    pub fn page_layout(&self) -> Result<Option<PageLayout>, SqliteError> {
+        let header = read_header(&self.file, &self.path)?;
+        Ok(header.as_ref().and_then(layout_of))
     }
 
     /// The facts as a set keeps them.

@@ -221,6 +221,26 @@ pub enum SqliteError {
         /// What the system said.
         source: io::Error,
     },
+    /// Two states of a database have pages of different sizes.
+    #[error("{} has pages of {page_bytes} bytes, and the other state has pages of {other_bytes}",
+        path.display())]
+    OtherPageSize {
+        /// The database.
+        path: PathBuf,
+        /// Bytes of a page now.
+        page_bytes: u32,
+        /// Bytes of a page in the other state.
+        other_bytes: u32,
+    },
+    /// A state without any page cannot be written back, nor overwritten.
+    #[error("{} is an empty file, or the other state is", path.display())]
+    EmptyState {
+        /// The database.
+        path: PathBuf,
+    },
+    /// SQLite was built without what writes raw pages.
+    #[error("this build of Windlass cannot write pages of a SQLite database")]
+    NoRawPages,
     /// The engine failed.
     #[error(transparent)]
     Engine(#[from] EngineError),
@@ -336,6 +356,24 @@ impl SqliteError {
             Self::Facts { .. } => {
                 "No backup of this version writes such a set. If a newer version \
                  wrote it, use that version."
+            }
+            _ => return self.hint_of_overwrite(),
+        })
+    }
+
+    /// The hint when pages cannot be written back.
+    fn hint_of_overwrite(&self) -> Option<&'static str> {
+        Some(match self {
+            Self::OtherPageSize { .. } => {
+                "VACUUM has changed the page size since. Back that state up, and restore it over \
+                 the database instead, when no program uses it."
+            }
+            Self::EmptyState { .. } => {
+                "An empty file has no pages that could be written or kept. Restore a backup over \
+                 it, or move it away, when no program uses it."
+            }
+            Self::NoRawPages => {
+                "Build Windlass in its own directory, so that cargo finds .cargo/config.toml there."
             }
             _ => return None,
         })

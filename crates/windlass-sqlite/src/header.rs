@@ -13,6 +13,8 @@ pub const DATABASE_MAGIC: &[u8; 16] = b"SQLite format 3\0";
 pub struct DatabaseHeader {
     /// Page size in bytes: a power of two from 512 to 65536.
     pub page_bytes: u32,
+    /// How many bytes at the end of each page are not SQLite's (extensions keep nonces there).
+    pub reserved_bytes: u8,
     /// 2 when the database is in WAL mode, 1 when it uses a rollback journal.
     pub read_version: u8,
     /// Counts transactions in rollback mode; WAL mode leaves it alone.
@@ -55,6 +57,7 @@ impl DatabaseHeader {
         }
         Ok(Self {
             page_bytes,
+            reserved_bytes: bytes[20],
             read_version,
             change_counter: be32(bytes, 24),
             page_count: be32(bytes, 28),

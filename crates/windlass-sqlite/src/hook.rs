@@ -1,26 +1,41 @@
-//! The hook: changes and hashes each piece on its way from the file to the compressor.
+//! The hook: changes and hashes each piece on its way from the file to the compressor, and says how
+//! its pages are laid out. What the base of the set has is left out.
 
 use std::sync::{Arc, OnceLock};
 
-use windlass_engine::{EngineError, PageHook, Pages};
+use windlass_engine::{EngineError, PageClass, PageHook, Pages};
+use windlass_media::PageLayout;
+use windlass_media::windlass_pages::{Layout, PageSize};
 
+use crate::chain::ChainBase;
+use crate::header::DatabaseHeader;
 use crate::log_pages::LogPages;
 use crate::ranges::RangeHashes;
 
-/// Puts the WAL's pages over each piece, then remembers the hash of the piece.
+/// Puts the WAL's pages over each piece, then remembers the hash of the piece and classifies it.
 #[derive(Debug)]
 pub(crate) struct SourceHook {
     log_pages: OnceLock<LogPages>,
     /// Present only if the copy is made without a lock and must be settled later.
     hashes: Option<RangeHashes>,
+    /// Present only if the run takes pages apart.
+    class: Option<Arc<PageClass>>,
+    /// Present only if the set builds on another one; with the length of pages.
+    base: Option<(ChainBase, usize)>,
 }
 
 impl SourceHook {
     /// A hook that only puts the pages of the log over each piece.
-    pub(crate) fn with_log_pages(log_pages: Option<LogPages>) -> Arc<Self> {
+    pub(crate) fn with_log_pages(
+        log_pages: Option<LogPages>,
+        class: Option<Arc<PageClass>>,
+        base: Option<(ChainBase, usize)>,
+    ) -> Arc<Self> {
         let hook = Self {
             log_pages: OnceLock::new(),
             hashes: None,
+            class,
+            base,
         };
         if let Some(log_pages) = log_pages {
             hook.set_log_pages(log_pages);
@@ -29,10 +44,16 @@ impl SourceHook {
     }
 
     /// A hook that remembers what went into the set. `bytes` is the length of the file now.
-    pub(crate) fn hashing(bytes: u64) -> Arc<Self> {
+    pub(crate) fn hashing(
+        bytes: u64,
+        class: Option<Arc<PageClass>>,
+        base: Option<(ChainBase, usize)>,
+    ) -> Arc<Self> {
         Arc::new(Self {
             log_pages: OnceLock::new(),
             hashes: Some(RangeHashes::for_file(bytes)),
+            class,
+            base,
         })
     }
 
@@ -65,6 +86,42 @@ impl PageHook for SourceHook {
         if let Some(hashes) = &self.hashes {
             hashes.record(offset, pages.bytes());
         }
-        Ok(())
+        if let Some(class) = &self.class {
+            pages.classify(class);
+        }
+        match &self.base {
+            Some((base, page_bytes)) => base.leave_out(pages, *page_bytes),
+            None => Ok(()),
+        }
+    }
+}
+
+/// How the pages of a database are laid out, as its header says. A header that is wrong by the time
+/// when the pages are read costs room and nothing else: each frame is proven.
+pub(crate) fn layout_of(header: &DatabaseHeader) -> Option<PageLayout> {
+    let page_size = PageSize::new(header.page_bytes)?;
+    Some(PageLayout::new(Layout::Sqlite {
+        page_size,
+        reserved_bytes: header.reserved_bytes,
+    }))
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::header::{DATABASE_HEADER_BYTES, DATABASE_MAGIC};
+
+    use super::*;
+
+    #[test]
+    fn the_header_says_how_long_pages_are_and_what_is_reserved() {
+        let mut bytes = [0; DATABASE_HEADER_BYTES];
+        bytes[..16].copy_from_slice(DATABASE_MAGIC);
+        bytes[16..21].copy_from_slice(&[0, 1, 1, 1, 8]);
+        let header = DatabaseHeader::decode(&bytes).unwrap();
+        let expected = Layout::Sqlite {
+            page_size: PageSize::new(65_536).unwrap(),
+            reserved_bytes: 8,
+        };
+        assert_eq!(layout_of(&header).unwrap().layout(), &expected);
     }
 }

@@ -26,19 +26,24 @@
 //! in exactly one committed state.
 //!
 //! Invariants
-//! - The backup writes only what every reader of the source would write: SQLite rolls a hot journal
+//! - A backup writes only what every reader of the source would write: SQLite rolls a hot journal
 //!   back, and it creates the -wal and -shm files that a database in WAL mode lacks.
 //! - The locks hold until the last byte is read. This needs care: POSIX drops a process's locks on
 //!   a file whenever the process closes any descriptor of it. `session.rs` and `lock.rs` say how.
 //! - In WAL mode no writer ever waits for a backup. In rollback mode writers wait while the backup
 //!   settles the last difference, and the backup reports how long.
 //!
+//! - Only `overwrite.rs` changes a database, in one transaction of SQLite.
+//!
 //! Start with `backup.rs`; `view.rs` has the proof for WAL mode.
 
 mod access;
 mod backup;
+mod chain;
+mod cloned;
 mod database;
 mod error;
+mod extents;
 mod facts;
 mod fingerprint;
 mod foreign;
@@ -49,6 +54,7 @@ mod lock;
 mod log_pages;
 mod open;
 mod outcome;
+mod overwrite;
 mod pinned;
 mod playback;
 mod ranges;
@@ -62,12 +68,16 @@ mod view;
 mod wal;
 mod warning;
 
+pub use chain::{Chain, ChainBase};
+pub use cloned::CloneOutcome;
 pub use database::{Database, LOCK_LIMIT_DEFAULT, LOCK_WAIT_DEFAULT, is_sqlite};
 pub use error::SqliteError;
+pub use extents::SharedExtents;
 pub use facts::{DatabaseFacts, JournalMode, KIND};
 pub use header::{DATABASE_HEADER_BYTES, DATABASE_MAGIC, DatabaseHeader};
 pub use open::{Inspection, ShownDatabase, inspect, shown};
 pub use outcome::BackupOutcome;
+pub use overwrite::{Overwrite, comparable_first_page, is_lock_page, shape_of_state};
 pub use pinned::{PinnedReader, PinnedState};
 pub use restore::{Left, RestorePlan, check_set, restore_layout, target_files};
 pub use shm::{WAL_INDEX_BYTES, WalIndex};

@@ -68,6 +68,25 @@ impl LogPages {
         Ok(())
     }
 
+    /// Gives each page that lies below `bytes` to `write`, with its offset in the database.
+    pub(crate) fn write_below(
+        &self,
+        bytes: u64,
+        mut write: impl FnMut(u64, &[u8]) -> Result<(), SqliteError>,
+    ) -> Result<(), SqliteError> {
+        let mut page = vec![0; self.state.header.page_bytes as usize];
+        for entry in &self.state.frames {
+            let offset = u64::from(entry.page - 1) * u64::from(self.state.header.page_bytes);
+            // A later transaction may have made the database shorter.
+            if offset >= bytes {
+                break;
+            }
+            self.read_page(*entry, &mut page)?;
+            write(offset, &page)?;
+        }
+        Ok(())
+    }
+
     fn read_page(&self, entry: PageFrame, page: &mut [u8]) -> Result<(), SqliteError> {
         let frame_bytes = self.state.header.frame_bytes() as u64;
         let offset = WAL_HEADER_BYTES as u64 + u64::from(entry.frame - 1) * frame_bytes;

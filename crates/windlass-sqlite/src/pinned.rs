@@ -8,7 +8,7 @@
 //! Locking: see `session.rs`.
 
 use std::fs::File;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -64,18 +64,11 @@ impl Database {
                 (Some((view, log_pages.is_some())), log_pages)
             }
         };
-        let header = read_header(&self.file, &self.path)?;
-        let reader = PinnedReader {
-            file: Arc::clone(&self.file),
-            path: self.path.clone(),
-            log_pages,
-            reach,
-            page_bytes: header.map_or(1, |header| u64::from(header.page_bytes)),
-        };
+        let reader = Arc::new(PinnedReader::new(self, log_pages, reach)?);
         Ok(PinnedState {
             session,
             view,
-            reader: Arc::new(reader),
+            reader,
         })
     }
 }
@@ -84,6 +77,11 @@ impl PinnedState {
     /// The state's bytes.
     pub fn reader(&self) -> Arc<PinnedReader> {
         Arc::clone(&self.reader)
+    }
+
+    /// Whether a transaction of a process that crashed was rolled back first.
+    pub(crate) fn found_hot_journal(&self) -> bool {
+        self.session.found_hot_journal()
     }
 
     /// True when the database has a log, so that writers go on while the state is pinned.
@@ -110,9 +108,41 @@ impl PinnedState {
 }
 
 impl PinnedReader {
+    /// Of the state that a transaction has just pinned.
+    pub(crate) fn new(
+        database: &Database,
+        log_pages: Option<LogPages>,
+        reach: Reach,
+    ) -> Result<Self, SqliteError> {
+        let header = read_header(&database.file, &database.path)?;
+        Ok(Self {
+            file: Arc::clone(&database.file),
+            path: database.path.clone(),
+            log_pages,
+            reach,
+            page_bytes: header.map_or(1, |header| u64::from(header.page_bytes)),
+        })
+    }
+
     /// Length of the state in bytes.
     pub fn bytes(&self) -> u64 {
         self.reach.bytes
+    }
+
+    pub(crate) fn file(&self) -> &File {
+        &self.file
+    }
+
+    pub(crate) fn path(&self) -> &Path {
+        &self.path
+    }
+
+    pub(crate) fn reach(&self) -> &Reach {
+        &self.reach
+    }
+
+    pub(crate) fn log_pages(&self) -> Option<&LogPages> {
+        self.log_pages.as_ref()
     }
 
     /// Bytes of a page; 1 for an empty database.
@@ -163,8 +193,19 @@ pub(crate) fn begin(
     database: &Database,
     cancel: &Cancel,
 ) -> Result<Option<(DatabaseHeader, WalView)>, SqliteError> {
+    begin_by(session, database, |session| {
+        session.begin(database.lock_wait, cancel)
+    })
+}
+
+/// The same for another kind of transaction.
+pub(crate) fn begin_by(
+    session: &mut Session,
+    database: &Database,
+    mut begin: impl FnMut(&mut Session) -> Result<(), SqliteError>,
+) -> Result<Option<(DatabaseHeader, WalView)>, SqliteError> {
     for _ in 0..VIEW_TRIES_MAX {
-        session.begin(database.lock_wait, cancel)?;
+        begin(session)?;
         check_same_file(&database.path, &database.file)?;
         let header = read_header(&database.file, &database.path)?;
         let Some(header) = header.filter(DatabaseHeader::is_wal) else {

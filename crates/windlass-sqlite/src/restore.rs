@@ -17,7 +17,7 @@ use std::fs::File;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
-use rustix::fs::FlockOperation;
+use windlass_engine::durable::Locked;
 use windlass_engine::{DirectoryTarget, OutputKind, Outputs, TargetLayout, durable};
 use windlass_media::{Facts, FileEntry, FileKind, FileTable, SetDescription};
 use xxhash_rust::xxh3::xxh3_64;
@@ -56,7 +56,7 @@ pub struct RestorePlan {
     /// The staging directory.
     pub staging: PathBuf,
     /// It is locked. The restore that holds the lock may remove what another one left there.
-    lock: Option<File>,
+    lock: Option<Locked<File>>,
     /// The database that an earlier restore could not put in its place.
     kept: Option<Kept>,
     /// The file that the engine writes.
@@ -150,12 +150,12 @@ impl RestorePlan {
             created => created.during("create", staging).map(|()| false)?,
         };
         let lock = File::open(staging).during("open", staging)?;
-        if rustix::fs::flock(&lock, FlockOperation::NonBlockingLockExclusive).is_err() {
+        let Ok(lock) = Locked::take(lock) else {
             return Err(SqliteError::TargetInUse {
                 path: staging.clone(),
                 pid: 0,
             });
-        }
+        };
         if durable::reserved_for(&self.target).is_some() {
             // Nobody else restores to this target, so a restore that crashed left it.
             std::fs::remove_file(&self.target).during("remove", &self.target)?;

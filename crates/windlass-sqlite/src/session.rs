@@ -17,6 +17,8 @@
 //!
 //! Locking: `begin` waits at most `lock_wait` and can be cancelled; nothing else here blocks.
 
+mod exclusive;
+
 use std::cell::Cell;
 use std::fs::File;
 use std::io::ErrorKind;
@@ -94,15 +96,29 @@ impl Session {
 
     /// Begins a read transaction. From then on the database's committed state is pinned.
     pub(crate) fn begin(&mut self, wait: Duration, cancel: &Cancel) -> Result<(), SqliteError> {
+        self.begin_by(wait, cancel, Self::try_begin)?;
+        let since = Instant::now();
+        let lock = SharedLock::take(&self.database).during("lock", &self.path)?;
+        self.held = Some((lock, since));
+        Ok(())
+    }
+
+    /// Begins a transaction, and waits until that is possible.
+    fn begin_by(
+        &mut self,
+        wait: Duration,
+        cancel: &Cancel,
+        try_begin: impl Fn(&Self) -> Result<(), rusqlite::Error>,
+    ) -> Result<(), SqliteError> {
         let start = Instant::now();
         loop {
             cancel.check()?;
             self.check_map()?;
             self.found_hot_journal |= look_at_journal(&self.path, &self.database)?;
-            let begun = self.try_begin();
+            let begun = try_begin(self);
             self.shm_bytes.set(self.shm_length());
             match begun {
-                Ok(()) => break,
+                Ok(()) => return Ok(()),
                 Err(error) if !is_busy(&error) => return Err(self.explain(error)),
                 Err(_) if start.elapsed() >= wait => {
                     return Err(SqliteError::Busy {
@@ -113,10 +129,6 @@ impl Session {
                 Err(_) => std::thread::sleep(LOCK_PAUSE),
             }
         }
-        let since = Instant::now();
-        let lock = SharedLock::take(&self.database).during("lock", &self.path)?;
-        self.held = Some((lock, since));
-        Ok(())
     }
 
     /// Whether a hot journal was there when this session was opened or began a transaction. SQLite
@@ -324,20 +336,20 @@ fn is_busy(error: &rusqlite::Error) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use windlass_testkit::sqlite::{Journal, Ledger, LedgerSpec, run_once};
+    use windlass_testkit::sqlite::{CommitLedger, Journal, LedgerSpec, run_once};
 
     use super::*;
 
-    fn ledger(directory: &Path, journal: Journal) -> Ledger {
+    fn ledger(directory: &Path, journal: Journal) -> CommitLedger {
         let spec = LedgerSpec {
             journal,
             accounts: 10,
             ..LedgerSpec::default()
         };
-        Ledger::create(&directory.join("a.db"), spec)
+        CommitLedger::create(&directory.join("a.db"), spec)
     }
 
-    fn begun(ledger: &Ledger) -> Session {
+    fn begun(ledger: &CommitLedger) -> Session {
         let file = Arc::new(File::open(&ledger.path).unwrap());
         let mut session = Session::open(&ledger.path, &file).unwrap();
         session.begin(Duration::ZERO, &Cancel::new()).unwrap();

@@ -6,14 +6,14 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use windlass_engine::{Buffer, Device, DeviceLayer, EngineError, LayeredDevice, WriteDone};
 
 #[derive(Debug, Default)]
-struct State {
+struct GateState {
     reached: bool,
     opened: bool,
 }
 
 /// The gate at which the devices of a run wait.
 #[derive(Clone, Debug, Default)]
-pub struct Gate(Arc<(Mutex<State>, Condvar)>);
+pub struct Gate(Arc<(Mutex<GateState>, Condvar)>);
 
 impl Gate {
     /// Wraps a device, so that its writes of data wait at the gate.
@@ -33,7 +33,7 @@ impl Gate {
 
     /// Holds back what arrives from now on. Call it while the run has nothing to write.
     pub fn close(&self) {
-        self.change(|state| *state = State::default());
+        self.change(|state| *state = GateState::default());
     }
 
     fn pass(&self) {
@@ -41,17 +41,17 @@ impl Gate {
         self.wait(|state| state.opened);
     }
 
-    fn change(&self, change: impl FnOnce(&mut State)) {
+    fn change(&self, change: impl FnOnce(&mut GateState)) {
         change(&mut self.lock());
         self.0.1.notify_all();
     }
 
-    fn wait(&self, until: impl Fn(&State) -> bool) {
+    fn wait(&self, until: impl Fn(&GateState) -> bool) {
         let waited = self.0.1.wait_while(self.lock(), |state| !until(state));
         drop(waited.unwrap_or_else(PoisonError::into_inner));
     }
 
-    fn lock(&self) -> MutexGuard<'_, State> {
+    fn lock(&self) -> MutexGuard<'_, GateState> {
         self.0.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -5,9 +5,12 @@
 //! This crate never ships. A fixture that cannot do its work panics, so that the test fails
 //! visibly.
 
+mod below;
 pub mod browser;
+pub mod chains;
 pub mod faulty;
 pub mod gate;
+pub mod heap;
 pub mod load;
 pub mod plain_names;
 pub mod postgres;
@@ -18,3 +21,5 @@ pub mod sets;
 pub mod sick;
 pub mod sparse;
 pub mod sqlite;
+pub mod starting;
+pub mod volume;

@@ -8,25 +8,23 @@
     reason = "a fixture that cannot be made ends its test, and its numbers are small"
 )]
 
-use std::collections::HashMap;
 use std::ffi::OsStr;
 use std::fs::{self, File};
 use std::io;
-use std::os::unix::fs::{DirBuilderExt, FileExt, MetadataExt, OpenOptionsExt, PermissionsExt};
-use std::path::{Path, PathBuf};
+use std::os::unix::fs::{DirBuilderExt, FileExt, OpenOptionsExt, PermissionsExt};
+use std::path::PathBuf;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
-use std::time::{Duration, SystemTime};
+use std::time::SystemTime;
 
 use fuser::{
-    BackgroundSession, BsdFileFlags, Config, Errno, FileAttr, FileHandle, FileType, Filesystem,
-    FopenFlags, Generation, INodeNo, LockOwner, OpenFlags, RenameFlags, ReplyAttr, ReplyCreate,
-    ReplyData, ReplyDirectory, ReplyEmpty, ReplyEntry, ReplyWrite, Request, TimeOrNow, WriteFlags,
+    BackgroundSession, BsdFileFlags, Config, Errno, FileHandle, Filesystem, INodeNo, LockOwner,
+    OpenFlags, RenameFlags, ReplyAttr, ReplyCreate, ReplyData, ReplyDirectory, ReplyEmpty,
+    ReplyEntry, ReplyOpen, ReplyWrite, Request, TimeOrNow, WriteFlags,
 };
 
-/// The kernel asks again each time, so that it sees what a test does below.
-const NO_TIME: Duration = Duration::ZERO;
-const GENERATION: Generation = Generation(0);
+use crate::below::{Below, errno};
+use crate::starting::starting;
 
 /// What a rename does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -52,8 +50,7 @@ pub struct PlainNames {
 }
 
 struct Served {
-    /// The path of each file below, by its number.
-    paths: Mutex<HashMap<u64, PathBuf>>,
+    below: Below,
     renames: Arc<AtomicU8>,
     syncs: Arc<AtomicU64>,
 }
@@ -68,11 +65,12 @@ impl PlainNames {
         let renames = Arc::new(AtomicU8::new(Renames::Work as u8));
         let syncs = Arc::<AtomicU64>::default();
         let served = Served {
-            paths: Mutex::new(HashMap::from([(INodeNo::ROOT.0, below)])),
+            below: Below::open(&below),
             renames: Arc::clone(&renames),
             syncs: Arc::clone(&syncs),
         };
-        let session = fuser::spawn_mount(served, &at, &Config::default());
+        // The mount may need a program of fuse3.
+        let session = starting(|| fuser::spawn_mount(served, &at, &Config::default()));
         Self {
             at,
             renames,
@@ -108,103 +106,49 @@ impl Drop for PlainNames {
 }
 
 impl Served {
-    fn path(&self, node: INodeNo) -> PathBuf {
-        let paths = self.paths.lock().unwrap_or_else(PoisonError::into_inner);
-        paths.get(&node.0).cloned().unwrap_or_default()
+    fn renames(&self, what: Renames) -> bool {
+        self.renames.load(Ordering::SeqCst) == what as u8
     }
 
-    fn child(&self, parent: INodeNo, name: &OsStr) -> PathBuf {
-        self.path(parent).join(name)
-    }
-
-    fn is_root(&self, path: &Path) -> bool {
-        self.path(INodeNo::ROOT) == path
-    }
-
-    /// The attributes of a file, whose path is remembered.
-    fn found(&self, path: &Path) -> io::Result<FileAttr> {
-        let found = path.symlink_metadata()?;
-        let number = match self.is_root(path) {
-            true => INodeNo::ROOT.0,
-            false => found.ino(),
-        };
-        let mut paths = self.paths.lock().unwrap_or_else(PoisonError::into_inner);
-        paths.insert(number, path.to_owned());
-        Ok(attributes(number, &found))
-    }
-
-    fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
-        let renames = self.renames.load(Ordering::SeqCst);
+    fn rename(&self, from: (INodeNo, &OsStr), to: (INodeNo, &OsStr)) -> io::Result<()> {
         let lost = || Err(io::Error::from_raw_os_error(libc::EIO));
-        if renames == Renames::Fail as u8 || renames == Renames::Die as u8 {
+        if self.renames(Renames::Fail) || self.renames(Renames::Die) {
             return lost();
         }
+        let below = &self.below;
         #[expect(clippy::disallowed_methods, reason = "this is the rename itself")]
-        fs::rename(from, to)?;
-        let mut paths = self.paths.lock().unwrap_or_else(PoisonError::into_inner);
-        paths.retain(|_, path| path != to);
-        for path in paths.values_mut() {
-            if let Ok(rest) = path.strip_prefix(from) {
-                *path = if rest.as_os_str().is_empty() {
-                    to.to_owned()
-                } else {
-                    to.join(rest)
-                };
-            }
-        }
-        match renames == Renames::LoseAnswer as u8 {
+        fs::rename(below.child(from.0, from.1)?, below.child(to.0, to.1)?)?;
+        below.renamed(from, to)?;
+        match self.renames(Renames::LoseAnswer) {
             true => lost(),
             false => Ok(()),
         }
     }
-}
 
-fn attributes(number: u64, found: &fs::Metadata) -> FileAttr {
-    let kind = FileType::from_std(found.file_type()).unwrap();
-    let modified = found.modified().unwrap();
-    FileAttr {
-        ino: INodeNo(number),
-        size: found.len(),
-        blocks: found.blocks(),
-        atime: modified,
-        mtime: modified,
-        ctime: modified,
-        crtime: modified,
-        kind,
-        perm: (found.mode() & 0o7777) as u16,
-        nlink: 1,
-        uid: found.uid(),
-        gid: found.gid(),
-        rdev: 0,
-        blksize: 4096,
-        flags: 0,
-    }
-}
-
-fn entry(found: io::Result<FileAttr>, reply: ReplyEntry) {
-    match found {
-        Ok(found) => reply.entry(&NO_TIME, &found, GENERATION),
-        Err(error) => reply.error(error.into()),
+    fn change(&self, node: INodeNo, mode: Option<u32>, size: Option<u64>) -> io::Result<()> {
+        let path = self.below.path(node)?;
+        if let Some(mode) = mode {
+            fs::set_permissions(&path, fs::Permissions::from_mode(mode & 0o7777))?;
+        }
+        let resize = |bytes| File::options().write(true).open(&path)?.set_len(bytes);
+        size.map_or(Ok(()), resize)
     }
 }
 
 fn empty(done: io::Result<()>, reply: ReplyEmpty) {
     match done {
         Ok(()) => reply.ok(),
-        Err(error) => reply.error(error.into()),
+        Err(error) => reply.error(errno(&error)),
     }
 }
 
 impl Filesystem for Served {
     fn lookup(&self, _: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEntry) {
-        entry(self.found(&self.child(parent, name)), reply);
+        self.below.lookup(parent, name, reply);
     }
 
     fn getattr(&self, _: &Request, node: INodeNo, _: Option<FileHandle>, reply: ReplyAttr) {
-        match self.found(&self.path(node)) {
-            Ok(found) => reply.attr(&NO_TIME, &found),
-            Err(error) => reply.error(error.into()),
-        }
+        self.below.getattr(node, reply);
     }
 
     fn setattr(
@@ -225,15 +169,9 @@ impl Filesystem for Served {
         _flags: Option<BsdFileFlags>,
         reply: ReplyAttr,
     ) {
-        let path = self.path(node);
-        let mode = mode.map_or(Ok(()), |mode| {
-            fs::set_permissions(&path, fs::Permissions::from_mode(mode & 0o7777))
-        });
-        let resize = |bytes| File::options().write(true).open(&path)?.set_len(bytes);
-        let done = mode.and_then(|()| size.map_or(Ok(()), resize));
-        match done.and_then(|()| self.found(&path)) {
-            Ok(found) => reply.attr(&NO_TIME, &found),
-            Err(error) => reply.error(error.into()),
+        match self.change(node, mode, size) {
+            Ok(()) => self.below.getattr(node, reply),
+            Err(error) => reply.error(errno(&error)),
         }
     }
 
@@ -246,9 +184,11 @@ impl Filesystem for Served {
         _umask: u32,
         reply: ReplyEntry,
     ) {
-        let path = self.child(parent, name);
-        let made = fs::DirBuilder::new().mode(mode).create(&path);
-        entry(made.and_then(|()| self.found(&path)), reply);
+        let made = self.below.child(parent, name);
+        match made.and_then(|path| fs::DirBuilder::new().mode(mode).create(path)) {
+            Ok(()) => self.below.lookup(parent, name, reply),
+            Err(error) => reply.error(errno(&error)),
+        }
     }
 
     fn create(
@@ -261,25 +201,26 @@ impl Filesystem for Served {
         _flags: i32,
         reply: ReplyCreate,
     ) {
-        let path = self.child(parent, name);
         let mut options = File::options();
         let options = options.write(true).create_new(true).mode(mode);
-        let (handle, opening) = (FileHandle(0), FopenFlags::empty());
-        match options.open(&path).and_then(|_| self.found(&path)) {
-            Ok(made) => reply.created(&NO_TIME, &made, GENERATION, handle, opening),
-            Err(error) => reply.error(error.into()),
+        let made = self.below.child(parent, name);
+        match made.and_then(|path| options.open(path)) {
+            Ok(_) => self.below.created(parent, name, reply),
+            Err(error) => reply.error(errno(&error)),
         }
     }
 
     fn unlink(&self, _: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEmpty) {
-        if self.renames.load(Ordering::SeqCst) == Renames::Die as u8 {
+        if self.renames(Renames::Die) {
             return reply.error(Errno::EIO);
         }
-        empty(fs::remove_file(self.child(parent, name)), reply);
+        let path = self.below.child(parent, name);
+        empty(path.and_then(fs::remove_file), reply);
     }
 
     fn rmdir(&self, _: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEmpty) {
-        empty(fs::remove_dir(self.child(parent, name)), reply);
+        let path = self.below.child(parent, name);
+        empty(path.and_then(fs::remove_dir), reply);
     }
 
     fn rename(
@@ -295,8 +236,8 @@ impl Filesystem for Served {
         if !flags.is_empty() {
             return reply.error(Errno::EINVAL);
         }
-        let (from, to) = (self.child(parent, name), self.child(to_parent, to_name));
-        empty(Served::rename(self, &from, &to), reply);
+        let (from, to) = ((parent, name), (to_parent, to_name));
+        empty(Served::rename(self, from, to), reply);
     }
 
     fn link(
@@ -321,12 +262,7 @@ impl Filesystem for Served {
         _owner: Option<LockOwner>,
         reply: ReplyData,
     ) {
-        let mut bytes = vec![0; size as usize];
-        let read = File::open(self.path(node)).and_then(|file| file.read_at(&mut bytes, offset));
-        match read {
-            Ok(count) => reply.data(&bytes[..count]),
-            Err(error) => reply.error(error.into()),
-        }
+        self.below.read(node, offset, size, reply);
     }
 
     fn write(
@@ -341,10 +277,11 @@ impl Filesystem for Served {
         _owner: Option<LockOwner>,
         reply: ReplyWrite,
     ) {
-        let file = File::options().write(true).open(self.path(node));
+        let path = self.below.path(node);
+        let file = path.and_then(|path| File::options().write(true).open(path));
         match file.and_then(|file| file.write_all_at(data, offset)) {
             Ok(()) => reply.written(data.len() as u32),
-            Err(error) => reply.error(error.into()),
+            Err(error) => reply.error(errno(&error)),
         }
     }
 
@@ -357,29 +294,29 @@ impl Filesystem for Served {
         reply.ok();
     }
 
+    fn opendir(&self, _request: &Request, node: INodeNo, _flags: OpenFlags, reply: ReplyOpen) {
+        self.below.opendir(node, |_| false, reply);
+    }
+
     fn readdir(
         &self,
         _request: &Request,
-        node: INodeNo,
-        _handle: FileHandle,
+        _node: INodeNo,
+        list: FileHandle,
         offset: u64,
-        mut reply: ReplyDirectory,
+        reply: ReplyDirectory,
     ) {
-        let listed =
-            fs::read_dir(self.path(node)).and_then(Iterator::collect::<io::Result<Vec<_>>>);
-        let listed = match listed {
-            Ok(listed) => listed,
-            Err(error) => return reply.error(error.into()),
-        };
-        for (entry, next) in listed.iter().zip(1..).skip(offset as usize) {
-            let Ok(found) = entry.metadata() else {
-                continue;
-            };
-            let kind = FileType::from_std(found.file_type()).unwrap();
-            if reply.add(INodeNo(found.ino()), next, kind, entry.file_name()) {
-                break;
-            }
-        }
-        reply.ok();
+        self.below.readdir(list, offset, reply);
+    }
+
+    fn releasedir(
+        &self,
+        _request: &Request,
+        _node: INodeNo,
+        list: FileHandle,
+        _flags: OpenFlags,
+        reply: ReplyEmpty,
+    ) {
+        self.below.releasedir(list, reply);
     }
 }

@@ -45,6 +45,8 @@ pub struct Setup {
     pub pacing: Option<Arc<dyn Pacing>>,
     /// Whether frames are page-aware.
     pub page_frames: bool,
+    /// Whether each frame is proven.
+    pub frame_proof: bool,
 }
 
 impl Default for Setup {
@@ -65,6 +67,7 @@ impl Default for Setup {
             device_rate: None,
             pacing: None,
             page_frames: false,
+            frame_proof: true,
         }
     }
 }
@@ -124,6 +127,7 @@ pub fn begin(
         ring: setup.ring,
         pacing: setup.pacing.clone(),
         page_frames: setup.page_frames,
+        frame_proof: setup.frame_proof,
     };
     let progress = Arc::<Progress>::default();
     let created = setup.created_nanos;

@@ -12,11 +12,12 @@
 use std::io::{BufRead, BufReader, Write};
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 
 use rusqlite::Connection;
+
+use crate::starting::{output, start};
 
 /// How the database protects its transactions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -82,7 +83,7 @@ const BULK_ROWS: i64 = 40;
 
 /// A database with known contents in every committed state.
 #[derive(Clone, Debug)]
-pub struct Ledger {
+pub struct CommitLedger {
     /// The database file.
     pub path: PathBuf,
     /// The parameters of the ledger.
@@ -96,7 +97,7 @@ struct Transfer {
     payload: (char, u32),
 }
 
-impl Ledger {
+impl CommitLedger {
     /// Creates the database without any transaction in its log, and closes it.
     pub fn create(path: &Path, spec: LedgerSpec) -> Self {
         let connection = Connection::open(path).expect("create the ledger");
@@ -286,12 +287,9 @@ pub struct Shell {
 impl Shell {
     /// Starts a shell on `path` that waits for locks instead of failing.
     pub fn open(path: &Path) -> Self {
-        let mut child = Command::new("sqlite3")
-            .args(["-batch", "-bail"])
-            .arg(path)
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .spawn()
+        let mut command = Command::new("sqlite3");
+        let command = command.args(["-batch", "-bail"]).arg(path);
+        let mut child = start(command.stdin(Stdio::piped()).stdout(Stdio::piped()))
             .expect("start sqlite3 (Debian: apt-get install sqlite3)");
         let input = child.stdin.take();
         let output = BufReader::new(child.stdout.take().expect("the shell's output is a pipe"));
@@ -364,12 +362,9 @@ impl Drop for Shell {
 
 /// Runs SQL in a shell that does not wait for locks. Returns its output, or why it failed.
 pub fn run_once(path: &Path, sql: &str) -> Result<String, String> {
-    let output = Command::new("sqlite3")
-        .args(["-batch", "-bail"])
-        .arg(path)
-        .arg(sql)
-        .output()
-        .expect("start sqlite3 (Debian: apt-get install sqlite3)");
+    let mut command = Command::new("sqlite3");
+    let command = command.args(["-batch", "-bail"]).arg(path).arg(sql);
+    let output = output(command).expect("start sqlite3 (Debian: apt-get install sqlite3)");
     let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).trim_end().to_owned();
     if output.status.success() {
         Ok(text(&output.stdout))
@@ -378,66 +373,111 @@ pub fn run_once(path: &Path, sql: &str) -> Result<String, String> {
     }
 }
 
-/// A writer at full speed: commits transaction after transaction until it is stopped.
+/// A writer at full speed: commits transaction after transaction until it is stopped. It does not
+/// run away from its test: so many transactions after the last one that the test waited for, it
+/// waits. Otherwise a slow machine would give it more time, and so more work to its test, which
+/// would take longer still.
 #[derive(Debug)]
 pub struct Storm {
-    stop: Arc<AtomicBool>,
-    committed: Arc<AtomicU64>,
+    shared: Arc<StormState>,
     thread: JoinHandle<()>,
+}
+
+#[derive(Debug, Default)]
+struct StormState {
+    progress: Mutex<StormProgress>,
+    changed: Condvar,
+}
+
+#[derive(Debug, Default)]
+struct StormProgress {
+    stopped: bool,
+    committed: u64,
+    /// The newest transaction that the test has waited for.
+    wanted: u64,
 }
 
 /// The number of transactions sent to the shell at a time.
 const STORM_BATCH: u64 = 8;
 
+impl StormState {
+    fn progress(&self) -> MutexGuard<'_, StormProgress> {
+        let progress = self.progress.lock();
+        progress.unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Changes something, and wakes whoever waits for that.
+    fn change(&self, change: impl FnOnce(&mut StormProgress)) {
+        change(&mut self.progress());
+        self.changed.notify_all();
+    }
+
+    fn wait_while(&self, condition: impl Fn(&StormProgress) -> bool) {
+        let waited = self
+            .changed
+            .wait_while(self.progress(), |progress| condition(progress));
+        drop(waited.unwrap_or_else(PoisonError::into_inner));
+    }
+}
+
+/// Ends all waits for a writer that has ended, also by a panic.
+struct StormEnd(Arc<StormState>);
+
+impl Drop for StormEnd {
+    fn drop(&mut self) {
+        self.0.change(|progress| progress.stopped = true);
+    }
+}
+
 impl Storm {
-    /// Starts a writer with transaction `first`. Its shell runs `setup` before. The writer ends by
-    /// itself after `count_max` transactions.
-    pub fn start(ledger: &Ledger, setup: &str, first: u64, count_max: u64) -> Self {
-        let stop = Arc::new(AtomicBool::new(false));
-        let committed = Arc::new(AtomicU64::new(first - 1));
+    /// Starts a writer with transaction 1. Its shell runs `setup` before. It gets at most
+    /// `ahead_max` transactions ahead of its test.
+    pub fn start(ledger: &CommitLedger, setup: &str, ahead_max: u64) -> Self {
+        let shared = Arc::<StormState>::default();
         let (ledger, setup) = (ledger.clone(), setup.to_owned());
-        let (stop_seen, count) = (Arc::clone(&stop), Arc::clone(&committed));
+        let end = StormEnd(Arc::clone(&shared));
         let thread = std::thread::spawn(move || {
+            let shared = &end.0;
             let mut shell = ledger.shell();
             shell.run(&setup);
-            let mut next = first;
-            while !stop_seen.load(Ordering::Acquire) && next < first + count_max {
+            let mut next = 1;
+            while !shared.progress().stopped {
                 let batch: Vec<_> = (next..next + STORM_BATCH)
                     .map(|n| ledger.transaction(n))
                     .collect();
                 shell.run(&batch.join("\n"));
                 next += STORM_BATCH;
-                count.store(next - 1, Ordering::Release);
+                shared.change(|progress| progress.committed = next - 1);
+                shared.wait_while(|progress| {
+                    !progress.stopped && next > progress.wanted.saturating_add(ahead_max)
+                });
             }
             shell.close();
         });
-        Self {
-            stop,
-            committed,
-            thread,
-        }
+        Self { shared, thread }
     }
 
     /// Transactions known to be committed; there may be a few more.
     pub fn committed(&self) -> u64 {
-        self.committed.load(Ordering::Acquire)
+        self.shared.progress().committed
     }
 
     /// Waits until transaction `number` is committed.
     pub fn wait_for(&self, number: u64) {
-        while self.committed() < number {
-            assert!(
-                !self.thread.is_finished(),
-                "the writer ended before transaction {number}"
-            );
-            std::thread::yield_now();
-        }
+        let wanted = |progress: &mut StormProgress| progress.wanted = progress.wanted.max(number);
+        self.shared.change(wanted);
+        self.shared
+            .wait_while(|progress| !progress.stopped && progress.committed < number);
+        assert!(
+            self.committed() >= number,
+            "the writer ended before transaction {number}"
+        );
     }
 
     /// Stops the writer. Returns the number of all committed transactions.
     pub fn stop(self) -> u64 {
-        self.stop.store(true, Ordering::Release);
+        self.shared.change(|progress| progress.stopped = true);
         self.thread.join().expect("the writer did its work");
-        self.committed.load(Ordering::Acquire)
+        self.shared.progress().committed
     }
 }

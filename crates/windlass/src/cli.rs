@@ -1,41 +1,53 @@
 //! The command line: what can be said, and what each word of it means.
 
 mod accept;
+mod archive;
 mod buffers;
 mod choice;
+mod coding;
 #[cfg(test)]
 mod command_lines;
 #[cfg(test)]
 mod documented;
 mod examples;
 mod files;
+mod images;
 mod lab;
 mod mapping;
 mod open;
 mod operations;
+mod restore;
+mod snapshot;
 mod sweep;
+mod target;
 mod tune;
 mod watching;
 
 use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
-use windlass_postgres::RelationPattern;
 
 pub use choice::{Choice, WHICH_OF_ALL};
+pub use coding::Coding;
 pub use files::{check as check_paths, named as named_files};
+pub use images::{Diff, Extract, MountSet};
 pub use open::{Open, OpenOptions};
-use windlass_engine::{parse_amount, parse_rate_limit};
+use windlass_engine::parse_rate_limit;
 
 use crate::places::Configured;
 use crate::terminal::Color;
-use mapping::{parse_mapping, parse_relation};
 
 pub use accept::SQLITE_VERSION;
+pub use archive::{ArchiveGet, ArchivePush, Receive};
 pub use buffers::{Buffers, Layout, Rates};
 pub use operations::{Hooks, LogLevel};
+pub use restore::{OffOrKeep, Restore};
 
-pub use lab::{Lab, Plan, Probe, Rehearse};
+pub use lab::{Lab, Pages, Plan, Probe, Rehearse};
+pub use snapshot::{
+    Making, Of, Snapshot, SnapshotCheckpoint, SnapshotCreate, SnapshotDisable, SnapshotDrop,
+    SnapshotEnable, SnapshotList, SnapshotMethod, SnapshotRevert, SnapshotRotate, SnapshotUndo,
+};
 pub use sweep::Sweep;
 pub use tune::Tune;
 pub use watching::{TraceFormat, Watching};
@@ -156,6 +168,18 @@ pub enum Command {
     Events(Events),
     /// Run a set as a PostgreSQL server or a SQLite file, without restoring it
     Open(Open),
+    /// Make, list and drop snapshots of a live database, and go back to them
+    #[command(subcommand, after_long_help = examples::SNAPSHOT)]
+    Snapshot(Snapshot),
+    /// Archive a file of a PostgreSQL server's log: for archive_command
+    #[command(after_long_help = examples::ARCHIVE_PUSH)]
+    ArchivePush(ArchivePush),
+    /// Fetch a file of an archived log: for restore_command
+    #[command(after_long_help = examples::ARCHIVE_GET)]
+    ArchiveGet(ArchiveGet),
+    /// Receive the log of a PostgreSQL server as it is written
+    #[command(after_long_help = examples::RECEIVE)]
+    Receive(Receive),
     /// Print shell completions
     #[command(after_long_help = examples::COMPLETIONS)]
     Completions {
@@ -176,6 +200,12 @@ pub enum Command {
 pub enum BackupKind {
     /// Everything
     Full,
+    /// What changed since the newest full backup
+    Diff,
+    /// What changed since the newest backup of any kind
+    Incr,
+    /// PostgreSQL: what a place lacks of the log, up to now
+    Log,
 }
 
 /// `windlass backup`
@@ -200,17 +230,16 @@ pub struct Backup {
         env = "WINDLASS_TYPE"
     )]
     pub kind: BackupKind,
-    /// Codec: none, lz4, zstd or zstd:LEVEL (1 to 19, or -7 to -1 for more speed). With auto,
-    /// Windlass chooses during the run from lz4 to zstd:9; auto:WEAKEST..STRONGEST sets other
-    /// bounds
-    #[arg(
-        long,
-        default_value = "zstd:1",
-        value_name = "CODEC",
-        env = "WINDLASS_COMPRESS",
-        allow_hyphen_values = true
-    )]
-    pub compress: String,
+    /// For --type diff and incr: the set to build on, as a stripe, a directory or an id [default:
+    /// the newest that fits, where this backup goes]
+    #[arg(long, value_name = "SET", env = "WINDLASS_BASE")]
+    pub base: Option<String>,
+    /// For --type diff and incr: fail if there is no base, instead of making a full backup
+    #[arg(long, env = "WINDLASS_STRICT")]
+    pub strict: bool,
+    /// How to make it smaller
+    #[command(flatten)]
+    pub coding: Coding,
     /// If the output is not a terminal, print a line each time PERCENT more is done
     #[arg(long, value_name = "PERCENT", default_value_t = 10, value_parser = clap::value_parser!(u8).range(1..=100), env = "WINDLASS_STATS")]
     pub stats: u8,
@@ -282,70 +311,6 @@ pub struct Backup {
     pub layout: Layout,
 }
 
-/// Whether what reaches outside goes on after a restore.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub enum OffOrKeep {
-    /// Off, until somebody turns it on
-    Off,
-    /// As in the source
-    Keep,
-}
-
-/// `windlass restore`
-#[derive(Debug, Args)]
-pub struct Restore {
-    /// A directory of sets, a stripe of a set, or the name of a configured database. Name several
-    /// places if the stripes are not together
-    #[arg(required = true, value_name = "SET")]
-    pub set: Vec<PathBuf>,
-    /// PostgreSQL: the new data directory. SQLite: the new file, or the directory to put it in
-    #[arg(long, value_name = "PATH", env = "WINDLASS_INTO")]
-    pub into: PathBuf,
-    /// PostgreSQL: put the tablespace that was in OLD into NEW. Repeat it for more tablespaces
-    #[arg(long, value_name = "OLD=NEW", value_parser = parse_mapping)]
-    pub tablespace_map: Vec<(PathBuf, PathBuf)>,
-    /// PostgreSQL: turn archiving off in the restored server, or keep it where the source archives
-    #[arg(
-        long,
-        value_name = "off|keep",
-        default_value = "off",
-        env = "WINDLASS_ARCHIVE"
-    )]
-    pub archive: OffOrKeep,
-    /// PostgreSQL: turn subscriptions off in the restored server, or keep those of the source
-    #[arg(
-        long,
-        value_name = "off|keep",
-        default_value = "off",
-        env = "WINDLASS_SUBSCRIPTIONS"
-    )]
-    pub subscriptions: OffOrKeep,
-    /// SQLite: replace the database that exists
-    #[arg(long)]
-    pub force: bool,
-    /// Do not record this run for `windlass plan --accuracy`
-    #[arg(long, env = "WINDLASS_NO_PREDICTION")]
-    pub no_prediction: bool,
-    /// Read at most this much per second from the devices
-    #[arg(long, value_name = "RATE", value_parser = parse_rate_limit, env = "WINDLASS_MAX_RATE")]
-    pub max_rate: Option<u64>,
-    /// Say what would be written where, and how long it would take. Change nothing
-    #[arg(long)]
-    pub dry_run: bool,
-    /// Which set
-    #[command(flatten)]
-    pub choice: Choice,
-    /// Before and after
-    #[command(flatten)]
-    pub hooks: Hooks,
-    /// Watching and recording
-    #[command(flatten)]
-    pub watching: Watching,
-    /// Buffers and threads
-    #[command(flatten)]
-    pub buffers: Buffers,
-}
-
 /// `windlass verify`
 #[derive(Debug, Args)]
 pub struct Verify {
@@ -396,30 +361,6 @@ pub struct Info {
     pub choice: Choice,
 }
 
-/// `windlass diff`
-#[derive(Debug, Args)]
-pub struct Diff {
-    /// A set, a PostgreSQL data directory, or a SQLite file; DIRECTORY@ID, DIRECTORY@latest and
-    /// DIRECTORY@TIME choose a set of a directory
-    #[arg(value_name = "IMAGE")]
-    pub first: PathBuf,
-    /// The image to compare it with, of the same kind of database
-    #[arg(value_name = "IMAGE")]
-    pub second: PathBuf,
-    /// Take sets of this database only, when a directory holds sets of several
-    #[arg(long = "database", value_name = "NAME")]
-    pub of: Option<String>,
-    /// List every range of pages, not only the first few
-    #[arg(long)]
-    pub pages: bool,
-    /// Rely on the sets' checksums for all files, not only for PostgreSQL's relations
-    #[arg(long, conflicts_with = "every_byte")]
-    pub quick: bool,
-    /// Read and compare everything. Rely on no checksums
-    #[arg(long)]
-    pub every_byte: bool,
-}
-
 /// `windlass events`
 #[derive(Debug, Args)]
 pub struct Events {
@@ -429,62 +370,6 @@ pub struct Events {
     /// Write a page with charts over time to this file
     #[arg(long, value_name = "FILE")]
     pub html: Option<PathBuf>,
-}
-
-/// `windlass extract`
-#[derive(Debug, Args)]
-pub struct Extract {
-    /// A directory of sets, a stripe of a set, or the name of a configured database
-    #[arg(value_name = "SET")]
-    pub set: PathBuf,
-    /// Files to write, by their paths in the set: `base/5/16384*`, `**/PG_VERSION`
-    #[arg(required_unless_present = "relation", value_name = "PATTERN")]
-    pub patterns: Vec<String>,
-    /// PostgreSQL: a table with its indexes and long values, as [DATABASE.]SCHEMA.TABLE. Repeat it
-    /// for more tables
-    #[arg(long, value_name = "NAME", value_parser = parse_relation)]
-    pub relation: Vec<RelationPattern>,
-    /// The directory to write them into
-    #[arg(long, value_name = "DIRECTORY")]
-    pub into: PathBuf,
-    /// Which set
-    #[command(flatten)]
-    pub choice: Choice,
-}
-
-/// `windlass mount`
-#[derive(Debug, Args)]
-pub struct MountSet {
-    /// A directory of sets, a stripe of a set, or the name of a configured database
-    #[arg(value_name = "SET")]
-    pub set: PathBuf,
-    /// An empty directory where the files will appear
-    #[arg(value_name = "DIRECTORY")]
-    pub at: PathBuf,
-    /// Accept changes and keep them in this directory: a new one, or that of an earlier mount
-    #[arg(long, value_name = "DIRECTORY")]
-    pub overlay: Option<PathBuf>,
-    /// Memory for decoded frames
-    #[arg(long, value_name = "SIZE", value_parser = parse_amount, default_value = "64MiB", env = "WINDLASS_CACHE")]
-    pub cache: Option<u64>,
-    /// Read past the kernel's page cache. Faster for copying whole files once, slower for the rest
-    #[arg(long, conflicts_with = "overlay")]
-    pub direct_io: bool,
-    /// Let other users read, as far as the modes of the files permit
-    #[arg(long, env = "WINDLASS_ALLOW_OTHER")]
-    pub allow_other: bool,
-    /// Number of threads that answer the kernel [default: twice the cores, from 4 to 16]
-    #[arg(long, value_name = "N", env = "WINDLASS_MOUNT_THREADS")]
-    pub threads: Option<usize>,
-    /// Stay in the foreground until it is unmounted
-    #[arg(long, short)]
-    pub foreground: bool,
-    /// What `mount` gives to its own process in the background
-    #[arg(long, hide = true)]
-    pub detached: bool,
-    /// Which set
-    #[command(flatten)]
-    pub choice: Choice,
 }
 
 #[cfg(test)]

@@ -1,5 +1,6 @@
 //! The commands, one file for each.
 
+mod archive;
 mod backup;
 mod check;
 mod diff;
@@ -11,7 +12,9 @@ mod manual;
 mod mount;
 mod open;
 mod plan;
+mod receive;
 mod restore;
+mod snapshot;
 mod status;
 mod sweep;
 mod tune;
@@ -38,6 +41,10 @@ pub fn run(cli: Cli) -> Result<Code, Failure> {
         Command::Tune(arguments) => tune::run(global, &arguments),
         Command::Lab(arguments) => lab::run(global, &arguments),
         Command::Open(arguments) => open::run(global, &arguments),
+        Command::Snapshot(arguments) => snapshot::run(global, &arguments),
+        Command::ArchivePush(arguments) => archive::push(global, &arguments),
+        Command::Receive(arguments) => receive::run(global, &arguments),
+        Command::ArchiveGet(arguments) => archive::get(global, &arguments),
         Command::Completions { shell } => manual::completions(shell),
         Command::Man { into } => manual::pages(&into),
     }

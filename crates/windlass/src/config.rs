@@ -202,18 +202,26 @@ fn resolve(config: &Config, command: &mut cli::Command) -> Result<(), Failure> {
         cli::Command::Backup(backup) | cli::Command::Check(backup) => {
             backup.name = configured(&backup.database)
         }
+        cli::Command::Snapshot(snapshot) => {
+            let name = configured(snapshot.database());
+            snapshot.set_name(name);
+        }
         _ => {}
     }
     for word in databases(command) {
         if let Some(database) = config.databases.get(word.as_str()) {
             *word = database.source(word)?;
+        } else if let Some((name, snapshot)) = word.rsplit_once('@')
+            && let Some(database) = config.databases.get(name)
+        {
+            *word = format!("{}@{snapshot}", database.source(name)?);
         }
     }
     Ok(())
 }
 
 fn check_names(config: &Config, words: &[String]) -> Result<(), Failure> {
-    let configured = |word: &str| config.databases.contains_key(word);
+    let configured = |word: &str| config.database(word).is_some();
     let known = || config.databases.keys().map(String::as_str);
     // The command looks for words that are clearly paths, as the database's owner. Its hooks, its
     // metrics and its log then hear of a file that vanished.
@@ -255,6 +263,8 @@ fn databases(command: &mut cli::Command) -> &mut [String] {
         Command::Plan(plan) => plan.database.as_mut_slice(),
         Command::Lab(Lab::Probe(probe)) => probe.database.as_mut_slice(),
         Command::Lab(Lab::Sweep(sweep)) => &mut sweep.databases,
+        Command::Snapshot(snapshot) => std::slice::from_mut(snapshot.database()),
+        Command::Lab(Lab::Pages(pages)) => std::slice::from_mut(&mut pages.database),
         _ => &mut [],
     }
 }

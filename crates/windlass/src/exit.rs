@@ -7,6 +7,7 @@ use windlass_image::ImageError;
 use windlass_lab::LabError;
 use windlass_model::ModelError;
 use windlass_mount::MountError;
+use windlass_operations::snapshots::SnapshotError;
 use windlass_operations::{
     CompressionError, DatabaseError, DeviceError, Ending, HookError, OperationError, OwnerError,
     PlaceError,
@@ -15,6 +16,17 @@ use windlass_postgres::PostgresError;
 use windlass_sqlite::SqliteError;
 
 use crate::hints;
+
+/// What a server takes for `there is no such file`. It then ends its recovery, or looks elsewhere.
+const ABSENT: u8 = 1;
+/// What ends a server's recovery with an error, as every number above 125 does.
+pub const COULD_NOT_TELL: u8 = 255;
+
+/// The exit code of a command that fetches log for a server, if it failed. A server takes 1 to 125
+/// for `there is no such file`: it would end its recovery early and go on without that log.
+pub fn of_failed_fetch() -> ExitCode {
+    ExitCode::from(COULD_NOT_TELL)
+}
 
 /// How the command ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -31,6 +43,8 @@ pub enum Code {
     Damage,
     /// Interrupted by SIGINT or SIGTERM.
     Interrupted,
+    /// The place does not have the file that a server asked for.
+    Absent,
     /// The program that ran on an opened set ended with this code.
     Program(u8),
 }
@@ -40,6 +54,7 @@ impl Code {
     pub fn number(self) -> u8 {
         match self {
             Self::Program(code) => code,
+            Self::Absent => ABSENT,
             _ => self.ending().number(),
         }
     }
@@ -52,7 +67,7 @@ impl Code {
     /// How the operation ended. Windlass did its work, however a program ended that it ran.
     pub fn ending(self) -> Ending {
         match self {
-            Self::Done | Self::Program(_) => Ending::Done,
+            Self::Done | Self::Absent | Self::Program(_) => Ending::Done,
             Self::Failed => Ending::Failed,
             Self::Usage => Ending::Usage,
             Self::Warnings => Ending::Warnings,
@@ -165,6 +180,7 @@ through_operation!(
     ModelError,
     PostgresError,
     SqliteError,
+    SnapshotError,
     CompressionError,
     DatabaseError,
     DeviceError,

@@ -6,19 +6,25 @@
 
 pub mod checks;
 mod databases;
+pub mod denied;
 mod engine;
+mod experiments;
 mod images;
 mod lab;
+mod log;
 pub mod metrics;
 pub mod operation;
 pub mod places;
 mod plan;
 mod restore;
+mod snapshots;
 
 pub use databases::{postgres, sqlite};
 pub use engine::{DAMAGED, hint as engine, message as engine_message};
 pub use images::{image, mount};
 pub use lab::{hint as lab, message as lab_message};
+pub use log::{hint as log, recovery};
+pub use snapshots::hint as snapshot;
 
 use windlass_engine::Setting;
 

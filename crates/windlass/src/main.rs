@@ -6,6 +6,7 @@
 //! - If root starts it, it becomes the database's owner before it reads or writes anything.
 
 mod advice;
+mod ask;
 mod checks;
 mod cli;
 mod command;
@@ -24,23 +25,44 @@ mod table;
 mod terminal;
 mod words;
 
+use std::ffi::OsString;
 use std::process::ExitCode;
 
 use windlass_operations::{
-    compression, database, denied, devices, foretold, images, metrics, nearest, outputs, places,
-    privilege, probed, status, warnings,
+    compression, database, devices, foretold, images, metrics, nearest, outputs, places, status,
+    warnings,
 };
 
 fn main() -> ExitCode {
+    let arguments: Vec<_> = std::env::args_os().collect();
+    if !fetches(&arguments) {
+        return run(&arguments, exit::Code::Failed.number()).0;
+    }
+    // A server that recovers takes most codes for the end of its log. Whatever goes wrong here must
+    // not look like that: not a mistyped option, and not a fault of this program.
+    let end = std::panic::catch_unwind(|| run(&arguments, exit::COULD_NOT_TELL));
+    match end {
+        Ok((code, true)) => code,
+        _ => exit::of_failed_fetch(),
+    }
+}
+
+/// Whether a server asks for a file of its log.
+fn fetches(arguments: &[OsString]) -> bool {
+    let mut words = arguments.iter().take_while(|word| *word != "--");
+    words.any(|word| word == "archive-get")
+}
+
+/// Runs the command. Returns the exit code, and whether the command did its work.
+fn run(arguments: &[OsString], of_abort: u8) -> (ExitCode, bool) {
     signals::end_at_once();
     signals::take_file_size_limit();
-    signals::end_on_abort();
+    signals::end_on_abort(of_abort);
     completions::answer();
-    let arguments: Vec<_> = std::env::args_os().collect();
-    let cli = match config::parse(&arguments) {
+    let cli = match config::parse(arguments) {
         Ok(cli) => cli,
         Err(config::Failed::Config(failure)) => {
-            return output::report(&failure, config::wants_json(&arguments));
+            return failed(&failure, config::wants_json(arguments));
         }
         Err(config::Failed::Clap(error)) => {
             // `--help` and `--version` also arrive here, but they are not errors.
@@ -51,21 +73,23 @@ fn main() -> ExitCode {
             };
             match error.use_stderr() {
                 // The message repeats the user's words, which may contain the name of a file.
-                true => misused(&error.to_string(), config::wants_json(&arguments)),
+                true => misused(&error.to_string(), config::wants_json(arguments)),
                 false => output::help(&error),
             }
-            return ended(code)
-                .map_or_else(|failure| output::report(&failure, false), ExitCode::from);
+            return match ended(code) {
+                Ok(code) => (code.into(), code == exit::Code::Done),
+                Err(failure) => failed(&failure, false),
+            };
         }
     };
     terminal::set_color(cli.global.color);
     let json = cli.global.json;
     let logged = match cli::named_files(&cli) {
-        Ok(named) => log::open(&cli.global, &arguments, &named),
+        Ok(named) => log::open(&cli.global, arguments, &named),
         Err(error) => Err(error.into()),
     };
     if let Err(failure) = logged {
-        return output::report(&failure, json);
+        return failed(&failure, json);
     }
     let checked = cli::check_paths(&cli);
     let ended = checked.and_then(|()| command::run(cli)).and_then(ended);
@@ -74,9 +98,9 @@ fn main() -> ExitCode {
         Err(failure) => failure.code(),
     };
     let exit_code = match ended {
-        Ok(code) => code.into(),
+        Ok(code) => (code.into(), true),
         // If standard output has failed, nobody can read a document there.
-        Err(failure) => output::report(&failure, json && output::failure().is_none()),
+        Err(failure) => failed(&failure, json && output::failure().is_none()),
     };
     if let Some(fault) = words::zone_fault() {
         output::note(&format!(
@@ -85,6 +109,11 @@ fn main() -> ExitCode {
     }
     log::ended(code);
     exit_code
+}
+
+/// Prints a failure.
+fn failed(failure: &exit::Failure, json: bool) -> (ExitCode, bool) {
+    (output::report(failure, json), false)
 }
 
 /// Prints what is wrong with the command line.

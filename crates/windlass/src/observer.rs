@@ -1,18 +1,22 @@
 //! Shows on the terminal, and writes to the log, what an operation tells.
 
+mod lab;
+
 use std::any::Any;
 use std::path::Path;
 use std::sync::Arc;
 
-use windlass_engine::{Progress, SetEntry, show_size};
+use windlass_engine::{Progress, SetEntry};
+use windlass_operations::owners::this_user;
 use windlass_operations::places::{How, Identity, short_id};
-use windlass_operations::{Notice, Observer};
+use windlass_operations::{Notice, Observer, RecoveryPlan, chain};
+use windlass_postgres::{NameFault, user_shown};
 
 use crate::cli::Global;
 use crate::hints::metrics::unwritten;
 use crate::progress::{Show, Shown};
-use crate::words::{local_time, point_text, when};
-use crate::{checks, denied, hints, log, output, table};
+use crate::words::{local_time, when};
+use crate::{checks, hints, log, output, table};
 
 /// How the terminal shows an operation.
 #[derive(Clone, Copy, Debug)]
@@ -53,9 +57,21 @@ impl Terminal {
     fn found(&self, notice: &Notice<'_>) {
         match notice {
             Notice::SetChosen { set, how } => self.note(&chosen(set, how)),
+            Notice::Receives {
+                system,
+                timeline,
+                from,
+            } => self.note(&format!(
+                "receives the log of cluster {system} from {from} on timeline {timeline}"
+            )),
+            Notice::ReceiveBroken(error) => {
+                let message = chain(error.to_string(), error);
+                output::note(&format!("warning: {message}; trying again"));
+            }
+            Notice::Recovers(plan) => self.note(&recovers(plan)),
             Notice::SetOfFuture { set, before } => of_future(set, *before),
             Notice::FilesOfOthers { count, first } => {
-                let (path, user) = (first.display(), denied::user());
+                let (path, user) = (first.display(), user_shown(this_user()));
                 let files = output::count(*count, "newer file");
                 output::note(&format!(
                     "note: {files} of another user there cannot be read by {user}, the first is \
@@ -67,30 +83,18 @@ impl Terminal {
                 "note: nobody can commit to {} until this ends",
                 path.display()
             )),
-            Notice::UnreadNames(fault) => {
-                output::note(&format!("warning: relation names: {fault}"));
+            Notice::UnreadNames(NameFault { path, what }) => {
+                output::note(&format!("warning: relation names: {path}: {what}"));
             }
             Notice::MountInUse(path) => output::note(&format!(
                 "{} is in use: it is detached, and ends when the last file of it is closed; a \
                  second signal ends it now",
                 path.display()
             )),
-            Notice::MeasuresCodecs => self.note("measuring codecs on a sample of the database"),
-            Notice::Probing {
-                directory,
-                scratch_bytes,
-                budget,
-            } => self.note(&format!(
-                "probing {} with a scratch file of {} for {:.0} s",
-                directory.display(),
-                show_size(*scratch_bytes),
-                budget.as_secs_f64()
+            Notice::SnapshotRemoved(path) => self.note(&format!(
+                "removed {}: its snapshot was cut off",
+                path.display()
             )),
-            Notice::Probed {
-                index,
-                count,
-                point,
-            } => self.note(&format!("{index:>4} of {count}  {}", point_text(point))),
             Notice::RemovesLeft(path) => output::note(&format!(
                 "note: a restore that was cut off had left {}: this one removes it",
                 path.display()
@@ -99,7 +103,15 @@ impl Terminal {
                 "note: an earlier restore left {}: this one keeps it until its own is complete",
                 path.display()
             )),
-            other => recording(other),
+            other => self.tried(other),
+        }
+    }
+
+    /// What an experiment of the laboratory does.
+    fn tried(&self, notice: &Notice<'_>) {
+        match lab::text(notice) {
+            Some(text) => self.note(&text),
+            None => recording(notice),
         }
     }
 }
@@ -111,11 +123,15 @@ impl Observer for Terminal {
             Notice::NoHooks => {
                 self.note("note: no hook runs, because nul keeps nothing: this is no backup");
             }
-            Notice::CleanedUp(text) => self.note(text),
-            Notice::Settings { plan, codec } => {
+            Notice::CleanedUp(done) => self.note(&done.to_string()),
+            Notice::Settings {
+                plan,
+                codec,
+                pages_bytes,
+            } => {
                 log::settings(plan, *codec);
                 if !self.silent && !self.brief {
-                    table::print_plan(plan, *codec, self.details);
+                    table::print_plan(plan, *codec, *pages_bytes, self.details);
                 }
             }
             Notice::LogRefused => log::withdraw(),
@@ -185,6 +201,15 @@ fn chosen(set: &SetEntry, how: &How) -> String {
     format!("set {id}{of}, begun {begun}: {how}")
 }
 
+/// Which log a restored cluster will use, and up to where.
+fn recovers(plan: &RecoveryPlan) -> String {
+    let (from, to, timeline) = (plan.from, plan.to, plan.timeline);
+    let (point, place) = (&plan.recovery.point, plan.place.display());
+    format!(
+        "recovers up to {point}, with the log from {from} to {to} on timeline {timeline} in {place}"
+    )
+}
+
 /// Warns of a set from the future. The command then ends with the code of warnings.
 fn of_future(set: &SetEntry, before: Option<&SetEntry>) {
     let (id, begun) = (short_id(set), local_time(set.begun_nanos));
@@ -235,7 +260,7 @@ fn recording(notice: &Notice<'_>) {
             foreign,
             is_early,
         } => {
-            let text = unwritten(path, error, foreign.as_deref());
+            let text = unwritten(path, error, foreign.as_ref());
             match is_early {
                 true => output::note(&format!("warning: {text}")),
                 false => output::degrade(&text),

@@ -5,17 +5,20 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use windlass_engine::media::saturated;
+use windlass_engine::media::{BackupType, saturated};
 use windlass_engine::{BufferRequest, EventFormat};
 use windlass_model::Emulation;
+use windlass_operations::metrics::MetricsAddress;
 use windlass_operations::{
-    BackupRequest, Caller, Compression, Events, HookCommands, OpenSettings, ProcessUse, Rates,
-    RestoreRequest, RunSettings, SetChoice, SetRequest, VerifyRequest, Watching,
+    BackupRequest, Caller, Compression, Events, HookCommands, LogBackupRequest, OpenSettings,
+    ProcessUse, Rates, RestoreRequest, RunSettings, SetChoice, SetRequest, VerifyRequest, Watching,
 };
 
 use windlass_postgres::Kept;
 
-use crate::cli::{self, Backup, Buffers, Choice, Global, Layout, OffOrKeep, TraceFormat};
+use crate::cli::{
+    self, Backup, BackupKind, Buffers, Choice, Global, Layout, OffOrKeep, TraceFormat,
+};
 use crate::exit::Failure;
 use crate::log;
 use crate::observer::Terminal;
@@ -49,13 +52,28 @@ pub fn sets(global: &Global, words: &[PathBuf], choice: &Choice) -> SetRequest {
 
 /// What a backup does.
 pub fn backup(arguments: &Backup) -> Result<BackupRequest, Failure> {
+    if arguments.base.is_some() && arguments.kind == BackupKind::Full {
+        return Err(Failure::usage(
+            "--base: a full backup builds on no other set".to_owned(),
+            "Add --type diff or --type incr, or leave --base out.",
+        ));
+    }
     Ok(BackupRequest {
         database: arguments.database.clone(),
         name: arguments.name.clone(),
         to: arguments.to.clone(),
         to_is_expected: arguments.to_is_configured,
-        compression: Compression::parse(&arguments.compress)?,
-        compression_text: arguments.compress.clone(),
+        backup_type: match arguments.kind {
+            BackupKind::Full | BackupKind::Log => BackupType::Full,
+            BackupKind::Diff => BackupType::Diff,
+            BackupKind::Incr => BackupType::Incr,
+        },
+        base: arguments.base.clone(),
+        is_strict: arguments.strict,
+        compression: Compression::parse(&arguments.coding.compress)?,
+        compression_text: arguments.coding.compress.clone(),
+        takes_pages_apart: arguments.coding.pages == "auto",
+        frame_proof: !arguments.coding.no_frame_proof,
         rates: rates(&arguments.rates),
         overwrite: arguments.overwrite,
         buffered: arguments.buffered,
@@ -67,8 +85,22 @@ pub fn backup(arguments: &Backup) -> Result<BackupRequest, Failure> {
         accept: arguments.accept.clone(),
         keep_prediction: !arguments.no_prediction,
         hooks: hooks(&arguments.hooks)?,
-        watching: watching(&arguments.watching),
+        watching: watching(&arguments.watching)?,
         settings: settings(&arguments.buffers, &arguments.layout)?,
+    })
+}
+
+/// What a backup of the log does.
+pub fn log_backup(arguments: &Backup) -> Result<LogBackupRequest, Failure> {
+    Ok(LogBackupRequest {
+        database: arguments.database.clone(),
+        name: arguments.name.clone(),
+        to: arguments.to.clone(),
+        codec: Compression::parse(&arguments.coding.compress)?.first(),
+        threads: arguments.buffers.threads,
+        accept: arguments.accept.clone(),
+        hooks: hooks(&arguments.hooks)?,
+        watching: watching(&arguments.watching)?,
     })
 }
 
@@ -82,11 +114,12 @@ pub fn restore(global: &Global, arguments: &cli::Restore) -> Result<RestoreReque
             archive: arguments.archive == OffOrKeep::Keep,
             subscriptions: arguments.subscriptions == OffOrKeep::Keep,
         },
+        recovery: arguments.target.request(),
         force: arguments.force,
         max_rate: arguments.max_rate,
         keep_prediction: !arguments.no_prediction,
         hooks: hooks(&arguments.hooks)?,
-        watching: watching(&arguments.watching),
+        watching: watching(&arguments.watching)?,
         settings: settings(&arguments.buffers, &Layout::default())?,
     })
 }
@@ -102,7 +135,7 @@ pub fn verify(global: &Global, arguments: &cli::Verify) -> Result<VerifyRequest,
             .open
             .then(|| opening(&arguments.opening, writable)),
         max_rate: arguments.max_rate,
-        watching: watching(&arguments.watching),
+        watching: watching(&arguments.watching)?,
         settings: settings(&arguments.buffers, &Layout::default())?,
     })
 }
@@ -132,8 +165,9 @@ pub fn rates(rates: &cli::Rates) -> Rates {
 }
 
 /// How a run is recorded.
-pub fn watching(watching: &cli::Watching) -> Watching {
-    Watching {
+pub fn watching(watching: &cli::Watching) -> Result<Watching, Failure> {
+    let address = watching.metrics.as_deref();
+    Ok(Watching {
         events: watching.events.as_ref().map(|path| Events {
             path: path.clone(),
             format: match watching.events_format {
@@ -142,8 +176,16 @@ pub fn watching(watching: &cli::Watching) -> Watching {
             },
             limit_bytes: watching.events_limit,
         }),
-        metrics: watching.metrics.clone(),
+        metrics: address.map(MetricsAddress::parse).transpose()?,
         metrics_file: watching.metrics_file.clone(),
+    })
+}
+
+/// How a run is recorded that is not begun: no more than its file of metrics can tell of it.
+pub fn watching_nothing(watching: &cli::Watching) -> Watching {
+    Watching {
+        metrics_file: watching.metrics_file.clone(),
+        ..Watching::default()
     }
 }
 

@@ -66,10 +66,10 @@ pub fn take_file_size_limit() {
 
 /// A process that finds no more memory says so and aborts. Then the kernel stops all threads for a
 /// core dump, and a thread that waits for our own mount never stops. So the process ends at once,
-/// without a core dump, as a command that failed.
-pub fn end_on_abort() {
+/// without a core dump, with the code of a command that failed.
+pub fn end_on_abort(code: u8) {
     let always = Arc::new(true.into());
-    let code = Code::Failed.number().into();
+    let code = code.into();
     drop(signal_hook::flag::register_conditional_shutdown(
         SIGABRT, code, always,
     ));

@@ -1,13 +1,13 @@
 //! The end of a run for people: the result and what bound the run. With `--details` also the table
 //! of stages and the devices.
 
-use windlass_engine::{BufferPlan, RunReport, StageReport, show_rate, show_size};
+use windlass_engine::{BufferPlan, PagesReport, RunReport, StageReport, show_rate, show_size};
 use windlass_lab::Record;
 
 use crate::advice;
-use crate::foretold::{self, Judgement};
+use crate::foretold::Judgement;
 use crate::output::{self, Tone};
-use crate::words::{bound, duration};
+use crate::words::{self, bound, duration};
 
 /// A finished run that is to be shown.
 pub struct Finished<'a> {
@@ -58,11 +58,27 @@ pub fn print_verdict(report: &RunReport) {
     if let Some(compression) = &report.compression {
         output::entry("compression", &compression.words, Tone::Plain);
     }
+    if let Some(pages) = &report.pages {
+        print_pages(pages);
+    }
+}
+
+/// Prints what a run did with pages that it could take apart.
+fn print_pages(pages: &PagesReport) {
+    let all = pages.apart_bytes + pages.plain_bytes;
+    let text = format!(
+        "{} of {} taken apart: {} on the devices; the others: {}",
+        show_size(pages.apart_bytes),
+        show_size(all),
+        show_size(pages.apart_stored_bytes),
+        show_size(pages.plain_stored_bytes),
+    );
+    output::entry("pages", &text, Tone::Plain);
 }
 
 /// Prints the buffers before a run, and with `details` the threads and the layout. Without a codec,
 /// the run reads a set.
-pub fn print_plan(plan: &BufferPlan, codec: Option<&str>, details: bool) {
+pub fn print_plan(plan: &BufferPlan, codec: Option<&str>, pages_bytes: u64, details: bool) {
     let size = |bytes: usize| show_size(bytes as u64);
     output::note(&format!(
         "buffers       {} x {} = {} of memory",
@@ -70,6 +86,12 @@ pub fn print_plan(plan: &BufferPlan, codec: Option<&str>, details: bool) {
         size(plan.transfer_bytes),
         show_size(plan.buffer_bytes)
     ));
+    if pages_bytes > 0 {
+        output::note(&format!(
+            "pages         about {} more, to take them apart",
+            show_size(pages_bytes)
+        ));
+    }
     if !details {
         return;
     }
@@ -129,7 +151,7 @@ pub fn print_details(report: &RunReport) {
 fn print_foretold(record: Option<&Record>) {
     let Some(record) = record else { return };
     if record.is_too_short() {
-        return output::entry("predicted", foretold::TOO_SHORT, Tone::Plain);
+        return output::entry("predicted", words::TOO_SHORT, Tone::Plain);
     }
     let percent = record.error() * 100.0;
     let far = match percent {

@@ -3,8 +3,12 @@
 use std::path::PathBuf;
 
 use windlass_engine::{Live, Resource, show_rate, show_size};
-use windlass_lab::{Operation, Pattern, Point};
+use windlass_lab::{Operation, Pattern, Point, Trial};
 pub use windlass_operations::moments::{age, local_time, moment, timestamp, when, zone_fault};
+
+/// Why a prediction has no time.
+pub const TOO_SHORT: &str =
+    "too short to predict: a run of less than 1 s is mostly its beginning and its end";
 
 /// A duration: `0.35 s`, `12.3 s`, `5 min 10 s`, `3 h 20 min`, `4 days`.
 pub fn duration(seconds: f64) -> String {
@@ -72,6 +76,20 @@ pub fn point_text(point: &Point) -> String {
         show_rate(point.bytes_per_second),
         point.operations_per_second,
         point.latency_micros_p50
+    )
+}
+
+/// A trial of a setting, without its verdict.
+pub fn trial_text(trial: &Trial) -> String {
+    let setting = &trial.setting;
+    format!(
+        "{:<8} {:>3} x {:<7} {:>2} readers  {:>10}  ratio {:.2}",
+        setting.codec.to_string(),
+        setting.buffers,
+        show_size(setting.transfer_bytes as u64),
+        setting.readers,
+        show_rate(trial.rate),
+        trial.ratio
     )
 }
 

@@ -27,7 +27,7 @@ pub(crate) struct Watch {
     rungs: Vec<Codec>,
     index: AtomicUsize,
     used: Vec<Used>,
-    state: Mutex<State>,
+    state: Mutex<WatchState>,
 }
 
 #[derive(Debug, Default)]
@@ -46,7 +46,7 @@ struct Counters {
 }
 
 #[derive(Debug)]
-struct State {
+struct WatchState {
     controller: Controller,
     last: Counters,
     /// The next window is not observed.
@@ -68,7 +68,7 @@ impl Watch {
             index: AtomicUsize::new(controller.index()),
             used: rungs.iter().map(|_| Used::default()).collect(),
             rungs,
-            state: Mutex::new(State {
+            state: Mutex::new(WatchState {
                 controller,
                 last: Counters::default(),
                 settling: true,
@@ -127,7 +127,7 @@ impl Watch {
     }
 }
 
-impl State {
+impl WatchState {
     fn see(&mut self, now: Counters) {
         let time = now.at.saturating_sub(self.last.at);
         let bytes = now.bytes.saturating_sub(self.last.bytes);
@@ -214,7 +214,7 @@ mod tests {
         }
     }
 
-    fn state() -> State {
+    fn state() -> WatchState {
         let watch = Watch::new(CodecRange::default(), Codec::Zstd(1), 1000, 2);
         watch.state.into_inner().unwrap()
     }
@@ -222,7 +222,7 @@ mod tests {
     #[test]
     fn a_window_is_long_enough_and_the_one_after_a_change_is_left_out() {
         let mut state = state();
-        let codec = |state: &State| state.controller.codec();
+        let codec = |state: &WatchState| state.controller.codec();
         // The first window fills the pool.
         state.see(counters(200, 2000, 390));
         state.see(counters(250, 9000, 480));

@@ -7,10 +7,13 @@ use std::sync::{Arc, OnceLock};
 
 use crossbeam_channel::{Receiver, Sender};
 use windlass_media::{
-    Codec, Encoder, FrameEntry, LAYOUT_PLAIN, PageFrame, PieceEntry, crc32c, fitted, is_zero,
+    Codec, Encoder, FrameEntry, LAYOUT_PLAIN, LAYOUT_STREAMS, PageFrame, PieceEntry, crc32c,
+    fitted, is_zero,
 };
 
-use super::pages::{PageHook, Pages, Run};
+use super::encoding::{Encoded, FrameEncoder};
+use super::group::{Group, group};
+use super::pages::{KeptBytes, PageHook, Pages};
 use super::reader::Filled;
 use super::source::Outcomes;
 use crate::adaptive::Watch;
@@ -37,7 +40,7 @@ pub(crate) struct Compressor<'a> {
     pub(crate) hook: &'a OnceLock<Arc<dyn PageHook>>,
     pub(crate) full: Receiver<Filled>,
     pub(crate) chunks: Sender<Chunk>,
-    pub(crate) encoder: Encoder,
+    pub(crate) frames: FrameEncoder,
     /// Chooses the codec, in a run where the waits decide that.
     pub(crate) adaptive: Option<&'a Watch>,
     /// The rung of the watch for which the encoder was made.
@@ -93,23 +96,26 @@ impl Compressor<'_> {
     }
 
     /// Shows each part to the hook. Returns what is kept, which lies at the start of the buffer.
-    fn runs(&self, filled: &mut Filled) -> Result<Vec<Run>, EngineError> {
+    fn runs(&self, filled: &mut Filled) -> Result<Vec<KeptBytes>, EngineError> {
         let (mut from, mut to) = (0, 0);
         let mut runs = Vec::with_capacity(filled.unit.parts.len());
         for part in &filled.unit.parts {
             let bytes = &mut filled.buffer[from..from + part.bytes];
-            let mut pages = Pages::new(part.file.spec.file, part.offset, bytes);
+            let pages = Pages::new(part.file.spec.file, part.offset, bytes);
+            let mut pages = pages.in_stage(part.layer, &self.shared.progress.compressor);
             if let Some(hook) = self.hook.get() {
                 hook.pages(&mut pages)?;
             }
+            let (kept, class) = (pages.kept(), pages.into_class());
             let mut left = part.bytes;
-            for (range, kind) in pages.kept() {
-                let run = Run {
+            for (range, kind) in kept {
+                let run = KeptBytes {
                     file: Arc::clone(&part.file),
                     offset: part.offset + range.start as u64,
                     bytes: range.len(),
                     layer: part.layer,
                     kind,
+                    class: class.clone(),
                 };
                 let start = from + range.start;
                 if start > to {
@@ -135,14 +141,19 @@ impl Compressor<'_> {
         };
         let (rung, codec) = watch.look(&self.shared.progress.compressor);
         if self.rung != Some(rung) {
-            self.encoder = Encoder::new(codec)?;
+            self.frames.set_codec(Encoder::new(codec)?);
             self.rung = Some(rung);
         }
         Ok(())
     }
 
     /// Without compression, the buffer goes to a device as it is.
-    fn pass(&mut self, buffer: Buffer, runs: &[Run], groups: &[Group]) -> Result<(), EngineError> {
+    fn pass(
+        &mut self,
+        buffer: Buffer,
+        runs: &[KeptBytes],
+        groups: &[Group],
+    ) -> Result<(), EngineError> {
         let mut chunk = Chunk::empty();
         let zero = is_zero(&buffer);
         for group in groups {
@@ -169,7 +180,7 @@ impl Compressor<'_> {
     fn compress(
         &mut self,
         input: &Buffer,
-        runs: &[Run],
+        runs: &[KeptBytes],
         groups: &[Group],
     ) -> Result<(), EngineError> {
         for group in groups {
@@ -180,13 +191,17 @@ impl Compressor<'_> {
             let Some(buffer) = output.buffer.as_mut() else {
                 return Err(EngineError::Stopped);
             };
-            let (codec, stored) = match self.encoder.encode(raw, &mut buffer.space()[used..]) {
-                Some(encoded) => encoded,
-                None => {
-                    buffer.space()[used..used + raw.len()].copy_from_slice(raw);
-                    (Codec::None, raw.len())
-                }
-            };
+            let class = group
+                .pieces
+                .first()
+                .and_then(|it| runs[it.run].class.as_deref());
+            let class = class.filter(|_| self.page_frames);
+            if let (Some(_), Some(hook)) = (class, self.hook.get()) {
+                self.frames.prepare(|| hook.page_encoder());
+            }
+            let room = &mut buffer.space()[used..];
+            let encoded = self.frames.encode(raw, class, room);
+            let stored = encoded.stored;
             if let (Some(watch), Some(rung)) = (self.adaptive, self.rung) {
                 watch.count(rung, raw.len(), stored);
             }
@@ -203,9 +218,11 @@ impl Compressor<'_> {
                 stored_bytes: fitted(stored),
                 raw_bytes: fitted(raw.len()),
                 crc32c: crc,
-                codec,
+                codec: encoded.codec,
                 piece_count: fitted(group.pieces.len()),
-                page: self.page(group, raw, whole),
+                page: self
+                    .page(group, raw, whole)
+                    .map(|page| laid_out(page, encoded)),
             });
             self.output = output;
         }
@@ -214,7 +231,7 @@ impl Compressor<'_> {
 
     /// Makes sure that the output has room for a frame of `raw_bytes`.
     fn make_room(&mut self, raw_bytes: usize, pieces: usize) -> Result<(), EngineError> {
-        let bound = self.encoder.bound(raw_bytes).max(raw_bytes);
+        let bound = self.frames.bound(raw_bytes);
         let full = self.output.pieces.len() + pieces > CHUNK_PIECES_MAX;
         let pool = &self.shared.pool;
         if full || self.output.used() + bound > pool.buffer_bytes() {
@@ -238,7 +255,12 @@ impl Compressor<'_> {
     }
 
     /// Appends the pieces of a group, and adds their CRCs to those of their files.
-    fn add_pieces(&self, chunk: &mut Chunk, (buffer, runs): (&Buffer, &[Run]), group: &Group) {
+    fn add_pieces(
+        &self,
+        chunk: &mut Chunk,
+        (buffer, runs): (&Buffer, &[KeptBytes]),
+        group: &Group,
+    ) {
         let mut position = group.start;
         for piece in &group.pieces {
             let bytes = &buffer[position..position + piece.bytes];
@@ -274,55 +296,14 @@ impl Compressor<'_> {
     }
 }
 
-/// A frame that is to be made: a range of the buffer, and the pieces of files in it.
-struct Group {
-    start: usize,
-    end: usize,
-    /// What its pages are.
-    kind: u16,
-    pieces: Vec<Piece>,
-}
-
-/// What will be a piece on the stripe: bytes of one run.
-struct Piece {
-    run: usize,
-    offset: u64,
-    bytes: usize,
-}
-
-/// Cuts runs into frames of at most `frame_bytes`. A large run is cut at multiples of the frame
-/// size, so that a division finds the frame of a page. Small runs share a frame, if their pages are
-/// of one kind.
-fn group(runs: &[Run], frame_bytes: usize) -> Vec<Group> {
-    let mut groups: Vec<Group> = Vec::new();
-    let mut position = 0;
-    for (index, run) in runs.iter().enumerate() {
-        let mut done = 0;
-        while done < run.bytes {
-            let bytes = (run.bytes - done).min(frame_bytes);
-            let piece = Piece {
-                run: index,
-                offset: run.offset + done as u64,
-                bytes,
-            };
-            let fits = |last: &Group| {
-                last.kind == run.kind && last.end - last.start + bytes <= frame_bytes
-            };
-            match groups.last_mut() {
-                Some(last) if fits(last) => {
-                    last.end += bytes;
-                    last.pieces.push(piece);
-                }
-                _ => groups.push(Group {
-                    start: position,
-                    end: position + bytes,
-                    kind: run.kind,
-                    pieces: vec![piece],
-                }),
-            }
-            position += bytes;
-            done += bytes;
-        }
+/// The entry of a frame whose pages may have been taken apart.
+fn laid_out(page: PageFrame, encoded: Encoded) -> PageFrame {
+    match encoded.laid {
+        None => page,
+        Some(laid) => PageFrame {
+            laid_bytes: fitted(laid),
+            layout: LAYOUT_STREAMS,
+            ..page
+        },
     }
-    groups
 }

@@ -3,10 +3,12 @@
 use std::ops::Range;
 use std::sync::Arc;
 
-use windlass_media::FileNo;
+use windlass_media::{FileNo, PageEncoder};
 
+use super::class::PageClass;
 use super::source::SourceFile;
 use crate::error::EngineError;
+use crate::waits::{Cause, Stage};
 
 /// Looks at, changes, drops or describes the bytes that were read, before they are compressed.
 /// Compressors call it in parallel and in any order. Each run of bytes starts at a multiple of
@@ -14,6 +16,12 @@ use crate::error::EngineError;
 pub trait PageHook: Send + Sync {
     /// One run of bytes of a file.
     fn pages(&self, pages: &mut Pages<'_>) -> Result<(), EngineError>;
+
+    /// What takes apart the pages that it classifies; each compressor has its own. Tests have one
+    /// that is wrong.
+    fn page_encoder(&self) -> PageEncoder {
+        PageEncoder::default()
+    }
 }
 
 /// A run of bytes of a file, and what becomes of it.
@@ -23,6 +31,9 @@ pub struct Pages<'a> {
     bytes: &'a mut [u8],
     dropped: Vec<Range<usize>>,
     kinds: Vec<(usize, u16)>,
+    class: Option<Arc<PageClass>>,
+    layer: u8,
+    stage: Option<&'a Stage>,
 }
 
 impl<'a> Pages<'a> {
@@ -34,6 +45,29 @@ impl<'a> Pages<'a> {
             bytes,
             dropped: Vec::new(),
             kinds: Vec::new(),
+            class: None,
+            layer: 0,
+            stage: None,
+        }
+    }
+
+    /// The same, as a version of this layer that passes a stage.
+    pub(crate) fn in_stage(mut self, layer: u8, stage: &'a Stage) -> Self {
+        (self.layer, self.stage) = (layer, Some(stage));
+        self
+    }
+
+    /// Which version of the bytes this is: 0, or higher for a range that was read again.
+    pub fn layer(&self) -> u8 {
+        self.layer
+    }
+
+    /// Runs a call that reads something else. Its time counts as a wait for the source, except what
+    /// it computes.
+    pub fn reading<T>(&self, read: impl FnOnce() -> T) -> T {
+        match self.stage {
+            Some(stage) => stage.wait_off_core(Cause::SourceRead, read),
+            None => read(),
         }
     }
 
@@ -82,6 +116,18 @@ impl<'a> Pages<'a> {
         self.kinds.push((at, kind));
     }
 
+    /// Says how the pages of the whole run are laid out. Their frames may be stored with the pages
+    /// taken apart, if the set has page-aware frames. Pages of different classes do not share a
+    /// frame.
+    pub fn classify(&mut self, class: &Arc<PageClass>) {
+        self.class = Some(Arc::clone(class));
+    }
+
+    /// The class of its pages.
+    pub(crate) fn into_class(self) -> Option<Arc<PageClass>> {
+        self.class
+    }
+
     /// What is kept: each range, and the kind of its pages.
     pub(crate) fn kept(&self) -> Vec<(Range<usize>, u16)> {
         let mut cuts: Vec<usize> = self.kinds.iter().map(|(at, _)| *at).collect();
@@ -104,12 +150,13 @@ impl<'a> Pages<'a> {
 
 /// Bytes of a file that follow each other in a buffer and are kept.
 #[derive(Debug)]
-pub(crate) struct Run {
+pub(crate) struct KeptBytes {
     pub(crate) file: Arc<SourceFile>,
     pub(crate) offset: u64,
     pub(crate) bytes: usize,
     pub(crate) layer: u8,
     pub(crate) kind: u16,
+    pub(crate) class: Option<Arc<PageClass>>,
 }
 
 #[cfg(test)]

@@ -4,7 +4,7 @@
 //! - No seal is written before the footers of all stripes are durable.
 //! - No stripe gets its name before the seals of all stripes are durable.
 
-use windlass_media::{Facts, FileTable, Seal, SetDescription, SupersededFiles, fitted};
+use windlass_media::{BackupType, Facts, FileTable, Seal, SetDescription, SupersededFiles, fitted};
 
 use super::BackupRun;
 use super::stripes;
@@ -15,6 +15,24 @@ use crate::shared::panicked;
 use crate::waits::Cause;
 
 impl BackupRun {
+    /// Refuses a set that would lack bytes, because they were left out and no base has them.
+    pub(super) fn check_base(&self, files: &FileTable, facts: &Facts) -> Result<(), EngineError> {
+        let builds = matches!(facts.backup_type, BackupType::Diff | BackupType::Incr);
+        if builds != self.base.is_some() && facts.backup_type != BackupType::Log {
+            return Err(EngineError::WrongBase);
+        }
+        let has = |file| match &self.base {
+            Some(base) => base.files.get(file).is_some(),
+            None => false,
+        };
+        let entries = files.0.iter().map(|entry| entry.file);
+        let mut without = entries.filter(|file| self.outcomes.has_dropped(*file));
+        match without.find(|file| !has(*file)) {
+            Some(file) => Err(EngineError::LeftOut { file }),
+            None => Ok(()),
+        }
+    }
+
     pub(super) fn seal(
         &self,
         mut stripes: Vec<StripeWriter>,
@@ -25,6 +43,7 @@ impl BackupRun {
             stripes: stripes::describe(&stripes),
             files,
             superseded: SupersededFiles::new(self.superseded.clone()),
+            base: self.base.clone(),
             facts,
         };
         let directories: Vec<_> = stripes

@@ -64,7 +64,8 @@ pub struct FileOutcome {
     pub crc32c: u32,
     /// How many bytes were missing at its end and were filled with zeros.
     pub short_bytes: u64,
-    /// How many bytes a hook has left out. The CRC-32C means nothing if there are any.
+    /// How many bytes were left out, by a hook or by the caller. The CRC-32C means nothing if there
+    /// are any.
     pub dropped_bytes: u64,
 }
 
@@ -282,10 +283,10 @@ impl Outcomes {
         self.update(file, |outcome| outcome.dropped_bytes += bytes);
     }
 
-    /// Whether a hook has left out bytes of any file.
-    pub(crate) fn any_dropped(&self) -> bool {
-        let outcomes = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        outcomes.iter().any(|outcome| outcome.dropped_bytes > 0)
+    /// Whether bytes of a file were left out.
+    pub(crate) fn has_dropped(&self, file: FileNo) -> bool {
+        self.get(file)
+            .is_some_and(|outcome| outcome.dropped_bytes > 0)
     }
 
     /// Makes the file known. An empty file has no pieces, and its CRC is that of no bytes.

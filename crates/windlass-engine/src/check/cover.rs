@@ -41,14 +41,17 @@ fn complement(ranges: &[(u64, u64)], bytes: u64) -> Vec<(u64, u64)> {
 /// Ranges (start, end), by file.
 pub(super) type Gaps = BTreeMap<FileNo, Option<Vec<(u64, u64)>>>;
 
-/// The ranges of files (number, length) that no readable index block lists. `None` for a file that
-/// has too many listed ranges to keep.
+/// The ranges of files (number, length) that no readable index block of any set of the chain lists.
+/// `None` for a file that has too many listed ranges to keep.
 pub(super) fn unlisted(set: &FoundSet, files: &[(FileNo, u64)]) -> Result<Gaps, EngineError> {
     let mut listed: Gaps = files
         .iter()
         .map(|(file, _)| (*file, Some(Vec::new())))
         .collect();
-    for stripe in set.stripes() {
+    let lineage = set.lineage();
+    let links = set.links().enumerate();
+    let stripes = links.flat_map(|(link, set)| set.stripes().iter().map(move |one| (link, one)));
+    for (link, stripe) in stripes {
         for entry in stripe.directory() {
             let block = match stripe.index_block(entry) {
                 Ok(block) => block,
@@ -56,13 +59,17 @@ pub(super) fn unlisted(set: &FoundSet, files: &[(FileNo, u64)]) -> Result<Gaps, 
                 Err(error) => return Err(error),
             };
             for piece in &block.pieces {
-                let Some(slot) = listed.get_mut(&piece.file) else {
+                let Some((file, limit)) = lineage.heir(link, piece.file) else {
+                    continue;
+                };
+                let Some(slot) = listed.get_mut(&file) else {
                     continue;
                 };
                 let Some(ranges) = slot.as_mut() else {
                     continue;
                 };
-                ranges.push((piece.offset, piece.offset + u64::from(piece.bytes)));
+                let end = limit.min(piece.offset + u64::from(piece.bytes));
+                ranges.push((piece.offset, end.max(piece.offset)));
                 if ranges.len() >= RANGES_MAX {
                     join(ranges);
                     // At least half must be free again. Otherwise the next ranges would soon cause

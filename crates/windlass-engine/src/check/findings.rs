@@ -12,7 +12,7 @@ use super::report::{
 };
 use super::survey::Survey;
 use crate::error::EngineError;
-use crate::restore::{Faults, Ledger};
+use crate::restore::{Faults, Ledger, LinkLedger};
 use crate::set::{FoundSet, OpenStripe};
 
 /// How many ranges of files are kept with one damaged place.
@@ -24,13 +24,16 @@ const RANGES_KEPT_MAX: usize = 1 << 20;
 #[derive(Debug)]
 pub(crate) struct Findings {
     inner: Mutex<Inner>,
+    /// How many sets lie below the newest one. What is missing in another set than the oldest may
+    /// be newer than what is there.
+    older_sets: usize,
 }
 
 #[derive(Debug, Default)]
 struct Inner {
-    /// Ordered by stripe, offset and part. If there is too much damage to keep, the order of the
-    /// threads does not decide what is kept.
-    listed: BTreeMap<(u16, u64, DamagedPart), Damage>,
+    /// Ordered by set, stripe, offset and part. If there is too much damage to keep, the order of
+    /// the threads does not decide what is kept.
+    listed: BTreeMap<(usize, u16, u64, DamagedPart), Damage>,
     count: u64,
     /// Bytes and ranges that were lost with damaged frames.
     lost: BTreeMap<FileNo, Lost>,
@@ -59,7 +62,7 @@ impl Faults for Findings {
         &self,
         stripe: &OpenStripe,
         (frame, pieces): (&FrameEntry, &[PieceEntry]),
-        ledger: &Ledger,
+        ledger: LinkLedger<'_>,
         error: EngineError,
     ) -> Result<(), EngineError> {
         let error = of_media(error)?;
@@ -70,7 +73,7 @@ impl Faults for Findings {
 
     fn block(
         &self,
-        stripe: &OpenStripe,
+        (link, stripe): (usize, &OpenStripe),
         entry: &IndexDirectoryEntry,
         error: EngineError,
     ) -> Result<(), EngineError> {
@@ -79,20 +82,23 @@ impl Faults for Findings {
         let place = (entry.offset, bytes);
         let mut inner = self.lock();
         inner.unknown = true;
-        inner.older |= entry.layer_max > 0;
-        inner.add(Damage::at(stripe, DamagedPart::IndexBlock, place, &error));
+        inner.older |= entry.layer_max > 0 || link < self.older_sets;
+        inner.add(
+            link,
+            Damage::at(stripe, DamagedPart::IndexBlock, place, &error),
+        );
         Ok(())
     }
 
     fn padding(
         &self,
-        stripe: &OpenStripe,
+        (link, stripe): (usize, &OpenStripe),
         place: (u64, u64),
         error: EngineError,
     ) -> Result<(), EngineError> {
         let error = of_media(error)?;
         let damage = Damage::at(stripe, DamagedPart::Padding, place, &error);
-        self.lock().add(damage);
+        self.lock().add(link, damage);
         Ok(())
     }
 
@@ -100,7 +106,7 @@ impl Faults for Findings {
         let error = of_media(error)?;
         let mut inner = self.lock();
         let place = Damage::of_set(&error, inner.count);
-        inner.add(place);
+        inner.add(0, place);
         Ok(())
     }
 
@@ -163,9 +169,9 @@ impl Damage {
 }
 
 impl Inner {
-    fn add(&mut self, damage: Damage) {
+    fn add(&mut self, link: usize, damage: Damage) {
         self.count += 1;
-        let key = (damage.stripe, damage.offset, damage.part);
+        let key = (link, damage.stripe, damage.offset, damage.part);
         self.listed.insert(key, damage);
         if self.listed.len() > DAMAGE_LISTED_MAX {
             self.listed.pop_last();
@@ -194,18 +200,22 @@ impl Findings {
     /// Begins with the damage that the survey found.
     pub(super) fn new(survey: &Survey) -> Self {
         let files = &survey.set().description().files.0;
+        let older_sets = survey.set().links().count() - 1;
         let mut inner = Inner {
             unknown: survey.is_short(),
-            older: survey.is_short() && survey.has_layers(),
+            older: survey.is_short() && (survey.has_layers() || older_sets > 0),
             paths: files
                 .iter()
                 .map(|file| (file.file, file.path_lossy()))
                 .collect(),
             ..Inner::default()
         };
-        survey.found().iter().for_each(|one| inner.add(one.clone()));
+        for (link, one) in survey.found_by_link() {
+            inner.add(link, one.clone());
+        }
         Self {
             inner: Mutex::new(inner),
+            older_sets,
         }
     }
 
@@ -217,23 +227,24 @@ impl Findings {
         &self,
         mut place: Damage,
         pieces: &[PieceEntry],
-        ledger: &Ledger,
+        ledger: LinkLedger<'_>,
     ) -> Result<(), EngineError> {
         let mut inner = self.lock();
         for piece in pieces {
-            for (from, to) in ledger.counts(piece)? {
-                inner.lose(piece.file, from, to);
+            let (file, ranges) = ledger.counts(piece)?;
+            for (from, to) in ranges {
+                inner.lose(file, from, to);
                 place.range_count += 1;
                 if place.files.len() < RANGES_OF_ONE {
                     place.files.push(FileRange {
-                        path: inner.path(piece.file),
+                        path: inner.path(file),
                         offset: from,
                         bytes: to - from,
                     });
                 }
             }
         }
-        inner.add(place);
+        inner.add(ledger.link(), place);
         Ok(())
     }
 

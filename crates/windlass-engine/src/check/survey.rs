@@ -15,7 +15,7 @@ use windlass_media::{
 use super::parts::{Agreed, Parts};
 use super::report::{Damage, DamagedPart};
 use crate::error::EngineError;
-use crate::set::{FoundSet, OpenStripe, places};
+use crate::set::{FoundSet, OpenStripe, Search, places};
 use crate::storage::Storage;
 use crate::stripe_name::is_partial;
 
@@ -24,6 +24,8 @@ use crate::stripe_name::is_partial;
 pub struct Survey {
     set: FoundSet,
     found: Vec<Damage>,
+    /// The damage of the sets that it builds on, with the number of the set in the chain.
+    below: Vec<(usize, Damage)>,
     short: bool,
     files_known: bool,
 }
@@ -31,19 +33,43 @@ pub struct Survey {
 type Stripes = BTreeMap<u16, Parts>;
 
 impl Survey {
-    /// Looks for the stripes that `places` lead to. Fails when there is no set, when there is more
-    /// than one, or when the set is not a full backup.
+    /// Looks for the stripes that `places` lead to, and for those of the sets on which that set
+    /// builds. Fails when there is no set, when there is more than one, or when no database can be
+    /// made of the set.
     pub fn of(
         storage: &dyn Storage,
         places: &[PathBuf],
         metadata_limit: u64,
     ) -> Result<Self, EngineError> {
-        let survey = Self::of_any(storage, places, metadata_limit)?;
-        survey.set.check_is_full()?;
+        Self::among(storage, places, &[], metadata_limit)
+    }
+
+    /// Does the same, and looks for the sets below in `further` places, too.
+    pub fn among(
+        storage: &dyn Storage,
+        places: &[PathBuf],
+        further: &[PathBuf],
+        metadata_limit: u64,
+    ) -> Result<Self, EngineError> {
+        let mut survey = Self::of_any(storage, places, metadata_limit)?;
+        survey.set.check_type()?;
+        let search = Search { storage, further };
+        let open = |stripes: &[PathBuf]| Self::of_any(storage, stripes, metadata_limit);
+        let bases = search.all(&survey.set, open, |below| &below.set)?;
+        for (link, base) in (1..).zip(&bases) {
+            base.set.check_type()?;
+            survey.short |= base.short;
+            survey.files_known &= base.files_known;
+            let found = base.found.iter().cloned();
+            survey.below.extend(found.map(|damage| (link, damage)));
+        }
+        let bases = bases.into_iter().map(|base| base.set);
+        survey.set.stand_on(bases.collect());
         Ok(survey)
     }
 
-    /// Does the same for a set of any type, to say what it is and what is left of it.
+    /// Does the same for a set of any type, without those below it, to say what it is and what is
+    /// left of it.
     pub fn of_any(
         storage: &dyn Storage,
         places: &[PathBuf],
@@ -54,6 +80,7 @@ impl Survey {
                 return Ok(Self {
                     set,
                     found: Vec::new(),
+                    below: Vec::new(),
                     short: false,
                     files_known: true,
                 });
@@ -84,6 +111,12 @@ impl Survey {
         &self.found
     }
 
+    /// All such damage, with the number of the set in the chain: 0 is the newest.
+    pub(super) fn found_by_link(&self) -> impl Iterator<Item = (usize, &Damage)> {
+        let own = self.found.iter().map(|damage| (0, damage));
+        own.chain(self.below.iter().map(|(link, damage)| (*link, damage)))
+    }
+
     /// True when the list of files could be read.
     pub fn files_known(&self) -> bool {
         self.files_known
@@ -91,7 +124,8 @@ impl Survey {
 
     /// True when the set holds some bytes of files more than once, older and newer.
     pub(super) fn has_layers(&self) -> bool {
-        let mut directories = self.set.stripes().iter().flat_map(OpenStripe::directory);
+        let stripes = self.set.links().flat_map(FoundSet::stripes);
+        let mut directories = stripes.flat_map(OpenStripe::directory);
         directories.any(|entry| entry.layer_max > 0)
     }
 
@@ -128,6 +162,7 @@ impl Survey {
         Ok(Self {
             set: FoundSet::new(set_id, root, open, description),
             found,
+            below: Vec::new(),
             short,
             files_known,
         })
@@ -249,6 +284,7 @@ fn nothing() -> SetDescription {
         stripes: Vec::new(),
         files: FileTable::default(),
         superseded: SupersededFiles::default(),
+        base: None,
         facts,
     }
 }

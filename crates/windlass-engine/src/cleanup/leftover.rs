@@ -7,11 +7,11 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
-use rustix::fs::FlockOperation;
 use windlass_media::{SEAL_BYTES, Seal, StripeHeader};
 
 use crate::bounded::open_regular;
 use crate::device::{holds_nothing, is_stripe};
+use crate::durable::Locked;
 use crate::error::EngineError;
 use crate::set::Ends;
 use crate::set::places::where_it_may_be;
@@ -27,7 +27,7 @@ pub(super) enum Look {
     /// A file of somebody else, or of a run that is still alive.
     Passed,
     /// By its name it is ours, and nothing was written to it. It is locked.
-    Nothing(File),
+    Nothing(Locked<File>),
     /// A stripe of ours, but nobody can tell whether it is sealed.
     Unknown(String),
     Stripe(Box<Leftover>),
@@ -39,7 +39,7 @@ pub(super) struct Leftover {
     pub(super) sealed: bool,
     header: StripeHeader,
     /// Its lock keeps other runs and other clean-ups away from the file.
-    file: File,
+    file: Locked<File>,
 }
 
 /// Another stripe of the set that a left-over stripe belongs to.
@@ -95,9 +95,9 @@ pub(super) fn look(path: &Path) -> Look {
         Ok(false) => return nothing(path, file),
         Err(error) => return Look::Unknown(format!("it cannot be read: {error}")),
     }
-    if rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive).is_err() {
+    let Ok(file) = Locked::take(file) else {
         return Look::Passed;
-    }
+    };
     let header = match read_header(path) {
         Ok((header, _)) => header,
         Err(error) => return Look::Unknown(error.to_string()),
@@ -119,10 +119,9 @@ pub(super) fn look(path: &Path) -> Look {
 /// Judges a file that has the name of a stripe, but no header. If it holds nothing at all, it comes
 /// from a run that was killed before it wrote the header.
 fn nothing(path: &Path, file: File) -> Look {
-    let locked = rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive);
-    match locked.is_ok() && holds_nothing(path).unwrap_or(false) {
-        true => Look::Nothing(file),
-        false => Look::Passed,
+    match Locked::take(file) {
+        Ok(file) if holds_nothing(path).unwrap_or(false) => Look::Nothing(file),
+        _ => Look::Passed,
     }
 }
 

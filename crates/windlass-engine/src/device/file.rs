@@ -13,12 +13,12 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use memmap2::MmapMut;
-use rustix::fs::{FallocateFlags, FlockOperation};
+use rustix::fs::FallocateFlags;
 
 use super::{Device, WriteDone};
 use crate::bounded::open_regular;
 use crate::buffer::Buffer;
-use crate::durable::{self, NameError};
+use crate::durable::{self, Locked, NameError};
 use crate::error::{DeviceOperation, EngineError};
 use crate::outputs::{self, OutputKind};
 use crate::ring::Ring;
@@ -61,8 +61,9 @@ pub struct FileDevice {
     location: String,
     path: PathBuf,
     partial: PathBuf,
-    file: Arc<File>,
+    // It waits for writes in flight, so it is dropped before the lock ends.
     ring: Option<Ring>,
+    file: Locked<Arc<File>>,
     options: FileDeviceOptions,
     scratch: MmapMut,
     allocated: u64,
@@ -89,8 +90,7 @@ impl FileDevice {
         let file = open_partial(&partial, options.direct).map_err(fault)?;
         // The lock shows that this run is alive, so the clean-up of the next run leaves the file
         // alone.
-        rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive)
-            .map_err(|errno| fault(errno.into()))?;
+        let file = Locked::take(Arc::new(file)).map_err(fault)?;
         file.set_len(0).map_err(fault)?;
         let scratch = MmapMut::map_anon(SCRATCH_BYTES).map_err(fault)?;
         let ring = if options.ring {
@@ -102,7 +102,7 @@ impl FileDevice {
             location: location.clone(),
             path: path.to_owned(),
             partial,
-            file: Arc::new(file),
+            file,
             ring,
             options,
             scratch,

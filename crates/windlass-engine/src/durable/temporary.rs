@@ -168,8 +168,9 @@ mod tests {
         expected.extend([own.clone(), another.to_owned()]);
         expected.sort();
         assert_eq!(names(place.path()), expected);
-        // The kernel drops the lock when its process ends.
-        drop(written);
+        // The kernel drops the lock when its process ends. It drops it here, too, if another test
+        // is starting a process, which has a copy of the descriptor.
+        flock(&written, FlockOperation::Unlock).unwrap();
         remove_left(&path);
         expected.retain(|name| *name != own);
         assert_eq!(names(place.path()), expected);

@@ -258,6 +258,7 @@ fn about(description: &SetDescription) -> SetAbout {
     let files = description.files.0.iter();
     SetAbout {
         backup_type: facts.backup_type,
+        base: description.base.as_ref().map(|base| base.set),
         started: facts.started.clone(),
         finished: facts.finished.clone(),
         file_bytes: files.fold(0, |sum, file| sum.saturating_add(file.bytes)),

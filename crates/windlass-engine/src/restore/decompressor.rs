@@ -1,11 +1,11 @@
 //! The decompressors of a restore: they check each frame, decode it, and check what came out.
 
 use crossbeam_channel::{Receiver, Sender};
-use windlass_media::{Codec, Decoder, FormatError, Structure, is_zero};
+use windlass_media::{Codec, FormatError, FrameDecoder, Structure, is_zero};
 
 use super::Target;
 use super::faults::Faults;
-use super::ledger::Ledger;
+use super::ledger::LinkLedger;
 use super::stages::{Decoded, PlannedFrame, Stored};
 use crate::error::EngineError;
 use crate::read::DIRECT_ALIGNMENT;
@@ -17,9 +17,9 @@ use crate::waits::Cause;
 pub(super) struct Decompressor<'a> {
     pub(super) shared: &'a Shared,
     pub(super) target: &'a dyn Target,
-    pub(super) ledger: &'a Ledger,
+    pub(super) ledger: LinkLedger<'a>,
     pub(super) faults: &'a dyn Faults,
-    pub(super) decoder: Decoder,
+    pub(super) decoder: FrameDecoder,
     pub(super) input: Receiver<Stored<'a>>,
     pub(super) output: Sender<Decoded>,
     /// The buffer that is being filled.
@@ -47,8 +47,8 @@ impl<'a> Decompressor<'a> {
             self.judge(stored.stripe, frame, right)?;
         }
         frames.retain(|frame| frame.sound);
-        let plain = frames.iter().all(|frame| frame.entry.codec == Codec::None);
-        if plain {
+        let as_they_are = frames.iter().all(|frame| frame.entry.is_stored_as_it_is());
+        if as_they_are {
             self.pass(stored, frames)
         } else {
             self.decode(&stored, frames)
@@ -83,8 +83,8 @@ impl<'a> Decompressor<'a> {
                 what: "padding between frames is not zero",
             };
             let error = stored.stripe.damage(from, fault);
-            self.faults
-                .padding(stored.stripe, (from, to - from), error)?;
+            let stripe = (self.ledger.link(), stored.stripe);
+            self.faults.padding(stripe, (from, to - from), error)?;
         }
         Ok(())
     }
@@ -156,7 +156,7 @@ impl<'a> Decompressor<'a> {
         let used = before.next_multiple_of(DIRECT_ALIGNMENT);
         open.buffer.set_len(used + entry.raw_bytes as usize);
         let into = &mut open.buffer[used..];
-        let decoded = self.decoder.decode(entry.codec, stored.frame(entry), into);
+        let decoded = self.decoder.decode(entry, stored.frame(entry), into);
         let decoded = decoded.and_then(|()| entry.check_pieces(&frame.pieces, into));
         if decoded.is_err() {
             open.buffer.set_len(before);
@@ -172,8 +172,9 @@ impl<'a> Decompressor<'a> {
 
     fn hole(&self, frame: &PlannedFrame) -> Result<(), EngineError> {
         for piece in &frame.pieces {
-            let ranges = match self.ledger.enter(piece, &self.shared.progress.compressor) {
-                Ok(ranges) => ranges,
+            let entered = self.ledger.enter(piece, &self.shared.progress.compressor);
+            let (file, ranges) = match entered {
+                Ok(entered) => entered,
                 Err(error) => {
                     self.faults.whole(error)?;
                     continue;
@@ -181,7 +182,7 @@ impl<'a> Decompressor<'a> {
             };
             for (start, end) in ranges {
                 let offset = piece.offset + start as u64;
-                self.target.hole(piece.file, offset, (end - start) as u64)?;
+                self.target.hole(file, offset, (end - start) as u64)?;
             }
         }
         Ok(())

@@ -1,12 +1,15 @@
 //! What a run does when it meets damage: a restore ends, a verification lists it and reads on.
 
+use std::sync::Arc;
+
 use windlass_media::{FrameEntry, IndexDirectoryEntry, PieceEntry};
 
-use super::ledger::Ledger;
+use super::ledger::{Ledger, LinkLedger};
 use crate::error::EngineError;
 use crate::set::{FoundSet, OpenStripe};
 
-/// Is told about all damage that a run meets. Returns an error if the run has to end with it.
+/// Is told about all damage that a run meets. Returns an error if the run has to end with it. A
+/// stripe comes with the number of its set in the chain: 0 is the newest.
 pub(crate) trait Faults: Sync {
     /// True when the error is listed and does not end the run.
     fn lists(&self, error: &EngineError) -> bool;
@@ -16,14 +19,14 @@ pub(crate) trait Faults: Sync {
         &self,
         stripe: &OpenStripe,
         frame: (&FrameEntry, &[PieceEntry]),
-        ledger: &Ledger,
+        ledger: LinkLedger<'_>,
         error: EngineError,
     ) -> Result<(), EngineError>;
 
     /// An index block is damaged: its region cannot be read.
     fn block(
         &self,
-        stripe: &OpenStripe,
+        stripe: (usize, &OpenStripe),
         entry: &IndexDirectoryEntry,
         error: EngineError,
     ) -> Result<(), EngineError>;
@@ -31,7 +34,7 @@ pub(crate) trait Faults: Sync {
     /// Bytes between frames are not zero, or cannot be read.
     fn padding(
         &self,
-        stripe: &OpenStripe,
+        stripe: (usize, &OpenStripe),
         place: (u64, u64),
         error: EngineError,
     ) -> Result<(), EngineError>;
@@ -45,13 +48,18 @@ pub(crate) trait Faults: Sync {
 }
 
 impl dyn Faults + '_ {
-    /// A ledger of the files of a set.
+    /// A ledger of the files of a set, and of those that it builds on.
     pub(crate) fn ledger(&self, set: &FoundSet) -> Result<Ledger, EngineError> {
-        // Blocks that cannot be read are reported when the stripe is read.
-        let upper = set.upper_layers_unless(|error| self.lists(error))?;
-        self.pass(set.check_upper(&upper))?;
-        self.pass(set.check_layered(|file| upper.has(file)))?;
-        Ok(Ledger::new(set, upper))
+        let cache = Arc::default();
+        let mut uppers = Vec::new();
+        for link in set.links() {
+            // Blocks that cannot be read are reported when the stripe is read.
+            let upper = link.upper_layers_unless(&cache, |error| self.lists(error))?;
+            self.pass(link.check_upper(&upper))?;
+            self.pass(link.check_layered(|file| upper.has(file)))?;
+            uppers.push(upper);
+        }
+        Ok(Ledger::new(set, uppers))
     }
 
     /// Reports the error of a result, if it has one.
@@ -72,7 +80,7 @@ impl Faults for Stop {
         &self,
         _: &OpenStripe,
         _: (&FrameEntry, &[PieceEntry]),
-        _: &Ledger,
+        _: LinkLedger<'_>,
         error: EngineError,
     ) -> Result<(), EngineError> {
         Err(error)
@@ -80,7 +88,7 @@ impl Faults for Stop {
 
     fn block(
         &self,
-        _: &OpenStripe,
+        _: (usize, &OpenStripe),
         _: &IndexDirectoryEntry,
         error: EngineError,
     ) -> Result<(), EngineError> {
@@ -89,7 +97,7 @@ impl Faults for Stop {
 
     fn padding(
         &self,
-        _: &OpenStripe,
+        _: (usize, &OpenStripe),
         _: (u64, u64),
         error: EngineError,
     ) -> Result<(), EngineError> {

@@ -8,7 +8,7 @@ use hdrhistogram::Histogram;
 use windlass_media::{FormatError, IndexBlock, Structure, fitted};
 
 use super::faults::Faults;
-use super::ledger::Ledger;
+use super::ledger::LinkLedger;
 use super::stages::{Plan, PlannedFrame, Stored};
 use crate::buffer::{Buffer, Role};
 use crate::error::EngineError;
@@ -24,7 +24,7 @@ pub(super) struct StripeReader<'a> {
     set: &'a FoundSet,
     stripe: &'a OpenStripe,
     shared: &'a Shared,
-    ledger: &'a Ledger,
+    ledger: LinkLedger<'a>,
     faults: &'a dyn Faults,
     queue: ReadQueue,
     reading: Vec<(u64, Plan)>,
@@ -37,7 +37,7 @@ pub(super) struct StripeReader<'a> {
 impl<'a> StripeReader<'a> {
     pub(super) fn new(
         (set, stripe): (&'a FoundSet, &'a OpenStripe),
-        (shared, ledger, faults): (&'a Shared, &'a Ledger, &'a dyn Faults),
+        (shared, ledger, faults): (&'a Shared, LinkLedger<'a>, &'a dyn Faults),
         queue: ReadQueue,
     ) -> Result<Self, EngineError> {
         let latency = latencies();
@@ -76,7 +76,8 @@ impl<'a> StripeReader<'a> {
             let block = match block {
                 Ok(block) => block,
                 Err(error) => {
-                    self.faults.block(self.stripe, entry, error)?;
+                    let stripe = (self.ledger.link(), self.stripe);
+                    self.faults.block(stripe, entry, error)?;
                     tally.miss();
                     continue;
                 }
@@ -221,7 +222,8 @@ impl<'a> StripeReader<'a> {
             let into = &mut buffer.space()[plan.position(from)..plan.position(to)];
             if let Err(error) = self.read_again(from, into) {
                 into.fill(0);
-                self.faults.padding(self.stripe, (from, to - from), error)?;
+                let stripe = (self.ledger.link(), self.stripe);
+                self.faults.padding(stripe, (from, to - from), error)?;
             }
         }
         let read_offset = plan.read_offset;

@@ -6,7 +6,7 @@ use crossbeam_channel::Receiver;
 use windlass_media::{PieceEntry, is_zero};
 
 use super::faults::Faults;
-use super::ledger::Ledger;
+use super::ledger::LinkLedger;
 use super::stages::Decoded;
 use crate::error::EngineError;
 use crate::shared::Shared;
@@ -20,7 +20,7 @@ const HOLE_BYTES: usize = 64 * 1024;
 pub(super) struct TargetWriter<'a> {
     pub(super) shared: &'a Shared,
     pub(super) target: &'a dyn Target,
-    pub(super) ledger: &'a Ledger,
+    pub(super) ledger: LinkLedger<'a>,
     pub(super) faults: &'a dyn Faults,
     pub(super) input: Receiver<Decoded>,
 }
@@ -58,13 +58,14 @@ impl TargetWriter<'_> {
         progress.io(&progress.writer, io);
     }
 
-    /// The runs of a buffer that count. Runs that are neighbours in the buffer and in the file are
-    /// joined.
+    /// The runs of a buffer that count, in files of the newest set. Runs that are neighbours in the
+    /// buffer and in the file are joined.
     fn runs(&self, decoded: &Decoded) -> Result<Vec<(usize, PieceEntry, usize)>, EngineError> {
         let mut runs: Vec<(usize, PieceEntry, usize)> = Vec::new();
         for (position, piece) in &decoded.pieces {
-            let ranges = match self.ledger.enter(piece, &self.shared.progress.writer) {
-                Ok(ranges) => ranges,
+            let entered = self.ledger.enter(piece, &self.shared.progress.writer);
+            let (file, ranges) = match entered {
+                Ok(entered) => entered,
                 Err(error) => {
                     self.faults.whole(error)?;
                     continue;
@@ -75,13 +76,20 @@ impl TargetWriter<'_> {
                 let (at, length) = (position + start, end - start);
                 match runs.last_mut() {
                     Some((from, last, bytes))
-                        if last.file == piece.file
+                        if last.file == file
                             && *from + *bytes == at
                             && last.offset + *bytes as u64 == offset =>
                     {
                         *bytes += length;
                     }
-                    _ => runs.push((at, PieceEntry { offset, ..*piece }, length)),
+                    _ => {
+                        let piece = PieceEntry {
+                            file,
+                            offset,
+                            ..*piece
+                        };
+                        runs.push((at, piece, length));
+                    }
                 }
             }
         }

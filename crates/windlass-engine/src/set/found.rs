@@ -5,13 +5,15 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use windlass_media::{
-    BackupType, FileNo, FormatError, SetDescription, SetId, StripeIndex, Structure,
+    BackupType, Base, FileNo, FormatError, InheritedFiles, SetDescription, SetId, StripeIndex,
+    Structure,
 };
 
 use super::ends::Ends;
+use super::lineage::Lineage;
 use super::places::{candidates, first_stripe, is_occupied};
 use super::stripe::{OpenStripe, open_stripe, peek_header};
-use super::upper::UpperLayers;
+use super::upper::{PieceCache, UpperLayers};
 use crate::error::EngineError;
 use crate::mismatch::Mismatch;
 use crate::storage::Storage;
@@ -27,10 +29,14 @@ pub struct FoundSet {
     root: [u8; 32],
     stripes: Arc<[OpenStripe]>,
     description: SetDescription,
+    /// The sets below it, its base first, as far as they were looked for.
+    bases: Vec<FoundSet>,
+    lineage: Arc<Lineage>,
 }
 
 impl FoundSet {
-    /// Finds a set of any type whose stripes all exist, are sealed and agree with each other.
+    /// Finds a set of any type, without the sets that it builds on, whose stripes all exist, are
+    /// sealed and agree with each other.
     pub fn whole(
         storage: &dyn Storage,
         places: &[PathBuf],
@@ -82,23 +88,26 @@ impl FoundSet {
             root,
             stripes,
             description,
+            bases: Vec::new(),
+            lineage: Arc::default(),
         };
         set.check()?;
         Ok(set)
     }
 
-    /// Refuses a set that is not a full backup.
-    pub(crate) fn check_is_full(&self) -> Result<(), EngineError> {
+    /// Refuses a set of which nobody here knows how to make a database.
+    pub(crate) fn check_type(&self) -> Result<(), EngineError> {
         let facts = &self.description.facts;
-        let what = match facts.backup_type {
-            BackupType::Full if facts.parents.is_empty() => return Ok(()),
-            BackupType::Full => "a backup that builds on other sets",
-            BackupType::Diff => "a differential backup",
-            BackupType::Incr => "an incremental backup",
-            BackupType::Log => "a backup of the log",
+        let what = match (facts.backup_type, &self.description.base) {
+            (BackupType::Full, None) if facts.parents.is_empty() => return Ok(()),
+            (BackupType::Diff | BackupType::Incr, Some(_)) => return Ok(()),
+            (BackupType::Full, _) => "a full backup that builds on other sets",
+            (BackupType::Diff, None) => "a differential backup without a base",
+            (BackupType::Incr, None) => "an incremental backup without a base",
+            (BackupType::Log, _) => "a backup of the log",
         };
         let set = self.set_id;
-        Err(EngineError::NotFull { set, what })
+        Err(EngineError::NoDatabase { set, what })
     }
 
     /// What was found of a set.
@@ -113,7 +122,41 @@ impl FoundSet {
             root,
             stripes: stripes.into(),
             description,
+            bases: Vec::new(),
+            lineage: Arc::default(),
         }
+    }
+
+    /// Takes the sets that this one builds on, its base first.
+    pub(crate) fn stand_on(&mut self, bases: Vec<FoundSet>) {
+        self.bases = bases;
+        let links: Vec<_> = self.links().collect();
+        self.lineage = Arc::new(Lineage::of(&links));
+    }
+
+    /// This set, and then those that it builds on, down to the full one.
+    pub fn links(&self) -> impl Iterator<Item = &FoundSet> + Clone {
+        std::iter::once(self).chain(&self.bases)
+    }
+
+    /// What a set says of this one if it builds on it, without files.
+    pub fn as_base(&self) -> Base {
+        let stripes = self.stripes.iter();
+        let location = |stripe: &OpenStripe| {
+            let path = stripe.location().as_os_str();
+            path.as_encoded_bytes().to_vec()
+        };
+        Base {
+            set: self.set_id,
+            root: self.root,
+            locations: stripes.map(location).collect(),
+            files: InheritedFiles::default(),
+        }
+    }
+
+    /// Which files of the sets below lie under its own.
+    pub fn lineage(&self) -> &Arc<Lineage> {
+        &self.lineage
     }
 
     fn check(&self) -> Result<(), EngineError> {
@@ -129,7 +172,8 @@ impl FoundSet {
         }
         let held = self.held_bytes();
         // A set that builds on others holds only a part of its files.
-        if self.check_is_full().is_ok() && self.file_bytes() > held {
+        let is_whole = self.description.base.is_none() && self.check_type().is_ok();
+        if is_whole && self.file_bytes() > held {
             let what = Mismatch::TooLong {
                 file_bytes: self.file_bytes(),
                 held_bytes: held,
@@ -182,9 +226,14 @@ impl FoundSet {
         listed.fold(0, |sum, entry| sum.saturating_add(entry.raw_bytes))
     }
 
-    /// Bytes of all stripes.
+    /// Bytes of all stripes, without those of the sets that it builds on.
     pub fn stripe_bytes(&self) -> u64 {
         self.stripes.iter().map(OpenStripe::bytes).sum()
+    }
+
+    /// Bytes of all stripes of all sets of the chain.
+    pub fn chain_bytes(&self) -> u64 {
+        self.links().map(FoundSet::stripe_bytes).sum()
     }
 
     /// Refuses pieces of one layer that overlap, even if they are in different index blocks.
@@ -227,13 +276,16 @@ impl FoundSet {
         }
     }
 
-    /// The ranges above layer 0, without the checks. It leaves out index blocks that cannot be
+    /// What lies over other bytes, without the checks. It leaves out index blocks that cannot be
     /// read, if `passes` accepts the error.
     pub(crate) fn upper_layers_unless(
         &self,
+        cache: &Arc<PieceCache>,
         passes: impl Fn(&EngineError) -> bool,
     ) -> Result<UpperLayers, EngineError> {
-        UpperLayers::read(&self.stripes, passes)
+        let base = self.description.base.as_ref();
+        let inherited = base.map(|base| base.files.clone());
+        UpperLayers::read(&self.stripes, inherited.unwrap_or_default(), cache, passes)
     }
 }
 

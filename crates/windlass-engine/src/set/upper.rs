@@ -1,6 +1,9 @@
-//! The ranges above layer 0: found on the stripes when they are wanted, within bounded memory.
+//! What lies over other bytes: found on the stripes when it is wanted, within bounded memory.
 //!
-//!   index blocks with layers --once--> [outlines]: from where to where each has such pieces
+//! That are the ranges above layer 0. In a file that has bytes in the base of the set, it is all
+//! ranges, also those of layer 0: they lie over the base.
+//!
+//!   index blocks with such --once--> [outlines]: from where to where each has such pieces
 //!   a range of a file --> outlines --> blocks (cached, or read again) --> pieces
 //!
 //! A writer takes ranges in the order of a file, so the blocks of a set overlap little, and a range
@@ -8,15 +11,16 @@
 //! takes longer.
 //!
 //! Invariants
-//! - Memory: `CACHE_BYTES` of pieces, twice `WINDOW_PIECES` pieces while the set is opened,
-//!   56 bytes for each index block with layers, and a number for each file with layers. It does not
-//!   grow with the number of ranges.
+//! - Memory: `CACHE_BYTES` of pieces for all sets of a chain together, twice `WINDOW_PIECES` pieces
+//!   while the set is opened, 56 bytes for each index block with layers, and a number for each file
+//!   with layers. It does not grow with the number of ranges.
 //! - Every block is checked each time that it is read.
 
 use std::collections::{BTreeSet, VecDeque};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use windlass_media::{FileNo, PieceEntry};
+use windlass_media::{FileNo, IndexDirectoryEntry, InheritedFiles, PieceEntry};
 
 use super::stripe::OpenStripe;
 use crate::error::EngineError;
@@ -28,7 +32,7 @@ const CACHE_BYTES: usize = 16 * 1024 * 1024;
 /// How many pieces are put in order at a time.
 const WINDOW_PIECES: usize = 256 * 1024;
 
-/// A piece above layer 0, without what its block says for all of its pieces.
+/// A piece that lies over others, without what its block says for all of its pieces.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct UpperPiece {
     pub(crate) file: FileNo,
@@ -43,7 +47,7 @@ impl UpperPiece {
     }
 }
 
-/// A range of a file that a piece above layer 0 holds, and the index block that describes it.
+/// A range of a file that such a piece holds, and the index block that describes it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct UpperRange {
     /// Where it begins in the file.
@@ -58,7 +62,7 @@ pub struct UpperRange {
     pub block: u32,
 }
 
-/// From where to where an index block has pieces above layer 0.
+/// From where to where an index block has such pieces.
 #[derive(Debug)]
 struct Outline {
     stripe: u16,
@@ -75,7 +79,7 @@ struct Block {
     longest: u64,
 }
 
-/// What a set has above layer 0.
+/// What a set has that lies over other bytes.
 #[derive(Debug)]
 pub struct UpperLayers {
     stripes: Arc<[OpenStripe]>,
@@ -84,8 +88,21 @@ pub struct UpperLayers {
     /// The greatest end of each outline and those before it.
     reach: Vec<(FileNo, u64)>,
     files: BTreeSet<FileNo>,
-    /// Pieces of blocks, by the numbers of their outlines; those that were used last come first.
-    cache: Mutex<VecDeque<(usize, Arc<Block>)>>,
+    /// The files of which every layer lies over the base.
+    inherited: InheritedFiles,
+    /// The set's number in the cache.
+    owner: usize,
+    cache: Arc<PieceCache>,
+}
+
+type Blocks = VecDeque<((usize, usize), Arc<Block>)>;
+
+/// Pieces of blocks, by the number of their set and that of their outline. Those that were used
+/// last come first.
+#[derive(Debug, Default)]
+pub struct PieceCache {
+    blocks: Mutex<Blocks>,
+    owners: AtomicUsize,
 }
 
 impl UpperLayers {
@@ -93,6 +110,8 @@ impl UpperLayers {
     /// `passes` accepts the error.
     pub(crate) fn read(
         stripes: &Arc<[OpenStripe]>,
+        inherited: InheritedFiles,
+        cache: &Arc<PieceCache>,
         passes: impl Fn(&EngineError) -> bool,
     ) -> Result<Self, EngineError> {
         let mut upper = Self {
@@ -100,11 +119,13 @@ impl UpperLayers {
             outlines: Vec::new(),
             reach: Vec::new(),
             files: BTreeSet::new(),
-            cache: Mutex::default(),
+            inherited,
+            owner: cache.owners.fetch_add(1, Ordering::Relaxed),
+            cache: Arc::clone(cache),
         };
         for (stripe, open) in (0u16..).zip(stripes.iter()) {
             for (block, entry) in (0u32..).zip(open.directory()) {
-                if entry.layer_max == 0 {
+                if !upper.may_have(entry) {
                     continue;
                 }
                 let pieces = match upper.load(stripe, block) {
@@ -133,7 +154,12 @@ impl UpperLayers {
         Ok(upper)
     }
 
-    /// Whether a layer above 0 counts anywhere in this file.
+    /// Whether an index block may have pieces that lie over others.
+    fn may_have(&self, entry: &IndexDirectoryEntry) -> bool {
+        entry.layer_max > 0 || self.inherited.any_in(entry.file_min, entry.file_max)
+    }
+
+    /// Whether anything here lies over other bytes of this file.
     pub fn has(&self, file: FileNo) -> bool {
         self.files.contains(&file)
     }
@@ -143,7 +169,8 @@ impl UpperLayers {
         let outlines = self.outlines.capacity() * size_of::<Outline>();
         let reach = self.reach.capacity() * size_of::<(FileNo, u64)>();
         let files = self.files.len() * 2 * size_of::<FileNo>();
-        let cache = self.cache.lock().unwrap_or_else(PoisonError::into_inner);
+        let cache = self.cache.blocks.lock();
+        let cache = cache.unwrap_or_else(PoisonError::into_inner);
         outlines + reach + files + cached_bytes(&cache)
     }
 
@@ -250,9 +277,11 @@ impl UpperLayers {
             None => load(),
         };
         let block = Arc::new(loaded?);
-        let mut cache = self.cache.lock().unwrap_or_else(PoisonError::into_inner);
-        cache.retain(|(other, _)| *other != number);
-        cache.push_front((number, Arc::clone(&block)));
+        let key = (self.owner, number);
+        let cache = self.cache.blocks.lock();
+        let mut cache = cache.unwrap_or_else(PoisonError::into_inner);
+        cache.retain(|(other, _)| *other != key);
+        cache.push_front((key, Arc::clone(&block)));
         while cached_bytes(&cache) > CACHE_BYTES && cache.len() > 1 {
             cache.pop_back();
         }
@@ -260,8 +289,10 @@ impl UpperLayers {
     }
 
     fn cached(&self, number: usize) -> Option<Arc<Block>> {
-        let mut cache = self.cache.lock().unwrap_or_else(PoisonError::into_inner);
-        let at = cache.iter().position(|(other, _)| *other == number)?;
+        let cache = self.cache.blocks.lock();
+        let mut cache = cache.unwrap_or_else(PoisonError::into_inner);
+        let key = (self.owner, number);
+        let at = cache.iter().position(|(other, _)| *other == key)?;
         if at > 0 {
             let used = cache.remove(at)?;
             cache.push_front(used);
@@ -273,7 +304,9 @@ impl UpperLayers {
         let open = &self.stripes[usize::from(stripe)];
         let block = open.index_block(&open.directory()[block as usize])?;
         // An empty piece holds nothing, so it makes no layer.
-        let counts = |piece: &&PieceEntry| piece.layer > 0 && piece.bytes > 0;
+        let is_over =
+            |piece: &PieceEntry| piece.layer > 0 || self.inherited.get(piece.file).is_some();
+        let counts = |piece: &&PieceEntry| piece.bytes > 0 && is_over(piece);
         let pieces = block.pieces.iter().filter(counts).map(|piece| UpperPiece {
             file: piece.file,
             start: piece.offset,
@@ -290,7 +323,7 @@ impl UpperLayers {
     }
 }
 
-fn cached_bytes(cache: &VecDeque<(usize, Arc<Block>)>) -> usize {
+fn cached_bytes(cache: &Blocks) -> usize {
     let pieces = cache.iter().map(|(_, block)| block.pieces.capacity());
     let pieces: usize = pieces.sum();
     pieces * size_of::<UpperPiece>()

@@ -64,7 +64,7 @@ struct TargetFile {
     mode: u32,
     bytes: u64,
     mtime: SystemTime,
-    state: Mutex<State>,
+    state: Mutex<FileProgress>,
 }
 
 /// A file that is open for writing. Large files are open a second time, for direct writes.
@@ -75,7 +75,7 @@ struct Handle {
 }
 
 #[derive(Debug)]
-struct State {
+struct FileProgress {
     file: Option<Arc<Handle>>,
     made: bool,
     written: u64,
@@ -253,7 +253,7 @@ impl TargetFile {
             mode: entry.mode,
             bytes: entry.bytes,
             mtime: SystemTime::UNIX_EPOCH + Duration::from_nanos(nanos),
-            state: Mutex::new(State {
+            state: Mutex::new(FileProgress {
                 file: None,
                 made: false,
                 written: 0,

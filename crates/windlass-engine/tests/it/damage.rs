@@ -54,7 +54,7 @@ fn every_flip_is_found(codec: Codec) {
 }
 
 /// Flips one bit of each byte of `place`, one byte at a time.
-fn flip_all(place: &Path, named: &[PathBuf]) {
+pub fn flip_all(place: &Path, named: &[PathBuf]) {
     let bytes = std::fs::read(place).unwrap();
     assert!(
         bytes.len() < 16 * 1024,

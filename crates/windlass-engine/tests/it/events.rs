@@ -61,6 +61,7 @@ fn begin_watched(progress: &Arc<Progress>) -> BackupRun {
         ring: false,
         pacing: None,
         page_frames: false,
+        frame_proof: true,
     };
     let (progress, cancel) = (Arc::clone(progress), Cancel::new());
     BackupRun::start(setup.set_id, 1, options, devices, progress, cancel).unwrap()

@@ -178,7 +178,7 @@ fn a_set_with_very_many_upper_ranges_is_read_within_bounded_memory() {
         expected[bytes.clone()].copy_from_slice(&newer[bytes]);
     }
     let set = open(&[stripe_path(dir.path(), 0)]).unwrap();
-    let upper = set.upper_layers().unwrap();
+    let upper = &set.upper_layers().unwrap()[0];
     let near = upper
         .near(FileNo(0), 1000 * STRIDE, 1001 * STRIDE + 1)
         .unwrap();

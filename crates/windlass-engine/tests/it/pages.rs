@@ -4,7 +4,8 @@ use std::path::Path;
 use std::sync::Arc;
 
 use windlass_engine::media::{
-    BackupType, Codec, Encoder, Facts, FormatError, LAYOUT_PLAIN, PageFrame, PieceEntry, crc32c,
+    BackupType, Base, Codec, Encoder, Facts, FileEntry, FileNo, FileTable, FormatError, Inherited,
+    InheritedFiles, LAYOUT_PLAIN, PageFrame, PieceEntry, SetId, crc32c,
 };
 use windlass_engine::{
     BackupRun, Cancel, EngineError, Files, FoundSet, METADATA_LIMIT_DEFAULT, PageHook, Pages,
@@ -76,6 +77,25 @@ fn pieces(dir: &Path) -> Vec<(PieceEntry, Option<PageFrame>)> {
     found
 }
 
+/// A base that has all bytes of the first files. Nobody knows a checksum of these files.
+fn base(files: &mut FileTable, count: usize) -> Base {
+    let inherit = |entry: &mut FileEntry| {
+        entry.flags.crc_known = false;
+        entry.crc32c = 0;
+        Inherited {
+            file: entry.file,
+            base_file: entry.file,
+            bytes: entry.bytes,
+        }
+    };
+    Base {
+        set: SetId([9; 16]),
+        root: [9; 32],
+        locations: vec![],
+        files: InheritedFiles::new(files.0[..count].iter_mut().map(inherit).collect()),
+    }
+}
+
 fn trees() -> Tree {
     vec![
         (
@@ -100,7 +120,9 @@ fn dropped_pages_are_not_in_the_set_and_all_others_are() {
             .collect();
         let page = PAGE as u64;
         assert_eq!(dropped, [5 * 7 * page - 96, page - 96, 3 * page - 96, 0]);
-        let files = table(&run, &tree);
+        let mut run = run;
+        let mut files = table(&run, &tree);
+        run.build_on(base(&mut files, 3));
         let backup_type = BackupType::Diff;
         run.finish(
             files,
@@ -148,15 +170,42 @@ fn dropped_pages_are_not_in_the_set_and_all_others_are() {
     }
 }
 
-#[test]
-fn a_full_set_without_all_of_its_bytes_is_never_sealed() {
+/// Finishes a run of a set whose base has the first files; returns why it fails.
+fn refused(kind: BackupType, base_files: Option<usize>) -> EngineError {
     let dir = tempfile::tempdir().unwrap();
     let (setup, tree) = (Setup::small(2, Codec::Lz4), trees());
-    let run = hooked(dir.path(), &setup, &tree);
-    let files = table(&run, &tree);
-    let error = run.finish(files, facts()).unwrap_err();
-    assert!(matches!(error, EngineError::FullWithout), "{error}");
+    let mut run = hooked(dir.path(), &setup, &tree);
+    let mut files = table(&run, &tree);
+    if let Some(count) = base_files {
+        run.build_on(base(&mut files, count));
+    }
+    let facts = Facts {
+        backup_type: kind,
+        ..facts()
+    };
+    let error = run.finish(files, facts).unwrap_err();
     assert_eq!(names(dir.path()), Vec::<std::path::PathBuf>::new());
+    error
+}
+
+#[test]
+fn a_set_without_bytes_that_no_base_has_is_never_sealed() {
+    for (kind, base_files, file) in [
+        (BackupType::Full, None, 0),
+        (BackupType::Diff, Some(2), 2),
+        (BackupType::Incr, Some(0), 0),
+    ] {
+        let error = refused(kind, base_files);
+        let left_out = FileNo(file);
+        assert!(
+            matches!(error, EngineError::LeftOut { file } if file == left_out),
+            "{error}"
+        );
+    }
+    for (kind, base_files) in [(BackupType::Full, Some(3)), (BackupType::Diff, None)] {
+        let error = refused(kind, base_files);
+        assert!(matches!(error, EngineError::WrongBase), "{error}");
+    }
 }
 
 #[test]

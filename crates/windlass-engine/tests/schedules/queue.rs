@@ -6,14 +6,14 @@ use std::sync::Arc;
 
 use shuttle::sync::{Condvar, Mutex};
 
-struct State<T> {
+struct QueueState<T> {
     waiting: VecDeque<T>,
     senders: usize,
     stopped: bool,
 }
 
 /// Both ends of a queue. Each thread has its own copy.
-pub struct Queue<T>(Arc<(Mutex<State<T>>, Condvar)>);
+pub struct Queue<T>(Arc<(Mutex<QueueState<T>>, Condvar)>);
 
 impl<T> Clone for Queue<T> {
     fn clone(&self) -> Self {
@@ -24,7 +24,7 @@ impl<T> Clone for Queue<T> {
 impl<T> Queue<T> {
     /// A queue that ends when `senders` threads have said that they are done.
     pub fn new(senders: usize) -> Self {
-        let state = State {
+        let state = QueueState {
             waiting: VecDeque::new(),
             senders,
             stopped: false,

@@ -17,7 +17,7 @@ use std::ops::Range;
 use windlass_engine::media::fitted;
 
 use super::Overlay;
-use super::node::{Node, State};
+use super::node::{Node, NodeState};
 use super::record::{PAGE_BYTES, Record};
 use crate::error::ImageError;
 use crate::store::{PageOwner, Slot, Writing};
@@ -37,9 +37,9 @@ struct Part {
 
 /// What may be written about one file.
 #[derive(Clone, Copy)]
-struct Target<'a> {
+struct WrittenFile<'a> {
     node: &'a Node,
-    state: &'a State,
+    state: &'a NodeState,
     writing: &'a Writing<'a>,
 }
 
@@ -73,7 +73,7 @@ impl Overlay {
     pub(super) fn read_content(
         &self,
         node: &Node,
-        state: &State,
+        state: &NodeState,
         offset: u64,
         into: &mut [u8],
     ) -> Result<usize, ImageError> {
@@ -106,7 +106,7 @@ impl Overlay {
     fn read_run(
         &self,
         node: &Node,
-        state: &State,
+        state: &NodeState,
         offset: u64,
         run: Option<(Option<Slot>, u64, usize, usize)>,
         into: &mut [u8],
@@ -130,7 +130,7 @@ impl Overlay {
     fn read_base(
         &self,
         node: &Node,
-        state: &State,
+        state: &NodeState,
         offset: u64,
         into: &mut [u8],
     ) -> Result<(), ImageError> {
@@ -158,7 +158,7 @@ impl Overlay {
     pub(super) fn write_content(
         &self,
         node: &Node,
-        state: &mut State,
+        state: &mut NodeState,
         offset: u64,
         bytes: &[u8],
         nanos: i64,
@@ -166,7 +166,7 @@ impl Overlay {
         let writing = self.store.writing();
         let before = state.attributes.bytes;
         let after = before.max(offset + bytes.len() as u64);
-        let target = Target {
+        let target = WrittenFile {
             node,
             state,
             writing: &writing,
@@ -179,7 +179,7 @@ impl Overlay {
             let record = paged(node, (block, slot, 1), before, nanos);
             self.commit(state, &[record])?;
         }
-        let target = Target {
+        let target = WrittenFile {
             node,
             state,
             writing: &writing,
@@ -205,7 +205,7 @@ impl Overlay {
     }
 
     /// Writes records about one node to the journal, and makes their changes.
-    fn commit(&self, state: &mut State, records: &[Record]) -> Result<(), ImageError> {
+    fn commit(&self, state: &mut NodeState, records: &[Record]) -> Result<(), ImageError> {
         if let Err(error) = self.append(records) {
             let slots = records.iter().filter_map(Record::slots);
             self.give_back(&slots.collect::<Vec<_>>());
@@ -219,7 +219,7 @@ impl Overlay {
 
     fn write_in_place(
         &self,
-        target: Target<'_>,
+        target: WrittenFile<'_>,
         parts: &[Part],
         bytes: &[u8],
     ) -> Result<(), ImageError> {
@@ -237,7 +237,7 @@ impl Overlay {
     /// Puts pages into slots of their own. Returns runs of (block, slot, count).
     fn write_new(
         &self,
-        target: Target<'_>,
+        target: WrittenFile<'_>,
         parts: &[Part],
         bytes: &[u8],
     ) -> Result<Vec<(u64, Slot, u32)>, ImageError> {
@@ -255,7 +255,7 @@ impl Overlay {
 
     fn write_to(
         &self,
-        target: Target<'_>,
+        target: WrittenFile<'_>,
         slots: &[Range<Slot>],
         parts: &[Part],
         bytes: &[u8],
@@ -291,7 +291,7 @@ impl Overlay {
     /// the end that is zeros.
     fn add_page(
         &self,
-        target: Target<'_>,
+        target: WrittenFile<'_>,
         part: &Part,
         bytes: &[u8],
         pages: &mut Vec<u8>,
@@ -300,7 +300,7 @@ impl Overlay {
         pages.resize(start + PAGE_BYTES, 0);
         let page = &mut pages[start..];
         if part.to - part.from < PAGE_BYTES {
-            let Target { node, state, .. } = target;
+            let WrittenFile { node, state, .. } = target;
             match state.blocks.get(part.block) {
                 None => self.read_base(node, state, part.block * PAGE, page)?,
                 Some(slot) => {
@@ -319,7 +319,7 @@ impl Overlay {
     /// the page's block and its new slot, if it has one.
     fn clear_tail(
         &self,
-        target: Target<'_>,
+        target: WrittenFile<'_>,
         until: u64,
     ) -> Result<Option<(u64, Slot)>, ImageError> {
         let end = target.state.attributes.bytes;
@@ -347,14 +347,14 @@ impl Overlay {
     pub(super) fn resize(
         &self,
         node: &Node,
-        state: &mut State,
+        state: &mut NodeState,
         bytes: u64,
         nanos: i64,
     ) -> Result<(), ImageError> {
         let writing = self.store.writing();
         let before = state.attributes.bytes;
         let mut tail = None;
-        let target = Target {
+        let target = WrittenFile {
             node,
             state,
             writing: &writing,
@@ -385,7 +385,7 @@ impl Overlay {
 
     /// If the page in which the shorter file ends is in the store, copies it to a new slot, up to
     /// the new end. The old page stays as it is until the journal says otherwise.
-    fn cut_page(&self, target: Target<'_>, bytes: u64) -> Result<Option<Slot>, ImageError> {
+    fn cut_page(&self, target: WrittenFile<'_>, bytes: u64) -> Result<Option<Slot>, ImageError> {
         let (block, within) = (bytes / PAGE, fitted(bytes % PAGE));
         let Some(slot) = target.state.blocks.get(block).filter(|_| within > 0) else {
             return Ok(None);
@@ -406,7 +406,7 @@ impl Overlay {
     }
 }
 
-impl Target<'_> {
+impl WrittenFile<'_> {
     /// The slot of a block that may be written in place.
     fn fresh(&self, block: u64) -> Option<Slot> {
         let slot = self.state.blocks.get(block)?;

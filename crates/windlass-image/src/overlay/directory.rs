@@ -15,7 +15,7 @@ use std::path::Path;
 use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, Mutex, RwLock};
 
-use rustix::fs::FlockOperation;
+use windlass_engine::durable::Locked;
 use windlass_engine::media::{crc32c, fitted};
 use windlass_engine::{durable, open_own};
 use windlass_layout::{Geometry, StoreHeader};
@@ -195,7 +195,7 @@ fn drop_orphans(overlay: &Overlay) -> Result<(), ImageError> {
     Ok(())
 }
 
-fn lock(path: &Path) -> Result<File, ImageError> {
+fn lock(path: &Path) -> Result<Locked<File>, ImageError> {
     let header = path.join(HEADER);
     let file =
         open_own(&header, File::options().read(true)).map_err(|source| match source.kind() {
@@ -204,13 +204,12 @@ fn lock(path: &Path) -> Result<File, ImageError> {
             },
             _ => fault("open", &header, source),
         })?;
-    match rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive) {
-        Ok(()) => Ok(file),
-        Err(rustix::io::Errno::WOULDBLOCK) => Err(ImageError::OverlayInUse {
+    Locked::take(file).map_err(|source| match source.kind() {
+        io::ErrorKind::WouldBlock => ImageError::OverlayInUse {
             path: path.to_owned(),
-        }),
-        Err(errno) => Err(fault("lock", path, errno.into())),
-    }
+        },
+        _ => fault("lock", path, source),
+    })
 }
 
 fn check_header(file: &File, identity: &[u8; 32], path: &Path) -> Result<(), ImageError> {

@@ -25,11 +25,11 @@ const ROOM_BYTES: u64 = 256 * 1024;
 #[derive(Debug)]
 pub(crate) struct Journal {
     file: File,
-    state: Mutex<State>,
+    state: Mutex<JournalTail>,
 }
 
 #[derive(Debug)]
-struct State {
+struct JournalTail {
     end: u64,
     sequence: u64,
     /// The file has blocks allocated up to here.
@@ -54,7 +54,7 @@ impl Journal {
         if file.metadata()?.len() > end.bytes {
             file.set_len(end.bytes)?;
         }
-        let state = State {
+        let state = JournalTail {
             end: end.bytes,
             sequence: end.sequence,
             room: end.bytes,
@@ -124,7 +124,7 @@ impl Journal {
 
     /// Reserves blocks behind the end. If the file system cannot do that, the journal works
     /// without.
-    fn make_room(&self, state: &mut State, bytes: u64) {
+    fn make_room(&self, state: &mut JournalTail, bytes: u64) {
         let wanted = state.end + bytes + ROOM_BYTES;
         if wanted > state.room {
             let flags = FallocateFlags::KEEP_SIZE;
@@ -135,7 +135,7 @@ impl Journal {
         }
     }
 
-    fn lock(&self) -> MutexGuard<'_, State> {
+    fn lock(&self) -> MutexGuard<'_, JournalTail> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -18,12 +18,12 @@ pub(crate) struct Node {
     pub(crate) base: Option<FileNo>,
     /// Where a link points.
     pub(crate) link_target: Vec<u8>,
-    state: RwLock<State>,
+    state: RwLock<NodeState>,
 }
 
 /// The part of a node that changes.
 #[derive(Debug)]
-pub(crate) struct State {
+pub(crate) struct NodeState {
     pub(crate) attributes: Attributes,
     /// How many bytes of the image's file still count. The bytes beyond were cut off for good.
     pub(crate) base_bytes: u64,
@@ -44,7 +44,7 @@ impl Node {
             kind: attributes.kind,
             base,
             link_target,
-            state: RwLock::new(State {
+            state: RwLock::new(NodeState {
                 attributes,
                 base_bytes: if base.is_some() { attributes.bytes } else { 0 },
                 blocks: BlockMap::default(),
@@ -55,11 +55,11 @@ impl Node {
         }
     }
 
-    pub(crate) fn read(&self) -> RwLockReadGuard<'_, State> {
+    pub(crate) fn read(&self) -> RwLockReadGuard<'_, NodeState> {
         self.state.read().unwrap_or_else(PoisonError::into_inner)
     }
 
-    pub(crate) fn write(&self) -> RwLockWriteGuard<'_, State> {
+    pub(crate) fn write(&self) -> RwLockWriteGuard<'_, NodeState> {
         self.state.write().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -68,7 +68,7 @@ impl Node {
     }
 }
 
-impl State {
+impl NodeState {
     /// Makes a change of content or attributes, and returns the slots that it frees.
     pub(crate) fn apply(&mut self, record: &Record) -> Vec<Slot> {
         match record {

@@ -30,8 +30,11 @@ impl Default for AskedRegions {
 
 impl AskedRegions {
     /// True when this region of a stripe has to be requested. From now on it counts as requested.
-    pub(crate) fn is_new(&self, stripe: u16, region: u64) -> bool {
-        let name = u64::from(stripe) << 48 | region;
+    pub(crate) fn is_new(&self, (link, stripe): (usize, u16), region: u64) -> bool {
+        // A set has 64 stripes. Sets that are far apart in a chain share names, which costs a
+        // request now and then.
+        let stripe = ((link as u64 % 1024) << 6) | u64::from(stripe);
+        let name = stripe << 48 | region;
         let place = name.wrapping_mul(SPREAD) >> (u64::BITS - REMEMBERED_BITS);
         let place: usize = fitted(place);
         self.0[place].swap(name, Ordering::Relaxed) != name
@@ -48,7 +51,7 @@ mod tests {
         let mut times = 0;
         for region in 0..1000 {
             for _frame in 0..25 {
-                for (stripe, from) in [(0, 0), (0, 5000), (1, 0), (1, 5000)] {
+                for (stripe, from) in [((0, 0), 0), ((0, 0), 5000), ((0, 1), 0), ((0, 1), 5000)] {
                     for next in 0..2 {
                         times += u32::from(asked.is_new(stripe, from + region + next));
                     }

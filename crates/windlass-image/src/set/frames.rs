@@ -4,7 +4,7 @@ use std::collections::HashSet;
 use std::mem;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use windlass_engine::media::{Codec, Decoder, FrameEntry, PieceEntry};
+use windlass_engine::media::{Codec, FrameDecoder, FrameEntry, PieceEntry, SetId};
 use windlass_engine::{EngineError, OpenStripe};
 
 use super::cache::{ByteCache, Weighed};
@@ -20,8 +20,8 @@ const SEQUENTIAL_BYTES_MIN: usize = 64 * 1024;
 /// Reading ahead into the cache is of use only if the cache can hold at least this many frames.
 const PREFETCH_FRAMES_MIN: u64 = 32;
 
-/// A frame of a set: stripe, and position on it.
-type FrameKey = (u16, u64);
+/// A frame: its set, its stripe, and its position there.
+type FrameKey = (SetId, u16, u64);
 
 /// The frames of an image.
 pub(crate) struct Frames {
@@ -49,7 +49,7 @@ impl Drop for DecodedFrame {
 
 /// What a thread needs to decode.
 struct Workbench {
-    decoder: Decoder,
+    decoder: FrameDecoder,
     stored: Vec<u8>,
 }
 
@@ -57,6 +57,11 @@ impl Weighed for DecodedFrame {
     fn memory_bytes(&self) -> usize {
         self.bytes.capacity()
     }
+}
+
+fn key(stripe: &OpenStripe, frame: &FrameEntry) -> FrameKey {
+    let header = stripe.header();
+    (header.set_id, header.stripe.0, frame.offset)
 }
 
 impl Frames {
@@ -93,7 +98,7 @@ impl Frames {
             into.fill(0);
             return Ok(());
         }
-        let key = (stripe.header().stripe.0, entry.offset);
+        let key = key(stripe, entry);
         // A reader that takes a whole frame reads in sequence and will not come back for it. So the
         // frame is decoded in place. That saves a copy and drives nothing out of the cache.
         let whole = into.len() == entry.raw_bytes as usize && into.len() >= SEQUENTIAL_BYTES_MIN;
@@ -135,7 +140,7 @@ impl Frames {
         if self.cache.capacity() < u64::from(entry.raw_bytes) * PREFETCH_FRAMES_MIN {
             return false;
         }
-        let key = (stripe.header().stripe.0, entry.offset);
+        let key = key(stripe, entry);
         if self.cache.get(key).is_some() || !lock(&self.ahead).insert(key) {
             return true;
         }
@@ -175,7 +180,7 @@ impl Frames {
         raw: &mut [u8],
         counters: &Counters,
     ) -> Result<(), EngineError> {
-        if entry.codec == Codec::None {
+        if entry.is_stored_as_it_is() {
             counters
                 .fetch_nanos
                 .time(|| stripe.read(entry.offset, raw))?;
@@ -195,7 +200,7 @@ impl Frames {
                 .time(|| stripe.read(entry.offset, stored))?;
             counters.decode_nanos.time(|| {
                 check_frame(stripe, entry, stored)?;
-                let decoded = decoder.decode(entry.codec, stored, raw);
+                let decoded = decoder.decode(entry, stored, raw);
                 decoded.map_err(|source| stripe.damage(entry.offset, source))?;
                 check_pieces(stripe, entry, pieces, raw)
             })?;
@@ -211,7 +216,7 @@ impl Frames {
 impl Workbench {
     fn new() -> Result<Self, EngineError> {
         Ok(Self {
-            decoder: Decoder::new()?,
+            decoder: FrameDecoder::new()?,
             stored: Vec::new(),
         })
     }

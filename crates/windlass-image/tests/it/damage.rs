@@ -128,9 +128,15 @@ fn a_damaged_index_block_fails_the_pages_only_it_tells_of() {
     back_up(&tree, &[], dir.path(), &Setup::default());
     let image = open(dir.path());
     let set = open_set(dir.path());
-    let entry = set.stripes()[1].directory()[0].clone();
-    let own = set.stripes()[1].index_block(&entry).unwrap();
-    flip(&stripe_path(dir.path(), 1), entry.offset + 40);
+    // Whichever writer is free takes the next frames: a stripe may have none.
+    let mut held = set
+        .stripes()
+        .iter()
+        .filter(|one| !one.directory().is_empty());
+    let stripe = held.next_back().unwrap();
+    let entry = stripe.directory()[0].clone();
+    let own = stripe.index_block(&entry).unwrap();
+    flip(stripe.location(), entry.offset + 40);
     let failed = failing_pages(&image, &tree);
     assert!(!failed.is_empty());
     for (file, offset, error) in failed {

@@ -7,6 +7,7 @@
 )]
 
 mod cache;
+mod chains;
 mod compare;
 mod damage;
 mod directory;

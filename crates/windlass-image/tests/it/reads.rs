@@ -3,6 +3,7 @@
 use proptest::prelude::*;
 use windlass_engine::media::{Codec, FileKind, FileNo};
 use windlass_image::{Image, ImageError};
+use windlass_testkit::heap::{HEAP_PAGE, heap_pages};
 
 use crate::support::*;
 
@@ -74,6 +75,27 @@ proptest! {
 }
 
 #[test]
+fn any_range_of_pages_that_were_taken_apart_is_what_was_backed_up() {
+    let tree = vec![
+        ("table".to_owned(), heap_pages(150, 1)),
+        ("other".to_owned(), text(300_000, 5)),
+    ];
+    for codec in [Codec::Lz4, Codec::Zstd(1)] {
+        let (_dir, image) = image_of_pages(&tree, codec);
+        let mut random = Random(9);
+        for _ in 0..200 {
+            let file = (random.next() % 2) as usize;
+            let offset = random.next() % tree[file].1.len() as u64;
+            let length = (random.next() % 300_000) as usize;
+            assert_range(&image, &tree, file, offset, length);
+        }
+        for page in (0..150).rev() {
+            assert_range(&image, &tree, 0, page * HEAP_PAGE as u64, HEAP_PAGE);
+        }
+    }
+}
+
+#[test]
 fn one_page_of_a_compressed_set_costs_one_frame() {
     let tree = vec![("table".to_owned(), text(3_000_000, 5))];
     let (_dir, image) = image_of(&tree, &Setup::default());
@@ -93,7 +115,8 @@ fn one_page_of_a_compressed_set_costs_one_frame() {
         .set()
         .stripes()
         .iter()
-        .map(|s| u64::from(s.directory()[0].bytes))
+        .filter_map(|stripe| stripe.directory().first())
+        .map(|block| u64::from(block.bytes))
         .sum();
     assert!(statistics.fetched_bytes <= index + u64::from(largest.unwrap()));
     // A page of the same frame costs nothing more.

@@ -2,10 +2,12 @@
 
 use std::os::unix::fs::FileExt;
 use std::path::Path;
+use std::sync::Arc;
 
 use windlass_engine::media::{Codec, FileEntry, FileKind, FileNo, FileTable};
 use windlass_engine::{BackupRun, BufferRequest, Cancel};
 use windlass_image::{Image, SetImage, SetImageOptions};
+use windlass_testkit::heap::HeapHook;
 use windlass_testkit::runs::{self, bytes_spec, facts};
 
 pub use windlass_testkit::sets::{flip, index_blocks, open_set, stripe_path, text};
@@ -125,6 +127,27 @@ fn start(dir: &Path, setup: &Setup) -> BackupRun {
         ..runs::Setup::default()
     };
     runs::begin(&setup, runs::file_devices(dir, &setup), &Cancel::new()).unwrap()
+}
+
+/// Makes a set of a tree whose first file has the pages of a table, taken apart; opens it.
+pub fn image_of_pages(tree: &Tree, codec: Codec) -> (tempfile::TempDir, SetImage) {
+    let dir = tempfile::tempdir().unwrap();
+    let setup = runs::Setup {
+        codec,
+        page_frames: true,
+        ..runs::Setup::default()
+    };
+    let devices = runs::file_devices(dir.path(), &setup);
+    let mut run = runs::begin(&setup, devices, &Cancel::new()).unwrap();
+    run.set_hook(Arc::new(HeapHook::new(&[0])));
+    for (index, (_, bytes)) in tree.iter().enumerate() {
+        run.push(bytes_spec(index, bytes)).unwrap();
+    }
+    run.drain().unwrap();
+    let report = run.finish(table(tree), facts()).unwrap();
+    assert!(report.pages.unwrap().apart_bytes > 0);
+    let image = open(dir.path());
+    (dir, image)
 }
 
 /// The directories of a tree, then its files.

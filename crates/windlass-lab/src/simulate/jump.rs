@@ -4,7 +4,7 @@
 use std::cmp::Reverse;
 
 use super::Job;
-use super::state::State;
+use super::state::Simulation;
 
 /// Units of a stretch. A stretch is long compared with the pool, so what is in flight at its ends
 /// hardly counts.
@@ -12,7 +12,7 @@ const STRETCH_UNITS: u64 = 2048;
 /// Units before the first stretch: enough to fill the pool many times.
 const WARM_UNITS: u64 = 512;
 
-impl State {
+impl Simulation {
     /// Runs a job to its end.
     pub(super) fn run(&mut self, job: &Job) {
         let unit = job.buffers.transfer_bytes as u64;

@@ -53,7 +53,7 @@ pub(super) struct Sums {
 
 /// The whole state.
 #[derive(Clone, Debug)]
-pub(super) struct State {
+pub(super) struct Simulation {
     pub(super) now: u64,
     /// When the run began to read.
     began: u64,
@@ -93,7 +93,7 @@ pub(super) struct State {
     next_unit: usize,
 }
 
-impl State {
+impl Simulation {
     pub(super) fn new(job: &Job) -> Self {
         let clocks = |models: &[Model]| models.iter().map(ModelClock::new).collect::<Vec<_>>();
         let plan = &job.buffers;

@@ -184,7 +184,7 @@ fn a_jump_is_as_long_as_the_way() {
     ] {
         let job = backup(64 * GIB, source, &[target, target], None, ratio);
         let jumped = simulate(&job);
-        let mut walked = State::new(&job);
+        let mut walked = Simulation::new(&job);
         walked.start(&job);
         while walked.step(&job) {}
         let walked = walked.outcome();

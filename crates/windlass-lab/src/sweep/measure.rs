@@ -1,6 +1,6 @@
 //! Which numbers of a run are compared.
 
-use super::series::Run;
+use super::series::SweptRun;
 use crate::accuracy::quantile;
 
 /// A number of a run.
@@ -32,7 +32,7 @@ impl Measure {
 
     /// Its value.
     #[expect(clippy::cast_precision_loss, reason = "sizes for people and ratios")]
-    pub fn of(self, run: &Run) -> f64 {
+    pub fn of(self, run: &SweptRun) -> f64 {
         let report = &run.report;
         match self {
             Self::Seconds => report.seconds,

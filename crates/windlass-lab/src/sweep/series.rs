@@ -61,7 +61,7 @@ pub struct Series {
     /// The settings.
     pub cases: Vec<Case>,
     /// Every run, in the order in which they were made.
-    pub runs: Vec<Run>,
+    pub runs: Vec<SweptRun>,
     /// What each round of the experiment `device` probed.
     #[serde(default)]
     pub probes: Vec<Profile>,
@@ -69,7 +69,7 @@ pub struct Series {
 
 /// One run.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Run {
+pub struct SweptRun {
     /// Index of its case.
     pub case: usize,
     /// Which round, from 0.
@@ -152,7 +152,7 @@ impl Series {
     }
 
     /// The runs of a case.
-    pub fn runs_of(&self, case: usize) -> impl Iterator<Item = &Run> {
+    pub fn runs_of(&self, case: usize) -> impl Iterator<Item = &SweptRun> {
         self.runs.iter().filter(move |run| run.case == case)
     }
 

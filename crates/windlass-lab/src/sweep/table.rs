@@ -3,7 +3,7 @@
 use windlass_engine::{Cause, StageName, show_bytes, show_rate, show_size};
 
 use super::measure::{Measure, median};
-use super::series::{Run, Series};
+use super::series::{Series, SweptRun};
 use super::{Axis, Difference, Noise, published};
 use crate::chart::{Cell, Table};
 use crate::numbers::to_f64;
@@ -71,7 +71,7 @@ fn settings(series: &Series) -> Table {
     columns.extend(MEASURED.map(str::to_owned));
     let row = |index: usize| {
         let case = &series.cases[index];
-        let runs: Vec<&Run> = series.runs_of(index).collect();
+        let runs: Vec<&SweptRun> = series.runs_of(index).collect();
         let of = |measure: Measure| median(runs.iter().map(|run| measure.of(run)));
         let mut cells: Vec<Cell> = axes
             .iter()
@@ -118,7 +118,7 @@ fn label(text: String, axis: Axis) -> Cell {
 }
 
 /// How far the runs differ, as a share of the median.
-fn spread(runs: &[&Run]) -> String {
+fn spread(runs: &[&SweptRun]) -> String {
     let seconds = || runs.iter().map(|run| Measure::Seconds.of(run));
     let (low, high) = (
         seconds().fold(f64::INFINITY, f64::min),
@@ -142,7 +142,7 @@ fn speed_up(difference: &Difference) -> String {
 }
 
 /// What bound most of the runs.
-fn bound(runs: &[&Run]) -> String {
+fn bound(runs: &[&SweptRun]) -> String {
     let stages = runs.iter().map(|run| run.report.limit.stage);
     let most = stages
         .clone()
@@ -150,13 +150,13 @@ fn bound(runs: &[&Run]) -> String {
     most.map_or_else(String::new, |most| most.to_string())
 }
 
-fn median_of(runs: &[&Run], of: fn(&Run) -> Option<f64>) -> Option<f64> {
+fn median_of(runs: &[&SweptRun], of: fn(&SweptRun) -> Option<f64>) -> Option<f64> {
     let found: Vec<f64> = runs.iter().filter_map(|run| of(run)).collect();
     (!found.is_empty()).then(|| median(found))
 }
 
 /// Bytes of a transfer with a device, on average.
-fn io_bytes(run: &Run) -> Option<f64> {
+fn io_bytes(run: &SweptRun) -> Option<f64> {
     let devices = || run.report.devices.iter();
     let operations: u64 = devices().map(|device| device.operations).sum();
     let bytes: u64 = devices().map(|device| device.bytes).sum();
@@ -166,7 +166,7 @@ fn io_bytes(run: &Run) -> Option<f64> {
 /// The mean number of transfers in flight on all devices together. By Little's law it is the
 /// arrivals in a second times the time that one takes. The median latency is used in place of the
 /// mean.
-fn in_flight(run: &Run) -> Option<f64> {
+fn in_flight(run: &SweptRun) -> Option<f64> {
     let devices = run.report.devices.iter();
     let sum: f64 = devices
         .map(|device| to_f64(device.operations) * to_f64(device.latency_micros_p50) / 1e6)

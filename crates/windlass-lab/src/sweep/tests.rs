@@ -43,6 +43,7 @@ fn record(seconds: f64) -> RunReport {
         },
         verdict: String::new(),
         compression: None,
+        pages: None,
     }
 }
 
@@ -67,7 +68,7 @@ fn series(experiment: Experiment, chosen: &Chosen, seconds: &[f64], repeat: usiz
             let chance = f64::from(u8::try_from(state % 101).unwrap()) / 100.0 - 0.5;
             let drift = 1.0 + 0.1 * f64::from(u8::try_from(round).unwrap());
             let report = record(seconds[case] * drift * (1.0 + 0.01 * chance));
-            series.runs.push(Run {
+            series.runs.push(SweptRun {
                 case,
                 round,
                 process_cpu_seconds: report.seconds * 0.5,

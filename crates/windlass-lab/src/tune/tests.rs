@@ -52,6 +52,22 @@ fn world(source: &str, target: &str, files: usize) -> impl Fn(&Settings) -> Tria
     }
 }
 
+fn tune(
+    space: &Space,
+    bounds: &Bounds,
+    trial: &mut dyn FnMut(&Settings) -> Result<Trial, LabError>,
+) -> Result<Tuned, LabError> {
+    super::tune(space, bounds, trial)
+}
+
+fn exhaust(
+    space: &Space,
+    bounds: &Bounds,
+    trial: &mut dyn FnMut(&Settings) -> Result<Trial, LabError>,
+) -> Result<Tuned, LabError> {
+    super::exhaust(space, bounds, trial)
+}
+
 fn space(files: usize) -> Space {
     let codecs = vec![Codec::None, Codec::Lz4, Codec::Zstd(1), Codec::Zstd(3)];
     Space::new(codecs, (files, 1), 2, 1 << 30)

@@ -38,6 +38,14 @@ fn frame(number: u8, raw_bytes: usize, stored: &[u8]) -> Vec<u8> {
     [&[number], &(raw_bytes as u32).to_le_bytes()[..3], stored].concat()
 }
 
+/// A frame of two pages of a table, as its target reads it.
+fn laid_frame(codec: Codec) -> Vec<u8> {
+    let (laid_bytes, raw_bytes, stored) = samples::laid_frame(codec);
+    let length = |bytes: usize| (bytes as u32).to_le_bytes();
+    let lengths = [&length(raw_bytes)[..3], &length(laid_bytes)[..3]].concat();
+    [&[codec.number()], &lengths[..], &stored].concat()
+}
+
 fn seeds() -> Vec<(&'static str, &'static str, Vec<u8>)> {
     let raw: Vec<u8> = (0..5000u32).map(|index| (index / 50) as u8).collect();
     let (footers, _) = samples::footers();
@@ -70,6 +78,9 @@ fn seeds() -> Vec<(&'static str, &'static str, Vec<u8>)> {
         ("frame", "lz4", frame(1, raw.len(), &lz4)),
         ("frame", "zstd", frame(2, raw.len(), &zstd)),
         ("frame", "zero", frame(3, raw.len(), &[])),
+        ("laid_frame", "none", laid_frame(Codec::None)),
+        ("laid_frame", "lz4", laid_frame(Codec::Lz4)),
+        ("laid_frame", "zstd", laid_frame(Codec::Zstd(1))),
     ]
 }
 

@@ -4,7 +4,8 @@
 //! Where a checksum guards a structure it is made right first, or no made-up bytes would get past.
 
 use windlass_media::{
-    Codec, Decoder, Facts, FileTable, Footer, IndexBlock, SEAL_BYTES, Seal, StripeHeader, crc32c,
+    Codec, Decoder, Facts, FileTable, Footer, FrameDecoder, FrameEntry, IndexBlock, LAYOUT_STREAMS,
+    PageFrame, SEAL_BYTES, Seal, StripeHeader, crc32c,
 };
 
 /// How many bytes the sections of a footer may decompress to, together.
@@ -13,10 +14,10 @@ const METADATA_LIMIT: u64 = 16 << 20;
 const FRAME_BYTES: u32 = 1 << 20;
 
 /// A decoder, by the name of its fuzz target and of its directory in the corpus.
-pub type Target = (&'static str, fn(&[u8]));
+pub type Decoding = (&'static str, fn(&[u8]));
 
 /// Every decoder.
-pub const TARGETS: [Target; 7] = [
+pub const TARGETS: [Decoding; 8] = [
     ("header", header),
     ("index_block", index_block),
     ("footer", footer),
@@ -24,6 +25,7 @@ pub const TARGETS: [Target; 7] = [
     ("file_table", file_table),
     ("facts", facts),
     ("frame", frame),
+    ("laid_frame", laid_frame),
 ];
 
 /// A header. What was decoded must be the same after it is encoded and decoded again. The bytes
@@ -119,6 +121,39 @@ pub fn frame(bytes: &[u8]) {
     let mut into = vec![0; length as usize];
     if let Ok(mut decoder) = Decoder::new() {
         drop(decoder.decode(codec, stored, &mut into));
+    }
+}
+
+/// A frame of pages that were taken apart: a codec, three bytes with the decoded length, three with
+/// the length of its laid out bytes, then the stored bytes.
+pub fn laid_frame(bytes: &[u8]) {
+    let Some(([codec, lengths @ ..], stored)) = bytes.split_first_chunk::<7>() else {
+        return;
+    };
+    let length = |at: usize| {
+        let field = [lengths[at], lengths[at + 1], lengths[at + 2], 0];
+        u32::from_le_bytes(field) % (FRAME_BYTES + 1)
+    };
+    let Ok(codec) = Codec::from_number(*codec) else {
+        return;
+    };
+    let entry = FrameEntry {
+        offset: 0,
+        stored_bytes: 0,
+        raw_bytes: length(0),
+        crc32c: 0,
+        codec,
+        piece_count: 0,
+        page: Some(PageFrame {
+            raw_crc32c: 0,
+            laid_bytes: length(3),
+            layout: LAYOUT_STREAMS,
+            kind: 0,
+        }),
+    };
+    let mut into = vec![0; entry.raw_bytes as usize];
+    if let Ok(mut decoder) = FrameDecoder::new() {
+        drop(decoder.decode(&entry, stored, &mut into));
     }
 }
 

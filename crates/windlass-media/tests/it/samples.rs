@@ -1,9 +1,11 @@
 //! One right value of every structure.
 
+use windlass_media::windlass_pages::{Column, Layout, PageSize};
 use windlass_media::{
     BackupType, Codec, Encoder, Facts, FileEntry, FileFlags, FileKind, FileNo, FileTable,
-    FormatError, FrameEntry, IndexBlock, IndexBlockBuilder, IndexDirectoryEntry, PieceEntry, Seal,
-    SetDescription, SetId, StripeHeader, StripeIndex, StripeTableEntry, SupersededFiles, crc32c,
+    FormatError, FrameEntry, IndexBlock, IndexBlockBuilder, IndexDirectoryEntry, PageEncoder,
+    PageLayout, PieceEntry, Seal, SetDescription, SetId, StripeHeader, StripeIndex,
+    StripeTableEntry, SupersededFiles, Taken, crc32c,
 };
 
 pub const SET: SetId = SetId(*b"sixteen bytes id");
@@ -124,6 +126,7 @@ pub fn description() -> SetDescription {
         stripes,
         files: files(),
         superseded: SupersededFiles::new(vec![FileNo(0x0800_005a), FileNo(70)]),
+        base: None,
         facts: facts(),
     }
 }
@@ -177,4 +180,52 @@ pub fn stored(codec: Codec, raw: &[u8]) -> Vec<u8> {
     into.truncate(bytes);
     assert_ne!(crc32c(&into), 0);
     into
+}
+
+/// Two pages of a table, taken apart: the length of their laid out bytes, their own, and the stored
+/// bytes.
+pub fn laid_frame(codec: Codec) -> (usize, usize, Vec<u8>) {
+    let raw = heap_pages();
+    let page_size = PageSize::new(8192).unwrap();
+    let columns = vec![
+        Column::postgres(4, b'i', 23).unwrap(),
+        Column::postgres(-1, b'i', 25).unwrap(),
+    ];
+    let layout = PageLayout::new(Layout::PostgresHeap { page_size, columns });
+    let mut pages = PageEncoder::default();
+    assert_eq!(pages.take_apart(&layout, &raw), Taken::Apart);
+    let mut encoder = Encoder::new(codec).unwrap();
+    let mut into = vec![0; encoder.bound(raw.len()) + 100];
+    let laid = pages.store(&layout, raw.len(), &mut encoder, &mut into);
+    let laid = laid.unwrap();
+    into.truncate(laid.stored_bytes);
+    (laid.laid_bytes, raw.len(), into)
+}
+
+/// Two pages with rows of a number and a word.
+fn heap_pages() -> Vec<u8> {
+    let mut pages = vec![0; 2 * 8192];
+    for (block, page) in pages.chunks_exact_mut(8192).enumerate() {
+        let (mut lower, mut upper) = (24, 8192);
+        for number in 1..=150_u16 {
+            upper -= 40;
+            let row = &mut page[upper..upper + 40];
+            row[0] = 3;
+            row[14] = block as u8;
+            row[16..18].copy_from_slice(&number.to_le_bytes());
+            row[18..22].copy_from_slice(&[2, 0, 2, 9]);
+            row[22] = 24;
+            row[24..26].copy_from_slice(&(number + 150 * block as u16).to_le_bytes());
+            row[28] = 12 << 1 | 1;
+            row[29..40].copy_from_slice(format!("word {:06}", number % 7).as_bytes());
+            let pointer = upper as u32 | 1 << 15 | 40 << 17;
+            page[lower..lower + 4].copy_from_slice(&pointer.to_le_bytes());
+            lower += 4;
+        }
+        let fields = [lower as u16, upper as u16, 8192, 8192 | 4];
+        for (field, value) in page[12..20].chunks_exact_mut(2).zip(fields) {
+            field.copy_from_slice(&value.to_le_bytes());
+        }
+    }
+    pages
 }

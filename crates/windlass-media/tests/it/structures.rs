@@ -2,8 +2,8 @@
 
 use proptest::prelude::*;
 use windlass_media::{
-    Facts, FileTable, Footer, FormatError, IndexBlock, LAYOUT_PLAIN, PageFrame, SEAL_BYTES, Seal,
-    SetId, StripeHeader, StripeIndex,
+    Base, Facts, FileNo, FileTable, Footer, FormatError, IndexBlock, Inherited, InheritedFiles,
+    LAYOUT_PLAIN, PageFrame, SEAL_BYTES, Seal, SetId, StripeHeader, StripeIndex,
 };
 
 use crate::samples::{self, REGION, REGION_BYTES};
@@ -130,6 +130,39 @@ fn a_footer_comes_back_from_each_stripe_with_the_same_root() {
         };
         assert_eq!(footer.directory, directory);
     }
+}
+
+#[test]
+fn a_base_comes_back_and_changes_the_root() {
+    let mut description = samples::description();
+    for entry in &mut description.files.0 {
+        entry.flags.crc_known = false;
+        entry.crc32c = 0;
+    }
+    let mut roots = Vec::new();
+    for base in [None, Some(3), Some(4)] {
+        description.base = base.map(|byte| Base {
+            set: SetId([1; 16]),
+            root: [byte; 32],
+            locations: vec![b"/backup/full".to_vec()],
+            files: InheritedFiles::new(vec![Inherited {
+                file: FileNo(2),
+                base_file: FileNo(7),
+                bytes: 2000,
+            }]),
+        });
+        let each = |_, footer: Vec<u8>, root| {
+            let read = Footer::decode(&footer, METADATA_LIMIT)?;
+            assert_eq!((&read.description, read.set_root), (&description, root));
+            roots.push(root);
+            Ok::<(), FormatError>(())
+        };
+        description
+            .footers(samples::SET, 512, &[samples::directory()], each)
+            .unwrap();
+    }
+    roots.dedup();
+    assert_eq!(roots.len(), 3);
 }
 
 #[test]

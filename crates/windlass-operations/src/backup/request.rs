@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use windlass_engine::media::BackupType;
 use windlass_postgres::BackupRequest as ClusterRequest;
 
 use crate::compression::Compression;
@@ -20,10 +21,21 @@ pub struct BackupRequest {
     pub to: Vec<String>,
     /// Whether these devices were there on other nights, so that one that is missing is a warning.
     pub to_is_expected: bool,
+    /// Everything, or what changed since an earlier set.
+    pub backup_type: BackupType,
+    /// The set to build on: its stripe, its place, or its id in the places of this backup. Without
+    /// it the newest set that fits.
+    pub base: Option<String>,
+    /// Fail if there is nothing to build on, instead of reading everything.
+    pub is_strict: bool,
     /// How to compress.
     pub compression: Compression,
     /// The same as the user wrote it, for what is told.
     pub compression_text: String,
+    /// Whether to take pages apart before they are compressed, where that makes them smaller.
+    pub takes_pages_apart: bool,
+    /// Whether to put them together again and compare them before they are stored.
+    pub frame_proof: bool,
     /// Limits of speed.
     pub rates: Rates,
     /// Whether to replace stripes that exist, after the new set is sealed.
@@ -61,8 +73,13 @@ impl BackupRequest {
             name: None,
             to: to.iter().map(|&device| device.to_owned()).collect(),
             to_is_expected: false,
+            backup_type: BackupType::Full,
+            base: None,
+            is_strict: false,
             compression: Compression::default(),
             compression_text: Compression::default().to_string(),
+            takes_pages_apart: false,
+            frame_proof: true,
             rates: Rates::default(),
             overwrite: false,
             buffered: false,

@@ -14,13 +14,14 @@ use super::targets::room_for_files;
 use crate::caller::{Caller, ProcessUse};
 use crate::checks::{Checks, Finding};
 use crate::error::OperationError;
-use crate::foretold::{self, State};
+use crate::foretold::{self, StateDirectory};
 use crate::held::Held;
 use crate::moments::moment;
 use crate::outputs::{self, existing};
 use crate::probed::Ends;
+use crate::recovery::{self, RecoveryPlan};
 use crate::restore::{RestoreRequest, cluster_owner, parent};
-use crate::{compression, places, privilege};
+use crate::{compression, privilege};
 
 /// A restore that was checked.
 pub struct CheckedRestore {
@@ -43,13 +44,14 @@ pub fn check_restore(
     caller: &Caller,
     request: &RestoreRequest,
 ) -> Result<CheckedRestore, OperationError> {
-    let set = places::open(caller, &request.set)?;
+    let chosen = recovery::choose(caller, &request.set, request.recovery.as_ref())?;
+    let (_, set, recovery) = chosen;
     let mut checks = Checks::new(&caller.observer);
     let description = set.description();
     checks.ok("set", sealed(&set));
     let about = (caller.process, &mut checks);
     let places = match Held::of(description)? {
-        Held::Postgres => postgres(about, request, &set),
+        Held::Postgres => postgres(about, (request, recovery.as_ref()), &set),
         Held::Sqlite => sqlite(about, request, &set),
     };
     let into = places.unwrap_or_else(|error| {
@@ -71,7 +73,7 @@ pub fn check_restore(
         prediction: predict(request, &set, &into, bytes)?,
         checks,
         set_id: set.set_id(),
-        stripe_bytes: set.stripe_bytes(),
+        stripe_bytes: set.chain_bytes(),
         bytes,
         into,
     })
@@ -93,7 +95,7 @@ fn predict(
     places: &[PathBuf],
     bytes: u64,
 ) -> Result<Option<Prediction>, OperationError> {
-    let state = State::to_read();
+    let state = StateDirectory::to_read();
     let facts = &set.description().facts;
     let ends = Ends {
         database: places.iter().filter_map(|place| existing(place)).collect(),
@@ -109,7 +111,7 @@ fn predict(
             bytes,
             files: set.stripes().len(),
             codec,
-            ratio: to_f64(bytes) / to_f64(set.stripe_bytes()).max(1.0),
+            ratio: to_f64(bytes) / to_f64(set.chain_bytes()).max(1.0),
             speeds,
             request: request.settings.buffers.clone(),
             rates: (request.max_rate, None),
@@ -120,12 +122,12 @@ fn predict(
 
 fn postgres(
     (process, checks): (ProcessUse, &mut Checks),
-    request: &RestoreRequest,
+    (request, recovery): (&RestoreRequest, Option<&RecoveryPlan>),
     set: &OpenSet,
 ) -> Result<Vec<PathBuf>, OperationError> {
     let description = set.description();
     let owner = cluster_owner(&description.facts.database)?;
-    let request = request.cluster_request();
+    let request = request.cluster_request(recovery);
     let plan = privilege::as_user(process, owner, || {
         let (facts, files) = (&description.facts, &description.files);
         Ok::<_, OperationError>(RestorePlan::new(facts, files, &request)?)

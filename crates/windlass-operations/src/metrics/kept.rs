@@ -13,7 +13,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 
 /// The labels that tell runs apart: the operation and the subject, escaped as in the file.
-type Run = (String, String);
+type RunLabels = (String, String);
 
 /// After this time a restore is no longer in the file.
 const RESTORE_SECONDS_MAX: f64 = 7.0 * 24.0 * 3600.0;
@@ -28,7 +28,7 @@ struct Family {
     kind: Option<String>,
     help: Option<String>,
     /// The value of each series, as it stands in the file, by its labels.
-    series: BTreeMap<String, (Run, String)>,
+    series: BTreeMap<String, (RunLabels, String)>,
 }
 
 /// The series of other runs.
@@ -94,7 +94,7 @@ impl Kept {
     }
 
     /// Keeps a series, unless it is this run's own or Prometheus could not read it.
-    fn add(&mut self, line: &str, own: Option<&Run>) -> Option<()> {
+    fn add(&mut self, line: &str, own: Option<&RunLabels>) -> Option<()> {
         let (series, value) = line.rsplit_once(' ')?;
         let (name, labels) = series.strip_suffix('}')?.split_once('{')?;
         let (run, number) = (run_of(labels)?, value.parse::<f64>().ok()?);
@@ -122,7 +122,7 @@ impl Kept {
                 .parse()
                 .is_ok_and(|at: f64| now - at > RESTORE_SECONDS_MAX)
         };
-        let old: BTreeSet<Run> = series
+        let old: BTreeSet<RunLabels> = series
             .filter(|(run, value)| run.0 == "restore" && is_old(value))
             .map(|(run, _)| run.clone())
             .collect();
@@ -133,7 +133,7 @@ impl Kept {
 }
 
 /// The run that a series is of. None if the labels are not written as Prometheus reads them.
-fn run_of(labels: &str) -> Option<Run> {
+fn run_of(labels: &str) -> Option<RunLabels> {
     let mut pairs = BTreeMap::new();
     let mut rest = labels;
     loop {

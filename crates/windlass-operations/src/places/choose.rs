@@ -14,7 +14,7 @@ use super::named::Named;
 use super::other::advice_about;
 use super::which::{How, Which, meant};
 use crate::caller::Caller;
-use crate::denied;
+use crate::denied::{Denied, is_of_another as is_file_of_another};
 use crate::error::OperationError;
 use crate::moments::timestamp;
 use crate::notice::Notice;
@@ -40,7 +40,7 @@ pub fn choose<'a>(
     named: &Named,
 ) -> Result<Chosen<'a>, OperationError> {
     let place = &*named.places();
-    let sets = named.sets(list)?;
+    let sets = named.sets(&list.sets, list.unknown.is_empty())?;
     let which = named.choice.which.as_ref().unwrap_or(&Which::Latest);
     if let Which::Id(start) = which {
         let set = by_id(&sets, start, place, || left_out(list, &sets, named));
@@ -209,14 +209,14 @@ fn left_out(list: &SetList, sets: &[&SetEntry], named: &Named) -> Vec<Identity> 
 
 /// Whether it is a file of another user that this user may not read.
 fn is_of_another(unknown: &UnknownStripe) -> bool {
-    unknown.fault.is_denied() && denied::is_of_another(&unknown.file.location)
+    unknown.fault.is_denied() && is_file_of_another(&unknown.file.location)
 }
 
 fn nothing(list: &SetList, sets: &[&SetEntry], bound: i64, named: &Named) -> OperationError {
     let place = named.places();
     if let (Some(unknown), true) = (list.unknown.first(), sets.is_empty()) {
-        if let Some((message, hint)) = denied::words(&unknown.fault) {
-            return PlaceError::Denied { message, hint }.into();
+        if let Some(denied) = Denied::of(&unknown.fault) {
+            return PlaceError::Denied(denied).into();
         }
         let error = PlaceError::Unreadable {
             path: unknown.file.location.clone(),

@@ -7,6 +7,7 @@ use windlass_engine::EngineError;
 
 use super::identity::Identity;
 use super::which::WhichError;
+use crate::denied::Denied;
 use crate::ending::Ending;
 use crate::moments::{local_time, when};
 
@@ -209,13 +210,8 @@ pub enum PlaceError {
         is_damage: bool,
     },
     /// This user may not read what is there.
-    #[error("{message}")]
-    Denied {
-        /// What may not be read.
-        message: String,
-        /// Who may.
-        hint: String,
-    },
+    #[error(transparent)]
+    Denied(Denied),
     /// All sets are newer.
     #[error("no set in {place} was begun by {}", local_time(*bound))]
     NoneByThen {
@@ -286,7 +282,7 @@ impl PlaceError {
             Self::Missing { .. }
             | Self::NotMounted { .. }
             | Self::NotOfConfigured { .. }
-            | Self::Denied { .. }
+            | Self::Denied(_)
             | Self::Mistyped { .. }
             | Self::Below { .. }
             | Self::Unfinished { .. } => Ending::Failed,

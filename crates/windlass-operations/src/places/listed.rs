@@ -3,13 +3,14 @@
 use std::path::PathBuf;
 
 use jiff::Timestamp;
-use windlass_engine::{Files, METADATA_LIMIT_DEFAULT, SetEntry, SetList, list_sets};
+use windlass_engine::{METADATA_LIMIT_DEFAULT, SetEntry, SetList, list_sets};
 
+use crate::devices::STORAGE;
 use crate::error::OperationError;
 
 /// The sets of these directories.
 pub fn list(directories: &[PathBuf]) -> Result<SetList, OperationError> {
-    let mut list = list_sets(&Files, directories, METADATA_LIMIT_DEFAULT)?;
+    let mut list = list_sets(STORAGE, directories, METADATA_LIMIT_DEFAULT)?;
     for set in &mut list.sets {
         // The description has the time of every message. The header has that of its own making,
         // which may be in the second before.

@@ -7,6 +7,7 @@
 use std::path::{Path, PathBuf};
 
 use windlass_engine::{SetEntry, SetList};
+use windlass_snapshot::{Content, Snapshot, SnapshotError};
 
 use super::database::{Configured, find};
 use super::error::PlaceError;
@@ -14,7 +15,9 @@ use super::identity::{Identity, databases};
 use super::listed::names;
 use super::request::{SetChoice, SetRequest};
 use super::which::Which;
+use crate::caller::Caller;
 use crate::error::OperationError;
+use crate::snapshots::find_named;
 
 /// What the words for sets mean.
 pub struct Named {
@@ -32,7 +35,7 @@ pub struct Named {
 
 impl Named {
     /// Finds out what the words mean. They may be configured names, and may end in `@WHICH`.
-    pub fn new(request: &SetRequest) -> Result<Self, OperationError> {
+    pub fn new(caller: &Caller, request: &SetRequest) -> Result<Self, OperationError> {
         let mut named = Self {
             paths: Vec::new(),
             choice: request.choice.clone(),
@@ -41,6 +44,10 @@ impl Named {
             configured: request.configured.clone(),
         };
         for word in &request.words {
+            if let Some(snapshot) = find_named(caller, word, &request.configured)? {
+                named.add_snapshot(&snapshot)?;
+                continue;
+            }
             let Some((place, which)) = request.split(word) else {
                 named.add(request, word)?;
                 continue;
@@ -50,6 +57,20 @@ impl Named {
         }
         named.check()?;
         Ok(named)
+    }
+
+    /// Adds the stripes of a snapshot that is a set.
+    fn add_snapshot(&mut self, snapshot: &Snapshot) -> Result<(), OperationError> {
+        let Content::Set(stripes) = snapshot.content()? else {
+            let record = snapshot.record();
+            return Err(OperationError::Snapshot(SnapshotError::NotASet {
+                name: record.name.clone(),
+                method: record.method,
+            }));
+        };
+        self.plain.extend(stripes.iter().cloned());
+        self.paths.extend(stripes);
+        Ok(())
     }
 
     fn add(&mut self, request: &SetRequest, word: &Path) -> Result<(), OperationError> {
@@ -132,9 +153,18 @@ impl Named {
         })
     }
 
+    /// Whether the words leave out the sets of some databases.
+    pub fn chooses_database(&self) -> bool {
+        self.choice.of.is_some() || !self.meant.is_empty()
+    }
+
     /// The sets that the words mean. Sets that do not say their database are among them.
-    pub fn sets<'a>(&self, list: &'a SetList) -> Result<Vec<&'a SetEntry>, PlaceError> {
-        let all: Vec<_> = list.sets.iter().collect();
+    pub fn sets<'a>(
+        &self,
+        listed: &'a [SetEntry],
+        are_stripes_known: bool,
+    ) -> Result<Vec<&'a SetEntry>, PlaceError> {
+        let all: Vec<_> = listed.iter().collect();
         if let Some(of) = &self.choice.of {
             let sets = of_database(all, of, &self.places())?;
             return self.not_of_others(sets, of);
@@ -143,8 +173,7 @@ impl Named {
             return Ok(all);
         }
         let found: Vec<_> = databases(&all).into_iter().map(|(of, _)| of).collect();
-        let all_known =
-            list.unknown.is_empty() && all.iter().all(|set| Identity::of(set).is_some());
+        let all_known = are_stripes_known && all.iter().all(|set| Identity::of(set).is_some());
         let mut wanted = Vec::new();
         for one in &self.meant {
             let of = self.databases_of(one, &found);

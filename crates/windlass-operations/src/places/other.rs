@@ -7,11 +7,12 @@ use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
 use windlass_engine::media::SetId;
-use windlass_engine::{Files, SetEntry, SetState, set_of_stripe};
+use windlass_engine::{SetEntry, SetState, set_of_stripe};
 
 use super::advice::{Advice, BadSet, Instead};
 use super::identity::Identity;
 use super::listed::{list, short_id};
+use crate::devices::STORAGE;
 
 /// The advice about one of these sets, which are in these places.
 pub fn advice_about(sets: &[&SetEntry], bad: &SetEntry, places: &[PathBuf]) -> Advice {
@@ -35,7 +36,7 @@ pub fn advice_about(sets: &[&SetEntry], bad: &SetEntry, places: &[PathBuf]) -> A
 /// The advice about the set of these stripes. The other sets are those of their directories.
 pub fn advice_of_stripes(stripes: &[PathBuf]) -> Option<Advice> {
     let is_file = |path: &&PathBuf| !path.is_dir();
-    let set_id = |path: &PathBuf| set_of_stripe(&Files, path);
+    let set_id = |path: &PathBuf| set_of_stripe(STORAGE, path);
     let bad: SetId = stripes.iter().filter(is_file).find_map(set_id)?;
     let directories: BTreeSet<_> = stripes.iter().map(|path| directory(path)).collect();
     let places: Vec<_> = directories.into_iter().collect();

@@ -28,7 +28,7 @@ impl Job<'_, '_> {
             let (facts, files) = (&description.facts, &description.files);
             let map = &request.tablespace_map;
             replayed.iter().try_for_each(|space| space.check(map))?;
-            let plan = RestorePlan::new(facts, files, &request.cluster_request());
+            let plan = RestorePlan::new(facts, files, &request.cluster_request(self.recovery));
             Ok::<_, OperationError>(plan?)
         })
         .map_err(of_target)?;

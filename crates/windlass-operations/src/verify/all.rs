@@ -2,11 +2,11 @@
 
 use std::path::PathBuf;
 
-use windlass_engine::{SetEntry, SetState};
+use windlass_engine::{SetEntry, SetState, UnknownStripe};
 
-use super::Job;
 use super::outcome::{BadSets, NotRead, SetResult, VerifiedSets, VerifyStep};
-use crate::denied;
+use super::{Job, log};
+use crate::denied::Denied;
 use crate::ending::Ending;
 use crate::error::OperationError;
 use crate::places::{self, LocatedSet, Named, advice_about, short_id};
@@ -15,31 +15,27 @@ pub(super) fn verify(job: &Job<'_>, named: &Named) -> Result<VerifiedSets, Opera
     if job.request.watching.events.is_some() {
         return Err(OperationError::EventsOfSeveral);
     }
-    let list = places::list(&named.paths)?;
-    let all = named.sets(&list)?;
+    let mut list = places::list(&named.paths)?;
+    let all = named.sets(&list.sets, list.unknown.is_empty())?;
     let (unfinished, sets): (Vec<_>, Vec<_>) = all
         .into_iter()
         .partition(|set| matches!(set.state, SetState::Unfinished));
-    if sets.is_empty() && list.unknown.is_empty() {
+    let clusters = log::clusters(named, &sets)?;
+    if sets.is_empty() && list.unknown.is_empty() && clusters.is_empty() {
         // `choose` fails and says why there is no set.
         places::choose(job.caller, &list, named)?;
     }
+    let is_sound_so_far = |set: &&SetEntry| set.state.fault().is_none();
+    let well_so_far = list.unknown.is_empty() && sets.iter().all(is_sound_so_far);
     let mut results = Vec::new();
-    for unknown in &list.unknown {
-        let denied = denied::words(&unknown.fault);
+    for UnknownStripe { file, fault } in std::mem::take(&mut list.unknown) {
         results.push(SetResult::NotRead {
-            name: unknown.file.location.display().to_string(),
+            name: file.location.display().to_string(),
             id: None,
-            fault: match denied {
-                Some(_) => NotRead::Denied,
-                None => NotRead::Damaged,
-            },
-            why: denied.map_or_else(|| unknown.fault.to_string(), |(message, _)| message),
+            why: NotRead::of(fault),
         });
         tell_last(job, None, &results);
     }
-    let is_sound_so_far = |set: &&SetEntry| set.state.fault().is_none();
-    let well_so_far = list.unknown.is_empty() && sets.iter().all(is_sound_so_far);
     let mut each = Job {
         of: None,
         well_so_far,
@@ -58,7 +54,15 @@ pub(super) fn verify(job: &Job<'_>, named: &Named) -> Result<VerifiedSets, Opera
             .iter()
             .any(|one| one.is_damaged() || one.is_unknown());
     }
+    let mut logs = Vec::new();
+    for (place, system) in &clusters {
+        let how = (job.request.quick, job.cancel);
+        let log = log::verify(how, (place, *system), &sets)?;
+        job.tell(VerifyStep::Log { log: &log });
+        logs.push(log);
+    }
     Ok(VerifiedSets {
+        logs,
         sets: sets.len(),
         instead: instead(&results, &sets, &named.paths),
         results,
@@ -79,14 +83,13 @@ fn one(
     (set, found): (&SetEntry, &LocatedSet),
     has_earlier: bool,
 ) -> Result<SetResult, OperationError> {
-    let not_read = |why: String, fault| SetResult::NotRead {
+    let not_read = |why| SetResult::NotRead {
         name: short_id(set),
         id: Some(set.set_id.to_string()),
         why,
-        fault,
     };
-    if let Some((message, _)) = set.state.fault().and_then(denied::words) {
-        return Ok(not_read(message, NotRead::Denied));
+    if let Some(denied) = set.state.fault().and_then(Denied::of) {
+        return Ok(not_read(NotRead::Denied(denied)));
     }
     match job.verify(found) {
         Ok(verified) => Ok(SetResult::Verified {
@@ -95,8 +98,8 @@ fn one(
         }),
         // If there is only one set, its failure is reported in full.
         Err(error) if job.of.is_some() || has_earlier => match error.ending() {
-            Ending::Damage => Ok(not_read(error.to_string(), NotRead::Damaged)),
-            Ending::Failed => Ok(not_read(error.to_string(), NotRead::Failed)),
+            Ending::Damage => Ok(not_read(NotRead::Damaged(error))),
+            Ending::Failed => Ok(not_read(NotRead::Failed(error))),
             _ => Err(error),
         },
         Err(error) => Err(error),

@@ -1,7 +1,7 @@
 //! Opens a set, and lets the database's own tools check every relation.
 
 use std::any::Any;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -13,24 +13,38 @@ use crate::caller::Caller;
 use crate::error::OperationError;
 use crate::notice::{Notice, Observer};
 use crate::opened::{OpenSettings, Opened, ToOpen};
-use crate::places;
+use crate::places::LocatedSet;
 
-/// Opens the set of these stripes and checks what is in it.
+/// Opens a set and checks what is in it.
 pub(super) fn inspect(
     caller: &Caller,
-    stripes: &[PathBuf],
+    found: &LocatedSet,
+    settings: &OpenSettings,
+    cancel: &Cancel,
+) -> Result<Inspected, OperationError> {
+    let set = Arc::new(found.open_plain()?);
+    opened(
+        caller,
+        &ToOpen::set(&set, settings.cache_bytes)?,
+        settings,
+        cancel,
+    )
+}
+
+/// Opens an image and checks what is in it.
+pub(super) fn opened(
+    caller: &Caller,
+    what: &ToOpen,
     settings: &OpenSettings,
     cancel: &Cancel,
 ) -> Result<Inspected, OperationError> {
     let begun = Instant::now();
-    let set = Arc::new(places::open_stripes(stripes)?);
     let settings = OpenSettings {
-        writable: set.description().facts.database["kind"] == windlass_postgres::KIND,
+        writable: what.kind() == Some(windlass_postgres::KIND),
         ..settings.clone()
     };
-    let what = ToOpen::set(&set, settings.cache_bytes)?;
     let observer: Arc<dyn Observer> = Arc::new(WithoutFull(Arc::clone(&caller.observer)));
-    let mut opened = Opened::open(&observer, &what, &settings, cancel)?;
+    let mut opened = Opened::open(&observer, what, &settings, cancel)?;
     let findings = match &opened {
         Opened::Postgres { server, view } => {
             let jobs = std::thread::available_parallelism().map_or(2, usize::from);

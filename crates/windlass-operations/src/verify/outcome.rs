@@ -3,12 +3,16 @@
 use std::path::PathBuf;
 
 use serde_json::Value;
+use thiserror::Error;
 use windlass_engine::media::SetId;
-use windlass_engine::{DamageReport, RunReport, SetEntry};
+use windlass_engine::{DamageReport, EngineError, RunReport, SetEntry};
+use windlass_repository::{LogCheck, RepositoryError};
 
+use crate::denied::Denied;
 use crate::ending::Ending;
 use crate::error::OperationError;
 use crate::places::Advice;
+use crate::reach::Missing;
 
 /// What a verification found.
 pub enum VerifyOutcome {
@@ -16,6 +20,31 @@ pub enum VerifyOutcome {
     One(Box<VerifiedSet>),
     /// Of all sets of some places.
     All(VerifiedSets),
+    /// Of a snapshot that is no set.
+    Image(Box<VerifiedImage>),
+}
+
+/// A verified image whose files have no checksums.
+pub struct VerifiedImage {
+    /// What people call it.
+    pub title: String,
+    /// How many bytes were read, and could be.
+    pub bytes: u64,
+    /// How long it took.
+    pub seconds: f64,
+    /// What the database's own tools found, if they were asked.
+    pub opened: Option<Inspected>,
+}
+
+impl VerifiedImage {
+    /// How the verification ends.
+    pub fn ending(&self) -> Ending {
+        match &self.opened {
+            Some(found) if found.is_damaged() => Ending::Damage,
+            Some(found) if found.has_warnings() => Ending::Warnings,
+            _ => Ending::Done,
+        }
+    }
 }
 
 /// One verified set.
@@ -134,6 +163,25 @@ pub struct VerifiedSets {
     pub unfinished: Vec<PathBuf>,
     /// What to do about damaged sets.
     pub instead: BadSets,
+    /// What was found of the archived logs.
+    pub logs: Vec<VerifiedLog>,
+}
+
+/// What was found of the archived log of a cluster.
+#[derive(Debug)]
+pub struct VerifiedLog {
+    /// The place.
+    pub place: PathBuf,
+    /// The cluster.
+    pub system: u64,
+    /// Whether only indexes were checked.
+    pub is_quick: bool,
+    /// What its objects hold.
+    pub check: LogCheck,
+    /// What is missing.
+    pub gaps: Vec<Missing>,
+    /// Why it could not be looked at.
+    pub error: Option<RepositoryError>,
 }
 
 /// What was found of one set or file.
@@ -152,21 +200,32 @@ pub enum SetResult {
         /// Its whole id; none for a file.
         id: Option<String>,
         /// Why.
-        why: String,
-        /// What that means.
-        fault: NotRead,
+        why: NotRead,
     },
 }
 
-/// What it means that a set was not read.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// Why a set or file was not read.
+#[derive(Debug, Error)]
 pub enum NotRead {
     /// It is damaged.
-    Damaged,
+    #[error(transparent)]
+    Damaged(OperationError),
     /// This user may not read it.
-    Denied,
+    #[error(transparent)]
+    Denied(Denied),
     /// Something else failed.
-    Failed,
+    #[error(transparent)]
+    Failed(OperationError),
+}
+
+impl NotRead {
+    /// Why a file cannot be read that may be a stripe.
+    pub(super) fn of(fault: EngineError) -> Self {
+        match Denied::of(&fault) {
+            Some(denied) => Self::Denied(denied),
+            None => Self::Damaged(fault.into()),
+        }
+    }
 }
 
 /// What to do about the damaged sets of some places.
@@ -193,13 +252,13 @@ impl SetResult {
     pub fn is_damaged(&self) -> bool {
         match self {
             Self::Verified { verified, .. } => verified.ending() == Ending::Damage,
-            Self::NotRead { fault, .. } => *fault == NotRead::Damaged,
+            Self::NotRead { why, .. } => matches!(why, NotRead::Damaged(_)),
         }
     }
 
     /// Whether nothing is known of it.
     pub fn is_unknown(&self) -> bool {
-        matches!(self, Self::NotRead { fault, .. } if *fault != NotRead::Damaged)
+        matches!(self, Self::NotRead { .. }) && !self.is_damaged()
     }
 
     /// What was found, if it was verified.
@@ -228,11 +287,15 @@ impl VerifiedSets {
     pub fn ending(&self) -> Ending {
         let verified = || self.results.iter().filter_map(SetResult::verified);
         let has = |ending| verified().any(|one| one.ending() == ending);
-        match (self.damaged().is_empty(), self.failed().is_empty()) {
-            (false, _) => Ending::Damage,
-            (true, false) => Ending::Failed,
-            (true, true) if has(Ending::Warnings) => Ending::Warnings,
-            (true, true) => Ending::Done,
+        let has_log = |is: fn(&VerifiedLog) -> bool| self.logs.iter().any(is);
+        let is_damaged = !self.damaged().is_empty() || has_log(VerifiedLog::is_damaged);
+        let is_unknown = !self.failed().is_empty() || has_log(VerifiedLog::is_unknown);
+        let has_warnings = has(Ending::Warnings) || has_log(VerifiedLog::has_gaps);
+        match (is_damaged, is_unknown) {
+            (true, _) => Ending::Damage,
+            (false, true) => Ending::Failed,
+            (false, false) if has_warnings => Ending::Warnings,
+            (false, false) => Ending::Done,
         }
     }
 }
@@ -258,6 +321,11 @@ pub enum VerifyStep<'a> {
         /// What was found.
         verified: &'a VerifiedSet,
     },
+    /// An archived log was verified.
+    Log {
+        /// What was found.
+        log: &'a VerifiedLog,
+    },
     /// A set or file was not read.
     NotRead {
         /// Its entry, if it is a set.
@@ -273,6 +341,7 @@ impl std::fmt::Debug for VerifyStep<'_> {
             Self::Begins { of } => ("begins", of.map(|set| set.set_id.to_string())),
             Self::Read { verified, .. } => ("read", Some(verified.id.to_string())),
             Self::Opened { verified, .. } => ("opened", Some(verified.id.to_string())),
+            Self::Log { log } => ("log", Some(log.system.to_string())),
             Self::NotRead { result, .. } => ("not read", Some(result.name().to_owned())),
         };
         write!(f, "{step}: {}", name.unwrap_or_default())

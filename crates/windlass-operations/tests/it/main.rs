@@ -2,6 +2,9 @@
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
+mod laboratory;
+mod opening;
+
 use std::path::Path;
 use std::sync::{Arc, Mutex};
 

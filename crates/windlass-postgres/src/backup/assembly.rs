@@ -6,17 +6,21 @@
 //!   read it.
 //! - Empty files only have an entry in the table, because reading them would tell nothing more.
 
-use std::collections::{BTreeMap, HashSet};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::path::PathBuf;
 use std::sync::Arc;
 
 use windlass_engine::{BackupRun, FileContent, FileSpec, Missing};
-use windlass_media::{FileEntry, FileFlags, FileKind, FileNo, FileTable, crc32c, fitted};
+use windlass_media::{
+    Base, FileEntry, FileFlags, FileKind, FileNo, FileTable, Inherited, crc32c, fitted,
+};
 
+use super::changes::{Changes, Share};
 use super::foreseen;
-use super::log::FoundSegment;
+use super::log::{BackupLabel, FoundSegment};
 use crate::error::PostgresError;
 use crate::facts::ClusterFacts;
+use crate::hook::OlderPages;
 use crate::listing::{Entry, Listing, Moment};
 use crate::tablespace::oid_of_link;
 use crate::warning::Warning;
@@ -36,6 +40,11 @@ pub(super) struct Assembly {
     first: FileNo,
     /// When the scan for the listing began.
     listed: Moment,
+    /// What changed since the base, if the set builds on one. Only the first window leaves out what
+    /// the base has. A later one reads few files, and these whole.
+    changes: Option<Changes>,
+    /// What the base has of the files that were pushed in part.
+    inherited: HashMap<FileNo, Inherited>,
     /// Files that earlier windows copied and that are no longer part of the set.
     superseded: HashSet<FileNo>,
     root: PathBuf,
@@ -59,6 +68,8 @@ impl Assembly {
             numbers: Vec::new(),
             first: FileNo(0),
             listed: Moment(i64::MIN),
+            changes: None,
+            inherited: HashMap::new(),
             superseded: HashSet::new(),
             root,
             next: FileNo(0),
@@ -67,6 +78,24 @@ impl Assembly {
             table: Vec::new(),
             databases: Directories::new(),
             last: None,
+        }
+    }
+
+    /// Builds on a base. The first window began at `moment`.
+    pub(super) fn stand_on(&mut self, changes: Changes, moment: Moment) {
+        self.listed = moment;
+        self.changes = Some(changes);
+    }
+
+    /// Fails if the first window began on another timeline than the changes were looked for.
+    pub(super) fn check_start(&self, label: &BackupLabel) -> Result<(), PostgresError> {
+        match &self.changes {
+            Some(changes) if changes.timeline != label.timeline => Err(PostgresError::Timeline {
+                start: label.start,
+                start_timeline: changes.timeline,
+                stop_timeline: label.timeline,
+            }),
+            _ => Ok(()),
         }
     }
 
@@ -103,8 +132,14 @@ impl Assembly {
         }
         self.supersede(&kept, run);
         self.next = FileNo(next);
-        (self.listing, self.numbers) = (listing, numbers);
-        (self.first, self.listed) = (first, listed);
+        (self.listing, self.numbers, self.first) = (listing, numbers, first);
+        // What the base has is right for a file only if nobody has touched it since before the
+        // window began: the changes are those up to there.
+        if self.changes.is_none() || !self.is_first_window() {
+            self.listed = listed;
+        } else if let Some(changes) = &mut self.changes {
+            changes.look_at(&self.listing);
+        }
         Ok(first)
     }
 
@@ -158,6 +193,32 @@ impl Assembly {
         &self.listing
     }
 
+    fn is_first_window(&self) -> bool {
+        self.first == FileNo(0)
+    }
+
+    /// What of a listed file this window reads.
+    fn share(&self, entry: &Entry) -> Share {
+        let changes = self.changes.as_ref().filter(|_| self.is_first_window());
+        changes.map_or(Share::Whole, |changes| {
+            changes.share(self.listing.path(entry), entry)
+        })
+    }
+
+    /// From which position on the pages of this window's listing go into the set, and up to which
+    /// offset of each file older ones do not. Nothing if all pages go there.
+    pub(super) fn older_pages(&self) -> Option<OlderPages> {
+        let changes = self.changes.as_ref().filter(|_| self.is_first_window())?;
+        let limit = |entry: &Entry| match self.share(entry) {
+            Share::Scanned { limit, .. } => limit,
+            _ => 0,
+        };
+        Some(OlderPages {
+            since: changes.scans_since()?,
+            limits: self.listing.entries().iter().map(limit).collect(),
+        })
+    }
+
     /// The listed entries that this window copies, with their numbers.
     fn to_push(&self) -> impl Iterator<Item = (FileNo, &Entry)> {
         let entries = self.numbers.iter().copied().zip(self.listing.entries());
@@ -168,15 +229,17 @@ impl Assembly {
 
     /// How many bytes [`Assembly::push_listed`] will push.
     pub(super) fn bytes_to_push(&self) -> u64 {
-        self.to_push().map(|(_, entry)| entry.bytes).sum()
+        let read = |(_, entry): (FileNo, &Entry)| self.share(entry).bytes(entry.bytes);
+        self.to_push().map(read).sum()
     }
 
     /// Pushes every listed file that has content and must be copied.
-    pub(super) fn push_listed(&self, run: &mut BackupRun) -> Result<(), PostgresError> {
+    pub(super) fn push_listed(&mut self, run: &mut BackupRun) -> Result<(), PostgresError> {
+        let mut inherited = Vec::new();
         for (file, entry) in self.to_push() {
             let content = FileContent::Path(self.listing.source_path(&self.root, entry));
             let missing = missing(self.listing.path(entry));
-            run.push(FileSpec {
+            let spec = FileSpec {
                 file,
                 content,
                 bytes: entry.bytes,
@@ -184,9 +247,42 @@ impl Assembly {
                 // it again.
                 needed_bytes: 0,
                 missing,
-            })?;
+            };
+            match self.share(entry) {
+                Share::Whole => run.push(spec)?,
+                Share::Scanned { base_file, limit } => {
+                    run.push(spec)?;
+                    inherited.push(Inherited {
+                        file,
+                        base_file,
+                        bytes: limit,
+                    });
+                }
+                Share::Parts {
+                    base_file,
+                    limit,
+                    ranges,
+                } => {
+                    run.push_parts(spec, ranges)?;
+                    inherited.push(Inherited {
+                        file,
+                        base_file,
+                        bytes: limit,
+                    });
+                }
+            }
         }
+        let inherited = inherited.into_iter().map(|one| (one.file, one));
+        self.inherited.extend(inherited);
         Ok(())
+    }
+
+    /// What the set says of its base, if it builds on one. Valid after `settle`.
+    pub(super) fn base(&self) -> Option<Base> {
+        let base = &self.changes.as_ref()?.base;
+        let files = self.table.iter();
+        let files = files.filter_map(|entry| self.inherited.get(&entry.file).copied());
+        Some(base.with_files(files.collect()))
     }
 
     /// Pushes a WAL segment, and the mark that keeps a restored server from archiving it again.
@@ -290,7 +386,17 @@ impl Assembly {
         let entries = self.numbers.iter().copied().zip(self.listing.entries());
         for (file, entry) in entries {
             let mut made = self.listing.table_entry(file, entry);
-            if settled(run, &mut made) {
+            let is_there = settled(run, &mut made);
+            if run
+                .outcome(file)
+                .is_none_or(|outcome| outcome.dropped_bytes == 0)
+            {
+                self.inherited.remove(&file);
+            }
+            // Nobody has read the whole of a file with bytes of the base.
+            made.flags.crc_known &= !self.inherited.contains_key(&file);
+            made.crc32c *= u32::from(made.flags.crc_known);
+            if is_there {
                 table.push(made);
             } else {
                 self.check_vanished(entry)?;

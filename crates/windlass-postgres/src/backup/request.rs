@@ -1,10 +1,26 @@
 //! What the user asks of a backup, and whether a server can take it.
 
+use std::sync::Arc;
+
+use windlass_media::BackupType;
+
+use crate::chain::ChainBase;
 use crate::error::PostgresError;
 
 /// The server takes labels as long as its longest path. A line break in a label would forge a line
 /// of backup_label.
 const LABEL_BYTES_MAX: usize = 1024;
+
+/// What a backup builds on.
+#[derive(Clone, Debug)]
+pub struct Chain {
+    /// Differential or incremental.
+    pub backup_type: BackupType,
+    /// The earlier set.
+    pub base: Arc<ChainBase>,
+    /// Fail if nobody knows what changed since then, instead of reading everything.
+    pub is_strict: bool,
+}
 
 /// What the user asks of a backup.
 #[derive(Clone, Debug)]
@@ -15,6 +31,8 @@ pub struct BackupRequest {
     pub fast_checkpoint: bool,
     /// Check page checksums, if the cluster has them.
     pub verify_checksums: bool,
+    /// What it builds on; nothing for a full backup.
+    pub chain: Option<Chain>,
     /// Name and version of the program, for the set's facts.
     pub tool: String,
     /// The options as the user gave them, for the set's facts.
@@ -27,6 +45,7 @@ impl Default for BackupRequest {
             label: "windlass".into(),
             fast_checkpoint: true,
             verify_checksums: true,
+            chain: None,
             tool: concat!("windlass ", env!("CARGO_PKG_VERSION")).into(),
             options: serde_json::Value::Null,
         }

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use super::databases::Databases;
 use super::request::BackupRequest;
+use crate::chain::ChainFault;
 use crate::conninfo::Conninfo;
 use crate::facts::{ClusterFacts, Tablespace};
 use crate::listing::Moment;
@@ -16,6 +17,10 @@ pub(super) struct Backup<'a> {
     pub(super) request: &'a BackupRequest,
     pub(super) session: &'a mut Session,
     pub(super) databases: Databases,
+    /// Whether page checksums or wal_log_hints are on.
+    pub(super) hints_logged: bool,
+    /// Why everything is read although the backup was to build on a base.
+    pub(super) instead: Option<ChainFault>,
     /// Every tablespace that existed at the beginning or at the stop of a window, by number.
     pub(super) spaces: BTreeMap<u32, Tablespace>,
 }

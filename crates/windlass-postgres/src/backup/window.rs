@@ -29,12 +29,13 @@ use crate::cluster::ask_tablespaces;
 use crate::control::Control;
 use crate::error::PostgresError;
 use crate::facts::Tablespace;
-use crate::hook::PageCheck;
+use crate::hook::{Listed, PageCheck};
 use crate::keeper::{self, FirstSegment};
+use crate::layouts::{Catalogs, PageLayouts};
 use crate::listing::{Listing, Moment};
 use crate::lsn::{Lsn, Segment, segment_of};
-use crate::relations::catalog::Layout;
-use crate::scan::{CatalogForm, ScanRules, scan};
+use crate::relations::files::CatalogForm;
+use crate::scan::{ScanRules, scan};
 use crate::session::Stopped;
 use crate::tablespace::{TABLESPACE_LINKS, oids_of_map};
 use crate::wal::WalRange;
@@ -106,6 +107,11 @@ impl Backup<'_> {
         let control = Control::read(&self.cluster.data_directory)?;
         let status = StatusSegments::of(&control, self.cluster.standby);
         let rules = self.scan_rules(&control, begun.known);
+        if !assembly.has_files()
+            && let Some(changes) = self.changes(run, &control, start_lsn)?
+        {
+            assembly.stand_on(changes, begun.moment);
+        }
         let mut warnings = self.copy_files(run, assembly, check, (start_lsn, &rules))?;
         let source = (self.cluster, &mut *self.session);
         self.databases.settle(source, run, assembly)?;
@@ -114,6 +120,7 @@ impl Backup<'_> {
         let stopped = self.stop(run)?;
         let tablespaces = self.tablespaces(assembly)?;
         let label = BackupLabel::parse(&stopped.label)?;
+        assembly.check_start(&label)?;
         run.progress().set_phase("reading WAL");
         let ranges = log::plan_ranges(self.cluster, &label, stopped.lsn)?;
         let segments = log::find_segments(self.cluster, &ranges, &mut warnings)?;
@@ -180,11 +187,7 @@ impl Backup<'_> {
     fn scan_rules(&self, control: &Control, expected: Vec<Vec<u8>>) -> ScanRules {
         ScanRules {
             expected,
-            catalogs: Some(CatalogForm {
-                layout: Layout::new(self.cluster.major(), control.name_bytes as usize),
-                page_bytes: control.block_bytes,
-                segment_pages: control.relation_segment_blocks,
-            }),
+            catalogs: Some(CatalogForm::of(self.cluster.major(), control)),
             ..ScanRules::of(self.cluster)
         }
     }
@@ -205,7 +208,13 @@ impl Backup<'_> {
         let listing = Arc::new(scanned.listing);
         let first = assembly.renew(Arc::clone(&listing), moment, run)?;
         if let Some(check) = check {
-            check.add(first, listing, start);
+            check.add(Listed {
+                layouts: layouts(run, rules, &listing),
+                first,
+                older: assembly.older_pages(),
+                listing,
+                start,
+            });
         }
         let progress = run.progress();
         let total = progress.done().saturating_add(assembly.bytes_to_push());
@@ -322,5 +331,20 @@ impl Backup<'_> {
         };
         let directory = self.cluster.data_directory.join("pg_wal");
         FirstSegment::new(directory, segment.name(bytes))
+    }
+}
+
+/// How the pages of the listed relations are laid out, if the run wants to know.
+fn layouts(run: &BackupRun, rules: &ScanRules, listing: &Listing) -> PageLayouts {
+    match &rules.catalogs {
+        Some(form) if run.takes_pages_apart() => {
+            let catalogs = Catalogs {
+                root: &rules.root,
+                version_directory: &rules.version_directory,
+                form,
+            };
+            PageLayouts::read(&catalogs, listing)
+        }
+        _ => PageLayouts::default(),
     }
 }

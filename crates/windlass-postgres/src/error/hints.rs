@@ -52,6 +52,7 @@ impl PostgresError {
     fn own_hint(&self) -> Option<String> {
         let text = match self {
             Self::Engine(error) => return error.hint(),
+            Self::Chain(fault) => return fault.hint().map(str::to_owned),
             Self::Connect { .. } => return self.connect_hint(),
             Self::Right {
                 database, grant, ..

@@ -1,13 +1,17 @@
-//! The rows of four system catalogs; only the columns that names need.
+//! The rows of five system catalogs; only the columns that names and the forms of rows need.
 //!
 //! All columns read here come before the first one that may be null or of varying length, so each
-//! has a fixed place. PostgreSQL 18 inserted `relallfrozen` into the middle of pg_class.
+//! has a fixed place. PostgreSQL 18 inserted `relallfrozen` into the middle of pg_class. In
+//! pg_attribute, 16 moved `attstattarget` to the end and made `attndims` shorter, and 18 removed
+//! `attcacheoff`.
 
-use super::heap::u32_at;
+use super::heap::{u16_at, u32_at};
 use super::relation::RelationKind;
 
 /// pg_class.
 pub(crate) const CLASS: u32 = 1259;
+/// pg_attribute.
+pub(crate) const ATTRIBUTE: u32 = 1249;
 /// pg_database.
 pub(crate) const DATABASE: u32 = 1262;
 /// pg_namespace.
@@ -24,6 +28,10 @@ pub(crate) const SPACE_GLOBAL: u32 = 1664;
 pub(crate) struct Layout {
     name_bytes: usize,
     class_toast_at: usize,
+    /// attlen, which attnum follows.
+    attribute_length_at: usize,
+    /// attalign.
+    attribute_align_at: usize,
 }
 
 /// A row of pg_class.
@@ -32,6 +40,8 @@ pub(crate) struct ClassRow {
     pub(crate) oid: u32,
     pub(crate) name: String,
     pub(crate) namespace: u32,
+    /// Oid of the access method; 0 if it has none.
+    pub(crate) access_method: u32,
     /// 0 for catalogs whose file number is in a map.
     pub(crate) file_number: u32,
     /// 0 for the database's own tablespace.
@@ -43,13 +53,35 @@ pub(crate) struct ClassRow {
     pub(crate) persistence: u8,
 }
 
+/// A row of pg_attribute: a column of a relation.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct AttributeRow {
+    pub(crate) relation: u32,
+    /// From 1; system columns have negative numbers.
+    pub(crate) number: i16,
+    /// Oid of its type; 0 if it was dropped.
+    pub(crate) of_type: u32,
+    /// How many bytes a value has; negative if they vary.
+    pub(crate) length: i16,
+    /// Where values begin: `c`, `s`, `i` or `d`.
+    pub(crate) align: u8,
+}
+
 impl Layout {
     /// The layout for a server of this major version, with names of `name_bytes`.
     pub(crate) fn new(major: u32, name_bytes: usize) -> Self {
         let frozen_pages = if major >= 18 { 4 } else { 0 };
+        let after_name = 4 + name_bytes;
+        let (length, align) = match major {
+            ..16 => (8, 25),
+            16 | 17 => (4, 19),
+            18.. => (4, 15),
+        };
         Self {
             name_bytes,
-            class_toast_at: 4 + name_bytes + 40 + frozen_pages,
+            class_toast_at: after_name + 40 + frozen_pages,
+            attribute_length_at: after_name + length,
+            attribute_align_at: after_name + align,
         }
     }
 
@@ -63,6 +95,7 @@ impl Layout {
             oid,
             name,
             namespace: u32_at(columns, after_name)?,
+            access_method: u32_at(columns, after_name + 16)?,
             file_number: u32_at(columns, after_name + 20)?,
             tablespace: u32_at(columns, after_name + 24)?,
             toast: u32_at(columns, self.class_toast_at)?,
@@ -77,6 +110,21 @@ impl Layout {
         let name = columns.get(4..4 + self.name_bytes)?;
         let end = name.iter().position(|byte| *byte == 0)?;
         (end > 0).then(|| (oid, String::from_utf8_lossy(&name[..end]).into_owned()))
+    }
+
+    /// The columns are: relation, name, type, [before 16: statistics target], length, number,
+    /// [before 16: dimensions; before 18: cached offset], modifier, [16 and later: dimensions],
+    /// by value, alignment.
+    pub(crate) fn attribute(&self, columns: &[u8]) -> Option<AttributeRow> {
+        let length = u16_at(columns, self.attribute_length_at)?;
+        let number = u16_at(columns, self.attribute_length_at + 2)?;
+        Some(AttributeRow {
+            relation: u32_at(columns, 0)?,
+            number: number.cast_signed(),
+            of_type: u32_at(columns, 4 + self.name_bytes)?,
+            length: length.cast_signed(),
+            align: *columns.get(self.attribute_align_at)?,
+        })
     }
 
     /// A row of pg_index: the index, and its table.
@@ -127,6 +175,8 @@ mod tests {
         ) {
             let layout = Layout::new(major, name_bytes);
             drop((layout.class(&row), layout.named(&row), layout.index(&row)));
+            let attribute = layout.attribute(&row);
+            prop_assert!(attribute.is_none() || row.len() > name_bytes);
         }
     }
 }

@@ -45,6 +45,7 @@ fn facts() -> DatabaseFacts {
         outgoing: Outgoing::default(),
         warnings: Vec::new(),
         earlier_windows: Vec::new(),
+        hints_logged: true,
         log_surveyed: true,
     }
 }

@@ -7,6 +7,7 @@ use windlass_media::FileNo;
 use windlass_testkit::sick::SickDirectory;
 
 use super::*;
+use crate::relations::catalog::Layout;
 
 struct Place {
     directory: tempfile::TempDir,

@@ -17,9 +17,10 @@ use std::fs::Metadata;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
 
-use super::{CatalogForm, Scanner, catalogs, gone_is_none, joined};
+use super::{Scanner, catalogs, gone_is_none, joined};
 use crate::error::{IoContext, PostgresError};
 use crate::names::{Fork, RelationFile};
+use crate::relations::files::CatalogForm;
 
 /// What every cluster has, directories before what they hold.
 const EVERY_CLUSTER: [&str; 15] = [

@@ -18,14 +18,14 @@ const SHORT_HEADER_BYTES: usize = 24;
 pub(crate) const LONG_HEADER_BYTES: usize = 40;
 /// Flags of xlp_info.
 const CONTINUES_RECORD: u16 = 1;
-const LONG_HEADER: u16 = 2;
+pub(super) const LONG_HEADER: u16 = 2;
 const ABANDONS_RECORD: u16 = 8;
 /// How many bytes to read at once: a multiple of every page size, and at most a segment.
 const BLOCK_BYTES: u64 = 1 << 20;
 const PAGE_BYTES_MIN: u32 = 1 << 10;
 const PAGE_BYTES_MAX: u32 = 1 << 16;
 /// The magic numbers of pages, by major version.
-const MAGICS: [(u16, u32); 6] = [
+pub(super) const MAGICS: [(u16, u32); 6] = [
     (0xD10D, 14),
     (0xD110, 15),
     (0xD113, 16),
@@ -33,6 +33,35 @@ const MAGICS: [(u16, u32); 6] = [
     (0xD118, 18),
     (0xD122, 19),
 ];
+
+/// Where the first record of a segment begins. `None` if the segment is not there, or has none.
+pub(crate) fn first_record(
+    source: &mut dyn LogSource,
+    segment_bytes: u64,
+    segment: u64,
+) -> Result<Option<Lsn>, PostgresError> {
+    let start = Lsn(segment.saturating_mul(segment_bytes));
+    let mut pages = match Pages::open(source, segment_bytes, start) {
+        Ok(pages) => pages,
+        Err(Halt::End(_)) => return Ok(None),
+        Err(Halt::Failed(error)) => return Err(error),
+    };
+    while pages.position.0 / segment_bytes == segment {
+        let page = pages.position;
+        let rest_bytes = match pages.enter_page() {
+            Ok(found) => u64::from(found.rest_bytes),
+            Err(Halt::End(_)) => return Ok(None),
+            Err(Halt::Failed(error)) => return Err(error),
+        };
+        let first = Lsn(pages.position.0 + rest_bytes.next_multiple_of(8));
+        let next_page = Lsn(page.0 + pages.page_bytes);
+        if first < next_page {
+            return Ok(Some(first));
+        }
+        pages.position = next_page;
+    }
+    Ok(None)
+}
 
 /// Why the log ends, and at which position.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -228,6 +228,7 @@ proptest! {
             bytes: 24 + body.len() as u32,
             manager,
             info: info & 0xF0,
+            transaction: 0,
             body,
         };
         for major in [14, 15, 18] {
@@ -248,6 +249,7 @@ fn effects_are_those_of_the_version_that_wrote_the_log() {
         bytes: 0,
         manager,
         info,
+        transaction: 0,
         body,
     };
     let copied = record(4, 0, main_data(&[1, 2, 3, 4]));

@@ -42,6 +42,8 @@ pub struct Record {
     pub manager: u8,
     /// Which of the manager's records it is.
     pub info: u8,
+    /// The transaction that wrote it; 0 for none.
+    pub transaction: u32,
     /// The body; empty for managers that the caller did not name.
     pub body: Vec<u8>,
 }
@@ -50,6 +52,8 @@ pub struct Record {
 pub struct Records<'a> {
     pages: Pages<'a>,
     wanted: &'a [u8],
+    /// Whether the beginning of a long body is kept, instead of ending there.
+    beginnings: bool,
     /// Where the last record began; not known at first.
     previous: Option<Lsn>,
     end: Option<LogEnd>,
@@ -77,9 +81,18 @@ impl<'a> Records<'a> {
         Ok(Self {
             pages,
             wanted,
+            beginnings: false,
             previous: None,
             end: None,
         })
+    }
+
+    /// Keeps only the beginning of a body that is longer than [`BODY_BYTES_MAX`].
+    pub fn with_beginnings(self) -> Self {
+        Self {
+            beginnings: true,
+            ..self
+        }
     }
 
     /// The major version that wrote the log.
@@ -135,11 +148,12 @@ impl<'a> Records<'a> {
         }
         self.check_header(&header, start)?;
         let (info, manager) = (header[16] & INFO_MASK, header[17]);
+        let transaction = u32::from_le_bytes([4, 5, 6, 7].map(|at: usize| header[at]));
         if self.wanted.contains(&manager) {
-            if bytes > BODY_BYTES_MAX {
+            if bytes > BODY_BYTES_MAX && !self.beginnings {
                 return Err(fault("a record is longer than its kind can be"));
             }
-            body.kept = Some(Vec::with_capacity(body.left as usize));
+            body.kept = Some(Vec::with_capacity(body.left.min(BODY_BYTES_MAX) as usize));
         }
         if !self.read_body(&mut body)? {
             return Ok(None);
@@ -159,6 +173,7 @@ impl<'a> Records<'a> {
             bytes,
             manager,
             info,
+            transaction,
             body: body.kept.unwrap_or_default(),
         }))
     }
@@ -199,7 +214,8 @@ impl<'a> Records<'a> {
             let part = self.pages.take(body.left as usize)?;
             body.crc = crc32c_zeros_after(body.crc, part.len() as u64) ^ crc32c(part);
             if let Some(kept) = &mut body.kept {
-                kept.extend_from_slice(part);
+                let room = (BODY_BYTES_MAX as usize).saturating_sub(kept.len());
+                kept.extend_from_slice(&part[..part.len().min(room)]);
             }
             body.left -= fitted::<u32, _>(part.len());
         }

@@ -90,13 +90,17 @@ fn base_backup(source: &PrivateCluster, to: &Path) {
     );
 }
 
-fn live_round_trip(options: ClusterOptions) -> (tempfile::TempDir, PrivateCluster, BackupOutcome) {
+fn live_round_trip(
+    options: ClusterOptions,
+    pages: bool,
+) -> (tempfile::TempDir, PrivateCluster, BackupOutcome) {
     windlass_testkit::postgres::become_server_user();
     let place = tempfile::tempdir().unwrap();
     let source = busy_cluster(place.path(), options);
     base_backup(&source, &place.path().join("reference"));
     let wish = Wish {
         source_rate: Some(SOURCE_RATE),
+        pages,
         ..Wish::default()
     };
     let set = place.path().join("set");
@@ -108,7 +112,7 @@ fn live_round_trip(options: ClusterOptions) -> (tempfile::TempDir, PrivateCluste
 #[test]
 fn a_backup_under_load_and_ddl_is_the_source_at_its_stop_position() {
     let options = ClusterOptions::default().initdb("--data-checksums");
-    let (_place, _source, outcome) = live_round_trip(options);
+    let (_place, _source, outcome) = live_round_trip(options, false);
     assert!(outcome.facts.checksums.pages_checked > 10_000);
     assert_eq!(
         outcome.facts.checksums.pages_bad, 0,
@@ -118,6 +122,17 @@ fn a_backup_under_load_and_ddl_is_the_source_at_its_stop_position() {
     assert!(outcome.facts.stop_lsn > outcome.facts.start_lsn);
 }
 
+/// The pages are taken apart while the load writes to them and changes the tables' columns.
+#[test]
+fn a_backup_under_load_with_pages_apart_is_the_source_at_its_stop_position() {
+    let options = ClusterOptions::default().initdb("--data-checksums");
+    let (_place, _source, outcome) = live_round_trip(options, true);
+    assert!(outcome.facts.checksums.pages_checked > 10_000);
+    let pages = outcome.report.pages.unwrap();
+    assert!(pages.apart_bytes > 50_000_000, "{pages:?}");
+    assert_eq!(pages.wrong_frames, 0, "{pages:?}");
+}
+
 #[test]
 fn full_page_writes_off_and_small_segments_make_no_difference() {
     let options = ClusterOptions::default().initdb("--wal-segsize=1");
@@ -125,6 +140,7 @@ fn full_page_writes_off_and_small_segments_make_no_difference() {
         options
             .setting("full_page_writes = off")
             .setting("min_wal_size = 2MB"),
+        false,
     );
     assert_eq!(outcome.facts.wal_segment_bytes, 1 << 20);
     let wal = outcome.facts.stop_lsn.0 - outcome.facts.start_lsn.0;

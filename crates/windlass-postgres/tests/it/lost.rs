@@ -4,12 +4,13 @@ use std::collections::BTreeMap;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 
-use windlass_testkit::postgres::{ClusterOptions, DEFAULT_BIN, PrivateCluster, become_server_user};
+use windlass_testkit::postgres::{DEFAULT_BIN, PrivateCluster, become_server_user};
 
 use crate::inspect::{PAGE, found, inspected, inspected_by};
 use crate::open::Opened;
 use crate::support::{Wish, try_backup};
 use crate::versions::versions;
+use crate::windows::options_of;
 
 /// Before this version every sequence was logged.
 const UNLOGGED_SEQUENCES_SINCE: u32 = 15;
@@ -28,15 +29,35 @@ const KINDS: [&str; 11] = [
     "hollow",
 ];
 
-/// A set of a cluster with every kind of relation, and the paths of those that are named above and
-/// of the index on `hollow`.
-fn set_of_all_kinds(bin: &Path) -> (Opened, BTreeMap<&'static str, String>) {
+/// A set that is opened, and the paths of some of its relations by their names.
+type OpenedSet = (Opened, BTreeMap<&'static str, String>);
+
+/// A set of a cluster in which `fill` has made relations, and the paths of those that are `named`.
+fn set_of(bin: &Path, named: &[&'static str], fill: impl FnOnce(&PrivateCluster)) -> OpenedSet {
     become_server_user();
     let place = tempfile::tempdir().unwrap();
-    let source = PrivateCluster::start(&ClusterOptions {
-        bin: bin.to_owned(),
-        ..ClusterOptions::default()
-    });
+    let options = options_of(bin).setting("max_prepared_transactions = 1");
+    let source = PrivateCluster::start(&options);
+    fill(&source);
+    let path = |name| {
+        source.sql(
+            "postgres",
+            &format!("SELECT pg_relation_filepath('{name}')"),
+        )
+    };
+    let paths = named.iter().map(|name| (*name, path(name))).collect();
+    try_backup(&source, &place.path().join("set"), &Wish::default()).unwrap();
+    (Opened::new(source.bin(), place), paths)
+}
+
+/// A set of a cluster with every kind of relation, and the paths of those that are named above and
+/// of the indexes that the tests change.
+fn set_of_all_kinds(bin: &Path) -> OpenedSet {
+    let others = ["hollow_index", "fleeting_index", "fleeting_i_seq"];
+    set_of(bin, &[&KINDS[..], &others].concat(), make_all_kinds)
+}
+
+fn make_all_kinds(source: &PrivateCluster) {
     let sql = |text: &str| source.sql("postgres", text);
     sql(
         "CREATE TABLE rows AS SELECT i, i::text x, point(i, i) p, ARRAY[i] a \
@@ -68,14 +89,6 @@ fn set_of_all_kinds(bin: &Path) -> (Opened, BTreeMap<&'static str, String>) {
          WHERE indexrelid = 'fleeting_index'::regclass",
     );
     sql("VACUUM ANALYZE");
-    let path = |name| (name, sql(&format!("SELECT pg_relation_filepath('{name}')")));
-    let paths = KINDS
-        .into_iter()
-        .chain(["hollow_index", "fleeting_index", "fleeting_i_seq"])
-        .map(path)
-        .collect();
-    try_backup(&source, &place.path().join("set"), &Wish::default()).unwrap();
-    (Opened::new(source.bin(), place), paths)
 }
 
 #[test]
@@ -150,15 +163,12 @@ const NOT_READY: [&str; 7] = [
 ];
 
 /// A set with all of these, the same of a TOAST table, and an index that is ready but not valid.
-/// Returns also the paths of some.
-fn set_of_unfinished_indexes(bin: &Path) -> (Opened, BTreeMap<&'static str, String>) {
-    become_server_user();
-    let place = tempfile::tempdir().unwrap();
-    let options = ClusterOptions {
-        bin: bin.to_owned(),
-        ..ClusterOptions::default()
-    };
-    let source = PrivateCluster::start(&options.setting("max_prepared_transactions = 1"));
+fn set_of_unfinished_indexes(bin: &Path) -> OpenedSet {
+    let named = [&NOT_READY[..], &["incomplete"]].concat();
+    set_of(bin, &named, make_unfinished_indexes)
+}
+
+fn make_unfinished_indexes(source: &PrivateCluster) {
     let sql = |text: &str| source.sql("postgres", text);
     sql("CREATE TABLE rows AS SELECT i, repeat('x', 9) x FROM generate_series(0, 10) i");
     sql("CREATE TABLE parts (i int) PARTITION BY RANGE (i)");
@@ -191,11 +201,6 @@ fn set_of_unfinished_indexes(bin: &Path) -> (Opened, BTreeMap<&'static str, Stri
     assert_eq!(unready, (NOT_READY.len() + 1).to_string());
     sql("CREATE INDEX incomplete ON rows USING hash (i)");
     sql("UPDATE pg_index SET indisvalid = false WHERE indexrelid = 'incomplete'::regclass");
-    let path = |name| (name, sql(&format!("SELECT pg_relation_filepath('{name}')")));
-    let paths = NOT_READY.into_iter().chain(["incomplete"]).map(path);
-    let paths = paths.collect();
-    try_backup(&source, &place.path().join("set"), &Wish::default()).unwrap();
-    (Opened::new(source.bin(), place), paths)
 }
 
 #[test]

@@ -4,6 +4,8 @@
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 #![allow(clippy::disallowed_methods, reason = "fixtures need no durability")]
 
+mod chains;
+mod chains_beside_core;
 mod checksums;
 mod control;
 mod damaged;
@@ -15,6 +17,7 @@ mod lost;
 mod messages;
 mod open;
 mod outgoing;
+mod pages;
 mod places;
 mod recovery;
 mod refusals;

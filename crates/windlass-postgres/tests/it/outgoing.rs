@@ -177,7 +177,8 @@ fn a_restored_subscriber_leaves_the_subscription_to_its_source() {
     let into = place.path().join("kept");
     restore_keeping(&set, &into, &[], keep);
     let server = PrivateCluster::adopt(&into, source.bin());
-    assert_eq!(server.sql("postgres", launcher), "1");
+    // The server starts it after it accepts connections.
+    server.wait_until(launcher, "1");
 }
 
 #[test]

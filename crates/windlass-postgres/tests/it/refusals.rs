@@ -6,8 +6,7 @@ use windlass_postgres::{Cluster, PostgresError, Warning};
 use windlass_testkit::gate::Gate;
 use windlass_testkit::postgres::{ClusterOptions, PrivateCluster, become_server_user, succeed};
 
-use crate::support::{Wish, backup_connected, holds_no_set, try_backup};
-use crate::windows::{HOLD, WAITS_AT_END};
+use crate::support::{Wish, backup_connected, end_window_at_gate, holds_no_set, try_backup};
 
 /// So slow that the copy is still running when something happens to it.
 const CRAWL: u64 = 2 << 20;
@@ -308,11 +307,7 @@ fn log_that_is_removed_while_it_is_read_is_named_with_the_limit_of_slots() {
         gate.wait_reached();
         fill_log(&source);
         let last = source.sql("postgres", "SELECT pg_walfile_name(pg_current_wal_lsn())");
-        source.sql("postgres", HOLD);
-        gate.open();
-        source.wait_until(WAITS_AT_END, "1");
-        gate.close();
-        source.sql("postgres", "COMMIT PREPARED 'hold'");
+        end_window_at_gate(&source, &gate);
         // What has been read fills the buffers, and the last segment has not been read.
         gate.wait_reached();
         let path = source.data().join("pg_wal").join(&last);

@@ -5,15 +5,15 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use windlass_engine::media::{Codec, SetId};
+use windlass_engine::media::{BackupType, Codec, SetId};
 use windlass_engine::{
     BackupOptions, BackupRun, BufferRequest, Cancel, Device, DirectoryTarget, FileDevice,
     FileDeviceOptions, METADATA_LIMIT_DEFAULT, OpenSet, Progress, RestoreOptions, TargetLayout,
     restore,
 };
 use windlass_postgres::{
-    BackupOutcome, BackupRequest, Cluster, DatabaseFacts, Kept, PostgresError, RestorePlan,
-    RestoreRequest, server_view,
+    BackupOutcome, BackupRequest, Chain, ChainBase, Cluster, DatabaseFacts, Kept, PostgresError,
+    RestorePlan, RestoreRequest, server_view,
 };
 use windlass_testkit::gate::Gate;
 use windlass_testkit::postgres::{PrivateCluster, succeed};
@@ -36,6 +36,12 @@ pub struct Wish {
     pub label: String,
     /// Wait for a checkpoint that is spread over minutes.
     pub slow_checkpoint: bool,
+    /// Take pages apart.
+    pub pages: bool,
+    /// Differential or incremental, and the directory of the set that it builds on.
+    pub chain: Option<(BackupType, PathBuf)>,
+    /// Fail if it cannot build on that.
+    pub strict: bool,
 }
 
 /// Backs a cluster up into two stripes in `directory`.
@@ -65,6 +71,14 @@ pub fn backup_connected(
         fast_checkpoint: !wish.slow_checkpoint,
         ..Default::default()
     };
+    if let Some((backup_type, base)) = &wish.chain {
+        let set = OpenSet::open(std::slice::from_ref(base), METADATA_LIMIT_DEFAULT).unwrap();
+        request.chain = Some(Chain {
+            backup_type: *backup_type,
+            base: Arc::new(ChainBase::of_set(&set)?),
+            is_strict: wish.strict,
+        });
+    }
     if !wish.label.is_empty() {
         request.label.clone_from(&wish.label);
     }
@@ -81,7 +95,7 @@ fn begin_run(directory: &Path, wish: &Wish, volumes: usize) -> BackupRun {
     let plan = request.plan(STRIPES, volumes).unwrap();
     let options = BackupOptions {
         plan,
-        codec: if wish.gate.is_some() {
+        codec: if wish.gate.is_some() && !wish.pages {
             Codec::None
         } else {
             Codec::Zstd(1)
@@ -91,7 +105,8 @@ fn begin_run(directory: &Path, wish: &Wish, volumes: usize) -> BackupRun {
         device_rate: None,
         ring: true,
         pacing: None,
-        page_frames: false,
+        page_frames: wish.pages,
+        frame_proof: true,
     };
     let device = |index: usize| {
         let path = directory.join(format!("stripe-{index}"));
@@ -115,6 +130,25 @@ fn begin_run(directory: &Path, wish: &Wish, volumes: usize) -> BackupRun {
         wish.cancel.clone(),
     )
     .unwrap()
+}
+
+/// Counts the sessions that wait for the lock on pg_tablespace. A backup does so at the end of a
+/// window, because whoever plans a query reads pg_tablespace.
+const WAITS_AT_END: &str = "SELECT count(*) FROM pg_stat_get_activity(NULL) \
+    WHERE wait_event_type = 'Lock' AND query LIKE '%tablespace%'";
+
+/// Takes that lock, until the prepared transaction ends.
+const HOLD: &str =
+    "BEGIN; LOCK TABLE pg_tablespace IN ACCESS EXCLUSIVE MODE; PREPARE TRANSACTION 'hold'";
+
+/// Lets a backup that waits at the gate copy all files of its window, and closes the gate before
+/// what comes next: another window, or the log. Needs `max_prepared_transactions = 1`.
+pub fn end_window_at_gate(source: &PrivateCluster, gate: &Gate) {
+    source.sql("postgres", HOLD);
+    gate.open();
+    source.wait_until(WAITS_AT_END, "1");
+    gate.close();
+    source.sql("postgres", "COMMIT PREPARED 'hold'");
 }
 
 /// Restores the set in `directory`. `map` says where tablespaces go.

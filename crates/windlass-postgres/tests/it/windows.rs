@@ -8,7 +8,7 @@ use windlass_postgres::{BackupOutcome, PostgresError, WindowCause};
 use windlass_testkit::gate::Gate;
 use windlass_testkit::postgres::{ClusterOptions, PrivateCluster, become_server_user};
 
-use crate::support::{Wish, holds_no_set, restore_and_judge, try_backup};
+use crate::support::{Wish, end_window_at_gate, holds_no_set, restore_and_judge, try_backup};
 use crate::versions::versions;
 
 /// A cluster with a database `app`, a template `tpl` and a directory for a tablespace.
@@ -285,15 +285,6 @@ fn a_tablespace_created_during_the_backup_is_restored_elsewhere() {
     }
 }
 
-/// Counts the sessions that wait for the lock on pg_tablespace. A backup does so at the end of a
-/// window.
-pub const WAITS_AT_END: &str = "SELECT count(*) FROM pg_stat_get_activity(NULL) \
-    WHERE wait_event_type = 'Lock' AND query LIKE '%tablespace%'";
-
-/// Takes that lock, until the prepared transaction ends.
-pub const HOLD: &str =
-    "BEGIN; LOCK TABLE pg_tablespace IN ACCESS EXCLUSIVE MODE; PREPARE TRANSACTION 'hold'";
-
 #[test]
 fn a_tablespace_created_in_one_window_and_dropped_in_the_next_is_named() {
     let options = ClusterOptions::default().setting("max_prepared_transactions = 1");
@@ -317,13 +308,7 @@ fn a_tablespace_created_in_one_window_and_dropped_in_the_next_is_named() {
             "postgres",
             "CREATE TABLE u TABLESPACE late AS SELECT 1 AS i",
         );
-        // Whoever plans a query reads pg_tablespace. So the backup stands still at the end of its
-        // first window, when all files are copied.
-        source.sql("postgres", HOLD);
-        gate.open();
-        source.wait_until(WAITS_AT_END, "1");
-        gate.close();
-        source.sql("postgres", "COMMIT PREPARED 'hold'");
+        end_window_at_gate(source, &gate);
         gate.wait_reached();
         source.sql("postgres", "DROP TABLE u");
         source.sql("postgres", "DROP TABLESPACE late");
@@ -364,13 +349,7 @@ fn a_backup_ends_when_a_database_is_moved_in_each_of_its_windows() {
             let to = ["pg_default", "dts"][window % 2];
             let sql = format!("ALTER DATABASE app SET TABLESPACE {to}");
             source.sql("postgres", &sql);
-            // The lock stops the backup at the end of its window, so that the gate can be closed
-            // before the next one.
-            source.sql("postgres", HOLD);
-            gate.open();
-            source.wait_until(WAITS_AT_END, "1");
-            gate.close();
-            source.sql("postgres", "COMMIT PREPARED 'hold'");
+            end_window_at_gate(source, &gate);
         }
         gate.open();
         backup.join().unwrap().unwrap_err()

@@ -5,7 +5,7 @@ use std::fs::File;
 use std::path::Path;
 
 use windlass_sqlite::{Database, JournalMode, is_sqlite};
-use windlass_testkit::sqlite::{Journal, Ledger, LedgerSpec, run_once};
+use windlass_testkit::sqlite::{CommitLedger, Journal, LedgerSpec, run_once};
 
 use crate::support::{Room, restore_to, round_trip, same_content, try_backup};
 
@@ -26,7 +26,7 @@ fn every_page_size_is_restored_byte_by_byte_in_both_modes() {
     for page_bytes in PAGE_SIZES {
         for journal in [Journal::Wal, Journal::Delete] {
             let room = Room::new();
-            let ledger = Ledger::create(&room.path("a.db"), spec(page_bytes, journal));
+            let ledger = CommitLedger::create(&room.path("a.db"), spec(page_bytes, journal));
             ledger.commit(1, 30);
             let source = std::fs::read(&ledger.path).unwrap();
             let (outcome, set) = round_trip(&ledger.path, &room.path("set"), &room.path("copy"));
@@ -52,7 +52,7 @@ fn the_copy_is_what_the_shell_backs_up() {
         (Journal::Persist, false),
     ] {
         let room = Room::new();
-        let ledger = Ledger::create(&room.path("a.db"), spec(4096, journal));
+        let ledger = CommitLedger::create(&room.path("a.db"), spec(4096, journal));
         let mut shell = ledger.shell();
         for number in 1..=25 {
             shell.run(&ledger.transaction(number));
@@ -96,7 +96,7 @@ fn an_empty_file_is_an_empty_database() {
 fn a_wal_left_by_a_crash_is_read_and_left_as_it_is() {
     for page_bytes in [512, 4096, 65536] {
         let room = Room::new();
-        let ledger = Ledger::create(&room.path("a.db"), spec(page_bytes, Journal::Wal));
+        let ledger = CommitLedger::create(&room.path("a.db"), spec(page_bytes, Journal::Wal));
         let mut shell = ledger.shell();
         shell.run("PRAGMA wal_autocheckpoint=0;");
         for number in 1..=60 {
@@ -118,7 +118,7 @@ fn a_wal_left_by_a_crash_is_read_and_left_as_it_is() {
 #[test]
 fn a_wal_larger_than_its_database_is_read() {
     let room = Room::new();
-    let ledger = Ledger::create(&room.path("a.db"), spec(1024, Journal::Wal));
+    let ledger = CommitLedger::create(&room.path("a.db"), spec(1024, Journal::Wal));
     let mut shell = ledger.shell();
     shell.run("PRAGMA wal_autocheckpoint=0;");
     for number in 1..=200 {
@@ -134,7 +134,7 @@ fn a_wal_larger_than_its_database_is_read() {
 #[test]
 fn a_closed_wal_database_keeps_its_list_of_files() {
     let room = Room::new();
-    let ledger = Ledger::create(&room.path("a.db"), spec(4096, Journal::Wal));
+    let ledger = CommitLedger::create(&room.path("a.db"), spec(4096, Journal::Wal));
     ledger.commit(1, 5);
     assert_eq!(room.names(), ["a.db"]);
     try_backup(&ledger.path, &room.path("set")).unwrap();
@@ -144,7 +144,7 @@ fn a_closed_wal_database_keeps_its_list_of_files() {
 #[test]
 fn facts_are_those_of_the_state_in_the_set_not_of_the_file() {
     let room = Room::new();
-    let ledger = Ledger::create(&room.path("a.db"), spec(2048, Journal::Wal));
+    let ledger = CommitLedger::create(&room.path("a.db"), spec(2048, Journal::Wal));
     let mut shell = ledger.shell();
     shell.run("PRAGMA wal_autocheckpoint=0; PRAGMA user_version=77; PRAGMA application_id=-5;");
     let (outcome, set) = round_trip(&ledger.path, &room.path("set"), &room.path("copy"));
@@ -192,7 +192,7 @@ fn a_database_beyond_the_lock_byte_page_is_restored_byte_by_byte() {
 #[test]
 fn what_a_database_says_is_there_before_the_backup() {
     let room = Room::new();
-    let ledger = Ledger::create(&room.path("a.db"), spec(8192, Journal::Truncate));
+    let ledger = CommitLedger::create(&room.path("a.db"), spec(8192, Journal::Truncate));
     let database = Database::open(&ledger.path).unwrap();
     assert_eq!(database.facts().page_bytes, 8192);
     assert_eq!(

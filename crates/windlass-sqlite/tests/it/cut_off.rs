@@ -7,7 +7,7 @@ use std::path::Path;
 
 use windlass_engine::Cancel;
 use windlass_sqlite::{Database, SqliteError};
-use windlass_testkit::sqlite::{Journal, Ledger, LedgerSpec, Shell, run_once};
+use windlass_testkit::sqlite::{CommitLedger, Journal, LedgerSpec, Shell, run_once};
 
 use crate::support::{Room, backup_while, round_trip, try_backup};
 
@@ -16,7 +16,7 @@ const BOTH_MODES: [Journal; 2] = [Journal::Wal, Journal::Delete];
 pub const CUT_BYTES: u64 = 1 << 20;
 
 /// A ledger of some 6 MB and ten transactions. In WAL mode an open connection keeps the log.
-pub fn scene(journal: Journal) -> (Room, Ledger, Option<Shell>) {
+pub fn scene(journal: Journal) -> (Room, CommitLedger, Option<Shell>) {
     let room = Room::new();
     let spec = LedgerSpec {
         journal,
@@ -25,7 +25,7 @@ pub fn scene(journal: Journal) -> (Room, Ledger, Option<Shell>) {
         seed: 22,
         ..LedgerSpec::default()
     };
-    let ledger = Ledger::create(&room.path("a.db"), spec);
+    let ledger = CommitLedger::create(&room.path("a.db"), spec);
     let keeper = (journal == Journal::Wal).then(|| ledger.shell());
     ledger.commit(1, 10);
     (room, ledger, keeper)
@@ -114,7 +114,7 @@ fn another_database_that_is_copied_over_one_in_wal_mode_is_noticed() {
         seed: 23,
         ..LedgerSpec::default()
     };
-    let other = Ledger::create(&room.path("other.db"), spec).path;
+    let other = CommitLedger::create(&room.path("other.db"), spec).path;
     let path = ledger.path.clone();
     // The file is not emptied first: readers go on meanwhile, and would find it cut off.
     let meanwhile = move || {

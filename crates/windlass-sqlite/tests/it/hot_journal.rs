@@ -6,7 +6,7 @@ use std::process::{Command, Stdio};
 
 use windlass_engine::Cancel;
 use windlass_sqlite::{Database, SqliteError, Warning};
-use windlass_testkit::sqlite::{Journal, Ledger, Random, Shell, run_once};
+use windlass_testkit::sqlite::{CommitLedger, Journal, Random, Shell, run_once};
 
 use crate::cut_off::{self, CUT_BYTES, cut, expect_cut_off};
 use crate::support::{Room, backup_while, round_trip, try_backup, write_copy};
@@ -17,7 +17,7 @@ const BEGIN: &str = "PRAGMA cache_size=2; BEGIN IMMEDIATE;";
 const FIRST_ROWS: &str = "UPDATE account SET balance = -1 WHERE id < 300;";
 
 /// A ledger in rollback mode.
-fn scene(journal: Journal) -> (Room, Ledger) {
+fn scene(journal: Journal) -> (Room, CommitLedger) {
     let (room, ledger, _) = cut_off::scene(journal);
     (room, ledger)
 }
@@ -171,7 +171,7 @@ fn run_and_kill(path: &Path, sql: &str, at: &KillAt) {
     let whole = length(path);
     let mut command = Command::new("sqlite3");
     command.arg(path).arg(sql).stdout(Stdio::null());
-    let mut child = command.spawn().unwrap();
+    let mut child = windlass_testkit::starting::start(&mut command).unwrap();
     while child.try_wait().unwrap().is_none() {
         let is_now = match at {
             KillAt::JournalBytes(bytes) => length(&journal_of(path)) >= *bytes,

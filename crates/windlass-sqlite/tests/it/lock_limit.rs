@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use windlass_engine::{Cause, Progress};
 use windlass_sqlite::{Database, SqliteError};
-use windlass_testkit::sqlite::{Journal, Ledger, LedgerSpec, run_once};
+use windlass_testkit::sqlite::{CommitLedger, Journal, LedgerSpec, run_once};
 
 use crate::support::{Room, TRANSFER_BYTES, gated_run, write_copy};
 
@@ -16,7 +16,7 @@ const LOCKED: &str = "settling under the database lock";
 /// Touches every page.
 const UPDATE: &str = "UPDATE account SET payload = randomblob(1500);";
 
-fn scene() -> (Room, Ledger) {
+fn scene() -> (Room, CommitLedger) {
     let room = Room::new();
     let spec = LedgerSpec {
         journal: Journal::Delete,
@@ -25,7 +25,7 @@ fn scene() -> (Room, Ledger) {
         seed: 23,
         ..LedgerSpec::default()
     };
-    let ledger = Ledger::create(&room.path("a.db"), spec);
+    let ledger = CommitLedger::create(&room.path("a.db"), spec);
     ledger.commit(1, 3);
     (room, ledger)
 }

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use windlass_sqlite::{Database, SqliteError, Warning};
-use windlass_testkit::sqlite::{Journal, Ledger, LedgerSpec, run_once};
+use windlass_testkit::sqlite::{CommitLedger, Journal, LedgerSpec, run_once};
 
 use crate::support::{Room, backup_while, round_trip, run_to, write_copy};
 
@@ -21,21 +21,21 @@ fn spec(journal: Journal) -> LedgerSpec {
 
 struct Scene {
     room: Room,
-    ledger: Ledger,
+    ledger: CommitLedger,
 }
 
 impl Scene {
     /// A ledger of ten transactions.
     fn new(spec: LedgerSpec) -> Self {
         let room = Room::new();
-        let ledger = Ledger::create(&room.path("a.db"), spec);
+        let ledger = CommitLedger::create(&room.path("a.db"), spec);
         ledger.commit(1, 10);
         Self { room, ledger }
     }
 
     /// Backs up while `meanwhile` runs. Returns the warnings, and the number of transactions in the
     /// copy.
-    fn backup(&self, meanwhile: impl FnOnce(Ledger) + Send + 'static) -> (Vec<Warning>, u64) {
+    fn backup(&self, meanwhile: impl FnOnce(CommitLedger) + Send + 'static) -> (Vec<Warning>, u64) {
         let (stripe, copy) = (self.room.path("set"), self.room.path("copy"));
         let ledger = self.ledger.clone();
         let outcome = backup_while(&ledger.path.clone(), &stripe, move || meanwhile(ledger));

@@ -9,6 +9,7 @@ mod hot_journal;
 mod live;
 mod lock_limit;
 mod locks;
+mod pages;
 mod paths;
 mod pinned;
 mod publish;

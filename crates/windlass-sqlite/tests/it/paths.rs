@@ -3,12 +3,13 @@
 use std::fs::File;
 
 use windlass_sqlite::{Database, SqliteError, is_sqlite};
-use windlass_testkit::sqlite::{Journal, Ledger, LedgerSpec, run_once};
+use windlass_testkit::sqlite::{CommitLedger, Journal, LedgerSpec, run_once};
+use windlass_testkit::starting;
 
 use crate::support::{Room, backup_in_transfers, backup_while, restore_to, round_trip, try_backup};
 
-fn ledger(room: &Room) -> Ledger {
-    let ledger = Ledger::create(&room.path("a.db"), LedgerSpec::default());
+fn ledger(room: &Room) -> CommitLedger {
+    let ledger = CommitLedger::create(&room.path("a.db"), LedgerSpec::default());
     ledger.commit(1, 10);
     ledger
 }
@@ -99,7 +100,7 @@ fn a_database_with_the_longest_name_is_restored() {
             journal,
             ..LedgerSpec::default()
         };
-        let ledger = Ledger::create(&room.path("a.db"), spec);
+        let ledger = CommitLedger::create(&room.path("a.db"), spec);
         ledger.commit(1, 10);
         let name = "n".repeat(bytes);
         let (source, set, into) = (room.path("source"), room.path("set"), room.path("into"));
@@ -129,7 +130,7 @@ fn a_set_with_layers_is_restored_by_the_engine_too() {
             payload_bytes: 1500,
             ..LedgerSpec::default()
         };
-        let ledger = Ledger::create(&room.path("a.db"), spec);
+        let ledger = CommitLedger::create(&room.path("a.db"), spec);
         let ballast = "CREATE TABLE ballast(b); INSERT INTO ballast VALUES(zeroblob(3000000));";
         run_once(&ledger.path, ballast).unwrap();
         let writer = ledger.clone();
@@ -161,7 +162,7 @@ fn a_set_of_a_file_that_was_cut_is_restored_whole() {
             payload_bytes: 1500,
             ..LedgerSpec::default()
         };
-        let ledger = Ledger::create(&room.path("a.db"), spec);
+        let ledger = CommitLedger::create(&room.path("a.db"), spec);
         let ballast = "CREATE TABLE ballast(b); INSERT INTO ballast VALUES(zeroblob(3000000));";
         run_once(&ledger.path, ballast).unwrap();
         let writer = ledger.clone();
@@ -220,7 +221,7 @@ fn a_forced_restore_replaces_no_device_and_no_pipe() {
     let ledger = ledger(&room);
     try_backup(&ledger.path, &room.path("set")).unwrap();
     let pipe = room.path("pipe");
-    let made = std::process::Command::new("mkfifo").arg(&pipe).status();
+    let made = starting::run(std::process::Command::new("mkfifo").arg(&pipe));
     assert!(made.unwrap().success());
     let before = pipe.symlink_metadata().unwrap().file_type();
     let error = restore_to(&room.path("set"), &pipe, true).unwrap_err();

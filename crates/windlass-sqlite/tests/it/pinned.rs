@@ -2,7 +2,7 @@
 
 use windlass_engine::Cancel;
 use windlass_sqlite::{Database, PinnedReader};
-use windlass_testkit::sqlite::{Journal, Ledger, LedgerSpec, Storm, run_once};
+use windlass_testkit::sqlite::{CommitLedger, Journal, LedgerSpec, Storm, run_once};
 
 use crate::support::Room;
 
@@ -29,8 +29,8 @@ fn spec(journal: Journal) -> LedgerSpec {
 #[test]
 fn a_storm_of_writers_does_not_move_what_is_pinned() {
     let room = Room::new();
-    let ledger = Ledger::create(&room.path("ledger.db"), spec(Journal::Wal));
-    let storm = Storm::start(&ledger, "PRAGMA wal_autocheckpoint=5;", 1, 1_000_000);
+    let ledger = CommitLedger::create(&room.path("ledger.db"), spec(Journal::Wal));
+    let storm = Storm::start(&ledger, "PRAGMA wal_autocheckpoint=5;", u64::MAX);
     for number in 0..4 {
         storm.wait_for(16 * (number + 1));
         let before = storm.committed();
@@ -53,7 +53,7 @@ fn a_storm_of_writers_does_not_move_what_is_pinned() {
 #[test]
 fn in_rollback_mode_nobody_commits_while_a_state_is_pinned() {
     let room = Room::new();
-    let ledger = Ledger::create(&room.path("ledger.db"), spec(Journal::Delete));
+    let ledger = CommitLedger::create(&room.path("ledger.db"), spec(Journal::Delete));
     ledger.commit(1, 5);
     let pinned = Database::open(&ledger.path)
         .unwrap()

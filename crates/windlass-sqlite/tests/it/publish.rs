@@ -5,14 +5,15 @@ use std::path::{Path, PathBuf};
 use windlass_engine::EngineError;
 use windlass_sqlite::SqliteError;
 use windlass_testkit::plain_names::{PlainNames, Renames};
-use windlass_testkit::sqlite::{Journal, Ledger, LedgerSpec, Shell, run_once};
+use windlass_testkit::sqlite::{CommitLedger, Journal, LedgerSpec, Shell, run_once};
+use windlass_testkit::starting;
 
 use crate::support::{Room, restore_to, restore_while, try_backup};
 
 /// A ledger of ten transactions and its set; the target is another path.
-fn scene() -> (Room, Ledger, PathBuf, PathBuf) {
+fn scene() -> (Room, CommitLedger, PathBuf, PathBuf) {
     let room = Room::new();
-    let ledger = Ledger::create(&room.path("a.db"), LedgerSpec::default());
+    let ledger = CommitLedger::create(&room.path("a.db"), LedgerSpec::default());
     ledger.commit(1, 10);
     let (stripe, target) = (room.path("set"), room.path("new.db"));
     try_backup(&ledger.path, &stripe).unwrap();
@@ -227,10 +228,8 @@ fn a_database_that_cannot_be_replaced_keeps_what_its_log_has() {
     let expected = ["new.db", "new.db-shm", "new.db-wal"];
     assert_eq!(names(), expected);
     let mount = |words: &[&str]| {
-        let done = std::process::Command::new(words[0])
-            .args(&words[1..])
-            .arg(&target)
-            .status();
+        let mut command = std::process::Command::new(words[0]);
+        let done = starting::run(command.args(&words[1..]).arg(&target));
         assert!(done.unwrap().success(), "{words:?}");
     };
     mount(&["mount", "--bind", target.to_str().unwrap()]);

@@ -3,7 +3,9 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use windlass_engine::media::{Codec, Decoder, FileEntry, Footer, IndexBlock, SEAL_BYTES, Seal};
+use windlass_engine::media::{
+    Codec, FileEntry, Footer, FrameDecoder, IndexBlock, SEAL_BYTES, Seal,
+};
 use windlass_engine::{
     BackupOptions, BackupRun, Buffer, BufferRequest, Cancel, Device, DeviceLayer, DirectoryTarget,
     EngineError, FileDevice, FileDeviceOptions, LayeredDevice, METADATA_LIMIT_DEFAULT, OpenSet,
@@ -11,6 +13,7 @@ use windlass_engine::{
 };
 use windlass_media::{Facts, SetId, crc32c};
 use windlass_sqlite::{BackupOutcome, Database, SqliteError, restore_layout};
+use windlass_testkit::starting;
 
 /// A directory that is removed after the test, and the names in it.
 pub struct Room(tempfile::TempDir);
@@ -100,6 +103,22 @@ pub fn gated_run(
     rate: Option<u64>,
     before_write: impl FnMut(&Progress) + Send + 'static,
 ) -> BackupRun {
+    let coding = Coding::default();
+    gated_coded_run(
+        database,
+        stripe,
+        (transfer_bytes, rate, coding),
+        before_write,
+    )
+}
+
+/// Like [`gated_run`], for a run that stores pages in this way.
+pub fn gated_coded_run(
+    database: &Database,
+    stripe: &Path,
+    (transfer_bytes, rate, coding): (usize, Option<u64>, Coding),
+    before_write: impl FnMut(&Progress) + Send + 'static,
+) -> BackupRun {
     assert!(database.facts().bytes > 16 * transfer_bytes as u64);
     let progress = Arc::new(Progress::default());
     let gate = Gated {
@@ -108,21 +127,45 @@ pub fn gated_run(
     };
     let file = FileDevice::create(stripe, FileDeviceOptions::default()).unwrap();
     let device = LayeredDevice::new(gate, Box::new(file));
-    start_with(Box::new(device), transfer_bytes, rate, progress)
+    start_coded(Box::new(device), transfer_bytes, rate, progress, coding)
 }
 
 /// The smallest transfers, so that files have many pieces.
 pub const TRANSFER_BYTES: usize = 64 * 1024;
 
 fn start(device: Box<dyn Device>, transfer_bytes: usize) -> BackupRun {
-    start_with(device, transfer_bytes, None, Arc::default())
+    start_coded(
+        device,
+        transfer_bytes,
+        None,
+        Arc::default(),
+        Coding::default(),
+    )
 }
 
-fn start_with(
+/// How a run stores pages.
+#[derive(Clone, Copy)]
+pub struct Coding {
+    pub codec: Codec,
+    /// Whether pages are taken apart.
+    pub pages: bool,
+}
+
+impl Default for Coding {
+    fn default() -> Self {
+        Self {
+            codec: Codec::None,
+            pages: false,
+        }
+    }
+}
+
+fn start_coded(
     device: Box<dyn Device>,
     transfer_bytes: usize,
     rate: Option<u64>,
     progress: Arc<Progress>,
+    coding: Coding,
 ) -> BackupRun {
     let request = BufferRequest {
         transfer_bytes: Some(transfer_bytes),
@@ -131,13 +174,14 @@ fn start_with(
     let plan = request.plan(1, 1).unwrap();
     let options = BackupOptions {
         plan,
-        codec: Codec::None,
+        codec: coding.codec,
         range: None,
         source_rate: rate,
         device_rate: rate,
         ring: true,
         pacing: None,
-        page_frames: false,
+        page_frames: coding.pages,
+        frame_proof: true,
     };
     let cancel = Cancel::new();
     BackupRun::start(SetId([7; 16]), 0, options, vec![device], progress, cancel).unwrap()
@@ -148,6 +192,19 @@ pub fn run_to(stripe: &Path) -> BackupRun {
     start(
         Box::new(FileDevice::create(stripe, FileDeviceOptions::default()).unwrap()),
         TRANSFER_BYTES,
+    )
+}
+
+/// A run to a stripe at `stripe` that stores pages in this way.
+pub fn coded_run(stripe: &Path, coding: Coding) -> BackupRun {
+    let device = FileDevice::create(stripe, FileDeviceOptions::default()).unwrap();
+    start_coded(
+        Box::new(device),
+        // A frame has at most half a transfer, and should have pages of every size.
+        4 * TRANSFER_BYTES,
+        None,
+        Arc::default(),
+        coding,
     )
 }
 
@@ -182,7 +239,10 @@ pub fn restore_while(
 ) -> Result<PathBuf, SqliteError> {
     let set = OpenSet::open(&[stripe.to_path_buf()], METADATA_LIMIT_DEFAULT)?;
     let description = set.description();
-    let mut plan = restore_layout(description, into, force, &Outputs::new())?;
+    let mut plan = {
+        let _none = starting::none_starts();
+        restore_layout(description, into, force, &Outputs::new())?
+    };
     plan.prepare()?;
     let target = DirectoryTarget::create(plan.layout.clone())?;
     plan.hold(&target)?;
@@ -204,16 +264,14 @@ pub fn restore_while(
     drop(target);
     meanwhile();
     let path = plan.target.clone();
+    let _none = starting::none_starts();
     plan.publish()?;
     Ok(path)
 }
 
 /// Whether two files hold the same bytes.
 pub fn same_content(one: &Path, other: &Path) -> bool {
-    let status = std::process::Command::new("cmp")
-        .arg(one)
-        .arg(other)
-        .status();
+    let status = starting::run(std::process::Command::new("cmp").arg(one).arg(other));
     status.expect("start cmp (Debian: diffutils)").success()
 }
 
@@ -228,6 +286,7 @@ pub fn read_set(stripe: &Path) -> Set {
     };
     let mut content = vec![0; usize::try_from(entry.bytes).unwrap()];
     let mut covered = vec![None; content.len().div_ceil(512)];
+    let mut decoder = FrameDecoder::new().unwrap();
     for block in &footer.directory {
         let encoded = at(&bytes, block.offset, u64::from(block.bytes));
         let block = IndexBlock::decode(encoded, block.offset, seal.alignment).unwrap();
@@ -235,10 +294,7 @@ pub fn read_set(stripe: &Path) -> Set {
             let offset = frame.offset;
             let stored = at(&bytes, offset, u64::from(frame.stored_bytes));
             let mut raw = vec![0; frame.raw_bytes as usize];
-            Decoder::new()
-                .unwrap()
-                .decode(frame.codec, stored, &mut raw)
-                .unwrap();
+            decoder.decode(frame, stored, &mut raw).unwrap();
             let mut rest = raw.as_slice();
             for piece in pieces {
                 let (part, tail) = rest.split_at(piece.bytes as usize);

@@ -7,13 +7,13 @@ use std::sync::OnceLock;
 
 use proptest::prelude::*;
 use windlass_sqlite::{Checksum, FRAME_HEADER_BYTES, WAL_HEADER_BYTES, WalHeader, WalState, scan};
-use windlass_testkit::sqlite::{Journal, Ledger, LedgerSpec};
+use windlass_testkit::sqlite::{CommitLedger, Journal, LedgerSpec};
 
 use crate::support::Room;
 
 /// A database in WAL mode and its log, as a crash would leave them.
 struct Fixture {
-    ledger: Ledger,
+    ledger: CommitLedger,
     database: Vec<u8>,
     wal: Vec<u8>,
     header: WalHeader,
@@ -34,7 +34,7 @@ fn fixture() -> &'static Fixture {
             ..LedgerSpec::default()
         };
         assert_eq!(spec.journal, Journal::Wal);
-        let ledger = Ledger::create(&room.path("a.db"), spec);
+        let ledger = CommitLedger::create(&room.path("a.db"), spec);
         let mut shell = ledger.shell();
         shell.run("PRAGMA wal_autocheckpoint=0;");
         for number in 1..=TRANSACTIONS {

@@ -32,7 +32,11 @@ fn page_of(command: &str) -> &'static str {
         "open" => "manual/open.md",
         "check" => "manual/operations.md",
         "status" | "events" => "events.md",
-        "plan" | "tune" | "lab" | "lab probe" | "lab sweep" | "lab rehearse" => "lab.md",
+        "plan" | "tune" | "lab" | "lab probe" | "lab sweep" | "lab rehearse" | "lab pages" => {
+            "lab.md"
+        }
+        snapshot if snapshot.starts_with("snapshot") => "manual/snapshots.md",
+        "archive-push" | "archive-get" | "receive" => "manual/log.md",
         "completions" | "man" => "manual/configuration.md",
         other => panic!("the manual has no page for `windlass {other}`"),
     }

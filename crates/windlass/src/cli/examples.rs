@@ -38,6 +38,10 @@ Examples:
       Compress more if the device is slow, and less if the cores are.
   windlass backup 'host=/var/run/postgresql' --to /backup/pg --max-rate 100MiB
       Read at most 100 MiB per second, to leave the rest of the disk to the database.
+  windlass backup 'host=/var/run/postgresql' --to /backup/pg --type log
+      Copy what that place lacks of the server's log, up to now.
+  windlass backup 'host=/var/run/postgresql' --to /backup/pg --type incr
+      Store only what changed since the newest backup there.
   windlass backup shop.db --to nul --compress none
       Keep nothing: measure how fast the database can be read.
 
@@ -55,6 +59,109 @@ Examples:
 Each line says ok, warning or failed, and what to do. Nothing is written. The exit code is 0 when
 all is right, 3 with warnings, and 1 when a backup would fail.";
 
+/// `windlass snapshot --help`
+pub const SNAPSHOT: &str = "\
+Examples:
+  windlass snapshot create shop.db before-upgrade
+      Keep the database as it is now. Other programs can go on writing to it.
+  windlass snapshot create 'host=/var/run/postgresql' nightly --to /disk2/snapshots
+      Keep a PostgreSQL cluster as it is now, on another disk.
+  windlass snapshot list shop.db
+      Show the snapshots of a database.
+  windlass snapshot revert shop.db@before-upgrade
+      Make the database what it was. Other programs can have it open.
+  windlass snapshot undo shop.db
+      Bring back what the revert overwrote.
+  windlass snapshot rotate shop.db hourly --keep 12
+      Make a snapshot, and keep the newest twelve of its kind.
+  windlass snapshot drop shop.db before-upgrade
+      Remove a snapshot.
+  windlass snapshot enable 'host=/var/run/postgresql'
+      Prepare a PostgreSQL server for snapshots that cost only what changes after them.
+
+A snapshot lies in a directory beside the database, unless --to names another one.";
+
+/// `windlass snapshot enable --help`
+pub const SNAPSHOT_ENABLE: &str = "\
+Examples:
+  windlass snapshot enable 'host=/var/run/postgresql'
+      Name the library of Windlass in shared_preload_libraries. Then restart the server.
+  windlass snapshot enable 'host=/var/run/postgresql'
+      After the restart: check that every process of the server writes through the library.
+
+Other names in shared_preload_libraries stay. Before Windlass names the library, the server loads it
+once in a session: a server that cannot load such a library would not start.";
+
+/// `windlass snapshot disable --help`
+pub const SNAPSHOT_DISABLE: &str = "\
+Examples:
+  windlass snapshot disable 'host=/var/run/postgresql'
+      Take the library out of shared_preload_libraries. The next start loads it no more.
+
+Windlass refuses while there are snapshots by the hook: they would be lost. Drop them first.";
+
+/// `windlass snapshot create --help`
+pub const SNAPSHOT_CREATE: &str = "\
+Examples:
+  windlass snapshot create shop.db before-upgrade
+      Keep the database as it is now. Other programs can go on writing to it.
+  windlass snapshot create 'host=/var/run/postgresql' nightly --to /disk2/snapshots
+      Keep a PostgreSQL cluster as it is now, on another disk.
+  windlass snapshot create 'host=/var/run/postgresql' now --method hook --checkpoint none
+      Keep the cluster at once, without a checkpoint. Opening it takes longer.
+  windlass snapshot create 'host=/var/run/postgresql' noon --max-size 20GiB --max-age 7d
+      End the snapshot when more than 20 GiB were kept for it, or after a week.
+  windlass snapshot create shop.db before-upgrade --method copy
+      Read and write everything once, so that the snapshot shares no block with the database.
+
+Windlass prints how long each step took, and how long nobody could commit.";
+
+/// `windlass snapshot list --help`
+pub const SNAPSHOT_LIST: &str = "\
+Examples:
+  windlass snapshot list shop.db
+      Show the snapshots of a database: as of when they are, what they take, whether they are kept.
+  windlass snapshot list /var/lib/postgresql/15/main --json
+      The same for a program, and for a cluster whose server need not run.
+
+The exit code is 3 if a snapshot is lost or on a disk that is not there, and 4 if one is damaged.";
+
+/// `windlass snapshot drop --help`
+pub const SNAPSHOT_DROP: &str = "\
+Examples:
+  windlass snapshot drop shop.db before-upgrade
+      Remove a snapshot. The others stay as they are.
+
+A snapshot that is opened or mounted cannot be removed.";
+
+/// `windlass snapshot rotate --help`
+pub const SNAPSHOT_ROTATE: &str = "\
+Examples:
+  windlass snapshot rotate shop.db hourly --keep 12
+      Make a snapshot hourly-TIME, and remove the oldest of that prefix until 12 are left.
+  windlass snapshot rotate shop.db --keep 3 --method copy
+      The same with the prefix rolling. The options are those of create.
+
+Snapshots that you named yourself are never removed.";
+
+/// `windlass snapshot revert --help`
+pub const SNAPSHOT_REVERT: &str = "\
+Examples:
+  windlass snapshot revert shop.db@before-upgrade
+      Make the database what it was. Windlass asks first.
+  windlass snapshot revert shop.db@before-upgrade --yes
+      The same in a script.
+
+What is overwritten is kept, and `windlass snapshot undo shop.db` brings it back.";
+
+/// `windlass snapshot undo --help`
+pub const SNAPSHOT_UNDO: &str = "\
+Examples:
+  windlass snapshot undo shop.db
+      Bring back what the last revert overwrote. Windlass asks first.
+
+What was written after the revert is kept, too: a second undo undoes the first.";
+
 /// `windlass restore --help`
 pub const RESTORE: &str = "\
 Examples:
@@ -66,6 +173,8 @@ Examples:
       Restore a PostgreSQL cluster from stripes in two directories into a new data directory.
   windlass restore /backup/pg --into /srv/new/data --tablespace-map /fast=/srv/new/fast
       The same, and put the tablespace that was in /fast into /srv/new/fast.
+  windlass restore /backup/pg --into /srv/new/data --target-time 2026-11-21T12:00:00+01:00
+      Go back to that moment with the archived log (see windlass-archive-push).
 
 Windlass checks every byte before it writes it. No server starts in the new directory before the
 restore is complete. At the end Windlass prints what to do next.";
@@ -148,6 +257,33 @@ Examples:
   windlass completions bash > /etc/bash_completion.d/windlass
       Install the completions for bash.";
 
+/// `windlass archive-push --help`
+pub const ARCHIVE_PUSH: &str = "\
+Examples:
+  archive_command = 'windlass archive-push %p --to /backup/pg'
+      In postgresql.conf, with archive_mode = on: keep the log beside the sets.
+
+The exit code is 0 when the file is durable in the place, or was there before with the same content.
+Otherwise the server keeps the file and tries again.";
+
+/// `windlass receive --help`
+pub const RECEIVE: &str = "\
+Examples:
+  windlass receive 'host=/var/run/postgresql' --to /backup/pg --slot windlass --create-slot
+      Keep the log beside the sets, as it is written. Ctrl-C ends it.
+
+The server hears that log is kept only when it is durable in the place. If the session breaks,
+Windlass opens another one and goes on where the durable log ends.";
+
+/// `windlass archive-get --help`
+pub const ARCHIVE_GET: &str = "\
+Examples:
+  restore_command = 'windlass archive-get %f %p --from /backup/pg'
+      In postgresql.conf of a server that recovers: fetch the log from this place.
+
+Exit codes: 0 the file is there, 1 the place does not have it, 255 the place could not be read, or
+its log has a gap there. A server ends its recovery at 1, and stops with an error at 255.";
+
 /// `windlass man --help`
 pub const MAN: &str = "\
 Examples:
@@ -172,6 +308,14 @@ Examples:
       Measure the disk under /backup for a minute, and keep the result as its profile.
   windlass lab probe --database shop.db
       Measure how fast this machine compresses a sample of the database.";
+
+/// `windlass lab pages --help`
+pub const PAGES: &str = "\
+Examples:
+  windlass lab pages 'host=/var/run/postgresql'
+      Would --pages auto make backups of this cluster smaller or faster?
+  windlass lab pages shop.db
+      The same for a SQLite database.";
 
 /// `windlass lab rehearse --help`
 pub const REHEARSE: &str = "\

@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 use rustix::io::Errno;
 use windlass_engine::{EngineError, Outputs, partial_path};
 
-use super::{Backup, Cli, Command, Lab, Restore, Watching};
+use super::{Backup, Cli, Command, Lab, Restore, Snapshot, Watching};
 use crate::exit::Failure;
 
 /// The files that this command line names, apart from the log itself. A stream may have several
@@ -68,6 +68,10 @@ fn of(cli: &Cli) -> Files {
             files.add(&sweep.out, "the series and the report are written there");
             files.add(&sweep.from, "the series is read from there");
         }
+        Command::Snapshot(snapshot) => files.of_snapshot(snapshot),
+        Command::ArchivePush(push) => files.of_log(&push.path, &push.to),
+        Command::Receive(receive) => files.add([&receive.to], "the log is kept there"),
+        Command::ArchiveGet(get) => files.of_log(&get.into, &get.from),
         Command::Man { into } => files.add([into], "the man pages are written there"),
         Command::Lab(_) | Command::Plan(_) | Command::Status | Command::Completions { .. } => {}
     }
@@ -85,9 +89,25 @@ const BESIDE: &str = "it belongs to the database that this run restores";
 struct Files(Vec<(PathBuf, &'static str)>);
 
 impl Files {
+    fn of_snapshot(&mut self, snapshot: &Snapshot) {
+        let (of, to) = match snapshot {
+            Snapshot::Create(create) => (&create.of, &create.making.to),
+            Snapshot::Rotate(rotate) => (&rotate.of, &rotate.making.to),
+            Snapshot::Undo(undo) => (&undo.of, &None),
+            _ => return,
+        };
+        self.add([PathBuf::from(&of.database)], DATABASE);
+        self.add(to, "the snapshot is made there");
+    }
+
     fn add<P: Into<PathBuf>>(&mut self, paths: impl IntoIterator<Item = P>, what: &'static str) {
         let paths = paths.into_iter().map(|path| (path.into(), what));
         self.0.extend(paths);
+    }
+
+    fn of_log(&mut self, file: &Path, place: &Path) {
+        self.add([file], "it is a file of the server");
+        self.add([place], "the log is kept there");
     }
 
     fn of_set<'a>(&mut self, words: impl IntoIterator<Item = &'a PathBuf>) {
@@ -113,6 +133,7 @@ impl Files {
         self.add(files.into_iter().flatten(), BESIDE);
         let spaces = restore.tablespace_map.iter().map(|(_, becomes)| becomes);
         self.add(spaces, "this run restores a tablespace there");
+        self.add(&restore.target.log_from, "the log is read from there");
         self.of_watching(&restore.watching);
     }
 

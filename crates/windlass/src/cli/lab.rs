@@ -98,6 +98,9 @@ pub enum Lab {
     Probe(Probe),
     /// Compare real backups and restores on emulated storage with what `plan` predicts
     Rehearse(Rehearse),
+    /// Show what each large relation, or a SQLite database, takes with its pages taken apart and as
+    /// they are
+    Pages(Pages),
     /// Measure backups or restores under many settings, and show what the settings change
     Sweep(Box<super::sweep::Sweep>),
 }
@@ -173,6 +176,18 @@ fn ratio(text: &str) -> Result<f64, String> {
         Ok(ratio) if (0.1..=10_000.0).contains(&ratio) => Ok(ratio),
         _ => Err(format!("{text:?} is no ratio from 0.1 to 10000")),
     }
+}
+
+/// `windlass lab pages`
+#[derive(Debug, Args)]
+#[command(after_long_help = super::examples::PAGES)]
+pub struct Pages {
+    /// The database
+    pub database: String,
+    /// PostgreSQL: how many relations, the largest first
+    #[arg(long, value_name = "N", default_value_t = 20,
+          value_parser = clap::value_parser!(u16).range(1..))]
+    pub relations: u16,
 }
 
 /// `windlass lab rehearse`

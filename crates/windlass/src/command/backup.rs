@@ -1,15 +1,20 @@
-//! `windlass backup`: a live database to a sealed set.
+//! `windlass backup`: a live database to a sealed set, or its log to a place.
+
+mod log;
 
 use windlass_engine::{show_size, to_json};
 use windlass_operations::{BackupOutcome, Caller, Remark, back_up, backup_not_begun};
 
-use crate::cli::{Backup, Global, SQLITE_VERSION};
+use crate::cli::{Backup, BackupKind, Global, SQLITE_VERSION};
 use crate::exit::{Code, Failure};
 use crate::observer::Terminal;
 use crate::table::Finished;
-use crate::{log, output, requests, signals, warnings, words};
+use crate::{log as run_log, output, requests, signals, warnings, words};
 
 pub fn run(global: &Global, arguments: &Backup) -> Result<Code, Failure> {
+    if arguments.kind == BackupKind::Log {
+        return log::run(global, arguments);
+    }
     if arguments.dry_run {
         return super::check::dry_run(global, arguments);
     }
@@ -26,7 +31,7 @@ pub fn run(global: &Global, arguments: &Backup) -> Result<Code, Failure> {
 /// A value that cannot be used ends the run before it begins. Its hooks hear of it all the same, if
 /// they can be used themselves.
 fn tell_failure(caller: &Caller, arguments: &Backup, failure: &Failure) {
-    let watching = requests::watching(&arguments.watching);
+    let watching = requests::watching_nothing(&arguments.watching);
     if let Ok(hooks) = requests::hooks(&arguments.hooks) {
         let name = arguments.name.as_deref();
         let what = (arguments.database.as_str(), name, arguments.to.as_slice());
@@ -76,7 +81,10 @@ fn show(global: &Global, arguments: &Backup, outcome: &BackupOutcome) {
 fn stripes(outcome: &BackupOutcome) -> Vec<(&'static str, String)> {
     let kept = outcome.stripes.iter();
     let kept: Vec<_> = kept.map(|path| path.display().to_string()).collect();
-    let mut lines: Vec<_> = kept.iter().map(|name| ("stripe", name.clone())).collect();
+    let base = outcome.base.iter();
+    let base = base.map(|base| ("builds on", format!("set {base}")));
+    let stripes = kept.iter().map(|name| ("stripe", name.clone()));
+    let mut lines: Vec<_> = base.chain(stripes).collect();
     if let (true, Some(first)) = (kept.len() == outcome.report.devices.len(), kept.first()) {
         let stripe = words::quoted(first);
         lines.push(("restore", format!("windlass restore {stripe} --into PATH")));
@@ -95,7 +103,7 @@ fn print_warnings(warnings: &warnings::Warnings, details: bool) {
         match (accepted, details) {
             (false, _) => output::note(&format!("warning: {text} ({name})")),
             (true, true) => output::note(&format!("accepted: {text} ({name})")),
-            (true, false) => log::info(&format!("accepted: {text} ({name})")),
+            (true, false) => run_log::info(&format!("accepted: {text} ({name})")),
         }
     }
     let names = warnings.open_names();
@@ -139,7 +147,8 @@ fn remark_text(remark: &Remark, all: bool) -> Option<String> {
 fn document(outcome: &BackupOutcome, remarks: Vec<String>) -> serde_json::Value {
     let mut document = to_json(&outcome.report);
     outcome.judgement.describe(&mut document);
-    document["type"] = "full".into();
+    document["type"] = to_json(&outcome.backup_type);
+    document["base"] = to_json(&outcome.base);
     document["database"] = outcome.database.clone();
     document["warnings"] = outcome.warnings.document();
     document["remarks"] = remarks.into();

@@ -63,7 +63,7 @@ pub fn dry_run(global: &Global, arguments: &Backup) -> Result<Code, Failure> {
 pub fn show_time(prediction: Option<&Prediction>) {
     output::line(&match prediction {
         Some(prediction) if prediction.is_too_short() => {
-            format!("would take    {}", foretold::TOO_SHORT)
+            format!("would take    {}", words::TOO_SHORT)
         }
         Some(prediction) => format!(
             "would take    about {}, {}",

@@ -1,25 +1,21 @@
 //! `windlass events`: the content of a file of events as a table, as JSON, or as a page.
 
 use windlass_engine::to_json;
-use windlass_lab::chart::{PAGE, Unit};
-use windlass_lab::{EventFile, EventTable, IoRow, Spread, WaitRow, event_page};
+use windlass_lab::chart::Unit;
+use windlass_lab::{EventTable, IoRow, Spread, WaitRow};
+use windlass_operations::OperationError;
+use windlass_operations::recorded::{RecordedRequest, evaluate};
 
 use crate::cli::{Events, Global};
 use crate::exit::{Code, Failure};
 use crate::output;
-use crate::outputs::outputs;
 
 pub fn run(global: &Global, arguments: &Events) -> Result<Code, Failure> {
-    let file = EventFile::open(&arguments.file);
-    let file = file.map_err(|error| {
-        let hint = "Name a file that --events of an earlier run has written.";
-        Failure::from(error).or_hint(hint)
-    })?;
-    let table = EventTable::of(&file);
-    if let Some(path) = &arguments.html {
-        let page = event_page(&file, &table);
-        outputs().replace(path, &PAGE, page.as_bytes(), 0o644)?;
-    }
+    let request = RecordedRequest {
+        file: arguments.file.clone(),
+        page: arguments.html.clone(),
+    };
+    let table = evaluate(&request).map_err(failure)?;
     if global.json {
         let document = to_json(&table);
         output::line(&document.to_string());
@@ -27,6 +23,16 @@ pub fn run(global: &Global, arguments: &Events) -> Result<Code, Failure> {
         print(&table);
     }
     Ok(Code::Done)
+}
+
+/// What cannot be read is most likely another file than the one that was meant.
+fn failure(error: OperationError) -> Failure {
+    let is_of_lab = matches!(error, OperationError::Lab(_));
+    let failure = Failure::from(error);
+    match is_of_lab {
+        true => failure.or_hint("Name a file that --events of an earlier run has written."),
+        false => failure,
+    }
 }
 
 fn print(table: &EventTable) {

@@ -35,18 +35,20 @@ fn show(global: &Global, arguments: &Extract, outcome: &ExtractOutcome) {
         let document = serde_json::json!({
             "files": outcome.files,
             "bytes": outcome.bytes,
-            "bytes_fetched": outcome.fetched_bytes,
+            "bytes_fetched": outcome.read.map(|(fetched, _)| fetched),
             "unmatched": outcome.unmatched,
             "links_skipped": outcome.links_skipped,
         });
         output::line(&document.to_string());
     } else if !global.quiet {
         let (bytes, into) = (show_size(outcome.bytes), arguments.into.display());
+        let files = output::count(outcome.files, "file");
+        let read = outcome.read.map_or(String::new(), |(fetched, all)| {
+            let (fetched, all) = (show_size(fetched), show_size(all));
+            format!("; {fetched} of the set's {all} were read")
+        });
         output::line(&format!(
-            "extracted     {}, {bytes}, into {into}; {} of the set's {} were read",
-            output::count(outcome.files, "file"),
-            show_size(outcome.fetched_bytes),
-            show_size(outcome.set_bytes)
+            "extracted     {files}, {bytes}, into {into}{read}"
         ));
     }
 }

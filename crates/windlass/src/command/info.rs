@@ -1,6 +1,7 @@
 //! `windlass info`: describes a set, or what is left of a damaged one.
 
 mod list;
+mod logs;
 
 use std::collections::BTreeSet;
 
@@ -8,13 +9,14 @@ use serde_json::Value;
 use windlass_engine::media::{FileEntry, FileKind, SetDescription};
 use windlass_engine::{EngineError, show_size, to_json};
 use windlass_operations::Ending;
+use windlass_operations::denied::Denied;
 use windlass_operations::info::{InfoOutcome, NamedInfo, SetView, StripeView, info};
 use windlass_postgres::RelationNames;
 
 use crate::cli::{Global, Info};
 use crate::exit::{Code, Failure};
 use crate::words::moment_of;
-use crate::{denied, output, requests};
+use crate::{hints, output, requests};
 
 pub fn run(global: &Global, arguments: &Info) -> Result<Code, Failure> {
     let caller = requests::quiet_caller(global);
@@ -81,7 +83,8 @@ fn print(view: &SetView, files: bool) {
 }
 
 fn print_damage(view: &SetView, fault: &EngineError) {
-    if let Some((message, hint)) = denied::words(fault) {
+    if let Some(denied) = Denied::of(fault) {
+        let (message, hint) = hints::denied::words(&denied);
         output::line(&format!("state         not readable: {message}. {hint}"));
         return;
     }
@@ -114,6 +117,8 @@ fn json(view: &SetView, files: bool) -> Value {
     });
     if let Some(description) = &view.description {
         document["facts"] = to_json(&description.facts);
+        let base = description.base.as_ref();
+        document["base"] = to_json(&base.map(|base| base.set.to_string()));
         let entries = &description.files.0;
         document["file_count"] = entries.len().into();
         document["file_bytes"] = entries.iter().map(|file| file.bytes).sum::<u64>().into();
@@ -144,6 +149,9 @@ fn print_description(description: &SetDescription, stored: u64) {
         "type          {}",
         format!("{:?}", facts.backup_type).to_lowercase()
     ));
+    if let Some(base) = &description.base {
+        output::line(&format!("builds on     {}", base.set));
+    }
     output::line(&format!("began         {}", moment_of(&facts.started)));
     output::line(&format!("finished      {}", moment_of(&facts.finished)));
     output::line(&format!("written by    {}", facts.tool));

@@ -1,5 +1,6 @@
 //! `windlass lab`: experiments on this machine's storage and cores.
 
+mod pages;
 mod rehearse;
 
 use std::time::Duration;
@@ -23,6 +24,7 @@ pub fn run(global: &Global, arguments: &Lab) -> Result<Code, Failure> {
     match arguments {
         Lab::Probe(arguments) => run_probe(global, arguments),
         Lab::Rehearse(arguments) => rehearse::run(global, arguments),
+        Lab::Pages(arguments) => pages::run(global, arguments),
         Lab::Sweep(arguments) => super::sweep::run(global, arguments),
     }
 }

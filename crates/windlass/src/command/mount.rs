@@ -41,15 +41,15 @@ pub fn run(global: &Global, arguments: &MountSet) -> Result<Code, Failure> {
 }
 
 fn say_mounted(global: &Global, mounted: &MountedSet) {
-    let (id, at) = (mounted.id, mounted.at().display());
+    let (title, at) = (&mounted.title, mounted.at().display());
     if global.json {
         let document = serde_json::json!({
-            "set_id": id.to_string(),
+            "set_id": mounted.id.map(|id| id.to_string()),
             "at": at.to_string(),
             "pid": std::process::id(),
         });
         output::line(&document.to_string());
     } else if !global.quiet {
-        output::line(&format!("mounted       set {id} on {at}"));
+        output::line(&format!("mounted       {title} on {at}"));
     }
 }

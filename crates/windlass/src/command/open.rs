@@ -7,27 +7,25 @@
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::os::unix::process::ExitStatusExt;
-use std::process::{Child, Command, ExitStatus};
+use std::process::{Command, ExitStatus};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
 
 use signal_hook::consts::SIGINT;
+use windlass_engine::Cancel;
 use windlass_engine::media::saturated;
-use windlass_engine::{Cancel, OpenSet};
-use windlass_operations::{Opened, OperationError, ToOpen};
+use windlass_operations::opening::{OpenRequest, OpenedSet, open};
+use windlass_operations::{Opened, OperationError};
 use windlass_postgres::{Server, UnusableDatabase};
 
 use crate::cli::{Global, Open};
 use crate::damage;
 use crate::exit::{Code, Failure};
 use crate::output;
-use crate::places::{self, LocatedSet};
 use crate::requests;
 use crate::signals;
 
-/// The pause between two looks at signals and processes.
-const LOOK: Duration = Duration::from_millis(5);
 /// The part of a command's words that is replaced by the database's path.
 const PATH_PLACE: &[u8] = b"{}";
 
@@ -42,31 +40,30 @@ struct Asked {
 pub fn run(global: &Global, arguments: &Open) -> Result<Code, Failure> {
     let asked = listen()?;
     let begun = Instant::now();
-    let caller = requests::quiet_caller(global);
-    let found = places::find(
-        &caller,
-        &requests::sets(global, &arguments.set, &arguments.choice),
-    );
-    let set = found.and_then(|found| Ok((found.open()?, found)));
-    let (set, found) = set.map_err(|error| explained(error.into(), arguments))?;
-    let set = Arc::new(set);
-    remind_of_path(&set, &arguments.command);
-    let settings = requests::opening(&arguments.opening, arguments.writable);
-    let opened = ToOpen::set(&set, settings.cache_bytes)
-        .and_then(|what| Opened::open(&caller.observer, &what, &settings, &asked.end));
-    let mut opened = opened.map_err(|error| found.advised(error))?;
-    warn_of_unusable(&opened);
+    let request = OpenRequest {
+        set: requests::sets(global, &arguments.set, &arguments.choice),
+        settings: requests::opening(&arguments.opening, arguments.writable),
+    };
+    let opened = open(&requests::quiet_caller(global), &request, &asked.end);
+    let mut opened = opened.map_err(|error| explained(error, global, arguments))?;
+    remind_of_path(opened.database(), &arguments.command);
+    warn_of_unusable(opened.database());
     if arguments.command.is_empty() {
-        say(global, &opened, arguments.writable, begun.elapsed());
-        wait(&mut opened, &asked).map_err(|error| found.advised(error))?;
-        return Ok(match close(opened, &found)? {
+        let took = begun.elapsed();
+        say(global, opened.database(), arguments.writable, took);
+        opened.serve(&asked.end)?;
+        return Ok(match close(opened)? {
             true => Code::Damage,
             false => Code::Done,
         });
     }
-    let ended = run_command(&opened, &arguments.command, &asked)?;
-    let alive = opened.check_alive().map_err(|error| found.advised(error));
-    let damaged = close(opened, &found)?;
+    let command = command(opened.database(), &arguments.command);
+    let ended = opened.run(command, &asked.terminate).map_err(|error| {
+        let hint = "Name a program that can be run.";
+        Failure::new(Code::Failed, error.to_string(), hint)
+    })?;
+    let alive = opened.check_alive();
+    let damaged = close(opened)?;
     // The command may have succeeded without reading what is damaged.
     match code(ended) {
         0 if damaged => Ok(Code::Damage),
@@ -76,27 +73,35 @@ pub fn run(global: &Global, arguments: &Open) -> Result<Code, Failure> {
 }
 
 /// Closes the database. Returns whether damage of the set was found, and says what to do about it.
-fn close(opened: Opened, found: &LocatedSet) -> Result<bool, Failure> {
+fn close(opened: OpenedSet) -> Result<bool, Failure> {
     let damaged = opened.close()?;
-    if damaged {
+    if let Some(found) = &damaged {
         damage::say_advice(found);
     }
-    Ok(damaged)
+    Ok(damaged.is_some())
 }
 
 /// If a word is not a place of stripes, it is probably a command whose two dashes are missing.
-fn explained(failure: Failure, arguments: &Open) -> Failure {
-    let others = arguments.set.iter().skip(1);
-    if others.into_iter().all(|place| place.exists()) {
-        return failure;
+fn explained(error: OperationError, global: &Global, arguments: &Open) -> Failure {
+    let is_of_words = matches!(error, OperationError::Place(_) | OperationError::Engine(_));
+    let is_configured = |word: &OsStr| {
+        global
+            .configured
+            .iter()
+            .any(|one| word == one.name.as_str())
+    };
+    let mut others = arguments.set.iter().skip(1);
+    let are_places = others.all(|place| place.exists() || is_configured(place.as_os_str()));
+    let failure = Failure::from(error);
+    match is_of_words && !are_places {
+        true => failure.hinting("A command comes after two dashes: windlass open SET -- COMMAND."),
+        false => failure,
     }
-    failure.hinting("A command comes after two dashes: windlass open SET -- COMMAND.")
 }
 
 /// A program like sqlite3 has to be told which file to open. Without the path it opens an empty
 /// database in memory, and finds no table in it.
-fn remind_of_path(set: &OpenSet, words: &[OsString]) {
-    let kind = set.description().facts.database["kind"].as_str();
+fn remind_of_path(opened: &Opened, words: &[OsString]) {
     let names_path = |word: &OsString| {
         let bytes = word.as_bytes();
         let says = |part: &[u8]| bytes.windows(part.len()).any(|found| found == part);
@@ -106,7 +111,8 @@ fn remind_of_path(set: &OpenSet, words: &[OsString]) {
     let is_sqlite = program
         .and_then(|path| path.file_name())
         .is_some_and(|name| name.as_bytes().starts_with(b"sqlite3"));
-    if kind == Some(windlass_sqlite::KIND) && is_sqlite && !words.iter().any(names_path) {
+    let is_file = matches!(opened, Opened::Sqlite { .. });
+    if is_file && is_sqlite && !words.iter().any(names_path) {
         output::note(
             "warning: no word of the command names the database: sqlite3 opens an empty one",
         );
@@ -221,34 +227,6 @@ fn say(global: &Global, opened: &Opened, writable: bool, took: Duration) {
     output::line("ends          with Ctrl-C; the set is not changed");
 }
 
-/// Waits for a signal. Fails if the server ends before.
-fn wait(opened: &mut Opened, asked: &Asked) -> Result<(), OperationError> {
-    while !asked.end.is_cancelled() {
-        opened.check_alive()?;
-        std::thread::sleep(LOOK);
-    }
-    Ok(())
-}
-
-/// Runs the command and waits for it.
-fn run_command(opened: &Opened, words: &[OsString], asked: &Asked) -> Result<ExitStatus, Failure> {
-    let mut command = command(opened, words);
-    let fault = |error: std::io::Error| {
-        let message = format!("cannot run {}: {error}", words[0].display());
-        Failure::new(Code::Failed, message, "Name a program that can be run.")
-    };
-    let mut child = command.spawn().map_err(fault)?;
-    loop {
-        if let Some(status) = child.try_wait().map_err(fault)? {
-            return Ok(status);
-        }
-        if asked.terminate.swap(false, Ordering::Relaxed) {
-            terminate(&child);
-        }
-        std::thread::sleep(LOOK);
-    }
-}
-
 fn command(opened: &Opened, words: &[OsString]) -> Command {
     let mut command = match opened {
         Opened::Postgres { server, .. } => {
@@ -287,14 +265,6 @@ fn with_path(word: &OsStr, path: &std::path::Path) -> OsString {
     }
     made.extend_from_slice(bytes);
     OsString::from_vec(made)
-}
-
-fn terminate(child: &Child) {
-    if let Ok(process) = i32::try_from(child.id()) {
-        let process = nix::unistd::Pid::from_raw(process);
-        // The process may have ended just now.
-        nix::sys::signal::kill(process, nix::sys::signal::SIGTERM).unwrap_or_default();
-    }
 }
 
 /// The exit code of a program, as a shell gives it.

@@ -10,7 +10,7 @@ use crate::compression::parse_codec;
 use crate::exit::{Code, Failure};
 use crate::{output, requests};
 use answer::Answer;
-use windlass_operations::Rates;
+use windlass_operations::{Ending, Rates};
 
 pub fn run(global: &Global, arguments: &Plan) -> Result<Code, Failure> {
     if arguments.accuracy {
@@ -23,17 +23,14 @@ pub fn run(global: &Global, arguments: &Plan) -> Result<Code, Failure> {
         true => output::line(&answer.document().to_string()),
         false => answer.show(),
     }
-    Ok(match (&outcome.choice, arguments.within) {
-        (Some(choice), Some(window)) if !choice.meets => {
-            output::note(&format!(
-                "warning: nothing here ends within {}",
-                answer::duration(window)
-            ));
-            output::note("hint: Compare more --files and other codecs, or name faster storage.");
-            Code::Warnings
-        }
-        _ => Code::Done,
-    })
+    if let (Some(window), Ending::Warnings) = (arguments.within, outcome.ending()) {
+        output::note(&format!(
+            "warning: nothing here ends within {}",
+            answer::duration(window)
+        ));
+        output::note("hint: Compare more --files and other codecs, or name faster storage.");
+    }
+    Ok(outcome.ending().into())
 }
 
 fn request(arguments: &Plan) -> Result<PlanRequest, Failure> {

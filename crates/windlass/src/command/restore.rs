@@ -28,7 +28,7 @@ pub fn run(global: &Global, arguments: &Restore) -> Result<Code, Failure> {
 /// A value that cannot be used ends the run before it begins. Its hooks hear of it all the same, if
 /// they can be used themselves.
 fn tell_failure(caller: &Caller, arguments: &Restore, failure: &Failure) {
-    let watching = requests::watching(&arguments.watching);
+    let watching = requests::watching_nothing(&arguments.watching);
     if let Ok(hooks) = requests::hooks(&arguments.hooks) {
         let why = (failure.code().ending(), failure.message());
         restore_not_begun((caller, &watching, &hooks), &arguments.into, why);

@@ -2,6 +2,8 @@
 //! also checks the database in the set.
 
 mod all;
+mod image;
+mod logs;
 mod relations;
 mod show;
 
@@ -10,7 +12,7 @@ use std::sync::Arc;
 use serde_json::{Value, json};
 use windlass_engine::{DamageReport, DamagedPart, to_json};
 use windlass_operations::verify::{Opening, VerifiedSet, VerifyOutcome, verify};
-use windlass_operations::{Caller, OperationError};
+use windlass_operations::{Caller, OperationError, verify_not_begun};
 
 use crate::cli::{Global, Verify};
 use crate::exit::{Code, Failure};
@@ -25,7 +27,9 @@ pub fn run(global: &Global, arguments: &Verify) -> Result<Code, Failure> {
         observer: Arc::new(Lines::new(global, arguments, terminal)),
         ..requests::caller(global, terminal)
     };
-    let request = requests::verify(global, arguments)?;
+    let request = requests::verify(global, arguments);
+    let request =
+        request.inspect_err(|failure| tell_failure(&caller, global, arguments, failure))?;
     match verify(&caller, &request, &cancel)? {
         VerifyOutcome::One(verified) => {
             if global.json {
@@ -35,7 +39,16 @@ pub fn run(global: &Global, arguments: &Verify) -> Result<Code, Failure> {
             Ok(verified.ending().into())
         }
         VerifyOutcome::All(verified) => Ok(all::show(global, &verified)),
+        VerifyOutcome::Image(verified) => Ok(image::show(global, &verified)),
     }
+}
+
+/// A value that cannot be used ends the verification before it begins. Its metrics tell so.
+fn tell_failure(caller: &Caller, global: &Global, arguments: &Verify, failure: &Failure) {
+    let watching = requests::watching_nothing(&arguments.watching);
+    let set = requests::sets(global, &arguments.set, &arguments.choice);
+    let why = (failure.code().ending(), failure.message());
+    verify_not_begun((caller, &watching), &set, why);
 }
 
 /// What was found, in JSON.

@@ -15,7 +15,15 @@ use crate::exit::Failure;
 use crate::nearest;
 
 /// Commands that take a configured database's name, by their words.
-const OF_DATABASES: [&str; 6] = ["backup", "check", "plan", "tune", "lab probe", "lab sweep"];
+const OF_DATABASES: [&str; 7] = [
+    "backup",
+    "check",
+    "plan",
+    "tune",
+    "lab probe",
+    "lab sweep",
+    "lab pages",
+];
 /// The options that `tune` chooses itself. They are the setting that it starts from, not its
 /// options.
 const TUNED: [&str; 5] = ["compress", "buffers", "transfer-size", "readers", "threads"];
@@ -133,7 +141,7 @@ pub fn apply(mut command: Command, config: &Config, said: &Said) -> Command {
     }
     // With several databases, the options could conflict: then only their sources are used.
     if let [one] = said.databases.as_slice()
-        && let Some(section) = config.databases.get(one)
+        && let Some(section) = config.database(one)
     {
         let own = section.entries.iter();
         entries.extend(own.filter(|(name, entry)| is_for(&words, name, entry)));

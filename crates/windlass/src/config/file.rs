@@ -85,6 +85,12 @@ pub struct Config {
 }
 
 impl Config {
+    /// The database that a word means: its name, also with the name of a snapshot behind an `@`.
+    pub fn database(&self, word: &str) -> Option<&Section> {
+        let of_snapshot = || self.databases.get(word.rsplit_once('@')?.0);
+        self.databases.get(word).or_else(of_snapshot)
+    }
+
     /// Reads the file that the command line or the environment names. If they name none, it reads
     /// the default files. A command that writes the named file may create it (`may_be_new`).
     pub fn load(arguments: &[OsString], may_be_new: bool) -> Result<Self, Failure> {

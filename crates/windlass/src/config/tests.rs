@@ -33,7 +33,7 @@ fn a_configured_database_brings_its_devices_and_options() {
     let backup = backup(parsed(SHOP, &["backup", "shop"]).unwrap());
     assert_eq!(backup.database, "/srv/shop.db");
     assert_eq!(backup.to, ["/a", "/b"]);
-    assert_eq!(backup.compress, "none");
+    assert_eq!(backup.coding.compress, "none");
     assert_eq!(backup.buffers.buffers, Some(9));
 }
 
@@ -42,7 +42,7 @@ fn only_the_word_for_the_database_chooses_it() {
     let words = ["backup", "/srv/x.db", "--to", "/c", "--label", "shop"];
     let backup = backup(parsed(SHOP, &words).unwrap());
     assert_eq!(backup.to, ["/c"]);
-    assert_eq!(backup.compress, "lz4");
+    assert_eq!(backup.coding.compress, "lz4");
 }
 
 #[test]
@@ -107,7 +107,7 @@ fn the_command_line_wins() {
     let words = ["backup", "shop", "--to", "/c", "--compress", "zstd:3"];
     let backup = backup(parsed(SHOP, &words).unwrap());
     assert_eq!(backup.to, ["/c"]);
-    assert_eq!(backup.compress, "zstd:3");
+    assert_eq!(backup.coding.compress, "zstd:3");
 }
 
 #[test]

@@ -10,7 +10,7 @@ use windlass_model::{Emulation, Model};
 
 use crate::compression::Compression;
 use crate::exit::Failure;
-use crate::metrics;
+use crate::metrics::MetricsAddress;
 use crate::nearest;
 
 /// What to do about a value that only its own parser understands.
@@ -63,7 +63,7 @@ fn check(command: &str, name: &str, value: &str) -> Result<(), Failure> {
         }
         "source" | "target" if command == "plan" => model(value),
         "before" | "after" | "on-failure" => hook(name, value),
-        "metrics" => Ok(metrics::check_address(value)?),
+        "metrics" => Ok(MetricsAddress::parse(value).map(drop)?),
         "to" if command != "lab sweep" => device(value),
         _ if command == "lab sweep" => Ok(()),
         _ => number(name, value),

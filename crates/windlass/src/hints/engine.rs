@@ -67,8 +67,11 @@ pub fn hint(error: &EngineError) -> Option<String> {
             ));
         }
         EngineError::Thread { stage, .. } => return thread_hint(*stage).or(error.hint()),
-        EngineError::NotFull { .. } => {
+        EngineError::NoDatabase { .. } => {
             "Use a newer version of Windlass. `windlass info` says what is in the set."
+        }
+        EngineError::BaseMissing { .. } => {
+            "Name the directory of the base after the set, or copy the base back to where it was."
         }
         EngineError::DeviceIo {
             operation, source, ..

@@ -19,7 +19,6 @@ fn options(setting: LabSetting) -> &'static str {
 pub fn message(error: &LabError) -> String {
     match error {
         LabError::Setting { setting, fault } => format!("{}: {fault}", options(*setting)),
-        LabError::TrialDevices { what } => format!("--to: {what}"),
         LabError::Engine(error) => super::engine_message(error),
         error => error.to_string(),
     }
@@ -29,7 +28,7 @@ pub fn message(error: &LabError) -> String {
 pub fn hint(error: &LabError) -> Option<String> {
     let text = match error {
         LabError::Engine(error) => return super::engine(error),
-        LabError::Setting { .. } | LabError::TrialDevices { .. } => OPTION_VALUES,
+        LabError::Setting { .. } => OPTION_VALUES,
         LabError::Events { .. } => {
             "Name a file that --events wrote, in its default format (--events-format jsonl)."
         }

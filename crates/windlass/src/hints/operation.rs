@@ -5,10 +5,11 @@ use std::io::ErrorKind;
 use nix::libc::{EMFILE, ENFILE};
 use windlass_engine::{EngineError, place_hint_for_all};
 use windlass_model::ModelError;
+use windlass_operations::denied::Denied;
 use windlass_operations::extract::ExtractError;
 use windlass_operations::{
     CompressionError, DatabaseError, DeviceError, HookError, HookFault, OperationError, OwnerError,
-    chain, denied,
+    chain,
 };
 use windlass_postgres::user_shown;
 
@@ -36,6 +37,11 @@ pub fn words(error: &OperationError) -> (String, Option<String>) {
         OperationError::Sqlite(inner) => {
             (error.to_string(), or_limited(super::sqlite(inner), inner))
         }
+        OperationError::Snapshot(inner) => (error.to_string(), super::snapshots::hint(inner)),
+        OperationError::Repository(inner) => {
+            (error.to_string(), or_limited(super::log(inner), inner))
+        }
+        OperationError::Recovery(error) => super::recovery(error),
         OperationError::Database(error) => (error.to_string(), Some(database(error))),
         OperationError::Device(error) => device(error),
         OperationError::Owner(error) => (error.to_string(), Some(owner(error))),
@@ -91,6 +97,8 @@ fn of_place(error: &OperationError) -> (String, Option<String>) {
             (error.to_string(), said("Name another user with --run-as."))
         }
         OperationError::Plan(inner) => super::plan::words(inner),
+        OperationError::Sweep(inner) => super::experiments::sweep(inner),
+        OperationError::Rehearse(inner) => super::experiments::rehearse(inner),
         OperationError::Extract(inner) => extract(inner),
         OperationError::DifferentKinds { .. } => (
             error.to_string(),
@@ -99,6 +107,14 @@ fn of_place(error: &OperationError) -> (String, Option<String>) {
         OperationError::OverlayBelow { .. } => (
             error.to_string(),
             said("Name a directory elsewhere with --overlay."),
+        ),
+        OperationError::NoBase { .. } => (
+            error.to_string(),
+            said("Leave --strict out, or make a full backup with --type full."),
+        ),
+        OperationError::BaseUnfit { .. } => (
+            error.to_string(),
+            said("Name another set with --base, or make a full backup with --type full."),
         ),
         OperationError::DataDirectory { .. } => (
             error.to_string(),
@@ -120,8 +136,11 @@ fn or_limited(hint: Option<String>, error: &(dyn std::error::Error + 'static)) -
 }
 
 fn engine(error: &EngineError) -> (String, Option<String>) {
-    match denied::words(error) {
-        Some((message, hint)) => (message, Some(hint)),
+    match Denied::of(error) {
+        Some(denied) => {
+            let (message, hint) = super::denied::words(&denied);
+            (message, Some(hint))
+        }
         None => (
             super::engine_message(error),
             or_limited(super::engine(error), error),
@@ -183,8 +202,10 @@ fn database(error: &DatabaseError) -> String {
 
 fn device(error: &DeviceError) -> (String, Option<String>) {
     let message = match error {
+        // Every other command that needs devices cannot be typed without them.
+        DeviceError::NoneNamed => "tune: --to is missing".to_owned(),
         DeviceError::NoPath { .. } => format!("--to {error}"),
-        DeviceError::Mixed => format!("--to: {error}"),
+        DeviceError::Mixed | DeviceError::NotOnePlace => format!("--to: {error}"),
         _ => error.to_string(),
     };
     let hint = match error {
@@ -209,7 +230,9 @@ fn device(error: &DeviceError) -> (String, Option<String>) {
              Windlass gives each stripe its own name."
                 .to_owned()
         }
+        DeviceError::NotOnePlace => "Name the directory that has the sets.".to_owned(),
         DeviceError::Mixed => "Name nul alone, or leave it out.".to_owned(),
+        DeviceError::NoneNamed => "Name the devices that backups are to go to.".to_owned(),
         _ => "Name a file, a directory or nul.".to_owned(),
     };
     (message, Some(hint))

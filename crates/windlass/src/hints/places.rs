@@ -104,7 +104,7 @@ fn composed(error: &PlaceError) -> Option<String> {
                  that file away."
             )
         }
-        PlaceError::Denied { hint, .. } => hint.clone(),
+        PlaceError::Denied(denied) => super::denied::words(denied).1,
         PlaceError::NoneByThen {
             oldest, left_out, ..
         } => {

@@ -60,8 +60,16 @@ fn sets_that_build_on_others_are_refused_by_every_reader_and_described_by_info()
     let place = Place::new();
     std::fs::create_dir(place.path("mount")).unwrap();
     let kinds = [
-        (BackupType::Diff, None, "a differential backup"),
-        (BackupType::Incr, None, "an incremental backup"),
+        (
+            BackupType::Diff,
+            None,
+            "a differential backup without a base",
+        ),
+        (
+            BackupType::Incr,
+            None,
+            "an incremental backup without a base",
+        ),
         (BackupType::Log, None, "a backup of the log"),
         (BackupType::Full, Some("00ff"), "builds on other sets"),
     ];
@@ -76,7 +84,7 @@ fn sets_that_build_on_others_are_refused_by_every_reader_and_described_by_info()
         assert_eq!(code, 0, "{document}");
         let output = windlass(&["mount", name, &place.arg("mount"), "-f"]);
         assert_eq!(output.status.code(), Some(1), "{}", text(&output));
-        assert!(text(&output).contains("full backups only"));
+        assert!(text(&output).contains("cannot make a database of it"));
         refused_by_all(&place, &set, 1, says);
     }
 }

@@ -3,6 +3,8 @@
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
 mod accepting;
+mod chains;
+mod chains_sqlite;
 mod checking;
 mod clusters;
 mod diff;
@@ -31,6 +33,7 @@ mod open_sqlite;
 mod opening;
 mod other_sets;
 mod outputs;
+mod pages;
 mod places;
 mod refusals;
 mod renames;
@@ -41,6 +44,12 @@ mod set_names;
 mod settings;
 mod shown;
 mod sinks;
+mod snapshot_back;
+mod snapshot_clones;
+mod snapshot_clusters;
+mod snapshot_hook;
+mod snapshot_images;
+mod snapshots;
 mod support;
 mod sweep;
 mod terminal;

@@ -4,7 +4,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
 use windlass_testkit::postgres::{ClusterOptions, PrivateCluster};
-use windlass_testkit::sqlite::{Journal, Ledger, LedgerSpec};
+use windlass_testkit::sqlite::{CommitLedger, Journal, LedgerSpec};
 
 use crate::clusters::{directory, place as server_place};
 use crate::opening::Scratch;
@@ -307,7 +307,7 @@ fn two_databases_in_one_directory_are_told_apart() {
         ..LedgerSpec::default()
     };
     // A database with the same name in another directory.
-    let ledger = Ledger::create(&other.join("shop.db"), spec);
+    let ledger = CommitLedger::create(&other.join("shop.db"), spec);
     ledger.commit(1, 7);
     let (sets, into) = (place.arg("sets"), place.arg("x.db"));
     ends(0, &["backup", &place.arg("deeper/shop.db"), "--to", &sets]);

@@ -233,9 +233,11 @@ fn a_mistake_in_one_output_is_told_in_the_file_of_metrics() {
     let runs = [
         ("backup", vec!["backup", &db, "--to", &sets]),
         ("restore", vec!["restore", &set, "--into", &into]),
+        ("verify", vec!["verify", &set]),
+        ("verify", vec!["verify", &sets]),
     ];
-    for (operation, words) in runs {
-        let file = place.path(&format!("{operation}.prom"));
+    for (number, (operation, words)) in runs.into_iter().enumerate() {
+        let file = place.path(&format!("{number}.prom"));
         let metrics = ["--metrics", "nonsense", "--metrics-file"];
         let output = windlass(&[&words[..], &metrics[..], &[file.to_str().unwrap()]].concat());
         let printed = text(&output);
@@ -243,6 +245,42 @@ fn a_mistake_in_one_output_is_told_in_the_file_of_metrics() {
         assert!(printed.contains("is no address"), "{printed}");
         let success = series(&file, "windlass_run_success", operation);
         assert_eq!(success.as_deref(), Some("0"), "{printed}");
+    }
+}
+
+#[test]
+fn an_address_that_is_none_is_refused_before_anything_is_done() {
+    let place = Place::new();
+    let (db, sets) = place.ends();
+    let set = place.back_up().to_str().unwrap().to_owned();
+    let (into, there) = (place.arg("new.db"), place.arg("there"));
+    let marker = place.arg("marker");
+    let before = format!("touch {marker}");
+    let missing = place.arg("missing");
+    for words in [
+        vec!["backup", &db, "--to", &sets, "--before", &before],
+        vec!["backup", &db, "--to", &sets, "--dry-run"],
+        vec!["check", &db, "--to", &sets],
+        vec!["restore", &set, "--into", &into, "--before", &before],
+        vec!["restore", &set, "--into", &into, "--dry-run"],
+        vec!["verify", &set],
+        vec!["verify", &set, "--quick"],
+        vec!["verify", &sets, "--quick"],
+        vec!["verify", &sets],
+        // The address is wrong whatever else is.
+        vec!["backup", &missing, "--to", &there],
+        vec!["verify", &missing],
+    ] {
+        let output = windlass(&[&words[..], &["--metrics", "nonsense"]].concat());
+        let printed = text(&output);
+        assert_eq!(output.status.code(), Some(2), "{words:?}: {printed}");
+        let error = "error: --metrics: \"nonsense\" is no address\nhint: Write ADDRESS:PORT for \
+                     --metrics, as in 127.0.0.1:9187.\n";
+        assert_eq!(printed, error, "{words:?}");
+    }
+    assert_eq!(place.sets().len(), 1);
+    for path in [&into, &there, &marker] {
+        assert!(!std::path::Path::new(path).exists(), "{path}");
     }
 }
 

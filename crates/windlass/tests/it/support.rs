@@ -4,14 +4,14 @@ use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
-use windlass_testkit::sqlite::{Journal, Ledger, LedgerSpec};
+use windlass_testkit::sqlite::{CommitLedger, Journal, LedgerSpec};
 
 pub use crate::run::*;
 
 /// A directory with a database and a place for sets.
 pub struct Place {
     pub dir: tempfile::TempDir,
-    pub ledger: Ledger,
+    pub ledger: CommitLedger,
 }
 
 impl Place {
@@ -28,7 +28,7 @@ impl Place {
             accounts,
             ..LedgerSpec::default()
         };
-        let ledger = Ledger::create(&dir.path().join("shop.db"), spec);
+        let ledger = CommitLedger::create(&dir.path().join("shop.db"), spec);
         ledger.commit(1, 20);
         Self { dir, ledger }
     }

@@ -5,7 +5,7 @@ use std::process::Output;
 
 use serde_json::Value;
 use windlass_testkit::browser::check_page;
-use windlass_testkit::sqlite::{Journal, Ledger, LedgerSpec};
+use windlass_testkit::sqlite::{CommitLedger, Journal, LedgerSpec};
 
 use crate::support::{Place, command, interrupted_at_its_first_line, text};
 
@@ -153,7 +153,7 @@ fn waiting_for_buffers_falls_as_buffers_rise() {
         accounts: 4000,
         ..LedgerSpec::default()
     };
-    drop(Ledger::create(&database, spec));
+    drop(CommitLedger::create(&database, spec));
     // At least 40 transfers to a slow device, with few buffers and with one for each transfer.
     let database = database.to_str().unwrap();
     let words = [

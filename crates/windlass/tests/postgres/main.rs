@@ -9,7 +9,13 @@
 mod backup;
 mod diff;
 mod extract;
+mod log;
+mod log_backup;
+mod log_places;
+mod moments;
 mod outputs;
+mod receive;
+mod receive_kills;
 mod restore;
 #[path = "../shared/run.rs"]
 mod run;

@@ -6,18 +6,23 @@ use serde_json::{Value, json};
 use windlass_engine::media::BackupType;
 use windlass_engine::{SetEntry, SetState, UnknownStripe, show_size};
 use windlass_operations::Ending;
+use windlass_operations::denied::Denied;
 use windlass_operations::info::{PlaceInfo, worse};
 
 use crate::cli::{Global, Info};
 use crate::exit::Failure;
 use crate::places::{Identity, short_id};
 use crate::words::{age, local_time, quoted, timestamp, typed};
-use crate::{denied, hints, output};
+use crate::{hints, output};
 
-const COLUMNS: usize = 11;
+const COLUMNS: usize = 12;
 const HEADS: [&str; COLUMNS] = [
-    "set", "begun", "age", "database", "kind", "type", "size", "stored", "ratio", "label", "state",
+    "set", "begun", "age", "database", "kind", "type", "base", "size", "stored", "ratio", "label",
+    "state",
 ];
+/// The columns that are shown only if a set has something there.
+const BASE: usize = 6;
+const LABEL: usize = 10;
 /// The label of a backup that got none.
 const LABEL_DEFAULT: &str = "windlass";
 /// The most characters of a label that a row shows.
@@ -33,7 +38,8 @@ pub(super) fn show(
     places: &PlaceInfo,
 ) -> Result<Ending, Failure> {
     let unknown = places.unknown.iter();
-    let mut ending = unknown.fold(Ending::Done, |ending, one| worse(ending, &one.fault));
+    let ending = unknown.fold(Ending::Done, |ending, one| worse(ending, &one.fault));
+    let mut ending = super::logs::ending(&places.logs, ending);
     if arguments.long || arguments.files || global.json {
         let documents = long(global, arguments, places, &mut ending)?;
         if global.json {
@@ -54,6 +60,7 @@ pub(super) fn show(
     for unknown in &places.unknown {
         output::line(&unknown_line(unknown));
     }
+    super::logs::show(&places.logs);
     for below in &places.below {
         let (path, sets) = (
             typed(std::slice::from_ref(&below.0)),
@@ -73,8 +80,8 @@ pub(super) fn show(
 /// The line about a file that may be a stripe.
 fn unknown_line(unknown: &UnknownStripe) -> String {
     let path = unknown.file.location.display();
-    match denied::words(&unknown.fault) {
-        Some((message, _)) => format!("not readable  {message}"),
+    match Denied::of(&unknown.fault) {
+        Some(denied) => format!("not readable  {denied}"),
         None => format!("damaged       {path}  {}", unknown.fault),
     }
 }
@@ -108,6 +115,7 @@ fn document(sets: Vec<Value>, places: &PlaceInfo) -> Value {
     let unfinished = places.unfinished.iter().map(|path| path.to_string_lossy());
     json!({
         "sets": sets,
+        "logs": super::logs::document(&places.logs),
         "damaged_files": unknown.collect::<Vec<_>>(),
         "unfinished": unfinished.collect::<Vec<_>>(),
     })
@@ -127,12 +135,13 @@ fn short(sets: &[SetEntry]) {
         words.map(|word| word.chars().count()).max().unwrap_or(0)
     };
     let widths: [usize; COLUMNS] = std::array::from_fn(width);
-    // Most backups have no label.
-    let is_labelled = rows.iter().any(|row| !row[COLUMNS - 2].is_empty());
+    // Most backups have no label, and most places have only full sets.
+    let is_used = |column: usize| rows.iter().any(|row| !row[column].is_empty());
+    let hidden = [BASE, LABEL].map(|column| (!is_used(column)).then_some(column));
     for row in [&heads].into_iter().chain(&rows) {
-        let cells = row.iter().zip(widths).zip(HEADS);
-        let cells = cells.filter(|(_, head)| is_labelled || *head != "label");
-        let cells = cells.map(|((word, width), head)| match RIGHT.contains(&head) {
+        let cells = row.iter().zip(widths).zip(HEADS).enumerate();
+        let cells = cells.filter(|(column, _)| !hidden.contains(&Some(*column)));
+        let cells = cells.map(|(_, ((word, width), head))| match RIGHT.contains(&head) {
             true => format!("{word:>width$}"),
             false => format!("{word:<width$}"),
         });
@@ -169,12 +178,19 @@ fn row(set: &SetEntry, now: Timestamp, all: &[Identity]) -> Row {
         of.as_ref().map_or_else(unknown, |of| database(of, all)),
         of.as_ref().map_or_else(unknown, Identity::kind),
         about.map_or_else(unknown, |about| type_name(about.backup_type).to_owned()),
+        base_of(set),
         about.map_or_else(unknown, |about| show_size(about.file_bytes)),
         show_size(stored),
         whole.map_or_else(unknown, |about| ratio(about.file_bytes, stored)),
         about.map_or_else(String::new, |about| label(&about.database)),
         state,
     ]
+}
+
+/// The id of the set on which a set builds.
+fn base_of(set: &SetEntry) -> String {
+    let base = set.about.as_ref().and_then(|about| about.base);
+    base.map_or_else(String::new, |base| base.to_string()[..8].to_owned())
 }
 
 /// The label that a person gave to the backup, on one line.

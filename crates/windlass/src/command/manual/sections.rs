@@ -64,7 +64,7 @@ fn words(command: &Command) -> String {
 fn connects(command: &Command) -> bool {
     matches!(
         words(command).as_str(),
-        "backup" | "check" | "tune" | "plan" | "lab probe" | "lab sweep"
+        "backup" | "check" | "receive" | "tune" | "plan" | "lab probe" | "lab sweep" | "lab pages"
     )
 }
 
@@ -197,9 +197,12 @@ fn beside(words: &str) -> &'static [&'static str] {
         "plan" => &["tune", "lab", "lab-probe"],
         "tune" => &["plan", "backup", "lab-probe"],
         "lab" => &["plan", "tune"],
-        "lab probe" | "lab sweep" | "lab rehearse" => &["lab", "plan", "tune"],
+        "lab probe" | "lab sweep" | "lab rehearse" | "lab pages" => &["lab", "plan", "tune"],
         "events" | "status" => &["backup", "restore", "verify"],
         "check" => &["backup", "verify"],
+        "receive" => &["archive-push", "restore"],
+        "archive-push" => &["archive-get", "receive", "restore"],
+        "archive-get" => &["archive-push", "restore"],
         _ => &[],
     }
 }

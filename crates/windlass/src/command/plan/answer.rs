@@ -7,7 +7,7 @@ use windlass_model::Model;
 use windlass_operations::plan::PlanOutcome;
 
 use crate::foretold;
-use crate::output;
+use crate::{output, words};
 use windlass_engine::show_size;
 
 /// The whole answer.
@@ -55,7 +55,7 @@ impl Answer<'_> {
     /// How certain the time of an alternative is, in words.
     fn sure_text(&self, one: &Prediction) -> String {
         if one.is_too_short() {
-            return foretold::TOO_SHORT.to_owned();
+            return words::TOO_SHORT.to_owned();
         }
         let (low, high) = self.range(one);
         let (low, high) = (duration(low * 60.0), duration(high * 60.0));

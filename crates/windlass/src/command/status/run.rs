@@ -9,7 +9,7 @@ const WAITS_MAX: usize = 3;
 
 /// What a run reports about itself.
 #[derive(Deserialize)]
-struct Run {
+struct RunNumbers {
     #[serde(flatten)]
     live: Live,
     estimated_completion: Option<String>,
@@ -17,7 +17,7 @@ struct Run {
 
 /// The lines of a run; `None` when the numbers belong to another kind of operation.
 pub fn lines(numbers: &Value) -> Option<Vec<(String, String)>> {
-    let Run {
+    let RunNumbers {
         live: run,
         estimated_completion,
     } = serde_json::from_value(numbers.clone()).ok()?;

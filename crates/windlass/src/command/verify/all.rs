@@ -22,15 +22,22 @@ pub(super) fn show(global: &Global, verified: &VerifiedSets) -> Code {
         false => print_sum(verified),
     }
     complain_of_all(verified);
+    super::logs::complain(&verified.logs);
     verified.ending().into()
 }
 
 fn print_document(verified: &VerifiedSets) {
     let (damaged, failed) = (verified.damaged(), verified.failed());
     let sets: Vec<_> = verified.results.iter().map(result).collect();
+    let logs: Vec<_> = verified.logs.iter().map(super::logs::document).collect();
+    let are_logs_right = verified
+        .logs
+        .iter()
+        .all(|log| log.faults().next().is_none());
     let document = json!({
-        "ok": damaged.is_empty() && failed.is_empty(),
+        "ok": damaged.is_empty() && failed.is_empty() && are_logs_right,
         "sets": sets,
+        "logs": logs,
         "damaged": damaged,
         "failed": failed,
         "unfinished": verified.unfinished,
@@ -42,7 +49,7 @@ fn result(result: &SetResult) -> Value {
     match result {
         SetResult::Verified { verified, .. } => document(verified),
         SetResult::NotRead { name, id, why, .. } => {
-            json!({"set_id": id, "name": name, "ok": false, "error": why})
+            json!({"set_id": id, "name": name, "ok": false, "error": why.to_string()})
         }
     }
 }
@@ -71,7 +78,7 @@ fn print_sum(verified: &VerifiedSets) {
 /// Reports which sets are damaged.
 fn complain_of_all(verified: &VerifiedSets) {
     let is_denied = |one: &SetResult| match one {
-        SetResult::NotRead { fault, .. } => *fault == NotRead::Denied,
+        SetResult::NotRead { why, .. } => matches!(why, NotRead::Denied(_)),
         SetResult::Verified { .. } => false,
     };
     let is_denied = verified.results.iter().any(is_denied);

@@ -43,6 +43,8 @@ impl Lines {
             VerifyStep::Begins { of } => self.brief.store(of.is_some(), Ordering::Relaxed),
             VerifyStep::Read { of, verified } => self.read(*of, verified),
             VerifyStep::Opened { of, verified } => self.opened(*of, verified),
+            VerifyStep::Log { log } if !self.json => super::logs::show(log, self.quiet),
+            VerifyStep::Log { .. } => {}
             VerifyStep::NotRead { of, result } => self.not_read(*of, result),
         }
     }
@@ -88,17 +90,14 @@ impl Lines {
     }
 
     fn not_read(&self, of: Option<&SetEntry>, result: &SetResult) {
-        let SetResult::NotRead {
-            name, why, fault, ..
-        } = result
-        else {
+        let SetResult::NotRead { name, why, .. } = result else {
             return;
         };
         if self.json {
             return;
         }
-        output::line(&match (fault, of) {
-            (NotRead::Denied, _) => format!("not readable  {why}"),
+        output::line(&match (why, of) {
+            (NotRead::Denied(_), _) => format!("not readable  {why}"),
             (_, None) => format!("damaged       {name}: {why}"),
             (_, Some(set)) => format!("{}  {why}", title(set)),
         });

@@ -1,0 +1,193 @@
+//! Sets whose pages are taken apart before they are compressed.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use windlass_engine::media::{Codec, FrameEntry, LAYOUT_STREAMS};
+use windlass_engine::{Cancel, CodecRange, PagesReport};
+use windlass_testkit::heap::{HEAP_PAGE, HeapHook, heap_pages};
+
+use crate::damage::flip_all;
+use crate::support::*;
+
+const CODECS: [Codec; 2] = [Codec::Lz4, Codec::Zstd(1)];
+
+fn setup(codec: Codec) -> Setup {
+    Setup {
+        page_frames: true,
+        ..Setup::small(1, codec)
+    }
+}
+
+/// Makes a set of a tree with this hook, checks that all of it comes back, and returns the stripes.
+fn made(tree: &Tree, dir: &Path, setup: &Setup, hook: HeapHook) -> (Vec<PathBuf>, PagesReport) {
+    let mut run = begin(setup, file_devices(dir, setup), &Cancel::new()).unwrap();
+    run.set_hook(Arc::new(hook));
+    for (index, (_, bytes)) in tree.iter().enumerate() {
+        run.push(bytes_spec(index, bytes)).unwrap();
+    }
+    run.drain().unwrap();
+    let files = table(&run, tree);
+    let report = run.finish(files, facts()).unwrap();
+    let places = stripe_paths(dir, setup);
+    let set = verify(&places).unwrap();
+    let into = dir.join("into");
+    bring_back(&set, &into).unwrap();
+    assert_same(tree, &into);
+    (places, report.pages.unwrap_or_default())
+}
+
+fn frames(places: &[PathBuf]) -> Vec<FrameEntry> {
+    let set = verify(places).unwrap();
+    let stripes = set.stripes().iter();
+    stripes
+        .flat_map(|stripe| {
+            let blocks = stripe.directory().iter();
+            blocks.flat_map(|entry| stripe.index_block(entry).unwrap().frames)
+        })
+        .collect()
+}
+
+fn laid_out(places: &[PathBuf]) -> usize {
+    let is_laid_out = |frame: &&FrameEntry| frame.page.unwrap().layout == LAYOUT_STREAMS;
+    frames(places).iter().filter(is_laid_out).count()
+}
+
+/// A table, something else, a table with a torn and a short page, and zeros.
+fn tree() -> Tree {
+    let mut torn = heap_pages(40, 2);
+    torn[3 * HEAP_PAGE + 4096..4 * HEAP_PAGE].fill(0x5a);
+    torn[9 * HEAP_PAGE..10 * HEAP_PAGE].fill(0);
+    torn.truncate(40 * HEAP_PAGE - 100);
+    vec![
+        ("table".into(), heap_pages(100, 1)),
+        ("other".into(), Random::new(5).noise(200_000)),
+        ("torn".into(), torn),
+        ("zeros".into(), vec![0; 40 * HEAP_PAGE]),
+    ]
+}
+
+#[test]
+fn pages_that_are_taken_apart_come_back_and_take_less() {
+    for codec in CODECS {
+        let dir = tempfile::tempdir().unwrap();
+        let (places, report) = made(
+            &tree(),
+            dir.path(),
+            &setup(codec),
+            HeapHook::new(&[0, 2, 3]),
+        );
+        assert!(laid_out(&places) >= 9, "{codec}: {}", laid_out(&places));
+        assert_eq!(report.wrong_frames, 0);
+        assert!(report.apart_bytes > 1_000_000, "{report:?}");
+        // The same set without layouts.
+        let other = tempfile::tempdir().unwrap();
+        let (plain, _) = made(&tree(), other.path(), &setup(codec), HeapHook::new(&[]));
+        assert_eq!(laid_out(&plain), 0);
+        let stored = |places: &[PathBuf]| -> u64 {
+            frames(places)
+                .iter()
+                .map(|frame| u64::from(frame.stored_bytes))
+                .sum()
+        };
+        assert!(stored(&places) < stored(&plain) * 9 / 10, "{codec}");
+    }
+}
+
+/// The codec follows the waits, and each frame names its own.
+#[test]
+fn pages_are_taken_apart_with_a_codec_that_adapts() {
+    let dir = tempfile::tempdir().unwrap();
+    let setup = Setup {
+        range: Some(CodecRange::default()),
+        ..setup(Codec::Lz4)
+    };
+    let (places, report) = made(&tree(), dir.path(), &setup, HeapHook::new(&[0, 2]));
+    assert!(laid_out(&places) >= 9);
+    assert_eq!(report.wrong_frames, 0);
+}
+
+/// A mistake in the encoder costs room, never content.
+#[test]
+fn a_wrong_encoder_is_caught_before_its_frame_is_written() {
+    for codec in CODECS {
+        let dir = tempfile::tempdir().unwrap();
+        let hook = HeapHook::wrong(&[0, 2]);
+        let (places, report) = made(&tree(), dir.path(), &setup(codec), hook);
+        assert_eq!((laid_out(&places), report.apart_bytes), (0, 0));
+        assert!(report.wrong_frames >= 2, "{report:?}");
+    }
+}
+
+/// Without the proof, the frame is written, and its checksum tells every reader.
+#[test]
+fn a_wrong_encoder_without_the_proof_is_found_when_the_set_is_read() {
+    let dir = tempfile::tempdir().unwrap();
+    let setup = Setup {
+        frame_proof: false,
+        ..setup(Codec::Zstd(1))
+    };
+    let (tree, places) = (tree(), stripe_paths(dir.path(), &setup));
+    for (hook, is_right) in [(HeapHook::new(&[0]), true), (HeapHook::wrong(&[0]), false)] {
+        let mut run = begin(&setup, file_devices(dir.path(), &setup), &Cancel::new()).unwrap();
+        run.set_hook(Arc::new(hook));
+        for (index, (_, bytes)) in tree.iter().enumerate() {
+            run.push(bytes_spec(index, bytes)).unwrap();
+        }
+        run.drain().unwrap();
+        let files = table(&run, &tree);
+        let pages = run.finish(files, facts()).unwrap().pages.unwrap();
+        assert!(
+            pages.apart_bytes > 500_000 && pages.wrong_frames == 0,
+            "{pages:?}"
+        );
+        assert_eq!(verify(&places).is_ok(), is_right);
+        places
+            .iter()
+            .for_each(|path| std::fs::remove_file(path).unwrap());
+    }
+}
+
+/// Bytes that are no pages at all, with the layout of a table.
+#[test]
+fn what_is_not_shorter_apart_stays_as_it_is_and_takes_no_more() {
+    let words = windlass_testkit::sets::text(60 * HEAP_PAGE, 7);
+    for content in [Random::new(6).noise(60 * HEAP_PAGE), words] {
+        for codec in CODECS {
+            let tree: Tree = vec![("file".into(), content.clone())];
+            let bytes = |hook| {
+                let dir = tempfile::tempdir().unwrap();
+                let (places, _) = made(&tree, dir.path(), &setup(codec), hook);
+                frames(&places)
+                    .iter()
+                    .map(|frame| u64::from(frame.stored_bytes))
+                    .sum::<u64>()
+            };
+            let (with, without) = (bytes(HeapHook::new(&[0])), bytes(HeapHook::new(&[])));
+            assert!(with * 100 <= without * 101, "{codec}: {with} and {without}");
+        }
+    }
+}
+
+#[test]
+fn a_set_without_page_aware_frames_leaves_pages_as_they_are() {
+    let dir = tempfile::tempdir().unwrap();
+    let setup = Setup::small(1, Codec::Zstd(1));
+    let (places, report) = made(&tree(), dir.path(), &setup, HeapHook::new(&[0]));
+    assert!(frames(&places).iter().all(|frame| frame.page.is_none()));
+    assert_eq!(report, PagesReport::default());
+}
+
+#[test]
+fn every_flipped_byte_of_a_set_with_pages_apart_is_found() {
+    for codec in CODECS {
+        let dir = tempfile::tempdir().unwrap();
+        let tree: Tree = vec![("table".into(), heap_pages(6, 1))];
+        let (places, _) = made(&tree, dir.path(), &setup(codec), HeapHook::new(&[0]));
+        assert_eq!(laid_out(&places), 2);
+        for place in &places {
+            flip_all(place, std::slice::from_ref(place));
+        }
+        verify(&places).unwrap();
+    }
+}

@@ -1,0 +1,124 @@
+//! A call of the server that changes files: entered before, left after it.
+//!
+//! Locking: while a call is entered, the controller waits for it. So nothing that can block for
+//! long is entered: no terminal, no pipe, no socket.
+
+#![allow(unsafe_code, reason = "the state is a process's own")]
+
+use core::ffi::{CStr, c_int};
+
+use windlass_layout::hook::{FileKey, Memory, is_tracked};
+
+use crate::pages::{self, Changed};
+use crate::shared::{self, Own};
+use crate::system::{self, Patience};
+
+/// A call that has been entered.
+pub(crate) struct Entered {
+    memory: Memory<'static>,
+    errno: c_int,
+}
+
+/// Enters a call. `None` if there is no memory: then the call goes on as it is.
+pub(crate) fn enter() -> Option<Entered> {
+    let memory = shared::memory()?;
+    let errno = system::errno();
+    // SAFETY: the process has one thread, and nobody else uses its state now. A signal handler that
+    // comes in between only counts the depth.
+    let own = unsafe { &mut *shared::own() };
+    if !own.joined {
+        shared::join(memory, own);
+    }
+    own.process.enter(memory, &mut Patience::default());
+    Some(Entered { memory, errno })
+}
+
+impl Entered {
+    /// Whether any snapshot exists.
+    pub(crate) fn has_snapshots(&self) -> bool {
+        self.memory.newest() != 0
+    }
+
+    /// The open file, if a snapshot has it.
+    fn tracked(&self, fd: c_int) -> Option<Changed> {
+        let stat = system::stat_of(fd).filter(|stat| stat.is_regular)?;
+        let key = stat.key;
+        is_tracked(self.memory, key).then_some(Changed { fd, key })
+    }
+
+    /// Preserves what a write of `bytes` bytes changes. Without an offset it is at the position of
+    /// the descriptor.
+    pub(crate) fn before_write(&self, fd: c_int, bytes: usize, offset: Option<i64>) {
+        if !self.has_snapshots() || bytes == 0 {
+            return;
+        }
+        let Some(file) = self.tracked(fd) else { return };
+        let Some(from) = offset.or_else(|| position(fd)) else {
+            return;
+        };
+        let Ok(from) = u64::try_from(from) else {
+            return;
+        };
+        self.keep(file, from, from.saturating_add(bytes as u64));
+    }
+
+    /// Preserves everything from a byte on.
+    pub(crate) fn before_cut(&self, fd: c_int, length: i64) {
+        if !self.has_snapshots() {
+            return;
+        }
+        if let (Some(file), Ok(from)) = (self.tracked(fd), u64::try_from(length)) {
+            self.keep(file, from, u64::MAX);
+        }
+    }
+
+    /// The file at a path and its mode, if a snapshot has the file.
+    pub(crate) fn tracked_at(&self, path: &CStr) -> Option<(FileKey, u32)> {
+        if !self.has_snapshots() {
+            return None;
+        }
+        let stat = system::stat_at(path).filter(|stat| stat.is_regular)?;
+        is_tracked(self.memory, stat.key).then_some((stat.key, stat.mode))
+    }
+
+    /// Preserves everything of the file at a path from a byte on.
+    pub(crate) fn before_cut_at(&self, path: &CStr, length: i64) {
+        if self.tracked_at(path).is_none() {
+            return;
+        }
+        if let Ok(fd) = system::open(path, libc::O_RDONLY, 0) {
+            self.before_cut(fd, length);
+            system::close(fd);
+        }
+    }
+
+    fn keep(&self, file: Changed, from: u64, to: u64) {
+        // SAFETY: as in `enter`.
+        let own: &mut Own = unsafe { &mut *shared::own() };
+        pages::keep(self.memory, own, file, from, to);
+    }
+
+    /// Makes the call itself, with the error number that the caller had, and leaves.
+    pub(crate) fn call<T>(self, call: impl FnOnce() -> T) -> T {
+        system::set_errno(self.errno);
+        let result = call();
+        let errno = system::errno();
+        // SAFETY: as in `enter`.
+        unsafe { (*shared::own()).process.leave(self.memory) };
+        system::set_errno(errno);
+        result
+    }
+}
+
+/// Where the next write of a descriptor goes.
+fn position(fd: c_int) -> Option<i64> {
+    // SAFETY: the calls only ask.
+    let flags = unsafe { libc::fcntl(fd, libc::F_GETFL) };
+    if flags & libc::O_APPEND != 0 {
+        // Bytes behind the end are in no snapshot.
+        return None;
+    }
+    // SAFETY: the call moves nothing.
+    let at = unsafe { libc::lseek64(fd, 0, libc::SEEK_CUR) };
+    (at >= 0).then_some(at)
+}

@@ -1,0 +1,31 @@
+//! The write hook: a module that PostgreSQL 14 to 18 loads, and that sees each call by which the
+//! server changes a file.
+//!
+//!   postmaster --_PG_init--> shared memory mapped, calls of the executable replaced --fork--> all
+//!   pwrite, ftruncate, ... --enter--> preserve the pages that a snapshot needs --> the call itself
+//!
+//! windlass-layout (`hook`) has the protocol, which the controller outside of the server shares.
+//! This crate connects it with the system.
+//!
+//! Invariants
+//! - Nothing here allocates or panics, and nothing waits for longer than three seconds.
+//! - The caller sees the result and the error number of its own call, and nothing else.
+//! - Only the executable that loads the module at its start is changed: no program that it starts,
+//!   no library.
+//! - Without the shared memory nothing is changed at all.
+//!
+//! The standard library is linked because the linker needs its panic handler, and to ask which
+//! instructions the processor has. Nothing else of it is used.
+
+#![no_std]
+
+extern crate std;
+
+mod calls;
+mod checksum;
+mod elf;
+mod guard;
+mod module;
+mod pages;
+mod shared;
+mod system;

@@ -1,0 +1,206 @@
+//! The pages of a file that a call is about to change: they are preserved before it begins.
+
+#![allow(
+    unsafe_code,
+    reason = "a page is read into memory that nobody has filled"
+)]
+
+use core::ffi::{CStr, c_int};
+
+use windlass_layout::hook::{Cause, Fault, FileKey, Memory, System, Waiter, blocks_of, preserve};
+use windlass_layout::{Geometry, Slot, SlotEntry};
+
+use crate::shared::Own;
+use crate::system::{self, Patience};
+
+/// The largest page that a server can be built with.
+const PAGE_BYTES_MAX: usize = 32_768;
+/// The digits of a descriptor behind "/proc/self/fd/".
+const DESCRIPTOR_PATH: &[u8; 14] = b"/proc/self/fd/";
+
+/// Memory for one page, where direct I/O can read into it. It is on the stack of the call.
+#[repr(align(4096))]
+struct Page([u8; PAGE_BYTES_MAX]);
+
+/// A file that is about to be changed.
+#[derive(Clone, Copy)]
+pub(crate) struct Changed {
+    pub(crate) fd: c_int,
+    pub(crate) key: FileKey,
+}
+
+/// Preserves the pages from byte `from` up to byte `to`, as far as a snapshot needs them.
+pub(crate) fn keep(memory: Memory<'_>, own: &mut Own, file: Changed, from: u64, to: u64) {
+    let blocks = u64::from(blocks_of(memory, file.key));
+    let page_bytes = memory.page_bytes();
+    let Ok(geometry) = Geometry::new(page_bytes) else {
+        return;
+    };
+    let page = u64::from(page_bytes);
+    let end = to.div_ceil(page).min(blocks);
+    let start = from / page;
+    if start >= end {
+        return;
+    }
+    let mut page = core::mem::MaybeUninit::<Page>::uninit();
+    // SAFETY: every pattern of bits is a byte, and only what was read is used. Filling it first
+    // would cost more than the copy.
+    let bytes = unsafe { &mut (*page.as_mut_ptr()).0 };
+    let Some(bytes) = bytes.get_mut(..page_bytes as usize) else {
+        return;
+    };
+    let mut copier = Copier {
+        fd: file.fd,
+        store: &mut own.store,
+        version: memory.store_version(),
+        memory,
+        geometry,
+        bytes,
+        patience: Patience::default(),
+    };
+    for block in start..end {
+        preserve(memory, &own.process, file.key, block, &mut copier);
+    }
+}
+
+/// Copies pages from a file into the store.
+struct Copier<'a> {
+    fd: c_int,
+    store: &'a mut Option<(u32, c_int)>,
+    version: u32,
+    memory: Memory<'a>,
+    geometry: Geometry,
+    bytes: &'a mut [u8],
+    patience: Patience,
+}
+
+impl Copier<'_> {
+    /// The store's descriptor. An old one belongs to a store that is gone.
+    fn store(&mut self) -> Result<c_int, c_int> {
+        match *self.store {
+            Some((version, fd)) if version == self.version => return Ok(fd),
+            Some((_, fd)) => system::close(fd),
+            None => {}
+        }
+        *self.store = None;
+        let mut path = [0; 4097];
+        if self.memory.store_path(&mut path) == 0 {
+            return Err(libc::ENOENT);
+        }
+        let path = CStr::from_bytes_until_nul(&path).map_err(|_| libc::ENAMETOOLONG)?;
+        let flags = libc::O_WRONLY | libc::O_NOFOLLOW;
+        let fd = system::open(path, flags, 0)?;
+        *self.store = Some((self.version, fd));
+        Ok(fd)
+    }
+
+    /// Reads the block through a descriptor of its own: the caller's is only for writing.
+    fn read_again(&mut self, offset: u64) -> Result<usize, c_int> {
+        let mut path = [0; 32];
+        let number = u32::try_from(self.fd).map_err(|_| libc::EBADF)?;
+        let digits = decimal(number);
+        let text = DESCRIPTOR_PATH.iter().chain(&digits);
+        path.iter_mut().zip(text).for_each(|(to, from)| *to = *from);
+        let path = CStr::from_bytes_until_nul(&path).map_err(|_| libc::EBADF)?;
+        let fd = system::open(path, libc::O_RDONLY, 0)?;
+        let count = system::read_at(fd, self.bytes, offset);
+        system::close(fd);
+        count
+    }
+}
+
+/// A number in decimal digits with a zero byte behind them.
+fn decimal(mut number: u32) -> [u8; 11] {
+    let mut reversed = [0; 11];
+    let mut count: usize = 0;
+    for digit in reversed.iter_mut().take(10) {
+        let [last, ..] = (number % 10).to_le_bytes();
+        *digit = b'0'.wrapping_add(last);
+        number /= 10;
+        count = count.saturating_add(1);
+        if number == 0 {
+            break;
+        }
+    }
+    let mut digits = [0; 11];
+    let written = reversed.iter().take(count).rev();
+    digits
+        .iter_mut()
+        .zip(written)
+        .for_each(|(to, from)| *to = *from);
+    digits
+}
+
+impl System for Copier<'_> {
+    fn read(&mut self, block: u64) -> Result<u32, Fault> {
+        let offset = block.wrapping_mul(u64::from(self.geometry.page_bytes()));
+        let count = match system::read_at(self.fd, self.bytes, offset) {
+            Err(libc::EBADF) => self.read_again(offset),
+            read => read,
+        };
+        let count = count.map_err(|errno| Fault {
+            cause: Cause::Source,
+            errno,
+        })?;
+        if let Some(rest) = self.bytes.get_mut(count..) {
+            rest.fill(0);
+        }
+        Ok(crate::checksum::crc32c(self.bytes))
+    }
+
+    fn write(&mut self, slot: Slot, entry: &SlotEntry) -> Result<(), Fault> {
+        let written = self.store().and_then(|fd| {
+            system::write_at(fd, self.bytes, self.geometry.page_offset(slot))?;
+            system::write_at(fd, &entry.encode(), self.geometry.entry_offset(slot))
+        });
+        written.map_err(|errno| Fault {
+            cause: match errno {
+                libc::ENOSPC | libc::EDQUOT | libc::EFBIG => Cause::StoreFull,
+                _ => Cause::Store,
+            },
+            errno,
+        })
+    }
+
+    fn now(&mut self) -> Option<u32> {
+        system::now_seconds()
+    }
+
+    fn free_mib(&mut self) -> Option<u32> {
+        system::free_mib(self.store().ok()?)
+    }
+
+    fn tell_lost(&mut self, cause: Cause) {
+        system::say_if_free(match cause {
+            Cause::Size => b"windlass: a snapshot is lost: it grew beyond its limit\n",
+            Cause::Age => b"windlass: a snapshot is lost: it became as old as it may\n",
+            Cause::Free => b"windlass: a snapshot is lost: its disk has too little free space\n",
+            Cause::StoreFull => b"windlass: a snapshot is lost: its store is full\n",
+            _ => b"windlass: a snapshot is lost: a page could not be kept\n",
+        });
+    }
+}
+
+impl Waiter for Copier<'_> {
+    fn is_alive(&mut self, pid: u32) -> bool {
+        self.patience.is_alive(pid)
+    }
+
+    fn wait(&mut self, turn: u32) -> bool {
+        self.patience.wait(turn)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_become_digits() {
+        for (number, text) in [(0, "0"), (7, "7"), (1024, "1024"), (u32::MAX, "4294967295")] {
+            let digits = decimal(number);
+            let digits = CStr::from_bytes_until_nul(&digits).map(CStr::to_bytes);
+            assert_eq!(digits, Ok(text.as_bytes()));
+        }
+    }
+}

@@ -1,0 +1,259 @@
+//! The shared memory and this process's place in it.
+//!
+//! The server's first process makes or finds the memory when it starts. All others inherit it by
+//! fork, at the same address. It outlives the server, so that a server that starts again goes on
+//! where the last one ended; it does not outlive the system.
+//!
+//! The file is long and almost all of it is a hole. The controller allocates the parts that are in
+//! use, so no access finds that there is no memory.
+
+#![allow(
+    unsafe_code,
+    reason = "the memory is mapped, and the state is a process's own"
+)]
+
+use core::cell::UnsafeCell;
+use core::ffi::{CStr, c_int};
+use core::ptr;
+use core::sync::atomic::{AtomicPtr, AtomicU32, Ordering};
+
+use windlass_layout::hook::{
+    AREA_BYTES_AT, CONTROL_BYTES, CONTROL_DIRECTORY, CONTROL_NAME_BYTES, Cause, Fault, FileKey,
+    Memory, Process, lose_all,
+};
+
+use crate::system::{self, Patience};
+
+const WORDS: usize = (CONTROL_BYTES / 4) as usize;
+const CONTROL_FILE_BYTES: usize = 8192;
+/// So many bytes of pg_control tell whether it changed. The file has a CRC-32C of its own behind
+/// them, and the CRC-32C of bytes with their CRC-32C is always the same.
+const CONTROL_TOLD_BYTES: usize = 192;
+const PRIVATE_MODE: u32 = 0o600;
+
+static WORDS_AT: AtomicPtr<AtomicU32> = AtomicPtr::new(ptr::null_mut());
+
+/// What belongs to this process alone.
+pub(crate) struct Own {
+    pub(crate) process: Process,
+    /// False until the process has its own place. The child of a fork has none.
+    pub(crate) joined: bool,
+    /// The store, which version of it, and its descriptor.
+    pub(crate) store: Option<(u32, c_int)>,
+    /// pg_control's file.
+    pub(crate) control: Option<FileKey>,
+}
+
+struct OneThread(UnsafeCell<Own>);
+
+// SAFETY: a server process has one thread.
+unsafe impl Sync for OneThread {}
+
+static OWN: OneThread = OneThread(UnsafeCell::new(Own {
+    process: Process::new(),
+    joined: false,
+    store: None,
+    control: None,
+}));
+
+/// What belongs to this process. Nobody keeps the reference beyond one call of the server.
+pub(crate) fn own() -> *mut Own {
+    OWN.0.get()
+}
+
+/// The memory. Only what replaces the server's calls asks, and nothing is replaced without it.
+pub(crate) fn memory() -> Option<Memory<'static>> {
+    let words = WORDS_AT.load(Ordering::Relaxed);
+    if words.is_null() {
+        return None;
+    }
+    // SAFETY: so many words are mapped, for as long as the process lives.
+    Memory::new(unsafe { core::slice::from_raw_parts(words, WORDS) })
+}
+
+/// Maps the memory of the server whose data directory is the current one. False if that is
+/// impossible.
+pub(crate) fn map() -> bool {
+    let Some(directory) = system::stat_at(c".") else {
+        return false;
+    };
+    let Some(fd) = open(directory.key) else {
+        return false;
+    };
+    let Ok(length) = usize::try_from(CONTROL_BYTES) else {
+        return false;
+    };
+    let rights = libc::PROT_READ | libc::PROT_WRITE;
+    let flags = libc::MAP_SHARED | libc::MAP_NORESERVE;
+    // SAFETY: a new mapping of a file that is ours.
+    let words = unsafe { libc::mmap64(ptr::null_mut(), length, rights, flags, fd, 0) };
+    system::close(fd);
+    if words == libc::MAP_FAILED {
+        return false;
+    }
+    // SAFETY: the mapping is ours. A core dump shall not contain it.
+    unsafe { libc::madvise(words, length, libc::MADV_DONTDUMP) };
+    WORDS_AT.store(words.cast(), Ordering::Relaxed);
+    let Some(memory) = memory() else { return false };
+    if memory.is_of_this_version() {
+        return true;
+    }
+    // The snapshots of another version cannot be served. Whoever made them sees that.
+    memory.note_foreign();
+    WORDS_AT.store(ptr::null_mut(), Ordering::Relaxed);
+    false
+}
+
+type Path = [u8; CONTROL_DIRECTORY.len() + CONTROL_NAME_BYTES + 6];
+
+/// The path of the memory's file, with something behind it.
+fn path(key: FileKey, suffix: &[u8]) -> Path {
+    let mut path: Path = [0; _];
+    let name = key.control_name();
+    let parts = [CONTROL_DIRECTORY.as_bytes(), b"/", &name, suffix];
+    let bytes = parts.into_iter().flatten();
+    path.iter_mut()
+        .zip(bytes)
+        .for_each(|(to, from)| *to = *from);
+    path
+}
+
+/// Opens the memory's file, or makes it.
+fn open(key: FileKey) -> Option<c_int> {
+    let path = path(key, b"");
+    let path = CStr::from_bytes_until_nul(&path).ok()?;
+    let flags = libc::O_RDWR | libc::O_NOFOLLOW;
+    match system::open(path, flags, 0) {
+        Ok(fd) => is_private(fd).then_some(fd),
+        Err(libc::ENOENT) => make(key, path),
+        Err(_) => None,
+    }
+}
+
+/// Whether the file is this user's alone. Everybody can make files beside it.
+fn is_private(fd: c_int) -> bool {
+    let mut found = core::mem::MaybeUninit::<libc::stat64>::uninit();
+    // SAFETY: the structure is as large as the call expects.
+    if unsafe { libc::fstat64(fd, found.as_mut_ptr()) } != 0 {
+        return false;
+    }
+    // SAFETY: the call has filled it.
+    let found = unsafe { found.assume_init() };
+    // SAFETY: the call only answers.
+    let own = found.st_uid == unsafe { libc::geteuid() };
+    let is_whole = u64::try_from(found.st_size) == Ok(CONTROL_BYTES);
+    own && is_whole && found.st_mode & (libc::S_IFMT | 0o777) == libc::S_IFREG | PRIVATE_MODE
+}
+
+/// Makes the file under another name and gives it its own when it is complete.
+fn make(key: FileKey, name: &CStr) -> Option<c_int> {
+    let unnamed = path(key, b".new");
+    let unnamed = CStr::from_bytes_until_nul(&unnamed).ok()?;
+    // SAFETY: the path ends with a zero. Only an earlier start of this server can have made it.
+    unsafe { libc::unlink(unnamed.as_ptr()) };
+    let flags = libc::O_RDWR | libc::O_CREAT | libc::O_EXCL | libc::O_NOFOLLOW;
+    let fd = system::open(unnamed, flags, PRIVATE_MODE).ok()?;
+    let made = is_made(fd)
+        // SAFETY: both paths end with a zero.
+        && unsafe { libc::rename(unnamed.as_ptr(), name.as_ptr()) } == 0;
+    if made {
+        return Some(fd);
+    }
+    // SAFETY: the path ends with a zero.
+    unsafe { libc::unlink(unnamed.as_ptr()) };
+    system::close(fd);
+    None
+}
+
+fn is_made(fd: c_int) -> bool {
+    let (Ok(used), Ok(length)) = (i64::try_from(AREA_BYTES_AT), i64::try_from(CONTROL_BYTES))
+    else {
+        return false;
+    };
+    // SAFETY: the descriptor is ours.
+    let sized = unsafe {
+        libc::fallocate64(fd, 0, 0, used) == 0
+            && libc::ftruncate64(fd, length) == 0
+            && libc::fchmod(fd, PRIVATE_MODE) == 0
+    };
+    sized && write_header(fd)
+}
+
+/// The first words of a memory without snapshots.
+fn write_header(fd: c_int) -> bool {
+    use windlass_layout::hook::{MAGIC, VERSION};
+    let mut header = [0; 8];
+    let words = [MAGIC, VERSION];
+    for (to, from) in header.chunks_mut(4).zip(words) {
+        to.copy_from_slice(&from.to_le_bytes());
+    }
+    system::write_at(fd, &header, 0).is_ok()
+}
+
+/// Begins to see the server's writes. If somebody else wrote since the last server with the hook,
+/// every snapshot is lost.
+pub(crate) fn begin() {
+    let Some(memory) = memory() else { return };
+    memory.note_start();
+    // SAFETY: the server has one thread, and no call of it is under way.
+    let own = unsafe { &mut *own() };
+    own.control = system::stat_at(c"global/pg_control").map(|stat| stat.key);
+    let crc = control_crc();
+    let was = memory.control_crc();
+    if memory.foreign() != 0 || (was != 0 && was != crc) {
+        let (cause, errno) = (Cause::Unseen, 0);
+        lose_all(memory, Fault { cause, errno });
+    }
+    memory.set_control_crc(crc);
+}
+
+/// The checksum of pg_control as it is; 0 if it cannot be read.
+fn control_crc() -> u32 {
+    let Ok(fd) = system::open(c"global/pg_control", libc::O_RDONLY, 0) else {
+        return 0;
+    };
+    let mut bytes = [0; CONTROL_TOLD_BYTES];
+    let read = system::read_at(fd, &mut bytes, 0);
+    system::close(fd);
+    match read {
+        Ok(CONTROL_TOLD_BYTES) => crate::checksum::crc32c(&bytes),
+        _ => 0,
+    }
+}
+
+/// Notes what was written to pg_control.
+pub(crate) fn note_control(key: FileKey, bytes: &[u8]) {
+    // SAFETY: the server has one thread.
+    let is_control = unsafe { (*own()).control } == Some(key);
+    if !is_control || bytes.len() != CONTROL_FILE_BYTES {
+        return;
+    }
+    if let (Some(memory), Some(told)) = (memory(), bytes.get(..CONTROL_TOLD_BYTES)) {
+        memory.set_control_crc(crate::checksum::crc32c(told));
+    }
+}
+
+/// Takes a place for this process, if it has none.
+pub(crate) fn join(memory: Memory<'_>, own: &mut Own) {
+    own.joined = true;
+    own.process
+        .join(memory, system::own_pid(), &mut Patience::default());
+}
+
+/// The child of a fork has no place yet. The store's descriptor is shared and stays.
+pub(crate) unsafe extern "C" fn forked() {
+    // SAFETY: the child has one thread.
+    let own = unsafe { &mut *own() };
+    own.process = Process::new();
+    own.joined = false;
+}
+
+/// A process that ends gives its place back.
+pub(crate) extern "C" fn ended() {
+    // SAFETY: the process has one thread.
+    let own = unsafe { &mut *own() };
+    if let Some(memory) = memory().filter(|_| own.joined) {
+        own.process.quit(memory);
+        own.joined = false;
+    }
+}

@@ -1,0 +1,217 @@
+//! Calls of the system, as this crate needs them.
+
+#![allow(unsafe_code, reason = "every call of the system is one of C")]
+
+use core::ffi::{CStr, c_int};
+use core::mem::MaybeUninit;
+
+use windlass_layout::hook::{FileKey, Waiter};
+
+/// How long anybody waits for anybody.
+const WAIT_MILLIS_MAX: i64 = 3000;
+/// So often a waiter only lets others run. After that it sleeps between two looks.
+const TURNS_AWAKE: u32 = 20;
+const SLEEP_NANOS: libc::c_long = 200_000;
+
+/// What statx says of a file.
+pub(crate) struct Stat {
+    pub(crate) key: FileKey,
+    pub(crate) is_regular: bool,
+    pub(crate) mode: u32,
+}
+
+pub(crate) fn errno() -> c_int {
+    // SAFETY: the pointer is this thread's own.
+    unsafe { *libc::__errno_location() }
+}
+
+pub(crate) fn set_errno(value: c_int) {
+    // SAFETY: the pointer is this thread's own.
+    unsafe { *libc::__errno_location() = value }
+}
+
+/// Writes a line to the server log.
+pub(crate) fn say(line: &[u8]) {
+    // SAFETY: the bytes are there. If nobody reads the log, there is nobody to tell.
+    unsafe { libc::write(2, line.as_ptr().cast(), line.len()) };
+}
+
+/// Writes a short line to the server log, unless the call would have to wait.
+pub(crate) fn say_if_free(line: &[u8]) {
+    let mut log = libc::pollfd {
+        fd: 2,
+        events: libc::POLLOUT,
+        revents: 0,
+    };
+    // SAFETY: the structure is there. The call does not wait.
+    if unsafe { libc::poll(&raw mut log, 1, 0) } == 1 {
+        say(line);
+    }
+}
+
+/// The time, in seconds since 1970; `None` if the clock is wrong by decades.
+pub(crate) fn now_seconds() -> Option<u32> {
+    // SAFETY: without a pointer the call only answers.
+    let now = unsafe { libc::time(core::ptr::null_mut()) };
+    u32::try_from(now).ok()
+}
+
+/// How many MiB an ordinary user may still write on the file system of a file.
+pub(crate) fn free_mib(fd: c_int) -> Option<u32> {
+    let mut found = MaybeUninit::<libc::statvfs64>::uninit();
+    // SAFETY: the structure is as large as the call expects.
+    if unsafe { libc::fstatvfs64(fd, found.as_mut_ptr()) } != 0 {
+        return None;
+    }
+    // SAFETY: the call has filled it.
+    let found = unsafe { found.assume_init() };
+    let bytes = found.f_bavail.saturating_mul(found.f_frsize);
+    u32::try_from(bytes >> 20).ok()
+}
+
+/// What statx says of an open file.
+pub(crate) fn stat_of(fd: c_int) -> Option<Stat> {
+    stat(fd, c"", libc::AT_EMPTY_PATH)
+}
+
+/// What statx says of a path.
+pub(crate) fn stat_at(path: &CStr) -> Option<Stat> {
+    stat(libc::AT_FDCWD, path, 0)
+}
+
+/// statx and not fstat: asking for the times would make the next write update them.
+fn stat(fd: c_int, path: &CStr, flags: c_int) -> Option<Stat> {
+    let mut found = MaybeUninit::<libc::statx>::uninit();
+    let mask = libc::STATX_INO | libc::STATX_TYPE | libc::STATX_MODE;
+    let flags = flags | libc::AT_STATX_DONT_SYNC;
+    // SAFETY: the path ends with a zero, and the structure is as large as the call expects.
+    let answer = unsafe { libc::statx(fd, path.as_ptr(), flags, mask, found.as_mut_ptr()) };
+    if answer != 0 {
+        return None;
+    }
+    // SAFETY: the call has filled it.
+    let found = unsafe { found.assume_init() };
+    let mode = u32::from(found.stx_mode);
+    Some(Stat {
+        key: FileKey::new(found.stx_dev_major, found.stx_dev_minor, found.stx_ino),
+        is_regular: mode & libc::S_IFMT == libc::S_IFREG,
+        mode: mode & 0o7777,
+    })
+}
+
+/// Opens a file for this process alone. Nobody that it starts inherits it.
+pub(crate) fn open(path: &CStr, flags: c_int, mode: u32) -> Result<c_int, c_int> {
+    // SAFETY: the path ends with a zero.
+    let fd = unsafe { libc::open64(path.as_ptr(), flags | libc::O_CLOEXEC, mode) };
+    if fd < 0 { Err(errno()) } else { Ok(fd) }
+}
+
+pub(crate) fn close(fd: c_int) {
+    // SAFETY: the descriptor is ours.
+    unsafe { libc::close(fd) };
+}
+
+/// Reads as much as there is. Returns how many bytes.
+pub(crate) fn read_at(fd: c_int, into: &mut [u8], offset: u64) -> Result<usize, c_int> {
+    let mut done = 0;
+    while let Some(rest) = into.get_mut(done..).filter(|rest| !rest.is_empty()) {
+        let at = i64::try_from(offset.wrapping_add(done as u64)).map_err(|_| libc::EFBIG)?;
+        // SAFETY: so many bytes can be written there.
+        let count = unsafe { libc::pread64(fd, rest.as_mut_ptr().cast(), rest.len(), at) };
+        match usize::try_from(count) {
+            Ok(0) => break,
+            Ok(count) => done = done.saturating_add(count),
+            Err(_) if errno() == libc::EINTR => {}
+            Err(_) => return Err(errno()),
+        }
+    }
+    Ok(done)
+}
+
+/// Writes all bytes.
+pub(crate) fn write_at(fd: c_int, bytes: &[u8], offset: u64) -> Result<(), c_int> {
+    let mut done = 0;
+    while let Some(rest) = bytes.get(done..).filter(|rest| !rest.is_empty()) {
+        let at = i64::try_from(offset.wrapping_add(done as u64)).map_err(|_| libc::EFBIG)?;
+        // SAFETY: so many bytes are there.
+        let count = unsafe { libc::pwrite64(fd, rest.as_ptr().cast(), rest.len(), at) };
+        match usize::try_from(count) {
+            Ok(0) => return Err(libc::ENOSPC),
+            Ok(count) => done = done.saturating_add(count),
+            Err(_) if errno() == libc::EINTR => {}
+            Err(_) => return Err(errno()),
+        }
+    }
+    Ok(())
+}
+
+/// The server's major version, from the file in its data directory, where it is at its start.
+pub(crate) fn server_major() -> Option<c_int> {
+    let fd = open(c"PG_VERSION", libc::O_RDONLY, 0).ok()?;
+    let mut text = [0; 8];
+    let read = read_at(fd, &mut text, 0);
+    close(fd);
+    let digits = text.get(..read.ok()?)?.iter();
+    let digits = digits.take_while(|byte| byte.is_ascii_digit());
+    let number = digits.fold(0_i32, |number, digit| {
+        number
+            .wrapping_mul(10)
+            .wrapping_add(i32::from(digit.wrapping_sub(b'0')))
+    });
+    (number > 0).then_some(number)
+}
+
+pub(crate) fn own_pid() -> u32 {
+    // SAFETY: the call only answers.
+    u32::try_from(unsafe { libc::getpid() }).unwrap_or_default()
+}
+
+/// Waits by looking again, for a limited time.
+#[derive(Default)]
+pub(crate) struct Patience {
+    began_millis: i64,
+}
+
+impl Waiter for Patience {
+    fn is_alive(&mut self, pid: u32) -> bool {
+        let Ok(pid) = libc::pid_t::try_from(pid) else {
+            return false;
+        };
+        // SAFETY: signal 0 asks and does nothing.
+        pid > 0 && (unsafe { libc::kill(pid, 0) == 0 } || errno() != libc::ESRCH)
+    }
+
+    fn wait(&mut self, turn: u32) -> bool {
+        let now = now_millis();
+        if turn == 0 {
+            self.began_millis = now;
+        }
+        if now.wrapping_sub(self.began_millis) > WAIT_MILLIS_MAX {
+            return false;
+        }
+        if turn < TURNS_AWAKE {
+            // SAFETY: the call has no arguments.
+            unsafe { libc::sched_yield() };
+            return true;
+        }
+        let pause = libc::timespec {
+            tv_sec: 0,
+            tv_nsec: SLEEP_NANOS,
+        };
+        // SAFETY: the structure is there. A signal may end the sleep early.
+        unsafe { libc::nanosleep(&raw const pause, core::ptr::null_mut()) };
+        true
+    }
+}
+
+fn now_millis() -> i64 {
+    let mut now = libc::timespec {
+        tv_sec: 0,
+        tv_nsec: 0,
+    };
+    // SAFETY: the structure is there.
+    unsafe { libc::clock_gettime(libc::CLOCK_MONOTONIC, &raw mut now) };
+    now.tv_sec
+        .wrapping_mul(1000)
+        .wrapping_add(now.tv_nsec / 1_000_000)
+}

@@ -1,0 +1,82 @@
+//! Servers with the hook, and where the library is.
+
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+
+use tempfile::TempDir;
+use windlass_layout::hook::{CONTROL_DIRECTORY, FileKey};
+use windlass_testkit::postgres::{ClusterOptions, DEFAULT_BIN, PrivateCluster, become_server_user};
+
+/// The library, as cargo built it for these tests.
+pub fn library() -> PathBuf {
+    let tests = std::env::current_exe().unwrap();
+    let library = tests.with_file_name("libwindlass_interpose.so");
+    assert!(library.exists(), "{} is missing", library.display());
+    library
+}
+
+/// The versions that PostgreSQL's project supports and that are installed, with their programs.
+pub fn versions() -> Vec<(u32, PathBuf)> {
+    let text = std::env::var("WINDLASS_TEST_PG_BINDIRS");
+    let text = text.expect("WINDLASS_TEST_PG_BINDIRS is not set: run scripts/test");
+    let parse = |pair: &str| {
+        let (major, bin) = pair.split_once('=').expect("MAJOR=DIRECTORY");
+        (major.parse().expect("a major version"), PathBuf::from(bin))
+    };
+    let mut versions: Vec<_> = text.split(':').map(parse).collect();
+    versions.push((15, DEFAULT_BIN.into()));
+    versions
+}
+
+/// A server that loads the hook, and the directory that holds its copy of the library.
+pub struct Hooked {
+    pub server: PrivateCluster,
+    _library: TempDir,
+}
+
+impl Hooked {
+    pub fn start(bin: &Path, settings: &[&str]) -> Self {
+        become_server_user();
+        let place = tempfile::tempdir().unwrap();
+        let copy = place.path().join("windlass.so");
+        std::fs::copy(library(), &copy).unwrap();
+        let mut options = ClusterOptions {
+            bin: bin.into(),
+            ..ClusterOptions::default()
+        };
+        let preload = format!("shared_preload_libraries = '{}'", copy.display());
+        options = options.setting(preload);
+        for setting in settings {
+            options = options.setting(*setting);
+        }
+        Self {
+            server: PrivateCluster::start(&options),
+            _library: place,
+        }
+    }
+
+    /// The file with the shared memory.
+    pub fn memory(&self) -> PathBuf {
+        let found = std::fs::metadata(self.server.data()).unwrap();
+        let (major, minor) = (libc::major(found.dev()), libc::minor(found.dev()));
+        let name = FileKey::new(major, minor, found.ino()).control_name();
+        Path::new(CONTROL_DIRECTORY).join(std::str::from_utf8(&name).unwrap())
+    }
+
+    /// The server's processes.
+    pub fn processes(&self) -> Vec<u32> {
+        let pid_file = self.server.data().join("postmaster.pid");
+        let text = std::fs::read_to_string(pid_file).unwrap();
+        let first: u32 = text.lines().next().unwrap().trim().parse().unwrap();
+        let children = format!("/proc/{first}/task/{first}/children");
+        let children = std::fs::read_to_string(children).unwrap();
+        let children = children.split_whitespace().map(|pid| pid.parse().unwrap());
+        std::iter::once(first).chain(children).collect()
+    }
+}
+
+impl Drop for Hooked {
+    fn drop(&mut self) {
+        std::fs::remove_file(self.memory()).unwrap_or_default();
+    }
+}

@@ -1,0 +1,27 @@
+//! The protocol's own files, compiled with this test's `sync`.
+
+#![allow(dead_code, unused_imports, reason = "the models use a part of it")]
+
+#[path = "../../../windlass-layout/src/hook/chain.rs"]
+mod chain;
+#[path = "../../../windlass-layout/src/hook/limits.rs"]
+mod limits;
+#[path = "../../../windlass-layout/src/hook/lock.rs"]
+mod lock;
+#[path = "../../../windlass-layout/src/hook/memory.rs"]
+mod memory;
+#[path = "../../../windlass-layout/src/hook/process.rs"]
+mod process;
+#[path = "../../../windlass-layout/src/hook/reader.rs"]
+mod reader;
+#[path = "../../../windlass-layout/src/hook/snapshot.rs"]
+mod snapshot;
+#[path = "../../../windlass-layout/src/hook/writer.rs"]
+mod writer;
+
+pub use chain::{Moved, Unpublished, claim, drain, merge, publish, release, unlink};
+pub use memory::{AREA_BYTES_AT, Cause, Memory};
+pub use process::{Busy, Process, Waiter, grace, pause, resume};
+pub use reader::{Found, Reading, find, is_lost};
+pub use snapshot::{FileKey, FileRecord, Limits, Snapshot};
+pub use writer::{Fault, System, preserve};

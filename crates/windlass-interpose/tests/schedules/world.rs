@@ -1,0 +1,265 @@
+//! The world of the models: a source of a few blocks, a store, processes that can die.
+
+use shuttle::sync::Arc;
+use shuttle::sync::atomic::{AtomicU32, Ordering};
+use shuttle::thread;
+
+use crate::hook::{
+    Busy, Cause, Fault, FileKey, FileRecord, Found, Memory, Moved, Process, Reading, Snapshot,
+    System, Waiter, claim, drain, find, grace, merge, pause, preserve, publish, release, resume,
+    unlink,
+};
+use crate::map::Slot;
+use crate::store::SlotEntry;
+
+pub const BLOCKS: u32 = 2;
+pub const FILE: FileKey = FileKey {
+    device: 7,
+    inode: 4711,
+};
+const SLOTS: usize = 16;
+const INDEX_RECORDS: u32 = 2;
+const SNAPSHOT_AREA: usize = 32;
+const SNAPSHOTS: usize = 4;
+/// What a freed slot holds: nobody may ever read it.
+pub const FREED: u32 = u32::MAX;
+
+pub struct World {
+    words: Vec<AtomicU32>,
+    pub source: Vec<AtomicU32>,
+    pub store: Vec<AtomicU32>,
+    /// Process numbers below this are dead if their bit is set.
+    pub dead: AtomicU32,
+    /// Dead threads end when this is set.
+    pub over: AtomicU32,
+    /// The store takes no more pages.
+    pub full: AtomicU32,
+    /// How often the loss of snapshots was told.
+    pub told: AtomicU32,
+}
+
+/// A process of the model, or the controller.
+pub struct Actor {
+    pub world: Arc<World>,
+    pub pid: u32,
+    /// Gives a wait up after so many turns.
+    pub patience: u32,
+    /// Dies at this call of the system, counted from 1; 0 for never.
+    pub dies_at: u32,
+    calls: u32,
+    page: u32,
+}
+
+impl World {
+    pub fn new() -> Arc<Self> {
+        let area = usize::try_from(crate::hook::AREA_BYTES_AT / 4).unwrap();
+        let numbers = |count: usize| (0..count).map(|_| AtomicU32::new(0)).collect();
+        let world = Self {
+            words: numbers(area + SNAPSHOTS * SNAPSHOT_AREA),
+            source: (0..BLOCKS)
+                .map(|block| AtomicU32::new(100 + block))
+                .collect(),
+            store: numbers(SLOTS),
+            dead: AtomicU32::new(0),
+            over: AtomicU32::new(0),
+            full: AtomicU32::new(0),
+            told: AtomicU32::new(0),
+        };
+        world.memory().format(8192);
+        Arc::new(world)
+    }
+
+    pub fn memory(&self) -> Memory<'_> {
+        Memory::new(&self.words).unwrap()
+    }
+
+    pub fn source_now(&self) -> Vec<u32> {
+        let load = |page: &AtomicU32| page.load(Ordering::SeqCst);
+        self.source.iter().map(load).collect()
+    }
+}
+
+impl Actor {
+    pub fn new(world: &Arc<World>, pid: u32) -> Self {
+        Self {
+            world: Arc::clone(world),
+            pid,
+            patience: u32::MAX,
+            dies_at: 0,
+            calls: 0,
+            page: 0,
+        }
+    }
+
+    /// A call of the system. A process that dies never comes back from it.
+    fn calls(&mut self) {
+        self.calls += 1;
+        if self.calls == self.dies_at {
+            self.world.dead.fetch_or(1 << self.pid, Ordering::SeqCst);
+            while self.world.over.load(Ordering::SeqCst) == 0 {
+                thread::yield_now();
+            }
+        }
+    }
+
+    /// A writer that writes these blocks, each with another number.
+    pub fn writes(&mut self, process: &mut Process, blocks: &[u32]) {
+        let world = Arc::clone(&self.world);
+        let memory = world.memory();
+        for (turn, block) in (0..).zip(blocks) {
+            process.enter(memory, self);
+            preserve(memory, process, FILE, u64::from(*block), self);
+            self.calls();
+            let page = &world.source[*block as usize];
+            if self.is_alive(self.pid) {
+                page.store(self.pid * 1000 + turn, Ordering::SeqCst);
+            }
+            process.leave(memory);
+        }
+    }
+
+    /// Builds a snapshot of the file; it is not published yet.
+    fn build(&self) -> crate::hook::Unpublished<'_> {
+        let memory = self.world.memory();
+        let built = claim(memory).unwrap();
+        let area = usize::try_from(crate::hook::AREA_BYTES_AT / 4).unwrap();
+        let at = (area + built.0.index() as usize * SNAPSHOT_AREA) as u64;
+        let number = memory.take_number();
+        built
+            .0
+            .prepare(number, (at, INDEX_RECORDS), (at + 16, BLOCKS));
+        let record = FileRecord {
+            key: FILE,
+            first: 0,
+            blocks: BLOCKS,
+        };
+        built.0.add(&record).unwrap();
+        built
+    }
+
+    /// Makes a snapshot of one moment. Returns its number and what it must show; `None` if somebody
+    /// did not wait.
+    pub fn creates(&mut self, token: u32) -> Option<(u32, Vec<u32>)> {
+        let world = Arc::clone(&self.world);
+        let memory = world.memory();
+        let patience = Self::new(&world, self.pid);
+        let built = patience.build();
+        if pause(memory, token, self).is_err() {
+            return None;
+        }
+        let expected = world.source_now();
+        let number = publish(memory, built).number();
+        resume(memory, token).then_some((number, expected))
+    }
+
+    /// Drops a snapshot, as the controller does it.
+    pub fn drops(&mut self, number: u32) {
+        let world = Arc::clone(&self.world);
+        let memory = world.memory();
+        let snapshot = Snapshot::numbered(memory, number).unwrap();
+        drain(&snapshot);
+        self.waits(grace(memory, &mut Self::new(&world, self.pid)));
+        let record = snapshot.find(FILE).unwrap();
+        merge(memory, &snapshot, &record, |_| ());
+        unlink(memory, &snapshot);
+        self.waits(grace(memory, &mut Self::new(&world, self.pid)));
+        self.waits(Reading::grace(memory, &mut Self::new(&world, self.pid)));
+        merge(memory, &snapshot, &record, |moved| {
+            if let Moved::Unneeded(slot) = moved {
+                world.store[slot as usize].store(FREED, Ordering::SeqCst);
+            }
+        });
+        let extents = snapshot.extents();
+        for (at, words) in extents {
+            for word in at..at + words {
+                world.words[usize::try_from(word).unwrap()].store(0, Ordering::SeqCst);
+            }
+        }
+        release(&snapshot);
+    }
+
+    fn waits(&self, waited: Result<(), Busy>) {
+        waited.unwrap();
+    }
+
+    /// Reads a block of a snapshot as an image does; `None` if it cannot be read any more.
+    pub fn reads(&mut self, number: u32, block: u32) -> Option<u32> {
+        let world = Arc::clone(&self.world);
+        let memory = world.memory();
+        let start = self.pid as usize;
+        let place = Reading::begin(memory, self.pid, start, self).unwrap();
+        let page = loop {
+            match find(memory, number, FILE, u64::from(block)) {
+                Found::Slot(slot) => {
+                    break Some(world.store[slot as usize].load(Ordering::SeqCst));
+                }
+                Found::Nowhere => break None,
+                Found::Source => {
+                    let page = world.source[block as usize].load(Ordering::SeqCst);
+                    match find(memory, number, FILE, u64::from(block)) {
+                        Found::Source => break Some(page),
+                        Found::Nowhere => break None,
+                        Found::Slot(_) => {}
+                    }
+                }
+            }
+        };
+        drop(place);
+        page
+    }
+
+    /// Every block of a snapshot is as it was, or the snapshot says that it is lost.
+    pub fn checks(&mut self, number: u32, expected: &[u32]) {
+        for block in 0..BLOCKS {
+            if let Some(page) = self.reads(number, block) {
+                assert_eq!(page, expected[block as usize], "block {block} of {number}");
+            }
+        }
+    }
+}
+
+impl Waiter for Actor {
+    fn is_alive(&mut self, pid: u32) -> bool {
+        self.world.dead.load(Ordering::SeqCst) & 1 << pid == 0
+    }
+
+    fn wait(&mut self, turn: u32) -> bool {
+        thread::yield_now();
+        turn < self.patience
+    }
+}
+
+impl System for Actor {
+    fn read(&mut self, block: u64) -> Result<u32, Fault> {
+        self.calls();
+        let block = usize::try_from(block).unwrap();
+        self.page = self.world.source[block].load(Ordering::SeqCst);
+        Ok(self.page)
+    }
+
+    fn write(&mut self, slot: Slot, entry: &SlotEntry) -> Result<(), Fault> {
+        self.calls();
+        assert_eq!(entry.page_crc, self.page);
+        if self.world.full.load(Ordering::SeqCst) != 0 {
+            return Err(Fault {
+                cause: Cause::StoreFull,
+                errno: 28,
+            });
+        }
+        self.world.store[slot as usize].store(self.page, Ordering::SeqCst);
+        self.calls();
+        Ok(())
+    }
+
+    fn now(&mut self) -> Option<u32> {
+        None
+    }
+
+    fn free_mib(&mut self) -> Option<u32> {
+        None
+    }
+
+    fn tell_lost(&mut self, _: Cause) {
+        self.world.told.fetch_add(1, Ordering::SeqCst);
+    }
+}

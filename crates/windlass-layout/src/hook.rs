@@ -1,0 +1,43 @@
+//! The protocol between the write hook inside a server and the controller outside of it.
+//!
+//!   server process --enter--> is a snapshot linked? --no--------------------------> system call
+//!                               \--yes--> file in its index? --> preserve the page --/
+//!   controller ----build index and map--> publish --grace--> ... --> drain, merge, unlink, grace
+//!
+//! Both sides map one piece of shared memory and see it as words ([`Memory`]). A writer preserves a
+//! page only into the newest snapshot that has the block. Older snapshots read through newer ones,
+//! so many snapshots cost what one costs. docs/decisions/0015-write-hook.md says why this is
+//! right.
+//!
+//! Invariants
+//! - Nothing here allocates, panics or waits without a bound. A word outside of the memory reads as
+//!   zero, and a write to it does nothing.
+//! - While a block's cell is unset in a snapshot and in all newer ones, the source holds the page
+//!   as it was when the snapshot was made.
+//! - If a page cannot be preserved, the snapshot and all older ones are marked lost before the
+//!   caller's own write begins.
+//!
+//! Ordering: the words that decide who sees what (`pause`, `newest`, the counters of processes) are
+//! sequentially consistent on both sides, so no side needs a barrier of its own.
+
+mod chain;
+mod limits;
+mod lock;
+mod memory;
+mod process;
+mod reader;
+mod snapshot;
+mod writer;
+
+pub use chain::{Moved, Unpublished, claim, drain, merge, publish, release, unlink};
+pub use limits::end;
+pub use memory::{
+    AREA_BYTES_AT, CONTROL_BYTES, Cause, MAGIC, Memory, Phase, SNAPSHOTS_MAX, VERSION,
+};
+pub use process::{Busy, Process, Waiter, grace, pause, resume};
+pub use reader::{Found, Reading, find, is_lost};
+pub use snapshot::{
+    CONTROL_DIRECTORY, CONTROL_NAME_BYTES, FILE_WORDS, FileKey, FileRecord, IndexFull, Limits,
+    Snapshot, index_records,
+};
+pub use writer::{Fault, System, blocks_of, is_tracked, lose_all, lose_numbered, preserve};

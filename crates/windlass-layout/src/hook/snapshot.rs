@@ -1,0 +1,364 @@
+//! One snapshot in the shared memory: its state, the index of its files, its map.
+//!
+//!   index   a hash table of records; record: inode 2 | device | first cell | blocks | zeros 3
+//!   map     a cell for each block of each file: slot + 1, or 0
+//!
+//! The controller fills index and map before anybody else can see the snapshot. After that an index
+//! never changes, and a cell changes once, from 0 to a slot.
+
+use super::memory::{Cause, Memory, Phase, SNAPSHOT_WORDS, SNAPSHOTS_AT, SNAPSHOTS_MAX};
+use crate::map::{MapCell, Slot};
+
+/// Words of a record in an index.
+pub const FILE_WORDS: usize = 8;
+
+const STATE: usize = 0;
+const NUMBER: usize = 1;
+const OLDER: usize = 2;
+const CAUSE: usize = 3;
+const ERRNO: usize = 4;
+const INDEX_AT: usize = 5;
+const INDEX_RECORDS: usize = 7;
+const MAP_AT: usize = 8;
+const MAP_CELLS: usize = 10;
+const PRESERVED: usize = 11;
+const COMPLETE: usize = 12;
+const LIMIT_PAGES: usize = 13;
+const LIMIT_UNTIL: usize = 14;
+const LIMIT_FREE: usize = 15;
+
+const INODE: usize = 0;
+const DEVICE: usize = 2;
+const FIRST: usize = 3;
+const BLOCKS: usize = 4;
+
+/// Which file it is, whatever its names are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct FileKey {
+    /// The device, as the kernel packs it: 12 bits and 20 bits.
+    pub device: u32,
+    /// The inode; never 0.
+    pub inode: u64,
+}
+
+impl FileKey {
+    /// The key of a file from what statx says.
+    pub const fn new(major: u32, minor: u32, inode: u64) -> Self {
+        Self {
+            device: major << 20 | (minor & 0xF_FFFF),
+            inode,
+        }
+    }
+
+    /// The name of the file with the shared memory of the server whose data directory this is, in
+    /// [`CONTROL_DIRECTORY`].
+    pub fn control_name(self) -> [u8; CONTROL_NAME_BYTES] {
+        let mut name = *b"windlass-00000000-0000000000000000";
+        hexadecimal(u64::from(self.device), &mut name[9..17]);
+        hexadecimal(self.inode, &mut name[18..]);
+        name
+    }
+
+    /// A number that spreads files and blocks evenly.
+    pub(super) fn mixed(self, block: u64) -> u64 {
+        let odd = 0x9E37_79B9_7F4A_7C15_u64;
+        let file = self.inode ^ u64::from(self.device).rotate_left(40);
+        let mixed =
+            file.wrapping_mul(odd) ^ block.wrapping_add(1).wrapping_mul(odd.rotate_left(17));
+        mixed ^ mixed >> 29
+    }
+}
+
+/// Where the files with the memory are: a file system without a disk, which ends with the system.
+pub const CONTROL_DIRECTORY: &str = "/dev/shm";
+/// Length of the name of such a file.
+pub const CONTROL_NAME_BYTES: usize = 34;
+
+fn hexadecimal(mut number: u64, into: &mut [u8]) {
+    for digit in into.iter_mut().rev() {
+        *digit = b"0123456789abcdef"[(number & 15) as usize];
+        number >>= 4;
+    }
+}
+
+/// A file of an index.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct FileRecord {
+    /// Which file.
+    pub key: FileKey,
+    /// Its first cell in the map.
+    pub first: u32,
+    /// How many blocks it had when the snapshot was made; the last one may be a part of one.
+    pub blocks: u32,
+}
+
+/// The index has no room for one more file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct IndexFull;
+
+/// How many records an index of so many files has.
+pub fn index_records(files: u32) -> Option<u32> {
+    files.max(8).checked_mul(2)?.checked_next_power_of_two()
+}
+
+/// When a snapshot ends; 0 is no limit.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Limits {
+    /// More pages than this were preserved into it and all newer snapshots.
+    pub pages: u32,
+    /// The moment, in seconds since 1970.
+    pub until: u32,
+    /// Less than this stays free on the disk of the store, in MiB.
+    pub free_mib: u32,
+}
+
+/// A snapshot's entry in the table.
+#[derive(Clone, Copy, Debug)]
+pub struct Snapshot<'a> {
+    memory: Memory<'a>,
+    at: usize,
+    index: u32,
+}
+
+impl<'a> Snapshot<'a> {
+    /// The entry at this place of the table.
+    pub fn at(memory: Memory<'a>, index: u32) -> Option<Self> {
+        (index < SNAPSHOTS_MAX).then(|| Self {
+            memory,
+            at: SNAPSHOTS_AT + index as usize * SNAPSHOT_WORDS,
+            index,
+        })
+    }
+
+    /// The entry that a link names; `None` at the end of the list.
+    pub(super) fn linked(memory: Memory<'a>, link: u32) -> Option<Self> {
+        Self::at(memory, link.checked_sub(1)?)
+    }
+
+    /// The snapshot with this number, if it is in the table.
+    pub fn numbered(memory: Memory<'a>, number: u32) -> Option<Self> {
+        let mut entries = (0..SNAPSHOTS_MAX).filter_map(|index| Self::at(memory, index));
+        entries.find(|it| it.state() != Phase::Free && it.number() == number)
+    }
+
+    /// Its place in the table.
+    pub const fn index(&self) -> u32 {
+        self.index
+    }
+
+    pub(super) fn link(&self) -> u32 {
+        self.index + 1
+    }
+
+    /// What it is at the moment.
+    pub fn state(&self) -> Phase {
+        Phase::of(self.get(STATE))
+    }
+
+    pub(super) fn set_state(&self, state: Phase) {
+        self.set(STATE, state as u32);
+    }
+
+    /// Changes the state; false if it was another one than `old`.
+    pub(super) fn change_state(&self, old: Phase, new: Phase) -> bool {
+        self.memory.replace(self.at + STATE, old as u32, new as u32)
+    }
+
+    /// Its number. A newer snapshot has a greater one.
+    pub fn number(&self) -> u32 {
+        self.get(NUMBER)
+    }
+
+    /// Why it was lost, and the system's error number if there was one.
+    pub fn cause(&self) -> (Cause, i32) {
+        let errno = i32::from_le_bytes(self.get(ERRNO).to_le_bytes());
+        (Cause::of(self.get(CAUSE)), errno)
+    }
+
+    pub(super) fn set_cause(&self, cause: Cause, errno: i32) {
+        self.set(ERRNO, u32::from_le_bytes(errno.to_le_bytes()));
+        self.set(CAUSE, cause as u32);
+    }
+
+    /// How many pages were preserved into it.
+    pub fn preserved(&self) -> u32 {
+        self.get(PRESERVED)
+    }
+
+    pub(super) fn note_preserved(&self) {
+        self.memory.add(self.at + PRESERVED);
+    }
+
+    /// When it ends.
+    pub fn limits(&self) -> Limits {
+        Limits {
+            pages: self.get(LIMIT_PAGES),
+            until: self.get(LIMIT_UNTIL),
+            free_mib: self.get(LIMIT_FREE),
+        }
+    }
+
+    /// Sets when it ends.
+    pub fn set_limits(&self, limits: &Limits) {
+        self.set(LIMIT_PAGES, limits.pages);
+        self.set(LIMIT_UNTIL, limits.until);
+        self.set(LIMIT_FREE, limits.free_mib);
+    }
+
+    /// Whether its creation was completed. If not, and nobody is making it, it must go.
+    pub fn is_complete(&self) -> bool {
+        self.get(COMPLETE) != 0
+    }
+
+    /// Says that its creation is complete.
+    pub fn complete(&self) {
+        self.set(COMPLETE, 1);
+    }
+
+    /// The next older snapshot.
+    pub fn older(&self) -> Option<Self> {
+        Self::linked(self.memory, self.older_link())
+    }
+
+    pub(super) fn older_link(&self) -> u32 {
+        self.get(OLDER)
+    }
+
+    pub(super) fn set_older(&self, link: u32) {
+        self.set(OLDER, link);
+    }
+
+    /// Prepares an entry that is being built: where its index and its map are, in words of the
+    /// memory. All these words must be zero.
+    pub fn prepare(&self, number: u32, index: (u64, u32), map: (u64, u32)) {
+        self.set(NUMBER, number);
+        self.set(OLDER, 0);
+        self.set_cause(Cause::Unknown, 0);
+        self.set(PRESERVED, 0);
+        self.set(COMPLETE, 0);
+        self.set_limits(&Limits::default());
+        self.set_long(INDEX_AT, index.0);
+        self.set(INDEX_RECORDS, index.1);
+        self.set_long(MAP_AT, map.0);
+        self.set(MAP_CELLS, map.1);
+    }
+
+    /// The words of its index, and those of its map: from where, and how many.
+    pub fn extents(&self) -> [(u64, u64); 2] {
+        let records = u64::from(self.get(INDEX_RECORDS)) * FILE_WORDS as u64;
+        [
+            (self.long(INDEX_AT), records),
+            (self.long(MAP_AT), u64::from(self.get(MAP_CELLS))),
+        ]
+    }
+
+    /// Adds a file to the index of an entry that is being built.
+    pub fn add(&self, record: &FileRecord) -> Result<(), IndexFull> {
+        for at in self.places(record.key) {
+            if self.record_at(at).is_some() {
+                continue;
+            }
+            self.memory.store(at + DEVICE, record.key.device);
+            self.memory.store(at + FIRST, record.first);
+            self.memory.store(at + BLOCKS, record.blocks);
+            let [low, high] = halves(record.key.inode);
+            self.memory.store(at + INODE + 1, high);
+            self.memory.store(at + INODE, low);
+            return Ok(());
+        }
+        Err(IndexFull)
+    }
+
+    /// The file's record, if the snapshot has the file.
+    pub fn find(&self, key: FileKey) -> Option<FileRecord> {
+        for at in self.places(key) {
+            let record = self.record_at(at)?;
+            if record.key == key {
+                return Some(record);
+            }
+        }
+        None
+    }
+
+    /// All files, in no order.
+    pub fn files(&self) -> impl Iterator<Item = FileRecord> + use<'a> {
+        let [(at, words), _] = self.extents();
+        let records = words / FILE_WORDS as u64;
+        let this = *self;
+        (0..records).filter_map(move |record| {
+            let at = at.checked_add(record * FILE_WORDS as u64)?;
+            this.record_at(usize::try_from(at).ok()?)
+        })
+    }
+
+    /// Where the record of a file may be, in the order of the search.
+    fn places(&self, key: FileKey) -> impl Iterator<Item = usize> + use<> {
+        let records = self.get(INDEX_RECORDS);
+        let mask = u64::from(records.saturating_sub(1));
+        let (start, first) = (self.long(INDEX_AT), key.mixed(0));
+        (0..u64::from(records)).filter_map(move |step| {
+            let record = first.wrapping_add(step) & mask;
+            usize::try_from(start.checked_add(record * FILE_WORDS as u64)?).ok()
+        })
+    }
+
+    fn record_at(&self, at: usize) -> Option<FileRecord> {
+        let word = |field: usize| self.memory.load(at + field);
+        let inode = whole(word(INODE), word(INODE + 1));
+        (inode != 0).then(|| FileRecord {
+            key: FileKey {
+                device: word(DEVICE),
+                inode,
+            },
+            first: word(FIRST),
+            blocks: word(BLOCKS),
+        })
+    }
+
+    /// Where the cell of a block is; `None` if the snapshot does not have the block.
+    pub(super) fn cell_at(&self, record: &FileRecord, block: u64) -> Option<usize> {
+        if block >= u64::from(record.blocks) {
+            return None;
+        }
+        let cell = u64::from(record.first) + block;
+        if cell >= u64::from(self.get(MAP_CELLS)) {
+            return None;
+        }
+        usize::try_from(self.long(MAP_AT).checked_add(cell)?).ok()
+    }
+
+    /// The slot of a block in this snapshot alone.
+    pub fn slot(&self, record: &FileRecord, block: u64) -> Option<Slot> {
+        MapCell(self.memory.load(self.cell_at(record, block)?)).slot()
+    }
+
+    fn get(&self, field: usize) -> u32 {
+        self.memory.load(self.at + field)
+    }
+
+    fn set(&self, field: usize, value: u32) {
+        self.memory.store(self.at + field, value);
+    }
+
+    fn long(&self, field: usize) -> u64 {
+        whole(self.get(field), self.get(field + 1))
+    }
+
+    fn set_long(&self, field: usize, value: u64) {
+        let [low, high] = halves(value);
+        self.set(field, low);
+        self.set(field + 1, high);
+    }
+}
+
+fn whole(low: u32, high: u32) -> u64 {
+    u64::from(low) | u64::from(high) << 32
+}
+
+fn halves(value: u64) -> [u32; 2] {
+    let [a, b, c, d, e, f, g, h] = value.to_le_bytes();
+    [
+        u32::from_le_bytes([a, b, c, d]),
+        u32::from_le_bytes([e, f, g, h]),
+    ]
+}

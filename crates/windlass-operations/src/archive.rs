@@ -1,0 +1,145 @@
+//! The archived log of a cluster: what a server hands over is stored, and what one asks for is
+//! fetched.
+//!
+//! Invariant: `Absent` is the answer of a place that was looked at. Whoever fetches for a server
+//! must tell it from every other failure, because a server ends its recovery where log is absent.
+
+use std::path::PathBuf;
+use std::thread::available_parallelism;
+
+use windlass_engine::media::Codec;
+use windlass_repository::{
+    Fetched, LogFileName, LogPlace, LookAhead, PushRequest, Pushed, RepositoryError, Spool, fetch,
+    push, system_beside,
+};
+
+use crate::caller::Caller;
+use crate::error::OperationError;
+use crate::privilege;
+
+/// How many segments that are ready go into one object, unless somebody says otherwise.
+pub const LOOK_AHEAD_DEFAULT: usize = 16;
+/// The server needs the cores, too.
+const THREADS_MAX: usize = 4;
+
+/// What a server archives, and where to.
+#[derive(Clone, Debug)]
+pub struct ArchivePushRequest {
+    /// The file: `%p` of archive_command.
+    pub path: PathBuf,
+    /// The place. It must exist.
+    pub to: PathBuf,
+    /// The cluster, if the file does not lie in a data directory.
+    pub system: Option<u64>,
+    /// How many segments that are ready go into one object.
+    pub look_ahead: usize,
+    /// How to compress.
+    pub codec: Codec,
+    /// On how many threads; without it on some.
+    pub threads: Option<usize>,
+}
+
+/// What a server asks for, and where to look.
+#[derive(Clone, Debug)]
+pub struct ArchiveGetRequest {
+    /// The name of the file: `%f` of restore_command.
+    pub name: String,
+    /// Where it goes: `%p`.
+    pub into: PathBuf,
+    /// The place.
+    pub from: PathBuf,
+    /// The cluster. Without it that of the data directory, or the only one of the place.
+    pub system: Option<u64>,
+    /// How many threads; without it some.
+    pub threads: Option<usize>,
+    /// Where segments lie that were fetched ahead.
+    pub spool: Option<PathBuf>,
+}
+
+/// Stores a file that a server archives. It is durable when this returns.
+pub fn archive_push(
+    caller: &Caller,
+    request: &ArchivePushRequest,
+) -> Result<Pushed, OperationError> {
+    if let Some((uid, gid)) = privilege::owner(&request.path) {
+        privilege::become_user(caller.process, uid, gid)?;
+    }
+    Ok(push(&PushRequest {
+        place: request.to.clone(),
+        path: request.path.clone(),
+        system: request.system,
+        look_ahead: LookAhead(request.look_ahead),
+        codec: request.codec,
+        threads: threads(request.threads),
+    })?)
+}
+
+/// Fetches a file of the log for a server that recovers.
+pub fn archive_get(
+    caller: &Caller,
+    request: &ArchiveGetRequest,
+) -> Result<Fetched, OperationError> {
+    let (place, name) = wanted(caller, request)?;
+    if let Some(bytes) = taken(request, &place, &name) {
+        return Ok(Fetched::Complete { bytes });
+    }
+    Ok(fetch(
+        &place,
+        &name,
+        &request.into,
+        threads(request.threads),
+    )?)
+}
+
+/// The place and the file that are meant, as the owner of the directory where it goes.
+fn wanted(
+    caller: &Caller,
+    request: &ArchiveGetRequest,
+) -> Result<(LogPlace, LogFileName), OperationError> {
+    let parent = request.into.parent();
+    let parent = parent.filter(|path| !path.as_os_str().is_empty());
+    let directory = parent.unwrap_or(std::path::Path::new("."));
+    if let Some((uid, gid)) = privilege::owner(directory) {
+        privilege::become_user(caller.process, uid, gid)?;
+    }
+    let name = LogFileName::parse(&request.name).ok_or_else(|| RepositoryError::Name {
+        name: request.name.clone(),
+    })?;
+    let system = match request.system {
+        None => system_beside(&request.into)?,
+        named => named,
+    };
+    let place = LogPlace::open(&request.from, system)?;
+    Ok((place, name))
+}
+
+/// Takes a segment that was fetched ahead. Whatever is wrong there, the place is asked instead.
+fn taken(request: &ArchiveGetRequest, place: &LogPlace, name: &LogFileName) -> Option<u64> {
+    let LogFileName::Segment(name) = name else {
+        return None;
+    };
+    let spool = Spool::of(request.spool.as_deref()?, place);
+    spool
+        .and_then(|spool| spool.take(name, &request.into))
+        .unwrap_or_default()
+}
+
+/// Fetches the segments after the one that the request names, for the next requests. Returns how
+/// many are there.
+pub fn archive_get_ahead(
+    caller: &Caller,
+    request: &ArchiveGetRequest,
+    ahead: usize,
+) -> Result<usize, OperationError> {
+    let (place, name) = wanted(caller, request)?;
+    let (Some(root), LogFileName::Segment(name)) = (&request.spool, name) else {
+        return Ok(0);
+    };
+    let spool = Spool::of(root, &place)?;
+    Ok(spool.fill(&place, (&name, ahead), threads(request.threads))?)
+}
+
+pub(crate) fn threads(asked: Option<usize>) -> usize {
+    let cores = || available_parallelism().map_or(1, usize::from);
+    asked.unwrap_or_else(|| cores().min(THREADS_MAX)).max(1)
+}

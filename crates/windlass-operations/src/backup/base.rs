@@ -1,0 +1,217 @@
+//! The set on which a backup builds: the one that was named, or the newest that fits.
+//!
+//! Windlass looks in the places to which the backup goes. A differential builds on the newest full
+//! set there, an incremental on the newest set of any kind.
+//!
+//! Invariants
+//! - A base is of the same database, it is opened and checked with all sets below it, and the
+//!   database's own crate has agreed.
+//! - A set that was named is used, or the backup fails. No other set is taken in its place.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use serde_json::Value;
+use windlass_engine::media::BackupType;
+use windlass_engine::{METADATA_LIMIT_DEFAULT, OpenSet, Outputs, SetEntry, SetState};
+use windlass_image::{ImageSource, SetImage, SetImageOptions};
+use windlass_postgres::{ChainBase, Cluster};
+use windlass_sqlite::Database;
+
+use super::Job;
+use crate::devices::{self, STORAGE};
+use crate::error::OperationError;
+use crate::places::{self, SetChoice, SetRequest, Which, list, names, short_id};
+
+/// What a backup builds on, or why it is a full one although a base was asked for. None if a full
+/// one was asked for.
+pub(super) type Basis<T> = Option<Result<T, String>>;
+
+/// What the crate of the database says about a set: something to build on, or why it cannot be.
+pub(super) type Taken<T> = Result<T, String>;
+
+impl Job<'_> {
+    /// Finds the base. `is_of` says whether facts of a set are those of this database. The base and
+    /// the sets below it become protected from the outputs of the run.
+    pub(super) fn base<T>(
+        &self,
+        is_of: impl Fn(&Value) -> bool,
+        take: impl Fn(&OpenSet) -> Taken<T>,
+        outputs: &mut Outputs,
+    ) -> Result<Basis<T>, OperationError> {
+        if self.request.backup_type == BackupType::Full {
+            return Ok(None);
+        }
+        let found = match &self.request.base {
+            Some(word) => Ok(self.named(word, take)?),
+            None => self.newest(is_of, take)?,
+        };
+        match found {
+            Ok((set, taken)) => {
+                for link in set.links() {
+                    outputs.protect_set(link)?;
+                }
+                Ok(Some(Ok(taken)))
+            }
+            Err(reason) => self.no_base(reason),
+        }
+    }
+
+    /// The base of a backup of this cluster.
+    pub(super) fn base_of_cluster(
+        &self,
+        cluster: &Cluster,
+        outputs: &mut Outputs,
+    ) -> Result<Basis<Arc<ChainBase>>, OperationError> {
+        let facts = cluster.facts();
+        let identifier = facts.system_identifier.to_string();
+        let is_of = |database: &Value| {
+            database["kind"] == windlass_postgres::KIND
+                && database["system_identifier"] == identifier.as_str()
+        };
+        let take = |set: &OpenSet| {
+            let base = ChainBase::of_set(set).map_err(|error| error.to_string())?;
+            base.check(facts).map_err(|fault| fault.to_string())?;
+            Ok(Arc::new(base))
+        };
+        self.base(is_of, take, outputs)
+    }
+
+    /// The base of a backup of this SQLite database.
+    pub(super) fn base_of_file(
+        &self,
+        database: &Database,
+        outputs: &mut Outputs,
+    ) -> Result<Basis<windlass_sqlite::ChainBase>, OperationError> {
+        let path = database.facts().path.clone();
+        let is_of = |facts: &Value| {
+            facts["kind"] == windlass_sqlite::KIND && facts["path"] == path.as_str()
+        };
+        let take = |set: &OpenSet| {
+            // It is opened again, because the image keeps the set as long as it is read.
+            let stripes: Vec<_> = set
+                .stripes()
+                .iter()
+                .map(|one| one.location().into())
+                .collect();
+            let places = devices::directories(&self.devices);
+            let open = OpenSet::open_among(STORAGE, &stripes, &places, METADATA_LIMIT_DEFAULT);
+            let open = Arc::new(open.map_err(|error| error.to_string())?);
+            let image = SetImage::open(Arc::clone(&open), &SetImageOptions::default());
+            let source = ImageSource::new(Arc::new(image.map_err(|error| error.to_string())?));
+            let base = windlass_sqlite::ChainBase::of_set(&open, |file| source.bytes_of(file));
+            base.map_err(str::to_owned)
+        };
+        self.base(is_of, take, outputs)
+    }
+
+    /// No base: what is backed up has to be read as a whole.
+    pub(super) fn whole(&self, reason: &str) -> Result<Basis<()>, OperationError> {
+        match self.request.backup_type {
+            BackupType::Full => Ok(None),
+            _ => self.no_base(reason.to_owned()),
+        }
+    }
+
+    /// Reads everything instead, if the user does not insist.
+    pub(super) fn no_base<T>(&self, reason: String) -> Result<Basis<T>, OperationError> {
+        match self.request.is_strict {
+            true => Err(OperationError::NoBase { reason }),
+            false => Ok(Some(Err(reason))),
+        }
+    }
+
+    /// The set that was named.
+    fn named<T>(
+        &self,
+        word: &str,
+        take: impl Fn(&OpenSet) -> Taken<T>,
+    ) -> Result<(OpenSet, T), OperationError> {
+        let places = devices::directories(&self.devices);
+        let of_places = Which::parse(word)
+            .ok()
+            .filter(|_| !Path::new(word).exists());
+        let request = match of_places {
+            Some(which) if !places.is_empty() => SetRequest {
+                words: places.clone(),
+                choice: SetChoice {
+                    which: Some(which),
+                    of: None,
+                },
+                configured: Vec::new(),
+            },
+            _ => SetRequest::at(word),
+        };
+        let mut located = places::find(self.caller, &request)?;
+        located.places.extend(places);
+        let set = located.open()?;
+        let kind = set.description().facts.backup_type;
+        let unfit = |reason| OperationError::BaseUnfit {
+            set: set.set_id().to_string(),
+            reason,
+        };
+        if !self.may_build_on(kind) {
+            return Err(unfit(
+                "a differential backup builds on a full one, and this is none".to_owned(),
+            ));
+        }
+        match take(&set) {
+            Ok(taken) => Ok((set, taken)),
+            Err(reason) => Err(unfit(reason)),
+        }
+    }
+
+    /// The newest set that fits, or why there is none.
+    fn newest<T>(
+        &self,
+        is_of: impl Fn(&Value) -> bool,
+        take: impl Fn(&OpenSet) -> Taken<T>,
+    ) -> Result<Taken<(OpenSet, T)>, OperationError> {
+        let places: Vec<_> = devices::directories(&self.devices);
+        let places: Vec<_> = places.into_iter().filter(|path| path.is_dir()).collect();
+        let found = list(&places)?;
+        let is_candidate = |set: &&SetEntry| {
+            let about = set.about.as_ref();
+            about
+                .is_some_and(|about| self.may_build_on(about.backup_type) && is_of(&about.database))
+        };
+        let mut reason = None;
+        for set in found.sets.iter().rev().filter(is_candidate) {
+            match opened(set, &places).and_then(|open| Ok((take(&open)?, open))) {
+                Ok((taken, open)) => return Ok(Ok((open, taken))),
+                Err(why) => drop(reason.get_or_insert(format!("set {}: {why}", short_id(set)))),
+            }
+        }
+        let none = || match self.request.backup_type {
+            BackupType::Diff => format!("there is no full backup of it in {}", named(&places)),
+            _ => format!("there is no backup of it in {}", named(&places)),
+        };
+        Ok(Err(reason.unwrap_or_else(none)))
+    }
+
+    /// Whether a set of this kind can be the base of what was asked for.
+    fn may_build_on(&self, kind: BackupType) -> bool {
+        match self.request.backup_type {
+            BackupType::Diff => kind == BackupType::Full,
+            _ => kind != BackupType::Log,
+        }
+    }
+}
+
+/// A set of a list with those below it.
+fn opened(set: &SetEntry, places: &[PathBuf]) -> Taken<OpenSet> {
+    match &set.state {
+        SetState::Sealed => {}
+        state => return Err(format!("it is {}", state.name())),
+    }
+    let stripes = set.locations();
+    let open = OpenSet::open_among(STORAGE, &stripes, places, METADATA_LIMIT_DEFAULT);
+    open.map_err(|error| error.to_string())
+}
+
+fn named(places: &[PathBuf]) -> String {
+    match places {
+        [] => "the places of this backup".to_owned(),
+        places => names(places),
+    }
+}

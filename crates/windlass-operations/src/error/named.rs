@@ -1,0 +1,179 @@
+//! What a request names and what is none: a database, a device, a way to compress.
+
+use std::io;
+use std::path::PathBuf;
+
+use thiserror::Error;
+
+use crate::ending::Ending;
+
+/// What was named as a database is none.
+#[derive(Debug, Error)]
+#[non_exhaustive]
+pub enum DatabaseError {
+    /// Nothing has this path.
+    #[error("the file {text} does not exist")]
+    Missing {
+        /// What was named.
+        text: String,
+    },
+    /// The configuration names it, and it is not there.
+    #[error("the file {text} does not exist")]
+    Vanished {
+        /// What was named.
+        text: String,
+        /// What the configuration calls the database.
+        name: String,
+    },
+    /// Nothing is named.
+    #[error("the name of the database is empty")]
+    Empty,
+    /// Neither a path nor a connection string.
+    #[error("{text} is no file, no connection string and no configured database")]
+    Unknown {
+        /// What was named.
+        text: String,
+    },
+    /// A data directory alone cannot be copied consistently.
+    #[error("{} is a PostgreSQL data directory", path.display())]
+    DataDirectory {
+        /// The directory.
+        path: PathBuf,
+    },
+    /// A directory.
+    #[error("{} is a directory", path.display())]
+    Directory {
+        /// The directory.
+        path: PathBuf,
+    },
+    /// A device, a pipe or a socket.
+    #[error("{} is a device or a pipe, not a file", path.display())]
+    Special {
+        /// Its path.
+        path: PathBuf,
+    },
+    /// A file of another kind.
+    #[error("{} is not a SQLite database", path.display())]
+    NotSqlite {
+        /// The file.
+        path: PathBuf,
+    },
+    /// The files of the database cannot be found.
+    #[error("{}: {source}", path.display())]
+    Files {
+        /// The database.
+        path: PathBuf,
+        /// Why.
+        source: io::Error,
+    },
+}
+
+/// What was named as a device is none, or is named twice.
+#[derive(Debug, Error)]
+#[non_exhaustive]
+pub enum DeviceError {
+    /// None is named.
+    #[error("no device is named")]
+    NoneNamed,
+    /// A bucket.
+    #[error("{text}: object stores are not supported yet")]
+    ObjectStore {
+        /// What was named.
+        text: String,
+    },
+    /// No path.
+    #[error("{text:?}: {source}")]
+    NoPath {
+        /// What was named.
+        text: String,
+        /// Why.
+        source: io::Error,
+    },
+    /// The directory that should hold it does not exist.
+    #[error("there is no directory {}", parent.display())]
+    NoParent {
+        /// That directory.
+        parent: PathBuf,
+    },
+    /// Something else has the name.
+    #[error("{} is neither a file nor a directory", path.display())]
+    Special {
+        /// Its path.
+        path: PathBuf,
+    },
+    /// A directory in which no file can be made or renamed.
+    #[error("{} is {word} (chattr +{letter}): no stripe can get its name there", directory.display())]
+    Attribute {
+        /// The directory.
+        directory: PathBuf,
+        /// `append-only` or `immutable`.
+        word: &'static str,
+        /// The letter of chattr(1) for that.
+        letter: char,
+    },
+    /// `nul` beside others.
+    #[error("nul keeps nothing, and the other devices would hold a part of the set only")]
+    Mixed,
+    /// One file for two stripes.
+    #[error("{} is named twice", path.display())]
+    Twice {
+        /// The file.
+        path: PathBuf,
+    },
+    /// Log goes into one directory.
+    #[error("a backup of the log goes to one directory that exists")]
+    NotOnePlace,
+    /// Two names of one file.
+    #[error("{} and {} are the same file", one.display(), other.display())]
+    Same {
+        /// One name.
+        one: PathBuf,
+        /// The other.
+        other: PathBuf,
+    },
+    /// One stripe has the name that another one has until the set is sealed.
+    #[error("{} is the file that {} is until its set is sealed", named.display(), partial.display())]
+    Partial {
+        /// The stripe with that name.
+        named: PathBuf,
+        /// The other stripe.
+        partial: PathBuf,
+    },
+}
+
+/// Not a way to compress.
+#[derive(Clone, Debug, Error, PartialEq, Eq)]
+pub enum CompressionError {
+    /// No codec.
+    #[error("{text:?} is no codec")]
+    Codec {
+        /// What was asked for.
+        text: String,
+    },
+    /// No range of codecs.
+    #[error("{text:?} is no range of codecs")]
+    Range {
+        /// What was asked for.
+        text: String,
+    },
+}
+
+impl DatabaseError {
+    /// How an operation ends that fails like this.
+    pub(super) fn ending(&self) -> Ending {
+        match self {
+            Self::Missing { .. } | Self::Vanished { .. } | Self::NotSqlite { .. } => Ending::Failed,
+            _ => Ending::Usage,
+        }
+    }
+}
+
+impl DeviceError {
+    /// How an operation ends that fails like this.
+    pub(super) fn ending(&self) -> Ending {
+        match self {
+            Self::NoParent { .. } | Self::Attribute { .. } => Ending::Failed,
+            _ => Ending::Usage,
+        }
+    }
+}

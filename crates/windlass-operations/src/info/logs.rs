@@ -1,0 +1,67 @@
+//! The archived logs of places: which cluster's, from where to where, and what is missing between.
+
+use std::path::{Path, PathBuf};
+
+use windlass_engine::SetEntry;
+use windlass_repository::{LogPlace, RepositoryError, TimelineLog, log_systems};
+
+use crate::reach::{self, ClusterSet, Restorable};
+
+/// The log of a cluster in a place.
+#[derive(Debug)]
+pub struct LogInfo {
+    /// The place.
+    pub place: PathBuf,
+    /// The cluster.
+    pub system: u64,
+    /// Its timelines, the oldest first.
+    pub timelines: Vec<TimelineLog>,
+    /// What people call the cluster, if a set says it.
+    pub name: String,
+    /// The moments to which the sets there and this log lead.
+    pub restorable: Vec<Restorable>,
+    /// Why it cannot be looked at.
+    pub fault: Option<RepositoryError>,
+}
+
+/// The logs of these places.
+pub(crate) fn logs_of(places: &[PathBuf], sets: &[SetEntry]) -> Vec<LogInfo> {
+    let sets: Vec<_> = sets.iter().filter_map(ClusterSet::of).collect();
+    let mut found = Vec::new();
+    for place in places {
+        // Whether the place can be read was seen when its sets were listed.
+        for system in log_systems(place).into_iter().flatten() {
+            found.push(log_of(place, system, &sets));
+        }
+    }
+    found
+}
+
+fn log_of(place: &Path, system: u64, sets: &[ClusterSet]) -> LogInfo {
+    let sets = sets.iter().filter(|set| set.system == system);
+    let sets: Vec<_> = sets.cloned().collect();
+    let log = LogPlace::new(place, system);
+    let timelines = log.timelines().and_then(|timelines| {
+        let each = timelines.into_iter().map(|one| TimelineLog::of(&log, one));
+        each.collect::<Result<Vec<_>, _>>()
+    });
+    let (timelines, mut fault) = match timelines {
+        Ok(timelines) => (timelines, None),
+        Err(error) => (Vec::new(), Some(error)),
+    };
+    let restorable = match reach::restorable(&log, &sets) {
+        Ok(found) => found,
+        Err(error) => {
+            fault = fault.or(Some(error));
+            Vec::new()
+        }
+    };
+    LogInfo {
+        place: place.to_owned(),
+        system,
+        name: sets.last().map_or_else(String::new, |set| set.name.clone()),
+        timelines,
+        restorable,
+        fault,
+    }
+}

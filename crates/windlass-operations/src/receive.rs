@@ -1,0 +1,160 @@
+//! Receives the log of a running cluster into a place, as it is written.
+//!
+//!   server --log--> growing object --sync--> durable --status--> server
+//!
+//! Invariants
+//! - The server is told that log is kept only when it is durable in the place.
+//! - A session that breaks is opened again. Nothing is left out, and nothing that was durable comes
+//!   twice: the server is asked to go on behind the last durable byte.
+//! - When the caller ends it, everything that has come is made durable first.
+
+mod stream;
+
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
+
+use windlass_engine::{Cancel, EngineError};
+use windlass_postgres::{Lsn, PostgresError, Timeline};
+use windlass_repository::log_systems;
+
+use crate::caller::Caller;
+use crate::database::DatabaseName;
+use crate::ending::Ending;
+use crate::error::OperationError;
+use crate::notice::Notice;
+use crate::privilege;
+use crate::recovery::RecoveryError;
+use stream::{LogStream, WAIT_MAX};
+
+/// How long to wait before a broken session is opened again.
+const PAUSE: Duration = Duration::from_secs(1);
+
+/// Whose log to receive, and where to.
+#[derive(Clone, Debug)]
+pub struct ReceiveRequest {
+    /// The cluster: a connection string.
+    pub database: String,
+    /// The place. It must exist.
+    pub to: PathBuf,
+    /// A replication slot, which keeps log on the server while nobody receives it. Without it, a
+    /// temporary one keeps log as long as the session lasts.
+    pub slot: Option<String>,
+    /// Whether to make the slot if the server does not have it.
+    pub create_slot: bool,
+    /// How long log may wait until it is durable.
+    pub interval: Duration,
+}
+
+/// What was received.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Received {
+    /// The cluster.
+    pub system: u64,
+    /// The timeline at the end.
+    pub timeline: Timeline,
+    /// Everything before this position is durable.
+    pub durable: Lsn,
+    /// Bytes of log that came.
+    pub bytes: u64,
+}
+
+/// Receives log until the caller ends it.
+pub fn receive(
+    caller: &Caller,
+    request: &ReceiveRequest,
+    cancel: &Cancel,
+) -> Result<(Received, Ending), OperationError> {
+    let conninfo = match DatabaseName::resolve(&request.database)? {
+        DatabaseName::Postgres(conninfo) => conninfo,
+        DatabaseName::Sqlite(path) => return Err(RecoveryError::NoStream { path }.into()),
+    };
+    // Fails if the place is not there: its disk may not be mounted.
+    log_systems(&request.to)?;
+    if let Some((uid, gid)) = privilege::owner(&request.to) {
+        privilege::become_user(caller.process, uid, gid)?;
+    }
+    let mut receiver = Receiver {
+        caller,
+        request,
+        cancel,
+        bytes: 0,
+        received: None,
+    };
+    loop {
+        match receiver.session(&conninfo) {
+            Ok(()) => {}
+            // Before anything has come, somebody must look at it.
+            Err(OperationError::Postgres(error))
+                if is_in_use(&error) || receiver.received.is_some() && is_of_session(&error) =>
+            {
+                caller.tell(&Notice::ReceiveBroken(&error));
+            }
+            Err(error) => return Err(error),
+        }
+        let until = Instant::now() + PAUSE;
+        while Instant::now() < until && !cancel.is_cancelled() {
+            std::thread::sleep(WAIT_MAX.min(PAUSE));
+        }
+        if cancel.is_cancelled() {
+            let received = receiver.received.ok_or(EngineError::Cancelled)?;
+            return Ok((received, Ending::Done));
+        }
+    }
+}
+
+/// Whether the slot is in use: the server may not know yet that an earlier receiver is gone.
+fn is_in_use(error: &PostgresError) -> bool {
+    matches!(error, PostgresError::Refused { code, .. } if code == "55006")
+}
+
+/// Whether another session may succeed.
+fn is_of_session(error: &PostgresError) -> bool {
+    matches!(
+        error,
+        PostgresError::Stream { .. } | PostgresError::Refused { .. } | PostgresError::Answer { .. }
+    )
+}
+
+struct Receiver<'a> {
+    caller: &'a Caller,
+    request: &'a ReceiveRequest,
+    cancel: &'a Cancel,
+    /// Bytes of earlier sessions.
+    bytes: u64,
+    received: Option<Received>,
+}
+
+impl Receiver<'_> {
+    /// Receives until the session ends or the caller ends it.
+    fn session(&mut self, conninfo: &str) -> Result<(), OperationError> {
+        let earlier = self.received.map(|received| received.system);
+        let request = self.request;
+        let slot = (request.slot.as_deref(), request.create_slot);
+        let (place, interval) = (&request.to, request.interval);
+        let mut stream = LogStream::open(conninfo, (place, earlier), slot, interval)?;
+        let (system, from) = (stream.system(), stream.position());
+        let timeline = stream.timeline();
+        self.caller.tell(&Notice::Receives {
+            system,
+            timeline,
+            from,
+        });
+        let before = self.bytes;
+        loop {
+            self.bytes = before + stream.bytes();
+            self.received = Some(Received {
+                system,
+                timeline: stream.timeline(),
+                durable: stream.durable(),
+                bytes: self.bytes,
+            });
+            if stream.has_ended() {
+                return Ok(());
+            }
+            match self.cancel.is_cancelled() {
+                true => stream.end()?,
+                false => stream.step()?,
+            }
+        }
+    }
+}

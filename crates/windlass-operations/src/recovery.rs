@@ -1,0 +1,248 @@
+//! How a restored cluster goes on from its set: which set, which log, and how far.
+//!
+//!   point --> newest set that ends before it --> way through the timelines --> gap? --> is the
+//!   point in the log? --> plan, told before anything is written
+//!
+//! Invariants
+//! - A point that the server could not reach is refused here, and not by the server after hours.
+//! - If nobody chose a set, an older one is taken only if the point lies before the newer ones.
+
+mod error;
+mod plan;
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use jiff::Timestamp;
+use windlass_engine::{OpenSet, OpenStripe};
+use windlass_postgres::{
+    DatabaseFacts, Lsn, Recovery, RecoveryAction, RecoveryPoint, RecoveryTimeline, Sought,
+    seek_point,
+};
+use windlass_repository::{KnownLog, LogPath, LogPlace, LogReader, RepositoryError};
+
+use crate::caller::Caller;
+use crate::error::OperationError;
+use crate::held::Held;
+use crate::notice::{Notice, Unobserved};
+use crate::places::{self, LocatedSet, SetRequest, Which};
+use crate::reach::needed_from;
+pub use error::RecoveryError;
+pub use plan::RecoveryPlan;
+
+/// Up to where a restored cluster recovers.
+#[derive(Clone, Debug)]
+pub struct RecoveryRequest {
+    /// The point.
+    pub point: RecoveryPoint,
+    /// Whether what lies exactly at the point is still recovered.
+    pub inclusive: bool,
+    /// On which timeline.
+    pub timeline: RecoveryTimeline,
+    /// What the server does then.
+    pub action: RecoveryAction,
+    /// The place of the log; without it that of the set.
+    pub log: Option<PathBuf>,
+    /// The command that fetches log for the server, for a place and a cluster: in the form of
+    /// restore_command.
+    pub fetch: fn(&Path, u64) -> String,
+}
+
+/// The set to restore, and how it goes on.
+pub(crate) fn choose(
+    caller: &Caller,
+    request: &SetRequest,
+    recovery: Option<&RecoveryRequest>,
+) -> Result<(LocatedSet, OpenSet, Option<RecoveryPlan>), OperationError> {
+    let Some(recovery) = recovery else {
+        let found = places::find(caller, request)?;
+        let set = found.open()?;
+        return Ok((found, set, None));
+    };
+    let quiet = Caller {
+        observer: Arc::new(Unobserved),
+        ..caller.clone()
+    };
+    let mut sets = request.clone();
+    let is_free = sets.choice.which.is_none() && sets.words.iter().all(|word| word.is_dir());
+    let mut first = None;
+    loop {
+        let found = match (places::find(&quiet, &sets), first.take()) {
+            // There is no older set.
+            (Err(_), Some(error)) => return Err(error),
+            (found, kept) => {
+                first = kept;
+                found?
+            }
+        };
+        let set = found.open()?;
+        match plan(&set, recovery) {
+            Ok(plan) => {
+                let found = places::find(caller, &sets)?;
+                caller.tell(&Notice::Recovers(&plan));
+                return Ok((found, set, Some(plan)));
+            }
+            Err(OperationError::Recovery(error)) if is_free && error.is_of_this_set() => {
+                first.get_or_insert(OperationError::Recovery(error));
+                sets.choice.which = Some(Which::By(before(&set)));
+            }
+            Err(error) => return Err(first.unwrap_or(error)),
+        }
+    }
+}
+
+/// The moment before a set was begun, in nanoseconds since 1970.
+fn before(set: &OpenSet) -> i64 {
+    let begun = set
+        .stripes()
+        .first()
+        .map(|stripe| stripe.header().created_nanos);
+    begun.unwrap_or_default().saturating_sub(1)
+}
+
+/// How a set goes on to the point. Fails if it does not get there.
+fn plan(set: &OpenSet, request: &RecoveryRequest) -> Result<RecoveryPlan, OperationError> {
+    let description = set.description();
+    if Held::of(description)? != Held::Postgres {
+        return Err(RecoveryError::NotACluster.into());
+    }
+    let facts = DatabaseFacts::of_set(&description.facts.database)?;
+    check_after(&facts, &request.point)?;
+    let own = set.stripes().first().map(OpenStripe::location);
+    let own = own.and_then(Path::parent).unwrap_or(Path::new("."));
+    let place = request.log.as_deref().unwrap_or(own);
+    let place = std::path::absolute(place).unwrap_or_else(|_| place.to_owned());
+    let system = facts.system_identifier.parse().ok();
+    let log = LogPlace::open(&place, system)?;
+    let fetch = (request.fetch)(&place, log.system());
+    let way = Way::new(&facts, &log, request)?;
+    let to = way.check(request)?;
+    Ok(RecoveryPlan {
+        recovery: Recovery {
+            point: request.point.clone(),
+            inclusive: request.inclusive,
+            timeline: request.timeline,
+            action: request.action,
+            fetch: Some(fetch),
+        },
+        place,
+        from: facts.stop_lsn,
+        to,
+        timeline: way.path.timeline(),
+    })
+}
+
+fn check_after(facts: &DatabaseFacts, point: &RecoveryPoint) -> Result<(), RecoveryError> {
+    let end = match point {
+        RecoveryPoint::Lsn(lsn) if *lsn < facts.stop_lsn => facts.stop_lsn.to_string(),
+        RecoveryPoint::Time(time) => match facts.stop_time.parse::<Timestamp>() {
+            Ok(stop) if *time < stop => stop.to_string(),
+            _ => return Ok(()),
+        },
+        _ => return Ok(()),
+    };
+    Err(RecoveryError::BeforeSet {
+        target: point.to_string(),
+        end,
+    })
+}
+
+/// The log from the end of a set on.
+struct Way<'a> {
+    log: &'a LogPlace,
+    path: LogPath,
+    segment_bytes: u64,
+    /// Where a record begins that the set does not need.
+    stop: Lsn,
+    /// From here on, the log must come from the place.
+    from: Lsn,
+}
+
+impl<'a> Way<'a> {
+    fn new(
+        facts: &DatabaseFacts,
+        log: &'a LogPlace,
+        request: &RecoveryRequest,
+    ) -> Result<Self, OperationError> {
+        let segment_bytes = u64::from(facts.wal_segment_bytes);
+        let stop = facts.stop_lsn;
+        let timeline = facts
+            .wal
+            .last()
+            .map_or(facts.timeline, |range| range.timeline);
+        let path = LogPath::find(log, (timeline, stop), request.timeline)?;
+        let left = path.steps.first().and_then(|step| step.to);
+        let from = needed_from((stop, facts.standby), left, segment_bytes);
+        Ok(Self {
+            log,
+            path,
+            segment_bytes,
+            stop,
+            from,
+        })
+    }
+
+    /// How far the log goes. Fails if it does not get to the point.
+    fn check(&self, request: &RecoveryRequest) -> Result<Lsn, OperationError> {
+        let up_to = match &request.point {
+            RecoveryPoint::Immediate => return Ok(self.stop),
+            RecoveryPoint::Lsn(lsn) => Some(*lsn),
+            _ => None,
+        };
+        let covered = self.path.covered(
+            &KnownLog::of(self.log),
+            self.from,
+            (self.segment_bytes, up_to),
+        );
+        let (end, gap) = match covered {
+            Ok(end) => (end, None),
+            Err(RepositoryError::Gap { from, timeline, to }) => {
+                let gap = RepositoryError::Gap { timeline, from, to };
+                if request.point == RecoveryPoint::Latest {
+                    return Err(gap.into());
+                }
+                (from, Some(Box::new(gap)))
+            }
+            Err(error) => return Err(error.into()),
+        };
+        let missing = |end, last, gap| RecoveryError::NotInLog {
+            target: request.point.to_string(),
+            end,
+            last,
+            gap,
+        };
+        if up_to.is_some_and(|lsn| end < lsn) {
+            return Err(missing(end, None, gap).into());
+        }
+        let mut reader = LogReader::new(self.log, &self.path, self.segment_bytes);
+        let mut byte = [0];
+        let has_stop = reader.read_at(self.stop, &mut byte)? == 1;
+        let start = if has_stop { self.stop } else { self.from };
+        if start >= end {
+            return match request.point {
+                // There is no log behind the set.
+                RecoveryPoint::Latest => Ok(end),
+                _ => Err(missing(end, None, gap).into()),
+            };
+        }
+        let point = (&request.point, request.inclusive);
+        match seek_point(&mut reader, self.segment_bytes, start, point)? {
+            Sought::Found(_) | Sought::Unsure => Ok(end),
+            Sought::Minimal(at) => Err(RecoveryError::Minimal { at }.into()),
+            Sought::Missing { stopped, .. } if self.is_before_last(stopped, end) => {
+                Err(RecoveryError::Broken { at: stopped, end }.into())
+            }
+            Sought::Missing {
+                end: read, last, ..
+            } => match request.point {
+                RecoveryPoint::Latest => Ok(end),
+                _ => Err(missing(read, last, gap).into()),
+            },
+        }
+    }
+
+    /// Whether a position lies before the last segment of the log.
+    fn is_before_last(&self, at: Lsn, end: Lsn) -> bool {
+        at.0 / self.segment_bytes < end.0.saturating_sub(1) / self.segment_bytes
+    }
+}

@@ -1,0 +1,67 @@
+//! Snapshots of live databases: makes, lists and drops them, goes back to them, and prepares a
+//! server for them.
+//!
+//!   DATABASE --[subject]--> place beside it --+--> create: reserve, choose a method, make
+//!                                             +--> list, drop, rotate, enable, disable
+//!                                             +--> back: plan, run
+//!
+//! A snapshot that is made or dropped belongs to the owner of the database, whoever began it.
+
+mod back;
+mod create;
+mod enable;
+mod image;
+mod listed;
+mod named;
+mod rotate;
+mod subject;
+
+use windlass_snapshot::{Place, SnapshotName};
+
+use crate::caller::Caller;
+use crate::error::OperationError;
+use crate::notice::Notice;
+
+pub use back::{BackOutcome, BackPlan, plan_revert, plan_undo};
+pub use create::{CreateOutcome, CreateRequest, create};
+pub use enable::{EnableRequest, Enabled, LIBRARY, disable, enable};
+pub use image::SnapshotImage;
+pub use listed::{Listed, list};
+pub(crate) use named::find as find_named;
+pub use rotate::{RotateOutcome, rotate};
+pub use subject::Subject;
+pub use windlass_snapshot::hook::{HookLimits, HookStart, HookState};
+pub use windlass_snapshot::{
+    Entry, Method, Obstacle, PassedOver, Record, Reverted, Snapshot, SnapshotError, State, Step,
+    Survives, UndoRecord,
+};
+
+/// Which database's snapshots are meant.
+#[derive(Clone, Debug, Default)]
+pub struct SnapshotsOf {
+    /// The database: a SQLite file, a connection string, or a data directory.
+    pub database: String,
+    /// What the configuration calls it.
+    pub name: Option<String>,
+}
+
+/// Drops a snapshot.
+pub fn remove(caller: &Caller, of: &SnapshotsOf, name: &str) -> Result<(), OperationError> {
+    let name = SnapshotName::parse(name)?;
+    let place = place(caller, of)?;
+    Ok(place.remove(&name, &mut tell_removed(caller))?)
+}
+
+/// The place of a database's snapshots. The process becomes the owner of the database.
+fn place(caller: &Caller, of: &SnapshotsOf) -> Result<Place, OperationError> {
+    let subject = Subject::resolve(&of.database, of.name.as_deref())?;
+    subject.become_owner(caller)?;
+    subject.place()
+}
+
+/// Says what was removed that killed processes left.
+fn tell_removed(caller: &Caller) -> impl FnMut(&std::path::Path) {
+    |path| {
+        caller.tell(&Notice::SnapshotRemoved(path));
+    }
+}

@@ -1,0 +1,133 @@
+//! Going back: a database becomes what its snapshot is, and what it was before that.
+//!
+//!   plan (nothing is changed; what would be, can be shown) --> run
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use windlass_engine::{Cancel, Progress};
+use windlass_snapshot::{Back, Entry, Place, Reverted, Snapshot, SnapshotError, UndoRecord};
+use windlass_sqlite::Database;
+
+use super::SnapshotsOf;
+use super::named::split;
+use super::subject::Subject;
+use crate::caller::Caller;
+use crate::database::DatabaseName;
+use crate::error::OperationError;
+use crate::status::Operation;
+
+/// What going back would do.
+#[derive(Debug)]
+pub struct BackPlan {
+    /// The database file.
+    pub database: PathBuf,
+    /// The snapshot. For an undo, the one that the database went back to.
+    pub snapshot: Snapshot,
+    /// What an undo brings back; none for a revert.
+    pub undo: Option<UndoRecord>,
+    /// Snapshots that are newer. They stay as they are.
+    pub newer: Vec<String>,
+    place: Place,
+}
+
+/// A database that went back.
+#[derive(Debug)]
+pub struct BackOutcome {
+    /// What was changed.
+    pub reverted: Reverted,
+    /// How long it took.
+    pub took: Duration,
+}
+
+/// Plans to make a database what its snapshot is. The database is named like `DATABASE@NAME`.
+pub fn plan_revert(caller: &Caller, of: &SnapshotsOf) -> Result<BackPlan, OperationError> {
+    let named = split(of.database.as_ref());
+    let (database, name) = named.ok_or_else(|| SnapshotError::NoName {
+        text: of.database.clone(),
+    })?;
+    let of = SnapshotsOf {
+        database: database.to_owned(),
+        name: of.name.clone(),
+    };
+    let (database, place) = open(caller, &of)?;
+    let snapshot = place.find(&name)?;
+    BackPlan::new(database, place, snapshot, None)
+}
+
+/// Plans to undo the newest revert or undo of a database.
+pub fn plan_undo(caller: &Caller, of: &SnapshotsOf) -> Result<BackPlan, OperationError> {
+    let (database, place) = open(caller, of)?;
+    let newest = windlass_snapshot::newest_undo(&place)?;
+    let (snapshot, undo) = newest.ok_or_else(|| SnapshotError::NoUndo {
+        place: place.home().to_owned(),
+    })?;
+    BackPlan::new(database, place, snapshot, Some(undo))
+}
+
+/// The database file, and the place of its snapshots. The process becomes the owner of the
+/// database.
+fn open(caller: &Caller, of: &SnapshotsOf) -> Result<(PathBuf, Place), OperationError> {
+    let subject = Subject::resolve(&of.database, of.name.as_deref())?;
+    subject.become_owner(caller)?;
+    let place = subject.place()?;
+    match subject {
+        Subject::Live(DatabaseName::Sqlite(path)) => Ok((path, place)),
+        Subject::Live(DatabaseName::Postgres(_)) | Subject::DataDirectory(_) => {
+            let path = subject.path()?;
+            Err(SnapshotError::NoRevert { path }.into())
+        }
+    }
+}
+
+impl BackPlan {
+    fn new(
+        database: PathBuf,
+        place: Place,
+        snapshot: Snapshot,
+        undo: Option<UndoRecord>,
+    ) -> Result<Self, OperationError> {
+        let newer = place.list()?.into_iter().filter_map(|entry| match entry {
+            Entry::Snapshot(other) if other.created() > snapshot.created() => {
+                Some(other.record().name.clone())
+            }
+            _ => None,
+        });
+        Ok(Self {
+            newer: newer.collect(),
+            database,
+            snapshot,
+            undo,
+            place,
+        })
+    }
+
+    /// Does it.
+    pub fn run(&self, caller: &Caller, cancel: &Cancel) -> Result<BackOutcome, OperationError> {
+        let back = match self.undo {
+            None => Back::ToSnapshot,
+            Some(_) => Back::BeforeRevert,
+        };
+        let database = Database::open(&self.database)?;
+        let progress = Arc::<Progress>::default();
+        let title = format!(
+            "{} back to {}",
+            self.database.display(),
+            self.snapshot.record().name
+        );
+        let (shown, watched) = (Arc::clone(&progress), caller.observer.watch(&progress));
+        let operation = Operation::begin("snapshot", &title, move || {
+            (shown.phase().to_owned(), serde_json::Value::Null)
+        });
+        let began = std::time::Instant::now();
+        let (place, snapshot) = (&self.place, &self.snapshot);
+        let reverted =
+            windlass_snapshot::revert(place, snapshot, back, &database, &progress, cancel);
+        drop((watched, operation));
+        Ok(BackOutcome {
+            reverted: reverted?,
+            took: began.elapsed(),
+        })
+    }
+}

@@ -1,0 +1,245 @@
+//! Makes a snapshot.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use windlass_engine::{Cancel, Outputs, Progress};
+use windlass_postgres::{BackupRequest, Cluster};
+use windlass_snapshot::hook::{HookLimits, HookStart};
+use windlass_snapshot::{
+    Created, Maker, Method, Obstacle, PassedOver, Place, PostgresClone, PostgresCopy, PostgresHook,
+    Record, Snapshot, SnapshotError, SnapshotName, Source, SqliteClone, SqliteCopy, choose,
+};
+use windlass_sqlite::Database;
+
+use super::subject::Subject;
+use super::{SnapshotsOf, tell_removed};
+use crate::caller::Caller;
+use crate::database::DatabaseName;
+use crate::ending::Ending;
+use crate::error::{DatabaseError, DeviceError, OperationError};
+use crate::status::Operation;
+use crate::warnings::acceptable;
+use crate::{outputs, privilege};
+
+/// A snapshot to make.
+#[derive(Clone, Debug, Default)]
+pub struct CreateRequest {
+    /// The database.
+    pub of: SnapshotsOf,
+    /// The name of the new snapshot.
+    pub name: String,
+    /// The directory for it, instead of the place beside the database.
+    pub into: Option<PathBuf>,
+    /// The method. Without it, the cheapest that works.
+    pub method: Option<Method>,
+    /// PostgreSQL: whether to begin with a checkpoint, and with which.
+    pub start: HookStart,
+    /// PostgreSQL: at which size and free space it ends.
+    pub limits: HookLimits,
+    /// PostgreSQL: at which age it ends.
+    pub max_age: Option<Duration>,
+}
+
+impl CreateRequest {
+    /// All limits, from now on.
+    fn limits(&self) -> HookLimits {
+        self.limits.for_at_most(self.max_age)
+    }
+}
+
+/// A snapshot that was made.
+#[derive(Debug)]
+pub struct CreateOutcome {
+    /// The snapshot.
+    pub snapshot: Snapshot,
+    /// The cheaper methods, and why they could not be used.
+    pub passed_over: Vec<PassedOver>,
+    /// What the user should know: the name of each warning, and its words.
+    pub warnings: Vec<(String, String)>,
+}
+
+impl CreateOutcome {
+    /// What is known about the snapshot.
+    pub fn record(&self) -> &Record {
+        self.snapshot.record()
+    }
+
+    /// How the operation ends.
+    pub fn ending(&self) -> Ending {
+        // How the source is set up is no news: it was so before.
+        let is_lasting = |name: &str| acceptable().contains(&name);
+        match self.warnings.iter().all(|(name, _)| is_lasting(name)) {
+            true => Ending::Done,
+            false => Ending::Warnings,
+        }
+    }
+}
+
+/// A database of which a snapshot can be made now.
+struct Ready {
+    place: Place,
+    source: Source,
+    makers: Vec<Box<dyn Maker>>,
+    outputs: Outputs,
+}
+
+/// Makes a snapshot. It exists when this returns.
+pub fn create(
+    caller: &Caller,
+    request: &CreateRequest,
+    cancel: &Cancel,
+) -> Result<CreateOutcome, OperationError> {
+    let name = SnapshotName::parse(&request.name)?;
+    let subject = Subject::resolve(&request.of.database, request.of.name.as_deref())?;
+    let name_of_live = match &subject {
+        Subject::Live(name) => name,
+        Subject::DataDirectory(path) => {
+            let path = path.clone();
+            return Err(DatabaseError::DataDirectory { path }.into());
+        }
+    };
+    let into = request.into.as_deref().map(absolute).transpose()?;
+    if let Some(into) = &into {
+        // Only root may be allowed to make it.
+        make_directory(into, &subject)?;
+    }
+    subject.become_owner(caller)?;
+    let ready = prepare(name_of_live, request)?;
+    ready.outputs.check(ready.place.home())?;
+    into.iter().try_for_each(|into| ready.outputs.check(into))?;
+    let mut tell = tell_removed(caller);
+    let reserved = ready.place.reserve(&name, into.as_deref(), &mut tell)?;
+    let progress = Arc::<Progress>::default();
+    progress.set_phase("choosing the method");
+    let title = format!("{name} of {}", ready.source.path.display());
+    let operation = shown(&title, &progress);
+    let chosen = match choose(ready.makers, request.method, reserved.directory()) {
+        Ok(chosen) => chosen,
+        Err(error) => {
+            reserved.take_back()?;
+            return Err(error.into());
+        }
+    };
+    let mut maker = chosen.maker;
+    let watched = caller.observer.watch(&progress);
+    let made = windlass_snapshot::create(reserved, &mut *maker, ready.source, &progress, cancel);
+    drop((watched, operation));
+    let Created { snapshot, warnings } = made?;
+    Ok(CreateOutcome {
+        snapshot,
+        passed_over: chosen.passed_over,
+        warnings,
+    })
+}
+
+/// Shows the operation to others.
+fn shown(title: &str, progress: &Arc<Progress>) -> Operation {
+    let progress = Arc::clone(progress);
+    Operation::begin("snapshot", title, move || {
+        (progress.phase().to_owned(), serde_json::Value::Null)
+    })
+}
+
+fn absolute(path: &Path) -> Result<PathBuf, OperationError> {
+    let absolute = std::path::absolute(path).map_err(|source| DeviceError::NoPath {
+        text: path.display().to_string(),
+        source,
+    });
+    Ok(absolute?)
+}
+
+/// Makes the directory for snapshots if it does not exist, for the owner of the database.
+fn make_directory(path: &Path, subject: &Subject) -> Result<(), OperationError> {
+    outputs::outputs().check(path)?;
+    if path.is_dir() {
+        return Ok(());
+    }
+    let parent = path.parent().unwrap_or(Path::new("/"));
+    if !parent.is_dir() {
+        let parent = parent.to_owned();
+        return Err(DeviceError::NoParent { parent }.into());
+    }
+    Ok(privilege::make_directory(path, subject.owner())?)
+}
+
+/// Opens the database, and says which methods there are, the cheapest first.
+fn prepare(name: &DatabaseName, request: &CreateRequest) -> Result<Ready, OperationError> {
+    match name {
+        DatabaseName::Sqlite(path) => {
+            if !request.limits().is_none() {
+                return Err(refused(request, Obstacle::NoLimits));
+            }
+            let label = format!("snapshot {}", request.name);
+            let open = || -> Result<Database, OperationError> {
+                let mut database = Database::open(path)?;
+                database.set_label(&label);
+                Ok(database)
+            };
+            let (first, second) = (open()?, open()?);
+            let source = Source {
+                kind: windlass_sqlite::KIND.to_owned(),
+                path: PathBuf::from(&first.facts().path),
+            };
+            Ok(Ready {
+                place: Place::beside(&source.path)?,
+                source,
+                makers: vec![
+                    Box::new(SqliteClone::new(first)),
+                    Box::new(SqliteCopy::new(second)),
+                ],
+                outputs: outputs::of_sqlite(path)?,
+            })
+        }
+        DatabaseName::Postgres(conninfo) => {
+            let asked = BackupRequest {
+                label: format!("windlass snapshot {}", request.name),
+                fast_checkpoint: request.start == HookStart::Checkpoint,
+                ..BackupRequest::default()
+            };
+            asked.check()?;
+            let cluster = Cluster::connect(conninfo)?;
+            let source = Source {
+                kind: windlass_postgres::KIND.to_owned(),
+                path: cluster.facts().data_directory.clone(),
+            };
+            Ok(Ready {
+                place: Place::beside(&source.path)?,
+                outputs: outputs::of_cluster(&source.path)?,
+                source,
+                makers: of_cluster(cluster, (conninfo, request), asked)?,
+            })
+        }
+    }
+}
+
+/// The methods for a cluster. One that begins with a checkpoint is none if no checkpoint is wanted.
+fn of_cluster(
+    cluster: Cluster,
+    (conninfo, request): (&str, &CreateRequest),
+    asked: BackupRequest,
+) -> Result<Vec<Box<dyn Maker>>, OperationError> {
+    let hooked = Cluster::connect(conninfo)?;
+    let hook = PostgresHook::new(hooked, asked.clone(), request.start).limited(request.limits());
+    let mut makers: Vec<Box<dyn Maker>> = vec![Box::new(hook)];
+    let obstacle = if request.start == HookStart::Pause {
+        Obstacle::NeedsCheckpoint
+    } else if !request.limits().is_none() {
+        Obstacle::NoLimits
+    } else {
+        let cloned = Cluster::connect(conninfo)?;
+        makers.push(Box::new(PostgresClone::new(cloned, asked.clone())));
+        makers.push(Box::new(PostgresCopy::new(cluster, asked)));
+        return Ok(makers);
+    };
+    match request.method {
+        None | Some(Method::Hook) => Ok(makers),
+        Some(_) => Err(refused(request, obstacle)),
+    }
+}
+
+fn refused(request: &CreateRequest, obstacle: Obstacle) -> OperationError {
+    let method = request.method.unwrap_or(Method::Copy);
+    SnapshotError::Method { method, obstacle }.into()
+}

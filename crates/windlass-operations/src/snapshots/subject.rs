@@ -1,0 +1,67 @@
+//! The database of a snapshot: where it is, and whose.
+
+use std::path::{Path, PathBuf};
+
+use windlass_postgres::Cluster;
+use windlass_snapshot::Place;
+
+use crate::caller::Caller;
+use crate::database::DatabaseName;
+use crate::error::OperationError;
+use crate::privilege;
+
+/// A database that can have snapshots.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Subject {
+    /// A SQLite file, or a server.
+    Live(DatabaseName),
+    /// A data directory. Its server need not run, so nothing new can be made of it.
+    DataDirectory(PathBuf),
+}
+
+impl Subject {
+    /// Finds out what a word means that may stand for a configured database called `name`.
+    pub fn resolve(text: &str, name: Option<&str>) -> Result<Self, OperationError> {
+        let path = Path::new(text);
+        if path.join("PG_VERSION").is_file() {
+            return Ok(Self::DataDirectory(path.to_owned()));
+        }
+        DatabaseName::resolve_named(text, name).map(Self::Live)
+    }
+
+    /// Becomes the owner of the database, if root started this process.
+    pub fn become_owner(&self, caller: &Caller) -> Result<(), OperationError> {
+        let process = caller.process;
+        match self {
+            Self::Live(name) => Ok(name.become_owner(process)?),
+            Self::DataDirectory(_) => match self.owner() {
+                Some((uid, gid)) => Ok(privilege::become_user(process, uid, gid)?),
+                None => Ok(()),
+            },
+        }
+    }
+
+    /// User and group of the owner, if they can be found.
+    pub fn owner(&self) -> Option<(u32, u32)> {
+        match self {
+            Self::Live(name) => name.owner(),
+            Self::DataDirectory(path) => privilege::owner(path),
+        }
+    }
+
+    /// The place of its snapshots. A server is asked where its data directory is.
+    pub fn place(&self) -> Result<Place, OperationError> {
+        Ok(Place::beside(&self.path()?)?)
+    }
+
+    /// The database file, or the data directory.
+    pub fn path(&self) -> Result<PathBuf, OperationError> {
+        match self {
+            Self::Live(DatabaseName::Sqlite(path)) | Self::DataDirectory(path) => Ok(path.clone()),
+            Self::Live(DatabaseName::Postgres(conninfo)) => {
+                let cluster = Cluster::connect(conninfo)?;
+                Ok(cluster.facts().data_directory.clone())
+            }
+        }
+    }
+}

@@ -1,0 +1,384 @@
+//! Columns of integers: each frame chooses the cheapest way for each column.
+//!
+//!   same        one number for all
+//! packed      number - base, or difference to the number before - base, in a fixed width; the few
+//!   that
+//!               need more bits have their upper bits apart
+//!   dictionary  up to 256 different numbers, and which of them, packed
+//!   plain       the low bytes as they are, for a codec
+//!
+//! The width is chosen with a sample of the column. All arithmetic wraps around, so every number
+//! comes
+//! back whatever the sample has missed.
+//!
+//! Invariants
+//! - A decoder makes exactly as many numbers as its caller asks for, and the caller has a bound for
+//!   that.
+
+use crate::bits;
+use crate::choice::{self, Choice};
+use crate::error::{PagesError, invalid};
+use crate::number::{index, low_u8, unzigzag, zigzag};
+use crate::streams::{Source, Streams};
+
+/// Most numbers in a dictionary.
+const ENTRIES_MAX: usize = 256;
+
+/// A column is nearly the same if no more than one number in so many is another one.
+const NEARLY_SAME: usize = 64;
+
+const SAME: u8 = 0;
+/// And its variants: 1 + 2 for differences + 1 for both signs.
+const PACKED: u8 = 1;
+const DIFFERENCES: u8 = 2;
+const SIGNED: u8 = 1;
+const DICTIONARY: u8 = 5;
+const PLAIN: u8 = 6;
+
+/// How a number becomes a code that is small and not negative.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Packing {
+    /// Whether the difference to the number before is coded.
+    pub(crate) differences: bool,
+    /// Whether codes go to both sides of the base.
+    pub(crate) signed: bool,
+    pub(crate) base: i64,
+    pub(crate) width: u32,
+}
+
+impl Packing {
+    pub(crate) fn code(self, number: i64) -> u64 {
+        let moved = number.wrapping_sub(self.base);
+        if self.signed {
+            zigzag(moved)
+        } else {
+            moved.cast_unsigned()
+        }
+    }
+
+    fn tag(self) -> u8 {
+        PACKED + u8::from(self.differences) * DIFFERENCES + u8::from(self.signed) * SIGNED
+    }
+}
+
+/// Codes columns of integers; its memory is used again.
+#[derive(Debug, Default)]
+pub(crate) struct IntegerEncoder {
+    codes: Vec<u64>,
+    /// Numbers that are not as nearly all others: where they are, and their codes.
+    others: Vec<(u64, u64)>,
+    dictionary: choice::Dictionary,
+}
+
+impl IntegerEncoder {
+    /// Appends a column. `plain_bytes` says how many low bytes of each number count; the others
+    /// repeat
+    /// the sign, or are zero.
+    pub(crate) fn encode(&mut self, numbers: &[i64], plain_bytes: u8, streams: &mut Streams) {
+        if numbers.is_empty() {
+            return;
+        }
+        if self.put_nearly_same(numbers, streams) {
+            return;
+        }
+        match choice::choose(numbers, plain_bytes, &mut self.dictionary) {
+            Choice::Packed(packing) => self.put_packed(numbers, packing, streams),
+            Choice::Dictionary => self.put_dictionary(numbers, streams),
+            Choice::Plain => put_plain(numbers, plain_bytes, streams),
+        }
+    }
+
+    /// Appends a column if nearly all numbers are one, or follow each other at one distance. Most
+    /// columns of headers are such, so this comes before everything else, and gives up early.
+    fn put_nearly_same(&mut self, numbers: &[i64], streams: &mut Streams) -> bool {
+        let middle = numbers.len() / 2;
+        let packing = |differences, base| Packing {
+            differences,
+            signed: true,
+            base,
+            width: 0,
+        };
+        if self.find_others(numbers.iter().copied(), numbers[middle], numbers.len()) {
+            if self.others.is_empty() {
+                streams.byte(SAME);
+                streams.signed(numbers[0]);
+            } else {
+                self.put_others(packing(false, numbers[middle]), numbers[0], streams);
+            }
+            return true;
+        }
+        let (Some(before), Some(after)) =
+            (numbers.get(middle.wrapping_sub(1)), numbers.get(middle))
+        else {
+            return false;
+        };
+        let distance = after.wrapping_sub(*before);
+        let pairs = numbers.iter().zip(&numbers[1..]);
+        let distances = pairs.map(|(before, after)| after.wrapping_sub(*before));
+        if self.find_others(distances, distance, numbers.len()) {
+            self.put_others(packing(true, distance), numbers[0], streams);
+            return true;
+        }
+        false
+    }
+
+    /// Finds the numbers that are not `usual`. `false` if there are more than a few.
+    #[inline]
+    fn find_others(
+        &mut self,
+        numbers: impl Iterator<Item = i64>,
+        usual: i64,
+        count: usize,
+    ) -> bool {
+        self.others.clear();
+        for (at, number) in (0u64..).zip(numbers) {
+            if number != usual {
+                if self.others.len() * NEARLY_SAME > count {
+                    return false;
+                }
+                let code = zigzag(number.wrapping_sub(usual));
+                self.others.push((at, code));
+            }
+        }
+        true
+    }
+
+    fn put_others(&self, packing: Packing, first: i64, streams: &mut Streams) {
+        streams.byte(packing.tag());
+        if packing.differences {
+            streams.signed(first);
+        }
+        streams.signed(packing.base);
+        streams.byte(0);
+        put_exceptions(self.others.iter().copied(), self.others.len(), streams);
+    }
+
+    fn put_packed(&mut self, numbers: &[i64], packing: Packing, streams: &mut Streams) {
+        streams.byte(packing.tag());
+        let (codes, base) = (&mut self.codes, packing.base);
+        codes.clear();
+        let offset = |number: i64| number.wrapping_sub(base).cast_unsigned();
+        let zigzag = |number: i64| zigzag(number.wrapping_sub(base));
+        let difference = |(before, number): (&i64, &i64)| number.wrapping_sub(*before);
+        if packing.differences {
+            streams.signed(numbers[0]);
+            let pairs = numbers.iter().zip(&numbers[1..]).map(difference);
+            match packing.signed {
+                true => codes.extend(pairs.map(zigzag)),
+                false => codes.extend(pairs.map(offset)),
+            }
+        } else {
+            match packing.signed {
+                true => codes.extend(numbers.iter().copied().map(zigzag)),
+                false => codes.extend(numbers.iter().copied().map(offset)),
+            }
+        }
+        streams.signed(base);
+        self.put_codes(packing.width, streams);
+    }
+
+    /// The codes in a width, and the upper bits of those that need more.
+    fn put_codes(&self, width: u32, streams: &mut Streams) {
+        streams.byte(low_u8(width.into()));
+        bits::pack(&self.codes, width, &mut streams.packed);
+        if width > bits::NARROW_MAX {
+            return;
+        }
+        let all = self.codes.iter().fold(0, |all, code| all | code);
+        if all >> width == 0 {
+            streams.byte(0);
+            return;
+        }
+        let wider = || {
+            let codes = (0u64..).zip(&self.codes);
+            codes.filter_map(|(at, code)| (code >> width > 0).then_some((at, code >> width)))
+        };
+        put_exceptions(wider(), wider().count(), streams);
+    }
+
+    fn put_dictionary(&mut self, numbers: &[i64], streams: &mut Streams) {
+        let entries = self.dictionary.entries();
+        streams.byte(DICTIONARY);
+        streams.byte(low_u8(entries.len() as u64 - 1));
+        let mut before = 0i64;
+        for entry in entries {
+            streams.signed(entry.wrapping_sub(before));
+            before = *entry;
+        }
+        self.codes.clear();
+        let codes = self.dictionary.codes(numbers);
+        self.codes.extend(codes.iter().map(|code| u64::from(*code)));
+        let width = choice::width(&self.codes);
+        self.put_codes(width, streams);
+    }
+}
+
+/// The upper bits of codes that are wider than their column: how many, and for each its distance
+/// and its bits.
+fn put_exceptions(
+    exceptions: impl Iterator<Item = (u64, u64)>,
+    count: usize,
+    streams: &mut Streams,
+) {
+    streams.number(count as u64);
+    let mut next = 0;
+    for (at, upper) in exceptions {
+        streams.number(at - next);
+        streams.number(upper);
+        next = at + 1;
+    }
+}
+
+fn put_plain(numbers: &[i64], plain_bytes: u8, streams: &mut Streams) {
+    streams.byte(PLAIN);
+    streams.byte(plain_bytes);
+    let into = &mut streams.main;
+    match plain_bytes {
+        1 => into.extend(numbers.iter().map(|number| number.to_le_bytes()[0])),
+        _ => {
+            for number in numbers {
+                into.extend_from_slice(&number.to_le_bytes()[..usize::from(plain_bytes)]);
+            }
+        }
+    }
+}
+
+/// Reads a column of `count` numbers. What was in `into` before is gone.
+pub(crate) fn decode(
+    source: &mut Source<'_>,
+    count: usize,
+    into: &mut Vec<i64>,
+) -> Result<(), PagesError> {
+    into.clear();
+    if count == 0 {
+        return Ok(());
+    }
+    into.reserve(count);
+    match source.byte()? {
+        SAME => {
+            let number = source.signed()?;
+            into.resize(count, number);
+            Ok(())
+        }
+        tag @ PACKED..DICTIONARY => take_packed(tag - PACKED, source, count, into),
+        DICTIONARY => take_dictionary(source, count, into),
+        PLAIN => take_plain(source, count, into),
+        _ => Err(invalid("a column of integers is of an unknown kind")),
+    }
+}
+
+fn take_packed(
+    variant: u8,
+    source: &mut Source<'_>,
+    count: usize,
+    into: &mut Vec<i64>,
+) -> Result<(), PagesError> {
+    let differences = variant & DIFFERENCES != 0;
+    let signed = variant & SIGNED != 0;
+    let first = if differences { source.signed()? } else { 0 };
+    let base = source.signed()?;
+    let width = take_width(source)?;
+    let count = if differences { count - 1 } else { count };
+    let offset = |code: u64| base.wrapping_add(code.cast_signed());
+    let both = |code: u64| base.wrapping_add(unzigzag(code));
+    let packing = Packing {
+        differences,
+        signed,
+        base,
+        width,
+    };
+    let code = |number| packing.code(number);
+    match signed {
+        false => take_codes(width, source, count, into, offset, code)?,
+        true => take_codes(width, source, count, into, both, code)?,
+    }
+    if differences {
+        let mut before = first;
+        for number in into.iter_mut() {
+            let next = number.wrapping_add(before);
+            // Each number moves down by one, to make room for the first.
+            *number = std::mem::replace(&mut before, next);
+        }
+        into.push(before);
+    }
+    Ok(())
+}
+
+fn take_width(source: &mut Source<'_>) -> Result<u32, PagesError> {
+    let width = u32::from(source.byte()?);
+    if width == bits::stored_width(width) && width <= 64 {
+        return Ok(width);
+    }
+    Err(invalid("a column of integers has an impossible width"))
+}
+
+/// Reads codes as the numbers that `of` makes of them; `code` gives the code back.
+#[inline]
+fn take_codes(
+    width: u32,
+    source: &mut Source<'_>,
+    count: usize,
+    into: &mut Vec<i64>,
+    of: impl Fn(u64) -> i64,
+    code: impl Fn(i64) -> u64,
+) -> Result<(), PagesError> {
+    let bytes = bits::packed_bytes(count, width).ok_or(PagesError::Truncated)?;
+    let packed = source.packed(bytes)?;
+    into.clear();
+    into.reserve(count + 1);
+    bits::unpack(packed, count, width, into, &of);
+    if width > bits::NARROW_MAX {
+        return Ok(());
+    }
+    let mut next = 0;
+    for _ in 0..source.number()? {
+        let at = index(source.number()?).saturating_add(next);
+        let upper = source.number()? << width;
+        let number = into.get_mut(at);
+        let number = number.ok_or(invalid("an exception is behind the end of its column"))?;
+        *number = of(code(*number) | upper);
+        next = at + 1;
+    }
+    Ok(())
+}
+
+fn take_dictionary(
+    source: &mut Source<'_>,
+    count: usize,
+    into: &mut Vec<i64>,
+) -> Result<(), PagesError> {
+    let mut entries = [0i64; ENTRIES_MAX];
+    let entries = &mut entries[..=usize::from(source.byte()?)];
+    let mut before = 0i64;
+    for entry in entries.iter_mut() {
+        before = before.wrapping_add(source.signed()?);
+        *entry = before;
+    }
+    let width = take_width(source)?;
+    let (as_number, as_code) = (u64::cast_signed, i64::cast_unsigned);
+    take_codes(width, source, count, into, as_number, as_code)?;
+    for code in into.iter_mut() {
+        let entry = entries.get(index(code.cast_unsigned()));
+        *code = *entry.ok_or(invalid("a number is not in the dictionary"))?;
+    }
+    Ok(())
+}
+
+fn take_plain(
+    source: &mut Source<'_>,
+    count: usize,
+    into: &mut Vec<i64>,
+) -> Result<(), PagesError> {
+    let bytes = usize::from(source.byte()?);
+    if !matches!(bytes, 1..=8) {
+        return Err(invalid("a plain number has an impossible length"));
+    }
+    let plain = count.checked_mul(bytes).ok_or(PagesError::Truncated)?;
+    let unused = 64 - 8 * bytes;
+    for number in source.main(plain)?.chunks_exact(bytes) {
+        let mut word = [0; 8];
+        word[..bytes].copy_from_slice(number);
+        into.push(i64::from_le_bytes(word) << unused >> unused);
+    }
+    Ok(())
+}

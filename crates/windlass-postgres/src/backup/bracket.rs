@@ -1,0 +1,277 @@
+//! A window for whoever takes the files in another way than by reading all of them: a snapshot.
+//!
+//!   begin: pin WAL, start --> list --> take the files --> end: pg_control, stop, survey --> log
+//!
+//! The same rules hold as for a backup: pg_control is read after every other file, and the log from
+//! start to stop belongs to the result. If the log holds something that replay would get wrong, the
+//! caller begins again.
+//!
+//! Invariants
+//! - The session is open from start to stop. Dropping a bracket ends its window on the server.
+
+use std::path::PathBuf;
+
+use windlass_engine::Cancel;
+use windlass_media::{FileEntry, FileNo, fitted};
+
+use super::databases::Databases;
+use super::log::{self, BackupLabel, FoundSegment, LogRange};
+use super::owner_name;
+use super::status::StatusSegments;
+use super::survey::{survey, unlisted};
+use crate::cluster::{Cluster, ask, ask_tablespaces, open};
+use crate::control::Control;
+use crate::error::PostgresError;
+use crate::facts::{ChecksumFacts, ClusterFacts, DatabaseFacts, KIND, Tablespace};
+use crate::listing::{Listing, Moment};
+use crate::lsn::Lsn;
+use crate::relations::catalog::Layout;
+use crate::relations::files::CatalogForm;
+use crate::scan::{ScanRules, scan};
+use crate::session::Session;
+use crate::tablespace::{TABLESPACE_LINKS, oid_of_link, oids_of_map};
+use crate::warning::Warning;
+use crate::windows::WindowCause;
+
+/// A window that has begun.
+pub struct Bracket {
+    cluster: ClusterFacts,
+    session: Session,
+    label: String,
+    start_lsn: Lsn,
+    start_time: String,
+    began: Moment,
+    spaces: Vec<Tablespace>,
+    rules: ScanRules,
+    status: StatusSegments,
+    warnings: Vec<Warning>,
+}
+
+/// The files of a window.
+pub struct BracketFiles {
+    listing: Listing,
+    root: PathBuf,
+}
+
+/// A window that has ended.
+pub struct BracketEnd {
+    /// What the files are, as a set would say it.
+    pub facts: DatabaseFacts,
+    /// backup_label.
+    pub label: Vec<u8>,
+    /// tablespace_map; empty if there are no tablespaces.
+    pub tablespace_map: Vec<u8>,
+    /// pg_control, without the address of a checkpoint: no server starts with it unless it has the
+    /// label.
+    pub control: Vec<u8>,
+    /// The history files of the log, by name.
+    pub history: Vec<(String, Vec<u8>)>,
+    /// Why replay would go wrong. The files are then of no use, and another window must follow.
+    pub cause: Option<WindowCause>,
+    segments: Vec<FoundSegment>,
+    cluster: ClusterFacts,
+    /// Keeps the log until it has been copied.
+    _session: Session,
+}
+
+impl Cluster {
+    /// Begins a window in a session of its own. It waits for a checkpoint, which is made at once if
+    /// it is `fast`, and else spares the disks.
+    pub fn begin_bracket(
+        &mut self,
+        (label, fast): (&str, bool),
+        cancel: &Cancel,
+    ) -> Result<Bracket, PostgresError> {
+        let mut session = open(&self.conninfo)?;
+        let cluster = ask(&mut session)?;
+        let mut warnings = super::foreseen::of_configuration(&cluster);
+        if let Err(reason) = session.pin_wal() {
+            warnings.push(Warning::WalNotPinned { reason });
+        }
+        let spaces = ask_tablespaces(&mut session)?;
+        let links = spaces.iter();
+        let links = links.map(|space| format!("{TABLESPACE_LINKS}{}", space.oid).into_bytes());
+        let mut known: Vec<_> = links.collect();
+        let mut databases = Databases::before_backup(&cluster, &mut session)?;
+        known.extend(databases.directories(&cluster, &mut session)?);
+        let (start_time, began) = (session.now()?, Moment::now());
+        let start_lsn = session.start_backup(label, fast, cancel)?;
+        let control = Control::read(&cluster.data_directory)?;
+        let rules = ScanRules {
+            expected: known,
+            catalogs: Some(CatalogForm {
+                layout: Layout::new(cluster.major(), control.name_bytes as usize),
+                page_bytes: control.block_bytes,
+                segment_pages: control.relation_segment_blocks,
+            }),
+            ..ScanRules::of(&cluster)
+        };
+        Ok(Bracket {
+            status: StatusSegments::of(&control, cluster.standby),
+            label: label.to_owned(),
+            cluster,
+            session,
+            start_lsn,
+            start_time,
+            began,
+            spaces,
+            rules,
+            warnings,
+        })
+    }
+}
+
+impl Bracket {
+    /// The cluster, as it was when the window began.
+    pub fn cluster(&self) -> &ClusterFacts {
+        &self.cluster
+    }
+
+    /// Where the log begins.
+    pub fn start_lsn(&self) -> Lsn {
+        self.start_lsn
+    }
+
+    /// Lists the files, except pg_control and the log.
+    pub fn list(&mut self) -> Result<BracketFiles, PostgresError> {
+        let scanned = scan(&self.rules)?;
+        self.warnings.extend(scanned.warnings);
+        let root = self.cluster.data_directory.clone();
+        Ok(BracketFiles::new(scanned.listing, root))
+    }
+
+    /// Ends the window. Every file must have been taken.
+    pub fn end(
+        mut self,
+        files: &BracketFiles,
+        cancel: &Cancel,
+    ) -> Result<BracketEnd, PostgresError> {
+        self.warnings
+            .extend(self.status.gaps(&mut self.session, &files.listing)?);
+        let control = Control::read(&self.cluster.data_directory)?;
+        if self.session.in_recovery()? != self.cluster.standby {
+            return Err(PostgresError::Promoted);
+        }
+        let stopped = self.session.stop_backup(cancel)?;
+        let stop_time = self.session.now()?;
+        let label = BackupLabel::parse(&stopped.label)?;
+        let ranges = log::plan_ranges(&self.cluster, &label, stopped.lsn)?;
+        let segments = log::find_segments(&self.cluster, &ranges, &mut self.warnings)?;
+        log::check_segments(&self.cluster, &segments)?;
+        let range = LogRange {
+            start: label.start,
+            stop: stopped.lsn,
+        };
+        let linked = files.tablespaces();
+        let named = oids_of_map(&stopped.tablespace_map);
+        let cause = survey(&self.cluster, &files.listing, range, &segments, self.began)?
+            .or_else(|| unlisted(&named, &linked.iter().copied().collect()));
+        let history = log::history_files(&self.cluster, &label, &ranges)?;
+        let tablespaces = self.tablespaces(&linked)?;
+        let timeline = ranges.first().map(|range| range.timeline);
+        let facts = DatabaseFacts {
+            timeline: timeline.unwrap_or(self.cluster.timeline),
+            start_lsn: self.start_lsn,
+            stop_lsn: stopped.lsn,
+            start_time: self.start_time,
+            stop_time,
+            wal: ranges,
+            tablespaces,
+            warnings: self.warnings,
+            log_surveyed: true,
+            ..facts_of(&self.cluster, &self.label)
+        };
+        Ok(BracketEnd {
+            facts,
+            label: stopped.label,
+            tablespace_map: stopped.tablespace_map,
+            control: control.without_checkpoint(),
+            history,
+            cause,
+            segments,
+            cluster: self.cluster,
+            _session: self.session,
+        })
+    }
+
+    /// The tablespaces of the listing, as the server knew them at the start or knows them now.
+    fn tablespaces(&mut self, linked: &[u32]) -> Result<Vec<Tablespace>, PostgresError> {
+        let mut known = ask_tablespaces(&mut self.session)?;
+        known.append(&mut self.spaces);
+        known.retain(|space| linked.contains(&space.oid));
+        known.sort_by_key(|space| space.oid);
+        known.dedup_by_key(|space| space.oid);
+        Ok(known)
+    }
+}
+
+/// What is known of a cluster before anything of it is copied.
+pub(super) fn facts_of(cluster: &ClusterFacts, label: &str) -> DatabaseFacts {
+    let outside = cluster.configuration_outside.iter();
+    DatabaseFacts {
+        kind: KIND.into(),
+        name: cluster.name.clone(),
+        version: cluster.version.clone(),
+        version_number: cluster.version_number,
+        system_identifier: cluster.system_identifier.to_string(),
+        timeline: cluster.timeline,
+        start_lsn: Lsn(0),
+        stop_lsn: Lsn(0),
+        start_time: String::new(),
+        stop_time: String::new(),
+        wal: Vec::new(),
+        wal_segment_bytes: cluster.wal_segment_bytes,
+        block_bytes: cluster.block_bytes,
+        label: label.to_owned(),
+        standby: cluster.standby,
+        tablespaces: Vec::new(),
+        checksums: ChecksumFacts {
+            enabled: cluster.data_checksums,
+            ..ChecksumFacts::default()
+        },
+        owner: owner_name(),
+        group_access: cluster.group_access(),
+        data_directory: cluster.data_directory.display().to_string(),
+        configuration_outside: outside.map(|path| path.display().to_string()).collect(),
+        outgoing: cluster.outgoing.clone(),
+        warnings: Vec::new(),
+        earlier_windows: Vec::new(),
+        hints_logged: cluster.data_checksums,
+        log_surveyed: false,
+    }
+}
+
+impl BracketFiles {
+    pub(super) fn new(listing: Listing, root: PathBuf) -> Self {
+        Self { listing, root }
+    }
+
+    /// Every file, directory and link, numbered in order from 0; and where each is.
+    pub fn entries(&self) -> impl Iterator<Item = (FileEntry, PathBuf)> {
+        let entries = (0_usize..).zip(self.listing.entries());
+        entries.map(|(number, entry)| {
+            let made = self.listing.table_entry(FileNo(fitted(number)), entry);
+            (made, self.listing.source_path(&self.root, entry))
+        })
+    }
+
+    fn tablespaces(&self) -> Vec<u32> {
+        let entries = self.listing.entries().iter();
+        let oids = entries.filter_map(|entry| oid_of_link(self.listing.path(entry)));
+        oids.collect()
+    }
+}
+
+impl BracketEnd {
+    /// The segments of the log: the name of each, and where it is. They must be copied, because the
+    /// server uses their files again for later segments.
+    pub fn segments(&self) -> impl Iterator<Item = (&str, &std::path::Path)> {
+        let segments = self.segments.iter();
+        segments.map(|found| (found.name.as_str(), found.path.as_path()))
+    }
+
+    /// Fails if a segment was used again while it was copied. Call it after copying them.
+    pub fn check_log(&self) -> Result<(), PostgresError> {
+        log::check_segments(&self.cluster, &self.segments)
+    }
+}

@@ -1,0 +1,40 @@
+//! What was tried when something failed, for errors of others that become ours.
+
+use super::PostgresError;
+
+/// Turns an I/O error into ours. Adds what was tried, and on which file.
+pub(crate) trait IoContext<T> {
+    fn doing(
+        self,
+        doing: &'static str,
+        path: impl AsRef<std::path::Path>,
+    ) -> Result<T, PostgresError>;
+}
+
+impl<T> IoContext<T> for std::io::Result<T> {
+    fn doing(
+        self,
+        doing: &'static str,
+        path: impl AsRef<std::path::Path>,
+    ) -> Result<T, PostgresError> {
+        self.map_err(|source| PostgresError::Io {
+            doing,
+            path: path.as_ref().into(),
+            source,
+        })
+    }
+}
+
+/// Turns the error of a statement into ours. Adds what the statement was for.
+pub(crate) trait SqlContext<T> {
+    fn doing(self, doing: &'static str) -> Result<T, PostgresError>;
+}
+
+impl<T> SqlContext<T> for Result<T, postgres::Error> {
+    fn doing(self, doing: &'static str) -> Result<T, PostgresError> {
+        self.map_err(|source| PostgresError::Sql {
+            doing,
+            source: source.into(),
+        })
+    }
+}

@@ -1,0 +1,118 @@
+//! Objects of a place that were checked against what their names say, and a comparison with them.
+
+use windlass_media::{LogContent, crc32c};
+use windlass_postgres::{Lsn, Timeline};
+
+use crate::error::RepositoryError;
+use crate::object::LogObject;
+use crate::place::{LogPlace, ObjectName};
+
+impl LogPlace {
+    /// Opens an object of the log. It must hold what its name and its place say.
+    pub(crate) fn open_object(
+        &self,
+        timeline: Timeline,
+        name: &ObjectName,
+    ) -> Result<LogObject, RepositoryError> {
+        let object = LogObject::open(&name.path, name.end.is_some())?;
+        let header = &object.header;
+        let fault = if header.system != self.system() {
+            Some("holds the log of another cluster")
+        } else if header.timeline != timeline.0 || header.content != LogContent::Log {
+            Some("does not hold the log of its timeline")
+        } else if header.start != name.start.0 || name.end.is_some_and(|end| object.end() != end.0)
+        {
+            Some("does not hold the range that its name says")
+        } else {
+            None
+        };
+        match fault {
+            None => Ok(object),
+            Some(what) => Err(RepositoryError::Misplaced {
+                path: name.path.clone(),
+                what,
+            }),
+        }
+    }
+
+    /// Opens the object of a file that belongs to the log; `None` if there is none.
+    pub(crate) fn open_file(&self, name: &str) -> Result<Option<LogObject>, RepositoryError> {
+        let path = self.file_path(name);
+        let object = match LogObject::open(&path, true) {
+            Err(RepositoryError::Io { source, .. })
+                if source.kind() == std::io::ErrorKind::NotFound =>
+            {
+                return Ok(None);
+            }
+            opened => opened?,
+        };
+        let header = &object.header;
+        let is_it = matches!(&header.content, LogContent::File(own) if own == name);
+        match is_it && header.system == self.system() {
+            true => Ok(Some(object)),
+            false => Err(RepositoryError::Misplaced {
+                path,
+                what: "holds another file than its name says",
+            }),
+        }
+    }
+}
+
+/// Where two contents differ.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Compared {
+    /// The object holds the same, as far as both go: the position up to which.
+    Same(Lsn),
+    /// It holds something else.
+    Other,
+}
+
+/// Compares bytes that begin at `from` with those of an object, by the checksums of its frames. It
+/// also checks that these frames are stored as they were written. `read` gives bytes at a position.
+///
+/// A frame has a checksum of 32 bits. A segment has many frames, and two segments of one position
+/// with different content differ in most of them.
+pub(crate) fn compare(
+    object: &LogObject,
+    (from, to): (Lsn, Lsn),
+    mut read: impl FnMut(Lsn, &mut [u8]) -> Result<(), RepositoryError>,
+) -> Result<Compared, RepositoryError> {
+    let (mut stored, mut raw) = (Vec::new(), Vec::new());
+    let mut at = from;
+    while at < to {
+        let Some(number) = object.frame_of(at.0) else {
+            break;
+        };
+        let frame = object.stored_frame(number, &mut stored)?;
+        let end = Lsn(frame.end().min(to.0));
+        if (frame.position, frame.end()) == (at.0, end.0) {
+            raw.resize(frame.decoded_bytes as usize, 0);
+            read(at, &mut raw)?;
+            if crc32c(&raw) != frame.decoded_crc {
+                return Ok(Compared::Other);
+            }
+        } else if !same_part(object, number, (at, end), (&mut raw, &mut read))? {
+            return Ok(Compared::Other);
+        }
+        at = end;
+    }
+    Ok(Compared::Same(at))
+}
+
+/// Compares a part of a frame, byte by byte.
+fn same_part(
+    object: &LogObject,
+    number: usize,
+    (from, to): (Lsn, Lsn),
+    (raw, read): (
+        &mut Vec<u8>,
+        &mut impl FnMut(Lsn, &mut [u8]) -> Result<(), RepositoryError>,
+    ),
+) -> Result<bool, RepositoryError> {
+    let mut memory = crate::object::FrameMemory::new(&object.path)?;
+    let frame = object.read_frame(number, &mut memory)?;
+    let part = |at: Lsn| windlass_media::fitted::<usize, u64>(at.0 - frame.position);
+    raw.resize(part(to) - part(from), 0);
+    read(from, raw)?;
+    Ok(memory.decoded.get(part(from)..part(to)) == Some(&raw[..]))
+}

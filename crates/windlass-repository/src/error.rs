@@ -1,0 +1,198 @@
+//! What can go wrong with an archived log; each error names the thing and the position.
+
+use std::io;
+use std::path::{Path, PathBuf};
+
+use windlass_media::FormatError;
+use windlass_postgres::{Lsn, PostgresError, Timeline};
+
+/// Why log cannot be stored or fetched.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum RepositoryError {
+    /// An error of a file or directory.
+    #[error("{doing} {}: {source}", path.display())]
+    Io {
+        /// What was tried.
+        doing: &'static str,
+        /// The file.
+        path: PathBuf,
+        /// Why.
+        #[source]
+        source: io::Error,
+    },
+    /// An object is damaged, or not one.
+    #[error("log object {}: {source}", path.display())]
+    Object {
+        /// The object.
+        path: PathBuf,
+        /// What is wrong.
+        #[source]
+        source: FormatError,
+    },
+    /// An object is whole, and does not hold what its name says.
+    #[error("log object {} {what}", path.display())]
+    Misplaced {
+        /// The object.
+        path: PathBuf,
+        /// What is wrong.
+        what: &'static str,
+    },
+    /// The name is none of a file that PostgreSQL archives.
+    #[error("{name:?} is no name of a file that PostgreSQL archives")]
+    Name {
+        /// The name.
+        name: String,
+    },
+    /// A file is not the segment that its name says.
+    #[error("{} {what}", path.display())]
+    Segment {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong.
+        what: &'static str,
+    },
+    /// A server removed a segment and used its file again while it was read.
+    #[error("the server reused {} while it was copied", path.display())]
+    Reused {
+        /// The segment.
+        path: PathBuf,
+    },
+    /// Somebody else may write where segments are fetched ahead.
+    #[error("{} belongs to another user, or others may write there", path.display())]
+    Spool {
+        /// The directory.
+        path: PathBuf,
+    },
+    /// A segment of another cluster.
+    #[error("{} is of cluster {found}, and this data directory is cluster {expected}", path.display())]
+    Foreign {
+        /// The segment.
+        path: PathBuf,
+        /// The cluster that wrote it.
+        found: u64,
+        /// The cluster whose data directory this is.
+        expected: u64,
+    },
+    /// A segment whose timeline did not pass there.
+    #[error("{} is on timeline {found}; timeline {timeline} has {at} on timeline {expected}", path.display())]
+    WrongTimeline {
+        /// The segment.
+        path: PathBuf,
+        /// The timeline in its name.
+        timeline: Timeline,
+        /// Where it begins.
+        at: Lsn,
+        /// The timeline of its first page.
+        found: Timeline,
+        /// The timeline that has this position, by the history.
+        expected: Timeline,
+    },
+    /// The place holds something else under this name.
+    #[error("{name} is archived already, with other content: {} differs", object.display())]
+    Different {
+        /// The name.
+        name: String,
+        /// What the place holds.
+        object: PathBuf,
+    },
+    /// The place has no log of this cluster.
+    #[error("{} holds no log{}", place.display(), of_cluster(*system))]
+    NoLog {
+        /// The place.
+        place: PathBuf,
+        /// The cluster, if it is known.
+        system: Option<u64>,
+    },
+    /// The place has the log of several clusters, and nothing says which is meant.
+    #[error("{} holds the log of {} clusters", place.display(), systems.len())]
+    SeveralSystems {
+        /// The place.
+        place: PathBuf,
+        /// Their system identifiers.
+        systems: Vec<u64>,
+    },
+    /// Log is missing between two parts that are there.
+    #[error("the log of timeline {timeline} has a gap: {from} to {to} is missing")]
+    Gap {
+        /// The timeline.
+        timeline: Timeline,
+        /// The first missing byte.
+        from: Lsn,
+        /// Where it goes on.
+        to: Lsn,
+    },
+    /// The timeline cannot be reached from where a set is.
+    #[error("timeline {timeline} does not pass through {at} on timeline {from}")]
+    Unrelated {
+        /// The timeline.
+        timeline: Timeline,
+        /// The timeline to come from.
+        from: Timeline,
+        /// The position to come from.
+        at: Lsn,
+    },
+    /// The history of a timeline is not there, so nobody knows where it came from.
+    #[error("the history of timeline {timeline} is not in the log")]
+    NoHistory {
+        /// The timeline.
+        timeline: Timeline,
+    },
+    /// Somebody else writes this log at the moment.
+    #[error("another process receives this log: it has locked {}", path.display())]
+    Locked {
+        /// The growing object.
+        path: PathBuf,
+    },
+    /// What comes does not follow what is there.
+    #[error("log from {found} does not follow what ends at {expected}")]
+    NotNext {
+        /// Where the log that is there ends.
+        expected: Lsn,
+        /// Where what comes begins.
+        found: Lsn,
+    },
+    /// Of PostgreSQL's own files.
+    #[error(transparent)]
+    Postgres(#[from] PostgresError),
+}
+
+fn of_cluster(system: Option<u64>) -> String {
+    system.map_or_else(String::new, |system| format!(" of cluster {system}"))
+}
+
+impl RepositoryError {
+    /// Whether damage of the archived log causes it.
+    pub fn is_damage(&self) -> bool {
+        matches!(self, Self::Object { .. } | Self::Misplaced { .. })
+    }
+}
+
+/// Turns an I/O error into ours. Adds what was tried, and on which file.
+pub(crate) trait IoContext<T> {
+    fn doing(self, doing: &'static str, path: impl AsRef<Path>) -> Result<T, RepositoryError>;
+}
+
+impl<T> IoContext<T> for io::Result<T> {
+    fn doing(self, doing: &'static str, path: impl AsRef<Path>) -> Result<T, RepositoryError> {
+        self.map_err(|source| RepositoryError::Io {
+            doing,
+            path: path.as_ref().into(),
+            source,
+        })
+    }
+}
+
+/// Turns an error of the format into ours. Adds the object.
+pub(crate) trait FormatContext<T> {
+    fn of(self, path: impl AsRef<Path>) -> Result<T, RepositoryError>;
+}
+
+impl<T> FormatContext<T> for Result<T, FormatError> {
+    fn of(self, path: impl AsRef<Path>) -> Result<T, RepositoryError> {
+        self.map_err(|source| RepositoryError::Object {
+            path: path.as_ref().into(),
+            source,
+        })
+    }
+}

@@ -1,0 +1,46 @@
+//! Repositories: the archived log of databases in a place.
+//!
+//!   PLACE/log/SYSTEM/TIMELINE/HIGH/START-END.wlog     the log, in objects
+//!   PLACE/log/SYSTEM/files/NAME.wlog                  files that belong to it: history files
+//!
+//! A place holds the log of any number of clusters, each below its system identifier. An object
+//! says itself what it holds; names only make it quick to find. HIGH is the upper half of the
+//! position, so no directory grows without end.
+//!
+//! Invariants
+//! - What is stored is durable before a function returns: the file, and each directory above it.
+//! - No byte of an object is used before its checksum was checked.
+//! - No object is ever changed, except one that grows; and none is replaced by different content.
+//! - This crate is not needed to restore a set, and it never prints.
+
+mod compress;
+mod content;
+mod copy;
+mod error;
+mod fetch;
+mod file_name;
+mod growing;
+mod history;
+mod object;
+mod path;
+mod place;
+mod push;
+mod ranges;
+mod reader;
+mod spool;
+mod verify;
+mod writer;
+
+pub use copy::{CopiedLog, CopyRequest, copy};
+pub use error::RepositoryError;
+pub use fetch::{Fetched, fetch};
+pub use file_name::LogFileName;
+pub use growing::{GrowingLog, GrowingStart};
+pub use history::Histories;
+pub use path::{LogPath, LogStep};
+pub use place::{LogPlace, ObjectName, log_systems};
+pub use push::{LookAhead, PushRequest, Pushed, push, system_beside};
+pub use ranges::{KnownLog, LogSpan, TimelineLog};
+pub use reader::LogReader;
+pub use spool::Spool;
+pub use verify::{CheckDepth, LogCheck};

@@ -1,0 +1,195 @@
+//! The way through the timelines from a set to a target, and how far the log goes on it.
+//!
+//!   timeline 1 ------+----------->          (goes on elsewhere)
+//!                     \
+//!   timeline 2         +------+----->
+//!                              \
+//!   timeline 3                  +------->   the target
+//!
+//! On each step the next timeline begins in the middle of a segment. Its first segment repeats what
+//! the older timeline wrote of that segment, so the older segment is not needed.
+
+use windlass_postgres::{Lsn, RecoveryTimeline, Timeline};
+
+use crate::error::RepositoryError;
+use crate::history::Histories;
+use crate::place::LogPlace;
+use crate::ranges::KnownLog;
+
+/// The part of the way on one timeline.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LogStep {
+    /// The timeline.
+    pub timeline: Timeline,
+    /// Where it begins to count.
+    pub from: Lsn,
+    /// Where the next one goes on; `None` on the last.
+    pub to: Option<Lsn>,
+}
+
+/// The way to a timeline.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LogPath {
+    /// Its steps, oldest first.
+    pub steps: Vec<LogStep>,
+}
+
+impl LogPath {
+    /// The way from a position of a timeline to the timeline that a recovery follows.
+    pub fn find(
+        place: &LogPlace,
+        (from, at): (Timeline, Lsn),
+        to: RecoveryTimeline,
+    ) -> Result<Self, RepositoryError> {
+        let histories = Histories::of(place);
+        let target = match to {
+            RecoveryTimeline::Current => from,
+            RecoveryTimeline::Latest => histories.newest_from(from)?,
+            RecoveryTimeline::Number(number) => number,
+        };
+        if target == from {
+            let step = LogStep {
+                timeline: from,
+                from: at,
+                to: None,
+            };
+            return Ok(Self { steps: vec![step] });
+        }
+        let Some(history) = histories.of_timeline(target)? else {
+            return Err(RepositoryError::NoHistory { timeline: target });
+        };
+        Self::of_history(&history, (from, at), target)
+    }
+
+    fn of_history(
+        history: &[(Timeline, Lsn)],
+        (from, at): (Timeline, Lsn),
+        target: Timeline,
+    ) -> Result<Self, RepositoryError> {
+        let passed = history.iter().skip_while(|(timeline, _)| *timeline != from);
+        let mut begin = at;
+        let mut steps = Vec::new();
+        for (timeline, left_at) in passed {
+            if *left_at < begin {
+                break;
+            }
+            steps.push(LogStep {
+                timeline: *timeline,
+                from: begin,
+                to: Some(*left_at),
+            });
+            begin = *left_at;
+        }
+        let is_through = history.last().map(|last| last.1) == Some(begin) && !steps.is_empty();
+        if !is_through {
+            return Err(RepositoryError::Unrelated {
+                timeline: target,
+                from,
+                at,
+            });
+        }
+        steps.push(LogStep {
+            timeline: target,
+            from: begin,
+            to: None,
+        });
+        Ok(Self { steps })
+    }
+
+    /// The timeline at its end.
+    pub fn timeline(&self) -> Timeline {
+        self.steps.last().map_or(Timeline(1), |step| step.timeline)
+    }
+
+    /// The step that has a position.
+    pub fn step_at(&self, at: Lsn) -> Option<&LogStep> {
+        self.steps
+            .iter()
+            .find(|step| step.to.is_none_or(|to| at < to))
+    }
+
+    /// How far the log goes on this way without a gap, from `from` on. It fails if a gap is on the
+    /// way to `up_to`, or to the end of what there is.
+    pub fn covered(
+        &self,
+        known: &KnownLog<'_>,
+        from: Lsn,
+        (segment_bytes, up_to): (u64, Option<Lsn>),
+    ) -> Result<Lsn, RepositoryError> {
+        let mut at = from;
+        for (number, step) in self.steps.iter().enumerate() {
+            let log = known.timeline(step.timeline)?;
+            let next = match (step.to, self.steps.get(number + 1)) {
+                (Some(to), Some(next)) => Some((to, known.timeline(next.timeline)?)),
+                _ => None,
+            };
+            // The first segment of the next timeline repeats the older one's part of it.
+            let needed = next.as_ref().map(|(to, next)| {
+                let repeated = Lsn(to.0 / segment_bytes * segment_bytes);
+                match next.covered_from(repeated) > repeated {
+                    true => repeated,
+                    false => *to,
+                }
+            });
+            if needed.is_some_and(|needed| needed <= at) {
+                continue;
+            }
+            let bound = up_to.into_iter().chain(needed).min();
+            at = log.covered_from(at);
+            if let Some(bound) = bound.filter(|bound| *bound > at) {
+                let to = log.gap_after(at).map_or(bound, |gap| gap.end);
+                let is_last = step.to.is_none() && log.gap_after(at).is_none();
+                return match is_last {
+                    true => Ok(at),
+                    false => Err(gap(step.timeline, at, to)),
+                };
+            }
+            if step.to.is_none() {
+                return match log.gap_after(at).filter(|_| up_to.is_none()) {
+                    Some(missing) => Err(gap(step.timeline, missing.start, missing.end)),
+                    None => Ok(at),
+                };
+            }
+            if up_to.is_some_and(|up_to| up_to <= at) {
+                return Ok(at);
+            }
+            at = needed.unwrap_or(at);
+        }
+        Ok(at)
+    }
+}
+
+fn gap(timeline: Timeline, from: Lsn, to: Lsn) -> RepositoryError {
+    RepositoryError::Gap { timeline, from, to }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_way_passes_through_each_timeline_and_no_other() {
+        let history = [(Timeline(1), Lsn(100)), (Timeline(2), Lsn(200))];
+        let of = |from, at| LogPath::of_history(&history, (Timeline(from), Lsn(at)), Timeline(4));
+        let step = |timeline, from, to: Option<u64>| LogStep {
+            timeline: Timeline(timeline),
+            from: Lsn(from),
+            to: to.map(Lsn),
+        };
+        let whole = of(1, 50).unwrap();
+        let expected = [
+            step(1, 50, Some(100)),
+            step(2, 100, Some(200)),
+            step(4, 200, None),
+        ];
+        assert_eq!(whole.steps, expected);
+        assert_eq!(whole.step_at(Lsn(99)), Some(&expected[0]));
+        assert_eq!(whole.step_at(Lsn(100)), Some(&expected[1]));
+        assert_eq!(whole.timeline(), Timeline(4));
+        let second = of(2, 150).unwrap();
+        assert_eq!(second.steps, [step(2, 150, Some(200)), step(4, 200, None)]);
+        for (from, at) in [(1, 101), (2, 201), (3, 0)] {
+            assert!(of(from, at).is_err(), "{from} {at}");
+        }
+    }
+}

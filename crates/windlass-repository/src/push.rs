@@ -1,0 +1,369 @@
+//! Stores what a server archives: segments, history files, and what else belongs to the log.
+//!
+//!   file --> its head and its history are right? --> is it there already? -- same --> done
+//!                                                       | no              -- other --> refused
+//!                                                       v
+//!                            frames --> temporary name --> durable --> name --> durable
+//!
+//! With look-ahead, segments that the server has also marked as ready go into the same object. The
+//! next calls then find their segments there, compare them, and have nothing left to write.
+//!
+//! Invariants
+//! - A push returns only when the file is durable in the place, whoever stored it.
+//! - Nothing in the data directory is changed.
+//! - Content that differs from what is archived is never stored.
+
+mod file;
+pub(crate) mod source;
+
+use std::path::{Path, PathBuf};
+
+use jiff::Timestamp;
+use windlass_media::{Codec, LogContent, LogHeader, fitted, saturated};
+use windlass_postgres::{Control, Lsn, Segment};
+
+use crate::content::{Compared, compare};
+use crate::error::{IoContext, RepositoryError};
+use crate::file_name::LogFileName;
+use crate::history::Histories;
+use crate::place::{LogPlace, ObjectName, log_systems};
+use crate::writer::{FRAME_BYTES, NewObject, Packing};
+pub(crate) use file::put_file;
+use source::Source;
+
+/// How much of a segment is read at once. All of it is compressed at the same time.
+pub(crate) const READ_BYTES: u64 = 8 << 20;
+/// No object is longer than this, decoded.
+pub(crate) const OBJECT_BYTES_MAX: u64 = 256 << 20;
+/// Longest file that belongs to a log. The longest is the last segment of an abandoned timeline.
+pub(crate) const FILE_BYTES_MAX: u64 = 1 << 30;
+
+/// How many segments that are ready go into one object.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LookAhead(pub usize);
+
+/// What to store.
+#[derive(Clone, Debug)]
+pub struct PushRequest {
+    /// Where to. The place must exist.
+    pub place: PathBuf,
+    /// The file, as the server names it.
+    pub path: PathBuf,
+    /// The cluster, if there is no data directory that says it.
+    pub system: Option<u64>,
+    /// How many ready segments to store with it.
+    pub look_ahead: LookAhead,
+    /// How to compress.
+    pub codec: Codec,
+    /// On how many threads.
+    pub threads: usize,
+}
+
+/// What was stored.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Pushed {
+    /// The file, and the segments after it.
+    Stored {
+        /// How many files.
+        files: usize,
+        /// Their bytes.
+        bytes: u64,
+        /// Bytes of the object.
+        stored_bytes: u64,
+    },
+    /// Nothing: the place had it already.
+    Already,
+}
+
+/// Stores a file that a server archives. It is durable when this returns.
+pub fn push(request: &PushRequest) -> Result<Pushed, RepositoryError> {
+    let name = request
+        .path
+        .file_name()
+        .unwrap_or_default()
+        .to_string_lossy();
+    let unknown = || RepositoryError::Name {
+        name: name.clone().into_owned(),
+    };
+    let name = LogFileName::parse(&name).ok_or_else(unknown)?;
+    match &name {
+        LogFileName::Segment(_) => push_segment(request),
+        _ => push_file(request, &name),
+    }
+}
+
+fn push_segment(request: &PushRequest) -> Result<Pushed, RepositoryError> {
+    let source = Source::open(&request.path)?;
+    let expected = system_of(request)?;
+    if expected.is_some_and(|system| system != source.head.system) {
+        return Err(RepositoryError::Foreign {
+            path: source.path,
+            found: source.head.system,
+            expected: expected.unwrap_or_default(),
+        });
+    }
+    let place = LogPlace::new(&request.place, source.head.system);
+    // Fails if the place is not there: its disk may not be mounted.
+    log_systems(&request.place)?;
+    check_history(request, &place, &source)?;
+    let there = place.objects_at(source.segment.timeline, source.start())?;
+    let mut damaged = None;
+    if let Some(stored) = find_same(&place, &source, &there, &mut damaged)? {
+        place.sync_names(&stored)?;
+        return Ok(Pushed::Already);
+    }
+    let group = ready_after(request, source, &there);
+    store(request, &place, &group, damaged)
+}
+
+/// The path of an object that holds the whole segment, as it is. An object that holds a part of it
+/// must agree, too; one that is damaged does not count.
+fn find_same(
+    place: &LogPlace,
+    source: &Source,
+    there: &[ObjectName],
+    damaged: &mut Option<PathBuf>,
+) -> Result<Option<PathBuf>, RepositoryError> {
+    let (start, end) = (source.start(), source.end());
+    let overlaps =
+        |name: &&ObjectName| name.start < end && name.end.is_none_or(|its_end| its_end > start);
+    let mut whole = None;
+    for name in there.iter().filter(overlaps) {
+        let opened = place.open_object(source.segment.timeline, name);
+        let from = start.max(name.start);
+        let compared = opened
+            .and_then(|object| compare(&object, (from, end), |at, into| source.read(at, into)));
+        match compared {
+            Ok(Compared::Other) => {
+                return Err(RepositoryError::Different {
+                    name: source.segment.name(source.segment_bytes),
+                    object: name.path.clone(),
+                });
+            }
+            Ok(Compared::Same(to)) => {
+                if from == start && to == end && name.end.is_some() {
+                    whole = Some(name.path.clone());
+                }
+            }
+            Err(error) if error.is_damage() => *damaged = Some(name.path.clone()),
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(whole)
+}
+
+/// The segment, and those after it that the server has marked as ready.
+fn ready_after(request: &PushRequest, first: Source, there: &[ObjectName]) -> Vec<Source> {
+    let most = saturated::<usize, u64>(OBJECT_BYTES_MAX / first.segment_bytes).max(1);
+    let most = request.look_ahead.0.max(1).min(most);
+    let directory = request.path.parent().unwrap_or(Path::new(""));
+    let mut group = vec![first];
+    while let Some(last) = group.last().filter(|_| group.len() < most) {
+        let next = Segment {
+            timeline: last.segment.timeline,
+            number: last.segment.number + 1,
+        };
+        let (name, bytes) = (next.name(last.segment_bytes), last.segment_bytes);
+        let (start, end) = (next.start(bytes), Lsn(next.start(bytes).0 + bytes));
+        let status = directory
+            .join("archive_status")
+            .join(format!("{name}.ready"));
+        let is_there = there
+            .iter()
+            .any(|one| one.start < end && one.end.is_none_or(|its_end| its_end > start));
+        if is_there || !status.exists() || start.0 >> 32 != last.start().0 >> 32 {
+            break;
+        }
+        // What is wrong with it is said when the server names it.
+        match Source::open(&directory.join(name)) {
+            Ok(source) if source.head.system == last.head.system => group.push(source),
+            _ => break,
+        }
+    }
+    group
+}
+
+fn store(
+    request: &PushRequest,
+    place: &LogPlace,
+    group: &[Source],
+    damaged: Option<PathBuf>,
+) -> Result<Pushed, RepositoryError> {
+    let (Some(first), Some(last)) = (group.first(), group.last()) else {
+        return Ok(Pushed::Already);
+    };
+    let timeline = first.segment.timeline;
+    let path = place.object_path(timeline, first.start(), last.end());
+    place.make_directory_of(&path)?;
+    let header = LogHeader {
+        system: place.system(),
+        timeline: timeline.0,
+        segment_bytes: first.head.segment_bytes,
+        start: first.start().0,
+        begun_nanos: now_nanos(),
+        frame_bytes: FRAME_BYTES,
+        content: LogContent::Log,
+    };
+    let mut object = NewObject::begin(&path, &header, packing(request))?;
+    let mut block = vec![0; fitted::<usize, u64>(READ_BYTES.min(first.segment_bytes))];
+    for source in group {
+        let mut at = source.start();
+        while at < source.end() {
+            source.read(at, &mut block)?;
+            object.append(&block)?;
+            at = Lsn(at.0 + block.len() as u64);
+        }
+    }
+    let bytes = group.len() as u64 * first.segment_bytes;
+    let sealed = match damaged {
+        Some(damaged) if damaged == path => Some(object.seal_over(&path)?),
+        _ => object.seal(&path)?,
+    };
+    match sealed {
+        Some(stored_bytes) => Ok(Pushed::Stored {
+            files: group.len(),
+            bytes,
+            stored_bytes,
+        }),
+        // Somebody else was faster. It must be the same.
+        None => match find_same(place, first, &objects_of(place, first)?, &mut None)? {
+            Some(path) => place.sync_names(&path).map(|()| Pushed::Already),
+            None => Err(RepositoryError::Different {
+                name: first.segment.name(first.segment_bytes),
+                object: path,
+            }),
+        },
+    }
+}
+
+fn objects_of(place: &LogPlace, source: &Source) -> Result<Vec<ObjectName>, RepositoryError> {
+    place.objects_at(source.segment.timeline, source.start())
+}
+
+/// Refuses a segment that cannot be on its timeline. Stores the history of the timeline if the
+/// server has it and the place does not.
+fn check_history(
+    request: &PushRequest,
+    place: &LogPlace,
+    source: &Source,
+) -> Result<(), RepositoryError> {
+    let timeline = source.segment.timeline;
+    if timeline.0 <= 1 {
+        return Ok(());
+    }
+    let name = timeline.history_name();
+    if place.open_file(&name)?.is_none() {
+        let path = request.path.with_file_name(&name);
+        if path.exists() {
+            let request = PushRequest {
+                path,
+                ..request.clone()
+            };
+            push_named(&request, place, &LogFileName::History(timeline))?;
+        }
+    }
+    let Some(history) = Histories::of(place).of_timeline(timeline)? else {
+        return Ok(());
+    };
+    let (start, end) = (source.start(), source.end());
+    let owner = history.iter().find(|(_, left_at)| start < *left_at);
+    let expected = owner.map_or(timeline, |(ancestor, _)| *ancestor);
+    let begins_later = history.last().is_some_and(|(_, left_at)| end <= *left_at);
+    if expected != source.head.timeline || begins_later {
+        return Err(RepositoryError::WrongTimeline {
+            path: source.path.clone(),
+            timeline,
+            at: start,
+            found: match begins_later {
+                true => timeline,
+                false => source.head.timeline,
+            },
+            expected,
+        });
+    }
+    Ok(())
+}
+
+/// Stores a file that is no segment.
+fn push_file(request: &PushRequest, name: &LogFileName) -> Result<Pushed, RepositoryError> {
+    let systems = log_systems(&request.place)?;
+    let system = match (system_of(request)?, systems.as_slice()) {
+        (Some(system), _) => system,
+        (None, [only]) => *only,
+        (None, []) => {
+            return Err(RepositoryError::NoLog {
+                place: request.place.clone(),
+                system: None,
+            });
+        }
+        (None, _) => {
+            return Err(RepositoryError::SeveralSystems {
+                place: request.place.clone(),
+                systems,
+            });
+        }
+    };
+    push_named(request, &LogPlace::new(&request.place, system), name)
+}
+
+fn push_named(
+    request: &PushRequest,
+    place: &LogPlace,
+    name: &LogFileName,
+) -> Result<Pushed, RepositoryError> {
+    let path = &request.path;
+    let content =
+        windlass_engine::read_regular_at_most(path, FILE_BYTES_MAX).doing("read", path)?;
+    if content.is_empty() {
+        return Err(RepositoryError::Segment {
+            path: path.clone(),
+            what: "is empty",
+        });
+    }
+    if let LogFileName::History(timeline) = name {
+        let text = String::from_utf8_lossy(&content);
+        windlass_postgres::parse_history(&timeline.history_name(), &text)?;
+    }
+    put_file(place, &name.to_string(), &content, packing(request))
+}
+
+/// The cluster that the data directory above the file is, or that the request names.
+fn system_of(request: &PushRequest) -> Result<Option<u64>, RepositoryError> {
+    match (system_beside(&request.path)?, request.system) {
+        (Some(found), Some(expected)) if expected != found => Err(RepositoryError::Foreign {
+            path: request.path.clone(),
+            found,
+            expected,
+        }),
+        (found, named) => Ok(found.or(named)),
+    }
+}
+
+/// The cluster in whose pg_wal this path lies. `None` if that is no data directory.
+pub fn system_beside(path: &Path) -> Result<Option<u64>, RepositoryError> {
+    let data = data_directory(path);
+    match data.join("global/pg_control").exists() {
+        true => Ok(Some(Control::read(&data)?.system_identifier)),
+        false => Ok(None),
+    }
+}
+
+/// The data directory of a file in its pg_wal.
+pub(crate) fn data_directory(path: &Path) -> PathBuf {
+    let parent = path.parent().and_then(Path::parent);
+    match parent.filter(|parent| !parent.as_os_str().is_empty()) {
+        Some(parent) => parent.to_owned(),
+        None => PathBuf::from("."),
+    }
+}
+
+fn packing(request: &PushRequest) -> Packing {
+    Packing {
+        codec: request.codec,
+        threads: request.threads,
+    }
+}
+
+pub(crate) fn now_nanos() -> i64 {
+    saturated(Timestamp::now().as_nanosecond())
+}

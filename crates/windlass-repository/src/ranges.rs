@@ -1,0 +1,163 @@
+//! Which log of a timeline a place has, and what is missing between.
+
+use std::cell::RefCell;
+use std::collections::BTreeMap;
+use std::rc::Rc;
+
+use windlass_postgres::{Lsn, Timeline};
+
+use crate::error::{IoContext, RepositoryError};
+use crate::place::{LogPlace, ObjectName};
+
+/// A run of log without a gap.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LogSpan {
+    /// Position of its first byte.
+    pub start: Lsn,
+    /// Position of the first byte behind it.
+    pub end: Lsn,
+}
+
+/// The log of one timeline.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TimelineLog {
+    /// The timeline.
+    pub timeline: Timeline,
+    /// Its runs of log, oldest first. Between two of them is a gap.
+    pub spans: Vec<LogSpan>,
+    /// How many objects hold it.
+    pub objects: u64,
+    /// Their bytes.
+    pub stored_bytes: u64,
+}
+
+impl TimelineLog {
+    /// Looks at the names of all objects of a timeline, and into those that grow.
+    pub fn of(place: &LogPlace, timeline: Timeline) -> Result<Self, RepositoryError> {
+        let objects = place.objects(timeline)?;
+        let mut stored_bytes = 0;
+        let mut spans = Vec::new();
+        for name in &objects {
+            let metadata = std::fs::metadata(&name.path);
+            stored_bytes += metadata.doing("examine", &name.path)?.len();
+            spans.extend(span(place, timeline, name)?);
+        }
+        Ok(Self {
+            timeline,
+            spans: merged(spans),
+            objects: objects.len() as u64,
+            stored_bytes,
+        })
+    }
+
+    /// The missing parts between runs of log.
+    pub fn gaps(&self) -> impl Iterator<Item = LogSpan> {
+        self.spans.windows(2).map(|pair| LogSpan {
+            start: pair[0].end,
+            end: pair[1].start,
+        })
+    }
+
+    /// How far the log goes from a position without a gap. That position itself if it is not there.
+    pub fn covered_from(&self, from: Lsn) -> Lsn {
+        let holds = |span: &&LogSpan| span.start <= from && from < span.end;
+        self.spans.iter().find(holds).map_or(from, |span| span.end)
+    }
+
+    /// The first missing part at a position or behind it, if log follows it.
+    pub fn gap_after(&self, from: Lsn) -> Option<LogSpan> {
+        let start = self.covered_from(from);
+        let next = self.spans.iter().find(|span| span.start > start)?;
+        let end = next.start;
+        Some(LogSpan { start, end })
+    }
+}
+
+/// The log of each timeline, looked at once.
+#[derive(Debug)]
+pub struct KnownLog<'a> {
+    place: &'a LogPlace,
+    found: RefCell<BTreeMap<Timeline, Rc<TimelineLog>>>,
+}
+
+impl<'a> KnownLog<'a> {
+    /// That of a place.
+    pub fn of(place: &'a LogPlace) -> Self {
+        Self {
+            place,
+            found: RefCell::default(),
+        }
+    }
+
+    /// The place.
+    pub fn place(&self) -> &'a LogPlace {
+        self.place
+    }
+
+    /// The log of a timeline.
+    pub fn timeline(&self, timeline: Timeline) -> Result<Rc<TimelineLog>, RepositoryError> {
+        if let Some(known) = self.found.borrow().get(&timeline) {
+            return Ok(Rc::clone(known));
+        }
+        let found = Rc::new(TimelineLog::of(self.place, timeline)?);
+        let known = Rc::clone(&found);
+        self.found.borrow_mut().insert(timeline, known);
+        Ok(found)
+    }
+}
+
+fn span(
+    place: &LogPlace,
+    timeline: Timeline,
+    name: &ObjectName,
+) -> Result<Option<LogSpan>, RepositoryError> {
+    let (start, end) = match name.end {
+        Some(end) => (name.start, end),
+        None => (name.start, Lsn(place.open_object(timeline, name)?.end())),
+    };
+    Ok((start < end).then_some(LogSpan { start, end }))
+}
+
+/// Joins what touches or overlaps.
+fn merged(mut spans: Vec<LogSpan>) -> Vec<LogSpan> {
+    spans.sort_by_key(|span| (span.start, span.end));
+    let mut joined: Vec<LogSpan> = Vec::new();
+    for span in spans {
+        match joined.last_mut() {
+            Some(last) if span.start <= last.end => last.end = last.end.max(span.end),
+            _ => joined.push(span),
+        }
+    }
+    joined
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn span(start: u64, end: u64) -> LogSpan {
+        LogSpan {
+            start: Lsn(start),
+            end: Lsn(end),
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn joined_runs_hold_what_their_parts_hold(
+            parts in proptest::collection::vec((0_u64..100, 1_u64..20), 0..30),
+        ) {
+            let parts = parts.iter().map(|(start, length)| span(*start, start + length));
+            let parts: Vec<_> = parts.collect();
+            let joined = merged(parts.clone());
+            let holds = |spans: &[LogSpan], at: u64| {
+                spans.iter().any(|span| span.start.0 <= at && at < span.end.0)
+            };
+            for at in 0..130 {
+                prop_assert_eq!(holds(&joined, at), holds(&parts, at));
+            }
+            prop_assert!(joined.windows(2).all(|pair| pair[0].end < pair[1].start));
+        }
+    }
+}

@@ -1,0 +1,138 @@
+//! A check of an archived log: of every byte, or only of what says where the bytes are.
+//!
+//! Invariants
+//! - One frame is in memory at a time.
+//! - A fault of one object does not end the check of the others.
+
+use std::path::Path;
+
+use windlass_engine::Cancel;
+use windlass_media::{LogContent, fitted};
+use windlass_postgres::{SegmentHead, Timeline};
+
+use crate::error::{IoContext, RepositoryError};
+use crate::history::Histories;
+use crate::object::{FrameMemory, LogObject};
+use crate::place::LogPlace;
+
+/// How much a check reads.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum CheckDepth {
+    /// Every byte.
+    Everything,
+    /// Headers, indexes and ends. Of an object that grows everything, because it has no index.
+    Indexes,
+}
+
+/// What a check of a log found.
+#[derive(Debug, Default)]
+pub struct LogCheck {
+    /// How many objects there are.
+    pub objects: u64,
+    /// Their bytes.
+    pub stored_bytes: u64,
+    /// What is wrong with objects.
+    pub faults: Vec<RepositoryError>,
+    /// Timelines of which there is log and no history: nobody knows where they came from.
+    pub without_history: Vec<Timeline>,
+}
+
+impl LogPlace {
+    /// Checks all objects and files of this log. It ends early if it is cancelled.
+    pub fn verify(&self, depth: CheckDepth, cancel: &Cancel) -> Result<LogCheck, RepositoryError> {
+        let mut check = LogCheck::default();
+        for timeline in self.timelines()? {
+            if timeline.0 > 1 {
+                check.history(self, timeline)?;
+            }
+            for name in self.objects(timeline)? {
+                let opened = self.open_object(timeline, &name);
+                check.object(&name.path, opened, depth)?;
+                if cancel.is_cancelled() {
+                    return Ok(check);
+                }
+            }
+        }
+        for name in self.files()? {
+            let missing = || RepositoryError::NoLog {
+                place: self.place().to_owned(),
+                system: Some(self.system()),
+            };
+            let opened = self.open_file(&name);
+            let opened = opened.and_then(|found| found.ok_or_else(missing));
+            check.object(&self.file_path(&name), opened, depth)?;
+        }
+        Ok(check)
+    }
+}
+
+impl LogCheck {
+    /// Notes a timeline whose history is not there. That a history is damaged is found with the
+    /// other files.
+    fn history(&mut self, place: &LogPlace, timeline: Timeline) -> Result<(), RepositoryError> {
+        match Histories::of(place).of_timeline(timeline) {
+            Ok(Some(_)) => {}
+            Ok(None) => self.without_history.push(timeline),
+            Err(error) if error.is_damage() => {}
+            Err(error) => self.faults.push(error),
+        }
+        Ok(())
+    }
+
+    fn object(
+        &mut self,
+        path: &Path,
+        opened: Result<LogObject, RepositoryError>,
+        depth: CheckDepth,
+    ) -> Result<(), RepositoryError> {
+        self.objects += 1;
+        match std::fs::metadata(path) {
+            Ok(found) => self.stored_bytes += found.len(),
+            // A receiver has sealed it meanwhile, and it is listed under its new name next time.
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(()),
+            Err(error) => return Err(error).doing("examine", path),
+        }
+        let checked = opened.and_then(|object| match depth {
+            CheckDepth::Everything => object.verify(),
+            CheckDepth::Indexes => Ok(()),
+        });
+        self.faults.extend(checked.err());
+        Ok(())
+    }
+}
+
+/// Refuses decoded log in which a segment begins that is not the one of its position. `memory`
+/// holds the frame that begins at `position`.
+pub(crate) fn check_segments(
+    object: &LogObject,
+    position: u64,
+    memory: &FrameMemory,
+) -> Result<(), RepositoryError> {
+    let header = &object.header;
+    if header.content != LogContent::Log {
+        return Ok(());
+    }
+    let bytes = u64::from(header.segment_bytes);
+    let mut start = position.next_multiple_of(bytes);
+    while let Some(found) = memory.decoded.get(fitted::<usize, u64>(start - position)..) {
+        // A part of a head is in the next frame. What is received comes in parts of any length.
+        if found.len() < SegmentHead::BYTES {
+            break;
+        }
+        let head = SegmentHead::parse(found);
+        let is_right = head.is_ok_and(|head| {
+            head.start.0 == start
+                && head.system == header.system
+                && head.timeline.0 <= header.timeline
+                && head.segment_bytes == header.segment_bytes
+        });
+        if !is_right {
+            return Err(RepositoryError::Misplaced {
+                path: object.path.clone(),
+                what: "holds a segment that is not the one of its position",
+            });
+        }
+        start += bytes;
+    }
+    Ok(())
+}

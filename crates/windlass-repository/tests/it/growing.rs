@@ -1,0 +1,197 @@
+//! Received log: nothing that was durable is lost, wherever its writer is cut off.
+
+use proptest::prelude::*;
+use windlass_postgres::{Lsn, Timeline};
+use windlass_repository::{Fetched, GrowingLog, GrowingStart, LogPlace, Pushed, RepositoryError};
+
+use crate::support::*;
+
+const ONE: Timeline = Timeline(1);
+
+fn open(place: &LogPlace, at: u64) -> GrowingLog {
+    GrowingLog::open(place, (ONE, SEGMENT as u32), Lsn(at), 1).unwrap()
+}
+
+fn behind(place: &LogPlace) -> Option<u64> {
+    match GrowingLog::start(place, ONE).unwrap() {
+        GrowingStart::Behind(lsn) => Some(lsn.0),
+        GrowingStart::Nothing => None,
+    }
+}
+
+#[test]
+fn received_segments_are_those_that_a_server_archives() {
+    let place = Place::new();
+    let mut log = open(&place.log(), 5 * SEGMENT);
+    let two = [content((1, 1), 5, 5), content((1, 1), 6, 6)].concat();
+    for (count, part) in two.chunks(70_001).enumerate() {
+        log.append(log.position(), part).unwrap();
+        if count % 3 == 0 {
+            log.sync().unwrap();
+            assert_eq!(log.durable(), log.position());
+        }
+    }
+    assert_eq!(log.durable(), Lsn(7 * SEGMENT));
+    let names: Vec<_> = place.log().objects(ONE).unwrap();
+    assert!(names.iter().all(|name| name.end.is_some()), "{names:?}");
+    for number in [5, 6] {
+        assert!(place.fetch(&name(1, number)).unwrap().1 == content((1, 1), number, number));
+        // The server archives the same segments, too.
+        let path = place.segment((1, number), number);
+        assert_eq!(place.push(&path).unwrap(), Pushed::Already);
+    }
+    let error = log.append(Lsn(9 * SEGMENT), b"x").unwrap_err();
+    assert!(matches!(error, RepositoryError::NotNext { .. }));
+}
+
+#[test]
+fn the_last_segment_is_fetched_as_far_as_the_log_goes() {
+    let place = Place::new();
+    let mut log = open(&place.log(), 5 * SEGMENT);
+    let whole = content((1, 1), 5, 5);
+    log.append(Lsn(5 * SEGMENT), &whole[..3000]).unwrap();
+    log.sync().unwrap();
+    let (fetched, bytes) = place.fetch(&name(1, 5)).unwrap();
+    assert_eq!(
+        fetched,
+        Fetched::UpTo {
+            end: Lsn(5 * SEGMENT + 3000)
+        }
+    );
+    assert!(bytes[..3000] == whole[..3000] && bytes[3000..].iter().all(|byte| *byte == 0));
+    assert_eq!(bytes.len() as u64, SEGMENT);
+    // The whole segment comes from the server, and then it is the one that is fetched.
+    place.push(&place.segment((1, 5), 5)).unwrap();
+    assert!(place.fetch(&name(1, 5)).unwrap().1 == whole);
+    // What the server archives must agree with what was received.
+    log.append(log.position(), &[7; 100]).unwrap();
+    log.sync().unwrap();
+    let error = place.push(&place.segment((1, 5), 5)).unwrap_err();
+    assert!(
+        matches!(error, RepositoryError::Different { .. }),
+        "{error}"
+    );
+}
+
+#[test]
+fn two_receivers_never_write_one_object() {
+    let place = Place::new();
+    let mut log = open(&place.log(), 5 * SEGMENT);
+    log.append(Lsn(5 * SEGMENT), &[1; 100]).unwrap();
+    log.sync().unwrap();
+    let at = behind(&place.log()).unwrap();
+    let second = GrowingLog::open(&place.log(), (ONE, SEGMENT as u32), Lsn(at), 1);
+    assert!(matches!(second, Err(RepositoryError::Locked { .. })));
+}
+
+#[test]
+fn damage_before_what_was_durable_is_no_end_of_the_log() {
+    let place = Place::new();
+    let mut log = open(&place.log(), 5 * SEGMENT);
+    for part in 0..3 {
+        log.append(log.position(), &content((1, 1), 5, part)[..3000])
+            .unwrap();
+        log.sync().unwrap();
+    }
+    let [path] = &place.objects()[..] else {
+        panic!()
+    };
+    let whole = std::fs::read(path).unwrap();
+    let mut found = 0;
+    for at in (0..whole.len()).step_by(5) {
+        let mut flipped = whole.clone();
+        flipped[at] ^= 1;
+        std::fs::write(path, flipped).unwrap();
+        match place.fetch(&name(1, 5)) {
+            Err(error) => assert!(error.is_damage(), "byte {at}: {error}"),
+            // Damage of the last frame looks like a torn end: nobody can tell these two.
+            Ok((Fetched::UpTo { end }, _)) => {
+                assert_eq!(end, Lsn(5 * SEGMENT + 6000), "byte {at}");
+                found += 1;
+            }
+            Ok(other) => panic!("byte {at}: {:?}", other.0),
+        }
+    }
+    assert!(found > 0 && found < whole.len() / 10);
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(60))]
+
+    /// A writer is killed, or the power fails: everything that was not synced is there, or a part
+    /// of it, or nothing.
+    #[test]
+    fn nothing_durable_is_lost_wherever_the_writer_is_cut_off(
+        parts in proptest::collection::vec((1_usize..200_000, any::<bool>()), 1..12),
+        cut in 0.0_f64..1.0,
+        zeroed in any::<bool>(),
+        seed in any::<u64>(),
+    ) {
+        let place = Place::new();
+        let all: Vec<u8> =
+            (5..8).flat_map(|number| content((1, 1), number, seed)).collect();
+        let mut log = open(&place.log(), 5 * SEGMENT);
+        let mut kept = 0;
+        for (bytes, is_synced) in parts {
+            let from = (log.position().0 - 5 * SEGMENT) as usize;
+            let to = (from + bytes).min(all.len());
+            log.append(log.position(), &all[from..to]).unwrap();
+            if is_synced {
+                log.sync().unwrap();
+            }
+            let growing = place.objects().into_iter().find(|it| it.to_string_lossy().contains("-open"));
+            if is_synced || growing.is_none() {
+                kept = growing.map_or(0, |path| path.metadata().unwrap().len());
+            }
+        }
+        let durable = log.durable();
+        drop(log);
+        let growing = place.objects().into_iter().find(|it| it.to_string_lossy().contains("-open"));
+        if let Some(path) = growing {
+            let mut bytes = std::fs::read(&path).unwrap();
+            let kept = kept.min(bytes.len() as u64) as usize;
+            let at = kept + ((bytes.len() - kept) as f64 * cut) as usize;
+            match zeroed {
+                true => bytes[at..].fill(0),
+                false => bytes.truncate(at),
+            }
+            std::fs::write(&path, bytes).unwrap();
+        }
+        let end = behind(&place.log()).unwrap_or(5 * SEGMENT);
+        prop_assert!(end >= durable.0, "{end} and {durable}");
+        // It goes on, and in the end everything is there.
+        let mut log = open(&place.log(), end);
+        log.append(Lsn(end), &all[(end - 5 * SEGMENT) as usize..]).unwrap();
+        log.end().unwrap();
+        for number in 5..8 {
+            prop_assert!(place.fetch(&name(1, number)).unwrap().1 == content((1, 1), number, seed));
+        }
+        prop_assert!(place.verify().faults.is_empty());
+    }
+}
+
+#[test]
+fn an_object_without_its_header_is_in_nobodys_way() {
+    let place = Place::new();
+    let bytes = std::fs::read(place.segment((1, 5), 5)).unwrap();
+    let start = Lsn(5 * SEGMENT);
+    for left in [0, 1, 127, 128] {
+        let of = (Timeline(1), 1 << 20);
+        let mut log = GrowingLog::open(&place.log(), of, start, 1).unwrap();
+        log.append(start, &bytes[..1000]).unwrap();
+        log.sync().unwrap();
+        drop(log);
+        let [path] = &place.objects()[..] else {
+            panic!()
+        };
+        // What a kill before the header leaves, and a power cut before it was durable.
+        std::fs::write(path, vec![0; left]).unwrap();
+        let begun = GrowingLog::start(&place.log(), Timeline(1)).unwrap();
+        assert_eq!(begun, GrowingStart::Nothing, "{left}");
+        assert_eq!(place.fetch(&name(1, 5)).unwrap().0, Fetched::Absent);
+        assert!(place.verify().faults.is_empty());
+        let log = GrowingLog::open(&place.log(), of, start, 1).unwrap();
+        assert_eq!(log.end().unwrap(), start);
+        assert!(place.objects().is_empty(), "{left}");
+    }
+}

@@ -1,0 +1,168 @@
+//! Method `copy`: a full backup into the snapshot's directory, so the snapshot is a sealed set.
+//!
+//! Everything that can be done with a set can be done with such a snapshot, and each of its frames
+//! has a checksum. The codec is lz4: it costs little, and saves room and writing.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use windlass_engine::media::{Codec, Facts, SetId, fitted};
+use windlass_engine::{
+    BackupOptions, BackupRun, BufferPlan, BufferRequest, Cancel, Device, FileDevice,
+    FileDeviceOptions, METADATA_LIMIT_DEFAULT, OpenSet, Progress,
+};
+use windlass_postgres::{BackupRequest, Cluster};
+use windlass_sqlite::{Database, JournalMode, Warning};
+
+use crate::cluster;
+use crate::error::SnapshotError;
+use crate::maker::{Made, Maker};
+use crate::method::Method;
+use crate::obstacle::Obstacle;
+use crate::record::Survives;
+
+/// The stripe of the set.
+const STRIPE: &str = "snapshot.windlass";
+
+/// Copies a SQLite database.
+pub struct SqliteCopy {
+    database: Database,
+}
+
+/// Copies a PostgreSQL cluster.
+pub struct PostgresCopy {
+    cluster: Cluster,
+    request: BackupRequest,
+}
+
+impl SqliteCopy {
+    /// Of this database.
+    pub fn new(database: Database) -> Self {
+        Self { database }
+    }
+}
+
+impl PostgresCopy {
+    /// Of this cluster.
+    pub fn new(cluster: Cluster, request: BackupRequest) -> Self {
+        Self { cluster, request }
+    }
+}
+
+/// The stripes of a snapshot that is a set.
+pub(crate) fn stripes(directory: &Path) -> Vec<PathBuf> {
+    vec![directory.join(STRIPE)]
+}
+
+/// The names of warnings, and their words.
+pub(crate) fn sqlite_warnings(warnings: &[Warning]) -> Vec<(String, String)> {
+    let named = |one: &Warning| (one.name().to_owned(), one.to_string());
+    warnings.iter().map(named).collect()
+}
+
+impl Maker for SqliteCopy {
+    fn method(&self) -> Method {
+        Method::Copy
+    }
+
+    fn obstacle(&self, _into: &Path) -> Result<Option<Obstacle>, SnapshotError> {
+        Ok(None)
+    }
+
+    fn make(
+        &mut self,
+        into: &Path,
+        progress: &Arc<Progress>,
+        cancel: &Cancel,
+    ) -> Result<Made, SnapshotError> {
+        let run = start(into, 1, progress, cancel)?;
+        let outcome = self.database.backup(run)?;
+        let waits = outcome.facts.journal_mode == JournalMode::Rollback;
+        Ok(Made {
+            facts: facts(into)?,
+            files: None,
+            as_of: outcome.as_of,
+            lsn: None,
+            writers_stopped: match waits {
+                true => outcome.lock_held,
+                false => Duration::ZERO,
+            },
+            survives: Survives::PowerCut,
+            warnings: sqlite_warnings(&outcome.warnings),
+        })
+    }
+}
+
+impl Maker for PostgresCopy {
+    fn method(&self) -> Method {
+        Method::Copy
+    }
+
+    fn obstacle(&self, _into: &Path) -> Result<Option<Obstacle>, SnapshotError> {
+        Ok(None)
+    }
+
+    fn make(
+        &mut self,
+        into: &Path,
+        progress: &Arc<Progress>,
+        cancel: &Cancel,
+    ) -> Result<Made, SnapshotError> {
+        let volumes = self.cluster.scan_volumes()?;
+        let run = start(into, volumes, progress, cancel)?;
+        let outcome = self.cluster.backup(&self.request, run)?;
+        Ok(Made {
+            facts: facts(into)?,
+            files: None,
+            as_of: cluster::server_time(&outcome.facts.stop_time),
+            lsn: Some(outcome.facts.stop_lsn.to_string()),
+            writers_stopped: Duration::ZERO,
+            survives: Survives::PowerCut,
+            warnings: cluster::warnings(&outcome.facts),
+        })
+    }
+}
+
+/// Starts a run with one stripe in this directory.
+fn start(
+    into: &Path,
+    volumes: usize,
+    progress: &Arc<Progress>,
+    cancel: &Cancel,
+) -> Result<BackupRun, SnapshotError> {
+    let plan = BufferRequest::default().plan(1, volumes)?;
+    let options = FileDeviceOptions {
+        alignment: plan.alignment,
+        ..FileDeviceOptions::default()
+    };
+    let device = FileDevice::create(&into.join(STRIPE), options)?;
+    let devices: Vec<Box<dyn Device>> = vec![Box::new(device)];
+    let created = fitted(jiff::Timestamp::now().as_nanosecond());
+    let set_id = SetId(*uuid::Uuid::new_v4().as_bytes());
+    let (progress, cancel) = (Arc::clone(progress), cancel.clone());
+    let options = options_of(plan);
+    Ok(BackupRun::start(
+        set_id, created, options, devices, progress, cancel,
+    )?)
+}
+
+fn options_of(plan: BufferPlan) -> BackupOptions {
+    BackupOptions {
+        plan,
+        codec: Codec::Lz4,
+        range: None,
+        source_rate: None,
+        device_rate: None,
+        ring: true,
+        pacing: None,
+        page_frames: false,
+        frame_proof: true,
+    }
+}
+
+/// The facts of the set that was made.
+fn facts(into: &Path) -> Result<Facts, SnapshotError> {
+    let set = OpenSet::open(&stripes(into), METADATA_LIMIT_DEFAULT)?;
+    Ok(set.description().facts.clone())
+}

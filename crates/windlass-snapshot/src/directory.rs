@@ -1,0 +1,155 @@
+//! The directory of a snapshot: its mark, its lock, and how it goes.
+//!
+//!   NAME/windlass-snapshot   the mark; whoever makes, reads or drops the snapshot locks it
+//!   NAME/record              what makes the snapshot exist
+//!   NAME/files, NAME/data/   files that are kept one by one; or
+//!   NAME/snapshot.windlass   a set
+//!   NAME/hook/               what the hook's controller knows, and small files
+//!
+//! Invariants
+//! - Nothing is removed from a directory without the mark.
+//! - The record goes first, durably. What is left then is no snapshot, and can be removed by
+//!   whoever finds it.
+
+use std::fs::{DirBuilder, File, OpenOptions};
+use std::io::{ErrorKind, Write};
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+
+use rustix::fs::{FlockOperation, flock};
+use rustix::io::Errno;
+use windlass_engine::{durable, read_regular_at_most};
+
+use crate::error::{Doing, SnapshotError};
+use crate::hook;
+use crate::record::RECORD;
+
+/// The file that makes a directory ours.
+const MARK: &str = "windlass-snapshot";
+/// What it says.
+const MARKED: &[u8] = b"Windlass keeps a snapshot in this directory. Change nothing here.\n";
+/// More than a mark has.
+const MARK_BYTES_MAX: u64 = 1024;
+
+/// The directory of a snapshot, locked.
+#[derive(Debug)]
+pub(crate) struct Locked {
+    path: PathBuf,
+    lock: File,
+}
+
+impl Drop for Locked {
+    fn drop(&mut self) {
+        // A process that was started just now has a copy of the descriptor, and would keep the lock
+        // until it runs its program.
+        flock(&self.lock, FlockOperation::Unlock).unwrap_or_default();
+    }
+}
+
+impl Locked {
+    /// Makes the directory with its mark, and locks it.
+    pub(crate) fn create(path: &Path) -> Result<Self, SnapshotError> {
+        let made = DirBuilder::new().mode(0o700).create(path);
+        made.doing("make the directory", path)?;
+        let mark = path.join(MARK);
+        let mut options = OpenOptions::new();
+        let options = options.write(true).create_new(true).mode(0o600);
+        let mut file = options.open(&mark).doing("create", &mark)?;
+        flock(&file, FlockOperation::NonBlockingLockExclusive).doing("lock", &mark)?;
+        let written = file.write_all(MARKED).and_then(|()| file.sync_all());
+        written.doing("write", &mark)?;
+        sync(path)?;
+        durable::sync_parent(path).doing("sync the directory of", path)?;
+        Ok(Self {
+            path: path.to_owned(),
+            lock: file,
+        })
+    }
+
+    /// Locks the directory for one who changes it. `None` if somebody uses it.
+    pub(crate) fn alone(path: &Path) -> Result<Option<Self>, SnapshotError> {
+        Self::lock(path, FlockOperation::NonBlockingLockExclusive)
+    }
+
+    /// Locks the directory for one who reads it. `None` if somebody makes or drops it.
+    pub(crate) fn shared(path: &Path) -> Result<Option<Self>, SnapshotError> {
+        Self::lock(path, FlockOperation::NonBlockingLockShared)
+    }
+
+    fn lock(path: &Path, how: FlockOperation) -> Result<Option<Self>, SnapshotError> {
+        let mark = path.join(MARK);
+        let lock = windlass_engine::open_regular(&mark).doing("open", &mark)?;
+        match flock(&lock, how) {
+            Err(Errno::WOULDBLOCK) => return Ok(None),
+            locked => locked.doing("lock", &mark)?,
+        }
+        // Whoever had the lock may have removed the directory.
+        let is_there = durable::is_file_at(&lock, &mark).unwrap_or(false);
+        Ok(is_there.then(|| Self {
+            path: path.to_owned(),
+            lock,
+        }))
+    }
+
+    /// The directory.
+    pub(crate) fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Ends the snapshot: the record goes, durably.
+    pub(crate) fn unmake(&self) -> Result<(), SnapshotError> {
+        let record = self.path.join(RECORD);
+        match std::fs::remove_file(&record) {
+            Err(error) if error.kind() == ErrorKind::NotFound => {}
+            removed => removed.doing("remove", &record)?,
+        }
+        sync(&self.path)
+    }
+
+    /// Removes everything but the mark, after [`Locked::unmake`].
+    pub(crate) fn empty(&self) -> Result<(), SnapshotError> {
+        // Other snapshots may need pages of this one.
+        hook::remove(&self.path.join(hook::CONTENT))?;
+        let entries = std::fs::read_dir(&self.path).doing("list", &self.path)?;
+        for entry in entries {
+            let entry = entry.doing("list", &self.path)?;
+            let path = entry.path();
+            if entry.file_name() == MARK {
+                continue;
+            }
+            let kind = entry.file_type().doing("inspect", &path)?;
+            let removed = match kind.is_dir() {
+                true => std::fs::remove_dir_all(&path),
+                false => std::fs::remove_file(&path),
+            };
+            removed.doing("remove", &path)?;
+        }
+        Ok(())
+    }
+
+    /// Removes the mark and the directory, which is empty.
+    pub(crate) fn remove(self) -> Result<(), SnapshotError> {
+        let mark = self.path.join(MARK);
+        std::fs::remove_file(&mark).doing("remove", &mark)?;
+        std::fs::remove_dir(&self.path).doing("remove", &self.path)?;
+        durable::sync_parent(&self.path).doing("sync the directory of", &self.path)
+    }
+}
+
+/// Syncs a directory, so that its entries survive a power cut.
+pub(crate) fn sync(path: &Path) -> Result<(), SnapshotError> {
+    let opened = File::open(path).and_then(|directory| directory.sync_all());
+    opened.doing("sync", path)
+}
+
+/// Whether a directory is one of a snapshot, complete or not.
+pub(crate) fn is_marked(path: &Path) -> bool {
+    // A process may be killed before it has written the mark. The file's name is ours already.
+    let bytes = read_regular_at_most(path.join(MARK), MARK_BYTES_MAX);
+    bytes.is_ok_and(|bytes| bytes.is_empty() || bytes == MARKED)
+}
+
+/// Whether a snapshot is there.
+pub(crate) fn is_complete(path: &Path) -> bool {
+    path.join(RECORD).symlink_metadata().is_ok()
+}

@@ -1,0 +1,235 @@
+//! What can go wrong with a snapshot.
+
+use std::io;
+use std::path::{Path, PathBuf};
+
+use windlass_engine::EngineError;
+use windlass_image::ImageError;
+use windlass_postgres::{PostgresError, WindowCause};
+use windlass_sqlite::SqliteError;
+
+use crate::hook::HookError;
+use crate::method::Method;
+use crate::obstacle::Obstacle;
+
+/// Why a snapshot cannot be made, found, read or dropped.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum SnapshotError {
+    /// Not the name of a snapshot.
+    #[error("{text:?} cannot be the name of a snapshot: {what}")]
+    Name {
+        /// What was named.
+        text: String,
+        /// What is wrong with it.
+        what: &'static str,
+    },
+    /// Another snapshot, or something else, has the name.
+    #[error("there is a snapshot {name} already, in {}", path.display())]
+    Taken {
+        /// The name.
+        name: String,
+        /// Where it is.
+        path: PathBuf,
+    },
+    /// Nothing has the name.
+    #[error("there is no snapshot {name} in {}", place.display())]
+    Unknown {
+        /// The name.
+        name: String,
+        /// Where snapshots of the database are.
+        place: PathBuf,
+        /// The snapshots that are there.
+        known: Vec<String>,
+    },
+    /// A directory that is no snapshot.
+    #[error("{} does not contain a snapshot", path.display())]
+    NotASnapshot {
+        /// The directory.
+        path: PathBuf,
+    },
+    /// The snapshot is elsewhere, and its directory is not there.
+    #[error("the snapshot {name} is in {}, which is not there", path.display())]
+    Missing {
+        /// The name.
+        name: String,
+        /// Where it should be.
+        path: PathBuf,
+    },
+    /// Somebody makes, reads or drops it.
+    #[error("the snapshot in {} is in use", path.display())]
+    InUse {
+        /// Its directory.
+        path: PathBuf,
+    },
+    /// The record, or what it describes, is damaged.
+    #[error("read {}: {what}", path.display())]
+    Damaged {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong with it.
+        what: &'static str,
+    },
+    /// A newer version made it.
+    #[error("{} is of version {found}, and this is version {known}", path.display())]
+    Version {
+        /// The record.
+        path: PathBuf,
+        /// Its version.
+        found: u32,
+        /// The newest version that is known here.
+        known: u32,
+    },
+    /// The snapshot was given up.
+    #[error("the snapshot {name} is lost: {why}")]
+    Lost {
+        /// The name.
+        name: String,
+        /// Why.
+        why: String,
+    },
+    /// A word that should name a snapshot, like DATABASE@NAME.
+    #[error("{text:?} names no snapshot")]
+    NoName {
+        /// The word.
+        text: String,
+    },
+    /// This database cannot go back to a snapshot.
+    #[error("{} is a PostgreSQL cluster: Windlass cannot revert it to a snapshot yet", path.display())]
+    NoRevert {
+        /// The data directory.
+        path: PathBuf,
+    },
+    /// Nothing was reverted that could be undone.
+    #[error("nothing can be undone: no snapshot in {} has what a revert overwrote", place.display())]
+    NoUndo {
+        /// Where snapshots of the database are.
+        place: PathBuf,
+    },
+    /// Its files are kept one by one, and something needs a set.
+    #[error("the snapshot {name} is no set: its method is {method}")]
+    NotASet {
+        /// The name.
+        name: String,
+        /// Its method.
+        method: Method,
+    },
+    /// This method cannot make a snapshot of this database.
+    #[error("method {method}: {obstacle}")]
+    Method {
+        /// The method that was asked for.
+        method: Method,
+        /// Why it cannot.
+        obstacle: Obstacle,
+    },
+    /// The library with the hook was not found.
+    #[error("the library {name} was not found")]
+    NoLibrary {
+        /// Its name.
+        name: &'static str,
+        /// Where it was looked for.
+        looked: Vec<PathBuf>,
+    },
+    /// The server cannot load the library with the hook.
+    #[error("the server cannot load {}: {said}", library.display())]
+    Library {
+        /// The library.
+        library: PathBuf,
+        /// What the server said.
+        said: String,
+    },
+    /// What the server loads at its start cannot be changed with ALTER SYSTEM.
+    #[error("shared_preload_libraries is set by the {by} of the server")]
+    PreloadFixed {
+        /// The command line, or the environment.
+        by: String,
+    },
+    /// The list is still not what it should be.
+    #[error("the server still reads shared_preload_libraries from {place}")]
+    PreloadElsewhere {
+        /// The file and the line.
+        place: String,
+    },
+    /// The server has loaded the library, and does not write through it.
+    #[error("the server on {} has loaded the hook, and does not write through it", data.display())]
+    Inactive {
+        /// The data directory.
+        data: PathBuf,
+    },
+    /// Snapshots would be lost without the hook.
+    #[error("{} would be lost without the hook", many(*count))]
+    Depending {
+        /// How many.
+        count: usize,
+    },
+    /// The log of each window told of something that replay would get wrong.
+    #[error("make a snapshot: {cause} in each of {tries} tries")]
+    Disturbed {
+        /// What was found last.
+        cause: Box<WindowCause>,
+        /// How often it was tried.
+        tries: u32,
+    },
+    /// A system call failed.
+    #[error("{action} {}: {source}", path.display())]
+    Io {
+        /// What was being done.
+        action: &'static str,
+        /// The file or directory.
+        path: PathBuf,
+        /// What the system said.
+        source: io::Error,
+    },
+    /// Of the pipeline or of a set.
+    #[error(transparent)]
+    Engine(#[from] EngineError),
+    /// Of an image.
+    #[error(transparent)]
+    Image(#[from] ImageError),
+    /// Of a PostgreSQL cluster.
+    #[error(transparent)]
+    Postgres(#[from] PostgresError),
+    /// Of a snapshot by the hook.
+    #[error(transparent)]
+    Hook(#[from] HookError),
+    /// Of a SQLite database.
+    #[error(transparent)]
+    Sqlite(#[from] SqliteError),
+}
+
+impl SnapshotError {
+    /// Whether bytes of a snapshot are not what they were.
+    pub fn is_damage(&self) -> bool {
+        match self {
+            Self::Damaged { .. } => true,
+            Self::Engine(error) => error.is_damage(),
+            Self::Image(error) => error.is_damage(),
+            Self::Postgres(error) => error.is_damage(),
+            Self::Hook(HookError::Image(error)) => error.is_damage(),
+            Self::Sqlite(error) => matches!(error, SqliteError::Facts { .. }),
+            _ => false,
+        }
+    }
+}
+
+fn many(count: usize) -> String {
+    match count {
+        1 => "one snapshot".to_owned(),
+        count => format!("{count} snapshots"),
+    }
+}
+
+/// Says what was being done when a system call failed.
+pub(crate) trait Doing<T> {
+    fn doing(self, action: &'static str, path: &Path) -> Result<T, SnapshotError>;
+}
+
+impl<T, E: Into<io::Error>> Doing<T> for Result<T, E> {
+    fn doing(self, action: &'static str, path: &Path) -> Result<T, SnapshotError> {
+        self.map_err(|source| SnapshotError::Io {
+            action,
+            path: path.to_owned(),
+            source: source.into(),
+        })
+    }
+}

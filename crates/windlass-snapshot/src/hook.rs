@@ -1,0 +1,38 @@
+//! Snapshots by the write hook: pages are kept when the server overwrites them for the first time.
+//!
+//!   create --> links, index, map --> the hook preserves pages --> [store] --+
+//!                                        [database's own files] ------------+--> HookImage
+//!
+//! The hook inside the server and this controller share the memory that `control` maps.
+//! windlass-layout has the protocol; docs/decisions/0015-write-hook.md has the reasons.
+//!
+//! Invariants
+//! - Nothing is written into the database's files. Only links to them are made, in places that no
+//!   tool of PostgreSQL copies or cleans up.
+//! - A page that is given out is the page of the snapshot, or there is an error.
+
+mod atomic;
+mod control;
+mod create;
+mod error;
+mod image;
+mod index;
+mod limits;
+mod links;
+mod loading;
+mod maker;
+mod record;
+mod remove;
+mod state;
+mod store;
+mod taken;
+
+pub use create::{HookMade, HookRequest, HookStart, create};
+pub use error::HookError;
+pub use image::HookImage;
+pub use limits::HookLimits;
+pub use loading::{depending, is_active};
+pub(crate) use maker::CONTENT;
+pub use maker::PostgresHook;
+pub use remove::remove;
+pub use state::{HookState, give_up, state};

@@ -1,0 +1,294 @@
+//! The controller's view of the shared memory of a server with the hook.
+//!
+//! Locking: one controller works on a server at a time. [`Control::lock`] waits for the others.
+
+#![allow(
+    unsafe_code,
+    reason = "the shared memory is a mapping that other processes write to"
+)]
+
+use std::fs::{File, OpenOptions};
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+use std::sync::atomic::AtomicU32;
+use std::time::{Duration, Instant};
+
+use memmap2::{MmapOptions, MmapRaw};
+use rustix::fs::{FallocateFlags, FlockOperation, fallocate, flock};
+use windlass_image::layout::hook::{
+    AREA_BYTES_AT, CONTROL_BYTES, CONTROL_DIRECTORY, FileKey, Memory, Phase, SNAPSHOTS_MAX,
+    Snapshot, Waiter,
+};
+
+use super::error::{HookError, HookIo};
+
+const WORD_BYTES: u64 = 4;
+/// What is allocated at once, in words: a page of memory.
+const PAGE_WORDS: u64 = 1024;
+/// How long the controller waits for a process of the server to leave its call.
+const GRACE_MAX: Duration = Duration::from_secs(20);
+const TURNS_AWAKE: u32 = 50;
+const TURN_PAUSE: Duration = Duration::from_micros(200);
+
+/// The shared memory of a server.
+#[derive(Debug)]
+pub(crate) struct Control {
+    file: File,
+    map: MmapRaw,
+    path: PathBuf,
+    data: PathBuf,
+}
+
+/// The right to change which snapshots there are.
+#[derive(Debug)]
+pub(crate) struct Locked<'a> {
+    control: &'a Control,
+    _lock: File,
+}
+
+/// A range of words of the memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Extent {
+    pub(crate) at: u64,
+    pub(crate) words: u64,
+}
+
+/// The key of a file.
+pub(crate) fn key_of(found: &std::fs::Metadata) -> FileKey {
+    let device = found.dev();
+    FileKey::new(
+        rustix::fs::major(device),
+        rustix::fs::minor(device),
+        found.ino(),
+    )
+}
+
+impl Control {
+    /// Where the memory of the server with this data directory is.
+    pub(crate) fn path_of(data: &Path) -> Result<PathBuf, HookError> {
+        let found = std::fs::metadata(data).doing("examine", data)?;
+        let name = key_of(&found).control_name();
+        let name = std::ffi::OsStr::from_bytes(&name);
+        Ok(Path::new(CONTROL_DIRECTORY).join(name))
+    }
+
+    /// Opens the memory of the server with this data directory.
+    pub(crate) fn open(data: &Path) -> Result<Self, HookError> {
+        let path = Self::path_of(data)?;
+        let absent = || HookError::NotLoaded { data: data.into() };
+        let file = OpenOptions::new()
+            .read(true)
+            .write(true)
+            .custom_flags(libc_nofollow())
+            .open(&path)
+            .map_err(|error| match error.kind() {
+                std::io::ErrorKind::NotFound => absent(),
+                _ => HookError::io("open", &path, error),
+            })?;
+        let found = file.metadata().doing("examine", &path)?;
+        // Everybody can make files in that directory. Root reads what the server's user made.
+        let owner = std::fs::metadata(data).doing("examine", data)?.uid();
+        if !found.is_file() || found.len() != CONTROL_BYTES || found.uid() != owner {
+            return Err(HookError::Foreign { path });
+        }
+        let length = usize::try_from(CONTROL_BYTES).map_err(|_| absent())?;
+        let map = MmapOptions::new().len(length).map_raw(&file);
+        let control = Self {
+            map: map.doing("map", &path)?,
+            file,
+            path,
+            data: data.into(),
+        };
+        match control.memory().is_of_this_version() {
+            true => Ok(control),
+            false => Err(HookError::Version { path: control.path }),
+        }
+    }
+
+    /// The words.
+    pub(crate) fn memory(&self) -> Memory<'_> {
+        let words: *const AtomicU32 = self.map.as_ptr().cast();
+        // SAFETY: the mapping is as long as that and lives as long as `self`. All processes access
+        // it through atomics. The file is never cut.
+        let words = unsafe { std::slice::from_raw_parts(words, self.map.len() / 4) };
+        Memory::new(words).unwrap_or_else(|| unreachable!("the length was checked"))
+    }
+
+    /// Where the file is.
+    pub(crate) fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// The inode of the file: another one after the system has started again.
+    pub(crate) fn inode(&self) -> Result<u64, HookError> {
+        Ok(self.file.metadata().doing("examine", &self.path)?.ino())
+    }
+
+    /// Fails unless the server runs now, and every process of it writes through the hook.
+    pub(crate) fn check_server(&self) -> Result<(), HookError> {
+        let not_loaded = || HookError::NotLoaded {
+            data: self.data.clone(),
+        };
+        let first = self.first_process()?.ok_or_else(not_loaded)?;
+        let children = format!("/proc/{first}/task/{first}/children");
+        let children = std::fs::read_to_string(&children).doing("read", Path::new(&children))?;
+        let children = children.split_whitespace();
+        let children = children.filter_map(|pid| pid.parse().ok());
+        for pid in std::iter::once(first).chain(children) {
+            if self.is_mapped_by(pid) == Some(false) {
+                return Err(not_loaded());
+            }
+        }
+        Ok(())
+    }
+
+    /// The server's first process, if one runs on the data directory.
+    pub(crate) fn first_process(&self) -> Result<Option<u32>, HookError> {
+        let path = self.data.join("postmaster.pid");
+        let text = match std::fs::read_to_string(&path) {
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(None),
+            text => text.doing("read", &path)?,
+        };
+        let pid = text
+            .lines()
+            .next()
+            .and_then(|line| line.trim().parse().ok());
+        Ok(pid.filter(|pid| Path::new(&format!("/proc/{pid}")).exists()))
+    }
+
+    /// Whether a process has the memory; `None` if the process has ended.
+    fn is_mapped_by(&self, pid: u32) -> Option<bool> {
+        let maps = std::fs::read_to_string(format!("/proc/{pid}/maps")).ok()?;
+        // A process that is ending has no mappings.
+        let shown = self.path.display().to_string();
+        (!maps.is_empty()).then(|| maps.contains(&shown))
+    }
+
+    /// Waits for other controllers, and keeps them out.
+    pub(crate) fn lock(&self) -> Result<Locked<'_>, HookError> {
+        // A descriptor of its own, so that two threads of this process exclude each other.
+        let lock = OpenOptions::new().read(true).open(&self.path);
+        let lock = lock.doing("open", &self.path)?;
+        let locked = flock(&lock, FlockOperation::LockExclusive);
+        locked
+            .map_err(std::io::Error::from)
+            .doing("lock", &self.path)?;
+        Ok(Locked {
+            control: self,
+            _lock: lock,
+        })
+    }
+}
+
+fn libc_nofollow() -> i32 {
+    i32::try_from(rustix::fs::OFlags::NOFOLLOW.bits()).unwrap_or_else(|_| unreachable!("a flag"))
+}
+
+impl<'a> Locked<'a> {
+    pub(crate) fn control(&self) -> &'a Control {
+        self.control
+    }
+
+    pub(crate) fn memory(&self) -> Memory<'a> {
+        self.control.memory()
+    }
+
+    /// All entries of the table that are in use.
+    pub(crate) fn snapshots(&self) -> impl Iterator<Item = Snapshot<'a>> {
+        let memory = self.memory();
+        let entries = (0..SNAPSHOTS_MAX).filter_map(move |index| Snapshot::at(memory, index));
+        entries.filter(|snapshot| snapshot.state() != Phase::Free)
+    }
+
+    /// Allocates words of zeros that no snapshot uses.
+    pub(crate) fn allocate(&self, words: u64, besides: &[Extent]) -> Result<Extent, HookError> {
+        let used = self.snapshots().flat_map(|snapshot| {
+            let extents = snapshot.extents();
+            extents.map(|(at, words)| Extent { at, words })
+        });
+        let mut used: Vec<_> = used.chain(besides.iter().copied()).collect();
+        used.retain(|extent| extent.words > 0);
+        used.sort_unstable_by_key(|extent| extent.at);
+        let words = words.next_multiple_of(PAGE_WORDS);
+        let mut at = AREA_BYTES_AT / WORD_BYTES;
+        for extent in used {
+            if extent.at >= at + words {
+                break;
+            }
+            at = at.max((extent.at + extent.words).next_multiple_of(PAGE_WORDS));
+        }
+        let bytes = words * WORD_BYTES;
+        let full = |source| HookError::Memory {
+            path: self.control.path.clone(),
+            bytes,
+            source,
+        };
+        if (at + words) * WORD_BYTES > CONTROL_BYTES {
+            return Err(full(std::io::ErrorKind::StorageFull.into()));
+        }
+        let extent = Extent { at, words };
+        self.free(extent)?;
+        let file = &self.control.file;
+        let allocated = fallocate(file, FallocateFlags::empty(), at * WORD_BYTES, bytes);
+        match allocated {
+            Ok(()) => Ok(extent),
+            Err(errno) => {
+                self.free(extent)?;
+                Err(full(errno.into()))
+            }
+        }
+    }
+
+    /// Gives words back to the system. They read as zeros from then on.
+    pub(crate) fn free(&self, extent: Extent) -> Result<(), HookError> {
+        if extent.words == 0 {
+            return Ok(());
+        }
+        let hole = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
+        let (at, bytes) = (extent.at * WORD_BYTES, extent.words * WORD_BYTES);
+        let freed = fallocate(&self.control.file, hole, at, bytes);
+        let freed = freed.map_err(std::io::Error::from);
+        freed.doing("free memory of", &self.control.path)
+    }
+}
+
+/// How the controller waits.
+#[derive(Debug)]
+pub(crate) struct Patience {
+    most: Duration,
+    until: Option<Instant>,
+}
+
+impl Default for Patience {
+    fn default() -> Self {
+        Self::of(GRACE_MAX)
+    }
+}
+
+impl Patience {
+    /// Waits for no longer than this.
+    pub(crate) fn of(most: Duration) -> Self {
+        Self { most, until: None }
+    }
+}
+
+impl Waiter for Patience {
+    fn is_alive(&mut self, pid: u32) -> bool {
+        pid != 0 && Path::new("/proc").join(pid.to_string()).exists()
+    }
+
+    fn wait(&mut self, turn: u32) -> bool {
+        if turn == 0 {
+            self.until = Some(Instant::now() + self.most);
+        }
+        if self.until.is_some_and(|until| Instant::now() > until) {
+            return false;
+        }
+        match turn < TURNS_AWAKE {
+            true => std::thread::yield_now(),
+            false => std::thread::sleep(TURN_PAUSE),
+        }
+        true
+    }
+}

@@ -1,0 +1,240 @@
+//! Makes a snapshot: links, index, map, one store that makes it visible, and then what is small.
+//!
+//!   checkpoint --> list, link --> index --> publish --grace--> copies --> stop --> log, document
+//!
+//! Until the document is written and the entry is marked complete, the next controller undoes
+//! everything. So a creation that is killed leaves nothing that counts.
+
+use std::path::Path;
+
+use windlass_engine::{Cancel, Progress};
+use windlass_image::layout::hook::{Snapshot, grace, publish};
+use windlass_postgres::{Cluster, DatabaseFacts};
+
+use super::atomic;
+use super::control::{Control, Locked, Patience};
+use super::error::{HookError, HookIo};
+use super::index::Room;
+use super::limits::HookLimits;
+use super::links::Links;
+use super::record::{Document, make_copied};
+use super::remove::{finish, take_out, waited};
+use super::state::why_lost;
+use super::store::PreservedPages;
+use super::taken::{Known, Taken};
+use crate::cluster::server_time;
+
+/// How often a window is tried again if the log says that replay would go wrong.
+const TRIES: u32 = 5;
+
+/// How a snapshot begins.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum HookStart {
+    /// With a checkpoint at once: a server that opens the snapshot starts at once.
+    #[default]
+    Checkpoint,
+    /// The same, with a checkpoint that spares the disks.
+    SpreadCheckpoint,
+    /// With a pause of a few milliseconds: the snapshot is made at once, and a server that opens it
+    /// recovers as after a crash.
+    Pause,
+}
+
+/// What to make.
+#[derive(Clone, Copy)]
+pub struct HookRequest<'a> {
+    /// An empty directory for the snapshot.
+    pub directory: &'a Path,
+    /// The directory for the preserved pages. It counts for the first snapshot of a database; the
+    /// later ones share its store.
+    pub store: &'a Path,
+    /// How it begins.
+    pub start: HookStart,
+    /// When it ends.
+    pub limits: HookLimits,
+    /// A label for the server.
+    pub label: &'a str,
+    /// Whoever watches; each step is a phase.
+    pub progress: &'a Progress,
+}
+
+/// A snapshot that was made.
+#[derive(Clone, Debug)]
+pub struct HookMade {
+    /// What the files are.
+    pub database: DatabaseFacts,
+    /// As of when the data are.
+    pub as_of: jiff::Timestamp,
+    /// How long the server's writes stood still.
+    pub writers_stopped_seconds: f64,
+    /// How many files the snapshot shares with the database.
+    pub linked_files: u64,
+}
+
+/// Makes a snapshot.
+pub fn create(
+    cluster: &mut Cluster,
+    request: &HookRequest<'_>,
+    cancel: &Cancel,
+) -> Result<HookMade, HookError> {
+    let control = Control::open(&cluster.facts().data_directory)?;
+    control.check_server()?;
+    request.limits.check_free(request.store)?;
+    let locked = control.lock()?;
+    finish(&locked, &cluster.facts().data_directory)?;
+    let mut tries = 0;
+    loop {
+        let (made, cause) = attempt(&locked, cluster, request, cancel)?;
+        tries += 1;
+        match cause {
+            None => return Ok(made),
+            Some(cause) if tries == TRIES => {
+                let cause = Box::new(cause);
+                return Err(HookError::Disturbed { cause, tries });
+            }
+            Some(_) => cancel_check(cancel)?,
+        }
+    }
+}
+
+fn cancel_check(cancel: &Cancel) -> Result<(), HookError> {
+    let checked = cancel.check();
+    checked.map_err(|error| HookError::Postgres(error.into()))
+}
+
+type Attempt = (HookMade, Option<windlass_postgres::WindowCause>);
+
+fn attempt(
+    locked: &Locked<'_>,
+    cluster: &mut Cluster,
+    request: &HookRequest<'_>,
+    cancel: &Cancel,
+) -> Result<Attempt, HookError> {
+    let number = locked.memory().take_number();
+    let made = match request.start {
+        HookStart::Pause => {
+            atomic::attempt(locked, cluster, request, number).map(|made| (made, None))
+        }
+        HookStart::Checkpoint | HookStart::SpreadCheckpoint => {
+            bracketed(locked, cluster, request, (number, cancel))
+        }
+    };
+    if !matches!(made, Ok((_, None))) {
+        take_out(locked, number)?;
+        empty(request.directory)?;
+    }
+    made
+}
+
+/// Makes it through the backup API.
+fn bracketed(
+    locked: &Locked<'_>,
+    cluster: &mut Cluster,
+    request: &HookRequest<'_>,
+    (number, cancel): (u32, &Cancel),
+) -> Result<Attempt, HookError> {
+    let step = |name| request.progress.set_phase(name);
+    step("waiting for the start checkpoint");
+    let fast = request.start == HookStart::Checkpoint;
+    let mut bracket = cluster.begin_bracket((request.label, fast), cancel)?;
+    step("listing files");
+    let files = bracket.list()?;
+    step("linking files");
+    let data = bracket.cluster().data_directory.clone();
+    let page_bytes = bracket.cluster().block_bytes;
+    let mut links = Links::new(&data, number)?;
+    let mut taken = Taken::link(&files, &mut links, &mut Known::new(), page_bytes)?;
+    step("building the map");
+    ensure_store(locked, request.store, page_bytes)?;
+    let files_count = u32::try_from(taken.tracked.len()).map_err(|_| HookError::TooLarge)?;
+    let room = Room::allocate(locked, files_count, taken.blocks())?;
+    let limits = request.limits.words(page_bytes);
+    let built = room.fill(locked, (number, &limits), &taken.tracked);
+    let built = built.inspect_err(|_| room.free(locked).unwrap_or_default())?;
+    step("waiting for writers");
+    let snapshot = publish(locked.memory(), built);
+    waited(grace(locked.memory(), &mut Patience::default()))?;
+    step("copying small files");
+    make_copied(request.directory)?;
+    taken.copy(request.directory)?;
+    step("ending the backup on the server");
+    let end = bracket.end(&files, cancel)?;
+    step("copying the log");
+    taken.add_end(&end, request.directory)?;
+    end.check_log()?;
+    step("publishing");
+    let made = HookMade {
+        database: end.facts.clone(),
+        as_of: server_time(&end.facts.stop_time),
+        writers_stopped_seconds: 0.0,
+        linked_files: u64::from(files_count),
+    };
+    if end.cause.is_some() {
+        return Ok((made, end.cause));
+    }
+    publish_document(
+        locked,
+        &snapshot,
+        taken,
+        links,
+        (request.directory, end.facts),
+    )?;
+    Ok((made, None))
+}
+
+/// Writes the document. From then on the snapshot exists.
+pub(super) fn publish_document(
+    locked: &Locked<'_>,
+    snapshot: &Snapshot<'_>,
+    taken: Taken,
+    links: Links,
+    (directory, database): (&Path, DatabaseFacts),
+) -> Result<(), HookError> {
+    let number = snapshot.number();
+    if let Some(why) = why_lost(locked.control(), number) {
+        return Err(HookError::Lost { why });
+    }
+    let mut document = Document::new(number, locked.control().inode()?, database)?;
+    let (table, kept) = taken.table();
+    document.kept = kept;
+    document.links = links.directories();
+    document.write(directory, &table)?;
+    snapshot.complete();
+    links.keep();
+    Ok(())
+}
+
+/// Makes a store, unless snapshots share one already.
+pub(super) fn ensure_store(
+    locked: &Locked<'_>,
+    place: &Path,
+    page_bytes: u32,
+) -> Result<(), HookError> {
+    let memory = locked.memory();
+    if locked.snapshots().next().is_some() {
+        return Ok(());
+    }
+    // The store of snapshots that are gone.
+    if let Some(path) = PreservedPages::path_of(memory) {
+        PreservedPages::remove(&path)?;
+    }
+    let place = place.canonicalize().doing("resolve", place)?;
+    let name = locked.control().path().file_name().unwrap_or_default();
+    let name = format!(".{}.pages", name.to_string_lossy());
+    let path = place.join(name);
+    PreservedPages::remove(&path)?;
+    PreservedPages::create(memory, &path, page_bytes)
+}
+
+/// Removes what an attempt left in the snapshot's directory.
+fn empty(directory: &Path) -> Result<(), HookError> {
+    for entry in std::fs::read_dir(directory).doing("list", directory)? {
+        let path = entry.doing("list", directory)?.path();
+        let removed = match path.is_dir() {
+            true => std::fs::remove_dir_all(&path),
+            false => std::fs::remove_file(&path),
+        };
+        removed.doing("remove", &path)?;
+    }
+    Ok(())
+}

@@ -1,0 +1,297 @@
+//! A snapshot by the hook as an image.
+//!
+//!   page of a block --> in the map of this snapshot or a newer one? --yes--> store, checked
+//!                            \--no--> source, through the link --> asked again: still no --> right
+//!
+//! Invariants
+//! - No byte is given out before it is certain that the snapshot still had it: the map is asked
+//!   again after the source was read, and a snapshot that was lost meanwhile is an error.
+
+use std::fs::File;
+use std::io;
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, OnceLock};
+
+use quick_cache::sync::Cache;
+use windlass_engine::media::{FileEntry, FileNo, FileTable, fitted};
+use windlass_image::layout::hook::{FileKey, Found, Reading, find};
+use windlass_image::{Image, ImageError};
+use windlass_postgres::DatabaseFacts;
+
+use super::control::{Control, Patience};
+use super::error::HookError;
+use super::record::{Document, Kept, copied};
+use super::remove::control_of;
+use super::state::why_lost;
+use super::store::{PreservedPages, Wanted};
+
+/// How many files are kept open.
+const OPEN_FILES_MAX: usize = 256;
+/// At most so many blocks are read at once.
+const RUN_BLOCKS_MAX: u64 = 128;
+
+static READERS: AtomicUsize = AtomicUsize::new(0);
+
+/// A snapshot by the hook.
+pub struct HookImage {
+    directory: PathBuf,
+    document: Document,
+    files: FileTable,
+    /// Positions in the table, by number.
+    positions: Vec<(FileNo, usize)>,
+    control: Control,
+    store: OnceLock<PreservedPages>,
+    open: Cache<usize, Arc<File>>,
+}
+
+impl HookImage {
+    /// Opens the snapshot in a directory.
+    pub fn open(directory: &Path) -> Result<Self, HookError> {
+        let lost = |why: &str| HookError::Lost { why: why.into() };
+        let document = Document::read(directory)?;
+        let document = document.ok_or_else(|| lost("it was never completed"))?;
+        let control = control_of(&document)?;
+        let control = control.ok_or_else(|| lost("the system has started again since"))?;
+        if let Some(why) = why_lost(&control, document.number) {
+            return Err(HookError::Lost { why });
+        }
+        let files = document.table(directory)?;
+        let positions = files.0.iter().zip(0..).map(|(entry, at)| (entry.file, at));
+        let mut positions: Vec<_> = positions.collect();
+        positions.sort_unstable();
+        Ok(Self {
+            directory: directory.into(),
+            document,
+            files,
+            positions,
+            control,
+            store: OnceLock::new(),
+            open: Cache::new(OPEN_FILES_MAX),
+        })
+    }
+
+    /// What the files are.
+    pub fn database(&self) -> &DatabaseFacts {
+        &self.document.database
+    }
+
+    fn position(&self, file: FileNo) -> Result<usize, ImageError> {
+        let found = self
+            .positions
+            .binary_search_by_key(&file, |(number, _)| *number);
+        found
+            .map(|at| self.positions[at].1)
+            .map_err(|_| ImageError::NoFile { file })
+    }
+
+    fn path(&self, position: usize) -> PathBuf {
+        let file = self.files.0[position].file;
+        match self.document.kept[position] {
+            Kept::Linked {
+                directory, name, ..
+            } => {
+                let links = self.document.links.get(directory);
+                let links = links.map_or(Path::new(""), PathBuf::as_path);
+                links.join(name.to_string())
+            }
+            Kept::Copied | Kept::Nothing => copied(&self.directory, file),
+        }
+    }
+
+    fn file(&self, position: usize) -> Result<Arc<File>, ImageError> {
+        let opened = self
+            .open
+            .get_or_insert_with(&position, || File::open(self.path(position)).map(Arc::new));
+        opened.map_err(|source| self.fault("open", position, source))
+    }
+
+    fn fault(&self, operation: &'static str, position: usize, source: io::Error) -> ImageError {
+        ImageError::Directory {
+            operation,
+            path: self.path(position),
+            source,
+        }
+    }
+
+    fn store(&self) -> Result<&PreservedPages, ImageError> {
+        if let Some(store) = self.store.get() {
+            return Ok(store);
+        }
+        let memory = self.control.memory();
+        let path = PreservedPages::path_of(memory).unwrap_or_default();
+        let opened = PreservedPages::open(&path, self.document.page_bytes, false);
+        let opened = opened.map_err(|error| ImageError::Directory {
+            operation: "open",
+            path,
+            source: io::Error::other(error),
+        })?;
+        Ok(self.store.get_or_init(|| opened))
+    }
+
+    /// Reads a part of a file that the server may be writing to.
+    fn read_linked(&self, part: Part<'_>, into: &mut [u8]) -> Result<(), ImageError> {
+        let page = u64::from(self.document.page_bytes);
+        let mut done = 0;
+        while done < into.len() {
+            let at = part.offset + done as u64;
+            let (block, within) = (at / page, at % page);
+            let left = (into.len() - done) as u64 + within;
+            let wanted = left.div_ceil(page).min(RUN_BLOCKS_MAX);
+            let (found, blocks) = self.run(part, block, wanted)?;
+            let count = (blocks * page - within).min((into.len() - done) as u64);
+            let target = &mut into[done..done + fitted::<usize, _>(count)];
+            let is_read = match found {
+                None => {
+                    self.read_source(part, at, target)? && self.is_source(part, block, blocks)?
+                }
+                Some(slot) => self.read_slot(part, (block, slot), within, target)?,
+            };
+            if is_read {
+                done += target.len();
+            }
+        }
+        Ok(())
+    }
+
+    /// Where a block is, and for how many blocks from it on that is the same. A slot is for one.
+    fn run(&self, part: Part<'_>, block: u64, most: u64) -> Result<(Option<u32>, u64), ImageError> {
+        if let Some(slot) = self.find(part, block)? {
+            return Ok((Some(slot), 1));
+        }
+        for next in 1..most {
+            if self.find(part, block + next)?.is_some() {
+                return Ok((None, next));
+            }
+        }
+        Ok((None, most))
+    }
+
+    fn is_source(&self, part: Part<'_>, block: u64, blocks: u64) -> Result<bool, ImageError> {
+        for block in block..block + blocks {
+            if self.find(part, block)?.is_some() {
+                return Ok(false);
+            }
+        }
+        Ok(true)
+    }
+
+    fn find(&self, part: Part<'_>, block: u64) -> Result<Option<u32>, ImageError> {
+        let (memory, number) = (self.control.memory(), self.document.number);
+        match find(memory, number, part.key, block) {
+            Found::Slot(slot) => Ok(Some(slot)),
+            Found::Source => Ok(None),
+            Found::Nowhere => Err(self.lost(part)),
+        }
+    }
+
+    fn lost(&self, part: Part<'_>) -> ImageError {
+        let why = why_lost(&self.control, self.document.number);
+        ImageError::SnapshotLost {
+            path: part.entry.path_lossy(),
+            offset: part.offset,
+            why: why.unwrap_or_else(|| "it was dropped".into()),
+        }
+    }
+
+    /// Reads the source. What lies behind its end was cut off before the snapshot was complete, and
+    /// reads as zeros. Replay cuts it off again.
+    fn read_source(&self, part: Part<'_>, at: u64, into: &mut [u8]) -> Result<bool, ImageError> {
+        let file = self.file(part.position)?;
+        let mut done = 0;
+        while done < into.len() {
+            match file.read_at(&mut into[done..], at + done as u64) {
+                Ok(0) => into[done..].fill(0),
+                Ok(count) => {
+                    done += count;
+                    continue;
+                }
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
+                Err(error) => return Err(self.fault("read", part.position, error)),
+            }
+            break;
+        }
+        Ok(true)
+    }
+
+    /// Reads a page from the store. False if it was moved meanwhile.
+    fn read_slot(
+        &self,
+        part: Part<'_>,
+        (block, slot): (u64, u32),
+        within: u64,
+        into: &mut [u8],
+    ) -> Result<bool, ImageError> {
+        let mut page = vec![0; self.document.page_bytes as usize];
+        let wanted = Wanted {
+            key: part.key,
+            block,
+            number: self.document.number,
+        };
+        let store = self.store()?;
+        let read = store.read(slot, wanted, &mut page);
+        if !read.map_err(|error| self.fault("read the store for", part.position, error))? {
+            if self.find(part, block)? != Some(slot) {
+                return Ok(false);
+            }
+            return Err(ImageError::SnapshotPage {
+                path: part.entry.path_lossy(),
+                offset: block * u64::from(self.document.page_bytes),
+            });
+        }
+        let within: usize = fitted(within);
+        into.copy_from_slice(&page[within..within + into.len()]);
+        Ok(true)
+    }
+}
+
+/// A part of a file.
+#[derive(Clone, Copy)]
+struct Part<'a> {
+    entry: &'a FileEntry,
+    position: usize,
+    key: FileKey,
+    offset: u64,
+}
+
+impl Image for HookImage {
+    fn files(&self) -> &FileTable {
+        &self.files
+    }
+
+    fn read(&self, file: FileNo, offset: u64, into: &mut [u8]) -> Result<usize, ImageError> {
+        let position = self.position(file)?;
+        let entry = &self.files.0[position];
+        let left = entry.bytes.saturating_sub(offset).min(into.len() as u64);
+        let into = &mut into[..fitted::<usize, _>(left)];
+        match self.document.kept[position] {
+            Kept::Nothing => into.fill(0),
+            Kept::Copied => {
+                let file = self.file(position)?;
+                let read = file.read_exact_at(into, offset);
+                read.map_err(|error| self.fault("read", position, error))?;
+            }
+            Kept::Linked { device, inode, .. } => {
+                let part = Part {
+                    entry,
+                    position,
+                    key: FileKey { device, inode },
+                    offset,
+                };
+                let start = READERS.fetch_add(1, Ordering::Relaxed);
+                let memory = self.control.memory();
+                let pid = std::process::id();
+                let place = Reading::begin(memory, pid, start, &mut Patience::default());
+                let place = place.ok_or_else(|| self.lost(part))?;
+                self.read_linked(part, into)?;
+                drop(place);
+            }
+        }
+        Ok(into.len())
+    }
+
+    fn identity(&self) -> Option<[u8; 32]> {
+        Some(self.document.identity)
+    }
+}

@@ -1,0 +1,28 @@
+//! Whether a server writes through the hook, and which snapshots still need it to.
+
+use std::path::Path;
+
+use windlass_image::layout::hook::{Phase, Snapshot};
+
+use super::control::Control;
+use super::error::HookError;
+
+/// Whether every process of the server on a data directory writes through the hook.
+pub fn is_active(data: &Path) -> Result<bool, HookError> {
+    match Control::open(data).and_then(|control| control.check_server()) {
+        Ok(()) => Ok(true),
+        Err(HookError::NotLoaded { .. } | HookError::Version { .. }) => Ok(false),
+        Err(error) => Err(error),
+    }
+}
+
+/// How many snapshots of a data directory would be lost without the hook.
+pub fn depending(data: &Path) -> Result<usize, HookError> {
+    let control = match Control::open(data) {
+        Err(HookError::NotLoaded { .. } | HookError::Version { .. }) => return Ok(0),
+        control => control?,
+    };
+    let locked = control.lock()?;
+    let needs = |it: &Snapshot<'_>| it.state() == Phase::Active;
+    Ok(locked.snapshots().filter(needs).count())
+}

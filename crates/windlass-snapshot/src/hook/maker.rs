@@ -1,0 +1,102 @@
+//! Method `hook`: the library in the server keeps each page before the server overwrites it.
+
+use std::fs::DirBuilder;
+use std::os::unix::fs::DirBuilderExt;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use windlass_engine::{Cancel, Progress};
+use windlass_postgres::{BackupRequest, Cluster};
+
+use super::control::Control;
+use super::create::{HookRequest, HookStart, create};
+use super::error::HookError;
+use super::limits::HookLimits;
+use crate::cluster;
+use crate::error::{Doing, SnapshotError};
+use crate::maker::{Made, Maker};
+use crate::method::Method;
+use crate::obstacle::Obstacle;
+use crate::record::Survives;
+
+/// The directory for the content, in the directory of the snapshot.
+pub(crate) const CONTENT: &str = "hook";
+
+/// Makes snapshots of a PostgreSQL cluster whose server has loaded the hook.
+pub struct PostgresHook {
+    cluster: Cluster,
+    request: BackupRequest,
+    start: HookStart,
+    limits: HookLimits,
+}
+
+impl PostgresHook {
+    /// Of this cluster.
+    pub fn new(cluster: Cluster, request: BackupRequest, start: HookStart) -> Self {
+        Self {
+            cluster,
+            request,
+            start,
+            limits: HookLimits::default(),
+        }
+    }
+
+    /// With these limits.
+    #[must_use]
+    pub fn limited(mut self, limits: HookLimits) -> Self {
+        self.limits = limits;
+        self
+    }
+}
+
+impl Maker for PostgresHook {
+    fn method(&self) -> Method {
+        Method::Hook
+    }
+
+    fn obstacle(&self, _into: &Path) -> Result<Option<Obstacle>, SnapshotError> {
+        let data = &self.cluster.facts().data_directory;
+        match Control::open(data).and_then(|control| control.check_server()) {
+            Ok(()) => Ok(None),
+            Err(
+                error @ (HookError::NotLoaded { .. }
+                | HookError::Foreign { .. }
+                | HookError::Version { .. }),
+            ) => Ok(Some(Obstacle::NoHook {
+                said: error.to_string(),
+            })),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    fn make(
+        &mut self,
+        into: &Path,
+        progress: &Arc<Progress>,
+        cancel: &Cancel,
+    ) -> Result<Made, SnapshotError> {
+        let directory = into.join(CONTENT);
+        let made = DirBuilder::new().mode(0o700).create(&directory);
+        made.doing("make the directory", &directory)?;
+        let request = HookRequest {
+            directory: &directory,
+            store: into.parent().unwrap_or(into),
+            start: self.start,
+            limits: self.limits,
+            label: &self.request.label,
+            progress,
+        };
+        let made = create(&mut self.cluster, &request, cancel)?;
+        let found = &made.database;
+        Ok(Made {
+            files: None,
+            as_of: made.as_of,
+            lsn: Some(found.stop_lsn.to_string()),
+            writers_stopped: Duration::from_secs_f64(made.writers_stopped_seconds),
+            survives: Survives::Crash,
+            warnings: cluster::warnings(found),
+            facts: cluster::facts(&self.request, found)?,
+        })
+    }
+}

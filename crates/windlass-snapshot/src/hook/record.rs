@@ -1,0 +1,193 @@
+//! What a snapshot's directory says: which snapshot of which server it is, and where each file is.
+//!
+//!   hook.json   the document      files   the file table      copied/N   small files, by number
+//!
+//! The document is written last. A directory without it is what a killed creation left.
+
+use std::fs::File;
+use std::io::{Read, Write};
+use std::path::{Path, PathBuf};
+
+use serde::{Deserialize, Serialize};
+use windlass_engine::media::{FileNo, FileTable};
+use windlass_postgres::DatabaseFacts;
+
+use super::error::{HookError, HookIo};
+use super::links::Linked;
+
+const DOCUMENT: &str = "hook.json";
+const TABLE: &str = "files";
+const COPIED: &str = "copied";
+const VERSION: u32 = 1;
+/// Longest document or table: some millions of files.
+const BYTES_MAX: u64 = 1 << 30;
+
+/// Where the bytes of a file are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum Kept {
+    /// It has none, or is no file.
+    Nothing,
+    /// In the snapshot's directory.
+    Copied,
+    /// In the database's own file and in the store.
+    Linked {
+        /// Which directory of links.
+        directory: usize,
+        /// The link's name there.
+        name: u32,
+        /// The file.
+        device: u32,
+        /// The file.
+        inode: u64,
+    },
+}
+
+impl Kept {
+    pub(crate) fn linked(linked: &Linked) -> Self {
+        Self::Linked {
+            directory: linked.directory,
+            name: linked.name,
+            device: linked.key.device,
+            inode: linked.key.inode,
+        }
+    }
+}
+
+/// The document.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(crate) struct Document {
+    version: u32,
+    /// The snapshot's number in the shared memory.
+    pub(crate) number: u32,
+    /// The data directory of the server.
+    pub(crate) data: PathBuf,
+    /// The system's start during which the snapshot was made. The shared memory ends with it.
+    pub(crate) boot: String,
+    /// The inode of the shared memory's file.
+    pub(crate) control_inode: u64,
+    /// Bytes of a page.
+    pub(crate) page_bytes: u32,
+    /// Distinguishes the snapshot from every other.
+    pub(crate) identity: [u8; 32],
+    /// The directories with the links to the database's files.
+    pub(crate) links: Vec<PathBuf>,
+    /// Where each file of the table is, in its order.
+    pub(crate) kept: Vec<Kept>,
+    /// What the files are.
+    pub(crate) database: DatabaseFacts,
+}
+
+impl Document {
+    /// The document of a snapshot that was just made.
+    pub(crate) fn new(
+        number: u32,
+        control_inode: u64,
+        database: DatabaseFacts,
+    ) -> Result<Self, HookError> {
+        let boot = boot()?;
+        let mut hasher = blake3::Hasher::new();
+        for part in [
+            database.system_identifier.as_bytes(),
+            database.start_time.as_bytes(),
+            boot.as_bytes(),
+            &number.to_le_bytes(),
+        ] {
+            hasher.update(&part.len().to_le_bytes());
+            hasher.update(part);
+        }
+        Ok(Self {
+            version: VERSION,
+            number,
+            data: PathBuf::from(&database.data_directory),
+            boot,
+            control_inode,
+            page_bytes: database.block_bytes,
+            identity: *hasher.finalize().as_bytes(),
+            links: Vec::new(),
+            kept: Vec::new(),
+            database,
+        })
+    }
+
+    /// Writes the table, and then the document.
+    pub(crate) fn write(&self, directory: &Path, table: &FileTable) -> Result<(), HookError> {
+        let fault = |what: String| HookError::Document {
+            path: directory.into(),
+            what,
+        };
+        let bytes = table.encode().map_err(|error| fault(error.to_string()))?;
+        write(&directory.join(TABLE), &bytes)?;
+        let bytes = serde_json::to_vec(self).map_err(|error| fault(error.to_string()))?;
+        write(&directory.join(DOCUMENT), &bytes)
+    }
+
+    /// Reads the document; `None` if the directory has none.
+    pub(crate) fn read(directory: &Path) -> Result<Option<Self>, HookError> {
+        let path = directory.join(DOCUMENT);
+        let bytes = match read(&path) {
+            Err(HookError::Io { source, .. }) if source.kind() == std::io::ErrorKind::NotFound => {
+                return Ok(None);
+            }
+            bytes => bytes?,
+        };
+        let fault = |what: String| HookError::Document {
+            path: path.clone(),
+            what,
+        };
+        let found: Self =
+            serde_json::from_slice(&bytes).map_err(|error| fault(error.to_string()))?;
+        match found.version == VERSION && found.page_bytes.is_power_of_two() {
+            true => Ok(Some(found)),
+            false => Err(fault(format!("it has version {}", found.version))),
+        }
+    }
+
+    /// Reads the table.
+    pub(crate) fn table(&self, directory: &Path) -> Result<FileTable, HookError> {
+        let path = directory.join(TABLE);
+        let table = FileTable::decode(&read(&path)?);
+        let fault = |what: String| HookError::Document {
+            path: path.clone(),
+            what,
+        };
+        let table = table.map_err(|error| fault(error.to_string()))?;
+        match table.0.len() == self.kept.len() {
+            true => Ok(table),
+            false => Err(fault("it lists other files than the document".into())),
+        }
+    }
+}
+
+/// Where the copy of a small file is.
+pub(crate) fn copied(directory: &Path, file: FileNo) -> PathBuf {
+    directory.join(COPIED).join(file.0.to_string())
+}
+
+/// Makes the directory of the copies.
+pub(crate) fn make_copied(directory: &Path) -> Result<(), HookError> {
+    let path = directory.join(COPIED);
+    std::fs::create_dir(&path).doing("create", &path)
+}
+
+/// Writes a file that must not exist.
+pub(crate) fn write(path: &Path, bytes: &[u8]) -> Result<(), HookError> {
+    let mut file = File::create_new(path).doing("create", path)?;
+    file.write_all(bytes).doing("write", path)
+}
+
+fn read(path: &Path) -> Result<Vec<u8>, HookError> {
+    let file = File::open(path).doing("open", path)?;
+    let mut bytes = Vec::new();
+    file.take(BYTES_MAX)
+        .read_to_end(&mut bytes)
+        .doing("read", path)?;
+    Ok(bytes)
+}
+
+/// Names the system's start.
+pub(crate) fn boot() -> Result<String, HookError> {
+    let path = Path::new("/proc/sys/kernel/random/boot_id");
+    let text = std::fs::read_to_string(path).doing("read", path)?;
+    Ok(text.trim().to_owned())
+}

@@ -1,0 +1,137 @@
+//! Takes snapshots out of the chain, and finishes what a killed controller began.
+//!
+//!   drain --grace--> merge --> unlink --grace of writers and readers--> free pages, memory, links
+
+use std::collections::BTreeSet;
+use std::path::Path;
+
+use windlass_image::layout::hook::{
+    Busy, Cause, Moved, Phase, Reading, Snapshot, drain, grace, merge, release, unlink,
+};
+
+use super::control::{Control, Extent, Locked, Patience};
+use super::error::HookError;
+use super::links;
+use super::record::{Document, boot};
+use super::store::PreservedPages;
+
+/// Removes the snapshot in a directory: its pages, its memory, its links. The directory itself
+/// stays, without its document's meaning. Whatever is gone already does not matter.
+pub fn remove(directory: &Path) -> Result<(), HookError> {
+    let Some(document) = Document::read(directory)? else {
+        return Ok(());
+    };
+    if let Some(control) = control_of(&document)? {
+        let locked = control.lock()?;
+        take_out(&locked, document.number)?;
+        finish(&locked, &document.data)?;
+    }
+    for links in &document.links {
+        links::remove(links)?;
+    }
+    Ok(())
+}
+
+/// The memory that a snapshot is in, if it is still there.
+pub(crate) fn control_of(document: &Document) -> Result<Option<Control>, HookError> {
+    if document.boot != boot()? {
+        return Ok(None);
+    }
+    match Control::open(&document.data) {
+        Ok(control) if control.inode()? == document.control_inode => Ok(Some(control)),
+        Ok(_) | Err(HookError::NotLoaded { .. }) => Ok(None),
+        // The data directory is gone, and the server with it.
+        Err(HookError::Io { source, .. }) if source.kind() == std::io::ErrorKind::NotFound => {
+            Ok(None)
+        }
+        Err(error) => Err(error),
+    }
+}
+
+/// Takes a snapshot out of the chain and frees what it has.
+pub(crate) fn take_out(locked: &Locked<'_>, number: u32) -> Result<(), HookError> {
+    let Some(snapshot) = Snapshot::numbered(locked.memory(), number) else {
+        return Ok(());
+    };
+    if snapshot.state() == Phase::Building {
+        return free(locked, &snapshot);
+    }
+    let memory = locked.memory();
+    drain(&snapshot);
+    waited(grace(memory, &mut Patience::default()))?;
+    for record in snapshot.files() {
+        merge(memory, &snapshot, &record, |_| ());
+    }
+    unlink(memory, &snapshot);
+    waited(grace(memory, &mut Patience::default()))?;
+    waited(Reading::grace(memory, &mut Patience::default()))?;
+    free_pages(locked, &snapshot)?;
+    free(locked, &snapshot)
+}
+
+pub(crate) fn waited(waited: Result<(), Busy>) -> Result<(), HookError> {
+    waited.map_err(|Busy { pid }| HookError::Busy { pid })
+}
+
+/// Frees the pages that no older snapshot has. Nobody can see the snapshot any more.
+fn free_pages(locked: &Locked<'_>, snapshot: &Snapshot<'_>) -> Result<(), HookError> {
+    let memory = locked.memory();
+    let Some(path) = PreservedPages::path_of(memory).filter(|path| path.exists()) else {
+        return Ok(());
+    };
+    let store = PreservedPages::open(&path, memory.page_bytes(), true)?;
+    let mut failed = None;
+    for record in snapshot.files() {
+        merge(memory, snapshot, &record, |moved| {
+            if let Moved::Unneeded(slot) = moved {
+                failed = failed.take().or(store.free(slot).err());
+            }
+        });
+    }
+    failed.map_or(Ok(()), Err)
+}
+
+/// Frees the memory of a snapshot that is not in the chain. The last one takes the store with it.
+fn free(locked: &Locked<'_>, snapshot: &Snapshot<'_>) -> Result<(), HookError> {
+    let extents = snapshot.extents();
+    release(snapshot);
+    for (at, words) in extents {
+        let words = words.next_multiple_of(1024);
+        locked.free(Extent {
+            at,
+            words: if at == 0 { 0 } else { words },
+        })?;
+    }
+    if locked.snapshots().next().is_none() {
+        let memory = locked.memory();
+        if let Some(path) = PreservedPages::path_of(memory) {
+            PreservedPages::remove(&path)?;
+            memory.set_store(b"");
+        }
+    }
+    Ok(())
+}
+
+/// Whether somebody began to drop it. One that reached a limit stays, so that a list can say why.
+fn is_half_dropped(snapshot: &Snapshot<'_>) -> bool {
+    let is_ended = snapshot.cause().0 != Cause::Unknown;
+    match snapshot.state() {
+        Phase::Building => true,
+        Phase::Draining => !is_ended,
+        _ => false,
+    }
+}
+
+/// Finishes what a killed controller began: creations are undone, removals are completed.
+pub(crate) fn finish(locked: &Locked<'_>, data: &Path) -> Result<(), HookError> {
+    let unfinished: Vec<_> = locked
+        .snapshots()
+        .filter(|it| !it.is_complete() || is_half_dropped(it))
+        .map(|snapshot| snapshot.number())
+        .collect();
+    for number in unfinished {
+        take_out(locked, number)?;
+    }
+    let numbers: BTreeSet<_> = locked.snapshots().map(|it| it.number()).collect();
+    links::sweep(data, &numbers)
+}

@@ -1,0 +1,114 @@
+//! What has become of a snapshot: whether it can be read, and what it costs.
+
+use std::path::Path;
+
+use windlass_image::layout::hook::{Cause, Fault, Phase, Snapshot, lose_numbered};
+
+use super::control::Control;
+use super::error::HookError;
+use super::limits::HookLimits;
+use super::record::Document;
+use super::remove::control_of;
+use super::store::PreservedPages;
+
+/// The state of a snapshot by the hook.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct HookState {
+    /// Why it can no longer be read; `None` if it can.
+    pub lost: Option<String>,
+    /// How many pages were preserved into it. Older snapshots may need some of them too.
+    pub pages: u64,
+    /// How many bytes these are.
+    pub pages_bytes: u64,
+    /// How many bytes were preserved since it was made, into it and into newer snapshots.
+    pub grown_bytes: u64,
+    /// When it ends.
+    pub limits: HookLimits,
+    /// How much room the pages of all snapshots of the database take on disk, in bytes.
+    pub store_bytes: u64,
+}
+
+/// The state of the snapshot in a directory.
+pub fn state(directory: &Path) -> Result<HookState, HookError> {
+    let gone = |why: &str| HookState {
+        lost: Some(why.into()),
+        pages: 0,
+        pages_bytes: 0,
+        grown_bytes: 0,
+        limits: HookLimits::default(),
+        store_bytes: 0,
+    };
+    let Some(document) = Document::read(directory)? else {
+        return Ok(gone("it was never completed"));
+    };
+    let Some(control) = control_of(&document)? else {
+        return Ok(gone("the system has started again since"));
+    };
+    let memory = control.memory();
+    let snapshot = Snapshot::numbered(memory, document.number);
+    if let Some(snapshot) = snapshot {
+        HookLimits::end_by_age(&snapshot);
+    }
+    let bytes = |pages: u64| pages.saturating_mul(u64::from(document.page_bytes));
+    let grown = memory.preserved_since(document.number);
+    let limits = snapshot.map_or(HookLimits::default(), |it| {
+        HookLimits::of(&it.limits(), document.page_bytes)
+    });
+    let pages = snapshot.map_or(0, |snapshot| u64::from(snapshot.preserved()));
+    let store = PreservedPages::path_of(memory).filter(|path| path.exists());
+    Ok(HookState {
+        lost: why_lost(&control, document.number),
+        pages_bytes: bytes(pages),
+        pages,
+        grown_bytes: bytes(grown),
+        limits,
+        store_bytes: store.map_or(Ok(0), |path| PreservedPages::room(&path))?,
+    })
+}
+
+/// Gives a snapshot up, with all older ones: they cannot be read from now on, and cost nothing
+/// more.
+pub fn give_up(directory: &Path) -> Result<(), HookError> {
+    let Some(document) = Document::read(directory)? else {
+        return Ok(());
+    };
+    if let Some(control) = control_of(&document)? {
+        let locked = control.lock()?;
+        let (cause, errno) = (Cause::Limit, 0);
+        lose_numbered(locked.memory(), document.number, Fault { cause, errno });
+    }
+    Ok(())
+}
+
+/// Why a snapshot can no longer be read; `None` if it can.
+pub(crate) fn why_lost(control: &Control, number: u32) -> Option<String> {
+    let Some(snapshot) = Snapshot::numbered(control.memory(), number) else {
+        return Some("it was dropped".into());
+    };
+    match snapshot.state() {
+        Phase::Active => None,
+        Phase::Lost => Some(words(snapshot.cause())),
+        // It reached a limit.
+        _ if snapshot.cause().0 != Cause::Unknown => Some(words(snapshot.cause())),
+        _ => Some("it is being dropped".into()),
+    }
+}
+
+fn words((cause, errno): (Cause, i32)) -> String {
+    let what = match cause {
+        Cause::StoreFull => "the server could not keep a page, because the store was full",
+        Cause::Store => "the server could not keep a page in the store",
+        Cause::Source => "the server could not read a page that it was about to overwrite",
+        Cause::Lock => "the server could not lock a page that it was about to overwrite",
+        Cause::Unseen => "the data directory was changed without the hook",
+        Cause::Limit => "it was given up",
+        Cause::Size => "it grew beyond its limit",
+        Cause::Age => "it became as old as it was to become",
+        Cause::Free => "the disk of its store had less free space than was to be kept",
+        Cause::Unknown => "the cause is not known",
+    };
+    match errno {
+        0 => what.to_owned(),
+        errno => format!("{what}: {}", std::io::Error::from_raw_os_error(errno)),
+    }
+}

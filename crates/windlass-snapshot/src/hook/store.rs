@@ -1,0 +1,154 @@
+//! The file of the pages that the hook preserved, for all snapshots of a database.
+//!
+//! The server's processes append to it. The controller makes it, and frees the room of pages that
+//! no snapshot needs any more. It never moves a page.
+
+use std::fs::{File, OpenOptions};
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+
+use rustix::fs::{FallocateFlags, fallocate};
+use windlass_engine::media::crc32c;
+use windlass_image::layout::hook::{FileKey, Memory};
+use windlass_image::layout::{ENTRY_BYTES, Geometry, Slot, SlotEntry, StoreHeader};
+
+use super::error::{HookError, HookIo};
+
+const PRIVATE_MODE: u32 = 0o600;
+/// Longest path of a store.
+const PATH_BYTES_MAX: usize = 4096;
+
+/// An open store.
+#[derive(Debug)]
+pub(crate) struct PreservedPages {
+    file: File,
+    path: PathBuf,
+    geometry: Geometry,
+}
+
+/// Whose page is wanted.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Wanted {
+    pub(crate) key: FileKey,
+    pub(crate) block: u64,
+    /// The page may belong to this snapshot or to a newer one.
+    pub(crate) number: u32,
+}
+
+impl PreservedPages {
+    /// Makes an empty store and tells the hook. No snapshot may exist.
+    pub(crate) fn create(
+        memory: Memory<'_>,
+        path: &Path,
+        page_bytes: u32,
+    ) -> Result<(), HookError> {
+        let geometry = geometry(path, page_bytes)?;
+        let header = StoreHeader {
+            geometry,
+            identity: [0; 32],
+        };
+        let file = OpenOptions::new()
+            .write(true)
+            .create_new(true)
+            .mode(PRIVATE_MODE)
+            .open(path)
+            .doing("create", path)?;
+        file.write_all_at(&header.encode(), 0)
+            .doing("write", path)?;
+        memory.set_page_bytes(page_bytes);
+        match memory.set_store(path.as_os_str().as_bytes()) {
+            true => Ok(()),
+            false => Err(HookError::Document {
+                path: path.into(),
+                what: "the path is too long".into(),
+            }),
+        }
+    }
+
+    /// Where the hook writes its pages; `None` if it has no store.
+    pub(crate) fn path_of(memory: Memory<'_>) -> Option<PathBuf> {
+        let mut path = [0; PATH_BYTES_MAX];
+        let length = memory.store_path(&mut path);
+        let path = path.get(..length).filter(|path| !path.is_empty())?;
+        Some(PathBuf::from(std::ffi::OsStr::from_bytes(path)))
+    }
+
+    /// Opens the store that the hook writes to.
+    pub(crate) fn open(path: &Path, page_bytes: u32, write: bool) -> Result<Self, HookError> {
+        let file = OpenOptions::new().read(true).write(write).open(path);
+        Ok(Self {
+            file: file.doing("open", path)?,
+            path: path.into(),
+            geometry: geometry(path, page_bytes)?,
+        })
+    }
+
+    /// Reads a page and checks that it is the one that is wanted. False if it is not.
+    pub(crate) fn read(
+        &self,
+        slot: Slot,
+        wanted: Wanted,
+        into: &mut [u8],
+    ) -> std::io::Result<bool> {
+        let mut entry = [0; ENTRY_BYTES];
+        let read = self
+            .file
+            .read_exact_at(&mut entry, self.geometry.entry_offset(slot));
+        let read = read.and_then(|()| {
+            self.file
+                .read_exact_at(into, self.geometry.page_offset(slot))
+        });
+        match read {
+            Err(error) if error.kind() == std::io::ErrorKind::UnexpectedEof => return Ok(false),
+            read => read?,
+        }
+        let Ok(Some(entry)) = SlotEntry::decode(&entry) else {
+            return Ok(false);
+        };
+        let [a, b, c, d, rest @ ..] = entry.owner.to_le_bytes();
+        let (number, device) = (u32::from_le_bytes([a, b, c, d]), u32::from_le_bytes(rest));
+        Ok(
+            (entry.file, device) == (wanted.key.inode, wanted.key.device)
+                && entry.block == wanted.block
+                && number >= wanted.number
+                && entry.page_crc == crc32c(into),
+        )
+    }
+
+    /// Frees the room of a page.
+    pub(crate) fn free(&self, slot: Slot) -> Result<(), HookError> {
+        let hole = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
+        let at = self.geometry.page_offset(slot);
+        let freed = fallocate(&self.file, hole, at, u64::from(self.geometry.page_bytes()));
+        match freed {
+            // A file system without holes keeps the room until the last snapshot is dropped.
+            Err(rustix::io::Errno::OPNOTSUPP) => Ok(()),
+            freed => freed
+                .map_err(std::io::Error::from)
+                .doing("free a page of", &self.path),
+        }
+    }
+
+    /// How much room the store takes on its disk, in bytes.
+    pub(crate) fn room(path: &Path) -> Result<u64, HookError> {
+        let found = std::fs::metadata(path).doing("examine", path)?;
+        Ok(found.blocks().saturating_mul(512))
+    }
+
+    /// Removes the store. Processes of the server may still have it open, so it is emptied first.
+    pub(crate) fn remove(path: &Path) -> Result<(), HookError> {
+        match OpenOptions::new().write(true).open(path) {
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(()),
+            file => file.and_then(|file| file.set_len(0)).doing("empty", path)?,
+        }
+        std::fs::remove_file(path).doing("remove", path)
+    }
+}
+
+fn geometry(path: &Path, page_bytes: u32) -> Result<Geometry, HookError> {
+    Geometry::new(page_bytes).map_err(|fault| HookError::Document {
+        path: path.into(),
+        what: fault.to_string(),
+    })
+}

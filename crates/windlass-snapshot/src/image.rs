@@ -1,0 +1,70 @@
+//! A snapshot whose files lie in its directory one by one, as an image.
+//!
+//!   files          the list: paths, kinds, modes, lengths
+//!   data/NUMBER    the content of each regular file that has any
+//!
+//! The files have their numbers as names, so no path of the database has to be one of the
+//! snapshot's directory. The list is checked against the checksum in the record. The content has no
+//! checksum: it is the file system that keeps it, as it keeps the database.
+
+use std::fs::DirBuilder;
+use std::os::unix::fs::DirBuilderExt;
+use std::path::{Path, PathBuf};
+
+use windlass_engine::media::{FileNo, FileTable, crc32c};
+use windlass_engine::{durable, read_regular_at_most};
+use windlass_image::DirectoryImage;
+
+use crate::error::{Doing, SnapshotError};
+use crate::record::Record;
+
+const LIST: &str = "files";
+const DATA: &str = "data";
+/// A longer list is none. An entry takes about a hundred bytes.
+const LIST_BYTES_MAX: u64 = 1 << 30;
+
+/// Makes the directory of the files.
+pub(crate) fn make_data(directory: &Path) -> Result<PathBuf, SnapshotError> {
+    let data = directory.join(DATA);
+    let made = DirBuilder::new().mode(0o700).create(&data);
+    made.doing("make the directory", &data)?;
+    Ok(data)
+}
+
+/// Removes the directory of the files, with all of them.
+pub(crate) fn remove_data(directory: &Path) -> Result<(), SnapshotError> {
+    let data = directory.join(DATA);
+    std::fs::remove_dir_all(&data).doing("remove", &data)
+}
+
+/// The file of this number.
+pub(crate) fn file_in(directory: &Path, file: FileNo) -> PathBuf {
+    directory.join(DATA).join(file.0.to_string())
+}
+
+/// Writes the list of files, durably. Returns its checksum.
+pub(crate) fn write_list(directory: &Path, files: &FileTable) -> Result<u32, SnapshotError> {
+    let path = directory.join(LIST);
+    let bytes = files.encode().map_err(std::io::Error::other);
+    let bytes = bytes.doing("encode", &path)?;
+    durable::write(&path, &bytes, 0o600).doing("write", &path)?;
+    Ok(crc32c(&bytes))
+}
+
+/// The image of the snapshot in this directory.
+pub(crate) fn open(directory: &Path, record: &Record) -> Result<DirectoryImage, SnapshotError> {
+    let path = directory.join(LIST);
+    let damaged = |what| SnapshotError::Damaged {
+        path: path.clone(),
+        what,
+    };
+    let bytes = read_regular_at_most(&path, LIST_BYTES_MAX).doing("read", &path)?;
+    if Some(crc32c(&bytes)) != record.files_crc32c {
+        return Err(damaged("its checksum is not the one in the record"));
+    }
+    let files = FileTable::decode(&bytes).map_err(|_| damaged("it is no list of files"))?;
+    let paths = files.0.iter().map(|entry| file_in(directory, entry.file));
+    let paths = paths.collect();
+    let identity = blake3::hash(record.id.as_bytes());
+    Ok(DirectoryImage::of_files(files, paths, *identity.as_bytes()))
+}

@@ -1,0 +1,57 @@
+//! Snapshots: a live database as of one moment, kept in a directory of its own.
+//!
+//!   database --[Maker]--> content --+
+//!                                   +--> PLACE/NAME/ --> [Snapshot] --> Image
+//!   facts, times, promise --record--+
+//!
+//! Each method is a [`Maker`]. `copy` is a sealed set in the snapshot's directory, and `clone` is
+//! files that share their blocks with the database. Whatever the method, a snapshot is an image and
+//! its facts.
+//!
+//! Invariants
+//! - A snapshot exists as soon as its record is durable, and as long as the record is there. All
+//!   that it needs is durable before.
+//! - What a killed process left is a directory without a record that nobody has locked. The next
+//!   one that makes or drops a snapshot of this database removes it.
+//! - Only a directory with our mark is ever removed.
+//! - A snapshot that somebody reads is locked, and cannot be dropped.
+//!
+//! Start with `place.rs`; `record.rs` says what is kept about a snapshot.
+
+mod choice;
+mod clone;
+mod clone_postgres;
+mod cluster;
+mod copy;
+mod create;
+mod directory;
+mod error;
+pub mod hook;
+mod image;
+mod maker;
+mod method;
+mod name;
+mod obstacle;
+mod place;
+mod record;
+mod revert;
+mod snapshot;
+mod undo;
+mod usage;
+
+pub use choice::{Chosen, PassedOver, choose};
+pub use clone::SqliteClone;
+pub use clone_postgres::PostgresClone;
+pub use copy::{PostgresCopy, SqliteCopy};
+pub use create::{Created, create};
+pub use error::SnapshotError;
+pub use hook::PostgresHook;
+pub use maker::{Made, Maker};
+pub use method::Method;
+pub use name::SnapshotName;
+pub use obstacle::Obstacle;
+pub use place::{Entry, Place, Reserved};
+pub use record::{Record, Source, State, Step, Survives};
+pub use revert::{Back, Reverted, newest_undo, revert};
+pub use snapshot::{Content, Hold, Snapshot};
+pub use undo::UndoRecord;

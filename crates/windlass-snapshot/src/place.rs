@@ -1,0 +1,459 @@
+//! The place of a database's snapshots: a directory beside the database, with an entry for each.
+//!
+//!   /data/shop.db
+//!   /data/shop.db.windlass-snapshots/before-upgrade/          a snapshot
+//!   /data/shop.db.windlass-snapshots/nightly -> /disk2/nightly  one that is elsewhere
+//!
+//! So whoever knows the database finds its snapshots, wherever they are.
+//!
+//! Locking: the directory of the place is locked while a name is given or taken away. Content is
+//! made and read under the lock of the snapshot alone (`directory.rs`).
+
+use std::ffi::OsString;
+use std::fs::File;
+use std::io::ErrorKind;
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::DirBuilderExt;
+use std::path::{Path, PathBuf};
+
+use rustix::fs::{FlockOperation, flock};
+use windlass_engine::durable;
+
+use crate::directory::{self, Locked};
+use crate::error::{Doing, SnapshotError};
+use crate::name::SnapshotName;
+use crate::record::Record;
+use crate::snapshot::Snapshot;
+
+/// The end of the name of the directory that holds the snapshots of a database.
+const SUFFIX: &str = ".windlass-snapshots";
+/// What the name of a link begins with whose directory comes or goes. It cannot be the name of a
+/// snapshot.
+const PENDING: &str = ".pending-";
+/// How often a place is made again that somebody else removed in the same moment.
+const ATTEMPTS: u32 = 8;
+
+/// The place of a database's snapshots.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Place {
+    home: PathBuf,
+}
+
+/// What has a name in a place.
+#[derive(Debug)]
+pub enum Entry {
+    /// A snapshot.
+    Snapshot(Box<Snapshot>),
+    /// One that is being made or dropped, or was when its process ended.
+    Unfinished {
+        /// Its name.
+        name: SnapshotName,
+        /// Its directory.
+        path: PathBuf,
+    },
+    /// One whose directory is elsewhere and not there: a disk may not be mounted.
+    Missing {
+        /// Its name.
+        name: SnapshotName,
+        /// Where it should be.
+        path: PathBuf,
+    },
+    /// One whose record cannot be read.
+    Unreadable {
+        /// Its name.
+        name: SnapshotName,
+        /// Its directory.
+        path: PathBuf,
+        /// Why.
+        error: SnapshotError,
+    },
+}
+
+impl Entry {
+    /// Its name.
+    pub fn name(&self) -> &str {
+        match self {
+            Self::Snapshot(snapshot) => &snapshot.record().name,
+            Self::Unfinished { name, .. }
+            | Self::Missing { name, .. }
+            | Self::Unreadable { name, .. } => name.as_str(),
+        }
+    }
+}
+
+/// A name that is taken for a snapshot, and the directory for its content.
+#[derive(Debug)]
+pub struct Reserved {
+    place: Place,
+    name: SnapshotName,
+    directory: Locked,
+}
+
+impl Place {
+    /// The place for the snapshots of this database file or data directory.
+    pub fn beside(database: &Path) -> Result<Self, SnapshotError> {
+        let real = database.canonicalize().doing("find", database)?;
+        let mut name = real.file_name().map_or(OsString::new(), OsString::from);
+        name.push(SUFFIX);
+        let home = real.with_file_name(name);
+        Ok(Self { home })
+    }
+
+    /// Its directory, which need not exist.
+    pub fn home(&self) -> &Path {
+        &self.home
+    }
+
+    /// Everything that has a name here. The oldest snapshot comes first, and what is no snapshot
+    /// last.
+    pub fn list(&self) -> Result<Vec<Entry>, SnapshotError> {
+        let mut found = Vec::new();
+        for name in self.names()? {
+            found.push(self.entry(name)?);
+        }
+        found.retain(|entry| !matches!(entry, Entry::Unfinished { path, .. } if !path.exists()));
+        found.sort_by_key(|entry| match entry {
+            Entry::Snapshot(snapshot) => (false, snapshot.created()),
+            _ => (true, jiff::Timestamp::MAX),
+        });
+        Ok(found)
+    }
+
+    /// The snapshot of this name.
+    pub fn find(&self, name: &SnapshotName) -> Result<Snapshot, SnapshotError> {
+        if self.path(name).symlink_metadata().is_err() {
+            return Err(self.unknown(name));
+        }
+        match self.entry(name.clone())? {
+            Entry::Snapshot(snapshot) => Ok(*snapshot),
+            Entry::Unfinished { .. } => Err(self.unknown(name)),
+            Entry::Missing { path, .. } => Err(SnapshotError::Missing {
+                name: name.to_string(),
+                path,
+            }),
+            Entry::Unreadable { error, .. } => Err(error),
+        }
+    }
+
+    /// Whether something has this name.
+    pub fn has(&self, name: &SnapshotName) -> bool {
+        self.path(name).symlink_metadata().is_ok()
+    }
+
+    /// Takes a name for a new snapshot, and makes its directory, here or in another one. First
+    /// removes what killed processes left; `removed` learns of each directory.
+    pub fn reserve(
+        &self,
+        name: &SnapshotName,
+        elsewhere: Option<&Path>,
+        removed: &mut dyn FnMut(&Path),
+    ) -> Result<Reserved, SnapshotError> {
+        let lock = self.make()?;
+        let reserved = self.reserve_alone(name, elsewhere, removed);
+        if reserved.is_err() {
+            self.remove_if_empty();
+        }
+        drop(lock);
+        reserved
+    }
+
+    fn reserve_alone(
+        &self,
+        name: &SnapshotName,
+        elsewhere: Option<&Path>,
+        removed: &mut dyn FnMut(&Path),
+    ) -> Result<Reserved, SnapshotError> {
+        self.clean(removed)?;
+        let link = self.path(name);
+        let path = match elsewhere {
+            Some(elsewhere) => {
+                let elsewhere = elsewhere.canonicalize().doing("find", elsewhere)?;
+                elsewhere.join(name.as_str())
+            }
+            None => link.clone(),
+        };
+        for taken in [&link, &path] {
+            if taken.symlink_metadata().is_ok() {
+                return Err(SnapshotError::Taken {
+                    name: name.to_string(),
+                    path: taken.clone(),
+                });
+            }
+        }
+        let directory = match path == link {
+            true => Locked::create(&path)?,
+            false => self.create_elsewhere(&path, &link)?,
+        };
+        Ok(Reserved {
+            place: self.clone(),
+            name: name.clone(),
+            directory,
+        })
+    }
+
+    /// Makes a directory elsewhere, and the link to it. Until the directory has its mark, the link
+    /// is pending.
+    fn create_elsewhere(&self, path: &Path, link: &Path) -> Result<Locked, SnapshotError> {
+        let pending = pending(link);
+        std::os::unix::fs::symlink(path, &pending).doing("create", &pending)?;
+        directory::sync(&self.home)?;
+        let directory = Locked::create(path)?;
+        durable::rename(&pending, link).doing("rename", &pending)?;
+        Ok(directory)
+    }
+
+    /// Drops the snapshot of this name. Also removes what killed processes left.
+    pub fn remove(
+        &self,
+        name: &SnapshotName,
+        removed: &mut dyn FnMut(&Path),
+    ) -> Result<(), SnapshotError> {
+        if !self.home.is_dir() {
+            return Err(self.unknown(name));
+        }
+        let lock = self.make()?;
+        let gone = self.clean(removed).and_then(|()| self.remove_alone(name));
+        self.remove_if_empty();
+        drop(lock);
+        gone
+    }
+
+    fn remove_alone(&self, name: &SnapshotName) -> Result<(), SnapshotError> {
+        let link = self.path(name);
+        match self.entry_if_there(name)? {
+            None => Err(self.unknown(name)),
+            // Only the entry is here.
+            Some(Entry::Missing { .. }) => self.remove_link(&link),
+            Some(Entry::Unfinished { path, .. }) => Err(SnapshotError::InUse { path }),
+            Some(Entry::Snapshot(_) | Entry::Unreadable { .. }) => {
+                let path = real(&link)?;
+                let directory = Locked::alone(&path)?.ok_or(SnapshotError::InUse { path })?;
+                self.end(directory, &link)
+            }
+        }
+    }
+
+    /// Removes a directory and its entry. Killed in between, it is finished by the next: a link is
+    /// pending until the directory is gone.
+    fn end(&self, directory: Locked, entry: &Path) -> Result<(), SnapshotError> {
+        directory.unmake()?;
+        if !entry.is_symlink() {
+            directory.empty()?;
+            return directory.remove();
+        }
+        let pending = pending(entry);
+        if pending != entry {
+            durable::rename(entry, &pending).doing("rename", entry)?;
+        }
+        directory.empty()?;
+        directory.remove()?;
+        self.remove_link(&pending)
+    }
+
+    fn remove_link(&self, link: &Path) -> Result<(), SnapshotError> {
+        let is_link = |found: std::fs::Metadata| found.is_symlink();
+        if link.symlink_metadata().is_ok_and(is_link) {
+            std::fs::remove_file(link).doing("remove", link)?;
+            directory::sync(&self.home)?;
+        }
+        Ok(())
+    }
+
+    /// Removes what killed processes left here.
+    fn clean(&self, removed: &mut dyn FnMut(&Path)) -> Result<(), SnapshotError> {
+        self.clean_pending(removed)?;
+        for name in self.names()? {
+            let link = self.path(&name);
+            if let Entry::Unfinished { path, .. } = self.entry(name)? {
+                self.clean_one(&path, &link, removed)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn clean_one(
+        &self,
+        path: &Path,
+        entry: &Path,
+        removed: &mut dyn FnMut(&Path),
+    ) -> Result<(), SnapshotError> {
+        if !directory::is_marked(path) {
+            // A process was killed before it made the mark, or after it removed it; or somebody
+            // else's directory has files.
+            if std::fs::remove_dir(path).is_ok() {
+                self.remove_link(entry)?;
+                removed(path);
+            }
+            return Ok(());
+        }
+        let Some(directory) = Locked::alone(path)? else {
+            return Ok(());
+        };
+        // Its maker may have completed it just before it let go.
+        if directory::is_complete(path) {
+            return Ok(());
+        }
+        self.end(directory, entry)?;
+        removed(path);
+        Ok(())
+    }
+
+    /// Finishes what was pending when its process was killed.
+    fn clean_pending(&self, removed: &mut dyn FnMut(&Path)) -> Result<(), SnapshotError> {
+        for link in self.links_pending()? {
+            let path = std::fs::read_link(&link).doing("read", &link)?;
+            if path.is_dir() {
+                self.clean_one(&path, &link, removed)?;
+            }
+            // Whoever made a link is done with it, so nothing is there, or nothing of ours.
+            self.remove_link(&link)?;
+        }
+        Ok(())
+    }
+
+    fn links_pending(&self) -> Result<Vec<PathBuf>, SnapshotError> {
+        let mut links = Vec::new();
+        for entry in std::fs::read_dir(&self.home).doing("list", &self.home)? {
+            let entry = entry.doing("list", &self.home)?;
+            let name = entry.file_name();
+            let is_pending = name.as_bytes().starts_with(PENDING.as_bytes());
+            if is_pending && entry.path().is_symlink() {
+                links.push(entry.path());
+            }
+        }
+        Ok(links)
+    }
+
+    /// Keeps names from being given and taken away, as long as the result lives.
+    pub(crate) fn lock(&self) -> Result<File, SnapshotError> {
+        self.make()
+    }
+
+    /// Makes the directory of the place if it is not there, and locks it.
+    fn make(&self) -> Result<File, SnapshotError> {
+        for _ in 0..ATTEMPTS {
+            let made = std::fs::DirBuilder::new().mode(0o700).create(&self.home);
+            match made {
+                Err(error) if error.kind() == ErrorKind::AlreadyExists => {}
+                made => {
+                    made.doing("make the directory", &self.home)?;
+                    durable::sync_parent(&self.home).doing("sync the directory of", &self.home)?;
+                }
+            }
+            let lock = match File::open(&self.home) {
+                Err(error) if error.kind() == ErrorKind::NotFound => continue,
+                opened => opened.doing("open", &self.home)?,
+            };
+            flock(&lock, FlockOperation::LockExclusive).doing("lock", &self.home)?;
+            // Who had the lock may have removed it.
+            if durable::is_file_at(&lock, &self.home).unwrap_or(false) {
+                return Ok(lock);
+            }
+        }
+        Err(ErrorKind::NotFound).doing("lock", &self.home)
+    }
+
+    /// Removes the directory of the place if nothing is in it. Call it under the lock.
+    fn remove_if_empty(&self) {
+        // A directory that is not empty stays, and so does one that cannot be removed: it does no
+        // harm.
+        std::fs::remove_dir(&self.home).unwrap_or_default();
+    }
+
+    fn names(&self) -> Result<Vec<SnapshotName>, SnapshotError> {
+        let entries = match std::fs::read_dir(&self.home) {
+            Err(error) if error.kind() == ErrorKind::NotFound => return Ok(Vec::new()),
+            entries => entries.doing("list", &self.home)?,
+        };
+        let mut names = Vec::new();
+        for entry in entries {
+            let name = entry.doing("list", &self.home)?.file_name();
+            // Something else in here is not ours.
+            let name = name
+                .to_str()
+                .and_then(|name| SnapshotName::parse(name).ok());
+            names.extend(name);
+        }
+        names.sort();
+        Ok(names)
+    }
+
+    fn entry_if_there(&self, name: &SnapshotName) -> Result<Option<Entry>, SnapshotError> {
+        match self.has(name) {
+            true => self.entry(name.clone()).map(Some),
+            false => Ok(None),
+        }
+    }
+
+    fn entry(&self, name: SnapshotName) -> Result<Entry, SnapshotError> {
+        let link = self.path(&name);
+        let Ok(path) = real(&link) else {
+            let path = std::fs::read_link(&link).doing("read", &link)?;
+            return Ok(Entry::Missing { name, path });
+        };
+        Ok(match Record::read(&path) {
+            Ok(Some(record)) => Entry::Snapshot(Box::new(Snapshot::new(path, record))),
+            Ok(None) => Entry::Unfinished { name, path },
+            Err(error) => Entry::Unreadable { name, path, error },
+        })
+    }
+
+    fn path(&self, name: &SnapshotName) -> PathBuf {
+        self.home.join(name.as_str())
+    }
+
+    fn unknown(&self, name: &SnapshotName) -> SnapshotError {
+        // The name is what matters. Without a list there is no advice.
+        let known = self.names().unwrap_or_default();
+        SnapshotError::Unknown {
+            name: name.to_string(),
+            place: self.home.clone(),
+            known: known.iter().map(SnapshotName::to_string).collect(),
+        }
+    }
+}
+
+impl Reserved {
+    /// The name.
+    pub fn name(&self) -> &SnapshotName {
+        &self.name
+    }
+
+    /// The directory for the content.
+    pub fn directory(&self) -> &Path {
+        self.directory.path()
+    }
+
+    /// Makes the snapshot exist. Its content is durable already.
+    pub(crate) fn complete(self, record: Record) -> Result<Snapshot, SnapshotError> {
+        directory::sync(self.directory.path())?;
+        record.write(self.directory.path())?;
+        Ok(Snapshot::new(self.directory.path().to_owned(), record))
+    }
+
+    /// Gives the name back, and removes what was made.
+    pub fn take_back(self) -> Result<(), SnapshotError> {
+        let lock = self.place.make()?;
+        let link = self.place.path(&self.name);
+        let ended = self.place.end(self.directory, &link);
+        self.place.remove_if_empty();
+        drop(lock);
+        ended
+    }
+}
+
+/// The name of an entry's link while its directory comes or goes.
+fn pending(entry: &Path) -> PathBuf {
+    let name = entry.file_name().unwrap_or_default();
+    if name.as_bytes().starts_with(PENDING.as_bytes()) {
+        return entry.to_owned();
+    }
+    let mut pending = OsString::from(PENDING);
+    pending.push(name);
+    entry.with_file_name(pending)
+}
+
+/// Where a snapshot's entry leads.
+fn real(link: &Path) -> Result<PathBuf, SnapshotError> {
+    link.canonicalize().doing("find", link)
+}

@@ -1,0 +1,398 @@
+//! Going back: a SQLite database becomes what one of its snapshots is, and can be brought back.
+//!
+//!   database --+                +--> undo.pending (pages that differ from the snapshot)
+//!   snapshot --+--[compare]-----+
+//!   undo ------+                +--> transaction of SQLite (pages that differ from the target)
+//!                                           |
+//!                                     sync, COMMIT, undo.pending --> undo
+//!
+//! The target is the snapshot, or the snapshot with the pages of its undo over it. In both cases
+//! what is overwritten is kept as the difference to the snapshot, so an undo can be undone, too.
+//!
+//! Invariants
+//! - The database is changed by one transaction of SQLite and nothing else. Killed at any moment,
+//!   it is as before or as after.
+//! - What the transaction overwrites is durable before it is committed.
+//! - Only pages that differ are written. The time limit of writers is SQLite's own lock.
+//!
+//! A clone shares the blocks that nobody has written to since. Windlass asks the file system for
+//! them and does not read them, so the time follows what was changed and not the size.
+//!
+//! Locking: the place, then SQLite's exclusive lock; the snapshot is held.
+
+use std::fs::File;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use windlass_engine::media::{FileNo, fitted};
+use windlass_engine::{Cancel, METADATA_LIMIT_DEFAULT, OpenSet, Progress};
+use windlass_image::{Image, SetImage, SetImageOptions};
+use windlass_sqlite::{
+    DATABASE_HEADER_BYTES, Database, Overwrite, SharedExtents, SqliteError, comparable_first_page,
+    is_lock_page, shape_of_state,
+};
+
+use crate::error::{Doing, SnapshotError};
+use crate::image;
+use crate::method::Method;
+use crate::place::{Entry, Place};
+use crate::snapshot::{Content, Snapshot};
+use crate::undo::{self, UndoReader, UndoRecord, UndoWriter};
+
+/// Bytes that are compared at a time: a multiple of every page size.
+const BLOCK_BYTES: u32 = 1 << 20;
+
+/// What a database goes back to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Back {
+    /// What the snapshot is.
+    ToSnapshot,
+    /// What the last revert to this snapshot overwrote, or the last undo.
+    BeforeRevert,
+}
+
+impl Back {
+    /// The word for it, as a record keeps it.
+    fn word(self) -> &'static str {
+        match self {
+            Self::ToSnapshot => "revert",
+            Self::BeforeRevert => "undo",
+        }
+    }
+}
+
+/// A database that went back.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Reverted {
+    /// Bytes of a page.
+    pub page_bytes: u32,
+    /// Pages of the database now.
+    pub page_count: u32,
+    /// Pages that were written. With 0, the database was as it should be, and was not changed.
+    pub written_count: u32,
+    /// Pages that can be brought back.
+    pub kept_count: u32,
+    /// Pages that were read and compared. The others share their blocks with the snapshot.
+    pub compared_count: u32,
+    /// How long nobody else could write.
+    pub locked: Duration,
+}
+
+/// The snapshot with the newest undo.
+pub fn newest_undo(place: &Place) -> Result<Option<(Snapshot, UndoRecord)>, SnapshotError> {
+    let mut newest: Option<(Snapshot, UndoRecord)> = None;
+    for entry in place.list()? {
+        if let Entry::Snapshot(snapshot) = entry
+            && let Some(record) = snapshot.undo()?
+        {
+            let at = |record: &UndoRecord| record.at.parse::<jiff::Timestamp>().ok();
+            let is_newer = |(_, other): &(_, UndoRecord)| at(&record) > at(other);
+            if newest.as_ref().is_none_or(is_newer) {
+                newest = Some((*snapshot, record));
+            }
+        }
+    }
+    Ok(newest)
+}
+
+/// Makes a database what its snapshot is, or what it was before that.
+pub fn revert(
+    place: &Place,
+    snapshot: &Snapshot,
+    back: Back,
+    database: &Database,
+    progress: &Arc<Progress>,
+    cancel: &Cancel,
+) -> Result<Reverted, SnapshotError> {
+    let _alone = place.lock()?;
+    let _hold = snapshot.hold()?;
+    progress.set_phase("opening the snapshot");
+    let image = image_of(snapshot)?;
+    let base = State::open(image, snapshot, database)?;
+    progress.set_phase("waiting for the database lock");
+    let overwrite = database.begin_overwrite(base.page_bytes, cancel)?;
+    let began = Instant::now();
+    settle_all(place, &overwrite)?;
+    let over = match back {
+        Back::ToSnapshot => None,
+        Back::BeforeRevert => Some(open_undo(place, snapshot, &base)?),
+    };
+    let clone = clone_of(snapshot)?;
+    let shared = clone
+        .as_ref()
+        .and_then(|clone| overwrite.shared_with(clone));
+    let mut writing = Writing::new((&base, over, shared), &overwrite, snapshot.path())?;
+    progress.set_phase("comparing and writing pages");
+    let (written, first) = match writing.run(cancel) {
+        Ok(done) => done,
+        Err(error) => {
+            // The error to show is why the pages were not written.
+            writing.undo.discard().unwrap_or_default();
+            return Err(error);
+        }
+    };
+    let page_count = writing.target_pages;
+    let mut reverted = Reverted {
+        page_bytes: base.page_bytes,
+        page_count,
+        written_count: written,
+        kept_count: 0,
+        compared_count: writing.compared,
+        locked: Duration::ZERO,
+    };
+    if written == 0 {
+        writing.undo.discard()?;
+        return Ok(reverted);
+    }
+    let record = UndoRecord {
+        page_count: writing.now_pages,
+        schema_cookie: overwrite.schema_cookie(&first),
+        ..record_of(snapshot, back, base.page_bytes)
+    };
+    reverted.kept_count = writing.undo.complete(record)?;
+    progress.set_phase("committing");
+    overwrite.commit(&first, page_count)?;
+    reverted.locked = began.elapsed();
+    undo::finish(snapshot.path())?;
+    Ok(reverted)
+}
+
+/// What is known of an undo before its pages are.
+fn record_of(snapshot: &Snapshot, back: Back, page_bytes: u32) -> UndoRecord {
+    UndoRecord {
+        snapshot_id: snapshot.record().id.clone(),
+        at: jiff::Timestamp::now().to_string(),
+        by: back.word().to_owned(),
+        page_bytes,
+        page_count: 0,
+        kept_count: 0,
+        schema_cookie: 0,
+    }
+}
+
+/// Decides about everything that killed reverts left.
+fn settle_all(place: &Place, overwrite: &Overwrite) -> Result<(), SnapshotError> {
+    for entry in place.list()? {
+        if let Entry::Snapshot(snapshot) = entry {
+            undo::settle(snapshot.path(), |cookie| overwrite.is_committed(cookie))?;
+        }
+    }
+    Ok(())
+}
+
+fn open_undo(
+    place: &Place,
+    snapshot: &Snapshot,
+    base: &State,
+) -> Result<UndoReader, SnapshotError> {
+    let none = || SnapshotError::NoUndo {
+        place: place.home().to_owned(),
+    };
+    let undo = UndoReader::open(snapshot.path())?.ok_or_else(none)?;
+    let record = undo.record();
+    let fits = record.snapshot_id == snapshot.record().id && record.page_bytes == base.page_bytes;
+    match fits {
+        true => Ok(undo),
+        false => Err(none()),
+    }
+}
+
+/// The image of a snapshot, whatever its method.
+fn image_of(snapshot: &Snapshot) -> Result<Arc<dyn Image>, SnapshotError> {
+    match snapshot.content()? {
+        Content::Files(image) => Ok(image),
+        Content::Set(stripes) => {
+            let set = OpenSet::open(&stripes, METADATA_LIMIT_DEFAULT)?;
+            let image = SetImage::open(Arc::new(set), &SetImageOptions::default())?;
+            Ok(Arc::new(image))
+        }
+    }
+}
+
+/// The clone of the database file, if the snapshot is one.
+fn clone_of(snapshot: &Snapshot) -> Result<Option<File>, SnapshotError> {
+    if snapshot.record().method != Method::Clone {
+        return Ok(None);
+    }
+    let path = image::file_in(snapshot.path(), FileNo(0));
+    File::open(&path).doing("open", &path).map(Some)
+}
+
+/// The state of a snapshot.
+struct State {
+    image: Arc<dyn Image>,
+    page_bytes: u32,
+    page_count: u32,
+}
+
+impl State {
+    fn open(
+        image: Arc<dyn Image>,
+        snapshot: &Snapshot,
+        database: &Database,
+    ) -> Result<Self, SnapshotError> {
+        windlass_sqlite::check_set(&snapshot.record().facts, image.files())?;
+        let bytes = image.files().0.first().map_or(0, |entry| entry.bytes);
+        let mut header = [0; DATABASE_HEADER_BYTES];
+        let found = image.read(FileNo(0), 0, &mut header)?;
+        let shape = shape_of_state(&header[..found], bytes);
+        let (page_bytes, page_count) = shape.ok_or_else(|| SqliteError::EmptyState {
+            path: database.facts().path.clone().into(),
+        })?;
+        Ok(Self {
+            image,
+            page_bytes,
+            page_count,
+        })
+    }
+
+    /// Reads pages, as many as there are. Pages behind the end are zeros.
+    fn read(&self, first: u32, into: &mut [u8]) -> Result<(), SnapshotError> {
+        let offset = u64::from(first - 1) * u64::from(self.page_bytes);
+        let found = self.image.read(FileNo(0), offset, into)?;
+        into[found..].fill(0);
+        Ok(())
+    }
+}
+
+/// Writes what differs, page by page.
+struct Writing<'a> {
+    base: &'a State,
+    over: Option<UndoReader>,
+    shared: Option<SharedExtents<'a>>,
+    overwrite: &'a Overwrite,
+    undo: UndoWriter,
+    now_pages: u32,
+    target_pages: u32,
+    written: u32,
+    compared: u32,
+}
+
+impl<'a> Writing<'a> {
+    fn new(
+        (base, over, shared): (&'a State, Option<UndoReader>, Option<SharedExtents<'a>>),
+        overwrite: &'a Overwrite,
+        directory: &Path,
+    ) -> Result<Self, SnapshotError> {
+        let target_pages = over
+            .as_ref()
+            .map_or(base.page_count, |over| over.record().page_count);
+        let now_pages = overwrite.reader().bytes() / u64::from(base.page_bytes);
+        Ok(Self {
+            base,
+            over,
+            shared,
+            overwrite,
+            undo: UndoWriter::create(directory)?,
+            now_pages: fitted(now_pages),
+            target_pages,
+            written: 0,
+            compared: 0,
+        })
+    }
+
+    /// Compares all pages. Returns how many were written, and the first page, which is not put yet.
+    fn run(&mut self, cancel: &Cancel) -> Result<(u32, Vec<u8>), SnapshotError> {
+        let page_bytes = self.base.page_bytes as usize;
+        let block_pages = BLOCK_BYTES / self.base.page_bytes;
+        let last = self.now_pages.max(self.target_pages);
+        let mut first_page = Vec::new();
+        let block = || vec![0; BLOCK_BYTES as usize];
+        let (mut now, mut base, mut target) = (block(), block(), block());
+        let mut first = 1;
+        while first <= last {
+            cancel.check()?;
+            let count = block_pages.min(last - first + 1);
+            if first > 1 && self.is_same(first, count) {
+                first += count;
+                continue;
+            }
+            self.compared += count;
+            let bytes = count as usize * page_bytes;
+            self.read(
+                first,
+                &mut now[..bytes],
+                &mut base[..bytes],
+                &mut target[..bytes],
+            )?;
+            if first == 1 {
+                first_page = target[..page_bytes].to_vec();
+            }
+            let pages = now[..bytes].chunks_exact(page_bytes);
+            let pages = pages.zip(base[..bytes].chunks_exact(page_bytes));
+            let pages = pages.zip(target[..bytes].chunks_exact(page_bytes));
+            for (page, ((now, base), target)) in (first..).zip(pages) {
+                self.page(page, now, base, target)?;
+            }
+            first += count;
+        }
+        Ok((self.written, first_page))
+    }
+
+    /// Whether these pages are known to be the same now, in the snapshot and in the target. Blocks
+    /// that a revert wrote may be shared again, if somebody merges equal blocks.
+    fn is_same(&mut self, first: u32, count: u32) -> bool {
+        let pages = first..first + count;
+        let all = [self.now_pages, self.base.page_count, self.target_pages];
+        let is_there = all.iter().all(|last| pages.end - 1 <= *last);
+        let has_over = self
+            .over
+            .as_ref()
+            .is_some_and(|over| over.has_below(pages.end));
+        if !is_there || has_over || self.overwrite.is_logged(pages.clone()) {
+            return false;
+        }
+        let offset = |page: u32| u64::from(page - 1) * u64::from(self.base.page_bytes);
+        let shared = self.shared.as_mut();
+        shared.is_some_and(|shared| shared.cover(offset(pages.start), offset(pages.end)))
+    }
+
+    fn read(
+        &mut self,
+        first: u32,
+        now: &mut [u8],
+        base: &mut [u8],
+        target: &mut [u8],
+    ) -> Result<(), SnapshotError> {
+        let offset = u64::from(first - 1) * u64::from(self.base.page_bytes);
+        let found = self.overwrite.reader().read(offset, now)?;
+        now[found..].fill(0);
+        self.base.read(first, base)?;
+        target.copy_from_slice(base);
+        match &mut self.over {
+            Some(over) => over.lay_over(first, target),
+            None => Ok(()),
+        }
+    }
+
+    fn page(
+        &mut self,
+        page: u32,
+        now: &[u8],
+        base: &[u8],
+        target: &[u8],
+    ) -> Result<(), SnapshotError> {
+        if is_lock_page(page, self.base.page_bytes) {
+            return Ok(());
+        }
+        let is_now = page <= self.now_pages;
+        // The first page is always kept: the state may be written back only because of others.
+        // Behind the end of the snapshot its pages are zeros.
+        if is_now && (page == 1 || now != base) {
+            self.undo.keep(page, now)?;
+        }
+        let is_target = page <= self.target_pages;
+        let differs = match page {
+            1 => comparable_first_page(now) != comparable_first_page(target),
+            _ => is_now != is_target || now != target,
+        };
+        if differs {
+            self.written += 1;
+        }
+        match differs && is_target && page > 1 {
+            true => Ok(self.overwrite.put(page, target)?),
+            false => Ok(()),
+        }
+    }
+}

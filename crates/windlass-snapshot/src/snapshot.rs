@@ -1,0 +1,170 @@
+//! A snapshot that exists: its directory and its record, and how it is read.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use windlass_engine::media::{FileNo, FileTable};
+use windlass_image::{Image, ImageError};
+
+use crate::directory::Locked;
+use crate::error::{Doing, SnapshotError};
+use crate::hook;
+use crate::image;
+use crate::method::Method;
+use crate::record::{Record, State};
+use crate::undo::UndoRecord;
+use crate::{copy, usage};
+
+/// A snapshot.
+#[derive(Clone, Debug)]
+pub struct Snapshot {
+    path: PathBuf,
+    record: Record,
+}
+
+/// Keeps a snapshot from being dropped.
+#[derive(Debug)]
+pub struct Hold {
+    _lock: Locked,
+}
+
+/// What a snapshot is read from.
+pub enum Content {
+    /// A set. These are its stripes.
+    Set(Vec<PathBuf>),
+    /// Its files.
+    Files(Arc<dyn Image>),
+}
+
+impl Snapshot {
+    pub(crate) fn new(path: PathBuf, mut record: Record) -> Self {
+        if record.method == Method::Hook {
+            // The memory knows whether it was lost since, and not the record.
+            record.state = match hook::state(&path.join(hook::CONTENT)) {
+                Ok(hook::HookState { lost: None, .. }) => State::Kept,
+                Ok(hook::HookState {
+                    lost: Some(why), ..
+                }) => State::Lost { why },
+                Err(error) => State::Lost {
+                    why: error.to_string(),
+                },
+            };
+        }
+        Self { path, record }
+    }
+
+    /// The snapshot in this directory.
+    pub fn open(directory: &Path) -> Result<Self, SnapshotError> {
+        match Record::read(directory)? {
+            Some(record) => {
+                let path = directory.canonicalize().doing("find", directory)?;
+                Ok(Self::new(path, record))
+            }
+            None => Err(SnapshotError::NotASnapshot {
+                path: directory.to_owned(),
+            }),
+        }
+    }
+
+    /// Whether a directory is that of a snapshot.
+    pub fn is_at(directory: &Path) -> bool {
+        crate::directory::is_marked(directory) && crate::directory::is_complete(directory)
+    }
+
+    /// Its directory.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// What is known about it.
+    pub fn record(&self) -> &Record {
+        &self.record
+    }
+
+    /// When it was begun.
+    pub fn created(&self) -> jiff::Timestamp {
+        let parsed = self.record.created.parse();
+        parsed.unwrap_or(jiff::Timestamp::MIN)
+    }
+
+    /// Bytes that its directory takes on disk. Blocks that a clone shares with the database count
+    /// too, and so do the pages that the hook preserved for it.
+    pub fn disk_bytes(&self) -> Result<u64, SnapshotError> {
+        let own = usage::disk_bytes(&self.path)?;
+        if self.record.method != Method::Hook {
+            return Ok(own);
+        }
+        let state = hook::state(&self.path.join(hook::CONTENT))?;
+        Ok(own.saturating_add(state.pages_bytes))
+    }
+
+    /// What the last revert to it overwrote, if that can be brought back.
+    pub fn undo(&self) -> Result<Option<UndoRecord>, SnapshotError> {
+        UndoRecord::read(&self.path)
+    }
+
+    /// What the hook knows about it; `None` if it was made in another way.
+    pub fn growth(&self) -> Option<hook::HookState> {
+        let is_hook = self.record.method == Method::Hook;
+        is_hook.then(|| hook::state(&self.path.join(hook::CONTENT)).ok())?
+    }
+
+    /// Keeps it from being dropped as long as the result lives.
+    pub fn hold(&self) -> Result<Hold, SnapshotError> {
+        let in_use = || SnapshotError::InUse {
+            path: self.path.clone(),
+        };
+        let lock = Locked::shared(&self.path)?.ok_or_else(in_use)?;
+        // It may have been dropped, and another one made, since the record was read.
+        match Record::read(&self.path)? {
+            Some(record) if record.id == self.record.id => Ok(Hold { _lock: lock }),
+            _ => Err(SnapshotError::NotASnapshot {
+                path: self.path.clone(),
+            }),
+        }
+    }
+
+    /// What it is read from. Files are held as long as somebody reads them.
+    pub fn content(&self) -> Result<Content, SnapshotError> {
+        if let State::Lost { why } = &self.record.state {
+            return Err(SnapshotError::Lost {
+                name: self.record.name.clone(),
+                why: why.clone(),
+            });
+        }
+        match self.record.method {
+            Method::Copy => Ok(Content::Set(copy::stripes(&self.path))),
+            Method::Clone => {
+                let hold = self.hold()?;
+                let image = image::open(&self.path, &self.record)?;
+                let image = Box::new(image);
+                Ok(Content::Files(Arc::new(Held { image, _hold: hold })))
+            }
+            Method::Hook => {
+                let hold = self.hold()?;
+                let image = Box::new(hook::HookImage::open(&self.path.join(hook::CONTENT))?);
+                Ok(Content::Files(Arc::new(Held { image, _hold: hold })))
+            }
+        }
+    }
+}
+
+/// The files of a snapshot, which cannot be dropped while this exists.
+struct Held {
+    image: Box<dyn Image>,
+    _hold: Hold,
+}
+
+impl Image for Held {
+    fn files(&self) -> &FileTable {
+        self.image.files()
+    }
+
+    fn read(&self, file: FileNo, offset: u64, into: &mut [u8]) -> Result<usize, ImageError> {
+        self.image.read(file, offset, into)
+    }
+
+    fn identity(&self) -> Option<[u8; 32]> {
+        self.image.identity()
+    }
+}

@@ -1,0 +1,359 @@
+//! What a revert of a SQLite database overwrote, so that it can be undone: a file in the directory
+//! of the snapshot.
+//!
+//!   [ page number 4 | crc32c 4 | page ] ... [ JSON ] [ its length 4 | crc32c 4 | "WLUNDO 1" ]
+//!
+//! It has each page in which the database differed from the snapshot. So the snapshot, with these
+//! pages over it, is the database as it was. Pages come in ascending order. Numbers are
+//! little-endian; pages are counted from 1. The checksum of a page covers its number, too.
+//!
+//! While the transaction of the revert is not committed, the file has another name (`PENDING`).
+//! What it tells of the schema cookie decides later what became of the transaction.
+
+use std::fs::{File, OpenOptions};
+use std::io::{BufReader, BufWriter, ErrorKind, Read, Write};
+use std::os::unix::fs::{FileExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+
+use serde::{Deserialize, Serialize};
+use windlass_engine::media::crc32c;
+use windlass_engine::{durable, open_regular};
+
+use crate::directory;
+use crate::error::{Doing, SnapshotError};
+
+/// The file, in the directory of its snapshot.
+const UNDO: &str = "undo";
+/// The same while its transaction is not committed.
+const PENDING: &str = "undo.pending";
+/// The end of the file.
+const MAGIC: &[u8; 8] = b"WLUNDO 1";
+/// Bytes in front of a page.
+const HEAD_BYTES: usize = 8;
+/// Length and checksum of the JSON document, and the magic.
+const TAIL_BYTES: u64 = 16;
+/// A longer document is none.
+const JSON_BYTES_MAX: u32 = 1 << 16;
+/// Bytes that are read or written at a time.
+const BUFFER_BYTES: usize = 1 << 20;
+
+/// What is known about a state that was overwritten.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct UndoRecord {
+    /// The id of the snapshot that the pages go over.
+    pub snapshot_id: String,
+    /// RFC 3339 time at which the state was overwritten.
+    pub at: String,
+    /// What was written instead: `revert` or `undo`.
+    pub by: String,
+    /// Bytes of a page.
+    pub page_bytes: u32,
+    /// Pages of the state.
+    pub page_count: u32,
+    /// Pages that are kept here.
+    pub kept_count: u32,
+    /// The schema cookie of the transaction that overwrote the state.
+    pub schema_cookie: u32,
+}
+
+impl UndoRecord {
+    /// The record of a snapshot's undo. `None` if there is none.
+    pub(crate) fn read(directory: &Path) -> Result<Option<Self>, SnapshotError> {
+        read_at(&directory.join(UNDO)).map(|found| found.map(|(_, record)| record))
+    }
+}
+
+/// Decides what becomes of an undo whose revert was cut off: `is_committed` knows by the schema
+/// cookie whether its transaction was committed.
+pub(crate) fn settle(
+    directory: &Path,
+    is_committed: impl Fn(u32) -> bool,
+) -> Result<(), SnapshotError> {
+    let pending = directory.join(PENDING);
+    // The file was complete before the commit began. So one that is not was never needed.
+    match read_at(&pending) {
+        Ok(None) => Ok(()),
+        Ok(Some((_, record))) if is_committed(record.schema_cookie) => finish(directory),
+        Ok(Some(_)) | Err(SnapshotError::Damaged { .. }) => {
+            std::fs::remove_file(&pending).doing("remove", &pending)
+        }
+        Err(error) => Err(error),
+    }
+}
+
+/// Makes the pending undo the one of its snapshot, durably.
+pub(crate) fn finish(directory: &Path) -> Result<(), SnapshotError> {
+    let (from, to) = (directory.join(PENDING), directory.join(UNDO));
+    durable::rename(&from, &to).doing("rename", &from)
+}
+
+/// Reads the record of a file, and leaves the file open.
+fn read_at(path: &Path) -> Result<Option<(File, UndoRecord)>, SnapshotError> {
+    let file = match open_regular(path) {
+        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
+        opened => opened.doing("open", path)?,
+    };
+    let damaged = |what| SnapshotError::Damaged {
+        path: path.to_owned(),
+        what,
+    };
+    let bytes = file.metadata().doing("inspect", path)?.len();
+    let tail_at = bytes.checked_sub(TAIL_BYTES);
+    let tail_at = tail_at.ok_or_else(|| damaged("it is too short"))?;
+    let mut tail = [0; 16];
+    file.read_exact_at(&mut tail, tail_at).doing("read", path)?;
+    if tail[8..] != *MAGIC {
+        return Err(damaged("it does not end like what a revert keeps"));
+    }
+    let (length, sum) = (u32_at(&tail, 0), u32_at(&tail, 4));
+    let json_at = tail_at.checked_sub(u64::from(length));
+    let json_at = json_at
+        .filter(|_| length <= JSON_BYTES_MAX)
+        .ok_or_else(|| damaged("its record is too long"))?;
+    let mut json = vec![0; length as usize];
+    file.read_exact_at(&mut json, json_at).doing("read", path)?;
+    if crc32c(&json) != sum {
+        return Err(damaged("the checksum of its record is wrong"));
+    }
+    let record: UndoRecord = serde_json::from_slice(&json)
+        .map_err(|_| damaged("its record is not the JSON document it should be"))?;
+    let entry = HEAD_BYTES as u64 + u64::from(record.page_bytes);
+    if entry * u64::from(record.kept_count) != json_at {
+        return Err(damaged("its length is wrong"));
+    }
+    Ok(Some((file, record)))
+}
+
+fn u32_at(bytes: &[u8], offset: usize) -> u32 {
+    let mut number = [0; 4];
+    number.copy_from_slice(&bytes[offset..offset + 4]);
+    u32::from_le_bytes(number)
+}
+
+/// The checksum of a page with its number.
+fn checksum(page: u32, bytes: &[u8]) -> u32 {
+    let mut all = Vec::with_capacity(bytes.len() + 4);
+    all.extend_from_slice(&page.to_le_bytes());
+    all.extend_from_slice(bytes);
+    crc32c(&all)
+}
+
+/// Writes the pages that are overwritten. Dropping it before [`UndoWriter::complete`] leaves a file
+/// that counts for nothing.
+pub(crate) struct UndoWriter {
+    path: PathBuf,
+    out: BufWriter<File>,
+    kept: u32,
+}
+
+impl UndoWriter {
+    /// A pending undo in the directory of a snapshot.
+    pub(crate) fn create(directory: &Path) -> Result<Self, SnapshotError> {
+        let path = directory.join(PENDING);
+        let mut options = OpenOptions::new();
+        let options = options.write(true).create(true).truncate(true).mode(0o600);
+        let file = options.open(&path).doing("create", &path)?;
+        Ok(Self {
+            path,
+            out: BufWriter::with_capacity(BUFFER_BYTES, file),
+            kept: 0,
+        })
+    }
+
+    /// Keeps a page. Each page has a larger number than the one before.
+    pub(crate) fn keep(&mut self, page: u32, bytes: &[u8]) -> Result<(), SnapshotError> {
+        let sum = checksum(page, bytes);
+        let mut head = [0; HEAD_BYTES];
+        head[..4].copy_from_slice(&page.to_le_bytes());
+        head[4..].copy_from_slice(&sum.to_le_bytes());
+        let written = self.out.write_all(&head);
+        let written = written.and_then(|()| self.out.write_all(bytes));
+        written.doing("write", &self.path)?;
+        self.kept += 1;
+        Ok(())
+    }
+
+    /// Completes the file, durably. It is still pending. Returns the number of its pages.
+    pub(crate) fn complete(mut self, mut record: UndoRecord) -> Result<u32, SnapshotError> {
+        record.kept_count = self.kept;
+        let json = serde_json::to_vec(&record).map_err(std::io::Error::from);
+        let json = json.doing("encode", &self.path)?;
+        let length = u32::try_from(json.len()).map_err(std::io::Error::other);
+        let length = length.doing("encode", &self.path)?;
+        let mut tail = json.clone();
+        tail.extend_from_slice(&length.to_le_bytes());
+        tail.extend_from_slice(&crc32c(&json).to_le_bytes());
+        tail.extend_from_slice(MAGIC);
+        let written = self.out.write_all(&tail).and_then(|()| self.out.flush());
+        let synced = written.and_then(|()| self.out.get_ref().sync_all());
+        synced.doing("write", &self.path)?;
+        directory::sync(self.path.parent().unwrap_or(&self.path))?;
+        Ok(self.kept)
+    }
+
+    /// Removes the file.
+    pub(crate) fn discard(self) -> Result<(), SnapshotError> {
+        std::fs::remove_file(&self.path).doing("remove", &self.path)
+    }
+}
+
+/// Reads the pages of an undo, in their order.
+pub(crate) struct UndoReader {
+    path: PathBuf,
+    input: BufReader<File>,
+    record: UndoRecord,
+    left: u32,
+    /// The next page.
+    next: Option<(u32, Vec<u8>)>,
+}
+
+impl UndoReader {
+    /// The undo in the directory of a snapshot. `None` if there is none.
+    pub(crate) fn open(directory: &Path) -> Result<Option<Self>, SnapshotError> {
+        let path = directory.join(UNDO);
+        let Some((file, record)) = read_at(&path)? else {
+            return Ok(None);
+        };
+        let mut reader = Self {
+            path,
+            input: BufReader::with_capacity(BUFFER_BYTES, file),
+            left: record.kept_count,
+            record,
+            next: None,
+        };
+        reader.advance()?;
+        Ok(Some(reader))
+    }
+
+    pub(crate) fn record(&self) -> &UndoRecord {
+        &self.record
+    }
+
+    /// Whether a page below this one is still to come.
+    pub(crate) fn has_below(&self, page: u32) -> bool {
+        self.next.as_ref().is_some_and(|(next, _)| *next < page)
+    }
+
+    /// Puts the pages from `first` on over `block`, which begins with that page. Blocks must come
+    /// in ascending order.
+    pub(crate) fn lay_over(&mut self, first: u32, block: &mut [u8]) -> Result<(), SnapshotError> {
+        let page_bytes = self.record.page_bytes as usize;
+        for (page, into) in (first..).zip(block.chunks_exact_mut(page_bytes)) {
+            while let Some((_, bytes)) = self.next.take_if(|(next, _)| *next <= page) {
+                into.copy_from_slice(&bytes);
+                self.advance()?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Reads the next page.
+    fn advance(&mut self) -> Result<(), SnapshotError> {
+        if self.left == 0 {
+            self.next = None;
+            return Ok(());
+        }
+        let mut head = [0; HEAD_BYTES];
+        let mut bytes = vec![0; self.record.page_bytes as usize];
+        let read = self.input.read_exact(&mut head);
+        let read = read.and_then(|()| self.input.read_exact(&mut bytes));
+        read.doing("read", &self.path)?;
+        let page = u32_at(&head, 0);
+        if checksum(page, &bytes) != u32_at(&head, 4) {
+            return Err(SnapshotError::Damaged {
+                path: self.path.clone(),
+                what: "the checksum of a page is wrong",
+            });
+        }
+        self.left -= 1;
+        self.next = Some((page, bytes));
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn record() -> UndoRecord {
+        UndoRecord {
+            snapshot_id: "1".to_owned(),
+            at: "2026-11-23T08:00:00Z".to_owned(),
+            by: "revert".to_owned(),
+            page_bytes: 512,
+            page_count: 9,
+            kept_count: 0,
+            schema_cookie: 7,
+        }
+    }
+
+    fn written(directory: &Path) {
+        let mut writer = UndoWriter::create(directory).unwrap();
+        for page in [1_u32, 4, 9] {
+            writer
+                .keep(page, &[u8::try_from(page).unwrap(); 512])
+                .unwrap();
+        }
+        assert_eq!(writer.complete(record()).unwrap(), 3);
+    }
+
+    /// All pages of the undo over zeros, in blocks of two.
+    fn laid(directory: &Path) -> Result<Vec<u8>, SnapshotError> {
+        let mut reader = UndoReader::open(directory)?.unwrap();
+        let mut first_bytes = Vec::new();
+        for first in (1..=9).step_by(2) {
+            let mut block = [0; 1024];
+            reader.lay_over(first, &mut block)?;
+            first_bytes.extend([block[0], block[1023]]);
+        }
+        Ok(first_bytes)
+    }
+
+    #[test]
+    fn pages_are_read_as_they_were_kept_and_no_changed_byte_is_taken() {
+        let place = tempfile::tempdir().unwrap();
+        written(place.path());
+        assert_eq!(UndoRecord::read(place.path()).unwrap(), None);
+        finish(place.path()).unwrap();
+        let found = UndoRecord::read(place.path()).unwrap().unwrap();
+        assert_eq!(
+            found,
+            UndoRecord {
+                kept_count: 3,
+                ..record()
+            }
+        );
+        assert_eq!(laid(place.path()).unwrap(), [1, 0, 0, 4, 0, 0, 0, 0, 9, 0]);
+        let path = place.path().join(UNDO);
+        let bytes = std::fs::read(&path).unwrap();
+        for at in 0..bytes.len() {
+            let mut changed = bytes.clone();
+            changed[at] ^= 1;
+            #[expect(clippy::disallowed_methods, reason = "a fixture needs no durability")]
+            std::fs::write(&path, changed).unwrap();
+            assert!(laid(place.path()).is_err(), "byte {at}");
+        }
+        for length in [0, 15, bytes.len() - 1] {
+            #[expect(clippy::disallowed_methods, reason = "a fixture needs no durability")]
+            std::fs::write(&path, &bytes[..length]).unwrap();
+            assert!(laid(place.path()).is_err(), "length {length}");
+        }
+    }
+
+    #[test]
+    fn what_was_cut_off_counts_only_if_its_transaction_was_committed() {
+        let place = tempfile::tempdir().unwrap();
+        let settled = |committed: bool| {
+            settle(place.path(), |cookie| cookie == 7 && committed).unwrap();
+            assert!(!place.path().join(PENDING).exists());
+            UndoRecord::read(place.path()).unwrap().is_some()
+        };
+        written(place.path());
+        assert!(!settled(false));
+        UndoWriter::create(place.path()).unwrap();
+        assert!(!settled(true));
+        written(place.path());
+        assert!(settled(true));
+        assert!(settled(false));
+    }
+}

@@ -1,0 +1,94 @@
+//! No write escapes the hook: every byte that a snapshot shows stays the same, whatever the server
+//! does.
+
+use windlass_testkit::postgres::{PrivateCluster, succeed};
+
+use crate::support::{Source, sums, versions};
+
+/// All ways in which a server writes to files that it had before.
+const STATEMENTS: [&str; 24] = [
+    "UPDATE t SET x = x || 'a'",
+    "VACUUM (FREEZE, ANALYZE) t",
+    "DELETE FROM t WHERE i % 3 = 0",
+    "VACUUM t",
+    "CREATE INDEX t_x ON t (x)",
+    "REINDEX INDEX t_i",
+    "CLUSTER t USING t_i",
+    "VACUUM FULL t",
+    "ALTER TABLE t ADD COLUMN y int DEFAULT 5",
+    "ALTER TABLE t ALTER COLUMN i TYPE bigint",
+    "ALTER TABLE u SET LOGGED",
+    "ALTER TABLE w SET UNLOGGED",
+    "ALTER TABLE v SET TABLESPACE s",
+    "TRUNCATE u",
+    "BEGIN; CREATE TABLE z AS SELECT 1; TRUNCATE z; INSERT INTO z VALUES (1); COMMIT",
+    "BEGIN; INSERT INTO v SELECT i, 'p' FROM generate_series(1, 3000) i; PREPARE TRANSACTION 'p'",
+    "CHECKPOINT",
+    "COMMIT PREPARED 'p'",
+    "SELECT lo_unlink(1)",
+    "DROP TABLE w",
+    "CREATE DATABASE d",
+    "ALTER DATABASE d SET TABLESPACE s",
+    "DROP DATABASE d",
+    "CHECKPOINT",
+];
+
+fn prepare(server: &PrivateCluster, space: &str) {
+    let rows = "AS SELECT i, md5(i::text) AS x FROM generate_series(1, 5000) i";
+    for sql in [
+        &format!("CREATE TABLESPACE s LOCATION '{space}'"),
+        &format!("CREATE TABLE t {rows}"),
+        "CREATE INDEX t_i ON t (i)",
+        &format!("CREATE UNLOGGED TABLE u {rows}"),
+        &format!("CREATE TABLE v {rows}"),
+        &format!("CREATE TABLE w {rows}"),
+        &format!("CREATE TABLE in_space TABLESPACE s {rows}"),
+        "SELECT lo_from_bytea(1, decode(repeat('00', 50000), 'hex'))",
+        "VACUUM",
+        "CHECKPOINT",
+    ] {
+        server.sql("postgres", sql);
+    }
+}
+
+/// Two hundred subtransactions and many small ones, for the status of transactions.
+fn transactions(server: &PrivateCluster) {
+    let nested = "DO $$ BEGIN FOR i IN 1..200 LOOP BEGIN INSERT INTO v VALUES (i, 's'); \
+         EXCEPTION WHEN others THEN NULL; END; END LOOP; END $$";
+    server.sql("postgres", nested);
+    server.sql("postgres", "UPDATE in_space SET x = 'b'");
+    server.sql("postgres", "CREATE TABLE pgbench_marker (n int)");
+    succeed(
+        server
+            .tool("pgbench")
+            .args(["-i", "-s", "1", "-q", "postgres"]),
+    );
+    succeed(
+        server
+            .tool("pgbench")
+            .args(["-c", "4", "-t", "100", "-n", "postgres"]),
+    );
+}
+
+#[test]
+fn no_write_to_a_file_of_a_snapshot_escapes_the_hook() {
+    for (major, bin) in versions() {
+        let source = Source::start_with(&bin, &["max_prepared_transactions = 5"]);
+        let space = source.place.path().join("space");
+        std::fs::create_dir(&space).unwrap();
+        prepare(&source.server, &space.display().to_string());
+        let snapshot = source.snapshot("one");
+        let before = sums(&snapshot.directory);
+        for sql in STATEMENTS {
+            source.server.sql("postgres", sql);
+        }
+        transactions(&source.server);
+        source.server.sql("postgres", "CHECKPOINT");
+        let after = sums(&snapshot.directory);
+        let differing: Vec<_> = before.iter().zip(&after).filter(|(a, b)| a != b).collect();
+        assert!(differing.is_empty(), "version {major}: {differing:?}");
+        let state = windlass_snapshot::hook::state(&snapshot.directory).unwrap();
+        assert_eq!(state.lost, None);
+        assert!(state.pages > 50, "version {major}: {state:?}");
+    }
+}

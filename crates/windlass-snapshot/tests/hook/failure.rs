@@ -1,0 +1,142 @@
+//! Whatever breaks on our side: the source goes on, and no snapshot shows a wrong page.
+
+use std::process::Command;
+
+use windlass_snapshot::hook::{self, HookError, HookImage};
+use windlass_testkit::postgres::{DEFAULT_BIN, PrivateCluster};
+
+use crate::support::{Source, sums};
+
+fn source() -> Source {
+    let source = Source::start(DEFAULT_BIN.as_ref());
+    let rows = "SELECT i, repeat('x', 200) AS x FROM generate_series(1, 5000) i";
+    source
+        .server
+        .sql("postgres", &format!("CREATE TABLE t AS {rows}"));
+    source
+}
+
+fn write(server: &PrivateCluster) {
+    server.sql("postgres", "UPDATE t SET x = repeat('y', 200)");
+    server.sql("postgres", "CHECKPOINT");
+    assert_eq!(
+        server.sql("postgres", "SELECT count(*) FROM t WHERE x LIKE 'y%'"),
+        "5000"
+    );
+}
+
+fn assert_lost(directory: &std::path::Path, why: &str) {
+    let state = hook::state(directory).unwrap();
+    let lost = state.lost.unwrap_or_default();
+    assert!(lost.contains(why), "{lost}");
+    let error = HookImage::open(directory).err().unwrap();
+    assert!(matches!(error, HookError::Lost { .. }), "{error}");
+}
+
+#[test]
+fn a_store_that_is_gone_loses_the_snapshot_and_no_statement() {
+    let source = source();
+    let snapshot = source.snapshot("one");
+    let store = std::fs::read_dir(source.store()).unwrap().next().unwrap();
+    std::fs::remove_file(store.unwrap().path()).unwrap();
+    write(&source.server);
+    assert_lost(&snapshot.directory, "store");
+    hook::remove(&snapshot.directory).unwrap();
+    let second = source.snapshot("two");
+    let before = sums(&second.directory);
+    write(&source.server);
+    assert_eq!(sums(&second.directory), before);
+}
+
+#[test]
+fn a_damaged_page_of_the_store_is_an_error_and_never_an_answer() {
+    use std::os::unix::fs::FileExt;
+    let source = source();
+    let snapshot = source.snapshot("one");
+    write(&source.server);
+    let store = std::fs::read_dir(source.store())
+        .unwrap()
+        .next()
+        .unwrap()
+        .unwrap();
+    let file = std::fs::OpenOptions::new()
+        .write(true)
+        .open(store.path())
+        .unwrap();
+    for page in (2..40).step_by(3) {
+        file.write_all_at(b"damage", page * 8192 + 100).unwrap();
+    }
+    let image = HookImage::open(&snapshot.directory).unwrap();
+    let mut faults = 0;
+    for entry in &windlass_image::Image::files(&image).0 {
+        let mut bytes = vec![0; usize::try_from(entry.bytes).unwrap()];
+        let read = windlass_image::Image::read(&image, entry.file, 0, &mut bytes);
+        if let Err(error) = read {
+            assert!(error.is_damage(), "{error}");
+            faults += 1;
+        }
+    }
+    assert!(faults > 0);
+}
+
+#[test]
+fn a_server_that_ran_without_the_hook_loses_every_snapshot() {
+    let mut source = source();
+    let snapshot = source.snapshot("one");
+    source.server.stop("fast");
+    source.server.option("-c shared_preload_libraries=");
+    source.server.run();
+    write(&source.server);
+    source.server.stop("fast");
+    let library = source.place.path().join("windlass.so");
+    source.server.option(&format!(
+        "-c shared_preload_libraries={}",
+        library.display()
+    ));
+    source.server.run();
+    assert_lost(&snapshot.directory, "without the hook");
+}
+
+#[test]
+fn a_server_without_the_hook_is_told_from_one_with_it() {
+    let server = PrivateCluster::start(&Default::default());
+    let place = tempfile::tempdir().unwrap();
+    let mut cluster = windlass_postgres::Cluster::connect(&server.conninfo()).unwrap();
+    let request = hook::HookRequest {
+        directory: place.path(),
+        store: place.path(),
+        start: hook::HookStart::Checkpoint,
+        limits: hook::HookLimits::default(),
+        label: "none",
+        progress: &windlass_engine::Progress::default(),
+    };
+    let made = hook::create(&mut cluster, &request, &windlass_engine::Cancel::new());
+    assert!(matches!(made, Err(HookError::NotLoaded { .. })));
+}
+
+#[test]
+fn a_backend_that_is_killed_harms_nobody() {
+    let source = source();
+    let snapshot = source.snapshot("one");
+    let before = sums(&snapshot.directory);
+    for _ in 0..3 {
+        let mut pgbench = source.server.tool("psql");
+        pgbench.args(["-d", "postgres", "-c", "UPDATE t SET x = x || 'z'"]);
+        pgbench.stdout(std::process::Stdio::null());
+        let mut client = pgbench.stderr(std::process::Stdio::null()).spawn().unwrap();
+        let kill = "SELECT pid FROM pg_stat_activity WHERE backend_type = 'checkpointer'";
+        let pid = source.server.sql("postgres", kill);
+        Command::new("kill").args(["-9", &pid]).status().unwrap();
+        client.wait().unwrap();
+        while !source
+            .server
+            .try_sql("postgres", "SELECT 1")
+            .status
+            .success()
+        {
+            std::thread::sleep(std::time::Duration::from_millis(50));
+        }
+    }
+    write(&source.server);
+    assert_eq!(sums(&snapshot.directory), before);
+}

@@ -1,0 +1,129 @@
+//! Snapshots by the hook from the name to the drop, as the operations make them.
+
+use std::sync::Arc;
+
+use windlass_engine::{Cancel, Progress};
+use windlass_postgres::{BackupRequest, Cluster};
+use windlass_snapshot::hook::{HookStart, PostgresHook};
+use windlass_snapshot::{
+    Content, Entry, Maker, Method, Obstacle, Place, PostgresCopy, Snapshot, SnapshotError,
+    SnapshotName, Source as Of, State, choose, create,
+};
+use windlass_testkit::postgres::{DEFAULT_BIN, PrivateCluster};
+
+use crate::support::Source;
+
+fn makers(server: &PrivateCluster) -> Vec<Box<dyn Maker>> {
+    let cluster = || Cluster::connect(&server.conninfo()).unwrap();
+    let (request, start) = (BackupRequest::default(), HookStart::default());
+    vec![
+        Box::new(PostgresHook::new(cluster(), request, start)),
+        Box::new(PostgresCopy::new(cluster(), BackupRequest::default())),
+    ]
+}
+
+fn make(source: &Source, name: &str) -> Snapshot {
+    let place = Place::beside(source.server.data()).unwrap();
+    let name = SnapshotName::parse(name).unwrap();
+    let reserved = place.reserve(&name, None, &mut |_| ()).unwrap();
+    let mut chosen = choose(makers(&source.server), None, reserved.directory()).unwrap();
+    assert_eq!(chosen.maker.method(), Method::Hook, "the cheapest method");
+    let of = Of {
+        kind: "postgresql".to_owned(),
+        path: source.server.data().to_owned(),
+    };
+    let progress = Arc::<Progress>::default();
+    let made = create(reserved, &mut *chosen.maker, of, &progress, &Cancel::new());
+    made.unwrap().snapshot
+}
+
+/// Bytes of the file with the version, from a snapshot's image.
+fn version(snapshot: &Snapshot) -> Vec<u8> {
+    let Content::Files(image) = snapshot.content().unwrap() else {
+        panic!("a snapshot by the hook is no set");
+    };
+    let files = &image.files().0;
+    let entry = files.iter().find(|entry| entry.path == b"PG_VERSION");
+    let entry = entry.unwrap().clone();
+    let mut bytes = vec![0; usize::try_from(entry.bytes).unwrap()];
+    image.read(entry.file, 0, &mut bytes).unwrap();
+    bytes
+}
+
+#[test]
+fn snapshots_are_made_listed_read_and_dropped() {
+    let source = Source::start(DEFAULT_BIN.as_ref());
+    source
+        .server
+        .sql("postgres", "CREATE TABLE t AS SELECT 1 AS i");
+    let place = Place::beside(source.server.data()).unwrap();
+    let snapshot = make(&source, "one");
+    make(&source, "two");
+    let steps: Vec<_> = snapshot
+        .record()
+        .steps
+        .iter()
+        .map(|step| &step.name)
+        .collect();
+    assert!(steps.len() > 5, "{steps:?}");
+    assert_eq!(version(&snapshot), b"15\n");
+    assert_eq!(place.list().unwrap().len(), 2);
+    let name = |text: &str| SnapshotName::parse(text).unwrap();
+    place.remove(&name("one"), &mut |_| ()).unwrap();
+    assert_eq!(version(&place.find(&name("two")).unwrap()), b"15\n");
+    place.remove(&name("two"), &mut |_| ()).unwrap();
+    assert!(
+        !place.home().exists(),
+        "the store and the place go with the last snapshot"
+    );
+}
+
+#[test]
+fn a_list_shows_a_snapshot_that_was_lost() {
+    let source = Source::start(DEFAULT_BIN.as_ref());
+    source.server.sql(
+        "postgres",
+        "CREATE TABLE t AS SELECT generate_series(1, 1000) AS i",
+    );
+    let snapshot = make(&source, "one");
+    windlass_snapshot::hook::give_up(&snapshot.path().join("hook")).unwrap();
+    let place = Place::beside(source.server.data()).unwrap();
+    let listed = place.list().unwrap();
+    let [Entry::Snapshot(found)] = &listed[..] else {
+        panic!("{listed:?}");
+    };
+    assert!(matches!(found.record().state, State::Lost { .. }));
+    assert!(matches!(found.content(), Err(SnapshotError::Lost { .. })));
+    place
+        .remove(&SnapshotName::parse("one").unwrap(), &mut |_| ())
+        .unwrap();
+}
+
+#[test]
+fn without_the_hook_the_next_method_is_taken_and_the_reason_is_told() {
+    let server = PrivateCluster::start(&Default::default());
+    let place = tempfile::tempdir().unwrap();
+    let chosen = choose(makers(&server), None, place.path()).unwrap();
+    assert_eq!(chosen.maker.method(), Method::Copy);
+    let passed = &chosen.passed_over[0];
+    assert!(
+        matches!(passed.obstacle, Obstacle::NoHook { .. }),
+        "{passed:?}"
+    );
+}
+
+#[test]
+fn a_method_that_the_kind_of_database_does_not_have_is_refused() {
+    let server = PrivateCluster::start(&Default::default());
+    let place = tempfile::tempdir().unwrap();
+    let chosen = choose(makers(&server), Some(Method::Clone), place.path());
+    let error = chosen.err().unwrap();
+    let is_refused = matches!(
+        error,
+        SnapshotError::Method {
+            obstacle: Obstacle::OtherDatabase,
+            ..
+        }
+    );
+    assert!(is_refused, "{error}");
+}

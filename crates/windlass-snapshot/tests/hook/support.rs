@@ -1,0 +1,169 @@
+//! Servers with the hook, snapshots of them, and servers on what a snapshot shows.
+
+use std::os::unix::fs::DirBuilderExt;
+use std::path::{Path, PathBuf};
+
+use tempfile::TempDir;
+use windlass_engine::media::{FileEntry, FileKind, crc32c};
+use windlass_engine::{Cancel, Progress};
+use windlass_image::Image;
+use windlass_postgres::Cluster;
+use windlass_snapshot::hook::{
+    self, HookError, HookImage, HookLimits, HookMade, HookRequest, HookStart,
+};
+use windlass_testkit::postgres::{ClusterOptions, DEFAULT_BIN, PrivateCluster, become_server_user};
+
+/// The library, as cargo built it for these tests.
+pub fn library() -> PathBuf {
+    let tests = std::env::current_exe().unwrap();
+    let library = tests.with_file_name("libwindlass_interpose.so");
+    assert!(library.exists(), "{} is missing", library.display());
+    library
+}
+
+/// The installed versions, with their programs.
+pub fn versions() -> Vec<(u32, PathBuf)> {
+    let text = std::env::var("WINDLASS_TEST_PG_BINDIRS");
+    let text = text.expect("WINDLASS_TEST_PG_BINDIRS is not set: run scripts/test");
+    let parse = |pair: &str| {
+        let (major, bin) = pair.split_once('=').expect("MAJOR=DIRECTORY");
+        (major.parse().expect("a major version"), PathBuf::from(bin))
+    };
+    let mut versions: Vec<_> = text.split(':').map(parse).collect();
+    versions.push((15, DEFAULT_BIN.into()));
+    versions
+}
+
+/// A server with the hook, and a place for its snapshots.
+pub struct Source {
+    pub server: PrivateCluster,
+    pub place: TempDir,
+}
+
+/// A snapshot in its directory.
+pub struct Snapshot {
+    pub directory: PathBuf,
+    pub made: HookMade,
+}
+
+impl Source {
+    pub fn start(bin: &Path) -> Self {
+        Self::start_with(bin, &[])
+    }
+
+    pub fn start_with(bin: &Path, settings: &[&str]) -> Self {
+        become_server_user();
+        let place = tempfile::tempdir().unwrap();
+        let copy = place.path().join("windlass.so");
+        std::fs::copy(library(), &copy).unwrap();
+        std::fs::create_dir(place.path().join("store")).unwrap();
+        let mut options = ClusterOptions {
+            bin: bin.into(),
+            ..ClusterOptions::default()
+        };
+        options = options.initdb("--data-checksums");
+        options = options.setting(format!("shared_preload_libraries = '{}'", copy.display()));
+        for setting in settings {
+            options = options.setting(*setting);
+        }
+        let server = PrivateCluster::start(&options);
+        Self { server, place }
+    }
+
+    pub fn store(&self) -> PathBuf {
+        self.place.path().join("store")
+    }
+
+    pub fn snapshot(&self, name: &str) -> Snapshot {
+        self.try_snapshot(name, HookStart::Checkpoint).unwrap()
+    }
+
+    /// A snapshot of one moment, without a checkpoint.
+    pub fn pause(&self, name: &str) -> Snapshot {
+        self.try_snapshot(name, HookStart::Pause).unwrap()
+    }
+
+    pub fn try_snapshot(&self, name: &str, start: HookStart) -> Result<Snapshot, HookError> {
+        self.try_limited(name, start, HookLimits::default())
+    }
+
+    pub fn try_limited(
+        &self,
+        name: &str,
+        start: HookStart,
+        limits: HookLimits,
+    ) -> Result<Snapshot, HookError> {
+        let directory = self.place.path().join(name);
+        std::fs::create_dir(&directory).unwrap();
+        let mut cluster = Cluster::connect(&self.server.conninfo()).unwrap();
+        let store = self.store();
+        let request = HookRequest {
+            directory: &directory,
+            store: &store,
+            start,
+            limits,
+            label: name,
+            progress: &Progress::default(),
+        };
+        let made = hook::create(&mut cluster, &request, &Cancel::new())?;
+        Ok(Snapshot { directory, made })
+    }
+
+    /// Starts a server on what a snapshot shows.
+    pub fn view(&self, snapshot: &Snapshot) -> PrivateCluster {
+        let into = tempfile::tempdir_in(self.place.path()).unwrap().keep();
+        let data = into.join("data");
+        materialize(&snapshot.directory, &data);
+        let view = PrivateCluster::adopt_stopped(&data, self.server.bin());
+        view.configure(&["shared_preload_libraries = ''"]);
+        let mut view = view;
+        view.run();
+        view
+    }
+}
+
+impl Drop for Source {
+    fn drop(&mut self) {
+        use std::os::unix::fs::MetadataExt;
+        let Ok(found) = std::fs::metadata(self.server.data()) else {
+            return;
+        };
+        let (major, minor) = (libc::major(found.dev()), libc::minor(found.dev()));
+        let key = windlass_image::layout::hook::FileKey::new(major, minor, found.ino());
+        let name = key.control_name();
+        let path = Path::new("/dev/shm").join(std::str::from_utf8(&name).unwrap());
+        std::fs::remove_file(path).unwrap_or_default();
+    }
+}
+
+/// Writes out what a snapshot shows.
+fn materialize(directory: &Path, into: &Path) {
+    let mut private = std::fs::DirBuilder::new();
+    private.mode(0o700).create(into).unwrap();
+    let image = HookImage::open(directory).unwrap();
+    for entry in &image.files().0 {
+        let path = into.join(entry.path_lossy());
+        match entry.kind {
+            FileKind::Directory => private.create(&path).unwrap(),
+            FileKind::File => std::fs::write(&path, bytes(&image, entry)).unwrap(),
+            FileKind::Symlink => std::os::unix::fs::symlink("/nowhere", &path).unwrap(),
+        }
+    }
+}
+
+/// All bytes of a file.
+fn bytes(image: &HookImage, entry: &FileEntry) -> Vec<u8> {
+    let mut bytes = vec![0; usize::try_from(entry.bytes).unwrap()];
+    let count = image.read(entry.file, 0, &mut bytes).unwrap();
+    assert_eq!(count, bytes.len(), "{}", entry.path_lossy());
+    bytes
+}
+
+/// A checksum of every file of a snapshot, by path.
+pub fn sums(directory: &Path) -> Vec<(String, u32)> {
+    let image = HookImage::open(directory).unwrap();
+    let files = image.files().0.iter();
+    let files = files.filter(|entry| entry.kind == FileKind::File);
+    let sums = files.map(|entry| (entry.path_lossy(), crc32c(&bytes(&image, entry))));
+    sums.collect()
+}

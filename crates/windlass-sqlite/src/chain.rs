@@ -1,0 +1,141 @@
+//! What a backup builds on: an earlier set with a database file, whatever its path was.
+//!
+//!   page of the file --> the same as in the base? -- yes --> left out
+//!                                                 -- no ---> goes into the set
+//!
+//! Nothing in a SQLite database says which pages changed: the change counter rests in WAL mode, and
+//! a file can be replaced. So the backup reads all pages and compares them with those of the base,
+//! byte by byte. No page is left out for its hash alone.
+//!
+//! Invariant: only bytes of layer 0 are left out. A range that was read again lies over an older
+//! version in the same set, which would come back.
+
+use std::ops::Range;
+use std::sync::Arc;
+
+use windlass_engine::{EngineError, OpenSet, Pages, ReadAt};
+use windlass_media::{BackupType, Base, FileKind, FileNo, Inherited, InheritedFiles};
+
+use crate::facts::KIND;
+
+/// An earlier set on which a backup can build.
+#[derive(Clone, Debug)]
+pub struct ChainBase {
+    base: Base,
+    ids: Vec<String>,
+    file: FileNo,
+    bytes: u64,
+    content: Arc<dyn ReadAt>,
+}
+
+/// What a backup builds on, and what it becomes.
+#[derive(Clone, Debug)]
+pub struct Chain {
+    /// Differential or incremental.
+    pub backup_type: BackupType,
+    /// The earlier set.
+    pub base: ChainBase,
+}
+
+impl ChainBase {
+    /// Takes a set as a base; `content` gives the bytes of a file of it. The error says why the set
+    /// cannot be one.
+    pub fn of_set(
+        set: &OpenSet,
+        content: impl FnOnce(FileNo) -> Option<Arc<dyn ReadAt>>,
+    ) -> Result<Self, &'static str> {
+        let about = set.description();
+        if about.facts.database["kind"] != KIND {
+            return Err("it is not a set of a SQLite database");
+        }
+        let mut files = about.files.0.iter();
+        let entry = files.find(|entry| entry.kind == FileKind::File);
+        let entry = entry.ok_or("it holds no file")?;
+        Ok(Self {
+            base: set.as_base(),
+            ids: set.links().map(|set| set.set_id().to_string()).collect(),
+            file: entry.file,
+            bytes: entry.bytes,
+            content: content(entry.file).ok_or("its file cannot be read")?,
+        })
+    }
+
+    /// The set.
+    pub fn set_id(&self) -> windlass_media::SetId {
+        self.base.set
+    }
+
+    /// The ids of the set and of those below it.
+    pub(crate) fn ids(&self) -> Vec<String> {
+        self.ids.clone()
+    }
+
+    /// What the new set says of its base. The database's file there has so many bytes, of which a
+    /// part was left out, or nothing.
+    pub(crate) fn under(&self, (file, bytes): (FileNo, u64), is_partial: bool) -> Base {
+        let inherited = Inherited {
+            file,
+            base_file: self.file,
+            bytes: bytes.min(self.bytes),
+        };
+        let files = (is_partial && inherited.bytes > 0).then_some(inherited);
+        Base {
+            files: InheritedFiles::new(files.into_iter().collect()),
+            ..self.base.clone()
+        }
+    }
+
+    /// Leaves out the pages that are as in the base.
+    pub(crate) fn leave_out(
+        &self,
+        pages: &mut Pages<'_>,
+        page_bytes: usize,
+    ) -> Result<(), EngineError> {
+        if pages.layer() > 0 {
+            return Ok(());
+        }
+        let offset = pages.offset();
+        let left = self.bytes.saturating_sub(offset);
+        let length =
+            usize::try_from(left).map_or(pages.bytes().len(), |left| left.min(pages.bytes().len()));
+        let mut before = vec![0; length];
+        let read = pages.reading(|| self.content.read_exact_at(offset, &mut before));
+        read.map_err(|source| EngineError::SourceIo {
+            operation: "read",
+            path: self.content.name().unwrap_or_default(),
+            offset,
+            source,
+        })?;
+        for range in same(&before, pages.bytes(), page_bytes) {
+            pages.drop_range(range);
+        }
+        Ok(())
+    }
+}
+
+/// The whole pages that are the same in both.
+fn same(before: &[u8], now: &[u8], page_bytes: usize) -> Vec<Range<usize>> {
+    let pairs = before
+        .chunks_exact(page_bytes)
+        .zip(now.chunks_exact(page_bytes));
+    let same = pairs.enumerate().filter(|(_, (before, now))| before == now);
+    same.map(|(index, _)| index * page_bytes..(index + 1) * page_bytes)
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_whole_pages_that_are_the_same_are_left_out() {
+        let before = [[1; 4], [2; 4], [3; 4], [4; 4]].concat();
+        let mut now = before.clone();
+        now[5] = 9;
+        now.truncate(15);
+        assert_eq!(same(&before, &now, 4), [0..4, 8..12]);
+        assert_eq!(same(&before[..12], &now, 4), [0..4, 8..12]);
+        assert_eq!(same(&before[..7], &now, 4).len(), 1);
+        assert!(same(&[], &now, 4).is_empty());
+    }
+}

@@ -1,0 +1,105 @@
+//! File systems of their own, in a file that is mounted through a loop device.
+//!
+//! Cloning files depends on the file system, so the tests bring their own. Mounting needs root:
+//! whoever is not, needs a `sudo` that does not ask.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use rustix::process::geteuid;
+
+/// A file system in a file, mounted until this value is dropped.
+#[derive(Debug)]
+pub struct Volume {
+    at: PathBuf,
+    place: tempfile::TempDir,
+}
+
+/// A kind of file system.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum VolumeKind {
+    /// Clones files.
+    Xfs,
+    /// Clones files.
+    Btrfs,
+    /// Does not clone files.
+    Ext4,
+}
+
+impl VolumeKind {
+    /// Makes the file system (Debian: xfsprogs, btrfs-progs, e2fsprogs).
+    fn format(self, image: &Path) {
+        let (program, words): (_, &[&str]) = match self {
+            Self::Xfs => ("mkfs.xfs", &["-q", "-m", "reflink=1"]),
+            Self::Btrfs => ("mkfs.btrfs", &["-q"]),
+            Self::Ext4 => ("mkfs.ext4", &["-q", "-F"]),
+        };
+        run(Command::new(program).args(words).arg(image));
+    }
+}
+
+impl Volume {
+    /// Makes and mounts a file system of this many MiB, to which everybody may write.
+    pub fn new(kind: VolumeKind, mebibytes: u64) -> Self {
+        let place = tempfile::tempdir_in("/var/tmp").expect("a directory for the volume");
+        open_to_all(place.path());
+        let (image, at) = (place.path().join("image"), place.path().join("at"));
+        let file = std::fs::File::create(&image).expect("create the image");
+        file.set_len(mebibytes << 20).expect("set its length");
+        kind.format(&image);
+        std::fs::create_dir(&at).expect("create the mount point");
+        run(as_root("mount").args(["-o", "loop"]).args([&image, &at]));
+        run(as_root("chmod").arg("0777").arg(&at));
+        Self { at, place }
+    }
+
+    /// Cuts the power of an XFS volume, and mounts it again: what nobody had synced is gone. Nobody
+    /// may have a file open there.
+    pub fn cut_power(&self) {
+        run(as_root("xfs_io")
+            .args(["-x", "-c", "shutdown"])
+            .arg(&self.at));
+        run(as_root("umount").arg(&self.at));
+        run(as_root("mount")
+            .args(["-o", "loop"])
+            .args([&self.image(), &self.at]));
+    }
+
+    fn image(&self) -> PathBuf {
+        self.place.path().join("image")
+    }
+
+    /// Where it is mounted.
+    pub fn at(&self) -> &Path {
+        &self.at
+    }
+}
+
+impl Drop for Volume {
+    fn drop(&mut self) {
+        // A failed test may have files open here. Then the mount goes when these are closed.
+        as_root("umount").arg("--lazy").arg(&self.at).status().ok();
+    }
+}
+
+fn open_to_all(path: &Path) {
+    use std::os::unix::fs::PermissionsExt;
+    let mode = std::fs::Permissions::from_mode(0o755);
+    std::fs::set_permissions(path, mode).expect("open the directory to all");
+}
+
+fn as_root(program: &str) -> Command {
+    if geteuid().is_root() {
+        return Command::new(program);
+    }
+    let mut command = Command::new("sudo");
+    command.args(["--non-interactive", program]);
+    command
+}
+
+fn run(command: &mut Command) {
+    let output = command.output();
+    let output = output.unwrap_or_else(|error| panic!("{command:?}: {error}"));
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{command:?}: {said}");
+}

@@ -1,0 +1,88 @@
+//! `windlass archive-push`, `archive-get` and `receive`: the log of a server, in files and as it
+//! comes.
+
+use std::path::PathBuf;
+
+use clap::Args;
+use windlass_engine::media::Codec;
+use windlass_operations::LOOK_AHEAD_DEFAULT;
+
+/// How many segments are fetched ahead. With segments of 16 MiB, that is what a server replays in
+/// about a second.
+const AHEAD_DEFAULT: usize = 8;
+
+/// `windlass archive-push`
+#[derive(Debug, Args)]
+pub struct ArchivePush {
+    /// The file to archive: `%p` of archive_command
+    #[arg(value_name = "PATH")]
+    pub path: PathBuf,
+    /// The place that keeps the log: a directory that exists
+    #[arg(long, value_name = "PLACE")]
+    pub to: PathBuf,
+    /// Also store up to this many segments that the server has marked as ready, in one object
+    #[arg(long, value_name = "N", default_value_t = LOOK_AHEAD_DEFAULT)]
+    pub look_ahead: usize,
+    /// Codec: none, lz4, zstd or zstd:LEVEL
+    #[arg(long, value_name = "CODEC", default_value = "zstd:1", allow_hyphen_values = true,
+          value_parser = codec)]
+    pub compress: Codec,
+    /// Number of threads that compress [default: the cores, at most 4]
+    #[arg(long, value_name = "N")]
+    pub threads: Option<usize>,
+    /// The cluster's system identifier, if the file does not lie in a data directory
+    #[arg(long, value_name = "ID")]
+    pub system: Option<u64>,
+}
+
+/// `windlass archive-get`
+#[derive(Debug, Args)]
+pub struct ArchiveGet {
+    /// The name of the file: `%f` of restore_command
+    #[arg(value_name = "NAME")]
+    pub name: String,
+    /// Where to put it: `%p` of restore_command
+    #[arg(value_name = "PATH")]
+    pub into: PathBuf,
+    /// The place that keeps the log
+    #[arg(long, value_name = "PLACE")]
+    pub from: PathBuf,
+    /// Number of threads [default: the cores, at most 4]
+    #[arg(long, value_name = "N")]
+    pub threads: Option<usize>,
+    /// Fetch the next segments ahead into this directory, while the server replays
+    #[arg(long, value_name = "DIRECTORY")]
+    pub spool: Option<PathBuf>,
+    /// How many segments to fetch ahead
+    #[arg(long, value_name = "N", default_value_t = AHEAD_DEFAULT, requires = "spool")]
+    pub ahead: usize,
+    /// Only fetch ahead.
+    #[arg(long, hide = true, requires = "spool")]
+    pub fill: bool,
+    /// The cluster's system identifier [default: that of the data directory, or the only one]
+    #[arg(long, value_name = "ID")]
+    pub system: Option<u64>,
+}
+
+/// `windlass receive`
+#[derive(Debug, Args)]
+pub struct Receive {
+    /// libpq connection string or URI of a PostgreSQL server. The role needs REPLICATION
+    pub database: String,
+    /// The place that keeps the log: a directory that exists
+    #[arg(long, value_name = "PLACE")]
+    pub to: PathBuf,
+    /// The replication slot that keeps log while nobody receives it [default: a temporary one]
+    #[arg(long, value_name = "NAME")]
+    pub slot: Option<String>,
+    /// Make the slot if the server does not have it
+    #[arg(long, requires = "slot")]
+    pub create_slot: bool,
+    /// Make durable what has come, and tell the server, after at most this time [default: 0.2s]
+    #[arg(long, value_name = "TIME", value_parser = super::lab::time)]
+    pub interval: Option<f64>,
+}
+
+fn codec(text: &str) -> Result<Codec, String> {
+    text.parse().map_err(|error| format!("{error}"))
+}

@@ -1,0 +1,74 @@
+//! `windlass backup --type log`: what a place lacks of a server's log, up to now.
+
+use serde_json::{Value, json};
+use windlass_engine::show_size;
+use windlass_operations::{LogBackupOutcome, back_up_log};
+
+use crate::cli::{Backup, Global};
+use crate::exit::{Code, Failure};
+use crate::{output, requests, signals, words};
+
+pub(super) fn run(global: &Global, arguments: &Backup) -> Result<Code, Failure> {
+    if arguments.dry_run {
+        return Err(Failure::usage(
+            "--dry-run: a backup of the log cannot be predicted",
+            "`windlass check` says whether the server can be backed up.",
+        ));
+    }
+    let cancel = signals::cancel_on_signals()?;
+    let caller = requests::quiet_caller(global);
+    let request = requests::log_backup(arguments);
+    let request =
+        request.inspect_err(|failure| super::tell_failure(&caller, arguments, failure))?;
+    let (outcome, ending) = back_up_log(&caller, &request, &cancel)?;
+    super::print_warnings(&outcome.warnings, arguments.watching.details);
+    match global.json {
+        true => output::line(&document(&outcome).to_string()),
+        false if global.quiet => {}
+        false => print(&outcome),
+    }
+    Ok(output::degraded(ending.into()))
+}
+
+fn print(outcome: &LogBackupOutcome) {
+    let (timeline, end) = (outcome.timeline, outcome.end);
+    let copied = &outcome.copied;
+    let seconds = words::duration(outcome.seconds);
+    let what = match copied.objects {
+        0 => "the place had all of it".to_owned(),
+        objects => format!(
+            "{} stored in {}, {}",
+            show_size(copied.bytes),
+            show_size(copied.stored_bytes),
+            output::count(objects, "object")
+        ),
+    };
+    output::line(&format!(
+        "log           up to {end} on timeline {timeline}: {what}, in {seconds}"
+    ));
+    if outcome.gap.is_none() && outcome.set.is_some() {
+        let place = words::quoted(&outcome.place.display().to_string());
+        output::line(&format!(
+            "restore       windlass restore {place} --into PATH --target-latest"
+        ));
+    }
+}
+
+fn document(outcome: &LogBackupOutcome) -> Value {
+    let gap = outcome
+        .gap
+        .map(|gap| json!({"start": gap.start.to_string(), "end": gap.end.to_string()}));
+    json!({
+        "type": "log",
+        "system": outcome.system.to_string(),
+        "timeline": outcome.timeline.0,
+        "end": outcome.end.to_string(),
+        "objects": outcome.copied.objects,
+        "bytes": outcome.copied.bytes,
+        "stored_bytes": outcome.copied.stored_bytes,
+        "seconds": outcome.seconds,
+        "newest_set": outcome.set.map(|set| set.to_string()),
+        "gap": gap,
+        "warnings": outcome.warnings.document(),
+    })
+}

@@ -1,0 +1,120 @@
+//! The archived logs of a place, as `windlass info` shows them.
+
+use serde_json::{Value, json};
+use windlass_engine::show_size;
+use windlass_operations::Ending;
+use windlass_operations::info::LogInfo;
+use windlass_operations::reach::{Restorable, Window};
+
+use crate::output;
+use crate::words::moment_of;
+
+/// Shows what there is, and each gap.
+pub(super) fn show(logs: &[LogInfo]) {
+    for log in logs {
+        let system = log.system;
+        for one in &log.timelines {
+            let (Some(first), Some(last)) = (one.spans.first(), one.spans.last()) else {
+                continue;
+            };
+            let (timeline, stored) = (one.timeline, show_size(one.stored_bytes));
+            let objects = output::count(one.objects, "object");
+            let (start, end) = (first.start, last.end);
+            output::line(&format!(
+                "log           cluster {system}, timeline {timeline}: {start} to {end}, {stored} in {objects}"
+            ));
+            for gap in one.gaps() {
+                output::line(&format!(
+                    "gap           timeline {timeline}: {} to {} is missing",
+                    gap.start, gap.end
+                ));
+            }
+        }
+        for one in &log.restorable {
+            show_windows(log, one);
+        }
+        if let Some(fault) = &log.fault {
+            output::line(&format!(
+                "damaged       the log of cluster {system}: {fault}"
+            ));
+        }
+    }
+}
+
+/// Shows to which moments a cluster can be restored.
+fn show_windows(log: &LogInfo, of: &Restorable) {
+    let timeline = of.timeline;
+    let cluster = match log.name.as_str() {
+        "" => format!("cluster {}", log.system),
+        name => name.to_owned(),
+    };
+    for window in &of.windows {
+        let first = window.sets.first().map(|set| moment_of(&set.stop_time));
+        let last = window.last.map(|last| moment_of(&last.to_string()));
+        let last = last.or_else(|| window.sets.last().map(|set| moment_of(&set.stop_time)));
+        let (first, last) = (first.unwrap_or_default(), last.unwrap_or_default());
+        let (sets, end) = (output::count(window.sets.len() as u64, "set"), window.end);
+        output::line(&format!(
+            "restorable    {cluster}, timeline {timeline}: {first} to {last} ({end}), {sets}"
+        ));
+    }
+}
+
+fn window_document(window: &Window) -> Value {
+    let sets = window.sets.iter().map(|set| set.id.to_string());
+    let first = window.sets.first();
+    json!({
+        "start": first.map(|set| set.stop.to_string()),
+        "start_time": first.map(|set| set.stop_time.clone()),
+        "end": window.end.to_string(),
+        "last_transaction": window.last.map(|last| last.to_string()),
+        "sets": sets.collect::<Vec<_>>(),
+    })
+}
+
+/// How a command ends that found this.
+pub(super) fn ending(logs: &[LogInfo], ending: Ending) -> Ending {
+    let is_damaged = |log: &LogInfo| log.fault.as_ref().is_some_and(|fault| fault.is_damage());
+    match logs.iter().any(is_damaged) {
+        true => Ending::Damage,
+        false => ending,
+    }
+}
+
+pub(super) fn document(logs: &[LogInfo]) -> Value {
+    let span = |start: String, end: String| json!({"start": start, "end": end});
+    let logs = logs.iter().map(|log| {
+        let timelines = log.timelines.iter().map(|one| {
+            let spans = one
+                .spans
+                .iter()
+                .map(|it| span(it.start.to_string(), it.end.to_string()));
+            let gaps = one
+                .gaps()
+                .map(|it| span(it.start.to_string(), it.end.to_string()));
+            json!({
+                "timeline": one.timeline.0,
+                "spans": spans.collect::<Vec<_>>(),
+                "gaps": gaps.collect::<Vec<_>>(),
+                "objects": one.objects,
+                "stored_bytes": one.stored_bytes,
+            })
+        });
+        let restorable = log.restorable.iter().map(|one| {
+            let windows = one.windows.iter().map(window_document);
+            json!({
+                "timeline": one.timeline.0,
+                "windows": windows.collect::<Vec<_>>(),
+            })
+        });
+        json!({
+            "place": log.place.to_string_lossy(),
+            "system": log.system.to_string(),
+            "name": log.name,
+            "timelines": timelines.collect::<Vec<_>>(),
+            "restorable": restorable.collect::<Vec<_>>(),
+            "fault": log.fault.as_ref().map(ToString::to_string),
+        })
+    });
+    logs.collect()
+}

@@ -1,0 +1,127 @@
+//! `windlass snapshot revert` and `undo`: they say what they would do, ask, and do it.
+
+use serde_json::json;
+use windlass_engine::show_size;
+use windlass_operations::snapshots::{
+    self, BackOutcome, BackPlan, SnapshotsOf, plan_revert, plan_undo,
+};
+
+use crate::cli::{Global, SnapshotRevert, SnapshotUndo};
+use crate::exit::{Code, Failure};
+use crate::output::{self, Tone};
+use crate::words::{duration, moment_of, quoted};
+use crate::{ask, requests, signals};
+
+pub fn revert(global: &Global, arguments: &SnapshotRevert) -> Result<Code, Failure> {
+    let of = SnapshotsOf {
+        database: arguments.database.clone(),
+        name: None,
+    };
+    let plan = plan_revert(&requests::quiet_caller(global), &of)?;
+    run(global, &plan, arguments.yes)
+}
+
+pub fn undo(global: &Global, arguments: &SnapshotUndo) -> Result<Code, Failure> {
+    let of = super::shared::of(&arguments.of);
+    let plan = plan_undo(&requests::quiet_caller(global), &of)?;
+    run(global, &plan, arguments.yes)
+}
+
+fn run(global: &Global, plan: &BackPlan, yes: bool) -> Result<Code, Failure> {
+    if !yes {
+        ask::confirm(&question(plan))?;
+    }
+    let cancel = signals::cancel_on_signals()?;
+    let outcome = plan.run(&requests::quiet_caller(global), &cancel)?;
+    if global.json {
+        output::line(&document(plan, &outcome).to_string());
+    } else if !global.quiet {
+        show(plan, &outcome);
+    }
+    Ok(Code::Done)
+}
+
+/// What is about to happen.
+fn question(plan: &BackPlan) -> String {
+    let database = plan.database.display();
+    let record = plan.snapshot.record();
+    let mut text = match &plan.undo {
+        None => format!(
+            "{database} becomes what it was at {}, in snapshot {}. What was written since is \
+             kept: `windlass snapshot undo` brings it back.",
+            moment_of(&record.as_of),
+            record.name
+        ),
+        Some(undo) => format!(
+            "{database} becomes what it was at {}, before the {} with snapshot {}. What was \
+             written since is kept: another undo brings it back.",
+            moment_of(&undo.at),
+            undo.by,
+            record.name
+        ),
+    };
+    if !plan.newer.is_empty() {
+        let names = plan.newer.join(", ");
+        text.push_str(&format!(" Newer snapshots stay as they are: {names}."));
+    }
+    text
+}
+
+fn show(plan: &BackPlan, outcome: &BackOutcome) {
+    let reverted = &outcome.reverted;
+    let name = &plan.snapshot.record().name;
+    let database = plan.database.display().to_string();
+    let pages = |count: u32| {
+        let bytes = u64::from(count) * u64::from(reverted.page_bytes);
+        let pages = output::count(u64::from(count), "page");
+        format!("{pages} ({})", show_size(bytes))
+    };
+    let (label, what) = match &plan.undo {
+        None => ("reverted", format!("{database} to snapshot {name}")),
+        Some(undo) => (
+            "undone",
+            format!("{database} is as it was at {}", moment_of(&undo.at)),
+        ),
+    };
+    let took = duration(outcome.took.as_secs_f64());
+    output::entry(label, &format!("{what} in {took}"), Tone::Good);
+    if reverted.written_count == 0 {
+        return output::entry("written", "nothing: it was so already", Tone::Plain);
+    }
+    let all = output::count(u64::from(reverted.page_count), "page");
+    let written = format!("{} of {all}", pages(reverted.written_count));
+    output::entry("written", &written, Tone::Plain);
+    let locked = duration(reverted.locked.as_secs_f64());
+    output::entry(
+        "writers",
+        &format!("nobody could commit for {locked}"),
+        Tone::Plain,
+    );
+    let typed = quoted(&database);
+    let undo = format!(
+        "{} are kept: windlass snapshot undo {typed}",
+        pages(reverted.kept_count)
+    );
+    output::entry("undo", &undo, Tone::Plain);
+}
+
+fn document(plan: &BackPlan, outcome: &BackOutcome) -> serde_json::Value {
+    let reverted: &snapshots::Reverted = &outcome.reverted;
+    json!({
+        "database": plan.database.display().to_string(),
+        "snapshot": plan.snapshot.record().name,
+        "undo": plan.undo.is_some(),
+        "as_of": match &plan.undo {
+            None => &plan.snapshot.record().as_of,
+            Some(undo) => &undo.at,
+        },
+        "newer": plan.newer,
+        "page_bytes": reverted.page_bytes,
+        "pages": reverted.page_count,
+        "pages_written": reverted.written_count,
+        "pages_kept": reverted.kept_count,
+        "pages_compared": reverted.compared_count,
+        "seconds": outcome.took.as_secs_f64(),
+        "writers_stopped_seconds": reverted.locked.as_secs_f64(),
+    })
+}

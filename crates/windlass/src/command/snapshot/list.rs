@@ -1,0 +1,163 @@
+//! `windlass snapshot list`: one line for each snapshot, the oldest first.
+
+use jiff::Timestamp;
+use serde_json::{Value, json};
+use windlass_engine::media::fitted;
+use windlass_engine::{show_size, to_json};
+use windlass_operations::Ending;
+use windlass_operations::snapshots::{self, Entry, HookState, Listed, Record, State, Survives};
+
+use crate::cli::{Global, SnapshotList};
+use crate::exit::{Code, Failure};
+use crate::words::{age, local_time};
+use crate::{hints, output, requests};
+
+const COLUMNS: usize = 9;
+const HEADS: [&str; COLUMNS] = [
+    "snapshot", "as of", "age", "method", "size", "growth", "lsn", "survives", "state",
+];
+/// The column that is aligned to the right.
+const SIZE: usize = 4;
+
+type Row = [String; COLUMNS];
+
+pub fn run(global: &Global, arguments: &SnapshotList) -> Result<Code, Failure> {
+    let of = super::shared::of(&arguments.of);
+    let found = snapshots::list(&requests::quiet_caller(global), &of)?;
+    match global.json {
+        true => {
+            let all: Vec<_> = found.iter().map(document).collect();
+            output::line(&json!({"snapshots": all}).to_string());
+        }
+        false => show(&found),
+    }
+    let ending = found.iter().map(Listed::ending).fold(Ending::Done, worse);
+    Ok(ending.into())
+}
+
+/// Damage is worse than a warning.
+fn worse(one: Ending, other: Ending) -> Ending {
+    match (one, other) {
+        (Ending::Damage, _) | (_, Ending::Damage) => Ending::Damage,
+        (Ending::Warnings, _) | (_, Ending::Warnings) => Ending::Warnings,
+        _ => Ending::Done,
+    }
+}
+
+fn show(found: &[Listed]) {
+    if found.is_empty() {
+        return output::line("no snapshots");
+    }
+    let rows = std::iter::once(HEADS.map(str::to_owned)).chain(found.iter().map(row));
+    let rows: Vec<Row> = rows.collect();
+    let widths: Vec<usize> = (0..COLUMNS)
+        .map(|column| rows.iter().map(|row| row[column].chars().count()).max())
+        .map(Option::unwrap_or_default)
+        .collect();
+    for row in &rows {
+        let cells = row.iter().zip(&widths).enumerate();
+        let cells = cells.map(|(column, (cell, width))| match column {
+            SIZE => format!("{cell:>width$}"),
+            _ => format!("{cell:width$}"),
+        });
+        output::line(cells.collect::<Vec<_>>().join("  ").trim_end());
+    }
+    for fault in found.iter().filter_map(Listed::fault) {
+        output::note(&format!("error: {fault}"));
+        if let Some(hint) = hints::snapshot(fault) {
+            output::note(&format!("hint: {hint}"));
+        }
+    }
+}
+
+fn row(listed: &Listed) -> Row {
+    let name = listed.entry.name().to_owned();
+    let none = || "-".to_owned();
+    let Some(record) = listed.record() else {
+        let mut row: Row = std::array::from_fn(|_| none());
+        row[0] = name;
+        row[COLUMNS - 1] = state(listed);
+        return row;
+    };
+    let size = listed.disk_bytes.map_or_else(none, show_size);
+    let growth = listed.growth.as_ref().map_or_else(none, grown);
+    let lsn = record.lsn.clone().unwrap_or_else(none);
+    let survives = match record.survives {
+        Survives::Crash => "crash",
+        Survives::PowerCut => "power cut",
+    };
+    let (moment, age) = times(record);
+    let method = record.method.to_string();
+    [
+        name,
+        moment,
+        age,
+        method,
+        size,
+        growth,
+        lsn,
+        survives.to_owned(),
+        state(listed),
+    ]
+}
+
+/// What was kept since it was made, and the limit of that.
+fn grown(state: &HookState) -> String {
+    let grown = show_size(state.grown_bytes);
+    match state.limits.max_bytes {
+        Some(most) => format!("{grown} of {}", show_size(most)),
+        None => grown,
+    }
+}
+
+/// The moment of the data as people read it, and its age.
+fn times(record: &Record) -> (String, String) {
+    match record.as_of.parse::<Timestamp>() {
+        Ok(moment) => {
+            let nanos = fitted(moment.as_nanosecond());
+            let passed = Timestamp::now().duration_since(moment);
+            (local_time(nanos), age(passed))
+        }
+        Err(_) => (record.as_of.clone(), "-".to_owned()),
+    }
+}
+
+fn state(listed: &Listed) -> String {
+    match &listed.entry {
+        Entry::Snapshot(snapshot) => match &snapshot.record().state {
+            State::Kept => "kept".to_owned(),
+            State::Lost { why } => format!("lost: {why}"),
+        },
+        Entry::Unfinished { .. } => "unfinished".to_owned(),
+        Entry::Missing { path, .. } => format!("{} is not there", path.display()),
+        Entry::Unreadable { .. } => "cannot be read".to_owned(),
+    }
+}
+
+fn document(listed: &Listed) -> Value {
+    let mut document = match listed.record() {
+        Some(record) => super::shared::of_record(record),
+        None => json!({"name": listed.entry.name(), "state": state(listed)}),
+    };
+    document["place"] = listed.path().display().to_string().into();
+    document["disk_bytes"] = listed.disk_bytes.into();
+    if let Some(record) = listed.record() {
+        let moment = record.as_of.parse::<Timestamp>().ok();
+        let passed = moment.map(|moment| Timestamp::now().duration_since(moment));
+        document["age_seconds"] = passed.map(|passed| passed.as_secs_f64()).into();
+        document["undo"] = to_json(&listed.undo);
+    }
+    if let Some(growth) = &listed.growth {
+        let limits = &growth.limits;
+        document["grown_bytes"] = growth.grown_bytes.into();
+        document["limits"] = json!({
+            "max_bytes": limits.max_bytes,
+            "until": limits.until.map(|end| end.to_string()),
+            "keep_free_bytes": limits.keep_free_bytes,
+        });
+    }
+    if let Some(fault) = listed.fault() {
+        document["error"] = fault.to_string().into();
+    }
+    document
+}

@@ -1,0 +1,34 @@
+//! `windlass snapshot rotate`: makes a snapshot, and drops the oldest of its kind.
+
+use serde_json::json;
+use windlass_operations::snapshots;
+
+use crate::cli::{Global, SnapshotRotate};
+use crate::exit::{Code, Failure};
+use crate::output::{self, Tone};
+use crate::{requests, signals};
+
+pub fn run(global: &Global, arguments: &SnapshotRotate) -> Result<Code, Failure> {
+    let cancel = signals::cancel_on_signals()?;
+    let request = super::shared::request(&arguments.of, &arguments.prefix, &arguments.making);
+    let caller = requests::quiet_caller(global);
+    let outcome = snapshots::rotate(&caller, &request, arguments.keep, &cancel)?;
+    super::shared::warn(&outcome.created);
+    for name in &outcome.in_use {
+        output::note(&format!(
+            "warning: snapshot {name} should have been dropped, and is in use"
+        ));
+    }
+    if global.json {
+        let mut document = super::shared::document(&outcome.created);
+        document["dropped"] = outcome.dropped.clone().into();
+        document["in_use"] = outcome.in_use.clone().into();
+        output::line(&json!(document).to_string());
+    } else if !global.quiet {
+        super::shared::show(&arguments.of, &outcome.created);
+        for name in &outcome.dropped {
+            output::entry("dropped", &format!("snapshot {name}"), Tone::Good);
+        }
+    }
+    Ok(outcome.ending().into())
+}

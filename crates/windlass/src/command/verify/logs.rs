@@ -1,0 +1,90 @@
+//! What `windlass verify` shows of archived logs.
+
+use serde_json::{Value, json};
+use windlass_engine::show_size;
+use windlass_operations::verify::VerifiedLog;
+
+use crate::{hints, output};
+
+/// Prints what was found of a log.
+pub(super) fn show(log: &VerifiedLog, quiet: bool) {
+    let system = log.system;
+    for fault in log.faults() {
+        let word = match fault.is_damage() {
+            true => "damaged     ",
+            false => "not readable",
+        };
+        output::line(&format!("{word}  the log of cluster {system}: {fault}"));
+    }
+    for gap in &log.gaps {
+        output::line(&format!(
+            "gap           cluster {system}, timeline {}: {} to {} is missing",
+            gap.timeline, gap.start, gap.end
+        ));
+    }
+    for timeline in &log.check.without_history {
+        output::line(&format!(
+            "gap           cluster {system}: the history of timeline {timeline} is missing"
+        ));
+    }
+    if log.faults().next().is_none() && !quiet {
+        let objects = output::count(log.check.objects, "object");
+        let right = match log.is_quick {
+            true => format!("{objects}, all indexes right"),
+            false => {
+                let bytes = show_size(log.check.stored_bytes);
+                format!("all {bytes} in {objects} read and right")
+            }
+        };
+        output::line(&format!("log           cluster {system}: {right}"));
+    }
+}
+
+/// Reports at the end what is wrong.
+pub(super) fn complain(logs: &[VerifiedLog]) {
+    for log in logs {
+        let (system, faults) = (log.system, log.faults().count() as u64);
+        if let Some(first) = log.faults().next() {
+            let what = match log.is_damaged() {
+                true => format!("is damaged: {}", output::count(faults, "fault")),
+                false => "could not be read".to_owned(),
+            };
+            output::note(&format!("error: the log of cluster {system} {what}"));
+            if let Some(hint) = hints::log(first) {
+                output::note(&format!("hint: {hint}"));
+            }
+        } else if log.has_gaps() {
+            output::note(&format!(
+                "warning: the log of cluster {system} is not whole: some moments cannot be restored"
+            ));
+            let place = crate::words::quoted(&log.place.display().to_string());
+            output::note(&format!(
+                "hint: `windlass info {place}` shows which moments can be restored."
+            ));
+        }
+    }
+}
+
+/// What was found, in JSON.
+pub(super) fn document(log: &VerifiedLog) -> Value {
+    let damage = log.faults().map(ToString::to_string);
+    let gaps = log.gaps.iter().map(|gap| {
+        json!({
+            "timeline": gap.timeline.0,
+            "start": gap.start.to_string(),
+            "end": gap.end.to_string(),
+        })
+    });
+    let timelines = log.check.without_history.iter().map(|one| one.0);
+    json!({
+        "place": log.place.to_string_lossy(),
+        "system": log.system.to_string(),
+        "ok": log.faults().next().is_none(),
+        "quick": log.is_quick,
+        "objects": log.check.objects,
+        "stored_bytes": log.check.stored_bytes,
+        "damage": damage.collect::<Vec<_>>(),
+        "gaps": gaps.collect::<Vec<_>>(),
+        "timelines_without_history": timelines.collect::<Vec<_>>(),
+    })
+}

@@ -1,0 +1,88 @@
+//! What to do about an archived log that cannot be written or read.
+
+use windlass_operations::{RecoveryError, chain};
+use windlass_repository::RepositoryError;
+
+/// The hint, if there is something to do.
+pub fn hint(error: &RepositoryError) -> Option<String> {
+    let text = match error {
+        RepositoryError::Object { .. } | RepositoryError::Misplaced { .. } => {
+            "The object is damaged. If the server still has the segments, archive them again: \
+             Windlass then replaces what is damaged. Otherwise recovery can only go up to there."
+        }
+        RepositoryError::Name { .. } => {
+            "In archive_command, write %p for the file; in restore_command, write %f and then %p."
+        }
+        RepositoryError::Segment { .. } => {
+            "The server did not write this file, or not all of it. Look at the server log."
+        }
+        RepositoryError::Foreign { .. } => {
+            "Somebody copied a segment of another cluster there, or --system names another one."
+        }
+        RepositoryError::Reused { .. } => {
+            "The server removes its log faster than it can be copied. Raise wal_keep_size, or use \
+             archive-push or receive."
+        }
+        RepositoryError::Spool { .. } => {
+            "Name a directory with --spool to which only the server's user may write."
+        }
+        RepositoryError::WrongTimeline { .. } => {
+            "Another server may archive to this place. A restored copy needs a place of its own."
+        }
+        RepositoryError::Different { .. } => {
+            "Two servers archive the same part of the log to this place, for example a cluster and \
+             a restored copy of it. Give each a place of its own. What is archived stays as it is."
+        }
+        RepositoryError::NoLog { .. } => {
+            "Is its disk mounted, and is it the place that archive_command names?"
+        }
+        RepositoryError::SeveralSystems { systems, .. } => {
+            let systems: Vec<_> = systems.iter().map(u64::to_string).collect();
+            return Some(format!(
+                "Name the cluster with --system: {}.",
+                systems.join(", ")
+            ));
+        }
+        RepositoryError::Gap { .. } => {
+            "If the server or another archive still has these segments, archive them again. \
+             Otherwise recovery can go up to there, and a newer set is needed for later moments."
+        }
+        RepositoryError::Unrelated { .. } => "Take an older set, or a timeline that the set is on.",
+        RepositoryError::NoHistory { .. } => {
+            "Archive the history file of that timeline: it lies in pg_wal of its server."
+        }
+        _ => return None,
+    };
+    Some(text.to_owned())
+}
+
+/// The message and the hint for a point to which a cluster cannot recover.
+pub fn recovery(error: &RecoveryError) -> (String, Option<String>) {
+    let hint = match error {
+        RecoveryError::NotACluster => "Leave the --target options out.",
+        RecoveryError::NoStream { .. } => "Name a PostgreSQL server.",
+        RecoveryError::NoLogKept { .. } => {
+            "Make a backup of another type: a set has the state of its moment."
+        }
+        RecoveryError::Minimal { .. } => {
+            "Choose an earlier target, or a set that was made after that. If there is none, make a \
+             full backup."
+        }
+        RecoveryError::Broken { .. } => {
+            "The server wrote it so, or its disk changed it. Choose an earlier target, and make a \
+             full backup."
+        }
+        RecoveryError::BeforeSet { .. } => {
+            "Take an older set with --set, or leave --set out: Windlass then looks for one."
+        }
+        RecoveryError::NotInLog { gap: Some(gap), .. } => {
+            let message = format!("{error}; {}", chain(gap.to_string(), gap));
+            return (message, hint(gap));
+        }
+        _ => {
+            "Archive what is missing (on the running server: SELECT pg_switch_wal()), or choose an \
+             earlier target. --target-latest goes as far as the log does."
+        }
+    };
+    (error.to_string(), Some(hint.to_owned()))
+}

@@ -1,0 +1,136 @@
+//! Errors of snapshots in the words of the command line.
+
+use std::path::PathBuf;
+
+use windlass_operations::nearest;
+use windlass_operations::snapshots::{Method, Obstacle, SnapshotError};
+
+/// What to type next.
+pub fn hint(error: &SnapshotError) -> Option<String> {
+    let text = match error {
+        SnapshotError::Name { .. } => "Write a name like before-upgrade.",
+        SnapshotError::Taken { name, .. } => {
+            return Some(format!(
+                "Choose another name, or drop it: windlass snapshot drop DATABASE {name}"
+            ));
+        }
+        SnapshotError::Unknown { name, known, .. } => return Some(unknown(name, known)),
+        SnapshotError::NoName { .. } => {
+            "Write DATABASE@NAME, like shop.db@before-upgrade. `windlass snapshot list DATABASE` \
+             shows the names."
+        }
+        SnapshotError::NoRevert { .. } => {
+            "Restore it instead, into a new directory: windlass restore DATABASE@NAME --into \
+             DIRECTORY. If the snapshot is no copy, back it up first."
+        }
+        SnapshotError::NoUndo { .. } => {
+            "Each revert keeps what it overwrote in the directory of its snapshot, until the \
+             snapshot is dropped."
+        }
+        SnapshotError::Disturbed { .. } => {
+            "Make it when nobody creates or moves databases and tablespaces. No snapshot was left."
+        }
+        SnapshotError::NotASnapshot { .. } => {
+            "`windlass snapshot list DATABASE` shows the snapshots of a database."
+        }
+        SnapshotError::Missing { .. } => {
+            "Mount the disk that it is on. If it is gone for good, drop the snapshot."
+        }
+        SnapshotError::NotASet { .. } => {
+            "Open, mount, extract, verify or compare it. For a restore, back it up first: windlass \
+             backup DATABASE@NAME --to DIRECTORY"
+        }
+        SnapshotError::InUse { .. } => {
+            "End what is mounted or opened of it, or wait until it is made. `windlass status` \
+             shows what runs."
+        }
+        SnapshotError::Damaged { .. } | SnapshotError::Lost { .. } => {
+            "The database itself is as it was. Drop the snapshot, and make another one."
+        }
+        SnapshotError::Version { .. } => "Use the windlass that made it, or a newer one.",
+        other => return of_method(other),
+    };
+    Some(text.to_owned())
+}
+
+/// What to do about a method, and about the hook in a server.
+fn of_method(error: &SnapshotError) -> Option<String> {
+    let text = match error {
+        SnapshotError::Method {
+            obstacle: Obstacle::NeedsCheckpoint,
+            ..
+        } => "Leave --checkpoint none out, or use --method hook.",
+        SnapshotError::Method {
+            obstacle: Obstacle::NoHook { .. },
+            ..
+        } => {
+            "`windlass snapshot enable DATABASE` prepares the server, which must start again after \
+             that. Without --method and --checkpoint none, Windlass takes another method."
+        }
+        SnapshotError::Method { method, .. } if *method == Method::Hook => {
+            "Leave --method out: then Windlass takes a method that the database has."
+        }
+        SnapshotError::Method {
+            obstacle: Obstacle::NoLimits,
+            ..
+        } => "Only snapshots by the method hook can have limits.",
+        SnapshotError::NoLibrary { looked, .. } => return Some(library(looked)),
+        SnapshotError::Library { .. } => {
+            "The user of the server must be able to read the library, and the library must be made \
+             for this processor. --library names another one."
+        }
+        SnapshotError::PreloadFixed { .. } => {
+            "Change the list where the server is started, and start it again. Write every name: \
+             the list is not added to."
+        }
+        SnapshotError::PreloadElsewhere { .. } => {
+            "Change that line, and then type the command again."
+        }
+        SnapshotError::Inactive { .. } => {
+            "The server log has a line that begins with `windlass:` and says why."
+        }
+        SnapshotError::Depending { .. } => {
+            "`windlass snapshot list DATABASE` shows them. Drop them first."
+        }
+        SnapshotError::Method { method, .. } if *method == Method::Clone => {
+            "Leave --method out: then Windlass copies what it cannot clone."
+        }
+        SnapshotError::Io { source, .. } => return of_system(source),
+        _ => return None,
+    };
+    Some(text.to_owned())
+}
+
+fn unknown(name: &str, known: &[String]) -> String {
+    let rest = match known {
+        [] => "The database has no snapshots.".to_owned(),
+        known => format!("There are {}.", known.join(", ")),
+    };
+    nearest::hint(name, known.iter().map(String::as_str), &rest)
+}
+
+/// Where the library should be.
+fn library(looked: &[PathBuf]) -> String {
+    let looked: Vec<_> = looked
+        .iter()
+        .map(|path| path.display().to_string())
+        .collect();
+    format!(
+        "It comes with Windlass. Windlass looked for {}. --library names another file or \
+         directory.",
+        looked.join(", ")
+    )
+}
+
+fn of_system(error: &std::io::Error) -> Option<String> {
+    use std::io::ErrorKind::{PermissionDenied, ReadOnlyFilesystem, StorageFull};
+    let text = match error.kind() {
+        PermissionDenied | ReadOnlyFilesystem => {
+            "The owner of the database must be allowed to write there. --to names another \
+             directory."
+        }
+        StorageFull => "Free space there, drop old snapshots, or name another disk with --to.",
+        _ => return None,
+    };
+    Some(text.to_owned())
+}

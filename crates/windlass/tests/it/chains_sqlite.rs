@@ -1,0 +1,117 @@
+//! Differential and incremental backups of SQLite: the restored file is the database as it was,
+//! whatever wrote to it in between.
+
+use serde_json::Value;
+use windlass_testkit::sqlite::{CommitLedger, Journal, LedgerSpec, Storm, run_once};
+
+use crate::support::*;
+
+/// A database of about 3 MB that writes its journal in this way.
+fn place(journal: Journal) -> Place {
+    let dir = tempfile::tempdir_in("/var/tmp").unwrap();
+    std::fs::create_dir(dir.path().join("sets")).unwrap();
+    let spec = LedgerSpec {
+        journal,
+        accounts: 3000,
+        ..LedgerSpec::default()
+    };
+    let ledger = CommitLedger::create(&dir.path().join("shop.db"), spec);
+    Place { dir, ledger }
+}
+
+/// Backs up, and restores the set. Returns the document of the backup, and how many transactions
+/// the restored database has: its content is exactly that of so many.
+fn link(place: &Place, kind: &str) -> (Value, u64) {
+    let (database, sets) = place.ends();
+    let plain = ["--compress", "none", "--strict", "--json"];
+    let words = ["backup", &database, "--to", &sets, "--type", kind];
+    let output = windlass(&[&words[..], &plain].concat());
+    assert_eq!(output.status.code(), Some(0), "{}", text(&output));
+    let document: Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!(document["type"], kind);
+    let restored = place.restored(&place.path("sets"));
+    (document, restored)
+}
+
+fn base(document: &Value) -> &str {
+    document["base"].as_str().unwrap()
+}
+
+fn id(document: &Value) -> &str {
+    document["set_id"].as_str().unwrap()
+}
+
+fn written(document: &Value) -> u64 {
+    document["bytes_written"].as_u64().unwrap()
+}
+
+#[test]
+fn every_link_of_a_chain_is_the_database_as_it_was() {
+    for journal in [Journal::Wal, Journal::Delete] {
+        let place = place(journal);
+        let sql = |sql: &str| run_once(&place.ledger.path, sql).unwrap();
+        let (full, found) = link(&place, "full");
+        assert_eq!(found, 0);
+        place.ledger.commit(1, 3);
+        let (one, found) = link(&place, "incr");
+        assert_eq!((found, base(&one)), (3, id(&full)));
+        assert!(written(&one) * 4 < written(&full), "{}", written(&one));
+        let (two, found) = link(&place, "incr");
+        assert_eq!((found, base(&two)), (3, id(&one)));
+        if journal == Journal::Wal {
+            // The log holds pages that the file lacks, then the file has them.
+            for (number, mode) in (4..).zip(["PASSIVE", "FULL", "RESTART", "TRUNCATE"]) {
+                place.ledger.commit(number, number);
+                sql(&format!("PRAGMA wal_checkpoint({mode})"));
+                assert_eq!(link(&place, "incr").1, number, "{mode}");
+            }
+        } else {
+            place.ledger.commit(4, 7);
+        }
+        let (diff, found) = link(&place, "diff");
+        assert_eq!((found, base(&diff)), (7, id(&full)));
+        // Rows move to other pages, and the file becomes shorter.
+        sql("DELETE FROM account WHERE 0; VACUUM");
+        assert_eq!(link(&place, "incr").1, 7);
+        sql("PRAGMA journal_mode = delete; PRAGMA page_size = 8192; VACUUM");
+        place.ledger.commit(8, 9);
+        assert_eq!(link(&place, "incr").1, 9);
+        assert_eq!(link(&place, "diff").1, 9);
+        let verified = windlass(&["verify", &place.arg("sets")]);
+        assert_eq!(verified.status.code(), Some(0), "{}", text(&verified));
+    }
+}
+
+#[test]
+fn a_chain_that_is_made_while_a_writer_commits_holds_one_committed_state_at_each_link() {
+    for journal in [Journal::Wal, Journal::Persist] {
+        let place = place(journal);
+        link(&place, "full");
+        let setup = match journal {
+            Journal::Wal => "PRAGMA wal_autocheckpoint = 20;",
+            _ => "PRAGMA busy_timeout = 60000;",
+        };
+        let storm = Storm::start(&place.ledger, setup, 200);
+        for round in 1..=3 {
+            storm.wait_for(round * 40);
+            let (_, found) = link(&place, "incr");
+            assert!(found >= round * 40, "{found} in round {round}");
+        }
+        let committed = storm.stop();
+        assert_eq!(link(&place, "diff").1, committed);
+    }
+}
+
+#[test]
+fn a_database_without_an_earlier_set_is_backed_up_as_a_whole_with_a_warning() {
+    let place = Place::new();
+    let (database, sets) = place.ends();
+    let words = [
+        "backup", &database, "--to", &sets, "--type", "incr", "--json",
+    ];
+    let output = windlass(&words);
+    assert_eq!(output.status.code(), Some(3), "{}", text(&output));
+    let document: Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!(document["type"], "full");
+    assert_eq!(document["warnings"][0]["name"], "full-instead");
+}

@@ -1,0 +1,120 @@
+//! `backup --pages auto` of a SQLite database, and `lab pages`, as their users see them.
+
+use serde_json::Value;
+use windlass_testkit::sqlite::run_once;
+
+use crate::support::{Place, text, windlass};
+
+/// Orders as shops have them: numbers that count up, days, prices, a few words.
+const ORDERS: &str = "
+    CREATE TABLE orders (id INTEGER PRIMARY KEY, customer INT, price REAL, day TEXT, state TEXT);
+    CREATE INDEX by_customer ON orders (customer, day);
+    INSERT INTO orders WITH RECURSIVE n(n) AS (VALUES (1) UNION ALL SELECT n + 1 FROM n LIMIT 30000)
+        SELECT n, n * 7919 % 900, (n * 7919 % 100000) / 100.0,
+            date('2020-01-01', '+' || (n * 31 % 1000) || ' days'),
+            CASE n % 3 WHEN 0 THEN 'open' WHEN 1 THEN 'paid' ELSE 'sent' END FROM n";
+
+fn json(words: &[&str]) -> Value {
+    let output = windlass(words);
+    assert_eq!(output.status.code(), Some(0), "{}", text(&output));
+    serde_json::from_slice(&output.stdout).unwrap()
+}
+
+fn orders(place: &Place) -> String {
+    run_once(&place.path("orders.db"), ORDERS).unwrap();
+    place.arg("orders.db")
+}
+
+#[test]
+fn a_sqlite_database_takes_less_room_with_its_pages_taken_apart_and_comes_back() {
+    let place = Place::new();
+    let database = orders(&place);
+    let set = place.arg("set.windlass");
+    let back_up = |to: &str, pages: &str| {
+        json(&["backup", &database, "--to", to, "--pages", pages, "--json"])
+    };
+    let apart = back_up(&set, "auto");
+    let plain = back_up(&place.arg("plain.windlass"), "off");
+    let bytes = |report: &Value| report["bytes_written"].as_f64().unwrap();
+    assert!(bytes(&apart) < 0.7 * bytes(&plain), "{apart} {plain}");
+    assert!(
+        apart["pages"]["apart_bytes"].as_u64() > Some(1 << 20),
+        "{apart}"
+    );
+    assert_eq!(apart["pages"]["wrong_frames"], 0);
+    assert!(plain["pages"].is_null());
+    let info = json(&["info", &set, "--json"]);
+    assert_eq!(info["sets"][0]["facts"]["options"]["pages"], "auto");
+
+    for words in [&["verify", &set][..], &["diff", &set, &database]] {
+        let output = windlass(words);
+        assert_eq!(
+            output.status.code(),
+            Some(0),
+            "{words:?}: {}",
+            text(&output)
+        );
+    }
+    let into = place.arg("restored.db");
+    let output = windlass(&["restore", &set, "--into", &into]);
+    assert_eq!(output.status.code(), Some(0), "{}", text(&output));
+    assert_eq!(
+        std::fs::read(&into).unwrap(),
+        std::fs::read(&database).unwrap()
+    );
+}
+
+#[test]
+fn a_backup_says_how_much_memory_pages_take_and_goes_without_the_proof_if_asked() {
+    let place = Place::new();
+    let (database, set) = (orders(&place), place.arg("set.windlass"));
+    let back_up = |words: &[&str]| {
+        let words = [&["backup", &database, "--to", &set, "--overwrite"], words].concat();
+        let output = windlass(&words);
+        assert_eq!(output.status.code(), Some(0), "{}", text(&output));
+        text(&output)
+    };
+    let said = back_up(&["--threads", "2", "--pages", "auto", "--no-frame-proof"]);
+    assert!(
+        said.contains("pages         about 8 MiB more, to take them apart"),
+        "{said}"
+    );
+    let info = json(&["info", &set, "--json"]);
+    let options = &info["sets"][0]["facts"]["options"];
+    assert_eq!(options["pages"], "auto, without proof");
+    let output = windlass(&["verify", &set]);
+    assert_eq!(output.status.code(), Some(0), "{}", text(&output));
+    assert!(!back_up(&["--pages", "off"]).contains("to take them apart"));
+}
+
+#[test]
+fn lab_pages_says_what_the_page_codec_brings_for_a_sqlite_database() {
+    let place = Place::new();
+    let database = orders(&place);
+    let found = json(&["lab", "pages", &database, "--json"]);
+    let [one] = found["relations"].as_array().unwrap().as_slice() else {
+        panic!("one database: {found}")
+    };
+    assert_eq!(
+        (&one["name"], &one["path"]),
+        (&"orders.db".into(), &database.as_str().into())
+    );
+    assert_eq!(one["bytes"], std::fs::metadata(&database).unwrap().len());
+    for way in one["ways"].as_array().unwrap() {
+        let stored = |what: &str| way[what]["stored_bytes"].as_u64().unwrap();
+        assert!(stored("apart") < stored("plain"), "{way}");
+    }
+    let shown = text(&windlass(&["lab", "pages", &database]));
+    assert!(
+        shown.contains("orders.db") && shown.contains("apart"),
+        "{shown}"
+    );
+
+    let empty = place.path("empty.db");
+    std::fs::File::create(&empty).unwrap();
+    let shown = text(&windlass(&["lab", "pages", empty.to_str().unwrap()]));
+    assert!(
+        shown.contains("nothing has pages that can be taken apart"),
+        "{shown}"
+    );
+}

@@ -1,0 +1,242 @@
+//! `windlass snapshot revert`, `undo` and `rotate`, also when they are killed at each of their
+//! steps.
+
+#![allow(clippy::disallowed_methods, reason = "fixtures need no durability")]
+
+use std::io::Write;
+use std::path::Path;
+use std::process::{Command, Stdio};
+
+use serde_json::Value;
+use windlass_testkit::sqlite::{CommitLedger, Journal, LedgerSpec};
+
+use crate::snapshots::{killed_at, ledger, listed};
+use crate::support::*;
+
+fn run(words: &[&str], code: i32) -> String {
+    let output = windlass(words);
+    let printed = text(&output);
+    assert_eq!(output.status.code(), Some(code), "{words:?}: {printed}");
+    printed
+}
+
+fn done(words: &[&str]) -> Value {
+    let (code, document) = json(words);
+    assert_eq!(code, 0, "{words:?}: {document}");
+    document
+}
+
+#[test]
+fn a_database_is_reverted_and_the_revert_undone() {
+    let place = tempfile::tempdir_in("/var/tmp").unwrap();
+    let ledger = ledger(place.path());
+    let database = ledger.path.to_str().unwrap();
+    done(&["snapshot", "create", database, "then"]);
+    ledger.commit(21, 40);
+    done(&["snapshot", "create", database, "newer"]);
+    ledger.commit(41, 50);
+    let word = format!("{database}@then");
+    // Nobody can be asked, so nothing happens. What would be lost or kept is told.
+    let printed = run(&["snapshot", "revert", &word], 2);
+    for part in [
+        "snapshot then",
+        "Newer snapshots stay as they are: newer",
+        "--yes",
+    ] {
+        assert!(printed.contains(part), "{part}: {printed}");
+    }
+    assert_eq!(ledger.check(&ledger.path), 50);
+    let went = done(&["snapshot", "revert", &word, "--yes"]);
+    assert_eq!(went["newer"], serde_json::json!(["newer"]));
+    assert!(went["pages_written"].as_u64().unwrap() > 0, "{went}");
+    assert_eq!(ledger.check(&ledger.path), 20);
+    run(&["snapshot", "undo", database], 2);
+    let listed = listed(database);
+    assert_eq!(listed[0]["undo"]["by"], "revert", "{listed:?}");
+    assert!(
+        listed[0]["age_seconds"].as_f64().unwrap() > 0.0,
+        "{listed:?}"
+    );
+    assert_eq!(listed[1]["undo"], Value::Null, "{listed:?}");
+    let went = done(&["snapshot", "undo", database, "--yes"]);
+    assert_eq!(went["undo"], true);
+    assert_eq!(ledger.check(&ledger.path), 50);
+    // Both snapshots are as they were.
+    for (name, count) in [("then", "20\n"), ("newer", "40\n")] {
+        let word = format!("{database}@{name}");
+        let open = ["open", &word, "--quiet", "--", "sqlite3", "{}"];
+        let counted = run(&[&open[..], &["SELECT count(*) FROM log"]].concat(), 0);
+        assert!(counted.ends_with(count), "{name}: {counted}");
+    }
+    let printed = run(
+        &["snapshot", "revert", &format!("{database}@newer"), "--yes"],
+        0,
+    );
+    assert!(printed.contains("windlass snapshot undo"), "{printed}");
+    assert_eq!(ledger.check(&ledger.path), 40);
+    // What a revert kept goes with its snapshot.
+    done(&["snapshot", "drop", database, "newer"]);
+    done(&["snapshot", "drop", database, "then"]);
+    let printed = run(&["snapshot", "undo", database, "--yes"], 1);
+    assert!(printed.contains("nothing can be undone"), "{printed}");
+    let printed = run(&["snapshot", "revert", database, "--yes"], 2);
+    assert!(printed.contains("hint: Write DATABASE@NAME"), "{printed}");
+}
+
+#[test]
+fn a_person_at_a_terminal_is_asked() {
+    let place = tempfile::tempdir_in("/var/tmp").unwrap();
+    let ledger = ledger(place.path());
+    let database = ledger.path.to_str().unwrap();
+    done(&["snapshot", "create", database, "then"]);
+    ledger.commit(21, 40);
+    let word = format!("{database}@then");
+    for (answer, state, code) in [("no\n", 40, 1), ("yes\n", 20, 0)] {
+        // script(1) gives the command a terminal, and types what it reads.
+        let windlass = env!("CARGO_BIN_EXE_windlass");
+        let line = format!("'{windlass}' snapshot revert '{word}'");
+        let mut script = Command::new("script");
+        script
+            .args(["-qec", &line, "/dev/null"])
+            .env("WINDLASS_CONFIG", "/dev/null");
+        script.env("WINDLASS_STATE_DIR", "/nonexistent/windlass");
+        script.stdin(Stdio::piped()).stdout(Stdio::piped());
+        let mut child = script.spawn().unwrap();
+        let mut input = child.stdin.take().unwrap();
+        input.write_all(answer.as_bytes()).unwrap();
+        let output = child.wait_with_output().unwrap();
+        drop(input);
+        let printed = String::from_utf8_lossy(&output.stdout).into_owned();
+        assert!(printed.contains("Go on? Type yes:"), "{printed}");
+        assert_eq!(output.status.code(), Some(code), "{printed}");
+        assert_eq!(ledger.check(&ledger.path), state, "{printed}");
+    }
+}
+
+/// The calls at whose entry a process is killed: those that change a file or a name.
+const CALLS: [&str; 7] = [
+    "pwrite64",
+    "write",
+    "ftruncate",
+    "fdatasync",
+    "fsync",
+    "unlink",
+    "rename",
+];
+
+/// A ledger of few pages, so that there are few calls. Its snapshot has 20 transactions and it has
+/// 22.
+fn small(directory: &Path, journal: Journal) -> CommitLedger {
+    let spec = LedgerSpec {
+        journal,
+        accounts: 10,
+        ..LedgerSpec::default()
+    };
+    let ledger = CommitLedger::create(&directory.join("shop.db"), spec);
+    ledger.commit(1, 20);
+    done(&["snapshot", "create", ledger.path.to_str().unwrap(), "then"]);
+    ledger.commit(21, 22);
+    ledger
+}
+
+/// Kills a command at each call. Afterwards the database is in one of its two states, and the other
+/// one can be brought back. `reset` comes before each kill.
+fn killed(ledger: &CommitLedger, words: &[&str], reset: impl Fn(), after: impl Fn(&str, u64)) {
+    killed_at(&CALLS, words, reset, |at| {
+        let state = ledger.check(&ledger.path);
+        assert!([20, 22].contains(&state), "{at}: {state}");
+        after(at, state);
+        let left = std::fs::read_dir(ledger.path.parent().unwrap()).unwrap();
+        let left: Vec<_> = left.map(|entry| entry.unwrap().file_name()).collect();
+        let is_side = |name: &std::ffi::OsString| name.to_string_lossy().contains("-journal");
+        assert!(!left.iter().any(is_side), "{at}: {left:?}");
+    });
+}
+
+fn killed_reverts(journal: Journal) {
+    let place = tempfile::tempdir_in("/var/tmp").unwrap();
+    let ledger = small(place.path(), journal);
+    let database = ledger.path.to_str().unwrap();
+    let word = format!("{database}@then");
+    let revert = ["snapshot", "revert", &word, "--yes"];
+    let undo = ["snapshot", "undo", database, "--yes"];
+    killed(
+        &ledger,
+        &revert,
+        || {},
+        |at, _| {
+            // Whatever became of it, the next one has its end, and can be undone.
+            done(&revert);
+            assert_eq!(ledger.check(&ledger.path), 20, "{at}");
+            done(&undo);
+            assert_eq!(ledger.check(&ledger.path), 22, "{at}");
+        },
+    );
+}
+
+#[test]
+fn a_killed_revert_of_a_database_with_a_log_is_done_or_undone() {
+    killed_reverts(Journal::Wal);
+}
+
+#[test]
+fn a_killed_revert_of_a_database_with_a_journal_is_done_or_undone() {
+    killed_reverts(Journal::Delete);
+}
+
+#[test]
+fn a_killed_undo_is_done_or_undone() {
+    let place = tempfile::tempdir_in("/var/tmp").unwrap();
+    let ledger = small(place.path(), Journal::Wal);
+    let database = ledger.path.to_str().unwrap();
+    let word = format!("{database}@then");
+    let undo = ["snapshot", "undo", database, "--yes"];
+    let reset = || drop(done(&["snapshot", "revert", &word, "--yes"]));
+    killed(&ledger, &undo, reset, |at, state| {
+        done(&undo);
+        assert_eq!(ledger.check(&ledger.path), 42 - state, "{at}");
+        done(&undo);
+        assert_eq!(ledger.check(&ledger.path), state, "{at}");
+    });
+}
+
+#[test]
+fn a_rotation_keeps_the_newest_of_its_kind_and_no_other_is_dropped() {
+    let place = tempfile::tempdir_in("/var/tmp").unwrap();
+    let ledger = ledger(place.path());
+    let database = ledger.path.to_str().unwrap();
+    done(&["snapshot", "create", database, "hourly-before-upgrade"]);
+    let rotate = ["snapshot", "rotate", database, "hourly", "--keep", "2"];
+    let names = || -> Vec<String> {
+        let all = listed(database).into_iter();
+        all.map(|one| one["name"].as_str().unwrap().to_owned())
+            .collect()
+    };
+    let mut made = Vec::new();
+    for round in 0..4 {
+        let document = done(&rotate);
+        made.push(document["name"].as_str().unwrap().to_owned());
+        let dropped = document["dropped"].as_array().unwrap();
+        assert_eq!(dropped.len(), usize::from(round >= 2), "{document}");
+    }
+    assert_eq!(names(), ["hourly-before-upgrade", &made[2], &made[3]]);
+    // Another kind counts for itself.
+    done(&["snapshot", "rotate", database, "--keep", "1"]);
+    assert_eq!(names().len(), 4);
+    // One that is in use stays, and the command says so.
+    let oldest = format!("{database}.windlass-snapshots/{}", made[2]);
+    let lock = std::fs::File::open(format!("{oldest}/windlass-snapshot")).unwrap();
+    lock.lock_shared().unwrap();
+    let (code, document) = json(&rotate);
+    assert_eq!(code, 3, "{document}");
+    assert_eq!(document["in_use"], serde_json::json!([made[2]]));
+    drop(lock);
+    let document = done(&rotate);
+    assert_eq!(
+        document["dropped"].as_array().unwrap().len(),
+        2,
+        "{document}"
+    );
+    run(&["snapshot", "rotate", database, "--keep", "0"], 2);
+    run(&["snapshot", "rotate", database, "a/b", "--keep", "1"], 2);
+}

@@ -1,0 +1,82 @@
+//! Snapshots of PostgreSQL clusters, under load.
+
+use windlass_testkit::load::under_load;
+use windlass_testkit::postgres::{ClusterOptions, PrivateCluster, stay_root, succeed};
+
+use crate::opening::Scratch;
+use crate::support::text;
+
+/// What pgbench keeps true in every state: money is conserved.
+const SUMS: &str = "SELECT (SELECT sum(abalance) FROM pgbench_accounts)
+        = (SELECT sum(bbalance) FROM pgbench_branches)
+    AND (SELECT sum(tbalance) FROM pgbench_tellers)
+        = (SELECT sum(delta) FROM pgbench_history)";
+
+fn run(scratch: &Scratch, words: &[&str]) -> String {
+    let output = scratch.run(None, words);
+    let said = text(&output);
+    assert_eq!(output.status.code(), Some(0), "{words:?}: {said}");
+    said
+}
+
+#[test]
+fn a_cluster_under_load_has_snapshots_that_open_verify_and_restore() {
+    stay_root();
+    let mut cluster = PrivateCluster::start(&ClusterOptions::default().initdb("--data-checksums"));
+    succeed(
+        cluster
+            .tool("pgbench")
+            .args(["-i", "-q", "-s", "2", "postgres"]),
+    );
+    cluster.sql("postgres", "CREATE TABLE mark AS SELECT 1 AS i");
+    cluster.sql("postgres", "CREATE TABLE kept (n bigint)");
+    let (scratch, conninfo) = (Scratch::new(), cluster.conninfo());
+    let create = ["snapshot", "create", &conninfo, "before", "--json"];
+    let made = under_load(&cluster, || run(&scratch, &create));
+    let made: serde_json::Value = serde_json::from_str(made.trim()).unwrap();
+    assert_eq!(made["method"], "copy");
+    assert!(made["lsn"].as_str().unwrap().contains('/'), "{made}");
+    assert_eq!(made["writers_stopped_seconds"], 0.0);
+    cluster.sql(
+        "postgres",
+        "INSERT INTO mark SELECT generate_series(2, 100)",
+    );
+    let word = format!("{conninfo}@before");
+    let ask = |word: &str, sql: &str| {
+        run(
+            &scratch,
+            &["open", "--quiet", word, "--", "psql", "-XqAt", "-c", sql],
+        )
+    };
+    assert_eq!(ask(&word, SUMS), "t\n");
+    assert_eq!(ask(&word, "SELECT count(*) FROM mark"), "1\n");
+    let listed = run(&scratch, &["snapshot", "list", &conninfo]);
+    assert!(
+        listed.contains("before") && listed.contains("kept"),
+        "{listed}"
+    );
+    let printed = run(&scratch, &["verify", "--open", &word]);
+    assert!(printed.contains("nothing wrong was found"), "{printed}");
+    // Without its server, the cluster has its snapshots all the same.
+    cluster.stop("fast");
+    let data = cluster.data().to_str().unwrap().to_owned();
+    let word = format!("{data}@before");
+    assert_eq!(ask(&word, SUMS), "t\n");
+    // Only SQLite databases can go back so far. The hint says what can be done.
+    let refused = scratch.run(None, &["snapshot", "revert", &word, "--yes"]);
+    let said = text(&refused);
+    assert_eq!(refused.status.code(), Some(1), "{said}");
+    assert!(said.contains("hint: Restore it instead"), "{said}");
+    let sets = scratch.path().join("sets");
+    let sets = sets.to_str().unwrap();
+    run(&scratch, &["backup", &word, "--to", sets]);
+    assert_eq!(ask(sets, SUMS), "t\n");
+    let into = scratch.path().join("restored");
+    let into = into.to_str().unwrap();
+    run(&scratch, &["restore", sets, "--into", into]);
+    succeed(cluster.tool("pg_verifybackup").arg(into));
+    run(&scratch, &["snapshot", "drop", &data, "before"]);
+    let home = format!("{data}.windlass-snapshots");
+    assert!(!std::path::Path::new(&home).exists());
+    scratch.assert_clean();
+}

@@ -1,0 +1,250 @@
+//! A server is prepared for snapshots by the hook, has them, and is as it was again.
+
+use std::path::PathBuf;
+
+use serde_json::Value;
+use windlass_testkit::postgres::{ClusterOptions, PrivateCluster, stay_root};
+
+use crate::opening::{Scratch, open_to_all};
+use crate::support::text;
+
+const LIBRARY: &str = "libwindlass_interpose.so";
+
+/// A copy of the library, as cargo built it for these tests, where every server can read it.
+pub fn library(scratch: &Scratch) -> PathBuf {
+    let tests = std::env::current_exe().unwrap();
+    let copy = scratch.path().join(LIBRARY);
+    std::fs::copy(tests.with_file_name(LIBRARY), &copy).unwrap();
+    open_to_all(&copy, 0o755);
+    copy
+}
+
+/// What a command prints, which must end with this code.
+pub fn run(scratch: &Scratch, code: i32, words: &[&str]) -> String {
+    let output = scratch.run(None, words);
+    let said = text(&output);
+    assert_eq!(output.status.code(), Some(code), "{words:?}: {said}");
+    said
+}
+
+fn json(scratch: &Scratch, words: &[&str]) -> Value {
+    let said = run(scratch, 0, &[words, &["--json"]].concat());
+    serde_json::from_str(said.trim()).unwrap()
+}
+
+/// Removes the shared memory that the hook made for a server.
+fn forget(cluster: &PrivateCluster) {
+    use std::os::unix::fs::MetadataExt;
+    let inode = std::fs::metadata(cluster.data()).unwrap().ino();
+    for entry in std::fs::read_dir("/dev/shm").unwrap() {
+        let path = entry.unwrap().path();
+        let name = path.display().to_string();
+        if name.contains("/windlass-") && name.ends_with(&format!("-{inode:016x}")) {
+            std::fs::remove_file(path).unwrap();
+        }
+    }
+}
+
+fn preloaded(cluster: &PrivateCluster) -> String {
+    cluster.sql("postgres", "SHOW shared_preload_libraries")
+}
+
+fn restart(cluster: &mut PrivateCluster) {
+    cluster.stop("fast");
+    cluster.run();
+}
+
+#[test]
+fn a_server_is_enabled_has_snapshots_and_is_disabled_again() {
+    stay_root();
+    let options = ClusterOptions::default();
+    let options = options.setting("shared_preload_libraries = 'auto_explain'");
+    let mut cluster = PrivateCluster::start(&options);
+    cluster.sql("postgres", "CREATE TABLE mark AS SELECT 1 AS i");
+    let (scratch, conninfo) = (Scratch::new(), cluster.conninfo());
+    let library = library(&scratch);
+    let library = library.to_str().unwrap();
+    let create = |name: &str, more: &[&str]| {
+        let words = ["snapshot", "create", &conninfo, name];
+        scratch.run(None, &[&words, more].concat())
+    };
+    let refused = text(&create("none", &["--method", "hook"]));
+    assert!(refused.contains("windlass snapshot enable"), "{refused}");
+    let told = text(&create("copied", &[]));
+    assert!(
+        told.contains("to prepare the server: windlass snapshot enable"),
+        "{told}"
+    );
+    run(&scratch, 0, &["snapshot", "drop", &conninfo, "copied"]);
+
+    let enable = ["snapshot", "enable", &conninfo, "--library", library];
+    let enabled = json(&scratch, &enable);
+    assert_eq!(
+        (&enabled["changed"], &enabled["active"]),
+        (&true.into(), &false.into())
+    );
+    let again = json(&scratch, &["snapshot", "enable", &conninfo]);
+    assert_eq!(
+        (&again["changed"], &again["restart_needed"]),
+        (&false.into(), &true.into())
+    );
+    assert_eq!(again["library"], library);
+    restart(&mut cluster);
+    assert_eq!(preloaded(&cluster), format!("auto_explain, {library:?}"));
+    let active = run(&scratch, 0, &enable);
+    assert!(
+        active.contains("every process of the server writes through it"),
+        "{active}"
+    );
+
+    let bracketed = create("bracketed", &["--checkpoint", "spread", "--method", "hook"]);
+    assert_eq!(bracketed.status.code(), Some(0), "{}", text(&bracketed));
+    cluster.sql("postgres", "INSERT INTO mark VALUES (2)");
+    let words = ["--checkpoint", "none", "--json"];
+    let paused: Value = serde_json::from_str(text(&create("paused", &words)).trim()).unwrap();
+    assert_eq!(paused["method"], "hook");
+    assert!(
+        paused["writers_stopped_seconds"].as_f64().unwrap() > 0.0,
+        "{paused}"
+    );
+    cluster.sql("postgres", "INSERT INTO mark VALUES (3)");
+    cluster.sql("postgres", "CHECKPOINT");
+    for (name, rows) in [("bracketed", "1\n"), ("paused", "2\n")] {
+        let word = format!("{conninfo}@{name}");
+        let sql = "SELECT count(*) FROM mark";
+        let ask = ["open", "--quiet", &word, "--", "psql", "-XqAt", "-c", sql];
+        assert_eq!(run(&scratch, 0, &ask), rows, "{name}");
+    }
+
+    let rows = "SELECT i, md5(i::text) AS x FROM generate_series(1, 5000) i";
+    cluster.sql("postgres", &format!("CREATE TABLE many AS {rows}"));
+    let words = [
+        "--max-size",
+        "64KiB",
+        "--max-age",
+        "7d",
+        "--keep-free",
+        "1MiB",
+    ];
+    let limited = create("limited", &words);
+    assert_eq!(limited.status.code(), Some(0), "{}", text(&limited));
+    cluster.sql("postgres", "UPDATE many SET x = 'changed'");
+    cluster.sql("postgres", "CHECKPOINT");
+    let listed = run(&scratch, 3, &["snapshot", "list", &conninfo]);
+    assert!(
+        listed.contains("lost: it grew beyond its limit"),
+        "{listed}"
+    );
+    assert!(listed.contains("of 64 KiB"), "{listed}");
+    assert_eq!(
+        listed.matches("kept").count(),
+        2,
+        "the older ones stay: {listed}"
+    );
+    assert!(
+        cluster
+            .log()
+            .contains("a snapshot is lost: it grew beyond its limit")
+    );
+    run(&scratch, 0, &["snapshot", "drop", &conninfo, "limited"]);
+
+    let words = ["--max-age", "1ms"];
+    assert_eq!(create("old", &words).status.code(), Some(0));
+    let listed = run(&scratch, 3, &["snapshot", "list", &conninfo, "--json"]);
+    assert!(listed.contains("as old as it was to become"), "{listed}");
+    run(&scratch, 0, &["snapshot", "drop", &conninfo, "old"]);
+    let full = text(&create("full", &["--keep-free", "1000TiB"]));
+    assert!(full.contains("are to be kept"), "{full}");
+
+    let disable = ["snapshot", "disable", &conninfo];
+    let refused = run(&scratch, 1, &disable);
+    assert!(
+        refused.contains("2 snapshots would be lost without the hook"),
+        "{refused}"
+    );
+    for name in ["bracketed", "paused"] {
+        run(&scratch, 0, &["snapshot", "drop", &conninfo, name]);
+    }
+    let disabled = json(&scratch, &disable);
+    assert_eq!(
+        (&disabled["changed"], &disabled["active"]),
+        (&true.into(), &true.into())
+    );
+    restart(&mut cluster);
+    assert_eq!(preloaded(&cluster), "auto_explain");
+    let disabled = json(&scratch, &disable);
+    assert_eq!(
+        (&disabled["changed"], &disabled["active"]),
+        (&false.into(), &false.into())
+    );
+    let system = std::fs::read_to_string(cluster.data().join("postgresql.auto.conf")).unwrap();
+    assert!(!system.contains("shared_preload"), "as it was: {system}");
+    forget(&cluster);
+    scratch.assert_clean();
+}
+
+#[test]
+fn a_server_that_cannot_be_prepared_is_refused_and_not_changed() {
+    stay_root();
+    let mut cluster = PrivateCluster::start(&ClusterOptions::default());
+    let (scratch, conninfo) = (Scratch::new(), cluster.conninfo());
+    let none = scratch.path().join("none");
+    let none = none.to_str().unwrap();
+    let missing = ["snapshot", "enable", &conninfo, "--library", none];
+    let said = run(&scratch, 1, &missing);
+    assert!(
+        said.contains("was not found") && said.contains(none),
+        "{said}"
+    );
+    let broken = scratch.path().join(LIBRARY);
+    std::fs::copy("/etc/passwd", &broken).unwrap();
+    open_to_all(&broken, 0o755);
+    let broken = broken.to_str().unwrap();
+    let said = run(
+        &scratch,
+        1,
+        &["snapshot", "enable", &conninfo, "--library", broken],
+    );
+    assert!(
+        said.contains("the server cannot load") && said.contains(broken),
+        "{said}"
+    );
+    let data = cluster.data().to_str().unwrap().to_owned();
+    let said = run(&scratch, 2, &["snapshot", "enable", &data]);
+    assert!(said.contains("hint:"), "{said}");
+    cluster.stop("fast");
+    cluster.option("-c shared_preload_libraries=auto_explain");
+    cluster.run();
+    let said = run(&scratch, 1, &["snapshot", "enable", &conninfo]);
+    assert!(said.contains("set by the command line"), "{said}");
+    let words = [
+        "snapshot",
+        "create",
+        &conninfo,
+        "one",
+        "--checkpoint",
+        "none",
+    ];
+    let said = run(&scratch, 1, &[&words[..], &["--method", "copy"]].concat());
+    assert!(said.contains("it begins with a checkpoint"), "{said}");
+    let system = std::fs::read_to_string(cluster.data().join("postgresql.auto.conf")).unwrap();
+    assert!(!system.contains("shared_preload"), "{system}");
+}
+
+#[test]
+fn a_sqlite_database_has_no_hook() {
+    let scratch = Scratch::new();
+    let path = scratch.path().join("shop.db");
+    rusqlite(&path);
+    let said = run(&scratch, 1, &["snapshot", "enable", path.to_str().unwrap()]);
+    assert!(
+        said.contains("databases of this kind do not have it"),
+        "{said}"
+    );
+}
+
+fn rusqlite(path: &std::path::Path) {
+    let mut sqlite = std::process::Command::new("sqlite3");
+    let made = sqlite.arg(path).arg("CREATE TABLE t (i)").status();
+    assert!(made.unwrap().success());
+}

@@ -1,0 +1,233 @@
+//! `windlass snapshot`, as its users see it, also when it is killed at each of its steps.
+
+#![allow(clippy::disallowed_methods, reason = "fixtures need no durability")]
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use serde_json::Value;
+use windlass_testkit::sqlite::{CommitLedger, Journal, LedgerSpec};
+use windlass_testkit::volume::{Volume, VolumeKind};
+
+use crate::support::*;
+
+/// A small ledger in this directory, with 20 transactions.
+pub fn ledger(directory: &Path) -> CommitLedger {
+    let spec = LedgerSpec {
+        journal: Journal::Wal,
+        accounts: 50,
+        ..LedgerSpec::default()
+    };
+    let ledger = CommitLedger::create(&directory.join("shop.db"), spec);
+    ledger.commit(1, 20);
+    ledger
+}
+
+fn home(database: &Path) -> PathBuf {
+    database.with_file_name("shop.db.windlass-snapshots")
+}
+
+pub fn listed(database: &str) -> Vec<Value> {
+    let (code, document) = json(&["snapshot", "list", database]);
+    assert_eq!(code, 0, "{document}");
+    document["snapshots"].as_array().unwrap().clone()
+}
+
+#[test]
+fn a_snapshot_is_made_listed_and_dropped() {
+    let volume = Volume::new(VolumeKind::Xfs, 400);
+    let ledger = ledger(volume.at());
+    let database = ledger.path.to_str().unwrap();
+    let (code, made) = json(&["snapshot", "create", database, "before-upgrade"]);
+    assert_eq!(code, 0, "{made}");
+    assert_eq!(made["method"], "clone");
+    assert_eq!(made["survives"], "power_cut");
+    assert_eq!(made["writers_stopped_seconds"], 0.0);
+    let place = home(&ledger.path).join("before-upgrade");
+    assert_eq!(made["place"], place.to_str().unwrap());
+    let steps = made["steps"].as_array().unwrap();
+    let step = |name: &str| steps.iter().any(|step| step["name"] == name);
+    assert!(step("cloning the database") && step("publishing"), "{made}");
+    let all = listed(database);
+    assert_eq!(all.len(), 1);
+    assert_eq!(all[0]["state"], "kept");
+    assert!(all[0]["disk_bytes"].as_u64().unwrap() > 0);
+    let output = windlass(&["snapshot", "list", database]);
+    let printed = text(&output);
+    assert!(
+        printed.contains("before-upgrade") && printed.contains("kept"),
+        "{printed}"
+    );
+    let (code, dropped) = json(&["snapshot", "drop", database, "before-upgrade"]);
+    assert_eq!((code, &dropped["dropped"]), (0, &"before-upgrade".into()));
+    assert!(!home(&ledger.path).exists());
+    assert_eq!(ledger.check(&ledger.path), 20);
+}
+
+#[test]
+fn where_nothing_can_be_cloned_it_says_so_and_copies() {
+    let place = Place::new();
+    let (database, disk2) = (place.arg("shop.db"), place.arg("disk2"));
+    let (code, made) = json(&["snapshot", "create", &database, "a", "--to", &disk2]);
+    assert_eq!(code, 0, "{made}");
+    assert_eq!(made["method"], "copy");
+    assert_eq!(made["passed_over"][0]["method"], "clone");
+    assert!(place.path("disk2/a/record").exists());
+    let words = ["snapshot", "create", &database, "b", "--method", "clone"];
+    let output = windlass(&words);
+    let printed = text(&output);
+    assert_eq!(output.status.code(), Some(1), "{printed}");
+    assert!(printed.contains("cannot clone"), "{printed}");
+    assert!(printed.contains("hint: Leave --method out"), "{printed}");
+    assert_eq!(listed(&database).len(), 1);
+    let (code, _) = json(&["snapshot", "drop", &database, "a"]);
+    assert_eq!(code, 0);
+    assert!(!home(&place.path("shop.db")).exists());
+}
+
+#[test]
+fn mistakes_have_hints() {
+    let place = Place::new();
+    let database = place.arg("shop.db");
+    let said = |words: &[&str], code: i32, hint: &str| {
+        let output = windlass(&[&["snapshot"], words].concat());
+        let printed = text(&output);
+        assert_eq!(output.status.code(), Some(code), "{printed}");
+        assert!(
+            printed.contains("hint: ") && printed.contains(hint),
+            "{printed}"
+        );
+    };
+    said(&["create", &database, "../x"], 2, "Write a name like");
+    said(&["create", &database, "latest"], 2, "Write a name like");
+    said(&["drop", &database, "none"], 1, "no snapshots");
+    json(&["snapshot", "create", &database, "nightly"]);
+    said(&["create", &database, "nightly"], 1, "Choose another name");
+    said(&["drop", &database, "nightyl"], 1, "Did you mean nightly");
+    let inside = place.arg("missing/deeper");
+    said(&["create", &database, "x", "--to", &inside], 1, "");
+}
+
+/// The calls at whose entry a process is killed. What happens between two of them changes nothing
+/// on the disk.
+const CALLS: [&str; 9] = [
+    "mkdir", "ioctl", "fsync", "rename", "unlink", "unlinkat", "rmdir", "symlink", "write",
+];
+/// How many calls of one kind a run may have. Each thread counts its own.
+const CALLS_MAX: usize = 400;
+
+/// Runs a command once for each call of each kind, and kills it there. `after` looks at what is
+/// left.
+fn killed_everywhere(words: &[&str], before: impl FnMut(), after: impl FnMut(&str)) {
+    killed_at(&CALLS, words, before, after);
+}
+
+/// The same for these kinds of calls.
+pub fn killed_at(
+    calls: &[&str],
+    words: &[&str],
+    mut before: impl FnMut(),
+    mut after: impl FnMut(&str),
+) {
+    let mut kills = 0;
+    for call in calls {
+        for number in 1..CALLS_MAX {
+            before();
+            let inject = format!("inject={call}:signal=KILL:when={number}");
+            let mut strace = Command::new("strace");
+            strace.args(["-f", "-qq", "-o", "/dev/null", "-e", &inject]);
+            strace.arg(env!("CARGO_BIN_EXE_windlass")).args(words);
+            let strace = strace.env("WINDLASS_CONFIG", "/dev/null");
+            let strace = strace.env("WINDLASS_STATE_DIR", "/nonexistent/windlass");
+            let status = strace.output().unwrap().status;
+            after(&format!("{call} {number}"));
+            if status.success() {
+                break;
+            }
+            kills += 1;
+        }
+    }
+    assert!(kills > 10, "only {kills} kills");
+}
+
+/// What the database's snapshots are after a kill: each that is listed as kept can be read.
+fn check_kept(ledger: &CommitLedger, at: &str) -> Vec<String> {
+    let database = ledger.path.to_str().unwrap();
+    let mut kept = Vec::new();
+    for one in listed(database) {
+        if one["state"] == "kept" {
+            let data = Path::new(one["place"].as_str().unwrap()).join("data/0");
+            let copy = ledger.path.with_file_name("copy.db");
+            std::fs::copy(data, &copy).unwrap();
+            assert_eq!(ledger.check(&copy), 20, "{at}");
+            std::fs::remove_file(copy).unwrap();
+            kept.push(one["name"].as_str().unwrap().to_owned());
+        } else {
+            assert_eq!(one["state"], "unfinished", "{at}");
+        }
+    }
+    kept
+}
+
+/// Drops these, and checks that nothing is left then.
+fn drop_all(ledger: &CommitLedger, names: &[String], at: &str) {
+    let database = ledger.path.to_str().unwrap();
+    for name in names {
+        let (code, document) = json(&["snapshot", "drop", database, name]);
+        assert_eq!(code, 0, "{at}: {document}");
+    }
+    let home = home(&ledger.path);
+    assert!(!home.exists(), "{at}: {:?}", std::fs::read_dir(&home));
+    let elsewhere = ledger.path.with_file_name("disk2");
+    let left = std::fs::read_dir(&elsewhere);
+    assert!(left.is_err() || left.unwrap().count() == 0, "{at}");
+}
+
+#[test]
+fn a_killed_create_leaves_a_whole_snapshot_or_none_and_the_next_removes_the_rest() {
+    let volume = Volume::new(VolumeKind::Xfs, 400);
+    let ledger = ledger(volume.at());
+    let database = ledger.path.to_str().unwrap();
+    let disk2 = volume.at().join("disk2");
+    let disk2 = disk2.to_str().unwrap();
+    for elsewhere in [None, Some(disk2)] {
+        let mut words = vec!["snapshot", "create", database, "a"];
+        let mut next = vec!["snapshot", "create", database, "b"];
+        for words in [&mut words, &mut next] {
+            words.extend(elsewhere.iter().flat_map(|to| ["--to", to]));
+        }
+        let after = |at: &str| {
+            check_kept(&ledger, at);
+            let (code, document) = json(&next);
+            assert_eq!(code, 0, "{at}: {document}");
+            let kept = check_kept(&ledger, at);
+            assert_eq!(listed(database).len(), kept.len(), "{at}");
+            drop_all(&ledger, &kept, at);
+        };
+        killed_everywhere(&words, || {}, after);
+    }
+}
+
+#[test]
+fn a_killed_drop_is_finished_by_the_next() {
+    let volume = Volume::new(VolumeKind::Xfs, 400);
+    let ledger = ledger(volume.at());
+    let database = ledger.path.to_str().unwrap();
+    let disk2 = volume.at().join("disk2");
+    let disk2 = disk2.to_str().unwrap();
+    for elsewhere in [None, Some(disk2)] {
+        let mut make = vec!["snapshot", "create", database, "a"];
+        make.extend(elsewhere.iter().flat_map(|to| ["--to", to]));
+        let before = || assert_eq!(json(&make).0, 0);
+        let after = |at: &str| {
+            check_kept(&ledger, at);
+            let mut next = make.clone();
+            next[3] = "b";
+            assert_eq!(json(&next).0, 0, "{at}");
+            let kept = check_kept(&ledger, at);
+            assert_eq!(listed(database).len(), kept.len(), "{at}");
+            drop_all(&ledger, &kept, at);
+        };
+        killed_everywhere(&["snapshot", "drop", database, "a"], before, after);
+    }
+}

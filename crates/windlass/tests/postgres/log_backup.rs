@@ -1,0 +1,260 @@
+//! `backup --type log` with real servers: what it copies, how far a restore then gets, and what it
+//! says about log that is gone.
+
+use std::path::{Path, PathBuf};
+
+use serde_json::Value;
+use windlass_testkit::postgres::{ClusterOptions, DEFAULT_BIN, PrivateCluster, become_server_user};
+
+use crate::log::rows;
+use crate::moments::TIME;
+use crate::run::*;
+
+/// A server that archives nothing, and a place.
+struct Plain {
+    server: PrivateCluster,
+    dir: tempfile::TempDir,
+}
+
+impl Plain {
+    fn start(bin: &Path) -> Self {
+        become_server_user();
+        let dir = tempfile::tempdir_in("/var/tmp").unwrap();
+        std::fs::create_dir(dir.path().join("place")).unwrap();
+        let mut options = ClusterOptions::default().initdb("--wal-segsize=1");
+        options = options
+            .setting("min_wal_size = 2MB")
+            .setting("autovacuum = off");
+        options.bin = bin.into();
+        let server = PrivateCluster::start(&options);
+        server.sql("postgres", "CREATE TABLE t (i int)");
+        Self { server, dir }
+    }
+
+    fn arg(&self, name: &str) -> String {
+        self.dir.path().join(name).to_str().unwrap().to_owned()
+    }
+
+    fn sql(&self, sql: &str) -> String {
+        self.server.sql("postgres", sql)
+    }
+
+    fn insert(&self, row: u32) {
+        self.sql(&format!("INSERT INTO t VALUES ({row})"));
+    }
+
+    fn switch(&self) {
+        self.sql("SELECT pg_switch_wal()");
+    }
+
+    fn back_up(&self) {
+        let words = [
+            "backup",
+            &self.server.conninfo(),
+            "--to",
+            &self.arg("place"),
+        ];
+        let output = windlass(&words);
+        assert_eq!(output.status.code(), Some(0), "{}", text(&output));
+    }
+
+    /// A backup of the log of this server, which must end with this code.
+    fn log(&self, server: &PrivateCluster, code: i32) -> Value {
+        let (conninfo, place) = (server.conninfo(), self.arg("place"));
+        let (found, document) = json(&["backup", &conninfo, "--to", &place, "--type", "log"]);
+        assert_eq!(found, code, "{document}");
+        document
+    }
+
+    fn restored(&self, into: &str, words: &[&str]) -> PrivateCluster {
+        let (place, into) = (self.arg("place"), self.arg(into));
+        let output = windlass(&[&["restore", &place, "--into", &into], words].concat());
+        assert_eq!(
+            output.status.code(),
+            Some(0),
+            "{words:?}: {}",
+            text(&output)
+        );
+        let server = PrivateCluster::adopt(Path::new(&into), self.server.bin());
+        server.wait_until("SELECT pg_is_in_recovery()", "f");
+        server
+    }
+}
+
+/// The programs of each version that the tests have.
+fn versions() -> Vec<PathBuf> {
+    let listed = std::env::var("WINDLASS_TEST_PG_BINDIRS");
+    let listed = listed.expect("WINDLASS_TEST_PG_BINDIRS is not set: run scripts/test");
+    let others = listed.split(':').filter_map(|one| one.split_once('='));
+    let others = others.map(|(_, directory)| PathBuf::from(directory));
+    [PathBuf::from(DEFAULT_BIN)]
+        .into_iter()
+        .chain(others)
+        .collect()
+}
+
+#[test]
+fn a_cluster_of_each_version_goes_back_to_a_backup_of_its_log() {
+    for bin in versions() {
+        let source = Plain::start(&bin);
+        source.back_up();
+        source.insert(1);
+        source.switch();
+        source.insert(2);
+        let first = source.log(&source.server, 0);
+        assert_eq!(first["objects"], 1, "{first}");
+        // Nobody commits between this moment and the next backup of the log.
+        source.insert(3);
+        let moment = source.sql(TIME);
+        let second = source.log(&source.server, 0);
+        assert!(second["bytes"].as_u64().unwrap() < 1 << 16, "{second}");
+        source.insert(4);
+        source.switch();
+        let third = source.log(&source.server, 0);
+        assert_eq!(third["gap"], Value::Null);
+        let back = source.restored("back", &["--target-time", &moment]);
+        assert_eq!(rows(&back), "1 2 3", "{}", bin.display());
+    }
+}
+
+#[test]
+fn a_transaction_that_did_not_wait_for_its_log_is_in_the_backup() {
+    let source = Plain::start(Path::new(DEFAULT_BIN));
+    source.back_up();
+    source.sql("ALTER SYSTEM SET wal_writer_delay = '10s'");
+    source.sql("SELECT pg_reload_conf()");
+    source.sql("SET synchronous_commit = off; INSERT INTO t VALUES (1)");
+    source.log(&source.server, 0);
+    assert_eq!(rows(&source.restored("into", &["--target-latest"])), "1");
+}
+
+#[test]
+fn log_that_the_server_removed_is_named_and_the_next_set_ends_the_gap() {
+    let source = Plain::start(Path::new(DEFAULT_BIN));
+    let without = source.log(&source.server, 3);
+    assert_eq!(without["warnings"][0]["name"], "log-without-set");
+    source.back_up();
+    source.log(&source.server, 0);
+    for row in 1..=6 {
+        source.insert(row);
+        source.switch();
+        source.sql("CHECKPOINT");
+    }
+    let lost = source.log(&source.server, 3);
+    assert_eq!(lost["warnings"][0]["name"], "log-gap", "{lost}");
+    let gap = &lost["gap"];
+    assert!(gap["start"].as_str() < gap["end"].as_str(), "{lost}");
+    let words = ["restore", &source.arg("place"), "--into", &source.arg("no")];
+    let output = windlass(&[&words[..], &["--target-latest"]].concat());
+    let printed = text(&output);
+    assert_eq!(output.status.code(), Some(1), "{printed}");
+    let start = gap["start"].as_str().unwrap();
+    assert!(
+        printed.contains("has a gap: ") && printed.contains(start),
+        "{printed}"
+    );
+    source.back_up();
+    source.insert(7);
+    source.log(&source.server, 0);
+    let server = source.restored("into", &["--target-latest"]);
+    assert_eq!(rows(&server), "1 2 3 4 5 6 7");
+}
+
+#[test]
+fn a_standby_gives_its_log_and_a_promoted_one_its_new_timeline() {
+    let source = Plain::start(Path::new(DEFAULT_BIN));
+    source.back_up();
+    let copy = source.dir.path().join("standby");
+    let mut tool = source.server.tool("pg_basebackup");
+    tool.args(["--checkpoint=fast", "--no-sync", "-R", "-D"])
+        .arg(&copy);
+    assert!(tool.status().unwrap().success());
+    let standby = PrivateCluster::adopt(&copy, source.server.bin());
+    source.insert(1);
+    let end = source.sql("SELECT pg_current_wal_lsn()");
+    standby.wait_until(&format!("SELECT pg_last_wal_replay_lsn() >= '{end}'"), "t");
+    let of_standby = source.log(&standby, 0);
+    assert_eq!(of_standby["timeline"], 1);
+    standby.sql("postgres", "SELECT pg_promote()");
+    standby.sql("postgres", "INSERT INTO t VALUES (20)");
+    let of_promoted = source.log(&standby, 0);
+    assert_eq!(of_promoted["timeline"], 2);
+    // The old primary goes on, too, on the timeline that was left.
+    source.insert(2);
+    source.log(&source.server, 0);
+    assert_eq!(rows(&source.restored("new", &["--target-latest"])), "1 20");
+    let old = source.restored("old", &["--target-timeline", "current"]);
+    assert_eq!(rows(&old), "1 2");
+}
+
+#[test]
+fn another_servers_log_is_refused() {
+    let mut source = Plain::start(Path::new(DEFAULT_BIN));
+    source.back_up();
+    // A copy of a stopped server begins with the same log, on the same timeline.
+    source.server.stop("fast");
+    let twin = source.dir.path().join("twin");
+    let mut copy = std::process::Command::new("cp");
+    copy.arg("-a").arg(source.server.data()).arg(&twin);
+    assert!(copy.status().unwrap().success());
+    source.server.run();
+    let twin = PrivateCluster::adopt(&twin, source.server.bin());
+    source.insert(1);
+    source.log(&source.server, 0);
+    twin.sql("postgres", "INSERT INTO t VALUES (7), (8), (9)");
+    let (conninfo, place) = (twin.conninfo(), source.arg("place"));
+    let output = windlass(&["backup", &conninfo, "--to", &place, "--type", "log"]);
+    let printed = text(&output);
+    assert_eq!(output.status.code(), Some(1), "{printed}");
+    assert!(
+        printed.contains("is archived already, with other content"),
+        "{printed}"
+    );
+    assert!(printed.contains("hint: "), "{printed}");
+    source.insert(2);
+    source.log(&source.server, 0);
+    assert_eq!(rows(&source.restored("into", &["--target-latest"])), "1 2");
+}
+
+#[test]
+fn what_a_backup_of_the_log_cannot_use_is_refused() {
+    let source = Plain::start(Path::new(DEFAULT_BIN));
+    let conninfo = source.server.conninfo();
+    let (place, new) = (source.arg("place"), source.arg("new"));
+    let database = source.arg("shop.db");
+    let made = std::process::Command::new("sqlite3")
+        .args([&*database, "CREATE TABLE t (i)"])
+        .status();
+    assert!(made.unwrap().success());
+    for (words, says) in [
+        (
+            &[&*conninfo, "--to", "nul"][..],
+            "goes to one directory that exists",
+        ),
+        (
+            &[&*conninfo, "--to", &new],
+            "goes to one directory that exists",
+        ),
+        (
+            &[&*conninfo, "--to", &place, "--to", "/tmp"],
+            "goes to one directory that exists",
+        ),
+        (
+            &[&*database, "--to", &place],
+            "is a SQLite database, and its log cannot be copied",
+        ),
+        (
+            &[&*conninfo, "--to", &place, "--dry-run"],
+            "cannot be predicted",
+        ),
+    ] {
+        let output = windlass(&[&["backup", "--type", "log"], words].concat());
+        let printed = text(&output);
+        assert_eq!(output.status.code(), Some(2), "{words:?}: {printed}");
+        assert!(
+            printed.contains(says) && printed.contains("hint: "),
+            "{printed}"
+        );
+    }
+    assert!(!Path::new(&new).exists());
+}

@@ -1,0 +1,185 @@
+//! Restores to a moment, with real servers: each kind of target, timelines, and what is refused.
+
+use std::path::Path;
+
+use windlass_testkit::postgres::PrivateCluster;
+
+use crate::log::{Archiving, rows};
+use crate::run::*;
+
+fn restore(place: &str, into: &str, words: &[&str]) -> std::process::Output {
+    windlass(&[&["restore", place, "--into", into], words].concat())
+}
+
+/// Restores, starts the server, and waits until it takes writes.
+pub fn recovered(source: &Archiving, into: &str, words: &[&str]) -> PrivateCluster {
+    let (place, into) = (source.arg("place"), source.arg(into));
+    let output = restore(&place, &into, words);
+    let printed = text(&output);
+    assert_eq!(output.status.code(), Some(0), "{words:?}: {printed}");
+    assert!(printed.contains("recovers up to "), "{words:?}: {printed}");
+    let server = PrivateCluster::adopt(Path::new(&into), source.server.bin());
+    server.wait_until("SELECT pg_is_in_recovery()", "f");
+    server
+}
+
+pub const TIME: &str = "SELECT to_char(clock_timestamp() AT TIME ZONE 'UTC', \
+     'YYYY-MM-DD\"T\"HH24:MI:SS.US\"Z\"')";
+
+#[test]
+fn a_cluster_goes_back_to_each_kind_of_target() {
+    let source = Archiving::start(&["--wal-segsize=1"]);
+    let sql = |sql: &str| source.server.sql("postgres", sql);
+    let place = source.back_up();
+    sql("INSERT INTO t VALUES (1)");
+    let lsn = sql("SELECT pg_current_wal_insert_lsn()");
+    let number = sql("INSERT INTO t VALUES (2) RETURNING pg_current_xact_id()");
+    sql("INSERT INTO t VALUES (3)");
+    sql("SELECT pg_create_restore_point('before the change')");
+    sql("INSERT INTO t VALUES (4)");
+    let time = sql(TIME);
+    sql("INSERT INTO t VALUES (5)");
+    source.insert_and_archive(6);
+    for (count, (words, expected)) in [
+        (&["--target-immediate"][..], ""),
+        (&["--target-lsn", &lsn], "1"),
+        (&["--target-xid", &number], "1 2"),
+        (&["--target-xid", &number, "--target-exclusive"], "1"),
+        (&["--target-name", "before the change"], "1 2 3"),
+        (&["--target-time", &time], "1 2 3 4"),
+        (&["--target-latest"], "1 2 3 4 5 6"),
+    ]
+    .into_iter()
+    .enumerate()
+    {
+        let server = recovered(&source, &format!("into-{count}"), words);
+        assert_eq!(rows(&server), expected, "{words:?}");
+        assert_eq!(server.sql("postgres", "SHOW archive_mode"), "off");
+    }
+    // What the server could not reach is refused, and nothing is made.
+    let future = "2100-01-01T00:00:00Z";
+    for (words, says) in [
+        (
+            &["--target-time", "2020-01-01T00:00:00Z"][..],
+            "lies before the end of the backup",
+        ),
+        (
+            &["--target-lsn", "0/1000"],
+            "lies before the end of the backup",
+        ),
+        (
+            &["--target-time", future],
+            "is not in the log, which ends at",
+        ),
+        (&["--target-lsn", "7/0"], "is not in the log, which ends at"),
+        (
+            &["--target-name", "nobody made it"],
+            "is not in the log, which ends at",
+        ),
+        (
+            &["--target-xid", "123456"],
+            "is not in the log, which ends at",
+        ),
+        (
+            &["--target-latest", "--target-timeline", "7"],
+            "the history of timeline 7",
+        ),
+        (
+            &["--target-latest", "--log-from", "/nonexistent"],
+            "/nonexistent",
+        ),
+    ] {
+        for dry in [&[][..], &["--dry-run"]] {
+            let words = [words, dry].concat();
+            let output = restore(&place, &source.arg("refused"), &words);
+            let printed = text(&output);
+            assert_eq!(output.status.code(), Some(1), "{words:?}: {printed}");
+            assert!(printed.contains(says), "{words:?}: {printed}");
+            assert!(!Path::new(&source.arg("refused")).exists());
+        }
+    }
+    let output = restore(
+        &place,
+        &source.arg("refused"),
+        &["--target-time", "2026-01-01 12:00"],
+    );
+    assert_eq!(output.status.code(), Some(2), "{}", text(&output));
+}
+
+#[test]
+fn an_older_set_is_taken_for_a_moment_before_the_newest() {
+    let source = Archiving::start(&["--wal-segsize=1"]);
+    let sql = |sql: &str| source.server.sql("postgres", sql);
+    source.back_up();
+    sql("INSERT INTO t VALUES (1)");
+    sql("SELECT pg_create_restore_point('early')");
+    let (lsn, time) = (sql("SELECT pg_current_wal_insert_lsn()"), sql(TIME));
+    source.insert_and_archive(2);
+    let place = source.back_up();
+    source.insert_and_archive(3);
+    for (count, words) in [
+        &["--target-lsn", &lsn][..],
+        &["--target-time", &time],
+        &["--target-name", "early"],
+    ]
+    .into_iter()
+    .enumerate()
+    {
+        let server = recovered(&source, &format!("into-{count}"), words);
+        assert_eq!(rows(&server), "1", "{words:?}");
+    }
+    // A set that somebody chose stays the one.
+    let output = restore(
+        &place,
+        &source.arg("refused"),
+        &["--target-lsn", &lsn, "--set", "latest"],
+    );
+    let printed = text(&output);
+    assert_eq!(output.status.code(), Some(1), "{printed}");
+    assert!(
+        printed.contains("lies before the end of the backup"),
+        "{printed}"
+    );
+}
+
+#[test]
+fn a_cluster_follows_the_timeline_that_is_asked_for() {
+    let source = Archiving::start(&["--wal-segsize=1"]);
+    source.back_up();
+    source.insert_and_archive(1);
+    // A copy becomes a primary of its own, and archives to the same place on timeline 2.
+    let copy = recovered(&source, "copy", &["--target-latest", "--archive", "keep"]);
+    assert_eq!(rows(&copy), "1");
+    source.insert_and_archive(2);
+    copy.sql("postgres", "INSERT INTO t VALUES (20)");
+    let segment = copy.sql("postgres", "SELECT pg_walfile_name(pg_switch_wal())");
+    assert!(segment.starts_with("00000002"), "{segment}");
+    let question = format!("SELECT last_archived_wal >= '{segment}' FROM pg_stat_archiver");
+    copy.wait_until(&question, "t");
+    for (into, words, expected) in [
+        ("latest", &["--target-latest"][..], "1 20"),
+        ("one", &["--target-timeline", "current"], "1 2"),
+        ("two", &["--target-timeline", "2"], "1 20"),
+    ] {
+        let server = recovered(&source, into, words);
+        assert_eq!(rows(&server), expected, "{words:?}");
+    }
+}
+
+#[test]
+fn a_gap_on_the_way_is_refused_and_named() {
+    let source = Archiving::start(&["--wal-segsize=1"]);
+    let place = source.back_up();
+    let segments: Vec<_> = (1..=3).map(|row| source.insert_and_archive(row)).collect();
+    let number = u64::from_str_radix(&segments[1][16..], 16).unwrap();
+    let pattern = format!("{:016X}-*", number << 20);
+    let find = ["log", "-name", &pattern, "-delete"];
+    let mut command = std::process::Command::new("find");
+    command.current_dir(&place).args(find);
+    assert!(command.status().unwrap().success());
+    let output = restore(&place, &source.arg("into"), &["--target-latest"]);
+    let printed = text(&output);
+    assert_eq!(output.status.code(), Some(1), "{printed}");
+    assert!(printed.contains("has a gap: "), "{printed}");
+    assert!(!Path::new(&source.arg("into")).exists());
+}

@@ -1,0 +1,121 @@
+//! A receiver that is killed at its system calls: what the server was told is never lost.
+
+use std::process::Stdio;
+
+use windlass_testkit::postgres::PrivateCluster;
+
+use crate::log::rows;
+use crate::receive::{Receiving, cluster};
+use crate::run::*;
+
+/// Runs receive, and kills it at the `number`th call of a system call. Ends when it is dead, or has
+/// confirmed this position. True if it was killed.
+fn killed(
+    receiving: &mut Receiving,
+    server: &PrivateCluster,
+    (call, number): (&str, usize),
+    row: u32,
+) -> bool {
+    let plain = command();
+    let words = plain.get_args().map(|word| word.to_owned());
+    let mut traced = std::process::Command::new("strace");
+    traced.args(["-D", "-f", "-qq", "-o", "/dev/null", "-e"]);
+    traced.arg(format!("trace={call}")).arg("-e");
+    traced.arg(format!("inject={call}:signal=KILL:when={number}"));
+    traced.arg(plain.get_program()).args(words);
+    traced.args([
+        "receive",
+        &server.conninfo(),
+        "--to",
+        &receiving.arg("place"),
+    ]);
+    traced.args(["--slot", "kept", "--create-slot", "--interval", "0.02s"]);
+    traced.env("WINDLASS_CONFIG", "/dev/null");
+    traced.stdout(Stdio::null()).stderr(Stdio::null());
+    receiving.child = traced.spawn().unwrap();
+    let sql = |sql: &str| server.sql("postgres", sql);
+    sql(&format!("INSERT INTO t VALUES ({row})"));
+    let lsn = sql("SELECT pg_current_wal_flush_lsn()");
+    let question = format!(
+        "SELECT count(*) FROM pg_replication_slots WHERE slot_name = 'kept' \
+         AND restart_lsn >= '{lsn}'"
+    );
+    loop {
+        if let Some(status) = receiving.child.try_wait().unwrap() {
+            assert!(!status.success(), "{call} {number}: it ended by itself");
+            return true;
+        }
+        if sql(&question) == "1" {
+            // The call may come while the receiver ends.
+            signal(&receiving.child, "TERM");
+            return !receiving.child.wait().unwrap().success();
+        }
+        std::thread::sleep(std::time::Duration::from_millis(5));
+    }
+}
+
+/// The end of what a place has, as a position of the server.
+fn durable(place: &str) -> String {
+    let (code, document) = json(&["info", place]);
+    assert_eq!(code, 0, "{document}");
+    let timeline = &document["logs"][0]["timelines"][0];
+    assert_eq!(
+        timeline["gaps"].as_array().map(Vec::len),
+        Some(0),
+        "{document}"
+    );
+    let spans = timeline["spans"].as_array().unwrap();
+    spans[0]["end"].as_str().unwrap().to_owned()
+}
+
+/// Whatever call a receiver is killed at: what the server was told is durable, nothing is missing
+/// between two runs, and the last one has everything.
+#[test]
+fn a_receiver_that_is_killed_at_any_system_call_loses_nothing_that_was_confirmed() {
+    let mut receiving = Receiving::new();
+    let server = cluster();
+    receiving.back_up(&server);
+    let place = receiving.arg("place");
+    let (mut row, mut kills) = (0, 0);
+    for (call, first, step) in [
+        ("fdatasync", 1, 1),
+        ("fsync", 1, 2),
+        ("write", 1, 3),
+        ("mkdir", 1, 1),
+        ("renameat2", 1, 1),
+        ("ftruncate", 1, 1),
+        ("flock", 1, 1),
+        ("sendto", 1, 3),
+        ("lseek", 1, 1),
+    ] {
+        for number in (first..first + 6 * step).step_by(step) {
+            row += 1;
+            if row % 4 == 0 {
+                server.sql("postgres", "SELECT pg_switch_wal()");
+            }
+            if !killed(&mut receiving, &server, (call, number), row) {
+                break;
+            }
+            kills += 1;
+            let told = "SELECT restart_lsn FROM pg_replication_slots WHERE slot_name = 'kept'";
+            let told = server.sql("postgres", told);
+            if kills > 4 && !told.is_empty() {
+                let end = durable(&place);
+                let question = format!("SELECT '{told}'::pg_lsn <= '{end}'::pg_lsn");
+                assert_eq!(
+                    server.sql("postgres", &question),
+                    "t",
+                    "{call} {number}: {told} {end}"
+                );
+            }
+        }
+    }
+    assert!(kills > 5, "only {kills} kills");
+    receiving.start(&server, &["--slot", "kept"]);
+    receiving.insert(&server, row + 1);
+    receiving.end();
+    assert_eq!(windlass(&["verify", &place]).status.code(), Some(0));
+    let restored = receiving.recovered("into", server.bin());
+    let expected: Vec<_> = (1..=row + 1).map(|row| row.to_string()).collect();
+    assert_eq!(rows(&restored), expected.join(" "));
+}

@@ -10,6 +10,7 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::time::{Duration, Instant};
 
 use postgres::fallible_iterator::FallibleIterator;
+use postgres::types::{ToSql, Type};
 use postgres::{Client, Row};
 use windlass_engine::Cancel;
 
@@ -192,6 +193,9 @@ impl Session {
 
     /// Begins the backup and returns where its log begins. This waits for a checkpoint. Without
     /// `fast` the server spreads it over the time in its settings, so the caller can cancel.
+    ///
+    /// The statement is sent in one message with its values: a session that the server shows as
+    /// idle after this statement has begun its backup, and has not merely prepared the statement.
     pub(crate) fn start_backup(
         &mut self,
         label: &str,
@@ -204,12 +208,13 @@ impl Session {
         } else {
             "SELECT pg_backup_start($1, $2)::text"
         };
-        let row = self.interruptible(cancel, |client| client.query_one(sql, &[&label, &fast]));
+        let values: [(&(dyn ToSql + Sync), Type); 2] = [(&label, Type::TEXT), (&fast, Type::BOOL)];
+        let rows = self.interruptible(cancel, |client| client.query_typed(sql, &values))?;
         let function = rights::start_function(self.version_number);
-        let row = row?
+        let rows = rows
             .doing(DOING)
             .map_err(|error| self.lacking(error, function))?;
-        position(DOING, &row)
+        position(DOING, rows.first().ok_or_else(|| no_row(DOING))?)
     }
 
     /// Ends the backup. The server does not wait for its archive, because the log goes into the

@@ -29,9 +29,9 @@ const FRAME_BYTES: usize = 16_384;
 const FIRST_OF_USERS: u32 = 16_384;
 
 /// A frame as it was written.
-struct Golden {
-    name: String,
-    stored: Vec<u8>,
+pub struct Golden {
+    pub name: String,
+    pub stored: Vec<u8>,
     raw_bytes: u32,
     crc32c: u32,
 }
@@ -44,7 +44,7 @@ fn directory() -> PathBuf {
     root().join("testdata/pages/v1")
 }
 
-fn golden() -> &'static [Golden] {
+pub fn golden() -> &'static [Golden] {
     static GOLDEN: OnceLock<Vec<Golden>> = OnceLock::new();
     GOLDEN.get_or_init(read)
 }
@@ -67,7 +67,7 @@ fn read() -> Vec<Golden> {
 }
 
 /// The pages of a frame.
-fn decode(golden: &Golden) -> Vec<u8> {
+pub fn decode(golden: &Golden) -> Vec<u8> {
     let parts = usize::from(golden.stored[0]);
     let laid_bytes = golden.stored.len() - 1 - 8 * parts;
     let entry = FrameEntry {

@@ -10,18 +10,18 @@
 //! Invariants
 //! - A row that joining its parts would not give back is kept as it is.
 
+mod rows;
+
+pub(crate) use rows::BtreeDecoder;
+
 use crate::cut::Cutter;
-use crate::error::{PagesError, invalid};
-use crate::integers::{self, IntegerEncoder};
-use crate::join::{Join, Joiner};
+use crate::integers::IntegerEncoder;
 use crate::layout::Column;
-use crate::number::{align_up, index, is_zero, low_u16, low_u32, u16_at, u32_at};
-use crate::opaque::{self, Opaque};
-use crate::pointers::{
-    Inverse, POINTER_BYTES, pointer, pointer_bytes, put_pointers, take_pointers,
-};
+use crate::number::{align_up, is_zero, is_zero_between, low_u16, low_u32, u16_at, u32_at};
+use crate::opaque::Opaque;
+use crate::pointers::{POINTER_BYTES, pointer, put_pointers};
 use crate::slotted::{ROW_ALIGN, Row};
-use crate::streams::{Source, Streams};
+use crate::streams::Streams;
 
 const SLOT_AT: usize = 4;
 const INFO_AT: usize = 6;
@@ -163,6 +163,16 @@ impl BtreeEncoder {
         let heads = &mut self.heads;
         for row in rows {
             let (start, bytes) = (row.start as usize, row.of(raw));
+            if possible && let Some((info, pointer)) = usual(bytes) {
+                let (body, end) = (start + HEAD_BYTES, start + bytes.len());
+                if self.cutter.push(body, end, columns.len(), None) {
+                    heads.kinds.push(PLAIN);
+                    heads.flags.push(i64::from((info & FLAGS) >> 14));
+                    heads.pointers.push(pointer);
+                    self.candidates.push(*row);
+                    continue;
+                }
+            }
             let candidate = Candidate::of(start, bytes).filter(|it| {
                 let bitmap = it.has_nulls().then_some(start + HEAD_BYTES);
                 let (body, end) = (start + it.head_bytes(), start + bytes.len());
@@ -182,29 +192,50 @@ impl BtreeEncoder {
         }
         let candidate = |row: &Row| Candidate::of(row.start as usize, row.of(raw));
         let candidates = &self.candidates;
-        let fits = self.cutter.cut(raw, |number, at, _| {
-            candidate(&candidates[number]).is_some_and(|it| it.fits(at))
-        });
-        if fits.iter().all(|fits| *fits) {
-            return;
-        }
-        // Again, without the rows that do not fit.
-        heads.clear_all_but_kinds();
-        self.opaque.clear();
-        let mut fits = fits.iter();
-        for (row, kind) in rows.iter().zip(&mut heads.kinds) {
-            if *kind == WHOLE || fits.next() != Some(&true) {
-                *kind = WHOLE;
-                self.opaque.push(row.of(raw));
+        let fits = self.cutter.cut(raw, |number, at, end| {
+            let row = &candidates[number];
+            if u16_at(raw, row.start as usize + INFO_AT) & (ALTERNATIVE | HAS_NULLS) == 0 {
+                return align_up(at, ROW_ALIGN) == end && is_zero_between(raw, at, end);
             }
+            candidate(row).is_some_and(|it| it.fits(at))
+        });
+        if !fits.iter().all(|fits| *fits) {
+            take_again(heads, &mut self.opaque, raw, rows, fits);
         }
-        let kinds = std::mem::take(&mut heads.kinds);
-        let taken = rows.iter().zip(&kinds).filter(|(_, kind)| **kind != WHOLE);
-        for row in taken.filter_map(|(row, _)| candidate(row)) {
-            heads.push(&row);
-        }
-        heads.kinds = kinds;
     }
+}
+
+/// Takes the heads again, without those of rows that do not fit.
+fn take_again(heads: &mut Heads, opaque: &mut Opaque, raw: &[u8], rows: &[Row], fits: &[bool]) {
+    heads.clear_all_but_kinds();
+    opaque.clear();
+    let mut fits = fits.iter();
+    for (row, kind) in rows.iter().zip(&mut heads.kinds) {
+        if *kind == WHOLE || fits.next() != Some(&true) {
+            *kind = WHOLE;
+            opaque.push(row.of(raw));
+        }
+    }
+    let kinds = std::mem::take(&mut heads.kinds);
+    let taken = rows.iter().zip(&kinds).filter(|(_, kind)| **kind != WHOLE);
+    for row in taken.filter_map(|(row, _)| Candidate::of(row.start as usize, row.of(raw))) {
+        heads.push(&row);
+    }
+    heads.kinds = kinds;
+}
+
+/// What is in the head of a row that is no pivot, no posting list, and has no NULL: size and flags,
+/// and where it points to. Most rows are such, and one word has all of it.
+#[inline]
+fn usual(row: &[u8]) -> Option<(u16, i64)> {
+    let head = u64::from_le_bytes(*row.first_chunk()?);
+    let info = low_u16(head >> 48);
+    if info & (ALTERNATIVE | HAS_NULLS) != 0 || usize::from(info & SIZE) != row.len() {
+        return None;
+    }
+    let block = low_u32(head).rotate_left(16);
+    let pointer = u64::from(block) << 16 | u64::from(low_u16(head >> 32));
+    Some((info, pointer.cast_signed()))
 }
 
 impl Heads {
@@ -242,157 +273,4 @@ fn head_bytes(has_nulls: bool) -> usize {
     } else {
         HEAD_BYTES
     }
-}
-
-/// The decoder's half.
-#[derive(Debug, Default)]
-pub(crate) struct BtreeDecoder {
-    heads: Heads,
-    lengths: Vec<i64>,
-    joiner: Joiner,
-}
-
-impl BtreeDecoder {
-    /// Reads `count` rows.
-    pub(crate) fn take<'a>(
-        &'a mut self,
-        source: &mut Source<'a>,
-        count: usize,
-        columns: &[Column],
-        limit: usize,
-    ) -> Result<BtreeRows<'a>, PagesError> {
-        let heads = &mut self.heads;
-        integers::decode(source, count, &mut heads.kinds)?;
-        let of = |kind| heads.kinds.iter().filter(|it| **it == kind).count();
-        let (plain, postings, whole) = (of(PLAIN), of(POSTING), of(WHOLE));
-        if plain + postings + whole != count {
-            return Err(invalid("a row is of an unknown kind"));
-        }
-        if plain + postings > 0 && columns.len() > KEY_COLUMNS_MAX {
-            return Err(invalid("a key has too many columns"));
-        }
-        integers::decode(source, plain + postings, &mut heads.flags)?;
-        let nulls = heads.flags.iter().filter(|flags| has_nulls(**flags));
-        let nulls = nulls.count();
-        integers::decode(source, nulls, &mut heads.bitmaps)?;
-        let linear = take_pointers(source, plain, &mut heads.pointers)?;
-        integers::decode(source, postings, &mut heads.counts)?;
-        let mut posted = 0usize;
-        for count in &heads.counts {
-            posted = posted.saturating_add(index(count.cast_unsigned()));
-        }
-        if posted > limit / POINTER_BYTES {
-            return Err(invalid("posting lists are longer than the pages"));
-        }
-        let linear_posted = take_pointers(source, posted, &mut heads.posted)?;
-        let opaque = opaque::take(source, whole, limit, &mut self.lengths)?;
-        let values = values(plain + postings - nulls, &heads.bitmaps, columns.len());
-        let join = self.joiner.take(source, columns, &values, limit)?;
-        Ok(BtreeRows {
-            heads,
-            linear,
-            linear_posted,
-            lengths: &mut self.lengths,
-            opaque,
-            join,
-        })
-    }
-}
-
-fn has_nulls(flags: i64) -> bool {
-    flags.cast_unsigned() & u64::from(HAS_NULLS >> 14) != 0
-}
-
-/// How many values each column has, if so many rows have one in each.
-fn values(full: usize, bitmaps: &[i64], columns: usize) -> Vec<usize> {
-    let mut counts = vec![full; columns];
-    for bitmap in bitmaps {
-        for (column, count) in counts.iter_mut().enumerate() {
-            *count += usize::from(bitmap >> column & 1 == 1);
-        }
-    }
-    counts
-}
-
-/// Rows that are written from the last to the first.
-#[derive(Debug)]
-pub(crate) struct BtreeRows<'a> {
-    heads: &'a mut Heads,
-    linear: Inverse,
-    linear_posted: Inverse,
-    lengths: &'a mut Vec<i64>,
-    opaque: &'a [u8],
-    join: Join<'a>,
-}
-
-const OUTSIDE: PagesError = PagesError::Invalid {
-    what: "a row is outside of its page",
-};
-
-impl BtreeRows<'_> {
-    /// Writes the last row that is left, and returns its length.
-    pub(crate) fn write(&mut self, page: &mut [u8], at: usize) -> Result<usize, PagesError> {
-        let row = page.get_mut(at..).ok_or(PagesError::Truncated)?;
-        let kind = self.heads.kinds.pop().ok_or(PagesError::Truncated)?;
-        if kind == WHOLE {
-            let length = self.lengths.pop().ok_or(PagesError::Truncated)?;
-            let bytes = opaque::last(&mut self.opaque, index(length.cast_unsigned()))?;
-            row.get_mut(..bytes.len())
-                .ok_or(OUTSIDE)?
-                .copy_from_slice(bytes);
-            return Ok(bytes.len());
-        }
-        let flags = self.heads.flags.pop().ok_or(PagesError::Truncated)?;
-        let head_bytes = head_bytes(has_nulls(flags));
-        let (head, key) = row.split_at_mut_checked(head_bytes).ok_or(OUTSIDE)?;
-        if has_nulls(flags) {
-            let bitmap = self.heads.bitmaps.pop().ok_or(PagesError::Truncated)?;
-            let bitmap = low_u32(bitmap.cast_unsigned()).to_le_bytes();
-            head[HEAD_BYTES..HEAD_BYTES + BITMAP_BYTES].copy_from_slice(&bitmap);
-        }
-        let bitmap = has_nulls(flags).then(|| &head[HEAD_BYTES..]);
-        let columns = self.join.columns();
-        let key_end = head_bytes + self.join.write(key, columns, bitmap)?;
-        let end = align_up(key_end, ROW_ALIGN);
-        let flags = low_u16(flags.cast_unsigned()) << 14;
-        if kind == PLAIN {
-            let pointer = self.heads.pointers.pop().ok_or(PagesError::Truncated)?;
-            let pointer = pointer_bytes(self.linear.pointer(pointer));
-            return put_head(row, pointer, flags, end);
-        }
-        self.write_list(row, flags, end)
-    }
-
-    fn write_list(&mut self, row: &mut [u8], flags: u16, at: usize) -> Result<usize, PagesError> {
-        let count = self.heads.counts.pop().ok_or(PagesError::Truncated)?;
-        let count = index(count.cast_unsigned());
-        let posted = &mut self.heads.posted;
-        let first = posted.len().checked_sub(count);
-        let first = first.ok_or(PagesError::Truncated)?;
-        let end = at + count * POINTER_BYTES;
-        let list = row.get_mut(at..end).ok_or(OUTSIDE)?;
-        for (into, number) in list.chunks_exact_mut(POINTER_BYTES).zip(&posted[first..]) {
-            into.copy_from_slice(&pointer_bytes(self.linear_posted.pointer(*number)));
-        }
-        posted.truncate(first);
-        let pointer = (at as u64) << 16 | count as u64 | u64::from(IS_POSTING);
-        let end = align_up(end, ROW_ALIGN);
-        put_head(row, pointer_bytes(pointer), flags | ALTERNATIVE, end)
-    }
-}
-
-/// Writes what every row begins with, and returns its length.
-fn put_head(
-    row: &mut [u8],
-    pointer: [u8; POINTER_BYTES],
-    flags: u16,
-    bytes: usize,
-) -> Result<usize, PagesError> {
-    if bytes > usize::from(SIZE) || bytes > row.len() {
-        return Err(OUTSIDE);
-    }
-    row[..INFO_AT].copy_from_slice(&pointer);
-    let info = low_u16(bytes as u64) | flags;
-    row[INFO_AT..HEAD_BYTES].copy_from_slice(&info.to_le_bytes());
-    Ok(bytes)
 }

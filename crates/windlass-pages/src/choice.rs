@@ -8,7 +8,7 @@ use crate::bits;
 use crate::integers::Packing;
 use crate::number::index;
 
-/// How many numbers of a column are looked at closely.
+/// At most so many numbers of a column are looked at closely.
 const SAMPLE: usize = 128;
 /// What a number costs that needs more bits than its column has, besides those bits.
 const EXCEPTION_BITS: u64 = 14;
@@ -71,15 +71,17 @@ impl Widths {
     }
 }
 
-/// The cheapest width for codes that a dictionary made.
+/// The cheapest width for codes that a dictionary made, as a sample of them shows.
 pub(crate) fn width(codes: &[u64]) -> u32 {
-    Widths::of(codes.iter().copied()).cheapest().0
+    let step = codes.len().div_ceil(SAMPLE).max(1);
+    Widths::of(codes.iter().step_by(step).copied()).cheapest().0
 }
 
 /// Chooses. `numbers` is not empty.
 pub(crate) fn choose(numbers: &[i64], plain_bytes: u8, dictionary: &mut Dictionary) -> Choice {
-    let step = (numbers.len() / SAMPLE).max(1);
-    let (packing, cost) = best_packing(numbers, step);
+    let step = numbers.len().div_ceil(SAMPLE);
+    let sample = Sample::of(numbers, step);
+    let (packing, cost) = best_packing(&sample, numbers[numbers.len() / 2]);
     let taken = numbers.len().div_ceil(step) as u64;
     // What a width of one bit or two costs cannot be halved by anything.
     if cost > 2 * taken && dictionary.is_worth(numbers, step, cost) {
@@ -89,28 +91,70 @@ pub(crate) fn choose(numbers: &[i64], plain_bytes: u8, dictionary: &mut Dictiona
     if cost * 10 > plain * 9 {
         return Choice::Plain;
     }
-    Choice::Packed(with_its_base((packing, cost), numbers, step))
+    Choice::Packed(with_its_base((packing, cost), &sample, numbers, step))
+}
+
+/// The numbers of a sample, and the differences to the numbers before them.
+struct Sample {
+    numbers: [i64; SAMPLE],
+    differences: [i64; SAMPLE],
+    count: usize,
+    /// How many of the differences count.
+    pairs: usize,
+}
+
+impl Sample {
+    fn of(column: &[i64], step: usize) -> Self {
+        let mut sample = Self {
+            numbers: [0; SAMPLE],
+            differences: [0; SAMPLE],
+            count: column.len().div_ceil(step),
+            pairs: (column.len() - 1).div_ceil(step),
+        };
+        for (into, number) in sample.numbers.iter_mut().zip(column.iter().step_by(step)) {
+            *into = *number;
+        }
+        let pairs = column.windows(2).step_by(step);
+        for (into, pair) in sample.differences.iter_mut().zip(pairs) {
+            *into = difference(pair);
+        }
+        sample
+    }
+
+    fn numbers(&self) -> &[i64] {
+        &self.numbers[..self.count]
+    }
+
+    fn differences(&self) -> &[i64] {
+        &self.differences[..self.pairs]
+    }
+
+    /// How wide the codes of a packing are.
+    fn widths(&self, packing: Packing) -> Widths {
+        let numbers = match packing.differences {
+            true => self.differences(),
+            false => self.numbers(),
+        };
+        Widths::of(numbers.iter().map(|number| packing.code(*number)))
+    }
 }
 
 /// The cheapest of the four packings, and what the sample costs with it.
-fn best_packing(numbers: &[i64], step: usize) -> (Packing, u64) {
-    let least = numbers.iter().step_by(step).copied().min();
-    let least_difference = numbers.windows(2).step_by(step).map(difference).min();
+fn best_packing(sample: &Sample, middle: i64) -> (Packing, u64) {
     let packing = |differences, signed, base| Packing {
         differences,
         signed,
         base,
         width: 0,
     };
-    let middle = numbers[numbers.len() / 2];
     let candidates = [
-        packing(false, false, least.unwrap_or(0)),
+        packing(false, false, least(sample.numbers())),
         packing(false, true, middle),
-        packing(true, false, least_difference.unwrap_or(0)),
+        packing(true, false, least(sample.differences())),
         packing(true, true, 0),
     ];
     let judged = candidates.map(|candidate| {
-        let (width, cost) = widths(candidate, numbers, step).cheapest();
+        let (width, cost) = sample.widths(candidate).cheapest();
         (Packing { width, ..candidate }, cost)
     });
     let cheapest = judged.into_iter().min_by_key(|(_, cost)| *cost);
@@ -121,48 +165,50 @@ fn difference(pair: &[i64]) -> i64 {
     pair[1].wrapping_sub(pair[0])
 }
 
+/// The least of some numbers; 0 if there is none.
+fn least(numbers: &[i64]) -> i64 {
+    numbers.iter().copied().min().unwrap_or(0)
+}
+
 /// The packing with a base that suits all numbers. The base is the least of the sample. A number
 /// below it becomes a code with 64 bits. So the least of all numbers may be the better base, unless
 /// that is so far away that it makes all codes wide.
-fn with_its_base((packing, cost): (Packing, u64), numbers: &[i64], step: usize) -> Packing {
+fn with_its_base(
+    (packing, cost): (Packing, u64),
+    sample: &Sample,
+    numbers: &[i64],
+    step: usize,
+) -> Packing {
     if packing.signed {
         return packing;
     }
-    let (below, least) = match packing.differences {
-        true => below(numbers.windows(2).map(difference), packing.base),
-        false => below(numbers.iter().copied(), packing.base),
+    let base = match packing.differences {
+        true => least_difference(numbers),
+        false => least(numbers),
     };
-    if below == 0 {
+    if base >= packing.base {
         return packing;
     }
-    let base = least;
     let lower = Packing { base, ..packing };
-    let (width, lower_cost) = widths(lower, numbers, step).cheapest();
+    let (width, lower_cost) = sample.widths(lower).cheapest();
+    let lower = Packing { width, ..lower };
+    if lower_cost <= cost {
+        return lower;
+    }
+    let is_below = |number: i64| u64::from(number < packing.base);
+    let below: u64 = match packing.differences {
+        true => numbers.windows(2).map(difference).map(is_below).sum(),
+        false => numbers.iter().copied().map(is_below).sum(),
+    };
     match lower_cost * step as u64 <= cost * step as u64 + below * (EXCEPTION_BITS + 64) {
-        true => Packing { width, ..lower },
+        true => lower,
         false => packing,
     }
 }
 
-/// How many numbers are below a base, and the least of them.
-fn below(numbers: impl Iterator<Item = i64>, base: i64) -> (u64, i64) {
-    numbers.fold((0, base), |(count, least), number| {
-        (count + u64::from(number < base), least.min(number))
-    })
-}
-
-/// How wide the codes of a sample are.
-fn widths(packing: Packing, numbers: &[i64], step: usize) -> Widths {
-    if packing.differences {
-        let pairs = numbers.windows(2).step_by(step);
-        return Widths::of(pairs.map(|pair| packing.code(difference(pair))));
-    }
-    Widths::of(
-        numbers
-            .iter()
-            .step_by(step)
-            .map(|number| packing.code(*number)),
-    )
+fn least_difference(numbers: &[i64]) -> i64 {
+    let differences = numbers.windows(2).map(difference);
+    differences.min().unwrap_or(0)
 }
 
 /// The different numbers of a column, and the code of each number.

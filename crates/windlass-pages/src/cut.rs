@@ -7,11 +7,16 @@
 //! - A row is cut only if joining its values gives the same bytes: padding is zero, and the last
 //!   value ends where its caller accepts. The lists keep nothing of other rows.
 
+mod all;
+
+use all::column_of_all;
+
 use crate::attributes::{Attribute, EXTERNAL_BYTES, EXTERNAL_TAG, Form};
 use crate::integers::IntegerEncoder;
 use crate::layout::Column;
 use crate::number::{align_up, low_u8, position, u16_at, u32_at, u64_at};
 use crate::opaque::put_bytes;
+use crate::places::Places;
 use crate::streams::Streams;
 use crate::texts::{Span, TextEncoder};
 
@@ -48,6 +53,18 @@ struct Open {
 }
 
 impl Open {
+    /// One value that begins here, and ends before `end`.
+    fn inside(at: usize, end: usize) -> Self {
+        Self {
+            at: position(at),
+            end: position(end),
+            body: position(at),
+            bitmap: 0,
+            columns: 1,
+            fits: true,
+        }
+    }
+
     #[inline]
     fn has(&self, raw: &[u8], column: usize) -> bool {
         let bitmap = self.bitmap as usize;
@@ -87,12 +104,7 @@ impl Open {
         if !self.ends(at + BYTES) {
             return 0;
         }
-        match BYTES {
-            1 => i64::from(raw[at].cast_signed()),
-            2 => i64::from(u16_at(raw, at).cast_signed()),
-            4 => i64::from(u32_at(raw, at).cast_signed()),
-            _ => u64_at(raw, at).cast_signed(),
-        }
+        number_at::<BYTES>(raw, at)
     }
 
     /// A value with a header, and the form of it.
@@ -145,9 +157,12 @@ pub(crate) struct Cutter {
     attributes: Vec<Attribute>,
     columns: Vec<Values>,
     rows: Vec<Open>,
+    /// Whether each of them has a value in each column.
+    full: bool,
     fits: Vec<bool>,
     forms: Vec<i64>,
     texts: TextEncoder,
+    places: Places,
 }
 
 impl Cutter {
@@ -160,6 +175,7 @@ impl Cutter {
             self.columns.resize_with(columns.len(), Values::default);
         }
         self.rows.clear();
+        self.full = true;
     }
 
     /// How many columns are known.
@@ -169,6 +185,7 @@ impl Cutter {
 
     /// Takes a row that has the first `columns` columns. Its values are in `raw[body..end]`, and
     /// its null bitmap is before them. `false` if it cannot fit, and then it is not taken.
+    #[inline]
     pub(crate) fn push(
         &mut self,
         body: usize,
@@ -181,6 +198,7 @@ impl Cutter {
         if columns > self.columns() || !body.is_multiple_of(8) {
             return false;
         }
+        self.full &= bitmap.is_none() && columns == self.columns();
         self.rows.push(Open {
             at: position(body),
             end: position(end),
@@ -199,39 +217,58 @@ impl Cutter {
         raw: &[u8],
         accepts: impl Fn(usize, usize, usize) -> bool,
     ) -> &[bool] {
-        self.pass(raw);
         self.fits.clear();
-        for (number, row) in self.rows.iter().enumerate() {
-            let ends = (row.at as usize, row.end as usize);
-            let fits = row.fits && accepts(number, ends.0, ends.1);
-            self.fits.push(fits);
+        if self.full && self.pass_all(raw) {
+            let rows = self.rows.iter().zip(self.places.iter()).enumerate();
+            let fits = rows.map(|(number, (row, at))| {
+                let end = row.end as usize;
+                at <= end && accepts(number, at, end)
+            });
+            self.fits.extend(fits);
+        } else {
+            self.pass(raw);
+            let rows = self.rows.iter().enumerate();
+            let fits = rows.map(|(number, row)| {
+                row.fits && accepts(number, row.at as usize, row.end as usize)
+            });
+            self.fits.extend(fits);
         }
         if self.fits.iter().any(|fits| !fits) {
             // Again, without the rows that do not fit.
             let mut fits = self.fits.iter();
             self.rows.retain(|_| fits.next() == Some(&true));
-            self.rows.iter_mut().for_each(|row| row.at = row.body);
-            self.pass(raw);
+            if !(self.full && self.pass_all(raw)) {
+                self.pass(raw);
+            }
             debug_assert!(self.rows.iter().all(|row| row.fits), "a row fits twice");
         }
         &self.fits
     }
 
+    /// Looks at each row in each column.
     fn pass(&mut self, raw: &[u8]) {
-        let count = position(self.attributes.len());
-        let full = |row: &Open| row.bitmap == 0 && row.columns == count;
-        let full = self.rows.iter().all(full);
+        for row in &mut self.rows {
+            (row.at, row.fits) = (row.body, true);
+        }
         let columns = self.columns.iter_mut().zip(&self.attributes);
         for (number, (values, attribute)) in columns.enumerate() {
             values.clear();
-            if full {
-                column(raw, self.rows.iter_mut(), *attribute, values);
-            } else {
-                let rows = self.rows.iter_mut();
-                let rows = rows.filter(|row| row.has(raw, number));
-                column(raw, rows, *attribute, values);
+            let rows = self.rows.iter_mut();
+            let rows = rows.filter(|row| row.has(raw, number));
+            column(raw, rows, *attribute, values);
+        }
+    }
+
+    /// Cuts rows that have a value in each column. `false` if one of them cannot be cut.
+    fn pass_all(&mut self, raw: &[u8]) -> bool {
+        self.places.start(self.rows.iter().map(|row| row.body));
+        for (values, attribute) in self.columns.iter_mut().zip(&self.attributes) {
+            values.clear();
+            if !column_of_all(raw, &mut self.places, *attribute, values) {
+                return false;
             }
         }
+        true
     }
 
     /// Appends all columns.
@@ -252,6 +289,17 @@ impl Cutter {
                 }
             }
         }
+    }
+}
+
+/// A number at a place that is inside.
+#[inline]
+fn number_at<const BYTES: usize>(raw: &[u8], at: usize) -> i64 {
+    match BYTES {
+        1 => i64::from(raw[at].cast_signed()),
+        2 => i64::from(u16_at(raw, at).cast_signed()),
+        4 => i64::from(u32_at(raw, at).cast_signed()),
+        _ => u64_at(raw, at).cast_signed(),
     }
 }
 

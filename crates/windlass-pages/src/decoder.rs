@@ -64,7 +64,10 @@ impl Decoder {
             }
             Order::Slot => {
                 let mut rows = self.btree.take(source, count, columns, raw.len())?;
-                rebuild.place(source, shape, raw, |page, at, _, _| rows.write(page, at))
+                rebuild.place(source, shape, raw, |page, at, _, number| {
+                    rows.write(page, at, number * shape.page_bytes)
+                })?;
+                rows.finish(raw)
             }
         }
     }

@@ -15,6 +15,7 @@ use crate::join::{Join, Joiner};
 use crate::layout::Column;
 use crate::number::{align_up, index, is_zero, low_u8, low_u16, low_u32, position, u16_at, u32_at};
 use crate::opaque::{self, Opaque};
+use crate::places::Places;
 use crate::slotted::{ROW_ALIGN, Row};
 use crate::streams::{Source, Streams};
 
@@ -164,6 +165,9 @@ impl Headers {
         let mut left: usize = counts.iter().sum();
         for (column, shorter) in self.bitmaps.iter_mut().zip(counts) {
             left -= shorter;
+            if left == 0 {
+                break;
+            }
             integers::decode(source, left, column)?;
         }
         Ok(())
@@ -203,32 +207,32 @@ impl Headers {
     }
 
     /// Removes the last header, and writes it.
+    #[inline]
     fn pop(&mut self, row: &mut [u8], slot: u32, page: usize) -> Result<Flags, PagesError> {
-        let mut pop = [
-            &mut self.flags,
-            &mut self.xmin,
-            &mut self.xmax,
-            &mut self.cid,
-            &mut self.block,
-            &mut self.slot,
-        ]
-        .map(|column| column.pop().map(i64::cast_unsigned))
-        .into_iter()
-        .flatten();
-        let mut next = || pop.next().ok_or(PagesError::Truncated);
-        let flags = Flags(next()?);
+        let next = |column: &mut Vec<i64>| match column.pop() {
+            Some(number) => Ok(number.cast_unsigned()),
+            None => Err(PagesError::Truncated),
+        };
+        let flags = Flags(next(&mut self.flags)?);
         let head = row.get_mut(..flags.hoff());
-        let head = head.ok_or(invalid("a row is outside of its page"))?;
-        for at in [0, XMAX_AT, CID_AT] {
-            head[at..at + 4].copy_from_slice(&low_u32(next()?).to_le_bytes());
-        }
-        let block = low_u32(next()?.wrapping_add(page as u64)).rotate_left(16);
-        head[CTID_AT..CTID_AT + 4].copy_from_slice(&block.to_le_bytes());
-        let own = low_u16(next()?.wrapping_add(slot.into()));
-        head[CTID_AT + 4..INFOMASK2_AT].copy_from_slice(&own.to_le_bytes());
-        head[INFOMASK2_AT..BITMAP_AT].copy_from_slice(&flags.0.to_le_bytes()[..5]);
-        let bitmap = &mut head[BITMAP_AT..BITMAP_AT + flags.bitmap_bytes()];
-        for (byte, column) in bitmap.iter_mut().zip(&mut self.bitmaps) {
+        let head = head.and_then(|head| head.split_first_chunk_mut::<BITMAP_AT>());
+        let (fixed, rest) = head.ok_or(invalid("a row is outside of its page"))?;
+        let xmin = low_u32(next(&mut self.xmin)?).to_le_bytes();
+        let xmax = low_u32(next(&mut self.xmax)?).to_le_bytes();
+        let cid = low_u32(next(&mut self.cid)?).to_le_bytes();
+        let block = next(&mut self.block)?.wrapping_add(page as u64);
+        let block = low_u32(block).rotate_left(16).to_le_bytes();
+        let own = low_u16(next(&mut self.slot)?.wrapping_add(slot.into())).to_le_bytes();
+        fixed[..XMAX_AT].copy_from_slice(&xmin);
+        fixed[XMAX_AT..CID_AT].copy_from_slice(&xmax);
+        fixed[CID_AT..CTID_AT].copy_from_slice(&cid);
+        fixed[CTID_AT..CTID_AT + 4].copy_from_slice(&block);
+        fixed[CTID_AT + 4..INFOMASK2_AT].copy_from_slice(&own);
+        fixed[INFOMASK2_AT..].copy_from_slice(&flags.0.to_le_bytes()[..BITMAP_AT - INFOMASK2_AT]);
+        for (byte, column) in rest[..flags.bitmap_bytes()]
+            .iter_mut()
+            .zip(&mut self.bitmaps)
+        {
             let popped = column.pop().ok_or(PagesError::Truncated)?;
             *byte = low_u8(popped.cast_unsigned());
         }
@@ -317,7 +321,8 @@ pub(crate) struct HeapDecoder {
     lengths: Vec<i64>,
     joiner: Joiner,
     cut_lengths: Vec<u32>,
-    places: Vec<u32>,
+    starts: Vec<u32>,
+    places: Places,
 }
 
 impl HeapDecoder {
@@ -345,12 +350,13 @@ impl HeapDecoder {
         let join = self.joiner.take(source, columns, &counts, limit)?;
         let all_at_once = cut > 0 && counts.iter().all(|count| *count == cut);
         if all_at_once {
-            join.lengths(cut, &mut self.cut_lengths);
+            join.lengths(cut, &mut self.places, &mut self.cut_lengths);
         }
-        self.places.clear();
+        self.starts.clear();
         Ok(HeapRows {
             all_at_once,
             cut_lengths: &mut self.cut_lengths,
+            starts: &mut self.starts,
             places: &mut self.places,
             kinds: &mut self.kinds,
             headers: &mut self.headers,
@@ -373,7 +379,9 @@ pub(crate) struct HeapRows<'a> {
     /// the end.
     all_at_once: bool,
     cut_lengths: &'a mut Vec<u32>,
-    places: &'a mut Vec<u32>,
+    /// Where they begin in the frame, from the last to the first.
+    starts: &'a mut Vec<u32>,
+    places: &'a mut Places,
 }
 
 impl HeapRows<'_> {
@@ -400,7 +408,7 @@ impl HeapRows<'_> {
         }
         if self.all_at_once {
             let length = self.cut_lengths.pop().ok_or(PagesError::Truncated)? as usize;
-            self.places.push(position(number * page_bytes + start));
+            self.starts.push(position(number * page_bytes + start));
             let inside = start + length <= page.len();
             return inside
                 .then_some(flags.hoff() + length)
@@ -416,7 +424,7 @@ impl HeapRows<'_> {
         if !self.all_at_once {
             return Ok(());
         }
-        self.places.reverse();
+        self.places.start(self.starts.iter().rev().copied());
         self.join.write_all(raw, self.places)
     }
 

@@ -26,6 +26,8 @@ const ENTRIES_MAX: usize = 256;
 
 /// A column is nearly the same if no more than one number in so many is another one.
 const NEARLY_SAME: usize = 64;
+/// Numbers that are compared with the usual one at once.
+const STRETCH: usize = 32;
 
 const SAME: u8 = 0;
 /// And its variants: 1 + 2 for differences + 1 for both signs.
@@ -98,46 +100,57 @@ impl IntegerEncoder {
             base,
             width: 0,
         };
-        if self.find_others(numbers.iter().copied(), numbers[middle], numbers.len()) {
+        let usual = numbers[middle];
+        if self.find_others(numbers, numbers, |_, number| number, usual) {
             if self.others.is_empty() {
                 streams.byte(SAME);
                 streams.signed(numbers[0]);
             } else {
-                self.put_others(packing(false, numbers[middle]), numbers[0], streams);
+                self.put_others(packing(false, usual), numbers[0], streams);
             }
             return true;
         }
-        let (Some(before), Some(after)) =
-            (numbers.get(middle.wrapping_sub(1)), numbers.get(middle))
-        else {
+        if middle == 0 {
             return false;
-        };
-        let distance = after.wrapping_sub(*before);
-        let pairs = numbers.iter().zip(&numbers[1..]);
-        let distances = pairs.map(|(before, after)| after.wrapping_sub(*before));
-        if self.find_others(distances, distance, numbers.len()) {
-            self.put_others(packing(true, distance), numbers[0], streams);
+        }
+        let difference = |before: i64, number: i64| number.wrapping_sub(before);
+        let usual = difference(numbers[middle - 1], numbers[middle]);
+        if self.find_others(numbers, &numbers[1..], difference, usual) {
+            self.put_others(packing(true, usual), numbers[0], streams);
             return true;
         }
         false
     }
 
-    /// Finds the numbers that are not `usual`. `false` if there are more than a few.
+    /// Finds where `of` two numbers that follow each other is not `usual`. `false` if there are
+    /// more than a few. Most stretches have none, and that is seen without looking at each number.
     #[inline]
     fn find_others(
         &mut self,
-        numbers: impl Iterator<Item = i64>,
+        before: &[i64],
+        numbers: &[i64],
+        of: impl Fn(i64, i64) -> i64,
         usual: i64,
-        count: usize,
     ) -> bool {
         self.others.clear();
-        for (at, number) in (0u64..).zip(numbers) {
-            if number != usual {
-                if self.others.len() * NEARLY_SAME > count {
-                    return false;
+        let most = before.len() / NEARLY_SAME;
+        let stretches = before.chunks(STRETCH).zip(numbers.chunks(STRETCH));
+        for (start, (before, numbers)) in (0u64..).step_by(STRETCH).zip(stretches) {
+            let pairs = before.iter().zip(numbers);
+            let different = pairs.clone().fold(0, |all, (before, number)| {
+                all | (of(*before, *number) ^ usual)
+            });
+            if different == 0 {
+                continue;
+            }
+            for (at, (before, number)) in (start..).zip(pairs) {
+                let number = of(*before, *number);
+                if number != usual {
+                    if self.others.len() > most {
+                        return false;
+                    }
+                    self.others.push((at, zigzag(number.wrapping_sub(usual))));
                 }
-                let code = zigzag(number.wrapping_sub(usual));
-                self.others.push((at, code));
             }
         }
         true

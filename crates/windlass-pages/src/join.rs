@@ -14,6 +14,7 @@ use crate::integers;
 use crate::layout::Column;
 use crate::number::{align_up, low_u8, low_u32, position};
 use crate::opaque::{last, take_bytes};
+use crate::places::Places;
 use crate::streams::Source;
 use crate::texts::Span;
 use crate::texts_back::{self, Arena};
@@ -150,19 +151,20 @@ impl Join<'_> {
 /// for all rows, and none waits for another.
 impl Join<'_> {
     /// How many bytes the values of each row take, in order.
-    pub(crate) fn lengths(&self, rows: usize, lengths: &mut Vec<u32>) {
-        lengths.clear();
-        lengths.resize(rows, 0);
+    pub(crate) fn lengths(&self, rows: usize, places: &mut Places, lengths: &mut Vec<u32>) {
+        places.start(std::iter::repeat_n(0, rows));
         for column in &self.columns {
-            column.lengths(lengths);
+            column.pass(places);
         }
+        lengths.clear();
+        lengths.extend(places.iter().map(position));
     }
 
     /// Writes all rows; `places` says where in the frame each begins, and is spent.
     pub(crate) fn write_all(
         &mut self,
         raw: &mut [u8],
-        places: &mut [u32],
+        places: &mut Places,
     ) -> Result<(), PagesError> {
         for column in &mut self.columns {
             column.write_all(raw, places)?;
@@ -176,25 +178,27 @@ const OUTSIDE: PagesError = PagesError::Invalid {
 };
 
 impl View<'_> {
-    fn lengths(&self, lengths: &mut [u32]) {
+    /// Passes over the values of all rows.
+    fn pass(&self, places: &mut Places) {
         match self.attribute {
             Attribute::Number { bytes, align } | Attribute::Fixed { bytes, align } => {
-                for length in lengths {
-                    *length = position(align_up(*length as usize, align) + bytes);
-                }
+                places.align(align);
+                places.skip(bytes);
+            }
+            Attribute::Variable { align, .. } if self.has_forms => {
+                let mut spans = self.values.spans.iter().enumerate();
+                places.go(|at| {
+                    let (number, span) = spans.next()?;
+                    let payload = span.bytes as usize;
+                    Some(end(self.form(number, payload), at, align, payload))
+                });
             }
             Attribute::Variable { align, .. } => {
-                let spans = self.values.spans.iter();
-                for (number, (length, span)) in lengths.iter_mut().zip(spans).enumerate() {
-                    let at = *length as usize;
-                    let payload = span.bytes as usize;
-                    let head = match self.form(number, payload) {
-                        Some(Form::Short) => at + 1,
-                        Some(Form::External) => at + 2,
-                        _ => align_up(at, align) + 4,
-                    };
-                    *length = position(head + payload);
-                }
+                let mut spans = self.values.spans.iter();
+                places.go(|at| {
+                    let payload = spans.next()?.bytes as usize;
+                    Some(end(Some(Form::usual(payload)), at, align, payload))
+                });
             }
         }
     }
@@ -208,18 +212,25 @@ impl View<'_> {
         Form::of(*self.values.forms.get(number)?)
     }
 
-    fn write_all(&mut self, raw: &mut [u8], places: &mut [u32]) -> Result<(), PagesError> {
+    fn write_all(&mut self, raw: &mut [u8], places: &mut Places) -> Result<(), PagesError> {
         match self.attribute {
-            Attribute::Number { bytes: 1, align } => self.write_numbers::<1>(raw, places, align),
-            Attribute::Number { bytes: 2, align } => self.write_numbers::<2>(raw, places, align),
-            Attribute::Number { bytes: 4, align } => self.write_numbers::<4>(raw, places, align),
-            Attribute::Number { align, .. } => self.write_numbers::<8>(raw, places, align),
-            Attribute::Fixed { bytes, align } => {
-                let values = self.bytes.chunks_exact(bytes);
-                for (place, value) in places.iter_mut().zip(values) {
-                    let at = align_up(*place as usize, align);
-                    *place = position(put(raw, at, value)?);
+            Attribute::Number { bytes, align } => {
+                places.align(align);
+                match bytes {
+                    1 => self.write_numbers::<1>(raw, places)?,
+                    2 => self.write_numbers::<2>(raw, places)?,
+                    4 => self.write_numbers::<4>(raw, places)?,
+                    _ => self.write_numbers::<8>(raw, places)?,
                 }
+                places.skip(bytes);
+                Ok(())
+            }
+            Attribute::Fixed { bytes, align } => {
+                places.align(align);
+                for (at, value) in places.iter().zip(self.bytes.chunks_exact(bytes)) {
+                    put(raw, at, value)?;
+                }
+                places.skip(bytes);
                 Ok(())
             }
             Attribute::Variable { align, .. } => self.write_variable(raw, places, align),
@@ -229,46 +240,37 @@ impl View<'_> {
     fn write_variable(
         &self,
         raw: &mut [u8],
-        places: &mut [u32],
+        places: &mut Places,
         align: usize,
     ) -> Result<(), PagesError> {
-        let spans = self.values.spans.iter();
-        for (number, (place, span)) in places.iter_mut().zip(spans).enumerate() {
-            let (at, from) = (*place as usize, span.at as usize);
-            let bytes = span.bytes as usize;
-            if self.has_forms || bytes > SHORT_BYTES_MAX {
-                let form = self.form(number, bytes);
-                *place = position(self.put(raw, at, align, *span, form)?);
-                continue;
-            }
-            let Some(payload) = self.bytes.get(from..from + bytes) else {
-                return Err(PagesError::Truncated);
+        let mut spans = self.values.spans.iter().enumerate();
+        let mut failed = Ok(());
+        places.go(|at| {
+            let (number, span) = spans.next()?;
+            let short = if self.has_forms {
+                None
+            } else {
+                put_short(raw, at, self.bytes, *span)
             };
-            let end = at + 1 + bytes;
-            let Some([head, target @ ..]) = raw.get_mut(at..end) else {
-                return Err(OUTSIDE);
-            };
-            *head = low_u8((u64::from(span.bytes) + 1) << 1 | 1);
-            copy(target, payload);
-            *place = position(end);
-        }
-        Ok(())
+            short.or_else(|| {
+                let form = self.form(number, span.bytes as usize);
+                let put = self.put(raw, at, align, *span, form);
+                put.map_err(|error| failed = Err(error)).ok()
+            })
+        });
+        failed
     }
 
     fn write_numbers<const BYTES: usize>(
         &self,
         raw: &mut [u8],
-        places: &mut [u32],
-        align: usize,
+        places: &Places,
     ) -> Result<(), PagesError> {
-        for (place, number) in places.iter_mut().zip(&self.values.numbers) {
-            let at = align_up(*place as usize, align);
-            let end = at + BYTES;
-            let Some(target) = raw.get_mut(at..end) else {
+        for (at, number) in places.iter().zip(&self.values.numbers) {
+            let Some(target) = raw.get_mut(at..at + BYTES) else {
                 return Err(OUTSIDE);
             };
             target.copy_from_slice(&number.to_le_bytes()[..BYTES]);
-            *place = position(end);
         }
         Ok(())
     }
@@ -338,6 +340,35 @@ impl View<'_> {
     }
 }
 
+/// Where a value of a form ends.
+#[inline]
+fn end(form: Option<Form>, at: usize, align: usize, payload: usize) -> usize {
+    let head = match form {
+        Some(Form::Short) => at + 1,
+        Some(Form::External) => at + 2,
+        _ => align_up(at, align) + 4,
+    };
+    head + payload
+}
+
+/// Writes a value with a short header, and returns where it ends. `None` if that is not possible.
+#[inline]
+fn put_short(raw: &mut [u8], at: usize, bytes: &[u8], span: Span) -> Option<usize> {
+    let (from, count) = (span.at as usize, span.bytes as usize);
+    if count > SHORT_BYTES_MAX {
+        return None;
+    }
+    let head = low_u8((u64::from(span.bytes) + 1) << 1 | 1);
+    let next = at + 1 + count;
+    let payload = bytes.get(from..from + count)?;
+    let [into, target @ ..] = raw.get_mut(at..next)? else {
+        return None;
+    };
+    *into = head;
+    copy(target, payload);
+    Some(next)
+}
+
 #[inline]
 fn put(row: &mut [u8], at: usize, bytes: &[u8]) -> Result<usize, PagesError> {
     let end = at + bytes.len();
@@ -358,6 +389,8 @@ fn copy(target: &mut [u8], bytes: &[u8]) {
         }
         4..8 => ends::<4>(target, bytes),
         8..=16 => ends::<8>(target, bytes),
+        17..=32 => ends::<16>(target, bytes),
+        33..=64 => ends::<32>(target, bytes),
         _ => target.copy_from_slice(bytes),
     }
 }

@@ -74,6 +74,16 @@ pub(crate) fn u64_at(bytes: &[u8], at: usize) -> u64 {
     u64::from_le_bytes(field)
 }
 
+/// Whether a range has only zeros. Most ranges are what aligns the next value, and one word shows
+/// it.
+#[inline]
+pub(crate) fn is_zero_between(bytes: &[u8], from: usize, to: usize) -> bool {
+    match bytes.get(from..from + 8) {
+        Some(word) if to - from < 8 => u64_at(word, 0) << 8 << (56 - 8 * (to - from)) == 0,
+        _ => is_zero(&bytes[from..to]),
+    }
+}
+
 /// Whether all bytes are zero.
 #[inline]
 pub(crate) fn is_zero(bytes: &[u8]) -> bool {
@@ -110,6 +120,10 @@ mod tests {
         for at in 0..bytes.len() {
             bytes[at] = 1;
             assert!(!is_zero(&bytes), "{at}");
+            for from in at.saturating_sub(9)..=at {
+                assert!(!is_zero_between(&bytes, from, at + 1), "{from} {at}");
+                assert!(is_zero_between(&bytes, from, at), "{from} {at}");
+            }
             bytes[at] = 0;
         }
     }

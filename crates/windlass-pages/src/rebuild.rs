@@ -120,6 +120,10 @@ impl Rebuild {
     fn find_slots(&mut self) -> Result<(), PagesError> {
         self.slots.clear();
         self.used.clear();
+        if self.numbers.iter().fold(0, |all, step| all | step) == 0 {
+            self.number_slots();
+            return Ok(());
+        }
         let mut steps = self.numbers.iter();
         for page in &self.pages {
             let first = self.used.len();
@@ -139,8 +143,21 @@ impl Rebuild {
         Ok(())
     }
 
+    /// The rows of each page have its first line pointers, in order. Most do.
+    fn number_slots(&mut self) {
+        for page in &self.pages {
+            let first = self.used.len();
+            self.used.resize(first + page.rows, true);
+            self.used.resize(first + page.bounds.slots(), false);
+            self.slots.extend(1..=position(page.rows));
+        }
+    }
+
     /// Writes the line pointers that point to no row.
     fn put_others(&self, shape: Shape, raw: &mut [u8]) {
+        if self.numbers.is_empty() {
+            return;
+        }
         let (mut used, mut others) = (self.used.iter(), self.numbers.iter());
         for page in &self.pages {
             let start = page.number * shape.page_bytes;

@@ -334,18 +334,18 @@ impl Records<'_> {
                 _ => {
                     let span = self.spans[at];
                     let from = span.at as usize;
-                    let value = bytes[list - TEXTS].get(from..from + span.bytes as usize);
-                    let value = value.ok_or(PagesError::Truncated)?;
-                    if self.body.len() + value.len() > room {
+                    let count = span.bytes as usize;
+                    if self.body.len() + count > room {
                         return Err(invalid("a record is longer than its page"));
                     }
+                    let value = bytes[list - TEXTS].get(from..).unwrap_or_default();
+                    append(&mut self.body, value, count).ok_or(PagesError::Truncated)?;
                     let serial = if list == TEXTS {
                         SERIAL_TEXT
                     } else {
                         SERIAL_BLOB
                     };
-                    put_varint(serial + 2 * value.len() as u64, &mut self.types);
-                    self.body.extend_from_slice(value);
+                    put_varint(serial + 2 * count as u64, &mut self.types);
                 }
             }
         }
@@ -368,5 +368,27 @@ fn put_integer(kind: u8, number: i64, types: &mut Vec<u8>, body: &mut Vec<u8>) {
         _ => kind - kind::LONG,
     };
     types.push(serial);
-    body.extend_from_slice(&number.to_be_bytes()[8 - integer_bytes(serial)..]);
+    // The last bytes of the number come first, and what is behind them does not count.
+    let bytes = integer_bytes(serial);
+    let unused = position(64 - 8 * bytes);
+    let word = number.cast_unsigned() << (unused / 2) << (unused - unused / 2);
+    let end = body.len() + bytes;
+    body.extend_from_slice(&word.to_be_bytes());
+    body.truncate(end);
+}
+
+/// How many bytes are copied at once.
+const STRIDE: usize = 32;
+
+/// Appends the first bytes of a value; `None` if there are not so many. Most values are short, and
+/// a copy of a fixed length is much faster.
+#[inline]
+fn append(into: &mut Vec<u8>, bytes: &[u8], count: usize) -> Option<()> {
+    let end = into.len() + count;
+    match bytes.first_chunk::<STRIDE>() {
+        Some(stride) if count <= STRIDE => into.extend_from_slice(stride),
+        _ => into.extend_from_slice(bytes.get(..count)?),
+    }
+    into.truncate(end);
+    Some(())
 }

@@ -1,7 +1,8 @@
 //! Takes PostgreSQL's pages apart: everything but their rows.
 
+use crate::covered::{BLOCK_BYTES, Covered};
 use crate::integers::IntegerEncoder;
-use crate::number::{align_up, index, is_zero, low_u8, position, u32_at};
+use crate::number::{align_up, index, is_zero, is_zero_between, low_u8, position, u32_at};
 use crate::slotted::{
     Bounds, HEADER_BYTES, NORMAL, Order, PARSED, POINTER_BYTES, RAW, REMAINS, ROW_ALIGN, Row,
     Shape, ZERO, put_in_order, uncovered,
@@ -19,6 +20,7 @@ pub(crate) struct Survey {
     others: Vec<i64>,
     /// Where the rows of one page begin and end, in order.
     places: Vec<(u32, u32)>,
+    covered: Covered,
 }
 
 impl Survey {
@@ -55,20 +57,18 @@ impl Survey {
             return if is_zero(page) { ZERO } else { RAW };
         };
         let (rows, others) = (self.rows.len(), self.others.len());
-        let found = self.pointers(number, page, bounds);
-        if !found || !self.put_in_order(rows, shape.order) {
+        let covers = match self.pointers(number, page, bounds) {
+            true => self.covers(rows, page, number, (bounds, shape.order)),
+            false => None,
+        };
+        let Some(covers) = covers else {
             self.rows.truncate(rows);
             self.others.truncate(others);
             return RAW;
-        }
+        };
         self.row_counts.push((self.rows.len() - rows) as i64);
-        let start = position(number * page.len());
-        self.predict(rows, start, bounds);
-        if self.covers(page, start, bounds) {
-            PARSED
-        } else {
-            REMAINS
-        }
+        self.predict(rows, position(number * page.len()), bounds);
+        if covers { PARSED } else { REMAINS }
     }
 
     /// Finds the rows of a page. `false` if one is outside of where rows may be.
@@ -95,6 +95,54 @@ impl Survey {
         true
     }
 
+    /// Whether the rows of a page, of which the first is `from`, cover everything that is not zero.
+    /// Puts them in the order of their places, if that is theirs. `None` if they overlap.
+    fn covers(
+        &mut self,
+        from: usize,
+        page: &[u8],
+        number: usize,
+        (bounds, order): (Bounds, Order),
+    ) -> Option<bool> {
+        let start = position(number * page.len());
+        let is_aligned = |row: &Row| row.start.is_multiple_of(position(BLOCK_BYTES));
+        if order == Order::Slot && self.rows[from..].iter().all(is_aligned) {
+            return self.covers_in_any_order(from, page, start, bounds);
+        }
+        if !self.put_in_order(from, order) {
+            return None;
+        }
+        let mut from = bounds.lower;
+        for (begin, end) in &self.places {
+            if !is_zero_between(page, from, (begin - start) as usize) {
+                return Some(false);
+            }
+            from = (end - start) as usize;
+        }
+        Some(is_zero_between(page, from, bounds.special))
+    }
+
+    fn covers_in_any_order(
+        &mut self,
+        from: usize,
+        page: &[u8],
+        start: u32,
+        bounds: Bounds,
+    ) -> Option<bool> {
+        self.covered.start(page.len());
+        let mut ends_are_zero = true;
+        for row in &self.rows[from..] {
+            let (begin, end) = ((row.start - start) as usize, (row.end() - start) as usize);
+            if !self.covered.cover(begin, end) {
+                return None;
+            }
+            let next = align_up(end, BLOCK_BYTES).min(bounds.special);
+            ends_are_zero &= is_zero_between(page, end, next);
+        }
+        let special = bounds.special;
+        Some(ends_are_zero && self.covered.others_are_zero(page, bounds.lower, special))
+    }
+
     /// Puts the rows of a page in order. `false` if they overlap.
     fn put_in_order(&mut self, from: usize, order: Order) -> bool {
         let rows = &mut self.rows[from..];
@@ -112,22 +160,17 @@ impl Survey {
     fn predict(&mut self, from: usize, page_start: u32, bounds: Bounds) {
         let rows = &self.rows[from..];
         let mut expected = 1;
-        for row in rows {
-            self.steps.push(i64::from(row.slot) - expected);
+        self.steps.extend(rows.iter().map(|row| {
+            let step = i64::from(row.slot) - expected;
             expected = i64::from(row.slot) + 1;
-        }
+            step
+        }));
         self.gaps.resize(from + rows.len(), 0);
         let mut expected = page_start as usize + bounds.upper;
         for (gap, row) in self.gaps[from..].iter_mut().zip(rows).rev() {
             *gap = i64::from(row.start) - i64::from(position(expected));
             expected = row.start as usize + align_up(row.bytes as usize, ROW_ALIGN);
         }
-    }
-
-    /// Whether everything that is not zero is covered.
-    fn covers(&self, page: &[u8], start: u32, bounds: Bounds) -> bool {
-        uncovered(&self.places, start, bounds)
-            .all(|(from, to)| from == to || is_zero(&page[from..to]))
     }
 
     /// Appends everything but rows and remains.

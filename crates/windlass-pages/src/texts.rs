@@ -82,7 +82,7 @@ impl TextEncoder {
         self.numbers.clear();
         self.scales.clear();
         for text in texts {
-            let Some((number, scale)) = numeric::read(text.of(raw)) else {
+            let Some((number, scale)) = numeric::read(raw, *text) else {
                 return false;
             };
             self.numbers.push(number);

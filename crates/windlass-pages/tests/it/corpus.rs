@@ -1,4 +1,5 @@
-//! Replays the corpus of both fuzz targets for pages, and small changes of each input, on every run.
+//! Replays the corpus of both fuzz targets for pages, and small changes of each input, on every
+//! run.
 //!
 //! `testdata/corpus/pages/` and `testdata/corpus/page_streams/` hold one input a file. With
 //! WINDLASS_WRITE_CORPUS set, the seeds that follow from golden frames are written; what a fuzzer

@@ -4,6 +4,10 @@
 //! - The file appears under its name only when it is complete.
 //! - `Absent` means that the place was looked at and does not have the file. Everything else that
 //!   prevents a file is an error, because a server ends its recovery where log is absent.
+//! - A part of a segment never hides the server's own segment that goes on behind it: a server
+//!   reads what it fetched, and looks into its pg_wal only for what is absent.
+
+mod part;
 
 use std::fs::File;
 use std::os::unix::fs::FileExt;
@@ -15,10 +19,11 @@ use windlass_postgres::{Lsn, Segment, Timeline};
 
 use crate::error::{IoContext, RepositoryError};
 use crate::file_name::LogFileName;
-use crate::object::{FrameMemory, LogObject};
+use crate::object::FrameMemory;
 use crate::place::{LogPlace, ObjectName};
 use crate::push::data_directory;
 use crate::writer::MODE;
+use part::{Part, own_goes_on, parts};
 
 /// What became of a request for a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -62,13 +67,6 @@ pub fn fetch(
     }
 }
 
-/// Positions of a log, and the object that holds them.
-struct Part {
-    object: LogObject,
-    from: u64,
-    to: u64,
-}
-
 fn fetch_segment(
     place: &LogPlace,
     name: &str,
@@ -88,10 +86,17 @@ fn fetch_segment(
     let parts = parts(place, timeline, &names, (start, end))?;
     let reached = parts.last().map_or(start, |part| Lsn(part.to));
     if reached < end {
-        check_end(place, timeline, &names, (name, into, start, reached))?;
-    }
-    if reached == start {
-        return Ok(Fetched::Absent);
+        let own = data_directory(into).join("pg_wal").join(name);
+        let has_own = match reached == start {
+            true => own.exists(),
+            false => own_goes_on(&own, &parts, (start, reached, end))?,
+        };
+        if !has_own {
+            check_end(place, timeline, &names, (start, reached))?;
+        }
+        if has_own || reached == start {
+            return Ok(Fetched::Absent);
+        }
     }
     write(&parts, (start.0, end.0), into, threads)?;
     Ok(match reached == end {
@@ -119,75 +124,12 @@ pub(crate) fn segment_bytes(
     fault.map_or(Ok(None), Err)
 }
 
-/// Objects that hold the range, one after the other, as far as there are some. A damaged one is
-/// passed over if another one is sound.
-fn parts(
-    place: &LogPlace,
-    timeline: Timeline,
-    names: &[ObjectName],
-    (start, end): (Lsn, Lsn),
-) -> Result<Vec<Part>, RepositoryError> {
-    let mut parts: Vec<Part> = Vec::new();
-    let mut at = start;
-    while at < end {
-        let mut holders: Vec<_> = names.iter().filter(|name| name.may_hold(at)).collect();
-        // Complete objects first, and of these the one that reaches farthest.
-        holders.sort_by_key(|name| (name.end.is_none(), std::cmp::Reverse(name.end)));
-        let mut fault = None;
-        let mut found = None;
-        for name in holders {
-            match sound(place, timeline, name, (at, end)) {
-                Ok(Some(part)) => {
-                    found = Some(part);
-                    break;
-                }
-                Ok(None) => {}
-                Err(error) => fault = Some(error),
-            }
-        }
-        match (found, fault) {
-            (Some(part), _) => {
-                at = Lsn(part.to);
-                parts.push(part);
-            }
-            (None, Some(error)) => return Err(error),
-            (None, None) => break,
-        }
-    }
-    Ok(parts)
-}
-
-/// The part that an object holds, if all its frames are as they were stored.
-fn sound(
-    place: &LogPlace,
-    timeline: Timeline,
-    name: &ObjectName,
-    (at, end): (Lsn, Lsn),
-) -> Result<Option<Part>, RepositoryError> {
-    let object = place.open_object(timeline, name)?;
-    let to = object.end().min(end.0);
-    let mut stored = Vec::new();
-    let mut next = at.0;
-    while next < to {
-        let Some(number) = object.frame_of(next) else {
-            break;
-        };
-        next = object.stored_frame(number, &mut stored)?.end();
-    }
-    Ok((next > at.0).then_some(Part {
-        object,
-        from: at.0,
-        to,
-    }))
-}
-
-/// Refuses a segment that is missing or incomplete although the log goes on behind it. If the
-/// server has the segment itself, it is not missing.
+/// Refuses a segment that is missing or incomplete although the log goes on behind it.
 fn check_end(
     place: &LogPlace,
     timeline: Timeline,
     names: &[ObjectName],
-    (name, into, start, reached): (&str, &Path, Lsn, Lsn),
+    (start, reached): (Lsn, Lsn),
 ) -> Result<(), RepositoryError> {
     let high = reached.0 >> 32;
     let mut halves = place.upper_halves(timeline)?;
@@ -204,9 +146,8 @@ fn check_end(
                 .map(|one| one.start),
         );
     }
-    let own = data_directory(into).join("pg_wal").join(name);
     match later.into_iter().min() {
-        Some(to) if has_before && !own.exists() => Err(RepositoryError::Gap {
+        Some(to) if has_before => Err(RepositoryError::Gap {
             timeline,
             from: reached,
             to,
@@ -241,12 +182,7 @@ fn write_to(
     threads: usize,
 ) -> Result<(), RepositoryError> {
     file.set_len(end - start).doing("extend", path)?;
-    let mut tasks = Vec::new();
-    for part in parts {
-        let first = part.object.frame_of(part.from).unwrap_or_default();
-        let last = part.object.frame_of(part.to - 1).unwrap_or_default();
-        tasks.extend((first..=last).map(|number| (part, number)));
-    }
+    let tasks: Vec<_> = parts.iter().flat_map(Part::frames).collect();
     let next = AtomicUsize::new(0);
     let work = || -> Result<(), RepositoryError> {
         let mut memory = FrameMemory::new(path)?;
@@ -277,9 +213,6 @@ fn copy(
     part: &Part,
     (number, memory): (usize, &mut FrameMemory),
 ) -> Result<(), RepositoryError> {
-    let frame = part.object.read_frame(number, memory)?;
-    let (from, to) = (frame.position.max(part.from), frame.end().min(part.to));
-    let of = |at: u64| windlass_media::fitted::<usize, u64>(at - frame.position);
-    let bytes = memory.decoded.get(of(from)..of(to)).unwrap_or_default();
+    let (from, bytes) = part.frame(number, memory)?;
     file.write_all_at(bytes, from - start).doing("write", path)
 }

@@ -60,6 +60,18 @@ fn the_last_segment_is_fetched_as_far_as_the_log_goes() {
     );
     assert!(bytes[..3000] == whole[..3000] && bytes[3000..].iter().all(|byte| *byte == 0));
     assert_eq!(bytes.len() as u64, SEGMENT);
+    let cut = |bytes: usize| {
+        let mut own = whole.clone();
+        own[bytes..].fill(0);
+        std::fs::write(place.wal(&name(1, 5)), &own).unwrap();
+        place.fetch_beside(&name(1, 5)).unwrap().0
+    };
+    // A server never looks into its own segment if it gets one, so it gets none if its own goes on.
+    assert_eq!(cut(3500), Fetched::Absent);
+    assert_eq!(cut(3000), fetched);
+    assert_eq!(cut(2500), fetched);
+    place.segment((1, 5), 6);
+    assert_eq!(place.fetch_beside(&name(1, 5)).unwrap().0, fetched);
     // The whole segment comes from the server, and then it is the one that is fetched.
     place.push(&place.segment((1, 5), 5)).unwrap();
     assert!(place.fetch(&name(1, 5)).unwrap().1 == whole);

@@ -197,10 +197,6 @@ fn absent_is_what_the_log_does_not_have_and_a_gap_is_an_error() {
         assert!(matches!(error, RepositoryError::Gap { .. }), "{error}");
     }
     // A server that has the segment itself does not miss it.
-    let wal = place.dir.path().join("data/pg_wal");
     place.segment((1, 7), 7);
-    let into = wal.join("RECOVERYXLOG");
-    let name = windlass_repository::LogFileName::parse(&name(1, 7)).unwrap();
-    let fetched = windlass_repository::fetch(&place.log(), &name, &into, 1).unwrap();
-    assert_eq!(fetched, Fetched::Absent);
+    assert_eq!(place.fetch_beside(&name(1, 7)).unwrap().0, Fetched::Absent);
 }

@@ -78,7 +78,15 @@ impl Place {
 
     /// Fetches a file of the log.
     pub fn fetch(&self, name: &str) -> Result<(Fetched, Vec<u8>), RepositoryError> {
-        let into = self.dir.path().join("fetched");
+        self.fetch_to(name, self.dir.path().join("fetched"))
+    }
+
+    /// The same, as a server does it that has segments of its own.
+    pub fn fetch_beside(&self, name: &str) -> Result<(Fetched, Vec<u8>), RepositoryError> {
+        self.fetch_to(name, self.wal("RECOVERYXLOG"))
+    }
+
+    fn fetch_to(&self, name: &str, into: PathBuf) -> Result<(Fetched, Vec<u8>), RepositoryError> {
         let name = LogFileName::parse(name).unwrap();
         let fetched = fetch(&self.log(), &name, &into, 2)?;
         let content = match fetched {

@@ -330,3 +330,37 @@ fn a_server_recovers_from_segments_that_were_fetched_ahead() {
     assert!(find.status().unwrap().success());
     assert_eq!(get(&segments[3]), Some(0));
 }
+
+#[test]
+fn a_standby_without_its_primary_loses_nothing_that_it_had_received() {
+    let mut source = Archiving::start(&["--wal-segsize=1"]);
+    let place = source.back_up();
+    source.server.sql("postgres", "INSERT INTO t VALUES (1)");
+    // The place has the beginning of the segment in which the log goes on.
+    let conninfo = source.server.conninfo();
+    let output = windlass(&["backup", &conninfo, "--to", &place, "--type", "log"]);
+    assert_eq!(output.status.code(), Some(0), "{}", text(&output));
+    let into = source.arg("standby");
+    let output = windlass(&["restore", &place, "--into", &into]);
+    assert_eq!(output.status.code(), Some(0), "{}", text(&output));
+    recover_from(&into, &place);
+    std::fs::rename(
+        Path::new(&into).join("recovery.signal"),
+        Path::new(&into).join("standby.signal"),
+    )
+    .unwrap();
+    let mut standby = PrivateCluster::adopt_stopped(Path::new(&into), source.server.bin());
+    standby.configure(&[format!("primary_conninfo = '{conninfo}'")]);
+    standby.run();
+    source.server.sql("postgres", "INSERT INTO t VALUES (2)");
+    let at = source
+        .server
+        .sql("postgres", "SELECT pg_current_wal_flush_lsn()");
+    standby.wait_until(&format!("SELECT pg_last_wal_replay_lsn() >= '{at}'"), "t");
+    // Both crash, and the primary never comes back.
+    standby.stop("immediate");
+    source.server.stop("immediate");
+    standby.run();
+    standby.sql("postgres", "SELECT pg_promote()");
+    assert_eq!(rows(&standby), "1 2");
+}

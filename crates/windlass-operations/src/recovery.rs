@@ -5,9 +5,12 @@
 //!
 //! Invariants
 //! - A point that the server could not reach is refused here, and not by the server after hours.
+//! - A set goes on only with the log of the server that it is of. A restored server has the identity
+//!   of its source, and maybe its timeline.
 //! - If nobody chose a set, an older one is taken only if the point lies before the newer ones.
 
 mod error;
+mod own;
 mod plan;
 
 use std::path::{Path, PathBuf};
@@ -76,7 +79,7 @@ pub(crate) fn choose(
             }
         };
         let set = found.open()?;
-        match plan(&set, recovery) {
+        match plan(&found, &set, recovery) {
             Ok(plan) => {
                 let found = places::find(caller, &sets)?;
                 caller.tell(&Notice::Recovers(&plan));
@@ -101,7 +104,11 @@ fn before(set: &OpenSet) -> i64 {
 }
 
 /// How a set goes on to the point. Fails if it does not get there.
-fn plan(set: &OpenSet, request: &RecoveryRequest) -> Result<RecoveryPlan, OperationError> {
+fn plan(
+    found: &LocatedSet,
+    set: &OpenSet,
+    request: &RecoveryRequest,
+) -> Result<RecoveryPlan, OperationError> {
     let description = set.description();
     if Held::of(description)? != Held::Postgres {
         return Err(RecoveryError::NotACluster.into());
@@ -116,6 +123,7 @@ fn plan(set: &OpenSet, request: &RecoveryRequest) -> Result<RecoveryPlan, Operat
     let log = LogPlace::open(&place, system)?;
     let fetch = (request.fetch)(&place, log.system());
     let way = Way::new(&facts, &log, request)?;
+    own::check(found.open()?, &facts, &mut way.reader())?;
     let to = way.check(request)?;
     Ok(RecoveryPlan {
         recovery: Recovery {
@@ -214,7 +222,7 @@ impl<'a> Way<'a> {
         if up_to.is_some_and(|lsn| end < lsn) {
             return Err(missing(end, None, gap).into());
         }
-        let mut reader = LogReader::new(self.log, &self.path, self.segment_bytes);
+        let mut reader = self.reader();
         let mut byte = [0];
         let has_stop = reader.read_at(self.stop, &mut byte)? == 1;
         let start = if has_stop { self.stop } else { self.from };
@@ -239,6 +247,10 @@ impl<'a> Way<'a> {
                 _ => Err(missing(read, last, gap).into()),
             },
         }
+    }
+
+    fn reader(&self) -> LogReader<'_> {
+        LogReader::new(self.log, &self.path, self.segment_bytes)
     }
 
     /// Whether a position lies before the last segment of the log.

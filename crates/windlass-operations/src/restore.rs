@@ -13,7 +13,7 @@ mod file;
 use std::path::{Path, PathBuf};
 
 use windlass_engine::{Cancel, DirectoryTarget, OpenSet, OpenStripe, Outputs, RunReport};
-use windlass_postgres::{Kept, RestoreRequest as ClusterRequest};
+use windlass_postgres::{Kept, RestoreId, RestoreRequest as ClusterRequest};
 
 use crate::caller::Caller;
 use crate::ended::RunEnd;
@@ -85,6 +85,7 @@ impl RestoreRequest {
             tablespace_map: self.tablespace_map.clone(),
             keep: self.keep,
             recovery: recovery.map(|plan| plan.recovery.clone()),
+            id: RestoreId(*uuid::Uuid::new_v4().as_bytes()),
         }
     }
 

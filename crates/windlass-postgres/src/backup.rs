@@ -340,6 +340,7 @@ impl Backup<'_> {
             earlier_windows: span.earlier.clone(),
             hints_logged: self.hints_logged,
             log_surveyed: true,
+            restored: cluster.restored.clone(),
         }
     }
 }

@@ -8,6 +8,8 @@
 pub(crate) mod fault;
 
 use std::collections::HashMap;
+use std::fs::File;
+use std::os::unix::fs::FileExt;
 use std::path::Path;
 
 use windlass_engine::OpenSet;
@@ -15,9 +17,12 @@ use windlass_engine::media::{
     BackupType, Base, FileKind, FileNo, Inherited, InheritedFiles, SetId,
 };
 
+use crate::cluster_files::ClusterFiles;
 use crate::error::{IoContext, PostgresError};
 use crate::facts::{ClusterFacts, DatabaseFacts};
-use crate::lsn::{Lsn, Timeline};
+use crate::lsn::{Lsn, Segment, Timeline};
+use crate::origin::Origin;
+use crate::wal::source::log_ends;
 use crate::wal::{WalRange, parse_history, ranges};
 pub use fault::ChainFault;
 
@@ -110,11 +115,46 @@ impl ChainBase {
                 expected: cluster.system_identifier,
             });
         }
+        let of = |text: &str| Origin::parse(text);
+        let (base, server) = (of(&self.facts.restored), of(&cluster.restored));
+        let is_before =
+            |base: Origin| server.is_some_and(|it| base.is_before(self.facts.stop_lsn, &it));
+        if !base.is_some_and(is_before) {
+            return Err(ChainFault::Apart);
+        }
         if self.facts.checksums.enabled != cluster.data_checksums {
             return Err(ChainFault::Checksums);
         }
         let now = (cluster.timeline, Lsn(u64::MAX));
         self.path_to(&cluster.data_directory, now).map(drop)
+    }
+
+    /// Compares the log of the base, which is in its set, with what the server still has of it. A
+    /// copy that was started as a primary has the server's identity, and maybe its timeline.
+    pub fn check_log(
+        &self,
+        cluster: &ClusterFacts,
+        set: &dyn ClusterFiles,
+    ) -> Result<(), PostgresError> {
+        let segment_bytes = u64::from(self.facts.wal_segment_bytes);
+        let timeline = self.facts.wal.last();
+        let timeline = timeline.map_or(self.facts.timeline, |range| range.timeline);
+        for (from, own) in log_ends(set, &self.facts)? {
+            let number = from.0 / segment_bytes;
+            let name = Segment { timeline, number }.name(segment_bytes);
+            let path = cluster.data_directory.join("pg_wal").join(name);
+            let differs = || {
+                let mut found = vec![0; own.len()];
+                let read = File::open(&path)
+                    .and_then(|file| file.read_exact_at(&mut found, from.0 % segment_bytes));
+                read.is_ok() && found != own
+            };
+            // The server removes its log when it likes, and uses the file again under another name.
+            if differs() && differs() {
+                return Err(PostgresError::Chain(ChainFault::Apart));
+            }
+        }
+        Ok(())
     }
 
     /// The log from the start of the base to a position of the server.

@@ -34,6 +34,8 @@ const SETTINGS: &str = "SELECT name, setting FROM pg_settings WHERE name IN ('se
      'wal_level', 'config_file', 'hba_file', 'ident_file', 'stats_temp_directory', \
      'logging_collector', 'log_directory', 'log_filename', 'external_pid_file', 'cluster_name', \
      'port')";
+/// The view has no settings that no library knows.
+const RESTORED: &str = "SELECT coalesce(current_setting('windlass.restored', true), '')";
 const MAY_SEE_FILES: &str = "SELECT has_table_privilege('pg_file_settings', 'SELECT') \
      AND has_function_privilege('pg_show_all_file_settings()', 'EXECUTE')";
 /// The view has its rows in English. A value that could not be applied may need a restart, or be
@@ -204,6 +206,7 @@ pub(crate) fn ask(session: &mut Session) -> Result<ClusterFacts, PostgresError> 
         wal_segment_bytes: control.wal_segment_bytes,
         checksums: control.checksums(),
         data_checksums: control.checksums() == Checksums::On,
+        restored: session.value("ask for settings", RESTORED)?,
         standby: session.in_recovery()?,
         wal_level,
         tablespaces: ask_tablespaces(session)?,

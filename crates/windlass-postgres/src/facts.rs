@@ -49,6 +49,8 @@ pub struct ClusterFacts {
     /// Whether the server is switching them on or off.
     #[serde(skip)]
     pub(crate) checksums: Checksums,
+    /// The restores that it comes from, as the server's setting has them; empty for most.
+    pub restored: String,
     /// The server replays the log of another server.
     pub standby: bool,
     /// `replica` or `logical`.
@@ -230,6 +232,10 @@ pub struct DatabaseFacts {
     /// and found nothing. Sets of older versions do not record this.
     #[serde(default)]
     pub log_surveyed: bool,
+    /// The restores that the cluster comes from, oldest first: for each its id and the end of the
+    /// set that was restored. Empty for most. Sets of older versions do not record this.
+    #[serde(default)]
+    pub restored: String,
 }
 
 impl DatabaseFacts {

@@ -26,6 +26,7 @@ use windlass_media::{Facts, FileEntry, FileFlags, FileKind, FileNo, FileTable, c
 use crate::error::{IoContext, PostgresError};
 use crate::facts::{DatabaseFacts, Tablespace};
 use crate::manifest::{MANIFEST_PATH, Manifest};
+use crate::origin::{Origin, RestoreId};
 use crate::tablespace::{TABLESPACE_MAP_PATH, oid_of, oid_of_link, tablespace_map};
 use crate::users::user_name;
 
@@ -51,6 +52,8 @@ pub struct RestoreRequest {
     pub keep: Kept,
     /// How the server recovers; without it, as after a crash, to the end of the set's log.
     pub recovery: Option<Recovery>,
+    /// Names this restore. No other one has the same id.
+    pub id: RestoreId,
 }
 
 /// What stays on in a restored server as it was in its source. Everything else is off.
@@ -73,6 +76,8 @@ pub struct RestorePlan {
     pub facts: DatabaseFacts,
     keep: Kept,
     recovery: Option<Recovery>,
+    /// The restores that the new cluster comes from.
+    origin: Origin,
     /// Tablespaces lie in the data directory itself.
     in_place: bool,
     system_identifier: u64,
@@ -119,6 +124,10 @@ impl RestorePlan {
                 || files.0.iter().any(in_place),
             into,
             tablespaces,
+            // What somebody else has written there is not passed on.
+            origin: Origin::parse(&facts.restored)
+                .unwrap_or_default()
+                .then(request.id, facts.stop_lsn),
             facts,
             keep: request.keep,
             recovery: request.recovery.clone(),
@@ -158,12 +167,11 @@ impl RestorePlan {
         if self.in_place {
             block.extend_from_slice(IN_PLACE_ALLOWED.as_bytes());
         }
-        if !block.is_empty() {
-            // The manifest need not change: pg_verifybackup does not look at this file.
-            match add_to(&mut files, AUTO_CONF, self.facts.group_access) {
-                (file, true) => append.push((file, block)),
-                (file, false) => replace.push((file, block)),
-            }
+        block.extend_from_slice(self.origin.block().as_bytes());
+        // The manifest need not change: pg_verifybackup does not look at this file.
+        match add_to(&mut files, AUTO_CONF, self.facts.group_access) {
+            (file, true) => append.push((file, block)),
+            (file, false) => replace.push((file, block)),
         }
         let mount = |space: &TablespacePlan| {
             (

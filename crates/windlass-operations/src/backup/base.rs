@@ -21,6 +21,7 @@ use windlass_sqlite::Database;
 use super::Job;
 use crate::devices::{self, STORAGE};
 use crate::error::OperationError;
+use crate::images::AsCluster;
 use crate::places::{self, SetChoice, SetRequest, Which, list, names, short_id};
 
 /// What a backup builds on, or why it is a full one although a base was asked for. None if a full
@@ -72,6 +73,9 @@ impl Job<'_> {
         let take = |set: &OpenSet| {
             let base = ChainBase::of_set(set).map_err(|error| error.to_string())?;
             base.check(facts).map_err(|fault| fault.to_string())?;
+            let image = self.image_of(set)?;
+            let checked = base.check_log(facts, &AsCluster(&image));
+            checked.map_err(|error| error.to_string())?;
             Ok(Arc::new(base))
         };
         self.base(is_of, take, outputs)
@@ -88,21 +92,23 @@ impl Job<'_> {
             facts["kind"] == windlass_sqlite::KIND && facts["path"] == path.as_str()
         };
         let take = |set: &OpenSet| {
-            // It is opened again, because the image keeps the set as long as it is read.
-            let stripes: Vec<_> = set
-                .stripes()
-                .iter()
-                .map(|one| one.location().into())
-                .collect();
-            let places = devices::directories(&self.devices);
-            let open = OpenSet::open_among(STORAGE, &stripes, &places, METADATA_LIMIT_DEFAULT);
-            let open = Arc::new(open.map_err(|error| error.to_string())?);
-            let image = SetImage::open(Arc::clone(&open), &SetImageOptions::default());
-            let source = ImageSource::new(Arc::new(image.map_err(|error| error.to_string())?));
-            let base = windlass_sqlite::ChainBase::of_set(&open, |file| source.bytes_of(file));
+            let source = ImageSource::new(Arc::new(self.image_of(set)?));
+            let base = windlass_sqlite::ChainBase::of_set(set, |file| source.bytes_of(file));
             base.map_err(str::to_owned)
         };
         self.base(is_of, take, outputs)
+    }
+
+    /// The content of a set. It is opened again, because the image keeps the set as long as it is
+    /// read.
+    fn image_of(&self, set: &OpenSet) -> Taken<SetImage> {
+        let stripes = set.stripes().iter();
+        let stripes: Vec<_> = stripes.map(|one| one.location().into()).collect();
+        let places = devices::directories(&self.devices);
+        let open = OpenSet::open_among(STORAGE, &stripes, &places, METADATA_LIMIT_DEFAULT);
+        let open = Arc::new(open.map_err(|error| error.to_string())?);
+        let image = SetImage::open(open, &SetImageOptions::default());
+        image.map_err(|error| error.to_string())
     }
 
     /// No base: what is backed up has to be read as a whole.

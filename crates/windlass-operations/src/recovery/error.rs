@@ -34,6 +34,15 @@ pub enum RecoveryError {
         /// The end of the backup.
         end: String,
     },
+    /// The log of the place was written by another server than the log in the set.
+    #[error(
+        "the log of the place is not that of the set: from {from} on, another server of this \
+         cluster wrote it"
+    )]
+    OtherLog {
+        /// Where both have log.
+        from: Lsn,
+    },
     /// The server logged too little for a recovery.
     #[error("the server ran with wal_level = minimal from {at} on, and no recovery gets past that")]
     Minimal {
@@ -69,6 +78,9 @@ fn last_words(last: Option<&Timestamp>) -> String {
 impl RecoveryError {
     /// Whether an older set may reach the point.
     pub(super) fn is_of_this_set(&self) -> bool {
-        matches!(self, Self::BeforeSet { .. } | Self::NotInLog { .. })
+        matches!(
+            self,
+            Self::BeforeSet { .. } | Self::NotInLog { .. } | Self::OtherLog { .. }
+        )
     }
 }

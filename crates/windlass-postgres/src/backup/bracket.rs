@@ -237,6 +237,7 @@ pub(super) fn facts_of(cluster: &ClusterFacts, label: &str) -> DatabaseFacts {
         warnings: Vec::new(),
         earlier_windows: Vec::new(),
         hints_logged: cluster.data_checksums,
+        restored: cluster.restored.clone(),
         log_surveyed: false,
     }
 }

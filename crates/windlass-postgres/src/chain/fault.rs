@@ -14,6 +14,11 @@ pub enum ChainFault {
         /// The system identifier of this cluster.
         expected: u64,
     },
+    /// The base holds what the server has never been.
+    #[error(
+        "the server and the base went apart: one of them comes from a restore of an earlier backup"
+    )]
+    Apart,
     /// The server went another way before the base ended.
     #[error(
         "the base ends at {lsn} of timeline {timeline}, and the server's timeline {now} does not \
@@ -99,6 +104,7 @@ impl ChainFault {
                 "See what the server log says about the WAL summarizer. Minor releases before \
                  17.11 and 18.6 can stop at a change of the timeline; a restart helps."
             }
+            Self::Apart => "Make a full backup of this server. The next ones build on that one.",
             Self::OtherCluster { .. } | Self::OtherTimeline { .. } => {
                 "Make a full backup, or name a set of this cluster and of its timeline."
             }

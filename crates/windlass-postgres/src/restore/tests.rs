@@ -47,6 +47,7 @@ fn facts() -> DatabaseFacts {
         earlier_windows: Vec::new(),
         hints_logged: true,
         log_surveyed: true,
+        restored: String::new(),
     }
 }
 
@@ -112,6 +113,7 @@ fn plan(
         into: into.into(),
         tablespace_map: map,
         keep: Kept::default(),
+        id: RestoreId([7; 16]),
         recovery: None,
     };
     RestorePlan::new(&set_facts(&facts()), files, &request)

@@ -167,7 +167,7 @@ pub fn restore_keeping(
         into: into.into(),
         tablespace_map: map.to_vec(),
         keep,
-        recovery: None,
+        ..RestoreRequest::default()
     };
     restore_as(directory, &request).unwrap()
 }

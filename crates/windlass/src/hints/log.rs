@@ -72,6 +72,11 @@ pub fn recovery(error: &RecoveryError) -> (String, Option<String>) {
             "The server wrote it so, or its disk changed it. Choose an earlier target, and make a \
              full backup."
         }
+        RecoveryError::OtherLog { .. } => {
+            "One of the two servers comes from a restore of the other's backup. Name the place of \
+             this server's log with --log-from, or a set of the other server with --set. Without a \
+             --target option, the restore takes the log that is in the set."
+        }
         RecoveryError::BeforeSet { .. } => {
             "Take an older set with --set, or leave --set out: Windlass then looks for one."
         }

@@ -21,12 +21,16 @@ fn json(words: &[&str], code: i32) -> Value {
     serde_json::from_slice(&output.stdout).unwrap()
 }
 
-fn cluster() -> PrivateCluster {
+fn options() -> ClusterOptions {
     let options = ClusterOptions {
         bin: bindir(18),
         ..ClusterOptions::default()
     };
-    PrivateCluster::start(&options.setting("summarize_wal = on"))
+    options.setting("summarize_wal = on")
+}
+
+fn cluster() -> PrivateCluster {
+    PrivateCluster::start(&options())
 }
 
 fn word<'a>(document: &'a Value, field: &str) -> &'a str {
@@ -180,4 +184,57 @@ fn a_backup_never_replaces_the_set_on_which_it_builds() {
         text(&output)
     );
     assert_eq!(bases(sets.to_str().unwrap()), [("full".to_owned(), None)]);
+}
+
+#[test]
+fn a_restored_server_never_builds_on_what_its_source_did_afterwards() {
+    let place = place();
+    let options = options().initdb("--wal-segsize=1");
+    let source = PrivateCluster::start(&options.setting("wal_keep_size = '100MB'"));
+    let rows = "CREATE TABLE t AS SELECT generate_series(1, 20000) i";
+    source.sql("postgres", rows);
+    let sets = directory(place.path(), "sets");
+    let sets = sets.to_str().unwrap();
+    // Backs up. Returns the set, and on which one it builds.
+    let back_up = |server: &PrivateCluster, kind: &str| {
+        let conninfo = server.conninfo();
+        let set = json(&["backup", &conninfo, "--to", sets, "--type", kind], 0);
+        let (_, base) = bases(sets).pop().unwrap();
+        (word(&set, "set_id").to_owned(), base)
+    };
+    let (full, _) = back_up(&source, "full");
+    let mut copies = ["one", "two"].map(|name| {
+        let into = place.path().join(name);
+        let output = run(&["restore", sets, "--into", into.to_str().unwrap()]);
+        assert_eq!(output.status.code(), Some(0), "{}", text(&output));
+        PrivateCluster::adopt(&into, source.bin())
+    });
+    // A copy that somebody else made has no mark. Its log tells it from the source.
+    copies[1].sql("postgres", "ALTER SYSTEM RESET windlass.restored");
+    copies[1].stop("fast");
+    copies[1].run();
+    // All go on, on the same timeline. Only the source loses rows.
+    source.sql("postgres", "DELETE FROM t WHERE i > 10; CHECKPOINT");
+    let (mut newest, _) = back_up(&source, "incr");
+    let position = source.sql("postgres", "SELECT pg_current_wal_lsn() + 4194304");
+    for copy in &copies {
+        let is_behind = format!("SELECT pg_current_wal_lsn() < '{position}'");
+        let segment = "SELECT pg_logical_emit_message(true, '', 'x'); SELECT pg_switch_wal()";
+        while copy.sql("postgres", &is_behind) == "t" {
+            copy.sql("postgres", segment);
+        }
+        copy.sql("postgres", "INSERT INTO t VALUES (0); CHECKPOINT");
+        let (set, base) = back_up(copy, "incr");
+        assert_eq!(base.as_ref(), Some(&full));
+        assert_eq!(restored_rows(sets, place.path(), copy), "20001");
+        // The next one builds on its own.
+        assert_eq!(back_up(copy, "incr").1, Some(set));
+        if copy.data().ends_with("one") {
+            // And the source takes none of those.
+            let (set, base) = back_up(&source, "incr");
+            assert_eq!(base.as_ref(), Some(&newest));
+            assert_eq!(restored_rows(sets, place.path(), &source), "10");
+            newest = set;
+        }
+    }
 }

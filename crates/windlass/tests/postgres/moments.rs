@@ -167,6 +167,33 @@ fn a_cluster_follows_the_timeline_that_is_asked_for() {
 }
 
 #[test]
+fn a_set_goes_on_only_with_the_log_of_its_own_server() {
+    let source = Archiving::start(&["--wal-segsize=1"]);
+    let place = source.back_up();
+    // A copy goes on beside the source, on the same timeline, and has a set in the same place.
+    let copy = source.arg("copy");
+    let output = restore(&place, &copy, &[]);
+    assert_eq!(output.status.code(), Some(0), "{}", text(&output));
+    let copy = PrivateCluster::adopt(Path::new(&copy), source.server.bin());
+    copy.sql("postgres", "INSERT INTO t VALUES (20)");
+    let output = windlass(&["backup", &copy.conninfo(), "--to", &place]);
+    assert_eq!(output.status.code(), Some(0), "{}", text(&output));
+    (1..=6).for_each(|row| drop(source.insert_and_archive(row)));
+    for target in ["--target-immediate", "--target-latest"] {
+        let words = ["--set", "latest", target];
+        let output = restore(&place, &source.arg("into"), &words);
+        let printed = text(&output);
+        assert_eq!(output.status.code(), Some(1), "{printed}");
+        let says = "another server of this cluster wrote it";
+        assert!(printed.contains(says), "{printed}");
+        assert!(!Path::new(&source.arg("into")).exists());
+    }
+    // Without --set, the set of the server that wrote the log is found.
+    let server = recovered(&source, "latest", &["--target-latest"]);
+    assert_eq!(rows(&server), "1 2 3 4 5 6");
+}
+
+#[test]
 fn a_gap_on_the_way_is_refused_and_named() {
     let source = Archiving::start(&["--wal-segsize=1"]);
     let place = source.back_up();

@@ -115,18 +115,20 @@ impl ChainBase {
                 expected: cluster.system_identifier,
             });
         }
-        let of = |text: &str| Origin::parse(text);
-        let (base, server) = (of(&self.facts.restored), of(&cluster.restored));
-        let is_before =
-            |base: Origin| server.is_some_and(|it| base.is_before(self.facts.stop_lsn, &it));
-        if !base.is_some_and(is_before) {
-            return Err(ChainFault::Apart);
-        }
         if self.facts.checksums.enabled != cluster.data_checksums {
             return Err(ChainFault::Checksums);
         }
         let now = (cluster.timeline, Lsn(u64::MAX));
-        self.path_to(&cluster.data_directory, now).map(drop)
+        self.path_to(&cluster.data_directory, now)?;
+        let base = Origin::parse(&self.facts.restored);
+        let server = Origin::parse(&cluster.restored);
+        let is_past = base
+            .zip(server)
+            .is_some_and(|(base, server)| base.is_before(self.facts.stop_lsn, &server));
+        match is_past {
+            true => Ok(()),
+            false => Err(ChainFault::Apart),
+        }
     }
 
     /// Compares the log of the base, which is in its set, with what the server still has of it. A

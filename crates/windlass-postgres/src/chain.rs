@@ -22,7 +22,7 @@ use crate::error::{IoContext, PostgresError};
 use crate::facts::{ClusterFacts, DatabaseFacts};
 use crate::lsn::{Lsn, Segment, Timeline};
 use crate::origin::Origin;
-use crate::wal::source::log_ends;
+use crate::wal::ends::log_ends;
 use crate::wal::{WalRange, parse_history, ranges};
 pub use fault::ChainFault;
 

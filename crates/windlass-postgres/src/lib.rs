@@ -99,11 +99,12 @@ pub use restore::{
 pub use rights::{Right, Rights};
 pub use tablespace::check_links;
 pub use users::user_shown;
+pub use wal::ends::log_ends;
 pub use wal::head::SegmentHead;
 pub use wal::moments::{Sought, last_transaction, seek_point};
 pub use wal::outside::{ReplayedTablespace, replayed_tablespaces};
 pub use wal::records::{Record as LogRecord, Records as LogRecords};
-pub use wal::source::{LogSource, SegmentFiles, log_ends};
+pub use wal::source::{LogSource, SegmentFiles};
 pub use wal::{LogEnd, WalRange, parse_history};
 pub use warning::Warning;
 pub use windows::{EarlierWindow, WindowCause};

@@ -6,6 +6,7 @@
 //! the history file of the last timeline names.
 
 pub(crate) mod effects;
+pub(crate) mod ends;
 pub(crate) mod head;
 pub(crate) mod moments;
 pub(crate) mod outside;

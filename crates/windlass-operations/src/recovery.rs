@@ -5,8 +5,8 @@
 //!
 //! Invariants
 //! - A point that the server could not reach is refused here, and not by the server after hours.
-//! - A set goes on only with the log of the server that it is of. A restored server has the identity
-//!   of its source, and maybe its timeline.
+//! - A set goes on only with the log of the server that it is of. A restored server has the
+//!   identity of its source, and maybe its timeline.
 //! - If nobody chose a set, an older one is taken only if the point lies before the newer ones.
 
 mod error;

@@ -10,8 +10,8 @@
 //! each set records it.
 //!
 //! Invariant: a set is a base only for a server that comes from all restores that the set comes
-//! from, in the same order. If the server comes from another one after these, the set must end where
-//! that one begins, or before.
+//! from, in the same order. If the server comes from another one after these, the set must end
+//! where that one begins, or before.
 
 use std::fmt;
 
@@ -21,8 +21,8 @@ use crate::lsn::Lsn;
 
 /// The setting.
 pub(crate) const SETTING: &str = "windlass.restored";
-const INTRODUCTION: &str = "\n# Written by Windlass when it restored this cluster: which restores it \
-     comes from, and where each begins. Backups that build on others need it.\n";
+const INTRODUCTION: &str = "\n# Written by Windlass when it restored this cluster: which restores \
+     it comes from, and where each begins. Backups that build on others need it.\n";
 /// How many restores are kept, one after the other. With more, the oldest are forgotten, and no set
 /// from before is a base.
 const RESTORES_MAX: usize = 64;

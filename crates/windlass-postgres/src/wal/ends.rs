@@ -1,5 +1,5 @@
-//! The first and the last part of the log in a set, by which the log of one server is told from that
-//! of another.
+//! The first and the last part of the log in a set, by which the log of one server is told from
+//! that of another.
 
 use windlass_media::fitted;
 

@@ -255,6 +255,22 @@ impl PrivateCluster {
         self.running = false;
     }
 
+    /// Kills every process of the server, also if its disk is gone, and waits for their ends. They
+    /// are found by their directory, because a process that was just begun has no other mark.
+    pub fn kill(&mut self) {
+        loop {
+            let own = processes_in(&self.data);
+            if own.is_empty() {
+                break;
+            }
+            let mut kill = Command::new("kill");
+            // One of them may have ended by itself.
+            kill.arg("-KILL").args(own).output().expect("run kill");
+            std::thread::sleep(POLL_PAUSE);
+        }
+        self.running = false;
+    }
+
     /// The data directory.
     pub fn data(&self) -> &Path {
         &self.data
@@ -376,6 +392,18 @@ impl Drop for PrivateCluster {
             stop.output().map(drop).unwrap_or_default();
         }
     }
+}
+
+/// The processes that work in this directory. One that has ended does not, even if nobody has
+/// waited for it yet.
+fn processes_in(directory: &Path) -> Vec<String> {
+    let all = std::fs::read_dir("/proc").expect("list the processes");
+    let own = all.flatten().filter(|entry| {
+        let place = std::fs::read_link(entry.path().join("cwd"));
+        place.is_ok_and(|place| place == directory)
+    });
+    own.filter_map(|entry| entry.file_name().into_string().ok())
+        .collect()
 }
 
 fn own_loopback_address() -> Ipv4Addr {

@@ -12,7 +12,9 @@ use rustix::process::geteuid;
 #[derive(Debug)]
 pub struct Volume {
     at: PathBuf,
-    place: tempfile::TempDir,
+    /// The loop device. It stays the same through power cuts, as a disk does.
+    device: String,
+    _place: tempfile::TempDir,
 }
 
 /// A kind of file system.
@@ -48,25 +50,40 @@ impl Volume {
         file.set_len(mebibytes << 20).expect("set its length");
         kind.format(&image);
         std::fs::create_dir(&at).expect("create the mount point");
-        run(as_root("mount").args(["-o", "loop"]).args([&image, &at]));
-        run(as_root("chmod").arg("0777").arg(&at));
-        Self { at, place }
+        let find = ["--find", "--show"];
+        let device = run(as_root("losetup").args(find).arg(&image));
+        let volume = Self {
+            at,
+            device: device.trim().to_owned(),
+            _place: place,
+        };
+        volume.mount();
+        run(as_root("chmod").arg("0777").arg(&volume.at));
+        volume
     }
 
     /// Cuts the power of an XFS volume, and mounts it again: what nobody had synced is gone. Nobody
     /// may have a file open there.
     pub fn cut_power(&self) {
+        self.power_off();
+        self.power_on();
+    }
+
+    /// Cuts the power of an XFS volume: nothing can be read or written from now on.
+    pub fn power_off(&self) {
         run(as_root("xfs_io")
             .args(["-x", "-c", "shutdown"])
             .arg(&self.at));
-        run(as_root("umount").arg(&self.at));
-        run(as_root("mount")
-            .args(["-o", "loop"])
-            .args([&self.image(), &self.at]));
     }
 
-    fn image(&self) -> PathBuf {
-        self.place.path().join("image")
+    /// Mounts it again after a power cut. Nobody may have a file open there.
+    pub fn power_on(&self) {
+        run(as_root("umount").arg(&self.at));
+        self.mount();
+    }
+
+    fn mount(&self) {
+        run(as_root("mount").arg(&self.device).arg(&self.at));
     }
 
     /// Where it is mounted.
@@ -79,6 +96,8 @@ impl Drop for Volume {
     fn drop(&mut self) {
         // A failed test may have files open here. Then the mount goes when these are closed.
         as_root("umount").arg("--lazy").arg(&self.at).status().ok();
+        let detach = ["--detach", &self.device];
+        as_root("losetup").args(detach).status().ok();
     }
 }
 
@@ -97,9 +116,10 @@ fn as_root(program: &str) -> Command {
     command
 }
 
-fn run(command: &mut Command) {
+fn run(command: &mut Command) -> String {
     let output = command.output();
     let output = output.unwrap_or_else(|error| panic!("{command:?}: {error}"));
     let said = String::from_utf8_lossy(&output.stderr);
     assert!(output.status.success(), "{command:?}: {said}");
+    String::from_utf8_lossy(&output.stdout).into_owned()
 }

@@ -106,11 +106,17 @@ unsafe extern "C" fn write(fd: c_int, bytes: *const c_void, count: size_t) -> ss
     let Some(stat) = regular(fd) else {
         return call();
     };
+    if bytes.is_null() || !shared::is_control(stat.key) {
+        return written(fd, count, None, call);
+    }
+    // SAFETY: the caller says that so many bytes are there.
+    let bytes = unsafe { core::slice::from_raw_parts(bytes.cast(), count) };
+    let errno = system::errno();
+    shared::stamp_control(bytes);
+    system::set_errno(errno);
     let done = written(fd, count, None, call);
-    if usize::try_from(done) == Ok(count) && !bytes.is_null() {
-        // SAFETY: the call has just read so many bytes there.
-        let bytes = unsafe { core::slice::from_raw_parts(bytes.cast(), count) };
-        shared::note_control(stat.key, bytes);
+    if usize::try_from(done) == Ok(count) {
+        shared::note_control(bytes);
     }
     done
 }

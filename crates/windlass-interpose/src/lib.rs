@@ -8,7 +8,8 @@
 //! This crate connects it with the system.
 //!
 //! Invariants
-//! - Nothing here allocates or panics, and nothing waits for longer than three seconds.
+//! - Nothing here allocates or panics, and nothing waits for longer than three seconds. With a
+//!   durable snapshot a page waits while another process syncs its extent, for thirty at most.
 //! - The caller sees the result and the error number of its own call, and nothing else.
 //! - Only the executable that loads the module at its start is changed: no program that it starts,
 //!   no library.
@@ -27,5 +28,7 @@ mod elf;
 mod guard;
 mod module;
 mod pages;
+mod recover;
+mod saved;
 mod shared;
 mod system;

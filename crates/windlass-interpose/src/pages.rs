@@ -7,14 +7,17 @@
 
 use core::ffi::{CStr, c_int};
 
-use windlass_layout::hook::{Cause, Fault, FileKey, Memory, System, Waiter, blocks_of, preserve};
+use windlass_layout::hook::{
+    Cause, Fault, FileKey, Memory, System, Waiter, blocks_of, is_durable, preserve,
+};
 use windlass_layout::{Geometry, Slot, SlotEntry};
 
+use crate::saved;
 use crate::shared::Own;
 use crate::system::{self, Patience};
 
 /// The largest page that a server can be built with.
-const PAGE_BYTES_MAX: usize = 32_768;
+pub(crate) const PAGE_BYTES_MAX: usize = 32_768;
 /// The digits of a descriptor behind "/proc/self/fd/".
 const DESCRIPTOR_PATH: &[u8; 14] = b"/proc/self/fd/";
 
@@ -56,7 +59,10 @@ pub(crate) fn keep(memory: Memory<'_>, own: &mut Own, file: Changed, from: u64, 
         memory,
         geometry,
         bytes,
-        patience: Patience::default(),
+        patience: match is_durable(memory) {
+            true => Patience::for_sync(),
+            false => Patience::default(),
+        },
     };
     for block in start..end {
         preserve(memory, &own.process, file.key, block, &mut copier);
@@ -110,7 +116,7 @@ impl Copier<'_> {
 }
 
 /// A number in decimal digits with a zero byte behind them.
-fn decimal(mut number: u32) -> [u8; 11] {
+pub(crate) fn decimal(mut number: u32) -> [u8; 11] {
     let mut reversed = [0; 11];
     let mut count: usize = 0;
     for digit in reversed.iter_mut().take(10) {
@@ -129,6 +135,16 @@ fn decimal(mut number: u32) -> [u8; 11] {
         .zip(written)
         .for_each(|(to, from)| *to = *from);
     digits
+}
+
+fn store_fault(errno: c_int) -> Fault {
+    Fault {
+        cause: match errno {
+            libc::ENOSPC | libc::EDQUOT | libc::EFBIG => Cause::StoreFull,
+            _ => Cause::Store,
+        },
+        errno,
+    }
 }
 
 impl System for Copier<'_> {
@@ -153,13 +169,15 @@ impl System for Copier<'_> {
             system::write_at(fd, self.bytes, self.geometry.page_offset(slot))?;
             system::write_at(fd, &entry.encode(), self.geometry.entry_offset(slot))
         });
-        written.map_err(|errno| Fault {
-            cause: match errno {
-                libc::ENOSPC | libc::EDQUOT | libc::EFBIG => Cause::StoreFull,
-                _ => Cause::Store,
-            },
-            errno,
-        })
+        written.map_err(store_fault)
+    }
+
+    fn sync(&mut self) -> Result<(), Fault> {
+        self.store().and_then(system::sync).map_err(store_fault)
+    }
+
+    fn forget(&mut self, index: u32) {
+        saved::forget(index);
     }
 
     fn now(&mut self) -> Option<u32> {

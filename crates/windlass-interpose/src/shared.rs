@@ -19,10 +19,11 @@ use core::sync::atomic::{AtomicPtr, AtomicU32, Ordering};
 
 use windlass_layout::hook::{
     AREA_BYTES_AT, CONTROL_BYTES, CONTROL_DIRECTORY, CONTROL_NAME_BYTES, Cause, Fault, FileKey,
-    Memory, Process, lose_all,
+    Memory, Process, Stamp, is_durable, lose_all,
 };
 
 use crate::system::{self, Patience};
+use crate::{recover, saved};
 
 const WORDS: usize = (CONTROL_BYTES / 4) as usize;
 const CONTROL_FILE_BYTES: usize = 8192;
@@ -77,7 +78,7 @@ pub(crate) fn map() -> bool {
     let Some(directory) = system::stat_at(c".") else {
         return false;
     };
-    let Some(fd) = open(directory.key) else {
+    let Some((fd, is_new)) = open(directory.key) else {
         return false;
     };
     let Ok(length) = usize::try_from(CONTROL_BYTES) else {
@@ -87,16 +88,25 @@ pub(crate) fn map() -> bool {
     let flags = libc::MAP_SHARED | libc::MAP_NORESERVE;
     // SAFETY: a new mapping of a file that is ours.
     let words = unsafe { libc::mmap64(ptr::null_mut(), length, rights, flags, fd, 0) };
-    system::close(fd);
     if words == libc::MAP_FAILED {
+        system::close(fd);
         return false;
     }
     // SAFETY: the mapping is ours. A core dump shall not contain it.
     unsafe { libc::madvise(words, length, libc::MADV_DONTDUMP) };
     WORDS_AT.store(words.cast(), Ordering::Relaxed);
     let Some(memory) = memory() else { return false };
-    if memory.is_of_this_version() {
+    if is_new {
+        // Nobody else sees the memory before it has its name.
+        recover::recover(memory, fd, control_crc());
+    }
+    system::close(fd);
+    if memory.is_of_this_version() && (!is_new || is_named(directory.key)) {
         return true;
+    }
+    if is_new {
+        WORDS_AT.store(ptr::null_mut(), Ordering::Relaxed);
+        return false;
     }
     // The snapshots of another version cannot be served. Whoever made them sees that.
     memory.note_foreign();
@@ -118,14 +128,14 @@ fn path(key: FileKey, suffix: &[u8]) -> Path {
     path
 }
 
-/// Opens the memory's file, or makes it.
-fn open(key: FileKey) -> Option<c_int> {
+/// Opens the memory's file, or makes it, and says which of the two.
+fn open(key: FileKey) -> Option<(c_int, bool)> {
     let path = path(key, b"");
     let path = CStr::from_bytes_until_nul(&path).ok()?;
     let flags = libc::O_RDWR | libc::O_NOFOLLOW;
     match system::open(path, flags, 0) {
-        Ok(fd) => is_private(fd).then_some(fd),
-        Err(libc::ENOENT) => make(key, path),
+        Ok(fd) => is_private(fd).then_some((fd, false)),
+        Err(libc::ENOENT) => Some((make(key)?, true)),
         Err(_) => None,
     }
 }
@@ -145,24 +155,34 @@ fn is_private(fd: c_int) -> bool {
     own && is_whole && found.st_mode & (libc::S_IFMT | 0o777) == libc::S_IFREG | PRIVATE_MODE
 }
 
-/// Makes the file under another name and gives it its own when it is complete.
-fn make(key: FileKey, name: &CStr) -> Option<c_int> {
+/// Makes the file under another name. It gets its own when it is complete.
+fn make(key: FileKey) -> Option<c_int> {
     let unnamed = path(key, b".new");
     let unnamed = CStr::from_bytes_until_nul(&unnamed).ok()?;
     // SAFETY: the path ends with a zero. Only an earlier start of this server can have made it.
     unsafe { libc::unlink(unnamed.as_ptr()) };
     let flags = libc::O_RDWR | libc::O_CREAT | libc::O_EXCL | libc::O_NOFOLLOW;
     let fd = system::open(unnamed, flags, PRIVATE_MODE).ok()?;
-    let made = is_made(fd)
-        // SAFETY: both paths end with a zero.
-        && unsafe { libc::rename(unnamed.as_ptr(), name.as_ptr()) } == 0;
-    if made {
+    if is_made(fd) {
         return Some(fd);
     }
     // SAFETY: the path ends with a zero.
     unsafe { libc::unlink(unnamed.as_ptr()) };
     system::close(fd);
     None
+}
+
+/// Gives the new file its name.
+fn is_named(key: FileKey) -> bool {
+    let (from, to) = (path(key, b".new"), path(key, b""));
+    let (Ok(from), Ok(to)) = (
+        CStr::from_bytes_until_nul(&from),
+        CStr::from_bytes_until_nul(&to),
+    ) else {
+        return false;
+    };
+    // SAFETY: both paths end with a zero.
+    unsafe { libc::rename(from.as_ptr(), to.as_ptr()) == 0 }
 }
 
 fn is_made(fd: c_int) -> bool {
@@ -202,7 +222,7 @@ pub(crate) fn begin() {
     let was = memory.control_crc();
     if memory.foreign() != 0 || (was != 0 && was != crc) {
         let (cause, errno) = (Cause::Unseen, 0);
-        lose_all(memory, Fault { cause, errno });
+        lose_all(memory, Fault { cause, errno }, saved::forget);
     }
     memory.set_control_crc(crc);
 }
@@ -221,15 +241,32 @@ fn control_crc() -> u32 {
     }
 }
 
-/// Notes what was written to pg_control.
-pub(crate) fn note_control(key: FileKey, bytes: &[u8]) {
+/// Whether a file is pg_control.
+pub(crate) fn is_control(key: FileKey) -> bool {
     // SAFETY: the server has one thread.
-    let is_control = unsafe { (*own()).control } == Some(key);
-    if !is_control || bytes.len() != CONTROL_FILE_BYTES {
-        return;
+    unsafe { (*own()).control == Some(key) }
+}
+
+/// The checksum of what is written to pg_control.
+fn told(bytes: &[u8]) -> Option<u32> {
+    let told = bytes.get(..CONTROL_TOLD_BYTES)?;
+    (bytes.len() == CONTROL_FILE_BYTES).then(|| crate::checksum::crc32c(told))
+}
+
+/// Says on disk what pg_control is about to become, if a snapshot is to outlive a power cut.
+pub(crate) fn stamp_control(bytes: &[u8]) {
+    if let (Some(memory), Some(after)) = (memory(), told(bytes))
+        && is_durable(memory)
+    {
+        let before = memory.control_crc();
+        saved::stamp(Stamp { before, after });
     }
-    if let (Some(memory), Some(told)) = (memory(), bytes.get(..CONTROL_TOLD_BYTES)) {
-        memory.set_control_crc(crate::checksum::crc32c(told));
+}
+
+/// Notes what was written to pg_control.
+pub(crate) fn note_control(bytes: &[u8]) {
+    if let (Some(memory), Some(crc)) = (memory(), told(bytes)) {
+        memory.set_control_crc(crc);
     }
 }
 

@@ -9,6 +9,8 @@ use windlass_layout::hook::{FileKey, Waiter};
 
 /// How long anybody waits for anybody.
 const WAIT_MILLIS_MAX: i64 = 3000;
+/// How long anybody waits for somebody who syncs the store of a durable snapshot.
+const SYNC_MILLIS_MAX: i64 = 30_000;
 /// So often a waiter only lets others run. After that it sleeps between two looks.
 const TURNS_AWAKE: u32 = 20;
 const SLEEP_NANOS: libc::c_long = 200_000;
@@ -145,6 +147,22 @@ pub(crate) fn write_at(fd: c_int, bytes: &[u8], offset: u64) -> Result<(), c_int
     Ok(())
 }
 
+/// Makes the data of a file durable.
+pub(crate) fn sync(fd: c_int) -> Result<(), c_int> {
+    // SAFETY: the call only takes a descriptor.
+    if unsafe { libc::fdatasync(fd) } == 0 {
+        return Ok(());
+    }
+    Err(errno())
+}
+
+/// Allocates a part of a file.
+pub(crate) fn allocate(fd: c_int, offset: u64, bytes: u64) -> Option<()> {
+    let (offset, bytes) = (i64::try_from(offset).ok()?, i64::try_from(bytes).ok()?);
+    // SAFETY: the call only takes numbers.
+    (unsafe { libc::fallocate64(fd, 0, offset, bytes) } == 0).then_some(())
+}
+
 /// The server's major version, from the file in its data directory, where it is at its start.
 pub(crate) fn server_major() -> Option<c_int> {
     let fd = open(c"PG_VERSION", libc::O_RDONLY, 0).ok()?;
@@ -167,9 +185,28 @@ pub(crate) fn own_pid() -> u32 {
 }
 
 /// Waits by looking again, for a limited time.
-#[derive(Default)]
 pub(crate) struct Patience {
     began_millis: i64,
+    most_millis: i64,
+}
+
+impl Default for Patience {
+    fn default() -> Self {
+        Self {
+            began_millis: 0,
+            most_millis: WAIT_MILLIS_MAX,
+        }
+    }
+}
+
+impl Patience {
+    /// For whoever waits while another process may sync the store.
+    pub(crate) fn for_sync() -> Self {
+        Self {
+            most_millis: SYNC_MILLIS_MAX,
+            ..Self::default()
+        }
+    }
 }
 
 impl Waiter for Patience {
@@ -186,7 +223,7 @@ impl Waiter for Patience {
         if turn == 0 {
             self.began_millis = now;
         }
-        if now.wrapping_sub(self.began_millis) > WAIT_MILLIS_MAX {
+        if now.wrapping_sub(self.began_millis) > self.most_millis {
             return false;
         }
         if turn < TURNS_AWAKE {

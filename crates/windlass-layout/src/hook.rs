@@ -14,6 +14,8 @@
 //!   zero, and a write to it does nothing.
 //! - While a block's cell is unset in a snapshot and in all newer ones, the source holds the page
 //!   as it was when the snapshot was made.
+//! - While a durable snapshot is linked, a cell is set only when the page is on the store's disk.
+//!   So the caller's own write never reaches a disk before the copy.
 //! - If a page cannot be preserved, the snapshot and all older ones are marked lost before the
 //!   caller's own write begins.
 //!
@@ -26,6 +28,7 @@ mod lock;
 mod memory;
 mod process;
 mod reader;
+mod saved;
 mod snapshot;
 mod writer;
 
@@ -36,8 +39,14 @@ pub use memory::{
 };
 pub use process::{Busy, Process, Waiter, grace, pause, resume};
 pub use reader::{Found, Reading, find, is_lost};
-pub use snapshot::{
-    CONTROL_DIRECTORY, CONTROL_NAME_BYTES, FILE_WORDS, FileKey, FileRecord, IndexFull, Limits,
-    Snapshot, index_records,
+pub use saved::{
+    SAVED_DIRECTORIES_MAX, SAVED_DIRECTORY, SAVED_DIRECTORY_BYTES, SAVED_HEADER_BYTES, STAMP_BYTES,
+    STAMP_NAME, SavedDirectory, SavedHeader, Stamp, saved_name,
 };
-pub use writer::{Fault, System, blocks_of, is_tracked, lose_all, lose_numbered, preserve};
+pub use snapshot::{
+    CONTROL_DIRECTORY, CONTROL_NAME_BYTES, FILE_WORDS, FileKey, FileLink, FileRecord, IndexFull,
+    Limits, Snapshot, index_records,
+};
+pub use writer::{
+    Fault, System, blocks_of, is_durable, is_tracked, lose_all, lose_numbered, preserve, restore,
+};

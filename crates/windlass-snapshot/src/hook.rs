@@ -14,6 +14,7 @@
 mod atomic;
 mod control;
 mod create;
+mod durable;
 mod error;
 mod image;
 mod index;

@@ -23,5 +23,5 @@ pub use chain::{Moved, Unpublished, claim, drain, merge, publish, release, unlin
 pub use memory::{AREA_BYTES_AT, Cause, Memory};
 pub use process::{Busy, Process, Waiter, grace, pause, resume};
 pub use reader::{Found, Reading, find, is_lost};
-pub use snapshot::{FileKey, FileRecord, Limits, Snapshot};
+pub use snapshot::{FileKey, FileLink, FileRecord, Limits, Snapshot};
 pub use writer::{Fault, System, preserve};

@@ -5,9 +5,9 @@ use shuttle::sync::atomic::{AtomicU32, Ordering};
 use shuttle::thread;
 
 use crate::hook::{
-    Busy, Cause, Fault, FileKey, FileRecord, Found, Memory, Moved, Process, Reading, Snapshot,
-    System, Waiter, claim, drain, find, grace, merge, pause, preserve, publish, release, resume,
-    unlink,
+    Busy, Cause, Fault, FileKey, FileLink, FileRecord, Found, Memory, Moved, Process, Reading,
+    Snapshot, System, Waiter, claim, drain, find, grace, merge, pause, preserve, publish, release,
+    resume, unlink,
 };
 use crate::map::Slot;
 use crate::store::SlotEntry;
@@ -28,6 +28,8 @@ pub struct World {
     words: Vec<AtomicU32>,
     pub source: Vec<AtomicU32>,
     pub store: Vec<AtomicU32>,
+    /// Which slots outlive a power cut.
+    durable: Vec<AtomicU32>,
     /// Process numbers below this are dead if their bit is set.
     pub dead: AtomicU32,
     /// Dead threads end when this is set.
@@ -48,6 +50,8 @@ pub struct Actor {
     pub dies_at: u32,
     calls: u32,
     page: u32,
+    /// Slots that it wrote and did not sync yet.
+    unsynced: Vec<Slot>,
 }
 
 impl World {
@@ -60,6 +64,7 @@ impl World {
                 .map(|block| AtomicU32::new(100 + block))
                 .collect(),
             store: numbers(SLOTS),
+            durable: numbers(SLOTS),
             dead: AtomicU32::new(0),
             over: AtomicU32::new(0),
             full: AtomicU32::new(0),
@@ -71,6 +76,18 @@ impl World {
 
     pub fn memory(&self) -> Memory<'_> {
         Memory::new(&self.words).unwrap()
+    }
+
+    /// No durable snapshot has its page of a block in a slot that a power cut would take.
+    fn assert_durable(&self, block: u64) {
+        let memory = self.memory();
+        let each = (0..SNAPSHOTS).filter_map(|at| Snapshot::at(memory, u32::try_from(at).unwrap()));
+        for number in each.filter(Snapshot::is_durable).map(|it| it.number()) {
+            if let Found::Slot(slot) = find(memory, number, FILE, block) {
+                let durable = self.durable[slot as usize].load(Ordering::SeqCst);
+                assert_eq!(durable, 1, "block {block} of {number}");
+            }
+        }
     }
 
     pub fn source_now(&self) -> Vec<u32> {
@@ -88,6 +105,7 @@ impl Actor {
             dies_at: 0,
             calls: 0,
             page: 0,
+            unsynced: Vec::new(),
         }
     }
 
@@ -112,6 +130,7 @@ impl Actor {
             self.calls();
             let page = &world.source[*block as usize];
             if self.is_alive(self.pid) {
+                world.assert_durable(u64::from(*block));
                 page.store(self.pid * 1000 + turn, Ordering::SeqCst);
             }
             process.leave(memory);
@@ -132,18 +151,29 @@ impl Actor {
             key: FILE,
             first: 0,
             blocks: BLOCKS,
+            link: FileLink::default(),
         };
         built.0.add(&record).unwrap();
         built
     }
 
+    /// Makes a durable snapshot, as [`Actor::creates`] makes another one.
+    pub fn creates_durable(&mut self, token: u32) -> Option<(u32, Vec<u32>)> {
+        self.makes(token, 1)
+    }
+
     /// Makes a snapshot of one moment. Returns its number and what it must show; `None` if somebody
     /// did not wait.
     pub fn creates(&mut self, token: u32) -> Option<(u32, Vec<u32>)> {
+        self.makes(token, 0)
+    }
+
+    fn makes(&mut self, token: u32, tag: u64) -> Option<(u32, Vec<u32>)> {
         let world = Arc::clone(&self.world);
         let memory = world.memory();
         let patience = Self::new(&world, self.pid);
         let built = patience.build();
+        built.0.set_tag(tag);
         if pause(memory, token, self).is_err() {
             return None;
         }
@@ -247,9 +277,20 @@ impl System for Actor {
             });
         }
         self.world.store[slot as usize].store(self.page, Ordering::SeqCst);
+        self.unsynced.push(slot);
         self.calls();
         Ok(())
     }
+
+    fn sync(&mut self) -> Result<(), Fault> {
+        self.calls();
+        for slot in self.unsynced.drain(..) {
+            self.world.durable[slot as usize].store(1, Ordering::SeqCst);
+        }
+        Ok(())
+    }
+
+    fn forget(&mut self, _: u32) {}
 
     fn now(&mut self) -> Option<u32> {
         None

@@ -59,6 +59,24 @@ fn two_snapshots_show_two_moments_and_cost_one_page_a_block() {
 }
 
 #[test]
+fn a_durable_snapshot_has_its_page_on_disk_before_the_source_changes() {
+    each_schedule(|| {
+        let world = World::new();
+        let writers = [writer(&world, 1, vec![0, 1]), writer(&world, 2, vec![1, 0])];
+        let mut controller = Actor::new(&world, 3);
+        let first = controller.creates_durable(1).unwrap();
+        let second = controller.creates(2).unwrap();
+        controller.checks(first.0, &first.1);
+        for writer in writers {
+            writer.join().unwrap();
+        }
+        controller.checks(first.0, &first.1);
+        controller.checks(second.0, &second.1);
+        assert!(!is_lost(world.memory(), first.0));
+    });
+}
+
+#[test]
 fn processes_without_a_place_are_waited_for_too() {
     each_schedule(|| {
         let world = World::new();

@@ -21,13 +21,33 @@ impl Memory<'_> {
     }
 }
 
-/// Ends a snapshot for this cause. False if it had ended before.
-pub fn end(snapshot: &Snapshot<'_>, cause: Cause) -> bool {
+/// Ends a snapshot for this cause. False if it had ended before. `forget` makes sure that a power
+/// cut does not bring it back.
+pub fn end(snapshot: &Snapshot<'_>, cause: Cause, mut forget: impl FnMut(u32)) -> bool {
     if snapshot.state() != Phase::Active {
         return false;
     }
-    snapshot.set_cause(cause, 0);
-    snapshot.change_state(Phase::Active, Phase::Draining)
+    forgotten(snapshot, &mut forget, || {
+        snapshot.set_cause(cause, 0);
+        snapshot.change_state(Phase::Active, Phase::Draining)
+    })
+}
+
+/// Changes the state of a snapshot that a power cut must not bring back. It is forgotten before
+/// that, because others write at once when they see the new state; and after it, because the
+/// controller may have made it durable in between.
+pub(super) fn forgotten(
+    snapshot: &Snapshot<'_>,
+    forget: &mut impl FnMut(u32),
+    change: impl FnOnce() -> bool,
+) -> bool {
+    if !snapshot.is_durable() {
+        return change();
+    }
+    forget(snapshot.index());
+    let is_changed = change();
+    forget(snapshot.index());
+    is_changed
 }
 
 /// Ends the snapshots that have reached a limit. Call it after a page was preserved.
@@ -39,7 +59,7 @@ pub(super) fn enforce(memory: Memory<'_>, system: &mut impl System) {
         }
         pages = pages.saturating_add(u64::from(snapshot.preserved()));
         if let Some(cause) = reached(memory, &snapshot, pages, system)
-            && end(&snapshot, cause)
+            && end(&snapshot, cause, |index| system.forget(index))
         {
             system.tell_lost(cause);
         }

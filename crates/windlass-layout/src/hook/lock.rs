@@ -1,7 +1,8 @@
 //! Locks of single blocks. Two processes must not preserve one block at the same time.
 //!
 //! The lock belongs to (device, inode, block) and not to a snapshot, because which snapshot is the
-//! newest may change between two writers. Blocks share locks. A lock whose holder died is taken
+//! newest may change between two writers. The blocks of an extent have one lock, because a durable
+//! snapshot preserves them together, and extents share locks. A lock whose holder died is taken
 //! over: nothing that it did counts before the cell is set.
 
 use super::memory::{LOCKS_AT, Memory};
@@ -11,6 +12,8 @@ use crate::sync::LOCKS;
 
 /// How often a waiter looks before it asks whether the holder is alive.
 const TURNS_BEFORE_ASKING: u32 = 16;
+/// So many blocks in a row are one extent.
+pub(super) const EXTENT_BLOCKS: usize = 16;
 
 /// A lock that is held.
 pub(super) struct Lock<'a> {
@@ -28,7 +31,7 @@ impl<'a> Lock<'a> {
         (key, block): (FileKey, u64),
         waiter: &mut impl Waiter,
     ) -> Option<Self> {
-        let which = key.mixed(block) % LOCKS as u64;
+        let which = key.mixed(block / EXTENT_BLOCKS as u64) % LOCKS as u64;
         let at = LOCKS_AT + usize::try_from(which).ok()?;
         let holder = process.holder(memory);
         let mut turn = 0;

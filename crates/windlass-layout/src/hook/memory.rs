@@ -11,7 +11,7 @@ use crate::sync::{
 /// The first word: the memory is that of a write hook.
 pub const MAGIC: u32 = u32::from_le_bytes(*b"WLHK");
 /// The version of this layout.
-pub const VERSION: u32 = 2;
+pub const VERSION: u32 = 3;
 /// How many snapshots a database can have.
 pub const SNAPSHOTS_MAX: u32 = SNAPSHOTS;
 /// The length of the memory's file. Only what is in use of it takes memory.
@@ -254,6 +254,13 @@ impl<'a> Memory<'a> {
             four.copy_from_slice(&bytes[..four.len()]);
         }
         length
+    }
+
+    /// Goes on with the store of snapshots that were found again: the last number that was given
+    /// to a snapshot, and how many slots were used.
+    pub fn go_on(&self, number: u32, slots: u32) {
+        self.store(NEXT_NUMBER_AT, number);
+        self.store(NEXT_SLOT_AT, slots);
     }
 
     pub(super) fn word(&self, at: usize) -> Option<&'a AtomicU32> {

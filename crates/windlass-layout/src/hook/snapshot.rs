@@ -1,6 +1,7 @@
 //! One snapshot in the shared memory: its state, the index of its files, its map.
 //!
-//!   index   a hash table of records; record: inode 2 | device | first cell | blocks | zeros 3
+//!   index   a hash table of records; record: inode 2 | device | first cell | blocks |
+//!           directory of its link | name of its link | zero
 //!   map     a cell for each block of each file: slot + 1, or 0
 //!
 //! The controller fills index and map before anybody else can see the snapshot. After that an index
@@ -26,11 +27,14 @@ const COMPLETE: usize = 12;
 const LIMIT_PAGES: usize = 13;
 const LIMIT_UNTIL: usize = 14;
 const LIMIT_FREE: usize = 15;
+const TAG: usize = 16;
 
 const INODE: usize = 0;
 const DEVICE: usize = 2;
 const FIRST: usize = 3;
 const BLOCKS: usize = 4;
+const LINK_DIRECTORY: usize = 5;
+const LINK_NAME: usize = 6;
 
 /// Which file it is, whatever its names are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -90,6 +94,17 @@ pub struct FileRecord {
     pub first: u32,
     /// How many blocks it had when the snapshot was made; the last one may be a part of one.
     pub blocks: u32,
+    /// Its link.
+    pub link: FileLink,
+}
+
+/// The link that keeps a file: a number in a directory.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct FileLink {
+    /// Which of the snapshot's directories of links.
+    pub directory: u32,
+    /// The name there.
+    pub name: u32,
 }
 
 /// The index has no room for one more file.
@@ -205,6 +220,21 @@ impl<'a> Snapshot<'a> {
         self.set(LIMIT_FREE, limits.free_mib);
     }
 
+    /// A number that tells a durable snapshot from every other; 0 if it is not durable.
+    pub fn tag(&self) -> u64 {
+        self.long(TAG)
+    }
+
+    /// Makes it durable. Nobody may see it yet.
+    pub fn set_tag(&self, tag: u64) {
+        self.set_long(TAG, tag);
+    }
+
+    /// Whether it is to outlive a power cut.
+    pub fn is_durable(&self) -> bool {
+        self.tag() != 0
+    }
+
     /// Whether its creation was completed. If not, and nobody is making it, it must go.
     pub fn is_complete(&self) -> bool {
         self.get(COMPLETE) != 0
@@ -237,6 +267,7 @@ impl<'a> Snapshot<'a> {
         self.set(PRESERVED, 0);
         self.set(COMPLETE, 0);
         self.set_limits(&Limits::default());
+        self.set_tag(0);
         self.set_long(INDEX_AT, index.0);
         self.set(INDEX_RECORDS, index.1);
         self.set_long(MAP_AT, map.0);
@@ -261,6 +292,9 @@ impl<'a> Snapshot<'a> {
             self.memory.store(at + DEVICE, record.key.device);
             self.memory.store(at + FIRST, record.first);
             self.memory.store(at + BLOCKS, record.blocks);
+            self.memory
+                .store(at + LINK_DIRECTORY, record.link.directory);
+            self.memory.store(at + LINK_NAME, record.link.name);
             let [low, high] = halves(record.key.inode);
             self.memory.store(at + INODE + 1, high);
             self.memory.store(at + INODE, low);
@@ -291,6 +325,22 @@ impl<'a> Snapshot<'a> {
         })
     }
 
+    /// A word of its index, counted from the first one.
+    pub fn index_word(&self, word: u64) -> u32 {
+        self.index_at(word).map_or(0, |at| self.memory.load(at))
+    }
+
+    /// Sets a word of its index. Nobody may see the snapshot yet.
+    pub fn set_index_word(&self, word: u64, value: u32) {
+        if let Some(at) = self.index_at(word) {
+            self.memory.store(at, value);
+        }
+    }
+
+    fn index_at(&self, word: u64) -> Option<usize> {
+        usize::try_from(self.long(INDEX_AT).checked_add(word)?).ok()
+    }
+
     /// Where the record of a file may be, in the order of the search.
     fn places(&self, key: FileKey) -> impl Iterator<Item = usize> + use<> {
         let records = self.get(INDEX_RECORDS);
@@ -312,6 +362,10 @@ impl<'a> Snapshot<'a> {
             },
             first: word(FIRST),
             blocks: word(BLOCKS),
+            link: FileLink {
+                directory: word(LINK_DIRECTORY),
+                name: word(LINK_NAME),
+            },
         })
     }
 

@@ -1,10 +1,10 @@
 //! What a process of the server does before it overwrites a page.
 
-use super::limits::enforce;
-use super::lock::Lock;
+use super::limits::{enforce, forgotten};
+use super::lock::{EXTENT_BLOCKS, Lock};
 use super::memory::{Cause, Memory, Phase, SNAPSHOTS_MAX};
 use super::process::{Process, Waiter};
-use super::snapshot::{FileKey, Snapshot};
+use super::snapshot::{FileKey, FileRecord, Snapshot};
 use crate::map::{MapCell, Slot};
 use crate::store::SlotEntry;
 
@@ -24,6 +24,10 @@ pub trait System: Waiter {
     fn read(&mut self, block: u64) -> Result<u32, Fault>;
     /// Writes the page that was read last, and its entry, into the store.
     fn write(&mut self, slot: Slot, entry: &SlotEntry) -> Result<(), Fault>;
+    /// Makes durable what this process wrote into the store.
+    fn sync(&mut self) -> Result<(), Fault>;
+    /// Makes sure that a power cut does not bring back the snapshot at this place of the table.
+    fn forget(&mut self, index: u32);
     /// The time, in seconds since 1970; `None` if that is not known.
     fn now(&mut self) -> Option<u32>;
     /// How many MiB are free on the disk of the store; `None` if that is not known.
@@ -94,26 +98,121 @@ pub fn preserve(
         give_up(&snapshot, Fault { cause, errno }, system);
         return;
     };
-    let mut is_preserved = false;
-    if let Some((snapshot, cell)) = target(memory, key, block) {
-        match copy(memory, &snapshot, (key, block), system) {
-            Ok(slot) => {
-                let filled = MapCell::of(slot).unwrap_or_default();
-                memory.store(cell, filled.0);
-                snapshot.note_preserved();
-                is_preserved = true;
-            }
-            Err(fault) => give_up(&snapshot, fault, system),
-        }
-    }
+    let is_preserved = keep(memory, (key, block), system);
     lock.release();
     if is_preserved {
         enforce(memory, system);
     }
 }
 
+/// Copies the page, and for a durable snapshot those of its extent with it: one sync is enough for
+/// all of them. A neighbour's cell is unset, and the lock is that of the extent, so nobody has
+/// overwritten the neighbour, and nobody does before its cell is set.
+fn keep(memory: Memory<'_>, (key, block): (FileKey, u64), system: &mut impl System) -> bool {
+    let Some((snapshot, cell)) = target(memory, key, block) else {
+        return false;
+    };
+    let mut kept = Kept::default();
+    let copied = copy(memory, &snapshot, (key, block), system).and_then(|slot| {
+        kept.push(&snapshot, cell, slot);
+        if !is_durable(memory) {
+            return Ok(());
+        }
+        let blocks = EXTENT_BLOCKS as u64;
+        let first = block - block % blocks;
+        for neighbour in (first..first + blocks).filter(|it| *it != block) {
+            let Some((snapshot, cell)) = target(memory, key, neighbour) else {
+                continue;
+            };
+            // Whoever writes to it tries again, and then it counts.
+            let Ok(slot) = copy(memory, &snapshot, (key, neighbour), system) else {
+                break;
+            };
+            kept.push(&snapshot, cell, slot);
+        }
+        system.sync()
+    });
+    match copied {
+        Ok(()) => kept.count_all(memory),
+        Err(fault) => give_up(&snapshot, fault, system),
+    }
+    copied.is_ok()
+}
+
+/// Pages that were copied and do not count yet.
+#[derive(Default)]
+struct Kept {
+    pages: [(u32, usize, Slot); EXTENT_BLOCKS],
+    count: usize,
+}
+
+impl Kept {
+    fn push(&mut self, snapshot: &Snapshot<'_>, cell: usize, slot: Slot) {
+        if let Some(page) = self.pages.get_mut(self.count) {
+            *page = (snapshot.index(), cell, slot);
+            self.count += 1;
+        }
+    }
+
+    fn count_all(&self, memory: Memory<'_>) {
+        for (index, cell, slot) in self.pages.iter().take(self.count) {
+            let filled = MapCell::of(*slot).unwrap_or_default();
+            memory.store(*cell, filled.0);
+            if let Some(snapshot) = Snapshot::at(memory, *index) {
+                snapshot.note_preserved();
+            }
+        }
+    }
+}
+
+/// Whether a snapshot is linked that is to outlive a power cut. Then every page is made durable:
+/// the older snapshot reads through the newer ones.
+pub fn is_durable(memory: Memory<'_>) -> bool {
+    linked(memory).any(|it| it.is_durable() && it.state() == Phase::Active)
+}
+
+/// What an entry of the store says about the snapshots that were found again after a power cut.
+/// The nearest snapshot that is not newer than the entry, and that has the block, gets the page if
+/// it has none; the slots come in their order. `is_there` says whether the page can be read as it
+/// was. False if the snapshot would show a wrong page.
+pub fn restore(
+    memory: Memory<'_>,
+    slot: Slot,
+    entry: &SlotEntry,
+    is_there: impl FnOnce(&Snapshot<'_>, &FileRecord) -> Option<bool>,
+) -> bool {
+    let [a, b, c, d, rest @ ..] = entry.owner.to_le_bytes();
+    let number = u32::from_le_bytes([a, b, c, d]);
+    let key = FileKey {
+        device: u32::from_le_bytes(rest),
+        inode: entry.file,
+    };
+    for snapshot in linked(memory).filter(|it| it.number() <= number) {
+        let Some(record) = snapshot.find(key) else {
+            continue;
+        };
+        let Some(cell) = snapshot.cell_at(&record, entry.block) else {
+            continue;
+        };
+        if memory.load(cell) != 0 {
+            return true;
+        }
+        return match is_there(&snapshot, &record) {
+            Some(true) => {
+                memory.store(cell, MapCell::of(slot).unwrap_or_default().0);
+                snapshot.note_preserved();
+                true
+            }
+            // The source was not overwritten.
+            Some(false) => true,
+            None => false,
+        };
+    }
+    true
+}
+
 fn give_up(snapshot: &Snapshot<'_>, fault: Fault, system: &mut impl System) {
-    if lose(snapshot, fault) {
+    if lose(snapshot, fault, &mut |index| system.forget(index)) {
         system.tell_lost(fault.cause);
     }
 }
@@ -147,7 +246,7 @@ pub(super) fn owner(key: FileKey, number: u32) -> u64 {
 
 /// Marks a snapshot as lost, and all that read through it. The oldest comes first: a writer that
 /// sees a lost snapshot preserves nothing for the older ones. False if all were lost before.
-pub(super) fn lose(snapshot: &Snapshot<'_>, fault: Fault) -> bool {
+pub(super) fn lose(snapshot: &Snapshot<'_>, fault: Fault, forget: &mut impl FnMut(u32)) -> bool {
     let mut is_first = false;
     let is_kept = |it: &Snapshot<'_>| matches!(it.state(), Phase::Active | Phase::Draining);
     for _ in 0..SNAPSHOTS_MAX {
@@ -155,23 +254,25 @@ pub(super) fn lose(snapshot: &Snapshot<'_>, fault: Fault) -> bool {
         let Some(oldest) = each.take(SNAPSHOTS_MAX as usize).filter(is_kept).last() else {
             break;
         };
-        oldest.set_cause(fault.cause, fault.errno);
-        is_first |= oldest.change_state(Phase::Active, Phase::Lost)
-            || oldest.change_state(Phase::Draining, Phase::Lost);
+        is_first |= forgotten(&oldest, forget, || {
+            oldest.set_cause(fault.cause, fault.errno);
+            oldest.change_state(Phase::Active, Phase::Lost)
+                || oldest.change_state(Phase::Draining, Phase::Lost)
+        });
     }
     is_first
 }
 
-/// Marks every snapshot as lost.
-pub fn lose_all(memory: Memory<'_>, fault: Fault) {
+/// Marks every snapshot as lost. `forget` makes sure that a power cut does not bring one back.
+pub fn lose_all(memory: Memory<'_>, fault: Fault, mut forget: impl FnMut(u32)) {
     if let Some(newest) = Snapshot::linked(memory, memory.newest()) {
-        lose(&newest, fault);
+        lose(&newest, fault, &mut forget);
     }
 }
 
 /// Marks the snapshot with this number as lost, and all that read through it.
-pub fn lose_numbered(memory: Memory<'_>, number: u32, fault: Fault) {
+pub fn lose_numbered(memory: Memory<'_>, number: u32, fault: Fault, mut forget: impl FnMut(u32)) {
     if let Some(snapshot) = linked(memory).find(|snapshot| snapshot.number() == number) {
-        lose(&snapshot, fault);
+        lose(&snapshot, fault, &mut forget);
     }
 }

@@ -40,6 +40,8 @@ pub struct CreateRequest {
     pub limits: HookLimits,
     /// PostgreSQL: at which age it ends.
     pub max_age: Option<Duration>,
+    /// Whether it outlives a power cut. By `clone` and `copy` each one does.
+    pub durable: bool,
 }
 
 impl CreateRequest {
@@ -221,7 +223,9 @@ fn of_cluster(
     asked: BackupRequest,
 ) -> Result<Vec<Box<dyn Maker>>, OperationError> {
     let hooked = Cluster::connect(conninfo)?;
-    let hook = PostgresHook::new(hooked, asked.clone(), request.start).limited(request.limits());
+    let hook = PostgresHook::new(hooked, asked.clone(), request.start)
+        .limited(request.limits())
+        .durable(request.durable);
     let mut makers: Vec<Box<dyn Maker>> = vec![Box::new(hook)];
     let obstacle = if request.start == HookStart::Pause {
         Obstacle::NeedsCheckpoint

@@ -13,6 +13,7 @@ use windlass_postgres::{Cluster, CrashState, Pinned};
 
 use super::control::{Locked, Patience};
 use super::create::{HookMade, HookRequest, ensure_store, publish_document};
+use super::durable;
 use super::error::HookError;
 use super::index::Room;
 use super::links::Links;
@@ -35,6 +36,8 @@ struct Prepared<'a> {
     number: u32,
     page_bytes: u32,
     room: Room,
+    /// 0 if it is not durable.
+    tag: u64,
     known: Known,
     /// Segments of the log that are complete and copied.
     segments: HashSet<String>,
@@ -71,6 +74,7 @@ pub(super) fn attempt(
         number,
         page_bytes,
         room: Room::allocate(locked, files, blocks)?,
+        tag: durable::tag(locked, request.durable)?,
         known,
         segments: HashSet::new(),
     };
@@ -95,13 +99,7 @@ pub(super) fn attempt(
         writers_stopped_seconds: stood_still.as_secs_f64(),
         linked_files,
     };
-    publish_document(
-        locked,
-        &snapshot,
-        taken,
-        links,
-        (request.directory, database),
-    )?;
+    publish_document(locked, &snapshot, taken, links, (request, database))?;
     Ok(made)
 }
 
@@ -149,7 +147,7 @@ impl Prepared<'_> {
         let limits = self.request.limits.words(self.page_bytes);
         let built = self
             .room
-            .fill(locked, (self.number, &limits), &taken.tracked)?;
+            .fill(locked, (self.number, self.tag, &limits), &taken.tracked)?;
         let snapshot = publish(locked.memory(), built);
         taken.copy(self.request.directory)?;
         let state = pinned.crash_state()?;

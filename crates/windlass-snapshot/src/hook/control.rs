@@ -120,6 +120,11 @@ impl Control {
         &self.path
     }
 
+    /// The data directory of the server.
+    pub(crate) fn data(&self) -> &Path {
+        &self.data
+    }
+
     /// The inode of the file: another one after the system has started again.
     pub(crate) fn inode(&self) -> Result<u64, HookError> {
         Ok(self.file.metadata().doing("examine", &self.path)?.ino())

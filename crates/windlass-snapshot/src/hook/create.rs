@@ -13,6 +13,7 @@ use windlass_postgres::{Cluster, DatabaseFacts};
 
 use super::atomic;
 use super::control::{Control, Locked, Patience};
+use super::durable::{self, Durable};
 use super::error::{HookError, HookIo};
 use super::index::Room;
 use super::limits::HookLimits;
@@ -52,6 +53,8 @@ pub struct HookRequest<'a> {
     pub start: HookStart,
     /// When it ends.
     pub limits: HookLimits,
+    /// Whether it outlives a power cut.
+    pub durable: bool,
     /// A label for the server.
     pub label: &'a str,
     /// Whoever watches; each step is a phase.
@@ -149,7 +152,8 @@ fn bracketed(
     let files_count = u32::try_from(taken.tracked.len()).map_err(|_| HookError::TooLarge)?;
     let room = Room::allocate(locked, files_count, taken.blocks())?;
     let limits = request.limits.words(page_bytes);
-    let built = room.fill(locked, (number, &limits), &taken.tracked);
+    let tag = durable::tag(locked, request.durable)?;
+    let built = room.fill(locked, (number, tag, &limits), &taken.tracked);
     let built = built.inspect_err(|_| room.free(locked).unwrap_or_default())?;
     step("waiting for writers");
     let snapshot = publish(locked.memory(), built);
@@ -172,13 +176,7 @@ fn bracketed(
     if end.cause.is_some() {
         return Ok((made, end.cause));
     }
-    publish_document(
-        locked,
-        &snapshot,
-        taken,
-        links,
-        (request.directory, end.facts),
-    )?;
+    publish_document(locked, &snapshot, taken, links, (request, end.facts))?;
     Ok((made, None))
 }
 
@@ -188,9 +186,9 @@ pub(super) fn publish_document(
     snapshot: &Snapshot<'_>,
     taken: Taken,
     links: Links,
-    (directory, database): (&Path, DatabaseFacts),
+    (request, database): (&HookRequest<'_>, DatabaseFacts),
 ) -> Result<(), HookError> {
-    let number = snapshot.number();
+    let (number, directory) = (snapshot.number(), request.directory);
     if let Some(why) = why_lost(locked.control(), number) {
         return Err(HookError::Lost { why });
     }
@@ -198,7 +196,17 @@ pub(super) fn publish_document(
     let (table, kept) = taken.table();
     document.kept = kept;
     document.links = links.directories();
+    document.durable = Durable::of(snapshot);
     document.write(directory, &table)?;
+    if request.durable {
+        request.progress.set_phase("making it durable");
+        durable::keep(locked, snapshot, (&document.links, directory))?;
+        // Whoever lost it meanwhile has removed what was not there yet.
+        if let Some(why) = why_lost(locked.control(), number) {
+            durable::removed(locked.control().data(), snapshot.index())?;
+            return Err(HookError::Lost { why });
+        }
+    }
     snapshot.complete();
     links.keep();
     Ok(())

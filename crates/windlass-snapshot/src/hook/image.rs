@@ -23,7 +23,7 @@ use windlass_postgres::DatabaseFacts;
 use super::control::{Control, Patience};
 use super::error::HookError;
 use super::record::{Document, Kept, copied};
-use super::remove::control_of;
+use super::remove::{control_of, why_gone};
 use super::state::why_lost;
 use super::store::{PreservedPages, Wanted};
 
@@ -53,7 +53,7 @@ impl HookImage {
         let document = Document::read(directory)?;
         let document = document.ok_or_else(|| lost("it was never completed"))?;
         let control = control_of(&document)?;
-        let control = control.ok_or_else(|| lost("the system has started again since"))?;
+        let control = control.ok_or_else(|| lost(&why_gone(&document)))?;
         if let Some(why) = why_lost(&control, document.number) {
             return Err(HookError::Lost { why });
         }

@@ -1,8 +1,8 @@
 //! A snapshot's index and map in the shared memory, built before anybody sees them.
 
 use windlass_image::layout::hook::{
-    FILE_WORDS, FileKey, FileRecord, Limits, SNAPSHOTS_MAX, Unpublished, claim, index_records,
-    release,
+    FILE_WORDS, FileKey, FileLink, FileRecord, Limits, SNAPSHOTS_MAX, Unpublished, claim,
+    index_records, release,
 };
 
 use super::control::{Extent, Locked};
@@ -13,6 +13,7 @@ use super::error::HookError;
 pub(crate) struct Tracked {
     pub(crate) key: FileKey,
     pub(crate) blocks: u32,
+    pub(crate) link: FileLink,
 }
 
 /// Room in the shared memory for an index and a map.
@@ -54,7 +55,7 @@ impl Room {
     pub(crate) fn fill<'a>(
         self,
         locked: &Locked<'a>,
-        (number, limits): (u32, &Limits),
+        (number, tag, limits): (u32, u64, &Limits),
         files: &[Tracked],
     ) -> Result<Unpublished<'a>, HookError> {
         let too_many = HookError::TooMany {
@@ -64,6 +65,7 @@ impl Room {
         let index = (self.index.at, self.records);
         built.0.prepare(number, index, (self.map.at, self.cells));
         built.0.set_limits(limits);
+        built.0.set_tag(tag);
         let added = add_all(&built, files, self.cells);
         match added {
             Ok(()) => Ok(built),
@@ -86,6 +88,7 @@ fn add_all(built: &Unpublished<'_>, files: &[Tracked], cells: u32) -> Result<(),
             key: file.key,
             first,
             blocks: file.blocks,
+            link: file.link,
         };
         built.0.add(&record).map_err(|_| HookError::TooLarge)?;
         let next = first.checked_add(file.blocks);

@@ -7,6 +7,8 @@ use jiff::Timestamp;
 use windlass_engine::media::saturated;
 use windlass_image::layout::hook::{Cause, Limits, Snapshot, end};
 
+use super::control::Control;
+use super::durable;
 use super::error::{HookError, HookIo};
 
 /// When a snapshot ends: it is lost then. The source and the older snapshots go on.
@@ -59,10 +61,12 @@ impl HookLimits {
     }
 
     /// Ends a snapshot that is too old. The hook does it only when the server writes.
-    pub(crate) fn end_by_age(snapshot: &Snapshot<'_>) {
+    pub(crate) fn end_by_age(control: &Control, snapshot: &Snapshot<'_>) {
         let until = i64::from(snapshot.limits().until);
         if until != 0 && Timestamp::now().as_second() >= until {
-            end(snapshot, Cause::Age);
+            end(snapshot, Cause::Age, |index| {
+                durable::forget(control.data(), index);
+            });
         }
     }
 

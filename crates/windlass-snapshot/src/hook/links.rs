@@ -18,12 +18,12 @@ use std::path::{Component, Path, PathBuf};
 
 use rustix::fs::{AtFlags, CWD, Mode, OFlags, Stat, linkat, open, statat};
 use rustix::io::Errno;
-use windlass_image::layout::hook::FileKey;
+use windlass_image::layout::hook::{FileKey, FileLink, SAVED_DIRECTORY};
 
 use super::control::key_of;
 use super::error::{HookError, HookIo};
 
-const IN_DATA: &str = "pg_subtrans/windlass";
+const IN_DATA: &str = SAVED_DIRECTORY;
 const IN_TABLESPACE: &str = "windlass";
 const TABLESPACES: &str = "pg_tblspc";
 
@@ -52,6 +52,15 @@ pub(crate) struct Linked {
     pub(crate) name: u32,
     pub(crate) key: FileKey,
     pub(crate) bytes: u64,
+}
+
+impl Linked {
+    /// The link, as an index names it.
+    pub(crate) fn link(&self) -> Result<FileLink, HookError> {
+        let directory = u32::try_from(self.directory).map_err(|_| HookError::TooLarge)?;
+        let name = self.name;
+        Ok(FileLink { directory, name })
+    }
 }
 
 impl Links {

@@ -29,6 +29,7 @@ pub struct PostgresHook {
     request: BackupRequest,
     start: HookStart,
     limits: HookLimits,
+    durable: bool,
 }
 
 impl PostgresHook {
@@ -39,6 +40,7 @@ impl PostgresHook {
             request,
             start,
             limits: HookLimits::default(),
+            durable: false,
         }
     }
 
@@ -46,6 +48,13 @@ impl PostgresHook {
     #[must_use]
     pub fn limited(mut self, limits: HookLimits) -> Self {
         self.limits = limits;
+        self
+    }
+
+    /// Whether they outlive a power cut.
+    #[must_use]
+    pub fn durable(mut self, durable: bool) -> Self {
+        self.durable = durable;
         self
     }
 }
@@ -84,6 +93,7 @@ impl Maker for PostgresHook {
             store: into.parent().unwrap_or(into),
             start: self.start,
             limits: self.limits,
+            durable: self.durable,
             label: &self.request.label,
             progress,
         };
@@ -94,7 +104,10 @@ impl Maker for PostgresHook {
             as_of: made.as_of,
             lsn: Some(found.stop_lsn.to_string()),
             writers_stopped: Duration::from_secs_f64(made.writers_stopped_seconds),
-            survives: Survives::Crash,
+            survives: match self.durable {
+                true => Survives::PowerCut,
+                false => Survives::Crash,
+            },
             warnings: cluster::warnings(found),
             facts: cluster::facts(&self.request, found)?,
         })

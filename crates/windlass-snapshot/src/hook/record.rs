@@ -9,9 +9,11 @@ use std::io::{Read, Write};
 use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
+use windlass_engine::durable;
 use windlass_engine::media::{FileNo, FileTable};
 use windlass_postgres::DatabaseFacts;
 
+use super::durable::Durable;
 use super::error::{HookError, HookIo};
 use super::links::Linked;
 
@@ -19,6 +21,7 @@ const DOCUMENT: &str = "hook.json";
 const TABLE: &str = "files";
 const COPIED: &str = "copied";
 const VERSION: u32 = 1;
+const PRIVATE_MODE: u32 = 0o600;
 /// Longest document or table: some millions of files.
 const BYTES_MAX: u64 = 1 << 30;
 
@@ -76,6 +79,9 @@ pub(crate) struct Document {
     pub(crate) kept: Vec<Kept>,
     /// What the files are.
     pub(crate) database: DatabaseFacts,
+    /// How it is found after a power cut, if it is durable.
+    #[serde(default)]
+    pub(crate) durable: Option<Durable>,
 }
 
 impl Document {
@@ -107,10 +113,12 @@ impl Document {
             links: Vec::new(),
             kept: Vec::new(),
             database,
+            durable: None,
         })
     }
 
-    /// Writes the table, and then the document.
+    /// Writes the table, and then the document. The document is durable: after a power cut it says
+    /// what is left to be removed.
     pub(crate) fn write(&self, directory: &Path, table: &FileTable) -> Result<(), HookError> {
         let fault = |what: String| HookError::Document {
             path: directory.into(),
@@ -119,7 +127,8 @@ impl Document {
         let bytes = table.encode().map_err(|error| fault(error.to_string()))?;
         write(&directory.join(TABLE), &bytes)?;
         let bytes = serde_json::to_vec(self).map_err(|error| fault(error.to_string()))?;
-        write(&directory.join(DOCUMENT), &bytes)
+        let path = directory.join(DOCUMENT);
+        durable::write(&path, &bytes, PRIVATE_MODE).doing("write", &path)
     }
 
     /// Reads the document; `None` if the directory has none.

@@ -10,6 +10,7 @@ use windlass_image::layout::hook::{
 };
 
 use super::control::{Control, Extent, Locked, Patience};
+use super::durable;
 use super::error::HookError;
 use super::links;
 use super::record::{Document, boot};
@@ -25,6 +26,8 @@ pub fn remove(directory: &Path) -> Result<(), HookError> {
         let locked = control.lock()?;
         take_out(&locked, document.number)?;
         finish(&locked, &document.data)?;
+    } else if let Some(durable) = &document.durable {
+        durable.forget(&document.data)?;
     }
     for links in &document.links {
         links::remove(links)?;
@@ -32,19 +35,36 @@ pub fn remove(directory: &Path) -> Result<(), HookError> {
     Ok(())
 }
 
-/// The memory that a snapshot is in, if it is still there.
+/// The memory that a snapshot is in, if it is still there. That of a durable snapshot may be a
+/// later one.
 pub(crate) fn control_of(document: &Document) -> Result<Option<Control>, HookError> {
-    if document.boot != boot()? {
+    if document.durable.is_none() && document.boot != boot()? {
         return Ok(None);
     }
-    match Control::open(&document.data) {
-        Ok(control) if control.inode()? == document.control_inode => Ok(Some(control)),
-        Ok(_) | Err(HookError::NotLoaded { .. }) => Ok(None),
+    let control = match Control::open(&document.data) {
+        Ok(control) => control,
+        Err(HookError::NotLoaded { .. }) => return Ok(None),
         // The data directory is gone, and the server with it.
         Err(HookError::Io { source, .. }) if source.kind() == std::io::ErrorKind::NotFound => {
-            Ok(None)
+            return Ok(None);
         }
-        Err(error) => Err(error),
+        Err(error) => return Err(error),
+    };
+    let is_own = match &document.durable {
+        Some(durable) => durable.is_in(control.memory(), document.number),
+        None => control.inode()? == document.control_inode,
+    };
+    Ok(is_own.then_some(control))
+}
+
+/// Why a snapshot cannot be read whose memory is not there.
+pub(crate) fn why_gone(document: &Document) -> String {
+    let Some(durable) = &document.durable else {
+        return "the system has started again since".to_owned();
+    };
+    match durable.is_saved(&document.data) {
+        true => "it is there again when the server starts with the hook".to_owned(),
+        false => "not everything of it was as it had been left when the server started".to_owned(),
     }
 }
 
@@ -55,6 +75,10 @@ pub(crate) fn take_out(locked: &Locked<'_>, number: u32) -> Result<(), HookError
     };
     if snapshot.state() == Phase::Building {
         return free(locked, &snapshot);
+    }
+    if snapshot.is_durable() {
+        // Before anything of it is freed, or a power cut would bring it back without that.
+        durable::forget(locked.control().data(), snapshot.index());
     }
     let memory = locked.memory();
     drain(&snapshot);
@@ -133,5 +157,6 @@ pub(crate) fn finish(locked: &Locked<'_>, data: &Path) -> Result<(), HookError> 
         take_out(locked, number)?;
     }
     let numbers: BTreeSet<_> = locked.snapshots().map(|it| it.number()).collect();
+    durable::sweep(locked)?;
     links::sweep(data, &numbers)
 }

@@ -5,10 +5,11 @@ use std::path::Path;
 use windlass_image::layout::hook::{Cause, Fault, Phase, Snapshot, lose_numbered};
 
 use super::control::Control;
+use super::durable;
 use super::error::HookError;
 use super::limits::HookLimits;
 use super::record::Document;
-use super::remove::control_of;
+use super::remove::{control_of, why_gone};
 use super::store::PreservedPages;
 
 /// The state of a snapshot by the hook.
@@ -42,12 +43,12 @@ pub fn state(directory: &Path) -> Result<HookState, HookError> {
         return Ok(gone("it was never completed"));
     };
     let Some(control) = control_of(&document)? else {
-        return Ok(gone("the system has started again since"));
+        return Ok(gone(&why_gone(&document)));
     };
     let memory = control.memory();
     let snapshot = Snapshot::numbered(memory, document.number);
     if let Some(snapshot) = snapshot {
-        HookLimits::end_by_age(&snapshot);
+        HookLimits::end_by_age(&control, &snapshot);
     }
     let bytes = |pages: u64| pages.saturating_mul(u64::from(document.page_bytes));
     let grown = memory.preserved_since(document.number);
@@ -75,7 +76,10 @@ pub fn give_up(directory: &Path) -> Result<(), HookError> {
     if let Some(control) = control_of(&document)? {
         let locked = control.lock()?;
         let (cause, errno) = (Cause::Limit, 0);
-        lose_numbered(locked.memory(), document.number, Fault { cause, errno });
+        let fault = Fault { cause, errno };
+        lose_numbered(locked.memory(), document.number, fault, |index| {
+            durable::forget(control.data(), index);
+        });
     }
     Ok(())
 }

@@ -61,8 +61,11 @@ impl Taken {
                 entry.bytes = linked.bytes;
                 let blocks = linked.bytes.div_ceil(u64::from(page_bytes));
                 let blocks = u32::try_from(blocks).map_err(|_| HookError::TooLarge)?;
-                let key = linked.key;
-                taken.tracked.push(Tracked { key, blocks });
+                taken.tracked.push(Tracked {
+                    key: linked.key,
+                    blocks,
+                    link: linked.link()?,
+                });
                 taken.push(entry, Kept::linked(&linked));
             } else {
                 taken.small.push((taken.entries.len(), source));

@@ -107,6 +107,7 @@ fn a_server_without_the_hook_is_told_from_one_with_it() {
         store: place.path(),
         start: hook::HookStart::Checkpoint,
         limits: hook::HookLimits::default(),
+        durable: false,
         label: "none",
         progress: &windlass_engine::Progress::default(),
     };

@@ -38,6 +38,7 @@ fn makes_and_drops_until_it_is_killed() {
                 _ => HookStart::Checkpoint,
             },
             limits: HookLimits::default(),
+            durable: turn % 3 == 0,
             label: "killed",
             progress: &Progress::default(),
         };

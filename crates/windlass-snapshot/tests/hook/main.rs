@@ -9,6 +9,7 @@
 mod census;
 mod chain;
 mod content;
+mod durable;
 mod failure;
 mod killed;
 mod life;

@@ -93,6 +93,22 @@ impl Source {
         start: HookStart,
         limits: HookLimits,
     ) -> Result<Snapshot, HookError> {
+        self.try_made(name, start, (limits, false))
+    }
+
+    /// One that outlives a power cut.
+    pub fn durable(&self, name: &str) -> Snapshot {
+        let limits = HookLimits::default();
+        let made = self.try_made(name, HookStart::Checkpoint, (limits, true));
+        made.unwrap()
+    }
+
+    fn try_made(
+        &self,
+        name: &str,
+        start: HookStart,
+        (limits, durable): (HookLimits, bool),
+    ) -> Result<Snapshot, HookError> {
         let directory = self.place.path().join(name);
         std::fs::create_dir(&directory).unwrap();
         let mut cluster = Cluster::connect(&self.server.conninfo()).unwrap();
@@ -102,11 +118,28 @@ impl Source {
             store: &store,
             start,
             limits,
+            durable,
             label: name,
             progress: &Progress::default(),
         };
         let made = hook::create(&mut cluster, &request, &Cancel::new())?;
         Ok(Snapshot { directory, made })
+    }
+
+    /// Where the shared memory is.
+    fn memory(&self) -> Option<PathBuf> {
+        use std::os::unix::fs::MetadataExt;
+        let found = std::fs::metadata(self.server.data()).ok()?;
+        let (major, minor) = (libc::major(found.dev()), libc::minor(found.dev()));
+        let key = windlass_image::layout::hook::FileKey::new(major, minor, found.ino());
+        let name = key.control_name();
+        Some(Path::new("/dev/shm").join(std::str::from_utf8(&name).unwrap()))
+    }
+
+    /// Crashes the server, and does what a start of the system does to the shared memory.
+    pub fn crash_system(&mut self) {
+        self.server.stop("immediate");
+        std::fs::remove_file(self.memory().unwrap()).unwrap();
     }
 
     /// Starts a server on what a snapshot shows.
@@ -124,15 +157,9 @@ impl Source {
 
 impl Drop for Source {
     fn drop(&mut self) {
-        use std::os::unix::fs::MetadataExt;
-        let Ok(found) = std::fs::metadata(self.server.data()) else {
-            return;
-        };
-        let (major, minor) = (libc::major(found.dev()), libc::minor(found.dev()));
-        let key = windlass_image::layout::hook::FileKey::new(major, minor, found.ino());
-        let name = key.control_name();
-        let path = Path::new("/dev/shm").join(std::str::from_utf8(&name).unwrap());
-        std::fs::remove_file(path).unwrap_or_default();
+        if let Some(path) = self.memory() {
+            std::fs::remove_file(path).unwrap_or_default();
+        }
     }
 }
 

@@ -111,6 +111,8 @@ Examples:
       Keep the cluster at once, without a checkpoint. Opening it takes longer.
   windlass snapshot create 'host=/var/run/postgresql' noon --max-size 20GiB --max-age 7d
       End the snapshot when more than 20 GiB were kept for it, or after a week.
+  windlass snapshot create 'host=/var/run/postgresql' release --method hook --durable
+      Keep the cluster so that the snapshot outlives a power cut, too.
   windlass snapshot create shop.db before-upgrade --method copy
       Read and write everything once, so that the snapshot shares no block with the database.
 

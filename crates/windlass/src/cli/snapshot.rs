@@ -139,6 +139,9 @@ pub struct Making {
     /// Method hook: the snapshot ends when its disk has less free space than this
     #[arg(long, value_name = "SIZE", value_parser = parse_amount, env = "WINDLASS_SNAPSHOT_KEEP_FREE")]
     pub keep_free: Option<u64>,
+    /// Method hook: the snapshot outlives a power cut. By clone and copy each one does
+    #[arg(long, env = "WINDLASS_SNAPSHOT_DURABLE")]
+    pub durable: bool,
 }
 
 /// `windlass snapshot list`

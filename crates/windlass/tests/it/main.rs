@@ -49,6 +49,7 @@ mod snapshot_clones;
 mod snapshot_clusters;
 mod snapshot_hook;
 mod snapshot_images;
+mod snapshot_power;
 mod snapshots;
 mod support;
 mod sweep;

@@ -43,6 +43,7 @@ pub fn request(of: &Of, name: &str, making: &Making) -> CreateRequest {
             keep_free_bytes: making.keep_free,
         },
         max_age: making.max_age,
+        durable: making.durable,
     }
 }
 

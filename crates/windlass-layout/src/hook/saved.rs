@@ -1,0 +1,275 @@
+//! What of a durable snapshot is on disk beside its pages, so that the hook finds it again when the
+//! system starts after a power cut: its index, and where its links and its store are.
+//!
+//!   saved   header | directories of links | the words of the index
+//!   header  magic | version | number | tag 2 | records | cells | limits 3 | page bytes |
+//!           directories | CRC-32C of all behind the header |
+//!           data directory: device, inode 2 | path of the store | CRC-32C
+//!   stamp   magic | pg_control before its last write | after it | CRC-32C
+//!
+//! The map is not saved: the entries of the store say which block each slot holds. A saved snapshot
+//! that must not come back is unlinked, before anything of it becomes wrong.
+
+use super::memory::SNAPSHOTS_MAX;
+use super::snapshot::{FileKey, Limits};
+use crate::crc::crc32c;
+
+/// Where these files are, below the data directory.
+pub const SAVED_DIRECTORY: &str = "pg_subtrans/windlass";
+/// The name of the stamp there.
+pub const STAMP_NAME: &str = "stamp";
+/// Bytes of the header.
+pub const SAVED_HEADER_BYTES: usize = 8192;
+/// Bytes of a directory of links.
+pub const SAVED_DIRECTORY_BYTES: usize = 4096;
+/// How many directories of links there can be.
+pub const SAVED_DIRECTORIES_MAX: u32 = 1024;
+/// Bytes of a stamp.
+pub const STAMP_BYTES: usize = 16;
+
+const MAGIC: u32 = u32::from_le_bytes(*b"WLSV");
+const STAMP: u32 = u32::from_le_bytes(*b"WLST");
+const VERSION: u32 = 1;
+const INODE_AT: usize = 14 * 4;
+const PATH_AT: usize = 64;
+const PATH_BYTES: usize = 4096;
+const CRC_AT: usize = SAVED_HEADER_BYTES - 4;
+
+/// The name of the file with the snapshot at this place of the table.
+pub fn saved_name(index: u32) -> [u8; 10] {
+    let mut name = *b"durable-00";
+    let [low, ..] = (index % SNAPSHOTS_MAX.min(100)).to_le_bytes();
+    name[8] = b'0' + low / 10;
+    name[9] = b'0' + low % 10;
+    name
+}
+
+/// The beginning of a saved snapshot.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SavedHeader {
+    /// The snapshot's number.
+    pub number: u32,
+    /// What tells it from every other.
+    pub tag: u64,
+    /// Records of its index.
+    pub records: u32,
+    /// Cells of its map.
+    pub cells: u32,
+    /// When it ends.
+    pub limits: Limits,
+    /// Bytes of a page.
+    pub page_bytes: u32,
+    /// How many directories of links follow.
+    pub directories: u32,
+    /// The CRC-32C of everything behind the header.
+    pub body_crc: u32,
+    /// The data directory. A copy of it is another one, and the store is not its own.
+    pub data: FileKey,
+    /// The path of the store, with zeros behind it.
+    pub store: [u8; PATH_BYTES],
+}
+
+impl SavedHeader {
+    /// A path with zeros behind it; `None` if it is too long.
+    pub fn path(path: &[u8]) -> Option<[u8; PATH_BYTES]> {
+        let mut padded = [0; PATH_BYTES];
+        padded.get_mut(..path.len())?.copy_from_slice(path);
+        (path.len() < PATH_BYTES).then_some(padded)
+    }
+
+    /// The header's bytes.
+    pub fn encode(&self) -> [u8; SAVED_HEADER_BYTES] {
+        let mut bytes = [0; SAVED_HEADER_BYTES];
+        let [low, high] = [self.tag & u64::from(u32::MAX), self.tag >> 32].map(word_of);
+        let words = [
+            MAGIC,
+            VERSION,
+            self.number,
+            low,
+            high,
+            self.records,
+            self.cells,
+            self.limits.pages,
+            self.limits.until,
+            self.limits.free_mib,
+            self.page_bytes,
+            self.directories,
+            self.body_crc,
+            self.data.device,
+        ];
+        put(&mut bytes, &words);
+        let [low, high] = [self.data.inode & u64::from(u32::MAX), self.data.inode >> 32];
+        put(&mut bytes[INODE_AT..], &[low, high].map(word_of));
+        bytes[PATH_AT..PATH_AT + PATH_BYTES].copy_from_slice(&self.store);
+        let crc = crc32c(&bytes[..CRC_AT]);
+        put(&mut bytes[CRC_AT..], &[crc]);
+        bytes
+    }
+
+    /// Reads a header; `None` if it is none, or a damaged one.
+    pub fn decode(bytes: &[u8; SAVED_HEADER_BYTES]) -> Option<Self> {
+        let word = |at: usize| word_at(bytes, at * 4);
+        let is_whole = word_at(bytes, CRC_AT) == crc32c(&bytes[..CRC_AT]);
+        if !is_whole || word(0) != MAGIC || word(1) != VERSION {
+            return None;
+        }
+        let mut store = [0; PATH_BYTES];
+        store.copy_from_slice(&bytes[PATH_AT..PATH_AT + PATH_BYTES]);
+        Some(Self {
+            number: word(2),
+            tag: u64::from(word(3)) | u64::from(word(4)) << 32,
+            records: word(5),
+            cells: word(6),
+            limits: Limits {
+                pages: word(7),
+                until: word(8),
+                free_mib: word(9),
+            },
+            page_bytes: word(10),
+            directories: word(11),
+            body_crc: word(12),
+            data: FileKey {
+                device: word(13),
+                inode: u64::from(word(14)) | u64::from(word(15)) << 32,
+            },
+            store,
+        })
+    }
+}
+
+/// A directory of links, and the device that the files of the records have.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SavedDirectory {
+    /// The device, as in [`FileKey`](super::FileKey).
+    pub device: u32,
+    /// The path, with zeros behind it.
+    pub path: [u8; SAVED_DIRECTORY_BYTES - 4],
+}
+
+impl SavedDirectory {
+    /// A directory; `None` if its path is too long.
+    pub fn new(device: u32, path: &[u8]) -> Option<Self> {
+        let mut padded = [0; SAVED_DIRECTORY_BYTES - 4];
+        padded.get_mut(..path.len())?.copy_from_slice(path);
+        let is_ended = path.len() < padded.len();
+        is_ended.then_some(Self {
+            device,
+            path: padded,
+        })
+    }
+
+    /// Its bytes.
+    pub fn encode(&self) -> [u8; SAVED_DIRECTORY_BYTES] {
+        let mut bytes = [0; SAVED_DIRECTORY_BYTES];
+        put(&mut bytes, &[self.device]);
+        bytes[4..].copy_from_slice(&self.path);
+        bytes
+    }
+
+    /// Reads one.
+    pub fn decode(bytes: &[u8; SAVED_DIRECTORY_BYTES]) -> Self {
+        let mut path = [0; SAVED_DIRECTORY_BYTES - 4];
+        path.copy_from_slice(&bytes[4..]);
+        Self {
+            device: word_at(bytes, 0),
+            path,
+        }
+    }
+}
+
+/// What pg_control was before the server wrote it last, and what it became: CRC-32Cs. After a power
+/// cut it is one of the two, or somebody else wrote it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Stamp {
+    /// Before.
+    pub before: u32,
+    /// After.
+    pub after: u32,
+}
+
+impl Stamp {
+    /// Its bytes.
+    pub fn encode(self) -> [u8; STAMP_BYTES] {
+        let mut bytes = [0; STAMP_BYTES];
+        put(&mut bytes, &[STAMP, self.before, self.after]);
+        let crc = crc32c(&bytes[..12]);
+        put(&mut bytes[12..], &[crc]);
+        bytes
+    }
+
+    /// Reads one; `None` if it is damaged.
+    pub fn decode(bytes: &[u8; STAMP_BYTES]) -> Option<Self> {
+        let is_whole = word_at(bytes, 12) == crc32c(&bytes[..12]) && word_at(bytes, 0) == STAMP;
+        is_whole.then(|| Self {
+            before: word_at(bytes, 4),
+            after: word_at(bytes, 8),
+        })
+    }
+}
+
+fn word_of(value: u64) -> u32 {
+    let [a, b, c, d, ..] = value.to_le_bytes();
+    u32::from_le_bytes([a, b, c, d])
+}
+
+fn put(bytes: &mut [u8], words: &[u32]) {
+    for (four, word) in bytes.chunks_exact_mut(4).zip(words) {
+        four.copy_from_slice(&word.to_le_bytes());
+    }
+}
+
+fn word_at(bytes: &[u8], at: usize) -> u32 {
+    let mut four = [0; 4];
+    four.copy_from_slice(&bytes[at..at + 4]);
+    u32::from_le_bytes(four)
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_saved_is_read_back_and_every_flipped_bit_is_found() {
+        let header = SavedHeader {
+            number: 7,
+            tag: 0x1234_5678_9ABC_DEF0,
+            records: 16,
+            cells: 900,
+            limits: Limits {
+                pages: 1,
+                until: 2,
+                free_mib: 3,
+            },
+            page_bytes: 8192,
+            directories: 2,
+            body_crc: 0xFFFF_0001,
+            data: FileKey {
+                device: 5,
+                inode: 1 << 40 | 3,
+            },
+            store: SavedHeader::path(b"/disk/store").unwrap(),
+        };
+        assert_eq!(SavedHeader::decode(&header.encode()), Some(header));
+        for at in (0..SAVED_HEADER_BYTES).step_by(61) {
+            let mut bytes = header.encode();
+            bytes[at] ^= 16;
+            assert_eq!(SavedHeader::decode(&bytes), None, "byte {at}");
+        }
+        let stamp = Stamp {
+            before: 3,
+            after: u32::MAX,
+        };
+        assert_eq!(Stamp::decode(&stamp.encode()), Some(stamp));
+        for bit in 0..STAMP_BYTES * 8 {
+            let mut bytes = stamp.encode();
+            bytes[bit / 8] ^= 1 << (bit % 8);
+            assert_eq!(Stamp::decode(&bytes), None, "bit {bit}");
+        }
+        let directory = SavedDirectory::new(9, b"/data/links").unwrap();
+        assert_eq!(SavedDirectory::decode(&directory.encode()), directory);
+        assert_eq!(SavedDirectory::new(9, &[1; SAVED_DIRECTORY_BYTES]), None);
+        assert_eq!(SavedHeader::path(&[1; PATH_BYTES]), None);
+        assert_eq!(&saved_name(63), b"durable-63");
+    }
+}

@@ -1,0 +1,246 @@
+//! Snapshots that outlive a power cut: what of them is on disk beside their pages.
+//!
+//!   publish --> copies, log, document --> sync the file systems --> index saved: it is durable
+//!
+//! The hook finds the saved index when the system has started again, before the server changes its
+//! first page. docs/decisions/0020-durable-snapshots.md says why that is right.
+//!
+//! Invariants
+//! - A saved index is removed, and that is durable, before anything of its snapshot becomes wrong.
+
+use std::collections::BTreeSet;
+use std::fs::{File, OpenOptions};
+use std::io::{Read, Write};
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+
+use serde::{Deserialize, Serialize};
+use windlass_engine::durable;
+use windlass_engine::media::crc32c;
+use windlass_image::layout::hook::{
+    FILE_WORDS, FileKey, Memory, SAVED_DIRECTORIES_MAX, SAVED_DIRECTORY, SAVED_HEADER_BYTES,
+    STAMP_NAME, SavedDirectory, SavedHeader, Snapshot, Stamp, is_durable, saved_name,
+};
+
+use super::control::{Locked, key_of};
+use super::error::{HookError, HookIo};
+use super::store::PreservedPages;
+
+const PRIVATE_MODE: u32 = 0o600;
+
+/// How a durable snapshot is found.
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
+pub(crate) struct Durable {
+    /// What tells it from every other.
+    tag: u64,
+    /// Its place in the table of the memory.
+    place: u32,
+}
+
+impl Durable {
+    /// That of a snapshot; `None` if it is not durable.
+    pub(crate) fn of(snapshot: &Snapshot<'_>) -> Option<Self> {
+        snapshot.is_durable().then(|| Self {
+            tag: snapshot.tag(),
+            place: snapshot.index(),
+        })
+    }
+
+    /// Whether the snapshot with this number is the one that is meant.
+    pub(crate) fn is_in(&self, memory: Memory<'_>, number: u32) -> bool {
+        Snapshot::numbered(memory, number).is_some_and(|it| it.tag() == self.tag)
+    }
+
+    /// Whether its index is saved in this data directory.
+    pub(crate) fn is_saved(&self, data: &Path) -> bool {
+        let mut bytes = [0; SAVED_HEADER_BYTES];
+        let file = File::open(path_of(data, self.place));
+        let read = file.and_then(|mut file| file.read_exact(&mut bytes));
+        let found = read.ok().and_then(|()| SavedHeader::decode(&bytes));
+        found.is_some_and(|header| header.tag == self.tag)
+    }
+
+    /// Removes its saved index, so that it never comes back.
+    pub(crate) fn forget(&self, data: &Path) -> Result<(), HookError> {
+        match self.is_saved(data) {
+            true => removed(data, self.place),
+            false => Ok(()),
+        }
+    }
+}
+
+fn path_of(data: &Path, place: u32) -> PathBuf {
+    let name = saved_name(place);
+    let name = std::ffi::OsStr::from_bytes(&name);
+    data.join(SAVED_DIRECTORY).join(name)
+}
+
+/// Removes the saved index at a place of the table.
+pub(crate) fn removed(data: &Path, place: u32) -> Result<(), HookError> {
+    let path = path_of(data, place);
+    match std::fs::remove_file(&path) {
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => {}
+        removed => removed.doing("remove", &path)?,
+    }
+    durable::sync_parent(&path).doing("sync the directory of", &path)
+}
+
+/// Does the same. If that is impossible, nothing on this disk can
+/// be changed, the source included.
+pub(crate) fn forget(data: &Path, place: u32) {
+    removed(data, place).unwrap_or_default();
+}
+
+/// A number for a new snapshot: 0 if it is not to be durable. Call it before the snapshot is
+/// published.
+pub(crate) fn tag(locked: &Locked<'_>, durable: bool) -> Result<u64, HookError> {
+    if !durable {
+        return Ok(0);
+    }
+    if !is_durable(locked.memory()) {
+        // Nobody has kept it up to date since the last durable snapshot.
+        let path = stamp_path(locked);
+        match std::fs::remove_file(&path) {
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => {}
+            removed => removed.doing("remove", &path)?,
+        }
+    }
+    Ok(uuid::Uuid::new_v4().as_u64_pair().0 | 1)
+}
+
+fn stamp_path(locked: &Locked<'_>) -> PathBuf {
+    locked
+        .control()
+        .data()
+        .join(SAVED_DIRECTORY)
+        .join(STAMP_NAME)
+}
+
+/// Removes the files of durable snapshots that are no longer there, and what killed controllers
+/// left of them.
+pub(crate) fn sweep(locked: &Locked<'_>) -> Result<(), HookError> {
+    let mut kept: Vec<PathBuf> = Vec::new();
+    let data = locked.control().data();
+    for snapshot in locked.snapshots().filter(Snapshot::is_durable) {
+        kept.push(path_of(data, snapshot.index()));
+    }
+    if is_durable(locked.memory()) {
+        kept.push(stamp_path(locked));
+    }
+    let place = data.join(SAVED_DIRECTORY);
+    let listed = match std::fs::read_dir(&place) {
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(()),
+        listed => listed.doing("list", &place)?,
+    };
+    for entry in listed {
+        let entry = entry.doing("list", &place)?;
+        let path = entry.path();
+        let is_file = entry.file_type().doing("examine", &path)?.is_file();
+        if is_file && !kept.contains(&path) {
+            std::fs::remove_file(&path).doing("remove", &path)?;
+        }
+    }
+    Ok(())
+}
+
+/// Makes a published snapshot durable. Everything that belongs to it is written by now, and whoever
+/// wrote to the database without seeing it has left the call.
+pub(crate) fn keep(
+    locked: &Locked<'_>,
+    snapshot: &Snapshot<'_>,
+    (links, directory): (&[PathBuf], &Path),
+) -> Result<(), HookError> {
+    let data = locked.control().data();
+    stamp(locked)?;
+    let store = PreservedPages::path_of(locked.memory()).unwrap_or_default();
+    let places = [data, directory, store.as_path()].into_iter();
+    sync(places.chain(links.iter().map(PathBuf::as_path)))?;
+    let page_bytes = locked.memory().page_bytes();
+    let found = std::fs::metadata(data).doing("examine", data)?;
+    let of = (key_of(&found), page_bytes);
+    let bytes = encoded(snapshot, links, (&store, of))?;
+    let path = path_of(data, snapshot.index());
+    durable::write(&path, &bytes, PRIVATE_MODE).doing("write", &path)
+}
+
+/// Makes the stamp of pg_control, unless the server has written one meanwhile: its is newer.
+fn stamp(locked: &Locked<'_>) -> Result<(), HookError> {
+    let path = stamp_path(locked);
+    let unnamed = path.with_extension("new");
+    let crc = locked.memory().control_crc();
+    let stamp = Stamp {
+        before: crc,
+        after: crc,
+    };
+    let file = OpenOptions::new()
+        .write(true)
+        .create(true)
+        .truncate(true)
+        .mode(PRIVATE_MODE)
+        .open(&unnamed);
+    let written = file.and_then(|mut file| {
+        file.write_all(&stamp.encode())?;
+        file.sync_all()
+    });
+    written.doing("write", &unnamed)?;
+    match std::fs::hard_link(&unnamed, &path) {
+        Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists => {}
+        linked => linked.doing("create", &path)?,
+    }
+    std::fs::remove_file(&unnamed).doing("remove", &unnamed)
+}
+
+/// Makes everything durable that was written to these file systems: links, copies, the store, and
+/// the pages that the server wrote before the snapshot.
+fn sync<'a>(places: impl Iterator<Item = &'a Path>) -> Result<(), HookError> {
+    let mut devices = BTreeSet::new();
+    for path in places {
+        let file = File::open(path).doing("open", path)?;
+        let device = file.metadata().doing("examine", path)?.dev();
+        if devices.insert(device) {
+            let synced = rustix::fs::syncfs(&file).map_err(std::io::Error::from);
+            synced.doing("sync the file system of", path)?;
+        }
+    }
+    Ok(())
+}
+
+/// The bytes of a saved index.
+fn encoded(
+    snapshot: &Snapshot<'_>,
+    links: &[PathBuf],
+    (store, (data, page_bytes)): (&Path, (FileKey, u32)),
+) -> Result<Vec<u8>, HookError> {
+    let directories = u32::try_from(links.len()).map_err(|_| HookError::TooLarge)?;
+    let [(_, words), (_, cells)] = snapshot.extents();
+    let mut body = Vec::new();
+    for path in links {
+        let found = std::fs::metadata(path).doing("examine", path)?;
+        let saved = SavedDirectory::new(key_of(&found).device, path.as_os_str().as_bytes());
+        body.extend(saved.ok_or(HookError::TooLarge)?.encode());
+    }
+    for word in 0..words {
+        body.extend(snapshot.index_word(word).to_le_bytes());
+    }
+    let too_large = || HookError::TooLarge;
+    let number = |value: u64| u32::try_from(value).map_err(|_| too_large());
+
+    let header = SavedHeader {
+        number: snapshot.number(),
+        tag: snapshot.tag(),
+        records: number(words / FILE_WORDS as u64)?,
+        cells: number(cells)?,
+        limits: snapshot.limits(),
+        page_bytes,
+        directories: (directories <= SAVED_DIRECTORIES_MAX)
+            .then_some(directories)
+            .ok_or_else(too_large)?,
+        body_crc: crc32c(&body),
+        data,
+        store: SavedHeader::path(store.as_os_str().as_bytes()).ok_or_else(too_large)?,
+    };
+    let mut bytes = header.encode().to_vec();
+    bytes.append(&mut body);
+    Ok(bytes)
+}

@@ -1,0 +1,266 @@
+//! Power cuts: what a durable snapshot by the hook shows afterwards, and what becomes of others.
+//!
+//! The cluster and its snapshots are on an XFS volume that is shut down under the running server:
+//! what nobody had synced is gone. Then the server's processes are killed, and the shared memory is
+//! removed, as a system that starts again does it.
+
+#![allow(clippy::disallowed_methods, reason = "fixtures need no durability")]
+
+use std::process::{Child, Command, Stdio};
+
+use serde_json::Value;
+use windlass_testkit::postgres::{ClusterOptions, DEFAULT_BIN, PrivateCluster, stay_root, succeed};
+use windlass_testkit::volume::{Volume, VolumeKind};
+
+use crate::opening::Scratch;
+use crate::snapshot_hook::{forget, library, run};
+
+const TABLES: [&str; 5] = ["updated", "emptied", "dropped", "packed", "cut"];
+/// So many bytes are kept before the power is cut under load.
+const GROWN_BYTES: u64 = 400 * 8192;
+/// What pgbench keeps true in every state.
+const SUMS: &str = "SELECT (SELECT sum(abalance) FROM pgbench_accounts)
+        = (SELECT sum(bbalance) FROM pgbench_branches)
+    AND (SELECT sum(tbalance) FROM pgbench_tellers)
+        = (SELECT coalesce(sum(delta), 0) FROM pgbench_history)";
+
+struct Powered {
+    cluster: PrivateCluster,
+    scratch: Scratch,
+    volume: Volume,
+}
+
+impl Powered {
+    fn new() -> Self {
+        stay_root();
+        let volume = Volume::new(VolumeKind::Xfs, 1500);
+        let scratch = Scratch::new();
+        let options = ClusterOptions::default().initdb("--data-checksums");
+        let mut made = PrivateCluster::start(&options);
+        made.stop("fast");
+        let data = volume.at().join("data");
+        succeed(Command::new("cp").arg("-a").arg(made.data()).arg(&data));
+        let mut cluster = PrivateCluster::adopt_stopped(&data, DEFAULT_BIN.as_ref());
+        let library = library(&scratch);
+        cluster.configure(&[
+            format!("shared_preload_libraries = '{}'", library.display()).as_str(),
+            "fsync = on",
+            // Otherwise the server syncs each file of its own when it starts after a power cut.
+            "recovery_init_sync_method = syncfs",
+            "shared_buffers = 2MB",
+        ]);
+        // A test that was killed may have left the memory of a server with the same numbers.
+        forget(&cluster);
+        cluster.run();
+        let init = ["-i", "-q", "-s", "2", "postgres"];
+        succeed(cluster.tool("pgbench").args(init));
+        for table in TABLES {
+            let rows = "SELECT i, md5(i::text) AS x FROM generate_series(1, 4000) i";
+            cluster.sql("postgres", &format!("CREATE TABLE {table} AS {rows}"));
+        }
+        cluster.sql("postgres", "CHECKPOINT");
+        succeed(Command::new("sync").arg("-f").arg(volume.at()));
+        Self {
+            cluster,
+            scratch,
+            volume,
+        }
+    }
+
+    fn snapshot(&self, code: i32, words: &[&str]) -> String {
+        let conninfo = self.cluster.conninfo();
+        let (verb, rest) = words.split_first().unwrap();
+        let words = [&["snapshot", verb, &conninfo], rest].concat();
+        run(&self.scratch, code, &words)
+    }
+
+    fn create(&self, name: &str, more: &[&str]) {
+        let words = [&["create", name, "--method", "hook"], more].concat();
+        self.snapshot(0, &words);
+    }
+
+    /// Cuts the power under the running server, and starts the system again but not the server.
+    fn cut(&mut self) {
+        let unsynced = self.volume.at().join("unsynced");
+        std::fs::write(&unsynced, [7; 4096]).unwrap();
+        self.volume.power_off();
+        self.cluster.kill();
+        self.volume.power_on();
+        let left = std::fs::read(&unsynced).unwrap_or_default();
+        assert_ne!(left, [7; 4096], "the power cut lost nothing");
+        // Until somebody waits for it, the process still has its number.
+        std::fs::remove_file(self.cluster.data().join("postmaster.pid")).unwrap();
+        std::fs::remove_file(self.cluster.place().join(".s.PGSQL.5432.lock")).unwrap();
+        forget(&self.cluster);
+    }
+
+    fn cut_and_start(&mut self) {
+        self.cut();
+        self.cluster.run();
+    }
+
+    /// A checksum of the rows of every table, and whether the sums of pgbench belong together.
+    fn questions() -> String {
+        let hash = |table: &str| {
+            format!("; SELECT count(*), md5(string_agg(t::text, ',' ORDER BY i)) FROM {table} t")
+        };
+        let hashes = TABLES.map(hash).concat();
+        format!("{SUMS}{hashes}")
+    }
+
+    fn rows(&self) -> String {
+        self.cluster.sql("postgres", &Self::questions())
+    }
+
+    fn rows_of(&self, name: &str) -> String {
+        let word = format!("{}@{name}", self.cluster.conninfo());
+        let sql = Self::questions();
+        let ask = ["open", "--quiet", &word, "--", "psql", "-XqAt", "-c", &sql];
+        run(&self.scratch, 0, &ask).trim_end().to_owned()
+    }
+
+    fn state(&self, name: &str) -> Value {
+        // The server may be down.
+        let data = self.cluster.data().to_str().unwrap();
+        let list = ["snapshot", "list", data, "--json"];
+        let output = self.scratch.run(None, &list);
+        let all: Value = serde_json::from_slice(&output.stdout).unwrap();
+        let all = all["snapshots"].as_array().unwrap().clone();
+        all.into_iter().find(|one| one["name"] == name).unwrap()
+    }
+
+    fn assert_lost(&self, name: &str) {
+        let state = self.state(name);
+        assert!(state["state"]["lost"]["why"].is_string(), "{state}");
+        let word = format!("{}@{name}", self.cluster.conninfo());
+        let refused = self.scratch.run(None, &["open", &word, "--", "true"]);
+        assert_eq!(refused.status.code(), Some(1));
+    }
+
+    /// pgbench, until the snapshot has grown by enough.
+    fn under_load(&self, name: &str) -> Load {
+        let mut pgbench = self.cluster.tool("pgbench");
+        pgbench.args(["-n", "-c", "3", "-T", "100000", "postgres"]);
+        pgbench.stdout(Stdio::null()).stderr(Stdio::null());
+        let load = Load(pgbench.spawn().unwrap());
+        let grown = || self.state(name)["grown_bytes"].as_u64().unwrap();
+        let before = grown();
+        while grown() < before + GROWN_BYTES {
+            std::thread::sleep(std::time::Duration::from_millis(20));
+        }
+        load
+    }
+}
+
+/// A pgbench that is killed when this is dropped.
+struct Load(Child);
+
+impl Drop for Load {
+    fn drop(&mut self) {
+        self.0.kill().unwrap();
+        self.0.wait().unwrap();
+    }
+}
+
+impl Drop for Powered {
+    fn drop(&mut self) {
+        if self.cluster.data().exists() {
+            forget(&self.cluster);
+        }
+    }
+}
+
+#[test]
+fn a_durable_snapshot_outlives_each_power_cut_and_another_one_is_lost() {
+    let mut powered = Powered::new();
+    let before = powered.rows();
+    powered.create("first", &["--durable"]);
+    assert_eq!(powered.state("first")["survives"], "power_cut");
+    powered.cut_and_start();
+    assert_eq!(powered.rows_of("first"), before, "cut after the creation");
+
+    powered.create("plain", &["--checkpoint", "none"]);
+    assert_eq!(powered.state("plain")["survives"], "crash");
+    let load = powered.under_load("first");
+    powered.cut();
+    drop(load);
+    // Nothing is lost, but nothing can be read before the hook has seen the server's start.
+    assert!(
+        powered
+            .state("first")
+            .to_string()
+            .contains("when the server starts")
+    );
+    powered.cluster.run();
+    assert_eq!(powered.rows_of("first"), before, "cut under load");
+    powered.assert_lost("plain");
+    powered.snapshot(0, &["drop", "plain"]);
+
+    let between = powered.rows();
+    powered.create("second", &["--durable", "--checkpoint", "none"]);
+    powered.create("dropped", &[]);
+    for sql in [
+        "UPDATE updated SET x = 'changed'",
+        "TRUNCATE emptied",
+        "DROP TABLE dropped",
+        "DELETE FROM packed WHERE i % 2 = 0",
+        "VACUUM FULL packed",
+        "DELETE FROM cut WHERE i > 10",
+        "VACUUM cut",
+        "CHECKPOINT",
+    ] {
+        powered.cluster.sql("postgres", sql);
+    }
+    powered.snapshot(0, &["drop", "dropped"]);
+    powered.cut_and_start();
+    assert_eq!(powered.rows_of("first"), before, "cut after statements");
+    assert_eq!(powered.rows_of("second"), between);
+
+    let load = powered.under_load("second");
+    powered.cut();
+    drop(load);
+    powered.cluster.run();
+    assert_eq!(powered.rows_of("first"), before, "cut under load again");
+    assert_eq!(powered.rows_of("second"), between);
+    assert!(powered.cluster.sql("postgres", SUMS).starts_with('t'));
+    powered.snapshot(0, &["drop", "first"]);
+    assert_eq!(powered.rows_of("second"), between);
+    powered.snapshot(0, &["drop", "second"]);
+    let kept = powered.cluster.data().join("pg_subtrans/windlass");
+    let left = std::fs::read_dir(kept).unwrap();
+    assert_eq!(left.count(), 0, "neither links nor saved indexes");
+}
+
+#[test]
+fn what_ended_or_was_written_unseen_does_not_come_back_after_a_power_cut() {
+    let mut powered = Powered::new();
+    powered.create("limited", &["--durable", "--max-size", "64KiB"]);
+    powered.create("kept", &["--durable"]);
+    let before = powered.rows();
+    powered
+        .cluster
+        .sql("postgres", "UPDATE updated SET x = 'changed'; CHECKPOINT");
+    powered.assert_lost("limited");
+    powered.cut_and_start();
+    powered.assert_lost("limited");
+    assert_eq!(powered.rows_of("kept"), before);
+    powered.cut();
+    // A server without the hook: what it writes is not preserved.
+    let settings = std::fs::read_to_string(powered.cluster.data().join("postgresql.conf")).unwrap();
+    powered
+        .cluster
+        .configure(&["shared_preload_libraries = ''"]);
+    powered.cluster.run();
+    powered
+        .cluster
+        .sql("postgres", "UPDATE updated SET x = 'unseen'; CHECKPOINT");
+    powered.cluster.stop("fast");
+    std::fs::write(powered.cluster.data().join("postgresql.conf"), settings).unwrap();
+    powered.cluster.run();
+    powered.assert_lost("kept");
+    powered.cut_and_start();
+    powered.assert_lost("kept");
+    for name in ["limited", "kept"] {
+        powered.snapshot(0, &["drop", name]);
+    }
+}

@@ -2,6 +2,7 @@
 //! settles afterwards.
 //!
 //!   WAL:       begin --> view --> copy, overlaid --> check --> end --> finish
+//!                            \--> nothing changed since the base --^
 //!   rollback:  begin, look, end --> copy --> (settle)* --> begin --> settle --> end --> finish
 //!                                   no lock held here      ^--- the lock that is reported
 //!
@@ -35,6 +36,7 @@ use crate::pinned;
 use crate::reach::{Reach, cut_off};
 use crate::restore::check_set;
 use crate::session::Session;
+use crate::standing::{FileMark, Standing};
 use crate::settle::{self, Compared};
 use crate::view::WalView;
 use crate::wal::ReadAt;
@@ -149,9 +151,12 @@ impl Backup<'_> {
 
     /// WAL mode: reads everything under one read transaction, which keeps no writer waiting.
     fn copy_wal(&mut self, header: DatabaseHeader, view: WalView) -> Result<Copied, SqliteError> {
+        let file = FileMark::take(&self.database.file, &self.database.path)?;
         let view = (header, view);
         let reach = Reach::of(self.database, Some(&view))?;
         let (header, mut view) = view;
+        let point = view.point();
+        let standing = Standing { point, file };
         let log_pages = view.take_log_pages();
         let has_log_pages = log_pages.is_some();
         let hook = SourceHook::with_log_pages(
@@ -160,9 +165,13 @@ impl Backup<'_> {
             self.base(Some(&header)),
         );
         self.run.set_hook(hook.clone());
-        self.copy_all(reach)?;
+        match &self.database.chain {
+            Some(chain) if chain.base.is_at(&standing, reach.bytes) => self.leave_all_out(reach)?,
+            _ => self.copy_all(reach)?,
+        }
         let bytes = reach.bytes;
-        let facts = self.facts(&hook, reach)?;
+        let mut facts = self.facts(&hook, reach)?;
+        facts.standing = Some(standing);
         view.check(has_log_pages)?;
         let lock_held = self.end()?;
         Ok(Copied {
@@ -309,6 +318,14 @@ impl Backup<'_> {
         self.run.progress().set_total(reach.bytes);
         self.run.progress().set_phase("copying the database");
         self.run.push(file_spec(&self.database.file, reach))?;
+        Ok(self.run.drain()?)
+    }
+
+    /// Copies nothing: the base has all of it.
+    fn leave_all_out(&mut self, reach: Reach) -> Result<(), SqliteError> {
+        self.run.progress().set_total(0);
+        let spec = file_spec(&self.database.file, reach);
+        self.run.push_parts(spec, [])?;
         Ok(self.run.drain()?)
     }
 

@@ -1,11 +1,14 @@
 //! What a backup builds on: an earlier set with a database file, whatever its path was.
 //!
-//!   page of the file --> the same as in the base? -- yes --> left out
-//!                                                 -- no ---> goes into the set
+//!   does the state stand where the base does? -- yes --> no page is read
+//!                                            -- no ---> each page: the same as in the base?
+//!                                                         -- yes --> left out
+//!                                                         -- no ---> goes into the set
 //!
 //! Nothing in a SQLite database says which pages changed: the change counter rests in WAL mode, and
 //! a file can be replaced. So the backup reads all pages and compares them with those of the base,
-//! byte by byte. No page is left out for its hash alone.
+//! byte by byte. No page is left out for its hash alone. Only that nothing changed at all can be
+//! known without reading (`standing.rs`).
 //!
 //! Invariant: only bytes of layer 0 are left out. A range that was read again lies over an older
 //! version in the same set, which would come back.
@@ -16,7 +19,8 @@ use std::sync::Arc;
 use windlass_engine::{EngineError, OpenSet, Pages, ReadAt};
 use windlass_media::{BackupType, Base, FileKind, FileNo, Inherited, InheritedFiles};
 
-use crate::facts::KIND;
+use crate::facts::{DatabaseFacts, KIND};
+use crate::standing::Standing;
 
 /// An earlier set on which a backup can build.
 #[derive(Clone, Debug)]
@@ -25,6 +29,7 @@ pub struct ChainBase {
     ids: Vec<String>,
     file: FileNo,
     bytes: u64,
+    standing: Option<Standing>,
     content: Arc<dyn ReadAt>,
 }
 
@@ -56,6 +61,9 @@ impl ChainBase {
             ids: set.links().map(|set| set.set_id().to_string()).collect(),
             file: entry.file,
             bytes: entry.bytes,
+            standing: DatabaseFacts::of_set(&about.facts)
+                .ok()
+                .and_then(|facts| facts.standing),
             content: content(entry.file).ok_or("its file cannot be read")?,
         })
     }
@@ -68,6 +76,12 @@ impl ChainBase {
     /// The ids of the set and of those below it.
     pub(crate) fn ids(&self) -> Vec<String> {
         self.ids.clone()
+    }
+
+    /// Whether a state of `bytes` that stands there is that of the base. False when in doubt.
+    pub(crate) fn is_at(&self, standing: &Standing, bytes: u64) -> bool {
+        let own = self.standing.as_ref();
+        bytes == self.bytes && own.is_some_and(|own| standing.proves_unchanged_since(own))
     }
 
     /// What the new set says of its base. The database's file there has so many bytes, of which a

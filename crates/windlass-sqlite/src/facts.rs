@@ -5,6 +5,7 @@ use windlass_media::Facts;
 
 use crate::error::SqliteError;
 use crate::header::{DatabaseHeader, is_page_size};
+use crate::standing::Standing;
 
 /// Value of `kind` in the facts of a set of a SQLite database.
 pub const KIND: &str = "sqlite";
@@ -55,6 +56,9 @@ pub struct DatabaseFacts {
     pub wal_reset_bug: bool,
     /// The number of transactions in rollback mode, as the header counts them.
     pub change_counter: u32,
+    /// Where the state of a set stands in the log. Only sets of databases in WAL mode have it.
+    #[serde(default)]
+    pub standing: Option<Standing>,
 }
 
 impl DatabaseFacts {
@@ -81,6 +85,7 @@ impl DatabaseFacts {
             sqlite_version: version_name(header.map_or(0, |header| header.sqlite_version)),
             wal_reset_bug: header.is_some_and(DatabaseHeader::has_wal_reset_bug),
             change_counter: header.map_or(0, |header| header.change_counter),
+            standing: None,
         }
     }
 
@@ -121,6 +126,7 @@ impl DatabaseFacts {
             "sqlite_version": self.sqlite_version,
             "wal_reset_bug": self.wal_reset_bug,
             "change_counter": self.change_counter,
+            "standing": self.standing,
         })
     }
 }

@@ -18,7 +18,7 @@ use crate::wal::ReadAt;
 
 /// If the change time is older than this, a later write cannot fall into the same clock step,
 /// whatever the filesystem's resolution (the coarsest is FAT, with two seconds).
-const TICK_MAX: Duration = Duration::from_secs(3);
+pub(crate) const TICK_MAX: Duration = Duration::from_secs(3);
 
 /// Properties of a file. Every write changes at least one of them.
 #[derive(Debug, PartialEq, Eq)]

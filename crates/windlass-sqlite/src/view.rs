@@ -39,6 +39,7 @@ use crate::foreign::KnownHeader;
 use crate::header::DatabaseHeader;
 use crate::log_pages::LogPages;
 use crate::shm::{WAL_INDEX_BYTES, WalIndex};
+use crate::standing::LogPoint;
 use crate::wal::{self, ReadAt, WalState};
 
 /// How often to read the header again while a writer changes it, with a millisecond in between. A
@@ -100,6 +101,11 @@ impl WalView {
     pub(crate) fn log_has(&self, page: u64) -> bool {
         let log_pages = self.log_pages.as_ref();
         log_pages.is_some_and(|log_pages| log_pages.has(page))
+    }
+
+    /// The commit that the state ends with.
+    pub(crate) fn point(&self) -> LogPoint {
+        LogPoint::of(&self.index)
     }
 
     /// Bytes of a page, as the log says. It is not 0 once there is a commit.

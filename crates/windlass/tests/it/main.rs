@@ -5,6 +5,7 @@
 mod accepting;
 mod chains;
 mod chains_sqlite;
+mod chains_unchanged;
 mod checking;
 mod clusters;
 mod diff;

@@ -1,0 +1,179 @@
+//! Where a committed state of a database in WAL mode stands: at which commit of its log, and in
+//! which database file. Two states that stand at the same place are the same.
+//!
+//! Why the same place means the same content:
+//!
+//! 1. A state is the database file and the frames of the log up to a commit. The salts, the number
+//!    and the checksum of the last frame are those of one commit of one generation of the log.
+//! 2. Every write to the file sets its change time, in steps of the file system's clock. So if the
+//!    change time was older than any such step when it was noted, every later write shows in it.
+//! 3. A store into a map of the file sets the change time only if the page was not dirty already.
+//!    So the file is synced before its change time is noted: the kernel then notices the next store.
+//!    Not every file system does that, so only those count that are known to.
+//!
+//! The times of a clock that was set back prove nothing.
+
+use std::fs::{File, Metadata};
+use std::os::unix::fs::MetadataExt;
+use std::path::Path;
+use std::time::Duration;
+
+use jiff::Timestamp;
+use serde::{Deserialize, Serialize};
+
+use crate::error::{IoContext, SqliteError};
+use crate::fingerprint::TICK_MAX;
+use crate::shm::WalIndex;
+
+/// The file systems that set the change time of a file when a process stores into a map of it
+/// (statfs(2)): ext4, XFS, Btrfs.
+const KNOWN: [u64; 3] = [0xef53, 0x5846_5342, 0x9123_683e];
+
+/// A commit of a log.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LogPoint {
+    /// The salts of the log's generation.
+    pub salts: [u8; 8],
+    /// The last frame of the commit, from 1; 0 if the log is empty.
+    pub frame: u32,
+    /// The checksum of that frame; zeros if the log is empty.
+    pub sums: [u32; 2],
+}
+
+/// A database file at a moment.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct FileMark {
+    device: u64,
+    inode: u64,
+    bytes: u64,
+    changed: (i64, i64),
+    /// Whether a later write shows in `changed`.
+    is_settled: bool,
+    /// When it was looked at, in nanoseconds since 1970.
+    seen_nanos: i64,
+}
+
+/// Where a state stands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Standing {
+    /// The commit.
+    pub point: LogPoint,
+    /// The file.
+    pub file: FileMark,
+}
+
+impl LogPoint {
+    /// The newest commit of a log.
+    pub(crate) fn of(index: &WalIndex) -> Self {
+        Self {
+            salts: index.salts,
+            frame: index.frame_count,
+            sums: match index.frame_count {
+                0 => [0; 2],
+                _ => index.sums,
+            },
+        }
+    }
+}
+
+impl FileMark {
+    /// Looks at a file. It is synced if that makes the mark a proof.
+    pub(crate) fn take(file: &File, path: &Path) -> Result<Self, SqliteError> {
+        let look = || file.metadata().during("inspect", path);
+        let mut found = look()?;
+        let kind = rustix::fs::fstatfs(file).map(|found| found.f_type);
+        let is_known = kind.is_ok_and(|kind| u64::try_from(kind).is_ok_and(|it| KNOWN.contains(&it)));
+        let mut is_settled = is_known && is_at_rest(&found);
+        if is_settled {
+            file.sync_data().during("sync", path)?;
+            found = look()?;
+            is_settled = is_at_rest(&found);
+        }
+        Ok(Self {
+            device: found.dev(),
+            inode: found.ino(),
+            bytes: found.len(),
+            changed: (found.ctime(), found.ctime_nsec()),
+            is_settled,
+            seen_nanos: now_nanos(),
+        })
+    }
+
+    /// Whether nobody wrote to the file since `before`. False when in doubt.
+    pub(crate) fn proves_unchanged_since(&self, before: &Self) -> bool {
+        let file = |mark: &Self| (mark.device, mark.inode, mark.bytes, mark.changed);
+        before.is_settled && file(self) == file(before) && self.seen_nanos >= before.seen_nanos
+    }
+}
+
+impl Standing {
+    /// Whether this is the same state as `before`. False when in doubt.
+    pub fn proves_unchanged_since(&self, before: &Self) -> bool {
+        self.point == before.point && self.file.proves_unchanged_since(&before.file)
+    }
+}
+
+/// Whether the file was changed so long ago that a later change has another time.
+fn is_at_rest(found: &Metadata) -> bool {
+    let changed = Timestamp::new(found.ctime(), 0);
+    let age = changed.map(|changed| Timestamp::now().duration_since(changed));
+    age.is_ok_and(|age| Duration::try_from(age).is_ok_and(|age| age > TICK_MAX))
+}
+
+/// Now, in nanoseconds since 1970.
+pub(crate) fn now_nanos() -> i64 {
+    windlass_media::fitted(Timestamp::now().as_nanosecond())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn standing() -> Standing {
+        Standing {
+            point: LogPoint {
+                salts: [1; 8],
+                frame: 7,
+                sums: [2, 3],
+            },
+            file: FileMark {
+                device: 1,
+                inode: 2,
+                bytes: 4096,
+                changed: (1000, 5),
+                is_settled: true,
+                seen_nanos: 2_000,
+            },
+        }
+    }
+
+    #[test]
+    fn each_trace_of_a_change_is_noticed() {
+        let before = standing();
+        assert!(standing().proves_unchanged_since(&before));
+        let change = |change: &dyn Fn(&mut Standing)| {
+            let mut after = standing();
+            change(&mut after);
+            assert!(!after.proves_unchanged_since(&before), "{after:?}");
+        };
+        change(&|after| after.point.salts[7] = 2);
+        change(&|after| after.point.frame = 8);
+        change(&|after| after.point.sums[1] = 4);
+        change(&|after| after.file.device = 9);
+        change(&|after| after.file.inode = 9);
+        change(&|after| after.file.bytes = 8192);
+        change(&|after| after.file.changed = (1000, 6));
+        // The clock was set back.
+        change(&|after| after.file.seen_nanos = 1_999);
+    }
+
+    #[test]
+    fn a_file_that_was_changed_a_moment_ago_proves_nothing() {
+        let mut before = standing();
+        before.file.is_settled = false;
+        assert!(!standing().proves_unchanged_since(&before));
+        let file = tempfile::NamedTempFile::new().unwrap();
+        let mark = FileMark::take(file.as_file(), file.path()).unwrap();
+        assert!(!mark.is_settled && !mark.proves_unchanged_since(&mark));
+    }
+}

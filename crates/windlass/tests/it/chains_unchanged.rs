@@ -1,0 +1,204 @@
+//! A differential of a SQLite database that nobody wrote to reads no page; and whatever wrote to it
+//! makes Windlass read it.
+
+use std::io::{BufRead, BufReader, Write};
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, SystemTime};
+
+use serde_json::Value;
+use windlass_testkit::sqlite::{CommitLedger, Journal, LedgerSpec, Shell, run_once};
+
+use crate::support::*;
+
+/// Maps a file, stores a byte at its end, and again for each line of its input. It never syncs.
+const MAPPER: &str = "
+import mmap, sys
+file = open(sys.argv[1], 'r+b')
+view = mmap.mmap(file.fileno(), 0)
+for number, line in enumerate(sys.stdin, 1):
+    view[-1] = number
+    print(number, flush=True)
+";
+
+/// A program that stores into a map of a file.
+struct Mapper {
+    child: Child,
+    lines: BufReader<std::process::ChildStdout>,
+}
+
+impl Mapper {
+    fn of(file: &Path) -> Self {
+        let mut command = Command::new("python3");
+        let command = command.args(["-c", MAPPER]).arg(file);
+        let command = command.stdin(Stdio::piped()).stdout(Stdio::piped());
+        let mut child = command.spawn().unwrap();
+        let lines = BufReader::new(child.stdout.take().unwrap());
+        Self { child, lines }
+    }
+
+    fn store(&mut self) {
+        let input = self.child.stdin.as_mut().unwrap();
+        input.write_all(b"\n").unwrap();
+        assert_ne!(self.lines.read_line(&mut String::new()).unwrap(), 0);
+    }
+}
+
+impl Drop for Mapper {
+    fn drop(&mut self) {
+        drop(self.child.stdin.take());
+        self.child.wait().ok();
+    }
+}
+
+/// A database with a place of its own.
+struct Case {
+    name: &'static str,
+    ledger: CommitLedger,
+    sets: PathBuf,
+}
+
+impl Case {
+    fn new(dir: &Path, name: &'static str) -> Self {
+        let spec = LedgerSpec {
+            journal: Journal::Wal,
+            accounts: 1000,
+            ..LedgerSpec::default()
+        };
+        let sets = dir.join(format!("{name}-sets"));
+        std::fs::create_dir(&sets).unwrap();
+        Self {
+            name,
+            ledger: CommitLedger::create(&dir.join(name), spec),
+            sets,
+        }
+    }
+
+    fn path(&self) -> &Path {
+        &self.ledger.path
+    }
+
+    /// Backs up. Returns how many bytes of the database were read.
+    fn back_up(&self, kind: &str) -> u64 {
+        let (database, sets) = (self.path().to_str().unwrap(), self.sets.to_str().unwrap());
+        let words = ["backup", database, "--to", sets, "--type", kind, "--strict"];
+        let (code, document): (i32, Value) = json(&words);
+        assert_eq!((code, &document["type"]), (0, &Value::from(kind)), "{}", self.name);
+        document["bytes_read"].as_u64().unwrap()
+    }
+
+    fn restored(&self) -> PathBuf {
+        let into = self.sets.join("restored.db");
+        let words = [
+            "restore",
+            self.sets.to_str().unwrap(),
+            "--into",
+            into.to_str().unwrap(),
+            "--force",
+        ];
+        let output = windlass(&words);
+        assert_eq!(output.status.code(), Some(0), "{}", text(&output));
+        into
+    }
+
+    /// The newest set holds what the file holds.
+    fn assert_same(&self) {
+        let same = std::fs::read(self.restored()).unwrap() == std::fs::read(self.path()).unwrap();
+        assert!(same, "{}", self.name);
+    }
+}
+
+/// Waits until a write to the file must show in its change time.
+fn until_at_rest(path: &Path) {
+    let age = || {
+        let found = std::fs::metadata(path).unwrap();
+        let changed = Duration::from_secs(found.ctime().try_into().unwrap());
+        let changed = SystemTime::UNIX_EPOCH + changed;
+        SystemTime::now().duration_since(changed).unwrap_or_default()
+    };
+    while age() < Duration::from_secs(4) {
+        std::thread::sleep(Duration::from_millis(50));
+    }
+}
+
+/// Whether the file system says when a file was changed through a map. Elsewhere, everything is
+/// always read.
+fn is_known(path: &Path) -> bool {
+    let output = Command::new("stat").args(["-f", "-c", "%T"]).arg(path).output();
+    let name = String::from_utf8(output.unwrap().stdout).unwrap();
+    ["ext2/ext3", "xfs", "btrfs"].contains(&name.trim())
+}
+
+/// Copies over the content, so that the file, its length and its time of writing stay.
+fn copy_over(from: &[u8], to: &Path) {
+    let written = std::fs::metadata(to).unwrap().modified().unwrap();
+    let mut file = std::fs::File::options().write(true).open(to).unwrap();
+    file.write_all(from).unwrap();
+    file.set_modified(written).unwrap();
+}
+
+/// The content of a database with another byte at its end.
+fn other_content(path: &Path) -> Vec<u8> {
+    let mut bytes = std::fs::read(path).unwrap();
+    *bytes.last_mut().unwrap() ^= 0xff;
+    bytes
+}
+
+#[test]
+fn nothing_is_read_if_nothing_changed_and_everything_if_anything_did() {
+    let dir = tempfile::tempdir_in("/var/tmp").unwrap();
+    let case = |name| Case::new(dir.path(), name);
+    let (touched, mapped, mapped_again) = (case("touched"), case("mapped"), case("mapped-again"));
+    let (copied, replaced) = (case("copied"), case("replaced"));
+    let (committed, in_log, copied_both) = (case("committed"), case("in-log"), case("both"));
+    // Its pages are dirty when the base is made.
+    let mut mapper = Mapper::of(mapped_again.path());
+    mapper.store();
+    // Its commits are in the log, and stay there.
+    let mut shell: Shell = in_log.ledger.shell();
+    shell.run("PRAGMA wal_autocheckpoint = 0;");
+    (1..=5).for_each(|number| drop(shell.run(&in_log.ledger.transaction(number))));
+    let cases = [
+        &touched, &mapped, &mapped_again, &copied, &replaced, &committed, &in_log, &copied_both,
+    ];
+    cases.iter().for_each(|case| until_at_rest(case.path()));
+    let is_known = is_known(dir.path());
+    for case in cases {
+        assert!(case.back_up("full") > 100_000, "{}", case.name);
+        for kind in ["diff", "incr"] {
+            let read = case.back_up(kind);
+            assert_eq!(read == 0, is_known, "{}: {read}", case.name);
+        }
+    }
+    assert_eq!(in_log.ledger.check(&in_log.restored()), 5);
+
+    std::fs::set_permissions(touched.path(), std::fs::Permissions::from_mode(0o640)).unwrap();
+    Mapper::of(mapped.path()).store();
+    mapper.store();
+    copy_over(&other_content(copied.path()), copied.path());
+    let beside = dir.path().join("beside");
+    std::fs::write(&beside, other_content(replaced.path())).unwrap();
+    std::fs::rename(&beside, replaced.path()).unwrap();
+    committed.ledger.commit(1, 1);
+    // The file is another one, and so is its state: it comes back from an earlier set.
+    let restored = copied_both.restored();
+    committed_elsewhere(&restored);
+    std::fs::rename(&restored, copied_both.path()).unwrap();
+    shell.run(&in_log.ledger.transaction(6));
+    for case in cases {
+        let bytes = std::fs::metadata(case.path()).unwrap().len();
+        let read = case.back_up("diff");
+        assert!(read >= bytes, "{}: {read} of {bytes}", case.name);
+        if case.name != "in-log" {
+            case.assert_same();
+        }
+    }
+    assert_eq!(in_log.ledger.check(&in_log.restored()), 6);
+    assert_eq!(committed.ledger.check(&committed.restored()), 1);
+}
+
+/// Changes a database without changing its length.
+fn committed_elsewhere(path: &Path) {
+    run_once(path, "PRAGMA user_version = 7; PRAGMA wal_checkpoint(TRUNCATE)").unwrap();
+}

@@ -399,7 +399,7 @@ def read_log(path, out):
     head = Fields(data, 8)
     version, features, frame_bytes, system, timeline, segment_bytes = head.take("HHIQII")
     start, _, kind, length, zero = head.take("QqBB6s")
-    need((version, features) == (1, 0) and kind in (0, 1) and is_zero(zero), "log header: a newer format")
+    need((version, features) == (1, 0) and kind in (0, 1, 2) and is_zero(zero), "log header: a newer format")
     name = head.bytes(length)
     need(length <= 64 and is_zero(data[head.at : 124]), "log header: padding")
     sealed = data[-96:-88] == b"WNDLLEND"
@@ -432,8 +432,9 @@ def read_log(path, out):
         at, position = at + 40 + stored, position + raw
     if sealed:
         need((at, position, found) == (limit, end, index), "log index: it does not list the frames")
-    what = f"file {name.decode()}" if kind else f"log from {start:#x} to {position:#x}"
-    print(f"{what}, cluster {system}, timeline {timeline}, segments of {segment_bytes}", file=sys.stderr)
+    what = f"file {name.decode()}" if kind == 1 else f"log from {start:#x} to {position:#x}"
+    of = f"SQLite database {system:016X}" if kind == 2 else f"cluster {system}, segments of {segment_bytes}"
+    print(f"{what}, {of}, timeline {timeline}", file=sys.stderr)
 
 
 def read_frame(path, raw_bytes, out):

@@ -33,6 +33,8 @@ pub enum Structure {
     LogIndex,
     /// The last bytes of a log object.
     LogEnd,
+    /// A record in the log of a SQLite database.
+    LogRecord,
 }
 
 impl std::fmt::Display for Structure {
@@ -52,6 +54,7 @@ impl std::fmt::Display for Structure {
             Self::LogFrame => "frame of a log object",
             Self::LogIndex => "index of a log object",
             Self::LogEnd => "end of a log object",
+            Self::LogRecord => "record in the log of a SQLite database",
         })
     }
 }

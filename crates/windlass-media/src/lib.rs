@@ -62,8 +62,9 @@ pub use index::{
 pub use laid::Laid;
 pub use limits::*;
 pub use log::{
-    LOG_END_BYTES, LOG_FRAME_HEADER_BYTES, LOG_FRAMES_MAX, LOG_HEADER_BYTES, LogContent, LogEnd,
-    LogFrame, LogHeader, LogIndexEntry, decode_log_index, encode_log_index,
+    LOG_END_BYTES, LOG_FRAME_HEADER_BYTES, LOG_FRAMES_MAX, LOG_HEADER_BYTES, LOG_RECORD_BYTES,
+    LOG_STAND_BYTES_MAX, LogContent, LogEnd, LogFrame, LogHeader, LogIndexEntry, LogRecord,
+    RecordKind, decode_log_index, encode_log_index,
 };
 pub use number::{Whole, fitted, saturated};
 pub use pages::{FrameDecoder, PageEncoder, PageLayout, TakeApart, Taken};

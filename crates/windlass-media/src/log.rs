@@ -7,9 +7,11 @@
 //! writer was killed. The index and the end make it quick to find a position in a sealed object,
 //! and prove that it is whole.
 
+mod commit;
 mod end;
 mod frame;
 
+pub use commit::{LOG_RECORD_BYTES, LOG_STAND_BYTES_MAX, LogRecord, RecordKind};
 pub use end::{LOG_END_BYTES, LogEnd, LogIndexEntry, decode_log_index, encode_log_index};
 pub use frame::{LOG_FRAME_HEADER_BYTES, LogFrame};
 
@@ -35,12 +37,14 @@ pub enum LogContent {
     Log,
     /// A file of this name. Positions of frames are positions in the file.
     File(String),
+    /// Transactions of a SQLite database. Positions of frames are positions among the records.
+    Commits,
 }
 
 /// The first 128 bytes of a log object.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LogHeader {
-    /// The cluster whose log it is.
+    /// The cluster whose log it is; for a SQLite database a hash of its path.
     pub system: u64,
     /// The timeline. For a file that belongs to no timeline it is 0.
     pub timeline: u32,
@@ -62,6 +66,7 @@ impl LogHeader {
         let (kind, name): (u8, &[u8]) = match &self.content {
             LogContent::Log => (0, b""),
             LogContent::File(name) => (1, name.as_bytes()),
+            LogContent::Commits => (2, b""),
         };
         let length = match u8::try_from(name.len()) {
             Ok(length) if name.len() <= LOG_NAME_BYTES_MAX => length,
@@ -119,7 +124,8 @@ impl LogHeader {
             (1, name) if is_name(name) => {
                 LogContent::File(String::from_utf8_lossy(name).into_owned())
             }
-            (0 | 1, _) => return Err(reader.invalid("the name is not one of a file of a log")),
+            (2, b"") => LogContent::Commits,
+            (0..=2, _) => return Err(reader.invalid("the name is not one of a file of a log")),
             _ => return Err(reader.invalid("an unknown kind of content")),
         };
         reader.padding()?;
@@ -198,7 +204,8 @@ mod tests {
 
     #[test]
     fn each_structure_reads_back_and_every_flipped_bit_is_found() {
-        for content in [LogContent::Log, LogContent::File("00000003.history".into())] {
+        let file = LogContent::File("00000003.history".into());
+        for content in [LogContent::Log, file, LogContent::Commits] {
             let one = header(content);
             let bytes = one.encode().unwrap();
             assert_eq!(LogHeader::decode(&bytes).unwrap(), one);

@@ -42,7 +42,7 @@ use crate::{emptied, outputs, privilege};
 
 use base::Basis;
 use image::SnapshotSource;
-pub use log::{LogBackupOutcome, LogBackupRequest, back_up_log};
+pub use log::{DatabaseLogOutcome, LogBackedUp, LogBackupOutcome, LogBackupRequest, back_up_log};
 pub use outcome::{BackupOutcome, Remark};
 pub use request::BackupRequest;
 

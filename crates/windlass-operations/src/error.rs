@@ -274,7 +274,9 @@ impl OperationError {
                 | PostgresError::Service { .. }
                 | PostgresError::Label { .. },
             )
-            | Self::Sqlite(SqliteError::TargetName { .. }) => Ending::Usage,
+            | Self::Sqlite(SqliteError::TargetName { .. } | SqliteError::NoLog { .. }) => {
+                Ending::Usage
+            }
             Self::Postgres(error) if error.is_damage() => Ending::Damage,
             Self::Sqlite(SqliteError::Facts { .. }) => Ending::Damage,
             Self::Snapshot(SnapshotError::Name { .. } | SnapshotError::NoName { .. }) => {
@@ -282,9 +284,9 @@ impl OperationError {
             }
             Self::Snapshot(error) if error.is_damage() => Ending::Damage,
             Self::Recovery(
-                RecoveryError::NotACluster
-                | RecoveryError::NoStream { .. }
-                | RecoveryError::NoLogKept { .. },
+                RecoveryError::NotOfDatabase { .. }
+                | RecoveryError::NoServer
+                | RecoveryError::NoSlot { .. },
             )
             | Self::Repository(RepositoryError::Name { .. }) => Ending::Usage,
             Self::Repository(error) if error.is_damage() => Ending::Damage,

@@ -14,7 +14,7 @@ use windlass_engine::{
 use windlass_image::{SetImage, SetImageOptions};
 use windlass_postgres::{KIND, RelationNames};
 
-pub use logs::LogInfo;
+pub use logs::{DatabaseLogInfo, LogInfo};
 
 use crate::caller::Caller;
 use crate::devices::STORAGE;
@@ -48,8 +48,10 @@ pub struct PlaceInfo {
     pub unfinished: Vec<PathBuf>,
     /// Databases with sets there that the words leave out, each with the id of its newest set.
     pub others: Vec<(Identity, String)>,
-    /// The archived logs there.
+    /// The archived logs of clusters there.
     pub logs: Vec<LogInfo>,
+    /// The logs of SQLite databases there.
+    pub database_logs: Vec<DatabaseLogInfo>,
     /// Directories below with sets, and how many.
     pub below: Vec<(PathBuf, usize)>,
 }
@@ -109,7 +111,9 @@ impl PlaceInfo {
         let wanted = all.iter().filter(|set| !is_unfinished(set));
         let wanted: BTreeSet<_> = wanted.map(|set| set.set_id.0).collect();
         let logs = logs::logs_of(&named.paths, &list.sets);
-        let has_log = !logs.is_empty() && !named.chooses_database();
+        let database_logs = logs::databases_of(&named.paths, &list.sets);
+        let has_log = !logs.is_empty() || !database_logs.is_empty();
+        let has_log = has_log && !named.chooses_database();
         if wanted.is_empty() && unfinished.is_empty() && list.unknown.is_empty() && !has_log {
             // `choose` fails and says why there is no set.
             places::choose(caller, &list, named)?;
@@ -123,6 +127,7 @@ impl PlaceInfo {
             unfinished,
             others,
             logs,
+            database_logs,
             below: below::places(&named.paths),
         })
     }

@@ -59,8 +59,10 @@ pub mod advice;
 mod archive;
 mod backup;
 mod caller;
+mod captured;
 pub mod check;
 pub mod checks;
+pub mod commits;
 pub mod compression;
 pub mod database;
 pub mod denied;
@@ -115,10 +117,11 @@ pub use archive::{
     archive_push,
 };
 pub use backup::{
-    BackupOutcome, BackupRequest, LogBackupOutcome, LogBackupRequest, Remark, back_up, back_up_log,
-    backup_not_begun,
+    BackupOutcome, BackupRequest, DatabaseLogOutcome, LogBackedUp, LogBackupOutcome,
+    LogBackupRequest, Remark, back_up, back_up_log, backup_not_begun,
 };
 pub use caller::{Caller, ProcessUse};
+pub use captured::CapturedLog;
 pub use compression::Compression;
 pub use ended::{RunCounts, RunEnd, RunStart};
 pub use ending::Ending;
@@ -129,8 +132,10 @@ pub use hooks::{HookCommands, HookError, HookEvent, HookFault};
 pub use notice::{Notice, Observer, Unobserved};
 pub use opened::{Mounted, OpenSettings, Opened, ToOpen};
 pub use places::{PlaceError, SetChoice, SetRequest};
-pub use receive::{ReceiveRequest, Received, receive};
-pub use recovery::{RecoveryError, RecoveryPlan, RecoveryRequest};
+pub use receive::{
+    CLUSTER_INTERVAL, DATABASE_INTERVAL, ReceiveRequest, Received, ReceivedLog, receive,
+};
+pub use recovery::{FilePlan, RecoveryError, RecoveryPlan, RecoveryRequest};
 pub use restore::{
     RestoreOutcome, RestoreRequest, Restored, cluster_owner, parent, restore, restore_not_begun,
 };

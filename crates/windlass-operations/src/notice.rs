@@ -10,13 +10,14 @@ use windlass_engine::{BufferPlan, CleanedUp, EngineError, Progress, SetEntry};
 use windlass_image::ImageError;
 use windlass_lab::{LabError, Point, Trial};
 use windlass_postgres::{Lsn, NameFault, PostgresError, Timeline};
+use windlass_sqlite::SqliteError;
 
 use crate::checks::Check;
 use crate::ended::RunEnd;
 use crate::hooks::HookError;
 use crate::metrics::{ForeignFile, MetricsAddress};
 use crate::places::How;
-use crate::recovery::RecoveryPlan;
+use crate::recovery::{FilePlan, RecoveryPlan};
 use crate::sweeping::SweepStep;
 use crate::verify::VerifyStep;
 
@@ -55,6 +56,22 @@ pub enum Notice<'a> {
     },
     /// The restored cluster will recover like this. Nothing is written yet.
     Recovers(&'a RecoveryPlan),
+    /// The log of a SQLite database will be put over the restored file like this. Nothing is
+    /// written yet.
+    Replays(&'a FilePlan),
+    /// The transactions of a SQLite database are captured from here on.
+    Captures {
+        /// The database.
+        database: &'a Path,
+        /// The timeline.
+        timeline: Timeline,
+        /// Whether nothing is missing since the log that was there.
+        goes_on: bool,
+        /// Whether there was no log.
+        is_first: bool,
+    },
+    /// A capture has ended: what came before may be lost. Another one begins.
+    CaptureBroken(&'a SqliteError),
     /// Log is received from here on.
     Receives {
         /// The cluster.

@@ -1,6 +1,7 @@
-//! Receives the log of a running cluster into a place, as it is written.
+//! Receives the log of a running database into a place, as it is written.
 //!
 //!   server --log--> growing object --sync--> durable --status--> server
+//!   SQLite --transactions (`captured.rs`)--> growing object --sync--> durable
 //!
 //! Invariants
 //! - The server is told that log is kept only when it is durable in the place.
@@ -8,6 +9,7 @@
 //!   twice: the server is asked to go on behind the last durable byte.
 //! - When the caller ends it, everything that has come is made durable first.
 
+mod database;
 mod stream;
 
 use std::path::PathBuf;
@@ -18,6 +20,7 @@ use windlass_postgres::{Lsn, PostgresError, Timeline};
 use windlass_repository::log_systems;
 
 use crate::caller::Caller;
+use crate::captured::CapturedLog;
 use crate::database::DatabaseName;
 use crate::ending::Ending;
 use crate::error::OperationError;
@@ -32,7 +35,7 @@ const PAUSE: Duration = Duration::from_secs(1);
 /// Whose log to receive, and where to.
 #[derive(Clone, Debug)]
 pub struct ReceiveRequest {
-    /// The cluster: a connection string.
+    /// The cluster: a connection string. Or the path of a SQLite database.
     pub database: String,
     /// The place. It must exist.
     pub to: PathBuf,
@@ -41,13 +44,28 @@ pub struct ReceiveRequest {
     pub slot: Option<String>,
     /// Whether to make the slot if the server does not have it.
     pub create_slot: bool,
-    /// How long log may wait until it is durable.
-    pub interval: Duration,
+    /// How long log may wait until it is durable; without it [`CLUSTER_INTERVAL`] or
+    /// [`DATABASE_INTERVAL`].
+    pub interval: Option<Duration>,
 }
 
+/// How long a server's log may wait until it is durable, unless somebody says otherwise.
+pub const CLUSTER_INTERVAL: Duration = Duration::from_millis(200);
+/// How long a transaction of a SQLite database may wait until it is kept.
+pub const DATABASE_INTERVAL: Duration = Duration::from_secs(1);
+
 /// What was received.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Received {
+    /// Log of a cluster.
+    Cluster(ReceivedLog),
+    /// Transactions of a SQLite database.
+    Database(CapturedLog),
+}
+
+/// Log of a cluster.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Received {
+pub struct ReceivedLog {
     /// The cluster.
     pub system: u64,
     /// The timeline at the end.
@@ -66,7 +84,11 @@ pub fn receive(
 ) -> Result<(Received, Ending), OperationError> {
     let conninfo = match DatabaseName::resolve(&request.database)? {
         DatabaseName::Postgres(conninfo) => conninfo,
-        DatabaseName::Sqlite(path) => return Err(RecoveryError::NoStream { path }.into()),
+        DatabaseName::Sqlite(path) if request.slot.is_none() => {
+            let received = database::receive(caller, (request, &path), cancel)?;
+            return Ok((Received::Database(received), Ending::Done));
+        }
+        DatabaseName::Sqlite(path) => return Err(RecoveryError::NoSlot { path }.into()),
     };
     // Fails if the place is not there: its disk may not be mounted.
     log_systems(&request.to)?;
@@ -97,7 +119,7 @@ pub fn receive(
         }
         if cancel.is_cancelled() {
             let received = receiver.received.ok_or(EngineError::Cancelled)?;
-            return Ok((received, Ending::Done));
+            return Ok((Received::Cluster(received), Ending::Done));
         }
     }
 }
@@ -121,7 +143,7 @@ struct Receiver<'a> {
     cancel: &'a Cancel,
     /// Bytes of earlier sessions.
     bytes: u64,
-    received: Option<Received>,
+    received: Option<ReceivedLog>,
 }
 
 impl Receiver<'_> {
@@ -130,7 +152,8 @@ impl Receiver<'_> {
         let earlier = self.received.map(|received| received.system);
         let request = self.request;
         let slot = (request.slot.as_deref(), request.create_slot);
-        let (place, interval) = (&request.to, request.interval);
+        let interval = request.interval.unwrap_or(CLUSTER_INTERVAL);
+        let place = &request.to;
         let mut stream = LogStream::open(conninfo, (place, earlier), slot, interval)?;
         let (system, from) = (stream.system(), stream.position());
         let timeline = stream.timeline();
@@ -142,7 +165,7 @@ impl Receiver<'_> {
         let before = self.bytes;
         loop {
             self.bytes = before + stream.bytes();
-            self.received = Some(Received {
+            self.received = Some(ReceivedLog {
                 system,
                 timeline: stream.timeline(),
                 durable: stream.durable(),

@@ -1,4 +1,4 @@
-//! How a restored cluster goes on from its set: which set, which log, and how far.
+//! How a restored database goes on from its set: which set, which log, and how far.
 //!
 //!   point --> newest set that ends before it --> way through the timelines --> gap? --> is the
 //!   point in the log? --> plan, told before anything is written
@@ -10,18 +10,17 @@
 //! - If nobody chose a set, an older one is taken only if the point lies before the newer ones.
 
 mod error;
+mod file;
 mod own;
 mod plan;
+mod request;
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 
 use jiff::Timestamp;
 use windlass_engine::{OpenSet, OpenStripe};
-use windlass_postgres::{
-    DatabaseFacts, Lsn, Recovery, RecoveryAction, RecoveryPoint, RecoveryTimeline, Sought,
-    seek_point,
-};
+use windlass_postgres::{DatabaseFacts, Lsn, Recovery, RecoveryPoint, Sought, seek_point};
 use windlass_repository::{KnownLog, LogPath, LogPlace, LogReader, RepositoryError};
 
 use crate::caller::Caller;
@@ -31,32 +30,16 @@ use crate::notice::{Notice, Unobserved};
 use crate::places::{self, LocatedSet, SetRequest, Which};
 use crate::reach::needed_from;
 pub use error::RecoveryError;
-pub use plan::RecoveryPlan;
-
-/// Up to where a restored cluster recovers.
-#[derive(Clone, Debug)]
-pub struct RecoveryRequest {
-    /// The point.
-    pub point: RecoveryPoint,
-    /// Whether what lies exactly at the point is still recovered.
-    pub inclusive: bool,
-    /// On which timeline.
-    pub timeline: RecoveryTimeline,
-    /// What the server does then.
-    pub action: RecoveryAction,
-    /// The place of the log; without it that of the set.
-    pub log: Option<PathBuf>,
-    /// The command that fetches log for the server, for a place and a cluster: in the form of
-    /// restore_command.
-    pub fetch: fn(&Path, u64) -> String,
-}
+pub use file::FilePlan;
+pub use plan::{Plan, RecoveryPlan};
+pub use request::RecoveryRequest;
 
 /// The set to restore, and how it goes on.
 pub(crate) fn choose(
     caller: &Caller,
     request: &SetRequest,
     recovery: Option<&RecoveryRequest>,
-) -> Result<(LocatedSet, OpenSet, Option<RecoveryPlan>), OperationError> {
+) -> Result<(LocatedSet, OpenSet, Option<Plan>), OperationError> {
     let Some(recovery) = recovery else {
         let found = places::find(caller, request)?;
         let set = found.open()?;
@@ -82,8 +65,12 @@ pub(crate) fn choose(
         match plan(&found, &set, recovery) {
             Ok(plan) => {
                 let found = places::find(caller, &sets)?;
-                caller.tell(&Notice::Recovers(&plan));
-                return Ok((found, set, Some(plan)));
+                match &plan {
+                    Some(Plan::Cluster(plan)) => caller.tell(&Notice::Recovers(plan)),
+                    Some(Plan::File(plan)) => caller.tell(&Notice::Replays(plan)),
+                    None => {}
+                }
+                return Ok((found, set, plan));
             }
             Err(OperationError::Recovery(error)) if is_free && error.is_of_this_set() => {
                 first.get_or_insert(OperationError::Recovery(error));
@@ -103,16 +90,24 @@ fn before(set: &OpenSet) -> i64 {
     begun.unwrap_or_default().saturating_sub(1)
 }
 
-/// How a set goes on to the point. Fails if it does not get there.
+/// How a set goes on to the point; nothing if it is there. Fails if it does not get there.
 fn plan(
+    found: &LocatedSet,
+    set: &OpenSet,
+    request: &RecoveryRequest,
+) -> Result<Option<Plan>, OperationError> {
+    match Held::of(set.description())? {
+        Held::Postgres => Ok(Some(Plan::Cluster(cluster_plan(found, set, request)?))),
+        Held::Sqlite => Ok(file::plan(set, request)?.map(Plan::File)),
+    }
+}
+
+fn cluster_plan(
     found: &LocatedSet,
     set: &OpenSet,
     request: &RecoveryRequest,
 ) -> Result<RecoveryPlan, OperationError> {
     let description = set.description();
-    if Held::of(description)? != Held::Postgres {
-        return Err(RecoveryError::NotACluster.into());
-    }
     let facts = DatabaseFacts::of_set(&description.facts.database)?;
     check_after(&facts, &request.point)?;
     let own = set.stripes().first().map(OpenStripe::location);

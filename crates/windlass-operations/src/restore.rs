@@ -25,7 +25,7 @@ use crate::hooks::HookCommands;
 use crate::notice::Notice;
 use crate::places::SetRequest;
 use crate::probed::Ends;
-use crate::recovery::{self, RecoveryPlan, RecoveryRequest};
+use crate::recovery::{self, Plan, RecoveryPlan, RecoveryRequest};
 use crate::run::Run;
 use crate::settings::RunSettings;
 use crate::watch::{Ended, Watching};
@@ -44,7 +44,7 @@ pub struct RestoreRequest {
     pub tablespace_map: Vec<(PathBuf, PathBuf)>,
     /// PostgreSQL: what the restored server does as its source did.
     pub keep: Kept,
-    /// PostgreSQL: how far the restored server recovers; without it to the end of the set's log.
+    /// How far the restored database goes on; without it to the end of the set's own log.
     pub recovery: Option<RecoveryRequest>,
     /// SQLite: whether to replace the database that exists.
     pub force: bool,
@@ -216,7 +216,7 @@ struct Job<'a, 'b> {
     caller: &'a Caller,
     request: &'a RestoreRequest,
     set: &'a OpenSet,
-    recovery: Option<&'a RecoveryPlan>,
+    recovery: Option<&'a Plan>,
     run: &'a mut Run<'b>,
     cancel: &'a Cancel,
 }

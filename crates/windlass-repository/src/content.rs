@@ -18,7 +18,7 @@ impl LogPlace {
         let header = &object.header;
         let fault = if header.system != self.system() {
             Some("holds the log of another cluster")
-        } else if header.timeline != timeline.0 || header.content != LogContent::Log {
+        } else if header.timeline != timeline.0 || header.content != *self.content() {
             Some("does not hold the log of its timeline")
         } else if header.start != name.start.0 || name.end.is_some_and(|end| object.end() != end.0)
         {

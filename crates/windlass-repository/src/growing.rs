@@ -162,7 +162,11 @@ impl GrowingLog {
         let mut left = bytes;
         while !left.is_empty() {
             let segment_bytes = u64::from(self.segment_bytes);
-            let in_segment = segment_bytes - self.position.0 % segment_bytes;
+            // The records of a SQLite database do not come in segments.
+            let in_segment = match self.place.content() {
+                LogContent::Commits => u64::MAX,
+                _ => segment_bytes - self.position.0 % segment_bytes,
+            };
             let room = u64::from(FRAME_BYTES) - self.pending.len() as u64;
             let count = fitted::<usize, u64>(in_segment.min(room).min(left.len() as u64));
             self.pending.extend_from_slice(&left[..count]);
@@ -171,7 +175,7 @@ impl GrowingLog {
             if self.pending.len() as u64 >= u64::from(FRAME_BYTES) {
                 self.flush()?;
             }
-            if self.position.0.is_multiple_of(segment_bytes) {
+            if count as u64 == in_segment {
                 self.seal()?;
             }
         }
@@ -234,7 +238,7 @@ impl GrowingLog {
             start: start.0,
             begun_nanos: now_nanos(),
             frame_bytes: FRAME_BYTES,
-            content: LogContent::Log,
+            content: self.place.content().clone(),
         };
         Ok(Current {
             writer: FrameWriter::begin(file, &path, &header, self.packing)?,
@@ -245,8 +249,14 @@ impl GrowingLog {
         })
     }
 
+    /// How many bytes the object holds that grows.
+    pub(crate) fn growing_bytes(&self) -> u64 {
+        let start = self.current.as_ref().map(|current| current.start.0);
+        self.position.0 - start.unwrap_or(self.position.0)
+    }
+
     /// Completes the growing object and gives it the name of its range.
-    fn seal(&mut self) -> Result<(), RepositoryError> {
+    pub(crate) fn seal(&mut self) -> Result<(), RepositoryError> {
         self.flush()?;
         let Some(mut current) = self.current.take() else {
             return Ok(());

@@ -2,6 +2,7 @@
 //!
 //!   PLACE/log/SYSTEM/TIMELINE/HIGH/START-END.wlog     the log, in objects
 //!   PLACE/log/SYSTEM/files/NAME.wlog                  files that belong to it: history files
+//!   PLACE/log/sqlite-DATABASE/TIMELINE/HIGH/START-END.wlog   transactions of a SQLite database
 //!
 //! A place holds the log of any number of clusters, each below its system identifier. An object
 //! says itself what it holds; names only make it quick to find. HIGH is the upper half of the
@@ -13,6 +14,7 @@
 //! - No object is ever changed, except one that grows; and none is replaced by different content.
 //! - This crate is not needed to restore a set, and it never prints.
 
+mod commits;
 mod compress;
 mod content;
 mod copy;
@@ -31,6 +33,9 @@ mod spool;
 mod verify;
 mod writer;
 
+pub use commits::{
+    CommitLog, CommitReader, Linked, NewCommit, Record, StandAbout, database_number, link,
+};
 pub use copy::{CopiedLog, CopyRequest, copy};
 pub use error::RepositoryError;
 pub use fetch::{Fetched, fetch};
@@ -38,7 +43,7 @@ pub use file_name::LogFileName;
 pub use growing::{GrowingLog, GrowingStart};
 pub use history::Histories;
 pub use path::{LogPath, LogStep};
-pub use place::{LogPlace, ObjectName, log_systems};
+pub use place::{LogPlace, ObjectName, log_databases, log_systems};
 pub use push::{LookAhead, PushRequest, Pushed, push, system_beside};
 pub use ranges::{KnownLog, LogSpan, TimelineLog};
 pub use reader::LogReader;

@@ -10,8 +10,8 @@ use std::io::ErrorKind;
 use std::os::unix::fs::{DirBuilderExt, FileExt};
 use std::path::{Path, PathBuf};
 
-use windlass_engine::durable;
-use windlass_media::LOG_HEADER_BYTES;
+use windlass_engine::durable::{self, Locked};
+use windlass_media::{LOG_HEADER_BYTES, LogContent};
 use windlass_postgres::{Lsn, Timeline};
 
 use crate::error::{IoContext, RepositoryError};
@@ -25,12 +25,16 @@ const SUFFIX: &str = ".wlog";
 /// Instead of the end of its range, for an object that grows.
 const GROWING: &str = "open";
 
-/// The archived log of a cluster.
+/// In front of the number of a SQLite database.
+const OF_DATABASE: &str = "sqlite-";
+
+/// The archived log of a cluster, or of a SQLite database.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LogPlace {
     place: PathBuf,
     root: PathBuf,
     system: u64,
+    content: LogContent,
 }
 
 /// The name of an object: what it holds.
@@ -86,6 +90,19 @@ impl LogPlace {
             place,
             root,
             system,
+            content: LogContent::Log,
+        }
+    }
+
+    /// The log of a SQLite database in a place. Nothing is looked up.
+    pub fn of_database(place: impl AsRef<Path>, database: u64) -> Self {
+        let place = place.as_ref().to_owned();
+        let name = format!("{OF_DATABASE}{database:016X}");
+        Self {
+            root: place.join(LOG).join(name),
+            place,
+            system: database,
+            content: LogContent::Commits,
         }
     }
 
@@ -111,9 +128,30 @@ impl LogPlace {
         }
     }
 
-    /// The cluster.
+    /// The cluster, or the database.
     pub fn system(&self) -> u64 {
         self.system
+    }
+
+    /// What the objects of the log hold.
+    pub(crate) fn content(&self) -> &LogContent {
+        &self.content
+    }
+
+    /// Makes the directory of this log, durably. While the value lives that is returned, no other
+    /// process writes this log.
+    pub(crate) fn lock(&self) -> Result<Option<Locked<File>>, RepositoryError> {
+        self.make_directory_of(&self.root.join(FILES))?;
+        let directory = File::open(&self.root).doing("open", &self.root)?;
+        match Locked::take(directory) {
+            Ok(lock) => Ok(Some(lock)),
+            Err(error) if error.kind() == ErrorKind::WouldBlock => {
+                let path = self.root.clone();
+                Err(RepositoryError::Locked { path })
+            }
+            // Without locks there is no other process that could be asked.
+            Err(_) => Ok(None),
+        }
     }
 
     /// The place, as it was named.
@@ -293,6 +331,16 @@ pub fn log_systems(place: &Path) -> Result<Vec<u64>, RepositoryError> {
     let mut systems: Vec<u64> = names.iter().filter_map(|name| name.parse().ok()).collect();
     systems.sort_unstable();
     Ok(systems)
+}
+
+/// The SQLite databases whose log a place holds, in ascending order.
+pub fn log_databases(place: &Path) -> Result<Vec<u64>, RepositoryError> {
+    std::fs::read_dir(place).doing("list", place)?;
+    let names = names_in(&place.join(LOG))?;
+    let number = |name: &String| hex(name.strip_prefix(OF_DATABASE)?, 16);
+    let mut found: Vec<u64> = names.iter().filter_map(number).collect();
+    found.sort_unstable();
+    Ok(found)
 }
 
 /// The names in a directory; none if it does not exist.

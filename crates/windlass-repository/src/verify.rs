@@ -42,7 +42,7 @@ impl LogPlace {
     pub fn verify(&self, depth: CheckDepth, cancel: &Cancel) -> Result<LogCheck, RepositoryError> {
         let mut check = LogCheck::default();
         for timeline in self.timelines()? {
-            if timeline.0 > 1 {
+            if timeline.0 > 1 && *self.content() == LogContent::Log {
                 check.history(self, timeline)?;
             }
             for name in self.objects(timeline)? {

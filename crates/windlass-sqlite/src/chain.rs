@@ -29,7 +29,7 @@ pub struct ChainBase {
     ids: Vec<String>,
     file: FileNo,
     bytes: u64,
-    standing: Option<Standing>,
+    standing: Option<Box<Standing>>,
     content: Arc<dyn ReadAt>,
 }
 
@@ -63,7 +63,8 @@ impl ChainBase {
             bytes: entry.bytes,
             standing: DatabaseFacts::of_set(&about.facts)
                 .ok()
-                .and_then(|facts| facts.standing),
+                .and_then(|facts| facts.standing)
+                .map(Box::new),
             content: content(entry.file).ok_or("its file cannot be read")?,
         })
     }
@@ -80,7 +81,7 @@ impl ChainBase {
 
     /// Whether a state of `bytes` that stands there is that of the base. False when in doubt.
     pub(crate) fn is_at(&self, standing: &Standing, bytes: u64) -> bool {
-        let own = self.standing.as_ref();
+        let own = self.standing.as_deref();
         bytes == self.bytes && own.is_some_and(|own| standing.proves_unchanged_since(own))
     }
 

@@ -127,6 +127,20 @@ pub enum SqliteError {
         /// The database.
         path: PathBuf,
     },
+    /// A database in rollback mode has no log that could be kept.
+    #[error("{} is in rollback mode, so it has no log", path.display())]
+    NoLog {
+        /// The database.
+        path: PathBuf,
+    },
+    /// What was captured of a log does not lead to what the log has now.
+    #[error("{} {what}", path.display())]
+    LogLost {
+        /// The log.
+        path: PathBuf,
+        /// What happened.
+        what: &'static str,
+    },
     /// A file that all connections share was removed or cut off during the backup.
     #[error("{} was {what} during the backup, although the database is in use", path.display())]
     SideLost {
@@ -247,6 +261,20 @@ pub enum SqliteError {
 }
 
 impl SqliteError {
+    /// Whether a capture of the log cannot go on, although the database may be well: another
+    /// capture may begin.
+    pub fn is_break(&self) -> bool {
+        matches!(
+            self,
+            Self::SourceReplaced { .. }
+                | Self::SideLost { .. }
+                | Self::LogLost { .. }
+                | Self::WalDamaged { .. }
+                | Self::WalIndex { .. }
+                | Self::LockLost { .. }
+        )
+    }
+
     /// What the user can do about it, as a full sentence.
     pub fn hint(&self) -> Option<&'static str> {
         Some(match self {

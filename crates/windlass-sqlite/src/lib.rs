@@ -35,10 +35,11 @@
 //!
 //! - Only `overwrite.rs` changes a database, in one transaction of SQLite.
 //!
-//! Start with `backup.rs`; `view.rs` has the proof for WAL mode.
+//! Start with `backup.rs`; `view.rs` has the proof for WAL mode, and `capture.rs` that for the log.
 
 mod access;
 mod backup;
+mod capture;
 mod chain;
 mod cloned;
 mod database;
@@ -69,6 +70,7 @@ mod view;
 mod wal;
 mod warning;
 
+pub use capture::{Commit, LogCapture, Look};
 pub use chain::{Chain, ChainBase};
 pub use cloned::CloneOutcome;
 pub use database::{Database, LOCK_LIMIT_DEFAULT, LOCK_WAIT_DEFAULT, is_sqlite};

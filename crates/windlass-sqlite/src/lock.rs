@@ -27,6 +27,11 @@ const SHARED_BYTES: u64 = 510;
 /// The whole lock range.
 const ALL_BYTES: u64 = SHARED_OFFSET + SHARED_BYTES - PENDING_OFFSET;
 
+/// In the index of the log, a writer holds this byte.
+const WRITE_LOCK_OFFSET: u64 = 120;
+/// Who copies the log into the file holds this one.
+const CHECKPOINT_LOCK_OFFSET: u64 = 121;
+
 /// The command of fcntl(2) that names the signal of a lease. The crate `libc` lacks it.
 const F_SETSIG: libc::c_int = 10;
 
@@ -86,6 +91,13 @@ fn is_not_writable(error: &io::Error) -> bool {
         error.kind(),
         ExecutableFileBusy | PermissionDenied | ReadOnlyFilesystem
     )
+}
+
+/// Whether another process writes and copies the log at the same time, by its locks on the index
+/// (`shm`): so does a checkpoint that waits until nobody reads the log.
+pub(crate) fn is_restarting(shm: &File) -> io::Result<bool> {
+    let is_writing = holder(shm, WRITE_LOCK_OFFSET, 1)?.is_some();
+    Ok(is_writing && holder(shm, CHECKPOINT_LOCK_OFFSET, 1)?.is_some())
 }
 
 /// Whether any process has the file open for writing, with a lock or without. `file` must be open

@@ -184,6 +184,11 @@ impl RestorePlan {
         Ok(())
     }
 
+    /// The file that the engine writes, after `hold`.
+    pub fn written(&self) -> Option<&File> {
+        self.written.as_ref()
+    }
+
     /// Removes what was restored, if it was not published. What an earlier restore left stays.
     pub fn abandon(self) -> Result<(), SqliteError> {
         let root = &self.layout.root;

@@ -7,8 +7,9 @@
 //!   is open, the session holds a second lock on that file, which survives this (`lock.rs`).
 //! - The process should have no other connection to the database: when this session ends, the
 //!   kernel would drop the locks of that connection.
-//! - The session never checkpoints. It writes only what every SQLite reader would write: it rolls a
-//!   hot journal back, and creates the -wal and -shm files if they are missing.
+//! - The session never checkpoints, unless the capture asks for it (`checkpoint.rs`). It writes
+//!   only what every SQLite reader would write: it rolls a hot journal back, and creates the -wal
+//!   and -shm files if they are missing.
 //!
 //! - SQLite maps the -shm into memory. If somebody cuts that file off, the next access to the lost
 //!   part ends the process (SIGBUS). So SQLite touches the map only while a transaction begins, and
@@ -17,6 +18,7 @@
 //!
 //! Locking: `begin` waits at most `lock_wait` and can be cancelled; nothing else here blocks.
 
+mod checkpoint;
 mod exclusive;
 
 use std::cell::Cell;

@@ -3,12 +3,15 @@
 //! These names belong to the database whether or not the files exist. SQLite plays a `-wal` or
 //! `-journal` that it finds into the database, and may remove either at any time.
 
+use std::fs::File;
 use std::io;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use windlass_engine::OutputKind;
 
 use crate::database::is_sqlite;
+use crate::error::{IoContext, SqliteError};
 use crate::journal::JOURNAL_MAGIC;
 use crate::shm::VERSION as WAL_INDEX_VERSION;
 use crate::view::beside;
@@ -64,6 +67,19 @@ pub fn side_file_of(path: &Path) -> Option<String> {
         let database = database.display();
         format!("SQLite keeps changes of the database {database} under this name")
     })
+}
+
+/// Fails if the path does not name this open side file any more.
+pub(crate) fn check_side(path: &Path, file: &File) -> Result<(), SqliteError> {
+    let opened = file.metadata().during("inspect", path)?;
+    let named = std::fs::metadata(path).ok();
+    match named.is_some_and(|named| (named.dev(), named.ino()) == (opened.dev(), opened.ino())) {
+        true => Ok(()),
+        false => Err(SqliteError::SideLost {
+            path: path.to_owned(),
+            what: "removed or replaced",
+        }),
+    }
 }
 
 #[cfg(test)]

@@ -8,14 +8,15 @@
 //! 2. Every write to the file sets its change time, in steps of the file system's clock. So if the
 //!    change time was older than any such step when it was noted, every later write shows in it.
 //! 3. A store into a map of the file sets the change time only if the page was not dirty already.
-//!    So the file is synced before its change time is noted: the kernel then notices the next store.
-//!    Not every file system does that, so only those count that are known to.
+//!    So the file is synced before its change time is noted: the kernel then notices the next
+//!    store. Not every file system does that, so only those count that are known to.
 //!
 //! The times of a clock that was set back prove nothing.
 
 use std::fs::{File, Metadata};
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
+use std::str::FromStr;
 use std::time::Duration;
 
 use jiff::Timestamp;
@@ -30,7 +31,7 @@ use crate::shm::WalIndex;
 const KNOWN: [u64; 3] = [0xef53, 0x5846_5342, 0x9123_683e];
 
 /// A commit of a log.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LogPoint {
     /// The salts of the log's generation.
     pub salts: [u8; 8],
@@ -41,7 +42,7 @@ pub struct LogPoint {
 }
 
 /// A database file at a moment.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FileMark {
     device: u64,
     inode: u64,
@@ -53,8 +54,9 @@ pub struct FileMark {
     seen_nanos: i64,
 }
 
-/// Where a state stands.
+/// Where a state stands. In JSON it is one word of text, so that lists of sets have it, too.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(into = "String", try_from = "String")]
 pub struct Standing {
     /// The commit.
     pub point: LogPoint,
@@ -82,7 +84,8 @@ impl FileMark {
         let look = || file.metadata().during("inspect", path);
         let mut found = look()?;
         let kind = rustix::fs::fstatfs(file).map(|found| found.f_type);
-        let is_known = kind.is_ok_and(|kind| u64::try_from(kind).is_ok_and(|it| KNOWN.contains(&it)));
+        let is_known =
+            kind.is_ok_and(|kind| u64::try_from(kind).is_ok_and(|it| KNOWN.contains(&it)));
         let mut is_settled = is_known && is_at_rest(&found);
         if is_settled {
             file.sync_data().during("sync", path)?;
@@ -99,6 +102,11 @@ impl FileMark {
         })
     }
 
+    /// Whether it is the same file, whatever is in it.
+    pub(crate) fn is_same_file(&self, other: &Self) -> bool {
+        (self.device, self.inode) == (other.device, other.inode)
+    }
+
     /// Whether nobody wrote to the file since `before`. False when in doubt.
     pub(crate) fn proves_unchanged_since(&self, before: &Self) -> bool {
         let file = |mark: &Self| (mark.device, mark.inode, mark.bytes, mark.changed);
@@ -110,6 +118,62 @@ impl Standing {
     /// Whether this is the same state as `before`. False when in doubt.
     pub fn proves_unchanged_since(&self, before: &Self) -> bool {
         self.point == before.point && self.file.proves_unchanged_since(&before.file)
+    }
+}
+
+impl From<Standing> for String {
+    fn from(Standing { point, file }: Standing) -> Self {
+        let salts = u64::from_be_bytes(point.salts);
+        let [first, second] = point.sums;
+        let FileMark {
+            device,
+            inode,
+            bytes,
+            changed: (seconds, nanos),
+            is_settled,
+            seen_nanos,
+        } = file;
+        format!(
+            "{salts} {} {first} {second} {device} {inode} {bytes} {seconds} {nanos} {} {seen_nanos}",
+            point.frame,
+            u8::from(is_settled)
+        )
+    }
+}
+
+impl TryFrom<String> for Standing {
+    type Error = &'static str;
+
+    fn try_from(text: String) -> Result<Self, Self::Error> {
+        let mut words = text.split(' ');
+        let parsed = Self::parse(&mut words).filter(|_| words.next().is_none());
+        parsed.ok_or("it does not say where the state stands")
+    }
+}
+
+/// The next word, as a number.
+fn number<'a, N: FromStr>(words: &mut impl Iterator<Item = &'a str>) -> Option<N> {
+    words.next()?.parse().ok()
+}
+
+impl Standing {
+    fn parse<'a>(words: &mut impl Iterator<Item = &'a str>) -> Option<Self> {
+        let salts: u64 = number(words)?;
+        Some(Self {
+            point: LogPoint {
+                salts: salts.to_be_bytes(),
+                frame: number(words)?,
+                sums: [number(words)?, number(words)?],
+            },
+            file: FileMark {
+                device: number(words)?,
+                inode: number(words)?,
+                bytes: number(words)?,
+                changed: (number(words)?, number(words)?),
+                is_settled: number::<u8>(words)? == 1,
+                seen_nanos: number(words)?,
+            },
+        })
     }
 }
 
@@ -144,6 +208,23 @@ mod tests {
                 is_settled: true,
                 seen_nanos: 2_000,
             },
+        }
+    }
+
+    #[test]
+    fn a_standing_reads_back_from_its_text() {
+        let standing = standing();
+        let text = String::from(standing);
+        assert_eq!(text, "72340172838076673 7 2 3 1 2 4096 1000 5 1 2000");
+        assert_eq!(Standing::try_from(text.clone()), Ok(standing));
+        for bad in [
+            "",
+            "1",
+            &text[..text.len() - 5],
+            &format!("{text} 1"),
+            &format!("-{text}"),
+        ] {
+            assert!(Standing::try_from(bad.to_owned()).is_err(), "{bad}");
         }
     }
 

@@ -158,7 +158,7 @@ pub(crate) fn beside(database: &Path, suffix: &str) -> PathBuf {
 }
 
 /// Reads the index of one moment: `backfilled`, between two equal headers.
-fn read_index(shm: &File, path: &Path) -> Result<Option<WalIndex>, SqliteError> {
+pub(crate) fn read_index(shm: &File, path: &Path) -> Result<Option<WalIndex>, SqliteError> {
     for _ in 0..INDEX_TRIES_MAX {
         let (first, second) = (read_once(shm, path)?, read_once(shm, path)?);
         if let (Some(first), Some(second)) = (first, second)

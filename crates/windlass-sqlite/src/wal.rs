@@ -88,6 +88,12 @@ impl Checksum {
         }
     }
 
+    /// A checksum that stands at these sums, over words of the same byte order.
+    #[must_use]
+    pub(crate) fn with_sums(self, sums: [u32; 2]) -> Self {
+        Self { sums, ..self }
+    }
+
     /// The checksum continued over `bytes`, whose length must be a multiple of eight.
     #[must_use]
     pub fn over(self, bytes: &[u8]) -> Self {
@@ -114,13 +120,15 @@ fn run([mut first, mut second]: [u32; 2], bytes: &[u8], word: fn([u8; 4]) -> u32
 }
 
 /// The header of a frame that belongs to the log's generation and has a right checksum.
-struct Frame {
-    page: u32,
-    commit_pages: u32,
-    checksum: Checksum,
+pub(crate) struct Frame {
+    pub(crate) page: u32,
+    /// Pages of the database if the frame ends a transaction, else 0.
+    pub(crate) commit_pages: u32,
+    pub(crate) checksum: Checksum,
 }
 
-fn check_frame(header: &WalHeader, before: Checksum, frame: &[u8]) -> Option<Frame> {
+/// Reads a frame that follows frames with this checksum. `None` if it is not one of the log.
+pub(crate) fn check_frame(header: &WalHeader, before: Checksum, frame: &[u8]) -> Option<Frame> {
     let checksum = before.over(&frame[..8]).over(&frame[FRAME_HEADER_BYTES..]);
     let page = be32(frame, 0);
     let valid = page != 0

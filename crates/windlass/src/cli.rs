@@ -177,7 +177,7 @@ pub enum Command {
     /// Fetch a file of an archived log: for restore_command
     #[command(after_long_help = examples::ARCHIVE_GET)]
     ArchiveGet(ArchiveGet),
-    /// Receive the log of a PostgreSQL server as it is written
+    /// Receive the log of a PostgreSQL server or a SQLite database as it is written
     #[command(after_long_help = examples::RECEIVE)]
     Receive(Receive),
     /// Print shell completions

@@ -9,8 +9,8 @@ use std::sync::Arc;
 use windlass_engine::{Progress, SetEntry};
 use windlass_operations::owners::this_user;
 use windlass_operations::places::{How, Identity, short_id};
-use windlass_operations::{Notice, Observer, RecoveryPlan, chain};
-use windlass_postgres::{NameFault, user_shown};
+use windlass_operations::{FilePlan, Notice, Observer, RecoveryPlan, chain};
+use windlass_postgres::{NameFault, Timeline, user_shown};
 
 use crate::cli::Global;
 use crate::hints::metrics::unwritten;
@@ -57,18 +57,6 @@ impl Terminal {
     fn found(&self, notice: &Notice<'_>) {
         match notice {
             Notice::SetChosen { set, how } => self.note(&chosen(set, how)),
-            Notice::Receives {
-                system,
-                timeline,
-                from,
-            } => self.note(&format!(
-                "receives the log of cluster {system} from {from} on timeline {timeline}"
-            )),
-            Notice::ReceiveBroken(error) => {
-                let message = chain(error.to_string(), error);
-                output::note(&format!("warning: {message}; trying again"));
-            }
-            Notice::Recovers(plan) => self.note(&recovers(plan)),
             Notice::SetOfFuture { set, before } => of_future(set, *before),
             Notice::FilesOfOthers { count, first } => {
                 let (path, user) = (first.display(), user_shown(this_user()));
@@ -103,7 +91,54 @@ impl Terminal {
                 "note: an earlier restore left {}: this one keeps it until its own is complete",
                 path.display()
             )),
+            other => self.logged(other),
+        }
+    }
+
+    /// What becomes of a database's log.
+    fn logged(&self, notice: &Notice<'_>) {
+        match notice {
+            Notice::Receives {
+                system,
+                timeline,
+                from,
+            } => self.note(&format!(
+                "receives the log of cluster {system} from {from} on timeline {timeline}"
+            )),
+            Notice::ReceiveBroken(error) => {
+                let message = chain(error.to_string(), error);
+                output::note(&format!("warning: {message}; trying again"));
+            }
+            Notice::CaptureBroken(error) => {
+                let message = chain(error.to_string(), error);
+                output::note(&format!("warning: {message}; beginning again"));
+            }
+            Notice::Captures {
+                database,
+                timeline,
+                goes_on,
+                is_first,
+            } => self.captures((database, *timeline), *goes_on, *is_first),
+            Notice::Recovers(plan) => self.note(&recovers(plan)),
+            Notice::Replays(plan) => self.note(&replays(plan)),
             other => self.tried(other),
+        }
+    }
+
+    /// What a capture goes on from.
+    fn captures(&self, (database, timeline): (&Path, Timeline), goes_on: bool, is_first: bool) {
+        let path = database.display();
+        match goes_on || is_first {
+            true => self.note(&format!(
+                "captures the transactions of {path} on timeline {timeline}"
+            )),
+            false => {
+                output::note(&format!(
+                    "warning: transactions of {path} may be missing before timeline {timeline}: \
+                     its log does not go on where the place's ends"
+                ));
+                output::note("hint: Make a full backup: no earlier set leads to this timeline.");
+            }
         }
     }
 
@@ -199,6 +234,17 @@ fn chosen(set: &SetEntry, how: &How) -> String {
         }
     };
     format!("set {id}{of}, begun {begun}: {how}")
+}
+
+/// Which transactions go over a restored SQLite database.
+fn replays(plan: &FilePlan) -> String {
+    let (point, place, timeline) = (&plan.point, plan.place.display(), plan.timeline());
+    let (after, by) = plan.moment;
+    let commits = output::count(plan.commits(), "transaction");
+    format!(
+        "recovers up to {point}: {commits} behind the set, on timeline {timeline} in {place}; the \
+         last one came between {after} and {by}"
+    )
 }
 
 /// Which log a restored cluster will use, and up to where.

@@ -1,10 +1,12 @@
-//! A backup of the log: copies from a running server what a place lacks, up to now.
+//! A backup of the log: copies from a running database what a place lacks, up to now.
 //!
 //!   server: how far is the log written? --> segments that the place lacks --> objects
 //!   newest set of the place --> is the log whole from there to now?
 //!
 //! The log goes into the same objects as with `archive-push` and `receive`, and all three may store
 //! in one place at the same time.
+
+mod database;
 
 use std::path::{Path, PathBuf};
 use std::time::Instant;
@@ -27,10 +29,10 @@ use crate::hooks::HookCommands;
 use crate::outputs;
 use crate::places;
 use crate::reach::{ClusterSet, Reach};
-use crate::recovery::RecoveryError;
 use crate::run::Run;
 use crate::warnings::{LOG_GAP, LOG_WITHOUT_SET, Warnings};
 use crate::watch::Watching;
+pub use database::DatabaseLogOutcome;
 
 /// How often a copy is begun again because the server reused a segment under it.
 const ATTEMPTS_MAX: usize = 5;
@@ -38,7 +40,7 @@ const ATTEMPTS_MAX: usize = 5;
 /// Whose log to copy, and where to.
 #[derive(Clone, Debug)]
 pub struct LogBackupRequest {
-    /// The cluster: a connection string.
+    /// The cluster: a connection string. Or the path of a SQLite database.
     pub database: String,
     /// What the configuration calls it.
     pub name: Option<String>,
@@ -57,6 +59,25 @@ pub struct LogBackupRequest {
 }
 
 /// A log that was copied.
+#[derive(Debug)]
+pub enum LogBackedUp {
+    /// Of a cluster.
+    Cluster(LogBackupOutcome),
+    /// Of a SQLite database.
+    Database(DatabaseLogOutcome),
+}
+
+impl LogBackedUp {
+    /// What the user should know.
+    pub fn warnings(&self) -> &Warnings {
+        match self {
+            Self::Cluster(outcome) => &outcome.warnings,
+            Self::Database(outcome) => &outcome.warnings,
+        }
+    }
+}
+
+/// A log of a cluster that was copied.
 #[derive(Debug)]
 pub struct LogBackupOutcome {
     /// The place.
@@ -79,43 +100,54 @@ pub struct LogBackupOutcome {
     pub seconds: f64,
 }
 
-/// Copies the log of a running cluster up to now. It is durable when this returns.
+/// Copies the log of a running database up to now. It is durable when this returns.
 pub fn back_up_log(
     caller: &Caller,
     request: &LogBackupRequest,
     cancel: &Cancel,
-) -> Result<(LogBackupOutcome, Ending), OperationError> {
+) -> Result<(LogBackedUp, Ending), OperationError> {
     let about = (caller, &request.watching, &request.hooks);
     let mut run = super::run_of(about, &request.database, request.name.as_deref(), cancel);
     run.become_log();
     run.go_unwatched(|run| {
-        let outcome = make(caller, request, run, cancel)?;
-        let counts = RunCounts {
-            set_id: None,
-            stripes: Vec::new(),
-            bytes_read: outcome.copied.bytes,
-            bytes_written: outcome.copied.stored_bytes,
-            seconds: outcome.seconds,
-            verdict: String::new(),
+        let name = DatabaseName::resolve_named(&request.database, request.name.as_deref())?;
+        run.hooks.before()?;
+        let outcome = match &name {
+            DatabaseName::Postgres(conninfo) => {
+                LogBackedUp::Cluster(make(caller, (request, &name, conninfo), run, cancel)?)
+            }
+            DatabaseName::Sqlite(path) => {
+                LogBackedUp::Database(database::make(caller, (request, path), run, cancel)?)
+            }
         };
-        let ending = outcome.warnings.ending();
+        let ending = outcome.warnings().ending();
+        let counts = counts(&outcome);
         Ok((outcome, ending, counts))
     })
 }
 
+fn counts(outcome: &LogBackedUp) -> RunCounts {
+    let (bytes_read, bytes_written, seconds) = match outcome {
+        LogBackedUp::Cluster(of) => (of.copied.bytes, of.copied.stored_bytes, of.seconds),
+        LogBackedUp::Database(of) => (of.captured.bytes, of.captured.bytes, of.seconds),
+    };
+    RunCounts {
+        set_id: None,
+        stripes: Vec::new(),
+        bytes_read,
+        bytes_written,
+        seconds,
+        verdict: String::new(),
+    }
+}
+
 fn make(
     caller: &Caller,
-    request: &LogBackupRequest,
+    (request, name, conninfo): (&LogBackupRequest, &DatabaseName, &str),
     run: &Run<'_>,
     cancel: &Cancel,
 ) -> Result<LogBackupOutcome, OperationError> {
     let began = Instant::now();
-    let name = DatabaseName::resolve_named(&request.database, request.name.as_deref())?;
-    let DatabaseName::Postgres(conninfo) = &name else {
-        let path = Path::new(&request.database).to_owned();
-        return Err(RecoveryError::NoLogKept { path }.into());
-    };
-    run.hooks.before()?;
     let device = only_directory(&request.to)?;
     name.become_owner(caller.process)?;
     let mut cluster = Cluster::connect(conninfo)?;

@@ -19,7 +19,7 @@ use crate::held::Held;
 use crate::moments::moment;
 use crate::outputs::{self, existing};
 use crate::probed::Ends;
-use crate::recovery::{self, RecoveryPlan};
+use crate::recovery::{self, Plan, RecoveryPlan};
 use crate::restore::{RestoreRequest, cluster_owner, parent};
 use crate::{compression, privilege};
 
@@ -51,7 +51,11 @@ pub fn check_restore(
     checks.ok("set", sealed(&set));
     let about = (caller.process, &mut checks);
     let places = match Held::of(description)? {
-        Held::Postgres => postgres(about, (request, recovery.as_ref()), &set),
+        Held::Postgres => postgres(
+            about,
+            (request, recovery.as_ref().and_then(Plan::of_cluster)),
+            &set,
+        ),
         Held::Sqlite => sqlite(about, request, &set),
     };
     let into = places.unwrap_or_else(|error| {

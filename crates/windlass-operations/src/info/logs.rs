@@ -1,10 +1,11 @@
-//! The archived logs of places: which cluster's, from where to where, and what is missing between.
+//! The logs of places: which database's, from where to where, and what is missing between.
 
 use std::path::{Path, PathBuf};
 
 use windlass_engine::SetEntry;
-use windlass_repository::{LogPlace, RepositoryError, TimelineLog, log_systems};
+use windlass_repository::{LogPlace, RepositoryError, TimelineLog, log_databases, log_systems};
 
+use crate::commits::{DatabaseLog, DatabaseSet};
 use crate::reach::{self, ClusterSet, Restorable};
 
 /// The log of a cluster in a place.
@@ -24,7 +25,40 @@ pub struct LogInfo {
     pub fault: Option<RepositoryError>,
 }
 
-/// The logs of these places.
+/// The log of a SQLite database in a place.
+#[derive(Debug)]
+pub struct DatabaseLogInfo {
+    /// The place.
+    pub place: PathBuf,
+    /// What is there.
+    pub log: DatabaseLog,
+    /// Why it cannot be looked at.
+    pub fault: Option<RepositoryError>,
+}
+
+/// The logs of SQLite databases in these places.
+pub(crate) fn databases_of(places: &[PathBuf], sets: &[SetEntry]) -> Vec<DatabaseLogInfo> {
+    let sets: Vec<_> = sets.iter().filter_map(DatabaseSet::of).collect();
+    let mut found = Vec::new();
+    for place in places {
+        // Whether the place can be read was seen when its sets were listed.
+        for database in log_databases(place).into_iter().flatten() {
+            let log = LogPlace::of_database(place, database);
+            let (log, fault) = match DatabaseLog::of(&log, &sets) {
+                Ok(log) => (log, None),
+                Err(fault) => (DatabaseLog::default(), Some(fault)),
+            };
+            found.push(DatabaseLogInfo {
+                place: place.clone(),
+                log,
+                fault,
+            });
+        }
+    }
+    found
+}
+
+/// The logs of clusters in these places.
 pub(crate) fn logs_of(places: &[PathBuf], sets: &[SetEntry]) -> Vec<LogInfo> {
     let sets: Vec<_> = sets.iter().filter_map(ClusterSet::of).collect();
     let mut found = Vec::new();

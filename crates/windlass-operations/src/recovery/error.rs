@@ -4,25 +4,52 @@ use std::path::PathBuf;
 
 use jiff::Timestamp;
 use thiserror::Error;
-use windlass_postgres::Lsn;
+use windlass_postgres::{Lsn, Timeline};
 use windlass_repository::RepositoryError;
 
 /// Why a cluster cannot recover to a point.
 #[derive(Debug, Error)]
 #[non_exhaustive]
 pub enum RecoveryError {
-    /// A set of another kind of database.
-    #[error("only a PostgreSQL cluster recovers to a point in its log")]
-    NotACluster,
-    /// No server streams the log of this database.
-    #[error("{} is a SQLite database, and no server streams its log", path.display())]
-    NoStream {
-        /// The database.
-        path: PathBuf,
+    /// A target that only the log of a cluster has.
+    #[error("the log of a SQLite database has no {target}")]
+    NotOfDatabase {
+        /// The target.
+        target: String,
     },
-    /// The log of this database is not copied.
-    #[error("{} is a SQLite database, and its log cannot be copied", path.display())]
-    NoLogKept {
+    /// What a server does at the target, or on which timeline, was asked for.
+    #[error("a SQLite database has no server that recovers")]
+    NoServer,
+    /// The set says nothing about the database's log.
+    #[error("the set does not say where it stands in the log of its database")]
+    NoStanding,
+    /// The log does not have the state of the set.
+    #[error("the log in {} does not go on from this set", place.display())]
+    NotLinked {
+        /// The place.
+        place: PathBuf,
+    },
+    /// The log of a SQLite database ends before the point.
+    #[error("{target} is not in the log, which has every transaction up to {end}{}", lost(*is_newest))]
+    NotCaptured {
+        /// The point.
+        target: String,
+        /// The timeline.
+        timeline: Timeline,
+        /// Where it ends.
+        end: Timestamp,
+        /// Whether no other timeline follows.
+        is_newest: bool,
+    },
+    /// The log changed during the restore.
+    #[error("the log in {} no longer has the transactions that it had", place.display())]
+    LogShrank {
+        /// The place.
+        place: PathBuf,
+    },
+    /// A replication slot for a database without a server.
+    #[error("{} is a SQLite database, which has no replication slots", path.display())]
+    NoSlot {
         /// The database.
         path: PathBuf,
     },
@@ -71,6 +98,13 @@ pub enum RecoveryError {
     },
 }
 
+fn lost(is_newest: bool) -> &'static str {
+    match is_newest {
+        true => "",
+        false => "; what follows may lack transactions",
+    }
+}
+
 fn last_words(last: Option<&Timestamp>) -> String {
     last.map_or_else(String::new, |last| format!(" (last transaction: {last})"))
 }
@@ -80,7 +114,12 @@ impl RecoveryError {
     pub(super) fn is_of_this_set(&self) -> bool {
         matches!(
             self,
-            Self::BeforeSet { .. } | Self::NotInLog { .. } | Self::OtherLog { .. }
+            Self::BeforeSet { .. }
+                | Self::NotInLog { .. }
+                | Self::OtherLog { .. }
+                | Self::NotLinked { .. }
+                | Self::NoStanding
+                | Self::NotCaptured { .. }
         )
     }
 }

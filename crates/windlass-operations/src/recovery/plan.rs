@@ -1,8 +1,29 @@
-//! How a restored cluster goes on from its set, as a value that can be shown before it begins.
+//! How a restored database goes on from its set, as a value that can be shown before it begins.
 
 use std::path::PathBuf;
 
 use windlass_postgres::{Lsn, Recovery, Timeline};
+
+use super::file::FilePlan;
+
+/// How a restored database goes on.
+#[derive(Clone, Debug)]
+pub enum Plan {
+    /// Its server fetches the log.
+    Cluster(RecoveryPlan),
+    /// The restore puts the log over the file.
+    File(FilePlan),
+}
+
+impl Plan {
+    /// That of a cluster.
+    pub fn of_cluster(&self) -> Option<&RecoveryPlan> {
+        match self {
+            Self::Cluster(plan) => Some(plan),
+            Self::File(_) => None,
+        }
+    }
+}
 
 /// A recovery that will get to its point.
 #[derive(Clone, Debug)]

@@ -13,6 +13,7 @@ use super::{Job, Restored};
 use crate::ended::RunEnd;
 use crate::error::OperationError;
 use crate::images::AsCluster;
+use crate::recovery::Plan;
 use crate::{outputs, places, privilege, watch};
 
 impl Job<'_, '_> {
@@ -28,7 +29,8 @@ impl Job<'_, '_> {
             let (facts, files) = (&description.facts, &description.files);
             let map = &request.tablespace_map;
             replayed.iter().try_for_each(|space| space.check(map))?;
-            let plan = RestorePlan::new(facts, files, &request.cluster_request(self.recovery));
+            let recovery = self.recovery.and_then(Plan::of_cluster);
+            let plan = RestorePlan::new(facts, files, &request.cluster_request(recovery));
             Ok::<_, OperationError>(plan?)
         })
         .map_err(of_target)?;

@@ -9,6 +9,7 @@ use super::{Job, Restored, parent};
 use crate::ended::RunEnd;
 use crate::error::OperationError;
 use crate::notice::Notice;
+use crate::recovery::Plan;
 use crate::{outputs, privilege, watch};
 
 impl Job<'_, '_> {
@@ -41,7 +42,9 @@ impl Job<'_, '_> {
             .map_err(OperationError::from)
             .and_then(|target| {
                 plan.hold(&target)?;
-                self.write(&target, &outputs)
+                let written = self.write(&target, &outputs)?;
+                self.replay(&plan)?;
+                Ok(written)
             });
         match written {
             Ok((report, end)) => {
@@ -57,6 +60,16 @@ impl Job<'_, '_> {
                     staging,
                 }),
             },
+        }
+    }
+}
+
+impl Job<'_, '_> {
+    /// Puts what the log has behind the set over the restored file.
+    fn replay(&self, plan: &windlass_sqlite::RestorePlan) -> Result<(), OperationError> {
+        match (self.recovery, plan.written()) {
+            (Some(Plan::File(log)), Some(file)) => log.replay((file, &plan.target), self.cancel),
+            _ => Ok(()),
         }
     }
 }

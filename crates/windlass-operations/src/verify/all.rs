@@ -20,8 +20,8 @@ pub(super) fn verify(job: &Job<'_>, named: &Named) -> Result<VerifiedSets, Opera
     let (unfinished, sets): (Vec<_>, Vec<_>) = all
         .into_iter()
         .partition(|set| matches!(set.state, SetState::Unfinished));
-    let clusters = log::clusters(named, &sets)?;
-    if sets.is_empty() && list.unknown.is_empty() && clusters.is_empty() {
+    let logs_there = log::logs(named, &sets)?;
+    if sets.is_empty() && list.unknown.is_empty() && logs_there.is_empty() {
         // `choose` fails and says why there is no set.
         places::choose(job.caller, &list, named)?;
     }
@@ -55,9 +55,9 @@ pub(super) fn verify(job: &Job<'_>, named: &Named) -> Result<VerifiedSets, Opera
             .any(|one| one.is_damaged() || one.is_unknown());
     }
     let mut logs = Vec::new();
-    for (place, system) in &clusters {
+    for log in &logs_there {
         let how = (job.request.quick, job.cancel);
-        let log = log::verify(how, (place, *system), &sets)?;
+        let log = log::verify(how, log, &sets)?;
         job.tell(VerifyStep::Log { log: &log });
         logs.push(log);
     }

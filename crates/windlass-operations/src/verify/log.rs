@@ -1,41 +1,60 @@
-//! Verifies the archived logs of some places.
+//! Verifies the logs of some places: of clusters, and of SQLite databases.
 
 use std::collections::BTreeSet;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use windlass_engine::{Cancel, SetEntry};
-use windlass_repository::{CheckDepth, LogPlace, RepositoryError, log_systems};
+use windlass_repository::{
+    CheckDepth, LogCheck, LogPlace, RepositoryError, database_number, log_databases, log_systems,
+};
 
 use super::outcome::VerifiedLog;
+use crate::commits::{DatabaseLog, DatabaseSet};
 use crate::error::OperationError;
 use crate::places::Named;
 use crate::reach::{ClusterSet, gaps};
 
-/// The clusters whose logs are verified: all of the places, or those of the sets that were chosen.
-pub(super) fn clusters(
-    named: &Named,
-    sets: &[&SetEntry],
-) -> Result<Vec<(PathBuf, u64)>, OperationError> {
-    let chosen = sets.iter().filter_map(|set| ClusterSet::of(set));
-    let chosen: BTreeSet<_> = chosen.map(|set| set.system).collect();
+/// A log to verify.
+pub(super) struct Log {
+    place: LogPlace,
+    is_of_cluster: bool,
+}
+
+/// The logs that are verified: all of the places, or those of the sets that were chosen.
+pub(super) fn logs(named: &Named, sets: &[&SetEntry]) -> Result<Vec<Log>, OperationError> {
+    let clusters = sets.iter().filter_map(|set| ClusterSet::of(set));
+    let clusters: BTreeSet<_> = clusters.map(|set| set.system).collect();
+    let databases = sets.iter().filter_map(|set| DatabaseSet::of(set));
+    let databases = databases.map(|set| database_number(Path::new(&set.path)));
+    let databases: BTreeSet<_> = databases.collect();
+    let is_chosen = |of: &BTreeSet<u64>, one: &u64| !named.chooses_database() || of.contains(one);
     let mut found = Vec::new();
     for place in &named.paths {
         for system in log_systems(place)? {
-            if !named.chooses_database() || chosen.contains(&system) {
-                found.push((place.clone(), system));
-            }
+            found.extend(is_chosen(&clusters, &system).then(|| Log {
+                place: LogPlace::new(place, system),
+                is_of_cluster: true,
+            }));
+        }
+        for database in log_databases(place)? {
+            found.extend(is_chosen(&databases, &database).then(|| Log {
+                place: LogPlace::of_database(place, database),
+                is_of_cluster: false,
+            }));
         }
     }
     Ok(found)
 }
 
-/// Verifies the log of a cluster.
+/// Verifies a log.
 pub(super) fn verify(
     (is_quick, cancel): (bool, &Cancel),
-    (place, system): (&Path, u64),
+    Log {
+        place: log,
+        is_of_cluster,
+    }: &Log,
     sets: &[&SetEntry],
 ) -> Result<VerifiedLog, OperationError> {
-    let log = LogPlace::new(place, system);
     let depth = match is_quick {
         true => CheckDepth::Indexes,
         false => CheckDepth::Everything,
@@ -44,11 +63,29 @@ pub(super) fn verify(
     cancel.check()?;
     let (check, mut error) = match checked {
         Ok(check) => (check, None),
-        Err(error) => (Default::default(), Some(error)),
+        Err(error) => (LogCheck::default(), Some(error)),
     };
+    let mut found = VerifiedLog {
+        place: log.place().to_owned(),
+        system: log.system(),
+        database: None,
+        is_quick,
+        check,
+        gaps: Vec::new(),
+        error: None,
+    };
+    if !is_of_cluster {
+        let sets: Vec<_> = sets.iter().filter_map(|set| DatabaseSet::of(set)).collect();
+        match DatabaseLog::of(log, &sets) {
+            Ok(log) => found.database = Some(log),
+            Err(fault) => error = error.or(Some(fault).filter(|_| found.check.faults.is_empty())),
+        }
+        found.error = error;
+        return Ok(found);
+    }
     let sets = sets.iter().filter_map(|set| ClusterSet::of(set));
-    let sets: Vec<_> = sets.filter(|set| set.system == system).collect();
-    let gaps = match gaps(&log, &sets) {
+    let sets: Vec<_> = sets.filter(|set| set.system == log.system()).collect();
+    found.gaps = match gaps(log, &sets) {
         Ok(gaps) => gaps,
         // A damaged object is known already.
         Err(fault) => {
@@ -56,14 +93,8 @@ pub(super) fn verify(
             Vec::new()
         }
     };
-    Ok(VerifiedLog {
-        place: place.to_owned(),
-        system,
-        is_quick,
-        check,
-        gaps,
-        error,
-    })
+    found.error = error;
+    Ok(found)
 }
 
 impl VerifiedLog {
@@ -79,7 +110,9 @@ impl VerifiedLog {
 
     /// Whether all that is there is right, and something is not there.
     pub fn has_gaps(&self) -> bool {
-        !self.gaps.is_empty() || !self.check.without_history.is_empty()
+        let timelines = self.database.iter().flat_map(|log| &log.timelines);
+        let is_lost = timelines.into_iter().any(|one| one.lost.is_some());
+        is_lost || !self.gaps.is_empty() || !self.check.without_history.is_empty()
     }
 
     /// What is wrong.

@@ -8,6 +8,7 @@ use windlass_engine::media::SetId;
 use windlass_engine::{DamageReport, EngineError, RunReport, SetEntry};
 use windlass_repository::{LogCheck, RepositoryError};
 
+use crate::commits::DatabaseLog;
 use crate::denied::Denied;
 use crate::ending::Ending;
 use crate::error::OperationError;
@@ -167,13 +168,15 @@ pub struct VerifiedSets {
     pub logs: Vec<VerifiedLog>,
 }
 
-/// What was found of the archived log of a cluster.
+/// What was found of the archived log of a cluster, or of a SQLite database.
 #[derive(Debug)]
 pub struct VerifiedLog {
     /// The place.
     pub place: PathBuf,
-    /// The cluster.
+    /// The cluster, or the number of the database.
     pub system: u64,
+    /// The log of a SQLite database, as far as it can be read.
+    pub database: Option<DatabaseLog>,
     /// Whether only indexes were checked.
     pub is_quick: bool,
     /// What its objects hold.

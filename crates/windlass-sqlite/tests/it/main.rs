@@ -4,6 +4,7 @@
 #![allow(clippy::disallowed_methods, reason = "fixtures need no durability")]
 
 mod at_rest;
+mod capture;
 mod cut_off;
 mod hot_journal;
 mod live;

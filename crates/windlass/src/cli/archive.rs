@@ -1,4 +1,4 @@
-//! `windlass archive-push`, `archive-get` and `receive`: the log of a server, in files and as it
+//! `windlass archive-push`, `archive-get` and `receive`: the log of a database, in files and as it
 //! comes.
 
 use std::path::PathBuf;
@@ -67,18 +67,19 @@ pub struct ArchiveGet {
 /// `windlass receive`
 #[derive(Debug, Args)]
 pub struct Receive {
-    /// libpq connection string or URI of a PostgreSQL server. The role needs REPLICATION
+    /// libpq connection string or URI of a PostgreSQL server, whose role needs REPLICATION. Or the
+    /// path of a SQLite database in WAL mode
     pub database: String,
     /// The place that keeps the log: a directory that exists
     #[arg(long, value_name = "PLACE")]
     pub to: PathBuf,
-    /// The replication slot that keeps log while nobody receives it [default: a temporary one]
+    /// PostgreSQL: the slot that keeps log while nobody receives it [default: a temporary one]
     #[arg(long, value_name = "NAME")]
     pub slot: Option<String>,
     /// Make the slot if the server does not have it
     #[arg(long, requires = "slot")]
     pub create_slot: bool,
-    /// Make durable what has come, and tell the server, after at most this time [default: 0.2s]
+    /// Make durable what has come after at most this time [default: 0.2s; SQLite: 1s]
     #[arg(long, value_name = "TIME", value_parser = super::lab::time)]
     pub interval: Option<f64>,
 }

@@ -273,6 +273,8 @@ pub const RECEIVE: &str = "\
 Examples:
   windlass receive 'host=/var/run/postgresql' --to /backup/pg --slot windlass --create-slot
       Keep the log beside the sets, as it is written. Ctrl-C ends it.
+  windlass receive /srv/shop/shop.db --to /backup/shop
+      Keep every transaction of a SQLite database in WAL mode.
 
 The server hears that log is kept only when it is durable in the place. If the session breaks,
 Windlass opens another one and goes on where the durable log ends.";

@@ -1,4 +1,4 @@
-//! Up to where a restored cluster recovers: the targets of `windlass restore`.
+//! Up to where a restored database recovers: the targets of `windlass restore`.
 
 use std::path::{Path, PathBuf};
 
@@ -21,7 +21,7 @@ pub enum TargetAction {
 
 /// Up to where a cluster recovers.
 #[derive(Debug, Default, Args)]
-#[command(next_help_heading = "Back to a moment (PostgreSQL)")]
+#[command(next_help_heading = "Back to a moment")]
 pub struct Targets {
     /// Recover up to the end of the archived log
     #[arg(long, group = "point")]
@@ -29,25 +29,25 @@ pub struct Targets {
     /// Recover up to this moment, with its zone: 2026-11-21T12:00:00+01:00
     #[arg(long, value_name = "TIME", group = "point", value_parser = time)]
     pub target_time: Option<Timestamp>,
-    /// Recover up to this position of the log: 0/3000028
+    /// PostgreSQL: recover up to this position of the log: 0/3000028
     #[arg(long, value_name = "LSN", group = "point", value_parser = lsn)]
     pub target_lsn: Option<Lsn>,
-    /// Recover up to this restore point (pg_create_restore_point)
+    /// PostgreSQL: recover up to this restore point (pg_create_restore_point)
     #[arg(long, value_name = "NAME", group = "point")]
     pub target_name: Option<String>,
-    /// Recover up to the end of this transaction
+    /// PostgreSQL: recover up to the end of this transaction
     #[arg(long, value_name = "XID", group = "point")]
     pub target_xid: Option<u64>,
-    /// Recover only until the cluster is consistent, which is the moment at which the backup ended
+    /// Recover only until the database is consistent: the moment of the backup
     #[arg(long, group = "point")]
     pub target_immediate: bool,
     /// Stop before what lies exactly at the target, instead of after it
     #[arg(long)]
     pub target_exclusive: bool,
-    /// Follow this timeline: latest, current (that of the set) or a number [default: latest]
+    /// PostgreSQL: follow this timeline: latest, current (the set's) or a number [default: latest]
     #[arg(long, value_name = "TIMELINE", value_parser = timeline)]
     pub target_timeline: Option<RecoveryTimeline>,
-    /// What the server does at the target [default: promote]
+    /// PostgreSQL: what the server does at the target [default: promote]
     #[arg(long, value_name = "ACTION")]
     pub target_action: Option<TargetAction>,
     /// The place of the archived log [default: that of the set]

@@ -1,7 +1,7 @@
 //! `windlass info`: describes a set, or what is left of a damaged one.
 
 mod list;
-mod logs;
+pub(super) mod logs;
 
 use std::collections::BTreeSet;
 

@@ -104,6 +104,10 @@ pub fn sqlite(error: &SqliteError) -> Option<String> {
             "Choose another path, or use --force to replace the database and its -wal, -shm and \
              -journal files."
         }
+        SqliteError::NoLog { .. } => {
+            "PRAGMA journal_mode=wal gives the database a log. Otherwise make a backup of another \
+             type: a set has the state of its moment."
+        }
         SqliteError::Facts { .. } => FOREIGN_SET,
         error => error.hint()?,
     };

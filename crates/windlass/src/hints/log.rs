@@ -59,11 +59,24 @@ pub fn hint(error: &RepositoryError) -> Option<String> {
 /// The message and the hint for a point to which a cluster cannot recover.
 pub fn recovery(error: &RecoveryError) -> (String, Option<String>) {
     let hint = match error {
-        RecoveryError::NotACluster => "Leave the --target options out.",
-        RecoveryError::NoStream { .. } => "Name a PostgreSQL server.",
-        RecoveryError::NoLogKept { .. } => {
-            "Make a backup of another type: a set has the state of its moment."
+        RecoveryError::NotOfDatabase { .. } => {
+            "Take --target-time, --target-latest or --target-immediate."
         }
+        RecoveryError::NoServer => "Leave --target-timeline and --target-action out.",
+        RecoveryError::NoSlot { .. } => "Leave --slot out.",
+        RecoveryError::NoStanding => {
+            "It is of a database in rollback mode, or of an earlier version of Windlass. Make a \
+             new backup while the log is received."
+        }
+        RecoveryError::NotLinked { .. } => {
+            "Take a set that was made while the log was received, with --set, or leave the \
+             --target options out."
+        }
+        RecoveryError::NotCaptured { .. } => {
+            "Choose an earlier target, or another set with --set. `windlass info` shows which \
+             moments can be restored."
+        }
+        RecoveryError::LogShrank { .. } => "Somebody removed objects of the log. Try again.",
         RecoveryError::Minimal { .. } => {
             "Choose an earlier target, or a set that was made after that. If there is none, make a \
              full backup."

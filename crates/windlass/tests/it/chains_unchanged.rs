@@ -1,6 +1,8 @@
 //! A differential of a SQLite database that nobody wrote to reads no page; and whatever wrote to it
 //! makes Windlass read it.
 
+#![allow(clippy::disallowed_methods, reason = "fixtures need no durability")]
+
 use std::io::{BufRead, BufReader, Write};
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
@@ -84,7 +86,12 @@ impl Case {
         let (database, sets) = (self.path().to_str().unwrap(), self.sets.to_str().unwrap());
         let words = ["backup", database, "--to", sets, "--type", kind, "--strict"];
         let (code, document): (i32, Value) = json(&words);
-        assert_eq!((code, &document["type"]), (0, &Value::from(kind)), "{}", self.name);
+        assert_eq!(
+            (code, &document["type"]),
+            (0, &Value::from(kind)),
+            "{}",
+            self.name
+        );
         document["bytes_read"].as_u64().unwrap()
     }
 
@@ -115,7 +122,9 @@ fn until_at_rest(path: &Path) {
         let found = std::fs::metadata(path).unwrap();
         let changed = Duration::from_secs(found.ctime().try_into().unwrap());
         let changed = SystemTime::UNIX_EPOCH + changed;
-        SystemTime::now().duration_since(changed).unwrap_or_default()
+        SystemTime::now()
+            .duration_since(changed)
+            .unwrap_or_default()
     };
     while age() < Duration::from_secs(4) {
         std::thread::sleep(Duration::from_millis(50));
@@ -125,7 +134,10 @@ fn until_at_rest(path: &Path) {
 /// Whether the file system says when a file was changed through a map. Elsewhere, everything is
 /// always read.
 fn is_known(path: &Path) -> bool {
-    let output = Command::new("stat").args(["-f", "-c", "%T"]).arg(path).output();
+    let output = Command::new("stat")
+        .args(["-f", "-c", "%T"])
+        .arg(path)
+        .output();
     let name = String::from_utf8(output.unwrap().stdout).unwrap();
     ["ext2/ext3", "xfs", "btrfs"].contains(&name.trim())
 }
@@ -160,7 +172,14 @@ fn nothing_is_read_if_nothing_changed_and_everything_if_anything_did() {
     shell.run("PRAGMA wal_autocheckpoint = 0;");
     (1..=5).for_each(|number| drop(shell.run(&in_log.ledger.transaction(number))));
     let cases = [
-        &touched, &mapped, &mapped_again, &copied, &replaced, &committed, &in_log, &copied_both,
+        &touched,
+        &mapped,
+        &mapped_again,
+        &copied,
+        &replaced,
+        &committed,
+        &in_log,
+        &copied_both,
     ];
     cases.iter().for_each(|case| until_at_rest(case.path()));
     let is_known = is_known(dir.path());
@@ -200,5 +219,9 @@ fn nothing_is_read_if_nothing_changed_and_everything_if_anything_did() {
 
 /// Changes a database without changing its length.
 fn committed_elsewhere(path: &Path) {
-    run_once(path, "PRAGMA user_version = 7; PRAGMA wal_checkpoint(TRUNCATE)").unwrap();
+    run_once(
+        path,
+        "PRAGMA user_version = 7; PRAGMA wal_checkpoint(TRUNCATE)",
+    )
+    .unwrap();
 }

@@ -36,6 +36,7 @@ mod other_sets;
 mod outputs;
 mod pages;
 mod places;
+mod receive_sqlite;
 mod refusals;
 mod renames;
 #[path = "../shared/run.rs"]

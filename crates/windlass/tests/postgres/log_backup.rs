@@ -241,7 +241,7 @@ fn what_a_backup_of_the_log_cannot_use_is_refused() {
         ),
         (
             &[&*database, "--to", &place],
-            "is a SQLite database, and its log cannot be copied",
+            "is in rollback mode, so it has no log",
         ),
         (
             &[&*conninfo, "--to", &place, "--dry-run"],

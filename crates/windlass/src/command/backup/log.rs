@@ -1,10 +1,11 @@
-//! `windlass backup --type log`: what a place lacks of a server's log, up to now.
+//! `windlass backup --type log`: what a place lacks of a database's log, up to now.
 
 use serde_json::{Value, json};
 use windlass_engine::show_size;
-use windlass_operations::{LogBackupOutcome, back_up_log};
+use windlass_operations::{DatabaseLogOutcome, LogBackedUp, LogBackupOutcome, back_up_log};
 
 use crate::cli::{Backup, Global};
+use crate::command::receive;
 use crate::exit::{Code, Failure};
 use crate::{output, requests, signals, words};
 
@@ -21,13 +22,34 @@ pub(super) fn run(global: &Global, arguments: &Backup) -> Result<Code, Failure> 
     let request =
         request.inspect_err(|failure| super::tell_failure(&caller, arguments, failure))?;
     let (outcome, ending) = back_up_log(&caller, &request, &cancel)?;
-    super::print_warnings(&outcome.warnings, arguments.watching.details);
-    match global.json {
-        true => output::line(&document(&outcome).to_string()),
-        false if global.quiet => {}
-        false => print(&outcome),
+    super::print_warnings(outcome.warnings(), arguments.watching.details);
+    match (&outcome, global.json) {
+        (_, false) if global.quiet => {}
+        (LogBackedUp::Cluster(of), true) => output::line(&document(of).to_string()),
+        (LogBackedUp::Cluster(of), false) => print(of),
+        (LogBackedUp::Database(of), true) => output::line(&of_database(of).to_string()),
+        (LogBackedUp::Database(of), false) => print_of_database(of),
     }
     Ok(output::degraded(ending.into()))
+}
+
+fn print_of_database(outcome: &DatabaseLogOutcome) {
+    output::line(&receive::captured_line("log", &outcome.captured));
+    if outcome.set.is_some() {
+        let place = words::quoted(&outcome.captured.place.display().to_string());
+        output::line(&format!(
+            "restore       windlass restore {place} --into PATH --target-latest"
+        ));
+    }
+}
+
+fn of_database(outcome: &DatabaseLogOutcome) -> Value {
+    let mut document = receive::document(&outcome.captured);
+    document["type"] = "log".into();
+    document["seconds"] = outcome.seconds.into();
+    document["set"] = outcome.set.map(|set| set.to_string()).into();
+    document["warnings"] = outcome.warnings.document();
+    document
 }
 
 fn print(outcome: &LogBackupOutcome) {

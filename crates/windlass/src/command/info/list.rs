@@ -39,7 +39,7 @@ pub(super) fn show(
 ) -> Result<Ending, Failure> {
     let unknown = places.unknown.iter();
     let ending = unknown.fold(Ending::Done, |ending, one| worse(ending, &one.fault));
-    let mut ending = super::logs::ending(&places.logs, ending);
+    let mut ending = super::logs::ending((&places.logs, &places.database_logs), ending);
     if arguments.long || arguments.files || global.json {
         let documents = long(global, arguments, places, &mut ending)?;
         if global.json {
@@ -61,6 +61,7 @@ pub(super) fn show(
         output::line(&unknown_line(unknown));
     }
     super::logs::show(&places.logs);
+    super::logs::show_databases(&places.database_logs);
     for below in &places.below {
         let (path, sets) = (
             typed(std::slice::from_ref(&below.0)),
@@ -115,7 +116,7 @@ fn document(sets: Vec<Value>, places: &PlaceInfo) -> Value {
     let unfinished = places.unfinished.iter().map(|path| path.to_string_lossy());
     json!({
         "sets": sets,
-        "logs": super::logs::document(&places.logs),
+        "logs": super::logs::document(&places.logs, &places.database_logs),
         "damaged_files": unknown.collect::<Vec<_>>(),
         "unfinished": unfinished.collect::<Vec<_>>(),
     })

@@ -3,7 +3,8 @@
 use serde_json::{Value, json};
 use windlass_engine::show_size;
 use windlass_operations::Ending;
-use windlass_operations::info::LogInfo;
+use windlass_operations::commits::CommitTimeline;
+use windlass_operations::info::{DatabaseLogInfo, LogInfo};
 use windlass_operations::reach::{Restorable, Window};
 
 use crate::output;
@@ -41,6 +42,60 @@ pub(super) fn show(logs: &[LogInfo]) {
     }
 }
 
+/// Shows what there is of the log of SQLite databases, and to which moments they can be restored.
+pub(super) fn show_databases(logs: &[DatabaseLogInfo]) {
+    for DatabaseLogInfo { log, fault, .. } in logs {
+        for one in &log.timelines {
+            let (path, timeline, stored) = (&log.path, one.timeline, show_size(one.stored_bytes));
+            if let Some(lost) = &one.lost {
+                output::line(&format!(
+                    "gap           {path}: transactions before timeline {timeline} may be missing \
+                     ({lost})"
+                ));
+            }
+            let commits = output::count(one.commits, "transaction");
+            let objects = output::count(one.objects, "object");
+            output::line(&format!(
+                "log           {path}, timeline {timeline}: {commits}, {stored} in {objects}"
+            ));
+            if let Some(first) = one.sets.first() {
+                let (from, to) = (moment_of(&first.started), nanos(one.end_nanos));
+                let to = moment_of(&to);
+                let sets = output::count(one.sets.len() as u64, "set");
+                output::line(&format!(
+                    "restorable    {path}, timeline {timeline}: {from} to {to}, {sets}"
+                ));
+            }
+        }
+        if let Some(fault) = fault {
+            output::line(&format!(
+                "damaged       a log of a SQLite database: {fault}"
+            ));
+        }
+    }
+}
+
+/// A moment as RFC 3339.
+pub(in crate::command) fn nanos(nanos: i64) -> String {
+    let moment = jiff::Timestamp::from_nanosecond(nanos.into());
+    moment.map_or_else(|_| String::new(), |moment| moment.to_string())
+}
+
+/// A timeline of the log of a SQLite database, in JSON.
+pub(in crate::command) fn commits_document(one: &CommitTimeline) -> Value {
+    let sets = one.sets.iter().map(|set| set.id.to_string());
+    json!({
+        "timeline": one.timeline.0,
+        "start_time": nanos(one.start_nanos),
+        "end_time": nanos(one.end_nanos),
+        "transactions": one.commits,
+        "objects": one.objects,
+        "stored_bytes": one.stored_bytes,
+        "lost": one.lost,
+        "sets": sets.collect::<Vec<_>>(),
+    })
+}
+
 /// Shows to which moments a cluster can be restored.
 fn show_windows(log: &LogInfo, of: &Restorable) {
     let timeline = of.timeline;
@@ -73,15 +128,28 @@ fn window_document(window: &Window) -> Value {
 }
 
 /// How a command ends that found this.
-pub(super) fn ending(logs: &[LogInfo], ending: Ending) -> Ending {
+pub(super) fn ending(
+    (logs, databases): (&[LogInfo], &[DatabaseLogInfo]),
+    ending: Ending,
+) -> Ending {
     let is_damaged = |log: &LogInfo| log.fault.as_ref().is_some_and(|fault| fault.is_damage());
-    match logs.iter().any(is_damaged) {
+    let is_bad = |log: &DatabaseLogInfo| log.fault.as_ref().is_some_and(|fault| fault.is_damage());
+    match logs.iter().any(is_damaged) || databases.iter().any(is_bad) {
         true => Ending::Damage,
         false => ending,
     }
 }
 
-pub(super) fn document(logs: &[LogInfo]) -> Value {
+pub(super) fn document(logs: &[LogInfo], databases: &[DatabaseLogInfo]) -> Value {
+    let databases = databases.iter().map(|info| {
+        let timelines = info.log.timelines.iter().map(commits_document);
+        json!({
+            "place": info.place.to_string_lossy(),
+            "database": info.log.path,
+            "timelines": timelines.collect::<Vec<_>>(),
+            "fault": info.fault.as_ref().map(ToString::to_string),
+        })
+    });
     let span = |start: String, end: String| json!({"start": start, "end": end});
     let logs = logs.iter().map(|log| {
         let timelines = log.timelines.iter().map(|one| {
@@ -116,5 +184,5 @@ pub(super) fn document(logs: &[LogInfo]) -> Value {
             "fault": log.fault.as_ref().map(ToString::to_string),
         })
     });
-    logs.collect()
+    logs.chain(databases).collect()
 }

@@ -4,28 +4,37 @@ use serde_json::{Value, json};
 use windlass_engine::show_size;
 use windlass_operations::verify::VerifiedLog;
 
+use crate::command::info::logs as info;
 use crate::{hints, output};
 
 /// Prints what was found of a log.
 pub(super) fn show(log: &VerifiedLog, quiet: bool) {
-    let system = log.system;
+    let of = subject(log);
     for fault in log.faults() {
         let word = match fault.is_damage() {
             true => "damaged     ",
             false => "not readable",
         };
-        output::line(&format!("{word}  the log of cluster {system}: {fault}"));
+        output::line(&format!("{word}  the log of {of}: {fault}"));
     }
     for gap in &log.gaps {
         output::line(&format!(
-            "gap           cluster {system}, timeline {}: {} to {} is missing",
+            "gap           {of}, timeline {}: {} to {} is missing",
             gap.timeline, gap.start, gap.end
         ));
     }
     for timeline in &log.check.without_history {
         output::line(&format!(
-            "gap           cluster {system}: the history of timeline {timeline} is missing"
+            "gap           {of}: the history of timeline {timeline} is missing"
         ));
+    }
+    for one in log.database.iter().flat_map(|log| &log.timelines) {
+        if one.lost.is_some() {
+            let timeline = one.timeline;
+            output::line(&format!(
+                "gap           {of}: transactions before timeline {timeline} may be missing"
+            ));
+        }
     }
     if log.faults().next().is_none() && !quiet {
         let objects = output::count(log.check.objects, "object");
@@ -36,26 +45,34 @@ pub(super) fn show(log: &VerifiedLog, quiet: bool) {
                 format!("all {bytes} in {objects} read and right")
             }
         };
-        output::line(&format!("log           cluster {system}: {right}"));
+        output::line(&format!("log           {of}: {right}"));
+    }
+}
+
+/// Whose log it is.
+fn subject(log: &VerifiedLog) -> String {
+    match &log.database {
+        Some(database) => database.path.clone(),
+        None => format!("cluster {}", log.system),
     }
 }
 
 /// Reports at the end what is wrong.
 pub(super) fn complain(logs: &[VerifiedLog]) {
     for log in logs {
-        let (system, faults) = (log.system, log.faults().count() as u64);
+        let (of, faults) = (subject(log), log.faults().count() as u64);
         if let Some(first) = log.faults().next() {
             let what = match log.is_damaged() {
                 true => format!("is damaged: {}", output::count(faults, "fault")),
                 false => "could not be read".to_owned(),
             };
-            output::note(&format!("error: the log of cluster {system} {what}"));
+            output::note(&format!("error: the log of {of} {what}"));
             if let Some(hint) = hints::log(first) {
                 output::note(&format!("hint: {hint}"));
             }
         } else if log.has_gaps() {
             output::note(&format!(
-                "warning: the log of cluster {system} is not whole: some moments cannot be restored"
+                "warning: the log of {of} is not whole: some moments cannot be restored"
             ));
             let place = crate::words::quoted(&log.place.display().to_string());
             output::note(&format!(
@@ -76,7 +93,7 @@ pub(super) fn document(log: &VerifiedLog) -> Value {
         })
     });
     let timelines = log.check.without_history.iter().map(|one| one.0);
-    json!({
+    let mut document = json!({
         "place": log.place.to_string_lossy(),
         "system": log.system.to_string(),
         "ok": log.faults().next().is_none(),
@@ -86,5 +103,11 @@ pub(super) fn document(log: &VerifiedLog) -> Value {
         "damage": damage.collect::<Vec<_>>(),
         "gaps": gaps.collect::<Vec<_>>(),
         "timelines_without_history": timelines.collect::<Vec<_>>(),
-    })
+    });
+    if let Some(database) = &log.database {
+        let timelines = database.timelines.iter().map(info::commits_document);
+        document["database"] = database.path.clone().into();
+        document["timelines"] = timelines.collect();
+    }
+    document
 }

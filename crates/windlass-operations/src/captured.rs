@@ -1,0 +1,211 @@
+//! The transactions of a SQLite database on their way into a place.
+//!
+//!   place: where does its log end? --> does the database go on from there? -- yes --> go on
+//!                                                                          -- no --> new timeline
+//!   look --> transactions --> records --> sync
+//!
+//! Invariants
+//! - A timeline has every transaction from its beginning on. What may be lost begins a new one.
+//! - What a look found is durable before the next look lets the database remove it.
+
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use windlass_engine::Cancel;
+use windlass_engine::media::{LogRecord, RecordKind};
+use windlass_postgres::Timeline;
+use windlass_repository::{
+    CommitLog, LogPlace, NewCommit, StandAbout, database_number, log_systems,
+};
+use windlass_sqlite::LogCapture;
+
+use crate::caller::Caller;
+use crate::database::DatabaseName;
+use crate::error::OperationError;
+use crate::notice::Notice;
+
+/// What was captured of a database.
+#[derive(Clone, Debug, PartialEq)]
+pub struct CapturedLog {
+    /// The database.
+    pub database: PathBuf,
+    /// The place.
+    pub place: PathBuf,
+    /// The timeline at the end.
+    pub timeline: Timeline,
+    /// How many transactions that timeline has.
+    pub number: u64,
+    /// How many transactions came.
+    pub commits: u64,
+    /// Bytes of their pages.
+    pub bytes: u64,
+    /// How many timelines were begun, because something before may be lost.
+    pub breaks: u64,
+    /// For how long writers had to wait at most.
+    pub held_longest: Duration,
+}
+
+/// A database whose transactions go into a place.
+pub(crate) struct Capturing {
+    capture: LogCapture,
+    log: CommitLog,
+    captured: CapturedLog,
+    /// What comes next was not there at this moment.
+    after_nanos: i64,
+    /// The time of the last look.
+    by_nanos: i64,
+}
+
+impl Capturing {
+    /// Begins to capture, as the owner of the database. `before` is what earlier sessions did.
+    pub(crate) fn open(
+        caller: &Caller,
+        (path, place): (&Path, &Path),
+        before: Option<CapturedLog>,
+        cancel: &Cancel,
+    ) -> Result<Self, OperationError> {
+        // Fails if the place is not there: its disk may not be mounted.
+        log_systems(place)?;
+        DatabaseName::Sqlite(path.to_owned()).become_owner(caller.process)?;
+        let begun_nanos = nanos_now();
+        let capture = LogCapture::begin(path, cancel)?;
+        let database = capture.path().to_owned();
+        let log = LogPlace::of_database(place, database_number(&database));
+        let log = CommitLog::open(&log)?;
+        let mut capturing = Self {
+            captured: CapturedLog {
+                place: place.to_owned(),
+                timeline: log.timeline(),
+                number: log.number(),
+                commits: before.as_ref().map_or(0, |before| before.commits),
+                bytes: before.as_ref().map_or(0, |before| before.bytes),
+                breaks: before.as_ref().map_or(0, |before| before.breaks),
+                held_longest: before.map_or(Duration::ZERO, |before| before.held_longest),
+                database,
+            },
+            capture,
+            log,
+            after_nanos: begun_nanos,
+            by_nanos: nanos_now(),
+        };
+        capturing.join(caller)?;
+        Ok(capturing)
+    }
+
+    /// Goes on with the log of the place, or begins a timeline.
+    fn join(&mut self, caller: &Caller) -> Result<(), OperationError> {
+        let end = self.log.end_standing();
+        let goes_on = match &end {
+            Some(end) => self.capture.go_on_from(end)?,
+            None => false,
+        };
+        let lost = match (goes_on, end) {
+            (false, Some(_)) => Some("the database's log does not go on from there".to_owned()),
+            _ => None,
+        };
+        self.captured.breaks += u64::from(lost.is_some());
+        // The times in a log ascend, whatever the clock does.
+        if let Some(end) = self.log.end_nanos().filter(|_| goes_on) {
+            (self.after_nanos, self.by_nanos) = (end, self.by_nanos.max(end));
+        }
+        let (stand, about) = self.here(lost)?;
+        match goes_on {
+            true => self.log.go_on(stand, about)?,
+            false => self.log.begin(stand, about)?,
+        }
+        self.log.sync()?;
+        self.captured.timeline = self.log.timeline();
+        caller.tell(&Notice::Captures {
+            database: &self.captured.database,
+            timeline: self.captured.timeline,
+            goes_on,
+            is_first: !goes_on && self.captured.timeline == Timeline(1),
+        });
+        Ok(())
+    }
+
+    /// Where the database stands.
+    fn here(&self, lost: Option<String>) -> Result<(LogRecord, StandAbout), OperationError> {
+        let standing = self.capture.standing()?;
+        let (page_bytes, page_count) = self.capture.shape();
+        let stand = LogRecord {
+            kind: RecordKind::Stand,
+            page_bytes,
+            page_count,
+            count: 0,
+            frame: standing.point.frame,
+            salts: standing.point.salts,
+            sums: standing.point.sums,
+            number: 0,
+            after_nanos: self.by_nanos,
+            by_nanos: self.by_nanos,
+        };
+        let about = StandAbout {
+            path: self.captured.database.to_string_lossy().into_owned(),
+            standing,
+            lost,
+        };
+        Ok((stand, about))
+    }
+
+    /// Keeps the transactions since the last look, durably. Returns whether there were any.
+    pub(crate) fn look(&mut self, cancel: &Cancel) -> Result<bool, OperationError> {
+        let (log, captured) = (&mut self.log, &mut self.captured);
+        let before = captured.commits;
+        let (mut after_nanos, mut by_nanos) = (self.after_nanos, self.by_nanos);
+        self.capture.look(cancel, |capture, look| {
+            by_nanos = by_nanos.max(look.by_nanos);
+            for commit in &look.commits {
+                let new = NewCommit {
+                    commit: *commit,
+                    after_nanos,
+                    by_nanos,
+                };
+                log.commit(&new, |keep| capture.pages::<OperationError>(commit, keep))?;
+                captured.commits += 1;
+                captured.bytes += u64::from(commit.count) * u64::from(commit.page_bytes);
+            }
+            after_nanos = look.looked_nanos;
+            Ok::<_, OperationError>(log.sync()?)
+        })?;
+        (self.after_nanos, self.by_nanos) = (after_nanos, by_nanos);
+        captured.number = log.number();
+        captured.held_longest = captured.held_longest.max(self.capture.held_longest());
+        Ok(captured.commits > before)
+    }
+
+    /// Says in the log that nobody wrote up to the last look.
+    pub(crate) fn stand(&mut self) -> Result<(), OperationError> {
+        let (stand, about) = self.here(None)?;
+        // What was committed while the last look ended is found by the next one.
+        let by_nanos = self
+            .log
+            .end_nanos()
+            .map_or(self.after_nanos, |end| end.max(self.after_nanos));
+        self.log.stand(LogRecord { by_nanos, ..stand }, about)?;
+        Ok(self.log.sync()?)
+    }
+
+    /// Whether a process waits for us.
+    pub(crate) fn is_waited_for(&self) -> Result<bool, OperationError> {
+        Ok(self.capture.is_waited_for()?)
+    }
+
+    /// Ends, and says up to when nobody wrote.
+    pub(crate) fn end(mut self) -> Result<CapturedLog, OperationError> {
+        self.stand()?;
+        self.log.end()?;
+        self.capture.end()?;
+        Ok(self.captured)
+    }
+
+    /// Ends after a break: seals what was captured.
+    pub(crate) fn abandon(self) -> Result<CapturedLog, OperationError> {
+        self.log.end()?;
+        Ok(self.captured)
+    }
+}
+
+fn nanos_now() -> i64 {
+    windlass_engine::media::fitted(jiff::Timestamp::now().as_nanosecond())
+}

@@ -1,0 +1,82 @@
+//! Receives the transactions of a SQLite database, until the caller ends it.
+//!
+//!   look --> keep, sync --> wait, unless a checkpoint waits for us --> look ...
+//!
+//! What the database loses of its log before it was read is never passed over in silence: the log
+//! of the place goes on with a new timeline.
+
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use windlass_engine::Cancel;
+use windlass_sqlite::SqliteError;
+
+use super::{DATABASE_INTERVAL, ReceiveRequest};
+use crate::caller::Caller;
+use crate::captured::{CapturedLog, Capturing};
+use crate::error::OperationError;
+use crate::notice::Notice;
+
+/// How long a wait lasts before locks and the caller are looked at again.
+const STEP: Duration = Duration::from_millis(5);
+/// If nobody wrote for so long, the log says that.
+const QUIET: Duration = Duration::from_secs(60);
+
+pub(super) fn receive(
+    caller: &Caller,
+    (request, path): (&ReceiveRequest, &Path),
+    cancel: &Cancel,
+) -> Result<CapturedLog, OperationError> {
+    let mut before = None;
+    loop {
+        let capturing = Capturing::open(caller, (path, &request.to), before.take(), cancel)?;
+        match session(capturing, request, cancel)? {
+            (received, None) => return Ok(received),
+            (received, Some(error)) => {
+                caller.tell(&Notice::CaptureBroken(&error));
+                before = Some(received);
+            }
+        }
+    }
+}
+
+/// Captures until the caller ends it, or until something breaks that another session may mend.
+fn session(
+    mut capturing: Capturing,
+    request: &ReceiveRequest,
+    cancel: &Cancel,
+) -> Result<(CapturedLog, Option<SqliteError>), OperationError> {
+    let interval = request.interval.unwrap_or(DATABASE_INTERVAL);
+    // What is under way is finished, so that the last look has everything.
+    let patient = Cancel::new();
+    let mut written = Instant::now();
+    loop {
+        let is_last = cancel.is_cancelled();
+        match capturing.look(&patient) {
+            Ok(true) => written = Instant::now(),
+            Ok(false) if written.elapsed() >= QUIET => {
+                capturing.stand()?;
+                written = Instant::now();
+            }
+            Ok(false) => {}
+            Err(OperationError::Sqlite(SqliteError::Busy { .. })) if !is_last => {}
+            Err(OperationError::Sqlite(error)) if error.is_break() => {
+                return Ok((capturing.abandon()?, Some(error)));
+            }
+            Err(error) => return Err(error),
+        }
+        if is_last {
+            return Ok((capturing.end()?, None));
+        }
+        wait(&capturing, interval, cancel)?;
+    }
+}
+
+/// Waits for the next look.
+fn wait(capturing: &Capturing, interval: Duration, cancel: &Cancel) -> Result<(), OperationError> {
+    let since = Instant::now();
+    while since.elapsed() < interval && !cancel.is_cancelled() && !capturing.is_waited_for()? {
+        std::thread::sleep(STEP.min(interval));
+    }
+    Ok(())
+}

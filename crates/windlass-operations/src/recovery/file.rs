@@ -1,0 +1,205 @@
+//! How a restored SQLite database goes on from its set: which log, and up to which transaction.
+//!
+//!   set --> where does it stand in the log? --> which transaction is the last one? --> plan
+//!   plan, restored file --> pages of each transaction --> the database at that moment
+
+use std::fs::File;
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+
+use jiff::Timestamp;
+use windlass_engine::media::LogRecord;
+use windlass_engine::{OpenSet, OpenStripe};
+use windlass_postgres::{RecoveryAction, RecoveryPoint, RecoveryTimeline, Timeline};
+use windlass_repository::{
+    CommitReader, Linked, LogPlace, Record, RepositoryError, database_number, link,
+};
+use windlass_sqlite::DatabaseFacts;
+
+use super::error::RecoveryError;
+use super::request::RecoveryRequest;
+use crate::error::OperationError;
+
+/// A way to a moment that exists.
+#[derive(Clone, Debug)]
+pub struct FilePlan {
+    /// The moment.
+    pub point: RecoveryPoint,
+    /// Where the log is.
+    pub place: PathBuf,
+    /// Where the set stands in it.
+    pub from: Linked,
+    /// The last transaction.
+    pub to: u64,
+    /// It was not there at the first of these moments, and there at the second.
+    pub moment: (Timestamp, Timestamp),
+    log: LogPlace,
+}
+
+/// How a set goes on to the point; nothing if the set itself is the point. Fails if it does not get
+/// there.
+pub(super) fn plan(
+    set: &OpenSet,
+    request: &RecoveryRequest,
+) -> Result<Option<FilePlan>, OperationError> {
+    let is_plain =
+        request.timeline == RecoveryTimeline::Latest && request.action == RecoveryAction::Promote;
+    match &request.point {
+        _ if !is_plain => return Err(RecoveryError::NoServer.into()),
+        RecoveryPoint::Immediate => return Ok(None),
+        RecoveryPoint::Time(_) | RecoveryPoint::Latest => {}
+        other => {
+            let target = other.to_string();
+            return Err(RecoveryError::NotOfDatabase { target }.into());
+        }
+    }
+    let facts = DatabaseFacts::of_set(&set.description().facts)?;
+    let Some(standing) = facts.standing else {
+        return Err(RecoveryError::NoStanding.into());
+    };
+    let own = set.stripes().first().map(OpenStripe::location);
+    let own = own.and_then(Path::parent).unwrap_or(Path::new("."));
+    let place = request.log.as_deref().unwrap_or(own);
+    let place = std::path::absolute(place).unwrap_or_else(|_| place.to_owned());
+    // Fails if the place is not there.
+    windlass_repository::log_databases(&place)?;
+    let log = LogPlace::of_database(&place, database_number(Path::new(&facts.path)));
+    if log.timelines()?.is_empty() {
+        let system = None;
+        return Err(RepositoryError::NoLog { place, system }.into());
+    }
+    let Some(from) = link(&log, &standing)? else {
+        return Err(RecoveryError::NotLinked { place }.into());
+    };
+    let (to, moment) = last_commit(&log, from, request)?;
+    Ok(Some(FilePlan {
+        point: request.point.clone(),
+        place,
+        from,
+        to,
+        moment,
+        log,
+    }))
+}
+
+/// The last transaction up to the point.
+fn last_commit(
+    log: &LogPlace,
+    from: Linked,
+    request: &RecoveryRequest,
+) -> Result<(u64, (Timestamp, Timestamp)), OperationError> {
+    let limit = match &request.point {
+        RecoveryPoint::Time(time) => Some(*time),
+        _ => None,
+    };
+    let is_within = |moment: Timestamp| match limit {
+        Some(limit) if request.inclusive => moment <= limit,
+        Some(limit) => moment < limit,
+        None => true,
+    };
+    let mut reader = CommitReader::new(log, from.timeline)?;
+    reader.seek(from.object);
+    let (mut found, mut end) = (None, None);
+    while let Some(record) = reader.next_record()? {
+        let head = record.head();
+        let by = moment(head.by_nanos);
+        end = Some(by);
+        if head.number < from.number {
+            continue;
+        }
+        if is_within(by) {
+            // A stand repeats the transaction before it, at a later moment.
+            if found.is_none_or(|(number, _)| number < head.number) {
+                found = Some((head.number, (moment(head.after_nanos), by)));
+            }
+        } else if found.is_none() {
+            let target = request.point.to_string();
+            let end = by.to_string();
+            return Err(RecoveryError::BeforeSet { target, end }.into());
+        } else {
+            break;
+        }
+    }
+    let is_newest = log.timelines()?.last() == Some(&from.timeline);
+    let end = end.unwrap_or_default();
+    if limit.is_some_and(|limit| limit > end) || limit.is_none() && !is_newest {
+        return Err(RecoveryError::NotCaptured {
+            target: request.point.to_string(),
+            timeline: from.timeline,
+            end,
+            is_newest,
+        }
+        .into());
+    }
+    Ok(found.unwrap_or((from.number, (end, end))))
+}
+
+fn moment(nanos: i64) -> Timestamp {
+    Timestamp::from_nanosecond(nanos.into()).unwrap_or_default()
+}
+
+impl FilePlan {
+    /// The timeline.
+    pub fn timeline(&self) -> Timeline {
+        self.from.timeline
+    }
+
+    /// How many transactions come behind the set.
+    pub fn commits(&self) -> u64 {
+        self.to.saturating_sub(self.from.number)
+    }
+
+    /// Puts the pages of the transactions into a file that holds what the set has. It is durable
+    /// then.
+    pub(crate) fn replay(
+        &self,
+        (file, path): (&File, &Path),
+        cancel: &windlass_engine::Cancel,
+    ) -> Result<(), OperationError> {
+        let mut reader = CommitReader::new(&self.log, self.from.timeline)?;
+        reader.seek(self.from.object);
+        let mut page = Vec::new();
+        let mut last: Option<LogRecord> = None;
+        while let Some(record) = reader.next_record()? {
+            cancel.check()?;
+            let Record::Commit(head) = record else {
+                continue;
+            };
+            if head.number > self.to {
+                break;
+            }
+            if head.number <= self.from.number {
+                continue;
+            }
+            while let Some(number) = reader.page(&head, &mut page)? {
+                let at = u64::from(number - 1) * u64::from(head.page_bytes);
+                let written = file.write_all_at(&page, at);
+                written.map_err(|source| failed("write", path, source))?;
+            }
+            last = Some(head);
+        }
+        if let Some(last) = last {
+            let bytes = u64::from(last.page_count) * u64::from(last.page_bytes);
+            let cut = file.set_len(bytes);
+            cut.map_err(|source| failed("cut", path, source))?;
+            let synced = file.sync_all();
+            synced.map_err(|source| failed("sync", path, source))?;
+        }
+        match last.map_or(self.from.number, |last| last.number) == self.to {
+            true => Ok(()),
+            false => Err(RecoveryError::LogShrank {
+                place: self.place.clone(),
+            }
+            .into()),
+        }
+    }
+}
+
+fn failed(action: &'static str, path: &Path, source: std::io::Error) -> OperationError {
+    windlass_sqlite::SqliteError::Io {
+        action,
+        path: path.to_owned(),
+        source,
+    }
+    .into()
+}

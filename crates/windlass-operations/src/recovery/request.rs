@@ -1,0 +1,23 @@
+//! How far a restored database goes on, as a user asks for it.
+
+use std::path::{Path, PathBuf};
+
+use windlass_postgres::{RecoveryAction, RecoveryPoint, RecoveryTimeline};
+
+/// Up to where a restored database recovers.
+#[derive(Clone, Debug)]
+pub struct RecoveryRequest {
+    /// The point.
+    pub point: RecoveryPoint,
+    /// Whether what lies exactly at the point is still recovered.
+    pub inclusive: bool,
+    /// On which timeline.
+    pub timeline: RecoveryTimeline,
+    /// What the server does then.
+    pub action: RecoveryAction,
+    /// The place of the log; without it that of the set.
+    pub log: Option<PathBuf>,
+    /// The command that fetches log for the server, for a place and a cluster: in the form of
+    /// restore_command.
+    pub fetch: fn(&Path, u64) -> String,
+}

@@ -1,0 +1,25 @@
+//! The log of a SQLite database in a place: its transactions, in objects.
+//!
+//!   object = [stand][commit][commit] ... [stand][commit] ...
+//!
+//! Each object begins with a stand: which state the records before lead to, and where that state
+//! stands in the database's own log. So every object can be read alone, and a set is found in the
+//! log by where its state stands (`link`). A timeline has every transaction from its first stand
+//! on. If something was lost in between, a new timeline begins.
+//!
+//! Invariants
+//! - A record counts if it is there completely. A writer that was cut off leaves the part of one at
+//!   the end of its object. The next object then begins behind it, with a stand at the last whole
+//!   record.
+//! - A reader checks that each object goes on where the one before ended.
+//! - Two processes never write the log of one database.
+
+mod link;
+mod reader;
+mod stand;
+mod writer;
+
+pub use link::{Linked, link};
+pub use reader::{CommitReader, Record};
+pub use stand::{StandAbout, database_number};
+pub use writer::{CommitLog, NewCommit};

@@ -1,0 +1,288 @@
+//! Reads the records of a timeline, object after object.
+
+use std::io::ErrorKind;
+
+use windlass_media::{
+    FormatError, LOG_RECORD_BYTES, LOG_STAND_BYTES_MAX, LogRecord, RecordKind, Structure, fitted,
+};
+use windlass_postgres::Timeline;
+use windlass_sqlite::LogPoint;
+
+use super::stand::{StandAbout, point_of};
+use crate::error::{FormatContext, RepositoryError};
+use crate::object::{FrameMemory, LogObject};
+use crate::place::{LogPlace, ObjectName};
+
+/// A record.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Record {
+    /// Where the state stands.
+    Stand(LogRecord, StandAbout),
+    /// A transaction.
+    Commit(LogRecord),
+}
+
+impl Record {
+    /// Its head.
+    pub fn head(&self) -> &LogRecord {
+        match self {
+            Self::Stand(head, _) | Self::Commit(head) => head,
+        }
+    }
+
+    /// The commit at which the database stands then.
+    pub fn point(&self) -> LogPoint {
+        point_of(self.head())
+    }
+}
+
+/// The records of a timeline.
+pub struct CommitReader {
+    place: LogPlace,
+    timeline: Timeline,
+    objects: Vec<ObjectName>,
+    /// The object to open next.
+    next: usize,
+    open: Option<Open>,
+    /// Where the record stands that was read last, and its number.
+    before: Option<(LogPoint, u64)>,
+}
+
+/// An object that is read from its beginning.
+struct Open {
+    object: LogObject,
+    memory: FrameMemory,
+    frame: usize,
+    /// How much of the frame was read.
+    used: usize,
+    /// Bytes of the last record that were not read.
+    skip: u64,
+    is_new: bool,
+}
+
+impl CommitReader {
+    /// The records of a timeline, from the beginning.
+    pub fn new(place: &LogPlace, timeline: Timeline) -> Result<Self, RepositoryError> {
+        Ok(Self {
+            place: place.clone(),
+            timeline,
+            objects: place.objects(timeline)?,
+            next: 0,
+            open: None,
+            before: None,
+        })
+    }
+
+    /// How many objects there are.
+    pub fn objects(&self) -> usize {
+        self.objects.len()
+    }
+
+    /// Goes on with this object, counted from 0.
+    pub fn seek(&mut self, object: usize) {
+        (self.next, self.open, self.before) = (object, None, None);
+    }
+
+    /// The next record. `None` at the end of the timeline.
+    pub fn next_record(&mut self) -> Result<Option<Record>, RepositoryError> {
+        loop {
+            if self.open.is_none() && !self.open_next()? {
+                return Ok(None);
+            }
+            if let Some(record) = self.next_of_object()? {
+                return Ok(Some(record));
+            }
+        }
+    }
+
+    /// The next record of the object that `seek` chose. `None` at its end.
+    pub(crate) fn next_of_object(&mut self) -> Result<Option<Record>, RepositoryError> {
+        if self.open.is_none() && (self.before.is_some() || !self.open_next()?) {
+            return Ok(None);
+        }
+        let Some(open) = &mut self.open else {
+            return Ok(None);
+        };
+        let record = open.record()?;
+        match &record {
+            Some(record) => self.check_order(record)?,
+            None => self.open = None,
+        }
+        Ok(record)
+    }
+
+    /// Reads the next page of the transaction that was read last, with its number. False behind the
+    /// last one.
+    pub fn page(
+        &mut self,
+        commit: &LogRecord,
+        into: &mut Vec<u8>,
+    ) -> Result<Option<u32>, RepositoryError> {
+        let Some(open) = self.open.as_mut().filter(|open| open.skip > 0) else {
+            return Ok(None);
+        };
+        let mut number = [0; 4];
+        into.resize(commit.page_bytes as usize, 0);
+        let is_there = open.read(&mut number)? && open.read(into)?;
+        open.skip = open.skip.saturating_sub(4 + u64::from(commit.page_bytes));
+        let number = u32::from_le_bytes(number);
+        match is_there && number > 0 {
+            true => Ok(Some(number)),
+            false => Err(open.damaged("a page of it cannot be read")),
+        }
+    }
+
+    fn open_next(&mut self) -> Result<bool, RepositoryError> {
+        let Some(name) = self.objects.get(self.next) else {
+            return Ok(false);
+        };
+        let object = match self.place.open_object(self.timeline, name) {
+            // It was sealed meanwhile, and has another name.
+            Err(RepositoryError::Io { source, .. })
+                if source.kind() == ErrorKind::NotFound && name.end.is_none() =>
+            {
+                let start = name.start;
+                self.objects = self.place.objects(self.timeline)?;
+                let now = self.objects.iter().find(|object| object.start == start);
+                match now {
+                    Some(name) => self.place.open_object(self.timeline, name)?,
+                    None => return Ok(false),
+                }
+            }
+            opened => opened?,
+        };
+        self.next += 1;
+        self.open = Some(Open {
+            memory: FrameMemory::new(&object.path)?,
+            object,
+            frame: 0,
+            used: 0,
+            skip: 0,
+            is_new: true,
+        });
+        Ok(true)
+    }
+
+    /// Refuses an object that does not go on where the one before ended, and transactions that do
+    /// not follow each other.
+    fn check_order(&mut self, record: &Record) -> Result<(), RepositoryError> {
+        let Some(open) = &mut self.open else {
+            return Ok(());
+        };
+        let is_new = std::mem::take(&mut open.is_new);
+        let (point, number) = (record.point(), record.head().number);
+        let fault = match (record, self.before) {
+            (Record::Commit(_), _) if is_new => Some("does not begin with a stand"),
+            (Record::Stand(..), Some(before)) if is_new && before != (point, number) => {
+                Some("does not go on where the one before ended")
+            }
+            (Record::Stand(..), Some((_, before))) if before != number => {
+                Some("has a stand of another state")
+            }
+            (Record::Commit(_), Some((_, before))) if before + 1 != number => {
+                Some("lacks a transaction")
+            }
+            _ => None,
+        };
+        self.before = Some((point, number));
+        fault.map_or(Ok(()), |what| {
+            Err(RepositoryError::Misplaced {
+                path: open.object.path.clone(),
+                what,
+            })
+        })
+    }
+}
+
+impl Open {
+    /// The next record, if it is there completely.
+    fn record(&mut self) -> Result<Option<Record>, RepositoryError> {
+        if !self.pass(self.skip)? {
+            return Ok(None);
+        }
+        self.skip = 0;
+        let mut head = [0; LOG_RECORD_BYTES];
+        if !self.read(&mut head)? {
+            return Ok(None);
+        }
+        let head = LogRecord::decode(&head).of(&self.object.path)?;
+        match head.kind {
+            RecordKind::Commit => {
+                self.skip = u64::from(head.count) * (4 + u64::from(head.page_bytes));
+                Ok((self.skip <= self.left()).then_some(Record::Commit(head)))
+            }
+            RecordKind::Stand => {
+                let mut about = vec![0; head.count.min(LOG_STAND_BYTES_MAX) as usize];
+                if !self.read(&mut about)? {
+                    return Ok(None);
+                }
+                let about = serde_json::from_slice(&about);
+                let about = about.map_err(|_| self.damaged("a stand of it makes no sense"))?;
+                Ok(Some(Record::Stand(head, about)))
+            }
+        }
+    }
+
+    /// How many bytes of records the object has behind this one.
+    fn left(&self) -> u64 {
+        let starts = self.object.index();
+        let at = match starts.get(self.frame) {
+            Some(entry) => entry.position + self.used as u64,
+            None => self.object.end(),
+        };
+        self.object.end() - at
+    }
+
+    /// Passes over bytes; frames that nobody needs are not decoded.
+    fn pass(&mut self, bytes: u64) -> Result<bool, RepositoryError> {
+        let mut left = bytes;
+        while left > 0 {
+            let index = self.object.index();
+            let Some(entry) = index.get(self.frame) else {
+                return Ok(false);
+            };
+            let end = index
+                .get(self.frame + 1)
+                .map_or(self.object.end(), |next| next.position);
+            let rest = end - entry.position - self.used as u64;
+            if left < rest {
+                if self.used == 0 {
+                    self.object.read_frame(self.frame, &mut self.memory)?;
+                }
+                self.used += fitted::<usize, u64>(left);
+                return Ok(true);
+            }
+            (self.frame, self.used, left) = (self.frame + 1, 0, left - rest);
+        }
+        Ok(true)
+    }
+
+    /// Fills `into`. False if the object ends before.
+    fn read(&mut self, into: &mut [u8]) -> Result<bool, RepositoryError> {
+        let mut done = 0;
+        while done < into.len() {
+            if self.frame >= self.object.index().len() {
+                return Ok(false);
+            }
+            if self.used == 0 {
+                self.object.read_frame(self.frame, &mut self.memory)?;
+            }
+            let bytes = self.memory.decoded.get(self.used..).unwrap_or_default();
+            let count = bytes.len().min(into.len() - done);
+            into[done..done + count].copy_from_slice(&bytes[..count]);
+            (done, self.used) = (done + count, self.used + count);
+            if self.used >= self.memory.decoded.len() {
+                (self.frame, self.used) = (self.frame + 1, 0);
+            }
+        }
+        Ok(true)
+    }
+
+    fn damaged(&self, what: &'static str) -> RepositoryError {
+        let structure = Structure::LogRecord;
+        RepositoryError::Object {
+            path: self.object.path.clone(),
+            source: FormatError::Invalid { structure, what },
+        }
+    }
+}

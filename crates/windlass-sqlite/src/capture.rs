@@ -1,0 +1,323 @@
+//! The capture: keeps every transaction of a database in WAL mode, as it happens.
+//!
+//!   look:  next pin begins --> index: commits since --> pages, to whoever keeps them
+//!                              --> last pin ends --> copy the log into the file, if it is time
+//!
+//! SQLite removes nothing from its log that a reader may need, and a log begins again from its
+//! start only if it was copied into the file completely. A pin is such a reader. Why nothing is
+//! lost as long as one pin begins before the last one ends:
+//!
+//! 1. A pin holds a read mark. While mark 1 to 4 is held, the log does not begin again. What is
+//!    behind the mark is not copied into the file.
+//! 2. If the whole log is in the file, a pin gets mark 0. While it is held, nothing is copied. The
+//!    log may begin again once with frames, because what it had is in the file. Then it cannot be
+//!    copied, so it does not begin again. (It may begin again empty, several times.)
+//! 3. When a pin gets mark 0, everything that is in the file has been captured: the pin before
+//!    kept what was not captured from being copied.
+//! 4. So between two looks the log began again at most once with frames, and only if the last look
+//!    had all of the generation before. All frames of the new one are there.
+//!
+//! A commit counts only if the index tells of it. After a crash the log may end with one that the
+//! index does not have, and the next writer overwrites it.
+//!
+//! Invariants
+//! - Nothing that was captured is given out twice, and nothing is left out: the checksum of SQLite
+//!   runs on from the last captured frame to that in the index, or the look fails.
+//! - Writers wait only while the log is copied in their absence, which is done if it has grown to
+//!   [`HELD_FRAMES`]. It is measured.
+//!
+//! Locking: as in `session.rs`. The process has no other connection to the database.
+
+mod frames;
+
+use std::fs::File;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use windlass_engine::Cancel;
+
+use crate::database::{Database, check_same_file};
+use crate::error::{IoContext, SqliteError};
+use crate::facts::JournalMode;
+use crate::lock;
+use crate::session::Session;
+use crate::shm::WalIndex;
+use crate::sides::check_side;
+use crate::standing::{FileMark, LogPoint, Standing, now_nanos};
+use crate::view::{beside, read_index};
+pub use frames::Commit;
+use frames::LogFrames;
+
+/// From so many frames on, the capture copies the log into the file, as SQLite does by default.
+const COPIED_FRAMES: u32 = 1000;
+/// If the log has grown to so many frames, because writers commit all the time, the capture keeps
+/// them from it for as long as copying takes.
+const HELD_FRAMES: u32 = 8 * COPIED_FRAMES;
+/// The salts of a log that nobody has written to.
+const NO_SALTS: [u8; 8] = [0; 8];
+/// How often to try to find no other process inside a checkpoint.
+const TRIES_MAX: u32 = 20;
+/// How often to try to find no writer.
+const HOLD_TRIES_MAX: u32 = 100;
+/// Pause between two tries.
+const PAUSE: Duration = Duration::from_millis(1);
+
+/// A database whose transactions are captured.
+pub struct LogCapture {
+    database: Database,
+    // The sessions are dropped before the file of the index: closing it would drop their locks.
+    pins: [Session; 2],
+    /// Which of them holds the pin.
+    held: usize,
+    /// Copies the log into the file.
+    copier: Session,
+    /// Keeps writers away.
+    holder: Session,
+    shm: Arc<File>,
+    frames: LogFrames,
+    index: WalIndex,
+    /// The last commit that was given out.
+    last: LogPoint,
+    held_longest: Duration,
+}
+
+/// What a look found.
+#[derive(Debug)]
+pub struct Look {
+    /// The transactions since the last look, oldest first.
+    pub commits: Vec<Commit>,
+    /// What the next look finds was not there at this moment: nanoseconds since 1970.
+    pub looked_nanos: i64,
+    /// All of them were there at this moment.
+    pub by_nanos: i64,
+    /// The commit that the database stands at.
+    pub point: LogPoint,
+}
+
+impl LogCapture {
+    /// Begins to capture what comes from now on.
+    pub fn begin(path: &Path, cancel: &Cancel) -> Result<Self, SqliteError> {
+        let database = Database::open(path)?;
+        if database.facts().journal_mode != JournalMode::Wal {
+            let path = database.path.clone();
+            return Err(SqliteError::NoLog { path });
+        }
+        check_same_file(&database.path, &database.file)?;
+        let open = || Session::open(&database.path, &database.file);
+        let (mut first, second, copier, holder) = (open()?, open()?, open()?, open()?);
+        first.begin(database.lock_wait, cancel)?;
+        let shm = first.shm()?;
+        let index = index_of(&database, &shm)?;
+        Ok(Self {
+            last: LogPoint::of(&index),
+            frames: LogFrames::open(&database.path)?,
+            pins: [first, second],
+            held: 0,
+            copier,
+            holder,
+            shm,
+            index,
+            database,
+            held_longest: Duration::ZERO,
+        })
+    }
+
+    /// The database's file, without symbolic links.
+    pub fn path(&self) -> &Path {
+        &self.database.path
+    }
+
+    /// Bytes of a page, and pages of the state that the last look led to.
+    pub fn shape(&self) -> (u32, u32) {
+        let page_bytes = match self.index.page_bytes {
+            0 => self.database.facts().page_bytes,
+            bytes => bytes,
+        };
+        (page_bytes, self.index.page_count)
+    }
+
+    /// Where the state stands with which the capture began, or which the last look led to.
+    pub fn standing(&self) -> Result<Standing, SqliteError> {
+        let file = FileMark::take(&self.database.file, &self.database.path)?;
+        let point = self.last;
+        Ok(Standing { point, file })
+    }
+
+    /// Goes on from a commit that was captured before this capture began. False if something may
+    /// have been lost since.
+    pub fn go_on_from(&mut self, before: &Standing) -> Result<bool, SqliteError> {
+        let now = self.standing()?;
+        let goes_on = match before.point.salts {
+            _ if !now.file.is_same_file(&before.file) => false,
+            // There was no log yet, and what came later may have come and gone.
+            NO_SALTS => now.proves_unchanged_since(before),
+            _ => self.frames.have(&before.point, &self.index)?,
+        };
+        if goes_on {
+            self.last = before.point;
+        }
+        Ok(goes_on)
+    }
+
+    /// Finds the transactions since the last look, and gives them to `keep`, which can read their
+    /// pages. Keeps the log from growing.
+    pub fn look<E: From<SqliteError>>(
+        &mut self,
+        cancel: &Cancel,
+        mut keep: impl FnMut(&Self, &Look) -> Result<(), E>,
+    ) -> Result<(), E> {
+        self.move_pin(cancel, &mut keep)?;
+        let length = self.index.frame_count;
+        if length < COPIED_FRAMES || self.index.backfilled >= length {
+            return Ok(());
+        }
+        self.copier.checkpoint()?;
+        let index = index_of(&self.database, &self.shm)?;
+        if index.backfilled >= index.frame_count {
+            return self.move_pin(cancel, &mut keep);
+        }
+        if length < HELD_FRAMES || !self.hold_writers()? {
+            return Ok(());
+        }
+        let since = Instant::now();
+        let copied = self.copy_alone(cancel, &mut keep);
+        let released = self.holder.release_writers();
+        self.held_longest = self.held_longest.max(since.elapsed());
+        copied.and_then(|()| Ok(released?))
+    }
+
+    /// Gives each page of a transaction of a look, with its number.
+    pub fn pages<E: From<SqliteError>>(
+        &self,
+        commit: &Commit,
+        page: impl FnMut(u32, &[u8]) -> Result<(), E>,
+    ) -> Result<(), E> {
+        self.frames.pages(commit, page)
+    }
+
+    /// Whether a process waits for the pin: it writes and copies at the same time, as a checkpoint
+    /// does that makes the log begin again.
+    pub fn is_waited_for(&self) -> Result<bool, SqliteError> {
+        let path = beside(&self.database.path, "-shm");
+        lock::is_restarting(&self.shm).during("ask for the locks of", &path)
+    }
+
+    /// For how long writers had to wait at most, because the log was copied in their absence.
+    pub fn held_longest(&self) -> Duration {
+        self.held_longest
+    }
+
+    /// Ends the capture.
+    pub fn end(self) -> Result<(), SqliteError> {
+        let Self {
+            pins,
+            copier,
+            holder,
+            shm,
+            ..
+        } = self;
+        let [first, second] = pins;
+        for session in [holder, copier, second, first] {
+            session.close()?;
+        }
+        drop(shm);
+        Ok(())
+    }
+
+    /// Begins the next pin, gives out what came since, and ends the last pin.
+    fn move_pin<E: From<SqliteError>>(
+        &mut self,
+        cancel: &Cancel,
+        keep: &mut impl FnMut(&Self, &Look) -> Result<(), E>,
+    ) -> Result<(), E> {
+        self.check_files()?;
+        self.wait_for_copiers()?;
+        let next = 1 - self.held;
+        self.pins[next].begin(self.database.lock_wait, cancel)?;
+        let looked_nanos = now_nanos();
+        let index = index_of(&self.database, &self.shm)?;
+        // Going on from an earlier capture, there is more to read than what came under this pin.
+        if !index.same_generation(&self.index) && self.last != LogPoint::of(&self.index) {
+            return Err(self.frames.lost("began again before it was read").into());
+        }
+        let commits = self.frames.since(&self.last, &index)?;
+        let look = Look {
+            commits,
+            looked_nanos,
+            by_nanos: now_nanos(),
+            point: LogPoint::of(&index),
+        };
+        self.index = index;
+        keep(self, &look)?;
+        self.pins[self.held].end()?;
+        self.held = next;
+        self.last = look.point;
+        Ok(())
+    }
+
+    /// Keeps writers away. A writer that never pauses leaves only short gaps.
+    fn hold_writers(&self) -> Result<bool, SqliteError> {
+        for _ in 0..HOLD_TRIES_MAX {
+            if self.holder.try_hold_writers()? {
+                return Ok(true);
+            }
+            std::thread::sleep(PAUSE);
+        }
+        Ok(false)
+    }
+
+    /// Copies the log while nobody can write. Without that, a writer that never pauses would make
+    /// the log grow without end.
+    fn copy_alone<E: From<SqliteError>>(
+        &mut self,
+        cancel: &Cancel,
+        keep: &mut impl FnMut(&Self, &Look) -> Result<(), E>,
+    ) -> Result<(), E> {
+        self.move_pin(cancel, keep)?;
+        for _ in 0..TRIES_MAX {
+            self.copier.checkpoint()?;
+            let index = index_of(&self.database, &self.shm)?;
+            if index.backfilled >= index.frame_count {
+                return self.move_pin(cancel, keep);
+            }
+            std::thread::sleep(PAUSE);
+        }
+        Ok(())
+    }
+
+    /// If the pin holds mark 0, makes sure that no process is inside a checkpoint when it leaves
+    /// that. SQLite up to 3.51.2 may lose what such a process copies from a log that begins again.
+    fn wait_for_copiers(&self) -> Result<(), SqliteError> {
+        if self.index.backfilled < self.index.frame_count {
+            return Ok(());
+        }
+        let now = index_of(&self.database, &self.shm)?;
+        if now.same_generation(&self.index) {
+            return Ok(());
+        }
+        for _ in 0..TRIES_MAX {
+            if self.copier.checkpoint()? {
+                break;
+            }
+            std::thread::sleep(PAUSE);
+        }
+        Ok(())
+    }
+
+    /// Fails if somebody replaced or removed one of the files.
+    fn check_files(&self) -> Result<(), SqliteError> {
+        check_same_file(&self.database.path, &self.database.file)?;
+        let shm = beside(&self.database.path, "-shm");
+        check_side(&shm, &self.shm)?;
+        self.frames.check_file()
+    }
+}
+
+fn index_of(database: &Database, shm: &File) -> Result<WalIndex, SqliteError> {
+    let path = beside(&database.path, "-shm");
+    read_index(shm, &path)?.ok_or(SqliteError::WalIndex {
+        path,
+        what: "its header does not come to rest",
+    })
+}

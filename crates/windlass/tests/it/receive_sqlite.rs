@@ -1,0 +1,341 @@
+//! The log of a SQLite database: every transaction that was received can be restored, and what may
+//! be lost is named.
+
+#![allow(clippy::disallowed_methods, reason = "fixtures need no durability")]
+
+use std::io::{BufRead, BufReader};
+use std::process::{Child, Stdio};
+
+use serde_json::Value;
+use windlass_testkit::sqlite::{CommitLedger, LedgerSpec, Random, Shell, Storm, run_once};
+
+use crate::support::*;
+
+/// A place whose database has 20 transactions.
+struct Receiving {
+    place: Place,
+    child: Option<Child>,
+}
+
+impl Drop for Receiving {
+    fn drop(&mut self) {
+        if let Some(mut child) = self.child.take() {
+            child.kill().unwrap_or_default();
+            child.wait().ok();
+        }
+    }
+}
+
+impl Receiving {
+    fn new() -> Self {
+        let place = Place::with_accounts(200);
+        Self { place, child: None }
+    }
+
+    /// Starts `receive`, and waits until it captures. Returns what it said first.
+    fn start(&mut self) -> String {
+        let (database, sets) = self.place.ends();
+        let mut command = command();
+        command.args(["receive", &database, "--to", &sets, "--interval", "10ms"]);
+        let child = command.stdout(Stdio::null()).stderr(Stdio::piped());
+        let mut child = child.spawn().unwrap();
+        let mut lines = BufReader::new(child.stderr.take().unwrap());
+        let mut line = String::new();
+        lines.read_line(&mut line).unwrap();
+        assert!(line.contains("timeline"), "{line}");
+        // Reads on: otherwise the command would wait for a reader.
+        std::thread::spawn(move || std::io::copy(&mut lines, &mut std::io::sink()));
+        self.child = Some(child);
+        line
+    }
+
+    fn stop(&mut self) {
+        let mut child = self.child.take().unwrap();
+        signal(&child, "INT");
+        assert!(child.wait().unwrap().success());
+    }
+
+    fn kill(&mut self) {
+        let mut child = self.child.take().unwrap();
+        child.kill().unwrap();
+        child.wait().unwrap();
+    }
+
+    fn back_up(&self, kind: &str) -> (i32, Value) {
+        let (database, sets) = self.place.ends();
+        json(&["backup", &database, "--to", &sets, "--type", kind])
+    }
+
+    /// The timelines of the log.
+    fn timelines(&self) -> Vec<Value> {
+        let (_, document) = json(&["info", &self.place.arg("sets")]);
+        let timelines = document["logs"][0]["timelines"].as_array();
+        timelines.cloned().unwrap_or_default()
+    }
+
+    /// How many transactions the newest timeline has.
+    fn received(&self) -> u64 {
+        let timelines = self.timelines();
+        let last = timelines
+            .last()
+            .map(|one| one["transactions"].as_u64().unwrap());
+        last.unwrap_or_default()
+    }
+
+    fn wait_for(&self, number: u64) {
+        while self.received() < number {
+            std::thread::sleep(std::time::Duration::from_millis(20));
+        }
+    }
+
+    /// Restores with these options. Returns how many transactions the database has, or the exit
+    /// code and what was said.
+    fn restored(&self, options: &[&str]) -> Result<u64, (i32, String)> {
+        let into = self.place.path("restored.db");
+        let sets = self.place.arg("sets");
+        let words = ["restore", &sets, "--into", into.to_str().unwrap()];
+        let output = windlass(&[&words[..], options].concat());
+        let code = output.status.code().unwrap();
+        if code != 0 {
+            assert!(!into.exists());
+            return Err((code, text(&output)));
+        }
+        let found = self.place.ledger.check(&into);
+        std::fs::remove_file(&into).unwrap();
+        Ok(found)
+    }
+}
+
+fn commit(place: &Place, shell: &mut Shell, number: u64) {
+    shell.run(&place.ledger.transaction(number));
+}
+
+#[test]
+fn every_moment_that_was_received_can_be_restored() {
+    let mut receiving = Receiving::new();
+    let mut shell = receiving.place.ledger.shell();
+    receiving.start();
+    commit(&receiving.place, &mut shell, 21);
+    assert_eq!(receiving.back_up("full").0, 0);
+    let mut moments = Vec::new();
+    let between = [
+        "PRAGMA wal_checkpoint(PASSIVE);",
+        "PRAGMA wal_checkpoint(FULL);",
+        "PRAGMA wal_checkpoint(RESTART);",
+        "VACUUM;",
+        "PRAGMA wal_checkpoint(TRUNCATE);",
+        "",
+        "PRAGMA journal_mode=delete;",
+    ];
+    let mut extra = 0;
+    for (number, sql) in (22..).zip(between) {
+        commit(&receiving.place, &mut shell, number);
+        // A change of the journal mode fails, because somebody else reads.
+        run_once(&receiving.place.ledger.path, sql).ok();
+        extra += u64::from(sql == "VACUUM;");
+        receiving.wait_for(number - 20 + extra);
+        moments.push((jiff::Timestamp::now().to_string(), number));
+    }
+    let (code, link) = receiving.back_up("incr");
+    assert_eq!((code, &link["type"]), (0, &Value::from("incr")));
+    commit(&receiving.place, &mut shell, 29);
+    receiving.stop();
+    assert_eq!(receiving.restored(&["--target-latest"]), Ok(29));
+    assert_eq!(receiving.restored(&["--target-immediate"]), Ok(28));
+    assert_eq!(receiving.restored(&[]), Ok(28));
+    for (moment, number) in &moments {
+        // Windlass takes the older set if the newer one comes too late.
+        assert_eq!(
+            receiving.restored(&["--target-time", moment]),
+            Ok(*number),
+            "{moment}"
+        );
+    }
+    let timelines = receiving.timelines();
+    assert_eq!(timelines.len(), 1);
+    assert_eq!(timelines[0]["sets"].as_array().unwrap().len(), 2);
+    let refused = |options: &[&str]| receiving.restored(options).unwrap_err();
+    for options in [
+        ["--target-lsn", "0/1"],
+        ["--target-xid", "7"],
+        ["--target-name", "here"],
+        ["--target-timeline", "1"],
+    ] {
+        let (code, said) = refused(&options);
+        assert_eq!(code, 2, "{said}");
+        assert!(said.contains("SQLite database"), "{said}");
+    }
+    let (code, said) = refused(&["--target-time", "2100-01-01T00:00:00Z"]);
+    assert!(
+        code == 1 && said.contains("is not in the log, which has every"),
+        "{said}"
+    );
+    let (code, said) = refused(&["--target-time", "2020-01-01T00:00:00Z"]);
+    assert!(
+        code == 1 && said.contains("lies before the end of the backup"),
+        "{said}"
+    );
+    let verified = windlass(&["verify", &receiving.place.arg("sets")]);
+    assert_eq!(verified.status.code(), Some(0), "{}", text(&verified));
+}
+
+/// Nobody empties the log meanwhile, so nothing is lost, and no gap is claimed.
+#[test]
+fn a_receiver_that_is_killed_goes_on_where_it_was() {
+    let mut receiving = Receiving::new();
+    let keeper = receiving.place.ledger.shell();
+    receiving.start();
+    let mut random = Random(12);
+    let mut shell = receiving.place.ledger.shell();
+    shell.run("PRAGMA wal_autocheckpoint=0;");
+    let mut number = 21;
+    commit(&receiving.place, &mut shell, number);
+    assert_eq!(receiving.back_up("full").0, 0);
+    for _ in 0..8 {
+        for _ in 0..1 + random.below(6) {
+            number += 1;
+            commit(&receiving.place, &mut shell, number);
+        }
+        receiving.kill();
+        receiving.start();
+    }
+    receiving.stop();
+    assert_eq!(receiving.timelines().len(), 1);
+    assert_eq!(receiving.received(), number - 20);
+    assert_eq!(receiving.restored(&["--target-latest"]), Ok(number));
+    let verified = windlass(&["verify", &receiving.place.arg("sets")]);
+    assert_eq!(verified.status.code(), Some(0), "{}", text(&verified));
+    keeper.close();
+}
+
+/// The writer empties its log as soon as nobody reads it. Each kill either loses nothing, or a new
+/// timeline begins; and each set leads to the end of its own timeline.
+#[test]
+fn kills_beside_a_writer_lose_nothing_that_is_not_named() {
+    let dir = tempfile::tempdir_in("/var/tmp").unwrap();
+    std::fs::create_dir(dir.path().join("sets")).unwrap();
+    let ledger = CommitLedger::create(&dir.path().join("shop.db"), LedgerSpec::default());
+    let place = Place { dir, ledger };
+    let mut receiving = Receiving { place, child: None };
+    let storm = Storm::start(
+        &receiving.place.ledger,
+        "PRAGMA wal_autocheckpoint=20;",
+        100,
+    );
+    let mut random = Random(3);
+    for round in 1..=6 {
+        receiving.start();
+        let committed = storm.committed();
+        storm.wait_for(committed + 10);
+        assert_eq!(receiving.back_up("full").0, 0, "round {round}");
+        let before = receiving.received();
+        let committed = storm.committed();
+        storm.wait_for(committed + 10 + u64::from(random.below(60)));
+        receiving.wait_for(before + 5);
+        receiving.kill();
+    }
+    receiving.start();
+    let committed = storm.committed();
+    storm.wait_for(committed + 10);
+    assert_eq!(receiving.back_up("full").0, 0);
+    let committed = storm.stop();
+    receiving.stop();
+    assert_eq!(receiving.restored(&["--target-latest"]), Ok(committed));
+    let timelines = receiving.timelines();
+    for timeline in &timelines {
+        let is_first = timeline["timeline"] == 1;
+        assert_eq!(timeline["lost"].is_null(), is_first, "{timeline}");
+        for set in timeline["sets"].as_array().unwrap() {
+            let end = timeline["end_time"].as_str().unwrap();
+            let options = ["--set", set.as_str().unwrap(), "--target-time", end];
+            assert!(receiving.restored(&options).unwrap() >= 10, "{timeline}");
+        }
+    }
+    let verified = windlass(&["verify", &receiving.place.arg("sets")]);
+    let expected = if timelines.len() > 1 { 3 } else { 0 };
+    assert_eq!(
+        verified.status.code(),
+        Some(expected),
+        "{}",
+        text(&verified)
+    );
+}
+
+#[test]
+fn a_log_that_was_emptied_between_two_copies_is_a_gap() {
+    let receiving = Receiving::new();
+    let mut shell = receiving.place.ledger.shell();
+    commit(&receiving.place, &mut shell, 21);
+    let (code, document) = receiving.back_up("log");
+    assert_eq!(
+        (code, &document["warnings"][0]["name"]),
+        (3, &"log-without-set".into())
+    );
+    assert_eq!(receiving.back_up("full").0, 0);
+    commit(&receiving.place, &mut shell, 22);
+    let (code, document) = receiving.back_up("log");
+    assert_eq!(
+        (code, &document["transactions"]),
+        (0, &1.into()),
+        "{document}"
+    );
+    assert_eq!(receiving.restored(&["--target-latest"]), Ok(22));
+    // Somebody empties the log, and goes on.
+    shell.run("PRAGMA wal_checkpoint(TRUNCATE);");
+    commit(&receiving.place, &mut shell, 23);
+    let (code, document) = receiving.back_up("log");
+    assert_eq!(
+        (code, &document["warnings"][0]["name"]),
+        (3, &"log-gap".into())
+    );
+    let (code, said) = receiving.restored(&["--target-latest"]).unwrap_err();
+    assert!(
+        code == 1 && said.contains("may lack transactions"),
+        "{said}"
+    );
+    let shown = text(&windlass(&["info", &receiving.place.arg("sets")]));
+    assert!(
+        shown.contains("transactions before timeline 2 may be missing"),
+        "{shown}"
+    );
+    let verified = windlass(&["verify", &receiving.place.arg("sets")]);
+    assert_eq!(verified.status.code(), Some(3), "{}", text(&verified));
+    // A new set leads to what comes.
+    assert_eq!(receiving.back_up("full").0, 0);
+    commit(&receiving.place, &mut shell, 24);
+    assert_eq!(receiving.back_up("log").0, 0);
+    assert_eq!(receiving.restored(&["--target-latest"]), Ok(24));
+}
+
+#[test]
+fn a_database_that_is_replaced_begins_a_timeline_and_one_that_is_deleted_ends_the_command() {
+    let mut receiving = Receiving::new();
+    receiving.start();
+    let path = receiving.place.ledger.path.clone();
+    let other = receiving.place.path("other.db");
+    std::fs::copy(&path, &other).unwrap();
+    std::fs::rename(&other, &path).unwrap();
+    while receiving.timelines().len() < 2 {
+        std::thread::sleep(std::time::Duration::from_millis(20));
+    }
+    std::fs::remove_file(&path).unwrap();
+    let status = receiving.child.take().unwrap().wait().unwrap();
+    assert_eq!(status.code(), Some(1));
+}
+
+#[test]
+fn two_receivers_and_a_slot_are_refused() {
+    let mut receiving = Receiving::new();
+    receiving.start();
+    let (database, sets) = receiving.place.ends();
+    let words = ["receive", &database, "--to", &sets];
+    let output = windlass(&words);
+    assert_eq!(output.status.code(), Some(1), "{}", text(&output));
+    assert!(text(&output).contains("another process receives this log"));
+    let output = windlass(&[&words[..], &["--slot", "a"]].concat());
+    assert_eq!(output.status.code(), Some(2), "{}", text(&output));
+    let before = receiving.received();
+    receiving.place.ledger.commit(21, 22);
+    receiving.wait_for(before + 2);
+    receiving.stop();
+}

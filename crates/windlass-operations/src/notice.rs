@@ -10,6 +10,7 @@ use windlass_engine::{BufferPlan, CleanedUp, EngineError, Progress, SetEntry};
 use windlass_image::ImageError;
 use windlass_lab::{LabError, Point, Trial};
 use windlass_postgres::{Lsn, NameFault, PostgresError, Timeline};
+use windlass_snapshot::Settled;
 use windlass_sqlite::SqliteError;
 
 use crate::checks::Check;
@@ -38,6 +39,15 @@ pub enum Notice<'a> {
     CleanedUp(&'a CleanedUp),
     /// What a killed process left of a snapshot was removed.
     SnapshotRemoved(&'a Path),
+    /// A revert of a cluster was cut off. It is finished or undone now.
+    RevertSettled {
+        /// What became of it.
+        settled: Settled,
+        /// The data directory.
+        data: &'a Path,
+        /// The command that starts the server, if it does not run.
+        start: Option<&'a str>,
+    },
     /// The run is about to start with these buffers and threads.
     Settings {
         /// Buffers and threads.

@@ -16,7 +16,9 @@ mod named;
 mod rotate;
 mod subject;
 
-use windlass_snapshot::{Place, SnapshotName};
+use std::path::Path;
+
+use windlass_snapshot::{ClusterBack, Place, SnapshotName};
 
 use crate::caller::Caller;
 use crate::error::OperationError;
@@ -32,8 +34,8 @@ pub use rotate::{RotateOutcome, rotate};
 pub use subject::Subject;
 pub use windlass_snapshot::hook::{HookLimits, HookStart, HookState};
 pub use windlass_snapshot::{
-    Entry, Method, Obstacle, PassedOver, Record, Reverted, Snapshot, SnapshotError, State, Step,
-    Survives, UndoRecord,
+    Entry, Method, Obstacle, PassedOver, Record, Reverted, Settled, Snapshot, SnapshotError, State,
+    Step, Survives, UndoRecord,
 };
 
 /// Which database's snapshots are meant.
@@ -56,11 +58,31 @@ pub fn remove(caller: &Caller, of: &SnapshotsOf, name: &str) -> Result<(), Opera
 fn place(caller: &Caller, of: &SnapshotsOf) -> Result<Place, OperationError> {
     let subject = Subject::resolve(&of.database, of.name.as_deref())?;
     subject.become_owner(caller)?;
-    subject.place()
+    let path = subject.path()?;
+    let place = Place::beside(&path)?;
+    settle(caller, &path, &place)?;
+    Ok(place)
+}
+
+/// Finishes or undoes a revert of a cluster that was cut off.
+fn settle(caller: &Caller, data: &Path, place: &Place) -> Result<(), OperationError> {
+    if !ClusterBack::is_cut_off(data) {
+        return Ok(());
+    }
+    let cluster = ClusterBack::new(data)?;
+    if let Some(settled) = cluster.settle(place)? {
+        let start = cluster.server().start_command();
+        caller.tell(&Notice::RevertSettled {
+            settled,
+            data,
+            start: (!cluster.server().was_running()).then_some(start.as_str()),
+        });
+    }
+    Ok(())
 }
 
 /// Says what was removed that killed processes left.
-fn tell_removed(caller: &Caller) -> impl FnMut(&std::path::Path) {
+fn tell_removed(caller: &Caller) -> impl FnMut(&Path) {
     |path| {
         caller.tell(&Notice::SnapshotRemoved(path));
     }

@@ -38,6 +38,11 @@ const NEXT_MEMBER_BEHIND: usize = 16;
 const FLOAT_FORMAT: f64 = 1_234_567.0;
 /// minRecoveryPointTLI stands this far before the double, in 14 to 19.
 const MIN_RECOVERY_TIMELINE_BEFORE: usize = 64;
+/// The state of the cluster (`DBState`), and its value if the server was shut down.
+const STATE_AT: usize = 16;
+const SHUT_DOWN: u32 = 1;
+/// wal_level stands this far before the double, in 14 to 19.
+const LOG_LEVEL_BEFORE: usize = 36;
 /// The settings that a standby must match begin this far before the double, in 14 to 19.
 const CONNECTIONS_BEFORE: usize = 28;
 const PREPARED_TRANSACTIONS_BEFORE: usize = 16;
@@ -239,6 +244,17 @@ impl Control {
         let crc = crc32c(&bytes[..self.crc_at]);
         bytes[self.crc_at..self.crc_at + 4].copy_from_slice(&crc.to_le_bytes());
         bytes
+    }
+
+    /// Whether the server was shut down, and everything is on disk. That of a standby is not.
+    pub fn is_shut_down(&self) -> bool {
+        u32_at(&self.bytes, STATE_AT) == SHUT_DOWN
+    }
+
+    /// Whether the log has only what a crash needs (wal_level = minimal). No archive can have it.
+    pub fn is_log_minimal(&self) -> bool {
+        find_float(&self.bytes[..self.crc_at])
+            .is_some_and(|at| u32_at(&self.bytes, at - LOG_LEVEL_BEFORE) == 0)
     }
 
     /// The file's bytes.

@@ -31,6 +31,7 @@ mod chain;
 mod checksum;
 mod cluster;
 mod cluster_files;
+mod cluster_server;
 mod configuration;
 mod conninfo;
 mod control;
@@ -72,6 +73,7 @@ pub use chain::{ChainBase, ChainFault};
 pub use checksum::{PageState, judge_page, page_checksum};
 pub use cluster::{Cluster, MAJOR_NEWEST, MAJOR_OLDEST};
 pub use cluster_files::{ClusterFiles, ReadError};
+pub use cluster_server::ClusterServer;
 pub use control::{Checksums, Control};
 pub use error::{PostgresError, ServerEnd, ServerError};
 pub use facts::{
@@ -81,7 +83,8 @@ pub use facts::{
 pub use inspect::{Inspection, RelationFault, inspect};
 pub use layouts::PageRelation;
 pub use lsn::{Lsn, Segment, Timeline};
-pub use names::{Fork, is_beside_the_data, is_relation_file};
+pub use manifest::MANIFEST_PATH;
+pub use names::{Fork, is_beside_the_data, is_relation_file, is_skipped_anywhere};
 pub use open::{Apart, Connection, OpenRequest, Programs, Server, UnusableDatabase, server_view};
 pub use origin::RestoreId;
 pub use owner::{server_address, socket_owner};
@@ -94,7 +97,7 @@ pub use relations::{
 pub use replication::{ReplicationSession, ReplicationSystem, Streamed};
 pub use restore::{
     Kept, Recovery, RecoveryAction, RecoveryPoint, RecoveryTimeline, RestorePlan, RestoreRequest,
-    TablespacePlan, check_image, check_set, check_unoccupied,
+    TablespacePlan, check_image, check_set, check_unoccupied, manifest_of_image,
 };
 pub use rights::{Right, Rights};
 pub use tablespace::check_links;

@@ -72,7 +72,7 @@ pub(crate) fn is_skipped_root_file(name: &[u8]) -> bool {
 }
 
 /// True for a name that is skipped wherever it stands.
-pub(crate) fn is_skipped_anywhere(name: &[u8]) -> bool {
+pub fn is_skipped_anywhere(name: &[u8]) -> bool {
     SKIPPED_PREFIXES
         .iter()
         .any(|prefix| name.starts_with(prefix))

@@ -39,6 +39,7 @@ use crate::control::Control;
 use crate::error::{IoContext, PostgresError, ServerError, SqlContext};
 use logins::{Logins, Preloads};
 use process::{Launch, Process};
+pub(crate) use process::{end_with_this_thread, ending, reasons};
 pub use programs::Programs;
 pub use tree::server_view;
 

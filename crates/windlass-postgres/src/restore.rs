@@ -19,6 +19,7 @@ use std::fmt::Write;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use windlass_engine::TargetLayout;
 use windlass_media::{Facts, FileEntry, FileFlags, FileKind, FileNo, FileTable, crc32c};
@@ -39,6 +40,7 @@ const IN_PLACE_ALLOWED: &str = "\n# Written by Windlass when it restored this cl
      tablespaces in pg_tblspc itself.\nallow_in_place_tablespaces = 'on'\n";
 
 pub use checks::check_unoccupied;
+pub(crate) use checks::running_server;
 pub use recovery::{Recovery, RecoveryAction, RecoveryPoint, RecoveryTimeline};
 
 /// What the user asks of a restore.
@@ -313,6 +315,25 @@ pub fn check_image(facts: &Facts, files: &FileTable) -> Result<(), PostgresError
     identifier(&DatabaseFacts::of_set(&facts.database)?)?;
     checks::check_cluster(files)?;
     plan_tablespaces(files, &[]).map(drop)
+}
+
+/// The backup_manifest of files that a snapshot has, each with the checksum of its content. `None`
+/// if they have one.
+pub fn manifest_of_image(
+    facts: &Facts,
+    files: &FileTable,
+) -> Result<Option<Arc<[u8]>>, PostgresError> {
+    let is_manifest = |entry: &FileEntry| entry.path == MANIFEST_PATH.as_bytes();
+    if files.0.iter().any(is_manifest) {
+        return Ok(None);
+    }
+    let facts = DatabaseFacts::of_set(&facts.database)?;
+    let manifest = Manifest {
+        major: facts.major(),
+        system_identifier: identifier(&facts)?,
+        ranges: &facts.wal,
+    };
+    Ok(Some(manifest.bytes(files.0.iter())))
 }
 
 /// Server options that name the configuration files which are outside the data directory. A file

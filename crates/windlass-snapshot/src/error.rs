@@ -94,12 +94,41 @@ pub enum SnapshotError {
         /// The word.
         text: String,
     },
-    /// This database cannot go back to a snapshot.
-    #[error("{} is a PostgreSQL cluster: Windlass cannot revert it to a snapshot yet", path.display())]
-    NoRevert {
+    /// A standby follows its primary.
+    #[error("{} belongs to a standby, which cannot go back alone", path.display())]
+    Standby {
         /// The data directory.
         path: PathBuf,
     },
+    /// The system would end with the server.
+    #[error("the server on {} is the first process of its container: the container ends with it", path.display())]
+    FirstProcess {
+        /// The data directory.
+        path: PathBuf,
+    },
+    /// The last server did not end in order.
+    #[error("the server on {} was not shut down", path.display())]
+    NotShutDown {
+        /// The data directory.
+        path: PathBuf,
+    },
+    /// Somebody started a server.
+    #[error("a server runs on {} again (process {process})", path.display())]
+    ServerRuns {
+        /// The data directory.
+        path: PathBuf,
+        /// The server's first process.
+        process: i32,
+    },
+    /// The snapshot is not one of this cluster as it is now.
+    #[error("the snapshot {name} is of another cluster, or of another version of it")]
+    OtherCluster {
+        /// The snapshot.
+        name: String,
+    },
+    /// More pages than have numbers.
+    #[error("the cluster has more than 2^32 pages")]
+    TooLarge,
     /// Nothing was reverted that could be undone.
     #[error("nothing can be undone: no snapshot in {} has what a revert overwrote", place.display())]
     NoUndo {

@@ -54,7 +54,7 @@ pub enum Back {
 
 impl Back {
     /// The word for it, as a record keeps it.
-    fn word(self) -> &'static str {
+    pub(crate) fn word(self) -> &'static str {
         match self {
             Self::ToSnapshot => "revert",
             Self::BeforeRevert => "undo",
@@ -168,6 +168,7 @@ fn record_of(snapshot: &Snapshot, back: Back, page_bytes: u32) -> UndoRecord {
         page_count: 0,
         kept_count: 0,
         schema_cookie: 0,
+        files_crc32c: None,
     }
 }
 
@@ -199,7 +200,7 @@ fn open_undo(
 }
 
 /// The image of a snapshot, whatever its method.
-fn image_of(snapshot: &Snapshot) -> Result<Arc<dyn Image>, SnapshotError> {
+pub(crate) fn image_of(snapshot: &Snapshot) -> Result<Arc<dyn Image>, SnapshotError> {
     match snapshot.content()? {
         Content::Files(image) => Ok(image),
         Content::Set(stripes) => {

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use windlass_engine::media::{FileNo, FileTable};
 use windlass_image::{Image, ImageError};
 
+use crate::cluster_back::BEFORE;
 use crate::directory::Locked;
 use crate::error::{Doing, SnapshotError};
 use crate::hook;
@@ -100,7 +101,10 @@ impl Snapshot {
 
     /// What the last revert to it overwrote, if that can be brought back.
     pub fn undo(&self) -> Result<Option<UndoRecord>, SnapshotError> {
-        UndoRecord::read(&self.path)
+        match UndoRecord::read(&self.path)? {
+            None => UndoRecord::read(&self.path.join(BEFORE)),
+            found => Ok(found),
+        }
     }
 
     /// What the hook knows about it; `None` if it was made in another way.

@@ -1,5 +1,5 @@
-//! What a revert of a SQLite database overwrote, so that it can be undone: a file in the directory
-//! of the snapshot.
+//! What a revert overwrote, so that it can be undone: a file in the directory of the snapshot. What
+//! it says of a database counts for a SQLite database; a cluster's pages are numbered by `kept.rs`.
 //!
 //!   [ page number 4 | crc32c 4 | page ] ... [ JSON ] [ its length 4 | crc32c 4 | "WLUNDO 1" ]
 //!
@@ -54,6 +54,9 @@ pub struct UndoRecord {
     pub kept_count: u32,
     /// The schema cookie of the transaction that overwrote the state.
     pub schema_cookie: u32,
+    /// PostgreSQL: the checksum of the list of the state's files.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub files_crc32c: Option<u32>,
 }
 
 impl UndoRecord {
@@ -85,6 +88,18 @@ pub(crate) fn settle(
 pub(crate) fn finish(directory: &Path) -> Result<(), SnapshotError> {
     let (from, to) = (directory.join(PENDING), directory.join(UNDO));
     durable::rename(&from, &to).doing("rename", &from)
+}
+
+/// Removes the undo in a directory, durably, if there is one.
+pub(crate) fn remove(directory: &Path) -> Result<(), SnapshotError> {
+    let path = directory.join(UNDO);
+    match std::fs::remove_file(&path) {
+        Err(error) if error.kind() == ErrorKind::NotFound => Ok(()),
+        removed => {
+            removed.doing("remove", &path)?;
+            directory::sync(directory)
+        }
+    }
 }
 
 /// Reads the record of a file, and leaves the file open.
@@ -234,6 +249,26 @@ impl UndoReader {
         self.next.as_ref().is_some_and(|(next, _)| *next < page)
     }
 
+    /// Passes over the pages below this one.
+    pub(crate) fn skip_to(&mut self, page: u32) -> Result<(), SnapshotError> {
+        while self.has_below(page) {
+            self.advance()?;
+        }
+        Ok(())
+    }
+
+    /// The next page, if it is below this one.
+    pub(crate) fn next_below(
+        &mut self,
+        page: u32,
+    ) -> Result<Option<(u32, Vec<u8>)>, SnapshotError> {
+        let next = self.next.take_if(|(next, _)| *next < page);
+        if next.is_some() {
+            self.advance()?;
+        }
+        Ok(next)
+    }
+
     /// Puts the pages from `first` on over `block`, which begins with that page. Blocks must come
     /// in ascending order.
     pub(crate) fn lay_over(&mut self, first: u32, block: &mut [u8]) -> Result<(), SnapshotError> {
@@ -284,6 +319,7 @@ mod tests {
             page_count: 9,
             kept_count: 0,
             schema_cookie: 7,
+            files_crc32c: None,
         }
     }
 

@@ -64,7 +64,7 @@ pub struct SharedExtents<'a> {
 
 impl<'a> SharedExtents<'a> {
     /// Of these files. `None` if their file system does not tell.
-    pub(crate) fn of(one: &'a File, other: &'a File) -> Option<Self> {
+    pub fn of(one: &'a File, other: &'a File) -> Option<Self> {
         let device = |file: &File| {
             let kind = rustix::fs::fstatfs(file).ok()?.f_type;
             let is_known = u64::try_from(kind).is_ok_and(|kind| KNOWN.contains(&kind));

@@ -326,7 +326,12 @@ fn the_search_for_hidden_faults_finds_them() {
 /// Crates that know the command line, or run programs in tests.
 const KNOW_COMMANDS: [&str; 2] = ["crates/windlass/", "crates/windlass-testkit/"];
 /// Lines of libraries that contain an option or a command, with the reason.
-const COMMAND_WORDS: [(&str, &str, &str); 4] = [
+const COMMAND_WORDS: [(&str, &str, &str); 5] = [
+    (
+        "windlass-postgres/src/cluster_server.rs",
+        "--single",
+        "the server's own word, for one user alone",
+    ),
     (
         "windlass-postgres/src/open/programs.rs",
         "--bindir",

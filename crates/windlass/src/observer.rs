@@ -9,6 +9,7 @@ use std::sync::Arc;
 use windlass_engine::{Progress, SetEntry};
 use windlass_operations::owners::this_user;
 use windlass_operations::places::{How, Identity, short_id};
+use windlass_operations::snapshots::Settled;
 use windlass_operations::{FilePlan, Notice, Observer, RecoveryPlan, chain};
 use windlass_postgres::{NameFault, Timeline, user_shown};
 
@@ -83,6 +84,11 @@ impl Terminal {
                 "removed {}: its snapshot was cut off",
                 path.display()
             )),
+            Notice::RevertSettled {
+                settled,
+                data,
+                start,
+            } => self.note(&settled_words(*settled, data, *start)),
             Notice::RemovesLeft(path) => output::note(&format!(
                 "note: a restore that was cut off had left {}: this one removes it",
                 path.display()
@@ -318,4 +324,16 @@ fn recording(notice: &Notice<'_>) {
         }
         other => output::note(&format!("note: {other:?}")),
     }
+}
+
+/// What became of a revert that was cut off.
+fn settled_words(settled: Settled, data: &Path, start: Option<&str>) -> String {
+    let what = match settled {
+        Settled::Undone => "undid a revert that was cut off: the cluster is as it was before",
+        Settled::Finished => "finished a revert that was cut off",
+    };
+    let next = start.map_or(String::new(), |start| {
+        format!("; start the server: {start}")
+    });
+    format!("{what}, in {}{next}", data.display())
 }

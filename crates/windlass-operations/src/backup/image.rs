@@ -4,8 +4,12 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use windlass_engine::media::{BackupType, Facts};
-use windlass_engine::{BackupRun, METADATA_LIMIT_DEFAULT, OpenSet, Outputs, RunReport};
+use windlass_engine::media::{
+    BackupType, Facts, FileEntry, FileFlags, FileKind, FileNo, FileTable, crc32c, fitted,
+};
+use windlass_engine::{
+    BackupRun, FileContent, FileSpec, METADATA_LIMIT_DEFAULT, Missing, OpenSet, Outputs, RunReport,
+};
 use windlass_image::{Image, ImageSource, SetImage, SetImageOptions};
 use windlass_snapshot::{Content, Snapshot};
 
@@ -14,6 +18,10 @@ use crate::database::DatabaseName;
 use crate::error::OperationError;
 use crate::held::Held;
 use crate::outputs;
+
+/// Its mode says whether the owner's group may read the files.
+const VERSION_PATH: &[u8] = b"PG_VERSION";
+const PRIVATE_MODE: u32 = 0o600;
 
 /// A snapshot that is backed up.
 #[derive(Clone)]
@@ -84,7 +92,7 @@ impl SnapshotSource {
         run.progress().set_phase("reading the snapshot");
         source.push(&mut run)?;
         run.drain()?;
-        let files = source.files(&run)?;
+        let mut files = source.files(&run)?;
         let facts = Facts {
             tool: caller.tool.clone(),
             backup_type: BackupType::Full,
@@ -95,6 +103,47 @@ impl SnapshotSource {
             parents: Vec::new(),
         };
         Held::check_image(&facts, &files)?;
+        if self.snapshot.record().source.kind == windlass_postgres::KIND
+            && let Some(bytes) = windlass_postgres::manifest_of_image(&facts, &files)?
+        {
+            add_manifest(&mut run, &mut files, bytes)?;
+        }
         Ok(run.finish(files, facts)?)
     }
+}
+
+/// Adds the list of the files, without which PostgreSQL's own tool cannot check a restore.
+fn add_manifest(
+    run: &mut BackupRun,
+    files: &mut FileTable,
+    bytes: Arc<[u8]>,
+) -> Result<(), OperationError> {
+    let numbers = files.0.iter().map(|entry| entry.file.0.saturating_add(1));
+    let file = FileNo(numbers.max().unwrap_or(0));
+    let like = files.0.iter().find(|entry| entry.path == VERSION_PATH);
+    let entry = FileEntry {
+        file,
+        kind: FileKind::File,
+        flags: FileFlags {
+            last: false,
+            crc_known: true,
+        },
+        mode: like.map_or(PRIVATE_MODE, |entry| entry.mode),
+        bytes: fitted(bytes.len()),
+        mtime_nanos: fitted(jiff::Timestamp::now().as_nanosecond()),
+        crc32c: crc32c(&bytes),
+        path: windlass_postgres::MANIFEST_PATH.as_bytes().to_vec(),
+        link_target: Vec::new(),
+    };
+    run.push(FileSpec {
+        file,
+        content: FileContent::Bytes(bytes),
+        bytes: entry.bytes,
+        needed_bytes: entry.bytes,
+        missing: Missing::Fail,
+    })?;
+    // pg_control stays the last of the table.
+    let at = files.0.iter().position(|entry| entry.flags.last);
+    files.0.insert(at.unwrap_or(files.0.len()), entry);
+    Ok(())
 }

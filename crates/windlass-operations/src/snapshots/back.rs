@@ -7,7 +7,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use windlass_engine::{Cancel, Progress};
-use windlass_snapshot::{Back, Entry, Place, Reverted, Snapshot, SnapshotError, UndoRecord};
+use windlass_postgres::ClusterServer;
+use windlass_snapshot::{
+    Back, ClusterBack, Entry, Place, Reverted, Snapshot, SnapshotError, UndoRecord,
+};
 use windlass_sqlite::Database;
 
 use super::SnapshotsOf;
@@ -30,6 +33,8 @@ pub struct BackPlan {
     /// Snapshots that are newer. They stay as they are.
     pub newer: Vec<String>,
     place: Place,
+    /// PostgreSQL: the cluster with its server.
+    cluster: Option<ClusterBack>,
 }
 
 /// A database that went back.
@@ -51,43 +56,61 @@ pub fn plan_revert(caller: &Caller, of: &SnapshotsOf) -> Result<BackPlan, Operat
         database: database.to_owned(),
         name: of.name.clone(),
     };
-    let (database, place) = open(caller, &of)?;
-    let snapshot = place.find(&name)?;
-    BackPlan::new(database, place, snapshot, None)
+    let opened = open(caller, &of)?;
+    let snapshot = opened.place.find(&name)?;
+    BackPlan::new(opened, snapshot, None)
 }
 
 /// Plans to undo the newest revert or undo of a database.
 pub fn plan_undo(caller: &Caller, of: &SnapshotsOf) -> Result<BackPlan, OperationError> {
-    let (database, place) = open(caller, of)?;
-    let newest = windlass_snapshot::newest_undo(&place)?;
+    let opened = open(caller, of)?;
+    let newest = windlass_snapshot::newest_undo(&opened.place)?;
     let (snapshot, undo) = newest.ok_or_else(|| SnapshotError::NoUndo {
-        place: place.home().to_owned(),
+        place: opened.place.home().to_owned(),
     })?;
-    BackPlan::new(database, place, snapshot, Some(undo))
+    BackPlan::new(opened, snapshot, Some(undo))
 }
 
-/// The database file, and the place of its snapshots. The process becomes the owner of the
-/// database.
-fn open(caller: &Caller, of: &SnapshotsOf) -> Result<(PathBuf, Place), OperationError> {
+/// A database that can go back.
+struct Opened {
+    database: PathBuf,
+    place: Place,
+    cluster: Option<ClusterBack>,
+}
+
+/// Finds the database and its snapshots. The process becomes the owner of the database.
+fn open(caller: &Caller, of: &SnapshotsOf) -> Result<Opened, OperationError> {
     let subject = Subject::resolve(&of.database, of.name.as_deref())?;
     subject.become_owner(caller)?;
-    let place = subject.place()?;
-    match subject {
-        Subject::Live(DatabaseName::Sqlite(path)) => Ok((path, place)),
+    let database = subject.path()?;
+    let place = Place::beside(&database)?;
+    let cluster = match subject {
+        Subject::Live(DatabaseName::Sqlite(_)) => None,
         Subject::Live(DatabaseName::Postgres(_)) | Subject::DataDirectory(_) => {
-            let path = subject.path()?;
-            Err(SnapshotError::NoRevert { path }.into())
+            super::settle(caller, &database, &place)?;
+            let cluster = ClusterBack::new(&database)?;
+            cluster.check()?;
+            Some(cluster)
         }
-    }
+    };
+    Ok(Opened {
+        database,
+        place,
+        cluster,
+    })
 }
 
 impl BackPlan {
     fn new(
-        database: PathBuf,
-        place: Place,
+        opened: Opened,
         snapshot: Snapshot,
         undo: Option<UndoRecord>,
     ) -> Result<Self, OperationError> {
+        let Opened {
+            database,
+            place,
+            cluster,
+        } = opened;
         let newer = place.list()?.into_iter().filter_map(|entry| match entry {
             Entry::Snapshot(other) if other.created() > snapshot.created() => {
                 Some(other.record().name.clone())
@@ -100,7 +123,26 @@ impl BackPlan {
             snapshot,
             undo,
             place,
+            cluster,
         })
+    }
+
+    /// Whether a server is stopped for it.
+    pub fn stops_server(&self) -> bool {
+        let server = self.cluster.as_ref().map(ClusterBack::server);
+        server.is_some_and(ClusterServer::was_running)
+    }
+
+    /// PostgreSQL: the command that starts the server, if it is stopped at the end.
+    pub fn start_command(&self) -> Option<String> {
+        let server = self.cluster.as_ref()?.server();
+        let is_started = server.was_running() && !server.is_managed();
+        (!is_started).then(|| server.start_command())
+    }
+
+    /// Whether it is a PostgreSQL cluster.
+    pub fn is_cluster(&self) -> bool {
+        self.cluster.is_some()
     }
 
     /// Does it.
@@ -109,7 +151,6 @@ impl BackPlan {
             None => Back::ToSnapshot,
             Some(_) => Back::BeforeRevert,
         };
-        let database = Database::open(&self.database)?;
         let progress = Arc::<Progress>::default();
         let title = format!(
             "{} back to {}",
@@ -122,8 +163,13 @@ impl BackPlan {
         });
         let began = std::time::Instant::now();
         let (place, snapshot) = (&self.place, &self.snapshot);
-        let reverted =
-            windlass_snapshot::revert(place, snapshot, back, &database, &progress, cancel);
+        let reverted = match &self.cluster {
+            Some(cluster) => cluster.run(place, (snapshot, back), &progress, cancel),
+            None => {
+                let database = Database::open(&self.database)?;
+                windlass_snapshot::revert(place, snapshot, back, &database, &progress, cancel)
+            }
+        };
         drop((watched, operation));
         Ok(BackOutcome {
             reverted: reverted?,

@@ -122,13 +122,8 @@ impl Process {
 
     /// An error with the end of the server log.
     pub(super) fn failure(&self, status: ExitStatus) -> PostgresError {
-        let status = match (status.code(), status.signal()) {
-            (Some(code), _) => format!("with code {code}"),
-            (None, Some(signal)) => format!("by signal {signal}"),
-            (None, None) => "in an unknown way".to_owned(),
-        };
         PostgresError::ServerEnded {
-            status,
+            status: ending(status),
             log: self.last_words(),
         }
     }
@@ -163,6 +158,15 @@ impl Process {
     }
 }
 
+/// How a process ended, in words.
+pub(crate) fn ending(status: ExitStatus) -> String {
+    match (status.code(), status.signal()) {
+        (Some(code), _) => format!("with code {code}"),
+        (None, Some(signal)) => format!("by signal {signal}"),
+        (None, None) => "in an unknown way".to_owned(),
+    }
+}
+
 /// The server writes its status to a file. To ask the server itself again and again would cost it
 /// one process each time.
 fn is_ready(data: &Path) -> bool {
@@ -181,7 +185,7 @@ impl Drop for Process {
 /// The lines of a server log that say why the server ended. The line that ended it comes first,
 /// with what follows it. Then come earlier complaints. If its configuration has a fault, the server
 /// server says first what it is, and then that it ends.
-fn reasons(log: &str) -> String {
+pub(crate) fn reasons(log: &str) -> String {
     let has = |line: &str, words: &[&str]| words.iter().any(|word| line.contains(word));
     let complaints = log.lines().filter(|line| has(line, &COMPLAINTS));
     let mut lines: Vec<&str> = complaints.map(without_prefix).collect();
@@ -206,7 +210,7 @@ fn without_prefix(line: &str) -> &str {
     unsafe_code,
     reason = "the request must be made by the child itself, before it is a server"
 )]
-fn end_with_this_thread(command: &mut Command) {
+pub(crate) fn end_with_this_thread(command: &mut Command) {
     let parent = rustix::process::getpid();
     let request = move || {
         use rustix::process::{Signal, getppid, set_parent_process_death_signal};

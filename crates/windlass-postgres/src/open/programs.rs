@@ -71,7 +71,7 @@ impl Programs {
     }
 
     /// The path of the server program.
-    pub(super) fn postgres(&self) -> PathBuf {
+    pub(crate) fn postgres(&self) -> PathBuf {
         self.directory.join("postgres")
     }
 }

@@ -190,10 +190,25 @@ pub fn check_unoccupied(path: &Path) -> Result<(), PostgresError> {
 }
 
 /// The process named in postmaster.pid, if it is alive.
-fn running_server(into: &Path) -> Option<i32> {
+pub(crate) fn running_server(into: &Path) -> Option<i32> {
     let text = std::fs::read_to_string(into.join("postmaster.pid")).ok()?;
-    let process: i32 = text.lines().next()?.trim().parse().ok()?;
+    // A server for one user alone writes its process with a minus in front.
+    let process = text
+        .lines()
+        .next()?
+        .trim()
+        .parse::<i32>()
+        .ok()?
+        .checked_abs()?;
     // For a process of another user, kill returns EPERM: the process is alive.
     let lives = kill(Pid::from_raw(process), None) != Err(nix::errno::Errno::ESRCH);
-    (process > 0 && lives).then_some(process)
+    (process > 0 && lives && !has_ended(process)).then_some(process)
+}
+
+/// Whether a process has ended, and nobody has asked yet how.
+fn has_ended(process: i32) -> bool {
+    let text = std::fs::read_to_string(format!("/proc/{process}/stat")).unwrap_or_default();
+    // The name before the state may have any characters.
+    let state = text.rsplit_once(") ").map(|(_, rest)| rest);
+    state.is_some_and(|state| state.starts_with('Z'))
 }

@@ -138,7 +138,7 @@ impl Recovery {
     }
 
     /// Lines for the end of postgresql.auto.conf.
-    pub(super) fn block(&self) -> Vec<u8> {
+    pub(crate) fn block(&self) -> Vec<u8> {
         let mut text = INTRODUCTION.to_owned();
         let own = self.point.setting();
         let own_name = own.as_ref().map(|(name, _)| *name);

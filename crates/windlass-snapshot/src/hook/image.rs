@@ -20,7 +20,7 @@ use windlass_image::layout::hook::{FileKey, Found, Reading, find};
 use windlass_image::{Image, ImageError};
 use windlass_postgres::DatabaseFacts;
 
-use super::control::{Control, Patience};
+use super::control::{Control, Patience, key_of};
 use super::error::HookError;
 use super::record::{Document, Kept, copied};
 use super::remove::{control_of, why_gone};
@@ -75,6 +75,30 @@ impl HookImage {
     /// What the files are.
     pub fn database(&self) -> &DatabaseFacts {
         &self.document.database
+    }
+
+    /// Whether these bytes of the database's file are those of this snapshot, because nobody has
+    /// written to them since. Whole blocks, and nobody may write now.
+    pub(crate) fn is_unwritten(&self, file: FileNo, now: &File, start: u64, end: u64) -> bool {
+        let Ok(position) = self.position(file) else {
+            return false;
+        };
+        let Kept::Linked { device, inode, .. } = self.document.kept[position] else {
+            return false;
+        };
+        let key = FileKey { device, inode };
+        let is_same = now.metadata().is_ok_and(|found| key_of(&found) == key);
+        let page = u64::from(self.document.page_bytes);
+        let part = Part {
+            entry: &self.files.0[position],
+            position,
+            key,
+            offset: start,
+        };
+        is_same
+            && self
+                .is_source(part, start / page, (end - start).div_ceil(page))
+                .unwrap_or(false)
     }
 
     fn position(&self, file: FileNo) -> Result<usize, ImageError> {

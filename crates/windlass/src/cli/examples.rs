@@ -153,6 +153,8 @@ Examples:
       Make the database what it was. Windlass asks first.
   windlass snapshot revert shop.db@before-upgrade --yes
       The same in a script.
+  windlass snapshot revert 'host=/var/run/postgresql@before-upgrade'
+      Make a PostgreSQL cluster what it was. Its server is stopped and started again.
 
 What is overwritten is kept, and `windlass snapshot undo shop.db` brings it back.";
 

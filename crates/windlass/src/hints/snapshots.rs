@@ -19,9 +19,21 @@ pub fn hint(error: &SnapshotError) -> Option<String> {
             "Write DATABASE@NAME, like shop.db@before-upgrade. `windlass snapshot list DATABASE` \
              shows the names."
         }
-        SnapshotError::NoRevert { .. } => {
-            "Restore it instead, into a new directory: windlass restore DATABASE@NAME --into \
-             DIRECTORY. If the snapshot is no copy, back it up first."
+        SnapshotError::Standby { .. } => {
+            "Go back on the primary, and then make the standby anew. The manual says what a revert \
+             means for standbys."
+        }
+        SnapshotError::FirstProcess { .. } => {
+            "Stop the server with its container, and type the command again with the data \
+             directory as DATABASE."
+        }
+        SnapshotError::NotShutDown { .. } => {
+            "Start the server once, so that it recovers, and type the command again."
+        }
+        SnapshotError::ServerRuns { .. } => "Find out who started it, and type the command again.",
+        SnapshotError::OtherCluster { .. } => {
+            "Restore it into a new directory: windlass restore DATABASE@NAME --into DIRECTORY. If \
+             the snapshot is no copy, back it up first."
         }
         SnapshotError::NoUndo { .. } => {
             "Each revert keeps what it overwrote in the directory of its snapshot, until the \

@@ -48,6 +48,7 @@ mod shown;
 mod sinks;
 mod snapshot_back;
 mod snapshot_clones;
+mod snapshot_cluster_back;
 mod snapshot_clusters;
 mod snapshot_hook;
 mod snapshot_images;

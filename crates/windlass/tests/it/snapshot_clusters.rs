@@ -62,11 +62,6 @@ fn a_cluster_under_load_has_snapshots_that_open_verify_and_restore() {
     let data = cluster.data().to_str().unwrap().to_owned();
     let word = format!("{data}@before");
     assert_eq!(ask(&word, SUMS), "t\n");
-    // Only SQLite databases can go back so far. The hint says what can be done.
-    let refused = scratch.run(None, &["snapshot", "revert", &word, "--yes"]);
-    let said = text(&refused);
-    assert_eq!(refused.status.code(), Some(1), "{said}");
-    assert!(said.contains("hint: Restore it instead"), "{said}");
     let sets = scratch.path().join("sets");
     let sets = sets.to_str().unwrap();
     run(&scratch, &["backup", &word, "--to", sets]);

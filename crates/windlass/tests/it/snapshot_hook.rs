@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use serde_json::Value;
-use windlass_testkit::postgres::{ClusterOptions, PrivateCluster, stay_root};
+use windlass_testkit::postgres::{ClusterOptions, PrivateCluster, stay_root, succeed};
 
 use crate::opening::{Scratch, open_to_all};
 use crate::support::text;
@@ -116,6 +116,7 @@ fn a_server_is_enabled_has_snapshots_and_is_disabled_again() {
         let ask = ["open", "--quiet", &word, "--", "psql", "-XqAt", "-c", sql];
         assert_eq!(run(&scratch, 0, &ask), rows, "{name}");
     }
+    verified(&cluster, &scratch, &format!("{conninfo}@bracketed"));
 
     let rows = "SELECT i, md5(i::text) AS x FROM generate_series(1, 5000) i";
     cluster.sql("postgres", &format!("CREATE TABLE many AS {rows}"));
@@ -182,6 +183,15 @@ fn a_server_is_enabled_has_snapshots_and_is_disabled_again() {
     assert!(!system.contains("shared_preload"), "as it was: {system}");
     forget(&cluster);
     scratch.assert_clean();
+}
+
+/// A backup of a snapshot has the list with which PostgreSQL's own tool checks a restore.
+fn verified(cluster: &PrivateCluster, scratch: &Scratch, word: &str) {
+    let (sets, into) = (scratch.path().join("sets"), scratch.path().join("restored"));
+    let (sets, into) = (sets.to_str().unwrap(), into.to_str().unwrap());
+    run(scratch, 0, &["backup", word, "--to", sets]);
+    run(scratch, 0, &["restore", sets, "--into", into]);
+    succeed(cluster.tool("pg_verifybackup").arg(into));
 }
 
 #[test]

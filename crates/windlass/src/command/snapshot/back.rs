@@ -60,6 +60,9 @@ fn question(plan: &BackPlan) -> String {
             record.name
         ),
     };
+    if plan.stops_server() {
+        text.push_str(" The server is stopped for that: every session ends.");
+    }
     if !plan.newer.is_empty() {
         let names = plan.newer.join(", ");
         text.push_str(&format!(" Newer snapshots stay as they are: {names}."));
@@ -85,18 +88,24 @@ fn show(plan: &BackPlan, outcome: &BackOutcome) {
     };
     let took = duration(outcome.took.as_secs_f64());
     output::entry(label, &format!("{what} in {took}"), Tone::Good);
+    let locked = duration(reverted.locked.as_secs_f64());
+    if plan.is_cluster() {
+        let stopped = format!("it was stopped for {locked}");
+        output::entry("server", &stopped, Tone::Plain);
+    }
+    if let Some(start) = plan.start_command() {
+        output::entry("next", &format!("start the server: {start}"), Tone::Plain);
+    }
     if reverted.written_count == 0 {
         return output::entry("written", "nothing: it was so already", Tone::Plain);
     }
     let all = output::count(u64::from(reverted.page_count), "page");
     let written = format!("{} of {all}", pages(reverted.written_count));
     output::entry("written", &written, Tone::Plain);
-    let locked = duration(reverted.locked.as_secs_f64());
-    output::entry(
-        "writers",
-        &format!("nobody could commit for {locked}"),
-        Tone::Plain,
-    );
+    if !plan.is_cluster() {
+        let waited = format!("nobody could commit for {locked}");
+        output::entry("writers", &waited, Tone::Plain);
+    }
     let typed = quoted(&database);
     let undo = format!(
         "{} are kept: windlass snapshot undo {typed}",
@@ -123,5 +132,6 @@ fn document(plan: &BackPlan, outcome: &BackOutcome) -> serde_json::Value {
         "pages_compared": reverted.compared_count,
         "seconds": outcome.took.as_secs_f64(),
         "writers_stopped_seconds": reverted.locked.as_secs_f64(),
+        "start_command": plan.start_command(),
     })
 }

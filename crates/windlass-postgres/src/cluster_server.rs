@@ -1,0 +1,310 @@
+//! The server of a data directory: how it was started, and how it is stopped and started again.
+//!
+//!   find --> stop --> (others change the directory) --> recover alone --> start
+//!
+//! Invariants
+//! - It is started as it was: the same program with the same words, which the server itself keeps
+//!   in postmaster.opts.
+//! - The server has stopped when postmaster.pid is gone. It removes that file as the last thing.
+//! - What a service manager started is not started by us: the manager would not know it.
+
+use std::fs::File;
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::time::Duration;
+
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+use windlass_engine::Cancel;
+
+use crate::control::Control;
+use crate::error::{IoContext, PostgresError};
+use crate::open::{Programs, end_with_this_thread, ending, reasons};
+use crate::restore::{Recovery, RecoveryPoint, RecoveryTimeline, running_server};
+
+/// With this file, a server does an archive recovery, and begins a new timeline at its end.
+const SIGNAL: &str = "recovery.signal";
+/// The file of ALTER SYSTEM. A server takes its settings after all others.
+const SETTINGS: &str = "postgresql.auto.conf";
+const OPTIONS: &str = "postmaster.opts";
+const NOWHERE: &str = "/dev/null";
+const PRIVATE_MODE: u32 = 0o600;
+const POLL: Duration = Duration::from_millis(20);
+/// How long pg_ctl waits until the server takes connections, in seconds.
+const START_SECONDS: &str = "600";
+
+/// The server of a data directory, running or not.
+#[derive(Clone, Debug)]
+pub struct ClusterServer {
+    data: PathBuf,
+    process: Option<i32>,
+    program: PathBuf,
+    arguments: Vec<String>,
+    /// Where its output goes.
+    log: PathBuf,
+    /// The unit of a service manager that it runs in.
+    unit: Option<String>,
+}
+
+impl ClusterServer {
+    /// The server of this data directory.
+    pub fn find(data: &Path) -> Result<Self, PostgresError> {
+        let data = data.canonicalize().doing("find", data)?;
+        let process = running_server(&data);
+        let (program, arguments) = match started_with(&data.join(OPTIONS)) {
+            Some(found) => found,
+            None => (Programs::find(major_of(&data)?, None)?.postgres(), vec![]),
+        };
+        Ok(Self {
+            log: process.and_then(output_of).unwrap_or(NOWHERE.into()),
+            unit: process.and_then(unit_of),
+            data,
+            process,
+            program,
+            arguments,
+        })
+    }
+
+    /// Whether it ran when it was looked for.
+    pub fn was_running(&self) -> bool {
+        self.process.is_some()
+    }
+
+    /// Whether the system ends with it: then it is the first process of a container.
+    pub fn is_first_process(&self) -> bool {
+        self.process == Some(1)
+    }
+
+    /// The process that runs on the directory now.
+    pub fn running(&self) -> Option<i32> {
+        running_server(&self.data)
+    }
+
+    /// Whether a service manager has to start it.
+    pub fn is_managed(&self) -> bool {
+        self.unit.is_some()
+    }
+
+    /// The command that starts it.
+    pub fn start_command(&self) -> String {
+        match &self.unit {
+            Some(unit) => format!("systemctl start {unit}"),
+            None => {
+                let mut words = self.start_words();
+                // Whoever types it wants to see what the server says.
+                if let Some(at) = words.iter().position(|word| word == NOWHERE) {
+                    words.drain(at - 1..=at);
+                }
+                let words = words.iter().map(|word| quoted(word));
+                words.collect::<Vec<_>>().join(" ")
+            }
+        }
+    }
+
+    /// Stops it: sessions end, and everything is written to disk.
+    pub fn stop(&self, cancel: &Cancel) -> Result<(), PostgresError> {
+        let Some(process) = self.process else {
+            return Ok(());
+        };
+        let sent = kill(Pid::from_raw(process), Signal::SIGINT);
+        sent.map_err(std::io::Error::from)
+            .doing("stop the server on", &self.data)?;
+        while self.running() == Some(process) {
+            cancel.check()?;
+            std::thread::sleep(POLL);
+        }
+        Ok(())
+    }
+
+    /// Writes how the server recovers: with the log in its directory and no other, and to a new
+    /// timeline. Whoever starts the server, it recovers so, because these settings come last.
+    pub fn prepare_recovery(&self) -> Result<(), PostgresError> {
+        let path = self.data.join(SETTINGS);
+        let mut text = settings(&path)?;
+        text.extend(recovery().block());
+        let written = windlass_engine::durable::write(&path, &text, PRIVATE_MODE);
+        written.doing("write", &path)?;
+        let signal = self.data.join(SIGNAL);
+        let written = windlass_engine::durable::write(&signal, b"", PRIVATE_MODE);
+        written.doing("write", &signal)
+    }
+
+    /// Takes back what [`Self::prepare_recovery`] wrote.
+    pub fn end_recovery(&self) -> Result<(), PostgresError> {
+        let path = self.data.join(SETTINGS);
+        let text = settings(&path)?;
+        let block = recovery().block();
+        if let Some(at) = find(&text, &block) {
+            let rest = [&text[..at], &text[at + block.len()..]].concat();
+            let written = windlass_engine::durable::write(&path, &rest, PRIVATE_MODE);
+            written.doing("write", &path)?;
+        }
+        let signal = self.data.join(SIGNAL);
+        match std::fs::remove_file(&signal) {
+            Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
+                Err(error).doing("remove", &signal)
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Lets the server recover, without sessions, and end. It ends with this process.
+    pub fn recover(&self, log: &Path) -> Result<(), PostgresError> {
+        let output = File::create(log).doing("create", log)?;
+        let mut command = Command::new(&self.program);
+        command.arg("--single").args(&self.arguments);
+        command.arg("-D").arg(&self.data);
+        // Nobody may ask it anything, so its limits need not be those of the server before.
+        command.args(["-c", "hot_standby=off", "template1"]);
+        command.current_dir("/");
+        command.stdin(Stdio::null()).stdout(Stdio::null());
+        command.stderr(output).process_group(0);
+        end_with_this_thread(&mut command);
+        let status = command.status().doing("start", &self.program)?;
+        let is_done = !self.data.join(SIGNAL).exists();
+        match is_done && Control::read(&self.data)?.is_shut_down() {
+            true => Ok(()),
+            false => Err(PostgresError::ServerEnded {
+                status: ending(status),
+                log: reasons(&std::fs::read_to_string(log).doing("read", log)?),
+            }),
+        }
+    }
+
+    /// Starts it as it was started, and waits until it takes connections.
+    pub fn start(&self) -> Result<(), PostgresError> {
+        let words = self.start_words();
+        let mut command = Command::new(&words[0]);
+        command.args(&words[1..]).current_dir("/");
+        // The server inherits what pg_ctl has open.
+        command.stdin(Stdio::null()).stdout(Stdio::null());
+        let status = command.stderr(Stdio::null()).status();
+        let status = status.doing("start", &words[0])?;
+        match status.success() {
+            true => Ok(()),
+            false => Err(PostgresError::ServerEnded {
+                status: ending(status),
+                log: format!("see {}", self.log.display()),
+            }),
+        }
+    }
+
+    fn start_words(&self) -> Vec<String> {
+        let shown = |path: &Path| path.display().to_string();
+        let options: Vec<_> = self.arguments.iter().map(|word| quoted(word)).collect();
+        let mut words = vec![shown(&self.program.with_file_name("pg_ctl"))];
+        words.extend(["start", "-w", "-s", "-t", START_SECONDS].map(str::to_owned));
+        words.extend(["-D".to_owned(), shown(&self.data)]);
+        words.extend(["-l".to_owned(), shown(&self.log)]);
+        if !options.is_empty() {
+            words.extend(["-o".to_owned(), options.join(" ")]);
+        }
+        words
+    }
+}
+
+/// To the end of the log in the directory, and then a new timeline.
+fn recovery() -> Recovery {
+    Recovery {
+        timeline: RecoveryTimeline::Current,
+        ..Recovery::to(RecoveryPoint::Latest)
+    }
+}
+
+fn settings(path: &Path) -> Result<Vec<u8>, PostgresError> {
+    match std::fs::read(path) {
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(Vec::new()),
+        read => read.doing("read", path),
+    }
+}
+
+/// Where the last `wanted` begins.
+fn find(text: &[u8], wanted: &[u8]) -> Option<usize> {
+    let mut windows = text.windows(wanted.len());
+    windows.rposition(|window| window == wanted)
+}
+
+/// The program and its words: `program "word" "word"`. The data directory is not among them: it may
+/// have been named from another directory.
+fn started_with(path: &Path) -> Option<(PathBuf, Vec<String>)> {
+    let text = std::fs::read_to_string(path).ok()?;
+    let (program, words) = parse_options(text.trim_end())?;
+    program.is_file().then_some((program, words))
+}
+
+fn parse_options(line: &str) -> Option<(PathBuf, Vec<String>)> {
+    let Some((program, rest)) = line.split_once(" \"") else {
+        return Some((line.into(), Vec::new()));
+    };
+    let rest = rest.strip_suffix('"')?;
+    let mut words = Vec::new();
+    let mut all = rest.split("\" \"");
+    while let Some(word) = all.next() {
+        match word {
+            "-D" => drop(all.next()),
+            word if word.starts_with("-D") => {}
+            word => words.push(word.to_owned()),
+        }
+    }
+    Some((program.into(), words))
+}
+
+fn major_of(data: &Path) -> Result<u32, PostgresError> {
+    let path = data.join("PG_VERSION");
+    let text = std::fs::read_to_string(&path).doing("read", &path)?;
+    let major = text.trim().parse().map_err(std::io::Error::other);
+    major.doing("read", &path)
+}
+
+/// The file that a process writes its messages to, if it is one.
+fn output_of(process: i32) -> Option<PathBuf> {
+    let path = std::fs::read_link(format!("/proc/{process}/fd/2")).ok()?;
+    path.is_file().then_some(path)
+}
+
+/// The unit of a service manager that a process runs in, unless this process runs in it, too.
+fn unit_of(process: i32) -> Option<String> {
+    let groups = |process: &str| std::fs::read_to_string(format!("/proc/{process}/cgroup")).ok();
+    let found = groups(&process.to_string())?;
+    if Some(&found) == groups("self").as_ref() {
+        return None;
+    }
+    let mut names = found.lines().filter_map(|line| line.rsplit('/').next());
+    let unit = names.find(|name| name.ends_with(".service"));
+    unit.map(str::to_owned)
+}
+
+/// A word as a shell reads it.
+fn quoted(word: &str) -> String {
+    let is_plain = |letter: char| letter.is_ascii_alphanumeric() || "/-_.=:,".contains(letter);
+    match !word.is_empty() && word.chars().all(is_plain) {
+        true => word.to_owned(),
+        false => format!("'{}'", word.replace('\'', r"'\''")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_words_of_a_server_are_read_without_its_directory() {
+        let line = r#"/usr/bin/postgres "-D" "data" "-c" "config_file=/etc/a b.conf" "-p" "5433""#;
+        let (program, words) = parse_options(line).unwrap();
+        assert_eq!(program, Path::new("/usr/bin/postgres"));
+        assert_eq!(words, ["-c", "config_file=/etc/a b.conf", "-p", "5433"]);
+        let (program, words) = parse_options("/usr/bin/postgres").unwrap();
+        assert_eq!(
+            (program.to_str(), words.len()),
+            (Some("/usr/bin/postgres"), 0)
+        );
+    }
+
+    #[test]
+    fn words_are_quoted_for_a_shell() {
+        assert_eq!(quoted("-c"), "-c");
+        assert_eq!(quoted("it's here"), r"'it'\''s here'");
+        assert_eq!(quoted(""), "''");
+    }
+}

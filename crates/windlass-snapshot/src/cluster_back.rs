@@ -1,0 +1,247 @@
+//! Going back: a PostgreSQL cluster becomes what one of its snapshots is, and can be brought back.
+//!
+//!   stop --> pg_control aside --> [keep what differs] --> [write] --> pg_control of the target
+//!                                        |                                  |
+//!                       killed here: the next command undoes it     recover alone --> start
+//!                                                                           |
+//!                                                        killed here: the next command finishes it
+//!
+//! The target is the snapshot, or the snapshot with what an earlier revert kept over it. In both
+//! cases what is overwritten is kept as the difference to the snapshot, so an undo can be undone.
+//!
+//! Invariants
+//! - Nothing runs on the data directory from the first change to the last. While pg_control is
+//!   aside, no server starts on it.
+//! - What is overwritten is durable before the first byte of it is overwritten. It is enough to
+//!   undo a revert that was cut off; the snapshot is not needed for that.
+//! - pg_control of the target gets its name when everything else is durable. From then on the
+//!   revert can only be finished.
+//! - The cluster begins a new timeline, so no two logs have the same name and another content.
+//!
+//! Locking: the place; the snapshot is held.
+
+mod kept;
+mod log;
+mod settling;
+mod target;
+mod tree;
+mod writing;
+
+use std::fs::OpenOptions;
+use std::path::{Path, PathBuf};
+use std::time::Instant;
+
+use windlass_engine::{Cancel, Progress, durable};
+use windlass_postgres::{ClusterServer, Control};
+
+use crate::cluster::{CONTROL_PATH, PRIVATE_MODE};
+use crate::error::{Doing, SnapshotError};
+use crate::hook::Keeper;
+use crate::method::Method;
+use crate::place::Place;
+use crate::revert::{Back, Reverted};
+use crate::snapshot::Snapshot;
+pub(crate) use kept::BEFORE;
+use target::Target;
+use writing::Writing;
+
+/// The name of pg_control while a revert is under way. Its words are for whoever finds it.
+const ASIDE: &str = "global/pg_control.windlass-revert-under-way";
+/// A standby follows its primary and cannot go back alone.
+const STANDBY: &str = "standby.signal";
+const LABEL: &str = "backup_label";
+
+/// What became of a revert that was cut off.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Settled {
+    /// The cluster is as it was before.
+    Undone,
+    /// The cluster went back.
+    Finished,
+}
+
+/// A cluster that goes back, with its server.
+#[derive(Debug)]
+pub struct ClusterBack {
+    data: PathBuf,
+    server: ClusterServer,
+}
+
+impl ClusterBack {
+    /// The cluster in a data directory.
+    pub fn new(data: &Path) -> Result<Self, SnapshotError> {
+        Ok(Self {
+            data: data.canonicalize().doing("find", data)?,
+            server: ClusterServer::find(data)?,
+        })
+    }
+
+    /// Its server, as it ran or not when this was made.
+    pub fn server(&self) -> &ClusterServer {
+        &self.server
+    }
+
+    /// Whether a revert was cut off.
+    pub fn is_cut_off(data: &Path) -> bool {
+        data.join(ASIDE).symlink_metadata().is_ok()
+    }
+
+    /// Refuses a cluster that cannot go back.
+    pub fn check(&self) -> Result<(), SnapshotError> {
+        let path = self.data.clone();
+        if self.data.join(STANDBY).exists() {
+            return Err(SnapshotError::Standby { path });
+        }
+        match self.server.is_first_process() {
+            true => Err(SnapshotError::FirstProcess { path }),
+            false => Ok(()),
+        }
+    }
+
+    /// Finishes or undoes a revert that was cut off. `None` if there is none.
+    pub fn settle(&self, place: &Place) -> Result<Option<Settled>, SnapshotError> {
+        let _alone = place.lock()?;
+        self.settle_alone(place)
+    }
+
+    /// Makes the cluster what its snapshot is, or what it was before that. The server is stopped,
+    /// and started again if it ran.
+    pub fn run(
+        &self,
+        place: &Place,
+        (snapshot, back): (&Snapshot, Back),
+        progress: &Progress,
+        cancel: &Cancel,
+    ) -> Result<Reverted, SnapshotError> {
+        let _alone = place.lock()?;
+        // Since this was made, its server may have been stopped or started.
+        let now = Self::new(&self.data)?;
+        now.check()?;
+        now.settle_alone(place)?;
+        let _hold = snapshot.hold()?;
+        progress.set_phase("opening the snapshot");
+        let mut target = Target::open(snapshot, back)?;
+        progress.set_phase("stopping the server");
+        let began = Instant::now();
+        now.server.stop(cancel)?;
+        let went = now.go(snapshot, &mut target, progress, cancel);
+        progress.set_phase("starting the server");
+        let starts = now.server.was_running() && !now.server.is_managed();
+        // After a failure everything is as it was, unless only the end is missing.
+        if starts && !Self::is_cut_off(&now.data) {
+            match &went {
+                Ok(_) => now.server.start()?,
+                // The error to show is why the cluster did not go back.
+                Err(_) => now.server.start().unwrap_or_default(),
+            }
+        }
+        let mut reverted = went?;
+        reverted.locked = began.elapsed();
+        Ok(reverted)
+    }
+
+    fn go(
+        &self,
+        snapshot: &Snapshot,
+        target: &mut Target,
+        progress: &Progress,
+        cancel: &Cancel,
+    ) -> Result<Reverted, SnapshotError> {
+        let control = Control::read(&self.data)?;
+        if !control.is_shut_down() {
+            let path = self.data.clone();
+            return Err(SnapshotError::NotShutDown { path });
+        }
+        target.check(&control)?;
+        self.check_hook(snapshot, &control)?;
+        let (at, aside) = (self.control(), self.data.join(ASIDE));
+        durable::rename(&at, &aside).doing("rename", &at)?;
+        let pending = snapshot.path().join(kept::PENDING);
+        let written = self.write(&control, &pending, target, (progress, cancel));
+        let mut reverted = match written {
+            Ok(reverted) => reverted,
+            Err(error) => {
+                self.roll_back(Some(&pending))?;
+                return Err(error);
+            }
+        };
+        progress.set_phase("recovering");
+        self.finish(Some(&pending))?;
+        reverted.page_bytes = control.block_bytes;
+        Ok(reverted)
+    }
+
+    /// Refuses a snapshot by the hook if the last server wrote without it: then nobody knows which
+    /// pages are still those of the snapshot. Its snapshots are not marked as lost before a server
+    /// with the hook starts.
+    fn check_hook(&self, snapshot: &Snapshot, control: &Control) -> Result<(), SnapshotError> {
+        let bytes = control.clone().into_bytes();
+        let keeper = Keeper::open(&self.data)?;
+        let is_seen = keeper.is_some_and(|keeper| keeper.has_seen(&bytes));
+        match snapshot.record().method == Method::Hook && !is_seen {
+            true => Err(SnapshotError::Lost {
+                name: snapshot.record().name.clone(),
+                why: "the data directory was changed without the hook".to_owned(),
+            }),
+            false => Ok(()),
+        }
+    }
+
+    /// Everything that can be undone, and then the one step that cannot.
+    fn write(
+        &self,
+        control: &Control,
+        pending: &Path,
+        target: &mut Target,
+        (progress, cancel): (&Progress, &Cancel),
+    ) -> Result<Reverted, SnapshotError> {
+        if let Some(process) = self.server.running() {
+            let path = self.data.clone();
+            return Err(SnapshotError::ServerRuns { path, process });
+        }
+        let version = tree::version_directory(&self.data, control)?;
+        let mut writing = Writing::new(&self.data, Keeper::open(&self.data)?, control.block_bytes);
+        progress.set_phase("comparing");
+        let live = tree::live(&self.data, &version)?;
+        let kept = writing.keep((live, pending), control, target, cancel)?;
+        progress.set_phase("writing pages");
+        tree::shape(&self.data, &version, target.tree())?;
+        let mut reverted = writing.write(&kept, target, cancel)?;
+        progress.set_phase("replacing the log");
+        log::take(&self.data, pending)?;
+        target.put_log(&self.data, pending)?;
+        if let Some(label) = target.label()? {
+            let path = self.data.join(LABEL);
+            durable::write(&path, &label, PRIVATE_MODE).doing("write", &path)?;
+        }
+        if !control.is_log_minimal() {
+            self.server.prepare_recovery()?;
+        }
+        progress.set_phase("syncing");
+        tree::sync_all(&self.data)?;
+        let bytes = target.control()?;
+        self.put_control(&bytes)?;
+        reverted.kept_count = kept.record().kept_count;
+        Ok(reverted)
+    }
+
+    /// Gives pg_control its name. The hook is told, or it would take this for a foreign write.
+    fn put_control(&self, bytes: &[u8]) -> Result<(), SnapshotError> {
+        if let Some(keeper) = Keeper::open(&self.data)? {
+            keeper.note_control(bytes);
+        }
+        let path = self.control();
+        durable::write(&path, bytes, PRIVATE_MODE).doing("write", &path)
+    }
+
+    fn control(&self) -> PathBuf {
+        self.data.join(CONTROL_PATH)
+    }
+}
+
+/// A file of the cluster, to be read and written.
+fn open_to_write(path: &Path) -> Result<std::fs::File, SnapshotError> {
+    let mut options = OpenOptions::new();
+    let opened = options.read(true).write(true).open(path);
+    opened.doing("open", path)
+}

@@ -1,0 +1,174 @@
+//! What a revert of a cluster overwrote, in a directory of its snapshot.
+//!
+//!   before/files     the list of the files that there were
+//!   before/undo      the pages that differ from the snapshot, or from what was written (undo.rs)
+//!   before/control   pg_control
+//!   before/wal       the segments of the log
+//!
+//! Pages are numbered through all files of the list, in its order. While a revert is under way the
+//! directory has another name (`PENDING`).
+
+use std::collections::BTreeMap;
+use std::fs::DirBuilder;
+use std::io::ErrorKind;
+use std::os::unix::fs::DirBuilderExt;
+use std::path::{Path, PathBuf};
+
+use windlass_engine::media::{FileKind, FileTable, crc32c};
+use windlass_engine::{durable, read_regular_at_most};
+use windlass_postgres::Control;
+
+use super::tree::Tree;
+use crate::error::{Doing, SnapshotError};
+use crate::undo::{self, UndoReader, UndoRecord, UndoWriter};
+
+pub(crate) const BEFORE: &str = "before";
+pub(super) const PENDING: &str = "before.pending";
+const LIST: &str = "files";
+const CONTROL: &str = "control";
+const CONTROL_BYTES_MAX: u64 = 1 << 16;
+/// A longer list is none. An entry takes about a hundred bytes.
+const LIST_BYTES_MAX: u64 = 1 << 30;
+
+/// A state of a cluster, as its difference to a snapshot.
+pub(super) struct Kept {
+    directory: PathBuf,
+    tree: Tree,
+    pages: Pages,
+    record: UndoRecord,
+}
+
+/// The numbers of the pages of all files.
+pub(super) struct Pages {
+    firsts: BTreeMap<Vec<u8>, u32>,
+    pub(super) count: u32,
+}
+
+impl Pages {
+    /// Of the files of a tree.
+    pub(super) fn of(tree: &Tree, page_bytes: u32) -> Result<Self, SnapshotError> {
+        let mut firsts = BTreeMap::new();
+        let mut count: u32 = 0;
+        for (path, entry) in tree
+            .iter()
+            .filter(|(_, entry)| entry.kind == FileKind::File)
+        {
+            firsts.insert(path.clone(), count + 1);
+            let pages = u32::try_from(entry.bytes.div_ceil(u64::from(page_bytes)));
+            let next = pages.ok().and_then(|pages| count.checked_add(pages));
+            count = next.ok_or(SnapshotError::TooLarge)?;
+        }
+        Ok(Self { firsts, count })
+    }
+
+    /// The number of a file's first page.
+    pub(super) fn first(&self, path: &[u8]) -> Option<u32> {
+        self.firsts.get(path).copied()
+    }
+}
+
+/// Makes the directory, with the list of the files that there are. Pages come next.
+pub(super) fn begin(
+    pending: &Path,
+    tree: &Tree,
+    control: &Control,
+) -> Result<(UndoWriter, u32), SnapshotError> {
+    let made = DirBuilder::new().mode(0o700).create(pending);
+    made.doing("make the directory", pending)?;
+    let path = pending.join(LIST);
+    let table = FileTable(tree.values().cloned().collect());
+    let bytes = table.encode().map_err(std::io::Error::other);
+    let bytes = bytes.doing("encode", &path)?;
+    durable::write(&path, &bytes, 0o600).doing("write", &path)?;
+    let path = pending.join(CONTROL);
+    let control = control.clone().into_bytes();
+    durable::write(&path, &control, 0o600).doing("write", &path)?;
+    Ok((UndoWriter::create(pending)?, crc32c(&bytes)))
+}
+
+/// Makes a pending state the undo of its snapshot, in the place of an older one.
+pub(super) fn finish(pending: &Path) -> Result<(), SnapshotError> {
+    let before = pending.with_file_name(BEFORE);
+    if before.is_dir() {
+        std::fs::remove_dir_all(&before).doing("remove", &before)?;
+    }
+    durable::rename(pending, &before).doing("rename", pending)
+}
+
+/// Removes a pending state that nobody needs. Without its pages it counts for nothing, so they go
+/// first.
+pub(super) fn discard(pending: &Path) -> Result<(), SnapshotError> {
+    undo::remove(pending)?;
+    match std::fs::remove_dir_all(pending) {
+        Err(error) if error.kind() == ErrorKind::NotFound => Ok(()),
+        removed => removed.doing("remove", pending),
+    }
+}
+
+impl Kept {
+    /// The state in a directory. `None` if it is not complete.
+    pub(super) fn open(directory: &Path, page_bytes: u32) -> Result<Option<Self>, SnapshotError> {
+        let Some(record) = UndoRecord::read(directory)? else {
+            return Ok(None);
+        };
+        let path = directory.join(LIST);
+        let damaged = |what| SnapshotError::Damaged {
+            path: path.clone(),
+            what,
+        };
+        let bytes = read_regular_at_most(&path, LIST_BYTES_MAX).doing("read", &path)?;
+        if record.files_crc32c != Some(crc32c(&bytes)) || record.page_bytes != page_bytes {
+            return Err(damaged("it does not belong to the pages beside it"));
+        }
+        let table = FileTable::decode(&bytes).map_err(|_| damaged("it is no list of files"))?;
+        let files = table.0.into_iter();
+        let tree: Tree = files.map(|entry| (entry.path.clone(), entry)).collect();
+        Ok(Some(Self {
+            directory: directory.to_owned(),
+            pages: Pages::of(&tree, page_bytes)?,
+            tree,
+            record,
+        }))
+    }
+
+    pub(super) fn tree(&self) -> &Tree {
+        &self.tree
+    }
+
+    pub(super) fn pages(&self) -> &Pages {
+        &self.pages
+    }
+
+    pub(super) fn record(&self) -> &UndoRecord {
+        &self.record
+    }
+
+    /// The content of pg_control.
+    pub(super) fn control(&self) -> Result<Vec<u8>, SnapshotError> {
+        let path = self.directory.join(CONTROL);
+        read_regular_at_most(&path, CONTROL_BYTES_MAX).doing("read", &path)
+    }
+
+    pub(super) fn directory(&self) -> &Path {
+        &self.directory
+    }
+
+    /// Its pages, from the first on.
+    pub(super) fn reader(&self) -> Result<UndoReader, SnapshotError> {
+        let none = || SnapshotError::Damaged {
+            path: self.directory.clone(),
+            what: "its pages are gone",
+        };
+        UndoReader::open(&self.directory)?.ok_or_else(none)
+    }
+}
+
+/// Makes the pages durable. From then on the state is complete.
+pub(super) fn complete(
+    pending: &Path,
+    writer: UndoWriter,
+    record: UndoRecord,
+) -> Result<(), SnapshotError> {
+    writer.complete(record)?;
+    undo::finish(pending)
+}

@@ -1,0 +1,185 @@
+//! The log of a cluster that goes back: today's segments are kept, and those of the target take
+//! their place.
+//!
+//!   pg_wal --take--> before.pending/wal          target --put--> pg_wal
+//!          <--put back (undone)--|--return what is not archived yet (finished)-->
+//!
+//! Histories of timelines stay: with them the server finds a timeline that nobody used. Summaries
+//! of the log go, because those of the old timeline would count for the new one.
+
+use std::ffi::{OsStr, OsString};
+use std::fs::File;
+use std::io::ErrorKind;
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+
+use rustix::io::Errno;
+
+use super::tree::LOG;
+use crate::directory;
+use crate::error::{Doing, SnapshotError};
+
+/// Today's segments, beside the pages that were overwritten.
+const TAKEN: &str = "wal";
+/// The same while they come or go. Nothing of the target is in pg_wal then.
+const MOVING: &str = "wal.moving";
+const STATUS: &str = "archive_status";
+const SUMMARIES: &str = "summaries";
+const READY: &str = ".ready";
+const DONE: &str = ".done";
+/// Timeline and number of a segment, in hexadecimal digits.
+const SEGMENT_DIGITS: usize = 24;
+
+/// Whether this is the name of a segment, or begins like one: that of a part, of its status.
+pub(super) fn is_segment(name: &[u8]) -> bool {
+    let digits = name.get(..SEGMENT_DIGITS);
+    digits.is_some_and(|digits| digits.iter().all(u8::is_ascii_hexdigit))
+}
+
+/// Takes today's segments out of the cluster.
+pub(super) fn take(data: &Path, pending: &Path) -> Result<(), SnapshotError> {
+    let (log, moving) = (data.join(LOG), pending.join(MOVING));
+    let status = moving.join(STATUS);
+    std::fs::create_dir_all(&status).doing("make", &status)?;
+    move_all(&log.join(STATUS), &status)?;
+    move_all(&log, &moving)?;
+    let summaries = log.join(SUMMARIES);
+    if summaries.is_dir() {
+        for name in names(&summaries)? {
+            let path = summaries.join(name);
+            std::fs::remove_file(&path).doing("remove", &path)?;
+        }
+    }
+    rename_directory(&moving, &pending.join(TAKEN))
+}
+
+/// Undoes [`take`], however far it came.
+pub(super) fn put_back(data: &Path, pending: &Path) -> Result<(), SnapshotError> {
+    let (log, moving, taken) = (data.join(LOG), pending.join(MOVING), pending.join(TAKEN));
+    if taken.is_dir() {
+        for directory in [log.join(STATUS), log.clone()] {
+            for name in segments(&directory)? {
+                let path = directory.join(name);
+                std::fs::remove_file(&path).doing("remove", &path)?;
+            }
+        }
+        rename_directory(&taken, &moving)?;
+    }
+    if moving.is_dir() {
+        move_all(&moving, &log)?;
+        move_all(&moving.join(STATUS), &log.join(STATUS))?;
+    }
+    Ok(())
+}
+
+/// Puts a segment of the target into the log. `fill` writes it. The archive has it already, unless
+/// it was still waiting today.
+pub(super) fn put(
+    (data, pending): (&Path, &Path),
+    name: &OsStr,
+    is_told: bool,
+    fill: impl FnOnce(&Path) -> Result<(), SnapshotError>,
+) -> Result<(), SnapshotError> {
+    let log = data.join(LOG);
+    fill(&log.join(name))?;
+    let waits = pending.join(TAKEN).join(STATUS).join(with(name, READY));
+    if is_told && !waits.exists() && log.join(STATUS).is_dir() {
+        let path = log.join(STATUS).join(with(name, DONE));
+        File::create(&path).doing("create", &path)?;
+    }
+    Ok(())
+}
+
+/// Puts the segments of an earlier state back, as they were kept.
+pub(super) fn put_kept(data: &Path, pending: &Path, kept: &Path) -> Result<(), SnapshotError> {
+    let taken = kept.join(TAKEN);
+    for name in segments(&taken)? {
+        let status = taken.join(STATUS);
+        let is_told = [READY, DONE].iter();
+        let is_told = is_told
+            .clone()
+            .any(|end| status.join(with(&name, end)).exists());
+        put((data, pending), &name, is_told, |at| {
+            copy(&taken.join(&name), at)
+        })?;
+    }
+    Ok(())
+}
+
+/// Gives the server the segments that it has not archived yet. They are of the old timeline, and a
+/// server that has recovered does not read them.
+pub(super) fn return_unarchived(data: &Path, pending: &Path) -> Result<(), SnapshotError> {
+    let (log, taken) = (data.join(LOG), pending.join(TAKEN));
+    for status in segments(&taken.join(STATUS))? {
+        let Some(name) = status.as_bytes().strip_suffix(READY.as_bytes()) else {
+            continue;
+        };
+        let name = OsStr::from_bytes(name);
+        let from = taken.join(name);
+        if from.is_file() {
+            copy(&from, &log.join(name))?;
+            let path = log.join(STATUS).join(&status);
+            File::create(&path).doing("create", &path)?;
+        }
+    }
+    Ok(())
+}
+
+fn with(name: &OsStr, end: &str) -> OsString {
+    let mut name = name.to_owned();
+    name.push(end);
+    name
+}
+
+/// Copies a file over another one, or clones it where the file system can.
+fn copy(from: &Path, to: &Path) -> Result<(), SnapshotError> {
+    let partial = to.with_file_name(with(to.file_name().unwrap_or_default(), ".windlass"));
+    std::fs::copy(from, &partial).doing("copy", from)?;
+    windlass_engine::durable::rename(&partial, to).doing("rename", &partial)
+}
+
+fn names(directory: &Path) -> Result<Vec<OsString>, SnapshotError> {
+    let entries = match std::fs::read_dir(directory) {
+        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(Vec::new()),
+        entries => entries.doing("list", directory)?,
+    };
+    let mut names = Vec::new();
+    for entry in entries {
+        names.push(entry.doing("list", directory)?.file_name());
+    }
+    Ok(names)
+}
+
+/// The segments in a directory, or their statuses.
+fn segments(directory: &Path) -> Result<Vec<OsString>, SnapshotError> {
+    let mut names = names(directory)?;
+    names.retain(|name| is_segment(name.as_bytes()));
+    names.sort();
+    Ok(names)
+}
+
+/// Moves all segments of a directory into another one.
+fn move_all(from: &Path, to: &Path) -> Result<(), SnapshotError> {
+    for name in segments(from)? {
+        let (from, to) = (from.join(&name), to.join(&name));
+        match rustix::fs::rename(&from, &to) {
+            // pg_wal may be on a disk of its own.
+            Err(Errno::XDEV) => {
+                copy(&from, &to)?;
+                File::open(&to)
+                    .and_then(|file| file.sync_all())
+                    .doing("sync", &to)?;
+                std::fs::remove_file(&from).doing("remove", &from)?;
+            }
+            renamed => renamed.doing("rename", &from)?,
+        }
+    }
+    if to.is_dir() {
+        directory::sync(to)?;
+    }
+    Ok(())
+}
+
+fn rename_directory(from: &Path, to: &Path) -> Result<(), SnapshotError> {
+    windlass_engine::durable::rename(from, to).doing("rename", from)
+}

@@ -1,0 +1,105 @@
+//! The two ends of a revert of a cluster: finished, or undone. Each can be cut off and begun again.
+
+use std::path::{Path, PathBuf};
+
+use windlass_engine::durable;
+use windlass_postgres::Control;
+
+use super::kept::{self, Kept};
+use super::writing::Writing;
+use super::{ASIDE, ClusterBack, LABEL, Settled, log, tree};
+use crate::error::{Doing, SnapshotError};
+use crate::hook::Keeper;
+use crate::place::{Entry, Place};
+
+impl ClusterBack {
+    pub(super) fn settle_alone(&self, place: &Place) -> Result<Option<Settled>, SnapshotError> {
+        let pending = pending_of(place)?;
+        if !Self::is_cut_off(&self.data) {
+            // What is left here was not needed, or not any more.
+            pending.iter().try_for_each(|path| kept::discard(path))?;
+            return Ok(None);
+        }
+        let pending = pending.first().map(PathBuf::as_path);
+        match self.control().exists() {
+            true => self.finish(pending).map(|()| Some(Settled::Finished)),
+            false => self.roll_back(pending).map(|()| Some(Settled::Undone)),
+        }
+    }
+
+    /// Recovers, and makes what was overwritten the undo of its snapshot.
+    pub(super) fn finish(&self, pending: Option<&Path>) -> Result<(), SnapshotError> {
+        if let Some(pending) = pending.filter(|pending| pending.is_dir()) {
+            if !self.is_recovered()? {
+                self.server.recover(&pending.join("recovery.log"))?;
+            }
+            self.server.end_recovery()?;
+            log::return_unarchived(&self.data, pending)?;
+            tree::sync_all(&self.data)?;
+            kept::finish(pending)?;
+        }
+        let aside = self.data.join(ASIDE);
+        std::fs::remove_file(&aside).doing("remove", &aside)?;
+        durable::sync_parent(&aside).doing("sync the directory of", &aside)
+    }
+
+    /// Whether the server has recovered. pg_control of a target is that of no clean shutdown, or
+    /// asks for a recovery.
+    fn is_recovered(&self) -> Result<bool, SnapshotError> {
+        let asks = ["recovery.signal", LABEL];
+        let asks = asks.iter().any(|name| self.data.join(name).exists());
+        match self.server.running() {
+            Some(process) if asks => Err(SnapshotError::ServerRuns {
+                path: self.data.clone(),
+                process,
+            }),
+            // Somebody started the server, and it recovered.
+            Some(_) => Ok(true),
+            None => Ok(!asks && Control::read(&self.data)?.is_shut_down()),
+        }
+    }
+
+    /// Makes the directory what it was before the revert.
+    pub(super) fn roll_back(&self, pending: Option<&Path>) -> Result<(), SnapshotError> {
+        let (at, aside) = (self.control(), self.data.join(ASIDE));
+        let bytes = std::fs::read(&aside).doing("read", &aside)?;
+        let control = Control::parse(bytes.clone()).map_err(|_| SnapshotError::Damaged {
+            path: aside.clone(),
+            what: "it is no pg_control",
+        })?;
+        if let Some(pending) = pending.filter(|pending| pending.is_dir()) {
+            // Without a complete list of what differs, nothing was changed.
+            if let Some(kept) = Kept::open(pending, control.block_bytes)? {
+                let version = tree::version_directory(&self.data, &control)?;
+                let keeper = Keeper::open(&self.data)?;
+                let mut writing = Writing::new(&self.data, keeper, control.block_bytes);
+                tree::shape(&self.data, &version, kept.tree())?;
+                writing.write_back(&kept)?;
+                log::put_back(&self.data, pending)?;
+                let label = self.data.join(LABEL);
+                if label.exists() {
+                    std::fs::remove_file(&label).doing("remove", &label)?;
+                }
+                self.server.end_recovery()?;
+                tree::sync_all(&self.data)?;
+            }
+            if let Some(keeper) = Keeper::open(&self.data)? {
+                keeper.note_control(&bytes);
+            }
+        }
+        pending.map_or(Ok(()), kept::discard)?;
+        durable::rename(&aside, &at).doing("rename", &aside)
+    }
+}
+
+/// What reverts that were cut off have kept. There is one at most while pg_control is aside.
+fn pending_of(place: &Place) -> Result<Vec<PathBuf>, SnapshotError> {
+    let mut found = Vec::new();
+    for entry in place.list()? {
+        if let Entry::Snapshot(snapshot) = entry {
+            let pending = snapshot.path().join(kept::PENDING);
+            found.extend(pending.is_dir().then_some(pending));
+        }
+    }
+    Ok(found)
+}

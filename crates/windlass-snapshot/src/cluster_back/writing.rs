@@ -1,0 +1,292 @@
+//! The pages of a cluster that goes back: what differs is kept first, and then written.
+//!
+//! Only the second pass writes, and only pages that the first one has kept, or that lie behind the
+//! end of what there was. So the time of the second follows what differs.
+
+use std::fs::File;
+use std::os::unix::fs::FileExt;
+use std::path::Path;
+
+use windlass_engine::Cancel;
+use windlass_engine::media::{FileEntry, FileKind, fitted};
+use windlass_postgres::Control;
+use windlass_sqlite::SharedExtents;
+
+use super::kept::{self, Kept, Pages};
+use super::open_to_write;
+use super::target::{Part, Target};
+use super::tree::{self, Tree};
+use crate::error::{Doing, SnapshotError};
+use crate::hook::Keeper;
+use crate::revert::Reverted;
+use crate::undo::{UndoReader, UndoWriter};
+
+/// Bytes that are compared at a time: a multiple of every page size.
+const BLOCK_BYTES: u32 = 1 << 20;
+
+/// Compares and writes the pages of a cluster.
+pub(super) struct Writing<'a> {
+    data: &'a Path,
+    keeper: Option<Keeper>,
+    page_bytes: u32,
+    compared: u32,
+    written: u32,
+    /// Three blocks: as it is now, in the snapshot, in the target.
+    blocks: [Vec<u8>; 3],
+}
+
+impl<'a> Writing<'a> {
+    pub(super) fn new(data: &'a Path, keeper: Option<Keeper>, page_bytes: u32) -> Self {
+        let block = || vec![0; BLOCK_BYTES as usize];
+        Self {
+            data,
+            keeper,
+            page_bytes,
+            compared: 0,
+            written: 0,
+            blocks: [block(), block(), block()],
+        }
+    }
+
+    /// Keeps every page that differs from the snapshot or from the target, durably.
+    pub(super) fn keep(
+        &mut self,
+        (live, pending): (Tree, &Path),
+        control: &Control,
+        target: &mut Target,
+        cancel: &Cancel,
+    ) -> Result<Kept, SnapshotError> {
+        let pages = Pages::of(&live, self.page_bytes)?;
+        let (mut writer, sum) = kept::begin(pending, &live, control)?;
+        for (path, entry) in &live {
+            if let Some(first) = pages.first(path) {
+                self.keep_file(entry, first, (target, &mut writer), cancel)?;
+            }
+        }
+        let mut record = target.record(control, sum);
+        record.page_count = pages.count;
+        kept::complete(pending, writer, record)?;
+        let kept = Kept::open(pending, self.page_bytes)?;
+        kept.ok_or_else(|| SnapshotError::Damaged {
+            path: pending.to_owned(),
+            what: "it is gone",
+        })
+    }
+
+    fn keep_file(
+        &mut self,
+        entry: &FileEntry,
+        number: u32,
+        (target, writer): (&mut Target, &mut UndoWriter),
+        cancel: &Cancel,
+    ) -> Result<(), SnapshotError> {
+        let at = tree::at(self.data, &entry.path);
+        let file = File::open(&at).doing("open", &at)?;
+        let clone = target.clone_of(&entry.path);
+        let mut shared = clone.as_ref().and_then(|it| SharedExtents::of(&file, it));
+        let (base, wanted) = target.lengths(&entry.path);
+        let same_bytes = [Some(entry.bytes), base, wanted]
+            .into_iter()
+            .min()
+            .flatten();
+        let (last, block) = (self.pages(entry.bytes), BLOCK_BYTES / self.page_bytes);
+        let mut first = 0;
+        while first < last {
+            cancel.check()?;
+            let count = block.min(last - first);
+            let (start, end) = (self.offset(first), self.offset(first + count));
+            let is_same = end <= same_bytes.unwrap_or(0)
+                && !target.has_over(&entry.path, (first, first + count))?
+                && (target.is_unwritten(&entry.path, &file, (start, end))
+                    || shared.as_mut().is_some_and(|it| it.cover(start, end)));
+            if !is_same {
+                self.compared += count;
+                self.read(&file, (entry, first, count), target)?;
+                let ends = (
+                    self.pages(base.unwrap_or(0)),
+                    self.pages(wanted.unwrap_or(0)),
+                );
+                self.keep_pages((first, count, number), ends, writer)?;
+            }
+            first += count;
+        }
+        Ok(())
+    }
+
+    /// Reads a block in all three states.
+    fn read(
+        &mut self,
+        file: &File,
+        (entry, first, count): (&FileEntry, u32, u32),
+        target: &mut Target,
+    ) -> Result<(), SnapshotError> {
+        let at = tree::at(self.data, &entry.path);
+        let (offset, bytes) = (self.offset(first), fitted::<usize, _>(self.offset(count)));
+        let [now, base, wanted] = &mut self.blocks;
+        read_all(file, offset, &mut now[..bytes]).doing("read", &at)?;
+        let part = Part {
+            base: &mut base[..bytes],
+            target: &mut wanted[..bytes],
+        };
+        target.read(&entry.path, (first, self.page_bytes), part)
+    }
+
+    fn keep_pages(
+        &self,
+        (first, count, number): (u32, u32, u32),
+        (base_end, target_end): (u32, u32),
+        writer: &mut UndoWriter,
+    ) -> Result<(), SnapshotError> {
+        let size = self.page_bytes as usize;
+        let [now, base, target] = &self.blocks;
+        for index in 0..count {
+            let at = index as usize * size..(index as usize + 1) * size;
+            let page = first + index;
+            let is_same = page < base_end.min(target_end)
+                && now[at.clone()] == base[at.clone()]
+                && now[at.clone()] == target[at.clone()];
+            if !is_same {
+                writer.keep(number + page, &now[at])?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Writes what was kept, as the target has it, and what lies behind the old ends.
+    pub(super) fn write(
+        &mut self,
+        kept: &Kept,
+        target: &mut Target,
+        cancel: &Cancel,
+    ) -> Result<Reverted, SnapshotError> {
+        target.rewind()?;
+        let mut changed = kept.reader()?;
+        let files: Vec<FileEntry> = target.tree().values().cloned().collect();
+        let mut pages = 0;
+        for entry in files.iter().filter(|it| it.kind == FileKind::File) {
+            cancel.check()?;
+            pages += self.pages(entry.bytes);
+            self.write_file(entry, (kept, &mut changed), target)?;
+        }
+        Ok(Reverted {
+            page_bytes: self.page_bytes,
+            page_count: pages,
+            written_count: self.written,
+            kept_count: 0,
+            compared_count: self.compared,
+            locked: std::time::Duration::ZERO,
+        })
+    }
+
+    fn write_file(
+        &mut self,
+        entry: &FileEntry,
+        (kept, changed): (&Kept, &mut UndoReader),
+        target: &mut Target,
+    ) -> Result<(), SnapshotError> {
+        let at = tree::at(self.data, &entry.path);
+        let file = open_to_write(&at)?;
+        let was = kept.tree().get(&entry.path).map_or(0, |was| was.bytes);
+        self.cut(&file, &at, entry.bytes)?;
+        let last = self.pages(entry.bytes);
+        let old = self.pages(was).min(last);
+        if let Some(number) = kept.pages().first(&entry.path) {
+            changed.skip_to(number)?;
+            while let Some((page, _)) = changed.next_below(number + old)? {
+                self.put((&file, &at), (entry, page - number, 1), target)?;
+            }
+        }
+        let (mut first, block) = (old, BLOCK_BYTES / self.page_bytes);
+        while first < last {
+            let count = block.min(last - first);
+            self.put((&file, &at), (entry, first, count), target)?;
+            first += count;
+        }
+        Ok(())
+    }
+
+    /// Writes pages of the target.
+    fn put(
+        &mut self,
+        (file, at): (&File, &Path),
+        (entry, first, count): (&FileEntry, u32, u32),
+        target: &mut Target,
+    ) -> Result<(), SnapshotError> {
+        let (offset, end) = (self.offset(first), self.offset(first + count));
+        let padded = fitted::<usize, _>(end - offset);
+        let [_, base, wanted] = &mut self.blocks;
+        let part = Part {
+            base: &mut base[..padded],
+            target: &mut wanted[..padded],
+        };
+        target.read(&entry.path, (first, self.page_bytes), part)?;
+        let bytes = fitted::<usize, _>(end.min(entry.bytes) - offset);
+        if let Some(keeper) = &mut self.keeper {
+            keeper.keep(file, offset, end).doing("read", at)?;
+        }
+        self.written += count;
+        file.write_all_at(&wanted[..bytes], offset)
+            .doing("write", at)
+    }
+
+    /// Cuts a file, or makes it longer with zeros.
+    fn cut(&mut self, file: &File, at: &Path, bytes: u64) -> Result<(), SnapshotError> {
+        let now = file.metadata().doing("inspect", at)?.len();
+        if now == bytes {
+            return Ok(());
+        }
+        if let Some(keeper) = self.keeper.as_mut().filter(|_| now > bytes) {
+            keeper.keep(file, bytes, now).doing("read", at)?;
+        }
+        file.set_len(bytes).doing("cut", at)
+    }
+
+    /// Writes back what was kept. The files are there, with any content.
+    pub(super) fn write_back(&mut self, kept: &Kept) -> Result<(), SnapshotError> {
+        let mut changed = kept.reader()?;
+        for entry in kept.tree().values() {
+            let Some(number) = kept.pages().first(&entry.path) else {
+                continue;
+            };
+            let at = tree::at(self.data, &entry.path);
+            let file = open_to_write(&at)?;
+            self.cut(&file, &at, entry.bytes)?;
+            let end = number + self.pages(entry.bytes);
+            while let Some((page, bytes)) = changed.next_below(end)? {
+                let offset = self.offset(page - number);
+                let count = (entry.bytes - offset).min(bytes.len() as u64);
+                if let Some(keeper) = &mut self.keeper {
+                    keeper
+                        .keep(&file, offset, offset + count)
+                        .doing("read", &at)?;
+                }
+                let bytes = &bytes[..fitted::<usize, _>(count)];
+                file.write_all_at(bytes, offset).doing("write", &at)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn pages(&self, bytes: u64) -> u32 {
+        fitted(bytes.div_ceil(u64::from(self.page_bytes)))
+    }
+
+    fn offset(&self, page: u32) -> u64 {
+        u64::from(page) * u64::from(self.page_bytes)
+    }
+}
+
+/// Reads as many bytes as there are. The others are zeros.
+fn read_all(file: &File, offset: u64, into: &mut [u8]) -> std::io::Result<()> {
+    let mut done = 0;
+    while done < into.len() {
+        match file.read_at(&mut into[done..], offset + done as u64) {
+            Ok(0) => break,
+            Ok(count) => done += count,
+            Err(error) if error.kind() == std::io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(error),
+        }
+    }
+    into[done..].fill(0);
+    Ok(())
+}

@@ -1,0 +1,175 @@
+//! Writes of our own to a cluster's files while its server is stopped: the hook does not see them,
+//! so what it would do before each of them is done here.
+
+use std::fs::File;
+use std::os::unix::fs::FileExt;
+use std::path::Path;
+
+use windlass_engine::media::crc32c;
+use windlass_image::layout::hook::{Cause, Fault, Process, System, Waiter, blocks_of, preserve};
+use windlass_image::layout::{Geometry, Slot, SlotEntry};
+
+use super::control::{Control, Patience, key_of};
+use super::durable;
+use super::error::{HookError, HookIo};
+use super::store::PreservedPages;
+
+/// So many bytes of pg_control tell the hook whether it changed.
+const CONTROL_TOLD_BYTES: usize = 192;
+
+/// Preserves pages for the snapshots of a cluster.
+pub(crate) struct Keeper {
+    control: Control,
+    process: Process,
+    store: Option<(File, Geometry)>,
+}
+
+impl Keeper {
+    /// Of the cluster in this data directory. `None` if it has no hook.
+    pub(crate) fn open(data: &Path) -> Result<Option<Self>, HookError> {
+        let control = match Control::open(data) {
+            Err(HookError::NotLoaded { .. } | HookError::Version { .. }) => return Ok(None),
+            control => control?,
+        };
+        let memory = control.memory();
+        let store = match PreservedPages::path_of(memory).filter(|path| path.exists()) {
+            Some(path) => {
+                let file = File::options().write(true).open(&path);
+                let file = file.doing("open", &path)?;
+                Geometry::new(memory.page_bytes()).ok().map(|it| (file, it))
+            }
+            None => None,
+        };
+        let mut process = Process::new();
+        process.join(memory, std::process::id(), &mut Patience::default());
+        Ok(Some(Self {
+            process,
+            store,
+            control,
+        }))
+    }
+
+    /// Preserves what lies from `from` to `to`, before it is overwritten or cut off.
+    pub(crate) fn keep(&mut self, file: &File, from: u64, to: u64) -> std::io::Result<()> {
+        let memory = self.control.memory();
+        let key = key_of(&file.metadata()?);
+        let Some((store, geometry)) = &self.store else {
+            return Ok(());
+        };
+        let page = u64::from(memory.page_bytes());
+        let end = to.div_ceil(page).min(u64::from(blocks_of(memory, key)));
+        let mut copier = Copier {
+            file,
+            store,
+            geometry: *geometry,
+            page: vec![0; memory.page_bytes() as usize],
+            patience: Patience::default(),
+            data: self.control.data(),
+        };
+        self.process.enter(memory, &mut Patience::default());
+        for block in from / page..end {
+            preserve(memory, &self.process, key, block, &mut copier);
+        }
+        self.process.leave(memory);
+        Ok(())
+    }
+
+    /// Tells the hook what pg_control is now. The next server takes another content for the work of
+    /// somebody who wrote without the hook.
+    pub(crate) fn note_control(&self, bytes: &[u8]) {
+        if let Some(told) = bytes.get(..CONTROL_TOLD_BYTES) {
+            self.control.memory().set_control_crc(crc32c(told));
+        }
+    }
+
+    /// Whether pg_control is what the hook saw last. If not, a server wrote without the hook.
+    pub(crate) fn has_seen(&self, bytes: &[u8]) -> bool {
+        let seen = self.control.memory().control_crc();
+        let told = bytes.get(..CONTROL_TOLD_BYTES);
+        told.is_some_and(|told| seen == 0 || seen == crc32c(told))
+    }
+}
+
+impl Drop for Keeper {
+    fn drop(&mut self) {
+        self.process.quit(self.control.memory());
+    }
+}
+
+/// Copies pages of a file into the store.
+struct Copier<'a> {
+    file: &'a File,
+    store: &'a File,
+    geometry: Geometry,
+    page: Vec<u8>,
+    patience: Patience,
+    /// The data directory.
+    data: &'a Path,
+}
+
+fn fault(cause: Cause, error: &std::io::Error) -> Fault {
+    let errno = error.raw_os_error().unwrap_or(0);
+    Fault { cause, errno }
+}
+
+impl System for Copier<'_> {
+    fn read(&mut self, block: u64) -> Result<u32, Fault> {
+        let mut offset = block * u64::from(self.geometry.page_bytes());
+        let mut left = &mut self.page[..];
+        while !left.is_empty() {
+            let read = self.file.read_at(left, offset);
+            let count = read.map_err(|error| fault(Cause::Source, &error))?;
+            if count == 0 {
+                left.fill(0);
+                break;
+            }
+            offset += count as u64;
+            left = &mut left[count..];
+        }
+        Ok(crc32c(&self.page))
+    }
+
+    fn write(&mut self, slot: Slot, entry: &SlotEntry) -> Result<(), Fault> {
+        let (page, at) = (
+            self.geometry.page_offset(slot),
+            self.geometry.entry_offset(slot),
+        );
+        let written = self.store.write_all_at(&self.page, page);
+        let written = written.and_then(|()| self.store.write_all_at(&entry.encode(), at));
+        written.map_err(|error| match error.kind() {
+            std::io::ErrorKind::StorageFull => fault(Cause::StoreFull, &error),
+            _ => fault(Cause::Store, &error),
+        })
+    }
+
+    fn sync(&mut self) -> Result<(), Fault> {
+        let synced = self.store.sync_data();
+        synced.map_err(|error| fault(Cause::Store, &error))
+    }
+
+    fn forget(&mut self, index: u32) {
+        durable::forget(self.data, index);
+    }
+
+    fn now(&mut self) -> Option<u32> {
+        u32::try_from(jiff::Timestamp::now().as_second()).ok()
+    }
+
+    fn free_mib(&mut self) -> Option<u32> {
+        let found = rustix::fs::fstatvfs(self.store).ok()?;
+        u32::try_from(found.f_bavail.saturating_mul(found.f_frsize) >> 20).ok()
+    }
+
+    /// `snapshot list` shows it.
+    fn tell_lost(&mut self, _cause: Cause) {}
+}
+
+impl Waiter for Copier<'_> {
+    fn is_alive(&mut self, pid: u32) -> bool {
+        self.patience.is_alive(pid)
+    }
+
+    fn wait(&mut self, turn: u32) -> bool {
+        self.patience.wait(turn)
+    }
+}
